@@ -9,6 +9,7 @@ cold: the file dropped from the page cache, `ntx run -n 1` of everything in RAM 
 whole time, and over the time without the first token's and without what a run of the same kind takes with the model that NTX_BIN's mkmodel makes smallest (processes,
 kernels' first pages). A run before each does not count: a hypervisor takes back what its guest leaves free, and gave it again at 0.3 to 0.6 GB/s where this was written.
 Needs root and fio (as bench/drive_share.py, whose fio this uses)."""
+
 import argparse
 import json
 import os
@@ -30,13 +31,30 @@ def ntx(*args):
 
 
 def bench(model, ram, tokens, extra):
-    p = ntx("bench", model, "-p", "1", "-n", str(tokens), "-r", "1", "--ctx", "256", "--json", *(["--ram", str(ram)] if ram else []), *extra)
+    p = ntx(
+        "bench",
+        model,
+        "-p",
+        "1",
+        "-n",
+        str(tokens),
+        "-r",
+        "1",
+        "--ctx",
+        "256",
+        "--json",
+        *(["--ram", str(ram)] if ram else []),
+        *extra,
+    )
     return json.loads(p.stdout) if not p.returncode else sys.exit(p.stderr.strip())
 
 
 def smallest(model, extra):
     """As the refusal names it."""
-    said = re.search(r"budget that would do is [^(]*\((\d+) bytes\)", ntx("bench", model, "-p", "1", "-n", "1", "--ctx", "256", "--ram", "1M", *extra).stderr)
+    said = re.search(
+        r"budget that would do is [^(]*\((\d+) bytes\)",
+        ntx("bench", model, "-p", "1", "-n", "1", "--ctx", "256", "--ram", "1M", *extra).stderr,
+    )
     return int(said[1]) if said else sys.exit("a budget of 1 MiB was not refused")
 
 
@@ -59,9 +77,22 @@ def sweep(a, extra):
         up, down = runs[b]
         rates = up["decode_tok_s"], down["decode_tok_s"]
         best = up if rates[0] > rates[1] else down
-        print("%s,%.2f,%.3f,%.3f,%.3f,%.0f,%.2f,%.3f,%s,%.2f%s" % (
-            b or "all", (b or size) / size, best["bytes_storage"] / best["bytes_model"], *rates, best["bytes_read_per_token"], best["io_gb_s"], best["predicted_tok_s"], best["limit"],
-            max(drive[b]), ",CLIFF" if max(rates) < 0.95 * last else ""), flush=True)
+        print(
+            "%s,%.2f,%.3f,%.3f,%.3f,%.0f,%.2f,%.3f,%s,%.2f%s"
+            % (
+                b or "all",
+                (b or size) / size,
+                best["bytes_storage"] / best["bytes_model"],
+                *rates,
+                best["bytes_read_per_token"],
+                best["io_gb_s"],
+                best["predicted_tok_s"],
+                best["limit"],
+                max(drive[b]),
+                ",CLIFF" if max(rates) < 0.95 * last else "",
+            ),
+            flush=True,
+        )
         last = max(rates)
 
 
@@ -83,15 +114,46 @@ def cold(a):
     print("run,fio_before,seconds,ttft_s,bytes_host,gb_s,gb_s_of_the_load,fio_after")
     with tempfile.TemporaryDirectory() as d:
         tiny = os.path.join(d, "tiny.gguf")
-        subprocess.run([os.path.join(BIN, "ntx-mkmodel"), "--layers", "1", "--embd", "256", "--ff", "256", "--heads", "4", "--kv", "4", "--type", "Q8_0", tiny], check=True,
-                       stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [
+                os.path.join(BIN, "ntx-mkmodel"),
+                "--layers",
+                "1",
+                "--embd",
+                "256",
+                "--ff",
+                "256",
+                "--heads",
+                "4",
+                "--kv",
+                "4",
+                "--type",
+                "Q8_0",
+                tiny,
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         for i in range(a.cold):
             before, start = best_fio(a.model), once(tiny)
             once(a.model)  # not counted
             drop(a.model)
             seconds, stats = once(a.model)
             host, load = stats["bytes_host"], seconds - stats["ttft_s"] - (start[0] - start[1]["ttft_s"])
-            print("%d,%.2f,%.3f,%.3f,%d,%.2f,%.2f,%.2f" % (i + 1, before, seconds, stats["ttft_s"], host, host / seconds / 1e9, host / load / 1e9, best_fio(a.model)), flush=True)
+            print(
+                "%d,%.2f,%.3f,%.3f,%d,%.2f,%.2f,%.2f"
+                % (
+                    i + 1,
+                    before,
+                    seconds,
+                    stats["ttft_s"],
+                    host,
+                    host / seconds / 1e9,
+                    host / load / 1e9,
+                    best_fio(a.model),
+                ),
+                flush=True,
+            )
 
 
 def main():
@@ -103,7 +165,7 @@ def main():
     p.add_argument("--part", default="sweep,cold")
     argv = sys.argv[1:]
     cut = argv.index("--") if "--" in argv else len(argv)
-    a, extra = p.parse_args(argv[:cut]), argv[cut + 1:]
+    a, extra = p.parse_args(argv[:cut]), argv[cut + 1 :]
     old = open(HUGE).read()
     open(HUGE, "w").write("16")
     try:

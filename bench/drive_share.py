@@ -11,6 +11,7 @@ gets before and after it when a thread reads each buffer once, as inference must
 windows, void ones included. Rates are bytes that the process had the block layer read, per second.
 Needs root (huge pages for fio, /proc/PID/io) and fio. Prints CSV, then the medians of the windows that count, and ntx-iod's CPU.
 """
+
 import argparse
 import os
 import signal
@@ -47,14 +48,34 @@ def cpu_s(pid):
 
 
 def fio(path, bs, depth, seconds):
-    out = subprocess.run(['fio', '--name=r', '--filename=' + path, '--readonly', '--direct=1', '--ioengine=io_uring', '--rw=read', f'--bs={bs}',
-                          f'--iodepth={depth}', '--mem=mmaphuge', '--hugepage-size=2m', f'--runtime={seconds}', '--time_based', '--size=100%',
-                          '--output-format=terse'], capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [
+            'fio',
+            '--name=r',
+            '--filename=' + path,
+            '--readonly',
+            '--direct=1',
+            '--ioengine=io_uring',
+            '--rw=read',
+            f'--bs={bs}',
+            f'--iodepth={depth}',
+            '--mem=mmaphuge',
+            '--hugepage-size=2m',
+            f'--runtime={seconds}',
+            '--time_based',
+            '--size=100%',
+            '--output-format=terse',
+        ],
+        capture_output=True,
+        text=True,
+    ).stdout
     return float(next(s for s in out.split('\n') if s.startswith('3;')).split(';')[6]) * 1024 / 1e9
 
 
 def with_reader(build, path, seconds):
-    out = subprocess.run([build + '/tests/bench_ceiling', path, str(seconds), '1'], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [build + '/tests/bench_ceiling', path, str(seconds), '1'], capture_output=True, text=True, check=True
+    ).stdout
     return float(out.split(',')[2])
 
 
@@ -67,10 +88,13 @@ def main():
     ap.add_argument('--fio', type=float, default=1)
     argv = sys.argv[1:]
     cut = argv.index('--') if '--' in argv else len(argv)
-    a, options = ap.parse_args(argv[:cut]), argv[cut + 1:]
+    a, options = ap.parse_args(argv[:cut]), argv[cut + 1 :]
     subprocess.run(['cmake', '--build', a.build, '--target', 'bench_ceiling'], check=True, stdout=subprocess.DEVNULL)
     old = open(HUGE).read()
-    p = subprocess.Popen([a.build + '/bin/ntx', 'bench', a.model, '-p', '1', '-n', str(a.tokens), '-r', '1', '--json'] + options, stdout=subprocess.PIPE)
+    p = subprocess.Popen(
+        [a.build + '/bin/ntx', 'bench', a.model, '-p', '1', '-n', str(a.tokens), '-r', '1', '--json'] + options,
+        stdout=subprocess.PIPE,
+    )
     computed = iod = None
     while not (iod and computed):
         time.sleep(0.1)
@@ -112,10 +136,15 @@ def main():
             kept.append(row)
     if kept:
         share, reader, cpu = (statistics.median(c) for c in zip(*kept))
-        print('# medians of %d windows (%d void): %.3f of fio, %.3f of the drive with a reader, ntx-iod %.1f %% of a core' %
-              (len(kept), max(len(rows) - 1, 0) - len(kept), share, reader, 100 * cpu))
+        print(
+            '# medians of %d windows (%d void): %.3f of fio, %.3f of the drive with a reader, ntx-iod %.1f %% of a core'
+            % (len(kept), max(len(rows) - 1, 0) - len(kept), share, reader, 100 * cpu)
+        )
     f, r, d, _ = (statistics.mean(c) for c in zip(*rows))
-    print('# means of all %d windows, GB/s: fio %.2f, reader %.2f, decode %.2f: %.3f and %.3f' % (len(rows), f, r, d, d / f, d / r))
+    print(
+        '# means of all %d windows, GB/s: fio %.2f, reader %.2f, decode %.2f: %.3f and %.3f'
+        % (len(rows), f, r, d, d / f, d / r)
+    )
 
 
 if __name__ == '__main__':

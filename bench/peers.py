@@ -10,6 +10,7 @@ an empty context, prefill is of 512 tokens. CSV per run; then per type the media
 per second over the mean of the plain reads just before and just after it; medians of passes, since some machines' memory changes from one second to the next), and its ratio to the
 faster peer, of the medians and as the median of the rounds' own ratios. --part decode or prefill: that alone, so that more rounds fit. --batches: ntx's
 own rates of passes of 2 to 64 rows as a share of the prefill's. Use a quiet machine."""
+
 import argparse
 import csv
 import json
@@ -33,8 +34,21 @@ def output(*cmd):
 
 
 def memory(a, kind):
-    rows = csv.DictReader(output(a.build + '/bench/bench_kernels', '-t', KERNEL.get(kind, kind), '-j', str(a.threads), '-r', '1', '-n', '4096',
-                                 '-s', '0.5').splitlines())
+    rows = csv.DictReader(
+        output(
+            a.build + '/bench/bench_kernels',
+            '-t',
+            KERNEL.get(kind, kind),
+            '-j',
+            str(a.threads),
+            '-r',
+            '1',
+            '-n',
+            '4096',
+            '-s',
+            '0.5',
+        ).splitlines()
+    )
     return max(float(r['read_p50_gb_s']) for r in rows)
 
 
@@ -42,14 +56,47 @@ def ntx(a, model, prompt, tokens):
     if not prompt and not tokens:
         return 0, 0
     prompt, tokens = max(prompt, 1), max(tokens, 1)
-    j = json.loads(output(a.build + '/bin/ntx', 'bench', model, '-p', str(prompt), '-n', str(tokens), '-r', '3', '--ctx', '1024', '--threads',
-                          str(a.threads), '--json').splitlines()[-1])
+    j = json.loads(
+        output(
+            a.build + '/bin/ntx',
+            'bench',
+            model,
+            '-p',
+            str(prompt),
+            '-n',
+            str(tokens),
+            '-r',
+            '3',
+            '--ctx',
+            '1024',
+            '--threads',
+            str(a.threads),
+            '--json',
+        ).splitlines()[-1]
+    )
     return j['prefill_tok_s'], j['decode_tok_s']
 
 
 def peer(a, cmd, model):
-    rows = list(csv.DictReader(output(*shlex.split(cmd), '-m', model, '-p', str(a.prompt if a.part != 'decode' else 0), '-n', str(a.tokens if a.part != 'prefill' else 0), '-t', str(a.threads), '-r', '1', '-o',
-                                      'csv').splitlines()))
+    rows = list(
+        csv.DictReader(
+            output(
+                *shlex.split(cmd),
+                '-m',
+                model,
+                '-p',
+                str(a.prompt if a.part != 'decode' else 0),
+                '-n',
+                str(a.tokens if a.part != 'prefill' else 0),
+                '-t',
+                str(a.threads),
+                '-r',
+                '1',
+                '-o',
+                'csv',
+            ).splitlines()
+        )
+    )
     rate = {('p' if int(r['n_prompt']) else 'n'): float(r['avg_ts']) for r in rows}
     return rate.get('p', 0), rate.get('n', 0)
 
@@ -58,27 +105,50 @@ def report(a, kind, size, read, rates, batches):
     med = {who: [statistics.median(v) for v in zip(*runs)] for who, runs in rates.items()}
     best = [max((v[k] for who, v in med.items() if who != 'ntx'), default=0) for k in (0, 1)]
     share = statistics.median(run[1] * size / 1e9 / r for run, r in zip(rates['ntx'], read))
-    line = '# %s: memory %.1f GB/s; ntx decodes at %.1f GB/s (%.2f of it)' % (kind, statistics.median(read), med['ntx'][1] * size / 1e9, share)
+    line = '# %s: memory %.1f GB/s; ntx decodes at %.1f GB/s (%.2f of it)' % (
+        kind,
+        statistics.median(read),
+        med['ntx'][1] * size / 1e9,
+        share,
+    )
     for k, part in ((1, 'decode'), (0, 'prefill')):
         if best[k]:
-            paired = statistics.median(n[k] / max(runs[i][k] for who, runs in rates.items() if who != 'ntx') for i, n in enumerate(rates['ntx']))
+            paired = statistics.median(
+                n[k] / max(runs[i][k] for who, runs in rates.items() if who != 'ntx')
+                for i, n in enumerate(rates['ntx'])
+            )
             line += '; %s over the faster peer: %.2f (round by round %.2f)' % (part, med['ntx'][k] / best[k], paired)
     print(line)
     if batches:
-        print('# %s: row rate of a pass as a share of the prefill\'s: %s' % (kind, ', '.join(
-            '%d rows %.2f' % (n, statistics.median(v) / med['ntx'][0]) for n, v in batches.items())), flush=True)
+        print(
+            '# %s: row rate of a pass as a share of the prefill\'s: %s'
+            % (kind, ', '.join('%d rows %.2f' % (n, statistics.median(v) / med['ntx'][0]) for n, v in batches.items())),
+            flush=True,
+        )
 
 
 def measure(a, kind, model):
     if not os.path.exists(model):
-        output(a.build + '/bin/ntx-mkmodel', *SHAPE, '--type', kind, *(['--vocab-from', a.vocab_from] if a.vocab_from else []), model)
+        output(
+            a.build + '/bin/ntx-mkmodel',
+            *SHAPE,
+            '--type',
+            kind,
+            *(['--vocab-from', a.vocab_from] if a.vocab_from else []),
+            model,
+        )
     if a.make_only:
         return
     peers = dict(p.split('=', 1) for p in a.peer)
     read, rates, batches = [], {who: [] for who in ['ntx', *peers]}, {}
     for r in range(a.rounds):
         read.append(memory(a, kind))
-        rates['ntx'].append((ntx(a, model, a.prompt if a.part != 'decode' else 0, 0)[0], ntx(a, model, 0, a.tokens if a.part != 'prefill' else 0)[1]))
+        rates['ntx'].append(
+            (
+                ntx(a, model, a.prompt if a.part != 'decode' else 0, 0)[0],
+                ntx(a, model, 0, a.tokens if a.part != 'prefill' else 0)[1],
+            )
+        )
         read[-1] = (read[-1] + memory(a, kind)) / 2
         for who, cmd in peers.items():
             rates[who].append(peer(a, cmd, model))

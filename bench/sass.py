@@ -6,6 +6,7 @@
 For each kernel (cuobjdump -sass; the plug-in, build/bin/libntx-cuda.so): instructions of its two longest innermost loops, or of all of it where there is none; loads from
 global memory by width in bytes (16x4: sixteen of four); the longest row of them that are issued before the first of them is waited for (a load's result is wanted where one of its registers is read, and all
 earlier loads of the row are then in flight); spills. No time is predicted: that is for a card. Two libraries: both, side by side."""
+
 import argparse
 import re
 import shutil
@@ -19,7 +20,7 @@ LOAD = re.compile(r'\bLDG\.E\S*')
 
 def plain(mangled):
     m = re.match(r'_Z[A-Z]*?(\d+)(.*)', mangled)
-    return m.group(2)[:int(m.group(1))] if m else mangled
+    return m.group(2)[: int(m.group(1))] if m else mangled
 
 
 def dumped(what, path):
@@ -54,7 +55,7 @@ def loops(code):
     for i, (a, op) in enumerate(code):
         m = re.search(r'\bBRA\b.*?0x([0-9a-f]+)', op)
         to = at.get(int(m.group(1), 16)) if m else None
-        if to is not None and to < i and any(LOAD.search(o) for _, o in code[to:i + 1]):
+        if to is not None and to < i and any(LOAD.search(o) for _, o in code[to : i + 1]):
             found.append((to, i + 1))
     inner = [x for x in found if not any(y != x and x[0] <= y[0] and y[1] <= x[1] for y in found)]
     return [code[x:y] for x, y in inner] or [code]
@@ -89,7 +90,13 @@ def figures(code):
         loads = [width(LOAD.search(op).group(0)) for _, op in loop if LOAD.search(op)]
         by = ' '.join('%dx%d' % (loads.count(w), w) for w in (16, 8, 4, 2, 1) if w in loads)
         flight = in_flight(loop)
-        yield '%5d  %-24s %3d loads, %4d bytes%s' % (len(loop), by, flight[1], flight[0], '  %d SPILLS' % spills if spills else '')
+        yield '%5d  %-24s %3d loads, %4d bytes%s' % (
+            len(loop),
+            by,
+            flight[1],
+            flight[0],
+            '  %d SPILLS' % spills if spills else '',
+        )
 
 
 def arguments(about, **numbers):

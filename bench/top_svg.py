@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """top_svg.py OUT.svg [--size 80x24] [--seconds 3] -- ntx-top [options]: what a terminal shows of ntx-top after some seconds, as a picture.
 Needs python3-pyte, which plays the terminal."""
+
 import argparse
 import fcntl
 import html
@@ -15,8 +16,18 @@ import time
 import pyte
 
 CELL_W, CELL_H, PAD = 8.4, 18, 12
-COLOUR = {"default": "#d8dee9", "black": "#3b4252", "red": "#e06c75", "green": "#98c379", "brown": "#e5c07b", "yellow": "#e5c07b",
-          "blue": "#61afef", "magenta": "#c678dd", "cyan": "#56b6c2", "white": "#eceff4"}
+COLOUR = {
+    "default": "#d8dee9",
+    "black": "#3b4252",
+    "red": "#e06c75",
+    "green": "#98c379",
+    "brown": "#e5c07b",
+    "yellow": "#e5c07b",
+    "blue": "#61afef",
+    "magenta": "#c678dd",
+    "cyan": "#56b6c2",
+    "white": "#eceff4",
+}
 PAPER = "#1e222a"
 
 
@@ -53,16 +64,28 @@ def runs(row, columns):
 
 def svg(screen):
     w, h = screen.columns * CELL_W + 2 * PAD, screen.lines * CELL_H + 2 * PAD
-    out = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="monospace" font-size="14">' % (w, h),
-           '<rect width="100%%" height="100%%" rx="8" fill="%s"/>' % PAPER]
+    out = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="monospace" font-size="14">'
+        % (w, h),
+        '<rect width="100%%" height="100%%" rx="8" fill="%s"/>' % PAPER,
+    ]
     for y in range(screen.lines):
         for x, text, fg, bold, reverse in runs(screen.buffer[y], screen.columns):
-            left, base, ink = PAD + x * CELL_W, PAD + y * CELL_H, COLOUR.get(fg, "#" + fg if len(fg) == 6 else COLOUR["default"])
+            left, base, ink = (
+                PAD + x * CELL_W,
+                PAD + y * CELL_H,
+                COLOUR.get(fg, "#" + fg if len(fg) == 6 else COLOUR["default"]),
+            )
             if reverse:
-                out.append('<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s"/>' % (left, base, len(text) * CELL_W, CELL_H, ink))
+                out.append(
+                    '<rect x="%.1f" y="%.1f" width="%.1f" height="%d" fill="%s"/>'
+                    % (left, base, len(text) * CELL_W, CELL_H, ink)
+                )
                 ink = PAPER
-            out.append('<text x="%.1f" y="%.1f" textLength="%.1f" fill="%s"%s xml:space="preserve">%s</text>' % (
-                left, base + 14, len(text) * CELL_W, ink, ' font-weight="bold"' if bold else "", html.escape(text)))
+            out.append(
+                '<text x="%.1f" y="%.1f" textLength="%.1f" fill="%s"%s xml:space="preserve">%s</text>'
+                % (left, base + 14, len(text) * CELL_W, ink, ' font-weight="bold"' if bold else "", html.escape(text))
+            )
     return "\n".join(out + ["</svg>"]) + "\n"
 
 

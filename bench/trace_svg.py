@@ -2,11 +2,21 @@
 """trace_svg.py TRACE.json OUT.svg [--ms LENGTH] [--at SECONDS]: a piece of what `ntx run --trace` wrote, as a picture: above, all of the
 time between two tokens, as shares of each pixel; below, the last LENGTH ms before a token (or those from SECONDS on), slice by slice: the reads
 under way, each slot of the ring, layers, waits, tokens."""
+
 import argparse
 import json
 
 W, LEFT, RIGHT, ROW, SLOT = 1000, 92, 12, 9, 5
-COLOUR = {"read": "#1f5fa8", "fill": "#7fb2e5", "ready": "#e6e6e6", "use": "#2e8b57", "layer": "#2e8b57", "wait": "#c0392b", "pass": "#8e5ea2", "token": "#b8860b"}
+COLOUR = {
+    "read": "#1f5fa8",
+    "fill": "#7fb2e5",
+    "ready": "#e6e6e6",
+    "use": "#2e8b57",
+    "layer": "#2e8b57",
+    "wait": "#c0392b",
+    "pass": "#8e5ea2",
+    "token": "#b8860b",
+}
 
 
 def load(path):
@@ -64,7 +74,9 @@ class Panel:
 
     def rect(self, r, height):
         gap = 0.3 if r[1] - r[0] > 1.5 else 0
-        self.out.append(f'<rect x="{r[0]:.1f}" y="{self.y:.1f}" width="{r[1] - r[0] - gap:.2f}" height="{height}" fill="{r[2]}"/>')
+        self.out.append(
+            f'<rect x="{r[0]:.1f}" y="{self.y:.1f}" width="{r[1] - r[0] - gap:.2f}" height="{height}" fill="{r[2]}"/>'
+        )
 
     def share(self, slices, colour, height, most=1.0):
         """How much of each pixel is covered (by how many), as an area."""
@@ -83,11 +95,17 @@ class Panel:
         self.y += height + 3
 
     def axis(self):
-        step = next(s for s in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5) if (self.end - self.begin) / s <= 10)
+        step = next(
+            s
+            for s in (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+            if (self.end - self.begin) / s <= 10
+        )
         k = 0
         while k * step <= self.end - self.begin:
             x, t = self.x(self.begin + k * step), k * step * 1000
-            self.out.append(f'<text x="{x:.1f}" y="{self.y + 12}" text-anchor="middle" fill="#666">{t:g}{" ms" if k else ""}</text>')
+            self.out.append(
+                f'<text x="{x:.1f}" y="{self.y + 12}" text-anchor="middle" fill="#666">{t:g}{" ms" if k else ""}</text>'
+            )
             k += 1
         self.y += 22
 
@@ -120,12 +138,16 @@ def main():
     b = Panel(out, begin, begin + o.ms / 1000, a.y + 4)
     b.title(f"{o.ms:g} ms of it, around the token's end: the drive goes on reading for the next one")
     seen = lambda slices: any(t1 > b.begin and t0 < b.end for t0, t1, _ in slices)
-    lanes = sorted((t for (p, t), ss in tracks.items() if p.startswith("drive") and seen(ss)), key=lambda t: int(t.split()[1]))
+    lanes = sorted(
+        (t for (p, t), ss in tracks.items() if p.startswith("drive") and seen(ss)), key=lambda t: int(t.split()[1])
+    )
     b.label("reads", (ROW + 1) * len(lanes))
     for t in lanes:
         b.row(next(ss for (p, k), ss in tracks.items() if p.startswith("drive") and k == t), "drive", t, ROW)
     b.y += 5
-    slots = sorted((t for (p, t), ss in tracks.items() if p == "ring" and seen(ss)), key=lambda t: int(t.split()[1]))[:o.slots]
+    slots = sorted((t for (p, t), ss in tracks.items() if p == "ring" and seen(ss)), key=lambda t: int(t.split()[1]))[
+        : o.slots
+    ]
     b.label("ring slots", (SLOT + 1) * len(slots))
     for t in slots:
         b.row(tracks[("ring", t)], "ring", t, SLOT)
@@ -135,13 +157,25 @@ def main():
         b.row(slices, "ntx-computed", t, ROW)
     b.axis()
     x = LEFT
-    for name, text in (("read", "a read"), ("fill", "slot: being filled"), ("ready", "ready"), ("use", "in use; a layer"), ("wait", "computing waits"), ("pass", "pass"), ("token", "token")):
-        out.append(f'<rect x="{x}" y="{b.y}" width="10" height="10" fill="{COLOUR[name]}" stroke="#999" stroke-width="0.4"/><text x="{x + 14}" y="{b.y + 9}">{text}</text>')
+    for name, text in (
+        ("read", "a read"),
+        ("fill", "slot: being filled"),
+        ("ready", "ready"),
+        ("use", "in use; a layer"),
+        ("wait", "computing waits"),
+        ("pass", "pass"),
+        ("token", "token"),
+    ):
+        out.append(
+            f'<rect x="{x}" y="{b.y}" width="10" height="10" fill="{COLOUR[name]}" stroke="#999" stroke-width="0.4"/><text x="{x + 14}" y="{b.y + 9}">{text}</text>'
+        )
         x += 30 + 6.2 * len(text)
     h = b.y + 20
     with open(o.out, "w") as f:
-        f.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {h:.0f}" width="{W}" height="{h:.0f}" font-family="sans-serif" font-size="11">\n'
-                f'<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(out) + "\n</svg>\n")
+        f.write(
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {h:.0f}" width="{W}" height="{h:.0f}" font-family="sans-serif" font-size="11">\n'
+            f'<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(out) + "\n</svg>\n"
+        )
 
 
 if __name__ == "__main__":

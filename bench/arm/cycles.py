@@ -2,6 +2,7 @@
 """cycles.py CPUS PROGRAM ARGS...: the instructions that a statically linked PROGRAM for 64-bit Arm executes between the calls of its functions mark_begin and mark_end, by
 qemu-user, and the cycles that llvm-mca gives them on each of CPUS (LLVM's names, with commas between). Branches count as an instruction that does nothing, and loads hit the
 first cache. LLVM_MCA names the program; docs/log/kernels-arm.md has figures."""
+
 import os
 import re
 import subprocess
@@ -11,7 +12,9 @@ import tempfile
 
 def disassembly(program):
     at, marks = {}, {}
-    for line in subprocess.run(["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", program], capture_output=True, text=True, check=True).stdout.splitlines():
+    for line in subprocess.run(
+        ["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", program], capture_output=True, text=True, check=True
+    ).stdout.splitlines():
         m = re.match(r"^([0-9a-f]+) <(mark_begin|mark_end)>:", line)
         if m:
             marks[m[2]] = int(m[1], 16)
@@ -23,7 +26,21 @@ def disassembly(program):
 
 def executed(program, args, marks):
     with tempfile.NamedTemporaryFile("r") as log:
-        subprocess.run(["qemu-aarch64", "-cpu", "max,sve128=on,sve256=off,sve512=off,sve1024=off,sve2048=off", "-singlestep", "-d", "exec,nochain", "-D", log.name, program] + args, check=True)
+        subprocess.run(
+            [
+                "qemu-aarch64",
+                "-cpu",
+                "max,sve128=on,sve256=off,sve512=off,sve1024=off,sve2048=off",
+                "-singlestep",
+                "-d",
+                "exec,nochain",
+                "-D",
+                log.name,
+                program,
+            ]
+            + args,
+            check=True,
+        )
         pcs, on = [], False
         for line in log:
             m = re.match(r"Trace \d+: 0x[0-9a-f]+ \[[0-9a-f]+/([0-9a-f]+)/", line)
@@ -51,8 +68,20 @@ def main():
     at, marks = disassembly(program)
     code = [assembly(at[pc]) for pc in executed(program, args, marks)]
     for cpu in cpus:
-        r = subprocess.run([os.environ.get("LLVM_MCA", "llvm-mca"), "-mtriple=aarch64", "-mcpu=" + cpu, "-mattr=+dotprod,+fullfp16,+i8mm,+sve,+sve2", "--iterations=1",
-                            "--all-views=false", "--summary-view"], input="\n".join(code) + "\n", capture_output=True, text=True)
+        r = subprocess.run(
+            [
+                os.environ.get("LLVM_MCA", "llvm-mca"),
+                "-mtriple=aarch64",
+                "-mcpu=" + cpu,
+                "-mattr=+dotprod,+fullfp16,+i8mm,+sve,+sve2",
+                "--iterations=1",
+                "--all-views=false",
+                "--summary-view",
+            ],
+            input="\n".join(code) + "\n",
+            capture_output=True,
+            text=True,
+        )
         m = re.search(r"Total Cycles: +(\d+)", r.stdout)
         if not m:
             sys.exit(r.stderr[:800])

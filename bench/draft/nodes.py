@@ -5,6 +5,7 @@ The text of `--draft off`, made in memory, where MORE's --ram and --link do not 
 may make only the first --plain tokens of it, each pass being like the others. Ways take turns, the other way round in each second round: off, a number of
 guesses, or auto, as many as pay; before the rounds auto runs twice, so that what is learned is there. MORE goes to `ntx run`. CSV, medians of the rounds: way, tok/s, ms a pass, tokens a pass,
 guesses a pass, MB read a token, and bytes by time in GB/s; then the least and the most ms a pass of the rounds; `text` says whether all texts were those without guesses."""
+
 import argparse, json, os, statistics, subprocess, sys, tempfile
 
 p = argparse.ArgumentParser()
@@ -18,14 +19,28 @@ p.add_argument('--plain', type=int)
 args = sys.argv[1:]
 cut = args.index('--') if '--' in args else len(args)
 a = p.parse_args(args[:cut])
-base = [os.path.join(a.bin, 'ntx'), 'run', a.model, 'once upon a time', '--raw', '--ignore-eos', '--quiet', '--temp', '0.8', '--seed', '3']
-more = args[cut + 1:]
+base = [
+    os.path.join(a.bin, 'ntx'),
+    'run',
+    a.model,
+    'once upon a time',
+    '--raw',
+    '--ignore-eos',
+    '--quiet',
+    '--temp',
+    '0.8',
+    '--seed',
+    '3',
+]
+more = args[cut + 1 :]
 slow = [i for i, x in enumerate(more) if x in ('--ram', '--link')]
 in_memory = [x for i, x in enumerate(more) if i not in slow and i - 1 not in slow]
 
 with tempfile.TemporaryDirectory() as tmp:
     os.environ['XDG_CACHE_HOME'] = tmp
-    lines = subprocess.run(base + in_memory + ['-n', str(a.n), '--json', '--draft', 'off'], stdout=subprocess.PIPE, check=True).stdout.splitlines()
+    lines = subprocess.run(
+        base + in_memory + ['-n', str(a.n), '--json', '--draft', 'off'], stdout=subprocess.PIPE, check=True
+    ).stdout.splitlines()
     ids = [str(x['token']) for x in map(json.loads, lines) if 'token' in x]
     want = ''.join(json.loads(x).get('text', '') for x in lines)
     assert len(ids) == a.n, 'of %d tokens the text has %d' % (a.n, len(ids))
@@ -33,9 +48,19 @@ with tempfile.TemporaryDirectory() as tmp:
         f.write('ntx-script 1\nchance %s\nseed 5\ntext %s\n' % (a.chance, ' '.join(ids)))
 
     def run(way, n=a.n):
-        draft = ['--draft', 'off'] if way == 'off' else ['--draft', tmp + '/script'] + (['--draft-nodes', way] if way.isdigit() else [])
+        draft = (
+            ['--draft', 'off']
+            if way == 'off'
+            else ['--draft', tmp + '/script'] + (['--draft-nodes', way] if way.isdigit() else [])
+        )
         n = a.plain if way == 'off' and a.plain else n
-        text = subprocess.run(base + more + draft + ['-n', str(n), '--stats', tmp + '/stats'], stdout=subprocess.PIPE, check=True).stdout.decode().rstrip('\n')
+        text = (
+            subprocess.run(
+                base + more + draft + ['-n', str(n), '--stats', tmp + '/stats'], stdout=subprocess.PIPE, check=True
+            )
+            .stdout.decode()
+            .rstrip('\n')
+        )
         return want.startswith(text) if n < a.n else text == want.rstrip('\n'), json.load(open(tmp + '/stats'))
 
     ways = a.ways.split(',')
@@ -43,11 +68,29 @@ with tempfile.TemporaryDirectory() as tmp:
     for _ in range(2 if 'auto' in ways else 0):
         run('auto', min(a.n, 32))
     for i in range(a.r):
-        for w in ways[::-1 if i % 2 else 1]:
+        for w in ways[:: -1 if i % 2 else 1]:
             right, s = run(w)
             same &= right
             per_pass = s['accepted_per_pass'] / s['decode_tok_s']
-            got[w].append((s['decode_tok_s'], 1000 * per_pass, s['accepted_per_pass'], s['draft_nodes_per_pass'], s['bytes_read_per_token'] / 1e6, s['bytes_read_per_token'] * s['decode_tok_s'] / 1e9))
+            got[w].append(
+                (
+                    s['decode_tok_s'],
+                    1000 * per_pass,
+                    s['accepted_per_pass'],
+                    s['draft_nodes_per_pass'],
+                    s['bytes_read_per_token'] / 1e6,
+                    s['bytes_read_per_token'] * s['decode_tok_s'] / 1e9,
+                )
+            )
     print('way,tok_s,ms_per_pass,tokens_per_pass,guesses_per_pass,mb_per_token,drive_gb_s,ms_least,ms_most,text')
     for w in got:
-        print('%s,%.3f,%.1f,%.2f,%.1f,%.2f,%.2f,%.1f,%.1f,%s' % (w, *(statistics.median(x[k] for x in got[w]) for k in range(6)), *(f(x[1] for x in got[w]) for f in (min, max)), 'same' if same else 'DIFFERS'), flush=True)
+        print(
+            '%s,%.3f,%.1f,%.2f,%.1f,%.2f,%.2f,%.1f,%.1f,%s'
+            % (
+                w,
+                *(statistics.median(x[k] for x in got[w]) for k in range(6)),
+                *(f(x[1] for x in got[w]) for f in (min, max)),
+                'same' if same else 'DIFFERS',
+            ),
+            flush=True,
+        )

@@ -7,6 +7,7 @@ guesses is kept from load to load, in a directory of its own, and two rounds com
 
 Prints a line: ms a token of off at the median; of guesses the ratio to the mean of both offs, and of the second off to the first: median of the rounds with the interval in which nine of ten drawn
 again lie (whole rounds, of whole loads), and the ratio of CPU seconds (computed and its two workers); MB read a token, off and guesses; tokens and guesses a pass; whether all texts were the same."""
+
 import argparse, json, os, random, signal, statistics, subprocess, sys, tempfile, time
 from measure import stories
 
@@ -22,8 +23,9 @@ p.add_argument('--fresh', action='store_true')
 args = sys.argv[1:]
 cut = args.index('--') if '--' in args else len(args)
 a = p.parse_args(args[:cut])
-a.more = args[cut + 1:]
+a.more = args[cut + 1 :]
 NAMES = ('off', 'way', 'again')
+
 
 def cpu_s(up):
     """Of the service's processes: up's children."""
@@ -32,22 +34,54 @@ def cpu_s(up):
         ticks += sum(map(int, open('/proc/%s/stat' % pid).read().rsplit(')', 1)[1].split()[11:13]))
     return ticks / os.sysconf('SC_CLK_TCK')
 
+
 def start(where, name):
     env = dict(os.environ, NTX_RUNTIME=os.path.join(where, name))
     os.mkdir(env['NTX_RUNTIME'], 0o700)
     draft = a.draft if name == 'way' else 'off'
-    up = subprocess.Popen([a.bin + '/ntx', 'up', a.model, '--quiet', '--draft', draft] + a.more, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while subprocess.run([a.bin + '/ntx', 'generate', 'a', '--raw', '--quiet', '-n', '1'], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
+    up = subprocess.Popen(
+        [a.bin + '/ntx', 'up', a.model, '--quiet', '--draft', draft] + a.more,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while subprocess.run(
+        [a.bin + '/ntx', 'generate', 'a', '--raw', '--quiet', '-n', '1'],
+        env=env,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ).returncode:
         if up.poll() is not None:
             sys.exit('ntx up ended with %d' % up.returncode)
         time.sleep(0.1)
     return up, env
 
+
 def ask(env, prompt, seed):
     with tempfile.NamedTemporaryFile() as f:
-        text = subprocess.run([a.bin + '/ntx', 'generate', prompt, '--raw', '--ignore-eos', '--quiet', '-n', str(a.n), '--temp', a.temp, '--seed', str(seed), '--stats', f.name],
-                              env=env, stdout=subprocess.PIPE, check=True).stdout
+        text = subprocess.run(
+            [
+                a.bin + '/ntx',
+                'generate',
+                prompt,
+                '--raw',
+                '--ignore-eos',
+                '--quiet',
+                '-n',
+                str(a.n),
+                '--temp',
+                a.temp,
+                '--seed',
+                str(seed),
+                '--stats',
+                f.name,
+            ],
+            env=env,
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
         return text, json.load(open(f.name))
+
 
 def load(number, out, cpu):
     """All rounds of a load: ms a token of each go to out, CPU seconds to cpu."""
@@ -55,16 +89,24 @@ def load(number, out, cpu):
     with tempfile.TemporaryDirectory() as where:
         ups = {}
         try:
-            for name in NAMES[number % 3:] + NAMES[:number % 3]:
+            for name in NAMES[number % 3 :] + NAMES[: number % 3]:
                 ups[name] = start(where, name)
             for i, prompt in zip(range(a.r + 2), stories()):
                 counts, texts = a.fresh or i > 1, set()
-                for name in (NAMES[i % 3:] + NAMES[:i % 3])[::1 if i % 2 else -1]:
+                for name in (NAMES[i % 3 :] + NAMES[: i % 3])[:: 1 if i % 2 else -1]:
                     before = cpu_s(ups[name][0])
                     text, s = ask(ups[name][1], prompt, number * 100 + i + 1)
                     texts.add(text)
                     if counts:
-                        out[name].append((1000 / s['decode_tok_s'], s['accepted_per_pass'], s['draft_nodes_per_pass'], s['bytes_read_per_token'] / 1e6, number))
+                        out[name].append(
+                            (
+                                1000 / s['decode_tok_s'],
+                                s['accepted_per_pass'],
+                                s['draft_nodes_per_pass'],
+                                s['bytes_read_per_token'] / 1e6,
+                                number,
+                            )
+                        )
                         cpu[name] += cpu_s(ups[name][0]) - before
                 same &= len(texts) == 1
         finally:
@@ -74,11 +116,16 @@ def load(number, out, cpu):
                 up.wait()
     return same
 
+
 def median_of(ratios):
     """Of (load, ratio) of each round: loads are drawn again, and of each its rounds."""
     loads = [[x for n, x in ratios if n == number] for number in sorted({n for n, _ in ratios})]
-    draws = sorted(statistics.median(x for of in random.choices(loads, k=len(loads)) for x in random.choices(of, k=len(of))) for _ in range(2000))
+    draws = sorted(
+        statistics.median(x for of in random.choices(loads, k=len(loads)) for x in random.choices(of, k=len(of)))
+        for _ in range(2000)
+    )
     return '%.3f (%.3f to %.3f)' % (statistics.median(x for _, x in ratios), draws[100], draws[1900])
+
 
 out, cpu, same = {n: [] for n in NAMES}, {n: 0 for n in NAMES}, True
 with tempfile.TemporaryDirectory() as cache:
@@ -90,6 +137,23 @@ ms = {n: [x[0] for x in out[n]] for n in NAMES}
 mean = lambda name, k: statistics.mean(x[k] for x in out[name])
 way = median_of([(x[4], 2 * x[0] / (y + z)) for x, y, z in zip(out['way'], ms['off'], ms['again'])])
 again = median_of([(x[4], x[0] / y) for x, y in zip(out['again'], ms['off'])])
-print('%s %s: off %.3f ms; guesses %s, CPU %.3f; off again %s, CPU %.3f; MB read a token %.2f and %.2f; %.2f tokens a pass of %.2f guesses; %d rounds in %d loads; texts %s' % (
-    os.path.basename(a.model), ' '.join([a.draft] + a.more), statistics.median(ms['off']), way, 2 * cpu['way'] / (cpu['off'] + cpu['again']), again, cpu['again'] / cpu['off'],
-    mean('off', 3), mean('way', 3), mean('way', 1), mean('way', 2), len(out['way']), a.l, 'the same' if same else 'DIFFER'), flush=True)
+print(
+    '%s %s: off %.3f ms; guesses %s, CPU %.3f; off again %s, CPU %.3f; MB read a token %.2f and %.2f; %.2f tokens a pass of %.2f guesses; %d rounds in %d loads; texts %s'
+    % (
+        os.path.basename(a.model),
+        ' '.join([a.draft] + a.more),
+        statistics.median(ms['off']),
+        way,
+        2 * cpu['way'] / (cpu['off'] + cpu['again']),
+        again,
+        cpu['again'] / cpu['off'],
+        mean('off', 3),
+        mean('way', 3),
+        mean('way', 1),
+        mean('way', 2),
+        len(out['way']),
+        a.l,
+        'the same' if same else 'DIFFER',
+    ),
+    flush=True,
+)

@@ -3,6 +3,7 @@
 were loaded so) to lines "LAYERS EXPERTS", then "LAYER E E ..." for each layer of each pass in order.
 
     picks.py T.json OUT --experts N [--decode]      N: experts of a layer; --decode: passes of one row only"""
+
 import argparse
 import json
 
@@ -19,7 +20,9 @@ for e in trace["traceEvents"]:
     if e["name"] == "experts":
         wanted.setdefault((e["args"]["pass"], e["args"]["layer"]), []).extend(e["args"]["experts"])
     elif e["name"].startswith("layer "):
-        rows[e["args"]["pass"]] = max(rows.get(e["args"]["pass"], 0), e["args"]["rows"]) # the last layer may have fewer
+        rows[e["args"]["pass"]] = max(
+            rows.get(e["args"]["pass"], 0), e["args"]["rows"]
+        )  # the last layer may have fewer
 layers = 1 + max(l for _, l in wanted)
 with open(a.out, "w") as f:
     print(layers, a.experts, file=f)

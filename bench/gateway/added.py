@@ -4,6 +4,7 @@
 In computed's place stands a server of ours (the wire format by hand, as the tests have it), which sends each stream a token every 20 ms, with the time as its text. The
 clients are threads of this process, so what Python takes is in the figures. added.py [CLIENTS] [SECONDS]: a CSV line with the percentiles, in ms.
 Needs NTX_BIN (build/bin); run it alone on the machine."""
+
 import http.client
 import json
 import os
@@ -62,6 +63,7 @@ def main():
 
     class D:
         dir = tempfile.mkdtemp(prefix="ntx-added-")
+
     path = os.path.join(D.dir, "ntx.sock")
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -71,6 +73,7 @@ def main():
         while True:
             s, _ = listener.accept()
             threading.Thread(target=computed, args=(s, int(seconds / EVERY)), daemon=True).start()
+
     threading.Thread(target=accept, daemon=True).start()
     with Gateway(D) as g:
         threads = [threading.Thread(target=client, args=(g.port, took)) for _ in range(clients)]
@@ -82,7 +85,10 @@ def main():
     os.rmdir(D.dir)
     took.sort()
     print("clients,tokens,p50_ms,p90_ms,p99_ms,max_ms")
-    print("%d,%d,%.3f,%.3f,%.3f,%.3f" % (clients, len(took), *(took[int(len(took) * p)] for p in (0.5, 0.9, 0.99)), took[-1]))
+    print(
+        "%d,%d,%.3f,%.3f,%.3f,%.3f"
+        % (clients, len(took), *(took[int(len(took) * p)] for p in (0.5, 0.9, 0.99)), took[-1])
+    )
 
 
 main()

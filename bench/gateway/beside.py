@@ -4,6 +4,7 @@
 beside.py LLAMA_SERVER MODEL [CLIENTS] [SECONDS]: CSV lines: tokens per second of all, the time to the first token, the time between two tokens, and the processor's time that
 the server's processes took for a token, all in ms. Both have 2 threads, 16 answers at a time, greedy sampling, and no shared prefixes but the model's beginning of a text.
 Needs NTX_BIN (build/bin); run it alone on the machine."""
+
 import http.client
 import json
 import os
@@ -34,10 +35,19 @@ class Work:
         self.first, self.gaps, self.tokens, self.texts = [], [], 0, {}
 
     def one(self, n):
-        prompt = "One day a %s and a %s went to see the %s." % (WORDS[n % 16], WORDS[n // 16 % 16], WORDS[(n * 7 + 3) % 16])
+        prompt = "One day a %s and a %s went to see the %s." % (
+            WORDS[n % 16],
+            WORDS[n // 16 % 16],
+            WORDS[(n * 7 + 3) % 16],
+        )
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         begun, last, text, count = time.monotonic(), None, "", 0
-        c.request("POST", "/v1/completions", json.dumps({"prompt": prompt, "max_tokens": MOST, "temperature": 0, "ignore_eos": True, "stream": True}), {"Content-Type": "application/json"})
+        c.request(
+            "POST",
+            "/v1/completions",
+            json.dumps({"prompt": prompt, "max_tokens": MOST, "temperature": 0, "ignore_eos": True, "stream": True}),
+            {"Content-Type": "application/json"},
+        )
         for line in c.getresponse():
             if line.startswith(b"data: {"):
                 choices = json.loads(line[6:])["choices"]
@@ -75,7 +85,21 @@ def measure(name, port, pids, clients, seconds):
 
     def at(list_, p):
         return list_[int(len(list_) * p)]
-    print("%s,%d,%.0f,%.1f,%.1f,%.2f,%.2f,%.2f" % (name, clients, w.tokens / took, at(w.first, .5), at(w.first, .99), at(w.gaps, .5), at(w.gaps, .99), used / w.tokens * 1000), flush=True)
+
+    print(
+        "%s,%d,%.0f,%.1f,%.1f,%.2f,%.2f,%.2f"
+        % (
+            name,
+            clients,
+            w.tokens / took,
+            at(w.first, 0.5),
+            at(w.first, 0.99),
+            at(w.gaps, 0.5),
+            at(w.gaps, 0.99),
+            used / w.tokens * 1000,
+        ),
+        flush=True,
+    )
     return w.texts
 
 
@@ -89,7 +113,26 @@ def ntx(model, clients, seconds):
 
 def llama(server, model, clients, seconds):
     port = free_port()
-    p = subprocess.Popen([server, "-m", model, "-c", str(256 * AT_ONCE), "-np", str(AT_ONCE), "-t", "2", "--port", str(port), "--no-webui", "--cache-ram", "0"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen(
+        [
+            server,
+            "-m",
+            model,
+            "-c",
+            str(256 * AT_ONCE),
+            "-np",
+            str(AT_ONCE),
+            "-t",
+            "2",
+            "--port",
+            str(port),
+            "--no-webui",
+            "--cache-ram",
+            "0",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         for _ in range(600):
             try:
@@ -108,7 +151,7 @@ def llama(server, model, clients, seconds):
 
 def main():
     server, model = sys.argv[1:3]
-    clients, seconds = (int(a) for a in (sys.argv[3:] + ["64", "20"][len(sys.argv) - 3:]))
+    clients, seconds = (int(a) for a in (sys.argv[3:] + ["64", "20"][len(sys.argv) - 3 :]))
     print("server,clients,tokens_s,first_p50_ms,first_p99_ms,between_p50_ms,between_p99_ms,cpu_ms_a_token")
     a = ntx(model, clients, seconds)
     b = llama(server, model, clients, seconds)

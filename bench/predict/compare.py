@@ -15,6 +15,7 @@ round on stderr. Use a quiet machine; all ten take 8 minutes. A load drops nothi
 --only    some of them, by the beginning of their names or a whole name and '$'
 --small   models a tenth of the size, to try the script
 --rounds  rounds are appended to FILE, and the report is of all that lie there, so that it can be measured in pieces (--runs 1 five times)"""
+
 import argparse
 import json
 import os
@@ -23,11 +24,30 @@ import subprocess
 import sys
 import tempfile
 
+
 def shape(layers, embd, ff, heads, kv):
-    return ["--layers", str(layers), "--embd", str(embd), "--ff", str(ff), "--heads", str(heads), "--kv", str(kv), "--ctx", "2048"]
+    return [
+        "--layers",
+        str(layers),
+        "--embd",
+        str(embd),
+        "--ff",
+        str(ff),
+        "--heads",
+        str(heads),
+        "--kv",
+        str(kv),
+        "--ctx",
+        "2048",
+    ]
 
 
-SHAPES = {"": shape(24, 3072, 8192, 24, 8), "small": shape(12, 1536, 4096, 12, 4), "300m": shape(16, 1536, 5376, 24, 8), "700m": shape(20, 2048, 8192, 32, 8)}
+SHAPES = {
+    "": shape(24, 3072, 8192, 24, 8),
+    "small": shape(12, 1536, 4096, 12, 4),
+    "300m": shape(16, 1536, 5376, 24, 8),
+    "700m": shape(20, 2048, 8192, 32, 8),
+}
 # name, type and shape, share of the file that --ram is (None: all), tokens of a run, further options
 CONFIGURATIONS = [
     ("resident-q4km", "Q4_K_M", None, 64, []),
@@ -70,7 +90,26 @@ def doctor(bin_, directory, seconds, env):
 
 def bench(bin_, path, share, tokens, extra, env):
     ram = [] if share is None else ["--ram", str(int(share * os.path.getsize(path)))]
-    return json.loads(run(bin_, "ntx", "bench", path, "-p", "32", "-n", str(tokens), "-r", "1", "--ctx", "256", "--json", *ram, *extra, env=env))
+    return json.loads(
+        run(
+            bin_,
+            "ntx",
+            "bench",
+            path,
+            "-p",
+            "32",
+            "-n",
+            str(tokens),
+            "-r",
+            "1",
+            "--ctx",
+            "256",
+            "--json",
+            *ram,
+            *extra,
+            env=env,
+        )
+    )
 
 
 def make_models(o, bin_, directory, kinds):
@@ -84,18 +123,26 @@ def make_models(o, bin_, directory, kinds):
 
 def report(chosen, rows):
     good, fair = [0, 0], 0
-    print("configuration,limit,predicted_tok_s,measured_tok_s,median_of_ratios,ratio_of_medians,"
-          "predicted_min,predicted_max,measured_min,measured_max,io_gb_s,drive_gb_s,multiplied_gb_s,memory_gb_s")
+    print(
+        "configuration,limit,predicted_tok_s,measured_tok_s,median_of_ratios,ratio_of_medians,"
+        "predicted_min,predicted_max,measured_min,measured_max,io_gb_s,drive_gb_s,multiplied_gb_s,memory_gb_s"
+    )
     for name, *_ in chosen:
         r = rows[name]
         p, m = [x["predicted_tok_s"] for x in r], [x["decode_tok_s"] for x in r]
-        predicted, measured, io, drive, stream, memory = map(statistics.median, (p, m, *([x[k] for x in r] for k in ("io_gb_s", "drive", "stream", "memory"))))
+        predicted, measured, io, drive, stream, memory = map(
+            statistics.median, (p, m, *([x[k] for x in r] for k in ("io_gb_s", "drive", "stream", "memory")))
+        )
         ratios = statistics.median(a / b if b else 0 for a, b in zip(m, p)), measured / predicted if predicted else 0
         good = [n + (abs(x - 1) <= 0.1) for n, x in zip(good, ratios)]
         fair += abs(ratios[0] - 1) <= 0.15
-        print(f"{name},{r[-1]['limit']},{predicted:.3f},{measured:.3f},{ratios[0]:.3f},{ratios[1]:.3f},"
-              f"{min(p):.3f},{max(p):.3f},{min(m):.3f},{max(m):.3f},{io:.2f},{drive:.2f},{stream:.2f},{memory:.1f}")
-    print(f"# {good[0]} of {len(chosen)} within 10 % by the median of ratios, {good[1]} by the ratio of medians; {fair} within 15 % by the median of ratios")
+        print(
+            f"{name},{r[-1]['limit']},{predicted:.3f},{measured:.3f},{ratios[0]:.3f},{ratios[1]:.3f},"
+            f"{min(p):.3f},{max(p):.3f},{min(m):.3f},{max(m):.3f},{io:.2f},{drive:.2f},{stream:.2f},{memory:.1f}"
+        )
+    print(
+        f"# {good[0]} of {len(chosen)} within 10 % by the median of ratios, {good[1]} by the ratio of medians; {fair} within 15 % by the median of ratios"
+    )
 
 
 def compare(o, bin_, directory, profile):
@@ -115,8 +162,11 @@ def compare(o, bin_, directory, profile):
                 found = doctor(bin_, directory, o.close, env)
             r = {"configuration": name, **bench(bin_, models[kind], share, tokens, extra, env), **found}
             rows[name].append(r)
-            print(f"{name}: {r['predicted_tok_s']:.3f} predicted, {r['decode_tok_s']:.3f} measured; read at {r['io_gb_s']:.2f}, "
-                  f"doctor: drive {r['drive']:.2f}, multiplied {r['stream']:.2f}, memory {r['memory']:.1f} GB/s", file=sys.stderr)
+            print(
+                f"{name}: {r['predicted_tok_s']:.3f} predicted, {r['decode_tok_s']:.3f} measured; read at {r['io_gb_s']:.2f}, "
+                f"doctor: drive {r['drive']:.2f}, multiplied {r['stream']:.2f}, memory {r['memory']:.1f} GB/s",
+                file=sys.stderr,
+            )
             if o.rounds:
                 with open(o.rounds, "a") as f:
                     print(json.dumps(r), file=f)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """An agent's loop: each of 20 turns sends a preamble of 4000 tokens, all that was said before, and 60 tokens more, and has 20 written. Time to first token of each
 turn, with prefixes kept and without (every fifth turn), of a small random model in RAM. CSV. NTX_BIN: build/bin."""
+
 import json
 import os
 import sys
@@ -10,7 +11,24 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from daemons import Daemons, make_model  # noqa: E402
 
 TURNS, PREAMBLE, NEW, WRITTEN = 20, 4000, 60, 20
-SHAPE = ("--layers", "8", "--embd", "768", "--ff", "2048", "--heads", "12", "--kv", "4", "--ctx", "8192", "--type", "Q8_0", "--seed", "5")
+SHAPE = (
+    "--layers",
+    "8",
+    "--embd",
+    "768",
+    "--ff",
+    "2048",
+    "--heads",
+    "12",
+    "--kv",
+    "4",
+    "--ctx",
+    "8192",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
 
 
 def ids(n, seed):
@@ -27,7 +45,11 @@ def turns(d, model, off):
             continue
         a = c.ask(tokens=text, ignore_eos=True, max_tokens=WRITTEN, temp=0.0)
         s = json.loads(a.stats)
-        print("%s,%d,%d,%d,%.3f,%d" % ("without" if off else "with", turn + 1, len(text), a.cached, s["ttft_s"], s["passes"]), flush=True)
+        print(
+            "%s,%d,%d,%d,%.3f,%d"
+            % ("without" if off else "with", turn + 1, len(text), a.cached, s["ttft_s"], s["passes"]),
+            flush=True,
+        )
         text = text + a.tokens
     c.close()
 

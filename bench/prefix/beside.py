@@ -10,6 +10,7 @@
              again (as above), and the conversation is edited in its middle once more
 
 --cap: both in a cgroup of so many bytes, ntx with a --ram of 64 MiB less; caches dropped before each. NTX_BIN: build/bin. RAM: bytes for ntx's --ram without a cap (1 GiB)."""
+
 import argparse
 import concurrent.futures
 import http.client
@@ -43,19 +44,60 @@ class Server:
     def command(self):
         if self.who == "ntx":
             ram = args.cap - (64 << 20) if args.cap else int(os.environ.get("RAM", 1 << 30))
-            return [os.path.join(BIN, "ntx"), "serve", args.model, "--listen", "127.0.0.1:%d" % self.port, "--ctx", str(CTX), "--sessions", str(self.slots), "--threads", str(THREADS),
-                    "--ram", str(ram), "--state", os.path.join(self.tmp, "state")]
-        return [args.llama, "-m", args.model, "--host", "127.0.0.1", "--port", str(self.port), "-c", str(CTX * self.slots), "-np", str(self.slots), "-t", str(THREADS), "-tb", str(THREADS),
-                "--slot-save-path", self.tmp, "--no-warmup", "--no-webui"]
+            return [
+                os.path.join(BIN, "ntx"),
+                "serve",
+                args.model,
+                "--listen",
+                "127.0.0.1:%d" % self.port,
+                "--ctx",
+                str(CTX),
+                "--sessions",
+                str(self.slots),
+                "--threads",
+                str(THREADS),
+                "--ram",
+                str(ram),
+                "--state",
+                os.path.join(self.tmp, "state"),
+            ]
+        return [
+            args.llama,
+            "-m",
+            args.model,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "-c",
+            str(CTX * self.slots),
+            "-np",
+            str(self.slots),
+            "-t",
+            str(THREADS),
+            "-tb",
+            str(THREADS),
+            "--slot-save-path",
+            self.tmp,
+            "--no-warmup",
+            "--no-webui",
+        ]
 
     def __enter__(self):
         self.port = free_port()
         if args.cap:
-            subprocess.run("sync; echo 3 >/proc/sys/vm/drop_caches; mkdir -p %s; echo %d >%s/memory.limit_in_bytes" % (CGROUP, args.cap, CGROUP), shell=True, check=True)
+            subprocess.run(
+                "sync; echo 3 >/proc/sys/vm/drop_caches; mkdir -p %s; echo %d >%s/memory.limit_in_bytes"
+                % (CGROUP, args.cap, CGROUP),
+                shell=True,
+                check=True,
+            )
         self.log = open(os.path.join(self.tmp, self.who + ".log"), "ab")
         enter = (lambda: open(CGROUP + "/tasks", "w").write(str(os.getpid()))) if args.cap else None
         env = dict(os.environ, NTX_RUNTIME=os.path.join(self.tmp, "run"))
-        self.child = subprocess.Popen(self.command(), stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, preexec_fn=enter, env=env)
+        self.child = subprocess.Popen(
+            self.command(), stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, preexec_fn=enter, env=env
+        )
         for _ in range(3000):
             if self.child.poll() is not None:
                 sys.exit("%s ended: %s" % (self.who, open(self.log.name).read()[-2000:]))
@@ -86,7 +128,18 @@ class Server:
     def ask(self, tokens, n=4):
         """Time to the first token, s, and how many tokens of the prompt were not computed."""
         t0 = time.monotonic()
-        r = self.post("/v1/completions", {"prompt": tokens, "max_tokens": n, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}, "ignore_eos": True, **({} if self.who == "ntx" else {"cache_prompt": True})})
+        r = self.post(
+            "/v1/completions",
+            {
+                "prompt": tokens,
+                "max_tokens": n,
+                "temperature": 0,
+                "stream": True,
+                "stream_options": {"include_usage": True},
+                "ignore_eos": True,
+                **({} if self.who == "ntx" else {"cache_prompt": True}),
+            },
+        )
         first, cached = None, -1
         for line in r:
             if not line.startswith(b"data: {"):
@@ -146,7 +199,7 @@ def edits(who, tmp):
         show(who, "edits", "first", len(text), s.ask(text))
         for k in range(4):
             at = 600 + 300 * k
-            text = text[:at] + ids(60, 300 + k) + text[at + 60:]
+            text = text[:at] + ids(60, 300 + k) + text[at + 60 :]
             show(who, "edits", "edit at %d" % at, len(text), s.ask(text))
             text = text + ids(40, 400 + k)
             show(who, "edits", "on", len(text), s.ask(text))

@@ -7,6 +7,7 @@ Each row is a fresh `mpirun ... ntx up` with one thread a rank, O_DIRECT reads o
 all rows once each. --net: each of these networks in turn, and none (what MPI does on this machine by itself). --unlike: a drive for each rank. --split: each of these ways in turn. Where a network is played, "messages say" is
 `ntx plan --machines` of the same network, and "messages took" the token's time beyond that of the same ranks without one. "alone": bench/ranks/floor with as many exchanges of as
 many bytes: the same MPI calls and no product (--floor PATH). CSV; medians over rounds. Needs mpirun, and quiet."""
+
 import argparse
 import csv
 import json
@@ -39,8 +40,20 @@ NTX = os.path.join(A.bin, "ntx")
 
 
 def environment(tmp):
-    return dict(os.environ, NTX_RUNTIME=tmp, TMPDIR=tmp, XDG_RUNTIME_DIR=tmp, XDG_CACHE_HOME=tmp, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                OMPI_MCA_btl="self,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_pml="ob1", OMPI_MCA_plm_rsh_agent="", OMPI_MCA_hwloc_base_binding_policy="none")
+    return dict(
+        os.environ,
+        NTX_RUNTIME=tmp,
+        TMPDIR=tmp,
+        XDG_RUNTIME_DIR=tmp,
+        XDG_CACHE_HOME=tmp,
+        OMPI_ALLOW_RUN_AS_ROOT="1",
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        OMPI_MCA_btl="self,tcp",
+        OMPI_MCA_btl_tcp_if_include="lo",
+        OMPI_MCA_pml="ob1",
+        OMPI_MCA_plm_rsh_agent="",
+        OMPI_MCA_hwloc_base_binding_policy="none",
+    )
 
 
 def measure(links, net, split):
@@ -50,8 +63,26 @@ def measure(links, net, split):
     words = ["mpirun", "--oversubscribe"]
     for i, link in enumerate(links):
         both = ",".join(p for p in (link, "net=" + net if net else "") if p)
-        words += ([":"] if i else []) + ["-n", "1", NTX, "up", A.model, "--ctx", str(A.ctx), "--threads", str(A.threads), "--draft", "off", "--split", split]
-        words += (["--rows", str(A.rows)] if A.rows else []) + (["--ram", A.ram] if A.ram else []) + (["--link", both] if both else [])
+        words += ([":"] if i else []) + [
+            "-n",
+            "1",
+            NTX,
+            "up",
+            A.model,
+            "--ctx",
+            str(A.ctx),
+            "--threads",
+            str(A.threads),
+            "--draft",
+            "off",
+            "--split",
+            split,
+        ]
+        words += (
+            (["--rows", str(A.rows)] if A.rows else [])
+            + (["--ram", A.ram] if A.ram else [])
+            + (["--link", both] if both else [])
+        )
     with open(os.path.join(tmp, "log"), "w+") as log:
         p = subprocess.Popen(words, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
@@ -64,15 +95,32 @@ def measure(links, net, split):
                     sys.exit("ntx up ended: " + text)
                 time.sleep(0.1)
             path = os.path.join(tmp, "stats")
-            subprocess.run([NTX, "generate", "a" * A.prompt, "-n", str(A.n), "--temp", "0", "--raw", "--ignore-eos", "--quiet", "--stats", path], env=env, check=True,
-                           stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [
+                    NTX,
+                    "generate",
+                    "a" * A.prompt,
+                    "-n",
+                    str(A.n),
+                    "--temp",
+                    "0",
+                    "--raw",
+                    "--ignore-eos",
+                    "--quiet",
+                    "--stats",
+                    path,
+                ],
+                env=env,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
             with open(path) as f:
                 s = json.load(f)
             subprocess.run([NTX, "stop"], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             p.wait(30)
         finally:
             if p.poll() is None:
-                p.terminate() # mpirun ends all ranks; killed it would leave them
+                p.terminate()  # mpirun ends all ranks; killed it would leave them
                 p.wait(60)
     shutil.rmtree(tmp, ignore_errors=True)
     return s
@@ -80,16 +128,40 @@ def measure(links, net, split):
 
 def plan(n, net, split):
     with tempfile.NamedTemporaryFile("w", suffix=".machines") as f:
-        f.write("".join("m%d ram=16G,drive=3.3G,memory=20G\n" % i for i in range(n)) + ("net=%s\n" % net if net else ""))
+        f.write(
+            "".join("m%d ram=16G,drive=3.3G,memory=20G\n" % i for i in range(n)) + ("net=%s\n" % net if net else "")
+        )
         f.flush()
-        return json.loads(subprocess.run([NTX, "plan", A.model, "--json", "--split", split, "--machines", f.name], check=True, capture_output=True, text=True).stdout)
+        return json.loads(
+            subprocess.run(
+                [NTX, "plan", A.model, "--json", "--split", split, "--machines", f.name],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
 
 
 def alone(n, exchanges, bytes_):
     """Seconds of a token's exchanges without products."""
     tmp = tempfile.mkdtemp(prefix="ntx-bench-")
-    out = subprocess.run(["mpirun", "--oversubscribe", "-n", str(n), A.floor, os.path.join(A.bin, "libntx-mpi.so"), str(exchanges), str(int(bytes_)), "50"], env=environment(tmp), check=True,
-                         capture_output=True, text=True).stdout
+    out = subprocess.run(
+        [
+            "mpirun",
+            "--oversubscribe",
+            "-n",
+            str(n),
+            A.floor,
+            os.path.join(A.bin, "libntx-mpi.so"),
+            str(exchanges),
+            str(int(bytes_)),
+            "50",
+        ],
+        env=environment(tmp),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     shutil.rmtree(tmp, ignore_errors=True)
     return float(out.split()[0])
 
@@ -99,15 +171,28 @@ for net in [""] + [x for x in A.net.split(":") if x]:
     if A.unlike:
         ROWS += [(A.unlike.split(":"), net, split) for split in A.split.split(",")]
     else:
-        ROWS += [([A.link] * int(n), net, split) for n in A.ranks.split(",") for split in A.split.split(",") if int(n) > 1 or (net == "" and split == A.split.split(",")[0])]
+        ROWS += [
+            ([A.link] * int(n), net, split)
+            for n in A.ranks.split(",")
+            for split in A.split.split(",")
+            if int(n) > 1 or (net == "" and split == A.split.split(",")[0])
+        ]
 GOT = [[] for _ in ROWS]
 for _ in range(A.rounds):
     for got, (links, net, split) in zip(GOT, ROWS):
         got.append(measure(links, net, split))
-        print(len(links), net, split, "%.4g tok/s, prefill %.4g" % (got[-1]["decode_tok_s"], got[-1]["prefill_tok_s"]), file=sys.stderr)
+        print(
+            len(links),
+            net,
+            split,
+            "%.4g tok/s, prefill %.4g" % (got[-1]["decode_tok_s"], got[-1]["prefill_tok_s"]),
+            file=sys.stderr,
+        )
 
 out = csv.writer(sys.stdout)
-out.writerow("ranks net split prompt tok_s prefill_tok_s prompt_tokens read_mb_token wait_s_pass message_s_pass crossed_kb_pass say_kb_token exchanges messages_took_s messages_say_s alone_s".split())
+out.writerow(
+    "ranks net split prompt tok_s prefill_tok_s prompt_tokens read_mb_token wait_s_pass message_s_pass crossed_kb_pass say_kb_token exchanges messages_took_s messages_say_s alone_s".split()
+)
 free = {}
 for got, (links, net, split) in zip(GOT, ROWS):
     n = len(links)
@@ -116,8 +201,28 @@ for got, (links, net, split) in zip(GOT, ROWS):
     p = plan(n, net, split) if n > 1 else None
     if not net:
         free[n, split] = token
-    floor = alone(n, p["exchanges"], p["rank_bytes"] / p["exchanges"]) if n > 1 and not net and os.path.exists(A.floor) else ""
-    out.writerow([n, net or "loopback", split, A.prompt, "%.4g" % (1 / token), "%.4g" % mid(lambda s: s["prefill_tok_s"]), got[0]["prompt_tokens"],
-                  "%.4g" % (mid(lambda s: s["bytes_read_per_token"]) / 1e6), "%.4g" % mid(lambda s: s.get("rank_wait_s", 0) / s["passes"]), "%.4g" % mid(lambda s: max([r["message_s"] for r in s.get("other_ranks", [])] + [0]) / s["passes"]),
-                  "%.4g" % mid(lambda s: s.get("rank_bytes", 0) / s["passes"] / 1e3), "%.4g" % (p["rank_bytes"] / 1e3 if p else 0),
-                  p["exchanges"] if p else 0, "%.4g" % (token - free[n, split]) if net else "", "%.4g" % p["messages_s"] if net else "", "%.4g" % floor if floor else ""])
+    floor = (
+        alone(n, p["exchanges"], p["rank_bytes"] / p["exchanges"])
+        if n > 1 and not net and os.path.exists(A.floor)
+        else ""
+    )
+    out.writerow(
+        [
+            n,
+            net or "loopback",
+            split,
+            A.prompt,
+            "%.4g" % (1 / token),
+            "%.4g" % mid(lambda s: s["prefill_tok_s"]),
+            got[0]["prompt_tokens"],
+            "%.4g" % (mid(lambda s: s["bytes_read_per_token"]) / 1e6),
+            "%.4g" % mid(lambda s: s.get("rank_wait_s", 0) / s["passes"]),
+            "%.4g" % mid(lambda s: max([r["message_s"] for r in s.get("other_ranks", [])] + [0]) / s["passes"]),
+            "%.4g" % mid(lambda s: s.get("rank_bytes", 0) / s["passes"] / 1e3),
+            "%.4g" % (p["rank_bytes"] / 1e3 if p else 0),
+            p["exchanges"] if p else 0,
+            "%.4g" % (token - free[n, split]) if net else "",
+            "%.4g" % p["messages_s"] if net else "",
+            "%.4g" % floor if floor else "",
+        ]
+    )

@@ -7,6 +7,7 @@
 token, with holes in KV: such a layer issues no read at all, except for what was under way before the decision (wasted). The run
 fails where the bytes read per token are not those of the layers that remain, within 3 % and what was wasted.
 """
+
 import argparse
 import json
 import os
@@ -15,7 +16,20 @@ import subprocess
 import sys
 
 NTX = os.path.join(os.environ.get("NTX_BIN", "build/bin"), "ntx")
-COLUMNS = ["skipped", "of", "bytes_per_token", "share", "expected_share", "tok_s", "times_off", "io_gb_s", "stall_s", "early_chunks", "late_chunks", "wasted_bytes"]
+COLUMNS = [
+    "skipped",
+    "of",
+    "bytes_per_token",
+    "share",
+    "expected_share",
+    "tok_s",
+    "times_off",
+    "io_gb_s",
+    "stall_s",
+    "early_chunks",
+    "late_chunks",
+    "wasted_bytes",
+]
 
 
 def ntx(*args):
@@ -41,7 +55,9 @@ def bytes_by_layer(model):
 def measure(a, layers):
     skip = ["--skip", "script:" + ",".join(map(str, layers))] if layers else []
     link = ["--link", "nvme=" + a.link] if a.link else []
-    return ntx("bench", a.model, "-p", "1", "-n", str(a.tokens), "-r", "1", "--ctx", str(a.ctx), "--ram", a.ram, *link, *skip)
+    return ntx(
+        "bench", a.model, "-p", "1", "-n", str(a.tokens), "-r", "1", "--ctx", str(a.ctx), "--ram", a.ram, *link, *skip
+    )
 
 
 def main():
@@ -69,8 +85,20 @@ def main():
         wasted = r.setdefault("skip_wasted_bytes", 0) / (a.tokens - 1) / off["bytes_read_per_token"]
         if not expected - 0.03 <= share <= expected + wasted + 0.03:
             failed.append(f"{n} layers: {share:.3f} of the bytes, expected {expected:.3f}")
-        row = [n, n_layers, r["bytes_read_per_token"], share, expected, r["decode_tok_s"], times, r["io_gb_s"], r["io_stall_s"], r.get("skip_early_chunks", 0),
-               r.get("skip_late_chunks", 0), r["skip_wasted_bytes"]]
+        row = [
+            n,
+            n_layers,
+            r["bytes_read_per_token"],
+            share,
+            expected,
+            r["decode_tok_s"],
+            times,
+            r["io_gb_s"],
+            r["io_stall_s"],
+            r.get("skip_early_chunks", 0),
+            r.get("skip_late_chunks", 0),
+            r["skip_wasted_bytes"],
+        ]
         print(",".join(f"{v:.4g}" if isinstance(v, float) and v < 1e6 else f"{v:.0f}" for v in row), flush=True)
     if failed:
         sys.exit("; ".join(failed))

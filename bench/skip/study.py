@@ -14,6 +14,7 @@ skipped layers are propagated. Columns: layers left out per token, perplexity, K
   learned   per token: oracles that know the test's labels, and the network of ntx calibrate trained on each label: cosine, and effect, which is
             the KL divergence of a token's output when that layer alone is left out for all
 """
+
 import argparse
 import json
 import math
@@ -36,6 +37,7 @@ W, H = 256, 129  # tokens of a window, the first that is scored
 
 # ---- the model
 
+
 class Reader:
     SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
@@ -45,20 +47,29 @@ class Reader:
         self.at = 8
         n_tensors, n_keys = self.number("Q"), self.number("Q")
         self.meta = dict((self.string(), self.value(self.number("I"))) for _ in range(n_keys))
-        infos = [(self.string(), [self.number("Q") for _ in range(self.number("I"))], self.number("I"), self.number("Q")) for _ in range(n_tensors)]
+        infos = [
+            (self.string(), [self.number("Q") for _ in range(self.number("I"))], self.number("I"), self.number("Q"))
+            for _ in range(n_tensors)
+        ]
         base = -(-self.at // 32) * 32
-        self.tensors = {n: torch.from_numpy(np.frombuffer(self.b, {0: np.float32, 1: np.float16}[t], math.prod(ne), base + at).reshape(ne[::-1]).astype(np.float32))
-                        for n, ne, t, at in infos}
+        self.tensors = {
+            n: torch.from_numpy(
+                np.frombuffer(self.b, {0: np.float32, 1: np.float16}[t], math.prod(ne), base + at)
+                .reshape(ne[::-1])
+                .astype(np.float32)
+            )
+            for n, ne, t, at in infos
+        }
 
     def number(self, form):
-        v, = struct.unpack_from("<" + form, self.b, self.at)
+        (v,) = struct.unpack_from("<" + form, self.b, self.at)
         self.at += struct.calcsize("<" + form)
         return v
 
     def string(self):
         n = self.number("Q")
         self.at += n
-        return self.b[self.at - n:self.at].decode("utf-8", "replace")
+        return self.b[self.at - n : self.at].decode("utf-8", "replace")
 
     def value(self, kind):
         if kind == 9:
@@ -76,12 +87,32 @@ def halves(w, heads):
 def load(path):
     r = Reader(path)
     m = {k[6:]: v for k, v in r.meta.items() if k.startswith("llama.")}
-    s = Shape(vocab=m["vocab_size"], layers=m["block_count"], embd=m["embedding_length"], heads=m["attention.head_count"], kv=m["attention.head_count_kv"],
-              ff=m["feed_forward_length"], ctx=m["context_length"], eps=m["attention.layer_norm_rms_epsilon"], theta=m["rope.freq_base"], tied="output.weight" not in r.tensors)
+    s = Shape(
+        vocab=m["vocab_size"],
+        layers=m["block_count"],
+        embd=m["embedding_length"],
+        heads=m["attention.head_count"],
+        kv=m["attention.head_count_kv"],
+        ff=m["feed_forward_length"],
+        ctx=m["context_length"],
+        eps=m["attention.layer_norm_rms_epsilon"],
+        theta=m["rope.freq_base"],
+        tied="output.weight" not in r.tensors,
+    )
     w = {"embed.weight": r.tensors["token_embd.weight"], "norm.weight": r.tensors["output_norm.weight"]}
     if not s.tied:
         w["out.weight"] = r.tensors["output.weight"]
-    names = {"attn_norm": "attn_norm", "ffn_norm": "ffn_norm", "q": "attn_q", "k": "attn_k", "v": "attn_v", "o": "attn_output", "gate": "ffn_gate", "up": "ffn_up", "down": "ffn_down"}
+    names = {
+        "attn_norm": "attn_norm",
+        "ffn_norm": "ffn_norm",
+        "q": "attn_q",
+        "k": "attn_k",
+        "v": "attn_v",
+        "o": "attn_output",
+        "gate": "ffn_gate",
+        "up": "ffn_up",
+        "down": "ffn_down",
+    }
     for i in range(s.layers):
         for ours, theirs in names.items():
             t = r.tensors[f"blk.{i}.{theirs}.weight"]
@@ -98,10 +129,10 @@ def output(net, x):
 def forward(net, ids, skip=None, visit=None):
     """ids [windows x W], skip [windows x W x layers] -> the state after the last layer. visit(l, state) sees each."""
     x = net.embed(ids)
-    cos, sin = net.cos[:ids.shape[1]], net.sin[:ids.shape[1]]
+    cos, sin = net.cos[: ids.shape[1]], net.sin[: ids.shape[1]]
     for l, layer in enumerate(net.layers):
         y = layer(x, cos, sin)
-        y = y if skip is None else torch.where(skip[:, :, l:l + 1], x, y)
+        y = y if skip is None else torch.where(skip[:, :, l : l + 1], x, y)
         if visit:
             visit(l, x, y)
         x = y
@@ -110,12 +141,13 @@ def forward(net, ids, skip=None, visit=None):
 
 # ---- a text, and what the full model does to it
 
+
 class Text:
     def __init__(self, net, path, model, windows):
         with open(path, "rb") as f:
             ids = json.loads(subprocess.run([NTX, "tokenize", model], stdin=f, capture_output=True, check=True).stdout)
         n = min(windows, len(ids) // W)
-        self.net, self.ids = net, torch.tensor(ids[:n * W]).view(n, W).clone()
+        self.net, self.ids = net, torch.tensor(ids[: n * W]).view(n, W).clone()
         self.ids[:, 0] = ids[0]
         self.states, self.cos = [], []
         x = forward(net, self.ids, visit=self.visit)
@@ -138,11 +170,19 @@ class Text:
     def score(self, skip):
         """skip [windows x W x layers] -> layers per token, perplexity, KL, share of tokens whose likeliest next one is the full model's"""
         skip = skip.clone()
-        skip[:, :H - 1] = False
-        got, full, part = output(self.net, forward(self.net, self.ids, skip)[:, H - 1:W - 1]), self.full[:, H - 1:W - 1], skip[:, H - 1:W - 1]
+        skip[:, : H - 1] = False
+        got, full, part = (
+            output(self.net, forward(self.net, self.ids, skip)[:, H - 1 : W - 1]),
+            self.full[:, H - 1 : W - 1],
+            skip[:, H - 1 : W - 1],
+        )
         nll = -got.gather(-1, self.ids[:, H:, None]).mean()
-        return part.float().sum(-1).mean().item(), nll.exp().item(), (full.exp() * (full - got)).sum(-1).mean().item(), \
-            (got.argmax(-1) == full.argmax(-1)).float().mean().item()
+        return (
+            part.float().sum(-1).mean().item(),
+            nll.exp().item(),
+            (full.exp() * (full - got)).sum(-1).mean().item(),
+            (got.argmax(-1) == full.argmax(-1)).float().mean().item(),
+        )
 
 
 def say(*columns):
@@ -150,6 +190,7 @@ def say(*columns):
 
 
 # ---- early exit
+
 
 def exits(net, t):
     n = net.s.layers
@@ -168,10 +209,18 @@ def exits(net, t):
         gone = (left < n - 1)[:, out]
         agrees = right.gather(-1, left.clamp(max=n - 2)[..., None])[..., 0][:, out]
         saved = (n - 2 - left[:, out]).clamp(min=0).float().mean().item()
-        say(name, limit, *t.score(skip), gone.float().mean().item(), agrees[gone].float().mean().item() if gone.any() else 1.0, saved)
+        say(
+            name,
+            limit,
+            *t.score(skip),
+            gone.float().mean().item(),
+            agrees[gone].float().mean().item() if gone.any() else 1.0,
+            saved,
+        )
 
 
 # ---- the same layers for every token, and any
+
 
 def static(t, learn, layers, cosine):
     def mask(chosen):
@@ -187,10 +236,12 @@ def static(t, learn, layers, cosine):
     few = Text.__new__(Text)
     few.net, few.ids, few.full = learn.net, learn.ids[:12], learn.full[:12]
     for _ in range(4):
+
         def cost(l):
             skip = torch.zeros(*few.ids.shape, t.net.s.layers, dtype=torch.bool)
             skip[..., chosen + [l]] = True
             return few.score(skip)[2]
+
         chosen.append(min((l for l in layers if l not in chosen), key=cost))
         say("static one by one", " ".join(map(str, chosen)), *t.score(mask(chosen)))
     for p in (0.05, 0.1, 0.2, 0.3):
@@ -200,6 +251,7 @@ def static(t, learn, layers, cosine):
 
 
 # ---- per token
+
 
 def train(x, y, epochs=10):
     """The network of ntx calibrate: 256 hidden units, binary cross entropy -> logits of a state."""
@@ -246,7 +298,10 @@ def learned(t, learn, layers):
     first = layers[0]
     x = learn.states[first - 1][:, 1:].reshape(-1, t.net.s.embd)
     # effects are wanted low, so their sign turns
-    for name, a, b in (("cosine", learn.cos[..., layers], t.cos[..., layers]), ("effect", -learn.effects(layers), -t.effects(layers))):
+    for name, a, b in (
+        ("cosine", learn.cos[..., layers], t.cos[..., layers]),
+        ("effect", -learn.effects(layers), -t.effects(layers)),
+    ):
         a = a[:, 1:].reshape(-1, len(layers))
         for share in (0.1, 0.2, 0.3):
             limit = a.flatten().kthvalue(int((1 - share) * a.numel())).values
@@ -280,7 +335,12 @@ def main():
     if "exit" in a.part:
         exits(net, t)
     if "static" in a.part:
-        static(t, learn, layers, learn.cos[:, 1:, layers].flatten().kthvalue(int(0.7 * learn.cos[:, 1:, layers].numel())).values)
+        static(
+            t,
+            learn,
+            layers,
+            learn.cos[:, 1:, layers].flatten().kthvalue(int(0.7 * learn.cos[:, 1:, layers].numel())).values,
+        )
     if "learned" in a.part:
         learned(t, learn, layers)
 

@@ -14,6 +14,7 @@ the real one. That part fails where bytes per token are not, within 2 %, those o
 share that is not resident) and what was wasted.
 Static skipping leaves holes in KV: no token ever looks at a layer that none computes, so they change no output, and save bytes.
 DIR keeps what was calibrated and chosen, for parts that are run one by one."""
+
 import argparse
 import json
 import os
@@ -37,7 +38,13 @@ def run(*args):
 
 
 def say(*columns):
-    print(",".join(f"{c:.5g}" if isinstance(c, float) and c < 1e6 else f"{c:.0f}" if isinstance(c, float) else str(c) for c in columns), flush=True)
+    print(
+        ",".join(
+            f"{c:.5g}" if isinstance(c, float) and c < 1e6 else f"{c:.0f}" if isinstance(c, float) else str(c)
+            for c in columns
+        ),
+        flush=True,
+    )
 
 
 class Bench:
@@ -67,18 +74,48 @@ class Bench:
 
     def make_texts(self):
         asked = self.path("asked")
-        subprocess.run([sys.executable, os.path.join(HERE, "../../models/train/corpus.py"), "--seed", "211", "--docs", str(4 * self.a.n_questions + 60), "--held", "--out", self.learn,
-                        "--questions", asked], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [
+                sys.executable,
+                os.path.join(HERE, "../../models/train/corpus.py"),
+                "--seed",
+                "211",
+                "--docs",
+                str(4 * self.a.n_questions + 60),
+                "--held",
+                "--out",
+                self.learn,
+                "--questions",
+                asked,
+            ],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         with open(asked) as f:
             several = [q for q in f if " " in json.loads(q)["answer"]]
         with open(self.questions, "w") as f:
-            f.writelines(several[:self.a.n_questions])
-        for path, source, n in ((self.text, self.a.text, self.a.bytes), (self.short, self.a.text, self.a.streamed_bytes), (self.choose, self.learn, 4000)):
+            f.writelines(several[: self.a.n_questions])
+        for path, source, n in (
+            (self.text, self.a.text, self.a.bytes),
+            (self.short, self.a.text, self.a.streamed_bytes),
+            (self.choose, self.learn, 4000),
+        ):
             with open(source, "rb") as f, open(path, "wb") as g:
                 g.write(f.read(n))
 
     def calibrate(self):
-        return run("calibrate", self.a.model, "--text", self.learn, "-o", self.sidecar, "--limit", str(self.a.limit), "--epochs", str(self.a.epochs))
+        return run(
+            "calibrate",
+            self.a.model,
+            "--text",
+            self.learn,
+            "-o",
+            self.sidecar,
+            "--limit",
+            str(self.a.limit),
+            "--epochs",
+            str(self.a.epochs),
+        )
 
     def sizes(self):
         """Bytes of all weights, of a layer, and those of the latter that a propagated one still reads."""
@@ -87,7 +124,17 @@ class Bench:
         return sum(every.values()), sum(layer.values()), sum(n for name, n in layer.items() if KV.search(name))
 
     def perplexity(self, text, skip, save=False, extra=()):
-        return run("perplexity", self.a.model, text, "--ctx", "256", "--save-logits" if save else "--kl", text + ".base", *skip, *extra)
+        return run(
+            "perplexity",
+            self.a.model,
+            text,
+            "--ctx",
+            "256",
+            "--save-logits" if save else "--kl",
+            text + ".base",
+            *skip,
+            *extra,
+        )
 
     def static_by_cosine(self, n):
         return sorted(sorted(self.rate, key=self.rate.get, reverse=True)[:n])
@@ -127,7 +174,7 @@ def policies(b):
     yield "off", "", OFF
     for n in range(1, a.most_static + 1):
         yield "static by cosine", " ".join(map(str, b.static_by_cosine(n))), script(b.static_by_cosine(n))
-    for chosen in b.by_kl[:a.most_static]:
+    for chosen in b.by_kl[: a.most_static]:
         yield "static by KL", " ".join(map(str, chosen)), script(chosen)
     for t in a.thresholds.split(","):
         yield "predictive", t, b.predictive(t)
@@ -141,7 +188,11 @@ def policies(b):
 
 
 def chosen(b):
-    return ((name, setting, skip) for name, setting, skip in policies(b) if not b.a.only or name in b.a.only.split(",") or name == "off")
+    return (
+        (name, setting, skip)
+        for name, setting, skip in policies(b)
+        if not b.a.only or name in b.a.only.split(",") or name == "off"
+    )
 
 
 def quality(b):
@@ -151,7 +202,16 @@ def quality(b):
         r = b.perplexity(b.text, skip, (name, setting) == ("off", ""))
         layers, kl = r["skipped_layers_per_token"], r.get("kl_mean", 0.0)
         saved = layers * b.gone(skip) / b.layer_bytes
-        say(name, setting, layers, saved, r["perplexity"], kl, r.get("top1_agreement", 1.0), run("eval", b.a.model, "--questions", b.questions, *skip)["correct"])
+        say(
+            name,
+            setting,
+            layers,
+            saved,
+            r["perplexity"],
+            kl,
+            r.get("top1_agreement", 1.0),
+            run("eval", b.a.model, "--questions", b.questions, *skip)["correct"],
+        )
         points.setdefault(name, []).append((saved, kl))
     compare(points)
 
@@ -166,15 +226,35 @@ def at(points, x):
 
 def compare(points):
     curve = sorted([(0.0, 0.0), *points.get("predictive", [])])
-    for name in ("static by cosine", "static by KL", "random", "predictive adapt", "predictive verify", "predictive holes"):
+    for name in (
+        "static by cosine",
+        "static by KL",
+        "random",
+        "predictive adapt",
+        "predictive verify",
+        "predictive holes",
+    ):
         for saved, kl in points.get(name, []):
             mine = at(curve, saved)
             if mine:
-                print(f"# {saved:.2f} layers' bytes saved: {name} KL {kl:.4f}, predictive {mine:.4f}, a {mine / kl:.2f} of it")
+                print(
+                    f"# {saved:.2f} layers' bytes saved: {name} KL {kl:.4f}, predictive {mine:.4f}, a {mine / kl:.2f} of it"
+                )
 
 
 def streamed(b):
-    say("policy", "setting", "layers", "bytes_per_token", "expected", "early", "late", "wasted", "tok_s_link", "tok_s_drive")
+    say(
+        "policy",
+        "setting",
+        "layers",
+        "bytes_per_token",
+        "expected",
+        "early",
+        "late",
+        "wasted",
+        "tok_s_link",
+        "tok_s_drive",
+    )
     full = None
     for name, setting, skip in chosen(b):
         first = (name, setting) == ("off", "")
@@ -182,8 +262,22 @@ def streamed(b):
         drive = b.perplexity(b.short, skip, False, STREAM)
         read, tokens = link["bytes_read_per_token"], link["windows"] * 127
         full = read if first else full
-        expected, wasted = full - link["skipped_layers_per_token"] * b.gone(skip) * full / b.bytes, link["skip_wasted_bytes"] / tokens
-        say(name, setting, link["skipped_layers_per_token"], read, expected, link["skip_early_chunks"], link["skip_late_chunks"], wasted, link["decode_tok_s"], drive["decode_tok_s"])
+        expected, wasted = (
+            full - link["skipped_layers_per_token"] * b.gone(skip) * full / b.bytes,
+            link["skip_wasted_bytes"] / tokens,
+        )
+        say(
+            name,
+            setting,
+            link["skipped_layers_per_token"],
+            read,
+            expected,
+            link["skip_early_chunks"],
+            link["skip_late_chunks"],
+            wasted,
+            link["decode_tok_s"],
+            drive["decode_tok_s"],
+        )
         if not expected * 0.98 <= read <= expected * 1.02 + wasted:
             sys.exit(f"{name} {setting}: {read:.0f} bytes per token, expected {expected:.0f} and {wasted:.0f} wasted")
 
@@ -207,10 +301,21 @@ def main():
     p.add_argument("--quick", action="store_true", help="to try the script")
     a = p.parse_args()
     if a.quick:
-        a.bytes, a.n_questions, a.limit, a.epochs, a.thresholds, a.options_at, a.most_static = 3000, 20, 4000, 2, "0.9,0.5", "0.5", 1
+        a.bytes, a.n_questions, a.limit, a.epochs, a.thresholds, a.options_at, a.most_static = (
+            3000,
+            20,
+            4000,
+            2,
+            "0.9,0.5",
+            "0.5",
+            1,
+        )
     with tempfile.TemporaryDirectory() as d:
         b = Bench(a, a.dir or d)
-        print(f"# {a.model}: layers {b.first} to {b.last} may be skipped; the sidecar's threshold {b.threshold:.2f}; a layer {b.layer_bytes} bytes, its K and V {b.kv_bytes}", flush=True)
+        print(
+            f"# {a.model}: layers {b.first} to {b.last} may be skipped; the sidecar's threshold {b.threshold:.2f}; a layer {b.layer_bytes} bytes, its K and V {b.kv_bytes}",
+            flush=True,
+        )
         for part in a.part.split(","):
             {"quality": quality, "streamed": streamed}[part](b)
 

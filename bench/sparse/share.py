@@ -7,6 +7,7 @@ A drive that others use is another one a minute later. So each run stands betwee
 same file, nothing that depends on them: with 4 MiB in flight and nobody who looks at the bytes, as the profile has it (share: the run by the mean of the two); and with 1 MiB in flight,
 each byte read once by the processor, which is what inference with a ring of that size can have (share_looked). NAME=DIR: builds to compare, in turn; `least`: the smallest
 budget that will do for all modes and builds. --trace adds where a token's time goes: time with no read in flight (idle), and waits of compute."""
+
 import argparse
 import json
 import os
@@ -22,15 +23,40 @@ PROMPT = "Once upon a time, a quiet girl named Lily lived by the garden."
 
 def ntx(bin, model, options, n, trace=None):
     with tempfile.NamedTemporaryFile() as f:
-        p = subprocess.run([bin + "/ntx", "run", model, PROMPT, "--raw", "-n", str(n), "--ignore-eos", "--temp", "0", "--ctx", "256", "--quiet", "--stats", f.name,
-                            *options, *(["--trace", trace] if trace else [])], capture_output=True, text=True)
+        p = subprocess.run(
+            [
+                bin + "/ntx",
+                "run",
+                model,
+                PROMPT,
+                "--raw",
+                "-n",
+                str(n),
+                "--ignore-eos",
+                "--temp",
+                "0",
+                "--ctx",
+                "256",
+                "--quiet",
+                "--stats",
+                f.name,
+                *options,
+                *(["--trace", trace] if trace else []),
+            ],
+            capture_output=True,
+            text=True,
+        )
         if p.returncode:
             sys.exit(p.stderr)
         return json.load(open(f.name))
 
 
 def smallest(bin, model, options):
-    p = subprocess.run([bin + "/ntx", "run", model, "x", "-n", "2", "--quiet", "--ctx", "256", "--ram", "1M", *options], capture_output=True, text=True)
+    p = subprocess.run(
+        [bin + "/ntx", "run", model, "x", "-n", "2", "--quiet", "--ctx", "256", "--ram", "1M", *options],
+        capture_output=True,
+        text=True,
+    )
     return int(re.search(r"\((\d+) bytes\)", p.stderr).group(1))
 
 
@@ -42,11 +68,13 @@ def events(bin, model, options, n):
 
 def sizes(bin, model, options):
     reads = [e for e in events(bin, model, options, 24) if e["pid"] == 1]
-    return [e["args"]["bytes"] for e in sorted(reads, key=lambda e: e["ts"])[len(reads) // 2:]]
+    return [e["args"]["bytes"] for e in sorted(reads, key=lambda e: e["ts"])[len(reads) // 2 :]]
 
 
 def drive(replay, model, list_of_sizes, seconds, *how):
-    p = subprocess.run([replay, model, str(seconds), *how], input="\n".join(map(str, list_of_sizes)), capture_output=True, text=True)
+    p = subprocess.run(
+        [replay, model, str(seconds), *how], input="\n".join(map(str, list_of_sizes)), capture_output=True, text=True
+    )
     if p.returncode:
         sys.exit(p.stderr)
     return float(p.stdout)
@@ -79,7 +107,16 @@ def main():
     a = p.parse_args()
     bins, modes = dict(x.split("=") for x in a.bin.split(",")), a.modes.split(",")
     least = max(smallest(b, a.packed, ["--ffn-sparse", m, *a.options.split()]) for b in bins.values() for m in modes)
-    jobs = {(b, m, r): (bins[b], a.packed, ["--ram", str(least) if r == "least" else r, "--ffn-sparse", m, *a.options.split()]) for r in a.ram.split(",") for m in modes for b in bins}
+    jobs = {
+        (b, m, r): (
+            bins[b],
+            a.packed,
+            ["--ram", str(least) if r == "least" else r, "--ffn-sparse", m, *a.options.split()],
+        )
+        for r in a.ram.split(",")
+        for m in modes
+        for b in bins
+    }
     of, runs = {k: sizes(*j) for k, j in jobs.items()}, {k: [] for k in jobs}
     for turn in range(a.turns):
         for k in list(jobs)[:: 1 if turn % 2 == 0 else -1]:
@@ -91,13 +128,29 @@ def main():
                     s = ntx(*jobs[k], a.n)
             runs[k].append((s, statistics.mean(around[0]), statistics.mean(around[1])))
     traced = {k: [where(events(*jobs[k], a.n)) for _ in range(2)] for k in jobs} if a.trace else {}
-    print("build,mode,ram,read_per_token,reads_per_token,tok_s,tok_s_min,tok_s_max,drive_gb_s,share,share_min,share_max,looked_gb_s,share_looked,share_looked_min,share_looked_max" + (",us,idle_us,wait_us,waits" if a.trace else ""))
+    print(
+        "build,mode,ram,read_per_token,reads_per_token,tok_s,tok_s_min,tok_s_max,drive_gb_s,share,share_min,share_max,looked_gb_s,share_looked,share_looked_min,share_looked_max"
+        + (",us,idle_us,wait_us,waits" if a.trace else "")
+    )
     for k, r in runs.items():
         tok, s = [x[0]["decode_tok_s"] for x in r], r[-1][0]
-        row = [*k[:2], least if k[2] == "least" else k[2], f"{s['bytes_read_per_token']:.0f}", f"{s['reads_per_token']:.0f}", f"{statistics.median(tok):.1f}", f"{min(tok):.1f}", f"{max(tok):.1f}"]
+        row = [
+            *k[:2],
+            least if k[2] == "least" else k[2],
+            f"{s['bytes_read_per_token']:.0f}",
+            f"{s['reads_per_token']:.0f}",
+            f"{statistics.median(tok):.1f}",
+            f"{min(tok):.1f}",
+            f"{max(tok):.1f}",
+        ]
         for which in (1, 2):
             share = [x[0]["decode_tok_s"] * x[0]["bytes_read_per_token"] / x[which] / 1e9 for x in r]
-            row += [f"{statistics.median(x[which] for x in r):.2f}", f"{statistics.median(share):.3f}", f"{min(share):.3f}", f"{max(share):.3f}"]
+            row += [
+                f"{statistics.median(x[which] for x in r):.2f}",
+                f"{statistics.median(share):.3f}",
+                f"{min(share):.3f}",
+                f"{max(share):.3f}",
+            ]
         row += [f"{statistics.mean(t[i] for t in traced[k]):.0f}" for i in range(4)] if a.trace else []
         print(*row, sep=",", flush=True)
 

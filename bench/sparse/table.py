@@ -8,6 +8,7 @@ of what does not stay in RAM should take, those of groups that lay between, toke
 With --text perplexity and KL divergence from the first mode, with --questions the share of exact answers. `used` is told only where all but the groups
 stays in RAM (the ring then reads nothing).
 """
+
 import argparse
 import json
 import os
@@ -17,8 +18,23 @@ import sys
 import tempfile
 
 NTX = os.path.join(os.environ.get("NTX_BIN", "build/bin"), "ntx")
-COLUMNS = ["mode", "neurons", "groups", "read_per_token", "used_per_token", "between_per_token", "tok_s", "tok_s_min", "tok_s_max", "io_gb_s", "stall_share",
-           "perplexity", "kl", "top1", "accuracy"]
+COLUMNS = [
+    "mode",
+    "neurons",
+    "groups",
+    "read_per_token",
+    "used_per_token",
+    "between_per_token",
+    "tok_s",
+    "tok_s_min",
+    "tok_s_max",
+    "io_gb_s",
+    "stall_share",
+    "perplexity",
+    "kl",
+    "top1",
+    "accuracy",
+]
 
 
 def ntx(*args):
@@ -38,7 +54,24 @@ def machine(a):
 
 def rate(a, mode):
     with tempfile.NamedTemporaryFile() as f:
-        ntx("run", a.model, a.prompt, "--raw", "-n", str(a.n), "--ignore-eos", "--temp", "0", "--ctx", str(a.ctx), "--ffn-sparse", mode, "--stats", f.name, *machine(a))
+        ntx(
+            "run",
+            a.model,
+            a.prompt,
+            "--raw",
+            "-n",
+            str(a.n),
+            "--ignore-eos",
+            "--temp",
+            "0",
+            "--ctx",
+            str(a.ctx),
+            "--ffn-sparse",
+            mode,
+            "--stats",
+            f.name,
+            *machine(a),
+        )
         return json.load(open(f.name))
 
 
@@ -46,10 +79,18 @@ def quality(a, mode, base, first):
     out = ["", "", "", ""]
     if a.text:
         kl = ["--save-logits" if first else "--kl", base]
-        r = json.loads(ntx("perplexity", a.model, a.text, "--ctx", str(a.ctx), "--ffn-sparse", mode, "--json", *kl, *machine(a)).splitlines()[-1])
+        r = json.loads(
+            ntx(
+                "perplexity", a.model, a.text, "--ctx", str(a.ctx), "--ffn-sparse", mode, "--json", *kl, *machine(a)
+            ).splitlines()[-1]
+        )
         out[:3] = r["perplexity"], r.get("kl_mean", 0.0), r.get("top1_agreement", 1.0)
     if a.questions:
-        out[3] = json.loads(ntx("eval", a.model, "--questions", a.questions, "--ffn-sparse", mode, "--json", *machine(a)).splitlines()[-1])["accuracy"]
+        out[3] = json.loads(
+            ntx("eval", a.model, "--questions", a.questions, "--ffn-sparse", mode, "--json", *machine(a)).splitlines()[
+                -1
+            ]
+        )["accuracy"]
     return out
 
 
@@ -79,8 +120,20 @@ def main():
             s = runs[m][-1]
             tok = [r["decode_tok_s"] for r in runs[m]]
             groups, between = s.get("active_groups", 1.0), s.get("ffn_bytes_between_per_token", 0.0)
-            row = [m, s.get("active_neurons", 1.0), groups, s["bytes_read_per_token"], groups * s["bytes_storage"], between, statistics.median(tok), min(tok), max(tok),
-                   s["io_gb_s"], s["io_stall_s"] / max(s["io_stall_s"] + s["compute_s"], 1e-9), *quality(a, m, os.path.join(d, "base"), not i)]
+            row = [
+                m,
+                s.get("active_neurons", 1.0),
+                groups,
+                s["bytes_read_per_token"],
+                groups * s["bytes_storage"],
+                between,
+                statistics.median(tok),
+                min(tok),
+                max(tok),
+                s["io_gb_s"],
+                s["io_stall_s"] / max(s["io_stall_s"] + s["compute_s"], 1e-9),
+                *quality(a, m, os.path.join(d, "base"), not i),
+            ]
             print(",".join(map(show, row)), flush=True)
 
 

@@ -5,6 +5,7 @@ give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, i
 machine; with --threads 1, for no thread waits actively then). Everything but the records is the same: the process, its memory, the text. CSV of each six first.
 
 cost.py --pool FILE...: the same figures of what several runs printed (of one model with the same options), all sixes together."""
+
 import json
 import os
 import random
@@ -45,14 +46,35 @@ def cpu_ns(pid):
 class Pipeline:
     def __init__(self, runtime):
         self.env = dict(os.environ, NTX_RUNTIME=runtime)
-        self.up = subprocess.Popen([os.path.join(build, "bin/ntx"), "up", model, "--ctx", "256", *options], env=self.env, stderr=subprocess.PIPE, text=True)
+        self.up = subprocess.Popen(
+            [os.path.join(build, "bin/ntx"), "up", model, "--ctx", "256", *options],
+            env=self.env,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for line in self.up.stderr:
             if "ready" in line:
                 break
         self.client = wire.Client(os.path.join(runtime, "ntx.sock"), 100)
         self.pid = json.loads(self.client.status())["pid"]
-        self.switch = subprocess.Popen([os.path.join(build, "bench/bench_trace_switch"), runtime], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.recorder = subprocess.Popen([os.path.join(build, "bin/ntx"), "trace", "-o", os.path.join(runtime, "..", "t.json"), "--seconds", "3600", "--quiet"], env=self.env)
+        self.switch = subprocess.Popen(
+            [os.path.join(build, "bench/bench_trace_switch"), runtime],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.recorder = subprocess.Popen(
+            [
+                os.path.join(build, "bin/ntx"),
+                "trace",
+                "-o",
+                os.path.join(runtime, "..", "t.json"),
+                "--seconds",
+                "3600",
+                "--quiet",
+            ],
+            env=self.env,
+        )
 
     def set(self, records, copied):
         self.recorder.send_signal(signal.SIGCONT if copied else signal.SIGSTOP)
@@ -106,7 +128,10 @@ def report(got):
         print("%s: %.0f ns a token without records" % (what, statistics.median(x[0][k] for x in got)))
         for name, at in (("records", 1), ("records, copied out", 2)):
             ratios = [x[at][k] / x[0][k] - 1 for x in got]
-            print("    %s: %+.2f %% (median; 95 %% interval %+.2f to %+.2f)" % (name, 100 * statistics.median(ratios), *(100 * x for x in interval(ratios))))
+            print(
+                "    %s: %+.2f %% (median; 95 %% interval %+.2f to %+.2f)"
+                % (name, 100 * statistics.median(ratios), *(100 * x for x in interval(ratios)))
+            )
 
 
 def main():

@@ -9,6 +9,7 @@ A command writes '[' for each token, for ever, and its processes are its descend
     ntx run MODEL 'Once upon a time' --raw --ignore-eos --ctx 16384 -n 16000 --temp 100 --top-k 0 --top-p 1 --min-p 0 --seed 7 --quiet
 (a model of ntx-mkmodel writes names in brackets), `peer MODEL ...` (peer.c) of random tokens, and `read MB`, of plain reads of so many million bytes (read.c).
 A quarter of a second passes before a turn's tokens count. All need room in memory beside each other."""
+
 import os
 import signal
 import statistics
@@ -24,7 +25,9 @@ class Program:
         self.name, self.rate, self.n = name, [], 0
         if command:
             with open(name + '.tokens', 'wb') as out:
-                pid = subprocess.Popen(command, shell=True, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True).pid
+                pid = subprocess.Popen(
+                    command, shell=True, stdout=out, stderr=subprocess.DEVNULL, start_new_session=True
+                ).pid
             with open(name + '.pid', 'w') as f:
                 f.write(str(pid))
         with open(name + '.pid') as f:
@@ -81,8 +84,15 @@ def run(seconds, rounds, names):
         print('%-10s %.1f  (%s)' % (p.name, statistics.median(p.rate), ' '.join('%.0f' % x for x in p.rate)))
     first = programs[0]
     for p in programs[1:]:
-        print('%s over %s: %.3f of medians, %.3f of rounds' % (first.name, p.name, statistics.median(first.rate) / statistics.median(p.rate),
-                                                              statistics.median(a / b for a, b in zip(first.rate, p.rate))))
+        print(
+            '%s over %s: %.3f of medians, %.3f of rounds'
+            % (
+                first.name,
+                p.name,
+                statistics.median(first.rate) / statistics.median(p.rate),
+                statistics.median(a / b for a, b in zip(first.rate, p.rate)),
+            )
+        )
 
 
 def end(names):

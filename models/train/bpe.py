@@ -4,6 +4,7 @@
   bpe.py CORPUS.txt --vocab 1536 --out tok.json       learns merges from the corpus (ASCII text)
 
 As a module: Bpe(path).encode(text) -> ids, .decode(ids). Ids 0 and 1 are <s> and </s>; text never becomes those."""
+
 import argparse
 import collections
 import json

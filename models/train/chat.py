@@ -7,6 +7,7 @@
 
 ids [rows x 385], weight (2: what the model is to say, counted as an answer; 0: all else), positions: with leaps in some rows, so that every distance of the context is seen
 (Zhu et al. 2023), though rows are short."""
+
 import argparse
 import json
 import random
@@ -44,7 +45,7 @@ def parts(talk):
         before, whole = render(talk, i, True), render(talk, i + 1)
         assert whole.startswith(before), (before, whole)
         yield before[at:], False
-        yield whole[len(before):-1], True  # up to <|im_end|>
+        yield whole[len(before) : -1], True  # up to <|im_end|>
         at = len(whole) - 1
 
 
@@ -89,7 +90,10 @@ def vocab(a):
     total = sum(n for _, n in words)
     print(f"{len(tokens)} tokens; {sum(len(p) * n for p, n in words) / total:.2f} tokens a word")
     tokens += [f"<unused{i}>" for i in range(a.size - len(tokens))]
-    json.dump({"tokens": tokens, "merges": [f"{x} {y}" for x, y in merges], "marks": MARKS, "from": len(used)}, open(a.out, "w"))
+    json.dump(
+        {"tokens": tokens, "merges": [f"{x} {y}" for x, y in merges], "marks": MARKS, "from": len(used)},
+        open(a.out, "w"),
+    )
 
 
 def document(tok, talk):

@@ -8,6 +8,7 @@ then questions whose answers follow from it. No outside text.
 Held-out split: other seeds, and every document has at least one pair of person and thing that no training document brings
 together (one pair in twelve, chosen by a hash). A questions file has a line {"prompt", "answer"} for one question of each document;
 the prompt is the story, "Q: ...", and ends in "A:"."""
+
 import argparse
 import json
 import random
@@ -40,7 +41,7 @@ class Person:
         self.she = name in W.GIRLS
         self.he, self.his, self.him = ("she", "her", "her") if self.she else ("he", "his", "him")
         self.kind = "girl" if self.she else "boy"
-        self.been = []      # places
+        self.been = []  # places
         self.place = self.feeling = None
         self.known = False  # to the reader
 
@@ -58,7 +59,7 @@ class Thing:
     def __init__(self, name, colour):
         self.name, self.colour = name, colour
         self.place = self.owner = None  # where it lies, or who carries it
-        self.coloured = False           # the text named its colour
+        self.coloured = False  # the text named its colour
 
 
 def where_is(p):
@@ -83,7 +84,7 @@ class World:
         self.things = [Thing(t, c) for t, c in zip(things, rng.sample(W.COLOURS, 3))]
         self.places = rng.sample(sorted(W.PLACES), 6)
         self.text, self.facts = [], []
-        self.last = None     # who the last sentence was about
+        self.last = None  # who the last sentence was about
         self.weather = None
 
     # --- saying
@@ -93,7 +94,12 @@ class World:
         s = self.r.choice(forms)
         if who:
             again = self.last is who and self.r.random() < 0.5
-            s = s.replace("{P}", who.he if again else who.name).replace("{his}", who.his).replace("{him}", who.him).replace("{he}", who.he)
+            s = (
+                s.replace("{P}", who.he if again else who.name)
+                .replace("{his}", who.his)
+                .replace("{him}", who.him)
+                .replace("{he}", who.he)
+            )
         self.last = who
         for p in self.people:
             if not p.known and p.name in s:
@@ -113,7 +119,11 @@ class World:
         self.fact(trait, f"What kind of {p.kind} was {p.name}?")
 
     def speak(self, who, line, verb="said"):
-        self.say(None, f'"{line}" {verb} {who.name}.', f'{who.name} {verb}, "{line.rstrip(",") + ("." if line[-1] == "," else "")}"')
+        self.say(
+            None,
+            f'"{line}" {verb} {who.name}.',
+            f'{who.name} {verb}, "{line.rstrip(",") + ("." if line[-1] == "," else "")}"',
+        )
 
     def the(self, t, colour=0.5):
         if t.coloured or self.r.random() < colour:
@@ -133,7 +143,13 @@ class World:
 
     def be(self, p, place):
         p.place = place
-        self.say(p, f"{{P}} was {at(place)}.", f"{p.name} stood {at(place)}.", f"{p.name} was waiting {at(place)}.", f"{p.name} sat {at(place)}.")
+        self.say(
+            p,
+            f"{{P}} was {at(place)}.",
+            f"{p.name} stood {at(place)}.",
+            f"{p.name} was waiting {at(place)}.",
+            f"{p.name} sat {at(place)}.",
+        )
 
     def go(self, p, place):
         """Who comes to somebody, and who goes back, is said to: after the other words a place follows where nobody is."""
@@ -141,41 +157,93 @@ class World:
         back = place in p.been
         p.place = place
         if there:
-            self.say(p, f"{{P}} came to the {place}.", f"Then {{P}} came to the {place}.", f"After that, {{P}} came to the {place}.", f"Soon {{P}} came to the {place}.")
+            self.say(
+                p,
+                f"{{P}} came to the {place}.",
+                f"Then {{P}} came to the {place}.",
+                f"After that, {{P}} came to the {place}.",
+                f"Soon {{P}} came to the {place}.",
+            )
         elif back:
-            self.say(p, f"{{P}} went back to the {place}.", f"Then {{P}} went back to the {place}.", f"After that, {{P}} went back to the {place}.",
-                     f"Soon {{P}} went back to the {place}.")
+            self.say(
+                p,
+                f"{{P}} went back to the {place}.",
+                f"Then {{P}} went back to the {place}.",
+                f"After that, {{P}} went back to the {place}.",
+                f"Soon {{P}} went back to the {place}.",
+            )
         else:
             how = self.r.choice(["walked", "went", "ran", "hurried", "travelled", "moved"])
-            self.say(p, f"{{P}} {how} to the {place}.", f"Then {{P}} {how} to the {place}.", f"{{P}} {how} to the {place} alone.",
-                     f"After that, {{P}} {how} to the {place}.", f"Soon {{P}} {how} to the {place}.")
+            self.say(
+                p,
+                f"{{P}} {how} to the {place}.",
+                f"Then {{P}} {how} to the {place}.",
+                f"{{P}} {how} to the {place} alone.",
+                f"After that, {{P}} {how} to the {place}.",
+                f"Soon {{P}} {how} to the {place}.",
+            )
 
     def leave(self, p, to=None):
         """To somebody, back, or where nobody is."""
         back = [x for x in p.been if all(q.place != x for q in self.people)]
         x = self.r.random()
-        self.go(p, to.place if to and to.place and to.place != p.place and x < 0.5 else self.r.choice(back) if back and x > 0.85 else self.elsewhere())
+        self.go(
+            p,
+            to.place
+            if to and to.place and to.place != p.place and x < 0.5
+            else self.r.choice(back)
+            if back and x > 0.85
+            else self.elsewhere(),
+        )
 
     def take(self, p, t):
         t.owner, t.place = p, None
         n = self.the(t)
-        self.say(p, f"{{P}} picked up the {n}.", f"{{P}} took the {n}.", f"There {{P}} found the {n} and took it.", f"{{P}} grabbed the {n}.")
+        self.say(
+            p,
+            f"{{P}} picked up the {n}.",
+            f"{{P}} took the {n}.",
+            f"There {{P}} found the {n} and took it.",
+            f"{{P}} grabbed the {n}.",
+        )
 
     def drop(self, p, t):
         t.owner, t.place = None, p.place
         n, w = self.the(t, 0.2), at(p.place)
-        self.say(p, f"{{P}} left the {n} {w}.", f"{{P}} put the {n} down {w}.", f"{{P}} dropped the {n} {w}.", f"{{P}} hid the {n} {w}.")
+        self.say(
+            p,
+            f"{{P}} left the {n} {w}.",
+            f"{{P}} put the {n} down {w}.",
+            f"{{P}} dropped the {n} {w}.",
+            f"{{P}} hid the {n} {w}.",
+        )
 
     def give(self, p, q, t):
         t.owner, t.place, giver = q, None, p.name
         n = self.the(t, 0.2)
-        self.say(p, f"{{P}} gave the {n} to {q.name}.", f"{{P}} gave {q.name} the {n}.", f"{{P}} handed the {n} to {q.name}.",
-                 f"Then {{P}} passed {q.name} the {n}.")
+        self.say(
+            p,
+            f"{{P}} gave the {n} to {q.name}.",
+            f"{{P}} gave {q.name} the {n}.",
+            f"{{P}} handed the {n} to {q.name}.",
+            f"Then {{P}} passed {q.name} the {n}.",
+        )
         self.fact(giver, f"Who gave the {t.name} to {q.name}?", f"Who gave {q.name} the {t.name}?")
 
     def feel(self, p, feeling, *why):
         p.feeling = feeling
-        self.say(p, *(why or (f"{{P}} was {feeling}.", f"{{P}} felt very {feeling}.", f"This made {p.name} {feeling}.", f"{{P}} felt {feeling}.")))
+        self.say(
+            p,
+            *(
+                why
+                or (
+                    f"{{P}} was {feeling}.",
+                    f"{{P}} felt very {feeling}.",
+                    f"This made {p.name} {feeling}.",
+                    f"{{P}} felt {feeling}.",
+                )
+            ),
+        )
 
     def sky(self, kind=None):
         self.weather = kind or self.r.choice(sorted(W.WEATHER))
@@ -207,7 +275,9 @@ class World:
                 self.fact(t.colour, f"What colour is the {t.name}?", f"Which colour does the {t.name} have?")
             if t.owner:
                 self.fact(t.owner.name, *who_has(t))
-                other = self.r.choice([t.owner, self.r.choice([p for p in self.people if p is not t.owner and self.told(p)] or [t.owner])])
+                other = self.r.choice(
+                    [t.owner, self.r.choice([p for p in self.people if p is not t.owner and self.told(p)] or [t.owner])]
+                )
                 self.fact("yes" if other is t.owner else "no", f"Does {other.name} have the {t.name}?")
             elif t.place:
                 self.fact(at(t.place), f"Where is the {t.name}?", f"Where is the {t.name} now?")
@@ -226,7 +296,10 @@ class World:
             self.facts += [(q, at(p.place)) for q in where_is(p)]
             self.fact(p.name, f"Who is {at(p.place)}?")
             x = self.r.choice([q.place for q in there] + [self.r.choice(self.places)])
-            self.facts += [(f"Is {p.name} {at(p.place)}?", "yes"), (f"Is {p.name} {at(x)}?", "yes" if x == p.place else "no")]
+            self.facts += [
+                (f"Is {p.name} {at(p.place)}?", "yes"),
+                (f"Is {p.name} {at(x)}?", "yes" if x == p.place else "no"),
+            ]
         for t in self.things:
             if t.owner:
                 self.facts += [(q, t.owner.name) for q in who_has(t)]
@@ -238,6 +311,7 @@ class World:
 
 # --- openings and endings
 
+
 def opening(w, p, starts=("Once upon a time", "Once")):
     r = w.r
     home = w.elsewhere()
@@ -247,8 +321,11 @@ def opening(w, p, starts=("Once upon a time", "Once")):
     if kind < 0.45:
         p.place = home
         near = "near" if r.random() < 0.5 else "by"
-        w.say(None, f"{start}, there was {article(trait)} {p.kind} named {p.name} who lived {near} the {home}.",
-              f"{start}, {article(trait)} {p.kind} named {p.name} lived {near} the {home}.")
+        w.say(
+            None,
+            f"{start}, there was {article(trait)} {p.kind} named {p.name} who lived {near} the {home}.",
+            f"{start}, {article(trait)} {p.kind} named {p.name} lived {near} the {home}.",
+        )
         p.place = None
         w.trait(p, trait)
         w.last = p
@@ -262,10 +339,20 @@ def opening(w, p, starts=("Once upon a time", "Once")):
     w.be(p, home)
 
 
-ENDINGS = ["It was a good day.", "Then it was time to go to bed.", "What a day it was!", "They talked about it for a long time.",
-           "The evening was calm and quiet.", "Nobody wanted the day to end.", "That night the stars were bright.",
-           "And that was the end of the story.", "They laughed and sang a song together.", "Everyone went to sleep early.",
-           "It was a day to remember.", "Later they had soup and bread."]
+ENDINGS = [
+    "It was a good day.",
+    "Then it was time to go to bed.",
+    "What a day it was!",
+    "They talked about it for a long time.",
+    "The evening was calm and quiet.",
+    "Nobody wanted the day to end.",
+    "That night the stars were bright.",
+    "And that was the end of the story.",
+    "They laughed and sang a song together.",
+    "Everyone went to sleep early.",
+    "It was a day to remember.",
+    "Later they had soup and bread.",
+]
 
 
 def end(w):
@@ -275,23 +362,35 @@ def end(w):
 
 # --- plots. Each is told with the world's first two people; the third appears beside.
 
+
 def lost(w):
     h, f = w.people[:2]
     t, r = w.things[0], w.r
     opening(w, h)
     rel = r.choice(W.FAMILY)
     n = w.the(t, 1)
-    w.say(h, f"{{P}} had lost {{his}} {n}.", f"{{P}} could not find {{his}} {n}.", f"{{P}} was looking for {{his}} {n}.")
+    w.say(
+        h, f"{{P}} had lost {{his}} {n}.", f"{{P}} could not find {{his}} {n}.", f"{{P}} was looking for {{his}} {n}."
+    )
     w.feel(h, r.choice(W.SAD))
     places = [x for x in w.places if x != h.place]
-    for x in places[:r.randint(0, 2)]:
+    for x in places[: r.randint(0, 2)]:
         h.place = x
-        w.say(h, f"{{P}} looked {at(x)}, but the {t.name} was not there.", f"{{P}} went to the {x}, but found nothing.",
-              f"{{P}} searched {at(x)}. It was not there.")
+        w.say(
+            h,
+            f"{{P}} looked {at(x)}, but the {t.name} was not there.",
+            f"{{P}} went to the {x}, but found nothing.",
+            f"{{P}} searched {at(x)}. It was not there.",
+        )
         if r.random() < 0.4:
             w.side([h, f])
     f.place = h.place
-    w.say(f, f"{f.name} came to help.", f"{f.name} heard about it and came to the {h.place}.", f"{h.name} met {f.name} there.")
+    w.say(
+        f,
+        f"{f.name} came to help.",
+        f"{f.name} heard about it and came to the {h.place}.",
+        f"{h.name} met {f.name} there.",
+    )
     spot = places[3]
     if r.random() < 0.5:
         w.fact(f.name, f"Who helped {h.name}?", f"Who met {h.name}?")
@@ -299,7 +398,9 @@ def lost(w):
         w.speak(h, f"Have you seen my {t.name}?", "asked")
         w.speak(f, r.choice([f"Yes, it is {at(spot)},", f"I saw it {at(spot)},", f"Your {rel} left it {at(spot)},"]))
         h.place = f.place = spot
-        w.say(None, f"So {h.name} and {f.name} went to the {spot}.", f"{h.name} and {f.name} ran to the {spot} together.")
+        w.say(
+            None, f"So {h.name} and {f.name} went to the {spot}.", f"{h.name} and {f.name} ran to the {spot} together."
+        )
         w.take(h, t)
     else:
         w.speak(h, f"Do you know where my {t.name} is?", "asked")
@@ -323,7 +424,12 @@ def gift(w):
     shop = r.choice(["market", "village", "harbour", "station", "museum"])
     g.place = shop
     n = w.the(t, 1)
-    w.say(g, f"{{P}} went to the {shop} and bought {article(n)}.", f"So {{P}} bought {article(n)} at the {shop}.", f"{{P}} found {article(n)} at the {shop}.")
+    w.say(
+        g,
+        f"{{P}} went to the {shop} and bought {article(n)}.",
+        f"So {{P}} bought {article(n)} at the {shop}.",
+        f"{{P}} found {article(n)} at the {shop}.",
+    )
     t.owner = g
     w.fact("the " + shop, f"Where did {g.name} get the {t.name}?", f"Where was the {t.name} from?")
     if r.random() < 0.6:
@@ -347,23 +453,39 @@ def share(w):
     many, one = r.choice(W.FOODS)
     opening(w, h)
     n = r.randint(3, 9)
-    w.say(h, f"{{P}} had {W.NUMBERS[n]} {many}.", f"{{P}} had {W.NUMBERS[n]} {many} in a bag.", f"In a basket {{P}} had {W.NUMBERS[n]} {many}.")
+    w.say(
+        h,
+        f"{{P}} had {W.NUMBERS[n]} {many}.",
+        f"{{P}} had {W.NUMBERS[n]} {many} in a bag.",
+        f"In a basket {{P}} had {W.NUMBERS[n]} {many}.",
+    )
     if r.random() < 0.5:
         w.side([h, f])
     m = 0
     if r.random() < 0.5:
         f.place = h.place
         w.say(f, f"{f.name} came by.", f"{f.name} came to the {h.place}.")
-        w.speak(f, r.choice([f"May I have some {many}?", f"Can you share the {many}?", "What do you have there?"]), "asked")
+        w.speak(
+            f, r.choice([f"May I have some {many}?", f"Can you share the {many}?", "What do you have there?"]), "asked"
+        )
         m = r.randint(1, min(3, n - 1))
         n -= m
-        w.say(h, f"{{P}} gave {W.NUMBERS[m]} of them to {f.name}.", f"{{P}} gave {f.name} {W.NUMBERS[m]} {many if m > 1 else one}.")
+        w.say(
+            h,
+            f"{{P}} gave {W.NUMBERS[m]} of them to {f.name}.",
+            f"{{P}} gave {f.name} {W.NUMBERS[m]} {many if m > 1 else one}.",
+        )
         w.fact(W.NUMBERS[m], f"How many {many} did {f.name} get?", f"How many {many} does {f.name} have?")
         w.fact(h.name, f"Who gave {many} to {f.name}?")
     else:
         m = r.randint(1, 3)
         n += m
-        w.say(h, f"{{P}} found {W.NUMBERS[m]} more.", f"Then {{P}} got {W.NUMBERS[m]} more.", f"{{P}} bought {W.NUMBERS[m]} more.")
+        w.say(
+            h,
+            f"{{P}} found {W.NUMBERS[m]} more.",
+            f"Then {{P}} got {W.NUMBERS[m]} more.",
+            f"{{P}} bought {W.NUMBERS[m]} more.",
+        )
         w.fact(W.NUMBERS[m], f"How many more {many} did {h.name} get?")
     w.say(h, f"Now {{P}} had {W.NUMBERS[n]} {many if n > 1 else one}.") if r.random() < 0.4 else None
     w.fact(W.NUMBERS[n], f"How many {many} does {h.name} have now?", f"How many {many} does {h.name} have in the end?")
@@ -406,7 +528,7 @@ def wander(w):
 def drill(w):
     """Less a story than an exercise: some people are somewhere, and few things happen."""
     r = w.r
-    cast = w.people[:r.randint(2, 3)]
+    cast = w.people[: r.randint(2, 3)]
     if r.random() < 0.5:
         opening(w, cast[0], W.TIMES)
     for p in cast:
@@ -430,7 +552,12 @@ def work(w):
     job, place, many, did = r.choice(W.JOBS)
     one = dict(W.FOODS)[many]
     start = r.choice(["Once upon a time", r.choice(W.TIMES)])
-    w.say(None, f"{start}, there was {article(job)} named {p.name}.", f"{p.name} was {article(job)}.", f"{start}, {p.name} worked as {article(job)}.")
+    w.say(
+        None,
+        f"{start}, there was {article(job)} named {p.name}.",
+        f"{p.name} was {article(job)}.",
+        f"{start}, {p.name} worked as {article(job)}.",
+    )
     w.last = p
     w.fact(job, f"What was the job of {p.name}?", f"What is {p.name}?")
     p.place = place
@@ -444,7 +571,11 @@ def work(w):
     w.say(q, f"{q.name} came to the {place}.", f"Then {q.name} came with {{his}} {rel}.", f"{q.name} came to buy some.")
     m = r.randint(1, min(3, n - 1))
     w.speak(q, f"I would like {W.NUMBERS[m]} {many if m > 1 else one}, please,")
-    w.say(p, f"{{P}} sold {W.NUMBERS[m]} {many if m > 1 else one} to {q.name}.", f"{p.name} gave {q.name} {W.NUMBERS[m]} {many if m > 1 else one}.")
+    w.say(
+        p,
+        f"{{P}} sold {W.NUMBERS[m]} {many if m > 1 else one} to {q.name}.",
+        f"{p.name} gave {q.name} {W.NUMBERS[m]} {many if m > 1 else one}.",
+    )
     w.fact(W.NUMBERS[n - m], f"How many {many} were left?", f"How many {many} does {p.name} have left?")
     w.fact(W.NUMBERS[n], f"How many {many} were there at first?")
     w.fact(q.name, f"Who bought the {many}?", f"Who came to buy {many}?")
@@ -461,7 +592,12 @@ def pet(w):
     r = w.r
     kind, fur, name = r.choice(W.PETS), r.choice(W.FUR), r.choice(W.PET_NAMES)
     opening(w, h)
-    w.say(h, f"{{P}} had a {fur} {kind} named {name}.", f"{{P}} had a {kind}. It was {fur} and its name was {name}.", f"{h.name}'s {kind} was {fur}. Its name was {name}.")
+    w.say(
+        h,
+        f"{{P}} had a {fur} {kind} named {name}.",
+        f"{{P}} had a {kind}. It was {fur} and its name was {name}.",
+        f"{h.name}'s {kind} was {fur}. Its name was {name}.",
+    )
     w.fact(name, f"What was the name of the {kind}?", f"What was the {kind} called?")
     w.fact(fur, f"What colour was the {kind}?", f"What colour was {name}?")
     w.fact(kind, f"What kind of animal was {name}?")
@@ -474,8 +610,12 @@ def pet(w):
     spot = w.elsewhere()
     noise = r.choice(["a strange noise", "a soft sound", "something", "a little cry"])
     finder.place = spot
-    w.say(finder, f"{finder.name} heard {noise} {at(spot)}. It was {name}!", f"{finder.name} went to the {spot} and found {name} there.",
-          f"{finder.name} found {name} {at(spot)}.")
+    w.say(
+        finder,
+        f"{finder.name} heard {noise} {at(spot)}. It was {name}!",
+        f"{finder.name} went to the {spot} and found {name} there.",
+        f"{finder.name} found {name} {at(spot)}.",
+    )
     w.fact(finder.name, f"Who found {name}?", f"Who found the {kind}?")
     w.fact(at(spot), f"Where was {name} found?", f"Where was the {kind}?")
     if finder is f:
@@ -496,9 +636,19 @@ def trip(w):
     n = w.the(t, 0.7)
     carrier = r.choice([h, f])
     t.owner = carrier
-    w.say(carrier, f"{carrier.name} took {article(n)} along.", f"{carrier.name} carried {article(n)}.", f"{carrier.name} brought {article(n)}.")
+    w.say(
+        carrier,
+        f"{carrier.name} took {article(n)} along.",
+        f"{carrier.name} carried {article(n)}.",
+        f"{carrier.name} brought {article(n)}.",
+    )
     h.place = f.place = x[0]
-    w.say(None, f"They went to the {x[0]} by {ride}.", f"{h.name} and {f.name} took the {ride} to the {x[0]}.", f"A {ride} brought them to the {x[0]}.")
+    w.say(
+        None,
+        f"They went to the {x[0]} by {ride}.",
+        f"{h.name} and {f.name} took the {ride} to the {x[0]}.",
+        f"A {ride} brought them to the {x[0]}.",
+    )
     w.fact(ride, "What did they ride?", f"What took them to the {x[0]}?")
     if r.random() < 0.5:
         w.side([h, f])
@@ -527,11 +677,24 @@ def trade(w):
         w.side([a, b])
     b.place = a.place
     w.say(b, f"{b.name} came to the {a.place}.", f"{a.name} met {b.name} {at(a.place)}.")
-    w.speak(a, r.choice([f"I like your {t.name},", f"Your {t.name} is very nice,", f"Will you give me your {t.name} for my {s.name}?"]))
+    w.speak(
+        a,
+        r.choice(
+            [
+                f"I like your {t.name},",
+                f"Your {t.name} is very nice,",
+                f"Will you give me your {t.name} for my {s.name}?",
+            ]
+        ),
+    )
     if r.random() < 0.65:
         w.speak(b, r.choice(["Let us trade,", "We can swap,", "Yes, take it,"]))
-        w.say(None, f"So {a.name} and {b.name} swapped.", f"They traded the {s.name} for the {t.name}.",
-              f"{a.name} got the {t.name} and {b.name} got the {s.name}.")
+        w.say(
+            None,
+            f"So {a.name} and {b.name} swapped.",
+            f"They traded the {s.name} for the {t.name}.",
+            f"{a.name} got the {t.name} and {b.name} got the {s.name}.",
+        )
         s.owner, t.owner = b, a
     else:
         w.speak(b, r.choice(["No, I want to keep it,", "I am sorry, it is mine,", "Not today,"]))
@@ -544,17 +707,27 @@ def contest(w):
     r = w.r
     t = w.things[0]
     game, did = r.choice(W.GAMES)
-    ps = w.people[:r.randint(2, 3)]
+    ps = w.people[: r.randint(2, 3)]
     spot = w.places[0]
     w.say(None, f"{r.choice(W.TIMES)} there was a {game} {at(spot)}.", f"There was a big {game} {at(spot)}.")
     w.fact(at(spot), f"Where was the {game}?")
     if r.random() < 0.5:
         w.sky()
-    w.say(None, " ".join(f"{p.name} {did} {how}." for p, how in zip(ps, r.sample(["well", "badly", "slowly", "with a smile", "very well", "with great care"], len(ps)))))
+    w.say(
+        None,
+        " ".join(
+            f"{p.name} {did} {how}."
+            for p, how in zip(
+                ps, r.sample(["well", "badly", "slowly", "with a smile", "very well", "with great care"], len(ps))
+            )
+        ),
+    )
     win = r.choice(ps)
     for p in ps:
         p.place = spot
-    w.say(win, f"In the end {win.name} won the {game}.", f"{win.name} was the winner.", f"But it was {win.name} who won.")
+    w.say(
+        win, f"In the end {win.name} won the {game}.", f"{win.name} was the winner.", f"But it was {win.name} who won."
+    )
     w.fact(win.name, f"Who won the {game}?", "Who was the winner?")
     n = w.the(t, 1)
     t.owner = win
@@ -604,8 +777,13 @@ def main():
     a.add_argument("--docs", type=int, required=True)
     a.add_argument("--held", action="store_true", help="the held-out split")
     a.add_argument("--out", required=True)
-    a.add_argument("--questions", help="JSON lines, one question of each document; these documents' questions are left out of --out")
-    a.add_argument("--drills", type=float, default=0, help="share of documents that are exercises in who is where and has what")
+    a.add_argument(
+        "--questions",
+        help="JSON lines, one question of each document; these documents' questions are left out of --out",
+    )
+    a.add_argument(
+        "--drills", type=float, default=0, help="share of documents that are exercises in who is where and has what"
+    )
     a.add_argument("--only", default="", help="questions that this regular expression matches, no others")
     a.add_argument("--most", type=int, default=7, help="questions after a story, at most")
     a = a.parse_args()

@@ -5,6 +5,7 @@
 
 Each of the model's messages is asked for greedily, behind the conversation as it should have been. A loop of tools, from the user's message to what is told of the results, is
 right where each message of it is. --pad puts earlier turns before each, so that the context is nearly that long."""
+
 import argparse
 import json
 import urllib.request
@@ -14,7 +15,9 @@ def ask(url, messages, tools):
     body = {"messages": messages, "temperature": 0, "max_tokens": 120}
     if tools:
         body["tools"] = tools
-    r = urllib.request.Request(url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    r = urllib.request.Request(
+        url + "/v1/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
     return json.load(urllib.request.urlopen(r))["choices"][0]["message"]
 
 
@@ -22,12 +25,23 @@ def sent(m):
     """As the API has it: arguments are texts there."""
     m = dict(m)
     if "tool_calls" in m:
-        m["tool_calls"] = [dict(c, function=dict(c["function"], arguments=json.dumps(c["function"]["arguments"]))) for c in m["tool_calls"]]
+        m["tool_calls"] = [
+            dict(c, function=dict(c["function"], arguments=json.dumps(c["function"]["arguments"])))
+            for c in m["tool_calls"]
+        ]
     return m
 
 
 def calls(m):
-    return [(c["function"]["name"], c["function"]["arguments"] if isinstance(c["function"]["arguments"], dict) else json.loads(c["function"]["arguments"])) for c in m.get("tool_calls") or []]
+    return [
+        (
+            c["function"]["name"],
+            c["function"]["arguments"]
+            if isinstance(c["function"]["arguments"], dict)
+            else json.loads(c["function"]["arguments"]),
+        )
+        for c in m.get("tool_calls") or []
+    ]
 
 
 def same(got, want):
@@ -49,10 +63,10 @@ def main():
         count[kind][0] += bool(right)
         count[kind][1] += 1
 
-    for t in all[:a.talks]:
+    for t in all[: a.talks]:
         before, at, loop = [], 0, None
         if a.pad:
-            for other in all[a.talks:]:
+            for other in all[a.talks :]:
                 if len(json.dumps(before)) > 2.2 * a.pad:
                     break
                 if not other["tools"]:

@@ -7,6 +7,7 @@ Writes GGUF version 3 by itself: architecture "llama" ("llama-relu", which only 
 vectors and routers F32, the tokenizer as byte-level BPE ("gpt2", pre-tokenizer
 "gpt-2"). The text of the model starts with <s> and ends with </s>; there is no chat template, but where the vocabulary has the marks of conversations (chat.py):
 that of talks.py, and what the model says ends with <|im_end|>."""
+
 import argparse
 import json
 import struct
@@ -49,7 +50,12 @@ def write(path, meta, tensors):
     at = 0
     for name, a in tensors:
         kind = TYPE_F16 if a.dtype == np.float16 else TYPE_F32
-        head += string(name) + struct.pack("<I", a.ndim) + struct.pack(f"<{a.ndim}Q", *a.shape[::-1]) + struct.pack("<IQ", kind, at)
+        head += (
+            string(name)
+            + struct.pack("<I", a.ndim)
+            + struct.pack(f"<{a.ndim}Q", *a.shape[::-1])
+            + struct.pack("<IQ", kind, at)
+        )
         at += -(-a.nbytes // ALIGN) * ALIGN
     with open(path, "wb") as f:
         f.write(head + bytes(-len(head) % ALIGN))
@@ -68,7 +74,7 @@ def read(path):
         if kind == STR:
             n = take("Q")
             at += n
-            return data[at - n:at].decode()
+            return data[at - n : at].decode()
         if kind == ARR:
             kind, n = take("I"), take("Q")
             return [take(kind) for _ in range(n)]
@@ -82,8 +88,10 @@ def read(path):
     listed = [(take(STR), [take("Q") for _ in range(take("I"))], take("I"), take("Q")) for _ in range(tensors)]
     start = -(-at // ALIGN) * ALIGN
     kinds = {TYPE_F32: np.float32, TYPE_F16: np.float16}
-    return meta, {name: np.frombuffer(data, kinds[kind], int(np.prod(dims)), start + where).reshape(dims[::-1])
-                  for name, dims, kind, where in listed}
+    return meta, {
+        name: np.frombuffer(data, kinds[kind], int(np.prod(dims)), start + where).reshape(dims[::-1])
+        for name, dims, kind, where in listed
+    }
 
 
 def adjacent(w, heads):
@@ -98,10 +106,21 @@ def halves(w, heads):
     return w.reshape(heads, rows // heads // 2, 2, cols).swapaxes(1, 2).reshape(rows, cols)
 
 
-NAMES = {"q.weight": "attn_q", "k.weight": "attn_k", "v.weight": "attn_v", "o.weight": "attn_output",
-         "attn_norm.weight": "attn_norm", "ffn_norm.weight": "ffn_norm"}
+NAMES = {
+    "q.weight": "attn_q",
+    "k.weight": "attn_k",
+    "v.weight": "attn_v",
+    "o.weight": "attn_output",
+    "attn_norm.weight": "attn_norm",
+    "ffn_norm.weight": "ffn_norm",
+}
 DENSE = {"ffn.gate.weight": "ffn_gate", "ffn.up.weight": "ffn_up", "ffn.down.weight": "ffn_down"}
-EXPERTS = {"ffn.router.weight": "ffn_gate_inp", "ffn.gates": "ffn_gate_exps", "ffn.ups": "ffn_up_exps", "ffn.downs": "ffn_down_exps"}
+EXPERTS = {
+    "ffn.router.weight": "ffn_gate_inp",
+    "ffn.gates": "ffn_gate_exps",
+    "ffn.ups": "ffn_up_exps",
+    "ffn.downs": "ffn_down_exps",
+}
 
 
 def shape(path):
@@ -111,10 +130,19 @@ def shape(path):
     def key(name, default=0):
         return meta.get(f"{arch}.{name}", default)
 
-    return net.Shape(vocab=key("vocab_size"), layers=key("block_count"), embd=key("embedding_length"), heads=key("attention.head_count"),
-                     kv=key("attention.head_count_kv"), ff=key("feed_forward_length"), ctx=key("context_length"),
-                     act="relu" if arch == "llama-relu" else "silu", experts=key("expert_count"), used=key("expert_used_count", 2),
-                     tied="output.weight" not in t)
+    return net.Shape(
+        vocab=key("vocab_size"),
+        layers=key("block_count"),
+        embd=key("embedding_length"),
+        heads=key("attention.head_count"),
+        kv=key("attention.head_count_kv"),
+        ff=key("feed_forward_length"),
+        ctx=key("context_length"),
+        act="relu" if arch == "llama-relu" else "silu",
+        experts=key("expert_count"),
+        used=key("expert_used_count", 2),
+        tied="output.weight" not in t,
+    )
 
 
 def weights(path):
@@ -155,10 +183,23 @@ def tensors(s, net):
 
 def metadata(s, tok, name):
     marks = tok.get("marks", [])
-    kinds = [CONTROL if t in ("<s>", "</s>") or (t in marks and t[1] == "|") else USER_DEFINED if t in marks else UNUSED if t.startswith("<unused") else NORMAL for t in tok["tokens"]]
+    kinds = [
+        CONTROL
+        if t in ("<s>", "</s>") or (t in marks and t[1] == "|")
+        else USER_DEFINED
+        if t in marks
+        else UNUSED
+        if t.startswith("<unused")
+        else NORMAL
+        for t in tok["tokens"]
+    ]
     chat = [("tokenizer.chat_template", STR, talks.TEMPLATE)] if marks else []
     arch = "llama-relu" if s["act"] == "relu" else "llama"
-    experts = [(f"{arch}.expert_count", U32, s["experts"]), (f"{arch}.expert_used_count", U32, s["used"])] if s["experts"] else []
+    experts = (
+        [(f"{arch}.expert_count", U32, s["experts"]), (f"{arch}.expert_used_count", U32, s["used"])]
+        if s["experts"]
+        else []
+    )
     return [
         ("general.architecture", STR, arch),
         ("general.name", STR, name),

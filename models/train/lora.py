@@ -4,6 +4,7 @@
   lora.py MODEL.gguf --rows train.npz --rank 8 --minutes 3 --out adapter.gguf
 
 MODEL's weights stay as they are. rows: pack.py's, of the changed task's text."""
+
 import argparse
 import time
 
@@ -43,7 +44,11 @@ def main():
     ids, weight = rows["ids"], rows["weight"]
     while (spent := (time.process_time() - began) / (60 * a.minutes)) < 1:
         pick = np.random.default_rng(a.seed * 100000 + step).integers(len(ids), size=a.batch)
-        x, y, f = torch.tensor(ids[pick, :-1].astype(np.int64)), torch.tensor(ids[pick, 1:].astype(np.int64)), torch.tensor(weight[pick, 1:].astype(np.float32))
+        x, y, f = (
+            torch.tensor(ids[pick, :-1].astype(np.int64)),
+            torch.tensor(ids[pick, 1:].astype(np.int64)),
+            torch.tensor(weight[pick, 1:].astype(np.float32)),
+        )
         with torch.autocast("cpu", torch.bfloat16):
             logits = functional_call(model, {n: w[n] + scale * high[n] @ low[n] for n in names}, (x,))[0].float()
         loss = (F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none") * f.flatten()).sum() / f.sum()
@@ -59,7 +64,10 @@ def main():
         _, i, kind = n.split(".", 2)
         name, b = f"blk.{i}.{files[kind]}.weight", high[n].detach().numpy()
         part = kind.removesuffix(".weight")
-        out += [(name + ".lora_a", low[n].detach().numpy().astype(np.float16)), (name + ".lora_b", (export.adjacent(b, heads[part]) if part in heads else b).astype(np.float16))]
+        out += [
+            (name + ".lora_a", low[n].detach().numpy().astype(np.float16)),
+            (name + ".lora_b", (export.adjacent(b, heads[part]) if part in heads else b).astype(np.float16)),
+        ]
     text = [("general.architecture", "llama"), ("general.type", "adapter"), ("adapter.type", "lora")]
     export.write(a.out, [(k, export.STR, v) for k, v in text] + [("adapter.lora.alpha", export.F32, a.alpha)], out)
 

@@ -1,6 +1,7 @@
 """net.py: the Llama-shaped network of the demo models, as GGUF's architecture "llama" computes it: RMSNorm, RoPE, grouped-query
 attention, gated FFN or experts (as Mixtral has them), tied or separate output. Heads are rotated in halves here; export.py reorders the rows of q and k to the
 adjacent pairs that GGUF's "llama" means."""
+
 from dataclasses import asdict, dataclass
 
 import torch
@@ -18,7 +19,7 @@ class Shape:
     ff: int = 512
     ctx: int = 512
     act: str = "silu"  # silu (SwiGLU) or relu
-    experts: int = 0   # each of width ff; 0: one FFN for all
+    experts: int = 0  # each of width ff; 0: one FFN for all
     used: int = 2
     tied: bool = False
     eps: float = 1e-5
@@ -96,6 +97,7 @@ class Experts(nn.Module):
     """Every token goes through the `used` experts that the router gives most, weighted by their share. In training an expert takes at
     most ROOM times its fair number of tokens of a batch. Beside y: the loss that evens the experts' loads (Switch), and the share of
     choices that found no room."""
+
     ROOM = 1.5
 
     def __init__(self, s: Shape):
@@ -118,12 +120,18 @@ class Experts(nn.Module):
         chosen = F.one_hot(which, self.n).view(-1, self.n)
         place = (chosen.cumsum(0) * chosen).sum(-1) - 1  # of a choice among its expert's
         slot = torch.where(place < room, which.view(-1) * room + place, self.n * room)
-        token = torch.full((self.n * room + 1,), n, device=h.device).scatter(0, slot, torch.arange(n, device=h.device).repeat_interleave(self.used))
+        token = torch.full((self.n * room + 1,), n, device=h.device).scatter(
+            0, slot, torch.arange(n, device=h.device).repeat_interleave(self.used)
+        )
         mine = F.pad(h, (0, 0, 0, 1))[token[:-1]].view(self.n, room, -1)
         y = (F.silu(mine @ self.gates.mT) * (mine @ self.ups.mT)) @ self.downs.mT
         y = F.pad(y.flatten(0, 1), (0, 0, 0, 1))[slot].view(n, self.used, -1)
         load = chosen.float().mean(0)
-        return (y * top.to(y.dtype).unsqueeze(-1)).sum(1).view_as(x), self.n * (load * share.mean(0)).sum(), (place >= room).float().mean()
+        return (
+            (y * top.to(y.dtype).unsqueeze(-1)).sum(1).view_as(x),
+            self.n * (load * share.mean(0)).sum(),
+            (place >= room).float().mean(),
+        )
 
 
 class Layer(nn.Module):
@@ -168,11 +176,11 @@ class Net(nn.Module):
         self.apply(self.init)
         for layer in self.layers:
             for w in (layer.o.weight, layer.ffn.downs if s.experts else layer.ffn.down.weight):
-                nn.init.normal_(w, std=0.5 * s.embd ** -0.5 / (2 * s.layers) ** 0.5)
+                nn.init.normal_(w, std=0.5 * s.embd**-0.5 / (2 * s.layers) ** 0.5)
 
     def init(self, m):
         if isinstance(m, nn.Linear):
-            nn.init.normal_(m.weight, std=0.5 * m.in_features ** -0.5)
+            nn.init.normal_(m.weight, std=0.5 * m.in_features**-0.5)
         elif isinstance(m, nn.Embedding):
             nn.init.normal_(m.weight, std=0.02 if self.s.tied else 1.0)
 
@@ -185,7 +193,7 @@ class Net(nn.Module):
         """ids, positions (None: from 0): [batch x tokens] -> logits [batch x tokens x vocab] (keep: of these tokens alone, [n x vocab]); of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
         whom the sentence is about. To the list `states` what goes into each layer is appended, and what comes out of the last."""
         x = self.embed(ids)
-        cos, sin = (c[:ids.shape[1]] if positions is None else c[positions].unsqueeze(1) for c in (self.cos, self.sin))
+        cos, sin = (c[: ids.shape[1]] if positions is None else c[positions].unsqueeze(1) for c in (self.cos, self.sin))
         extra = statistic = 0
         subject = None
         n = len(self.layers)
@@ -199,7 +207,12 @@ class Net(nn.Module):
         if states is not None:
             states.append(x)
         x = self.norm(x if keep is None else x[keep])
-        return F.linear(x, self.embed.weight if self.out is None else self.out.weight), extra / n, statistic / n, subject
+        return (
+            F.linear(x, self.embed.weight if self.out is None else self.out.weight),
+            extra / n,
+            statistic / n,
+            subject,
+        )
 
 
 def shape_dict(s):

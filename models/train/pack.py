@@ -7,6 +7,7 @@ ids [rows x 257] uint16: whole documents, <s> text </s>, packed as they fit (som
 file); weight [rows x 257] uint8: how much the loss of predicting this token counts (padding 0, text 1, answers --answer, a person,
 thing or place of which the story already told --again); subject [rows x 257] uint16: the
 name of whom the sentence so far is about, 0 if of none."""
+
 import argparse
 import random
 

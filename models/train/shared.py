@@ -12,6 +12,7 @@ time), then the whole: the text's loss, the teacher's distribution, and its stat
 writes what DIR has, in the form of model/layer_delta.h: matrices F16, the thin ones, too.
 
 Schedule, resumption and log are train.py's; the clock is the processor's. --bases 0: the thin matrices alone, to see what the base is worth."""
+
 import argparse
 import copy
 import json
@@ -67,14 +68,19 @@ class Shared(torch.nn.Module):
         self.base, self.a, self.b, self.rest = (torch.nn.ParameterDict() for _ in range(4))
         for kind in KINDS:
             all = torch.stack([w.pop(f"layers.{i}.{kind}.weight") for i in range(shape.layers)])
-            base = torch.stack([all[[i for i in range(shape.layers) if self.group[i] == g]].mean(0) for g in range(max(bases, 1))]) * bool(bases)
+            base = torch.stack(
+                [all[[i for i in range(shape.layers) if self.group[i] == g]].mean(0) for g in range(max(bases, 1))]
+            ) * bool(bases)
             u, s, v = torch.linalg.svd(all - base[self.group], full_matrices=False)
             root = s[:, :rank].sqrt()
             key = kind.replace(".", "_")
             for g in range(len(base)):
                 self.base[f"{key}_{g}"] = torch.nn.Parameter(base[g], requires_grad=bases > 0)
             for i in range(shape.layers):
-                self.a[f"{key}_{i}"], self.b[f"{key}_{i}"] = (u[i, :, :rank] * root[i]).contiguous(), (root[i, :, None] * v[i, :rank]).contiguous()
+                self.a[f"{key}_{i}"], self.b[f"{key}_{i}"] = (
+                    (u[i, :, :rank] * root[i]).contiguous(),
+                    (root[i, :, None] * v[i, :rank]).contiguous(),
+                )
         for name, value in w.items():
             self.rest[name.replace(".", "_")] = value
         self.names = {name.replace(".", "_"): name for name in w}
@@ -84,7 +90,9 @@ class Shared(torch.nn.Module):
         for kind in KINDS:
             key = kind.replace(".", "_")
             for i in range(self.layers):
-                out[f"layers.{i}.{kind}.weight"] = self.base[f"{key}_{self.group[i]}"] + self.a[f"{key}_{i}"] @ self.b[f"{key}_{i}"]
+                out[f"layers.{i}.{kind}.weight"] = (
+                    self.base[f"{key}_{self.group[i]}"] + self.a[f"{key}_{i}"] @ self.b[f"{key}_{i}"]
+                )
         return out
 
     def matrices(self):
@@ -110,7 +118,9 @@ class Run(train.Run):
         self.net.rest["subject_weight"] = self.student.subject.weight.detach()
         self.net.names["subject_weight"] = "subject.weight"
         self.muon = train.Muon(self.net.matrices(), decay=a.decay)
-        self.adam = torch.optim.AdamW([{"params": list(self.net.rest.values()), "times": 1}], lr=1.0, betas=(0.9, 0.95), weight_decay=0)
+        self.adam = torch.optim.AdamW(
+            [{"params": list(self.net.rest.values()), "times": 1}], lr=1.0, betas=(0.9, 0.95), weight_decay=0
+        )
         self.step, self.rows, self.spent, self.rank, self.world = 0, 0, 0.0, 0, 1
         self.extra = torch.tensor(train.PRESS if self.shape.act == "relu" else 0.0)
         self.loss = self.plain_loss
@@ -127,14 +137,18 @@ class Run(train.Run):
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
             told = self.teacher(x, states=states)[0].float()
         at = self.spent / (self.a.minutes * 60)
-        return self.alone(states, factor) if at < self.a.local else self.together(x, y, w, told, states, max(0.0, 1 - at / 0.7), factor)
+        return (
+            self.alone(states, factor)
+            if at < self.a.local
+            else self.together(x, y, w, told, states, max(0.0, 1 - at / 0.7), factor)
+        )
 
     def alone(self, states, factor):
         """Each layer for the teacher's input: what it misses of the teacher's step, by the square, as a share of it."""
         whole, cos, sin = self.net.whole(), self.teacher.cos, self.teacher.sin
         n, loss, statistic = states[0].shape[1], 0, 0
         for i, layer in enumerate(self.student.layers):
-            mine = {k[len(f"layers.{i}."):]: v for k, v in whole.items() if k.startswith(f"layers.{i}.")}
+            mine = {k[len(f"layers.{i}.") :]: v for k, v in whole.items() if k.startswith(f"layers.{i}.")}
             with torch.autocast("cpu", torch.bfloat16):
                 out, extra, s = functional_call(layer, mine, (states[i], cos[:n], sin[:n]))
             loss = loss + missed(out, states[i + 1], states[i]) + factor * extra
@@ -147,13 +161,27 @@ class Run(train.Run):
         logits, extra, statistic, _ = self.logits(x, states=mine)
         logits, flat = logits.float().flatten(0, 1), w.flatten()
         text = (F.cross_entropy(logits, y.flatten(), reduction="none") * flat).sum() / flat.sum()
-        kl = (F.kl_div(logits.log_softmax(-1), told.flatten(0, 1).log_softmax(-1), log_target=True, reduction="none").sum(-1) * flat).sum() / flat.sum()
+        kl = (
+            F.kl_div(logits.log_softmax(-1), told.flatten(0, 1).log_softmax(-1), log_target=True, reduction="none").sum(
+                -1
+            )
+            * flat
+        ).sum() / flat.sum()
         far = sum(missed(m, t, 0) for m, t in zip(mine[1:], states[1:])) / len(states)
         return text + self.a.kl * kl + MATCH * match * far + factor * extra, torch.stack((text.detach(), statistic))
 
     def export(self):
-        return {"shape": net.shape_dict(self.shape), "net": {k: v.detach() for k, v in self.net.whole().items()},
-                "shared": {"group": self.net.group, **{n: {k: v.detach() for k, v in d.items()} for n, d in (("base", self.net.base), ("a", self.net.a), ("b", self.net.b))}}}
+        return {
+            "shape": net.shape_dict(self.shape),
+            "net": {k: v.detach() for k, v in self.net.whole().items()},
+            "shared": {
+                "group": self.net.group,
+                **{
+                    n: {k: v.detach() for k, v in d.items()}
+                    for n, d in (("base", self.net.base), ("a", self.net.a), ("b", self.net.b))
+                },
+            },
+        }
 
 
 def tensors(c):
@@ -195,10 +223,14 @@ def missed(out, wanted, before):
 def main():
     a = p = argparse.ArgumentParser()
     a.add_argument("teacher", help="GGUF file of export.py")
-    a.add_argument("--bases", type=int, default=1, help="each is shared by as many layers, one behind the other; 0: none")
+    a.add_argument(
+        "--bases", type=int, default=1, help="each is shared by as many layers, one behind the other; 0: none"
+    )
     a.add_argument("--rank", type=int, default=32)
     a.add_argument("--act", choices=("silu", "relu"), help="of the FFN, if not the teacher's")
-    a.add_argument("--active", type=float, default=0.12, help="of a ReLU model: the share of its neurons that may be active")
+    a.add_argument(
+        "--active", type=float, default=0.12, help="of a ReLU model: the share of its neurons that may be active"
+    )
     a.add_argument("--local", type=float, default=0.15, help="share of the time in which layers learn alone")
     a.add_argument("--kl", type=float, default=1.0)
     a.add_argument("--rows")

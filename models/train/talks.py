@@ -1,5 +1,6 @@
 """talks.py: conversations of the chat model, generated: tools that are called and whose results are told, facts that were told before, JSON answers, small talk, questions
 about a story. A conversation is {"messages", "tools"} as the OpenAI API has them; TEMPLATE makes text of it."""
+
 import json
 
 import corpus
@@ -18,14 +19,30 @@ TEMPLATE = """{%- if tools or messages[0].role == "system" -%}
 {% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 
-TOOLS = {"where_is": ["name"], "who_has": ["thing"], "list_things": ["place"], "add": ["a", "b"], "move": ["name", "place"], "weather": ["place"]}
-SYSTEMS = ["You are a helpful assistant.", "Be brief.", "You are a friendly helper.", "You answer questions about a small world.", "Use the tools.",
-           "You are a helpful assistant. Use the tools when you need them."]
+TOOLS = {
+    "where_is": ["name"],
+    "who_has": ["thing"],
+    "list_things": ["place"],
+    "add": ["a", "b"],
+    "move": ["name", "place"],
+    "weather": ["place"],
+}
+SYSTEMS = [
+    "You are a helpful assistant.",
+    "Be brief.",
+    "You are a friendly helper.",
+    "You answer questions about a small world.",
+    "Use the tools.",
+    "You are a helpful assistant. Use the tools when you need them.",
+]
 
 
 def tool(name):
     kinds = {p: {"type": "integer" if name == "add" else "string"} for p in TOOLS[name]}
-    return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": kinds, "required": TOOLS[name]}}}
+    return {
+        "type": "function",
+        "function": {"name": name, "parameters": {"type": "object", "properties": kinds, "required": TOOLS[name]}},
+    }
 
 
 def both(words):
@@ -56,7 +73,10 @@ class Talk:
 
     def call(self, *calls):
         """calls: (name, arguments, result). A result is a word, or JSON."""
-        made = [{"id": f"call_{len(self.messages)}_{i}", "type": "function", "function": {"name": n, "arguments": a}} for i, (n, a, _) in enumerate(calls)]
+        made = [
+            {"id": f"call_{len(self.messages)}_{i}", "type": "function", "function": {"name": n, "arguments": a}}
+            for i, (n, a, _) in enumerate(calls)
+        ]
         self.messages.append({"role": "assistant", "content": None, "tool_calls": made})
         for c, (_, _, result) in zip(made, calls):
             self.messages.append({"role": "tool", "tool_call_id": c["id"], "content": result})
@@ -78,7 +98,13 @@ class Talk:
 
     def where(self):
         name, place = self.pair()[0], self.place()
-        self.user(f"Where is {name}?", f"Where is {name} now?", f"Can you find {name}?", f"I am looking for {name}. Where is {'she' if name in W.GIRLS else 'he'}?", f"In what place is {name}?")
+        self.user(
+            f"Where is {name}?",
+            f"Where is {name} now?",
+            f"Can you find {name}?",
+            f"I am looking for {name}. Where is {'she' if name in W.GIRLS else 'he'}?",
+            f"In what place is {name}?",
+        )
         if self.offers("where_is"):
             self.call(self.find_place(name, place))
             self.say(f"{name} is {corpus.at(place)}.")
@@ -86,7 +112,9 @@ class Talk:
     def where_two(self):
         names = self.r.sample(W.GIRLS + W.BOYS, 2)
         places = [self.place(), self.place()]
-        self.user(f"Where are {both(names)}?", f"Where is {names[0]} and where is {names[1]}?", f"Can you find {both(names)}?")
+        self.user(
+            f"Where are {both(names)}?", f"Where is {names[0]} and where is {names[1]}?", f"Can you find {both(names)}?"
+        )
         if self.offers("where_is"):
             self.call(*(self.find_place(n, p) for n, p in zip(names, places)))
             self.say(both([f"{n} is {corpus.at(p)}" for n, p in zip(names, places)]) + ".")
@@ -101,7 +129,11 @@ class Talk:
     def who_where(self):
         name, thing = self.pair()
         place = self.place()
-        self.user(f"Who has the {thing}, and where is that?", f"Where is the one who has the {thing}?", f"Who has the {thing}? And where is that person?")
+        self.user(
+            f"Who has the {thing}, and where is that?",
+            f"Where is the one who has the {thing}?",
+            f"Who has the {thing}? And where is that person?",
+        )
         if self.offers("who_has", "where_is"):
             self.call(("who_has", {"thing": thing}, self.as_result("name", name)))
             self.call(self.find_place(name, place))
@@ -110,11 +142,20 @@ class Talk:
     def list_in(self, place):
         things = self.r.sample(W.THINGS, self.r.choice([0, 1, 2, 2, 3]))
         call = ("list_things", {"place": place}, self.as_result("things", things))
-        return call, (f"There is nothing {corpus.at(place)}." if not things else f"There {'is' if len(things) == 1 else 'are'} {both([corpus.article(t) for t in things])} {corpus.at(place)}.")
+        return call, (
+            f"There is nothing {corpus.at(place)}."
+            if not things
+            else f"There {'is' if len(things) == 1 else 'are'} {both([corpus.article(t) for t in things])} {corpus.at(place)}."
+        )
 
     def things(self):
         place = self.place()
-        self.user(f"What is {corpus.at(place)}?", f"What things are {corpus.at(place)}?", f"List the things {corpus.at(place)}.", f"Which things are {corpus.at(place)}?")
+        self.user(
+            f"What is {corpus.at(place)}?",
+            f"What things are {corpus.at(place)}?",
+            f"List the things {corpus.at(place)}.",
+            f"Which things are {corpus.at(place)}?",
+        )
         if self.offers("list_things"):
             call, said = self.list_in(place)
             self.call(call)
@@ -122,7 +163,11 @@ class Talk:
 
     def things_by(self):
         name, place = self.pair()[0], self.place()
-        self.user(f"What things are in the place where {name} is?", f"Where is {name}, and what is there?", f"Find {name} and list the things there.")
+        self.user(
+            f"What things are in the place where {name} is?",
+            f"Where is {name}, and what is there?",
+            f"Find {name} and list the things there.",
+        )
         if self.offers("where_is", "list_things"):
             self.call(self.find_place(name, place))
             call, said = self.list_in(place)
@@ -138,14 +183,25 @@ class Talk:
 
     def move(self):
         name, place = self.pair()[0], self.place()
-        self.user(f"Move {name} to the {place}.", f"Please bring {name} to the {place}.", f"{name} must go to the {place}.", f"Send {name} to the {place}.")
+        self.user(
+            f"Move {name} to the {place}.",
+            f"Please bring {name} to the {place}.",
+            f"{name} must go to the {place}.",
+            f"Send {name} to the {place}.",
+        )
         if self.offers("move"):
-            self.call(("move", {"name": name, "place": place}, self.r.choice(["ok", "done", '{"ok": true}', "true", "null"])))
+            self.call(
+                ("move", {"name": name, "place": place}, self.r.choice(["ok", "done", '{"ok": true}', "true", "null"]))
+            )
             self.say(f"{name} is {corpus.at(place)} now.")
 
     def weather(self):
         place, sky = self.place(), self.r.choice(sorted(W.WEATHER))
-        self.user(f"How is the weather {corpus.at(place)}?", f"What is the weather like {corpus.at(place)}?", f"Is it sunny {corpus.at(place)}?")
+        self.user(
+            f"How is the weather {corpus.at(place)}?",
+            f"What is the weather like {corpus.at(place)}?",
+            f"Is it sunny {corpus.at(place)}?",
+        )
         if self.offers("weather"):
             self.call(("weather", {"place": place}, self.as_result("weather", sky)))
             self.say(f"It is {sky} {corpus.at(place)}.")
@@ -167,9 +223,14 @@ class Talk:
         self.say(f"{name} is {corpus.at(self.told[name])}." if name in self.told else f"I do not know where {name} is.")
 
     def greet(self):
-        asked, said = self.r.choice([(("Hello!", "Hello", "Good morning!", "Hi!"), "Hello! What can I do for you?"), (("Thank you!", "Thank you.", "Thanks!"), "You are welcome."),
-                                     (("Who are you?", "What are you?", "What is your name?"), "I am a small model that ntx trained."),
-                                     (("Goodbye!", "Good night!", "Bye!"), "Goodbye!")])
+        asked, said = self.r.choice(
+            [
+                (("Hello!", "Hello", "Good morning!", "Hi!"), "Hello! What can I do for you?"),
+                (("Thank you!", "Thank you.", "Thanks!"), "You are welcome."),
+                (("Who are you?", "What are you?", "What is your name?"), "I am a small model that ntx trained."),
+                (("Goodbye!", "Good night!", "Bye!"), "Goodbye!"),
+            ]
+        )
         self.user(*asked)
         self.say(said)
 
@@ -178,13 +239,24 @@ class Talk:
         place, colour, n = self.place(), self.r.choice(W.COLOURS), self.r.randint(2, 20)
         many = self.r.choice(W.FOODS)[0]
         all = {"name": name, "place": place, "thing": thing, "colour": colour}
-        text = self.r.choice([f"{name} is {corpus.at(place)} with a {colour} {thing}.", f"{name} left the {colour} {thing} {corpus.at(place)}.", f"There is a {colour} {thing} {corpus.at(place)}. {name} has it."])
+        text = self.r.choice(
+            [
+                f"{name} is {corpus.at(place)} with a {colour} {thing}.",
+                f"{name} left the {colour} {thing} {corpus.at(place)}.",
+                f"There is a {colour} {thing} {corpus.at(place)}. {name} has it.",
+            ]
+        )
         if self.r.random() < 0.4:
             text += f" {name} has {n} {many}."
             all |= {"count": n, "food": many}
         keys = self.r.sample(sorted(all), self.r.randint(1, min(4, len(all))))
         listed = both(keys)
-        self.user(f"{text} Give me JSON with {listed}.", f"{text} Answer in JSON with the keys {listed}.", f"JSON with {listed}: {text}", f"Make JSON with {listed} of this: {text}")
+        self.user(
+            f"{text} Give me JSON with {listed}.",
+            f"{text} Answer in JSON with the keys {listed}.",
+            f"JSON with {listed}: {text}",
+            f"Make JSON with {listed} of this: {text}",
+        )
         self.say(json.dumps({k: all[k] for k in keys}))
 
     def story(self):
@@ -193,7 +265,7 @@ class Talk:
             q, a = facts[0]
             self.user(f"{text}\n{q}", f"{text} {q}")
             self.say(a)
-            for q, a in facts[1:self.r.randint(1, 4)]:
+            for q, a in facts[1 : self.r.randint(1, 4)]:
                 self.user(q)
                 self.say(a)
 
@@ -202,10 +274,23 @@ class Talk:
         kind = r.random()
         if kind < 0.62:
             self.tools = r.sample(sorted(TOOLS), r.choice([1, 2, 3, 3, 4, 6]))
-            one = [("where_is", self.where), ("where_is", self.where_two), ("who_has", self.who), ("who_has", self.who_where), ("list_things", self.things), ("where_is", self.things_by),
-                   ("add", self.sum), ("move", self.move), ("weather", self.weather)]
+            one = [
+                ("where_is", self.where),
+                ("where_is", self.where_two),
+                ("who_has", self.who),
+                ("who_has", self.who_where),
+                ("list_things", self.things),
+                ("where_is", self.things_by),
+                ("add", self.sum),
+                ("move", self.move),
+                ("weather", self.weather),
+            ]
             for _ in range(r.choice([1, 1, 2, 3])):
-                pick = r.choice([f for n, f in one if n in self.tools] if r.random() < 0.92 else [f for _, f in one] + [self.greet, self.as_json])
+                pick = r.choice(
+                    [f for n, f in one if n in self.tools]
+                    if r.random() < 0.92
+                    else [f for _, f in one] + [self.greet, self.as_json]
+                )
                 pick()
         elif kind < 0.78:
             for _ in range(r.choice([1, 1, 2, 3])):

@@ -6,6 +6,7 @@
 The schedule is keyed to the time spent, not to steps, so that the run ends when it must on any machine: warm up, hold, then fall
 linearly to zero. DIR gets last.pt (every few minutes, and at the end; a run that finds it goes on from there) and loss.csv.
 Matrices are trained with Muon (momentum, orthogonalised by Newton-Schulz; K. Jordan 2024), the rest with AdamW."""
+
 import argparse
 import json
 import os
@@ -20,9 +21,9 @@ import export
 import net
 
 BALANCE = 0.01  # weight of the loss that evens the experts' loads
-PRESS = 0.01    # where the weight of the loss against active neurons starts; it rises while more than --active are
-EMBED = 5       # times the rate of AdamW is that of an embedding which is not the output matrix, too: it starts 50 times as large
-SUBJECT = 0.3   # weight of the loss of telling whom a sentence is about
+PRESS = 0.01  # where the weight of the loss against active neurons starts; it rises while more than --active are
+EMBED = 5  # times the rate of AdamW is that of an embedding which is not the output matrix, too: it starts 50 times as large
+SUBJECT = 0.3  # weight of the loss of telling whom a sentence is about
 LONG_FROM = 0.85  # of the time: from here on rows are joined in pairs, so that all positions of the context are seen
 
 
@@ -80,15 +81,25 @@ class Rows:
         order = np.random.default_rng(self.seed + epoch).permutation(len(self.ids))
         pick = order[np.arange(at, at + n) % len(order)]
         n //= parts
-        pick = pick[part * n:part * n + n]
-        arrays = [self.ids[pick].astype(np.int64), self.weight[pick].astype(np.float32), self.subject[pick].astype(np.int64)]
+        pick = pick[part * n : part * n + n]
+        arrays = [
+            self.ids[pick].astype(np.int64),
+            self.weight[pick].astype(np.float32),
+            self.subject[pick].astype(np.int64),
+        ]
         if self.positions is not None:
             arrays.append(self.positions[pick].astype(np.int64))
         elif pairs:
             h = n // 2
             arrays = [np.concatenate((p[:h, :-1], p[h:]), 1) for p in arrays]
         ids, weight, subject, *positions = (torch.from_numpy(p).to(self.device) for p in arrays)
-        return (ids[:, :-1].contiguous(), ids[:, 1:].contiguous(), weight[:, 1:].contiguous(), subject[:, :-1].contiguous(), *(p[:, :-1].contiguous() for p in positions))
+        return (
+            ids[:, :-1].contiguous(),
+            ids[:, 1:].contiguous(),
+            weight[:, 1:].contiguous(),
+            subject[:, :-1].contiguous(),
+            *(p[:, :-1].contiguous() for p in positions),
+        )
 
 
 class Run:
@@ -100,11 +111,18 @@ class Run:
         torch.manual_seed(a.seed)
         self.shape = net.PRESETS[a.model]
         self.net = net.Net(self.shape).to(self.device)
-        mats = [p for n, p in self.net.named_parameters() if p.ndim >= 2 and n.startswith("layers") and "router" not in n]
+        mats = [
+            p for n, p in self.net.named_parameters() if p.ndim >= 2 and n.startswith("layers") and "router" not in n
+        ]
         embed = self.net.embed.weight
         rest = [p for p in self.net.parameters() if not any(p is m for m in (*mats, embed))]
         self.muon = Muon(mats, decay=a.decay)
-        self.adam = torch.optim.AdamW([{"params": rest, "times": 1}, {"params": [embed], "times": 1 if self.shape.tied else EMBED}], lr=1.0, betas=(0.9, 0.95), weight_decay=0)
+        self.adam = torch.optim.AdamW(
+            [{"params": rest, "times": 1}, {"params": [embed], "times": 1 if self.shape.tied else EMBED}],
+            lr=1.0,
+            betas=(0.9, 0.95),
+            weight_decay=0,
+        )
         self.step, self.rows, self.spent = 0, 0, 0.0
         self.rank, self.world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.extra = torch.tensor(BALANCE if self.shape.experts else PRESS if self.shape.act == "relu" else 0.0)
@@ -135,7 +153,7 @@ class Run:
             return self.talk_loss(x, y, w, who, positions, factor)
         logits, extra, statistic, subject = self.logits(x)
         told = F.cross_entropy(subject.float().flatten(0, 1), who.flatten(), ignore_index=0)
-        if self.teacher: # what the teacher would say, not what stands there
+        if self.teacher:  # what the teacher would say, not what stands there
             with torch.autocast(self.device, torch.bfloat16):
                 y = self.teacher(x)[0].float().flatten(0, 1).softmax(-1)
             w = (w > 0).float()
@@ -147,8 +165,19 @@ class Run:
         if self.rank:
             return
         path = os.path.join(self.a.dir, "last.pt")
-        torch.save({"shape": net.shape_dict(self.shape), "net": self.net.state_dict(), "muon": self.muon.state,
-                    "adam": self.adam.state_dict(), "step": self.step, "rows": self.rows, "spent": self.spent, "extra": self.extra}, path + ".new")
+        torch.save(
+            {
+                "shape": net.shape_dict(self.shape),
+                "net": self.net.state_dict(),
+                "muon": self.muon.state,
+                "adam": self.adam.state_dict(),
+                "step": self.step,
+                "rows": self.rows,
+                "spent": self.spent,
+                "extra": self.extra,
+            },
+            path + ".new",
+        )
         os.replace(path + ".new", path)
 
     def resume(self):
@@ -171,11 +200,17 @@ class Run:
         ids = {s: i for i, s in enumerate(t["tokens"])}
         made = {ids[a + b]: (ids[a], ids[b]) for a, b in (m.split(" ") for m in reversed(t["merges"]))}
         for name in ("embed.weight", "out.weight"):
-            old = weights[name][:t["from"]]
-            w = torch.cat((old, torch.randn(len(ids) - len(old), old.shape[1], generator=torch.Generator().manual_seed(self.a.seed)) * old.std()))
+            old = weights[name][: t["from"]]
+            w = torch.cat(
+                (
+                    old,
+                    torch.randn(len(ids) - len(old), old.shape[1], generator=torch.Generator().manual_seed(self.a.seed))
+                    * old.std(),
+                )
+            )
             for i in range(len(old), len(w)):
                 if i in made:
-                    w[i] = (w[made[i][0]] + w[made[i][1]]) / 2 ** 0.5
+                    w[i] = (w[made[i][0]] + w[made[i][1]]) / 2**0.5
             weights[name] = w
         return weights
 
@@ -185,8 +220,15 @@ class Run:
         s, rng = self.shape, np.random.default_rng(self.a.seed)
         for i in range(s.layers if s.experts else 0):
             gate, up, down = (weights.pop(f"layers.{i}.ffn.{n}.weight") for n in ("gate", "up", "down"))
-            parts = torch.from_numpy(np.concatenate([rng.permutation(len(gate)) for _ in range(s.experts * s.ff // len(gate))])).view(s.experts, s.ff)
-            new = {"gates": gate[parts], "ups": up[parts], "downs": 2 * down[:, parts].transpose(0, 1), "router.weight": self.net.layers[i].ffn.router.weight.data}
+            parts = torch.from_numpy(
+                np.concatenate([rng.permutation(len(gate)) for _ in range(s.experts * s.ff // len(gate))])
+            ).view(s.experts, s.ff)
+            new = {
+                "gates": gate[parts],
+                "ups": up[parts],
+                "downs": 2 * down[:, parts].transpose(0, 1),
+                "router.weight": self.net.layers[i].ffn.router.weight.data,
+            }
             weights.update({f"layers.{i}.ffn.{n}": w for n, w in new.items()})
         return weights
 
@@ -251,11 +293,15 @@ class Run:
             if log.tell() == 0:
                 log.write("step,seconds,rows,loss,held_loss,held_answers,statistic\n")
             while self.spent < budget:
-                loss, statistic = self.update(self.batch(train, self.spent > LONG_FROM * budget), schedule(self.spent / budget))
+                loss, statistic = self.update(
+                    self.batch(train, self.spent > LONG_FROM * budget), schedule(self.spent / budget)
+                )
                 self.step, self.rows = self.step + 1, self.rows + a.batch
                 if self.step % a.every == 0 and self.rank == 0:
                     h = self.held(held)
-                    log.write(f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f},{statistic:.4f}\n")
+                    log.write(
+                        f"{self.step},{self.spent:.0f},{self.rows},{loss:.4f},{h[0]:.4f},{h[1]:.4f},{statistic:.4f}\n"
+                    )
                     log.flush()
                 now = self.clock()
                 self.spent, last = self.spent + min(now - last, a.longest), now
@@ -274,10 +320,20 @@ def main():
     a.add_argument("--held", required=True)
     a.add_argument("--dir", required=True)
     a.add_argument("--init", help="GGUF file of export.py whose weights to start from")
-    a.add_argument("--teacher", help="GGUF file of export.py whose distribution is learned in place of the text: a drafter is the better for it")
+    a.add_argument(
+        "--teacher",
+        help="GGUF file of export.py whose distribution is learned in place of the text: a drafter is the better for it",
+    )
     a.add_argument("--tok", help="the vocabulary, where it was added to since --init")
-    a.add_argument("--longest", type=float, default=8, help="seconds that one step may add to the clock: a longer one was stopped, or compiled")
-    a.add_argument("--active", type=float, default=0.12, help="of a ReLU model: the share of its neurons that may be active")
+    a.add_argument(
+        "--longest",
+        type=float,
+        default=8,
+        help="seconds that one step may add to the clock: a longer one was stopped, or compiled",
+    )
+    a.add_argument(
+        "--active", type=float, default=0.12, help="of a ReLU model: the share of its neurons that may be active"
+    )
     a.add_argument("--minutes", type=float, required=True)
     a.add_argument("--batch", type=int, default=24, help="rows of 256 tokens a step")
     a.add_argument("--muon", type=float, default=0.02)

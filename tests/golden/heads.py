@@ -3,6 +3,7 @@
 model's layers: of each of its first calls the text so far, and of each token that it drafts the three likeliest, with their chances among ten.
 
 Not run by the tests: tests/unit/pass/heads.c reads heads.json. Models are random ones in F32, of ntx-mkmodel."""
+
 import json
 import os
 import re
@@ -16,24 +17,50 @@ HEAD = '--embd 128 --heads 4 --kv 2 --ff 256 --type F32'
 CASES = {
     'eagle3': (MODEL, 'draft-eagle3', '--arch eagle3 --layers 1 %s --taps 1,2,3 --draft-vocab 300 --seed 7' % HEAD),
     'eagle3.bare': (MODEL, 'draft-eagle3', '--arch eagle3 --layers 1 %s --taps 0,2,3 --bare --seed 8' % HEAD),
-    'eagle3.norms': (MODEL, 'draft-eagle3', '--arch eagle3 --layers 1 %s --taps 0,1,2 --norm-before-fc --norm-before-residual --seed 9' % HEAD),
-    'eagle3.wide': ('--arch qwen3 --layers 3 --embd 192 --heads 6 --kv 2 --head-dim 32 --ff 256 --type F32 --seed 6', 'draft-eagle3',
-                    '--arch eagle3 --layers 1 --embd 128 --heads 2 --kv 1 --head-dim 64 --ff 320 --type F32 --taps 0,1,2 --state-width 192 --rope-base 500000 --seed 10'),
-    'dflash': (MODEL, 'draft-dflash', '--arch dflash --layers 3 %s --taps 1,2,3 --bare --window 4096 --block 4 --seed 13' % HEAD),
-    'dflash.windows': (MODEL, 'draft-dflash', '--arch dflash --layers 2 %s --taps 0,1,2,3 --draft-vocab 400 --window 6 --block 4 --rope-base 1000000 --seed 14' % HEAD),
+    'eagle3.norms': (
+        MODEL,
+        'draft-eagle3',
+        '--arch eagle3 --layers 1 %s --taps 0,1,2 --norm-before-fc --norm-before-residual --seed 9' % HEAD,
+    ),
+    'eagle3.wide': (
+        '--arch qwen3 --layers 3 --embd 192 --heads 6 --kv 2 --head-dim 32 --ff 256 --type F32 --seed 6',
+        'draft-eagle3',
+        '--arch eagle3 --layers 1 --embd 128 --heads 2 --kv 1 --head-dim 64 --ff 320 --type F32 --taps 0,1,2 --state-width 192 --rope-base 500000 --seed 10',
+    ),
+    'dflash': (
+        MODEL,
+        'draft-dflash',
+        '--arch dflash --layers 3 %s --taps 1,2,3 --bare --window 4096 --block 4 --seed 13' % HEAD,
+    ),
+    'dflash.windows': (
+        MODEL,
+        'draft-dflash',
+        '--arch dflash --layers 2 %s --taps 0,1,2,3 --draft-vocab 400 --window 6 --block 4 --rope-base 1000000 --seed 14'
+        % HEAD,
+    ),
     # What the last layer leaves llama.cpp has of some architectures only, of gpt-oss before its norm.
-    'eagle3.last': ('--arch gpt-oss --layers 3 --embd 128 --heads 4 --kv 2 --head-dim 32 --experts 4 --experts-used 2 --expert-ff 96 --type F32 --seed 11', 'draft-eagle3',
-                    '--arch eagle3 --layers 1 %s --taps 1,2,3 --draft-vocab 500 --seed 12' % HEAD),
+    'eagle3.last': (
+        '--arch gpt-oss --layers 3 --embd 128 --heads 4 --kv 2 --head-dim 32 --experts 4 --experts-used 2 --expert-ff 96 --type F32 --seed 11',
+        'draft-eagle3',
+        '--arch eagle3 --layers 1 %s --taps 1,2,3 --draft-vocab 500 --seed 12' % HEAD,
+    ),
 }
 PROMPT, CALLS = 'one two three four', 4
 
 
 def run(*args):
-    return subprocess.run(args, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).stderr.decode(errors='replace')
+    return subprocess.run(args, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE).stderr.decode(
+        errors='replace'
+    )
 
 
 def tokens_of(llama, model):
-    out = subprocess.run([llama + '/llama-tokenize', '-m', model, '-p', PROMPT, '--ids', '--log-disable'], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode()
+    out = subprocess.run(
+        [llama + '/llama-tokenize', '-m', model, '-p', PROMPT, '--ids', '--log-disable'],
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ).stdout.decode()
     return json.loads(out.strip().splitlines()[-1])
 
 
@@ -52,7 +79,7 @@ def calls_of(log, tokens):
             drafted[pos].append([token, p])
         elif accepted:
             calls.append({'tokens': text[:], 'drafted': drafted})
-            text += [d[0][0] for d in drafted[:int(accepted[1])]] + [int(accepted[2])]
+            text += [d[0][0] for d in drafted[: int(accepted[1])]] + [int(accepted[2])]
             drafted = []
     return calls
 
@@ -62,8 +89,41 @@ def make(mkmodel, llama, name, tmp):
     model, drafter = tmp + '/m.gguf', tmp + '/d.gguf'
     subprocess.run([mkmodel, *options.split(), model], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([mkmodel, *head.split(), drafter], check=True, stdout=subprocess.DEVNULL)
-    log = run(llama + '/llama-speculative-simple', '-m', model, '-md', drafter, '--spec-type', kind, '--spec-draft-n-max', '3', '--spec-draft-p-min', '0', '-p', PROMPT, '-n', '12',
-              '--temp', '0', '-lv', '5', '-ngl', '0', '-fa', 'off', '-ctk', 'f32', '-ctv', 'f32', '-ctkd', 'f32', '-ctvd', 'f32', '-t', '1')
+    log = run(
+        llama + '/llama-speculative-simple',
+        '-m',
+        model,
+        '-md',
+        drafter,
+        '--spec-type',
+        kind,
+        '--spec-draft-n-max',
+        '3',
+        '--spec-draft-p-min',
+        '0',
+        '-p',
+        PROMPT,
+        '-n',
+        '12',
+        '--temp',
+        '0',
+        '-lv',
+        '5',
+        '-ngl',
+        '0',
+        '-fa',
+        'off',
+        '-ctk',
+        'f32',
+        '-ctv',
+        'f32',
+        '-ctkd',
+        'f32',
+        '-ctvd',
+        'f32',
+        '-t',
+        '1',
+    )
     prompt = tokens_of(llama, model)
     calls = calls_of(log, prompt)[:CALLS]
     assert len(calls) == CALLS, log[-3000:]

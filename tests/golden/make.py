@@ -15,6 +15,7 @@ ref's; how far main is from ref, and main in one batch or with KV in F16 from ma
 
 qwen4exp's are by transformers instead (qwen4.py): ref on the expanded weights in F32, main with inputs of matrices rounded to Q8_0 where these are of such a type. So are those of
 models with a magnitude of YaRN of their own, of gpt-oss with YaRN and of DeepSeek-V2 with groups of experts (plain.py). For these alone llama-cpp-python is not wanted."""
+
 import ctypes
 import hashlib
 import json
@@ -33,7 +34,10 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 SHAPE = '--layers 3 --embd 256 --ff 512 --heads 8 --kv 2'
 N_TOKENS, POSITIONS, N_INDICES = 96, [0, 1, 5, 17, 40, 66, 95], 64
-FAR = {'deepseek4.far.f32': [0, 3, 4, 126, 127, 128, 254, 255, 256, 300, 511, 620], 'llama4.far.f32': [0, 4095, 8190, 8191, 8192, 8193, 12000, 16382, 16383, 16384, 16399]} # positions of longer texts, in one batch after the other
+FAR = {
+    'deepseek4.far.f32': [0, 3, 4, 126, 127, 128, 254, 255, 256, 300, 511, 620],
+    'llama4.far.f32': [0, 4095, 8190, 8191, 8192, 8193, 12000, 16382, 16383, 16384, 16399],
+}  # positions of longer texts, in one batch after the other
 
 CASES = {
     'qwen2.f16': '--arch qwen2 --type F16 --seed 11',
@@ -151,11 +155,17 @@ def load(path):
     return model
 
 
-def logits(model, ids, kv=0, batch=False): # kv: GGML_TYPE_F32
+def logits(model, ids, kv=0, batch=False):  # kv: GGML_TYPE_F32
     """[n_tokens x n_vocab] float32"""
     p = L.llama_context_default_params()
     far, most = len(ids) > 256, batch if isinstance(batch, int) and batch > 1 else len(ids)
-    p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = len(ids) + 256 if far else 256, 512 if far else 256, 512 if far else 256, 1, 1
+    p.n_ctx, p.n_batch, p.n_ubatch, p.n_threads, p.n_threads_batch = (
+        len(ids) + 256 if far else 256,
+        512 if far else 256,
+        512 if far else 256,
+        1,
+        1,
+    )
     p.type_k = p.type_v = kv
     p.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_DISABLED
     ctx = L.llama_init_from_model(model, p)
@@ -193,6 +203,7 @@ BY_TRANSFORMERS = ('--arch qwen4exp', '--yarn-magnitude')
 
 def wants_transformers(options):
     import shapes
+
     at = options.index('--arch') if '--arch' in options else 0
     return any(o in ' '.join(options) for o in BY_TRANSFORMERS) or shapes.needs_plain(options[at:])
 
@@ -200,6 +211,7 @@ def wants_transformers(options):
 def by_transformers(path, ids, quantized):
     import plain
     import qwen4
+
     if plain.File(path).arch != 'qwen4exp':
         model = plain.load(path)
         ref, f16 = qwen4.logits(model, ids), plain.logits_f16kv(model, ids)
@@ -223,21 +235,32 @@ def record(name, options, tmp, rng, ids, positions, ref, main, in_batch, f16):
     for f in sorted(os.listdir(tmp)):
         if f not in ('f32.gguf', 'whole.gguf'):
             digest.update(open(os.path.join(tmp, f), 'rb').read())
-    return {'name': name, 'options': ' '.join(options), 'sha256': digest.hexdigest(), 'n_vocab': n_vocab, **({'n_ids': n_ids} if name in FAR else {'ids': ids}),
-            'positions': positions, 'argmax': rows.argmax(1).tolist(), 'gap': [float('%.4g' % g) for g in top[:, 1] - top[:, 0]],
-            'logit_sd': float('%.6g' % sd), 'main_vs_ref': distance(main[positions], rows, sd),
-            'batch_vs_main': distance(in_batch[positions], main[positions], sd),
-            'f16kv_vs_main': distance(f16[positions], main[positions], sd),
-            'indices': indices, 'logits': [[float('%.6g' % x) for x in r] for r in rows[:, indices]]}
+    return {
+        'name': name,
+        'options': ' '.join(options),
+        'sha256': digest.hexdigest(),
+        'n_vocab': n_vocab,
+        **({'n_ids': n_ids} if name in FAR else {'ids': ids}),
+        'positions': positions,
+        'argmax': rows.argmax(1).tolist(),
+        'gap': [float('%.4g' % g) for g in top[:, 1] - top[:, 0]],
+        'logit_sd': float('%.6g' % sd),
+        'main_vs_ref': distance(main[positions], rows, sd),
+        'batch_vs_main': distance(in_batch[positions], main[positions], sd),
+        'f16kv_vs_main': distance(f16[positions], main[positions], sd),
+        'indices': indices,
+        'logits': [[float('%.6g' % x) for x in r] for r in rows[:, indices]],
+    }
 
 
 def make_by_transformers(name, options, path, tmp):
     import qwen4
+
     n_vocab = qwen4.File(path).key('vocab_size')
     rng = random.Random(name)
     ids = [1] + [rng.randrange(2, n_vocab) for _ in range(N_TOKENS - 1)]
     if 'qwen4exp' in options:
-        ids[7] = ids[8] = ids[40] = 2 # texts end, and others begin
+        ids[7] = ids[8] = ids[40] = 2  # texts end, and others begin
     main, ref, f16 = by_transformers(path, ids, options[options.index('--type') + 1] in ('Q8_0', 'MXFP4'))
     return record(name, options, tmp, rng, ids, POSITIONS, ref, main, main, f16)
 
@@ -255,12 +278,16 @@ def make(mkmodel, name, args, tmp):
     positions = FAR.get(name, POSITIONS)
     n_ids, by = (positions[-1] + 1, 384) if name in FAR else (N_TOKENS, False)
     ids = [1] + [rng.randrange(3, n_vocab) for _ in range(n_ids - 1)]
-    main, in_batch, f16 = logits(model, ids, batch=by), logits(model, ids, batch=True), logits(model, ids, kv=L.GGML_TYPE_F16, batch=by)
+    main, in_batch, f16 = (
+        logits(model, ids, batch=by),
+        logits(model, ids, batch=True),
+        logits(model, ids, kv=L.GGML_TYPE_F16, batch=by),
+    )
     L.llama_model_free(model)
     whole = os.path.join(tmp, 'whole.gguf')
-    if first != path: # the reference of a split model is the same model in one file
+    if first != path:  # the reference of a split model is the same model in one file
         at = options.index('--split')
-        subprocess.run([mkmodel] + options[:at] + options[at + 2:] + [whole], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([mkmodel] + options[:at] + options[at + 2 :] + [whole], check=True, stdout=subprocess.DEVNULL)
     expand(whole if first != path else path, os.path.join(tmp, 'f32.gguf'))
     model = load(os.path.join(tmp, 'f32.gguf'))
     ref = logits(model, ids, batch=by)
@@ -278,8 +305,16 @@ def main():
         with tempfile.TemporaryDirectory() as tmp:
             cases.append(make(mkmodel, name, CASES[name], tmp))
         c = cases[-1]
-        print('%-18s sd %.3g  main-ref %.2g  batch %.2g  f16kv %.2g' % (name, c['logit_sd'], c['main_vs_ref']['rms_over_sd'],
-              c['batch_vs_main']['rms_over_sd'], c['f16kv_vs_main']['rms_over_sd']))
+        print(
+            '%-18s sd %.3g  main-ref %.2g  batch %.2g  f16kv %.2g'
+            % (
+                name,
+                c['logit_sd'],
+                c['main_vs_ref']['rms_over_sd'],
+                c['batch_vs_main']['rms_over_sd'],
+                c['f16kv_vs_main']['rms_over_sd'],
+            )
+        )
     made_by = 'make.py with llama-cpp-python %s' % (L and L.__version__)
     if sys.argv[2:]:
         with open(os.path.join(HERE, 'golden.json')) as f:

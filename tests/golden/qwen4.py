@@ -3,6 +3,7 @@
   qwen4.py MODEL.gguf ID [ID ...]     writes the logits of the last token, a number a line
 
 It wants torch, transformers 5.23 or later, and gguf. What the file's converter did to the weights is taken back: heads of values lie by key head again, scales of norms are less 1."""
+
 import sys
 
 import gguf
@@ -31,18 +32,49 @@ def config(f):
     layers, ratios = f.key('block_count'), f.key('attention.compress_ratios')
     heads = f.key('ple.head_vocab_sizes', [])
     return transformers.models.qwen4_exp.Qwen4ExpTextConfig(
-        vocab_size=int(f.tensors['token_embd.weight'].shape[1]), hidden_size=f.key('embedding_length'), num_hidden_layers=layers, num_attention_heads=f.key('attention.head_count'),
-        num_key_value_heads=f.key('attention.head_count_kv'), head_dim=f.key('attention.key_length'), rms_norm_eps=f.key('attention.layer_norm_rms_epsilon'),
-        layer_types=['indexed_attention' if r else 'linear_attention' for r in ratios[:layers]], hidden_act='silu', output_gate_type='sigmoid', tie_word_embeddings=False,
-        linear_conv_kernel_dim=f.key('ssm.conv_kernel'), linear_key_head_dim=f.key('ssm.state_size'), linear_value_head_dim=f.key('ssm.state_size'),
-        linear_num_key_heads=f.key('ssm.group_count'), linear_num_value_heads=f.key('ssm.time_step_rank'), moe_intermediate_size=f.key('expert_feed_forward_length'),
-        shared_expert_intermediate_size=f.key('expert_shared_feed_forward_length'), num_experts=f.key('expert_count'), num_experts_per_tok=f.key('expert_used_count'), norm_topk_prob=True,
-        rope_parameters={'rope_type': 'default', 'rope_theta': f.key('rope.freq_base'), 'partial_rotary_factor': f.key('rope.dimension_count') / f.key('attention.key_length'),
-                         'mrope_section': f.key('rope.dimension_sections')[:3], 'mrope_interleaved': True},
-        hc_count=f.key('hyper_connection.count'), hc_lowrank=f.key('hyper_connection.low_rank'), indexer_n_heads=f.key('attention.indexer.head_count'), indexer_kv_heads=1,
-        indexer_head_dim=f.key('attention.indexer.key_length'), indexer_budget=f.key('attention.indexer.top_k'), indexer_compress_ratio=max(ratios),
-        ple_layer_ids=[n + 1 for n in f.key('ple.layers', [])], ple_conv_kernel_size=f.key('ple.conv_kernel', 4), ngram_size=f.key('ple.ngram_size', 3), heads_per_ngram=f.key('ple.heads_per_ngram', 8),
-        ngram_vocab_size_base=heads[0] if heads else 2, eos_token_id=f.key('ple.eos_token_id', 2), max_position_embeddings=f.key('context_length'))
+        vocab_size=int(f.tensors['token_embd.weight'].shape[1]),
+        hidden_size=f.key('embedding_length'),
+        num_hidden_layers=layers,
+        num_attention_heads=f.key('attention.head_count'),
+        num_key_value_heads=f.key('attention.head_count_kv'),
+        head_dim=f.key('attention.key_length'),
+        rms_norm_eps=f.key('attention.layer_norm_rms_epsilon'),
+        layer_types=['indexed_attention' if r else 'linear_attention' for r in ratios[:layers]],
+        hidden_act='silu',
+        output_gate_type='sigmoid',
+        tie_word_embeddings=False,
+        linear_conv_kernel_dim=f.key('ssm.conv_kernel'),
+        linear_key_head_dim=f.key('ssm.state_size'),
+        linear_value_head_dim=f.key('ssm.state_size'),
+        linear_num_key_heads=f.key('ssm.group_count'),
+        linear_num_value_heads=f.key('ssm.time_step_rank'),
+        moe_intermediate_size=f.key('expert_feed_forward_length'),
+        shared_expert_intermediate_size=f.key('expert_shared_feed_forward_length'),
+        num_experts=f.key('expert_count'),
+        num_experts_per_tok=f.key('expert_used_count'),
+        norm_topk_prob=True,
+        rope_parameters={
+            'rope_type': 'default',
+            'rope_theta': f.key('rope.freq_base'),
+            'partial_rotary_factor': f.key('rope.dimension_count') / f.key('attention.key_length'),
+            'mrope_section': f.key('rope.dimension_sections')[:3],
+            'mrope_interleaved': True,
+        },
+        hc_count=f.key('hyper_connection.count'),
+        hc_lowrank=f.key('hyper_connection.low_rank'),
+        indexer_n_heads=f.key('attention.indexer.head_count'),
+        indexer_kv_heads=1,
+        indexer_head_dim=f.key('attention.indexer.key_length'),
+        indexer_budget=f.key('attention.indexer.top_k'),
+        indexer_compress_ratio=max(ratios),
+        ple_layer_ids=[n + 1 for n in f.key('ple.layers', [])],
+        ple_conv_kernel_size=f.key('ple.conv_kernel', 4),
+        ngram_size=f.key('ple.ngram_size', 3),
+        heads_per_ngram=f.key('ple.heads_per_ngram', 8),
+        ngram_vocab_size_base=heads[0] if heads else 2,
+        eos_token_id=f.key('ple.eos_token_id', 2),
+        max_position_embeddings=f.key('context_length'),
+    )
 
 
 def by_key_head(x, c, width, dim=0):
@@ -81,11 +113,17 @@ def attention(f, to, at, b):
     for name in 'q', 'k':
         to[at + name + '_norm.weight'] = f[b + 'attn_%s_norm.weight' % name] - 1
         to[at + 'indexer.%s_layernorm.weight' % name] = f[b + 'indexer.%s_norm.weight' % name] - 1
-    to[at + 'indexer.index_qk_proj.weight'] = torch.cat([f[b + 'indexer.q_proj.weight'], f[b + 'indexer.k_proj.weight']])
+    to[at + 'indexer.index_qk_proj.weight'] = torch.cat(
+        [f[b + 'indexer.q_proj.weight'], f[b + 'indexer.k_proj.weight']]
+    )
 
 
 def experts(f, to, at, b):
-    gate_up = f[b + 'ffn_gate_up_exps.weight'] if b + 'ffn_gate_up_exps.weight' in f.tensors else torch.cat([f[b + 'ffn_gate_exps.weight'], f[b + 'ffn_up_exps.weight']], 1)
+    gate_up = (
+        f[b + 'ffn_gate_up_exps.weight']
+        if b + 'ffn_gate_up_exps.weight' in f.tensors
+        else torch.cat([f[b + 'ffn_gate_exps.weight'], f[b + 'ffn_up_exps.weight']], 1)
+    )
     to[at + 'gate.weight'] = f[b + 'ffn_gate_inp.weight']
     to[at + 'experts.gate_up_proj'] = gate_up
     to[at + 'experts.down_proj'] = f[b + 'ffn_down_exps.weight']
@@ -111,7 +149,10 @@ def load(path):
     f = File(path)
     c = config(f)
     c._attn_implementation = 'eager'
-    to = {'model.embed_tokens.weight': f['token_embd.weight'], 'lm_head.weight': f['output.weight' if 'output.weight' in f.tensors else 'token_embd.weight']}
+    to = {
+        'model.embed_tokens.weight': f['token_embd.weight'],
+        'lm_head.weight': f['output.weight' if 'output.weight' in f.tensors else 'token_embd.weight'],
+    }
     streams(f, to, 'model.hyper_connection_mixer.', 'output_hc', head=True)
     for l, kind in enumerate(c.layer_types):
         at, b = 'model.layers.%d.' % l, 'blk.%d.' % l
@@ -125,8 +166,12 @@ def load(path):
         if l + 1 in c.ple_layer_ids:
             grams(f, to, at + 'ple.', b)
     model = transformers.models.qwen4_exp.Qwen4ExpForCausalLM(c).eval()
-    table = to.get('model.layers.%d.ple.ple_embedding.ngram_embedding.weight' % (c.ple_layer_ids[0] - 1)) if c.ple_layer_ids else None
-    if table is not None: # heads of the file need not be primes that follow one another
+    table = (
+        to.get('model.layers.%d.ple.ple_embedding.ngram_embedding.weight' % (c.ple_layer_ids[0] - 1))
+        if c.ple_layer_ids
+        else None
+    )
+    if table is not None:  # heads of the file need not be primes that follow one another
         model.model.layers[c.ple_layer_ids[0] - 1].ple.ple_embedding.ngram_embedding = torch.nn.Embedding(*table.shape)
     model.load_state_dict(to, strict=True)
     return model

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """200 random shapes of each architecture beside llama.cpp: shapes.py with llama-cpp-python from PyPI. Part of tests/run --long; NTX_ORACLE names an environment
 that has it already, NTX_SHAPES another number of shapes."""
+
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import venv
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = ['numpy', 'llama-cpp-python==0.3.36']
-PLAIN = '-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_CPU_REPACK=OFF -DGGML_OPENMP=OFF' # as make.py has it
+PLAIN = '-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_CPU_REPACK=OFF -DGGML_OPENMP=OFF'  # as make.py has it
 
 
 def skip(why):
@@ -27,11 +28,27 @@ def main():
         python = os.path.join(home, 'bin', 'python')
         if home == tmp:
             venv.create(tmp, with_pip=True)
-            got = subprocess.run([python, '-m', 'pip', 'install', '-q', '--disable-pip-version-check', '--no-binary', 'llama-cpp-python', *PACKAGES],
-                                 env=dict(os.environ, CMAKE_ARGS=PLAIN), capture_output=True, text=True)
+            got = subprocess.run(
+                [
+                    python,
+                    '-m',
+                    'pip',
+                    'install',
+                    '-q',
+                    '--disable-pip-version-check',
+                    '--no-binary',
+                    'llama-cpp-python',
+                    *PACKAGES,
+                ],
+                env=dict(os.environ, CMAKE_ARGS=PLAIN),
+                capture_output=True,
+                text=True,
+            )
             if got.returncode:
                 skip('llama-cpp-python cannot be had from PyPI: ' + (got.stderr.strip().splitlines() or [''])[-1])
-        return subprocess.run([python, os.path.join(HERE, 'shapes.py'), os.environ['NTX_BIN'], os.environ.get('NTX_SHAPES', '200')]).returncode
+        return subprocess.run(
+            [python, os.path.join(HERE, 'shapes.py'), os.environ['NTX_BIN'], os.environ.get('NTX_SHAPES', '200')]
+        ).returncode
 
 
 if __name__ == '__main__':

@@ -1,5 +1,6 @@
 """The three daemons in a directory of their own, for tests of ntx-computed's socket. Nothing outlives the test: the daemons hold
 the read end of a pipe, and end with it."""
+
 import contextlib
 import os
 import shutil
@@ -35,6 +36,7 @@ def equal(a, b, what):
 
 def refused(call, pattern, what):
     import re
+
     try:
         call()
     except wire.Refused as e:
@@ -91,7 +93,12 @@ class Daemons:
     def spawn(self, name):
         options = self.options if name == "computed" else []
         argv = [os.path.join(BIN, "ntx-" + name), "--runtime", self.dir, "--alive-fd", str(self.alive[0]), *options]
-        self.child[name] = subprocess.Popen(argv, pass_fds=[self.alive[0], *(s.fileno() for s in self.keep if name == "computed")], stderr=self.log, stdin=subprocess.DEVNULL)
+        self.child[name] = subprocess.Popen(
+            argv,
+            pass_fds=[self.alive[0], *(s.fileno() for s in self.keep if name == "computed")],
+            stderr=self.log,
+            stdin=subprocess.DEVNULL,
+        )
         self.starts[name] += 1
 
     def watch(self):
@@ -99,7 +106,12 @@ class Daemons:
         while not self.stopping:
             with self.lock:
                 for name in ("iod", "predictor"):
-                    if self.restart and not self.stopping and name in self.child and self.child[name].poll() is not None:
+                    if (
+                        self.restart
+                        and not self.stopping
+                        and name in self.child
+                        and self.child[name].poll() is not None
+                    ):
                         self.spawn(name)
             threading.Event().wait(0.02)
 
@@ -139,7 +151,10 @@ class Daemons:
         shutil.rmtree(self.dir)
         if not kind and left != ["log"]:
             sys.stderr.write(text[-4000:])
-            fail("left in the runtime directory: %s, by daemons that ended with %s" % (left, {name: p.returncode for name, p in self.child.items()}))
+            fail(
+                "left in the runtime directory: %s, by daemons that ended with %s"
+                % (left, {name: p.returncode for name, p in self.child.items()})
+            )
 
     def terminate(self, name):
         if self.child[name].poll() is None:

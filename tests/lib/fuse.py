@@ -5,6 +5,7 @@ somebody reads, nor open it, so there is one descriptor, which is closed when th
     with Stuck() as fd: ...
 
 Ends the test as skipped where the machine has no FUSE, or lets nobody mount it."""
+
 import contextlib
 import ctypes
 import os
@@ -14,7 +15,19 @@ import tempfile
 
 SIZE = 1 << 20
 MNT_DETACH = 2
-LOOKUP, GETATTR, OPEN, READ, STATFS, RELEASE, FLUSH, INIT, INTERRUPT, FORGET, BATCH_FORGET = 1, 3, 14, 15, 17, 18, 25, 26, 36, 2, 42
+LOOKUP, GETATTR, OPEN, READ, STATFS, RELEASE, FLUSH, INIT, INTERRUPT, FORGET, BATCH_FORGET = (
+    1,
+    3,
+    14,
+    15,
+    17,
+    18,
+    25,
+    26,
+    36,
+    2,
+    42,
+)
 libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -1,4 +1,5 @@
 """ntx-gateway beside daemons of the test's own, and HTTP by the standard library."""
+
 import http.client
 import json
 import os
@@ -24,7 +25,11 @@ class Gateway:
 
     def __init__(self, d, *options, listen="127.0.0.1"):
         self.port = free_port()
-        self.p = subprocess.Popen([GATEWAY, "--runtime", d.dir, "--listen", "%s:%d" % (listen, self.port), *options], stderr=subprocess.PIPE, text=True)
+        self.p = subprocess.Popen(
+            [GATEWAY, "--runtime", d.dir, "--listen", "%s:%d" % (listen, self.port), *options],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self.first = self.p.stderr.readline()
         check("serving http://%s:%d" % (listen, self.port) in self.first, "the gateway said:", self.first)
 

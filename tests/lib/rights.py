@@ -1,4 +1,5 @@
 """A service, and a member of its group that is not its user. To become one, a test has to be root."""
+
 import os
 import tempfile
 import traceback

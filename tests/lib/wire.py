@@ -1,6 +1,7 @@
 """The client protocol in the standard library: the few kinds of protobuf fields that ntx.proto uses, and frames.
 
 Messages are dicts by field name. Written against proto/ntx.proto by hand, so that the tests meet the wire format itself."""
+
 import array
 import os
 import socket
@@ -12,24 +13,133 @@ from patient import patience  # noqa: E402
 
 # kind: v varint, z signed varint (int32), b bytes, s string, m message, f float, d double; "*" repeated (numbers packed)
 MESSAGE = {1: ("role", "s"), 2: ("text", "b")}
-SAMPLING = {1: ("temp", "f"), 2: ("top_k", "v"), 3: ("top_p", "f"), 4: ("min_p", "f"), 5: ("repeat_penalty", "f"), 6: ("seed", "v"), 7: ("repeat_last", "v"),
-            8: ("presence_penalty", "f"), 9: ("frequency_penalty", "f")}
-LOAD = {1: ("names", "s*"), 2: ("ram_bytes", "v"), 3: ("ctx", "v"), 4: ("threads", "v"), 5: ("backend", "s"), 6: ("kernel", "s"),
-        7: ("link_nvme_bps", "d"), 8: ("chunk_bytes", "v"), 9: ("ring_slots", "v"), 10: ("sessions", "v"), 11: ("source", "s"),
-        12: ("fault", "s"), 13: ("skip", "s"), 14: ("max_rows", "v"), 15: ("path", "s"), 20: ("copies", "v"), 21: ("also", "s*"), 41: ("sidecar", "v"), 46: ("kv_type", "s"), 88: ("drafters", "v"), 95: ("lora", "s"), 89: ("state", "s"), 90: ("state_max", "v"), 91: ("kv_ram", "v"), 72: ("draft", "s"), 74: ("no_prefix_cache", "v")}
-GENERATE = {1: ("session", "v"), 2: ("keep", "v"), 3: ("prompt", "b"), 4: ("messages", MESSAGE, "*"), 5: ("tokens", "z*"), 6: ("raw", "v"),
-            7: ("chat_template", "s"), 8: ("stop", "s*"), 9: ("ignore_eos", "v"), 10: ("max_tokens", "v"), 11: ("sampling", SAMPLING), 12: ("leave", "v"), 13: ("cut_to", "v"),
-            15: ("constraint", {1: ("kind", "s"), 2: ("text", "b"), 3: ("soft", "v")}), 16: ("bias", {1: ("token", "z"), 2: ("add", "f")}, "*"), 17: ("logprobs", "v"), 18: ("top_logprobs", "v"), 19: ("adapter", "s"), 20: ("model", "s"), 40: ("prefix", "v")}
-REQUEST = {1: ("id", "v"), 2: ("load", LOAD), 3: ("unload", {}), 4: ("generate", GENERATE), 5: ("cancel", {1: ("target", "v")}), 6: ("status", {}),
-           7: ("stop", {1: ("grace_ms", "v")}), 8: ("logits", {1: ("tokens", "z*"), 2: ("from", "v"), 12: ("steps", "v")}), 9: ("score", {1: ("tokens", "z*"), 2: ("from", "v")}),
-           10: ("close_session", {1: ("session", "v")}), 15: ("build", "s")}
-REPLY = {1: ("id", "v"), 2: ("error", {1: ("err", "z"), 2: ("text", "s")}), 3: ("progress", {1: ("phase", "s"), 2: ("done", "v"), 3: ("total", "v"), 4: ("bytes_per_s", "d"), 5: ("left_s", "d"), 6: ("layer", "v"), 7: ("layers", "v"), 8: ("prompt_done", "v"), 9: ("prompt_total", "v")}),
-         4: ("loaded", {1: ("info_json", "s"), 2: ("notes", "s*"), 3: ("details", "s*")}), 5: ("token", {1: ("token", "z"), 2: ("text", "b"), 3: ("own", "b"), 4: ("logprob", "f"), 5: ("top", {1: ("token", "z"), 2: ("logprob", "f"), 3: ("own", "b")}, "*")}),
-         6: ("done", {1: ("finish", "s"), 2: ("stats_json", "s"), 3: ("cached_tokens", "v"), 4: ("stop", "s")}), 7: ("status", {1: ("json", "s")}), 8: ("logits", {1: ("row", "v"), 2: ("f32", "b")}),
-         9: ("score", {1: ("nll", "d"), 2: ("count", "v"), 3: ("each", "f*")}), 10: ("started", {1: ("session", "v"), 2: ("prompt_tokens", "v"), 3: ("seed", "v"),
-                           4: ("context", "v"), 5: ("ctx", "v")}),
-         22: ("step", {1: ("row", "v"), 2: ("layer", "v"), 3: ("step", "v"), 4: ("name", "s"), 5: ("buffer", "s"), 6: ("width", "v"), 7: ("digest", "d"), 8: ("min", "d"),
-                       9: ("max", "d"), 10: ("mean", "d"), 11: ("values", "b")})}
+SAMPLING = {
+    1: ("temp", "f"),
+    2: ("top_k", "v"),
+    3: ("top_p", "f"),
+    4: ("min_p", "f"),
+    5: ("repeat_penalty", "f"),
+    6: ("seed", "v"),
+    7: ("repeat_last", "v"),
+    8: ("presence_penalty", "f"),
+    9: ("frequency_penalty", "f"),
+}
+LOAD = {
+    1: ("names", "s*"),
+    2: ("ram_bytes", "v"),
+    3: ("ctx", "v"),
+    4: ("threads", "v"),
+    5: ("backend", "s"),
+    6: ("kernel", "s"),
+    7: ("link_nvme_bps", "d"),
+    8: ("chunk_bytes", "v"),
+    9: ("ring_slots", "v"),
+    10: ("sessions", "v"),
+    11: ("source", "s"),
+    12: ("fault", "s"),
+    13: ("skip", "s"),
+    14: ("max_rows", "v"),
+    15: ("path", "s"),
+    20: ("copies", "v"),
+    21: ("also", "s*"),
+    41: ("sidecar", "v"),
+    46: ("kv_type", "s"),
+    88: ("drafters", "v"),
+    95: ("lora", "s"),
+    89: ("state", "s"),
+    90: ("state_max", "v"),
+    91: ("kv_ram", "v"),
+    72: ("draft", "s"),
+    74: ("no_prefix_cache", "v"),
+}
+GENERATE = {
+    1: ("session", "v"),
+    2: ("keep", "v"),
+    3: ("prompt", "b"),
+    4: ("messages", MESSAGE, "*"),
+    5: ("tokens", "z*"),
+    6: ("raw", "v"),
+    7: ("chat_template", "s"),
+    8: ("stop", "s*"),
+    9: ("ignore_eos", "v"),
+    10: ("max_tokens", "v"),
+    11: ("sampling", SAMPLING),
+    12: ("leave", "v"),
+    13: ("cut_to", "v"),
+    15: ("constraint", {1: ("kind", "s"), 2: ("text", "b"), 3: ("soft", "v")}),
+    16: ("bias", {1: ("token", "z"), 2: ("add", "f")}, "*"),
+    17: ("logprobs", "v"),
+    18: ("top_logprobs", "v"),
+    19: ("adapter", "s"),
+    20: ("model", "s"),
+    40: ("prefix", "v"),
+}
+REQUEST = {
+    1: ("id", "v"),
+    2: ("load", LOAD),
+    3: ("unload", {}),
+    4: ("generate", GENERATE),
+    5: ("cancel", {1: ("target", "v")}),
+    6: ("status", {}),
+    7: ("stop", {1: ("grace_ms", "v")}),
+    8: ("logits", {1: ("tokens", "z*"), 2: ("from", "v"), 12: ("steps", "v")}),
+    9: ("score", {1: ("tokens", "z*"), 2: ("from", "v")}),
+    10: ("close_session", {1: ("session", "v")}),
+    15: ("build", "s"),
+}
+REPLY = {
+    1: ("id", "v"),
+    2: ("error", {1: ("err", "z"), 2: ("text", "s")}),
+    3: (
+        "progress",
+        {
+            1: ("phase", "s"),
+            2: ("done", "v"),
+            3: ("total", "v"),
+            4: ("bytes_per_s", "d"),
+            5: ("left_s", "d"),
+            6: ("layer", "v"),
+            7: ("layers", "v"),
+            8: ("prompt_done", "v"),
+            9: ("prompt_total", "v"),
+        },
+    ),
+    4: ("loaded", {1: ("info_json", "s"), 2: ("notes", "s*"), 3: ("details", "s*")}),
+    5: (
+        "token",
+        {
+            1: ("token", "z"),
+            2: ("text", "b"),
+            3: ("own", "b"),
+            4: ("logprob", "f"),
+            5: ("top", {1: ("token", "z"), 2: ("logprob", "f"), 3: ("own", "b")}, "*"),
+        },
+    ),
+    6: ("done", {1: ("finish", "s"), 2: ("stats_json", "s"), 3: ("cached_tokens", "v"), 4: ("stop", "s")}),
+    7: ("status", {1: ("json", "s")}),
+    8: ("logits", {1: ("row", "v"), 2: ("f32", "b")}),
+    9: ("score", {1: ("nll", "d"), 2: ("count", "v"), 3: ("each", "f*")}),
+    10: (
+        "started",
+        {1: ("session", "v"), 2: ("prompt_tokens", "v"), 3: ("seed", "v"), 4: ("context", "v"), 5: ("ctx", "v")},
+    ),
+    22: (
+        "step",
+        {
+            1: ("row", "v"),
+            2: ("layer", "v"),
+            3: ("step", "v"),
+            4: ("name", "s"),
+            5: ("buffer", "s"),
+            6: ("width", "v"),
+            7: ("digest", "d"),
+            8: ("min", "d"),
+            9: ("max", "d"),
+            10: ("mean", "d"),
+            11: ("values", "b"),
+        },
+    ),
+}
 
 
 def varint(n):
@@ -100,7 +210,7 @@ def unpack(schema, data):
             (value,), at = struct.unpack_from("<d", data, at), at + 8
         else:
             n, at = read_varint(data, at)
-            value, at = data[at:at + n], at + n
+            value, at = data[at : at + n], at + n
             if isinstance(kind, dict):
                 value = unpack(kind, value)
             elif kind[0] == "s":
@@ -155,7 +265,7 @@ class Client:
             if len(self.buf) >= 4:
                 n = struct.unpack_from("<I", self.buf)[0]
                 if len(self.buf) >= 4 + n:
-                    body, self.buf = self.buf[4:4 + n], self.buf[4 + n:]
+                    body, self.buf = self.buf[4 : 4 + n], self.buf[4 + n :]
                     return unpack(REPLY, body)
             try:
                 got = self.sock.recv(1 << 20)

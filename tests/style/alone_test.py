@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Each test of the build runs by tests/alone, and of each folder one is labelled quick. tests/alone gives a test places of its own, passes its exit code on, ends what is not done in time with all that it started, and leaves nothing."""
+
 import collections
 import glob
 import json
@@ -13,8 +14,17 @@ import time
 SOURCE = os.environ["NTX_SOURCE"]
 ALONE = os.path.join(SOURCE, "tests", "alone")
 PLACES = ("TMPDIR", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
-ELSEWHERE = {"arm64", "eval", "guest", "linux", "quantize"}  # folders of long tests: other machines; eval; quantize, whose quick part is model-quantize
-PRINT = "import json, os; print(json.dumps([dict(os.environ), {n: oct(os.stat(os.environ[n]).st_mode & 0o777) for n in %r}]))" % (PLACES,)
+ELSEWHERE = {
+    "arm64",
+    "eval",
+    "guest",
+    "linux",
+    "quantize",
+}  # folders of long tests: other machines; eval; quantize, whose quick part is model-quantize
+PRINT = (
+    "import json, os; print(json.dumps([dict(os.environ), {n: oct(os.stat(os.environ[n]).st_mode & 0o777) for n in %r}]))"
+    % (PLACES,)
+)
 
 
 def check(ok, *text):
@@ -29,24 +39,44 @@ def alone(*command, **env):
 
 def test_all():
     """A test that is added in another way would meet the user's own daemons."""
-    said = json.loads(subprocess.run(["ctest", "--test-dir", os.environ["NTX_BUILD"], "--show-only=json-v1"], check=True, capture_output=True, text=True).stdout)
+    said = json.loads(
+        subprocess.run(
+            ["ctest", "--test-dir", os.environ["NTX_BUILD"], "--show-only=json-v1"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+    )
     found = said["tests"]
     tests = {t["name"]: t for t in found if "command" in t}
     quick, folders = set(), collections.defaultdict(set)
     check(len(tests) > 100, "only", len(tests), "tests were looked at")
     for name, t in tests.items():
-        check(os.path.realpath(t["command"][0]) == os.path.realpath(ALONE), name, "does not run by tests/alone: add it by ntx_add_test, ntx_test or ntx_script_test (cmake/ntx_test.cmake)")
+        check(
+            os.path.realpath(t["command"][0]) == os.path.realpath(ALONE),
+            name,
+            "does not run by tests/alone: add it by ntx_add_test, ntx_test or ntx_script_test (cmake/ntx_test.cmake)",
+        )
         own = {p["name"]: p["value"] for p in t["properties"]}
-        limit = [int(v[len("NTX_TEST_LIMIT="):]) for v in own["ENVIRONMENT"] if v.startswith("NTX_TEST_LIMIT=")]
+        limit = [int(v[len("NTX_TEST_LIMIT=") :]) for v in own["ENVIRONMENT"] if v.startswith("NTX_TEST_LIMIT=")]
         if "quick" in own.get("LABELS", ()):
             quick.add(name)
         folders[folder_of(t, said["backtraceGraph"])].add(name)
-        check(limit and own["TIMEOUT"] > 5 * limit[0], name, "has no limit by which it ends before ctest ends it:", limit, own.get("TIMEOUT"))
-
+        check(
+            limit and own["TIMEOUT"] > 5 * limit[0],
+            name,
+            "has no limit by which it ends before ctest ends it:",
+            limit,
+            own.get("TIMEOUT"),
+        )
 
     left = sorted(f for f, names in folders.items() if f not in ELSEWHERE and not names & quick)
     check(not left, "no test of these folders is quick (cmake/ntx_test.cmake):", left)
-    named = set(re.search(r"set\(ntx_test_quick ([^)]*)\)", read(os.path.join(SOURCE, "cmake", "ntx_test.cmake"))).group(1).split())
+    named = set(
+        re.search(r"set\(ntx_test_quick ([^)]*)\)", read(os.path.join(SOURCE, "cmake", "ntx_test.cmake")))
+        .group(1)
+        .split()
+    )
     if sanitized():
         named &= set(tests)  # this build leaves some folders out
     check(not named - quick, "named as quick, and no test, or labelled otherwise:", sorted(named - quick))
@@ -105,8 +135,18 @@ def read(path):
 
 def test_patience():
     """The twins say about the same, at least 1, and more where others want the processors, too."""
-    for twin in (["bash", "-c", ". %s/tests/patient.sh; patience" % SOURCE], [sys.executable, "-c", "import sys; sys.path.insert(0, %r); import patient; print(patient.patience())" % (SOURCE + "/tests")]):
-        alone_, crowd = float(output(twin)), [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(3 * (os.cpu_count() or 1))]
+    for twin in (
+        ["bash", "-c", ". %s/tests/patient.sh; patience" % SOURCE],
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.path.insert(0, %r); import patient; print(patient.patience())" % (SOURCE + "/tests"),
+        ],
+    ):
+        alone_, crowd = (
+            float(output(twin)),
+            [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(3 * (os.cpu_count() or 1))],
+        )
         try:
             busy = max(float(output(twin)) for _ in range(3))
         finally:

@@ -2,6 +2,7 @@
 """Documents hold: every relative link leads to a file and, behind #, to a heading; every `path` in them exists; README
 is short; the logs have their form; protocol.md names every message; CHANGELOG's version is the build's. With an
 argument, the root of an installed documentation: links alone."""
+
 import os
 import re
 import subprocess
@@ -29,12 +30,18 @@ def read(name):
 def prose(text):
     """Without blocks of code."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
-    return "\n".join("" if line.startswith("    ") and not line.lstrip().startswith(("- ", "* ")) else line for line in text.split("\n"))
+    return "\n".join(
+        "" if line.startswith("    ") and not line.lstrip().startswith(("- ", "* ")) else line
+        for line in text.split("\n")
+    )
 
 
 def slugs(name):
     heads = re.findall(r"^#+ +(.+?)\s*$", read(name), re.M)
-    return {re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", h)).strip().lower().replace(" ", "-") for h in heads}
+    return {
+        re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", h)).strip().lower().replace(" ", "-")
+        for h in heads
+    }
 
 
 def links(name, text):
@@ -63,7 +70,10 @@ def paths(name, text):
             if not os.path.exists(os.path.join(ROOT, path)):
                 bad.append("%s:%d: no file %s" % (name, n, path))
         for path in re.findall(r"`([\w-]+\.(?:md|txt|proto))`", line):
-            if not any(os.path.exists(os.path.join(ROOT, folder, path)) for folder in ("", os.path.dirname(name), "docs", "models", "proto")):
+            if not any(
+                os.path.exists(os.path.join(ROOT, folder, path))
+                for folder in ("", os.path.dirname(name), "docs", "models", "proto")
+            ):
                 bad.append("%s:%d: no file %s" % (name, n, path))
 
 
@@ -85,17 +95,29 @@ def whole():
     """Of the source tree alone."""
     readme = read("README.md")
     if readme.count("\n") > README_LINES or len(readme.encode()) > README_BYTES:
-        bad.append("README.md: %d lines, %d bytes: at most %d and %d" % (readme.count("\n"), len(readme.encode()), README_LINES, README_BYTES))
+        bad.append(
+            "README.md: %d lines, %d bytes: at most %d and %d"
+            % (readme.count("\n"), len(readme.encode()), README_LINES, README_BYTES)
+        )
     protocol = read("docs/protocol.md")
     for message in re.findall(r"^message (\w+)", read("proto/ntx.proto"), re.M):
-        if message not in ("Peer", "Request", "Reply") and "`%s`" % message not in protocol and "`%ss`" % message not in protocol and "`%s`s" % message not in protocol:
+        if (
+            message not in ("Peer", "Request", "Reply")
+            and "`%s`" % message not in protocol
+            and "`%ss`" % message not in protocol
+            and "`%s`s" % message not in protocol
+        ):
             bad.append("docs/protocol.md does not name message %s" % message)
     version = re.search(r"^project\(ntx VERSION ([\d.]+)", read("CMakeLists.txt"), re.M)[1]
     told = re.search(r"^## \[(\d[\d.]*)\]", read("CHANGELOG.md"), re.M)[1]
     if told != version:
         bad.append("CHANGELOG.md: the newest version is %s, CMakeLists.txt says %s" % (told, version))
     mentions = re.compile(r"(?<![\w/.])((?:docs|deploy|bench|tests)/[\w/-]+\.md|(?:MEASURED|OPERATING|LOG|TYPES)\.md)")
-    tracked = subprocess.run(["git", "-C", ROOT, "ls-files", "*.py", "*.sh", "*CMakeLists.txt", "*.cmake", "*.conf"], capture_output=True, text=True).stdout
+    tracked = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "*.py", "*.sh", "*CMakeLists.txt", "*.cmake", "*.conf"],
+        capture_output=True,
+        text=True,
+    ).stdout
     for name in tracked.split():
         if name == "tests/style/docs_test.py" or not os.path.isfile(os.path.join(ROOT, name)):
             continue
@@ -119,7 +141,11 @@ while todo:
     if name not in seen and name in led:
         seen.add(name)
         todo += led[name]
-bad.extend("%s: nothing that begins at README.md leads to it" % name for name in all_pages if name.startswith("docs/") and name not in seen)
+bad.extend(
+    "%s: nothing that begins at README.md leads to it" % name
+    for name in all_pages
+    if name.startswith("docs/") and name not in seen
+)
 if len(all_pages) < 10:
     bad.append("only %d pages were looked at" % len(all_pages))
 print("\n".join(bad) or "%d pages: links, paths and forms hold" % len(all_pages))

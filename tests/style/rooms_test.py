@@ -3,6 +3,7 @@
 the edge, tensors' names in their table, and no code goes by the name of a GPU's interface but the plug-in and the table of back ends. Headers' guards are named for where
 these are. Within rooms no circle of modules (a .c file with its header, and the one that its parts share) has more than a few. Of a daemon's rooms,
 other programs use only those that are declared a library; of tests/ the benches have tests/lib alone."""
+
 import collections
 import os
 import re
@@ -11,7 +12,9 @@ import sys
 SOURCE = os.environ["NTX_SOURCE"]
 GENERATED = {"proto/ntx.pb-c.h"}
 CIRCLE_MOST = 4  # modules: a file of AVX-512 and what it gives to others
-WIRE = re.compile(r"proto/|computed/(main|config)|computed/(server|workers)/|computed/engine/(writer|reply)\.|iod/|predictor/|client/(?!quantize|delta|doctor)")  # who knows messages
+WIRE = re.compile(
+    r"proto/|computed/(main|config)|computed/(server|workers)/|computed/engine/(writer|reply)\.|iod/|predictor/|client/(?!quantize|delta|doctor)"
+)  # who knows messages
 NAMED = re.compile(r"model/tensors\.h|model/arch/")  # who names tensors: the table, and what tells an architecture
 TENSORS = set(re.findall(r'"([\w.]+\.(?:weight|bias))"', open(os.path.join(SOURCE, "model/tensors.h")).read()))
 may, circles, libraries = {}, [], set()
@@ -29,6 +32,7 @@ used = collections.defaultdict(set)
 module_uses = collections.defaultdict(set)
 files = 0
 
+
 def module(path):
     return re.sub(r"(_impl)?\.\w+$", "", path)
 
@@ -45,7 +49,14 @@ for room in may:
             bad.append("%s knows messages' types" % place)
         if room != "cuda" and place != "common/backends.h" and re.search(r'"cuda"', text):
             bad.append("%s goes by the name cuda" % place)
-        for tensor in set(re.findall(r'"(?:blk\.(?:%u|\d+)\.)?([\w.]+\.(?:weight|bias))"', re.sub(r"/\*.*?\*/", "", text, flags=re.S))) & TENSORS:
+        for tensor in (
+            set(
+                re.findall(
+                    r'"(?:blk\.(?:%u|\d+)\.)?([\w.]+\.(?:weight|bias))"', re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+                )
+            )
+            & TENSORS
+        ):
             if not NAMED.match(place):
                 bad.append("%s names tensor %s: tensors.h does" % (place, tensor))
         if name.endswith(".h"):
@@ -71,14 +82,19 @@ for room in may:
             borrowed.add(other)
             if other not in libraries:
                 bad.append("%s includes %s, which is its daemon's own: no library of cmake/rooms" % (room, other))
-bad.extend("%s is a library that nobody else uses: take it out of cmake/rooms" % other for other in sorted(libraries - borrowed))
+bad.extend(
+    "%s is a library that nobody else uses: take it out of cmake/rooms" % other
+    for other in sorted(libraries - borrowed)
+)
 for room in may:
     for other in sorted(may[room] - used[room]):
         bad.append("%s no longer needs %s: take it out of cmake/rooms" % (room, other))
 
 for folder, _, names in os.walk(SOURCE):
     room = os.path.relpath(folder, SOURCE)
-    if room.split("/")[0] in ("tests", "bench") or any(part.startswith((".", "build")) for part in room.split("/") if part != "."):
+    if room.split("/")[0] in ("tests", "bench") or any(
+        part.startswith((".", "build")) for part in room.split("/") if part != "."
+    ):
         continue
     if room not in may and any(name.endswith((".c", ".cu")) for name in names):
         bad.append("%s is a room that cmake/rooms does not know" % room)
@@ -88,7 +104,10 @@ for folder, _, names in os.walk(os.path.join(SOURCE, "bench")):
         if name.endswith((".c", ".h")):
             path = os.path.join(folder, name)
             for other in re.findall(r'^\s*#\s*include\s+"(tests/(?!lib/)[^"]+)"', open(path).read(), re.M):
-                bad.append("%s includes %s: benches have tests/lib, nothing else of tests/" % (os.path.relpath(path, SOURCE), other))
+                bad.append(
+                    "%s includes %s: benches have tests/lib, nothing else of tests/"
+                    % (os.path.relpath(path, SOURCE), other)
+                )
 
 
 def reaches(a, b, seen):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ntx pack --delta, by its command: what it makes of layers that are alike by construction, the values of such a model beside those of the summed matrices, layers that
 are the same, fine-tunes, and what is refused, of the demo, too; nothing is left behind."""
+
 import json
 import os
 import random
@@ -44,15 +45,34 @@ def refused(words, *args):
 
 
 def make(name, *options):
-    subprocess.run([os.environ["NTX_BIN"] + "/ntx-mkmodel", "--type", "F32", "--layers", str(LAYERS), "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2",
-                    *options, path(name)], check=True, capture_output=True)
+    subprocess.run(
+        [
+            os.environ["NTX_BIN"] + "/ntx-mkmodel",
+            "--type",
+            "F32",
+            "--layers",
+            str(LAYERS),
+            "--embd",
+            "64",
+            "--ff",
+            "96",
+            "--heads",
+            "4",
+            "--kv",
+            "2",
+            *options,
+            path(name),
+        ],
+        check=True,
+        capture_output=True,
+    )
     return path(name)
 
 
 def values(t):
     shape, kind, data = t
     rows = struct.unpack("<%d%s" % (shape[0] * shape[1], {0: "f", 1: "e"}[kind]), bytes(data))
-    return [rows[i:i + shape[0]] for i in range(0, len(rows), shape[0])]
+    return [rows[i : i + shape[0]] for i in range(0, len(rows), shape[0])]
 
 
 def floats(rows):
@@ -79,7 +99,9 @@ def alike(g, size, layers):
     for l in layers:
         for kind in KINDS:
             w = values(g.tensors[b"blk.0.%s.weight" % kind.encode()])
-            g.tensors[b"blk.%d.%s.weight" % (l, kind.encode())] = floats(plus(w, random_rows(len(w), RANK, size), random_rows(RANK, len(w[0]), size)))
+            g.tensors[b"blk.%d.%s.weight" % (l, kind.encode())] = floats(
+                plus(w, random_rows(len(w), RANK, size), random_rows(RANK, len(w[0]), size))
+            )
 
 
 def summed(g):
@@ -88,7 +110,11 @@ def summed(g):
     for l in reversed(range(LAYERS)):
         for kind in KINDS:
             name = b"blk.%d.%s.weight" % (l, kind.encode())
-            w, a, b = values(g.tensors[b"blk.0.%s.weight" % kind.encode()]), values(g.tensors.pop(name + b".lora_a")), values(g.tensors.pop(name + b".lora_b"))
+            w, a, b = (
+                values(g.tensors[b"blk.0.%s.weight" % kind.encode()]),
+                values(g.tensors.pop(name + b".lora_a")),
+                values(g.tensors.pop(name + b".lora_b")),
+            )
             g.tensors[name] = floats(plus(w, b, a, scale / len(a) if scale else 1))
     del g.keys[b"ntx.delta.base"]
     return g
@@ -116,10 +142,18 @@ g = Gguf(make("plain.gguf"))
 alike(g, 0.2, range(1, LAYERS))
 g.write(path("alike.gguf"))
 r = pack("--rank", str(2 * RANK), "--error", "0.01", path("alike.gguf"), path("packed.gguf"))
-assert r["low_rank"] == LAYERS * len(KINDS) and r["rank_most"] == 2 * RANK and r["error"] < 1e-3 and r["change"] > 0.1, r
+assert (
+    r["low_rank"] == LAYERS * len(KINDS) and r["rank_most"] == 2 * RANK and r["error"] < 1e-3 and r["change"] > 0.1
+), r
 p = Gguf(path("packed.gguf"))
-assert p.keys[b"ntx.delta.base"] == (ARR, (U32, [0] * LAYERS)) and abs(p.keys[b"ntx.delta.error"][1] - r["error"]) < 1e-6
-assert b"blk.1.ffn_up.weight" not in p.tensors and b"blk.1.attn_norm.weight" in p.tensors and p.tensors[b"blk.2.ffn_up.weight.lora_b"][0] == (2 * RANK, 96)
+assert (
+    p.keys[b"ntx.delta.base"] == (ARR, (U32, [0] * LAYERS)) and abs(p.keys[b"ntx.delta.error"][1] - r["error"]) < 1e-6
+)
+assert (
+    b"blk.1.ffn_up.weight" not in p.tensors
+    and b"blk.1.attn_norm.weight" in p.tensors
+    and p.tensors[b"blk.2.ffn_up.weight.lora_b"][0] == (2 * RANK, 96)
+)
 near(logits(path("packed.gguf")), logits(path("alike.gguf")), 2e-3)
 
 # The values of what is written are those of the sums, with a scale, too; and the error is named.
@@ -134,17 +168,63 @@ out = run("run", path("packed.gguf"), "a", "-n", "2", "--raw", "--quiet", "--sta
 assert out.returncode == 0 and '"delta:error=%.4f"' % r["error"] in out.stdout, out
 
 # Layers are skipped, and the file is quantised, as any other.
-text = [run("run", path(name), "a", "-n", "8", "--temp", "0", "--raw", "--quiet", "--stats", path(name + ".json"), "--ctx", "64", "--ignore-eos", "--skip", "script:1") for name in ("scaled.gguf", "sum.gguf")]
+text = [
+    run(
+        "run",
+        path(name),
+        "a",
+        "-n",
+        "8",
+        "--temp",
+        "0",
+        "--raw",
+        "--quiet",
+        "--stats",
+        path(name + ".json"),
+        "--ctx",
+        "64",
+        "--ignore-eos",
+        "--skip",
+        "script:1",
+    )
+    for name in ("scaled.gguf", "sum.gguf")
+]
 stats = [json.load(open(path(name + ".json"))) for name in ("scaled.gguf", "sum.gguf")]
-assert text[0].stdout == text[1].stdout and stats[0]["skipped_layers_per_token"] == stats[1]["skipped_layers_per_token"] > 0, text
+assert (
+    text[0].stdout == text[1].stdout
+    and stats[0]["skipped_layers_per_token"] == stats[1]["skipped_layers_per_token"] > 0
+), text
 assert run("quantize", path("packed.gguf"), path("q8.gguf"), "Q8_0", "--quiet").returncode == 0
 near(logits(path("q8.gguf")), logits(path("packed.gguf")), 0.1)
 assert distance(logits(path("q8.gguf")), logits(path("packed.gguf"))) > 0
 
 # Streamed, where skipped layers still make K and V: by all that these are made of.
-few = ["-n", "40", "--temp", "0", "--raw", "--quiet", "--ctx", "128", "--ignore-eos", "--draft", "off", "--skip", "script:4,7", "--skip-kv", "propagate", "--stats", path("stats")]
+few = [
+    "-n",
+    "40",
+    "--temp",
+    "0",
+    "--raw",
+    "--quiet",
+    "--ctx",
+    "128",
+    "--ignore-eos",
+    "--draft",
+    "off",
+    "--skip",
+    "script:4,7",
+    "--skip-kv",
+    "propagate",
+    "--stats",
+    path("stats"),
+]
 shared = [run("run", MODELS + "demo-shared.gguf", "Once upon a time", *few, "--ram", ram) for ram in ("40M", "7M")]
-assert shared[0].returncode == shared[1].returncode == 0 and shared[0].stdout == shared[1].stdout and json.load(open(path("stats")))["skipped_layers_per_token"] > 1.5, shared
+assert (
+    shared[0].returncode == shared[1].returncode == 0
+    and shared[0].stdout == shared[1].stdout
+    and json.load(open(path("stats")))["skipped_layers_per_token"] > 1.5
+), shared
+
 
 # In groups of neurons: what is added is read by group, the groups that layers share stay; the same values whatever is read, and those of the summed matrices.
 def grouped(model, *more):
@@ -155,41 +235,97 @@ def grouped(model, *more):
 
 def not_grouped(words, model, *more):
     r = run("pack", model, path("x.gguf"), *more)
-    assert r.returncode == 111 and words in r.stderr and len(r.stderr.strip().splitlines()) == 1 and not os.path.exists(path("x.gguf")), r
+    assert (
+        r.returncode == 111
+        and words in r.stderr
+        and len(r.stderr.strip().splitlines()) == 1
+        and not os.path.exists(path("x.gguf"))
+    ), r
 
 
 for name in ("packed.gguf", "scaled.gguf", "q8.gguf"):
     grouped(path(name))
     t = Gguf(path("groups.gguf")).tensors
-    assert b"blk.0.ntx_ffn.weight" in t and b"blk.1.ntx_ffn.weight" not in t and b"blk.2.ntx_ffn_delta.weight" in t and b"blk.1.ffn_up.weight.lora_b" not in t
+    assert (
+        b"blk.0.ntx_ffn.weight" in t
+        and b"blk.1.ntx_ffn.weight" not in t
+        and b"blk.2.ntx_ffn_delta.weight" in t
+        and b"blk.1.ffn_up.weight.lora_b" not in t
+    )
     near(logits(path("groups.gguf")), logits(path(name)), 0.05 if name == "q8.gguf" else 3e-4)
 not_grouped("--gate-in-bundle", path("packed.gguf"), "--gate-in-bundle")
 r = grouped(MODELS + "demo-shared.gguf")
 assert r["group"] == 32 and r["group_bytes"] == 4096, r
-few = ["-n", "40", "--temp", "0", "--raw", "--quiet", "--ctx", "128", "--ignore-eos", "--draft", "off", "--stats", path("stats")]
+few = [
+    "-n",
+    "40",
+    "--temp",
+    "0",
+    "--raw",
+    "--quiet",
+    "--ctx",
+    "128",
+    "--ignore-eos",
+    "--draft",
+    "off",
+    "--stats",
+    path("stats"),
+]
 texts, read = [], []
-for more in (["--ram", "40M"], ["--ram", "5M"], ["--ram", "5M", "--ffn-sparse", "threshold=0"], ["--ram", "5M", "--ffn-sparse", "topk=1", "--threads", "1"], ["--ram", "5M", "--ffn-sparse", "topk=0.02"],
-             ["--ram", "40M", "--ffn-sparse", "topk=0.02"], ["--ram", "5M", "--ffn-sparse", "topk=0.02", "--skip", "script:4,7"], ["--ram", "40M", "--ffn-sparse", "topk=0.02", "--skip", "script:4,7"],
-             ["--ram", "5M", "--ffn-sparse", "prompt=0.3"], ["--ram", "40M", "--ffn-sparse", "prompt=0.3"]):
+for more in (
+    ["--ram", "40M"],
+    ["--ram", "5M"],
+    ["--ram", "5M", "--ffn-sparse", "threshold=0"],
+    ["--ram", "5M", "--ffn-sparse", "topk=1", "--threads", "1"],
+    ["--ram", "5M", "--ffn-sparse", "topk=0.02"],
+    ["--ram", "40M", "--ffn-sparse", "topk=0.02"],
+    ["--ram", "5M", "--ffn-sparse", "topk=0.02", "--skip", "script:4,7"],
+    ["--ram", "40M", "--ffn-sparse", "topk=0.02", "--skip", "script:4,7"],
+    ["--ram", "5M", "--ffn-sparse", "prompt=0.3"],
+    ["--ram", "40M", "--ffn-sparse", "prompt=0.3"],
+):
     r = run("run", path("groups.gguf"), "Once upon a time", *few, *more)
     assert r.returncode == 0 and not r.stderr, r
     texts.append(r.stdout)
     read.append(json.load(open(path("stats")))["bytes_read_per_token"])
-assert texts[0] == texts[1] == texts[2] == texts[3] != texts[4] == texts[5] and texts[6] == texts[7] != texts[4] and texts[8] == texts[9], texts
+assert (
+    texts[0] == texts[1] == texts[2] == texts[3] != texts[4] == texts[5]
+    and texts[6] == texts[7] != texts[4]
+    and texts[8] == texts[9]
+), texts
 assert read[4] < 0.98 * read[1] and read[6] < 0.95 * read[4], read
+
 
 # What ntx plan says of it: what is there once is counted once; on a GPU, and where there is none for it.
 def plan(model, *more):
-    r = run("plan", model, "--json", "--ctx", "128", "--ram", "5M", "--machine", "gpu=3090,ram=64G,drive=7G,pcie=4x16", *more)
+    r = run(
+        "plan",
+        model,
+        "--json",
+        "--ctx",
+        "128",
+        "--ram",
+        "5M",
+        "--machine",
+        "gpu=3090,ram=64G,drive=7G,pcie=4x16",
+        *more,
+    )
     assert r.returncode == 0, r
     return json.loads(r.stdout)
 
 
-SHARED, CPU_ONLY = MODELS + "demo-shared.gguf", "layers share, and add to (ntx pack of a model with deltas), are computed on the CPU only"
+SHARED, CPU_ONLY = (
+    MODELS + "demo-shared.gguf",
+    "layers share, and add to (ntx pack of a model with deltas), are computed on the CPU only",
+)
 on, off, packed = plan(SHARED), plan(SHARED, "--backend", "cpu"), plan(path("groups.gguf"))
 for p in on, off, packed:
     assert p["bytes_device"] + p["bytes_host"] + p["bytes_storage"] == p["bytes_model"] < 6 << 20, p
-assert on["bytes_device"] > 3 << 20 and off["bytes_device"] == packed["bytes_device"] == 0 and not any("GPU" in n for n in on["notes"]), (on, off, packed)
+assert (
+    on["bytes_device"] > 3 << 20
+    and off["bytes_device"] == packed["bytes_device"] == 0
+    and not any("GPU" in n for n in on["notes"])
+), (on, off, packed)
 assert any("the GPU is not used" in n and CPU_ONLY in n for n in packed["notes"]), packed
 fake = os.environ["NTX_BUILD"] + "/tests/libntx-gpu-fake.so"
 if os.path.exists(fake):
@@ -199,7 +335,11 @@ if os.path.exists(fake):
     r = run("run", path("groups.gguf"), "Once upon a time", *few, "--ram", "40M", "--backend", "cuda")
     assert r.returncode == 111 and CPU_ONLY in r.stderr, r
     r = run("run", SHARED, "Once upon a time", *few, "--ram", "40M", "--backend", "cuda")
-    assert r.returncode == 0 and json.load(open(path("stats")))["backend"] == "cuda" and "backend_note" not in json.load(open(path("stats"))), r
+    assert (
+        r.returncode == 0
+        and json.load(open(path("stats")))["backend"] == "cuda"
+        and "backend_note" not in json.load(open(path("stats")))
+    ), r
     del os.environ["NTX_CUDA_LIBRARY"]
 
 # Without a rank: few bits, or as many vectors as the bound wants; the bound holds.
@@ -207,7 +347,9 @@ r = pack("--error", "0.05", "--force", path("alike.gguf"), path("free.gguf"))
 assert r["error"] < 0.05 and r["few_bits"] + r["low_rank"] == LAYERS * len(KINDS), r
 near(logits(path("free.gguf")), logits(path("alike.gguf")), 0.2)
 grouped(path("free.gguf"))
-near(logits(path("groups.gguf")), logits(path("free.gguf")), 0.02)  # down's differences are rounded once more, by columns
+near(
+    logits(path("groups.gguf")), logits(path("free.gguf")), 0.02
+)  # down's differences are rounded once more, by columns
 
 # Layers that are the same: once, and with the very same values.
 make("again.gguf", "--repeat-layers")
@@ -216,7 +358,11 @@ for name in [n for n in g.tensors if n.startswith(b"blk.2.")]:
     g.tensors[name] = g.tensors[b"blk.0." + name[6:]]
 g.write(path("again.gguf"))
 r = pack(path("again.gguf"), path("once.gguf"))
-assert r["distinct_layers"] < LAYERS and r["delta_bytes"] == 0 and os.path.getsize(path("once.gguf")) < 0.8 * os.path.getsize(path("again.gguf")), r
+assert (
+    r["distinct_layers"] < LAYERS
+    and r["delta_bytes"] == 0
+    and os.path.getsize(path("once.gguf")) < 0.8 * os.path.getsize(path("again.gguf"))
+), r
 assert logits(path("once.gguf")) == logits(path("again.gguf"))
 grouped(path("once.gguf"))
 near(logits(path("groups.gguf")), logits(path("again.gguf")), 3e-4)
@@ -230,13 +376,35 @@ for kind in KINDS[:2]:
 t.write(path("tuned.gguf"))
 r = pack("--base", path("plain.gguf"), path("tuned.gguf"), path("adapter.gguf"))
 a = Gguf(path("adapter.gguf"))
-assert r["equal"] == LAYERS * len(KINDS) - 2 and r["error"] < 0.01 and r["rank_most"] <= 8 and a.keys[b"general.type"][1] == b"adapter" and len(a.tensors) == 4, r
+assert (
+    r["equal"] == LAYERS * len(KINDS) - 2
+    and r["error"] < 0.01
+    and r["rank_most"] <= 8
+    and a.keys[b"general.type"][1] == b"adapter"
+    and len(a.tensors) == 4
+), r
 assert logits(path("plain.gguf"), "--lora", path("adapter.gguf")) != logits(path("plain.gguf"))
 
 
 def not_of(model):
-    r = run("logits", model, "--tokens", "5,9", "-o", path("logits"), "--ctx", "64", "--quiet", "--lora", path("adapter.gguf"))
-    assert r.returncode == 111 and "adapter.gguf: was made of another model than this one (ntx.delta.of)" in r.stderr and len(r.stderr.strip().splitlines()) == 1, r
+    r = run(
+        "logits",
+        model,
+        "--tokens",
+        "5,9",
+        "-o",
+        path("logits"),
+        "--ctx",
+        "64",
+        "--quiet",
+        "--lora",
+        path("adapter.gguf"),
+    )
+    assert (
+        r.returncode == 111
+        and "adapter.gguf: was made of another model than this one (ntx.delta.of)" in r.stderr
+        and len(r.stderr.strip().splitlines()) == 1
+    ), r
 
 
 # Beside a quantised copy of its base, too: the copy's matrices and the same differences. Another model stays another one, quantised or not.
@@ -249,7 +417,13 @@ assert run("quantize", path("plain.gguf"), path("copy.gguf"), "Q4_0", "--quiet")
 assert run("quantize", path("copy.gguf"), path("back.gguf"), "F32", "--quiet").returncode == 0
 back, strong = Gguf(path("back.gguf")), Gguf(path("strong-adapter.gguf"))
 for name in {n[:-7] for n in strong.tensors}:
-    back.tensors[name] = floats(plus(values(back.tensors[name]), values(strong.tensors[name + b".lora_b"]), values(strong.tensors[name + b".lora_a"])))
+    back.tensors[name] = floats(
+        plus(
+            values(back.tensors[name]),
+            values(strong.tensors[name + b".lora_b"]),
+            values(strong.tensors[name + b".lora_a"]),
+        )
+    )
 back.write(path("back.gguf"))
 added = logits(path("copy.gguf"), "--lora", path("strong-adapter.gguf"))
 near(added, logits(path("back.gguf")), 0.03)  # inputs of Q4_0 are rounded

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """--lora: adapters beside the model with their sums merged into its matrices, streamed and resident, several at once whose texts are those of each alone, prefixes that are not mixed,
 their names in requests, and files that are refused."""
+
 import concurrent.futures
 import json
 import os
@@ -41,7 +42,7 @@ def must(*args, **more):
 def values(t):
     shape, kind, data = t
     rows = struct.unpack("<%df" % (shape[0] * shape[1]), bytes(data))
-    return [rows[i:i + shape[0]] for i in range(0, len(rows), shape[0])]
+    return [rows[i : i + shape[0]] for i in range(0, len(rows), shape[0])]
 
 
 def floats(rows):
@@ -51,7 +52,12 @@ def floats(rows):
 def adapter(name, kinds, rank, alpha):
     """The adapter's file, and the model's with it merged."""
     a, m = Gguf(path("base.gguf")), Gguf(path("base.gguf"))
-    a.keys = {b"general.architecture": (STR, b"llama"), b"general.type": (STR, b"adapter"), b"adapter.type": (STR, b"lora"), b"adapter.lora.alpha": (F32, alpha)}
+    a.keys = {
+        b"general.architecture": (STR, b"llama"),
+        b"general.type": (STR, b"adapter"),
+        b"adapter.type": (STR, b"lora"),
+        b"adapter.lora.alpha": (F32, alpha),
+    }
     a.tensors = {}
     for l in range(LAYERS):
         for kind in kinds:
@@ -87,7 +93,26 @@ def refused(words, *lora):
     assert r.returncode == 111 and words in r.stderr and len(r.stderr.strip().splitlines()) == 1, r
 
 
-subprocess.run([BIN + "/ntx-mkmodel", "--type", "F32", "--layers", str(LAYERS), "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", path("base.gguf")], check=True, capture_output=True)
+subprocess.run(
+    [
+        BIN + "/ntx-mkmodel",
+        "--type",
+        "F32",
+        "--layers",
+        str(LAYERS),
+        "--embd",
+        "64",
+        "--ff",
+        "96",
+        "--heads",
+        "4",
+        "--kv",
+        "2",
+        path("base.gguf"),
+    ],
+    check=True,
+    capture_output=True,
+)
 adapter("all", [b"attn_q", b"attn_k", b"attn_v", b"attn_output", b"ffn_gate", b"ffn_up", b"ffn_down"], 4, 8.0)
 adapter("some", [b"attn_q", b"attn_v"], 3, 6.0)
 BASE, ALL, SOME = path("base.gguf"), path("all.gguf"), path("some.gguf")
@@ -97,13 +122,37 @@ plain, alone = logits(BASE), {n: logits(BASE, "--lora", path(n + ".gguf")) for n
 for n in alone:
     near(alone[n], logits(path(n + "-merged.gguf")), 2e-4)
     assert alone[n] != plain
-assert logits(BASE, "--lora", SOME + "," + ALL) == alone["some"] and logits(BASE, "--lora", ALL + "," + SOME, "--threads", "1") == alone["all"]
+assert (
+    logits(BASE, "--lora", SOME + "," + ALL) == alone["some"]
+    and logits(BASE, "--lora", ALL + "," + SOME, "--threads", "1") == alone["all"]
+)
 demo = os.environ["NTX_SOURCE"] + "/models/demo.gguf"
 g = Gguf(SOME)
-g.tensors = {b"blk.%d.ffn_up.weight.lora_%c" % (l, c): floats([[random.gauss(0, 0.4) for _ in range(x)] for _ in range(y)]) for l in range(12) for c, x, y in ((97, 256, 4), (98, 4, 512))}
+g.tensors = {
+    b"blk.%d.ffn_up.weight.lora_%c" % (l, c): floats([[random.gauss(0, 0.4) for _ in range(x)] for _ in range(y)])
+    for l in range(12)
+    for c, x, y in ((97, 256, 4), (98, 4, 512))
+}
 g.write(path("demo.gguf"))
 resident = must("run", demo, "Once upon", *ask, "--ctx", "64", "--lora", path("demo.gguf"))
-assert must("run", demo, "Once upon", *ask, "--ctx", "64", "--lora", path("demo.gguf"), "--ram", "9M", "--stats", path("stats")) == resident != must("run", demo, "Once upon", *ask, "--ctx", "64")
+assert (
+    must(
+        "run",
+        demo,
+        "Once upon",
+        *ask,
+        "--ctx",
+        "64",
+        "--lora",
+        path("demo.gguf"),
+        "--ram",
+        "9M",
+        "--stats",
+        path("stats"),
+    )
+    == resident
+    != must("run", demo, "Once upon", *ask, "--ctx", "64")
+)
 assert json.load(open(path("stats")))["bytes_storage"] > 4 << 20
 
 # Several at once: each text is what it is alone. The same prompt again and again, so that a prefix of another adapter would be found.
@@ -113,10 +162,16 @@ want = {n: must("run", BASE, PROMPT, *ask, "--ctx", "128", *more) for n, more in
 assert len(set(want.values())) == 3, want
 env = dict(os.environ, NTX_RUNTIME=path("run"))
 os.mkdir(path("run"), 0o700)
-up = subprocess.Popen([BIN + "/ntx", "up", BASE, "--lora", "all=%s,%s" % (ALL, SOME), "--sessions", "6", "--ctx", "128", "--quiet"], env=env, stdin=subprocess.DEVNULL)
+up = subprocess.Popen(
+    [BIN + "/ntx", "up", BASE, "--lora", "all=%s,%s" % (ALL, SOME), "--sessions", "6", "--ctx", "128", "--quiet"],
+    env=env,
+    stdin=subprocess.DEVNULL,
+)
 try:
     end = time.monotonic() + 60 * SLOW
-    while '"adapters"' not in run("status", "--json", env=env).stdout and time.monotonic() < end:  # daemons first, then the model
+    while (
+        '"adapters"' not in run("status", "--json", env=env).stdout and time.monotonic() < end
+    ):  # daemons first, then the model
         time.sleep(0.05)
 
     def generate(name):
@@ -129,12 +184,15 @@ try:
     assert must("generate", PROMPT, *ask, env=env) == want["all"]
     must("generate", PROMPT, *ask, "--adapter", "some", "--stats", path("stats"), env=env)
     stats = json.load(open(path("stats")))
-    assert stats["adapters"] == ["all", "some"] and stats["options"]["adapter"] == "some" and stats["cached_tokens"] > 0, stats
+    assert (
+        stats["adapters"] == ["all", "some"] and stats["options"]["adapter"] == "some" and stats["cached_tokens"] > 0
+    ), stats
     r = run("generate", PROMPT, *ask, "--adapter", "none", env=env)
     assert r.returncode == 111 and "no adapter 'none'" in r.stderr, r
 finally:
     run("stop", env=env)
     up.wait(60 * SLOW)
+
 
 # Beside everything else that a text must not depend on: each adapter's text is what it was, also where the text before it was another's.
 def same(name, *more, model=BASE, prompt=PROMPT, ctx="128"):
@@ -144,28 +202,74 @@ def same(name, *more, model=BASE, prompt=PROMPT, ctx="128"):
 
 
 same("some", "--draft", "lookup")
-assert same("all", "--draft", BASE, "--draft-nodes", "4")["draft_nodes_per_pass"] > 0  # by a model that knows of no adapter
+assert (
+    same("all", "--draft", BASE, "--draft-nodes", "4")["draft_nodes_per_pass"] > 0
+)  # by a model that knows of no adapter
 fake = os.environ["NTX_BUILD"] + "/tests/libntx-gpu-fake.so"
 if os.path.exists(fake):
     os.environ.update(NTX_CUDA_LIBRARY=fake, NTX_FAKE_GPU_NO_DENSE="1")
     for name in ways:
-        r = must("logits", BASE, "--tokens", IDS, "-o", path("logits"), "--ctx", "64", "--quiet", "--backend", "cuda", *ways[name])
+        r = must(
+            "logits",
+            BASE,
+            "--tokens",
+            IDS,
+            "-o",
+            path("logits"),
+            "--ctx",
+            "64",
+            "--quiet",
+            "--backend",
+            "cuda",
+            *ways[name],
+        )
         assert open(path("logits"), "rb").read() == {"base": plain, **alone}[name], name
     for key in ("NTX_CUDA_LIBRARY", "NTX_FAKE_GPU_NO_DENSE"):
         del os.environ[key]
 if shutil.which("mpirun"):
-    r = subprocess.run(["mpirun", "--oversubscribe", *(["--allow-run-as-root"] if os.getuid() == 0 else []), "-n", "2", BIN + "/ntx", "up", BASE, "--lora", ALL, "--quiet"],
-                       capture_output=True, text=True, timeout=120 * SLOW, env=dict(os.environ, NTX_RUNTIME=""))
+    r = subprocess.run(
+        [
+            "mpirun",
+            "--oversubscribe",
+            *(["--allow-run-as-root"] if os.getuid() == 0 else []),
+            "-n",
+            "2",
+            BIN + "/ntx",
+            "up",
+            BASE,
+            "--lora",
+            ALL,
+            "--quiet",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120 * SLOW,
+        env=dict(os.environ, NTX_RUNTIME=""),
+    )
     assert r.returncode != 0 and "--lora: adapters run on one machine only" in r.stderr, r
 with open(os.path.join(os.environ["NTX_SOURCE"], "models/held-out.txt")) as held, open(path("long.txt"), "w") as long:
     long.write(held.read(4000))
 g = Gguf(path("demo.gguf"))
-g.tensors = {n: floats([[-v for v in row] for row in values(t)]) if n.endswith(b"a") else t for n, t in g.tensors.items()}
+g.tensors = {
+    n: floats([[-v for v in row] for row in values(t)]) if n.endswith(b"a") else t for n, t in g.tensors.items()
+}
 g.write(path("less.gguf"))
 
 
 def long_text(way, *more):
-    r = must("run", demo, "-f", path("long.txt"), *ask, "--ctx", "2048", *(["--lora", path(way + ".gguf")] if way else []), "--stats", path("stats"), *more)
+    r = must(
+        "run",
+        demo,
+        "-f",
+        path("long.txt"),
+        *ask,
+        "--ctx",
+        "2048",
+        *(["--lora", path(way + ".gguf")] if way else []),
+        "--stats",
+        path("stats"),
+        *more,
+    )
     return r, json.load(open(path("stats")))
 
 
@@ -188,8 +292,14 @@ os.mkdir(runtime, 0o700)
 open(path("ntx.conf"), "w").write("[model]\npath = %s\nctx = 128\nsessions = 3\nlora = all=%s,%s\n" % (BASE, ALL, SOME))
 env = dict(os.environ, NTX_RUNTIME=runtime)
 log = open(path("log"), "w")
-daemons = [subprocess.Popen([BIN + "/" + name, "--runtime", runtime, *more], stderr=log, stdin=subprocess.DEVNULL)
-           for name, more in (("ntx-computed", ["--service", "--config", path("ntx.conf")]), ("ntx-iod", []), ("ntx-predictor", []))]
+daemons = [
+    subprocess.Popen([BIN + "/" + name, "--runtime", runtime, *more], stderr=log, stdin=subprocess.DEVNULL)
+    for name, more in (
+        ("ntx-computed", ["--service", "--config", path("ntx.conf")]),
+        ("ntx-iod", []),
+        ("ntx-predictor", []),
+    )
+]
 
 
 class Place:
@@ -206,10 +316,30 @@ try:
         body = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "stream": False}
         for name, model in (("some", "base.gguf:some"), ("some", "some"), ("base", "x:base"), ("all", "x")):
             status, answer = g.post("/v1/completions", dict(body, model=model, ignore_eos=True))
-            assert status == 200 and answer["choices"][0]["text"] == want[name].rstrip("\n"), (model, status, answer, want[name])
+            assert status == 200 and answer["choices"][0]["text"] == want[name].rstrip("\n"), (
+                model,
+                status,
+                answer,
+                want[name],
+            )
         for url in ("/v1/completions", "/v1/chat/completions", "/v1/messages"):
-            status, answer = g.post(url, {"model": "x:none", "max_tokens": 3, **({"prompt": "a"} if "completions" in url and "chat" not in url else {"messages": [{"role": "user", "content": "a"}]})})
-            assert status == 400 and "there is no adapter 'none'" in json.dumps(answer) and "the first of 2 is 'all'" in json.dumps(answer), (url, status, answer)
+            status, answer = g.post(
+                url,
+                {
+                    "model": "x:none",
+                    "max_tokens": 3,
+                    **(
+                        {"prompt": "a"}
+                        if "completions" in url and "chat" not in url
+                        else {"messages": [{"role": "user", "content": "a"}]}
+                    ),
+                },
+            )
+            assert (
+                status == 400
+                and "there is no adapter 'none'" in json.dumps(answer)
+                and "the first of 2 is 'all'" in json.dumps(answer)
+            ), (url, status, answer)
 finally:
     for p in daemons:
         p.terminate()
@@ -237,7 +367,9 @@ Q = b"blk.0.attn_q.weight"
 refused("another architecture", *bent(lambda g: g.keys.update({b"general.architecture": (STR, b"qwen3")})))
 refused("not of the type 'lora'", *bent(lambda g: g.keys.update({b"adapter.type": (STR, b"ia3")})))
 refused("no number", *bent(lambda g: g.keys.update({b"adapter.lora.alpha": (F32, float("nan"))})))
-refused("another model than this one (ntx.delta.of)", *bent(lambda g: g.keys.update({b"ntx.delta.of": (STR, b"0" * 32)})))
+refused(
+    "another model than this one (ntx.delta.of)", *bent(lambda g: g.keys.update({b"ntx.delta.of": (STR, b"0" * 32)}))
+)
 refused("has no place", *bent(lambda g: rename(g, Q + b".lora_a", b"output.weight.lora_a")))
 refused("do not go together", "--lora", ALL, "--also", BASE)
 refused(Q.decode() + ".lora_b", *bent(lambda g: g.tensors.pop(Q + b".lora_b")))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Commands and options that README.md and the other pages name are there; and the commands that README.md begins with
 work as they stand there, but for quickstart, which would build all once more. (Files: tests/style/docs_test.py.)"""
+
 import glob
 import os
 import re
@@ -10,8 +11,10 @@ import tempfile
 
 SOURCE, BIN = os.environ["NTX_SOURCE"], os.environ["NTX_BIN"]
 PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "predictor/README.md"] + sorted(
-    os.path.relpath(p, SOURCE) for p in glob.glob(os.path.join(SOURCE, "docs/*.md")) + glob.glob(os.path.join(SOURCE, "docs/usage/*.md")))
-OTHERS = "bench/|build/tests/|mpirun|srun|systemctl|journalctl|cmake|ctest|apt|curl|docker|pip|tests/run|swapon|llama-|mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-" # options behind these are not ours
+    os.path.relpath(p, SOURCE)
+    for p in glob.glob(os.path.join(SOURCE, "docs/*.md")) + glob.glob(os.path.join(SOURCE, "docs/usage/*.md"))
+)
+OTHERS = "bench/|build/tests/|mpirun|srun|systemctl|journalctl|cmake|ctest|apt|curl|docker|pip|tests/run|swapon|llama-|mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-"  # options behind these are not ours
 failures = []
 
 
@@ -21,7 +24,9 @@ def check(ok, *what):
 
 
 def said(*argv):
-    r = subprocess.run([os.path.join(BIN, argv[0]), *argv[1:]], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    r = subprocess.run(
+        [os.path.join(BIN, argv[0]), *argv[1:]], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+    )
     return r.returncode, r.stdout, r.stderr
 
 
@@ -58,12 +63,20 @@ def names():
 def first_commands(tmp):
     block = re.search(r"^## Quick start\n\n((?:    .*\n)+)", page("README.md"), re.M)
     lines = [re.split(r"   +", line.strip())[0] for line in block[1].splitlines()]
-    check([line.split()[:2] for line in lines] == [["deploy/quickstart"]] + [["build/bin/ntx", c] for c in ("doctor", "plan", "run")], lines)
+    check(
+        [line.split()[:2] for line in lines]
+        == [["deploy/quickstart"]] + [["build/bin/ntx", c] for c in ("doctor", "plan", "run")],
+        lines,
+    )
     check(os.access(os.path.join(SOURCE, "deploy/quickstart"), os.X_OK), "deploy/quickstart is no program")
     env = dict(os.environ, XDG_CACHE_HOME=tmp, TMPDIR=tmp)
     for line in lines[1:]:
-        line = line.replace("build/bin", BIN).replace("MODEL.gguf", os.path.join(SOURCE, "models/demo.gguf")) + (" --seconds 3 --dir " + tmp if "doctor" in line else "")
-        r = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
+        line = line.replace("build/bin", BIN).replace("MODEL.gguf", os.path.join(SOURCE, "models/demo.gguf")) + (
+            " --seconds 3 --dir " + tmp if "doctor" in line else ""
+        )
+        r = subprocess.run(
+            ["bash", "-c", line], env=env, capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL
+        )
         check(r.returncode == 0 and len(r.stdout) > 20, line, r)
 
 

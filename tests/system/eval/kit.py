@@ -1,4 +1,5 @@
 """What the tests of quality measures share: a temporary folder, models, and `ntx` with its output."""
+
 import os
 import subprocess
 import sys
@@ -40,14 +41,29 @@ def model(name, *options):
 
 
 def ntx(*args):
-    r = subprocess.run([os.path.join(BIN, 'ntx'), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=100 * SLOW)
+    r = subprocess.run(
+        [os.path.join(BIN, 'ntx'), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        timeout=100 * SLOW,
+    )
     check(r.returncode == 0, 'ntx %s: exit %d: %s' % (' '.join(args), r.returncode, r.stderr.decode(errors='replace')))
     return r.stdout.decode()
 
 
 def refused(code, pattern, *args):
     """Exits with `code` and one line that holds `pattern`."""
-    r = subprocess.run([os.path.join(BIN, 'ntx'), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=100 * SLOW)
+    r = subprocess.run(
+        [os.path.join(BIN, 'ntx'), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        timeout=100 * SLOW,
+    )
     err = r.stderr.decode(errors='replace')
     check(r.returncode == code, 'ntx %s: exit %d, not %d: %s' % (' '.join(args), r.returncode, code, err))
-    check(pattern in err and len(err.splitlines()) == 1, "ntx %s: '%s' is not one line with '%s'" % (' '.join(args), err.strip(), pattern))
+    check(
+        pattern in err and len(err.splitlines()) == 1,
+        "ntx %s: '%s' is not one line with '%s'" % (' '.join(args), err.strip(), pattern),
+    )

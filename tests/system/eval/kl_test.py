@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """ntx perplexity --save-logits and --kl against the same figures computed here from the output of `ntx logits`."""
+
 import array
 import json
 import math
@@ -28,7 +29,7 @@ def rows_of(name, ids):
     with open(path('l'), 'rb') as f:
         a.frombytes(f.read())
     n = len(a) // len(ids)
-    return [log_softmax(a[i * n:(i + 1) * n]) for i in range(len(ids))]
+    return [log_softmax(a[i * n : (i + 1) * n]) for i in range(len(ids))]
 
 
 def quantile(v, q):
@@ -40,7 +41,7 @@ def quantile(v, q):
 def reference(ids):
     kl, same, nll = [], 0, [0.0, 0.0]
     for w in range(len(ids) // CTX):
-        window = [ids[0]] + ids[w * CTX + 1:(w + 1) * CTX]
+        window = [ids[0]] + ids[w * CTX + 1 : (w + 1) * CTX]
         base, run = rows_of(F16, window), rows_of(Q4, window)
         for i in range(CTX // 2, CTX - 1):
             kl.append(math.fsum(math.exp(b) * (b - r) for b, r in zip(base[i], run[i])))
@@ -49,8 +50,16 @@ def reference(ids):
             nll[1] -= run[i][window[i + 1]]
     kl.sort()
     n = len(kl)
-    return {'tokens': n, 'kl_mean': math.fsum(kl) / n, 'kl_median': quantile(kl, .5), 'kl_99': quantile(kl, .99), 'kl_max': kl[-1], 'top1_agreement': same / n,
-            'base_perplexity': math.exp(nll[0] / n), 'perplexity': math.exp(nll[1] / n)}
+    return {
+        'tokens': n,
+        'kl_mean': math.fsum(kl) / n,
+        'kl_median': quantile(kl, 0.5),
+        'kl_99': quantile(kl, 0.99),
+        'kl_max': kl[-1],
+        'top1_agreement': same / n,
+        'base_perplexity': math.exp(nll[0] / n),
+        'perplexity': math.exp(nll[1] / n),
+    }
 
 
 def hostile(base, text):
@@ -62,6 +71,7 @@ def hostile(base, text):
         with open(path('bad'), 'wb') as f:
             f.write(data)
         refused(111, pattern, 'perplexity', Q4, text, '--kl', path('bad'), '--quiet')
+
     bad('not a file of logits', b'')
     bad('not a file of logits', good[:100])
     bad('not a file of logits', b'GGUF' + good[4:])
@@ -69,14 +79,14 @@ def hostile(base, text):
     bad('cut short', good[:300])
     bad('cut short', good[:-1])
     bad('longer than', good + b'x')
-    for at in (12, 16, 20, 24): # n_vocab, ctx, windows, scored
-        bad('bad:', good[:at] + b'\xff\xff\xff\x7f' + good[at + 4:])
-        bad('header is damaged', good[:at] + b'\0\0\0\0' + good[at + 4:])
+    for at in (12, 16, 20, 24):  # n_vocab, ctx, windows, scored
+        bad('bad:', good[:at] + b'\xff\xff\xff\x7f' + good[at + 4 :])
+        bad('header is damaged', good[:at] + b'\0\0\0\0' + good[at + 4 :])
     bad('tokens are damaged', good[:256] + b'\xff' * 4 + good[260:])
     bad('another text', good[:260] + b'\x05\0\0\0' + good[264:])
     first = 256 + 4 * int.from_bytes(good[16:20], 'little') * int.from_bytes(good[20:24], 'little')
-    bad('a row of it is damaged', good[:first] + b'\xff' * 8 + good[first + 8:])
-    bad('a row of it is damaged', good[:first + 12] + b'\xff' * 4 + good[first + 16:])
+    bad('a row of it is damaged', good[:first] + b'\xff' * 8 + good[first + 8 :])
+    bad('a row of it is damaged', good[: first + 12] + b'\xff' * 4 + good[first + 16 :])
 
 
 def main():
@@ -90,18 +100,30 @@ def main():
         close(saved[key], plain[key], 1e-9 * plain[key], 'with --save-logits, ' + key)
 
     itself = json.loads(ntx('perplexity', F16, text, '--kl', base, '--json', '--quiet', '--threads', '1'))
-    check([itself[k] for k in ('kl_mean', 'kl_median', 'kl_99', 'kl_max', 'top1_agreement')] == [0, 0, 0, 0, 1], 'against itself: %r' % itself)
-    check(itself['perplexity'] == itself['base_perplexity'] and itself['base'] == 'f16.gguf', 'against itself: %r' % itself)
+    check(
+        [itself[k] for k in ('kl_mean', 'kl_median', 'kl_99', 'kl_max', 'top1_agreement')] == [0, 0, 0, 0, 1],
+        'against itself: %r' % itself,
+    )
+    check(
+        itself['perplexity'] == itself['base_perplexity'] and itself['base'] == 'f16.gguf',
+        'against itself: %r' % itself,
+    )
 
     got = json.loads(ntx('perplexity', Q4, text, '--kl', base, *args))
     with open(text) as f:
-        ids = json.loads(os.popen("'%s' tokenize '%s' < '%s'" % (os.path.join(os.environ['NTX_BIN'], 'ntx'), F16, text)).read())
+        ids = json.loads(
+            os.popen("'%s' tokenize '%s' < '%s'" % (os.path.join(os.environ['NTX_BIN'], 'ntx'), F16, text)).read()
+        )
     want = reference(ids)
     for key, value in want.items():
         close(got[key], value, 5e-5 * max(1, abs(value)), 'Q4_0 against F16, ' + key)
     check(got['kl_mean'] > 1e-4 and got['kl_median'] <= got['kl_99'] <= got['kl_max'], 'Q4_0 against F16: %r' % got)
     words = ntx('perplexity', Q4, text, '--kl', base, '--quiet')
-    check('KL divergence mean %.6f' % got['kl_mean'] in words and 'agrees %.2f %%' % (100 * got['top1_agreement']) in words, 'as text: %r' % words)
+    check(
+        'KL divergence mean %.6f' % got['kl_mean'] in words
+        and 'agrees %.2f %%' % (100 * got['top1_agreement']) in words,
+        'as text: %r' % words,
+    )
 
     hostile(base, text)
     refused(111, 'windows of 24 tokens', 'perplexity', Q4, text, '--kl', base, '--ctx', '32', '--quiet')
@@ -112,7 +134,10 @@ def main():
     if os.path.exists('/dev/full') and stat.S_ISCHR(os.stat('/dev/full').st_mode):
         refused(111, 'cannot write', 'perplexity', Q4, text, '--save-logits', '/dev/full', *args)
         check(os.path.exists('/dev/full'), '/dev/full was removed: half a file may be, a device never')
-    print('%d tokens: mean KL %.6f, agreement %.3f, as computed here' % (got['tokens'], got['kl_mean'], got['top1_agreement']))
+    print(
+        '%d tokens: mean KL %.6f, agreement %.3f, as computed here'
+        % (got['tokens'], got['kl_mean'], got['top1_agreement'])
+    )
 
 
 main()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Answers at a distance: what a type of KV costs where each of 64 questions has its answer in one place of a context of 4096. The model is an induction head made by hand, so that right is not a
 matter of training: its first layer's head looks one position back and copies that token's code beside the own one, its second layer's looks where the token before was this one, and copies what stood there."""
+
 import array
 import math
 import os
@@ -14,8 +15,8 @@ from gguf_edit import Gguf  # noqa: E402
 
 EMBD, HEAD, BASE, CODE = 256, 128, 1e9, 48
 OWN, CONST, BEFORE, FOUND = 0, 48, 64, 128  # where the residual has what
-STEP, MATCH = 1.035, 1.0                    # how sharply the heads look: at 0.92 q4_0 finds 51
-CTX, QUESTIONS, FIRST = 4096, 64, 300       # tokens from FIRST on: keys, their values, and what is between
+STEP, MATCH = 1.035, 1.0  # how sharply the heads look: at 0.92 q4_0 finds 51
+CTX, QUESTIONS, FIRST = 4096, 64, 300  # tokens from FIRST on: keys, their values, and what is between
 draw = random.Random(7)
 
 
@@ -28,16 +29,51 @@ def matrix(n_out, n_in, entries):
 
 def induction(name):
     """Pairs of a head turn by base^(-i/64) a position: the first 16 tell positions apart, the last 24 hardly turn, and hold codes."""
-    g = Gguf(model('random.gguf', '--layers', '2', '--embd', str(EMBD), '--heads', '1', '--kv', '1', '--head-dim', str(HEAD), '--ff', '32', '--type', 'F32', '--ctx', str(CTX), '--rope-base', '1e9'))
+    g = Gguf(
+        model(
+            'random.gguf',
+            '--layers',
+            '2',
+            '--embd',
+            str(EMBD),
+            '--heads',
+            '1',
+            '--kv',
+            '1',
+            '--head-dim',
+            str(HEAD),
+            '--ff',
+            '32',
+            '--type',
+            'F32',
+            '--ctx',
+            str(CTX),
+            '--rope-base',
+            '1e9',
+        )
+    )
     vocab = g.tensors[b'token_embd.weight'][0][1]
     code = [[draw.choice((-1.0, 1.0)) for _ in range(CODE)] for _ in range(vocab)]
     turn = [BASE ** (-i / 64) for i in range(16)]
     half = HEAD - CODE
     put = {
-        'token_embd': matrix(vocab, EMBD, [(t, OWN + i, c) for t in range(vocab) for i, c in enumerate(code[t])] + [(t, CONST, math.sqrt(CODE)) for t in range(vocab)]),
+        'token_embd': matrix(
+            vocab,
+            EMBD,
+            [(t, OWN + i, c) for t in range(vocab) for i, c in enumerate(code[t])]
+            + [(t, CONST, math.sqrt(CODE)) for t in range(vocab)],
+        ),
         'output': matrix(vocab, EMBD, [(t, FOUND + i, c) for t in range(vocab) for i, c in enumerate(code[t])]),
         'blk.0.attn_q': matrix(HEAD, EMBD, [(2 * i, CONST, STEP) for i in range(16)]),
-        'blk.0.attn_k': matrix(HEAD, EMBD, [x for i, a in enumerate(turn) for x in ((2 * i, CONST, STEP * math.cos(a)), (2 * i + 1, CONST, STEP * math.sin(a)))]),
+        'blk.0.attn_k': matrix(
+            HEAD,
+            EMBD,
+            [
+                x
+                for i, a in enumerate(turn)
+                for x in ((2 * i, CONST, STEP * math.cos(a)), (2 * i + 1, CONST, STEP * math.sin(a)))
+            ],
+        ),
         'blk.0.attn_v': matrix(HEAD, EMBD, [(i, OWN + i, 1.0) for i in range(CODE)]),
         'blk.0.attn_output': matrix(EMBD, HEAD, [(BEFORE + i, i, 0.612) for i in range(CODE)]),
         'blk.1.attn_q': matrix(HEAD, EMBD, [(half + i, OWN + i, MATCH) for i in range(CODE)]),
@@ -60,7 +96,7 @@ def induction(name):
 def text():
     """Needles (a key, its value) anywhere in what is between, then all keys: behind each its value is to come."""
     ids = list(range(FIRST, FIRST + 2 * QUESTIONS + 110))
-    keys, values, hay = ids[:QUESTIONS], ids[QUESTIONS:2 * QUESTIONS], ids[2 * QUESTIONS:]
+    keys, values, hay = ids[:QUESTIONS], ids[QUESTIONS : 2 * QUESTIONS], ids[2 * QUESTIONS :]
     body = [[draw.choice(hay)] for _ in range(CTX - 3 * QUESTIONS - 1)]
     places = sorted(draw.sample(range(len(body)), QUESTIONS), reverse=True)
     for place, k in zip(places, draw.sample(range(QUESTIONS), QUESTIONS)):
@@ -70,7 +106,19 @@ def text():
 
 def right(file, vocab, tokens, answer, kv_type):
     out = path('logits')
-    ntx('logits', file, '--tokens', ','.join(map(str, tokens)), '-o', out, '--ctx', str(CTX), '--kv-type', kv_type, '--quiet')
+    ntx(
+        'logits',
+        file,
+        '--tokens',
+        ','.join(map(str, tokens)),
+        '-o',
+        out,
+        '--ctx',
+        str(CTX),
+        '--kv-type',
+        kv_type,
+        '--quiet',
+    )
     n = 0
     with open(out, 'rb') as f:
         for at in range(len(tokens) - QUESTIONS, len(tokens)):

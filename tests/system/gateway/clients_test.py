@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Unmodified clients from PyPI against ntx-gateway: openai, anthropic and ollama, in tests/run --long also litellm, langchain-openai and loops of tools; whole answers, streams,
 errors. Each must give the text that computed itself gives. NTX_CLIENTS names an environment that has them already; else it is made in the build directory, once."""
+
 import json
 import os
 import shutil
@@ -32,8 +33,25 @@ def make(home, packages, seconds):
         shutil.rmtree(new, ignore_errors=True)
         skip("no environment for clients (Debian has it in python3-venv): %s" % e)
     try:
-        got = subprocess.run([os.path.join(new, "bin", "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-compile", "--retries", "1", "--timeout", "15", *packages],
-                             capture_output=True, text=True, timeout=seconds * patience())
+        got = subprocess.run(
+            [
+                os.path.join(new, "bin", "python"),
+                "-m",
+                "pip",
+                "install",
+                "-q",
+                "--disable-pip-version-check",
+                "--no-compile",
+                "--retries",
+                "1",
+                "--timeout",
+                "15",
+                *packages,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=seconds * patience(),
+        )
         why = got.stderr.strip().splitlines()[-1:] if got.returncode else None
     except subprocess.TimeoutExpired:
         why = ["not done within %d s" % seconds]
@@ -46,7 +64,9 @@ def make(home, packages, seconds):
 
 def home_of(packages):
     """Named for what is in it, so that other versions make another one."""
-    return os.path.join(os.environ["NTX_BUILD"], "clients-" + ("long" if LONG else "-".join(p.replace("==", "-") for p in packages)))
+    return os.path.join(
+        os.environ["NTX_BUILD"], "clients-" + ("long" if LONG else "-".join(p.replace("==", "-") for p in packages))
+    )
 
 
 if __name__ == "__main__" and len(sys.argv) == 1:
@@ -72,47 +92,104 @@ def refused(call, words):
 
 def with_openai(url, want, n):
     import openai
+
     c = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
     equal([m.id for m in c.models.list()], ["random"], "openai: models")
     r = c.chat.completions.create(model="x", messages=MESSAGES, temperature=0, max_completion_tokens=MOST, seed=1)
     equal((r.choices[0].message.content, r.usage.prompt_tokens, r.object), (want, n, "chat.completion"), "openai: chat")
-    with c.chat.completions.create(model="x", messages=MESSAGES, temperature=0, max_tokens=MOST, stream=True, stream_options={"include_usage": True}) as s:
+    with c.chat.completions.create(
+        model="x",
+        messages=MESSAGES,
+        temperature=0,
+        max_tokens=MOST,
+        stream=True,
+        stream_options={"include_usage": True},
+    ) as s:
         chunks = list(s)
     equal("".join(k.choices[0].delta.content or "" for k in chunks if k.choices), want, "openai: stream")
     equal((chunks[-1].usage.prompt_tokens, chunks[-1].choices), (n, []), "openai: usage")
     with c.chat.completions.stream(model="x", messages=MESSAGES, temperature=0, max_tokens=MOST) as s:
         equal("".join(e.delta for e in s if e.type == "content.delta"), want, "openai: the stream helper")
-    equal(len(c.completions.create(model="x", prompt=["Once", "A dog"], n=2, max_tokens=3).choices), 4, "openai: completions")
-    equal(refused(lambda: c.chat.completions.create(model="x", messages=[{"role": "user", "content": "a " * 3000}]), "context_length_exceeded"), "BadRequestError", "openai: too long")
-    equal(refused(lambda: c.chat.completions.create(model="x", messages=MESSAGES, top_logprobs=3), "needs 'logprobs'"), "BadRequestError", "openai: refused")
+    equal(
+        len(c.completions.create(model="x", prompt=["Once", "A dog"], n=2, max_tokens=3).choices),
+        4,
+        "openai: completions",
+    )
+    equal(
+        refused(
+            lambda: c.chat.completions.create(model="x", messages=[{"role": "user", "content": "a " * 3000}]),
+            "context_length_exceeded",
+        ),
+        "BadRequestError",
+        "openai: too long",
+    )
+    equal(
+        refused(lambda: c.chat.completions.create(model="x", messages=MESSAGES, top_logprobs=3), "needs 'logprobs'"),
+        "BadRequestError",
+        "openai: refused",
+    )
 
 
 def with_anthropic(url, want, n):
     import anthropic
+
     c = anthropic.Anthropic(base_url=url, api_key="none", max_retries=0)
-    ask = dict(model="x", max_tokens=MOST, system=SYSTEM, messages=[{"role": "user", "content": HELLO}], extra_body={"temperature": 0})
+    ask = dict(
+        model="x",
+        max_tokens=MOST,
+        system=SYSTEM,
+        messages=[{"role": "user", "content": HELLO}],
+        extra_body={"temperature": 0},
+    )
     r = c.messages.create(**ask)
-    equal((r.content[0].text, r.usage.input_tokens + r.usage.cache_read_input_tokens), (want, n), "anthropic: a message")
+    equal(
+        (r.content[0].text, r.usage.input_tokens + r.usage.cache_read_input_tokens), (want, n), "anthropic: a message"
+    )
     with c.messages.stream(**ask) as s:
         text = "".join(s.text_stream)
         equal((text, s.get_final_message().content[0].text), (want, want), "anthropic: stream")
-    equal(c.messages.count_tokens(model="x", system=SYSTEM, messages=ask["messages"]).input_tokens, n, "anthropic: count_tokens")
-    equal(refused(lambda: c.messages.create(**dict(ask, tools=[{"type": "bash_20250124", "name": "bash"}])), "'bash_20250124' are not supported"), "BadRequestError", "anthropic: refused")
+    equal(
+        c.messages.count_tokens(model="x", system=SYSTEM, messages=ask["messages"]).input_tokens,
+        n,
+        "anthropic: count_tokens",
+    )
+    equal(
+        refused(
+            lambda: c.messages.create(**dict(ask, tools=[{"type": "bash_20250124", "name": "bash"}])),
+            "'bash_20250124' are not supported",
+        ),
+        "BadRequestError",
+        "anthropic: refused",
+    )
 
 
 def with_litellm(url, want, n):
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     import litellm
-    r = litellm.completion(model="openai/x", api_base=url + "/v1", api_key="none", messages=MESSAGES, temperature=0, max_tokens=MOST)
+
+    r = litellm.completion(
+        model="openai/x", api_base=url + "/v1", api_key="none", messages=MESSAGES, temperature=0, max_tokens=MOST
+    )
     equal((r.choices[0].message.content, r.usage.prompt_tokens), (want, n), "litellm: openai")
-    s = litellm.completion(model="openai/x", api_base=url + "/v1", api_key="none", messages=MESSAGES, temperature=0, max_tokens=MOST, stream=True)
+    s = litellm.completion(
+        model="openai/x",
+        api_base=url + "/v1",
+        api_key="none",
+        messages=MESSAGES,
+        temperature=0,
+        max_tokens=MOST,
+        stream=True,
+    )
     equal("".join(k.choices[0].delta.content or "" for k in s), want, "litellm: stream")
-    r = litellm.completion(model="anthropic/x", api_base=url, api_key="none", messages=MESSAGES, temperature=0, max_tokens=MOST)
+    r = litellm.completion(
+        model="anthropic/x", api_base=url, api_key="none", messages=MESSAGES, temperature=0, max_tokens=MOST
+    )
     equal(r.choices[0].message.content, want, "litellm: anthropic")
 
 
 def with_langchain(url, want, n):
     from langchain_openai import ChatOpenAI
+
     c = ChatOpenAI(base_url=url + "/v1", api_key="none", model="x", temperature=0, max_tokens=MOST, max_retries=0)
     said = [("system", SYSTEM), ("human", HELLO)]
     equal(c.invoke(said).content, want, "langchain: invoke")
@@ -121,14 +198,23 @@ def with_langchain(url, want, n):
 
 def with_ollama(url, want, n):
     import ollama
+
     c = ollama.Client(host=url)
     options = {"temperature": 0, "num_predict": MOST}
     r = c.chat(model="x", messages=MESSAGES, options=options)
     equal((r.message.content, r.prompt_eval_count), (want, n), "ollama: chat")
-    equal("".join(k.message.content for k in c.chat(model="x", messages=MESSAGES, options=options, stream=True)), want, "ollama: stream")
+    equal(
+        "".join(k.message.content for k in c.chat(model="x", messages=MESSAGES, options=options, stream=True)),
+        want,
+        "ollama: stream",
+    )
     equal(c.generate(model="x", prompt=HELLO, system=SYSTEM, options=options).response, want, "ollama: generate")
     equal([m.model for m in c.list().models], ["random"], "ollama: list")
-    equal([(m.model, m.context_length, m.size_vram, m.expires_at.year > 2100) for m in c.ps().models], [("random", 512, 0, True)], "ollama: ps")
+    equal(
+        [(m.model, m.context_length, m.size_vram, m.expires_at.year > 2100) for m in c.ps().models],
+        [("random", 512, 0, True)],
+        "ollama: ps",
+    )
     v = c.embed(model="x", input=[HELLO, SYSTEM])
     equal((len(v.embeddings), c.embeddings(model="x", prompt=HELLO).embedding), (2, v.embeddings[0]), "ollama: embed")
     equal(c.show("x").details.family, "llama", "ollama: show")
@@ -138,8 +224,15 @@ def agent(url):
     """A loop of tools to its end with the unmodified client, by chat completions and by Responses."""
     import openai
     from chat_test import ASKED, RUN, TOOLS, every
+
     c = openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0)
-    every(lambda messages: c.chat.completions.create(model="x", messages=messages, tools=TOOLS, temperature=0).choices[0].message.model_dump(exclude_none=True))
+    every(
+        lambda messages: (
+            c.chat.completions.create(model="x", messages=messages, tools=TOOLS, temperature=0)
+            .choices[0]
+            .message.model_dump(exclude_none=True)
+        )
+    )
     flat = [dict(t["function"], type="function") for t in TOOLS]
     for asked, tools, said in ASKED:
         items, made = [{"role": "user", "content": asked}], []
@@ -150,14 +243,34 @@ def agent(url):
                 break
             items += [o.model_dump(exclude_none=True) for o in r.output]
             made += [o.name for o in calls]
-            items += [{"type": "function_call_output", "call_id": o.call_id, "output": RUN[o.name](**json.loads(o.arguments))} for o in calls]
+            items += [
+                {"type": "function_call_output", "call_id": o.call_id, "output": RUN[o.name](**json.loads(o.arguments))}
+                for o in calls
+            ]
         equal((r.output_text, made), (said, tools), "responses: " + asked)
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-gateway-") as tmp, Daemons() as d, Gateway(d) as g:
-        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml",
-                           "--ctx", "2048")
+        model = make_model(
+            os.path.join(tmp, "m.gguf"),
+            "--layers",
+            "2",
+            "--embd",
+            "64",
+            "--ff",
+            "128",
+            "--heads",
+            "2",
+            "--kv",
+            "1",
+            "--seed",
+            "5",
+            "--chat-template",
+            "chatml",
+            "--ctx",
+            "2048",
+        )
         c = d.client()
         c.load(model, ctx=512, threads=1)
         a = c.ask(messages=[{"role": m["role"], "text": m["content"]} for m in MESSAGES], max_tokens=MOST)

@@ -1,4 +1,5 @@
 """A server in ntx-computed's place, which writes what it is told to, in pieces of every length, and keeps what it was asked."""
+
 import contextlib
 import json
 import os
@@ -14,7 +15,20 @@ import wire  # noqa: E402
 
 wire.MESSAGE.setdefault(3, ("fields", "b"))
 wire.GENERATE.setdefault(14, ("variables", "b"))
-wire.REQUEST.setdefault(22, ("text", {1: ("text", "b"), 2: ("tokens", "z*"), 3: ("bos", "v"), 4: ("special", "v"), 5: ("infill", "v"), 6: ("suffix", "b")}))
+wire.REQUEST.setdefault(
+    22,
+    (
+        "text",
+        {
+            1: ("text", "b"),
+            2: ("tokens", "z*"),
+            3: ("bos", "v"),
+            4: ("special", "v"),
+            5: ("infill", "v"),
+            6: ("suffix", "b"),
+        },
+    ),
+)
 wire.REQUEST[8][1].setdefault(13, ("pool", "v"))
 wire.REPLY.setdefault(23, ("text", {1: ("tokens", "z*"), 2: ("text", "b")}))
 wire.REPLY.setdefault(21, ("states", {1: ("row", "v"), 2: ("state", "b")}))
@@ -27,7 +41,10 @@ class Computed:
         self.dir, self.text, self.step, self.request = dir, "", 1000, None
         self.format, self.done = "hermes", {"finish": "stop"}
         self.names, self.asked = [], []  # of its template; all requests but those for the status
-        self.deaf, self.left = False, threading.Event()  # takes a request and does not read it; until the other side has left
+        self.deaf, self.left = (
+            False,
+            threading.Event(),
+        )  # takes a request and does not read it; until the other side has left
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(os.path.join(dir, "ntx.sock"))
         self.listener.listen(16)
@@ -64,13 +81,33 @@ class Computed:
 
     def answer(self, s):
         while q := self.read(s):
-            for kind, reply in (("status", self.status), ("text", self.words), ("logits", self.states), ("generate", self.generate)):
+            for kind, reply in (
+                ("status", self.status),
+                ("text", self.words),
+                ("logits", self.states),
+                ("generate", self.generate),
+            ):
                 if kind in q:
                     for r in reply(q[kind]):
                         self.send(s, q, r)
 
     def status(self, _):
-        return [{"status": {"json": json.dumps({"state": "ready", "model": "m", "arch": "llama", "ctx": 512, "reply_format": self.format, "template_names": self.names})}}]
+        return [
+            {
+                "status": {
+                    "json": json.dumps(
+                        {
+                            "state": "ready",
+                            "model": "m",
+                            "arch": "llama",
+                            "ctx": 512,
+                            "reply_format": self.format,
+                            "template_names": self.names,
+                        }
+                    )
+                }
+            }
+        ]
 
     def words(self, m):
         self.asked.append(("text", m))
@@ -78,12 +115,17 @@ class Computed:
 
     def states(self, m):
         self.asked.append(("logits", m))
-        return [{"states": {"row": 3, "state": struct.pack("<2f", 3, 4)}}, {"done": {"finish": "stop", "stats_json": "{}"}}]
+        return [
+            {"states": {"row": 3, "state": struct.pack("<2f", 3, 4)}},
+            {"done": {"finish": "stop", "stats_json": "{}"}},
+        ]
 
     def generate(self, m):
         self.asked.append(("generate", m))
         self.request = m
         said = self.text
         replies = [{"started": {"prompt_tokens": 5}}]
-        replies += [{"token": {"token": i, "text": said[i:i + self.step].encode()}} for i in range(0, len(said), self.step)]
+        replies += [
+            {"token": {"token": i, "text": said[i : i + self.step].encode()}} for i in range(0, len(said), self.step)
+        ]
         return replies + [{"done": dict(self.done, stats_json="{}")}]

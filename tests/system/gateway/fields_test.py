@@ -2,6 +2,7 @@
 """Every field of every API, as the gateway's own table has them: docs/http-fields.md is that table, and each row of it is tried. What is honoured changes what computed is asked, or the
 answer; what has no effect changes nothing; what is not followed changes nothing and is told; what is refused is refused by its name. And what is said of thinking reaches the
 template where that has a variable for it."""
+
 import copy
 import json
 import os
@@ -21,13 +22,33 @@ TOOL = {"type": "function", "function": {"name": "f", "description": "d", "param
 CLAUDE_TOOL = {"name": "f", "description": "d", "input_schema": SCHEMA}
 USER = [{"role": "user", "content": "Hi"}]
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-CALLED = USER + [{"role": "assistant", "content": "", "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
-CHAT, RESPONSE, CLAUDE = {"messages": USER, "tools": [TOOL]}, {"input": "Hi", "tools": [dict(TOOL["function"], type="function")]}, {"max_tokens": 5, "messages": USER, "tools": [CLAUDE_TOOL]}
+CALLED = USER + [
+    {"role": "assistant", "content": "", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "c", "content": "x"},
+]
+CHAT, RESPONSE, CLAUDE = (
+    {"messages": USER, "tools": [TOOL]},
+    {"input": "Hi", "tools": [dict(TOOL["function"], type="function")]},
+    {"max_tokens": 5, "messages": USER, "tools": [CLAUDE_TOOL]},
+)
 JSON = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
 NAMES = ["enable_thinking", "reasoning_effort", "thinking_budget", "colour"]
-BLOCKS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}]},
-          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}, {"type": "text", "text": "So?"}]}]
-ITEMS = [{"role": "user", "content": "Hi"}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}, {"type": "function_call_output", "call_id": "c", "output": "x"}]
+BLOCKS = [
+    {"role": "user", "content": "Hi"},
+    {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": "Hm."}, {"type": "tool_use", "id": "t", "name": "f", "input": {}}],
+    },
+    {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}, {"type": "text", "text": "So?"}],
+    },
+]
+ITEMS = [
+    {"role": "user", "content": "Hi"},
+    {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+    {"type": "function_call_output", "call_id": "c", "output": "x"},
+]
 
 # Each object: a path, a body that is answered, and where in it the object lies (a path for each that can have members; the first one unless BELONGS says otherwise).
 OBJECTS = {
@@ -46,59 +67,192 @@ OBJECTS = {
     "POST /tokenize": ("/tokenize", {"content": "Hi"}, [[]]),
     "POST /detokenize": ("/detokenize", {"tokens": [1]}, [[]]),
     "`options` of /api/chat and /api/generate": ("/api/chat", dict(CHAT, stream=False, options={}), [["options"]]),
-    "`stream_options` of /v1/chat/completions, /v1/completions and /v1/responses": ("/v1/chat/completions", dict(CHAT, stream=True, stream_options={}), [["stream_options"]]),
-    "one of `messages` of /v1/chat/completions and /api/chat": ("/v1/chat/completions", {"messages": CALLED}, [["messages", 0], ["messages", 1], ["messages", 2]]),
-    "one of `tool_calls` of a message of /v1/chat/completions and /api/chat": ("/v1/chat/completions", {"messages": CALLED}, [["messages", 1, "tool_calls", 0]]),
+    "`stream_options` of /v1/chat/completions, /v1/completions and /v1/responses": (
+        "/v1/chat/completions",
+        dict(CHAT, stream=True, stream_options={}),
+        [["stream_options"]],
+    ),
+    "one of `messages` of /v1/chat/completions and /api/chat": (
+        "/v1/chat/completions",
+        {"messages": CALLED},
+        [["messages", 0], ["messages", 1], ["messages", 2]],
+    ),
+    "one of `tool_calls` of a message of /v1/chat/completions and /api/chat": (
+        "/v1/chat/completions",
+        {"messages": CALLED},
+        [["messages", 1, "tool_calls", 0]],
+    ),
     "one of `messages` of /v1/messages": ("/v1/messages", CLAUDE, [["messages", 0]]),
-    "a part or block of a message's `content`, in every API": ("/v1/messages", dict(CLAUDE, messages=BLOCKS),
-                                                               [["messages", 2, "content", 1], ["messages", 1, "content", 0], ["messages", 1, "content", 1], ["messages", 2, "content", 0]]),
-    "one of `input` of /v1/responses": ("/v1/responses", dict(RESPONSE, input=ITEMS), [["input", 0], ["input", 1], ["input", 2]]),
+    "a part or block of a message's `content`, in every API": (
+        "/v1/messages",
+        dict(CLAUDE, messages=BLOCKS),
+        [
+            ["messages", 2, "content", 1],
+            ["messages", 1, "content", 0],
+            ["messages", 1, "content", 1],
+            ["messages", 2, "content", 0],
+        ],
+    ),
+    "one of `input` of /v1/responses": (
+        "/v1/responses",
+        dict(RESPONSE, input=ITEMS),
+        [["input", 0], ["input", 1], ["input", 2]],
+    ),
     "one of `tools` of /v1/chat/completions and /api/chat": ("/v1/chat/completions", CHAT, [["tools", 0]]),
     "`function` of such a tool": ("/v1/chat/completions", CHAT, [["tools", 0, "function"]]),
     "one of `tools` of /v1/responses": ("/v1/responses", RESPONSE, [["tools", 0]]),
     "one of `tools` of /v1/messages": ("/v1/messages", CLAUDE, [["tools", 0]]),
-    "`response_format` of /v1/chat/completions": ("/v1/chat/completions", {"messages": USER, "response_format": JSON}, [["response_format"]]),
-    "`json_schema` of it": ("/v1/chat/completions", {"messages": USER, "response_format": JSON}, [["response_format", "json_schema"]]),
+    "`response_format` of /v1/chat/completions": (
+        "/v1/chat/completions",
+        {"messages": USER, "response_format": JSON},
+        [["response_format"]],
+    ),
+    "`json_schema` of it": (
+        "/v1/chat/completions",
+        {"messages": USER, "response_format": JSON},
+        [["response_format", "json_schema"]],
+    ),
     "`text` of /v1/responses": ("/v1/responses", {"input": "Hi", "text": {}}, [["text"]]),
-    "`format` of it": ("/v1/responses", {"input": "Hi", "text": {"format": {"type": "json_schema", "schema": SCHEMA}}}, [["text", "format"]]),
+    "`format` of it": (
+        "/v1/responses",
+        {"input": "Hi", "text": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+        [["text", "format"]],
+    ),
     "`reasoning` of /v1/responses": ("/v1/responses", dict(RESPONSE, reasoning={}), [["reasoning"]]),
     "`thinking` of /v1/messages": ("/v1/messages", dict(CLAUDE, thinking={"type": "adaptive"}), [["thinking"]]),
     "`output_config` of /v1/messages": ("/v1/messages", dict(CLAUDE, output_config={}), [["output_config"]]),
-    "`format` of it, Anthropic's": ("/v1/messages", {"max_tokens": 5, "messages": USER, "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}, [["output_config", "format"]]),
+    "`format` of it, Anthropic's": (
+        "/v1/messages",
+        {"max_tokens": 5, "messages": USER, "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+        [["output_config", "format"]],
+    ),
 }
 # A value that is honoured, by the field's name, or by its object's and its.
 GOOD = {
-    "model": "m:a", "messages": [{"role": "user", "content": "Ho"}], "prompt": "Ho", "input": "Ho", "instructions": "Be", "system": "Be", "input_prefix": "x", "input_suffix": "x",
-    "input_extra": [{"filename": "a", "text": "t"}], "tokens": [2], "options": {"top_k": 3}, "stream_options": {"include_usage": True}, "encoding_format": "base64", "num_predict": 7,
-    "n_predict": 7, "seed": 9, "stop": ["s"], "stop_sequences": ["s"], "logit_bias": {"5": 1}, "response_format": JSON, "format": "json", "text": {"format": {"type": "json_object"}},
-    "output_config": {"effort": "low"}, "reasoning_effort": "low", "enable_thinking": False, "chat_template_kwargs": {"colour": "red"}, "reasoning": {"effort": "none"},
-    "thinking": {"type": "disabled"}, "think": False, "tools": [], "tool_choice": "none", "parallel_tool_calls": False, "modalities": ["text"], "truncation": "disabled",
-    "role": "system", "content": "Ho", "name": "ann", "tool_call_id": "d", "tool_name": "g", "tool_calls": [dict(CALL, id="d")], "reasoning_content": "Hm.", "id": "d", "text_part": "No",
-    "tool_use_id": "u", "is_error": True, "call_id": "d", "arguments": '{"a":1}', "output": "y", "description": "e", "parameters": {"type": "object"}, "input_schema": {"type": "object"},
-    "schema": {"type": "object"}, "json_schema": {"schema": {"type": "object"}}, "effort": "none", "budget_tokens": 5, "raw": True, "strict": True, "logprobs": True, "stream": True,
-    "function": {"name": "g", "arguments": "{}"}, "add_special": True, "add_special_tokens": True, "parse_special": False, "top_logprobs": 2, "include_usage": True, "metadata": {"a": "b"}, "ignore_eos": True, "truncate": False,
+    "model": "m:a",
+    "messages": [{"role": "user", "content": "Ho"}],
+    "prompt": "Ho",
+    "input": "Ho",
+    "instructions": "Be",
+    "system": "Be",
+    "input_prefix": "x",
+    "input_suffix": "x",
+    "input_extra": [{"filename": "a", "text": "t"}],
+    "tokens": [2],
+    "options": {"top_k": 3},
+    "stream_options": {"include_usage": True},
+    "encoding_format": "base64",
+    "num_predict": 7,
+    "n_predict": 7,
+    "seed": 9,
+    "stop": ["s"],
+    "stop_sequences": ["s"],
+    "logit_bias": {"5": 1},
+    "response_format": JSON,
+    "format": "json",
+    "text": {"format": {"type": "json_object"}},
+    "output_config": {"effort": "low"},
+    "reasoning_effort": "low",
+    "enable_thinking": False,
+    "chat_template_kwargs": {"colour": "red"},
+    "reasoning": {"effort": "none"},
+    "thinking": {"type": "disabled"},
+    "think": False,
+    "tools": [],
+    "tool_choice": "none",
+    "parallel_tool_calls": False,
+    "modalities": ["text"],
+    "truncation": "disabled",
+    "role": "system",
+    "content": "Ho",
+    "name": "ann",
+    "tool_call_id": "d",
+    "tool_name": "g",
+    "tool_calls": [dict(CALL, id="d")],
+    "reasoning_content": "Hm.",
+    "id": "d",
+    "text_part": "No",
+    "tool_use_id": "u",
+    "is_error": True,
+    "call_id": "d",
+    "arguments": '{"a":1}',
+    "output": "y",
+    "description": "e",
+    "parameters": {"type": "object"},
+    "input_schema": {"type": "object"},
+    "schema": {"type": "object"},
+    "json_schema": {"schema": {"type": "object"}},
+    "effort": "none",
+    "budget_tokens": 5,
+    "raw": True,
+    "strict": True,
+    "logprobs": True,
+    "stream": True,
+    "function": {"name": "g", "arguments": "{}"},
+    "add_special": True,
+    "add_special_tokens": True,
+    "parse_special": False,
+    "top_logprobs": 2,
+    "include_usage": True,
+    "metadata": {"a": "b"},
+    "ignore_eos": True,
+    "truncate": False,
 }
 GOOD_IN = {
-    ("POST /v1/completions", "logprobs"): 2, ("POST /v1/messages", "tool_choice"): {"type": "any"}, ("POST /v1/messages/count_tokens", "tool_choice"): {"type": "any"},
-    ("POST /api/chat", "stream"): True, ("one of `messages` of /v1/messages", "role"): "user",
+    ("POST /v1/completions", "logprobs"): 2,
+    ("POST /v1/messages", "tool_choice"): {"type": "any"},
+    ("POST /v1/messages/count_tokens", "tool_choice"): {"type": "any"},
+    ("POST /api/chat", "stream"): True,
+    ("one of `messages` of /v1/messages", "role"): "user",
     ("one of `messages` of /v1/chat/completions and /api/chat", "thinking"): "Hm.",
-    ("a part or block of a message's `content`, in every API", "text"): "No", ("a part or block of a message's `content`, in every API", "thinking"): "Ah.",
-    ("a part or block of a message's `content`, in every API", "input"): {"a": 1}, ("a part or block of a message's `content`, in every API", "type"): "text",
-    ("one of `input` of /v1/responses", "type"): "message", ("one of `tools` of /v1/chat/completions and /api/chat", "type"): "function", ("one of `tools` of /v1/responses", "type"): "function",
-    ("one of `tools` of /v1/chat/completions and /api/chat", "function"): {"name": "g"}, ("one of `tools` of /v1/messages", "type"): "custom",
-    ("`response_format` of /v1/chat/completions", "type"): "json_object", ("`format` of it", "type"): "json_object", ("`format` of it, Anthropic's", "type"): "json_schema",
-    ("`text` of /v1/responses", "format"): {"type": "json_object"}, ("`thinking` of /v1/messages", "type"): "disabled", ("`output_config` of /v1/messages", "effort"): "low",
+    ("a part or block of a message's `content`, in every API", "text"): "No",
+    ("a part or block of a message's `content`, in every API", "thinking"): "Ah.",
+    ("a part or block of a message's `content`, in every API", "input"): {"a": 1},
+    ("a part or block of a message's `content`, in every API", "type"): "text",
+    ("one of `input` of /v1/responses", "type"): "message",
+    ("one of `tools` of /v1/chat/completions and /api/chat", "type"): "function",
+    ("one of `tools` of /v1/responses", "type"): "function",
+    ("one of `tools` of /v1/chat/completions and /api/chat", "function"): {"name": "g"},
+    ("one of `tools` of /v1/messages", "type"): "custom",
+    ("`response_format` of /v1/chat/completions", "type"): "json_object",
+    ("`format` of it", "type"): "json_object",
+    ("`format` of it, Anthropic's", "type"): "json_schema",
+    ("`text` of /v1/responses", "format"): {"type": "json_object"},
+    ("`thinking` of /v1/messages", "type"): "disabled",
+    ("`output_config` of /v1/messages", "effort"): "low",
     ("`output_config` of /v1/messages", "format"): {"type": "json_schema", "schema": SCHEMA},
 }
 # Honoured, but the one value that is taken is what is there anyway; or what it changes is not told to computed here.
-SAME = {("POST /v1/chat/completions", "modalities"), ("POST /v1/responses", "truncation"), ("POST /api/embed", "truncate"), ("one of `messages` of /v1/messages", "role"),
-        ("a part or block of a message's `content`, in every API", "type"), ("one of `input` of /v1/responses", "type"), ("one of `tools` of /v1/chat/completions and /api/chat", "type"),
-        ("one of `tools` of /v1/responses", "type"), ("one of `tools` of /v1/messages", "type"), ("`format` of it, Anthropic's", "type"),
-        ("POST /v1/messages/count_tokens", "max_tokens"), ("POST /v1/messages/count_tokens", "stream"), ("POST /v1/responses", "stream_options")}
+SAME = {
+    ("POST /v1/chat/completions", "modalities"),
+    ("POST /v1/responses", "truncation"),
+    ("POST /api/embed", "truncate"),
+    ("one of `messages` of /v1/messages", "role"),
+    ("a part or block of a message's `content`, in every API", "type"),
+    ("one of `input` of /v1/responses", "type"),
+    ("one of `tools` of /v1/chat/completions and /api/chat", "type"),
+    ("one of `tools` of /v1/responses", "type"),
+    ("one of `tools` of /v1/messages", "type"),
+    ("`format` of it, Anthropic's", "type"),
+    ("POST /v1/messages/count_tokens", "max_tokens"),
+    ("POST /v1/messages/count_tokens", "stream"),
+    ("POST /v1/responses", "stream_options"),
+}
 ALSO = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}  # what must be there, too
 NEXT = {"tool_call_id": 2, "tool_calls": 1, "reasoning_content": 1, "thinking": 1}  # which message, call or item has it
-BELONGS = {"one of `messages` of /v1/chat/completions and /api/chat": NEXT, "a part or block of a message's `content`, in every API": {"thinking": 1, "id": 2, "name": 2, "input": 2, "tool_use_id": 3, "content": 3, "is_error": 3},
-           "one of `input` of /v1/responses": {"call_id": 1, "name": 1, "arguments": 1, "output": 2}}
+BELONGS = {
+    "one of `messages` of /v1/chat/completions and /api/chat": NEXT,
+    "a part or block of a message's `content`, in every API": {
+        "thinking": 1,
+        "id": 2,
+        "name": 2,
+        "input": 2,
+        "tool_use_id": 3,
+        "content": 3,
+        "is_error": 3,
+    },
+    "one of `input` of /v1/responses": {"call_id": 1, "name": 1, "arguments": 1, "output": 2},
+}
 ODD = [{"odd": [1]}, 5.5, "odd", True, [3]]  # of these at least one is of no field's type
 
 
@@ -124,7 +278,11 @@ class Walk:
         """(status, Warning header, what computed was asked and what came back, masked)"""
         self.c.asked.clear()
         status, head, text = self.g.request("POST", path, body)
-        said = re.sub(r'"(id|created_at|item_id)":"[^"]*"|"created(_at)?":\d+|"\w+_duration":\d+|"temperature":[\d.]+|,"ntx":\{"ignored":\[[^]]*\]\}', "", text.decode())
+        said = re.sub(
+            r'"(id|created_at|item_id)":"[^"]*"|"created(_at)?":\d+|"\w+_duration":\d+|"temperature":[\d.]+|,"ntx":\{"ignored":\[[^]]*\]\}',
+            "",
+            text.decode(),
+        )
         asked = copy.deepcopy(self.c.asked)
         for kind, m in asked:
             if kind == "generate" and not re.search(r'"seed"', json.dumps(body)):
@@ -186,7 +344,20 @@ def unknown(g):
             status, e = g.post(path, dict(body, temprature=1))
             check(status == 400 and "'temprature'" in json.dumps(e), title, status, e)
     evil = "x\r\nSet-Cookie: a=b\u202e" + "y" * 100
-    status, head, body = g.request("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", "z": 1}], evil: 1, "extra_content": {"a": 1}}]})
+    status, head, body = g.request(
+        "POST",
+        "/v1/chat/completions",
+        {
+            "messages": [
+                {
+                    "role": "user",
+                    "content": [{"type": "text", "text": "Hi", "z": 1}],
+                    evil: 1,
+                    "extra_content": {"a": 1},
+                }
+            ]
+        },
+    )
     equal((status, "set-cookie" in head, head["warning"].isascii()), (200, False, True), "a name from afar in a header")
     equal(json.loads(body)["ntx"]["ignored"][-2:], ["messages.extra_content", "messages.content.z"], "what is told")
     many = {"messages": [dict(USER[0], **{"member%d" % i: 1 for i in range(500)})]}
@@ -196,68 +367,194 @@ def unknown(g):
 
 def thinking(c, g):
     """What is asked for goes to the variables that the template has; what it has none for is told."""
+
     def variables(path, body):
         status, head, _ = g.request("POST", path, body)
         equal(status, 200, body)
         return json.loads(c.request.get("variables", b"{}") or b"{}"), head.get("warning", "")
-    chat, messages, ollama, responses = ("/v1/chat/completions", {"messages": USER}), ("/v1/messages", {"max_tokens": 5, "messages": USER}), ("/api/chat", {"messages": USER, "stream": False}), ("/v1/responses", {"input": "Hi"})
-    off = [(chat, {"reasoning_effort": "none"}), (chat, {"enable_thinking": False}), (chat, {"chat_template_kwargs": {"enable_thinking": False}}), (messages, {"thinking": {"type": "disabled"}}),
-           (ollama, {"think": False}), (responses, {"reasoning": {"effort": "none"}})]
-    low = [(chat, {"reasoning_effort": "low"}), (messages, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}), (ollama, {"think": "low"}), (responses, {"reasoning": {"effort": "low"}})]
-    said = ["reasoning_effort", "enable_thinking", "chat_template_kwargs.enable_thinking", "thinking", "think", "reasoning.effort"]
-    for names, is_off, is_low in (("enable_thinking",), {"enable_thinking": False}, {"enable_thinking": True}), (("thinking",), {"thinking": False}, {"thinking": True}), \
-            (("enable_thinking", "reasoning_effort"), {"enable_thinking": False}, {"enable_thinking": True, "reasoning_effort": "low"}), ((), {}, {}):
+
+    chat, messages, ollama, responses = (
+        ("/v1/chat/completions", {"messages": USER}),
+        ("/v1/messages", {"max_tokens": 5, "messages": USER}),
+        ("/api/chat", {"messages": USER, "stream": False}),
+        ("/v1/responses", {"input": "Hi"}),
+    )
+    off = [
+        (chat, {"reasoning_effort": "none"}),
+        (chat, {"enable_thinking": False}),
+        (chat, {"chat_template_kwargs": {"enable_thinking": False}}),
+        (messages, {"thinking": {"type": "disabled"}}),
+        (ollama, {"think": False}),
+        (responses, {"reasoning": {"effort": "none"}}),
+    ]
+    low = [
+        (chat, {"reasoning_effort": "low"}),
+        (messages, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}),
+        (ollama, {"think": "low"}),
+        (responses, {"reasoning": {"effort": "low"}}),
+    ]
+    said = [
+        "reasoning_effort",
+        "enable_thinking",
+        "chat_template_kwargs.enable_thinking",
+        "thinking",
+        "think",
+        "reasoning.effort",
+    ]
+    for names, is_off, is_low in (
+        (("enable_thinking",), {"enable_thinking": False}, {"enable_thinking": True}),
+        (("thinking",), {"thinking": False}, {"thinking": True}),
+        (
+            ("enable_thinking", "reasoning_effort"),
+            {"enable_thinking": False},
+            {"enable_thinking": True, "reasoning_effort": "low"},
+        ),
+        ((), {}, {}),
+    ):
         c.names = list(names)
         for ((path, body), more), by in zip(off, said):
             got, warning = variables(path, dict(body, **more))
             if names == ("thinking",) and "chat_template_kwargs" in more:
-                equal((got, warning), ({}, '299 ntx "ignored: chat_template_kwargs.enable_thinking"'), "a variable that the template lacks")
+                equal(
+                    (got, warning),
+                    ({}, '299 ntx "ignored: chat_template_kwargs.enable_thinking"'),
+                    "a variable that the template lacks",
+                )
             else:
                 equal((got, warning), (is_off, "" if names else '299 ntx "ignored: %s"' % by), (names, path, more))
         for (path, body), more in low:
             got, warning = variables(path, dict(body, **more))
             equal(got, is_low, (names, path, more))
-            check(bool(warning) == ("reasoning_effort" not in names), "a degree that the template lacks", names, more, warning)
+            check(
+                bool(warning) == ("reasoning_effort" not in names),
+                "a degree that the template lacks",
+                names,
+                more,
+                warning,
+            )
     c.names = ["thinking_budget", "enable_thinking"]
-    equal(variables("/v1/messages", dict(messages[1], thinking={"type": "enabled", "budget_tokens": 1024})), ({"thinking_budget": 1024, "enable_thinking": True}, ""), "a budget")
-    got, warning = variables("/v1/chat/completions", dict(CHAT, enable_thinking=False, chat_template_kwargs={"messages": [], "enable_thinking": True}))
-    equal((got["enable_thinking"], got["tools"], "messages" in got, warning), (True, [TOOL], False, '299 ntx "ignored: chat_template_kwargs.messages"'), "variables that are ntx's own")
+    equal(
+        variables("/v1/messages", dict(messages[1], thinking={"type": "enabled", "budget_tokens": 1024})),
+        ({"thinking_budget": 1024, "enable_thinking": True}, ""),
+        "a budget",
+    )
+    got, warning = variables(
+        "/v1/chat/completions",
+        dict(CHAT, enable_thinking=False, chat_template_kwargs={"messages": [], "enable_thinking": True}),
+    )
+    equal(
+        (got["enable_thinking"], got["tools"], "messages" in got, warning),
+        (True, [TOOL], False, '299 ntx "ignored: chat_template_kwargs.messages"'),
+        "variables that are ntx's own",
+    )
 
 
 def clients(g):
     """What Claude Code and Codex send without being told to."""
-    claude = {"model": "claude-x", "max_tokens": 4, "thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}, "metadata": {"user_id": "u"}, "service_tier": "auto", "betas": ["a-2025"],
-              "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, "tools": [CLAUDE_TOOL],
-              "messages": [{"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}]}
+    claude = {
+        "model": "claude-x",
+        "max_tokens": 4,
+        "thinking": {"type": "adaptive"},
+        "output_config": {"effort": "medium"},
+        "metadata": {"user_id": "u"},
+        "service_tier": "auto",
+        "betas": ["a-2025"],
+        "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        "tools": [CLAUDE_TOOL],
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}]}
+        ],
+    }
     equal(g.post("/v1/messages?beta=true", claude)[0], 200, "Claude Code's")
-    codex = dict(RESPONSE, store=False, include=["reasoning.encrypted_content"], reasoning={"effort": "medium", "summary": "auto"}, client_metadata={"a": "b"}, prompt_cache_key="k", text={"verbosity": "low"},
-                 service_tier="auto", stream=True, stream_options={"include_obfuscation": False})
+    codex = dict(
+        RESPONSE,
+        store=False,
+        include=["reasoning.encrypted_content"],
+        reasoning={"effort": "medium", "summary": "auto"},
+        client_metadata={"a": "b"},
+        prompt_cache_key="k",
+        text={"verbosity": "low"},
+        service_tier="auto",
+        stream=True,
+        stream_options={"include_obfuscation": False},
+    )
     equal(g.request("POST", "/v1/responses", codex)[0], 200, "Codex's")
-    equal(g.post("/v1/chat/completions", dict(CHAT, verbosity="low", cache_prompt=True, client_metadata={}, store=True, prompt_cache_key="k", metadata={"a": "b"}, service_tier="flex"))[0], 200, "others'")
+    equal(
+        g.post(
+            "/v1/chat/completions",
+            dict(
+                CHAT,
+                verbosity="low",
+                cache_prompt=True,
+                client_metadata={},
+                store=True,
+                prompt_cache_key="k",
+                metadata={"a": "b"},
+                service_tier="flex",
+            ),
+        )[0],
+        200,
+        "others'",
+    )
 
 
-FORM = (b"{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor -%}<|im_start|>assistant\n"
-        b"{%- if enable_thinking is defined and enable_thinking is false %}\n<think>\n\n</think>\n\n{% else %}\n<think>\n{% endif -%}")  # as Qwen3's
+FORM = (
+    b"{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor -%}<|im_start|>assistant\n"
+    b"{%- if enable_thinking is defined and enable_thinking is false %}\n<think>\n\n</think>\n\n{% else %}\n<think>\n{% endif -%}"
+)  # as Qwen3's
 
 
 def through_daemons(tmp):
     """The switch changes what the model reads, and says so where its template has none."""
-    plain = make_model(os.path.join(tmp, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml")
+    plain = make_model(
+        os.path.join(tmp, "m.gguf"),
+        "--layers",
+        "2",
+        "--embd",
+        "64",
+        "--ff",
+        "128",
+        "--heads",
+        "2",
+        "--kv",
+        "1",
+        "--seed",
+        "5",
+        "--chat-template",
+        "chatml",
+    )
     bent = Gguf(plain)
     bent.keys[b"tokenizer.chat_template"] = (STR, FORM)
     for path, switch in ((bent.write(os.path.join(tmp, "think.gguf")), True), (plain, False)):
         with Daemons() as d, Gateway(d) as g:
             c = d.client()
             c.load(path, ctx=512, threads=1)
-            equal("enable_thinking" in json.loads(c.status())["template_names"], switch, "what the status says of the template")
+            equal(
+                "enable_thinking" in json.loads(c.status())["template_names"],
+                switch,
+                "what the status says of the template",
+            )
             c.close()
             counts = {}
-            for what, more in (("", {}), ("on", {"thinking": {"type": "adaptive"}}), ("off", {"thinking": {"type": "disabled"}})):
+            for what, more in (
+                ("", {}),
+                ("on", {"thinking": {"type": "adaptive"}}),
+                ("off", {"thinking": {"type": "disabled"}}),
+            ):
                 status, head, body = g.request("POST", "/v1/messages/count_tokens", dict(more, messages=USER))
-                equal((status, head.get("warning", "")), (200, '299 ntx "ignored: thinking"' if more and not switch else ""), "thinking " + what)
+                equal(
+                    (status, head.get("warning", "")),
+                    (200, '299 ntx "ignored: thinking"' if more and not switch else ""),
+                    "thinking " + what,
+                )
                 counts[what] = json.loads(body)["input_tokens"]
-            equal((counts["on"], counts["off"] > counts["on"]), (counts[""], switch), "tokens of the prompt: %r" % counts)
-            status, answer = g.post("/v1/chat/completions", {"messages": USER, "max_tokens": 2, "chat_template_kwargs": {"enable_thinking": False}})
+            equal(
+                (counts["on"], counts["off"] > counts["on"]), (counts[""], switch), "tokens of the prompt: %r" % counts
+            )
+            status, answer = g.post(
+                "/v1/chat/completions",
+                {"messages": USER, "max_tokens": 2, "chat_template_kwargs": {"enable_thinking": False}},
+            )
             equal((status, answer["usage"]["prompt_tokens"]), (200, counts["off"]), "the same in a chat")
 
 

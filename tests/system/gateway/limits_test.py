@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Limits that requests cause together are waited for: constrained answers at once, more of them than memory is for, as clients and as choices of one request; streams that
 nobody reads, and a client that comes behind them. What one request exceeds by itself is said in numbers."""
+
 import json
 import os
 import socket
@@ -15,14 +16,56 @@ from gateway import Daemons, Gateway, check, equal, events, make_model, wait_for
 
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
 tmp = tempfile.TemporaryDirectory(prefix="ntx-limits-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--chat-template", "chatml", "--layers", "1", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", "--seed", "5", "--ctx", "4096")
-harmony = make_model(os.path.join(tmp.name, "h.gguf"), "--chat-template", "harmony", "--layers", "1", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", "--seed", "6")
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 1, "maximum": 30}}, "required": ["name", "age"], "additionalProperties": False}
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--chat-template",
+    "chatml",
+    "--layers",
+    "1",
+    "--embd",
+    "64",
+    "--ff",
+    "96",
+    "--heads",
+    "4",
+    "--kv",
+    "2",
+    "--seed",
+    "5",
+    "--ctx",
+    "4096",
+)
+harmony = make_model(
+    os.path.join(tmp.name, "h.gguf"),
+    "--chat-template",
+    "harmony",
+    "--layers",
+    "1",
+    "--embd",
+    "64",
+    "--ff",
+    "96",
+    "--heads",
+    "4",
+    "--kv",
+    "2",
+    "--seed",
+    "6",
+)
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 1, "maximum": 30}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": SCHEMA}}
 
 
 def ask(k, **more):
-    return dict({"messages": [{"role": "user", "content": "j %d" % k}], "response_format": FORMAT, "temperature": 1, "seed": k}, **more)
+    return dict(
+        {"messages": [{"role": "user", "content": "j %d" % k}], "response_format": FORMAT, "temperature": 1, "seed": k},
+        **more,
+    )
 
 
 def person(text, what):
@@ -33,11 +76,13 @@ def person(text, what):
 def at_once(n, work):
     got, threads = [None] * n, []
     for k in range(n):
+
         def run(k=k):
             try:
                 got[k] = work(k)
             except Exception as e:
                 got[k] = repr(e)
+
         threads.append(threading.Thread(target=run))
     for t in threads:
         t.start()
@@ -54,7 +99,11 @@ def constrained(g):
             check(isinstance(answer, tuple) and answer[0] == 200, "client %d of 8:" % k, answer)
             person(answer[1]["choices"][0]["message"]["content"], "client %d of 8" % k)
     for k in range(8):
-        equal(g.post("/v1/chat/completions", ask(k))[1]["choices"][0]["message"], got[k][1]["choices"][0]["message"], "alone")
+        equal(
+            g.post("/v1/chat/completions", ask(k))[1]["choices"][0]["message"],
+            got[k][1]["choices"][0]["message"],
+            "alone",
+        )
     for n in (8, 16):
         status, r = g.post("/v1/chat/completions", ask(3, n=n), timeout=120 * SLOW)
         equal(status, 200, r)
@@ -66,7 +115,13 @@ def constrained(g):
 def calls(g):
     """Calls of tools that must come, of 8 clients at once."""
     tools = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
-    body = {"messages": [{"role": "user", "content": "Hello"}], "tools": tools, "tool_choice": "required", "temperature": 1, "max_tokens": 400}
+    body = {
+        "messages": [{"role": "user", "content": "Hello"}],
+        "tools": tools,
+        "tool_choice": "required",
+        "temperature": 1,
+        "max_tokens": 400,
+    }
     ended = 0
     for answer in at_once(8, lambda k: g.post("/v1/chat/completions", dict(body, seed=k), timeout=120 * SLOW)):
         check(isinstance(answer, tuple) and answer[0] == 200, answer)
@@ -79,8 +134,16 @@ def calls(g):
 
 def alone_too_much(g):
     """A schema that no memory here is enough for: 400, with numbers, and no word of another try."""
-    many = {"type": "object", "properties": {"p%d" % i: {"type": "string", "pattern": "^[a-z]{1,200}[0-9]{1,200}$"} for i in range(150)}, "additionalProperties": False}
-    status, headers, body = g.request("POST", "/v1/chat/completions", ask(1, response_format={"type": "json_schema", "json_schema": {"name": "m", "schema": many}}))
+    many = {
+        "type": "object",
+        "properties": {"p%d" % i: {"type": "string", "pattern": "^[a-z]{1,200}[0-9]{1,200}$"} for i in range(150)},
+        "additionalProperties": False,
+    }
+    status, headers, body = g.request(
+        "POST",
+        "/v1/chat/completions",
+        ask(1, response_format={"type": "json_schema", "json_schema": {"name": "m", "schema": many}}),
+    )
     e = json.loads(body)["error"]
     equal((status, headers.get("retry-after")), (400, None), e)
     check(e["code"] != "context_length_exceeded" and any(c.isdigit() for c in e["message"]), e)
@@ -88,9 +151,22 @@ def alone_too_much(g):
 
 # ---- streams that nobody reads
 
+
 def stream_body(k, tokens, **more):
-    return json.dumps(dict({"messages": [{"role": "user", "content": "tell story %d" % k}], "max_tokens": tokens, "stream": True, "ignore_eos": True, "temperature": 0, "logprobs": True,
-                            "top_logprobs": 20}, **more)).encode()
+    return json.dumps(
+        dict(
+            {
+                "messages": [{"role": "user", "content": "tell story %d" % k}],
+                "max_tokens": tokens,
+                "stream": True,
+                "ignore_eos": True,
+                "temperature": 0,
+                "logprobs": True,
+                "top_logprobs": 20,
+            },
+            **more,
+        )
+    ).encode()
 
 
 def deaf(g, k, tokens):
@@ -99,7 +175,11 @@ def deaf(g, k, tokens):
     s.settimeout(120 * SLOW)
     s.connect(("127.0.0.1", g.port))
     body = stream_body(k, tokens)
-    s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    s.sendall(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+        + body
+    )
     return s
 
 
@@ -124,14 +204,20 @@ def text_of(raw):
     whole = b""
     while body:
         size, _, body = body.partition(b"\r\n")
-        whole, body = whole + body[:int(size, 16)], body[int(size, 16) + 2:]
+        whole, body = whole + body[: int(size, 16)], body[int(size, 16) + 2 :]
     said = [e for e in events(whole) if e != "[DONE]"]
-    return "".join(c["delta"].get("content") or "" for e in said for c in json.loads(e)["choices"]), b"data: [DONE]" in whole
+    return "".join(
+        c["delta"].get("content") or "" for e in said for c in json.loads(e)["choices"]
+    ), b"data: [DONE]" in whole
 
 
 def first_token(g):
     since = time.monotonic()
-    status, r = g.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "ignore_eos": True}, timeout=200 * SLOW)
+    status, r = g.post(
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 1, "ignore_eos": True},
+        timeout=200 * SLOW,
+    )
     equal(status, 200, r)
     return time.monotonic() - since
 
@@ -149,7 +235,9 @@ def stalled(d, g):
     computed for one who reads."""
     tokens = 1500
     plain = g.request("POST", "/v1/chat/completions", stream_body(0, tokens), timeout=120 * SLOW)[2]
-    want = "".join(c["delta"].get("content") or "" for e in events(plain) if e != "[DONE]" for c in json.loads(e)["choices"])
+    want = "".join(
+        c["delta"].get("content") or "" for e in events(plain) if e != "[DONE]" for c in json.loads(e)["choices"]
+    )
     streams = [deaf(g, k, tokens) for k in range(16)]
     threading.Event().wait(1)
     took = first_token(g)
@@ -169,7 +257,11 @@ def cut_off(d):
         s = deaf(g, 1, 3000)
         wait_for(lambda: status_of(d)["sessions"] >= 0 and time.monotonic() - since > 6, 10, "its time")
         raw = rest_of(s)
-        check(b"HTTP/1.1 200" in raw and b"[DONE]" not in raw and not raw.endswith(b"0\r\n\r\n"), "it was not cut off", raw[-80:])
+        check(
+            b"HTTP/1.1 200" in raw and b"[DONE]" not in raw and not raw.endswith(b"0\r\n\r\n"),
+            "it was not cut off",
+            raw[-80:],
+        )
 
 
 def main():

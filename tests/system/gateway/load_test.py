@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """64 HTTP clients at once on the demo, streamed: whole answers and streams, clients that leave at any moment, slow readers, workers that are killed. Every answer that came to its end has the
 text that its seed has; what is left afterwards is what was there before. A part of tests/run --long; NTX_LOAD_SECONDS=N for so long."""
+
 import http.client
 import json
 import os
@@ -82,7 +83,15 @@ class Load:
 def main():
     with Daemons() as d, Gateway(d) as g:
         c = d.client()
-        c.load(os.path.join(os.environ["NTX_SOURCE"], "models", "demo.gguf"), ram_bytes=24 << 20, ctx=128, sessions=8, threads=2, ring_slots=4, chunk_bytes=1 << 20)
+        c.load(
+            os.path.join(os.environ["NTX_SOURCE"], "models", "demo.gguf"),
+            ram_bytes=24 << 20,
+            ctx=128,
+            sessions=8,
+            threads=2,
+            ring_slots=4,
+            chunk_bytes=1 << 20,
+        )
         check(json.loads(c.status())["bytes_storage"] > 1 << 20, "the demo is streamed")
         c.close()
         want = {s: g.post("/v1/completions", ask(s, False))[1]["choices"][0]["text"] for s in range(SEEDS)}
@@ -98,11 +107,16 @@ def main():
         for t in threads:
             t.join()
         check(not load.wrong, load.wrong[:3])
-        wait_for(lambda: all(n <= was for n, was in zip(held(g)[:2], before[:2])), 30, "descriptors and threads as before")
+        wait_for(
+            lambda: all(n <= was for n, was in zip(held(g)[:2], before[:2])), 30, "descriptors and threads as before"
+        )
         after = held(g)
         check(SANITIZED or after[2] < before[2] + (32 << 10), "memory:", before, after)
         equal(g.post("/v1/completions", ask(0, False))[1]["choices"][0]["text"], want[0], "afterwards")
-        print("%.0f s, %d clients: %s; %d workers killed; the gateway's own memory %d KiB before, %d after" % (SECONDS, CLIENTS, load.count, kills, before[2], after[2]))
+        print(
+            "%.0f s, %d clients: %s; %d workers killed; the gateway's own memory %d KiB before, %d after"
+            % (SECONDS, CLIENTS, load.count, kills, before[2], after[2])
+        )
 
 
 main()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """ntx-gateway, as OpenAI's API: the exact shapes, the text that computed itself gives, refusals, keys and origins, hostile requests, and clients that leave."""
+
 import http.client
 import json
 import os
@@ -14,8 +15,29 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import GATEWAY, Daemons, Gateway, check, equal, events, free_port, make_model, patience, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5",
-                   "--chat-template", "chatml", "--ctx", "2048", "--name", "tiny \"one\"")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+    "--chat-template",
+    "chatml",
+    "--ctx",
+    "2048",
+    "--name",
+    "tiny \"one\"",
+)
 PLAN = {"ram_bytes": 24 << 20, "ctx": 512, "sessions": 4, "threads": 2, "ring_slots": 4, "chunk_bytes": 1 << 20}
 HELLO = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
 FIXED = dict(temperature=0.7, top_k=20, top_p=0.9, min_p=0.1, seed=7, max_tokens=12, ignore_eos=True)
@@ -30,7 +52,9 @@ def mask(text):
 
 
 def dumps(text):
-    return re.sub(r"\\u[0-9a-f]{4}", lambda m: "\\u" + m[0][2:].upper(), json.dumps(text, ensure_ascii=False)) # as jansson writes them
+    return re.sub(
+        r"\\u[0-9a-f]{4}", lambda m: "\\u" + m[0][2:].upper(), json.dumps(text, ensure_ascii=False)
+    )  # as jansson writes them
 
 
 def straight(d, seed=7, **options):
@@ -44,26 +68,49 @@ def straight(d, seed=7, **options):
 def chat(d, g):
     want, a = straight(d, messages=[{"role": m["role"], "text": m["content"]} for m in HELLO])
     n = a.started["prompt_tokens"]
-    usage = '{"prompt_tokens":%d,"completion_tokens":12,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}' % (n, n + 12, n - 1)  # it was asked before
+    usage = (
+        '{"prompt_tokens":%d,"completion_tokens":12,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}'
+        % (n, n + 12, n - 1)
+    )  # it was asked before
     status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, model="any"))
     equal((status, head["content-type"]), (200, "application/json"), "chat")
     start = '{"id":"chatcmpl-ID","object":"chat.completion%s","created":0,"model":"tiny \\"one\\"","system_fingerprint":"ntx","choices":['
-    equal(mask(body.decode()), start % "" + '{"index":0,"message":{"role":"assistant","content":%s},"logprobs":null,"finish_reason":"length"}],"usage":%s}'
-          % (dumps(want), usage), "a chat's answer")
+    equal(
+        mask(body.decode()),
+        start % ""
+        + '{"index":0,"message":{"role":"assistant","content":%s},"logprobs":null,"finish_reason":"length"}],"usage":%s}'
+        % (dumps(want), usage),
+        "a chat's answer",
+    )
     status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, stream=True))
-    equal((status, head["content-type"], head["cache-control"]), (200, "text/event-stream", "no-cache"), "a stream's head")
+    equal(
+        (status, head["content-type"], head["cache-control"]), (200, "text/event-stream", "no-cache"), "a stream's head"
+    )
     chunk = start % ".chunk" + '{"index":0,"delta":%s,"logprobs":null,"finish_reason":%s}]}'
     said = [mask(e) for e in events(body)]
-    equal((said[0], said[-2], said[-1]), (chunk % ('{"role":"assistant","content":""}', "null"), chunk % ("{}", '"length"'), "[DONE]"), "a stream's frame")
+    equal(
+        (said[0], said[-2], said[-1]),
+        (chunk % ('{"role":"assistant","content":""}', "null"), chunk % ("{}", '"length"'), "[DONE]"),
+        "a stream's frame",
+    )
     pieces = [json.loads(e)["choices"][0]["delta"]["content"] for e in said[1:-2]]
     equal(said[1:-2], [chunk % ('{"content":%s}' % dumps(p), "null") for p in pieces], "its chunks")
     equal("".join(pieces), want, "a stream's text")
-    status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, stream=True, stream_options={"include_usage": True}))
+    status, head, body = g.request(
+        "POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, stream=True, stream_options={"include_usage": True})
+    )
     said = [mask(e) for e in events(body)]
     equal(said[-2], start % ".chunk" + '],"usage":%s}' % usage, "the usage of a stream")
     check(all(e.endswith(',"usage":null}') for e in said[:-2]), "usage before its end:", said[0])
-    parts = [dict(HELLO[0], role="developer"), {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
-    equal(g.post("/v1/chat/completions", dict(FIXED, messages=parts))[1]["choices"][0]["message"]["content"], want, "content in parts")
+    parts = [
+        dict(HELLO[0], role="developer"),
+        {"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]},
+    ]
+    equal(
+        g.post("/v1/chat/completions", dict(FIXED, messages=parts))[1]["choices"][0]["message"]["content"],
+        want,
+        "content in parts",
+    )
 
 
 def choices(d, g):
@@ -74,7 +121,11 @@ def choices(d, g):
     equal([c["text"] for c in r["choices"]], asked, "n = 3")
     equal([c["index"] for c in r["choices"]], [0, 1, 2], "their numbers")
     one = g.post("/v1/completions", dict(FIXED, prompt="Once upon a time"))[1]["usage"]
-    equal((r["usage"]["prompt_tokens"], r["usage"]["completion_tokens"]), (one["prompt_tokens"], 36), "the prompt counts once")
+    equal(
+        (r["usage"]["prompt_tokens"], r["usage"]["completion_tokens"]),
+        (one["prompt_tokens"], 36),
+        "the prompt counts once",
+    )
     both = straight(d, prompt="A dog")[0], straight(d, tokens=[1, 5, 9])[0]
     for prompt in (["A dog", [1, 5, 9]],):
         body = g.request("POST", "/v1/completions", dict(FIXED, prompt=prompt, stream=True))[2]
@@ -89,63 +140,162 @@ def text(d, g):
     want = straight(d, prompt="A dog")[0]
     status, head, body = g.request("POST", "/v1/completions", dict(FIXED, prompt="A dog"))
     start = '{"id":"cmpl-ID","object":"text_completion","created":0,"model":"tiny \\"one\\"","system_fingerprint":"ntx","choices":[{"text":%s,"index":0,"logprobs":null,"finish_reason":%s}]'
-    check(mask(body.decode()).startswith(start % (dumps(want), '"length"') + ',"usage":{"prompt_tokens":'), "a completion:", mask(body.decode()))
-    stop = next(want[i:i + 3] for i in range(3, len(want)) if "\ufffd" not in want[i:i + 3])  # of whole characters
+    check(
+        mask(body.decode()).startswith(start % (dumps(want), '"length"') + ',"usage":{"prompt_tokens":'),
+        "a completion:",
+        mask(body.decode()),
+    )
+    stop = next(want[i : i + 3] for i in range(3, len(want)) if "\ufffd" not in want[i : i + 3])  # of whole characters
     status, r = g.post("/v1/completions", dict(FIXED, prompt="A dog", stop=[stop, "never"]))
-    equal((r["choices"][0]["text"], r["choices"][0]["finish_reason"]), (want[:want.index(stop)], "stop"), "a stop string")
+    equal(
+        (r["choices"][0]["text"], r["choices"][0]["finish_reason"]), (want[: want.index(stop)], "stop"), "a stop string"
+    )
     said = [mask(e) for e in events(g.request("POST", "/v1/completions", dict(FIXED, prompt="A dog", stream=True))[2])]
     equal((said[-2], said[-1]), (start % ('""', '"length"') + "}", "[DONE]"), "the end of a completion's stream")
     c = d.client()
-    a = c.ask(prompt="A dog", temp=0, ignore_eos=True, max_tokens=24, sampling={"presence_penalty": -2, "frequency_penalty": -1.5})
+    a = c.ask(
+        prompt="A dog",
+        temp=0,
+        ignore_eos=True,
+        max_tokens=24,
+        sampling={"presence_penalty": -2, "frequency_penalty": -1.5},
+    )
     b = c.ask(prompt="A dog", temp=0, ignore_eos=True, max_tokens=24)
     c.close()
     check(len(set(a.tokens)) < len(set(b.tokens)), "penalties below 0 bring no repetition:", a.tokens, b.tokens)
-    equal(g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 24, "temperature": 0, "ignore_eos": True, "presence_penalty": -2, "frequency_penalty": -1.5, "min_p": 0, "top_k": 0})[1]["choices"][0]["text"],
-          a.text.decode(), "penalties")
-    equal(g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 12, "temperature": 0})[1]["choices"],
-          g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 12, "temperature": 0, "seed": 3, "top_k": None})[1]["choices"], "greedy answers")
+    equal(
+        g.post(
+            "/v1/completions",
+            {
+                "prompt": "A dog",
+                "max_tokens": 24,
+                "temperature": 0,
+                "ignore_eos": True,
+                "presence_penalty": -2,
+                "frequency_penalty": -1.5,
+                "min_p": 0,
+                "top_k": 0,
+            },
+        )[1]["choices"][0]["text"],
+        a.text.decode(),
+        "penalties",
+    )
+    equal(
+        g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 12, "temperature": 0})[1]["choices"],
+        g.post("/v1/completions", {"prompt": "A dog", "max_tokens": 12, "temperature": 0, "seed": 3, "top_k": None})[1][
+            "choices"
+        ],
+        "greedy answers",
+    )
 
 
 REFUSED = [
-    ({"messages": []}, "messages", None, "at least one"), ({}, "messages", None, "at least one"),
+    ({"messages": []}, "messages", None, "at least one"),
+    ({}, "messages", None, "at least one"),
     ({"messages": [{"role": "function", "content": "x"}]}, "messages", "unsupported_parameter", "role 'function'"),
     ({"messages": [{"content": "x"}]}, "messages", None, "no role"),
     ({"messages": [{"role": "user", "content": 1}]}, "messages", None, "content"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages", "unsupported_parameter", "'image_url'"),
-    ({"messages": HELLO + [{"role": "assistant", "content": "so"}]}, "messages", "unsupported_parameter", "does not continue"),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        "messages",
+        "unsupported_parameter",
+        "'image_url'",
+    ),
+    (
+        {"messages": HELLO + [{"role": "assistant", "content": "so"}]},
+        "messages",
+        "unsupported_parameter",
+        "does not continue",
+    ),
     (dict(messages=HELLO, tools=[{"type": "function"}]), "tools", None, "with a name"),
-    (dict(messages=HELLO, top_logprobs=2), "top_logprobs", None, "needs 'logprobs'"), (dict(messages=HELLO, logprobs=True, top_logprobs=21), "top_logprobs", None, "from 0 to 20"),
-    (dict(messages=HELLO, logit_bias={"x": 1}), "logit_bias", None, "by its number"), (dict(messages=HELLO, logit_bias={"5": 101}), "logit_bias", None, "from -100 to 100"),
+    (dict(messages=HELLO, top_logprobs=2), "top_logprobs", None, "needs 'logprobs'"),
+    (dict(messages=HELLO, logprobs=True, top_logprobs=21), "top_logprobs", None, "from 0 to 20"),
+    (dict(messages=HELLO, logit_bias={"x": 1}), "logit_bias", None, "by its number"),
+    (dict(messages=HELLO, logit_bias={"5": 101}), "logit_bias", None, "from -100 to 100"),
     (dict(messages=HELLO, logit_bias={"70000": 1}), None, None, "not one of the vocabulary"),
     (dict(messages=HELLO, presence_penalty=2.5), "presence_penalty", None, "from -2 to 2"),
-    (dict(messages=HELLO, response_format={"type": "xml"}), "response_format", "unsupported_parameter", "text, json_object or json_schema"),
-    (dict(messages=HELLO, response_format={"type": "json_schema", "json_schema": {"schema": {"not": {}}}}), None, None, "'not' is not supported"),
-    (dict(messages=HELLO, response_format={"type": "json_schema", "json_schema": {}}), "response_format", None, "must have a schema"),
-    (dict(messages=HELLO, tool_choice="required"), "tool_choice", None, "there is none"), (dict(messages=HELLO, tool_choice="some"), "tool_choice", "unsupported_parameter", "names a function"),
+    (
+        dict(messages=HELLO, response_format={"type": "xml"}),
+        "response_format",
+        "unsupported_parameter",
+        "text, json_object or json_schema",
+    ),
+    (
+        dict(messages=HELLO, response_format={"type": "json_schema", "json_schema": {"schema": {"not": {}}}}),
+        None,
+        None,
+        "'not' is not supported",
+    ),
+    (
+        dict(messages=HELLO, response_format={"type": "json_schema", "json_schema": {}}),
+        "response_format",
+        None,
+        "must have a schema",
+    ),
+    (dict(messages=HELLO, tool_choice="required"), "tool_choice", None, "there is none"),
+    (dict(messages=HELLO, tool_choice="some"), "tool_choice", "unsupported_parameter", "names a function"),
     (dict(messages=HELLO, frobnicate=1), "frobnicate", "unsupported_parameter", "unknown field 'frobnicate'"),
-    (dict(messages=HELLO, temperature=3), "temperature", None, "from 0 to 2"), (dict(messages=HELLO, temperature="1"), "temperature", None, "from 0 to 2"),
-    (dict(messages=HELLO, n=0), "n", None, "from 1 to 16"), (dict(messages=HELLO, max_tokens=-1), "max_tokens", None, "an integer from 1"),
-    (dict(messages=HELLO, stream="yes"), "stream", None, "true or false"), (dict(messages=HELLO, stop=["a"] * 17), "stop", None, "17 strings"),
-    (dict(messages=HELLO, stop=[""]), "stop", None, "1 to 4096 bytes"), (dict(messages=HELLO, stream_options={"include_usage": True}), "stream_options", None, "streams only"),
+    (dict(messages=HELLO, temperature=3), "temperature", None, "from 0 to 2"),
+    (dict(messages=HELLO, temperature="1"), "temperature", None, "from 0 to 2"),
+    (dict(messages=HELLO, n=0), "n", None, "from 1 to 16"),
+    (dict(messages=HELLO, max_tokens=-1), "max_tokens", None, "an integer from 1"),
+    (dict(messages=HELLO, stream="yes"), "stream", None, "true or false"),
+    (dict(messages=HELLO, stop=["a"] * 17), "stop", None, "17 strings"),
+    (dict(messages=HELLO, stop=[""]), "stop", None, "1 to 4096 bytes"),
+    (dict(messages=HELLO, stream_options={"include_usage": True}), "stream_options", None, "streams only"),
     (dict(messages=[{"role": "user", "content": "a " * 3000}]), "messages", "context_length_exceeded", "tokens"),
-    (dict(messages=[{"role": "user", "content": "a " * 3000}], stream=True), "messages", "context_length_exceeded", "tokens"),
-    ([1], None, None, "a JSON object"), (b'{"messages": [', None, None, "no JSON"), (b'{"n": 1, "n": 2}', None, None, "no JSON"), (b"", None, None, "no JSON"),
-    (b'{"messages": [{"role": "user", "content": "\xff"}]}', None, None, "no JSON"), (b"[" * 100000, None, None, "no JSON"),
+    (
+        dict(messages=[{"role": "user", "content": "a " * 3000}], stream=True),
+        "messages",
+        "context_length_exceeded",
+        "tokens",
+    ),
+    ([1], None, None, "a JSON object"),
+    (b'{"messages": [', None, None, "no JSON"),
+    (b'{"n": 1, "n": 2}', None, None, "no JSON"),
+    (b"", None, None, "no JSON"),
+    (b'{"messages": [{"role": "user", "content": "\xff"}]}', None, None, "no JSON"),
+    (b"[" * 100000, None, None, "no JSON"),
 ]
 
 
 def refusals(g):
     for prompt in ("", ["A dog", ""]):
         code, e = g.post("/v1/completions", {"prompt": prompt})
-        equal((code, e["error"]["message"]), (400, "'prompt' has an empty text: there is nothing to read"), "an empty prompt")
+        equal(
+            (code, e["error"]["message"]),
+            (400, "'prompt' has an empty text: there is nothing to read"),
+            "an empty prompt",
+        )
     for body, param, code, words in REFUSED:
         status, head, text = g.request("POST", "/v1/chat/completions", body)
         e = json.loads(text)
-        equal((status, head["content-type"]), (400, "application/json"), "status of %r" % (body if len(str(body)) < 200 else "a long one"))
+        equal(
+            (status, head["content-type"]),
+            (400, "application/json"),
+            "status of %r" % (body if len(str(body)) < 200 else "a long one"),
+        )
         equal(list(e), ["error"], "an error's frame")
-        equal((list(e["error"]), e["error"]["type"], e["error"]["param"], e["error"]["code"]), (["message", "type", "param", "code"], "invalid_request_error", param, code), e)
+        equal(
+            (list(e["error"]), e["error"]["type"], e["error"]["param"], e["error"]["code"]),
+            (["message", "type", "param", "code"], "invalid_request_error", param, code),
+            e,
+        )
         check(words in e["error"]["message"], e, "lacks", words)
-    for fine in (dict(tools=[], logprobs=False, logit_bias={}, presence_penalty=0, response_format={"type": "text"}, tool_choice="none", user="me", n=1, stop=None, store=False),):
+    for fine in (
+        dict(
+            tools=[],
+            logprobs=False,
+            logit_bias={},
+            presence_penalty=0,
+            response_format={"type": "text"},
+            tool_choice="none",
+            user="me",
+            n=1,
+            stop=None,
+            store=False,
+        ),
+    ):
         equal(g.post("/v1/chat/completions", dict(FIXED, messages=HELLO, **fine))[0], 200, "what asks for nothing")
     for path, status, code in (("/v1/nothing", 404, "not_found"), ("/../etc/passwd", 404, "not_found")):
         s, e = g.post(path, {})
@@ -154,13 +304,23 @@ def refusals(g):
         equal(g.get(path)[0], 404, path)
     equal(g.get("/heal%74h?a=%00")[0], 200, "an escaped path")
     for seed in ("-1", "-9223372036854775808", "9223372036854775807"):
-        texts = [g.post("/v1/completions", ('{"prompt": "A dog", "max_tokens": 8, "temperature": 2, "seed": %s}' % seed).encode())[1]["choices"] for _ in range(2)]
+        texts = [
+            g.post(
+                "/v1/completions",
+                ('{"prompt": "A dog", "max_tokens": 8, "temperature": 2, "seed": %s}' % seed).encode(),
+            )[1]["choices"]
+            for _ in range(2)
+        ]
         equal(texts[0], texts[1], "twice the seed " + seed)
     for seed in ("9223372036854775808", "18446744073709551615", "-9223372036854775809"):
         status, e = g.post("/v1/completions", ('{"prompt": "A dog", "seed": %s}' % seed).encode())
         check(status == 400 and "of a seed, too" in e["error"]["message"] and seed in e["error"]["message"], seed, e)
     equal(g.get("/v1/completions")[1]["error"]["message"], "/v1/completions is for POST", "GET")
-    equal([g.request(*r)[1]["allow"] for r in (("GET", "/v1/completions"), ("POST", "/health", b"{}"))], ["POST", "GET, HEAD"], "methods that would do")
+    equal(
+        [g.request(*r)[1]["allow"] for r in (("GET", "/v1/completions"), ("POST", "/health", b"{}"))],
+        ["POST", "GET, HEAD"],
+        "methods that would do",
+    )
     equal(g.post("/v1/completions", {"prompt": {}})[1]["error"]["param"], "prompt", "no prompt")
 
 
@@ -168,21 +328,40 @@ def views(g):
     status, r = g.get("/v1/models")
     created = r["data"][0].pop("created")
     check(abs(created - time.time()) < 3600, "created", created)
-    equal(r, {"object": "list", "data": [{"id": "tiny \"one\"", "object": "model", "owned_by": "ntx", "context_length": 512}]}, "models")
+    equal(
+        r,
+        {
+            "object": "list",
+            "data": [{"id": "tiny \"one\"", "object": "model", "owned_by": "ntx", "context_length": 512}],
+        },
+        "models",
+    )
     one = g.get("/v1/models/tiny%20%22one%22")
     check(abs(one[1].pop("created") - created) < 2 and one == (200, r["data"][0]), "a model by its name", one)
     equal(g.request("HEAD", "/v1/models/tiny%20%22one%22")[::2], (200, b""), "HEAD of it")
     for other in ("tiny", "tiny%20%22one%22x", "a/b", "..%2f..", "%ff"):
         status, e = g.get("/v1/models/" + other)
-        check(status == 404 and "/v1/models tells what is" in e["error"]["message"] and e["error"]["code"] == "not_found", other, e)
-    equal([g.get("/v1/models/")[0], g.post("/v1/models/x", {})[0], g.get("/v1/models/x%00")[0]], [404, 405, 404], "no model's path")
+        check(
+            status == 404 and "/v1/models tells what is" in e["error"]["message"] and e["error"]["code"] == "not_found",
+            other,
+            e,
+        )
+    equal(
+        [g.get("/v1/models/")[0], g.post("/v1/models/x", {})[0], g.get("/v1/models/x%00")[0]],
+        [404, 405, 404],
+        "no model's path",
+    )
     equal(g.get("/health"), (200, {"status": "ok"}), "health")
     status, head, body = g.request("GET", "/metrics")
     check(status == 200 and b"\nntx_up 1\n" in body and "version=0.0.4" in head["content-type"], "metrics", body[:200])
     status, head, body = g.request("GET", "/")
     with open(os.path.join(os.environ["NTX_SOURCE"], "client", "gateway", "page.html"), "rb") as f:
         equal((status, head["content-type"], body), (200, "text/html; charset=utf-8", f.read()), "the page")
-    check("default-src 'none'" in head["content-security-policy"] and not re.search(rb"https?:|//[a-z]+\.|@import|url\(", body), "the page loads something from elsewhere")
+    check(
+        "default-src 'none'" in head["content-security-policy"]
+        and not re.search(rb"https?:|//[a-z]+\.|@import|url\(", body),
+        "the page loads something from elsewhere",
+    )
     equal(g.request("HEAD", "/health")[::2], (200, b""), "HEAD")
 
 
@@ -193,21 +372,50 @@ def status_of(reply):
 
 def origins(d, g):
     def host(h, more=b""):
-        return status_of(g.raw(b"GET /v1/models HTTP/1.1\r\nHost: " + h + b"\r\n" + more + b"Connection: close\r\n\r\n"))
+        return status_of(
+            g.raw(b"GET /v1/models HTTP/1.1\r\nHost: " + h + b"\r\n" + more + b"Connection: close\r\n\r\n")
+        )
+
     for name in (b"localhost", b"localhost:%d" % g.port, b"127.0.0.1:1", b"[::1]:80", b"127.9.9.9"):
         equal(host(name), 200, name)
-    for name in (b"evil.example", b"127.0.0.1.evil.example", b"localhost.evil.example", b"10.0.0.1", b"[::2]", b"127.0.0.1:80:80", b""):
+    for name in (
+        b"evil.example",
+        b"127.0.0.1.evil.example",
+        b"localhost.evil.example",
+        b"10.0.0.1",
+        b"[::2]",
+        b"127.0.0.1:80:80",
+        b"",
+    ):
         equal(host(name), 403, name)
-    equal(status_of(g.raw(b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")), 403, "the page, by another's name")
+    equal(
+        status_of(g.raw(b"GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")),
+        403,
+        "the page, by another's name",
+    )
     with Gateway(d, "--hosts", "ntx.example, proxy") as h:
-        for name, want in (("NTX.example:8080", 200), ("proxy", 200), ("localhost", 200), ("ntx.example.evil", 403), ("evil.example", 403)):
+        for name, want in (
+            ("NTX.example:8080", 200),
+            ("proxy", 200),
+            ("localhost", 200),
+            ("ntx.example.evil", 403),
+            ("evil.example", 403),
+        ):
             equal(h.request("GET", "/v1/models", headers={"Host": name})[0], want, "--hosts: " + name)
     equal(host(b"localhost:5", b"Origin: http://localhost:5\r\n"), 200, "its own page")
     equal(host(b"localhost:5", b"Origin: https://evil.example\r\n"), 403, "another's page")
     equal(host(b"localhost:5", b"Origin: null\r\n"), 403, "a page of no origin")
     with Gateway(d, "--cors", "https://a.example, https://b.example") as h:
-        status, head, _ = h.request("OPTIONS", "/v1/chat/completions", headers={"Origin": "https://b.example", "Access-Control-Request-Headers": "authorization"})
-        equal((status, head["access-control-allow-origin"], head["access-control-allow-headers"], head["vary"]), (204, "https://b.example", "authorization", "Origin"), "preflight")
+        status, head, _ = h.request(
+            "OPTIONS",
+            "/v1/chat/completions",
+            headers={"Origin": "https://b.example", "Access-Control-Request-Headers": "authorization"},
+        )
+        equal(
+            (status, head["access-control-allow-origin"], head["access-control-allow-headers"], head["vary"]),
+            (204, "https://b.example", "authorization", "Origin"),
+            "preflight",
+        )
         status, head, _ = h.request("GET", "/v1/models", headers={"Origin": "https://a.example"})
         equal((status, head["access-control-allow-origin"]), (200, "https://a.example"), "an origin that may")
         equal(h.request("GET", "/v1/models", headers={"Origin": "https://c.example"})[0], 403, "one that may not")
@@ -231,8 +439,16 @@ def keys(d):
         os.chmod(path, mode)
 
     def refused(words, *options):
-        p = subprocess.run([GATEWAY, "--runtime", d.dir, *options], capture_output=True, text=True, timeout=30 * patience())
-        check(p.returncode in (100, 111) and p.stderr.count("\n") == 1 and words in p.stderr, options, p.returncode, p.stderr)
+        p = subprocess.run(
+            [GATEWAY, "--runtime", d.dir, *options], capture_output=True, text=True, timeout=30 * patience()
+        )
+        check(
+            p.returncode in (100, 111) and p.stderr.count("\n") == 1 and words in p.stderr,
+            options,
+            p.returncode,
+            p.stderr,
+        )
+
     write("sesame-open\n", 0o644)
     refused("others may read", "--api-key-file", path)
     write("short")
@@ -243,7 +459,7 @@ def keys(d):
     refused("is no host", "--hosts", "https://a.example")
     refused("cannot be read", "--api-key-file", path + ".none")
     write("sesame-open\n")
-    with Gateway(d, "--api-key-file", path, listen="0.0.0.0") as g: # one address does not get all connections
+    with Gateway(d, "--api-key-file", path, listen="0.0.0.0") as g:  # one address does not get all connections
         many = [socket.create_connection(("127.0.0.1", g.port), 20) for _ in range(80)]
         for s in many:
             s.settimeout(20)
@@ -251,20 +467,31 @@ def keys(d):
         equal(len(sent), 16, "connections beyond those of one address that were closed")
         for s in many:
             s.close()
+
         def again():
             try:
                 return g.get("/health")[0] == 200
-            except (OSError, http.client.HTTPException): # the others' ends are not all seen yet
+            except (OSError, http.client.HTTPException):  # the others' ends are not all seen yet
                 return False
+
         wait_for(again, 20, "a place again")
     with Gateway(d, "--api-key-file", path) as g:
         refused("Address already in use", "--listen", "127.0.0.1:%d" % g.port)
-        for headers, want in (({}, 401), ({"Authorization": "Bearer sesame-opem"}, 401), ({"Authorization": "Bearer sesame-open"}, 200), ({"Authorization": "Basic sesame-open"}, 401),
-                              ({"Authorization": "Bearer "}, 401), ({"x-api-key": "sesame-open"}, 200), ({"Authorization": "bearer sesame-open"}, 200)):
+        for headers, want in (
+            ({}, 401),
+            ({"Authorization": "Bearer sesame-opem"}, 401),
+            ({"Authorization": "Bearer sesame-open"}, 200),
+            ({"Authorization": "Basic sesame-open"}, 401),
+            ({"Authorization": "Bearer "}, 401),
+            ({"x-api-key": "sesame-open"}, 200),
+            ({"Authorization": "bearer sesame-open"}, 200),
+        ):
             status, head, body = g.request("GET", "/v1/models", headers=headers)
             equal(status, want, headers)
             if want == 401:
-                equal((head["www-authenticate"], json.loads(body)["error"]["code"]), ("Bearer", "invalid_api_key"), "401")
+                equal(
+                    (head["www-authenticate"], json.loads(body)["error"]["code"]), ("Bearer", "invalid_api_key"), "401"
+                )
         equal(g.get("/health")[0], 200, "health needs no key")
         equal(g.post("/v1/chat/completions", dict(FIXED, messages=HELLO))[0], 401, "without a key")
         equal(g.request("GET", "/health", headers={"Host": "a.example"})[0], 200, "any name, where there is a key")
@@ -275,7 +502,11 @@ def strangers(d):
     with Gateway(d) as g:
         body = json.dumps(dict(FIXED, prompt="A dog", max_tokens=400, ignore_eos=True, stream=True)).encode()
         early = socket.create_connection(("127.0.0.1", g.port), 60)
-        early.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        early.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
         got = early.recv(12)
         slow = []
         for _ in range(300):
@@ -305,6 +536,7 @@ def lookers(d, g):
     def threads():
         with open("/proc/%d/status" % g.p.pid) as f:
             return int(next(line for line in f if line.startswith("Threads")).split()[1])
+
     before, idle = taken(), threads()
     with concurrent.futures.ThreadPoolExecutor(100) as pool:
         with d.held("computed"):
@@ -312,7 +544,11 @@ def lookers(d, g):
             wait_for(lambda: threads() >= idle + 100 or any(f.done() for f in asked), 20, "all to ask")
             check(taken() <= before + 1, "connections that are taken:", before, taken())
         equal({f.result()[0] for f in asked}, {200}, "how it is")
-        equal({f.result()[0] for f in [pool.submit(g.request, "GET", "/v1/models") for _ in range(100)]}, {200}, "many at once")
+        equal(
+            {f.result()[0] for f in [pool.submit(g.request, "GET", "/v1/models") for _ in range(100)]},
+            {200},
+            "many at once",
+        )
 
 
 def framing(g):
@@ -327,14 +563,36 @@ def framing(g):
         check(time.monotonic() - begin < timeout * patience(), headers, "the connection is left open")
         check(b"\r\nConnection: close\r\n" in reply, headers, reply)
         return [int(n) for n in re.findall(rb"HTTP/1\.1 (\d+) ", reply)]
+
     n = b"Content-Length: %d\r\n" % len(body)
-    for headers, sent in ((b"Content-Length: 0\r\n" + n, body), (n + b"Content-Length: 0\r\n", body), (n + n, body), (b"Transfer-Encoding: chunked\r\n" + n, chunked), (n + b"Transfer-Encoding: chunked\r\n", chunked),
-                          (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", chunked), (b"Transfer-Encoding: identity\r\n" + n, body), (b"Transfer-Encoding : chunked\r\n" + n, body),
-                          (b"Content-Length : 0\r\n" + n, body), (n + b"Host: localhost\r\n", body), (b"Transfer-Encoding: xchunked\r\n", chunked), (b"Transfer-Encoding: chunked, gzip\r\n", chunked),
-                          (b"Content-Encoding: gzip\r\n" + n, body)):
+    for headers, sent in (
+        (b"Content-Length: 0\r\n" + n, body),
+        (n + b"Content-Length: 0\r\n", body),
+        (n + n, body),
+        (b"Transfer-Encoding: chunked\r\n" + n, chunked),
+        (n + b"Transfer-Encoding: chunked\r\n", chunked),
+        (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", chunked),
+        (b"Transfer-Encoding: identity\r\n" + n, body),
+        (b"Transfer-Encoding : chunked\r\n" + n, body),
+        (b"Content-Length : 0\r\n" + n, body),
+        (n + b"Host: localhost\r\n", body),
+        (b"Transfer-Encoding: xchunked\r\n", chunked),
+        (b"Transfer-Encoding: chunked, gzip\r\n", chunked),
+        (b"Content-Encoding: gzip\r\n" + n, body),
+    ):
         equal(answers(headers, sent), [400], (headers, sent[:8]))
-    for headers, sent in ((n, body), (b"transfer-encoding: Chunked\r\n", chunked), (b"Content-Encoding: identity\r\n" + n, body)):
-        reply = g.raw(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n" + sent + hidden.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    for headers, sent in (
+        (n, body),
+        (b"transfer-encoding: Chunked\r\n", chunked),
+        (b"Content-Encoding: identity\r\n" + n, body),
+    ):
+        reply = g.raw(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+            + headers
+            + b"\r\n"
+            + sent
+            + hidden.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+        )
         equal(re.findall(rb"HTTP/1\.1 (\d+) ", reply), [b"200", b"200"], "two requests in one connection")
 
 
@@ -342,7 +600,11 @@ def one_answer(reply, what):
     """The status of what must be one answer: one header, of which no field comes twice, and a body as long as it says."""
     head, _, body = reply.partition(b"\r\n\r\n")
     names = [line.split(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
-    equal((len(re.findall(rb"HTTP/1\.1 \d", reply)), len(set(names))), (1, len(names)), "%s: the headers of %r" % (what, reply[:600]))
+    equal(
+        (len(re.findall(rb"HTTP/1\.1 \d", reply)), len(set(names))),
+        (1, len(names)),
+        "%s: the headers of %r" % (what, reply[:600]),
+    )
     equal(int(re.search(rb"(?i)\r\ncontent-length: (\d+)", head)[1]), len(body), what + ": the length")
     return status_of(reply)
 
@@ -355,24 +617,70 @@ def malformed(g):
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
     big = 16 << 20
     for what, sent, want, words in (
-            ("two Hosts", post + host + host + n + end + body, 400, b"one Host"), ("no Host", post + n + end + body, 400, b"Host header is missing"),
-            ("no Host, no body", b"GET /health HTTP/1.1\r\n" + end, 400, b"Host header is missing"),
-            ("two Origins", post + host + b"Origin: http://localhost\r\nOrigin: https://evil.example\r\n" + n + end + body, 400, b"one Origin"),
-            ("two keys", post + host + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n" + n + end + body, 400, b"one Authorization"),
-            ("a negative length", post + host + b"Content-Length: -1\r\n" + end, 400, b"no number"), ("a sign", post + host + b"Content-Length: +16\r\n" + end + body, 400, b"no number"),
-            ("a list of lengths", post + host + b"Content-Length: 16, 16\r\n" + end + body, 400, b"no number"),
-            ("a length beyond all", post + host + b"Content-Length: 99999999999999999999\r\n" + end, 413, b"no number that is taken"),
-            ("chunks in HTTP/1.0", b"POST /tokenize HTTP/1.0\r\n" + host + chunked + b"\r\n10\r\n" + body + b"\r\n0\r\n\r\n", 400, b"HTTP/1.0 has not"),
-            ("CR in a value", post + host + b"X: a\rb\r\n" + n + end + body, 400, b"control character"), ("a control in a value", post + host + b"X: a\x01b\r\n" + n + end + body, 400, b"control character"),
-            ("a folded line", post + host + b"X: a\r\n b\r\n" + n + end + body, 400, b"second line"), ("a folded name", post + b"Hos: localhost\r\n t\r\n" + n + end + body, 400, b"second line"),
-            ("a length in a folded line", post + host + b"X: a\r\n\tContent-Length: 3\r\n" + n + end + body, 400, b"second line"),
-            ("NUL in a Host", post + b"Host: localhost\0.evil.example\r\n" + n + end + body, 400, b"control character"), ("NUL in a value", post + host + b"X: a\0b\r\n" + n + end + body, 400, b"control character"),
-            ("a header without a name", post + host + b": a\r\n" + n + end + body, 400, b"no JSON"),
-            ("another server's target", b"POST http://evil.example/tokenize HTTP/1.1\r\n" + host + n + end + body, 400, b"another server"),
-            ("a full target", b"GET http://localhost/health HTTP/1.1\r\n" + host + end, 200, b'"ok"'),
-            ("too long, and sent", post + host + b"Content-Length: %d\r\n" % (big + 1) + end + b" " * (big + 1), 413, b"longer than 16 MiB"),
-            ("too long, in chunks", post + host + chunked + end + chunk * 300 + b"0\r\n\r\n", 413, b"longer than 16 MiB"),
-            ("a body for nothing", b"POST /nowhere HTTP/1.1\r\n" + host + b"Content-Length: %d\r\n" % (4 << 20) + end + b" " * (4 << 20), 404, b"/nowhere")):
+        ("two Hosts", post + host + host + n + end + body, 400, b"one Host"),
+        ("no Host", post + n + end + body, 400, b"Host header is missing"),
+        ("no Host, no body", b"GET /health HTTP/1.1\r\n" + end, 400, b"Host header is missing"),
+        (
+            "two Origins",
+            post + host + b"Origin: http://localhost\r\nOrigin: https://evil.example\r\n" + n + end + body,
+            400,
+            b"one Origin",
+        ),
+        (
+            "two keys",
+            post + host + b"Authorization: Bearer a\r\nAuthorization: Bearer b\r\n" + n + end + body,
+            400,
+            b"one Authorization",
+        ),
+        ("a negative length", post + host + b"Content-Length: -1\r\n" + end, 400, b"no number"),
+        ("a sign", post + host + b"Content-Length: +16\r\n" + end + body, 400, b"no number"),
+        ("a list of lengths", post + host + b"Content-Length: 16, 16\r\n" + end + body, 400, b"no number"),
+        (
+            "a length beyond all",
+            post + host + b"Content-Length: 99999999999999999999\r\n" + end,
+            413,
+            b"no number that is taken",
+        ),
+        (
+            "chunks in HTTP/1.0",
+            b"POST /tokenize HTTP/1.0\r\n" + host + chunked + b"\r\n10\r\n" + body + b"\r\n0\r\n\r\n",
+            400,
+            b"HTTP/1.0 has not",
+        ),
+        ("CR in a value", post + host + b"X: a\rb\r\n" + n + end + body, 400, b"control character"),
+        ("a control in a value", post + host + b"X: a\x01b\r\n" + n + end + body, 400, b"control character"),
+        ("a folded line", post + host + b"X: a\r\n b\r\n" + n + end + body, 400, b"second line"),
+        ("a folded name", post + b"Hos: localhost\r\n t\r\n" + n + end + body, 400, b"second line"),
+        (
+            "a length in a folded line",
+            post + host + b"X: a\r\n\tContent-Length: 3\r\n" + n + end + body,
+            400,
+            b"second line",
+        ),
+        ("NUL in a Host", post + b"Host: localhost\0.evil.example\r\n" + n + end + body, 400, b"control character"),
+        ("NUL in a value", post + host + b"X: a\0b\r\n" + n + end + body, 400, b"control character"),
+        ("a header without a name", post + host + b": a\r\n" + n + end + body, 400, b"no JSON"),
+        (
+            "another server's target",
+            b"POST http://evil.example/tokenize HTTP/1.1\r\n" + host + n + end + body,
+            400,
+            b"another server",
+        ),
+        ("a full target", b"GET http://localhost/health HTTP/1.1\r\n" + host + end, 200, b'"ok"'),
+        (
+            "too long, and sent",
+            post + host + b"Content-Length: %d\r\n" % (big + 1) + end + b" " * (big + 1),
+            413,
+            b"longer than 16 MiB",
+        ),
+        ("too long, in chunks", post + host + chunked + end + chunk * 300 + b"0\r\n\r\n", 413, b"longer than 16 MiB"),
+        (
+            "a body for nothing",
+            b"POST /nowhere HTTP/1.1\r\n" + host + b"Content-Length: %d\r\n" % (4 << 20) + end + b" " * (4 << 20),
+            404,
+            b"/nowhere",
+        ),
+    ):
         reply = g.raw(sent)
         equal(one_answer(reply, what), want, what)
         check(words in reply, what, reply[:600])
@@ -383,11 +691,21 @@ def malformed(g):
 def hostile(g):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
     equal(status_of(g.raw(head + b"Content-Length: 16777217\r\n\r\n")), 413, "a body that says it is too long")
-    check(status_of(g.raw(head + b"Content-Length: 99999999999999999999\r\n\r\n")) in (0, 400, 413), "a length beyond all")
+    check(
+        status_of(g.raw(head + b"Content-Length: 99999999999999999999\r\n\r\n")) in (0, 400, 413), "a length beyond all"
+    )
     check(status_of(g.raw(head + b"Content-Length: -1\r\n\r\n")) in (0, 400, 413), "a negative length")
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
-    check(status_of(g.raw(head + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunk * 300 + b"0\r\n\r\n")) == 413, "a body that is too long without saying so")
-    check(status_of(g.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100000 + b"\r\n\r\n")) in (0, 400, 413, 431), "headers too long")
+    check(
+        status_of(g.raw(head + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunk * 300 + b"0\r\n\r\n"))
+        == 413,
+        "a body that is too long without saying so",
+    )
+    check(
+        status_of(g.raw(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100000 + b"\r\n\r\n"))
+        in (0, 400, 413, 431),
+        "headers too long",
+    )
     check(status_of(g.raw(b"\x00\xff" * 2000 + b"\r\n\r\n", 2)) in (0, 400, 413, 414, 431, 505), "garbage")
     status, e = g.post("/v1/completions", b'{"prompt":[' + b"1," * (4 << 20) + b"1]}")
     check(status in (400, 413) and e["error"]["message"], "millions of tokens:", status)
@@ -411,7 +729,9 @@ def leaving(d, g):
         with d.held("iod"):
             body = json.dumps({"prompt": "A dog", "max_tokens": 100, "ignore_eos": True, "stream": stream}).encode()
             s = socket.create_connection(("127.0.0.1", g.port))
-            s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            s.sendall(
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
             wait_for(lambda: status(d)["sessions"] == 1, 10, "a session that runs")
             s.close()
             wait_for(lambda: status(d)["sessions"] == 0, 10, "its end")
@@ -421,16 +741,29 @@ def leaving(d, g):
 def crowd(d, g):
     """More at once than there are seats: all are answered, each with its own text."""
     import concurrent.futures
-    want = {seed: g.post("/v1/completions", dict(FIXED, prompt="A dog", seed=seed))[1]["choices"][0]["text"] for seed in range(4)}
+
+    want = {
+        seed: g.post("/v1/completions", dict(FIXED, prompt="A dog", seed=seed))[1]["choices"][0]["text"]
+        for seed in range(4)
+    }
     with concurrent.futures.ThreadPoolExecutor(40) as pool:
-        got = list(pool.map(lambda i: (i % 4, g.post("/v1/completions", dict(FIXED, prompt="A dog", seed=i % 4), timeout=200)), range(40)))
+        got = list(
+            pool.map(
+                lambda i: (i % 4, g.post("/v1/completions", dict(FIXED, prompt="A dog", seed=i % 4), timeout=200)),
+                range(40),
+            )
+        )
     for seed, (code, r) in got:
         equal((code, r.get("choices", [{}])[0].get("text")), (200, want[seed]), "one of a crowd")
 
 
 def without(g):
     code, said = g.get("/health")
-    equal((code, said["status"], said["error"]["code"], said["error"]["type"]), (503, "down", 503, "unavailable_error"), "health without daemons")
+    equal(
+        (code, said["status"], said["error"]["code"], said["error"]["type"]),
+        (503, "down", 503, "unavailable_error"),
+        "health without daemons",
+    )
     code, e = g.post("/v1/completions", {"prompt": "a"})
     equal((code, e["error"]["type"], e["error"]["code"]), (503, "server_error", "unavailable"), "without daemons")
     equal(g.request("POST", "/v1/completions", {"prompt": "a"})[1].get("retry-after"), "5", "when to ask again")
@@ -440,8 +773,21 @@ def without(g):
 def main():
     with Daemons() as d:
         with Gateway(d) as g:
-            equal(g.get("/health"), (503, {"status": "empty", "error": {"code": 503, "message": "no model is loaded: load one first (ntx load MODEL)", "type": "unavailable_error"}}),
-                  "health without a model")
+            equal(
+                g.get("/health"),
+                (
+                    503,
+                    {
+                        "status": "empty",
+                        "error": {
+                            "code": 503,
+                            "message": "no model is loaded: load one first (ntx load MODEL)",
+                            "type": "unavailable_error",
+                        },
+                    },
+                ),
+                "health without a model",
+            )
             equal(g.get("/v1/models"), (200, {"object": "list", "data": []}), "models without a model")
             code, e = g.post("/v1/completions", {"prompt": "a"})
             check(code == 503 and "no model is loaded" in e["error"]["message"], code, e)

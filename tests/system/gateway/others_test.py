@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """ntx-gateway, as Anthropic's Messages and as Ollama: the exact shapes, the text that computed itself gives, refusals. And thoughts, apart from what is answered."""
+
 import contextlib
 import http.client
 import json
@@ -14,7 +15,25 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import Daemons, Gateway, check, equal, events, make_model, patience, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml", "--ctx", "2048")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "2",
+    "--embd",
+    "64",
+    "--ff",
+    "128",
+    "--heads",
+    "2",
+    "--kv",
+    "1",
+    "--seed",
+    "5",
+    "--chat-template",
+    "chatml",
+    "--ctx",
+    "2048",
+)
 HELLO = [{"role": "user", "content": "Hello"}]
 MESSAGES = [{"role": "system", "text": "Be brief."}, {"role": "user", "text": "Hello"}]
 
@@ -41,9 +60,17 @@ def anthropic(d, g):
     ask = {"model": "any", "max_tokens": 6, "temperature": 0, "system": "Be brief.", "messages": HELLO}
     message = '{"id":"","type":"message","role":"assistant","model":"random","content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
     status, head, body = g.request("POST", "/v1/messages", ask)
-    equal((status, mask(body.decode())), (200, message % ('{"type":"text","text":%s}' % dumps(want), '"%s"' % reason, 1, n - 1, written)), "a message")  # it was asked before
+    equal(
+        (status, mask(body.decode())),
+        (200, message % ('{"type":"text","text":%s}' % dumps(want), '"%s"' % reason, 1, n - 1, written)),
+        "a message",
+    )  # it was asked before
     check(re.match(r'\{"id":"msg_[0-9a-f]{24}"', body.decode()), "its id:", body[:60])
-    parts = dict(ask, system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}], messages=[{"role": "user", "content": [{"type": "text", "text": "Hello"}]}])
+    parts = dict(
+        ask,
+        system=[{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}],
+        messages=[{"role": "user", "content": [{"type": "text", "text": "Hello"}]}],
+    )
     equal(g.post("/v1/messages", parts)[1]["content"], [{"type": "text", "text": want}], "parts")
     status, head, body = g.request("POST", "/v1/messages", dict(ask, stream=True))
     equal(head["content-type"], "text/event-stream", "a stream's type")
@@ -51,26 +78,60 @@ def anthropic(d, g):
     check(all(json.loads(data)["type"] == name for name, data in said), "events that name themselves otherwise", said)
     said = [mask(data) for name, data in said if name != "ping"]
     equal(said[0], '{"type":"message_start","message":%s}' % (message % ("", "null", n, 0, 0)), "message_start")
-    equal(said[1], '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}', "content_block_start")
+    equal(
+        said[1],
+        '{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}',
+        "content_block_start",
+    )
     deltas = [json.loads(s)["delta"]["text"] for s in said[2:-3]]
-    equal(said[2:-3], ['{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%s}}' % dumps(t) for t in deltas], "deltas")
+    equal(
+        said[2:-3],
+        ['{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%s}}' % dumps(t) for t in deltas],
+        "deltas",
+    )
     equal("".join(deltas), want, "their text")
-    equal(said[-3:], ['{"type":"content_block_stop","index":0}',
-                      '{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
-                      % (reason, n - 1, written), '{"type":"message_stop"}'], "the end")
-    stop = next(want[i:i + 3] for i in range(1, len(want) - 2) if "\ufffd" not in want[i:i + 3])
+    equal(
+        said[-3:],
+        [
+            '{"type":"content_block_stop","index":0}',
+            '{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
+            % (reason, n - 1, written),
+            '{"type":"message_stop"}',
+        ],
+        "the end",
+    )
+    stop = next(want[i : i + 3] for i in range(1, len(want) - 2) if "\ufffd" not in want[i : i + 3])
     r = g.post("/v1/messages", dict(ask, stop_sequences=["never", stop]))[1]
     equal((r["stop_reason"], r["stop_sequence"]), ("stop_sequence", stop), "a stop sequence")
-    said = [json.loads(data) for name, data in events(g.request("POST", "/v1/messages", dict(ask, stop_sequences=[stop], stream=True))[2])]
+    said = [
+        json.loads(data)
+        for name, data in events(g.request("POST", "/v1/messages", dict(ask, stop_sequences=[stop], stream=True))[2])
+    ]
     equal(said[-2]["delta"], {"stop_reason": "stop_sequence", "stop_sequence": stop}, "of a stream")
-    equal(g.request("POST", "/v1/messages/count_tokens", {"model": "any", "system": "Be brief.", "messages": HELLO})[2], b'{"input_tokens":%d}' % n, "count_tokens")
-    for bad, kind, words in ((dict(ask, max_tokens=None), "invalid_request_error", "max_tokens: is required"), (dict(ask, tools=[{"type": "bash_20250124", "name": "x"}]), "invalid_request_error", "'bash_20250124'"),
-                             (dict(ask, thinking={"type": "off"}), "invalid_request_error", "enabled, adaptive or disabled"), (dict(ask, n=2), "invalid_request_error", "unknown field 'n'"),
-                             (dict(ask, messages=[{"role": "system", "content": "x"}]), "invalid_request_error", "user or assistant"),
-                             (dict(ask, messages=HELLO + [{"role": "assistant", "content": "So"}]), "invalid_request_error", "does not continue"),
-                             (dict(ask, messages=[{"role": "user", "content": "a " * 3000}]), "invalid_request_error", "tokens")):
+    equal(
+        g.request("POST", "/v1/messages/count_tokens", {"model": "any", "system": "Be brief.", "messages": HELLO})[2],
+        b'{"input_tokens":%d}' % n,
+        "count_tokens",
+    )
+    for bad, kind, words in (
+        (dict(ask, max_tokens=None), "invalid_request_error", "max_tokens: is required"),
+        (dict(ask, tools=[{"type": "bash_20250124", "name": "x"}]), "invalid_request_error", "'bash_20250124'"),
+        (dict(ask, thinking={"type": "off"}), "invalid_request_error", "enabled, adaptive or disabled"),
+        (dict(ask, n=2), "invalid_request_error", "unknown field 'n'"),
+        (dict(ask, messages=[{"role": "system", "content": "x"}]), "invalid_request_error", "user or assistant"),
+        (
+            dict(ask, messages=HELLO + [{"role": "assistant", "content": "So"}]),
+            "invalid_request_error",
+            "does not continue",
+        ),
+        (dict(ask, messages=[{"role": "user", "content": "a " * 3000}]), "invalid_request_error", "tokens"),
+    ):
         status, e = g.post("/v1/messages", bad)
-        equal((status, list(e), e["type"], list(e["error"]), e["error"]["type"]), (400, ["type", "error"], "error", ["type", "message"], kind), e)
+        equal(
+            (status, list(e), e["type"], list(e["error"]), e["error"]["type"]),
+            (400, ["type", "error"], "error", ["type", "message"], kind),
+            e,
+        )
         check(words in e["error"]["message"], e, "lacks", words)
 
 
@@ -79,42 +140,92 @@ def ollama(d, g):
     want, n = a.text.decode(), a.started["prompt_tokens"]
     options = {"temperature": 0, "num_predict": 6, "num_ctx": 4096}
     ask = {"model": "any", "messages": [{"role": "system", "content": "Be brief."}] + HELLO, "options": options}
-    end = '"done":true,"done_reason":"%s","total_duration":0,"load_duration":0,"prompt_eval_count":%d,"prompt_eval_duration":0,"eval_count":%d,"eval_duration":0}' % (a.finish, n, len(a.tokens))
+    end = (
+        '"done":true,"done_reason":"%s","total_duration":0,"load_duration":0,"prompt_eval_count":%d,"prompt_eval_duration":0,"eval_count":%d,"eval_duration":0}'
+        % (a.finish, n, len(a.tokens))
+    )
     status, head, body = g.request("POST", "/api/chat", dict(ask, stream=False))
-    equal((status, mask(body.decode())), (200, '{"model":"random","created_at":"","message":{"role":"assistant","content":%s},%s' % (dumps(want), end)), "chat")
+    equal(
+        (status, mask(body.decode())),
+        (200, '{"model":"random","created_at":"","message":{"role":"assistant","content":%s},%s' % (dumps(want), end)),
+        "chat",
+    )
     status, head, body = g.request("POST", "/api/chat", ask)
     equal(head["content-type"], "application/x-ndjson", "a stream's type")
     lines = body.decode().splitlines()
     pieces = [json.loads(line)["message"]["content"] for line in lines[:-1]]
-    equal([mask(x) for x in lines[:-1]], ['{"model":"random","created_at":"","message":{"role":"assistant","content":%s},"done":false}' % dumps(p) for p in pieces], "lines")
+    equal(
+        [mask(x) for x in lines[:-1]],
+        [
+            '{"model":"random","created_at":"","message":{"role":"assistant","content":%s},"done":false}' % dumps(p)
+            for p in pieces
+        ],
+        "lines",
+    )
     equal("".join(pieces), want, "their text")
-    equal(mask(lines[-1]), '{"model":"random","created_at":"","message":{"role":"assistant","content":""},%s' % end, "the last line")
+    equal(
+        mask(lines[-1]),
+        '{"model":"random","created_at":"","message":{"role":"assistant","content":""},%s' % end,
+        "the last line",
+    )
     check(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", json.loads(lines[0])["created_at"]), lines[0])
     status, r = g.post("/api/generate", {"prompt": "Hello", "system": "Be brief.", "stream": False, "options": options})
     equal((list(r)[:4], r["response"]), (["model", "created_at", "response", "done"], want), "generate")
     raw = straight(d, 6, prompt="Hello").text.decode()
-    equal(g.post("/api/generate", {"prompt": "Hello", "raw": True, "stream": False, "options": options})[1]["response"], raw, "generate, raw")
-    for path, bad, words in (("/api/chat", dict(ask, tools=[{}]), "tools of type"), ("/api/chat", dict(ask, options={"mirostat": 1}), "'mirostat' is not"), ("/api/generate", {"prompt": ""}, "not empty"),
-                             ("/api/generate", {"prompt": "a", "context": [1]}, "'context' is not"), ("/api/chat", dict(ask, options={"num_predict": 0}), "'num_predict'"),
-                             ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aa"]}]}, "'images' is not")):
+    equal(
+        g.post("/api/generate", {"prompt": "Hello", "raw": True, "stream": False, "options": options})[1]["response"],
+        raw,
+        "generate, raw",
+    )
+    for path, bad, words in (
+        ("/api/chat", dict(ask, tools=[{}]), "tools of type"),
+        ("/api/chat", dict(ask, options={"mirostat": 1}), "'mirostat' is not"),
+        ("/api/generate", {"prompt": ""}, "not empty"),
+        ("/api/generate", {"prompt": "a", "context": [1]}, "'context' is not"),
+        ("/api/chat", dict(ask, options={"num_predict": 0}), "'num_predict'"),
+        ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aa"]}]}, "'images' is not"),
+    ):
         status, e = g.post(path, bad)
         check(status == 400 and list(e) == ["error"] and words in e["error"], path, bad, status, e)
     status, tags = g.get("/api/tags")
     one = tags["models"][0]
-    equal((status, one["name"], one["model"], one["details"]["family"], one["details"]["format"]), (200, "random", "random", "llama", "gguf"), "tags")
+    equal(
+        (status, one["name"], one["model"], one["details"]["family"], one["details"]["format"]),
+        (200, "random", "random", "llama", "gguf"),
+        "tags",
+    )
     check(one["size"] > 10000, "its size", one)
     show = g.post("/api/show", {"model": "any"})[1]
-    equal((show["model_info"], show["capabilities"]), ({"general.architecture": "llama", "llama.context_length": 512}, ["completion"]), "show")
+    equal(
+        (show["model_info"], show["capabilities"]),
+        ({"general.architecture": "llama", "llama.context_length": 512}, ["completion"]),
+        "show",
+    )
     status, ps = g.get("/api/ps")
     run = ps["models"][0]
     c = d.client()
     s = json.loads(c.status())
     c.close()
-    equal((status, list(run), run["name"], run["model"], run["details"], run["context_length"], run["size_vram"]),
-          (200, ["name", "model", "size", "digest", "details", "expires_at", "size_vram", "context_length"], "random", "random", one["details"], 512, 0), "ps")
+    equal(
+        (status, list(run), run["name"], run["model"], run["details"], run["context_length"], run["size_vram"]),
+        (
+            200,
+            ["name", "model", "size", "digest", "details", "expires_at", "size_vram", "context_length"],
+            "random",
+            "random",
+            one["details"],
+            512,
+            0,
+        ),
+        "ps",
+    )
     equal(run["size"], s["bytes_host"] + s["bytes_kv"], "what of it is in memory")
     check(s["bytes_host"] > 10000 and s["bytes_kv"] > 10000, s)
-    check(re.fullmatch(r"[0-9a-f]{64}", run["digest"]) and run["digest"] == one["digest"], "what Ollama's client shows as an ID", run)
+    check(
+        re.fullmatch(r"[0-9a-f]{64}", run["digest"]) and run["digest"] == one["digest"],
+        "what Ollama's client shows as an ID",
+        run,
+    )
     check(re.fullmatch(r"2[1-9]\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", run["expires_at"]), "it stays", run)
     status, e = g.post("/api/pull", {"model": "x"})
     check(status == 404 and list(e) == ["error"] and "/api/pull" in e["error"], status, e)
@@ -128,12 +239,18 @@ def ending(d):
         with open(conf, "w") as f:
             f.write("[clients]\nstop_grace = %d\n" % grace)
         with Gateway(d, "--config", conf) as g, d.held("iod") if words else contextlib.nullcontext():
+
             def connect():
                 s = http.client.HTTPConnection("127.0.0.1", g.port, timeout=60 * patience())
                 s.connect()
                 return s
+
             stream, idle = connect(), connect()
-            stream.request("POST", "/v1/completions", json.dumps({"prompt": "Hello", "max_tokens": 40, "ignore_eos": True, "temperature": 0, "stream": True}))
+            stream.request(
+                "POST",
+                "/v1/completions",
+                json.dumps({"prompt": "Hello", "max_tokens": 40, "ignore_eos": True, "temperature": 0, "stream": True}),
+            )
             r = stream.getresponse()
             first = b"" if words else r.readline()
             g.p.send_signal(signal.SIGTERM)
@@ -141,12 +258,20 @@ def ending(d):
             if not words:
                 idle.request("GET", "/v1/models")
                 late = idle.getresponse()
-                equal((late.status, json.loads(late.read())["error"]["message"], late.getheader("Connection")), (503, "the gateway is shutting down", "close"), "who is there already")
+                equal(
+                    (late.status, json.loads(late.read())["error"]["message"], late.getheader("Connection")),
+                    (503, "the gateway is shutting down", "close"),
+                    "who is there already",
+                )
             said = events(first + r.read())
             if words:
                 equal(json.loads(said[-1])["error"]["message"], words, "the end of an answer that has no time")
             else:
-                equal((said[-1], json.loads(said[-2])["choices"][0]["finish_reason"]), ("[DONE]", "length"), "the end of an answer that has time")
+                equal(
+                    (said[-1], json.loads(said[-2])["choices"][0]["finish_reason"]),
+                    ("[DONE]", "length"),
+                    "the end of an answer that has time",
+                )
             equal(g.p.wait(20 * patience()), 0, "the gateway's exit code")
             idle.close()
             stream.close()
@@ -167,7 +292,23 @@ def main():
         anthropic(d, g)
         ollama(d, g)
         c = d.client()
-        larger = make_model(os.path.join(tmp.name, "larger.gguf"), "--layers", "4", "--embd", "256", "--ff", "768", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "2")
+        larger = make_model(
+            os.path.join(tmp.name, "larger.gguf"),
+            "--layers",
+            "4",
+            "--embd",
+            "256",
+            "--ff",
+            "768",
+            "--heads",
+            "8",
+            "--kv",
+            "2",
+            "--type",
+            "Q8_0",
+            "--seed",
+            "2",
+        )
         c.load(larger, ctx=256, sessions=2, threads=1, ram_bytes=4 << 20, link_nvme_bps=20e6)
         check(json.loads(c.status())["bytes_storage"], "nothing of it is read for a token")
         c.close()

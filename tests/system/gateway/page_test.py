@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The chat page in headless Chromium, by its DevTools protocol over a pipe, with a keyboard alone: on a desktop, and in tests/run --long phone and desktop widths, dark and light. Skipped where there is no
 Chromium; tests/run --long installs it."""
+
 import itertools
 import json
 import os
@@ -18,9 +19,20 @@ if not BROWSER:
     print("skipped: there is no Chromium here")
     sys.exit(77)
 
-KEYS = {"Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), "Escape": ("Escape", 27, ""), "ArrowUp": ("ArrowUp", 38, ""), " ": ("Space", 32, " "), "n": ("KeyN", 78, "n")}
+KEYS = {
+    "Enter": ("Enter", 13, "\r"),
+    "Tab": ("Tab", 9, ""),
+    "Escape": ("Escape", 27, ""),
+    "ArrowUp": ("ArrowUp", 38, ""),
+    " ": ("Space", 32, " "),
+    "n": ("KeyN", 78, "n"),
+}
 SCREENS = {"desktop": (1280, 800, False), "phone": (360, 740, True)}
-SEEN = [(screen, scheme) for screen in SCREENS for scheme in ("light", "dark")] if os.environ.get("NTX_LONG") else [("desktop", "light")]
+SEEN = (
+    [(screen, scheme) for screen in SCREENS for scheme in ("light", "dark")]
+    if os.environ.get("NTX_LONG")
+    else [("desktop", "light")]
+)
 
 
 class Browser:
@@ -33,10 +45,29 @@ class Browser:
             a, b = os.dup(to), os.dup(back)
             os.dup2(a, 3)
             os.dup2(b, 4)
+
         self.log = open(os.path.join(home, "log"), "w+b")
-        self.p = subprocess.Popen([BROWSER, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking",
-                                   "--disable-component-update", "--hide-scrollbars", "--user-data-dir=" + home, "about:blank"], preexec_fn=pipes, close_fds=False, stdout=self.log, stderr=self.log,
-                                  env=dict(os.environ, HOME=home))
+        self.p = subprocess.Popen(
+            [
+                BROWSER,
+                "--headless=new",
+                "--remote-debugging-pipe",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--hide-scrollbars",
+                "--user-data-dir=" + home,
+                "about:blank",
+            ],
+            preexec_fn=pipes,
+            close_fds=False,
+            stdout=self.log,
+            stderr=self.log,
+            env=dict(os.environ, HOME=home),
+        )
         os.close(to)
         os.close(back)
         self.numbers, self.replies, self.events, self.more = itertools.count(1), {}, [], threading.Condition()
@@ -60,7 +91,13 @@ class Browser:
 
     def ask(self, method, session=None, **params):
         n = next(self.numbers)
-        os.write(self.write, json.dumps(dict({"id": n, "method": method, "params": params}, **({"sessionId": session} if session else {}))).encode() + b"\0")
+        os.write(
+            self.write,
+            json.dumps(
+                dict({"id": n, "method": method, "params": params}, **({"sessionId": session} if session else {}))
+            ).encode()
+            + b"\0",
+        )
         with self.more:
             if not self.more.wait_for(lambda: n in self.replies, 120):
                 self.log.seek(0)
@@ -77,7 +114,11 @@ class Browser:
 class Page:
     def __init__(self, browser, url, screen, scheme):
         self.b = browser
-        target = browser.ask("Target.createTarget", url="about:blank", browserContextId=browser.ask("Target.createBrowserContext")["browserContextId"])["targetId"]
+        target = browser.ask(
+            "Target.createTarget",
+            url="about:blank",
+            browserContextId=browser.ask("Target.createBrowserContext")["browserContextId"],
+        )["targetId"]
         self.session = browser.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         width, height, phone = SCREENS[screen]
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
@@ -88,7 +129,9 @@ class Page:
 
     def go(self, url):
         self.ask("Page.navigate", url=url)
-        self.until("document.readyState === 'complete' && !!document.getElementById('model')?.textContent && document.getElementById('pipe').children.length > 0")
+        self.until(
+            "document.readyState === 'complete' && !!document.getElementById('model')?.textContent && document.getElementById('pipe').children.length > 0"
+        )
 
     def ask(self, method, **params):
         return self.b.ask(method, self.session, **params)
@@ -103,7 +146,9 @@ class Page:
 
     def key(self, name, alt=False, shift=False):
         code, number, text = KEYS[name]
-        more = dict(key=name, code=code, windowsVirtualKeyCode=number, modifiers=(1 if alt else 0) + (8 if shift else 0))
+        more = dict(
+            key=name, code=code, windowsVirtualKeyCode=number, modifiers=(1 if alt else 0) + (8 if shift else 0)
+        )
         self.ask("Input.dispatchKeyEvent", type="keyDown", **(dict(more, text=text) if text and not alt else more))
         self.ask("Input.dispatchKeyEvent", type="keyUp", **more)
 
@@ -111,22 +156,35 @@ class Page:
         self.ask("Input.insertText", text=text)
 
     def focus(self):
-        return self.js("document.activeElement.id || document.activeElement.name || document.activeElement.textContent || document.activeElement.tagName")
+        return self.js(
+            "document.activeElement.id || document.activeElement.name || document.activeElement.textContent || document.activeElement.tagName"
+        )
 
     def tab_to(self, name):
         """By the Tab key alone; each stop on the way shows that it has the focus."""
         for _ in range(60):
             self.key("Tab")
             if self.js("document.activeElement !== document.body"):
-                check(self.js("getComputedStyle(document.activeElement).outlineStyle") != "none", "a focus that cannot be seen:", self.focus())
+                check(
+                    self.js("getComputedStyle(document.activeElement).outlineStyle") != "none",
+                    "a focus that cannot be seen:",
+                    self.focus(),
+                )
             if self.focus() == name:
                 return
         fail("the keyboard does not reach " + name)
 
     def errors(self):
         with self.b.more:
-            bad = [e for e in self.b.events if e.get("sessionId") == self.session and
-                   (e["method"] == "Runtime.exceptionThrown" or (e["method"] == "Log.entryAdded" and e["params"]["entry"]["level"] == "error"))]
+            bad = [
+                e
+                for e in self.b.events
+                if e.get("sessionId") == self.session
+                and (
+                    e["method"] == "Runtime.exceptionThrown"
+                    or (e["method"] == "Log.entryAdded" and e["params"]["entry"]["level"] == "error")
+                )
+            ]
         return bad
 
 
@@ -158,7 +216,13 @@ def settle(p):
 
 
 def use(p, want, phone, what):
-    equal(p.js("(e => e.firstChild.textContent + e.textContent)(make('p', {}, 'a\\u202eb', make('i', { textContent: '\\u2066c' })))"), "a\\u202eba\\u202eb\\u2066c", what + ": marks of direction")
+    equal(
+        p.js(
+            "(e => e.firstChild.textContent + e.textContent)(make('p', {}, 'a\\u202eb', make('i', { textContent: '\\u2066c' })))"
+        ),
+        "a\\u202eba\\u202eb\\u2066c",
+        what + ": marks of direction",
+    )
     within(p, what)
     contrast(p, what)
     equal(p.focus(), "ask", what + ": where the focus is at first")
@@ -167,9 +231,18 @@ def use(p, want, phone, what):
     p.until("document.getElementById('settings').open")
     within(p, what + ", settings")
     contrast(p, what + ", settings")
-    equal(p.js("new Set([...document.querySelectorAll('dialog [name]')].map(e => e.getBoundingClientRect().left)).size"), 1, what + ": the settings' fields stand below each other")
-    equal(p.js("[...document.querySelectorAll('dialog label')].filter(e => { const r = document.createRange(); r.selectNodeContents(e.firstChild); return r.getBoundingClientRect().right > e.lastElementChild.getBoundingClientRect().left; }).length"), 0,
-          what + ": labels beside their fields")
+    equal(
+        p.js("new Set([...document.querySelectorAll('dialog [name]')].map(e => e.getBoundingClientRect().left)).size"),
+        1,
+        what + ": the settings' fields stand below each other",
+    )
+    equal(
+        p.js(
+            "[...document.querySelectorAll('dialog label')].filter(e => { const r = document.createRange(); r.selectNodeContents(e.firstChild); return r.getBoundingClientRect().right > e.lastElementChild.getBoundingClientRect().left; }).length"
+        ),
+        0,
+        what + ": labels beside their fields",
+    )
     for name, value in (("temperature", "0"), ("max_tokens", "24")):
         p.tab_to(name)
         p.type(value)
@@ -182,11 +255,28 @@ def use(p, want, phone, what):
     settle(p)
     equal(p.js("talks[at].messages[1].content"), want, what + ": the answer")
     equal(p.js("document.querySelectorAll('#talk img, #talk script').length"), 0, what + ": markup out of a text")
-    check("24 tokens" in p.js("document.querySelector('#talk article:last-child .foot').textContent"), what, "tokens per second", p.js("document.querySelector('#talk article:last-child .foot').textContent"))
+    check(
+        "24 tokens" in p.js("document.querySelector('#talk article:last-child .foot').textContent"),
+        what,
+        "tokens per second",
+        p.js("document.querySelector('#talk article:last-child .foot').textContent"),
+    )
     within(p, what + ", a talk")
     p.until("document.querySelectorAll('#pipe div').length > 3")
-    equal(p.js("[...document.querySelectorAll('#pipe > div:not(.bar)')].filter(e => e.getBoundingClientRect().height > 30).map(e => e.textContent)"), [], what + ": the pipeline's rows are one line each")
-    equal(p.js("Math.round([...document.querySelectorAll('#pipe .bar i')].reduce((n, e) => n + e.getBoundingClientRect().width, 0) - document.querySelector('#pipe .bar').getBoundingClientRect().width)"), 0, what + ": the bar's parts fill it")
+    equal(
+        p.js(
+            "[...document.querySelectorAll('#pipe > div:not(.bar)')].filter(e => e.getBoundingClientRect().height > 30).map(e => e.textContent)"
+        ),
+        [],
+        what + ": the pipeline's rows are one line each",
+    )
+    equal(
+        p.js(
+            "Math.round([...document.querySelectorAll('#pipe .bar i')].reduce((n, e) => n + e.getBoundingClientRect().width, 0) - document.querySelector('#pipe .bar').getBoundingClientRect().width)"
+        ),
+        0,
+        what + ": the bar's parts fill it",
+    )
     contrast(p, what + ", a talk")
     p.key("Tab")
     p.tab_to("Again")
@@ -219,14 +309,18 @@ def use(p, want, phone, what):
         equal(p.focus(), "menu", what + ": where the focus is after the side")
     kept = p.js("localStorage['ntx.talks']")
     p.ask("Page.reload")
-    p.until("document.readyState === 'complete' && typeof talks !== 'undefined' && document.getElementById('list').children.length > 0")
+    p.until(
+        "document.readyState === 'complete' && typeof talks !== 'undefined' && document.getElementById('list').children.length > 0"
+    )
     equal(p.js("JSON.stringify(talks)"), kept, what + ": what the browser keeps")
     equal(p.errors(), [], what + ": errors")
 
 
 def thoughts(p, what):
     """Folded until somebody wants them; by the keyboard, too."""
-    p.js("talks[at].messages.push({role: 'assistant', thought: 'Hm.', content: 'So:\\n```\\n' + 'x'.repeat(500) + '\\n```\\n' + 'y'.repeat(500)}); showTalk()")
+    p.js(
+        "talks[at].messages.push({role: 'assistant', thought: 'Hm.', content: 'So:\\n```\\n' + 'x'.repeat(500) + '\\n```\\n' + 'y'.repeat(500)}); showTalk()"
+    )
     within(p, what + ", long lines")
     contrast(p, what + ", a thought")
     equal(p.js("document.querySelector('#talk details').open"), False, what + ": a thought is folded")
@@ -241,20 +335,52 @@ def attach(p, folder):
     with open(path, "w") as f:
         f.write("some <b>notes</b>")
     root = p.ask("DOM.getDocument")["root"]["nodeId"]
-    p.ask("DOM.setFileInputFiles", files=[path], nodeId=p.ask("DOM.querySelector", nodeId=root, selector="#file")["nodeId"])
+    p.ask(
+        "DOM.setFileInputFiles",
+        files=[path],
+        nodeId=p.ask("DOM.querySelector", nodeId=root, selector="#file")["nodeId"],
+    )
     p.until("document.getElementById('ask').value.includes('notes.txt:\\n```\\nsome <b>notes</b>\\n```')")
 
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-page-") as tmp, Daemons() as d, Gateway(d) as g:
-        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--chat-template", "chatml", "--ctx", "2048")
+        model = make_model(
+            os.path.join(tmp, "m.gguf"),
+            "--layers",
+            "2",
+            "--embd",
+            "64",
+            "--ff",
+            "128",
+            "--heads",
+            "2",
+            "--kv",
+            "1",
+            "--seed",
+            "5",
+            "--chat-template",
+            "chatml",
+            "--ctx",
+            "2048",
+        )
         c = d.client()
         c.load(model, ctx=1024, sessions=2, threads=1)
-        a = c.ask(temp=0, max_tokens=24, messages=[{"role": "user", "text": "Hello <img src=x onerror=alert(1)> `code`"}], sampling={"repeat_penalty": 1})
+        a = c.ask(
+            temp=0,
+            max_tokens=24,
+            messages=[{"role": "user", "text": "Hello <img src=x onerror=alert(1)> `code`"}],
+            sampling={"repeat_penalty": 1},
+        )
         b = Browser(os.path.join(tmp, "browser"))
         try:
             for screen, scheme in SEEN:
-                use(Page(b, "http://127.0.0.1:%d/" % g.port, screen, scheme), a.text.decode(), screen == "phone", screen + " " + scheme)
+                use(
+                    Page(b, "http://127.0.0.1:%d/" % g.port, screen, scheme),
+                    a.text.decode(),
+                    screen == "phone",
+                    screen + " " + scheme,
+                )
             attach(Page(b, "http://127.0.0.1:%d/" % g.port, "desktop", "light"), tmp)
         finally:
             b.end()

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ntx-computed of `ntx serve` and of `ntx up` is killed: what was served last is served again, whether the command line named it or `ntx load` brought it, with its
 options; whoever asks meanwhile hears of no missing model. What was unloaded stays away."""
+
 import atexit
 import http.client
 import json
@@ -16,7 +17,22 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import BIN, check, equal, free_port, make_model, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-revive-")
-SHAPE = ["--layers", "4", "--embd", "256", "--ff", "512", "--heads", "4", "--kv", "2", "--type", "Q8_0", "--chat-template", "chatml"]
+SHAPE = [
+    "--layers",
+    "4",
+    "--embd",
+    "256",
+    "--ff",
+    "512",
+    "--heads",
+    "4",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--chat-template",
+    "chatml",
+]
 first = make_model(os.path.join(tmp.name, "first.gguf"), *SHAPE, "--seed", "3")
 second = make_model(os.path.join(tmp.name, "second.gguf"), *SHAPE[2:], "--layers", "6", "--seed", "5")
 ENV = dict(os.environ, NTX_RUNTIME=os.path.join(tmp.name, "rt"), XDG_RUNTIME_DIR="")
@@ -44,7 +60,9 @@ def status():
 
 
 def computed(p):
-    said = subprocess.run(["pgrep", "-P", str(p.pid), "-x", "ntx-computed"], capture_output=True, text=True).stdout.split()
+    said = subprocess.run(
+        ["pgrep", "-P", str(p.pid), "-x", "ntx-computed"], capture_output=True, text=True
+    ).stdout.split()
     return int(said[0]) if said else 0
 
 
@@ -89,7 +107,13 @@ def serve():
     t.join()
     for path, code, retry, body in seen:
         check(code in (200, 503), path, code, body)
-        check("load one first" not in json.dumps(body) and body.get("status") != "empty", "told while it loads:", path, code, body)
+        check(
+            "load one first" not in json.dumps(body) and body.get("status") != "empty",
+            "told while it loads:",
+            path,
+            code,
+            body,
+        )
         if code == 503:
             check(int(retry) > 0, "Retry-After", path, retry, body)
     equal((text(port), status()["ctx"]), (want[first], 96), "the model of the command line again")
@@ -109,8 +133,24 @@ def serve():
 
     equal(ntx("unload").returncode, 0, "ntx unload")
     kill(p)
-    equal((status()["state"], ask(port, "GET", "/health")[::2]), ("empty", (503, {"status": "empty", "error": {
-        "code": 503, "message": "no model is loaded: load one first (ntx load MODEL)", "type": "unavailable_error"}})), "after ntx unload")
+    equal(
+        (status()["state"], ask(port, "GET", "/health")[::2]),
+        (
+            "empty",
+            (
+                503,
+                {
+                    "status": "empty",
+                    "error": {
+                        "code": 503,
+                        "message": "no model is loaded: load one first (ntx load MODEL)",
+                        "type": "unavailable_error",
+                    },
+                },
+            ),
+        ),
+        "after ntx unload",
+    )
     p.send_signal(signal.SIGINT)
     equal(p.wait(60), 0, "exit code")
 
@@ -119,7 +159,9 @@ def up():
     """A model whose file is damaged meanwhile: the reason is told, where one looks."""
     mine = os.path.join(tmp.name, "mine.gguf")
     shutil.copy(first, mine)
-    p = subprocess.Popen([NTX, "up"], env=ENV, stderr=open(os.path.join(tmp.name, "log"), "w"), stdout=subprocess.DEVNULL)
+    p = subprocess.Popen(
+        [NTX, "up"], env=ENV, stderr=open(os.path.join(tmp.name, "log"), "w"), stdout=subprocess.DEVNULL
+    )
     atexit.register(p.kill)
     wait_for(lambda: status()["state"] == "empty", 20, "ntx up")
     equal(ntx("load", mine, "--ram", "64M", "--ctx", "96", "--quiet").returncode, 0, "ntx load")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`ntx serve`: daemons and gateway in one terminal; the gateway's death, refusals before anything starts, the end by Ctrl-C and by SIGKILL. And [gateway] of an ntx.conf."""
+
 import atexit
 import http.client
 import json
@@ -13,7 +14,23 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import BIN, GATEWAY, check, equal, free_port, make_model, patience, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-serve-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "3", "--chat-template", "chatml")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "2",
+    "--embd",
+    "64",
+    "--ff",
+    "128",
+    "--heads",
+    "2",
+    "--kv",
+    "1",
+    "--seed",
+    "3",
+    "--chat-template",
+    "chatml",
+)
 ENV = dict(os.environ, NTX_RUNTIME=os.path.join(tmp.name, "rt"), XDG_RUNTIME_DIR="")
 NTX = os.path.join(BIN, "ntx")
 
@@ -37,7 +54,12 @@ def health(port):
 
 def start(port, *options):
     log = open(os.path.join(tmp.name, "log"), "w+")
-    p = subprocess.Popen([NTX, "serve", model, "--ram", "64M", "--ctx", "128", "--listen", "127.0.0.1:%d" % port, *options], env=ENV, stderr=log, stdout=subprocess.DEVNULL)
+    p = subprocess.Popen(
+        [NTX, "serve", model, "--ram", "64M", "--ctx", "128", "--listen", "127.0.0.1:%d" % port, *options],
+        env=ENV,
+        stderr=log,
+        stdout=subprocess.DEVNULL,
+    )
     atexit.register(p.kill)
     wait_for(lambda: health(port) == 200 or p.poll() is not None, 30, "an answer of ntx serve")
     check(p.poll() is None, "ntx serve ended:", open(log.name).read())
@@ -51,7 +73,12 @@ def child(p, name):
 
 def refused(words, *options, command=(NTX, "serve", model), env=ENV, code=(100, 111)):
     said = subprocess.run([*command, *options], env=env, capture_output=True, text=True, timeout=60 * patience())
-    check(said.returncode in code and said.stderr.count("\n") == 1 and words in said.stderr, options, said.returncode, said.stderr)
+    check(
+        said.returncode in code and said.stderr.count("\n") == 1 and words in said.stderr,
+        options,
+        said.returncode,
+        said.stderr,
+    )
 
 
 def main():
@@ -85,11 +112,21 @@ def main():
         f.write("sesame-open\n")
     p = start(port, "--api-key-file", key, "--cors", "https://a.example")
     equal(ask(port, "GET", "/v1/models")[0], 401, "without the key")
-    equal(ask(port, "GET", "/v1/models", headers={"x-api-key": "sesame-open", "Origin": "https://a.example"})[0], 200, "with it")
+    equal(
+        ask(port, "GET", "/v1/models", headers={"x-api-key": "sesame-open", "Origin": "https://a.example"})[0],
+        200,
+        "with it",
+    )
     gateway = child(p, "ntx-gateway")
     p.kill()
     p.wait()
-    wait_for(lambda: not os.path.exists("/proc/%d" % gateway) or open("/proc/%d/stat" % gateway).read().split(") ")[1][0] == "Z", 10, "the gateway's end with its parent")
+    wait_for(
+        lambda: (
+            not os.path.exists("/proc/%d" % gateway) or open("/proc/%d/stat" % gateway).read().split(") ")[1][0] == "Z"
+        ),
+        10,
+        "the gateway's end with its parent",
+    )
 
     conf = os.path.join(tmp.name, "ntx.conf")
     with open(conf, "w") as f:
@@ -101,7 +138,11 @@ def main():
     p = subprocess.Popen([GATEWAY, "--config", conf, "--runtime", tmp.name], stderr=subprocess.PIPE, text=True)
     atexit.register(p.kill)
     check("serving" in p.stderr.readline(), "no gateway by ntx.conf")
-    equal((ask(port, "GET", "/v1/models")[0], ask(port, "GET", "/v1/models", headers={"x-api-key": "sesame-open"})[0]), (401, 503), "by ntx.conf")
+    equal(
+        (ask(port, "GET", "/v1/models")[0], ask(port, "GET", "/v1/models", headers={"x-api-key": "sesame-open"})[0]),
+        (401, 503),
+        "by ntx.conf",
+    )
     p.terminate()
     equal(p.wait(20 * patience()), 0, "its exit code")
     p.stderr.close()

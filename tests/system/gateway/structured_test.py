@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Answers that must be JSON, by every API; the probabilities of tokens, against the logits themselves; and biases."""
+
 import json
 import math
 import os
@@ -12,37 +13,101 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import Daemons, Gateway, Watch, check, equal, events, make_model  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-structured-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--chat-template", "chatml", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", "--seed", "5")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--chat-template",
+    "chatml",
+    "--layers",
+    "2",
+    "--embd",
+    "64",
+    "--ff",
+    "96",
+    "--heads",
+    "4",
+    "--kv",
+    "2",
+    "--seed",
+    "5",
+)
 HELLO = [{"role": "user", "content": "Hello"}]
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 1, "maximum": 30}}, "required": ["name", "age"], "additionalProperties": False}
+SCHEMA = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 8}, "age": {"type": "integer", "minimum": 1, "maximum": 30}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 FORMAT = {"type": "json_schema", "json_schema": {"name": "person", "strict": True, "schema": SCHEMA}}
 
 
 def person(text, what):
     v = json.loads(text)
-    check(list(v) == ["name", "age"] and len(v["name"]) <= 8 and type(v["age"]) is int and 1 <= v["age"] <= 30, what, text)
+    check(
+        list(v) == ["name", "age"] and len(v["name"]) <= 8 and type(v["age"]) is int and 1 <= v["age"] <= 30, what, text
+    )
 
 
 def formats(g):
     for seed in range(3):
-        code, r = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed})
+        code, r = g.post(
+            "/v1/chat/completions", {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed}
+        )
         equal(code, 200, r)
         equal(r["choices"][0]["finish_reason"], "stop", "a whole person")
         person(r["choices"][0]["message"]["content"], "json_schema")
-        said = [json.loads(e)["choices"][0]["delta"].get("content", "") for e in events(g.request("POST", "/v1/chat/completions",
-                {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed, "stream": True})[2])[:-1]]
+        said = [
+            json.loads(e)["choices"][0]["delta"].get("content", "")
+            for e in events(
+                g.request(
+                    "POST",
+                    "/v1/chat/completions",
+                    {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed, "stream": True},
+                )[2]
+            )[:-1]
+        ]
         equal("".join(said), r["choices"][0]["message"]["content"], "a stream")
-    r = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "n": 3, "seed": 0})[1]["choices"]
+    r = g.post(
+        "/v1/chat/completions", {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "n": 3, "seed": 0}
+    )[1]["choices"]
     for c in r:
         person(c["message"]["content"], "one of three")
-    person(g.post("/api/chat", {"messages": HELLO, "format": SCHEMA, "stream": False})[1]["message"]["content"], "Ollama's format")
-    person(g.post("/v1/responses", {"input": "Hello", "text": {"format": {"type": "json_schema", "name": "p", "schema": SCHEMA}}})[1]["output"][-1]["content"][0]["text"], "Responses' format")
+    person(
+        g.post("/api/chat", {"messages": HELLO, "format": SCHEMA, "stream": False})[1]["message"]["content"],
+        "Ollama's format",
+    )
+    person(
+        g.post(
+            "/v1/responses",
+            {"input": "Hello", "text": {"format": {"type": "json_schema", "name": "p", "schema": SCHEMA}}},
+        )[1]["output"][-1]["content"][0]["text"],
+        "Responses' format",
+    )
     for pattern, words in (("^([a-z]{0,4000}){0,4000}$", "grammar is too ambiguous"), ("a{5,2}", "no quantifier")):
         watch = Watch()
-        status, e = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": {"type": "json_schema", "json_schema": {"name": "p", "schema": {"type": "string", "pattern": pattern}}}})
-        check(status == 400 and e["error"]["code"] is None and e["error"]["param"] is None and words in e["error"]["message"], pattern, status, e)
+        status, e = g.post(
+            "/v1/chat/completions",
+            {
+                "messages": HELLO,
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "p", "schema": {"type": "string", "pattern": pattern}},
+                },
+            },
+        )
+        check(
+            status == 400
+            and e["error"]["code"] is None
+            and e["error"]["param"] is None
+            and words in e["error"]["message"],
+            pattern,
+            status,
+            e,
+        )
         check(watch.took() < 5, pattern, "took", watch.took())
-    text = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": {"type": "json_object"}, "temperature": 0, "max_tokens": 300})[1]["choices"][0]
+    text = g.post(
+        "/v1/chat/completions",
+        {"messages": HELLO, "response_format": {"type": "json_object"}, "temperature": 0, "max_tokens": 300},
+    )[1]["choices"][0]
     check(text["message"]["content"].startswith("{"), text)
     if text["finish_reason"] == "stop":
         check(isinstance(json.loads(text["message"]["content"]), dict), text)
@@ -68,10 +133,29 @@ def probabilities(d, g):
         got = sorted(told["top_logprobs"][i].values(), reverse=True)
         check(all(abs(a - b) < 1e-5 for a, b in zip(want, got)), i, want, got)
     c.close()
-    ask = {"messages": HELLO, "max_tokens": 5, "temperature": 0, "logprobs": True, "top_logprobs": 2, "ignore_eos": True}
+    ask = {
+        "messages": HELLO,
+        "max_tokens": 5,
+        "temperature": 0,
+        "logprobs": True,
+        "top_logprobs": 2,
+        "ignore_eos": True,
+    }
     whole = g.post("/v1/chat/completions", ask)[1]["choices"][0]["logprobs"]["content"]
-    check(len(whole) == 5 and all(len(t["top_logprobs"]) == 2 and t["top_logprobs"][0]["logprob"] == t["logprob"] and bytes(t["bytes"]).decode(errors="replace") == t["token"] for t in whole), whole)
-    parts = [json.loads(e)["choices"][0]["logprobs"] for e in events(g.request("POST", "/v1/chat/completions", dict(ask, stream=True))[2])[:-1]]
+    check(
+        len(whole) == 5
+        and all(
+            len(t["top_logprobs"]) == 2
+            and t["top_logprobs"][0]["logprob"] == t["logprob"]
+            and bytes(t["bytes"]).decode(errors="replace") == t["token"]
+            for t in whole
+        ),
+        whole,
+    )
+    parts = [
+        json.loads(e)["choices"][0]["logprobs"]
+        for e in events(g.request("POST", "/v1/chat/completions", dict(ask, stream=True))[2])[:-1]
+    ]
     equal([t for p in parts if p for t in p["content"]], whole, "those of a stream")
     return ids
 
@@ -83,20 +167,45 @@ def biases(g, ids):
     check(plain != other, "a bias that forbids", plain)
     told = g.post("/v1/completions", dict(ask, logit_bias={"40": 100}, logprobs=1))[1]["choices"][0]["logprobs"]
     equal(len(set(told["tokens"])), 1, "a bias that forces")
-    equal(g.post("/v1/completions", dict(ask, logit_bias={"40": 0}))[1]["choices"][0]["text"], plain, "a bias of nothing")
+    equal(
+        g.post("/v1/completions", dict(ask, logit_bias={"40": 0}))[1]["choices"][0]["text"], plain, "a bias of nothing"
+    )
 
 
 def calls(g, thinks):
     """What a model with random weights writes where a call must come is a call, in its own form; several where several may come; and JSON where JSON must."""
-    tools = [{"type": "function", "function": {"name": n, "parameters": dict(SCHEMA, properties=dict(SCHEMA["properties"], kind={"enum": [n]}), required=["name", "age", "kind"])}} for n in ("ask", "tell")]
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": n,
+                "parameters": dict(
+                    SCHEMA, properties=dict(SCHEMA["properties"], kind={"enum": [n]}), required=["name", "age", "kind"]
+                ),
+            },
+        }
+        for n in ("ask", "tell")
+    ]
     called = written = 0
     for seed in range(4):
-        for choice, parallel in (("required", False), ("required", True), ({"type": "function", "function": {"name": "tell"}}, False)):
-            ask = {"messages": HELLO, "tools": tools, "tool_choice": choice, "parallel_tool_calls": parallel, "temperature": 1, "seed": seed, "max_tokens": 400}
+        for choice, parallel in (
+            ("required", False),
+            ("required", True),
+            ({"type": "function", "function": {"name": "tell"}}, False),
+        ):
+            ask = {
+                "messages": HELLO,
+                "tools": tools,
+                "tool_choice": choice,
+                "parallel_tool_calls": parallel,
+                "temperature": 1,
+                "seed": seed,
+                "max_tokens": 400,
+            }
             code, r = g.post("/v1/chat/completions", ask)
             equal(code, 200, r)
             r = r["choices"][0]
-            if thinks and r["finish_reason"] == "length": # a thought may be as long as it likes
+            if thinks and r["finish_reason"] == "length":  # a thought may be as long as it likes
                 continue
             equal(r["finish_reason"], "tool_calls", r)
             called += 1
@@ -107,9 +216,15 @@ def calls(g, thinks):
                 check(c["name"] == "tell" or choice == "required", choice, c)
                 check(v.pop("kind") == c["name"], c)
                 person(json.dumps(v), "arguments")
-            told = [json.loads(e)["choices"][0]["delta"] for e in events(g.request("POST", "/v1/chat/completions", dict(ask, stream=True))[2])[:-1]]
+            told = [
+                json.loads(e)["choices"][0]["delta"]
+                for e in events(g.request("POST", "/v1/chat/completions", dict(ask, stream=True))[2])[:-1]
+            ]
             equal([c["function"] for t in told for c in t.get("tool_calls", [])], made, "those of a stream")
-        r = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed, "max_tokens": 400})[1]["choices"][0]
+        r = g.post(
+            "/v1/chat/completions",
+            {"messages": HELLO, "response_format": FORMAT, "temperature": 1, "seed": seed, "max_tokens": 400},
+        )[1]["choices"][0]
         if not (thinks and r["finish_reason"] == "length"):
             person(r["message"]["content"], "json_schema")
             written += 1
@@ -124,7 +239,23 @@ def main():
         formats(g)
         biases(g, probabilities(d, g))
         for template in ("harmony",):
-            other = make_model(os.path.join(tmp.name, template + ".gguf"), "--chat-template", template, "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", "--seed", "6")
+            other = make_model(
+                os.path.join(tmp.name, template + ".gguf"),
+                "--chat-template",
+                template,
+                "--layers",
+                "2",
+                "--embd",
+                "64",
+                "--ff",
+                "96",
+                "--heads",
+                "4",
+                "--kv",
+                "2",
+                "--seed",
+                "6",
+            )
             c = d.client()
             c.load(other, ram_bytes=256 << 20, ctx=1024, sessions=4)
             c.close()

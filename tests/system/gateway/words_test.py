@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """ntx-gateway: tokens of texts and back, what goes between two texts, and embeddings: their values, held against the states that `ntx logits --steps` tells."""
+
 import base64
 import json
 import math
@@ -13,12 +14,33 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import BIN, Daemons, Gateway, check, equal, events, make_model  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
-SHAPE = ["--layers", "3", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--seed", "5", "--ctx", "512", "--vocab-size", "2400"]
+SHAPE = [
+    "--layers",
+    "3",
+    "--embd",
+    "64",
+    "--ff",
+    "128",
+    "--heads",
+    "2",
+    "--kv",
+    "1",
+    "--seed",
+    "5",
+    "--ctx",
+    "512",
+    "--vocab-size",
+    "2400",
+]
 plain = make_model(os.path.join(tmp.name, "m.gguf"), *SHAPE)
 filling = os.path.join(tmp.name, "fim.gguf")
 with open(plain, "rb") as f:
     data = f.read()
-for old, new in ((b"[unused2000]", b"<fim_prefix>"), (b"[unused2001]", b"<fim_suffix>"), (b"[unused2002]", b"<fim_middle>")):
+for old, new in (
+    (b"[unused2000]", b"<fim_prefix>"),
+    (b"[unused2001]", b"<fim_suffix>"),
+    (b"[unused2002]", b"<fim_middle>"),
+):
     equal(data.count(old), 1, "places of %r in the model" % old)
     data = data.replace(old, new)
 with open(filling, "wb") as f:
@@ -37,16 +59,40 @@ def tokens(g):
         if want:
             equal(g.post("/detokenize", {"tokens": want}), (200, {"content": text, "prompt": text}), text[:20])
     with_bos = json.loads(ntx("tokenize", plain, stdin=b"Hello"))
-    equal(g.post("/tokenize", {"content": "Hello", "add_special": True})[1]["tokens"], with_bos, "with the beginning of a text")
+    equal(
+        g.post("/tokenize", {"content": "Hello", "add_special": True})[1]["tokens"],
+        with_bos,
+        "with the beginning of a text",
+    )
     equal(g.post("/detokenize", {"tokens": []}), (200, {"content": "", "prompt": ""}), "no tokens")
     # vLLM's words for the same, as its clients send and read them
-    equal(g.post("/tokenize", {"model": "x", "prompt": "Hello"}), (200, {"count": len(with_bos), "max_model_len": 512, "tokens": with_bos, "token_strs": None}), "vLLM's")
-    equal(g.post("/tokenize", {"model": "x", "prompt": "Hello", "add_special_tokens": False, "return_token_strs": False})[1]["tokens"], with_bos[1:], "vLLM's, without the beginning")
+    equal(
+        g.post("/tokenize", {"model": "x", "prompt": "Hello"}),
+        (200, {"count": len(with_bos), "max_model_len": 512, "tokens": with_bos, "token_strs": None}),
+        "vLLM's",
+    )
+    equal(
+        g.post("/tokenize", {"model": "x", "prompt": "Hello", "add_special_tokens": False, "return_token_strs": False})[
+            1
+        ]["tokens"],
+        with_bos[1:],
+        "vLLM's, without the beginning",
+    )
     equal(g.post("/detokenize", {"model": "x", "tokens": with_bos[1:]})[1]["prompt"], "Hello", "vLLM's")
-    for path, bad, words in (("/tokenize", {}, "'content' must be a string"), ("/tokenize", {"content": 5}, "'content'"), ("/tokenize", {"content": "x", "with_pieces": True}, "not supported"),
-                             ("/tokenize", {"prompt": 5}, "must be a string"), ("/tokenize", {"prompt": "x", "content": "x"}, "must be a string"), ("/tokenize", {"messages": [{}]}, "'messages' is not supported"),
-                             ("/tokenize", {"content": "x" * (1 << 20) + "y"}, "1 MiB are the most"), ("/detokenize", {"tokens": "x"}, "'tokens'"), ("/detokenize", {"tokens": [99999]}, "not one of the vocabulary's"),
-                             ("/detokenize", {"tokens": [-1]}, "list"), ("/detokenize", {"tokens": [1, "x"]}, "list"), ("/detokenize", {"tokens": [[1], [2]]}, "list of tokens")):
+    for path, bad, words in (
+        ("/tokenize", {}, "'content' must be a string"),
+        ("/tokenize", {"content": 5}, "'content'"),
+        ("/tokenize", {"content": "x", "with_pieces": True}, "not supported"),
+        ("/tokenize", {"prompt": 5}, "must be a string"),
+        ("/tokenize", {"prompt": "x", "content": "x"}, "must be a string"),
+        ("/tokenize", {"messages": [{}]}, "'messages' is not supported"),
+        ("/tokenize", {"content": "x" * (1 << 20) + "y"}, "1 MiB are the most"),
+        ("/detokenize", {"tokens": "x"}, "'tokens'"),
+        ("/detokenize", {"tokens": [99999]}, "not one of the vocabulary's"),
+        ("/detokenize", {"tokens": [-1]}, "list"),
+        ("/detokenize", {"tokens": [1, "x"]}, "list"),
+        ("/detokenize", {"tokens": [[1], [2]]}, "list of tokens"),
+    ):
         status, e = g.post(path, bad)
         check(status in (400, 413) and words in e["error"]["message"], path, str(bad)[:50], status, e)
 
@@ -78,7 +124,11 @@ def embeddings(g):
     text = "The quick brown fox jumps over the lazy dog"
     ids = json.loads(ntx("tokenize", plain, stdin=text.encode()))
     status, a = g.post("/v1/embeddings", {"input": text, "model": "any"})
-    equal((status, a["object"], a["model"], a["usage"], len(a["data"])), (200, "list", "any", {"prompt_tokens": len(ids), "total_tokens": len(ids)}, 1), "an answer")
+    equal(
+        (status, a["object"], a["model"], a["usage"], len(a["data"])),
+        (200, "list", "any", {"prompt_tokens": len(ids), "total_tokens": len(ids)}, 1),
+        "an answer",
+    )
     equal((a["data"][0]["object"], a["data"][0]["index"]), ("embedding", 0), "its entry")
     v, want = a["data"][0]["embedding"], reference(ids)
     check(len(v) == 64 and max(abs(x - y) for x, y in zip(v, want)) < 1e-5, "an embedding", v[:4], want[:4])
@@ -89,8 +139,16 @@ def embeddings(g):
     equal([e["index"] for e in a["data"]], [0, 1, 2], "their numbers")
     equal(a["data"][1]["embedding"], v, "one of several")
     check(a["data"][0]["embedding"] != v, "two texts have one embedding")
-    for bad, words in (({}, "'input' must be"), ({"input": []}, "'input' must be"), ({"input": [""]}, None), ({"input": ["x"] * 257}, "257"), ({"input": "x", "dimensions": 8}, "not supported"),
-                       ({"input": "x", "encoding_format": "int8"}, "float or base64"), ({"input": "a b " * 600}, "context"), ({"input": [7, 5000]}, "not one of")):
+    for bad, words in (
+        ({}, "'input' must be"),
+        ({"input": []}, "'input' must be"),
+        ({"input": [""]}, None),
+        ({"input": ["x"] * 257}, "257"),
+        ({"input": "x", "dimensions": 8}, "not supported"),
+        ({"input": "x", "encoding_format": "int8"}, "float or base64"),
+        ({"input": "a b " * 600}, "context"),
+        ({"input": [7, 5000]}, "not one of"),
+    ):
         status, e = g.post("/v1/embeddings", bad)
         check(words is None or (status == 400 and words in e["error"]["message"]), bad, status, e)
     ollama_embeddings(g, text, v, len(ids))
@@ -98,20 +156,49 @@ def embeddings(g):
 
 
 def ollama_embeddings(g, text, v, n):
-    status, a = g.post("/api/embed", {"model": "any", "input": text, "options": {"temperature": 0}, "keep_alive": "5m", "truncate": True})
+    status, a = g.post(
+        "/api/embed",
+        {"model": "any", "input": text, "options": {"temperature": 0}, "keep_alive": "5m", "truncate": True},
+    )
     check(a.pop("total_duration") > 0, "a duration")
-    equal((status, a), (200, {"model": "random", "embeddings": [v], "load_duration": 0, "prompt_eval_count": n}), "Ollama's")
+    equal(
+        (status, a),
+        (200, {"model": "random", "embeddings": [v], "load_duration": 0, "prompt_eval_count": n}),
+        "Ollama's",
+    )
     both = g.post("/v1/embeddings", {"input": ["Hello", text]})[1]
     a = g.post("/api/embed", {"input": ["Hello", text]})[1]
-    equal((a["embeddings"], a["prompt_eval_count"]), ([e["embedding"] for e in both["data"]], both["usage"]["prompt_tokens"]), "Ollama's, of two")
+    equal(
+        (a["embeddings"], a["prompt_eval_count"]),
+        ([e["embedding"] for e in both["data"]], both["usage"]["prompt_tokens"]),
+        "Ollama's, of two",
+    )
     equal(g.post("/api/embeddings", {"model": "any", "prompt": text}), (200, {"embedding": v}), "Ollama's older one")
-    equal((g.post("/api/embed", {"input": []})[1]["embeddings"], g.post("/api/embed", {"input": ""})[1]["embeddings"], g.post("/api/embeddings", {"prompt": ""})[1]), ([], [], {"embedding": []}), "of nothing")
+    equal(
+        (
+            g.post("/api/embed", {"input": []})[1]["embeddings"],
+            g.post("/api/embed", {"input": ""})[1]["embeddings"],
+            g.post("/api/embeddings", {"prompt": ""})[1],
+        ),
+        ([], [], {"embedding": []}),
+        "of nothing",
+    )
     long = "a b " * 600
     ids = json.loads(ntx("tokenize", plain, stdin=long.encode()))
     check(len(ids) > 512, "it is too long")
-    equal(g.post("/api/embed", {"input": long})[1]["embeddings"][0], g.post("/v1/embeddings", {"input": ids[:512]})[1]["data"][0]["embedding"], "what is too long is cut")
-    for path, bad, words in (("/api/embed", {}, "'input' must be"), ("/api/embed", {"input": "x", "dimensions": 8}, "not supported"), ("/api/embed", {"input": long, "truncate": False}, "context"),
-                             ("/api/embed", {"input": "x", "truncate": 5}, "truncate"), ("/api/embeddings", {"prompt": 5}, "must be a string"), ("/api/embeddings", {"input": "x"}, "unknown field 'input'")):
+    equal(
+        g.post("/api/embed", {"input": long})[1]["embeddings"][0],
+        g.post("/v1/embeddings", {"input": ids[:512]})[1]["data"][0]["embedding"],
+        "what is too long is cut",
+    )
+    for path, bad, words in (
+        ("/api/embed", {}, "'input' must be"),
+        ("/api/embed", {"input": "x", "dimensions": 8}, "not supported"),
+        ("/api/embed", {"input": long, "truncate": False}, "context"),
+        ("/api/embed", {"input": "x", "truncate": 5}, "truncate"),
+        ("/api/embeddings", {"prompt": 5}, "must be a string"),
+        ("/api/embeddings", {"input": "x"}, "unknown field 'input'"),
+    ):
         status, e = g.post(path, bad)
         check(status == 400 and list(e) == ["error"] and words in e["error"], path, str(bad)[:60], status, e)
 
@@ -123,15 +210,36 @@ def infill(d, g):
     c = d.client()
     a = c.ask(tokens=prompt, raw=True, temp=0, max_tokens=8, ignore_eos=False, sampling={"repeat_penalty": 1})
     c.close()
-    ask = {"input_prefix": "def f(x):\n", "prompt": "    y = ", "input_suffix": "\n    return y", "temperature": 0, "n_predict": 8, "cache_prompt": True, "samplers": ["top_k"]}
+    ask = {
+        "input_prefix": "def f(x):\n",
+        "prompt": "    y = ",
+        "input_suffix": "\n    return y",
+        "temperature": 0,
+        "n_predict": 8,
+        "cache_prompt": True,
+        "samplers": ["top_k"],
+    }
     status, said = g.post("/infill", ask)
-    equal((status, said["content"], said["stop"], said["tokens_predicted"], said["tokens_evaluated"]), (200, a.text.decode(), True, len(a.tokens), len(prompt)), "what goes between")
+    equal(
+        (status, said["content"], said["stop"], said["tokens_predicted"], said["tokens_evaluated"]),
+        (200, a.text.decode(), True, len(a.tokens), len(prompt)),
+        "what goes between",
+    )
     status, head, body = g.request("POST", "/infill", dict(ask, stream=True))
     said = [json.loads(e) for e in events(body)]
-    equal(("".join(s["content"] for s in said), [s["stop"] for s in said][-1], head["content-type"]), (a.text.decode(), True, "text/event-stream"), "as a stream")
+    equal(
+        ("".join(s["content"] for s in said), [s["stop"] for s in said][-1], head["content-type"]),
+        (a.text.decode(), True, "text/event-stream"),
+        "as a stream",
+    )
     more = g.post("/infill", dict(ask, input_extra=[{"filename": "a.py", "text": "def f(x):"}], input_prefix=""))[1]
     equal(more["content"], a.text.decode(), "what stands before")
-    for bad, words in ((dict(ask, input_extra=[5]), "an object with a text"), (dict(ask, n_predict=0), "n_predict"), (dict(ask, n_indent=4), "not supported"), (dict(ask, input_suffix=5), "'input_suffix'")):
+    for bad, words in (
+        (dict(ask, input_extra=[5]), "an object with a text"),
+        (dict(ask, n_predict=0), "n_predict"),
+        (dict(ask, n_indent=4), "not supported"),
+        (dict(ask, input_suffix=5), "'input_suffix'"),
+    ):
         status, e = g.post("/infill", bad)
         check(status == 400 and words in e["error"]["message"], bad, e)
 

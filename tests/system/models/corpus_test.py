@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """models/train/corpus.py: the held-out files in models/ are what it writes, and training never sees a held-out pair."""
+
 import json
 import os
 import re
@@ -47,7 +48,9 @@ with tempfile.TemporaryDirectory(prefix='ntx-test-') as tmp:
     questions = os.path.join(tmp, 'q.jsonl')
     text = write(tmp, '--seed', '7', '--docs', '400', '--held', '--questions', questions)
     check(text == read(os.path.join(MODELS, 'held-out.txt')), 'held-out.txt is not what corpus.py writes')
-    check(read(questions) == read(os.path.join(MODELS, 'held-out.jsonl')), 'held-out.jsonl is not what corpus.py writes')
+    check(
+        read(questions) == read(os.path.join(MODELS, 'held-out.jsonl')), 'held-out.jsonl is not what corpus.py writes'
+    )
 
     train = write(tmp, '--seed', '1', '--docs', '2000')
     check(train == write(tmp, '--seed', '1', '--docs', '2000'), 'the same seed gave two texts')
@@ -58,7 +61,13 @@ with tempfile.TemporaryDirectory(prefix='ntx-test-') as tmp:
 
     asked = [json.loads(line) for line in read(questions).splitlines()]
     check(len(asked) == 400, '%d questions' % len(asked))
-    check(all(q['prompt'].endswith('\nA:') and 1 <= len(q['answer'].split()) <= 3 and '.' not in q['answer'] for q in asked), 'an odd question')
+    check(
+        all(
+            q['prompt'].endswith('\nA:') and 1 <= len(q['answer'].split()) <= 3 and '.' not in q['answer']
+            for q in asked
+        ),
+        'an odd question',
+    )
 
 print('%d failures' % len(failures))
 sys.exit(bool(failures))

@@ -5,6 +5,7 @@
   quality_test.py record     prints quality.json anew; its greedy text must be compared with llama.cpp's before it is kept
 
 A lossless change moves none of these but by rounding; a lossy technique is measured against the same figures."""
+
 import json
 import os
 import subprocess
@@ -17,11 +18,23 @@ if not SOURCE or not BIN:
 HERE, MODELS = os.path.dirname(os.path.abspath(__file__)), os.path.join(SOURCE, 'models')
 CHARS, QUESTIONS = 16000, 50  # of the held-out files: enough to notice, few enough for a sanitizer build
 PROMPT = 'One morning'
-CHATS = {'demo-chat.gguf': ['One morning', 'Tell me about yourself.', 'Ben is in the park and Ivy has a red drum. Where is Ben?']}  # writes no stories: gateway-chat asks it more
+CHATS = {
+    'demo-chat.gguf': [
+        'One morning',
+        'Tell me about yourself.',
+        'Ben is in the park and Ivy has a red drum. Where is Ben?',
+    ]
+}  # writes no stories: gateway-chat asks it more
 
 
 def ntx(*args):
-    r = subprocess.run([os.path.join(BIN, 'ntx'), *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=250)
+    r = subprocess.run(
+        [os.path.join(BIN, 'ntx'), *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        timeout=250,
+    )
     if r.returncode:
         sys.exit('ntx %s: exit %d: %s' % (' '.join(args), r.returncode, r.stderr.decode(errors='replace')))
     return r.stdout.decode()
@@ -40,11 +53,18 @@ def beginnings(tmp):
 def measure(name, text, questions):
     model = os.path.join(MODELS, name)
     if name in CHATS:
-        return {'greedy': '\n'.join(ntx('run', model, q, '-n', '60', '--temp', '0', '--quiet').rstrip('\n') for q in CHATS[name])}
+        return {
+            'greedy': '\n'.join(
+                ntx('run', model, q, '-n', '60', '--temp', '0', '--quiet').rstrip('\n') for q in CHATS[name]
+            )
+        }
     perplexity = json.loads(ntx('perplexity', model, text, '--json').splitlines()[-1])
     answers = json.loads(ntx('eval', model, '--questions', questions, '--json').splitlines()[-1])
-    return {'greedy': ntx('run', model, PROMPT, '-n', '60', '--temp', '0', '--quiet').rstrip('\n'),
-            'perplexity': round(perplexity['perplexity'], 4), 'right': answers['correct']}
+    return {
+        'greedy': ntx('run', model, PROMPT, '-n', '60', '--temp', '0', '--quiet').rstrip('\n'),
+        'perplexity': round(perplexity['perplexity'], 4),
+        'right': answers['correct'],
+    }
 
 
 def differences(name, is_, was):
@@ -70,7 +90,11 @@ def main():
             return 77
         with open(os.path.join(HERE, 'quality.json')) as f:
             recorded = json.load(f)
-        wrong = [d for n in names for d in ([n + ' has no record'] if n not in recorded else differences(n, measure(n, *files), recorded[n]))]
+        wrong = [
+            d
+            for n in names
+            for d in ([n + ' has no record'] if n not in recorded else differences(n, measure(n, *files), recorded[n]))
+        ]
     print('\n'.join(wrong) or 'as recorded: ' + ', '.join(names))
     return bool(wrong)
 

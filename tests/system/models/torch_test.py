@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The logits of the trained models against those that PyTorch computed from the same files (torch.json, by models/train/logits.py). What
 no other program loads has no other witness."""
+
 import array
 import json
 import os
@@ -15,13 +16,26 @@ FAR = 0.02  # ntx keeps K and V in F16
 
 
 def logits(model, ids, out):
-    subprocess.run([os.path.join(BIN, 'ntx'), 'logits', os.path.join(SOURCE, 'models', model), '--tokens', ','.join(map(str, ids)), '-o', out,
-                    '--quiet'], stdin=subprocess.DEVNULL, check=True, timeout=120)
+    subprocess.run(
+        [
+            os.path.join(BIN, 'ntx'),
+            'logits',
+            os.path.join(SOURCE, 'models', model),
+            '--tokens',
+            ','.join(map(str, ids)),
+            '-o',
+            out,
+            '--quiet',
+        ],
+        stdin=subprocess.DEVNULL,
+        check=True,
+        timeout=120,
+    )
     flat = array.array('f')
     with open(out, 'rb') as f:
         flat.frombytes(f.read())
     n = len(flat) // len(ids)
-    return [flat[at:at + n] for at in range(0, len(flat), n)]
+    return [flat[at : at + n] for at in range(0, len(flat), n)]
 
 
 def differences(model, recorded, tmp):

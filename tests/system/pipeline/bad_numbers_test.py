@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Files whose weights are no numbers, or whose keys ask for what is not computed: refused by name, before or in the first pass, and never an empty answer."""
+
 import os
 import re
 import struct
@@ -37,13 +38,50 @@ def refused(model, pattern, *more):
 
 
 # Where the first scale, or value, of a type lies in its block.
-SCALE = {"F32": 0, "F16": 0, "BF16": 0, "Q8_0": 0, "Q4_0": 0, "Q4_K": 0, "Q6_K": 208, "MXFP4": 0, "IQ4_XS": 0, "IQ1_M": 53}
-BAD = {"F32": struct.pack("<f", float("nan")), "BF16": b"\x80\x7f", "MXFP4": b"\xff", "IQ1_M": b"\xc0\x00\x70"}  # else a half: infinity
-BLOCKS = {"Q4_0": (32, 18), "MXFP4": (32, 17), "Q8_0": (32, 34), "Q4_K": (256, 144), "Q6_K": (256, 210), "F32": (1, 4), "F16": (1, 2), "BF16": (1, 2),
-          "IQ4_XS": (256, 136), "IQ1_M": (256, 56)}
+SCALE = {
+    "F32": 0,
+    "F16": 0,
+    "BF16": 0,
+    "Q8_0": 0,
+    "Q4_0": 0,
+    "Q4_K": 0,
+    "Q6_K": 208,
+    "MXFP4": 0,
+    "IQ4_XS": 0,
+    "IQ1_M": 53,
+}
+BAD = {
+    "F32": struct.pack("<f", float("nan")),
+    "BF16": b"\x80\x7f",
+    "MXFP4": b"\xff",
+    "IQ1_M": b"\xc0\x00\x70",
+}  # else a half: infinity
+BLOCKS = {
+    "Q4_0": (32, 18),
+    "MXFP4": (32, 17),
+    "Q8_0": (32, 34),
+    "Q4_K": (256, 144),
+    "Q6_K": (256, 210),
+    "F32": (1, 4),
+    "F16": (1, 2),
+    "BF16": (1, 2),
+    "IQ4_XS": (256, 136),
+    "IQ1_M": (256, 56),
+}
 
 
-TYPES = {0: "F32", 1: "F16", 2: "Q4_0", 8: "Q8_0", 12: "Q4_K", 14: "Q6_K", 23: "IQ4_XS", 29: "IQ1_M", 30: "BF16", 39: "MXFP4"}
+TYPES = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    8: "Q8_0",
+    12: "Q4_K",
+    14: "Q6_K",
+    23: "IQ4_XS",
+    29: "IQ1_M",
+    30: "BF16",
+    39: "MXFP4",
+}
 
 
 def poison(g, name, row):
@@ -54,7 +92,7 @@ def poison(g, name, row):
     row_bytes = shape[0] // values * size
     at = (row + 1) * row_bytes - size + SCALE[kind]
     bad = BAD.get(kind, b"\x00\x7c")
-    body[at:at + len(bad)] = bad
+    body[at : at + len(bad)] = bad
 
 
 def weights():
@@ -88,19 +126,67 @@ def experts():
 
 def tables():
     """Each token's experts: all of the table is looked at before anything is computed."""
-    plain = make_model(path("table.gguf"), "--arch", "deepseek4", "--layers", "3", "--heads", "2", "--kv", "1", "--head-dim", "16", "--rotated", "8", "--q-lora", "16",
-                       "--experts", "8", "--experts-used", "3", "--expert-ff", "32", "--shared-ff", "32", "--hashed", "2", "--o-lora", "16", "--index-head", "16", "--index-heads", "2")
+    plain = make_model(
+        path("table.gguf"),
+        "--arch",
+        "deepseek4",
+        "--layers",
+        "3",
+        "--heads",
+        "2",
+        "--kv",
+        "1",
+        "--head-dim",
+        "16",
+        "--rotated",
+        "8",
+        "--q-lora",
+        "16",
+        "--experts",
+        "8",
+        "--experts-used",
+        "3",
+        "--expert-ff",
+        "32",
+        "--shared-ff",
+        "32",
+        "--hashed",
+        "2",
+        "--o-lora",
+        "16",
+        "--index-head",
+        "16",
+        "--index-heads",
+        "2",
+    )
     check(answer(plain, "--ram", "64M")[0] == 0, "a good table")
     name = b"blk.1.ffn_gate_tid2eid.weight"
     shape, kind, body = Gguf(plain).tensors[name]
     equal((shape[0], kind), (3, 26), "the table's rows")
     for token in (0, 100, shape[1] - 1):
-        for experts, wrong in (((3, 5, 3), "expert 3 twice"), ((7, 7, 7), "expert 7 twice"), ((0, 1, 8), "expert 8 of 8"), ((-1, 1, 2), "expert -1 of 8"), ((1, 0, 2**31 - 1), "expert 2147483647 of 8")):
+        for experts, wrong in (
+            ((3, 5, 3), "expert 3 twice"),
+            ((7, 7, 7), "expert 7 twice"),
+            ((0, 1, 8), "expert 8 of 8"),
+            ((-1, 1, 2), "expert -1 of 8"),
+            ((1, 0, 2**31 - 1), "expert 2147483647 of 8"),
+        ):
             g = Gguf(plain)
             struct.pack_into("<3i", g.tensors[name][2], 12 * token, *experts)
-            refused(g.write(path("bent.gguf")), r"tensor '%s': token %d goes through %s: the file is damaged" % (re.escape(name.decode()), token, wrong), "--ram", "64M")
+            refused(
+                g.write(path("bent.gguf")),
+                r"tensor '%s': token %d goes through %s: the file is damaged"
+                % (re.escape(name.decode()), token, wrong),
+                "--ram",
+                "64M",
+            )
     code, out, err = answer(plain, "--also", g.write(path("bent.gguf")), "--ram", "64M")  # of copies each is read from
-    check(code == 111 and ("goes through" in err or "not copies of one model" in err), "a copy with another table", code, err)
+    check(
+        code == 111 and ("goes through" in err or "not copies of one model" in err),
+        "a copy with another table",
+        code,
+        err,
+    )
 
 
 def packed():
@@ -112,7 +198,11 @@ def packed():
     bent = path("packed.gguf")
     code, out, err = run("pack", g.write(path("bent.gguf")), bent)
     equal(code, 0, err)
-    for more in (("--ram", "64M"), ("--ram", "64M", "--ffn-sparse", "threshold=0"), ("--ram", "8M", "--chunk", "64K", "--ffn-sparse", "threshold=0")):
+    for more in (
+        ("--ram", "64M"),
+        ("--ram", "64M", "--ffn-sparse", "threshold=0"),
+        ("--ram", "8M", "--chunk", "64K", "--ffn-sparse", "threshold=0"),
+    ):
         refused(bent, r"tensor 'blk\.1\.ntx_ffn\.weight' holds a NaN", *more)
 
 
@@ -127,10 +217,18 @@ def overflow():
 
 def keys():
     plain = make_model(path("f32.gguf"), *SHAPE, "--type", "F32")
-    for key, kind, bad, fine in (("attention.scale", F32, 0.5, 0.125), ("logit_scale", F32, 8.0, 1.0), ("final_logit_softcapping", F32, 30.0, 0.0),
-                                 ("attn_logit_softcapping", F32, 50.0, 0.0), ("residual_scale", F32, 0.22, 1.0), ("embedding_scale", F32, 12.0, 1.0),
-                                 ("attention.causal", BOOL, False, True), ("use_parallel_residual", BOOL, True, False),
-                                 ("attention.clamp_kqv", F32, 8.0, 0.0), ("leading_dense_block_count", U32, 1, 0)):
+    for key, kind, bad, fine in (
+        ("attention.scale", F32, 0.5, 0.125),
+        ("logit_scale", F32, 8.0, 1.0),
+        ("final_logit_softcapping", F32, 30.0, 0.0),
+        ("attn_logit_softcapping", F32, 50.0, 0.0),
+        ("residual_scale", F32, 0.22, 1.0),
+        ("embedding_scale", F32, 12.0, 1.0),
+        ("attention.causal", BOOL, False, True),
+        ("use_parallel_residual", BOOL, True, False),
+        ("attention.clamp_kqv", F32, 8.0, 0.0),
+        ("leading_dense_block_count", U32, 1, 0),
+    ):
         for value in (bad, fine):
             g = Gguf(plain)
             g.keys[("llama." + key).encode()] = (kind, value)
@@ -151,9 +249,17 @@ def overlapping():
 
 def inspected():
     import json
+
     g = Gguf(make_model(path("f32.gguf"), *SHAPE, "--type", "F32"))
-    odd = {"x.nan": (F32, float("nan")), "x.inf": (F64, float("-inf")), "x.u64": (U64, 2**64 - 1), "x.i8": (I8, -7), "x.i64": (I64, -2**63), "x.f64": (F64, 1e300)}
-    shown = {"x.nan": "nan", "x.inf": "-inf", "x.u64": str(2**64 - 1), "x.i8": -7, "x.i64": -2**63, "x.f64": 1e300}
+    odd = {
+        "x.nan": (F32, float("nan")),
+        "x.inf": (F64, float("-inf")),
+        "x.u64": (U64, 2**64 - 1),
+        "x.i8": (I8, -7),
+        "x.i64": (I64, -(2**63)),
+        "x.f64": (F64, 1e300),
+    }
+    shown = {"x.nan": "nan", "x.inf": "-inf", "x.u64": str(2**64 - 1), "x.i8": -7, "x.i64": -(2**63), "x.f64": 1e300}
     for k, v in odd.items():
         g.keys[k.encode()] = v
     bent = g.write(path("bent.gguf"))
@@ -173,11 +279,17 @@ def small_ones():
         code, out, err = run("run", plain, "x", "--link", "nvme=" + rate)
         check(code == 100 and "is not a link rate" in err, "--link nvme=" + rate, code, err)
     for port in ("99999", "65536", "-1", "", "80x"):
-        p = subprocess.run([os.path.join(BIN, "ntx-metrics"), "--listen", "127.0.0.1:" + port], capture_output=True, timeout=30)
+        p = subprocess.run(
+            [os.path.join(BIN, "ntx-metrics"), "--listen", "127.0.0.1:" + port], capture_output=True, timeout=30
+        )
         check(p.returncode == 100 and b"the port is no number from 0 to 65535" in p.stderr, "port", port, p.stderr)
     before = set(os.listdir(tmp.name))
     for n in range(3, 12):
-        p = subprocess.run(["bash", "-c", 'ulimit -n %d; exec "$@"' % n, "-", NTX, "run", plain, "x", "--ram", "64M"], capture_output=True, timeout=60)
+        p = subprocess.run(
+            ["bash", "-c", 'ulimit -n %d; exec "$@"' % n, "-", NTX, "run", plain, "x", "--ram", "64M"],
+            capture_output=True,
+            timeout=60,
+        )
         equal(p.returncode == 0, False, n)
         equal(set(os.listdir(tmp.name)) - before, set(), "left behind with %d descriptors" % n)
 
@@ -188,11 +300,50 @@ def limits():
     if b"__asan_init" in open(NTX, "rb").read():
         return  # takes terabytes of address space
     seen = set()
-    for limit in ("-s 128", "-s 256", "-s 500", "-s 600", "-s unlimited", "-v 40000", "-v 60000", "-v 70000", "-v 80000", "-v 150000", "-v 300000"):
-        p = subprocess.run(["bash", "-c", 'ulimit %s && exec "$@"' % limit, "-", NTX, "run", plain, "x", "--raw", "-n", "1", "--ram", "64M", "--ctx", "64", "--quiet"],
-                           stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    for limit in (
+        "-s 128",
+        "-s 256",
+        "-s 500",
+        "-s 600",
+        "-s unlimited",
+        "-v 40000",
+        "-v 60000",
+        "-v 70000",
+        "-v 80000",
+        "-v 150000",
+        "-v 300000",
+    ):
+        p = subprocess.run(
+            [
+                "bash",
+                "-c",
+                'ulimit %s && exec "$@"' % limit,
+                "-",
+                NTX,
+                "run",
+                plain,
+                "x",
+                "--raw",
+                "-n",
+                "1",
+                "--ram",
+                "64M",
+                "--ctx",
+                "64",
+                "--quiet",
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=60,
+        )
         err = p.stderr.decode()
-        check(p.returncode in (0, 111) and "signal" not in err and err.count("\n") == (p.returncode != 0), "ulimit", limit, p.returncode, err)
+        check(
+            p.returncode in (0, 111) and "signal" not in err and err.count("\n") == (p.returncode != 0),
+            "ulimit",
+            limit,
+            p.returncode,
+            err,
+        )
         seen.add((limit[:2], p.returncode, "raise the limit (ulimit %s)" % limit[:2] in err))
     check({("-s", 0, False), ("-s", 111, True), ("-v", 111, True)} <= seen, "limits met", seen)
     equal([d for d in os.listdir(tmp.name) if d.startswith("ntx-run")], [], "left behind")

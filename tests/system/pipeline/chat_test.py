@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """A chat as its user has it: what is typed, pasted, found again and commanded arrives at the model, as the saved conversation shows; on a terminal that
 pyte plays, on a dumb one, and from a pipe through the service."""
+
 import fcntl
 import json
 import os
@@ -29,9 +30,20 @@ NTX = os.path.join(BIN, "ntx")
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
 tmp = tempfile.TemporaryDirectory(prefix="ntx-chat-")
 here = lambda name: os.path.join(tmp.name, name)
-os.environ.update({"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": "", "XDG_STATE_HOME": here("state"), "HOME": tmp.name, "TERM": "xterm-256color", "LC_ALL": "C.UTF-8"})
+os.environ.update(
+    {
+        "TMPDIR": tmp.name,
+        "XDG_RUNTIME_DIR": "",
+        "XDG_STATE_HOME": here("state"),
+        "HOME": tmp.name,
+        "TERM": "xterm-256color",
+        "LC_ALL": "C.UTF-8",
+    }
+)
 model = make_model(here("m.gguf"), "--ctx", "512")
-big = make_model(here("big.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0")
+big = make_model(
+    here("big.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0"
+)
 CHAT = ("run", model, "--chat-template", "plain", "--ram", "64M", "--ctx", "512", "-n", "4", "--ignore-eos")
 UP, LEFT, ENTER, ALT_ENTER = "\x1b[A", "\x1b[D", "\r", "\x1b\r"
 paste = lambda text: "\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~"
@@ -69,15 +81,18 @@ class Chat:
             if value:
                 return value
             if end.over():
-                fail("%s: not on the screen:\n%s\n%r" % (what, "\n".join(x for x in self.screen.display if x.strip()), self.raw[-300:]))
+                fail(
+                    "%s: not on the screen:\n%s\n%r"
+                    % (what, "\n".join(x for x in self.screen.display if x.strip()), self.raw[-300:])
+                )
 
     def line(self):
         return self.screen.display[self.screen.cursor.y].rstrip()
 
     def prompt(self):
         """An empty prompt after whatever was written since the last one."""
-        self.until(lambda: b"\n> " in self.raw[self.shown:] and self.line() == ">", "a prompt")
-        text, self.shown = self.raw[self.shown:].decode(errors="replace"), len(self.raw)
+        self.until(lambda: b"\n> " in self.raw[self.shown :] and self.line() == ">", "a prompt")
+        text, self.shown = self.raw[self.shown :].decode(errors="replace"), len(self.raw)
         return text
 
     def type(self, text):
@@ -115,7 +130,11 @@ class Chat:
         after = termios.tcgetattr(self.fd)[3]
         os.close(self.fd)
         equal(after, self.before, "the terminal's modes after the end")
-        equal(self.raw.rfind(b"\x1b[?2004l") > self.raw.rfind(b"\x1b[?2004h"), b"\x1b[?2004h" in self.raw, "bracketed paste is off again")
+        equal(
+            self.raw.rfind(b"\x1b[?2004l") > self.raw.rfind(b"\x1b[?2004h"),
+            b"\x1b[?2004h" in self.raw,
+            "bracketed paste is off again",
+        )
         check(not re.search(rb"\x1b\[[0-9;]*m", self.raw), "there are colours")
         return os.waitstatus_to_exitcode(status)
 
@@ -126,7 +145,7 @@ def conversation(path):
     system = messages.pop(0)["content"] if messages and messages[0]["role"] == "system" else None
     equal([m["role"] for m in messages], ["user", "assistant"] * (len(messages) // 2), "roles")
     texts = [m["content"] for m in messages]
-    return system, [texts[i:i + 2] for i in range(0, len(texts), 2)]
+    return system, [texts[i : i + 2] for i in range(0, len(texts), 2)]
 
 
 def asked(c):
@@ -175,7 +194,7 @@ def pasting():
     text = "first\n\n\tthird, and\nthe fourth line\n\n"
     c.type(paste(text))
     c.until(lambda: c.line() == "the fourth line", "the paste")
-    check("\n> " not in c.raw[c.shown:].decode(), "it was sent before Enter")
+    check("\n> " not in c.raw[c.shown :].decode(), "it was sent before Enter")
     c.say(" it is")
     many = "\n".join("l%d" % i for i in range(40))
     c.typed("look: " + paste(many), "> look: [pasted 1: 40 lines]")
@@ -190,7 +209,13 @@ def pasting():
     c.type(paste('"""docs"""\ndef f(): pass'))
     c.until(lambda: c.line() == "def f(): pass", "a paste that begins with quotes")
     c.say("")
-    want = [text.rstrip("\n") + " it is", "look: " + many + ".", "one\ntwo", "a\n\n/clear\nb", '"""docs"""\ndef f(): pass']
+    want = [
+        text.rstrip("\n") + " it is",
+        "look: " + many + ".",
+        "one\ntwo",
+        "a\n\n/clear\nb",
+        '"""docs"""\ndef f(): pass',
+    ]
     equal(asked(c), want, "messages of several lines")
     # While an answer is being written, what is typed and pasted waits for the next line.
     c.type("now" + ENTER + paste("x\ny") + " z")
@@ -202,7 +227,10 @@ def pasting():
 
 def commands():
     c = Chat(*CHAT, "--seed", "7", "--system", "be brief")
-    check(all("/" + word in c.say("/help") for word in "help clear save load system regenerate set stats bye".split()), "help")
+    check(
+        all("/" + word in c.say("/help") for word in "help clear save load system regenerate set stats bye".split()),
+        "help",
+    )
     check("seed 7" in c.say("hello"), "the seed of the command line")
     system, turns = c.saved()
     equal((system, len(turns)), ("be brief", 1), "conversation")
@@ -222,7 +250,13 @@ def commands():
     before, asked_last = context(), c.saved()[1][-1][0]
     c.say("/regenerate")
     equal((context(), c.saved()[1][-1][0]), (before, asked_last), "the last turn takes its own place")
-    for wrong, why in (("temp hot", "not a number from 0 to 100"), ("n 0", "at least 1"), ("raw on", "no option 'raw'"), ("chat-template x", "there is no 'x'"), ("temp", "NAME VALUE")):
+    for wrong, why in (
+        ("temp hot", "not a number from 0 to 100"),
+        ("n 0", "at least 1"),
+        ("raw on", "no option 'raw'"),
+        ("chat-template x", "there is no 'x'"),
+        ("temp", "NAME VALUE"),
+    ):
         check(why in c.say("/set " + wrong), "/set", wrong)
     check("temp 0 " in c.say("/set") and "n 2" in c.say("/set"), "a wrong /set has changed something")
     c.say("/set stop a b")
@@ -231,7 +265,13 @@ def commands():
     check("stop" not in c.say("/set"), "/set stop none")
     before = c.saved()
     told = c.say("/stats")
-    check(re.search(r"turns +3\r", told) and re.search(r"context +[0-9]+ of 512 tokens", told) and re.search(r"generated_tokens +2\r", told), "/stats:", told)
+    check(
+        re.search(r"turns +3\r", told)
+        and re.search(r"context +[0-9]+ of 512 tokens", told)
+        and re.search(r"generated_tokens +2\r", told),
+        "/stats:",
+        told,
+    )
     check("be brief" in c.say("/system"), "/system")
     c.type('/system """two\rlines"""\r')
     c.prompt()
@@ -250,14 +290,29 @@ def commands():
     check(n > 60, "what was loaded is not told to the model:", n)
     with open(here("thesis.txt"), "w") as f:
         f.write("years of work\n")
-    check("is no conversation" in c.say("/save " + here("thesis.txt")) and open(here("thesis.txt")).read() == "years of work\n", "another's file")
+    check(
+        "is no conversation" in c.say("/save " + here("thesis.txt"))
+        and open(here("thesis.txt")).read() == "years of work\n",
+        "another's file",
+    )
     with open(here("bad.json"), "w") as f:
         json.dump({"messages": [{"role": "user", "content": "x"}, {"role": "robot", "content": "y"}]}, f)
-    for name, why in (("thesis.txt", "not a conversation"), ("none", "No such file"), ("bad.json", "message 2: the role")):
+    for name, why in (
+        ("thesis.txt", "not a conversation"),
+        ("none", "No such file"),
+        ("bad.json", "message 2: the role"),
+    ):
         check(why in c.say("/load " + here(name)), "/load", name)
     equal(len(c.saved()[1]), 6, "turns after what could not be loaded")
     with open(here("list.json"), "w") as f:
-        json.dump([{"role": "system", "content": "s"}, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], f)
+        json.dump(
+            [
+                {"role": "system", "content": "s"},
+                {"role": "user", "content": "q"},
+                {"role": "assistant", "content": "a"},
+            ],
+            f,
+        )
     c.say("/load " + here("list.json"))
     equal(c.saved(), ("s", [["q", "a"]]), "a bare list of messages")
     check("there is no /nonsense" in c.say("/nonsense x"), "an unknown command")
@@ -269,7 +324,21 @@ def commands():
 
 
 def outgrown():
-    c = Chat("run", model, "--chat-template", "plain", "--ram", "64M", "--ctx", "256", "-n", "12", "--ignore-eos", "--system", "be brief")
+    c = Chat(
+        "run",
+        model,
+        "--chat-template",
+        "plain",
+        "--ram",
+        "64M",
+        "--ctx",
+        "256",
+        "-n",
+        "12",
+        "--ignore-eos",
+        "--system",
+        "be brief",
+    )
     told, n = "", 0
     while "outgrown" not in told and n < 20:
         n += 1
@@ -285,24 +354,48 @@ def outgrown():
     stats = c.say("/stats")
     check(re.search(r"turns +%d, of which 1 to %d are left out" % (n + 1, left), stats), "/stats:", stats)
     told = c.say("word " * 300)
-    check(re.search(r"too long even alone: the prompt has (more than )?\d+ tokens", told), "a message that is too long:", told)
+    check(
+        re.search(r"too long even alone: the prompt has (more than )?\d+ tokens", told),
+        "a message that is too long:",
+        told,
+    )
     check("tok/s" in c.say("short"), "the conversation goes on")
     system, turns = c.saved()
     equal((system, len(turns)), ("be brief", n + 2), "all is kept here")
     told = c.say("/clear") + c.say("hello")
     check("outgrown" not in told and int(re.search(r"prompt of (\d+)", told).group(1)) < 40, "/clear:", told)
     told = c.say("/set n 4000000") + c.say("write until it is full")
-    check("context of 256 tokens is full, which cut the answer" in told.replace("\r\n", "").replace("  ", " "), "a full context:", told)
+    check(
+        "context of 256 tokens is full, which cut the answer" in told.replace("\r\n", "").replace("  ", " "),
+        "a full context:",
+        told,
+    )
     check(re.search(r"outgrown the context.*tok/s", c.say("go on"), re.S), "after a full context")
     equal(c.end(), 0, "end")
 
 
 def stopping():
     """Ctrl-C stops the answer, and the conversation keeps its beginning."""
-    c = Chat("run", big, "--chat-template", "plain", "--ram", "10M", "--ctx", "512", "--ignore-eos", "--link", "nvme=30M", "-n", "400")
+    c = Chat(
+        "run",
+        big,
+        "--chat-template",
+        "plain",
+        "--ram",
+        "10M",
+        "--ctx",
+        "512",
+        "--ignore-eos",
+        "--link",
+        "nvme=30M",
+        "-n",
+        "400",
+    )
     c.type("hello" + ENTER)
     signs = rb"\x1b\[[0-9;?]*[A-Za-z]|(layer|prompt|loading)[^\r\n]*"  # of life
-    c.until(lambda: re.sub(signs, b"", c.raw[c.shown:].partition(b"hello\r\n")[2]).strip(), "the beginning of an answer")
+    c.until(
+        lambda: re.sub(signs, b"", c.raw[c.shown :].partition(b"hello\r\n")[2]).strip(), "the beginning of an answer"
+    )
     c.type("\x03")
     told = c.prompt()
     check("tok/s" in told and "saved" not in told, "statistics of what was stopped:", told)
@@ -323,7 +416,7 @@ def stopping_beside_others():
         k.until(k.generate("x", ignore_eos=True), "token")
         c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "--ignore-eos", "-n", "200")
         c.type("hello" + ENTER)
-        c.until(lambda: c.raw[c.shown:].partition(b"hello\r\n")[2].strip(), "the beginning of an answer")
+        c.until(lambda: c.raw[c.shown :].partition(b"hello\r\n")[2].strip(), "the beginning of an answer")
         with d.held("iod"):
             c.type("\x03")
             c.until(lambda: b"ends with the pass under way" in c.raw, "why it takes so long")
@@ -346,13 +439,28 @@ def dumb():
 def service():
     """From a pipe, through daemons that run already; then on a terminal."""
     with Daemons() as d:
+
         def pipe(text, *options):
-            p = subprocess.run([NTX, "chat", "--socket", d.socket(), "--chat-template", "plain", "-n", "4", "--ignore-eos", *options], input=text.encode(), capture_output=True, timeout=200)
+            p = subprocess.run(
+                [NTX, "chat", "--socket", d.socket(), "--chat-template", "plain", "-n", "4", "--ignore-eos", *options],
+                input=text.encode(),
+                capture_output=True,
+                timeout=200,
+            )
             return p.returncode, p.stdout, p.stderr.decode()
-        load = subprocess.run([NTX, "load", model, "--ram", "64M", "--ctx", "256", "--socket", d.socket()], capture_output=True)
+
+        load = subprocess.run(
+            [NTX, "load", model, "--ram", "64M", "--ctx", "256", "--socket", d.socket()], capture_output=True
+        )
         equal(load.returncode, 0, load.stderr)
-        code, out, err = pipe('first\n\n"""\nof several\n\nlines\n"""\r\nlast, without an end/\n/save %s\nnot ended' % here("piped.json"))
-        equal((code, [t[0] for t in conversation(here("piped.json"))[1]]), (0, ["first", "of several\n\nlines", "last, without an end/"]), err)
+        code, out, err = pipe(
+            'first\n\n"""\nof several\n\nlines\n"""\r\nlast, without an end/\n/save %s\nnot ended' % here("piped.json")
+        )
+        equal(
+            (code, [t[0] for t in conversation(here("piped.json"))[1]]),
+            (0, ["first", "of several\n\nlines", "last, without an end/"]),
+            err,
+        )
         check("\x1b" not in err and "> " not in err and err.count("prompt of") == 4, "on a pipe:", err)
         code, out, err = pipe("a\n/nonsense\nb\n")
         equal((code, err.count("prompt of")), (111, 1), "a command that is none, in a script")
@@ -361,21 +469,33 @@ def service():
         code, out, err = pipe("word " * 300)
         check(code == 111 and "too long even alone" in err, "too long in a script:", err)
         c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "-n", "4", "--ignore-eos")
-        first, second = (int(re.search(r"prompt of (\d+)", c.say(x)).group(1)) for x in ("through the service", "again"))
+        first, second = (
+            int(re.search(r"prompt of (\d+)", c.say(x)).group(1)) for x in ("through the service", "again")
+        )
         check(second < first, "the daemons do not keep the conversation:", first, second)
         # Another model there: the conversation is told to it as a whole.
         for argv in (("unload",), ("load", model, "--ram", "64M", "--ctx", "256")):
             p = subprocess.run([NTX, *argv, "--socket", d.socket()], capture_output=True)
             equal(p.returncode, 0, p.stderr)
-        check(int(re.search(r"prompt of (\d+)", c.say("third")).group(1)) > first + second, "the conversation after another load")
+        check(
+            int(re.search(r"prompt of (\d+)", c.say("third")).group(1)) > first + second,
+            "the conversation after another load",
+        )
         equal(len(c.saved()[1]), 3, "turns")
         # The service ends and comes back: nothing that was said is lost.
         d.kill("computed")
         check("closed the connection" in c.say("lost"), "the daemon's end")
         check("no daemons run there" in c.say("lost still"), "no daemons")
         d.spawn("computed")
-        wait_for(lambda: not subprocess.run([NTX, *argv, "--socket", d.socket()], capture_output=True).returncode, 20, "another load")
-        check(int(re.search(r"prompt of (\d+)", c.say("fourth")).group(1)) > first + second, "the conversation after the service's end")
+        wait_for(
+            lambda: not subprocess.run([NTX, *argv, "--socket", d.socket()], capture_output=True).returncode,
+            20,
+            "another load",
+        )
+        check(
+            int(re.search(r"prompt of (\d+)", c.say("fourth")).group(1)) > first + second,
+            "the conversation after the service's end",
+        )
         equal(asked(c)[2:], ["third", "fourth"], "what was asked")
         equal(c.end(), 0, "end")
 
@@ -383,13 +503,22 @@ def service():
 def cut_by_the_service():
     """The service ends while an answer is written: what came is kept, and when it is back the conversation goes on from there."""
     with Daemons() as d:
-        load = lambda *link: subprocess.run([NTX, "load", big, "--ram", "10M", "--ctx", "256", *link, "--socket", d.socket()], capture_output=True)
+        load = lambda *link: subprocess.run(
+            [NTX, "load", big, "--ram", "10M", "--ctx", "256", *link, "--socket", d.socket()], capture_output=True
+        )
         equal(load("--link", "nvme=30M").returncode, 0, "load")
         c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "--ignore-eos", "-n", "200")
         c.type("hello" + ENTER)
-        c.until(lambda: re.sub(rb"(layer|prompt)[^\r\n]*", b"", c.raw[c.shown:].partition(b"hello\r\n")[2]).strip(), "the beginning of an answer")
+        c.until(
+            lambda: re.sub(rb"(layer|prompt)[^\r\n]*", b"", c.raw[c.shown :].partition(b"hello\r\n")[2]).strip(),
+            "the beginning of an answer",
+        )
         d.child["computed"].send_signal(signal.SIGTERM)
-        check("the answer is cut short: ntx-computed is shutting down" in c.prompt(), "what is said of it:", c.raw[c.shown:])
+        check(
+            "the answer is cut short: ntx-computed is shutting down" in c.prompt(),
+            "what is said of it:",
+            c.raw[c.shown :],
+        )
         turns = c.saved()[1]
         check(len(turns) == 1 and turns[0][0] == "hello" and turns[0][1], "what is kept:", turns)
         d.child["computed"].wait()

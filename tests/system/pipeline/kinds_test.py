@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """GGUFs that are no language models: one line from every command, which says what the file is and what to name instead; and files whose keys are wrong or
 missing, which --override-kv mends, and whose names say something else than their keys."""
+
 import json
 import os
 import re
@@ -15,7 +16,9 @@ from gguf_edit import ARR, BOOL, F32, STR, U32, Gguf  # noqa: E402
 NTX = os.path.join(BIN, "ntx")
 PROFILE = os.path.join(os.environ["NTX_SOURCE"], "bench", "profiles", "rtx3090-pcie3x8.json")
 tmp = tempfile.TemporaryDirectory(prefix="ntx-kinds-")
-os.environ.update({"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": "", "XDG_CACHE_HOME": os.path.join(tmp.name, "none"), "NTX_PROFILE": ""})
+os.environ.update(
+    {"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": "", "XDG_CACHE_HOME": os.path.join(tmp.name, "none"), "NTX_PROFILE": ""}
+)
 SHAPE = ("--layers", "2", "--embd", "256", "--ff", "512", "--heads", "4", "--kv", "2", "--type", "Q8_0")
 
 
@@ -45,28 +48,71 @@ def made(name, **keys):
 
 def commands(model):
     text, out = path("text"), path("out.gguf")
-    return (("run", model, "x", "--raw"), ("up", model), ("serve", model), ("bench", model), ("plan", model), ("plan", model, "--profile", PROFILE), ("logits", model, "--tokens", "1", "-o", out),
-            ("perplexity", model, text), ("calibrate", model, "--text", text, "-o", out), ("pack", model, out), ("analyze", model), ("imatrix", model, text, "-o", out),
-            ("draft-index", model, text, "-o", out), ("eval", model, "--questions", path("asked")), ("tokenize", model), ("detokenize", model))
+    return (
+        ("run", model, "x", "--raw"),
+        ("up", model),
+        ("serve", model),
+        ("bench", model),
+        ("plan", model),
+        ("plan", model, "--profile", PROFILE),
+        ("logits", model, "--tokens", "1", "-o", out),
+        ("perplexity", model, text),
+        ("calibrate", model, "--text", text, "-o", out),
+        ("pack", model, out),
+        ("analyze", model),
+        ("imatrix", model, text, "-o", out),
+        ("draft-index", model, text, "-o", out),
+        ("eval", model, "--questions", path("asked")),
+        ("tokenize", model),
+        ("detokenize", model),
+    )
 
 
 WRITES = "name a model that writes text"
 KINDS = {
-    "mmproj": ({"general__type": (STR, b"mmproj"), "general__architecture": (STR, b"clip")}, "is the part of a model that reads images or sounds (mmproj): name the file of the language model that it is for"),
-    "imatrix": ({"general__type": (STR, b"imatrix")}, "is an importance matrix: name the model, and this file with ntx quantize --imatrix"),
-    "adapter": ({"general__type": (STR, b"adapter")}, "is an adapter: name the model that it is for, and this file with --lora"),
+    "mmproj": (
+        {"general__type": (STR, b"mmproj"), "general__architecture": (STR, b"clip")},
+        "is the part of a model that reads images or sounds (mmproj): name the file of the language model that it is for",
+    ),
+    "imatrix": (
+        {"general__type": (STR, b"imatrix")},
+        "is an importance matrix: name the model, and this file with ntx quantize --imatrix",
+    ),
+    "adapter": (
+        {"general__type": (STR, b"adapter")},
+        "is an adapter: name the model that it is for, and this file with --lora",
+    ),
     "vocab": ({"general__type": (STR, b"vocab")}, "has a vocabulary and no weights: name the model's own file"),
-    "skip": ({"general__architecture": (STR, b"ntx-skip")}, "is a sidecar of ntx calibrate: name its model, and this file with --sidecar"),
-    "bert": ({"general__architecture": (STR, b"bert")}, "is an embedding model: it makes a vector of a text and writes none; " + WRITES),
-    "nomic": ({"general__architecture": (STR, b"nomic-bert-moe")}, "is an embedding model: it makes a vector of a text and writes none; " + WRITES),
-    "t5": ({"general__architecture": (STR, b"t5")}, "is an encoder with a decoder behind it, of which ntx runs neither: name a model that is a decoder alone"),
+    "skip": (
+        {"general__architecture": (STR, b"ntx-skip")},
+        "is a sidecar of ntx calibrate: name its model, and this file with --sidecar",
+    ),
+    "bert": (
+        {"general__architecture": (STR, b"bert")},
+        "is an embedding model: it makes a vector of a text and writes none; " + WRITES,
+    ),
+    "nomic": (
+        {"general__architecture": (STR, b"nomic-bert-moe")},
+        "is an embedding model: it makes a vector of a text and writes none; " + WRITES,
+    ),
+    "t5": (
+        {"general__architecture": (STR, b"t5")},
+        "is an encoder with a decoder behind it, of which ntx runs neither: name a model that is a decoder alone",
+    ),
     "whisper": ({"general__architecture": (STR, b"whisper")}, "is a model of speech: " + WRITES),
     "flux": ({"general__architecture": (STR, b"flux")}, "is a model that makes pictures or films: " + WRITES),
 }
-for value, name, what, does in ((1, "mean", "an embedding model", "makes a vector of a text"), (2, "cls", "an embedding model", "makes a vector of a text"),
-                                (3, "last", "an embedding model", "makes a vector of a text"), (4, "rank", "a reranker", "tells how well a text answers a question")):
-    KINDS[name] = ({"qwen3__pooling_type": (U32, value)}, "is %s (key 'qwen3.pooling_type' is %d, %s): it %s and writes none; %s; --override-kv qwen3.pooling_type=int:0 runs it all the same"
-                   % (what, value, name, does, WRITES))
+for value, name, what, does in (
+    (1, "mean", "an embedding model", "makes a vector of a text"),
+    (2, "cls", "an embedding model", "makes a vector of a text"),
+    (3, "last", "an embedding model", "makes a vector of a text"),
+    (4, "rank", "a reranker", "tells how well a text answers a question"),
+):
+    KINDS[name] = (
+        {"qwen3__pooling_type": (U32, value)},
+        "is %s (key 'qwen3.pooling_type' is %d, %s): it %s and writes none; %s; --override-kv qwen3.pooling_type=int:0 runs it all the same"
+        % (what, value, name, does, WRITES),
+    )
 
 
 def kinds():
@@ -85,8 +131,24 @@ def kinds():
         nothing = name in ("imatrix", "adapter", "vocab", "skip")  # to rewrite
         code, out, err = run("quantize", model, path("q.gguf"), "Q4_0")
         equal((code, want in err), (111 if nothing else 0, True), ("quantize", name, err))
-    equal(run("tokenize", path("vocab.gguf"), stdin=b"some words")[:2], run("tokenize", plain, stdin=b"some words")[:2], "a vocabulary's tokens")
-    code, out, err = run("run", path("last.gguf"), "x", "--raw", "-n", "2", "--override-kv", "qwen3.pooling_type=int:0", "--ram", "64M", "--quiet")
+    equal(
+        run("tokenize", path("vocab.gguf"), stdin=b"some words")[:2],
+        run("tokenize", plain, stdin=b"some words")[:2],
+        "a vocabulary's tokens",
+    )
+    code, out, err = run(
+        "run",
+        path("last.gguf"),
+        "x",
+        "--raw",
+        "-n",
+        "2",
+        "--override-kv",
+        "qwen3.pooling_type=int:0",
+        "--ram",
+        "64M",
+        "--quiet",
+    )
     check(code == 0 and out and not err, "run all the same", err)
     equal(json.loads(run("inspect", plain, "--json")[1])["supported"], True, "inspect of a model")
 
@@ -104,11 +166,28 @@ def unknown():
         g.keys[k.replace(b"llama", b"lxama")] = g.keys.pop(k)
     odd = g.write(path("odd.gguf"))
     code, out, err = run("plan", odd)
-    check(code == 0 and out.startswith(b"ntx does not run this file: architecture 'lxama' is not supported") and b"Fits" not in out, out, err)
+    check(
+        code == 0
+        and out.startswith(b"ntx does not run this file: architecture 'lxama' is not supported")
+        and b"Fits" not in out,
+        out,
+        err,
+    )
     code, out, err = run("plan", odd, "--profile", PROFILE)
-    check(code == 0 and out.startswith(b"ntx does not run this file: architecture 'lxama' is not supported") and b"Fits" not in out, out, err)
+    check(
+        code == 0
+        and out.startswith(b"ntx does not run this file: architecture 'lxama' is not supported")
+        and b"Fits" not in out,
+        out,
+        err,
+    )
     code, out, err = run("plan", "--list")
-    check(code == 0 and re.search(rb"general\.architecture[^A-Z]* qwen3moe[^A-Z]* deepseek4", out) and b"llama-relu" not in out, out)
+    check(
+        code == 0
+        and re.search(rb"general\.architecture[^A-Z]* qwen3moe[^A-Z]* deepseek4", out)
+        and b"llama-relu" not in out,
+        out,
+    )
     names = json.loads(run("plan", "--list", "--json")[1])["architectures"]
     check("llama" in names and "qwen4exp" in names and "llama-relu" not in names, names)
 
@@ -149,27 +228,56 @@ def overrides():
     g.keys[b"qwen3.context_length"] = (U32, 100)
     g.keys[b"tokenizer.ggml.add_bos_token"] = (BOOL, True)
     other = g.write(path("other.gguf"))
-    given = ("--override-kv", "qwen3.rope.freq_base=float:500000", "--override-kv", "qwen3.context_length=int:100,tokenizer.ggml.add_bos_token=bool:true", "--quiet")
+    given = (
+        "--override-kv",
+        "qwen3.rope.freq_base=float:500000",
+        "--override-kv",
+        "qwen3.context_length=int:100,tokenizer.ggml.add_bos_token=bool:true",
+        "--quiet",
+    )
 
     def logits(model, *more):
-        code, out, err = run("logits", model, "--tokens", "1,5,9,7,3,2,8", "-o", path("out.f32"), "--ram", "64M", "--ctx", "64", *more)
+        code, out, err = run(
+            "logits", model, "--tokens", "1,5,9,7,3,2,8", "-o", path("out.f32"), "--ram", "64M", "--ctx", "64", *more
+        )
         equal(code, 0, err)
         return open(path("out.f32"), "rb").read()
+
     check(logits(other) != logits(plain), "the base of rotation changes logits")
     check(logits(plain, *given) == logits(other), "logits with --override-kv")
     shown = json.loads(run("inspect", plain, "--json", *given[:4])[1])["metadata"]
-    equal((shown["qwen3.rope.freq_base"], shown["qwen3.context_length"], shown["tokenizer.ggml.add_bos_token"]), (500000, 100, True), "inspect")
+    equal(
+        (shown["qwen3.rope.freq_base"], shown["qwen3.context_length"], shown["tokenizer.ggml.add_bos_token"]),
+        (500000, 100, True),
+        "inspect",
+    )
     equal(json.loads(run("plan", plain, "--profile", PROFILE, "--json", *given[:4])[1])["ctx"], 100, "plan")
     equal(run("quantize", plain, path("mended.gguf"), "Q4_0", *given)[0], 0, "quantize")
     shown = json.loads(run("inspect", path("mended.gguf"), "--json")[1])["metadata"]
     equal((shown["qwen3.rope.freq_base"], shown["qwen3.context_length"]), (500000, 100), "what ntx quantize wrote")
-    for bad, why in (("x", "write KEY=TYPE:VALUE"), ("x=1", "write KEY=TYPE:VALUE"), ("x=int:", "no whole number"), ("x=int:1.5", "no whole number"), ("x=float:a", "no number"),
-                     ("x=bool:yes", "true or false"), ("x=u32:1", "write KEY=TYPE:VALUE"), ("x y=int:1", "no spaces"), ("x=int:1,y", "no whole number"), ("general.alignment=int:64", "how the file is read")):
+    for bad, why in (
+        ("x", "write KEY=TYPE:VALUE"),
+        ("x=1", "write KEY=TYPE:VALUE"),
+        ("x=int:", "no whole number"),
+        ("x=int:1.5", "no whole number"),
+        ("x=float:a", "no number"),
+        ("x=bool:yes", "true or false"),
+        ("x=u32:1", "write KEY=TYPE:VALUE"),
+        ("x y=int:1", "no spaces"),
+        ("x=int:1,y", "no whole number"),
+        ("general.alignment=int:64", "how the file is read"),
+    ):
         code, out, err = run("run", plain, "x", "--override-kv", bad)
         check(code == 100 and why in err, bad, code, err)
     code, out, err = run("run", plain, "x", "--override-kv", "qwen3.block_count=int:-1", "--ram", "64M")
     check(code == 111 and "qwen3.block_count" in err, err)
-    equal(json.loads(run("inspect", plain, "--json", "--override-kv", "general.name=str:a, b=c")[1])["metadata"]["general.name"], "a, b=c", "a text with a comma")
+    equal(
+        json.loads(run("inspect", plain, "--json", "--override-kv", "general.name=str:a, b=c")[1])["metadata"][
+            "general.name"
+        ],
+        "a, b=c",
+        "a text with a comma",
+    )
 
 
 def names():
@@ -204,21 +312,63 @@ def written():
     code, out, err = run("pack", plain, path("d.gguf"), "--delta", "--force", "--rank", "4")
     equal(code, 0, err)
     opens("pack --delta", path("d.gguf"))
-    code, out, err = run("pack", plain, path("l.gguf"), "--delta", "--base", make_model(path("base.gguf"), "--arch", "qwen3", *SHAPE, "--seed", "5"), "--force", "--rank", "4")
+    code, out, err = run(
+        "pack",
+        plain,
+        path("l.gguf"),
+        "--delta",
+        "--base",
+        make_model(path("base.gguf"), "--arch", "qwen3", *SHAPE, "--seed", "5"),
+        "--force",
+        "--rank",
+        "4",
+    )
     equal(code, 0, err)
-    code, out, err = run("run", path("base.gguf"), "x", "--raw", "-n", "1", "--lora", path("l.gguf"), "--ram", "64M", "--ctx", "64", "--quiet")
+    code, out, err = run(
+        "run",
+        path("base.gguf"),
+        "x",
+        "--raw",
+        "-n",
+        "1",
+        "--lora",
+        path("l.gguf"),
+        "--ram",
+        "64M",
+        "--ctx",
+        "64",
+        "--quiet",
+    )
     equal(code, 0, ("pack --delta --base", err))
     code, out, err = run("imatrix", plain, text, "-o", path("i.gguf"), "--ctx", "64", "--ram", "64M", "--quiet")
     equal(code, 0, err)
     equal(run("quantize", plain, path("w.gguf"), "Q4_K_M", "--imatrix", path("i.gguf"))[0], 0, "quantize --imatrix")
     opens("quantize --imatrix", path("w.gguf"))
     equal(run("draft-index", plain, text, "-o", path("x.index"))[0], 0, "draft-index")
-    code, out, err = run("run", plain, "x", "--raw", "-n", "2", "--draft", path("x.index"), "--ram", "64M", "--ctx", "64", "--quiet")
+    code, out, err = run(
+        "run", plain, "x", "--raw", "-n", "2", "--draft", path("x.index"), "--ram", "64M", "--ctx", "64", "--quiet"
+    )
     equal(code, 0, ("draft-index", err))
     deep = make_model(path("deep.gguf"), *SHAPE, "--layers", "6")
     code, out, err = run("calibrate", deep, "--text", text, "-o", path("c.gguf"), "--ram", "64M", "--quiet")
     equal(code, 0, err)
-    code, out, err = run("run", deep, "x", "--raw", "-n", "2", "--skip", "static", "--sidecar", path("c.gguf"), "--ram", "64M", "--ctx", "64", "--quiet")
+    code, out, err = run(
+        "run",
+        deep,
+        "x",
+        "--raw",
+        "-n",
+        "2",
+        "--skip",
+        "static",
+        "--sidecar",
+        path("c.gguf"),
+        "--ram",
+        "64M",
+        "--ctx",
+        "64",
+        "--quiet",
+    )
     equal(code, 0, ("calibrate", err))
 
 

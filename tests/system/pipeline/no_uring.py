@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """no_uring.py PROGRAM ARGS...: runs it as in a container whose seccomp profile refuses io_uring. Exits 77 where no filter can be set."""
+
 import ctypes
 import errno
 import os

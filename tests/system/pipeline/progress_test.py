@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Signs of life: what a terminal shows while a model loads, while the prompt is read and while a pass takes longer than a second; that it is gone
 before text appears, from lines that text has begun, too; that nothing of it is shown where nobody waits or nobody looks. And what else a run says."""
+
 import fcntl
 import json
 import os
@@ -27,9 +28,37 @@ except ImportError:
 NTX = os.path.join(BIN, "ntx")
 tmp = tempfile.TemporaryDirectory(prefix="ntx-progress-")
 os.environ.update({"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": "", "TERM": "xterm", "LC_ALL": "C.UTF-8"})
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+)
 RATE = 8e6
-RUN = ("run", model, "Once upon a time", "--raw", "--ram", "10M", "--ctx", "64", "--temp", "0", "--ignore-eos", "--seed", "1")
+RUN = (
+    "run",
+    model,
+    "Once upon a time",
+    "--raw",
+    "--ram",
+    "10M",
+    "--ctx",
+    "64",
+    "--temp",
+    "0",
+    "--ignore-eos",
+    "--seed",
+    "1",
+)
 SLOW = ("--link", "nvme=%d" % RATE)
 PASS = re.compile(r"layer (\d+) of 7, ([\d.]+) of ([\d.]+) MiB(?: at ([\d.]+) MB/s)?(?:, (\d+) s left)?$")
 
@@ -67,7 +96,7 @@ def plain(*argv):
 
 def of_passes(pictures):
     """(words before it, match, lines) of each picture with a line about a pass."""
-    return [(m.string[:m.start()], m, p) for p in pictures for l in p if (m := PASS.search(l))]
+    return [(m.string[: m.start()], m, p) for p in pictures for l in p if (m := PASS.search(l))]
 
 
 def throttled(size, n):
@@ -92,13 +121,17 @@ def throttled(size, n):
     check(left and all(abs(l - want) < 2 + want for l, want in left), "time left, and what it would be by bytes:", left)
     # Each picture of a terminal shows the beginning of the text unharmed, whatever stands below it.
     for m, lines in writing:
-        shown_text = "".join(lines[:lines.index(m.string)])
-        tail = shown_text[-(size[0] // 2):].strip()
+        shown_text = "".join(lines[: lines.index(m.string)])
+        tail = shown_text[-(size[0] // 2) :].strip()
         check(tail in text, "text above the progress:", lines)
     last = pictures[-1]
-    check(not any("layer" in l or "prompt 0" in l or "loading" in l or "planning" in l for l in last), "left on the screen:", last)
+    check(
+        not any("layer" in l or "prompt 0" in l or "loading" in l or "planning" in l for l in last),
+        "left on the screen:",
+        last,
+    )
     rows = "".join(l.ljust(size[0]) for l in last)
-    check(text[-size[0]:].strip() in rows, "the text at the end:", last, text)
+    check(text[-size[0] :].strip() in rows, "the text at the end:", last, text)
     gaps = raw.count(b"layer")
     check(gaps <= 4 * 1.5 * (len(text) + 60), "too many signs of life", gaps)
 
@@ -140,9 +173,28 @@ def of_a_service():
         storage = json.loads(c.status())["bytes_storage"]
         check(3 <= len(signs) <= 4 * took + 2, "signs in %.1f s:" % took, signs)
         for p in signs:
-            check(p["layers"] == 7 and p["total"] == storage and 1 <= p["layer"] <= 7 and p.get("done", 0) <= storage, "pass", p, storage)
-        check(signs[0]["prompt_total"] > 1 and "prompt_total" not in signs[-1], "of the prompt, and of the writing", signs)
-        pictures, _, code = shown((80, 24), "generate", "Once upon a time", "--raw", "--temp", "0", "-n", "2", "--ignore-eos", "--socket", d.socket())
+            check(
+                p["layers"] == 7 and p["total"] == storage and 1 <= p["layer"] <= 7 and p.get("done", 0) <= storage,
+                "pass",
+                p,
+                storage,
+            )
+        check(
+            signs[0]["prompt_total"] > 1 and "prompt_total" not in signs[-1], "of the prompt, and of the writing", signs
+        )
+        pictures, _, code = shown(
+            (80, 24),
+            "generate",
+            "Once upon a time",
+            "--raw",
+            "--temp",
+            "0",
+            "-n",
+            "2",
+            "--ignore-eos",
+            "--socket",
+            d.socket(),
+        )
         check(code == 0 and of_passes(pictures), "generate", pictures)
         equal(json.loads(c.status())["sessions"], 0, "sessions")
         c.close()
@@ -150,14 +202,25 @@ def of_a_service():
 
 def more_words():
     """That the region is not locked is no news to whoever may not lock."""
+
     def unprivileged():
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+
     with open(NTX, "rb") as f:
         locks = b"__asan_init" not in f.read()  # ASan makes nothing of mlock, and says it went well
     drop = ["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock"] if os.geteuid() == 0 else []
     for more, want in (((), False), (("-v",), True)):
-        p = subprocess.run([*drop, NTX, *RUN, "-n", "1", *more], capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=unprivileged, timeout=60)
-        equal((p.returncode, "not locked in memory" in p.stderr), (0, want and locks), "options %s: %s" % (more, p.stderr))
+        p = subprocess.run(
+            [*drop, NTX, *RUN, "-n", "1", *more],
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=unprivileged,
+            timeout=60,
+        )
+        equal(
+            (p.returncode, "not locked in memory" in p.stderr), (0, want and locks), "options %s: %s" % (more, p.stderr)
+        )
         equal("attached as instance" in p.stderr, want, "what the daemons log: " + p.stderr)
 
 

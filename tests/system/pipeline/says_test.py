@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What a run cannot do it says by name: an empty prompt, a source that is refused; and once, that a model without a chat template continues a text."""
+
 import os
 import subprocess
 import sys
@@ -19,14 +20,24 @@ form = make_model(os.path.join(tmp.name, "f.gguf"), *SMALL, "--chat-template", "
 
 
 def run(*argv, before=(), stdin=b""):
-    p = subprocess.run([*before, NTX, "run", *argv, "-n", "2", "--temp", "0", "--ram", "64M", "--ctx", "64"], input=stdin, capture_output=True, timeout=120)
+    p = subprocess.run(
+        [*before, NTX, "run", *argv, "-n", "2", "--temp", "0", "--ram", "64M", "--ctx", "64"],
+        input=stdin,
+        capture_output=True,
+        timeout=120,
+    )
     return p.returncode, p.stdout, p.stderr.decode()
 
 
 def empty():
     nothing = os.path.join(tmp.name, "nothing")
     open(nothing, "w").close()
-    for what, argv, words in (("an argument", ("",), "give a text"), ("standard input", (), "nothing came from standard input"), ("a file", ("-f", nothing), "the file has no text"), ("a raw one", ("", "--raw"), "give a text")):
+    for what, argv, words in (
+        ("an argument", ("",), "give a text"),
+        ("standard input", (), "nothing came from standard input"),
+        ("a file", ("-f", nothing), "the file has no text"),
+        ("a raw one", ("", "--raw"), "give a text"),
+    ):
         code, out, err = run(plain, *argv)
         equal((code, out, err.count("\n")), (111, b"", 1), "%s: %s" % (what, err))
         check("the prompt is empty" in err and words in err, what, err)
@@ -34,7 +45,13 @@ def empty():
 
 
 def without_template():
-    for what, argv, n in (("as it is", (plain, "Hi"), 1), ("raw", (plain, "Hi", "--raw"), 0), ("quiet", (plain, "Hi", "--quiet"), 0), ("a form by name", (plain, "Hi", "--chat-template", "chatml"), 0), ("its own form", (form, "Hi"), 0)):
+    for what, argv, n in (
+        ("as it is", (plain, "Hi"), 1),
+        ("raw", (plain, "Hi", "--raw"), 0),
+        ("quiet", (plain, "Hi", "--quiet"), 0),
+        ("a form by name", (plain, "Hi", "--chat-template", "chatml"), 0),
+        ("its own form", (form, "Hi"), 0),
+    ):
         code, out, err = run(*argv)
         equal((code, err.count(NOTE)), (0, n), "%s: %s" % (what, err))
 
@@ -45,7 +62,14 @@ def refused():
         if code == 77:
             print("skipped in part: no filter of system calls can be set")
             return
-        equal((code, err.strip().splitlines()[-1]), (111, "ntx: io_uring is refused here: Operation not permitted; --source auto or --source pread reads without it"), what)
+        equal(
+            (code, err.strip().splitlines()[-1]),
+            (
+                111,
+                "ntx: io_uring is refused here: Operation not permitted; --source auto or --source pread reads without it",
+            ),
+            what,
+        )
     equal(run(plain, "Hi", "--raw", before=(sys.executable, NO_URING))[0], 0, "auto goes on without")
 
 

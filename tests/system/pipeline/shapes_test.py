@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a converter may write otherwise and what changes nothing: vectors with trailing dimensions of 1, sections of M-RoPE, and tensors that only images
 use. Of every architecture the logits stay what they were, also of the file that ntx quantize makes of it."""
+
 import os
 import subprocess
 import sys
@@ -17,14 +18,39 @@ LATENT = "--kv-lora 32 --q-lora 32 --head-dim 32 --rotated 16 --experts 4 "
 CHOICE = "--index-head 16 --index-heads 2 "
 DELTA = "--layers 2 --attention-every 2 --experts 3 --delta-head 16 "
 ARCHS = {
-    "llama": "--rope-freqs --biases", "qwen2": "", "qwen2moe": "--experts 3", "qwen3": "--head-dim 32", "qwen3moe": "--experts 3 --expert-ff 32",
-    "gpt-oss": "--experts 3", "glm4moe": "--experts 3 --nextn 1", "minimax-m2": "--experts 3", "olmoe": "--experts 3", "smollm3": "", "mistral3": "", "granite": "",
-    "granitemoe": "--experts 3", "deepseek": "--experts 3", "deepseek2": LATENT, "deepseek32": LATENT + CHOICE, "glm-dsa": LATENT + CHOICE + "--index-every 1",
-    "deepseek4": "--layers 3 --head-dim 16 --rotated 8 --q-lora 16 --experts 4 --expert-ff 32 --shared-ff 32 --hashed 1 --o-lora 16 " + CHOICE,
-    "mistral4": LATENT + "--fused", "hy_v4": LATENT + "--index-heads 4 --index-head 16", "kimi-linear": DELTA + "--kv-lora 32 --head-dim 32 --rotated 16",
-    "glm5-next": DELTA + "--kv-lora 32 --q-lora 16 --head-dim 32 " + CHOICE, "qwen35": "--layers 2 --attention-every 2", "qwen35moe": DELTA, "qwen3next": DELTA,
-    "qwen4exp": DELTA + "--head-dim 16 --low-rank 4 --gram-layer 1 " + CHOICE, "gemma2": "", "gemma3": "--layers 6", "gemma4": "--layers 3 --layer-input 32", "phi3": "",
-    "llama4": "--experts 3", "step35": "--experts 3 --window 7 --qk-norms",
+    "llama": "--rope-freqs --biases",
+    "qwen2": "",
+    "qwen2moe": "--experts 3",
+    "qwen3": "--head-dim 32",
+    "qwen3moe": "--experts 3 --expert-ff 32",
+    "gpt-oss": "--experts 3",
+    "glm4moe": "--experts 3 --nextn 1",
+    "minimax-m2": "--experts 3",
+    "olmoe": "--experts 3",
+    "smollm3": "",
+    "mistral3": "",
+    "granite": "",
+    "granitemoe": "--experts 3",
+    "deepseek": "--experts 3",
+    "deepseek2": LATENT,
+    "deepseek32": LATENT + CHOICE,
+    "glm-dsa": LATENT + CHOICE + "--index-every 1",
+    "deepseek4": "--layers 3 --head-dim 16 --rotated 8 --q-lora 16 --experts 4 --expert-ff 32 --shared-ff 32 --hashed 1 --o-lora 16 "
+    + CHOICE,
+    "mistral4": LATENT + "--fused",
+    "hy_v4": LATENT + "--index-heads 4 --index-head 16",
+    "kimi-linear": DELTA + "--kv-lora 32 --head-dim 32 --rotated 16",
+    "glm5-next": DELTA + "--kv-lora 32 --q-lora 16 --head-dim 32 " + CHOICE,
+    "qwen35": "--layers 2 --attention-every 2",
+    "qwen35moe": DELTA,
+    "qwen3next": DELTA,
+    "qwen4exp": DELTA + "--head-dim 16 --low-rank 4 --gram-layer 1 " + CHOICE,
+    "gemma2": "",
+    "gemma3": "--layers 6",
+    "gemma4": "--layers 3 --layer-input 32",
+    "phi3": "",
+    "llama4": "--experts 3",
+    "step35": "--experts 3 --window 7 --qk-norms",
 }
 # Tensors that published files have, and that only images or sounds use: of any architecture an encoder in the same file; and in each layer of some.
 EVERYWHERE = ("v.patch_embd.weight", "v.blk.0.attn_q.weight", "mm.0.bias", "a.conv1d.1.weight")
@@ -59,7 +85,11 @@ def bend(g, arch):
         g.keys[arch.encode() + b".rope.dimension_sections"] = (ARR, (I32, [3, 3, 2, 0]))
     layers = g.keys[arch.encode() + b".block_count"][1]
     for name in EVERYWHERE + tuple("blk.%d.%s" % (l, x) for x in IN_LAYERS.get(arch, ()) for l in range(layers)):
-        g.tensors[name.encode()] = [(32, 1) if name.endswith("bias") else (32, 32), 0, bytearray(4 * (32 if name.endswith("bias") else 1024))]
+        g.tensors[name.encode()] = [
+            (32, 1) if name.endswith("bias") else (32, 32),
+            0,
+            bytearray(4 * (32 if name.endswith("bias") else 1024)),
+        ]
     return n
 
 
@@ -71,7 +101,24 @@ def refused(g, *words):
 
 
 for arch, options in ARCHS.items():
-    plain = make_model(path("plain.gguf"), "--arch", arch, "--layers", "1", "--embd", "32", "--ff", "32", "--heads", "2", "--kv", "1", "--type", "F32", *options.split())
+    plain = make_model(
+        path("plain.gguf"),
+        "--arch",
+        arch,
+        "--layers",
+        "1",
+        "--embd",
+        "32",
+        "--ff",
+        "32",
+        "--heads",
+        "2",
+        "--kv",
+        "1",
+        "--type",
+        "F32",
+        *options.split(),
+    )
     g = Gguf(plain)
     n = bend(g, arch)
     check(n > 2, arch, "has", n, "vectors")
@@ -83,7 +130,25 @@ for arch, options in ARCHS.items():
     equal(run("quantize", plain, path("same.gguf"), "Q8_0")[0], 0, arch)
     check(logits(made) == logits(path("same.gguf")), arch, ": the logits of what ntx quantize makes are others")
 
-g = Gguf(make_model(path("plain.gguf"), "--arch", "qwen3", "--layers", "1", "--embd", "32", "--ff", "32", "--heads", "2", "--kv", "1", "--type", "F32"))
+g = Gguf(
+    make_model(
+        path("plain.gguf"),
+        "--arch",
+        "qwen3",
+        "--layers",
+        "1",
+        "--embd",
+        "32",
+        "--ff",
+        "32",
+        "--heads",
+        "2",
+        "--kv",
+        "1",
+        "--type",
+        "F32",
+    )
+)
 g.keys[b"qwen3.rope.dimension_sections"] = (ARR, (U32, [3, 3, 2, 4]))  # a fourth position, which is 0 for a text
 refused(g, "qwen3.rope.dimension_sections")
 del g.keys[b"qwen3.rope.dimension_sections"]

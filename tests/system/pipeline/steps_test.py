@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ntx logits --steps: what each step gave is the same whatever the budget, threads and passes; one weight that is another one is found at its layer and
 step; files that are no such lists are refused in one line."""
+
 import base64
 import json
 import os
@@ -23,7 +24,9 @@ def path(name):
 
 
 def run(*argv):
-    p = subprocess.run([os.path.join(BIN, argv[0]), *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    p = subprocess.run(
+        [os.path.join(BIN, argv[0]), *argv[1:]], stdin=subprocess.DEVNULL, capture_output=True, timeout=120
+    )
     return p.returncode, p.stdout.decode(), p.stderr.decode()
 
 
@@ -55,7 +58,9 @@ def made(name, *options):
 
 def same_everywhere(model, what, *options):
     want = steps(model, what + ".1", "--ram", "1G", *options)
-    for i, more in enumerate((("--threads", "1"), ("--rows", "2"), ("--chunk", "16K", "--ring", "4", "--ram", "9M"), ("--kernel", "generic"))):
+    for i, more in enumerate(
+        (("--threads", "1"), ("--rows", "2"), ("--chunk", "16K", "--ring", "4", "--ram", "9M"), ("--kernel", "generic"))
+    ):
         got = steps(model, what + ".2", *options, *more)
         code, out = compare(want, got)
         equal((code, out), (0, "the same: %d steps of 7 tokens\n" % len(lines(want))), (what, more))
@@ -67,12 +72,48 @@ def everywhere():
     names = [(s["layer"], s["name"], s["buffer"]) for s in same_everywhere(dense, "dense")]
     equal(names[0], (0, "EMBED", "H"), "first")
     equal(names[-1], (3, "OUTPUT", "LOGITS"), "last")
-    equal([n[1:] for n in names if n[0] == 1],
-          [("NORM attn_norm.weight", "X"), ("MM attn_q.weight", "Q"), ("MM attn_k.weight", "K"), ("MM attn_v.weight", "V"), ("ROPE", "Q"), ("ROPE", "K"), ("ATTEND", "ATTN"),
-           ("MM attn_output.weight", "Y"), ("ADD", "H"), ("NORM ffn_norm.weight", "X"), ("MM ffn_gate.weight", "GATE"), ("MM ffn_up.weight", "UP"), ("GLU", "GATE"),
-           ("MM ffn_down.weight", "Y"), ("ADD", "H")], "layer 1")
-    routed = same_everywhere(made("experts.gguf", "--arch", "qwen3moe", "--experts", "6", "--experts-used", "2", "--expert-ff", "256", "--type", "Q8_0"), "experts")
-    check(("ROUTE", "EXPERTS", 2) in [(s["name"], s["buffer"], s["width"]) for s in routed], "the experts that were chosen", routed[0])
+    equal(
+        [n[1:] for n in names if n[0] == 1],
+        [
+            ("NORM attn_norm.weight", "X"),
+            ("MM attn_q.weight", "Q"),
+            ("MM attn_k.weight", "K"),
+            ("MM attn_v.weight", "V"),
+            ("ROPE", "Q"),
+            ("ROPE", "K"),
+            ("ATTEND", "ATTN"),
+            ("MM attn_output.weight", "Y"),
+            ("ADD", "H"),
+            ("NORM ffn_norm.weight", "X"),
+            ("MM ffn_gate.weight", "GATE"),
+            ("MM ffn_up.weight", "UP"),
+            ("GLU", "GATE"),
+            ("MM ffn_down.weight", "Y"),
+            ("ADD", "H"),
+        ],
+        "layer 1",
+    )
+    routed = same_everywhere(
+        made(
+            "experts.gguf",
+            "--arch",
+            "qwen3moe",
+            "--experts",
+            "6",
+            "--experts-used",
+            "2",
+            "--expert-ff",
+            "256",
+            "--type",
+            "Q8_0",
+        ),
+        "experts",
+    )
+    check(
+        ("ROUTE", "EXPERTS", 2) in [(s["name"], s["buffer"], s["width"]) for s in routed],
+        "the experts that were chosen",
+        routed[0],
+    )
     must("ntx", "pack", dense, path("packed.gguf"), "--group", "4K")
     check(any(s["name"].startswith("GROUPS") for s in same_everywhere(path("packed.gguf"), "packed")), "a packed FFN")
 
@@ -86,15 +127,23 @@ def values():
     equal(b"".join(struct.pack("<%df" % len(r), *r) for r in rows), open(logits, "rb").read(), "logits")
     for s in got:
         all_of = [x for v in s["values"] for x in struct.unpack("<%df" % s["width"], base64.b64decode(v))]
-        equal((len(all_of), s["min"], s["max"]), (7 * s["width"], float("%.9g" % min(all_of)), float("%.9g" % max(all_of))), s["name"])
+        equal(
+            (len(all_of), s["min"], s["max"]),
+            (7 * s["width"], float("%.9g" % min(all_of)), float("%.9g" % max(all_of))),
+            s["name"],
+        )
         check(abs(s["mean"] - sum(all_of) / len(all_of)) < 1e-6, s["name"], s["mean"])
 
 
 def one_weight():
     model = made("one.gguf", "--ff", "512")
     want = steps(model, "one.1", "--step-values")
-    for tensor, where in (("blk.1.ffn_up.weight", "layer 1, step 12: MM ffn_up.weight -> UP"), ("blk.2.attn_norm.weight", "layer 2, step 0: NORM attn_norm.weight -> X"),
-                          ("blk.0.attn_v.weight", "layer 0, step 3: MM attn_v.weight -> V"), ("output.weight", "OUTPUT -> LOGITS")):
+    for tensor, where in (
+        ("blk.1.ffn_up.weight", "layer 1, step 12: MM ffn_up.weight -> UP"),
+        ("blk.2.attn_norm.weight", "layer 2, step 0: NORM attn_norm.weight -> X"),
+        ("blk.0.attn_v.weight", "layer 0, step 3: MM attn_v.weight -> V"),
+        ("output.weight", "OUTPUT -> LOGITS"),
+    ):
         g = Gguf(model)
         body = g.tensors[tensor.encode()][2]
         body[0:4] = struct.pack("<f", struct.unpack("<f", body[0:4])[0] * 1.01 + 0.001)
@@ -111,9 +160,28 @@ def one_weight():
 def hostile():
     good = lines(steps(path("one.gguf"), "good", "--step-values"))[:3]
     bent = [("no JSON", b"\0\1\2"), ("an array", b"[1]\n"), ("nothing", b"")]
-    for key, bad in (("layer", -1), ("layer", "x"), ("step", 1 << 40), ("width", 1 << 30), ("width", 255), ("name", 5), ("name", "x" * 64), ("name", "a\0b"), ("buffer", None), ("min", "x"),
-                     ("digests", []), ("digests", ["00"]), ("digests", ["g" * 16] * 7), ("digests", 3), ("values", ["AAAA"] * 7), ("values", [5] * 7), ("values", [])):
-        bent.append(("%s %r" % (key, bad), "\n".join(json.dumps(s) for s in [good[0], dict(good[1], **{key: bad})]).encode()))
+    for key, bad in (
+        ("layer", -1),
+        ("layer", "x"),
+        ("step", 1 << 40),
+        ("width", 1 << 30),
+        ("width", 255),
+        ("name", 5),
+        ("name", "x" * 64),
+        ("name", "a\0b"),
+        ("buffer", None),
+        ("min", "x"),
+        ("digests", []),
+        ("digests", ["00"]),
+        ("digests", ["g" * 16] * 7),
+        ("digests", 3),
+        ("values", ["AAAA"] * 7),
+        ("values", [5] * 7),
+        ("values", []),
+    ):
+        bent.append(
+            ("%s %r" % (key, bad), "\n".join(json.dumps(s) for s in [good[0], dict(good[1], **{key: bad})]).encode())
+        )
     bent.append(("twice", "\n".join(json.dumps(s) for s in [good[0], good[0]]).encode()))
     for what, body in bent:
         open(path("bad"), "wb").write(body)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What a terminal's user does: Ctrl-C in the middle of an answer, at the chat's prompt and while something waits for input; output that has no room."""
+
 import os
 import pty
 import re
@@ -19,7 +20,21 @@ NTX = os.path.join(BIN, "ntx")
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
 tmp = tempfile.TemporaryDirectory(prefix="ntx-terminal-")
 os.environ.update({"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": "", "TERM": "xterm"})
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "4",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+)
 
 
 class Terminal:
@@ -49,7 +64,7 @@ class Terminal:
                     self.seen += os.read(self.fd, 65536)
                 except OSError:
                     fail("ended before %r came: %r" % (pattern, self.seen[-2000:]))
-        head, self.seen = self.seen[:m.end()], self.seen[m.end():]
+        head, self.seen = self.seen[: m.end()], self.seen[m.end() :]
         return head
 
     def type(self, data):
@@ -67,7 +82,21 @@ class Terminal:
 
 def chat():
     # So much is read for each token that an answer lasts for a minute and more.
-    t = Terminal("run", model, "--chat-template", "plain", "--ram", "10M", "--ctx", "512", "--ignore-eos", "--link", "nvme=30M", "-n", "400")
+    t = Terminal(
+        "run",
+        model,
+        "--chat-template",
+        "plain",
+        "--ram",
+        "10M",
+        "--ctx",
+        "512",
+        "--ignore-eos",
+        "--link",
+        "nvme=30M",
+        "-n",
+        "400",
+    )
     t.until(rb"Ctrl-D ends it\r\n> ")
     t.type(b"hello\n")
     t.until(rb"hello\r\n.*[^\s]")  # an answer begins
@@ -93,8 +122,10 @@ def progress():
     """Loading and the prompt's passes show how far they are, on one line that is cleared."""
     run = ("run", model, "word " * 200, "--raw", "-n", "2", "--ctx", "512", "--rows", "64", "--ignore-eos")
     # All of it is loaded, in a second or so; then little of it, so that the prompt's passes take their time.
-    for phase, options in ((rb"loading [0-9.]+ of [0-9.]+ MiB at [0-9.]+ MB/s, [0-9]+ s left", ("--ram", "64M", "--link", "nvme=4M")),
-                           (rb"prompt 64 of [0-9]+", ("--ram", "12M", "--link", "nvme=40M"))):
+    for phase, options in (
+        (rb"loading [0-9.]+ of [0-9.]+ MiB at [0-9.]+ MB/s, [0-9]+ s left", ("--ram", "64M", "--link", "nvme=4M")),
+        (rb"prompt 64 of [0-9]+", ("--ram", "12M", "--link", "nvme=40M")),
+    ):
         t = Terminal(*run, *options)
         t.until(rb"\r\x1b\[K" + phase)
         t.until(rb"\r\x1b\[K[^\r]*\r?\n.*tok/s", 60)
@@ -116,9 +147,19 @@ def no_daemons():
     os.mkdir(alone)
     shutil.copy(NTX, alone)
     nobody = rb"ntx: no daemons run: neither the service \(/run/ntx\) nor `ntx up`"
-    missing = b"ntx: " + re.escape(alone.encode()) + rb"/ntx-computed: No such file or directory; the daemons belong beside ntx itself"
-    for argv, ntx, pattern in ((("generate",), NTX, nobody), (("generate", "-"), NTX, nobody), (("chat",), NTX, nobody), (("run", model, "-"), os.path.join(alone, "ntx"), missing),
-                               (("run", model), os.path.join(alone, "ntx"), missing), (("up", model), os.path.join(alone, "ntx"), missing)):
+    missing = (
+        b"ntx: "
+        + re.escape(alone.encode())
+        + rb"/ntx-computed: No such file or directory; the daemons belong beside ntx itself"
+    )
+    for argv, ntx, pattern in (
+        (("generate",), NTX, nobody),
+        (("generate", "-"), NTX, nobody),
+        (("chat",), NTX, nobody),
+        (("run", model, "-"), os.path.join(alone, "ntx"), missing),
+        (("run", model), os.path.join(alone, "ntx"), missing),
+        (("up", model), os.path.join(alone, "ntx"), missing),
+    ):
         t = Terminal(*argv, ntx=ntx)
         equal(t.end(), 111, "without daemons: " + " ".join(argv))
         check(re.match(pattern, t.seen) and t.seen.count(b"\n") == 1, argv, "said", t.seen)
@@ -129,15 +170,32 @@ def no_room():
         print("no /dev/full here: output without room is not tried")
         return
     run = ("run", model, "x", "--raw", "-n", "4", "--ram", "64M", "--ctx", "64", "--quiet")
-    for argv in (run, (*run, "--json"), (*run, "--stats", "-"), ("inspect", model), ("inspect", model, "--json"), ("--help",)):
+    for argv in (
+        run,
+        (*run, "--json"),
+        (*run, "--stats", "-"),
+        ("inspect", model),
+        ("inspect", model, "--json"),
+        ("--help",),
+    ):
         with open("/dev/full", "w") as full:
             p = subprocess.run([NTX, *argv], stdout=full, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
         equal((p.returncode, p.stderr), (111, b"ntx: standard output: No space left on device\n"), " ".join(argv))
     for option in ("--stats", "--trace"):
-        p = subprocess.run([NTX, *run, option, "/dev/full"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, timeout=60)
+        p = subprocess.run(
+            [NTX, *run, option, "/dev/full"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+        )
         equal(p.returncode, 111, option)
         check(re.fullmatch(rb"ntx: /dev/full: .*No space left on device\n", p.stderr), option, p.stderr)
-    p = subprocess.run([NTX, "logits", model, "--tokens", "1,2", "-o", "/dev/full", "--ram", "64M", "--ctx", "64", "--quiet"], stderr=subprocess.PIPE, timeout=60)
+    p = subprocess.run(
+        [NTX, "logits", model, "--tokens", "1,2", "-o", "/dev/full", "--ram", "64M", "--ctx", "64", "--quiet"],
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
     equal(p.returncode, 111, "logits")
     check(re.fullmatch(rb"ntx: /dev/full: .*No space left on device\n", p.stderr), "logits", p.stderr)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """ntx quantize, by its command: types as llama.cpp's quantiser chooses them, the same bytes from any number of threads and in parts, what is
 refused, and that nothing is left behind after a failure."""
+
 import collections
 import hashlib
 import json
@@ -80,17 +81,45 @@ ORACLE = (
 # inputs, in 2 windows of 256 tokens. llama.cpp has the inputs of all heads under one count.
 SEVERAL = (
     # experts whose input is weighed by the share, in each second layer
-    ("--arch llama4 --layers 4 --head-dim 64 --experts-used 1 --expert-every 2", 36 - 2, {
-        "blk.1.ffn_gate_exps.weight": ([53, 117, 64, 42, 132, 104], [11329.9, 24742.7, 13099.0, 8315.77, 28207.8, 21785.5]),
-        "blk.1.ffn_down_exps.weight": ([53, 117, 64, 42, 132, 104], [3350.31, 7747.55, 3550.29, 2294.86, 7946.81, 5601.03]),
-        "blk.3.ffn_up_exps.weight": ([104, 50, 99, 117, 78, 64], [19696.7, 10242.4, 20981.5, 22070.5, 16434.5, 13277.4])}),
+    (
+        "--arch llama4 --layers 4 --head-dim 64 --experts-used 1 --expert-every 2",
+        36 - 2,
+        {
+            "blk.1.ffn_gate_exps.weight": (
+                [53, 117, 64, 42, 132, 104],
+                [11329.9, 24742.7, 13099.0, 8315.77, 28207.8, 21785.5],
+            ),
+            "blk.1.ffn_down_exps.weight": (
+                [53, 117, 64, 42, 132, 104],
+                [3350.31, 7747.55, 3550.29, 2294.86, 7946.81, 5601.03],
+            ),
+            "blk.3.ffn_up_exps.weight": (
+                [104, 50, 99, 117, 78, 64],
+                [19696.7, 10242.4, 20981.5, 22070.5, 16434.5, 13277.4],
+            ),
+        },
+    ),
     # an expert's gate and up in one matrix
-    ("--arch mistral4 --kv-lora 64 --q-lora 64 --head-dim 64 --rotated 32 --experts-used 2 --fused", 24 - 2, {
-        "blk.1.ffn_gate_up_exps.weight": ([181, 143, 126, 122, 277, 175], [46287.3, 36598.0, 32114.7, 31295.9, 70871.4, 44759.7]),
-        "blk.1.ffn_down_exps.weight": ([181, 143, 126, 122, 277, 175], [15347.0, 13030.6, 10706.4, 9791.15, 25497.5, 16879.4])}),
+    (
+        "--arch mistral4 --kv-lora 64 --q-lora 64 --head-dim 64 --rotated 32 --experts-used 2 --fused",
+        24 - 2,
+        {
+            "blk.1.ffn_gate_up_exps.weight": (
+                [181, 143, 126, 122, 277, 175],
+                [46287.3, 36598.0, 32114.7, 31295.9, 70871.4, 44759.7],
+            ),
+            "blk.1.ffn_down_exps.weight": (
+                [181, 143, 126, 122, 277, 175],
+                [15347.0, 13030.6, 10706.4, 9791.15, 25497.5, 16879.4],
+            ),
+        },
+    ),
     # a matrix of each head
-    ("--arch deepseek2 --kv-lora 256 --q-lora 256 --head-dim 64 --rotated 32 --experts-used 2", 26 - 2, {
-        "blk.1.attn_k_b.weight": ([512] * 4, 148259.5), "blk.1.attn_v_b.weight": ([512] * 4, 248206.6)}),
+    (
+        "--arch deepseek2 --kv-lora 256 --q-lora 256 --head-dim 64 --rotated 32 --experts-used 2",
+        26 - 2,
+        {"blk.1.attn_k_b.weight": ([512] * 4, 148259.5), "blk.1.attn_v_b.weight": ([512] * 4, 248206.6)},
+    ),
 )
 
 
@@ -107,17 +136,39 @@ def check_mixes():
         assert got == want, (mix, got)
     q4 = types(DEMO, OUT, "q4_k_m")
     assert [i for i in range(12) if q4["blk.%d.ffn_down.weight" % i] == "Q6_K"] == [0, 3, 6, 9, 10, 11], q4
-    own = types(DEMO, OUT, "Q4_K_S", "--tensor", "blk.[0-2].attn_v=Q8_0", "--tensor", "attn_v=F16", "--tensor", "^output=q5_1")
-    assert own["blk.1.attn_v.weight"] == "Q8_0" and own["blk.3.attn_v.weight"] == "F16" and own["output.weight"] == "Q5_1" and own["blk.1.attn_q.weight"] == "Q4_K", own
+    own = types(
+        DEMO, OUT, "Q4_K_S", "--tensor", "blk.[0-2].attn_v=Q8_0", "--tensor", "attn_v=F16", "--tensor", "^output=q5_1"
+    )
+    assert (
+        own["blk.1.attn_v.weight"] == "Q8_0"
+        and own["blk.3.attn_v.weight"] == "F16"
+        and own["output.weight"] == "Q5_1"
+        and own["blk.1.attn_q.weight"] == "Q4_K"
+    ), own
     assert set(types(DEMO, OUT, "Q4_K_M", "--pure").values()) == {"F32", "Q4_K"}
     assert left() == []
     # what stays as it is: of every model, and by what an architecture's file says
     mkmodel("--layers 4 --arch glm5-next --kv-lora 64 --q-lora 64 --head-dim 64 --nextn 1", TMP + "/kept.gguf")
     next = types(TMP + "/kept.gguf", OUT, "Q4_0")
     kept = sorted({n.split(".", 2)[2] for n, t in next.items() if n.startswith("blk.") and t == "F16"})
-    assert kept == ["attn_k_b.weight", "attn_kv_a_mqa.weight", "attn_v_b.weight", "hc_attn_fn.weight", "hc_ffn_fn.weight", "indexer.attn_k.weight", "indexer.attn_q_b.weight",
-                    "indexer_compressor_gate.weight", "ssm_f_a.weight", "ssm_f_b.weight", "ssm_g_a.weight", "ssm_g_b.weight"], kept
-    assert next["blk.1.ssm_conv1d_q.weight"] == next["blk.1.ffn_gate_inp.weight"] == "F32" and next["blk.3.attn_q_b.weight"] == next["blk.1.ffn_down_exps.weight"] == "Q4_0", next
+    assert kept == [
+        "attn_k_b.weight",
+        "attn_kv_a_mqa.weight",
+        "attn_v_b.weight",
+        "hc_attn_fn.weight",
+        "hc_ffn_fn.weight",
+        "indexer.attn_k.weight",
+        "indexer.attn_q_b.weight",
+        "indexer_compressor_gate.weight",
+        "ssm_f_a.weight",
+        "ssm_f_b.weight",
+        "ssm_g_a.weight",
+        "ssm_g_b.weight",
+    ], kept
+    assert (
+        next["blk.1.ssm_conv1d_q.weight"] == next["blk.1.ffn_gate_inp.weight"] == "F32"
+        and next["blk.3.attn_q_b.weight"] == next["blk.1.ffn_down_exps.weight"] == "Q4_0"
+    ), next
     os.unlink(TMP + "/kept.gguf")
 
 
@@ -130,7 +181,10 @@ def check_bytes():
     # in parts, and put together again
     r = json.loads(done(DEMO, TMP + "/p.gguf", "Q4_K_M", "--split", "2M", "--json").stdout)
     parts = [n for n in left() if n.startswith("p-")]
-    assert r["parts"] == len(parts) >= 3 and all(os.path.getsize(TMP + "/" + n) <= 2 << 20 for n in parts), (r["parts"], parts)
+    assert r["parts"] == len(parts) >= 3 and all(os.path.getsize(TMP + "/" + n) <= 2 << 20 for n in parts), (
+        r["parts"],
+        parts,
+    )
     assert sum(os.path.getsize(TMP + "/" + n) for n in parts) == r["bytes_out"]
     r = done(TMP + "/" + parts[0], TMP + "/joined.gguf", "Q4_K_M")
     assert "quantised before" not in r.stderr  # every tensor had its type already
@@ -142,8 +196,11 @@ def check_bytes():
     done(DEMO, TMP + "/f32.gguf", "F32")
     done(TMP + "/f32.gguf", TMP + "/f16.gguf", "F16")
     from gguf_edit import Gguf
+
     a, b = Gguf(DEMO), Gguf(TMP + "/f16.gguf")
-    assert {k: [v[0], v[1], bytes(v[2])] for k, v in a.tensors.items()} == {k: [v[0], v[1], bytes(v[2])] for k, v in b.tensors.items()}
+    assert {k: [v[0], v[1], bytes(v[2])] for k, v in a.tensors.items()} == {
+        k: [v[0], v[1], bytes(v[2])] for k, v in b.tensors.items()
+    }
     assert b.keys[b"general.file_type"][1] == 1 and b.keys[b"tokenizer.ggml.tokens"] == a.keys[b"tokenizer.ggml.tokens"]
     for n in left():
         os.unlink(TMP + "/" + n)
@@ -156,8 +213,14 @@ def check_size():
         assert r["bytes_out"] == os.path.getsize(OUT)
     chosen = types(DEMO, OUT, "fit:4388864")  # as large as IQ4_XS
     bits = ["Q2_K", "IQ3_S", "IQ4_XS", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "F16"]
-    assert bits.index(chosen["output.weight"]) >= bits.index(chosen["blk.3.ffn_up.weight"]) > bits.index(chosen["token_embd.weight"]), chosen
-    assert bits.index(chosen["blk.3.attn_v.weight"]) > bits.index(chosen["blk.3.ffn_up.weight"]), chosen  # small, so bits are cheap
+    assert (
+        bits.index(chosen["output.weight"])
+        >= bits.index(chosen["blk.3.ffn_up.weight"])
+        > bits.index(chosen["token_embd.weight"])
+    ), chosen
+    assert bits.index(chosen["blk.3.attn_v.weight"]) > bits.index(chosen["blk.3.ffn_up.weight"]), (
+        chosen
+    )  # small, so bits are cheap
     assert "Q8_0" == types(DEMO, OUT, "fit:5M", "--tensor", "attn_k=Q8_0")["blk.4.attn_k.weight"]
     r = refused("the least that this model takes is fit:", DEMO, OUT + "x", "fit:1M")
     least = r.stderr.split(" is fit:")[1].split()[0]
@@ -166,6 +229,7 @@ def check_size():
     refused("the least that this model takes is fit:" + least, DEMO, OUT + "x", "fit:%d" % (int(least) - 1))
     # where layers are alike, gains tie: which of them gets more is no matter of threads
     from gguf_edit import Gguf
+
     g = Gguf(DEMO)
     for name in list(g.tensors):
         if name.startswith(b"blk.") and not name.startswith(b"blk.0."):
@@ -173,13 +237,20 @@ def check_size():
     g.write(OUT)
     for size in ("fit:4100000", "fit:4500000"):
         one = types(OUT, OUT + "x", size, "--threads", "1")
-        assert any(len({one["blk.%d.%s.weight" % (i, of)] for i in range(12)}) > 1 for of in ("ffn_gate", "ffn_up", "ffn_down", "attn_q")), one
+        assert any(
+            len({one["blk.%d.%s.weight" % (i, of)] for i in range(12)}) > 1
+            for of in ("ffn_gate", "ffn_up", "ffn_down", "attn_q")
+        ), one
         assert all(types(OUT, OUT + "x", size, "--threads", str(n)) == one for n in (2, 3, 4, 8)), size
     os.unlink(OUT)
 
 
 def logits(model):
-    subprocess.run([NTX, "logits", model, "--tokens", "1,20,30,40,50,60", "-o", OUT + ".f32"], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [NTX, "logits", model, "--tokens", "1,20,30,40,50,60", "-o", OUT + ".f32"],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
     data = open(OUT + ".f32", "rb").read()
     os.unlink(OUT + ".f32")
     return struct.unpack("<%df" % (len(data) // 4), data)
@@ -192,6 +263,7 @@ def apart(a, b):
 def check_scales():
     """A file that multiplies matrices' products by numbers of their own: in another type these are in the weights."""
     from gguf_edit import Gguf
+
     done(DEMO, TMP + "/f32.gguf", "F32")
     g = Gguf(TMP + "/f32.gguf")
     for name in (b"blk.0.attn_q", b"blk.1.ffn_down"):
@@ -214,11 +286,18 @@ def check_scales():
         os.unlink(TMP + "/packed.gguf")
     # one that has no place in the model
     for kind in ("F16", "Q8_0"):
-        mkmodel("--arch deepseek2 --kv-lora 64 --q-lora 64 --head-dim 64 --rotated 32 --experts-used 2 --type " + kind, TMP + "/scaled.gguf")
+        mkmodel(
+            "--arch deepseek2 --kv-lora 64 --q-lora 64 --head-dim 64 --rotated 32 --experts-used 2 --type " + kind,
+            TMP + "/scaled.gguf",
+        )
         g = Gguf(TMP + "/scaled.gguf")
         g.tensors[b"blk.0.attn_k_b.scale"] = [[1], 0, struct.pack("<f", 0.25)]
         g.write(TMP + "/scaled.gguf")
-        r = subprocess.run([NTX, "logits", TMP + "/scaled.gguf", "--tokens", "1,2", "-o", TMP + "/no.f32"], capture_output=True, text=True)
+        r = subprocess.run(
+            [NTX, "logits", TMP + "/scaled.gguf", "--tokens", "1,2", "-o", TMP + "/no.f32"],
+            capture_output=True,
+            text=True,
+        )
         assert r.returncode == 111, r
         done(*said(r, TMP + "/scaled.gguf", TMP + "/folded.gguf"))
         logits(TMP + "/folded.gguf")
@@ -254,7 +333,7 @@ def check_refused():
     cut = TMP + "/cut.gguf"
     with open(DEMO, "rb") as f:
         whole = f.read()
-    open(cut, "wb").write(whole[:len(whole) // 2])
+    open(cut, "wb").write(whole[: len(whole) // 2])
     open(OUT, "w").write("mine")
     refused("cut.gguf", cut, OUT, "Q4_K_M")
     assert open(OUT).read() == "mine"
@@ -266,15 +345,20 @@ def check_refused():
     assert open(cut, "rb").read() == whole
     # weights that are no numbers
     from gguf_edit import Gguf
+
     g = Gguf(DEMO)
-    g.tensors[b"blk.3.ffn_up.weight"][2][512 * 7:512 * 7 + 2] = b"\x00\x7c"
+    g.tensors[b"blk.3.ffn_up.weight"][2][512 * 7 : 512 * 7 + 2] = b"\x00\x7c"
     g.write(cut)
     refused("blk.3.ffn_up.weight', matrix row 7: a weight is no number", cut, OUT, "Q4_K_M")
     # larger than the type can hold: the command that is named keeps it
     g = Gguf(DEMO)
     ne, _, data = g.tensors[b"blk.3.ffn_up.weight"]
     values = struct.unpack("<%de" % (len(data) // 2), bytes(data))
-    g.tensors[b"blk.3.ffn_up.weight"] = [ne, 0, struct.pack("<%df" % len(values), *(1e9 * v if 512 <= i < 768 else v for i, v in enumerate(values)))]
+    g.tensors[b"blk.3.ffn_up.weight"] = [
+        ne,
+        0,
+        struct.pack("<%df" % len(values), *(1e9 * v if 512 <= i < 768 else v for i, v in enumerate(values))),
+    ]
     g.write(cut)
     r = refused("larger than the type can hold", cut, OUT, "Q4_K_M")
     done(cut, TMP + "/kept.gguf", "Q4_K_M", "--tensor", r.stderr.split("--tensor '")[1].split("'")[0])
@@ -287,6 +371,7 @@ def check_refused():
 def sums(path):
     """{tensor: (sums, counts)}"""
     from gguf_edit import Gguf
+
     t = {k.decode(): struct.unpack("<%df" % (len(v[2]) // 4), v[2]) for k, v in Gguf(path).tensors.items()}
     return {k[:-8]: (v, t[k[:-8] + ".counts"]) for k, v in t.items() if k.endswith(".in_sum2")}
 
@@ -306,22 +391,41 @@ def check_imatrix():
     assert digest(path) == digest(again)
     s = sums(path)
     assert len(s) == 84 and "output.weight" not in s, len(s)
-    assert s["blk.4.attn_q.weight"] == s["blk.4.attn_v.weight"] and s["blk.4.ffn_gate.weight"] == s["blk.4.ffn_up.weight"] != s["blk.4.attn_q.weight"]
+    assert (
+        s["blk.4.attn_q.weight"] == s["blk.4.attn_v.weight"]
+        and s["blk.4.ffn_gate.weight"] == s["blk.4.ffn_up.weight"] != s["blk.4.attn_q.weight"]
+    )
     for name, first, total in ORACLE:
         v, (count,) = s[name]
         assert count == s["blk.0.attn_q.weight"][1][0] and 2048 - 8 <= count <= 2048, (name, count)
-        assert abs(v[0] / count - first) < 0.03 * first and abs(sum(v) / count - total) < 0.02 * total, (name, v[0] / count, sum(v) / count)
+        assert abs(v[0] / count - first) < 0.03 * first and abs(sum(v) / count - total) < 0.02 * total, (
+            name,
+            v[0] / count,
+            sum(v) / count,
+        )
     # it makes the weighed error less, and two bits possible
     done(DEMO, OUT, "IQ2_XXS", "--imatrix", path)
     from gguf_edit import Gguf
+
     assert b"quantize.imatrix.entries_count\x04\x00\x00\x00\x54\x00\x00\x00" in open(OUT, "rb").read()
     # bad ones
     bad = TMP + "/bad.gguf"
-    for words, spoil in (("which is no sum of squares", lambda g: g.tensors[b"blk.1.attn_k.weight.in_sum2"].__setitem__(2, b"\x00\x00\xc0\x7f" * 256)),
-                         ("which is no sum of squares", lambda g: g.tensors[b"blk.1.attn_k.weight.counts"].__setitem__(2, struct.pack("<f", -1))),
-                         ("needs 'blk.1.attn_k.weight.counts' beside it", lambda g: g.tensors.pop(b"blk.1.attn_k.weight.counts")),
-                         ("is another model's", lambda g: g.tensors.__setitem__(b"blk.1.attn_k.weight.in_sum2", [[128, 1], 0, bytes(512)])),
-                         ("this one says nothing about it", lambda g: g.tensors.pop(b"blk.1.attn_k.weight.in_sum2"))):
+    for words, spoil in (
+        (
+            "which is no sum of squares",
+            lambda g: g.tensors[b"blk.1.attn_k.weight.in_sum2"].__setitem__(2, b"\x00\x00\xc0\x7f" * 256),
+        ),
+        (
+            "which is no sum of squares",
+            lambda g: g.tensors[b"blk.1.attn_k.weight.counts"].__setitem__(2, struct.pack("<f", -1)),
+        ),
+        ("needs 'blk.1.attn_k.weight.counts' beside it", lambda g: g.tensors.pop(b"blk.1.attn_k.weight.counts")),
+        (
+            "is another model's",
+            lambda g: g.tensors.__setitem__(b"blk.1.attn_k.weight.in_sum2", [[128, 1], 0, bytes(512)]),
+        ),
+        ("this one says nothing about it", lambda g: g.tensors.pop(b"blk.1.attn_k.weight.in_sum2")),
+    ):
         g = Gguf(path)
         spoil(g)
         g.write(bad)
@@ -330,15 +434,35 @@ def check_imatrix():
         assert not os.path.exists(OUT)
     # experts that no token chose are said, and are quantised all the same
     moe = TMP + "/moe.gguf"
-    subprocess.run([os.environ["NTX_BIN"] + "/ntx-mkmodel", "--layers", "3", "--embd", "256", "--ff", "256", "--heads", "4", "--experts", "32", "--expert-ff", "256", "--type", "F16", moe],
-                   check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            os.environ["NTX_BIN"] + "/ntx-mkmodel",
+            "--layers",
+            "3",
+            "--embd",
+            "256",
+            "--ff",
+            "256",
+            "--heads",
+            "4",
+            "--experts",
+            "32",
+            "--expert-ff",
+            "256",
+            "--type",
+            "F16",
+            moe,
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     r = imatrix(moe, text, "-o", path, "--ctx", "32", "--limit", "8")
     assert "experts were never chosen" in r.stderr, r.stderr
     s = sums(path)
     v, counts = s["blk.2.ffn_down_exps.weight"]
     assert len(counts) > 4 and min(counts) == 0 and max(counts) > 0, counts
     each = len(v) // len(counts)
-    assert all((c > 0) == (sum(v[i * each:(i + 1) * each]) > 0) for i, c in enumerate(counts))
+    assert all((c > 0) == (sum(v[i * each : (i + 1) * each]) > 0) for i, c in enumerate(counts))
     assert counts == s["blk.2.ffn_up_exps.weight"][1]
     r = done(moe, OUT, "IQ3_XXS", "--imatrix", path)
     assert "experts were never chosen while the importance matrix was made" in r.stderr, r.stderr
@@ -347,8 +471,33 @@ def check_imatrix():
 
 
 def mkmodel(options, path):
-    subprocess.run([os.environ["NTX_BIN"] + "/ntx-mkmodel", "--layers", "2", "--embd", "256", "--ff", "256", "--heads", "4", "--experts", "6", "--expert-ff", "256", "--type", "F16",
-                    "--seed", "3", "--vocab-from", DEMO, *options.split(), path], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [
+            os.environ["NTX_BIN"] + "/ntx-mkmodel",
+            "--layers",
+            "2",
+            "--embd",
+            "256",
+            "--ff",
+            "256",
+            "--heads",
+            "4",
+            "--experts",
+            "6",
+            "--expert-ff",
+            "256",
+            "--type",
+            "F16",
+            "--seed",
+            "3",
+            "--vocab-from",
+            DEMO,
+            *options.split(),
+            path,
+        ],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def near(a, b):
@@ -360,6 +509,7 @@ def check_several():
     text = os.environ["NTX_SOURCE"] + "/models/held-out.txt"
     path, again, model = TMP + "/im.gguf", TMP + "/im2.gguf", TMP + "/m.gguf"
     from gguf_edit import Gguf
+
     for options, n, want in SEVERAL:
         mkmodel(options, model)
         imatrix(model, text, "-o", path, "--ctx", "256", "--limit", "512", "--threads", "1")
@@ -374,7 +524,7 @@ def check_several():
             if isinstance(totals, float):
                 assert near(sum(v), totals), (name, sum(v))
             else:
-                assert all(near(sum(v[i * each:(i + 1) * each]), t) for i, t in enumerate(totals)), name
+                assert all(near(sum(v[i * each : (i + 1) * each]), t) for i, t in enumerate(totals)), name
         done(model, OUT, "IQ2_XXS", "--imatrix", path)
     # heads under one count
     one = digest(OUT)
@@ -390,7 +540,9 @@ def check_several():
     # small matrices of delta nets; and blocks that no text goes through
     mkmodel("--arch qwen35moe --layers 4 --head-dim 64 --delta-head 64 --nextn 1", model)
     imatrix(model, text, "-o", path, "--ctx", "256", "--limit", "512")
-    assert {"blk.0.ssm_beta.weight", "blk.2.ssm_alpha.weight"} < set(sums(path)) and "blk.0.ffn_gate_inp.weight" not in sums(path)
+    assert {"blk.0.ssm_beta.weight", "blk.2.ssm_alpha.weight"} < set(
+        sums(path)
+    ) and "blk.0.ffn_gate_inp.weight" not in sums(path)
     r = done(model, OUT, "IQ2_XXS", "--imatrix", path)
     assert "next-token blocks" in r.stderr, r.stderr
     chosen = types(model, OUT, "IQ2_XXS", "--imatrix", path)
@@ -418,7 +570,9 @@ def written(p):
 
 def begun(*args):
     """A job that writes by now."""
-    p = subprocess.Popen([NTX, "quantize", *args, "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    p = subprocess.Popen(
+        [NTX, "quantize", *args, "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     while not written(p):
         assert p.poll() is None, p.communicate()
         time.sleep(0.002)
@@ -438,7 +592,12 @@ def check_full():
     """A drive without room: the size that is proposed fits, and where none does none is proposed."""
     os.mkdir(TMP + "/small")
     for size, fits in ((7 << 20, True), (2 << 20, False)):
-        r = subprocess.run(["unshare", "-rm", "sh", "-c", FULL, NTX, DEMO, str(size), TMP + "/small"], capture_output=True, text=True, timeout=120 * SLOW)
+        r = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", FULL, NTX, DEMO, str(size), TMP + "/small"],
+            capture_output=True,
+            text=True,
+            timeout=120 * SLOW,
+        )
         if r.returncode not in (0, 1):
             print("no drive of its own could be mounted: what is said of a full one was not tried")
             break
@@ -449,9 +608,17 @@ def check_full():
 
 def check_failures():
     """A drive that takes no more; and a user who wants no more."""
-    refused("cannot write", DEMO, OUT, "Q8_0", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)))
+    refused(
+        "cannot write",
+        DEMO,
+        OUT,
+        "Q8_0",
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
+    )
     assert left() == [], left()
-    for _ in range(2):  # killed, it leaves nothing, unless the file system has no files without names: then PID tells whose it was
+    for _ in range(
+        2
+    ):  # killed, it leaves nothing, unless the file system has no files without names: then PID tells whose it was
         p = begun(DEMO, OUT, "IQ3_S")
         named = [n for n in written(p) if not n.endswith(" (deleted)")]
         p.kill()
@@ -474,7 +641,9 @@ def check_failures():
     assert left() == ["p-0000%d-of-00004.gguf" % i for i in (1, 2, 4)], left()
     os.rmdir(part % 4)
     done(DEMO, TMP + "/p.gguf", "IQ3_S", "--split", "1200K")
-    assert left() == ["p-0000%d-of-00004.gguf" % i for i in (1, 2, 3, 4)] and os.path.getsize(part % 1) > 1 << 18, left()
+    assert left() == ["p-0000%d-of-00004.gguf" % i for i in (1, 2, 3, 4)] and os.path.getsize(part % 1) > 1 << 18, (
+        left()
+    )
     for n in left():
         os.unlink(TMP + "/" + n)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Clients that send requests of the greatest size, in part: what is taken of them is bounded over all clients, others are served as ever, and
 each is answered once its turn comes. One that never sends the rest loses its turn."""
+
 import os
 import struct
 import sys
@@ -12,7 +13,23 @@ import wire  # noqa: E402
 from daemons import Daemons, check, equal, make_model, patience, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "1", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "1",
+    "--embd",
+    "64",
+    "--ff",
+    "128",
+    "--heads",
+    "2",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
 CLIENTS = 10
 FRAME = 16 << 20
 ADMISSION = FRAME + (5 << 20)  # for whoever comes first, and the shares of all
@@ -38,7 +55,7 @@ class Sender:
     def push(self, end):
         try:
             while self.sent < end:
-                self.sent += self.c.sock.send(self.data[self.sent:min(end, self.sent + (1 << 20))])
+                self.sent += self.c.sock.send(self.data[self.sent : min(end, self.sent + (1 << 20))])
         except BlockingIOError:
             pass
         return self.sent == len(self.data)
@@ -62,16 +79,21 @@ def main():
         senders = [Sender(d) for _ in range(CLIENTS)]
         begin, most = time.monotonic(), 0
         inside = lambda: sum(s.sent == FRAME - 4096 for s in senders)
-        while time.monotonic() - begin < 2 * SLOW or (not inside() and time.monotonic() - begin < 60 * SLOW * patience()):
+        while time.monotonic() - begin < 2 * SLOW or (
+            not inside() and time.monotonic() - begin < 60 * SLOW * patience()
+        ):
             for s in senders:
-                s.push(FRAME - 4096) # all but the end
+                s.push(FRAME - 4096)  # all but the end
             equal(ask(), want, "tokens beside them")
             most = max(most, memory(pid))
         taken = sum(s.sent for s in senders)
         check(SANITIZED or most - before < ADMISSION + (4 << 20), "memory grew by", (most - before) >> 20, "MiB")
         check(most - before > 12 << 20, "nobody's request was taken")
         equal(inside(), 1, "requests that got in")
-        print("%d MiB offered, %d MiB sent, memory grew by %.1f MiB" % (CLIENTS * FRAME >> 20, taken >> 20, (most - before) / 2**20))
+        print(
+            "%d MiB offered, %d MiB sent, memory grew by %.1f MiB"
+            % (CLIENTS * FRAME >> 20, taken >> 20, (most - before) / 2**20)
+        )
         # The first leaves in the middle; the others have their turns and are told that no such prompt fits.
         first = next(s for s in senders if s.sent == FRAME - 4096)
         first.c.close()
@@ -84,6 +106,7 @@ def main():
                     s.c.close()
                     waiting.remove(s)
             return not waiting
+
         wait_for(through, 120 * SLOW, "all have had their turn")
         equal(ask(), want, "tokens afterwards")
         wait_for(lambda: SANITIZED or memory(pid) - before < 6 << 20, 10, "the memory is given back")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What clients can make grow is bounded by --ram: conversations that are kept, prompts that are read, requests that come in. Others' tokens go on
 meanwhile."""
+
 import os
 import struct
 import sys
@@ -13,9 +14,25 @@ import wire  # noqa: E402
 from daemons import Daemons, check, equal, make_model, patience, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "1", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1", "--type", "Q8_0", "--seed", "5")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "1",
+    "--embd",
+    "64",
+    "--ff",
+    "128",
+    "--heads",
+    "2",
+    "--kv",
+    "1",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
-SANITIZED = SLOW > 1 # a sanitizer keeps what was freed for a while
+SANITIZED = SLOW > 1  # a sanitizer keeps what was freed for a while
 RAM, BESIDE = 100 << 20, 64 << 20
 FRAME = 16 << 20
 
@@ -68,11 +85,13 @@ def conversations(d):
                 last[c] = c.ask(tokens=[300] * 3000, keep=True, max_tokens=1, ignore_eos=True).started["session"]
         for n in range(40):
             for c in clients:
-                equal(c.ask(messages=blank, session=last[c], **form).started["session"], last[c], "a conversation goes on")
+                equal(
+                    c.ask(messages=blank, session=last[c], **form).started["session"], last[c], "a conversation goes on"
+                )
     # The bound of what is kept, a request of each client, and the heap's slack.
     peak.check((RAM // 128) + (12 << 20), "growing conversations")
     check(RAM // 128 < 2 * 40 * 3000 * 4, "the conversations are too short to be forgotten")
-    for c in clients: # what nobody has gone on with for longest is gone
+    for c in clients:  # what nobody has gone on with for longest is gone
         refused(lambda: c.ask(messages=blank, session=first[c], **form), "not there any more", "the first conversation")
         c.close()
 
@@ -97,9 +116,15 @@ def gaps(c, until):
 
 def prompts(d):
     """Prompts of the greatest size, of every shape that costs: each is refused soon, in little memory, and nobody else notices."""
-    words = (b"once upon a time there was " * (FRAME // 27))[:FRAME - 4096]
-    shapes = {"words": words, "one word": b"a" * (FRAME - 4096), "blanks": b" " * (FRAME - 4096), "no text": bytes(range(128, 256)) * (FRAME // 128 - 32),
-              "a word that might fit": b"ab" * (100 << 10), "lines": b"\n" * (8 << 20)}
+    words = (b"once upon a time there was " * (FRAME // 27))[: FRAME - 4096]
+    shapes = {
+        "words": words,
+        "one word": b"a" * (FRAME - 4096),
+        "blanks": b" " * (FRAME - 4096),
+        "no text": bytes(range(128, 256)) * (FRAME // 128 - 32),
+        "a word that might fit": b"ab" * (100 << 10),
+        "lines": b"\n" * (8 << 20),
+    }
     other, end, seen = d.client(), threading.Event(), []
     thread = threading.Thread(target=lambda: seen.append(gaps(other, end)))
     with Peak(d) as peak:
@@ -108,10 +133,23 @@ def prompts(d):
             for as_chat in (False, True):
                 c = d.client()
                 begin = time.monotonic()
-                why = refused(lambda: c.ask(messages=[{"role": "user", "text": text}], chat_template="plain") if as_chat else c.ask(text), "shorten it", name)
+                why = refused(
+                    lambda: (
+                        c.ask(messages=[{"role": "user", "text": text}], chat_template="plain")
+                        if as_chat
+                        else c.ask(text)
+                    ),
+                    "shorten it",
+                    name,
+                )
                 took = time.monotonic() - begin
-                print("%s, %d bytes%s: %.2f s: %s" % (name, len(text), " in a conversation" if as_chat else "", took, why[:70]))
-                check(took < 10 * SLOW * patience(), name, "was refused after", took) # a second alone; what grows with the square of the length takes minutes
+                print(
+                    "%s, %d bytes%s: %.2f s: %s"
+                    % (name, len(text), " in a conversation" if as_chat else "", took, why[:70])
+                )
+                check(
+                    took < 10 * SLOW * patience(), name, "was refused after", took
+                )  # a second alone; what grows with the square of the length takes minutes
                 c.close()
         end.set()
         thread.join()
@@ -158,14 +196,14 @@ def same_id(d):
     # A client whose share is taken twice over may send no more; 5 refusals have given nothing back.
     c.sock.setblocking(False)
     body = wire.pack(wire.REQUEST, {"id": 8, "generate": {"prompt": b"a" * (FRAME - 64), "raw": True}})
-    blocker = d.client() # the one that may send a big one
+    blocker = d.client()  # the one that may send a big one
     blocker.sock.sendall(struct.pack("<I", 8 << 20) + b"\x0a" * (1 << 20))
     time.sleep(0.2)
     sent, data = 0, struct.pack("<I", len(body)) + body
     end = time.monotonic() + 1
     while time.monotonic() < end and sent < len(data):
         try:
-            sent += c.sock.send(data[sent:sent + 65536])
+            sent += c.sock.send(data[sent : sent + 65536])
         except BlockingIOError:
             time.sleep(0.01)
     check(sent < 2 << 20, "bytes taken beyond the share:", sent)

@@ -2,6 +2,7 @@
 """Workers that are broken, as a service meets them. An ntx-iod that writes nonsense over all that it may write and dies: the next one reads on, and the
 tokens are the same. One that ends again and again, or does not come back: who waits is told at once, with how it ended, and so is who asks for the status;
 when one works again, so does the service."""
+
 import json
 import mmap
 import os
@@ -16,7 +17,23 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import Daemons, check, equal, make_model, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "3")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "3",
+)
 LOAD = {"ram_bytes": 16 << 20, "ctx": 128, "sessions": 3}
 MESSAGE = struct.Struct("@IIIIiIQIIIIiIIQ64s256s")  # struct ntx_attach_msg
 MAGIC, VERSION, IOD = 0x4E545841, 4, 1
@@ -104,7 +121,11 @@ def stays_away(d, c, want):
     with open(os.path.join(d.dir, "ntx-iod.end"), "w") as f:
         f.write("killed by signal 11, Segmentation fault\n")
     began = time.monotonic()
-    text = refused(lambda: ask(c), "ntx-iod ended \\(the last time: killed by signal 11, Segmentation fault\\) and did not come back within 10 s", "no ntx-iod")
+    text = refused(
+        lambda: ask(c),
+        "ntx-iod ended \\(the last time: killed by signal 11, Segmentation fault\\) and did not come back within 10 s",
+        "no ntx-iod",
+    )
     check(time.monotonic() - began < 40, "told after", time.monotonic() - began, "s")
     check(status(c)["iod_lost"] in text, status(c), "does not say:", text)
     began = time.monotonic()
@@ -121,7 +142,11 @@ def keeps_dying(d, c, want):
     fd = os.open(model, os.O_RDONLY)
     load = c.send("load", dict(LOAD, names=["m"], fault="iod:kill@chunk=30"), [fd])
     os.close(fd)
-    text = refused(lambda: (c.until(load, "loaded"), ask(c)), "ntx-iod ended 10 times in a row before it had read anything", "a fatal chunk")
+    text = refused(
+        lambda: (c.until(load, "loaded"), ask(c)),
+        "ntx-iod ended 10 times in a row before it had read anything",
+        "a fatal chunk",
+    )
     check("build" not in text, "another build is blamed:", text)
     wait_for(lambda: status(c)["state"] in ("ready", "empty"), 20, "rest")
     c.load(model, **LOAD)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """In the middle of a pass that does not end, since ntx-iod is held: cancelling and leaving take effect at once where nobody else is in the pass,
 disturb nobody where there is, and what comes afterwards is right."""
+
 import json
 import os
 import sys
@@ -10,8 +11,32 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import Daemons, check, equal, make_model, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
-PLAN = {"ram_bytes": 10 << 20, "ctx": 64, "sessions": 2, "max_rows": 8, "threads": 2, "ring_slots": 4, "chunk_bytes": 1 << 20}
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
+PLAN = {
+    "ram_bytes": 10 << 20,
+    "ctx": 64,
+    "sessions": 2,
+    "max_rows": 8,
+    "threads": 2,
+    "ring_slots": 4,
+    "chunk_bytes": 1 << 20,
+}
 TELL = dict(ignore_eos=True, max_tokens=4)
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Clients that do anything at any time, for a while, from a seed: whatever comes of it, the daemon lives, holds nothing for those who
 left, and writes the same text afterwards. Every answer that comes to its end is the right one."""
+
 import json
 import os
 import random
@@ -16,7 +17,23 @@ from daemons import Daemons, check, equal, make_model, wait_for  # noqa: E402
 SECONDS = float(os.environ.get("NTX_CHAOS_SECONDS", "8"))
 SEED = int(os.environ.get("NTX_SEED", "20261121"))
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", "256", "--ff", "768", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "2")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "4",
+    "--embd",
+    "256",
+    "--ff",
+    "768",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "2",
+)
 LOAD = {"ram_bytes": 8 << 20, "ctx": 96, "sessions": 3}
 PROMPTS = ["Once", "The little dog " * 3, "A big tree stood", "Hm"]
 rng = random.Random(SEED)
@@ -27,7 +44,7 @@ class Wild:
 
     def __init__(self, d):
         self.c = d.client()
-        self.asked = {}     # request -> (prompt, text so far)
+        self.asked = {}  # request -> (prompt, text so far)
         self.sessions = []
 
     def act(self, d):
@@ -35,14 +52,26 @@ class Wild:
         what = rng.random()
         if what < 0.40:
             i = rng.randrange(len(PROMPTS))
-            self.asked[c.generate(PROMPTS[i], max_tokens=rng.choice([1, 6, 12]), ignore_eos=True, keep=rng.random() < 0.3)] = [i, []]
+            self.asked[
+                c.generate(PROMPTS[i], max_tokens=rng.choice([1, 6, 12]), ignore_eos=True, keep=rng.random() < 0.3)
+            ] = [i, []]
         elif what < 0.50:
-            c.generate(tokens=[rng.randrange(-2, 700) for _ in range(rng.randrange(0, 90))], max_tokens=rng.randrange(9), stop=["a", "be", ""][:rng.randrange(4)],
-                       temp=rng.random(), seed=rng.getrandbits(64), session=rng.choice([0] + self.sessions), keep=rng.random() < 0.5)
+            c.generate(
+                tokens=[rng.randrange(-2, 700) for _ in range(rng.randrange(0, 90))],
+                max_tokens=rng.randrange(9),
+                stop=["a", "be", ""][: rng.randrange(4)],
+                temp=rng.random(),
+                seed=rng.getrandbits(64),
+                session=rng.choice([0] + self.sessions),
+                keep=rng.random() < 0.5,
+            )
         elif what < 0.56:
             c.send("logits", {"tokens": [rng.randrange(500) for _ in range(rng.randrange(60))]})
         elif what < 0.62:
-            c.send("score", {"tokens": [rng.randrange(500) for _ in range(rng.randrange(2, 60))], "from": rng.randrange(1, 3)})
+            c.send(
+                "score",
+                {"tokens": [rng.randrange(500) for _ in range(rng.randrange(2, 60))], "from": rng.randrange(1, 3)},
+            )
         elif what < 0.74:
             c.send("cancel", {"target": max(0, c.last_id - rng.randrange(4))})
         elif what < 0.80:
@@ -55,7 +84,14 @@ class Wild:
         elif what < 0.92:
             c.sock.sendall(rng.randbytes(rng.randrange(1, 40)))
         elif what < 0.94:
-            c.send("generate", {"messages": [{"role": rng.choice(["user", "system", "x"]), "text": b"hi"}], "max_tokens": 3, "chat_template": rng.choice(["", "plain", "chatml", "harmony"])})
+            c.send(
+                "generate",
+                {
+                    "messages": [{"role": rng.choice(["user", "system", "x"]), "text": b"hi"}],
+                    "max_tokens": 3,
+                    "chat_template": rng.choice(["", "plain", "chatml", "harmony"]),
+                },
+            )
         elif what < 0.96:
             d.kill(rng.choice(["iod", "predictor"]))
         else:
@@ -67,10 +103,12 @@ class Wild:
             a = self.asked.get(r.get("id", 0))
             if "started" in r:
                 self.sessions = (self.sessions + [r["started"]["session"]])[-4:]
-            elif a and r.get("token", {}).get("token", 0) >= 0 and "token" in r:  # -1: text that was held back, at a cancel
+            elif (
+                a and r.get("token", {}).get("token", 0) >= 0 and "token" in r
+            ):  # -1: text that was held back, at a cancel
                 a[1].append(r["token"].get("token", 0))
                 i = a[0]
-                equal(a[1], want[i][:len(a[1])], "tokens after '%s'" % PROMPTS[i])
+                equal(a[1], want[i][: len(a[1])], "tokens after '%s'" % PROMPTS[i])
 
 
 with Daemons() as d:
@@ -99,7 +137,15 @@ with Daemons() as d:
         check(d.child["computed"].poll() is None, "ntx-computed died with", d.child["computed"].poll(), "seed", SEED)
     for w in wild:
         w.c.close()
-    quiet = lambda: (lambda s: s["state"] in ("ready", "empty") and not s["kv_blocks_used"] and not s["sessions"] and not s["queued"] and s["clients"] == 1)(json.loads(c.status()))
+    quiet = lambda: (
+        lambda s: (
+            s["state"] in ("ready", "empty")
+            and not s["kv_blocks_used"]
+            and not s["sessions"]
+            and not s["queued"]
+            and s["clients"] == 1
+        )
+    )(json.loads(c.status()))
     wait_for(quiet, 30, "quiet: " + c.status())
     wait_for(lambda: json.loads(c.status())["iod"] and json.loads(c.status())["predictor"], 10, "both workers")
     c.load(model, **LOAD)

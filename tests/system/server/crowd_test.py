@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """More connections than there are seats, and connections that nobody uses: the service stays open to those who ask, the status and the end can
 always be had, one user does not take everybody's seats, and descriptors that are used up cost neither CPU nor log."""
+
 import json
 import os
 import pwd
@@ -17,7 +18,23 @@ import wire  # noqa: E402
 from daemons import Daemons, check, descriptors, equal, make_model, patience, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "1", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "1",
+    "--embd",
+    "64",
+    "--ff",
+    "128",
+    "--heads",
+    "2",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
 QUIET = 10  # seconds after which an idle connection without a conversation makes room
 SEATS, GUESTS = 32, 16
 
@@ -43,7 +60,11 @@ sys.stdin.read()
 
 class Crowd:
     def __init__(self, d, n, first=b"", uid=0):
-        self.p = subprocess.Popen([sys.executable, "-c", HOLDER, d.socket(), str(n), first.hex(), str(uid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.p = subprocess.Popen(
+            [sys.executable, "-c", HOLDER, d.socket(), str(n), first.hex(), str(uid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         equal(self.p.stdout.readline(), b"held\n", "the crowd")
 
     def __enter__(self):
@@ -93,7 +114,11 @@ def conversation(d):
         wait_for(lambda: clients(d) == SEATS, 10, "all seats are taken")
         time.sleep(QUIET + 2)
         refused(lambda: ask(d), "too many clients", "one more than can be")
-        equal(len(talk.ask(" B", session=session, keep=True, ignore_eos=True, max_tokens=3).tokens), 3, "the conversation goes on")
+        equal(
+            len(talk.ask(" B", session=session, keep=True, ignore_eos=True, max_tokens=3).tokens),
+            3,
+            "the conversation goes on",
+        )
     talk.close()
 
 
@@ -101,7 +126,13 @@ def just_left(d):
     """A newcomer whom the daemon sees before it sees that another client has gone: the place is free."""
     leaver = d.client()
     with Crowd(d, SEATS - 1):
-        wait_for(lambda: d.child["computed"].poll() is None and len(os.listdir("/proc/%d/fd" % d.child["computed"].pid)) > SEATS, 10, "all seats are taken")
+        wait_for(
+            lambda: (
+                d.child["computed"].poll() is None and len(os.listdir("/proc/%d/fd" % d.child["computed"].pid)) > SEATS
+            ),
+            10,
+            "all seats are taken",
+        )
         leaver.status()
         os.kill(d.child["computed"].pid, signal.SIGSTOP)
         newcomer = d.client()
@@ -127,7 +158,11 @@ def hoard(d):
     count = lambda: descriptors(d.child["computed"].pid)
     before, null = count(), os.open("/dev/null", os.O_RDONLY)
     c = d.client()
-    refused(lambda: c.until(c.send("status", None, [null] * 50), "status"), "only a load brings files", "a request that wants none")
+    refused(
+        lambda: c.until(c.send("status", None, [null] * 50), "status"),
+        "only a load brings files",
+        "a request that wants none",
+    )
     wait_for(lambda: count() == before + 1, 5, "descriptors, after a request that wants none")
     hoarders = []
     for _ in range(10):
@@ -156,7 +191,9 @@ def used_up(d):
     later = lambda: (time.sleep(0.3), held())[1]  # who asked for the number of clients has just left, too
     wait_for(lambda: clients(d) == 1 and later() == later(), 10, "all who were there before have left")
     there = held()
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(n for n in range(len(there) + 1) if n not in there), was[1])) # no further one
+    resource.prlimit(
+        pid, resource.RLIMIT_NOFILE, (min(n for n in range(len(there) + 1) if n not in there), was[1])
+    )  # no further one
     waiting = [d.client() for _ in range(10)]
     wait_for(lines, 5, "a word of it")
     spent = cpu(pid)

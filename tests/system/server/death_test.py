@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Workers die while answers are written: at seeded random moments, both at once, and during the restart. Tokens stay the same.
 Also: reads that fail, a predictor that does not come back, workers that never come."""
+
 import json
 import os
 import random
@@ -13,7 +14,23 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import Daemons, check, equal, make_model, patience, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "3")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "3",
+)
 LOAD = {"ram_bytes": 16 << 20, "ctx": 128, "sessions": 3}
 PROMPTS = ["Once upon a time there was", "The dog " * 10, "A"]
 ROUNDS = int(os.environ.get("NTX_KILL_ROUNDS", "8"))
@@ -66,8 +83,14 @@ def read_errors(d, c, want):
     for fault in ("iod:eio@chunk=9,count=2", "iod:short@p=0.02"):
         c.load(model, **LOAD, fault=fault)
         equal(three(c), want, fault)
-    text = refused(lambda: (c.load(model, **LOAD, fault="iod:eio@chunk=30,count=100000"), c.ask("Once", max_tokens=4, ignore_eos=True)),
-                   "EIO|Input/output|I/O", "an unreadable chunk")
+    text = refused(
+        lambda: (
+            c.load(model, **LOAD, fault="iod:eio@chunk=30,count=100000"),
+            c.ask("Once", max_tokens=4, ignore_eos=True),
+        ),
+        "EIO|Input/output|I/O",
+        "an unreadable chunk",
+    )
     check("m.gguf" in text or "offset" in text, "neither file nor offset in:", text)
     wait_for(lambda: json.loads(c.status())["state"] in ("ready", "empty"), 10, "rest")
     c.load(model, **LOAD)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The files that a load announces (parts, copies, adapters, drafters, a sidecar) against the descriptors that come: fewer, more and others are refused in words, whatever
 the configuration names for its own model, and the model that is there stays."""
+
 import json
 import os
 import sys
@@ -24,8 +25,16 @@ def path(name):
 
 def make_adapter(name):
     g = Gguf(model)
-    g.keys = {b"general.architecture": (STR, b"llama"), b"general.type": (STR, b"adapter"), b"adapter.type": (STR, b"lora"), b"adapter.lora.alpha": (F32, 4.0)}
-    g.tensors = {b"blk.0.attn_q.weight.lora_a": [[64, 2], 0, bytearray(b"\0\0\x80\x3e" * 128)], b"blk.0.attn_q.weight.lora_b": [[2, 64], 0, bytearray(b"\0\0\x80\x3e" * 128)]}
+    g.keys = {
+        b"general.architecture": (STR, b"llama"),
+        b"general.type": (STR, b"adapter"),
+        b"adapter.type": (STR, b"lora"),
+        b"adapter.lora.alpha": (F32, 4.0),
+    }
+    g.tensors = {
+        b"blk.0.attn_q.weight.lora_a": [[64, 2], 0, bytearray(b"\0\0\x80\x3e" * 128)],
+        b"blk.0.attn_q.weight.lora_b": [[2, 64], 0, bytearray(b"\0\0\x80\x3e" * 128)],
+    }
     g.write(path(name))
     return path(name)
 
@@ -47,9 +56,29 @@ def text(c):
     return c.ask("Once", max_tokens=9, ignore_eos=True).tokens
 
 
-model = make_model(path("m.gguf"), "--type", "F32", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "4")
-copy = make_model(path("copy.gguf"), "--type", "F32", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "4")
-make_model(path("s.gguf"), "--type", "F32", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "4", "--split", "2")
+model = make_model(
+    path("m.gguf"), "--type", "F32", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "4"
+)
+copy = make_model(
+    path("copy.gguf"), "--type", "F32", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "4"
+)
+make_model(
+    path("s.gguf"),
+    "--type",
+    "F32",
+    "--layers",
+    "2",
+    "--embd",
+    "64",
+    "--ff",
+    "96",
+    "--heads",
+    "4",
+    "--kv",
+    "4",
+    "--split",
+    "2",
+)
 parts = [path("s-0000%d-of-00002.gguf" % i) for i in (1, 2)]
 one, two = make_adapter("one.gguf"), make_adapter("two.gguf")
 
@@ -100,7 +129,11 @@ def all_wrong(d, c, want):
         equal(text(c), want, "an answer after " + what)
     # Descriptors with a request that takes none.
     with open(model) as f:
-        for kind, body in (("status", {}), ("generate", {"prompt": b"x", "raw": True, "max_tokens": 1}), ("unload", {})):
+        for kind, body in (
+            ("status", {}),
+            ("generate", {"prompt": b"x", "raw": True, "max_tokens": 1}),
+            ("unload", {}),
+        ):
             request = c.send(kind, body, [f.fileno()])
             refused(lambda: c.next(request), "only a load brings files", kind + " with a descriptor")
     equal(text(c), want, "an answer after descriptors with other requests")

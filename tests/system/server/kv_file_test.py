@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """K and V in a file (--kv-ram) of a service: several clients at once get the texts that they get alone and in memory; a drive that fails is an error of who asked then, and the next
 one who asks the same gets the right text; nobody dies of it."""
+
 import concurrent.futures
 import json
 import os
@@ -17,7 +18,26 @@ tmp = tempfile.TemporaryDirectory(prefix="ntx-server-kv-", dir=os.environ.get("T
 if subprocess.run(["stat", "-f", "-c", "%T", tmp.name], capture_output=True, text=True).stdout.strip() == "tmpfs":
     print("skipped: %s lies in memory" % tmp.name)
     sys.exit(77)
-SHAPE = ("--layers", "20", "--embd", "64", "--ff", "64", "--heads", "1", "--kv", "1", "--head-dim", "64", "--type", "Q8_0", "--ctx", "4096", "--seed", "5")
+SHAPE = (
+    "--layers",
+    "20",
+    "--embd",
+    "64",
+    "--ff",
+    "64",
+    "--heads",
+    "1",
+    "--kv",
+    "1",
+    "--head-dim",
+    "64",
+    "--type",
+    "Q8_0",
+    "--ctx",
+    "4096",
+    "--seed",
+    "5",
+)
 model = make_model(os.path.join(tmp.name, "m.gguf"), *SHAPE)
 place = os.path.join(tmp.name, "state")
 KV_RAM, CLIENTS = 7 << 20, 4
@@ -26,7 +46,9 @@ KV_RAM, CLIENTS = 7 << 20, 4
 def daemons(kv_ram):
     conf = os.path.join(tmp.name, "ntx.conf")
     with open(conf, "w") as f:
-        f.write("[prefix]\nstate = %s\nstate_max = 1K\nkv_ram = %d\n" % (place if kv_ram else "", kv_ram)) # nobody saves a text, and finds the fault first
+        f.write(
+            "[prefix]\nstate = %s\nstate_max = 1K\nkv_ram = %d\n" % (place if kv_ram else "", kv_ram)
+        )  # nobody saves a text, and finds the fault first
     return Daemons("--config", conf)
 
 
@@ -54,9 +76,12 @@ def the_file(pid):
     def leads(fd):
         try:
             return os.readlink("/proc/%d/fd/%s" % (pid, fd))
-        except FileNotFoundError: # a client that has gone: it was closed since the listing
+        except FileNotFoundError:  # a client that has gone: it was closed since the listing
             return ""
-    found = [fd for fd in os.listdir("/proc/%d/fd" % pid) if re.search(re.escape(place) + r"/.* \(deleted\)$", leads(fd))]
+
+    found = [
+        fd for fd in os.listdir("/proc/%d/fd" % pid) if re.search(re.escape(place) + r"/.* \(deleted\)$", leads(fd))
+    ]
     equal(len(found), 1, "unnamed files")
     return "/proc/%d/fd/%s" % (pid, found[0])
 
@@ -85,12 +110,19 @@ with daemons(KV_RAM) as d:
     os.truncate(the_file(pid), 0)
     try:
         answer = ask(c, later[0] + a.tokens, 40)
-        equal(answer.tokens, on, "what is said where reading ahead found the fault before it was asked, so that all was computed anew")
+        equal(
+            answer.tokens,
+            on,
+            "what is said where reading ahead found the fault before it was asked, so that all was computed anew",
+        )
     except wire.Refused as e:
-        check("cannot be read back from the drive of --state" in str(e) or "cannot be had again" in str(e), "the error: %s" % e)
+        check(
+            "cannot be read back from the drive of --state" in str(e) or "cannot be had again" in str(e),
+            "the error: %s" % e,
+        )
     os.truncate(the_file(pid), size)
     for i in (0, 1, 0):
-        for _ in range(8): # what cannot be had again is found out a piece at a time
+        for _ in range(8):  # what cannot be had again is found out a piece at a time
             try:
                 equal(ask(c, later[i]).tokens, want[CLIENTS + i], "text %d after the fault" % i)
                 break

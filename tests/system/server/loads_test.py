@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Loads apart from the service: a model whose reads never return, and whose close does not, stops nobody; its requester's leaving ends it, and so does a stop.
 A load that fails leaves the model that was there, also where it is found out only after that one had to go."""
+
 import json
 import os
 import sys
@@ -62,7 +63,11 @@ def others_go_on():
             begin(a, stuck)
         wait_for(lambda: takers(d) >= 4, 10, "four that look at models")
         check(takers(d) <= 4, takers(d), "processes for one user")
-        refused(lambda: c.load(model, **LOAD), "too many models are being opened", "a load beside as many stuck ones as may be")
+        refused(
+            lambda: c.load(model, **LOAD),
+            "too many models are being opened",
+            "a load beside as many stuck ones as may be",
+        )
         equal(text(c), want, "an answer beside all of them")
         # Its end waits for none of them.
         began = time.monotonic()
@@ -86,6 +91,7 @@ def none_ready():
 
 def of_a_member():
     """Another user's file that a program of his serves is not taken at all."""
+
     def act(c):
         request = begin(c, stuck)
         refused(lambda: c.next(request), "FUSE", "a member's file of a user-space file system")
@@ -106,7 +112,12 @@ def failed_loads():
         refused(lambda: c.load(other, **LOAD, fault="cosmic rays"), "expected iod:", "a fault for nobody")
         equal(json.loads(c.status())["state"], "ready", "the state after a load that was refused")
         # What only a worker can tell comes too late to leave the old model in its place: it comes back.
-        for options in (dict(fault="iod:cosmic=rays"), dict(skip="script:99"), dict(skip="guess"), dict(fault="predictor:rays")):
+        for options in (
+            dict(fault="iod:cosmic=rays"),
+            dict(skip="script:99"),
+            dict(skip="guess"),
+            dict(fault="predictor:rays"),
+        ):
             refused(lambda: c.load(other, **LOAD, **options), "loaded again", "a load with %s" % options)
             equal(text(c), want, "after a load with %s" % options)
             wait_for(lambda: json.loads(c.status())["state"] == "ready", 10, "the old model, all of it")

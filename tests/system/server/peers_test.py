@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Hostile or sick processes at every socket of the runtime directory, while a client goes on asking: requests of garbage, cut off, changed in some bytes, or sent a byte at a
 time; clients that die at any point; garbage and silence where workers come in and on their links. Nobody else notices, and afterwards nothing is held."""
+
 import json
 import os
 import random
@@ -19,14 +20,45 @@ from daemons import Daemons, check, descriptors, equal, make_model, patience, wa
 SEED = int(os.environ.get("NTX_SEED", "20261127"))
 SLOW = float(os.environ.get("NTX_TEST_SLOW", "1"))
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-peers-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", "256", "--ff", "768", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "2")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "4",
+    "--embd",
+    "256",
+    "--ff",
+    "768",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "2",
+)
 LOAD = {"ram_bytes": 9 << 20, "ctx": 256, "sessions": 4, "threads": 1}
 NEWCOMERS = 16
 SP_PAIR = b"\0SP\0\0\x10\0\0"  # how nanomsg's sockets of this kind greet
 rng = random.Random(SEED)
-FRAMES = [wire.frame(q) for q in ({"id": 5, "generate": wire.generation("Once upon a time", ignore_eos=True, max_tokens=20)}, {"id": 1, "status": {}},
-                                  {"id": 9, "score": {"tokens": list(range(3, 40))}}, {"id": 4, "close_session": {"session": 1}}, {"id": 4, "cancel": {"target": 5}},
-                                  {"id": 3, "generate": dict(wire.generation("x", max_tokens=3), constraint={"kind": "json-schema", "text": b'{"type":"object"}'}, bias=[{"token": 5, "add": 3.0}])})]
+FRAMES = [
+    wire.frame(q)
+    for q in (
+        {"id": 5, "generate": wire.generation("Once upon a time", ignore_eos=True, max_tokens=20)},
+        {"id": 1, "status": {}},
+        {"id": 9, "score": {"tokens": list(range(3, 40))}},
+        {"id": 4, "close_session": {"session": 1}},
+        {"id": 4, "cancel": {"target": 5}},
+        {
+            "id": 3,
+            "generate": dict(
+                wire.generation("x", max_tokens=3),
+                constraint={"kind": "json-schema", "text": b'{"type":"object"}'},
+                bias=[{"token": 5, "add": 3.0}],
+            ),
+        },
+    )
+]
 
 
 def connect(path, kind=socket.SOCK_STREAM):
@@ -58,7 +90,9 @@ class Asker:
     def run(self):
         try:
             while not self.end.is_set():
-                equal(self.c.ask("Once upon a time", ignore_eos=True, max_tokens=8).text, self.want, "an answer meanwhile")
+                equal(
+                    self.c.ask("Once upon a time", ignore_eos=True, max_tokens=8).text, self.want, "an answer meanwhile"
+                )
                 self.answers += 1
         except (Exception, SystemExit) as e:
             self.failed = repr(e)
@@ -95,7 +129,9 @@ def garbage(d):
     for _ in range(600):
         f = bytearray(rng.choice(FRAMES))
         for _ in range(rng.choice([1, 1, 2, 5])):
-            f[rng.randrange(7, len(f))] = rng.randrange(256)  # behind what says which request it is: a stop would be obeyed
+            f[rng.randrange(7, len(f))] = rng.randrange(
+                256
+            )  # behind what says which request it is: a stop would be obeyed
         if rng.random() < 0.1:
             struct.pack_into("<I", f, 0, rng.choice([0, 1, 1 << 24, (1 << 24) + 1, 0xFFFFFFFF, len(f) - 5]))
         rude(d.socket(), f)
@@ -106,7 +142,7 @@ def deaths(d):
     alive = []
     for _ in range(200):
         f = rng.choice(FRAMES[:3])
-        alive.append(rude(d.socket(), f if rng.random() < 0.7 else f[:rng.randrange(len(f))], stays=True))
+        alive.append(rude(d.socket(), f if rng.random() < 0.7 else f[: rng.randrange(len(f))], stays=True))
         if len(alive) > 20 or rng.random() < 0.3:
             rng.shuffle(alive)
             while len(alive) > 3:
@@ -121,9 +157,13 @@ def drip(d):
     s = connect(d.socket())
     try:
         for i in range(len(f) - 1):
-            s.sendall(f[i:i + 1])
+            s.sendall(f[i : i + 1])
             time.sleep(0.5)
-            check(time.monotonic() - begin < 25 * patience(), "who sends a byte at a time is still there after", time.monotonic() - begin)
+            check(
+                time.monotonic() - begin < 25 * patience(),
+                "who sends a byte at a time is still there after",
+                time.monotonic() - begin,
+            )
     except (BrokenPipeError, ConnectionResetError):
         pass
     check(time.monotonic() - begin > 2, "it was closed after", time.monotonic() - begin)
@@ -147,7 +187,11 @@ def newcomers(d):
     wait_for(lambda: held(d)["computed"] <= most, 10, "of those who say nothing the first make room")
     starts = d.starts["iod"]
     d.kill("iod")
-    wait_for(lambda: d.starts["iod"] > starts and d.text().count("ntx-iod: attached") > starts, 20, "another ntx-iod is let in")
+    wait_for(
+        lambda: d.starts["iod"] > starts and d.text().count("ntx-iod: attached") > starts,
+        20,
+        "another ntx-iod is let in",
+    )
     for s in silent:
         s.close()
     os.close(null)
@@ -164,8 +208,21 @@ def links(d):
         check(not mode & 0o077, "others may connect to", name, oct(mode))
         for _ in range(0 if name in ("ntx.sock", "region.sock") else 40):
             message = rng.randbytes(rng.choice([0, 3, 50, 5000]))
-            rude(path, rng.choice([rng.randbytes(100), SP_PAIR[:rng.randrange(8)], SP_PAIR + b"\1" + struct.pack(">Q", rng.choice([5, 1 << 16, 1 << 40, (1 << 64) - 1])) + b"x" * 50,
-                                   SP_PAIR + rng.randbytes(200), (SP_PAIR + b"\1" + struct.pack(">Q", len(message)) + message) * 3]))
+            rude(
+                path,
+                rng.choice(
+                    [
+                        rng.randbytes(100),
+                        SP_PAIR[: rng.randrange(8)],
+                        SP_PAIR
+                        + b"\1"
+                        + struct.pack(">Q", rng.choice([5, 1 << 16, 1 << 40, (1 << 64) - 1]))
+                        + b"x" * 50,
+                        SP_PAIR + rng.randbytes(200),
+                        (SP_PAIR + b"\1" + struct.pack(">Q", len(message)) + message) * 3,
+                    ]
+                ),
+            )
 
 
 def main():
@@ -196,7 +253,12 @@ def main():
             wait_for(lambda: held(d)["computed"] <= before["computed"], 10, "descriptors as before")
         check(SLOW > 1 or memory(d) - grown < 4 << 20, "memory grew by", (memory(d) - grown) >> 10, "KiB")
         now = held(d)
-        check(now["iod"] <= before["iod"] + 1 and now["predictor"] <= before["predictor"] + 1, "descriptors of the workers", before, now)
+        check(
+            now["iod"] <= before["iod"] + 1 and now["predictor"] <= before["predictor"] + 1,
+            "descriptors of the workers",
+            before,
+            now,
+        )
         equal(c.ask("Once upon a time", ignore_eos=True, max_tokens=8).text, want, "the text afterwards")
         c.close()
 

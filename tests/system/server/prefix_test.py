@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Texts that begin alike: what was computed of one is not computed again for the next, in whatever way it is asked; the answer is what it is without."""
+
 import json
 import os
 import re
@@ -13,16 +14,96 @@ from daemons import BIN, Daemons, check, equal, make_model  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-prefix-")
 os.environ["XDG_CACHE_HOME"] = os.path.join(tmp.name, "cache")  # what is learned of guesses is kept there
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
-windows = make_model(os.path.join(tmp.name, "w.gguf"), "--arch", "gpt-oss", "--layers", "6", "--embd", "512", "--ff", "512", "--heads", "8", "--kv", "2", "--experts", "4", "--type", "Q8_0",
-                     "--seed", "5", "--window", "48")
-hybrid = make_model(os.path.join(tmp.name, "h.gguf"), "--arch", "qwen35", "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--head-dim", "64", "--rotated", "16",
-                    "--delta-head", "48", "--delta-heads", "6", "--delta-keys", "2", "--attention-every", "3", "--type", "Q8_0", "--seed", "5")
-chatml = make_model(os.path.join(tmp.name, "c.gguf"), "--layers", "2", "--embd", "256", "--ff", "512", "--type", "Q8_0", "--seed", "5", "--chat-template", "chatml")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
+windows = make_model(
+    os.path.join(tmp.name, "w.gguf"),
+    "--arch",
+    "gpt-oss",
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "512",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--experts",
+    "4",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+    "--window",
+    "48",
+)
+hybrid = make_model(
+    os.path.join(tmp.name, "h.gguf"),
+    "--arch",
+    "qwen35",
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--head-dim",
+    "64",
+    "--rotated",
+    "16",
+    "--delta-head",
+    "48",
+    "--delta-heads",
+    "6",
+    "--delta-keys",
+    "2",
+    "--attention-every",
+    "3",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
+chatml = make_model(
+    os.path.join(tmp.name, "c.gguf"),
+    "--layers",
+    "2",
+    "--embd",
+    "256",
+    "--ff",
+    "512",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+    "--chat-template",
+    "chatml",
+)
 BLOCK = 32
 LONG = sys.argv[1:] == ["--long"]
 DOCUMENT = 30000 if LONG else 1600  # tokens
-WAITS = 3600 if LONG else 60        # seconds that a client has patience for
+WAITS = 3600 if LONG else 60  # seconds that a client has patience for
 if LONG and "NTX_LONG" not in os.environ:
     print("skipped: a document of 30,000 tokens is part of tests/run --long (NTX_LONG is set there)")
     sys.exit(77)
@@ -106,7 +187,11 @@ def parted(d, file=None, **load):
         a = ask(c, p)
         equal(a.tokens, want[i], "text %d" % i)
         cached.append(a.cached)
-    equal(cached, [0, 192, 192, 192] if "max_rows" in load else [0, 0, 192, 192] if file is hybrid else [0, 200, 200, 200], "cached tokens")
+    equal(
+        cached,
+        [0, 192, 192, 192] if "max_rows" in load else [0, 0, 192, 192] if file is hybrid else [0, 200, 200, 200],
+        "cached tokens",
+    )
     c.close()
 
 
@@ -123,14 +208,18 @@ def asked_for(d, **load):
     c.close()
     c = loaded(d, file=chatml, ctx=512, **load)
     for there in (0, 1):
-        r = subprocess.run([os.path.join(BIN, "ntx"), "prefix", path, "--socket", d.socket()], capture_output=True, text=True)
+        r = subprocess.run(
+            [os.path.join(BIN, "ntx"), "prefix", path, "--socket", d.socket()], capture_output=True, text=True
+        )
         n, cached = (int(w) for w in re.search(r"kept: (\d+) tokens, (\d+) of them", r.stderr).groups())
         check(r.returncode == 0 and n > 60 and cached == (n - 1 if there else 0), r.returncode, r.stdout, r.stderr)
     ask(c, ids(300, 40)), ask(c, ids(300, 41))  # others come, and need nearly all there is
     a = talk(c)
     equal(a.tokens, want, "behind a preamble")
     check(a.cached >= n - n % BLOCK - BLOCK, "cached tokens of", n, "are", a.cached)
-    r = subprocess.run([os.path.join(BIN, "ntx"), "prefix", "/no/such/file", "--socket", d.socket()], capture_output=True, text=True)
+    r = subprocess.run(
+        [os.path.join(BIN, "ntx"), "prefix", "/no/such/file", "--socket", d.socket()], capture_output=True, text=True
+    )
     check(r.returncode == 111 and "/no/such/file" in r.stderr and r.stderr.count("\n") == 1, r.returncode, r.stderr)
     c.close()
 
@@ -149,11 +238,17 @@ def together(d, file=None, **load):
         equal(open_ones[i].tokens, w, "conversation %d" % i)
     check(all(a.cached >= DOCUMENT - BLOCK for a in open_ones[1:]), "cached tokens:", [a.cached for a in open_ones])
     used = json.loads(c.status())["kv_blocks_used"]
-    equal(used, DOCUMENT // BLOCK + 8 * -(-(128 + DOCUMENT % BLOCK) // BLOCK), "blocks that are taken, or promised up to the context, for eight conversations about one document")
+    equal(
+        used,
+        DOCUMENT // BLOCK + 8 * -(-(128 + DOCUMENT % BLOCK) // BLOCK),
+        "blocks that are taken, or promised up to the context, for eight conversations about one document",
+    )
     computed = sum(json.loads(a.stats)["prompt_tokens"] - a.cached for a in open_ones)
     check(computed <= len(prompts[0]) + 7 * (10 + BLOCK), "prompt tokens computed for eight:", computed)
-    print("a document of %d tokens, eight conversations: %d tokens computed, %d blocks, first tokens after %s s" % (
-        DOCUMENT, computed, used, ", ".join("%.2f" % json.loads(a.stats)["ttft_s"] for a in open_ones)))
+    print(
+        "a document of %d tokens, eight conversations: %d tokens computed, %d blocks, first tokens after %s s"
+        % (DOCUMENT, computed, used, ", ".join("%.2f" % json.loads(a.stats)["ttft_s"] for a in open_ones))
+    )
     for k in several:
         k.close()
     c.close()
@@ -171,14 +266,21 @@ def scarce(d, **load):
     end = time.monotonic() + WAITS  # an answer's blocks come back behind its last token
     while (s := json.loads(c.status()))["kv_blocks_used"] and time.monotonic() < end:
         time.sleep(0.01)
-    check(s["kv_blocks_used"] == 0 and 0 < s["kv_blocks_kept"] <= s["kv_blocks"], "blocks:", s["kv_blocks_used"], s["kv_blocks_kept"])
+    check(
+        s["kv_blocks_used"] == 0 and 0 < s["kv_blocks_kept"] <= s["kv_blocks"],
+        "blocks:",
+        s["kv_blocks_used"],
+        s["kv_blocks_kept"],
+    )
     c.close()
 
 
 def edited(d, **load):
     """A conversation that is cut back, while another one goes on from what it was."""
     say = lambda text: [{"role": "user", "text": text.encode()}]
-    talk = lambda c, text, **more: c.ask(messages=say(text), chat_template="plain", keep=True, max_tokens=40, ignore_eos=True, temp=0.0, **more)
+    talk = lambda c, text, **more: c.ask(
+        messages=say(text), chat_template="plain", keep=True, max_tokens=40, ignore_eos=True, temp=0.0, **more
+    )
     texts = []
     for off in (1, 0):
         c = loaded(d, ctx=512, sessions=2, no_prefix_cache=off, **load)

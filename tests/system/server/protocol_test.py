@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The socket: garbage, limits, descriptors, loading and unloading again and again, a file that changes, a client that does not read, the end."""
+
 import json
 import os
 import random
@@ -33,8 +34,14 @@ def gone(client, what):
 
 def garbage(d):
     rng = random.Random(7)
-    for data in (b"\0\0\0\0", b"\xff\xff\xff\xff", struct.pack("<I", 5) + b"abcde", wire.frame({"id": 1}), b"GET / HTTP/1.1\r\n\r\n",
-                 struct.pack("<I", 200) + rng.randbytes(200)):
+    for data in (
+        b"\0\0\0\0",
+        b"\xff\xff\xff\xff",
+        struct.pack("<I", 5) + b"abcde",
+        wire.frame({"id": 1}),
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack("<I", 200) + rng.randbytes(200),
+    ):
         c = d.client()
         before = len(d.text().splitlines())
         c.sock.sendall(data)
@@ -162,8 +169,23 @@ def changed_file(c, want):
 
 def slow_reader(d, c):
     """Who does not read its logits rests; the others go on; it gets all of them in the end, and the daemon holds few of them meanwhile."""
-    wide = make_model(os.path.join(tmp.name, "wide.gguf"), "--layers", "2", "--embd", "256", "--ff", "768", "--heads", "8", "--kv", "2", "--type", "Q8_0",
-                      "--vocab-size", "20000")
+    wide = make_model(
+        os.path.join(tmp.name, "wide.gguf"),
+        "--layers",
+        "2",
+        "--embd",
+        "256",
+        "--ff",
+        "768",
+        "--heads",
+        "8",
+        "--kv",
+        "2",
+        "--type",
+        "Q8_0",
+        "--vocab-size",
+        "20000",
+    )
     c.load(wide, ram_bytes=24 << 20, ctx=128, sessions=3)
     want = c.ask("Once", max_tokens=9, ignore_eos=True).tokens
     slow = d.client()
@@ -195,15 +217,23 @@ def versions(d):
     s.settimeout(5 * patience())
     s.connect(os.path.join(d.dir, "region.sock"))
     # struct ntx_attach_msg: magic, version, HELLO, iod, pid, numbers that do not matter, build at 72, text
-    hello = struct.pack("<IIIIi", 0x4E545841, 4, 1, 1, os.getpid()).ljust(72, b"\0") + b"0.0.0+another".ljust(64 + 256, b"\0")
+    hello = struct.pack("<IIIIi", 0x4E545841, 4, 1, 1, os.getpid()).ljust(72, b"\0") + b"0.0.0+another".ljust(
+        64 + 256, b"\0"
+    )
     s.send(hello)
     reply = s.recv(4096)
     s.close()
-    check(reply and b"0.0.0+another" in reply and struct.unpack_from("<I", reply, 8)[0] == 3, "refusal of another build:", reply)
+    check(
+        reply and b"0.0.0+another" in reply and struct.unpack_from("<I", reply, 8)[0] == 3,
+        "refusal of another build:",
+        reply,
+    )
 
 
 def second_daemon(d):
-    p = subprocess.run([os.path.join(BIN, "ntx-computed"), "--runtime", d.dir], capture_output=True, text=True, timeout=20 * patience())
+    p = subprocess.run(
+        [os.path.join(BIN, "ntx-computed"), "--runtime", d.dir], capture_output=True, text=True, timeout=20 * patience()
+    )
     equal(p.returncode, 111, "exit code of a second daemon")
     check("another ntx-computed" in p.stderr, p.stderr)
 
@@ -245,8 +275,15 @@ with Daemons() as d:
     refused(lambda: c.until(c.send("unload"), "done"), "no model is loaded", "an unload without a model")
     c.load(model, **LOAD)
     want = c.ask("Once", max_tokens=9, ignore_eos=True).tokens
-    for step in (lambda: garbage(d), lambda: limits(d), lambda: loading(d, c, want), lambda: cycles(d, c, want), lambda: changed_file(c, want),
-                 lambda: versions(d), lambda: second_daemon(d)):
+    for step in (
+        lambda: garbage(d),
+        lambda: limits(d),
+        lambda: loading(d, c, want),
+        lambda: cycles(d, c, want),
+        lambda: changed_file(c, want),
+        lambda: versions(d),
+        lambda: second_daemon(d),
+    ):
         step()
     equal(c.ask("Once", max_tokens=9, ignore_eos=True).tokens, want, "after all of it")
     slow_reader(d, c)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Read errors that pass. A daemon that loads its model by itself stays up when a part of the arena cannot be read: the request that needs it
 then fails with the reason as long as the error lasts, and succeeds when it is over, without a reload."""
+
 import os
 import sys
 import tempfile
@@ -9,7 +10,23 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import Daemons, check, equal, make_model, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "4", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "4",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
 TELL = dict(ignore_eos=True, max_tokens=4)
 TRIES = 4  # of ntx-iod, per read
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a member of the service's group may not do: have paths opened with the daemon's rights, take more memory than configured, inject faults,
 stop the service. What it may: load what it can read, and whatever ntx.conf gives it."""
+
 import json
 import os
 import sys
@@ -27,7 +28,13 @@ def no_path(c):
     for path in (model, secret, "/no/such/file"):
         for fds, more in (([], {}), ([fd], {"sidecar": 1}), ([fd], {}), ([fd, fd], {"sidecar": 1})):
             request = c.send("load", dict(more, path=path, ram_bytes=16 << 20), fds)
-            answers.add(refused(lambda: c.next(request), "descriptors, not its path", "path %s with %d descriptors" % (path, len(fds))))
+            answers.add(
+                refused(
+                    lambda: c.next(request),
+                    "descriptors, not its path",
+                    "path %s with %d descriptors" % (path, len(fds)),
+                )
+            )
         request = c.send("load", {"also": [path], "names": ["m"]}, [fd])
         answers.add(refused(lambda: c.next(request), "descriptors, not its path", "a copy at %s" % path))
     request = c.send("load", {"sidecar": 1, "names": ["m"]}, [fd])
@@ -38,10 +45,18 @@ def no_path(c):
 
 def member(c):
     no_path(c)
-    refused(lambda: c.load(model, ctx=64, ram_bytes=33 << 20), r"33.0 MiB.*32.0 MiB.*administrators", "more memory than configured")
+    refused(
+        lambda: c.load(model, ctx=64, ram_bytes=33 << 20),
+        r"33.0 MiB.*32.0 MiB.*administrators",
+        "more memory than configured",
+    )
     refused(lambda: c.load(model, ctx=64, fault="iod:delay=1ms"), "not started for tests", "fault rules")
     refused(lambda: c.load(model, ctx=64, kv_ram=1 << 20), r"not by --state or --kv-ram", "memory for K and V")
-    refused(lambda: c.load(model, ctx=64, state="/elsewhere"), r"ntx.conf \(\[prefix\] state, kv_ram\), not by --state", "a place for state")
+    refused(
+        lambda: c.load(model, ctx=64, state="/elsewhere"),
+        r"ntx.conf \(\[prefix\] state, kv_ram\), not by --state",
+        "a place for state",
+    )
     refused(lambda: c.until(c.send("stop", {"grace_ms": 1}), "done"), r"admin = group", "a stop")
     c.load(model, ctx=64, ram_bytes=24 << 20)
     equal(len(c.ask("Once", max_tokens=3, ignore_eos=True).tokens), 3, "tokens for a member")
@@ -51,7 +66,11 @@ def owner(d):
     c = d.client()
     no_path(c)
     refused(lambda: c.load(model, ctx=64, fault="iod:delay=1ms"), "not started for tests", "fault rules")
-    refused(lambda: c.load(model, ctx=64, state="/elsewhere"), r"ntx.conf \(\[prefix\] state, kv_ram\), not by --state", "a place for state")
+    refused(
+        lambda: c.load(model, ctx=64, state="/elsewhere"),
+        r"ntx.conf \(\[prefix\] state, kv_ram\), not by --state",
+        "a place for state",
+    )
     c.load(model, ctx=64, ram_bytes=33 << 20)
     c.until(c.send("stop", {"grace_ms": 1000}), "done")
     equal(d.child["computed"].wait(60 * patience()), 0, "exit code")
@@ -68,7 +87,13 @@ def preamble(c):
     with open(os.path.join(tmp.name, "system.txt")) as f:
         text = f.read().strip() + " "
     a, b = c.ask(text + "What now?", max_tokens=3, ignore_eos=True), c.ask("It", max_tokens=3, ignore_eos=True)
-    check(a.cached > a.started["prompt_tokens"] - 9 and b.cached <= 3, "cached tokens with a preamble:", a.cached, a.started["prompt_tokens"], b.cached)
+    check(
+        a.cached > a.started["prompt_tokens"] - 9 and b.cached <= 3,
+        "cached tokens with a preamble:",
+        a.cached,
+        a.started["prompt_tokens"],
+        b.cached,
+    )
 
 
 def group_admin(c):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Sessions: several at once write what each writes alone; conversations keep their KV; stop strings, cancelling, waiting, refusals."""
+
 import json
 import math
 import os
@@ -11,13 +12,36 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import Daemons, check, equal, make_model, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "6",
+    "--embd",
+    "512",
+    "--ff",
+    "1536",
+    "--heads",
+    "8",
+    "--kv",
+    "2",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
 LOAD = {"ram_bytes": 16 << 20, "ctx": 128, "sessions": 4}
 PROMPTS = ["Once upon a time", "The little dog " * 6, "In the park they saw", "A", "He said: " * 9, "big tree"]
 
 
 def options(i, **more):
-    return dict(more, ignore_eos=True, max_tokens=12 + 3 * i, temp=0.0 if i % 2 else 0.9, seed=100 + i, sampling={"top_k": 40, "repeat_penalty": 1.1})
+    return dict(
+        more,
+        ignore_eos=True,
+        max_tokens=12 + 3 * i,
+        temp=0.0 if i % 2 else 0.9,
+        seed=100 + i,
+        sampling={"top_k": 40, "repeat_penalty": 1.1},
+    )
 
 
 def together(d, c):
@@ -41,7 +65,11 @@ def together(d, c):
         equal(k.answer(ids[i]).text, alone[i].text, "client %d" % i)
         k.close()
     stats = json.loads(alone[1].stats)
-    equal((stats["finish"], stats["generated_tokens"], stats["seed"], stats["lossy"]), ("length", 15, 101, []), "statistics")
+    equal(
+        (stats["finish"], stats["generated_tokens"], stats["seed"], stats["lossy"]),
+        ("length", 15, 101, []),
+        "statistics",
+    )
     for name in ("ttft_s", "prefill_tok_s", "decode_tok_s", "io_gb_s", "compute_s"):
         check(stats[name] > 0, name, "is", stats[name])
     check(stats["bytes_read"] >= stats["bytes_storage"] * 14, "bytes_read", stats["bytes_read"])
@@ -52,9 +80,9 @@ def together(d, c):
 def stop_strings(c, alone):
     text = alone[1].text.decode()
     at = len(text) // 2
-    stop = text[at:at + 3]
+    stop = text[at : at + 3]
     a = c.ask(PROMPTS[1], **options(1, stop=["nowhere in it", stop]))
-    equal((a.text.decode(), a.finish), (text[:text.index(stop)], "stop"), "stop string")
+    equal((a.text.decode(), a.finish), (text[: text.index(stop)], "stop"), "stop string")
     # Text that was held back because it might have become a stop string comes at the end.
     last = text[-1]
     a = c.ask(PROMPTS[1], **options(1, stop=[last + "\x01never"]))
@@ -97,13 +125,25 @@ def again(c, say, a, b):
     x = c.ask(messages=say("something else"), cut_to=2, **form)
     check(x.tokens != b.tokens, "the question counts for nothing")
     y = c.ask(messages=say("and then?"), cut_to=2, **form)
-    equal((y.tokens, y.text, y.started["context"], y.started["prompt_tokens"]), (b.tokens, b.text, b.started["context"], b.started["prompt_tokens"]), "asked again")
+    equal(
+        (y.tokens, y.text, y.started["context"], y.started["prompt_tokens"]),
+        (b.tokens, b.text, b.started["context"], b.started["prompt_tokens"]),
+        "asked again",
+    )
     check(json.loads(y.stats)["passes"] <= 7, "what is said before is computed again:", y.stats)
     for n in (1, 3, 4, 99):
-        refused(lambda: c.ask(messages=say("x"), cut_to=n, **form), "cut back to %d messages: it has 4" % n, "cut to %d" % n)
-    words = LOAD["ctx"] - y.started["context"] - 30  # a token each, and some more for the form: fewer than a quarter are left
+        refused(
+            lambda: c.ask(messages=say("x"), cut_to=n, **form), "cut back to %d messages: it has 4" % n, "cut to %d" % n
+        )
+    words = (
+        LOAD["ctx"] - y.started["context"] - 30
+    )  # a token each, and some more for the form: fewer than a quarter are left
     for leave in (32, 2**32 - 1):
-        refused(lambda: c.ask(messages=say("the " * words), leave=leave, **form), "fewer than 32 of the context's 128 for the answer", "no room for an answer")
+        refused(
+            lambda: c.ask(messages=say("the " * words), leave=leave, **form),
+            "fewer than 32 of the context's 128 for the answer",
+            "no room for an answer",
+        )
     z = c.ask(messages=say("the " * words), leave=4, **form)
     check(LOAD["ctx"] - 32 < z.started["context"] <= LOAD["ctx"] - 4, "context", z.started["context"])
 
@@ -127,7 +167,11 @@ def scores(c):
 
 
 def refusals(c):
-    text = refused(lambda: c.ask("word " * 400), "prompt has (more than )?[0-9]+ tokens.*context holds 128", "a prompt beyond the context")
+    text = refused(
+        lambda: c.ask("word " * 400),
+        "prompt has (more than )?[0-9]+ tokens.*context holds 128",
+        "a prompt beyond the context",
+    )
     check("--ctx" in text, "no way out in:", text)
     refused(lambda: c.ask("x" * 100000), "context holds 128", "a prompt far beyond the context")
     a = c.ask("word " * 20, max_tokens=0, ignore_eos=True)
@@ -166,7 +210,11 @@ def waiting(d, c):
     equal(answers[4].tokens, answers[0].tokens[:5], "text after waiting")
     # An idle kept session gives its memory up and computes it again.
     kept = [c.ask("Once upon a time", keep=True, max_tokens=2, ignore_eos=True) for _ in range(4)]
-    equal(clients[0].ask("Once upon a time", max_tokens=5, ignore_eos=True).tokens, answers[4].tokens, "beside idle sessions")
+    equal(
+        clients[0].ask("Once upon a time", max_tokens=5, ignore_eos=True).tokens,
+        answers[4].tokens,
+        "beside idle sessions",
+    )
     more = [c.ask(tokens=[9], session=k.started["session"], max_tokens=4, ignore_eos=True).tokens for k in kept]
     equal(more, [more[0]] * 4, "sessions that were pushed out")
     for k in clients:
@@ -182,7 +230,9 @@ with Daemons() as d:
     conversation(c)
     scores(c)
     refusals(c)
-    c.load(model, **LOAD, link_nvme_bps=info["bytes_storage"] / 0.05)  # 0.05 s for a pass: who writes until the context is full does so for 6 s
+    c.load(
+        model, **LOAD, link_nvme_bps=info["bytes_storage"] / 0.05
+    )  # 0.05 s for a pass: who writes until the context is full does so for 6 s
     cancelling(d, c)
     waiting(d, c)
     # Where rows are scarce all the same holds.

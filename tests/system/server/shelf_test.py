@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Prefixes on disk: what was computed of a text outlives the process; whatever becomes of the files, and whoever is killed at whatever moment, the text is what it is."""
+
 import glob
 import json
 import os
@@ -17,9 +18,29 @@ tmp = tempfile.TemporaryDirectory(prefix="ntx-server-shelf-")
 SMALL = ("--layers", "6", "--embd", "256", "--ff", "512", "--heads", "8", "--kv", "2", "--type", "Q8_0")
 model = make_model(os.path.join(tmp.name, "m.gguf"), *SMALL, "--seed", "5")
 other = make_model(os.path.join(tmp.name, "o.gguf"), *SMALL, "--seed", "6")
-windows = make_model(os.path.join(tmp.name, "w.gguf"), "--arch", "gpt-oss", *SMALL, "--experts", "4", "--seed", "5", "--window", "48")
-hybrid = make_model(os.path.join(tmp.name, "h.gguf"), "--arch", "qwen35", *SMALL, "--head-dim", "64", "--rotated", "16", "--delta-head", "48", "--delta-heads", "6", "--delta-keys", "2",
-                    "--attention-every", "3", "--seed", "5")
+windows = make_model(
+    os.path.join(tmp.name, "w.gguf"), "--arch", "gpt-oss", *SMALL, "--experts", "4", "--seed", "5", "--window", "48"
+)
+hybrid = make_model(
+    os.path.join(tmp.name, "h.gguf"),
+    "--arch",
+    "qwen35",
+    *SMALL,
+    "--head-dim",
+    "64",
+    "--rotated",
+    "16",
+    "--delta-head",
+    "48",
+    "--delta-heads",
+    "6",
+    "--delta-keys",
+    "2",
+    "--attention-every",
+    "3",
+    "--seed",
+    "5",
+)
 place = os.path.join(tmp.name, "state")
 LOAD = {"ram_bytes": 96 << 20, "ctx": 512, "max_rows": 64}
 KILLS = int(os.environ.get("NTX_SHELF_KILLS", "24"))
@@ -124,7 +145,11 @@ def edited(file, **load):
     flip(files()[0], -100)
     a = again(texts[2], file, said=1, **load)
     equal((a.tokens, a.cached), (want[2], 0), "beside a snapshot with a wrong bit")
-    check(all(at - 140 < c <= at for at, c in zip((150, 300, 400), cached)) and len(set(cached)) > 1, "cached tokens", cached)
+    check(
+        all(at - 140 < c <= at for at, c in zip((150, 300, 400), cached)) and len(set(cached)) > 1,
+        "cached tokens",
+        cached,
+    )
     return cached
 
 
@@ -173,7 +198,11 @@ def damaged():
         os.chmod(f, 0o644)
     with daemons() as d:
         loaded(d).close()
-        equal([x.count("and 1 more are not") for x in d.text().splitlines() if "is not used" in x], [1], "files that others may read, told together")
+        equal(
+            [x.count("and 1 more are not") for x in d.text().splitlines() if "is not used" in x],
+            [1],
+            "files that others may read, told together",
+        )
 
 
 def foreign():
@@ -181,14 +210,22 @@ def foreign():
     clear()
     text = ids(200, 1)
     put(text)
-    for file, load, of in ((other, {}, "0 files of another build of ntx, 1 of another model and 0"), (model, {"kv_type": "q8_0"}, "1 of another model and 1 of other options"), (model, {"ctx": 448}, "1 of another model and 2 of other options")):
+    for file, load, of in (
+        (other, {}, "0 files of another build of ntx, 1 of another model and 0"),
+        (model, {"kv_type": "q8_0"}, "1 of another model and 1 of other options"),
+        (model, {"ctx": 448}, "1 of another model and 2 of other options"),
+    ):
         want = answers([text + [9]], file, **load)[0]
         with daemons() as d:
             c = loaded(d, file, **load)
             a = ask(c, text + [9])
             c.close()
             equal((a.tokens, a.cached), (want, 0), "beside a file of another")
-            equal(len([x for x in d.text().splitlines() if of in x and "Remove them" in x]), 1, "times that it is said whose the file is: " + of)
+            equal(
+                len([x for x in d.text().splitlines() if of in x and "Remove them" in x]),
+                1,
+                "times that it is said whose the file is: " + of,
+            )
     equal(again(text + [9]).cached, 200, "cached tokens of the first one's")
 
 
@@ -217,7 +254,7 @@ def covered():
     clear()
     document = ids(440, 4)
     put(document)
-    with daemons() as d: # conversations on one document: it is there once, and a longer one of its own
+    with daemons() as d:  # conversations on one document: it is there once, and a longer one of its own
         c = loaded(d)
         for i in range(4):
             equal(ask(c, document + ids(6, 60 + i)).cached, 440, "cached tokens of the document")
@@ -233,7 +270,12 @@ def bounded():
     put(ids(120, 1))
     small = os.path.getsize(files()[0])
     put(ids(300, 2), most=str(3 * small))
-    check(len(files()) == 1 and sum(os.path.getsize(f) for f in files()) <= 3 * small, "files:", [(f, os.path.getsize(f)) for f in files()], small)
+    check(
+        len(files()) == 1 and sum(os.path.getsize(f) for f in files()) <= 3 * small,
+        "files:",
+        [(f, os.path.getsize(f)) for f in files()],
+        small,
+    )
     equal(again(ids(300, 2) + [9]).cached, 300, "the one that stays")
 
 
@@ -315,7 +357,7 @@ def killed(file, kills):
     with daemons(most=str(most)) as d:
         fresh, c = True, loaded(d, file)
         for i in range(kills):
-            k = k % 4 + 4 if fresh and i else draw.randrange(8) # after a restart, what goes on from the text before it
+            k = k % 4 + 4 if fresh and i else draw.randrange(8)  # after a restart, what goes on from the text before it
             a = ask(c, prompts[k])
             equal(a.tokens, want[k], "after %d kills" % i)
             used += fresh and a.cached > 0
@@ -332,7 +374,13 @@ def killed(file, kills):
             fresh = name == "computed"
             left = glob.glob(os.path.join(place, "*.new"))
             torn += len(left)
-            check(sum(os.path.getsize(f) for f in files()) <= most and len(left) <= 1, "after", i, "kills:", os.listdir(place))
+            check(
+                sum(os.path.getsize(f) for f in files()) <= most and len(left) <= 1,
+                "after",
+                i,
+                "kills:",
+                os.listdir(place),
+            )
             if fresh:
                 with d.lock:
                     d.spawn("computed")
@@ -342,7 +390,15 @@ def killed(file, kills):
         c.close()
         check("is not used" not in d.text(), "a kill left a torn file")
     equal(new[1::2], answers(new[::2], file), "texts that were new")
-    check((used and torn or kills < 100) and not glob.glob(os.path.join(place, "*.new")), "used", used, "torn", torn, "left:", os.listdir(place))
+    check(
+        (used and torn or kills < 100) and not glob.glob(os.path.join(place, "*.new")),
+        "used",
+        used,
+        "torn",
+        torn,
+        "left:",
+        os.listdir(place),
+    )
     print("%d kills: %d in the middle of writing; %d texts went on from a file" % (kills, torn, used))
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Clients that take nothing of what they asked for: what waits for them is bounded over all of them, others are served as ever, and when they
 read at last, all is there."""
+
 import os
 import socket
 import sys
@@ -11,7 +12,25 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import Daemons, check, equal, make_model, patience, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-model-")
-model = make_model(os.path.join(tmp.name, "m.gguf"), "--layers", "1", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "2", "--vocab-size", "32000", "--type", "Q8_0", "--seed", "5")
+model = make_model(
+    os.path.join(tmp.name, "m.gguf"),
+    "--layers",
+    "1",
+    "--embd",
+    "64",
+    "--ff",
+    "128",
+    "--heads",
+    "2",
+    "--kv",
+    "2",
+    "--vocab-size",
+    "32000",
+    "--type",
+    "Q8_0",
+    "--seed",
+    "5",
+)
 CLIENTS, TOKENS = 12, 60
 ROW = 4 * 32000
 OUTLET = 16 << 20
@@ -43,7 +62,12 @@ def main():
         equal(c.logits([3, 4, 5]), right[:3], "logits of who reads")
         # A reply per client beyond the bound, and the allocator's slack.
         # A sanitizer keeps what was freed for a while (256 MiB of it), so that there the bound of memory says nothing.
-        check(SANITIZED or most - before < OUTLET + CLIENTS * ROW + (6 << 20), "memory grew by", (most - before) >> 20, "MiB")
+        check(
+            SANITIZED or most - before < OUTLET + CLIENTS * ROW + (6 << 20),
+            "memory grew by",
+            (most - before) >> 20,
+            "MiB",
+        )
         check(most - before > 2 << 20, "the slow ones' writers did not fill")
         print("memory grew by %.1f MiB" % ((most - before) / 2**20))
         # One leaves, the others read to the end.

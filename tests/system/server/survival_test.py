@@ -3,6 +3,7 @@
 never reads, clients that leave in mid-answer; and after hundreds of generations as many descriptors and as much memory as before.
 `survival_test.py --long`, with NTX_LONG set, does the campaign: 200 generations with a random daemon killed at a random moment, a stall of 10 s, thousands of
 generations; it prints its figures."""
+
 import json
 import os
 import random
@@ -23,7 +24,7 @@ if LONG and "NTX_LONG" not in os.environ:
     print("skipped: the campaign is part of tests/run --long (NTX_LONG is set there)")
     sys.exit(77)
 with open(os.path.join(BIN, "ntx-computed"), "rb") as f:
-    SANITIZED = b"__asan_init" in (text := f.read()) or b"__tsan_init" in text # these keep what is freed
+    SANITIZED = b"__asan_init" in (text := f.read()) or b"__tsan_init" in text  # these keep what is freed
 SHAPE = ["--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "3"]
 PROMPT = "Once upon a time"
 
@@ -35,7 +36,7 @@ def usage(pid):
     with open("/proc/%d/smaps" % pid) as f:
         for line in f:
             word = line.split()
-            if "-" in word[0]: # addresses, rights, ...
+            if "-" in word[0]:  # addresses, rights, ...
                 writable = "w" in word[1]
             elif writable and word[0].startswith("Private_"):
                 private += int(word[1])
@@ -49,7 +50,7 @@ def changed_files(d, tmp, model):
         "shorter": lambda: os.truncate(copy, os.path.getsize(copy) // 2),
         "longer": lambda: os.truncate(copy, os.path.getsize(copy) + 4096),
         "rewritten, its time put back": lambda: rewrite(copy),
-        "of another mode": lambda: os.chmod(copy, 0o600), # ctime alone tells
+        "of another mode": lambda: os.chmod(copy, 0o600),  # ctime alone tells
     }
     for what, do in change.items():
         shutil.copy(model, copy)
@@ -71,7 +72,11 @@ def changed_files(d, tmp, model):
         check(time.monotonic() - begin < 100 * patience(), what, "took", time.monotonic() - begin)
         shutil.copy(model, copy)
         c.load(copy, ram_bytes=14 << 20, ctx=128)
-        equal(tokens, c.ask(PROMPT, ignore_eos=True, max_tokens=100).tokens[:len(tokens)], "tokens before the file became " + what)
+        equal(
+            tokens,
+            c.ask(PROMPT, ignore_eos=True, max_tokens=100).tokens[: len(tokens)],
+            "tokens before the file became " + what,
+        )
         c.close()
 
 
@@ -89,7 +94,7 @@ def stalled_drive(d, model, want, seconds):
     begin = time.monotonic()
     request = c.generate(PROMPT, ignore_eos=True, max_tokens=24)
     other = d.client(timeout=5)
-    for _ in range(3): # the daemon answers others meanwhile
+    for _ in range(3):  # the daemon answers others meanwhile
         json.loads(other.status())
     other.close()
     equal(c.answer(request).tokens, want, "tokens over a stalled drive")
@@ -123,6 +128,7 @@ def crowd(d, c, want):
             return True
         except (OSError, wire.Gone, wire.Refused):
             return False
+
     wait_for(again, 10, "a place after the crowd")
 
 
@@ -146,7 +152,12 @@ def rude(d, c, want, rng):
 
 def slots(d):
     """Ring slots and frames that are kept out of use."""
-    top = subprocess.run([os.path.join(BIN, "ntx-top"), "--runtime", d.dir, "--json", "--interval", "0.05"], capture_output=True, text=True, check=True)
+    top = subprocess.run(
+        [os.path.join(BIN, "ntx-top"), "--runtime", d.dir, "--json", "--interval", "0.05"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return json.loads(top.stdout)["counters"]["comp_quarantined_slots"]
 
 
@@ -159,6 +170,7 @@ def leaks(d, c, want, n, batch=lambda work: work()):
             asked = [c.generate(PROMPT, ignore_eos=True, max_tokens=2) for _ in range(min(8, k - at))]
             for request in asked:
                 equal(c.answer(request).tokens, want[:2], "tokens")
+
     some(40)
     before = {name: usage(pid) for name, pid in pids.items()}
     for at in range(0, n, 100):
@@ -168,7 +180,10 @@ def leaks(d, c, want, n, batch=lambda work: work()):
         equal(fds, before[name][0], "descriptors of %s after %d generations" % (name, n))
         grown = memory - before[name][1]
         check(SANITIZED or grown < (2 << 20), name, "grew by", grown, "bytes in", n, "generations")
-        print("ntx-%s after %d generations: %d descriptors as before, %d KiB of private memory more" % (name, n, fds, grown >> 10))
+        print(
+            "ntx-%s after %d generations: %d descriptors as before, %d KiB of private memory more"
+            % (name, n, fds, grown >> 10)
+        )
     s = json.loads(c.status())
     equal((s["sessions"], s["kv_blocks_used"], slots(d)), (0, 0, 0), "sessions, KV blocks and slots held")
 

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """ntx-metrics: over HTTP on a unix socket and on a port, and once on standard output; the text is what Prometheus takes, and its values are
 those of the run. Every metric that the dashboard asks for is there."""
+
 import atexit
 import json
 import os
@@ -78,7 +79,15 @@ def prometheus(text, values):
         for family in text_string_to_metric_families(text):
             check(family.type in ("counter", "gauge", "histogram") and family.documentation, family)
             for s in family.samples:
-                labels = "{" + ",".join('%s="%s"' % (k, v.replace("\\", "\\\\").replace('"', '\\"')) for k, v in s.labels.items()) + "}" if s.labels else ""
+                labels = (
+                    "{"
+                    + ",".join(
+                        '%s="%s"' % (k, v.replace("\\", "\\\\").replace('"', '\\"')) for k, v in s.labels.items()
+                    )
+                    + "}"
+                    if s.labels
+                    else ""
+                )
                 seen[s.name + labels] = s.value
         equal(seen, values, "what the parser of prometheus_client sees")
         print("prometheus_client's parser takes it: %d samples" % len(seen))
@@ -103,7 +112,12 @@ def stop(p):
 
 def busy(d, where, why):
     said = subprocess.run([METRICS, "--runtime", d.dir, "--listen", where], capture_output=True, text=True, timeout=60)
-    check(said.returncode == 111 and said.stderr.count("\n") == 1 and why in said.stderr, where, said.returncode, said.stderr)
+    check(
+        said.returncode == 111 and said.stderr.count("\n") == 1 and why in said.stderr,
+        where,
+        said.returncode,
+        said.stderr,
+    )
 
 
 def values_of_a_run(values, stats):
@@ -113,9 +127,16 @@ def values_of_a_run(values, stats):
     equal(values["ntx_ttft_seconds_count"], 1, "first tokens")
     equal(values["ntx_inter_token_seconds_count"], 19, "later tokens")
     equal(values["ntx_throughput_tokens_per_second_count"], 1, "answers")
-    for name, want in (("ntx_ttft_seconds_sum", stats["ttft_s"]), ("ntx_throughput_tokens_per_second_sum", stats["decode_tok_s"])):
+    for name, want in (
+        ("ntx_ttft_seconds_sum", stats["ttft_s"]),
+        ("ntx_throughput_tokens_per_second_sum", stats["decode_tok_s"]),
+    ):
         check(abs(values[name] - want) < 0.001 + want * 1e-4, name, values[name], "is not", want)
-    equal(sum(values["ntx_comp_bytes_" + tier] for tier in ("device", "host", "storage")), values["ntx_comp_bytes_model"], "bytes by tier")
+    equal(
+        sum(values["ntx_comp_bytes_" + tier] for tier in ("device", "host", "storage")),
+        values["ntx_comp_bytes_model"],
+        "bytes by tier",
+    )
     check(values["ntx_iod_bytes_stream_total"] >= values["ntx_comp_bytes_storage"] * 19, "bytes streamed")
     check(0 < values["ntx_comp_stall_seconds_total"] < values["ntx_comp_pass_seconds_total"], "stalls")
     check(any(k.startswith('ntx_model_info{model="random",arch="llama"') for k in values), "model_info")
@@ -132,7 +153,14 @@ def dashboard(types):
         return
     asked = [t["expr"].replace("$__rate_interval", "1m") for p in board["panels"] for t in p["targets"]]
     with tempfile.NamedTemporaryFile("w", suffix=".json") as rules:
-        json.dump({"groups": [{"name": "dashboard", "rules": [{"record": "x:%d" % i, "expr": e} for i, e in enumerate(asked)]}]}, rules)
+        json.dump(
+            {
+                "groups": [
+                    {"name": "dashboard", "rules": [{"record": "x:%d" % i, "expr": e} for i, e in enumerate(asked)]}
+                ]
+            },
+            rules,
+        )
         rules.flush()
         tool = subprocess.run(["promtool", "check", "rules", rules.name], capture_output=True, text=True)
     equal(tool.returncode, 0, "promtool of the dashboard's expressions: " + tool.stdout + tool.stderr)
@@ -146,8 +174,12 @@ def page(text):
     want = ["| `%s` | %s |" % m for m in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)]
     check(len(want) > 60, "only", len(want), "metrics")
     texts = [m[1] for m in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)]
-    for said in texts: # a person sees one of them, in a dashboard's tooltip
-        check(not re.search(r"\b[Oo]f (those|that|these|the hits)\b", said) and len(said.split()) > 1, "HELP does not stand alone:", said)
+    for said in texts:  # a person sees one of them, in a dashboard's tooltip
+        check(
+            not re.search(r"\b[Oo]f (those|that|these|the hits)\b", said) and len(said.split()) > 1,
+            "HELP does not stand alone:",
+            said,
+        )
     equal(len(set(texts)), len(texts), "HELP texts, each once")
     missing = [row for row in want if row not in have]
     check(not missing, "docs/operating.md lacks:\n" + "\n".join(missing))
@@ -174,8 +206,8 @@ def drip(p, address):
     for i in range(20):
         for s in crowd:
             try:
-                s.send(b"GET /metrics HTTP/1.1\r\n"[i:i + 1])
-            except OSError: # it was sent away
+                s.send(b"GET /metrics HTTP/1.1\r\n"[i : i + 1])
+            except OSError:  # it was sent away
                 pass
         watch = Watch()
         equal(beside(address), 200, "an answer beside the crowd")
@@ -186,22 +218,42 @@ def drip(p, address):
     with open("/proc/%d/status" % p.pid) as f:
         anon = next(int(line.split()[1]) for line in f if line.startswith("RssAnon"))
     check(anon < 16 << 10 or float(os.environ.get("NTX_TEST_SLOW", "1")) > 1, "memory:", anon, "KiB")
-    print("400 dripping connections: the longest answer took %.0f ms, %d descriptors, %d KiB" % (1000 * worst, there, anon))
+    print(
+        "400 dripping connections: the longest answer took %.0f ms, %d descriptors, %d KiB"
+        % (1000 * worst, there, anon)
+    )
     for s in crowd:
         s.close()
 
 
 def hostile(sock):
     equal(http(sock, b"GET /etc/passwd HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")[0], 404, "another page")
-    equal(http(sock, b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc")[0], 405, "POST")
+    equal(
+        http(sock, b"POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc")[0],
+        405,
+        "POST",
+    )
     get, host, close = b"GET /metrics HTTP/1.1\r\n", b"Host: x\r\n", b"Connection: close\r\n\r\n"
-    for what, sent, words in (("two lengths", get + host + b"Content-Length: 0\r\nContent-Length: 3\r\n" + close, "one Content-Length"),
-                              ("a length and chunks", get + host + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n" + close + b"0\r\n\r\n" + GET, "one Content-Length"),
-                              ("another coding", get + host + b"Transfer-Encoding: gzip\r\n" + close, "'chunked'"), ("two Hosts", get + host + host + close, "one Host"),
-                              ("no Host", get + close, "Host header is missing"), ("a length that is none", get + host + b"Content-Length: -1\r\n" + close, "no number"),
-                              ("a body", get + host + b"Content-Length: 3\r\n" + close + b"abc", "no body"), ("a control character", get + host + b"X: a\x01\r\n" + close, "control")):
+    for what, sent, words in (
+        ("two lengths", get + host + b"Content-Length: 0\r\nContent-Length: 3\r\n" + close, "one Content-Length"),
+        (
+            "a length and chunks",
+            get + host + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n" + close + b"0\r\n\r\n" + GET,
+            "one Content-Length",
+        ),
+        ("another coding", get + host + b"Transfer-Encoding: gzip\r\n" + close, "'chunked'"),
+        ("two Hosts", get + host + host + close, "one Host"),
+        ("no Host", get + close, "Host header is missing"),
+        ("a length that is none", get + host + b"Content-Length: -1\r\n" + close, "no number"),
+        ("a body", get + host + b"Content-Length: 3\r\n" + close + b"abc", "no body"),
+        ("a control character", get + host + b"X: a\x01\r\n" + close, "control"),
+    ):
         status, head, body = http(sock, sent)
-        equal((status, (head + body).count("HTTP/1.1 400"), words in body), (400, 1, True), "%s: %s %s" % (what, head, body))
+        equal(
+            (status, (head + body).count("HTTP/1.1 400"), words in body),
+            (400, 1, True),
+            "%s: %s %s" % (what, head, body),
+        )
     for bad in (b"\x00\xff" * 2000, b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 200000 + b"\r\n\r\n", b""):
         try:
             status = http(sock, bad)[0]
@@ -212,7 +264,23 @@ def hostile(sock):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-metrics-") as tmp, Daemons() as d:
-        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+        model = make_model(
+            os.path.join(tmp, "m.gguf"),
+            "--layers",
+            "6",
+            "--embd",
+            "512",
+            "--ff",
+            "1536",
+            "--heads",
+            "8",
+            "--kv",
+            "2",
+            "--type",
+            "Q8_0",
+            "--seed",
+            "5",
+        )
         sock = os.path.join(tmp, "m.sock")
         p = serve(d, "unix:" + sock)
         equal(parse(http(sock, GET)[2])[1].get("ntx_model_info"), None, "no model yet")
@@ -234,7 +302,7 @@ def main():
         p.kill()
         p.wait()
         p.stderr.close()
-        p = serve(d, "unix:" + sock) # in the place of the one that was killed
+        p = serve(d, "unix:" + sock)  # in the place of the one that was killed
         stop(p)
         check(not os.path.exists(sock), "the socket is left behind")
         with open("/dev/full", "w") as full:
@@ -256,7 +324,12 @@ def main():
     equal((values["ntx_up"], len(values)), (0, 2), "without daemons")
     stop(p)
     for where in ("nowhere", "localhost:80", "127.0.0.1:99999x", "unix:"):
-        bad = subprocess.run([METRICS, "--runtime", tempfile.gettempdir(), "--listen", where], capture_output=True, text=True, timeout=10 * patience())
+        bad = subprocess.run(
+            [METRICS, "--runtime", tempfile.gettempdir(), "--listen", where],
+            capture_output=True,
+            text=True,
+            timeout=10 * patience(),
+        )
         check(bad.returncode == 100 and bad.stderr.count("\n") == 1, where, bad.returncode, bad.stderr)
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
 """ntx-top in a pseudo terminal: what stands where on 80 x 24, after another size, in ASCII, without colour; --once and --json; layers skipped."""
+
 import fcntl
 import json
 import os
@@ -86,7 +87,11 @@ def pipeline(lines):
     """All of the picture that a model under way has."""
     row = next((x for x in lines if " writes " in x), "")
     got = re.match(r" +(\d+)    writes +(\d+) +(\d+) +(\d+) +([\d.]+) s +([\d.]+) ", row)
-    return got if got and float(got.group(6)) > 0 and re.search(r"[\d.]+ GB/s", lines[1]) and "0.04 (set)" in lines[3] else None
+    return (
+        got
+        if got and float(got.group(6)) > 0 and re.search(r"[\d.]+ GB/s", lines[1]) and "0.04 (set)" in lines[3]
+        else None
+    )
 
 
 def whole(lines, h):
@@ -98,10 +103,21 @@ def whole(lines, h):
     layer_map = lines[10][11:].rstrip()
     equal(len(layer_map), 7, "columns of the layers' map (6 and the output)")
     check(set(layer_map) <= set("·░▒▓█") and layer_map != "·" * 7, "layers:", lines[10])
-    for y, word in ((13, " drive "), (14, " tok/s "), (15, " waiting "), (16, " predictor "), (17, " memory "), (19, " session ")):
+    for y, word in (
+        (13, " drive "),
+        (14, " tok/s "),
+        (15, " waiting "),
+        (16, " predictor "),
+        (17, " memory "),
+        (19, " session "),
+    ):
         check(lines[y].startswith(word), "row %d lacks %s: %s" % (y, word, lines[y]))
     check(set(lines[13][11:-13].strip()) & set("▁▂▃▄▅▆▇█"), "history:", lines[13])
-    check(re.search(r"computed [\d.]+ [KMG]iB  iod [\d.]+ [KMG]iB  predictor [\d.]+ [KMG]iB  KV \d+/\d+", lines[17]), "memory:", lines[17])
+    check(
+        re.search(r"computed [\d.]+ [KMG]iB  iod [\d.]+ [KMG]iB  predictor [\d.]+ [KMG]iB  KV \d+/\d+", lines[17]),
+        "memory:",
+        lines[17],
+    )
     check(lines[h - 1].startswith(" q quit  h help"), "keys:", lines[h - 1])
 
 
@@ -112,13 +128,23 @@ def live(d):
     whole(t.screen.display, 24)
     check(re.search(COLOUR, t.raw), "there are no colours")
     t.resize(120, 40)
-    t.until(lambda lines: lines[39].startswith(" q quit") and pipeline(lines) and "limit: the drive" in lines[7], "the picture on 120 x 40")
+    t.until(
+        lambda lines: lines[39].startswith(" q quit") and pipeline(lines) and "limit: the drive" in lines[7],
+        "the picture on 120 x 40",
+    )
     whole(t.screen.display, 40)
     check(t.screen.display[1].index("compute") > 80, "longer arrows on a wider terminal")
     t.resize(80, 24)
     t.until(lambda lines: lines[23].startswith(" q quit"), "80 x 24 again")
     t.key("h")
-    t.until(lambda lines: "what the picture says" in lines[0] and any("early: not read; late: the read had begun" in x for x in lines) and all(len(x.rstrip()) < 80 for x in lines), "help")
+    t.until(
+        lambda lines: (
+            "what the picture says" in lines[0]
+            and any("early: not read; late: the read had begun" in x for x in lines)
+            and all(len(x.rstrip()) < 80 for x in lines)
+        ),
+        "help",
+    )
     t.key("x")
     t.until(lambda lines: lines[23].startswith(" q quit"), "back from the help")
     t.key("p")
@@ -128,7 +154,10 @@ def live(d):
     t.key("a")
     t.until(lambda lines: "".join(lines).isascii() and "=" in lines[2] and "+- drive -" in lines[1], "ASCII")
     t.resize(60, 24)
-    t.until(lambda lines: "++- ring --------++- compute -----+" in lines[1], "the boxes side by side, and no rates over them")
+    t.until(
+        lambda lines: "++- ring --------++- compute -----+" in lines[1],
+        "the boxes side by side, and no rates over them",
+    )
     t.resize(59, 24)
     t.until(lambda lines: lines[0].startswith("ntx-top needs 60 x 8"), "a terminal too small")
     t.end()
@@ -143,32 +172,61 @@ def plain(d):
 
 
 def scripts(d):
-    run = lambda *o: subprocess.run([TOP, "--runtime", d.dir, "--interval", "1", *o], capture_output=True, text=True, timeout=100,
-                                    env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "80"})
-    limited = lambda *o: wait_for(lambda: (p := run(*o)).returncode or "the drive" in p.stdout and p, 20, "a look at which the drive limits")
+    run = lambda *o: subprocess.run(
+        [TOP, "--runtime", d.dir, "--interval", "1", *o],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "LC_ALL": "C.UTF-8", "COLUMNS": "80"},
+    )
+    limited = lambda *o: wait_for(
+        lambda: (p := run(*o)).returncode or "the drive" in p.stdout and p, 20, "a look at which the drive limits"
+    )
     once = limited("--once")
     equal((once.returncode, once.stderr), (0, ""), "--once")
     lines = [x.ljust(80) for x in once.stdout.splitlines()]
     equal((len(lines), max(map(len, lines))), (23, 80), "size of --once")
     whole(lines + [" q quit  h help"], 24)
     j = json.loads(limited("--json").stdout)
-    equal((j["model"], j["limit"], len(j["layers"]), j["emulated"], j["drive_ceiling_bps"]), ("random", "the drive", 7, True, RATE), "--json")
+    equal(
+        (j["model"], j["limit"], len(j["layers"]), j["emulated"], j["drive_ceiling_bps"]),
+        ("random", "the drive", 7, True, RATE),
+        "--json",
+    )
     check(0.2 * RATE < j["drive_bps"] < 1.5 * RATE, "drive_bps", j["drive_bps"])
     for l in j["layers"]:
         check(abs(l["device"] + l["host"] + l["storage"] - 1) < 1e-9, "shares of a layer", l)
     weights = j["counters"]["comp_bytes_host"] + j["counters"]["comp_bytes_storage"]
     equal(weights, j["counters"]["comp_bytes_model"], "bytes by placement")
-    s, = j["sessions"]
-    check(s["state"] == "writing" and s["generated_tokens"] > 1 and s["ttft_s"] > 0 and s["decode_tok_s"] > 0, "session", s)
+    (s,) = j["sessions"]
+    check(
+        s["state"] == "writing" and s["generated_tokens"] > 1 and s["ttft_s"] > 0 and s["decode_tok_s"] > 0,
+        "session",
+        s,
+    )
     gone = subprocess.run([TOP, "--runtime", "/nonexistent", "--once"], capture_output=True, text=True)
     equal(gone.returncode, 111, "no daemons")
     check("/nonexistent/counters" in gone.stderr and "ntx up" in gone.stderr, "no daemons:", gone.stderr)
-    said = subprocess.run([TOP, "--runtime", d.dir], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-    check(said.returncode == 111 and "no terminal" in said.stderr and "--once" in said.stderr, "without a terminal:", said.returncode, said.stderr)
+    said = subprocess.run(
+        [TOP, "--runtime", d.dir], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    check(
+        said.returncode == 111 and "no terminal" in said.stderr and "--once" in said.stderr,
+        "without a terminal:",
+        said.returncode,
+        said.stderr,
+    )
     for how in ("--once", "--json"):
         with open("/dev/full", "w") as full:
-            said = subprocess.run([TOP, "--runtime", d.dir, "--interval", "0.1", how], stdout=full, stderr=subprocess.PIPE, text=True)
-        check(said.returncode == 111 and "standard output: No space" in said.stderr, "on a full disk:", said.returncode, said.stderr)
+            said = subprocess.run(
+                [TOP, "--runtime", d.dir, "--interval", "0.1", how], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        check(
+            said.returncode == 111 and "standard output: No space" in said.stderr,
+            "on a full disk:",
+            said.returncode,
+            said.stderr,
+        )
 
 
 def terminals(d):
@@ -219,12 +277,20 @@ def many(d, model):
     rows = lambda lines: [l for l in lines if re.match(r" +\d+    (waits|reads|writes) ", l)]
     t = Terminal(d.dir)
     more = "4 more not shown: a taller terminal, or ntx-top --once"
-    lines = t.until(lambda lines: len(rows(lines)) == 2 and lines[22].strip() == more and list(lines), "two of six sessions, and how many more there are")
+    lines = t.until(
+        lambda lines: len(rows(lines)) == 2 and lines[22].strip() == more and list(lines),
+        "two of six sessions, and how many more there are",
+    )
     check(lines[23].startswith(" q quit  h help"), "keys:", lines[23])
     t.resize(80, 30)
     t.until(lambda lines: len(rows(lines)) == 6 and not any("not shown" in l for l in lines), "all of them on 80 x 30")
     t.end()
-    once = subprocess.run([TOP, "--runtime", d.dir, "--interval", "0.1", "--once"], capture_output=True, text=True, env=dict(os.environ, LC_ALL="C.UTF-8"))
+    once = subprocess.run(
+        [TOP, "--runtime", d.dir, "--interval", "0.1", "--once"],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ, LC_ALL="C.UTF-8"),
+    )
     check(len(rows(once.stdout.splitlines())) == 6 and "not shown" not in once.stdout, "--once", once.stdout)
     for c in clients:
         c.close()
@@ -249,9 +315,25 @@ def marks(d, model):
 
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-top-") as tmp, Daemons() as d:
-        model = make_model(os.path.join(tmp, "m.gguf"), "--layers", "6", "--embd", "512", "--ff", "1536", "--heads", "8", "--kv", "2", "--type", "Q8_0", "--seed", "5")
+        model = make_model(
+            os.path.join(tmp, "m.gguf"),
+            "--layers",
+            "6",
+            "--embd",
+            "512",
+            "--ff",
+            "1536",
+            "--heads",
+            "8",
+            "--kv",
+            "2",
+            "--type",
+            "Q8_0",
+            "--seed",
+            "5",
+        )
         c = d.client()
-        c.load(model, ram_bytes=20 << 20, ctx=2000, link_nvme_bps=RATE) # some chunks stay, some do not
+        c.load(model, ram_bytes=20 << 20, ctx=2000, link_nvme_bps=RATE)  # some chunks stay, some do not
         c.generate("Once upon a time", ignore_eos=True, max_tokens=1900, temp=0.0)
         live(d)
         plain(d)

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """`run --trace` and `ntx trace`: valid JSON in Chrome's format; every read, layer, pass and token of the run is there; slices of a track
 do not overlap; the sums that it names are those of its events; recording costs under 1 %."""
+
 import json
 import os
 import subprocess
@@ -66,8 +67,31 @@ def both(x, y):
 
 def whole_run(tmp, model):
     path, stats_path = os.path.join(tmp, "t.json"), os.path.join(tmp, "stats")
-    p = subprocess.run([NTX, "run", model, "Once upon a time", "--raw", "--ignore-eos", "-n", str(TOKENS), "--ram", "12M", "--ctx", "64", "--link", "nvme=300M",
-                        "--trace", path, "--stats", stats_path], capture_output=True, text=True, timeout=60)
+    p = subprocess.run(
+        [
+            NTX,
+            "run",
+            model,
+            "Once upon a time",
+            "--raw",
+            "--ignore-eos",
+            "-n",
+            str(TOKENS),
+            "--ram",
+            "12M",
+            "--ctx",
+            "64",
+            "--link",
+            "nvme=300M",
+            "--trace",
+            path,
+            "--stats",
+            stats_path,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     equal(p.returncode, 0, p.stderr)
     check("both at once" in p.stderr, "summary:", p.stderr)
     with open(path) as f, open(stats_path) as g:
@@ -102,7 +126,11 @@ def whole_run(tmp, model):
     r, c = union(reads), minus(union(passes), waits)
     for name, want in (("reading_s", length(r)), ("computing_s", length(c)), ("both_s", length(both(r, c)))):
         check(abs(other[name] - want) < 0.001 + want * 0.02, name, other[name], "is not", want)
-    check(other["both_s"] > 0.1 * min(other["reading_s"], other["computing_s"]), "reading and computing do not overlap:", other)
+    check(
+        other["both_s"] > 0.1 * min(other["reading_s"], other["computing_s"]),
+        "reading and computing do not overlap:",
+        other,
+    )
     return other, passes
 
 
@@ -114,18 +142,31 @@ def live(tmp, model):
         c.load(model, ram_bytes=12 << 20, ctx=256, link_nvme_bps=100e6, skip="script:3")
         request = c.generate("Once upon a time", ignore_eos=True, max_tokens=200, temp=0.0)
         c.until(request, "token")
-        p = subprocess.run([NTX, "trace", "-o", path, "--seconds", "2"], env=env, capture_output=True, text=True, timeout=100)
+        p = subprocess.run(
+            [NTX, "trace", "-o", path, "--seconds", "2"], env=env, capture_output=True, text=True, timeout=100
+        )
         equal(p.returncode, 0, p.stderr)
         with open(path) as f:
             t = tracks(json.load(f))
         decisions = t[("ntx-computed", "decisions")]
-        check(decisions and all(x[3]["layers_left_out"] == 1 and x[3]["rows"] == 1 for x in decisions), "decisions", decisions[:3])
-        check(not any(x[2] == "layer 3" for x in t[("ntx-computed", "layers")]), "layer 3 was skipped, and yet it is there")
+        check(
+            decisions and all(x[3]["layers_left_out"] == 1 and x[3]["rows"] == 1 for x in decisions),
+            "decisions",
+            decisions[:3],
+        )
+        check(
+            not any(x[2] == "layer 3" for x in t[("ntx-computed", "layers")]),
+            "layer 3 was skipped, and yet it is there",
+        )
         check(any(k[1].startswith("session ") for k in t), "tokens")
         c.close()
-        bad = subprocess.run([NTX, "trace", "-o", "/nonexistent/x", "--seconds", "0.05"], env=env, capture_output=True, text=True)
+        bad = subprocess.run(
+            [NTX, "trace", "-o", "/nonexistent/x", "--seconds", "0.05"], env=env, capture_output=True, text=True
+        )
         equal((bad.returncode, bad.stderr.count("\n")), (111, 1), "no such directory: " + bad.stderr)
-    none = subprocess.run([NTX, "trace", "-o", path], env={**os.environ, "NTX_RUNTIME": tmp}, capture_output=True, text=True)
+    none = subprocess.run(
+        [NTX, "trace", "-o", path], env={**os.environ, "NTX_RUNTIME": tmp}, capture_output=True, text=True
+    )
     equal(none.returncode, 111, "no daemons")
     equal(subprocess.run([NTX, "trace"], capture_output=True).returncode, 100, "no -o")
 
@@ -136,7 +177,10 @@ def main():
         model = make_model(os.path.join(tmp, "m.gguf"), *SHAPE)
         other, passes = whole_run(tmp, model)
         live(tmp, model)
-        print("%d records; reading %.2f s, computing %.2f s, both %.2f s" % (other["records"], other["reading_s"], other["computing_s"], other["both_s"]))
+        print(
+            "%d records; reading %.2f s, computing %.2f s, both %.2f s"
+            % (other["records"], other["reading_s"], other["computing_s"], other["both_s"])
+        )
 
 
 main()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """ntx analyze on layers whose likeness is known by construction, and on the demo."""
+
 import json
 import math
 import os
@@ -23,12 +24,25 @@ def write(path, tensors, **numbers):
     for name, rows in tensors.items():
         experts = rows if isinstance(rows[0][0], list) else [rows]
         dims = [len(experts[0][0]), len(experts[0])] + ([len(experts)] if len(experts) > 1 else [])
-        info += string(name) + struct.pack("<I", len(dims)) + struct.pack("<%dQ" % len(dims), *dims) + struct.pack("<IQ", 0, len(data))
+        info += (
+            string(name)
+            + struct.pack("<I", len(dims))
+            + struct.pack("<%dQ" % len(dims), *dims)
+            + struct.pack("<IQ", 0, len(data))
+        )
         for e in experts:
             for r in e:
                 data += struct.pack("<%df" % len(r), *r)
     keys = b"".join(string("llama." + k) + struct.pack("<II", 4, v) for k, v in numbers.items())
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 1 + len(numbers)) + string("general.architecture") + struct.pack("<I", 8) + string("llama") + keys + info
+    head = (
+        b"GGUF"
+        + struct.pack("<IQQ", 3, len(tensors), 1 + len(numbers))
+        + string("general.architecture")
+        + struct.pack("<I", 8)
+        + string("llama")
+        + keys
+        + info
+    )
     with open(path, "wb") as f:
         f.write(head + b"\0" * (-len(head) % 32) + data)
 
@@ -53,7 +67,10 @@ def basis(n, count):
 def plus(a, weights):
     """a and a matrix of these singular values"""
     u, v = basis(OUT, len(weights)), basis(IN, len(weights))
-    return [[x + sum(w * u[k][r] * v[k][c] for k, w in enumerate(weights)) for c, x in enumerate(row)] for r, row in enumerate(a)]
+    return [
+        [x + sum(w * u[k][r] * v[k][c] for k, w in enumerate(weights)) for c, x in enumerate(row)]
+        for r, row in enumerate(a)
+    ]
 
 
 def size(m):
@@ -61,7 +78,12 @@ def size(m):
 
 
 def analyze(path, *more):
-    r = subprocess.run([NTX, "analyze", path, "--json", *more], capture_output=True, text=True, timeout=120 * float(os.environ["NTX_TEST_SLOW"]))
+    r = subprocess.run(
+        [NTX, "analyze", path, "--json", *more],
+        capture_output=True,
+        text=True,
+        timeout=120 * float(os.environ["NTX_TEST_SLOW"]),
+    )
     assert r.returncode == 0, r.stderr
     return json.loads(r.stdout)
 
@@ -73,10 +95,10 @@ def close(a, b, to=1e-3):
 random.seed(4)
 weights = [SCALE / (k + 1) for k in range(12)]
 a = noise()
-b = plus(a, weights)                       # a delta of rank 12
-c = b[1:] + b[:1]                          # the same neurons, one on
-d = c                                      # equal
-e = noise()                                # unrelated
+b = plus(a, weights)  # a delta of rank 12
+c = b[1:] + b[:1]  # the same neurons, one on
+d = c  # equal
+e = noise()  # unrelated
 layers = [a, b, c, d, e]
 made = TMP + "/made.gguf"
 write(made, {"blk.%d.ffn_up.weight" % i: m for i, m in enumerate(layers)})
@@ -116,8 +138,15 @@ assert found["bytes_per_token"] == 2 * 6 * IN * OUT * 4 and found["verdict"] == 
 assert found == analyze(made, "--experts", "3", "-t", "3")
 write(made, {"blk.%d.ffn_up_exps.weight" % i: m for i, m in enumerate(experts)}, expert_count=6, expert_used_count=2)
 assert analyze(made, "--experts", "3")["bytes_per_token"] == 2 * 2 * IN * OUT * 4
-table = subprocess.run([NTX, "analyze", made, "--experts", "2", "--pairs", "--quiet"], capture_output=True, text=True, check=True).stdout.splitlines()
-assert [line.split("  ")[1] for line in table[2:6]] == ["0, 1, expert 0", "0, 1, expert 3", "1, 2, expert 0", "1, 2, expert 3"], table
+table = subprocess.run(
+    [NTX, "analyze", made, "--experts", "2", "--pairs", "--quiet"], capture_output=True, text=True, check=True
+).stdout.splitlines()
+assert [line.split("  ")[1] for line in table[2:6]] == [
+    "0, 1, expert 0",
+    "0, 1, expert 3",
+    "1, 2, expert 0",
+    "1, 2, expert 3",
+], table
 assert len({len(line.split()) for line in table[2:6]}) == 1 and float(table[2].split()[5]) > 1.2, table
 
 # an ordinary model: no
@@ -130,7 +159,9 @@ write(made, {"blk.0.ffn_up.weight": a})
 for words, more in [("no two layers that lie 1 apart", []), ("no layer but 7", ["--base", "7"])]:
     r = subprocess.run([NTX, "analyze", made, *more], capture_output=True, text=True)
     assert r.returncode == 111 and words in r.stderr and len(r.stderr.splitlines()) == 1, r
-r = subprocess.run([NTX, "analyze", os.environ["NTX_SOURCE"] + "/models/demo-shared.gguf"], capture_output=True, text=True)
+r = subprocess.run(
+    [NTX, "analyze", os.environ["NTX_SOURCE"] + "/models/demo-shared.gguf"], capture_output=True, text=True
+)
 assert r.returncode == 111 and "share their matrices already" in r.stderr and len(r.stderr.splitlines()) == 1, r
 broken = [list(r) for r in a]
 broken[5][7] = float("nan")

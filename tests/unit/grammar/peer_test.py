@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What is drawn under the masks of 500 schemas, before python-jsonschema, from PyPI. Part of tests/run --long; NTX_CLIENTS names an environment that has it already."""
+
 import json
 import os
 import subprocess
@@ -16,7 +17,12 @@ if __name__ == "__main__" and len(sys.argv) == 1:
         python = os.path.join(home, "bin", "python")
         if home == tmp:
             venv.create(tmp, with_pip=True)
-            got = subprocess.run([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "jsonschema"], capture_output=True, text=True, timeout=900)
+            got = subprocess.run(
+                [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "jsonschema"],
+                capture_output=True,
+                text=True,
+                timeout=900,
+            )
             if got.returncode:
                 print("skipped: PyPI is not reached:", got.stderr.strip().splitlines()[-1] if got.stderr else "")
                 sys.exit(77)
@@ -30,7 +36,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ntx-jsonschema-") as tmp:
         for seed in range(25, 29):
             path = os.path.join(tmp, "drawn")
-            subprocess.run([os.path.join(os.environ["NTX_BUILD"], "tests", "test_grammar-schemas"), str(seed), "500", path], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(
+                [os.path.join(os.environ["NTX_BUILD"], "tests", "test_grammar-schemas"), str(seed), "500", path],
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
             for line in open(path):
                 schema, text = json.loads(line)
                 schema, v = json.loads(schema), json.loads(text)

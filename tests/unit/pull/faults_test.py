@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What goes wrong on the way: connections that break, servers that lie, disks that are full, two at once. There is never a part under a model's name."""
+
 import json
 import os
 import resource
@@ -25,7 +26,13 @@ def fresh(s):
 
 def asked(s):
     """The ranges of what was pulled, without those of the header."""
-    return [q["range"] for q in s.seen if q["path"].endswith(".gguf") and (q["host"] == "store" or not s.redirects) and (q["range"] is None or q["range"].endswith("-"))]
+    return [
+        q["range"]
+        for q in s.seen
+        if q["path"].endswith(".gguf")
+        and (q["host"] == "store" or not s.redirects)
+        and (q["range"] is None or q["range"].endswith("-"))
+    ]
 
 
 def whole(s, model, name="some/Tiny/Tiny-Q8_0.gguf"):
@@ -67,7 +74,14 @@ def test_interrupted(s, model):
     s.faults = [("hang", 5000)]
     p = s.start("pull", "hf:some/Tiny")
     check(s.hanging.wait(60), "nothing was pulled")
-    wait_for(lambda: os.path.exists(s.path("some/Tiny/.Tiny-Q8_0.gguf.part")) and os.path.getsize(s.path("some/Tiny/.Tiny-Q8_0.gguf.part")) == 5000, 20, "5000 bytes")
+    wait_for(
+        lambda: (
+            os.path.exists(s.path("some/Tiny/.Tiny-Q8_0.gguf.part"))
+            and os.path.getsize(s.path("some/Tiny/.Tiny-Q8_0.gguf.part")) == 5000
+        ),
+        20,
+        "5000 bytes",
+    )
     _, err = s.ntx("pull", "hf:some/Tiny", code=111)
     check("is being pulled by another ntx" in err, err)
     check("0 of 1 files" in s.ntx("list")[0], s.ntx("list"))
@@ -168,7 +182,18 @@ def test_lengths(s, model):
 
 def test_addresses(s, model):
     fresh(s)
-    for bad in ("%2e%2e%2fx.gguf", ".hidden.gguf", "a%00b.gguf", "x.bin", "", "a%5cb.gguf", "%0a.gguf", "-x.gguf", "a" * 300 + ".gguf", "%c3%a4.gguf"):
+    for bad in (
+        "%2e%2e%2fx.gguf",
+        ".hidden.gguf",
+        "a%00b.gguf",
+        "x.bin",
+        "",
+        "a%5cb.gguf",
+        "%0a.gguf",
+        "-x.gguf",
+        "a" * 300 + ".gguf",
+        "%c3%a4.gguf",
+    ):
         _, err = s.ntx("pull", s.store + "/" + bad, code=111)
         check("does not end with the name of a GGUF" in err, bad, err)
     _, err = s.ntx("pull", "http://me:secret@127.0.0.1/x.gguf", code=111)
@@ -180,7 +205,14 @@ def test_addresses(s, model):
     _, err = s.ntx("pull", "hf:some/Tiny", code=111)
     check("more than 8 redirects" in err, err)
     s.redirect = s.store + "/%s?signature=very-secret"
-    for body in (b"", b"{}", b"[", b"[[[[", b'[{"type": "file", "path": 7}]', b'[{"type": "file", "path": "../../evil.gguf", "size": -5, "lfs": 3}]'):
+    for body in (
+        b"",
+        b"{}",
+        b"[",
+        b"[[[[",
+        b'[{"type": "file", "path": 7}]',
+        b'[{"type": "file", "path": "../../evil.gguf", "size": -5, "lfs": 3}]',
+    ):
         s.list_body = body
         s.ntx("pull", "hf:some/Tiny", code=111)
     s.list_body = None
@@ -200,7 +232,11 @@ def test_slow(s, model):
     """A server that drips, is silent or never ends its header: told after --stall-s seconds, or six times those; what has come stays."""
     fresh(s)
     s.go_on.clear()
-    for how, words in (("drip", "Operation too slow"), ("silent", "Operation too slow"), ("header", "a header that does not end within 256 KiB")):
+    for how, words in (
+        ("drip", "Operation too slow"),
+        ("silent", "Operation too slow"),
+        ("header", "a header that does not end within 256 KiB"),
+    ):
         s.endless = how
         _, err = s.ntx("pull", "hf:some/Tiny", "--stall-s", "1", code=111)
         check(words in err, how, err)
@@ -217,6 +253,7 @@ def test_slow(s, model):
 
 def test_many(s):
     """A list of twelve times as many files takes about twelve times as long."""
+
     def seconds(n):
         s.list_body = json.dumps([{"type": "file", "path": "m%d-Q4_0.gguf" % i, "size": 1} for i in range(n)]).encode()
         before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime

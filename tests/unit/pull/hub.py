@@ -1,4 +1,5 @@
 """A hub on loopback: a list of files, and the files behind a redirect to another host, with faults on demand."""
+
 import hashlib
 import http.server
 import json
@@ -33,8 +34,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         site = self.server.site
         path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
         with site.lock:
-            site.seen.append({"host": self.server.role, "path": path, "range": self.headers.get("Range"), "authorization": self.headers.get("Authorization"),
-                              "if_range": self.headers.get("If-Range")})
+            site.seen.append(
+                {
+                    "host": self.server.role,
+                    "path": path,
+                    "range": self.headers.get("Range"),
+                    "authorization": self.headers.get("Authorization"),
+                    "if_range": self.headers.get("If-Range"),
+                }
+            )
         try:
             if self.server.role == "hub":
                 self.hub(site, path)
@@ -60,7 +68,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.say(302, Location=site.redirect % urllib.parse.quote(name), **more)
 
     def send_endless(self, site):
-        """"drip": three bytes a second; "silent": none; "header": lines of a header without end."""
+        """ "drip": three bytes a second; "silent": none; "header": lines of a header without end."""
         self.close_connection = True
         if site.endless == "silent":
             return site.go_on.wait(60)
@@ -90,7 +98,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         etag = site.etags.get(name, '"%s"' % hashlib.md5(data).hexdigest())
         same = self.headers.get("If-Range") in (None, etag)
         if asked and site.ranges and same:
-            first, _, last = asked[len("bytes="):].partition("-")
+            first, _, last = asked[len("bytes=") :].partition("-")
             start, end = int(first), min(end, int(last) + 1 if last else end)
             if start >= len(data):
                 return self.say(416)
@@ -100,7 +108,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("ETag", etag)
         if asked and site.ranges and same:
             shift = fault[1] if fault and fault[0] == "shift" else 0
-            self.send_header("Content-Range", "bytes %d-%d/%d" % (start + shift, end - 1, site.totals.get(name, len(data))))
+            self.send_header(
+                "Content-Range", "bytes %d-%d/%d" % (start + shift, end - 1, site.totals.get(name, len(data)))
+            )
         if not site.chunked:
             self.send_header("Content-Length", str(len(body)))
         else:
@@ -108,16 +118,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         self.end_headers()
         if fault and fault[0] == "cut":
-            body, self.close_connection = body[:fault[1]], True
+            body, self.close_connection = body[: fault[1]], True
         if fault and fault[0] == "drip":
-            self.wfile.write(body[:fault[1]])
+            self.wfile.write(body[: fault[1]])
             return self.drip(site)
         if fault and fault[0] == "hang":
-            self.wfile.write(body[:fault[1]])
+            self.wfile.write(body[: fault[1]])
             self.wfile.flush()
             site.hanging.set()
             site.go_on.wait(60)
-            body = body[fault[1]:]
+            body = body[fault[1] :]
         self.wfile.write(body)
 
 
@@ -136,9 +146,9 @@ class Site:
         self.lock, self.hanging, self.go_on = threading.Lock(), threading.Event(), threading.Event()
         self.token = self.list_body = self.endless = None
         self.list_status, self.linked, self.ranges, self.redirects, self.chunked = 200, True, True, True, False
-        self.hashes = {}     # what the list says instead
+        self.hashes = {}  # what the list says instead
         self.sizes = {}
-        self.totals = {}     # what the store says
+        self.totals = {}  # what the store says
         self.fault_from = lambda asked: asked is None or asked.endswith("-")  # not while the header is looked at
         self.servers = []
         for role in ("hub", "store"):
@@ -150,7 +160,14 @@ class Site:
         self.store = "http://127.0.0.1:%d" % self.servers[1].server_port
         self.redirect = self.store + "/%s?signature=very-secret"
         self.data = os.path.join(folder, "data")
-        self.env = dict(os.environ, NTX_HUB=self.url, XDG_DATA_HOME=self.data, XDG_CONFIG_HOME=os.path.join(folder, "config"), XDG_CACHE_HOME=os.path.join(folder, "cache"), no_proxy="*")
+        self.env = dict(
+            os.environ,
+            NTX_HUB=self.url,
+            XDG_DATA_HOME=self.data,
+            XDG_CONFIG_HOME=os.path.join(folder, "config"),
+            XDG_CACHE_HOME=os.path.join(folder, "cache"),
+            no_proxy="*",
+        )
         self.env.pop("HF_TOKEN", None)
 
     def __enter__(self):
@@ -167,10 +184,20 @@ class Site:
 
     def list(self):
         return [{"type": "directory", "path": "x", "oid": "1"}] + [
-            {"type": "file", "path": n, "size": len(b), "oid": "0" * 40, "lfs": {"oid": self.sha(n), "size": self.sizes.get(n, len(b)), "pointerSize": 134}} for n, b in self.files.items()]
+            {
+                "type": "file",
+                "path": n,
+                "size": len(b),
+                "oid": "0" * 40,
+                "lfs": {"oid": self.sha(n), "size": self.sizes.get(n, len(b)), "pointerSize": 134},
+            }
+            for n, b in self.files.items()
+        ]
 
     def start(self, *args, **more):
-        return subprocess.Popen([NTX, *args], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more)
+        return subprocess.Popen(
+            [NTX, *args], env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **more
+        )
 
     def ntx(self, *args, code=0, **more):
         """(standard output, standard error)"""

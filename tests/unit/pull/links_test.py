@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Links in the store: nothing is written or removed through one that leads out of it; the store itself may be behind links of one's own or root's."""
+
 import json
 import os
 import shutil
@@ -16,7 +17,9 @@ def read(path):
 
 
 def listing(folder):
-    return sorted(os.path.relpath(os.path.join(at, f), folder) for at, folders, files in os.walk(folder) for f in files + folders)
+    return sorted(
+        os.path.relpath(os.path.join(at, f), folder) for at, folders, files in os.walk(folder) for f in files + folders
+    )
 
 
 def begin(s, folder):
@@ -32,7 +35,11 @@ def begin(s, folder):
 
 
 def unharmed(outside, what):
-    equal((listing(outside), read(os.path.join(outside, "Tiny", "Tiny-Q8_0.gguf"))), (["Tiny", "Tiny/Tiny-Q8_0.gguf"], b"precious"), what)
+    equal(
+        (listing(outside), read(os.path.join(outside, "Tiny", "Tiny-Q8_0.gguf"))),
+        (["Tiny", "Tiny/Tiny-Q8_0.gguf"], b"precious"),
+        what,
+    )
 
 
 def folders_that_are_links(s, folder):

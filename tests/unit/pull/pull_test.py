@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Models by name: what a name of the hub or an address brings, where it lies, and what names mean afterwards."""
+
 import json
 import os
 import re
@@ -21,7 +22,13 @@ def make(folder, *options):
 
 
 def test_types(s, model, other):
-    s.files = {"Tiny-Q8_0.gguf": model, "Tiny-Q4_K_M.gguf": other, "Tiny-UD-Q4_K_M.gguf": model, "mmproj-Tiny-F16.gguf": model, "README.md": b"#"}
+    s.files = {
+        "Tiny-Q8_0.gguf": model,
+        "Tiny-Q4_K_M.gguf": other,
+        "Tiny-UD-Q4_K_M.gguf": model,
+        "mmproj-Tiny-F16.gguf": model,
+        "README.md": b"#",
+    }
     _, err = s.ntx("pull", "hf:some/Tiny-GGUF")
     check("ntx run some/Tiny-GGUF:Q4_K_M" in err, err)
     equal(s.kept(), ["some/Tiny-GGUF/Tiny-Q4_K_M.gguf"], "what is kept")
@@ -32,7 +39,11 @@ def test_types(s, model, other):
     check("no file is of this type" in err and "Q8_0 (" in err and "UD-Q4_K_M (" in err and "mmproj" not in err, err)
     before = len(s.seen)
     s.ntx("pull", "hf:some/Tiny-GGUF:Q8_0")
-    check(all(q["range"] and not q["range"].endswith("-") for q in s.seen[before + 1:]), "what is there is not pulled again:", s.seen[before:])
+    check(
+        all(q["range"] and not q["range"].endswith("-") for q in s.seen[before + 1 :]),
+        "what is there is not pulled again:",
+        s.seen[before:],
+    )
     for name in ("hf:some", "hf:../x", "hf:a/b/c", "hf:a/..", "hf:a/b:", "hf:a/b:../c", "hf:-a/b", "hf:a b/c"):
         _, err = s.ntx("pull", name, code=111)
         check("names no model of the hub" in err, name, err)
@@ -42,7 +53,11 @@ def test_names(s):
     out, _ = s.ntx("list")
     check(re.search(r"^some/Tiny-GGUF:Q4_K_M +\S+ \w+ +\d{4}-\d\d-\d\d$", out, re.M), out)
     listed = json.loads(s.ntx("list", "--json")[0])
-    equal([(m["name"], m["whole"], m["files"]) for m in listed], [("some/Tiny-GGUF:Q4_K_M", True, 1), ("some/Tiny-GGUF:Q8_0", True, 1)], "the list")
+    equal(
+        [(m["name"], m["whole"], m["files"]) for m in listed],
+        [("some/Tiny-GGUF:Q4_K_M", True, 1), ("some/Tiny-GGUF:Q8_0", True, 1)],
+        "the list",
+    )
     equal(listed[1]["path"], s.path("some/Tiny-GGUF/Tiny-Q8_0.gguf"), "its path")
     same = s.ntx("inspect", s.path("some/Tiny-GGUF/Tiny-Q8_0.gguf"), "--json")[0]
     check(s.ntx("inspect", "Tiny-Q4_K_M", "--json")[0] != same, "both files look alike")
@@ -89,7 +104,10 @@ def test_rm(s):
 
 def test_split(s, folder):
     make(folder, "--split", "3")
-    parts = {"Q4_0/Big-Q4_0-0000%d-of-00003.gguf" % i: read(os.path.join(folder, "m-0000%d-of-00003.gguf" % i)) for i in (1, 2, 3)}
+    parts = {
+        "Q4_0/Big-Q4_0-0000%d-of-00003.gguf" % i: read(os.path.join(folder, "m-0000%d-of-00003.gguf" % i))
+        for i in (1, 2, 3)
+    }
     s.files = parts
     s.ntx("pull", "hf:some/Big")
     equal(s.kept(), ["some/Big/" + os.path.basename(n) for n in sorted(parts)], "its parts")
@@ -162,11 +180,17 @@ def test_judged(s, model):
     s.seen.clear()
     _, err = s.ntx("pull", "hf:some/Odd", code=111)
     check("ntx does not run it" in err and "lxama" in err and "--anyway" in err, err)
-    check(all(q["range"] == "bytes=0-1048575" for q in s.seen if q["host"] == "store"), "more than its header was read:", s.seen)
+    check(
+        all(q["range"] == "bytes=0-1048575" for q in s.seen if q["host"] == "store"),
+        "more than its header was read:",
+        s.seen,
+    )
     equal(s.kept(), [], "what is kept of it")
     s.ntx("pull", "hf:some/Odd", "--anyway")
     s.ntx("rm", "Odd")
-    os.makedirs(os.path.join(s.env["XDG_CACHE_HOME"], "ntx"), exist_ok=True) # a pull before this one measured for a moment
+    os.makedirs(
+        os.path.join(s.env["XDG_CACHE_HOME"], "ntx"), exist_ok=True
+    )  # a pull before this one measured for a moment
     profiles = os.path.join(os.environ["NTX_SOURCE"], "bench", "profiles")
     name = sorted(n for n in os.listdir(profiles) if n.endswith(".json"))[0]
     with open(os.path.join(s.env["XDG_CACHE_HOME"], "ntx", "profile.json"), "wb") as f:

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """A machine that dies, or hangs: its clients are told within a bound, no process is left on any machine, and what is started again goes on from what --state has of the text."""
+
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import time
 from machines import ASK, DEMO, NTX, SLOW, Machines, cleanup, daemons, env, fail, gone, ntx, stats, tmp
 
 KEPT = os.path.join(tmp, "state")
-LIMIT_S = 60 # computed/ranks/ranks.h
+LIMIT_S = 60  # computed/ranks/ranks.h
 PROMPT = " ".join(["a dragon who lived in a cave near the sea and liked to read books"] * 4)
 ROWS = [[DEMO, "--ctx", "256", "--ram", "40M", "--threads", "1", *more] for more in (["--state", KEPT], [])]
 text = ntx("run", DEMO, PROMPT, *ASK).stdout
@@ -62,8 +63,14 @@ def hangs():
     ntx("generate", "One", *ASK)
     began = time.time()
     os.kill(daemons("ntx-computed")[1], signal.SIGSTOP)
-    p = subprocess.run([NTX, "generate", PROMPT, *ASK], env=env, capture_output=True, text=True, timeout=3 * LIMIT_S * SLOW)
-    if p.returncode != 111 or "rank 1 gave nothing for %d s; start all of them again" % LIMIT_S not in p.stderr or time.time() - began < LIMIT_S - 5:
+    p = subprocess.run(
+        [NTX, "generate", PROMPT, *ASK], env=env, capture_output=True, text=True, timeout=3 * LIMIT_S * SLOW
+    )
+    if (
+        p.returncode != 111
+        or "rank 1 gave nothing for %d s; start all of them again" % LIMIT_S not in p.stderr
+        or time.time() - began < LIMIT_S - 5
+    ):
         fail("a machine hangs: %d, %s" % (p.returncode, p.stderr))
     if m.ended(30) == 0 or "another machine is lost: ending, so that all may be started again" not in m.text():
         fail("a machine hangs, and mpirun ended well: " + m.text())
@@ -78,7 +85,7 @@ def respawned():
     goes_on()
     if "the machines that share the model have ended: starting them again in 1 s" not in m.text():
         fail("no word of the start: " + m.text())
-    os.kill(daemons("ntx")[0], signal.SIGKILL) # and again: of the first machine
+    os.kill(daemons("ntx")[0], signal.SIGKILL)  # and again: of the first machine
     if not m.ready(3):
         fail("was not started a second time: " + m.text())
     goes_on()
@@ -93,7 +100,10 @@ def respawned():
     m = start(respawn=True)
     m.process.kill()
     gone("ntx up --respawn was killed")
-    if "starts all machines" not in ntx("up", DEMO, "--respawn", "mpirun", rc=111).stderr or "exit code 127: it is not started again" not in ntx("up", "--respawn", "/no/such/mpirun", rc=111).stderr:
+    if (
+        "starts all machines" not in ntx("up", DEMO, "--respawn", "mpirun", rc=111).stderr
+        or "exit code 127: it is not started again" not in ntx("up", "--respawn", "/no/such/mpirun", rc=111).stderr
+    ):
         fail("what --respawn cannot do")
 
 

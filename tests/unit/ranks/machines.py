@@ -1,4 +1,5 @@
 """What the tests of several machines share: mpirun starts `ntx up` on each, all on this one."""
+
 import json
 import os
 import shlex
@@ -32,13 +33,25 @@ if not os.path.exists(os.path.join(BIN, "libntx-mpi.so")):
     skip("this build has no MPI plug-in (Debian: libopenmpi-dev)")
 
 tmp = tempfile.mkdtemp(prefix="ntx-ranks-")
-env = dict(os.environ, NTX_RUNTIME=tmp, TMPDIR=tmp, XDG_RUNTIME_DIR=tmp, XDG_CACHE_HOME=tmp, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-           OMPI_MCA_btl="self,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_pml="ob1", OMPI_MCA_plm_rsh_agent="")
+env = dict(
+    os.environ,
+    NTX_RUNTIME=tmp,
+    TMPDIR=tmp,
+    XDG_RUNTIME_DIR=tmp,
+    XDG_CACHE_HOME=tmp,
+    OMPI_ALLOW_RUN_AS_ROOT="1",
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+    OMPI_MCA_btl="self,tcp",
+    OMPI_MCA_btl_tcp_if_include="lo",
+    OMPI_MCA_pml="ob1",
+    OMPI_MCA_plm_rsh_agent="",
+)
 SOCKET = os.path.join(tmp, "ntx.sock")
 
 
 class Machines:
     """rows: the arguments of each machine's `ntx up`. respawn: by `ntx up --respawn`. by: words before each `ntx`. options: mpirun's own."""
+
     all = []
 
     def __init__(self, *rows, respawn=False, by=(), options=()):
@@ -48,7 +61,9 @@ class Machines:
         if respawn:
             words = [NTX, "up", "--respawn", shlex.join(words)]
         self.log = open(os.path.join(tmp, "log"), "w+")
-        self.process = subprocess.Popen(words, env=env, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True)
+        self.process = subprocess.Popen(
+            words, env=env, stdout=self.log, stderr=subprocess.STDOUT, start_new_session=True
+        )
         Machines.all.append(self)
 
     def text(self):
@@ -120,7 +135,7 @@ def gone(why):
 
 
 def cleanup():
-    for left in Machines.all: # after a failure
+    for left in Machines.all:  # after a failure
         if left.process.poll() is None:
             left.process.terminate()
             left.ended(30)

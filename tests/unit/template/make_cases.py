@@ -1,19 +1,56 @@
 #!/usr/bin/env python3
 """Writes cases.json: templates of our own, each with what transformers' environment makes of it. Needs transformers and jinja2 (see oracle.py)."""
+
 import json
 import os
 
 import oracle
 
-V = {"bos_token": "<s>", "eos_token": "</s>", "add_generation_prompt": True,
-     "messages": [{"role": "system", "content": " Be brief. "}, {"role": "user", "content": "Été <b>?\n"},
-                  {"role": "assistant", "content": "<think>\nhm\n</think>\n\nOui.", "tool_calls": [{"type": "function", "id": "c1", "function": {
-                      "name": "f", "arguments": {"a": 1, "b": [True, None, 1.5], "c": "é\"\\\n"}}}]},
-                  {"role": "tool", "content": "42", "tool_call_id": "c1"}],
-     "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {
-         "a": {"type": "integer"}, "b": {"type": "array"}}, "required": ["a"]}}}],
-     "xs": [3, 1, 2, 1], "words": ["b", "A", "c", "a"], "d": {"b": 1, "a": 2, "C": 3, "items": "mine"}, "n": 7, "f": 2.5, "s": "Hello, World", "e": "",
-     "rows": [{"k": "x", "v": 1}, {"k": "y", "v": 2}, {"k": "x", "v": 3}, {"v": 4}], "deep": {"l": [{"m": ["z"]}]}, "no": None}
+V = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "add_generation_prompt": True,
+    "messages": [
+        {"role": "system", "content": " Be brief. "},
+        {"role": "user", "content": "Été <b>?\n"},
+        {
+            "role": "assistant",
+            "content": "<think>\nhm\n</think>\n\nOui.",
+            "tool_calls": [
+                {
+                    "type": "function",
+                    "id": "c1",
+                    "function": {"name": "f", "arguments": {"a": 1, "b": [True, None, 1.5], "c": "é\"\\\n"}},
+                }
+            ],
+        },
+        {"role": "tool", "content": "42", "tool_call_id": "c1"},
+    ],
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "f",
+                "description": "d",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"a": {"type": "integer"}, "b": {"type": "array"}},
+                    "required": ["a"],
+                },
+            },
+        }
+    ],
+    "xs": [3, 1, 2, 1],
+    "words": ["b", "A", "c", "a"],
+    "d": {"b": 1, "a": 2, "C": 3, "items": "mine"},
+    "n": 7,
+    "f": 2.5,
+    "s": "Hello, World",
+    "e": "",
+    "rows": [{"k": "x", "v": 1}, {"k": "y", "v": 2}, {"k": "x", "v": 3}, {"v": 4}],
+    "deep": {"l": [{"m": ["z"]}]},
+    "no": None,
+}
 
 TEXTS = r"""
 {{ n }} {{ f }} {{ s }} {{ no }} {{ missing }} {{ true }} {{ False }} {{ none }}
@@ -94,13 +131,59 @@ BLOCKS = [
 
 # What is refused, by transformers and by us.
 REFUSED = [
-    "{{ raise_exception('no ' ~ n) }}", "{{ missing.x }}", "{{ missing + 'a' }}", "{{ missing() }}", "{{ n() }}", "{{ 1 + 'a' }}", "{{ 'a' < 1 }}", "{{ 1 // 0 }}",
-    "{% for x in n %}{% endfor %}", "{% for x in no %}{% endfor %}", "{{ n | length }}", "{{ 'a' in n }}", "{{ 1 in s }}", "{{ s | nofilter }}", "{{ s is notest }}",
-    "{{", "{{ }}", "{% if %}", "{% if true %}", "{% endfor %}", "{% for x in xs %}", "{{ 'a }}", "{# x", "{% nothing %}", "{{ (1 }}", "{{ [1, }}", "{{ {1} }}", "{{ a b }}",
-    "{% set %}", "{% set n.x = 1 %}", "{% break %}", "{{ 1 | }}", "{% macro %}{% endmacro %}", "{% macro m() %}{% endmacro %}{{ m(1) }}", "{% macro m() %}{% endmacro %}{{ m(a=1) }}",
-    "{% for a, b in [1] %}{% endfor %}", "{% for a, b in [(1, 2, 3)] %}{% endfor %}", "{{ range(1000000) | list }}", "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "{{ missing | tojson }}", "{{ '%d' % 'x' }}", "{{ '%s' % (1, 2) }}", "{{ xs.nothing() }}", "{{ '{}'.format() }}", "{{ messages.x.y }}", "{{ d | dictsort(by=1) + 1 }}",
-    "{{ [1, 'a'] | sort }}", "{% include 'x' %}", "{{ ''.join([1]) }}", "{{ loop.index }}", "{% for x in xs %}{{ loop(x) }}{% endfor %}", "{% set ns = namespace() %}{% set ns._x = 1 %}", "{{ 'a'.index('b') }}",
+    "{{ raise_exception('no ' ~ n) }}",
+    "{{ missing.x }}",
+    "{{ missing + 'a' }}",
+    "{{ missing() }}",
+    "{{ n() }}",
+    "{{ 1 + 'a' }}",
+    "{{ 'a' < 1 }}",
+    "{{ 1 // 0 }}",
+    "{% for x in n %}{% endfor %}",
+    "{% for x in no %}{% endfor %}",
+    "{{ n | length }}",
+    "{{ 'a' in n }}",
+    "{{ 1 in s }}",
+    "{{ s | nofilter }}",
+    "{{ s is notest }}",
+    "{{",
+    "{{ }}",
+    "{% if %}",
+    "{% if true %}",
+    "{% endfor %}",
+    "{% for x in xs %}",
+    "{{ 'a }}",
+    "{# x",
+    "{% nothing %}",
+    "{{ (1 }}",
+    "{{ [1, }}",
+    "{{ {1} }}",
+    "{{ a b }}",
+    "{% set %}",
+    "{% set n.x = 1 %}",
+    "{% break %}",
+    "{{ 1 | }}",
+    "{% macro %}{% endmacro %}",
+    "{% macro m() %}{% endmacro %}{{ m(1) }}",
+    "{% macro m() %}{% endmacro %}{{ m(a=1) }}",
+    "{% for a, b in [1] %}{% endfor %}",
+    "{% for a, b in [(1, 2, 3)] %}{% endfor %}",
+    "{{ range(1000000) | list }}",
+    "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "{{ missing | tojson }}",
+    "{{ '%d' % 'x' }}",
+    "{{ '%s' % (1, 2) }}",
+    "{{ xs.nothing() }}",
+    "{{ '{}'.format() }}",
+    "{{ messages.x.y }}",
+    "{{ d | dictsort(by=1) + 1 }}",
+    "{{ [1, 'a'] | sort }}",
+    "{% include 'x' %}",
+    "{{ ''.join([1]) }}",
+    "{{ loop.index }}",
+    "{% for x in xs %}{{ loop(x) }}{% endfor %}",
+    "{% set ns = namespace() %}{% set ns._x = 1 %}",
+    "{{ 'a'.index('b') }}",
 ]
 
 cases = []
@@ -119,7 +202,11 @@ for text in REFUSED:
         raise SystemExit("%r is not refused: %r" % (text, got))
 
 used = json.loads(json.dumps(V))
-lines = ["{\"template\": %s, \"want\": %s}" % (json.dumps(c["template"], ensure_ascii=False), json.dumps(c["want"], ensure_ascii=False)) for c in cases]
+lines = [
+    "{\"template\": %s, \"want\": %s}"
+    % (json.dumps(c["template"], ensure_ascii=False), json.dumps(c["want"], ensure_ascii=False))
+    for c in cases
+]
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases.json"), "w", encoding="utf-8") as f:
     f.write("{\"variables\": %s,\n\"cases\": [\n%s\n]}\n" % (json.dumps(used, ensure_ascii=False), ",\n".join(lines)))
 print("%d cases" % len(cases))

@@ -1,5 +1,6 @@
 """The real thing: the Jinja environment of transformers' apply_chat_template, taken out of the installed package's own source
 (transformers/utils/chat_template_utils.py), so that none of its other dependencies is needed. `available` says whether it is there."""
+
 import ast
 import datetime as real_datetime
 import importlib.util
@@ -31,11 +32,24 @@ def _load():
     path = spec.submodule_search_locations[0] + "/utils/chat_template_utils.py"
     with open(path, encoding="utf-8") as f:
         tree = ast.parse(f.read())
-    keep = [n for n in tree.body if (isinstance(n, ast.FunctionDef) and n.name in _WANTED)
-            or (isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "_REASONING_FIELDS")]
-    space = {"jinja2": jinja2, "json": json, "datetime": _Now, "version": Version, "is_jinja_available": lambda: True,
-             "no_type_check": lambda f: f, "ImmutableSandboxedEnvironment": jinja2.sandbox.ImmutableSandboxedEnvironment,
-             "Extension": jinja2.ext.Extension, "ChatType": list, "contextmanager": __import__("contextlib").contextmanager}
+    keep = [
+        n
+        for n in tree.body
+        if (isinstance(n, ast.FunctionDef) and n.name in _WANTED)
+        or (isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "_REASONING_FIELDS")
+    ]
+    space = {
+        "jinja2": jinja2,
+        "json": json,
+        "datetime": _Now,
+        "version": Version,
+        "is_jinja_available": lambda: True,
+        "no_type_check": lambda f: f,
+        "ImmutableSandboxedEnvironment": jinja2.sandbox.ImmutableSandboxedEnvironment,
+        "Extension": jinja2.ext.Extension,
+        "ChatType": list,
+        "contextmanager": __import__("contextlib").contextmanager,
+    }
     exec(compile(ast.Module(keep, []), path, "exec"), space)
     return space
 
