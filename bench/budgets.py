@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Does decode get faster with every bit of memory, and how soon is there a first token? CSV on standard output.
 
     bench/budgets.py MODEL.gguf [--shares 0.2,0.35,0.5,...] [--seconds 2] [--cold 3] [--part sweep,cold] [-- OPTION...of ntx bench]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Decode under a memory cap, ntx beside llama.cpp, in turn, caches dropped before each: CSV on stdout.
 #
 #   bench/capped.sh MODEL.gguf [PERCENT...]        caps in percent of the file (default 35 60 90)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # capped_lib.sh: what the comparisons under a memory cap share. Sourced with the model's path in $1; $here is the repository.
 # Needs root, the version 1 memory controller and fio. At exit the drive's read-ahead and the huge pages are what they were, and $tmp is gone.
 model=$(realpath "$1")

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What share of the drive's rate a disk-bound decode moves: windows of decode and windows of fio in turn, in one run.
 
     bench/drive_share.py MODEL.gguf [--build build] [--tokens 40] [--decode 3] [--fio 2] [-- OPTION...of ntx bench]

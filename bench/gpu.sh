@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # All that is to be measured when a GPU is at hand, in one command; appends to docs/log/gpu.md under the card's name.
 #
 #   bench/gpu.sh prepare      where the packages are, before: builds, and puts into .gpu/ all that a bare machine with a card needs

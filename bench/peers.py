@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """In memory, against the peers: decode and prefill rates by type, in turn in one run, beside the rate at which memory can be read.
 
     bench/peers.py [--types Q4_K_M,Q8_0] [--rounds 3] [--build build] [--dir DIR] [--batches] --peer NAME='PATH/llama-bench ARGUMENT...' ...

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a disassembly shows of kernels before a card does.
 
     bench/sass.py [--kernels REGEX] LIBRARY [LIBRARY-BEFORE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a card could do with the products of one row (or of 2, 4, 8), by their machine code: a model, until a card has measured.
 
     bench/slots.py [--kernels REGEX] [--rows N] LIBRARY [LIBRARY-BEFORE]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* client.h: the small library under the client programs: a connection to ntx-computed, with or without a private
  * pipeline.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* defaults.h: what a person need not say each time: a default model, and options, from $XDG_CONFIG_HOME/ntx/ntx.conf
  * (~/.config without it):
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gateway_child.h: ntx-gateway as a child of `ntx serve`, kept running: one that dies is started again, on the same
  * socket, which this process holds; so no request finds the door closed, at most it waits. The child ends with this
  * process, however that ends. */

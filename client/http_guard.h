@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http_guard.h: what libmicrohttpd lets pass or answers badly, for the programs that serve HTTP with it (a thread a
  * connection).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interrupt.h: a command that takes away what it had begun when it is interrupted (Ctrl-C, SIGTERM, SIGHUP unless under
  * nohup). */
 #ifndef NTX_CLIENT_INTERRUPT_H

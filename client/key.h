@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* key.h: an API key, from a file that nobody else may read. */
 #ifndef NTX_CLIENT_KEY_H
 #define NTX_CLIENT_KEY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* listen.h: where a program that serves HTTP listens: "127.0.0.1:8080", "[::1]:8080" or "unix:/path". Numbers only, so
  * that no name is looked up. */
 #ifndef NTX_CLIENT_LISTEN_H

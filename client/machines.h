@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machines.h: whether `ntx up` was started on several machines at once, by mpirun or srun. */
 #ifndef NTX_CLIENT_MACHINES_H
 #define NTX_CLIENT_MACHINES_H

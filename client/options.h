@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: the options of the `ntx` commands, rows of settings (proto/settings.h) in groups, from which argp gets
  * what it parses and its --help. A command names the groups it takes; parsing fills one struct. */
 #ifndef NTX_CLIENT_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* out.h: foreign text on standard output. Files and other people's daemons decide what is in it, and a terminal obeys
  * some of it (common/printable.h). */
 #ifndef NTX_CLIENT_OUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.h: signs of life on a terminal's standard error while somebody waits: one line, never longer than the
  * terminal is wide, that is gone before text appears. Nothing is shown where standard error is no terminal, nor with
  * --quiet, nor with --verbose, where the daemons' log goes to the same place.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* respawn.h: `ntx up --respawn 'mpirun ... ntx up MODEL ...'`: starts it, and again when it fails.
  *
  * MPI takes no machine back: when one is lost all end, and a new start is a new world. So who starts again is outside

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_dir.h: the runtime directory of a captive pipeline, "ntx-run-XXXXXX" in $XDG_RUNTIME_DIR, $TMPDIR or /tmp: 0700,
  * flat, gone when `ntx` ends. One that was killed with SIGKILL could not remove its own; the next start does.
  *

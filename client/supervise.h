@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* supervise.h: starts the three daemons as children and restarts the workers when they die (captive mode, `ntx up`).
  *
  * Children get the read end of a pipe whose write end only this process holds: when this process ends, however it ends,

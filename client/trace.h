@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h: records events of the daemons (shm/trace.h) in the background, and writes them as a Chrome trace (JSON Array
  * Format), which Perfetto and chrome://tracing show: reads in lanes, each ring slot, layers, waits, passes, decisions,
  * and of each session its tokens as frames, and its trees of guesses, each with the path that held; and when drafters

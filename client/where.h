@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* where.h: which daemons a command means when nobody says so: $NTX_RUNTIME's if that is set; else those of `ntx up`,
  * else the service's, and for commands that only look, else a private `ntx run` of the same user. Daemons are there
  * when their socket can be connected to. */

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # arm64.cmake: builds for 64-bit Arm on another machine: cmake --toolchain cmake/arm64.cmake. It wants the compiler (crossbuild-essential-arm64) and the
 # libraries (dpkg --add-architecture arm64; apt install liburing-dev:arm64 and so on), or these beneath NTX_ARM64_ROOT, where they have been unpacked. Tests run by
 # qemu-user, as the processor that $QEMU_CPU names (none: one that has everything).

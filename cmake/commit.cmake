@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # NTX_COMMIT: the commit this build was made from, for --version and for the refusal of mixed daemons.
 find_package(Git QUIET)
 set(NTX_COMMIT "unknown")

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A test's name is ROOM-SUBJECT: its folder, then words with - between them.
 function(ntx_test_name name)
   get_filename_component(room ${CMAKE_CURRENT_SOURCE_DIR} NAME)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # `cpack` in the build directory makes a .deb: programs, units, configuration, man pages, completion, the documents, copyright. What it depends on is found by
 # dpkg-shlibdeps. A package belongs to /usr, with its configuration in /etc.
 set(CPACK_GENERATOR DEB)

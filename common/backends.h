@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backends.h: who can compute a model's layers, by name (--backend). A further device is an entry here and a library
  * that exports the table of cuda/ntx_cuda.h. One is used: the one that is named, or with `auto` the first that is there
  * and can do the model's steps; else the CPU, the first entry.

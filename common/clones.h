@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clones.h: a function that the compiler makes several times, for wider instruction sets, too; the loader chooses. For
  * plain loops outside of the kernels, whose values do not depend on the choice. */
 #ifndef NTX_COMMON_CLONES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* err.h: errors as people see them.
  *
  * Functions return 0 or a negative errno. Those near a human (load, configuration, command line) also fill a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nearest.h: the name that somebody may have meant. */
 #ifndef NTX_COMMON_NEAREST_H
 #define NTX_COMMON_NEAREST_H

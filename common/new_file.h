@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* new_file.h: a file that appears under its name only when it is whole, whatever happens before.
  *
  * Where the drive's file system knows unnamed files (O_TMPFILE: ext4, XFS, btrfs, tmpfs), it has no name while it is

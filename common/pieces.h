@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pieces.h: pieces of work that do not depend on each other, done by several threads: each takes the next one, until
  * all are done or one has failed. */
 #ifndef NTX_COMMON_PIECES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h: a library of the house that is opened when it is wanted (a GPU's, MPI's): the file that a variable of the
  * environment names, else the one beside the program, else in ../lib/ntx of it, else where the loader looks. */
 #ifndef NTX_COMMON_PLUGIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* printable.h: foreign bytes in texts for people.
  *
  * Names in files, paths, and what clients and daemons send may hold anything. On a terminal ESC and the C1 controls

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sandbox.h: a process gives up for good every right that it does not need, before it looks at bytes of others, so that
  * whoever takes it over by such bytes stays where it is: it has its descriptors, and can do with them what the process
  * does.

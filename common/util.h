@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* util.h: the few helpers that all daemons and clients share. Thread-safe, no global state but the log's name. */
 #ifndef NTX_COMMON_UTIL_H
 #define NTX_COMMON_UTIL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker_main.h: what the main functions of the two workers share: arguments, log, runtime directory, exit codes. */
 #ifndef NTX_COMMON_WORKER_MAIN_H
 #define NTX_COMMON_WORKER_MAIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The settings of a load that stand in ntx.conf, and those of the service, over libinih. inih's handler is not told the
  * line and stops at no error, so lines are counted where it fetches them, and the first error wins. */
 #include "computed/config.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.h: ntx.conf, what the service's administrator decides once. Read at start, before there are threads.
  *
  *     [model]    path also, and the settings of a load that proto/settings_load.c says belong here

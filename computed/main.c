@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-computed: owns the sessions, computes. This file: arguments, configuration, loop, signals, readiness. */
 #include <argp.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attend.h: attention over paged KV for rows of decoding (prompts': prefill.h). A block of threads takes some heads of
  * one row that share K and V, and NTX_GPU_SPLIT positions; where a row has more positions, the splits' maxima, sums and
  * unscaled values are joined in the order of the splits. Both the splitting and the order depend on the row's position

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* best.h: the k largest logits of each row, so that a sampler that wants no more need not be sent all of them.
  *
  * A block for each NTX_GPU_BEST_PART values of a row, and one that chooses among what these found. The k-th largest is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* codes.h: parts of blocks that hold codes rather than integers, word by word: eight codes become the nibbles of a
  * selector, and a selector picks four bytes at once. Included by part.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* delta_net.h: layers that keep a recurrent state: the convolution, and the gated delta net behind it
  * (computed/pass/forward_delta.c), token by token in the order of each session. A thread has a channel, or a column of
  * a head's matrix; they do not see one another, so the CPU's bits come out. */

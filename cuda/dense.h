@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dense.h: around the matrix units' product, for rows of prompts: weights to F16, activations to F16 with a power of
  * two per row (so that no activation overflows, and nothing but the F16 rounding is lost), and back. Within tolerance,
  * not bit-equal. */

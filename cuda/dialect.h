@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dialect.h: the words in which kernels are written, so that the same text is CUDA for nvcc and C for a CPU.
  *
  * A kernel takes one struct of arguments, `a`. Its threads meet at SYNC() (of the block) and in the shuffles (of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fetch.h: rows' blocks on their way to a product, by whole aligned 16 bytes, through shared memory.
  *
  *   row      ...|block|block|block|block|block|...      of any size, anywhere

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* groups.h: the FFN of a packed layer, from its groups of neurons as they lie, with the CPU's order of accumulation and
  * so its bits (computed/pass/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of
  * the down columns, neuron by neuron.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* index_topk.h: which positions a row attends to (computed/pass/index_topk.c): scores of all by small keys, and of them
  * the largest. Nothing comes to the host.
  *

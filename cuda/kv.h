@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv.h: where K and V of a position lie, and how they are stored: a head's rows of a block one after another, a row of
  * n values as F16: uint16 [n]; Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]. (The CPU has a
  * layout of its own; nothing goes from one to the other.) */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launch.h: what launches ask about their card, the functions that
  * cuda/{many,vector,rotate,attend,prefill,dense,moe,route,best,groups,step,delta,choose,pool}.h define, and the
  * dispatch by kernel. */

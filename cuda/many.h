@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* many.h: y = W x for more rows than product.h's kernels take, on the integer matrix units, with the same order of
  * accumulation and so the same bits: integers of a block are exact in any order, and each lane's sum, and the tree over
  * the lanes, are as there.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* moe.h: around the experts' products: rows gathered by choice, and the choices' values added to their rows. */
 #ifndef NTX_CUDA_MOE_H
 #define NTX_CUDA_MOE_H

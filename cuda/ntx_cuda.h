@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx_cuda.h: the face between ntx-computed and a GPU: a table of functions that a plug-in library exports.
  *
  *   ntx-computed --dlopen--> libntx-cuda.so     cuda/plugin.cu:    the CUDA runtime

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* part.h: integer products of weights and activations, by parts: what one thread does between two floating-point steps.
  *
  * Simple blocks (32 values) are one part. A super-block (256 values) is eight, t = 0..7; a part is cut so that its

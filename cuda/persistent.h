@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* persistent.h: IQ1 by one row of x, or two, where there is much to multiply: a block a multiprocessor brings a book of
  * 32 copies once (codes.h), so that no thread waits for another's bank, and its warps go through the outputs of all
  * matrices of the launch, four at a time (two by two rows). In product.h's blocks a book has one copy, and there is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.cu: the table of ntx_cuda.h over the CUDA runtime. Every call is checked; its failure is kept in words. The
  * first error of a kernel shows at the next call: CUDA tells it to whatever comes after. cuBLAS is opened when first
  * needed, so that the plug-in loads where only the driver is installed. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h: between plugin.cu (the device) and the files of kernels, of the CUDA side only. */
 #ifndef NTX_CUDA_PLUGIN_H
 #define NTX_CUDA_PLUGIN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.h: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c,
  * computed/pass/index_topk.c): a softmax over positions, value by value, or their mean; normed, rotated by the first of
  * them, turned, and stored. A block of threads makes one. Angles are computed here, in double, as the host's are. */

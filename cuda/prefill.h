@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefill.h: attention of prompts' rows over paged KV, on the matrix units (Dao et al., "FlashAttention", arXiv
  * 2205.14135).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* product.h: y = W x for 1 to 8 rows of x (many.h: for more), with the CPU kernels' order of accumulation and so their
  * bits (computed/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rotate.h: biases, norms per head, rotation of q and k, and k and v into the cache: a block per head; heads of q, then
  * of k, then of v. */
 #ifndef NTX_CUDA_ROTATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* route.h: which experts a row goes through, as computed/pass/moe.c chooses them, and their choices sorted by expert,
  * where nobody but the device needs to know.
  *

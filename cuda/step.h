@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step.h: steps of rows (model/layer.h) one by one, for layers whose neighbours no kernel does in one go. As
  * computed/pass/forward_cpu.c has them, operation by operation.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* value.h: one weight as a float, for kernels that do not multiply integers. */
 #ifndef NTX_CUDA_VALUE_H
 #define NTX_CUDA_VALUE_H

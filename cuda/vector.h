@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vector.h: what happens to rows between products: norms, quantisation, SwiGLU.
  *
  * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Units, the user and the configuration. Runs at installation; DESTDIR is obeyed.
 if(CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?/?$")
   set(sysconfdir /etc)

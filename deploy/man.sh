@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # man.sh BIN OUT [EMULATOR...]: man pages from the programs' own --help, by help2man: ntx(1) and a page for each of its commands, ntx-top(1),
 # ntx-metrics(1), ntx-gateway(1), and the daemons in section 8. EMULATOR runs programs that were built for another machine. Prints nothing when all is well.
 set -eu

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # packages.sh: installs what is missing, for quickstart and tests/run. Sourced, not run.
 # Where nothing is missing, nothing is done and no right is needed; else root, or sudo.
 

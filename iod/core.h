@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core.h: what ntx-iod reads next. Pure: it sees a region (memory), is told the time and the results, and says what to
  * read; it makes no system call. One thread.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core_impl.h: the core's inside, shared by core.c (jobs, pieces, results) and core_pick.c (what comes next). */
 #ifndef NTX_IOD_CORE_IMPL_H
 #define NTX_IOD_CORE_IMPL_H

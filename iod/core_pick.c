@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* core_pick.c: what to read next, from the words of the region alone. */
 #include <errno.h>
 #include <string.h>

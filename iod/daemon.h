@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* daemon.h: ntx-iod as a process: one libuv loop, one thread of ours, asleep nowhere else.
  *
  *   region.sock   WELCOME, PEERS, ATTACH, DETACH    the region comes and goes (reader.h)

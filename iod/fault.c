@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault.c: bad days on purpose, over another source. Rules look at reads when they are submitted; what they ask for
  * happens when the result comes. The bytes are always really read: only what is told about them changes. */
 #include "iod/fault.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault.h: the rules of the fault source, parsed and matched (the grammar is in source.h). Pure. */
 #ifndef NTX_IOD_FAULT_H
 #define NTX_IOD_FAULT_H

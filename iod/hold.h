@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hold.h: results that a filter gives on later than they came. One entry per unfinished read. */
 #ifndef NTX_IOD_HOLD_H
 #define NTX_IOD_HOLD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-iod: reads the model from the drive into the shared region. Arguments as all workers, then iod/daemon.h. */
 #include "common/worker_main.h"
 #include "iod/daemon.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pread.c: plain reads in a few threads, where io_uring is refused. */
 #include <errno.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* read.h: the one thing that the core asks for and that a source does: read some blocks of a file into the region. */
 #ifndef NTX_IOD_READ_H
 #define NTX_IOD_READ_H

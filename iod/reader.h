@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reader.h: one attached region, being read: the core and a chain of sources in a libuv loop.
  *
  *   computed frees a slot --- wake eventfd --+

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ring.h: the one io_uring of a process, which can do nothing but read. What it is told to do passes by the process's
  * system call filter (common/sandbox.h), so the kernel itself refuses it everything but reads, and every registration
  * but that of buffers; then the process can be forbidden to make another one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* source.h: where bytes come from. A source takes reads (read.h) and gives results, in any order, without blocking the
  * event loop. Two of them read (uring, pread); three are filters over another one (throttle, stripe, fault). The chain
  * that is in use:

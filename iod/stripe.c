@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stripe.c: the same files on several drives. A large read is cut into a range for each drive, so that all of them work
  * on it at once; a small one goes to the drive with the least to do.
  *

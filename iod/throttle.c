@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* throttle.c: a slower drive over a faster one (shm/drive.h). */
 #include <errno.h>
 #include <stdlib.h>

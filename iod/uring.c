@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* uring.c: io_uring. The ring's own descriptor is polled (readable while completions wait), which spares the eventfd
  * and its read per wake-up. */
 #include <errno.h>

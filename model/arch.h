@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch.h: from a validated GGUF to typed hyper-parameters, and to layers with their steps and weights, with no string
  * look-ups afterwards.
  *

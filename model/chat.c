@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments by an entry of it,
  * and how an answer is shown.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat.h: chat templates: how a conversation becomes tokens, and how an answer is shown.
  *
  * A model's own template is executed (ntx_chat_open; model/template). Where it has none, or another is asked for, there

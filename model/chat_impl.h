@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_impl.h: what chat.c (the table of shapes) and chat_own.c (a model's own template, executed) share. */
 #ifndef NTX_MODEL_CHAT_IMPL_H
 #define NTX_MODEL_CHAT_IMPL_H

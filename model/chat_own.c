@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_own.c: a model's own template, executed: a conversation becomes the JSON that templates read, their text becomes
  * segments.
  *

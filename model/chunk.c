@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chunk.c: the list of chunks in execution order. See chunk.h for the order and the rules. */
 #include "model/chunk.h"
 

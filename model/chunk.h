@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chunk.h: cuts a model's tensors into chunks, the unit of placement and of streaming.
  * Where several machines share a model, each has a list of its own outputs (share.h).
  *

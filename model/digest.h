@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* digest.h: which model is it? 128 bits over names, types and shapes of all tensors and a sample of their bytes (4 KiB
  * out of each of at most 64 tensors, spread over the list): enough to tell a fine-tuned, requantised or merged model
  * from its parent, cheap for any size. Of a machine's share (share_file.h): the whole model's, as the file says. Not a

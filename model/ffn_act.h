@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ffn_act.h: what an FFN does with its gate and up values: on the CPU and on a GPU. */
 #ifndef NTX_MODEL_FFN_ACT_H
 #define NTX_MODEL_FFN_ACT_H

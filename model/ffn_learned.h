@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ffn_learned.h: what `ntx calibrate --ffn` learned of a model's dense FFNs; it stands in the sidecar beside the skip
  * predictor (predictor/sidecar.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.c: joins the parts of a model (one for a plain file), finds keys and tensors by name, converts scalars. */
 #include "model/gguf.h"
 

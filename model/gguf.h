@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.h: reads the header of a GGUF file (version 2 or 3, split files included) and validates all of it.
  *
  * Only the header is read (pread, in pieces); tensor data is never touched here. Everything that the file says is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_apart.c: tensors of a file do not overlap. Bytes that two tensors claim are what a damaged file or an attacker
  * makes, and what a damaged one means cannot be known. Only a file that says so by the key ntx.shared_tensors
  * (ntx-mkmodel --repeat-layers: a large shape in a small file) may have tensors of one type with the very same bytes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "model/gguf_out.h"
 
 #include <errno.h>

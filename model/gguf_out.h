@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_out.h: writes GGUF files (version 3): sidecars, packed models.
  *
  * Keys are built in memory; a tensor's values are borrowed, or asked for while writing, tensor after tensor. The file

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_part.c: one file's header. See gguf_part.h for how it is read, the GGUF specification for the format. */
 #include "model/gguf_part.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_part.h: internal to gguf*.c: the header of one file, read and validated on its own.
  *
  *   source --pread, doubling--> header bytes --walk 1: check, count--> tables --walk 2: fill--> part

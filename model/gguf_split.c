@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_split.c: the file names of a split model. "x-00001-of-00003.gguf" names its own place, unless the file that has
  * this name says that it is whole. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_values.h: values out of a sidecar, which is somebody else's bytes: of the expected shape, and all of them
  * numbers, or refused with what was wrong. `what` names the file in the words of the message: "the skip sidecar". */
 #ifndef NTX_MODEL_GGUF_VALUES_H

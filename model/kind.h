@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kind.h: files that are GGUFs and no language models: encoders of images, importance matrices, adapters, models that
  * make vectors of texts, and others. One line says what such a file is and what to name instead. */
 #ifndef NTX_MODEL_KIND_H

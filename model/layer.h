@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layer.h: a layer is data: a short list of steps, made once when a model is opened, by its architecture (arch/). A
  * layer may differ from the next in any of them.
  *

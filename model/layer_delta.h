@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layer_delta.h: models whose layers share matrices, and what is added to a matrix's outputs: by each layer its own, or
  * by a fine-tune. This header is the definition.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mix.h: which tensor of a model becomes which type, by the names that files go by (Q4_K_M, IQ3_XS, ...): the same
  * choices that llama.cpp's quantiser makes, so that a name means the same wherever a file was made. A mix is a type for
  * most matrices, and rules for those that deserve another one. */

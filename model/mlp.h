@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mlp.h: the two-layer networks that predictions come from (which layers a token may skip, which groups of neurons it
  * uses), in the form in which they are asked: weights of the first layer in 8 bits, one scale per hidden unit.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* numbers.h: tables in a file whose values are numbers of something else (NTX_USE_NUMBERS): each token's experts.
  *
  * Such a value decides where a pass reads and writes, so it is checked twice: the whole table at load, from the file,

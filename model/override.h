@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* override.h: keys of a file that are wrong or missing, as somebody who knows better gives them (--override-kv).
  *
  *   KEY=TYPE:VALUE[,KEY=TYPE:VALUE...]      TYPE: int, float, bool (true or false) or str

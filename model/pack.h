@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pack.h: the packed form of a model's dense FFNs, in which the neurons that a token uses can be read without the
  * others. `ntx pack` writes it; this header is its definition.
  *

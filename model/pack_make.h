@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pack_make.h: writes the packed form of a model (pack.h). Reads and writes whole tensors, one layer's FFN in memory at
  * a time (its down matrix as floats). One thread. */
 #ifndef NTX_MODEL_PACK_MAKE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quant.c: the table of types, and of each its values as floats, made from its unpacking. Speed does not matter here:
  * the fast kernels are elsewhere and are tested against these. */
 #include "model/unpack.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quant.h: the tensor types of GGUF that ntx computes with: sizes, block layouts, exact dequantisation.
  *
  * A type is a row of NTX_TYPES below, a layout, and one unpacking (unpack.h). From these are made: the definition as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantize.h: float32 to the types of model/quant.h, for what ntx itself writes (ntx quantize, ntx pack).
  *
  * Every type is a weighted least-squares fit of its blocks: sum of w (x - what the block says)^2 is made small by

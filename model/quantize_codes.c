@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantize_codes.c: i-quants, see quantize_impl.h. A part of 16 or 32 values has a scale, and is made of entries of 4
  * or 8 whose values together are one of a list of codes, apart from their signs (of IQ1: apart from a shift that they
  * share).

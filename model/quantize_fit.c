@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantize_fit.c: see quantize_impl.h. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantize_impl.h: what the files of the quantiser share; nobody else includes it.
  *
  *   quantize.c        the table of types; floats; blocks of 32 to 128 values

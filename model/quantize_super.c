@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantize_super.c: see quantize_impl.h. Of a super-block each part of 16 or 32 values is fitted alone; the scales (and
  * minima) become integers, for which their neighbours are tried, too; the super-block's own scale is then fitted to all
  * that, and rounded; once more. */

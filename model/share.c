@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* share.c: outputs in proportion, in whole slices, at least one slice each; layers that go round; and parts that take
  * the same time. */
 #include "model/share.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* share.h: a model dealt over several machines: which outputs of a matrix each of them has. An output's sum is never
  * cut, so its bits are those of one machine.
  *

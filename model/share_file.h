@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* share_file.h: the file of one machine's share (share.h), for machines that have no room for the whole model: `ntx
  * pack --share I/N`.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "model/state.h"
 
 uint32_t ntx_states_of(const struct ntx_hparams *hp, uint32_t l, struct ntx_kept_state out[NTX_STATES_MOST])

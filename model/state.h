@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* state.h: what a layer keeps of the tokens before, as entries of a table. From it follow the memory for it and where
  * each lies in that, what a snapshot or a file of it has, what is taken back when a text is cut (computed/state/kv.h),
  * and what the planner counts.

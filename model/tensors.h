@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.h: every kind of tensor that a layer may have, or a model beside its layers, declared once: its name in the
  * file, its shape in named widths, and how it is used. From this table come the fields of struct ntx_layer and of
  * struct ntx_layer_weights, the checks at load, what is cut into chunks and how, what is always resident, the widths of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c: the table of kinds, opening, and the loop from text to fragments. See tokenizer_impl.h for the parts. */
 #include "model/tokenizer.h"
 

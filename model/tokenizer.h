@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.h: text to token ids and back, from the vocabulary that a GGUF carries.
  *
  * Kinds (one table in tokenizer.c): "llama" (SentencePiece-like: scores, byte fall-back) and "gpt2" (byte-level BPE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_alphabet.c: byte-level BPE writes each byte as a printable character. 188 bytes stand for themselves (as
  * Latin-1 code points); the others, in order, are U+0100, U+0101, ... */
 #include "model/tokenizer_impl.h"

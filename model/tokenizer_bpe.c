@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_bpe.c: byte-level BPE. A word's bytes are joined in the order of the list of merges. Gemma 4's joins
  * characters likewise, spaces being escaped as SentencePiece does, in whole lines; what is left without a token is
  * written as byte tokens.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_impl.h: what the parts of the tokenizer share; nobody else includes it but chat.c.
  *
  *   text -> tokenizer.c: cuts out special tokens (tokenizer_special.c) -> raw runs

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_merge.c: see tokenizer_merge.h. */
 #include "model/tokenizer_merge.h"
 

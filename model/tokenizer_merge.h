@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_merge.h: joins neighbouring symbols, best pair first, until no pair is left: the heart of both kinds.
  *
  * A heap of candidate pairs over a linked list of symbols: O(n log n) for any text. Ties go to the leftmost pair. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_pre.c: the table of pre-tokenizers, run by PCRE2 with Unicode properties (compiled to machine code where
  * the system allows it).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_pre.h: how a byte-level BPE vocabulary wants text cut into words before merging. One table, in
  * tokenizer_pre.c. */
 #ifndef NTX_MODEL_TOKENIZER_PRE_H

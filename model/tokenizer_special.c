@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_special.c: finds the longest special token at a place of the text, in time that does not depend on how many
  * of them there are: they lie sorted, and each further byte narrows the range of those that still agree. */
 #include "model/tokenizer_impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_spm.c: SentencePiece-like vocabularies. The text is cut into characters; of all neighbours that together
  * are a token, the pair with the highest score is joined, the leftmost of equals; what is left without a token is
  * written as byte tokens.

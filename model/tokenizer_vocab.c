@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_vocab.c: reads the vocabulary of a GGUF into struct ntx__vocab.
  *
  * The file is not trusted: types and counts of the arrays are checked, ids must lie inside the vocabulary, and the hash

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unpack.h: the one unpacking of each type: 32 neighbouring values of a block as small integers, with their scales, in
  * plain C that is C for a CPU and for a card alike. Whoever multiplies by a type without a way of its own multiplies
  * from this form.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* board.h: takes one probe off the board (shm/board.h), whole or not at all. The board belongs to computed, which may
  * change a probe at any moment: the word is compared before and after the copy (the other half of the pair is in
  * computed). */

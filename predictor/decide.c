@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a probe to a decision: board, policy, faults, and the hint to iod. */
 #include <signal.h>
 #include <stdlib.h>

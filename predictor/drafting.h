@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafting.h: the thread that guesses tokens (computed/draft/drafter.h) for the texts that computed shows
  * (shm/drafts.h). It has the lowest claim on a core: computing goes first. It works on a text until nothing likely is
  * left or the next change comes, and says after each step what it has. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault.h: what a predictor does on bad days, for tests (PolicySet.fault). Pure: it counts probes and says what to do.
  * Rules separated by ';', each "what" or "what@condition,condition":
  *   delay=TIME    the decision leaves so much later (TIME: 50ms, 2s, 300us)

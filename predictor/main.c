@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-predictor: says which layers a row may skip, and guesses tokens. Arguments as all workers, then
  * predictor/service.h. */
 #include "common/worker_main.h"

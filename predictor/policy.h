@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* policy.h: which layers a row may skip, as a pure function of the policy's text and the probe: no clock, no state, no
  * I/O.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The policies that a sidecar tells: static (the same layers for every token) and predictive (the network's answer per
  * token). The grammar is in policy.h. */
 #include <errno.h>

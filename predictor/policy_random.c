@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The random policy: what any policy must beat. Each layer of a range is skipped with the same probability, by a hash
  * of session, position, layer and seed, so that a run can be repeated. The grammar is in policy.h. */
 #include <errno.h>

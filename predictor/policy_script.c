@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The scripted policy: fixed layers for fixed rows. The grammar is in policy.h. */
 #include <errno.h>
 #include <stdlib.h>

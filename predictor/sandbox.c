@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ntx-predictor needs, and nothing besides. */
 #include "common/sandbox.h"
 

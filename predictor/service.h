@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* service.h: the predictor as a process: attached to computed, linked to computed and iod, one libuv loop, one thread,
  * and with a drafter one more (drafting.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* service_impl.h: state shared by service.c and decide.c. */
 #ifndef NTX_PREDICTOR_SERVICE_IMPL_H
 #define NTX_PREDICTOR_SERVICE_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "predictor/sidecar.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sidecar.h: what `ntx calibrate` learned of one model, as a GGUF with keys of its own: which layers may be skipped,
  * how alike their inputs and outputs were, and the MLP that predicts it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attach.h: how a worker gets the region: SOCK_SEQPACKET socket "region.sock" in the runtime directory, fixed structs,
  * descriptors by SCM_RIGHTS (nanomsg cannot pass them). The connection lives as long as the worker: its end is how each
  * side learns that the other died (computed also holds a pidfd).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* frame.h: the client protocol on a byte stream: uint32 little-endian length, then one packed Request or Reply.
  * A pure decoder (bytes in, messages out) for the event loop and the fuzzer, and blocking calls for simple clients. */
 #ifndef NTX_PROTO_FRAME_H

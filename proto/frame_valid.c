@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one place where bytes of a client become a message that the rest may trust: sizes, counts and numbers. What
  * depends on the model (token ids, known names) is judged by computed, which can say more about it. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* link.h: one NN_PAIR over ipc:// between two daemons, driven from a libuv loop.
  *
  * nanomsg loses messages, so this layer adds epoch and sequence, drops stale ones, never blocks, and its addresses name

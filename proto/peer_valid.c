@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one place where a daemon's message is judged, field by field. Whether it fits the loaded region (a probe's index,
  * a chunk's number) is judged by the receiver, who has the geometry. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* settings.h: what a person, ntx.conf or a client may set of a load and of an answer. Each setting is declared once, as
  * an entry of a table: from the entries come the options of `ntx` with their help (client/options.c), the keys of
  * ntx.conf (computed/config.c), the fields of Load and Sampling in both directions, and the bounds that hold for all of

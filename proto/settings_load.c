@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The settings of a load and of an answer's sampling: the only place that lists them. */
 #include <errno.h>
 #include <string.h>

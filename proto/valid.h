@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* valid.h: checks shared by the validators of frames and of peers' messages. Internal to proto/. */
 #ifndef NTX_PROTO_VALID_H
 #define NTX_PROTO_VALID_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worker.h: what both workers are as processes; what each does for its living is its own.
  *
  *   region.sock  WELCOME, PEERS, ATTACH, DETACH connected to, in slices so that the supervisor's end is noticed; its

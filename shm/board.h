@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* board.h: the probe board, the part of the shared region (region.h) that the predictor gets; all that it gets of it,
  * but for drafts.h.
  *

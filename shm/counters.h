@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* counters.h: every counter of the pipeline, declared once. The statistics, ntx-top, the Prometheus text and the docs
  * are generated from this table. They live in a small named file in the runtime directory ("counters", 0640), which
  * monitors map read-only: no hidden state and no weight is in it, nor any text. One writer per counter, named by its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafts.h: texts that are to be guessed, and trees of guesses: two parts of the shared region, for computed and the
  * predictor.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drive.h: a drive that is slower than the real one (--link nvme=RATE), played by all processes that read from it:
  * ntx-iod, which reads weights, and ntx-computed where K and V lie in a file. They share the time at which the drive's
  * last byte will have come. Each read is given the time of its own last byte, one read after the other, whoever asked,

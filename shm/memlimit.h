@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memlimit.h: how much memory this process may still take: MemAvailable, and the limit of its memory cgroup and of each
  * of that group's ancestors (v1 and v2). A shared mapping beyond a cgroup's limit is not refused by the kernel: the
  * process is killed in the middle of a page fault. So whoever takes much memory asks here first. */

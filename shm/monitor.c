@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "shm/monitor.h"
 
 const struct ntx_hist_info ntx_hist_info[NTX_N_HISTOGRAMS] = {

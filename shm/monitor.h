@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* monitor.h: what a monitor wants to know beside plain counters: histograms, the tiers and skips of each layer, the
  * sessions, other machines. All of it lies in the counters' file (shm/counters.h), which monitors map read-only.
  * Written by ntx-computed alone.

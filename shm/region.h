@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region.h: the shared region of a loaded model. One per model, made by computed, in parts that are a memfd each, so
  * that a worker is given what it needs and no more. What it only reads is sealed against its writing, however it opens
  * or maps it anew:

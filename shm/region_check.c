@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a valid region looks like. An attached region is somebody else's bytes: nothing in it is believed before it has
  * been through here, and all arithmetic on it is checked for overflow. */
 #include <errno.h>

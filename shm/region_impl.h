@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region_impl.h: what the files of shm/region share. region.c makes and maps, region_check.c knows what a valid region
  * looks like, region_pages.c brings its memory in. */
 #ifndef NTX_SHM_REGION_IMPL_H

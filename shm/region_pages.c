@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Brings the region's memory in: tables in ordinary pages, everything that DMA lands in as huge pages where the kernel
  * lets an ordinary process have them. */
 #include <errno.h>

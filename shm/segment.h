@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* segment.h: what a part of the shared region is made of: memory of a file of its own (memfd), with its size sealed, so
  * that no process that has it can shrink it under another's feet (SIGBUS). Whoever made it may seal it against writing
  * as well: then no descriptor, mapping or path in /proc is a way to change it. */

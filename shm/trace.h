@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h: what happened, as records of fixed size in a ring, one ring per daemon that writes. They lie in the
  * counters' file, always on: a record costs some 50 ns and there are a few per chunk and layer. Monitors copy records
  * out as they come; who is too slow misses the oldest, and knows how many.

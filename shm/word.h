@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* word.h: the words by which processes tell each other how far something is, and how one waits for them. */
 #ifndef NTX_SHM_WORD_H
 #define NTX_SHM_WORD_H

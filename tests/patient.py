@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """How many times as long as alone on this machine something takes now, for limits of time. patient.sh and patient.h are its twins.
 The larger of two: what a thread's time by the clock is to its time of the processor, and the processes that want to run to the processors."""
 

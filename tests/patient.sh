@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # patient.sh: how many times as long as alone on this machine something takes now, for limits of time. Sourced.
 # patient.py and patient.h are its twins.
 # The larger of two: what the shell's own time by the clock is to its time of the processor, and the processes that

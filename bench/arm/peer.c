@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer.c: llama.cpp's products for cycles.py, as row.c: NAME ROWS OUTS. NAME: of ggml_vec_dot_NAME, which makes one
  * output by one row, or two by two where it says ":2"; or of a ggml_gemv_NAME (one row) or ggml_gemm_NAME of re-packed
  * weights. Linked to these of a llama.cpp that was compiled beside it; peer.h lists them. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Products of llama.cpp's that peer.c knows: their names, bytes of a row of 4096 weights and of x. */
 #ifndef BYTES_Q8_0
 #define BYTES_Q8_0 (128 * 34)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* row.c: one product for cycles.py: KERNEL TYPE ROWS OUTS [interleaved]: `OUTS` rows of weights of 4096 random values
  * by `ROWS` rows of x; the second call stands between the marks. */
 #include <stdio.h>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # table.sh LLAMA_CPP [TYPE...]: cycles of products of rows of 4096 weights of these types (all), by llvm-mca's models, ntx / llama.cpp, whose source lies in LLAMA_CPP. Compiled here for
 # 64-bit Arm and traced by qemu-user (cycles.py). One row of x by one of weights; then four of x by 8 of weights, with i8mm and by dot products alone, and what another 8 add; there llama.cpp's weights are
 # re-packed where it does that. Last, of the types that ntx interleaves in memory, what 8 more outputs take so, one row of x and four, beside re-packed ones. With i8mm ntx interleaves x in each call, llama.cpp as it quantises x, which is not part of this. SVE: llama.cpp's as it is built for SVE2 with vectors of 128 bits. LLVM_MCA names llvm-mca, of LLVM 19 or later.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]: attention as forward passes do it: rows of 8 to 64 query heads on
  * 8 KV heads of 128, over a context of POSITIONS (8192) in ntx_kv's pool, in each of LAYERS (8) in turn; items of a KV
  * head and some rows go to THREADS (2). CSV: medians of the rounds of a second, in turn with rounds in which the same

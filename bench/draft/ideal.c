@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ideal.c: how many tokens a pass could give with a drafter that always has time: bench_ideal MODEL DRAFTER TOKENS TEMP
  * < PROMPTS (each ends in a zero byte; measure.py --prompts TASK writes them). Both models lie in memory; the model
  * writes each text once (seed 1, 2, ...), and then the text is walked through trees of B rows: `said` by the product of

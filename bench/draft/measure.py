@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tokens per pass, and time per token, with and without a drafter: measure.py BIN [-n TOKENS] [-p PROMPTS] [--tasks stories,questions] [--temps 0,0.8] [--ways off,15,63,auto] [-- MORE...],
 or the prompts of the tasks, each with a zero byte behind it (for bench_ideal): measure.py --prompts [-p PROMPTS] [--tasks stories]
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Guesses against bytes and tok/s, whoever guesses: nodes.py BIN MODEL [-n TOKENS] [-r ROUNDS] [--ways off,1,3,7,15,31,63,auto] [--chance 0.8] [--plain TOKENS] [-- MORE...]
 
 The text of `--draft off`, made in memory, where MORE's --ram and --link do not count, is guessed by a script that holds with the chance at each depth (computed/draft/draft_script.c); off itself

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Whether guessing is ever slower than not: slower.py BIN MODEL WAY [-n TOKENS] [-r ROUNDS] [-l LOADS] [--temp T] [--fresh] [-- MORE...]
 
 Three services lie in memory at once: `--draft off`, `--draft WAY` (auto, lookup, a file) and `--draft off` once more, which tells the noise. A round is one request to each, the same text, in an

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Decode of a model with experts under a memory cap on varied text (tokens drawn almost evenly), ntx beside llama.cpp, in turn, caches dropped
 # before each: CSV on stdout.
 #

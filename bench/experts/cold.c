@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cold: what the drive gives for random reads as long as an expert's matrix, into memory that is used again at once,
  * and into places all over a large arena, as frames of experts are: the ceiling of reads on demand.
  *

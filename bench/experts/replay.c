@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* replay.c: choices of experts, replayed through computed/weights/cache.h: the hit rate of each policy at several sizes
  * of the cache. CSV on stdout.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* through: would experts come faster through a few warm slots? Reads of an expert's matrix go
  *
  *   cold   to places all over a large arena, as frames of experts are;

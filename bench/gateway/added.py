@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What ntx-gateway adds to a token's time: from the write of a Token frame on computed's side to the event in the HTTP client's hands.
 
 In computed's place stands a server of ours (the wire format by hand, as the tests have it), which sends each stream a token every 20 ms, with the time as its text. The

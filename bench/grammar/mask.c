@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mask.c: what the mask of a token costs: bench_mask MODEL.gguf [SEED]. The vocabulary is the model's; texts are drawn
  * at random under the masks of some schemas. CSV: schema, tokens, masks per token: median, 90th and 99th per cent and
  * the longest in microseconds, the vocabulary's sorting in milliseconds. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuda.c: bench_cuda PLUGIN [preflight] [tiny]: on a card, the rates that everything else is compared with, and the
  * product kernels beside them. CSV:
  *   copy on the device (bytes read and written), copy to the device from locked memory, then per type and shape of one

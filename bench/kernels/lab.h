@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lab.h: the machine's own ceiling, for the kernel lab. */
 #ifndef NTX_BENCH_KERNELS_LAB_H
 #define NTX_BENCH_KERNELS_LAB_H

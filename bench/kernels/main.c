@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
  * [-w]: weights interleaved (computed/cpu/interleaved.h), where the type is. [-c KIB]: multiplied in pieces of that

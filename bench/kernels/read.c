@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* read.c: a plain read of memory, the ceiling that one-row kernels are held against. */
 #include "bench/kernels/lab.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c: what a token costs to sample, from a large vocabulary: bench_sampler [VOCAB [DRAWS]]. Logits as a model's:
  * a normal of deviation 2, and thirty that stand out. CSV: the way, its settings, microseconds a draw (median, and the
  * 99th of 100). */

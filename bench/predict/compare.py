@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prediction beside measurement, over ten configurations (or ten of models under 1 GB): medians of five.
 
     bench/predict/compare.py [--small | --light] [--runs N] [--close S] [--only NAME,...] [--dir DIR] [--rounds FILE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prefixes that are kept, beside llama.cpp's server with its prompt cache: the same requests over HTTP (/v1/completions, texts as token ids), one server after the other. CSV.
 
     beside.py LLAMA_SERVER MODEL.gguf SCENARIO [--cap BYTES] [--only ntx|llama.cpp]

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # K and V beyond memory beside their byte arithmetic, and beside what the planner says: CSV on stdout.
 #
 #   bench/prefix/beyond.sh MODEL.gguf TEXT STATE KV_RAM [options of `ntx run`: --ctx N, --ram SIZE, ...]
@@ -9,7 +10,7 @@
 # Needs root and the version 1 blkio controller, if RATE is not 0.
 set -eu
 here=$(cd "$(dirname "$0")/../.." && pwd)
-[ $# -ge 4 ] || { sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 100; }
+[ $# -ge 4 ] || { sed -n '3,11s/^# \{0,1\}//p' "$0"; exit 100; }
 model=$(realpath "$1") text=$2 state=$3 kv_ram=$4; shift 4
 ntx=${NTX:-$here/build/bin/ntx} n=${N:-16} rate=${RATE:-0}
 tmp=$(mktemp -d)

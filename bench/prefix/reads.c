@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_kv_reads: what a drive gives for reads like those of K and V in a file, by where they go to. CSV: kind of
  * pages, bytes of a read, depth, places that it goes to, GB/s, CPU s, s.
  *

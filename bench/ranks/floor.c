@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* floor.c: what a token's exchanges cost by themselves: the same calls of the MPI plug-in, and nothing multiplied.
  *
  *     mpirun -n 3 build/bench/bench_ranks_floor build/bin/libntx-mpi.so EXCHANGES BYTES TOKENS

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Several machines as one, all played on this one: tokens per second, what was read, and what the messages took, beside what the bytes say.
 
     bench/ranks/measure.py MODEL [--ranks 1,2,3,4] [--ram 80M] [--link nvme=100M] [--net 117M,100us[:RATE,TIME...]] [--unlike LINK:LINK...] [--split rows,layers] [-n 5] [--prompt 1] [--rounds 1]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* roundtrip.c: how long from a probe on the board to its decision, through the real ntx-predictor and the real links,
  * one at a time: with a scripted policy, whose answer costs nothing, and with a network of a 70B model's shape (8192 x
  * 256, 80 layers). Beside them the network alone, by kernel, and the machine's own floor: a byte to another process and

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Do bytes and time of a token fall with the layers that are left out? A scripted policy on a model of any weights, as CSV on standard output.
 
     bench/skip/scripted.py MODEL --ram SIZE [--counts 4,8,16,24] [--ctx N] [--tokens N] [--link RATE]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What could layer skip and early exit reach on a model like `demo`? The same passes as `ntx perplexity --skip`, in PyTorch and in F32, where
 every state is at hand: CSV on standard output.
 

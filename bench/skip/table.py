@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What layer skip costs and saves on one model, in one command: off, static, predictive and random skipping, as CSV on standard output.
 
     bench/skip/table.py [MODEL] [--thresholds 0.95,0.9,...] [--options-at 0.9,0.7,0.4] [--part quality,streamed] [--only POLICY,...] [--dir DIR] [--quick]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What leaving out neurons costs and saves, in one command: all figures of docs/log/sparse.md, as CSV on standard output.
 
     bench/sparse/figures.py [--part relu,demo,moe,gap,wide,skip] [--what rates,quality] [--dir DIR] [--quick]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* replay: what the drive gives for reads of certain sizes when nothing depends on them.
  *
  *   bench_replay FILE [SECONDS=0.5 [KIB=4096 [look]]] < SIZES sizes in bytes, one a line, in the order in which they

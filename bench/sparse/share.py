@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What share of the drive's rate a packed model gets while it writes, taken in turn with the drive itself, as CSV on standard output.
 
     bench/sparse/share.py PACKED --modes off,threshold=0 --ram least,10M [--turns R] [-n N] [--trace] [--bin NAME=DIR,...] [--options "..."]

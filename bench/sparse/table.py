@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What --ffn-sparse costs and saves on one packed model, as CSV on standard output.
 
     bench/sparse/table.py PACKED --modes off,topk=0.5,... [--ram SIZE] [--link RATE] [-n N] [--repeat R] [--text FILE] [--questions FILE] [--skip POLICY]

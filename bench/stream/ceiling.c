@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ceiling: what the drive gives when nobody looks at the bytes, and when the CPU reads them.
  *
  *   ceiling FILE [SECONDS=1] [ROUNDS=5] [BUFFERS_MIB=8]

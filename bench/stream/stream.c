@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stream: how fast a real ntx-iod fills the ring when the consumer takes everything at once, and what that costs.
  *
  *   stream FILE SECONDS [chunk=KIB] [desc=N] [inflight=KIB] [piece=KIB] [source=NAME] [rate=B/S]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """cost.py BUILD MODEL [SECONDS [TOKENS [options of `ntx up`...]]]: what the trace costs. In one pair of daemons, answers of TOKENS tokens are written in turn
 without records (A), with them (B), and with them while `ntx trace` copies them out (C), in a random order and back (B A C C A B). The times per token of each six answers
 give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, is the cost, in time and in CPU time (which says more where others use the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer.c: peer MODEL.gguf THREADS REPACK: llama.cpp, or with -DIK ik_llama.cpp, decodes random tokens for ever, 900 at
  * a time from an empty context, and writes '[' for each. REPACK 1: ik's run-time repacking. Built by hand, since
  * nothing of the peers is here:

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Decode of several programs in turn, by seconds: where memory's rate changes from one moment to the next, runs one after the other say little.
 
     bench/turns/turns.py start NAME='COMMAND' ...      each in the background, until it has written 40 tokens; then it is stopped

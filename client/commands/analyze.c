@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx analyze: how alike the layers of a model are (client/delta/analyze.h). */
 #include <math.h>
 #include <stdio.h>

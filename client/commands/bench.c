@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c: `ntx bench`. Cases run one after the other, each several times; the k-th takes the k-th of the prompts and
  * of the lengths to write, or the last of the shorter list, whose test is then not repeated. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h: what `ntx bench` measured, and the forms in which it is told.
  *
  * A run is one request: a prompt of so many tokens, then so many generated ones. Its rates are of two tests, named as

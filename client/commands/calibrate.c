@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx calibrate: feeds a text to a model, sees what each layer does to each token, and writes a skip sidecar. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* calibrate.h: the parts of `ntx calibrate`.
  *
  *   text -> windows -> daemons (StatesReq) -> samples -> labels -> training -> report, sidecar

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the FFNs do, learned from a text: of a packed model which groups of neurons will be active, of any other which
  * neurons are so together (predictor/learn/learn.h). Layers are looked at some at a time: states and energies of all
  * tokens are kept of each. */

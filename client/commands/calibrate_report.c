@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What was learned, in figures: for people and for programs. All of the held-out part, at the chosen threshold. */
 #include <errno.h>
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text goes to the daemons in windows, and what they saw of each token comes back. */
 #include <stdio.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat.h: what the files of the chat share. The conversation is kept here, all of it; the daemon keeps KV of a part of
  * it.
  *

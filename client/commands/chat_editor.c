@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_editor.c: libedit with a reader of its own, which waits for signals too, and with what it lacks: bracketed
  * paste. */
 #include "client/commands/chat_editor.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_editor.h: a line of input on a terminal, by libedit: arrows, Emacs or vi keys (~/.editrc), history, several
  * lines at once.
  *

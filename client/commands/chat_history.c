@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_history.c: entries in libedit's own format, one a line. Appended as they come, so that several chats share the
  * file and none loses what another wrote; cut to the newest ones when a run begins. Whoever changes the file holds a
  * lock on it. */

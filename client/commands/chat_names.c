@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_names.c: conversations by name. Their state is not in these files, only what was said: a daemon with --state has
  * the rest by the same text. */
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chat_send.c: a turn goes to the daemon, with as much of the conversation as it does not have or as fits. */
 #include <errno.h>
 #include <signal.h>

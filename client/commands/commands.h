@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* commands.h: the commands of `ntx`, one function each, and what several of them share. */
 #ifndef NTX_CLIENT_COMMANDS_COMMANDS_H
 #define NTX_CLIENT_COMMANDS_COMMANDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draft_index.c: `ntx draft-index`: texts as a file that guesses (computed/draft/draft_index.h). */
 #include <errno.h>
 #include <stdlib.h>

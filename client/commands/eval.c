@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx eval: how many questions a model answers exactly. Several are under way at once, so that they share each pass;
  * since a row's value does not depend on its neighbours, the figure does not depend on how many. */
 #include <ctype.h>

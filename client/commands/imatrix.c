@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx imatrix: windows of a text through the daemons, which sum what every matrix is multiplied by; then the sums, a
  * tensor at a time, into a file (client/quantize/imatrix.h). */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include <jansson.h>
 #include <math.h>
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/commands/logits_base.h"
 
 #include <errno.h>

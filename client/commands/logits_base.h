@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* logits_base.h: a file of what one model says of every scored token of a text, so that another run can be held against
  * it (`ntx perplexity --save-logits BASE`, then `--kl BASE`). Blocking, one thread, little-endian.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx: the command line. One table of commands; each takes groups of options (options.c). */
 #include <errno.h>
 #include <signal.h>

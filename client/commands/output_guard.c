@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* output_guard.c: what a command writes is none of the files that it reads. A model of 40 GB that took a day to fetch
  * must not become its own statistics. */
 #include <errno.h>

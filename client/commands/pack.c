@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx pack: rewrites a model so that the neurons of its FFNs can be read one group at a time (model/pack.h). */
 #include <errno.h>
 #include <fcntl.h>

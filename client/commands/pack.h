@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pack.h: what `ntx pack` does by its options: groups of neurons (pack.c), a machine's share (pack_share.c), or bases
  * and deltas (pack_delta.c). */
 #ifndef NTX_CLIENT_COMMANDS_PACK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx pack --delta MODEL OUT: bases and differences (client/delta/make.h). */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx pack MODEL OUT --share I/N: the file of one machine's share (model/share_file.h). */
 #include <errno.h>
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx perplexity: windows of a text through the daemons, alone or against the logits of an earlier run (logits_base.h).
  * */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h: what `ntx plan` finds (plan.c), by which profile (plan_profile.c), and shows: the answer first
  * (plan_words.c), then the figures (plan_print.c). */
 #ifndef NTX_CLIENT_COMMANDS_PLAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx plan MODEL --machines FILE: several machines as one, from a file of their words (computed/plan/machine.h), a
  * machine a line behind its name:
  *

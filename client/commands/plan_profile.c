@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_profile.c: the hardware profile that `ntx plan` goes by: the one that is stored, or one of a moment, or an
  * estimate; and which of them it was. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_words.c: the answer of `ntx plan` in the words that a person would use. */
 #include <jansson.h>
 #include <stdio.h>

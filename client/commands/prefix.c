@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `ntx prefix`: the running daemons compute a text that conversations begin with, and keep it. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prompt.h: what is asked: the prompt's parts, and what of an order can be known to be wrong before a model is loaded.
  *
  * A prompt is made, in this order, of PROMPT, the text of -f, and standard input: the latter with '-', or when neither

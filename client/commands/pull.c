@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Models by name: pull, list, rm. What they are made of is in client/pull. */
 #include <ctype.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx quantize: rewrites a model in other types (client/quantize/job.h). */
 #include <errno.h>
 #include <stdio.h>

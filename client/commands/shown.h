@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shown.h: an answer as people see it come: on a terminal, what the model thinks ("<think>...</think>" at its
  * beginning) is dim and without its marks, and an empty line is between it and the answer; elsewhere the text is as it
  * comes. */

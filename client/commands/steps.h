@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* steps.h: what each step of a pass gave (`ntx logits --steps`), as a file, and two of them held against each other.
  *
  * The file is lines of JSON, a step each, in the order of the pass:

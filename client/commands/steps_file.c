@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files of steps.h: written, and read again, which may be anybody's. */
 #include <errno.h>
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h: `ntx trace`, and the end of a recording for `run --trace`. */
 #ifndef NTX_CLIENT_COMMANDS_TRACE_H
 #define NTX_CLIENT_COMMANDS_TRACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* analyze.h: how alike are the layers of a model, and would it pay to keep one in memory and stream what the others
  * differ by?
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* analyze_impl.h: what the files of client/delta/ share. */
 #ifndef NTX_CLIENT_DELTA_ANALYZE_IMPL_H
 #define NTX_CLIENT_DELTA_ANALYZE_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Four rounds over D's outputs, piece by piece:
  *
  *   1  y = D z, z random;   then a basis of y

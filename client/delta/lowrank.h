@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lowrank.h: the matrices of low rank that come nearest to one that is read piece by piece: randomised SVD with one
  * power iteration (Halko, Martinsson and Tropp, 2011). For ntx analyze, and for who writes such matrices
  * (client/delta/make.h). */

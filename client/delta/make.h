@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* make.h: writes what model/layer_delta.h describes, from models that were not made so.
  *
  *   layers of one model    base: of each kind of matrix the mean over all layers, which all of them then have; each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* make_impl.h: what the files of client/delta/ share. */
 #ifndef NTX_CLIENT_DELTA_MAKE_IMPL_H
 #define NTX_CLIENT_DELTA_MAKE_IMPL_H

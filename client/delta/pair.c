@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One pair of matrices: some outputs' weights are quantised, a sample of neurons is fetched, and the rounds of
  * lowrank.c over the difference do the rest; the first of them sees all of them for the sums and for neurons' cosines.
  * */

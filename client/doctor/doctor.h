@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* doctor.h: what this machine can do, measured once with the product's own parts, and what should be set otherwise.
  *
  *   drive    iod's source (io_uring, O_DIRECT, the region's huge pages), random reads of 4 KiB to 1 MiB, at most 4 MiB

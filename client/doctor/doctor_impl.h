@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* doctor_impl.h: the parts of a report, each measured by a file of its own. */
 #ifndef NTX_CLIENT_DOCTOR_DOCTOR_IMPL_H
 #define NTX_CLIENT_DOCTOR_DOCTOR_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drive.c: the drive as iod will read it: its source over a region's pages, at random offsets, so much in flight as iod
  * keeps. */
 #include <dirent.h>

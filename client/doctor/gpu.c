@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu.c: a GPU's rates, by the plug-in that will use them: copying within its memory, copying to it, the matrix units,
  * each type's products of one row. */
 #include <stdio.h>

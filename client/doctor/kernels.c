@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.c: weights of each type from memory, as the forward pass takes them: pieces from a counter, all threads; of
  * one row with one thread, too. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machine.c: what the system says about itself, and which of it should be otherwise. */
 #include <dirent.h>
 #include <sched.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* median.c: the middle of several rounds. A machine that others use, too, changes within seconds: memory, drive and one
  * processor by half at a time. */
 #include <stddef.h>

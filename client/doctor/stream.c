@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stream.c: the drive as the pipeline will see it. iod's reader, in a thread, fills a ring as large as models get it;
  * the compute threads take its slots in turn through computed's own stream, multiply each chunk as soon as it is there,
  * and give the slot back. To a reader who looks at them bytes may come at half the rate at which they come to one who

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* answer.h: an answer as it comes, and the shapes that the APIs give it.
  *
  *   events (call.h) --> ntx_answer_take --> stream: a shape's functions write into a buffer that is sent

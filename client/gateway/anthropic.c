@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Anthropic's shapes. A thought is a block of type thinking, without a signature; a stream's events name themselves
  * twice. A call that max_tokens cut is the last block: with its whole members as input, or in a stream, with as much of
  * the JSON as was written. */

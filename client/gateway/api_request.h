@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* api_request.h: a request for an answer, whatever API it came in: one plain struct, checked field by field, that owns
  * all it names.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* buf.h: bytes that grow at their end. Zero-initialised is empty. A buffer that memory failed is bad: it takes nothing
  * more, and whoever sends it looks once, at the end. */
 #ifndef NTX_CLIENT_GATEWAY_BUF_H

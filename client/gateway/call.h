@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* call.h: one HTTP request's connection to ntx-computed: its right there is the socket's right, its end ends what it
  * asked for, before the next pass.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault.h: why a request is not answered, before any API has words of its own for it. */
 #ifndef NTX_CLIENT_GATEWAY_FAULT_H
 #define NTX_CLIENT_GATEWAY_FAULT_H

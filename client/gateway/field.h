@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* field.h: the members of requests' bodies. One table (fields.c) says of each what must stand there and what becomes of
  * it, one walk checks a body against the table, and `ntx-gateway --fields` prints the table: docs/http-fields.md is
  * that text.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fields.c: all members of requests that ntx knows, and what becomes of each: see field.h. Names are those of the APIs'
  * own documents (OpenAI, Anthropic, Ollama, llama-server), whether ntx has what they ask for or not. */
 #include "client/gateway/request_fields.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* guests.h: who has a connection, and who must leave when they are many. A stranger costs us a connection for as long
  * as he likes: a header that comes byte by byte, one that never comes, an answer that nobody reads. So one that is
  * served is kept, and of the others the oldest goes as soon as there are more than some: whoever sends what he has to

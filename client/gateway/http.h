@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* http.h: the HTTP server: who may ask, what there is to ask for, and how much of it at once. libmicrohttpd's, a thread
  * a connection.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/gateway/json_memory.h"
 
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_memory.h: a bound on what parsing a body takes. A body of "[[[[" or "1,1,1" would become forty times its length.
  * jansson's allocator is the program's one; the bound is the thread's that parses. */
 #ifndef NTX_CLIENT_GATEWAY_JSON_MEMORY_H

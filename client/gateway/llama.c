@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llama-server's shape of a text: content, and at the end why it ended. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How the daemons are, for all who ask at once. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-gateway: ntx over HTTP, in the words of the APIs that editors, agents and chat pages speak. A client of
  * computed's socket like any other, in a process of its own: a web server has no place in the daemon that holds the
  * sessions. */

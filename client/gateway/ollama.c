@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ollama's shapes: a JSON object a line, the last one with the counts and times (in ns). */
 #include <stdio.h>
 #include <string.h>

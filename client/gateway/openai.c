@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OpenAI's shapes: chat completions and completions. What a model thinks is `reasoning_content`, as others who serve
  * such models have it. */
 #include <stdio.h>

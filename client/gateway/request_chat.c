@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chat completions: messages with roles. */
 #include <stdlib.h>
 #include <string.h>

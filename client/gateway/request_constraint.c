@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an answer must be like (response_format, format, tool_choice, strict tools), biases, and what is to be told of
  * its tokens. */
 #include <stdlib.h>

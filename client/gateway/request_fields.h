@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* request_fields.h: what fields.c and the readers of several APIs share. */
 #ifndef NTX_CLIENT_GATEWAY_REQUEST_FIELDS_H
 #define NTX_CLIENT_GATEWAY_REQUEST_FIELDS_H

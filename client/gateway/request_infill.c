@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llama-server's /infill: what goes between two texts. What else its clients send of their editor's files stands before
  * the prefix. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ollama's chat and generate. Streams unless told; what it calls options lie in an object of their own. */
 #include <stdlib.h>
 #include <string.h>

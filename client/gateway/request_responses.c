@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OpenAI's Responses: items become the messages of a chat, whose reader takes them. Nothing is kept here, so a
  * conversation comes with each request. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Completions: a text goes on. The prompt is a string, tokens, or a list of either. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tools: what a request offers, as the model's own template reads it (OpenAI's form, which is transformers'), and the
  * calls and results of earlier turns. */
 #include <stdlib.h>

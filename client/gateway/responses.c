@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* OpenAI's Responses: an answer as a list of items: what was thought, what is said, what is called. A stream tells each
  * item from its beginning to its end in numbered events. */
 #include <stdio.h>

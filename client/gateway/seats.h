@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* seats.h: who may have something computed. ntx-computed has few connections, so there are few seats, and who finds
  * none waits in line.
  *

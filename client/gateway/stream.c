@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A request for an answer, from its body to the last byte: whole, or as a stream that begins when computed has taken
  * the prompt. */
 #include <errno.h>

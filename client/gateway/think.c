@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Thinking. Every API has its own words for it; a model's template has variables, if any: enable_thinking (Qwen, GLM),
  * thinking (DeepSeek, Granite), reasoning_effort (gpt-oss), thinking_budget (Seed). What the template lacks is not
  * followed, and told. */

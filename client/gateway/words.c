@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the model says of words without writing any: their tokens, and where they lie among its states. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-metrics: the daemons' counters for Prometheus, over HTTP or once on standard output. A process of its own, with
  * nothing but the right to read the counters' file: a web server has no place in the daemon that holds the sessions.
  * HTTP is libmicrohttpd's. */

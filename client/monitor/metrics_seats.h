@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metrics_seats.h: who is connected to ntx-metrics. An answer takes no time, so whoever stays for long wants none: when
  * all seats are taken, the one who came first has to go. So no number of connections that send nothing, or a byte now
  * and then, keeps Prometheus out.

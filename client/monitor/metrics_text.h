@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metrics_text.h: the counters' file as Prometheus text (exposition format 0.0.4), all of it generated from the tables
  * in shm/.
  *

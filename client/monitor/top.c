@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-top: the pipeline at a glance. Reads the counters' file (read-only shared memory) and /proc; asks the daemons
  * nothing, so it works while they are busy and costs them nothing. This file: options, and the loops that show. */
 #include <argp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* top_canvas.h: a picture made of characters, the same for the live screen, for --once and for the tests. A cell holds
  * one character of one column and what it means; colour is given by whoever shows it. Whatever lies outside is cut off.
  * */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* top_sample.h: what ntx-top shows, measured: samples of the counters' file, and the rates between two of them.
  *
  * Rates that are counted at the end of a pass (tokens, stalls, RAM) are taken over the time since the last sample in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* top_screen.h: ntx-top's terminal, by curses. One at a time. */
 #ifndef NTX_CLIENT_MONITOR_TOP_SCREEN_H
 #define NTX_CLIENT_MONITOR_TOP_SCREEN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The picture, from top to bottom: title, pipeline, layers, history, counters, sessions, keys. 80 x 24 holds all of it;
  * a wider terminal gets longer arrows and more history, a higher one more sessions. */
 #include "client/monitor/top_view.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* top_view.h: ntx-top's picture, its help, and its JSON. */
 #ifndef NTX_CLIENT_MONITOR_TOP_VIEW_H
 #define NTX_CLIENT_MONITOR_TOP_VIEW_H

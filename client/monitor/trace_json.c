@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chrome's trace format: slices ("X") on threads of processes. Ours: process 1 is the drive, with as many lanes as
  * reads were under way at once; process 2 the ring, a thread per slot; process 3 computing; process 4 the other
  * machines, if there are any, a thread each; process 5 the predictor's drafters. Slices of one thread never overlap. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* curl.h: libcurl, loaded when it is first asked for. The thirty libraries that it brings take longer to load than all
  * else of ntx, which mostly pulls nothing. */
 #ifndef NTX_CLIENT_PULL_CURL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* header.h: the header of a GGUF that is somewhere else, read by ranges before the rest is: what tells whether ntx can
  * run it, and how fast. */
 #ifndef NTX_CLIENT_PULL_HEADER_H

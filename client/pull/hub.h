@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hub.h: what a person asks to be pulled, as files: "hf:OWNER/REPO[:TYPE]" by the hub's list of that repository, or the
  * address of a GGUF. All parts of a split one. */
 #ifndef NTX_CLIENT_PULL_HUB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* part.h: one file from an address to a name in the store, across failures and interruptions. A file under its own name
  * is whole. A try that is broken off, or stalls (web.h), is followed by another; after six in a row that brought less
  * than 64 KiB each, it is given up.

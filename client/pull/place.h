@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* place.h: folders of the store as descriptors, so that what is written or removed there goes through no link that
  * somebody else put on the way.
  *

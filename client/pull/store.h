@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store.h: models by name: where `ntx pull` keeps them, and what a name means.
  *
  *   STORE/OWNER/REPO/FILE.gguf        of the hub

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* web.h: one GET after the other, over libcurl: ranges, redirects that are followed by hand so that a token stays with
  * the host that it is for, and failures told apart: those that pass by, and those that do not.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* by_size.c: types so that all fits into so many bytes, and as little as possible is lost.
  *
  * Of each matrix some outputs' weights are quantised in every type that it could have; what each loses is the share of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* imatrix.h: importance matrices: for each matrix of a model the mean square of each of its inputs, over the tokens of
  * some text. An error in a weight that is multiplied by large numbers does more harm, so the quantiser lets it cost
  * more.

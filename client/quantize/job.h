@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.h: rewrites a model in other types, tensor after tensor, piece by piece: memory is bounded by a piece (some MiB)
  * and a few outputs' weights of each thread, however large the model is.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job_impl.h: what the files of a job share; nobody else includes it.
  *
  *   job.c     which types, the files, what is said

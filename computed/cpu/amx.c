@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* amx.c: many rows of x at once, with matrix tiles. The same order as everywhere (cpu.h): a tile holds the exact
  * integer sums of one block for 16 rows and 16 outputs, which then go to the float accumulators of lane b % 16.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attn.h: attention of the query heads that share a KV head, over one row's context, K and V in F16 (Q8_0: attn_q8.h).
  * Included by ops.h, compiled per instruction set.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attn_q4.h: K and V in Q4_0: what attn_q8.h multiplies, two values a byte. Included by attn_q8.h, compiled per
  * instruction set.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attn_q8.h: attention over K and V in Q8_0, and in Q4_0 once unpacked (attn_q4.h), by integer products: of the query
  * heads that share a KV head, of one row or of several at neighbouring positions. Included by ops.h, compiled per
  * instruction set.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attn_rows.h: attention of several rows of a pass, at neighbouring positions of one context, together: what attn.h
  * does for each, with the same bits, but K and V are read and unpacked once for all. Included by ops.h, compiled per
  * instruction set.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2.c: kernels for AVX2 with FMA and F16C. */
 #include "computed/cpu/avx2.h"
 #include "computed/cpu/mm_plain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2.h: what the AVX2 files share. They follow cpu.h's order with the 16 lanes in two registers: integer sums of 8
  * blocks are brought into the 8 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all
  * at once. */

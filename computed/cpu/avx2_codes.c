@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one or two rows of x at a time.
  * Books hold whole entries of values here (codebooks.h); signs go to x. */
 #include "computed/cpu/avx2_x8.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2_float.c: products with F32, F16 and BF16: the 32 lanes in four registers per output and row of x; two outputs,
  * or two rows, at once. The last n % 32 elements are copied to a padded buffer, and lanes without one keep their bits.
  * */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head
  * (Q1_0 Q2_0 NVFP4), one or two rows of x at a time. A 32 is one register; eight make half a set of lanes. A last octet
  * that is not full points again at the row's last 32; those lanes are left out at the end, so nothing behind the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2_super.c: products with super-blocks of 256 (Q2_K .. Q6_K, IQ4_XS), one or two rows of x at a time.
  *
  * 32 products at a time are summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their sub-block's

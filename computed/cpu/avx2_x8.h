@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2_x8.h: what the files of super-block kernels share: eight super-blocks make half a set of lanes. A last octet
  * that is not full points again at the row's last block; those lanes are left out at the end, so nothing behind the
  * weights is read. */

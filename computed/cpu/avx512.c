@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512.c: kernels for AVX-512 (F BW VL DQ VNNI): by outputs for few rows, by panels for many. */
 #include "computed/cpu/avx512.h"
 #include "computed/cpu/mm_plain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512.h: what the AVX-512 files share. They follow cpu.h's order with one lane per block: integer sums of 16 blocks
  * are brought into the 16 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all at
  * once. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512_bits.h: the integers of a super-block, 64 values in their natural order to a register, and its scales. */
 #ifndef NTX_COMPUTED_CPU_AVX512_BITS_H
 #define NTX_COMPUTED_CPU_AVX512_BITS_H

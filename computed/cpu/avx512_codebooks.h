@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512_codebooks.h: the books of codes of i-quants (model/codes.h) in registers, and what their codes stand for. For
  * files that want VBMI and BITALG.
  *

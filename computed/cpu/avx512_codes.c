@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a
  * time, by quads of super-blocks (avx512_quads.h).
  *

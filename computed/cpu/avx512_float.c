@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512_float.c: products with F32, F16 and BF16: two registers of 16 lanes per output and row of x; several outputs
  * and rows at once, so that a loaded weight and a loaded x are each used more than once and the adds overlap. */
 #include "computed/cpu/avx512.h"

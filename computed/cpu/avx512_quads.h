@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512_quads.h: what the files of super-block kernels share: four super-blocks, a quad, are unpacked together, one to
  * a 128-bit lane where their headers are concerned, and the quad's sums end in one register, super-block k in 128-bit
  * lane k. Four quads are 16 blocks: a full set of lanes.

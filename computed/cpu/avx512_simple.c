@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head
  * (Q1_0 Q2_0 NVFP4), one to four rows of x at a time.
  *

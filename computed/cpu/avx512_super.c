@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512_super.c: products with super-blocks of 256 (Q2_K .. Q6_K, IQ4_XS), one to four rows of x at a time.
  *
  * Each block's 256 products are summed by pairs to int16 (7 bits times 8 cannot overflow), multiplied by their

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* codebooks.h: books of i-quants' codes (model/codes.h) as whole entries, 2 to 8 KiB that stay in the first-level cache
  * (IQ1: 16). */
 #ifndef NTX_COMPUTED_CPU_CODEBOOKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* columns.h: sums of weighted columns, for FFNs whose down matrix lies column by column (model/fill.h). One source for
  * every instruction set, like ops.h. Columns are widened to floats a segment at a time (exactly the values of
  * ntx_type_info(type)->dequant), 16 columns together, and added to each row that has a use for them: who has none costs

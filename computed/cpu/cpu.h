@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h: the CPU back end's kernels, a table of functions chosen once at start (generic C as oracle, AVX2, AVX-512
  * VNNI, and the same with AMX tiles for many rows; on 64-bit Arm NEON with dot products of bytes, and the same with
  * i8mm for many rows). Kernels keep no state, allocate nothing and may run on any number of threads; they need 1 MiB of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* delta_net.h: gated delta nets: part of ops.h. A panel of a head's matrix, 16 or 32 columns, goes through its rows
  * (keys) in their order; columns do not see one another. So a value depends neither on the width of registers nor on
  * which thread has which columns. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* generic.c: kernels in plain C, for any CPU: the oracle of the others. */
 #include "common/clones.h"
 #define PLAIN_CLONES NTX_CLONES_FMA

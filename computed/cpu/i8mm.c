@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two rows of x meet two
  * outputs, and four integer sums come of it at once.
  *

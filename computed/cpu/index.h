@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* index.h: scores that positions are chosen by: part of ops.h. A lane is a query, and a query's product goes through
  * the values in their order: so nothing is joined but the sum over queries, once for each position. */
 

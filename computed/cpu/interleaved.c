@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interleaved.c: weights interleaved (interleaved.h), and their products with one to four rows of x at a time: the four
  * columns of 16 outputs in a register meet four values of x, spread over another. For many rows: vnni.c. */
 #include "computed/cpu/interleaved.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interleaved.h: weights that stay in memory, re-arranged in place so that 16 outputs are multiplied side by side.
  *
  * NTX_SLICE_OUTS (16) outputs of a matrix are a slice, which takes the bytes that they took. A tile is made of one

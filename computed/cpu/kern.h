@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kern.h: what the kernel files of cpu/ share: how a quantised row of activations lies in memory, and the tables of
  * each instruction set. Everything here is static inline or plain data, since each file is compiled with its own -m
  * flags.

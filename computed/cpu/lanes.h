@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lanes.h: sixteen floats that behave alike on every instruction set.
  *
  * They lie in as many registers as the file's flags allow (one with AVX-512, two with AVX, four with SSE), each a GCC

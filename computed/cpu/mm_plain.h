@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mm_plain.h: matrix products in plain C of every type, made from its unpacking (model/unpack.h): the oracle of every
  * other kernel. It follows cpu.h's accumulation order word for word. Included by generic.c, and by each instruction set
  * for types without a kernel of their own. */

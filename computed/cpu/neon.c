@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon.c: kernels for 64-bit Arm with dot products of bytes (SDOT: Cortex-A76, Neoverse N1 and later). */
 #include "computed/cpu/neon.h"
 #include "computed/cpu/mm_plain.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon.h: what the files for 64-bit Arm share: how 32 neighbouring values of a row become bytes in two registers, by
  * type, and their scales. neon_simple.c and neon_super.c multiply them by SDOT, a row of x or two at a time,
  * neon_many.c many rows, i8mm.c many rows by SMMLA. All follow cpu.h's order; integer sums are exact, so it does not

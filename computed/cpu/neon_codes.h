@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_codes.h: values and scales of i-quants with code books, of TQ1_0, and of types with a bit for each value, for
  * neon.h, whose part it is. A code fetches a group of 8 or 4 values; seven signs fetch eight factors, whole bytes of
  * signs become masks. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_interleaved.c: products of interleaved weights (interleaved.h) with blocks of 32 by SDOT, and interleaving
  * itself. A word of x is multiplied by four values of each of four outputs, a quarter of a tile, and element k of the
  * sum is output k's; sums begin with what makes them floats and takes the values' offset off. One row of x, or two,

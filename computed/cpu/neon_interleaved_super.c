@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_interleaved_super.c: products of interleaved weights (interleaved.h) with super-blocks of 256 by SDOT:
  * neon_outs.h by a quarter of a tile at a time, one, two or four rows of x. Scales and minima of four outputs stand in
  * the bytes of one register, and are widened together. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_many.c: products of many rows with blocks of 32 by SDOT, for processors without i8mm (Cortex-A76, Neoverse N1),
  * four outputs by four rows of x or eight. One row, or two, go by neon_simple.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_many.h: what neon_many.c and neon_many_super.c share: batches of rows by bands of outputs, four of these at a
  * time, and how lanes are joined. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), as in i8mm.c.
  * The order within a lane, and the tree over the lanes, are cpu.h's. */

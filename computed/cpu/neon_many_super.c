@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_many_super.c: products of many rows with super-blocks of 256 by SDOT, for processors without i8mm, four outputs
  * by four rows of x. A register has four neighbouring values of each output; a word of x, as it lies in its row, is
  * multiplied by all of them, and element k of the sum is output k's. So scales are one register, too, and nothing is

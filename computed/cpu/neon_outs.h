@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_outs.h: super-blocks of four outputs side by side, whose values come from rows (neon_many_super.c) or from
  * interleaved tiles (neon_interleaved_super.c). A register has four neighbouring values of each output; a word of x, as
  * it lies in its row, is multiplied by all of them, and element k of the sum is output k's. So scales are one register,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_simple.c: products with blocks of 32 by SDOT, one or two rows of x at a time; more of them by neon_many.c. Four
  * blocks make a quarter of the lanes: their integer sums come into one register by three pairwise additions, and are
  * scaled together. Of a last quarter that is not full the lanes without a block are left as they are. */

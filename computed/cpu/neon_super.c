@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_super.c: products with super-blocks of 256 by SDOT, one or two rows of x at a time, more of them by neon_many.c:
  * sums of 32 or of 16 products in four lanes, times their scale, are added up for the super-block; four super-blocks
  * make a quarter of the lanes, as in neon_simple.c. Floats, too. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* neon_tiles.h: interleaved weights (interleaved.h) as 64-bit Arm takes them: the tiles of a slice in turn, and the
  * heads of a quarter of a tile, four outputs. Their values come by neon.h's struct from. */
 #ifndef NTX_COMPUTED_CPU_NEON_TILES_H

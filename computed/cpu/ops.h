@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops.h: everything but matrix products: one source, included by generic.c, avx2.c and avx512.c and compiled with each
  * one's flags. All arithmetic goes lane by lane in the order written, so the three give the same bits (lanes.h). */
 #ifndef NTX_COMPUTED_CPU_OPS_H

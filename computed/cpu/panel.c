@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* panel.c: weights to panels (panel.h), for tiles and for vectors, from rows or from interleaved slices. Plain AVX-512.
  *
  * The bits of 16 rows are transposed as they are stored (or come interleaved, which is the same), 4 bytes of each row

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* panel.h: products for many rows, by panels: 16 outputs by 256 columns of weights as small integers, unpacked once for
  * all rows (panel.c). Multiplied by matrix tiles (AMX-INT8, amx.c) or by vectors (VNNI, vnni.c). In a plane, row k
  * holds columns 4 k .. 4 k + 3 of each of the 16 outputs: what a tile wants as its right factor, and VNNI as its left

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* panel_codes.c: i-quants of code books (model/codes.h) and ternary types to panels (panel.h): values of 16
  * super-blocks, RAISED too many, in a panel's order, and their scales.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pick.c: chooses the table of kernels, once, and says how activations are quantised. */
 #if defined(__x86_64__)
 #include <cpuid.h>

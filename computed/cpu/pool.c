@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c: fork and join by two words. `round` counts the functions started and wakes the workers; `gate` is open while
  * a function may be entered and counts the workers inside. Each has a word for sleepers beside it, so that a futex call
  * is made only for who really sleeps. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.h: the compute threads of a forward pass: the caller and n - 1 workers, which run one function together.
  *
  *   caller  --run--> fn(ctx, 0) ------------------> wait for those inside --> returns

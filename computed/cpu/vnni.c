@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vnni.c: many rows of x at once, with vectors. The same order as everywhere (cpu.h): a register holds the exact
  * integer sums of one block for a row and 16 outputs, which then go to the float accumulators of lane b % 16.
  *

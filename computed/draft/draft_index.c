@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "computed/draft/draft_index.h"
 
 #include <errno.h>

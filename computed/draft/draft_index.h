@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draft_index.h: texts in tokens, with the order of all that was before each of them, so that what came behind the like
  * of a text's end is found by halving:
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What texts will be, and how often that is guessed: so that what trees cost and give can be tested and measured apart
  * from how well anybody guesses.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafter.h: a small model that guesses how texts go on, for a larger one of the same vocabulary. Of each text it has
  * its own KV, and a tree of guesses that grows best first, by the chance that all of a path comes true:
  *

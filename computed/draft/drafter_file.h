@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafter_file.h: files that guess how texts go on (--draft FILE), each of a kind that its first bytes tell:
  *
  *   model   "GGUF"       a small model of the same vocabulary (computed/draft/drafter.h), which works in ntx-predictor

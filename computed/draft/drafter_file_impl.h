@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafter_file_impl.h: what a kind of file that is read whole gives to the table of drafter_file.c. */
 #ifndef NTX_COMPUTED_DRAFT_DRAFTER_FILE_IMPL_H
 #define NTX_COMPUTED_DRAFT_DRAFTER_FILE_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a file that guesses is, and takes; apart from drafter_file.c, since a small model brings the whole pass with it.
  * */
 #include <errno.h>

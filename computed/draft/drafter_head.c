@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafter_head.c: drafters that go by states of the large model: how these are kept and what is made of them, and files
  * of the EAGLE-3 and DFlash kinds.
  *

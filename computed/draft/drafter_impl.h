@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafter_impl.h: what drafter.c, drafter_open.c and drafter_head.c share: a drafter, and the texts that it follows. */
 #ifndef NTX_COMPUTED_DRAFT_DRAFTER_IMPL_H
 #define NTX_COMPUTED_DRAFT_DRAFTER_IMPL_H

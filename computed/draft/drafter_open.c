@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafter_open.c: whether a small model, or a model's own block, can guess for a model, and what it takes; and making
  * it. */
 #include <errno.h>

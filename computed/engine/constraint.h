@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* constraint.h: what a request asks of its tokens beside sampling: a constraint (computed/grammar/grammar.h), biases,
  * and what is told of the tokens: probabilities.
  *

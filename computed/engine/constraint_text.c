@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* constraint_text.c: what is asked of a whole answer, written as a grammar's text: a JSON text where a model thinks or
  * has channels, and calls of tools in the form in which the model writes them. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draft.h: what a session that writes proposes beside its next token: a tree of tokens that may follow. The pass
  * computes all of them at once; the tokens that are then drawn walk through it for as long as they are in it
  * (engine_pass.c). So a proposal decides how many passes a text takes, and never the text.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draft_file.h: a file that guesses (--draft FILE; computed/draft/drafter_file.h has their kinds), and its trees as
  * proposals (draft.h). A small model works in ntx-predictor (shm/drafts.h): it is asked, and waited for. Nothing of its
  * tree is believed: it is copied, and each node looked at. The others guess here, when a proposal is made. Engine

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draft_states.c: what goes by the model's states, its own next-token block or a file, as one of those that guess
  * (draft_file.h). */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine.h: the thread that computes. One per loaded model; it owns the sessions, their KV and the forward pass.
  *
  *   main --jobs--> [engine thread: jobs -> admit -> pass -> results] --mail--> main

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What sessions that write propose, and the path that holds. Plain writing is a proposal of one row. */
 #include <errno.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is learned of guesses (computed/plan/draft_stats.h) outlives the load: so a short run, too, begins with chances
  * that hold for its model, and with what paid. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine_impl.h: what the parts of the engine share; nobody else includes it. All of it belongs to the engine thread
  * but what the lock guards.
  *

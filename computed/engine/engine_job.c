@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Requests become sessions, wait for KV blocks, and end. */
 #include <errno.h>
 #include <stdlib.h>

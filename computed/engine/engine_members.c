@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whose rows are in the pass that runs: its members, who join it and leave it. The main thread looks at it when a
  * request is cancelled or a client leaves: once nobody in the pass is wanted any more, the pass is cut short at its
  * next chunk, since with a slow drive its end may be many seconds away. A pass that carries anybody else goes on to its

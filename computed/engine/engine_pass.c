@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One pass: who has rows in it, running it, and what becomes of its results. */
 #include <errno.h>
 #include <string.h>

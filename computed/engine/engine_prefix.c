@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What sessions share: the beginnings of their texts (computed/state/prefix.h). A session begins with what is kept of
  * its tokens; after each pass what it has computed is kept for others; and one that reads its prompt while another is
  * ahead of it in the same text waits for that one, and takes over what it has (not where it takes a mark).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prefixes on disk (prefix_store.h): what texts that end leave is written when nobody waits, and read when a text
  * begins so that memory has less of it than a file. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How far a pass is, for those who wait for it. The engine thread says only which layer it has come to; all else is
  * worked out by the main thread, a few times a second, from the counters. Nobody is told of passes that end before a
  * person wonders. */

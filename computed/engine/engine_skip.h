@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine_skip.h: the predictor's circuit, as the forward pass sees it (struct ntx_skip_hooks).
  *
  *   engine: probe board row, word READY(gen) --mail--> main --ProbeNotice--> predictor

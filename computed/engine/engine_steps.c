@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What each step gave for the rows of a LogitsReq that asks for it, to its client while the pass runs: a pass that
  * fails ends in an error, and who asked throws away what came. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammars.h: the compiled grammars of a loaded model: equal constraints share one. A grammar that no request has any
  * more stays for the next equal one, as long as its memory
  * is not wanted. Any thread; a grammar itself is immutable. */

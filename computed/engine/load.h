@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load.h: from descriptors or a path to everything that a loaded model needs. Blocking: the server calls it in a work
  * thread.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load_arena.c: the arena's memory comes in by a thread of its own, part by part, while the workers attach and iod
  * reads into the parts that are there: zeroing runs at about 12 GB/s, the fastest drives fill them at half of that. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load_drafter.c: files that guess (--draft FILE): found to suit the model and counted in the budget; small models are
  * then the predictor's. */
 #include <errno.h>

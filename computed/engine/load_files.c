@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load_files.c: the files of a load, as descriptors that came or paths that are opened here. Of several copies each
  * must be the same bytes: compared are the sizes and a sample (start, end, and blocks between at places that follow
  * from the size), since a copy cut short, of another quantisation or of another version would otherwise give answers

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load_gpu.c: what loading a model does for a GPU. */
 #include <errno.h>
 #include <fcntl.h>

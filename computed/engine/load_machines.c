@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load_machines.c: a load on several machines: every step that could fail on one of them is told to all, so that none
  * waits for one that has given up. */
 #include <errno.h>

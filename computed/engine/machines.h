@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machines.h: the other machines that mpirun started beside this one, and how they come to one model
  * (computed/ranks/ranks.h tells how they compute).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machines_agree.c: is it the same model everywhere? Then the first machine measures the network, decides who has what
  * of it (computed/plan/machines.h), and tells the others. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machines_impl.h: what machines.c (they come together, and part) and machines_agree.c (who has what of a model) share.
  * */
 #ifndef NTX_COMPUTED_ENGINE_MACHINES_IMPL_H

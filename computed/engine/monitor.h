@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* monitor.h: what ntx-computed tells the monitors beside plain counters (shm/monitor.h): the model's layers, the
  * sessions, how long tokens took. Counters may be NULL: then nothing is told. */
 #ifndef NTX_COMPUTED_ENGINE_MONITOR_H

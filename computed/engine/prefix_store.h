@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefix_store.h: prefixes that outlive the process: a directory of files, each all that was computed of one text (K
  * and V, windows, recurrent state), for ntx-computed to go on from after a restart. A file is good for the very model,
  * KV type, context and build that made it, and for the user whose text it is.

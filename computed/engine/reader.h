@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reader.h: the thread that finds the tokens of prompts, one prompt after the other, so that a long one keeps no pass
  * from beginning. What it takes is bounded by the prompt's limits: it ends as soon as there are more tokens than the
  * context holds.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reply.h: any reply, by the main thread's own files (reply_queue.c encodes it); what the engine says has functions of
  * its own (reply_queue.h). */
 #ifndef NTX_COMPUTED_ENGINE_REPLY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* request.h: what is asked of the engine, as a plain struct. The socket's edge makes it of a client's message
  * (computed/server/wire.c), a test by hand; the message's bytes stay where they are, and are let go with it. */
 #ifndef NTX_COMPUTED_ENGINE_REQUEST_H

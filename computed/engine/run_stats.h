@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_stats.h: what a request's statistics are made of: moments of the pipeline's counters, and what became of its
  * tokens (stats.h makes the JSON). */
 #ifndef NTX_COMPUTED_ENGINE_RUN_STATS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session.h: one client's line of tokens and the request that is working on it. Owned by the engine thread.
  *
  *           tokens found         KV there          all fed, one sampled, again            end, `keep`

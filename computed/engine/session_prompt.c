@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From what a person or a program asked to the tokens that are added to a session: raw text, tokens, or the next
  * messages of a conversation by the model's template. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* session_text.h: from the bytes of tokens to the text that a client may see. Pure.
  *
  * Held back: what may still turn out to be the beginning of a stop string, and a UTF-8 character that is not complete.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stats.h: the numbers that people see, as JSON with the names of the interface: of a model, of one request, of the
  * daemon. */
 #ifndef NTX_COMPUTED_ENGINE_STATS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of processes, from /proc/PID/smaps_rollup: pages that several share count once in the sum. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* copy.c: chunks that are copied to the device, by the engine thread, in the order in which they are used.
  *
  *   copies    wait until the stage's last user is through | upload | event copied

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* delta.c: layers that keep a recurrent state (computed/pass/forward_delta.c) on a device. The host keeps the books of
  * the states, which side of a session counts and how many tokens are in it (computed/state/recur.h); their values are
  * on the device alone, in the same places. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device.c: a model's memory on the device. One function walks the layout, once to count and once to place. */
 #include "computed/gpu/device_impl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device.h: the forward pass on a GPU. Hidden states, KV, norms, attention and logits live on the device; each chunk of
  * a matrix is multiplied where it lives, as the plan's table says:
  *

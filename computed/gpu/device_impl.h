@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device_impl.h: what the files of the pass on a device share; nobody else includes it.
  *
  *   device.c        memory: one layout, counted and placed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* experts.c: experts on a device: their rows, their products, their sum.
  *
  *   all of a layer's experts on the device   router -> ROUTE: who goes where stays there

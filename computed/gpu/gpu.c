@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "computed/gpu/gpu.h"
 
 #include "common/backends.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu.h: back ends (common/backends.h), and their plug-ins: found, opened, and the reason where one cannot be had.
  *
  * Looked for: the file that the environment's variable names; the library beside this program; ../lib/ntx/ from there;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* groups.c: groups of a packed layer's neurons (sparse.c) on a device.
  *
  *   lists up -> groups on the device, or brought there: up (and gate, where it is in them) -> hidden values -> their

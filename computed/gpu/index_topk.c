@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* index_topk.c: attention to chosen positions (computed/pass/index_topk.c) on a device. Keys lie where the host's
  * layout has them, behind K of the layer or in one of their own; scores and choices never leave the device. A row's
  * choice lasts until a later layer of the pass chooses for it anew. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layer.c: the operations of a layer's steps (model/layer.h) on a device. Everything is queued; the host waits only
  * where the CPU shares a step, where a streamed chunk has not come, and where it chooses experts. */
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mla.c: attention over latents (computed/pass/mla.c) on a device: q through the one matrix of its head, all heads to
  * the one of latents, and what was attended through the other. The matrices always lie on the device. A launch takes
  * all heads, and as many rows as the memory beside them serves. */

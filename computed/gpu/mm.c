@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mm.c: a step that multiplies, with each chunk where it lives.
  *
  *   engine thread   input down -> launches for device chunks -> wait for the input -> copied chunks: acquire, copy,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c,
  * computed/pass/index_topk.c) on a device. What is still to be pooled is a recurrent state (delta.c); what was pooled
  * lies behind what layers keep of positions, in blocks of layers without a window. */

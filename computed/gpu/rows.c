@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c: what comes to a device for a pass, and goes from it: rows in, the rows of each layer once they are decided,
  * rows out. What the host writes for the device stands in locked memory that nobody writes again before the pass is
  * over, or before something behind its copy was waited for. */

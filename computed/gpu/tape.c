@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tape.c: what a pass of a few rows launches, kept from pass to pass: where it is what the last such pass launched, it
  * is launched as graphs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* build.c: the tree as states, each made when what follows it is there: so a state's followers within its rule have
  * lower numbers, but for loops. */
 #include "computed/grammar/impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c: how deep calls must go from each state (so that what can never end is never begun), and whether a rule calls
  * itself before a byte has come. */
 #include "computed/grammar/impl.h"

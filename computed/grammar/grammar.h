@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar.h: what an answer must be like: a grammar, or a JSON schema, becomes an automaton over bytes, and that a mask
  * over the vocabulary.
  *

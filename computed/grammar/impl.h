@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* impl.h: what the files of the room share.
  *
  *   tree.c       the tree that texts and schemas become

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mask.c: the vocabulary sorted by its bytes, each token as what it does not share with the one before; and masks.
  *
  * A walk goes through them in order with a set of stacks for each byte of the last path: what fails at some depth is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* match.c: where an answer is: a set of stacks. Stacks are chains of frames that are shared; sets are numbered, and
  * from each there is a list of what a class of bytes leads to, found when it is first asked for. All of it is made anew
  * from the set that counts once there is too much. */

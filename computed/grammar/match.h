@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* match.h: what match.c and mask.c share; nobody else includes it. */
 #ifndef NTX_COMPUTED_GRAMMAR_MATCH_H
 #define NTX_COMPUTED_GRAMMAR_MATCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* regex.c: regular expressions as schemas have them (ECMA-262): literals, classes, groups, alternatives, quantifiers; ^
  * and $ at the ends of an alternative of the whole. \d, \w, \s and what is not them are of ASCII, so that every dialect
  * agrees. Lookaround, backreferences and \b are refused. In a JSON string a character that must be escaped is written

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema.c: JSON Schema as the tree of the JSON texts for which it holds, or of some of them: never of others.
  *
  * There is: type (one or several), properties, required, additionalProperties, minProperties and maxProperties (where

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema.h: what the files of schemas share; nobody else includes it. A schema is a json_t that is kept until the tree
  * is made; nodes are as in impl.h. */
 #ifndef NTX_COMPUTED_GRAMMAR_SCHEMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema_merge.c: several schemas as one that holds where all of them do (allOf, and what stands beside $ref and
  * anyOf), and whether two exclude each other. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema_number.c: numbers between bounds, digit by digit.
  *
  * Bounds are taken as whole numbers of 10^-places; a number is written as its whole part and, where that is next to a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema_object.c: objects and arrays. Members come in their order; those that need not come may be left out, so what
  * is still to come after member i is a rule, once for when something stands before it, which takes a comma, and once
  * for when nothing does. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schema_string.c: strings: lengths, patterns, formats. */
 #include <errno.h>
 #include <string.h>

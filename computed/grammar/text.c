@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.c: the rules of a grammar's text. */
 #include "computed/grammar/impl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* utf8.c: ranges of characters as bytes. A range is cut where the length of its characters changes, and then so that
  * each byte has a range of its own that does not depend on those before it (as RE2 does it, R. Cox, "Regular Expression
  * Matching in the Wild"). Overlong forms and surrogates never come. */

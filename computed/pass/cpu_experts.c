@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu_experts.c: what experts are made of besides products (moe.c), on the CPU. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ffn_mode.h: which neurons of a packed model's FFNs (model/pack.h) a row uses: --ffn-sparse. Parsed once, at load.
  *
  *   off                all

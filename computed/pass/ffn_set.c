@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "computed/pass/ffn_set.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ffn_set.h: the groups of neurons that a session uses with --ffn-sparse prompt=F. While its prompt is read each row
  * adds what each group did (the energy of its hidden values, as a share of the row's in that layer: GRIFFIN, arXiv
  * 2404.01365, does so by neuron); then the share F with the largest sums is chosen, layer by layer, and stays until the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* finite.h: weights that are no numbers. A NaN or an infinity in a file does not stay where it is: quantising
  * activations may turn it into an ordinary wrong number, so the logits do not always tell. Each weight is therefore
  * looked at once, by the thread that is about to multiply by it for the first time, while its bytes are on their way

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out.
  * */
 #include "computed/pass/forward_impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward.h: one pass over the layers for a batch of rows. Knows nothing of sessions, files or processes: weights come
  * through ntx_weights, KV through ntx_kv. One instance per loaded model, driven by one engine thread, with its own pool
  * of compute threads. Values of a row do not depend on the other rows, on the number of threads or on where weights

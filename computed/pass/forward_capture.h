@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_capture.h: what a pass saw of one row, layer by layer: how much each layer changed it. For calibration, for
  * the thresholds of a session's skip policy, and for its occasional full passes. Asked for per row (ntx_row.capture);
  * costs three dot products of a row and layer. */

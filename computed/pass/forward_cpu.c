@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_cpu.c: the operations of a layer's steps (model/layer.h) on the CPU.
  *
  * Steps that are done row by row are done in a run: a thread takes a row through all of them. Products of one input are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_delta.c: layers that keep a recurrent state (recur.h): the convolution, and the gated delta net behind it.
  * Tokens of a session go one after the other, in one order; channels, heads, and the columns of a head side by side. So
  * values do not depend on how a text was cut into passes. */

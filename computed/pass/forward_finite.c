@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_finite.c: which weights have been looked at (finite.h): chunks, and of packed layers groups of neurons. */
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_impl.h: what the files of the forward pass share; nobody else includes it.
  *
  *   forward.c      the pass from begin to end, for all back ends: rows in, layers, skips, rows out

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_mem.c: where everything of a pass lies. One function walks the layout, once to count and once to place. */
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_mm.c: the parts of a step that threads share.
  *
  * Multiplying: a chunk's rows are cut into tiles, which threads take from a counter. A thread that finds no tile left

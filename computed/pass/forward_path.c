@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_path.c: rows of a tree. Attention sums in the order of positions, and by their parts (cpu/cpu.h): so for a
  * row whose path does not lie at its positions the blocks of the path are copied, a head at a time, with each slot at
  * its position. Then kernels, and bits, are those of plain rows. What is copied does not grow with the context. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_pool.c: K that stand for several positions (DeepSeek-V4's compressors). Behind each `every` positions a layer
  * keeps one more K, of the values of the last `spans` x `every` positions:
  *

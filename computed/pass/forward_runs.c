@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_runs.c: a layer's steps as runs: neighbours that are done in one go, and the chunks that each run takes. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_steps.c: shows what steps gave, for the rows that are watched. A run's steps are shown when the run is over,
  * for a back end may do them in one go: of each buffer that it wrote, what stands there then. */
 #include <stdio.h>

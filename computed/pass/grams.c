@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grams.c: entries of a table that follow from the last tokens (n-gram embeddings; qwen4exp). Of each n-gram, n being 2
  * to the most, a few heads: with t0 the row's own token, t1 the one before it, and so on,
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hyper_connections.c: several residual streams (hyper-connections; arXiv 2409.19606, held to doubly stochastic
  * matrices as in arXiv 2512.24880). Before attention, and before the FFN, what each stream weighs follows from all of
  * them, normed together: their weighed sum is what goes in, and what comes out is spread over them again, each being

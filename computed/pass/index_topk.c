@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* index_topk.c: attention to chosen positions (DeepSeek-V3.2's lightning indexer). Each position leaves a small key in
  * a layer's state, in V's place; a row's small queries score the keys of all positions up to its own, and its attention
  * reads the `most` best of them (of equal ones the first), in the order of positions. Where there are no more than that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* input_sums.h: what the matrices of a model are multiplied by, summed over the rows of all passes: of each input the
  * squares, and how many rows came. For importance matrices (client/quantize/imatrix.h). Every matrix of a layer has its
  * own, an expert's and a head's too. The output matrix and routers have none. Only the CPU's products are seen. One

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lora.c: PLUS: what is added to a matrix's outputs (model/layer_delta.h), for all back ends; and the CPU's part of it.
  * The first of two thin matrices was a product like any other, into the part of LOW that this step reads. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mla.c: attention over latents (multi-head latent attention; DeepSeek-V2, arXiv 2405.04434). What is kept of a
  * position is one vector for all heads: a normed latent, and a rotated part of a key behind it. A head's K and V would
  * be products of the latent with two matrices of the head's own; they are never made. Instead q goes through the one

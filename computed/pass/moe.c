@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* moe.c: the FFN of a layer with experts, by the operations of any back end. The CPU chooses, from the router's logits;
  * or a back end that has all experts, and then nothing comes to the host.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* moe_predict.c: which experts the next layer will probably want: its router, applied to what would go into it if
  * attention and FFNs added nothing until then (router_lookahead.c): the state that goes into this layer's FFN, or the
  * residual streams. The stream counts how often the prediction is right.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rope.c: see rope.h. */
 #include "computed/pass/rope.h"
 

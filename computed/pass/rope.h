@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rope.h: rotary positions: from hyper-parameters to the cosines and sines of a position. Pure functions.
  *
  * Dimension pair i of rope_dim / 2 turns by pos * freq[i]. Plain: freq[i] = base^(-2i / rope_dim), divided by the

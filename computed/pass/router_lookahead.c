@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* router_lookahead.c: what would go into the next layer's router if the next layer's attention gave nothing, nor this
  * one's FFN more than is known of it (f->moe.some). The steps on the way from this layer's experts to that router are
  * found from the router back: what it takes is made by a step, what that takes by one before it, up to the residual

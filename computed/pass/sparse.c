@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sparse.c: the FFN of a packed layer, whose neurons lie in groups (model/pack.h), by the operations of any back end.
  *
  *   x -> gate (its own matrix, or from the groups; where layers add to what they share, a step before this one)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sparse_choose.c: which neurons of a packed layer rows use, by the values of their own gates (--ffn-sparse threshold,
  * topk). */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sparse_host.c: groups of a packed layer's neurons (sparse.c) on the CPU, in place. Groups that rows do not use are
  * left out, and not read.
  *

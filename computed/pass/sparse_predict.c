@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sparse_predict.c: which groups of neurons a decode row uses, where that is known before its layer is computed
  * (--ffn-sparse predicted, prompt).
  *

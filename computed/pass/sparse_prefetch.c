@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sparse_prefetch.c: which groups of neurons the next layer will probably use: its norm and its gate, applied to the
  * state that goes into this layer's FFN, and the same choice as will be made then. What attention and the FFN will
  * still add to that state is not known; the stream counts how often the prediction is right.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.h: how the forward pass gets at weights, wherever they live. Compute threads call; implementations:
  * stream.c (ring and host arena of the shared region) and, in tests, a file in memory. */
 #ifndef NTX_COMPUTED_PASS_WEIGHTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_ram.h: weights in a copy of their own (weights.h), for who guesses: of a small model that lies in memory
  * whole; or of a part of a large one, of which only what its chunks name is read, and entries of tables when they are
  * asked for. */

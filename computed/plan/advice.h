@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* advice.h: what to change about a machine, a budget or a model's type so that it writes faster: each change is tried
  * with the cost model. */
 #ifndef NTX_COMPUTED_PLAN_ADVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* budget.h: what --ram is when nobody says it, and which part of it belongs to clients. For loading, and for `ntx
  * plan`, which must come to the same answer without loading anything. */
 #ifndef NTX_COMPUTED_PLAN_BUDGET_H

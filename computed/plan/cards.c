@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cards.c: figures published by NVIDIA. Memory, bandwidth, plug: the cards' product pages and data sheets. Matrix
  * units: the white papers of the architectures Turing, Ampere GA102, Ada and Blackwell (GeForce and workstation
  * tables), A100, H100, and the data sheets of T4, A10, A30, A40, L4, L40S, H200 and B200. All figures are for dense

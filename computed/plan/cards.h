@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cards.h: GPUs by name, for machines that one does not have: what their makers publish. */
 #ifndef NTX_COMPUTED_PLAN_CARDS_H
 #define NTX_COMPUTED_PLAN_CARDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draft_stats.h: how often guesses held (--draft), as a model's loads learn it one after the other: chances by who
  * guessed, how sure he was and how deep in the tree, what a tree's first, second, ... node brought, and whether
  * guessing paid where the model lay. A file beside the hardware profile, for each model one:

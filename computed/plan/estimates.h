@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* estimates.h: how fast a GPU's products read weights where nobody measured it.
  *
  * Source: bench/slots.py --table, a model of the kernels' machine code (nvcc 13.0, sm_90): bytes of weights a second

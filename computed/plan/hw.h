@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hw.h: what a machine can do, as numbers: the hardware profile. `ntx doctor` measures and stores it, people may edit
  * it, and for machines that nobody here has it is written by hand (bench/profiles/). Plain values; nothing here
  * measures.

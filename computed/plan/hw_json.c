@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hw_json.c: the profile as a file. */
 #include <errno.h>
 #include <jansson.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machine.h: a machine by words, for `ntx plan --machine`: "gpu=3090,ram=64G,drive=7G,pcie=4x16".
  *
  *   this                 first: this machine, or the profile that was named, with what the other words change

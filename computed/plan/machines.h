@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machines.h: what several machines together would do with a model (computed/ranks/ranks.h), before there is any of
  * them: rows of each matrix or whole layers (model/share.h), who gets which share, what each reads for a token, and
  * what the messages take.

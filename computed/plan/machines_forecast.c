@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machines_forecast.c: machines and a model of which only the profile and the outline are known (machines.h). */
 #include "computed/plan/machines.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outline.h: a model as `ntx plan` sees it, without its weights: what the planner places (model/arch.h), and how many
  * bytes of which type there are.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outline_builtin.c: models by name. Widths are those of the published configurations, in their architectures' files
  * (model/arch.h); which tensors there are, and of which shape, the architecture's layers say (computed/plan/sketch.h);
  * which gets which type, what ntx quantize would choose (model/mix.h). */

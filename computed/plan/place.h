@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* place.h: where a model goes on a machine that may be another one, and how fast it is there: what the daemons would
  * plan (computed/plan/plan.h), asked and summed up. */
 #ifndef NTX_COMPUTED_PLAN_PLACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c: the choices, in this order: chunk size and context, rows per pass, ring, and the rest of the budget to chunks
  * that stay.
  *

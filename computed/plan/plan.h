@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h: from a model and a memory budget to a placement: the ring, the arena, the KV pool, the rows per pass.
  *
  * A pure function (no I/O), so that `ntx plan` and tests use it as computed does. The budget holds everything that

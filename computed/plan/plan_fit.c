@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_fit.c: what choices cost, exactly as the region, the KV pool and the forward pass will take it, and where chunks
  * go. */
 #include "computed/plan/plan_impl.h"

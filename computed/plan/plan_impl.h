@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_impl.h: between plan.c (which choices are made) and plan_fit.c (what a set of choices costs). */
 #ifndef NTX_COMPUTED_PLAN_PLAN_IMPL_H
 #define NTX_COMPUTED_PLAN_PLAN_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan_predict.c: how fast a plan will be, by the cost model of computed/plan/predict.h, from the placement of every
  * chunk. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* predict.h: how long a pass takes, from where its bytes lie and what the machine can do (bytes that must cross each
  * link, divided by that link's bandwidth).
  *

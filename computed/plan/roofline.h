@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* roofline.h: the operations of a transformer against one roof: peak operations and one memory's bandwidth (Yuan et
  * al., "LLM Inference Unveiled", arXiv 2402.16363, table 1 and its tool).
  *

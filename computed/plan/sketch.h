@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sketch.h: the header of a GGUF that does not exist: so a model of which only the published numbers are known, or
  * another type's, can be planned by what plans files. Offsets and sizes are those that the file would have. */
 #ifndef NTX_COMPUTED_PLAN_SKETCH_H

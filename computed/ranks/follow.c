@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* follow.c: the other ranks' side: what rank 0 asks for is checked, multiplied by the own rows, and sent back. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv.c: K and V by heads (ranks.h). Which block has which position of which text is rank 0's to know, and to decide:
  * the others have the same blocks, with K and V of their heads in them, and know no texts. With a pass comes what rank
  * 0 has done to blocks since the last one, to be done there, too, and where its rows' positions lie; with each layer's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net.c: net.h over MPI. A plug-in of its own, so that only who starts ntx under mpirun needs MPI.
  *
  * Waiting: MPI's own waiting spins, and would take a core from who computes. Here requests are tested, the core is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net.h: how machines that share a model reach each other: a table of functions. libntx-mpi.so (net.c) has it over MPI
  * and is opened at run time, so that nobody else needs MPI; the tests have one over threads.
  *

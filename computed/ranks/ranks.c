@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.c: rank 0's side: what it asks of the others, and how their outputs come to their places. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.h: a pass over several machines. Rank 0 runs it, with all state: sessions, norms, attention, sampling; K and V,
  * unless they are dealt, too. The others hold weights: their rows of each matrix, or all matrices of some layers
  * (model/share.h). Where a run of products takes dealt matrices, rank 0 sends its input, in the form that they are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks_impl.h: what ranks.c (rank 0), follow.c (the others) and kv.c (K and V by heads, both) share: the messages. */
 #ifndef NTX_COMPUTED_RANKS_RANKS_IMPL_H
 #define NTX_COMPUTED_RANKS_RANKS_IMPL_H

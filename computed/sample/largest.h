@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* largest.h: the k largest of n values; of equal ones the first. */
 #ifndef NTX_COMPUTED_SAMPLE_LARGEST_H
 #define NTX_COMPUTED_SAMPLE_LARGEST_H

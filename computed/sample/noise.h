@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* noise.h: the noise that a token's logit gets before the largest is taken, so that the draw has the law of the softmax
  * (Gumbel, "Statistical theory of extreme values", 1954; "the Gumbel-max trick"). It is a function of (seed, position,
  * token id) and of nothing else: whoever knows the seed can tell what would be drawn from other logits, in any order,

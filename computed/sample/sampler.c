@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c: nothing is sorted. Top-k and top-p are selections by count and by mass; both, min-p and the draw look at
  * most tokens once, many at a time, and closely at few: where top-p keeps many of a vocabulary, only at those of the
  * bin of logits in which its set ends. Masses are integers, so that sums do not depend on their order. */

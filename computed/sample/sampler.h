@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.h: from logits to a token. Order: repeat penalty, presence and frequency penalties, whoever changes the
  * values (a mask, a bias), top-k, top-p and min-p at the temperature, draw. temp 0 is argmax (lowest id on ties), with
  * all that comes before the filters applied.

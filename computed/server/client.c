@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection: bytes and descriptors in, frames out. Descriptors come by recvmsg, which libuv's streams cannot do: so
  * uv_poll. */
 #include <errno.h>

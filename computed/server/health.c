@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether what is served can be served. One row for each part that may be in trouble (shm/monitor.h): it goes into the
  * status, into the counters' file for monitors, and into the log once whenever it changes. Looked at every second, and
  * for each status that is asked. */

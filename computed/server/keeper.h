@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* keeper.h: what loads the served model again after the death of ntx-computed: the Load message and the model's open
  * files, as descriptors that somebody else holds meanwhile, so that they outlive the process and need no right to open
  * the files again.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a Load message asks, as plain C: strings copied, descriptors taken over. */
 #include <errno.h>
 #include <stdlib.h>

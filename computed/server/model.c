@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The states of the model, as the main thread sees them (server.h has the picture). What blocks runs in a work thread.
  * */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads on their way to the model: looked at by a taker (takers.c), then opened and planned in a work thread. The model
  * that is there serves on meanwhile.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a request does. Every request gets exactly one last reply. */
 #include <errno.h>
 #include <stdlib.h>

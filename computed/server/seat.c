@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who gets a connection when there are fewer than people want. A user has only so many of them where the socket serves
  * several users. Where all are taken, a connection that nobody uses gives its place to the newcomer; where there is
  * none, the newcomer is a guest: it may ask for the status and for the end, and anything else is answered with the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* server.h: ntx-computed's main thread: clients on ntx.sock, the workers, the model that is loaded, the end.
  *
  *   clients --frames--> server --jobs--> engine (computes)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* server_impl.h: what the parts of the server share; nobody else includes it.
  *
  *   server.c          life of the server: start, mail, timers, shutdown

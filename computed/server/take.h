@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* take.h: a process of its own takes a client's descriptors, and reads them first.
  *
  *   client ==Load + descriptors==> [ntx-computed --take] --Load--> computed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Takers, as the main thread sees them (take.h says what they are for). */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the vocabulary says, at once: by the main thread, since it takes milliseconds within these bounds, while the
  * engine may be in a pass for seconds. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The text of [prefix] in ntx.conf, which conversations of all users begin with: it is computed as soon as the model is
  * there, before anybody waits for it. What a template writes behind the system's text is computed, too, and is nobody's
  * beginning: a block at most is in vain. */

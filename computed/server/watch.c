@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the model's files are still what was loaded: every second, in a work thread, for a drive or a server that
  * hangs holds whoever asks it. What a look works on is the look's own, so that a model can go while one hangs.
  *

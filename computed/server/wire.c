@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "computed/server/wire.h"
 
 #include <stdlib.h>

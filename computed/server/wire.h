@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wire.h: from a client's messages to the plain structs that loading and the engine take. Whatever stands behind this
  * and computed/engine/reply_queue.c knows no protobuf. */
 #ifndef NTX_COMPUTED_SERVER_WIRE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the workers say, and what they are told. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv.c: pools, sequences and marks, by the table of kinds (kv_impl.h). The units of a kind are one anonymous mapping,
  * advised to huge pages, and are handed out from a stack of free numbers. */
 #include "computed/state/kv.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv.h: paged KV: blocks of NTX_KV_BLOCK tokens, a block table per session. F16, Q8_0 or Q4_0. This is where all lies
  * that sessions keep (model/state.h): rows of all positions; rows of a window in a ring of blocks that holds the window
  * and what one pass adds; tails and folds on sides (recur.h). A sequence has all of that, and whatever is done to one

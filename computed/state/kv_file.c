@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_file.c: a turn is a layer of the pass. The thread is at most `ahead` turns before the one that is computed; what
  * it holds for turns is what `keep` leaves of the memory. All of it is counted by runs, each of which has a slot while
  * it is in memory (kv_slots.h), and one place in the file: a part's runs lie there one after the other, so that what a

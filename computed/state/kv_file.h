@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_file.h: K and V of more positions than there is memory for. They lie in an unnamed file, and what a pass is about
  * to read, in memory. This decides what is where, so that it comes before its layer's turn, in long reads, and memory
  * never takes more than it may.

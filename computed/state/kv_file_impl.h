@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_file_impl.h: what kv_file.c (its life, and what a pass asks of it), kv_file_turns.c (runs, and the thread that
  * brings a layer's) and kv_file_shape.c (bytes) share. */
 #ifndef NTX_COMPUTED_STATE_KV_FILE_IMPL_H

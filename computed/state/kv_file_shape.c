@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_file_shape.c: how large a file of K and V is, what of it is in memory, and what a pass reads. */
 #include <errno.h>
 #include <fcntl.h>

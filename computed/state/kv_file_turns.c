@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_file_turns.c: a run is brought into memory, read, written and dropped; and the thread that does so for turns. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_impl.h: how what sessions keep lies in memory. A model's table of what its layers keep (model/state.h) is put into
  * spaces of units, which sequences take and give back; what a kind of unit has to be able to do is an entry of
  * ntx__kv_kinds, and kv.c does all else by going over them.

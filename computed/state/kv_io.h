@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_io.h: reads of a file's pages into memory, some at a time: by io_uring, or one after the other where that is
  * refused. O_DIRECT where the file system has it, so that pages are ours and counted once; elsewhere what the kernel
  * keeps of them is given back. One thread calls. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_rows.c: rows of layers, in blocks of positions: kinds ALL and WINDOW of kv_impl.h. What ALL has of a position is
  * there until it is written anew, but where the layer was skipped: its holes are one bitmap per layer, made with the
  * sequence so that setting one cannot fail. */

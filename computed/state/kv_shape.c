@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_shape.c: types of K and V, and what a pool of a shape takes and reads. */
 #include <errno.h>
 #include <stdlib.h>

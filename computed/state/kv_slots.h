@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kv_slots.h: memory for runs of K and V (kv_file.h) that come and go: slots of a few sizes, in one bound. A slot that
  * was used once keeps its pages for the next one: a read into pages that are there takes the drive's time and little
  * else, and where all slots are alike they lie in huge pages, which drives fill twice as fast

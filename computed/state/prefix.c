@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefix.c: a node is found by the number of its block, so that none is ever allocated. Siblings are a list; few texts
  * part at one place. */
 #include "computed/state/prefix.h"

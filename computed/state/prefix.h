@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefix.h: beginnings of texts whose K and V are kept for those who begin alike. The keeper of a pool (kv.h): a tree
  * whose edges are runs of tokens.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recur.c: SIDES of kv_impl.h. */
 #include "computed/state/recur.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recur.h: what a pass reads and writes of tails and folds (model/state.h). Those of all layers together are a side: it
  * does not grow with the text, and is what all tokens up to `at` made of it.
  *

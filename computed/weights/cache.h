@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache.h: which bundles (experts) are in which frames, and which one goes when another is to come. Pure: no clock, no
  * I/O, one thread.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* frames.h: places for bundles (experts) in the host arena, by size. Where a model mixes quantisations, bundles of some
  * layers are larger than those of others: layers of about the same size form a class, whose frames fit any of its
  * bundles and no others.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Passes and the ring. A scheduled chunk of pass p is sequence p * n_sched + its schedule index, whoever waits for it
  * and in whatever order; so nothing but the words has to be kept between two calls. */
 #include "computed/weights/stream.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stream.h: ntx_weights over the shared region: waits for ring slots and arena chunks, returns slots, posts demands,
  * writes the drop maps. The consumer's side of shm/region.h. */
 #ifndef NTX_COMPUTED_WEIGHTS_STREAM_H

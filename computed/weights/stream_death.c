@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the main thread does to the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so no
  * word has another writer than this process, and `own` (stream_own.c) is held. Every word that the next iod may read is
  * what it must be when this is over: what the dead one wrote is kept where it can be true, and written anew where it

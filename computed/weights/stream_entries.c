@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of a table that is looked up (an embedding, n-grams) on demand: posted to as many frames as there are, each
  * copied out when it has come (an entry is some kilobytes, so the copy is nothing; a frame is free again at once).
  * Those that are known ahead (computed/pass/grams.c) are asked for by one call and collected as they come. */

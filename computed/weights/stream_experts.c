@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts on demand. A frame of the arena holds the three parts of one expert, each widened to whole blocks, one behind
  * the other; cache.c says which expert is in which frame. Each part that is being read has a demand of the region; when
  * it has come, the demand is given back and the bytes stay.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stream_experts.h: between stream_experts.c (experts that a layer wants) and stream_prefetch.c (experts that the next
  * layer may want). */
 #ifndef NTX_COMPUTED_WEIGHTS_STREAM_EXPERTS_H

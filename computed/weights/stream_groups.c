@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups of a packed model's neurons on demand (--ffn-sparse). A layer's groups that do not stay in the arena have
  * their places in a window, in the order of the file, so that any run of them can come in one read; layer l uses window
  * l % n_windows: of two, or of one where nothing is prefetched.

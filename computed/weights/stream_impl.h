@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stream_impl.h: inside of the stream, shared by its files.
  *
  *   stream.c        passes and the ring: which sequence a chunk is, taking it, letting it go, leaving it out

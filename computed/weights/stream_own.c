@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What computed knows of the words by itself. The ring's part of the region is ntx-iod's to write as well, all of it: a
  * broken one, or one that somebody has taken over, may leave anything there. So whatever a word may be after its death
  * follows from what is kept here, in memory that it does not have: at which sequence each descriptor is, what was

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: enum
  * ntx_early). What the cache holds is not touched by them (cache.h); when the layer has come, those that it wants are
  * read like any that are missing, and those that it does not want are taken back, or given up where iod has begun them:

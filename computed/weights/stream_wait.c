@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting, waking, and what failed. */
 #include <errno.h>
 #include <stdarg.h>

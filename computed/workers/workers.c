@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The listening socket, who may come in, and the public calls. */
 #include "computed/workers/workers.h"
 

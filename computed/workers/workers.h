@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* workers.h: computed's side of its two workers: the attach socket, their credentials, instances, deaths and links.
  * Runs in the main thread's libuv loop. It owns: the listening region.sock, per worker the connection, a pidfd, the
  * nanomsg link, and of iod a duplicate of its io_uring (pidfd_getfd), by which old reads are proved finished after its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* workers_impl.h: inside of the workers, shared by its files. All in the main thread's loop.
  *
  *   workers.c         the listening socket, who may come in, the public calls

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A worker that ends again and again before it has done anything. One death costs as little as it can: it is started
  * again, and gets the region at once. After three in a row without anything done the next one waits for the region,
  * each time twice as long. After ten (a predictor: six), or when none comes at all, it is lost: that is told, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One worker, from its welcome to its death. */
 #include <errno.h>
 #include <fcntl.h>

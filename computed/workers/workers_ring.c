@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How old reads are proved finished. Reads that were handed to the kernel outlive the process: their data lands when
  * the drive delivers it. But the ring outlives it too, as long as somebody holds a descriptor of it, and the kernel
  * posts a completion only after the data has landed. So: hold one, and count. */

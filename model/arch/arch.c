@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch.c: a model out of a validated file: its keys, then the layers' steps, then the tensors that these take. Every
  * tensor of the file must be one of them: what is not computed with would make the output silently wrong. */
 #include "model/arch.h"

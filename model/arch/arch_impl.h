@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch_impl.h: what the files of this folder share with arch.c; nobody else includes it.
  *
  *   keys.c      hyper-parameters, as most architectures' keys name them; what is one architecture's own stands in its

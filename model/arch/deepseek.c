@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* deepseek.c: DeepSeek MoE, the first: llama's attention, the first layers dense, then experts by a softmax that is
  * left as it is, and some more that every row goes through. */
 #include "model/arch/arch_impl.h"

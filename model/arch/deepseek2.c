@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash; Mistral 4, whose scores grow with the position; and
  * DeepSeek V3.2 and GLM-5, which attend to positions that they choose: attention over latents, the first layers dense,
  * then experts, of which a row's are chosen in some of their groups, by a softmax or a sigmoid with a bias for the

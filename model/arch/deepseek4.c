@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts
  * (computed/pass/hyper_connections.c). All heads share one K, which is V, too; a row sees a window of them, and K that
  * stand for 4 positions each, of which it chooses by small keys that are made in the same way, or for 128

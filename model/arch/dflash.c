@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dflash.c: a drafter of the DFlash kind: of what goes into some layers of the large model it makes K and V of its own
  * layers for each token of the text, and a block of tokens, of which the first is known, is guessed at once. Not a
  * model by itself. Source: "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036), and the graph

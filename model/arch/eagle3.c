@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* eagle3.c: a drafter of the EAGLE-3 kind: of what goes into three layers of the large model it makes a state, and of
  * that and of the next token's embedding one layer says what comes then. It may know a part of the vocabulary only. Not
  * a model by itself. Source: the EAGLE-3 paper (arXiv 2503.01840), and the graph of llama.cpp. */

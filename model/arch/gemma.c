@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemma.c: Gemma 2 and 3: norms before and behind attention and FFN, GELU, the embedding scaled, most layers within a
  * window; 2: scores and logits are capped; 3: each head's q and k are normed, and layers with a window turn by a base
  * of their own, unscaled. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemma4.c: Gemma 4's text: as Gemma 3 (gemma.c), but layers without a window have wider heads, fewer of K and V, and
  * maybe no V of their own; V is normed; scores are not scaled; the last layers may read K and V of earlier ones and
  * have wider FFNs; experts stand beside the dense FFN; each layer may get an input of the token of its own; and what a

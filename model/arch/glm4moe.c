@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glm4moe.c: GLM-4.5 to 4.7 and Air: the first layers dense, then experts chosen by a sigmoid with a bias for the
  * choice, and one more, without a gate, through which every row goes; half of each head is rotated. Next-token blocks
  * follow. */

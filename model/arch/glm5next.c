@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* glm5next.c: GLM-5.3-Flash: delta nets that forget by the key (KDA) beside attention over latents that turns nothing,
  * to positions that are chosen some at a time; residual streams that are mixed anew before and behind attention and
  * FFNs (computed/pass/hyper_connections.c), and whose mean is what comes out; the first layers dense, then experts, of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gptoss.c: gpt-oss: attention with sinks, in a window in every layer but each second; experts with biases and a
  * clamped activation. */
 #include "model/arch/arch_impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* granite.c: Granite 3 and 4 without state, dense or with experts: llama's layers, with scales of the embedding, of
  * scores, of what a layer adds and of logits.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hyv4.c: Hy 4: attention over latents, with a sink of each head and a gate of each value that comes out, to all
  * positions or to some that are chosen; residual streams of which each gets what comes out, weighed, and which are not
  * mixed with one another (computed/pass/hyper_connections.c); the first layers dense, then experts, of which a row's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* keys.c: hyper-parameters. Names of keys: the GGUF specification. What ntx would compute wrongly is refused by name.
  * */
 #include <errno.h>

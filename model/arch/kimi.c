@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kimi.c: Kimi Linear: three of four layers are delta nets that forget by the key (KDA), the others attention over
  * latents, which turns nothing; the first layers dense, then experts, of which a row's are chosen by a sigmoid with a
  * bias for the choice, and some more that every row goes through. */

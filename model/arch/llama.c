@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llama.c: Llama 1 to 3.x, Mistral, and with experts Mixtral; llama-relu is the same with relu(gate) * up. */
 #include "model/arch/arch_impl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* llama4.c: Llama 4: each fourth layer turns nothing by its position, and its scores grow with it, by stretches of
  * 8,192; rows of the others see their own stretch only, and their q and k are normed without a scale behind the
  * rotation (where there are not 128 experts); of so many layers one has experts, whose input is multiplied by the share

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* minimax.c: MiniMax-M2: norms of q and k over all heads, half of each head rotated, experts chosen by a sigmoid with a
  * bias for the choice. */
 #include "model/arch/arch_impl.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position, in steps of the context that was before
  * YaRN. */
 #include "model/arch/arch_impl.h"

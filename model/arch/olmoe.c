@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* olmoe.c: OLMoE: norms of q and k over all heads, experts of a softmax that is not divided by the sum of those chosen.
  * */
 #include "model/arch/arch_impl.h"

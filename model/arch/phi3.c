@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* phi3.c: Phi 3 and 4: llama's layers, whose q, k and v are one matrix in the file, and gate and up one other; rotation
  * may be divided by one of two lists of factors, one for contexts beyond what it was before. A window that files name
  * is not computed by others either: it bounds the context that nobody asked for. */

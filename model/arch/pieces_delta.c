@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pieces_delta.c: delta nets that forget by the head (gated ones) or by the key (KDA), behind a convolution: their
  * keys, and their steps. */
 #include <errno.h>

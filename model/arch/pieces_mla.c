@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pieces_mla.c: attention over latents, to all positions or to some that are chosen: its keys, and its steps. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pieces_streams.c: residual streams that are mixed anew before and behind attention and FFNs
  * (computed/pass/hyper_connections.c): their keys, and their steps. */
 #include <errno.h>

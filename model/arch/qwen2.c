@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qwen2.c: Qwen 1.5 to 2.5: biases of q, k and v; with experts, one more through which every row goes. */
 #include "model/arch/arch_impl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qwen3.c: Qwen 3: norms of each head's q and k; dense, or with experts. */
 #include "model/arch/arch_impl.h"
 

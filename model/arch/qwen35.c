@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qwen35.c: Qwen3-Next, Qwen 3.5 and 3.6: three of four layers are gated delta nets, the others attention with a gate
  * of its output, norms of each head's q and k, and a part of each head rotated. Dense, or with experts of which one,
  * weighed by a gate, takes every row. Next-token blocks may follow.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* qwen4exp.c: Qwen3.8-Flash-Next (transformers' qwen4_exp): three of four layers are gated delta nets, the others
  * attention with a gate of its output to blocks of positions that are chosen by small keys; four residual streams, of
  * which each value goes in as two small products of all of them say (computed/pass/hyper_connections.c); experts of

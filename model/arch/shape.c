@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shape.c: widths, shapes and places that follow from a model's numbers and the tables of tensors.h. */
 #include "model/arch.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* smollm3.c: SmolLM3: llama's layers, of which each fourth turns nothing by its position. */
 #include "model/arch/arch_impl.h"
 

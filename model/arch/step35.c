@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step35.c: Step 3.5 Flash: attention with a gate of each head's output; layers with a window have more heads, turn
  * whole ones and by another base, others turn half of each; experts chosen by a sigmoid beside a shared one; and of
  * some layers, what an activation gives is bounded, and what it is multiplied by. */

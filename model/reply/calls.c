@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* calls.c: the insides of calls, a reader per format. A reader first sees whether it can read all, so that nothing is
  * handed out of what cannot. */
 #include <errno.h>

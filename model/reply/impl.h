@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* impl.h: what the files of the room share: reply.c the formats and the marks, calls.c the insides of calls, scan.c
  * JSON and XML. */
 #ifndef NTX_MODEL_REPLY_IMPL_H

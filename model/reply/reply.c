@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reply.c: the table of formats, how one is told by a template, and the marks in what comes.
  *
  *      BEGIN ---<think>---> THOUGHT ---</think>---> TEXT ---open---> CALL ---close---> TEXT

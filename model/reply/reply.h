@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reply.h: what a model writes, taken apart as it comes: text, thoughts, and calls of tools.
  *
  *      "<think>\nHm.\n</think>\n\nLet me see.\n<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>"

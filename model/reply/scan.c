@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scan.c: as much of JSON as it takes to find a member, and bytes that grow. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* writing.c: how calls are written in each format, for who constrains them: what calls.c then reads. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* call.c: what is called, and with what: macros, the functions of the table, methods. */
 #include <errno.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chars.c: characters of UTF-8, where the bytes may be anything. */
 #include "model/template/tpl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec.c: statements, and the rendering as a whole.
  *
  * Scopes are Jinja's: a loop's body, a macro, and the blocks of call, filter, with and set have their own, if has none;

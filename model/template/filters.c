@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* filters.c: the table of filters, and those on single values; filters_seq.c has those on sequences. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* filters_seq.c: the filters on sequences. What Python makes a generator of is a list here. */
 #include <errno.h>
 

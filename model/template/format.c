@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* format.c: "%s %d" % values, and "{} {name:>8}".format(values): what templates use of them. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json.c: JSON in: the variables, and what a template reads itself. */
 #include <errno.h>
 #include <stdlib.h>

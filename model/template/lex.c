@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lex.c: the template's text as tokens. What stands outside of the marks is data, from which blanks are taken here: all
  * of them where a mark has a '-', the newline after a block or comment (trim_blocks), and the blanks before a block or
  * comment that begins its line (lstrip_blocks; a '+' keeps them). A newline at the very end of the text is dropped. */

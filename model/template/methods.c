@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* methods.c: the table of methods by type, and the operations on text behind them. */
 #include <errno.h>
 

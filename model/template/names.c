@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* names.c: the names that a template reads. */
 #include "model/template/tpl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops.c: the operators, as Python's. Integers have 64 bits; what does not fit is refused. */
 #include <errno.h>
 #include <math.h>

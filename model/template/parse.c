@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parse.c: statements. A body is a S_GROUP; what ends it is looked for by its caller. */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parse_expr.c: expressions, by descent; each level binds tighter than the one that calls it:
  *
  *      a if b else c,  or, and, not, == != < <= > >= in (chained), + -, ~, * / // %, **, unary - +, postfix . [] (), |

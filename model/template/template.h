@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* template.h: chat templates, executed. A small interpreter of the Jinja that models' templates are written in, which
  * renders them as transformers' apply_chat_template does (trim_blocks, lstrip_blocks, loop controls, its own tojson,
  * raise_exception, strftime_now).

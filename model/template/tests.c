@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tests.c: the table of tests ("x is defined"). */
 #include <errno.h>
 

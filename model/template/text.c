@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.c: values as text, as Python writes them: str(), repr() and json.dumps(). */
 #include <errno.h>
 #include <math.h>

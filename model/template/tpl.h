@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tpl.h: what the files of the interpreter share.
  *
  *      lex.c  ->  parse.c (statements), parse_expr.c  ->  struct node  ->  exec.c (statements), eval.c (expressions)

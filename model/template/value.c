@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* value.c: the arena, strings, lists and dicts of the interpreter, and what can be asked of any value. */
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """bpe.py: byte-level BPE as GGUF's tokenizer "gpt2" with the pre-tokenizer "gpt-2" means it.
 
   bpe.py CORPUS.txt --vocab 1536 --out tok.json       learns merges from the corpus (ASCII text)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """chat.py: the chat model's vocabulary, and its rows for train.py.
 
   chat.py vocab --tok models/tokenizer.json --out chat-tok.json           the demo's, with the marks of conversations and more merges

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """corpus.py: writes the corpus of the demo models: short stories and dialogues told from a small world whose state is tracked,
 then questions whose answers follow from it. No outside text.
 

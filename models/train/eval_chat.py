@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """eval_chat.py: what the chat model does with held-out conversations, over HTTP: ntx serve models/demo-chat.gguf, then
 
   eval_chat.py held.jsonl --url http://127.0.0.1:8080 [--talks 200] [--pad TOKENS]

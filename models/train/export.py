@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """export.py: from a checkpoint of train.py to GGUF.
 
   export.py last.pt --tok tok.json --name demo --out models/demo.gguf

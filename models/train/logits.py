@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """logits.py: what PyTorch computes (in F32) from a file of export.py, as a reference for other programs.
 
 logits.py MODEL.gguf held.txt --tok tok.json     prints JSON: ids, the beginning of the text; top, after every eighth of them the five

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """lora.py: fine-tunes a demo model by thin matrices beside its own (LoRA), and writes them as an adapter for `ntx run --lora`.
 
   lora.py MODEL.gguf --rows train.npz --rank 8 --minutes 3 --out adapter.gguf

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """net.py: the Llama-shaped network of the demo models, as GGUF's architecture "llama" computes it: RMSNorm, RoPE, grouped-query
 attention, gated FFN or experts (as Mixtral has them), tied or separate output. Heads are rotated in halves here; export.py reorders the rows of q and k to the
 adjacent pairs that GGUF's "llama" means."""

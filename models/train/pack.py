@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """pack.py: from the corpus' text to rows of tokens for train.py.
 
   pack.py CORPUS.txt --tok tok.json --out rows.npz

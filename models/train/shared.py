@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """shared.py: from a demo model one whose layers share their matrices: each is that of a base, which several layers have, and a product of two thin
 ones of its own. Learned from the whole model (distilled).
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """train.py: trains a demo model for a given time; seeded, resumable.
 
   train.py demo --rows train.npz --held held.npz --dir /tmp/demo --minutes 55

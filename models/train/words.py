@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """words.py: what the stories of corpus.py are made of."""
 
 GIRLS = "Anna Lily Mia Emma Sara Rosa Nora Ella Ruth Clara Julia Alice Maria Lucy Jane Ivy Zoe Hanna Kate Vera Olga Tina".split()

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the FFN of a layer does: of a packed model which groups of neurons will be active, of any other which neurons
  * are so together. */
 #include <errno.h>

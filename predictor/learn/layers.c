@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From samples to a sidecar: what counts as alike, the network, and the threshold from which it is believed. */
 #include <errno.h>
 #include <math.h>

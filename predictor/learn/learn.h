@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* learn.h: from what a model was seen to do with a text to what goes into a sidecar.
  *
  *   samples -> labels -> training (train.h) -> threshold, limits, order

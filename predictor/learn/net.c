@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A network from samples: what `ntx calibrate` does alike for layers and for groups of neurons. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An order of neurons in which those that are active together lie together, so that a token uses fewer groups of
  * neighbours (ntx pack --order).
  *

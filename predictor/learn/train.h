@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train.h: teaches a network (model/mlp.h) from what a model was seen to do.
  *
  * Adam on binary cross entropy, in batches, from a seed. Threads share the work by hidden units (first layer, both

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* adapter.c: files that are loaded beside a model (--lora), and models whose layers share matrices and add to them, in
  * groups of neurons or not. The first byte says which: 0 an adapter, with room for its tensors behind it or without,
  * behind a small model that is right; 1 a model. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attach.c: packets on the socket by which workers get the region, with descriptors, under libFuzzer. The first byte is
  * how many descriptors come along. What is taken is whole and terminated; what is refused leaves no descriptor open. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* body.c: the bodies of HTTP requests under libFuzzer, in every API: the first byte picks it. A body is refused with a
  * reason, or all that it asks for is within bounds. */
 #include "client/gateway/api_request.h"

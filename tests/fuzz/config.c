@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* config.c: ntx.conf under libFuzzer. A file is refused with its line, or taken; nothing in between, and a refusal
  * changes nothing. */
 #include <stdint.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* drafts.c: the parts in which computed asks for drafts and the predictor answers (shm/drafts.h), under libFuzzer:
  * right ones with changes (fuzz.h), those of the asks first, as many as the first byte says. What the predictor takes
  * is of the size that it says; what computed makes of any tree is a proposal that is well formed. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* files.c: files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, a base of
  * logits, a list of steps, and an importance matrix. The first byte says which. What is taken is whole, finite and of
  * the sizes that it says. */

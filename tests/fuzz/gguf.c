@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.c: the GGUF reader, the architecture table and the chunk list under libFuzzer.
  *
  * And a header made anew of it, with other types, as ntx plan --type has it. The input is the beginning of a file, once

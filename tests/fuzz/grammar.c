@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grammar.c: grammars and schemas under libFuzzer. The first byte says which it is; then its text, up to a NUL, and
  * what is to be gone along with. What may come by the mask may come by its bytes; memory keeps to what was allowed. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* monitor.c: the counters' file of somebody else's daemons, as ntx-top, ntx-metrics and ntx trace read it, under
  * libFuzzer: a right one with changes (fuzz.h), one half of them before the first look of ntx-top, the other before its
  * next two. Behind the changes a byte says how large the terminal is. The metrics are lines of text and nothing else,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* policy.h: one decision of a skip policy, with what must hold of any: only layers behind the one that it looks at are
  * skipped. */
 #ifndef NTX_TESTS_FUZZ_POLICY_H

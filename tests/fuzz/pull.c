@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pull.c: what `ntx pull` reads of servers that it does not know, under libFuzzer: lines of HTTP's header, the header
  * of a GGUF that is somewhere else, addresses and names of files. The first byte says which. */
 #include "client/pull/web.c" /* on_header is its own */

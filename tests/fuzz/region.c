@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* region.c: a shared region made by somebody else, under libFuzzer: a right one with changes (fuzz.h). What attaching
  * takes is used as ntx-iod and ntx-predictor do: every read asked for lies in its file and in the region, and a probe
  * is whole. */

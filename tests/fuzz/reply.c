@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reply.c: what a model writes, under libFuzzer. The first byte says the format and how it begins, the second in what
  * pieces it comes, and whether it was cut; the rest is the reply. Whole and in pieces it gives the same, and no text is
  * lost but marks and blanks. */

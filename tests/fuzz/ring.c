@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ring.c: what ntx-iod says in the region, read by ntx-computed, under libFuzzer: descriptors and states of chunks with
  * changes (fuzz.h), and, in ring_demands.c, answers to demands. The first byte says which. Bytes that are handed out
  * lie in a slot or in the arena, or the pass fails with its reason. Nobody sleeps: instead of waiting for a word, iod

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ring.h: the two halves of fuzz_ring. */
 #ifndef NTX_TESTS_FUZZ_RING_H
 #define NTX_TESTS_FUZZ_RING_H

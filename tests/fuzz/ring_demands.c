@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ring_demands.c: demands of ntx-computed (entries, experts, groups of neurons) and what ntx-iod answers to them, part
  * of fuzz_ring. The input is read from both ends: from the front what the engine does, three bytes each, from the back
  * what iod does whenever the engine waits, two bytes each; when they meet, nobody answers any more. An answer may be

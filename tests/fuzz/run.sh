@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # run.sh NAME SECONDS: runs one fuzzer for a while on inputs made on the spot. A crash leaves its input and fails.
 # NTX_FUZZ_CORPUS=DIR: what was found there before is gone on with, and what is found is kept there.
 # NTX_FUZZ_TIMEOUT=SECONDS: what an input may take by the clock; more, where the machine stops for others.

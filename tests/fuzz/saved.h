@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* saved.h: the words of a region, as they are when all is well, put back before each input. */
 #ifndef NTX_TESTS_FUZZ_SAVED_H
 #define NTX_TESTS_FUZZ_SAVED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vocab.c: a vocabulary and a chat template out of a stranger's GGUF, and a stranger's text, under libFuzzer. The input
  * is a GGUF, and behind it the text; its last byte says how long that is, in fours. Ids are of the vocabulary, and
  * bytes come back. */

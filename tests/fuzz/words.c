@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* words.c: short texts that a client sends or a person writes into a file: faults, skip policies, sizes and rates, a
  * hardware profile, the strings of a Load message. The first byte says which. */
 #include <math.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """golden_test.py made|logits|greedy|perplexity: ntx against the numbers of other engines.
 
   made        golden.json (see make.py): tiny models by ntx-mkmodel, logits by llama.cpp; needs nothing else

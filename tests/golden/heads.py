@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """heads.py MKMODEL LLAMA_BIN: writes heads.json, what llama.cpp's llama-speculative-simple (of October 2026, in LLAMA_BIN beside llama-tokenize) drafts by files that go by states of the
 model's layers: of each of its first calls the text so far, and of each token that it drafts the three likeliest, with their chances among ten.
 

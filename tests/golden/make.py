@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """make.py MKMODEL [CASE ...]: writes golden.json, the logits that llama.cpp gives for tiny models made by ntx-mkmodel. With names of cases those alone
 are made anew, and the others stay as they are.
 

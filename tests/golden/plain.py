@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """plain.py: logits by transformers of models whose files llama.cpp does not take as they are meant: llama, mistral3, deepseek2 and mistral4 with a magnitude of YaRN of
 their own (yarn_attn_factor, which llama.cpp leaves unread), gpt-oss with YaRN (llama.cpp rounds the ends of its ramp) and DeepSeek-V2 with groups of experts (llama.cpp
 chooses them as DeepSeek-V3 does). Used by make.py and shapes.py, and by itself:

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """qwen4.py: logits of a qwen4exp model by transformers, which decides there: llama.cpp says of its own that it is no reference. Used by make.py and by itself:
 
   qwen4.py MODEL.gguf ID [ID ...]     writes the logits of the last token, a number a line

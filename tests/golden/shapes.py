@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """shapes.py BIN N [ARCH ...]: N random shapes of each architecture, made by ntx-mkmodel, computed by ntx and by llama.cpp; exits 1 where they part.
 shapes.py BIN N --record [ARCH ...]: writes shapes.json, what llama.cpp gives for N shapes of each, which forward-golden-shapes reads; with names, of those alone, and the others stay.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.h: random weight blocks of every type. */
 #ifndef NTX_TESTS_LIB_CPU_BLOCKS_H
 #define NTX_TESTS_LIB_CPU_BLOCKS_H

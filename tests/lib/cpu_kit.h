@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kit.h: what the kernel tests share: seeded numbers, memory that ends at an unmapped page, the instruction sets. */
 #ifndef NTX_TESTS_LIB_CPU_KIT_H
 #define NTX_TESTS_LIB_CPU_KIT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kit.h: a GPU for a test: the table of a plug-in library, opened; the test skips where there is no card. */
 #ifndef NTX_TESTS_LIB_CUDA_KIT_H
 #define NTX_TESTS_LIB_CUDA_KIT_H

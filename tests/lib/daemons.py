@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The three daemons in a directory of their own, for tests of ntx-computed's socket. Nothing outlives the test: the daemons hold
 the read end of a pipe, and end with it."""
 

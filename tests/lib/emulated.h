@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* emulated.h: a test that starts ntx's programs is skipped under qemu-user, which filters no system calls, without
  * which workers do not run, and starts no program of the machine that it plays; and what takes minutes there does less.
  * */

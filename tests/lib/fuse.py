@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A file system whose one file is never read to the end: a FUSE server in the standard library, over /dev/fuse itself. Reads get no answer, nor
 do the flushes of ntx's processes, which close() waits for: they can neither read nor close what they have of it. Nobody else can close it either while
 somebody reads, nor open it, so there is one descriptor, which is closed when the file system is gone; start no process meanwhile.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ntx-gateway beside daemons of the test's own, and HTTP by the standard library."""
 
 import http.client

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A GGUF taken apart and put together again, so that a test can bend any part of it."""
 
 import struct

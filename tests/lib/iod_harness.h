@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* harness.h: a small stand-in for ntx-computed: region.sock, region, link and consumer, around a real ntx-iod process.
  * Everything runs in the test's thread; whatever waits, waits with a deadline and fails the test when it passes. */
 #ifndef NTX_TESTS_LIB_IOD_HARNESS_H

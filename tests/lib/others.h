@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* others.h: how busy the machine is with something else, for tests of rates: what is missing of one may have gone
  * there. */
 #ifndef NTX_TESTS_LIB_OTHERS_H

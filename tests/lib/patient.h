@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* patient.h: waiting with a limit that a busy machine stretches; patient.py and patient.sh are its twins. Where it
  * waits for another thread, time for which the process was stopped, or its machine asleep, does not count: whom it
  * waits for was, too. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/emulated.h"
 #include "tests/lib/predictor_harness.h"
 

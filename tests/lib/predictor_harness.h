@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* harness.h: ntx-computed as the predictor sees it: region, attach socket, link; and iod's end of the hints. A test
  * calls harness_start, then talks; every wait has a deadline and fails the test when it passes. */
 #ifndef NTX_TESTS_LIB_PREDICTOR_HARNESS_H

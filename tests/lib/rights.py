@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A service, and a member of its group that is not its user. To become one, a test has to be root."""
 
 import os

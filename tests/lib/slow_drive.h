@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* slow_drive.h: a cgroup in which the drive under a file is slow, so that reads outlive the process that asked for
  * them. The block layer throttles it: blkio of cgroup v1, or io of v2. Needs root and one of the two; slow_drive_make()
  * says false where that is not to be had. */

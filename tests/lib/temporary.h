@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* temporary.h: where a test puts its files: in $TMPDIR, or where there is none, or its name is too long for the path's
  * room, in /tmp. */
 #ifndef NTX_TESTS_LIB_TEMPORARY_H

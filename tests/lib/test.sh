@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # lib.sh: what the pipeline's script tests share. Sourced, not run.
 # Needs NTX_BIN (as ctest sets it). Makes $tmp, gone at exit; nothing else is left behind.
 set -u

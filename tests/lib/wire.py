@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client protocol in the standard library: the few kinds of protobuf fields that ntx.proto uses, and frames.
 
 Messages are dicts by field name. Written against proto/ntx.proto by hand, so that the tests meet the wire format itself."""

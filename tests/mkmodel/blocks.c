@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.c: uniform random quants under a scale that gives the deviation wanted.
  *
  * The divisors below are the deviation of a block's values with scale 1: of q uniform over its range, times the root

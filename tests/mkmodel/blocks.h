@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.h: random weights of every type, straight as blocks, fast enough to fill a drive.
  *
  * The bytes are a function of the seed alone, on any machine: golden numbers in the tests rest on it. Never change what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* describe.h: what a model to be made looks like: its keys and its list of tensors. */
 #ifndef NTX_TESTS_MKMODEL_DESCRIBE_H
 #define NTX_TESTS_MKMODEL_DESCRIBE_H

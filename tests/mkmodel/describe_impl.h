@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* describe_impl.h: what tensors.c (types, tensors), widths.c (a model's numbers, as far as widths go) and keys.c (keys)
  * share. */
 #ifndef NTX_TESTS_MKMODEL_DESCRIBE_IMPL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_write.c: the header from memory, then every tensor in pieces. */
 #include "tests/mkmodel/gguf_write.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_write.h: builds and streams GGUF files, split ones included. Any failure is remembered; mk_write reports it. */
 #ifndef NTX_TESTS_MKMODEL_GGUF_WRITE_H
 #define NTX_TESTS_MKMODEL_GGUF_WRITE_H

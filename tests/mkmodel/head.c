@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* head.c: drafters that go by states of another model's layers: their keys and tensors. The vocabulary is the model's,
  * so files are made with the same --vocab-size or --vocab-from. */
 #include <errno.h>

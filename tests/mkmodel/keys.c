@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* keys.c: the keys that an architecture's files have. */
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: ntx-mkmodel [OPTIONS] OUT.gguf */
 #include <stdio.h>
 #include <stdlib.h>

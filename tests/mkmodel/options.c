@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.c: ntx-mkmodel's options, from its command line or a test's text. */
 #include "tests/mkmodel/options.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h: ntx-mkmodel's options, from its command line or a test's text. */
 #ifndef NTX_TESTS_MKMODEL_OPTIONS_H
 #define NTX_TESTS_MKMODEL_OPTIONS_H

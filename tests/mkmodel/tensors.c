@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.c: tensors of the architectures, types as llama.cpp's quantiser picks them for its mixes.
  *
  * Which tensors a layer has, their names and shapes are the product's own (model/tensors.h, and the architecture's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vocab.c: a small SentencePiece-like vocabulary, or another file's.
  *
  * Built in: unknown, begin, end; 256 bytes; single characters; then, for each of a few dozen common words, its

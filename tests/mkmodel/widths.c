@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* widths.c: a model's numbers as its options say, as far as its tensors' widths follow from them. */
 #include <math.h>
 #include <string.h>

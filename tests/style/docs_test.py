@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Documents hold: every relative link leads to a file and, behind #, to a heading; every `path` in them exists; README
 is short; the logs have their form; protocol.md names every message; CHANGELOG's version is the build's. With an
 argument, the root of an installed documentation: links alone."""

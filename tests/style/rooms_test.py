@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not used, and no circle that is not named. Messages' types stay at
 the edge, tensors' names in their table, and no code goes by the name of a GPU's interface but the plug-in and the table of back ends. Headers' guards are named for where
 these are. Within rooms no circle of modules (a .c file with its header, and the one that its parts share) has more than a few. Of a daemon's rooms,

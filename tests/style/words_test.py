@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """docs/glossary.md holds: row, group, pack, plan and sink have one meaning each in product code. What once had one of these names by another meaning does not come back."""
 
 import os

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # arm64_test.sh [--all]: cross-builds for 64-bit Arm what needs no other program, and runs it by qemu-user: unpacking of the types, which has the same
 # bits everywhere, quantising, and the kernels against the plain ones. As a Cortex-A76, and as a processor with everything; then each of them beside this
 # machine: alone they have the same logits, and so have both as two machines that share a model (tests/unit/ranks/pair.c). --all, and tests/run --long: every test that a cross build has:

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A whole 64-bit Arm, by qemu-system-aarch64: as a Cortex-A76 with an NVMe drive, Debian's kernel and unpacked packages of Debian's, dpkg installs ntx's package for arm64 there, with what it depends
 # on named and found, and the pipeline runs by io_uring and O_DIRECT: the text is the one that this machine writes. Then once more on the next release's kernel with pages of 16 KiB. Emulated, so
 # it takes minutes: part of tests/run --long. NTX_ARM64_DEB: a package that has been made already.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # lib.sh: what the tests of 64-bit Arm share: a cross build in $NTX_BUILD/arm64 (NTX_ARM64_DIR). Sourced, not run. Calls skip and fail, which are its caller's.
 # NTX_ARM64_ROOT: where the libraries for arm64 lie. Else they are installed; or tests/run --long gets them (root.sh) into $NTX_BUILD/arm64.root, and what is there is used.
 arm64_source=$(dirname "$(realpath "${BASH_SOURCE[0]}")")

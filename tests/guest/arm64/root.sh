@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # root.sh DIRECTORY [PACKAGE...]: makes of DIRECTORY a root of this machine's distribution for 64-bit Arm: the libraries that ntx is built against, and these packages with what they
 # depend on. Unpacked only, nothing of it runs; apt works on lists of its own in DIRECTORY.apt, so that this machine's packages and architectures stay as they are, and no right is
 # needed. NTX_SUITE: of that release of the distribution instead, and the packages only.

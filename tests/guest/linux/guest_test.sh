@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Another kernel, and cgroups of version 2: a machine of its own, by QEMU, with Debian's own Linux 6.1, the oldest that the README promises, runs
 # the tests named below on an NVMe drive of its own. There nothing has cgroups of version 1, as on Debian 12 and Ubuntu 24.04 as people
 # install them. Part of tests/run --long. /dev/kvm is used where it works; else the machine is emulated, which takes ten times as long.

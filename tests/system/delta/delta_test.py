@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ntx pack --delta, by its command: what it makes of layers that are alike by construction, the values of such a model beside those of the summed matrices, layers that
 are the same, fine-tunes, and what is refused, of the demo, too; nothing is left behind."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """--lora: adapters beside the model with their sums merged into its matrices, streamed and resident, several at once whose texts are those of each alone, prefixes that are not mixed,
 their names in requests, and files that are refused."""
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The .deb on a clean Debian: debootstrap makes a root of this machine's release, apt installs the package there with what it depends on, and there a
 # model writes, man pages are found, completion completes, the user and the directories are made; purged, nothing is left. Minutes, and packages from
 # the network: part of tests/run --long. All mounts are in a namespace of our own.

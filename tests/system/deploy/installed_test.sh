@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # After deploy/quickstart `cmake --install build` works: whatever it takes out of the build directory is made by the target ntx_installed,
 # the CUDA plug-in and the man pages included where they are built at all, and quickstart builds that target.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # machine.sh: to be sourced after lib.sh: a machine made of namespaces whose PID 1 is systemd (systemd_root.sh), with this build installed below /opt/ntx and m.gguf in
 # alice's home; she is in the group ntx, mallory is not. `inside COMMAND` runs there as root, `as WHO COMMAND` as somebody. Skips where that cannot be.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* other_iod.c: an ntx-iod of another build, for upgrade_test.sh: says who it is, and ends as one that was refused. */
 #include <poll.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The .deb that cpack makes: what is in it, that the programs in it run, that each man page names all options that --help names, and
 # that the completion completes.
 . "$(dirname "$0")/../../lib/test.sh"

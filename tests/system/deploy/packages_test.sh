@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # deploy/packages.sh with an apt-get of the test's own: what is missing is installed; a lock that another program
 # holds is waited for, and said to be, but not for ever; and any
 # other failure is told at once.

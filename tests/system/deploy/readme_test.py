@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Commands and options that README.md and the other pages name are there; and the commands that README.md begins with
 work as they stand there, but for quickstart, which would build all once more. (Files: tests/style/docs_test.py.)"""
 

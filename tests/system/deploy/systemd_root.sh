@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # systemd_root.sh STAGE: becomes PID 1 of a machine of its own, for systemd_test.sh. Runs in new namespaces of every kind but user.
 # The machine's files are this one's, read-only; whatever may be written lies in tmpfs. Nothing of this machine's own units,
 # generators, tmpfiles or sysctl settings runs: a boot of those would empty the real /tmp. All of it is verified before systemd is run.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What cmake --install puts where, and whether systemd takes the units.
 . "$(dirname "$0")/../../lib/test.sh"
 cmake --install "$NTX_BUILD" --prefix "$tmp/usr" >"$tmp/log" 2>&1 || fail "cmake --install: $(cat "$tmp/log")"

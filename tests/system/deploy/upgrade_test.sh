@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What an operator does while answers stream: a reload, which there is none of; a new version installed over the running one, of which a worker dies; a restart with time
 # for the answers to end, over the socket and over HTTP, and one without. Each client has its whole answer, or is told in one line why not.
 . "$(dirname "$0")/../../lib/test.sh"

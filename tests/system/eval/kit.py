@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of quality measures share: a temporary folder, models, and `ntx` with its output."""
 
 import os

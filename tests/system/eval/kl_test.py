@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ntx perplexity --save-logits and --kl against the same figures computed here from the output of `ntx logits`."""
 
 import array

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which status of HTTP each errno of ntx-computed becomes, and what it tells a client to do: all of the table, row by
  * row. */
 #include <errno.h>

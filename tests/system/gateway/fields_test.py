@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every field of every API, as the gateway's own table has them: docs/http-fields.md is that table, and each row of it is tried. What is honoured changes what computed is asked, or the
 answer; what has no effect changes nothing; what is not followed changes nothing and is told; what is refused is refused by its name. And what is said of thinking reaches the
 template where that has a variable for it."""

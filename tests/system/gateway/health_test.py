@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the service says of itself is so: status, /health, metrics, ntx-top and the log, while a worker is stopped, silent or gone, after a file of the model was
 changed, and while ntx-computed, which was killed, loads again what it had served."""
 

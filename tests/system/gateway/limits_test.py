@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Limits that requests cause together are waited for: constrained answers at once, more of them than memory is for, as clients and as choices of one request; streams that
 nobody reads, and a client that comes behind them. What one request exceeds by itself is said in numbers."""
 

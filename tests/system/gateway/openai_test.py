@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ntx-gateway, as OpenAI's API: the exact shapes, the text that computed itself gives, refusals, keys and origins, hostile requests, and clients that leave."""
 
 import http.client

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ntx-gateway, as Anthropic's Messages and as Ollama: the exact shapes, the text that computed itself gives, refusals. And thoughts, apart from what is answered."""
 
 import contextlib

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Seats by themselves: who is next, who gives up a seat and when, who is cut off; addresses are those of loopback
  * sockets. */
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Answers that must be JSON, by every API; the probabilities of tokens, against the logits themselves; and biases."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Tools over HTTP: what goes to ntx-computed for the model's template, and what becomes of the calls that a model writes, in each API. In computed's place stands a server of
 this test's, which writes what it is told to, in pieces of every length."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ntx-gateway: tokens of texts and back, what goes between two texts, and embeddings: their values, held against the states that `ntx logits --steps` tells."""
 
 import base64

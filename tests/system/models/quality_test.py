@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The trained models against what was recorded when they landed (quality.json): greedy text, perplexity of held-out text, exact answers.
 
   quality_test.py            every model of quality.json that lies in models/

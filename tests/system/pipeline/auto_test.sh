@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # --draft auto, which is the default: the text is the text without drafts, byte for byte; look-up and the drafter that the model's card names guess where it pays, and what the card
 # names never stands in a run's way.
 . "$(dirname "$0")/../../lib/test.sh"

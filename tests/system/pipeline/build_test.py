@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Daemons of different builds: one clear error at once, with both builds in it, and nobody who tries for ever."""
 
 import json

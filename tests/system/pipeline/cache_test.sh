@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Nothing goes through the page cache: after a run the model's pages in it are the header's at most, and no byte fell back. Where O_DIRECT
 # or io_uring is refused, the text is the same, and a line says what fell back.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cgroup.sh: a cgroup of our own with a limit, in whichever version of cgroups this machine has. Sourced after lib.sh. Needs root.
 #
 #   cgroup_make memory|io    makes $cgroup, removed at exit; false where the controller is not to be had

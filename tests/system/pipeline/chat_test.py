@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """A chat as its user has it: what is typed, pasted, found again and commanded arrives at the model, as the saved conversation shows; on a terminal that
 pyte plays, on a dumb one, and from a pipe through the service."""
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # kill -9 of computed: the client gets an error at once, nothing is left behind, the next start works.
 # kill -9 of the client: its daemons end too. Ctrl-C: the run ends by the signal, cleanly.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Answers that must be JSON of a schema, or keep to a grammar, are and do, at any temperature, streamed, with the daemons of a pipeline; with drafts they are the same.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there

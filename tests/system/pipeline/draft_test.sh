@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Text with drafts is the text without, byte for byte: greedy and sampled, with penalties, resident and streamed, K and V in both types; and where the text repeats, it
 # takes fewer passes.
 . "$(dirname "$0")/../../lib/test.sh"

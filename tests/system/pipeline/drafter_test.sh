@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A small model that guesses (--draft FILE): the text is the text without, byte for byte, whatever the settings, and however often the drafter is killed; it takes fewer
 # passes; and what cannot be a drafter is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"

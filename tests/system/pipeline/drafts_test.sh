@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Text with drafts is the text without, whoever guesses, beside all that changes a pass or a draw: texts of several clients in one pass, groups of neurons left out,
 # masks of a grammar, layers skipped, K and V in Q8_0. draft_test.sh and drafter_test.sh have the samplers, budgets and deaths.
 . "$(dirname "$0")/../../lib/test.sh"

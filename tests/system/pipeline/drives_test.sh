@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The same model on several drives: the same text, read from both, at the sum of their rates; what is no copy is refused. And --link holds
 # its rate in the whole pipeline.
 . "$(dirname "$0")/../../lib/test.sh"

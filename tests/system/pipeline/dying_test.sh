@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Workers that end again and again: before they have read or answered anything, at once when they are started, and at each chunk that they bring. Nobody waits for ever, and whoever
 # waits is told how they end; who makes progress between two deaths goes on, however often that is.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Bad input gets one clear line that says what to do, and the right exit code.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 4 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Experts in frames: the output is that of a model that lies in RAM as a whole, bit for bit, for any budget, rows, threads and instruction set,
 # whatever is replaced or prefetched, and though iod is killed with reads of experts under way; the statistics tell how many were there.
 . "$(dirname "$0")/../../lib/test.sh"

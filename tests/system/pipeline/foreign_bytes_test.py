@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Bytes that a stranger put into a file, a name or a model reach terminals, logs and JSON only escaped."""
 
 import json

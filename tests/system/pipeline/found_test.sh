@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # status, trace, ntx-top and ntx-metrics find a private run by themselves; several are listed; where nothing runs, they say where they looked.
 # What would change others' daemons leaves a private run alone.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Files that guess without a model, and several at once: the text is the text without, byte for byte. A script gives the tokens per pass that its chances say; an index of a
 # text makes that text cheap; what is no such file, or of another vocabulary, is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # --draft FILE, a drafter that goes by the states of the model's layers: text with its guesses is the text without, byte for byte, resident and streamed, whoever dies, with others beside
 # it; fewer passes where it is right; plan counts its memory; and one that is another model's, or too much, is refused in a line.
 . "$(dirname "$0")/../../lib/test.sh"

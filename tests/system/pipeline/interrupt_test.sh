@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Ctrl-C ends `ntx run` at once, also in the middle of a pass that would never end, and leaves nothing behind. What a run leaves that is killed
 # with SIGKILL, the next one removes.
 . "$(dirname "$0")/../../lib/test.sh"

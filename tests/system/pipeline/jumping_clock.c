@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* jumping_clock.c: to be preloaded: the clock on the wall jumps at every look at it, by days forth and by years back.
  * CLOCK_MONOTONIC stays as it is: nobody can set that one. */
 #include <stdatomic.h>

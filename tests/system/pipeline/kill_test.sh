@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # kill -9 of iod and predictor at any moment: they come back and the text is identical. Every slot-state transition through
 # the fault source, the predictor around probe and decision, seeded random moments, and during the restart itself.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """GGUFs that are no language models: one line from every command, which says what the file is and what to name instead; and files whose keys are wrong or
 missing, which --override-kv mends, and whose names say something else than their keys."""
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Learned layer skip as its user meets it: calibrate (streamed and resident, any threads: one sidecar), static and predictive runs,
 # bytes that fall with the layers, what is refused, and a predictor that dies or stays silent.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The workers of a captive pipeline have locked themselves in, all of their threads, and have the parts of the region that they need and no other.
 # What that means is tried from within by tests/unit/lockin.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The budget is a promise: under a memory cgroup of --ram plus 64 MiB (page cache charged) a model of three times the cap runs,
 # and the peak stays within. Needs root and a memory controller, of either version of cgroups.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # --draft nextn: text with the guesses of the model's own block is the text without, byte for byte, resident and streamed, and takes fewer passes where the block is right; auto takes
 # it by itself; and who has none is told so.
 . "$(dirname "$0")/../../lib/test.sh"

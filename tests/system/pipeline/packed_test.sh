@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A packed model runs like any other: resident and streamed, threads, rows, chunks, sources and instruction sets give the same bits, and
 # the text of the model that it was packed from where packing rounds nothing.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # --ffn-sparse predicted and prompt through the daemons: what calibrate --ffn learns does not depend on threads or budget; a text is the same resident
 # and read on demand, prefetched or not; only the groups that are predicted are read; and pack --order moves neurons, not what they compute.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What runs out, and clocks that jump: /dev/shm full (nothing of ntx is there), the runtime directory's file system full, a memory cgroup
 # smaller than the model wants, and one that becomes so while text is written, memory that ends while a model is loaded. Each is a clear
 # error within seconds, or makes no difference; nothing stays behind.

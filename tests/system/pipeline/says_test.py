@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a run cannot do it says by name: an empty prompt, a source that is refused; and once, that a model without a chat template continues a text."""
 
 import os

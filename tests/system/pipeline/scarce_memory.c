@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scarce_memory.c: to be preloaded: madvise has no memory for huge pages nor small ones of a shared mapping any more,
  * once NTX_PAGES pieces have been brought in. */
 #include <errno.h>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # `ntx up` and its clients: several at once get the text that they get alone, share passes, come and go.
 . "$(dirname "$0")/../../lib/test.sh"
 export NTX_RUNTIME=$tmp/rt

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a converter may write otherwise and what changes nothing: vectors with trailing dimensions of 1, sections of M-RoPE, and tensors that only images
 use. Of every architecture the logits stay what they were, also of the file that ntx quantize makes of it."""
 

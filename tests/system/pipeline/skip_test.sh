@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The predictor's circuit with a scripted policy: layers 3 and 5 are skipped, their chunks are not read, statistics say so,
 # and a decision that comes late changes the statistics, never a token.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The end waits for a state that is being written (--state), however slow the drive is: `ntx run` for its ntx-computed, that one for its engine, and systemd, which is told that it takes
 # longer than TimeoutStopSec. A drive whose MiB takes seconds is played by a library that is preloaded.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* slow_write.c: to be preloaded: each write of a MiB or more takes NTX_WRITE_MS, as on a drive that can hardly write.
  * */
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # --ffn-sparse through the daemons: a zero threshold gives the bits of the packed model with all its neurons, and any mode the same bits
 # resident and read on demand, whatever budget, threads, rows and source; what is read is what is used.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # What lasts, by kinds of models: each architecture goes on from a state on the drive (--state), after an edit in the middle, too, and keeps K and V of positions beyond memory in a file
 # (--kv-ram), with the same text each time. NTX_LONG: all of them, else one of each kind.
 . "$(dirname "$0")/../../lib/test.sh"

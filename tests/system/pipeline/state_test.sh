@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # State that lasts, as its user has it: --state DIR, --resume, /save NAME, /list. What was computed is not computed again, and what is written is the same.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_STATE_HOME=$tmp/home

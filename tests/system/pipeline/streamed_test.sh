@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Streamed equals resident, bit for bit: logits of every token for several budgets, thread counts, batch sizes, chunk sizes,
 # instruction sets and sources; and the statistics tell where the bytes lay.
 . "$(dirname "$0")/../../lib/test.sh"

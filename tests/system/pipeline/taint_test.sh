@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # kill -9 of iod at seeded random moments while the block layer itself is throttled: the dead process's reads are still under
 # way, and land for seconds after its death. The text is identical every time: tainted slots hold nothing else until then.
 # Needs root and a controller of either version of cgroups that throttles reads. NTX_KILL_ROUNDS moments (10; the campaign has 50).

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Each type that files hold, at each place that weights go to: the same logits resident and streamed, by each instruction set, by few rows and by
 # many, with experts, where the FFNs are packed, and beside other types; rows of any multiple of a type's block; and `ntx plan` knows it.
 . "$(dirname "$0")/../../lib/test.sh"

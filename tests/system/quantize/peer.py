@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """By hand: the types that ntx quantize chooses for each tensor, held against llama.cpp's quantiser.
 peer.py NTX LLAMA_QUANTIZE MODEL... [--imatrix FILE]    (MODEL in F16 or F32)"""
 

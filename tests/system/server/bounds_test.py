@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What clients can make grow is bounded by --ram: conversations that are kept, prompts that are read, requests that come in. Others' tokens go on
 meanwhile."""
 

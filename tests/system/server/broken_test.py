@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Workers that are broken, as a service meets them. An ntx-iod that writes nonsense over all that it may write and dies: the next one reads on, and the
 tokens are the same. One that ends again and again, or does not come back: who waits is told at once, with how it ended, and so is who asks for the status;
 when one works again, so does the service."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """In the middle of a pass that does not end, since ntx-iod is held: cancelling and leaving take effect at once where nobody else is in the pass,
 disturb nobody where there is, and what comes afterwards is right."""
 

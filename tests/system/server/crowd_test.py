@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """More connections than there are seats, and connections that nobody uses: the service stays open to those who ask, the status and the end can
 always be had, one user does not take everybody's seats, and descriptors that are used up cost neither CPU nor log."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Workers die while answers are written: at seeded random moments, both at once, and during the restart. Tokens stay the same.
 Also: reads that fail, a predictor that does not come back, workers that never come."""
 

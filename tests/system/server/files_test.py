@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The files that a load announces (parts, copies, adapters, drafters, a sidecar) against the descriptors that come: fewer, more and others are refused in words, whatever
 the configuration names for its own model, and the model that is there stays."""
 

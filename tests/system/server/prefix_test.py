@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Texts that begin alike: what was computed of one is not computed again for the next, in whatever way it is asked; the answer is what it is without."""
 
 import json

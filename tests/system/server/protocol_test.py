@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The socket: garbage, limits, descriptors, loading and unloading again and again, a file that changes, a client that does not read, the end."""
 
 import json

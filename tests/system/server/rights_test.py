@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a member of the service's group may not do: have paths opened with the daemon's rights, take more memory than configured, inject faults,
 stop the service. What it may: load what it can read, and whatever ntx.conf gives it."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Sessions: several at once write what each writes alone; conversations keep their KV; stop strings, cancelling, waiting, refusals."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prefixes on disk: what was computed of a text outlives the process; whatever becomes of the files, and whoever is killed at whatever moment, the text is what it is."""
 
 import glob

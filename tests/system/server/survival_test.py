@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a service meets: the model's file cut or rewritten while it is loaded, a drive that stalls, a crowd of connections, a client that
 never reads, clients that leave in mid-answer; and after hundreds of generations as many descriptors and as much memory as before.
 `survival_test.py --long`, with NTX_LONG set, does the campaign: 200 generations with a random daemon killed at a random moment, a stall of 10 s, thousands of

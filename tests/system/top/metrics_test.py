@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """ntx-metrics: over HTTP on a unix socket and on a port, and once on standard output; the text is what Prometheus takes, and its values are
 those of the run. Every metric that the dashboard asks for is there."""
 

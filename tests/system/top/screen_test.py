@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """ntx-top in a pseudo terminal: what stands where on 80 x 24, after another size, in ASCII, without colour; --once and --json; layers skipped."""
 
 import fcntl

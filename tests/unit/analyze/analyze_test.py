@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """ntx analyze on layers whose likeness is known by construction, and on the demo."""
 
 import json

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic behind ntx analyze: singular values, bases and Gumbel's location against what they are by
  * construction. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* logits_base: rounding, divergence, and a file that comes back as it was written. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* printable.c: whatever is formatted into an error or a log line, it is one line that steers no terminal. */
 #include <errno.h>
 #include <unistd.h>

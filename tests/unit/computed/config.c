@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx.conf: values by value, refusals by their text and line, and the installed file against the defaults. */
 #include "computed/config.h"
 

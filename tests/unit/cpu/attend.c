@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes, windows, sinks and
  * odd widths; equal bits on every instruction set and however heads and rows are grouped; K and V are read only where
  * they are. */

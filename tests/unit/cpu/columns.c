@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* columns.c: sums of columns against their definition, for every type and instruction set, bit by bit; nothing is read
  * behind the last column or written beside y, zeros cost no bit, and the width may be cut anywhere. */
 #include "model/quant.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.c: every type, instruction set and shape gives the oracle's bits; the oracle agrees with float64 on the
  * dequantised weights; nothing is read behind the weights or written beside y. Interleaved weights give them, too. */
 #include "model/quant.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops.c: packing of activations, norm, rope, SwiGLU, F16 store: values against float64, and equal bits on every
  * instruction set. */
 #include "computed/cpu/lanes.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiles.c: computed/cpu/amx.c with matrix tiles done one number at a time, so that what it does with them is tested on
  * every machine with AVX-512. Linked before the library, whose amx.c is left out then. */
 #include <immintrin.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c: rotation, the paged cache and attention of a plug-in library (argument: its path) against the CPU's: F16
  * and Q8_0, holes, windows, sinks, rows in any order, several sessions; of decoding (the CPU's bits up to a split) and
  * of prompts (F16's rounding). */

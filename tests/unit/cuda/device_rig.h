@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device_rig.h: a forward pass (tests/unit/pass/rig.h) on the device of a plug-in library. */
 #ifndef NTX_TESTS_UNIT_CUDA_DEVICE_RIG_H
 #define NTX_TESTS_UNIT_CUDA_DEVICE_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dialect_fiber.h: cuda/dialect.h where each thread is a fiber on the CPU. */
 #include <stdlib.h>
 

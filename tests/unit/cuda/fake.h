@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake.h: a GPU that is none: the table of cuda/ntx_cuda.h with the plug-in's own kernels run by fibers on the CPU.
  *
  * Lazy on purpose: what is queued on a stream runs only when somebody waits for it (a sync, a wait of another stream),

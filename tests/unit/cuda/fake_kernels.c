@@ -1,2 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The plug-in's kernels as C. */
 #include "cuda/dense.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fiber.h: a block of a kernel's threads on one thread of the CPU: each has a stack of its own and runs until it comes
  * to a barrier or a shuffle; it goes on when its warp, or the block, has come there too. A block whose threads do not
  * all come there is a bug in the kernel and ends the program with the place's kind. One block at a time per thread of

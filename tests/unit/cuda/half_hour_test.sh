@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # bench/gpu.sh where it is to run: a folder with the script and what `prepare` would have put beside it, and no build. The fake device and the real daemons; the kernels' own tests and the kernel lab,
 # which have tests of their own, are scripts that agree, or not. A wrong bit marks figures, those of later calls, too; the profile and each run's figures come back; no time left is said.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.c: every kernel of a plug-in library (argument: its path) against the CPU's, on random data, odd sizes and
  * poisoned outputs. Where the header promises the CPU's bits, the bits. */
 #include "computed/cpu/cpu.h"

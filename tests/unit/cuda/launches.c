@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launches.c: how much a pass asks of a device (argument: the plug-in's path): launches, and how often the host waits.
  * What is chosen, and joined, on the device has the CPU's bits. */
 #include "tests/unit/cuda/device_rig.h"

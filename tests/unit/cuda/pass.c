@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pass.c: whole passes on a device (argument: the plug-in's path) against the CPU's: chunks on the device, on the host
  * and streamed through a short ring, in every mixture; decoding gives the CPU's bits, prompts its values within F16's
  * rounding. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pass_kinds.c: whole passes of each kind of layer: experts, and what architectures have that no other test has. */
 #include "tests/unit/cuda/pass.h"
 

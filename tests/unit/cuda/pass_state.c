@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pass_state.c: whole passes where what a layer keeps of the tokens before is not one row after another: skipped
  * layers, trees, windows as rings. */
 #include "tests/unit/cuda/pass.h"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # The whole pipeline with a GPU that is none (fake.h): the CPU's text with matrices on the device, on the host and streamed, sampled from the
 # best logits, with layers skipped, with experts in frames, with packed models; refusals with numbers; a lost device is an error to the client, and a
 # new ntx-computed works.

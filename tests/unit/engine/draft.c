@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What look-up proposes of a text, what it learns from it, and what a row more takes. */
 #include <math.h>
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A drafter's trees as proposals: what is asked, which nodes are taken in which order, and that a tree of any bits at
  * all gives a proposal that is well formed. */
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The engine by itself: a small model in memory, requests as structs, no socket and no daemon. Each pass stops where
  * the skip policy would look at it until the test lets it go on, so that who has which rows in which pass is told
  * exactly. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session with a template of channels, its model played by a script: what a client sees of an answer, and what the
  * next request adds to the tokens in the KV. */
 #include "computed/engine/session.h"

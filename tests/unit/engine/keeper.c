@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A served model outlives its process: by a pair of sockets, as under `ntx up`, and by systemd's way, whose store may
  * give the descriptors back in any order. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What of an answer's bytes may be shown, and when: stop strings, incomplete characters, bytes that are no text. */
 #include "computed/engine/session_text.h"
 #include "tests/lib/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* calls.c: what is drawn under the grammar of a request's tools is read by model/reply as calls of these tools, with
  * arguments that are valid, in every form. */
 #include <errno.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What is drawn under the masks of 500 schemas, before python-jsonschema, from PyPI. Part of tests/run --long; NTX_CLIENTS names an environment that has it already."""
 
 import json

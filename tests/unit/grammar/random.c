@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* random.c: schemas drawn from a seed: all that is supported, in all places. One statement draws once: in what order
  * arguments are evaluated is the compiler's, and processors differ. */
 #include <stdio.h>

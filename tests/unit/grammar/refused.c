@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* refused.c: schemas that are refused, each with words that say why. */
 #include <stdlib.h>
 #include <string.h>

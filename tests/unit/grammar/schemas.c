@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schemas.c: 500 schemas, written and drawn, from each of three seeds: what is drawn at random under their masks
  * parses, and is valid by another's judgement. A schema may be refused only where nothing is valid under it, or a
  * combination is not supported; most are not. */

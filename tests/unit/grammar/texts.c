@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* texts.c: grammars as texts: what they hold for and what not, what is refused with which words, what hostile ones
  * take, and that masks say what bytes do. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* valid.c: JSON Schema by its own words, one keyword after the other; a keyword that it does not know is a failure of
  * the test. */
 #define PCRE2_CODE_UNIT_WIDTH 8

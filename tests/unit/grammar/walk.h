@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* walk.h: a small vocabulary, texts drawn at random under masks, and a validator of JSON schemas that shares nothing
  * with the product's. */
 #ifndef NTX_TESTS_UNIT_GRAMMAR_WALK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The core against a region in memory: order, limits, drop maps, failures, taint, restart from any words. */
 #include <errno.h>
 

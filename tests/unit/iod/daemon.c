@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A real ntx-iod around a stand-in for computed: every byte of several passes, failures, deaths, restarts, farewells.
  * */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake.h: a region in plain memory (tables only, no slots) and a core on it, with a record of what the hooks were told.
  * */
 #ifndef NTX_TESTS_UNIT_IOD_FAKE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The rule of tainted slots on a slowed drive: after kill -9 reads go on landing in the dead iod's slots, while its
  * successor already fills others. Seen here: bytes do change there after the death, none of them reaches a chunk that
  * is consumed, and once the dead ring shows as many completions as submissions, nothing changes any more. Needs root

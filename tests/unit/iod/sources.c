@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each source on a real file, against the file's known bytes; then the filters over them, alone and one over the other.
  * */
 #include <errno.h>

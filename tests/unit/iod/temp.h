@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* temp.h: a small region with real memory and a file of known bytes, for tests of sources. */
 #ifndef NTX_TESTS_UNIT_IOD_TEMP_H
 #define NTX_TESTS_UNIT_IOD_TEMP_H

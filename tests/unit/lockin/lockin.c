@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker that somebody took over can still do. Each role locks itself in as its main function does
  * (ntx_iod_lock_in, ntx_service_lock_in), in a process of its own, and then tries: what it needs works, everything else
  * is refused. A build with sanitizers allows more (common/sandbox.h), so there only the rest is tried. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch.c: hyper-parameters and tensors of the architectures, their defaults, and what is refused by name: what they
  * share. arch_attention.c, arch_experts.c, arch_mla.c and arch_states.c have what some of them do otherwise. */
 #include "model/quant.h"

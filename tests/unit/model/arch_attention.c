@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch_attention.c: architectures with attention or rotation of their own: windows, caps, stretches, matrices that are
  * one in the file. */
 #include "model/chunk.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch_experts.c: routers, experts and shared ones. */
 #include "tests/unit/model/opened.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch_mla.c: attention over latents, positions that are chosen, and K that is pooled: deepseek2, deepseek32, glm-dsa,
  * hy_v4, deepseek4. */
 #include "tests/unit/model/opened.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arch_states.c: layers that keep a state instead of K and V: qwen3next, qwen35, kimi-linear, glm5-next, qwen4exp. */
 #include "model/chunk.h"
 #include "tests/unit/model/opened.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chunk.c: the chunks of every tensor tile it exactly, in execution order. */
 #include "model/chunk.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.c: what a good file says arrives as it was written. */
 #include "model/gguf.h"
 

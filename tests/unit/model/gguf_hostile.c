@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_hostile.c: bad files give one clear error each, quickly, and never a crash. */
 #include <errno.h>
 #include <stdbool.h>

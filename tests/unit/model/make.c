@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/lib/temporary.h"
 #include "tests/unit/model/make.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* make.h: models in memory for the tests of model/: made by the model maker, then bent by hand. */
 #ifndef NTX_TESTS_UNIT_MODEL_MAKE_H
 #define NTX_TESTS_UNIT_MODEL_MAKE_H

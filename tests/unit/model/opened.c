@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/model/opened.h"
 
 struct opened open_with(const struct mk_options *o, void (*extra)(struct mk_file *f))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* opened.h: models of the maker's, opened; and what of them is refused, with which words. */
 #ifndef NTX_TESTS_UNIT_MODEL_OPENED_H
 #define NTX_TESTS_UNIT_MODEL_OPENED_H

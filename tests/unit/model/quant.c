@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quant.c: every type against values that were computed outside this project's code.
  *
  * Three blocks of pseudo-random bytes per type, with a common, a negative and a subnormal scale (MXFP4: a common one

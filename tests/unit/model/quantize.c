@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quantize.c: what is written is what was meant, up to each type's own error, which is asserted from both sides; blocks
  * of one value, of zeros, and of what a type holds exactly. */
 #include <math.h>

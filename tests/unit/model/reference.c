@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reference.c: every reference model is read, and its quantised weights are near those of its F32 twin.
  *
  * The bounds are what each type loses on weights like these, with a little room; a wrong layout loses everything. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* split.c: a model in several files is the same model; wrong sets of files are named. */
 #include <errno.h>
 #include <unistd.h>

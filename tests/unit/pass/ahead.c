@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is foretold of the next layer's experts (computed/pass/router_lookahead.c), before this layer's give anything or
  * when some have: all of it, where layers add next to nothing to the residual stream, or streams; most of it where they
  * do; nothing where what it follows from is not in memory. No bit depends on it. */

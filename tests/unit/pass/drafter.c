@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The drafter: its tree is the same whether it went along with the text or began there, its chances are those of its
  * own logits, and a vocabulary that differs is refused. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Failures: at any chunk, with any number of threads, the pass ends in order with the reason, and the next one works.
  * */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Logits, hidden states and greedy paths against other engines' numbers: golden.c made | shapes | reference.
  *   made       tests/golden/golden.json: models by the model maker, logits by llama.cpp
  *   shapes     tests/golden/shapes.json: the same for a dozen random shapes of each architecture, as

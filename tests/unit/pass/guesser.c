@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that guess without a model: what a script says comes as often as it says, an index finds what came behind the
  * most alike; what is no such file is refused. */
 #include <errno.h>

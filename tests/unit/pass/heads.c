@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Files that go by states of a model's layers: what they guess is what llama.cpp drafts by the same files
  * (tests/golden/heads.json); and those that do not suit are refused. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* K and V in a file: what a pass sees of each block is what was last written there, whatever was dropped meanwhile, in
  * the memory that was given; a drive's fault is an error of the pass that wanted the bytes, and of no later one. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mem_weights.h: ntx_weights over files in memory, strict about the protocol of computed/pass/weights.h.
  *
  * A chunk is copied when it is first acquired and freed when released, so that a use after release is seen by the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The model's own next-token block: its chances are those of a model of one layer, whose rows of the embedding are made
  * here, in double, of what the block gets: of the token's own row and of the state that the token before it left. So is
  * what it predicts of what it predicted itself. */

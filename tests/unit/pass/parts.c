@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The pieces under the pass: KV blocks and holes, angles, the pool of threads. */
 #include <errno.h>
 #include <math.h>

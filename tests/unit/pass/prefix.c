@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Prefixes that are kept: who finds what, who makes room for whom, and that each sequence sees the values of its own
  * text, whatever others do. Values here tell the text before them: a hash of it. */
 #include <errno.h>

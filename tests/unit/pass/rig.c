@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "computed/ranks/ranks.h"
 #include "tests/lib/temporary.h"
 #include "tests/unit/pass/rig.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rig.h: a forward pass over a model without processes: weights come from memory (mem_weights.h). */
 #ifndef NTX_TESTS_UNIT_PASS_RIG_H
 #define NTX_TESTS_UNIT_PASS_RIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bits that must not depend on circumstances: threads, kernels, chunk sizes, a short ring, how rows are batched, who
  * else is in the batch, or what a KV block held before. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sampling: values by hand, seeds that repeat, shares that come out as computed. */
 #include <errno.h>
 #include <math.h>

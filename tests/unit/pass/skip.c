@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Layer skip: rows that leave layers out, what is announced and when, and holes in later attention. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sparse.c: --ffn-sparse without processes. Zero thresholds change no bit, with ReLU and SiLU; only what is used is
  * asked for; the choice is a row's own. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Trees of rows: a session's rows that share positions give what the same tokens give one after another, bit for bit;
  * an accepted path stays, the rest is forgotten. */
 #include "shm/region.h" /* NTX_MAP_WORDS */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trees.h: a tree of 13 rows, for any back end. */
 #ifndef NTX_TESTS_UNIT_PASS_TREES_H
 #define NTX_TESTS_UNIT_PASS_TREES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is named as the greatest gain is what the cost model says of that very change; machines by words; nearest names.
  * */
 #include <errno.h>

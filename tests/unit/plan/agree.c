@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `ntx plan` says of a model is what the daemons do with its file: for every model by name, the header that it
  * stands for is written as a file, opened and planned as computed/engine/load.c does; and a header that ntx-mkmodel
  * made has the tensors of the one that is sketched of the same numbers. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cache.c: what is replaced under each policy, that frames and bundles always agree, and what predictions may not do.
  * frames.c: which layers share frames. */
 #include "computed/weights/cache.h"

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # `ntx plan` and `ntx doctor` as people meet them.
 set -u
 ntx=$NTX_BIN/ntx

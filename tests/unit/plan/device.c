@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the planner puts on a GPU: never more than the budget; matrices in order, then whole layers of experts or of a
  * packed model's groups. */
 #include "computed/plan/plan.h"

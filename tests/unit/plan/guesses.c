@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is learned of guesses, kept and read again; what a tree's nodes bring; hostile files. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* huge.c: what a sparse file of 3 TiB costs the planner: memory that the budget bounds, little time, and an answer; who
  * loses patience ends it. */
 #include <errno.h>

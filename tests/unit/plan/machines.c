@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Several machines together: shares that take the same time, and messages by their number and bytes. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A profile's rates are the medians of doctor's rounds, each rate by itself. */
 #include "client/doctor/doctor_impl.h"
 #include "tests/lib/check.h"

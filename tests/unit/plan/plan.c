@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The planner's promises: for models from tiny to 70B and budgets from the smallest to all of it. */
 #include <errno.h>
 #include <math.h>

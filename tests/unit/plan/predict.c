@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The cost model on numbers that can be checked by hand, the profile's file, and the lineage's measured figures. */
 #include <errno.h>
 #include <math.h>

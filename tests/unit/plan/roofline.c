@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The published roofline table, row by row, and the network figures; and where the corrected formulas differ. */
 #include <math.h>
 

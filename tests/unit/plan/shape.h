@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shape.h: models of any size as headers only, for the planner: no weights are made. */
 #ifndef NTX_TESTS_UNIT_PLAN_SHAPE_H
 #define NTX_TESTS_UNIT_PLAN_SHAPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The probe board: a probe is read whole or not at all, also while somebody writes it. */
 #include "predictor/board.h"
 

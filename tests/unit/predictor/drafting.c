@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The thread that guesses tokens, beside a computed that is only played: what it says is always of a text that it has
  * had whole. */
 #include <fcntl.h>

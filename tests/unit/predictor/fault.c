@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The grammar of faults, and what they make of a row of probes. */
 #include "predictor/fault.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is learned, kept and asked: the sidecar's file, the network's kernels, the training, and the policies over them.
  * */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.c: neurons of four kinds, dealt out in turn; those of a kind are active together, and then lie together. */
 #include "predictor/learn/learn.h"
 #include "common/util.h"

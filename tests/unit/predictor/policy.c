@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The grammar of policies, and the bits they give. */
 #include "predictor/policy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-predictor against a computed that is only played (harness.h). argv[1] names the scenario. */
 #include <signal.h>
 #include <sys/wait.h>

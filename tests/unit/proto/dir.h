@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dir.h: a temporary directory for one test. */
 #ifndef NTX_TESTS_UNIT_PROTO_DIR_H
 #define NTX_TESTS_UNIT_PROTO_DIR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frames on a byte stream: however the bytes are cut, the same messages come out; lengths that cannot be are refused.
  * */
 #include "proto/frame.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One link against a raw nanomsg socket: what is delivered, what is dropped, what is refused, and how it ends. */
 #include "proto/link.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two processes: the worker is killed with messages under way, and its successor, on an address of its own, is served
  * at once. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Validation of messages between daemons: one case per field that has a limit. */
 #include <errno.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What ntx_request_decode and ntx_reply_decode accept and refuse. */
 #include <math.h>
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of settings: it has every field of Load and Sampling, its bounds hold for what comes over the wire, and
  * texts are read by value. */
 #include <errno.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What goes wrong on the way: connections that break, servers that lie, disks that are full, two at once. There is never a part under a model's name."""
 
 import json

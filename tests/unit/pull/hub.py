@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A hub on loopback: a list of files, and the files behind a redirect to another host, with faults on demand."""
 
 import hashlib

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parsers of names and headers that come from elsewhere: what they make of right ones, and that nothing becomes of
  * wrong ones. */
 #include <stdio.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Models by name: what a name of the hub or an address brings, where it lies, and what names mean afterwards."""
 
 import json

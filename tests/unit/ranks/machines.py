@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the tests of several machines share: mpirun starts `ntx up` on each, all on this one."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Several machines as their user meets them: mpirun starts `ntx up` on each (all on this one). The text is one machine's, whatever the split; a worker that dies is started
 again; what does not go together is told with the machine's name."""
 

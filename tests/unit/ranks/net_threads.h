@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* net_threads.h: a struct ntx_net over threads of this process, for tests. */
 #ifndef NTX_TESTS_UNIT_RANKS_NET_THREADS_H
 #define NTX_TESTS_UNIT_RANKS_NET_THREADS_H

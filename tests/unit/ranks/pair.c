@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two machines of unlike kinds, processes here: pair.c [COMMAND...] starts the other one, which is this program by
  * plain C, or COMMAND: this program as an emulator runs it (tests/guest/arm64). Each alone gives the same logits for a
  * text, bit by bit, and so do both together, whichever of them is the first, by rows, by heads and by whole layers. */

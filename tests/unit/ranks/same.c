@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A pass over several machines (threads here, each with its own chunks and pass) gives the bits of one: for all kinds
  * of layers, any parts, batches, threads and kernels; and what fails on one of them fails the pass with its words, and
  * the next one goes well. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of machines: all of them, once, in whole slices; and parts that take the same time. */
 #include <math.h>
 #include <string.h>

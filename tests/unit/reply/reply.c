@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What models write, taken apart, format by format: whole, byte by byte, and in threes, always the same. */
 #include "model/reply/reply.h"
 #include "tests/lib/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An answer on a terminal and elsewhere. */
 #include "client/commands/shown.h"
 #include "tests/lib/check.h"

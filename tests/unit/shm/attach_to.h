@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attach_to.h: a worker's view of a region that this process made: the plan as it is now, and the same parts. */
 #ifndef NTX_TESTS_UNIT_SHM_ATTACH_TO_H
 #define NTX_TESTS_UNIT_SHM_ATTACH_TO_H

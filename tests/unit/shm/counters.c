@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The counters file: made, read by a monitor, written by a worker, refused when it is another version's. */
 #include "shm/counters.h"
 

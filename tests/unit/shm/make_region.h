@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* make_region.h: a small region with a plan, for tests. File 0 has pattern bytes (a function of the offset); its chunks
  * follow one another at unaligned places, `per_layer` to a layer, every third one in the arena. The rows lie in file 1.
  * */

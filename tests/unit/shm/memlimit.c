@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory limits out of files of both cgroup versions, as hosts and containers show them. */
 #include "shm/memlimit.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Histograms by value; the trace's ring: what is put comes out once and in order, what was overwritten is counted as
  * missed, nothing torn is taken while several threads write; and what a record costs. */
 #include "shm/counters.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A machine with larger pages, as 64-bit Arm has them, played on this one: PRETEND_PAGE bytes. Linked to tests with
  * --wrap of what stands here: an address that is no multiple of such a page is refused as that kernel refuses it, and
  * ends the test, since nobody should ask; what is mapped begins at one and fills whole ones. */

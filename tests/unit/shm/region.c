@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A region as it is made, and what attach makes of a damaged one: an error that names the damage, never a crash. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A region on a machine with larger pages (pages.c): all its memory is there after it was brought in, in huge pages
  * where one of that machine's fits, and only so much is said to be in them. */
 #include <sys/mman.h>

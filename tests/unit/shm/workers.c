@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* computed's side of its workers, with real processes on the other side: this program is started again as `--worker`.
  * */
 #include "computed/workers/workers.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a template may not do: run on, grow, nest; and whose the bytes are that it writes. */
 #include <errno.h>
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes cases.json: templates of our own, each with what transformers' environment makes of it. Needs transformers and jinja2 (see oracle.py)."""
 
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The real thing: the Jinja environment of transformers' apply_chat_template, taken out of the installed package's own source
 (transformers/utils/chat_template_utils.py), so that none of its other dependencies is needed. `available` says whether it is there."""
 

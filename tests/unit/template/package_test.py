@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The templates of published models, which are not ours to keep here, render as transformers renders them, byte for byte. Needs the folder with
 them (NTX_TEMPLATES=DIR, *.jinja) and transformers and jinja2 in this Python; without either it is skipped."""
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Templates rendered as transformers renders them: the cases of cases.json, whose outputs Jinja made (make_cases.py).
  * With arguments TEMPLATE VARIABLES (files) it renders these instead: the text goes to standard output, an error to
  * standard error with exit 1; with a third, VARIABLES has an object per line, and for each a line of JSON goes to

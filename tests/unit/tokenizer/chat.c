@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Chat templates: which shape is which, what a conversation renders to, and that people's text stays text. */
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.h: opens a file of the reference data, or skips the test where there is none. */
 #ifndef NTX_TESTS_UNIT_TOKENIZER_DATA_H
 #define NTX_TESTS_UNIT_TOKENIZER_DATA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Vocabularies with a few bytes changed: refused with a reason, or usable without a fault (the sanitizers' pass looks).
  * */
 #include "tests/lib/check.h"

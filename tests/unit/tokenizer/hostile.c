@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Vocabularies that were made to hurt: colliding, and with an endless token. Time is CPU time. */
 #include <errno.h>
 #include <time.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What an encoding may take, and that cutting a text changes nothing: pieces of a text have the tokens that the whole
  * would have, joined pair by pair. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mem_gguf.c: see mem_gguf.h. */
 #include "tests/unit/tokenizer/mem_gguf.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mem_gguf.h: writes a GGUF header into memory, so that a vocabulary of a dozen tokens can be tried without any file.
  * */
 #ifndef NTX_TESTS_UNIT_TOKENIZER_MEM_GGUF_H

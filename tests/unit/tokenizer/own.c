@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A model's own template, executed: the tokens are those of the table's row of the same shape, wherever a conversation
  * begins and ends, and people's text stays text. */
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where text is cut into words, piece by piece: the shapes whose rules depend on case, endings and marks. */
 #include <errno.h>
 

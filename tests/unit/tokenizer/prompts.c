@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The prompts of the reference data, with BOS, in its two SentencePiece-like vocabularies. */
 #include <jansson.h>
 

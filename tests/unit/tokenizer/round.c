@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Text -> ids -> text is the identity, for random characters, random bytes, and runs that tempt a tokenizer into
  * quadratic time. A small vocabulary made in memory is always tried; the reference vocabularies where they are at hand.
  * */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizers of a few tokens, made in memory: what each key and token type does, by value. */
 #include <errno.h>
 

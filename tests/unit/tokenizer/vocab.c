@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every text of the seven reference vocabularies gives the expected ids, and comes back unchanged. */
 #include <time.h>
 

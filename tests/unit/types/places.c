@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* docs/types.md says of every type what the code has for it: a table is made from the tables that choose kernels, and
  * compared with the document's. Printed, for who changed one of them, by test_types-places --print. */
 #include <stdbool.h>

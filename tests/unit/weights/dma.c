@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The claim on which taint rests, tried on a real drive: reads outlive the process that asked for them, and its ring,
  * held open by another process, tells when the last has landed. Needs root, a cgroup that makes the drive slow
  * (slow_drive.h) and io_uring; skipped otherwise. This program is started again as `--iod`. */

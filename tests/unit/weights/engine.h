@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine.h: a forward pass in miniature over the weights' stream, for its tests: chunks are taken by several threads,
  * entries are looked up, and each byte is checked. fake_iod.h plays the other side. */
 #ifndef NTX_TESTS_UNIT_WEIGHTS_ENGINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/weights/fake_iod.h"
 
 #include <errno.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake_iod.h: a thread that plays iod on a region made by make_region: it knows only shm/region.h, keeps several fills
  * under way, finishes them in random order, and can be killed with fills under way, whose bytes then land later (as DMA
  * does). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* list_experts.h: chunks of experts for tests. */
 #ifndef NTX_TESTS_UNIT_WEIGHTS_LIST_EXPERTS_H
 #define NTX_TESTS_UNIT_WEIGHTS_LIST_EXPERTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Experts on demand and on predictions: against an iod that the test plays itself, step by step, in one thread.
  * Whatever is predicted, fails, dies or lands late, what is wanted has its own bytes; and predictions are counted,
  * taken back and never in the way. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An iod writes nonsense over all that it may write, and dies: the next one finds every word as it must be, and the
  * bytes stay right. */
 #include "common/util.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The weights' stream against a thread that plays iod: the right bytes over many passes, whatever is dropped, fails or
  * dies. Run as `stream CASE`, each case a process. */
 #include "computed/weights/stream.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The protocols of the shared region on a machine with a weak order of memory: ntx-iod's core and computed's stream,
  * both as they are shipped, on one region; a death of ntx-iod at any moment; the trace's and the drafts' seqlocks. Each
  * is run in many orders, all of which must go well, and then again with weaker barriers, where some must not: so it is

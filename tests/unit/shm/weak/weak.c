@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/shm/weak/weak.h"
 
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weak.h: runs the product's own code as a few threads of a machine with a weak order of memory, in many ways, and says
  * which of them goes wrong.
  *
