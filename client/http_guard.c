@@ -52,8 +52,8 @@ void ntx_http_guard_log(void *guard, const char *fmt, va_list ap)
 
 struct header {
     unsigned lengths, codings, hosts, origins, bearers, keys;
-    bool unknown, packed, bad, control, folded;
-    const char *end; /* of the value before this header */
+    bool unknown, packed, bad, nameless, misnamed, control, folded, bare_lf;
+    const char *end; /* of the value before this header, or of the request line */
 };
 
 static bool is_token(const char *s)
@@ -89,15 +89,32 @@ static bool has_rest(const char *end, const char *name)
     return false;
 }
 
+/* The library put a NUL in the place of each CR and LF, where they came. */
+static bool is_bare_lf(const char *end, const char *name) { return end && (uintptr_t)name - (uintptr_t)end == 1; }
+
+/* Why the header's last line, which ends at `end`, and the empty one behind it are not lines; NULL: they are. */
+static const char *bad_end(struct MHD_Connection *c, const char *method, const char *end)
+{
+    const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    if (!i || !end || end < method || i->header_size < (size_t)(end - method) || i->header_size > LINE_BYTES)
+        return NULL;
+    size_t n = i->header_size - (size_t)(end - method);
+    if (n < 4)
+        return "a line ends by LF alone: each must end by CR and LF";
+    return n > 4 && !end[1] && !end[2] ? "a header line has no name" : NULL;
+}
+
 static enum MHD_Result look(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
 {
     struct header *f = arg;
     (void)kind;
     f->folded |= is_folded(name, value);
     f->control |= has_rest(f->end, name);
+    f->bare_lf |= is_bare_lf(f->end, name);
     f->end = value && !is_folded(name, value) ? value + strlen(value) : NULL;
     value = value ? value : "";
-    f->bad |= !is_token(name);
+    f->nameless |= !*name;
+    f->misnamed |= *name && !is_token(name);
     f->control |= has_control(value);
     if (!strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH)) {
         f->lengths++;
@@ -115,14 +132,21 @@ static enum MHD_Result look(void *arg, enum MHD_ValueKind kind, const char *name
     return MHD_YES;
 }
 
-const char *ntx_http_bad(struct MHD_Connection *c, const char *version, bool *unsupported)
+const char *ntx_http_bad(struct MHD_Connection *c, const char *method, const char *version, bool *unsupported)
 {
-    struct header f = {0};
+    struct header f = {.end = version + strlen(version)};
     bool old = !strcmp(version, MHD_HTTP_VERSION_1_0);
     MHD_get_connection_values(c, MHD_HEADER_KIND, look, &f);
     *unsupported = false;
     if (f.folded)
         return "a header goes on in a second line";
+    if (f.bare_lf)
+        return "a line ends by LF alone: each must end by CR and LF";
+    const char *end = bad_end(c, method, f.end);
+    if (end || f.nameless)
+        return end ? end : "a header line has no name";
+    if (f.misnamed)
+        return "a header's name has a blank or another character that no name has";
     if (f.bad || f.lengths > 1 || f.codings > 1 || f.hosts > 1 || (f.lengths && f.codings) || (old && f.codings))
         return "the headers leave open where the body ends, or whose it is: there must be one Host, and one "
                "Content-Length or one Transfer-Encoding (which HTTP/1.0 has not)";

@@ -5,9 +5,10 @@
  * Where a request ends, and whose it is, must be beyond doubt: a proxy before us that sees another end than we do takes
  * what follows for somebody else's request (RFC 9112, 6.3 and 11.2). libmicrohttpd takes the first of two lengths,
  * prefers chunks to a length, reads a body in a coding that it does not know to the connection's end, lets blanks stand
- * before a header's colon, where they make another name of it, appends a folded line to the header's name, and ends a
- * value at a NUL. A length that is no number it answers with two header blocks. And it closes a connection with unread
- * bytes, so that the client loses the answer. */
+ * before a header's colon, where they make another name of it, appends a folded line to the header's name, ends a value
+ * at a NUL, takes LF alone for a line's end, and takes a header line without a name for the end of the header. A length
+ * that is no number it answers with two header blocks. And it closes a connection with unread bytes, so that the client
+ * loses the answer. */
 #ifndef NTX_CLIENT_HTTP_GUARD_H
 #define NTX_CLIENT_HTTP_GUARD_H
 
@@ -27,9 +28,9 @@ void ntx_http_guard_end(struct ntx_http_guard *g);
 void *ntx_http_guard_uri(void *guard, const char *uri, struct MHD_Connection *c);
 void ntx_http_guard_log(void *guard, const char *fmt, va_list ap);
 
-/* Why a request whose header is read must be refused, and its connection ended; NULL: it need not. *unsupported: it is
- * right, but not taken. */
-const char *ntx_http_bad(struct MHD_Connection *c, const char *version, bool *unsupported);
+/* method and version are those that libmicrohttpd gave. Why a request whose header is read must be refused, and its
+ * connection ended; NULL: it need not. *unsupported: it is right, but not taken. */
+const char *ntx_http_bad(struct MHD_Connection *c, const char *method, const char *version, bool *unsupported);
 bool ntx_http_has_body(struct MHD_Connection *c); /* its header says that there is one */
 
 int ntx_http_socket(struct MHD_Connection *c);

@@ -105,6 +105,21 @@ int ntx_read_all(int fd, void *buf, size_t len)
     return 0;
 }
 
+int ntx_read_at(int fd, void *buf, size_t len, uint64_t at)
+{
+    for (size_t done = 0; done < len;) {
+        ssize_t n = pread(fd, (char *)buf + done, len - done, (off_t)(at + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return n ? -errno : -ENODATA;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+const char *ntx_read_error(int rc) { return rc == -ENODATA ? "the file ends too early" : strerror(-rc); }
+
 int ntx_notify_fds(const char *state, const int *fds, unsigned n_fds)
 {
     const char *path = getenv("NOTIFY_SOCKET");

@@ -70,6 +70,9 @@ int ntx_recv_fds(int sock, void *buf, size_t len, int *fds, unsigned *n_fds);
 /* write()/read() until done; 0 or negative errno (read: -EPIPE when the file ends early). */
 int ntx_write_all(int fd, const void *buf, size_t len);
 int ntx_read_all(int fd, void *buf, size_t len);
+/* pread() until done; 0 or negative errno (-ENODATA when the file ends early), and what that says in words. */
+int ntx_read_at(int fd, void *buf, size_t len, uint64_t at);
+const char *ntx_read_error(int rc);
 
 /* Readiness under systemd ($NOTIFY_SOCKET); a no-op elsewhere. state e.g. "READY=1\nSTATUS=...". */
 void ntx_notify(const char *state);

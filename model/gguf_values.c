@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "common/util.h"
 #include "model/digest.h"
 #include "model/quant.h"
 
@@ -59,19 +59,6 @@ int ntx_gguf_take_u32(const struct ntx_gguf *g, const char *what, const char *ke
     return 0;
 }
 
-static int read_exact(int fd, void *p, size_t n, uint64_t at)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t k = pread(fd, (char *)p + done, n - done, (off_t)(at + done));
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return k ? -errno : -EPIPE;
-        done += (size_t)k;
-    }
-    return 0;
-}
-
 int ntx_gguf_take_tensor(const struct ntx_gguf *g, int fd, const char *what, const char *name, float *v, uint32_t width,
                          uint32_t rows, struct ntx_err *err)
 {
@@ -81,9 +68,9 @@ int ntx_gguf_take_tensor(const struct ntx_gguf *g, int fd, const char *what, con
         t->ne[3] != 1)
         return ntx_err_set(err, -EINVAL, UNUSABLE "tensor '%s' is missing or not F32 of %u x %u" MAKE_ONE, what, name,
                            rows ? rows : 1, width);
-    int rc = read_exact(fd, v, n * sizeof *v, t->offset);
+    int rc = ntx_read_at(fd, v, n * sizeof *v, t->offset);
     if (rc)
-        return ntx_err_set(err, rc, "%s cannot be read: %s", what, strerror(-rc));
+        return ntx_err_set(err, rc, "%s cannot be read: %s", what, ntx_read_error(rc));
     return all_finite(v, n)
                ? 0
                : ntx_err_set(err, -EINVAL, UNUSABLE "tensor '%s' holds a value that is no number" MAKE_ONE, what, name);

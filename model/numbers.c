@@ -3,8 +3,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "common/util.h"
 
@@ -32,19 +30,6 @@ int ntx_numbers_check(const struct ntx_model *m, uint32_t layer, int32_t token, 
     return 0;
 }
 
-static int read_all(int fd, void *to, size_t n, uint64_t at)
-{
-    for (size_t done = 0; done < n;) {
-        ssize_t k = pread(fd, (char *)to + done, n - done, (off_t)(at + done));
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return k ? -errno : -EPIPE;
-        done += (size_t)k;
-    }
-    return 0;
-}
-
 /* buf: room for so many entries. */
 static int check_table(const struct ntx_model *m, uint32_t layer, const int *fds, uint32_t *buf, uint32_t room,
                        struct ntx_err *err)
@@ -54,8 +39,8 @@ static int check_table(const struct ntx_model *m, uint32_t layer, const int *fds
     int rc = 0;
     for (uint32_t at = 0, n; at < m->hp.n_vocab && !rc; at += n) {
         n = NTX_MIN(room, m->hp.n_vocab - at);
-        if ((rc = read_all(fds[t->file], buf, n * each, t->offset + at * each)))
-            return ntx_err_set(err, rc, "tensor '%s' cannot be read: %s", t->name, strerror(-rc));
+        if ((rc = ntx_read_at(fds[t->file], buf, n * each, t->offset + at * each)))
+            return ntx_err_set(err, rc, "tensor '%s' cannot be read: %s", t->name, ntx_read_error(rc));
         for (uint32_t i = 0; i < n && !rc; i++)
             rc = ntx_numbers_check(m, layer, (int32_t)(at + i), buf + (size_t)i * m->hp.n_expert_used, err);
     }

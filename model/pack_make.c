@@ -29,14 +29,10 @@ struct maker {
 
 static int read_at(int fd, void *p, size_t n, uint64_t at, const char *name, struct ntx_err *err)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(fd, (char *)p + done, n - done, (off_t)(at + done));
-        if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read at %llu: %s", name,
-                               (unsigned long long)(at + done), got ? strerror(errno) : "the file ends");
-        done += (size_t)got;
-    }
-    return 0;
+    const int rc = ntx_read_at(fd, p, n, at);
+    return rc ? ntx_err_set(err, rc, "tensor '%s' cannot be read at %llu: %s", name, (unsigned long long)at,
+                            ntx_read_error(rc))
+              : 0;
 }
 
 /* All of a tensor, malloc'd. */

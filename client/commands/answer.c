@@ -204,6 +204,7 @@ static int take(struct answering *s, const Ntx__Reply *r, struct ntx_err *err)
         s->a.seed = r->started->seed;
         s->a.context = r->started->context;
         s->a.ctx = r->started->ctx;
+        snprintf(s->a.note, sizeof s->a.note, "%s", r->started->note);
         if (s->a.begun)
             s->a.begun(s->a.arg);
         return 0;

@@ -90,7 +90,8 @@ struct ntx_answered {
     uint32_t context, ctx;  /* tokens of the session with the prompt, and how many it can have */
     char *text;             /* malloc'd; what came of it, where it was interrupted, NULL when nothing came */
     size_t len;
-    json_t *stats; /* NULL when it has not ended */
+    json_t *stats;  /* NULL when it has not ended */
+    char note[128]; /* on the form of the prompt; "": there is none */
     /* set by the caller: */
     void (*begun)(void *arg); /* or NULL; called when the request was accepted, before anything is printed */
     void *arg;

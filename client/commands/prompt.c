@@ -130,13 +130,16 @@ int ntx_prompt_check_form(const struct ntx_options *o, const struct ntx_model_fi
                        chat ? " and a prompt" : "", ntx_chat_names());
 }
 
+void ntx_prompt_tell_note(const char *note)
+{
+    fprintf(stderr, "ntx: %s (--raw says nothing of this; --chat-template NAME makes it a conversation)\n", note);
+}
+
 void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p)
 {
     struct ntx_str jinja;
     if (o->quiet || o->raw || o->chat_template || o->system || !p->text ||
         (!ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) && jinja.n))
         return;
-    fputs("ntx: the model has no chat template: the text is continued (--raw says nothing of this; --chat-template "
-          "NAME makes it a conversation)\n",
-          stderr);
+    ntx_prompt_tell_note("the model has no chat template: the text is continued");
 }

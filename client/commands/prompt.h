@@ -25,6 +25,7 @@ int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsig
                     struct ntx_err *err);
 /* A note, once, where the prompt is continued as it is because the model has no chat template. */
 void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p);
+void ntx_prompt_tell_note(const char *note); /* the daemon's, on the form of a prompt */
 void ntx_prompt_free(struct ntx_prompt *p);
 /* A note, once, when standard input is a pipe in which something waits that nobody asked for. It is not read. */
 void ntx_prompt_tell_left(const struct ntx_options *o, struct ntx_prompt *p);

@@ -75,7 +75,7 @@ static void fill_turn(struct turn *t, Ntx__Generate *m, const char *system, char
 }
 
 static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct constraint *must, char *prompt,
-                      size_t len, struct ntx_err *err)
+                      size_t len, struct ntx_answered *a, struct ntx_err *err)
 {
     Ntx__Generate m = NTX__GENERATE__INIT;
     Ntx__Sampling s = NTX__SAMPLING__INIT;
@@ -88,7 +88,7 @@ static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct 
     } else {
         fill_turn(&turn, &m, o->system, prompt, len);
     }
-    return ntx_answer(c, o, &m, NULL, err);
+    return ntx_answer(c, o, &m, a, err);
 }
 
 int ntx_cmd_run(struct ntx_options *o)
@@ -119,7 +119,7 @@ int ntx_cmd_run(struct ntx_options *o)
     if (!rc && o->trace)
         rc = ntx_tracer_start(ntx_client_dir(c), &tracer, &err);
     if (!rc)
-        rc = p.text ? one_answer(c, o, &must, p.text, p.len, &err) : ntx_chat_loop(c, o, &err);
+        rc = p.text ? one_answer(c, o, &must, p.text, p.len, NULL, &err) : ntx_chat_loop(c, o, &err);
     if (!rc)
         ntx_prompt_tell_form(o, &f, &p); /* behind the answer: who fails says one line */
     if (!rc && tracer)
@@ -139,6 +139,7 @@ int ntx_cmd_generate(struct ntx_options *o)
     struct ntx_client *c = NULL;
     struct ntx_prompt p = {0};
     struct constraint must = {0};
+    struct ntx_answered a = {0};
     bool given = o->n_args || o->prompt_file;
     int rc = ntx_prompt_check_form(o, NULL, false, &err);
     if (!rc)
@@ -151,7 +152,10 @@ int ntx_cmd_generate(struct ntx_options *o)
     if (!rc)
         rc = ntx_client_connect(o->socket, &c, &err);
     if (!rc)
-        rc = one_answer(c, o, &must, p.text, p.len, &err);
+        rc = one_answer(c, o, &must, p.text, p.len, &a, &err);
+    if (!rc && *a.note && !o->quiet)
+        ntx_prompt_tell_note(a.note);
+    ntx_answered_free(&a);
     ntx_client_free(c);
     ntx_prompt_free(&p);
     free(must.text);

@@ -365,6 +365,7 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
     case NTX__REPLY__BODY_STARTED:
         e->kind = NTX_EVENT_STARTED;
         e->prompt_tokens = r->started->prompt_tokens;
+        e->note = r->started->note;
         return 0;
     case NTX__REPLY__BODY_TOKEN:
         e->kind = NTX_EVENT_TEXT;

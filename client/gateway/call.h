@@ -61,6 +61,7 @@ struct ntx_event { /* texts are good until the next call */
     const char *text; /* TEXT: [len]; PROGRESS: the phase; STATUS: JSON; DONE: stop, length or cancel */
     size_t len;
     uint32_t prompt_tokens;  /* STARTED */
+    const char *note;        /* STARTED: on the form of the prompt; "": there is none */
     uint32_t cached_tokens;  /* DONE: of these, that were not computed */
     uint32_t tokens;         /* TEXT: how many tokens these are, 0 or 1 */
     uint64_t done, total;    /* PROGRESS, of the prompt, in tokens; total 0: unknown */

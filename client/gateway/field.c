@@ -126,15 +126,20 @@ void ntx_ignored_add(struct ntx_ignored *g, const char *within, const char *name
     g->n++;
 }
 
-json_t *ntx_ignored_json(const struct ntx_ignored *g)
+json_t *ntx_ignored_json(const struct ntx_ignored *g, const char *note)
 {
-    json_t *list = json_array();
+    json_t *all = json_object(), *list = json_array();
     for (const char *p = g->text; *p;) {
         size_t n = strcspn(p, ",");
         json_array_append_new(list, json_stringn(p, n));
         p += n + (p[n] ? 2 : 0);
     }
-    return json_pack("{s:o}", "ignored", list);
+    if (g->n)
+        json_object_set(all, "ignored", list);
+    json_decref(list);
+    if (*note)
+        json_object_set_new(all, "note", json_string(note));
+    return all;
 }
 
 /* ---- the table for people */

@@ -94,7 +94,8 @@ struct ntx_ignored {
     char text[480];
 };
 void ntx_ignored_add(struct ntx_ignored *g, const char *within, const char *name);
-json_t *ntx_ignored_json(const struct ntx_ignored *g); /* {"ignored": ["verbosity"]} */
+/* {"ignored": ["verbosity"], "note": "..."}: what there is of both. */
+json_t *ntx_ignored_json(const struct ntx_ignored *g, const char *note);
 
 /* Checks an object and writes into to, which may be NULL where no kind writes. 0, or -1 with f. */
 int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx_ignored *g, struct ntx_fault *f);

@@ -206,11 +206,11 @@ static void keep(const struct ntx_request *q, bool kept)
     ntx_guest_keep(&q->http->guests, i ? i->socket_context : NULL, kept);
 }
 
-static int check_framing(struct ntx_request *q, const char *version, struct ntx_fault *f)
+static int check_framing(struct ntx_request *q, const char *method, const char *version, struct ntx_fault *f)
 {
     bool unsupported;
-    const char *why = ntx_http_bad(q->conn, version, &unsupported);
-    q->ends = why;
+    const char *why = ntx_http_bad(q->conn, method, version, &unsupported);
+    q->ends = q->lingers = why;
     return why ? ntx_fault(f, unsupported ? NTX_FAULT_UNSUPPORTED : NTX_FAULT_INVALID, NULL, "%s", why) : 0;
 }
 
@@ -234,7 +234,7 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
     bool options = !strcmp(method, "OPTIONS");
     const char *path = path_of(q, target, &denied);
     q->route = options ? &asking : find(q, method, path, &f);
-    if (!denied.kind && !check_framing(q, version, &denied) && !check(q, &denied) && !f.kind && length &&
+    if (!denied.kind && !check_framing(q, method, version, &denied) && !check(q, &denied) && !f.kind && length &&
         strtoull(length, NULL, 10) > BODY_MOST)
         ntx_fault(&f, NTX_FAULT_LARGE, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
     if (atomic_load(&q->http->draining) && !denied.kind) {
@@ -242,7 +242,7 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
         q->ends = true;
     }
     q->refused = options || denied.kind || f.kind;
-    q->lingers = q->refused && ntx_http_has_body(q->conn);
+    q->lingers |= q->refused && ntx_http_has_body(q->conn);
     q->ends |= q->lingers ||
                (!strcmp(method, "POST") && !length && !header(q, "Transfer-Encoding")); /* what follows is in doubt */
     if (denied.kind || f.kind)

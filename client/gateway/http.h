@@ -69,6 +69,7 @@ struct ntx_request { /* of its connection's thread */
     bool ends;                  /* the connection, with the answer */
     bool lingers;               /* there is a body that nobody reads */
     struct ntx_ignored ignored; /* of its fields, told in the answer */
+    char note[128];             /* computed's, told in the answer; "": there is none */
     const char *of;             /* what stands in the path behind the route's, where that ends with a slash */
 };
 

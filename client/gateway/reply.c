@@ -28,6 +28,11 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct 
         snprintf(warning, sizeof warning, "299 ntx \"ignored: %s\"", q->ignored.text);
         MHD_add_response_header(r, "Warning", warning);
     }
+    if (*q->note) {
+        char warning[sizeof q->note + 16];
+        snprintf(warning, sizeof warning, "299 ntx \"%s\"", q->note);
+        MHD_add_response_header(r, "Warning", warning);
+    }
     enum MHD_Result rc = MHD_queue_response(q->conn, status, r);
     MHD_destroy_response(r);
     return rc;
@@ -52,7 +57,7 @@ enum MHD_Result ntx__reply_json(struct ntx_request *q, unsigned status, json_t *
 {
     struct ntx_buf b = {0};
     if (q->ignored.n && status == MHD_HTTP_OK)
-        json_object_set_new(j, "ntx", ntx_ignored_json(&q->ignored));
+        json_object_set_new(j, "ntx", ntx_ignored_json(&q->ignored, ""));
     ntx_buf_json(&b, j);
     return ntx__reply(q, status, "application/json", &b);
 }

@@ -2,6 +2,7 @@
 /* A request for an answer, from its body to the last byte: whole, or as a stream that begins when computed has taken
  * the prompt. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ struct job {
     size_t at;
     uint64_t alive_ns;
     bool over;
+    char note[128]; /* of the first choice */
 };
 
 static void job_free(void *arg)
@@ -116,6 +118,8 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
 static int step(struct job *j, struct ntx_event *e, struct ntx_err *err)
 {
     int rc = ntx_call_next(j->call, ALIVE_MS, e, err);
+    if (!rc && e->kind == NTX_EVENT_STARTED && !e->choice)
+        snprintf(j->note, sizeof j->note, "%s", e->note);
     if (!rc)
         rc = ntx_answer_take(&j->answer, e, &j->out, err);
     if (!rc && (j->answer.bad || j->out.bad))
@@ -124,13 +128,14 @@ static int step(struct job *j, struct ntx_event *e, struct ntx_err *err)
 }
 
 /* Into the answer, whatever its shape: an object is at its end. Streams have the header. */
-static void add_ignored(const struct ntx_ignored *g, struct ntx_buf *out)
+static void add_ignored(const struct job *j, struct ntx_buf *out)
 {
-    if (!g->n || !out->n || out->bad)
+    const struct ntx_ignored *g = &j->ask->ignored;
+    if ((!g->n && !*j->note) || !out->n || out->bad)
         return;
     out->n--;
     ntx_buf_text(out, ",\"ntx\":");
-    ntx_buf_json(out, ntx_ignored_json(g));
+    ntx_buf_json(out, ntx_ignored_json(g, j->note));
     ntx_buf_text(out, "}");
 }
 
@@ -149,7 +154,8 @@ static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
         return rc == -ECANCELED ? MHD_NO : ntx__reply_fault(q, &f);
     }
     j->answer.shape->whole(&j->answer, &out);
-    add_ignored(&j->ask->ignored, &out);
+    add_ignored(j, &out);
+    memcpy(q->note, j->note, sizeof q->note);
     job_free(j);
     return ntx__reply(q, MHD_HTTP_OK, "application/json", &out);
 }
@@ -234,6 +240,7 @@ static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
         job_free(j);
         return rc == -ECANCELED ? MHD_NO : ntx__reply_fault(q, &f);
     }
+    memcpy(q->note, j->note, sizeof q->note);
     if (j->answer.shape->begin)
         j->answer.shape->begin(&j->answer, &j->out);
     struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, j, job_free);

@@ -96,8 +96,7 @@ static enum MHD_Result refuse(struct MHD_Connection *conn, unsigned status, cons
 static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum MHD_RequestTerminationCode how)
 {
     (void)arg;
-    (void)state;
-    if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK && ntx_http_has_body(conn))
+    if (how == MHD_REQUEST_TERMINATED_COMPLETED_OK && ((*state && *state != conn) || ntx_http_has_body(conn)))
         ntx_http_linger(ntx_http_socket(conn));
 }
 
@@ -111,8 +110,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
     (void)upload_size;
     if (!*state) {
         bool unsupported;
-        const char *why = ntx_http_bad(conn, version, &unsupported);
-        *state = conn;
+        const char *why = ntx_http_bad(conn, method, version, &unsupported);
+        *state = why ? arg : conn; /* where the header is bad, more may come than it says */
         if (why)
             return refuse(conn, MHD_HTTP_BAD_REQUEST, why);
         if (strcmp(method, "GET") && strcmp(method, "HEAD"))

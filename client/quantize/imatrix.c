@@ -99,13 +99,9 @@ const char *ntx_imatrix_dataset(const struct ntx_imatrix *m) { return m->dataset
 
 static int read_values(int fd, const struct ntx_gguf_tensor *t, float *v, struct ntx_err *err)
 {
-    for (size_t done = 0; done < t->bytes;) {
-        ssize_t got = pread(fd, (char *)v + done, t->bytes - done, (off_t)(t->offset + done));
-        if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read: %s", t->name,
-                               got ? strerror(errno) : "the file ends");
-        done += (size_t)got;
-    }
+    const int rc = ntx_read_at(fd, v, t->bytes, t->offset);
+    if (rc)
+        return ntx_err_set(err, rc, "tensor '%s' cannot be read: %s", t->name, ntx_read_error(rc));
     for (size_t i = 0; i < t->bytes / sizeof *v; i++)
         if (!isfinite(v[i]) || v[i] < 0)
             return ntx_err_set(err, -EINVAL, "tensor '%s': value %zu is %g, which is no sum of squares and no count",

@@ -17,14 +17,10 @@
 int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n,
                  struct ntx_err *err)
 {
-    for (size_t done = 0; done < n;) {
-        ssize_t got = pread(j->fds[t->file], (char *)p + done, n - done, (off_t)(t->offset + at + done));
-        if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENODATA, "tensor '%s' cannot be read at byte %llu: %s", t->name,
-                               (unsigned long long)(t->offset + at + done), got ? strerror(errno) : "the file ends");
-        done += (size_t)got;
-    }
-    return 0;
+    const int rc = ntx_read_at(j->fds[t->file], p, n, t->offset + at);
+    return rc ? ntx_err_set(err, rc, "tensor '%s' cannot be read at byte %llu: %s", t->name,
+                            (unsigned long long)(t->offset + at), ntx_read_error(rc))
+              : 0;
 }
 
 /* The type's quantiser, made when it is first wanted. */

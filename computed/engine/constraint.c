@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "computed/engine/grammars.h"
+#include "computed/plan/budget.h"
 
 /* ---- the vocabulary */
 
@@ -105,6 +107,24 @@ uint64_t ntx_words_bytes(const struct ntx_words *w)
 
 bool ntx_words_trim(struct ntx_words *w) { return w && w->grammars && ntx_grammars_trim(w->grammars); }
 
+void ntx_words_allow(struct ntx_words *w, uint64_t bytes)
+{
+    if (!w || !w->grammars)
+        return;
+    uint64_t others = sizeof *w + ntx_tokens_bytes(w->tokens);
+    ntx_grammars_allow(w->grammars, bytes > others ? bytes - others : 0);
+}
+
+uint64_t ntx_words_idle(const struct ntx_words *w)
+{
+    return w && w->grammars ? ntx_masks_bytes(ntx_grammars_masks(w->grammars)) : 0;
+}
+
+uint64_t ntx_words_masks(const struct ntx_words *w)
+{
+    return w && w->grammars ? ntx_masks_computed(ntx_grammars_masks(w->grammars)) : 0;
+}
+
 /* ---- a request's */
 
 #define LEAST (256u << 10) /* of memory, for a match (grammar.h) */
@@ -164,6 +184,17 @@ static int forget_words(struct ntx_words *w)
     return 0;
 }
 
+const char *ntx_constraint_ram(uint32_t n_vocab, uint64_t from, const struct ntx_budget_refused *r, char *buf,
+                               size_t room)
+{
+    uint64_t ram = from ? ntx_budget_with_room(n_vocab, from, r) : 0;
+    if (ram)
+        snprintf(buf, room, "load the model with --ram %lluM or more", (unsigned long long)ram >> 20);
+    else
+        snprintf(buf, room, from ? "no --ram leaves more for it" : "load the model with a larger --ram");
+    return buf;
+}
+
 /* What it would take for good, others would lack: this request alone is refused then. */
 static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **out, struct ntx_err *err)
 {
@@ -177,10 +208,17 @@ static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **ou
     *out = w;
     if (w->tokens)
         return 0;
-    return ntx_err_set(err, -EOVERFLOW,
-                       "a grammar, a schema or calls need %llu KiB for this model's vocabulary, and --ram leaves %llu "
-                       "KiB for it: load the model with a larger --ram",
-                       (unsigned long long)(w->wants + 1023) >> 10, (unsigned long long)a->words_most >> 10);
+    struct ntx_grammar *g = NULL; /* that fits, too, with the --ram that is named */
+    if ((rc = compile((void *)(uintptr_t)a, &g, err)))
+        return rc;
+    char ram[96];
+    const struct ntx_budget_refused r = {.words = w->wants, .grammar = ntx_grammar_bytes(g)};
+    ntx_grammar_free(g);
+    return ntx_err_set(
+        err, -EOVERFLOW,
+        "a grammar, a schema or calls need %llu KiB for this model's vocabulary, and --ram leaves %llu KiB for it: %s",
+        (unsigned long long)(w->wants + 1023) >> 10, (unsigned long long)a->words_most >> 10,
+        ntx_constraint_ram(a->n_vocab, a->constrains_from, &r, ram, sizeof ram));
 }
 
 static int constrain(struct ntx_constraint *c, const struct ntx_constraint_ask *a, struct ntx_err *err)
@@ -194,13 +232,20 @@ static int constrain(struct ntx_constraint *c, const struct ntx_constraint_ask *
     if ((rc = ntx_grammars_take(w->grammars, &key, compile, (void *)(uintptr_t)a, &c->grammar, err)))
         return rc;
     size_t bytes = ntx_grammar_bytes(ntx_grammars_of(c->grammar));
-    if (a->memory < LEAST || bytes > a->memory)
-        return ntx_err_set(err, -EOVERFLOW,
-                           "the grammar or schema takes %zu KiB, and --ram leaves %llu KiB for one: make it smaller, "
-                           "or load the model with a larger --ram",
-                           (NTX_MAX(bytes, (size_t)LEAST) + 1023) >> 10, (unsigned long long)a->memory >> 10);
-    struct ntx_match_config m = {
-        .grammar = ntx_grammars_of(c->grammar), .tokens = w->tokens, .memory = a->memory, .thinking = a->thinks};
+    if (a->memory < LEAST || bytes > a->memory) {
+        char ram[96];
+        const struct ntx_budget_refused r = {.words = ntx_tokens_bytes(w->tokens), .grammar = bytes};
+        return ntx_err_set(
+            err, -EOVERFLOW,
+            "the grammar or schema takes %zu KiB, and --ram leaves %llu KiB for one: make it smaller, or %s",
+            (NTX_MAX(bytes, (size_t)LEAST) + 1023) >> 10, (unsigned long long)a->memory >> 10,
+            ntx_constraint_ram(a->n_vocab, a->constrains_from, &r, ram, sizeof ram));
+    }
+    struct ntx_match_config m = {.grammar = ntx_grammars_of(c->grammar),
+                                 .tokens = w->tokens,
+                                 .masks = ntx_grammars_masks(w->grammars),
+                                 .memory = a->memory,
+                                 .thinking = a->thinks};
     rc = ntx_match_new(&m, &c->match);
     return rc ? ntx_err_set(err, rc, "%s", rc == -ENOMEM ? "no memory for the grammar" : ntx_constraint_why(rc)) : 0;
 }

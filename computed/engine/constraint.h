@@ -20,23 +20,33 @@
 #define NTX_TOP_MOST 20u
 
 /* What all constraints of a loaded model share, made when the first one comes: the vocabulary for masks, and the
- * compiled grammars (grammars.h). */
+ * compiled grammars with the masks that their answers computed (grammars.h). */
 struct ntx_words;
 typedef _Atomic(struct ntx_words *) ntx_words_slot;
 void ntx_words_free(struct ntx_words *w);
 uint64_t ntx_words_bytes(const struct ntx_words *w); /* NULL: 0 */
 bool ntx_words_trim(struct ntx_words *w); /* a grammar that nobody has goes; false: there is none. NULL is fine */
+/* Masks that no answer has are kept as long as ntx_words_bytes is within this. NULL is fine. */
+void ntx_words_allow(struct ntx_words *w, uint64_t bytes);
+uint64_t ntx_words_idle(const struct ntx_words *w);  /* bytes of those masks. NULL: 0 */
+uint64_t ntx_words_masks(const struct ntx_words *w); /* computed so far */
 
 struct ntx_constraint_ask {
     const struct ntx_request *m;
     const struct ntx_tokenizer *tok;
     ntx_words_slot *words;
     uint32_t n_vocab;
-    const char *reply;   /* how the model writes thoughts and calls: a name of model/reply/reply.h */
-    bool chat, thinks;   /* an answer of a conversation; which begins in a thought */
-    uint64_t memory;     /* for a constraint */
-    uint64_t words_most; /* that the vocabulary may take: sessions live of the same bytes */
+    const char *reply;        /* how the model writes thoughts and calls: a name of model/reply/reply.h */
+    bool chat, thinks;        /* an answer of a conversation; which begins in a thought */
+    uint64_t memory;          /* for a constraint */
+    uint64_t words_most;      /* that the vocabulary may take: sessions live of the same bytes */
+    uint64_t constrains_from; /* no smaller --ram has room for a constraint; 0: unknown */
 };
+
+/* The end of an error's text: with which --ram there is room for it. */
+struct ntx_budget_refused;
+const char *ntx_constraint_ram(uint32_t n_vocab, uint64_t from, const struct ntx_budget_refused *r, char *buf,
+                               size_t room);
 
 struct ntx_told { /* of a token, with logprobs */
     float logprob;

@@ -8,6 +8,7 @@
 #include "computed/engine/engine_impl.h"
 #include "computed/engine/monitor.h"
 #include "computed/engine/stats.h"
+#include "computed/plan/budget.h"
 
 #define MAX_SESSIONS 64 /* of one client, idle ones included */
 
@@ -234,7 +235,8 @@ static void send_started(struct ntx_engine *e, struct ntx_session *s)
                                   .prompt_tokens = s->run.prompt_tokens,
                                   .seed = s->run.seed,
                                   .context = s->n_tokens,
-                                  .ctx = e->l->env.ctx};
+                                  .ctx = e->l->env.ctx,
+                                  .note = s->note};
     ntx_mail_started(e->c.mail, s->replies, s->request, &m);
 }
 
@@ -272,12 +274,21 @@ static struct ntx_session *least_wanted(const struct ntx_engine *e)
     return best;
 }
 
-/* For so many bytes more. False: there is none as long as those who have it hold it. */
+/* Masks that no answer has may take the memory that nobody has, but for so much. */
+static void allow_masks(struct ntx_engine *e, uint64_t more)
+{
+    uint64_t bytes = bytes_held(e, NULL) + more;
+    ntx_words_allow(e->l->words, e->l->kept_bytes > bytes ? e->l->kept_bytes - bytes : 0);
+}
+
+/* For so many bytes more; masks that no answer has make way (allow_masks). False: there is none as long as those who
+ * have it hold it. */
 static bool make_room(struct ntx_engine *e, uint64_t more)
 {
-    while (bytes_held(e, NULL) + ntx_words_bytes(e->l->words) + more > e->l->kept_bytes) {
+    struct ntx_words *w = e->l->words;
+    while (bytes_held(e, NULL) + ntx_words_bytes(w) + more > e->l->kept_bytes + ntx_words_idle(w)) {
         struct ntx_session *s = least_wanted(e);
-        if (ntx_words_trim(e->l->words))
+        if (ntx_words_trim(w))
             continue;
         if (!s)
             return false;
@@ -292,13 +303,17 @@ static bool too_big(struct ntx_engine *e, const struct ntx_session *s, struct nt
     uint64_t bytes = bytes_of(e, s), more = ntx_session_more(s), shared = ntx_constraint_shared(s->constraint);
     if (bytes + more + shared <= e->l->kept_bytes)
         return false;
+    char ram[96];
+    const struct ntx_session_env *v = &e->l->env;
+    const struct ntx_budget_refused r = {.other = bytes + more + shared - NTX_MIN(bytes + more, v->constraint_bytes)};
     if (more)
-        ntx_err_set(err, -EOVERFLOW,
-                    "an answer held to a grammar, a schema or calls takes up to %llu KiB here, %llu KiB of them for "
-                    "the vocabulary: more memory than --ram leaves for requests "
-                    "(%llu KiB); load the model with a larger --ram",
-                    (unsigned long long)(bytes + more + shared) >> 10, (unsigned long long)shared >> 10,
-                    (unsigned long long)e->l->kept_bytes >> 10);
+        ntx_err_set(
+            err, -EOVERFLOW,
+            "an answer held to a grammar, a schema or calls takes up to %llu KiB here, %llu KiB of them for the "
+            "vocabulary: more memory than --ram leaves for requests (%llu KiB); %s",
+            (unsigned long long)(bytes + more + shared) >> 10, (unsigned long long)shared >> 10,
+            (unsigned long long)e->l->kept_bytes >> 10,
+            ntx_constraint_ram(v->n_vocab, v->constrains_from, &r, ram, sizeof ram));
     else
         ntx_err_set(err, -ENOBUFS,
                     "the request's %u tokens take %llu KiB, and --ram leaves %llu KiB for requests: shorten it, or "
@@ -455,8 +470,10 @@ static struct ntx_session *first_unread(const struct ntx_engine *e)
 void ntx__engine_read_more(struct ntx_engine *e)
 {
     for (struct ntx_session *s; (s = first_unread(e));) {
-        if (!make_room(e, ntx_session_wants(&e->l->env, s->unread) + owed_to_line(e, s->unread)) && !alone(e, s))
+        uint64_t more = ntx_session_wants(&e->l->env, s->unread) + owed_to_line(e, s->unread);
+        if (!make_room(e, more) && !alone(e, s))
             return;
+        allow_masks(e, more);
         if (s->unread->kind == NTX_REQUEST_GENERATE)
             read_prompt(e, s);
         else
@@ -586,6 +603,7 @@ static int get_all(struct ntx_engine *e, struct ntx_session *s, struct ntx_err *
         return -EAGAIN;
     if (more && !make_room(e, more) && running)
         return -EBUSY;
+    allow_masks(e, more);
     int rc = reserve(e, s);
     if (rc == -EAGAIN)
         return rc;

@@ -20,6 +20,7 @@ struct ntx_shared_grammar {
 struct ntx_grammars {
     pthread_mutex_t lock;
     struct ntx_shared_grammar *first;
+    struct ntx_masks *masks;
 };
 
 int ntx_grammars_new(struct ntx_grammars **out)
@@ -27,6 +28,10 @@ int ntx_grammars_new(struct ntx_grammars **out)
     struct ntx_grammars *g = calloc(1, sizeof *g);
     if (!g)
         return -ENOMEM;
+    if (ntx_masks_new(&g->masks)) {
+        free(g);
+        return -ENOMEM;
+    }
     pthread_mutex_init(&g->lock, NULL);
     *out = g;
     return 0;
@@ -47,6 +52,7 @@ void ntx_grammars_free(struct ntx_grammars *g)
         next = s->next;
         free_one(s);
     }
+    ntx_masks_free(g->masks);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
@@ -137,7 +143,7 @@ void ntx_grammars_give(struct ntx_grammars *g, struct ntx_shared_grammar *s)
 
 const struct ntx_grammar *ntx_grammars_of(const struct ntx_shared_grammar *s) { return s->grammar; }
 
-size_t ntx_grammars_bytes(struct ntx_grammars *g)
+static size_t compiled_bytes(struct ntx_grammars *g)
 {
     size_t bytes = 0;
     pthread_mutex_lock(&g->lock);
@@ -145,6 +151,16 @@ size_t ntx_grammars_bytes(struct ntx_grammars *g)
         bytes += bytes_of(s);
     pthread_mutex_unlock(&g->lock);
     return bytes;
+}
+
+size_t ntx_grammars_bytes(struct ntx_grammars *g) { return compiled_bytes(g) + ntx_masks_bytes(g->masks); }
+
+struct ntx_masks *ntx_grammars_masks(struct ntx_grammars *g) { return g->masks; }
+
+void ntx_grammars_allow(struct ntx_grammars *g, uint64_t bytes)
+{
+    uint64_t others = compiled_bytes(g);
+    ntx_masks_allow(g->masks, bytes > others ? bytes - others : 0);
 }
 
 bool ntx_grammars_trim(struct ntx_grammars *g)
@@ -157,7 +173,9 @@ bool ntx_grammars_trim(struct ntx_grammars *g)
     if (s)
         *p = s->next;
     pthread_mutex_unlock(&g->lock);
-    if (s)
-        free_one(s);
-    return s;
+    if (!s)
+        return false;
+    ntx_masks_forget(g->masks, s->grammar);
+    free_one(s);
+    return true;
 }

@@ -26,8 +26,11 @@ int ntx_grammars_take(struct ntx_grammars *g, const struct ntx_grammar_key *key,
                       struct ntx_shared_grammar **out, struct ntx_err *err);
 void ntx_grammars_give(struct ntx_grammars *g, struct ntx_shared_grammar *s); /* s NULL is fine */
 const struct ntx_grammar *ntx_grammars_of(const struct ntx_shared_grammar *s);
-size_t ntx_grammars_bytes(struct ntx_grammars *g); /* of all that are there */
-bool ntx_grammars_trim(
-    struct ntx_grammars *g); /* the one that nobody has and nobody had for longest goes; false: all are in use */
+struct ntx_masks *ntx_grammars_masks(struct ntx_grammars *g); /* computed by the answers of all its grammars */
+size_t ntx_grammars_bytes(struct ntx_grammars *g); /* of all that are there, and of masks that no answer has */
+/* Masks that no answer has stay as long as ntx_grammars_bytes is within this. */
+void ntx_grammars_allow(struct ntx_grammars *g, uint64_t bytes);
+/* The one that nobody has and nobody had for longest goes, with its masks; false: all are in use. */
+bool ntx_grammars_trim(struct ntx_grammars *g);
 
 #endif

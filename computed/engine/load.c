@@ -98,10 +98,6 @@ static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set,
     return 0;
 }
 
-/* What a grammar and its automaton may take: a part of what sessions may hold. */
-#define CHOICE_LEAST ((uint64_t)256 << 10)
-#define CHOICE_MOST  ((uint64_t)6 << 20)
-
 /* Bytes of a row that a pass looks at closely. */
 static uint64_t look_bytes(const struct ntx_loaded *l)
 {
@@ -128,9 +124,7 @@ static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
     l->kept_bytes = c->kept_bytes;
     l->capture_rows = looks(r) ? look_rows(r) + 2 * c->sessions : 0;
     l->env.read_bytes = c->read_bytes;
-    const uint64_t words = c->constrains ? ntx_budget_words(l->model->hp.n_vocab) : 0;
-    l->env.words_most = NTX_MAX(c->kept_bytes / 2, words); /* it stays, and sessions need the rest */
-    l->env.constraint_bytes = NTX_MIN(NTX_MAX((c->kept_bytes - l->env.words_most) / 2, CHOICE_LEAST), CHOICE_MOST);
+    ntx_budget_constraint(l->model->hp.n_vocab, c, &l->env.words_most, &l->env.constraint_bytes);
     l->env.words = &l->words;
     l->env.ctx = l->plan->ctx;
     l->env.capture_ffns = l->capture_ffns;
@@ -289,18 +283,33 @@ static bool find_profile(const struct ntx_load_request *r, struct ntx_hw *hw)
     return true;
 }
 
-/* Who wants one should not learn it from the first request. */
-static void say_unconstrained(const struct ntx_loaded *l, const struct ntx_plan_request *q)
+/* No smaller --ram has room for a constrained answer that this one refuses; 0: unknown. A tight plan left out a part of
+ * what clients get of its budget: that much more comes first. */
+static uint64_t constrains_from(const struct ntx_loaded *l, const struct ntx_plan_request *q)
 {
-    char has[32], from[32];
-    uint64_t bytes = l->plan->clients.constrains || l->machines ? 0 : ntx_plan_constrains_from(l->model, q);
-    if (bytes)
+    const struct ntx_plan_clients *c = q->clients;
+    if (l->machines)
+        return 0;
+    if (!l->plan->clients.constrains)
+        return ntx_plan_constrains_from(l->model, q);
+    struct ntx_budget_clients all = ntx_budget_clients(l->model->hp.n_vocab, c->choosing_bytes, c->least_rows, c->trees,
+                                                       q->ram_bytes);
+    uint64_t lacks = all.bytes - NTX_MIN(all.bytes, l->plan->clients.bytes);
+    return q->ram_bytes + lacks + lacks / 16 + 1;
+}
+
+/* Who wants one should not learn it from the first request. */
+static void say_unconstrained(struct ntx_loaded *l, const struct ntx_plan_request *q)
+{
+    char has[32];
+    l->env.constrains_from = constrains_from(l, q);
+    if (l->env.constrains_from && !l->plan->clients.constrains)
         ntx_log(
             NTX_LOG_WARN,
             "grammars, schemas and tool calls are refused: --ram %s has no room for what they want of %u tokens; from "
-            "--ram %s on it has",
+            "--ram %lluM on it has",
             ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab,
-            ntx_format_size(NTX_ROUND_UP(bytes, 1ull << 20), from, sizeof from));
+            (unsigned long long)NTX_ROUND_UP(l->env.constrains_from, 1ull << 20) >> 20);
 }
 
 static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)

@@ -136,16 +136,11 @@ static int read_chunk(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
 {
     const struct ntx_loaded *l = ctx;
     const struct ntx_chunk *c = &l->plan->chunks->list[chunk];
-    for (uint64_t done = 0; done < c->bytes;) {
-        ssize_t n = pread(l->fds[c->file], (uint8_t *)to + done, c->bytes - done, (off_t)(c->offset + done));
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0)
-            return ntx_err_set(err, n ? -errno : -EIO, "%s: %llu bytes at %llu cannot be read: %s", l->names[c->file],
-                               (unsigned long long)c->bytes, (unsigned long long)c->offset,
-                               n ? strerror(errno) : "the file ends before");
-        done += (uint64_t)n;
-    }
+    const int rc = ntx_read_at(l->fds[c->file], to, c->bytes, c->offset);
+    if (rc)
+        return ntx_err_set(err, rc == -ENODATA ? -EIO : rc, "%s: %llu bytes at %llu cannot be read: %s",
+                           l->names[c->file], (unsigned long long)c->bytes, (unsigned long long)c->offset,
+                           ntx_read_error(rc));
     /* what is on the GPU needs no page cache */
     posix_fadvise(l->fds[c->file], (off_t)(c->offset / BLOCK * BLOCK), (off_t)c->bytes, POSIX_FADV_DONTNEED);
     return 0;

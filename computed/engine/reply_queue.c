@@ -281,6 +281,8 @@ void ntx_mail_started(struct ntx_mailbox *b, struct ntx_reply_queue *replies, ui
     m.seed = s->seed;
     m.context = s->context;
     m.ctx = s->ctx;
+    if (s->note)
+        m.note = (char *)(uintptr_t)s->note;
     r.id = id;
     r.body_case = NTX__REPLY__BODY_STARTED;
     r.started = &m;

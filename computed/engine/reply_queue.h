@@ -108,6 +108,7 @@ struct ntx_how_far {
 struct ntx_started {
     uint64_t session, seed;
     uint32_t prompt_tokens, context, ctx;
+    const char *note; /* or NULL */
 };
 struct ntx_floats {
     const float *v;

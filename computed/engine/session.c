@@ -226,6 +226,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->n_prompt = ntx_session_todo(s);
     s->generated = s->decoded = 0;
     s->predictor_lost = false;
+    s->note = p->note;
     s->run.prompt_tokens = n;
     s->reserve = tokens_to_reserve(s, e);
     return 0;

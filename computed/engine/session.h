@@ -77,7 +77,8 @@ struct ntx_session {
     struct ntx_dialog dialog;
     struct ntx_chat_view view; /* of the answer under way, or the last one */
     bool predictor_lost;
-    char *options; /* JSON of the request's options, for the statistics */
+    const char *note; /* on the form of its prompt, or NULL; not freed */
+    char *options;    /* JSON of the request's options, for the statistics */
 
     uint32_t decoded; /* rows that were fed one by one, of the request */
     float *similar;  /* [n_layers] cosine of input and output as seen so far, or NULL: what the skip policy adapts to */
@@ -105,6 +106,7 @@ struct ntx_session_env {
     uint32_t n_vocab, ctx, n_layers, n_embd, capture_ffns;
     uint64_t read_bytes;                   /* for finding a prompt's tokens */
     uint64_t constraint_bytes, words_most; /* for a constraint; for the vocabulary that all of them need */
+    uint64_t constrains_from;              /* no smaller --ram has room for one; 0: unknown */
     ntx_words_slot *words;                 /* the vocabulary, for masks */
 };
 
@@ -114,11 +116,12 @@ struct ntx_prompt {
     const struct ntx_request *m;          /* borrowed */
     const struct ntx_chat_template *chat; /* NULL: a text, or tokens */
     bool follows;                         /* chat: an answer stands before it */
+    const char *note;                     /* on its form, or NULL; not freed */
     struct ntx_chat_more more;            /* chat: what a model's own template gets and tells */
     int flags;                            /* of the text */
     uint32_t ctx, n_vocab;
     struct ntx_tok_limits limits;
-    uint64_t constraint_bytes, words_most;
+    uint64_t constraint_bytes, words_most, constrains_from;
     ntx_words_slot *words;
     const char *reply;                 /* a name of model/reply/reply.h */
     struct ntx_constraint *constraint; /* owned, once it was read, until a session takes it */

@@ -83,6 +83,16 @@ static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_sessio
            !strcmp(m->messages[0].role, "user");
 }
 
+/* Told once, at the beginning of a conversation. */
+static const char *note_of(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
+{
+    bool named = m->chat_template && *m->chat_template;
+    if (s->n_tokens || m->n_tokens || !m->n_messages || named || e->chat || e->has_template)
+        return NULL;
+    return is_plain_prompt(s, e, m) ? "the model has no chat template: the text is continued"
+                                    : "the model has no chat template: the conversation is written in the form 'plain'";
+}
+
 int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
                        const atomic_bool *unwanted, struct ntx_prompt *p, struct ntx_err *err)
 {
@@ -93,9 +103,11 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
                              .follows = s->dialog.n,
                              .constraint_bytes = e->constraint_bytes,
                              .words_most = e->words_most,
+                             .constrains_from = e->constrains_from,
                              .words = e->words,
                              .reply = ntx_chat_reply(e->chat),
                              .limits = {.memory = e->read_bytes, .cancel = unwanted}};
+    p->note = note_of(s, e, m);
     int rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
@@ -184,7 +196,8 @@ static void read_constraint(struct ntx_prompt *p)
                                            .chat = p->chat,
                                            .thinks = p->more.thinks,
                                            .memory = p->constraint_bytes,
-                                           .words_most = p->words_most};
+                                           .words_most = p->words_most,
+                                           .constrains_from = p->constrains_from};
     int rc = ntx_constraint_new(&ask, &p->constraint, &p->err);
     if (rc)
         p->n = rc == -E2BIG ? -EINVAL : rc; /* the grammar is too large: no shorter prompt helps */

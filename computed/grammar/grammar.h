@@ -57,9 +57,22 @@ int ntx_tokens_new(uint32_t n, ntx_token_bytes_fn *bytes, void *ctx, struct ntx_
 void ntx_tokens_free(struct ntx_tokens *t);
 size_t ntx_tokens_bytes(const struct ntx_tokens *t);
 
+/* Masks that were computed for an answer, kept for all answers of the same grammar and vocabulary: each is computed
+ * once, as long as its memory is not wanted. Any thread. A mask that a match has counts in ntx_match_bytes; one that
+ * none has counts here. */
+struct ntx_masks;
+int ntx_masks_new(struct ntx_masks **out);
+void ntx_masks_free(struct ntx_masks *k); /* when no match has any; NULL is fine */
+size_t ntx_masks_bytes(struct ntx_masks *k);
+void ntx_masks_allow(struct ntx_masks *k,
+                     size_t bytes); /* ntx_masks_bytes stays within this, those stay that were used last; 0 at first */
+void ntx_masks_forget(struct ntx_masks *k, const struct ntx_grammar *g); /* before g is freed; no match of it is left */
+uint64_t ntx_masks_computed(struct ntx_masks *k);                        /* masks computed since it was made */
+
 struct ntx_match_config {
     const struct ntx_grammar *grammar; /* borrowed */
     const struct ntx_tokens *tokens;   /* borrowed; NULL: no masks */
+    struct ntx_masks *masks;           /* borrowed, of these tokens alone; NULL: masks are kept for this answer alone */
     size_t memory;                     /* bytes that it may take, grammar and tokens not counted; at least 256 KiB */
     bool thinking;                     /* the answer begins in a thought */
 };

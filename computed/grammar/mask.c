@@ -8,6 +8,7 @@
  * as characters may come (so a counted string costs little at each of its characters, though none of their sets comes
  * again), and only the others are walked through. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -356,6 +357,218 @@ static void fill(struct ntx_match *m, bool lead, uint32_t *bits)
         fill_kind(&w, kind);
 }
 
+/* ---- masks that answers share */
+
+#define KEY_MOST 1024u /* words; the masks of larger sets are not shared */
+#define CHAINS   256u
+
+/* Immutable once it is computed. */
+struct mask {
+    struct mask *next, *older, *newer; /* of a chain; of those without users */
+    const struct ntx_grammar *grammar;
+    uint64_t hash;
+    uint32_t users, n_key, n_bits; /* users: matches that have it */
+    bool none, shared;
+    uint32_t words[]; /* [n_bits] the mask, then [n_key] of which set */
+};
+
+struct ntx_masks {
+    pthread_mutex_t lock;
+    struct mask *chain[CHAINS];
+    struct mask *oldest, *newest; /* of those without users */
+    size_t bytes, most;           /* of the same */
+    uint64_t computed;
+};
+
+int ntx_masks_new(struct ntx_masks **out)
+{
+    struct ntx_masks *k = calloc(1, sizeof *k);
+    if (!k)
+        return -ENOMEM;
+    pthread_mutex_init(&k->lock, NULL);
+    *out = k;
+    return 0;
+}
+
+static size_t mask_bytes(uint32_t n_bits, uint32_t n_key)
+{
+    return sizeof(struct mask) + ((size_t)n_bits + n_key) * sizeof(uint32_t);
+}
+
+static size_t bytes_of(const struct mask *x) { return mask_bytes(x->n_bits, x->n_key); }
+
+static void rest(struct ntx_masks *k, struct mask *x)
+{
+    x->newer = NULL;
+    x->older = k->newest;
+    *(x->older ? &x->older->newer : &k->oldest) = x;
+    k->newest = x;
+    k->bytes += bytes_of(x);
+}
+
+static void wake(struct ntx_masks *k, struct mask *x)
+{
+    *(x->older ? &x->older->newer : &k->oldest) = x->newer;
+    *(x->newer ? &x->newer->older : &k->newest) = x->older;
+    k->bytes -= bytes_of(x);
+}
+
+/* It has no users. */
+static void free_mask(struct ntx_masks *k, struct mask *x)
+{
+    struct mask **p = &k->chain[x->hash % CHAINS];
+    while (*p != x)
+        p = &(*p)->next;
+    *p = x->next;
+    wake(k, x);
+    free(x);
+}
+
+static void fit(struct ntx_masks *k)
+{
+    while (k->bytes > k->most)
+        free_mask(k, k->oldest);
+}
+
+void ntx_masks_free(struct ntx_masks *k)
+{
+    if (!k)
+        return;
+    while (k->oldest)
+        free_mask(k, k->oldest);
+    pthread_mutex_destroy(&k->lock);
+    free(k);
+}
+
+void ntx_masks_forget(struct ntx_masks *k, const struct ntx_grammar *g)
+{
+    pthread_mutex_lock(&k->lock);
+    for (struct mask *x = k->oldest, *newer; x; x = newer) {
+        newer = x->newer;
+        if (x->grammar == g)
+            free_mask(k, x);
+    }
+    pthread_mutex_unlock(&k->lock);
+}
+
+void ntx_masks_allow(struct ntx_masks *k, size_t bytes)
+{
+    pthread_mutex_lock(&k->lock);
+    k->most = bytes;
+    fit(k);
+    pthread_mutex_unlock(&k->lock);
+}
+
+size_t ntx_masks_bytes(struct ntx_masks *k)
+{
+    pthread_mutex_lock(&k->lock);
+    size_t bytes = k->bytes;
+    pthread_mutex_unlock(&k->lock);
+    return bytes;
+}
+
+uint64_t ntx_masks_computed(struct ntx_masks *k)
+{
+    pthread_mutex_lock(&k->lock);
+    uint64_t n = k->computed;
+    pthread_mutex_unlock(&k->lock);
+    return n;
+}
+
+/* The mask of that key, with one user more; NULL: there is none. */
+static struct mask *find_mask(struct ntx_masks *k, const struct ntx_grammar *g, const uint32_t *key, uint32_t n,
+                              uint64_t hash)
+{
+    pthread_mutex_lock(&k->lock);
+    struct mask *x = k->chain[hash % CHAINS];
+    while (x && !(x->hash == hash && x->grammar == g && x->n_key == n &&
+                  !memcmp(x->words + x->n_bits, key, n * sizeof *key)))
+        x = x->next;
+    if (x && !x->users++)
+        wake(k, x);
+    pthread_mutex_unlock(&k->lock);
+    return x;
+}
+
+/* Two answers may have computed it at the same time: both masks stay, the next answer finds one of them. */
+static void share_mask(struct ntx_masks *k, struct mask *x)
+{
+    pthread_mutex_lock(&k->lock);
+    k->computed++;
+    x->shared = x->n_key > 0;
+    if (x->shared) {
+        x->next = k->chain[x->hash % CHAINS];
+        k->chain[x->hash % CHAINS] = x;
+    }
+    pthread_mutex_unlock(&k->lock);
+}
+
+void ntx__match_drop_mask(struct ntx_match *m, struct kept_mask *kept)
+{
+    struct ntx_masks *k = m->c.masks;
+    struct mask *x = kept->mask;
+    kept->mask = NULL;
+    if (!x)
+        return;
+    m->bytes -= bytes_of(x);
+    if (!x->shared) {
+        free(x);
+        return;
+    }
+    pthread_mutex_lock(&k->lock);
+    if (!--x->users)
+        rest(k, x);
+    fit(k);
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* ---- which set it is, whatever numbers its match gave to sets and frames */
+
+static int by_states(const void *a, const void *b, void *frames)
+{
+    const struct frame *f = frames;
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    for (; x != y && x != UINT32_MAX && y != UINT32_MAX; x = f[x].under, y = f[y].under)
+        if (f[x].state != f[y].state)
+            return f[x].state < f[y].state ? -1 : 1;
+    return x == y ? 0 : x == UINT32_MAX ? -1 : 1;
+}
+
+/* Of each stack its states from the top, the stacks in order. Its words; 0: more than KEY_MOST. */
+static uint32_t key_of(const struct ntx_match *m, bool lead, uint32_t *key)
+{
+    const struct stacks *s = &m->sets[m->now];
+    uint32_t items[KEY_MOST], n = 0;
+    if (s->n > KEY_MOST / 2)
+        return 0;
+    if (s->n) {
+        memcpy(items, m->items + s->first, s->n * sizeof *items);
+        qsort_r(items, s->n, sizeof *items, by_states, m->frames);
+    }
+    key[n++] = lead;
+    for (uint32_t i = 0; i < s->n; i++) {
+        for (uint32_t f = items[i]; f != UINT32_MAX; f = m->frames[f].under) {
+            if (n + 2 > KEY_MOST)
+                return 0;
+            key[n++] = m->frames[f].state;
+        }
+        key[n++] = UINT32_MAX;
+    }
+    return n;
+}
+
+static uint64_t hash_of(const struct ntx_grammar *g, const uint32_t *key, uint32_t n)
+{
+    uint64_t h = (uintptr_t)g;
+    for (uint32_t i = 0; i < n; i++) {
+        h = (h ^ key[i]) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+/* ---- the masks of a match */
+
 static bool none_of(const uint32_t *bits, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -364,56 +577,87 @@ static bool none_of(const uint32_t *bits, uint32_t n)
     return true;
 }
 
-/* The mask that was used longest ago, or never. */
-static struct kept_mask *oldest(struct ntx_match *m)
+/* A place for so many bytes more: those go whose use is longest ago. One mask there is in any case. */
+static struct kept_mask *place(struct ntx_match *m, size_t bytes)
 {
-    struct kept_mask *k = &m->masks[0];
-    for (unsigned i = 1; i < NTX__MASKS; i++)
-        if (m->masks[i].used < k->used)
-            k = &m->masks[i];
-    size_t bytes = words(m->c.tokens) * sizeof *k->bits;
-    if (!k->bits && (k != &m->masks[0] && m->bytes + bytes > m->c.memory)) /* one there is in any case */
-        k = &m->masks[0];
-    if (!k->bits) {
-        if (!(k->bits = malloc(bytes + 4)))
-            m->failed = -ENOMEM;
-        m->bytes += bytes;
+    for (;;) {
+        struct kept_mask *empty = NULL, *oldest = NULL;
+        for (struct kept_mask *k = m->masks; k < m->masks + NTX__MASKS; k++)
+            if (!k->mask)
+                empty = k;
+            else if (!oldest || k->used < oldest->used)
+                oldest = k;
+        if (empty && (!oldest || m->bytes + bytes <= m->c.memory))
+            return empty;
+        ntx__match_drop_mask(m, oldest);
     }
-    return k;
 }
 
-static const struct kept_mask *mask(struct ntx_match *m, bool lead)
+static const struct mask *keep(struct ntx_match *m, bool lead, struct kept_mask *k, struct mask *x)
 {
-    for (unsigned i = 0; i < NTX__MASKS; i++)
-        if (m->masks[i].used && m->masks[i].set == m->now && m->masks[i].lead == lead) {
-            m->masks[i].used = ++m->uses;
-            return &m->masks[i];
-        }
-    struct kept_mask *k = oldest(m);
-    k->used = 0;
-    if (!m->failed)
-        fill(m, lead, k->bits);
-    if (m->failed)
+    *k = (struct kept_mask){.mask = x, .set = m->now, .used = ++m->uses, .lead = lead};
+    m->bytes += bytes_of(x);
+    return x;
+}
+
+static struct mask *compute(struct ntx_match *m, bool lead, const uint32_t *key, uint32_t n_key)
+{
+    uint32_t n_bits = words(m->c.tokens);
+    struct mask *x = malloc(mask_bytes(n_bits, n_key));
+    if (!x) {
+        m->failed = -ENOMEM;
         return NULL;
-    *k = (struct kept_mask){
-        .bits = k->bits, .set = m->now, .used = ++m->uses, .lead = lead, .none = none_of(k->bits, words(m->c.tokens))};
-    return k;
+    }
+    fill(m, lead, x->words);
+    if (m->failed) {
+        free(x);
+        return NULL;
+    }
+    *x = (struct mask){.grammar = m->c.grammar,
+                       .hash = hash_of(m->c.grammar, key, n_key),
+                       .users = 1,
+                       .n_key = n_key,
+                       .n_bits = n_bits,
+                       .none = none_of(x->words, n_bits)};
+    if (n_key)
+        memcpy(x->words + n_bits, key, n_key * sizeof *key);
+    return x;
+}
+
+static const struct mask *mask(struct ntx_match *m, bool lead)
+{
+    for (struct kept_mask *k = m->masks; k < m->masks + NTX__MASKS; k++)
+        if (k->mask && k->set == m->now && k->lead == lead) {
+            k->used = ++m->uses;
+            return k->mask;
+        }
+    uint32_t key[KEY_MOST], n_key = m->c.masks ? key_of(m, lead, key) : 0;
+    struct kept_mask *k = place(m, mask_bytes(words(m->c.tokens), n_key));
+    struct mask *x = n_key ? find_mask(m->c.masks, m->c.grammar, key, n_key, hash_of(m->c.grammar, key, n_key)) : NULL;
+    if (x)
+        return keep(m, lead, k, x);
+    x = compute(m, lead, key, n_key);
+    if (!x)
+        return NULL;
+    if (m->c.masks)
+        share_mask(m->c.masks, x);
+    return keep(m, lead, k, x);
 }
 
 int ntx_match_mask(struct ntx_match *m, bool lead, const uint32_t **out, bool *none)
 {
     m->failed = 0;
     m->steps = 0;
-    const struct kept_mask *k = mask(m, lead);
+    const struct mask *x = mask(m, lead);
     int rc = m->failed;
-    if (!k && !(rc = ntx__match_again(m, rc))) {
-        k = mask(m, lead);
+    if (!x && !(rc = ntx__match_again(m, rc))) {
+        x = mask(m, lead);
         rc = m->failed;
     }
     m->failed = 0;
-    if (!k)
+    if (!x)
         return rc ? rc : -E2BIG;
-    *out = k->bits;
-    *none = k->none;
+    *out = x->words;
+    *none = x->none;
     return 0;
 }

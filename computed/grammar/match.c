@@ -264,7 +264,7 @@ static void drop(struct ntx_match *m)
     free(m->set_slots);
     free(m->next);
     for (unsigned i = 0; i < NTX__MASKS; i++)
-        free(m->masks[i].bits);
+        ntx__match_drop_mask(m, &m->masks[i]);
 }
 
 static void clear(struct ntx_match *m) { *m = (struct ntx_match){.c = m->c, .bytes = sizeof *m}; }

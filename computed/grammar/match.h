@@ -23,11 +23,13 @@ struct stacks {
                           none may come; NTX__MIXED; NTX__UNKNOWN */
 };
 
+struct mask;
+
 struct kept_mask {
-    uint32_t *bits;
+    struct mask *mask; /* NULL: none is here */
     uint32_t set;
-    uint64_t used; /* 0: never */
-    bool lead, none;
+    uint64_t used;
+    bool lead;
 };
 
 struct ntx_match {
@@ -50,6 +52,7 @@ struct ntx_match {
 
 uint32_t ntx__match_find(struct ntx_match *m, uint32_t set, unsigned class);
 int ntx__match_again(struct ntx_match *m, int rc);
+void ntx__match_drop_mask(struct ntx_match *m, struct kept_mask *k);
 
 static inline uint32_t ntx__match_step(struct ntx_match *m, uint32_t set, uint8_t byte)
 {

@@ -699,9 +699,11 @@ static void reset(struct ntx_forward *f)
     }
 }
 
-/* Of each sequence from its first row's slot to its last one's. */
+/* Of each sequence from its first row's slot to its last one's. Where positions have one key, it is made of keys that
+ * may lie before the first row: the last layer reads them also when nobody asks for what comes of it. */
 static void begin_kv(const struct ntx_forward *f, const struct ntx_batch *b)
 {
+    const uint32_t every = NTX_MAX(f->hp->index.every, 1u);
     uint64_t positions = 0;
     for (uint32_t i = 0, end; i < b->n_rows; i = end) {
         uint32_t from = ntx_row_slot(&b->rows[i]), to = from;
@@ -709,7 +711,7 @@ static void begin_kv(const struct ntx_forward *f, const struct ntx_batch *b)
             from = NTX_MIN(from, ntx_row_slot(&b->rows[end]));
             to = NTX_MAX(to, ntx_row_slot(&b->rows[end]));
         }
-        ntx_kv_pass_add(b->rows[i].kv, from, to + 1);
+        ntx_kv_pass_add(b->rows[i].kv, NTX_ROUND_DOWN(from, every), from, to + 1);
         positions += to + 1;
     }
     ntx_kv_pass_begin(b->rows->kv, f->hp->n_layers - ntx__last_idle(f),

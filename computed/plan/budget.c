@@ -63,6 +63,41 @@ void ntx_budget_constrain(uint32_t n_vocab, struct ntx_budget_clients *c)
     c->constrains = true;
 }
 
+#define KEPT_SHARE   128u
+#define KEPT_MOST    (32ull << 20)
+#define MAX_TELLING  (KEPT_SHARE * KEPT_MOST) /* more memory gives clients no more */
+
+/* Of a grammar's answer. */
+#define CHOICE_LEAST (256ull << 10)
+#define CHOICE_MOST  (6ull << 20)
+
+void ntx_budget_constraint(uint32_t n_vocab, const struct ntx_budget_clients *c, uint64_t *words, uint64_t *answer)
+{
+    *words = NTX_MAX(c->kept_bytes / 2, c->constrains ? ntx_budget_words(n_vocab) : 0);
+    *answer = NTX_MIN(NTX_MAX((c->kept_bytes - *words) / 2, CHOICE_LEAST), CHOICE_MOST);
+}
+
+static bool has_room(uint32_t n_vocab, uint64_t ram, const struct ntx_budget_refused *r)
+{
+    const struct ntx_budget_clients c = ntx_budget_clients(n_vocab, 0, 0, false, ram);
+    uint64_t words, answer;
+    ntx_budget_constraint(n_vocab, &c, &words, &answer);
+    return r->words <= words && r->grammar <= answer && r->words + r->grammar + r->other + answer <= c.kept_bytes;
+}
+
+uint64_t ntx_budget_with_room(uint32_t n_vocab, uint64_t from, const struct ntx_budget_refused *r)
+{
+    uint64_t no = from >> 20, yes = MAX_TELLING >> 20;
+    if (!has_room(n_vocab, MAX_TELLING, r))
+        return 0;
+    no -= no > 0 && !(from & ((1u << 20) - 1)); /* `from` itself may do */
+    while (no + 1 < yes) {
+        uint64_t middle = (no + yes) / 2;
+        *(has_room(n_vocab, middle << 20, r) ? &yes : &no) = middle;
+    }
+    return NTX_MAX(yes << 20, NTX_ROUND_UP(from, 1ull << 20));
+}
+
 struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_more, uint32_t least_rows, bool trees,
                                              uint64_t ram)
 {
@@ -73,7 +108,7 @@ struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_
     if (trees)
         rows = NTX_MAX(rows, ram / 16 / row);
     c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)NTX_MAX(c.sessions, least_rows));
-    c.kept_bytes = part(ram, 128, 64u << 10, 32u << 20);
+    c.kept_bytes = part(ram, KEPT_SHARE, 64u << 10, KEPT_MOST);
     c.read_bytes = part(ram, 64, 128u << 10, 64u << 20);
     c.bytes = c.sessions * session + c.logits_rows * row + c.kept_bytes + c.read_bytes;
     if (ram >= ntx_budget_constrains_from(n_vocab))

@@ -36,6 +36,15 @@ void ntx_budget_constrain(uint32_t n_vocab, struct ntx_budget_clients *c);
 /* The budget from which on it is a small part, and reserved. */
 uint64_t ntx_budget_constrains_from(uint32_t n_vocab);
 
+/* Of kept_bytes: for the vocabulary, which stays, and for each constrained answer beside it. */
+void ntx_budget_constraint(uint32_t n_vocab, const struct ntx_budget_clients *c, uint64_t *words, uint64_t *answer);
+/* A constrained answer that was refused: what its vocabulary takes, its grammar, and all else beside the answer. */
+struct ntx_budget_refused {
+    uint64_t words, grammar, other;
+};
+/* The smallest budget, of whole MiB and at least `from`, with room for it; 0: none has. */
+uint64_t ntx_budget_with_room(uint32_t n_vocab, uint64_t from, const struct ntx_budget_refused *r);
+
 /* As many as fit into a small part of `ram`, where each session takes session_more beside its logits; and guesses
  * (--draft) want least_rows rows of logits, and with `trees` more of them, up to 128, in a sixteenth of `ram`. A
  * constrained answer has room where it takes no more than a sixteenth. ram 0 gives the fewest: with those the smallest

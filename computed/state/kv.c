@@ -101,11 +101,11 @@ int ntx_kv_pool_spill(struct ntx_kv_pool *p, const char *dir, uint64_t ram, stru
 
 struct ntx_kv_file *ntx_kv_pool_file(const struct ntx_kv_pool *p) { return p->file; }
 
-void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_tokens)
+void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t joined, uint32_t from, uint32_t n_tokens)
 {
     if (s->pool->file)
         ntx_kv_file_add(s->pool->file, s->units[ALL], NTX_MIN((uint32_t)ntx__kv_blocks_of(n_tokens), s->n_units[ALL]),
-                        from / NTX_KV_BLOCK);
+                        joined / NTX_KV_BLOCK, from / NTX_KV_BLOCK);
 }
 
 void ntx_kv_pass_begin(const struct ntx_kv_seq *any, uint32_t attends, bool chooses)

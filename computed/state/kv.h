@@ -167,11 +167,13 @@ const uint32_t *ntx_kv_seq_ring(
 uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s); /* tokens */
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s);
 /* A pass, where blocks lie in a file (nothing to do elsewhere): what it reads of each of its sequences, writing from
- * position `from` on, its begin, its layers, its end. starts: before a layer writes; wants: 0 once the layer's K and V
- * are in memory. Both: negative errno where the file cannot be read or written. */
-void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t from, uint32_t n_tokens);
-void ntx_kv_pass_begin(const struct ntx_kv_seq *any, uint32_t attends,
-                       bool chooses); /* attends: so many layers; those behind read no more than what they write to */
+ * position `from` on, its begin, its layers, its end. joined: the first position whose key goes into one that the pass
+ * writes (at most `from`); every layer reads the keys from there on. starts: before a layer writes; wants: 0 once the
+ * layer's K and V are in memory. Both: negative errno where the file cannot be read or written. */
+void ntx_kv_pass_add(const struct ntx_kv_seq *s, uint32_t joined, uint32_t from, uint32_t n_tokens);
+void ntx_kv_pass_begin(
+    const struct ntx_kv_seq *any, uint32_t attends,
+    bool chooses); /* attends: so many layers; those behind read no more than what they write to, and join */
 int ntx_kv_pass_starts(const struct ntx_kv_seq *any, uint32_t layer);
 int ntx_kv_pass_wants(const struct ntx_kv_seq *any, uint32_t layer);
 /* Where a pass chooses, before attention of a layer that reads chosen positions: each of them; and then 0 once they are

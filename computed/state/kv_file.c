@@ -75,12 +75,13 @@ static int copy_layout(struct ntx_kv_file *f, const struct ntx_kv_layout *l)
     f->slot = calloc(n_runs + 1, sizeof *f->slot);
     f->age = malloc(f->n_clusters * sizeof *f->age);
     f->writes = calloc(f->n_clusters, sizeof *f->writes);
+    f->joins = calloc(f->n_clusters, sizeof *f->joins);
     f->lost = calloc(f->n_clusters, sizeof *f->lost);
     f->list = malloc(f->n_clusters * sizeof *f->list);
     f->in_file = malloc(f->n_clusters * sizeof *f->in_file);
     f->pending = calloc(l->n_layers + 1, sizeof *f->pending);
-    if (!f->state || !f->slot || !f->age || !f->writes || !f->lost || !f->list || !f->in_file || !f->pending ||
-        !f->wanted)
+    if (!f->state || !f->slot || !f->age || !f->writes || !f->joins || !f->lost || !f->list || !f->in_file ||
+        !f->pending || !f->wanted)
         return -ENOMEM;
     memset(f->age, 0xff, f->n_clusters * sizeof *f->age);
     for (uint32_t layer = 0; layer < l->n_layers; layer++)
@@ -142,6 +143,7 @@ void ntx_kv_file_free(struct ntx_kv_file *f)
     free(f->state);
     free(f->age);
     free(f->writes);
+    free(f->joins);
     free(f->lost);
     free(f->list);
     free(f->in_file);
@@ -185,20 +187,21 @@ static void go_on(struct ntx_kv_file *f)
     pthread_cond_broadcast(&f->changed);
 }
 
-void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n, uint32_t written)
+void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n, uint32_t joined, uint32_t written)
 {
     pthread_mutex_lock(&f->lock);
     if (!f->paused) {
         pause_thread(f);
         for (uint32_t i = 0; i < f->n_clusters; i++) {
             f->age[i] = NTX__KV_FAR;
-            f->writes[i] = false;
+            f->writes[i] = f->joins[i] = false;
         }
     }
     pthread_mutex_unlock(&f->lock);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t cluster = blocks[i] / f->l.cluster;
         f->writes[cluster] |= i >= written;
+        f->joins[cluster] |= i >= joined;
         f->age[cluster] = f->writes[cluster] ? 0 : NTX_MIN(f->age[cluster], n - i);
     }
 }
@@ -349,16 +352,43 @@ void ntx_kv_file_end(struct ntx_kv_file *f)
 
 /* ---- beside passes */
 
+/* It was touched before: then it is the youngest guest now. */
+static bool is_guest(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2])
+{
+    for (uint32_t i = 0; i < NTX__KV_GUESTS; i++) {
+        const struct guest *g = &f->guest[i];
+        if (g->block == NTX__KV_NOBODY || memcmp(g->part, part, sizeof g->part) ||
+            ntx__kv_file_run_at(f, g->block, *part).i != ntx__kv_file_run_at(f, block, *part).i)
+            continue;
+        f->next_guest = (i + 1) % NTX__KV_GUESTS;
+        return true;
+    }
+    return false;
+}
+
+/* Runs of chosen K that lie near each other have their keys in one run. */
+static bool another_has(const struct ntx_kv_file *f, const struct guest *but, struct ntx__kv_run r)
+{
+    for (uint32_t i = 0; i < NTX__KV_GUESTS; i++)
+        for (uint32_t k = 0; k < 2; k++) {
+            const struct guest *g = &f->guest[i];
+            if (g != but && g->block != NTX__KV_NOBODY && g->part[k] == r.part &&
+                ntx__kv_file_run_at(f, g->block, r.part).i == r.i)
+                return true;
+        }
+    return false;
+}
+
 static int be_guest(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2], struct ntx__kv_moved *m)
 {
     struct guest *g = &f->guest[f->next_guest];
     int rc = 0;
-    for (uint32_t i = 0; i < NTX__KV_GUESTS; i++)
-        if (f->guest[i].block != NTX__KV_NOBODY && !memcmp(f->guest[i].part, part, sizeof g->part) &&
-            ntx__kv_file_run_at(f, f->guest[i].block, *part).i == ntx__kv_file_run_at(f, block, *part).i)
-            return 0;
-    for (uint32_t i = 0; i < 2 && g->block != NTX__KV_NOBODY && !rc; i++)
-        rc = g->part[i] == NTX_KV_NO_PART ? 0 : ntx__kv_file_drop(f, ntx__kv_file_run_at(f, g->block, g->part[i]), m);
+    for (uint32_t i = 0; i < 2 && g->block != NTX__KV_NOBODY && !rc; i++) {
+        if (g->part[i] == NTX_KV_NO_PART)
+            continue;
+        const struct ntx__kv_run r = ntx__kv_file_run_at(f, g->block, g->part[i]);
+        rc = another_has(f, g, r) ? 0 : ntx__kv_file_drop(f, r, m);
+    }
     if (rc)
         return rc;
     *g = (struct guest){block, {part[0], part[1]}};
@@ -376,7 +406,7 @@ int ntx_kv_file_touch(struct ntx_kv_file *f, uint32_t block, uint32_t part, uint
     pause_thread(f);
     for (uint32_t i = 0; i < n; i++)
         in = in && *ntx__kv_file_state_of(f, ntx__kv_file_run_at(f, block, both[i])) & NTX__KV_IN;
-    int rc = in ? 0 : be_guest(f, block, both, &m);
+    int rc = is_guest(f, block, both) || in ? 0 : be_guest(f, block, both, &m);
     for (uint32_t i = 0; i < n && !rc; i++)
         if (!(rc = ntx__kv_file_load_run(f, ntx__kv_file_run_at(f, block, both[i]), &m)) && written)
             *ntx__kv_file_state_of(f, ntx__kv_file_run_at(f, block, both[i])) |= NTX__KV_CHANGED;

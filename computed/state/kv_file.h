@@ -73,12 +73,13 @@ void ntx_kv_file_free(struct ntx_kv_file *f);
 void *ntx_kv_file_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part);
 
 /* A pass: first what it will read (blocks of a sequence, the last ones youngest; those from `written` on it writes to),
- * then its layers in order. attends: so many of them; those behind have only the clusters that are written to, and what
- * layers before them read. chooses: of parts that are chosen from it says for each layer which blocks it reads
- * (choose), and then waits for those (chosen); else they are read ahead like others. starts: before the layer writes
- * anything; wants: returns when all that was read ahead for the layer is there. These, and chosen: negative errno where
- * the drive failed. */
-void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n, uint32_t written);
+ * then its layers in order. Every layer reads, of blocks from `joined` on, the parts that are not chosen from: keys of
+ * older positions are joined with those of new ones. attends: so many of them; those behind have only these, the
+ * clusters that are written to, and what layers before them read. chooses: of parts that are chosen from it says for
+ * each layer which blocks it reads (choose), and then waits for those (chosen); else they are read ahead like others.
+ * starts: before the layer writes anything; wants: returns when all that was read ahead for the layer is there. These,
+ * and chosen: negative errno where the drive failed. */
+void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n, uint32_t joined, uint32_t written);
 void ntx_kv_file_begin(struct ntx_kv_file *f, uint32_t attends, bool chooses);
 bool ntx_kv_file_has_topk(const struct ntx_kv_file *f);
 void ntx_kv_file_set_topk(struct ntx_kv_file *f, uint32_t block, uint32_t part);

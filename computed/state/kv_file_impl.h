@@ -42,6 +42,7 @@ struct ntx_kv_file {
     uint32_t n_bad;
     uint32_t *age;          /* [n_clusters] blocks behind the youngest of a sequence; NTX__KV_FAR: not in this pass */
     bool *writes;           /* [n_clusters] the pass writes there */
+    bool *joins;            /* [n_clusters] every layer reads keys there */
     bool *lost;             /* [n_clusters] could not be read; under the lock */
     uint32_t *list, n_list; /* clusters of the pass, the youngest first; */
     uint32_t *in_file;      /* and as they lie there: of several texts, too, neighbours are read together */

@@ -145,7 +145,8 @@ static struct ntx__kv_run next_of_turn(struct ntx_kv_file *f)
             continue;
         }
         const bool whole = f->asked < f->attends && !(f->chooses && f->l.part[part].chosen);
-        if (block >= f->l.n_blocks || (!whole && !f->writes[c])) {
+        const bool joined = f->joins[c] && !f->l.part[part].chosen;
+        if (block >= f->l.n_blocks || (!whole && !joined && !f->writes[c])) {
             f->cursor = NTX_ROUND_DOWN(f->cursor, cluster) + cluster;
             continue;
         }

@@ -41,6 +41,19 @@ idle_share() {
 }
 # model FILE [mkmodel options]: a random model
 model() { local out=$1; shift; "$NTX_BIN/ntx-mkmodel" "$@" "$out" >/dev/null || fail "ntx-mkmodel $*"; }
+# words BYTES: a prompt of so many bytes, the same each time; a longer one begins with a shorter one. A test takes its
+# text from here and not from a document: how its tokens fall decides what a pass reads.
+words() {
+    local with=(b d f g k l m n p r s t v w st tr) of=(a e i o u ai ea ou)
+    local -i x=1
+    local text=''
+    while [ ${#text} -lt "$1" ]; do
+        x=$((x * 16807 % 2147483647))
+        text+=${with[x >> 4 & 15]}${of[x >> 8 & 7]}
+        [ $((x >> 11 & 3)) -gt 1 ] || text+=' '
+    done
+    printf %s "${text:0:$1}"
+}
 # children of a captive `ntx` (its pid), by name
 child() { pgrep -P "$1" -x "$2"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }

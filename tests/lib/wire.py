@@ -122,7 +122,14 @@ REPLY = {
     9: ("score", {1: ("nll", "d"), 2: ("count", "v"), 3: ("each", "f*")}),
     10: (
         "started",
-        {1: ("session", "v"), 2: ("prompt_tokens", "v"), 3: ("seed", "v"), 4: ("context", "v"), 5: ("ctx", "v")},
+        {
+            1: ("session", "v"),
+            2: ("prompt_tokens", "v"),
+            3: ("seed", "v"),
+            4: ("context", "v"),
+            5: ("ctx", "v"),
+            6: ("note", "s"),
+        },
     ),
     22: (
         "step",

@@ -109,7 +109,7 @@ inside sh -c 'printf "[clients]\nstop_grace = 1\n[prefix]\nstate = /var/lib/ntx/
     printf "[Service]\nTimeoutStopSec=2\nEnvironment=LD_PRELOAD=/opt/ntx/lib/libslow_write.so NTX_WRITE_MS=6000\n" >/run/ntx-units/ntx-computed.service.d/slow.conf && systemctl daemon-reload'
 inside systemctl restart ntx.target || fail "restart: $(journal -n 20)"
 as alice ntx load /home/alice/m.gguf --ram 64M --ctx 1024 >"$tmp/load" 2>&1 || fail "load with a state: $(cat "$tmp/load"; journal -n 20)"
-as alice ntx generate "$(head -c 900 "$NTX_SOURCE/README.md")" --raw --ignore-eos -n 4 --quiet >/dev/null || fail "generate with a state"
+as alice ntx generate "$(words 900)" --raw --ignore-eos -n 4 --quiet >/dev/null || fail "generate with a state"
 begin=$SECONDS
 inside systemctl stop ntx.target || fail "stop"
 wait_for 30 eval 'case $(state ntx-computed.service ActiveState) in inactive | failed) ;; *) false ;; esac' || fail "ntx-computed does not end: $(journal -n 10)"

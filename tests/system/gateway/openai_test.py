@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from gateway import GATEWAY, Daemons, Gateway, check, equal, events, free_port, make_model, patience, wait_for  # noqa: E402
+from gateway import BIN, GATEWAY, Daemons, Gateway, check, equal, events, free_port, make_model, patience, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
 model = make_model(
@@ -613,7 +613,7 @@ def one_answer(reply, what):
 def malformed(g):
     """Each is answered once, and its connection ends."""
     post, host, body = b"POST /tokenize HTTP/1.1\r\n", b"Host: localhost\r\n", b'{"content":"Hi"}'
-    n, end = b"Content-Length: %d\r\n" % len(body), b"Connection: close\r\n\r\n"
+    n, end, get = b"Content-Length: %d\r\n" % len(body), b"Connection: close\r\n\r\n", b"GET /health HTTP/1.1\r\n"
     chunked = b"Transfer-Encoding: chunked\r\n"
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
     big = 16 << 20
@@ -660,7 +660,19 @@ def malformed(g):
         ),
         ("NUL in a Host", post + b"Host: localhost\0.evil.example\r\n" + n + end + body, 400, b"control character"),
         ("NUL in a value", post + host + b"X: a\0b\r\n" + n + end + body, 400, b"control character"),
-        ("a header without a name", post + host + b": a\r\n" + n + end + body, 400, b"no JSON"),
+        ("a header without a name", post + host + b": a\r\n" + n + end + body, 400, b"no name"),
+        ("a header without a name or a value", get + host + b":\r\n" + end, 400, b"no name"),
+        ("a header without a name, on a GET", get + host + b": a\r\n" + end, 400, b"no name"),
+        ("the first header without a name", get + b": a\r\n" + host + end, 400, b"no name"),
+        ("LF ends each line", (get + host + end).replace(b"\r", b""), 400, b"LF alone"),
+        ("LF ends the request line", post.replace(b"\r", b"") + host + n + end + body, 400, b"LF alone"),
+        ("LF ends a header", post + b"Host: localhost\n" + n + end + body, 400, b"LF alone"),
+        ("LF ends the last header", post + host + n + b"Connection: close\n\r\n" + body, 400, b"LF alone"),
+        ("LF is the empty line", post + host + n + b"Connection: close\r\n\n" + body, 400, b"LF alone"),
+        ("LF and no header", b"GET /health HTTP/1.0\n\n", 400, b"LF alone"),
+        ("blanks after a value", get + host + b"X: a \t\r\n" + end, 200, b'"ok"'),
+        ("an empty value", get + host + b"X:\r\n" + end, 200, b'"ok"'),
+        ("HTTP/1.0 and no header", b"GET /health HTTP/1.0\r\n\r\n", 200, b'"ok"'),
         (
             "another server's target",
             b"POST http://evil.example/tokenize HTTP/1.1\r\n" + host + n + end + body,
@@ -771,6 +783,71 @@ def without(g):
     equal(g.request("POST", "/v1/completions", {"prompt": 1})[1].get("retry-after"), None, "what fails again")
 
 
+def formless(d):
+    """A model without a chat template: each answer to messages says so once, on `ntx generate`, too; a text's does not."""
+    continued = "the model has no chat template: the text is continued"
+    written = "the model has no chat template: the conversation is written in the form 'plain'"
+    plain = make_model(
+        os.path.join(tmp.name, "plain.gguf"),
+        "--layers",
+        "2",
+        "--embd",
+        "64",
+        "--ff",
+        "128",
+        "--heads",
+        "2",
+        "--kv",
+        "1",
+        "--seed",
+        "5",
+    )
+    few, one = {"max_tokens": 2}, HELLO[1:]
+    c = d.client()
+    c.load(plain, ctx=128, threads=1)
+    c.close()
+    with Gateway(d) as g:
+        for path, body, note in (
+            ("/v1/chat/completions", dict(few, messages=one), continued),
+            ("/v1/chat/completions", dict(few, messages=HELLO), written),
+            ("/v1/chat/completions", dict(few, messages=one, n=2), continued),
+            ("/v1/messages", dict(few, messages=one), continued),
+            ("/api/chat", {"messages": one, "options": {"num_predict": 2}, "stream": False}, continued),
+            ("/v1/completions", dict(few, prompt="Hello"), ""),
+        ):
+            status, head, text = g.request("POST", path, body)
+            equal((status, head.get("warning", "")), (200, note and '299 ntx "%s"' % note), path)
+            equal(json.loads(text).get("ntx", {}), {"note": note} if note else {}, path)
+            equal(text.count(b"no chat template"), 1 if note else 0, path)
+            if "n" not in body and path != "/api/chat":
+                status, head, text = g.request("POST", path, dict(body, stream=True))
+                equal(
+                    (status, head.get("warning", ""), text.count(b"no chat template")),
+                    (200, note and '299 ntx "%s"' % note, 0),
+                    path + ", a stream",
+                )
+        status, head, text = g.request("POST", "/v1/chat/completions", dict(few, messages=one, verbosity="low"))
+        equal(json.loads(text)["ntx"], {"ignored": ["verbosity"], "note": continued}, "both")
+    for argv, note in (
+        (("Hello",), continued),
+        (("Hello", "--system", "Be brief."), written),
+        (("Hello", "--raw"), ""),
+        (("Hello", "--quiet"), ""),
+        (("Hello", "--chat-template", "chatml"), ""),
+    ):
+        p = subprocess.run(
+            [os.path.join(BIN, "ntx"), "generate", *argv, "-n", "2", "--socket", os.path.join(d.dir, "ntx.sock")],
+            capture_output=True,
+            text=True,
+            timeout=60 * patience(),
+        )
+        equal(
+            (p.returncode, p.stderr.count("no chat template"), p.stderr.count(note + " (--raw") if note else 0),
+            (0, 1 if note else 0, 1 if note else 0),
+            "%s: %s" % (argv, p.stderr),
+        )
+
+
 def main():
     with Daemons() as d:
         with Gateway(d) as g:
@@ -801,6 +878,7 @@ def main():
                 part(g)
             keys(d)
             strangers(d)
+            formless(d)
             d.terminate("computed")
             d.child["computed"].wait()
             without(g)

@@ -5,6 +5,7 @@
 import json
 import math
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -232,6 +233,26 @@ def calls(g, thinks):
     check(called > 3 and written, "whole answers:", called, written)
 
 
+def memory(d, g):
+    """A refusal for memory names the smallest --ram that has room: with it the same request is answered, with less it is refused and names the same."""
+    big = make_model(os.path.join(tmp.name, "big.gguf"), "--chat-template", "chatml", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", "--seed", "5", "--vocab-size", "32000")
+    many = {"type": "json_schema", "json_schema": {"name": "many", "strict": True, "schema": {"enum": ["%019d" % (i * 7919) for i in range(3000)]}}}
+
+    def ask(mib, form):
+        c = d.client()
+        c.load(big, ram_bytes=mib << 20, ctx=128, threads=1, sessions=1)
+        c.close()
+        code, r = g.post("/v1/chat/completions", {"messages": HELLO, "response_format": form, "max_tokens": 4})
+        named = re.search(r"--ram (\d+)M or more$", r.get("error", {}).get("message", ""))
+        equal(code, 400 if named else 200, r)
+        return int(named[1]) if named else 0
+    for what, form, few in (("the vocabulary", FORMAT, 16), ("a large schema, without any room", many, 16), ("a large schema", many, 40)):
+        want = ask(few, form)
+        check(want > few, what, want)
+        equal(ask(want, form), 0, "%s, with --ram %dM" % (what, want))
+        equal(ask(want - 1, form), want, "%s, with 1 MiB less than %d" % (what, want))
+
+
 def main():
     with Daemons() as d, Gateway(d) as g:
         c = d.client()
@@ -261,6 +282,7 @@ def main():
             c.load(other, ram_bytes=256 << 20, ctx=1024, sessions=4)
             c.close()
             calls(g, template == "harmony")
+        memory(d, g)
 
 
 main()

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../../lib/test.sh"
 sanitized && skip "a sanitizer wants to be preloaded itself"
 model "$tmp/m.gguf" --layers 10 --embd 256 --ff 512 --heads 4 --kv 4 --ctx 1024 --type Q8_0 --seed 3
-text=$(head -c 900 "$NTX_SOURCE/README.md")
+text=$(words 900)
 asked=("$tmp/m.gguf" "$text" --raw --temp 0 --ignore-eos -n 4 --ctx 1024 --ram 128M --quiet)
 slow=(env LD_PRELOAD="$NTX_BUILD/tests/libslow_write.so" NTX_WRITE_MS=3500)
 ntx run "${asked[@]}" >"$tmp/want" || fail "undisturbed run"

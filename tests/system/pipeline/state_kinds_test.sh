@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../../lib/test.sh"
 [ "$(stat -f -c %T "$tmp")" != tmpfs ] || skip "$tmp lies in memory"
 shape="--layers 10 --embd 64 --heads 2 --kv 1 --ff 64 --experts-used 2 --expert-ff 64 --shared-ff 64 --ctx 2048 --type Q8_0 --seed 5"
-text=$(head -c 1300 "$NTX_SOURCE/README.md") edit=$(head -c 900 "$NTX_SOURCE/README.md")
+text=$(words 1300) edit=$(words 900)
 
 # answer OUT PROMPT [options]
 answer() {

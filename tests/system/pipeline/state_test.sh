@@ -5,7 +5,7 @@
 export XDG_STATE_HOME=$tmp/home
 demo=$NTX_SOURCE/models/demo-chat.gguf
 [ -e "$demo" ] || skip "models/demo-chat.gguf is not there"
-long=$(head -c 3000 "$NTX_SOURCE/README.md")
+long=$(words 3000)
 
 # answer OUT COMMAND...: the text, and how many tokens of the prompt were there
 answer() {

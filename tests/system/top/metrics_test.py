@@ -248,6 +248,12 @@ def hostile(sock):
         ("a length that is none", get + host + b"Content-Length: -1\r\n" + close, "no number"),
         ("a body", get + host + b"Content-Length: 3\r\n" + close + b"abc", "no body"),
         ("a control character", get + host + b"X: a\x01\r\n" + close, "control"),
+        ("a header without a name", get + host + b": a\r\n" + close, "no name"),
+        ("no name, no value", get + host + b":\r\n" + close, "no name"),
+        ("LF ends each line", (get + host + close).replace(b"\r", b""), "LF alone"),
+        ("LF ends a header", get + b"Host: x\n" + close, "LF alone"),
+        ("LF ends the last header", get + b"Host: x\n\r\n", "LF alone"),
+        ("LF is the empty line", get + host + b"\n", "LF alone"),
     ):
         status, head, body = http(sock, sent)
         equal(

@@ -32,7 +32,7 @@ struct reply {
     Ntx__Reply__BodyCase kind;
     int32_t token, err;
     uint32_t cached;
-    char text[128]; /* of an error; or why it ended */
+    char text[256]; /* of an error; or why it ended */
 };
 
 struct stage {
@@ -624,7 +624,7 @@ static uint32_t most_at_once(const struct stage *g)
     return most;
 }
 
-/* A stage with memory for the vocabulary, for so many constrained answers and a few tokens. */
+/* A stage with memory for the vocabulary, for so many constrained answers, a few tokens and masks. */
 static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
 {
     open_stage(g, 6 * CTX, max_queue);
@@ -638,7 +638,7 @@ static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
     struct ntx_err err = {0};
     ask.m = &q;
     CHECK_MSG(!ntx_constraint_new(&ask, &c, &err), "%s", err.text);
-    g->l.kept_bytes = ntx_words_bytes(g->l.words) + answers * ntx_constraint_most(c) + (32 << 10);
+    g->l.kept_bytes = ntx_words_bytes(g->l.words) + answers * ntx_constraint_most(c) + (128 << 10);
     ntx_constraint_free(c);
 }
 
@@ -650,7 +650,8 @@ static void close_narrow(struct stage *g)
 }
 
 /* Memory for two constrained answers, and four requests, which are of one client: all have their answers, two at a
- * time, by one grammar; who needs no such memory is not kept. */
+ * time, by one grammar, whose masks are computed once and stay for the next one; who needs no such memory is not kept.
+ * */
 static void test_memory(void)
 {
     static struct stage g;
@@ -670,6 +671,13 @@ static void test_memory(void)
             CHECK_EQ(reply(&g, id, NTX__REPLY__BODY_TOKEN, i)->token, reply(&g, 1, NTX__REPLY__BODY_TOKEN, i)->token);
     same_answer(&g, 5, want, 6);
     CHECK_EQ(most_at_once(&g), 3);
+    uint64_t computed = ntx_words_masks(g.l.words); /* by simultaneous answers, too, each once */
+    CHECK_EQ(computed, 6);
+    submit(&g, g.ann, constrained(6, ids, 5, 6));
+    ended(&g, 6, "length");
+    CHECK_EQ(ntx_words_masks(g.l.words), computed);
+    CHECK(ntx_words_bytes(g.l.words) > words && ntx_words_bytes(g.l.words) <= g.l.kept_bytes);
+    ntx_words_allow(g.l.words, 0);
     CHECK_EQ(ntx_words_bytes(g.l.words), words); /* the one grammar that was there before */
     close_narrow(&g);
 }
@@ -681,12 +689,14 @@ static void test_memory_refused(void)
     static struct stage g;
     int32_t ids[8];
     open_narrow(&g, 0, 8);
+    g.l.env.constrains_from = 1;
     rig_ids(&g.rig, 4, ids, 8);
     allow(&g, UINT32_MAX);
     submit(&g, g.ann, constrained(1, ids, 5, 6));
     CHECK_EQ(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->err, -EOVERFLOW);
     CHECK(strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "takes up to") &&
           strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, " KiB here"));
+    CHECK(strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "with --ram 14M or more"));
     generate(&g, g.ann, 2, ids, 5, 6);
     ended(&g, 2, "length");
     close_narrow(&g);

@@ -122,12 +122,13 @@ static void look(uint32_t block, uint32_t part)
 static bool chooses(uint32_t part, uint32_t i) { return part < CHOSEN || (i * 7 + w.n_passes) % 5 == 0; }
 
 /* A pass over n blocks, of which those from `written` on are written anew; some: of what may be chosen from it reads a
- * fifth, and they. So many layers attend. */
-static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t written, uint32_t attends, bool some)
+ * fifth, and they. So many layers attend; the others read what is joined, too: blocks from there on. */
+static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t joined, uint32_t written, uint32_t attends,
+                      bool some)
 {
     int rc = 0;
     w.n_passes++;
-    ntx_kv_file_add(w.f, blocks, n, written);
+    ntx_kv_file_add(w.f, blocks, n, joined, written);
     ntx_kv_file_begin(w.f, attends, some);
     CHECK_EQ(ntx_kv_file_has_topk(w.f), some);
     for (uint32_t l = 0; l < LAYERS && !rc; l++) {
@@ -143,7 +144,8 @@ static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t written, uint
         rc = rc ? rc : ntx_kv_file_topk(w.f);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc; k++)
             for (uint32_t i = 0; i < n && reads[l][k] != NONE; i++)
-                if (i >= written || (l < attends && (!some || chooses(reads[l][k], i))) || !reads[l][k])
+                if (i >= written || (l < attends && (!some || chooses(reads[l][k], i))) || !reads[l][k] ||
+                    (i >= joined && reads[l][k] < CHOSEN))
                     look(blocks[i], reads[l][k]);
         ntx_kv_file_done(w.f, l);
     }
@@ -153,12 +155,13 @@ static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t written, uint
 
 static int run_pass(const uint32_t *blocks, uint32_t n, uint32_t written, bool some)
 {
-    return run_layers(blocks, n, written, LAYERS, some);
+    return run_layers(blocks, n, written, written, LAYERS, some);
 }
 
 static int pass(const uint32_t *blocks, uint32_t n, uint32_t written)
 {
-    return run_layers(blocks, n, written, w.n_passes % 5 == 2 ? LAYERS - 2 : LAYERS, w.n_passes % 3 == 1);
+    const uint32_t joined = written - NTX_MIN(written, w.n_passes % 4);
+    return run_layers(blocks, n, joined, written, w.n_passes % 5 == 2 ? LAYERS - 2 : LAYERS, w.n_passes % 3 == 1);
 }
 
 /* Blocks of two texts, which change places in the file. */
@@ -199,6 +202,42 @@ static void texts_grow(uint64_t more, bool ring)
     close_file();
 }
 
+static bool there(uint32_t block, uint32_t part) { return ntx_kv_file_at(w.f, block, part); }
+
+/* Beside passes: what was touched is in memory until two others were, also when it was touched before, and when it has
+ * a run in common with another. */
+static void guests_stay(void)
+{
+    uint32_t a[BLOCKS / 2], b[BLOCKS / 2], out[3], n = 0;
+    open_file(0, true);
+    order(a, b);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQ(pass(a, BLOCKS / 2, i ? BLOCKS / 2 : 0), 0);
+        CHECK_EQ(pass(b, BLOCKS / 2, i ? BLOCKS / 2 : 0), 0);
+    }
+    for (uint32_t first = 0; first < BLOCKS - CLUSTER && n < 3; first += CLUSTER)
+        if (!there(first, 14) && !there(first, 5) && !there(first, 16) && !there(first + 1, 16))
+            out[n++] = first;
+    CHECK_EQ(n, 3);
+    const uint32_t plain[4] = {out[0], out[1], out[0], out[2]}, near[3] = {out[0], out[0] + 1, out[1]};
+    for (int i = 0; i < 4; i++)
+        CHECK_EQ(ntx_kv_file_touch(w.f, plain[i], 14, NONE, false), 0);
+    look(out[0], 14);
+    look(out[2], 14);
+    CHECK(!there(out[1], 14));
+    for (int i = 0; i < 3; i++)
+        CHECK_EQ(ntx_kv_file_touch(w.f, near[i], 16, 5, false), 0);
+    for (int i = 1; i < 3; i++) {
+        look(near[i], 16);
+        look(near[i], 5);
+    }
+    CHECK(!there(near[0], 16));
+    CHECK_EQ(ntx_kv_file_touch(w.f, out[2], 16, 5, false), 0);
+    CHECK_EQ(ntx_kv_file_touch(w.f, out[0], 14, NONE, false), 0);
+    CHECK(!there(near[1], 5) && !there(near[1], 16));
+    close_file();
+}
+
 /* Until it is mended, what takes the file's place can only be written, or only be read. */
 static void faults(bool ring)
 {
@@ -236,7 +275,7 @@ static void reads_what_is_wanted(void)
         CHECK_EQ(run_pass(b, BLOCKS / 2, i ? BLOCKS / 2 : 0, false), 0); /* nothing of the other stays */
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0); /* what is read ahead for the next one has come */
         uint64_t before = ntx_kv_file_stats(w.f).read_bytes;
-        CHECK_EQ(run_layers(a, BLOCKS / 2, BLOCKS / 2, i == 4 ? LAYERS - 2 : LAYERS, i % 2), 0);
+        CHECK_EQ(run_layers(a, BLOCKS / 2, BLOCKS / 2, BLOCKS / 2, i == 4 ? LAYERS - 2 : LAYERS, i % 2), 0);
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
         CHECK_EQ(run_pass(b, BLOCKS / 2, BLOCKS / 2, false), 0);
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
@@ -301,6 +340,7 @@ int main(void)
     drive_of_liars();
     lay_out();
     reads_what_is_wanted();
+    guests_stay();
     shares_a_slow_drive();
     for (int ring = 0; ring < ROUNDS; ring++) {
         texts_grow(0, ring);

@@ -333,15 +333,23 @@ static void rows_for_guesses(void)
 static void constrained(const struct shape *s)
 {
     const uint32_t large = 151936; /* Qwen2.5's */
-    const uint64_t words = ntx_budget_words(large), most = 6 * MIB;
+    const uint64_t words = ntx_budget_words(large), kept = 6 * MIB;
     struct ntx_budget_clients c = ntx_budget_clients(large, 0, 0, false, 400 * MIB);
     struct ntx_budget_clients few = ntx_budget_clients(large, 0, 0, false, 16 * MIB);
     struct ntx_budget_clients none = ntx_budget_clients(large, 0, 0, false, 0);
     CHECK(words > 2 * MIB && words < 3 * MIB); /* as it was measured there: 2.1 MiB */
-    CHECK(c.constrains && c.kept_bytes >= words + 512 * 1024 && c.kept_bytes <= most);
+    CHECK(c.constrains && c.kept_bytes >= words + 512 * 1024 && c.kept_bytes <= kept);
     CHECK(!few.constrains && few.kept_bytes == 128 * 1024 && !none.constrains);
     CHECK_EQ(ntx_budget_clients(large, 0, 0, false, ntx_budget_constrains_from(large)).constrains, true);
     CHECK_EQ(ntx_budget_clients(large, 0, 0, false, ntx_budget_constrains_from(large) - 1).constrains, false);
+    struct ntx_budget_refused most = {.words = words, .grammar = MIB, .other = 64 * 1024}, over = {.grammar = 7 * MIB};
+    const uint64_t room = ntx_budget_with_room(large, 0, &most);
+    CHECK_EQ(room, NTX_ROUND_UP(128 * (words + 2 * (MIB + 64 * 1024)),
+                                MIB)); /* half of what the vocabulary leaves is the answer's */
+    CHECK_EQ(ntx_budget_with_room(large, room - MIB + 1, &most), room);
+    CHECK_EQ(ntx_budget_with_room(large, room, &most), room);
+    CHECK_EQ(ntx_budget_with_room(large, room + 1, &most), room + MIB);
+    CHECK_EQ(ntx_budget_with_room(large, 0, &over), 0);
     const struct ntx_plan_clients clients = {.least_rows = 0};
     struct ntx_plan_request r = {.other_bytes = OTHER, .threads = 2, .clients = &clients};
     uint64_t from = ntx_plan_constrains_from(s->model, &r), least = ntx_plan_smallest(s->model, &r);
