@@ -31,8 +31,8 @@ DEV struct step_row step_row_of(const struct ntx_gpu_step *a, uint32_t i)
     if (a->other)
         r.other = a->other + step_at(a, NTX_GPU_OTHER, i) * a->ld_other;
     if (a->cs) {
-        r.cs = a->cs + (uint64_t)a->rows[i] * (a->s.rotated / 2);
-        r.sn = a->sn + (uint64_t)a->rows[i] * (a->s.rotated / 2);
+        r.cs = a->cs + (uint64_t)a->rows[i] * (a->s.rope.rotated / 2);
+        r.sn = a->sn + (uint64_t)a->rows[i] * (a->s.rope.rotated / 2);
     }
     return r;
 }
@@ -55,13 +55,13 @@ DEV void norm_run(const struct ntx_gpu_step *a, const float *in, const float *w,
 
 DEV void step_norm(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
-    norm_run(a, r->in, a->w && a->s.each ? a->w + BX * a->s.width : a->w, r->out, a->s.width, (double)a->eps,
+    norm_run(a, r->in, a->w && a->s.norm.each ? a->w + BX * a->s.width : a->w, r->out, a->s.width, (double)a->eps,
              a->s.scale, sums);
 }
 
 DEV void step_unit(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
-    norm_run(a, r->in, NULL, r->out, 1, (double)(a->s.eps != 0 ? a->s.eps : a->eps), 0, sums);
+    norm_run(a, r->in, NULL, r->out, 1, (double)(a->s.unit.eps != 0 ? a->s.unit.eps : a->eps), 0, sums);
 }
 
 /* Run by run: what one has read, the next may be moved to. */
@@ -84,10 +84,10 @@ DEV void step_split(const struct ntx_gpu_step *a, const struct step_row *r, doub
 
 DEV void step_rope(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    uint32_t half = a->s.rotated / 2, i = k % half, neox = a->s.pairs != NTX_ROPE_NORM, at = neox ? i : 2 * i,
+    uint32_t half = a->s.rope.rotated / 2, i = k % half, neox = a->s.rope.pairs != NTX_ROPE_NORM, at = neox ? i : 2 * i,
              other = neox ? i + half : 2 * i + 1;
     float *head = r->out + k / half * a->s.width, x = head[at], y = head[other];
-    const float sn = a->s.back ? -r->sn[i] : r->sn[i];
+    const float sn = a->s.rope.back ? -r->sn[i] : r->sn[i];
     head[at] = x * r->cs[i] - y * sn;
     head[other] = x * sn + y * r->cs[i];
 }
@@ -102,7 +102,8 @@ DEV void step_layernorm(const struct ntx_gpu_step *a, const struct step_row *r, 
     mean = block_sum(mean, sums);
     for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         squares += ((double)x[k] - mean) * ((double)x[k] - mean);
-    const double by = 1 / sqrt(block_sum(squares, sums) / a->s.width + (a->s.eps != 0 ? (double)a->s.eps : 1e-6));
+    const double by = 1 / sqrt(block_sum(squares, sums) / a->s.width +
+                               (a->s.layernorm.eps != 0 ? (double)a->s.layernorm.eps : 1e-6));
     for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         x[k] = (float)(((double)x[k] - mean) * by) * a->w[k] + a->w2[k];
 }
@@ -132,8 +133,8 @@ DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint
     const double x = (double)r->out[k] + (double)a->w[k], by = (double)a->w2[k / (a->s.width / a->s.heads)];
     if (k < a->s.heads)
         r->other[k] = sigmoid_exact(r->other[k]);
-    r->out[k] = (float)exp(a->s.bound != 0 ? (double)a->s.bound / (1 + exp(by * x))
-                                           : by * (x > 20 ? x : log1p(exp(x))));
+    r->out[k] = (float)exp(a->s.rates.bound != 0 ? (double)a->s.rates.bound / (1 + exp(by * x))
+                                                 : by * (x > 20 ? x : log1p(exp(x))));
 }
 
 /* ---- residual streams (computed/pass/hyper_connections.c): value c of all of them */
@@ -158,7 +159,7 @@ DEV void step_spread(const struct ntx_gpu_step *a, const struct step_row *r, uin
 {
     const float *post = r->other + NTX_STREAMS, *comb = post + NTX_STREAMS;
     float was[NTX_STREAMS];
-    if (a->s.scale != 0 || a->s.each) {
+    if (a->s.scale != 0 || a->s.spread.each) {
         spread_onto(a, r, c);
         return;
     }
@@ -203,11 +204,11 @@ DEV float doubly_stochastic(const struct ntx_gpu_step *a, float x, uint32_t i, f
         most = v > most ? v : most;
     }
     put_line(m, i, (float)exp((double)(x - most)));
-    put_line(m, i, share_of_line(m, i, 1, 0) + a->s.eps);
-    put_line(m, i, share_of_line(m, i, 0, a->s.eps));
-    for (uint32_t r = 1; r < a->s.rounds; r++) {
-        put_line(m, i, share_of_line(m, i, 1, a->s.eps));
-        put_line(m, i, share_of_line(m, i, 0, a->s.eps));
+    put_line(m, i, share_of_line(m, i, 1, 0) + a->s.mixw.eps);
+    put_line(m, i, share_of_line(m, i, 0, a->s.mixw.eps));
+    for (uint32_t r = 1; r < a->s.mixw.rounds; r++) {
+        put_line(m, i, share_of_line(m, i, 1, a->s.mixw.eps));
+        put_line(m, i, share_of_line(m, i, 0, a->s.mixw.eps));
     }
     SYNC();
     return m[i];
@@ -220,10 +221,10 @@ KERNEL(step_mixw, struct ntx_gpu_step)
     const uint32_t n = a.s.heads, i = TID % (NTX_STREAMS * NTX_STREAMS);
     float *x = a.out + step_at(&a, NTX_GPU_OUT, BX) * a.ld_out;
     if (TID < n)
-        x[TID] = sigmoid_double(x[TID] * a.w[0] + a.w2[TID]) + a.s.eps;
+        x[TID] = sigmoid_double(x[TID] * a.w[0] + a.w2[TID]) + a.s.mixw.eps;
     if (TID >= n && TID < 2 * n && a.s.width > n)
-        x[TID] = a.s.scale * sigmoid_double(x[TID] * a.w[1] + a.w2[TID]) + (a.s.rounds ? 0 : a.s.eps);
-    if (a.s.width == n || !a.s.rounds)
+        x[TID] = a.s.scale * sigmoid_double(x[TID] * a.w[1] + a.w2[TID]) + (a.s.mixw.rounds ? 0 : a.s.mixw.eps);
+    if (a.s.width == n || !a.s.mixw.rounds)
         return;
     const float v = doubly_stochastic(&a, x[2 * n + i] * a.w[2] + a.w2[2 * n + i], i, m);
     if (TID == i)
@@ -265,11 +266,11 @@ DEV void step_streams(const struct ntx_gpu_step *a, const struct step_row *r, ui
 }
 DEV void step_glu(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    r->out[k] = hidden_value(r->in[k], r->other[k], &a->s.hidden);
+    r->out[k] = hidden_value(r->in[k], r->other[k], &a->s.glu.hidden);
 }
 DEV void step_gate(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    r->out[k] *= sigmoid_exact(r->other[a->s.by_head ? k / (a->s.width / a->s.heads) : k]);
+    r->out[k] *= sigmoid_exact(r->other[a->s.gate.by_head ? k / (a->s.width / a->s.heads) : k]);
 }
 
 /* ---- the table's */
@@ -289,7 +290,7 @@ DEV void step_gate(const struct ntx_gpu_step *a, const struct step_row *r, uint3
         break;
 #define CASE_PAIRS(name, symbol)                                                                                       \
     case NTX_OP_##name:                                                                                                \
-        if (k < a.s.heads * (a.s.rotated / 2))                                                                         \
+        if (k < a.s.heads * (a.s.rope.rotated / 2))                                                                    \
             step_##symbol(&a, &r, k);                                                                                  \
         break;
 #define CASE_RUNS(name, symbol)                                                                                        \
@@ -323,7 +324,7 @@ KERNEL(step_rows, struct ntx_gpu_step)
 #define BLOCKS_WARP   1
 #define BLOCKS_VALUES (s->width + STEP_THREADS - 1) / STEP_THREADS
 #define BLOCKS_HEADS  (s->heads * s->width + STEP_THREADS - 1) / STEP_THREADS
-#define BLOCKS_PAIRS  (s->heads * (s->rotated / 2) + STEP_THREADS - 1) / STEP_THREADS
+#define BLOCKS_PAIRS  (s->heads * (s->rope.rotated / 2) + STEP_THREADS - 1) / STEP_THREADS
 #define BLOCKS_RUNS   s->heads
 #define BLOCKS_ROW    1
 #define X(name, symbol, by, width, does, device)                                                                       \

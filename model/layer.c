@@ -78,7 +78,8 @@ static void find_feeding(struct ntx_layer *l)
     bool wanted[NTX_N_BUFS] = {false};
     for (uint32_t i = l->n_steps; i-- > 0;) {
         struct ntx_step *s = &l->step[i];
-        const bool joins = s->op == NTX_OP_INDEX_TOPK && s->keys, both = ntx_op_kinds[s->op].does & NTX_DOES_BOTH;
+        const bool joins = s->op == NTX_OP_INDEX_TOPK && s->index_topk.keys,
+                   both = ntx_op_kinds[s->op].does & NTX_DOES_BOTH;
         s->feeds = ntx_op_kinds[s->op].does & NTX_DOES_FEED || joins || wanted[s->out] || (both && wanted[s->in[1]]);
         for (int k = 0; s->feeds && !joins && k < 2; k++)
             wanted[s->in[k]] = s->in[k] != NTX_BUF_NONE;

@@ -247,48 +247,119 @@ enum ntx_buf {
     NTX_N_BUFS
 };
 
+/* ---- numbers that one operation alone reads, by operation; 0 or false unless the architecture sets them */
+
+struct ntx_norm_step {
+    bool each; /* every run has its own scale: the weight is [heads x width], else [width] */
+};
+struct ntx_mm_step {
+    uint32_t parts; /* block-diagonal matrix: each of so many equal parts of the input makes as many of the outputs; 0:
+                       one full matrix */
+};
+struct ntx_rope_step {
+    uint32_t rotated; /* values rotated in each head, from `offset` on */
+    uint8_t pairs;    /* enum ntx_rope_kind */
+    uint8_t angles;   /* enum ntx_rotation: the table of angles */
+    bool back;        /* rotate by the negative angle */
+};
+struct ntx_put_step {
+    bool keys; /* in[0] is the indexer's key, not K */
+};
+struct ntx_attend_step {
+    uint32_t window; /* positions that a row sees, its own included; 0: all */
+    uint32_t chunk;  /* chunked attention: a row sees its own chunk of so many positions alone; 0: no chunks */
+    uint32_t every;  /* positions that one pooled K stands for, which are read beside the window; 0: none */
+    float cap;       /* soft cap: a score s becomes cap * tanh(s / cap); 0: none */
+    struct ntx_temperature temperature;
+    bool mla;  /* K and V are made from MLA latents (computed/pass/mla.c) */
+    bool topk; /* only positions that INDEX_TOPK chose */
+};
+struct ntx_glu_step {
+    struct ntx_activation hidden;
+};
+struct ntx_gate_step {
+    bool by_head; /* one gate value for each of `heads` heads, else one for each of `width` values */
+};
+struct ntx_conv_step {
+    uint32_t taps;     /* inputs of one output, the row's own included */
+    uint32_t dilation; /* positions from one tap to the next, for n-gram layers; 0: 1, for delta nets */
+};
+struct ntx_unit_step {
+    float eps; /* added to the square of the length; 0: the model's */
+};
+struct ntx_layernorm_step {
+    float eps; /* added to the variance; 0: 1e-6 */
+};
+struct ntx_rates_step {
+    float bound; /* lower bound of the logarithm of the decay; 0: none */
+};
+struct ntx_delta_step {
+    uint32_t key_heads;
+    bool tiled;  /* head h has key head h % key_heads, else h / (heads / key_heads) */
+    bool by_key; /* the decay has one value for each key channel (KDA), else one for each head */
+};
+struct ntx_index_topk_step {
+    uint32_t most;  /* positions that a row's attention reads, or blocks of `every` of them */
+    uint32_t every; /* positions that share one key; 0: each has its own */
+    bool keys;      /* this step makes the shared keys; else POOL made them */
+    bool mean;      /* with `keys`: by the mean of the positions' keys, else by a softmax of their weights */
+};
+struct ntx_pool_step {
+    struct ntx_rope_step rope;
+    uint32_t every; /* positions between two pooled K */
+    uint32_t spans; /* a pooled K is made of the last `spans` x `every` positions */
+    bool keys;      /* it is the indexer's key, not K */
+};
+struct ntx_mixw_step {
+    uint32_t rounds; /* of Sinkhorn's normalisation; 0: there is no matrix */
+    float eps;
+};
+struct ntx_spread_step {
+    bool each; /* a stream stays itself and gets the weighted input, else streams are mixed by the matrix */
+};
+struct ntx_experts_step {
+    struct ntx_activation hidden; /* of routed experts */
+    struct ntx_activation shared; /* of the shared expert */
+    bool weighs_input;            /* shares multiply an expert's input, else its output */
+};
+struct ntx_groups_step {
+    struct ntx_activation hidden;
+};
+
 struct ntx_step {
     uint8_t op;         /* enum ntx_op */
     uint8_t in[2], out; /* enum ntx_buf */
-    bool feeds;         /* what it gives goes into the layer's state (found by ntx_layer_done) */
+    bool feeds;         /* its output goes into the layer's state (set by ntx_layer_done) */
     uint8_t n_weights;
     uint16_t weight[NTX_STEP_WEIGHTS]; /* enum ntx_tensor */
-    uint16_t maybe;  /* bit i: weight i may be missing. Those that are have been taken out once a model is open, and
-                        steps that  are nothing without them, too */
-    uint8_t adapter; /* PLUS: of rows with this one alone; 0: of all */
-    uint8_t part;    /* ADD to H: 1 the first of the layer, ... (found by ntx_layer_done) */
-    uint32_t heads, width, rotated,
-        offset; /* NORM, ROPE, SPLIT, UNIT, RATES, DELTA; HADAMARD and INDEX_TOPK likewise; BIAS, ATTEND, GLU, ADD,
-                   GATE, CONV, LAYERNORM and PLUS: width; MM, NORM, PLUS: offset; MM: width where the weight's is not
-                   the kind's (ntx_is_low) */
-    uint32_t taps, key_heads; /* CONV; DELTA */
-    bool tiled;  /* DELTA: head h has the key head h % key_heads, not one that it shares with its neighbours */
-    bool by_key; /* DELTA */
-    float bound; /* RATES */
-    uint32_t window, stretch;           /* ATTEND */
-    struct ntx_temperature temperature; /* ATTEND */
-    bool mla;                           /* ATTEND: K and V are of latents (computed/pass/mla.c) */
-    bool chosen;                        /* ATTEND: positions that rows have chosen */
-    uint32_t most;                      /* INDEX_TOPK */
-    bool back;                          /* ROPE: by the position's negative */
-    uint32_t parts;        /* MM: of so many equal parts of the input each gives as many of the outputs; 0: it is one */
-    uint32_t every, spans; /* POOL; INDEX_TOPK, ATTEND: of such K as well, or among them */
-    bool each;             /* NORM, SPREAD */
-    uint32_t apart;        /* CONV; 0: 1 */
-    bool mean;             /* INDEX_TOPK */
-    bool by_head;          /* GATE */
-    bool keys; /* PUT; POOL: of what positions are chosen by: V of the same; INDEX_TOPK: the layer's V has these of its
-                  own, made of those of `every` positions */
-    uint32_t rounds; /* MIXW */
-    float eps;       /* MIXW: e; UNIT, LAYERNORM */
-    struct ntx_activation hidden,
-        shared;        /* GLU, MAP (SiLU alone), EXPERTS, GROUPS; EXPERTS: of the expert that every row goes through */
-    bool weighs_input; /* EXPERTS: shares multiply what they get, not what they give */
-    uint32_t from;     /* GLU: of a row of in[1], the first value; SCALE, PLUS */
-    float scale, cap;  /* DELTA: of what comes out; MIXW, SPREAD, MAP, DOTGATE, PLUS; INDEX_TOPK: of weights; ATTEND: of
-                          q times k; then s becomes cap * tanh(s / cap), 0: it stays */
-    uint8_t pairs, turn;      /* ROPE: enum ntx_rope_kind, enum ntx_rotation */
-    struct ntx_router router; /* ROUTE */
+    uint16_t maybe;        /* bit i: weight i is optional; ntx_layer_done drops absent ones, and then clears this */
+    uint8_t adapter;       /* LORA: number of the adapter, for rows that use it; 0: for all rows */
+    uint8_t part;          /* ADD to H: 1 is the layer's first, ... (set by ntx_layer_done) */
+    uint32_t heads, width; /* runs of a row, and values of a run; operations without heads: values of a row */
+    uint32_t offset;       /* first value of a row that is written; ROPE, POOL: first rotated value of a run */
+    uint32_t from;         /* first value of a row that is read: GLU (of in[1]), SCALE, LORA */
+    float scale;           /* factor; the operations above say of what; NORM, SPREAD: 0 is none */
+    union {                /* only the operation's own member may be read */
+        struct ntx_norm_step norm;
+        struct ntx_mm_step mm;
+        struct ntx_rope_step rope;
+        struct ntx_put_step put;
+        struct ntx_attend_step attend;
+        struct ntx_glu_step glu;
+        struct ntx_gate_step gate;
+        struct ntx_conv_step conv;
+        struct ntx_unit_step unit;
+        struct ntx_layernorm_step layernorm;
+        struct ntx_rates_step rates;
+        struct ntx_delta_step delta;
+        struct ntx_index_topk_step index_topk;
+        struct ntx_pool_step pool;
+        struct ntx_mixw_step mixw;
+        struct ntx_spread_step spread;
+        struct ntx_router route;
+        struct ntx_experts_step experts;
+        struct ntx_groups_step groups;
+    };
 };
 
 struct ntx_layer {

@@ -47,10 +47,10 @@ int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
     struct ntx_gpu_recur g = recur(f->c.device, s->in[0], s->out);
-    if (s->apart) {
+    if (s->conv.dilation) {
         const struct ntx_weight *w = ntx__weight_of(f, s);
         g.layer_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_FOLD) + ntx_fold_floats(f->hp) * sizeof(float);
-        g.apart = s->apart;
+        g.apart = s->conv.dilation;
         g.type = w->type;
         g.row_bytes = w->row_bytes;
         ntx__grams_keep_tokens(f);
@@ -59,7 +59,7 @@ int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r)
         g.w[i] = ntx__device_vector(f->c.device, &f->c.chunks->layers[f->layer].of[s->weight[i]]);
     g.lists = s->n_weights;
     g.width = s->width;
-    g.taps = s->taps;
+    g.taps = s->conv.taps;
     return ntx__device_go(f->c.device, NTX_GPU_CONV, &g, "a convolution");
 }
 
@@ -89,9 +89,9 @@ int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r)
     g.ld_takes = f->buf[s->in[1]].ld;
     g.width = s->width;
     g.heads = s->heads;
-    g.key_heads = s->key_heads;
-    g.tiled = s->tiled;
-    g.by_key = s->by_key;
+    g.key_heads = s->delta.key_heads;
+    g.tiled = s->delta.tiled;
+    g.by_key = s->delta.by_key;
     g.panel = ntx_recur_panel(f->hp);
     g.scale = s->scale;
     return ntx__device_go(d, NTX_GPU_DELTA, &g, "a delta net");

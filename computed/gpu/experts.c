@@ -52,8 +52,6 @@ static int gather_form(struct ntx_device *d, enum ntx_act form, const void *from
     return ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
 }
 
-static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->weighs_input; }
-
 /* Rows times their choices' shares, in the forms that are wanted. */
 static int gather_weighed(struct ntx_device *d, uint32_t forms)
 {
@@ -83,7 +81,7 @@ int ntx__device_gather(struct ntx_forward *f)
     struct ntx_device *d = f->c.device;
     const struct ntx_weight *const in[] = {&layer(d)->expert[NTX_EXPERT_GATE], &layer(d)->expert[NTX_EXPERT_UP]};
     uint32_t forms = ntx__forms(in, 2);
-    if (weighs_input(f))
+    if (ntx__weighs_input(f))
         return gather_weighed(d, forms);
     if (f->moe.by_back && !d->tile_rows) /* products find them */
         return 0;
@@ -103,7 +101,7 @@ int ntx__device_combine(struct ntx_forward *f)
         .y = d->m.buf[NTX_BUF_Y],
         .z = d->m.buf[NTX__BUF_ROUTED_Y],
         .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL,
-        .weight = weighs_input(f) ? NULL : d->m.moe.weight,
+        .weight = ntx__weighs_input(f) ? NULL : d->m.moe.weight,
         .place = d->m.moe.place,
         .bias = ntx__device_vector(d, &layer(d)->expert_bias[NTX_EXPERT_DOWN]),
         .expert = d->m.moe.expert,
@@ -214,7 +212,7 @@ int ntx__device_route(struct ntx_forward *f)
         .n_rows = f->n_live,
         .n_expert = f->hp->n_expert,
         .used = f->hp->n_expert_used,
-        .by = ntx__steps_of(f, f->run)->router,
+        .by = ntx__steps_of(f, f->run)->route,
     };
     const int rc = ntx__device_go(d, NTX_GPU_ROUTE, &g, "the choice of experts");
     return rc || !d->tile_rows ? rc : sort(d);
@@ -232,7 +230,7 @@ static struct ntx_gpu_product product_of(const struct ntx_device *d, enum ntx_ex
 {
     const struct ntx_forward *f = d->f;
     const struct ntx_weight *w = &layer(d)->expert[part];
-    const bool rows = part != NTX_EXPERT_DOWN && !weighs_input(f) &&
+    const bool rows = part != NTX_EXPERT_DOWN && !ntx__weighs_input(f) &&
                       !d->tile_rows; /* of the layer; else a choice has its own */
     const uint8_t buf = rows                      ? NTX_BUF_X
                         : part == NTX_EXPERT_DOWN ? NTX__BUF_ROUTED_GATE

@@ -47,8 +47,8 @@ static int choose_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
         .most_pos = ntx__device_whole_splits(d),
         .heads = s->heads,
         .width = s->width,
-        .every = s->every,
-        .pooled = s->every && !s->keys,
+        .every = s->index_topk.every,
+        .pooled = s->index_topk.every && !s->index_topk.keys,
         .scale = s->scale,
     };
     const struct ntx_gpu_index_topk choice = {.score = d->m.scores,
@@ -57,12 +57,12 @@ static int choose_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
                                               .kv = keys,
                                               .ld_score = d->c.ctx,
                                               .n_rows = n,
-                                              .most = s->most,
+                                              .most = s->index_topk.most,
                                               .max_topk = d->max_topk,
-                                              .every = s->every,
-                                              .each = s->keys ? s->every : 1,
-                                              .tail = s->keys,
-                                              .pooled = s->every && !s->keys};
+                                              .every = s->index_topk.every,
+                                              .each = s->index_topk.keys ? s->index_topk.every : 1,
+                                              .tail = s->index_topk.keys,
+                                              .pooled = s->index_topk.every && !s->index_topk.keys};
     int rc = ntx__device_go(d, NTX_GPU_INDEX, &score, "scores of positions");
     return rc ? rc : ntx__device_go(d, NTX_GPU_INDEX_TOPK, &choice, "the choice of positions");
 }
@@ -70,13 +70,13 @@ static int choose_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
 int ntx__device_index_topk(struct ntx_forward *f, const struct ntx__run *r)
 {
     struct ntx_device *d = f->c.device;
-    int rc = ntx__steps_of(f, r)->keys && d->m.n_topk ? ntx__device_join_keys(d, ntx__steps_of(f, r)) : 0;
+    int rc = ntx__steps_of(f, r)->index_topk.keys && d->m.n_topk ? ntx__device_join_keys(d, ntx__steps_of(f, r)) : 0;
     for (uint32_t i = 0; d->m.n_topk && i < d->now.n_live && !rc; i += d->score_rows)
         rc = choose_rows(d, ntx__steps_of(f, r), i, NTX_MIN(d->now.n_live - i, d->score_rows));
     return rc;
 }
 
-static bool lists(const struct ntx_device *d, const struct ntx_step *s) { return s->chosen && d->m.n_topk; }
+static bool lists(const struct ntx_device *d, const struct ntx_step *s) { return s->attend.topk && d->m.n_topk; }
 
 int ntx__device_drop_holes(struct ntx_device *d, const struct ntx_step *s)
 {

@@ -172,7 +172,7 @@ static int norm_all(struct ntx_device *d, const struct ntx__run *r)
 static int rotate_and_store(struct ntx_device *d, const struct ntx__run *r)
 {
     const struct ntx_step *rope = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ROPE); /* or none is turned */
-    const uint8_t turn = rope ? rope->turn : 0;
+    const uint8_t turn = rope ? rope->rope.angles : 0;
     const struct ntx_gpu_rotate g = {
         .q = d->m.buf[NTX_BUF_Q],
         .k = d->m.buf[NTX_BUF_K],
@@ -190,8 +190,8 @@ static int rotate_and_store(struct ntx_device *d, const struct ntx__run *r)
         .kv = ntx__device_kv(d, 0),
         .n_rows = d->now.n_all,
         .n_query = d->now.n_live,
-        .rope_dim = rope ? rope->rotated : 0,
-        .neox = rope && rope->pairs != NTX_ROPE_NORM,
+        .rope_dim = rope ? rope->rope.rotated : 0,
+        .neox = rope && rope->rope.pairs != NTX_ROPE_NORM,
         .eps = d->hp->rms_eps,
     };
     int rc = norm_all(d, r);
@@ -224,7 +224,7 @@ static int put_rows(struct ntx_device *d, const struct ntx_gpu_kv *kv, uint8_t k
 static int put(struct ntx_device *d, const struct ntx_step *s)
 {
     const struct ntx_gpu_kv kv = ntx__device_kv(d, 0), keys = ntx__device_keys(d, 0);
-    int rc = s->keys ? put_rows(d, &keys, s->in[0], NTX_BUF_NONE) : put_rows(d, &kv, s->in[0], s->in[1]);
+    int rc = s->put.keys ? put_rows(d, &keys, s->in[0], NTX_BUF_NONE) : put_rows(d, &kv, s->in[0], s->in[1]);
     return rc || !kv.v_in_k || !s->in[1] ? rc : put_rows(d, &keys, s->in[1], NTX_BUF_NONE);
 }
 
@@ -250,8 +250,8 @@ static int one_step(struct ntx_device *d, const struct ntx_step *s)
                             : NULL,
         .w = weight_of(d, s, 0),
         .w2 = weight_of(d, s, 1),
-        .cs = turns ? d->m.cs[s->turn] : NULL,
-        .sn = turns ? d->m.sn[s->turn] : NULL,
+        .cs = turns ? d->m.cs[s->rope.angles] : NULL,
+        .sn = turns ? d->m.sn[s->rope.angles] : NULL,
         .rows = d->now.list,
         .ld_out = f->buf[s->out].ld,
         .ld_in = f->buf[s->in[0]].ld,
@@ -377,10 +377,10 @@ static int attend_split(struct ntx_device *d, const struct ntx_step *s, uint32_t
             .ld_out = d->f->ld_attn,
             .n_rows = NTX_MIN(to - r, d->attend_rows),
             .most_pos = most,
-            .window = s->window,
+            .window = s->attend.window,
             .sinks = vector(d, NTX_T_sinks),
             .scale = s->scale,
-            .cap = s->cap,
+            .cap = s->attend.cap,
         };
         ntx__device_lists(d, s, &g);
         if (d->hp->v_is_k)
@@ -404,7 +404,7 @@ static int attend_tiles(struct ntx_device *d, const struct ntx_step *s, uint32_t
         .ld_q = ld_q,
         .ld_out = d->f->ld_attn,
         .n_tiles = end ? d->n_end_tiles : d->n_tiles,
-        .window = s->window,
+        .window = s->attend.window,
         .sinks = vector(d, NTX_T_sinks),
         .scale = s->scale,
     };
@@ -415,9 +415,9 @@ int ntx__device_attend(struct ntx_forward *f, const struct ntx__run *r)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_step *s = ntx__steps_of(f, r);
-    bool tiled = d->n_tiles && s->cap == 0;
+    bool tiled = d->n_tiles && s->attend.cap == 0;
     uint32_t exact = tiled ? d->now.n_exact : d->now.n_live;
-    int rc = s->mla ? ntx__device_attend_mla(d, s) : attend_split(d, s, 0, exact);
+    int rc = s->attend.mla ? ntx__device_attend_mla(d, s) : attend_split(d, s, 0, exact);
     if (!rc && tiled)
         rc = attend_tiles(d, s, exact);
     return rc ? rc

@@ -39,11 +39,11 @@ int ntx__device_join_keys(struct ntx_device *d, const struct ntx_step *s)
 {
     struct ntx_gpu_pool g = {.kv = ntx__device_keys(d, 0),
                              .n_rows = d->now.n_all,
-                             .every = s->every,
+                             .every = s->index_topk.every,
                              .spans = 1,
                              .width = s->width,
                              .eps = d->hp->rms_eps};
-    if (!s->mean) {
+    if (!s->index_topk.mean) {
         set_places(d, weight_of(d, s, 0), &g);
     } else {
         g.norm = ntx__device_vector(d, weight_of(d, s, 0));
@@ -69,30 +69,30 @@ int ntx__device_pool(struct ntx_forward *f, const struct ntx__run *r)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_step *s = ntx__steps_of(f, r);
-    const uint64_t span = (uint64_t)s->every * s->spans;
+    const uint64_t span = (uint64_t)s->pool.every * s->pool.spans;
     struct ntx_gpu_pool g = {
         .value = d->m.buf[s->in[0]],
         .weight = d->m.buf[s->in[1]],
         .norm = ntx__device_vector(d, weight_of(d, s, 1)),
-        .freq = d->m.freq[s->turn],
+        .freq = d->m.freq[s->pool.rope.angles],
         .states = d->m.states,
         .turns = d->m.turns,
         .turn_rows = d->m.turn_rows,
         .places_of_rows = ntx__device_turn_places(d),
-        .kv = s->keys ? ntx__device_keys(d, 0) : ntx__device_pooled(d),
-        .magnitude = ntx_rope_magnitude(f->hp, (enum ntx_rotation)s->turn),
+        .kv = s->pool.keys ? ntx__device_keys(d, 0) : ntx__device_pooled(d),
+        .magnitude = ntx_rope_magnitude(f->hp, (enum ntx_rotation)s->pool.rope.angles),
         .state_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_TAIL) +
-                        (s->keys ? span * 2 * s->spans * f->hp->head_k * sizeof(float) : 0),
+                        (s->pool.keys ? span * 2 * s->pool.spans * f->hp->head_k * sizeof(float) : 0),
         .ld_value = f->buf[s->in[0]].ld,
         .ld_weight = f->buf[s->in[1]].ld,
         .n_rows = f->b->n_rows,
         .n_turns = f->n_turns,
-        .every = s->every,
-        .spans = s->spans,
+        .every = s->pool.every,
+        .spans = s->pool.spans,
         .width = s->width,
-        .rotated = s->rotated,
+        .rotated = s->pool.rope.rotated,
         .offset = s->offset,
-        .hadamard = s->keys,
+        .hadamard = s->pool.keys,
         .eps = f->hp->rms_eps,
     };
     set_places(d, weight_of(d, s, 0), &g);
@@ -103,10 +103,10 @@ int ntx__device_pool(struct ntx_forward *f, const struct ntx__run *r)
 /* Rows that have not chosen see no more of them than those that have. */
 void ntx__device_attend_pooled(const struct ntx_device *d, const struct ntx_step *s, struct ntx_gpu_attend *g)
 {
-    const uint32_t most = ntx__device_most_pos(d), pooled = s->every ? most / s->every : 0;
+    const uint32_t most = ntx__device_most_pos(d), pooled = s->attend.every ? most / s->attend.every : 0;
     g->most_pos = most;
-    g->most_entries = NTX_MIN(s->window, most) + (g->n_topk ? NTX_MIN(pooled, d->max_topk) : pooled);
-    g->every = s->every;
-    if (s->every)
+    g->most_entries = NTX_MIN(s->attend.window, most) + (g->n_topk ? NTX_MIN(pooled, d->max_topk) : pooled);
+    g->every = s->attend.every;
+    if (s->attend.every)
         g->pooled = ntx__device_pooled(d);
 }

@@ -412,7 +412,7 @@ static int move_layers(struct ntx_device *d, uint32_t l, uint32_t n)
             .kv = ntx__device_kv(d, 0), .slots = d->m.paths, .layer_bytes = bytes, .n = n, .n_layers = same};
         rc = bytes ? ntx__device_launch(d, NTX_GPU_MOVE, &g) : 0;
         g.kv = ntx__device_keys(d, 0);
-        if (!rc && ntx_chooses(hp, l))
+        if (!rc && ntx_has_indexer(hp, l))
             rc = ntx__device_launch(d, NTX_GPU_MOVE, &g);
     }
     return rc;

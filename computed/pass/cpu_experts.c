@@ -18,11 +18,9 @@ static float share_of(const struct ntx_forward *f, uint32_t c)
     return m->weight[k];
 }
 
-static bool weighs_input(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->weighs_input; }
-
 float ntx__routed_weight(const struct ntx_forward *f, uint32_t i)
 {
-    return weighs_input(f) ? 1 : share_of(f, f->moe.first + i);
+    return ntx__weighs_input(f) ? 1 : share_of(f, f->moe.first + i);
 }
 
 /* The row times the choice's share. */
@@ -40,7 +38,7 @@ static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx_weight *const in[] = {&layer(f)->expert[NTX_EXPERT_GATE], &layer(f)->expert[NTX_EXPERT_UP]};
     uint32_t row = m->row[f->moe.first + i], forms = ntx__forms(in, 2), n = f->hp->n_embd;
-    if (weighs_input(f)) {
+    if (ntx__weighs_input(f)) {
         weigh_row(f, i, row, forms);
         return;
     }
@@ -160,7 +158,7 @@ static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned threa
             continue;
         float *y = m->y + (size_t)choice * n_embd;
         add_bias(f, choice, NTX_EXPERT_DOWN, y, n_embd);
-        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, weighs_input(f) ? 1 : m->weight[k], y, n_embd);
+        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, ntx__weighs_input(f) ? 1 : m->weight[k], y, n_embd);
     }
 }
 

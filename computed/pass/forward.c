@@ -492,7 +492,7 @@ static bool reads(const struct ntx_step *s, uint8_t b) { return s->in[0] == b ||
 static bool passes(const struct ntx_forward *f, const struct ntx_step *glu, const struct ntx_step *end)
 {
     const struct ntx_step *t = glu + 1;
-    if (f->c.sums || t >= end || t->op != NTX_OP_MM || t->in[0] != glu->out || t->parts ||
+    if (f->c.sums || t >= end || t->op != NTX_OP_MM || t->in[0] != glu->out || t->mm.parts ||
         ntx_tensor_kinds[t->weight[0]].use != NTX_USE_MATRIX)
         return false;
     for (t++; t < end; t++)
@@ -541,8 +541,11 @@ int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
     for (uint32_t k = 0; k < r->n && !rc; k++) {
         const struct ntx_weight *w = ntx__weight_of(f, &s[k]);
         if (s[k].feeds || f->n_live) {
-            p[n++] = (struct ntx__product){
-                .w = w, .to = s[k].out, .at = s[k].offset, .parts = s[k].parts, .n_rows = s[k].feeds ? 0 : f->n_live};
+            p[n++] = (struct ntx__product){.w = w,
+                                           .to = s[k].out,
+                                           .at = s[k].offset,
+                                           .parts = s[k].mm.parts,
+                                           .n_rows = s[k].feeds ? 0 : f->n_live};
             continue;
         }
         rc = n ? f->back->multiply(f, p, n, &in) : 0;

@@ -37,7 +37,7 @@ void ntx__row_norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     float *out = at(f, s->out, i) + s->offset;
     in += s->offset;
     capture_input(f, s, i);
-    for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width, w += s->each ? s->width : 0)
+    for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width, w += s->norm.each ? s->width : 0)
         f->c.ops->rmsnorm(in, w, f->hp->rms_eps, s->width, out);
     out = at(f, s->out, i) + s->offset;
     for (uint32_t k = 0; s->scale != 0 && k < s->heads * s->width; k++)
@@ -71,18 +71,19 @@ void ntx__row_bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    size_t angles = (size_t)f->m.live[i] * (s->rotated / 2);
-    const float *sn = f->m.sn[s->turn] + angles;
+    size_t angles = (size_t)f->m.live[i] * (s->rope.rotated / 2);
+    const float *sn = f->m.sn[s->rope.angles] + angles;
     float back[NTX_MAX_HEAD / 2];
-    for (uint32_t k = 0; s->back && k < s->rotated / 2; k++)
+    for (uint32_t k = 0; s->rope.back && k < s->rope.rotated / 2; k++)
         back[k] = -sn[k];
-    (s->pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(
-        at(f, s->out, i) + s->offset, s->heads, s->width, s->rotated, f->m.cs[s->turn] + angles, s->back ? back : sn);
+    (s->rope.pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(
+        at(f, s->out, i) + s->offset, s->heads, s->width, s->rope.rotated, f->m.cs[s->rope.angles] + angles,
+        s->rope.back ? back : sn);
 }
 
 void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    if (s->keys) {
+    if (s->put.keys) {
         f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))),
                             f->hp->index.head);
         return;
@@ -106,7 +107,7 @@ void ntx__row_glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
     if (!f->hidden)
-        ntx__activate(f, &s->hidden, at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
+        ntx__activate(f, &s->glu.hidden, at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
 }
@@ -124,12 +125,12 @@ void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *by = at(f, s->in[1], i), *out = at(f, s->out, i);
-    const uint32_t each = s->by_head ? s->width / s->heads : 1;
+    const uint32_t each = s->gate.by_head ? s->width / s->heads : 1;
     f->c.ops->sigmoid(by, s->width / each);
-    for (uint32_t h = 0; s->by_head && h < s->heads; h++)
+    for (uint32_t h = 0; s->gate.by_head && h < s->heads; h++)
         for (uint32_t k = 0; k < each; k++)
             out[(size_t)h * each + k] *= by[h];
-    if (!s->by_head)
+    if (!s->gate.by_head)
         f->c.ops->mul(out, by, s->width);
 }
 
@@ -150,7 +151,7 @@ void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *x = at(f, s->out, i), eps = s->eps != 0 ? s->eps : f->hp->rms_eps;
+    float *x = at(f, s->out, i), eps = s->unit.eps != 0 ? s->unit.eps : f->hp->rms_eps;
     for (uint32_t h = 0; h < s->heads; h++)
         f->c.ops->unit(x + (size_t)h * s->width, eps, s->width);
 }
@@ -165,7 +166,7 @@ void ntx__row_layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_
         mean += (double)x[k] / s->width;
     for (uint32_t k = 0; k < s->width; k++)
         squares += ((double)x[k] - mean) * ((double)x[k] - mean);
-    const double by = 1 / sqrt(squares / s->width + (s->eps != 0 ? (double)s->eps : 1e-6));
+    const double by = 1 / sqrt(squares / s->width + (s->layernorm.eps != 0 ? (double)s->layernorm.eps : 1e-6));
     for (uint32_t k = 0; k < s->width; k++)
         x[k] = (float)(((double)x[k] - mean) * by) * w[k] + b[k];
 }
@@ -196,9 +197,10 @@ void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
     float *keeps = at(f, s->out, i);
     const uint32_t each = s->width / s->heads;
-    for (uint32_t k = 0; s->bound != 0 && k < s->width; k++)
-        keeps[k] = (float)exp((double)s->bound / (1 + exp((double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
-    for (uint32_t k = 0; s->bound == 0 && k < s->width; k++)
+    for (uint32_t k = 0; s->rates.bound != 0 && k < s->width; k++)
+        keeps[k] = (float)exp((double)s->rates.bound /
+                              (1 + exp((double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
+    for (uint32_t k = 0; s->rates.bound == 0 && k < s->width; k++)
         keeps[k] = (float)exp((double)a[k / each] * softplus((double)keeps[k] + (double)dt[k]));
     f->c.ops->sigmoid(at(f, s->in[1], i), s->heads);
 }
@@ -274,14 +276,15 @@ static uint32_t rows_at_once(const struct ntx_forward *f)
 /* A row with a choice of its own is attended alone. */
 static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    return f->hp->v_is_k || (s->chosen && ntx__has_topk(f, f->m.live[i]));
+    return f->hp->v_is_k || (s->attend.topk && ntx__has_topk(f, f->m.live[i]));
 }
 
 /* Position pos may begin another stretch, or a temperature: rows before it, and it, are not attended together. */
 static bool turns_at(const struct ntx_step *s, uint32_t pos)
 {
-    const struct ntx_temperature *t = &s->temperature;
-    return (s->stretch && pos % s->stretch == 0) || (t->length && (pos + (uint64_t)t->ahead) % t->length == 0);
+    const struct ntx_temperature *t = &s->attend.temperature;
+    return (s->attend.chunk && pos % s->attend.chunk == 0) ||
+           (t->length && (pos + (uint64_t)t->ahead) % t->length == 0);
 }
 
 static float temperature(const struct ntx_temperature *t, uint32_t pos)
@@ -329,10 +332,10 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .n_pos = row->pos + 1 + row->ahead,
         .head_k = w.head_k,
         .head_v = w.head_v,
-        .scale = step->scale * temperature(&step->temperature, row->pos),
-        .cap = step->cap,
-        .window = step->window ? step->window + row->ahead : 0,
-        .first = step->stretch ? row->pos / step->stretch * step->stretch : 0,
+        .scale = step->scale * temperature(&step->attend.temperature, row->pos),
+        .cap = step->attend.cap,
+        .window = step->attend.window ? step->attend.window + row->ahead : 0,
+        .first = step->attend.chunk ? row->pos / step->attend.chunk * step->attend.chunk : 0,
         .sinks = f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };
@@ -347,10 +350,10 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     }
     if (a.block_tokens > 1 && !ntx__in_place(row))
         ntx__attend_path(f, row, kv_head, lane, &a);
-    if (step->mla)
+    if (step->attend.mla)
         ntx__mla_begin(f, lane, group[0], head, &a);
     f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
-    if (step->mla)
+    if (step->attend.mla)
         ntx__mla_end(f, lane, group[0], head, &a);
 }
 

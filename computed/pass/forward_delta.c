@@ -134,31 +134,32 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
     const uint32_t each = s->width / s->n_weights, blocks = blocks_of(s), block = item % (s->n_weights * blocks),
                    of = block / blocks, at0 = block % blocks * CHANNELS;
     const uint32_t first = of * each + at0;
-    const uint32_t apart = s->apart ? s->apart : 1;
+    const uint32_t apart = s->conv.dilation ? s->conv.dilation : 1;
     struct channels c = {.f = f,
                          .turn = ntx__turn_of(f, item / (s->n_weights * blocks)),
                          .first = first,
                          .n = NTX_MIN(each - at0, (uint32_t)CHANNELS),
                          .step = s,
-                         .back = (s->taps - 1) * apart};
+                         .back = (s->conv.taps - 1) * apart};
     const uint32_t at = ntx_recur_at(c.turn.kv);
     float w[NTX_DELTA_TAPS_MAX * CHANNELS];
     const float *x[NTX_DELTA_TAPS_MAX],
-        *all = (s->apart ? f->m.gram_taps : f->vec[s->weight[of]]) + (size_t)at0 * s->taps;
-    c.tail = s->apart ? ntx__grams_in(f, ntx_recur_fold(c.turn.kv, f->layer)) : ntx_recur_tail(c.turn.kv, f->layer);
-    turn_taps(all, c.n, s->taps, w);
+        *all = (s->conv.dilation ? f->m.gram_taps : f->vec[s->weight[of]]) + (size_t)at0 * s->conv.taps;
+    c.tail = s->conv.dilation ? ntx__grams_in(f, ntx_recur_fold(c.turn.kv, f->layer))
+                              : ntx_recur_tail(c.turn.kv, f->layer);
+    turn_taps(all, c.n, s->conv.taps, w);
     for (uint32_t k = 0; k < c.turn.n; k++) {
-        for (uint32_t j = 0; j < s->taps; j++)
-            x[j] = input(&c, k, (s->taps - 1 - j) * apart);
-        f->c.ops->conv(w, x, s->taps, c.n, ntx__of_batch(f, s->out, c.turn.row[k]) + first);
+        for (uint32_t j = 0; j < s->conv.taps; j++)
+            x[j] = input(&c, k, (s->conv.taps - 1 - j) * apart);
+        f->c.ops->conv(w, x, s->conv.taps, c.n, ntx__of_batch(f, s->out, c.turn.row[k]) + first);
     }
     put_tail(&c, c.turn.n,
-             s->apart ? ntx__grams_in(f, ntx_recur_next_fold(c.turn.kv, f->layer))
-                      : ntx_recur_next_tail(c.turn.kv, f->layer));
+             s->conv.dilation ? ntx__grams_in(f, ntx_recur_next_fold(c.turn.kv, f->layer))
+                              : ntx_recur_next_tail(c.turn.kv, f->layer));
     for (uint32_t k = 1; k <= c.turn.n; k++)
         put_tail(&c, k,
-                 s->apart ? ntx__grams_in(f, ntx_recur_stop_fold(c.turn.kv, at + k, f->layer))
-                          : ntx_recur_stop_tail(c.turn.kv, at + k, f->layer));
+                 s->conv.dilation ? ntx__grams_in(f, ntx_recur_stop_fold(c.turn.kv, at + k, f->layer))
+                                  : ntx_recur_stop_tail(c.turn.kv, at + k, f->layer));
 }
 
 int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
@@ -167,7 +168,7 @@ int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    if (s->apart)
+    if (s->conv.dilation)
         ntx__grams_keep(f, s);
     ntx__each(f, convolve, f->n_turns * s->n_weights * blocks_of(s));
     ntx__give_run(f, r);
@@ -183,7 +184,8 @@ struct head { /* a panel of it: columns [first, first + n) */
 static struct head head_of(const struct ntx_forward *f, const struct ntx_step *s, uint32_t item)
 {
     uint32_t n = ntx_recur_panel(f->hp), panels = s->width / n, h = item / panels % s->heads;
-    return (struct head){h, s->tiled ? h % s->key_heads : h / (s->heads / s->key_heads), item % panels * n, n};
+    return (struct head){h, s->delta.tiled ? h % s->delta.key_heads : h / (s->heads / s->delta.key_heads),
+                         item % panels * n, n};
 }
 
 static const float *mix_of(const struct ntx_forward *f, uint32_t row) { return ntx__of_batch(f, NTX_BUF_Q, row); }
@@ -191,7 +193,7 @@ static const float *mix_of(const struct ntx_forward *f, uint32_t row) { return n
 /* What a head keeps: one value, or those of its keys. */
 static const float *keeps_of(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h)
 {
-    return ntx__of_batch(f, NTX_BUF_A, row) + h->head * (s->by_key ? s->width : 1);
+    return ntx__of_batch(f, NTX_BUF_A, row) + h->head * (s->delta.by_key ? s->width : 1);
 }
 
 /* The keys that S is looked at by before the row is folded in. Where keys keep each their own part, that is theirs by
@@ -199,17 +201,18 @@ static const float *keeps_of(const struct ntx_forward *f, const struct ntx_step 
 static const float *looks_by(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h,
                              float *keys)
 {
-    const float *k = mix_of(f, row) + (s->key_heads + h->key_head) * (size_t)s->width, *g = keeps_of(f, s, row, h);
-    for (uint32_t i = 0; s->by_key && i < s->width; i++)
+    const float *k = mix_of(f, row) + (s->delta.key_heads + h->key_head) * (size_t)s->width,
+                *g = keeps_of(f, s, row, h);
+    for (uint32_t i = 0; s->delta.by_key && i < s->width; i++)
         keys[i] = g[i] * k[i];
-    return s->by_key ? keys : k;
+    return s->delta.by_key ? keys : k;
 }
 
 /* What of v is new: b (v - g S'k) */
 static void difference(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h,
                        const float *v, const float *seen, float *d)
 {
-    float g = s->by_key ? 1 : *keeps_of(f, s, row, h), b = ntx__of_batch(f, NTX_BUF_K, row)[h->head];
+    float g = s->delta.by_key ? 1 : *keeps_of(f, s, row, h), b = ntx__of_batch(f, NTX_BUF_K, row)[h->head];
     for (uint32_t i = 0; i < h->n; i++)
         d[i] = b * (v[i] - g * seen[i]);
 }
@@ -220,9 +223,10 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     const struct head h = head_of(f, s, item);
     const struct ntx__turn t = ntx__turn_of(f, item / (s->heads * (s->width / h.n)));
-    size_t at = ((size_t)h.head * s->width + h.first) * s->width, k0 = (s->key_heads + h.key_head) * (size_t)s->width,
-           q0 = h.key_head * (size_t)s->width;
-    size_t v0 = (2 * s->key_heads + h.head) * (size_t)s->width + h.first, out0 = h.head * (size_t)s->width + h.first;
+    size_t at = ((size_t)h.head * s->width + h.first) * s->width,
+           k0 = (s->delta.key_heads + h.key_head) * (size_t)s->width, q0 = h.key_head * (size_t)s->width;
+    size_t v0 = (2 * s->delta.key_heads + h.head) * (size_t)s->width + h.first,
+           out0 = h.head * (size_t)s->width + h.first;
     const float *from = ntx_recur_fold(t.kv, f->layer);
     const uint32_t pos = ntx_recur_at(t.kv);
     float *to = ntx_recur_next_fold(t.kv, f->layer) + at, d[PANEL_MOST], seen[PANEL_MOST], out[PANEL_MOST],
@@ -244,7 +248,7 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
         a.k = mix + k0;
         a.q = mix + q0;
         a.next_k = looks_by(f, s, t.row[NTX_MIN(i + 1, t.n - 1)], &h, keys);
-        a.decays = s->by_key ? keeps_of(f, s, t.row[i], &h) : NULL;
+        a.decays = s->delta.by_key ? keeps_of(f, s, t.row[i], &h) : NULL;
         a.decay = *keeps_of(f, s, t.row[i], &h);
         f->c.ops->delta(&a);
         float *y = ntx__of_batch(f, NTX_BUF_ATTN, t.row[i]) + out0;

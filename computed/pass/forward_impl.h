@@ -189,7 +189,9 @@ struct ntx__glu {                /* gate = act(gate) * up, quantised; by row */
 };
 static inline const struct ntx_activation *ntx__glu_by(const struct ntx__glu *g)
 {
-    return g->of_shared ? &g->step->shared : &g->step->hidden;
+    if (g->step->op == NTX_OP_GLU)
+        return &g->step->glu.hidden;
+    return g->of_shared ? &g->step->experts.shared : &g->step->experts.hidden;
 }
 struct ntx__rows { /* of a buffer: the forms of a mask (bit 0: the floats) */
     uint8_t buf, set;
@@ -499,6 +501,12 @@ static inline const struct ntx_step *ntx__steps_of(const struct ntx_forward *f, 
 {
     return &f->c.model->layers[f->layer].step[r->first];
 }
+/* The run's experts get their input times the router's weight. */
+static inline bool ntx__weighs_input(const struct ntx_forward *f)
+{
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    return s->op == NTX_OP_EXPERTS && s->experts.weighs_input;
+}
 static inline const struct ntx_weight *ntx__weight_of(const struct ntx_forward *f, const struct ntx_step *s)
 {
     return &f->c.chunks->layers[f->layer].of[s->weight[0]];
@@ -574,7 +582,7 @@ void ntx__grams_keep_tokens(struct ntx_forward *f); /* or these alone */
 
 /* ---- forward_pool.c */
 /* The places' rows of a step that pools, as floats, where any row does: m.places. */
-void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s);
+void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s, uint32_t every);
 struct ntx__pool_source { /* what is pooled: of a position */
     const float *value, *weight, *place;
 };

@@ -388,7 +388,7 @@ static bool turns(const struct ntx_model *m, enum ntx_rotation turn)
 {
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         for (const struct ntx_step *s = m->layers[l].step; s < m->layers[l].step + m->layers[l].n_steps; s++)
-            if (s->op == NTX_OP_ROPE && s->turn == turn)
+            if (s->op == NTX_OP_ROPE && s->rope.angles == turn)
                 return true;
     return false;
 }

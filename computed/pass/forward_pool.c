@@ -32,7 +32,7 @@ struct pooling { /* rows of one session */
 static struct pooling pooling_of(struct ntx_forward *f, uint32_t turn)
 {
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t *row = f->m.turn_rows + f->m.turns[turn], span = s->every * s->spans;
+    const uint32_t *row = f->m.turn_rows + f->m.turns[turn], span = s->pool.every * s->pool.spans;
     const struct ntx_row *r = &f->b->rows[*row];
     return (struct pooling){.f = f,
                             .s = s,
@@ -40,9 +40,9 @@ static struct pooling pooling_of(struct ntx_forward *f, uint32_t turn)
                             .row = row,
                             .n = f->m.turns[turn + 1] - f->m.turns[turn],
                             .first = r->pos,
-                            .width = s->spans * s->width,
+                            .width = s->pool.spans * s->width,
                             .span = span,
-                            .at = s->keys ? (size_t)span * 2 * s->spans * f->hp->head_k : 0};
+                            .at = s->pool.keys ? (size_t)span * 2 * s->pool.spans * f->hp->head_k : 0};
 }
 
 /* Values of position pos; weights lie width behind in the state, in a buffer of their own else. */
@@ -61,9 +61,9 @@ static uint32_t sources_of(const struct pooling *p, uint32_t last, struct ntx__p
     const float *place = p->f->m.places;
     uint32_t n = 0;
     for (uint32_t pos = from; pos < end; pos++, n++) {
-        size_t half = pos + p->s->every >= end ? p->width - p->s->width : 0;
+        size_t half = pos + p->s->pool.every >= end ? p->width - p->s->width : 0;
         of[n] = (struct ntx__pool_source){input(p, pos, false) + half, input(p, pos, true) + half,
-                                          place + (size_t)(pos % p->s->every) * p->width + half};
+                                          place + (size_t)(pos % p->s->pool.every) * p->width + half};
     }
     return n;
 }
@@ -99,10 +99,10 @@ static void turn(const struct pooling *p, uint32_t pos, float *x)
     const struct ntx_step *s = p->s;
     double freq[NTX_MAX_HEAD / 2];
     float cs[NTX_MAX_HEAD / 2], sn[NTX_MAX_HEAD / 2];
-    ntx_rope_frequencies(p->f->hp, (enum ntx_rotation)s->turn, NULL, freq);
-    ntx_rope_angles(p->f->hp, (enum ntx_rotation)s->turn, freq, pos, cs, sn);
-    p->f->c.ops->rope_norm(x + s->offset, 1, s->width, s->rotated, cs, sn);
-    if (s->keys)
+    ntx_rope_frequencies(p->f->hp, (enum ntx_rotation)s->pool.rope.angles, NULL, freq);
+    ntx_rope_angles(p->f->hp, (enum ntx_rotation)s->pool.rope.angles, freq, pos, cs, sn);
+    p->f->c.ops->rope_norm(x + s->offset, 1, s->width, s->pool.rope.rotated, cs, sn);
+    if (s->pool.keys)
         ntx__hadamard(x, 1, s->width);
 }
 
@@ -116,14 +116,15 @@ static void pool_row(struct ntx_forward *f, uint32_t item, unsigned thread)
     const struct ntx_row *r = &f->b->rows[f->m.turn_rows[item]];
     struct ntx__pool_source of[SOURCES];
     float x[NTX_MAX_HEAD], k[NTX_MAX_HEAD];
-    if ((r->pos + 1) % p.s->every)
+    if ((r->pos + 1) % p.s->pool.every)
         return;
     const uint32_t n = sources_of(&p, r->pos, of), width = p.s->width;
     for (uint32_t c = 0; c < width; c += CHANNELS)
         ntx__pool_channels(f->c.ops, of, n, c, NTX_MIN(width - c, (uint32_t)CHANNELS), x + c);
     f->c.ops->rmsnorm(x, f->vec[p.s->weight[1]], f->hp->rms_eps, width, k);
-    turn(&p, r->pos + 1 - p.s->every, k);
-    f->c.ops->f16_store(k, (uint16_t *)ntx__pooled(f, r->kv, r->pos / p.s->every, p.s->every, p.s->keys), width);
+    turn(&p, r->pos + 1 - p.s->pool.every, k);
+    f->c.ops->f16_store(k, (uint16_t *)ntx__pooled(f, r->kv, r->pos / p.s->pool.every, p.s->pool.every, p.s->pool.keys),
+                        width);
 }
 
 /* The state behind the first `end` positions. */
@@ -149,13 +150,13 @@ static void put_states(struct ntx_forward *f, uint32_t item, unsigned thread)
         put_state(&p, p.first + k, ntx_recur_stop_tail(p.kv, p.first + k, f->layer));
 }
 
-void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s)
+void ntx__find_places(struct ntx_forward *f, const struct ntx_step *s, uint32_t every)
 {
     const struct ntx_weight *w = ntx__weight_of(f, s);
     const struct ntx_type_info *type = ntx_type_info(w->type);
     bool any = false;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
-        any |= (f->b->rows[i].pos + 1) % s->every == 0;
+        any |= (f->b->rows[i].pos + 1) % every == 0;
     if (any)
         type->dequant(f->vec[s->weight[0]], f->m.places, (size_t)w->n_out * w->n_in / type->block);
 }
@@ -165,7 +166,7 @@ int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    ntx__find_places(f, ntx__steps_of(f, r));
+    ntx__find_places(f, ntx__steps_of(f, r), ntx__steps_of(f, r)->pool.every);
     ntx__each(f, pool_row, f->m.turns[f->n_turns]);
     ntx__each(f, put_states, f->n_turns);
     ntx__give_run(f, r);
@@ -189,16 +190,16 @@ void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, u
 {
     const struct ntx_row *r = &f->b->rows[row];
     const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
-    const uint32_t from = r->pos + 1 > s->window ? r->pos + 1 - s->window : 0,
-                   all = s->every ? (r->pos + 1) / s->every : 0;
-    const bool chosen = s->chosen && ntx__has_topk(f, row);
+    const uint32_t from = r->pos + 1 > s->attend.window ? r->pos + 1 - s->attend.window : 0,
+                   all = s->attend.every ? (r->pos + 1) / s->attend.every : 0;
+    const bool chosen = s->attend.topk && ntx__has_topk(f, row);
     const uint32_t more = chosen ? f->m.n_topk[row] : all,
                    *which = chosen ? f->m.chosen + (size_t)row * f->m.max_topk : NULL;
     uint32_t n = 0;
     for (uint32_t pos = from; pos <= r->pos; pos++)
         lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, pos) + pos % NTX_KV_BLOCK * bytes;
     for (uint32_t k = 0; k < more; k++)
-        lane->chosen[n++] = ntx__pooled(f, r->kv, which ? which[k] : k, s->every, false);
+        lane->chosen[n++] = ntx__pooled(f, r->kv, which ? which[k] : k, s->attend.every, false);
     a->k = a->v = lane->chosen;
     a->v_in_k = true;
     a->block_tokens = 1;

@@ -107,8 +107,8 @@ static void find_forms(const struct ntx_model *m, uint32_t layer, const struct n
     for (const struct ntx_step *s = last + 1; s < l->step + l->n_steps && last->out; s++) {
         if (s->in[0] == last->out)
             r->forms |= forms_of_step(s, w);
-        if (s->in[0] == last->out && s->parts) {
-            r->parts = s->parts;
+        if (s->in[0] == last->out && s->op == NTX_OP_MM && s->mm.parts) {
+            r->parts = s->mm.parts;
             r->width = w->of[s->weight[0]].n_in;
         }
         if (s->out == last->out)

@@ -63,20 +63,20 @@ void ntx__row_mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     float *x = row_at(f, (enum ntx_buf)s->out, i), *comb = x + 2 * s->heads;
     const uint32_t n = s->heads;
     for (uint32_t k = 0; k < n; k++)
-        x[k] = sigmoid(x[k] * scale[0] + base[k]) + s->eps;
+        x[k] = sigmoid(x[k] * scale[0] + base[k]) + s->mixw.eps;
     if (s->width == n)
         return;
     for (uint32_t k = n; k < 2 * n; k++)
-        x[k] = s->scale * sigmoid(x[k] * scale[1] + base[k]) + (s->rounds ? 0 : s->eps);
-    if (!s->rounds)
+        x[k] = s->scale * sigmoid(x[k] * scale[1] + base[k]) + (s->mixw.rounds ? 0 : s->mixw.eps);
+    if (!s->mixw.rounds)
         return;
     for (uint32_t k = 0; k < n * n; k++)
         comb[k] = comb[k] * scale[2] + base[2 * n + k];
-    softmax_rows(comb, n, s->eps);
-    divide(comb, n, n, 1, s->eps);
-    for (uint32_t r = 1; r < s->rounds; r++) {
-        divide(comb, n, 1, n, s->eps);
-        divide(comb, n, n, 1, s->eps);
+    softmax_rows(comb, n, s->mixw.eps);
+    divide(comb, n, n, 1, s->mixw.eps);
+    for (uint32_t r = 1; r < s->mixw.rounds; r++) {
+        divide(comb, n, 1, n, s->mixw.eps);
+        divide(comb, n, n, 1, s->mixw.eps);
     }
 }
 
@@ -131,7 +131,7 @@ static void spread_onto(struct ntx_forward *f, const struct ntx_step *s, uint32_
 
 void ntx__row_spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    if (s->scale != 0 || s->each) {
+    if (s->scale != 0 || s->spread.each) {
         (s->scale != 0 ? spread_apart : spread_onto)(f, s, i);
         return;
     }

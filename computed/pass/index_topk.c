@@ -31,7 +31,7 @@ static uint32_t slot_of(const struct ntx_row *r, uint32_t p)
 static bool is_hole(const uint8_t *hole, uint32_t slot) { return hole && hole[slot / 8] >> slot % 8 & 1; }
 
 /* How many there are to choose from at position pos: each, or K that stand for several. */
-static uint32_t choices_at(const struct ntx_step *s, uint32_t pos) { return s->every ? (pos + 1) / s->every : pos + 1; }
+static uint32_t choices_at(uint32_t every, uint32_t pos) { return every ? (pos + 1) / every : pos + 1; }
 
 /* A position's key in V's place, and what it weighs; or alone, in a layer of its own. */
 uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot)
@@ -46,10 +46,10 @@ uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, 
 static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r,
                               const uint8_t *hole, uint32_t p)
 {
-    if (s->keys)
-        return ntx__index_kept(f, r, (p + 1) * s->every - 1);
-    if (s->every)
-        return (const uint16_t *)(const void *)ntx__pooled(f, r->kv, p, s->every, true);
+    if (s->index_topk.keys)
+        return ntx__index_kept(f, r, (p + 1) * s->index_topk.every - 1);
+    if (s->index_topk.every)
+        return (const uint16_t *)(const void *)ntx__pooled(f, r->kv, p, s->index_topk.every, true);
     uint32_t slot = slot_of(r, p);
     return is_hole(hole, slot) ? NULL : ntx__index_kept(f, r, slot);
 }
@@ -63,15 +63,15 @@ static void join_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_row *r = &f->b->rows[f->m.live[i]];
     float kept[NTX_INDEX_EVERY_MAX][2 * NTX_INDEX_HEAD_MAX], key[NTX_INDEX_HEAD_MAX];
     struct ntx__pool_source of[NTX_INDEX_EVERY_MAX];
-    if ((r->pos + 1) % s->every)
+    if ((r->pos + 1) % s->index_topk.every)
         return;
-    for (uint32_t k = 0; k < s->every; k++) {
-        ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, r->pos + 1 - s->every + k), kept[k],
+    for (uint32_t k = 0; k < s->index_topk.every; k++) {
+        ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, r->pos + 1 - s->index_topk.every + k), kept[k],
                                         2 * (size_t)s->width);
         of[k] = (struct ntx__pool_source){kept[k], kept[k] + s->width, f->m.places + (size_t)k * s->width};
     }
     _Static_assert(NTX_INDEX_HEAD_MAX <= NTX__POOL_CHANNELS, "in one go");
-    ntx__pool_channels(f->c.ops, of, s->every, 0, s->width, key);
+    ntx__pool_channels(f->c.ops, of, s->index_topk.every, 0, s->width, key);
     f->c.ops->f16_store(key, ntx__index_kept(f, r, r->pos), s->width);
 }
 
@@ -83,16 +83,16 @@ static void join_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_row *r = &f->b->rows[f->m.live[i]];
     float kept[NTX_INDEX_HEAD_MAX], mean[NTX_INDEX_HEAD_MAX] = {0}, key[NTX_INDEX_HEAD_MAX], cs[NTX_INDEX_HEAD_MAX / 2],
                                     sn[NTX_INDEX_HEAD_MAX / 2];
-    if ((r->pos + 1) % s->every)
+    if ((r->pos + 1) % s->index_topk.every)
         return;
-    const uint32_t first = r->pos + 1 - s->every;
-    for (uint32_t k = 0; k < s->every; k++) {
+    const uint32_t first = r->pos + 1 - s->index_topk.every;
+    for (uint32_t k = 0; k < s->index_topk.every; k++) {
         ntx_type_info(NTX_F16)->dequant(ntx__index_kept(f, r, first + k), kept, s->width);
         for (uint32_t c = 0; c < s->width; c++)
             mean[c] += kept[c];
     }
     for (uint32_t c = 0; c < s->width; c++)
-        mean[c] /= (float)s->every;
+        mean[c] /= (float)s->index_topk.every;
     f->c.ops->rmsnorm(mean, f->vec[s->weight[0]], f->hp->rms_eps, s->width, key);
     ntx_rope_angles(f->hp, NTX_TURN_ALL, f->m.freq, first, cs, sn);
     f->c.ops->rope_neox(key, 1, s->width, f->hp->rope_dim, cs, sn);
@@ -111,9 +111,9 @@ static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
     const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
     const uint16_t *key[SPAN];
     float weights[NTX_INDEX_HEADS_MAX];
-    if (first >= choices_at(s, r->pos))
+    if (first >= choices_at(s->index_topk.every, r->pos))
         return;
-    const uint32_t n = NTX_MIN((uint32_t)SPAN, choices_at(s, r->pos) - first);
+    const uint32_t n = NTX_MIN((uint32_t)SPAN, choices_at(s->index_topk.every, r->pos) - first);
     for (uint32_t k = 0; k < n; k++)
         key[k] = key_of(f, s, r, hole, first + k);
     for (uint32_t h = 0; h < s->heads; h++)
@@ -131,16 +131,16 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t row = chooser(f, f->choice.first + at), pos = f->b->rows[row].pos, n = choices_at(s, pos),
-                   each = s->keys ? s->every : 1;
+    const uint32_t row = chooser(f, f->choice.first + at), pos = f->b->rows[row].pos,
+                   n = choices_at(s->index_topk.every, pos), each = s->index_topk.keys ? s->index_topk.every : 1;
     const float *score = f->m.scores + (size_t)at * f->c.ctx;
-    struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->most);
+    struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->index_topk.most);
     uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, k = 0;
     for (uint32_t p = 0; p < n; p++)
         if (score[p] != -INFINITY && ntx_cut_keeps(&cut, score[p]))
             for (uint32_t j = 0; j < each; j++)
                 chosen[k++] = p * each + j;
-    for (uint32_t p = n * each; s->keys && p <= pos; p++)
+    for (uint32_t p = n * each; s->index_topk.keys && p <= pos; p++)
         chosen[k++] = p;
     f->m.n_topk[row] = k;
 }
@@ -151,7 +151,7 @@ static uint32_t find_choosers(struct ntx_forward *f, const struct ntx_step *s)
     uint32_t n = 0;
     for (uint32_t i = 0; f->m.n_topk && i < f->n_live; i++) {
         f->m.n_topk[f->m.live[i]] = NTX__ALL;
-        if (choices_at(s, f->b->rows[f->m.live[i]].pos) > s->most)
+        if (choices_at(s->index_topk.every, f->b->rows[f->m.live[i]].pos) > s->index_topk.most)
             f->m.choosers[n++] = i;
     }
     return n;
@@ -162,9 +162,9 @@ static int join(struct ntx_forward *f, const struct ntx__run *r)
     int rc = ntx__take_run(f, r);
     if (rc)
         return rc;
-    const bool mean = ntx__steps_of(f, r)->mean;
+    const bool mean = ntx__steps_of(f, r)->index_topk.mean;
     if (!mean)
-        ntx__find_places(f, ntx__steps_of(f, r));
+        ntx__find_places(f, ntx__steps_of(f, r), ntx__steps_of(f, r)->index_topk.every);
     ntx__each(f, mean ? join_mean : join_keys, f->n_live + f->n_kv_only);
     ntx__give_run(f, r);
     return 0;
@@ -173,7 +173,7 @@ static int join(struct ntx_forward *f, const struct ntx__run *r)
 int ntx__cpu_index_topk(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
-    int rc = s->keys ? join(f, r) : 0;
+    int rc = s->index_topk.keys ? join(f, r) : 0;
     if (rc)
         return rc;
     uint32_t n = find_choosers(f, s), rows;
@@ -182,7 +182,7 @@ int ntx__cpu_index_topk(struct ntx_forward *f, const struct ntx__run *r)
         rows = NTX_MIN(n - f->choice.first, f->c.threads);
         for (uint32_t i = 0; i < rows; i++)
             last = NTX_MAX(last, f->b->rows[chooser(f, f->choice.first + i)].pos);
-        f->choice.spans = (choices_at(s, last) + SPAN - 1) / SPAN;
+        f->choice.spans = (choices_at(s->index_topk.every, last) + SPAN - 1) / SPAN;
         ntx__each(f, score_span, rows * f->choice.spans);
         ntx__each(f, choose_row, rows);
     }
@@ -196,13 +196,14 @@ static void ask_row(const struct ntx_forward *f, const struct ntx_step *s, uint3
 {
     const struct ntx_row *r = &f->b->rows[row];
     const bool some = ntx__has_topk(f, row), pooled = f->hp->v_is_k;
-    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, n = some     ? f->m.n_topk[row]
-                                                                            : pooled ? choices_at(s, r->pos)
-                                                                                     : r->pos / NTX_KV_BLOCK + 1;
+    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, n = some ? f->m.n_topk[row]
+                                                                            : pooled
+                                                                                ? choices_at(s->attend.every, r->pos)
+                                                                                : r->pos / NTX_KV_BLOCK + 1;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t which = some ? chosen[i] : pooled ? i : i * NTX_KV_BLOCK;
         ntx_kv_pass_set_topk(r->kv, pooled ? f->hp->n_layers + f->layer : f->layer,
-                             pooled ? (which + 1) * s->every - 1
+                             pooled ? (which + 1) * s->attend.every - 1
                              : some ? slot_of(r, which)
                                     : which);
     }
@@ -211,7 +212,7 @@ static void ask_row(const struct ntx_forward *f, const struct ntx_step *s, uint3
 int ntx__ask_topk(struct ntx_forward *f)
 {
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    if (!s->chosen || !ntx_kv_pass_requests_topk(f->b->rows->kv))
+    if (!s->attend.topk || !ntx_kv_pass_requests_topk(f->b->rows->kv))
         return 0;
     for (uint32_t i = 0; i < f->n_live; i++)
         ask_row(f, s, f->m.live[i]);

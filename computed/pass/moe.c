@@ -200,7 +200,7 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_hparams *hp = f->hp;
-    const struct ntx_router *r = &ntx__steps_of(f, f->run)->router;
+    const struct ntx_router *r = &ntx__steps_of(f, f->run)->route;
     float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used,
           sum;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;

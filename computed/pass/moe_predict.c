@@ -67,7 +67,7 @@ static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     float *p = f->m.moe.probs + (size_t)i * f->hp->n_expert;
-    const struct ntx_router *r = &ntx_layer_find(&f->c.model->layers[f->layer + 1], NTX_OP_ROUTE)->router;
+    const struct ntx_router *r = &ntx_layer_find(&f->c.model->layers[f->layer + 1], NTX_OP_ROUTE)->route;
     ntx__moe_scores(f, r, p);
     ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_select], f->hp->n_expert);
     if (f->vec[NTX_T_router_select])

@@ -26,7 +26,7 @@ static uint32_t bit(uint8_t buf) { return buf ? 1u << buf : 0; }
 /* Where nothing comes in, it leaves the streams as they are. */
 static bool adds_alone(const struct ntx_step *s)
 {
-    return s->op == NTX_OP_ADD || (s->op == NTX_OP_SPREAD && (s->scale != 0 || s->each));
+    return s->op == NTX_OP_ADD || (s->op == NTX_OP_SPREAD && (s->scale != 0 || s->spread.each));
 }
 
 /* Steps [first, end) of a layer that make any of the buffers *wanted, which become those that are wanted before them;

@@ -9,7 +9,7 @@
 
 enum ntx_ffn_act ntx__packed_act(const struct ntx_forward *f, uint32_t layer)
 {
-    return (enum ntx_ffn_act)ntx_layer_find(&f->c.model->layers[layer], NTX_OP_GROUPS)->hidden.act;
+    return (enum ntx_ffn_act)ntx_layer_find(&f->c.model->layers[layer], NTX_OP_GROUPS)->groups.hidden.act;
 }
 
 void ntx__magnitudes(const struct ntx_forward *f, const float *gate, float *m)

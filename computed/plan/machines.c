@@ -80,7 +80,7 @@ static void add_experts(const struct flow *x, const struct ntx_step *step)
     }
     if (dealt) {
         const bool keeps = whole(x) && !biases;
-        add_run(x, NTX_T_expert_gate, step->weighs_input ? used : 1, keeps ? 0 : biases ? 2 * used : used);
+        add_run(x, NTX_T_expert_gate, step->experts.weighs_input ? used : 1, keeps ? 0 : biases ? 2 * used : used);
         add_run(x, NTX_T_expert_down, keeps ? 0 : used, sums ? 1 : used);
     }
 }

@@ -176,7 +176,7 @@ static uint32_t distinct(struct ntx_ranks *r, const struct ntx_forward *f, const
 {
     const uint32_t *row = f->m.moe.row + f->moe.first, most = f->n_live;
     uint32_t n = 0;
-    if (in->buf != NTX__BUF_ROUTED_X || ntx__steps_of(f, f->run)->weighs_input ||
+    if (in->buf != NTX__BUF_ROUTED_X || ntx__weighs_input(f) ||
         ntx__ranks_room(&r->rows, &r->rows_bytes, (2 * (size_t)in->n_rows + most) * sizeof **number))
         return 0;
     *number = (uint32_t *)(void *)r->rows;

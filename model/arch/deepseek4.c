@@ -133,10 +133,9 @@ static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, str
     struct ntx_step *s = ntx_layer_add(l, op, b == NTX_BUF_POOL || b == NTX_BUF_KEYS ? NTX_BUF_NONE : b, b);
     s->heads = heads;
     s->width = width;
-    s->rotated = hp->rope_dim;
     s->offset = width - hp->rope_dim;
-    s->pairs = NTX_ROPE_NORM;
-    s->turn = hp->pool[layer] ? NTX_TURN_ALL : NTX_TURN_WINDOW;
+    *(op == NTX_OP_POOL ? &s->pool.rope : &s->rope) = (struct ntx_rope_step){
+        .rotated = hp->rope_dim, .pairs = NTX_ROPE_NORM, .angles = hp->pool[layer] ? NTX_TURN_ALL : NTX_TURN_WINDOW};
     return s;
 }
 
@@ -145,9 +144,9 @@ static void pool(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer 
     struct ntx_step *s = rotate(hp, layer, l, NTX_OP_POOL, keys_of ? NTX_BUF_KEYS : NTX_BUF_POOL, 1,
                                 keys_of ? hp->index.head : hp->head_k);
     s->in[1] = keys_of ? NTX_BUF_KEYS_GATE : NTX_BUF_POOL_GATE;
-    s->every = hp->pool[layer];
-    s->spans = ntx_pool_spans(hp, layer);
-    s->keys = keys_of;
+    s->pool.every = hp->pool[layer];
+    s->pool.spans = ntx_pool_spans(hp, layer);
+    s->pool.keys = keys_of;
     ntx_step_takes(s, keys_of ? NTX_T_key_pool_place : NTX_T_pool_place, false);
     ntx_step_takes(s, keys_of ? NTX_T_key_pool_norm : NTX_T_pool_norm, false);
 }
@@ -162,8 +161,8 @@ static void choose(const struct ntx_hparams *hp, uint32_t layer, struct ntx_laye
     s->in[1] = NTX_BUF_A;
     s->heads = hp->index.heads;
     s->width = hp->index.head;
-    s->most = hp->index.most;
-    s->every = hp->pool[layer];
+    s->index_topk.most = hp->index.most;
+    s->index_topk.every = hp->pool[layer];
     s->scale = 1.0f / sqrtf((float)hp->index.head * (float)hp->index.heads);
 }
 
@@ -204,15 +203,15 @@ static void attend(const struct ntx_hparams *hp, uint32_t layer, struct ntx_laye
 {
     const uint32_t parts = hp->o_parts * hp->o_lora;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
-    s->window = hp->window;
-    s->every = hp->pool[layer];
-    s->chosen = ntx_has_indexer(hp, layer);
+    s->attend.window = hp->window;
+    s->attend.every = hp->pool[layer];
+    s->attend.topk = ntx_has_indexer(hp, layer);
     s->scale = 1.0f / sqrtf((float)hp->head_k);
     s->width = hp->n_head * hp->head_v;
     ntx_step_takes(s, NTX_T_sinks, false);
-    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_ATTN, hp->n_head, hp->head_v)->back = true;
+    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_ATTN, hp->n_head, hp->head_v)->rope.back = true;
     ntx__add_product(l, NTX_BUF_Q_LOW, NTX_BUF_ATTN, NTX_T_o_a);
-    l->step[l->n_steps - 1].parts = hp->o_parts;
+    l->step[l->n_steps - 1].mm.parts = hp->o_parts;
     s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW); /* in the form that is multiplied */
     s->width = parts;
     s->scale = 1;

@@ -63,7 +63,8 @@ static void keep_apart(const struct own *own, struct ntx_layer *l)
     for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
         if (s->op == NTX_OP_MIXW)
             s->scale = own ? own->most : 0;
-        s->each |= s->op == NTX_OP_SPREAD;
+        if (s->op == NTX_OP_SPREAD)
+            s->spread.each = true;
     }
 }
 

@@ -86,9 +86,9 @@ static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const stru
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
     s->width = ntx_dims_of(hp, has->layer).head_k;
-    s->rotated = has->turn == NTX_TURN_WINDOW ? hp->rope_dim_window : hp->rope_dim;
-    s->pairs = (uint8_t)has->rope;
-    s->turn = (uint8_t)has->turn;
+    s->rope.rotated = has->turn == NTX_TURN_WINDOW ? hp->rope_dim_window : hp->rope_dim;
+    s->rope.pairs = (uint8_t)has->rope;
+    s->rope.angles = (uint8_t)has->turn;
 }
 
 void ntx__split(struct ntx_layer *l, enum ntx_buf b, enum ntx_buf other, uint32_t heads, uint32_t width)
@@ -135,10 +135,10 @@ static void add_head_norms(struct ntx_layer *l, const struct ntx__attention *has
 static void attend(struct ntx_layer *l, const struct ntx__attention *has, const struct ntx_dims *w)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
-    s->window = has->window;
-    s->stretch = has->stretch;
-    s->temperature = has->temperature;
-    s->cap = has->cap;
+    s->attend.window = has->window;
+    s->attend.chunk = has->stretch;
+    s->attend.temperature = has->temperature;
+    s->attend.cap = has->cap;
     s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)w->head_k);
     s->width = w->n_head * w->head_v;
     ntx__takes(s, NTX_T_sinks, has->sinks);
@@ -146,7 +146,7 @@ static void attend(struct ntx_layer *l, const struct ntx__attention *has, const 
         s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
         s->in[1] = has->gated ? NTX_BUF_Z : NTX_BUF_A;
         s->width = w->n_head * w->head_v;
-        s->by_head = has->head_gates;
+        s->gate.by_head = has->head_gates;
         s->heads = has->head_gates ? w->n_head : 0;
     }
 }
@@ -208,7 +208,7 @@ static void add_groups(const struct ntx_model *m, uint32_t at, struct ntx_layer 
     if (p->adds)
         ntx__add_product(l, NTX_BUF_GATE, NTX_BUF_X, NTX_T_gate);
     s = ntx_layer_add(l, NTX_OP_GROUPS, NTX_BUF_Y, NTX_BUF_X);
-    s->hidden.act = (uint8_t)act;
+    s->groups.hidden.act = (uint8_t)act;
     s->scale = thin_up ? ntx_layer_delta_scale(&m->delta, 0, up->rank) : 1;
     s->offset = ntx_layer_delta_behind(thin_up ? up->rank : 0);
     s->width = ntx_pack_adds(p, NTX_PACK_DOWN) ? down->rank : 0;
@@ -244,8 +244,8 @@ void ntx__add_dense_alone(const struct ntx_model *m, uint32_t at, struct ntx_lay
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
         s->in[1] = NTX_BUF_UP;
         s->width = ntx_dims_of(&m->hp, at).n_ff;
-        s->hidden.act = (uint8_t)act;
-        s->hidden.limit = s->hidden.gate_limit = m->hp.shared_limit;
+        s->glu.hidden.act = (uint8_t)act;
+        s->glu.hidden.limit = s->glu.hidden.gate_limit = m->hp.shared_limit;
         ntx__add_product(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     }
 }
@@ -278,12 +278,12 @@ static void add_experts_beside(const struct ntx_model *m, struct ntx_layer *l, e
     ntx__norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_router_scale, NTX__ALWAYS, 1, n);
     l->step[l->n_steps - 1].scale = 1 / sqrtf((float)n);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROUTE, NTX_BUF_NONE, NTX_BUF_X);
-    s->router = m->hp.router;
+    s->route = m->hp.router;
     ntx__takes(s, NTX_T_router, NTX__ALWAYS);
     ntx__takes(s, NTX_T_expert_scale, NTX__MAYBE);
     ntx__norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_pre_norm_2, NTX__ALWAYS, 1, n);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
-    s->hidden.act = (uint8_t)act;
+    s->experts.hidden.act = (uint8_t)act;
     take_experts(m, s);
     ntx__norm(l, NTX_BUF_BESIDE, NTX_BUF_Y, NTX_T_ffn_post_norm_2, NTX__ALWAYS, 1, n);
 }
@@ -327,7 +327,7 @@ void ntx__add_input(const struct ntx_model *m, uint32_t at, struct ntx_layer *l,
     s->in[1] = NTX_BUF_INPUTS;
     s->from = at * n;
     s->width = n;
-    s->hidden.act = (uint8_t)act;
+    s->glu.hidden.act = (uint8_t)act;
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_input_proj);
     ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_input_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     ntx__add_state(&m->hp, l);
@@ -349,16 +349,16 @@ void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, const stru
 void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROUTE, NTX_BUF_NONE, NTX_BUF_X);
-    s->router = m->hp.router;
+    s->route = m->hp.router;
     ntx__takes(s, NTX_T_router, NTX__ALWAYS);
     ntx__takes(s, NTX_T_router_bias, has->biases);
     ntx__takes(s, NTX_T_router_select, has->choice);
     ntx__takes(s, NTX_T_token_experts, has->numbered);
     s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
-    s->hidden.act = s->shared.act = (uint8_t)has->act;
-    s->weighs_input = has->weighs_input;
-    s->hidden.limit = s->hidden.gate_limit = m->hp.limit;
-    s->shared.limit = s->shared.gate_limit = m->hp.shared_limit;
+    s->experts.hidden.act = s->experts.shared.act = (uint8_t)has->act;
+    s->experts.weighs_input = has->weighs_input;
+    s->experts.hidden.limit = s->experts.hidden.gate_limit = m->hp.limit;
+    s->experts.shared.limit = s->experts.shared.gate_limit = m->hp.shared_limit;
     for (int t = NTX_T_expert_gate_bias; t <= NTX_T_expert_down_bias; t++)
         ntx__takes(s, (enum ntx_tensor)t, has->biases);
     ntx__takes(s, NTX_T_shared_gate, has->shared_gate);

@@ -87,13 +87,13 @@ static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l, e
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_V);
     s->width = ntx_width(hp, 0, NTX_DIM_DELTA_MIX);
-    s->taps = hp->delta.taps;
+    s->conv.taps = hp->delta.taps;
     for (int i = 0; i < n; i++)
         ntx__takes(s, (enum ntx_tensor)((int)first + i), NTX__ALWAYS);
     s = ntx_layer_add(l, NTX_OP_UNIT, NTX_BUF_Q, NTX_BUF_Q);
     s->heads = 2 * hp->delta.key_heads;
     s->width = hp->delta.head;
-    s->eps = eps;
+    s->unit.eps = eps;
 }
 
 static void add_rates(const struct ntx_hparams *hp, struct ntx_layer *l, bool joined)
@@ -122,7 +122,8 @@ static void gate_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool s
                                        sigmoid ? NTX_BUF_ATTN : NTX_BUF_Z);
     s->in[1] = sigmoid ? NTX_BUF_Z : NTX_BUF_ATTN;
     s->width = hp->delta.heads * hp->delta.head;
-    s->hidden.act = NTX_FFN_SILU;
+    if (!sigmoid)
+        s->glu.hidden.act = NTX_FFN_SILU;
 }
 
 void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *l, bool joined, bool sigmoid)
@@ -137,9 +138,9 @@ void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *l, boo
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
     s->in[1] = NTX_BUF_K;
     s->heads = hp->delta.heads;
-    s->key_heads = hp->delta.key_heads;
+    s->delta.key_heads = hp->delta.key_heads;
     s->width = hp->delta.head;
-    s->tiled = !joined;
+    s->delta.tiled = !joined;
     s->scale = 1.0f / sqrtf((float)hp->delta.head);
     gate_delta(hp, l, sigmoid);
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_delta_out);
@@ -187,12 +188,12 @@ void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *l, enum 
     s->width = n;
     ntx__takes(s, NTX_T_kda_dt, NTX__ALWAYS);
     ntx__takes(s, a, NTX__ALWAYS);
-    s->bound = bound;
+    s->rates.bound = bound;
     s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
     s->in[1] = NTX_BUF_K;
-    s->heads = s->key_heads = hp->delta.heads;
+    s->heads = s->delta.key_heads = hp->delta.heads;
     s->width = hp->delta.head;
-    s->by_key = true;
+    s->delta.by_key = true;
     s->scale = 1.0f / sqrtf((float)hp->delta.head);
     ntx__norm(l, NTX_BUF_ATTN, NTX_BUF_ATTN, NTX_T_delta_norm, NTX__ALWAYS, hp->delta.heads, hp->delta.head);
     s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);

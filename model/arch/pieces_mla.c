@@ -115,9 +115,9 @@ static void rotate_behind(const struct ntx_hparams *hp, struct ntx_layer *l, enu
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
     s->width = width;
-    s->rotated = hp->rope_dim;
+    s->rope.rotated = hp->rope_dim;
     s->offset = width - hp->rope_dim;
-    s->pairs = NTX_ROPE_NORM;
+    s->rope.pairs = NTX_ROPE_NORM;
 }
 
 /* What is chosen by: its beginning is rotated, then it is turned as a whole, which leaves products of two as they are,
@@ -126,8 +126,8 @@ static void turn_index(const struct ntx_hparams *hp, struct ntx_layer *l, const 
                        uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
-    s->rotated = hp->rope_dim;
-    s->pairs = (uint8_t)hp->index.pairs;
+    s->rope.rotated = hp->rope_dim;
+    s->rope.pairs = (uint8_t)hp->index.pairs;
     s->heads = heads;
     s->width = hp->index.head;
     if (has->keys_behind) {
@@ -153,7 +153,7 @@ static void add_index_key(const struct ntx_hparams *hp, struct ntx_layer *l, con
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_LAYERNORM, NTX_BUF_V, NTX_BUF_V);
     s->width = hp->index.head;
-    s->eps = has->keys_behind ? hp->rms_eps : 0;
+    s->layernorm.eps = has->keys_behind ? hp->rms_eps : 0;
     ntx__takes(s, NTX_T_index_k_norm, NTX__ALWAYS);
     ntx__takes(s, NTX_T_index_k_bias, NTX__ALWAYS);
     if (!hp->index.every)
@@ -168,10 +168,10 @@ static void add_indexer(const struct ntx_hparams *hp, struct ntx_layer *l, const
     s->in[1] = NTX_BUF_A;
     s->heads = hp->index.heads;
     s->width = hp->index.head;
-    s->most = hp->index.most;
+    s->index_topk.most = hp->index.most;
     s->scale = 1.0f / sqrtf((float)hp->index.head * (float)hp->index.heads);
-    s->every = hp->index.every;
-    s->keys = hp->index.every != 0;
+    s->index_topk.every = hp->index.every;
+    s->index_topk.keys = hp->index.every != 0;
     ntx__takes(s, NTX_T_index_place, hp->index.every ? NTX__ALWAYS : NTX__NEVER);
 }
 
@@ -211,9 +211,9 @@ void ntx__add_mla_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx
     if (chooses)
         add_indexer(hp, l, has);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
-    s->mla = true;
-    s->chosen = hp->index.head != 0;
-    s->temperature = hp->temperature;
+    s->attend.mla = true;
+    s->attend.topk = hp->index.head != 0;
+    s->attend.temperature = hp->temperature;
     s->scale = hp->score_scale;
     s->width = hp->n_head * hp->head_v;
     ntx__takes(s, NTX_T_kv_b, hp->kv_joined ? NTX__ALWAYS : NTX__NEVER);

@@ -40,8 +40,8 @@ static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_te
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_MIXW, NTX_BUF_MIX, NTX_BUF_MIX);
     s->heads = hp->streams.n;
     s->width = width;
-    s->rounds = hp->streams.rounds;
-    s->eps = hp->streams.eps;
+    s->mixw.rounds = hp->streams.rounds;
+    s->mixw.eps = hp->streams.eps;
     s->scale = 2;
     ntx_step_takes(s, (enum ntx_tensor)(t + 1), false);
     ntx_step_takes(s, (enum ntx_tensor)(t + 2), false);

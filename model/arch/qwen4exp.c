@@ -177,7 +177,7 @@ static void norm_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum
                          enum ntx_tensor scale)
 {
     struct ntx_step *s = of_streams(hp, l, NTX_OP_NORM, out, in);
-    s->each = true;
+    s->norm.each = true;
     ntx_step_takes(s, scale, false);
 }
 
@@ -220,8 +220,8 @@ static void add_grams(const struct ntx_hparams *hp, struct ntx_layer *l)
     s->scale = 1.0f / sqrtf((float)hp->n_embd);
     norm_streams(hp, l, NTX_BUF_GATES, NTX_BUF_NORMED, NTX_T_gram_conv_norm);
     s = step(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_GATES, 1, all);
-    s->taps = hp->grams.taps;
-    s->apart = hp->grams.n;
+    s->conv.taps = hp->grams.taps;
+    s->conv.dilation = hp->grams.n;
     ntx_step_takes(s, NTX_T_gram_conv, false);
     step(l, NTX_OP_ADD, NTX_BUF_NORMED, NTX_BUF_Q, 1, all);
     step(l, NTX_OP_ADD, NTX_BUF_STREAMS, NTX_BUF_NORMED, 1, all);
@@ -235,17 +235,17 @@ static void norm_heads(struct ntx_layer *l, enum ntx_buf b, enum ntx_tensor scal
 static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads, uint32_t width)
 {
     struct ntx_step *s = step(l, NTX_OP_ROPE, b, b, heads, width);
-    s->rotated = hp->rope_dim;
-    s->pairs = NTX_ROPE_NEOX;
+    s->rope.rotated = hp->rope_dim;
+    s->rope.pairs = NTX_ROPE_NEOX;
 }
 
 /* Which blocks: by queries in POOL, and a key of each position in KEYS, which are normed and rotated as means. */
 static void choose(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     struct ntx_step *s = step(l, NTX_OP_INDEX_TOPK, NTX_BUF_NONE, NTX_BUF_POOL, hp->index.heads, hp->index.head);
-    s->most = hp->index.most;
-    s->every = hp->index.every;
-    s->keys = s->mean = true;
+    s->index_topk.most = hp->index.most;
+    s->index_topk.every = hp->index.every;
+    s->index_topk.keys = s->index_topk.mean = true;
     s->scale = 1.0f / sqrtf((float)hp->index.head);
     ntx_step_takes(s, NTX_T_block_k_norm, false);
 }
@@ -270,10 +270,10 @@ static void attention(const struct ntx_hparams *hp, struct ntx_layer *l)
     rotate(hp, l, NTX_BUF_K, hp->n_head_kv, hp->head_k);
     rotate(hp, l, NTX_BUF_POOL, hp->index.heads, hp->index.head);
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
-    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_KEYS)->keys = true;
+    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_KEYS)->put.keys = true;
     choose(hp, l);
     struct ntx_step *s = step(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q, 1, hp->n_head * hp->head_v);
-    s->chosen = true;
+    s->attend.topk = true;
     s->scale = hp->score_scale != 0 ? hp->score_scale : 1.0f / sqrtf((float)hp->head_k);
     step(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN, 1, hp->n_head * hp->head_v)->in[1] = NTX_BUF_Z;
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);

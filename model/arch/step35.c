@@ -87,21 +87,25 @@ static float silu_reaches(float limit)
     return (float)x;
 }
 
-/* (llama.cpp takes what is not above 1e-6 for none.) */
+static void set_limit(struct ntx_activation *a, float limit)
+{
+    a->limit = limit;
+    a->gate_limit = limit > 0 ? silu_reaches(limit) : 0;
+}
+
+/* llama.cpp reads a limit of at most 1e-6 as none. */
 static void bound(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
 {
     const struct own *own = hp->own;
     const float limit = own && own->limit[at] > 1e-6f ? own->limit[at] : 0,
                 shared = own && own->shared_limit[at] > 1e-6f ? own->shared_limit[at] : 0;
     for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
-        if (s->op != NTX_OP_GLU && s->op != NTX_OP_EXPERTS)
+        if (s->op == NTX_OP_GLU) /* llama.cpp gives a dense FFN the limit of the shared expert */
+            set_limit(&s->glu.hidden, shared);
+        if (s->op != NTX_OP_EXPERTS)
             continue;
-        s->hidden.limit = s->op == NTX_OP_GLU
-                              ? shared
-                              : limit; /* a dense FFN's is that of the shared expert, as llama.cpp has it */
-        s->hidden.gate_limit = s->hidden.limit > 0 ? silu_reaches(s->hidden.limit) : 0;
-        s->shared.limit = shared;
-        s->shared.gate_limit = shared > 0 ? silu_reaches(shared) : 0;
+        set_limit(&s->experts.hidden, limit);
+        set_limit(&s->experts.shared, shared);
     }
 }
 

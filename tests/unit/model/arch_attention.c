@@ -24,7 +24,7 @@ static void check_mistral3(void)
     o.rope_orig = 32;
     struct opened x = open_model(&o);
     CHECK(x.m->hp.ctx_train == o.ctx && x.m->hp.rope_ctx_orig == 32 && x.m->hp.ctx_plain == 32);
-    const struct ntx_temperature *t = &ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->temperature;
+    const struct ntx_temperature *t = &ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->attend.temperature;
     CHECK(t->length == 32 && t->scale == 0.1f && !t->ahead);
     CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
     close_model(&x);
@@ -68,8 +68,8 @@ static void check_gemma3(void)
     for (uint32_t l = 0; l < 7; l++) {
         const struct ntx_layer *layer = &x.m->layers[l];
         CHECK_EQ(window_of(layer), l == 5 ? 0u : 9u);
-        CHECK_EQ(ntx_layer_find(layer, NTX_OP_ROPE)->turn, l == 5 ? NTX_TURN_ALL : NTX_TURN_WINDOW);
-        CHECK_EQ(ntx_layer_find(layer, NTX_OP_GLU)->hidden.act, NTX_FFN_GELU);
+        CHECK_EQ(ntx_layer_find(layer, NTX_OP_ROPE)->rope.angles, l == 5 ? NTX_TURN_ALL : NTX_TURN_WINDOW);
+        CHECK_EQ(ntx_layer_find(layer, NTX_OP_GLU)->glu.hidden.act, NTX_FFN_GELU);
     }
     CHECK_STR(name_of(&x, x.m->layers[1].attn_post_norm), "blk.1.post_attention_norm.weight");
     CHECK_STR(name_of(&x, x.m->layers[1].ffn_post_norm), "blk.1.post_ffw_norm.weight");
@@ -85,8 +85,9 @@ static void check_gemma2(void)
     struct mk_options o = gemma_options("gemma2");
     struct opened x = open_model(&o);
     const struct ntx_step *attend = ntx_layer_find(&x.m->layers[2], NTX_OP_ATTEND);
-    CHECK(attend->cap == 5 && x.m->hp.logit_cap == 8 && attend->window == 9 && !window_of(&x.m->layers[3]));
-    CHECK(ntx_layer_find(&x.m->layers[2], NTX_OP_ROPE)->turn == NTX_TURN_ALL &&
+    CHECK(attend->attend.cap == 5 && x.m->hp.logit_cap == 8 && attend->attend.window == 9 &&
+          !window_of(&x.m->layers[3]));
+    CHECK(ntx_layer_find(&x.m->layers[2], NTX_OP_ROPE)->rope.angles == NTX_TURN_ALL &&
           attend->scale == 1 / sqrtf((float)x.m->hp.head_k));
     close_model(&x);
     o.layers = 46; /* the largest one */
@@ -124,7 +125,7 @@ static void check_gemma4(void)
               d.kv_of == kv_of[l]);
         CHECK(window_of(layer) == (full ? 0 : 9) && ntx_layer_find(layer, NTX_OP_ATTEND)->scale == 1 &&
               !ntx_layer_find(layer, NTX_OP_PUT) == (l > 2));
-        CHECK(ntx_layer_find(layer, NTX_OP_ROPE)->rotated == (full ? 32 : 16) &&
+        CHECK(ntx_layer_find(layer, NTX_OP_ROPE)->rope.rotated == (full ? 32 : 16) &&
               !ntx_layer_find(layer, NTX_OP_INPUTS) == (l > 0));
         CHECK((layer->k == NTX_NO_TENSOR) == (l > 2));
     }
@@ -143,7 +144,7 @@ static void check_gemma4_experts(void)
     struct opened x = open_model(&o);
     const struct ntx_layer *l = &x.m->layers[2];
     CHECK(x.m->hp.v_of_k && x.m->hp.experts_fused && l->v == NTX_NO_TENSOR && x.m->layers[1].v != NTX_NO_TENSOR);
-    CHECK(ntx_layer_find(l, NTX_OP_ROUTE)->router.norm && l->expert_gate == NTX_NO_TENSOR);
+    CHECK(ntx_layer_find(l, NTX_OP_ROUTE)->route.norm && l->expert_gate == NTX_NO_TENSOR);
     CHECK_STR(name_of(&x, l->expert_gate_up), "blk.2.ffn_gate_up_exps.weight");
     CHECK_STR(name_of(&x, l->expert_scale), "blk.2.ffn_down_exps.scale");
     CHECK_STR(name_of(&x, l->router_scale), "blk.2.ffn_gate_inp.scale");
@@ -205,12 +206,12 @@ static void check_llama4(void)
     CHECK(x.m->hp.ctx_plain == 8191 && x.m->hp.ctx_train == 100000 && x.m->hp.n_ff_shexp == x.m->hp.n_ff_exp);
     for (uint32_t i = 0; i < 4; i++) {
         const struct ntx_step *s = ntx_layer_find(&l[i], NTX_OP_ATTEND);
-        CHECK(s->window == (i < 3 ? 8192 : 0) && s->stretch == s->window &&
-              s->temperature.length == (i < 3 ? 0 : 8192) && s->temperature.ahead == (i == 3));
+        CHECK(s->attend.window == (i < 3 ? 8192 : 0) && s->attend.chunk == s->attend.window &&
+              s->attend.temperature.length == (i < 3 ? 0 : 8192) && s->attend.temperature.ahead == (i == 3));
         CHECK(!ntx_layer_find(&l[i], NTX_OP_ROPE) == (i == 3) &&
               !ntx_layer_find(&l[i], NTX_OP_EXPERTS) == (i % 2 == 0));
-        CHECK(i % 2 == 0 || (ntx_layer_find(&l[i], NTX_OP_EXPERTS)->weighs_input &&
-                             !ntx_layer_find(&l[i], NTX_OP_ROUTE)->router.norm));
+        CHECK(i % 2 == 0 || (ntx_layer_find(&l[i], NTX_OP_EXPERTS)->experts.weighs_input &&
+                             !ntx_layer_find(&l[i], NTX_OP_ROUTE)->route.norm));
     }
     close_model(&x);
     o.stretch_pattern = 3;
@@ -252,19 +253,20 @@ static void check_step(void)
         const struct ntx_step *rope = ntx_layer_find(&l[i], NTX_OP_ROPE), *gate = ntx_layer_find(&l[i], NTX_OP_GATE),
                               *e = ntx_layer_find(&l[i], NTX_OP_EXPERTS);
         const bool all = i % 3 == 0;
-        CHECK(window_of(&l[i]) == (all ? 0 : 9) && rope->heads == (all ? 4 : 6) && rope->rotated == (all ? 8 : 16) &&
-              rope->turn == (all ? NTX_TURN_ALL : NTX_TURN_WINDOW));
-        CHECK(gate->by_head && gate->heads == rope->heads && gate->width == 16 * gate->heads);
+        CHECK(window_of(&l[i]) == (all ? 0 : 9) && rope->heads == (all ? 4 : 6) &&
+              rope->rope.rotated == (all ? 8 : 16) && rope->rope.angles == (all ? NTX_TURN_ALL : NTX_TURN_WINDOW));
+        CHECK(gate->gate.by_head && gate->heads == rope->heads && gate->width == 16 * gate->heads);
         CHECK((e != NULL) == (i >= 2));
         if (!e) {
             const struct ntx_step *glu = ntx_layer_find(&l[i], NTX_OP_GLU);
-            CHECK(glu->hidden.limit == (i == 1 ? 0.75f : 0));
+            CHECK(glu->glu.hidden.limit == (i == 1 ? 0.75f : 0));
             continue;
         }
-        CHECK(e->hidden.limit == (i % 2 ? 0.5f : 0) && e->shared.limit == (i % 3 == 1 ? 0.75f : 0) &&
-              (e->hidden.gate_limit > 0) == (e->hidden.limit > 0));
-        if (e->hidden.limit > 0)
-            CHECK(fabsf(e->hidden.gate_limit / (1 + expf(-e->hidden.gate_limit)) - e->hidden.limit) < 1e-6f);
+        CHECK(e->experts.hidden.limit == (i % 2 ? 0.5f : 0) && e->experts.shared.limit == (i % 3 == 1 ? 0.75f : 0) &&
+              (e->experts.hidden.gate_limit > 0) == (e->experts.hidden.limit > 0));
+        if (e->experts.hidden.limit > 0)
+            CHECK(fabsf(e->experts.hidden.gate_limit / (1 + expf(-e->experts.hidden.gate_limit)) -
+                        e->experts.hidden.limit) < 1e-6f);
     }
     CHECK_STR(name_of(&x, l[2].head_gate), "blk.2.attn_gate.weight");
     close_model(&x);

@@ -38,8 +38,8 @@ static void check_gpt_oss(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     CHECK(rope_of(x.m) == NTX_ROPE_NEOX &&
-          ntx_layer_find(x.m->layers, NTX_OP_EXPERTS)->hidden.act == NTX_FFN_SILU_CLAMPED &&
-          ntx_layer_find(x.m->layers, NTX_OP_ROUTE)->router.norm && h->n_ff_exp == 48 && h->ctx_train > 9);
+          ntx_layer_find(x.m->layers, NTX_OP_EXPERTS)->experts.hidden.act == NTX_FFN_SILU_CLAMPED &&
+          ntx_layer_find(x.m->layers, NTX_OP_ROUTE)->route.norm && h->n_ff_exp == 48 && h->ctx_train > 9);
     CHECK(window_of(&x.m->layers[0]) == 9 && window_of(&x.m->layers[1]) == 0 && window_of(&x.m->layers[2]) == 9 &&
           window_of(&x.m->layers[3]) == 0);
     CHECK_STR(name_of(&x, x.m->layers[1].ffn_norm), "blk.1.post_attention_norm.weight");
@@ -99,10 +99,10 @@ static void check_glm4moe(void)
     struct opened x = open_model(&o);
     const struct ntx_hparams *h = &x.m->hp;
     const struct ntx_layer *l = x.m->layers;
-    const struct ntx_router *r = &ntx_layer_find(&l[1], NTX_OP_ROUTE)->router;
+    const struct ntx_router *r = &ntx_layer_find(&l[1], NTX_OP_ROUTE)->route;
     CHECK(h->n_layers == 3 && h->n_nextn == 1 && h->n_dense == 1 && h->n_ff_shexp == 96);
     CHECK(r->score == NTX_SCORE_SIGMOID && r->norm && r->scale == 2.5f);
-    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && ntx_layer_find(l, NTX_OP_ROPE)->rotated == 8 &&
+    CHECK(rope_of(x.m) == NTX_ROPE_NEOX && ntx_layer_find(l, NTX_OP_ROPE)->rope.rotated == 8 &&
           ntx_layer_find(l, NTX_OP_ROPE)->width == h->head_k);
     CHECK(ntx_layer_find(&l[0], NTX_OP_GLU) && !ntx_layer_find(&l[0], NTX_OP_EXPERTS) &&
           !ntx_layer_find(&l[1], NTX_OP_GLU));

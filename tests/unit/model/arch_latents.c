@@ -28,7 +28,7 @@ static void check_deepseek2(void)
         struct opened x = open_model(&o);
         const struct ntx_hparams *h = &x.m->hp;
         const struct ntx_layer *l = &x.m->layers[1];
-        const struct ntx_router *r = &ntx_layer_find(l, NTX_OP_ROUTE)->router;
+        const struct ntx_router *r = &ntx_layer_find(l, NTX_OP_ROUTE)->route;
         const struct ntx_step *a = ntx_layer_find(l, NTX_OP_ATTEND), *rope = ntx_layer_find(l, NTX_OP_ROPE);
         CHECK(h->n_layers == 3 && h->n_nextn == 1 && h->n_dense == 1 && h->n_ff_shexp == 96 && h->n_expert == 6);
         CHECK(h->head_k == 24 && h->head_v == 20 && h->kv_lora == 40 && h->kv_joined == joined &&
@@ -36,8 +36,8 @@ static void check_deepseek2(void)
         CHECK(ntx_kept_heads(h, 0) == 1 && ntx_kept_k(h, 0) == 48 && ntx_kept_v(h, 0) == 0);
         CHECK(r->score == (joined ? NTX_SCORE_SOFTMAX : NTX_SCORE_SIGMOID) && r->norm == !joined &&
               r->n_expert_groups == 3 && r->expert_groups_used == 2);
-        CHECK(a->mla && a->width == 80 && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f);
-        CHECK(rope->pairs == NTX_ROPE_NORM && rope->rotated == 8 && rope->offset == 40 && rope->width == 48);
+        CHECK(a->attend.mla && a->width == 80 && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f);
+        CHECK(rope->rope.pairs == NTX_ROPE_NORM && rope->rope.rotated == 8 && rope->offset == 40 && rope->width == 48);
         CHECK_STR(name_of(&x, l->kv_b), joined ? "blk.1.attn_kv_b.weight" : "none");
         CHECK_STR(name_of(&x, l->k_b), joined ? "none" : "blk.1.attn_k_b.weight");
         CHECK_STR(name_of(&x, l->q_b), joined ? "none" : "blk.1.attn_q_b.weight");
@@ -59,7 +59,7 @@ static void check_groups(void)
         o.biases = which == 2;
         struct opened x = open_model(&o);
         const struct ntx_layer *l = &x.m->layers[1];
-        const struct ntx_router *r = &ntx_layer_find(l, NTX_OP_ROUTE)->router;
+        const struct ntx_router *r = &ntx_layer_find(l, NTX_OP_ROUTE)->route;
         CHECK(r->n_expert_groups == 3 && r->expert_groups_by_best == !which &&
               (r->score == NTX_SCORE_SIGMOID) == (which == 1) && (l->router_select != NTX_NO_TENSOR) == (which == 2));
         close_model(&x);
@@ -136,14 +136,14 @@ static void check_hy4(void)
                           *a = ntx_layer_find(l, NTX_OP_ATTEND), *norm = ntx_layer_find(l, NTX_OP_LAYERNORM);
     const struct ntx_step *experts = ntx_layer_find(&l[1], NTX_OP_EXPERTS);
     CHECK(h->streams.n == 4 && !h->streams.rounds && h->router.score == NTX_SCORE_SIGMOID && h->n_dense == 1);
-    CHECK(weigh->width == 8 && weigh->scale == 1.5f && !weigh->rounds && ntx_layer_find(l, NTX_OP_SPREAD)->each &&
-          ntx_layer_find(&l[4], NTX_OP_MIX)->heads == 4);
-    CHECK(gate->in[1] == NTX_BUF_POOL_GATE && gate->width == h->n_head * h->head_v && !gate->by_head && a->mla &&
-          a->chosen && ntx_has_indexer(h, 0) && !ntx_has_indexer(h, 1) && ntx_has_indexer(h, 2));
-    CHECK(norm->eps == h->rms_eps && norm[1].op == NTX_OP_ROPE && norm[1].offset == 40 && norm[1].rotated == 8 &&
-          norm[1].pairs == NTX_ROPE_NORM && !ntx_layer_find(l, NTX_OP_HADAMARD));
-    CHECK(experts->hidden.limit == 1.5f && experts->hidden.gate_limit == 1.5f && experts->shared.limit == 0 &&
-          ntx_layer_find(l, NTX_OP_GLU)->hidden.limit == 0);
+    CHECK(weigh->width == 8 && weigh->scale == 1.5f && !weigh->mixw.rounds &&
+          ntx_layer_find(l, NTX_OP_SPREAD)->spread.each && ntx_layer_find(&l[4], NTX_OP_MIX)->heads == 4);
+    CHECK(gate->in[1] == NTX_BUF_POOL_GATE && gate->width == h->n_head * h->head_v && !gate->gate.by_head &&
+          a->attend.mla && a->attend.topk && ntx_has_indexer(h, 0) && !ntx_has_indexer(h, 1) && ntx_has_indexer(h, 2));
+    CHECK(norm->layernorm.eps == h->rms_eps && norm[1].op == NTX_OP_ROPE && norm[1].offset == 40 &&
+          norm[1].rope.rotated == 8 && norm[1].rope.pairs == NTX_ROPE_NORM && !ntx_layer_find(l, NTX_OP_HADAMARD));
+    CHECK(experts->experts.hidden.limit == 1.5f && experts->experts.hidden.gate_limit == 1.5f &&
+          experts->experts.shared.limit == 0 && ntx_layer_find(l, NTX_OP_GLU)->glu.hidden.limit == 0);
     CHECK_STR(name_of(&x, l[1].mla_gate), "blk.1.attn_gate.weight");
     CHECK_STR(name_of(&x, l[1].sinks), "blk.1.attn_sinks.weight");
     CHECK_STR(name_of(&x, l[4].head_mix), "output_hc_fn.weight");
@@ -163,7 +163,7 @@ static void check_hy4(void)
     o.index_heads = 0; /* all positions */
     x = open_model(&o);
     CHECK(!x.m->hp.index.head && !ntx_layer_find(x.m->layers, NTX_OP_INDEX_TOPK) &&
-          !ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->chosen);
+          !ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->attend.topk);
     close_model(&x);
 }
 
@@ -179,13 +179,14 @@ static void check_choosing(const char *arch, uint32_t every)
         const struct ntx_step *c = ntx_layer_find(l, NTX_OP_INDEX_TOPK), *put = ntx_layer_find(l, NTX_OP_PUT),
                               *turn = ntx_layer_find(l, NTX_OP_HADAMARD);
         bool chooses = !every || i % every == 0;
-        CHECK(ntx_layer_find(l, NTX_OP_ATTEND)->chosen && ntx_has_indexer(h, i) == chooses && (c != NULL) == chooses &&
-              (l->index_k != NTX_NO_TENSOR) == chooses);
+        CHECK(ntx_layer_find(l, NTX_OP_ATTEND)->attend.topk && ntx_has_indexer(h, i) == chooses &&
+              (c != NULL) == chooses && (l->index_k != NTX_NO_TENSOR) == chooses);
         CHECK(ntx_kept_k(h, i) == 48 && ntx_kept_v(h, i) == (chooses ? 48 : 0) &&
               put->in[1] == (chooses ? NTX_BUF_V : NTX_BUF_NONE));
-        CHECK(!c || (c->heads == 20 && c->width == 48 && c->most == 7 && fabsf(c->scale * sqrtf(960) - 1) < 1e-6f));
-        CHECK(!c || (turn[-1].rotated == 8 && !turn[-1].offset &&
-                     turn[-1].pairs == (strcmp(arch, "glm-dsa") ? NTX_ROPE_NEOX : NTX_ROPE_NORM)));
+        CHECK(!c || (c->heads == 20 && c->width == 48 && c->index_topk.most == 7 &&
+                     fabsf(c->scale * sqrtf(960) - 1) < 1e-6f));
+        CHECK(!c || (turn[-1].rope.rotated == 8 && !turn[-1].offset &&
+                     turn[-1].rope.pairs == (strcmp(arch, "glm-dsa") ? NTX_ROPE_NEOX : NTX_ROPE_NORM)));
     }
     CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_Z), 960);
     close_model(&x);
@@ -279,13 +280,15 @@ static void check_pooled(void)
         const struct ntx_layer *l = &x.m->layers[i];
         const struct ntx_step *pool = ntx_layer_find(l, NTX_OP_POOL), *attend = ntx_layer_find(l, NTX_OP_ATTEND),
                               *choose = ntx_layer_find(l, NTX_OP_INDEX_TOPK);
-        CHECK(h->pool[i] == every[i] && ntx_pool_spans(h, i) == spans[i] && attend->every == every[i] &&
-              attend->window == 11 && ntx_windowed(h, i));
-        CHECK((pool != NULL) == (every[i] != 0) && (!pool || (pool->every == every[i] && pool->spans == spans[i] &&
-                                                              pool->offset == 32 && pool->turn == NTX_TURN_ALL)));
-        CHECK((choose != NULL) == (i == 1) && attend->chosen == (i == 1) &&
-              (!choose || (choose->every == 4 && choose->most == 7)));
-        CHECK(attend[1].back && attend[1].turn == (every[i] ? NTX_TURN_ALL : NTX_TURN_WINDOW) && attend[2].parts == 4);
+        CHECK(h->pool[i] == every[i] && ntx_pool_spans(h, i) == spans[i] && attend->attend.every == every[i] &&
+              attend->attend.window == 11 && ntx_windowed(h, i));
+        CHECK((pool != NULL) == (every[i] != 0) &&
+              (!pool || (pool->pool.every == every[i] && pool->pool.spans == spans[i] && pool->offset == 32 &&
+                         pool->pool.rope.angles == NTX_TURN_ALL)));
+        CHECK((choose != NULL) == (i == 1) && attend->attend.topk == (i == 1) &&
+              (!choose || (choose->index_topk.every == 4 && choose->index_topk.most == 7)));
+        CHECK(attend[1].rope.back && attend[1].rope.angles == (every[i] ? NTX_TURN_ALL : NTX_TURN_WINDOW) &&
+              attend[2].mm.parts == 4);
         CHECK((l->token_experts != NTX_NO_TENSOR) == (i < 2) && (l->router_select != NTX_NO_TENSOR) == (i >= 2) &&
               (l->head_mix != NTX_NO_TENSOR) == (i == 3));
         CHECK(ntx_kept_k(h, i) == 48 && !ntx_kept_v(h, i));

@@ -63,8 +63,8 @@ static void check_delta(const char *arch)
     CHECK(h->n_layers == 4 && h->n_nextn == 1 && ntx_count_recurrent(h) == 2 && ntx_is_recurrent(h, 0) &&
           !ntx_is_recurrent(h, 1));
     CHECK(h->delta.taps == 4 && h->delta.head == 32 && h->delta.heads == 6 && h->delta.key_heads == 3);
-    CHECK(delta->tiled == !next && delta->feeds && !ntx_layer_find(&l[0], NTX_OP_ATTEND));
-    CHECK(rope->rotated == 8 && rope->pairs == NTX_ROPE_NEOX && !ntx_layer_find(&l[1], NTX_OP_CONV));
+    CHECK(delta->delta.tiled == !next && delta->feeds && !ntx_layer_find(&l[0], NTX_OP_ATTEND));
+    CHECK(rope->rope.rotated == 8 && rope->rope.pairs == NTX_ROPE_NEOX && !ntx_layer_find(&l[1], NTX_OP_CONV));
     CHECK_STR(name_of(&x, l[0].delta_mix), "blk.0.attn_qkv.weight");
     CHECK_STR(name_of(&x, l[0].delta_rates), next ? "blk.0.ssm_ba.weight" : "none");
     CHECK_STR(name_of(&x, l[2].delta_alpha), next ? "none" : "blk.2.ssm_alpha.weight");
@@ -131,15 +131,15 @@ static void check_kimi(void)
     const struct ntx_layer *l = x.m->layers;
     const struct ntx_step *delta = ntx_layer_find(&l[1], NTX_OP_DELTA), *conv = ntx_layer_find(&l[1], NTX_OP_CONV),
                           *a = ntx_layer_find(&l[2], NTX_OP_ATTEND);
-    const struct ntx_router *r = &ntx_layer_find(&l[1], NTX_OP_ROUTE)->router;
+    const struct ntx_router *r = &ntx_layer_find(&l[1], NTX_OP_ROUTE)->route;
     const uint32_t n = o.heads * 32;
     CHECK(ntx_count_recurrent(h) == 4 && ntx_is_recurrent(h, 1) && !ntx_is_recurrent(h, 2) && h->n_dense == 1 &&
           h->n_ff_shexp == 96);
     CHECK(h->delta.taps == 4 && h->delta.head == 32 && h->delta.heads == o.heads && h->delta.key_heads == o.heads);
-    CHECK(delta->by_key && delta->width == 32 && delta->heads == o.heads && conv->n_weights == 3 &&
+    CHECK(delta->delta.by_key && delta->width == 32 && delta->heads == o.heads && conv->n_weights == 3 &&
           conv->width == 3 * n);
     CHECK(h->kv_lora == 40 && h->head_k == 24 && h->head_v == 20 && ntx_kept_k(h, 2) == 48 && h->n_head_kv == 1);
-    CHECK(a->mla && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f && !ntx_layer_find(&l[2], NTX_OP_ROPE) &&
+    CHECK(a->attend.mla && fabsf(a->scale * sqrtf(24) - 1) < 1e-6f && !ntx_layer_find(&l[2], NTX_OP_ROPE) &&
           !ntx_layer_find(&l[1], NTX_OP_ATTEND));
     CHECK(r->score == NTX_SCORE_SIGMOID && r->norm && fabsf(r->scale - 2.446f) < 1e-6f &&
           !ntx_layer_find(&l[0], NTX_OP_ROUTE));
@@ -212,12 +212,12 @@ static void check_glm5(void)
     CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 &&
           ntx_has_indexer(h, 1) && !ntx_has_indexer(h, 3) && ntx_has_indexer(h, 5) && !ntx_has_indexer(h, 0));
     CHECK(ntx_kept_k(h, 1) == 40 && ntx_kept_v(h, 1) == 96 && ntx_kept_v(h, 3) == 0); /* a key, and what it weighs */
-    CHECK(choose->keys && choose->every == 3 && choose->most == 7 && !ntx_layer_find(&l[3], NTX_OP_INDEX_TOPK) &&
-          ntx_layer_find(&l[3], NTX_OP_ATTEND)->chosen);
-    CHECK(rates->bound == -5 && ntx_layer_find(&l[0], NTX_OP_DELTA)->by_key &&
-          ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f);
+    CHECK(choose->index_topk.keys && choose->index_topk.every == 3 && choose->index_topk.most == 7 &&
+          !ntx_layer_find(&l[3], NTX_OP_INDEX_TOPK) && ntx_layer_find(&l[3], NTX_OP_ATTEND)->attend.topk);
+    CHECK(rates->rates.bound == -5 && ntx_layer_find(&l[0], NTX_OP_DELTA)->delta.by_key &&
+          ntx_layer_find(&l[0], NTX_OP_UNIT)->unit.eps == 1e-6f);
     CHECK(h->streams.n == 4 && h->streams.rounds == 20 && h->limit == 1.5f && h->shared_limit == 1.5f &&
-          ntx_layer_find(&l[0], NTX_OP_GLU)->hidden.limit == 1.5f);
+          ntx_layer_find(&l[0], NTX_OP_GLU)->glu.hidden.limit == 1.5f);
     CHECK(!ntx_layer_find(&l[1], NTX_OP_ROPE) && !ntx_layer_find(&l[1], NTX_OP_HADAMARD) &&
           ntx_layer_find(&l[5], NTX_OP_MIX) && !ntx_layer_find(&l[5], NTX_OP_ADD));
     CHECK_STR(name_of(&x, l[1].index_place), "blk.1.indexer_compressor_ape.weight");
@@ -282,17 +282,18 @@ static void check_qwen4(void)
           !ntx_has_indexer(h, 4) && h->index_beside && h->no_output_norm);
     CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 &&
           ntx_kept_v(h, 2) == h->head_v);
-    CHECK(choose->keys && choose->mean && choose->every == 3 && choose->most == 7 && choose->in[1] == NTX_BUF_NONE &&
-          ntx_layer_find(&l[2], NTX_OP_ATTEND)->chosen);
+    CHECK(choose->index_topk.keys && choose->index_topk.mean && choose->index_topk.every == 3 &&
+          choose->index_topk.most == 7 && choose->in[1] == NTX_BUF_NONE &&
+          ntx_layer_find(&l[2], NTX_OP_ATTEND)->attend.topk);
     CHECK(h->streams.n == 4 && h->streams.low == 24 && spread->scale == 0.25f &&
-          ntx_layer_find(&l[0], NTX_OP_NORM)->each && ntx_layer_find(&l[0], NTX_OP_MAP)->scale == 0.25f);
+          ntx_layer_find(&l[0], NTX_OP_NORM)->norm.each && ntx_layer_find(&l[0], NTX_OP_MAP)->scale == 0.25f);
     CHECK(h->grams.layer == 2 && h->grams.n == 3 && h->grams.heads == 8 && h->grams.width == o.embd / 8 &&
           h->grams.taps == 4 && h->grams.eos == 2);
     CHECK(h->grams.first[1] == 97 && h->grams.size[7] == 97 + 42 && h->grams.entries == 1024 &&
           h->grams.by[0] % 2 == 1 && h->grams.by[1] > UINT32_MAX);
-    CHECK(conv->apart == 3 && conv->taps == 4 && conv->width == 4 * o.embd && conv->in[0] == NTX_BUF_GATES &&
-          !ntx_layer_find(&l[0], NTX_OP_GRAMS));
-    CHECK(ntx_layer_find(&l[0], NTX_OP_UNIT)->eps == 1e-6f && ntx_layer_find(&l[0], NTX_OP_DELTA)->tiled &&
+    CHECK(conv->conv.dilation == 3 && conv->conv.taps == 4 && conv->width == 4 * o.embd &&
+          conv->in[0] == NTX_BUF_GATES && !ntx_layer_find(&l[0], NTX_OP_GRAMS));
+    CHECK(ntx_layer_find(&l[0], NTX_OP_UNIT)->unit.eps == 1e-6f && ntx_layer_find(&l[0], NTX_OP_DELTA)->delta.tiled &&
           !ntx_layer_find(&l[5], NTX_OP_ADD));
     CHECK_STR(name_of(&x, l[1].gram_conv), "blk.1.ple_conv1d.weight");
     CHECK_STR(name_of(&x, l[5].head_high), "output_hc_up.weight");

@@ -22,9 +22,9 @@ const char *name_of(const struct opened *x, uint32_t tensor); /* "none": it has 
 
 static inline enum ntx_rope_kind rope_of(const struct ntx_model *m)
 {
-    return (enum ntx_rope_kind)ntx_layer_find(m->layers, NTX_OP_ROPE)->pairs;
+    return (enum ntx_rope_kind)ntx_layer_find(m->layers, NTX_OP_ROPE)->rope.pairs;
 }
-static inline uint32_t window_of(const struct ntx_layer *l) { return ntx_layer_find(l, NTX_OP_ATTEND)->window; }
+static inline uint32_t window_of(const struct ntx_layer *l) { return ntx_layer_find(l, NTX_OP_ATTEND)->attend.window; }
 
 /* Fails where it is opened, or the error is another one. finish: bytes that were bent by hand, which are freed. */
 void finish(uint8_t *p, size_t n, int rc, const char *text);
