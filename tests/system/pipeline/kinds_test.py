@@ -272,6 +272,13 @@ def overrides():
         check(code == 100 and why in err, bad, code, err)
     code, out, err = run("run", plain, "x", "--override-kv", "qwen3.block_count=int:-1", "--ram", "64M")
     check(code == 111 and "qwen3.block_count" in err, err)
+    demo = os.path.join(os.environ["NTX_SOURCE"], "models", "demo.gguf")
+    code, out, err = run("tokenize", demo, "--override-kv", "tokenizer.ggml.pre=int:5", stdin=b"x")
+    check(code == 111 and "tokenizer.ggml.pre is not a string" in err, code, err)
+    base = make_model(path("base.gguf"), "--arch", "qwen3", *SHAPE, "--seed", "5")  # a second file keeps its own keys
+    delta = ("pack", plain, path("l.gguf"), "--delta", "--base", base, "--force", "--rank", "4")
+    code, out, err = run(*delta, "--override-kv", "a.new.key=int:1")
+    equal((code, err.count("the file has no key 'a.new.key'; it is added")), (0, 1), err)
     equal(
         json.loads(run("inspect", plain, "--json", "--override-kv", "general.name=str:a, b=c")[1])["metadata"][
             "general.name"
