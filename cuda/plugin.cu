@@ -314,7 +314,7 @@ static cudaError_t end_stream(cudaStream_t s)
 }
 
 OBJECT(stream, (struct ntx_gpu * g, struct ntx_gpu_stream **out),
-       cudaStreamCreateWithFlags(&o->native, cudaStreamNonBsandboxg), end_stream(o->native))
+       cudaStreamCreateWithFlags(&o->native, cudaStreamNonBlocking), end_stream(o->native))
 OBJECT(event, (struct ntx_gpu * g, bool timed, struct ntx_gpu_event **out),
        cudaEventCreateWithFlags(&o->native, timed ? cudaEventDefault : cudaEventDisableTiming),
        cudaEventDestroy(o->native))

@@ -20,7 +20,7 @@ static void check_message(const struct ntx_api_request_message *m)
     MUST(m->text && !m->text[m->len]);
 }
 
-static void check(const struct ntx_read_request *a)
+static void check(const struct ntx_api_request *a)
 {
     MUST(ntx_api_request_choices(a) >= 1 && ntx_api_request_choices(a) <= NTX_API_REQUEST_CHOICES);
     MUST(a->n_messages ? !a->n_prompts : a->n_prompts >= 1);
@@ -36,7 +36,7 @@ static void check(const struct ntx_read_request *a)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct ntx_read_request *a = NULL;
+    struct ntx_api_request *a = NULL;
     struct ntx_fault f = {0};
     if (!size)
         return 0;

@@ -145,7 +145,7 @@ static void make_right(uint8_t *file, size_t bytes, uint8_t how)
     if (bytes < sizeof h)
         return;
     memcpy(&h, file, sizeof h);
-    size_t n = (size_t)h.n_tokens * sizeof(int32_t) + (size_t)h.n_marks * sizeof(struct ntx_prefix_store_snapshot),
+    size_t n = (size_t)h.n_tokens * sizeof(int32_t) + (size_t)h.n_snapshots * sizeof(struct ntx_prefix_store_snapshot),
            left = bytes - sizeof h;
     if (n > left)
         return;
