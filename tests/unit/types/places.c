@@ -31,10 +31,13 @@ static char *text_of(const char *path)
     return text;
 }
 
-/* `word` stands in the line that begins with `start`, and no letter of a name is beside it. */
+/* `word` is in the line that begins with `start`, or in a line that continues it, and no letter of a name is beside
+ * it. */
 static bool in_line(const char *text, const char *start, const char *word)
 {
     const char *line = strstr(text, start), *end = line ? strchr(line, '\n') : NULL;
+    while (end && end[-1] == '\\')
+        end = strchr(end + 1, '\n');
     CHECK_MSG(line && end, "no line '%s'", start);
     for (const char *at = line; (at = strstr(at, word)) && at < end; at++)
         if (strchr(" ,(-:", at[-1]) && strchr(" ,):;}", at[strlen(word)]))
