@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         MUST(!ntx_api_request_think(a, size % 2 ? names : NULL));
         MUST(strlen(a->ignored.text) < sizeof a->ignored.text && !a->ignored.n == !a->ignored.text[0]);
         json_decref(names);
-        json_decref(ntx_ignored_json(&a->ignored, NULL));
+        json_decref(ntx_ignored_json(&a->ignored, ""));
         ntx_api_request_free(a);
     }
     return 0;
