@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import BIN, check, equal, make_model  # noqa: E402
 
 NTX = os.path.join(BIN, "ntx")
-NO_URING = os.path.join(os.environ["NTX_SOURCE"], "tests", "pipeline", "no_uring.py")
+NO_URING = os.path.join(os.environ["NTX_SOURCE"], "tests", "system", "pipeline", "no_uring.py")
 NOTE = "has no chat template: the text is continued"
 tmp = tempfile.TemporaryDirectory(prefix="ntx-says-")
 os.environ.update({"TMPDIR": tmp.name, "XDG_RUNTIME_DIR": ""})
