@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# SPDX-License-Identifier: Apache-2.0
 """The form of the code: lines of at most 120 columns, no conditional expression within another, statics that say their
 object, none of the words that the field has better ones for, and commit subjects of at most 72 characters.
 
