@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.c: the table of chat templates, how they are recognised, how a conversation becomes segments by an entry of it,
- * and how an answer is shown.
+/* chat.c: the built-in table of chat templates: how an entry is recognised, how it renders a conversation as
+ * segments, and how an answer is shown.
  *
- * Spaces: a SentencePiece-like vocabulary puts a space before text that follows a control token. The entries below
- * count on that where [INST] is a control token (mistral, mistral-v7), as Mistral's own tokenizer does. */
+ * Spaces: a SentencePiece-like vocabulary puts a space before text that follows a control token. Entries where
+ * [INST] is a control token (mistral, mistral-v7) rely on that, as Mistral's own tokenizer does. */
 #include "model/chat_impl.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* OpenAI's harmony. Its system message is fixed but for how much the model is to think; a date, which its own template
- * computes, is left out. What the user says as the system is the "developer" there. */
+/* OpenAI's harmony. Its system message is fixed except for the reasoning effort; the date that the original template
+ * computes is left out. The system text of the client is the "developer" message there. */
 #define HARMONY(title, effort)                                                                                         \
     {                                                                                                                  \
         .name = title, .all = {"<|start|>", "<|channel|>", "<|message|>"},                                             \
@@ -91,7 +91,7 @@ static const struct ntx_chat_template table[] = {
      .answer_lead = "",
      .answer_close = "",
      .eos = true},
-    HARMONY("harmony", "medium"), /* as its own template says where nobody chooses */
+    HARMONY("harmony", "medium"), /* the default of its own template */
     HARMONY("harmony-low", "low"),
     HARMONY("harmony-high", "high"),
     {.name = "plain",
@@ -116,7 +116,7 @@ const struct ntx_chat_template *ntx_chat_by_name(const char *name)
     return NULL;
 }
 
-static bool fits(const struct ntx_chat_template *t, const char *jinja, size_t len)
+static bool entry_fits(const struct ntx_chat_template *t, const char *jinja, size_t len)
 {
     for (size_t i = 0; i < 3 && t->all[i]; i++)
         if (!memmem(jinja, len, t->all[i], strlen(t->all[i])))
@@ -130,7 +130,7 @@ static bool fits(const struct ntx_chat_template *t, const char *jinja, size_t le
 const struct ntx_chat_template *ntx_chat_by_shape(const char *jinja, size_t len)
 {
     for (size_t i = 0; i < N_TEMPLATES; i++)
-        if (fits(&table[i], jinja, len))
+        if (entry_fits(&table[i], jinja, len))
             return &table[i];
     return NULL;
 }
@@ -142,7 +142,7 @@ const char *ntx_chat_names(void)
     return "llama-2, llama-3, chatml, mistral, mistral-v1, mistral-v7, harmony, harmony-low, harmony-high, plain";
 }
 
-/* Around what is not meant for the user. */
+/* Marks around messages that are not for the user. */
 static const char aside_open[] = "<think>\n", aside_close[] = "\n</think>\n\n";
 
 /* ---- rendering */
@@ -152,11 +152,11 @@ struct writer {
     const struct ntx_tokenizer *tok;
     struct ntx__seg *segs;
     size_t n;
-    const struct ntx_chat_msg *system; /* waits for the user's turn that holds it */
-    bool answered;                     /* an answer stands before */
+    const struct ntx_chat_msg *system; /* waits for the next user turn, which contains it */
+    bool answered;                     /* the conversation has an answer already */
 };
 
-static void put(struct writer *w, const char *text)
+static void put_piece(struct writer *w, const char *text)
 {
     if (*text)
         w->segs[w->n++] = (struct ntx__seg){.text = text, .len = strlen(text), .id = -1, .template = true};
@@ -168,15 +168,15 @@ static void put_id(struct writer *w, int32_t id)
         w->segs[w->n++] = (struct ntx__seg){.text = "", .id = id};
 }
 
-static bool blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static void put_text(struct writer *w, const struct ntx_chat_msg *m)
 {
     const char *p = m->text;
     size_t n = m->len;
-    for (; w->t->trim && n && blank(*p); n--)
+    for (; w->t->trim && n && is_blank(*p); n--)
         p++;
-    while (w->t->trim && n && blank(p[n - 1]))
+    while (w->t->trim && n && is_blank(p[n - 1]))
         n--;
     if (n)
         w->segs[w->n++] = (struct ntx__seg){.text = p, .len = n, .id = -1};
@@ -184,38 +184,38 @@ static void put_text(struct writer *w, const struct ntx_chat_msg *m)
 
 static void put_system(struct writer *w, const struct ntx_chat_msg *m)
 {
-    put(w, w->t->system_open);
+    put_piece(w, w->t->system_open);
     put_text(w, m);
-    put(w, w->t->system_close);
+    put_piece(w, w->t->system_close);
 }
 
-/* m NULL: a turn that holds only the system's text. */
+/* m NULL: a turn with the system text alone. */
 static void put_user(struct writer *w, const struct ntx_chat_msg *m)
 {
     if (w->t->bos && w->answered)
         put_id(w, w->tok->v.bos);
-    put(w, w->t->user_open);
+    put_piece(w, w->t->user_open);
     if (w->system)
         put_system(w, w->system);
     w->system = NULL;
     if (m)
         put_text(w, m);
-    put(w, w->t->user_close);
+    put_piece(w, w->t->user_close);
     w->answered = false;
 }
 
-/* What the model ended its answer with, be it harmony's <|return|>, was not fed: past answers end as the template has
- * it, in harmony with <|end|>. In an answer of this session the model's thoughts stay, which OpenAI leaves out of past
- * answers: without them all that follows them would have to be computed again. */
+/* The token with which the model ended its answer (in harmony maybe <|return|>) was not fed back: past answers end
+ * as the template writes it, in harmony with <|end|>. OpenAI removes the reasoning of past answers; in this session
+ * it stays, or everything after it would have to be computed again. */
 static void end_answer(struct writer *w)
 {
-    put(w, w->t->answer_close);
+    put_piece(w, w->t->answer_close);
     if (w->t->eos)
         put_id(w, w->tok->v.eos);
     w->answered = true;
 }
 
-/* The answer without what a view has put between marks before it. */
+/* The answer without its reasoning block. */
 struct ntx_chat_msg ntx__chat_without_asides(struct ntx_chat_msg m)
 {
     const size_t no = sizeof(aside_open) - 1, nc = sizeof(aside_close) - 1;
@@ -232,9 +232,9 @@ struct ntx_chat_msg ntx__chat_without_asides(struct ntx_chat_msg m)
 static void put_answer(struct writer *w, const struct ntx_chat_msg *m, bool last)
 {
     struct ntx_chat_msg said = w->t->channel ? ntx__chat_without_asides(*m) : *m;
-    put(w, w->t->answer_open);
+    put_piece(w, w->t->answer_open);
     if (said.len)
-        put(w, w->t->answer_lead);
+        put_piece(w, w->t->answer_lead);
     put_text(w, &said);
     if (!last)
         end_answer(w);
@@ -259,7 +259,7 @@ static int put_message(struct writer *w, const struct ntx_chat_msg *m, bool last
     if (last && w->system)
         put_user(w, NULL);
     if (last && !answer)
-        put(w, w->t->answer_open);
+        put_piece(w, w->t->answer_open);
     return 0;
 }
 
@@ -279,7 +279,7 @@ static int row_tokens(const struct ntx_chat_template *t, const struct ntx_tokeni
     if (!rc && from)
         end_answer(&w);
     else if (!rc && t->preface)
-        put(&w, t->preface);
+        put_piece(&w, t->preface);
     for (unsigned i = from; !rc && i < n; i++)
         if (put_message(&w, &msgs[i], i + 1 == n))
             rc = ntx_err_set(err, -EINVAL, "the role of a message is system, user or assistant, not \"%.40s\"",
@@ -324,8 +324,8 @@ static bool is_control(const struct ntx_tokenizer *tok, int32_t id, const char *
     return n == want && !memcmp(p, text, n);
 }
 
-/* The mark that is to be shown when the view goes on at `at`. */
-static const char *turn(struct ntx_chat_view *v, int at, bool aside)
+/* Moves the view to state `at`. Returns the mark to show: "" if the view stays inside or outside of the reasoning. */
+static const char *move_view(struct ntx_chat_view *v, int at, bool aside)
 {
     const char *mark = aside == v->aside ? "" : aside ? aside_open : aside_close;
     v->at = at;
@@ -333,25 +333,25 @@ static const char *turn(struct ntx_chat_view *v, int at, bool aside)
     return mark;
 }
 
-/* A head without a channel is taken to begin the answer. */
+/* A head without a channel begins the answer. */
 static bool for_user(const struct ntx_chat_view *v)
 {
     size_t n = strlen(v->chat->channel);
-    return !v->n || (v->n >= n && !memcmp(v->channel, v->chat->channel, n) && (v->n == n || blank(v->channel[n])));
+    return !v->n || (v->n >= n && !memcmp(v->channel, v->chat->channel, n) && (v->n == n || is_blank(v->channel[n])));
 }
 
-/* <|start|>ROLE<|channel|>NAME<|message|>TEXT<|end|>; the template has written the first role. NULL: none of these
- * tokens. */
+/* <|start|>ROLE<|channel|>NAME<|message|>TEXT<|end|>; the template wrote the first role. NULL: the token is none of
+ * these. */
 static const char *head_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id)
 {
     bool start = is_control(tok, id, "<|start|>"), channel = is_control(tok, id, "<|channel|>");
     if (start || channel) {
         v->n = 0;
-        return turn(v, start ? NTX_VIEW_ROLE : NTX_VIEW_CHANNEL, false);
+        return move_view(v, start ? NTX_VIEW_ROLE : NTX_VIEW_CHANNEL, false);
     }
     if (is_control(tok, id, "<|message|>"))
-        return v->at == NTX_VIEW_TEXT ? "" : turn(v, NTX_VIEW_TEXT, !for_user(v));
-    return is_control(tok, id, "<|end|>") ? turn(v, NTX_VIEW_TEXT, false) : NULL;
+        return v->at == NTX_VIEW_TEXT ? "" : move_view(v, NTX_VIEW_TEXT, !for_user(v));
+    return is_control(tok, id, "<|end|>") ? move_view(v, NTX_VIEW_TEXT, false) : NULL;
 }
 
 int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id, bool first, char *buf,

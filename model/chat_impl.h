@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_impl.h: what chat.c (the table of shapes) and chat_own.c (a model's own template, executed) share. */
+/* chat_impl.h: shared by chat.c (the built-in table) and chat_own.c (a model's own template). */
 #ifndef NTX_MODEL_CHAT_IMPL_H
 #define NTX_MODEL_CHAT_IMPL_H
 
@@ -11,32 +11,32 @@ struct ntx_reply_format;
 
 struct ntx_chat_template {
     const char *name;
-    /* Shape: the file's template holds all of these and none of those. The first entry that fits is taken. */
+    /* An entry fits a template that contains all of `all` and none of `none`. The first one that fits is used. */
     const char *all[3], *none[4];
-    const char *preface; /* stands before everything; NULL: nothing does */
+    const char *preface; /* written before everything; NULL: nothing */
     const char *system_open, *system_close;
     const char *user_open, *user_close;
-    const char *answer_open; /* opens the assistant's turn: the last thing before the model writes */
-    const char *answer_lead; /* what the model itself writes before its text */
+    const char *answer_open; /* begins the assistant's turn, the last text before the model writes */
+    const char *answer_lead; /* the model itself writes this before its text */
     const char *answer_close;
-    bool system_in_user; /* the system's text stands at the beginning of the user's next turn */
-    bool eos, bos;       /* EOS after an answer; BOS before a user's turn that follows one */
-    bool trim;           /* blanks around texts are dropped */
-    const char *channel; /* an answer is messages on channels: the one that is meant for the user; NULL: it is a text */
+    bool system_in_user;                  /* the system text is put at the beginning of the next user turn */
+    bool eos, bos;                        /* EOS after an answer; BOS before a user turn that follows one */
+    bool trim;                            /* white space around texts is dropped */
+    const char *channel;                  /* the channel for the user, if answers have channels; NULL: they have none */
     struct ntx_template *program;         /* the model's own template; NULL: an entry of the table */
-    const struct ntx_reply_format *reply; /* with a program: how its model writes thoughts and calls */
+    const struct ntx_reply_format *reply; /* with a program: how its model writes reasoning and tool calls */
     int32_t closer;                       /* with a program: the control token that ends an answer, or -1 */
 };
 
-/* The answer without what a view has put between marks before it. */
+/* The answer without its reasoning block (<think>). */
 struct ntx_chat_msg ntx__chat_without_asides(struct ntx_chat_msg m);
 
-/* As ntx_chat_tokens_with, where t has a program. */
+/* ntx_chat_tokens_with for a template with a program. */
 int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok,
                          const struct ntx_chat_msg *msgs, unsigned from, unsigned n, struct ntx_chat_more *more,
                          const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err);
 
-/* Whether the token is a control token that stands for a mark of the model's replies, which is shown. */
+/* The token is a control token that marks a part of replies, and is shown. */
 bool ntx__chat_own_mark(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, int32_t id);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_own.c: a model's own template, executed: a conversation becomes the JSON that templates read, their text becomes
+/* chat_own.c: runs a model's own template: a conversation becomes the JSON that templates read, their output becomes
  * segments.
  *
- * When a conversation goes on, its beginning is in the context already and not at hand. So a short one is rendered in
- * its place, whose answer is a mark, and what the template writes up to the mark is left out:
+ * When a conversation goes on, its beginning is in the context but not available as text. So a short conversation is
+ * rendered in its place, whose answer is a mark, and the output up to the mark is dropped:
  *
- *      user "..." | assistant MARK | the new messages ...      ->   what follows MARK
+ *   user "..." | assistant MARK | the new messages ...        -> the text behind MARK
  *
- * An answer that is to be gone on with gets the other mark at its end, where the text is cut. */
+ * An answer that the model shall continue gets another mark at its end, where the text is cut. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static void put_token(FILE *f, const char *key, const struct ntx_tokenizer *tok,
     fputc('"', f);
 }
 
-/* The members of an object, known to be one, behind a comma. */
+/* Writes the members of a valid JSON object after a comma. */
 static void put_members(FILE *f, const char *object, size_t n)
 {
     const char *from = n ? memchr(object, '{', n) : NULL, *end = n ? memrchr(object, '}', n) : NULL;
@@ -75,7 +75,7 @@ struct talk {
     const struct ntx_chat_msg *msgs;
     unsigned from, n;
     const struct ntx_chat_more *more;
-    bool open; /* the last message is an answer that is gone on with */
+    bool open; /* the last message is an answer that the model continues */
 };
 
 static int variables(const struct talk *k, char **text, size_t *len)
@@ -107,7 +107,7 @@ static int variables(const struct talk *k, char **text, size_t *len)
     return 0;
 }
 
-static int check(const struct talk *k, const atomic_bool *cancel, struct ntx_err *err)
+static int check_json(const struct talk *k, const atomic_bool *cancel, struct ntx_err *err)
 {
     struct ntx_err why = {0};
     int rc = k->more->n_variables ? ntx_template_check_object(k->more->variables, k->more->n_variables, cancel, &why)
@@ -123,9 +123,9 @@ static int check(const struct talk *k, const atomic_bool *cancel, struct ntx_err
 
 /* ---- the text */
 
-#define MEMORY_LEAST ((size_t)8 << 20) /* of a rendering: the process's own part */
+#define MEMORY_LEAST ((size_t)8 << 20) /* least memory of a rendering */
 
-/* Without limits: where nobody can cancel it, so in few steps. */
+/* Without limits nothing can cancel the rendering, so it gets few steps. */
 static struct ntx_template_limits limits_of(const struct ntx_tok_limits *limits)
 {
     struct ntx_template_limits l = {.memory = MEMORY_LEAST, .steps = 2000000, .now = (int64_t)time(NULL)};
@@ -138,8 +138,8 @@ static struct ntx_template_limits limits_of(const struct ntx_tok_limits *limits)
     return l;
 }
 
-/* What is rendered stands in memory as JSON before, in which a byte may take six, and the arena holds it once more. */
-static int fits(const struct talk *k, size_t memory, struct ntx_err *err)
+/* The conversation is in memory as JSON, in which a byte may take six, and once more in the arena. */
+static int check_memory(const struct talk *k, size_t memory, struct ntx_err *err)
 {
     size_t bytes = k->more->n_variables;
     for (unsigned i = k->from; i < k->n; i++)
@@ -151,9 +151,9 @@ static int fits(const struct talk *k, size_t memory, struct ntx_err *err)
                                              bytes >> 10, memory >> 13);
 }
 
-/* What is between the marks, or at the beginning and the end where they were not asked for. */
-static int cut(const struct talk *k, const struct ntx_template_text *text, size_t *from, size_t *to,
-               struct ntx_err *err)
+/* The text between the marks, or from the beginning, or to the end, if a mark was not used. */
+static int cut_at_marks(const struct talk *k, const struct ntx_template_text *text, size_t *from, size_t *to,
+                        struct ntx_err *err)
 {
     const char *p = k->from ? memmem(text->text, text->len, past_mark, sizeof past_mark - 1) : text->text,
                *end = text->text + text->len;
@@ -163,7 +163,7 @@ static int cut(const struct talk *k, const struct ntx_template_text *text, size_
     *from = (size_t)(p - text->text) + (k->from ? sizeof past_mark - 1 : 0);
     for (const char *next = p; k->open && (next = memmem(next, (size_t)(end - next), open_mark, sizeof open_mark - 1));
          next++)
-        p = next; /* the last one: people may have written it before */
+        p = next; /* the last one: a user may have written it before */
     if (k->open && (p < text->text + *from || (size_t)(end - p) < sizeof open_mark - 1 ||
                     memcmp(p, open_mark, sizeof open_mark - 1)))
         return ntx_err_set(err, -ENOTSUP,
@@ -172,7 +172,7 @@ static int cut(const struct talk *k, const struct ntx_template_text *text, size_
     return 0;
 }
 
-/* Runs of the template's and people's bytes. */
+/* Splits the text into runs of template bytes and runs of users' bytes. */
 static size_t segments(const struct ntx_template_text *x, size_t from, size_t to, struct ntx__seg *segs)
 {
     size_t n = 0;
@@ -194,7 +194,7 @@ static bool begins_with_bos(const struct ntx_tokenizer *tok, const struct ntx_te
     return n && x->len >= n && !memcmp(x->text, p, n) && !x->people[0];
 }
 
-/* The template opened a thought, which the model goes on with. */
+/* The text ends inside a reasoning block, which the model continues. */
 static bool opens_thought(const struct ntx_template_text *x, size_t to)
 {
     static const char mark[] = "<think>";
@@ -208,7 +208,7 @@ static int tokens_of(const struct talk *k, const struct ntx_template_text *x, co
                      struct ntx_chat_more *more, int32_t **ids, struct ntx_err *err)
 {
     size_t from = 0, to = 0;
-    int rc = cut(k, x, &from, &to, err);
+    int rc = cut_at_marks(k, x, &from, &to, err);
     if (rc)
         return rc;
     size_t n = segments(x, from, to, NULL);
@@ -242,9 +242,9 @@ int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tok
     char *json = NULL;
     size_t len = 0;
     struct ntx_template_limits l = limits_of(limits);
-    int rc = fits(&k, l.memory, err);
+    int rc = check_memory(&k, l.memory, err);
     if (!rc)
-        rc = check(&k, l.cancel, err);
+        rc = check_json(&k, l.cancel, err);
     if (!rc && (rc = variables(&k, &json, &len)))
         ntx_err_set(err, rc, "no memory for the conversation");
     if (rc)
@@ -278,7 +278,7 @@ const char *ntx_chat_reply(const struct ntx_chat_template *t)
 
 /* ---- opening */
 
-/* The token with which the template ends an answer. */
+/* The control token with which the template ends an answer, or -1. */
 static int32_t find_closer(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok)
 {
     static const struct ntx_chat_msg msgs[] = {{.role = "assistant", .text = ""}, {.role = "user", .text = "..."}};

@@ -13,22 +13,22 @@ struct cutter {
     const struct ntx_model *m;
     struct ntx_chunks *c;
     uint64_t chunk_bytes;
-    uint32_t room; /* of c->list */
+    uint32_t room; /* entries allocated in c->list */
     struct ntx_chunk_bounds bounds;
     const struct ntx_share *share;
     bool experts_dealt;
-    struct shared { /* of each tensor of the file; NULL: layers share none */
+    struct shared { /* one for each tensor of the file; NULL: no tensor belongs to several layers */
         uint32_t users;
         struct ntx_weight first;
     } * shared;
-    struct ntx_chunk counted; /* instead of the list */
+    struct ntx_chunk counted; /* the only entry, if chunks are counted and not listed */
     struct ntx_err *err;
 };
 
 static const struct ntx_weight absent = {.tensor = NTX_NO_TENSOR};
 
-/* Everything but where its chunks stand. */
-static struct ntx_weight weight_of(const struct ntx_model *m, uint32_t tensor)
+/* A weight without its chunks. */
+static struct ntx_weight weight_from(const struct ntx_model *m, uint32_t tensor)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, tensor);
     return (struct ntx_weight){
@@ -40,8 +40,8 @@ static struct ntx_weight weight_of(const struct ntx_model *m, uint32_t tensor)
     };
 }
 
-/* One more chunk, of zeros; NULL: *rc says why not. */
-static struct ntx_chunk *append(struct cutter *k, int *rc)
+/* Appends a chunk of zeros. NULL: *rc has the error. */
+static struct ntx_chunk *append_chunk(struct cutter *k, int *rc)
 {
     struct ntx_chunks *c = k->c;
     *rc = 0;
@@ -68,20 +68,21 @@ static struct ntx_chunk *append(struct cutter *k, int *rc)
     return ch;
 }
 
-/* Outputs of a tensor that are a weight by themselves: n_out from out0 on, or in runs of it; 0: all. */
+/* Part of a tensor that is a weight of its own: n_out outputs from out0 on, contiguous or in runs; n_out 0: all of
+ * them. */
 struct part {
     enum ntx_tensor t;
     uint32_t out0, n_out, run;
     bool scale;
 };
 
-/* Where a weight's output is in the tensor. */
+/* The tensor's output that is output `out` of the weight. */
 static uint64_t out_in_tensor(const struct cutter *k, const struct part *p, uint64_t out)
 {
     return p->run ? ntx_whole_run(&k->m->hp, p->t, (uint32_t)(out / p->run)) + out % p->run : p->out0 + out;
 }
 
-/* Outputs of a chunk: where there are runs, they are cut evenly. */
+/* Outputs per chunk. Runs are cut into equal chunks. */
 static uint32_t outs_of_chunk(const struct cutter *k, const struct part *p, const struct ntx_weight *w, bool fixed)
 {
     uint64_t outs = fixed ? w->n_out : NTX_MAX(k->chunk_bytes / w->row_bytes, 1u);
@@ -91,7 +92,8 @@ static uint32_t outs_of_chunk(const struct cutter *k, const struct part *p, cons
     return n;
 }
 
-/* What stands in runs, or is no matrix, is not dealt; a scale goes with what it scales (cut_scale). */
+/* Weights in runs, and tensors that are not matrices, are not dealt to several machines. A scale follows its matrix
+ * (cut_scale). */
 static struct ntx_share_range own_outs(const struct cutter *k, const struct part *p, struct ntx_weight *w, bool fixed)
 {
     struct ntx_share_range all = {0, w->n_out};
@@ -110,10 +112,10 @@ static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     if (tensor == NTX_NO_TENSOR)
         return 0;
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
-    *w = weight_of(k->m, tensor);
+    *w = weight_from(k->m, tensor);
     w->n_out = p->n_out ? p->n_out : w->n_out;
     const bool base = use == NTX_USE_GROUPS && k->m->pack[layer].adds &&
-                      p->t == NTX_T_groups; /* it stays, whatever the budget */
+                      p->t == NTX_T_groups; /* it stays in memory under any budget */
     struct shared *several = k->shared && k->shared[tensor].users > 1 && (base || !k->bounds.apart) ? &k->shared[tensor]
                                                                                                     : NULL;
     if (several && several->first.n_chunks) {
@@ -136,7 +138,7 @@ static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     w->chunk_outs = NTX_MIN(outs_of_chunk(k, p, w, fixed), own.n);
     for (uint64_t out = own.first; out < own.first + own.n; out += w->chunk_outs) {
         int rc;
-        struct ntx_chunk *ch = append(k, &rc);
+        struct ntx_chunk *ch = append_chunk(k, &rc);
         if (!ch)
             return rc;
         ch->tensor = tensor;
@@ -156,18 +158,18 @@ static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
     return 0;
 }
 
-static int cut(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w)
+static int cut_all(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_use use, struct ntx_weight *w)
 {
     return cut_outs(k, tensor, layer, use, &(struct part){.t = NTX_N_TENSORS}, w);
 }
 
-/* It is another machine's; the first one knows what it is like. */
+/* The weight belongs to another machine. Rank 0 needs its description all the same. */
 static bool elsewhere(const struct cutter *k, const struct ntx_weight *w)
 {
     return k->share && (w->tensor == NTX_NO_TENSOR || !w->n_chunks);
 }
 
-/* What a weight's products are multiplied by. */
+/* The scale that multiplies the products of a weight. */
 static int cut_scale(struct cutter *k, uint32_t tensor, uint32_t layer, struct ntx_weight *w)
 {
     struct ntx_weight scale;
@@ -177,14 +179,14 @@ static int cut_scale(struct cutter *k, uint32_t tensor, uint32_t layer, struct n
     return rc;
 }
 
-/* One matrix of one expert: gate and up may be one in the file. */
+/* One matrix of one expert. The file may have gate and up in one tensor. */
 static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum ntx_expert_part part)
 {
     const struct ntx_layer *l = &k->m->layers[layer];
     bool fused = part != NTX_EXPERT_DOWN && l->expert_gate == NTX_NO_TENSOR;
     uint32_t tensor = fused ? l->expert_gate_up : (&l->expert_gate)[part];
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(k->m->gguf, tensor);
-    struct ntx_weight e = weight_of(k->m, tensor), *w = &k->c->layers[layer].expert[part],
+    struct ntx_weight e = weight_from(k->m, tensor), *w = &k->c->layers[layer].expert[part],
                       *of = fused ? &k->c->layers[layer].expert_gate_up : w;
     e.scaled = of->scaled;
     e.scale = of->scale;
@@ -196,7 +198,7 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
     const struct ntx_share_range own = k->experts_dealt ? ntx_share_of(k->share, layer, e.n_out, k->share->rank)
                                                         : (struct ntx_share_range){0, e.n_out};
     int rc;
-    struct ntx_chunk *ch = own.n ? append(k, &rc) : NULL;
+    struct ntx_chunk *ch = own.n ? append_chunk(k, &rc) : NULL;
     if (own.n && !ch)
         return rc;
     e.chunk0 = own.n ? k->c->n - 1 : k->c->n;
@@ -237,7 +239,7 @@ static int cut_experts(struct cutter *k, uint32_t l)
     return rc;
 }
 
-/* What is in the groups of a packed layer, for those who ask for types and widths. */
+/* Describes up, down and gate of a packed layer, for callers that need their types and widths. */
 static void describe_groups(const struct cutter *k, uint32_t l)
 {
     struct ntx_layer_weights *w = &k->c->layers[l];
@@ -255,7 +257,7 @@ static void describe_groups(const struct cutter *k, uint32_t l)
                                             .chunk0 = w->groups.chunk0};
 }
 
-/* The experts of a step come last, all at once. */
+/* A step's experts come after its other weights, expert by expert. */
 static int cut_step(struct cutter *k, uint32_t l, const struct ntx_step *s)
 {
     const uint32_t from = k->c->n;
@@ -296,7 +298,7 @@ static int cut_layer(struct cutter *k, uint32_t l)
     return rc;
 }
 
-/* How many layers have each tensor. */
+/* Counts the layers that use each tensor. */
 static int count_users(struct cutter *k)
 {
     const struct ntx_model *m = k->m;
@@ -318,8 +320,8 @@ static int cut_end(struct cutter *k, enum ntx_end t, uint32_t layer)
 {
     const uint32_t tensor = k->m->end[t];
     if (ntx_end_kinds[t].use != NTX_USE_LOOKUP)
-        return cut(k, tensor, layer, (enum ntx_use)ntx_end_kinds[t].use, &k->c->end[t]);
-    k->c->end[t] = tensor == NTX_NO_TENSOR ? absent : weight_of(k->m, tensor);
+        return cut_all(k, tensor, layer, (enum ntx_use)ntx_end_kinds[t].use, &k->c->end[t]);
+    k->c->end[t] = tensor == NTX_NO_TENSOR ? absent : weight_from(k->m, tensor);
     return 0;
 }
 
@@ -394,7 +396,7 @@ int ntx_chunks_keep_entries(struct ntx_chunks *c, const struct ntx_model *m, str
     table->chunk_outs = (uint32_t)NTX_MIN(NTX_MAX(chunk_bytes / table->row_bytes, 1u), (uint64_t)table->n_out);
     for (uint64_t out0 = 0; out0 < table->n_out && !rc; out0 += table->chunk_outs) {
         const uint32_t n = (uint32_t)NTX_MIN((uint64_t)table->chunk_outs, table->n_out - out0);
-        struct ntx_chunk *ch = append(&k, &rc);
+        struct ntx_chunk *ch = append_chunk(&k, &rc);
         if (!ch)
             break;
         *ch = (struct ntx_chunk){.tensor = table->tensor,

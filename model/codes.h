@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codes.h: the codebooks of the i-quants: which entries, of some values each, their indices stand for. NTX_CODES_<type>(X) is X(code) for each index in turn. A
- * code is 16 bits, the value at place i in bits b i .. b i + b - 1, by its level (unpack.h has the levels): IQ2 of 8 values with b = 2, IQ3 of 4
- * values with b = 3, IQ1 of 8 values with b = 2. */
+/* codes.h: the codebooks of the i-quants. NTX_CODES_<type>(X) is X(code) for each index in turn. A code has 16 bits:
+ * bits b i .. b i + b - 1 are the level of value i (unpack.h has the levels). IQ2: 8 values, b = 2; IQ3: 4 values, b
+ * = 3; IQ1: 8 values, b = 2. */
 #ifndef NTX_MODEL_CODES_H
 #define NTX_MODEL_CODES_H
 

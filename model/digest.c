@@ -14,12 +14,12 @@
 #define SAMPLES 64
 #define BLOCK   4096u
 
-struct sum { /* two FNV-1a sums with different beginnings */
+struct sum { /* two FNV-1a sums with different initial values */
     uint64_t a, b;
 };
 static const struct sum none = {0xcbf29ce484222325u, 0x84222325cbf29ce4u};
 
-static void add(struct sum *s, const void *p, size_t n)
+static void add_hash(struct sum *s, const void *p, size_t n)
 {
     const unsigned char *c = p;
     for (size_t i = 0; i < n; i++) {
@@ -28,7 +28,8 @@ static void add(struct sum *s, const void *p, size_t n)
     }
 }
 
-/* Bytes of a file, by aligned reads of two blocks at most; what is behind its end is left out. */
+/* Adds bytes [from, end) of a file by aligned reads, at most two blocks. Bytes behind the end of the file are left
+ * out. */
 static int add_bytes(struct sum *s, int fd, uint64_t from, uint64_t end, uint8_t *buf)
 {
     while (from < end) {
@@ -42,13 +43,13 @@ static int add_bytes(struct sum *s, int fd, uint64_t from, uint64_t end, uint8_t
         uint64_t to = NTX_MIN(end, at + (uint64_t)n);
         if (to <= from)
             return 0;
-        add(s, buf + (from - at), (size_t)(to - from));
+        add_hash(s, buf + (from - at), (size_t)(to - from));
         from = to;
     }
     return 0;
 }
 
-/* A block's worth of a tensor: from its middle, of small ones from their beginning. */
+/* Adds one block of a tensor: from its middle, or the start of a small tensor. */
 static int sample(struct sum *s, const struct ntx_gguf_tensor *t, int fd, uint8_t *buf)
 {
     uint64_t from = t->bytes > 2 * BLOCK ? t->offset + t->bytes / 2 : t->offset;
@@ -60,7 +61,7 @@ static void put_text(const struct sum *s, char out[NTX_DIGEST_TEXT])
     snprintf(out, NTX_DIGEST_TEXT, "%016" PRIx64 "%016" PRIx64, s->a, s->b);
 }
 
-/* Of the first n tensors and so many adapters. */
+/* Digest of the first n tensors and the first `adapters` adapters. */
 static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned adapters, char out[NTX_DIGEST_TEXT],
                   struct ntx_err *err)
 {
@@ -75,16 +76,16 @@ static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned
     int rc = buf ? 0 : -ENOMEM;
     for (uint64_t i = 0; i < n && !rc; i++) {
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
-        add(&s, t->name, strlen(t->name));
-        add(&s, &t->type, sizeof t->type);
-        add(&s, t->ne, sizeof t->ne);
+        add_hash(&s, t->name, strlen(t->name));
+        add_hash(&s, &t->type, sizeof t->type);
+        add_hash(&s, t->ne, sizeof t->ne);
         if (i % every == 0)
             rc = sample(&s, t, fds[t->file], buf);
     }
     for (unsigned k = 1; k <= adapters; k++) {
         const struct ntx_gguf_kv *alpha = ntx_gguf_adapter_find(g, k, "adapter.lora.alpha");
         if (alpha && alpha->type == NTX_GGUF_F32)
-            add(&s, alpha->data, sizeof(float));
+            add_hash(&s, alpha->data, sizeof(float));
     }
     free(buf);
     if (rc)
@@ -96,16 +97,16 @@ static int digest(const struct ntx_gguf *g, const int *fds, uint64_t n, unsigned
 static void add_key(struct sum *s, const struct ntx_gguf_kv *kv)
 {
     const size_t each = ntx_gguf_scalar_bytes(kv->type == NTX_GGUF_ARR ? kv->elem : kv->type);
-    add(s, kv->key.p, kv->key.n);
-    add(s, &kv->type, sizeof kv->type);
-    add(s, &kv->count, sizeof kv->count);
+    add_hash(s, kv->key.p, kv->key.n);
+    add_hash(s, &kv->type, sizeof kv->type);
+    add_hash(s, &kv->count, sizeof kv->count);
     if (each)
-        add(s, kv->data, each * kv->count);
+        add_hash(s, kv->data, each * kv->count);
     for (uint64_t i = 0; !each && i < kv->count; i++)
-        add(s, kv->strs[i].p, kv->strs[i].n);
+        add_hash(s, kv->strs[i].p, kv->strs[i].n);
 }
 
-/* The order of keys says nothing. */
+/* The sum does not depend on the order of the keys. */
 uint64_t ntx_model_keys(const struct ntx_gguf *g)
 {
     struct ntx_str arch;
@@ -130,7 +131,7 @@ int ntx_model_digest(const struct ntx_gguf *g, const int *fds, char out[NTX_DIGE
 
 /* ---- an adapter's base */
 
-/* Adapters' tensors stand behind the model's. */
+/* Number of the model's own tensors; the adapters' follow them in the list. */
 static uint64_t own_tensors(const struct ntx_gguf *g, unsigned n_files)
 {
     uint64_t n = ntx_gguf_n_tensors(g);
@@ -141,8 +142,8 @@ static uint64_t own_tensors(const struct ntx_gguf *g, unsigned n_files)
 
 static bool is_norm(const struct ntx_gguf_tensor *t) { return t->ne[1] == 1 && strstr(t->name, "norm"); }
 
-/* Of the first n tensors what quantising leaves, and what it changes. In any order: who quantises may write in another
- * one. */
+/* Sums over the first n tensors: what quantization keeps, and what it changes. They do not depend on the order of
+ * the tensors, since a quantiser may write another one. */
 static int parts(const struct ntx_gguf *g, const int *fds, uint64_t n, struct ntx_digest_parts *out,
                  struct ntx_err *err)
 {
@@ -153,8 +154,8 @@ static int parts(const struct ntx_gguf *g, const int *fds, uint64_t n, struct nt
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
         const bool norm = is_norm(t);
         struct sum s = none, *to = norm ? &norms : &types;
-        add(&s, t->name, strlen(t->name));
-        add(&s, &t->type, sizeof t->type);
+        add_hash(&s, t->name, strlen(t->name));
+        add_hash(&s, &t->type, sizeof t->type);
         if (norm)
             rc = add_bytes(&s, fds[t->file], t->offset, t->offset + t->bytes, buf);
         to->a += s.a;
@@ -173,7 +174,7 @@ int ntx_model_digest_parts(const struct ntx_gguf *g, const int *fds, struct ntx_
     return parts(g, fds, ntx_gguf_n_tensors(g), out, err);
 }
 
-/* An adapter's key is that text; other: it has the key, and another text. */
+/* The adapter's key has this text; `other`: it has the key with another text. */
 static bool says(const struct ntx_gguf *g, unsigned k, const char *key, const char *text, bool other)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_adapter_find(g, k, key);

@@ -11,7 +11,7 @@
 #define VERSION 1u
 #define WHAT    "the FFN sidecar"
 
-struct part { /* of a network: a tensor */
+struct part { /* a tensor of a network */
     const char *name;
     float **values;
     uint32_t width, rows;
@@ -196,7 +196,7 @@ void ntx_ffn_nets_free(struct ntx_ffn_nets *x)
     free(x);
 }
 
-/* Every neuron once. seen: [n_ff], zero. */
+/* The list has every neuron exactly once. seen: [n_ff], zeros. */
 static bool is_order(const uint32_t *order, uint32_t n, uint8_t *seen)
 {
     for (uint32_t i = 0; i < n; i++) {

@@ -20,7 +20,7 @@
 
 #define NTX_FFN_HIDDEN_MAX 4096u
 
-/* As it is learned and written. */
+/* What `ntx calibrate` learned, before it is written. */
 struct ntx_ffn_learned {
     uint32_t n_layers, n_ff;
     struct ntx_mlp_weights *net; /* [n_layers], or NULL */
@@ -28,25 +28,26 @@ struct ntx_ffn_learned {
     uint32_t *order;             /* [n_layers x n_ff], or NULL */
 };
 
-void ntx_ffn_learned_free(struct ntx_ffn_learned *f); /* its arrays */
-int ntx_mlp_weights_alloc(struct ntx_mlp_weights *n); /* the arrays, zero; the sizes are set. -ENOMEM */
+void ntx_ffn_learned_free(struct ntx_ffn_learned *f); /* frees the arrays, not f */
+int ntx_mlp_weights_alloc(struct ntx_mlp_weights *n); /* allocates the arrays, filled with zeros, by the sizes in n.
+                                                         -ENOMEM */
 void ntx_mlp_weights_free(struct ntx_mlp_weights *n);
 
-/* Its keys and tensors into a sidecar; f is borrowed until that is written. model: the digest. */
+/* Adds keys and tensors of f to a sidecar. f is borrowed until the sidecar is written. model: the digest. */
 void ntx_ffn_learned_put(const struct ntx_ffn_learned *f, const char *model, struct ntx_gguf_out *g);
 
-/* As it is asked. Read from a sidecar that must belong to m, whose digest is `model`. */
+/* What a pass uses, read from a sidecar that must belong to m, whose digest is `model`. */
 struct ntx_ffn_nets {
     uint32_t n_layers;
     struct ntx_mlp **mlp; /* [n_layers] */
     float *limit;         /* [n_layers] */
-    uint64_t bytes;       /* about */
+    uint64_t bytes;       /* approximate memory */
 };
 int ntx_ffn_nets_read(int fd, const struct ntx_model *m, const char *model, struct ntx_ffn_nets **out,
                       struct ntx_err *err);
 void ntx_ffn_nets_free(struct ntx_ffn_nets *n);
 
-/* *order: malloc'd [n_layers x n_ff], of each layer every neuron once. */
+/* *order: malloc'd [n_layers x n_ff]; each layer has every neuron exactly once. */
 int ntx_ffn_order_read(int fd, const struct ntx_model *m, const char *model, uint32_t **order, struct ntx_err *err);
 
 #endif

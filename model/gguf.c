@@ -12,9 +12,9 @@
 #include "model/gguf_part.h"
 #include "model/tensors.h"
 
-#define MAX_PARTS 128 /* as many descriptors as one message passes */
+#define MAX_PARTS 128 /* the number of descriptors that one message can pass */
 
-/* Sorted by (hash, name): equal names are neighbours, look-up is a bisection, and no choice of names makes it slow. */
+/* Sorted by (hash, name), so that equal names are neighbours and look-up is a bisection, whatever the names are. */
 struct entry {
     uint64_t hash;
     struct ntx_str name;
@@ -22,9 +22,9 @@ struct entry {
 };
 
 struct ntx_gguf {
-    struct ntx__gguf_part *parts;    /* only the first, and adapters, keep their keys */
-    unsigned n_parts, n_own;         /* the model's own come first */
-    char *names;                     /* of adapters' tensors */
+    struct ntx__gguf_part *parts;    /* only the first part and adapters keep their keys */
+    unsigned n_parts, n_own;         /* all files, and those of the model, which come first */
+    char *names;                     /* names of adapters' tensors */
     struct ntx_gguf_tensor *tensors; /* of all parts, in order */
     uint64_t n_tensors;
     struct entry *key_index, *tensor_index;
@@ -39,7 +39,7 @@ static uint64_t hash_of(const struct ntx_str *s)
     return h;
 }
 
-static int compare(const void *va, const void *vb)
+static int compare_entries(const void *va, const void *vb)
 {
     const struct entry *a = va, *b = vb;
     if (a->hash != b->hash)
@@ -58,15 +58,15 @@ static struct entry entry_of(const char *p, size_t n, uint64_t i)
 
 static int index_names(struct entry *e, uint64_t n, const char *kind, struct ntx_err *err)
 {
-    qsort(e, n, sizeof *e, compare);
+    qsort(e, n, sizeof *e, compare_entries);
     for (uint64_t i = 1; i < n; i++)
-        if (!compare(&e[i - 1], &e[i]))
+        if (!compare_entries(&e[i - 1], &e[i]))
             return ntx_err_set(err, -EINVAL, "%s '%.*s': there are two of this name", kind,
                                (int)(e[i].name.n > 80 ? 80 : e[i].name.n), e[i].name.p);
     return 0;
 }
 
-static int index_keys(struct ntx_gguf *g, struct ntx_err *err)
+static int index_all_keys(struct ntx_gguf *g, struct ntx_err *err)
 {
     const struct ntx__gguf_part *p = &g->parts[0];
     g->key_index = calloc(p->n_kv + 1, sizeof *g->key_index);
@@ -77,7 +77,7 @@ static int index_keys(struct ntx_gguf *g, struct ntx_err *err)
     return index_names(g->key_index, p->n_kv, "key", err);
 }
 
-/* The parts' tensors in one list, each with the number of its part. */
+/* Joins the parts' tensors in one list, each with the number of its part. */
 static int join_tensors(struct ntx_gguf *g, struct ntx_err *err)
 {
     for (unsigned f = 0; f < g->n_parts; f++)
@@ -99,7 +99,7 @@ static int join_tensors(struct ntx_gguf *g, struct ntx_err *err)
             struct ntx_gguf_tensor *t = &g->tensors[n];
             *t = g->parts[f].tensors[i];
             t->file = f;
-            if (f >= g->n_own) { /* the room was counted */
+            if (f >= g->n_own) { /* `name` has room for these: it was computed above */
                 snprintf(name, strlen(t->name) + 3, "%s.%u", t->name, f - g->n_own + 1);
                 t->name = name;
                 name += strlen(name) + 1;
@@ -118,7 +118,7 @@ static const struct ntx_gguf_kv *find_in_part(const struct ntx__gguf_part *p, co
     return NULL;
 }
 
-/* 0 when absent, -1 when it is no integer. */
+/* 0: the key is absent; -1: it is not an integer. */
 static long long split_key(const struct ntx__gguf_part *p, const char *key)
 {
     const struct ntx_gguf_kv *kv = find_in_part(p, key);
@@ -128,7 +128,7 @@ static long long split_key(const struct ntx__gguf_part *p, const char *key)
     return ntx__gguf_kv_u64(kv, &v) || v > INT32_MAX ? -1 : (long long)v;
 }
 
-/* Part f says that it is part f of n. */
+/* Part f must declare itself part f of n. */
 static int check_split(const struct ntx__gguf_part *p, unsigned f, unsigned n, struct ntx_err *err)
 {
     long long no = split_key(p, "split.no"), count = split_key(p, "split.count");
@@ -162,7 +162,7 @@ static int check_total(const struct ntx_gguf *g, struct ntx_err *err)
     return 0;
 }
 
-/* Of the later parts only the tensors are wanted. */
+/* Later parts keep their tensors only. */
 static void drop_keys(struct ntx__gguf_part *p)
 {
     free(p->header);
@@ -182,7 +182,7 @@ static bool key_says(const struct ntx__gguf_part *p, const char *key, const char
 
 static bool is_adapter(const struct ntx__gguf_part *p) { return key_says(p, "general.type", "adapter"); }
 
-/* Of a kind, and for a model like this one. */
+/* The adapter must be a LoRA for a model of this architecture. */
 static int check_adapter(const struct ntx_gguf *g, const struct ntx__gguf_part *p, struct ntx_err *err)
 {
     const struct ntx_gguf_kv *arch = find_in_part(&g->parts[0], "general.architecture"),
@@ -198,7 +198,7 @@ static int check_adapter(const struct ntx_gguf *g, const struct ntx__gguf_part *
     return 0;
 }
 
-/* Once all are read. *f: the one that is wrong. */
+/* Checks all parts after reading. *f: the part that is wrong. */
 static int check_parts(struct ntx_gguf *g, unsigned *f, struct ntx_err *err)
 {
     int rc = 0;
@@ -218,9 +218,9 @@ static int check_parts(struct ntx_gguf *g, unsigned *f, struct ntx_err *err)
     return 0;
 }
 
-static int finish(struct ntx_gguf *g, struct ntx_err *err)
+static int finish_index(struct ntx_gguf *g, struct ntx_err *err)
 {
-    int rc = index_keys(g, err);
+    int rc = index_all_keys(g, err);
     if (!rc)
         rc = join_tensors(g, err);
     return rc ? rc : check_total(g, err);
@@ -276,8 +276,8 @@ int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, stru
     if (!rc)
         rc = check_parts(g, &f, err);
     if (!rc) {
-        f = 0; /* what concerns the whole model is said of its first part */
-        rc = finish(g, err);
+        f = 0; /* errors of the whole model name its first part */
+        rc = finish_index(g, err);
     }
     while (!rc && f < n_fds && !(rc = check_apart(g, f, err)))
         f++;
@@ -304,7 +304,7 @@ int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_
     if (!rc)
         rc = check_parts(g, &f, err);
     if (!rc)
-        rc = finish(g, err);
+        rc = finish_index(g, err);
     if (!rc)
         rc = check_apart(g, 0, err);
     if (rc) {
@@ -356,7 +356,7 @@ int ntx__gguf_give(struct ntx_gguf *g, const struct ntx_gguf_kv *kv, struct ntx_
     p->kv = more;
     p->kv[p->n_kv++] = *kv;
     free(g->key_index);
-    return index_keys(g, err);
+    return index_all_keys(g, err);
 }
 
 uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g) { return g->parts[0].n_kv; }
@@ -385,7 +385,7 @@ uint64_t ntx_gguf_header_bytes(const struct ntx_gguf *g)
 static const struct entry *look_up(const struct entry *index, uint64_t n, const char *name)
 {
     struct entry e = entry_of(name, strlen(name), 0);
-    return bsearch(&e, index, n, sizeof e, compare);
+    return bsearch(&e, index, n, sizeof e, compare_entries);
 }
 
 const struct ntx_gguf_kv *ntx_gguf_find(const struct ntx_gguf *g, const char *key)

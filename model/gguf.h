@@ -52,38 +52,38 @@ struct ntx_gguf_tensor {
     const char *name; /* terminated */
     uint32_t type;    /* ggml type number, one that model/quant.h knows */
     uint32_t n_dims;  /* 1..4 */
-    uint64_t ne[4];   /* ne[0] is the row length (input width), ne[1] the number of rows, ...; unused are 1 */
+    uint64_t ne[4];   /* dimensions behind n_dims are 1 */
     uint32_t file;    /* part number, 0 for a single file */
-    uint64_t offset;  /* of the first byte, from the start of that file */
+    uint64_t offset;  /* of the first byte in that file */
     uint64_t bytes;
 };
 
-/* fds: the parts in order (one for a plain file), still owned by the caller and not needed afterwards.
- * Split files: split.no/split.count of the parts must agree with the order and number given.
- * names: one name per part, for error texts only (may be NULL). */
+/* Opens a model. fds: its parts in order (one for a plain file); the caller owns them and may close them afterwards.
+ * The keys split.no and split.count of the parts must agree with this order and number. names: a name for each part,
+ * for error texts only; or NULL. */
 int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, struct ntx_gguf **out, struct ntx_err *err);
 
-/* Files behind the parts may be adapters ("LoRA": key general.type is "adapter"), at most NTX_ADAPTERS_MAX (tensors.h).
- * The tensors of the k-th, from 1 on, are in the list with ".k" behind their names; adapter.type must be "lora", and
- * general.architecture the model's. A file that is opened alone is no adapter, but itself. */
+/* Files after the parts may be adapters (LoRA: key general.type is "adapter"), at most NTX_ADAPTERS_MAX (tensors.h).
+ * The tensors of adapter k, counted from 1, are in the list with ".k" appended to their names. adapter.type must be
+ * "lora", and general.architecture the model's. An adapter that is opened alone is read as an ordinary file. */
 unsigned ntx_gguf_adapters(const struct ntx_gguf *g);
 const struct ntx_gguf_kv *ntx_gguf_adapter_find(const struct ntx_gguf *g, unsigned k, const char *key);
 void ntx_gguf_free(struct ntx_gguf *g);
 
-/* The same from memory, as a single file of `file_bytes` whose first `len` bytes are `buf` (fuzzing, tests). */
+/* Opens a header in memory, as a single file of `file_bytes` whose first `len` bytes are `buf` (fuzzing, tests). */
 int ntx_gguf_parse(const void *buf, size_t len, uint64_t file_bytes, struct ntx_gguf **out, struct ntx_err *err);
 
-/* g gets tensors of another file, which it must not outlive, where it has none of the name: each as `name`, with the
- * number of its file behind those of g's own. Before anybody else has g. */
+/* Lends g tensors of another file, which must live longer than g. A tensor that g has already is not replaced. Each
+ * is listed as `name`, with a file number behind those of g's own files. Call this before other threads have g. */
 struct ntx_gguf_loan {
     const char *name, *of;
 };
 int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct ntx_gguf_loan *loans, unsigned n,
                   struct ntx_err *err);
 
-/* The paths of the other parts of a split model, from the first part's path ("x-00001-of-00003.gguf"), unless the file
- * is there and its keys say that it is whole; for clients that open files. Returns the number of parts (1 for a plain
- * file) and malloc'd paths in *paths, or a negative errno. */
+/* Lists the files of a split model from the path of its first part ("x-00001-of-00003.gguf"), for clients that open
+ * files. If that file says by its keys that it is whole, it is the only one. Returns the number of parts (1 for a
+ * plain file) and malloc'd paths in *paths, or a negative errno. */
 int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err);
 
 uint64_t ntx_gguf_n_kv(const struct ntx_gguf *g);
@@ -93,13 +93,13 @@ uint64_t ntx_gguf_n_tensors(const struct ntx_gguf *g);
 const struct ntx_gguf_tensor *ntx_gguf_tensor_at(const struct ntx_gguf *g, uint64_t i);
 const struct ntx_gguf_tensor *ntx_gguf_tensor(const struct ntx_gguf *g, const char *name);
 uint32_t ntx_gguf_version(const struct ntx_gguf *g);
-uint64_t ntx_gguf_header_bytes(const struct ntx_gguf *g); /* memory that the header takes here */
+uint64_t ntx_gguf_header_bytes(const struct ntx_gguf *g); /* memory that the parsed header takes */
 
 /* Bytes of a scalar value of this type (in ntx_gguf_kv.data); 0 for strings, arrays and unknown types. */
 size_t ntx_gguf_scalar_bytes(uint32_t type);
 
-/* Scalars with conversion between the integer kinds; -ENOENT when absent, -EINVAL when of another kind or out of range.
- * */
+/* Scalars, converted between integer types. -ENOENT: the key is absent; -EINVAL: it has another type, or is out of
+ * range. */
 int ntx_gguf_u64(const struct ntx_gguf *g, const char *key, uint64_t *v);
 int ntx_gguf_f32(const struct ntx_gguf *g, const char *key, float *v);
 int ntx_gguf_bool(const struct ntx_gguf *g, const char *key, bool *v);

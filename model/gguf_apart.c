@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_apart.c: tensors of a file do not overlap. Bytes that two tensors claim are what a damaged file or an attacker
- * makes, and what a damaged one means cannot be known. Only a file that says so by the key ntx.shared_tensors
- * (ntx-mkmodel --repeat-layers: a large shape in a small file) may have tensors of one type with the very same bytes.
- * */
+/* gguf_apart.c: checks that tensors of a file do not overlap. A file with overlapping tensors is damaged or hostile,
+ * and its meaning is unclear. Only the key ntx.shared_tensors (ntx-mkmodel --repeat-layers: a large shape in a small
+ * file) allows tensors of one type to have exactly the same bytes. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -21,7 +20,7 @@ static int by_place(const void *va, const void *vb)
     return a->i < b->i ? -1 : a->i > b->i;
 }
 
-static bool alike(const struct ntx_gguf_tensor *a, const struct ntx_gguf_tensor *b)
+static bool same_bytes(const struct ntx_gguf_tensor *a, const struct ntx_gguf_tensor *b)
 {
     return a->offset == b->offset && a->bytes == b->bytes && a->type == b->type;
 }
@@ -30,7 +29,7 @@ static int check_order(const struct ntx__gguf_part *p, const struct extent *e, b
 {
     for (uint64_t k = 1; k < p->n_tensors; k++) {
         const struct ntx_gguf_tensor *a = &p->tensors[e[k - 1].i], *b = &p->tensors[e[k].i];
-        if (b->offset - a->offset < a->bytes && !(shared && alike(a, b)))
+        if (b->offset - a->offset < a->bytes && !(shared && same_bytes(a, b)))
             return ntx_err_set(err, -EINVAL,
                                "tensors '%s' and '%s' overlap: the first has bytes %llu to %llu of the file, the "
                                "second begins at %llu; the file is damaged",

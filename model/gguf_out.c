@@ -24,9 +24,9 @@ struct bytes {
 struct tensor {
     char name[80];
     const float *values;
-    ntx_gguf_write_fn *write; /* instead of values */
+    ntx_gguf_write_fn *write; /* writes the values, if `values` is NULL */
     void *ctx;
-    uint32_t number; /* for write */
+    uint32_t number; /* argument of `write` */
     uint32_t type, n_dims;
     uint64_t ne[4], bytes;
 };
@@ -57,7 +57,7 @@ void ntx_gguf_out_free(struct ntx_gguf_out *g)
     free(g);
 }
 
-static bool put(struct bytes *b, const void *p, size_t n)
+static bool put_bytes(struct bytes *b, const void *p, size_t n)
 {
     if (b->n + n > b->room) {
         size_t room = NTX_MAX(2 * b->room, b->n + n + 4096);
@@ -73,9 +73,9 @@ static bool put(struct bytes *b, const void *p, size_t n)
     return true;
 }
 
-static bool put_u32(struct bytes *b, uint32_t v) { return put(b, &v, sizeof v); }
-static bool put_u64(struct bytes *b, uint64_t v) { return put(b, &v, sizeof v); }
-static bool put_text(struct bytes *b, struct ntx_str s) { return put_u64(b, s.n) && put(b, s.p, s.n); }
+static bool put_u32(struct bytes *b, uint32_t v) { return put_bytes(b, &v, sizeof v); }
+static bool put_u64(struct bytes *b, uint64_t v) { return put_bytes(b, &v, sizeof v); }
+static bool put_text(struct bytes *b, struct ntx_str s) { return put_u64(b, s.n) && put_bytes(b, s.p, s.n); }
 static bool put_str(struct bytes *b, const char *s) { return put_text(b, (struct ntx_str){s, strlen(s)}); }
 
 static bool begin_kv(struct ntx_gguf_out *g, const char *key, uint32_t type)
@@ -92,12 +92,12 @@ void ntx_gguf_out_u32(struct ntx_gguf_out *g, const char *key, uint32_t v)
 void ntx_gguf_out_bool(struct ntx_gguf_out *g, const char *key, bool v)
 {
     const uint8_t byte = v;
-    g->failed |= !begin_kv(g, key, NTX_GGUF_BOOL) || !put(&g->kv, &byte, sizeof byte);
+    g->failed |= !begin_kv(g, key, NTX_GGUF_BOOL) || !put_bytes(&g->kv, &byte, sizeof byte);
 }
 
 void ntx_gguf_out_f32(struct ntx_gguf_out *g, const char *key, float v)
 {
-    g->failed |= !begin_kv(g, key, NTX_GGUF_F32) || !put(&g->kv, &v, sizeof v);
+    g->failed |= !begin_kv(g, key, NTX_GGUF_F32) || !put_bytes(&g->kv, &v, sizeof v);
 }
 
 void ntx_gguf_out_str(struct ntx_gguf_out *g, const char *key, const char *v)
@@ -108,13 +108,13 @@ void ntx_gguf_out_str(struct ntx_gguf_out *g, const char *key, const char *v)
 void ntx_gguf_out_f32s(struct ntx_gguf_out *g, const char *key, const float *v, size_t n)
 {
     g->failed |= !begin_kv(g, key, NTX_GGUF_ARR) || !put_u32(&g->kv, NTX_GGUF_F32) || !put_u64(&g->kv, n) ||
-                 !put(&g->kv, v, n * sizeof *v);
+                 !put_bytes(&g->kv, v, n * sizeof *v);
 }
 
 void ntx_gguf_out_u32s(struct ntx_gguf_out *g, const char *key, const uint32_t *v, size_t n)
 {
     g->failed |= !begin_kv(g, key, NTX_GGUF_ARR) || !put_u32(&g->kv, NTX_GGUF_U32) || !put_u64(&g->kv, n) ||
-                 !put(&g->kv, v, n * sizeof *v);
+                 !put_bytes(&g->kv, v, n * sizeof *v);
 }
 
 static size_t scalar_bytes(enum ntx_gguf_vtype type)
@@ -139,7 +139,7 @@ void ntx_gguf_out_copy(struct ntx_gguf_out *g, const struct ntx_gguf_kv *kv)
     if (array)
         ok = ok && put_u32(&g->kv, kv->elem) && put_u64(&g->kv, kv->count);
     if (leaf != NTX_GGUF_STR)
-        ok = ok && put(&g->kv, kv->data, kv->count * scalar_bytes(leaf));
+        ok = ok && put_bytes(&g->kv, kv->data, kv->count * scalar_bytes(leaf));
     for (uint64_t i = 0; leaf == NTX_GGUF_STR && i < kv->count; i++)
         ok = ok && put_text(&g->kv, kv->strs[i]);
     g->failed |= !ok;
@@ -189,25 +189,25 @@ static bool put_zeros(struct bytes *b, size_t n)
 {
     bool ok = true;
     while (n-- && ok)
-        ok = put(b, "", 1);
+        ok = put_bytes(b, "", 1);
     return ok;
 }
 
 static bool put_header(const struct ntx_gguf_out *g, struct bytes *b)
 {
     uint64_t offset = 0;
-    bool ok = put(b, "GGUF", 4) && put_u32(b, 3) && put_u64(b, g->n_tensors) && put_u64(b, g->n_kv) &&
-              put(b, g->kv.p, g->kv.n);
+    bool ok = put_bytes(b, "GGUF", 4) && put_u32(b, 3) && put_u64(b, g->n_tensors) && put_u64(b, g->n_kv) &&
+              put_bytes(b, g->kv.p, g->kv.n);
     for (size_t i = 0; i < g->n_tensors && ok; i++) {
         const struct tensor *t = &g->tensors[i];
-        ok = put_str(b, t->name) && put_u32(b, t->n_dims) && put(b, t->ne, t->n_dims * sizeof *t->ne) &&
+        ok = put_str(b, t->name) && put_u32(b, t->n_dims) && put_bytes(b, t->ne, t->n_dims * sizeof *t->ne) &&
              put_u32(b, t->type) && put_u64(b, offset);
         offset += NTX_ROUND_UP(t->bytes, (uint64_t)g->align);
     }
     return ok && put_zeros(b, NTX_ROUND_UP(b->n, (size_t)g->align) - b->n);
 }
 
-/* Its bytes, at the file's position, and zeros up to the next tensor. */
+/* Writes the tensor's bytes at the file's position, and zeros up to the next tensor. */
 static int write_tensor(const struct ntx_gguf_out *g, const struct tensor *t, int fd, struct ntx_err *err)
 {
     static const char zeros[4096];
@@ -255,7 +255,7 @@ int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *
 
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err)
 {
-    struct ntx_err why = {0}; /* of a tensor's own writer */
+    struct ntx_err why = {0}; /* error of the tensor's callback */
     struct ntx_new_file f;
     int rc = ntx_new_file_open(&f, path);
     if (!rc)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf_out.h: writes GGUF files (version 3): sidecars, packed models.
  *
- * Keys are built in memory; a tensor's values are borrowed, or asked for while writing, tensor after tensor. The file
- * appears under its name only when all of it is on the drive (common/new_file.h), so that a reader never meets half a
- * file. Running out of memory on the way is remembered and reported by ntx_gguf_out_write. One thread. */
+ * Keys are built in memory. A tensor's values are borrowed, or a callback writes them, tensor after tensor. The file
+ * gets its name only when all of it is on the drive (common/new_file.h), so that no reader meets half a file.
+ * Running out of memory is remembered and reported by ntx_gguf_out_write. Not thread-safe. */
 #ifndef NTX_MODEL_GGUF_OUT_H
 #define NTX_MODEL_GGUF_OUT_H
 
@@ -26,26 +26,28 @@ void ntx_gguf_out_f32s(struct ntx_gguf_out *g, const char *key, const float *v, 
 
 void ntx_gguf_out_u32s(struct ntx_gguf_out *g, const char *key, const uint32_t *v, size_t n);
 void ntx_gguf_out_copy(struct ntx_gguf_out *g, const struct ntx_gguf_kv *kv);
-/* Tensors begin on multiples of this power of two (default 32). Before the first tensor; at most once. */
+/* Aligns tensors to multiples of `bytes`, a power of two (default 32). Call it at most once, before the first
+ * tensor. */
 void ntx_gguf_out_align(struct ntx_gguf_out *g, uint32_t bytes);
 
 /* F32 values [ne1 x ne0], borrowed until written; ne1 0: a vector of ne0. */
 void ntx_gguf_out_tensor(struct ntx_gguf_out *g, const char *name, const float *values, uint64_t ne0, uint64_t ne1);
 
-/* A tensor of any type: `write` is called with the file once its turn has come, and writes exactly its bytes there. ctx
- * is borrowed. */
+/* Adds a tensor of any type. `write` is called with the file when its turn has come, and must write exactly the
+ * bytes of the tensor. ctx is borrowed. */
 typedef int ntx_gguf_write_fn(void *ctx, uint32_t tensor, int fd, struct ntx_err *err);
 void ntx_gguf_out_data(struct ntx_gguf_out *g, const char *name, uint32_t type, const uint64_t ne[4], uint32_t n_dims,
                        ntx_gguf_write_fn *write, void *ctx, uint32_t tensor);
 
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err);
 
-/* The same into a file that is open and empty, for who names files himself; it is on the drive when this returns. err:
- * set where a tensor's writer had words. And how many bytes that makes; 0: no memory. */
+/* ntx_gguf_out_write_fd writes into an open, empty file, for callers that name files themselves; the data is on the
+ * drive when it returns. err: set if the writer of a tensor set it. ntx_gguf_out_bytes: the size of the file; 0: no
+ * memory. */
 int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *err);
 uint64_t ntx_gguf_out_bytes(const struct ntx_gguf_out *g);
 
-/* All before the tensors' values, malloc'd. NULL: no memory. */
+/* Everything before the tensors' values, malloc'd. NULL: no memory. */
 void *ntx_gguf_out_header(const struct ntx_gguf_out *g, size_t *n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_part.c: one file's header. See gguf_part.h for how it is read, the GGUF specification for the format. */
+/* gguf_part.c: reads one file's header. gguf_part.h explains how, the GGUF specification the format. */
 #include "model/gguf_part.h"
 
 #include <errno.h>
@@ -27,11 +27,11 @@ struct reader {
     uint8_t *buf; /* the first `have` bytes of the file */
     size_t have, pos;
     size_t read;          /* bytes that were read from the descriptor */
-    struct ntx_str *strs; /* where strings go; NULL in the first walk */
+    struct ntx_str *strs; /* strings are stored here; NULL in the first walk */
     uint64_t n_strs;
-    char *names; /* where tensor names go; NULL in the first walk */
+    char *names; /* tensor names are stored here; NULL in the first walk */
     size_t names_bytes;
-    const char *kind; /* what is being read, for messages: "key" or "tensor", and its name in buf */
+    const char *kind; /* for messages: "key" or "tensor"; its name is in buf */
     size_t name_at, name_len;
 };
 
@@ -43,7 +43,7 @@ static int scan_fail(struct reader *r, const char *what)
     return ntx_err_set(r->err, -EINVAL, "%s '%.*s': %s", r->kind, n, (const char *)r->buf + r->name_at, what);
 }
 
-/* The same with a number. */
+/* Like scan_fail, with a number in the text. */
 static int scan_fail_n(struct reader *r, const char *what, uint64_t number, const char *rest)
 {
     char text[256];
@@ -51,7 +51,7 @@ static int scan_fail_n(struct reader *r, const char *what, uint64_t number, cons
     return scan_fail(r, text);
 }
 
-static int grow(struct reader *r, size_t want)
+static int grow_header(struct reader *r, size_t want)
 {
     const struct ntx__gguf_source *s = r->src;
     if (s->fd < 0)
@@ -79,7 +79,7 @@ static int grow(struct reader *r, size_t want)
     return 0;
 }
 
-/* Makes the n bytes at pos present. */
+/* Reads until the n bytes at pos are in memory. */
 static int need(struct reader *r, uint64_t n)
 {
     uint64_t left = r->src->file_bytes - r->pos;
@@ -93,7 +93,7 @@ static int need(struct reader *r, uint64_t n)
     }
     if (n > NTX__GGUF_MAX_HEADER - r->pos)
         return scan_fail_n(r, "the header is larger than", NTX__GGUF_MAX_HEADER, " bytes: damaged or hostile");
-    return grow(r, r->pos + (size_t)n);
+    return grow_header(r, r->pos + (size_t)n);
 }
 
 static int get(struct reader *r, void *v, size_t n)
@@ -109,7 +109,7 @@ static int get(struct reader *r, void *v, size_t n)
 static int get_u32(struct reader *r, uint32_t *v) { return get(r, v, sizeof *v); }
 static int get_u64(struct reader *r, uint64_t *v) { return get(r, v, sizeof *v); }
 
-/* The pointer holds until the next need(). */
+/* The pointer is valid until the next need(). */
 static int get_str(struct reader *r, struct ntx_str *s)
 {
     uint64_t n;
@@ -124,7 +124,7 @@ static int get_str(struct reader *r, struct ntx_str *s)
     return 0;
 }
 
-/* The same when all of it is in memory already, else false: vocabularies have a million strings. */
+/* Like get_str, if the whole string is in memory already, else false. Vocabularies have a million strings. */
 static inline bool get_str_here(struct reader *r, struct ntx_str *s)
 {
     uint64_t n;
@@ -141,7 +141,7 @@ static inline bool get_str_here(struct reader *r, struct ntx_str *s)
     return true;
 }
 
-/* Names go into messages, so control characters are refused with what is no UTF-8. */
+/* Messages contain names, so control characters are refused, like invalid UTF-8. */
 static bool printable_utf8(const struct ntx_str *s)
 {
     for (size_t i = 0; i < s->n;) {
@@ -161,7 +161,7 @@ static bool printable_utf8(const struct ntx_str *s)
     return true;
 }
 
-/* A key or a tensor name; from here on messages carry it. */
+/* Reads the name of a key or tensor; messages contain it from then on. */
 static int get_name(struct reader *r, const char *kind, size_t max, struct ntx_str *s)
 {
     size_t at = r->pos;
@@ -214,7 +214,7 @@ int ntx__gguf_kv_u64(const struct ntx_gguf_kv *kv, uint64_t *v)
     return 0;
 }
 
-/* n strings: counted in the first walk, kept in the second. */
+/* n strings: the first walk counts them, the second stores them. */
 static int get_strs(struct reader *r, uint64_t n, struct ntx_gguf_kv *kv)
 {
     if (n > NTX__GGUF_MAX_STRINGS - r->n_strs)
@@ -279,7 +279,7 @@ static int get_kv(struct reader *r, struct ntx_gguf_kv *kv)
     return rc;
 }
 
-/* Types that other programs write and ntx does not compute with, for a message that helps. */
+/* Types that other programs write and ntx does not compute with. The message names them. */
 static const char *foreign_type(uint32_t type)
 {
     static const char *const names[] = {
@@ -290,8 +290,8 @@ static const char *foreign_type(uint32_t type)
     return type < sizeof names / sizeof *names && names[type] ? names[type] : "unknown to ntx";
 }
 
-/* Sets bytes from shape and type. */
-static int measure(struct reader *r, struct ntx_gguf_tensor *t)
+/* Sets `bytes` from shape and type. */
+static int set_tensor_bytes(struct reader *r, struct ntx_gguf_tensor *t)
 {
     const struct ntx_type_info *info = ntx_type_info(t->type);
     char text[200];
@@ -321,7 +321,7 @@ static int measure(struct reader *r, struct ntx_gguf_tensor *t)
     return 0;
 }
 
-/* offset stays relative to the data section until place() knows where that begins. */
+/* offset is relative to the data section until place_tensors() knows where that begins. */
 static int get_tensor(struct reader *r, struct ntx_gguf_tensor *t)
 {
     struct ntx_str name;
@@ -348,7 +348,7 @@ static int get_tensor(struct reader *r, struct ntx_gguf_tensor *t)
     }
     if ((rc = get_u32(r, &t->type)) || (rc = get_u64(r, &t->offset)))
         return rc;
-    return measure(r, t);
+    return set_tensor_bytes(r, t);
 }
 
 static int walk(struct reader *r, struct ntx__gguf_part *p, bool keep)
@@ -425,8 +425,8 @@ static int alignment(const struct ntx__gguf_part *p, uint64_t *align, struct ntx
     return 0;
 }
 
-/* From offsets in the data section to offsets in the file, every tensor inside it. */
-static int place(struct ntx__gguf_part *p, uint64_t header_end, uint64_t file_bytes, struct ntx_err *err)
+/* Turns offsets in the data section into offsets in the file, and checks that every tensor is inside the file. */
+static int place_tensors(struct ntx__gguf_part *p, uint64_t header_end, uint64_t file_bytes, struct ntx_err *err)
 {
     uint64_t align, data;
     int rc = alignment(p, &align, err);
@@ -450,7 +450,7 @@ static int place(struct ntx__gguf_part *p, uint64_t header_end, uint64_t file_by
     return 0;
 }
 
-static int load(struct reader *r, struct ntx__gguf_part *p)
+static int load_header(struct reader *r, struct ntx__gguf_part *p)
 {
     int rc = get_head(r, p);
     if (!rc)
@@ -465,12 +465,12 @@ static int load(struct reader *r, struct ntx__gguf_part *p)
         return ntx_err_set(r->err, -ENOMEM, "no memory for the tables of a header of %zu bytes", r->pos);
     p->n_strs = r->n_strs;
     p->header_bytes = r->pos;
-    uint8_t *exact = realloc(r->buf, r->pos); /* gives back what was read beyond the header */
+    uint8_t *exact = realloc(r->buf, r->pos); /* frees the bytes that were read behind the header */
     if (exact)
         r->buf = exact;
     r->have = r->pos;
     rc = walk(r, p, true);
-    return rc ? rc : place(p, r->pos, r->src->file_bytes, r->err);
+    return rc ? rc : place_tensors(p, r->pos, r->src->file_bytes, r->err);
 }
 
 int ntx__gguf_part_read(const struct ntx__gguf_source *src, struct ntx__gguf_part *part, struct ntx_err *err)
@@ -487,8 +487,8 @@ int ntx__gguf_part_read(const struct ntx__gguf_source *src, struct ntx__gguf_par
             return ntx_err_set(err, -ENOMEM, "no memory for a header of %zu bytes", r.have);
         memcpy(r.buf, src->mem, r.have);
     }
-    rc = load(&r, &p);
-    if (src->fd >= 0) { /* the page cache is for those who need it */
+    rc = load_header(&r, &p);
+    if (src->fd >= 0) { /* the header is not read again: free its page cache */
         posix_fadvise(src->fd, 0, 0, POSIX_FADV_NORMAL);
         posix_fadvise(src->fd, 0, (off_t)r.read, POSIX_FADV_DONTNEED);
     }

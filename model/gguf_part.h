@@ -10,7 +10,7 @@
 
 #include "model/gguf.h"
 
-/* Bounds that no real model comes near; they keep a hostile file's cost small. */
+/* Limits far above any real model; they keep the cost of a hostile file small. */
 #define NTX__GGUF_MAX_HEADER  (64u << 20)
 #define NTX__GGUF_MAX_COUNT   65536u     /* keys, and tensors */
 #define NTX__GGUF_MAX_STRINGS (2u << 20) /* in all arrays together */
@@ -25,7 +25,7 @@ struct ntx__gguf_source {
 };
 
 struct ntx__gguf_part {
-    uint8_t *header; /* what kv and strs point into */
+    uint8_t *header; /* kv and strs point into it */
     uint64_t header_bytes;
     uint32_t version;
     struct ntx_gguf_kv *kv;
@@ -37,14 +37,14 @@ struct ntx__gguf_part {
     char *names; /* the tensors' names, each terminated */
 };
 
-/* On failure *part needs no freeing. */
+/* On an error *part needs no freeing. */
 int ntx__gguf_part_read(const struct ntx__gguf_source *src, struct ntx__gguf_part *part, struct ntx_err *err);
-/* gguf_apart.c: no tensor has bytes of another, but, where `shared`, all of them. */
+/* gguf_apart.c: checks that tensors do not overlap; `shared`: tensors may have exactly the same bytes. */
 int ntx__gguf_part_apart(const struct ntx__gguf_part *p, bool shared, struct ntx_err *err);
 void ntx__gguf_part_free(struct ntx__gguf_part *part);
 
-/* gguf.c: a key that did not come from the file (override.h): its text and value, in one block of memory, which g owns
- * from then on, whatever is returned. */
+/* gguf.c: adds a key that is not in the file (override.h). Its text and value are in one block of memory, which g
+ * owns from then on, even on an error. */
 struct ntx__gguf_given {
     struct ntx__gguf_given *next;
     uint8_t value[8];
@@ -53,7 +53,7 @@ struct ntx__gguf_given {
 };
 int ntx__gguf_give(struct ntx_gguf *g, const struct ntx_gguf_kv *kv, struct ntx__gguf_given *what, struct ntx_err *err);
 
-/* Any integer kind; -EINVAL when it is another kind or negative. */
+/* Any integer type. -EINVAL: another type, or negative. */
 int ntx__gguf_kv_u64(const struct ntx_gguf_kv *kv, uint64_t *v);
 
 #endif

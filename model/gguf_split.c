@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_split.c: the file names of a split model. "x-00001-of-00003.gguf" names its own place, unless the file that has
- * this name says that it is whole. */
+/* gguf_split.c: the file names of a split model. A name like "x-00001-of-00003.gguf" gives the number of parts,
+ * unless the keys of that file say that it is whole. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #define SUFFIX     "-00001-of-00003.gguf"
 #define SUFFIX_LEN (sizeof SUFFIX - 1)
 
-static bool digits(const char *s, unsigned *v)
+static bool parse_digits(const char *s, unsigned *v)
 {
     *v = 0;
     for (int i = 0; i < 5; i++) {
@@ -26,14 +26,14 @@ static bool digits(const char *s, unsigned *v)
     return true;
 }
 
-/* Whether the path ends as a part of a split model does. */
+/* The path ends like a part of a split model. */
 static bool parse_suffix(const char *path, unsigned *no, unsigned *count)
 {
     size_t n = strlen(path);
     if (n < SUFFIX_LEN)
         return false;
     const char *s = path + n - SUFFIX_LEN;
-    return s[0] == '-' && digits(s + 1, no) && !memcmp(s + 6, "-of-", 4) && digits(s + 10, count) &&
+    return s[0] == '-' && parse_digits(s + 1, no) && !memcmp(s + 6, "-of-", 4) && parse_digits(s + 10, count) &&
            !strcmp(s + 15, ".gguf");
 }
 
@@ -44,7 +44,7 @@ static void free_paths(char **paths, unsigned n)
     free(paths);
 }
 
-/* The parts beside the first one, whose name ends in the suffix. */
+/* Paths of all parts, from the path of one of them. */
 static int list_parts(const char *path, unsigned count, char ***paths, struct ntx_err *err)
 {
     char **list = calloc(count, sizeof *list);
@@ -71,7 +71,7 @@ static int list_one(const char *path, char ***paths, struct ntx_err *err)
     return 1;
 }
 
-/* The file is there, and its keys do not say that it is a part. */
+/* The file exists, and its keys do not say that it is a part. */
 static bool is_whole(const char *path)
 {
     struct ntx__gguf_part p = {0};
@@ -99,7 +99,7 @@ int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err)
     int rc;
     char *real = NULL;
     const char *name = path;
-    if (!parse_suffix(name, &no, &count)) { /* a link under another name may lead to one */
+    if (!parse_suffix(name, &no, &count)) { /* a link with another name may point to a part */
         real = realpath(path, NULL);
         if (!real || !parse_suffix(real, &no, &count)) {
             free(real);

@@ -10,7 +10,7 @@
 
 #define WRITES_NONE "and writes none; name a model that writes text"
 
-/* By general.type, and by the architecture. */
+/* Kinds by general.type or by the architecture. */
 static const struct {
     const char *type, *arch;
     int rc;
@@ -29,7 +29,7 @@ static const struct {
 /* Architectures whose networks write no text. */
 static const struct {
     const char *is;
-    const char *archs; /* with a space before and behind each */
+    const char *archs; /* with a space before and after each */
 } others[] = {
     {"is an embedding model: it makes a vector of a text " WRITES_NONE,
      " bert modern-bert nomic-bert nomic-bert-moe neo-bert jina-bert-v2 jina-bert-v3 eurobert gemma-embedding "
@@ -43,14 +43,14 @@ static const struct {
      "lumina2 z_image z-image mochi chroma omnigen "},
 };
 
-static bool is(const struct ntx_gguf *g, const char *key, const char *value)
+static bool key_is(const struct ntx_gguf *g, const char *key, const char *value)
 {
     struct ntx_str s;
     return value && !ntx_gguf_str(g, key, &s) && s.n == strlen(value) && !memcmp(s.p, value, s.n);
 }
 
 /* "FILE: this GGUF ..." */
-static int refuse(int rc, const char *name, const char *what, struct ntx_err *err)
+static int refuse_file(int rc, const char *name, const char *what, struct ntx_err *err)
 {
     ntx_err_set(err, rc, "this GGUF %s", what);
     if (name)
@@ -58,7 +58,7 @@ static int refuse(int rc, const char *name, const char *what, struct ntx_err *er
     return rc;
 }
 
-/* How a model pools what it makes of a text's tokens (key pooling_type), where it does. */
+/* Refuses embedding models and rerankers, which pool their outputs (key pooling_type). */
 static int refuse_pooling(const struct ntx_gguf *g, const char *arch, const char *name, struct ntx_err *err)
 {
     static const char *const pools[] = {"none", "mean", "cls", "last", "rank"};
@@ -72,10 +72,10 @@ static int refuse_pooling(const struct ntx_gguf *g, const char *arch, const char
              v == 4 ? "a reranker" : "an embedding model", key, (unsigned long long)v, v < 5 ? ", " : "",
              v < 5 ? pools[v] : "", v == 4 ? "tells how well a text answers a question" : "makes a vector of a text",
              key);
-    return refuse(-ENOTSUP, name, what, err);
+    return refuse_file(-ENOTSUP, name, what, err);
 }
 
-bool ntx_kind_is_vocab(const struct ntx_gguf *g) { return is(g, "general.type", "vocab"); }
+bool ntx_kind_is_vocab(const struct ntx_gguf *g) { return key_is(g, "general.type", "vocab"); }
 
 int ntx_kind_refuse(const struct ntx_gguf *g, const char *name, struct ntx_err *err)
 {
@@ -85,17 +85,17 @@ int ntx_kind_refuse(const struct ntx_gguf *g, const char *name, struct ntx_err *
         snprintf(what, sizeof what,
                  "is a drafter of the %s kind: name the model that it is for, and this file with --draft",
                  ntx_head_kind(g));
-        return refuse(-ENOTSUP, name, what, err);
+        return refuse_file(-ENOTSUP, name, what, err);
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (is(g, "general.type", kinds[i].type) || is(g, "general.architecture", kinds[i].arch))
-            return refuse(kinds[i].rc, name, kinds[i].is, err);
+        if (key_is(g, "general.type", kinds[i].type) || key_is(g, "general.architecture", kinds[i].arch))
+            return refuse_file(kinds[i].rc, name, kinds[i].is, err);
     if (ntx_gguf_str(g, "general.architecture", &arch))
         return 0;
     ntx_printable(text, sizeof text, arch.p, arch.n);
     snprintf(padded, sizeof padded, " %s ", text);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strstr(others[i].archs, padded))
-            return refuse(-ENOTSUP, name, others[i].is, err);
+            return refuse_file(-ENOTSUP, name, others[i].is, err);
     return refuse_pooling(g, text, name, err);
 }

@@ -46,7 +46,7 @@ const char *ntx_op_name(enum ntx_op op) { return ntx_op_kinds[op].name; }
 
 struct ntx_step *ntx_layer_add(struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in)
 {
-    assert(l->n_steps < NTX_LAYER_STEPS); /* the architecture's list, not the file's, says how many there are */
+    assert(l->n_steps < NTX_LAYER_STEPS); /* the architecture's code decides the number, not the file */
     struct ntx_step *s = &l->step[l->n_steps++];
     *s = (struct ntx_step){.op = (uint8_t)op, .in = {(uint8_t)in}, .out = (uint8_t)out};
     return s;
@@ -71,17 +71,18 @@ static bool keep_present(const struct ntx_layer *l, struct ntx_step *s)
     return n || bare || !(ntx_op_kinds[s->op].does & NTX_DOES_WEIGHTS);
 }
 
-/* Backwards from what goes into the state. A choice that makes keys of several positions takes them from the state
- * itself, whatever is chosen by. */
+/* Walks back from the steps that store into the state. An INDEX_TOPK step that makes shared keys reads the
+ * positions' keys from the state, so its queries need not feed. */
 static void find_feeding(struct ntx_layer *l)
 {
     bool wanted[NTX_N_BUFS] = {false};
     for (uint32_t i = l->n_steps; i-- > 0;) {
         struct ntx_step *s = &l->step[i];
-        const bool joins = s->op == NTX_OP_INDEX_TOPK && s->index_topk.keys,
+        const bool joins_keys = s->op == NTX_OP_INDEX_TOPK && s->index_topk.keys,
                    both = ntx_op_kinds[s->op].does & NTX_DOES_BOTH;
-        s->feeds = ntx_op_kinds[s->op].does & NTX_DOES_FEED || joins || wanted[s->out] || (both && wanted[s->in[1]]);
-        for (int k = 0; s->feeds && !joins && k < 2; k++)
+        s->feeds = ntx_op_kinds[s->op].does & NTX_DOES_FEED || joins_keys || wanted[s->out] ||
+                   (both && wanted[s->in[1]]);
+        for (int k = 0; s->feeds && !joins_keys && k < 2; k++)
             wanted[s->in[k]] = s->in[k] != NTX_BUF_NONE;
         wanted[NTX_BUF_A] |= s->op == NTX_OP_DELTA;
     }

@@ -1,87 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.h: a layer is data: a short list of steps, made once when a model is opened, by its architecture (arch/). A
- * layer may differ from the next in any of them.
+/* layer.h: a layer is data, not code: a short list of steps, made once by its architecture (arch/) when a model is
+ * opened. Layers of one model may differ.
  *
- * A step names its operation, the buffers of the pass that it reads and writes, and the weights that it takes. Weights
- * are taken in the order of the steps, and within a step in the order of its list: this is the order of the chunks
- * (chunk.h), so that they can be prefetched. Each step finishes before the next begins, as far as anybody can tell.
+ * A step is one operation with its numbers. It reads and writes buffers (enum ntx_buf), which have one row of floats
+ * for each row of the batch, and it takes weights (enum ntx_tensor). Steps run in their order, each as if the one
+ * before it had finished. Weights are used in the order of the steps, and within a step in the order of its list; the
+ * chunks (chunk.h) have the same order, so that they can be prefetched.
  *
- *   operation   out                                      in          weights
- *   NORM        RMS norm of `heads` runs of `width`, times `scale` where that is not 0; in place from value `offset` on
- *               any scale [width], `each`: [heads x width]; none: 1
- *   MM          W in, from value `offset` of out on      any         W
- *   BIAS        out += b                                 -           b
- *   ROPE        of `heads` runs of `width` values `rotated` are turned by the row's position, in place, from `offset`
- *               on
- *   PUT         K and V of the row's position into the layer's state K, V (or K alone, where V is a part of it);
- *               `keys`: what it is chosen by
- *   ATTEND      attention over the state, of `window` positions (0: all), none of them before the row's own `stretch`
- *               of so many (0: there are none); scores
- *               are multiplied by the row's temperature; `chosen`: of the positions that the row has chosen Q sinks;
- *                 latent: the matrices of each head
- *   GLU         act(in[0]) * in[1]                       gate, up
- *   SPLIT       `heads` runs of twice `width` become two of `width`: the first stays, in place, the other goes to in[1]
- *   GATE        out *= sigmoid(in[1]), `width` values; of `heads` parts each by one value, where they are by head -,
- *               gate
- *   CONV        each of `width` channels: silu of the sum of its last `taps` inputs, weighed; the inputs before the row
- *               are the layer's state
- *                                                        any weights of each channel, the latest last; of several lists
- *                                                          each is of as many channels; `apart`: inputs so many
- *                                                          positions apart (computed/pass/grams.c)
- *   UNIT        `heads` runs of `width` are divided by their length, in place; `eps` is added to its square (0: the
- *               model's)
- *   RATES       out = e^(a softplus(out + dt)), or, where there is a `bound`, e^(bound sigmoid(-a (out + dt))), `width`
- *               values of `heads` heads, in[1] = sigmoid(in[1]): what a row's heads keep, and what they take in dt, a
- *               of each head
- *   DELTA       gated delta net, `heads` of `width` over `key_heads`: the layer's state S of a head, its row's rates g
- *               and b, and q, k and v of in[0]:
- *               S = g S; S += k (x) b (v - S'k); out = S'q / root(width); `by_key`: g has a value for each key of a
- *                 head, so for each row of S Q, b; g is A
- *   ADD         out += in                                any
- *   SCALE       out = in from value `from` on * `scale`, or * its weight      any         one value
- *   LAYERNORM   of one run of `width`: less their mean, by the root of their variance + `eps` (0: 1e-6), times the one
- *               weight, and the other added, in place scale, bias
- *   HADAMARD    `heads` runs of `width`, by pieces of the largest power of 2 that divides them: the orthonormal
- *               Walsh-Hadamard transform, in place
- *   INDEX_TOPK      which `most` positions each row's attention reads, of this layer and of those after it that do not
- *                   choose (computed/pass/index_topk.c): from the
- *               `heads` queries of `width` in Z and their weights in A, and the keys that are the layer's V; `keys`: of
- *                 `every` positions one, the sum of theirs by the softmax of what
- *               they weigh, which lies behind a key, and of their places: positions are chosen together, `most` times
- *                 so many, and those behind the last are read in any case; or, `mean`, their
- *               mean, normed and rotated by the first position Z, A (none: all weigh the same) places, or scale [width]
- *   STREAMS     `heads` copies of `width` values
- *   MIXW        what `heads` streams weigh, in place, of `width` values x, their scales and their bases: e +
- *               sigmoid(scale x + base) for MIX; and where there are more than `heads`
- *               of them, `scale` times such a sigmoid for SPREAD, and a matrix by `rounds` of Sinkhorn's; rounds 0: e +
- *                 `scale` times it, and no matrix (computed/pass/hyper_connections.c) scales, bases
- *   MIX         of `heads` streams of `width` values: the sum of what they weigh, or their mean STREAMS, MIX or none
- *   SPREAD      each stream becomes what the matrix makes of all of them, and in, weighed; `each`: it stays, and in is
- *               added to it, weighed; `scale`: it gets in, weighed by 2 sigmoid(scale x) any, MIX
- *   POOL        behind each `every` positions, one more K of the layer, of the last `spans` x `every`: values, by the
- *               softmax of their weights and their places', normed, and rotated by the
- *               first position of the last `every` (computed/pass/forward_pool.c) values, weights place [spans x
- *                 width], scale [width]
- *   MAP         out = act(in * `scale`)                  any
- *   GRAMS       the entries of a table that follow from the row's last tokens (computed/pass/grams.c), one behind the
- *               other
- *   DOTGATE     of `heads` streams of `width`: with s = `scale` (out . in[0]), out = sigmoid(sign(s) root(max(|s|,
- *               1e-6))) in[1] a stream, one value for all
- *   INPUTS      out = (out + the token's entry of the model's table * `scale`) / sqrt(2): what each layer gets of the
- *               token
- *   ROUTE       which experts each row takes, and their shares X router, its bias, what is added for the choice alone
- *   EXPERTS     their sum, and that of the expert that every row goes through X biases, the shared one's gate (or it
- *               has none), experts
- *   PLUS        out += `scale` * W in, of in from value `from` on; without a weight `scale` * in, of `width` values
- *               (layer_delta.h) any W
- *   GROUPS      a packed FFN (pack.h) X gate matrix (or it is in the groups), groups
+ * The table shows what each operation does with one row. `out`, `in[0]` and `in[1]` are buffers; names in quotes are
+ * fields of struct ntx_step. "In place" means that `out` is read too. A run is one of `heads` pieces of `width` values.
  *
- * What a layer keeps from token to token is of three kinds: rows, an entry for each position (PUT:
- * computed/state/kv.h); a tail, the last inputs (CONV); and a fold, into which every token is folded (DELTA:
- * computed/state/recur.h). Rows can be taken back by their positions, the others only to where they were kept.
+ *   operation   effect                                                        weights
+ *   NORM        out = RMS norm of each run of in[0], times `scale` if it is   [scale: width, or heads x width (`each`)]
+ *               not 0; both from value `offset` on
+ *   MM          out = W in[0], stored from value `offset` on                  W
+ *   BIAS        out += b                                                      b
+ *   ROPE        rotates `rotated` values of each run by the row's position,   -
+ *               from value `offset` of the run on, in place
+ *   PUT         stores K = in[0] and V = in[1] of the row's position in the   -
+ *               KV cache; V is absent where it is a part of K; `keys`: in[0]
+ *               is the indexer's key
+ *   ATTEND      out = attention of the queries in[0] over the KV cache        [sinks]; MLA: the heads' matrices
+ *   GLU         out = act(in[0]) * in[1]                                      -
+ *   SPLIT       each run of 2 x `width` values: the first half stays in out,  -
+ *               the second goes to in[1]
+ *   GATE        out *= sigmoid(in[1]), by value or by head                    -
+ *   CONV        out = silu(causal depthwise convolution of in[0]) over        taps of each channel, the row's own
+ *               `taps` positions; earlier inputs are in the layer's state     last; a list for q, k and v each, or one
+ *   UNIT        divides each run by its length, in place                      -
+ *   RATES       the row's rates of a delta net, in place. Decay: out =        dt [width], a [heads]
+ *               exp(a softplus(out + dt)); with a `bound` exp(bound
+ *               sigmoid(-a (out + dt))). in[1] = sigmoid(in[1])
+ *   DELTA       gated delta rule: with q, k, v in in[0], b in in[1], decay g  -
+ *               in buffer A, and the state S of each head:
+ *               S = g S;  S += k (x) b (v - S'k);  out = `scale` S'q
+ *   ADD         out += in[0]                                                  -
+ *   SCALE       out = in[0], from value `from` on, times `scale` or w         [w: one value]
+ *   LAYERNORM   layer norm of one run, in place                               scale, bias
+ *   HADAMARD    orthonormal Walsh-Hadamard transform of each run, in place,   -
+ *               in pieces of the largest power of 2 that divides `width`
+ *   INDEX_TOPK  chooses the positions that ATTEND reads, here and in layers   [places (`keys`), or scale (`mean`)]
+ *               after it without this step: those with the `most` largest
+ *               sums of `scale` x weight x relu(query . key) over `heads`
+ *               queries in[0] and weights in[1] (none: 1)
+ *   STREAMS     out = `heads` copies of in[0]                                 -
+ *   MIXW        weights of residual streams (hyper-connections), in place:    scales, bases
+ *               for MIX sigmoid(scale x + base) + eps; for SPREAD `scale`
+ *               sigmoid(..); and, with `rounds`, a doubly stochastic matrix
+ *   MIX         out = sum of the streams in[0], weighted by in[1] (none:      -
+ *               their mean)
+ *   SPREAD      new streams: out = M out + post in[0], with M and post of     -
+ *               MIXW in in[1]; `each`: M = 1; `scale`: out += in[0] 2
+ *               sigmoid(`scale` in[1])
+ *   POOL        behind each `every` positions, stores one K that stands for   places [every x spans x width],
+ *               the last `every` x `spans` ones: the sum of in[0] weighted    scale [width]
+ *               by softmax(in[1] + place), normed and rotated
+ *   MAP         out = silu(`scale` in[0])                                     -
+ *   GRAMS       out = `heads` table entries that the last tokens hash to      -
+ *               (n-gram embeddings)
+ *   DOTGATE     for each stream: s = `scale` (out . in[0]);                   -
+ *               out = sigmoid(sign(s) sqrt(max(|s|, 1e-6))) in[1]
+ *   INPUTS      out = (out + `scale` x the token's entry of the model's       -
+ *               table) / sqrt(2)
+ *   ROUTE       chooses each row's experts and their weights from in[0]       router, [bias], [choice bias],
+ *                                                                             [token's experts]
+ *   EXPERTS     out = weighted sum of the row's experts of in[0], plus the    [biases], [shared expert and its gate],
+ *               shared expert                                                 experts
+ *   LORA        out += `scale` W in[0], stored from `offset` on; in[0] is     [W]
+ *               read from `from` on; without W: += `scale` in[0]
+ *   GROUPS      out = packed FFN of in[0] (pack.h)                            [gate], [adds], groups
  *
- * A row that skips a layer may leave its K and V in it all the same: it goes through those steps only that feed the
- * state. So does a row of which nobody wants anything in the last layer (computed/pass/forward.c). */
+ * More about INDEX_TOPK, MIXW, POOL and GRAMS is in computed/pass/: index_topk.c, hyper_connections.c, forward_pool.c,
+ * grams.c.
+ *
+ * A layer's state has three kinds: rows, one entry for each position (PUT: computed/state/kv.h); a tail, the last
+ * inputs (CONV); and a fold, which sums up all tokens so far (DELTA: computed/state/recur.h). Rows can be dropped back
+ * to any position; a tail and a fold only to where a copy was kept.
+ *
+ * A row that skips a layer may still store its K and V there: it runs only the steps that feed the state. So does a row
+ * whose logits nobody needs, in the last layer (computed/pass/forward.c). */
 #ifndef NTX_MODEL_LAYER_H
 #define NTX_MODEL_LAYER_H
 
@@ -94,21 +91,19 @@
 #define NTX_NO_TENSOR    UINT32_MAX
 #define NTX_STEP_WEIGHTS 10
 #define NTX_LAYER_STEPS  96
-#define NTX_STREAMS      4 /* residual ones, where there are several */
+#define NTX_STREAMS      4 /* residual streams, in models that have several */
 
-/* The table of operations, whose meanings stand above. An entry has
- *   a name, and the symbol that the functions which do it end in;
- *   who does it:   ROWS: ntx__row_X of each row, one by one, with neighbours that are done so, too; PASS: the pass, by
- *                  a back end's primitives: ntx__run_X; BACK: each
- *                  back end by itself: ntx__cpu_X, ntx__device_X;
- *   how many values it writes into a row of `out`: ONE: `width`; HEADS: `heads` x `width`; MATRIX: as many as its
- *     weight has outputs (or `width`); STATE: of a residual stream;
- *   what else is true of it (enum ntx_does);
- *   what a device does of it (cuda/step.h): NO: nothing, so that models with it are the CPU's; VALUES, of HEADS, PAIRS:
- *     step_X for each value that is written, of each head, for each pair of
- *                  these; RUNS: step_X of a head's values by a block of threads; ROW: of a whole row by one; WARP: by a
- *                    warp; OWN: the back end's function, or the pass, by primitives.
- * A new operation is an entry here, its numbers in struct ntx_step, and a file with its functions. */
+/* The table of operations. Columns:
+ *   name     of the enumerator; symbol: the end of the names of the functions that compute it
+ *   by       the code that computes it. ROWS: ntx__row_X, row by row; PASS: ntx__run_X, by primitives of the back end;
+ *            BACK: the back end itself: ntx__cpu_X, ntx__device_X
+ *   writes   values in a row of `out`. ONE: `width`; HEADS: `heads` x `width`; MATRIX: outputs of the weight, or
+ *            `width` if it is not 0; STATE: the model's width
+ *   does     properties (enum ntx_does)
+ *   device   unit of work on a GPU (cuda/step.h). VALUES, HEADS, PAIRS: step_X for each value, value of each head, or
+ *            rotated pair; RUNS, ROW: a block of threads for each run, or row; WARP: one warp for a row; OWN: its own
+ *            kernel, or primitives; NO: none, so that such models run on the CPU alone
+ * A new operation needs an entry here, a struct of its numbers below, and a file with its functions. */
 /* clang-format off */
 #define NTX_OPS(X) \
     X(NORM,      norm,      ROWS, HEADS,  NTX_DOES_AT | NTX_DOES_WEIGHTS,                       RUNS) \
@@ -154,15 +149,15 @@ enum ntx_op {
 enum ntx_by { NTX_BY_ROWS, NTX_BY_PASS, NTX_BY_BACK };
 enum ntx_writes { NTX_WRITES_ONE, NTX_WRITES_HEADS, NTX_WRITES_MATRIX, NTX_WRITES_STATE };
 enum ntx_does {
-    NTX_DOES_AT = 1,          /* what it writes begins at value `offset` of the row */
-    NTX_DOES_WEIGHTS = 2,     /* without its weights there is nothing to it */
-    NTX_DOES_FEED = 4,        /* what it takes goes into the layer's state */
+    NTX_DOES_AT = 1,          /* its output begins at value `offset` of the row */
+    NTX_DOES_WEIGHTS = 2,     /* it is dropped if the file has none of its weights */
+    NTX_DOES_FEED = 4,        /* it stores into the layer's state */
     NTX_DOES_BOTH = 8,        /* it writes in[1], too */
-    NTX_DOES_READ_KV = 16,    /* the layer's K and V, or what is beside them: those in a file have come before */
-    NTX_DOES_LEAVE = 32,      /* forms for products that follow, as all of ROWS do */
-    NTX_DOES_WITHIN = 64,     /* its matrices are multiplied by what comes of its input on the way */
-    NTX_DOES_JOIN = 128,      /* neighbours go together, as all of ROWS do; */
-    NTX_DOES_JOIN_INPUT = 256 /* those of the same input do */
+    NTX_DOES_READ_KV = 16,    /* it reads the layer's KV cache: entries in a file must have arrived */
+    NTX_DOES_LEAVE = 32,      /* it leaves quantised forms for the products after it, as all of ROWS do */
+    NTX_DOES_WITHIN = 64,     /* its matrices multiply intermediate values, not its input */
+    NTX_DOES_JOIN = 128,      /* neighbours form one run, as all of ROWS do */
+    NTX_DOES_JOIN_INPUT = 256 /* neighbours of the same input form one run */
 };
 enum ntx_on_device {
     NTX_ON_DEVICE_NO,
@@ -181,69 +176,67 @@ struct ntx_op_kind {
     uint8_t device;     /* enum ntx_on_device */
     uint16_t does;      /* enum ntx_does */
 };
-extern const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1]; /* behind them: what is none of them, which nobody does */
+extern const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1]; /* the last: UNKNOWN */
 
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
 
-/* Which of the model's tables of angles a ROPE step turns by. */
-enum ntx_rotation { NTX_TURN_ALL, NTX_TURN_WINDOW /* of layers with a window, where they differ */, NTX_N_TURNS };
+/* The model's tables of angles for RoPE. */
+enum ntx_rotation { NTX_TURN_ALL, NTX_TURN_WINDOW /* layers with a sliding window, if theirs differ */, NTX_N_TURNS };
 
-/* From a router's logits to shares: scores, of which the largest are chosen; those chosen are divided by their sum, or
- * not, and multiplied by a scale. */
+/* From a router's logits to the weights of a row's experts: scores, the largest of which are chosen, divided by their
+ * sum if `norm`, times `scale`. */
 enum ntx_score { NTX_SCORE_SOFTMAX, NTX_SCORE_SIGMOID, NTX_SCORE_SQRT_SOFTPLUS };
-#define NTX_LEAST_WEIGHTS 0x1p-14f /* the least normal half: a smaller sum of weights is taken as that */
+#define NTX_LEAST_WEIGHTS 0x1p-14f /* least divisor, if `norm`: the smallest normal half float */
 struct ntx_router {
     uint8_t score; /* enum ntx_score */
     bool norm;
-    bool expert_groups_by_best; /* a group is worth its largest score, not the sum of its two largest */
+    bool expert_groups_by_best; /* a group's score is its largest one, else the sum of its two largest */
     float scale;
-    uint32_t n_expert_groups, expert_groups_used; /* experts are in so many groups, as long as one another: a row's are
-                                                     out of those that are worth most (expert_groups_by_best);
-                                                     n_expert_groups 0: there are none */
+    uint32_t n_expert_groups;    /* groups of equally many experts; 0: no groups */
+    uint32_t expert_groups_used; /* a row's experts come from so many groups, those with the largest scores */
 };
 
-/* How an FFN's hidden values come of gates and ups. */
+/* The activation of an FFN: hidden = act(gate) * up. */
 struct ntx_activation {
-    float limit, gate_limit; /* of ups both ways, and of gates; 0: none */
+    float limit, gate_limit; /* ups are clamped to +-limit, gates to at most gate_limit; 0: none */
     uint8_t act;             /* enum ntx_ffn_act */
 };
 
-/* Of a row's scores, by its position: 1 + scale ln(1 + floor((position + ahead) / length)); length 0: always 1. */
+/* Temperature of attention scores by the row's position: they are multiplied by
+ * 1 + scale ln(1 + floor((position + ahead) / length)); length 0: by 1. */
 struct ntx_temperature {
     float scale;
     uint32_t length, ahead;
 };
 
-/* Rows of a pass. H is the residual stream, STREAMS are where there are several, INPUTS what all layers get of the
- * token; the others last from one step to a later one of the layer. */
+/* Buffers of a pass: a row of floats for each row of the batch. H, STREAMS and INPUTS last from layer to layer, the
+ * others from a step to later ones of the same layer. */
 enum ntx_buf {
     NTX_BUF_NONE,
-    NTX_BUF_H,
-    NTX_BUF_X,
-    NTX_BUF_Q_LOW /* what q is made of */,
+    NTX_BUF_H,     /* the residual stream */
+    NTX_BUF_X,     /* the normed input of attention or FFN */
+    NTX_BUF_Q_LOW, /* low-rank q, and other values between two products */
     NTX_BUF_Q,
     NTX_BUF_K,
     NTX_BUF_V,
-    NTX_BUF_ATTN,
+    NTX_BUF_ATTN, /* output of attention */
     NTX_BUF_GATE,
     NTX_BUF_UP,
-    NTX_BUF_Y,
-    NTX_BUF_Z,
-    NTX_BUF_A,
+    NTX_BUF_Y, /* output of attention's last product, or of the FFN */
+    NTX_BUF_Z, /* gates of attention's output; queries of the indexer */
+    NTX_BUF_A, /* decays of a delta net; weights of the indexer's queries; gates of heads */
     NTX_BUF_BESIDE,
-    NTX_BUF_INPUTS,
-    NTX_BUF_STREAMS /* residual ones, of which H is then made */,
-    NTX_BUF_MIX,
+    NTX_BUF_INPUTS,  /* inputs of all layers that depend on the token alone */
+    NTX_BUF_STREAMS, /* several residual streams, from which H is made */
+    NTX_BUF_MIX,     /* weights that mix the streams */
     NTX_BUF_POOL,
     NTX_BUF_POOL_GATE,
     NTX_BUF_KEYS,
     NTX_BUF_KEYS_GATE,
-    NTX_BUF_NORMED,
-    NTX_BUF_LOW /* what is added to outputs is made of */,
-    NTX_BUF_LORA,
-    NTX_BUF_GATES /* streams, normed, and what is multiplied by them; of a next-token block: the token's row, and behind
-                     it the state that comes with it */
-    ,
+    NTX_BUF_NORMED, /* normed streams; in a next-token block the token's embedding, and behind it the state */
+    NTX_BUF_LOW,    /* first of two low-rank products (LORA) */
+    NTX_BUF_LORA,   /* second one, before it is added */
+    NTX_BUF_GATES,  /* what NORMED is multiplied by */
     NTX_N_BUFS
 };
 
@@ -322,7 +315,7 @@ struct ntx_experts_step {
     struct ntx_activation shared; /* of the shared expert */
     bool weighs_input;            /* shares multiply an expert's input, else its output */
 };
-struct ntx_groups_step {
+struct ntx_groups_step { /* `scale`: of up's low-rank addition; `offset`, `width`: place of down's part in LOW */
     struct ntx_activation hidden;
 };
 
@@ -363,7 +356,7 @@ struct ntx_step {
 };
 
 struct ntx_layer {
-    union { /* indices in the GGUF, NTX_NO_TENSOR where the layer has none */
+    union { /* index of each tensor in the GGUF; NTX_NO_TENSOR: the layer has none */
         uint32_t tensor[NTX_N_TENSORS];
         struct {
 #define X(field, name, in, out, use) uint32_t field;
@@ -371,22 +364,22 @@ struct ntx_layer {
 #undef X
         };
     };
-    uint32_t scale[NTX_N_TENSORS]; /* of these matrices (ntx_is_scalable), as `tensor` */
+    uint32_t scale[NTX_N_TENSORS]; /* index of each matrix's scale (ntx_is_scalable), or NTX_NO_TENSOR */
     uint32_t n_steps;
     struct ntx_step step[NTX_LAYER_STEPS];
 };
 
-/* "MM": for messages. */
+/* Name of an operation for messages: "MM". */
 const char *ntx_op_name(enum ntx_op op);
 
-/* Appends a step, to be filled in. */
+/* Appends a step, whose other fields are 0. */
 struct ntx_step *ntx_layer_add(struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in);
-/* One more weight of a step. */
+/* Appends a weight to a step; `maybe`: the file may lack it. */
 void ntx_step_takes(struct ntx_step *s, enum ntx_tensor t, bool maybe);
-/* All is there: takes out what the layer has not, and finds the steps that feed its state. */
+/* Ends a layer whose tensors are known: drops absent weights and steps that need them, and sets `feeds` and `part`. */
 void ntx_layer_done(struct ntx_layer *l);
 
-/* The first step of a kind, or NULL. */
+/* The first step of an operation, or NULL. */
 const struct ntx_step *ntx_layer_find(const struct ntx_layer *l, enum ntx_op op);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include "common/util.h"
 
-enum { PAD = 16 /* floats: where a product's input begins */, RANK_MOST = 1 << 20 };
+enum { PAD = 16 /* floats: alignment of a product's input */, RANK_MOST = 1 << 20 };
 
 static int read_base(const struct ntx_gguf *g, uint32_t n_layers, uint32_t **out, struct ntx_err *err)
 {
@@ -32,7 +32,7 @@ static int read_base(const struct ntx_gguf *g, uint32_t n_layers, uint32_t **out
     return ntx_err_set(err, -EINVAL, "key 'ntx.delta.base' is no list of %u numbers of layers", n_layers);
 }
 
-/* An adapter's, which it need not have. */
+/* Reads a key of adapter k; false: it is not a finite F32. An absent key leaves *out. */
 static bool take_f32(const struct ntx_gguf *g, unsigned k, const char *key, float *out)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_adapter_find(g, k, key);
@@ -61,7 +61,7 @@ int ntx_layer_delta_read(const struct ntx_gguf *g, uint32_t n_layers, struct ntx
     return rc;
 }
 
-static const struct ntx_gguf_tensor *find(const struct ntx_gguf *g, uint32_t layer, enum ntx_tensor t)
+static const struct ntx_gguf_tensor *find_tensor(const struct ntx_gguf *g, uint32_t layer, enum ntx_tensor t)
 {
     char name[80];
     snprintf(name, sizeof name, "blk.%u.%s", layer, ntx_tensor_kinds[t].name);
@@ -70,23 +70,23 @@ static const struct ntx_gguf_tensor *find(const struct ntx_gguf *g, uint32_t lay
 
 uint32_t ntx_layer_delta_rank(const struct ntx_gguf *g, uint32_t layer, enum ntx_tensor low)
 {
-    const struct ntx_gguf_tensor *t = find(g, layer, low);
+    const struct ntx_gguf_tensor *t = find_tensor(g, layer, low);
     return t && t->ne[1] < RANK_MOST ? (uint32_t)t->ne[1] : 0;
 }
 
 uint32_t ntx_layer_delta_rank_of_high(const struct ntx_gguf *g, uint32_t layer, enum ntx_tensor low)
 {
-    const struct ntx_gguf_tensor *t = find(g, layer, (enum ntx_tensor)(low + NTX_HIGH));
+    const struct ntx_gguf_tensor *t = find_tensor(g, layer, (enum ntx_tensor)(low + NTX_HIGH));
     return t && t->ne[0] < RANK_MOST ? (uint32_t)t->ne[0] : 0;
 }
 
-/* Of a product: which of its three the file has, and where in the buffer its part is. */
+/* What is added to a product: which of its three tensors the file has, and where its part of NTX_BUF_LOW begins. */
 struct added {
     const struct ntx_step *to;
     enum ntx_tensor low;
     bool thin;
     uint32_t width, at;
-    uint8_t set; /* of the file itself, or of an adapter */
+    uint8_t set; /* 0: the file itself, else the adapter */
     float scale;
 };
 
@@ -96,15 +96,15 @@ float ntx_layer_delta_scale(const struct ntx_deltas *d, uint8_t set, uint32_t ra
 }
 uint32_t ntx_layer_delta_behind(uint32_t width) { return NTX_ROUND_UP(width, (uint32_t)PAD); }
 
-static bool look(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t layer, const struct ntx_step *s,
-                 uint8_t set, struct added *a)
+static bool find_added(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t layer, const struct ntx_step *s,
+                       uint8_t set, struct added *a)
 {
     enum ntx_tensor low = s->op == NTX_OP_MM ? ntx_low_of((enum ntx_tensor)s->weight[0]) : NTX_N_TENSORS;
     if (low == NTX_N_TENSORS)
         return false;
     low = (enum ntx_tensor)(low + set * NTX_LOW_SET);
     *a = (struct added){.to = s, .low = low, .set = set};
-    const struct ntx_gguf_tensor *rest = find(g, layer, (enum ntx_tensor)(low + NTX_REST));
+    const struct ntx_gguf_tensor *rest = find_tensor(g, layer, (enum ntx_tensor)(low + NTX_REST));
     a->width = ntx_layer_delta_rank(g, layer, low);
     a->thin = a->width;
     a->scale = a->thin ? ntx_layer_delta_scale(d, set, a->width) : 1;
@@ -113,13 +113,13 @@ static bool look(const struct ntx_gguf *g, const struct ntx_deltas *d, uint32_t 
     return a->width;
 }
 
-static bool joins(const struct ntx_step *a, const struct ntx_step *b)
+static bool same_input(const struct ntx_step *a, const struct ntx_step *b)
 {
     return a->op == NTX_OP_MM && b->op == NTX_OP_MM && a->in[0] == b->in[0];
 }
 
-/* Behind products of one input: more such, and what adds these. */
-static void add(struct ntx_layer *l, const struct added *a, uint32_t n)
+/* Appends, after the products of one input, the low-rank products and the steps that add them. */
+static void append_steps(struct ntx_layer *l, const struct added *a, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_MM, NTX_BUF_LOW, (enum ntx_buf)a[i].to->in[0]);
@@ -149,14 +149,14 @@ int ntx_layer_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32
     memcpy(old, l->step, sizeof old);
     l->n_steps = 0;
     for (uint32_t i = 0; i < n_old; i++) {
-        bool last = i + 1 == n_old || !joins(&old[i], &old[i + 1]);
+        bool last = i + 1 == n_old || !same_input(&old[i], &old[i + 1]);
         for (uint8_t set = 0; set <= ntx_gguf_adapters(g) && n < NTX_LAYER_STEPS; set++)
-            if (look(g, d, layer, &old[i], set, &a[n])) {
+            if (find_added(g, d, layer, &old[i], set, &a[n])) {
                 a[n].at = at;
                 at += ntx_layer_delta_behind(a[n++].width);
             }
         if (old[i].op == NTX_OP_MM &&
-            old[i].out == NTX_BUF_LOW) /* of the architecture's own, first in its run (pack.h) */
+            old[i].out == NTX_BUF_LOW) /* a step of the architecture itself, first of its run (pack.h) */
             at = ntx_layer_delta_behind(old[i].offset + old[i].width);
         l->step[l->n_steps++] = old[i];
         if (!last)
@@ -167,7 +167,7 @@ int ntx_layer_delta_steps(const struct ntx_gguf *g, struct ntx_deltas *d, uint32
                                "layer %u, with all adapters, adds to so many of its matrices that it has more than %u "
                                "steps; load fewer adapters",
                                layer, NTX_LAYER_STEPS);
-        add(l, a, n);
+        append_steps(l, a, n);
         n = at = 0;
     }
     return 0;

@@ -14,7 +14,7 @@
 
 enum role { OTHER, OUTPUT, EMBEDDING, Q, K, V, O, UP, GATE, DOWN };
 
-/* The names, and general.file_type. X(name, type of most matrices, number) */
+/* X(name, type of most matrices, general.file_type) */
 #define MIXES(X)                                                                                                       \
     X(F32, F32, 0)                                                                                                     \
     X(F16, F16, 1)                                                                                                     \
@@ -67,7 +67,7 @@ static const struct ntx_mix mixes[N_MIXES] = {
 #undef X
 };
 
-/* Other names of the same. */
+/* Aliases. */
 static const struct {
     const char *name;
     enum mix is;
@@ -107,9 +107,9 @@ uint32_t ntx_writable_type(const char *name)
 
 /* ---- rules */
 
-/* When a rule holds. FIRST_n: of the first n; EIGHTH, SIXTEENTH: of the first layers; MORE: of the first and last
- * eighth, and every third between; MIDDLE: of neither the first nor the last eighth; GQA: several heads share K and V.
- * */
+/* Layers in which a rule holds. FIRST_n: the first n; EIGHTH, SIXTEENTH: that part of them, from the first on; MORE:
+ * the first and last eighth, and every third between; MIDDLE: neither the first nor the last eighth; GQA: all, if
+ * several heads share K and V. */
 enum when {
     ALWAYS,
     GQA,
@@ -128,7 +128,7 @@ enum when {
     NOT_EIGHT
 };
 
-/* The first that holds is taken; where none does, the mix's own type stays. */
+/* The first rule that holds decides; without one, the mix's own type stays. */
 static const struct rule {
     uint8_t mix, role, when;
     uint32_t type;
@@ -233,14 +233,14 @@ static const struct rule {
     {MIX_Q2_0, EMBEDDING, ALWAYS, NTX_Q4_K},
 };
 
-/* Mixes of two bits and fewer: what holds for others' V and K does not for theirs. */
+/* Mixes of at most two bits have rules of their own for V and K. */
 static bool is_tiny(enum mix m)
 {
     return m == MIX_IQ2_XXS || m == MIX_IQ2_XS || m == MIX_IQ2_S || m == MIX_IQ2_M || m == MIX_IQ1_S || m == MIX_IQ1_M;
 }
 
-struct place {     /* of a tensor among those of its role */
-    uint32_t i, n; /* so many before it, of how many; of experts, and of FFNs: of layers */
+struct place {     /* place of a tensor among those of its role */
+    uint32_t i, n; /* i before it, of n; for experts and FFNs these are layers */
 };
 
 static bool more_bits(struct place p) { return p.i < p.n / 8 || p.i >= 7 * p.n / 8 || (p.i - p.n / 8) % 3 == 2; }
@@ -277,13 +277,13 @@ static uint32_t by_rules(enum mix mix, enum role role, const struct ntx_mix_mode
             break;
         }
     if (role == V && m->seventy && !is_tiny(mix) && (type == NTX_Q3_K || type == NTX_Q4_K))
-        type = NTX_Q5_K; /* an eighth as large as Q there, so more bits cost nearly nothing */
+        type = NTX_Q5_K; /* V has an eighth of Q's size there, so more bits cost little */
     if ((role == V || role == K) && m->n_expert == 8 && !is_tiny(mix))
-        type = NTX_Q8_0; /* small beside the experts */
+        type = NTX_Q8_0; /* it is small beside the experts */
     return type;
 }
 
-/* The output matrix, and an embedding that is used as one. */
+/* The type of the output matrix, and of an embedding that is tied to it. */
 static uint32_t of_output(enum mix mix, uint64_t n)
 {
     uint32_t type = mixes[mix].type;
@@ -296,13 +296,13 @@ static uint32_t of_output(enum mix mix, uint64_t n)
 
 /* ---- tensors */
 
-/* By their names, whether ntx can run the model or not. */
+/* Roles follow from names, whether ntx can run the model or not. */
 static enum role role_of(const char *name)
 {
     static const struct {
         uint16_t tensor;
         uint8_t role;
-    } matrices[] = {{NTX_T_delta_mix, V} /* q, k and v as one are called so, too */,
+    } matrices[] = {{NTX_T_delta_mix, V} /* fused q, k, v have the same name */,
                     {NTX_T_kv_b, V},
                     {NTX_T_v, V},
                     {NTX_T_k, K},
@@ -322,7 +322,7 @@ static enum role role_of(const char *name)
     return OTHER;
 }
 
-/* Small ones, and those of models that ntx does not run and llama.cpp does. */
+/* Small tensors, also of models that llama.cpp runs and ntx does not. */
 static bool is_small(const char *name)
 {
     static const uint16_t called[] = {NTX_T_router, NTX_T_token_experts, NTX_T_block_k, NTX_T_block_q},
@@ -443,8 +443,8 @@ struct named {
     const char *name;
 };
 
-/* By layer, then by name: what counts as the first of a role is the same however a file is ordered. */
-static int compare(const void *a, const void *b)
+/* By layer, then by name, so that the first tensor of a role does not depend on the order in the file. */
+static int by_layer_and_name(const void *a, const void *b)
 {
     const struct named *x = a, *y = b;
     return x->layer != y->layer ? (x->layer > y->layer) - (x->layer < y->layer) : strcmp(x->name, y->name);
@@ -457,22 +457,22 @@ static struct named *ordered(const struct ntx_gguf *g)
     for (uint64_t i = 0; o && i < n; i++)
         o[i] = (struct named){(uint32_t)i, layer_of(ntx_gguf_tensor_at(g, i)->name), ntx_gguf_tensor_at(g, i)->name};
     if (o)
-        qsort(o, n, sizeof *o, compare);
+        qsort(o, n, sizeof *o, by_layer_and_name);
     return o;
 }
 
 struct counts {
-    uint32_t before[DOWN + 1], v; /* of each role; all of V */
+    uint32_t before[DOWN + 1], v; /* tensors seen of each role; number of all V */
 };
 
-static uint32_t choose(const struct ntx_mix *m, const struct ntx_gguf_tensor *t, int layer,
-                       const struct ntx_mix_model *of, bool tied, struct counts *c)
+static uint32_t choose_type(const struct ntx_mix *m, const struct ntx_gguf_tensor *t, int layer,
+                            const struct ntx_mix_model *of, bool tied, struct counts *c)
 {
     enum mix mix = (enum mix)(m - mixes);
     enum role role = role_of(t->name);
     struct place p = {c->before[role]++, role == V ? c->v : of->n_layers};
     bool ffn = role == DOWN || role == UP || role == GATE;
-    if (ffn && of->n_expert > 1 && layer >= 0 && !is_tiny(mix)) /* experts may be tensors of their own */
+    if (ffn && of->n_expert > 1 && layer >= 0 && !is_tiny(mix)) /* the file may have one tensor for each expert */
         p.i = (uint32_t)layer;
     if (role == OUTPUT || (role == EMBEDDING && tied))
         return of_output(mix, t->ne[0]);
@@ -499,7 +499,7 @@ int ntx_mix_choose(const struct ntx_mix *m, const struct ntx_gguf *g, const stru
         if (want == NTX_TYPE_LIMIT && !ntx_mix_allows(g, t))
             want = t->type;
         else if (want == NTX_TYPE_LIMIT)
-            want = pure || floats ? m->type : choose(m, t, o[i].layer, of, tied, &c);
+            want = pure || floats ? m->type : choose_type(m, t, o[i].layer, of, tied, &c);
         uint32_t fits = t->type == want ? want : ntx_mix_for_inputs(want, t->ne[0]);
         *n_other += fits != want;
         type[o[i].i] = fits;

@@ -17,8 +17,7 @@
 /* Sum of q[i] * w[i]: at most 127 * 127 * 65536, so 32 bits hold it. n is a multiple of LANES. */
 typedef int32_t dot_fn(const int16_t *q, const int8_t *w, uint32_t n);
 
-/* q = the states as the network sees them; mean and scale as in mlp.h. n is a multiple of 16, but for the generic one.
- * */
+/* q = quantised states; mean and scale as in mlp.h. n is a multiple of 16, except for the generic kernel. */
 typedef void steps_fn(const float *hidden, const float *mean, const float *scale, int16_t *q, uint32_t n);
 
 struct kernel {
@@ -34,7 +33,7 @@ struct ntx_mlp {
     float *mean, *scale; /* [n_in] */
     int8_t *w1;          /* [n_hidden x padded] */
     float *unit, *b1;    /* [n_hidden] */
-    float *w2;           /* [n_hidden x n_out]: by unit, so that a unit adds to all outputs at once */
+    float *w2;           /* unit by unit, so that one unit adds to all outputs at once */
     float *b2;           /* [n_out] */
 };
 
@@ -58,7 +57,7 @@ static bool have_generic(void) { return true; }
 static bool have_avx2(void) { return __builtin_cpu_supports("avx2"); }
 static bool have_avx512(void) { return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512f"); }
 
-/* As ntx_mlp_quantize: rounded to even, and where x is no number, max gives its second operand. */
+/* Like ntx_mlp_quantize: rounds to even; if x is NaN, max gives its second operand. */
 __attribute__((target("avx512f,avx512bw"))) static void steps_avx512(const float *hidden, const float *mean,
                                                                      const float *scale, int16_t *q, uint32_t n)
 {
@@ -134,7 +133,7 @@ static const struct kernel *pick(const char *name)
 int8_t ntx_mlp_quantize(float x)
 {
     float q = x * NTX_MLP_STEPS;
-    if (!(q > -127.0f)) /* NaN, too */
+    if (!(q > -127.0f)) /* also true for NaN */
         return -127;
     return q >= 127.0f ? 127 : (int8_t)lrintf(q);
 }
@@ -151,7 +150,7 @@ static void quantize_unit(struct ntx_mlp *m, const struct ntx_mlp_weights *s, ui
     m->unit[j] = step / NTX_MLP_STEPS;
 }
 
-static void fill(struct ntx_mlp *m, const struct ntx_mlp_weights *s)
+static void quantize_weights(struct ntx_mlp *m, const struct ntx_mlp_weights *s)
 {
     memcpy(m->mean, s->mean, m->n_in * sizeof(float));
     memcpy(m->scale, s->scale, m->n_in * sizeof(float));
@@ -164,14 +163,13 @@ static void fill(struct ntx_mlp *m, const struct ntx_mlp_weights *s)
     }
 }
 
-/* In huge pages where the kernel has them: between two questions the weights leave the caches, and the page table with
- * them. */
+/* Uses huge pages where possible: between two calls the weights leave the caches, and so does the page table. */
 static void *big_zeros(size_t n)
 {
     size_t huge = 2u << 20, room = NTX_ROUND_UP(n, n < huge ? 64 : huge);
     void *p = aligned_alloc(n < huge ? 64 : huge, room);
     if (p && n >= huge)
-        madvise(p, room, MADV_HUGEPAGE); /* a refusal costs speed only */
+        madvise(p, room, MADV_HUGEPAGE); /* a failure costs only speed */
     return p ? memset(p, 0, room) : NULL;
 }
 
@@ -199,7 +197,7 @@ int ntx_mlp_new(const struct ntx_mlp_weights *s, const char *kernel, struct ntx_
         ntx_mlp_free(m);
         return -ENOMEM;
     }
-    fill(m, s);
+    quantize_weights(m, s);
     *out = m;
     return 0;
 }

@@ -30,7 +30,7 @@ int ntx_numbers_check(const struct ntx_model *m, uint32_t layer, int32_t token, 
     return 0;
 }
 
-/* buf: room for so many entries. */
+/* buf: [room] entries. */
 static int check_table(const struct ntx_model *m, uint32_t layer, const int *fds, uint32_t *buf, uint32_t room,
                        struct ntx_err *err)
 {

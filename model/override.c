@@ -11,12 +11,12 @@
 #define FORM "write KEY=TYPE:VALUE, with int, float, bool or str for TYPE, such as tokenizer.ggml.pre=str:llama-bpe"
 
 static const struct {
-    const char *name; /* with what ends it */
+    const char *name; /* with the colon */
     enum ntx_gguf_vtype type;
 } types[] = {{"int:", NTX_GGUF_I64}, {"float:", NTX_GGUF_F64}, {"bool:", NTX_GGUF_BOOL}, {"str:", NTX_GGUF_STR}};
 #define N_TYPES (sizeof types / sizeof *types)
 
-/* Where the value of a pair begins that stands at p; NULL: none does. */
+/* The value of the pair that begins at p; NULL: p does not begin a pair. */
 static const char *value_at(const char *p, size_t *key, enum ntx_gguf_vtype *type)
 {
     *key = strcspn(p, "=,");
@@ -63,7 +63,7 @@ static int read_value(struct ntx_override *o, const char *p, size_t n, struct nt
                                                  : "truth value: true or false");
 }
 
-/* What the reader has used before a key can be given. */
+/* Keys that the reader uses before overrides are set. */
 static bool is_read_before(const char *key) { return !strcmp(key, "general.alignment") || !strncmp(key, "split.", 6); }
 
 int ntx_override_next(const char **text, struct ntx_override *out, struct ntx_err *err)
@@ -93,7 +93,7 @@ int ntx_override_next(const char **text, struct ntx_override *out, struct ntx_er
     return 1;
 }
 
-/* The pair as a key of a file. All that it points to lies in the one block of memory. */
+/* Turns a pair into a key of a file, with all its data in one block of memory. */
 static struct ntx__gguf_given *given(const struct ntx_override *o, struct ntx_gguf_kv *kv)
 {
     const size_t key = strlen(o->key), text = o->type == NTX_GGUF_STR ? o->str.n : 0;

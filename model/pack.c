@@ -22,8 +22,7 @@ int ntx_pack_layout(struct ntx_pack_layer *p, uint32_t n_embd, uint32_t n_ff, bo
         if (in && !row)
             return -EINVAL;
         p->row_bytes[part] = (uint32_t)row;
-        at = NTX_ROUND_UP(
-            at, 2u); /* behind rows of MXFP4, whose blocks have 17 bytes, rows of another type are still aligned */
+        at = NTX_ROUND_UP(at, 2u); /* aligns rows that follow rows of MXFP4, whose blocks have 17 bytes */
         p->at[part] = (uint32_t)at;
         at += (uint64_t)row * p->group;
         if (at > GROUP_BYTES_MAX)
@@ -67,7 +66,7 @@ uint32_t ntx_pack_group_for(uint64_t bytes, uint64_t neuron_bytes)
     return best;
 }
 
-/* An array of u32 with an entry per layer. -ENOENT: there is none. */
+/* Reads an array of u32 with one entry per layer. -ENOENT: it is absent. */
 static int get_array(const struct ntx_gguf *g, const char *key, uint32_t n, uint32_t *v, struct ntx_err *err)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(g, key);
@@ -85,7 +84,7 @@ static int need_array(const struct ntx_gguf *g, const char *key, uint32_t n, uin
     return rc == -ENOENT ? ntx_err_set(err, -EINVAL, "key '%s' is missing in a packed model", key) : rc;
 }
 
-/* Ranks are those of the matrices that are not in groups. */
+/* Reads types of additions. Their ranks are those of the matrices outside of the groups. */
 static int get_added(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t *v, struct ntx_pack_layer *p,
                      struct ntx_err *err)
 {

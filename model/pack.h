@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.h: the packed form of a model's dense FFNs, in which the neurons that a token uses can be read without the
- * others. `ntx pack` writes it; this header is its definition.
+/* pack.h: the packed form of a model's dense FFNs, in which the neurons that a token uses can be read
+ * alone. `ntx pack` writes it; this header is its definition.
  *
  * A packed model is a GGUF whose layers have, in the place of blk.N.ffn_up.weight and blk.N.ffn_down.weight, one tensor
  * of bytes:
@@ -16,10 +16,10 @@
  * Each part begins at an even byte. The gate matrix stays contiguous as blk.N.ffn_gate.weight, or (--gate-in-bundle) is
  * in the groups. Neuron j is in group j / group, at j % group; neurons past n_ff in the last group are zeros.
  * general.alignment is NTX_PACK_BLOCK, so a group begins on a block of the drive, and reading it reads nothing else. A
- * down column is quantised along its own n_embd values: the type may be the one of the original, the numbers are not.
+ * down column is quantised along its own n_embd values, so its numbers differ from the original's in any type.
  *
- * Where layers share matrices and add to them (layer_delta.h), groups are shared likewise, by ntx.delta.base, and stay
- * in memory; what a layer adds to its up and down is read by the same groups of neurons:
+ * If layers share matrices and add to them (layer_delta.h), they share groups in the same way, by ntx.delta.base, and
+ * shared groups stay in memory. What a layer adds to up and down is read by the same groups of neurons:
  *
  *   blk.N.ntx_ffn_delta.weight   I8 [bytes, n_groups]
  *   +------------------------------+-----------------------------------+---------------------------+
@@ -27,13 +27,13 @@
  *   | of each, `rank` values       | of each, `rank` values            | of NTX_PACK_BLOCK bytes   |
  *   +------------------------------+-----------------------------------+---------------------------+
  *
- * The gate's thin matrices, ffn_up's lora_a and ffn_down's lora_b are tensors as ever; the gate matrix is not in the
- * groups then. Where there is no lora_a, or no lora_b, what is added is a whole matrix (ffn_up.weight.delta,
- * ffn_down.weight.delta), `rank` is n_embd, z is x, or B is nothing.
+ * The low-rank matrices of the gate, ffn_up's lora_a and ffn_down's lora_b are ordinary tensors, and the gate matrix is
+ * not in the groups then. Without lora_a, or lora_b, a full matrix is added (ffn_up.weight.delta,
+ * ffn_down.weight.delta): `rank` is n_embd, z below is x, and B is the identity.
  *
  * Keys: ntx.pack.version (u32, 1); and arrays of u32 with an entry per layer:
  *   ntx.pack.group                              neurons in a group
- *   ntx.pack.up_type, down_type, gate_type ggml types of the rows; gate_type only where gate rows are in the groups
+ *   ntx.pack.up_type, down_type, gate_type ggml types of the rows; gate_type only if gate rows are in the groups
  *   ntx.pack.up_delta_type, down_delta_type both where layers add to what they share: types of what is added; I8:
  *     nothing
  *
@@ -58,40 +58,40 @@
 
 enum ntx_pack_part { NTX_PACK_GATE, NTX_PACK_UP, NTX_PACK_DOWN, NTX_PACK_PARTS };
 
-struct ntx_pack_added {                 /* a part of what is added, by neuron */
-    uint32_t type, rank, row_bytes, at; /* row_bytes 0: nothing is */
-    bool whole;                         /* of a whole matrix, not of two thin ones; rank is n_embd then */
+struct ntx_pack_added {                 /* the addition to one part (layer_delta.h), by neuron */
+    uint32_t type, rank, row_bytes, at; /* at: of its first row in a group; row_bytes 0: no addition */
+    bool whole;                         /* a full matrix, not two low-rank ones; rank is n_embd then */
 };
 
 struct ntx_pack_layer {
     uint32_t group, n_groups;           /* neurons in a group; groups */
     uint32_t type[NTX_PACK_PARTS];      /* enum ntx_type */
     uint32_t row_bytes[NTX_PACK_PARTS]; /* 0: not in the groups */
-    uint32_t at[NTX_PACK_PARTS];        /* of the part's first row in a group */
+    uint32_t at[NTX_PACK_PARTS];        /* offset of the part's first row in a group */
     uint32_t group_bytes;
-    bool adds;                                   /* the file has keys of what is added */
+    bool adds;                                   /* the file has keys of additions */
     struct ntx_pack_added added[NTX_PACK_PARTS]; /* of up and down */
-    uint32_t added_bytes;                        /* of a group; 0: this layer adds nothing */
+    uint32_t added_bytes;                        /* bytes of a group's addition; 0: this layer adds nothing */
 };
 
 static inline bool ntx_pack_has_gate(const struct ntx_pack_layer *p) { return p->row_bytes[NTX_PACK_GATE] != 0; }
 
-/* From group and type (gate: whether its rows are in the groups) to the rest. -EINVAL: rows that are no whole blocks,
- * or a group that is no number. */
+/* Computes the layout from `group` and `type`; gate: gate rows are in the groups. -EINVAL: rows that are not whole
+ * blocks, or an impossible group size. */
 int ntx_pack_layout(struct ntx_pack_layer *p, uint32_t n_embd, uint32_t n_ff, bool gate);
 
-/* Likewise of what is added, from types and ranks. */
+/* Computes the layout of additions from types and ranks. */
 int ntx_pack_layout_added(struct ntx_pack_layer *p);
 static inline bool ntx_pack_adds(const struct ntx_pack_layer *p, enum ntx_pack_part part)
 {
     return p->added[part].row_bytes != 0;
 }
 
-/* The group of neurons that fills about `bytes` best: at least that many, up to half as much again, whichever wastes
- * least on padding. */
+/* The number of neurons in a group of about `bytes`: at least that many bytes, up to half as many more; among these
+ * the one with least padding. */
 uint32_t ntx_pack_group_for(uint64_t bytes, uint64_t neuron_bytes);
 
-/* *layers: malloc'd [n_layers], or NULL where the file is not packed. */
+/* *layers: malloc'd [n_layers], or NULL if the file is not packed. */
 int ntx_pack_read(const struct ntx_gguf *g, uint32_t n_layers, uint32_t n_embd, uint32_t n_ff,
                   struct ntx_pack_layer **layers, struct ntx_err *err);
 

@@ -21,7 +21,7 @@ struct maker {
     const struct ntx_pack_options *o;
     struct ntx_pack_layer *pack; /* [n_layers] */
     struct ntx_pack_report *report;
-    struct ntx_quantizer *quantizer[NTX_TYPE_LIMIT]; /* of the types of down columns */
+    struct ntx_quantizer *quantizer[NTX_TYPE_LIMIT]; /* for the types of down columns */
     double error, squares;
 };
 
@@ -35,8 +35,8 @@ static int read_at(int fd, void *p, size_t n, uint64_t at, const char *name, str
               : 0;
 }
 
-/* All of a tensor, malloc'd. */
-static int load(struct ntx_pack_source s, const struct ntx_gguf_tensor *t, uint8_t **out, struct ntx_err *err)
+/* Reads all of a tensor, malloc'd. */
+static int load_tensor(struct ntx_pack_source s, const struct ntx_gguf_tensor *t, uint8_t **out, struct ntx_err *err)
 {
     uint8_t *p = malloc(t->bytes);
     int rc = p ? read_at(s.fds[t->file], p, t->bytes, t->offset, t->name, err)
@@ -53,7 +53,7 @@ static const struct ntx_gguf_tensor *tensor_of(const struct maker *k, uint32_t t
     return ntx_gguf_tensor_at(k->source.gguf, tensor);
 }
 
-/* Where down is taken from: the more precise model, if there is one. */
+/* The tensor that down is taken from: the more precise model's, if there is one. */
 static const struct ntx_gguf_tensor *down_of(const struct maker *k, uint32_t layer, struct ntx_pack_source *from)
 {
     const struct ntx_gguf_tensor *t = tensor_of(k, k->m->layers[layer].down);
@@ -68,8 +68,8 @@ static uint32_t neuron_at(const struct maker *k, uint32_t layer, uint32_t place)
 
 /* ---- the groups of a layer */
 
-/* Rows of n_ff values of any type into floats, n_ff rows of them: down [n_embd x n_ff], or ffn_down's lora_a [rank x
- * n_ff]. */
+/* Dequantises rows of n_ff values and transposes them: down [n_embd x n_ff], or ffn_down's lora_a [rank x n_ff],
+ * becomes n_ff rows. */
 static void transpose(const struct ntx_gguf_tensor *t, const uint8_t *down, float *row, float *columns)
 {
     const struct ntx_type_info *type = ntx_type_info(t->type);
@@ -84,7 +84,7 @@ static void transpose(const struct ntx_gguf_tensor *t, const uint8_t *down, floa
 static int load_columns(struct ntx_pack_source from, const struct ntx_gguf_tensor *t, float **out, struct ntx_err *err)
 {
     uint8_t *raw = NULL;
-    int rc = load(from, t, &raw, err);
+    int rc = load_tensor(from, t, &raw, err);
     if (rc)
         return rc;
     float *row = malloc(t->ne[0] * sizeof *row), *columns = malloc(t->ne[0] * t->ne[1] * sizeof *columns);
@@ -100,7 +100,7 @@ static int load_columns(struct ntx_pack_source from, const struct ntx_gguf_tenso
     return rc;
 }
 
-/* Quantises a column, and adds what that changes to the sums. */
+/* Quantises a column, and adds its error to the sums. */
 static void put_column(const struct maker *k, uint32_t as, const float *x, uint32_t n, float *back, uint8_t *out,
                        double *error, double *squares)
 {
@@ -115,7 +115,7 @@ static void put_column(const struct maker *k, uint32_t as, const float *x, uint3
 }
 
 struct layer_parts {
-    uint8_t *gate, *up; /* gate: NULL where it is not in the groups */
+    uint8_t *gate, *up; /* gate: NULL if it is not in the groups */
     float *columns;     /* [n_ff x n_embd] */
     float *back;        /* [n_embd] */
     uint8_t *group;     /* [group_bytes] */
@@ -150,7 +150,7 @@ static void note_error(struct maker *k, uint32_t layer, double error, double squ
     k->squares += squares;
 }
 
-static int make_room(struct layer_parts *l, uint32_t values, uint32_t group_bytes, struct ntx_err *err)
+static int alloc_parts(struct layer_parts *l, uint32_t values, uint32_t group_bytes, struct ntx_err *err)
 {
     l->back = malloc(values * sizeof *l->back);
     l->group = malloc(group_bytes);
@@ -172,12 +172,12 @@ static int load_parts(const struct maker *k, uint32_t layer, struct layer_parts 
     const struct ntx_pack_layer *p = &k->pack[layer];
     struct ntx_pack_source from;
     const struct ntx_gguf_tensor *down = down_of(k, layer, &from);
-    int rc = load(k->source, tensor_of(k, t->up), &l->up, err);
+    int rc = load_tensor(k->source, tensor_of(k, t->up), &l->up, err);
     if (!rc && ntx_pack_has_gate(p))
-        rc = load(k->source, tensor_of(k, t->gate), &l->gate, err);
+        rc = load_tensor(k->source, tensor_of(k, t->gate), &l->gate, err);
     if (!rc)
         rc = load_columns(from, down, &l->columns, err);
-    return rc ? rc : make_room(l, k->m->hp.n_embd, p->group_bytes, err);
+    return rc ? rc : alloc_parts(l, k->m->hp.n_embd, p->group_bytes, err);
 }
 
 static int write_groups(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
@@ -199,7 +199,7 @@ static int write_groups(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
 
 /* ---- what a layer adds to groups that it shares */
 
-/* Which of the two is there, the second thin matrix of up or its whole one, the first of down or its whole one;
+/* The tensor that a layer adds to up (lora_b, or the full matrix) or to down (lora_a, or the full matrix);
  * NTX_NO_TENSOR: none. */
 static uint32_t added_tensor(const struct ntx_layer *t, enum ntx_pack_part part, bool *whole)
 {
@@ -215,10 +215,10 @@ static int load_added(const struct maker *k, uint32_t layer, struct layer_parts 
     const struct ntx_pack_layer *p = &k->pack[layer];
     bool whole;
     const uint32_t up = added_tensor(t, NTX_PACK_UP, &whole), down = added_tensor(t, NTX_PACK_DOWN, &whole);
-    int rc = up != NTX_NO_TENSOR ? load(k->source, tensor_of(k, up), &l->up, err) : 0;
+    int rc = up != NTX_NO_TENSOR ? load_tensor(k->source, tensor_of(k, up), &l->up, err) : 0;
     if (!rc && down != NTX_NO_TENSOR)
         rc = load_columns(k->source, tensor_of(k, down), &l->columns, err);
-    return rc ? rc : make_room(l, p->added[NTX_PACK_DOWN].rank + 1, p->added_bytes, err);
+    return rc ? rc : alloc_parts(l, p->added[NTX_PACK_DOWN].rank + 1, p->added_bytes, err);
 }
 
 static void put_added(const struct maker *k, uint32_t layer, uint32_t g, const struct layer_parts *l, double *error,
@@ -267,14 +267,14 @@ static int write_copy(void *ctx, uint32_t tensor, int fd, struct ntx_err *err)
     return rc;
 }
 
-/* A gate matrix whose rows go where the neurons went. */
+/* Writes a gate matrix with its rows in the new order of neurons. */
 static int write_gate(void *ctx, uint32_t layer, int fd, struct ntx_err *err)
 {
     const struct maker *k = ctx;
     const struct ntx_gguf_tensor *t = tensor_of(k, k->m->layers[layer].gate);
     size_t row = ntx_row_bytes(t->type, t->ne[0]);
     uint8_t *gate = NULL;
-    int rc = load(k->source, t, &gate, err);
+    int rc = load_tensor(k->source, t, &gate, err);
     for (uint32_t i = 0; i < k->m->hp.n_ff && !rc; i++)
         rc = ntx_write_all(fd, gate + neuron_at(k, layer, i) * row, row);
     free(gate);
@@ -325,7 +325,7 @@ static int put_keys(struct ntx_gguf_out *g, const struct maker *k)
     return rc;
 }
 
-/* Which layer's, by its number in the file; what is no FFN's matrix is none. */
+/* The layer whose matrix t has this number in the file; none if it is not an FFN matrix. */
 static uint32_t layer_with(const struct maker *k, uint32_t tensor, enum ntx_tensor t)
 {
     for (uint32_t l = 0; l < k->m->hp.n_layers; l++)
@@ -334,14 +334,14 @@ static uint32_t layer_with(const struct maker *k, uint32_t tensor, enum ntx_tens
     return UINT32_MAX;
 }
 
-/* Which layer the file gives it to: of those that share it one, which need not be the first. */
+/* The layer in the tensor's name: one of those that share it, not always the first. */
 static uint32_t named_layer(const struct ntx_gguf_tensor *t)
 {
     unsigned layer = 0;
     return sscanf(t->name, "blk.%u.", &layer) == 1 ? layer : 0;
 }
 
-/* What a layer adds stands where the first of both stood. */
+/* A layer's additions are written at the place of the first of the tensors that they replace. */
 static bool put_added_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
 {
     const uint32_t up = NTX_MIN(layer_with(k, i, NTX_T_up_high), layer_with(k, i, NTX_T_up_rest)),
@@ -359,7 +359,7 @@ static bool put_added_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i
     return true;
 }
 
-/* Groups stand where the layer's up matrix stood. */
+/* Groups are written at the place of the layer's up matrix. */
 static void put_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
 {
     const struct ntx_gguf_tensor *t = tensor_of(k, i);
@@ -383,7 +383,7 @@ static void put_tensor(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
 
 static bool writable(uint32_t type, uint32_t n_embd) { return ntx_quantizes(type) && ntx_row_bytes(type, n_embd); }
 
-/* Fewer than four bits for a value. */
+/* The type has fewer than four bits per value. */
 static bool coarse(uint32_t type) { return ntx_type_info(type)->block_bytes * 8 < ntx_type_info(type)->block * 4; }
 
 static uint32_t down_type(const struct maker *k, uint32_t layer)
@@ -391,12 +391,12 @@ static uint32_t down_type(const struct maker *k, uint32_t layer)
     uint32_t type = tensor_of(k, k->m->layers[layer].down)->type, n = k->m->hp.n_embd;
     if (k->o->down_type != NTX_TYPE_LIMIT)
         return k->o->down_type;
-    if (coarse(type)) /* a second rounding to so few would cost too much */
+    if (coarse(type)) /* a second rounding to so few bits would cost too much */
         type = NTX_Q4_K;
     return writable(type, n) ? type : writable(NTX_Q8_0, n) ? NTX_Q8_0 : NTX_F16;
 }
 
-/* Types of what is added: rows stay as they are, columns stay where each of their values is by itself. */
+/* Chooses the types of additions: rows keep theirs; columns keep theirs only if each value is stored by itself. */
 static void choose_added(struct maker *k, uint32_t layer)
 {
     for (int part = NTX_PACK_UP; part <= NTX_PACK_DOWN; part++) {
@@ -434,27 +434,27 @@ static int choose_types(struct maker *k, uint32_t l, bool adds, struct ntx_err *
     return rc || !adds ? rc : need_quantizer(k, p->added[NTX_PACK_DOWN].type, err);
 }
 
-static uint64_t row_of(const struct ntx_pack_added *a)
+static uint64_t added_row_bytes(const struct ntx_pack_added *a)
 {
     return a->type == NTX_I8 ? 0 : ntx_row_bytes(a->type, a->rank);
 }
 
-/* Bytes of a neuron that are read for a pass. */
+/* Bytes of one neuron that a pass reads. */
 static uint64_t neuron_bytes(const struct maker *k, uint32_t l)
 {
     const struct ntx_pack_layer *p = &k->pack[l];
-    uint64_t neuron = 0, added = row_of(&p->added[NTX_PACK_UP]) + row_of(&p->added[NTX_PACK_DOWN]);
+    uint64_t neuron = 0, added = added_row_bytes(&p->added[NTX_PACK_UP]) + added_row_bytes(&p->added[NTX_PACK_DOWN]);
     for (int part = k->o->gate_in_bundle ? NTX_PACK_GATE : NTX_PACK_UP; part < NTX_PACK_PARTS; part++)
         neuron += ntx_row_bytes(p->type[part], k->m->hp.n_embd);
     return p->adds && added ? added : neuron;
 }
 
-/* Layers that share groups have the same ones: as many neurons as the layer wants that adds most. */
+/* Layers that share groups have the same group size: that of the layer that adds most. */
 static uint32_t group_of(const struct maker *k, uint32_t l)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < k->m->hp.n_layers && k->pack[l].adds; i++)
-        if (row_of(&k->pack[i].added[NTX_PACK_UP]) + row_of(&k->pack[i].added[NTX_PACK_DOWN]))
+        if (added_row_bytes(&k->pack[i].added[NTX_PACK_UP]) + added_row_bytes(&k->pack[i].added[NTX_PACK_DOWN]))
             most = NTX_MAX(most, neuron_bytes(k, i));
     return NTX_MIN(ntx_pack_group_for(k->o->group_bytes, most ? most : neuron_bytes(k, l)), k->m->hp.n_ff);
 }
@@ -473,7 +473,7 @@ static int choose_group(struct maker *k, uint32_t l, struct ntx_err *err)
     return 0;
 }
 
-static int choose(struct maker *k, struct ntx_err *err)
+static int choose_layout(struct maker *k, struct ntx_err *err)
 {
     const uint32_t n = k->m->hp.n_layers;
     const bool adds = k->m->delta.any;
@@ -490,7 +490,7 @@ static int choose(struct maker *k, struct ntx_err *err)
     return 0;
 }
 
-/* What groups of a model whose layers share them, or add to them, cannot be. */
+/* Refuses what is impossible for models whose layers share groups or add to them. */
 static int refuse_shared(const struct maker *k, struct ntx_err *err)
 {
     if (k->m->delta.any && !k->m->delta.base)
@@ -519,8 +519,8 @@ static int check_precise(const struct maker *k, struct ntx_err *err)
     return 0;
 }
 
-/* The type in which the FFN's matrices would have their scales in their weights: another than theirs; NULL: they have
- * none. */
+/* A type for FFN matrices that have separate scales, in which the scales would be part of the weights; NULL: they
+ * have no such scales. */
 static const char *without_scales(const struct ntx_model *m)
 {
     static const enum ntx_tensor ffn[] = {NTX_T_gate, NTX_T_up, NTX_T_down};
@@ -555,7 +555,7 @@ int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pa
         return ntx_err_set(err, -ENOTSUP, "a %s model cannot be packed: %s", m->hp.arch, why);
     if (!(k.pack = calloc(m->hp.n_layers, sizeof *k.pack)) || !(g = ntx_gguf_out_new()))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
-    else if (!(rc = check_precise(&k, err)) && !(rc = choose(&k, err)))
+    else if (!(rc = check_precise(&k, err)) && !(rc = choose_layout(&k, err)))
         rc = put_keys(g, &k) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(m->gguf) && !rc; i++)
         put_tensor(g, &k, (uint32_t)i);

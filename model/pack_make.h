@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack_make.h: writes the packed form of a model (pack.h). Reads and writes whole tensors, one layer's FFN in memory at
- * a time (its down matrix as floats). One thread. */
+/* pack_make.h: writes the packed form of a model (pack.h). It reads and writes whole tensors and has one layer's FFN
+ * in memory at a time (its down matrix as floats). Not thread-safe. */
 #ifndef NTX_MODEL_PACK_MAKE_H
 #define NTX_MODEL_PACK_MAKE_H
 
@@ -12,22 +12,22 @@ struct ntx_pack_source { /* a model's header and its parts' descriptors */
 };
 
 struct ntx_pack_options {
-    uint64_t group_bytes; /* of a group, about */
+    uint64_t group_bytes; /* approximate bytes of a group */
     bool gate_in_bundle;
-    uint32_t down_type; /* NTX_TYPE_LIMIT: the original's, or the next that can be written */
+    uint32_t down_type; /* type of down columns; NTX_TYPE_LIMIT: the original's, or the nearest that can be written */
     struct ntx_pack_source
-        precise; /* the same model in a higher precision: down is taken from there; gguf NULL: from the model */
-    const uint32_t *order; /* [n_layers x n_ff] which neuron of the model stands at each place, or NULL: as it is */
+        precise; /* the same model in a higher precision, which down is taken from; gguf NULL: from the model itself */
+    const uint32_t *order; /* [n_layers x n_ff] the model's neuron for each place; NULL: unchanged */
     void (*tell)(uint32_t layer, uint32_t n_layers); /* progress; may be NULL */
 };
 
 struct ntx_pack_report {
-    double error, worst; /* of down once re-quantised: root of its squared error by that of its squares; of all layers,
-                            of the worst one */
+    double error, worst; /* relative error of requantised down: sqrt(sum of squared errors / sum of squares); over
+                            all layers, and of the worst one */
     uint32_t worst_layer;
     uint32_t group, group_bytes; /* of layer 0 */
     uint32_t down_type;          /* of layer 0 */
-    uint64_t padding;            /* bytes of zeros in all groups */
+    uint64_t padding;            /* zero bytes in all groups */
 };
 
 int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pack_options *o, const char *path,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quant.c: the table of types, and of each its values as floats, made from its unpacking. Speed does not matter here:
- * the fast kernels are elsewhere and are tested against these. */
+/* quant.c: the table of types, and their values as floats, made by the unpacking of each type. Speed does not matter
+ * here: the fast kernels are elsewhere and are tested against these. */
 #include "model/unpack.h"
 
 #include <string.h>

@@ -3,7 +3,8 @@
  *
  * A type is a row of NTX_TYPES below, a layout, and one unpacking (unpack.h). From these are made: the definition as
  * floats (quant.c), the plain kernels of every instruction set (computed/cpu/mm_plain.h, columns.h), panels for many
- * rows, CUDA's product and values. What an instruction set does faster it has besides, with the same bits. Numbers are
+ * rows, CUDA's product and values. Faster kernels of an instruction set come on
+ * top of these, and give the same bits. Numbers are
  * ggml's type ids, since files carry them. */
 #ifndef NTX_MODEL_QUANT_H
 #define NTX_MODEL_QUANT_H
@@ -32,9 +33,9 @@ enum ntx_type {
     NTX_IQ3_S = 21,
     NTX_IQ2_S = 22,
     NTX_IQ4_XS = 23,
-    NTX_I8 = 24,  /* bytes: nothing is multiplied by them as they are (model/pack.h) */
-    NTX_I32 = 26, /* numbers of experts, in a table by token (NTX_USE_NUMBERS) */
-    NTX_I64 = 27, /* numbers of tokens, where a drafter knows some of them only (model/arch/eagle3.c) */
+    NTX_I8 = 24,  /* plain bytes (model/pack.h), never multiplied as such */
+    NTX_I32 = 26, /* numbers of experts, a table by token (NTX_USE_NUMBERS) */
+    NTX_I64 = 27, /* numbers of tokens, for drafters with a smaller vocabulary (model/arch/eagle3.c) */
     NTX_IQ1_M = 29,
     NTX_BF16 = 30,
     NTX_TQ1_0 = 34,
@@ -46,25 +47,25 @@ enum ntx_type {
     NTX_TYPE_LIMIT = 43, /* one past the largest id */
 };
 
-/* How a type is multiplied (the order of sums: computed/cpu/cpu.h). */
+/* How a type is multiplied; computed/cpu/cpu.h has the order of sums. */
 enum ntx_rule {
-    NTX_RULE_FLOAT,  /* by x in F32 */
-    NTX_RULE_SIMPLE, /* w = d * q + m, by x in int8, each 32 values for themselves */
-    NTX_RULE_HALVES, /* as SIMPLE without m, but each 16 values have their d */
-    NTX_RULE_SUPER,  /* w = d * scale * q - dmin * min, by x in int8: 256 values with a scale, and a min, for each 16 */
+    NTX_RULE_FLOAT,  /* x is F32 */
+    NTX_RULE_SIMPLE, /* w = d * q + m, x is int8; sums by 32 values */
+    NTX_RULE_HALVES, /* like SIMPLE without m, with a d for each 16 values */
+    NTX_RULE_SUPER,  /* w = d * scale * q - dmin * min, x is int8; 256 values, with a scale, and a min, for each 16 */
 };
 
 struct ntx_type_info {
     const char *name; /* "Q4_K" */
     uint32_t block;   /* values in a block: 1 or a multiple of 32 */
     uint32_t block_bytes;
-    /* The definition of the type: float32 arithmetic, one rounding per operation, (d * scale) * q, then the minimum. */
+    /* Defines the type: float32 arithmetic, one rounding per operation, (d * scale) * q, then the minimum. */
     void (*dequant)(const void *blocks, float *out, size_t n_blocks);
     enum ntx_rule rule;
-    uint8_t n_halves, half_at[2]; /* where a block has its half-precision scales */
+    uint8_t n_halves, half_at[2]; /* offsets of the half-precision scales in a block */
 };
 
-/* NULL for a type that ntx does not know. */
+/* NULL: ntx does not know the type. */
 const struct ntx_type_info *ntx_type_info(uint32_t type);
 
 /* Bytes of a row of n values; 0 when n is not a multiple of the block or the type is unknown. */
@@ -134,7 +135,7 @@ struct ntx_block_q6_k {
     int8_t scales[16];
     uint16_t d;
 };
-/* i-quants: indices of entries of codebooks (codes.h), their signs, and scales of 16 or 32 values */
+/* i-quants: indices into codebooks (codes.h), signs, and scales of 16 or 32 values */
 struct ntx_block_iq2_xxs {
     uint16_t d;
     uint8_t qs[64];
@@ -171,7 +172,7 @@ struct ntx_block_iq1_m {
 struct ntx_block_tq1_0 {
     uint8_t qs[48], qh[4];
     uint16_t d;
-}; /* five, in qh four, values of three kinds in a byte */
+}; /* base-3 digits: five in a byte, four in a byte of qh */
 struct ntx_block_tq2_0 {
     uint8_t qs[64];
     uint16_t d;
@@ -189,7 +190,7 @@ struct ntx_block_q2_0 {
 }; /* 64 values */
 
 /* X(rule, TYPE, type, values of a block, scale, minimum). scale: what d is (NTX_SCALE_ of unpack.h); minimum: the field
- * that holds m or dmin, or none. Of FLOAT: the bytes of a value in place of its scale. */
+ * that holds m or dmin, or none. FLOAT: the bytes of a value in place of its scale. */
 #define NTX_TYPES(X)                                                                                                   \
     X(FLOAT, F32, f32, 1, 4, none)                                                                                     \
     X(FLOAT, F16, f16, 1, 2, none)                                                                                     \
@@ -220,8 +221,8 @@ struct ntx_block_q2_0 {
     X(SIMPLE, Q1_0, q1_0, 128, half, none)                                                                             \
     X(SIMPLE, Q2_0, q2_0, 64, half, none)
 
-/* Those of SIMPLE whose nibbles, behind the scale, stand for one of 16 values: NTX_VALUES_<type>. X(TYPE, type, scale,
- * log2 of what makes all values positive). */
+/* SIMPLE types whose nibbles are indices into 16 values, NTX_VALUES_<type>. X(TYPE, type, scale, log2 of an offset
+ * that makes all values positive). */
 #define NTX_LOOKUPS(X)    X(MXFP4, mxfp4, e8m0, 4) X(IQ4_NL, iq4_nl, half, 7)
 /* Twice the value of a nibble (E2M1: a sign, two bits of exponent, one of mantissa; OCP Microscaling Formats 1.0). */
 #define NTX_VALUES_mxfp4  0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12

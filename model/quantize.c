@@ -6,9 +6,9 @@
 #include "model/quantize_impl.h"
 
 #define MORE_IQ3_S                                                                                                     \
-    1.02f /* larger still, by trial (docs/log/quantize.md); llama.cpp makes these blocks 1.033 times as large as the   \
-             fit says */
-#define MOST_STRETCH 1.25f /* beyond, of signs alone and the like, noise would grow faster than what is kept */
+    1.02f /* a bit larger, found by trial (docs/log/quantize.md); llama.cpp makes these blocks 1.033 times as large
+             as the fit */
+#define MOST_STRETCH 1.25f /* beyond this (sign-only types and the like) noise would grow faster than signal */
 
 /* ---- floats */
 
@@ -29,7 +29,7 @@ static void to_bf16(const float *x, uint16_t *out, size_t n)
 
 /* ---- blocks with a scale */
 
-static float largest(const float *x, int n)
+static float largest_of(const float *x, int n)
 {
     float most = 0;
     for (int k = 0; k < n; k++)
@@ -41,7 +41,7 @@ static void to_q8_0(const struct ntx__grid *g, const float *x, const float *w, v
 {
     struct ntx_block_q8_0 *b = block;
     (void)g, (void)w;
-    b->d = ntx_f32_to_f16(largest(x, NTX_QK) / 127);
+    b->d = ntx_f32_to_f16(largest_of(x, NTX_QK) / 127);
     float d = ntx_f16_to_f32(b->d);
     for (int k = 0; k < NTX_QK; k++)
         b->qs[k] = (int8_t)ntx__clamp(d > 0 ? x[k] / d : 0, -127, 127);
@@ -58,7 +58,7 @@ void ntx__put_nibbles(const int *q, uint8_t qs[16], uint8_t *qh)
         memcpy(qh, &high, sizeof high);
 }
 
-/* q: 0 for `least`. */
+/* q: 0 means `least`. */
 static uint16_t scale_block(const float *x, const float *w, int n, int least, int most, int *q)
 {
     uint16_t h = ntx_f32_to_f16(ntx__fit_scale(x, w, n, (struct ntx__levels){(float)least, (float)most, NULL}));
@@ -97,7 +97,7 @@ static void to_q2_0(const struct ntx__grid *g, const float *x, const float *w, v
         b->qs[k / 4] |= (uint8_t)(q[k] << k % 4 * 2);
 }
 
-/* Signs; the scale is their values' weighted mean. */
+/* Signs; the scale is the weighted mean of the absolute values. */
 static void to_q1_0(const struct ntx__grid *g, const float *x, const float *w, void *block)
 {
     struct ntx_block_q1_0 *b = block;
@@ -150,7 +150,7 @@ static void to_q5_1(const struct ntx__grid *g, const float *x, const float *w, v
 
 /* ---- values of four bits with an exponent, for scales that are floats of eight bits */
 
-/* The number of the value that is next to v; of two as near, the smaller. */
+/* The index of the value nearest to v; of two equally near ones the smaller. */
 static int e2m1_nearest(float v)
 {
     static const float middle[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
@@ -160,7 +160,7 @@ static int e2m1_nearest(float v)
     return i && v < 0 ? i | 8 : i;
 }
 
-/* d: of a unit; returns the weighted error. */
+/* d: of one unit. Returns the weighted error. */
 static float e2m1_values(const float *x, const float *w, int n, float d, int *q)
 {
     static const int8_t value[16] = {NTX_VALUES_mxfp4};
@@ -173,17 +173,17 @@ static float e2m1_values(const float *x, const float *w, int n, float d, int *q)
     return error;
 }
 
-/* The scale with which the block's largest value is 4 to 8 of the format's own units, of which it has 6; or the one
- * next to it. */
+/* Tries the scale with which the block's largest value is 4 to 8 units of the format, which ends at 6, and its
+ * neighbours. */
 static void to_mxfp4(const struct ntx__grid *g, const float *x, const float *w, void *block)
 {
     struct ntx_block_mxfp4 *b = block;
-    float most = largest(x, NTX_QK), least = INFINITY;
+    float most = largest_of(x, NTX_QK), least = INFINITY;
     int e = 0, q[2][NTX_QK];
     (void)g;
     frexpf(most, &e); /* floor(log2(most)) + 1 */
     e = most > 0 ? NTX_MIN(NTX_MAX(e - 3 + 127, 0), 254) : 0;
-    for (int k = 0; k < 3; k++) { /* its own first: of two as good, the middle one */
+    for (int k = 0; k < 3; k++) { /* the middle one first: it wins if two are equally good */
         static const int by[3] = {0, 1, -1};
         int at = e + by[k];
         float error = at < 0 || at > 254 ? INFINITY : e2m1_values(x, w, NTX_QK, ldexpf(1, at - 128), q[0]);
@@ -196,16 +196,16 @@ static void to_mxfp4(const struct ntx__grid *g, const float *x, const float *w, 
     ntx__put_nibbles(q[1], b->qs, NULL);
 }
 
-/* Half of what the byte of NVFP4 means. */
+/* Half the value of NVFP4's scale byte. */
 static float e4m3_half(int x) { return x >= 8 ? ldexpf((float)(8 + x % 8), x / 8 - 11) : (float)x * 0x1p-10f; }
 
 static void to_nvfp4_part(const float *x, const float *w, uint8_t *d, uint8_t qs[8])
 {
-    float want = largest(x, 16) / 12, least = INFINITY; /* the largest value is 6, which is 12 halves */
+    float want = largest_of(x, 16) / 12, least = INFINITY; /* the largest value is 6, or 12 halves */
     int at = 0, q[2][16];
     while (at < 0x7e && e4m3_half(at) < want)
         at++;
-    for (int k = 0; k < 10; k++) { /* its own first: of those as good, it is taken */
+    for (int k = 0; k < 10; k++) { /* the nearest first: it wins if others are equally good */
         int code = NTX_MIN(NTX_MAX(at + (k < 4 ? k : 3 - k), 0), 0x7e);
         float error = e2m1_values(x, w, 16, e4m3_half(code), q[0]);
         if (error < least || !k) {
@@ -252,7 +252,7 @@ static void to_iq4_nl(const struct ntx__grid *g, const float *x, const float *w,
 /* ---- ternary */
 
 struct ordered {
-    float x, w; /* x: how large */
+    float x, w; /* x: absolute value */
 };
 
 static int larger(const void *a, const void *b)
@@ -261,7 +261,7 @@ static int larger(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The very best scale: the values that are not 0 are the largest ones, however many; theirs is the weighted mean. */
+/* The optimal scale: the k largest values become +-1, with their weighted mean as scale, for the best k. */
 static uint16_t ternary(const float *x, const float *w, int8_t *q)
 {
     struct ordered o[NTX_QKK];
@@ -295,9 +295,9 @@ static void to_tq2_0(const struct ntx__grid *g, const float *x, const float *w, 
         b->qs[v / 128 * 32 + v % 32] |= (uint8_t)((q[v] + 1) << v / 32 % 4 * 2);
 }
 
-/* Five digits to base 3, `apart` values from each other; a fraction of 256 that is rounded up, so that each digit runs
- * over in its turn. */
-static uint8_t digits(const int8_t *q, int apart, int n)
+/* Five base-3 digits of values `apart` values from each other, as a fraction of 256 that is rounded up: each
+ * multiplication by 3 carries the next digit out. */
+static uint8_t pack_digits(const int8_t *q, int apart, int n)
 {
     int v = 0;
     for (int i = 0; i < 5; i++)
@@ -312,11 +312,11 @@ static void to_tq1_0(const struct ntx__grid *g, const float *x, const float *w, 
     (void)g;
     b->d = ternary(x, w, q);
     for (int i = 0; i < 32; i++)
-        b->qs[i] = digits(q + i, 32, 5);
+        b->qs[i] = pack_digits(q + i, 32, 5);
     for (int i = 0; i < 16; i++)
-        b->qs[32 + i] = digits(q + 160 + i, 16, 5);
+        b->qs[32 + i] = pack_digits(q + 160 + i, 16, 5);
     for (int i = 0; i < 4; i++)
-        b->qh[i] = digits(q + 240 + i, 4, 4);
+        b->qh[i] = pack_digits(q + 240 + i, 4, 4);
 }
 
 /* ---- all of them */
@@ -351,8 +351,8 @@ static ntx__quantize_fn *const by_block[NTX_TYPE_LIMIT] = {
 
 /* ---- what a fit leaves out */
 
-/* Where a block has the halves that all of it is multiplied by. Types that are not here have scales of a few bits, or
- * none. */
+/* Offsets of the half-precision scales that multiply a whole block. Types that are not here have none, or scales of
+ * a few bits. */
 #define HALVES(type, d, n)                                                                                             \
     {                                                                                                                  \
         sizeof(uint16_t) * (n), offsetof(struct ntx_block_##type, d)                                                   \
@@ -375,9 +375,9 @@ static uint16_t stretched(uint16_t h, float by)
     return isfinite(ntx_f16_to_f32(to)) ? to : h;
 }
 
-/* The block whose error is least is too small: it says (1 - error^2) x, and noise. So is every product of such a matrix
- * then, attention's scores and what layers add, by 8 % at two bits, which a model minds more than noise. So the block
- * is made larger until as much of x is in it as x has. */
+/* A block with least error is too small: it is (1 - error^2) x plus noise. So are all products of such a matrix,
+ * attention scores and residual additions, by 8 % at two bits, which hurts a model more than noise. So the block is
+ * stretched until it contains as much of x as x does. */
 static void stretch(uint32_t type, const float *x, const float *w, uint8_t *block)
 {
     const struct ntx_type_info *t = ntx_type_info(type);

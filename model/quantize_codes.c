@@ -17,25 +17,25 @@
 #include "model/quantize_impl.h"
 #include "model/unpack.h"
 
-#define NEAR   12 /* codes that are looked at for each pattern */
-#define TRIES  15 /* candidates of a part's scale */
+#define NEAR   12 /* codes that are compared for each pattern */
+#define TRIES  15 /* candidates for a part's scale */
 #define ROUNDS 2
 
 struct ntx__grid {
-    uint32_t n_codes, dim, bits; /* codes; values of each; bits of a value's level in a pattern */
-    float base, step;            /* levels are about base + step * i */
-    int top;                     /* the last one's number */
-    float least_top, most_top;   /* what a part's largest value is tried as, in the integers of the format */
+    uint32_t n_codes, dim, bits; /* number of codes; values of a code; bits of a level in a pattern */
+    float base, step;            /* levels are roughly */
+    int top;                     /* the largest level's index */
+    float least_top, most_top;   /* range of integers that a part's largest value is tried as */
     float *value;                /* [n_codes x dim] */
     uint16_t *near;              /* [patterns x NEAR] */
-    float nearest[256];          /* IQ4: the value of its list that is next to v - 128 */
+    float nearest[256];          /* IQ4: the listed value nearest to v - 128 */
 };
 
 struct ntx__levels ntx__iq4_levels(const struct ntx__grid *g) { return (struct ntx__levels){-127, 113, g->nearest}; }
 
 /* ---- the codes and their neighbours */
 
-/* Values as the unpacking has them, without signs and shifts. */
+/* Values of a code as the unpacking has them, without signs and shifts. */
 static void values_of(uint32_t type, uint32_t i, float *v)
 {
     int8_t q[8];
@@ -71,7 +71,7 @@ static float distance(const float *a, const float *b, uint32_t dim)
     return d;
 }
 
-/* The NEAR codes next to v, the nearest first. */
+/* The NEAR codes nearest to v, nearest first. */
 static void find_near(const struct ntx__grid *g, const float *v, uint16_t *near)
 {
     float far[NEAR];
@@ -90,7 +90,7 @@ static void find_near(const struct ntx__grid *g, const float *v, uint16_t *near)
     }
 }
 
-/* All patterns of levels. */
+/* Lists the codes near each pattern of levels. */
 static void find_neighbours(struct ntx__grid *g, const float *level)
 {
     uint32_t mask = (1u << g->bits) - 1;
@@ -124,7 +124,7 @@ static bool fill_grid(struct ntx__grid *g, const struct codes *c)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
         values_of(c->type, i, g->value + i * c->dim);
-    for (int l = 0; l <= c->top; l++) /* as the format has them, which is not quite evenly */
+    for (int l = 0; l <= c->top; l++) /* the exact levels of the format, which are not quite even */
         level[l] = c->type == NTX_IQ3_XXS && l == 7 ? 62 : c->base == 8 && l == 1 ? 25 : c->base + c->step * (float)l;
     find_neighbours(g, level);
     return true;
@@ -170,7 +170,7 @@ NTX_UNPACK float error_4(const float *v, const float *w, const float *q)
     return (e[0] + e[2]) + (e[1] + e[3]);
 }
 
-/* The code next to the `dim` values of v, by weight; its error. */
+/* The code nearest to the `dim` values of v, by weight, and its error. */
 NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const float *v, const float *w, float *error)
 {
     uint32_t pattern = 0, best = 0;
@@ -196,16 +196,16 @@ NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const
 
 struct part {
     int width; /* values */
-    int share; /* of IQ1: values that share a shift; else 0 */
+    int share; /* IQ1: values that share a shift; else 0 */
     const struct ntx__grid *g;
 };
 struct chosen {
-    uint16_t code[8]; /* of each entry */
-    int8_t less[4];   /* IQ1, of each `share` values: the shift is down */
+    uint16_t code[8]; /* code of each entry */
+    int8_t less[4];   /* IQ1: the shift of each `share` values is down */
     float xq, qq;     /* sums of w x q and w q^2 over the values */
 };
 
-/* dim: g's, which the compiler knows. */
+/* dim: g->dim, as a constant for the compiler. */
 NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float *x, const float *w, int from, int n,
                            float inverse, float by, struct chosen *c, float *xq, float *qq)
 {
@@ -228,7 +228,7 @@ NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float
     return error;
 }
 
-/* Codes for x / a, whose shift, of IQ1, is `by`; returns the weighted error in units of a. */
+/* Chooses codes for x / a; `by` is the shift of IQ1. Returns the weighted error in units of a. */
 NTX_CLONES static float choose_codes(const struct part *p, const float *x, const float *w, int from, int n,
                                      float inverse, float by, struct chosen *c, float *xq, float *qq)
 {
@@ -236,7 +236,7 @@ NTX_CLONES static float choose_codes(const struct part *p, const float *x, const
                           : choose_by(p->g, 4, x, w, from, n, inverse, by, c, xq, qq);
 }
 
-/* A part at a scale. Returns the weighted error in units of the scale. */
+/* Chooses codes for a part at a given scale. Returns the weighted error in units of the scale. */
 static float choose_part(const struct part *p, const float *x, const float *w, float inverse, struct chosen *c)
 {
     float error = 0, xq, qq;
@@ -259,7 +259,7 @@ static float choose_part(const struct part *p, const float *x, const float *w, f
     return error;
 }
 
-static float largest(const float *x, int n)
+static float largest_value(const float *x, int n)
 {
     float most = 0;
     for (int i = 0; i < n; i++)
@@ -267,10 +267,10 @@ static float largest(const float *x, int n)
     return most;
 }
 
-/* The scale that a part would have if it could have any. */
+/* The best scale of a part, before rounding. */
 static float fit_part(const struct part *p, const float *x, const float *w)
 {
-    float top = largest(x, p->width), best = 0, gain = 0;
+    float top = largest_value(x, p->width), best = 0, gain = 0;
     struct chosen c;
     if (top < 1e-30f)
         return 0;
@@ -282,7 +282,7 @@ static float fit_part(const struct part *p, const float *x, const float *w)
             best = c.xq / c.qq;
         }
     }
-    if (best > 0) { /* once more, where the codes say that it should be */
+    if (best > 0) { /* once more, at the scale that fits the chosen codes */
         choose_part(p, x, w, 1 / best, &c);
         if (c.xq > 0 && c.xq * c.xq > gain * c.qq)
             best = c.xq / c.qq;
@@ -293,14 +293,14 @@ static float fit_part(const struct part *p, const float *x, const float *w)
 /* ---- a block */
 
 struct block {
-    float d; /* of a scale of 1; what the type stores is a power of two of it */
+    float d; /* d of a scale of 1; the type stores this times a power of two */
     uint16_t half;
-    int scale[16]; /* odd ones, from 1 on */
+    int scale[16]; /* odd numbers from 1 on */
     struct chosen part[16];
     float error;
 };
 
-/* A part at one of the scales: `want` and those next to it. */
+/* Fits a part with the stored scale `want` or a neighbour of it. */
 static float choose_scale(const struct part *p, const float *x, const float *w, float d, float want, int most,
                           int *scale, struct chosen *out)
 {
@@ -318,7 +318,7 @@ static float choose_scale(const struct part *p, const float *x, const float *w, 
     return least;
 }
 
-/* unit: what the type multiplies its half by. most: the largest scale. */
+/* unit: the type's factor of its half. most: the largest scale. */
 static void fit_block(const struct part *p, const float *x, const float *w, float unit, int most, struct block *out)
 {
     int n = NTX_QKK / p->width;
@@ -351,8 +351,8 @@ static void fit_block(const struct part *p, const float *x, const float *w, floa
     }
 }
 
-/* Signs of each 8 values; x becomes how large they are. even: their number of minuses must be, so the one that costs
- * least is turned. */
+/* Splits x into signs, by 8 values, and absolute values. even: the number of minus signs must be even, so the
+ * cheapest one is flipped if needed. */
 static void take_signs(const float *x, const float *w, bool even, float *size, uint8_t signs[32])
 {
     for (int i = 0; i < 32; i++) {
@@ -374,8 +374,8 @@ static void take_signs(const float *x, const float *w, bool even, float *size, u
 
 static void put_word(uint8_t *p, uint32_t v) { memcpy(p, &v, sizeof v); }
 
-/* Of 32 values: their scale above the signs of four entries of eight, less the last one of each, which follows from the
- * others. */
+/* The word of 32 values: their scale above the signs of four entries of eight. The last sign of each entry follows
+ * from the others. */
 static uint32_t scale_and_signs(const struct block *f, const uint8_t *signs, int j)
 {
     uint32_t word = (uint32_t)(f->scale[j] - 1) / 2 << 28;
@@ -403,7 +403,7 @@ void ntx__to_iq2_xxs(const struct ntx__grid *g, const float *x, const float *w, 
     }
 }
 
-/* Scales of 16 values, two in a byte. */
+/* Stores the scales of runs of 16 values, two in a byte. */
 static void put_scales(const struct block *f, uint8_t scales[8])
 {
     for (int j = 0; j < 8; j++)
@@ -497,7 +497,7 @@ void ntx__to_iq1_s(const struct ntx__grid *g, const float *x, const float *w, vo
     }
 }
 
-/* The half's nibbles, the lowest first. */
+/* Stores the nibbles of the half, lowest first. */
 static void put_nibbles(struct ntx_block_iq1_m *b, uint16_t half)
 {
     for (int k = 0; k < 4; k++)
@@ -513,7 +513,7 @@ void ntx__to_iq1_m(const struct ntx__grid *g, const float *x, const float *w, vo
     memset(b->scales, 0, sizeof b->scales);
     memset(b->qh, 0, sizeof b->qh);
     for (int j = 0; j < 16; j++) {
-        uint32_t bits = (uint32_t)(f.scale[j] - 1) / 2 << j % 4 * 3; /* of the 16 of each four parts */
+        uint32_t bits = (uint32_t)(f.scale[j] - 1) / 2 << j % 4 * 3; /* of the 16 bits for four parts */
         b->scales[j / 4 * 2] |= (uint8_t)bits;
         b->scales[j / 4 * 2 + 1] |= (uint8_t)(bits >> 8);
         for (int l = 0; l < 2; l++) {

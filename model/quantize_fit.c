@@ -5,12 +5,12 @@
 #include "common/clones.h"
 #include "model/quantize_impl.h"
 
-#define NONE             1e-30f /* smaller values are none */
-#define STEP             0.15f  /* between candidates, in integers at the end of the range */
-#define FINE             0.02f  /* around the best of these */
-#define BELOW            7      /* candidates that lie below the range's own */
+#define NONE             1e-30f /* smaller values count as 0 */
+#define STEP             0.15f  /* step between candidates, in integers at the end of the range */
+#define FINE             0.02f  /* step around the best of them */
+#define BELOW            7      /* candidates below the range's own scale */
 
-/* To the nearest integer, of two the even one: what adding 1.5 * 2^23 leaves. |v| < 2^22. */
+/* Rounds to the nearest integer, ties to even: adding 1.5 * 2^23 drops the fraction. |v| < 2^22. */
 #define ROUND(v)         (((v) + 12582912.0f) - 12582912.0f)
 #define BOUND(v, lo, hi) ((v) < (lo) ? (lo) : (v) > (hi) ? (hi) : (v))
 
@@ -18,7 +18,7 @@ struct sums {
     float xq[NTX__LANES], qq[NTX__LANES], q[NTX__LANES];
 };
 
-/* Sums for q = the integers that v = (x + m) * inverse comes to. */
+/* Sums over q = v = (x + m) * inverse, rounded. */
 NTX_CLONES static void sum_integers(const float *restrict x, const float *restrict w, int n,
                                     const float *restrict inverse, float m, float least, float most,
                                     struct sums *restrict out)
@@ -48,7 +48,7 @@ NTX_CLONES static void sum_listed(const float *restrict x, const float *restrict
     *out = s;
 }
 
-/* What the squared error falls by is xq^2 / qq: the best candidate's d = xq / qq. */
+/* The squared error falls by xq^2 / qq; the best candidate has d = xq / qq. */
 static void try_scales(const float *x, const float *w, int n, const float *inverse, struct ntx__levels l, float *best,
                        float *gain)
 {
@@ -75,10 +75,10 @@ static float extreme_of(const float *x, int n)
 float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l)
 {
     float extreme = extreme_of(x, n), best = 0, gain = 0, inverse[NTX__LANES];
-    const float end[2] = {l.least, l.most}, unit = l.nearest ? 12 : 1; /* those of the list lie that far apart */
+    const float end[2] = {l.least, l.most}, unit = l.nearest ? 12 : 1; /* spacing of the listed values */
     if (fabsf(extreme) < NONE)
         return 0;
-    for (int side = 0; side < 2; side++) { /* the extreme goes to either end */
+    for (int side = 0; side < 2; side++) { /* the extreme may map to either end */
         for (int c = 0; c < NTX__LANES; c++)
             inverse[c] = end[side] / extreme * (1 + (float)(c - BELOW) * STEP * unit / fabsf(end[side]));
         try_scales(x, w, n, inverse, l, &best, &gain);
@@ -88,7 +88,7 @@ float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l
             inverse[c] = 1 / best * (1 + (float)(c - BELOW) * FINE * unit / l.most);
         try_scales(x, w, n, inverse, l, &best, &gain);
     }
-    return best != 0 ? best : extreme / (fabsf(l.least) > l.most ? l.least : l.most); /* weights may all be 0 */
+    return best != 0 ? best : extreme / (fabsf(l.least) > l.most ? l.least : l.most); /* all weights may be 0 */
 }
 
 /* ---- a scale and a minimum */
@@ -97,7 +97,7 @@ struct moments {
     float w, x, xx; /* sums of w, w x, w x^2 */
 };
 
-/* The line through these integers, and its error; false where there is none. */
+/* Fits a line through these integers and returns its error; false: there is no solution. */
 static bool solve(const struct moments *t, const struct sums *s, int c, struct ntx__line *l, float *error)
 {
     float det = t->w * s->qq[c] - s->q[c] * s->q[c];
@@ -143,7 +143,7 @@ struct ntx__line ntx__fit_line(const float *x, const float *w, int n, float most
     if (!(high - low > NONE))
         return (struct ntx__line){0, -low};
     struct ntx__line best = {(high - low) / most, -low};
-    for (int again = 0; again < 4; again++) { /* the first time the whole range is tried; then around what is best */
+    for (int again = 0; again < 4; again++) { /* first the whole range is tried, then the neighbourhood of the best */
         float m = best.m, centre = 1 / best.d, step = again ? FINE * 2 : STEP;
         for (int c = 0; c < NTX__LANES; c++)
             inverse[c] = centre * (1 + (float)(c - BELOW) * step / most);

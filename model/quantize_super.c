@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quantize_super.c: see quantize_impl.h. Of a super-block each part of 16 or 32 values is fitted alone; the scales (and
- * minima) become integers, for which their neighbours are tried, too; the super-block's own scale is then fitted to all
- * that, and rounded; once more. */
+/* quantize_super.c: quantises super-blocks (quantize_impl.h). Each part of 16 or 32 values is fitted alone. Scales
+ * (and minima) become integers, and their neighbours are tried, too. Then the super-block's own scale is fitted to
+ * all parts and rounded. All this is done twice. */
 #include <string.h>
 
 #include "model/quantize_impl.h"
@@ -9,7 +9,7 @@
 #define ROUNDS 2
 
 struct super {
-    int n, width; /* parts, and values of each */
+    int n, width; /* number of parts, and values of each */
     int code_least, code_most;
     struct ntx__levels levels;
 };
@@ -21,7 +21,7 @@ struct fitted {
     float error;
 };
 
-/* Where halves are coarse, the next larger one: integers may become smaller, but not larger than the type has. */
+/* Rounds up if halves are coarse there: integers may become smaller, but must not exceed the type's range. */
 static uint16_t scale_half(float d)
 {
     uint16_t h = ntx_f32_to_f16(d);
@@ -30,7 +30,7 @@ static uint16_t scale_half(float d)
 
 /* ---- a scale */
 
-/* The candidates of a part: the code and those next to it. */
+/* Chooses a part's scale among the code `at` and its neighbours. */
 static float choose_scale(const struct super *s, const float *x, const float *w, float d, int at, int *code)
 {
     struct ntx__lines k = {{0}, {0}};
@@ -56,7 +56,7 @@ static void integers(const struct super *s, const float *x, struct fitted *f)
     }
 }
 
-/* The super-block's scale that suits these integers best. */
+/* The super-block's scale that fits these integers best. */
 static float refit_scale(const struct super *s, const float *x, const float *w, const struct fitted *f)
 {
     float xq = 0, qq = 0;
@@ -76,7 +76,7 @@ static void fit_scales(const struct super *s, const float *x, const float *w, st
         a[j] = ntx__fit_scale(x + j * s->width, w + j * s->width, s->width, s->levels);
         top = fabsf(a[j]) > fabsf(top) ? a[j] : top;
     }
-    d = top / (float)s->code_least; /* there is one more on that side */
+    d = top / (float)s->code_least; /* the range has one more code on that side */
     out->error = INFINITY;
     for (int again = 0; again < ROUNDS; again++) {
         f.d = scale_half(d);
@@ -101,7 +101,7 @@ static float choose_line(const struct super *s, const float *x, const float *w, 
     struct ntx__lines k;
     float error[NTX__LANES];
     int codes[NTX__LANES], mins[NTX__LANES], best = 0;
-    for (int c = 0; c < NTX__LANES; c++) { /* the first is in the middle */
+    for (int c = 0; c < NTX__LANES; c++) { /* the first is the middle one */
         static const int by[3] = {0, -1, 1};
         codes[c] = NTX_MIN(NTX_MAX(at + by[c % 3], 0), s->code_most);
         mins[c] = NTX_MIN(NTX_MAX(min_at + by[c / 3 % 3], 0), s->code_most);
@@ -126,7 +126,7 @@ static void line_integers(const struct super *s, const float *x, struct fitted *
     }
 }
 
-/* Both of the super-block's scales that suit these integers best; they stay where there is nothing to solve. */
+/* The two scales of the super-block that fit these integers best; they stay if there is no solution. */
 static void refit_line(const struct super *s, const float *x, const float *w, const struct fitted *f, float *d,
                        float *dmin)
 {
@@ -179,8 +179,8 @@ static void fit_lines(const struct super *s, const float *x, const float *w, str
 
 /* ---- the types */
 
-/* Of 8: the first four scales and minima whole in bytes 0..3 and 4..7; of the others the low bits in 8..11, the high
- * ones above the first. */
+/* Stores 8 scales and minima: the first four of each in bytes 0..3 and 4..7; the low bits of the others in 8..11,
+ * their high bits above the first ones. */
 static void put_scales(const struct fitted *s, uint8_t p[12])
 {
     for (int j = 0; j < 4; j++) {
@@ -198,7 +198,7 @@ static void put_low(const int *q, uint8_t qs[128])
     }
 }
 
-/* Two bits of each: values 32 s .. 32 s + 31 of each half are bits 2 s, 2 s + 1 of its 32 bytes. */
+/* Stores two bits of each value: values 32 s .. 32 s + 31 of a half are bits 2 s, 2 s + 1 of its 32 bytes. */
 static void put_pairs(const int *q, uint8_t qs[64])
 {
     memset(qs, 0, 64);
@@ -259,7 +259,7 @@ void ntx__to_q3_k(const struct ntx__grid *g, const float *x, const float *w, voi
     b->d = f.d;
     put_pairs(f.q, b->qs);
     memset(b->hmask, 0, sizeof b->hmask);
-    for (int v = 0; v < NTX_QKK; v++) /* -4 .. -1 have the pairs of 0 .. 3 */
+    for (int v = 0; v < NTX_QKK; v++) /* -4 .. -1 have the same two bits as 0 .. 3 */
         b->hmask[v % 32] |= (uint8_t)((f.q[v] >= 0) << v / 32);
     memset(b->scales, 0, sizeof b->scales);
     for (int j = 0; j < 16; j++) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* share.c: outputs in proportion, in whole slices, at least one slice each; layers that go round; and parts that take
- * the same time. */
+/* share.c: divides outputs in proportion, in whole slices, at least one slice each; deals layers in turn; and finds
+ * parts that take equal time. */
 #include "model/share.h"
 
 #include <string.h>
 
 #include "common/util.h"
 
-#define LEAST_SLICES 4u /* for each machine, or the matrix is not worth a message */
+#define LEAST_SLICES 4u /* per machine; a smaller matrix is not worth a message */
 
 const char *const ntx_split_names[NTX_SPLITS] = {
     [NTX_SPLIT_ROWS] = "rows", [NTX_SPLIT_HEADS] = "heads", [NTX_SPLIT_LAYERS] = "layers"};
@@ -19,8 +19,8 @@ bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out)
     return ntx_share_whole(s, layer) ? s->owner[layer] != 0 : n_out / NTX_SHARE_UNIT >= LEAST_SLICES * s->n;
 }
 
-/* The first output of a rank's; n_out for the one behind the last. */
-static uint32_t begin(const struct ntx_share *s, uint32_t n_out, uint32_t rank)
+/* The first output of a rank; n_out for the rank behind the last. */
+static uint32_t first_output(const struct ntx_share *s, uint32_t n_out, uint32_t rank)
 {
     uint64_t before = 0, all = 0, slices = n_out / NTX_SHARE_UNIT;
     if (rank >= s->n)
@@ -29,7 +29,7 @@ static uint32_t begin(const struct ntx_share *s, uint32_t n_out, uint32_t rank)
         before += i < rank ? s->part[i] : 0;
         all += s->part[i];
     }
-    uint64_t more = slices - s->n; /* than the one that each has at least */
+    uint64_t more = slices - s->n; /* beyond the one slice that each rank has */
     uint64_t at = rank + (all ? before * more / all : rank * more / s->n);
     return (uint32_t)at * NTX_SHARE_UNIT;
 }
@@ -40,8 +40,8 @@ struct ntx_share_range ntx_share_of(const struct ntx_share *s, uint32_t layer, u
         return (struct ntx_share_range){0, rank ? 0 : n_out};
     if (ntx_share_whole(s, layer))
         return (struct ntx_share_range){0, s->owner[layer] == rank ? n_out : 0};
-    uint32_t first = begin(s, n_out, rank);
-    return (struct ntx_share_range){first, begin(s, n_out, rank + 1) - first};
+    uint32_t first = first_output(s, n_out, rank);
+    return (struct ntx_share_range){first, first_output(s, n_out, rank + 1) - first};
 }
 
 static uint32_t head_at(const struct ntx_share *s, uint32_t n_heads, uint32_t rank)
@@ -93,7 +93,7 @@ double ntx_share_ahead(const struct ntx_share *s, uint32_t rank, uint32_t n_laye
         own += s->owner[l] == rank;
         longest = NTX_MAX(longest, run);
     }
-    double others = longest * (1 - 1.0 / s->n); /* layers of the longest run that are to be there when it begins */
+    double others = longest * (1 - 1.0 / s->n); /* layers of the longest run that must be read before it begins */
     return own > others && streamed > 0 ? others * streamed / (own - others)
                                         : 0; /* ahead = others * (streamed + ahead) / own */
 }
@@ -104,8 +104,8 @@ double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share
     return part * w->dense - dense + w->used * (part * w->experts - experts);
 }
 
-/* The part that a machine gets through in t seconds: by its memory, and by its drive, which stands still up to where
- * all stays. */
+/* The part of the model that a machine computes in t seconds, limited by its memory, and by its drive once not
+ * everything stays in memory. */
 static double part_in(const struct ntx_share_machine *m, const struct ntx_share_work *w, double t)
 {
     double by_memory = t * m->memory / ntx_share_taken(w), by_drive = (t * m->drive + m->keeps) / ntx_share_taken(w);

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* share.h: a model dealt over several machines: which outputs of a matrix each of them has. An output's sum is never
- * cut, so its bits are those of one machine.
+/* share.h: a model dealt over several machines (ranks): which outputs of a matrix each of them has. The sum of one
+ * output is never split, so its bits are those of one machine.
  *
- *   rows     every machine (a rank; 0 is the one with the sessions) reads and multiplies by some outputs of each
- *            matrix, always the same: the share's part of
- *            them, in whole slices of 16. Matrices of too few to be worth a message are rank 0's
- *   layers   one machine has all matrices of a layer, and the layers go round, so that a drive reads ahead while the
- *            others compute: fewer and smaller
- *            messages, but only one machine multiplies at a time. The output matrix is dealt by outputs
+ *   rows     every rank reads and multiplies its part of each matrix's outputs, always the same, in whole slices of
+ *            16. Rank 0 has the sessions, and matrices with too few outputs to be worth a message
+ *   layers   one rank has all matrices of a layer, and layers are dealt in turn, so that a drive reads ahead while
+ *            others compute: fewer and smaller messages, but one rank computes at a time. The output matrix is dealt
+ *            by outputs
+ *   heads    like rows, and K and V are dealt by heads: each rank keeps its heads and attends with them
+ *            (computed/ranks/ranks.h)
  *
- *   heads    as rows, and keys and values are dealt, too: by heads, each machine keeping those of its own and attending
- *            with them (computed/ranks/ranks.h)
- *
- * What is no matrix, and what is always resident, rank 0 has alone; the others do not have it at all. */
+ * Tensors that are not matrices, and those that are always resident, exist on rank 0 alone. */
 #ifndef NTX_MODEL_SHARE_H
 #define NTX_MODEL_SHARE_H
 
@@ -20,17 +18,17 @@
 #include <stdint.h>
 
 #define NTX_RANKS_MAX    16u
-#define NTX_SHARE_UNIT   16u /* outputs: NTX_SLICE_OUTS */
+#define NTX_SHARE_UNIT   16u /* outputs of a slice: NTX_SLICE_OUTS */
 
-#define NTX_SHARE_LAYERS 513u /* the output counts as one (shm/board.h) */
+#define NTX_SHARE_LAYERS 513u /* the output matrix counts as a layer (shm/board.h) */
 enum ntx_split { NTX_SPLIT_ROWS, NTX_SPLIT_HEADS, NTX_SPLIT_LAYERS, NTX_SPLITS };
 
 struct ntx_share {
-    uint32_t n, rank;                /* how many machines, which is this one */
-    uint32_t part[NTX_RANKS_MAX];    /* [n] of each matrix, or of the bytes of all layers, in proportion to their sum,
-                                        which is below 2^32 */
+    uint32_t n, rank;                /* number of ranks; this rank */
+    uint32_t part[NTX_RANKS_MAX];    /* [n] relative parts of each matrix, or of the bytes of all layers; their sum
+                                        is below 2^32 */
     uint32_t split;                  /* enum ntx_split */
-    uint8_t owner[NTX_SHARE_LAYERS]; /* LAYERS: which machine has each layer's matrices; NTX_SHARE_ALL: all have, by
+    uint8_t owner[NTX_SHARE_LAYERS]; /* LAYERS: the rank that has each layer's matrices; NTX_SHARE_ALL: dealt by
                                         outputs */
 };
 #define NTX_SHARE_ALL UINT8_MAX
@@ -39,15 +37,15 @@ struct ntx_share_range {
     uint32_t first, n;
 }; /* of outputs, or of heads */
 
-/* A matrix of so many outputs has some on another machine than rank 0. share NULL: there is one. layer: n_layers is the
- * output's. */
+/* A matrix with n_out outputs is dealt: ranks other than 0 have some. share NULL: there is one machine. layer
+ * n_layers: the output matrix. */
 bool ntx_share_deals(const struct ntx_share *s, uint32_t layer, uint32_t n_out);
-/* Those of one rank. Where the matrix is not dealt, rank 0's are all. */
+/* The outputs of one rank. A matrix that is not dealt belongs to rank 0. */
 struct ntx_share_range ntx_share_of(const struct ntx_share *s, uint32_t layer, uint32_t n_out, uint32_t rank);
-/* Of the heads of K and V of a layer, those that a rank keeps, by the parts; rank 0 at least one. share NULL: all.
- * Where there are fewer than machines, some have none. */
+/* The K and V heads of a layer that a rank keeps, by the parts; rank 0 has at least one. share NULL: all. With fewer
+ * heads than ranks, some have none. */
 struct ntx_share_range ntx_share_heads(const struct ntx_share *s, uint32_t n_heads, uint32_t rank);
-/* That rank has outputs of what is dealt of the layer. */
+/* ntx_share_whole: the layer belongs to one rank. ntx_share_asks: that rank has outputs of the layer. */
 static inline bool ntx_share_whole(const struct ntx_share *s, uint32_t layer)
 {
     return s->split == NTX_SPLIT_LAYERS && s->owner[layer] != NTX_SHARE_ALL;
@@ -57,21 +55,20 @@ static inline bool ntx_share_asks(const struct ntx_share *s, uint32_t layer, uin
     return !ntx_share_whole(s, layer) || s->owner[layer] == rank;
 }
 extern const char *const ntx_split_names[NTX_SPLITS];
-/* Deals whole layers of so many bytes each by the parts, one after another to who then has least of what is his due;
- * and the output matrix by outputs. */
+/* Deals whole layers of these sizes by the parts: each to the rank that is furthest below its part. The output
+ * matrix is dealt by outputs. */
 void ntx_share_layers(struct ntx_share *s, const uint64_t *bytes, uint32_t n_layers);
 
-/* LAYERS: bytes that a machine has to read ahead so that its drive is busy while others compute: what comes of its
- * longest run of layers in the others' part of the time. streamed: its bytes for a token that neither stay nor lie
- * there. More than that, and those have to be streamed, too. */
+/* LAYERS: bytes that a rank must read ahead to keep its drive busy while others compute: those of its longest run of
+ * layers during the others' time. streamed: bytes per token that do not stay in memory. If read-ahead takes more
+ * memory, more bytes must be streamed. */
 double ntx_share_ahead(const struct ntx_share *s, uint32_t rank, uint32_t n_layers, double streamed);
 
 #define NTX_SHARE_KEEPS                                                                                                \
-    0.75 /* of a budget becomes weights that stay, or thereabouts: the rest is keys and values, activations, the ring  \
-          */
+    0.75 /* fraction of a budget that holds weights, roughly; the rest is K and V, activations and the ring buffer */
 
-/* What a token takes: of `dense` bytes all, of `experts` the part `used` (0 to 1). And of K and V: bytes that its
- * attention reads, and that are kept in all, when the context is full. */
+/* Work for one token: all of `dense` bytes, and the part `used` (0 to 1) of `experts`. kv_read: bytes of K and V
+ * that its attention reads; kv_kept: bytes kept in all; both with a full context. */
 struct ntx_share_work {
     double dense, experts, used;
     double kv_read, kv_kept;
@@ -79,19 +76,19 @@ struct ntx_share_work {
 static inline double ntx_share_bytes(const struct ntx_share_work *w) { return w->dense + w->experts; }
 static inline double ntx_share_taken(const struct ntx_share_work *w) { return w->dense + w->used * w->experts; }
 
-/* What a machine can do for a token: so many bytes of weights stay in its memory, read at `memory` bytes a second; the
- * others come from its drive at `drive`, while those are multiplied. Dense ones stay before experts, and a token's
- * experts are any: as if a text had no favourites. */
+/* Speed of a machine: `keeps` bytes of weights stay in its memory, read at `memory` bytes a second; the others come
+ * from its drive at `drive`, while those are multiplied. Dense weights stay before experts. A token's experts are
+ * assumed uniformly random. */
 struct ntx_share_machine {
     double keeps, memory, drive;
-    double kv_room;                   /* bytes that K and V may take */
-    double prompt_s, prompt_expert_s; /* to multiply a byte of dense weights, and of experts, by all rows of a prompt's
-                                         pass; 0: unknown */
+    double kv_room;                   /* bytes for K and V */
+    double prompt_s, prompt_expert_s; /* seconds to multiply a byte of dense weights, and of experts, by all rows of
+                                         a prompt's pass; 0: unknown */
 };
-/* What a machine with this part (0 to 1) of all matrices reads for a token. */
+/* Bytes that a machine with this part (0 to 1) of all matrices reads from its drive for a token. */
 double ntx_share_reads(const struct ntx_share_machine *m, const struct ntx_share_work *w, double part);
-/* Parts with which all machines need the same time, or 0 and nothing is set: a rate is missing. Every part is at least
- * one hundredth of the largest. Returns that time in seconds. */
+/* Finds parts with which all machines take equal time, each at least a hundredth of the largest. Returns that time
+ * in seconds; 0: a rate is missing, and nothing is set. */
 double ntx_share_even(const struct ntx_share_machine *m, uint32_t n, const struct ntx_share_work *w,
                       struct ntx_share *out);
 

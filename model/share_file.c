@@ -17,7 +17,7 @@
 
 /* ---- reading */
 
-/* Whose layers are whose, where they are dealt whole. */
+/* Reads the owner of each layer, if layers are dealt whole. */
 static int read_owners(const struct ntx_gguf *g, struct ntx_share *s)
 {
     const struct ntx_gguf_kv *owners = ntx_gguf_find(g, "ntx.share.owners");
@@ -84,12 +84,12 @@ int ntx_share_file_refuse(const struct ntx_gguf *g, const char *name, struct ntx
 
 /* ---- what there is to deal */
 
-static int weigh(const struct ntx_model *m, uint64_t *bytes, struct ntx_err *err)
+static int weigh_layers(const struct ntx_model *m, uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_share all = {.n = 2, .rank = 1, .split = NTX_SPLIT_LAYERS};
     const struct ntx_chunk_bounds b = {.most = NTX_CHUNKS_MAX, .count_only = true, .share = &all};
     struct ntx_chunks *c = NULL;
-    memset(all.owner, 1, sizeof all.owner); /* as if another machine had everything */
+    memset(all.owner, 1, sizeof all.owner); /* as if another machine had every layer */
     int rc = ntx_chunks_make_bounded(m, CHUNK_BYTES, &b, &c, err);
     if (rc)
         return rc;
@@ -97,7 +97,8 @@ static int weigh(const struct ntx_model *m, uint64_t *bytes, struct ntx_err *err
         bytes[l] = 0;
         for (uint32_t t = 0; t < NTX_N_TENSORS; t++) {
             const struct ntx_weight *w = &c->layers[l].of[t];
-            if (w->tensor != NTX_NO_TENSOR && w->dealt && t != NTX_T_expert_gate_up) /* which counts as its parts */
+            if (w->tensor != NTX_NO_TENSOR && w->dealt && t != NTX_T_expert_gate_up) /* which is counted as gate and
+                                                                                        up */
                 bytes[l] += (uint64_t)w->n_out * w->row_bytes *
                             (ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? m->hp.n_expert : 1);
         }
@@ -109,7 +110,7 @@ static int weigh(const struct ntx_model *m, uint64_t *bytes, struct ntx_err *err
 int ntx_share_by_layers(const struct ntx_model *m, struct ntx_share *s, uint64_t *bytes, struct ntx_err *err)
 {
     uint64_t own[NTX_SHARE_LAYERS], *of = bytes ? bytes : own;
-    int rc = weigh(m, of, err);
+    int rc = weigh_layers(m, of, err);
     if (!rc)
         ntx_share_layers(s, of, m->hp.n_layers);
     return rc;
@@ -122,13 +123,13 @@ struct maker {
     const int *fds;
     const struct ntx_share *share;
     struct ntx_chunks *chunks;
-    uint32_t *first, *of; /* chunks by tensor: of[first[t] .. first[t + 1]) */
-    bool *away;           /* by tensor: another machine has all of it */
+    uint32_t *first, *of; /* chunks of tensor t: of[ */
+    bool *away;           /* by tensor: another machine has it whole */
     uint64_t done, all;
     void (*tell)(uint64_t done, uint64_t all);
 };
 
-/* What the first machine has whole: what is not dealt, and what rows of tokens come from. */
+/* Tensors that rank 0 has whole: those that are not dealt, and the tables of tokens' rows. */
 static bool is_whole(const struct maker *k, uint32_t tensor)
 {
     bool looked_up = false;
@@ -137,8 +138,8 @@ static bool is_whole(const struct maker *k, uint32_t tensor)
     return !k->share->rank && ((k->first[tensor] == k->first[tensor + 1] && !k->away[tensor]) || looked_up);
 }
 
-static int copy(struct maker *k, const struct ntx_gguf_tensor *t, uint64_t at, uint64_t bytes, int out, uint64_t to,
-                uint8_t *buf, struct ntx_err *err)
+static int copy_bytes(struct maker *k, const struct ntx_gguf_tensor *t, uint64_t at, uint64_t bytes, int out,
+                      uint64_t to, uint8_t *buf, struct ntx_err *err)
 {
     for (uint64_t i = 0, n; i < bytes; i += n) {
         n = NTX_MIN(bytes - i, (uint64_t)COPY_BYTES);
@@ -170,11 +171,11 @@ static int write_share(void *ctx, uint32_t tensor, int fd, struct ntx_err *err)
     if (!rc && ftruncate(fd, at + (off_t)t->bytes))
         rc = -errno;
     if (!rc && is_whole(k, tensor))
-        rc = copy(k, t, t->offset, t->bytes, fd, (uint64_t)at, buf, err);
+        rc = copy_bytes(k, t, t->offset, t->bytes, fd, (uint64_t)at, buf, err);
     else
         for (uint32_t i = k->first[tensor]; i < k->first[tensor + 1] && !rc; i++) {
             const struct ntx_chunk *c = &k->chunks->list[k->of[i]];
-            rc = copy(k, t, c->offset, c->bytes, fd, (uint64_t)at + (c->offset - t->offset), buf, err);
+            rc = copy_bytes(k, t, c->offset, c->bytes, fd, (uint64_t)at + (c->offset - t->offset), buf, err);
         }
     free(buf);
     if (!rc && lseek(fd, at + (off_t)t->bytes, SEEK_SET) < 0)
@@ -182,7 +183,7 @@ static int write_share(void *ctx, uint32_t tensor, int fd, struct ntx_err *err)
     return rc;
 }
 
-/* Matrices of whole layers that are another machine's. */
+/* Marks matrices of layers that another machine has whole. */
 static void find_away(struct maker *k)
 {
     for (uint32_t l = 0; l < k->m->hp.n_layers; l++)
@@ -206,7 +207,7 @@ static int sort_chunks(struct maker *k)
         k->first[k->chunks->list[c].tensor + 1]++;
     for (uint32_t t = 0; t < n; t++)
         k->first[t + 1] += k->first[t];
-    for (uint32_t c = k->chunks->n; c-- > 0;) { /* from behind, each moves to its tensor's beginning */
+    for (uint32_t c = k->chunks->n; c-- > 0;) { /* from the end: each chunk moves to the start of its tensor's list */
         uint32_t t = k->chunks->list[c].tensor;
         k->of[--k->first[t + 1]] = c;
     }
@@ -226,7 +227,7 @@ static bool replaced_key(struct ntx_str key)
     return (key.n == 17 && !memcmp(key.p, "general.alignment", 17)) || (key.n > 6 && !memcmp(key.p, "split.", 6));
 }
 
-static int write_file(struct maker *k, const char *digest, const char *path, struct ntx_err *err)
+static int write_share_file(struct maker *k, const char *digest, const char *path, struct ntx_err *err)
 {
     const struct ntx_gguf *from = k->m->gguf;
     struct ntx_gguf_out *g = ntx_gguf_out_new();
@@ -266,7 +267,7 @@ int ntx_share_file_make(const struct ntx_model *m, const int *fds, const struct 
     if (!rc && !(rc = ntx_chunks_make_bounded(m, CHUNK_BYTES, &b, &k.chunks, err)) && (rc = sort_chunks(&k)))
         ntx_err_set(err, rc, "no memory");
     if (!rc)
-        rc = write_file(&k, digest, path, err);
+        rc = write_share_file(&k, digest, path, err);
     *bytes = k.done;
     ntx_chunks_free(k.chunks);
     free(k.first);

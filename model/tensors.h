@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.h: every kind of tensor that a layer may have, or a model beside its layers, declared once: its name in the
- * file, its shape in named widths, and how it is used. From this table come the fields of struct ntx_layer and of
- * struct ntx_layer_weights, the checks at load, what is cut into chunks and how, what is always resident, the widths of
- * activations, and what the tests' model maker writes. Which of them a layer has, and in which order they are used, its
- * steps say (layer.h).
+/* tensors.h: every kind of tensor of a layer, and of a model outside of its layers, declared once: its name in the
+ * file, its shape in named widths, and its use.
  *
- * To add one is to add a row. A tensor that an architecture calls by another name has that name in the architecture's
- * file. */
+ * From this table come the fields of struct ntx_layer and of struct ntx_layer_weights, the checks at load, how
+ * tensors are cut into chunks, what is always resident, the widths of activations, and the tensors that the tests'
+ * model maker writes. The steps of a layer (layer.h) decide which of them it has, and their order.
+ *
+ * To add a tensor, add an entry. Names that differ in an architecture are in the architecture's file. */
 #ifndef NTX_MODEL_TENSORS_H
 #define NTX_MODEL_TENSORS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Widths that shapes are made of (ntx_width), and how many values each is: by a model's numbers hp and its layer's, w.
- * One that no other architecture has is a row. */
+/* Widths for shapes (ntx_width): X(name, number of values), from the model's numbers hp and its layer's w. A new
+ * width is a new entry. */
 /* clang-format off */
 #define NTX_DIMS(X) \
     X(ONE,                  1) \
@@ -39,7 +39,7 @@
     X(LAYER_INPUT,          hp->n_input) \
     X(LAYER_INPUTS,         hp->n_input * hp->n_layers) \
     X(SHARED_FF,            hp->n_ff_shexp) \
-    X(GROUP_BYTES,          1) /* groups differ from layer to layer */ \
+    X(GROUP_BYTES,          1) /* depends on the layer */ \
     X(GROUPS,               1) \
     X(GATED_HEADS_K,        2 * w.n_head * w.head_k) \
     X(DELTA_TAPS,           hp->delta.taps) \
@@ -68,10 +68,10 @@
     X(FUSED,                hp->head.norm_first ? hp->head.n_taps * hp->head.width : hp->n_embd) \
     X(VOCAB,                hp->n_vocab) \
     X(OUT_VOCAB,            hp->head.n_out ? hp->head.n_out : hp->n_vocab) \
-    X(FREQS,                hp->rope_dim / 2) /* divisors of frequencies */ \
+    X(FREQS,                hp->rope_dim / 2) /* RoPE divisors */ \
     X(GRAM_WIDTH,           hp->grams.width) \
     X(GRAM_ENTRIES,            hp->grams.entries) \
-    X(RANK,                 1) /* each matrix its own */
+    X(RANK,                 1) /* depends on the matrix */
 /* clang-format on */
 
 enum ntx_dim {
@@ -81,20 +81,20 @@ enum ntx_dim {
 };
 
 enum ntx_use {
-    NTX_USE_MATRIX,   /* multiplied by; cut into chunks, which live where the plan says */
-    NTX_USE_RESIDENT, /* multiplied by; one chunk, always in memory */
-    NTX_USE_HEADS,    /* the same, a matrix of each head, one after the other */
-    NTX_USE_VECTOR,   /* F32, used as it is; one chunk, always in memory */
-    NTX_USE_VECTORS,  /* the same, one for each expert, or each channel */
-    NTX_USE_TABLE,    /* the same, of any type */
-    NTX_USE_EXPERT,   /* a matrix of each expert, one after the other in one tensor; a chunk each */
-    NTX_USE_GROUPS,   /* of a packed layer (pack.h): bytes of groups of neurons */
-    NTX_USE_LOOKUP,   /* of any type; a row is read where a token names it. It has no chunks */
-    NTX_USE_NUMBERS,  /* I32, some for each token; one chunk, always in memory */
+    NTX_USE_MATRIX,   /* a matrix; cut into chunks, which the plan places */
+    NTX_USE_RESIDENT, /* a matrix; one chunk, always in memory */
+    NTX_USE_HEADS,    /* like RESIDENT: a matrix for each head, one after the other */
+    NTX_USE_VECTOR,   /* an F32 vector; one chunk, always in memory */
+    NTX_USE_VECTORS,  /* like VECTOR: one vector for each expert, or each channel */
+    NTX_USE_TABLE,    /* like VECTORS, of any type */
+    NTX_USE_EXPERT,   /* a matrix for each expert, one after the other in one tensor; each is a chunk */
+    NTX_USE_GROUPS,   /* bytes of groups of neurons, in a packed layer (pack.h) */
+    NTX_USE_LOOKUP,   /* a table of any type; a row is read when a token needs it. It has no chunks */
+    NTX_USE_NUMBERS,  /* an I32 table, some numbers for each token; one chunk, always in memory */
 };
 
-/* What is added to a matrix's outputs (layer_delta.h): two thin ones, or a whole one. Once for the file itself, and
- * once for each adapter that may be loaded with it. */
+/* Additions to a matrix's outputs (layer_delta.h): two low-rank matrices, or a full one; one set for the file
+ * itself, and one for each adapter that may be loaded with it. */
 #define NTX_LOWS(X, set, end)                                                                                          \
     X(q_low##set, "attn_q.weight.lora_a" end, EMBD, RANK, MATRIX)                                                      \
     X(q_high##set, "attn_q.weight.lora_b" end, RANK, HEADS_K, MATRIX)                                                  \
@@ -119,15 +119,14 @@ enum ntx_use {
     X(down_rest##set, "ffn_down.weight.delta" end, FF, EMBD, MATRIX)
 #define NTX_ADAPTERS_MAX 4u
 
-/* The last six in this order, which enum ntx_expert_part (chunk.h) has, too. */
+/* The last six tensors have the order of enum ntx_expert_part (chunk.h). */
 #define NTX_LAYER_TENSORS(X)                                                                                           \
     /*field               name in the file              row length      rows         use */                            \
-    X(nextn_enorm, "nextn.enorm.weight", EMBD, ONE, VECTOR)   /* of a next-token block: of the token's row, */         \
-    X(nextn_hnorm, "nextn.hnorm.weight", EMBD, ONE, VECTOR)   /* of the state before it, */                            \
-    X(nextn_eh, "nextn.eh_proj.weight", EMBD_2, EMBD, MATRIX) /* and what makes one of both */                         \
-    X(fuse_norm, "enc.output_norm.weight", FUSED, ONE,                                                                 \
-      VECTOR) /* of a file that guesses by states of several layers: of these, or of what is made of them, */          \
-    X(fuse, "fc.weight", TAPS, EMBD, MATRIX) /* by this */                                                             \
+    X(nextn_enorm, "nextn.enorm.weight", EMBD, ONE, VECTOR)    /* next-token block: norm of the token's embedding, */  \
+    X(nextn_hnorm, "nextn.hnorm.weight", EMBD, ONE, VECTOR)    /* norm of the previous token's state, */               \
+    X(nextn_eh, "nextn.eh_proj.weight", EMBD_2, EMBD, MATRIX)  /* and the matrix that fuses both */                    \
+    X(fuse_norm, "enc.output_norm.weight", FUSED, ONE, VECTOR) /* drafter: norm before or after the next, */           \
+    X(fuse, "fc.weight", TAPS, EMBD, MATRIX)                   /* fuses states of several layers */                    \
     X(attn_norm, "attn_norm.weight", EMBD, ONE, VECTOR)                                                                \
     X(q, "attn_q.weight", EMBD, HEADS_K, MATRIX)                                                                       \
     X(k, "attn_k.weight", EMBD, KV_HEADS_K, MATRIX)                                                                    \
@@ -137,97 +136,90 @@ enum ntx_use {
     X(v_bias, "attn_v.bias", KV_HEADS_V, ONE, VECTOR)                                                                  \
     X(q_norm, "attn_q_norm.weight", HEAD_K, ONE, VECTOR)                                                               \
     X(k_norm, "attn_k_norm.weight", HEAD_K, ONE, VECTOR)                                                               \
-    X(q_norm_all, "attn_q_norm.weight", HEADS_K, ONE, VECTOR) /* over all heads at once */                             \
+    X(q_norm_all, "attn_q_norm.weight", HEADS_K, ONE, VECTOR) /* over all heads */                                     \
     X(k_norm_all, "attn_k_norm.weight", KV_HEADS_K, ONE, VECTOR)                                                       \
-    X(q_a, "attn_q_a.weight", EMBD, Q_LORA, MATRIX) /* q in two products */                                            \
+    X(q_a, "attn_q_a.weight", EMBD, Q_LORA, MATRIX) /* low-rank q */                                                   \
     X(q_a_norm, "attn_q_a_norm.weight", Q_LORA, ONE, VECTOR)                                                           \
     X(q_b, "attn_q_b.weight", Q_LORA, HEADS_K, MATRIX)                                                                 \
-    X(kv_a, "attn_kv_a_mqa.weight", EMBD, MLA, MATRIX) /* what K and V of all heads are made of */                     \
+    X(kv_a, "attn_kv_a_mqa.weight", EMBD, MLA, MATRIX) /* MLA latent, and the shared part of the key */                \
     X(kv_a_norm, "attn_kv_a_norm.weight", KV_LORA, ONE, VECTOR)                                                        \
-    X(k_b, "attn_k_b.weight", HEAD_PLAIN, KV_LORA, HEADS) /* of K, turned over: it is for q */                         \
+    X(k_b, "attn_k_b.weight", HEAD_PLAIN, KV_LORA, HEADS) /* of K, transposed: it multiplies q */                      \
     X(v_b, "attn_v_b.weight", KV_LORA, HEAD_V, HEADS)                                                                  \
-    X(kv_b, "attn_kv_b.weight", KV_LORA, HEAD_KV, HEADS) /* of K and V, the rows of one behind those of the other */   \
-    X(index_q, "indexer.attn_q_b.weight", Q_LORA, INDEX_HEADS_K,                                                       \
-      MATRIX)                                                     /* which positions are attended to: queries, */      \
-    X(index_k, "indexer.attn_k.weight", EMBD, INDEX_HEAD, MATRIX) /* a key of each position */                         \
+    X(kv_b, "attn_kv_b.weight", KV_LORA, HEAD_KV, HEADS)                 /* K and V, the rows of K first */            \
+    X(index_q, "indexer.attn_q_b.weight", Q_LORA, INDEX_HEADS_K, MATRIX) /* indexer: queries, */                       \
+    X(index_k, "indexer.attn_k.weight", EMBD, INDEX_HEAD, MATRIX)        /* a key for each position */                 \
     X(index_k_norm, "indexer.k_norm.weight", INDEX_HEAD, ONE, VECTOR)                                                  \
     X(index_k_bias, "indexer.k_norm.bias", INDEX_HEAD, ONE, VECTOR)                                                    \
     X(index_gate, "indexer_compressor_gate.weight", EMBD, INDEX_HEAD,                                                  \
-      MATRIX) /* where keys of several positions become one: what each weighs, */                                      \
-    X(index_place, "indexer_compressor_ape.weight", INDEX_HEAD, INDEX_EVERY,                                           \
-      TABLE)                                                           /* and what is added to that by its place */    \
-    X(index_heads, "indexer.proj.weight", EMBD, INDEX_HEADS, RESIDENT) /* and what each query weighs */                \
+      MATRIX) /* if several positions share a key: weight of each position, */                                         \
+    X(index_place, "indexer_compressor_ape.weight", INDEX_HEAD, INDEX_EVERY, TABLE) /* and its bias by place */        \
+    X(index_heads, "indexer.proj.weight", EMBD, INDEX_HEADS, RESIDENT)              /* weight of each query */         \
     X(block_q, "indexer.q_proj.weight", EMBD, INDEX_HEADS_K,                                                           \
-      MATRIX) /* the same where blocks of positions are chosen: queries, and a key of each position, */                \
+      MATRIX) /* indexer of blocks of positions: queries, and a key for each position, */                              \
     X(block_k, "indexer.k_proj.weight", EMBD, INDEX_HEAD, MATRIX)                                                      \
     X(block_q_norm, "indexer.q_norm.weight", INDEX_HEAD, ONE, VECTOR)                                                  \
-    X(block_k_norm, "indexer.k_norm.weight", INDEX_HEAD, ONE, VECTOR) /* of a block's mean */                          \
-    X(kv, "attn_kv.weight", EMBD, HEAD_K, MATRIX)                     /* of all heads one K, which is V, too */        \
+    X(block_k_norm, "indexer.k_norm.weight", INDEX_HEAD, ONE, VECTOR) /* norm of a block's mean */                     \
+    X(kv, "attn_kv.weight", EMBD, HEAD_K, MATRIX)                     /* one K for all heads, which is also V */       \
     X(kv_norm, "attn_kv_a_norm.weight", HEAD_K, ONE, VECTOR)                                                           \
-    X(pool, "attn_compressor_kv.weight", EMBD, POOL,                                                                   \
-      MATRIX) /* what some positions' K of a layer are made of: values, */                                             \
-    X(pool_gate, "attn_compressor_gate.weight", EMBD, POOL, MATRIX)     /* what each weighs, */                        \
+    X(pool, "attn_compressor_kv.weight", EMBD, POOL, MATRIX)            /* pooled K: values, */                        \
+    X(pool_gate, "attn_compressor_gate.weight", EMBD, POOL, MATRIX)     /* weights, */                                 \
     X(pool_place, "attn_compressor_ape.weight", POOL, POOL_SPAN, TABLE) /* and what is added to that by its place */   \
     X(pool_norm, "attn_compressor_norm.weight", HEAD_K, ONE, VECTOR)                                                   \
-    X(key_pool, "indexer_compressor_kv.weight", EMBD, KEY_POOL,                                                        \
-      MATRIX) /* the same of the keys that they are chosen by */                                                       \
+    X(key_pool, "indexer_compressor_kv.weight", EMBD, KEY_POOL, MATRIX) /* the same for the indexer's keys */          \
     X(key_pool_gate, "indexer_compressor_gate.weight", EMBD, KEY_POOL, MATRIX)                                         \
     X(key_pool_place, "indexer_compressor_ape.weight", KEY_POOL, POOL_SPAN, TABLE)                                     \
     X(key_pool_norm, "indexer_compressor_norm.weight", INDEX_HEAD, ONE, VECTOR)                                        \
     X(o_a, "attn_output_a.weight", PART_IN, PARTS,                                                                     \
-      MATRIX) /* of some heads each, with some rows each: output in two products */                                    \
+      MATRIX) /* block-diagonal: each block has some heads and some rows; the first of two output products */          \
     X(o_b, "attn_output_b.weight", PARTS, EMBD, MATRIX)                                                                \
     X(attn_mix, "hc_attn_fn.weight", STREAMS, MIX,                                                                     \
-      MATRIX) /* of several residual streams: how they become one, and one becomes them */                             \
+      MATRIX) /* hyper-connections: weights that mix the streams before and after attention */                         \
     X(attn_mix_scale, "hc_attn_scale.weight", MIX_SCALES, ONE, VECTOR)                                                 \
     X(attn_mix_base, "hc_attn_base.weight", MIX, ONE, VECTOR)                                                          \
     X(ffn_mix, "hc_ffn_fn.weight", STREAMS, MIX, MATRIX)                                                               \
     X(ffn_mix_scale, "hc_ffn_scale.weight", MIX_SCALES, ONE, VECTOR)                                                   \
     X(ffn_mix_base, "hc_ffn_base.weight", MIX, ONE, VECTOR)                                                            \
-    X(head_mix, "output_hc_fn.weight", STREAMS, STREAM_COUNT, MATRIX) /* the model's: the last layer uses it */        \
+    X(head_mix, "output_hc_fn.weight", STREAMS, STREAM_COUNT, MATRIX) /* the model's; the last layer uses it */        \
     X(head_mix_scale, "output_hc_scale.weight", ONE, ONE, VECTOR)                                                      \
     X(head_mix_base, "output_hc_base.weight", STREAM_COUNT, ONE, VECTOR)                                               \
     X(head_low_norm, "output_hc_norm.weight", STREAMS, ONE,                                                            \
-      VECTOR) /* the model's: the same by two products, as the next */                                                 \
+      VECTOR) /* the model's: mixing by two products, as below */                                                      \
     X(head_low, "output_hc_down.weight", STREAMS, STREAM_LOW, MATRIX)                                                  \
     X(head_high, "output_hc_up.weight", STREAM_LOW, STREAMS, MATRIX)                                                   \
-    X(attn_low_norm, "hc_attn_norm.weight", STREAMS, ONE, VECTOR)            /* residual streams, each normed, */      \
-    X(attn_spread, "hc_attn_inject.weight", STREAMS, STREAM_COUNT, RESIDENT) /* what each takes of what comes out, */  \
-    X(attn_low, "hc_attn_down.weight", STREAMS, STREAM_LOW,                                                            \
-      MATRIX) /* and what of each value of them goes in, in two products */                                            \
+    X(attn_low_norm, "hc_attn_norm.weight", STREAMS, ONE, VECTOR) /* mixing by two products: norm of the streams, */   \
+    X(attn_spread, "hc_attn_inject.weight", STREAMS, STREAM_COUNT, RESIDENT) /* weights of the output in each, */      \
+    X(attn_low, "hc_attn_down.weight", STREAMS, STREAM_LOW, MATRIX)          /* and gates of their values, low-rank */ \
     X(attn_high, "hc_attn_up.weight", STREAM_LOW, STREAMS, MATRIX)                                                     \
     X(ffn_low_norm, "hc_ffn_norm.weight", STREAMS, ONE, VECTOR)                                                        \
     X(ffn_spread, "hc_ffn_inject.weight", STREAMS, STREAM_COUNT, RESIDENT)                                             \
     X(ffn_low, "hc_ffn_down.weight", STREAMS, STREAM_LOW, MATRIX)                                                      \
     X(ffn_high, "hc_ffn_up.weight", STREAM_LOW, STREAMS, MATRIX)                                                       \
-    X(gram_key, "ple_key.weight", EMBD, STREAMS,                                                                       \
-      MATRIX) /* what the last tokens together give to the streams, from a table: keys, */                             \
-    X(gram_value, "ple_value.weight", EMBD, EMBD, MATRIX) /* one value, */                                             \
+    X(gram_key, "ple_key.weight", EMBD, STREAMS, MATRIX)  /* n-gram embeddings: keys, */                               \
+    X(gram_value, "ple_value.weight", EMBD, EMBD, MATRIX) /* a value, */                                               \
     X(gram_key_norm, "ple_norm_key.weight", STREAMS, ONE, VECTOR)                                                      \
-    X(gram_query_norm, "ple_norm_query.weight", STREAMS, ONE, VECTOR) /* what keys are multiplied by, */               \
+    X(gram_query_norm, "ple_norm_query.weight", STREAMS, ONE,                                                          \
+      VECTOR) /* norm of the queries, which are the streams, */                                                        \
     X(gram_conv_norm, "ple_norm_conv.weight", STREAMS, ONE, VECTOR)                                                    \
-    X(gram_conv, "ple_conv1d.weight", GRAM_TAPS, STREAMS, TABLE) /* and a convolution of it */                         \
-    X(token_experts, "ffn_gate_tid2eid.weight", EXPERTS_USED, VOCAB,                                                   \
-      NUMBERS)                                               /* each token's experts, which no router chooses */       \
-    X(q_gated, "attn_q.weight", EMBD, GATED_HEADS_K, MATRIX) /* of each head q, then a gate of its output */           \
+    X(gram_conv, "ple_conv1d.weight", GRAM_TAPS, STREAMS, TABLE)              /* and a convolution */                  \
+    X(token_experts, "ffn_gate_tid2eid.weight", EXPERTS_USED, VOCAB, NUMBERS) /* experts by token, without a router */ \
+    X(q_gated, "attn_q.weight", EMBD, GATED_HEADS_K, MATRIX) /* for each head q, then a gate of its output */          \
     X(delta_mix, "attn_qkv.weight", EMBD, DELTA_MIX,                                                                   \
-      MATRIX) /* a gated delta net: q and k of its key heads, v of its heads */                                        \
-    X(delta_gate, "attn_gate.weight", EMBD, DELTA_VALUES, MATRIX)   /* of its output */                                \
-    X(delta_beta, "ssm_beta.weight", EMBD, DELTA_HEADS, RESIDENT)   /* how much of a token it takes in */              \
-    X(delta_alpha, "ssm_alpha.weight", EMBD, DELTA_HEADS, RESIDENT) /* how much it forgets */                          \
-    X(delta_rates, "ssm_ba.weight", EMBD, DELTA_RATES, RESIDENT)    /* of each key head the one, then the other */     \
+      MATRIX) /* gated delta net: q and k of its key heads, v of its heads */                                          \
+    X(delta_gate, "attn_gate.weight", EMBD, DELTA_VALUES, MATRIX)   /* gate of its output */                           \
+    X(delta_beta, "ssm_beta.weight", EMBD, DELTA_HEADS, RESIDENT)   /* write rate of each head */                      \
+    X(delta_alpha, "ssm_alpha.weight", EMBD, DELTA_HEADS, RESIDENT) /* decay of each head */                           \
+    X(delta_rates, "ssm_ba.weight", EMBD, DELTA_RATES, RESIDENT)    /* both, by key head */                            \
     X(delta_conv, "ssm_conv1d.weight", DELTA_TAPS, DELTA_MIX, VECTORS)                                                 \
     X(delta_dt, "ssm_dt.bias", DELTA_HEADS, ONE, VECTOR)                                                               \
     X(delta_a, "ssm_a", DELTA_HEADS, ONE, VECTOR)                                                                      \
     X(delta_norm, "ssm_norm.weight", DELTA_HEAD, ONE, VECTOR) /* of each head's output */                              \
     X(delta_out, "ssm_out.weight", DELTA_VALUES, EMBD, MATRIX)                                                         \
-    X(kda_q, "attn_q.weight", EMBD, DELTA_VALUES,                                                                      \
-      MATRIX) /* a delta net that forgets by the key: q, k and v of its heads, */                                      \
+    X(kda_q, "attn_q.weight", EMBD, DELTA_VALUES, MATRIX) /* KDA delta net: q, k and v of its heads, */                \
     X(kda_k, "attn_k.weight", EMBD, DELTA_VALUES, MATRIX)                                                              \
     X(kda_v, "attn_v.weight", EMBD, DELTA_VALUES, MATRIX)                                                              \
-    X(kda_f_a, "ssm_f_a.weight", EMBD, DELTA_HEAD, MATRIX) /* how much it forgets, in two products, */                 \
+    X(kda_f_a, "ssm_f_a.weight", EMBD, DELTA_HEAD, MATRIX) /* decays, in two products, */                              \
     X(kda_f_b, "ssm_f_b.weight", DELTA_HEAD, DELTA_VALUES, MATRIX)                                                     \
-    X(kda_g_a, "ssm_g_a.weight", EMBD, DELTA_HEAD, MATRIX) /* and the gate of its output, in two */                    \
+    X(kda_g_a, "ssm_g_a.weight", EMBD, DELTA_HEAD, MATRIX) /* and the gate of its output, likewise */                  \
     X(kda_g_b, "ssm_g_b.weight", DELTA_HEAD, DELTA_VALUES, MATRIX)                                                     \
     X(kda_conv_q, "ssm_conv1d_q.weight", DELTA_TAPS, DELTA_VALUES, VECTORS)                                            \
     X(kda_conv_k, "ssm_conv1d_k.weight", DELTA_TAPS, DELTA_VALUES, VECTORS)                                            \
@@ -235,29 +227,28 @@ enum ntx_use {
     X(kda_dt, "ssm_dt.bias", DELTA_VALUES, ONE, VECTOR)                                                                \
     X(kda_a, "ssm_a", ONE, DELTA_HEADS, VECTORS)                                                                       \
     X(kda_out, "attn_output.weight", DELTA_VALUES, EMBD, MATRIX)                                                       \
-    X(mla_gate, "attn_gate.weight", EMBD, HEADS_V, MATRIX)  /* of what attention over latents gives */                 \
+    X(mla_gate, "attn_gate.weight", EMBD, HEADS_V, MATRIX)  /* gate of the output of MLA */                            \
     X(head_gate, "attn_gate.weight", EMBD, HEADS, RESIDENT) /* of each head's output */                                \
-    X(sinks, "attn_sinks.weight", HEADS, ONE, VECTOR)       /* a score of each head that has no value */               \
+    X(sinks, "attn_sinks.weight", HEADS, ONE, VECTOR)       /* attention sink: a score without a value */              \
     X(o, "attn_output.weight", HEADS_V, EMBD, MATRIX)                                                                  \
     X(o_bias, "attn_output.bias", EMBD, ONE, VECTOR)                                                                   \
-    X(attn_post_norm, "post_attention_norm.weight", EMBD, ONE, VECTOR) /* of what attention adds */                    \
+    X(attn_post_norm, "post_attention_norm.weight", EMBD, ONE, VECTOR) /* norm of what attention adds */               \
     X(ffn_norm, "ffn_norm.weight", EMBD, ONE, VECTOR)                                                                  \
     X(gate, "ffn_gate.weight", EMBD, FF, MATRIX)                                                                       \
     X(up, "ffn_up.weight", EMBD, FF, MATRIX)                                                                           \
     X(down, "ffn_down.weight", FF, EMBD, MATRIX)                                                                       \
-    X(ffn_post_norm, "post_ffw_norm.weight", EMBD, ONE, VECTOR)     /* of what the FFN adds */                         \
-    X(ffn_pre_norm_2, "pre_ffw_norm_2.weight", EMBD, ONE, VECTOR)   /* of experts beside a dense FFN: before them, */  \
-    X(ffn_post_norm_2, "post_ffw_norm_2.weight", EMBD, ONE, VECTOR) /* behind them, */                                 \
-    X(ffn_post_norm_1, "post_ffw_norm_1.weight", EMBD, ONE, VECTOR) /* and behind that FFN */                          \
+    X(ffn_post_norm, "post_ffw_norm.weight", EMBD, ONE, VECTOR)   /* norm of what the FFN adds */                      \
+    X(ffn_pre_norm_2, "pre_ffw_norm_2.weight", EMBD, ONE, VECTOR) /* experts beside a dense FFN: norm before them, */  \
+    X(ffn_post_norm_2, "post_ffw_norm_2.weight", EMBD, ONE, VECTOR) /* after them, */                                  \
+    X(ffn_post_norm_1, "post_ffw_norm_1.weight", EMBD, ONE, VECTOR) /* and after that FFN */                           \
     X(layer_scale, "layer_output_scale.weight", ONE, ONE, VECTOR)                                                      \
-    X(inputs_proj, "per_layer_model_proj.weight", EMBD, LAYER_INPUTS, MATRIX) /* the model's: layer 0 uses it */       \
-    X(inputs_norm, "per_layer_proj_norm.weight", LAYER_INPUT, ONE, VECTOR)    /* the same */                           \
+    X(inputs_proj, "per_layer_model_proj.weight", EMBD, LAYER_INPUTS, MATRIX) /* the model's; layer 0 uses it */       \
+    X(inputs_norm, "per_layer_proj_norm.weight", LAYER_INPUT, ONE, VECTOR)    /* the model's, too */                   \
     X(input_gate, "inp_gate.weight", EMBD, LAYER_INPUT, MATRIX)                                                        \
     X(input_proj, "proj.weight", LAYER_INPUT, EMBD, MATRIX)                                                            \
     X(input_norm, "post_norm.weight", EMBD, ONE, VECTOR)                                                               \
-    X(groups, NTX_PACK_TENSOR, GROUP_BYTES, GROUPS, GROUPS) /* instead of up, down and maybe gate */                   \
-    X(groups_added, NTX_PACK_ADDED_TENSOR, GROUP_BYTES, GROUPS,                                                        \
-      GROUPS) /* what such a layer adds to those of its base */                                                        \
+    X(groups, NTX_PACK_TENSOR, GROUP_BYTES, GROUPS, GROUPS)             /* replaces up, down and maybe gate */         \
+    X(groups_added, NTX_PACK_ADDED_TENSOR, GROUP_BYTES, GROUPS, GROUPS) /* additions of such a layer to its base's */  \
     NTX_LOWS(X, , "")                                                                                                  \
     NTX_LOWS(X, _1, ".1")                                                                                              \
     NTX_LOWS(X, _2, ".2")                                                                                              \
@@ -265,10 +256,10 @@ enum ntx_use {
     NTX_LOWS(X, _4, ".4")                                                                                              \
     X(router, "ffn_gate_inp.weight", EMBD, EXPERTS, RESIDENT)                                                          \
     X(router_bias, "ffn_gate_inp.bias", EXPERTS, ONE, VECTOR)                                                          \
-    X(router_select, "exp_probs_b.bias", EXPERTS, ONE, VECTOR)     /* added to scores for the choice, not to shares */ \
-    X(router_scale, "ffn_gate_inp.scale", EMBD, ONE, VECTOR)       /* of the norm before it */                         \
-    X(expert_scale, "ffn_down_exps.scale", EXPERTS, ONE, VECTOR)   /* shares are multiplied by it */                   \
-    X(shared_gate, "ffn_gate_inp_shexp.weight", EMBD, ONE, VECTOR) /* used as a matrix of one row */                   \
+    X(router_select, "exp_probs_b.bias", EXPERTS, ONE, VECTOR)     /* bias for the choice alone */                     \
+    X(router_scale, "ffn_gate_inp.scale", EMBD, ONE, VECTOR)       /* scale of the norm before it */                   \
+    X(expert_scale, "ffn_down_exps.scale", EXPERTS, ONE, VECTOR)   /* factor of each expert's weight */                \
+    X(shared_gate, "ffn_gate_inp_shexp.weight", EMBD, ONE, VECTOR) /* a matrix of one row */                           \
     X(gate_shared, "ffn_gate_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                   \
     X(up_shared, "ffn_up_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                       \
     X(down_shared, "ffn_down_shexp.weight", SHARED_FF, EMBD, MATRIX)                                                   \
@@ -287,25 +278,24 @@ enum ntx_tensor {
         NTX_N_TENSORS
 };
 
-/* What belongs to no layer, in the order of use: from this table come fields of struct ntx_model and of struct
- * ntx_chunks, checks, and what an outline, a sketch (computed/plan/) and the model maker have. The last column says by
- * a model's numbers whether it is there. */
-enum ntx_has { NTX_NEVER, NTX_MAYBE /* the file tells */, NTX_ALWAYS };
+/* Tensors of no layer, in their order of use. From this table come fields of struct ntx_model and of struct
+ * ntx_chunks, checks, and the tensors of outlines, sketches (computed/plan/) and the model maker. The last column
+ * computes from a model's numbers whether the tensor exists. */
+enum ntx_has { NTX_NEVER, NTX_MAYBE /* it depends on the file */, NTX_ALWAYS };
 #define NTX_END_TENSORS(X)                                                                                             \
     /*field               name in the file              row length      rows         use */                            \
     X(token_embd, "token_embd.weight", EMBD, VOCAB, LOOKUP, NTX_ALWAYS)                                                \
     X(input_embd, "per_layer_token_embd.weight", LAYER_INPUTS, VOCAB, LOOKUP,                                          \
-      hp->n_input ? NTX_ALWAYS : NTX_NEVER) /* each layer's inputs */                                                  \
+      hp->n_input ? NTX_ALWAYS : NTX_NEVER) /* inputs of all layers */                                                 \
     X(gram_embd, "per_layer_token_embd.weight", GRAM_WIDTH, GRAM_ENTRIES, LOOKUP,                                      \
       hp->grams.layer ? NTX_ALWAYS : NTX_NEVER)                       /* of n-grams */                                 \
-    X(rope_freqs, "rope_freqs.weight", FREQS, ONE, VECTOR, NTX_MAYBE) /* divisors of frequencies (Llama 3.1) */        \
+    X(rope_freqs, "rope_freqs.weight", FREQS, ONE, VECTOR, NTX_MAYBE) /* RoPE divisors (Llama 3.1) */                  \
     X(rope_long, "rope_factors_long.weight", FREQS, ONE, VECTOR,                                                       \
-      hp->by && hp->by->rope_factors ? NTX_MAYBE                                                                       \
-                                     : NTX_NEVER) /* in their place, for a context beyond rope_ctx_orig, */            \
+      hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* RoPE divisors for contexts beyond rope_ctx_orig, */   \
     X(rope_short, "rope_factors_short.weight", FREQS, ONE, VECTOR,                                                     \
       hp->by && hp->by->rope_factors ? NTX_MAYBE : NTX_NEVER) /* and for others */                                     \
     X(output_norm, "output_norm.weight", EMBD, ONE, VECTOR, hp->no_output_norm ? NTX_NEVER : NTX_ALWAYS)               \
-    X(output, "output.weight", EMBD, OUT_VOCAB, MATRIX, NTX_MAYBE) /* or it is token_embd */
+    X(output, "output.weight", EMBD, OUT_VOCAB, MATRIX, NTX_MAYBE) /* absent: it is token_embd */
 
 enum ntx_end {
 #define X(field, name, in, out, use, has) NTX_END_##field,
@@ -314,14 +304,13 @@ enum ntx_end {
         NTX_N_ENDS
 };
 
-/* Tensors of a layer that are one in files of some architectures. */
-#define NTX_WHOLES(X)                                                                                                    \
-    /*symbol   name in the file    whether a model has it   its first and last   values of each that lie together; 0:  \
-     * all do */ \
-    X(qkv, "attn_qkv.weight", hp->qkv_fused, q, v, 0)                                                                    \
-    X(gate_up, "ffn_up.weight", hp->gate_up_fused, gate, up, 0)                                                          \
-    X(delta, "ssm_in.weight", hp->delta_joined, delta_mix, delta_gate,                                                   \
-      hp->delta.head) /* of each key head q and k, then v of its heads, then the gates of their outputs */
+/* Tensors of a layer that are fused in files of some architectures. */
+#define NTX_WHOLES(X)                                                                                                  \
+    /* symbol, name in the file, condition, first and last part, length of interleaved runs (0: contiguous) */         \
+    X(qkv, "attn_qkv.weight", hp->qkv_fused, q, v, 0)                                                                  \
+    X(gate_up, "ffn_up.weight", hp->gate_up_fused, gate, up, 0)                                                        \
+    X(delta, "ssm_in.weight", hp->delta_joined, delta_mix, delta_gate,                                                 \
+      hp->delta.head) /* for each key head q and k, then v of its heads, then the gates of their outputs */
 
 enum ntx_whole_kind {
 #define X(symbol, name, has, first, last, run) NTX_WHOLE_##symbol,
@@ -331,7 +320,7 @@ enum ntx_whole_kind {
 };
 
 struct ntx_tensor_kind {
-    const char *name; /* in a layer: "blk.N." stands before it */
+    const char *name; /* in a layer "blk.N." precedes it */
     uint8_t in, out;  /* enum ntx_dim: length of a row, and number of rows */
     uint8_t use;      /* enum ntx_use */
 };
@@ -339,29 +328,28 @@ struct ntx_tensor_kind {
 extern const struct ntx_tensor_kind ntx_tensor_kinds[NTX_N_TENSORS], ntx_end_kinds[NTX_N_ENDS];
 extern const char *const ntx_whole_names[NTX_N_WHOLES];
 
-/* For who looks at files without a model: whether t's name stands in a tensor's ("blk.3.ffn_up.weight"); or at least
- * what that has before its first dot, as that of experts, or of one that every row goes through, has it
+/* For code that reads files without a model. ntx_is_called: a tensor's name contains t's ("blk.3.ffn_up.weight").
+ * ntx_is_kin: it contains the part of t's name before the first dot, like the names of routed and shared experts
  * ("blk.3.ffn_up_exps.weight"). */
 bool ntx_is_called(const char *name, enum ntx_tensor t);
 bool ntx_is_kin(const char *name, enum ntx_tensor t);
-bool ntx_is_experts(const char *name); /* it has a matrix of each expert */
+bool ntx_is_experts(const char *name); /* the tensor has a matrix for each expert */
 
-/* Not a layer's but the model's, though a layer's steps take it: nothing stands before its name. */
+/* The tensor belongs to the model, though a layer's steps use it: its name has no "blk.N.". */
 static inline int ntx_is_models(enum ntx_tensor t)
 {
     return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse || t == NTX_T_fuse_norm ||
            (t >= NTX_T_head_mix && t <= NTX_T_head_high);
 }
 
-/* A matrix that rows are multiplied by, wherever it lies. */
+/* Rows are multiplied by this tensor, wherever it is stored. */
 static inline int ntx_is_matrix(enum ntx_tensor t)
 {
     uint8_t use = ntx_tensor_kinds[t].use;
     return use == NTX_USE_MATRIX || use == NTX_USE_RESIDENT || use == NTX_USE_HEADS || use == NTX_USE_EXPERT;
 }
 
-/* Of a matrix that may have them, what is added to its outputs: the first of the three behind one another;
- * NTX_N_TENSORS: it may not. */
+/* The first of the three tensors that may add to a matrix's outputs; NTX_N_TENSORS: the matrix cannot have them. */
 static inline enum ntx_tensor ntx_low_of(enum ntx_tensor t)
 {
     switch (t) {
@@ -385,8 +373,8 @@ static inline enum ntx_low_part ntx_low_part_of(enum ntx_tensor t)
     return (enum ntx_low_part)((t - NTX_T_q_low) % NTX_LOW_PARTS);
 }
 
-/* A matrix "X.weight" that may have an F32 "X.scale" beside it, as files of NVFP4 do: what comes of it is multiplied by
- * that, one value, or one of each expert. The router's name with such an end is router_scale's. */
+/* A matrix "X.weight" that may have an F32 "X.scale", as in files of NVFP4: its products are multiplied by that, one
+ * value, or one for each expert. (The router's "X.scale" is router_scale.) */
 static inline int ntx_is_scalable(enum ntx_tensor t)
 {
     return ntx_is_matrix(t) && ntx_tensor_kinds[t].use != NTX_USE_HEADS && t != NTX_T_router && !ntx_is_low(t);

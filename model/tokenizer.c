@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c: the table of kinds, opening, and the loop from text to fragments. See tokenizer_impl.h for the parts. */
+/* tokenizer.c: the table of kinds, opening, and the loop from text to segments. tokenizer_impl.h lists the parts. */
 #include "model/tokenizer.h"
 
 #include <errno.h>
@@ -119,8 +119,8 @@ int ntx__ids_add_byte(const struct ntx__vocab *v, struct ntx__ids *l, unsigned c
 struct cutter { /* walks over the joined text of all segments */
     const struct ntx_tokenizer *t;
     const char *text;
-    size_t from;  /* where the pending raw run begins */
-    bool at_word; /* a space is to be put before the next raw run */
+    size_t from;  /* start of the pending raw run */
+    bool at_word; /* a space precedes the next raw run */
     struct ntx__ids ids;
 };
 
@@ -134,7 +134,7 @@ static int end_run(struct cutter *c, size_t to)
     return rc;
 }
 
-/* A space is put in again after a token that is not text; a user-defined token is text like any other. */
+/* After a token that is not text, a space is added again; a user-defined token counts as text. */
 static int put_token(struct cutter *c, int32_t id, size_t at, size_t len)
 {
     int rc = end_run(c, at);
@@ -177,7 +177,7 @@ static int cut_segs(struct cutter *c, const struct ntx__seg *segs, size_t n, boo
     return rc;
 }
 
-/* The joined text of the segments: theirs when there is one, else a copy in *copy. */
+/* The joined text: the only segment's own text, else a copy in *copy. */
 static const char *join_segs(const struct ntx__seg *segs, size_t n, size_t total, char **copy)
 {
     *copy = NULL;
@@ -194,12 +194,12 @@ static const char *join_segs(const struct ntx__seg *segs, size_t n, size_t total
 
 static const struct ntx_tok_limits no_limits = {SIZE_MAX, SIZE_MAX, NULL};
 
-/* -E2BIG, -ENOBUFS: it will not do, as far as the bytes tell. */
+/* -E2BIG, -ENOBUFS: the number of bytes alone exceeds the limits. */
 static int refuse_early(const struct ntx_tokenizer *t, size_t n_segs, size_t total, const struct ntx_tok_limits *limits)
 {
     if (t->v.longest && total / t->v.longest > limits->ids)
         return -E2BIG;
-    return n_segs > 1 && total > limits->memory ? -ENOBUFS : 0; /* the copy */
+    return n_segs > 1 && total > limits->memory ? -ENOBUFS : 0; /* for the copy */
 }
 
 int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos,
@@ -218,7 +218,7 @@ int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *seg
     char *copy;
     struct cutter c = {.t = t, .at_word = !resume, .text = join_segs(segs, n, total, &copy), .ids.limits = limits};
     rc = c.text || !total ? cut_segs(&c, segs, n, bos, eos) : -ENOMEM;
-    if (!rc && !c.ids.p) /* no tokens: still something that the caller can free */
+    if (!rc && !c.ids.p) /* no tokens: the caller still gets something to free */
         rc = (c.ids.p = malloc(sizeof(*c.ids.p))) ? 0 : -ENOMEM;
     free(copy);
     if (rc) {
@@ -263,7 +263,7 @@ int ntx_detokenize_one(const struct ntx_tokenizer *t, int32_t id, bool first, bo
     return (int)len;
 }
 
-/* Whether p[0..n), n < 4, is a proper beginning of a longer character. */
+/* p[0..n), n < 4, is a proper prefix of a longer character. */
 static bool begins_character(const unsigned char *p, size_t n)
 {
     size_t need = p[0] >= 0xC2 && p[0] <= 0xDF ? 2 : (p[0] & 0xF0) == 0xE0 ? 3 : p[0] >= 0xF0 && p[0] <= 0xF4 ? 4 : 0;
@@ -273,7 +273,7 @@ static bool begins_character(const unsigned char *p, size_t n)
     utf8proc_int32_t cp;
     if (n == 1)
         return true;
-    memcpy(whole, p, n); /* a wrong second byte cannot be mended by what follows */
+    memcpy(whole, p, n); /* later bytes cannot repair a wrong second byte */
     return utf8proc_iterate(whole, (utf8proc_ssize_t)need, &cp) > 0;
 }
 

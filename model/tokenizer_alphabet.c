@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_alphabet.c: byte-level BPE writes each byte as a printable character. 188 bytes stand for themselves (as
- * Latin-1 code points); the others, in order, are U+0100, U+0101, ... */
+/* tokenizer_alphabet.c: the alphabet of byte-level BPE, which writes each byte as a printable character. 188 bytes
+ * are themselves (as Latin-1 code points); the others, in order, are U+0100, U+0101, ... */
 #include "model/tokenizer_impl.h"
 
 static bool stands_for_itself(unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; }
@@ -20,7 +20,7 @@ int64_t ntx__alphabet_decode(const struct ntx__alphabet *a, const char *text, si
     char *o = out;
     while (p < end) {
         unsigned cp = *p++;
-        if (cp >= 0x80) { /* two bytes reach beyond the alphabet's last character, U+0143 */
+        if (cp >= 0x80) { /* two bytes suffice: the alphabet ends at U+0143 */
             if (cp < 0xC2 || cp > 0xDF || p == end || (*p & 0xC0) != 0x80)
                 return -1;
             cp = (cp & 0x1F) << 6 | (*p++ & 0x3F);

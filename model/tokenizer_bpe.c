@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer_bpe.c: byte-level BPE. A word's bytes are joined in the order of the list of merges. Gemma 4's joins
- * characters likewise, spaces being escaped as SentencePiece does, in whole lines; what is left without a token is
+ * characters of whole lines in the same way, with spaces escaped as in SentencePiece; characters without a token are
  * written as byte tokens.
  *
  * Merges are kept by their left token: those of token l are entries[start[l] .. start[l + 1]), each one 64-bit word
@@ -16,7 +16,7 @@
 #include "model/tokenizer_pre.h"
 
 struct bpe {
-    struct ntx__pre *pre; /* NULL: Gemma 4's */
+    struct ntx__pre *pre; /* NULL: Gemma 4 */
     struct ntx__pre_traits traits;
     uint32_t *start;   /* [n_vocab + 1] */
     uint64_t *entries; /* [start[n_vocab]] */
@@ -25,7 +25,7 @@ struct bpe {
 /* ---- reading the merges */
 
 struct pair {
-    int32_t left, right, joined; /* -1 when it is no token: such a merge is never used */
+    int32_t left, right, joined; /* -1: it is not a token, and the merge is never used */
 };
 
 struct reader {
@@ -79,13 +79,13 @@ static int read_pairs(const struct ntx_gguf_kv *kv, const struct ntx__vocab *v, 
 
 static bool usable(const struct pair *p) { return p->left >= 0 && p->right >= 0 && p->joined >= 0; }
 
-static int by_value(const void *a, const void *b)
+static int by_entry(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return x < y ? -1 : x > y;
 }
 
-/* A counting sort by the left token, then each token's own entries by the right one. */
+/* Sorts merges by the left token (counting sort), and each token's entries by the right one. */
 static int index_pairs(const struct pair *pairs, uint32_t n, uint32_t n_vocab, struct bpe *m)
 {
     m->start = calloc(n_vocab + 2u, sizeof(*m->start));
@@ -93,7 +93,7 @@ static int index_pairs(const struct pair *pairs, uint32_t n, uint32_t n_vocab, s
     if (!m->start || !m->entries)
         return -ENOMEM;
     uint32_t *at = m->start +
-                   1; /* while filling, at[l] is where l's next entry goes; in the end it is where l + 1 begins */
+                   1; /* while filling, at[l] is the place of the next entry of l; finally the start of l + 1 */
     for (uint32_t i = 0; i < n; i++)
         if (usable(&pairs[i]))
             at[pairs[i].left + 1]++;
@@ -104,7 +104,7 @@ static int index_pairs(const struct pair *pairs, uint32_t n, uint32_t n_vocab, s
             m->entries[at[pairs[i].left]++] = (uint64_t)pairs[i].right << 44 | (uint64_t)pairs[i].joined << 24 | i;
     for (uint32_t l = 0; l < n_vocab; l++)
         if (m->start[l + 1] - m->start[l] > 1)
-            qsort(m->entries + m->start[l], m->start[l + 1] - m->start[l], sizeof(*m->entries), by_value);
+            qsort(m->entries + m->start[l], m->start[l + 1] - m->start[l], sizeof(*m->entries), by_entry);
     return 0;
 }
 
@@ -150,7 +150,7 @@ int ntx__bpe_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct ntx_
         t->v.add_bos = m->traits.add_bos;
     size_t used = strlen(t->name), room = sizeof(t->name) - used - 2;
     t->name[used] = '/';
-    memcpy(t->name + used + 1, pre.p, pre.n < room ? pre.n : room); /* the rest of the name is zero */
+    memcpy(t->name + used + 1, pre.p, pre.n < room ? pre.n : room); /* the rest of the name is already 0 */
     return 0;
 }
 
@@ -160,7 +160,7 @@ int ntx__gemma_open(const struct ntx_gguf *g, struct ntx_tokenizer *t, struct nt
     if (!m)
         return -ENOMEM;
     t->model = m;
-    t->v.add_bos = true; /* whatever the key says, as others take it: its models know no text without one */
+    t->v.add_bos = true; /* regardless of the key, as in other programs: these models always need BOS */
     t->v.add_prefix = false;
     return load_merges(g, &t->v, m, err);
 }
@@ -185,8 +185,8 @@ size_t ntx__bpe_bytes(const struct ntx_tokenizer *t)
 
 /* ---- encoding */
 
-static bool join(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a, const struct ntx__sym *b,
-                 uint32_t *key, int32_t *id)
+static bool join_pair(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a,
+                      const struct ntx__sym *b, uint32_t *key, int32_t *id)
 {
     (void)text;
     if (a->id < 0 || b->id < 0)
@@ -228,7 +228,7 @@ static int encode_word(void *arg, const char *w, size_t n)
     for (size_t i = 0; !rc && i < n; i++)
         rc = ntx__merge_add(&e->merge, (uint32_t)i, 1, v->byte_id[(unsigned char)w[i]]);
     if (!rc)
-        rc = ntx__merge_run(&e->merge, e->t, w, join);
+        rc = ntx__merge_run(&e->merge, e->t, w, join_pair);
     for (int32_t i = 0; !rc && i >= 0; i = e->merge.syms[i].next) {
         const struct ntx__sym *s = &e->merge.syms[i];
         rc = s->id >= 0 ? ntx__ids_add(e->out, s->id) : ntx__ids_add_byte(v, e->out, (unsigned char)w[s->off]);
@@ -236,7 +236,7 @@ static int encode_word(void *arg, const char *w, size_t n)
     return rc;
 }
 
-/* Length of the valid UTF-8 that text begins with. */
+/* Length of the valid UTF-8 at the start of text. */
 static size_t valid_run(const char *text, size_t len)
 {
     size_t at = 0;
@@ -252,7 +252,7 @@ static size_t valid_run(const char *text, size_t len)
 
 int ntx__bpe_encode(const struct ntx_tokenizer *t, const char *text, size_t len, bool prefix, struct ntx__ids *out)
 {
-    (void)prefix; /* byte-level BPE has none */
+    (void)prefix; /* byte-level BPE has no space prefix */
     const struct bpe *m = t->model;
     struct encoder e = {.t = t, .out = out, .merge.out = out};
     int rc = 0;
@@ -261,7 +261,7 @@ int ntx__bpe_encode(const struct ntx_tokenizer *t, const char *text, size_t len,
         if (n)
             rc = ntx__pre_split(m->pre, text + at, n, encode_word, &e);
         at += n;
-        if (!rc && at < len) /* not UTF-8: a byte by itself */
+        if (!rc && at < len) /* not UTF-8: a single byte */
             rc = ntx__ids_add_byte(&t->v, out, (unsigned char)text[at++]);
     }
     ntx__merge_free(&e.merge);
@@ -270,7 +270,7 @@ int ntx__bpe_encode(const struct ntx_tokenizer *t, const char *text, size_t len,
 
 /* ---- Gemma 4 */
 
-/* Characters; what is not UTF-8, byte by byte. */
+/* Adds characters, and bytes that are not UTF-8 one by one. */
 static int add_characters(struct encoder *e, const char *text, size_t len)
 {
     int rc = 0;
@@ -292,7 +292,7 @@ static int encode_line(struct encoder *e, const char *text, size_t len)
     int rc = ntx__ids_wanted(e->out);
     if (rc || (rc = ntx__merge_begin(&e->merge, len)) || (rc = add_characters(e, text, len)))
         return rc;
-    rc = ntx__merge_run(&e->merge, e->t, text, join);
+    rc = ntx__merge_run(&e->merge, e->t, text, join_pair);
     for (int32_t i = 0; !rc && i >= 0; i = e->merge.syms[i].next) {
         const struct ntx__sym *s = &e->merge.syms[i];
         if (s->id >= 0)
@@ -303,7 +303,7 @@ static int encode_line(struct encoder *e, const char *text, size_t len)
     return rc;
 }
 
-/* Line by line, newlines that follow one another being a line, too. */
+/* Encodes line by line; a run of newlines counts as one line. */
 int ntx__gemma_encode(const struct ntx_tokenizer *t, const char *text, size_t len, bool prefix, struct ntx__ids *out)
 {
     struct encoder e = {.t = t, .out = out, .merge.out = out};

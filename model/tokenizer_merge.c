@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_merge.c: see tokenizer_merge.h. */
+/* tokenizer_merge.c: the heap of pairs (tokenizer_merge.h). */
 #include "model/tokenizer_merge.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define CANCEL_EVERY 65536 /* joins */
+#define CANCEL_EVERY 65536 /* joins between two checks for cancellation */
 
-/* A symbol for each byte, and of pairs one at first, and one more for each join. */
+/* Room: one symbol per byte; one pair for each at first, and one more for each join. */
 int ntx__merge_begin(struct ntx__merge *m, size_t n_bytes)
 {
     m->n_syms = m->n_heap = 0;
@@ -21,7 +21,7 @@ void ntx__merge_free(struct ntx__merge *m)
     free(m->heap);
 }
 
-static int grow(void **p, size_t *room, size_t size, size_t most)
+static int grow_array(void **p, size_t *room, size_t size, size_t most)
 {
     size_t more = *room ? *room * 2 : 64;
     if (more > most && *room < most)
@@ -36,7 +36,7 @@ static int grow(void **p, size_t *room, size_t size, size_t most)
 
 int ntx__merge_add(struct ntx__merge *m, uint32_t off, uint32_t len, int32_t id)
 {
-    if (m->n_syms == m->room_syms && grow((void **)&m->syms, &m->room_syms, sizeof(*m->syms), m->most_pairs / 2))
+    if (m->n_syms == m->room_syms && grow_array((void **)&m->syms, &m->room_syms, sizeof(*m->syms), m->most_pairs / 2))
         return -ENOMEM;
     int32_t i = (int32_t)m->n_syms++;
     m->syms[i] = (struct ntx__sym){.off = off, .len = len, .id = id, .prev = i - 1, .next = -1};
@@ -47,7 +47,7 @@ int ntx__merge_add(struct ntx__merge *m, uint32_t off, uint32_t len, int32_t id)
 
 static int heap_push(struct ntx__merge *m, struct ntx__pair e)
 {
-    if (m->n_heap == m->room_heap && grow((void **)&m->heap, &m->room_heap, sizeof(*m->heap), m->most_pairs))
+    if (m->n_heap == m->room_heap && grow_array((void **)&m->heap, &m->room_heap, sizeof(*m->heap), m->most_pairs))
         return -ENOMEM;
     size_t i = m->n_heap++;
     for (; i && e.order < m->heap[(i - 1) / 2].order; i = (i - 1) / 2)
@@ -75,8 +75,8 @@ static struct ntx__pair heap_pop(struct ntx__merge *m)
     return top;
 }
 
-static int enter(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join,
-                 int32_t left)
+static int push_pair(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join,
+                     int32_t left)
 {
     if (left < 0 || m->syms[left].next < 0)
         return 0;
@@ -92,7 +92,7 @@ static int enter(struct ntx__merge *m, const struct ntx_tokenizer *t, const char
 int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const char *text, ntx__join_fn *join)
 {
     for (size_t i = 0; i + 1 < m->n_syms; i++)
-        if (enter(m, t, text, join, (int32_t)i))
+        if (push_pair(m, t, text, join, (int32_t)i))
             return -ENOMEM;
     for (size_t n = 1; m->n_heap; n++) {
         if (n % CANCEL_EVERY == 0 && ntx__ids_wanted(m->out))
@@ -100,7 +100,7 @@ int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const ch
         struct ntx__pair e = heap_pop(m);
         int32_t left = (int32_t)(uint32_t)e.order;
         struct ntx__sym *a = &m->syms[left];
-        /* Symbols only grow, to the right: the sum of the lengths is unchanged only if neither has. */
+        /* Symbols only grow to the right, so the sum of lengths is unchanged only if both symbols are. */
         if (!a->len || a->next < 0 || a->len + m->syms[a->next].len != e.len)
             continue;
         struct ntx__sym *b = &m->syms[a->next];
@@ -110,7 +110,7 @@ int ntx__merge_run(struct ntx__merge *m, const struct ntx_tokenizer *t, const ch
         b->len = 0;
         if (a->next >= 0)
             m->syms[a->next].prev = left;
-        if (enter(m, t, text, join, a->prev) || enter(m, t, text, join, left))
+        if (push_pair(m, t, text, join, a->prev) || push_pair(m, t, text, join, left))
             return -ENOMEM;
     }
     return 0;

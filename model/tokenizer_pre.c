@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_pre.c: the table of pre-tokenizers, run by PCRE2 with Unicode properties (compiled to machine code where
+/* tokenizer_pre.c: the table of pre-tokenizers, run by PCRE2 with Unicode properties (compiled to machine code if
  * the system allows it).
  *
- * A pre-tokenizer is a list of expressions. The first one cuts the text: each match is a piece, and so is what lies
- * between two matches; the next one cuts each piece as if it stood alone, and so on. The expressions are those of the
- * models' own tokenizer.json, with these changes: white space is written out as a class (Unicode's White_Space, which
- * is not quite PCRE2's \s); the English endings are written out in both cases; none of them needs quadratic time. */
+ * A pre-tokenizer is a list of expressions. The first one splits the text: each match is a piece, and so is the text
+ * between two matches. The next one splits each piece as if it stood alone, and so on. The expressions are those of
+ * the models' own tokenizer.json, with these changes: white space is written as a class (Unicode's White_Space,
+ * which is not quite PCRE2's \s); English endings are written in both cases; none of them needs quadratic time. */
 #include "model/tokenizer_pre.h"
 
 #include <errno.h>
@@ -19,34 +19,34 @@
 #define SYMBOLS        "[^" WS "\\p{L}\\p{N}]+"
 
 #define GPT2           "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?" SYMBOLS "|[" WS "]+(?![^" WS "])"
-/* An English ending; s: the letters that s may be. */
+/* An English ending; s: the letters for "s". */
 #define ENDING(s)      "'(?:[" s "tTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
-/* Llama 3 and Qwen 2 differ in how many digits stand together. */
+/* Llama 3 and Qwen 2 differ in the number of digits of a word. */
 #define LLAMA3(digits) ENDING("sS") "|" WORDS(digits)
 #define WORDS(digits)  "[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?" SYMBOLS "[\\r\\n]*|" BLANKS
 #define BLANKS         "[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 
-/* Words are also cut where lower case is followed by upper case; letters without case, and marks, count as either. That
- * the upper case alone is tried last, and the character before the word with both, matters where that is a mark. */
+/* Words are also split before upper case that follows lower case; letters without case, and marks, count as both.
+ * The order of the alternatives matters if the character before the word is a mark. */
 #define TITLE          "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER          "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CASES(ending, digits)                                                                                          \
     "[^\\r\\n\\p{L}\\p{N}]?" TITLE "*" LOWER "+" ending "|[^\\r\\n\\p{L}\\p{N}]?" TITLE "+" LOWER "*" ending           \
     "|" digits "| ?" SYMBOLS "[\\r\\n/]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 #define TEKKEN         CASES("", "\\p{N}") /* Mistral's */
-/* OpenAI's o200k: endings stay with their word; its "s in either case" is the long s, too. */
+/* OpenAI's o200k: endings stay with their word; its case-insensitive "s" includes the long s. */
 #define O200K          CASES("(?:" ENDING("sS\\x{17F}") ")?", "\\p{N}{1,3}")
 
-/* Kimi's: as o200k, but Chinese characters stand apart, and symbols end before a slash. */
+/* Kimi: like o200k, but Chinese characters are words of their own, and symbols end before a slash. */
 #define NOT_HAN(class) "(?:(?!\\p{Han})" class ")"
 /* clang-format off */
 #define KIMI "\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(TITLE) "*" NOT_HAN(LOWER) "+(?:" ENDING("sS\\x{17F}") ")?|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(TITLE) "+" \
     NOT_HAN(LOWER) "*(?:" ENDING("sS\\x{17F}") ")?|\\p{N}{1,3}| ?" SYMBOLS "[\\r\\n]*|" BLANKS
 /* clang-format on */
-/* Qwen 3.5's: as Qwen 2's, but marks belong to words. */
+/* Qwen 3.5: like Qwen 2, but marks belong to words. */
 #define QWEN35                                                                                                         \
     ENDING("sS") "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^" WS "\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" BLANKS
-/* DeepSeek V3's words, after digits and CJK; what ends symbols and blank lines differs in one other. */
+/* Words of DeepSeek V3, after digits and CJK. Another model differs in the end of symbols and in blank lines. */
 #define CJK "\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}"
 #define V3(symbols_end, lines)                                                                                         \
     "[!-/:-@\\[-`{-~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+" symbols_end "|" lines    \
@@ -76,11 +76,11 @@
     "\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
 
 #define EAST     "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
-/* What BLOOM's does not cut; that ( and | are in it is its own slip. */
+/* Text that BLOOM does not split; ( and | in the class are a slip of the original. */
 #define UNBROKEN "[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
 
 struct shape {
-    const char *names[12]; /* tokenizer.ggml.pre: those that cut alike */
+    const char *names[12]; /* values of tokenizer.ggml.pre that split alike */
     struct ntx__pre_traits traits;
     const char *regex[NTX__PRE_MAX];
 };
@@ -141,7 +141,7 @@ static const struct shape *find_shape(struct ntx_str name)
     return NULL;
 }
 
-static int refuse(struct ntx_str name, struct ntx_err *err)
+static int refuse_name(struct ntx_str name, struct ntx_err *err)
 {
     unsigned known = 0;
     for (size_t i = 0; i < N_SHAPES; i++)
@@ -162,7 +162,7 @@ static int compile(const char *regex, pcre2_code **out, struct ntx_err *err)
         return ntx_err_set(err, -EINVAL, "PCRE2 refuses a pre-tokenizer's expression (error %d at %zu)", code,
                            (size_t)at);
     (void)pcre2_jit_compile(*out,
-                            PCRE2_JIT_COMPLETE); /* refused where memory may not be executable: then interpreted */
+                            PCRE2_JIT_COMPLETE); /* fails if memory may not be executable; then it is interpreted */
     return 0;
 }
 
@@ -170,10 +170,10 @@ int ntx__pre_open(struct ntx_str name, struct ntx__pre **out, struct ntx__pre_tr
 {
     const struct shape *shape = find_shape(name);
     if (!shape)
-        return refuse(name, err);
+        return refuse_name(name, err);
     struct ntx__pre *p = calloc(1, sizeof(*p));
     int rc = p && (p->limits = pcre2_match_context_create(NULL)) ? 0 : -ENOMEM;
-    if (!rc) { /* no expression backtracks far, but a run of blanks may be long */
+    if (!rc) { /* expressions backtrack little, but a run of blanks may be long */
         pcre2_set_match_limit(p->limits, UINT32_MAX);
         pcre2_set_heap_limit(p->limits, UINT32_MAX);
     }
@@ -212,7 +212,7 @@ size_t ntx__pre_bytes(const struct ntx__pre *p)
 
 struct split {
     const struct ntx__pre *p;
-    pcre2_match_data *match; /* read before the next expression runs, so one serves all levels */
+    pcre2_match_data *match; /* read before the next expression runs, so one is enough for all levels */
     int (*word)(void *arg, const char *w, size_t n);
     void *arg;
 };
@@ -222,7 +222,7 @@ static int match_error(int code)
     return code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAPLIMIT ? -ENOMEM : -EIO;
 }
 
-static int cut(const struct split *s, unsigned level, const char *text, size_t len)
+static int split_level(const struct split *s, unsigned level, const char *text, size_t len)
 {
     if (level == s->p->n)
         return s->word(s->arg, text, len);
@@ -236,9 +236,9 @@ static int cut(const struct split *s, unsigned level, const char *text, size_t l
             return match_error(code);
         size_t from = code < 0 ? len : span[0], to = code < 0 ? len : span[1];
         if (from > done)
-            rc = cut(s, level + 1, text + done, from - done);
+            rc = split_level(s, level + 1, text + done, from - done);
         if (!rc && to > from)
-            rc = cut(s, level + 1, text + from, to - from);
+            rc = split_level(s, level + 1, text + from, to - from);
         done = to;
     }
     return rc;
@@ -248,7 +248,7 @@ int ntx__pre_split(const struct ntx__pre *p, const char *text, size_t len,
                    int (*word)(void *arg, const char *w, size_t n), void *arg)
 {
     struct split s = {.p = p, .match = pcre2_match_data_create(1, NULL), .word = word, .arg = arg};
-    int rc = s.match ? cut(&s, 0, text, len) : -ENOMEM;
+    int rc = s.match ? split_level(&s, 0, text, len) : -ENOMEM;
     pcre2_match_data_free(s.match);
     return rc;
 }

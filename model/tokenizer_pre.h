@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_pre.h: how a byte-level BPE vocabulary wants text cut into words before merging. One table, in
- * tokenizer_pre.c. */
+/* tokenizer_pre.h: pre-tokenizers: how a byte-level BPE vocabulary splits text into words before merging.
+ * tokenizer_pre.c has the table. */
 #ifndef NTX_MODEL_TOKENIZER_PRE_H
 #define NTX_MODEL_TOKENIZER_PRE_H
 
@@ -8,11 +8,11 @@
 
 #define NTX__PRE_MAX 6 /* expressions of one pre-tokenizer */
 
-/* Compiled; any thread may use it. */
+/* Compiled expressions; threads may share them. */
 struct ntx__pre;
 
 struct ntx__pre_traits {
-    bool whole_words; /* a word that is a token is taken as it is, whatever the merges say */
+    bool whole_words; /* a word that is a token is used as it is, without merges */
     bool add_bos;     /* default of the key */
 };
 
@@ -20,8 +20,8 @@ int ntx__pre_open(struct ntx_str name, struct ntx__pre **out, struct ntx__pre_tr
 void ntx__pre_free(struct ntx__pre *p);
 size_t ntx__pre_bytes(const struct ntx__pre *p);
 
-/* Calls word() for each word of text, which must be valid UTF-8, from left to right; they join up to the text. Stops at
- * and returns the first non-zero answer. */
+/* Calls word() for each word of text (valid UTF-8) from left to right; together they are the text. Stops at the
+ * first non-zero result and returns it. */
 int ntx__pre_split(const struct ntx__pre *p, const char *text, size_t len,
                    int (*word)(void *arg, const char *w, size_t n), void *arg);
 

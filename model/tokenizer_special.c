@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_special.c: finds the longest special token at a place of the text, in time that does not depend on how many
- * of them there are: they lie sorted, and each further byte narrows the range of those that still agree. */
+/* tokenizer_special.c: finds the longest special token at a place of the text, in time that does not depend on their
+ * number: they are sorted, and each byte narrows the range of those that match so far. */
 #include "model/tokenizer_impl.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ int ntx__specials_open(const struct ntx__vocab *v, struct ntx__specials *s)
 
 void ntx__specials_free(struct ntx__specials *s) { free(s->ids); }
 
-/* First of ids[lo..hi) whose byte at `depth` is >= c; all of them are longer than depth and agree before it. */
+/* The first of ids[lo..hi) whose byte at `depth` is >= c. All of them are longer than depth and equal before it. */
 static uint32_t lower(const struct ntx__vocab *v, const uint32_t *ids, uint32_t lo, uint32_t hi, size_t depth,
                       unsigned c)
 {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_spm.c: SentencePiece-like vocabularies. The text is cut into characters; of all neighbours that together
- * are a token, the pair with the highest score is joined, the leftmost of equals; what is left without a token is
- * written as byte tokens.
+/* tokenizer_spm.c: SentencePiece-like vocabularies. The text is split into characters. Of all neighbours that together
+ * are a token, the pair with the highest score is joined, the leftmost of equals. Characters without a token become
+ * byte tokens.
  *
- * Between two bytes that stand side by side in no token nothing is ever joined. So a text is cut there (before most
- * blanks, in any vocabulary that we know), and each piece is encoded by itself, in the memory of a piece, with the
- * tokens that the whole would have. */
+ * Two bytes that are neighbours in no token are never joined. So the text is split there (in known vocabularies before
+ * most blanks), and each piece is encoded alone: the tokens are those of the whole text, in the memory of a piece. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,12 +18,12 @@ struct spm {
     uint64_t pairs[65536 / 64]; /* bit a << 8 | b: some token has byte b behind byte a */
 };
 
-/* Floats compare like their bits once those of the negative ones are turned round; the complement puts the largest
- * first. */
+/* Maps a float to an integer so that the largest score sorts first: the bits of negative floats are flipped, and the
+ * complement reverses the order. */
 static uint32_t score_key(float score)
 {
     uint32_t u;
-    score += 0.0f; /* -0 is 0 */
+    score += 0.0f; /* turns -0 into 0 */
     memcpy(&u, &score, 4);
     return ~(u & 0x80000000u ? ~u : u | 0x80000000u);
 }
@@ -67,8 +66,8 @@ void ntx__spm_free(void *model)
 
 size_t ntx__spm_bytes(const struct ntx_tokenizer *t) { return sizeof(struct spm) + t->v.n * sizeof(uint32_t); }
 
-static bool join(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a, const struct ntx__sym *b,
-                 uint32_t *key, int32_t *id)
+static bool join_pair(const struct ntx_tokenizer *t, const char *text, const struct ntx__sym *a,
+                      const struct ntx__sym *b, uint32_t *key, int32_t *id)
 {
     *id = ntx__vocab_find(&t->v, text + a->off, (size_t)a->len + b->len);
     if (*id < 0)
@@ -84,7 +83,7 @@ static int add_characters(struct ntx__merge *m, const struct ntx_tokenizer *t, c
         utf8proc_int32_t cp;
         utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)(len - at), &cp);
         if (n < 1)
-            n = 1; /* not UTF-8: a byte by itself */
+            n = 1; /* not UTF-8: a single byte */
         rc = ntx__merge_add(m, (uint32_t)at, (uint32_t)n, ntx__vocab_find(&t->v, text + at, (size_t)n));
         at += (size_t)n;
     }
@@ -105,8 +104,7 @@ static int put_symbols(const struct ntx__merge *m, const struct ntx_tokenizer *t
     return rc;
 }
 
-/* Where the piece that begins at `from` ends. Never within a character: a byte that goes on with one is no place to
- * cut. */
+/* The end of the piece that begins at `from`. It is never inside a character. */
 static size_t end_of_piece(const struct spm *m, const char *text, size_t from, size_t len)
 {
     for (size_t i = from + 1; i < len; i++) {
@@ -126,11 +124,11 @@ static int encode_piece(const struct ntx_tokenizer *t, struct ntx__merge *m, con
     if (!rc)
         rc = add_characters(m, t, text, len);
     if (!rc)
-        rc = ntx__merge_run(m, t, text, join);
+        rc = ntx__merge_run(m, t, text, join_pair);
     return rc ? rc : put_symbols(m, t, text, out);
 }
 
-/* The first piece, behind a space. */
+/* Encodes the first piece, with a space before it. */
 static int encode_prefixed(const struct ntx_tokenizer *t, struct ntx__merge *m, const char *text, size_t len,
                            struct ntx__ids *out)
 {

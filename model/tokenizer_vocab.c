@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_vocab.c: reads the vocabulary of a GGUF into struct ntx__vocab.
- *
- * The file is not trusted: types and counts of the arrays are checked, ids must lie inside the vocabulary, and the hash
- * is keyed anew each time, so that no vocabulary can be made to collide. No id depends on the key. */
+/* tokenizer_vocab.c: reads the vocabulary of a GGUF into struct ntx__vocab. The file is not trusted: types and
+ * counts of the arrays are checked, ids must be inside the vocabulary, and the hash has a new key each time, so that
+ * no vocabulary can force collisions. No id depends on the key. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,8 @@
 
 #define EMPTY UINT32_MAX
 
-/* Tokens that end a generation in known models, by name. "</s>" is not here: it is an ordinary piece of HTML in some
- * vocabularies; where it ends a text it is the file's eos_token_id. */
+/* Tokens that end a generation in known models, by name. "</s>" is missing because it is an ordinary piece of HTML
+ * in some vocabularies; where it ends a text, it is the file's eos_token_id. */
 static const char *const eog_names[] = {
     "<|eot_id|>",
     "<|eom_id|>",
@@ -81,7 +80,7 @@ size_t ntx__unescape_spaces(struct ntx_str s, char *out)
     return (size_t)(o - out);
 }
 
-/* Writes the bytes that a token stands for; may set bits of *attr. Returns their number, never more than s.n. */
+/* Writes the bytes of a token; may set bits of *attr. Returns their number, at most s.n. */
 static size_t token_bytes(const struct ntx__alphabet *a, struct ntx_str s, uint8_t *attr, char *out)
 {
     unsigned type = *attr & NTX__TYPE_MASK;
@@ -101,12 +100,12 @@ static size_t token_bytes(const struct ntx__alphabet *a, struct ntx_str s, uint8
     return s.n;
 }
 
-/* The type of a token with what its name says about it. */
+/* The type of a token, and what its name adds. */
 static uint8_t classify(struct ntx_str s, unsigned type)
 {
     if (type < NTX__NORMAL || type > NTX__BYTE)
         type = NTX__NORMAL;
-    if (ends_generation(s.p, s.n)) /* some files give these the wrong type */
+    if (ends_generation(s.p, s.n)) /* some files give these a wrong type */
         return NTX__CONTROL | NTX__EOG | NTX__GUARDED;
     if (type == NTX__CONTROL || type == NTX__UNKNOWN || (type == NTX__USER && looks_like_control(s.p, s.n)))
         return (uint8_t)(type | NTX__GUARDED);
@@ -143,7 +142,7 @@ static int load_texts(const struct ntx_gguf_kv *toks, const struct ntx_gguf_kv *
         at += (uint32_t)n;
     }
     v->off[v->n] = at;
-    char *fit = realloc(v->pool, at + 1); /* escapes made it shorter */
+    char *fit = realloc(v->pool, at + 1); /* decoding escapes made it shorter */
     if (fit)
         v->pool = fit;
     return 0;
@@ -151,7 +150,7 @@ static int load_texts(const struct ntx_gguf_kv *toks, const struct ntx_gguf_kv *
 
 /* ---- text -> id */
 
-/* Nobody outside knows the key; where the kernel has no random bytes yet, the time will do. */
+/* Draws a secret key for the hash. The time will do if the kernel has no random bytes yet. */
 static void draw_key(struct ntx__vocab *v)
 {
     if (getrandom(v->key, sizeof(v->key), GRND_NONBLOCK) != (ssize_t)sizeof(v->key)) {
@@ -163,7 +162,7 @@ static void draw_key(struct ntx__vocab *v)
     v->key[1] |= 1;
 }
 
-/* Both halves of a product with a secret factor: which texts give the same depends on the key. */
+/* Mixes both halves of a product with a secret factor, so collisions depend on the key. */
 static uint64_t fold(uint64_t a, uint64_t b)
 {
     unsigned __int128 p = (unsigned __int128)a * b;
@@ -212,7 +211,7 @@ static void insert(struct ntx__vocab *v, uint32_t id)
     uint32_t i = (uint32_t)hash(v, text, len) & v->mask;
     for (; v->slots[i] != EMPTY; i = (i + 1) & v->mask)
         if (same(v, v->slots[i], text, len))
-            return; /* the first of two equal tokens counts */
+            return; /* the first of equal tokens counts */
     v->slots[i] = id;
     v->max_len = len > v->max_len ? (uint32_t)len : v->max_len;
 }
@@ -234,7 +233,7 @@ static int index_texts(struct ntx__vocab *v)
     return 0;
 }
 
-/* Byte tokens by type; in a byte-level vocabulary they are the ordinary tokens of one byte. */
+/* Finds byte tokens: by type, or in a byte-level vocabulary the ordinary tokens of one byte. */
 static void index_bytes(struct ntx__vocab *v, bool byte_level)
 {
     for (unsigned b = 0; b < 256; b++) {
@@ -246,7 +245,7 @@ static void index_bytes(struct ntx__vocab *v, bool byte_level)
             v->byte_id[(unsigned char)v->pool[v->off[i]]] = (int32_t)i;
 }
 
-/* Any byte becomes a token, if only its own or the unknown one. */
+/* Every byte becomes a token, its own or the unknown one. */
 static bool none_lost(const struct ntx__vocab *v)
 {
     for (unsigned b = 0; b < 256; b++)
@@ -265,7 +264,7 @@ static uint32_t longest(const struct ntx__vocab *v)
 
 /* ---- special ids and switches */
 
-/* A missing key leaves *id; the largest 32-bit number is some writers' "none". */
+/* An absent key leaves *id; some writers mean "none" by the largest 32-bit number. */
 static int token_key(const struct ntx_gguf *g, const char *key, uint32_t n, int32_t *id, struct ntx_err *err)
 {
     uint64_t x;
@@ -292,8 +291,8 @@ static void mark_eog(struct ntx__vocab *v, int32_t id)
         v->attr[id] |= NTX__EOG;
 }
 
-/* Where a vocabulary has "<|return|>" and "<|call|>" (OpenAI's harmony), "<|end|>" ends one message of an answer, and
- * the next one follows: it ends no generation, even where the file's keys say so. */
+/* In vocabularies with "<|return|>" and "<|call|>" (OpenAI's harmony), "<|end|>" ends a message of an answer, and
+ * another follows: it does not end the generation, even if the file's keys say so. */
 static void spare_end(struct ntx__vocab *v)
 {
     static const char *const names[] = {"<|return|>", "<|call|>", "<|end|>"};
@@ -306,7 +305,7 @@ static void spare_end(struct ntx__vocab *v)
         v->attr[id[2]] &= (uint8_t)~NTX__EOG;
 }
 
-/* The names under which known models have them: prefix, suffix, middle. */
+/* Names in known models: prefix, suffix, middle. */
 static const char *const fim_names[][3] = {
     {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"}, /* Qwen, Gemma */
     {"<fim_prefix>", "<fim_suffix>", "<fim_middle>"},       /* StarCoder, Granite */
@@ -328,7 +327,7 @@ static void find_fim(struct ntx__vocab *v)
 {
     for (uint32_t i = 0; i < v->n; i++) {
         size_t len = v->off[i + 1] - v->off[i];
-        if (len < 5 || len > 24 || v->pool[v->off[i + 1] - 1] != '>') /* what none of them is */
+        if (len < 5 || len > 24 || v->pool[v->off[i + 1] - 1] != '>') /* none of the names is like that */
             continue;
         for (size_t f = 0; f < sizeof fim_names / sizeof *fim_names; f++)
             for (unsigned k = 0; k < 3; k++)
@@ -359,7 +358,7 @@ static int load_specials(const struct ntx_gguf *g, const struct ntx__tok_kind *k
     int32_t eot = -1, eom = -1;
     int rc;
     v->bos = v->eos = v->unk = -1;
-    if (!kind->byte_level && v->n > 2) { /* SentencePiece's own order, where the file is silent */
+    if (!kind->byte_level && v->n > 2) { /* SentencePiece's own ids, if the file has no keys */
         v->unk = (v->attr[0] & NTX__TYPE_MASK) == NTX__UNKNOWN ? 0 : -1;
         v->bos = (v->attr[1] & NTX__TYPE_MASK) == NTX__CONTROL ? 1 : -1;
         v->eos = (v->attr[2] & NTX__TYPE_MASK) == NTX__CONTROL ? 2 : -1;

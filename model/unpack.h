@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* unpack.h: the one unpacking of each type: 32 neighbouring values of a block as small integers, with their scales, in
- * plain C that is C for a CPU and for a card alike. Whoever multiplies by a type without a way of its own multiplies
- * from this form.
+ * plain C that compiles for CPUs and for GPUs. Kernels for types without a faster form multiply from this one.
  *
  *   NTX_RULE_SIMPLE  w[k] = d * q[k] + m                     (m in types that have one)
  *   NTX_RULE_HALVES  w[k] = d * q[k] for k < 16, m * q[k] for the others
  *   NTX_RULE_SUPER   w[k] = d * scale[k / 16] * q[k] - m * min[k / 16]
  *
- * `ntx_unpack_<type>(block, t, &part)`: values 32 t .. 32 t + 31 of the block. Integers that files hold as 2 s + 1
- * eighths or as a grid of signed values are scaled so that they are whole; the powers of two are in d, exactly. */
+ * `ntx_unpack_<type>(block, t, &part)`: values 32 t .. 32 t + 31 of the block. Values that files
+ * store as 2 s + 1 eighths or as a grid of signed values are scaled to integers; d has the powers of two, exactly. */
 #ifndef NTX_MODEL_UNPACK_H
 #define NTX_MODEL_UNPACK_H
 
@@ -18,7 +17,7 @@
 #include "model/codes.h"
 #include "model/quant.h"
 
-#ifndef NTX_UNPACK /* cuda/part.h says something else */
+#ifndef NTX_UNPACK /* cuda/part.h defines it differently */
 #define NTX_UNPACK       static inline __attribute__((always_inline, unused))
 #define NTX_UNPACK_TABLE static const
 #endif
@@ -38,14 +37,14 @@ NTX_UNPACK float ntx_bits_float(uint32_t bits)
     return f;
 }
 
-/* Exact widening of an F16; what the instruction does, for files that cannot use it. */
+/* Widens an F16 exactly, like the instruction, for code that cannot use it. */
 NTX_UNPACK float ntx_half_float(uint16_t h)
 {
-#ifdef NTX_UNPACK_HALF /* the instruction itself */
+#ifdef NTX_UNPACK_HALF /* the hardware instruction */
     return NTX_UNPACK_HALF(h);
 #endif
     uint32_t sign = (uint32_t)(h & 0x8000) << 16, bits = (uint32_t)(h & 0x7fff) << 13;
-    if (bits >= 0x7c00u << 13) { /* infinity, NaN (quiet, as the instruction makes it) */
+    if (bits >= 0x7c00u << 13) { /* infinity, or NaN (made quiet, as the instruction does) */
         bits += (255u - 31u) << 23;
         bits |= (h & 0x3ff) ? 0x400000 : 0;
     } else if (bits >= 0x0400u << 13) {
@@ -57,19 +56,19 @@ NTX_UNPACK float ntx_half_float(uint16_t h)
     return ntx_bits_float(sign | bits);
 }
 
-/* 2^(e - 128): MXFP4's scale, half of 2^(e - 127) as its values are doubled; the two least are subnormal. */
+/* 2^(e - 128): half of MXFP4's scale 2^(e - 127), since its values are doubled; the two smallest are subnormal. */
 NTX_UNPACK float ntx_e8m0_float(uint8_t e)
 {
     return ntx_bits_float(e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23);
 }
 
-/* An F16 whose nibbles, the lowest first, are the upper ones of every second byte (IQ1_M). */
+/* An F16 whose nibbles, lowest first, are the upper ones of every second byte (IQ1_M). */
 NTX_UNPACK uint16_t ntx__spread_half(const uint8_t *s)
 {
     return (uint16_t)(s[1] >> 4 | (s[3] & 0xf0) | (s[5] & 0xf0) << 4 | (s[7] & 0xf0) << 8);
 }
 
-/* Half of an E4M3 without a sign, as NVFP4's values are doubled; 0x7f counts as 0. */
+/* Half of an unsigned E4M3, since NVFP4's values are doubled; 0x7f counts as 0. */
 NTX_UNPACK float ntx_e4m3_half_float(uint8_t x)
 {
     uint32_t e = x >> 3 & 15, m = x & 7;
@@ -78,12 +77,12 @@ NTX_UNPACK float ntx_e4m3_half_float(uint8_t x)
     return e ? ntx_bits_float((e + 119) << 23 | m << 20) : (float)m * 0x1p-10f;
 }
 
-/* What d is, by the table of types, and whether there is a minimum. */
+/* NTX_SCALE_x: d of a block, by the table of types; NTX_HAS_x: it has a minimum. */
 #define NTX_SCALE_half(b)    ntx_half_float((b)->d)
 #define NTX_SCALE_quarter(b) (ntx_half_float((b)->d) * 0.25f)
 #define NTX_SCALE_eighth(b)  (ntx_half_float((b)->d) * 0.125f)
 #define NTX_SCALE_spread(b)  (ntx_half_float(ntx__spread_half((b)->scales)) * 0.125f)
-#define NTX_SCALE_halves(b)  0 /* the unpacking sets them */
+#define NTX_SCALE_halves(b)  0 /* the unpacking sets d and m */
 #define NTX_SCALE_e8m0(b)    ntx_e8m0_float((b)->e)
 #define NTX_MIN_OF_none(b)   0
 #define NTX_MIN_OF_m(b)      ntx_half_float((b)->m)
@@ -134,7 +133,7 @@ NTX_UNPACK void ntx__part_q8_0(const struct ntx_block_q8_0 *b, uint32_t t, struc
     memcpy(p->q, b->qs, NTX_QK);
 }
 
-/* Nibbles that stand for one of 16 values. */
+/* Nibbles that are indices into 16 values. */
 NTX_UNPACK void ntx__looked_up(const uint8_t *qs, const int8_t *value, int8_t *q)
 {
     for (int i = 0; i < 16; i++) {
@@ -154,7 +153,7 @@ NTX_LOOKUPS(NTX__PART_LOOKUP)
 
 /* ---- blocks of more than one 32 */
 
-/* Each 16 values have 8 bytes, nibbles as above. */
+/* Each 16 values have 8 bytes of nibbles, as above. */
 NTX_UNPACK void ntx__part_nvfp4(const struct ntx_block_nvfp4 *b, uint32_t t, struct ntx_part *p)
 {
     const int8_t value[16] = {NTX_VALUES_mxfp4};
@@ -250,8 +249,8 @@ NTX_UNPACK void ntx__part_iq4_xs(const struct ntx_block_iq4_xs *b, uint32_t t, s
     p->scale[0] = p->scale[1] = ((b->scales_l[t / 2] >> t % 2 * 4 & 15) | (b->scales_h >> 2 * t & 3) << 4) - 32;
 }
 
-/* Codes to values with the signs of the bits set: eight of the levels 8, 25, 43; four of 4, 12, ..., 52, 62; four of 1,
- * 3, ..., 15. */
+/* Codes to values, with signs by bits: IQ2 has 8 values of the levels 8, 25, 43; IQ3_XXS 4 of 4, 12, ..., 52, 62;
+ * IQ3_S 4 of 1, 3, ..., 15. */
 NTX_UNPACK void ntx__values_iq2(uint32_t code, uint32_t signs, int8_t *q)
 {
     for (int i = 0; i < 8; i++) {
@@ -276,7 +275,7 @@ NTX_UNPACK void ntx__values_iq3_s(uint32_t code, uint32_t signs, int8_t *q)
     }
 }
 
-/* Seven signs, and an eighth that makes the number of minuses even. */
+/* Seven signs, and an eighth that makes the number of minus signs even. */
 NTX_UNPACK uint32_t ntx__signs_7(uint32_t s)
 {
     uint32_t p = s ^ s >> 4;
@@ -337,7 +336,7 @@ NTX_UNPACK void ntx__part_iq3_s(const struct ntx_block_iq3_s *b, uint32_t t, str
     p->scale[0] = p->scale[1] = 2 * (b->scales[t / 2] >> t % 2 * 4 & 15) + 1;
 }
 
-/* Eight of -1, 0, 1, each an eighth more or less, as eighths. */
+/* Eight values of -1, 0, 1, each shifted by an eighth, in eighths. */
 NTX_UNPACK void ntx__values_iq1(uint32_t index, int less, int8_t *q)
 {
     uint32_t code = ntx__codes_iq1[index];
@@ -366,8 +365,7 @@ NTX_UNPACK void ntx__part_iq1_m(const struct ntx_block_iq1_m *b, uint32_t t, str
 
 /* ---- ternary */
 
-/* Five values are the digits to base 3 of a byte, as a fraction of 256: the n-th is what n multiplications by 3 let run
- * over. */
+/* A byte is a fraction of 256 with five base-3 digits: digit n is the carry of the n-th multiplication by 3. */
 NTX_UNPACK void ntx__digits(const uint8_t *p, uint32_t n, uint32_t bytes, int8_t *q)
 {
     const uint8_t power[5] = {1, 3, 9, 27, 81};
@@ -375,7 +373,7 @@ NTX_UNPACK void ntx__digits(const uint8_t *p, uint32_t n, uint32_t bytes, int8_t
         q[i] = (int8_t)(((uint32_t)(uint8_t)(p[i] * power[n]) * 3 >> 8) - 1);
 }
 
-/* The n-th digits of 32 bytes are 32 values; behind these those of 16 bytes, then of 4. */
+/* 32 values are the digits n of 32 bytes; after these come those of 16 bytes, then of 4. */
 NTX_UNPACK void ntx__part_tq1_0(const struct ntx_block_tq1_0 *b, uint32_t t, struct ntx_part *p)
 {
     p->scale[0] = p->scale[1] = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch.c: a model out of a validated file: its keys, then the layers' steps, then the tensors that these take. Every
- * tensor of the file must be one of them: what is not computed with would make the output silently wrong. */
+/* arch.c: opens a model from a validated file: its keys, then the steps of the layers, then their tensors. Every
+ * tensor of the file must be used: an unknown one would make the output silently wrong. */
 #include "model/arch.h"
 
 #include <errno.h>
@@ -32,13 +32,14 @@ static const struct {
 #undef X
 };
 
-static bool is(struct ntx_str s, const char *what) { return s.n == strlen(what) && !memcmp(s.p, what, s.n); }
+static bool str_is(struct ntx_str s, const char *what) { return s.n == strlen(what) && !memcmp(s.p, what, s.n); }
 
 static unsigned head_of(const struct ntx_gguf *g)
 {
     struct ntx_str s = {0};
     unsigned i = 0;
-    while (i < sizeof heads / sizeof *heads && (ntx_gguf_str(g, "general.architecture", &s) || !is(s, heads[i].name)))
+    while (i < sizeof heads / sizeof *heads &&
+           (ntx_gguf_str(g, "general.architecture", &s) || !str_is(s, heads[i].name)))
         i++;
     return i;
 }
@@ -80,10 +81,10 @@ const struct ntx_known *ntx_known_at(size_t i, const char **arch)
 struct opening {
     const struct ntx_gguf *g;
     const struct ntx__arch *arch;
-    const char *name; /* of the architecture */
+    const char *name; /* the architecture's name */
     struct ntx_model *m;
-    uint8_t *used;   /* per tensor of the file */
-    uint32_t block0; /* the file's number of layer 0 */
+    uint8_t *used;   /* for each tensor of the file */
+    uint32_t block0; /* the file's block number of layer 0 */
     struct ntx_err *err;
 };
 
@@ -96,12 +97,12 @@ static int find_arch(struct opening *o)
     if ((rc = ntx_kind_refuse(o->g, NULL, o->err)))
         return rc;
     for (size_t i = 0; i < N_ARCHS; i++)
-        if (is(s, archs[i].name)) {
+        if (str_is(s, archs[i].name)) {
             o->name = archs[i].name;
             o->arch = archs[i].arch;
             return 0;
         }
-    char name[48]; /* somebody else's text: letters only into our message */
+    char name[48]; /* text of the file: only letters go into the message */
     size_t n = s.n < sizeof name - 1 ? s.n : sizeof name - 1;
     for (size_t i = 0; i < n; i++)
         name[i] = s.p[i] > 0x20 && s.p[i] < 0x7f ? s.p[i] : '?';
@@ -138,12 +139,12 @@ static struct ntx_shape shape_of(const struct opening *o, uint32_t layer, enum n
         *(ntx_low_part_of(t) == NTX_LOW ? &s.n_out : &s.n_in) = ntx_layer_delta_rank(
             o->g, layer, (enum ntx_tensor)(t - ntx_low_part_of(t)));
     if (t == NTX_T_down_high && o->m->pack &&
-        ntx_pack_adds(&o->m->pack[layer], NTX_PACK_DOWN)) /* the first one is in the groups */
+        ntx_pack_adds(&o->m->pack[layer], NTX_PACK_DOWN)) /* the first matrix is in the groups */
         s.n_in = o->m->pack[layer].added[NTX_PACK_DOWN].rank;
     return s;
 }
 
-/* Heads' matrices may be written as one; outputs of a convolution may have a dimension of one between. */
+/* The matrices of heads may be written as one matrix; outputs of a convolution may have a dimension of 1 in between. */
 static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t, struct ntx_shape s, enum ntx_use use)
 {
     char each[16] = "";
@@ -159,7 +160,7 @@ static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t,
                        (unsigned long long)t->ne[3], s.n_in, s.n_out, each);
 }
 
-/* What is used as it is must be F32. */
+/* Tensors that are not matrices must be F32. */
 static int check_type(const struct opening *o, const struct ntx_gguf_tensor *t, enum ntx_use use)
 {
     const char *type = ntx_type_info(t->type)->name;
@@ -220,7 +221,7 @@ bool ntx_arch_keeps(const struct ntx_gguf *g, const char *tensor)
     struct ntx_str s = {0};
     ntx_gguf_str(g, "general.architecture", &s);
     for (size_t i = 0; i < N_ARCHS; i++)
-        for (int t = 0; is(s, archs[i].name) && t < NTX_N_TENSORS; t++)
+        for (int t = 0; str_is(s, archs[i].name) && t < NTX_N_TENSORS; t++)
             if (archs[i].arch->kept[t] && strstr(tensor, name_of(archs[i].arch, (enum ntx_tensor)t)))
                 return true;
     return false;
@@ -242,7 +243,7 @@ static bool ends_in(const char *name, const char *end)
     return n > k && !strcmp(name + n - k, end);
 }
 
-/* "X.scale" of matrix "X.weight", one value or `each`; for "X.scale" that is a step's own there is no room here. */
+/* Finds "X.scale" of matrix "X.weight", `each` values. Names that do not end in ".weight" have no scale. */
 static int get_scale(struct opening *o, const char *weight, uint32_t each, uint32_t *out)
 {
     char name[80];
@@ -253,14 +254,15 @@ static int get_scale(struct opening *o, const char *weight, uint32_t each, uint3
     return get_tensor(o, name, (struct ntx_shape){each, 1, 1}, NTX_USE_VECTOR, false, out);
 }
 
-/* A packed layer's groups are multiplied without. gemma4 multiplies shares by that of its experts' last matrices. */
+/* The matrix may have a scale. Packed groups have none; in gemma4 the scale of the experts' last matrices is a
+ * weight of ROUTE. */
 static bool has_scale(const struct opening *o, const struct ntx_layer *l, enum ntx_tensor t)
 {
     return l->tensor[t] != NTX_NO_TENSOR && ntx_is_scalable(t) && !(o->m->pack && t == NTX_T_gate) &&
            (t != NTX_T_expert_down || l->expert_scale == NTX_NO_TENSOR);
 }
 
-/* Where the layer has none of its own, its base's. */
+/* The name of the layer's tensor, or of its base's if it has none. */
 static void name_in_layer(const struct opening *o, uint32_t layer, enum ntx_tensor t, const char *of, char *name,
                           size_t size)
 {
@@ -311,7 +313,7 @@ static int get_layer(struct opening *o, uint32_t layer)
     return 0;
 }
 
-/* What belongs to no layer. */
+/* Finds the tensors of no layer. */
 static int get_ends(struct opening *o)
 {
     struct ntx_model *m = o->m;
@@ -329,7 +331,7 @@ static int get_ends(struct opening *o)
     return 0;
 }
 
-/* "X.weight", where the name is "X" and this end. */
+/* The tensor "X.weight" for a name "X" + end, or NULL. */
 static const struct ntx_gguf_tensor *of_matrix(const struct opening *o, const char *name, const char *end)
 {
     char weight[80];
@@ -340,8 +342,7 @@ static const struct ntx_gguf_tensor *of_matrix(const struct opening *o, const ch
     return ntx_gguf_tensor(o->g, weight);
 }
 
-/* A tensor of a block behind the layers, which predicts tokens: what a layer may have, and what else such a block has.
- * */
+/* The tensor belongs to a next-token block: a tensor that layers may have, or one that only such blocks have. */
 static bool predicts(const struct opening *o, const char *name)
 {
     unsigned block;
@@ -355,7 +356,7 @@ static bool predicts(const struct opening *o, const char *name)
     return known || of_matrix(o, name, ".scale");
 }
 
-/* What positions would be chosen by, in a layer that goes by another's choice: a file may have it all the same. */
+/* Tensors of an indexer in a layer that reuses another layer's choice: they may be in a file. */
 static bool is_unread(const struct opening *o, const char *name)
 {
     unsigned block;
@@ -368,7 +369,7 @@ static bool is_unread(const struct opening *o, const char *name)
     return t <= NTX_T_index_heads;
 }
 
-/* Only images and sounds use it: an encoder in the same file, or a tensor of a layer that the architecture names. */
+/* Only images and sounds use this tensor: an encoder in the same file, or a tensor that the architecture names. */
 static bool is_of_images(const struct opening *o, const char *name)
 {
     static const char *const encoders[] = {"v.", "a.", "mm."};
@@ -385,8 +386,8 @@ static bool is_of_images(const struct opening *o, const char *name)
     return false;
 }
 
-/* Nobody's place. Scales of matrices where they have none (ntx_is_scalable) are for ntx quantize to put into the
- * weights, where these get another type. */
+/* Refuses a tensor. Scales of matrices that cannot have them here (ntx_is_scalable) can be merged into the weights
+ * by ntx quantize, which changes the type. */
 static int no_place(const struct opening *o, const char *name)
 {
     return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers%s", name, o->name,
@@ -397,8 +398,8 @@ static int no_place(const struct opening *o, const char *name)
                            : "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
 }
 
-/* What no step takes, and what need not be computed. "X.input_scale" is for those who round a matrix's inputs to four
- * bits, too. */
+/* Tensors that no step takes and that need not be computed. "X.input_scale" is for programs that round inputs to
+ * four bits, too. */
 static bool has_place(const struct opening *o, uint64_t i)
 {
     const char *name = ntx_gguf_tensor_at(o->g, i)->name;
@@ -459,8 +460,7 @@ static int open_model(const struct ntx_gguf *g, get_fn *get, struct ntx_model **
 
 /* ---- a next-token block */
 
-/* From the numbers of the model that it follows to its own: a layer that is neither dense, where others have experts,
- * nor recurrent. */
+/* Turns the model's numbers into those of the block: one layer, not dense in models with experts, and not recurrent. */
 static int nextn_keys(struct opening *o)
 {
     struct ntx_hparams *hp = &o->m->hp;
@@ -480,7 +480,7 @@ static int nextn_keys(struct opening *o)
     return 0;
 }
 
-/* What it has itself is in the place of the model's. */
+/* A tensor of the block replaces that of the model. */
 static int nextn_end(struct opening *o, const char *own, enum ntx_end t)
 {
     char name[80];
@@ -530,7 +530,7 @@ static int find_head(struct opening *o)
     return 0;
 }
 
-/* What either part takes, and numbers of tokens. */
+/* Every tensor must be used by one of the two parts, or be the table of token numbers (d2t). */
 static int check_places(const struct opening *o, bool fuses)
 {
     const char *const others[] = {ntx_tensor_kinds[NTX_T_fuse].name, ntx_tensor_kinds[NTX_T_fuse_norm].name, "d2t"};
@@ -545,7 +545,7 @@ static int check_places(const struct opening *o, bool fuses)
     return 0;
 }
 
-/* The first part has no logits. */
+/* The first part computes no logits. */
 static void drop_output(struct ntx_model *m)
 {
     m->output = m->output_scale = m->output_norm = NTX_NO_TENSOR;

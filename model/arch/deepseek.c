@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deepseek.c: DeepSeek MoE, the first: llama's attention, the first layers dense, then experts by a softmax that is
- * left as it is, and some more that every row goes through. */
+/* deepseek.c: DeepSeek MoE, the first generation: llama's attention; the first layers dense, then experts by a
+ * softmax that is not normalised, and shared experts. */
 #include "model/arch/arch_impl.h"
 
-static int keys(struct ntx__keys *k)
+static int deepseek_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
@@ -15,7 +15,7 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void deepseek_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx__experts experts = {.act = NTX_FFN_SILU, .shared = m->hp.n_ff_shexp ? NTX__ALWAYS : NTX__NEVER};
     ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE});
@@ -33,5 +33,8 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_deepseek = {
-    .experts = NTX__ALWAYS, .keys = keys, .own = {"leading_dense_block_count"}, .layer = layer, .models = models};
+const struct ntx__arch ntx__arch_deepseek = {.experts = NTX__ALWAYS,
+                                             .keys = deepseek_keys,
+                                             .own = {"leading_dense_block_count"},
+                                             .layer = deepseek_layer,
+                                             .models = models};

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash; Mistral 4, whose scores grow with the position; and
- * DeepSeek V3.2 and GLM-5, which attend to positions that they choose: attention over latents, the first layers dense,
- * then experts, of which a row's are chosen in some of their groups, by a softmax or a sigmoid with a bias for the
- * choice, and some more that every row goes through. Next-token blocks may follow.
+/* deepseek2.c: DeepSeek V2 to V3.1, R1, Kimi K2, GLM-4.7-Flash; Mistral 4, whose scores grow with the position;
+ * DeepSeek V3.2 and GLM-5, with an indexer.
  *
- * Files say the widths of heads in one of two ways: attention.key_length_mla and value_length_mla, beside matrices that
- * are apart (k_b, v_b); older ones attention.key_length and value_length, beside those that are one (kv_b). */
+ * MLA; the first layers are dense, the others have experts, chosen within groups by a softmax, or by a sigmoid with
+ * a bias for the choice, and shared experts. Next-token blocks may follow.
+ *
+ * Files give the widths of heads in one of two ways: attention.key_length_mla and value_length_mla with separate
+ * matrices (k_b, v_b); older files attention.key_length and value_length with a fused one (kv_b). */
 #include <errno.h>
 #include <math.h>
 
 #include "model/arch/arch_impl.h"
 
-/* Scores have the square of a magnitude that a key tells the multiplier of, in tenths; then what is rotated has none.
- * (As llama.cpp does, whatever the scaling.) Where the file tells what is rotated by, that stays, and scores have the
- * multiplier's alone, as transformers does it. */
+/* Scores are multiplied by the square of YaRN's magnitude, whose multiplier a key gives in tenths; then RoPE has no
+ * magnitude (as in llama.cpp, for any scaling). If the file has the magnitude of RoPE, that stays, and scores have
+ * the multiplier's alone, as in transformers. */
 static int scale_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -26,7 +27,7 @@ static int scale_keys(struct ntx__keys *k)
         return rc;
     hp->ctx_plain = hp->temperature.length;
     if ((k->arch == &ntx__arch_mistral4 || k->arch == &ntx__arch_deepseek32) && tenth != 0 &&
-        !(fabsf(tenth - 0.1f) < 1e-6f)) /* llama.cpp takes it otherwise there */
+        !(fabsf(tenth - 0.1f) < 1e-6f)) /* llama.cpp reads it differently there */
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %g: 0.1 is supported with a %s model",
                            ntx__key_of(k, "rope.scaling.yarn_log_multiplier"), (double)tenth, k->name);
     double by = (double)tenth / (double)0.1f, rotated = hp->rope_attn_factor;
@@ -38,7 +39,7 @@ static int scale_keys(struct ntx__keys *k)
     return 0;
 }
 
-/* Files of GLM-4.7-Flash from before the key say by their size that they have a sigmoid. */
+/* Old files of GLM-4.7-Flash lack the key: their size says that the score is a sigmoid. */
 static void find_score(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
@@ -48,9 +49,9 @@ static void find_score(struct ntx__keys *k)
         k->hp->router.score = NTX_SCORE_SIGMOID;
 }
 
-/* DeepSeek-V2's group_limited_greedy (a softmax, no bias for the choice) takes the groups whose best expert is the best
- * (transformers' modeling_deepseek_v2.py); DeepSeek-V3's noaux_tc, and Mistral 4, those whose two best have the largest
- * sum (modeling_deepseek_v3.py). llama.cpp takes the sum for all of them: the model's own code is right. */
+/* DeepSeek-V2's group_limited_greedy (softmax, no bias for the choice) ranks groups by their best expert
+ * (transformers' modeling_deepseek_v2.py); DeepSeek-V3's noaux_tc, and Mistral 4, by the sum of the two best
+ * (modeling_deepseek_v3.py). llama.cpp uses the sum for all; the model's own code is right. */
 static void find_worth_of_groups(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
@@ -59,7 +60,7 @@ static void find_worth_of_groups(struct ntx__keys *k)
     k->hp->router.expert_groups_by_best = v2 && hp->router.n_expert_groups;
 }
 
-static int keys(struct ntx__keys *k)
+static int deepseek2_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
@@ -78,18 +79,18 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-/* Where a context is as long as GLM-5.2's, the first three layers choose and every fourth behind them. */
+/* With a context as long as GLM-5.2's, the first three layers have an indexer, and every fourth after them. */
 static int choosing_keys(struct ntx__keys *k)
 {
     const bool each = k->arch == &ntx__arch_deepseek32;
-    int rc = keys(k);
+    int rc = deepseek2_keys(k);
     return rc ? rc
               : ntx__key_indexer(k, &(struct ntx__indexer){.all = each,
                                                            .fourth = !each && k->hp->ctx_train >= 1u << 20,
                                                            .pairs = each ? NTX_ROPE_NEOX : NTX_ROPE_NORM});
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void deepseek2_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx__experts experts = {
         .act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = m->hp.n_ff_shexp ? NTX__ALWAYS : NTX__NEVER};
@@ -101,12 +102,12 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 }
 
 #define SAME                                                                                                           \
-    .experts = NTX__MAYBE, .score = NTX_SCORE_SOFTMAX, .any_score = true, .keys = keys, .layer = layer,                \
-    .own = {"attention.key_length_mla",         "attention.value_length_mla",                                          \
-            "attention.kv_lora_rank",           "attention.q_lora_rank",                                               \
-            "leading_dense_block_count",        "nextn_predict_layers",                                                \
-            "rope.scaling.yarn_log_multiplier", "attention.temperature_scale",                                         \
-            "attention.temperature_length"}
+    .experts = NTX__MAYBE, .score = NTX_SCORE_SOFTMAX, .any_score = true, .keys = deepseek2_keys,                      \
+    .layer = deepseek2_layer, .own = {"attention.key_length_mla",         "attention.value_length_mla",                \
+                                      "attention.kv_lora_rank",           "attention.q_lora_rank",                     \
+                                      "leading_dense_block_count",        "nextn_predict_layers",                      \
+                                      "rope.scaling.yarn_log_multiplier", "attention.temperature_scale",               \
+                                      "attention.temperature_length"}
 
 /* ---- models by name (model/arch.h) */
 
@@ -155,9 +156,10 @@ static const struct ntx_known models_mistral4[] = {
 const struct ntx__arch ntx__arch_deepseek2 = {SAME, .nextn = true, .models = models_deepseek2};
 const struct ntx__arch ntx__arch_mistral4 = {SAME, .models = models_mistral4};
 
-/* llama.cpp takes no multiplier of YaRN with GLM-5, whose files have none: it is refused. */
+/* llama.cpp has no YaRN multiplier for GLM-5, whose files have none: it is refused. */
 #define CHOOSING(...)                                                                                                  \
-    .experts = NTX__MAYBE, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = choosing_keys, .layer = layer,       \
+    .experts = NTX__MAYBE, .score = NTX_SCORE_SIGMOID, .any_score = true, .keys = choosing_keys,                       \
+    .layer = deepseek2_layer,                                                                                          \
     .own = {"attention.key_length_mla",     "attention.value_length_mla", "attention.kv_lora_rank",                    \
             "attention.q_lora_rank",        "leading_dense_block_count",  "nextn_predict_layers",                      \
             "attention.indexer.head_count", "attention.indexer.top_k",    __VA_ARGS__}

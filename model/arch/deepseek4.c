@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deepseek4.c: DeepSeek V4. Residual streams that are mixed anew before and behind attention and experts
- * (computed/pass/hyper_connections.c). All heads share one K, which is V, too; a row sees a window of them, and K that
- * stand for 4 positions each, of which it chooses by small keys that are made in the same way, or for 128
- * (computed/pass/forward_pool.c). Since V is rotated with K, what was attended is rotated back. The first layers'
- * experts follow from the token. Layers without such K turn by a base of their own, without YaRN; where there is YaRN
- * it scales no magnitudes. */
+/* deepseek4.c: DeepSeek V4.
+ *
+ * Hyper-connections before and after attention and experts (computed/pass/hyper_connections.c). All heads share one
+ * K, which is also V. A row sees a window of them, and pooled K that stand for 4 positions each, of which an indexer
+ * chooses, or for 128 (computed/pass/forward_pool.c). Since V is rotated like K, the output of attention is rotated
+ * back. The first layers' experts depend on the token alone. Layers without pooled K have a RoPE base of their own,
+ * without YaRN; YaRN scales no magnitudes. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static int output_keys(struct ntx__keys *k)
                : 0;
 }
 
-static int index_keys(struct ntx__keys *k)
+static int read_index_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
@@ -77,8 +78,8 @@ static int index_keys(struct ntx__keys *k)
                                : 0;
 }
 
-/* Layers that pool have the model's base and YaRN, the others a plain one. */
-static int turn_keys(struct ntx__keys *k)
+/* Layers that pool use the model's RoPE base and YaRN, the others a plain base. */
+static int rope_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     hp->rope_dim_window = hp->rope_dim;
@@ -106,13 +107,13 @@ static int expert_keys(struct ntx__keys *k)
     return 0;
 }
 
-static int keys(struct ntx__keys *k)
+static int deepseek4_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc = ntx__key_nextn(k);
     if (rc || (rc = ntx__key_u32(k, "attention.q_lora_rank", -1, 1, NTX__MAX_WIDTH, &hp->q_lora)) ||
         (rc = ntx__key_u32(k, "attention.sliding_window", -1, 1, INT32_MAX, &hp->window)) ||
-        (rc = ntx__key_streams(k)) || (rc = output_keys(k)) || (rc = index_keys(k)) || (rc = turn_keys(k)) ||
+        (rc = ntx__key_streams(k)) || (rc = output_keys(k)) || (rc = read_index_keys(k)) || (rc = rope_keys(k)) ||
         (rc = expert_keys(k)))
         return rc;
     hp->v_is_k = true;
@@ -126,9 +127,9 @@ static int keys(struct ntx__keys *k)
 
 /* ---- a layer */
 
-/* The last values of each run of `width`. */
-static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_op op,
-                               enum ntx_buf b, uint32_t heads, uint32_t width)
+/* RoPE of the last rope_dim values of each run of `width`. */
+static struct ntx_step *add_rope(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_op op,
+                                 enum ntx_buf b, uint32_t heads, uint32_t width)
 {
     struct ntx_step *s = ntx_layer_add(l, op, b == NTX_BUF_POOL || b == NTX_BUF_KEYS ? NTX_BUF_NONE : b, b);
     s->heads = heads;
@@ -139,10 +140,10 @@ static struct ntx_step *rotate(const struct ntx_hparams *hp, uint32_t layer, str
     return s;
 }
 
-static void pool(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, bool keys_of)
+static void add_pool(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, bool keys_of)
 {
-    struct ntx_step *s = rotate(hp, layer, l, NTX_OP_POOL, keys_of ? NTX_BUF_KEYS : NTX_BUF_POOL, 1,
-                                keys_of ? hp->index.head : hp->head_k);
+    struct ntx_step *s = add_rope(hp, layer, l, NTX_OP_POOL, keys_of ? NTX_BUF_KEYS : NTX_BUF_POOL, 1,
+                                  keys_of ? hp->index.head : hp->head_k);
     s->in[1] = keys_of ? NTX_BUF_KEYS_GATE : NTX_BUF_POOL_GATE;
     s->pool.every = hp->pool[layer];
     s->pool.spans = ntx_pool_spans(hp, layer);
@@ -151,9 +152,9 @@ static void pool(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer 
     ntx_step_takes(s, keys_of ? NTX_T_key_pool_norm : NTX_T_pool_norm, false);
 }
 
-static void choose(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+static void add_indexer(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
-    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_Z, hp->index.heads, hp->index.head);
+    add_rope(hp, layer, l, NTX_OP_ROPE, NTX_BUF_Z, hp->index.heads, hp->index.head);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_HADAMARD, NTX_BUF_Z, NTX_BUF_Z);
     s->heads = hp->index.heads;
     s->width = hp->index.head;
@@ -181,25 +182,25 @@ static void products_of_x(const struct ntx_hparams *hp, uint32_t layer, struct n
     }
 }
 
-/* What is kept, and q: the norm of what q is made of comes last, for that is what is multiplied next. */
+/* K, the pooled K, and q. The norm of low-rank q comes right before the product that uses it. */
 static void add_k_and_q(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
     ntx_step_takes(ntx__add_norm(l, NTX_BUF_K, NTX_BUF_K, 1, hp->head_k), NTX_T_kv_norm, false);
-    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_K, 1, hp->head_k);
+    add_rope(hp, layer, l, NTX_OP_ROPE, NTX_BUF_K, 1, hp->head_k);
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K);
     ntx_step_takes(ntx__add_norm(l, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW, 1, hp->q_lora), NTX_T_q_a_norm, false);
     ntx__add_product(l, NTX_BUF_Q, NTX_BUF_Q_LOW, NTX_T_q_b);
     if (ntx_has_indexer(hp, layer))
         ntx__add_product(l, NTX_BUF_Z, NTX_BUF_Q_LOW, NTX_T_index_q);
     if (hp->pool[layer])
-        pool(hp, layer, l, false);
+        add_pool(hp, layer, l, false);
     if (ntx_has_indexer(hp, layer))
-        pool(hp, layer, l, true);
+        add_pool(hp, layer, l, true);
     ntx__add_norm(l, NTX_BUF_Q, NTX_BUF_Q, hp->n_head, hp->head_k);
-    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_Q, hp->n_head, hp->head_k);
+    add_rope(hp, layer, l, NTX_OP_ROPE, NTX_BUF_Q, hp->n_head, hp->head_k);
 }
 
-static void attend(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
+static void add_attend(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
     const uint32_t parts = hp->o_parts * hp->o_lora;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
@@ -209,16 +210,17 @@ static void attend(const struct ntx_hparams *hp, uint32_t layer, struct ntx_laye
     s->scale = 1.0f / sqrtf((float)hp->head_k);
     s->width = hp->n_head * hp->head_v;
     ntx_step_takes(s, NTX_T_sinks, false);
-    rotate(hp, layer, l, NTX_OP_ROPE, NTX_BUF_ATTN, hp->n_head, hp->head_v)->rope.back = true;
+    add_rope(hp, layer, l, NTX_OP_ROPE, NTX_BUF_ATTN, hp->n_head, hp->head_v)->rope.back = true;
     ntx__add_product(l, NTX_BUF_Q_LOW, NTX_BUF_ATTN, NTX_T_o_a);
     l->step[l->n_steps - 1].mm.parts = hp->o_parts;
-    s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW); /* in the form that is multiplied */
+    s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW); /* a copy, so that it is quantised for the next
+                                                                         product */
     s->width = parts;
     s->scale = 1;
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_Q_LOW, NTX_T_o_b);
 }
 
-static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
+static void deepseek4_layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 {
     const struct ntx_hparams *hp = &m->hp;
     const bool numbered = at < hp->n_token_experts;
@@ -232,8 +234,8 @@ static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
     products_of_x(hp, at, l);
     add_k_and_q(hp, at, l);
     if (ntx_has_indexer(hp, at))
-        choose(hp, at, l);
-    attend(hp, at, l);
+        add_indexer(hp, at, l);
+    add_attend(hp, at, l);
     ntx__streams_leave(hp, l);
     ntx__streams_enter(hp, l, NTX_T_ffn_mix, NTX_T_ffn_norm);
     ntx__add_experts_alone(m, l, &experts);
@@ -263,10 +265,10 @@ const struct ntx__arch ntx__arch_deepseek4 = {
     .models = models,
     .experts = NTX__ALWAYS,
     .score = NTX_SCORE_SQRT_SOFTPLUS,
-    .keys = keys,
-    .layer = layer,
+    .keys = deepseek4_keys,
+    .layer = deepseek4_layer,
     .own = {"attention.q_lora_rank", "attention.sliding_window", "attention.indexer.head_count",
             "attention.indexer.top_k", "attention.compress_ratios", "nextn_predict_layers", "hash_layer_count",
             "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},
-    .images = {"exp_probs_b_vl.bias"}, /* the router's bias for tokens of images, beside exp_probs_b.bias */
+    .images = {"exp_probs_b_vl.bias"}, /* the router's bias for tokens of images, besides exp_probs_b.bias */
 };

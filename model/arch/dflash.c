@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dflash.c: a drafter of the DFlash kind: of what goes into some layers of the large model it makes K and V of its own
- * layers for each token of the text, and a block of tokens, of which the first is known, is guessed at once. Not a
- * model by itself. Source: "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036), and the graph
- * of llama.cpp. */
+/* dflash.c: DFlash drafters. From the inputs of some layers of the large model a drafter makes K and V of its own
+ * layers for each token of the text, and drafts a block of tokens at once, of which the first is known. Not a model
+ * by itself. Source: "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036), and the graph of
+ * llama.cpp. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #define BLOCK_MOST 64u
 
-/* Kinds that came after it. */
+/* Refuses later variants. */
 static int refuse_others(struct ntx__keys *k)
 {
     struct ntx_str act;
@@ -38,7 +38,7 @@ static int get_mask(struct ntx__keys *k)
     return 0;
 }
 
-/* Of pairs that turn by one of several positions, all of which a text has the same: but for the last ones. */
+/* M-RoPE sections: only the first one, for positions in a text, may have pairs. */
 static int check_sections(struct ntx__keys *k)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "rope.dimension_sections"));
@@ -53,7 +53,7 @@ static int check_sections(struct ntx__keys *k)
                : 0;
 }
 
-static int keys(struct ntx__keys *k)
+static int dflash_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     float scale;
@@ -69,7 +69,7 @@ static int keys(struct ntx__keys *k)
     return check_sections(k);
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void dflash_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     if (m->hp.head.fuses) {
         if (!l)
@@ -87,9 +87,9 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
-/* Logits are for choosing the likeliest, so what scales or bounds them is left out, as llama.cpp does. */
+/* Only the order of logits matters, so scales and caps of logits are ignored, as in llama.cpp. */
 const struct ntx__arch ntx__arch_dflash = {
-    .keys = keys,
-    .layer = layer,
+    .keys = dflash_keys,
+    .layer = dflash_layer,
     .own = {"attention.causal", "attention.scale", "attention.sliding_window", "attention.sliding_window_pattern",
             "embedding_scale", "final_logit_softcapping", "logit_scale", "rope.dimension_sections"}};

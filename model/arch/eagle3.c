@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eagle3.c: a drafter of the EAGLE-3 kind: of what goes into three layers of the large model it makes a state, and of
- * that and of the next token's embedding one layer says what comes then. It may know a part of the vocabulary only. Not
- * a model by itself. Source: the EAGLE-3 paper (arXiv 2503.01840), and the graph of llama.cpp. */
+/* eagle3.c: EAGLE-3 drafters. From the inputs of three layers of the large model a drafter makes a state; from that
+ * and the next token's embedding one layer predicts the token after it. It may know only a part of the vocabulary.
+ * Not a model by itself. Source: the EAGLE-3 paper (arXiv 2503.01840), and the graph of llama.cpp. */
 #include <errno.h>
 #include <string.h>
 
@@ -44,7 +44,7 @@ int ntx__key_truth(struct ntx__keys *k, const char *suffix, bool *out)
     return rc && rc != -ENOENT ? ntx_err_set(k->err, -EINVAL, "key '%s' is no truth value", k->key) : 0;
 }
 
-static int keys(struct ntx__keys *k)
+static int eagle3_keys(struct ntx__keys *k)
 {
     int rc = ntx__key_taps(k);
     if (rc || (rc = ntx__key_u32(k, "target_hidden_size", -1, 1, NTX__MAX_WIDTH, &k->hp->head.width)) ||
@@ -59,7 +59,7 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void eagle3_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     if (m->hp.head.fuses) {
         ntx__add_fuse(&m->hp, out);
@@ -70,4 +70,4 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 }
 
 const struct ntx__arch ntx__arch_eagle3 = {
-    .keys = keys, .layer = layer, .names = {[NTX_T_nextn_hnorm] = "attn_norm_2.weight"}};
+    .keys = eagle3_keys, .layer = eagle3_layer, .names = {[NTX_T_nextn_hnorm] = "attn_norm_2.weight"}};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemma.c: Gemma 2 and 3: norms before and behind attention and FFN, GELU, the embedding scaled, most layers within a
- * window; 2: scores and logits are capped; 3: each head's q and k are normed, and layers with a window turn by a base
- * of their own, unscaled. */
+/* gemma.c: Gemma 2 and 3: norms before and after attention and FFN, GELU, a scaled embedding, sliding windows in
+ * most layers. Gemma 2: caps of scores and logits. Gemma 3: norms of each head's q and k; layers with a window have
+ * a RoPE base of their own, unscaled. */
 #include <errno.h>
 #include <math.h>
 
@@ -9,15 +9,14 @@
 
 enum { EVERY_2 = 2, WINDOW_2 = 4096, LAYERS_2_27B = 46, EVERY_3 = 6, LAYERS_3_27B = 62 };
 
-/* The largest ones divide scores by the root of the embedding's share of a head, not of a head's width: files do not
- * say so. */
-static void scale(struct ntx_hparams *hp, uint32_t layers_27b)
+/* The largest models divide scores by sqrt(n_embd / n_head), not by the root of a head's width. Files do not say so. */
+static void set_score_scale(struct ntx_hparams *hp, uint32_t layers_27b)
 {
     hp->embd_scale = sqrtf((float)hp->n_embd);
     hp->score_scale = 1 / sqrtf((float)(hp->n_layers == layers_27b ? hp->n_embd / hp->n_head : hp->head_k));
 }
 
-struct own {         /* of Gemma 2 */
+struct own {         /* numbers of Gemma 2 */
     float score_cap; /* scores x become cap * tanh(x / cap) */
 };
 
@@ -31,7 +30,7 @@ static int keys2(struct ntx__keys *k)
         (rc = ntx__key_f32(k, "attn_logit_softcapping", 50, 1e-3f, 1e6f, &own->score_cap)) ||
         (rc = ntx__key_f32(k, "final_logit_softcapping", 30, 1e-3f, 1e6f, &k->hp->logit_cap)))
         return rc;
-    scale(k->hp, LAYERS_2_27B);
+    set_score_scale(k->hp, LAYERS_2_27B);
     return 0;
 }
 
@@ -44,7 +43,7 @@ static int keys3(struct ntx__keys *k)
         return rc;
     k->hp->rope_factor_window = 1;
     k->hp->rope_dim_window = k->hp->rope_dim;
-    scale(k->hp, LAYERS_3_27B);
+    set_score_scale(k->hp, LAYERS_3_27B);
     return 0;
 }
 

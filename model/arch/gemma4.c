@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemma4.c: Gemma 4's text: as Gemma 3 (gemma.c), but layers without a window have wider heads, fewer of K and V, and
- * maybe no V of their own; V is normed; scores are not scaled; the last layers may read K and V of earlier ones and
- * have wider FFNs; experts stand beside the dense FFN; each layer may get an input of the token of its own; and what a
- * layer gives may be scaled. */
+/* gemma4.c: Gemma 4, text only. Like Gemma 3 (gemma.c), but layers without a window have wider heads, fewer K and V
+ * heads, and maybe no V matrix. V is normed; scores are not scaled. The last layers may read K and V of earlier ones
+ * and have wider FFNs. Experts run beside the dense FFN. Each layer may get its own input of the token, and may
+ * scale its output. */
 #include <errno.h>
 #include <math.h>
 
@@ -31,9 +31,9 @@ static int window_keys(struct ntx__keys *k, uint32_t *head_k, uint32_t *head_v)
     return ntx__key_f32(k, "rope.freq_base_swa", 10000, 1, 1e12f, &hp->rope_base_window);
 }
 
-/* The last layers read what the last layer with a window, or the last one without, kept that has K and V: the two
- * before them. */
-static int share(struct ntx__keys *k, uint32_t n_shared)
+/* The last layers read K and V of the last layer that has them, of those with or without a window like theirs: the
+ * two layers before. */
+static int share_kv(struct ntx__keys *k, uint32_t n_shared)
 {
     struct ntx_hparams *hp = k->hp;
     struct ntx_dims *d = k->m->dims;
@@ -69,10 +69,10 @@ static int dims(struct ntx__keys *k, uint32_t head_k, uint32_t head_v)
     hp->head_k = NTX_MAX(hp->head_k, head_k);
     hp->head_v = NTX_MAX(hp->head_v, head_v);
     hp->v_of_k = full < hp->n_layers && !ntx__has(k, full, ntx_tensor_kinds[NTX_T_v].name);
-    return share(k, n_shared);
+    return share_kv(k, n_shared);
 }
 
-static int keys(struct ntx__keys *k)
+static int gemma4_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t head_k, head_v;
@@ -90,7 +90,7 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void gemma4_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
     bool windowed = ntx_windowed(hp, l);
@@ -147,8 +147,8 @@ const struct ntx__arch ntx__arch_gemma4 = {
     .models = models,
     .experts = NTX__MAYBE,
     .per_layer = true,
-    .keys = keys,
-    .layer = layer,
+    .keys = gemma4_keys,
+    .layer = gemma4_layer,
     .own = {"attention.sliding_window", "attention.sliding_window_pattern", "final_logit_softcapping",
             "rope.freq_base_swa", "attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa",
             "attention.shared_kv_layers"},

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* glm4moe.c: GLM-4.5 to 4.7 and Air: the first layers dense, then experts chosen by a sigmoid with a bias for the
- * choice, and one more, without a gate, through which every row goes; half of each head is rotated. Next-token blocks
- * follow. */
+ * choice, and a shared expert without a gate; RoPE of half of each head. Next-token blocks follow. */
 #include "model/arch/arch_impl.h"
 
-static int keys(struct ntx__keys *k)
+static int glm4moe_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
@@ -16,7 +15,7 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void glm4moe_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx__attention has = {.rope = NTX_ROPE_NEOX, .qkv_bias = NTX__MAYBE, .qk_norm = NTX__MAYBE};
     const struct ntx__experts experts = {
@@ -44,8 +43,8 @@ const struct ntx__arch ntx__arch_glm4moe = {
     .experts = NTX__ALWAYS,
     .score = NTX_SCORE_SIGMOID,
     .any_score = true,
-    .keys = keys,
+    .keys = glm4moe_keys,
     .own = {"leading_dense_block_count", "nextn_predict_layers"},
-    .layer = layer,
+    .layer = glm4moe_layer,
     .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
 };

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* glm5next.c: GLM-5.3-Flash: delta nets that forget by the key (KDA) beside attention over latents that turns nothing,
- * to positions that are chosen some at a time; residual streams that are mixed anew before and behind attention and
- * FFNs (computed/pass/hyper_connections.c), and whose mean is what comes out; the first layers dense, then experts, of
- * which a row's are chosen by a sigmoid with a bias for the choice, and some more that every row goes through, with
- * limits of gates. Next-token blocks may follow. */
+/* glm5next.c: GLM-5.3-Flash: KDA delta nets beside MLA without RoPE, with an indexer that chooses blocks of
+ * positions; hyper-connections before and after attention and FFNs (computed/pass/hyper_connections.c), whose
+ * streams' mean is the output; the first layers dense, then experts chosen by a sigmoid with a bias for the choice,
+ * and shared experts, with limits of gates. Next-token blocks may follow. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 #include "model/arch/arch_impl.h"
 
 struct own {
-    float bound; /* of what a delta net keeps (RATES); 0: there is none */
+    float bound; /* lower bound of the log decay (RATES); 0: none */
 };
 
 static int bound_key(struct ntx__keys *k)
@@ -28,7 +27,7 @@ static int bound_key(struct ntx__keys *k)
                : rc;
 }
 
-/* Those of a list, or all, that attend: the first one chooses. */
+/* The layers of attention that have an indexer: those of a list, or all. The first one must have it. */
 static int find_choosing(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -56,7 +55,7 @@ static int find_choosing(struct ntx__keys *k)
     return 0;
 }
 
-static int index_keys(struct ntx__keys *k)
+static int read_index_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     bool tail = false;
@@ -102,10 +101,10 @@ static int attention_keys(struct ntx__keys *k)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a layer that keeps a state is not supported",
                            ntx__key_of(k, "attention.head_count_kv"), k->name);
     hp->score_scale = 1.0f / sqrtf((float)hp->head_k);
-    return index_keys(k);
+    return read_index_keys(k);
 }
 
-static int keys(struct ntx__keys *k)
+static int glm5next_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
@@ -120,7 +119,7 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
+static void glm5next_layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 {
     const struct ntx_hparams *hp = &m->hp;
     const struct own *own = hp->own;
@@ -162,8 +161,8 @@ const struct ntx__arch ntx__arch_glm5_next = {
     .score = NTX_SCORE_SIGMOID,
     .kv_heads_tell = true,
     .unturned = true,
-    .keys = keys,
-    .layer = layer,
+    .keys = glm5next_keys,
+    .layer = glm5next_layer,
     .kept = {[NTX_T_attn_mix] = true,
              [NTX_T_ffn_mix] = true,
              [NTX_T_index_q] = true,

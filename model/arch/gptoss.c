@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gptoss.c: gpt-oss: attention with sinks, in a window in every layer but each second; experts with biases and a
- * clamped activation. */
+/* gptoss.c: gpt-oss: attention with sinks, with a window in every other layer; experts with biases and a clamped
+ * activation. */
 #include "model/arch/arch_impl.h"
 
 enum { WINDOW_EVERY = 2 };
 
-/* The published configurations say "truncate": false of YaRN (transformers' configuration_gpt_oss.py, and the model's
- * own code, which has no floor and no ceiling there); no key of a file tells it. llama.cpp rounds the ends of the ramp
- * all the same: the model's own code is right. */
-static int keys(struct ntx__keys *k)
+/* The published configurations have "truncate": false for YaRN (transformers' configuration_gpt_oss.py, and the
+ * model's own code, which has no floor and ceiling there); no key of a file says so. llama.cpp rounds the ends of
+ * the ramp; the model's own code is right. */
+static int gptoss_keys(struct ntx__keys *k)
 {
     k->hp->yarn_exact = true;
     return ntx__key_windows(k, -1, WINDOW_EVERY);
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void gptoss_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
     const struct ntx__attention has = {
@@ -40,8 +40,8 @@ const struct ntx__arch ntx__arch_gpt_oss = {
     .models = models,
     .experts = NTX__ALWAYS,
     .expert_norm = true,
-    .keys = keys,
+    .keys = gptoss_keys,
     .own = {"attention.sliding_window", "attention.sliding_window_pattern"},
-    .layer = layer,
+    .layer = gptoss_layer,
     .names = {[NTX_T_ffn_norm] = "post_attention_norm.weight"},
 };

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* granite.c: Granite 3 and 4 without state, dense or with experts: llama's layers, with scales of the embedding, of
- * scores, of what a layer adds and of logits.
- *
- * What a layer adds is not scaled: the residual stream is kept divided by that scale from the embedding on. A norm does
- * not see the difference, but for its epsilon, which is divided by the scale's square. */
+/* granite.c: Granite 3 and 4 without recurrent layers, dense or with experts: llama's layers, with scales of the
+ * embedding, scores, residual additions and logits. The residual additions are not scaled here: the residual stream
+ * is divided by that scale from the embedding on. Norms do not change by that, if their epsilon is divided by the
+ * square of the scale. */
 #include <errno.h>
 #include <math.h>
 
 #include "model/arch/arch_impl.h"
 
-static int keys(struct ntx__keys *k)
+static int granite_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     float embedding, residual, logits;
@@ -23,8 +22,8 @@ static int keys(struct ntx__keys *k)
     if (!ntx_gguf_bool(k->g, ntx__key_of(k, "rope.scaling.finetuned"), &turned) && !turned)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is false: a %s model without rotation is not supported", k->key,
                            k->name);
-    residual = residual == 0 ? 1 : residual; /* how some writers say "none" */
-    if (residual < 1e-4f)                    /* its square divides */
+    residual = residual == 0 ? 1 : residual; /* some writers mean "none" by 0 */
+    if (residual < 1e-4f)                    /* its square is a divisor */
         return ntx_err_set(k->err, -EINVAL, "key '%s' is %g; 0.0001 to 1000 are possible",
                            ntx__key_of(k, "residual_scale"), (double)residual);
     hp->embd_scale = (embedding == 0 ? 1 : embedding) / residual;
@@ -35,7 +34,7 @@ static int keys(struct ntx__keys *k)
     return ntx__key_u32(k, "expert_shared_feed_forward_length", 0, 0, NTX__MAX_WIDTH, &hp->n_ff_shexp);
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void granite_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
     ntx__add_attention(
@@ -60,7 +59,11 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_granite = {
-    .experts = NTX__MAYBE, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer, .models = models};
+const struct ntx__arch ntx__arch_granite = {.experts = NTX__MAYBE,
+                                            .expert_norm = true,
+                                            .keys = granite_keys,
+                                            .own = OWN,
+                                            .layer = granite_layer,
+                                            .models = models};
 const struct ntx__arch ntx__arch_granitemoe = {
-    .experts = NTX__ALWAYS, .expert_norm = true, .keys = keys, .own = OWN, .layer = layer};
+    .experts = NTX__ALWAYS, .expert_norm = true, .keys = granite_keys, .own = OWN, .layer = granite_layer};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hyv4.c: Hy 4: attention over latents, with a sink of each head and a gate of each value that comes out, to all
- * positions or to some that are chosen; residual streams of which each gets what comes out, weighed, and which are not
- * mixed with one another (computed/pass/hyper_connections.c); the first layers dense, then experts, of which a row's
- * are chosen by a sigmoid with a bias for the choice, with limits of gates, and some more that every row goes through.
- * Rotated pairs are neighbours, as llama.cpp, vLLM and MLX have them; transformers 5.23 turns halves. */
+/* hyv4.c: Hy 4: MLA with a sink of each head and a gate of each output value, with an indexer in some layers;
+ * residual streams that each get a weighted output, but are not mixed with one another
+ * (computed/pass/hyper_connections.c); the first layers dense, then experts chosen by a sigmoid with a bias for the
+ * choice, with limits of gates, and shared experts. RoPE rotates neighbouring pairs, as in llama.cpp, vLLM and MLX;
+ * transformers 5.23 rotates halves. */
 #include <errno.h>
 #include <math.h>
 
@@ -11,7 +11,7 @@
 #include "model/arch/arch_impl.h"
 
 struct own {
-    float most; /* that a stream takes of what comes out */
+    float most; /* largest weight of the output in a stream */
 };
 
 static int stream_keys(struct ntx__keys *k)
@@ -23,7 +23,7 @@ static int stream_keys(struct ntx__keys *k)
     return ntx__key_f32(k, "hyper_connection.magnitude", NAN, 0, 1e6f, &own->most);
 }
 
-/* Keys that positions are chosen by are in the file where any are. */
+/* Reads the indexer's keys, if the file has any. */
 static int indexer_keys(struct ntx__keys *k)
 {
     uint32_t most;
@@ -35,7 +35,7 @@ static int indexer_keys(struct ntx__keys *k)
     return ntx__key_indexer(k, &(struct ntx__indexer){.pairs = NTX_ROPE_NORM});
 }
 
-static int keys(struct ntx__keys *k)
+static int hyv4_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
@@ -57,7 +57,7 @@ static int keys(struct ntx__keys *k)
     return indexer_keys(k);
 }
 
-/* Each stream stays as it is, and takes something. */
+/* SPREAD adds to each stream without mixing them. */
 static void keep_apart(const struct own *own, struct ntx_layer *l)
 {
     for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
@@ -68,7 +68,7 @@ static void keep_apart(const struct own *own, struct ntx_layer *l)
     }
 }
 
-static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
+static void hyv4_layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 {
     const struct ntx_hparams *hp = &m->hp;
     if (!at)
@@ -105,8 +105,8 @@ const struct ntx__arch ntx__arch_hy_v4 = {
     .experts = NTX__ALWAYS,
     .score = NTX_SCORE_SIGMOID,
     .any_score = true,
-    .keys = keys,
-    .layer = layer,
+    .keys = hyv4_keys,
+    .layer = hyv4_layer,
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank",
             "leading_dense_block_count", "attention.indexer.head_count", "attention.indexer.top_k",
             "hyper_connection.count", "swiglu_clamp_exp"},

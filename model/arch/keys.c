@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keys.c: hyper-parameters. Names of keys: the GGUF specification. What ntx would compute wrongly is refused by name.
- * */
+/* keys.c: hyper-parameters. Names of keys are those of the GGUF specification. Values that ntx would compute wrongly
+ * are refused by name. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,14 +24,14 @@ static int bad_key(struct ntx__keys *k, const char *what)
     return ntx_err_set(k->err, -EINVAL, "key '%s' %s", k->key, what);
 }
 
-/* Layers may differ in the key's number. */
+/* The key may have another number for each layer. */
 static bool differs(const struct ntx__keys *k)
 {
     return k->arch->per_layer ||
            (k->arch->kv_heads_tell && !strcmp(k->key + strlen(k->name), ".attention.head_count_kv"));
 }
 
-/* One number for all layers, given as an array of equal ones; where they may differ, the largest. */
+/* Reads an array of equal numbers as one; if layers may differ, the largest. */
 static int u64_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv, uint64_t *v)
 {
     const uint8_t *p = kv->data;
@@ -87,7 +87,7 @@ int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float 
     return 0;
 }
 
-/* general.name, cut to fit at a whole character. */
+/* Copies general.name, cut at a whole character. */
 static void copy_name(struct ntx__keys *k)
 {
     struct ntx_str s;
@@ -95,11 +95,11 @@ static void copy_name(struct ntx__keys *k)
         ntx_printable(k->hp->name, sizeof k->hp->name, s.p, s.n);
 }
 
-/* Keys that change what a model computes, and that no architecture here computes: refused, unless their value changes
- * nothing. What a key wants of tensors of its own needs no entry: every tensor must have its place. */
+/* Keys that change the computation and that no architecture here supports: they are refused, unless the value is
+ * neutral. Keys whose feature has tensors of its own need no entry: unknown tensors are refused anyway. */
 static const struct {
     const char *suffix;
-    double neutral[2]; /* numbers and truth values that change nothing; NAN: no other does */
+    double neutral[2]; /* neutral numbers and truth values; NAN: no other */
 } not_computed[] = {
     {"attention.causal", {1, NAN}},
     {"attention.clamp_kqv", {0, NAN}},
@@ -140,7 +140,7 @@ static const struct {
     {"use_parallel_residual", {0, NAN}},
 };
 
-/* The key's value where it is one number or truth value, else NAN. */
+/* The key's value if it is one number or truth value, else NAN. */
 static double number_of(struct ntx__keys *k)
 {
     uint64_t u;
@@ -161,7 +161,7 @@ static int not_supported(struct ntx__keys *k)
         k->name);
 }
 
-/* The architecture's file reads it. */
+/* The architecture's file reads this key. */
 static bool is_own(const struct ntx__keys *k, const char *suffix)
 {
     for (int i = 0; i < NTX__OWN_KEYS && k->arch->own[i]; i++)
@@ -170,7 +170,7 @@ static bool is_own(const struct ntx__keys *k, const char *suffix)
     return false;
 }
 
-/* Pairs that turn by one of several positions (M-RoPE): of a text all of these are the same, but for the fourth. */
+/* M-RoPE sections: in a text all positions but the fourth are equal. */
 static int refuse_sections(struct ntx__keys *k)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "rope.dimension_sections"));
@@ -200,7 +200,7 @@ static int refuse_unsupported(struct ntx__keys *k)
     return refuse_sections(k);
 }
 
-/* Heads and rotation of layers with a window, as those of the others. */
+/* Widths of heads and RoPE of layers with a window must equal those of the others. */
 static int refuse_window_widths(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
@@ -217,7 +217,7 @@ static int refuse_window_widths(struct ntx__keys *k)
     return 0;
 }
 
-/* The two whose neutral value is another key's. */
+/* Two keys whose neutral value is another key's value. */
 static int refuse_scales(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
@@ -277,7 +277,7 @@ static int get_heads(struct ntx__keys *k)
     return rc;
 }
 
-/* Where there is none but an expert's, some writers leave it out. */
+/* Some writers leave it out if only experts have a width. */
 static int get_ffn_width(struct ntx__keys *k)
 {
     bool left_out = k->arch->experts == NTX__ALWAYS && !ntx_gguf_find(k->g, ntx__key_of(k, "feed_forward_length"));
@@ -297,12 +297,12 @@ static int get_sizes(struct ntx__keys *k)
         (rc = ntx__key_f32(k, "attention.layer_norm_rms_epsilon", NAN, 0, 1, &hp->rms_eps)))
         return rc;
     if (!is_own(k, "attention.sliding_window") && window &&
-        window < hp->ctx_train) /* within the window, full attention is the same thing */
+        window < hp->ctx_train) /* within the window, full attention gives the same result */
         hp->ctx_train = window;
     return 0;
 }
 
-/* The shapes of experts; a model without a count has none. */
+/* Numbers and widths of experts; without a count there are none. */
 static int get_expert_widths(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -310,7 +310,7 @@ static int get_expert_widths(struct ntx__keys *k)
     return ntx__key_u32(k, "expert_feed_forward_length", each, 1, NTX__MAX_WIDTH, &hp->n_ff_exp);
 }
 
-/* expert_gating_func. */
+/* values of expert_gating_func */
 enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS };
 
 static bool can_score(const struct ntx__arch *a, uint32_t function)
@@ -319,12 +319,12 @@ static bool can_score(const struct ntx__arch *a, uint32_t function)
     if (a->score == NTX_SCORE_SQRT_SOFTPLUS)
         return function == SQRT_SOFTPLUS;
     return a->any_score ? function == SOFTMAX || function == SIGMOID
-                        : /* with a bias for the choice, a softmax of those chosen is another */
+                        : /* with a bias for the choice, a softmax of the chosen differs */
                a->score == NTX_SCORE_SIGMOID ? function == SIGMOID
                                              : softmax;
 }
 
-/* Where a row takes experts out of all groups there might be none. */
+/* Groups of experts; if a row's experts come from all groups, there are none. */
 static int get_groups(struct ntx__keys *k)
 {
     const struct ntx_hparams *hp = k->hp;
@@ -366,7 +366,7 @@ static int get_router(struct ntx__keys *k)
     k->hp->router.score = function == SIGMOID         ? NTX_SCORE_SIGMOID
                           : function == SQRT_SOFTPLUS ? NTX_SCORE_SQRT_SOFTPLUS
                                                       : NTX_SCORE_SOFTMAX;
-    k->hp->router.norm |= function == SOFTMAX_OF_CHOSEN; /* the same as a softmax divided by the sum of those chosen */
+    k->hp->router.norm |= function == SOFTMAX_OF_CHOSEN; /* equals a softmax divided by the sum of the chosen */
     return 0;
 }
 
@@ -383,14 +383,14 @@ static int get_experts(struct ntx__keys *k)
     if ((rc = ntx__key_u32(k, "expert_used_count", -1, 1, hp->n_expert, &hp->n_expert_used)) || (rc = get_router(k)) ||
         (rc = get_expert_widths(k)) || (rc = ntx__key_f32(k, "expert_weights_scale", 1, 0, 1e6f, &hp->router.scale)))
         return rc;
-    if (hp->router.scale == 0) /* how some writers say "none" */
+    if (hp->router.scale == 0) /* some writers mean "none" by 0 */
         hp->router.scale = 1;
     hp->router.norm |= k->arch->expert_norm;
     rc = ntx_gguf_bool(k->g, ntx__key_of(k, "expert_weights_norm"), &hp->router.norm);
     return rc && rc != -ENOENT ? bad_key(k, "is neither true nor false") : 0;
 }
 
-/* rope.scaling.*: without a type a factor means linear, and the oldest files call it rope.scale_linear. */
+/* rope.scaling.*: a factor without a type means linear; the oldest files call it rope.scale_linear. */
 static int get_scaling(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -426,9 +426,9 @@ double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by)
     return 1 + 0.1 * by * log((double)hp->rope_factor);
 }
 
-/* attn_factor multiplies the magnitude that follows from YaRN's factor (so files of Phi 3 say theirs, which have no
- * YaRN). yarn_attn_factor is all of it: converters write there what transformers calls attention_factor, which takes
- * the formula's place. Without YaRN transformers has none, and it says nothing. */
+/* attn_factor multiplies the magnitude that follows from YaRN's factor (files of Phi 3, without YaRN, use it so).
+ * yarn_attn_factor is the whole magnitude: converters store transformers' attention_factor there, which replaces the
+ * formula. Without YaRN it is ignored, as in transformers. */
 static int get_yarn(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -442,7 +442,7 @@ static int get_yarn(struct ntx__keys *k)
         (rc = ntx__key_f32(k, "rope.scaling.yarn_beta_slow", 1, 0, 1e6f, &hp->yarn_beta_slow)) ||
         (rc = ntx__key_u32(k, "rope.scaling.original_context_length", hp->ctx_train, 1, INT32_MAX, &hp->rope_ctx_orig)))
         return rc;
-    if (hp->yarn_ext_factor < 0) /* "as the type says" */
+    if (hp->yarn_ext_factor < 0) /* negative means the default of the type */
         hp->yarn_ext_factor = yarn ? 1 : 0;
     hp->rope_attn_factor = a;
     hp->yarn_magnitude_told = yarn && whole != 0;
@@ -467,7 +467,7 @@ static int get_rope(struct ntx__keys *k)
     return rc;
 }
 
-/* A truth value or number of each layer. */
+/* Reads a truth value or number of each layer. */
 static int windows_of_array(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
 {
     size_t size = ntx_gguf_scalar_bytes(kv->elem);
@@ -497,17 +497,17 @@ int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every)
     return rc;
 }
 
-/* Number l of an array; where the key is none, v stays. */
+/* Reads number l of an array; another kind of key leaves *v. */
 static void of_layer(struct ntx__keys *k, const char *suffix, uint32_t l, uint32_t *v)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
-    if (kv && kv->type == NTX_GGUF_ARR) /* of such numbers, as *v was found there */
+    if (kv && kv->type == NTX_GGUF_ARR) /* an array of integers, since *v was read from it */
         *v = 0;
     if (kv && kv->type == NTX_GGUF_ARR && l < kv->count)
         memcpy(v, (const uint8_t *)kv->data + 4 * (size_t)l, 4);
 }
 
-/* Heads and widths of layer l. */
+/* Reads heads and widths of layer l. */
 static int get_dims(struct ntx__keys *k, uint32_t l, struct ntx_dims *d)
 {
     *d = ntx_dims_of(k->hp, l);
@@ -600,7 +600,7 @@ int ntx__read_keys(struct ntx__keys *k)
     return rc ? rc : refuse_scales(k);
 }
 
-/* A number, or the same one for each layer. */
+/* Reads a number, or an array of equal numbers. */
 int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));

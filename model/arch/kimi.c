@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kimi.c: Kimi Linear: three of four layers are delta nets that forget by the key (KDA), the others attention over
- * latents, which turns nothing; the first layers dense, then experts, of which a row's are chosen by a sigmoid with a
- * bias for the choice, and some more that every row goes through. */
+/* kimi.c: Kimi Linear: three of four layers are KDA delta nets, the others MLA without RoPE; the first layers dense,
+ * then experts chosen by a sigmoid with a bias for the choice, and shared experts. */
 #include <errno.h>
 #include <math.h>
 
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
 
-static int keys(struct ntx__keys *k)
+static int kimi_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
@@ -29,7 +28,7 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void kimi_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     if (ntx_is_recurrent(&m->hp, l))
         ntx__add_kda(&m->hp, out);
@@ -59,8 +58,8 @@ const struct ntx__arch ntx__arch_kimi_linear = {
     .expert_norm = true,
     .score = NTX_SCORE_SIGMOID,
     .kv_heads_tell = true,
-    .keys = keys,
+    .keys = kimi_keys,
     .own = {"attention.key_length_mla", "attention.value_length_mla", "attention.kv_lora_rank", "attention.q_lora_rank",
             "leading_dense_block_count"},
-    .layer = layer,
+    .layer = kimi_layer,
 };

@@ -8,7 +8,7 @@ static void attention(const struct ntx_model *m, struct ntx_layer *out)
     ntx__add_attention(&m->hp, out, &has);
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void llama_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     attention(m, out);
     if (m->hp.n_expert)
@@ -35,5 +35,6 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_llama = {.experts = NTX__MAYBE, .expert_norm = true, .layer = layer, .models = models};
+const struct ntx__arch ntx__arch_llama = {
+    .experts = NTX__MAYBE, .expert_norm = true, .layer = llama_layer, .models = models};
 const struct ntx__arch ntx__arch_llama_relu = {.own_name = true, .layer = relu};

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama4.c: Llama 4: each fourth layer turns nothing by its position, and its scores grow with it, by stretches of
- * 8,192; rows of the others see their own stretch only, and their q and k are normed without a scale behind the
- * rotation (where there are not 128 experts); of so many layers one has experts, whose input is multiplied by the share
- * before them, and one more without a gate. attention.sliding_window: 0: there are no stretches. (llama.cpp takes 8,192
- * for whatever else it says; nobody is known to write another.) */
+/* llama4.c: Llama 4. Each fourth layer has no RoPE, and its scores grow with the position, in steps of 8,192. Other
+ * layers attend within chunks of positions, and norm q and k after RoPE without a scale (not in models with 128
+ * experts). One of so many layers has experts, whose weights multiply their input, and a shared expert without a
+ * gate. attention.sliding_window 0: no chunks. (llama.cpp uses 8,192 for any other value; no such file is known.) */
 #include <errno.h>
 
 #include "model/arch/arch_impl.h"
@@ -11,10 +10,10 @@
 enum { UNTURNED_EVERY = 4, STRETCH = 8192, UNNORMED_EXPERTS = 128 };
 
 struct own {
-    uint32_t unturned_every; /* the last of so many layers turns nothing */
+    uint32_t unturned_every; /* the last of so many layers has no RoPE */
 };
 
-static int keys(struct ntx__keys *k)
+static int llama4_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     struct own *own = ntx__own(k, sizeof *own);
@@ -31,7 +30,7 @@ static int keys(struct ntx__keys *k)
     for (uint32_t l = 0; l < hp->n_layers && hp->window; l++)
         if (ntx_windowed(hp, l) !=
             ((l + 1) % UNTURNED_EVERY !=
-             0)) /* others take it for both, or for stretches alone: no file is known that has another */
+             0)) /* other programs apply it to both, or to chunks alone: no file is known where they differ */
             return ntx_err_set(k->err, -ENOTSUP,
                                "key '%s' has layer %u otherwise than each fourth without stretches: not supported",
                                ntx__key_of(k, "attention.sliding_window_pattern"), l);
@@ -44,7 +43,7 @@ static int keys(struct ntx__keys *k)
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void llama4_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx_hparams *hp = &m->hp;
     const struct own *own = hp->own;
@@ -75,7 +74,7 @@ const struct ntx__arch ntx__arch_llama4 = {
     .models = models,
     .experts = NTX__ALWAYS,
     .score = NTX_SCORE_SIGMOID,
-    .keys = keys,
+    .keys = llama4_keys,
     .own = {"attention.sliding_window", "attention.sliding_window_pattern", "interleave_moe_layer_step"},
-    .layer = layer,
+    .layer = llama4_layer,
 };

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position, in steps of the context that was before
- * YaRN. */
+/* mistral3.c: Ministral 3: llama's layers, whose scores grow with the position, in steps of the context before YaRN. */
 #include "model/arch/arch_impl.h"
 
-static int keys(struct ntx__keys *k)
+static int mistral3_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     float log_multiplier;
@@ -14,12 +13,12 @@ static int keys(struct ntx__keys *k)
     if (hp->temperature.scale != 0)
         hp->ctx_plain = hp->temperature.length = hp->rope_ctx_orig;
     if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0 &&
-        !hp->yarn_magnitude_told) /* it is divided by what it would be with this multiplier */
+        !hp->yarn_magnitude_told) /* the magnitude is divided by that of this multiplier */
         hp->rope_attn_factor = (float)(hp->rope_attn_factor / ntx__yarn_magnitude(hp, (double)log_multiplier));
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void mistral3_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     ntx__add_attention(
         &m->hp, out,
@@ -43,7 +42,7 @@ const struct ntx__arch ntx__arch_mistral3 = {
     .models = models,
     .experts = NTX__MAYBE,
     .expert_norm = true,
-    .keys = keys,
+    .keys = mistral3_keys,
     .own = {"attention.temperature_scale", "rope.scaling.yarn_log_multiplier"},
-    .layer = layer,
+    .layer = mistral3_layer,
 };

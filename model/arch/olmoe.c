@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* olmoe.c: OLMoE: norms of q and k over all heads, experts of a softmax that is not divided by the sum of those chosen.
- * */
+/* olmoe.c: OLMoE: norms of q and k over all heads; experts by a softmax that is not normalised. */
 #include "model/arch/arch_impl.h"
 
-static int keys(struct ntx__keys *k)
+static int olmoe_keys(struct ntx__keys *k)
 {
     k->hp->n_ff_exp = k->hp->n_ff;
     k->hp->router.norm = false;
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void olmoe_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     (void)l;
     ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NEOX, .qk_norm_all = NTX__ALWAYS});
@@ -24,4 +23,5 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_olmoe = {.experts = NTX__ALWAYS, .keys = keys, .layer = layer, .models = models};
+const struct ntx__arch ntx__arch_olmoe = {
+    .experts = NTX__ALWAYS, .keys = olmoe_keys, .layer = olmoe_layer, .models = models};

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* phi3.c: Phi 3 and 4: llama's layers, whose q, k and v are one matrix in the file, and gate and up one other; rotation
- * may be divided by one of two lists of factors, one for contexts beyond what it was before. A window that files name
- * is not computed by others either: it bounds the context that nobody asked for. */
+/* phi3.c: Phi 3 and 4: llama's layers, with q, k, v in one matrix of the file and gate, up in another; RoPE may have
+ * two lists of divisors, one of them for contexts beyond the original. Other programs ignore the window that files
+ * declare; here it only bounds the default context. */
 #include "model/arch/arch_impl.h"
 
-static int keys(struct ntx__keys *k)
+static int phi3_keys(struct ntx__keys *k)
 {
     k->hp->qkv_fused = ntx__has(k, 0, ntx_whole_names[NTX_WHOLE_qkv]);
     k->hp->gate_up_fused = true;
     return 0;
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void phi3_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     ntx__add_attention(&m->hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NEOX});
     ntx__add_dense(m, l, out, NTX_FFN_SILU);
@@ -26,4 +26,5 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_phi3 = {.keys = keys, .rope_factors = true, .layer = layer, .models = models};
+const struct ntx__arch ntx__arch_phi3 = {
+    .keys = phi3_keys, .rope_factors = true, .layer = phi3_layer, .models = models};

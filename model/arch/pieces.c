@@ -14,8 +14,8 @@ void ntx__add_product(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, en
     ntx_step_takes(ntx_layer_add(l, NTX_OP_MM, out, in), t, false);
 }
 
-static void bias(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t,
-                 enum ntx__presence has)
+static void add_bias(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf out,
+                     enum ntx_tensor t, enum ntx__presence has)
 {
     if (has == NTX__NEVER)
         return;
@@ -24,7 +24,7 @@ static void bias(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer 
     ntx__takes(s, t, has);
 }
 
-/* h += y */
+/* Appends h += y. */
 void ntx__add_state(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_Y)->width = hp->n_embd;
@@ -39,8 +39,9 @@ void ntx__norm(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, enum ntx_
     ntx__takes(s, t, has);
 }
 
-/* A copy, in from value `from` on. */
-static void take(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t from)
+/* Appends a copy of in, from value `from` on. */
+static void copy_row(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in,
+                     uint32_t from)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, out, in);
     s->width = hp->n_embd;
@@ -54,12 +55,12 @@ void ntx__add_nextn(const struct ntx_hparams *hp, struct ntx_layer *l)
     ntx__norm(l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_nextn_hnorm, NTX__ALWAYS, 1, hp->n_embd);
     l->step[l->n_steps - 1].offset = hp->n_embd;
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_NORMED, NTX_T_nextn_eh);
-    take(hp, l, NTX_BUF_H, NTX_BUF_Y, 0);
+    copy_row(hp, l, NTX_BUF_H, NTX_BUF_Y, 0);
 }
 
 void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
-    take(hp, l, NTX_BUF_NORMED, NTX_BUF_NORMED, 0);
+    copy_row(hp, l, NTX_BUF_NORMED, NTX_BUF_NORMED, 0);
     l->step[l->n_steps - 1].width = hp->head.n_taps * hp->head.width;
     if (hp->head.norm_first)
         ntx__norm(l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_fuse_norm, NTX__ALWAYS, 1, hp->head.n_taps * hp->head.width);
@@ -67,21 +68,21 @@ void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *l)
     if (hp->head.block)
         ntx__norm(l, NTX_BUF_H, NTX_BUF_Y, NTX_T_fuse_norm, NTX__ALWAYS, 1, hp->n_embd);
     else
-        take(hp, l, NTX_BUF_H, NTX_BUF_Y, 0);
+        copy_row(hp, l, NTX_BUF_H, NTX_BUF_Y, 0);
 }
 
-/* The residual stream is the state, before or behind its norm. */
+/* The residual stream is the state, before or after its norm. */
 static void add_pair(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     ntx__norm(l, NTX_BUF_NORMED, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
     if (!hp->head.norm_residual)
-        take(hp, l, NTX_BUF_H, NTX_BUF_NORMED, hp->n_embd);
+        copy_row(hp, l, NTX_BUF_H, NTX_BUF_NORMED, hp->n_embd);
     ntx__norm(l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_nextn_hnorm, NTX__ALWAYS, 1, hp->n_embd);
     l->step[l->n_steps - 1].offset = hp->n_embd;
 }
 
-static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has, enum ntx_buf b,
-                   uint32_t heads)
+static void add_rope(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has,
+                     enum ntx_buf b, uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
@@ -109,14 +110,14 @@ static void add_kv(struct ntx_layer *l, const struct ntx__attention *has, enum n
 void ntx__add_kv_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
     const struct ntx__attention has = {.layer = layer, .rope = NTX_ROPE_NEOX};
-    take(hp, l, NTX_BUF_X, NTX_BUF_H, 0);
+    copy_row(hp, l, NTX_BUF_X, NTX_BUF_H, 0);
     add_kv(l, &has, NTX_BUF_X);
     ntx__norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, NTX__ALWAYS, hp->n_head_kv, hp->head_k);
-    rotate(hp, l, &has, NTX_BUF_K, hp->n_head_kv);
+    add_rope(hp, l, &has, NTX_BUF_K, hp->n_head_kv);
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
 }
 
-/* Behind the products: biases and norms of heads. */
+/* Norms of heads, after the products and biases. */
 static void add_head_norms(struct ntx_layer *l, const struct ntx__attention *has, const struct ntx_dims *w)
 {
     if (has->v_norm)
@@ -132,7 +133,7 @@ static void add_head_norms(struct ntx_layer *l, const struct ntx__attention *has
     }
 }
 
-static void attend(struct ntx_layer *l, const struct ntx__attention *has, const struct ntx_dims *w)
+static void add_attend(struct ntx_layer *l, const struct ntx__attention *has, const struct ntx_dims *w)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->attend.window = has->window;
@@ -163,36 +164,36 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     if (!has->borrows)
         add_kv(l, has, x);
     if (has->paired && hp->head.norm_residual)
-        take(hp, l, NTX_BUF_H, NTX_BUF_NORMED, hp->n_embd);
+        copy_row(hp, l, NTX_BUF_H, NTX_BUF_NORMED, hp->n_embd);
     if (has->head_gates)
         ntx__add_product(l, NTX_BUF_A, NTX_BUF_X, NTX_T_head_gate);
-    bias(hp, has->layer, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
-    bias(hp, has->layer, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
-    bias(hp, has->layer, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
+    add_bias(hp, has->layer, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
+    add_bias(hp, has->layer, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
+    add_bias(hp, has->layer, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
     if (has->gated)
         ntx__split(l, NTX_BUF_Q, NTX_BUF_Z, w.n_head, w.head_k);
     add_head_norms(l, has, &w);
     if (!has->unturned)
-        rotate(hp, l, has, NTX_BUF_Q, w.n_head);
+        add_rope(hp, l, has, NTX_BUF_Q, w.n_head);
     if (!has->unturned && !has->borrows)
-        rotate(hp, l, has, NTX_BUF_K, w.n_head_kv);
+        add_rope(hp, l, has, NTX_BUF_K, w.n_head_kv);
     if (has->bare_norm) {
         ntx__norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, NTX__NEVER, w.n_head, w.head_k);
         ntx__norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, NTX__NEVER, w.n_head_kv, w.head_k);
     }
     if (!has->borrows)
         ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
-    attend(l, has, &w);
+    add_attend(l, has, &w);
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
-    bias(hp, has->layer, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
+    add_bias(hp, has->layer, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
     if (has->post_norm)
         ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_attn_post_norm, NTX__ALWAYS, 1, hp->n_embd);
     ntx__add_state(hp, l);
 }
 
-/* Where layers add to what they share, the gate is a product like any other (and gets what is added to it: delta.c),
- * and the first thin matrix of up is, too; what comes of down's first one begins behind that in LOW, and its second one
- * is added behind the groups. */
+/* If layers add to shared groups, the gate is an ordinary product (with its additions: layer_delta.c), and so is the
+ * first low-rank matrix of up. The result of down's first matrix is stored behind that in LOW, and its second matrix
+ * is added after the groups. */
 static void add_groups(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     const struct ntx_pack_layer *p = &m->pack[at];
@@ -227,8 +228,8 @@ static void add_groups(const struct ntx_model *m, uint32_t at, struct ntx_layer 
     }
 }
 
-/* Without what comes behind its last product. */
-static void dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
+/* An FFN without the steps after its last product. */
+static void add_ffn(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     ntx__norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     ntx__add_dense_alone(m, at, l, act);
@@ -252,13 +253,13 @@ void ntx__add_dense_alone(const struct ntx_model *m, uint32_t at, struct ntx_lay
 
 void ntx__add_dense(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
-    dense(m, at, l, act);
+    add_ffn(m, at, l, act);
     ntx__add_state(&m->hp, l);
 }
 
 void ntx__add_dense_normed(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, enum ntx_ffn_act act)
 {
-    dense(m, at, l, act);
+    add_ffn(m, at, l, act);
     ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     ntx__add_state(&m->hp, l);
 }
@@ -271,7 +272,7 @@ static void take_experts(const struct ntx_model *m, struct ntx_step *s)
         ntx_step_takes(s, (enum ntx_tensor)t, false);
 }
 
-/* A router's norm, which has a scale of its own, and experts, whose sum is normed: BESIDE. */
+/* A router with a norm and scale of its own, and experts with a norm of their sum, in BESIDE. */
 static void add_experts_beside(const struct ntx_model *m, struct ntx_layer *l, enum ntx_ffn_act act)
 {
     const uint32_t n = m->hp.n_embd;
@@ -292,14 +293,14 @@ void ntx__add_both(const struct ntx_model *m, uint32_t at, struct ntx_layer *l, 
 {
     const uint32_t n = m->hp.n_embd;
     add_experts_beside(m, l, act);
-    dense(m, at, l, act);
+    add_ffn(m, at, l, act);
     ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm_1, NTX__ALWAYS, 1, n);
     ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_Y, NTX_BUF_BESIDE)->width = n;
     ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm, NTX__ALWAYS, 1, n);
     ntx__add_state(&m->hp, l);
 }
 
-/* H, as a matrix may be multiplied by it. */
+/* Copies H, so that it is quantised for a product. */
 static void copy_state(const struct ntx_model *m, struct ntx_layer *l, float scale)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_X, NTX_BUF_H);

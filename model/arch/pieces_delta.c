@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pieces_delta.c: delta nets that forget by the head (gated ones) or by the key (KDA), behind a convolution: their
- * keys, and their steps. */
+/* pieces_delta.c: keys and steps of delta nets behind a convolution: gated delta nets (one decay per head) and KDA
+ * (one decay per key channel). */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -10,8 +10,8 @@
 
 /* ---- keys */
 
-/* Bit l of hp->recurrent, by the file's list. */
-static int listed(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
+/* Sets the bits of hp->recurrent by the file's list. */
+static int read_recurrent_list(struct ntx__keys *k, const struct ntx_gguf_kv *kv)
 {
     struct ntx_hparams *hp = k->hp;
     size_t size = kv->elem == NTX_GGUF_BOOL ? 1 : 4;
@@ -33,7 +33,7 @@ int ntx__key_recurrent(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.recurrent_layers"));
     uint32_t every;
-    int rc = kv ? listed(k, kv) : ntx__key_u32(k, "full_attention_interval", 4, 1, NTX_MAX_LAYERS, &every);
+    int rc = kv ? read_recurrent_list(k, kv) : ntx__key_u32(k, "full_attention_interval", 4, 1, NTX_MAX_LAYERS, &every);
     if (rc)
         return rc;
     if (!kv)
@@ -64,7 +64,7 @@ int ntx__key_delta(struct ntx__keys *k)
     return 0;
 }
 
-/* Its heads are those of attention. */
+/* KDA has as many heads as attention. */
 int ntx__key_kda(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -82,7 +82,7 @@ int ntx__key_kda(struct ntx__keys *k)
 
 /* ---- steps */
 
-/* q, k and v through the convolution; q and k of length 1. */
+/* Convolves q, k and v; q and k get length 1. */
 static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor first, int n, float eps)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_V);
@@ -114,7 +114,7 @@ void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool join
     ntx__add_state(hp, l);
 }
 
-/* What heads give, each normed, and gated. */
+/* Norms and gates the output of each head. */
 static void gate_delta(const struct ntx_hparams *hp, struct ntx_layer *l, bool sigmoid)
 {
     ntx__norm(l, NTX_BUF_ATTN, NTX_BUF_ATTN, NTX_T_delta_norm, NTX__ALWAYS, hp->delta.heads, hp->delta.head);
@@ -146,7 +146,7 @@ void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *l, boo
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_delta_out);
 }
 
-/* A product of n values of which comes the next one: in the form that is multiplied. */
+/* A second product of n values: copies them first, so that they are quantised for it. */
 static void multiply_twice(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf between, uint32_t n,
                            enum ntx_tensor second)
 {

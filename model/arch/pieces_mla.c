@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pieces_mla.c: attention over latents, to all positions or to some that are chosen: its keys, and its steps. */
+/* pieces_mla.c: keys and steps of multi-head latent attention (MLA), to all positions or to the top-k of an indexer. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 
 /* ---- keys */
 
-/* Of a head, as keys tell that llama.cpp made for attention over latents: then those of heads in general are the
- * latents'. */
+/* llama.cpp's MLA files store per-head widths in keys of their own; the generic keys then are the widths of the
+ * latent. */
 static int own_widths(struct ntx__keys *k, uint32_t head_k, uint32_t head_v)
 {
     struct ntx_hparams *hp = k->hp;
@@ -45,7 +45,7 @@ int ntx__key_mla(struct ntx__keys *k)
     return 0;
 }
 
-/* Entry l of a list, or what is no list. */
+/* Entry l of a list, or a single value. */
 static uint32_t type_of(const struct ntx_gguf_kv *kv, uint32_t l)
 {
     uint32_t is = 0;
@@ -108,7 +108,7 @@ int ntx__key_indexer(struct ntx__keys *k, const struct ntx__indexer *has)
 
 /* ---- steps */
 
-/* The last values of each run of `width`. */
+/* RoPE of the last rope_dim values of each run of `width`. */
 static void rotate_behind(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads,
                           uint32_t width)
 {
@@ -120,10 +120,10 @@ static void rotate_behind(const struct ntx_hparams *hp, struct ntx_layer *l, enu
     s->rope.pairs = NTX_ROPE_NORM;
 }
 
-/* What is chosen by: its beginning is rotated, then it is turned as a whole, which leaves products of two as they are,
- * but their roundings; or its end is, and no more. */
-static void turn_index(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__mla *has, enum ntx_buf b,
-                       uint32_t heads)
+/* RoPE of the indexer's queries or keys at their start, then a Hadamard transform, which keeps dot products (up to
+ * rounding). With keys_behind: RoPE at their end, and no transform. */
+static void rotate_index(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__mla *has, enum ntx_buf b,
+                         uint32_t heads)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->rope.rotated = hp->rope_dim;
@@ -157,13 +157,13 @@ static void add_index_key(const struct ntx_hparams *hp, struct ntx_layer *l, con
     ntx__takes(s, NTX_T_index_k_norm, NTX__ALWAYS);
     ntx__takes(s, NTX_T_index_k_bias, NTX__ALWAYS);
     if (!hp->index.every)
-        turn_index(hp, l, has, NTX_BUF_V, 1);
+        rotate_index(hp, l, has, NTX_BUF_V, 1);
 }
 
 static void add_indexer(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__mla *has)
 {
     if (!hp->index.every)
-        turn_index(hp, l, has, NTX_BUF_Z, hp->index.heads);
+        rotate_index(hp, l, has, NTX_BUF_Z, hp->index.heads);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_INDEX_TOPK, NTX_BUF_NONE, NTX_BUF_Z);
     s->in[1] = NTX_BUF_A;
     s->heads = hp->index.heads;
@@ -183,7 +183,7 @@ void ntx__add_mla_attention(const struct ntx_hparams *hp, uint32_t layer, struct
     ntx__add_state(hp, l);
 }
 
-/* What feeds the state comes first, and the norm of what q is made of last: that is what is multiplied next. */
+/* Steps that feed the state come first; the norm of low-rank q comes right before the product that uses it. */
 void ntx__add_mla_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, const struct ntx__mla *has)
 {
     const uint32_t mla = hp->kv_lora + hp->rope_dim;
@@ -191,7 +191,8 @@ void ntx__add_mla_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx
     ntx__add_product(l, hp->q_lora ? NTX_BUF_Q_LOW : NTX_BUF_Q, NTX_BUF_X, hp->q_lora ? NTX_T_q_a : NTX_T_q);
     ntx__add_product(l, NTX_BUF_K, NTX_BUF_X, NTX_T_kv_a);
     if (has->gated)
-        ntx__add_product(l, NTX_BUF_POOL_GATE, NTX_BUF_X, NTX_T_mla_gate); /* those of FFNs lie where attention's do */
+        ntx__add_product(l, NTX_BUF_POOL_GATE, NTX_BUF_X, NTX_T_mla_gate); /* the gates of FFNs have the buffer of
+                                                                              attention's gates */
     if (chooses)
         add_index_products(hp, l);
     ntx__norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_kv_a_norm, NTX__ALWAYS, 1, hp->kv_lora);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pieces_streams.c: residual streams that are mixed anew before and behind attention and FFNs
- * (computed/pass/hyper_connections.c): their keys, and their steps. */
+/* pieces_streams.c: keys and steps of hyper-connections: residual streams that are mixed before and after attention
+ * and FFNs (computed/pass/hyper_connections.c). */
 #include <errno.h>
 #include <math.h>
 
@@ -32,8 +32,8 @@ static struct ntx_step *streams_step(const struct ntx_hparams *hp, struct ntx_la
     return s;
 }
 
-/* What the streams weigh, by three tensors that follow one another: t and the next two. */
-static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor t, uint32_t width)
+/* Computes the weights of the streams by tensor t and the next two. */
+static void add_stream_weights(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor t, uint32_t width)
 {
     ntx__add_norm(l, NTX_BUF_ATTN, NTX_BUF_STREAMS, 1, hp->streams.n * hp->n_embd);
     ntx__add_product(l, NTX_BUF_MIX, NTX_BUF_ATTN, t);
@@ -49,7 +49,7 @@ static void weigh(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_te
 
 void ntx__streams_enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor mix, enum ntx_tensor norm)
 {
-    weigh(hp, l, mix, ntx_width(hp, 0, NTX_DIM_MIX));
+    add_stream_weights(hp, l, mix, ntx_width(hp, 0, NTX_DIM_MIX));
     streams_step(hp, l, NTX_OP_MIX, NTX_BUF_X, NTX_BUF_STREAMS)->in[1] = NTX_BUF_MIX;
     ntx_step_takes(ntx__add_norm(l, NTX_BUF_X, NTX_BUF_X, 1, hp->n_embd), norm, false);
 }
@@ -69,11 +69,11 @@ void ntx__streams_mean(const struct ntx_hparams *hp, struct ntx_layer *l)
     streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS);
 }
 
-/* H: what the streams weigh together in the end; before it their mean, for those who look. */
+/* H: in the last layer the learned mix of the streams; before it their mean, for code that looks at H. */
 void ntx__streams_join(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
     const bool last = layer + 1 == hp->n_layers;
     if (last)
-        weigh(hp, l, NTX_T_head_mix, hp->streams.n);
+        add_stream_weights(hp, l, NTX_T_head_mix, hp->streams.n);
     streams_step(hp, l, NTX_OP_MIX, NTX_BUF_H, NTX_BUF_STREAMS)->in[1] = last ? NTX_BUF_MIX : NTX_BUF_NONE;
 }

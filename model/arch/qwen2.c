@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qwen2.c: Qwen 1.5 to 2.5: biases of q, k and v; with experts, one more through which every row goes. */
+/* qwen2.c: Qwen 1.5 to 2.5: biases of q, k and v; with experts, also a shared one. */
 #include "model/arch/arch_impl.h"
 
 static void dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qwen35.c: Qwen3-Next, Qwen 3.5 and 3.6: three of four layers are gated delta nets, the others attention with a gate
- * of its output, norms of each head's q and k, and a part of each head rotated. Dense, or with experts of which one,
- * weighed by a gate, takes every row. Next-token blocks may follow.
- *
- * The rotation of 3.5 is for texts, pictures and their places at once, by sections of its pairs; in a text all of these
- * count the same. */
+/* qwen35.c: Qwen3-Next, Qwen 3.5 and 3.6: three of four layers are gated delta nets, the others attention with a
+ * gated output, norms of each head's q and k, and RoPE of a part of each head. Dense, or with experts and a shared
+ * expert with a gate. Next-token blocks may follow. The RoPE of 3.5 has sections of pairs for text, image and place
+ * (M-RoPE); in a text their positions are equal. */
 #include <errno.h>
 #include <string.h>
 
 #include "model/arch/arch_impl.h"
 
-/* A pair that no section has would not be turned at all. */
+/* Refuses sections that leave a pair out, which would not be rotated. */
 int ntx__check_sections(struct ntx__keys *k)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "rope.dimension_sections"));
@@ -35,7 +33,7 @@ int ntx__check_sections(struct ntx__keys *k)
 static int next_keys(struct ntx__keys *k)
 {
     int rc = ntx__key_nextn(k);
-    if (!rc && k->hp->head_k != k->hp->head_v) /* the gate of the output lies beside q */
+    if (!rc && k->hp->head_k != k->hp->head_v) /* gates of the output are stored beside q */
         return ntx_err_set(k->err, -ENOTSUP, "heads of %u values of K and %u of V are not supported", k->hp->head_k,
                            k->hp->head_v);
     if (rc || (rc = ntx__key_recurrent(k)) || (rc = ntx__key_delta(k)))
@@ -57,7 +55,7 @@ static int older_keys(struct ntx__keys *k)
     return rc;
 }
 
-static int keys(struct ntx__keys *k)
+static int qwen35_keys(struct ntx__keys *k)
 {
     int rc = next_keys(k);
     return rc ? rc : ntx__check_sections(k);
@@ -141,7 +139,7 @@ const struct ntx__arch ntx__arch_qwen3next = {
 const struct ntx__arch ntx__arch_qwen35 = {
     .models = models_qwen35,
     .nextn = true,
-    .keys = keys,
+    .keys = qwen35_keys,
     .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"},
     .layer = dense,
     .names = NAMES,
@@ -151,7 +149,7 @@ const struct ntx__arch ntx__arch_qwen35moe = {
     .nextn = true,
     .experts = NTX__ALWAYS,
     .expert_norm = true,
-    .keys = keys,
+    .keys = qwen35_keys,
     .own = {"full_attention_interval", "nextn_predict_layers", "rope.dimension_sections"},
     .layer = moe,
     .names = NAMES,

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qwen4exp.c: Qwen3.8-Flash-Next (transformers' qwen4_exp): three of four layers are gated delta nets, the others
- * attention with a gate of its output to blocks of positions that are chosen by small keys; four residual streams, of
- * which each value goes in as two small products of all of them say (computed/pass/hyper_connections.c); experts of
- * which one, weighed by a gate, takes every row. One layer adds what follows from the last tokens together, by entries
- * of a large table (computed/pass/grams.c).
+/* qwen4exp.c: Qwen3.8-Flash-Next (transformers' qwen4_exp).
  *
- * The last layer mixes the streams once more, which is the output's norm, too. Rotation is for texts, pictures and
- * their places at once, as in qwen35.c. */
+ * Three of four layers are gated delta nets, the others attention with a gated output to blocks of positions that an
+ * indexer chooses. Four residual streams are mixed value by value, by two small products of all of them
+ * (computed/pass/hyper_connections.c). Experts, and a shared expert with a gate. One layer adds n-gram embeddings
+ * from a large table (computed/pass/grams.c). The last layer mixes the streams once more, which is also the output
+ * norm. M-RoPE as in qwen35.c. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -14,8 +13,8 @@
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
 
-/* A list of `n` numbers or more, none beyond `most`, into out. */
-static int numbers(struct ntx__keys *k, const char *suffix, uint32_t n, uint64_t most, uint64_t *out)
+/* Reads a list of at least n numbers, each at most `most`. */
+static int read_numbers(struct ntx__keys *k, const char *suffix, uint32_t n, uint64_t most, uint64_t *out)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
     const bool wide = kv && (kv->elem == NTX_GGUF_U64 || kv->elem == NTX_GGUF_I64),
@@ -33,15 +32,14 @@ static int numbers(struct ntx__keys *k, const char *suffix, uint32_t n, uint64_t
     return 0;
 }
 
-/* Which entries tokens lead to. Products of hashes stay below 2^63, so that it does not matter who takes them with a
- * sign. */
+/* Keys of the n-gram hashes. Products stay below 2^63, so signed and unsigned arithmetic agree. */
 static int table_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint64_t first[NTX_GRAM_HEADS_MAX], size[NTX_GRAM_HEADS_MAX];
-    int rc = numbers(k, "ple.layer_multipliers", hp->grams.n, INT64_MAX / hp->n_vocab, hp->grams.by);
-    if (rc || (rc = numbers(k, "ple.head_offsets", hp->grams.heads, INT32_MAX, first)) ||
-        (rc = numbers(k, "ple.head_vocab_sizes", hp->grams.heads, INT32_MAX, size)))
+    int rc = read_numbers(k, "ple.layer_multipliers", hp->grams.n, INT64_MAX / hp->n_vocab, hp->grams.by);
+    if (rc || (rc = read_numbers(k, "ple.head_offsets", hp->grams.heads, INT32_MAX, first)) ||
+        (rc = read_numbers(k, "ple.head_vocab_sizes", hp->grams.heads, INT32_MAX, size)))
         return rc;
     for (uint32_t h = 0; h < hp->grams.heads; h++) {
         if (!size[h] || first[h] + size[h] > INT32_MAX)
@@ -53,21 +51,20 @@ static int table_keys(struct ntx__keys *k)
         hp->grams.entries = NTX_MAX(hp->grams.entries, (uint32_t)(first[h] + size[h]));
     }
     const struct ntx_gguf_tensor *t = ntx_end_tensor(k->g, NTX_END_gram_embd);
-    if (t && t->ne[1] > hp->grams.entries &&
-        t->ne[1] <= INT32_MAX) /* entries behind those that tokens lead to fill it up */
+    if (t && t->ne[1] > hp->grams.entries && t->ne[1] <= INT32_MAX) /* entries that no hash reaches pad the table */
         hp->grams.entries = (uint32_t)t->ne[1];
     return 0;
 }
 
-/* The layer that adds what follows from the last tokens: none without the key. */
+/* The layer that adds n-gram embeddings; without the key there is none. */
 static int gram_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "ple.layers"));
     uint64_t layer = 0;
     uint32_t each;
-    int rc = kv ? numbers(k, "ple.layers", kv->type == NTX_GGUF_ARR ? (uint32_t)NTX_MIN(kv->count, 1u) : 1,
-                          hp->n_layers - 1, &layer)
+    int rc = kv ? read_numbers(k, "ple.layers", kv->type == NTX_GGUF_ARR ? (uint32_t)NTX_MIN(kv->count, 1u) : 1,
+                               hp->n_layers - 1, &layer)
                 : 0;
     if (rc || !kv || !kv->count)
         return rc;
@@ -87,12 +84,12 @@ static int gram_keys(struct ntx__keys *k)
     return table_keys(k);
 }
 
-/* Blocks of as many positions in all layers of attention, which all choose. */
+/* Blocks have the same size in all layers of attention, and each has an indexer. */
 static int block_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     uint64_t every[NTX_MAX_LAYERS];
-    int rc = numbers(k, "attention.compress_ratios", hp->n_layers, INT32_MAX, every);
+    int rc = read_numbers(k, "attention.compress_ratios", hp->n_layers, INT32_MAX, every);
     for (uint32_t l = 0; !rc && l < hp->n_layers; l++) {
         if (ntx_is_recurrent(hp, l))
             continue;
@@ -107,7 +104,7 @@ static int block_keys(struct ntx__keys *k)
     return rc;
 }
 
-static int index_keys(struct ntx__keys *k)
+static int read_index_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
@@ -136,17 +133,17 @@ static int stream_keys(struct ntx__keys *k)
     return rc ? rc : ntx__key_u32(k, "hyper_connection.low_rank", -1, 1, NTX__MAX_WIDTH, &hp->streams.low);
 }
 
-static int keys(struct ntx__keys *k)
+static int qwen4exp_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     int rc;
     if (hp->n_layers > NTX_MAX_LAYERS / 2)
         return ntx_err_set(k->err, -ENOTSUP, "%u layers: up to %d are supported", hp->n_layers, NTX_MAX_LAYERS / 2);
-    if (hp->head_k != hp->head_v) /* the gate of the output lies beside q */
+    if (hp->head_k != hp->head_v) /* gates of the output are stored beside q */
         return ntx_err_set(k->err, -ENOTSUP, "heads of %u values of K and %u of V are not supported", hp->head_k,
                            hp->head_v);
     if ((rc = ntx__key_recurrent(k)) || (rc = ntx__key_delta(k)) || (rc = ntx__check_sections(k)) ||
-        (rc = stream_keys(k)) || (rc = index_keys(k)) || (rc = gram_keys(k)))
+        (rc = stream_keys(k)) || (rc = read_index_keys(k)) || (rc = gram_keys(k)))
         return rc;
     if (!ntx_count_recurrent(hp))
         return ntx_err_set(k->err, -ENOTSUP, "key '%s': a %s model without a delta net is not supported",
@@ -158,8 +155,8 @@ static int keys(struct ntx__keys *k)
 
 /* ---- a layer */
 
-static struct ntx_step *step(struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in, uint32_t heads,
-                             uint32_t width)
+static struct ntx_step *add_step(struct ntx_layer *l, enum ntx_op op, enum ntx_buf out, enum ntx_buf in, uint32_t heads,
+                                 uint32_t width)
 {
     struct ntx_step *s = ntx_layer_add(l, op, out, in);
     s->heads = heads;
@@ -170,7 +167,7 @@ static struct ntx_step *step(struct ntx_layer *l, enum ntx_op op, enum ntx_buf o
 static struct ntx_step *of_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_op op, enum ntx_buf out,
                                    enum ntx_buf in)
 {
-    return step(l, op, out, in, hp->streams.n, hp->n_embd);
+    return add_step(l, op, out, in, hp->streams.n, hp->n_embd);
 }
 
 static void norm_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in,
@@ -181,36 +178,36 @@ static void norm_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum
     ntx_step_takes(s, scale, false);
 }
 
-/* `out`, of all streams: their mean, each value weighed by what two products of all of them, normed, say. */
-static void gather(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor low)
+/* out = mean of the streams, each value gated by two products of all normed streams. */
+static void mix_streams(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor low)
 {
     ntx__add_product(l, NTX_BUF_Q_LOW, NTX_BUF_NORMED, low);
-    step(l, NTX_OP_MAP, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW, 1, hp->streams.low)->scale = 1.0f / (float)hp->streams.n;
+    add_step(l, NTX_OP_MAP, NTX_BUF_Q_LOW, NTX_BUF_Q_LOW, 1, hp->streams.low)->scale = 1.0f / (float)hp->streams.n;
     ntx__add_product(l, NTX_BUF_GATES, NTX_BUF_Q_LOW, (enum ntx_tensor)(low + 1));
-    step(l, NTX_OP_GATE, NTX_BUF_NORMED, NTX_BUF_NORMED, 1, hp->streams.n * hp->n_embd)->in[1] = NTX_BUF_GATES;
+    add_step(l, NTX_OP_GATE, NTX_BUF_NORMED, NTX_BUF_NORMED, 1, hp->streams.n * hp->n_embd)->in[1] = NTX_BUF_GATES;
     of_streams(hp, l, NTX_OP_MIX, out, NTX_BUF_NORMED);
 }
 
-/* X of the streams, and what each will take of Y: by tensor `norm` and the three behind it. */
-static void enter(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor norm)
+/* X of the streams, and in MIX the weights of Y in each: by tensor `norm` and the three after it. */
+static void enter_block(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor norm)
 {
     norm_streams(hp, l, NTX_BUF_NORMED, NTX_BUF_STREAMS, norm);
     ntx__add_product(l, NTX_BUF_MIX, NTX_BUF_NORMED, (enum ntx_tensor)(norm + 1));
-    gather(hp, l, NTX_BUF_X, (enum ntx_tensor)(norm + 2));
+    mix_streams(hp, l, NTX_BUF_X, (enum ntx_tensor)(norm + 2));
 }
 
-static void leave(const struct ntx_hparams *hp, struct ntx_layer *l)
+static void leave_block(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     struct ntx_step *s = of_streams(hp, l, NTX_OP_SPREAD, NTX_BUF_STREAMS, NTX_BUF_Y);
     s->in[1] = NTX_BUF_MIX;
     s->scale = 1.0f / (float)hp->streams.n;
 }
 
-/* Streams += gated value of the table's entries, and a convolution of that. */
+/* Streams += gated n-gram embedding, and a convolution of it. */
 static void add_grams(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     const uint32_t all = hp->streams.n * hp->n_embd;
-    step(l, NTX_OP_GRAMS, NTX_BUF_X, NTX_BUF_NONE, hp->grams.heads, hp->n_embd);
+    add_step(l, NTX_OP_GRAMS, NTX_BUF_X, NTX_BUF_NONE, hp->grams.heads, hp->n_embd);
     ntx__add_product(l, NTX_BUF_NORMED, NTX_BUF_X, NTX_T_gram_key);
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_X, NTX_T_gram_value);
     norm_streams(hp, l, NTX_BUF_NORMED, NTX_BUF_NORMED, NTX_T_gram_key_norm);
@@ -219,30 +216,30 @@ static void add_grams(const struct ntx_hparams *hp, struct ntx_layer *l)
     s->in[1] = NTX_BUF_Y;
     s->scale = 1.0f / sqrtf((float)hp->n_embd);
     norm_streams(hp, l, NTX_BUF_GATES, NTX_BUF_NORMED, NTX_T_gram_conv_norm);
-    s = step(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_GATES, 1, all);
+    s = add_step(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_GATES, 1, all);
     s->conv.taps = hp->grams.taps;
     s->conv.dilation = hp->grams.n;
     ntx_step_takes(s, NTX_T_gram_conv, false);
-    step(l, NTX_OP_ADD, NTX_BUF_NORMED, NTX_BUF_Q, 1, all);
-    step(l, NTX_OP_ADD, NTX_BUF_STREAMS, NTX_BUF_NORMED, 1, all);
+    add_step(l, NTX_OP_ADD, NTX_BUF_NORMED, NTX_BUF_Q, 1, all);
+    add_step(l, NTX_OP_ADD, NTX_BUF_STREAMS, NTX_BUF_NORMED, 1, all);
 }
 
 static void norm_heads(struct ntx_layer *l, enum ntx_buf b, enum ntx_tensor scale, uint32_t heads, uint32_t width)
 {
-    ntx_step_takes(step(l, NTX_OP_NORM, b, b, heads, width), scale, false);
+    ntx_step_takes(add_step(l, NTX_OP_NORM, b, b, heads, width), scale, false);
 }
 
 static void rotate(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, uint32_t heads, uint32_t width)
 {
-    struct ntx_step *s = step(l, NTX_OP_ROPE, b, b, heads, width);
+    struct ntx_step *s = add_step(l, NTX_OP_ROPE, b, b, heads, width);
     s->rope.rotated = hp->rope_dim;
     s->rope.pairs = NTX_ROPE_NEOX;
 }
 
-/* Which blocks: by queries in POOL, and a key of each position in KEYS, which are normed and rotated as means. */
-static void choose(const struct ntx_hparams *hp, struct ntx_layer *l)
+/* Chooses blocks by queries in POOL and a key of each position in KEYS, whose means are normed and rotated. */
+static void add_block_choice(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
-    struct ntx_step *s = step(l, NTX_OP_INDEX_TOPK, NTX_BUF_NONE, NTX_BUF_POOL, hp->index.heads, hp->index.head);
+    struct ntx_step *s = add_step(l, NTX_OP_INDEX_TOPK, NTX_BUF_NONE, NTX_BUF_POOL, hp->index.heads, hp->index.head);
     s->index_topk.most = hp->index.most;
     s->index_topk.every = hp->index.every;
     s->index_topk.keys = s->index_topk.mean = true;
@@ -250,7 +247,7 @@ static void choose(const struct ntx_hparams *hp, struct ntx_layer *l)
     ntx_step_takes(s, NTX_T_block_k_norm, false);
 }
 
-static void attention(const struct ntx_hparams *hp, struct ntx_layer *l)
+static void add_attention(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     const struct {
         enum ntx_buf to;
@@ -262,7 +259,7 @@ static void attention(const struct ntx_hparams *hp, struct ntx_layer *l)
                     {NTX_BUF_KEYS, NTX_T_block_k}};
     for (size_t i = 0; i < sizeof products / sizeof *products; i++)
         ntx__add_product(l, products[i].to, NTX_BUF_X, products[i].by);
-    step(l, NTX_OP_SPLIT, NTX_BUF_Q, NTX_BUF_Q, hp->n_head, hp->head_k)->in[1] = NTX_BUF_Z;
+    add_step(l, NTX_OP_SPLIT, NTX_BUF_Q, NTX_BUF_Q, hp->n_head, hp->head_k)->in[1] = NTX_BUF_Z;
     norm_heads(l, NTX_BUF_Q, NTX_T_q_norm, hp->n_head, hp->head_k);
     norm_heads(l, NTX_BUF_K, NTX_T_k_norm, hp->n_head_kv, hp->head_k);
     norm_heads(l, NTX_BUF_POOL, NTX_T_block_q_norm, hp->index.heads, hp->index.head);
@@ -271,50 +268,50 @@ static void attention(const struct ntx_hparams *hp, struct ntx_layer *l)
     rotate(hp, l, NTX_BUF_POOL, hp->index.heads, hp->index.head);
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_KEYS)->put.keys = true;
-    choose(hp, l);
-    struct ntx_step *s = step(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q, 1, hp->n_head * hp->head_v);
+    add_block_choice(hp, l);
+    struct ntx_step *s = add_step(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q, 1, hp->n_head * hp->head_v);
     s->attend.topk = true;
     s->scale = hp->score_scale != 0 ? hp->score_scale : 1.0f / sqrtf((float)hp->head_k);
-    step(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN, 1, hp->n_head * hp->head_v)->in[1] = NTX_BUF_Z;
+    add_step(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN, 1, hp->n_head * hp->head_v)->in[1] = NTX_BUF_Z;
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
 }
 
-/* H: what is multiplied by the output; before the last layer the streams' mean, for those who look. */
-static void join(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
+/* H: the input of the output matrix; before the last layer the streams' mean, for code that looks at H. */
+static void join_streams(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
 {
     if (at + 1 < hp->n_layers) {
         ntx__streams_mean(hp, l);
         return;
     }
     norm_streams(hp, l, NTX_BUF_NORMED, NTX_BUF_STREAMS, NTX_T_head_low_norm);
-    gather(hp, l, NTX_BUF_H, NTX_T_head_low);
+    mix_streams(hp, l, NTX_BUF_H, NTX_T_head_low);
 }
 
-static void layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
+static void qwen4exp_layer(const struct ntx_model *m, uint32_t at, struct ntx_layer *l)
 {
     const struct ntx_hparams *hp = &m->hp;
     if (!at)
         ntx__streams_begin(hp, l);
     if (ntx_has_grams(hp, at))
         add_grams(hp, l);
-    enter(hp, l, NTX_T_attn_low_norm);
+    enter_block(hp, l, NTX_T_attn_low_norm);
     if (ntx_is_recurrent(hp, at))
         ntx__add_delta_alone(hp, l, false, true);
     else
-        attention(hp, l);
-    leave(hp, l);
-    enter(hp, l, NTX_T_ffn_low_norm);
+        add_attention(hp, l);
+    leave_block(hp, l);
+    enter_block(hp, l, NTX_T_ffn_low_norm);
     ntx__add_experts_alone(
         m, l, &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .shared_gate = NTX__ALWAYS});
-    leave(hp, l);
-    join(hp, at, l);
+    leave_block(hp, l);
+    join_streams(hp, at, l);
 }
 
 /* ---- models by name (model/arch.h) */
 
 static const struct ntx_known models[] = {
-    /* The table's 51B give the width, and transformers' defaults the streams and entries of the table; what chooses,
-     * and an expert's width, are guesses that its 125B and 6B at a time leave. */
+    /* Width from the table's 51B parameters; streams and entries from transformers' defaults; the indexer and an
+     * expert's width are guesses that fit 125B parameters, 6B active. */
     {"qwen3.8-flash-next", 48, 2560, 0, 16, 2, 256, 248320, 262144, 512, 10, 384,
      "expert_shared_feed_forward_length=384 ssm.time_step_rank=32 ssm.inner_size=4096 hyper_connection.count=4 "
      "hyper_connection.low_rank=320 attention.compress_ratios=0x3,16 "
@@ -329,8 +326,8 @@ const struct ntx__arch ntx__arch_qwen4exp = {
     .models = models,
     .experts = NTX__ALWAYS,
     .expert_norm = true,
-    .keys = keys,
-    .layer = layer,
+    .keys = qwen4exp_keys,
+    .layer = qwen4exp_layer,
     .own = {"full_attention_interval", "rope.dimension_sections", "attention.compress_ratios",
             "attention.indexer.head_count", "attention.indexer.top_k", "hyper_connection.count"},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shape.c: widths, shapes and places that follow from a model's numbers and the tables of tensors.h. */
+/* shape.c: widths, shapes and places, computed from a model's numbers and the tables of tensors.h. */
 #include "model/arch.h"
 
 #include "common/util.h"
@@ -14,8 +14,8 @@ const char *ntx_pack_refuses(const struct ntx_hparams *hp)
                : NULL;
 }
 
-/* What is put is still there when attention comes. */
-static bool lasts(const struct ntx_layer *l)
+/* The buffers of K and V are not overwritten between PUT and ATTEND. */
+static bool kv_lasts(const struct ntx_layer *l)
 {
     const struct ntx_step *put = NULL;
     for (const struct ntx_step *t = l->step; t < l->step + l->n_steps; t++)
@@ -37,7 +37,7 @@ const char *ntx_heads_refuse(const struct ntx_model *m)
     if (hp->index.head || hp->index_beside)
         return "positions are chosen";
     for (uint32_t l = 0; l < hp->n_layers; l++) {
-        if (hp->pool[l] || !lasts(&m->layers[l]))
+        if (hp->pool[l] || !kv_lasts(&m->layers[l]))
             return "its layers keep more than K and V of heads";
         several |= !ntx_is_recurrent(hp, l) && ntx_dims_of(hp, l).n_head_kv > 1;
     }
@@ -90,8 +90,9 @@ uint32_t ntx_step_end(const struct ntx_hparams *hp, uint32_t layer, const struct
     return (ntx_op_kinds[s->op].does & NTX_DOES_AT ? s->offset : 0) + ntx_step_width(hp, layer, s);
 }
 
-/* What a step leaves in a buffer: its output, or its FFN's hidden values on the way there. */
-static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx_step *s, enum ntx_buf b)
+/* Values that a step leaves in a row of buffer b: its output, or hidden values of its FFN. */
+static uint32_t values_left(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx_step *s,
+                            enum ntx_buf b)
 {
     bool hidden = b == NTX_BUF_GATE || b == NTX_BUF_UP;
     if (b == NTX_BUF_LORA)
@@ -99,7 +100,7 @@ static uint32_t leaves(const struct ntx_model *m, const struct ntx_layer *l, con
                    ? ntx_width(&m->hp, (uint32_t)(l - m->layers), (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out)
                    : 0;
     if (s->op == NTX_OP_LORA)
-        return 0; /* it is there already */
+        return 0; /* its buffers are counted by other steps */
     if (s->out == b || (ntx_op_kinds[s->op].does & NTX_DOES_BOTH && s->in[1] == b))
         return ntx_step_end(&m->hp, (uint32_t)(l - m->layers), s);
     if (hidden && s->op == NTX_OP_GROUPS)
@@ -114,7 +115,7 @@ uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b)
     uint32_t most = 0;
     for (const struct ntx_layer *l = m->layers; l < m->layers + m->hp.n_layers; l++)
         for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
-            most = NTX_MAX(most, leaves(m, l, s, b));
+            most = NTX_MAX(most, values_left(m, l, s, b));
     return most;
 }
 
@@ -125,7 +126,7 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
                       : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head
                                                 : 1;
     bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q &&
-                  t <= NTX_T_v; /* of the token's embedding and of a state */
+                  t <= NTX_T_v; /* input: the token's embedding and a state */
     return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in),
                               ntx_width(hp, layer, (enum ntx_dim)k->out), n_each};
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* smollm3.c: SmolLM3: llama's layers, of which each fourth turns nothing by its position. */
+/* smollm3.c: SmolLM3: llama's layers; each fourth one has no RoPE. */
 #include "model/arch/arch_impl.h"
 
 enum { UNTURNED_EVERY = 4 };
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void smollm3_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const struct ntx__attention has = {
         .rope = NTX_ROPE_NORM, .qkv_bias = NTX__MAYBE, .unturned = l % UNTURNED_EVERY == UNTURNED_EVERY - 1};
@@ -19,4 +19,4 @@ static const struct ntx_known models[] = {
     {0},
 };
 
-const struct ntx__arch ntx__arch_smollm3 = {.layer = layer, .models = models};
+const struct ntx__arch ntx__arch_smollm3 = {.layer = smollm3_layer, .models = models};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step35.c: Step 3.5 Flash: attention with a gate of each head's output; layers with a window have more heads, turn
- * whole ones and by another base, others turn half of each; experts chosen by a sigmoid beside a shared one; and of
- * some layers, what an activation gives is bounded, and what it is multiplied by. */
+/* step35.c: Step 3.5 Flash: attention with a gate of each head's output. Layers with a window have more heads, RoPE
+ * of whole heads and another base; the others rotate half of each head. Experts chosen by a sigmoid beside a shared
+ * one. In some layers the activation and its factor are clamped. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "model/arch/arch_impl.h"
 
 struct own {
-    float limit[NTX_MAX_LAYERS], shared_limit[NTX_MAX_LAYERS]; /* of what experts' activations give, and of what it is
-                                                                  multiplied by; of the shared one's. 0: none */
+    float limit[NTX_MAX_LAYERS], shared_limit[NTX_MAX_LAYERS]; /* limits of the experts' activations and factors; of
+                                                                  the shared expert's. 0: none */
 };
 
 static int window_keys(struct ntx__keys *k)
@@ -38,10 +38,13 @@ static int window_keys(struct ntx__keys *k)
     return 0;
 }
 
-/* The list of divisors is for whole heads, of which layers without a window turn half. */
-static uint32_t width(const struct ntx_hparams *hp, enum ntx_dim d) { return d == NTX_DIM_FREQS ? hp->rope_dim : 0; }
+/* The list of RoPE divisors is for whole heads, of which layers without a window rotate half. */
+static uint32_t step35_width(const struct ntx_hparams *hp, enum ntx_dim d)
+{
+    return d == NTX_DIM_FREQS ? hp->rope_dim : 0;
+}
 
-/* A list of numbers, one of each layer (and of blocks behind them), or one for all; absent: 0. */
+/* Reads a list of numbers, one for each layer (and next-token block), or one for all; absent: 0. */
 static int limits_of(struct ntx__keys *k, const char *suffix, float *out)
 {
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
@@ -63,7 +66,7 @@ static int limits_of(struct ntx__keys *k, const char *suffix, float *out)
     return 0;
 }
 
-static int keys(struct ntx__keys *k)
+static int step35_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
     struct own *own = ntx__own(k, sizeof *own);
@@ -76,7 +79,7 @@ static int keys(struct ntx__keys *k)
     return limits_of(k, "swiglu_clamp_shexp", own->shared_limit);
 }
 
-/* Where SiLU, which rises from below 0 on, reaches it: bounding what goes in there bounds what comes out. */
+/* The input where SiLU, which is increasing there, reaches `limit`: clamping the input clamps the output. */
 static float silu_reaches(float limit)
 {
     double x = (double)limit + 1;
@@ -94,7 +97,7 @@ static void set_limit(struct ntx_activation *a, float limit)
 }
 
 /* llama.cpp reads a limit of at most 1e-6 as none. */
-static void bound(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
+static void set_limits(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
 {
     const struct own *own = hp->own;
     const float limit = own && own->limit[at] > 1e-6f ? own->limit[at] : 0,
@@ -109,7 +112,7 @@ static void bound(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l
     }
 }
 
-static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
+static void step35_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     const bool windowed = ntx_windowed(&m->hp, l);
     const struct ntx__attention attention = {.layer = l,
@@ -124,7 +127,7 @@ static void layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
     else
         ntx__add_experts(m, out,
                          &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
-    bound(&m->hp, l, out);
+    set_limits(&m->hp, l, out);
 }
 
 /* ---- models by name (model/arch.h) */
@@ -143,9 +146,9 @@ const struct ntx__arch ntx__arch_step35 = {
     .score = NTX_SCORE_SIGMOID,
     .any_score = true,
     .per_layer = true,
-    .keys = keys,
-    .layer = layer,
-    .width = width,
+    .keys = step35_keys,
+    .layer = step35_layer,
+    .width = step35_width,
     .own = {"attention.sliding_window", "attention.sliding_window_pattern", "rope.freq_base_swa",
             "rope.dimension_count_swa", "leading_dense_block_count", "nextn_predict_layers", "swiglu_clamp_exp",
             "swiglu_clamp_shexp"},

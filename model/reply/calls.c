@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls.c: the insides of calls, a reader per format. A reader first sees whether it can read all, so that nothing is
- * handed out of what cannot. */
+/* calls.c: parsers of the contents of calls, one per format. A parser first checks that it can read everything, so
+ * that no part of an invalid call is passed on. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool is_whole(struct span object)
     return ntx__reply_value(&object, &v) && !ntx__reply_trim(object).n;
 }
 
-/* A value, or of a call that was cut, what there is of one. */
+/* Takes a value, or the existing part of it if the call was cut. */
 static bool take_value(const struct calls *c, struct span *at, struct span *v)
 {
     if (!ntx__reply_value(at, v)) {
@@ -39,7 +39,7 @@ static bool take_value(const struct calls *c, struct span *at, struct span *v)
     return true;
 }
 
-/* One call; id may be empty. */
+/* Passes on one call; id may be empty. */
 static bool hand_out(struct calls *c, struct span name, struct span id, struct span arguments)
 {
     char called[NAME_MAX], ident[NAME_MAX] = "";
@@ -70,7 +70,7 @@ static bool object_call(struct calls *c, struct span object, bool only_look)
     return arguments.p[0] == '{' && (only_look || hand_out(c, name, id, arguments));
 }
 
-/* The last object, which ends too early; false: its name is not known. */
+/* The last object, which is incomplete; false: its name is unknown. */
 static bool cut_object(struct calls *c, struct span object, bool only_look)
 {
     struct span name, arguments = {"", 0}, id = {"", 0}, v;
@@ -86,8 +86,8 @@ static bool cut_object(struct calls *c, struct span object, bool only_look)
     return only_look || hand_out(c, name, id, arguments);
 }
 
-/* Objects one after the other, with commas or semicolons between, or a list of them. */
-static bool objects(struct calls *c, bool only_look)
+/* Objects in sequence, separated by commas or semicolons, or a list of them. */
+static bool read_objects(struct calls *c, bool only_look)
 {
     struct span at = ntx__reply_trim(c->body), v;
     if (at.n && at.p[0] == '[') {
@@ -109,10 +109,10 @@ static bool objects(struct calls *c, bool only_look)
     return n > 0;
 }
 
-bool ntx__calls_hermes(struct calls *c) { return objects(c, true) && objects(c, false); }
+bool ntx__calls_hermes(struct calls *c) { return read_objects(c, true) && read_objects(c, false); }
 bool ntx__calls_llama(struct calls *c) { return ntx__calls_hermes(c); }
 
-/* NAME[ARGS]{...}, with [CALL_ID]ID between in some; else a list of objects. */
+/* NAME[ARGS]{...}, in some models with [CALL_ID]ID between; else a list of objects. */
 bool ntx__calls_mistral(struct calls *c)
 {
     struct span at = c->body, name, id = {"", 0}, head, v;
@@ -147,8 +147,8 @@ static void add_parameter(struct calls *c, struct bytes *b, const char *tool, st
         ntx__reply_add_string(b, v);
 }
 
-/* The newlines that the format itself puts around a value, one on each side. */
-static struct span inner(struct span v)
+/* Removes the newlines that the format puts around a value, one on each side. */
+static struct span trim_newlines(struct span v)
 {
     if (v.n && v.p[0] == '\n') {
         v.p++;
@@ -158,8 +158,8 @@ static struct span inner(struct span v)
     return v;
 }
 
-/* open: more of it was to come. */
-static bool finish(struct calls *c, struct bytes *b, struct span name, bool read, bool open)
+/* open: the call is incomplete. */
+static bool finish_arguments(struct calls *c, struct bytes *b, struct span name, bool read, bool open)
 {
     ntx__reply_add_text(b, open ? "" : "}");
     if (b->failed)
@@ -183,10 +183,10 @@ bool ntx__calls_coder(struct calls *c)
     ntx__reply_add_text(&b, "{");
     while (ntx__reply_until(&at, "<parameter=", &gap)) {
         if (!ntx__reply_until(&at, ">", &key) || !ntx__reply_until(&at, "</parameter>", &v))
-            return finish(c, &b, name, c->cut, c->cut);
-        add_parameter(c, &b, tool, key, inner(v), -1);
+            return finish_arguments(c, &b, name, c->cut, c->cut);
+        add_parameter(c, &b, tool, key, trim_newlines(v), -1);
     }
-    return finish(c, &b, name, true, c->cut && !ntx__reply_until(&at, "</function>", &gap));
+    return finish_arguments(c, &b, name, true, c->cut && !ntx__reply_until(&at, "</function>", &gap));
 }
 
 /* NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> ... */
@@ -202,19 +202,19 @@ bool ntx__calls_glm(struct calls *c)
         name.n = (size_t)(end - at.p);
     if (starts(at, "{"))
         return ntx__calls_hermes(c);
-    if (!put_name(tool, name) || (c->cut && !end)) /* its name may go on */
+    if (!put_name(tool, name) || (c->cut && !end)) /* the name may be incomplete */
         return false;
     ntx__reply_add_text(&b, "{");
     while (ntx__reply_until(&at, "<arg_key>", &gap)) {
         if (!ntx__reply_until(&at, "</arg_key>", &key) || !ntx__reply_until(&at, "<arg_value>", &gap) ||
             !ntx__reply_until(&at, "</arg_value>", &v))
-            return finish(c, &b, name, c->cut, c->cut);
+            return finish_arguments(c, &b, name, c->cut, c->cut);
         add_parameter(c, &b, tool, key, v, -1);
     }
-    return finish(c, &b, name, true, c->cut);
+    return finish_arguments(c, &b, name, true, c->cut);
 }
 
-/* What stands in quotes behind `attribute`, of the tag's text. */
+/* The quoted value of `attribute` in the tag's text. */
 static bool quoted(struct span tag, const char *attribute, struct span *v)
 {
     struct span gap;
@@ -243,13 +243,13 @@ static bool invoke(struct calls *c, const struct tags *t, struct span tag, struc
             free(b.p);
             return false;
         }
-        add_parameter(c, &b, tool, key, inner(v), !quoted(tag, "string=\"", &said) ? -1 : starts(said, "true"));
+        add_parameter(c, &b, tool, key, trim_newlines(v), !quoted(tag, "string=\"", &said) ? -1 : starts(said, "true"));
     }
     if (only_look) {
         free(b.p);
         return true;
     }
-    return finish(c, &b, name, true, open);
+    return finish_arguments(c, &b, name, true, open);
 }
 
 static bool invokes(struct calls *c, const struct tags *t, bool only_look)
@@ -294,8 +294,8 @@ bool ntx__calls_deepseek(struct calls *c)
     if (!ntx__reply_until(&at, SEP, &name))
         return false;
     if (c->cut && starts(ntx__reply_trim(name), "function") &&
-        !starts(at, "{")) {                      /* the fence may not be closed, or not yet there */
-        if (!ntx__reply_until(&at, "\n", &name)) /* which may go on */
+        !starts(at, "{")) {                      /* the fence may be open, or not yet there */
+        if (!ntx__reply_until(&at, "\n", &name)) /* which may be incomplete */
             return false;
         if (!ntx__reply_until(&at, "```", &gap) || !ntx__reply_until(&at, "\n", &gap))
             at.n = 0;

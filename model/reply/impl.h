@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* impl.h: what the files of the room share: reply.c the formats and the marks, calls.c the insides of calls, scan.c
+/* impl.h: shared by the files of this folder: reply.c has formats and marks, calls.c the contents of calls, scan.c
  * JSON and XML. */
 #ifndef NTX_MODEL_REPLY_IMPL_H
 #define NTX_MODEL_REPLY_IMPL_H
@@ -11,31 +11,30 @@ struct span {
     size_t n;
 };
 
-struct bytes { /* failed: there was no memory, and nothing more was added */
+struct bytes { /* failed: no memory; nothing is added after that */
     char *p;
     size_t n, room;
     bool failed;
 };
 void ntx__reply_add(struct bytes *b, const char *p, size_t n);
 void ntx__reply_add_text(struct bytes *b, const char *text);
-void ntx__reply_add_string(struct bytes *b, struct span s); /* as JSON */
+void ntx__reply_add_string(struct bytes *b, struct span s); /* as a JSON string */
 
 /* ---- scan.c */
 struct span ntx__reply_trim(struct span s);
-bool ntx__reply_value(struct span *s,
-                      struct span *value); /* the JSON value at the beginning of s, which is left out of s */
+bool ntx__reply_value(struct span *s, struct span *value); /* takes the JSON value at the start of s */
 bool ntx__reply_member(struct span object, const char *key, struct span *value);
 bool ntx__reply_begun(struct span object, const char *key,
-                      struct span *value); /* of an object that may end too early: as much as there is of it */
-bool ntx__reply_text(struct span value, struct span *text); /* a JSON string without escapes: what is in the quotes */
-bool ntx__reply_until(struct span *s, const char *mark, struct span *before); /* s goes on behind the mark */
+                      struct span *value); /* the same for an object that may end too early: the part that exists */
+bool ntx__reply_text(struct span value, struct span *text); /* the contents of a JSON string without escapes */
+bool ntx__reply_until(struct span *s, const char *mark, struct span *before); /* moves s behind the mark */
 
-/* ---- calls.c: what is between the marks of a call; false: it cannot be read. part() is called for each of them; *rc:
- * what it answered. */
+/* ---- calls.c: parse the text between the marks of a call. false: it cannot be parsed. part() is called for each
+ * call; *rc: its result. */
 struct calls {
     const struct ntx_reply_ask *ask;
     struct span body;
-    bool cut; /* the reply ended within it: what is there is handed out */
+    bool cut; /* the reply ended inside the call: the known part is passed on */
     int rc;
 };
 bool ntx__calls_hermes(struct calls *c);

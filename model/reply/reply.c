@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reply.c: the table of formats, how one is told by a template, and the marks in what comes.
+/* reply.c: the table of formats, how a template selects one, and the marks in the reply.
  *
- *      BEGIN ---<think>---> THOUGHT ---</think>---> TEXT ---open---> CALL ---close---> TEXT
+ *   BEGIN ---<think>---> THOUGHT ---</think>---> TEXT ---open---> CALL ---close---> TEXT
  *
- * What may be the beginning of a mark is held back; so are blanks, which belong to a mark when one follows. */
+ * A possible beginning of a mark is held back; so is white space, which belongs to a mark if one follows. */
 #include "model/reply/reply.h"
 
 #include <errno.h>
@@ -23,12 +23,12 @@
 
 struct ntx_reply_format {
     const char *name;
-    const char *all[3]; /* its templates hold all of these; the first row that fits is taken */
+    const char *all[3]; /* templates of the format contain all of these; the first entry that fits is used */
     const char *think, *think_end;
-    const char *open, *close;      /* around a call, or several; close NULL: up to the next one, or the end */
-    bool (*read)(struct calls *c); /* what is between them; NULL: there are no calls */
-    const char *skip[MARKS];       /* marks that mean nothing */
-    bool whole;                    /* a reply that begins as JSON is calls */
+    const char *open, *close;      /* marks around a call, or several; close NULL: up to the next call, or the end */
+    bool (*read)(struct calls *c); /* parses the text between; NULL: no calls */
+    const char *skip[MARKS];       /* marks that are ignored */
+    bool whole;                    /* a reply that begins with JSON is calls */
     bool channels;                 /* harmony: <|channel|>HEAD<|message|>TEXT<|end|> */
 };
 
@@ -146,11 +146,11 @@ enum at { BEGIN, THOUGHT, TEXT, CALL, HEAD, BODY };
 struct ntx_reply {
     struct ntx_reply_ask ask;
     enum at at;
-    bool cut;          /* it ends within what it was about to write */
-    bool after;        /* behind a mark: blanks are its */
-    struct bytes held; /* of the state: what is not handed out yet */
-    size_t seen;       /* CALL: so much of it has been searched */
-    struct bytes head; /* BODY: what stood before <|message|> */
+    bool cut;          /* the reply ended in the middle of something */
+    bool after;        /* after a mark, which takes white space */
+    struct bytes held; /* text of the current state, not passed on yet */
+    size_t seen;       /* CALL: this part has been searched */
+    struct bytes head; /* BODY: the text before <|message|> */
 };
 
 int ntx_reply_new(const struct ntx_reply_ask *ask, struct ntx_reply **out)
@@ -174,21 +174,21 @@ void ntx_reply_free(struct ntx_reply *r)
     free(r);
 }
 
-static bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 
-static void drop(struct bytes *b, size_t n)
+static void drop_bytes(struct bytes *b, size_t n)
 {
     if (n && n <= b->n)
         memmove(b->p, b->p + n, b->n -= n);
 }
 
-/* Hands the first n bytes out, as what the state has them for. */
-static int put(struct ntx_reply *r, enum ntx_reply_kind kind, size_t n)
+/* Passes the first n held bytes on, as `kind`. */
+static int pass_on(struct ntx_reply *r, enum ntx_reply_kind kind, size_t n)
 {
     size_t skip = 0;
     if (!n)
         return 0;
-    while (r->after && skip < n && blank(r->held.p[skip]))
+    while (r->after && skip < n && is_blank(r->held.p[skip]))
         skip++;
     struct ntx_reply_part part = {.kind = kind, .text = r->held.p + skip, .len = n - skip};
     int rc = 0;
@@ -198,12 +198,12 @@ static int put(struct ntx_reply *r, enum ntx_reply_kind kind, size_t n)
             r->at = TEXT;
         rc = r->ask.part(r->ask.arg, &part);
     }
-    drop(&r->held, n);
+    drop_bytes(&r->held, n);
     return rc;
 }
 
-/* The first of the marks in what is held; *which: its number. */
-static size_t find(const struct bytes *b, const char *const *marks, size_t n_marks, size_t *which)
+/* Finds the first mark in the held text; *which: its index. */
+static size_t find_mark(const struct bytes *b, const char *const *marks, size_t n_marks, size_t *which)
 {
     size_t best = SIZE_MAX;
     for (size_t i = 0; i < n_marks; i++) {
@@ -216,8 +216,8 @@ static size_t find(const struct bytes *b, const char *const *marks, size_t n_mar
     return best;
 }
 
-/* How much is certain: neither may it begin a mark, nor is it a blank that one would take. */
-static size_t certain(const struct bytes *b, const char *const *marks, size_t n_marks)
+/* Bytes that can be passed on: they cannot begin a mark, and are not white space that one would take. */
+static size_t certain_bytes(const struct bytes *b, const char *const *marks, size_t n_marks)
 {
     size_t keep = 0;
     for (size_t i = 0; i < n_marks; i++)
@@ -225,24 +225,24 @@ static size_t certain(const struct bytes *b, const char *const *marks, size_t n_
             if (k <= b->n && !memcmp(b->p + b->n - k, marks[i], k))
                 keep = k;
     size_t n = b->n - keep;
-    while (n && blank(b->p[n - 1]))
+    while (n && is_blank(b->p[n - 1]))
         n--;
     return n;
 }
 
 static size_t without_blanks(const struct bytes *b, size_t n)
 {
-    while (n && blank(b->p[n - 1]))
+    while (n && is_blank(b->p[n - 1]))
         n--;
     return n;
 }
 
-/* A mark at `at`: what is before it is handed out without its last blanks, and the state changes. */
-static int pass(struct ntx_reply *r, enum ntx_reply_kind kind, size_t at, const char *mark, enum at next)
+/* Handles a mark at `at`: passes on the text before it, without trailing blanks, and changes the state. */
+static int pass_mark(struct ntx_reply *r, enum ntx_reply_kind kind, size_t at, const char *mark, enum at next)
 {
     size_t n = without_blanks(&r->held, at);
-    int rc = put(r, kind, n);
-    drop(&r->held, at - n + strlen(mark));
+    int rc = pass_on(r, kind, n);
+    drop_bytes(&r->held, at - n + strlen(mark));
     r->at = next;
     r->after = true;
     return rc;
@@ -255,7 +255,7 @@ static int call_of(struct ntx_reply *r, struct span body, bool (*read)(struct ca
     return c.rc;
 }
 
-/* A call that cannot be read is text, marks and all. */
+/* Passes on a call that cannot be parsed as text, with its marks. */
 static int plain_call(struct ntx_reply *r, struct span body, const char *close)
 {
     const struct ntx_reply_format *f = r->ask.format;
@@ -276,52 +276,53 @@ static int finish_call(struct ntx_reply *r, size_t n, const char *close)
     int rc = call_of(r, body, r->ask.format->read, &done);
     if (!rc && !done && !r->cut)
         rc = plain_call(r, body, close);
-    drop(&r->held, n + (close ? strlen(close) : 0));
+    drop_bytes(&r->held, n + (close ? strlen(close) : 0));
     r->at = TEXT;
     r->after = true;
     return rc;
 }
 
-/* One step; *more: there may be another. */
+/* One step; *more: another may follow. */
 static int step_text(struct ntx_reply *r, bool *more)
 {
     const struct ntx_reply_format *f = r->ask.format;
     const char *const marks[] = {
         r->at == BEGIN ? f->think : NULL, f->open, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
-    size_t which = 0, at = find(&r->held, marks, 6, &which), first = 0;
-    while (r->at == BEGIN && f->whole && first < r->held.n && blank(r->held.p[first]))
+    size_t which = 0, at = find_mark(&r->held, marks, 6, &which), first = 0;
+    while (r->at == BEGIN && f->whole && first < r->held.n && is_blank(r->held.p[first]))
         first++;
-    if (r->at == BEGIN && f->whole && first < r->held.n && r->held.p[first] == '{') { /* up to the end, which tells */
+    if (r->at == BEGIN && f->whole && first < r->held.n && r->held.p[first] == '{') { /* only the end shows whether it
+                                                                                         is a call */
         *more = false;
         return 0;
     }
     if (at == SIZE_MAX) {
         *more = false;
-        return put(r, NTX_REPLY_TEXT, certain(&r->held, marks, 6));
+        return pass_on(r, NTX_REPLY_TEXT, certain_bytes(&r->held, marks, 6));
     }
-    if (which == 0 && without_blanks(&r->held, at)) { /* a thought behind text is none */
+    if (which == 0 && without_blanks(&r->held, at)) { /* a thought after text is not recognised */
         r->at = TEXT;
-        return put(r, NTX_REPLY_TEXT, at + strlen(f->think));
+        return pass_on(r, NTX_REPLY_TEXT, at + strlen(f->think));
     }
     enum at next = which == 0 ? THOUGHT : which == 1 ? CALL : r->at;
-    return pass(r, NTX_REPLY_TEXT, at, marks[which], next == BEGIN ? TEXT : next);
+    return pass_mark(r, NTX_REPLY_TEXT, at, marks[which], next == BEGIN ? TEXT : next);
 }
 
 static int step_thought(struct ntx_reply *r, bool *more)
 {
     const struct ntx_reply_format *f = r->ask.format;
-    const char *const marks[] = {
-        f->think_end, r->after ? f->think : NULL}; /* it may be opened twice, by the template and by the model */
-    size_t which = 0, at = find(&r->held, marks, 2, &which);
+    const char *const marks[] = {f->think_end,
+                                 r->after ? f->think : NULL}; /* both the template and the model may open it */
+    size_t which = 0, at = find_mark(&r->held, marks, 2, &which);
     if (at != SIZE_MAX && which == 1 && without_blanks(&r->held, at)) {
         which = 0;
-        at = find(&r->held, marks, 1, &which);
+        at = find_mark(&r->held, marks, 1, &which);
     }
     if (at == SIZE_MAX) {
         *more = false;
-        return put(r, NTX_REPLY_THOUGHT, certain(&r->held, marks, 2));
+        return pass_on(r, NTX_REPLY_THOUGHT, certain_bytes(&r->held, marks, 2));
     }
-    return pass(r, NTX_REPLY_THOUGHT, at, marks[which], which ? THOUGHT : TEXT);
+    return pass_mark(r, NTX_REPLY_THOUGHT, at, marks[which], which ? THOUGHT : TEXT);
 }
 
 static int step_call(struct ntx_reply *r, bool *more)
@@ -329,7 +330,7 @@ static int step_call(struct ntx_reply *r, bool *more)
     const struct ntx_reply_format *f = r->ask.format;
     const char *end = f->close ? f->close : f->open;
     size_t which = 0, from = r->seen > strlen(end) ? r->seen - strlen(end) : 0;
-    size_t at = find(&(struct bytes){.p = r->held.p + from, .n = r->held.n - from}, &end, 1, &which);
+    size_t at = find_mark(&(struct bytes){.p = r->held.p + from, .n = r->held.n - from}, &end, 1, &which);
     r->seen = at == SIZE_MAX ? r->held.n : 0;
     if (at == SIZE_MAX) {
         *more = false;
@@ -347,14 +348,14 @@ static bool says(const struct bytes *b, const char *word) { return b->n && memme
 
 static int step_head(struct ntx_reply *r, bool *more)
 {
-    size_t which = 0, at = find(&r->held, &head_end, 1, &which);
+    size_t which = 0, at = find_mark(&r->held, &head_end, 1, &which);
     if (at == SIZE_MAX) {
         *more = false;
         return 0;
     }
     r->head.n = 0;
     ntx__reply_add(&r->head, r->held.p, at);
-    drop(&r->held, at + strlen(head_end));
+    drop_bytes(&r->held, at + strlen(head_end));
     r->at = BODY;
     r->after = true;
     return r->head.failed ? -ENOMEM : 0;
@@ -365,33 +366,34 @@ static int end_body(struct ntx_reply *r, size_t n)
     struct calls c = {.ask = &r->ask, .body = {r->held.p, n}, .cut = r->cut};
     if (says(&r->head, "to=functions.")) {
         if (ntx__calls_harmony(&c, (struct span){r->head.p, r->head.n}))
-            drop(&r->held, n);
+            drop_bytes(&r->held, n);
         return c.rc;
     }
     size_t kept = without_blanks(&r->held, n);
-    int rc = put(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, kept);
-    drop(&r->held, n - kept);
+    int rc = pass_on(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, kept);
+    drop_bytes(&r->held, n - kept);
     return rc;
 }
 
 static int step_body(struct ntx_reply *r, bool *more)
 {
-    size_t which = 0, at = find(&r->held, body_ends, 5, &which);
+    size_t which = 0, at = find_mark(&r->held, body_ends, 5, &which);
     if (at == SIZE_MAX) {
         *more = false;
-        return says(&r->head, "to=functions.") ? 0
-                                               : put(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT,
-                                                     certain(&r->held, body_ends, 5));
+        return says(&r->head, "to=functions.")
+                   ? 0
+                   : pass_on(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT,
+                             certain_bytes(&r->held, body_ends, 5));
     }
     int rc = end_body(r, at);
-    drop(&r->held, strlen(body_ends[which]));
+    drop_bytes(&r->held, strlen(body_ends[which]));
     r->at = HEAD;
     return rc;
 }
 
 /* ---- */
 
-static int step(struct ntx_reply *r, bool *more)
+static int step_state(struct ntx_reply *r, bool *more)
 {
     if (r->ask.format->channels && (r->at == BEGIN || r->at == THOUGHT || r->at == HEAD))
         return step_head(r, more);
@@ -410,11 +412,11 @@ int ntx_reply_feed(struct ntx_reply *r, const char *text, size_t len)
     if (r->held.failed)
         return -ENOMEM;
     for (bool more = true; !rc && more && r->held.n;)
-        rc = step(r, &more);
+        rc = step_state(r, &more);
     return rc;
 }
 
-/* What may be the beginning of a call, of a reply that is one as a whole. */
+/* The reply may be a call as a whole. */
 static bool may_call(const struct bytes *b)
 {
     static const char name[] = "{\"name\"";
@@ -422,7 +424,7 @@ static bool may_call(const struct bytes *b)
     return s.n && !memcmp(s.p, name, s.n < sizeof name - 1 ? s.n : sizeof name - 1);
 }
 
-/* A mark of calls that is half there, or more of it, is no text. */
+/* Drops an incomplete mark of a call, and what follows it. */
 static void drop_begun(struct ntx_reply *r)
 {
     const struct ntx_reply_format *f = r->ask.format;
@@ -438,7 +440,7 @@ static void drop_begun(struct ntx_reply *r)
 static int end_channels(struct ntx_reply *r)
 {
     bool headed = r->at != BEGIN || (r->cut && r->held.n && r->held.p[0] == '<');
-    return r->at == BODY ? end_body(r, r->held.n) : put(r, NTX_REPLY_TEXT, headed ? 0 : r->held.n);
+    return r->at == BODY ? end_body(r, r->held.n) : pass_on(r, NTX_REPLY_TEXT, headed ? 0 : r->held.n);
 }
 
 int ntx_reply_end(struct ntx_reply *r)
@@ -455,7 +457,7 @@ int ntx_reply_end(struct ntx_reply *r)
         r->held.n = 0;
     if (r->cut && r->at != THOUGHT)
         drop_begun(r);
-    return rc ? rc : put(r, r->at == THOUGHT ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, r->held.n);
+    return rc ? rc : pass_on(r, r->at == THOUGHT ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, r->held.n);
 }
 
 int ntx_reply_cut(struct ntx_reply *r)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scan.c: as much of JSON as it takes to find a member, and bytes that grow. */
+/* scan.c: just enough JSON to find a member, and growing byte buffers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,16 +47,16 @@ void ntx__reply_add_string(struct bytes *b, struct span s)
     ntx__reply_add(b, "\"", 1);
 }
 
-static bool blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
 static bool digit(char c) { return c >= '0' && c <= '9'; }
 
 struct span ntx__reply_trim(struct span s)
 {
-    while (s.n && blank(s.p[0])) {
+    while (s.n && is_blank(s.p[0])) {
         s.p++;
         s.n--;
     }
-    while (s.n && blank(s.p[s.n - 1]))
+    while (s.n && is_blank(s.p[s.n - 1]))
         s.n--;
     return s;
 }
@@ -67,9 +67,9 @@ static void skip(struct span *s, size_t n)
     s->n -= n;
 }
 
-static bool take(struct span *s, char c)
+static bool take_char(struct span *s, char c)
 {
-    while (s->n && blank(s->p[0]))
+    while (s->n && is_blank(s->p[0]))
         skip(s, 1);
     if (!s->n || s->p[0] != c)
         return false;
@@ -77,7 +77,7 @@ static bool take(struct span *s, char c)
     return true;
 }
 
-static bool string(struct span *s) /* behind its quote */
+static bool skip_string(struct span *s) /* after its opening quote */
 {
     for (; s->n && s->p[0] != '"'; skip(s, 1)) {
         if ((unsigned char)s->p[0] < 0x20)
@@ -88,10 +88,10 @@ static bool string(struct span *s) /* behind its quote */
         if (!s->n || !strchr("\"\\/bfnrtu", s->p[0]) || !s->p[0])
             return false;
     }
-    return take(s, '"');
+    return take_char(s, '"');
 }
 
-static size_t digits(struct span *s)
+static size_t skip_digits(struct span *s)
 {
     size_t n = 0;
     for (; s->n && digit(s->p[0]); n++)
@@ -99,24 +99,24 @@ static size_t digits(struct span *s)
     return n;
 }
 
-static bool number(struct span *s)
+static bool skip_number(struct span *s)
 {
     if (s->n && s->p[0] == '-')
         skip(s, 1);
     if (s->n > 1 && s->p[0] == '0' && digit(s->p[1]))
         return false;
-    if (!digits(s))
+    if (!skip_digits(s))
         return false;
     if (s->n && s->p[0] == '.') {
         skip(s, 1);
-        if (!digits(s))
+        if (!skip_digits(s))
             return false;
     }
     if (s->n && (s->p[0] == 'e' || s->p[0] == 'E')) {
         skip(s, 1);
         if (s->n && (s->p[0] == '-' || s->p[0] == '+'))
             skip(s, 1);
-        return digits(s) > 0;
+        return skip_digits(s) > 0;
     }
     return true;
 }
@@ -130,41 +130,41 @@ static bool word(struct span *s, const char *w)
     return true;
 }
 
-static bool value(struct span *s, unsigned level);
+static bool skip_value(struct span *s, unsigned level);
 
-/* Behind '{' or '['. */
-static bool items(struct span *s, bool object, unsigned level)
+/* After '{' or '['. */
+static bool skip_items(struct span *s, bool object, unsigned level)
 {
     char close = object ? '}' : ']';
-    if (take(s, close))
+    if (take_char(s, close))
         return true;
     do
-        if ((object && (!take(s, '"') || !string(s) || !take(s, ':'))) || !value(s, level))
+        if ((object && (!take_char(s, '"') || !skip_string(s) || !take_char(s, ':'))) || !skip_value(s, level))
             return false;
-    while (take(s, ','));
-    return take(s, close);
+    while (take_char(s, ','));
+    return take_char(s, close);
 }
 
-static bool value(struct span *s, unsigned level)
+static bool skip_value(struct span *s, unsigned level)
 {
     if (level > NEST)
         return false;
-    if (take(s, '{'))
-        return items(s, true, level + 1);
-    if (take(s, '['))
-        return items(s, false, level + 1);
-    if (take(s, '"'))
-        return string(s);
-    return word(s, "true") || word(s, "false") || word(s, "null") || number(s);
+    if (take_char(s, '{'))
+        return skip_items(s, true, level + 1);
+    if (take_char(s, '['))
+        return skip_items(s, false, level + 1);
+    if (take_char(s, '"'))
+        return skip_string(s);
+    return word(s, "true") || word(s, "false") || word(s, "null") || skip_number(s);
 }
 
 bool ntx__reply_value(struct span *s, struct span *out)
 {
     struct span at = *s;
-    while (at.n && blank(at.p[0]))
+    while (at.n && is_blank(at.p[0]))
         skip(&at, 1);
     const char *from = at.p;
-    if (!value(&at, 0))
+    if (!skip_value(&at, 0))
         return false;
     *out = (struct span){from, (size_t)(at.p - from)};
     *s = at;
@@ -174,27 +174,27 @@ bool ntx__reply_value(struct span *s, struct span *out)
 bool ntx__reply_member(struct span object, const char *key, struct span *out)
 {
     struct span at = object, name;
-    if (!take(&at, '{'))
+    if (!take_char(&at, '{'))
         return false;
     do {
         struct span v;
-        if (!ntx__reply_value(&at, &name) || name.p[0] != '"' || !take(&at, ':') || !ntx__reply_value(&at, &v))
+        if (!ntx__reply_value(&at, &name) || name.p[0] != '"' || !take_char(&at, ':') || !ntx__reply_value(&at, &v))
             return false;
         if (name.n == strlen(key) + 2 && !memcmp(name.p + 1, key, name.n - 2)) {
             *out = v;
             return true;
         }
-    } while (take(&at, ','));
+    } while (take_char(&at, ','));
     return false;
 }
 
 bool ntx__reply_begun(struct span object, const char *key, struct span *out)
 {
     struct span at = object, name, v;
-    if (!take(&at, '{'))
+    if (!take_char(&at, '{'))
         return false;
     do {
-        if (!ntx__reply_value(&at, &name) || name.p[0] != '"' || !take(&at, ':'))
+        if (!ntx__reply_value(&at, &name) || name.p[0] != '"' || !take_char(&at, ':'))
             return false;
         struct span rest = ntx__reply_trim(at);
         bool whole = ntx__reply_value(&at, &v);
@@ -204,7 +204,7 @@ bool ntx__reply_begun(struct span object, const char *key, struct span *out)
         }
         if (!whole)
             return false;
-    } while (take(&at, ','));
+    } while (take_char(&at, ','));
     return false;
 }
 
@@ -212,10 +212,10 @@ size_t ntx_reply_whole(const char *text, size_t len)
 {
     struct span at = {text, len}, v;
     size_t n = 0;
-    for (char before = '{'; take(&at, before); before = ',') {
+    for (char before = '{'; take_char(&at, before); before = ',') {
         n = before == '{' ? (size_t)(at.p - text) : n;
-        if (!ntx__reply_value(&at, &v) || v.p[0] != '"' || !take(&at, ':') || !ntx__reply_value(&at, &v) ||
-            (!at.n && digit(v.p[v.n - 1]))) /* the number may go on */
+        if (!ntx__reply_value(&at, &v) || v.p[0] != '"' || !take_char(&at, ':') || !ntx__reply_value(&at, &v) ||
+            (!at.n && digit(v.p[v.n - 1]))) /* the number may be incomplete */
             break;
         n = (size_t)(at.p - text);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* writing.c: how calls are written in each format, for who constrains them: what calls.c then reads. */
+/* writing.c: the syntax of calls in each format, for grammars that constrain them; calls.c parses the same. */
 #include <string.h>
 
 #include "model/reply/impl.h"
@@ -14,7 +14,7 @@
 #define NAMED     "\"{\\\"name\\\": \\\"\""
 #define ARGUMENTS "\"\\\", \\\"arguments\\\": \""
 
-/* A block of that name. */
+/* The format with blocks of this name. */
 #define DSML_FORMAT(block)                                                                                             \
     {                                                                                                                  \
         THINK, .mark = "<" DSML block ">", .before = "@\"<" DSML block ">\" \"\\n\"",                                  \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* call.c: what is called, and with what: macros, the functions of the table, methods. */
+/* call.c: calls: arguments, macros, the table of functions, methods. */
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
@@ -10,7 +10,8 @@
 
 /* ---- arguments */
 
-static void spread(struct ntx__tpl *t, struct list *by_place, struct dict *by_name, struct val v, unsigned stars)
+static void spread_argument(struct ntx__tpl *t, struct list *by_place, struct dict *by_name, struct val v,
+                            unsigned stars)
 {
     if (stars == 1) {
         const struct list *l = ntx__tpl_iterate(t, v);
@@ -34,7 +35,7 @@ struct args ntx__tpl_args(struct ntx__tpl *t, const struct node *n)
     for (uint32_t i = 0; i < n->n_args; i++) {
         struct val v = ntx__tpl_eval(t, n->args[i].value);
         if (n->args[i].stars)
-            spread(t, by_place, &by_name, v, n->args[i].stars);
+            spread_argument(t, by_place, &by_name, v, n->args[i].stars);
         else if (n->args[i].name)
             ntx__tpl_put(t, &by_name, ntx__tpl_of(n->args[i].name), v);
         else
@@ -69,7 +70,7 @@ int64_t ntx__tpl_given_int(struct ntx__tpl *t, const struct args *a, size_t plac
 
 /* ---- macros */
 
-static void put(struct ntx__tpl *t, struct scope *s, const char *name, struct val v)
+static void put_variable(struct ntx__tpl *t, struct scope *s, const char *name, struct val v)
 {
     ntx__tpl_put(t, &s->vars, ntx__tpl_text(t, name), v);
 }
@@ -95,7 +96,7 @@ static void by_name(struct ntx__tpl *t, const struct node *n, const struct args 
                           n->name->p, (int)(a->kw[i].name->n < 40 ? a->kw[i].name->n : 40), a->kw[i].name->p);
     }
     if (n->kwargs)
-        put(t, s, "kwargs", kwargs);
+        put_variable(t, s, "kwargs", kwargs);
 }
 
 static void by_place(struct ntx__tpl *t, const struct node *n, const struct args *a, struct scope *s)
@@ -112,7 +113,7 @@ static void by_place(struct ntx__tpl *t, const struct node *n, const struct args
     }
     more.type = V_TUPLE;
     if (n->flag)
-        put(t, s, "varargs", more);
+        put_variable(t, s, "varargs", more);
 }
 
 static struct val call_macro(struct ntx__tpl *t, const struct macro *m, const struct args *a)
@@ -123,7 +124,7 @@ static struct val call_macro(struct ntx__tpl *t, const struct macro *m, const st
     uint32_t line = t->line;
     s->up = m->scope;
     if (n->caller && n->kind == S_MACRO)
-        put(t, s, "caller", (struct val){.type = V_UNDEF, .s = ntx__tpl_text(t, "caller").s});
+        put_variable(t, s, "caller", (struct val){.type = V_UNDEF, .s = ntx__tpl_text(t, "caller").s});
     by_place(t, n, a, s);
     by_name(t, n, a, s);
     t->scope = s;
@@ -207,7 +208,7 @@ static struct val f_now(struct ntx__tpl *t, const struct args *a)
     memcpy(format, s->p, s->n);
     format[s->n] = 0;
     size_t n = s->n ? strftime(text, sizeof text, format, &tm) : 0;
-    uint8_t people = 0; /* a format of people's gives text of people's */
+    uint8_t people = 0; /* a user's format makes users' text */
     for (size_t i = 0; i < s->n; i++)
         people |= ntx__tpl_marks(s)[i];
     return ntx__tpl_of(ntx__tpl_str(t, text, n, people));

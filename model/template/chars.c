@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chars.c: characters of UTF-8, where the bytes may be anything. */
+/* chars.c: characters of UTF-8 in arbitrary bytes. */
 #include "model/template/tpl.h"
 
 size_t ntx__tpl_char(const char *p, size_t n, uint32_t *c)

@@ -63,7 +63,7 @@ struct val ntx__tpl_item(struct ntx__tpl *t, struct val v, struct val key)
     return undefined(NULL);
 }
 
-/* Bounds of a slice of n elements, as Python reads them. */
+/* Bounds of a slice of n elements, by Python's rules. */
 static int64_t bound(struct ntx__tpl *t, struct val v, int64_t otherwise, int64_t n, bool down)
 {
     if (v.type == V_NONE || v.type == V_UNDEF)

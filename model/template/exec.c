@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec.c: statements, and the rendering as a whole.
- *
- * Scopes are Jinja's: a loop's body, a macro, and the blocks of call, filter, with and set have their own, if has none;
- * what is set inside is not seen outside. An iteration begins with a fresh scope. */
+/* exec.c: statements, and the rendering as a whole. Scopes follow Jinja: a loop's body, a macro, and the blocks of
+ * call, filter, with and set have their own scope, `if` has none. Assignments inside a scope are not visible
+ * outside. Each iteration has a fresh scope. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "model/template/tpl.h"
 
 struct loop {
-    const struct node *node; /* for loop(...) of a recursive one */
+    const struct node *node; /* for loop(...) in a recursive loop */
     const struct list *items;
     size_t i;
     int64_t depth;
     struct scope *outside;
-    struct val changed; /* what ifchanged saw last */
+    struct val changed; /* last value of ifchanged */
 };
 
 void ntx__tpl_scope(struct ntx__tpl *t, struct scope *s, struct scope *up)
@@ -23,7 +22,7 @@ void ntx__tpl_scope(struct ntx__tpl *t, struct scope *s, struct scope *up)
     t->scope = s;
 }
 
-static void set(struct ntx__tpl *t, const struct str *name, struct val v)
+static void set_variable(struct ntx__tpl *t, const struct str *name, struct val v)
 {
     ntx__tpl_put(t, &t->scope->vars, ntx__tpl_of(name), v);
 }
@@ -41,7 +40,7 @@ static void assign_field(struct ntx__tpl *t, const struct node *target, struct v
 static void assign(struct ntx__tpl *t, const struct node *target, struct val v)
 {
     if (target->kind == E_NAME) {
-        set(t, target->name, v);
+        set_variable(t, target->name, v);
     } else if (target->kind == E_ATTR) {
         assign_field(t, target, v);
     } else {
@@ -57,7 +56,7 @@ static void assign(struct ntx__tpl *t, const struct node *target, struct val v)
 
 /* ---- loops */
 
-/* The elements for which the loop's condition holds. */
+/* The elements that satisfy the loop's condition. */
 static const struct list *passing(struct ntx__tpl *t, const struct node *n, const struct list *all)
 {
     struct list *l = ntx__tpl_list(t, 0).l;
@@ -162,7 +161,7 @@ struct val ntx__tpl_loop_changed(struct ntx__tpl *t, struct loop *l, const struc
 
 /* ---- the others */
 
-/* What the body writes, in a scope of its own. */
+/* The text that the body writes, in a scope of its own. */
 static struct val captured(struct ntx__tpl *t, const struct node *body)
 {
     struct buf text = {0}, *buf = t->buf;
@@ -249,7 +248,7 @@ static enum flow exec(struct ntx__tpl *t, const struct node *n)
     case S_FOR: return run_loop(t, n, ntx__tpl_eval(t, n->a), 0);
     case S_SET: assign(t, n->b, ntx__tpl_eval(t, n->a)); break;
     case S_SET_BLOCK: set_block(t, n); break;
-    case S_MACRO: set(t, n->name, macro_of(t, n)); break;
+    case S_MACRO: set_variable(t, n->name, macro_of(t, n)); break;
     case S_CALL: call_block(t, n); break;
     case S_FILTER: ntx__tpl_add_val(t, t->buf, piped(t, n->a, captured(t, n->b))); break;
     case S_WITH: return with(t, n);

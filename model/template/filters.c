@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* filters.c: the table of filters, and those on single values; filters_seq.c has those on sequences. */
+/* filters.c: the table of filters, and the filters on single values; filters_seq.c has those on sequences. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 static const struct val nothing = {.type = V_NONE};
 
 #define FILTER(name) static struct val f_##name(struct ntx__tpl *t, struct val v, const struct args *a)
-/* One that takes no argument. */
+/* A filter without arguments. */
 #define PLAIN(name, result)                                                                                            \
     FILTER(name)                                                                                                       \
     {                                                                                                                  \
@@ -65,7 +65,7 @@ FILTER(indent)
     struct val by = width.type == V_STR ? width : ntx__tpl_binary(t, OP_MUL, ntx__tpl_text(t, " "), width);
     struct buf text = {0}, out = {0};
     ntx__tpl_add_val(t, &text, v);
-    ntx__tpl_add_text(t, &text, "\n"); /* so that a newline at the end stays */
+    ntx__tpl_add_text(t, &text, "\n"); /* keeps a newline at the end */
     const struct list *lines = ntx__tpl_lines(t, ntx__tpl_taken(t, &text).s, false).l;
     for (size_t i = 0; i < lines->n; i++) {
         if (i)
@@ -109,7 +109,7 @@ FILTER(fromjson)
     return ntx__tpl_json(t, s->p, s->n, mark);
 }
 
-/* A number at the beginning of the text, and nothing but blanks around it. */
+/* Parses a number with nothing but white space around it. */
 static bool read_number(const struct str *s, double *f, int64_t *i, bool *whole, int base)
 {
     char text[64], *end;
@@ -198,7 +198,8 @@ FILTER(format)
 FILTER(attr)
 {
     const struct str *name = ntx__tpl_string(t, ntx__tpl_given(a, 0, "name", nothing));
-    return v.type == V_DICT ? ntx__tpl_method(t, v, name) : ntx__tpl_attr(t, v, name); /* never an element */
+    return v.type == V_DICT ? ntx__tpl_method(t, v, name)
+                            : ntx__tpl_attr(t, v, name); /* an attribute, never an element */
 }
 
 FILTER(wordcount)
@@ -278,7 +279,7 @@ struct val ntx__tpl_filter(struct ntx__tpl *t, const struct str *name, struct va
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (ntx__tpl_is(name, rows[i].name)) {
-            ntx__tpl_enter(t); /* map calls filters, of which map is one */
+            ntx__tpl_enter(t); /* map calls filters, and is one */
             ntx__tpl_charge_text(t, v);
             struct val r = rows[i].filter(t, v, a);
             t->depth--;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* filters_seq.c: the filters on sequences. What Python makes a generator of is a list here. */
+/* filters_seq.c: the filters on sequences. Python's generators are lists here. */
 #include <errno.h>
 
 #include "model/template/tpl.h"
 
 static const struct val nothing = {.type = V_NONE};
 
-/* "a.b.0" of v. */
+/* The attribute path "a.b.0" of v. */
 static struct val path(struct ntx__tpl *t, struct val v, struct val attribute)
 {
     if (attribute.type == V_INT)
@@ -40,7 +40,7 @@ struct val ntx__tpl_f_join(struct ntx__tpl *t, struct val v, const struct args *
     return ntx__tpl_taken(t, &b);
 }
 
-/* The arguments behind the first n. */
+/* The arguments after the first n. */
 static struct args rest(const struct args *a, size_t n)
 {
     struct args r = *a;
@@ -52,7 +52,7 @@ static struct args rest(const struct args *a, size_t n)
     return r;
 }
 
-/* Elements, where none and 0 have none either. */
+/* The elements of v; None and 0 have none. */
 static const struct list *some(struct ntx__tpl *t, struct val v)
 {
     return ntx__tpl_iterate(t, ntx__tpl_truth(v) ? v : (struct val){0});
@@ -119,7 +119,7 @@ static struct val key_of(struct ntx__tpl *t, struct val v, struct val attribute,
     return folded(t, attribute.type == V_NONE ? v : path(t, v, attribute), case_sensitive);
 }
 
-/* Stable, by keys[i]; down: the larger first, equals stay in order. Merges, so that no list takes quadratic time. */
+/* A stable merge sort by keys[i]; down: largest first, equal ones keep their order. No list takes quadratic time. */
 static void merge_sort(struct ntx__tpl *t, struct val *keys, struct val *v, size_t n, bool down)
 {
     if (n < 2)

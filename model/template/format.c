@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format.c: "%s %d" % values, and "{} {name:>8}".format(values): what templates use of them. */
+/* format.c: "%s %d" % values, and "{} {name:>8}".format(values), as far as templates use them. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +23,7 @@ static double real(struct ntx__tpl *t, struct val v)
     return (double)ntx__tpl_i(v);
 }
 
-static int64_t whole(struct ntx__tpl *t, struct val v)
+static int64_t to_whole(struct ntx__tpl *t, struct val v)
 {
     double f = real(t, v);
     if (v.type == V_FLOAT && !(fabs(f) < 9e18))
@@ -31,7 +31,7 @@ static int64_t whole(struct ntx__tpl *t, struct val v)
     return v.type == V_FLOAT ? (int64_t)f : ntx__tpl_i(v);
 }
 
-/* The value without its padding. */
+/* Formats the value, without padding. */
 static struct val bare(struct ntx__tpl *t, const struct spec *s, struct val v)
 {
     char text[512];
@@ -39,8 +39,8 @@ static struct val bare(struct ntx__tpl *t, const struct spec *s, struct val v)
     struct buf b = {0};
     switch (s->kind) {
     case 'd':
-    case 'i': snprintf(text, sizeof text, s->plus ? "%+lld" : "%lld", (long long)whole(t, v)); break;
-    case 'x': snprintf(text, sizeof text, "%llx", (unsigned long long)whole(t, v)); break;
+    case 'i': snprintf(text, sizeof text, s->plus ? "%+lld" : "%lld", (long long)to_whole(t, v)); break;
+    case 'x': snprintf(text, sizeof text, "%llx", (unsigned long long)to_whole(t, v)); break;
     case 'f':
     case 'F': snprintf(text, sizeof text, s->plus ? "%+.*f" : "%.*f", precision, real(t, v)); break;
     case 'e': snprintf(text, sizeof text, "%.*e", precision, real(t, v)); break;
@@ -56,7 +56,7 @@ static struct val bare(struct ntx__tpl *t, const struct spec *s, struct val v)
     return ntx__tpl_text(t, text);
 }
 
-static void put(struct ntx__tpl *t, struct buf *out, const struct spec *s, struct val v)
+static void put_padded(struct ntx__tpl *t, struct buf *out, const struct spec *s, struct val v)
 {
     const struct str *text = bare(t, s, v).s;
     int missing = s->width - (int)ntx__tpl_count(text->p, text->n > 4096 ? 4096 : text->n);
@@ -71,7 +71,7 @@ static void put(struct ntx__tpl *t, struct buf *out, const struct spec *s, struc
         ntx__tpl_add(t, out, &s->fill, 1, NULL);
 }
 
-static int number(struct ntx__tpl *t, const struct str *f, size_t *i)
+static int read_digits(struct ntx__tpl *t, const struct str *f, size_t *i)
 {
     int n = 0;
     for (; *i < f->n && f->p[*i] >= '0' && f->p[*i] <= '9'; ++*i)
@@ -114,10 +114,10 @@ struct val ntx__tpl_percent(struct ntx__tpl *t, const struct str *f, struct val 
             s.plus |= f->p[i] == '+';
         }
         s.zero &= !s.left;
-        s.width = number(t, f, &i);
+        s.width = read_digits(t, f, &i);
         if (i < f->n && f->p[i] == '.') {
             i++;
-            s.precision = number(t, f, &i);
+            s.precision = read_digits(t, f, &i);
         }
         s.kind = i < f->n ? f->p[i] : 0;
         if (s.kind == '%') {
@@ -126,7 +126,7 @@ struct val ntx__tpl_percent(struct ntx__tpl *t, const struct str *f, struct val 
         }
         if (!named && used == values->n)
             ntx__tpl_fail(t, -EINVAL, "too few values for the format");
-        put(t, &out, &s, named ? e : values->v[used++]);
+        put_padded(t, &out, &s, named ? e : values->v[used++]);
     }
     if (v.type != V_DICT && used != values->n)
         ntx__tpl_fail(t, -EINVAL, "too many values for the format");
@@ -152,10 +152,10 @@ static struct spec read_spec(struct ntx__tpl *t, const struct str *f, struct val
         s.zero = true;
         i++;
     }
-    s.width = number(t, f, &i);
+    s.width = read_digits(t, f, &i);
     if (i < f->n && f->p[i] == '.') {
         i++;
-        s.precision = number(t, f, &i);
+        s.precision = read_digits(t, f, &i);
     }
     s.kind = i < f->n ? f->p[i++] : v.type == V_FLOAT && s.precision >= 0 ? 'g' : 's';
     if (i != f->n)
@@ -163,7 +163,7 @@ static struct spec read_spec(struct ntx__tpl *t, const struct str *f, struct val
     return s;
 }
 
-/* The field's value: a name or a place, then .name and [key]. */
+/* The field's value: a name or a position, then .name and [key]. */
 static struct val field(struct ntx__tpl *t, const struct str *name, const struct args *a, size_t *next)
 {
     size_t end = 0;
@@ -208,7 +208,7 @@ static size_t replacement(struct ntx__tpl *t, const struct str *f, size_t i, con
         name += 2;
     }
     struct spec s = read_spec(t, ntx__tpl_sub(t, f, name < end ? name + 1 : end, end).s, v);
-    put(t, out, &s, v);
+    put_padded(t, out, &s, v);
     return end;
 }
 

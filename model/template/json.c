@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.c: JSON in: the variables, and what a template reads itself. */
+/* json.c: reads JSON: the variables, and texts that a template parses.
+ *
+ * jansson cannot replace it. It refuses lone surrogates, invalid UTF-8, raw control characters and integers of more
+ * than 64 bits, which conversations contain and transformers accepts. It also allocates outside of the arena,
+ * without limits or cancellation, and does not mark the origin of bytes. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,20 +16,20 @@ struct reader {
     unsigned depth;
 };
 
-static _Noreturn void bad(struct reader *r, const char *what)
+static _Noreturn void fail_read(struct reader *r, const char *what)
 {
     ntx__tpl_fail(r->t, -EINVAL, "%s at byte %zu of the JSON", what, (size_t)(r->p - r->begin));
 }
 
-static void blanks(struct reader *r)
+static void skip_blanks(struct reader *r)
 {
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r'))
         r->p++;
 }
 
-static bool take(struct reader *r, char c)
+static bool take_char(struct reader *r, char c)
 {
-    blanks(r);
+    skip_blanks(r);
     bool is = r->p < r->end && *r->p == c;
     r->p += is;
     return is;
@@ -37,7 +41,7 @@ static uint32_t hex4(struct reader *r)
     for (int i = 0; i < 4; i++, r->p++) {
         char d = r->p < r->end ? (char)(*r->p | 0x20) : 0;
         if (!(r->p < r->end && ((*r->p >= '0' && *r->p <= '9') || (d >= 'a' && d <= 'f'))))
-            bad(r, "a broken escape");
+            fail_read(r, "a broken escape");
         c = c << 4 | (uint32_t)(*r->p <= '9' ? *r->p - '0' : d - 'a' + 10);
     }
     return c;
@@ -52,7 +56,7 @@ static uint32_t escaped(struct reader *r)
         return (unsigned char)to[f - from];
     }
     if (r->p >= r->end || *r->p != 'u')
-        bad(r, "a broken escape");
+        fail_read(r, "a broken escape");
     r->p++;
     uint32_t c = hex4(r);
     if (c >= 0xd800 && c < 0xdc00 && r->end - r->p >= 6 && r->p[0] == '\\' && r->p[1] == 'u') {
@@ -63,15 +67,15 @@ static uint32_t escaped(struct reader *r)
     return c >= 0xd800 && c < 0xe000 ? 0xfffd : c;
 }
 
-/* Behind the quote. */
-static struct val string(struct reader *r)
+/* Reads a string after its opening quote. */
+static struct val read_string(struct reader *r)
 {
     const char *end = r->p;
     while (end < r->end && *end != '"')
         end += 1 + (*end == '\\');
     if (end >= r->end)
-        bad(r, "a string has no end");
-    struct str *s = ntx__tpl_str(r->t, NULL, (size_t)(end - r->p), 0); /* no escape makes more than it takes */
+        fail_read(r, "a string has no end");
+    struct str *s = ntx__tpl_str(r->t, NULL, (size_t)(end - r->p), 0); /* decoding never grows a string */
     size_t n = 0;
     while (r->p < end) {
         if (*r->p == '\\') {
@@ -89,7 +93,7 @@ static struct val string(struct reader *r)
     return ntx__tpl_of(ntx__tpl_str(r->t, s->p, n, r->mark));
 }
 
-static struct val number(struct reader *r)
+static struct val read_number(struct reader *r)
 {
     char text[400], *end;
     size_t n = 0;
@@ -102,48 +106,48 @@ static struct val number(struct reader *r)
     text[n] = 0;
     errno = 0;
     struct val v = real ? ntx__tpl_float(strtod(text, &end)) : ntx__tpl_int(strtoll(text, &end, 10));
-    if (!real && errno) /* more than 64 bits */
+    if (!real && errno) /* more than 64 bits: a float */
         v = ntx__tpl_float(strtod(text, &end));
     if (end != text + n || !n || text[0] == '+')
-        bad(r, "a broken value");
+        fail_read(r, "a broken value");
     r->p += n;
     return v;
 }
 
-static struct val value(struct reader *r);
+static struct val read_value(struct reader *r);
 
-static struct val list(struct reader *r)
+static struct val read_list(struct reader *r)
 {
     struct val v = ntx__tpl_list(r->t, 0);
-    if (take(r, ']'))
+    if (take_char(r, ']'))
         return v;
     do
-        ntx__tpl_push(r->t, v.l, value(r));
-    while (take(r, ','));
-    if (!take(r, ']'))
-        bad(r, "a list has no end");
+        ntx__tpl_push(r->t, v.l, read_value(r));
+    while (take_char(r, ','));
+    if (!take_char(r, ']'))
+        fail_read(r, "a list has no end");
     return v;
 }
 
-static struct val object(struct reader *r)
+static struct val read_object(struct reader *r)
 {
     struct val v = ntx__tpl_dict(r->t);
-    if (take(r, '}'))
+    if (take_char(r, '}'))
         return v;
     do {
-        if (!take(r, '"'))
-            bad(r, "a key is missing");
-        struct val k = string(r);
-        if (!take(r, ':'))
-            bad(r, "a ':' is missing");
-        ntx__tpl_put(r->t, v.d, k, value(r));
-    } while (take(r, ','));
-    if (!take(r, '}'))
-        bad(r, "an object has no end");
+        if (!take_char(r, '"'))
+            fail_read(r, "a key is missing");
+        struct val k = read_string(r);
+        if (!take_char(r, ':'))
+            fail_read(r, "a ':' is missing");
+        ntx__tpl_put(r->t, v.d, k, read_value(r));
+    } while (take_char(r, ','));
+    if (!take_char(r, '}'))
+        fail_read(r, "an object has no end");
     return v;
 }
 
-static bool word(struct reader *r, const char *w)
+static bool take_word(struct reader *r, const char *w)
 {
     size_t n = strlen(w);
     if ((size_t)(r->end - r->p) < n || memcmp(r->p, w, n))
@@ -152,26 +156,26 @@ static bool word(struct reader *r, const char *w)
     return true;
 }
 
-static struct val value(struct reader *r)
+static struct val read_value(struct reader *r)
 {
     struct val v;
     if (++r->depth > NTX__TPL_NEST)
-        bad(r, "too many levels");
-    blanks(r);
-    if (take(r, '{'))
-        v = object(r);
-    else if (take(r, '['))
-        v = list(r);
-    else if (take(r, '"'))
-        v = string(r);
-    else if (word(r, "true"))
+        fail_read(r, "too many levels");
+    skip_blanks(r);
+    if (take_char(r, '{'))
+        v = read_object(r);
+    else if (take_char(r, '['))
+        v = read_list(r);
+    else if (take_char(r, '"'))
+        v = read_string(r);
+    else if (take_word(r, "true"))
         v = ntx__tpl_bool(true);
-    else if (word(r, "false"))
+    else if (take_word(r, "false"))
         v = ntx__tpl_bool(false);
-    else if (word(r, "null"))
+    else if (take_word(r, "null"))
         v = (struct val){.type = V_NONE};
     else
-        v = number(r);
+        v = read_number(r);
     r->depth--;
     return v;
 }
@@ -179,14 +183,14 @@ static struct val value(struct reader *r)
 struct val ntx__tpl_json(struct ntx__tpl *t, const char *p, size_t n, uint8_t mark)
 {
     struct reader r = {.t = t, .p = p, .end = p + n, .begin = p, .mark = mark};
-    struct val v = value(&r);
-    blanks(&r);
+    struct val v = read_value(&r);
+    skip_blanks(&r);
     if (r.p < r.end)
-        bad(&r, "something more");
+        fail_read(&r, "something more");
     return v;
 }
 
-/* The same text as the template's own. */
+/* The text, marked as the template's own. */
 static struct val trusted(struct ntx__tpl *t, const struct str *s)
 {
     return ntx__tpl_of(ntx__tpl_str(t, s->p, s->n, 0));
@@ -217,7 +221,7 @@ static void alias_reasoning(struct ntx__tpl *t, struct dict *message)
     }
 }
 
-static void prepare(struct ntx__tpl *t, const struct list *messages)
+static void prepare_messages(struct ntx__tpl *t, const struct list *messages)
 {
     struct val role = ntx__tpl_text(t, "role");
     for (size_t i = 0; i < messages->n; i++) {
@@ -240,7 +244,7 @@ struct val ntx__tpl_variables(struct ntx__tpl *t, const char *p, size_t n)
         if ((e = ntx__tpl_find(t, v.d, ntx__tpl_text(t, own[i]))) && e->type == V_STR)
             *e = trusted(t, e->s);
     if ((e = ntx__tpl_find(t, v.d, ntx__tpl_text(t, "messages"))) && e->type == V_LIST)
-        prepare(t, e->l);
+        prepare_messages(t, e->l);
     return v;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lex.c: the template's text as tokens. What stands outside of the marks is data, from which blanks are taken here: all
- * of them where a mark has a '-', the newline after a block or comment (trim_blocks), and the blanks before a block or
- * comment that begins its line (lstrip_blocks; a '+' keeps them). A newline at the very end of the text is dropped. */
+/* lex.c: splits the template into tokens. Text outside of marks is data. White space is removed here: all of it
+ * beside a mark with '-'; the newline after a block or comment (trim_blocks); the blanks before a block or comment
+ * that begins its line (lstrip_blocks; '+' keeps them). A newline at the end of the template is dropped. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,10 +12,10 @@ struct lexer {
     struct tokens *out;
     const char *p;
     size_t n, at;
-    bool line_starts; /* the last mark ended with its line */
+    bool line_starts; /* the last mark ended its line */
 };
 
-static void add(struct lexer *l, enum tkind kind, enum op op, struct val v)
+static void add_token(struct lexer *l, enum tkind kind, enum op op, struct val v)
 {
     struct tokens *o = l->out;
     if (o->n == o->room) {
@@ -41,7 +41,7 @@ static size_t blanks_after(const struct lexer *l, size_t at)
     return at;
 }
 
-static size_t without_blanks(const char *p, size_t n) /* at its end */
+static size_t without_blanks(const char *p, size_t n) /* n without trailing blanks */
 {
     uint32_t c;
     size_t end = 0;
@@ -65,8 +65,8 @@ static bool begins(const struct lexer *l, size_t at, const char *what)
     return l->n - at >= k && !memcmp(l->p + at, what, k);
 }
 
-/* The data up to `to`, where a mark begins with this sign (0: none). */
-static void data(struct lexer *l, size_t to, char sign, bool print)
+/* Adds the data up to `to`, where a mark with this sign begins (0: no sign). */
+static void add_data(struct lexer *l, size_t to, char sign, bool print)
 {
     const char *p = l->p + l->at;
     size_t n = to - l->at;
@@ -80,11 +80,11 @@ static void data(struct lexer *l, size_t to, char sign, bool print)
             n = line;
     }
     if (n)
-        add(l, T_DATA, OP_NONE, ntx__tpl_of(ntx__tpl_str(l->t, p, n, 0)));
+        add_token(l, T_DATA, OP_NONE, ntx__tpl_of(ntx__tpl_str(l->t, p, n, 0)));
     lines(l, to);
 }
 
-/* Behind a mark's end "%}" or "#}" at `at` (at its sign, if any); SIZE_MAX: it does not end there. */
+/* The position behind a mark's end "%}" or "#}" at `at` (or its sign); SIZE_MAX: no mark ends there. */
 static size_t mark_end(const struct lexer *l, size_t at, const char *close, bool trim)
 {
     if (begins(l, at, close)) {
@@ -100,7 +100,7 @@ static size_t mark_end(const struct lexer *l, size_t at, const char *close, bool
     return SIZE_MAX;
 }
 
-static void leave(struct lexer *l, size_t to)
+static void move_to(struct lexer *l, size_t to)
 {
     l->line_starts = to && l->p[to - 1] == '\n';
     lines(l, to);
@@ -111,19 +111,19 @@ static char sign_at(const struct lexer *l, size_t at)
     return at < l->n && (l->p[at] == '-' || l->p[at] == '+') ? l->p[at] : 0;
 }
 
-static void comment(struct lexer *l)
+static void skip_comment(struct lexer *l)
 {
     for (size_t i = l->at + 2; i < l->n; i++) {
         size_t end = mark_end(l, i, "#}", true);
         if (end != SIZE_MAX) {
-            leave(l, end);
+            move_to(l, end);
             return;
         }
     }
     ntx__tpl_fail(l->t, -EINVAL, "a comment has no end");
 }
 
-/* Whether a block of this one word stands at `at`, which is at "{%": behind it, else SIZE_MAX. */
+/* A block with this word alone at "{%": the position behind it, else SIZE_MAX. */
 static size_t word_block(const struct lexer *l, size_t at, const char *word, bool trim)
 {
     size_t i = blanks_after(l, at + 2 + (sign_at(l, at + 2) != 0));
@@ -133,15 +133,15 @@ static size_t word_block(const struct lexer *l, size_t at, const char *word, boo
     return mark_end(l, i, "%}", trim);
 }
 
-/* At "{% raw %}": all is data up to "{% endraw %}". */
-static void raw(struct lexer *l, size_t begin)
+/* At "{% raw %}": everything up to "{% endraw %}" is data. */
+static void lex_raw(struct lexer *l, size_t begin)
 {
-    leave(l, begin);
+    move_to(l, begin);
     for (size_t i = l->at; i + 1 < l->n; i++) {
         size_t end = l->p[i] == '{' && l->p[i + 1] == '%' ? word_block(l, i, "endraw", true) : SIZE_MAX;
         if (end != SIZE_MAX) {
-            data(l, i, sign_at(l, i + 2), false);
-            leave(l, end);
+            add_data(l, i, sign_at(l, i + 2), false);
+            move_to(l, end);
             return;
         }
     }
@@ -156,17 +156,17 @@ static bool name_byte(char c, bool first)
 
 static bool digit(const struct lexer *l, size_t at) { return at < l->n && l->p[at] >= '0' && l->p[at] <= '9'; }
 
-static size_t digits(const struct lexer *l, size_t at)
+static size_t count_digits(const struct lexer *l, size_t at)
 {
     while (digit(l, at) || (at < l->n && l->p[at] == '_' && digit(l, at + 1)))
         at++;
     return at;
 }
 
-static void number(struct lexer *l)
+static void lex_number(struct lexer *l)
 {
     char text[64];
-    size_t from = l->at, end = digits(l, from), k = 0;
+    size_t from = l->at, end = count_digits(l, from), k = 0;
     bool real = false, hex = l->p[from] == '0' && from + 2 < l->n && (l->p[from + 1] == 'x' || l->p[from + 1] == 'X');
     if (hex)
         for (end = from + 2; end < l->n && strchr("0123456789abcdefABCDEF", l->p[end]) && l->p[end];)
@@ -174,13 +174,13 @@ static void number(struct lexer *l)
     if (!hex && !(from && l->p[from - 1] == '.')) {
         if (end < l->n && l->p[end] == '.' && digit(l, end + 1)) {
             real = true;
-            end = digits(l, end + 1);
+            end = count_digits(l, end + 1);
         }
         size_t e = end < l->n && (l->p[end] == 'e' || l->p[end] == 'E') ? end + 1 : 0;
         e += e && sign_at(l, e);
         if (e && digit(l, e)) {
             real = true;
-            end = digits(l, e);
+            end = count_digits(l, e);
         }
     }
     for (size_t i = from; i < end; i++) {
@@ -194,11 +194,11 @@ static void number(struct lexer *l)
     struct val v = real ? ntx__tpl_float(strtod(text, NULL)) : ntx__tpl_int(strtoll(text, NULL, hex ? 16 : 10));
     if (!real && errno)
         ntx__tpl_fail(l->t, -EINVAL, "the number %s is too large", text);
-    add(l, real ? T_FLOAT : T_INT, OP_NONE, v);
+    add_token(l, real ? T_FLOAT : T_INT, OP_NONE, v);
     l->at = end;
 }
 
-/* \x, \u, \U and octal: the character; *used: bytes of the text behind the backslash. */
+/* Decodes \x, \u, \U and octal escapes; *used: their bytes after the backslash. */
 static bool code_point(const char *p, size_t n, uint32_t *c, size_t *used)
 {
     unsigned want = *p == 'x' ? 2 : *p == 'u' ? 4 : *p == 'U' ? 8 : 0, base = want ? 16 : 8;
@@ -232,7 +232,7 @@ static size_t escape(struct lexer *l, const char *p, size_t n, char **out)
     if (!code_point(p, n, &c, &used)) {
         if (*p == 'x' || *p == 'u' || *p == 'U')
             ntx__tpl_fail(l->t, -EINVAL, "a string has a broken escape \\%c", *p);
-        *(*out)++ = '\\'; /* is none */
+        *(*out)++ = '\\'; /* not an escape */
         *(*out)++ = *p;
         return 1;
     }
@@ -251,7 +251,7 @@ static void string(struct lexer *l)
     if (end >= l->n)
         ntx__tpl_fail(l->t, -EINVAL, "a string has no end");
     struct str *s = ntx__tpl_str(l->t, NULL, end - l->at,
-                                 0); /* no escape makes more than it takes, but for one byte at the end of \7 */
+                                 0); /* decoding never grows the text, except by one byte for \7 at the end */
     char *out = s->p;
     for (size_t i = l->at + 1; i < end; i++) {
         if (l->p[i] == '\\' && i + 1 < end)
@@ -259,7 +259,7 @@ static void string(struct lexer *l)
         else
             *out++ = l->p[i];
     }
-    add(l, T_STRING, OP_NONE, ntx__tpl_of(ntx__tpl_str(l->t, s->p, (size_t)(out - s->p), 0)));
+    add_token(l, T_STRING, OP_NONE, ntx__tpl_of(ntx__tpl_str(l->t, s->p, (size_t)(out - s->p), 0)));
     lines(l, end + 1);
 }
 
@@ -286,15 +286,15 @@ static void operator(struct lexer *l, unsigned *open)
                     ntx__tpl_fail(l->t, -EINVAL, "unexpected '%s'", ops[i].text);
                 --*open;
             }
-            add(l, T_OP, op, (struct val){0});
+            add_token(l, T_OP, op, (struct val){0});
             l->at += strlen(ops[i].text);
             return;
         }
     ntx__tpl_fail(l->t, -EINVAL, "unexpected character '%c'", l->p[l->at]);
 }
 
-/* What stands between "{{" or "{%" and its end. */
-static void inside(struct lexer *l, bool print)
+/* Lexes the text between "{{" or "{%" and its end. */
+static void lex_inside(struct lexer *l, bool print)
 {
     unsigned open = 0;
     for (;;) {
@@ -304,18 +304,18 @@ static void inside(struct lexer *l, bool print)
         size_t end = open ? SIZE_MAX : mark_end(l, l->at, print ? "}}" : "%}", !print);
         char c = l->p[l->at];
         if (end != SIZE_MAX) {
-            add(l, print ? T_PRINT_END : T_BLOCK_END, OP_NONE, (struct val){0});
-            leave(l, end);
+            add_token(l, print ? T_PRINT_END : T_BLOCK_END, OP_NONE, (struct val){0});
+            move_to(l, end);
             return;
         }
         if (name_byte(c, true)) {
             size_t e = l->at;
             while (e < l->n && name_byte(l->p[e], false))
                 e++;
-            add(l, T_NAME, OP_NONE, ntx__tpl_of(ntx__tpl_str(l->t, l->p + l->at, e - l->at, 0)));
+            add_token(l, T_NAME, OP_NONE, ntx__tpl_of(ntx__tpl_str(l->t, l->p + l->at, e - l->at, 0)));
             l->at = e;
         } else if (c >= '0' && c <= '9') {
-            number(l);
+            lex_number(l);
         } else if (c == '\'' || c == '"') {
             string(l);
         } else {
@@ -327,20 +327,20 @@ static void inside(struct lexer *l, bool print)
 static void mark(struct lexer *l, size_t at)
 {
     char kind = l->p[at + 1], sign = sign_at(l, at + 2);
-    data(l, at, sign, kind == '{');
+    add_data(l, at, sign, kind == '{');
     size_t verbatim = kind == '%' ? word_block(l, at, "raw", false) : SIZE_MAX;
     if (kind == '#') {
-        comment(l);
+        skip_comment(l);
     } else if (verbatim != SIZE_MAX) {
-        raw(l, verbatim);
+        lex_raw(l, verbatim);
     } else {
-        add(l, kind == '{' ? T_PRINT : T_BLOCK, OP_NONE, (struct val){0});
+        add_token(l, kind == '{' ? T_PRINT : T_BLOCK, OP_NONE, (struct val){0});
         l->at += 2 + (sign != 0);
-        inside(l, kind == '{');
+        lex_inside(l, kind == '{');
     }
 }
 
-/* One kind of newline, and none at the end. */
+/* Normalises newlines, and drops one at the end. */
 static size_t normalise(struct ntx__tpl *t, const char *text, size_t len, char **out)
 {
     char *p = ntx__tpl_alloc(t, len + 1);
@@ -368,6 +368,6 @@ void ntx__tpl_lex(struct ntx__tpl *t, const char *text, size_t len, struct token
         }
     }
     if (l.at < n)
-        add(&l, T_DATA, OP_NONE, ntx__tpl_of(ntx__tpl_str(t, p + l.at, n - l.at, 0)));
-    add(&l, T_END, OP_NONE, (struct val){0});
+        add_token(&l, T_DATA, OP_NONE, ntx__tpl_of(ntx__tpl_str(t, p + l.at, n - l.at, 0)));
+    add_token(&l, T_END, OP_NONE, (struct val){0});
 }

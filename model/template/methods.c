@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* methods.c: the table of methods by type, and the operations on text behind them. */
+/* methods.c: the table of methods by type, and the text operations behind them. */
 #include <errno.h>
 
 #include <utf8proc.h>
@@ -58,7 +58,7 @@ struct val ntx__tpl_replace(struct ntx__tpl *t, const struct str *s, const struc
         size_t to = (size_t)(found - s->p), skip = old->n;
         ntx__tpl_add(t, &b, s->p + at, to - at, marks + at);
         ntx__tpl_add_str(t, &b, by);
-        if (!skip && to < s->n) { /* between all characters */
+        if (!skip && to < s->n) { /* an empty pattern matches between all characters */
             skip = ntx__tpl_char(found, s->n - to, &c);
             ntx__tpl_add(t, &b, found, skip, marks + to);
         }
@@ -75,8 +75,8 @@ static bool letter_of_case(uint32_t c)
            utf8proc_toupper((utf8proc_int32_t)c) != (utf8proc_int32_t)c;
 }
 
-/* words: they begin after blanks and opening brackets, as for the filter title; else after what is no letter, as for
- * the method. */
+/* words: a word begins after white space or an opening bracket (filter title), else after a non-letter (method
+ * title). */
 static struct val cased(struct ntx__tpl *t, const struct str *s, uint32_t (*change)(uint32_t c, bool word), bool words)
 {
     struct buf b = {0};
@@ -192,7 +192,7 @@ PLAIN(replace, ntx__tpl_replace(t, self.s, text_arg(t, a, 0, "old"), text_arg(t,
                                 ntx__tpl_given_int(t, a, 2, "count", -1)))
 PLAIN(format, ntx__tpl_str_format(t, self.s, a))
 
-/* At blanks; most < 0: all. */
+/* Splits at white space; most < 0: no limit. */
 static struct val split_blanks(struct ntx__tpl *t, const struct str *s, int64_t most)
 {
     struct val r = ntx__tpl_list(t, 0);
@@ -205,7 +205,7 @@ static struct val split_blanks(struct ntx__tpl *t, const struct str *s, int64_t 
         if (!inside && !blank) {
             from = i;
             inside = true;
-            if (most >= 0 && (int64_t)r.l->n == most) { /* the rest, without blanks at its end */
+            if (most >= 0 && (int64_t)r.l->n == most) { /* the rest, without trailing blanks */
                 struct val rest = ntx__tpl_sub(t, s, from, s->n);
                 ntx__tpl_push(t, r.l, ntx__tpl_strip(t, rest.s, nothing, false, true));
                 return r;
@@ -330,7 +330,7 @@ METHOD(removesuffix)
     return has_affix(self.s, x, true) ? ntx__tpl_sub(t, self.s, 0, self.s->n - x->n) : self;
 }
 
-static int64_t place(struct ntx__tpl *t, const struct str *s, const struct args *a, bool last)
+static int64_t find_text(struct ntx__tpl *t, const struct str *s, const struct args *a, bool last)
 {
     const struct str *x = text_arg(t, a, 0, "sub");
     ntx__tpl_charge(t, last ? s->n * x->n : s->n);
@@ -341,12 +341,12 @@ static int64_t place(struct ntx__tpl *t, const struct str *s, const struct args 
     return at == SIZE_MAX ? -1 : (int64_t)ntx__tpl_count(s->p, at);
 }
 
-PLAIN(find, ntx__tpl_int(place(t, self.s, a, false)))
-PLAIN(rfind, ntx__tpl_int(place(t, self.s, a, true)))
+PLAIN(find, ntx__tpl_int(find_text(t, self.s, a, false)))
+PLAIN(rfind, ntx__tpl_int(find_text(t, self.s, a, true)))
 
 METHOD(index)
 {
-    int64_t i = place(t, self.s, a, false);
+    int64_t i = find_text(t, self.s, a, false);
     if (i < 0)
         ntx__tpl_fail(t, -EINVAL, "the text is not there");
     return ntx__tpl_int(i);
@@ -375,7 +375,7 @@ METHOD(join)
                            &(struct args){.n = 1, .v = &with});
 }
 
-/* Whether there are characters, and all are of the class. */
+/* The text is not empty, and all characters are of the class. */
 static bool all(const struct str *s, bool (*is)(uint32_t c))
 {
     uint32_t c;
@@ -402,7 +402,7 @@ PLAIN(isspace, ntx__tpl_bool(all(self.s, ntx__tpl_space)))
 PLAIN(isupper, ntx__tpl_bool(ntx__tpl_test(t, ntx__tpl_text(t, "upper").s, self, a)))
 PLAIN(islower, ntx__tpl_bool(ntx__tpl_test(t, ntx__tpl_text(t, "lower").s, self, a)))
 
-/* ljust, rjust, center, zfill: left and right are the shares of the padding. */
+/* ljust, rjust, center, zfill: left and right are parts of the padding. */
 static struct val padded(struct ntx__tpl *t, const struct str *s, const struct args *a, unsigned left, unsigned right)
 {
     int64_t missing = ntx__tpl_given_int(t, a, 0, "width", 0) - (int64_t)ntx__tpl_count(s->p, s->n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.c: the names that a template reads. */
+/* names.c: lists the names that a template reads. */
 #include "model/template/tpl.h"
 
 struct walk {
@@ -7,7 +7,7 @@ struct walk {
     void *arg;
 };
 
-/* What is deeper than a rendering may go cannot be reached by one. */
+/* Nodes deeper than a rendering can go are skipped. */
 static void visit(const struct walk *w, const struct node *n, unsigned depth)
 {
     if (!n || depth > NTX__TPL_DEPTH)

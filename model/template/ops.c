@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.c: the operators, as Python's. Integers have 64 bits; what does not fit is refused. */
+/* ops.c: the operators, with Python's rules. Integers have 64 bits; an overflow is an error. */
 #include <errno.h>
 #include <math.h>
 
@@ -71,7 +71,7 @@ static struct val reals(struct ntx__tpl *t, enum op op, double a, double b)
 static struct val joined(struct ntx__tpl *t, struct val a, struct val b)
 {
     struct buf buf = {0};
-    bool safe = a.safe || b.safe; /* HTML and text: the text is escaped */
+    bool safe = a.safe || b.safe; /* HTML + text: the text is escaped */
     ntx__tpl_add_str(t, &buf, safe && !a.safe ? ntx__tpl_escape(t, a.s).s : a.s);
     ntx__tpl_add_str(t, &buf, safe && !b.safe ? ntx__tpl_escape(t, b.s).s : b.s);
     struct val v = ntx__tpl_taken(t, &buf);

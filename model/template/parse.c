@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.c: statements. A body is a S_GROUP; what ends it is looked for by its caller. */
+/* parse.c: statements. A body is an S_GROUP; its caller looks for its end. */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "model/template/tpl.h"
 
-static struct node *body(struct parser *p, const char *const *ends);
+static struct node *parse_body(struct parser *p, const char *const *ends);
 
-static _Noreturn void bad(struct parser *p, const char *what)
+static _Noreturn void fail_parse(struct parser *p, const char *what)
 {
     p->t->line = p->at->line;
     ntx__tpl_fail(p->t, -EINVAL, "%s", what);
@@ -16,15 +16,15 @@ static _Noreturn void bad(struct parser *p, const char *what)
 static void block_end(struct parser *p)
 {
     if (p->at->kind != T_BLOCK_END)
-        bad(p, "expected the end of the block '%}'");
+        fail_parse(p, "expected the end of the block '%}'");
     p->at++;
 }
 
-/* body() stops at "{% word", with the word next; this goes behind "word %}". */
+/* body() stops at "{% word" before the word; this skips "word %}". */
 static struct node *body_to(struct parser *p, const char *word)
 {
     const char *const ends[] = {word, NULL};
-    struct node *n = body(p, ends);
+    struct node *n = parse_body(p, ends);
     p->at++;
     if (p->at->kind == T_NAME) /* "endmacro name" */
         p->at++;
@@ -39,7 +39,7 @@ static struct node *parse_if(struct parser *p)
     for (;;) {
         ntx__tpl_list_add(p, n, ntx__tpl_tuple_expr(p));
         block_end(p);
-        ntx__tpl_list_add(p, n, body(p, ends));
+        ntx__tpl_list_add(p, n, parse_body(p, ends));
         if (!ntx__tpl_take_word(p, "elif"))
             break;
     }
@@ -53,14 +53,14 @@ static struct node *parse_if(struct parser *p)
     return n;
 }
 
-/* a: what is gone through; b: the body; c: else; list: target, condition or NULL */
+/* a: the sequence; b: the body; c: else; list: target, and condition or NULL */
 static struct node *parse_for(struct parser *p)
 {
     static const char *const ends[] = {"else", "endfor", NULL};
     struct node *n = ntx__tpl_node(p, S_FOR);
     ntx__tpl_list_add(p, n, ntx__tpl_target(p));
     if (!ntx__tpl_take_word(p, "in"))
-        bad(p, "expected 'in'");
+        fail_parse(p, "expected 'in'");
     struct node *first = ntx__tpl_or_expr(p);
     if (ntx__tpl_op(p, OP_COMMA)) {
         n->a = ntx__tpl_node(p, E_TUPLE);
@@ -74,7 +74,7 @@ static struct node *parse_for(struct parser *p)
     n->flag = ntx__tpl_take_word(p, "recursive");
     block_end(p);
     p->loops++;
-    n->b = body(p, ends);
+    n->b = parse_body(p, ends);
     p->loops--;
     if (ntx__tpl_take_word(p, "else")) {
         block_end(p);
@@ -97,8 +97,7 @@ static struct node *parse_set(struct parser *p)
     }
     n->kind = S_SET_BLOCK;
     n->b = target;
-    if (ntx__tpl_take(
-            p, OP_PIPE)) { /* filters around the text, which stands as a name without letters at their beginning */
+    if (ntx__tpl_take(p, OP_PIPE)) { /* the text is the input of the filters: an E_NAME without a name */
         n->c = ntx__tpl_node(p, E_NAME);
         n->a = ntx__tpl_filters(p, n->c, true);
     }
@@ -121,7 +120,7 @@ static void parameters(struct parser *p, struct node *n)
     ntx__tpl_expect(p, OP_RPAREN, "')'");
 }
 
-/* The body, and which of the names that come by themselves it uses; loops around do not reach into it. */
+/* The body, and which implicit names it uses; outer loops do not reach into it. */
 static void macro_body(struct parser *p, struct node *n, const char *end)
 {
     struct parser outer = *p;
@@ -155,7 +154,7 @@ static struct node *parse_call(struct parser *p)
         parameters(p, n);
     n->a = ntx__tpl_expr(p);
     if (n->a->kind != E_CALL)
-        bad(p, "a call block needs a call");
+        fail_parse(p, "a call block needs a call");
     block_end(p);
     n->name = ntx__tpl_text(p->t, "caller").s;
     macro_body(p, n, "endcall");
@@ -191,7 +190,7 @@ static struct node *parse_jump(struct parser *p, enum nkind kind)
 {
     struct node *n = ntx__tpl_node(p, kind);
     if (!p->loops)
-        bad(p, "break and continue need a loop around them");
+        fail_parse(p, "break and continue need a loop around them");
     block_end(p);
     return n;
 }
@@ -199,7 +198,7 @@ static struct node *parse_jump(struct parser *p, enum nkind kind)
 static struct node *parse_break(struct parser *p) { return parse_jump(p, S_BREAK); }
 static struct node *parse_continue(struct parser *p) { return parse_jump(p, S_CONTINUE); }
 
-static struct node *parse_generation(struct parser *p) /* marks what the model wrote, for training */
+static struct node *parse_generation(struct parser *p) /* marks the model's text, for training */
 {
     struct node *n = ntx__tpl_node(p, S_WITH);
     block_end(p);
@@ -228,7 +227,7 @@ static struct node *statement(struct parser *p)
         if (ntx__tpl_take_word(p, rows[i].word))
             return rows[i].parse(p);
     if (p->at->kind != T_NAME)
-        bad(p, "a block begins with a word");
+        fail_parse(p, "a block begins with a word");
     p->t->line = p->at->line;
     ntx__tpl_fail(p->t, -EINVAL, "there is no block '%.*s' here", (int)(p->at->v.s->n < 40 ? p->at->v.s->n : 40),
                   p->at->v.s->p);
@@ -247,13 +246,13 @@ static struct node *print(struct parser *p)
     struct node *n = ntx__tpl_node(p, S_PRINT);
     n->a = ntx__tpl_tuple_expr(p);
     if (p->at->kind != T_PRINT_END)
-        bad(p, "expected the end of the print mark '}}'");
+        fail_parse(p, "expected the end of the print mark '}}'");
     p->at++;
     return n;
 }
 
-/* Up to "{% END", which is passed but for its word; ends NULL: to the end of the text. */
-static struct node *body(struct parser *p, const char *const *ends)
+/* Parses up to "{% END" and skips all but the word; ends NULL: up to the end of the text. */
+static struct node *parse_body(struct parser *p, const char *const *ends)
 {
     struct node *group = ntx__tpl_node(p, S_GROUP), *n;
     ntx__tpl_deeper(p);
@@ -286,7 +285,7 @@ static struct node *body(struct parser *p, const char *const *ends)
 struct node *ntx__tpl_parse(struct ntx__tpl *t, struct tokens *tokens)
 {
     struct parser p = {.t = t, .at = tokens->v};
-    return body(&p, NULL);
+    return parse_body(&p, NULL);
 }
 
 int ntx_template_parse(const char *text, size_t len, struct ntx_template **out, struct ntx_err *err)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse_expr.c: expressions, by descent; each level binds tighter than the one that calls it:
+/* parse_expr.c: expressions, by recursive descent; each level binds tighter than the one that calls it:
  *
- *      a if b else c,  or, and, not, == != < <= > >= in (chained), + -, ~, * / // %, **, unary - +, postfix . [] (), |
- *                      filter, is test
+ *   a if b else c, or, and, not, == != < <= > >= in (chained), + -, ~, * / // %, **, unary - +,
+ *   postfix . [] (), | filter, is test
  *
  * As in Jinja, a filter binds tighter than any operator: a + b|f is a + (b|f). */
 #include <errno.h>
@@ -71,7 +71,7 @@ const struct str *ntx__tpl_expect_name(struct parser *p)
     return p->at++->v.s;
 }
 
-/* Rooms double, so that they need not be kept: a power of two is full. */
+/* Arrays double, so their size is not stored: they are full at powers of two. */
 static bool full(uint32_t n) { return !(n & (n - 1)); }
 
 void ntx__tpl_list_add(struct parser *p, struct node *n, struct node *child)
@@ -138,7 +138,7 @@ static struct node *name(struct parser *p)
     return n;
 }
 
-static struct node *strings(struct parser *p) /* neighbours are one */
+static struct node *parse_strings(struct parser *p) /* adjacent strings are joined */
 {
     struct buf b = {0};
     while (p->at->kind == T_STRING)
@@ -146,7 +146,7 @@ static struct node *strings(struct parser *p) /* neighbours are one */
     return constant(p, ntx__tpl_taken(p->t, &b));
 }
 
-static struct node *list(struct parser *p)
+static struct node *parse_list(struct parser *p)
 {
     struct node *n = ntx__tpl_node(p, E_LIST);
     while (!ntx__tpl_op(p, OP_RBRACKET)) {
@@ -172,8 +172,8 @@ static struct node *dict(struct parser *p)
     return n;
 }
 
-/* a, b: up to what ends it; explicit: within parentheses, where it may be empty. */
-static struct node *tuple(struct parser *p, bool explicit, struct node *(*element)(struct parser *))
+/* Parses a, b up to its end; explicit: in parentheses, where it may be empty. */
+static struct node *parse_tuple(struct parser *p, bool explicit, struct node *(*element)(struct parser *))
 {
     struct node *n = ntx__tpl_node(p, E_TUPLE), *first = NULL;
     bool comma = false;
@@ -192,13 +192,13 @@ static struct node *tuple(struct parser *p, bool explicit, struct node *(*elemen
     return n;
 }
 
-struct node *ntx__tpl_tuple_expr(struct parser *p) { return tuple(p, false, ntx__tpl_expr); }
+struct node *ntx__tpl_tuple_expr(struct parser *p) { return parse_tuple(p, false, ntx__tpl_expr); }
 
 static struct node *target_element(struct parser *p)
 {
     if (ntx__tpl_take(p, OP_LPAREN)) {
         ntx__tpl_deeper(p);
-        struct node *n = tuple(p, false, target_element);
+        struct node *n = parse_tuple(p, false, target_element);
         p->depth--;
         ntx__tpl_expect(p, OP_RPAREN, "')'");
         return n;
@@ -210,7 +210,7 @@ static struct node *target_element(struct parser *p)
 
 struct node *ntx__tpl_target(struct parser *p)
 {
-    struct node *n = tuple(p, false, target_element);
+    struct node *n = parse_tuple(p, false, target_element);
     if (n->kind == E_NAME && ntx__tpl_take(p, OP_DOT)) {
         struct node *attr = ntx__tpl_node(p, E_ATTR);
         attr->a = n;
@@ -225,7 +225,7 @@ struct node *ntx__tpl_primary(struct parser *p)
     struct node *n;
     switch (p->at->kind) {
     case T_NAME: return name(p);
-    case T_STRING: return strings(p);
+    case T_STRING: return parse_strings(p);
     case T_INT:
     case T_FLOAT:
         n = constant(p, p->at->v);
@@ -234,10 +234,10 @@ struct node *ntx__tpl_primary(struct parser *p)
     }
     ntx__tpl_deeper(p);
     if (ntx__tpl_take(p, OP_LPAREN)) {
-        n = tuple(p, true, ntx__tpl_expr);
+        n = parse_tuple(p, true, ntx__tpl_expr);
         ntx__tpl_expect(p, OP_RPAREN, "')'");
     } else if (ntx__tpl_take(p, OP_LBRACKET)) {
-        n = list(p);
+        n = parse_list(p);
     } else if (ntx__tpl_take(p, OP_LBRACE)) {
         n = dict(p);
     } else {
@@ -248,7 +248,7 @@ struct node *ntx__tpl_primary(struct parser *p)
 }
 
 /* [a], [a:b], [a:b:c] */
-static struct node *subscript(struct parser *p, struct node *a)
+static struct node *parse_subscript(struct parser *p, struct node *a)
 {
     struct node *parts[3] = {NULL, NULL, NULL};
     unsigned colons = 0;
@@ -273,8 +273,8 @@ static struct node *subscript(struct parser *p, struct node *a)
     return n;
 }
 
-/* Behind the '('. */
-static void arguments(struct parser *p, struct node *n)
+/* Parses arguments after the '('. */
+static void parse_arguments(struct parser *p, struct node *n)
 {
     while (!ntx__tpl_op(p, OP_RPAREN)) {
         struct arg a = {0};
@@ -297,7 +297,7 @@ static void arguments(struct parser *p, struct node *n)
 static struct node *call(struct parser *p, struct node *a)
 {
     struct node *n = binary(p, E_CALL, OP_NONE, a, NULL);
-    arguments(p, n);
+    parse_arguments(p, n);
     return n;
 }
 
@@ -314,7 +314,7 @@ struct node *ntx__tpl_postfix(struct parser *p, struct node *a)
                 a->name = ntx__tpl_expect_name(p);
             }
         } else if (ntx__tpl_take(p, OP_LBRACKET)) {
-            a = subscript(p, a);
+            a = parse_subscript(p, a);
         } else if (ntx__tpl_take(p, OP_LPAREN)) {
             a = call(p, a);
         } else {
@@ -341,7 +341,7 @@ static struct node *filter(struct parser *p, struct node *a)
     struct node *n = binary(p, E_FILTER, OP_NONE, a, NULL);
     n->name = dotted(p);
     if (ntx__tpl_take(p, OP_LPAREN))
-        arguments(p, n);
+        parse_arguments(p, n);
     return n;
 }
 
@@ -353,7 +353,7 @@ static struct node *test(struct parser *p, struct node *a)
     bool value = p->at->kind == T_NAME || p->at->kind == T_STRING || p->at->kind == T_INT || p->at->kind == T_FLOAT ||
                  ntx__tpl_op(p, OP_LBRACKET) || ntx__tpl_op(p, OP_LBRACE);
     if (ntx__tpl_take(p, OP_LPAREN))
-        arguments(p, n);
+        parse_arguments(p, n);
     else if (value && !ntx__tpl_word(p, "else") && !ntx__tpl_word(p, "or") && !ntx__tpl_word(p, "and") &&
              !ntx__tpl_word(p, "if") && !ntx__tpl_word(p, "is"))
         ntx__tpl_arg_add(p, n, (struct arg){.value = ntx__tpl_postfix(p, ntx__tpl_primary(p))});
@@ -422,7 +422,7 @@ static struct node *concat(struct parser *p)
     return n;
 }
 
-static struct node *sum(struct parser *p)
+static struct node *parse_sum(struct parser *p)
 {
     struct node *n = concat(p);
     while (ntx__tpl_op(p, OP_ADD) || ntx__tpl_op(p, OP_SUB)) {
@@ -445,9 +445,9 @@ static enum op comparison(struct parser *p)
     return OP_NONE;
 }
 
-static struct node *compare(struct parser *p)
+static struct node *parse_compare(struct parser *p)
 {
-    struct node *first = sum(p), *n = NULL;
+    struct node *first = parse_sum(p), *n = NULL;
     for (enum op op; (op = comparison(p)) != OP_NONE;) {
         if (!n) {
             n = ntx__tpl_node(p, E_COMPARE);
@@ -458,7 +458,7 @@ static struct node *compare(struct parser *p)
             memcpy(ops, n->ops, n->n - 1);
         ops[n->n - 1] = (uint8_t)op;
         n->ops = ops;
-        ntx__tpl_list_add(p, n, sum(p));
+        ntx__tpl_list_add(p, n, parse_sum(p));
     }
     return n ? n : first;
 }
@@ -466,7 +466,7 @@ static struct node *compare(struct parser *p)
 static struct node *not_expr(struct parser *p)
 {
     if (!ntx__tpl_take_word(p, "not"))
-        return compare(p);
+        return parse_compare(p);
     ntx__tpl_deeper(p);
     struct node *n = binary(p, E_NOT, OP_NONE, not_expr(p), NULL);
     p->depth--;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.c: values as text, as Python writes them: str(), repr() and json.dumps(). */
+/* text.c: values as text, in Python's forms: str(), repr() and json.dumps(). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "model/template/tpl.h"
 
-static void grow(struct ntx__tpl *t, struct buf *b, size_t more)
+static void grow_buf(struct ntx__tpl *t, struct buf *b, size_t more)
 {
     size_t room = b->room ? 2 * b->room : 64;
     if (more > t->arena->limit / 4 || b->n > t->arena->limit / 4)
@@ -31,7 +31,7 @@ void ntx__tpl_add(struct ntx__tpl *t, struct buf *b, const char *p, size_t n, co
     if (!n)
         return;
     if (n > b->room - b->n)
-        grow(t, b, n);
+        grow_buf(t, b, n);
     memcpy(b->p + b->n, p, n);
     if (marks)
         memcpy(b->mark + b->n, marks, n);
@@ -62,7 +62,7 @@ struct val ntx__tpl_taken(struct ntx__tpl *t, const struct buf *b)
 
 /* ---- numbers */
 
-/* The fewest digits that read back as f; then Python's choice of notation. */
+/* The fewest digits that read back as f, in Python's choice of notation. */
 static void put_double(double f, char out[40])
 {
     char digits[32];
@@ -298,7 +298,7 @@ static void json_dict(struct ntx__tpl *t, struct buf *b, struct val v, const str
             between(t, b, f);
         line(t, b, f, level + 1);
         const struct val *e = f->sort ? ntx__tpl_find(t, v.d, keys.l->v[i]) : &v.d->e[i].v;
-        if (!e) /* a tuple with NaN in it is not itself */
+        if (!e) /* a tuple with a NaN is not equal to itself */
             ntx__tpl_fail(t, -EINVAL, "a key is not found again");
         json_key(t, b, keys.l->v[i], f);
         ntx__tpl_add_json(t, b, *e, f, level + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* value.c: the arena, strings, lists and dicts of the interpreter, and what can be asked of any value. */
+/* value.c: the arena, strings, lists and dicts of the interpreter, and operations on any value. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ void ntx__tpl_fail(struct ntx__tpl *t, int rc, const char *fmt, ...)
 
 void ntx__tpl_charge(struct ntx__tpl *t, size_t bytes)
 {
-    if (!t->limits) /* it is parsed: the source's length bounds it */
+    if (!t->limits) /* parsing: the length of the source bounds it */
         return;
     uint64_t n = 1 + bytes / 64;
     if ((t->steps & 1023) + n > 1023 && t->limits->cancel && atomic_load(t->limits->cancel))
@@ -62,7 +62,7 @@ void *ntx__tpl_alloc(struct ntx__tpl *t, size_t bytes)
             ntx__tpl_fail(t, -ENOMEM, "no memory");
         b->room = room;
         a->bytes += room;
-        if (a->last && room != BLOCK) { /* a large one goes behind the block that still has room */
+        if (a->last && room != BLOCK) { /* a large block is inserted behind the one that still has room */
             b->before = a->last->before;
             a->last->before = b;
             b->used = bytes;
@@ -157,7 +157,7 @@ struct val *ntx__tpl_find(struct ntx__tpl *t, const struct dict *d, struct val k
 
 struct val *ntx__tpl_find_name(struct ntx__tpl *t, const struct dict *d, const struct str *name)
 {
-    char last = name->n ? name->p[name->n - 1] : 0; /* names of one length differ at their ends the most */
+    char last = name->n ? name->p[name->n - 1] : 0; /* names of equal length mostly differ at their ends */
     for (size_t i = 0; i < d->n; i++) {
         const struct str *k = d->e[i].k.s;
         if (d->e[i].k.type != V_STR || k->n != name->n || (name->n && k->p[name->n - 1] != last))
@@ -211,7 +211,7 @@ bool ntx__tpl_truth(struct val v)
     }
 }
 
-static bool number(struct val v) { return v.type == V_BOOL || v.type == V_INT || v.type == V_FLOAT; }
+static bool is_number(struct val v) { return v.type == V_BOOL || v.type == V_INT || v.type == V_FLOAT; }
 static double real(struct val v) { return v.type == V_FLOAT ? v.f : (double)ntx__tpl_i(v); }
 
 static bool same_lists(struct ntx__tpl *t, const struct list *a, const struct list *b)
@@ -235,7 +235,7 @@ static bool same_dicts(struct ntx__tpl *t, const struct dict *a, const struct di
 bool ntx__tpl_equal(struct ntx__tpl *t, struct val a, struct val b)
 {
     ntx__tpl_charge(t, a.type == V_STR && b.type == V_STR && a.s->n == b.s->n ? a.s->n : 0);
-    if (number(a) && number(b))
+    if (is_number(a) && is_number(b))
         return a.type == V_FLOAT || b.type == V_FLOAT ? real(a) == real(b) : ntx__tpl_i(a) == ntx__tpl_i(b);
     if (a.type != b.type)
         return false;
@@ -268,9 +268,9 @@ int ntx__tpl_order(struct ntx__tpl *t, struct val a, struct val b)
     ntx__tpl_charge(t, a.type == V_STR && b.type == V_STR ? a.s->n < b.s->n ? a.s->n : b.s->n : 0);
     if (ntx__tpl_whole(a) && ntx__tpl_whole(b))
         c = ntx__tpl_i(a) < ntx__tpl_i(b) ? -1 : ntx__tpl_i(a) > ntx__tpl_i(b);
-    else if (number(a) && number(b))
+    else if (is_number(a) && is_number(b))
         c = real(a) < real(b) ? -1 : real(a) > real(b);
-    else if (a.type == V_STR && b.type == V_STR) { /* the order of UTF-8 is that of its characters */
+    else if (a.type == V_STR && b.type == V_STR) { /* UTF-8 bytes have the order of their characters */
         c = memcmp(a.s->p, b.s->p, a.s->n < b.s->n ? a.s->n : b.s->n);
         c = c ? c : a.s->n < b.s->n ? -1 : a.s->n > b.s->n;
     } else if (a.type == b.type && (a.type == V_LIST || a.type == V_TUPLE))
