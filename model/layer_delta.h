@@ -11,8 +11,8 @@
  *
  * Keys, all of them optional:
  *   ntx.delta.base      (u32, one for each layer): the layer whose tensors a layer uses if the file has none of its
- *                       own. Shared tensors are read once and stay in memory; if the budget does not hold them, they are
- *                       streamed like all others, once for each layer that uses them
+ *                       own. Shared tensors are read once and stay in memory; if the budget does not hold them, they
+ *                       are streamed like all others, once for each layer that uses them
  *   ntx.delta.error     (f32): |W - W'| / |W| of the original matrices W and these, W'; |.| is the root of the sum
  *                       of squares. A model that was trained in this form has no such key
  *   ntx.delta.of        (string): in an adapter, the digest (digest.h) of its base model: other bases are refused

@@ -8,7 +8,7 @@
 #define MORE_IQ3_S                                                                                                     \
     1.02f /* a bit larger, found by trial (docs/log/quantize.md); llama.cpp makes these blocks 1.033 times as large
              as the fit */
-#define MOST_STRETCH 1.25f /* beyond this (sign-only types and the like) noise would grow faster than signal */
+#define MOST_ENLARGED 1.25f /* beyond this (sign-only types and the like) noise would grow faster than signal */
 
 /* ---- floats */
 
@@ -378,7 +378,7 @@ static uint16_t stretched(uint16_t h, float by)
 /* A block with least error is too small: it is (1 - error^2) x plus noise. So are all products of such a matrix,
  * attention scores and residual additions, by 8 % at two bits, which hurts a model more than noise. So the block is
  * stretched until it contains as much of x as x does. */
-static void stretch(uint32_t type, const float *x, const float *w, uint8_t *block)
+static void enlarge_block(uint32_t type, const float *x, const float *w, uint8_t *block)
 {
     const struct ntx_type_info *t = ntx_type_info(type);
     float y[NTX_QKK], xx = 0, xy = 0;
@@ -391,9 +391,9 @@ static void stretch(uint32_t type, const float *x, const float *w, uint8_t *bloc
     }
     if (!(xy > 0) || !isfinite(xx / xy))
         return;
-    float by = NTX_MIN(xx / xy, MOST_STRETCH) * (type == NTX_IQ3_S ? MORE_IQ3_S : 1);
+    float by = NTX_MIN(xx / xy, MOST_ENLARGED) * (type == NTX_IQ3_S ? MORE_IQ3_S : 1);
     if (type == NTX_IQ1_M)
-        ntx__stretch_iq1_m(block, by, stretched);
+        ntx__enlarge_iq1_m(block, by, stretched);
     for (uint8_t i = 0; i < halves[type].bytes; i += sizeof(uint16_t)) {
         uint16_t h;
         memcpy(&h, block + halves[type].at + i, sizeof h);
@@ -441,7 +441,7 @@ static void to_blocks(const struct ntx_quantizer *q, const float *x, const float
     for (size_t i = 0; i < n_blocks; i++) {
         const float *count = w ? w + i * t->block : alike;
         by_block[q->type](q->grid, x + i * t->block, count, out + i * t->block_bytes);
-        stretch(q->type, x + i * t->block, count, out + i * t->block_bytes);
+        enlarge_block(q->type, x + i * t->block, count, out + i * t->block_bytes);
     }
 }
 

@@ -525,7 +525,7 @@ void ntx__to_iq1_m(const struct ntx__grid *g, const float *x, const float *w, vo
     put_nibbles(b, f.half);
 }
 
-void ntx__stretch_iq1_m(void *block, float by, uint16_t (*stretched)(uint16_t half, float by))
+void ntx__enlarge_iq1_m(void *block, float by, uint16_t (*stretched)(uint16_t half, float by))
 {
     struct ntx_block_iq1_m *b = block;
     uint32_t half = 0;

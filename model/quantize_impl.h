@@ -54,7 +54,7 @@ ntx__quantize_fn ntx__to_iq2_xxs, ntx__to_iq2_xs, ntx__to_iq2_s, ntx__to_iq3_xxs
     ntx__to_iq1_m;
 
 /* Stretches a block of IQ1_M, whose half is stored in pieces. */
-void ntx__stretch_iq1_m(void *block, float by, uint16_t (*stretched)(uint16_t half, float by));
+void ntx__enlarge_iq1_m(void *block, float by, uint16_t (*stretched)(uint16_t half, float by));
 
 extern const int8_t ntx__iq4_value[16];
 struct ntx__levels ntx__iq4_levels(const struct ntx__grid *g);

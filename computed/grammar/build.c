@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build.c: the tree as states, each made when what follows it is there: so a state's followers within its rule have
- * lower numbers, but for loops. */
+/* build.c: turns the tree into states. A state is made after its followers, so they have lower numbers within a
+ * rule, except in loops. */
 #include "computed/grammar/impl.h"
 
 #include <errno.h>
@@ -105,8 +105,8 @@ static uint32_t build_repeat(struct builder *b, const struct tree_node *n, uint3
     return at;
 }
 
-/* How much of the mark stands at the end of what was read, once c comes behind the first n bytes of the mark (Knuth,
- * Morris and Pratt). */
+/* Length of the mark's prefix at the end of the text, after c follows the first n bytes of the mark (Knuth, Morris,
+ * Pratt). */
 static unsigned follows(const char *mark, unsigned n, unsigned char c)
 {
     char text[65];
@@ -126,7 +126,7 @@ static uint32_t build_until(struct builder *b, const struct tree_node *n, uint32
         at[i] = ntx__build_state(b->g, S_SPLIT, 1, next);
     for (unsigned i = 0; i < n->b; i++) {
         struct set to[66] = {{{0}}};
-        for (unsigned c = 0; c < 255; c++) /* not the one of control tokens */
+        for (unsigned c = 0; c < 255; c++) /* not the byte of control tokens */
             to[follows(mark, i, (unsigned char)c)].bit[c >> 6] |= 1ull << (c & 63);
         uint32_t all = 1;
         for (unsigned k = 0; k <= i + 1 && k < n->b; k++)
@@ -168,8 +168,8 @@ static uint32_t build(struct builder *b, node at, uint32_t next)
     return out;
 }
 
-/* Bytes that no set tells apart are one class. */
-static void classes(struct ntx_grammar *g)
+/* Computes classes of bytes that all sets treat alike. */
+static void find_classes(struct ntx_grammar *g)
 {
     g->n_classes = 1;
     memset(g->class_of, 0, sizeof g->class_of);
@@ -213,14 +213,14 @@ static uint32_t start_of(const struct tree *t, const char *name, const uint32_t 
     return UINT32_MAX;
 }
 
-static int finish(struct tree *t, struct ntx_grammar *g, const uint32_t *starts)
+static int finish_grammar(struct tree *t, struct ntx_grammar *g, const uint32_t *starts)
 {
     if ((g->root = start_of(t, "root", starts)) == UINT32_MAX)
         return ntx_err_set(t->err, -EINVAL, "the grammar has no rule 'root'");
     g->thinking = start_of(t, "thinking", starts);
     if (g->thinking == UINT32_MAX)
         g->thinking = g->root;
-    classes(g);
+    find_classes(g);
     int rc = ntx__check(g, starts, t->err);
     for (uint32_t i = 0; !rc && i < g->n; i++)
         if (g->states[i].kind == S_CALL)
@@ -241,7 +241,7 @@ int ntx__build(struct tree *t, struct ntx_grammar **out)
     if (!rc)
         rc = build_rules(t, g, starts);
     if (!rc)
-        rc = finish(t, g, starts);
+        rc = finish_grammar(t, g, starts);
     if (g) {
         free(g->set_slots);
         g->set_slots = NULL;

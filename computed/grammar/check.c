@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c: how deep calls must go from each state (so that what can never end is never begun), and whether a rule calls
- * itself before a byte has come. */
+/* check.c: computes the least depth of calls from each state to its end (so that what can never end is never begun),
+ * and finds rules that call themselves before any byte. */
 #include "computed/grammar/impl.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 struct checked {
     struct ntx_grammar *g;
     const uint32_t *starts;
-    bool *empty; /* [n] END can be reached without a byte */
+    bool *empty; /* [n] END is reachable without a byte */
 };
 
 static uint16_t need_of(const struct checked *c, const struct state *s)
@@ -42,8 +42,8 @@ static bool empty_of(const struct checked *c, const struct state *s)
     }
 }
 
-/* Until nothing changes. */
-static int settle(const struct checked *c, struct ntx_err *err)
+/* Iterates until nothing changes. */
+static int find_depths(const struct checked *c, struct ntx_err *err)
 {
     struct ntx_grammar *g = c->g;
     memset(g->need, 0xff, g->n * sizeof *g->need);
@@ -64,18 +64,18 @@ static int settle(const struct checked *c, struct ntx_err *err)
     return 0;
 }
 
-/* ---- recursion to the left: a call in a circle of steps that take no byte (R. Tarjan, "Depth-first search and linear
- * graph algorithms") */
+/* ---- left recursion: a cycle of steps without a byte that contains a call (R. Tarjan, "Depth-first search and
+ * linear graph algorithms") */
 
 struct walk {
     const struct checked *c;
     uint32_t *index, *low, *stack,
-        *path; /* [n] index 0: not seen. path: with the number of the next edge in the upper bits of edge */
+        *path; /* [n] index 0: not visited. path: the number of the next edge is in the upper bits of edge */
     uint8_t *edge, *on;
     uint32_t n, n_stack, n_path;
 };
 
-/* The k-th step without a byte; UINT32_MAX: there is none. */
+/* The k-th successor without a byte; UINT32_MAX: none. */
 static uint32_t step_of(const struct walk *w, uint32_t at, unsigned k)
 {
     const struct checked *c = w->c;
@@ -87,7 +87,7 @@ static uint32_t step_of(const struct walk *w, uint32_t at, unsigned k)
     return k == 0 ? c->starts[s->x] : k == 1 && c->empty[c->starts[s->x]] ? s->next : UINT32_MAX;
 }
 
-static void enter(struct walk *w, uint32_t at)
+static void enter_state(struct walk *w, uint32_t at)
 {
     w->index[at] = w->low[at] = ++w->n;
     w->on[at] = 1;
@@ -95,8 +95,8 @@ static void enter(struct walk *w, uint32_t at)
     w->path[w->n_path++] = at;
 }
 
-/* A whole component is on the stack: its calls must lead out of it. */
-static bool leave(struct walk *w, uint32_t at)
+/* A complete component is on the stack: its calls must lead out of it. */
+static bool leave_state(struct walk *w, uint32_t at)
 {
     uint32_t from = w->n_stack;
     while (w->stack[--from] != at)
@@ -115,19 +115,19 @@ static bool leave(struct walk *w, uint32_t at)
 static bool left_from(struct walk *w, uint32_t start)
 {
     bool left = false;
-    enter(w, start);
+    enter_state(w, start);
     while (w->n_path) {
         uint32_t at = w->path[w->n_path - 1], to = step_of(w, at, w->edge[at]++);
         if (to == UINT32_MAX) {
             w->n_path--;
             if (w->low[at] == w->index[at])
-                left |= leave(w, at);
+                left |= leave_state(w, at);
             if (w->n_path) {
                 uint32_t before = w->path[w->n_path - 1];
                 w->low[before] = w->low[at] < w->low[before] ? w->low[at] : w->low[before];
             }
         } else if (w->c->g->need[to] != NEVER && !w->index[to])
-            enter(w, to);
+            enter_state(w, to);
         else if (w->on[to] && w->index[to] < w->low[at])
             w->low[at] = w->index[to];
     }
@@ -150,11 +150,13 @@ static int no_left_recursion(const struct checked *c, struct ntx_err *err)
     for (uint32_t i = 0; all && marks && i < n && !left; i++)
         if (!w.index[i] && c->g->need[i] != NEVER)
             left = left_from(&w, i);
-    int rc = !all || !marks ? ntx_err_set(err, -ENOMEM, "no memory for the grammar")
-             : left         ? ntx_err_set(err, -EINVAL,
-                                          "the grammar has a rule that begins with itself (left recursion), which is not "
-                                                  "possible: write it with * or +, or let it end with itself")
-                            : 0;
+    int rc = 0;
+    if (!all || !marks)
+        rc = ntx_err_set(err, -ENOMEM, "no memory for the grammar");
+    else if (left)
+        rc = ntx_err_set(err, -EINVAL,
+                         "the grammar has a rule that begins with itself (left recursion), which is not possible: write "
+                         "it with * or +, or let it end with itself");
     free(all);
     free(marks);
     return rc;
@@ -176,7 +178,7 @@ int ntx__check(struct ntx_grammar *g, const uint32_t *starts, struct ntx_err *er
 {
     struct checked c = {g, starts, calloc(g->n, sizeof *c.empty)};
     g->need = malloc(g->n * sizeof *g->need);
-    int rc = c.empty && g->need ? settle(&c, err) : ntx_err_set(err, -ENOMEM, "no memory for the grammar");
+    int rc = c.empty && g->need ? find_depths(&c, err) : ntx_err_set(err, -ENOMEM, "no memory for the grammar");
     if (!rc)
         rc = ends(g, g->root, err);
     if (!rc)

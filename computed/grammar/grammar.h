@@ -1,34 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grammar.h: what an answer must be like: a grammar, or a JSON schema, becomes an automaton over bytes, and that a mask
- * over the vocabulary.
+/* grammar.h: constrained answers: a grammar or a JSON schema becomes an automaton over bytes, and that a mask over
+ * the vocabulary.
  *
  *   text ---------> tree ---> automaton (immutable)      tokens (a vocabulary's bytes, sorted; immutable)
  *   JSON schema --^                    \                /
- *                                       match: where one answer is ---> mask of the tokens that may come next
+ *                                       match: state of one answer ---> mask of the tokens that may come next
  *
- * A grammar is rules, of which `root` is the answer:
+ * A grammar is a list of rules; `root` is the answer:
  *
  *   root   ::= "answer: " number ("," number)*      # a comment
  *   number ::= [0-9]+ | "-" number
  *
- * "text" with the escapes \n \r \t \\ \" \xHH \uHHHH \UHHHHHHHH; [a-z], [^a-z] and . (any character); ( ) | * + ? {m}
- * {m,} {m,n}; and, beyond GBNF:
+ * "text" with the escapes \n \r \t \\ \" \xHH \uHHHH \UHHHHHHHH; [a-z], [^a-z] and . (any character); ( ) | * + ?
+ * {m} {m,} {m,n}; and, beyond GBNF:
  *
  *   ~"mark"        any text in which the mark does not occur
- *   @"mark"        the text, or the vocabulary's control token of that name: control tokens come in no other way
+ *   @"mark"        the text, or the vocabulary's control token of that name; control tokens come in no other way
  *   @@"mark"       the control token alone
- *   %json {...}    a JSON text that the schema holds for (schema.c says which of JSON Schema is there; the rest is
+ *   %json {...}    a JSON text that is valid under the schema (schema.c lists the supported keywords; the rest is
  *                  refused by name)
- *   thinking ::=   if the grammar has such a rule, the answer of a model whose template has opened a thought; else that
- *                  is root, too
+ *   thinking ::=   the answer, instead of root, if the model's template has opened a reasoning block
  *
- * Recursion may be any but to the left. What comes out has an end always: rules that cannot end are left out, and no
- * nesting is begun that would go beyond NTX_GRAMMAR_DEPTH. Texts are anybody's: size, states, steps and memory are
- * bounded, and what goes beyond is an error in one line.
+ * Left recursion is refused; other recursion is allowed. Every answer can end: rules that cannot end are left out,
+ * and no nesting begins that would exceed NTX_GRAMMAR_DEPTH. Texts are not trusted: size, states, steps and memory
+ * are bounded, and an excess is an error of one line.
  *
- * A mask is found by walking the sorted tokens, byte by byte, over sets of stacks whose transitions are kept (a
- * deterministic automaton made as it is needed). Masks are kept, too; and of states in which any plain text may go on
- * (a JSON string) a mask of all plain tokens is there from the start. */
+ * A mask is found by walking the sorted tokens, byte by byte, over sets of stacks whose transitions are cached (a
+ * lazy deterministic automaton). Masks are cached, too. For states where any plain text may follow (inside a JSON
+ * string) a mask of all plain tokens exists from the start. */
 #ifndef NTX_COMPUTED_GRAMMAR_GRAMMAR_H
 #define NTX_COMPUTED_GRAMMAR_GRAMMAR_H
 
@@ -38,19 +37,20 @@
 
 #include "common/err.h"
 
-#define NTX_GRAMMAR_TEXT    (256u << 10) /* bytes of a grammar's text at most */
-#define NTX_GRAMMAR_DEPTH   256u         /* rules within each other */
-#define NTX_GRAMMAR_CONTROL '\xff'       /* before the name of a control token: no text has this byte */
+#define NTX_GRAMMAR_TEXT    (256u << 10) /* most bytes of a grammar's text */
+#define NTX_GRAMMAR_DEPTH   256u         /* nested rules */
+#define NTX_GRAMMAR_CONTROL '\xff'       /* precedes the name of a control token; no text contains this byte */
 
 struct ntx_grammar;
-/* Immutable; any thread. -EINVAL: err says what of the text is wrong, or not possible; -E2BIG; -ENOMEM. */
+/* Compiles a grammar, or a schema. The result is immutable; threads may share it. -EINVAL: err says what is wrong or
+ * not supported; -E2BIG; -ENOMEM. */
 int ntx_grammar_compile(const char *text, size_t len, struct ntx_grammar **out, struct ntx_err *err);
 int ntx_grammar_of_schema(const char *json, size_t len, struct ntx_grammar **out, struct ntx_err *err);
 void ntx_grammar_free(struct ntx_grammar *g);
 size_t ntx_grammar_bytes(const struct ntx_grammar *g);
 
-/* The vocabulary. bytes: the token's text into buf, its length; 0: it never comes. Control tokens begin with
- * NTX_GRAMMAR_CONTROL. */
+/* The sorted vocabulary. bytes: writes a token's text into buf and returns its length; 0: the token never comes.
+ * Control tokens begin with NTX_GRAMMAR_CONTROL. */
 struct ntx_tokens;
 typedef int ntx_token_bytes_fn(void *ctx, int32_t id, char *buf, size_t room);
 int ntx_tokens_new(uint32_t n, ntx_token_bytes_fn *bytes, void *ctx, struct ntx_tokens **out);
@@ -77,21 +77,21 @@ struct ntx_match_config {
     bool thinking;                     /* the answer begins in a thought */
 };
 
-/* One answer. Its caller's thread. */
+/* The state of one answer. Not thread-safe. */
 struct ntx_match;
 int ntx_match_new(const struct ntx_match_config *c, struct ntx_match **out);
 void ntx_match_free(struct ntx_match *m);
 size_t ntx_match_bytes(const struct ntx_match *m);
-void ntx_match_rest(struct ntx_match *m); /* lets go of all that can be made anew; where there is no memory for that, it
-                                             stays as it is */
+void ntx_match_rest(struct ntx_match *m); /* frees all that can be recomputed; without memory for that, nothing
+                                             changes */
 
-/* mask: bit i % 32 of word i / 32 is token i; good until the next call. lead: a space with which the next token begins
- * is not shown, and does not count. *none: no token may come (the answer must end, or cannot go on). -E2BIG: the
- * grammar takes more memory or more work here than it may; -ENOMEM. */
+/* Computes the mask: bit i % 32 of word i / 32 is token i; valid until the next call. lead: the next token's leading
+ * space is not shown and does not count. *none: no token may come (the answer must end, or is stuck). -E2BIG: the
+ * grammar exceeds the memory or work limit here; -ENOMEM. */
 int ntx_match_mask(struct ntx_match *m, bool lead, const uint32_t **mask, bool *none);
-/* The answer goes on with these bytes. -EINVAL: it may not, and m is as it was; -E2BIG, -ENOMEM. */
+/* Appends bytes to the answer. -EINVAL: they may not come here, and m is unchanged; -E2BIG, -ENOMEM. */
 int ntx_match_take(struct ntx_match *m, const char *bytes, size_t n);
 bool ntx_match_may_end(const struct ntx_match *m);
-bool ntx_match_must_end(struct ntx_match *m); /* it may end, and no byte may come */
+bool ntx_match_must_end(struct ntx_match *m); /* it may end, and no byte may follow */
 
 #endif

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* impl.h: what the files of the room share.
+/* impl.h: shared by the files of this folder.
  *
- *   tree.c       the tree that texts and schemas become
- *   text.c       grammar text -> tree
- *   schema.c     JSON schema -> tree: types, references, unions; schema_object.c, schema_string.c, schema_number.c;
- *                schema_merge.c: several schemas as one
- *   regex.c      a regular expression (of a schema's pattern) -> tree
- *   build.c      tree -> automaton; utf8.c: characters -> bytes
- *   check.c      what an automaton must be: productive, without recursion to the left
- *   match.c      sets of stacks, and their transitions
- *   mask.c       tokens, sorted; masks */
+ *   tree.c     the tree that texts and schemas become
+ *   text.c     grammar text -> tree
+ *   schema.c   JSON schema -> tree: types, references, unions; schema_object.c, schema_string.c, schema_number.c;
+ *              schema_merge.c: several schemas as one
+ *   regex.c    regular expression (of a schema's pattern) -> tree
+ *   build.c    tree -> automaton; utf8.c: characters -> bytes
+ *   check.c    checks of an automaton: it can end, and has no left recursion
+ *   match.c    sets of stacks, and their transitions
+ *   mask.c     sorted tokens; masks */
 #ifndef NTX_COMPUTED_GRAMMAR_IMPL_H
 #define NTX_COMPUTED_GRAMMAR_IMPL_H
 
 #include "computed/grammar/grammar.h"
 
 #define NO_LIMIT UINT32_MAX
-#define NEST     200u /* of parentheses, of values in a schema */
+#define NEST     200u /* nesting of parentheses, and of values in a schema */
 
-/* ---- tree.c. Once something failed (err is set then), nothing more is added, and what is returned is of no meaning.
- * */
+/* ---- tree.c. After an error (err is set) nothing more is added, and results mean nothing. */
 
 enum node_kind { N_EMPTY, N_NEVER, N_BYTES, N_CHARS, N_SEQ, N_ALT, N_REPEAT, N_RULE, N_UNTIL };
 
@@ -28,8 +27,8 @@ typedef uint32_t node;
 struct tree_node {
     enum node_kind kind;
     uint32_t a, b, c; /* BYTES, UNTIL: offset and length in pool. CHARS: offset and number in ranges. SEQ, ALT: first
-                         and last. REPEAT: what, min, max. RULE: which */
-    node next;        /* of a list; 0: none */
+                         and last child. REPEAT: child, min, max. RULE: its index */
+    node next;        /* next child of a list; 0: none */
 };
 
 struct range {
@@ -37,13 +36,13 @@ struct range {
 };
 
 struct rule {
-    char *name; /* or NULL: one of our own */
+    char *name; /* NULL: an internal rule */
     node body;
     bool defined;
 };
 
 struct tree {
-    struct tree_node *nodes; /* [n]; the first one is NEVER, which nobody may add to a list */
+    struct tree_node *nodes; /* [n]; node 0 is NEVER, which is never part of a list */
     uint32_t n, room;
     char *pool;
     uint32_t n_pool, pool_room;
@@ -51,10 +50,10 @@ struct tree {
     uint32_t n_ranges, ranges_room;
     struct rule *rules;
     uint32_t n_rules, rules_room;
-    uint32_t *rule_slots, n_rule_slots; /* by hash of the name: rule + 1, or 0 */
+    uint32_t *rule_slots, n_rule_slots; /* hash table of names: rule + 1, or 0 */
     int failed;
     struct ntx_err *err;
-    void *schema; /* schema.c's, what all schemas of a text share */
+    void *schema; /* data of schema.c, shared by all schemas of a text */
 };
 
 int ntx__tree_init(struct tree *t, struct ntx_err *err);
@@ -63,15 +62,15 @@ node ntx__tree_fail(struct tree *t, int rc, const char *fmt, ...) __attribute__(
 node ntx__tree_bytes(struct tree *t, const char *p, size_t n);
 node ntx__tree_text(struct tree *t, const char *text);
 node ntx__tree_chars(struct tree *t, const struct range *r,
-                     size_t n); /* in any order, overlapping or not; surrogates are left out */
+                     size_t n); /* ranges in any order, maybe overlapping; surrogates are left out */
 node ntx__tree_until(struct tree *t, const char *mark, size_t n);
 node ntx__tree_list(struct tree *t, enum node_kind kind);
 void ntx__tree_add(struct tree *t, node list, node what);
 node ntx__tree_of(struct tree *t, enum node_kind kind, const node *what, size_t n);
 node ntx__tree_repeat(struct tree *t, node what, uint32_t min, uint32_t max);
 node ntx__tree_rule(struct tree *t, uint32_t rule);
-uint32_t ntx__tree_rule_new(struct tree *t, const char *name, size_t n);   /* name NULL: one that nobody can name */
-uint32_t ntx__tree_rule_named(struct tree *t, const char *name, size_t n); /* there already, or new */
+uint32_t ntx__tree_rule_new(struct tree *t, const char *name, size_t n);   /* name NULL: an internal rule */
+uint32_t ntx__tree_rule_named(struct tree *t, const char *name, size_t n); /* existing, or new */
 void ntx__tree_define(struct tree *t, uint32_t rule, node body);
 
 #define SEQ(t, ...)                                                                                                    \
@@ -80,18 +79,18 @@ void ntx__tree_define(struct tree *t, uint32_t rule, node body);
     ntx__tree_of(t, N_ALT, (const node[]){__VA_ARGS__}, sizeof((const node[]){__VA_ARGS__}) / sizeof(node))
 
 /* ---- text.c, schema.c, regex.c */
-int ntx__text_read(struct tree *t, const char *text, size_t len); /* rules of a whole grammar */
+int ntx__text_read(struct tree *t, const char *text, size_t len); /* reads all rules of a grammar */
 node ntx__schema_read(struct tree *t, const char *json, size_t len,
-                      size_t *took); /* a schema at the beginning of the text; took NULL: it must be all */
+                      size_t *took); /* reads a schema at the start of the text; took NULL: it must be the whole text */
 void ntx__schema_free(struct tree *t);
 struct regex_ask {
     const char *text;
     size_t len;
-    uint32_t min, max; /* characters; where the expression cannot be held to them it is refused */
+    uint32_t min, max; /* limits of characters; an expression that cannot be held to them is refused */
 };
 node ntx__regex_read(struct tree *t,
-                     const struct regex_ask *ask); /* the inside of a JSON string in which the expression is found */
-/* Our own, in which characters stand for themselves, and which are found at both ends. */
+                     const struct regex_ask *ask); /* inside of a JSON string in which the expression matches */
+/* An internal expression, anchored at both ends, outside of JSON strings. */
 node ntx__regex_plain(struct tree *t, const char *text);
 
 /* ---- the automaton */
@@ -100,8 +99,8 @@ enum state_kind { S_END, S_DEAD, S_BYTES, S_SPLIT, S_CALL };
 
 struct state {
     enum state_kind kind;
-    uint32_t x, next; /* BYTES: set x, then next. SPLIT: both. CALL: rule x (its first state, once all is built), then
-                         next; next 0 (END): in its place */
+    uint32_t x, next; /* BYTES: set x, then next. SPLIT: x or next. CALL: rule x (its first state, once built), then
+                         next; next 0 (END): a tail call */
 };
 
 struct set {
@@ -115,20 +114,20 @@ struct ntx_grammar {
     uint32_t n, room;
     struct set *sets;
     uint32_t n_sets, sets_room;
-    uint32_t *set_slots; /* [SET_SLOTS] by hash, while it is built */
-    uint16_t *need;      /* [n] levels of calls that it takes at least to get to END; UINT16_MAX: it cannot be */
-    uint8_t class_of[256], sample[256]; /* bytes that no set tells apart; one of each class */
+    uint32_t *set_slots;                /* [SET_SLOTS] hash table, while building */
+    uint16_t *need;                     /* [n] least depth of calls to reach END; UINT16_MAX: unreachable */
+    uint8_t class_of[256], sample[256]; /* classes of bytes that all sets treat alike; one byte of each class */
     uint32_t n_classes;
     uint32_t root, thinking; /* first states */
     size_t bytes;
 };
 
 int ntx__build(struct tree *t, struct ntx_grammar **out);
-uint32_t ntx__build_bytes(struct ntx_grammar *g, const struct set *s, uint32_t next); /* utf8.c and build.c */
+uint32_t ntx__build_bytes(struct ntx_grammar *g, const struct set *s, uint32_t next); /* in utf8.c, with build.c */
 uint32_t ntx__build_state(struct ntx_grammar *g, enum state_kind kind, uint32_t x,
-                          uint32_t next); /* 1 (DEAD) once there are too many */
+                          uint32_t next); /* 1 (DEAD): too many states */
 uint32_t ntx__utf8_build(struct ntx_grammar *g, const struct range *r, uint32_t n, uint32_t next);
 int ntx__check(struct ntx_grammar *g, const uint32_t *starts,
-               struct ntx_err *err); /* makes need; left recursion and no end are refused */
+               struct ntx_err *err); /* computes need; refuses left recursion, and grammars without an end */
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mask.c: the vocabulary sorted by its bytes, each token as what it does not share with the one before; and masks.
+/* mask.c: the sorted vocabulary, each token as the bytes that it does not share with the one before; and masks.
  *
- * A walk goes through them in order with a set of stacks for each byte of the last path: what fails at some depth is
- * passed over until less is shared. Two kinds are bins of their own: plain tokens (of at most RUN characters, of
- * printable ASCII but for quote and backslash), and those that have whole characters beyond ASCII, too. In a JSON
- * string, or wherever all such characters lead to one and the same set, a mask made beforehand has all that are as long
- * as characters may come (so a counted string costs little at each of its characters, though none of their sets comes
- * again), and only the others are walked through. */
+ * A walk visits the tokens in order, with a set of stacks for each byte of the current path; after a failure at some
+ * depth it skips tokens that share more. Two kinds of tokens have bins of their own: plain tokens (at most RUN
+ * characters of printable ASCII without quote and backslash), and those that also have whole non-ASCII characters.
+ * In a JSON string, or wherever all such characters lead to the same set, a precomputed mask has all of them up to
+ * the possible number of characters, and only the others are walked. (So a counted string is cheap at each
+ * character, though its sets never recur.) */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,17 +20,17 @@ enum kind { ASCII, UNICODE, OTHER, KINDS };
 struct bin {
     uint32_t n;
     int32_t *ids;
-    uint16_t *shared, *more; /* [n] bytes shared with the one before; and those that come behind, in text */
+    uint16_t *shared, *more; /* [n] bytes shared with the token before; bytes behind them, in text */
     char *text;
     uint32_t first[257],
-        at[257]; /* those that begin with byte c are [first[c], first[c + 1]), their text begins at at[c] */
+        at[257]; /* tokens that begin with byte c are [first[c], first[c + 1]); their text begins at at[c] */
 };
 
 struct ntx_tokens {
     uint32_t n_vocab;
     struct bin bin[KINDS];
-    uint32_t *upto; /* [2 x RUN x words] masks: of the plain ones of ASCII, and of those with others, of at most 1, 2,
-                       ... RUN characters */
+    uint32_t *upto; /* [2 x RUN x words] masks of plain ASCII tokens, and of those with other characters, of at most
+                       1, 2, ... RUN characters */
     size_t bytes;
 };
 
@@ -42,7 +42,7 @@ static uint32_t *upto(const struct ntx_tokens *t, enum kind kind, unsigned chars
 
 static bool plain_char(unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; }
 
-/* The characters beyond ASCII, as bytes. */
+/* Ranges of bytes of non-ASCII characters. */
 struct span {
     uint8_t lo, hi;
 };
@@ -60,7 +60,7 @@ static const struct {
     {4, {{0xf4, 0xf4}, {0x80, 0x8f}, {0x80, 0xbf}, {0x80, 0xbf}}},
 };
 
-/* Bytes of the character beyond ASCII that stands at p; 0: none does. */
+/* Bytes of the non-ASCII character at p; 0: none. */
 static unsigned wide_char(const char *p, size_t n)
 {
     for (size_t i = 0; i < sizeof utf8 / sizeof *utf8; i++) {
@@ -143,7 +143,7 @@ static uint32_t shared_of(const struct raw *r, const struct word *a, const struc
     return n;
 }
 
-/* Bytes of the kind's tokens that they do not share with the ones before. */
+/* Bytes of the kind's tokens that they do not share with the token before. */
 static size_t text_of(const struct raw *r, enum kind kind)
 {
     const struct word *before = NULL;
@@ -236,7 +236,7 @@ size_t ntx_tokens_bytes(const struct ntx_tokens *t) { return t->bytes; }
 
 /* ---- runs of characters that may all come */
 
-/* Of two sets that bytes lead to, the one for both. */
+/* Combines the sets that two groups of bytes lead to. */
 static uint32_t joined(uint32_t a, uint32_t b) { return a == NTX__UNKNOWN || a == b ? b : NTX__MIXED; }
 
 static uint32_t all_ascii(struct ntx_match *m, uint32_t set)
@@ -248,7 +248,7 @@ static uint32_t all_ascii(struct ntx_match *m, uint32_t set)
     return to;
 }
 
-/* Where the sequences of n bytes out of these spans lead. */
+/* The set that all sequences of n bytes out of these ranges lead to. */
 static uint32_t all_of(struct ntx_match *m, uint32_t set, const struct span *s, unsigned n)
 {
     uint32_t to = NTX__UNKNOWN;
@@ -270,8 +270,7 @@ static uint32_t all_unicode(struct ntx_match *m, uint32_t set)
     return to;
 }
 
-/* How many characters of this kind may come whatever they are, RUN at most; *sure: no more may, whatever they are, or
- * RUN may. */
+/* The number of arbitrary characters of this kind that may come, at most RUN; *sure: exactly so many, or RUN. */
 static unsigned run_of(struct ntx_match *m, enum kind kind, bool *sure)
 {
     uint32_t set = m->now;
@@ -297,25 +296,25 @@ struct walk {
     struct ntx_match *m;
     uint32_t *bits;
     bool lead;
-    uint32_t path[TOKEN_MOST + 1]; /* path[k]: the set behind k bytes */
+    uint32_t path[TOKEN_MOST + 1]; /* path[k]: the set after k bytes */
 };
 
-static uint32_t step(const struct walk *w, unsigned depth, uint8_t byte)
+static uint32_t next_set(const struct walk *w, unsigned depth, uint8_t byte)
 {
     return !depth && w->lead && byte == ' ' ? w->path[0] : ntx__match_step(w->m, w->path[depth], byte);
 }
 
-/* The tokens of g that begin with byte c. */
+/* Walks the tokens of g that begin with byte c. */
 static void walk_byte(struct walk *w, const struct bin *g, unsigned c)
 {
     const char *text = g->text + g->at[c];
-    unsigned valid = 0; /* bytes of the last token that could come */
+    unsigned valid = 0; /* valid bytes of the last token */
     for (uint32_t i = g->first[c]; i < g->first[c + 1]; text += g->more[i++]) {
         unsigned depth = i == g->first[c] ? 0 : g->shared[i], n = g->more[i], k = 0;
         if (depth > valid)
             continue;
         for (; k < n; k++) {
-            uint32_t to = step(w, depth, (uint8_t)text[k]);
+            uint32_t to = next_set(w, depth, (uint8_t)text[k]);
             if (to == NTX__STUCK)
                 break;
             w->path[++depth] = to;
@@ -329,11 +328,11 @@ static void walk_byte(struct walk *w, const struct bin *g, unsigned c)
 static void walk_bin(struct walk *w, const struct bin *g)
 {
     for (unsigned c = 0; c < 256 && !w->m->failed; c++)
-        if (g->first[c] < g->first[c + 1] && step(w, 0, (uint8_t)c) != NTX__STUCK)
+        if (g->first[c] < g->first[c + 1] && next_set(w, 0, (uint8_t)c) != NTX__STUCK)
             walk_byte(w, g, c);
 }
 
-/* The tokens of a kind, at once where all of them may come up to some length and no others. */
+/* Sets the tokens of a kind: by a mask, if all of them may come up to some length and no others, else by a walk. */
 static void fill_kind(struct walk *w, enum kind kind)
 {
     const struct ntx_tokens *t = w->m->c.tokens;
@@ -348,7 +347,7 @@ static void fill_kind(struct walk *w, enum kind kind)
         w->bits[i] |= all[i];
 }
 
-static void fill(struct ntx_match *m, bool lead, uint32_t *bits)
+static void fill_mask(struct ntx_match *m, bool lead, uint32_t *bits)
 {
     struct walk w = {.m = m, .bits = bits, .lead = lead};
     w.path[0] = m->now;
@@ -608,7 +607,7 @@ static struct mask *compute(struct ntx_match *m, bool lead, const uint32_t *key,
         m->failed = -ENOMEM;
         return NULL;
     }
-    fill(m, lead, x->words);
+    fill_mask(m, lead, x->words);
     if (m->failed) {
         free(x);
         return NULL;

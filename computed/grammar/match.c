@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match.c: where an answer is: a set of stacks. Stacks are chains of frames that are shared; sets are numbered, and
- * from each there is a list of what a class of bytes leads to, found when it is first asked for. All of it is made anew
- * from the set that counts once there is too much. */
+/* match.c: the state of an answer: a set of stacks. Stacks are chains of shared frames. Sets are numbered, and each
+ * has a table of the set that each class of bytes leads to, filled on demand. When too much has accumulated,
+ * everything is rebuilt from the current set. */
 #include "computed/grammar/match.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 
 #define FRAMES_MOST (1u << 20)
-#define ITEMS_MOST  4096u  /* stacks of a set */
-#define WORK_MOST   65536u /* frames that one byte may lead through */
+#define ITEMS_MOST  4096u  /* most stacks of a set */
+#define WORK_MOST   65536u /* most frames that one byte visits */
 #define NONE        UINT32_MAX
 
 static void *bigger(struct ntx_match *m, void *p, uint32_t *room, size_t size, size_t least)
@@ -67,7 +67,7 @@ static bool rehash_frames(struct ntx_match *m)
     return true;
 }
 
-/* The frame of this state over that one; NONE: m has failed. */
+/* The frame of this state on top of another; NONE: m has failed. */
 static uint32_t frame(struct ntx_match *m, uint32_t state, uint32_t under)
 {
     if (2 * (m->n_frames + 1) > m->frame_mask && !rehash_frames(m))
@@ -86,7 +86,7 @@ static uint32_t frame(struct ntx_match *m, uint32_t state, uint32_t under)
     return m->n_frames++;
 }
 
-/* ---- what a state leads to without a byte: stacks whose top reads one */
+/* ---- states reachable without a byte: stacks whose top reads one */
 
 static void push(struct ntx_match *m, uint32_t state, uint32_t under)
 {
@@ -95,7 +95,7 @@ static void push(struct ntx_match *m, uint32_t state, uint32_t under)
         m->failed = -E2BIG;
         return;
     }
-    if (depth + m->c.grammar->need[state] > NTX_GRAMMAR_DEPTH) /* it could not end */
+    if (depth + m->c.grammar->need[state] > NTX_GRAMMAR_DEPTH) /* it could never end */
         return;
     uint32_t f = frame(m, state, under);
     if (f == NONE || m->frames[f].seen == m->turn)
@@ -140,14 +140,14 @@ static void follow(struct ntx_match *m, uint32_t f)
     }
 }
 
-static void begin(struct ntx_match *m)
+static void begin_match(struct ntx_match *m)
 {
     m->turn++;
     m->n_work = m->n_found = 0;
     m->ends = false;
 }
 
-/* All of the work, in the order in which it came; so the list found depends on nothing else. */
+/* Processes the work in its order, so that the result depends on nothing else. */
 static void close_set(struct ntx_match *m)
 {
     for (uint32_t i = 0; i < m->n_work && !m->failed; i++)
@@ -206,8 +206,8 @@ static bool room_for_set(struct ntx_match *m)
     return true;
 }
 
-/* The number of the set that was found. */
-static uint32_t number(struct ntx_match *m)
+/* The number of the set in `found`. */
+static uint32_t number_of_set(struct ntx_match *m)
 {
     if (m->failed || (2 * (m->n_sets + 1) > m->set_mask && !rehash_sets(m)))
         return NTX__STUCK;
@@ -237,15 +237,15 @@ uint32_t ntx__match_find(struct ntx_match *m, uint32_t set, unsigned class)
 {
     const struct ntx_grammar *g = m->c.grammar;
     uint8_t byte = g->sample[class];
-    begin(m);
-    m->steps += m->sets[set].n / 8; /* to look at a stack is less than to make one */
+    begin_match(m);
+    m->steps += m->sets[set].n / 8; /* visiting a stack costs less than making one */
     for (uint32_t i = 0; i < m->sets[set].n && !m->failed; i++) {
         const struct frame f = m->frames[m->items[m->sets[set].first + i]];
         if (ntx__set_has(&g->sets[g->states[f.state].x], byte))
             push(m, g->states[f.state].next, f.under);
     }
     close_set(m);
-    uint32_t to = !m->failed && !m->n_found && !m->ends ? NTX__STUCK : number(m);
+    uint32_t to = !m->failed && !m->n_found && !m->ends ? NTX__STUCK : number_of_set(m);
     if (!m->failed)
         m->next[(size_t)set * g->n_classes + class] = to;
     return to;
@@ -253,7 +253,7 @@ uint32_t ntx__match_find(struct ntx_match *m, uint32_t set, unsigned class)
 
 /* ---- making it anew */
 
-static void drop(struct ntx_match *m)
+static void free_tables(struct ntx_match *m)
 {
     free(m->frames);
     free(m->frame_slots);
@@ -269,8 +269,8 @@ static void drop(struct ntx_match *m)
 
 static void clear(struct ntx_match *m) { *m = (struct ntx_match){.c = m->c, .bytes = sizeof *m}; }
 
-/* The stack under a frame of old, in m. */
-static uint32_t again(struct ntx_match *m, const struct ntx_match *old, uint32_t f)
+/* Copies the stack of a frame of `old` into m. */
+static uint32_t copy_stack(struct ntx_match *m, const struct ntx_match *old, uint32_t f)
 {
     uint32_t chain[NTX_GRAMMAR_DEPTH + 2], n = 0, at = NONE;
     for (; f != NONE && n < NTX_GRAMMAR_DEPTH + 2; f = old->frames[f].under)
@@ -284,22 +284,22 @@ static int renew(struct ntx_match *m)
 {
     struct ntx_match old = *m;
     clear(m);
-    begin(m);
+    begin_match(m);
     for (uint32_t i = 0; i < old.sets[old.now].n && !m->failed; i++) {
-        uint32_t f = again(m, &old, old.items[old.sets[old.now].first + i]);
+        uint32_t f = copy_stack(m, &old, old.items[old.sets[old.now].first + i]);
         if (!m->failed && GROW(m, m->found, m->n_found, m->found_room, 64))
             m->found[m->n_found++] = f;
     }
     m->ends = old.sets[old.now].ends;
-    m->now = number(m);
+    m->now = number_of_set(m);
     if (m->failed) {
         int rc = m->failed;
-        drop(m);
+        free_tables(m);
         *m = old;
         m->failed = 0;
         return rc;
     }
-    drop(&old);
+    free_tables(&old);
     return 0;
 }
 
@@ -312,10 +312,10 @@ int ntx_match_new(const struct ntx_match_config *c, struct ntx_match **out)
         return -ENOMEM;
     m->c = *c;
     m->bytes = sizeof *m;
-    begin(m);
+    begin_match(m);
     push(m, c->thinking ? c->grammar->thinking : c->grammar->root, NONE);
     close_set(m);
-    m->now = number(m);
+    m->now = number_of_set(m);
     int rc = m->failed;
     if (rc)
         ntx_match_free(m);
@@ -328,13 +328,13 @@ void ntx_match_free(struct ntx_match *m)
 {
     if (!m)
         return;
-    drop(m);
+    free_tables(m);
     free(m);
 }
 
 size_t ntx_match_bytes(const struct ntx_match *m) { return m->bytes; }
 
-static int take(struct ntx_match *m, const char *bytes, size_t n)
+static int take_bytes(struct ntx_match *m, const char *bytes, size_t n)
 {
     uint32_t at = m->now;
     for (size_t i = 0; i < n; i++) {
@@ -348,7 +348,7 @@ static int take(struct ntx_match *m, const char *bytes, size_t n)
     return 0;
 }
 
-/* Once more with nothing kept, where it took too much memory; too much work it would be again. */
+/* Retries with empty caches after an excess of memory; an excess of work would only recur. */
 int ntx__match_again(struct ntx_match *m, int rc)
 {
     m->failed = 0;
@@ -364,9 +364,9 @@ void ntx_match_rest(struct ntx_match *m)
 int ntx_match_take(struct ntx_match *m, const char *bytes, size_t n)
 {
     m->steps = 0;
-    int rc = take(m, bytes, n);
+    int rc = take_bytes(m, bytes, n);
     if (rc && rc != -EINVAL && !(rc = ntx__match_again(m, rc)))
-        rc = take(m, bytes, n);
+        rc = take_bytes(m, bytes, n);
     m->failed = 0;
     return rc;
 }

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match.h: what match.c and mask.c share; nobody else includes it. */
+/* match.h: shared by match.c and mask.c; no other file includes it. */
 #ifndef NTX_COMPUTED_GRAMMAR_MATCH_H
 #define NTX_COMPUTED_GRAMMAR_MATCH_H
 
 #include "computed/grammar/impl.h"
 
-#define NTX__UNKNOWN UINT32_MAX       /* not looked for yet */
-#define NTX__STUCK   (UINT32_MAX - 1) /* no set: the byte may not come, or m has failed */
+#define NTX__UNKNOWN UINT32_MAX       /* not computed yet */
+#define NTX__STUCK   (UINT32_MAX - 1) /* no set: the byte is not allowed, or m has failed */
 #define NTX__MASKS   24u
 #define NTX__STEPS   (1u << 21)
-#define NTX__MIXED   (UINT32_MAX - 2) /* not all bytes that are asked for lead to one set */
+#define NTX__MIXED   (UINT32_MAX - 2) /* the bytes lead to different sets */
 
 struct frame {
-    uint32_t state, under; /* the one below; UINT32_MAX: none */
-    uint32_t depth, seen;  /* seen: in this turn */
+    uint32_t state, under; /* the frame below; UINT32_MAX: none */
+    uint32_t depth, seen;  /* seen: turn of the last visit */
 };
 
 struct stacks {
-    uint32_t first, n; /* of items: frames whose states read a byte, in order */
-    bool ends;         /* it may end here */
-    uint32_t all[2];   /* the set that every plain character leads to, and that every one of Unicode does: NTX__STUCK:
-                          none may come; NTX__MIXED; NTX__UNKNOWN */
+    uint32_t first, n; /* range of items: frames whose states read a byte, in order */
+    bool ends;         /* the answer may end here */
+    uint32_t all[2];   /* set that every plain ASCII character, and every non-ASCII one, leads to; NTX__STUCK: none
+                          may come; NTX__MIXED; NTX__UNKNOWN */
 };
 
 struct mask;
@@ -35,8 +35,8 @@ struct kept_mask {
 struct ntx_match {
     struct ntx_match_config c;
     size_t bytes;
-    int failed;     /* the work at hand */
-    uint32_t steps; /* of one mask, or of bytes that are taken at once; beyond NTX__STEPS it is given up, with -E2BIG */
+    int failed;     /* error of the current call */
+    uint32_t steps; /* steps of one call; beyond NTX__STEPS it fails with -E2BIG */
     struct frame *frames;
     uint32_t n_frames, frames_room, *frame_slots, frame_mask;
     struct stacks *sets;
@@ -44,7 +44,7 @@ struct ntx_match {
     uint32_t *items, n_items, items_room;
     uint32_t *next, next_room; /* [sets x classes] */
     uint32_t *work, n_work, work_room, *found, n_found, found_room, turn;
-    bool ends; /* of what is found */
+    bool ends; /* the set being built */
     uint32_t now;
     struct kept_mask masks[NTX__MASKS];
     uint64_t uses;

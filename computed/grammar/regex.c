@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* regex.c: regular expressions as schemas have them (ECMA-262): literals, classes, groups, alternatives, quantifiers; ^
- * and $ at the ends of an alternative of the whole. \d, \w, \s and what is not them are of ASCII, so that every dialect
- * agrees. Lookaround, backreferences and \b are refused. In a JSON string a character that must be escaped is written
- * by its escape. */
+/* regex.c: regular expressions of schemas (ECMA-262): literals, classes, groups, alternatives, quantifiers; ^ and $
+ * at the ends of a top-level alternative. \d, \w, \s and their complements are ASCII classes, so that every dialect
+ * agrees. Lookaround, backreferences and \b are refused. In a JSON string, characters that need an escape are
+ * written as one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,19 +15,19 @@ enum { RANGES = 512 };
 struct reader {
     struct tree *t;
     const char *p, *end;
-    bool plain; /* no JSON string */
+    bool plain; /* not inside a JSON string */
     unsigned nest;
 };
 
 struct part {
     node n;
     uint64_t lo, hi; /* characters */
-    node what;       /* the only thing of it, one character, is repeated from to to times */
+    node what;       /* set if the part is one repeated character: `from` to `to` times */
     uint32_t from, to;
-    bool starts, ends; /* anchors stood there */
+    bool starts, ends; /* it has these anchors */
 };
 
-static struct part fail(struct reader *r, const char *why)
+static struct part fail_regex(struct reader *r, const char *why)
 {
     ntx__tree_fail(r->t, -EINVAL, "the pattern %s", why);
     return (struct part){0};
@@ -38,16 +38,16 @@ static struct part fail(struct reader *r, const char *why)
 struct chars {
     struct range list[RANGES];
     size_t n;
-    bool ascii; /* a class like \w was among them */
+    bool ascii; /* it contains a class like \w */
 };
 
-static void put(struct chars *c, uint32_t lo, uint32_t hi)
+static void add_range(struct chars *c, uint32_t lo, uint32_t hi)
 {
     if (c->n < RANGES && lo <= hi)
         c->list[c->n++] = (struct range){lo, hi};
 }
 
-/* c less the characters from lo to hi. */
+/* Removes the characters lo to hi from c. */
 static void take_out(struct chars *c, uint32_t lo, uint32_t hi)
 {
     size_t n = c->n;
@@ -57,7 +57,7 @@ static void take_out(struct chars *c, uint32_t lo, uint32_t hi)
             continue;
         c->list[i] = r.lo < lo ? (struct range){r.lo, lo - 1} : (struct range){1, 0};
         if (r.hi > hi)
-            put(c, hi + 1, r.hi);
+            add_range(c, hi + 1, r.hi);
     }
     for (size_t i = 0; i < c->n;)
         if (c->list[i].lo > c->list[i].hi)
@@ -69,7 +69,7 @@ static void take_out(struct chars *c, uint32_t lo, uint32_t hi)
 static void invert(struct chars *c)
 {
     struct chars out = {.n = 0, .ascii = c->ascii};
-    put(&out, 0, c->ascii ? 0x7f : 0x10ffff);
+    add_range(&out, 0, c->ascii ? 0x7f : 0x10ffff);
     for (size_t i = 0; i < c->n; i++)
         take_out(&out, c->list[i].lo, c->list[i].hi);
     *c = out;
@@ -83,7 +83,7 @@ static bool has(const struct chars *c, uint32_t x)
     return false;
 }
 
-/* The escape of x in a JSON string. NUL has none that all readers take. */
+/* The escape of x in a JSON string. NUL has no escape that all readers accept. */
 static node escape(struct tree *t, uint32_t x)
 {
     static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
@@ -116,25 +116,25 @@ static node chars_node(struct reader *r, struct chars *c)
 static struct part one(struct reader *r, struct chars *c)
 {
     if (c->n >= RANGES)
-        return fail(r, "has too many characters in brackets");
+        return fail_regex(r, "has too many characters in brackets");
     node n = chars_node(r, c);
     return (struct part){.n = n, .lo = 1, .hi = 1, .what = n, .from = 1, .to = 1};
 }
 
-/* \d and the like into c; false: it is none. */
+/* Adds \d and the like to c; false: not a class. */
 static bool class_escape(char e, struct chars *c)
 {
     struct chars s = {.ascii = true};
     switch (e | 0x20) {
-    case 'd': put(&s, '0', '9'); break;
-    case 'w': put(&s, '0', '9'), put(&s, 'a', 'z'), put(&s, 'A', 'Z'), put(&s, '_', '_'); break;
-    case 's': put(&s, '\t', '\r'), put(&s, ' ', ' '); break;
+    case 'd': add_range(&s, '0', '9'); break;
+    case 'w': add_range(&s, '0', '9'), add_range(&s, 'a', 'z'), add_range(&s, 'A', 'Z'), add_range(&s, '_', '_'); break;
+    case 's': add_range(&s, '\t', '\r'), add_range(&s, ' ', ' '); break;
     default: return false;
     }
     if (e < 'a')
         invert(&s);
     for (size_t i = 0; i < s.n; i++)
-        put(c, s.list[i].lo, s.list[i].hi);
+        add_range(c, s.list[i].lo, s.list[i].hi);
     c->ascii = true;
     return true;
 }
@@ -158,7 +158,7 @@ static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
     return *out < 0xd800 || *out > 0xdfff;
 }
 
-/* The character behind a backslash. */
+/* Reads the character after a backslash. */
 static bool escaped(struct reader *r, uint32_t *out)
 {
     static const char from[] = "nrtfv", to[] = "\n\r\t\f\v";
@@ -172,10 +172,10 @@ static bool escaped(struct reader *r, uint32_t *out)
         return hex_digits(r, e == 'x' ? 2 : 4, out);
     *out = (unsigned char)e;
     return !((e >= '0' && e <= '9') || (e >= 'a' && e <= 'z') || (e >= 'A' && e <= 'Z') ||
-             (unsigned char)e >= 0x80); /* punctuation stands for itself */
+             (unsigned char)e >= 0x80); /* escaped punctuation is itself */
 }
 
-/* jansson has seen to it that the text is UTF-8. */
+/* jansson has checked that the text is UTF-8. */
 static uint32_t utf8(struct reader *r)
 {
     unsigned char c = (unsigned char)*r->p++;
@@ -186,7 +186,7 @@ static uint32_t utf8(struct reader *r)
     return v;
 }
 
-/* One end of a range in brackets, or a class into c (*class). */
+/* Reads one end of a range in brackets, or a class into c (*class). */
 static bool bracket_char(struct reader *r, struct chars *c, uint32_t *out, bool *class)
 {
     *class = false;
@@ -209,19 +209,19 @@ static struct part brackets(struct reader *r)
     while (r->p < r->end && *r->p != ']') {
         uint32_t lo, hi;
         if (!bracket_char(r, &c, &lo, &class))
-            return fail(r, "has an escape in brackets that is not known");
+            return fail_regex(r, "has an escape in brackets that is not known");
         if (class)
             continue;
         hi = lo;
         if (r->end - r->p > 1 && r->p[0] == '-' && r->p[1] != ']') {
             r->p++;
             if (!bracket_char(r, &c, &hi, &class2) || class2 || hi < lo)
-                return fail(r, "has a range in brackets that is none");
+                return fail_regex(r, "has a range in brackets that is none");
         }
-        put(&c, lo, hi);
+        add_range(&c, lo, hi);
     }
     if (r->p++ >= r->end)
-        return fail(r, "has brackets without an end");
+        return fail_regex(r, "has brackets without an end");
     if (not )
         invert(&c);
     return one(r, &c);
@@ -230,7 +230,7 @@ static struct part brackets(struct reader *r)
 static struct part any_char(struct reader *r, bool lines)
 {
     struct chars c = {.n = 0};
-    put(&c, 1, 0x10ffff);
+    add_range(&c, 1, 0x10ffff);
     if (!lines) {
         take_out(&c, '\n', '\n');
         take_out(&c, '\r', '\r');
@@ -246,18 +246,18 @@ static struct part alternatives(struct reader *r);
 static struct part parenthesised(struct reader *r)
 {
     if (++r->nest > NEST)
-        return fail(r, "has too many parentheses within each other");
+        return fail_regex(r, "has too many parentheses within each other");
     if (r->p < r->end && *r->p == '?') {
         if (r->end - r->p < 2 || r->p[1] != ':')
-            return fail(r, "has a group that looks around, or is named: that is not supported");
+            return fail_regex(r, "has a group that looks around, or is named: that is not supported");
         r->p += 2;
     }
     struct part out = alternatives(r);
     r->nest--;
     if (r->p >= r->end || *r->p++ != ')')
-        return fail(r, "has a parenthesis without an end");
+        return fail_regex(r, "has a parenthesis without an end");
     if (out.starts || out.ends)
-        return fail(r, "has ^ or $ within parentheses: that is not supported");
+        return fail_regex(r, "has ^ or $ within parentheses: that is not supported");
     out.what = 0;
     return out;
 }
@@ -274,9 +274,9 @@ static struct part atom(struct reader *r)
     if (at == '.')
         return r->p++, any_char(r, false);
     if (at == '*' || at == '+' || at == '?' || at == '{')
-        return fail(r, "has a quantifier with nothing before it");
+        return fail_regex(r, "has a quantifier with nothing before it");
     if (at == '^' || at == '$')
-        return fail(r, "has ^ or $ in its middle: that is not supported");
+        return fail_regex(r, "has ^ or $ in its middle: that is not supported");
     if (at != '\\') {
         x = utf8(r);
     } else {
@@ -284,13 +284,13 @@ static struct part atom(struct reader *r)
         if (r->p < r->end && class_escape(*r->p, &c))
             return r->p++, one(r, &c);
         if (!escaped(r, &x))
-            return fail(r, "has an escape that is not supported (backreferences, \\b, \\p are not)");
+            return fail_regex(r, "has an escape that is not supported (backreferences, \\b, \\p are not)");
     }
-    put(&c, x, x);
+    add_range(&c, x, x);
     return one(r, &c);
 }
 
-static bool number(struct reader *r, uint32_t *out)
+static bool read_count(struct reader *r, uint32_t *out)
 {
     const char *from = r->p;
     uint64_t v = 0;
@@ -300,7 +300,7 @@ static bool number(struct reader *r, uint32_t *out)
     return r->p > from;
 }
 
-/* *min, *max of a quantifier; false: there is none. */
+/* Reads *min, *max of a quantifier; false: none. */
 static bool quantifier(struct reader *r, uint32_t *min, uint32_t *max)
 {
     char q = r->p < r->end ? *r->p : 0;
@@ -310,15 +310,15 @@ static bool quantifier(struct reader *r, uint32_t *min, uint32_t *max)
     *min = q == '+';
     *max = q == '?' ? 1 : NO_LIMIT;
     if (q == '{') {
-        bool good = number(r, min);
+        bool good = read_count(r, min);
         *max = *min;
-        if (good && r->p < r->end && *r->p == ',' && r->p++ && !number(r, max))
+        if (good && r->p < r->end && *r->p == ',' && r->p++ && !read_count(r, max))
             *max = NO_LIMIT;
         if (!good || r->p >= r->end || *r->p++ != '}' || *max < *min)
-            fail(r, "has braces that are no quantifier");
+            fail_regex(r, "has braces that are no quantifier");
     }
     if (r->p < r->end && *r->p == '?')
-        r->p++; /* lazy or not: the same texts */
+        r->p++; /* lazy quantifiers match the same texts */
     return true;
 }
 
@@ -337,7 +337,7 @@ static struct part repeated(struct reader *r)
         p.from = once ? min : 0;
         p.to = once ? max : 0;
         if (!r->t->failed && r->p < r->end && strchr("*+?{", *r->p))
-            return fail(r, "has a quantifier of a quantifier");
+            return fail_regex(r, "has a quantifier of a quantifier");
     }
     return p;
 }
@@ -367,7 +367,7 @@ static struct part sequence(struct reader *r)
     return out;
 }
 
-/* Where nothing says otherwise, an alternative of the whole is found anywhere in the text. */
+/* Without an anchor, a top-level alternative matches anywhere in the text. */
 static struct part framed(struct reader *r, struct part p)
 {
     if (r->plain || r->nest || r->t->failed || (p.starts && p.ends))
@@ -405,7 +405,7 @@ node ntx__regex_read(struct tree *t, const struct regex_ask *a)
     struct part p = alternatives(&r);
     uint64_t max = a->max == NO_LIMIT ? UNBOUNDED : a->max;
     if (!t->failed && r.p < r.end)
-        fail(&r, "closes a parenthesis that was not opened");
+        fail_regex(&r, "closes a parenthesis that was not opened");
     if (t->failed || (p.lo >= a->min && p.hi <= max))
         return p.n;
     if (p.lo > max || p.hi < a->min)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema.c: JSON Schema as the tree of the JSON texts for which it holds, or of some of them: never of others.
+/* schema.c: turns a JSON Schema into the tree of JSON texts that are valid under it, or of some of them; never of
+ * others.
  *
- * There is: type (one or several), properties, required, additionalProperties, minProperties and maxProperties (where
- * the members that are declared decide), items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf (of schemas
- * that exclude each other), allOf, $ref within the document, minLength, maxLength, pattern, format (date, time,
- * date-time, duration, email, hostname, ipv4, ipv6, uuid, uri), minimum, maximum, exclusiveMinimum, exclusiveMaximum,
- * multipleOf of integers. Where properties are declared and additionalProperties is not, there are no others. Members
- * come in the order in which they are declared. Annotations and unknown keywords say nothing; keywords that say
- * something and are not there are refused by name. */
+ * Supported: type (one or several), properties, required, additionalProperties, minProperties and maxProperties (if
+ * the declared members decide), items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf (of schemas that
+ * exclude each other), allOf, $ref within the document, minLength, maxLength, pattern, format (date, time,
+ * date-time, duration, email, hostname, ipv4, ipv6, uuid, uri), minimum, maximum, exclusiveMinimum,
+ * exclusiveMaximum, multipleOf of integers.
+ *
+ * If properties are declared without additionalProperties, there are no others. Members come in the declared order.
+ * Annotations and unknown keywords are ignored; known keywords that are not supported are refused by name. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -54,7 +56,7 @@ uint64_t ntx__schema_weigh(struct tree *t, const json_t *v)
     return out;
 }
 
-/* A step is some 12 bytes at most, so the bound of steps is one of memory. */
+/* A step takes at most about 12 bytes, so the limit of steps also bounds memory. */
 json_t *ntx__schema_copy(struct tree *t, const json_t *v)
 {
     uint64_t steps = 32 + 8 * json_object_size(v) + json_array_size(v);
@@ -108,7 +110,7 @@ uint32_t ntx__schema_count(struct tree *t, const json_t *schema, const char *key
     return d >= 0 && d < 1e9 ? (uint32_t)d : otherwise == NO_LIMIT ? NO_LIMIT : 1u << 30;
 }
 
-/* ---- what all schemas have in common */
+/* ---- rules shared by all schemas */
 
 static node make_common(struct tree *t, enum common which)
 {
@@ -153,7 +155,7 @@ node ntx__schema_literal(struct tree *t, const json_t *value)
 
 /* ---- references */
 
-/* ~1 and ~0 of a JSON pointer, and %XX of a URI, into out, as long as part at most. */
+/* Decodes ~1 and ~0 of a JSON pointer, and %XX of a URI, into out, which is as long as part. */
 static void unescape(const char *part, size_t n, char *out)
 {
     size_t k = 0;
@@ -201,7 +203,7 @@ const json_t *ntx__schema_target(struct tree *t, const char *ref)
     return t->failed ? NULL : at;
 }
 
-/* The rule of a schema, which is made when it is met first. */
+/* The rule of a schema, made on first use. */
 static node ruled(struct tree *t, const json_t *schema, node (*make)(struct tree *t, const json_t *schema))
 {
     struct schemas *s = of(t);
@@ -225,7 +227,7 @@ static node ruled(struct tree *t, const json_t *schema, node (*make)(struct tree
     return ntx__tree_rule(t, rule);
 }
 
-/* schema without one of its keywords. */
+/* A copy of the schema without one keyword. */
 static json_t *without(struct tree *t, const json_t *schema, const char *key)
 {
     json_t *copy = ntx__schema_keep(t, ntx__schema_copy(t, schema));
@@ -332,7 +334,7 @@ static unsigned type_bit(struct tree *t, const json_t *name)
     return 0;
 }
 
-/* As the keywords say where `type` does not: other types would be possible, but are not meant. 0: nothing says. */
+/* Types that the keywords imply if `type` is missing. 0: none implies any. */
 static unsigned meant(const json_t *schema)
 {
     static const struct {
@@ -364,7 +366,7 @@ static unsigned types_of(struct tree *t, const json_t *schema)
     json_array_foreach((json_t *)(uintptr_t)type, i, one) out |= type_bit(t, one);
     if (!out)
         ntx__tree_fail(t, -EINVAL, "the schema's list of types is empty");
-    return out & 1u << 3 ? out & ~(1u << 4) : out; /* an integer is a number */
+    return out & 1u << 3 ? out & ~(1u << 4) : out; /* every integer is a number */
 }
 
 static node of_type(struct tree *t, const json_t *schema, unsigned type)
@@ -489,7 +491,7 @@ node ntx__schema_value(struct tree *t, const json_t *schema)
     return out;
 }
 
-static bool begin(struct tree *t)
+static bool begin_schema(struct tree *t)
 {
     if (!t->schema && !(t->schema = calloc(1, sizeof(struct schemas))))
         return false;
@@ -503,7 +505,7 @@ node ntx__schema_read(struct tree *t, const char *json, size_t len, size_t *took
     json_error_t e;
     if (t->failed)
         return 0;
-    if (!begin(t))
+    if (!begin_schema(t))
         return ntx__tree_fail(t, -ENOMEM, "no memory for the schema");
     json_t *doc = json_loadb(json, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES | (took ? JSON_DISABLE_EOF_CHECK : 0),
                              &e);

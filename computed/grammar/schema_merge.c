@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_merge.c: several schemas as one that holds where all of them do (allOf, and what stands beside $ref and
- * anyOf), and whether two exclude each other. */
+/* schema_merge.c: merges several schemas into one that is valid where all of them are (allOf, and keywords beside
+ * $ref and anyOf), and decides whether two exclude each other. */
 #include <errno.h>
 #include <string.h>
 
 #include "computed/grammar/schema.h"
 
-/* How two values of one keyword become one. */
+/* How two values of a keyword are merged. */
 enum how { HOW_MOST, HOW_LEAST, HOW_UNION, HOW_TYPE, HOW_ENUM, HOW_PROPERTIES, HOW_ALL };
 
 static enum how how(const char *key)
@@ -47,7 +47,7 @@ static bool in_list(const json_t *list, const json_t *v)
 
 static json_t *as_list(const json_t *v) { return json_is_array(v) ? json_incref(own(v)) : json_pack("[O]", v); }
 
-/* Of two lists what is in both, or in one of them; NULL: t has failed. */
+/* The intersection of two lists, or their union; NULL: t has failed. */
 static json_t *both_in(struct tree *t, const json_t *a, const json_t *b, bool join)
 {
     json_t *x = as_list(a), *y = as_list(b), *out = json_array(), *one;
@@ -68,7 +68,7 @@ static json_t *both_in(struct tree *t, const json_t *a, const json_t *b, bool jo
 static json_t *both_types(struct tree *t, const json_t *a, const json_t *b)
 {
     json_t *out = both_in(t, a, b, false), *integer = json_string("integer"), *number = json_string("number");
-    for (int i = 0; i < 2 && out; i++) { /* an integer is a number */
+    for (int i = 0; i < 2 && out; i++) { /* every integer is a number */
         json_t *x = as_list(i ? a : b), *y = as_list(i ? b : a);
         if (in_list(x, integer) && in_list(y, number) && !in_list(out, integer))
             json_array_append(out, integer);
@@ -106,7 +106,7 @@ static json_t *both_properties(struct tree *t, const json_t *a, const json_t *b)
     return out;
 }
 
-/* One keyword of both, which differ. */
+/* Merges a keyword that differs in both. */
 static void merge_key(struct tree *t, json_t *out, const char *key, const json_t *a, const json_t *b)
 {
     double x = json_number_value(a), y = json_number_value(b);
@@ -132,14 +132,14 @@ static void merge_key(struct tree *t, json_t *out, const char *key, const json_t
             return;
         }
     }
-    if (v && json_is_array(v) && !json_array_size(v)) /* nothing is of both */
+    if (v && json_is_array(v) && !json_array_size(v)) /* the intersection is empty */
         json_object_set_new(out, "allOf", json_pack("[b]", 0));
     else if (v)
         json_object_set(out, key, v);
     json_decref(v);
 }
 
-/* What is closed to members other than its own cannot be joined with one that has more of them. */
+/* A schema that allows no other members cannot be merged with one that has more. */
 static void check_closed(struct tree *t, const json_t *closed, const json_t *other)
 {
     const json_t *more = json_object_get(closed, "additionalProperties"), *mine = json_object_get(closed, "properties");
@@ -163,8 +163,7 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
         return NULL;
     }
     if (json_object_get(b, "$ref") &&
-        !ntx__schema_says(b,
-                          "$ref")) /* so that what stands beside it is joined with what it means, not with its name */
+        !ntx__schema_says(b, "$ref")) /* so that keywords beside it are merged with its target, not with its name */
         if (!json_object_get(a, "$ref") && json_is_string(json_object_get(b, "$ref")))
             b = ntx__schema_target(t, json_string_value(json_object_get(b, "$ref")));
     if (!b || !json_is_object(b))
@@ -193,7 +192,7 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
 
 /* ---- apart */
 
-/* What a schema is behind its reference; only as much as tells alternatives apart. */
+/* The target of a schema's reference, as far as needed to tell alternatives apart. */
 static const json_t *behind(struct tree *t, const json_t *s)
 {
     for (int i = 0; i < 8 && s && json_is_string(json_object_get(s, "$ref")) && !t->failed; i++)

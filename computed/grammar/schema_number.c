@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_number.c: numbers between bounds, digit by digit.
- *
- * Bounds are taken as whole numbers of 10^-places; a number is written as its whole part and, where that is next to a
- * bound, exactly so many places. Numbers with an exponent come only where there are no bounds. */
+/* schema_number.c: numbers between bounds, digit by digit. Bounds are integers in units of 10^-places. A number is
+ * written as its integer part and, where that is next to a bound, exactly so many decimal places. Exponents are
+ * allowed only without bounds. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +10,7 @@
 
 #include "computed/grammar/schema.h"
 
-#define FURTHEST 1000000000000000ll /* where no bound is said */
+#define FURTHEST 1000000000000000ll /* the default bound */
 enum { PLACES_MOST = 6, LISTED_MOST = 4000, REMAINDERS = 50, DIGITS = 12 };
 
 static node digit(struct tree *t, char lo, char hi)
@@ -20,8 +19,8 @@ static node digit(struct tree *t, char lo, char hi)
     return ntx__tree_chars(t, &r, 1);
 }
 
-/* Texts of n digits from lo to hi. */
-static node digits(struct tree *t, const char *lo, const char *hi, unsigned n)
+/* Texts of n digits, from lo to hi. */
+static node digit_range(struct tree *t, const char *lo, const char *hi, unsigned n)
 {
     static const char nines[] = "99999999999999999999", zeros[] = "00000000000000000000";
     if (!n)
@@ -29,16 +28,16 @@ static node digits(struct tree *t, const char *lo, const char *hi, unsigned n)
     if (!memcmp(lo, zeros, n) && !memcmp(hi, nines, n))
         return ntx__tree_repeat(t, digit(t, '0', '9'), n, n);
     if (*lo == *hi)
-        return SEQ(t, digit(t, *lo, *lo), digits(t, lo + 1, hi + 1, n - 1));
-    node out = ALT(t, SEQ(t, digit(t, *lo, *lo), digits(t, lo + 1, nines, n - 1)),
-                   SEQ(t, digit(t, *hi, *hi), digits(t, zeros, hi + 1, n - 1)));
+        return SEQ(t, digit(t, *lo, *lo), digit_range(t, lo + 1, hi + 1, n - 1));
+    node out = ALT(t, SEQ(t, digit(t, *lo, *lo), digit_range(t, lo + 1, nines, n - 1)),
+                   SEQ(t, digit(t, *hi, *hi), digit_range(t, zeros, hi + 1, n - 1)));
     if (*hi - *lo > 1)
-        ntx__tree_add(t, out, SEQ(t, digit(t, (char)(*lo + 1), (char)(*hi - 1)), digits(t, zeros, nines, n - 1)));
+        ntx__tree_add(t, out, SEQ(t, digit(t, (char)(*lo + 1), (char)(*hi - 1)), digit_range(t, zeros, nines, n - 1)));
     return out;
 }
 
-/* Whole numbers from lo to hi, 0 <= lo <= hi. */
-static node whole(struct tree *t, int64_t lo, int64_t hi)
+/* Integers from lo to hi, 0 <= lo <= hi. */
+static node integer_range(struct tree *t, int64_t lo, int64_t hi)
 {
     node out = ntx__tree_list(t, N_ALT);
     int64_t from = 0, to = 9;
@@ -48,7 +47,7 @@ static node whole(struct tree *t, int64_t lo, int64_t hi)
             char x[24], y[24];
             snprintf(x, sizeof x, "%0*" PRId64, n, a);
             snprintf(y, sizeof y, "%0*" PRId64, n, b);
-            ntx__tree_add(t, out, digits(t, x, y, (unsigned)n));
+            ntx__tree_add(t, out, digit_range(t, x, y, (unsigned)n));
         }
         from = to + 1;
         to = 10 * to + 9;
@@ -62,9 +61,9 @@ static node integers(struct tree *t, int64_t lo, int64_t hi)
 {
     node out = ntx__tree_list(t, N_ALT);
     if (hi >= 0)
-        ntx__tree_add(t, out, whole(t, lo > 0 ? lo : 0, hi));
+        ntx__tree_add(t, out, integer_range(t, lo > 0 ? lo : 0, hi));
     if (lo < 0)
-        ntx__tree_add(t, out, minus(t, whole(t, hi < 0 ? -hi : 1, -lo)));
+        ntx__tree_add(t, out, minus(t, integer_range(t, hi < 0 ? -hi : 1, -lo)));
     return out;
 }
 
@@ -76,13 +75,13 @@ static int64_t power(int places)
     return p;
 }
 
-/* Exactly so many places from lo to hi, of one whole part. */
+/* Fractions of one integer part, with exactly so many places, from lo to hi. */
 static node fraction(struct tree *t, int64_t part, int64_t lo, int64_t hi, int places)
 {
     char x[24], y[24];
     snprintf(x, sizeof x, "%0*" PRId64, places, lo);
     snprintf(y, sizeof y, "%0*" PRId64, places, hi);
-    return SEQ(t, whole(t, part, part), ntx__tree_text(t, "."), digits(t, x, y, (unsigned)places));
+    return SEQ(t, integer_range(t, part, part), ntx__tree_text(t, "."), digit_range(t, x, y, (unsigned)places));
 }
 
 /* lo <= x * 10^places <= hi, 0 <= lo. */
@@ -92,13 +91,13 @@ static node magnitudes(struct tree *t, int64_t lo, int64_t hi, int places)
     int64_t p = power(places), a = lo / p, b = hi / p;
     if (lo > hi)
         return out;
-    int64_t first = a + (lo % p != 0); /* from here to b - 1 the fraction is free */
+    int64_t first = a + (lo % p != 0); /* integer parts from here to b - 1 have any fraction */
     if (lo % p && places)
         ntx__tree_add(t, out, fraction(t, a, lo % p, a == b ? hi % p : p - 1, places));
     if (first < b)
-        ntx__tree_add(t, out, SEQ(t, whole(t, first, b - 1), ntx__regex_plain(t, "(\\.[0-9]{1,6})?")));
+        ntx__tree_add(t, out, SEQ(t, integer_range(t, first, b - 1), ntx__regex_plain(t, "(\\.[0-9]{1,6})?")));
     if (first <= b)
-        ntx__tree_add(t, out, whole(t, b, b));
+        ntx__tree_add(t, out, integer_range(t, b, b));
     if (first <= b && places && hi % p)
         ntx__tree_add(t, out, fraction(t, b, 0, hi % p, places));
     return out;
@@ -109,7 +108,7 @@ struct bounds {
     bool has_lo, has_hi, open_lo, open_hi;
 };
 
-static double number(struct tree *t, const json_t *v, const char *key)
+static double bound_of(struct tree *t, const json_t *v, const char *key)
 {
     double d = json_number_value(v);
     if (!json_is_number(v) || !isfinite(d))
@@ -123,17 +122,17 @@ static struct bounds bounds_of(struct tree *t, const json_t *s)
     const json_t *min = json_object_get(s, "minimum"), *max = json_object_get(s, "maximum"),
                  *above = json_object_get(s, "exclusiveMinimum"), *below = json_object_get(s, "exclusiveMaximum");
     if (min)
-        b.lo = number(t, min, "minimum"), b.has_lo = true;
+        b.lo = bound_of(t, min, "minimum"), b.has_lo = true;
     if (max)
-        b.hi = number(t, max, "maximum"), b.has_hi = true;
+        b.hi = bound_of(t, max, "maximum"), b.has_hi = true;
     if (above) {
-        double x = number(t, above, "exclusiveMinimum");
+        double x = bound_of(t, above, "exclusiveMinimum");
         b.open_lo = !b.has_lo || x >= b.lo;
         b.lo = b.open_lo ? x : b.lo;
         b.has_lo = true;
     }
     if (below) {
-        double x = number(t, below, "exclusiveMaximum");
+        double x = bound_of(t, below, "exclusiveMaximum");
         b.open_hi = !b.has_hi || x <= b.hi;
         b.hi = b.open_hi ? x : b.hi;
         b.has_hi = true;
@@ -146,7 +145,7 @@ static int64_t clamp(double x, int64_t lo, int64_t hi)
     return x > (double)hi ? hi : x < (double)lo ? lo : (int64_t)x;
 }
 
-/* Within what a sum of digits is sure to be exact; and where a bound leaves nothing there, lowest is above highest. */
+/* Bounds within the range where sums of digits are exact. If a bound leaves nothing there, lowest > highest. */
 static int64_t lowest(const struct bounds *b)
 {
     return !b->has_lo ? -FURTHEST : clamp(b->open_lo ? floor(b->lo) + 1 : ceil(b->lo), -FURTHEST, FURTHEST + 1);
@@ -156,7 +155,7 @@ static int64_t highest(const struct bounds *b)
     return !b->has_hi ? FURTHEST : clamp(b->open_hi ? ceil(b->hi) - 1 : floor(b->hi), -FURTHEST - 1, FURTHEST);
 }
 
-/* Places that a bound has, at most PLACES_MOST + 1. */
+/* Decimal places of a bound, at most PLACES_MOST + 1. */
 static int places_of(double x)
 {
     int n = 0;
@@ -165,8 +164,8 @@ static int places_of(double x)
     return n;
 }
 
-/* The least and the most that may be written as whole numbers of 1 / p: n / p rounds to the very double that a reader
- * of its text has. */
+/* The least and the largest n such that n / p is within the bound; n / p rounds to the double that a reader of its
+ * text has. */
 static int64_t least_of(double lo, int64_t p, bool open)
 {
     int64_t n = (int64_t)llround(lo * (double)p);
@@ -183,7 +182,7 @@ static node reals(struct tree *t, const struct bounds *b)
         lo = hi - 1e9;
     if (!b->has_hi && lo > 0)
         hi = lo + 1e9;
-    if (fabs(lo) > 1e11 || fabs(hi) > 1e11) /* whole ones alone */
+    if (fabs(lo) > 1e11 || fabs(hi) > 1e11) /* integers only */
         return integers(t, lowest(b), highest(b));
     int a = places_of(lo), c = places_of(hi), places = a > c ? a : c;
     if (places > PLACES_MOST)
@@ -199,7 +198,7 @@ static node reals(struct tree *t, const struct bounds *b)
     return out;
 }
 
-/* ---- multiples: a rule for each remainder of what was read so far, or a list between bounds */
+/* ---- multiples: a rule for each remainder of the digits so far, or a list between bounds */
 
 static node listed(struct tree *t, int64_t k, int64_t lo, int64_t hi)
 {
@@ -213,8 +212,8 @@ static node listed(struct tree *t, int64_t k, int64_t lo, int64_t hi)
     return out;
 }
 
-/* Positive multiples of k with at most DIGITS digits: rule r of `left` is what may follow a remainder of r, in so many
- * digits. */
+/* Positive multiples of k with at most DIGITS digits: rule r of `left` is the rest after a remainder of r, in so
+ * many digits. */
 static node remainders(struct tree *t, uint32_t k)
 {
     uint32_t after = 0, here = 0;
@@ -273,7 +272,7 @@ node ntx__schema_number(struct tree *t, const json_t *schema, bool integer)
     const json_t *of = json_object_get(schema, "multipleOf");
     struct bounds b = bounds_of(t, schema);
     if (of)
-        return multiples(t, &b, number(t, of, "multipleOf"));
+        return multiples(t, &b, bound_of(t, of, "multipleOf"));
     if (t->failed)
         return 0;
     if (!b.has_lo && !b.has_hi)

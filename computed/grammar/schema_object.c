@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schema_object.c: objects and arrays. Members come in their order; those that need not come may be left out, so what
- * is still to come after member i is a rule, once for when something stands before it, which takes a comma, and once
- * for when nothing does. */
+/* schema_object.c: objects and arrays. Members come in their order, and optional ones may be left out. So the rest
+ * after member i is a rule, made twice: after an earlier member, with a comma, and as the first one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +12,8 @@ enum { MEMBERS_MOST = 2000 };
 static node space(struct tree *t) { return ntx__schema_common(t, C_SPACE); }
 static node comma(struct tree *t) { return SEQ(t, ntx__tree_text(t, ","), space(t)); }
 
-/* ---- names of members that are not declared: plain characters without escapes, so that none is a declared one written
- * otherwise */
+/* ---- names of undeclared members: plain characters without escapes, so that none is a declared name in another
+ * form */
 
 struct names {
     struct tree *t;
@@ -27,7 +26,7 @@ static node rest_of_name(struct tree *t)
     return ntx__tree_repeat(t, ntx__tree_chars(t, plain, 3), 0, NO_LIMIT);
 }
 
-/* A plain character that is not taken; one beyond ASCII only where `beyond`. */
+/* A plain character that is not taken; a non-ASCII one only with `beyond`. */
 static node none_of(struct tree *t, const bool taken[128], bool beyond)
 {
     struct range list[129];
@@ -40,13 +39,12 @@ static node none_of(struct tree *t, const bool taken[128], bool beyond)
     return ntx__tree_chars(t, list, n);
 }
 
-/* All texts of which no list[from..to) is left, of which `depth` bytes are behind. A byte of UTF-8 beyond ASCII is only
- * gone on with as a whole character would be: names with such are told from others by their ASCII, or else nothing that
- * begins like them comes. */
+/* All names but list[from..to), after `depth` bytes. Non-ASCII characters are taken whole: names that contain them
+ * differ from others in their ASCII characters, or else nothing that begins like them is allowed. */
 static node other_names(struct names *s, size_t from, size_t to, size_t depth)
 {
     struct tree *t = s->t;
-    bool taken[128] = {['"'] = true, ['\\'] = true}; /* by names, or never plain */
+    bool taken[128] = {['"'] = true, ['\\'] = true}; /* taken by names, or never plain */
     size_t i = from;
     node out = ntx__tree_list(t, N_ALT);
     if (depth > NEST)
@@ -94,8 +92,8 @@ static node other_name(struct tree *t, const json_t *properties)
 struct object {
     struct tree *t;
     const json_t *properties, *required;
-    uint32_t extra;  /* rule + 1 of one member more; 0: there are none */
-    uint32_t extras; /* how many at most */
+    uint32_t extra;  /* rule + 1 of an additional member; 0: none allowed */
+    uint32_t extras; /* most additional members */
 };
 
 static bool is_required(const struct object *o, const char *key)
@@ -129,14 +127,14 @@ static uint32_t rule_of(struct tree *t, node body)
     return r;
 }
 
-/* From the last member to the first: the rules of what is still to come. */
+/* Makes the rules of the rest, from the last member to the first. */
 static node members(struct object *o)
 {
     struct tree *t = o->t;
     const char *keys[MEMBERS_MOST], *key;
     json_t *v;
     size_t n = 0;
-    json_object_foreach((json_t *)(uintptr_t)o->properties, key, v) keys[n++] = key; /* they are counted already */
+    json_object_foreach((json_t *)(uintptr_t)o->properties, key, v) keys[n++] = key; /* the array has room for all */
     uint32_t later = rule_of(t, extras(o, false)), first = rule_of(t, extras(o, true));
     while (n-- > 0 && !t->failed) {
         node name = ntx__schema_literal(t, ntx__schema_keep(t, json_string(keys[n])));
@@ -153,7 +151,7 @@ static node members(struct object *o)
     return ntx__tree_rule(t, first);
 }
 
-/* Counts of members: where those that are declared cannot break them. */
+/* Checks minProperties and maxProperties: declared members must not be able to break them. */
 static void check_counts(struct object *o, const json_t *schema)
 {
     struct tree *t = o->t;
@@ -196,8 +194,7 @@ node ntx__schema_object(struct tree *t, const json_t *schema)
     if (!json_is_false(more) && (more || !json_object_size(o.properties)))
         o.extra = 1 + rule_of(t, pair(t, other_name(t, o.properties),
                                       more ? ntx__schema_value(t, more) : ntx__schema_common(t, C_ANY)));
-    if (!ntx__schema_step(t, json_object_size(o.properties) * json_array_size(o.required) /
-                                 4)) /* each is looked for in the other */
+    if (!ntx__schema_step(t, json_object_size(o.properties) * json_array_size(o.required) / 4)) /* both are compared */
         return 0;
     check_required(&o);
     check_counts(&o, schema);
@@ -213,7 +210,7 @@ static node of_item(struct tree *t, const json_t *schema)
     return schema ? ntx__schema_value(t, schema) : ntx__schema_common(t, C_ANY);
 }
 
-/* [a, b, c, c, ...]: items after the first n of prefixItems; from item i on, min of all and max. */
+/* [a, b, c, c, ...]: items behind the first i of prefixItems, which must number from min to max. */
 static node items_from(struct tree *t, const json_t *prefix, size_t i, uint32_t item, uint32_t min, uint32_t max)
 {
     size_t n = json_array_size(prefix);

@@ -5,15 +5,17 @@
 
 #include "computed/grammar/schema.h"
 
-#define OCTET     "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#define IPV4_PART     "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 #define YEAR_DATE "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])" /* there is no year 0 */
 #define TIME      "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[-+]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define DAY       "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define DAY                                                                                                            \
+    "-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|"                                    \
+    "02-(0[1-9]|1[0-9]|2[0-8]))"
 #define LABEL     "[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?"
 #define HOST      LABEL "(\\." LABEL "){0,4}"
 #define H16       "[0-9a-f]{1,4}"
 
-/* A format as texts that have it, or the usual ones of them. */
+/* A format as a pattern of its texts, or of the usual ones. */
 static const struct {
     const char *name, *pattern;
 } formats[] = {
@@ -25,7 +27,7 @@ static const struct {
                  "|T([0-9]{1,4}H([0-9]{1,4}M([0-9]{1,4}S)?)?|[0-9]{1,4}M([0-9]{1,4}S)?|[0-9]{1,4}S))"},
     {"email", "[A-Za-z0-9]([A-Za-z0-9_+-]{0,30})(\\.[A-Za-z0-9_+-]{1,30}){0,2}@" LABEL "(\\." LABEL "){1,3}"},
     {"hostname", HOST},
-    {"ipv4", OCTET "(\\." OCTET "){3}"},
+    {"ipv4", IPV4_PART "(\\." IPV4_PART "){3}"},
     {"ipv6", "(" H16 ":){7}" H16 "|::(" H16 "(:" H16 "){0,5})?|" H16 "(:" H16 "){0,2}::" H16 "(:" H16 "){0,2}"},
     {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
     {"uri", "https?://" HOST

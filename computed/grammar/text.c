@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.c: the rules of a grammar's text. */
+/* text.c: reads the rules of a grammar's text. */
 #include "computed/grammar/impl.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ struct reader {
     unsigned nest;
 };
 
-static node fail(struct reader *r, const char *what)
+static node fail_text(struct reader *r, const char *what)
 {
     unsigned line = 1;
     for (const char *c = r->start; c < r->p; c++)
@@ -20,11 +20,11 @@ static node fail(struct reader *r, const char *what)
     return ntx__tree_fail(r->t, -EINVAL, "line %u of the grammar: %s", line, what);
 }
 
-static bool blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+static bool skip_blanks(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 static void skip(struct reader *r)
 {
-    while (r->p < r->end && (blank(*r->p) || *r->p == '#')) {
+    while (r->p < r->end && (skip_blanks(*r->p) || *r->p == '#')) {
         if (*r->p == '#')
             while (r->p < r->end && *r->p != '\n')
                 r->p++;
@@ -39,7 +39,7 @@ static bool at(const struct reader *r, const char *text)
     return (size_t)(r->end - r->p) >= n && !memcmp(r->p, text, n);
 }
 
-static bool take(struct reader *r, const char *text)
+static bool take_literal(struct reader *r, const char *text)
 {
     if (!at(r, text))
         return false;
@@ -63,7 +63,7 @@ static size_t name_length(const struct reader *r)
     return n;
 }
 
-/* Whether a rule begins here: a name, then ::= */
+/* A rule begins here: a name, then ::= */
 static bool rule_begins(const struct reader *r)
 {
     struct reader q = *r;
@@ -96,7 +96,7 @@ static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
     return v <= 0x10ffff;
 }
 
-/* A character of UTF-8; what is none is a failure. */
+/* Reads a UTF-8 character; invalid bytes are an error. */
 static bool plain_char(struct reader *r, uint32_t *out)
 {
     unsigned char c = (unsigned char)*r->p;
@@ -143,20 +143,20 @@ static size_t utf8(uint32_t c, char out[4])
     return n;
 }
 
-/* What stands in quotes, into buf, which has room for all of it. -1: r has failed. */
+/* Reads a quoted text into buf, which is large enough. -1: r has failed. */
 static long quoted(struct reader *r, char *buf)
 {
     size_t n = 0;
     while (r->p < r->end && *r->p != '"') {
         uint32_t c;
         if (!one_char(r, &c) || (c >= 0xd800 && c < 0xe000)) {
-            fail(r, "no such escape or character in a text");
+            fail_text(r, "no such escape or character in a text");
             return -1;
         }
         n += utf8(c, buf + n);
     }
-    if (!take(r, "\"")) {
-        fail(r, "a text has no end");
+    if (!take_literal(r, "\"")) {
+        fail_text(r, "a text has no end");
         return -1;
     }
     return (long)n;
@@ -175,7 +175,7 @@ static node text_node(struct reader *r, enum how how)
     if (n >= 0 && how == HOW_TEXT)
         out = ntx__tree_bytes(r->t, buf + 1, (size_t)n);
     else if (n > 64 || n == 0)
-        out = fail(r, "a mark has 1 to 64 bytes");
+        out = fail_text(r, "a mark has 1 to 64 bytes");
     else if (n > 0 && how == HOW_UNTIL)
         out = ntx__tree_until(r->t, buf + 1, (size_t)n);
     else if (n > 0 && how == HOW_CONTROL)
@@ -188,7 +188,7 @@ static node text_node(struct reader *r, enum how how)
 
 enum { RANGES = 1024 };
 
-/* What is between ranges, which need not be in order. */
+/* The complement of ranges in any order. */
 static node all_but(struct tree *t, struct range *r, size_t n)
 {
     struct range out[RANGES + 1];
@@ -214,23 +214,23 @@ static node class_node(struct reader *r)
 {
     struct range list[RANGES];
     size_t n = 0;
-    bool not = take(r, "^");
+    bool not = take_literal(r, "^");
     while (r->p < r->end && *r->p != ']') {
         struct range *x = &list[n];
         if (n == RANGES)
-            return fail(r, "too many characters in brackets");
+            return fail_text(r, "too many characters in brackets");
         if (!one_char(r, &x->lo))
-            return fail(r, "no such escape or character in brackets");
+            return fail_text(r, "no such escape or character in brackets");
         x->hi = x->lo;
         if (r->p + 1 < r->end && r->p[0] == '-' && r->p[1] != ']') {
             r->p++;
             if (!one_char(r, &x->hi) || x->hi < x->lo)
-                return fail(r, "a range in brackets has no end, or one before its beginning");
+                return fail_text(r, "a range in brackets has no end, or one before its beginning");
         }
         n++;
     }
-    if (!take(r, "]"))
-        return fail(r, "brackets have no end");
+    if (!take_literal(r, "]"))
+        return fail_text(r, "brackets have no end");
     return not ? all_but(r->t, list, n) : ntx__tree_chars(r->t, list, n);
 }
 
@@ -249,42 +249,42 @@ static node json_node(struct reader *r)
 static node parenthesised(struct reader *r)
 {
     if (++r->nest > NEST)
-        return fail(r, "parentheses within each other are too many");
+        return fail_text(r, "parentheses within each other are too many");
     node out = alternatives(r);
     r->nest--;
     skip(r);
-    return take(r, ")") ? out : fail(r, "a parenthesis has no end");
+    return take_literal(r, ")") ? out : fail_text(r, "a parenthesis has no end");
 }
 
 static node symbol(struct reader *r)
 {
     static const struct range any = {0, 0x10ffff};
     size_t n;
-    if (take(r, "\""))
+    if (take_literal(r, "\""))
         return text_node(r, HOW_TEXT);
-    if (take(r, "~\""))
+    if (take_literal(r, "~\""))
         return text_node(r, HOW_UNTIL);
-    if (take(r, "@\""))
+    if (take_literal(r, "@\""))
         return text_node(r, HOW_MARK);
-    if (take(r, "@@\""))
+    if (take_literal(r, "@@\""))
         return text_node(r, HOW_CONTROL);
-    if (take(r, "["))
+    if (take_literal(r, "["))
         return class_node(r);
-    if (take(r, "("))
+    if (take_literal(r, "("))
         return parenthesised(r);
-    if (take(r, "%json"))
+    if (take_literal(r, "%json"))
         return json_node(r);
-    if (take(r, "."))
+    if (take_literal(r, "."))
         return ntx__tree_chars(r->t, &any, 1);
     if (!(n = name_length(r)))
-        return fail(r,
-                    "a text, brackets, a parenthesis or a rule's name is missing, or a character has no meaning here");
+        return fail_text(
+            r, "a text, brackets, a parenthesis or a rule's name is missing, or a character has no meaning here");
     node out = ntx__tree_rule(r->t, ntx__tree_rule_named(r->t, r->p, n));
     r->p += n;
     return out;
 }
 
-static bool number(struct reader *r, uint32_t *out)
+static bool read_count(struct reader *r, uint32_t *out)
 {
     uint64_t v = 0;
     const char *from = r->p;
@@ -298,18 +298,18 @@ static node braces(struct reader *r, node what)
 {
     uint32_t min, max;
     skip(r);
-    if (!number(r, &min))
-        return fail(r, "{m}, {m,} or {m,n} is expected");
+    if (!read_count(r, &min))
+        return fail_text(r, "{m}, {m,} or {m,n} is expected");
     skip(r);
     max = min;
-    if (take(r, ",")) {
+    if (take_literal(r, ",")) {
         skip(r);
-        if (!number(r, &max))
+        if (!read_count(r, &max))
             max = NO_LIMIT;
     }
     skip(r);
-    if (!take(r, "}") || max < min)
-        return fail(r, "{m}, {m,} or {m,n} with m <= n is expected");
+    if (!take_literal(r, "}") || max < min)
+        return fail_text(r, "{m}, {m,} or {m,n} with m <= n is expected");
     return ntx__tree_repeat(r->t, what, min, max);
 }
 
@@ -318,14 +318,14 @@ static node repeated(struct reader *r)
     node out = symbol(r);
     for (unsigned n = 0; !r->t->failed && r->p < r->end; n++) {
         if (n == NEST)
-            return fail(r, "too many repetitions of each other");
-        if (take(r, "*"))
+            return fail_text(r, "too many repetitions of each other");
+        if (take_literal(r, "*"))
             out = ntx__tree_repeat(r->t, out, 0, NO_LIMIT);
-        else if (take(r, "+"))
+        else if (take_literal(r, "+"))
             out = ntx__tree_repeat(r->t, out, 1, NO_LIMIT);
-        else if (take(r, "?"))
+        else if (take_literal(r, "?"))
             out = ntx__tree_repeat(r->t, out, 0, 1);
-        else if (take(r, "{"))
+        else if (take_literal(r, "{"))
             out = braces(r, out);
         else
             break;
@@ -344,7 +344,7 @@ static node sequence(struct reader *r)
 static node alternatives(struct reader *r)
 {
     node first = sequence(r), list = 0;
-    for (skip(r); !r->t->failed && take(r, "|"); skip(r)) {
+    for (skip(r); !r->t->failed && take_literal(r, "|"); skip(r)) {
         list = list ? list : ALT(r->t, first);
         ntx__tree_add(r->t, list, sequence(r));
     }
@@ -356,24 +356,24 @@ static void rule(struct reader *r)
     size_t n = name_length(r);
     uint32_t id = ntx__tree_rule_named(r->t, r->p, n);
     if (!n || r->t->failed) {
-        fail(r, "a rule begins with its name and ::=");
+        fail_text(r, "a rule begins with its name and ::=");
         return;
     }
     if (r->t->rules[id].defined) {
-        fail(r, "a rule of this name is there already");
+        fail_text(r, "a rule of this name is there already");
         return;
     }
     r->p += n;
     skip(r);
-    if (!take(r, "::=")) {
-        fail(r, "a rule begins with its name and ::=");
+    if (!take_literal(r, "::=")) {
+        fail_text(r, "a rule begins with its name and ::=");
         return;
     }
     node body = alternatives(r);
     ntx__tree_define(r->t, id, body);
     skip(r);
     if (!r->t->failed && r->p < r->end && !rule_begins(r))
-        fail(r, "a parenthesis is closed that was not opened");
+        fail_text(r, "a parenthesis is closed that was not opened");
 }
 
 int ntx__text_read(struct tree *t, const char *text, size_t len)

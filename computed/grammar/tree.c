@@ -22,8 +22,8 @@ node ntx__tree_fail(struct tree *t, int rc, const char *fmt, ...)
     return 0;
 }
 
-/* Room for n more of a growing list; false: t has failed. */
-static bool grow(struct tree *t, void *list, uint32_t have, uint32_t *room, size_t n, size_t size, uint32_t most)
+/* Makes room for n more entries of a list; false: t has failed. */
+static bool grow_list(struct tree *t, void *list, uint32_t have, uint32_t *room, size_t n, size_t size, uint32_t most)
 {
     void **p = list;
     if (t->failed)
@@ -45,9 +45,9 @@ static bool grow(struct tree *t, void *list, uint32_t have, uint32_t *room, size
     return true;
 }
 
-static node add(struct tree *t, struct tree_node n)
+static node add_node(struct tree *t, struct tree_node n)
 {
-    if (!grow(t, &t->nodes, t->n, &t->room, 1, sizeof n, NODES_MOST))
+    if (!grow_list(t, &t->nodes, t->n, &t->room, 1, sizeof n, NODES_MOST))
         return 0;
     t->nodes[t->n] = n;
     return t->n++;
@@ -56,7 +56,7 @@ static node add(struct tree *t, struct tree_node n)
 int ntx__tree_init(struct tree *t, struct ntx_err *err)
 {
     *t = (struct tree){.err = err};
-    add(t, (struct tree_node){.kind = N_NEVER});
+    add_node(t, (struct tree_node){.kind = N_NEVER});
     return t->failed;
 }
 
@@ -75,11 +75,11 @@ static node pooled(struct tree *t, enum node_kind kind, const char *p, size_t n)
 {
     if (!n)
         return ntx__tree_list(t, N_EMPTY);
-    if (!grow(t, &t->pool, t->n_pool, &t->pool_room, n, 1, POOL_MOST))
+    if (!grow_list(t, &t->pool, t->n_pool, &t->pool_room, n, 1, POOL_MOST))
         return 0;
     memcpy(t->pool + t->n_pool, p, n);
     t->n_pool += (uint32_t)n;
-    return add(t, (struct tree_node){.kind = kind, .a = t->n_pool - (uint32_t)n, .b = (uint32_t)n});
+    return add_node(t, (struct tree_node){.kind = kind, .a = t->n_pool - (uint32_t)n, .b = (uint32_t)n});
 }
 
 node ntx__tree_bytes(struct tree *t, const char *p, size_t n) { return pooled(t, N_BYTES, p, n); }
@@ -92,8 +92,8 @@ static int by_lo(const void *a, const void *b)
     return x->lo < y->lo ? -1 : x->lo > y->lo;
 }
 
-/* Joins ranges in place; returns how many are left. */
-static uint32_t join(struct range *r, uint32_t n)
+/* Joins ranges in place; returns their number. */
+static uint32_t join_ranges(struct range *r, uint32_t n)
 {
     uint32_t out = 0;
     qsort(r, n, sizeof *r, by_lo);
@@ -108,7 +108,7 @@ static uint32_t join(struct range *r, uint32_t n)
 
 node ntx__tree_chars(struct tree *t, const struct range *r, size_t n)
 {
-    if (!grow(t, &t->ranges, t->n_ranges, &t->ranges_room, 2 * n + 1, sizeof *r, RANGES_MOST))
+    if (!grow_list(t, &t->ranges, t->n_ranges, &t->ranges_room, 2 * n + 1, sizeof *r, RANGES_MOST))
         return 0;
     struct range *to = t->ranges + t->n_ranges;
     uint32_t k = 0;
@@ -120,14 +120,14 @@ node ntx__tree_chars(struct tree *t, const struct range *r, size_t n)
         if (high.lo <= high.hi)
             to[k++] = high;
     }
-    k = join(to, k);
+    k = join_ranges(to, k);
     if (!k)
-        return add(t, (struct tree_node){.kind = N_NEVER});
+        return add_node(t, (struct tree_node){.kind = N_NEVER});
     t->n_ranges += k;
-    return add(t, (struct tree_node){.kind = N_CHARS, .a = t->n_ranges - k, .b = k});
+    return add_node(t, (struct tree_node){.kind = N_CHARS, .a = t->n_ranges - k, .b = k});
 }
 
-node ntx__tree_list(struct tree *t, enum node_kind kind) { return add(t, (struct tree_node){.kind = kind}); }
+node ntx__tree_list(struct tree *t, enum node_kind kind) { return add_node(t, (struct tree_node){.kind = kind}); }
 
 void ntx__tree_add(struct tree *t, node list, node what)
 {
@@ -149,9 +149,12 @@ node ntx__tree_of(struct tree *t, enum node_kind kind, const node *what, size_t 
     return list;
 }
 
-node ntx__tree_rule(struct tree *t, uint32_t rule) { return add(t, (struct tree_node){.kind = N_RULE, .a = rule}); }
+node ntx__tree_rule(struct tree *t, uint32_t rule)
+{
+    return add_node(t, (struct tree_node){.kind = N_RULE, .a = rule});
+}
 
-/* Where the rule of this name is in the index, or would be. */
+/* The slot of a rule's name in the index, or its free slot. */
 static uint32_t *slot_of(struct tree *t, const char *name, size_t n)
 {
     uint32_t h = 2166136261u;
@@ -165,7 +168,7 @@ static uint32_t *slot_of(struct tree *t, const char *name, size_t n)
     }
 }
 
-/* Room in the index for one more, twice over. */
+/* Makes room in the index for one more rule, with half of it free. */
 static bool index_rules(struct tree *t)
 {
     if (2 * (t->n_rules + 1) <= t->n_rule_slots)
@@ -192,7 +195,7 @@ uint32_t ntx__tree_rule_new(struct tree *t, const char *name, size_t n)
     char *copy = name ? strndup(name, n) : NULL;
     if (name && !copy)
         ntx__tree_fail(t, -ENOMEM, "no memory for the grammar");
-    if (!grow(t, &t->rules, t->n_rules, &t->rules_room, 1, sizeof *t->rules, RULES_MOST) || !index_rules(t)) {
+    if (!grow_list(t, &t->rules, t->n_rules, &t->rules_room, 1, sizeof *t->rules, RULES_MOST) || !index_rules(t)) {
         free(copy);
         return 0;
     }
@@ -216,15 +219,15 @@ void ntx__tree_define(struct tree *t, uint32_t rule, node body)
     t->rules[rule].defined = true;
 }
 
-/* ---- repetition. A few copies are copies. Many are rules: power k is 2^k times, and up to n times is
+/* ---- repetition. Few copies are written out. Many are rules: power k is 2^k copies, and up to n copies is
  *
- *     upto(n) = power(k) upto(n - 2^k) | upto(2^k - 1)      2^k <= n < 2^(k+1)
+ *   upto(n) = power(k) upto(n - 2^k) | upto(2^k - 1)        2^k <= n < 2^(k+1)
  *
- * so that a million times takes some forty rules, and a stack is never deeper than k. */
+ * so that a million copies need some forty rules, and a stack is never deeper than k. */
 
 struct many {
     struct tree *t;
-    uint32_t power[32], below[32]; /* rules; below[k]: up to 2^k - 1 times. 0: not there yet, else rule + 1 */
+    uint32_t power[32], below[32]; /* rules; below[k]: up to 2^k - 1 copies. 0: not made yet, else rule + 1 */
     node what;
 };
 
@@ -284,7 +287,7 @@ static node many(struct tree *t, node what, uint32_t min, uint32_t max)
         if (min >> k & 1)
             ntx__tree_add(t, list, power(&m, k));
     if (max == NO_LIMIT)
-        ntx__tree_add(t, list, add(t, (struct tree_node){.kind = N_REPEAT, .a = power(&m, 0), .c = NO_LIMIT}));
+        ntx__tree_add(t, list, add_node(t, (struct tree_node){.kind = N_REPEAT, .a = power(&m, 0), .c = NO_LIMIT}));
     else if (max > min)
         ntx__tree_add(t, list, upto(&m, max - min));
     return list;
@@ -295,10 +298,10 @@ node ntx__tree_repeat(struct tree *t, node what, uint32_t min, uint32_t max)
     if (t->failed)
         return 0;
     if (max < min)
-        return add(t, (struct tree_node){.kind = N_NEVER});
+        return add_node(t, (struct tree_node){.kind = N_NEVER});
     if (min >= 1u << 30 || (max != NO_LIMIT && max >= 1u << 30))
         return ntx__tree_fail(t, -EINVAL, "more than 2^30 repetitions are not possible");
     if (min > COPIES || (max != NO_LIMIT && max > COPIES))
         return many(t, what, min, max);
-    return add(t, (struct tree_node){.kind = N_REPEAT, .a = what, .b = min, .c = max});
+    return add_node(t, (struct tree_node){.kind = N_REPEAT, .a = what, .b = min, .c = max});
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* utf8.c: ranges of characters as bytes. A range is cut where the length of its characters changes, and then so that
- * each byte has a range of its own that does not depend on those before it (as RE2 does it, R. Cox, "Regular Expression
- * Matching in the Wild"). Overlong forms and surrogates never come. */
+/* utf8.c: ranges of characters as bytes. A range is split where the length of its characters changes, and then so
+ * that each byte has a range that does not depend on earlier bytes (like RE2; R. Cox, "Regular Expression Matching
+ * in the Wild"). Overlong forms and surrogates never come. */
 #include "computed/grammar/impl.h"
 
 struct part {
@@ -11,7 +11,7 @@ struct part {
 
 struct out {
     struct ntx_grammar *g;
-    uint32_t next, tails[4], start; /* tails[k]: k bytes from 0x80 to 0xbf, then next; 0: not there yet */
+    uint32_t next, tails[4], start; /* tails[k]: k bytes from 0x80 to 0xbf, then next; 0: not made yet */
 };
 
 static struct set span(unsigned lo, unsigned hi)
@@ -32,7 +32,7 @@ static uint32_t tail(struct out *o, unsigned k)
     return o->tails[k];
 }
 
-static void put(struct out *o, const struct part *p)
+static void add_part(struct out *o, const struct part *p)
 {
     unsigned full = 0;
     while (full + 1 < p->n && p->lo[p->n - 1 - full] == 0x80 && p->hi[p->n - 1 - full] == 0xbf)
@@ -52,28 +52,28 @@ static void encode(uint32_t c, unsigned n, uint8_t out[4])
     out[0] = (uint8_t)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | c);
 }
 
-/* All of one length, n bytes. */
-static void cut(struct out *o, uint32_t lo, uint32_t hi, unsigned n)
+/* Splits a range of characters of n bytes. */
+static void split_range(struct out *o, uint32_t lo, uint32_t hi, unsigned n)
 {
     for (unsigned k = 1; k < n; k++) {
         uint32_t m = (1u << (6 * k)) - 1; /* the last k bytes */
         if ((lo & ~m) == (hi & ~m))
             continue;
         if (lo & m) {
-            cut(o, lo, lo | m, n);
-            cut(o, (lo | m) + 1, hi, n);
+            split_range(o, lo, lo | m, n);
+            split_range(o, (lo | m) + 1, hi, n);
             return;
         }
         if ((hi & m) != m) {
-            cut(o, lo, (hi & ~m) - 1, n);
-            cut(o, hi & ~m, hi, n);
+            split_range(o, lo, (hi & ~m) - 1, n);
+            split_range(o, hi & ~m, hi, n);
             return;
         }
     }
     struct part p = {.n = n};
     encode(lo, n, p.lo);
     encode(hi, n, p.hi);
-    put(o, &p);
+    add_part(o, &p);
 }
 
 static void ascii(struct out *o, const struct range *r, uint32_t n)
@@ -95,7 +95,7 @@ uint32_t ntx__utf8_build(struct ntx_grammar *g, const struct range *r, uint32_t 
         for (unsigned k = 0; k < 3; k++) {
             uint32_t lo = r[i].lo > of[k].lo ? r[i].lo : of[k].lo, hi = r[i].hi < of[k].hi ? r[i].hi : of[k].hi;
             if (lo <= hi)
-                cut(&o, lo, hi, k + 2);
+                split_range(&o, lo, hi, k + 2);
         }
     return o.start;
 }

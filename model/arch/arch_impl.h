@@ -129,7 +129,7 @@ struct ntx__attention {                                      /* features of a la
     bool v_norm;     /* a norm of each head of V, without a scale */
     bool bare_norm;  /* a norm of each head of q and k after RoPE, without a scale */
     uint32_t window,
-        stretch; /* window: positions that a row sees, its own included; chunk: size of attention chunks; 0: none */
+        chunk; /* window: positions that a row sees, its own included; chunk: size of attention chunks; 0: none */
     struct ntx_temperature temperature;
 };
 /* h = eh(norm of the token's embedding, norm of the state of the token before it) */

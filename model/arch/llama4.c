@@ -7,7 +7,7 @@
 
 #include "model/arch/arch_impl.h"
 
-enum { UNTURNED_EVERY = 4, STRETCH = 8192, UNNORMED_EXPERTS = 128 };
+enum { UNTURNED_EVERY = 4, CHUNK = 8192, UNNORMED_EXPERTS = 128 };
 
 struct own {
     uint32_t unturned_every; /* the last of so many layers has no RoPE */
@@ -20,11 +20,11 @@ static int llama4_keys(struct ntx__keys *k)
     int rc;
     if (!own)
         return -ENOMEM;
-    if ((rc = ntx__key_windows(k, STRETCH, UNTURNED_EVERY)) ||
+    if ((rc = ntx__key_windows(k, CHUNK, UNTURNED_EVERY)) ||
         (rc = ntx__key_u32(k, "interleave_moe_layer_step", -1, 0, NTX_MAX_LAYERS, &hp->expert_every)))
         return rc;
     if (hp->window == 1)
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is 1: a stretch of one token is none",
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is 1: an attention chunk needs more than one token",
                            ntx__key_of(k, "attention.sliding_window"));
     own->unturned_every = hp->window ? UNTURNED_EVERY : hp->n_layers;
     for (uint32_t l = 0; l < hp->n_layers && hp->window; l++)
@@ -32,7 +32,7 @@ static int llama4_keys(struct ntx__keys *k)
             ((l + 1) % UNTURNED_EVERY !=
              0)) /* other programs apply it to both, or to chunks alone: no file is known where they differ */
             return ntx_err_set(k->err, -ENOTSUP,
-                               "key '%s' has layer %u otherwise than each fourth without stretches: not supported",
+                               "key '%s': layer %u differs from every fourth layer without chunks, which is not supported",
                                ntx__key_of(k, "attention.sliding_window_pattern"), l);
     if (hp->window) {
         hp->temperature = (struct ntx_temperature){.scale = 0.1f, .length = hp->window, .ahead = 1};
@@ -53,7 +53,7 @@ static void llama4_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer
     if (!turned)
         has.temperature = hp->temperature;
     if (ntx_windowed(hp, l))
-        has.window = has.stretch = hp->window;
+        has.window = has.chunk = hp->window;
     ntx__add_attention(hp, out, &has);
     if (hp->expert_every && (l + 1) % hp->expert_every == 0)
         ntx__add_experts(m, out,

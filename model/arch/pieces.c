@@ -137,7 +137,7 @@ static void add_attend(struct ntx_layer *l, const struct ntx__attention *has, co
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->attend.window = has->window;
-    s->attend.chunk = has->stretch;
+    s->attend.chunk = has->chunk;
     s->attend.temperature = has->temperature;
     s->attend.cap = has->cap;
     s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)w->head_k);

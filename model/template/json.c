@@ -93,7 +93,7 @@ static struct val read_string(struct reader *r)
     return ntx__tpl_of(ntx__tpl_str(r->t, s->p, n, r->mark));
 }
 
-static struct val read_number(struct reader *r)
+static struct val read_json_number(struct reader *r)
 {
     char text[400], *end;
     size_t n = 0;
@@ -175,7 +175,7 @@ static struct val read_value(struct reader *r)
     else if (take_word(r, "null"))
         v = (struct val){.type = V_NONE};
     else
-        v = read_number(r);
+        v = read_json_number(r);
     r->depth--;
     return v;
 }
