@@ -206,10 +206,11 @@ static inline uint32_t ntx_kept_k(const struct ntx_hparams *hp, uint32_t layer)
 }
 static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer)
 {
-    return hp->v_is_k                   ? 0
-           : !hp->kv_lora               ? ntx_dims_of(hp, layer).head_v
-           : ntx_has_indexer(hp, layer) ? ntx_index_kept(hp)
-                                        : 0;
+    if (hp->v_is_k)
+        return 0;
+    if (!hp->kv_lora)
+        return ntx_dims_of(hp, layer).head_v;
+    return ntx_has_indexer(hp, layer) ? ntx_index_kept(hp) : 0;
 }
 static inline bool ntx_has_grams(const struct ntx_hparams *hp, uint32_t layer) { return hp->grams.layer == layer + 1; }
 static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer)
@@ -219,7 +220,9 @@ static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer
 /* A pooled K is made of so many spans of positions. */
 static inline uint32_t ntx_pool_spans(const struct ntx_hparams *hp, uint32_t layer)
 {
-    return !hp->pool[layer] ? 0 : hp->pool[layer] == NTX_POOL_OVERLAPS ? 2 : 1;
+    if (!hp->pool[layer])
+        return 0;
+    return hp->pool[layer] == NTX_POOL_OVERLAPS ? 2 : 1;
 }
 /* Floats of the state per position to be pooled. */
 static inline uint32_t ntx_pool_row(const struct ntx_hparams *hp, uint32_t layer)

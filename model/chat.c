@@ -327,7 +327,9 @@ static bool is_control(const struct ntx_tokenizer *tok, int32_t id, const char *
 /* Moves the view to state `at`. Returns the mark to show: "" if the view stays inside or outside of the reasoning. */
 static const char *move_view(struct ntx_chat_view *v, int at, bool aside)
 {
-    const char *mark = aside == v->aside ? "" : aside ? aside_open : aside_close;
+    const char *mark = "";
+    if (aside != v->aside)
+        mark = aside ? aside_open : aside_close;
     v->at = at;
     v->aside = aside;
     return mark;

@@ -216,10 +216,10 @@ static int take_order(const struct ntx_gguf *g, const struct ntx_model *m, uint3
     if (rc)
         return rc;
     uint8_t *seen = calloc(m->hp.n_ff, 1);
-    rc = !seen ? ntx_err_set(err, -ENOMEM, "no memory for an order of neurons")
-         : is_order(order, m->hp.n_ff, seen)
-             ? 0
-             : ntx_err_set(err, -EINVAL, WHAT ": '%s' is no order of %u neurons", key, m->hp.n_ff);
+    if (!seen)
+        rc = ntx_err_set(err, -ENOMEM, "no memory for an order of neurons");
+    else if (!is_order(order, m->hp.n_ff, seen))
+        rc = ntx_err_set(err, -EINVAL, WHAT ": '%s' is no order of %u neurons", key, m->hp.n_ff);
     free(seen);
     return rc;
 }

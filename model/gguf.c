@@ -206,10 +206,12 @@ static int check_parts(struct ntx_gguf *g, unsigned *f, struct ntx_err *err)
         g->n_own++;
     for (*f = 0; *f < g->n_parts && !rc; ++*f) {
         struct ntx__gguf_part *p = &g->parts[*f];
-        rc = *f < g->n_own ? check_split(p, *f, g->n_own, err)
-             : *f - g->n_own < NTX_ADAPTERS_MAX
-                 ? check_adapter(g, p, err)
-                 : ntx_err_set(err, -E2BIG, "%u adapters are the most", NTX_ADAPTERS_MAX);
+        if (*f < g->n_own)
+            rc = check_split(p, *f, g->n_own, err);
+        else if (*f - g->n_own < NTX_ADAPTERS_MAX)
+            rc = check_adapter(g, p, err);
+        else
+            rc = ntx_err_set(err, -E2BIG, "%u adapters are the most", NTX_ADAPTERS_MAX);
         if (rc)
             return rc;
         if (*f && *f < g->n_own)

@@ -250,7 +250,9 @@ int ntx_gguf_out_write_fd(const struct ntx_gguf_out *g, int fd, struct ntx_err *
     for (size_t i = 0; i < g->n_tensors && !rc; i++)
         rc = write_tensor(g, &g->tensors[i], fd, err);
     free(head.p);
-    return rc ? rc : fsync(fd) ? -errno : 0;
+    if (!rc && fsync(fd))
+        rc = -errno;
+    return rc;
 }
 
 int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct ntx_err *err)
@@ -263,5 +265,7 @@ int ntx_gguf_out_write(const struct ntx_gguf_out *g, const char *path, struct nt
     if (!rc)
         rc = ntx_new_file_name(&f, path);
     ntx_new_file_drop(&f);
-    return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", path, why.code ? why.text : strerror(-rc)) : 0;
+    if (!rc)
+        return 0;
+    return ntx_err_set(err, rc, "%s: cannot write: %s", path, why.code ? why.text : strerror(-rc));
 }

@@ -34,12 +34,12 @@ struct ntx_mix_model ntx_mix_model_of(const struct ntx_gguf *g, bool importance)
 bool ntx_mix_allows(const struct ntx_gguf *g, const struct ntx_gguf_tensor *t);
 
 /* Chooses the types of all tensors: type[i] for tensor i of g. given[i]: a type that was asked for, or
- * NTX_TYPE_LIMIT. pure: without rules. *n_other: matrices that got another type because their rows do not divide
- * into blocks of theirs. */
+ * NTX_TYPE_LIMIT. pure: without rules. *n_other: matrices that got another type because their matrix rows do not
+ * divide into their blocks. */
 int ntx_mix_choose(const struct ntx_mix *m, const struct ntx_gguf *g, const struct ntx_mix_model *of, bool pure,
                    const uint32_t *given, uint32_t *type, uint32_t *n_other, struct ntx_err *err);
 
-/* The fallback for rows of n values that do not divide into blocks of `type`. */
+/* The fallback for matrix rows of n values that do not divide into blocks of `type`. */
 uint32_t ntx_mix_for_inputs(uint32_t type, uint64_t n);
 
 /* A tensor of this type loses too much without an importance matrix. */

@@ -56,11 +56,13 @@ static int read_value(struct ntx_override *o, const char *p, size_t n, struct nt
         end = text + strlen(text);
     if (fits && !*end && !errno && *text != ' ')
         return 0;
+    const char *kind = "truth value: true or false";
+    if (o->type == NTX_GGUF_I64)
+        kind = "whole number";
+    else if (o->type == NTX_GGUF_F64)
+        kind = "number";
     return ntx_err_set(err, -EINVAL, "--override-kv: '%.*s' of key '%s' is no %s", (int)NTX_MIN(n, (size_t)60), p,
-                       o->key,
-                       o->type == NTX_GGUF_I64   ? "whole number"
-                       : o->type == NTX_GGUF_F64 ? "number"
-                                                 : "truth value: true or false");
+                       o->key, kind);
 }
 
 /* Keys that the reader uses before overrides are set. */

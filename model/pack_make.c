@@ -393,7 +393,16 @@ static uint32_t down_type(const struct maker *k, uint32_t layer)
         return k->o->down_type;
     if (coarse(type)) /* a second rounding to so few bits would cost too much */
         type = NTX_Q4_K;
-    return writable(type, n) ? type : writable(NTX_Q8_0, n) ? NTX_Q8_0 : NTX_F16;
+    if (writable(type, n))
+        return type;
+    return writable(NTX_Q8_0, n) ? NTX_Q8_0 : NTX_F16;
+}
+
+static uint32_t type_of_column(uint32_t type, uint32_t rank, bool whole)
+{
+    if (whole && !coarse(type) && writable(type, rank))
+        return type;
+    return whole && writable(NTX_Q8_0, rank) ? NTX_Q8_0 : NTX_F16;
 }
 
 /* Chooses the types of additions: rows keep theirs; columns keep theirs only if each value is stored by itself. */
@@ -403,12 +412,13 @@ static void choose_added(struct maker *k, uint32_t layer)
         struct ntx_pack_added *a = &k->pack[layer].added[part];
         const uint32_t i = added_tensor(&k->m->layers[layer], (enum ntx_pack_part)part, &a->whole);
         const struct ntx_gguf_tensor *t = i == NTX_NO_TENSOR ? NULL : tensor_of(k, i);
+        const int dim = part == NTX_PACK_UP ? 0 : 1;
         a->type = t ? t->type : NTX_I8;
-        a->rank = !t ? 0 : a->whole ? k->m->hp.n_embd : (uint32_t)t->ne[part == NTX_PACK_UP ? 0 : 1];
+        a->rank = t ? (uint32_t)t->ne[dim] : 0;
+        if (t && a->whole)
+            a->rank = k->m->hp.n_embd;
         if (t && part == NTX_PACK_DOWN && !(ntx_type_info(t->type)->block == 1 && ntx_quantizes(t->type)))
-            a->type = a->whole && !coarse(t->type) && writable(t->type, a->rank) ? t->type
-                      : writable(NTX_Q8_0, a->rank) && a->whole                  ? NTX_Q8_0
-                                                                                 : NTX_F16;
+            a->type = type_of_column(t->type, a->rank, a->whole);
     }
 }
 

@@ -280,7 +280,7 @@ static uint16_t ternary(const float *x, const float *w, int8_t *q)
     uint16_t h = ntx_f32_to_f16(best);
     float half = ntx_f16_to_f32(h) / 2;
     for (int i = 0; i < NTX_QKK; i++)
-        q[i] = (int8_t)(x[i] > half ? 1 : x[i] < -half ? -1 : 0);
+        q[i] = (int8_t)((x[i] > half) - (x[i] < -half));
     return h;
 }
 

@@ -124,8 +124,12 @@ static bool fill_grid(struct ntx__grid *g, const struct codes *c)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
         values_of(c->type, i, g->value + i * c->dim);
-    for (int l = 0; l <= c->top; l++) /* the exact levels of the format, which are not quite even */
-        level[l] = c->type == NTX_IQ3_XXS && l == 7 ? 62 : c->base == 8 && l == 1 ? 25 : c->base + c->step * (float)l;
+    for (int l = 0; l <= c->top; l++)
+        level[l] = c->base + c->step * (float)l;
+    if (c->type == NTX_IQ3_XXS) /* the exact levels of the format are not quite even */
+        level[7] = 62;
+    if (c->base == 8)
+        level[1] = 25;
     find_neighbours(g, level);
     return true;
 }
@@ -176,7 +180,11 @@ NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const
     uint32_t pattern = 0, best = 0;
     for (int i = 0; i < dim; i++) {
         float l = (v[i] - g->base) / g->step + 0.5f;
-        int at = l < 0 ? 0 : l >= (float)g->top ? g->top : (int)l;
+        int at = 0;
+        if (l >= (float)g->top)
+            at = g->top;
+        else if (l >= 0)
+            at = (int)l;
         pattern |= (uint32_t)at << g->bits * (uint32_t)i;
     }
     const uint16_t *near = g->near + (size_t)pattern * NEAR;

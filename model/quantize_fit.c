@@ -88,7 +88,9 @@ float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l
             inverse[c] = 1 / best * (1 + (float)(c - BELOW) * FINE * unit / l.most);
         try_scales(x, w, n, inverse, l, &best, &gain);
     }
-    return best != 0 ? best : extreme / (fabsf(l.least) > l.most ? l.least : l.most); /* all weights may be 0 */
+    if (best == 0) /* all weights may be 0 */
+        best = extreme / (fabsf(l.least) > l.most ? l.least : l.most);
+    return best;
 }
 
 /* ---- a scale and a minimum */

@@ -28,7 +28,8 @@ struct ntx__levels {
 static inline int ntx__clamp(float v, int least, int most)
 {
     int i = (int)rintf(NTX_MAX(-1e6f, NTX_MIN(v, 1e6f)));
-    return i < least ? least : i > most ? most : i;
+    i = i < least ? least : i;
+    return i > most ? most : i;
 }
 
 /* Fits d of x = d * q; 0 if x is 0. */

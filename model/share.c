@@ -55,7 +55,9 @@ static uint32_t head_at(const struct ntx_share *s, uint32_t n_heads, uint32_t ra
         before = rank;
         all = s->n;
     }
-    return !rank ? 0 : rank >= s->n ? n_heads : NTX_MAX((uint32_t)((2 * before * n_heads + all) / (2 * all)), 1u);
+    if (!rank)
+        return 0;
+    return rank >= s->n ? n_heads : NTX_MAX((uint32_t)((2 * before * n_heads + all) / (2 * all)), 1u);
 }
 
 struct ntx_share_range ntx_share_heads(const struct ntx_share *s, uint32_t n_heads, uint32_t rank)

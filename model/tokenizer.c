@@ -266,7 +266,7 @@ int ntx_detokenize_one(const struct ntx_tokenizer *t, int32_t id, bool first, bo
 /* p[0..n), n < 4, is a proper prefix of a longer character. */
 static bool begins_character(const unsigned char *p, size_t n)
 {
-    size_t need = p[0] >= 0xC2 && p[0] <= 0xDF ? 2 : (p[0] & 0xF0) == 0xE0 ? 3 : p[0] >= 0xF0 && p[0] <= 0xF4 ? 4 : 0;
+    size_t need = p[0] >= 0xC2 && p[0] <= 0xF4 ? 2 + (p[0] >= 0xE0) + (p[0] >= 0xF0) : 0;
     if (need <= n)
         return false;
     unsigned char whole[4] = {p[0], 0x80, 0x80, 0x80};

@@ -20,8 +20,10 @@ static int by_text(const void *a, const void *b, void *vocab)
     size_t na, nb;
     const char *pa = ntx__vocab_text(v, ia, &na), *pb = ntx__vocab_text(v, ib, &nb);
     int c = memcmp(pa, pb, na < nb ? na : nb);
-    if (c || na != nb)
-        return c ? c : na < nb ? -1 : 1;
+    if (c)
+        return c;
+    if (na != nb)
+        return na < nb ? -1 : 1;
     return ia < ib ? -1 : ia > ib;
 }
 

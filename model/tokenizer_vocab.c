@@ -55,7 +55,9 @@ static int hex(char c)
 {
     if (c >= '0' && c <= '9')
         return c - '0';
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* "<0x0A>" -> 10; -1 for anything else. */

@@ -83,7 +83,8 @@ static uint32_t build_list(struct builder *b, const struct tree_node *n, uint32_
     uint32_t at = n->kind == N_SEQ ? next : 1;
     while (many-- > 0) {
         alternative = build(b, all[many], n->kind == N_SEQ ? at : next);
-        at = n->kind == N_SEQ ? alternative : at == 1 ? alternative : ntx__build_state(b->g, S_SPLIT, alternative, at);
+        const bool only = n->kind == N_SEQ || at == 1;
+        at = only ? alternative : ntx__build_state(b->g, S_SPLIT, alternative, at);
     }
     free(all);
     return at;
@@ -235,9 +236,9 @@ int ntx__build(struct tree *t, struct ntx_grammar **out)
     uint32_t *starts = calloc(t->n_rules + 1, sizeof *starts);
     if (g)
         g->set_slots = calloc(SET_SLOTS, sizeof *g->set_slots);
-    int rc = t->failed                     ? t->failed
-             : g && starts && g->set_slots ? 0
-                                           : ntx_err_set(t->err, -ENOMEM, "no memory for the grammar");
+    int rc = t->failed;
+    if (!rc && !(g && starts && g->set_slots))
+        rc = ntx_err_set(t->err, -ENOMEM, "no memory for the grammar");
     if (!rc)
         rc = build_rules(t, g, starts);
     if (!rc)

@@ -80,11 +80,13 @@ static uint32_t step_of(const struct walk *w, uint32_t at, unsigned k)
 {
     const struct checked *c = w->c;
     const struct state *s = &c->g->states[at];
-    if (s->kind == S_SPLIT)
-        return k == 0 ? s->x : k == 1 ? s->next : UINT32_MAX;
-    if (s->kind != S_CALL)
+    if (k > 1 || (s->kind != S_SPLIT && s->kind != S_CALL))
         return UINT32_MAX;
-    return k == 0 ? c->starts[s->x] : k == 1 && c->empty[c->starts[s->x]] ? s->next : UINT32_MAX;
+    if (s->kind == S_SPLIT)
+        return k ? s->next : s->x;
+    if (!k)
+        return c->starts[s->x];
+    return c->empty[c->starts[s->x]] ? s->next : UINT32_MAX;
 }
 
 static void enter_state(struct walk *w, uint32_t at)
@@ -154,9 +156,10 @@ static int no_left_recursion(const struct checked *c, struct ntx_err *err)
     if (!all || !marks)
         rc = ntx_err_set(err, -ENOMEM, "no memory for the grammar");
     else if (left)
-        rc = ntx_err_set(err, -EINVAL,
-                         "the grammar has a rule that begins with itself (left recursion), which is not possible: write "
-                         "it with * or +, or let it end with itself");
+        rc = ntx_err_set(
+            err, -EINVAL,
+            "the grammar has a rule that begins with itself (left recursion), which is not possible: write "
+            "it with * or +, or let it end with itself");
     free(all);
     free(marks);
     return rc;

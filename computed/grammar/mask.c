@@ -107,7 +107,11 @@ static int by_bytes(const void *a, const void *b, void *pool)
     const struct word *x = a, *y = b;
     const char *p = pool;
     int d = memcmp(p + x->at, p + y->at, x->len < y->len ? x->len : y->len);
-    return d ? d : x->len != y->len ? (x->len < y->len ? -1 : 1) : x->id < y->id ? -1 : x->id > y->id;
+    if (d)
+        return d;
+    if (x->len != y->len)
+        return x->len < y->len ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
 }
 
 static int gather(struct raw *r, uint32_t n, ntx_token_bytes_fn *bytes, void *ctx)

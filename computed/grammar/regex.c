@@ -141,10 +141,11 @@ static bool class_escape(char e, struct chars *c)
 
 static int hex(char c)
 {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
@@ -179,7 +180,7 @@ static bool escaped(struct reader *r, uint32_t *out)
 static uint32_t utf8(struct reader *r)
 {
     unsigned char c = (unsigned char)*r->p++;
-    unsigned n = c < 0x80 ? 0 : c < 0xe0 ? 1 : c < 0xf0 ? 2 : 3;
+    unsigned n = (c >= 0x80) + (c >= 0xe0) + (c >= 0xf0); /* bytes that follow */
     uint32_t v = n ? c & (0x3fu >> n) : c;
     for (; n && r->p < r->end; n--)
         v = v << 6 | ((unsigned char)*r->p++ & 0x3f);
@@ -322,7 +323,12 @@ static bool quantifier(struct reader *r, uint32_t *min, uint32_t *max)
     return true;
 }
 
-static uint64_t times(uint64_t a, uint64_t b) { return !a || !b ? 0 : a > (1ull << 40) / b ? UNBOUNDED : a * b; }
+static uint64_t times(uint64_t a, uint64_t b)
+{
+    if (!a || !b)
+        return 0;
+    return a > (1ull << 40) / b ? UNBOUNDED : a * b;
+}
 static uint64_t plus(uint64_t a, uint64_t b) { return a == UNBOUNDED || b == UNBOUNDED ? UNBOUNDED : a + b; }
 
 static struct part repeated(struct reader *r)
@@ -333,7 +339,10 @@ static struct part repeated(struct reader *r)
         bool once = p.what != 0;
         p.n = ntx__tree_repeat(r->t, p.n, min, max);
         p.lo = times(p.lo, min);
-        p.hi = max == NO_LIMIT ? (p.hi ? UNBOUNDED : 0) : times(p.hi, max);
+        if (max != NO_LIMIT)
+            p.hi = times(p.hi, max);
+        else if (p.hi)
+            p.hi = UNBOUNDED;
         p.from = once ? min : 0;
         p.to = once ? max : 0;
         if (!r->t->failed && r->p < r->end && strchr("*+?{", *r->p))

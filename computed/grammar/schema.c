@@ -107,7 +107,9 @@ uint32_t ntx__schema_count(struct tree *t, const json_t *schema, const char *key
         return otherwise;
     if (!json_is_number(v) || d < 0 || d != floor(d))
         ntx__tree_fail(t, -EINVAL, "the schema's '%s' must be a whole number of at least 0", key);
-    return d >= 0 && d < 1e9 ? (uint32_t)d : otherwise == NO_LIMIT ? NO_LIMIT : 1u << 30;
+    if (d >= 0 && d < 1e9)
+        return (uint32_t)d;
+    return otherwise == NO_LIMIT ? NO_LIMIT : 1u << 30;
 }
 
 /* ---- rules shared by all schemas */

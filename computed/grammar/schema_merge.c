@@ -156,8 +156,10 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
 {
     const char *key;
     json_t *v;
-    if (json_is_boolean(a) || json_is_boolean(b))
-        return json_is_false(a) || json_is_false(b) ? ntx__schema_keep(t, json_false()) : json_is_true(a) ? b : a;
+    if (json_is_false(a) || json_is_false(b))
+        return ntx__schema_keep(t, json_false());
+    if (json_is_true(a) || json_is_true(b))
+        return json_is_true(a) ? b : a;
     if (!json_is_object(a) || !json_is_object(b)) {
         ntx__tree_fail(t, -EINVAL, "a schema must be an object, true or false");
         return NULL;
@@ -203,7 +205,9 @@ static const json_t *behind(struct tree *t, const json_t *s)
 static json_t *values(const json_t *s)
 {
     const json_t *list = json_object_get(s, "enum"), *one = json_object_get(s, "const");
-    return one ? json_pack("[O]", one) : json_is_array(list) ? json_incref(own(list)) : NULL;
+    if (one)
+        return json_pack("[O]", one);
+    return json_is_array(list) ? json_incref(own(list)) : NULL;
 }
 
 static bool values_apart(struct tree *t, const json_t *a, const json_t *b)

@@ -142,17 +142,23 @@ static struct bounds bounds_of(struct tree *t, const json_t *s)
 
 static int64_t clamp(double x, int64_t lo, int64_t hi)
 {
-    return x > (double)hi ? hi : x < (double)lo ? lo : (int64_t)x;
+    if (x > (double)hi)
+        return hi;
+    return x < (double)lo ? lo : (int64_t)x;
 }
 
 /* Bounds within the range where sums of digits are exact. If a bound leaves nothing there, lowest > highest. */
 static int64_t lowest(const struct bounds *b)
 {
-    return !b->has_lo ? -FURTHEST : clamp(b->open_lo ? floor(b->lo) + 1 : ceil(b->lo), -FURTHEST, FURTHEST + 1);
+    if (!b->has_lo)
+        return -FURTHEST;
+    return clamp(b->open_lo ? floor(b->lo) + 1 : ceil(b->lo), -FURTHEST, FURTHEST + 1);
 }
 static int64_t highest(const struct bounds *b)
 {
-    return !b->has_hi ? FURTHEST : clamp(b->open_hi ? ceil(b->hi) - 1 : floor(b->hi), -FURTHEST - 1, FURTHEST);
+    if (!b->has_hi)
+        return FURTHEST;
+    return clamp(b->open_hi ? ceil(b->hi) - 1 : floor(b->hi), -FURTHEST - 1, FURTHEST);
 }
 
 /* Decimal places of a bound, at most PLACES_MOST + 1. */
@@ -188,7 +194,7 @@ static node reals(struct tree *t, const struct bounds *b)
     if (places > PLACES_MOST)
         return ntx__tree_fail(t, -EINVAL, "bounds of numbers with more than %d places are not supported", PLACES_MOST);
     if (b->open_lo || b->open_hi)
-        places = places < 3 ? 3 : places < PLACES_MOST ? places + 1 : places;
+        places = places < 3 ? 3 : places + (places < PLACES_MOST);
     int64_t p = power(places), from = least_of(lo, p, b->open_lo), to = most_of(hi, p, b->open_hi);
     node out = ntx__tree_list(t, N_ALT);
     if (to >= 0)

@@ -215,9 +215,9 @@ static node items_from(struct tree *t, const json_t *prefix, size_t i, uint32_t 
 {
     size_t n = json_array_size(prefix);
     if (i >= n || i >= max) {
-        uint32_t least = min > i ? min - (uint32_t)i : 0, most = max == NO_LIMIT ? NO_LIMIT
-                                                                 : max > i       ? max - (uint32_t)i
-                                                                                 : 0;
+        uint32_t least = min > i ? min - (uint32_t)i : 0, most = NO_LIMIT;
+        if (max != NO_LIMIT)
+            most = max > i ? max - (uint32_t)i : 0;
         if (i)
             return ntx__tree_repeat(t, SEQ(t, comma(t), ntx__tree_rule(t, item)), least, most);
         if (!most)

@@ -78,10 +78,11 @@ static bool rule_begins(const struct reader *r)
 
 static int hex(char c)
 {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
@@ -96,11 +97,21 @@ static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
     return v <= 0x10ffff;
 }
 
+/* Bytes of a UTF-8 character by its first byte; 0: none begins so. */
+static unsigned char_bytes(unsigned char c)
+{
+    if (c < 0x80)
+        return 1;
+    if (c < 0xc2 || c > 0xf4)
+        return 0;
+    return 2 + (c >= 0xe0) + (c >= 0xf0);
+}
+
 /* Reads a UTF-8 character; invalid bytes are an error. */
 static bool plain_char(struct reader *r, uint32_t *out)
 {
     unsigned char c = (unsigned char)*r->p;
-    unsigned n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    unsigned n = char_bytes(c);
     if (!n || (size_t)(r->end - r->p) < n)
         return false;
     uint32_t v = n == 1 ? c : c & (0x7fu >> n);
@@ -134,12 +145,14 @@ static bool one_char(struct reader *r, uint32_t *out)
 
 static size_t utf8(uint32_t c, char out[4])
 {
-    if (c < 0x80)
-        return (void)(out[0] = (char)c), 1;
-    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    if (c < 0x80) {
+        out[0] = (char)c;
+        return 1;
+    }
+    size_t n = 2 + (c >= 0x800) + (c >= 0x10000);
     for (size_t i = n; i-- > 1; c >>= 6)
         out[i] = (char)(0x80 | (c & 0x3f));
-    out[0] = (char)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | c);
+    out[0] = (char)((0xf00u >> n & 0xf0) | c);
     return n;
 }
 

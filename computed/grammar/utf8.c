@@ -49,7 +49,7 @@ static void encode(uint32_t c, unsigned n, uint8_t out[4])
 {
     for (unsigned i = n; i-- > 1; c >>= 6)
         out[i] = (uint8_t)(0x80 | (c & 0x3f));
-    out[0] = (uint8_t)((n == 2 ? 0xc0 : n == 3 ? 0xe0 : 0xf0) | c);
+    out[0] = (uint8_t)((0xf00u >> n & 0xf0) | c);
 }
 
 /* Splits a range of characters of n bytes. */

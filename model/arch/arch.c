@@ -390,12 +390,14 @@ static bool is_of_images(const struct opening *o, const char *name)
  * by ntx quantize, which changes the type. */
 static int no_place(const struct opening *o, const char *name)
 {
+    const struct ntx_gguf_tensor *scaled = of_matrix(o, name, ".scale");
+    const char *help = "";
+    if (scaled && scaled->type == NTX_Q8_0)
+        help = "; ntx quantize MODEL OUT.gguf F16 puts such scales into the weights";
+    else if (scaled)
+        help = "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights";
     return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' has no place in a %s model of %u layers%s", name, o->name,
-                       o->m->hp.n_layers,
-                       !of_matrix(o, name, ".scale") ? ""
-                       : of_matrix(o, name, ".scale")->type == NTX_Q8_0
-                           ? "; ntx quantize MODEL OUT.gguf F16 puts such scales into the weights"
-                           : "; ntx quantize MODEL OUT.gguf Q8_0 puts such scales into the weights");
+                       o->m->hp.n_layers, help);
 }
 
 /* Tensors that no step takes and that need not be computed. "X.input_scale" is for programs that round inputs to

@@ -84,10 +84,11 @@ static int choosing_keys(struct ntx__keys *k)
 {
     const bool each = k->arch == &ntx__arch_deepseek32;
     int rc = deepseek2_keys(k);
-    return rc ? rc
-              : ntx__key_indexer(k, &(struct ntx__indexer){.all = each,
-                                                           .fourth = !each && k->hp->ctx_train >= 1u << 20,
-                                                           .pairs = each ? NTX_ROPE_NEOX : NTX_ROPE_NORM});
+    if (rc)
+        return rc;
+    return ntx__key_indexer(k, &(struct ntx__indexer){.all = each,
+                                                      .fourth = !each && k->hp->ctx_train >= 1u << 20,
+                                                      .pairs = each ? NTX_ROPE_NEOX : NTX_ROPE_NORM});
 }
 
 static void deepseek2_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)

@@ -318,10 +318,9 @@ static bool can_score(const struct ntx__arch *a, uint32_t function)
     bool softmax = function == SOFTMAX || function == SOFTMAX_OF_CHOSEN;
     if (a->score == NTX_SCORE_SQRT_SOFTPLUS)
         return function == SQRT_SOFTPLUS;
-    return a->any_score ? function == SOFTMAX || function == SIGMOID
-                        : /* with a bias for the choice, a softmax of the chosen differs */
-               a->score == NTX_SCORE_SIGMOID ? function == SIGMOID
-                                             : softmax;
+    if (a->any_score) /* with a bias for the choice, a softmax of the chosen differs */
+        return function == SOFTMAX || function == SIGMOID;
+    return a->score == NTX_SCORE_SIGMOID ? function == SIGMOID : softmax;
 }
 
 /* Groups of experts; if a row's experts come from all groups, there are none. */
@@ -348,24 +347,27 @@ static int get_groups(struct ntx__keys *k)
 
 static int get_router(struct ntx__keys *k)
 {
+    static const uint8_t function_of[] = {
+        [NTX_SCORE_SOFTMAX] = SOFTMAX, [NTX_SCORE_SIGMOID] = SIGMOID, [NTX_SCORE_SQRT_SOFTPLUS] = SQRT_SOFTPLUS};
+    static const char *const only[] = {
+        [NTX_SCORE_SOFTMAX] = "only a softmax (1), or one of those chosen (3), is",
+        [NTX_SCORE_SIGMOID] = "with this architecture only a sigmoid (2) is",
+        [NTX_SCORE_SQRT_SOFTPLUS] = "with this architecture only the root of a softplus (4) is"};
     uint32_t function;
     int rc = get_groups(k);
     if (rc || (rc = ntx__key_u32(k, "expert_gating_func", 0, 0, UINT32_MAX, &function)))
         return rc;
     if (!function)
-        function = k->arch->score == NTX_SCORE_SIGMOID         ? SIGMOID
-                   : k->arch->score == NTX_SCORE_SQRT_SOFTPLUS ? SQRT_SOFTPLUS
-                                                               : SOFTMAX;
+        function = function_of[k->arch->score];
     if (!can_score(k->arch, function))
-        return ntx_err_set(
-            k->err, -ENOTSUP, "key '%s' is %u: %s supported", ntx__key_of(k, "expert_gating_func"), function,
-            k->arch->any_score                          ? "only a softmax (1) or a sigmoid (2) is"
-            : k->arch->score == NTX_SCORE_SQRT_SOFTPLUS ? "with this architecture only the root of a softplus (4) is"
-            : k->arch->score == NTX_SCORE_SIGMOID       ? "with this architecture only a sigmoid (2) is"
-                                                        : "only a softmax (1), or one of those chosen (3), is");
-    k->hp->router.score = function == SIGMOID         ? NTX_SCORE_SIGMOID
-                          : function == SQRT_SOFTPLUS ? NTX_SCORE_SQRT_SOFTPLUS
-                                                      : NTX_SCORE_SOFTMAX;
+        return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u: %s supported", ntx__key_of(k, "expert_gating_func"),
+                           function,
+                           k->arch->any_score ? "only a softmax (1) or a sigmoid (2) is" : only[k->arch->score]);
+    k->hp->router.score = NTX_SCORE_SOFTMAX;
+    if (function == SIGMOID)
+        k->hp->router.score = NTX_SCORE_SIGMOID;
+    else if (function == SQRT_SOFTPLUS)
+        k->hp->router.score = NTX_SCORE_SQRT_SOFTPLUS;
     k->hp->router.norm |= function == SOFTMAX_OF_CHOSEN; /* equals a softmax divided by the sum of the chosen */
     return 0;
 }

@@ -32,7 +32,7 @@ static int llama4_keys(struct ntx__keys *k)
             ((l + 1) % UNTURNED_EVERY !=
              0)) /* other programs apply it to both, or to chunks alone: no file is known where they differ */
             return ntx_err_set(k->err, -ENOTSUP,
-                               "key '%s': layer %u differs from every fourth layer without chunks, which is not supported",
+                               "key '%s': layer %u differs from every fourth layer without chunks: not supported",
                                ntx__key_of(k, "attention.sliding_window_pattern"), l);
     if (hp->window) {
         hp->temperature = (struct ntx_temperature){.scale = 0.1f, .length = hp->window, .ahead = 1};

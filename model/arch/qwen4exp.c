@@ -63,9 +63,8 @@ static int gram_keys(struct ntx__keys *k)
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "ple.layers"));
     uint64_t layer = 0;
     uint32_t each;
-    int rc = kv ? read_numbers(k, "ple.layers", kv->type == NTX_GGUF_ARR ? (uint32_t)NTX_MIN(kv->count, 1u) : 1,
-                               hp->n_layers - 1, &layer)
-                : 0;
+    const uint32_t n = kv && kv->type == NTX_GGUF_ARR ? (uint32_t)NTX_MIN(kv->count, 1u) : 1;
+    int rc = kv ? read_numbers(k, "ple.layers", n, hp->n_layers - 1, &layer) : 0;
     if (rc || !kv || !kv->count)
         return rc;
     if (kv->count > 1 || !ntx_is_recurrent(hp, (uint32_t)layer))

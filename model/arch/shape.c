@@ -122,9 +122,11 @@ uint32_t ntx_buf_width(const struct ntx_model *m, enum ntx_buf b)
 struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t)
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
-    uint32_t n_each = k->use == NTX_USE_EXPERT  ? hp->n_expert
-                      : k->use == NTX_USE_HEADS ? ntx_dims_of(hp, layer).n_head
-                                                : 1;
+    uint32_t n_each = 1;
+    if (k->use == NTX_USE_EXPERT)
+        n_each = hp->n_expert;
+    else if (k->use == NTX_USE_HEADS)
+        n_each = ntx_dims_of(hp, layer).n_head;
     bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q &&
                   t <= NTX_T_v; /* input: the token's embedding and a state */
     return (struct ntx_shape){(paired ? 2 : 1) * ntx_width(hp, layer, (enum ntx_dim)k->in),
@@ -155,8 +157,8 @@ uint32_t ntx_whole_run(const struct ntx_hparams *hp, enum ntx_tensor t, uint32_t
     const uint32_t keys = hp->delta.key_heads, each = hp->delta.heads / keys, of_key = 2 + 2 * each;
     const bool qk = t == NTX_T_delta_mix && i < 2 * keys;
     uint32_t head = t == NTX_T_delta_mix && !qk ? i - 2 * keys : i;
-    uint32_t at = qk ? i % keys * of_key + i / keys
-                     : head / each * of_key + 2 + (t == NTX_T_delta_gate ? each : 0) + head % each;
+    const uint32_t gate = t == NTX_T_delta_gate ? each : 0;
+    uint32_t at = qk ? i % keys * of_key + i / keys : head / each * of_key + 2 + gate + head % each;
     return at * hp->delta.head;
 }
 

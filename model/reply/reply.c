@@ -264,7 +264,9 @@ static int plain_call(struct ntx_reply *r, struct span body, const char *close)
     ntx__reply_add(&text, body.p, body.n);
     ntx__reply_add_text(&text, close ? close : "");
     struct ntx_reply_part part = {.kind = NTX_REPLY_TEXT, .text = text.p, .len = text.n};
-    int rc = text.failed ? -ENOMEM : text.n ? r->ask.part(r->ask.arg, &part) : 0;
+    int rc = text.failed ? -ENOMEM : 0;
+    if (!rc && text.n)
+        rc = r->ask.part(r->ask.arg, &part);
     free(text.p);
     return rc;
 }
@@ -304,8 +306,10 @@ static int step_text(struct ntx_reply *r, bool *more)
         r->at = TEXT;
         return pass_on(r, NTX_REPLY_TEXT, at + strlen(f->think));
     }
-    enum at next = which == 0 ? THOUGHT : which == 1 ? CALL : r->at;
-    return pass_mark(r, NTX_REPLY_TEXT, at, marks[which], next == BEGIN ? TEXT : next);
+    enum at next = r->at == BEGIN ? TEXT : r->at;
+    if (which < 2)
+        next = which ? CALL : THOUGHT;
+    return pass_mark(r, NTX_REPLY_TEXT, at, marks[which], next);
 }
 
 static int step_thought(struct ntx_reply *r, bool *more)
@@ -380,10 +384,10 @@ static int step_body(struct ntx_reply *r, bool *more)
     size_t which = 0, at = find_mark(&r->held, body_ends, 5, &which);
     if (at == SIZE_MAX) {
         *more = false;
-        return says(&r->head, "to=functions.")
-                   ? 0
-                   : pass_on(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT,
-                             certain_bytes(&r->held, body_ends, 5));
+        if (says(&r->head, "to=functions."))
+            return 0;
+        return pass_on(r, says(&r->head, "analysis") ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT,
+                       certain_bytes(&r->held, body_ends, 5));
     }
     int rc = end_body(r, at);
     drop_bytes(&r->held, strlen(body_ends[which]));
@@ -440,7 +444,9 @@ static void drop_begun(struct ntx_reply *r)
 static int end_channels(struct ntx_reply *r)
 {
     bool headed = r->at != BEGIN || (r->cut && r->held.n && r->held.p[0] == '<');
-    return r->at == BODY ? end_body(r, r->held.n) : pass_on(r, NTX_REPLY_TEXT, headed ? 0 : r->held.n);
+    if (r->at == BODY)
+        return end_body(r, r->held.n);
+    return pass_on(r, NTX_REPLY_TEXT, headed ? 0 : r->held.n);
 }
 
 int ntx_reply_end(struct ntx_reply *r)
@@ -457,7 +463,9 @@ int ntx_reply_end(struct ntx_reply *r)
         r->held.n = 0;
     if (r->cut && r->at != THOUGHT)
         drop_begun(r);
-    return rc ? rc : pass_on(r, r->at == THOUGHT ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, r->held.n);
+    if (rc)
+        return rc;
+    return pass_on(r, r->at == THOUGHT ? NTX_REPLY_THOUGHT : NTX_REPLY_TEXT, r->held.n);
 }
 
 int ntx_reply_cut(struct ntx_reply *r)

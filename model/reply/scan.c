@@ -36,8 +36,10 @@ void ntx__reply_add_string(struct bytes *b, struct span s)
         char text[8];
         if (c == '"' || c == '\\')
             snprintf(text, sizeof text, "\\%c", c);
-        else if (c == '\n' || c == '\t' || c == '\r')
-            snprintf(text, sizeof text, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+        else if (c == '\n')
+            snprintf(text, sizeof text, "\\n");
+        else if (c == '\t' || c == '\r')
+            snprintf(text, sizeof text, "\\%c", c == '\t' ? 't' : 'r');
         else if (c < 0x20)
             snprintf(text, sizeof text, "\\u%04x", c);
         else

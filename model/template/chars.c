@@ -2,11 +2,21 @@
 /* chars.c: characters of UTF-8 in arbitrary bytes. */
 #include "model/template/tpl.h"
 
+/* Bytes of a UTF-8 character by its first byte; 0: none begins so. */
+static unsigned char_bytes(unsigned char c)
+{
+    if (c < 0x80)
+        return 1;
+    if (c < 0xc2 || c > 0xf4)
+        return 0;
+    return 2 + (c >= 0xe0) + (c >= 0xf0);
+}
+
 size_t ntx__tpl_char(const char *p, size_t n, uint32_t *c)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char b = (unsigned char)p[0];
-    unsigned k = b < 0x80 ? 1 : b >= 0xc2 && b < 0xe0 ? 2 : b >= 0xe0 && b < 0xf0 ? 3 : b >= 0xf0 && b < 0xf5 ? 4 : 0;
+    unsigned k = char_bytes(b);
     uint32_t v = k < 2 ? b : b & (0x7fu >> k);
     bool whole = k && k <= n;
     for (unsigned i = 1; whole && i < k; i++) {
@@ -27,7 +37,7 @@ size_t ntx__tpl_put_char(uint32_t c, char out[4])
         out[0] = (char)c;
         return 1;
     }
-    size_t n = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    size_t n = 2 + (c >= 0x800) + (c >= 0x10000);
     for (size_t i = n - 1; i; i--, c >>= 6)
         out[i] = (char)(0x80 | (c & 0x3f));
     out[0] = (char)((0xf00u >> n & 0xf0) | c);

@@ -73,7 +73,9 @@ static int64_t bound(struct ntx__tpl *t, struct val v, int64_t otherwise, int64_
     int64_t i = ntx__tpl_i(v);
     i = i < 0 ? i + n : i;
     int64_t least = down ? -1 : 0, most = down ? n - 1 : n;
-    return i < least ? least : i > most ? most : i;
+    if (i < least)
+        return least;
+    return i > most ? most : i;
 }
 
 struct val ntx__tpl_slice(struct ntx__tpl *t, struct val v, const struct val bounds[3])

@@ -175,15 +175,20 @@ FILTER(round)
 {
     int64_t digits = ntx__tpl_given_int(t, a, 0, "precision", 0);
     const struct str *how = ntx__tpl_string(t, ntx__tpl_given(a, 1, "method", ntx__tpl_text(t, "common")));
-    double f = v.type == V_FLOAT ? v.f : ntx__tpl_whole(v) ? (double)ntx__tpl_i(v) : NAN, by = pow(10, (double)digits);
+    double f = NAN, by = pow(10, (double)digits);
+    if (v.type == V_FLOAT)
+        f = v.f;
+    else if (ntx__tpl_whole(v))
+        f = (double)ntx__tpl_i(v);
     if (isnan(f))
         ntx__tpl_fail(t, -EINVAL, "round of a %s", ntx__tpl_type(v));
     if (ntx__tpl_whole(v) && ntx__tpl_is(how, "common"))
         return v;
-    return ntx__tpl_float((ntx__tpl_is(how, "ceil")    ? ceil(f * by)
-                           : ntx__tpl_is(how, "floor") ? floor(f * by)
-                                                       : nearbyint(f * by)) /
-                          by);
+    if (ntx__tpl_is(how, "ceil"))
+        return ntx__tpl_float(ceil(f * by) / by);
+    if (ntx__tpl_is(how, "floor"))
+        return ntx__tpl_float(floor(f * by) / by);
+    return ntx__tpl_float(nearbyint(f * by) / by);
 }
 
 FILTER(format)

@@ -129,7 +129,7 @@ static void merge_sort(struct ntx__tpl *t, struct val *keys, struct val *v, size
     merge_sort(t, keys + half, v + half, n - half, down);
     struct val *kk = ntx__tpl_alloc(t, 2 * n * sizeof *kk), *vv = kk + n;
     for (size_t out = 0; out < n; out++) {
-        int c = i == half ? 1 : k == n ? -1 : ntx__tpl_order(t, keys[i], keys[k]);
+        int c = i < half && k < n ? ntx__tpl_order(t, keys[i], keys[k]) : 0;
         bool left = i < half && (k == n || (down ? c >= 0 : c <= 0));
         size_t from = left ? i++ : k++;
         kk[out] = keys[from];

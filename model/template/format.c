@@ -60,7 +60,9 @@ static void put_padded(struct ntx__tpl *t, struct buf *out, const struct spec *s
 {
     const struct str *text = bare(t, s, v).s;
     int missing = s->width - (int)ntx__tpl_count(text->p, text->n > 4096 ? 4096 : text->n);
-    int before = s->left ? 0 : s->center ? missing / 2 : missing;
+    int before = s->center ? missing / 2 : missing;
+    if (s->left)
+        before = 0;
     bool sign = s->zero && text->n && (text->p[0] == '-' || text->p[0] == '+');
     if (sign)
         ntx__tpl_add(t, out, text->p, 1, ntx__tpl_marks(text));
@@ -157,7 +159,9 @@ static struct spec read_spec(struct ntx__tpl *t, const struct str *f, struct val
         i++;
         s.precision = read_digits(t, f, &i);
     }
-    s.kind = i < f->n ? f->p[i++] : v.type == V_FLOAT && s.precision >= 0 ? 'g' : 's';
+    s.kind = v.type == V_FLOAT && s.precision >= 0 ? 'g' : 's';
+    if (i < f->n)
+        s.kind = f->p[i++];
     if (i != f->n)
         ntx__tpl_fail(t, -EINVAL, "a format that is not known");
     return s;

@@ -191,7 +191,8 @@ static void lex_number(struct lexer *l)
     }
     text[k] = 0;
     errno = 0;
-    struct val v = real ? ntx__tpl_float(strtod(text, NULL)) : ntx__tpl_int(strtoll(text, NULL, hex ? 16 : 10));
+    const int base = hex ? 16 : 10;
+    struct val v = real ? ntx__tpl_float(strtod(text, NULL)) : ntx__tpl_int(strtoll(text, NULL, base));
     if (!real && errno)
         ntx__tpl_fail(l->t, -EINVAL, "the number %s is too large", text);
     add_token(l, real ? T_FLOAT : T_INT, OP_NONE, v);
@@ -201,14 +202,16 @@ static void lex_number(struct lexer *l)
 /* Decodes \x, \u, \U and octal escapes; *used: their bytes after the backslash. */
 static bool code_point(const char *p, size_t n, uint32_t *c, size_t *used)
 {
-    unsigned want = *p == 'x' ? 2 : *p == 'u' ? 4 : *p == 'U' ? 8 : 0, base = want ? 16 : 8;
+    const unsigned want = (*p == 'x') * 2 + (*p == 'u') * 4 + (*p == 'U') * 8, base = want ? 16 : 8;
     size_t i = want ? 1 : 0, most = want ? want + 1 : 3;
     *c = 0;
     for (; i < n && i < most; i++) {
         char ch = (char)(p[i] | 0x20);
-        unsigned v = p[i] >= '0' && p[i] <= '9' ? (unsigned)(p[i] - '0')
-                     : ch >= 'a' && ch <= 'f'   ? (unsigned)(ch - 'a' + 10)
-                                                : 99;
+        unsigned v = 99;
+        if (p[i] >= '0' && p[i] <= '9')
+            v = (unsigned)(p[i] - '0');
+        else if (ch >= 'a' && ch <= 'f')
+            v = (unsigned)(ch - 'a' + 10);
         if (v >= base)
             break;
         *c = *c * base + v;
@@ -301,7 +304,8 @@ static void lex_inside(struct lexer *l, bool print)
         lines(l, blanks_after(l, l->at));
         if (l->at >= l->n)
             ntx__tpl_fail(l->t, -EINVAL, "'%s' has no end", print ? "{{" : "{%");
-        size_t end = open ? SIZE_MAX : mark_end(l, l->at, print ? "}}" : "%}", !print);
+        const char *close = print ? "}}" : "%}";
+        size_t end = open ? SIZE_MAX : mark_end(l, l->at, close, !print);
         char c = l->p[l->at];
         if (end != SIZE_MAX) {
             add_token(l, print ? T_PRINT_END : T_BLOCK_END, OP_NONE, (struct val){0});

@@ -92,7 +92,8 @@ static struct val cased(struct ntx__tpl *t, const struct str *s, uint32_t (*chan
             ntx__tpl_add(t, &b, s->p + i, n, ntx__tpl_marks(s) + i);
         else
             ntx__tpl_add(t, &b, text, ntx__tpl_put_char(d, text), marks);
-        inside = words ? !strchr("-({[<", c < 0x80 && c ? (char)c : 'x') && !ntx__tpl_space(c) : letter_of_case(c);
+        const char ascii = c < 0x80 && c ? (char)c : 'x';
+        inside = words ? !strchr("-({[<", ascii) && !ntx__tpl_space(c) : letter_of_case(c);
     }
     return ntx__tpl_taken(t, &b);
 }
@@ -278,9 +279,14 @@ static struct val parts(struct ntx__tpl *t, const struct str *s, const struct st
 {
     struct val r = ntx__tpl_list(t, 3), none = ntx__tpl_text(t, "");
     bool found = at != SIZE_MAX;
-    ntx__tpl_push(t, r.l, found ? ntx__tpl_sub(t, s, 0, at) : last ? none : ntx__tpl_of(s));
+    struct val before = last ? none : ntx__tpl_of(s), after = last ? ntx__tpl_of(s) : none;
+    if (found) {
+        before = ntx__tpl_sub(t, s, 0, at);
+        after = ntx__tpl_sub(t, s, at + sep->n, s->n);
+    }
+    ntx__tpl_push(t, r.l, before);
     ntx__tpl_push(t, r.l, found ? ntx__tpl_of(sep) : none);
-    ntx__tpl_push(t, r.l, found ? ntx__tpl_sub(t, s, at + sep->n, s->n) : last ? ntx__tpl_of(s) : none);
+    ntx__tpl_push(t, r.l, after);
     r.type = V_TUPLE;
     return r;
 }
@@ -334,7 +340,8 @@ static int64_t find_text(struct ntx__tpl *t, const struct str *s, const struct a
 {
     const struct str *x = text_arg(t, a, 0, "sub");
     ntx__tpl_charge(t, last ? s->n * x->n : s->n);
-    const char *f = x->n ? memmem(s->p, s->n, x->p, x->n) : s->p + (last ? s->n : 0);
+    const size_t empty = last ? s->n : 0;
+    const char *f = x->n ? memmem(s->p, s->n, x->p, x->n) : s->p + empty;
     size_t at = f ? (size_t)(f - s->p) : SIZE_MAX;
     if (last && x->n)
         at = find_last(s, s->n, x);
@@ -409,10 +416,9 @@ static struct val padded(struct ntx__tpl *t, const struct str *s, const struct a
     struct val fill = ntx__tpl_given(a, 1, "fillchar", ntx__tpl_text(t, " "));
     if (missing <= 0)
         return ntx__tpl_of(s);
-    int64_t width = ntx__tpl_given_int(t, a, 0, "width", 0), before = left && right
-                                                                          ? missing / 2 + (missing & width & 1)
-                                                                      : left ? missing
-                                                                             : 0;
+    int64_t width = ntx__tpl_given_int(t, a, 0, "width", 0), before = left ? missing : 0;
+    if (left && right)
+        before = missing / 2 + (missing & width & 1);
     struct val v = ntx__tpl_binary(t, OP_ADD, ntx__tpl_binary(t, OP_MUL, fill, ntx__tpl_int(before)), ntx__tpl_of(s));
     return ntx__tpl_binary(t, OP_ADD, v, ntx__tpl_binary(t, OP_MUL, fill, ntx__tpl_int(missing - before)));
 }
@@ -502,7 +508,8 @@ METHOD(insert)
 {
     int64_t i = ntx__tpl_given_int(t, a, 0, "index", 0), n = (int64_t)self.l->n;
     i = i < 0 ? i + n : i;
-    i = i < 0 ? 0 : i > n ? n : i;
+    i = i < 0 ? 0 : i;
+    i = i > n ? n : i;
     ntx__tpl_push(t, self.l, nothing);
     memmove(&self.l->v[i + 1], &self.l->v[i], (size_t)(n - i) * sizeof *self.l->v);
     self.l->v[i] = ntx__tpl_given(a, 1, "object", nothing);

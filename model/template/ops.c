@@ -17,8 +17,10 @@ static struct val power(struct ntx__tpl *t, int64_t a, int64_t b)
     int64_t r = 1;
     if (b < 0)
         return ntx__tpl_float(pow((double)a, (double)b));
-    if (a == 0 || a == 1 || a == -1)
-        return ntx__tpl_int(b ? (a == -1 && b % 2 == 0 ? 1 : a) : 1);
+    if ((a == -1 && b % 2 == 0) || (!b && a >= -1 && a <= 1))
+        return ntx__tpl_int(1);
+    if (a >= -1 && a <= 1)
+        return ntx__tpl_int(a);
     for (; b; b--)
         if (__builtin_mul_overflow(r, a, &r))
             ntx__tpl_fail(t, -EINVAL, "a number is too large");

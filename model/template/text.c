@@ -68,7 +68,8 @@ static void put_double(double f, char out[40])
     char digits[32];
     int precision = 0;
     if (!isfinite(f)) {
-        snprintf(out, 40, "%s", isnan(f) ? "nan" : f > 0 ? "inf" : "-inf");
+        const char *infinite = f > 0 ? "inf" : "-inf";
+        snprintf(out, 40, "%s", isnan(f) ? "nan" : infinite);
         return;
     }
     do
@@ -123,12 +124,18 @@ static void add_quoted(struct ntx__tpl *t, struct buf *b, const struct str *s)
     for (size_t i = 0, n; i < s->n; i += n) {
         char text[16] = "";
         n = ntx__tpl_char(s->p + i, s->n - i, &c);
-        if (c == '\n' || c == '\r' || c == '\t')
-            snprintf(text, sizeof text, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
+        if (c == '\n')
+            snprintf(text, sizeof text, "\\n");
+        else if (c == '\r')
+            snprintf(text, sizeof text, "\\r");
+        else if (c == '\t')
+            snprintf(text, sizeof text, "\\t");
         else if (c == '\\' || c == (unsigned char)*quote)
             snprintf(text, sizeof text, "\\%c", (char)c);
+        else if (!printable(c) && c < 0x100)
+            snprintf(text, sizeof text, "\\x%02x", c);
         else if (!printable(c))
-            snprintf(text, sizeof text, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+            snprintf(text, sizeof text, c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
         if (*text)
             ntx__tpl_add_text(t, b, text);
         else
@@ -145,7 +152,8 @@ static void add_sequence(struct ntx__tpl *t, struct buf *b, const struct list *l
             ntx__tpl_add_text(t, b, ", ");
         ntx__tpl_add_repr(t, b, l->v[i]);
     }
-    ntx__tpl_add_text(t, b, !tuple ? "]" : l->n == 1 ? ",)" : ")");
+    const char *tuple_end = l->n == 1 ? ",)" : ")";
+    ntx__tpl_add_text(t, b, tuple ? tuple_end : "]");
 }
 
 static void add_mapping(struct ntx__tpl *t, struct buf *b, const struct dict *d)
@@ -273,8 +281,10 @@ static void json_list(struct ntx__tpl *t, struct buf *b, const struct list *l, c
 
 static void json_key(struct ntx__tpl *t, struct buf *b, struct val k, const struct json_form *f)
 {
-    if (k.type == V_NONE || k.type == V_BOOL)
-        k = ntx__tpl_text(t, k.type == V_NONE ? "null" : k.b ? "true" : "false");
+    if (k.type == V_NONE)
+        k = ntx__tpl_text(t, "null");
+    else if (k.type == V_BOOL)
+        k = ntx__tpl_text(t, k.b ? "true" : "false");
     json_string(t, b, ntx__tpl_string(t, k), f->ascii);
     if (f->key)
         ntx__tpl_add_str(t, b, f->key);
@@ -316,8 +326,10 @@ void ntx__tpl_add_json(struct ntx__tpl *t, struct buf *b, struct val v, const st
     case V_FLOAT:
         if (isfinite(v.f))
             add_float(t, b, v.f);
+        else if (isnan(v.f))
+            ntx__tpl_add_text(t, b, "NaN");
         else
-            ntx__tpl_add_text(t, b, isnan(v.f) ? "NaN" : v.f > 0 ? "Infinity" : "-Infinity");
+            ntx__tpl_add_text(t, b, v.f > 0 ? "Infinity" : "-Infinity");
         break;
     case V_INT: add_int(t, b, v.i); break;
     case V_STR: json_string(t, b, v.s, f->ascii); break;

@@ -265,14 +265,18 @@ int ntx__tpl_order(struct ntx__tpl *t, struct val a, struct val b)
 {
     int c = 0;
     ntx__tpl_enter(t);
-    ntx__tpl_charge(t, a.type == V_STR && b.type == V_STR ? a.s->n < b.s->n ? a.s->n : b.s->n : 0);
+    size_t common = 0;
+    if (a.type == V_STR && b.type == V_STR)
+        common = a.s->n < b.s->n ? a.s->n : b.s->n;
+    ntx__tpl_charge(t, common);
     if (ntx__tpl_whole(a) && ntx__tpl_whole(b))
         c = ntx__tpl_i(a) < ntx__tpl_i(b) ? -1 : ntx__tpl_i(a) > ntx__tpl_i(b);
     else if (is_number(a) && is_number(b))
         c = real(a) < real(b) ? -1 : real(a) > real(b);
     else if (a.type == V_STR && b.type == V_STR) { /* UTF-8 bytes have the order of their characters */
-        c = memcmp(a.s->p, b.s->p, a.s->n < b.s->n ? a.s->n : b.s->n);
-        c = c ? c : a.s->n < b.s->n ? -1 : a.s->n > b.s->n;
+        c = memcmp(a.s->p, b.s->p, common);
+        if (!c)
+            c = a.s->n < b.s->n ? -1 : a.s->n > b.s->n;
     } else if (a.type == b.type && (a.type == V_LIST || a.type == V_TUPLE))
         c = order_lists(t, a.l, b.l);
     else if (a.type == V_UNDEF || b.type == V_UNDEF)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keys.c: the keys that an architecture's files have. */
+/* keys.c: the keys of an architecture's files. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +96,7 @@ static void kv_bool(struct model *m, const char *suffix, bool v)
     mk_kv_bool(m->f, key, v);
 }
 
-/* Pairs take turns in three sections. */
+/* Adds M-RoPE sections: pairs alternate between three. */
 static void add_sections(struct model *m)
 {
     uint32_t pairs = or_else(m->o->rotated, m->head) / 2;
@@ -202,7 +202,7 @@ static void add_block_keys(struct model *m)
     mk__kv_u32(m, "hyper_connection.low_rank", hp->streams.low);
 }
 
-/* Once the vocabulary is known: hashes of tokens stay below 2^63. */
+/* Needs the vocabulary: products of hashes stay below 2^63. */
 void mk__add_gram_keys(struct model *m)
 {
     const struct ntx_hparams *hp = &m->hp;
@@ -322,7 +322,7 @@ static void add_router_keys(struct model *m)
     kv_bool(m, "expert_weights_norm", true);
 }
 
-/* In the older way or the newer (model/arch/deepseek2.c). */
+/* Adds MLA keys in the old or the new form (model/arch/deepseek2.c). */
 static void add_mla_keys(struct model *m)
 {
     const struct mk_options *o = m->o;
@@ -386,10 +386,10 @@ void mk__add_keys(struct model *m, uint32_t orig)
     }
     if (mk__says(o, EXPERT_EVERY))
         mk__kv_u32(m, "interleave_moe_layer_step", o->expert_every ? o->expert_every : 1);
-    if (o->stretch)
-        mk__kv_u32(m, "attention.sliding_window", o->stretch);
-    if (o->stretch_pattern)
-        mk__kv_u32(m, "attention.sliding_window_pattern", o->stretch_pattern);
+    if (o->chunk)
+        mk__kv_u32(m, "attention.sliding_window", o->chunk);
+    if (o->chunk_pattern)
+        mk__kv_u32(m, "attention.sliding_window_pattern", o->chunk_pattern);
     if (o->temperature) {
         kv_f32(m, "attention.temperature_scale", 0.1f);
         mk__kv_u32(m, "attention.temperature_length", o->temperature);

@@ -10,7 +10,7 @@
 #include "model/arch.h"
 
 enum opt {
-    O_HELP = 256 /* getopt has some of the lower ones */,
+    O_HELP = 256 /* lower numbers are short options */,
     O_ARCH,
     O_TYPE,
     O_NAME,
@@ -64,8 +64,8 @@ enum opt {
     O_FULL_KV,
     O_SHARED_KV,
     O_LAYER_INPUT,
-    O_STRETCH,
-    O_STRETCH_PATTERN,
+    O_CHUNK,
+    O_CHUNK_PATTERN,
     O_TEMPERATURE,
     O_FUSED,
     O_DELTA_JOINED,
@@ -169,8 +169,8 @@ static const struct option options[] = {
     {"full-kv", 1, 0, O_FULL_KV},
     {"shared-kv", 1, 0, O_SHARED_KV},
     {"layer-input", 1, 0, O_LAYER_INPUT},
-    {"stretch", 1, 0, O_STRETCH},
-    {"stretch-pattern", 1, 0, O_STRETCH_PATTERN},
+    {"stretch", 1, 0, O_CHUNK},
+    {"stretch-pattern", 1, 0, O_CHUNK_PATTERN},
     {"temperature-length", 1, 0, O_TEMPERATURE},
     {"fused", 0, 0, O_FUSED},
     {"delta-joined", 0, 0, O_DELTA_JOINED},
@@ -306,8 +306,8 @@ static bool take(struct mk_options *o, int opt, const char *a)
     case O_HASHED: return number32(a, 0, 512, &o->hashed);
     case O_O_PARTS: return number32(a, 1, 1024, &o->o_parts);
     case O_O_LORA: return number32(a, 1, 1 << 16, &o->o_lora);
-    case O_STRETCH: return number32(a, 1, 1 << 24, &o->stretch);
-    case O_STRETCH_PATTERN: return number32(a, 1, 64, &o->stretch_pattern);
+    case O_CHUNK: return number32(a, 1, 1 << 24, &o->chunk);
+    case O_CHUNK_PATTERN: return number32(a, 1, 64, &o->chunk_pattern);
     case O_TEMPERATURE: return number32(a, 1, 1 << 24, &o->temperature);
     case O_FUSED: return o->fused = true;
     case O_DELTA_JOINED: return o->delta_joined = true;
@@ -321,7 +321,7 @@ static bool take(struct mk_options *o, int opt, const char *a)
 int mk_options_take(struct mk_options *o, int argc, char **argv)
 {
     int opt, at = 0;
-    optind = 0; /* begins anew, however often it is called */
+    optind = 0; /* restarts getopt on every call */
     while ((opt = getopt_long(argc, argv, "", options, &at)) != -1) {
         if (opt == O_HELP)
             return MK_HELP;

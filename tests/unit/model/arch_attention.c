@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch_attention.c: architectures with attention or rotation of their own: windows, caps, stretches, matrices that are
- * one in the file. */
+/* arch_attention.c: architectures with special attention or RoPE: windows, caps, chunks, fused matrices. */
 #include "model/chunk.h"
 #include "tests/unit/model/opened.h"
 
@@ -28,7 +27,7 @@ static void check_mistral3(void)
     CHECK(t->length == 32 && t->scale == 0.1f && !t->ahead);
     CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
     close_model(&x);
-    o.yarn_magnitude = 1.3f; /* told, and not divided */
+    o.yarn_magnitude = 1.3f; /* given, and not divided */
     x = open_model(&o);
     CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1.3f) < 1e-6f);
     close_model(&x);
@@ -214,11 +213,11 @@ static void check_llama4(void)
                              !ntx_layer_find(&l[i], NTX_OP_ROUTE)->route.norm));
     }
     close_model(&x);
-    o.stretch_pattern = 3;
+    o.chunk_pattern = 3;
     refuse(&o, NULL, NULL, -ENOTSUP,
-           "key 'llama4.attention.sliding_window_pattern' has layer 2 otherwise than each fourth without stretches");
-    o.stretch_pattern = 4; /* as it is without the key */
-    o.experts = 128;       /* their q and k are not normed */
+           "key 'llama4.attention.sliding_window_pattern': layer 2 differs from every fourth layer without chunks");
+    o.chunk_pattern = 4; /* the default */
+    o.experts = 128;     /* models with so many do not norm q and k */
     x = open_model(&o);
     CHECK_EQ(x.m->layers[0].n_steps + 2, 18);
     close_model(&x);
@@ -239,8 +238,8 @@ static struct mk_options step_options(void)
     return o;
 }
 
-/* Each third layer sees all, turns half of each head and has fewer heads; limits are as each layer's keys say: of
- * gates, where SiLU gives that much. */
+/* Every third layer has full attention, rotates half of each head and has fewer heads; limits differ by layer, those
+ * of gates where SiLU reaches them. */
 static void check_step(void)
 {
     struct mk_options o = step_options();
