@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.c: uniform random quants under a scale that gives the deviation wanted.
- *
- * The divisors below are the deviation of a block's values with scale 1: of q uniform over its range, times the root
- * mean square of the sub-block scales, plus, where there are minimums, their spread. A minimum's own scale is chosen so
- * that it takes away the mean; types without one get a random sign per block, since their range is lopsided by one. */
+/* blocks.c: uniform random quants under a scale that gives the wanted deviation. The divisors below are the
+ * deviation of a block's values with scale 1: that of uniform q, times the root mean square of the sub-block scales,
+ * plus the spread of the minimums, if there are any. The scale of minimums is chosen so that the mean is 0; types
+ * without minimums get a random sign per block, since their range is not symmetric. */
 #include "tests/mkmodel/blocks.h"
 
 #include <math.h>
@@ -49,7 +48,7 @@ static float vary_signed(struct mk_rng *r, float d) { return vary(r, mk_next(r) 
             b[i].d = ntx_f32_to_f16(vary_signed(r, std / (DIVISOR)));                                                  \
     }
 
-/* MEAN of the quants times the scale goes into the minimum, with the sign that the type applies it with. */
+/* The minimum takes away MEAN of the quants times the scale, with the sign that the type applies. */
 #define WITH_MIN(TYPE, MIN, DIVISOR, MEAN)                                                                             \
     static void TYPE(struct mk_rng *r, size_t n, float std, struct ntx_block_##TYPE *b)                                \
     {                                                                                                                  \
@@ -84,17 +83,17 @@ WITH_MIN(q2_k, dmin, 13.9f, 1.5f)
 WITH_MIN(q4_k, dmin, 258.0f, 7.5f)
 WITH_MIN(q5_k, dmin, 527.0f, 15.5f)
 
-/* Scales are powers of two: the one below what is wanted and its double, mixed to the same root mean square. */
+/* Scales are powers of two: the one below the wanted scale and its double are mixed to the same root mean square. */
 static void mxfp4(struct mk_rng *r, size_t n, float std, struct ntx_block_mxfp4 *b)
 {
     int e;
-    float d = 2 * frexpf(std / 5.852f, &e), doubled = (d * d - 1) / 3; /* what is wanted: d * 2^(e - 1) */
+    float d = 2 * frexpf(std / 5.852f, &e), doubled = (d * d - 1) / 3; /* wanted: d * 2^(e - 1) */
     fill(r, b, n * sizeof *b);
     for (size_t i = 0; i < n; i++)
         b[i].e = (uint8_t)(e - 1 + 128 + ((float)(mk_next(r) >> 40) * 0x1p-24f < doubled));
 }
 
-/* d by nibbles, in the upper ones of every second byte of scales. */
+/* d is stored in the upper nibbles of every second byte of scales. */
 static void iq1_m(struct mk_rng *r, size_t n, float std, struct ntx_block_iq1_m *b)
 {
     fill(r, b, n * sizeof *b);
@@ -107,7 +106,7 @@ static void iq1_m(struct mk_rng *r, size_t n, float std, struct ntx_block_iq1_m 
 
 static float e4m3(uint8_t x) { return ldexpf((float)(x < 8 ? x : 8 + x % 8), x < 8 ? -9 : x / 8 - 10); }
 
-/* Scales are bytes: the one below what is wanted and the next, mixed to the same root mean square. */
+/* Scales are bytes: the one below the wanted scale and the next are mixed to the same root mean square. */
 static void nvfp4(struct mk_rng *r, size_t n, float std, struct ntx_block_nvfp4 *b)
 {
     float want = 2 * std / 5.852f;

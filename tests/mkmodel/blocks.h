@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.h: random weights of every type, straight as blocks, fast enough to fill a drive.
- *
- * The bytes are a function of the seed alone, on any machine: golden numbers in the tests rest on it. Never change what
- * a seed gives. */
+/* blocks.h: random weights of every type, directly as blocks, fast enough to fill a drive. The bytes depend on the
+ * seed alone, on any machine, and golden numbers of the tests depend on them: never change what a seed gives. */
 #ifndef NTX_TESTS_MKMODEL_BLOCKS_H
 #define NTX_TESTS_MKMODEL_BLOCKS_H
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* describe_impl.h: what tensors.c (types, tensors), widths.c (a model's numbers, as far as widths go) and keys.c (keys)
- * share. */
+/* describe_impl.h: shared by tensors.c (types, tensors), widths.c (a model's widths) and keys.c (keys). */
 #ifndef NTX_TESTS_MKMODEL_DESCRIBE_IMPL_H
 #define NTX_TESTS_MKMODEL_DESCRIBE_IMPL_H
 
@@ -28,7 +27,7 @@ struct model {
     struct ntx_dims dims[NTX_MAX_LAYERS];
 };
 
-/* Keys that not all architectures' files have. */
+/* Keys that only some architectures have. */
 enum {
     UNSAID_LENGTH = 1 /* of heads, where it follows from the others */,
     SHARED_WIDTH = 2,
@@ -72,7 +71,7 @@ static inline bool is_phi3(const struct mk_options *o) { return !strcmp(o->arch,
 static inline bool is_gemma4(const struct mk_options *o) { return !strcmp(o->arch, "gemma4"); }
 static inline bool is_pooled(const struct mk_options *o) { return !strcmp(o->arch, "deepseek4"); }
 static inline uint32_t ratio_of(uint32_t layer) { return layer % 3 == 1 ? 4 : layer % 3 == 2 ? 128 : 0; }
-/* With gates, where heads that choose are asked for. */
+/* Gated models, if an indexer was asked for. */
 static inline bool chooses(const struct mk_options *o)
 {
     return mk__says(o, CHOICE) && (!mk__says(o, GATED) || o->index_heads);
@@ -81,7 +80,7 @@ static inline bool chooses(const struct mk_options *o)
 /* ---- widths.c */
 void mk__find_widths(struct model *m);
 
-/* ---- keys.c: gram keys come behind the vocabulary, whose length they are made of. */
+/* ---- keys.c: n-gram keys follow the vocabulary, whose length they need. */
 void mk__kv_u32(struct model *m, const char *suffix, uint32_t v);
 void mk__add_keys(struct model *m, uint32_t orig);
 void mk__add_gram_keys(struct model *m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gguf_write.c: the header from memory, then every tensor in pieces. */
+/* gguf_write.c: writes the header from memory, then every tensor in pieces. */
 #include "tests/mkmodel/gguf_write.h"
 
 #include <errno.h>
@@ -140,13 +140,13 @@ static uint64_t tensor_bytes(const struct mk_tensor *t)
     return (uint64_t)ntx_row_bytes(t->type, t->ne[0]) * t->ne[1] * t->ne[2];
 }
 
-/* What stands behind "blk.N." in a tensor's name; NULL: it is of no layer. */
+/* The part of a tensor's name after "blk.N."; NULL: it belongs to no layer. */
 static const char *part_of_layer(const struct mk_tensor *t)
 {
     return strncmp(t->name, "blk.", 4) ? NULL : strchr(t->name + 4, '.');
 }
 
-/* The tensor from `from` on whose bytes tensor i has: its own, or an earlier layer's that is alike. */
+/* The tensor (from `from` on) that has the bytes of tensor i: itself, or an equal one of an earlier layer. */
 static size_t bytes_of(const struct mk_file *f, size_t from, size_t i)
 {
     const struct mk_tensor *t = &f->tensors[i];
@@ -252,7 +252,7 @@ static int write_tensor(int fd, const struct mk_file *f, size_t i, char *piece)
     return rc ? rc : ntx_write_all(fd, zeros, NTX_ROUND_UP(bytes, (uint64_t)ALIGN) - bytes);
 }
 
-/* The file is as long as if it had been written. */
+/* Extends the file by the tensor's bytes without writing them. */
 static int leave_hole(int fd, const struct mk_tensor *t)
 {
     off_t end = lseek(fd, (off_t)NTX_ROUND_UP(tensor_bytes(t), (uint64_t)ALIGN), SEEK_CUR);
@@ -272,8 +272,8 @@ static int write_part(const struct mk_file *f, const char *path, size_t from, si
     rc = fd < 0 ? -errno : ntx_write_all(fd, head.p, head.n);
     for (size_t i = from; i < to && !rc; i++)
         if (bytes_of(f, from, i) == i)
-            rc = f->holes && f->tensors[i].type != NTX_I32 /* tables are looked at */ ? leave_hole(fd, &f->tensors[i])
-                                                                                      : write_tensor(fd, f, i, piece);
+            rc = f->holes && f->tensors[i].type != NTX_I32 /* tables are read */ ? leave_hole(fd, &f->tensors[i])
+                                                                                 : write_tensor(fd, f, i, piece);
     off_t end = rc ? 0 : lseek(fd, 0, SEEK_END);
     *bytes += (uint64_t)end;
 done:
@@ -284,7 +284,7 @@ done:
     return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", path, strerror(-rc)) : 0;
 }
 
-/* First tensor of a part: tensors are shared out evenly by number. */
+/* The first tensor of a part; parts have equal numbers of tensors. */
 static size_t part_start(const struct mk_file *f, unsigned part, unsigned parts) { return f->n_tensors * part / parts; }
 
 int mk_write(const struct mk_file *f, const char *path, unsigned parts, uint64_t *bytes, struct ntx_err *err)

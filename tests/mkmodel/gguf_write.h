@@ -15,8 +15,8 @@ struct mk_tensor {
     uint32_t type, n_dims;
     uint64_t ne[3]; /* unused ones are 1 */
     float mean, std;
-    uint32_t below;      /* I32: whole numbers below it, those of a row following one another. I64: ascending ones */
-    bool unit;           /* F32: of each row the value of its own number is 1, others are 0 */
+    uint32_t below;      /* I32: integers below it, consecutive in a row. I64: ascending ones */
+    bool unit;           /* F32: an identity matrix */
     const float *values; /* NULL: random; F32 otherwise, owned by whoever set it */
 };
 
@@ -31,9 +31,8 @@ struct mk_file {
     uint64_t seed;
     struct mk_buf kv; /* encoded keys and values */
     uint64_t n_kv;
-    bool repeat; /* tensors of later layers are the bytes of the first alike one of a layer: a large shape in a small
-                    file */
-    bool holes;  /* weights are not written: the file has holes in their place, which read as zeros */
+    bool repeat; /* later layers have the bytes of the first equal tensor: a large shape in a small file */
+    bool holes;  /* weights are not written: the file has holes, which read as zeros */
     struct mk_tensor *tensors;
     size_t n_tensors, room;
     bool failed;

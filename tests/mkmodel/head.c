@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* head.c: drafters that go by states of another model's layers: their keys and tensors. The vocabulary is the model's,
- * so files are made with the same --vocab-size or --vocab-from. */
+/* head.c: keys and tensors of drafters that use states of another model's layers. They share the model's vocabulary,
+ * so make both files with the same --vocab-size or --vocab-from. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ static void vector(struct maker *m, const char *name, uint64_t n, float mean)
         t->mean = mean;
 }
 
-/* Each output is the input of its own number. */
+/* An identity matrix. */
 static void same(struct maker *m, const char *name, uint64_t n_in, uint64_t n_out)
 {
     struct mk_tensor *t = mk_tensor_add(m->f, name, NTX_F32, n_in, n_out, 0);
@@ -42,7 +42,7 @@ static void same(struct maker *m, const char *name, uint64_t n_in, uint64_t n_ou
         t->unit = true;
 }
 
-/* Where it is to agree with a model whose layers add little, attention looks at the token's own row, and gives that. */
+/* To agree with a model whose layers add little, attention reads the token's own row and returns it. */
 static void add_attention(struct maker *m, uint32_t l, uint64_t n_in)
 {
     const struct mk_options *o = m->o;
@@ -79,7 +79,7 @@ static void add_ffn(struct maker *m, uint32_t l)
     matrix(m, name, o->ff, o->embd, o->nextn_agrees != 0 ? o->nextn_agrees : 1);
 }
 
-/* What it has none of is the model's. */
+/* Embedding and output, if the drafter has its own. */
 static void add_ends(struct maker *m, uint32_t n_vocab)
 {
     const struct mk_options *o = m->o;

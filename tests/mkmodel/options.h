@@ -7,8 +7,8 @@
 
 #define MK_HELP 0
 
-/* Sets what argv[1 ..] says; texts stay argv's. The number of the first argument that is no option; MK_HELP; or -1,
- * said on stderr. */
+/* Parses argv[1 ..] into o; texts still point into argv. Returns the index of the first argument that is not an
+ * option; MK_HELP; or -1, with a text on stderr. */
 int mk_options_take(struct mk_options *o, int argc, char **argv);
 
 #endif

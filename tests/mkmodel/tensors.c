@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensors.c: tensors of the architectures, types as llama.cpp's quantiser picks them for its mixes.
- *
- * Which tensors a layer has, their names and shapes are the product's own (model/tensors.h, and the architecture's
- * layers); here is in which order they are written, how large their values are, and which keys say so. */
+/* tensors.c: tensors of the architectures, with the types that llama.cpp's quantiser picks for its mixes. Names,
+ * shapes and the tensors of a layer come from the product (model/tensors.h, and the architecture's layers); here are
+ * the order of writing, the size of values, and the keys that go with them. */
 #include "tests/mkmodel/describe_impl.h"
 
 #include <errno.h>
@@ -63,7 +62,7 @@ const char *mk_type_names(void)
 
 bool mk_type_known(const char *type) { return find_recipe(type) != NULL; }
 
-/* Rows that are no whole blocks get a simpler type, as other writers do it. */
+/* Rows that are not whole blocks get a simpler type, as in other programs. */
 static uint32_t fitting(uint32_t type, uint64_t n_in)
 {
     if (n_in % ntx_type_info(type)->block == 0)
@@ -80,7 +79,7 @@ static uint32_t fitting(uint32_t type, uint64_t n_in)
     }
 }
 
-/* The layers that a mix gives more bits: the first and last eighth and every third between. */
+/* Layers that get more bits in a mix: the first and last eighth and every third between. */
 static bool more_bits(uint32_t layer, uint32_t n)
 {
     return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
@@ -103,15 +102,16 @@ static void add_vector(struct model *m, const char *name, uint64_t n, float mean
 
 enum spread { PLAIN, OF_IN /* divided by the root of the row's length */, OF_EMBD /* or of the layer's width */ };
 
-/* In the order in which converters write a layer: not the order of execution. Each expert's output is as large as a
- * dense FFN's; the router is decided enough that rounding seldom turns it; biases of gates are so large that some reach
- * the limit of the activation. */
+/* In the order of converters, not of execution. Each expert's output is as large as a dense FFN's. The router is
+ * decided enough that rounding seldom changes the choice. Biases of gates are so large that some reach the clamp of
+ * the activation. */
 static const struct {
     enum ntx_tensor tensor;
     float mean, std;
     enum spread spread;
     bool more,
-        not_experts; /* of the recipe's better type: in some layers of a mix; where only experts are of the other */
+        not_experts; /* it has the recipe's better type, in some layers of a mix; not_experts: unless experts have
+                        the other */
 } values[] = {
     {NTX_T_attn_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_router, 0, 2, OF_EMBD, false, false},
@@ -244,12 +244,12 @@ static const struct {
     {NTX_T_input_norm, 1, 0.1f, PLAIN, false, false},
 };
 
-/* What the architecture leaves open. */
+/* Optional tensors that were asked for. */
 static bool chosen(const struct mk_options *o, enum ntx_tensor t)
 {
     bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm,
          bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
-    bool always = !strcmp(o->arch, "qwen2moe"); /* its published files have them all */
+    bool always = !strcmp(o->arch, "qwen2moe"); /* published files have all of them */
     return t == NTX_T_layer_scale || t == NTX_T_expert_scale || (t == NTX_T_router_select && o->biases) ||
            (norm && o->qk_norms) || (bias && (o->biases || always));
 }
@@ -264,7 +264,7 @@ static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum nt
 }
 
 /* Shape and type; a matrix has that of the recipe. */
-/* Of several that are one in the file, the first is all of them. */
+/* Of fused tensors, the first one stands for all. */
 static struct mk_tensor *add_kind(struct model *m, const char *name, uint32_t layer, enum ntx_tensor kind, bool more)
 {
     const struct ntx_tensor_kind *k = &ntx_tensor_kinds[kind];
@@ -277,7 +277,7 @@ static struct mk_tensor *add_kind(struct model *m, const char *name, uint32_t la
     uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32
                     : floats                  ? NTX_F32
                                               : fitting(more ? m->recipe->more : m->recipe->base, n_in);
-    bool joined = kind == NTX_T_kv_b; /* its heads are written as one matrix */
+    bool joined = kind == NTX_T_kv_b; /* heads are written as one matrix */
     struct mk_tensor *t = mk_tensor_add(m->f, name, type, n_in,
                                         k->use == NTX_USE_VECTOR ? 0
                                         : joined                 ? n_out * shape.n_each
@@ -285,7 +285,7 @@ static struct mk_tensor *add_kind(struct model *m, const char *name, uint32_t la
                                         0);
     if (t && k->use == NTX_USE_NUMBERS)
         t->below = m->hp.n_expert;
-    if (t && kind >= NTX_T_kda_conv_q && kind <= NTX_T_kda_conv_v) { /* with a dimension of one between */
+    if (t && kind >= NTX_T_kda_conv_q && kind <= NTX_T_kda_conv_v) { /* with a dimension of 1 in between */
         t->n_dims = 3;
         t->ne[2] = n_out;
         t->ne[1] = 1;
@@ -319,14 +319,14 @@ static void add_scale(struct model *m, const char *weight, uint64_t n)
         add_vector(m, name, n, 3, 1);
 }
 
-/* What it gives is added to the residual stream. */
+/* Its output is added to the residual stream. */
 static bool leads_out(enum ntx_tensor t)
 {
     return t == NTX_T_o || t == NTX_T_o_b || t == NTX_T_down || t == NTX_T_down_shared || t == NTX_T_expert_down ||
            t == NTX_T_delta_out || t == NTX_T_kda_out;
 }
 
-/* What is added to a matrix's outputs. */
+/* Adds low-rank or full additions to a matrix. */
 static void add_lora(struct model *m, uint32_t l, enum ntx_tensor of)
 {
     const enum ntx_tensor low = ntx_low_of(of);
@@ -368,7 +368,7 @@ static void add_layer(struct model *m, uint32_t l)
         if (!t)
             return;
         bool unscaled = is_gemma4(o) && (values[i].tensor == NTX_T_q_norm ||
-                                         values[i].tensor == NTX_T_k_norm); /* scores are not divided */
+                                         values[i].tensor == NTX_T_k_norm); /* scores are not scaled */
         t->mean = unscaled ? 0.35f : values[i].mean;
         t->std = deviation(o, i, t->ne[0]) *
                  (o->nextn_agrees != 0 && leads_out(values[i].tensor) ? o->nextn_agrees : 1);
@@ -377,7 +377,7 @@ static void add_layer(struct model *m, uint32_t l)
     }
 }
 
-/* A block behind the layers, which predicts tokens. */
+/* Adds a next-token block. */
 static void add_nextn(struct model *m, uint32_t l)
 {
     static const struct {
@@ -419,8 +419,8 @@ static int check_values(const struct model *m, struct ntx_err *err)
     return 0;
 }
 
-/* Divisors of the rotation frequencies as Llama 3.1 defines them: long waves are stretched by the factor, short ones
- * kept, a ramp between (low_freq_factor 1, high_freq_factor 4). */
+/* RoPE divisors as Llama 3.1 defines them: long waves are stretched by the factor, short ones kept, with a ramp
+ * between (low_freq_factor 1, high_freq_factor 4). */
 static float *llama3_freqs(const struct mk_options *o, uint32_t dim, uint32_t orig)
 {
     float *v = malloc(dim / 2 * sizeof *v);
@@ -434,7 +434,7 @@ static float *llama3_freqs(const struct mk_options *o, uint32_t dim, uint32_t or
     return v;
 }
 
-/* Of half a head's values, and ones behind them. */
+/* Divisors for half a head, then ones. */
 static float *half_freqs(const struct mk_options *o, uint32_t dim, uint32_t orig)
 {
     float *half = llama3_freqs(o, dim / 2, orig), *v = half ? realloc(half, dim / 2 * sizeof *v) : NULL;
@@ -445,7 +445,7 @@ static float *half_freqs(const struct mk_options *o, uint32_t dim, uint32_t orig
     return v;
 }
 
-/* Phi's: those for long contexts, then those for short ones. */
+/* Phi 3: divisors for long contexts, then those for short ones. */
 static float *two_freqs(uint32_t dim)
 {
     float *v = malloc(dim * sizeof *v);
@@ -456,7 +456,7 @@ static float *two_freqs(uint32_t dim)
     return v;
 }
 
-/* Gemma 4 turns a quarter of each pair's frequencies. */
+/* Gemma 4 rotates a quarter of the pairs. */
 static float *quarter_freqs(uint32_t dim)
 {
     float *v = malloc(dim / 2 * sizeof *v);
@@ -465,7 +465,7 @@ static float *quarter_freqs(uint32_t dim)
     return v;
 }
 
-/* A matrix of the model's, where it has it. */
+/* Adds a tensor of no layer, if the model has it. */
 static void add_end(struct model *m, enum ntx_end t, float std, bool more)
 {
     const struct ntx_shape shape = ntx_end_shape(&m->hp, t);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vocab.c: a small SentencePiece-like vocabulary, or another file's.
- *
- * Built in: unknown, begin, end; 256 bytes; single characters; then, for each of a few dozen common words, its
- * beginnings from the space on, each a piece, so that the word can be merged from its letters; control tokens of the
- * chat template; unused pieces up to the size asked for. Scores fall with the number, as merges are ranked. */
+/* vocab.c: a small SentencePiece-like vocabulary, or that of another file. The built-in one has: unknown, begin,
+ * end; 256 bytes; single characters; for each of a few dozen common words all its beginnings, with the space before
+ * it, so that it can be merged from letters; control tokens of the chat template; unused pieces up to the wanted
+ * size. Scores fall with the number, as merges are ranked. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -31,7 +30,7 @@ static const char *const words[] = {
 struct chat {
     const char *name, *text;
     const char *tokens[8]; /* control tokens that it needs */
-    const char *eot;       /* ends a turn; NULL: the end of sequence */
+    const char *eot;       /* end of a turn; NULL: the end of sequence */
 };
 
 static const struct chat chats[] = {
@@ -84,7 +83,7 @@ struct pieces {
     bool failed;
 };
 
-/* A piece that is there already is not added again. */
+/* An existing piece is not added again. */
 static void add(struct pieces *v, const char *text, int32_t type)
 {
     if (type == NORMAL)

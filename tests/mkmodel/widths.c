@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* widths.c: a model's numbers as its options say, as far as its tensors' widths follow from them. */
+/* widths.c: a model's numbers from its options, as far as widths of tensors need them. */
 #include <math.h>
 #include <string.h>
 
 #include "tests/mkmodel/describe_impl.h"
 
-/* Each third layer has no window, wider heads and other K and V heads; the last ones read what others keep, and have
- * wider FFNs. */
+/* Every third layer has no window, wider heads and other K and V heads; the last layers read other layers' K and V,
+ * and have wider FFNs. */
 static void gemma4_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
@@ -26,7 +26,7 @@ static void gemma4_widths(struct model *m)
     }
 }
 
-/* Each third layer has no window, and `heads` heads; activations of some are bounded. */
+/* Every third layer has no window, and `heads` heads; activations of some are clamped. */
 static void step_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
@@ -39,7 +39,7 @@ static void step_widths(struct model *m)
     }
 }
 
-/* Layers in turn pool nothing, 4 and 128 positions; those that pool 4 choose. */
+/* Layers alternate between no pooling, and pools of 4 and of 128 positions; those of 4 have an indexer. */
 static void pooled_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
@@ -59,7 +59,7 @@ static void pooled_widths(struct model *m)
     }
 }
 
-/* Layers that attend: of so many the first chooses. Blocks behind the layers all do. */
+/* The first of so many layers of attention has an indexer; next-token blocks all have one. */
 static void streamed_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
@@ -73,7 +73,7 @@ static void streamed_widths(struct model *m)
             m->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
 }
 
-/* Of its table each head has some rows more than the one before. */
+/* Each head has some more table rows than the one before. */
 static void block_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
@@ -141,7 +141,7 @@ void mk__find_widths(struct model *m)
         for (uint32_t l = 0; l < o->layers + o->nextn; l += or_else(o->index_every, 1))
             m->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
     }
-    ntx_set_recurrent(&m->hp, attention_every(o)); /* architectures without such layers do not look */
+    ntx_set_recurrent(&m->hp, attention_every(o)); /* other architectures ignore it */
     if (is_gemma4(o))
         gemma4_widths(m);
     if (mk__says(o, STEP))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls.c: what is drawn under the grammar of a request's tools is read by model/reply as calls of these tools, with
- * arguments that are valid, in every form. */
+/* calls.c: random texts under the grammar of a request's tools are parsed by model/reply as calls of these tools,
+ * with valid arguments, in every format. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,7 +99,7 @@ static int hear(void *arg, const struct ntx_reply_part *p)
     return 0;
 }
 
-/* An answer that must be JSON, where a model thinks before it or has channels: what is not thought is valid. */
+/* A JSON answer of a model that reasons first or has channels: the text outside of the reasoning is valid. */
 static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
 {
     struct ntx_grammar *g;
@@ -130,7 +130,7 @@ static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
     free(json);
 }
 
-/* What references lead to stands in each parameter: it ends where a grammar does, not where memory does. */
+/* Each parameter contains the targets of references: the limit of the grammar stops it, not memory. */
 static void too_many(void)
 {
     size_t len;
@@ -166,8 +166,8 @@ static bool taken(bool guarded, const char *answer)
     return yes;
 }
 
-/* Marks of channels that are spelled out would be shown before the JSON: where there are tokens for them, only these
- * will do. */
+/* Spelled-out channel marks would be shown before the JSON: if the vocabulary has tokens for them, only these are
+ * allowed. */
 static void spelled_marks(void)
 {
     CHECK(taken(false, "<|channel|>final<|message|>5") && !taken(true, "<|channel|>final<|message|>5"));
@@ -185,8 +185,7 @@ int main(void)
                                           "deepseek", "deepseek-v3.2", "deepseek-v4", "kimi",
                                           "mistral",  "llama-3",       "harmony"};
     uint64_t seed = 11;
-    walk_marks = walk_printable =
-        true; /* free texts of parameters are not held to UTF-8, which a model keeps to by itself */
+    walk_marks = walk_printable = true; /* free text is not restricted to UTF-8; models keep to that by themselves */
     char text[2000];
     snprintf(text, sizeof text, "{%s}", tools);
     json_t *all = json_loads(text, 0, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* random.c: schemas drawn from a seed: all that is supported, in all places. One statement draws once: in what order
- * arguments are evaluated is the compiler's, and processors differ. */
+/* random.c: random schemas from a seed, with every supported keyword in every place. Each statement draws once,
+ * since compilers may evaluate arguments in any order. */
 #include <stdio.h>
 
 #include "tests/unit/grammar/walk.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* refused.c: schemas that are refused, each with words that say why. */
+/* refused.c: schemas that are refused, each with a text that says why. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -147,8 +147,7 @@ static const char *const table[][2] = {
     {"{\"type\":\"integer\",\"multipleOf\":7,\"minimum\":1,\"maximum\":6}", "nothing can be written"},
 };
 
-/* Schemas whose parts would be joined or compared more often than there is time and memory for: refused, in little of
- * both. */
+/* Schemas that would need too many merges or comparisons: refused with little time and memory. */
 
 struct text {
     char *at;

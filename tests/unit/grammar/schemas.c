@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schemas.c: 500 schemas, written and drawn, from each of three seeds: what is drawn at random under their masks
- * parses, and is valid by another's judgement. A schema may be refused only where nothing is valid under it, or a
- * combination is not supported; most are not. */
+/* schemas.c: 500 written and random schemas, with three seeds each: random texts under their masks parse, and are
+ * valid by an independent validator. A schema may be refused only if nothing is valid under it, or a combination is
+ * not supported; most are not. */
 #include <string.h>
 #include <stdlib.h>
 
@@ -65,7 +65,7 @@ static const char *const written[] = {
 };
 
 static unsigned refused;
-static FILE *told; /* what was drawn, for another validator (peer_test.py) */
+static FILE *told; /* the random texts, for another validator (peer_test.py) */
 
 static bool try_schema(const char *text, const json_t *schema, uint64_t *seed, bool must)
 {
@@ -124,7 +124,7 @@ static void try_all(uint64_t seed, unsigned all)
 int main(int argc, char **argv)
 {
     static const uint64_t seeds[] = {25, 1,
-                                     43}; /* any other ends as well: schemas SEED [NUMBER [FILE for what is drawn]] */
+                                     43}; /* any other seed works, too: schemas SEED [NUMBER [FILE for the texts]] */
     told = argc > 3 ? fopen(argv[3], "we") : NULL;
     CHECK(argc <= 3 || told);
     json_object_seed(1); /* the order of keys is the same in each run */

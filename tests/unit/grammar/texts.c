@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* texts.c: grammars as texts: what they hold for and what not, what is refused with which words, what hostile ones
- * take, and that masks say what bytes do. */
+/* texts.c: grammars as texts: accepted and rejected inputs, refusals and their texts, the cost of hostile ones, and
+ * masks that agree with the bytes. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -68,7 +68,7 @@ static const struct language languages[] = {
     {"root ::= %json {\"type\":\"integer\",\"enum\":[1e300,5]}", {"5", "1.0000000000000001e300"}, {"1"}},
     {"root ::= \"\" | \"a\" dead\ndead ::= dead2\ndead2 ::= \"x\" dead",
      {""},
-     {"a", "ax"}}, /* what cannot end is not begun */
+     {"a", "ax"}}, /* what cannot end is never begun */
     {"root ::= a-b.c_1\na-b.c_1 ::= \"z\"", {"z"}, {"a"}},
 };
 
@@ -118,7 +118,7 @@ static void test_wrong(void)
     }
 }
 
-/* ---- what is made to take much */
+/* ---- hostile grammars */
 
 static char *repeated(const char *head, const char *piece, unsigned n, const char *tail)
 {
@@ -129,7 +129,7 @@ static char *repeated(const char *head, const char *piece, unsigned n, const cha
     return out;
 }
 
-/* Refused in little time, or taken and then gone along with, or refused, in little time. */
+/* In little time, either refused, or compiled and then matched or refused. */
 static void bounded(char *text, const char *input)
 {
     struct ntx_grammar *g;
@@ -191,8 +191,7 @@ static void test_hostile(void)
     bounded(big, "");
 }
 
-/* Each byte of a token leads through little, all of the vocabulary's through much: a mask gives up, and the match is as
- * it was. */
+/* Each token takes little work, the whole vocabulary too much: a mask fails, and the match is unchanged. */
 static void test_work_of_mask(void)
 {
     char *text = repeated("e ::= \"\"", "|\"\"", 20000, "\nroot ::= (. e)*"), more[64 * 96] = "", *at = more;
@@ -221,7 +220,7 @@ static void test_work_of_mask(void)
     free(text);
 }
 
-/* As deep as is possible, and to the end then. */
+/* As deep as possible, and then to the end. */
 static void test_deep(void)
 {
     struct ntx_grammar *g = grammar("root ::= \"[\" root \"]\" | \"x\"");
@@ -252,8 +251,7 @@ static void test_thinking(void)
     ntx_grammar_free(h);
 }
 
-/* A match with as little memory as there may be gives the masks of one with plenty; lead lets a space pass that is not
- * shown. */
+/* A match with the least memory gives the same masks as one with plenty; `lead` allows a space that is not shown. */
 static void test_memory(void)
 {
     struct ntx_grammar *g = grammar("root ::= %json {}");

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* valid.c: JSON Schema by its own words, one keyword after the other; a keyword that it does not know is a failure of
- * the test. */
+/* valid.c: a validator of JSON Schema, keyword by keyword; an unknown keyword fails the test. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <math.h>
 #include <pcre2.h>

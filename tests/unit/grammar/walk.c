@@ -119,7 +119,7 @@ static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
     (void)ctx;
     CHECK(n <= room);
     memcpy(buf, p, n);
-    return id == 255 ? 0 : (int)n; /* that byte is nobody's */
+    return id == 255 ? 0 : (int)n; /* that byte has no token */
 }
 
 struct ntx_tokens *walk_tokens(void)
@@ -139,7 +139,7 @@ struct walker {
 
 static bool has(const uint32_t *mask, uint32_t id) { return mask[id / 32] >> (id % 32) & 1; }
 
-/* Each token goes on, or does not, as the mask says. */
+/* Checks that each token is accepted exactly if the mask has it. */
 static void check_mask(struct walker *w, const struct ntx_match_config *c, const uint32_t *mask)
 {
     for (uint32_t id = 0; id < VOCABULARY; id++) {
@@ -166,7 +166,7 @@ static bool printable(uint32_t id)
     return true;
 }
 
-/* What a text of JSON is in the middle of: a string, or between two of them. */
+/* The JSON text is inside of a string. */
 static bool in_string(const struct walker *w)
 {
     bool in = false;
@@ -187,19 +187,17 @@ static bool any_of(const uint32_t *mask, uint64_t *seed, const char *bytes, uint
     return n;
 }
 
-/* A byte by which JSON comes to its end soon: of a string its end; else a closing bracket; else a comma, where a number
- * ended and more is wanted; of the values that can begin those without more in them. Mostly: so that nothing goes round
- * in circles. */
+/* Draws a byte that soon ends the JSON: the end of a string; else a closing bracket; else a comma, after a number
+ * with more to come; else a value without contents. Mostly, so that it does not loop. */
 static bool draw_end(const struct walker *w, const uint32_t *mask, uint64_t *seed, uint32_t *id)
 {
     static const char *const outside[] = {"}]", ",:", "\"ntf", "0123456789-", "[{"};
     if (walk_random(seed) % 16 == 0)
         return false;
-    if (walk_marks ? walk_random(seed) % 2
-                   : in_string(w)) /* between the marks of calls stand texts with quotes of their own */
+    if (walk_marks ? walk_random(seed) % 2 : in_string(w)) /* texts between marks of calls have quotes of their own */
         return any_of(mask, seed, "\"", id) ||
                (walk_random(seed) % 2 &&
-                any_of(mask, seed, "0ac1xe.on", id)); /* patterns want some of these before the end */
+                any_of(mask, seed, "0ac1xe.on", id)); /* some patterns need these before their end */
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         if (any_of(mask, seed, outside[i], id))
             return true;

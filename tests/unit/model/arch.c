@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch.c: hyper-parameters and tensors of the architectures, their defaults, and what is refused by name: what they
- * share. arch_attention.c, arch_experts.c, arch_mla.c and arch_states.c have what some of them do otherwise. */
+/* arch.c: hyper-parameters and tensors of the architectures, their defaults, and what is refused by name. Special
+ * cases of some architectures are in arch_attention.c, arch_experts.c, arch_latents.c and arch_states.c. */
 #include "model/quant.h"
 #include "tests/unit/model/opened.h"
 
@@ -46,7 +46,7 @@ static void check_llama3(void)
     close_model(&x);
 }
 
-/* What a layer of each kind is made of, and which of its steps a row goes through that leaves its K and V only. */
+/* Checks the steps of a layer, and those that run for a row that only stores its K and V. */
 static void expect_steps(const char *arch, uint32_t experts, bool biases, const char *want)
 {
     struct mk_options o = make_options();
@@ -101,7 +101,7 @@ static void check_qwen(void)
     CHECK(h->yarn_ext_factor == 1 && h->yarn_beta_fast == 32 && h->yarn_beta_slow == 1 && h->rope_attn_factor == 1);
     CHECK_STR(name_of(&x, x.m->layers[0].k_bias), "blk.0.attn_k.bias");
     close_model(&x);
-    o.yarn_magnitude = 1; /* the whole of it, not a factor of what follows from 4 */
+    o.yarn_magnitude = 1; /* the whole magnitude, not a factor of that of 4 */
     x = open_model(&o);
     CHECK(fabsf(x.m->hp.rope_attn_factor * (1 + 0.1f * logf(4)) - 1) < 1e-6f);
     close_model(&x);
@@ -123,7 +123,7 @@ static void check_qwen(void)
     close_model(&x);
 }
 
-/* A model bent by hand; p[0..n) is a llama model with a linear rope scaling, to be freed by finish(). */
+/* A model to be changed by hand; p[0..n) is a llama model with linear RoPE scaling, to be freed by finish(). */
 static uint8_t *base(size_t *n)
 {
     struct mk_options o = make_options();
@@ -222,7 +222,7 @@ static uint8_t *with(void (*extra)(struct mk_file *f), size_t *n)
     struct mk_options o = make_options();
     uint8_t *p = make_bytes_with(&o, extra, n);
     if (extra == add_equal || extra == add_unequal || extra == add_empty)
-        rename_in(p, *n, "llama.attention.head_count_kv", "llama.attention.heed_count_kv"); /* the one number */
+        rename_in(p, *n, "llama.attention.head_count_kv", "llama.attention.heed_count_kv"); /* the only number */
     return p;
 }
 
@@ -251,7 +251,7 @@ static struct mk_options scaled_options(void)
     return o;
 }
 
-/* "X.scale" beside "X.weight", of experts one each; "X.input_scale" is nobody's, and does no harm. */
+/* "X.scale" beside "X.weight", one for each expert; "X.input_scale" is ignored. */
 static void check_scales(void)
 {
     struct mk_options o = scaled_options();
@@ -285,7 +285,7 @@ static void refuse_scales(void)
     finish(p, n, -ENOTSUP, "tensor 'blk.0.odd.input_scale' has no place");
 }
 
-/* Accepted; what became of it. */
+/* The hyper-parameters of an accepted model. */
 static struct ntx_hparams accepted(void (*extra)(struct mk_file *f))
 {
     struct ntx_err err = {0};

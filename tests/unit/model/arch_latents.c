@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch_mla.c: attention over latents, positions that are chosen, and K that is pooled: deepseek2, deepseek32, glm-dsa,
- * hy_v4, deepseek4. */
+/* arch_latents.c: MLA, indexers, and pooled K: deepseek2, deepseek32, glm-dsa, hy_v4, deepseek4. */
 #include "tests/unit/model/opened.h"
 
 static struct mk_options mla_options(bool joined)
@@ -47,7 +46,7 @@ static void check_deepseek2(void)
     }
 }
 
-/* DeepSeek-V2's groups go by their best expert; with a bias for the choice (V3's way), and with Mistral 4, by the two
+/* DeepSeek-V2 ranks groups by their best expert; with a bias for the choice (V3), and with Mistral 4, by the two
  * best. */
 static void check_groups(void)
 {
@@ -66,8 +65,7 @@ static void check_groups(void)
     }
 }
 
-/* With YaRN scores have a magnitude, and what is rotated has none where a key tells the multiplier: DeepSeek-V3's is 1,
- * V2's 0.707. */
+/* With YaRN scores have a magnitude; RoPE has none if a key gives the multiplier: 1 in DeepSeek-V3, 0.707 in V2. */
 static void check_magnitudes(void)
 {
     static const struct {
@@ -123,7 +121,7 @@ static struct mk_options choosing_options(const char *arch, uint32_t every)
     return o;
 }
 
-/* Hy 4: a gate and sinks, keys of which the end is rotated, streams that are not mixed with one another. */
+/* Hy 4: gates and sinks, indexer keys with RoPE at the end, streams that are not mixed. */
 static void check_hy4(void)
 {
     struct mk_options o = choosing_options("hy_v4", 2);
@@ -167,7 +165,7 @@ static void check_hy4(void)
     close_model(&x);
 }
 
-/* Layers that choose have queries, keys and weights of their own, and keep the keys; the others go by them. */
+/* Layers with an indexer have its queries, keys and weights, and cache the keys; the others reuse its choice. */
 static void check_choosing(const char *arch, uint32_t every)
 {
     struct mk_options o = choosing_options(arch, every);
@@ -192,8 +190,7 @@ static void check_choosing(const char *arch, uint32_t every)
     close_model(&x);
 }
 
-/* GLM-5.2's files without a list go by their context's length; where layers that go by another's choice have the
- * tensors all the same, they are let be. */
+/* GLM-5.2's files without a list: the context decides. Indexer tensors in other layers are accepted and ignored. */
 static void check_unread(void)
 {
     struct mk_options o = choosing_options("glm-dsa", 0);
@@ -246,8 +243,7 @@ static struct mk_options pooled_options(void)
     return o;
 }
 
-/* YaRN is of layers that pool, and scales no magnitude, of none; a magnitude that the file tells is theirs, and the
- * others, which have no YaRN, have none. */
+/* Only layers that pool have YaRN, without magnitude; a magnitude of the file applies to them alone. */
 static void check_pooled_yarn(void)
 {
     struct mk_options o = pooled_options();
@@ -264,7 +260,7 @@ static void check_pooled_yarn(void)
     }
 }
 
-/* What a layer does that pools nothing (0, 3), 4 positions (1), and 128 (2); experts follow from the token in two
+/* Steps of layers that pool nothing (0, 3), 4 positions (1), and 128 (2); experts follow from the token in two
  * layers, and the last one joins the streams. */
 static void check_pooled(void)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch_states.c: layers that keep a state instead of K and V: qwen3next, qwen35, kimi-linear, glm5-next, qwen4exp. */
+/* arch_states.c: recurrent layers: qwen3next, qwen35, kimi-linear, glm5-next, qwen4exp. */
 #include "model/chunk.h"
 #include "tests/unit/model/opened.h"
 
-/* Of each key head q and k, v of its heads and their gates, in runs of a head. */
+/* Fused rows: for each key head q and k, then v of its heads and their gates, in runs of a head. */
 static void check_joined(void)
 {
     struct mk_options o = moe_options("qwen3next");
@@ -100,7 +100,7 @@ static void refuse_deltas(void)
     o.delta_keys = 4;
     refuse(&o, NULL, NULL, -ENOTSUP, "a delta net of 192 values in 6 heads of 32 over 4 key heads is not supported");
     o.delta_keys = 3;
-    o.head_dim = 48; /* not what heads have that nobody told the length of */
+    o.head_dim = 48; /* not the default width of a head */
     refuse(&o, "qwen35.attention.value_length", "qwen35.attention.value_lengtx", -ENOTSUP,
            "heads of 48 values of K and ");
     o.head_dim = 0;
@@ -211,7 +211,7 @@ static void check_glm5(void)
           h->rope_dim == 0 && h->head_k == 24 && h->n_dense == 1);
     CHECK(h->index.heads == 20 && h->index.head == 48 && h->index.every == 3 && h->index.most == 7 &&
           ntx_has_indexer(h, 1) && !ntx_has_indexer(h, 3) && ntx_has_indexer(h, 5) && !ntx_has_indexer(h, 0));
-    CHECK(ntx_kept_k(h, 1) == 40 && ntx_kept_v(h, 1) == 96 && ntx_kept_v(h, 3) == 0); /* a key, and what it weighs */
+    CHECK(ntx_kept_k(h, 1) == 40 && ntx_kept_v(h, 1) == 96 && ntx_kept_v(h, 3) == 0); /* a key, and its weight */
     CHECK(choose->index_topk.keys && choose->index_topk.every == 3 && choose->index_topk.most == 7 &&
           !ntx_layer_find(&l[3], NTX_OP_INDEX_TOPK) && ntx_layer_find(&l[3], NTX_OP_ATTEND)->attend.topk);
     CHECK(rates->rates.bound == -5 && ntx_layer_find(&l[0], NTX_OP_DELTA)->delta.by_key &&

@@ -7,7 +7,7 @@
 #include "model/quant.h"
 #include "tests/unit/model/make.h"
 
-/* The order of a layer's tensors, as chunk.h promises it. */
+/* The order of a layer's tensors that chunk.h promises. */
 static const char *const layer_order[] = {
     "attn_norm.weight", "attn_q.weight",   "attn_k.weight",      "attn_v.weight",      "attn_q.bias",
     "attn_k.bias",      "attn_v.bias",     "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight",
@@ -16,7 +16,7 @@ static const char *const layer_order[] = {
 
 static const struct ntx_gguf *the_gguf;
 static const struct ntx_chunks *the_chunks;
-static uint32_t next_chunk; /* of the list, while walking through it */
+static uint32_t next_chunk; /* next index in the list */
 static uint64_t chunk_limit;
 
 /* This tensor's chunks come next; w describes them. */
@@ -59,7 +59,7 @@ static void expect_layer(uint32_t l)
     }
 }
 
-/* Router, shared expert, and of each expert its three matrices, whole. */
+/* Router, shared expert, and the three whole matrices of each expert. */
 static void expect_experts(uint32_t l, uint32_t n_expert)
 {
     static const char *const parts[] = {"ffn_gate_exps.weight", "ffn_up_exps.weight", "ffn_down_exps.weight"};
@@ -150,7 +150,8 @@ static struct ntx_model *open_shared(const struct mk_options *o, uint8_t **p, st
     return m;
 }
 
-/* What layers share is cut once, or, apart, once for each; what they add is each one's own, in the order of its use. */
+/* Shared tensors are cut once, or with `apart` once for each layer; additions are cut for each layer, in order of
+ * use. */
 static void check_shared(void)
 {
     struct mk_options o = make_options();
@@ -190,7 +191,7 @@ static void check_shared(void)
     free(p);
 }
 
-/* A base that is no layer. */
+/* Refuses a base that is not a layer. */
 static void refuse_base(void)
 {
     struct mk_options o = make_options();

@@ -11,7 +11,7 @@
 #include "tests/mkmodel/blocks.h"
 #include "tests/unit/model/make.h"
 
-/* How long a refusal may take: by a sanitizer or an emulator longer. */
+/* Time limit of a refusal; more with a sanitizer or an emulator. */
 static double limit_s(void)
 {
     const char *slow = getenv("NTX_TEST_SLOW");
@@ -25,7 +25,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The bytes as the beginning of a file of file_bytes: refused with `text`, both from memory and from the file. */
+/* The bytes, as the start of a file of file_bytes, are refused with `text`, from memory and from a file. */
 static void refused(const struct mk_buf *b, uint64_t file_bytes, const char *text)
 {
     struct ntx_gguf *g = NULL;
@@ -49,7 +49,7 @@ static void refused(const struct mk_buf *b, uint64_t file_bytes, const char *tex
     close(fd);
 }
 
-/* Drops what was built, for the next case. */
+/* Clears the buffer for the next case. */
 static void refused_now(struct mk_buf *b, uint64_t file_bytes, const char *text)
 {
     refused(b, file_bytes ? file_bytes : b->n, text);
@@ -249,7 +249,7 @@ static void overlaps(void)
     refused_now(&b, 4096, "tensors 'a' and 'b' overlap");
     two_tensors(&b, 32);
     refused_now(&b, 4096, "tensors 'b' and 'a' overlap");
-    two_tensors(&b, 64); /* the very same bytes, and no word of it */
+    two_tensors(&b, 64); /* the same bytes, not declared as shared */
     refused_now(&b, 4096, "tensors 'a' and 'b' overlap");
     two_tensors(&b, 0); /* one just before the other */
     CHECK_MSG(!ntx_gguf_parse(b.p, b.n, 4096, &g, &err), "%s", err.text);
@@ -257,7 +257,7 @@ static void overlaps(void)
     free(b.p);
 }
 
-/* The most that the bounds let through, and then an error: still quick. */
+/* The largest accepted sizes, then an error: still quick. */
 static void slow_ones(void)
 {
     struct mk_buf b = {0};
@@ -285,7 +285,7 @@ static void slow_ones(void)
     free(b.p);
 }
 
-/* Whatever the parser lets through must be safe to go on with. */
+/* Accepted files must be safe to use. */
 static void use(const uint8_t *p, size_t n, uint64_t file_bytes, bool *opened)
 {
     struct ntx_gguf *g;
@@ -339,7 +339,7 @@ static void corruptions(const uint8_t *p, size_t n, size_t header)
         use(q, header, n, &ok);
         opened += ok;
     }
-    CHECK_MSG(opened > 100 && opened < tries - 100, "%u of %u", opened, tries); /* both kinds were met */
+    CHECK_MSG(opened > 100 && opened < tries - 100, "%u of %u", opened, tries); /* both outcomes occurred */
     free(q);
 }
 

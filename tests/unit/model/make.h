@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make.h: models in memory for the tests of model/: made by the model maker, then bent by hand. */
+/* make.h: models in memory for the tests of model/: made by the model maker, then changed by hand. */
 #ifndef NTX_TESTS_UNIT_MODEL_MAKE_H
 #define NTX_TESTS_UNIT_MODEL_MAKE_H
 
@@ -11,7 +11,7 @@ struct mk_options make_options(void);
 
 /* The file's bytes, malloc'd. */
 uint8_t *make_bytes(const struct mk_options *o, size_t *n);
-/* The same with more keys, which `extra` adds. */
+/* The same with more keys, added by `extra`. */
 uint8_t *make_bytes_with(const struct mk_options *o, void (*extra)(struct mk_file *f), size_t *n);
 
 /* Writes the model to a new temporary directory; `paths` are its parts (malloc'd as ntx_gguf_split_paths does).

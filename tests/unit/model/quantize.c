@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quantize.c: what is written is what was meant, up to each type's own error, which is asserted from both sides; blocks
- * of one value, of zeros, and of what a type holds exactly. */
+/* quantize.c: quantised values are near the originals, within bounds of each type's error from both sides; blocks of
+ * equal values, of zeros, and of values that a type holds exactly. */
 #include <math.h>
 #include <stdbool.h>
 
@@ -48,9 +48,9 @@ static double error_of(uint32_t type, const float *imp)
     return sqrt(error / squares);
 }
 
-/* What llama.cpp's quantiser (of llama-cpp-python 0.3.36) loses of the same values, without and with these weights.
- * Ours loses less of nearly all; hardly a twentieth more (what keeps a block from being too small costs IQ1_S that
- * much, and Q1_0, whose values are signs, a fifth), and never so little that something must be wrong. */
+/* Errors of llama.cpp's quantiser (llama-cpp-python 0.3.36) on the same values, without and with these weights. Ours
+ * are smaller for nearly all types, and at most a twentieth larger (stretching blocks costs IQ1_S that much, and the
+ * sign type Q1_0 a fifth), and never suspiciously small. */
 static void check_errors(void)
 {
     static const struct {
@@ -101,8 +101,8 @@ static void check_errors(void)
           !ntx_quantizer_new(NTX_TYPE_LIMIT));
 }
 
-/* No block is too small, though one that is has less error: as much of x is in it as x has; IQ3_S: 1.02 times as much.
- * Of types that give it up by a quarter or more, as much as that. */
+/* No block is too small, though that would have less error: it contains as much of x as x does (IQ3_S: 1.02 times).
+ * Types that lose a quarter or more are stretched by a quarter. */
 static void check_whole(uint32_t type)
 {
     static float x[N], w[N], back[N];
@@ -129,7 +129,7 @@ static void check_whole(uint32_t type)
               "%s has %g of what it was given", t->name, xy / xx);
 }
 
-/* Weights of nothing, of which there may be whole blocks, do not make nothing of the values. */
+/* Zero weights, even in whole blocks, do not zero the values. */
 static void check_no_weights(uint32_t type)
 {
     static float x[N], back[N];
@@ -148,7 +148,7 @@ static void check_no_weights(uint32_t type)
     CHECK_MSG(xy > 0.4 * xx || type == NTX_TQ1_0 || type == NTX_TQ2_0 || type == NTX_Q1_0, "%s: %g", t->name, xy / xx);
 }
 
-/* All values alike, or zero: nothing to lose, and no division by nothing. */
+/* Equal values, or zeros: no loss, and no division by zero. */
 static void check_flat(uint32_t type, float value, double bound)
 {
     float x[NTX_QKK], back[NTX_QKK];
@@ -165,7 +165,7 @@ static void check_flat(uint32_t type, float value, double bound)
               (double)value, (double)back[0]);
 }
 
-/* Values that were of the type stay what they are, to a hair: packing an already rounded row costs nothing more. */
+/* Requantising values of a type changes almost nothing. */
 static void check_again(uint32_t type)
 {
     static float x[N], back[N];
@@ -184,8 +184,7 @@ static void check_again(uint32_t type)
     CHECK_MSG(sqrt(error / squares) <= error_of(type, NULL) * 1.5, "%s: %g once more", t->name, sqrt(error / squares));
 }
 
-/* At every scale: the values of MXFP4 come back, what is between goes to the nearest, and what is larger than all to
- * the largest. */
+/* At every scale: MXFP4 values come back, values between go to the nearest, larger ones to the largest. */
 static void check_mxfp4(void)
 {
     static const float is[] = {6, -4, 3, 2, 1.5f, 1, -0.5f, 0, 5.2f, -6.4f, 2.4f, 0.3f, 0.2f, -0.2f},
@@ -212,13 +211,13 @@ int main(void)
         if (ntx_quantizes(t)) {
             check_flat(t, 0, 0);
             bool codes = t >= NTX_IQ2_XXS && t <= NTX_IQ1_M && t != NTX_IQ4_NL &&
-                         t != NTX_IQ4_XS; /* whose lists do not have all values alike */
+                         t != NTX_IQ4_XS; /* their lists have no equal values */
             check_flat(t, 0.37f, codes ? 0.5 : 0.06);
             check_flat(t, -1.5f, codes ? 0.5 : 0.06);
             check_flat(t, 3e-4f,
                        t == NTX_NVFP4 ? 1
                        : codes        ? 0.5
-                                      : 0.2); /* scales are halves, or less: little is left of their precision */
+                                      : 0.2); /* scales are halves or coarser, with little precision here */
             check_no_weights(t);
             check_whole(t);
             check_again(t);

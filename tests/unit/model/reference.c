@@ -91,7 +91,7 @@ static void compare(const char *dir, const char *name, const char *truth_name)
     close_file(&truth);
 }
 
-/* Everything opens and is cut. */
+/* Every model opens and is cut into chunks. */
 static void open_all(const char *dir)
 {
     DIR *d = opendir(dir);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What models write, taken apart, format by format: whole, byte by byte, and in threes, always the same. */
+/* Parses replies of every format: whole, byte by byte, and in threes, always with the same result. */
 #include "model/reply/reply.h"
 #include "tests/lib/check.h"
 
@@ -95,7 +95,7 @@ static void check_json(void)
           "T:Let me see.|C:f {\"a\": [1, {\"b\": \"</x>\"}]}|C:g {}");
     check("hermes", "<think>\nx\n</think>\n\n<tool_call>{\"arguments\": {\"k\": 1}, \"name\": \"f\"}</tool_call> done",
           "H:x|C:f {\"k\": 1}|T:done");
-    check("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}", "C:f {}"); /* it ended before the mark */
+    check("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}", "C:f {}"); /* the reply ended before the mark */
     check("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}, }</tool_call>",
           "T:<tool_call>{\"name\": \"f\", \"arguments\": {}, }</tool_call>");
     check("hermes", "a <tool_call>nonsense", "T:a<tool_call>nonsense");
@@ -167,19 +167,19 @@ static void check_xml(void)
           "T:<minimax:tool_call>\n<invoke name=\"f\">\n</invoke>\n<invoke x>\n</minimax:tool_call>");
 }
 
-/* Cut within a call: as much of it as is known; nothing, where its tool is not. */
+/* Replies cut inside a call: the known part of it, or nothing if the tool is unknown. */
 static void check_cuts(void)
 {
     check_cut("plain", "<think>so ", "H:so ");
     check_cut("plain", "a < b <", "T:a < b <");
     check_cut("hermes", "Ok\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"Gr", "T:Ok|C:f cut {\"a\": \"Gr");
     check_cut("hermes", "Ok <tool_c", "T:Ok");
-    check_cut("hermes", "Ok <to", "T:Ok <to"); /* which may be anything */
+    check_cut("hermes", "Ok <to", "T:Ok <to"); /* it may be anything */
     check_cut("hermes", "Ok <tool_call>", "T:Ok");
     check_cut("hermes", "Ok <tool_call>{\"name\": \"wea", "T:Ok");
     check_cut("hermes", "<tool_call>{\"name\": \"f\"", "C:f cut ");
     check_cut("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}",
-              "C:f {\"a\": 1}"); /* all is there but the end */
+              "C:f {\"a\": 1}"); /* only the end is missing */
     check_cut("hermes", "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call> and", "C:f {}|T:and");
     check_cut("hermes", "<tool_call>{oops", "");
     check_cut("llama-3", " {\"name\": \"f\", \"parameters\": {\"a\"", "C:f cut {\"a\"");

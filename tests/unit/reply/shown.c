@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An answer on a terminal and elsewhere. */
+/* How an answer is shown on a terminal and elsewhere. */
 #include "client/commands/shown.h"
 #include "tests/lib/check.h"
 

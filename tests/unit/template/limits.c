@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a template may not do: run on, grow, nest; and whose the bytes are that it writes. */
+/* Limits of templates: endless loops, growth, nesting; and the origin of the bytes that they write. */
 #include <errno.h>
 
 #include "model/template/template.h"
@@ -28,7 +28,7 @@ static void check_refused(const char *text, const struct ntx_template_limits *li
     CHECK_MSG(strstr(err.text, words), "%s", err.text);
 }
 
-/* marks: as the text, 'p' where people wrote. */
+/* marks: one character per byte of the text, 'p' for a user's. */
 static void check_marks(const char *text, const char *variables, const char *want, const char *marks)
 {
     struct ntx_template_text out;
@@ -101,7 +101,7 @@ static void check_limits(void)
     check_refused("a\n{% if x %}\n", NULL, -EINVAL, "the block of line 2 has no '{% endif %}'");
 }
 
-/* Each key is looked for among all before it. */
+/* Look-ups of each key among all before it. */
 static void check_objects(void)
 {
     enum { KEYS = 200000 };

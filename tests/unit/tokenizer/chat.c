@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chat templates: which shape is which, what a conversation renders to, and that people's text stays text. */
+/* Chat templates: recognition, rendering of conversations, and users' text that stays text. */
 #include <errno.h>
 
 #include "model/chat.h"
 #include "tests/lib/check.h"
 #include "tests/unit/tokenizer/mem_gguf.h"
 
-/* The ids' text, control tokens and BOS included, is what was wanted. */
+/* The text of the ids, with control tokens and BOS, is as expected. */
 static void check_render(const struct ntx_tokenizer *tok, const char *name, const struct ntx_chat_msg *msgs,
                          unsigned from, unsigned n, const char *want)
 {
@@ -125,7 +125,7 @@ static void test_harmony(void)
     ntx_tokenizer_free(t);
 }
 
-/* What a person sees after each piece of an answer; the pieces are shown as they come. */
+/* The text shown after each piece of an answer. */
 struct shown {
     const char *piece, *text;
 };
@@ -179,7 +179,7 @@ static void test_view(void)
                                   {"<|end|><|end|>f", "f"},
                                   {NULL, NULL}});
     check_view("harmony", (const struct shown[]){{"hi<|message|> there", "hi there"},
-                                                 {NULL, NULL}}); /* an answer that was begun */
+                                                 {NULL, NULL}}); /* an answer to be continued */
     check_view("chatml", (const struct shown[]){{"<|channel|>analysis<|message|>a<|end|>", "analysisa"}, {NULL, NULL}});
     check_view(NULL, (const struct shown[]){{"<|channel|>analysis<|message|>a<|end|>", "analysisa"}, {NULL, NULL}});
 }
@@ -205,7 +205,7 @@ static void test_injection(void)
     n_control = 0;
     for (int i = 0; i < n; i++)
         n_control += ids[i] >= c;
-    CHECK_EQ(n_control, 3); /* nor do pieces of two messages make one */
+    CHECK_EQ(n_control, 3); /* pieces of two messages make none, either */
     free(ids);
     ntx_tokenizer_free(t);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Vocabularies that were made to hurt: colliding, and with an endless token. Time is CPU time. */
+/* Hostile vocabularies: colliding ones, and one with an endless token. Time is CPU time. */
 #include <errno.h>
 #include <time.h>
 
@@ -16,15 +16,14 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* What an unkeyed hash of ours once made of a first word: the second word that brings each of these to the same `end`
- * is known. */
+/* The old, unkeyed hash of a first word: for each result the second word that leads to the same `end` is known. */
 static uint64_t second_word(uint64_t first, uint64_t end)
 {
     uint64_t h = (0x9e3779b97f4a7c15u ^ 16 ^ first) * 0xff51afd7ed558ccdu;
     return (h ^ h >> 32) ^ end;
 }
 
-/* And where the whole text went, in a table of N slots and more. */
+/* The slot of the whole text, in a table of at least N slots. */
 static uint32_t slot(uint64_t end)
 {
     uint64_t h = end * 0xff51afd7ed558ccdu;
@@ -32,7 +31,7 @@ static uint32_t slot(uint64_t end)
     return (uint32_t)(h ^ h >> 29) & ((1u << 20) - 1);
 }
 
-/* One after which 1024 slots are free. */
+/* An end with 1024 free slots after it. */
 static uint64_t free_end(uint8_t *used)
 {
     static uint64_t x = 7;

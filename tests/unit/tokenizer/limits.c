@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an encoding may take, and that cutting a text changes nothing: pieces of a text have the tokens that the whole
- * would have, joined pair by pair. */
+/* Limits of an encoding; and splitting a text changes nothing: its pieces have the tokens of the whole, joined pair
+ * by pair. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,8 +71,7 @@ struct sym {
     size_t off, len;
 };
 
-/* The definition, over the whole text at once: of all neighbours that are a token, those with the best score, the
- * leftmost of equals. */
+/* The definition, on the whole text: of all neighbours that are a token, the best score, the leftmost of equals. */
 static int by_definition(const struct ntx_tokenizer *t, const char *text, size_t len, int32_t *ids)
 {
     struct sym s[400];
@@ -109,7 +108,7 @@ static void test_pieces(unsigned n_tokens)
     static const char *const parts[] = {"a", "b", "c", " ", "  ", "\xc3\xa9", "\n", "z", "\xc3", "\xa9", "aa"};
     struct ntx_tokenizer *t = spm(n_tokens);
     for (int round = 0; round < 20000; round++) {
-        char text[256] = " "; /* the one that is put before a text */
+        char text[256] = " "; /* the space before a text */
         int32_t want[400], *ids;
         size_t len = 1;
         for (uint32_t k = 1 + rnd(40); k; k--) {
@@ -135,7 +134,7 @@ static void check_limits(const struct ntx_tokenizer *t)
         text[i] = i % 7 ? 'a' + (char)rnd(3) : ' ';
     int n = ntx_tokenize(t, text, sizeof text, 0, &ids);
     CHECK(n > 1000);
-    l.ids = (size_t)n; /* just enough, in little memory since it can be cut */
+    l.ids = (size_t)n; /* just enough, with little memory, since the text can be split */
     l.memory = 65536;
     CHECK_EQ(ntx_tokenize_within(t, text, sizeof text, 0, &l, &again), n);
     CHECK(!memcmp(ids, again, (size_t)n * sizeof *ids));
@@ -143,12 +142,12 @@ static void check_limits(const struct ntx_tokenizer *t)
     l.ids--;
     CHECK_EQ(ntx_tokenize_within(t, text, sizeof text, 0, &l, &again), -E2BIG);
     l.ids = sizeof text / t->v.longest - 1;
-    cancel = true; /* not even begun where the bytes say that it is too long */
+    cancel = true; /* refused at once: the bytes prove that it is too long */
     CHECK_EQ(ntx_tokenize_within(t, text, sizeof text, 0, &l, &again), -E2BIG);
     l.ids = SIZE_MAX;
     CHECK_EQ(ntx_tokenize_within(t, text, sizeof text, 0, &l, &again), -ECANCELED);
     cancel = false;
-    memset(text, 'a', sizeof text); /* nowhere to cut */
+    memset(text, 'a', sizeof text); /* no place to split */
     CHECK_EQ(ntx_tokenize_within(t, text, sizeof text, 0, &l, &again), -ENOBUFS);
     free(ids);
 }
@@ -158,7 +157,7 @@ int main(void)
     static const char *const controls[] = {"<s>", "</s>"};
     int32_t c;
     test_pieces(N);
-    test_pieces(14); /* without those that have a blank behind a letter */
+    test_pieces(14); /* without tokens that have a blank after a letter */
     struct ntx_tokenizer *t = spm(N), *b = mem_bpe("gpt-2", controls, 2, &c);
     check_limits(t);
     check_limits(b);

@@ -26,7 +26,7 @@ void mem_i32s(struct mem_gguf *m, const char *key, const int32_t *values, uint64
 /* The header is complete: m->p[0 .. m->n) is a file. */
 void mem_finish(struct mem_gguf *m);
 
-/* Opens the tokenizer of what was written, and frees m. Returns ntx_tokenizer_open's answer. */
+/* Opens the tokenizer of this header, and frees m. Returns the result of ntx_tokenizer_open. */
 int mem_open(struct mem_gguf *m, struct ntx_tokenizer **t, struct ntx_err *err);
 
 /* The keys of a small byte-level vocabulary: 256 bytes, a few merges, and the control tokens given (ids from

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model's own template, executed: the tokens are those of the table's row of the same shape, wherever a conversation
- * begins and ends, and people's text stays text. */
+/* A model's own template: its tokens are those of the table's entry of the same shape, for any part of a
+ * conversation, and users' text stays text. */
 #include <errno.h>
 
 #include "model/chat.h"
@@ -106,11 +106,11 @@ static void test_more(void)
     struct ntx_chat_more none = {0};
     check_text(chatml, "qwen2", msgs, 1, &none, "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n");
     CHECK(!none.thinks);
-    /* one BOS, be it the template's or not */
+    /* exactly one BOS, from the template or not */
     check_text("{{ messages[0].content }}", "llama-bpe", msgs, 1, &none, "<s>a");
     check_text("{{ bos_token + messages[0].content }}{{ eos_token }}", "llama-bpe", msgs, 1, &none, "<s>a</s>");
     msgs[0] = (struct ntx_chat_msg)MSG("user", "<s>");
-    check_text("{{ messages[0].content }}", "llama-bpe", msgs, 1, &none, "<s><s>"); /* people's is none */
+    check_text("{{ messages[0].content }}", "llama-bpe", msgs, 1, &none, "<s><s>"); /* a user's <s> is text */
 }
 
 static void check_refused(const char *jinja, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
@@ -148,7 +148,7 @@ static void test_refusals(void)
     CHECK(!ntx_chat_check(chatml, sizeof chatml - 1, &err) && !t);
 }
 
-/* A mark that is a control token is shown, another is not; a thought that the template opened is. */
+/* Control tokens that are marks are shown, others are not; so is a reasoning block that the template opened. */
 static void test_view(void)
 {
     static const char *const marks[] = {"<|im_end|>", "<tool_call>", "</tool_call>"};

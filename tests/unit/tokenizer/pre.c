@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where text is cut into words, piece by piece: the shapes whose rules depend on case, endings and marks. */
+/* Words of pre-tokenizers, piece by piece: shapes whose rules depend on case, endings and marks. */
 #include <errno.h>
 
 #include "model/tokenizer_pre.h"
@@ -22,7 +22,7 @@ static int put_word(void *arg, const char *w, size_t n)
     return 0;
 }
 
-/* want: the words of the text, a '~' behind each. */
+/* want: the words of the text, each followed by '~'. */
 static void check_cuts(const char *name, const char *const (*list)[2], size_t n)
 {
     struct ntx__pre *p;
@@ -40,7 +40,7 @@ static void check_cuts(const char *name, const char *const (*list)[2], size_t n)
 static const char *const o200k[][2] = {
     {"camelCase HTMLParser ABCdefGHI", "camel~Case~ HTMLParser~ ABCdef~GHI~"},
     {"don't WE'LL I've it'sa they'Re", "don't~ WE'LL~ I've~ it's~a~ they'Re~"}, /* endings stay, in either case */
-    {"'tis 's  're", "'tis~ '~s~ ~ '~re~"},                                     /* without a word they are none */
+    {"'tis 's  're", "'tis~ '~s~ ~ '~re~"},                                     /* not endings without a word */
     {"x'mY'dz'q it'\xc5\xbf", "x'm~Y'd~z~'q~ it'\xc5\xbf~"},                    /* the long s is an s */
     {"1234567 x86_64", "123~456~7~ x~86~_~64~"},
     {"a/b //\n/\r\n/c ...\n\n d", "a~/b~ //\n/\r\n/~c~ ...\n\n~ d~"},
@@ -54,7 +54,7 @@ static const char *const o200k[][2] = {
      "bC",
      "\xe6\x97\xa5"
      "A\xe6\x9c\xac"
-     "b~C~"},                                                                                /* no case is either */
+     "b~C~"}, /* letters without case count as both */
     {"e" ACUTE "e E" ACUTE "E 1" ACUTE "AB", "e" ACUTE "e~ E" ACUTE "~E~ ~1~" ACUTE "~AB~"}, /* marks belong to words */
     {"\xf0\x9f\x98\x80\xf0\x9f\x98\x80 ok", "\xf0\x9f\x98\x80\xf0\x9f\x98\x80~ ok~"},
     {"", ""},
@@ -64,10 +64,10 @@ static const char *const tekken[][2] = {
     {"camelCase HTMLParser don't I'M", "camel~Case~ HTMLParser~ don~'t~ I~'M~"},
     {"123 a//\n/", "1~2~3~ a~//\n/~"},
     {"1" ACUTE "AB " ACUTE "A",
-     "1~" ACUTE "~AB~ " ACUTE "~A~"}, /* both begin with a mark, which alone is lower case enough */
+     "1~" ACUTE "~AB~ " ACUTE "~A~"}, /* both begin with a mark, which alone counts as lower case */
 };
 
-/* As another engine cuts them (kimi-k2: as its own expression does). */
+/* As another engine splits them (kimi-k2: by its own expression). */
 static const char *const glm4[][2] = {
     {"It's we'LL 12345 a//b\n/ ...\n\n d", "It~'s~ we~'LL~ ~123~45~ a~//~b~\n~/~ ...\n\n~ d~"},
     {"e" ACUTE "t 日本語abc中文カナ 1٣x", "e~́t~ 日本語abc中文カナ~ ~1٣~x~"},

@@ -104,7 +104,7 @@ static void test_spm(void)
     check_text(t, 2, false, true, "</s>");
     check_text(t, LOOK, false, false, "<|role|>");
     CHECK(ntx_tokenizer_is_eog(t, 2) && !ntx_tokenizer_is_eog(t, 1) && !ntx_tokenizer_is_eog(t, -1));
-    CHECK(ntx_tokenizer_is_eog(t, MISTYPED)); /* by its name, though the file says that it is ordinary */
+    CHECK(ntx_tokenizer_is_eog(t, MISTYPED)); /* by its name, though the file calls it ordinary */
     char buf[2];
     CHECK_EQ(ntx_detokenize_one(t, USER, false, false, buf, 2), -ERANGE);
     CHECK_EQ(ntx_detokenize_one(t, N_SPM, false, false, buf, 2), -EINVAL);
@@ -128,9 +128,9 @@ static void test_bpe(void)
     int32_t c;
     struct ntx_tokenizer *t = mem_bpe("gpt-2", controls, 2, &c);
     CHECK_STR(ntx_tokenizer_kind(t), "gpt2/gpt-2");
-    IDS(t, "hello", NTX_TOK_BOS, 259); /* gpt-2 wants no BOS */
+    IDS(t, "hello", NTX_TOK_BOS, 259); /* gpt-2 has no BOS by default */
     IDS(t, "hell", 0, 258);
-    IDS(t, " he", 0, ' ', 256); /* a token that no merge makes is not made */
+    IDS(t, " he", 0, ' ', 256); /* tokens without a merge are never made */
     IDS(t, "llhe", 0, 257, 256);
     IDS(t, "ooo", 0, 261, 'o'); /* leftmost first */
     IDS(t, "\xf0\x9f", 0, 0xf0, 0x9f);
@@ -192,7 +192,7 @@ static void test_refusals(void)
     CHECK(strstr(err.text, "\"no-such\""));
     mem_str(&m, "tokenizer.ggml.model", "gpt2");
     mem_strs(&m, "tokenizer.ggml.tokens", two, 2);
-    CHECK_EQ(mem_open(&m, &t, &err), -EINVAL); /* no merges; that it does not say how words are cut is no reason */
+    CHECK_EQ(mem_open(&m, &t, &err), -EINVAL); /* no merges; a missing pre-tokenizer is not the reason */
     mem_str(&m, "tokenizer.ggml.model", "gpt2");
     mem_u32(&m, "tokenizer.ggml.pre", 1);
     mem_strs(&m, "tokenizer.ggml.tokens", two, 2);
