@@ -40,7 +40,8 @@
 /* Kimi: like o200k, but Chinese characters are words of their own, and symbols end before a slash. */
 #define NOT_HAN(class) "(?:(?!\\p{Han})" class ")"
 /* clang-format off */
-#define KIMI "\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(TITLE) "*" NOT_HAN(LOWER) "+(?:" ENDING("sS\\x{17F}") ")?|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(TITLE) "+" \
+#define KIMI "\\p{Han}+|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(TITLE) "*" NOT_HAN(LOWER) "+(?:" ENDING("sS\\x{17F}") ")?" \
+    "|[^\\r\\n\\p{L}\\p{N}]?" NOT_HAN(TITLE) "+" \
     NOT_HAN(LOWER) "*(?:" ENDING("sS\\x{17F}") ")?|\\p{N}{1,3}| ?" SYMBOLS "[\\r\\n]*|" BLANKS
 /* clang-format on */
 /* Qwen 3.5: like Qwen 2, but marks belong to words. */

@@ -59,7 +59,9 @@ static inline bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->ar
 static inline uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
 static inline uint32_t shared_ff(const struct mk_options *o)
 {
-    return !strcmp(o->arch, "llama4") ? expert_ff(o) : o->shared_ff ? o->shared_ff : o->ff;
+    if (!strcmp(o->arch, "llama4"))
+        return expert_ff(o);
+    return o->shared_ff ? o->shared_ff : o->ff;
 }
 static inline uint32_t value_dim(const struct mk_options *o, uint32_t head)
 {
@@ -70,7 +72,11 @@ static inline uint32_t attention_every(const struct mk_options *o) { return or_e
 static inline bool is_phi3(const struct mk_options *o) { return !strcmp(o->arch, "phi3"); }
 static inline bool is_gemma4(const struct mk_options *o) { return !strcmp(o->arch, "gemma4"); }
 static inline bool is_pooled(const struct mk_options *o) { return !strcmp(o->arch, "deepseek4"); }
-static inline uint32_t ratio_of(uint32_t layer) { return layer % 3 == 1 ? 4 : layer % 3 == 2 ? 128 : 0; }
+static inline uint32_t ratio_of(uint32_t layer)
+{
+    static const uint32_t ratios[] = {0, 4, 128};
+    return ratios[layer % 3];
+}
 /* Gated models, if an indexer was asked for. */
 static inline bool chooses(const struct mk_options *o)
 {

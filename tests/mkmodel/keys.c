@@ -68,7 +68,8 @@ static void add_rope_keys(struct model *m, uint32_t orig)
     const struct mk_options *o = m->o;
     char key[96];
     kv_f32(m, "rope.freq_base", o->rope_base);
-    mk__kv_u32(m, "rope.dimension_count", mk__says(o, STREAMED) ? 0 : o->rotated ? o->rotated : m->head);
+    const uint32_t rotated = o->rotated ? o->rotated : m->head;
+    mk__kv_u32(m, "rope.dimension_count", mk__says(o, STREAMED) ? 0 : rotated);
     if (is_phi3(o) && o->rope_freqs) {
         mk__kv_u32(m, "rope.scaling.original_context_length", orig);
         kv_f32(m, "rope.scaling.attn_factor", 1.19f);
@@ -355,6 +356,7 @@ void mk__add_keys(struct model *m, uint32_t orig)
         add_gemma4_keys(m);
     else
         mk__kv_u32(m, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
+    const uint32_t mla_kv_heads = o->kv_joined ? o->heads : 1;
     if (mk__says(o, STEP))
         add_step_keys(m);
     else
@@ -362,7 +364,7 @@ void mk__add_keys(struct model *m, uint32_t orig)
     if (mk__says(o, KDA))
         add_kda_keys(m);
     else if (!is_gemma4(o) && !mk__says(o, STEP))
-        mk__kv_u32(m, "attention.head_count_kv", !mk__says(o, MLA) ? o->kv : o->kv_joined ? o->heads : 1);
+        mk__kv_u32(m, "attention.head_count_kv", mk__says(o, MLA) ? mla_kv_heads : o->kv);
     kv_f32(m, "attention.layer_norm_rms_epsilon", 1e-5f);
     if (mk__says(o, MLA)) {
         add_mla_keys(m);

@@ -274,15 +274,14 @@ static struct mk_tensor *add_kind(struct model *m, const char *name, uint32_t la
     uint32_t n_in = shape.n_in, n_out = shape.n_out;
     bool floats = k->use == NTX_USE_RESIDENT || k->use == NTX_USE_VECTOR || k->use == NTX_USE_VECTORS ||
                   kind == NTX_T_index_place;
-    uint32_t type = k->use == NTX_USE_NUMBERS ? NTX_I32
-                    : floats                  ? NTX_F32
-                                              : fitting(more ? m->recipe->more : m->recipe->base, n_in);
+    uint32_t type = fitting(more ? m->recipe->more : m->recipe->base, n_in);
+    if (k->use == NTX_USE_NUMBERS)
+        type = NTX_I32;
+    else if (floats)
+        type = NTX_F32;
     bool joined = kind == NTX_T_kv_b; /* heads are written as one matrix */
-    struct mk_tensor *t = mk_tensor_add(m->f, name, type, n_in,
-                                        k->use == NTX_USE_VECTOR ? 0
-                                        : joined                 ? n_out * shape.n_each
-                                                                 : n_out,
-                                        0);
+    const uint64_t rows = n_out * (joined ? shape.n_each : 1);
+    struct mk_tensor *t = mk_tensor_add(m->f, name, type, n_in, k->use == NTX_USE_VECTOR ? 0 : rows, 0);
     if (t && k->use == NTX_USE_NUMBERS)
         t->below = m->hp.n_expert;
     if (t && kind >= NTX_T_kda_conv_q && kind <= NTX_T_kda_conv_v) { /* with a dimension of 1 in between */
@@ -299,9 +298,11 @@ static struct mk_tensor *add_kind(struct model *m, const char *name, uint32_t la
 
 static float deviation(const struct mk_options *o, size_t i, uint64_t n_in)
 {
-    float by = values[i].spread == OF_EMBD ? 1 / sqrtf((float)o->embd)
-               : values[i].spread == OF_IN ? 1 / sqrtf((float)n_in)
-                                           : 1;
+    float by = 1;
+    if (values[i].spread == OF_EMBD)
+        by = 1 / sqrtf((float)o->embd);
+    else if (values[i].spread == OF_IN)
+        by = 1 / sqrtf((float)n_in);
     return values[i].std * by;
 }
 
@@ -523,11 +524,18 @@ int mk_describe(struct mk_file *f, const struct mk_options *o, float **freqs, st
     mk__kv_u32(&m, "vocab_size", m.n_vocab);
     m.hp.n_vocab = m.n_vocab;
     mk__add_gram_keys(&m);
-    if ((o->rope_freqs || is_gemma4(o)) && !(v = is_gemma4(o)        ? quarter_freqs(m.head)
-                                                 : mk__says(o, STEP) ? half_freqs(o, m.head, orig)
-                                                 : is_phi3(o)        ? two_freqs(o->rotated ? o->rotated : m.head)
-                                                                     : llama3_freqs(o, m.head, orig)))
-        return ntx_err_set(err, -ENOMEM, "out of memory");
+    if (o->rope_freqs || is_gemma4(o)) {
+        if (is_gemma4(o))
+            v = quarter_freqs(m.head);
+        else if (mk__says(o, STEP))
+            v = half_freqs(o, m.head, orig);
+        else if (is_phi3(o))
+            v = two_freqs(o->rotated ? o->rotated : m.head);
+        else
+            v = llama3_freqs(o, m.head, orig);
+        if (!v)
+            return ntx_err_set(err, -ENOMEM, "out of memory");
+    }
     add_tensors(&m, v);
     *freqs = v;
     return 0;

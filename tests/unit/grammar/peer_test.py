@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What is drawn under the masks of 500 schemas, before python-jsonschema, from PyPI. Part of tests/run --long; NTX_CLIENTS names an environment that has it already."""
+"""Random texts under the masks of 500 schemas are valid for python-jsonschema.
+
+Part of tests/run --long; NTX_CLIENTS names an environment that has the package."""
 
 import json
 import os

@@ -153,11 +153,14 @@ static json_t *schema(uint64_t *seed, unsigned depth, unsigned n_refs)
         snprintf(ref, sizeof ref, "#/$defs/d%u", pick(seed, n_refs));
         return json_pack("{s:s, s:s}", "$ref", ref, "description", "elsewhere");
     }
-    if (what == 5 && depth > 0)
-        return pick(seed, 3) ? json_object() : json_pack("{s:s}", "type", pick(seed, 2) ? "object" : "array");
-    return what < 8    ? object_schema(seed, depth, n_refs)
-           : what == 8 ? array_schema(seed, depth, n_refs)
-                       : union_schema(seed, depth, n_refs);
+    if (what == 5 && depth > 0) {
+        if (pick(seed, 3))
+            return json_object();
+        return json_pack("{s:s}", "type", pick(seed, 2) ? "object" : "array");
+    }
+    if (what < 8)
+        return object_schema(seed, depth, n_refs);
+    return what == 8 ? array_schema(seed, depth, n_refs) : union_schema(seed, depth, n_refs);
 }
 
 json_t *random_schema(uint64_t *seed)

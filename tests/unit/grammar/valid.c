@@ -35,13 +35,17 @@ static bool matches(const char *pattern, const char *text)
 static bool is_type(const json_t *v, const char *type)
 {
     double d = json_number_value(v);
-    return !strcmp(type, "object")    ? json_is_object(v)
-           : !strcmp(type, "array")   ? json_is_array(v)
-           : !strcmp(type, "string")  ? json_is_string(v)
-           : !strcmp(type, "number")  ? json_is_number(v)
-           : !strcmp(type, "integer") ? json_is_number(v) && d == floor(d)
-           : !strcmp(type, "boolean") ? json_is_boolean(v)
-                                      : json_is_null(v);
+    if (!strcmp(type, "object"))
+        return json_is_object(v);
+    if (!strcmp(type, "array"))
+        return json_is_array(v);
+    if (!strcmp(type, "string"))
+        return json_is_string(v);
+    if (!strcmp(type, "number"))
+        return json_is_number(v);
+    if (!strcmp(type, "integer"))
+        return json_is_number(v) && d == floor(d);
+    return !strcmp(type, "boolean") ? json_is_boolean(v) : json_is_null(v);
 }
 
 static bool is_types(const json_t *v, const json_t *type)

@@ -113,9 +113,10 @@ static void check_glm4moe(void)
     CHECK_STR(name_of(&x, l[2].shared_gate), "none");
     CHECK_STR(name_of(&x, l[2].down_shared), "blk.2.ffn_down_shexp.weight");
     for (uint32_t i = 0; i < h->n_layers; i++) /* nothing of the block behind them */
-        for (int t = 0; t < NTX_N_TENSORS; t++)
-            CHECK(l[i].tensor[t] == NTX_NO_TENSOR ||
-                  !strncmp(name_of(&x, l[i].tensor[t]), i ? i == 1 ? "blk.1." : "blk.2." : "blk.0.", 6));
+        for (int t = 0; t < NTX_N_TENSORS; t++) {
+            static const char *const blocks[] = {"blk.0.", "blk.1.", "blk.2."};
+            CHECK(l[i].tensor[t] == NTX_NO_TENSOR || !strncmp(name_of(&x, l[i].tensor[t]), blocks[i], 6));
+        }
     close_model(&x);
 }
 

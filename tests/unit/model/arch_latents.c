@@ -79,10 +79,9 @@ static void check_magnitudes(void)
         o.log_multiplier = is[i].tenth;
         o.yarn_magnitude = is[i].told;
         struct opened x = open_model(&o);
-        float whole = 1 + 0.1f * logf(40), told = is[i].told,
-              m = is[i].by > 0 ? 1 + 0.1f * is[i].by * logf(40)
-                  : told > 0   ? 1
-                               : whole;
+        float whole = 1 + 0.1f * logf(40), told = is[i].told, m = told > 0 ? 1 : whole;
+        if (is[i].by > 0)
+            m = 1 + 0.1f * is[i].by * logf(40);
         CHECK(fabsf(x.m->hp.rope_attn_factor * (told > 0 || is[i].by > 0 ? whole : 1) - (told > 0 ? told : 1)) < 1e-6f);
         CHECK(fabsf(ntx_layer_find(x.m->layers, NTX_OP_ATTEND)->scale * sqrtf(24) - m * m) < 1e-5f);
         close_model(&x);

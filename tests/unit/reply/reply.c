@@ -37,9 +37,9 @@ static bool zip_is_string(void *arg, const char *tool, const char *parameter)
 static void check_to(int (*end)(struct ntx_reply *r), const char *format, bool thinks, const char *reply,
                      const char *want)
 {
-    for (size_t size = 1; size <= strlen(reply) || size == 1; size = size == 1   ? 3
-                                                                     : size == 3 ? strlen(reply)
-                                                                                 : size + 1) {
+    const size_t sizes[] = {1, 3, strlen(reply)};
+    for (int k = 0; k < 3 && (k == 0 || sizes[k] <= strlen(reply)); k++) {
+        const size_t size = sizes[k];
         struct got g = {.n = 0};
         struct ntx_reply *r;
         struct ntx_reply_ask ask = {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real thing: the Jinja environment of transformers' apply_chat_template, taken out of the installed package's own source
-(transformers/utils/chat_template_utils.py), so that none of its other dependencies is needed. `available` says whether it is there."""
+"""The reference: the Jinja environment of transformers' apply_chat_template, taken from the source of the installed
+package (transformers/utils/chat_template_utils.py), so that its other dependencies are not needed. `available` tells
+whether it is installed."""
 
 import ast
 import datetime as real_datetime

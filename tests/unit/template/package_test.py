@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The templates of published models, which are not ours to keep here, render as transformers renders them, byte for byte. Needs the folder with
-them (NTX_TEMPLATES=DIR, *.jinja) and transformers and jinja2 in this Python; without either it is skipped."""
+"""Templates of published models, which cannot be kept here, render byte for byte like in transformers.
+
+Needs the folder with them (NTX_TEMPLATES=DIR, *.jinja), and transformers and jinja2 in this Python; otherwise it is
+skipped."""
 
 import glob
 import itertools
@@ -161,7 +163,8 @@ with tempfile.TemporaryDirectory() as tmp:
                     )
                 )
 print(
-    "%d of %d templates as transformers renders them: %d renderings the same, %d not; %d that transformers refuses are refused, %d are rendered"
+    "%d of %d templates as transformers renders them: %d renderings the same, %d not; "
+    "%d that transformers refuses are refused, %d are rendered"
     % (perfect, len(files), same, differ, refused, ours_only)
 )
 sys.exit(1 if differ else 0)

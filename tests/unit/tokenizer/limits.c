@@ -54,9 +54,10 @@ static struct ntx_tokenizer *spm(unsigned n_tokens)
     struct ntx_err err = {0};
     int32_t types[N];
     for (unsigned i = 0; i < n_tokens; i++) {
-        types[i] = i == 0 ? NTX__UNKNOWN : i < 3 ? NTX__CONTROL : NTX__NORMAL;
+        types[i] = i < 3 ? NTX__CONTROL : NTX__NORMAL;
         scores[i] = -(float)(i * 7 % 11);
     }
+    types[0] = NTX__UNKNOWN;
     mem_str(&m, "tokenizer.ggml.model", "llama");
     mem_strs(&m, "tokenizer.ggml.tokens", tokens, n_tokens);
     mem_f32s(&m, "tokenizer.ggml.scores", scores, n_tokens);

@@ -98,7 +98,11 @@ int mem_open(struct mem_gguf *m, struct ntx_tokenizer **t, struct ntx_err *err)
 /* The character that byte-level BPE writes for a byte. */
 static char *letter(unsigned b, char *out)
 {
-    unsigned moved = b < 33 ? b : b >= 127 && b <= 160 ? b - 127 + 33 : 67; /* 173 is the last of the 68 */
+    unsigned moved = 67; /* 173 is the last of the 68 */
+    if (b < 33)
+        moved = b;
+    else if (b >= 127 && b <= 160)
+        moved = b - 127 + 33;
     unsigned cp = b < 33 || (b >= 127 && b <= 160) || b == 173 ? 256 + moved : b;
     if (cp < 0x80)
         snprintf(out, 3, "%c", (char)cp);

@@ -21,10 +21,10 @@ static size_t put_char(char *p, uint32_t cp)
         p[0] = (char)cp;
         return 1;
     }
-    size_t n = cp < 0x800 ? 2 : cp < 0x10000 ? 3 : 4;
+    size_t n = 2 + (cp >= 0x800) + (cp >= 0x10000);
     for (size_t i = n - 1; i > 0; i--, cp >>= 6)
         p[i] = (char)(0x80 | (cp & 0x3F));
-    p[0] = (char)((n == 2 ? 0xC0 : n == 3 ? 0xE0 : 0xF0) | cp);
+    p[0] = (char)((0xF00u >> n & 0xF0) | cp);
     return n;
 }
 
@@ -34,10 +34,15 @@ static size_t random_text(char *buf, size_t n_chars, uint32_t max)
     static const char few[] = "     \n\n\t..,'s'll(){}=!?0123456789eeaatt";
     size_t n = 0;
     while (n_chars--) {
-        uint32_t kind = rnd(10), cp = kind < 5   ? (unsigned char)few[rnd(sizeof(few) - 1)]
-                                      : kind < 8 ? 'a' + rnd(26)
-                                      : kind < 9 ? 0xA0 + rnd(0x3000)
-                                                 : 0x20 + rnd(max - 0x20);
+        uint32_t kind = rnd(10), cp;
+        if (kind < 5)
+            cp = (unsigned char)few[rnd(sizeof(few) - 1)];
+        else if (kind < 8)
+            cp = 'a' + rnd(26);
+        else if (kind < 9)
+            cp = 0xA0 + rnd(0x3000);
+        else
+            cp = 0x20 + rnd(max - 0x20);
         if (cp >= 0x7F && (cp < 0xA0 || (cp >= 0xD800 && cp < 0xE000)))
             cp = 0x4E00 + rnd(1000);
         n += put_char(buf + n, cp);
