@@ -14,19 +14,19 @@
 /* ---- the vocabulary */
 
 struct ntx_words {
-    struct ntx_tokens *tokens; /* NULL: there is no memory for it */
-    uint64_t wants;            /* that it would take, then */
+    struct ntx_tokens *tokens; /* NULL: it exceeds the memory; then */
+    uint64_t wants;            /* bytes that it would need */
     struct ntx_grammars *grammars;
     int32_t *ends; /* [n] tokens that end an answer */
     uint32_t n;
-    bool strips;   /* a first token's space is not shown, */
-    int32_t *kept; /* [n_kept] but for these tokens, which do not begin an answer */
+    bool strips;   /* the space of a first token is not shown */
+    int32_t *kept; /* [n_kept] tokens whose space would be shown: none begins an answer */
     uint32_t n_kept;
 };
 
-/* Control tokens by their names; what ends an answer never as text. A token that has the byte with which these names
- * begin would pass for one: it never comes. */
-static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
+/* Bytes of a token for the grammar. Control tokens have their names after NTX_GRAMMAR_CONTROL; an ordinary token with
+ * that byte is never allowed, and neither is an end token as text. */
+static int token_bytes(void *ctx, int32_t id, char *buf, size_t room)
 {
     const struct ntx_tokenizer *tok = ctx;
     if (ntx_tokenizer_is_eog(tok, id))
@@ -41,7 +41,7 @@ static int bytes_of(void *ctx, int32_t id, char *buf, size_t room)
     return n > 0 ? n + 1 : 0;
 }
 
-/* Which tokens lose a space where they are first, and which have one and do not. */
+/* Finds the tokens that lose their space in first place, and those that keep it. */
 static int find_spaces(struct ntx_words *w, const struct ntx_tokenizer *tok)
 {
     char a[NTX_TOKEN_MAX];
@@ -68,7 +68,7 @@ static int words_new(const struct ntx_tokenizer *tok, struct ntx_words **out)
 {
     uint32_t n = ntx_tokenizer_n_vocab(tok);
     struct ntx_words *w = calloc(1, sizeof *w);
-    int rc = w ? ntx_tokens_new(n, bytes_of, (void *)(uintptr_t)tok, &w->tokens) : -ENOMEM;
+    int rc = w ? ntx_tokens_new(n, token_bytes, (void *)(uintptr_t)tok, &w->tokens) : -ENOMEM;
     if (!rc)
         rc = ntx_grammars_new(&w->grammars);
     for (uint32_t i = 0; !rc && i < n; i++)
@@ -102,7 +102,9 @@ void ntx_words_free(struct ntx_words *w)
 
 uint64_t ntx_words_bytes(const struct ntx_words *w)
 {
-    return w ? sizeof *w + (w->tokens ? ntx_tokens_bytes(w->tokens) + ntx_grammars_bytes(w->grammars) : 0) : 0;
+    if (!w)
+        return 0;
+    return sizeof *w + (w->tokens ? ntx_tokens_bytes(w->tokens) + ntx_grammars_bytes(w->grammars) : 0);
 }
 
 bool ntx_words_trim(struct ntx_words *w) { return w && w->grammars && ntx_grammars_trim(w->grammars); }
@@ -125,9 +127,9 @@ uint64_t ntx_words_masks(const struct ntx_words *w)
     return w && w->grammars ? ntx_masks_computed(ntx_grammars_masks(w->grammars)) : 0;
 }
 
-/* ---- a request's */
+/* ---- the constraint of a request */
 
-#define LEAST (256u << 10) /* of memory, for a match (grammar.h) */
+#define LEAST (256u << 10) /* bytes of a match, at least (grammar.h) */
 
 struct ntx_constraint {
     const struct ntx_tokenizer *tok;
@@ -140,7 +142,7 @@ struct ntx_constraint {
     size_t n_bias;
     bool ignore_eos, over, logprobs;
     uint32_t top;
-    double max, log_sum; /* of the logits at hand */
+    double max, log_sum; /* of the current logits */
     struct ntx_told told;
 };
 
@@ -153,8 +155,8 @@ static int compile_text(char *text, struct ntx_grammar **out, struct ntx_err *er
     return rc;
 }
 
-/* A ntx_grammar_make_fn. */
-static int compile(void *ctx, struct ntx_grammar **out, struct ntx_err *err)
+/* An ntx_grammar_make_fn. */
+static int compile_constraint(void *ctx, struct ntx_grammar **out, struct ntx_err *err)
 {
     const struct ntx_constraint_ask *a = ctx;
     const char *text = a->m->constraint_text.len ? a->m->constraint_text.data : "";
@@ -173,7 +175,7 @@ static int compile(void *ctx, struct ntx_grammar **out, struct ntx_err *err)
     return rc ? rc : compile_text(made, out, err);
 }
 
-/* One that takes too much is not made again for every request that asks for it. */
+/* Keeps only the size of a vocabulary that is too large, so that it is not made again for every request. */
 static int forget_words(struct ntx_words *w)
 {
     w->wants = ntx_tokens_bytes(w->tokens);
@@ -195,7 +197,8 @@ const char *ntx_constraint_ram(uint32_t n_vocab, uint64_t from, const struct ntx
     return buf;
 }
 
-/* What it would take for good, others would lack: this request alone is refused then. */
+/* Gets the shared vocabulary. One that is too large would take memory from others for good, so the request is
+ * refused. */
 static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **out, struct ntx_err *err)
 {
     struct ntx_words *w = atomic_load(a->words);
@@ -208,8 +211,8 @@ static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **ou
     *out = w;
     if (w->tokens)
         return 0;
-    struct ntx_grammar *g = NULL; /* that fits, too, with the --ram that is named */
-    if ((rc = compile((void *)(uintptr_t)a, &g, err)))
+    struct ntx_grammar *g = NULL; /* the --ram in the error must fit the grammar, too */
+    if ((rc = compile_constraint((void *)(uintptr_t)a, &g, err)))
         return rc;
     char ram[96];
     const struct ntx_budget_refused r = {.words = w->wants, .grammar = ntx_grammar_bytes(g)};
@@ -221,7 +224,7 @@ static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **ou
         ntx_constraint_ram(a->n_vocab, a->constrains_from, &r, ram, sizeof ram));
 }
 
-static int constrain(struct ntx_constraint *c, const struct ntx_constraint_ask *a, struct ntx_err *err)
+static int set_grammar(struct ntx_constraint *c, const struct ntx_constraint_ask *a, struct ntx_err *err)
 {
     struct ntx_words *w = NULL;
     const struct ntx_grammar_key key = {a->m->constraint, a->reply, a->chat, a->m->constraint_text};
@@ -229,7 +232,7 @@ static int constrain(struct ntx_constraint *c, const struct ntx_constraint_ask *
     if (rc)
         return rc;
     c->words = w;
-    if ((rc = ntx_grammars_take(w->grammars, &key, compile, (void *)(uintptr_t)a, &c->grammar, err)))
+    if ((rc = ntx_grammars_take(w->grammars, &key, compile_constraint, (void *)(uintptr_t)a, &c->grammar, err)))
         return rc;
     size_t bytes = ntx_grammar_bytes(ntx_grammars_of(c->grammar));
     if (a->memory < LEAST || bytes > a->memory) {
@@ -247,10 +250,12 @@ static int constrain(struct ntx_constraint *c, const struct ntx_constraint_ask *
                                  .memory = a->memory,
                                  .thinking = a->thinks};
     rc = ntx_match_new(&m, &c->match);
-    return rc ? ntx_err_set(err, rc, "%s", rc == -ENOMEM ? "no memory for the grammar" : ntx_constraint_why(rc)) : 0;
+    if (!rc)
+        return 0;
+    return ntx_err_set(err, rc, "%s", rc == -ENOMEM ? "no memory for the grammar" : ntx_constraint_why(rc));
 }
 
-static void let_go(struct ntx_constraint *c)
+static void release_grammar(struct ntx_constraint *c)
 {
     ntx_match_free(c->match);
     if (c->grammar)
@@ -285,9 +290,9 @@ int ntx_constraint_new(const struct ntx_constraint_ask *a, struct ntx_constraint
                                  .ignore_eos = a->m->ignore_eos,
                                  .logprobs = a->m->logprobs,
                                  .top = NTX_MIN(a->m->top_logprobs, NTX_TOP_MOST)};
-    int rc = a->m->constraint ? constrain(c, a, err) : 0;
+    int rc = a->m->constraint ? set_grammar(c, a, err) : 0;
     if (rc && rc != -ENOMEM && a->m->constraint_soft) {
-        let_go(c);
+        release_grammar(c);
         rc = 0;
     }
     if (!rc)
@@ -303,19 +308,23 @@ void ntx_constraint_free(struct ntx_constraint *c)
 {
     if (!c)
         return;
-    let_go(c);
+    release_grammar(c);
     free(c->bias);
     free(c);
 }
 
 uint64_t ntx_constraint_bytes(const struct ntx_constraint *c)
 {
-    return c ? sizeof *c + c->n_bias * sizeof *c->bias + (c->match ? ntx_match_bytes(c->match) : 0) : 0;
+    if (!c)
+        return 0;
+    return sizeof *c + c->n_bias * sizeof *c->bias + (c->match ? ntx_match_bytes(c->match) : 0);
 }
 
 uint64_t ntx_constraint_most(const struct ntx_constraint *c)
 {
-    return c ? sizeof *c + c->n_bias * sizeof *c->bias + (c->match ? c->memory : 0) : 0;
+    if (!c)
+        return 0;
+    return sizeof *c + c->n_bias * sizeof *c->bias + (c->match ? c->memory : 0);
 }
 
 uint64_t ntx_constraint_shared(const struct ntx_constraint *c)
@@ -329,9 +338,9 @@ void ntx_constraint_rest(struct ntx_constraint *c)
         ntx_match_rest(c->match);
 }
 
-/* ---- what is told: log(exp(l) / sum(exp)), by sums of doubles in the order of the ids */
+/* ---- log probabilities: log(exp(l) / sum(exp)), by sums of doubles in the order of the ids */
 
-static void weigh(struct ntx_constraint *c, const float *logits)
+static void set_log_sum(struct ntx_constraint *c, const float *logits)
 {
     double max = logits[0], sum = 0;
     for (uint32_t i = 1; i < c->n_vocab; i++)
@@ -347,7 +356,7 @@ static float logprob(const struct ntx_constraint *c, float logit)
     return (float)((double)logit - c->max - c->log_sum);
 }
 
-/* The largest, of equal ones those of least id. */
+/* Finds the likeliest tokens; of equal ones, those of least id. */
 static void find_top(struct ntx_constraint *c, const float *logits)
 {
     struct ntx_candidate *top = c->told.top;
@@ -372,7 +381,7 @@ const struct ntx_told *ntx_constraint_told(const struct ntx_constraint *c)
 
 /* ---- the draw */
 
-static int mask(struct ntx_constraint *c, float *values, bool lead)
+static int apply_mask(struct ntx_constraint *c, float *values, bool lead)
 {
     const uint32_t *bits;
     bool none, ends = ntx_match_may_end(c->match);
@@ -395,8 +404,8 @@ static int mask(struct ntx_constraint *c, float *values, bool lead)
     return 0;
 }
 
-/* The match goes on with the token that was drawn. */
-static int commit(struct ntx_constraint *c, int32_t token, bool lead)
+/* Advances the match by the token that was drawn. */
+static int advance_match(struct ntx_constraint *c, int32_t token, bool lead)
 {
     char buf[NTX_TOKEN_MAX + 1];
     if (ntx_tokenizer_is_eog(c->tok, token)) {
@@ -405,8 +414,8 @@ static int commit(struct ntx_constraint *c, int32_t token, bool lead)
     }
     int n = lead && c->words->strips ? ntx_detokenize_one(c->tok, token, true, false, buf, sizeof buf) : 0;
     if (!n)
-        n = bytes_of((void *)(uintptr_t)c->tok, token, buf, sizeof buf);
-    if (lead && n == 1 && buf[0] == ' ' && c->words->strips) /* a space alone, which is not shown */
+        n = token_bytes((void *)(uintptr_t)c->tok, token, buf, sizeof buf);
+    if (lead && n == 1 && buf[0] == ' ' && c->words->strips) /* a lone space is not shown */
         n = 0;
     int rc = n < 0 ? n : ntx_match_take(c->match, buf, (size_t)n);
     c->over = !rc && ntx_match_must_end(c->match);
@@ -418,7 +427,7 @@ int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_
 {
     int rc = 0;
     if (c->logprobs) {
-        weigh(c, logits);
+        set_log_sum(c, logits);
         find_top(c, logits);
     }
     ntx_sampler_take(s, logits);
@@ -426,21 +435,22 @@ int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_
     for (size_t i = 0; i < c->n_bias; i++)
         values[c->bias[i].token] += c->bias[i].add;
     if (c->match)
-        rc = mask(c, values, lead);
+        rc = apply_mask(c, values, lead);
     if (rc)
         return rc;
     *token = ntx_sampler_draw(s, position);
     if (c->logprobs)
         c->told.logprob = logprob(c, logits[*token]);
-    return c->match ? commit(c, *token, lead) : 0;
+    return c->match ? advance_match(c, *token, lead) : 0;
 }
 
 bool ntx_constraint_over(const struct ntx_constraint *c) { return c && c->over; }
 
 const char *ntx_constraint_why(int rc)
 {
-    return rc == -EILSEQ ? "the grammar allows nothing here that this model's vocabulary can write"
-           : rc == -E2BIG
-               ? "the grammar is too ambiguous: what it may mean here takes more memory or work than there is for it"
-               : strerror(-rc);
+    if (rc == -EILSEQ)
+        return "the grammar allows nothing here that this model's vocabulary can write";
+    if (rc == -E2BIG)
+        return "the grammar is too ambiguous: what it may mean here takes more memory or work than there is for it";
+    return strerror(-rc);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* constraint_text.c: what is asked of a whole answer, written as a grammar's text: a JSON text where a model thinks or
- * has channels, and calls of tools in the form in which the model writes them. */
+/* constraint_text.c: grammar texts for whole answers: a JSON text where a model thinks or has channels, and tool calls
+ * in the form in which the model writes them. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "computed/engine/constraint.h"
 #include "model/reply/reply.h"
 
-/* at: @, or @@ where the vocabulary has these tokens. */
+/* at: @, or @@ where the vocabulary has these as control tokens. */
 #define ANALYSIS(at)                                                                                                   \
     "analysis ::= " at "\"<|channel|>\" \"analysis\" " at "\"<|message|>\" ~\"<|end|>\" " at "\"<|end|>\" " at         \
     "\"<|start|>\" \"assistant\"\n"
@@ -66,14 +66,15 @@ int ntx__constraint_schema(const char *reply, bool chat, bool guarded, const cha
     if (rc)
         return rc;
     bool channels = chat && !w.think_end;
+    /* written as text they would be shown */
     if (channels)
-        fputs(guarded ? FINAL("@@") : FINAL("@"), t.f); /* as text they would be shown */
+        fputs(guarded ? FINAL("@@") : FINAL("@"), t.f);
     else
         fputs("root ::= value\n", t.f);
     put_thinking(&t, &w);
     json_error_t e;
-    json_t *whole = json_loadb(json, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES,
-                               &e); /* so that nothing behind it is of the grammar */
+    /* checked whole, so no text after it gets into the grammar */
+    json_t *whole = json_loadb(json, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &e);
     if (!whole)
         rc = ntx_err_set(err, -EINVAL, "the schema is no JSON: %.120s (line %d)", e.text, e.line);
     json_decref(whole);
@@ -107,7 +108,7 @@ static bool is_text(const json_t *schema)
     return type && !strcmp(type, "string");
 }
 
-/* A parameter that is a text stands as it is, without quotes. */
+/* A text parameter is written without quotes. */
 static void put_text_value(struct text *t, const struct ntx_reply_writing *w, const json_t *schema)
 {
     const json_t *list = json_object_get(schema, "enum");
@@ -126,8 +127,8 @@ static void put_text_value(struct text *t, const struct ntx_reply_writing *w, co
     fputs(") ", t->f);
 }
 
-/* The end of the parameter behind a free text has no newline of its own: the text ends with it. */
-static const char *end_of(const struct ntx_reply_writing *w, bool text, const json_t *schema)
+/* The end of a parameter. After a free text it has no newline of its own, since the text takes it. */
+static const char *parameter_end(const struct ntx_reply_writing *w, bool text, const json_t *schema)
 {
     static const char newline[] = "\"\\n</";
     bool own = text && !json_array_size(json_object_get(schema, "enum")) &&
@@ -141,7 +142,7 @@ static void put_parameter(struct text *t, const struct ntx_reply_writing *w, con
     bool text = is_text(schema);
     json_t *with = json_is_object(schema) ? json_copy(schema) : json_incref(schema);
     static const char *const defs[] = {"$defs", "definitions"};
-    for (int i = 0; i < 2; i++) /* what references lead to */
+    for (int i = 0; i < 2; i++) /* the targets of references */
         if (json_is_object(with) && json_object_get(all, defs[i]))
             json_object_set(with, defs[i], json_object_get(all, defs[i]));
     fprintf(t->f, "(%s ", w->parameter);
@@ -151,14 +152,14 @@ static void put_parameter(struct text *t, const struct ntx_reply_writing *w, con
         put_text_value(t, w, schema);
     else
         put_json(t, with);
-    fprintf(t->f, "%s)", end_of(w, text, schema));
+    fprintf(t->f, "%s)", parameter_end(w, text, schema));
     json_decref(with);
 }
 
-/* More than a grammar may have: no more is written. */
+/* Longer than a grammar may be: writing stops. */
 static bool too_long(const struct text *t) { return ftell(t->f) > (long)NTX_GRAMMAR_TEXT; }
 
-static bool required(const json_t *schema, const char *key)
+static bool is_required(const json_t *schema, const char *key)
 {
     size_t i;
     json_t *v;
@@ -182,14 +183,14 @@ static void put_arguments(struct text *t, const struct ntx_reply_writing *w, jso
     }
     json_object_foreach(json_object_get(schema, "properties"), key, v)
     {
-        if (too_long(t)) /* what references lead to stands in each */
+        if (too_long(t)) /* each parameter repeats the targets of references */
             return;
         put_parameter(t, w, key, v, schema);
-        fputs(required(schema, key) ? " " : "? ", t->f);
+        fputs(is_required(schema, key) ? " " : "? ", t->f);
     }
 }
 
-/* Rules call ::= ... and calls ::= ...; -EINVAL: there is no tool of that name; -E2BIG. */
+/* Writes the rules call and calls. -EINVAL: there is no tool of that name; -E2BIG: too long. */
 static int put_calls(struct text *t, const struct ntx_reply_writing *w, const json_t *ask, const char *only,
                      struct ntx_err *err)
 {
@@ -218,15 +219,16 @@ static int put_calls(struct text *t, const struct ntx_reply_writing *w, const js
     if (several)
         fprintf(t->f, "(%s call)* ", w->between ? w->between : "");
     fprintf(t->f, "%s\n", w->after ? w->after : "");
-    return any ? 0
-               : ntx_err_set(err, -EINVAL, "there is no tool '%.100s' among those of the request", only ? only : "");
+    if (any)
+        return 0;
+    return ntx_err_set(err, -EINVAL, "there is no tool '%.100s' among those of the request", only ? only : "");
 }
 
 static void put_root(struct text *t, const struct ntx_reply_writing *w, bool must)
 {
     if (!w->think_end) {
-        fprintf(t->f, ANALYSIS("@") "root ::= analysis* %s\n",
-                must ? "calls" : "(calls | @\"<|channel|>\" \"final\" @\"<|message|>\" ~\"<|end|>\")");
+        const char *answer = must ? "calls" : "(calls | @\"<|channel|>\" \"final\" @\"<|message|>\" ~\"<|end|>\")";
+        fprintf(t->f, ANALYSIS("@") "root ::= analysis* %s\n", answer);
         return;
     }
     fprintf(t->f, "thought ::= @\"%s\" ~\"%s\" @\"%s\" [ \\n]*\n", w->think, w->think_end, w->think_end);
@@ -247,11 +249,14 @@ int ntx__constraint_calls(const char *reply, const char *json, size_t len, char 
     json_t *ask = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
     const char *choice = json_string_value(json_object_get(ask, "choice"));
     bool must = choice && strcmp(choice, "auto");
-    int rc = !ask ? ntx_err_set(err, -EINVAL, "the tools are no JSON")
-             : calls
-                 ? text_begin(&t, err)
-                 : ntx_err_set(err, -ENOTSUP,
-                               "this model's chat template has no calls of a known form, so they cannot be asked for");
+    int rc;
+    if (!ask)
+        rc = ntx_err_set(err, -EINVAL, "the tools are no JSON");
+    else if (!calls)
+        rc = ntx_err_set(err, -ENOTSUP,
+                         "this model's chat template has no calls of a known form, so they cannot be asked for");
+    else
+        rc = text_begin(&t, err);
     if (rc) {
         json_decref(ask);
         return rc;

@@ -7,32 +7,32 @@
 
 #include "common/util.h"
 
-#define WAYS      4u  /* places that the text goes on from, at most */
-#define LIKE_MOST 64u /* tokens that are compared */
-#define REPLACED                                                                                                       \
-    4u /* the last token is another one: what was alike before it counts so much less (a name that is changed          \
-          throughout a text) */
-#define FORGET       0.02f /* what a chance was learned from counts so much less with each node that should have held */
+#define MATCHES      4u  /* most matches that are followed */
+#define LIKE_MOST    64u /* most tokens that are compared */
+#define REPLACED     4u  /* divides the length of a match whose last token differs (a name changed throughout a text) */
+#define FORGET       0.02f /* decay of a chance's evidence with each node that should have held */
 #define FORGET_DEPTH 0.005f
 #define PACE_FORGET  0.95
-#define DRIFT        0.0002f /* a kind that never pays is tried in one pass of a hundred or so */
+#define DRIFT        0.0002f /* a kind that never pays is still tried in about 1 % of the passes */
 
-/* ---- chances: by how many tokens were alike; those of the first way and of the others apart */
+/* ---- chances, by the length of the match; those of the first match and of the others apart */
 
-static uint32_t kind_of(uint32_t alike, uint32_t way)
+static uint32_t kind_of(uint32_t alike, uint32_t match)
 {
     static const uint8_t ends[NTX_DRAFT_LOOKUP_KINDS / 2] = {1, 2, 3, 4, 6, 8, 12, 16, 32, 255};
     uint32_t k = 0;
     while (alike > ends[k])
         k++;
-    return k + (way ? NTX_DRAFT_LOOKUP_KINDS / 2 : 0);
+    return k + (match ? NTX_DRAFT_LOOKUP_KINDS / 2 : 0);
 }
 
 float ntx_draft_believed(uint32_t kind)
 {
     static const float first[] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
     uint32_t half = NTX_DRAFT_LOOKUP_KINDS / 2;
-    return kind >= NTX_DRAFT_LOOKUP_KINDS ? 1 : kind < half ? first[kind] : 0.1f;
+    if (kind >= NTX_DRAFT_LOOKUP_KINDS)
+        return 1;
+    return kind < half ? first[kind] : 0.1f;
 }
 
 void ntx_draft_chances(struct ntx_draft_chances *c)
@@ -57,7 +57,7 @@ void ntx_draft_chances_drift(struct ntx_draft_chances *c)
             c->deep_held[s][d] += (c->deep_said[s][d] - c->deep_held[s][d]) * DRIFT;
 }
 
-static uint32_t deep(uint32_t depth)
+static uint32_t depth_class(uint32_t depth)
 {
     static const uint8_t ends[NTX_DRAFT_DEPTHS] = {1, 2, 3, 4, 6, 8, 12, 255};
     uint32_t k = 0;
@@ -66,30 +66,30 @@ static uint32_t deep(uint32_t depth)
     return k;
 }
 
-static float by_kind(const struct ntx_draft_chances *c, uint32_t kind, float said)
+static float kind_chance(const struct ntx_draft_chances *c, uint32_t kind, float said)
 {
     return said * c->held[kind] / c->said[kind];
 }
 
 double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
 {
-    uint32_t s = ntx_draft_source(kind), d = deep(depth);
-    return NTX_MIN((double)(by_kind(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d]), 1.0);
+    uint32_t s = ntx_draft_source(kind), d = depth_class(depth);
+    return NTX_MIN((double)(kind_chance(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d]), 1.0);
 }
 
-static void count(float *said, float *held, float forget, float s, bool h)
+static void add_outcome(float *said, float *held, float forget, float s, bool h)
 {
-    float keep = 1 - forget * NTX_MIN(s, 1.0f);
-    *said = *said * keep + s;
-    *held = *held * keep + h;
+    float keep_match = 1 - forget * NTX_MIN(s, 1.0f);
+    *said = *said * keep_match + s;
+    *held = *held * keep_match + h;
 }
 
-/* What depth says is what is left when the kind has said its own. */
-static void learn(struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said, bool held)
+/* The factor of a depth is learned relative to the chance of the kind. */
+static void learn_node(struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said, bool held)
 {
-    uint32_t s = ntx_draft_source(kind), d = deep(depth);
-    count(&c->deep_said[s][d], &c->deep_held[s][d], FORGET_DEPTH, by_kind(c, kind, said), held);
-    count(&c->said[kind], &c->held[kind], FORGET, said, held);
+    uint32_t s = ntx_draft_source(kind), d = depth_class(depth);
+    add_outcome(&c->deep_said[s][d], &c->deep_held[s][d], FORGET_DEPTH, kind_chance(c, kind, said), held);
+    add_outcome(&c->said[kind], &c->held[kind], FORGET, said, held);
 }
 
 double ntx_draft_promise(const struct ntx_draft *d, const struct ntx_draft_chances *c, double cost)
@@ -107,10 +107,10 @@ uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c
     uint32_t next = 0;
     for (uint32_t i = node + 1; i < d->n; i++)
         if (d->parent[i] == node) {
-            learn(c, d->kind[i], d->depth[i], d->said[i], d->token[i] == token);
+            learn_node(c, d->kind[i], d->depth[i], d->said[i], d->token[i] == token);
             for (unsigned s = 0; s < NTX_DRAFT_SOURCES; s++)
                 if (d->also[i][s] != NTX_DRAFT_ALONE)
-                    learn(c, d->also[i][s], d->depth[i], d->also_said[i][s], d->token[i] == token);
+                    learn_node(c, d->also[i][s], d->depth[i], d->also_said[i][s], d->token[i] == token);
             next = d->token[i] == token ? i : next;
         }
     return next;
@@ -146,11 +146,12 @@ uint32_t ntx_draft_add(struct ntx_draft *d, uint32_t parent, uint32_t kind, int3
 struct part {
     const struct ntx_draft *d;
     bool in[NTX_DRAFT_NODES];
-    uint8_t at[NTX_DRAFT_NODES]; /* of those in: which node they are */
+    uint8_t at[NTX_DRAFT_NODES]; /* node in the joined tree, if in */
 };
 
-/* The likeliest node of a part whose parent is in; 0: none is more likely than *chance. */
-static uint32_t likeliest(const struct part *h, const struct ntx_draft_chances *c, const double *path, double *chance)
+/* Likeliest node of a part whose parent is in the joined tree; 0: none is likelier than *chance. */
+static uint32_t likeliest_node(const struct part *h, const struct ntx_draft_chances *c, const double *path,
+                               double *chance)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < h->d->n; i++) {
@@ -163,20 +164,20 @@ static uint32_t likeliest(const struct part *h, const struct ntx_draft_chances *
     return best;
 }
 
-static void enter(struct part *h, uint32_t i, uint32_t node)
+static void take_node(struct part *h, uint32_t i, uint32_t node)
 {
     h->in[i] = true;
     h->at[i] = (uint8_t)node;
 }
 
-/* The node is in: where the other part has it, too, it goes on from there, however little it thought of it. */
-static void meet(struct ntx_draft *d, struct part *h, uint32_t node)
+/* `node` has joined the tree: if this part has it, too, the part goes on from there, however unlikely it found it. */
+static void take_shared_node(struct ntx_draft *d, struct part *h, uint32_t node)
 {
     for (uint32_t i = 1; i < h->d->n; i++) {
         uint32_t up = h->d->parent[i];
         if (h->in[i] || !h->in[up] || h->at[up] != d->parent[node] || h->d->token[i] != d->token[node])
             continue;
-        enter(h, i, node);
+        take_node(h, i, node);
         unsigned s = ntx_draft_source(h->d->kind[i]);
         d->also[node][s] = h->d->kind[i];
         d->also_said[node][s] = h->d->said[i];
@@ -198,7 +199,7 @@ void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n,
         double chance = cost;
         uint32_t best = 0, by = 0;
         for (unsigned s = 0; s < n; s++) {
-            uint32_t i = likeliest(&part[s], c, path, &chance);
+            uint32_t i = likeliest_node(&part[s], c, path, &chance);
             best = i ? i : best;
             by = i ? s : by;
         }
@@ -208,10 +209,10 @@ void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n,
         uint32_t node = ntx_draft_add(d, h->at[h->d->parent[best]], h->d->kind[best], h->d->token[best],
                                       h->d->said[best]);
         path[node] = chance;
-        enter(h, best, node);
+        take_node(h, best, node);
         for (unsigned s = 0; s < n; s++)
             if (s != by)
-                meet(d, &part[s], node);
+                take_shared_node(d, &part[s], node);
     }
 }
 
@@ -226,15 +227,15 @@ void ntx_pace_add(struct ntx_pace *p, double rows, double ns)
     p->rows_ns = p->rows_ns * PACE_FORGET + rows * ns;
 }
 
-/* Where all passes had about as many rows nothing is known: then it is a sixteenth of a pass, so that it is tried. */
+/* Where all passes had about as many rows, the prior decides, so that drafts are tried. */
 double ntx_pace_row(const struct ntx_pace *p)
 {
     if (p->n == 0)
         return 0;
     double rows = p->rows / p->n, ns = p->ns / p->n, spread = p->rows2 / p->n - rows * rows,
            with = p->rows_ns / p->n - rows * ns, weight = 0.05;
-    double guess = ns / ((p->guess > 0 ? 1 / p->guess : 16) - 1 + rows);
-    return NTX_MAX((with + weight * guess) / (spread + weight), 0.0);
+    double prior = ns / ((p->prior > 0 ? 1 / p->prior : 16) - 1 + rows);
+    return NTX_MAX((with + weight * prior) / (spread + weight), 0.0);
 }
 
 double ntx_pace_union(double share, double rows)
@@ -266,24 +267,24 @@ double ntx_pace_of(const struct ntx_pace *p, double rows)
 
 /* ---- turns */
 
-#define TURN         16u /* passes that a rate is taken from */
-#define TRIAL_OFF    4u  /* passes of a trial, */
-#define TRIAL_ON     6u  /*   with their first ones, which */
-#define TRIAL_MOST   16u /*   or more, while they have taken no longer than */
+#define TURN         16u /* passes that a rate is measured over */
+#define TRIAL_OFF    4u  /* passes of a trial without drafts */
+#define TRIAL_ON     6u  /* with drafts, the first SETTLE included */
+#define TRIAL_MOST   16u /* most passes of a trial that is shorter than TRIAL_NS */
 #define TRIAL_NS     4e7
-#define SETTLE       2u   /*   do not count: no tree stands yet, or the drafter is still at work */
+#define SETTLE       2u   /* first passes, not counted: there is no tree yet, or the drafter still works */
 #define REST_FIRST   256u /* passes between trials */
 #define REST_LAST    16384u
-#define SHARE        0.01 /* of the time that may be lost by trials */
+#define SHARE        0.01 /* most share of the time that trials may lose */
 #define AGAIN_BETTER 1.2
-#define SURE         1.1 /* so many times what passes without guesses can give at most, and no trial is needed */
+#define SURE         1.1 /* no trial is needed if drafting is so many times faster than passes without drafts can be */
 
 void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on)
 {
     *t = (struct ntx_draft_turn){.on = on, .left = on ? TURN : SETTLE + TRIAL_OFF, .rest = REST_FIRST};
 }
 
-#define AGAIN 128u /* passes between a trial that lost and one that is promised to gain */
+#define AGAIN 128u /* least passes between a lost trial and a promised one */
 
 void ntx_draft_turn_promise(struct ntx_draft_turn *t)
 {
@@ -291,7 +292,7 @@ void ntx_draft_turn_promise(struct ntx_draft_turn *t)
         t->left = 1;
 }
 
-static void turn(struct ntx_draft_turn *t, bool on, bool trial)
+static void start_turn(struct ntx_draft_turn *t, bool on, bool trial)
 {
     t->on = on;
     t->trial = trial;
@@ -299,8 +300,8 @@ static void turn(struct ntx_draft_turn *t, bool on, bool trial)
     t->passes = 0;
 }
 
-/* Passes until what a trial of guesses lost, its first passes included, is its share of the time. */
-static uint32_t dear(const struct ntx_draft_turn *t)
+/* Passes until the loss of a trial, its first passes included, is within its share of the time. */
+static uint32_t passes_to_repay(const struct ntx_draft_turn *t)
 {
     double lost = (t->ns * t->rate[0] - t->tokens) * t->passes / (t->passes - SETTLE);
     return (uint32_t)NTX_MIN(NTX_MAX(lost / SHARE, 0.0), (double)REST_LAST);
@@ -309,15 +310,15 @@ static uint32_t dear(const struct ntx_draft_turn *t)
 static void end_trial(struct ntx_draft_turn *t)
 {
     bool pays = t->rate[1] > t->rate[0] * 1.02;
-    t->dear = t->on && !pays ? dear(t) : 0;
+    t->dear = t->on && !pays ? passes_to_repay(t) : 0;
     t->rest = pays ? REST_FIRST : NTX_MAX(NTX_MIN(4 * t->rest, REST_LAST), t->dear);
     t->left = t->rest;
-    turn(t, pays, false);
+    start_turn(t, pays, false);
 }
 
 void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, double least_ns)
 {
-    uint32_t whole = t->trial ? (t->on ? TRIAL_ON : TRIAL_OFF) : TURN;
+    uint32_t trial = t->on ? TRIAL_ON : TRIAL_OFF, whole = t->trial ? trial : TURN;
     double *rate = &t->rate[t->on], counted;
     t->left -= t->left > 0;
     bool first = t->trial || *rate == 0;
@@ -326,7 +327,9 @@ void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, d
     t->tokens += tokens;
     t->ns += ns;
     t->least += least_ns;
-    if (t->trial ? t->passes < whole || (t->passes < TRIAL_MOST && t->ns < TRIAL_NS) : t->passes < whole && t->left)
+    bool goes_on = t->trial ? t->passes < whole || (t->passes < TRIAL_MOST && t->ns < TRIAL_NS)
+                            : t->passes < whole && t->left;
+    if (goes_on)
         return;
     counted = t->passes - (first ? SETTLE : 0);
     if (t->ns > 0)
@@ -339,25 +342,26 @@ void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, d
          lost = t->on && t->rate[0] > 0 && t->rate[1] < t->rate[0];
     if (sure)
         t->left = REST_FIRST;
-    if (!t->on && *rate * AGAIN_BETTER < t->rate[1]) /* what seemed better changed for the worse */
+    if (!t->on && *rate * AGAIN_BETTER < t->rate[1]) /* the leading mode became slower */
         t->left = NTX_MIN(t->left, REST_FIRST);
-    turn(t, t->on != (!t->left || lost), !t->left || lost);
+    start_turn(t, t->on != (!t->left || lost), !t->left || lost);
 }
 
-#define LOOKS 0.004 /* of the time */
+#define LOOKS 0.004 /* share of the time */
 
 void ntx_draft_look_pass(struct ntx_draft_look *l, double ns) { l->over_ns = NTX_MAX(l->over_ns - LOOKS * ns, 0.0); }
 
-/* ---- look-up */
+/* ---- prompt lookup */
 
-struct way {
-    uint32_t at, alike; /* the text before `at` is like its end, so many tokens of it */
-    uint32_t node, len; /* what was taken of it so far: its last node, and how many */
-    double chance;      /* that this one held */
+struct match {
+    uint32_t at, alike; /* so many tokens before `at` equal the end of the text */
+    uint32_t node, len; /* nodes taken from it: the last one, and how many */
+    double chance;      /* chance of the last node */
     int32_t taken[NTX_DRAFT_NODES];
 };
 
-static uint32_t alike(const int32_t *text, uint32_t n, uint32_t at)
+/* Length of the common end of text[0..at) and text[0..n). */
+static uint32_t common_end(const int32_t *text, uint32_t n, uint32_t at)
 {
     uint32_t k = 0;
     while (k < at && k < LIKE_MOST && text[at - 1 - k] == text[n - 1 - k])
@@ -365,47 +369,49 @@ static uint32_t alike(const int32_t *text, uint32_t n, uint32_t at)
     return k;
 }
 
-/* Keeps the ways that are most alike, of equal ones the latest, each with another token to go on with. */
-static uint32_t keep(struct way *ways, uint32_t n, const int32_t *text, struct way w)
+/* Keeps the longest matches, of equal ones the latest, each with another next token. */
+static uint32_t keep_match(struct match *matches, uint32_t n, const int32_t *text, struct match w)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (text[ways[i].at] == text[w.at]) {
-            if (ways[i].alike >= w.alike)
+        if (text[matches[i].at] == text[w.at]) {
+            if (matches[i].alike >= w.alike)
                 return n;
-            memmove(&ways[i], &ways[i + 1], (--n - i) * sizeof *ways);
+            memmove(&matches[i], &matches[i + 1], (--n - i) * sizeof *matches);
         }
     uint32_t i = n;
-    while (i && ways[i - 1].alike < w.alike)
+    while (i && matches[i - 1].alike < w.alike)
         i--;
-    if (i == WAYS)
+    if (i == MATCHES)
         return n;
-    n = NTX_MIN(n, WAYS - 1);
-    memmove(&ways[i + 1], &ways[i], (n - i) * sizeof *ways);
-    ways[i] = w;
+    n = NTX_MIN(n, MATCHES - 1);
+    memmove(&matches[i + 1], &matches[i], (n - i) * sizeof *matches);
+    matches[i] = w;
     return n + 1;
 }
 
-static uint32_t find(struct way *ways, const int32_t *text, uint32_t n)
+static uint32_t find_matches(struct match *matches, const int32_t *text, uint32_t n)
 {
     uint32_t found = 0;
     for (uint32_t at = n - 1; at; at--) {
-        uint32_t k = text[at - 1] == text[n - 1]             ? alike(text, n, at)
-                     : at > 1 && text[at - 2] == text[n - 2] ? alike(text, n - 1, at - 1) / REPLACED
-                                                             : 0;
+        uint32_t k = 0;
+        if (text[at - 1] == text[n - 1])
+            k = common_end(text, n, at);
+        else if (at > 1 && text[at - 2] == text[n - 2])
+            k = common_end(text, n - 1, at - 1) / REPLACED;
         if (k)
-            found = keep(ways, found, text, (struct way){.at = at, .alike = k, .chance = 1});
+            found = keep_match(matches, found, text, (struct match){.at = at, .alike = k, .chance = 1});
     }
     return found;
 }
 
-/* Behind the end of the text it goes on with what was taken: so what repeats with a short period is found, too. */
-static int32_t next_of(const struct way *w, const int32_t *text, uint32_t n)
+/* The next token of a match. Past the end of the text it repeats its own tokens, so short periods are found, too. */
+static int32_t next_token(const struct match *w, const int32_t *text, uint32_t n)
 {
     uint32_t i = w->at + w->len;
     return i < n ? text[i] : w->taken[i - n];
 }
 
-static void add(struct ntx_draft *d, struct way *w, uint32_t kind, int32_t token)
+static void extend_match(struct ntx_draft *d, struct match *w, uint32_t kind, int32_t token)
 {
     w->node = ntx_draft_add(d, w->node, kind, token, 1);
     w->taken[w->len++] = token;
@@ -414,19 +420,19 @@ static void add(struct ntx_draft *d, struct way *w, uint32_t kind, int32_t token
 void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, const int32_t *text, uint32_t n,
                       uint32_t most, uint32_t deepest, double cost)
 {
-    struct way ways[WAYS];
+    struct match matches[MATCHES];
     ntx_draft_root(d, text[n - 1], n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
-    uint32_t n_ways = most > 1 ? find(ways, text, n) : 0;
+    uint32_t n_matches = most > 1 ? find_matches(matches, text, n) : 0;
     while (d->n < most) {
-        struct way *best = NULL;
+        struct match *best = NULL;
         double chance = cost;
         uint32_t kind = 0;
-        for (uint32_t i = 0; i < n_ways; i++) {
-            uint32_t k = kind_of(ways[i].alike + ways[i].len, i && !ways[i].len);
-            double x = ways[i].chance * ntx_draft_chance(c, k, ways[i].len + 1, 1);
-            if (x > chance && ways[i].len < deepest) {
-                best = &ways[i];
+        for (uint32_t i = 0; i < n_matches; i++) {
+            uint32_t k = kind_of(matches[i].alike + matches[i].len, i && !matches[i].len);
+            double x = matches[i].chance * ntx_draft_chance(c, k, matches[i].len + 1, 1);
+            if (x > chance && matches[i].len < deepest) {
+                best = &matches[i];
                 chance = x;
                 kind = k;
             }
@@ -434,13 +440,13 @@ void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, co
         if (!best)
             return;
         best->chance = chance;
-        add(d, best, kind, next_of(best, text, n));
+        extend_match(d, best, kind, next_token(best, text, n));
     }
 }
 
 void ntx_draft_straighten(struct ntx_draft *d)
 {
-    uint32_t n = 1, last = 0; /* which node the last one was */
+    uint32_t n = 1, last = 0; /* the old number of node n - 1 */
     for (uint32_t i = 1; i < d->n; i++) {
         if (d->parent[i] != last)
             continue;

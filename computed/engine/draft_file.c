@@ -60,9 +60,9 @@ void ntx_draft_file_rest(struct ntx_draft_file *f)
         }
 }
 
-/* ---- looking: the tree stands on a text of n_text tokens, of which ours is a longer one */
+/* ---- the answer: a tree for a text of n_text tokens, of which ours may be longer */
 
-static bool look(struct ntx_draft_file *f, const struct ntx_draft_text *t)
+static bool take_answer(struct ntx_draft_file *f, const struct ntx_draft_text *t)
 {
     struct ntx_drafts_tree *x = &f->tree;
     if (!ntx_drafts_answered(f->part, place_of(f, t->session), x))
@@ -71,12 +71,12 @@ static bool look(struct ntx_draft_file *f, const struct ntx_draft_text *t)
            x->node[0].token == t->tokens[x->n_text - 1];
 }
 
-/* Told once, in words that may be anybody's. */
-static bool failed(struct ntx_draft_file *f)
+/* Logs a failure once. The text comes from another process, so it is cleaned. */
+static bool has_failed(struct ntx_draft_file *f)
 {
     char why[sizeof f->part->answers->why];
-    if (atomic_load_explicit(&f->part->answers->state, memory_order_acquire) !=
-        NTX_DRAFTS_FAILED) /* pairs with the drafter's release */
+    /* pairs with the drafter's release */
+    if (atomic_load_explicit(&f->part->answers->state, memory_order_acquire) != NTX_DRAFTS_FAILED)
         return false;
     memcpy(why, f->part->answers->why, sizeof why);
     why[sizeof why - 1] = 0;
@@ -88,9 +88,9 @@ static bool failed(struct ntx_draft_file *f)
     return true;
 }
 
-#define CHILD 0.8f /* of its parent's chance: more than the likeliest child mostly has */
+#define CHILD 0.8f /* of its parent's chance: more than most likeliest children have */
 
-/* Leaves may have children yet, which nobody knows. */
+/* A leaf may still get a child with CHILD of its chance, so only nodes above that are settled. */
 bool ntx__draft_settled(const struct ntx_drafts_tree *x, uint32_t most, double cost)
 {
     float path[NTX_DRAFTS_NODES] = {1}, open = 0;
@@ -99,7 +99,9 @@ bool ntx__draft_settled(const struct ntx_drafts_tree *x, uint32_t most, double c
     for (uint32_t i = 0; i < x->n_nodes; i++) {
         uint32_t up = x->node[i].parent;
         leaf[i] = true;
-        path[i] = !i ? 1 : up < i ? path[up] * x->node[i].chance : 0;
+        path[i] = up < i ? path[up] * x->node[i].chance : 0;
+        if (!i)
+            path[i] = 1;
         leaf[up < i ? up : i] = up >= i;
     }
     for (uint32_t i = 0; i < x->n_nodes; i++)
@@ -114,11 +116,11 @@ bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *
 {
     uint64_t now = ntx_now_ns(), end = now + ns;
     for (;; now = ntx_now_ns()) {
-        uint32_t bell = atomic_load_explicit(
-            &f->part->answers->bell, memory_order_acquire); /* pairs with the ring: what changed before it is seen */
-        if (failed(f))
+        /* pairs with the ring of the bell: earlier changes are seen */
+        uint32_t bell = atomic_load_explicit(&f->part->answers->bell, memory_order_acquire);
+        if (has_failed(f))
             return false;
-        if (look(f, t) && f->tree.n_text == t->n && (f->tree.done || ntx__draft_settled(&f->tree, most, cost)))
+        if (take_answer(f, t) && f->tree.n_text == t->n && (f->tree.done || ntx__draft_settled(&f->tree, most, cost)))
             return true;
         if (now >= end)
             return false;
@@ -128,8 +130,8 @@ bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *
 
 /* ---- a proposal */
 
-/* By the chance that the drafter gives. */
-static uint32_t kind_of(float chance)
+/* Kind of a node, by the drafter's probability. */
+static uint32_t kind_of_chance(float chance)
 {
     static const float ends[] = {0.02f, 0.05f, 0.1f, 0.2f, 0.3f, 0.45f, 0.6f, 0.75f, 0.9f};
     uint32_t k = 0;
@@ -138,7 +140,7 @@ static uint32_t kind_of(float chance)
     return k;
 }
 
-static uint32_t child(const struct ntx_drafts_tree *x, uint32_t node, int32_t token)
+static uint32_t child_node(const struct ntx_drafts_tree *x, uint32_t node, int32_t token)
 {
     for (uint32_t i = node + 1; i < x->n_nodes; i++)
         if (x->node[i].parent == node && x->node[i].token == token)
@@ -146,56 +148,59 @@ static uint32_t child(const struct ntx_drafts_tree *x, uint32_t node, int32_t to
     return UINT32_MAX;
 }
 
-struct spot {      /* of a node of the tree: where it stands in the proposal */
-    uint8_t at;    /* its row, */
-    bool in, open; /*   if it is in; or its parent is, and it may come in */
+struct place_in_draft { /* a node of the tree, and its place in the proposal */
+    uint8_t at;         /* its row */
+    bool in, open;      /* whether it is in; whether its parent is, so that it may come in */
     uint8_t kind;
-    double path; /* the chance of all its path, as learned */
+    double path; /* chance of its path, as learned */
 };
 
 static void open_children(const struct ntx_draft_file *f, const struct ntx_draft_chances *c,
-                          const struct ntx_draft_text *t, struct spot *s, uint32_t node, uint32_t depth)
+                          const struct ntx_draft_text *t, struct place_in_draft *s, uint32_t node, uint32_t depth)
 {
     const struct ntx_drafts_tree *x = &f->tree;
     for (uint32_t i = node + 1; i < x->n_nodes; i++) {
         const struct ntx_drafts_node *k = &x->node[i];
         if (k->parent != node || k->token < 0 || (uint32_t)k->token >= t->n_vocab || !(k->chance > 0))
             continue;
-        s[i].kind = (uint8_t)(ntx_draft_first_kind(f->number) + kind_of(k->chance));
+        s[i].kind = (uint8_t)(ntx_draft_first_kind(f->number) + kind_of_chance(k->chance));
         s[i].path = s[node].path * ntx_draft_chance(c, s[i].kind, depth, NTX_MIN(k->chance, 1.0f));
         s[i].open = true;
     }
 }
 
-/* What guesses here and now. */
-static bool guess(struct ntx_draft_file *f, const struct ntx_draft_text *t)
+/* Drafts in this thread. */
+static bool draft_tree(struct ntx_draft_file *f, const struct ntx_draft_text *t)
 {
-    struct ntx_draft_node guess[NTX_DRAFTER_NODES];
+    struct ntx_draft_node node[NTX_DRAFTER_NODES];
     const struct ntx_drafter_file_text text = {t->tokens, t->n, t->n_prompt, t->n_vocab};
-    f->tree.n_nodes = ntx_drafter_file_tree(f->drafter_file, &text, guess);
+    f->tree.n_nodes = ntx_drafter_file_tree(f->drafter_file, &text, node);
     f->tree.n_text = t->n;
     for (uint32_t i = 0; i < f->tree.n_nodes; i++)
-        f->tree.node[i] = (struct ntx_drafts_node){guess[i].token, guess[i].parent, guess[i].chance};
+        f->tree.node[i] = (struct ntx_drafts_node){node[i].token, node[i].parent, node[i].chance};
     return true;
+}
+
+static bool has_tree(struct ntx_draft_file *f, const struct ntx_draft_text *t)
+{
+    if (f->by_states)
+        return f->tree.n_nodes && f->tree.n_text == t->n;
+    return f->drafter_file ? draft_tree(f, t) : take_answer(f, t);
 }
 
 void ntx_draft_from_file(struct ntx_draft_file *f, struct ntx_draft *d, const struct ntx_draft_chances *c,
                          const struct ntx_draft_text *t, uint32_t most, uint32_t deepest, double cost)
 {
-    struct spot s[NTX_DRAFTS_NODES] = {0};
+    struct place_in_draft s[NTX_DRAFTS_NODES] = {0};
     const struct ntx_drafts_tree *x = &f->tree;
-    uint32_t root = (f->by_states      ? f->tree.n_nodes && f->tree.n_text == t->n
-                     : f->drafter_file ? guess(f, t)
-                                       : look(f, t))
-                        ? 0
-                        : UINT32_MAX;
+    uint32_t root = has_tree(f, t) ? 0 : UINT32_MAX;
     ntx_draft_root(d, t->tokens[t->n - 1], t->n);
     most = NTX_MIN(most, NTX_DRAFT_NODES);
     for (uint32_t i = x->n_text; root != UINT32_MAX && i < t->n; i++)
-        root = child(x, root, t->tokens[i]);
+        root = child_node(x, root, t->tokens[i]);
     if (root == UINT32_MAX)
         return;
-    s[root] = (struct spot){.in = true, .path = 1};
+    s[root] = (struct place_in_draft){.in = true, .path = 1};
     open_children(f, c, t, s, root, 1);
     while (d->n < most) {
         uint32_t best = UINT32_MAX;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft_states.c: what goes by the model's states, its own next-token block or a file, as one of those that guess
+/* draft_states.c: a drafter by the model's states (its own next-token block, or a file) as a source of proposals
  * (draft_file.h). */
 #include <errno.h>
 #include <string.h>
@@ -15,11 +15,11 @@ static struct ntx_drafter_text shown_text(const struct ntx_draft_text *t)
 
 static void take_tree(struct ntx_draft_file *f, const struct ntx_draft_text *t, unsigned number)
 {
-    struct ntx_draft_node guess[NTX_DRAFTER_NODES];
-    f->tree.n_nodes = ntx_drafter_tree(f->by_states, number, guess);
+    struct ntx_draft_node node[NTX_DRAFTER_NODES];
+    f->tree.n_nodes = ntx_drafter_tree(f->by_states, number, node);
     f->tree.n_text = t->n;
     for (uint32_t i = 0; i < f->tree.n_nodes; i++)
-        f->tree.node[i] = (struct ntx_drafts_node){guess[i].token, guess[i].parent, guess[i].chance};
+        f->tree.node[i] = (struct ntx_drafts_node){node[i].token, node[i].parent, node[i].chance};
 }
 
 bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost)
@@ -35,7 +35,7 @@ bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *
     while (!ntx__draft_settled(&f->tree, most, cost) &&
            (rc = ntx_drafter_grow(f->by_states, number, NTX_DRAFT_NODES)) > 0);
     if (rc < 0 && !f->told)
-        ntx_log(NTX_LOG_WARN, "no drafts of what goes by the model's states: %s", strerror(-rc));
+        ntx_log(NTX_LOG_WARN, "no drafts by the model's states: %s", strerror(-rc));
     f->told |= rc < 0;
     return rc >= 0;
 }
@@ -44,6 +44,6 @@ void ntx_draft_file_show(struct ntx_draft_file *f, const struct ntx_draft_text *
                          bool read)
 {
     const struct ntx_drafter_text x = shown_text(t);
-    (void)ntx_drafter_saw(f->by_states, &x, pos, state,
-                          read && !f->told); /* what failed to be read shows when it is wanted */
+    /* a failure shows when a tree is wanted */
+    (void)ntx_drafter_saw(f->by_states, &x, pos, state, read && !f->told);
 }

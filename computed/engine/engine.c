@@ -9,12 +9,11 @@
 #include "computed/engine/engine_impl.h"
 #include "model/state.h"
 
-#define EXPERTS_ROW                                                                                                    \
-    0.95 /* of what a pass reads of experts: what a row more takes that shares none of them, until it is known         \
-            (measured: 0.95 to 1.1, where nothing else is read) */
-#define LATER                                                                                                          \
-    300u /* passes: a small model that works beside them in memory takes a core from them, and is tried late */
-#define SAVE_NS 5000000000u /* for what was computed, at the end */
+/* Cost of one more row that shares no expert, of the experts' bytes of a pass, until it is measured (0.95 to 1.1
+ * where a pass reads nothing else). */
+#define EXPERTS_ROW 0.95
+#define LATER       300u /* passes: a small draft model takes a core from passes, so in memory it is tried late */
+#define SAVE_NS     5000000000u /* for writing states at the end */
 
 static void free_job(struct ntx_job *j)
 {
@@ -23,7 +22,7 @@ static void free_job(struct ntx_job *j)
     free(j);
 }
 
-/* All jobs there are, and all prompts that were read; with `wait`, not before there is one or somebody poked. */
+/* Takes all jobs and all prompts that were read. wait: blocks until there is one, or a poke. */
 static struct ntx_job *take_jobs(struct ntx_engine *e, bool wait, struct ntx_reading **read)
 {
     pthread_mutex_lock(&e->lock);
@@ -55,7 +54,7 @@ static void do_jobs(struct ntx_engine *e, bool wait)
     }
 }
 
-/* Tells the main thread once that everything has come to rest. */
+/* Reports once to the main thread that all requests have ended. */
 static void tell_idle(struct ntx_engine *e)
 {
     bool busy = ntx_engine_busy(e);
@@ -70,7 +69,7 @@ static void *engine_main(void *arg)
     bool idle = true;
     while (!e->quit) {
         do_jobs(e, idle);
-        e->was_busy = true; /* a job that failed at once counts as business, too */
+        e->was_busy = true; /* a job that failed at once was work, too */
         ntx__engine_read_more(e);
         ntx__engine_admit(e);
         ntx__engine_gauges(e);
@@ -85,7 +84,7 @@ static void *engine_main(void *arg)
         if (s->state == NTX_SESSION_IDLE && s->n_past)
             ntx__engine_keep(e, s, true);
     for (uint64_t until = ntx_now_ns() + SAVE_NS; ntx_now_ns() < until && ntx__engine_prefix_store_save(e);)
-        ; /* the service's end does not wait for more */
+        ;
     ntx__engine_draft_stats_keep(e);
     while (e->sessions)
         ntx__engine_drop(e, e->sessions);
@@ -94,8 +93,8 @@ static void *engine_main(void *arg)
     return NULL;
 }
 
-/* Of a plain pass, that a row more takes: bytes of experts that are not in memory, as far as these are what a pass
- * reads; matrices that are read for every pass are read once for all rows. */
+/* Share of a plain pass's time that one more row takes: bytes of experts outside memory among all bytes read. Matrices
+ * read for every pass are read once for all rows. */
 static double experts_row(const struct ntx_plan *p, double share)
 {
     double always = 0;
@@ -137,9 +136,9 @@ static int make_buffers(struct ntx_engine *e)
     e->left = e->by_states ? malloc((size_t)e->max_rows * e->left_width * sizeof *e->left) : NULL;
     e->draft_gain = 2;
     const struct ntx_hparams *hp = &e->l->model->hp;
-    bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n; /* for every pass: there it mostly pays */
+    bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n; /* for every pass: there drafts mostly pay */
     e->expert_share = hp->n_expert && e->l->plan->frames.n ? (double)hp->n_expert_used / hp->n_expert : 0;
-    e->pace.guess = e->expert_share > 0 ? experts_row(e->l->plan, e->expert_share) : 0;
+    e->pace.prior = e->expert_share > 0 ? experts_row(e->l->plan, e->expert_share) : 0;
     ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || reads || (!model && !e->automatic));
     if (e->automatic && model && !reads)
         e->turn.left = e->turn.rest = LATER;
@@ -222,40 +221,6 @@ int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, s
     *out = e;
     return 0;
 }
-
-static int submit(struct ntx_engine *e, enum ntx_job_kind kind, struct ntx_reply_queue *replies,
-                  struct ntx_request *req)
-{
-    struct ntx_job *j = calloc(1, sizeof *j);
-    if (!j) {
-        ntx_request_free(req);
-        return -ENOMEM;
-    }
-    *j = (struct ntx_job){
-        .kind = kind, .replies = replies ? ntx_reply_queue_ref(replies) : NULL, .req = req, .asked_ns = ntx_now_ns()};
-    if (kind == NTX_JOB_REQUEST)
-        atomic_fetch_add(&e->n_working, 1);
-    pthread_mutex_lock(&e->lock);
-    *e->last_job = j;
-    e->last_job = &j->next;
-    ntx__engine_unwanted(e, j);
-    pthread_cond_signal(&e->wake);
-    pthread_mutex_unlock(&e->lock);
-    return 0;
-}
-
-int ntx_engine_submit(struct ntx_engine *e, struct ntx_reply_queue *replies, struct ntx_request *req)
-{
-    return submit(e, NTX_JOB_REQUEST, replies, req);
-}
-
-int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_reply_queue *replies)
-{
-    return submit(e, NTX_JOB_GONE, replies, NULL);
-}
-
-void ntx_engine_cancel_all(struct ntx_engine *e) { submit(e, NTX_JOB_CANCEL_ALL, NULL, NULL); }
-void ntx_engine_quit(struct ntx_engine *e) { submit(e, NTX_JOB_QUIT, NULL, NULL); }
 
 void ntx_engine_poke(struct ntx_engine *e)
 {

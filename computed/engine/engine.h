@@ -1,20 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine.h: the thread that computes. One per loaded model; it owns the sessions, their KV and the forward pass.
+/* engine.h: the compute thread. One per loaded model; it owns the sessions, their KV and the forward pass.
  *
- *   main --jobs--> [engine thread: jobs -> admit -> pass -> results] --mail--> main
+ * A request's hops, from the socket to the reply:
  *
- * Continuous batching: each pass takes a row of every session that is writing, and fills up with rows of prompts,
- * shared fairly among the sessions that are reading theirs. Who comes joins at the start of the next pass. A session
- * reserves all KV that it may need before its first pass; others wait in the order of their coming. A session whose
- * client does not read its answers rests. Nothing of this changes a token: the value of a row depends on its own
- * session only.
+ *   main thread     1. computed/server/client.c   take_frames: whole frames of the connection
+ *                   2. computed/server/request.c  ntx__request, compute: checks, or waits for a model that loads
+ *                   3. computed/server/wire.c     ntx_request_of: the message as a struct ntx_request
+ *                   4. engine_submit.c            ntx_engine_submit: a job for the engine thread
+ *   engine thread   5. engine.c                   do_jobs
+ *                   6. engine_submit.c            ntx__engine_job, begin_request: a session; read_prompt
+ *   reader thread   7. session_prompt.c           ntx_prompt_read: chat template, tokens, constraint (reader.c)
+ *   engine thread   8. engine_submit.c            ntx__engine_read; session.c: ntx_session_generate
+ *                   9. engine_admit.c             ntx__engine_enqueue, ntx__engine_admit: slot and memory
+ *                  10. engine_prefix.c            ntx__engine_begin: KV, with a kept prefix
+ *                  11. engine_pass.c              ntx__engine_pass: rows of the pass, with drafts (engine_draft.c)
+ *                  12. computed/pass/forward.c    ntx_forward_run
+ *                  13. engine_draft.c             ntx__engine_give_token, ntx__engine_verify: tokens drawn
+ *                  14. session.c                  ntx_session_sample: sampler or constraint, then text
+ *                  15. engine_reply.c             ntx__engine_send_token, ntx__engine_finish
+ *                  16. reply_queue.c              ntx_mail_reply: encoded, posted to the main thread
+ *   main thread    17. computed/server/server.c   on_mail; client.c: ntx__conn_send
  *
- * A pass that nobody wants any more, all its requests being cancelled or their clients gone, is cut short within
- * milliseconds; one that still carries somebody goes on to its end.
+ * Continuous batching: each pass takes a row of every decoding session, and fills up with rows of prompts, shared
+ * fairly. A new session joins at the next pass. It reserves all KV that it may need before its first pass; others wait
+ * in the order of arrival. A session whose client takes no replies pauses. None of this changes a token: the value of a
+ * row depends only on its own session.
  *
- * The tokens of a prompt are found apart (reader.h), in the order of the prompts; passes go on meanwhile. What sessions
- * hold beside their KV counts in the budget: where it is used up, conversations that nobody has gone on with for
- * longest are forgotten, those of the client first that holds most, and where there are none, requests are refused.
+ * A pass whose requests were all cancelled is cut short within milliseconds; a pass with other requests goes on.
+ *
+ * The reader thread finds the tokens of prompts in their order (reader.h), while passes go on. Memory of sessions
+ * beside their KV counts in the budget. When it is used up, the longest idle sessions are dropped, first those of the
+ * client that holds most; without idle sessions, requests are refused.
  *
  * A pass that fails (an unreadable file) ends the sessions that had rows in it, with the reason; the engine goes on. */
 #ifndef NTX_COMPUTED_ENGINE_ENGINE_H
@@ -32,28 +48,28 @@ struct ntx_engine;
 
 struct ntx_engine_config {
     struct ntx_loaded *loaded; /* borrowed, until the engine is freed */
-    struct ntx_skip *skip;     /* the same */
+    struct ntx_skip *skip;     /* borrowed likewise */
     struct ntx_counters *counters;
     struct ntx_mailbox *mail;
-    bool share_all;     /* prefixes are shared between users */
+    bool share_all;     /* users share prefixes */
     uint32_t max_queue; /* requests that may wait for memory; 0: refuse at once */
 };
 
 int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, struct ntx_err *err);
 
-/* Main thread. submit takes req over; replies go to writer. */
+/* Main thread. submit takes req over; replies go to `replies`. */
 int ntx_engine_submit(struct ntx_engine *e, struct ntx_reply_queue *replies, struct ntx_request *req);
-int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_reply_queue *replies); /* frees all that it held */
-void ntx_engine_cancel_all(struct ntx_engine *e);                                  /* answers end with "cancel" */
-/* Tells the clients whose rows are in a pass that takes long how far it is. For a timer, a few times a second while it
- * is busy. */
+int ntx_engine_client_gone(struct ntx_engine *e, struct ntx_reply_queue *replies); /* frees all that the client held */
+void ntx_engine_cancel_all(struct ntx_engine *e);                                  /* all answers end with "cancel" */
+/* Reports the progress of a long pass to the clients that have rows in it. For a timer, a few times a second while the
+ * engine is busy. */
 void ntx_engine_tell_progress(struct ntx_engine *e);
 #define NTX_PROGRESS_MS 250
-void ntx_engine_poke(struct ntx_engine *e);            /* a writer has room again */
-bool ntx_engine_busy(const struct ntx_engine *e);      /* something runs or waits; NTX_MAIL_IDLE tells its end */
-void ntx_engine_quit(struct ntx_engine *e);            /* ends all; NTX_MAIL_STOPPED tells when to free */
-uint64_t ntx_engine_saved(const struct ntx_engine *e); /* bytes of what was computed that it has written to --state so
-                                                          far: it grows while the end waits for that */
-void ntx_engine_free(struct ntx_engine *e);            /* joins the thread: at once after NTX_MAIL_STOPPED */
+void ntx_engine_poke(struct ntx_engine *e);       /* a reply queue has room again */
+bool ntx_engine_busy(const struct ntx_engine *e); /* something runs or waits; NTX_MAIL_IDLE reports the end */
+void ntx_engine_quit(struct ntx_engine *e);       /* ends all; after NTX_MAIL_STOPPED it can be freed */
+/* Bytes of states written to --state so far: they grow while the end waits for them. */
+uint64_t ntx_engine_saved(const struct ntx_engine *e);
+void ntx_engine_free(struct ntx_engine *e); /* joins the thread; does not block after NTX_MAIL_STOPPED */
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What sessions that write propose, and the path that holds. Plain writing is a proposal of one row. */
+/* Speculative decoding: the proposals of decoding sessions, and their verification. Plain decoding is a proposal of one
+ * row. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,44 +10,45 @@
 
 /* ---- propose */
 
-/* None beyond where the answer ends: by its length, the context's, or the KV that it has. */
-static uint32_t deepest(const struct ntx_engine *e, const struct ntx_session *s)
+/* Depth at which the answer ends at the latest: by max_tokens, the context or its KV. */
+static uint32_t depth_limit(const struct ntx_engine *e, const struct ntx_session *s)
 {
     uint32_t room = NTX_MIN(e->l->env.ctx, ntx_kv_seq_room(s->kv)) - s->n_tokens;
     return s->max_tokens ? NTX_MIN(room, s->max_tokens - s->generated - 1) : room;
 }
 
-/* Each so many tokens one skips nothing, and what it shows moves the policy: guesses end before it, and begin anew
- * behind it. */
-static uint32_t until_moved(const struct ntx_engine *e, const struct ntx_session *s)
+/* Every skip_verify-th token skips nothing, and its result adapts the policy: so no draft reaches beyond it. */
+static uint32_t depth_until_verify(const struct ntx_engine *e, const struct ntx_session *s)
 {
     uint32_t every = e->l->skips ? e->l->set.skip_verify : 0, left = every ? every - 1 - s->decoded % every : 0;
-    return !every ? UINT32_MAX : left ? left - 1 : 0;
+    if (!every)
+        return UINT32_MAX;
+    return left ? left - 1 : 0;
 }
 
-/* Nothing is proposed: on a device the rows of a tree do not skip layers each for itself. */
-static bool dumb(const struct ntx_engine *e) { return e->l->skips && e->l->device; }
+/* A GPU skips layers for all rows of a pass at once, so a tree cannot skip. */
+static bool drafts_impossible(const struct ntx_engine *e) { return e->l->skips && e->l->device; }
 
-#define GUESS         (1 / 16.0) /* of a plain pass's time, that a row more takes, where experts are not read */
-#define UNKNOWN       0.1        /* of a plain pass's time, that a row more takes */
-#define SURER         1.15       /* that it pays, where nobody asked for it */
+#define PRIOR         (1 / 16.0) /* cost of one more row in plain passes, where experts are not read */
+#define UNKNOWN       0.1        /* cost of one more row in plain passes */
+#define SURER         1.15       /* margin by which drafts must pay under --draft auto */
 #define MANY_ROWS     4u
 #define SHADOW_NODES  16u
 #define SHADOW_LEAST  0.05
-#define PROMISE       0.3  /* tokens a pass, that are worth a trial */
+#define PROMISE       0.3  /* expected tokens a pass that are worth a trial */
 #define EXPANDED_MOST 320u /* nodes of a drafter's tree */
-#define LEAST         0.02 /* chance of a node that is asked for, where a tree is cut afterwards */
+#define LEAST         0.02 /* least chance of a node, where the tree is cut afterwards */
 #define FEW_NODES     16u
 #define COLD_MOST     64u /* passes */
-static struct ntx_draft_text text_of(const struct ntx_engine *e, const struct ntx_session *s)
+static struct ntx_draft_text draft_text(const struct ntx_engine *e, const struct ntx_session *s)
 {
     return (struct ntx_draft_text){s->id,       s->tokens, s->n_tokens, s->n_tokens - s->generated, e->l->env.n_vocab,
                                    &s->sampling};
 }
 
-/* Of a tree that is to give as many guesses as lately: some more, for the next one. What nobody takes costs the others
- * a core. */
-static uint32_t to_expand(const struct ntx_engine *e)
+/* Nodes that the draft model expands: for as many drafts as recently, and some more for the next proposal. Unused ones
+ * cost the pass a core. */
+static uint32_t nodes_to_expand(const struct ntx_engine *e)
 {
     uint32_t lately = e->drafted < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->drafted),
              nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes
@@ -56,37 +58,37 @@ static uint32_t to_expand(const struct ntx_engine *e)
 
 void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
 {
-    const struct ntx_draft_text t = text_of(e, s);
-    for (unsigned i = 0; i < e->n_files && !dumb(e) && e->turn.on; i++)
+    const struct ntx_draft_text t = draft_text(e, s);
+    for (unsigned i = 0; i < e->n_files && !drafts_impossible(e) && e->turn.on; i++)
         if (e->file[i].part)
-            ntx_draft_file_ask(&e->file[i], &t, to_expand(e));
+            ntx_draft_file_ask(&e->file[i], &t, nodes_to_expand(e));
 }
 
-/* A tree is worth a part of a pass, or of the plain ones that it spares, as long as trees bring something: who never
- * answers in time, or guesses wrong, is not waited for. */
-static uint64_t patience(const struct ntx_engine *e, double plain)
+/* How long to wait for a tree: a part of a pass, or of the plain passes that it saves, as long as trees bring tokens. A
+ * late or wrong drafter is waited for less and less. */
+static uint64_t draft_patience(const struct ntx_engine *e, double plain)
 {
     double pass = NTX_MAX(
         plain,
-        ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->drafted))); /* with as many guesses as lately */
+        ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->drafted))); /* with as many drafts as recently */
     double worth = NTX_MIN(e->draft_gain * plain / 2, pass),
            most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : NTX_MAX(pass / 4, worth);
     return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(e->draft_gain / 2, 1.0));
 }
 
-struct wanted { /* of a proposal */
+struct wanted { /* limits of a proposal */
     uint32_t most, deep;
-    double cost, pass; /* a row's, of a plain token's time; the time of a plain pass */
+    double cost, pass; /* cost of a row, in plain tokens; ns of a plain pass */
 };
 
 static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const struct wanted *w)
 {
-    const struct ntx_draft_text t = text_of(e, s);
-    uint64_t t0 = ntx_now_ns(), end = t0 + patience(e, w->pass);
+    const struct ntx_draft_text t = draft_text(e, s);
+    uint64_t t0 = ntx_now_ns(), end = t0 + draft_patience(e, w->pass);
     bool late = false, any = false;
     for (unsigned i = 0; i < e->n_files; i++)
         if (e->file[i].part)
-            ntx_draft_file_ask(&e->file[i], &t, to_expand(e));
+            ntx_draft_file_ask(&e->file[i], &t, nodes_to_expand(e));
     for (unsigned i = 0; i < e->n_files; i++) {
         uint64_t now = ntx_now_ns();
         late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, w->cost, end > now ? end - now : 0);
@@ -103,22 +105,24 @@ static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const s
     ntx_count(e->c.counters, NTX_C_comp_draft_wait_ns, waited);
 }
 
-static void propose(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
+static void propose_tree(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
 {
-    const struct ntx_draft_text t = text_of(e, s);
+    const struct ntx_draft_text t = draft_text(e, s);
     unsigned n = e->n_files + e->lookup, k = 0;
-    double cost = n > 1 ? w->cost / 4 : w->cost; /* below what several guess it is worth more */
+    double cost = n > 1 ? w->cost / 4 : w->cost; /* a node that several propose is worth more */
     wait_for_models(e, s, w);
     if (e->lookup)
-        ntx_draft_lookup(n > 1 ? &e->parts[k++] : d, &e->guesses.chances, s->tokens, s->n_tokens, w->most, w->deep,
+        ntx_draft_lookup(n > 1 ? &e->parts[k++] : d, &e->draft_stats.chances, s->tokens, s->n_tokens, w->most, w->deep,
                          cost);
     for (unsigned i = 0; i < e->n_files; i++)
-        ntx_draft_from_file(&e->file[i], n > 1 ? &e->parts[k++] : d, &e->guesses.chances, &t, w->most, w->deep, cost);
+        ntx_draft_from_file(&e->file[i], n > 1 ? &e->parts[k++] : d, &e->draft_stats.chances, &t, w->most, w->deep,
+                            cost);
     if (n > 1)
-        ntx_draft_join(d, e->parts, n, &e->guesses.chances, w->most, w->cost);
+        ntx_draft_join(d, e->parts, n, &e->draft_stats.chances, w->most, w->cost);
 }
 
-/* What was measured while nobody guessed goes first: a drafter at work slows down the others. */
+/* ns of a pass without drafts. Passes measured without drafting count first, since a drafter at work slows passes
+ * down. */
 static double plain_pass(const struct ntx_engine *e, uint32_t writers)
 {
     double paced = ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, writers)),
@@ -126,8 +130,9 @@ static double plain_pass(const struct ntx_engine *e, uint32_t writers)
     return NTX_MIN(paced, measured);
 }
 
-/* As long as experts' frames are empty a pass reads what later ones will have: it tells nothing of them. */
-static bool warm(const struct ntx_engine *e)
+/* Whether the expert cache is full. Before, passes read experts that later ones find in memory, so they predict
+ * nothing. */
+static bool is_warm(const struct ntx_engine *e)
 {
     const struct ntx_counters *c = e->c.counters;
     return e->pass > COLD_MOST ||
@@ -135,58 +140,59 @@ static bool warm(const struct ntx_engine *e)
                e->l->plan->frames.n;
 }
 
-/* A trial would show nothing of guesses, were they as dear as what seemed so when they were last made: there they cost
- * what is believed before anything is known, at most. */
-static double row_of(const struct ntx_engine *e, double plain)
+/* ns of one more row. In a trial it is at most the prior: if it stayed as high as it last seemed, nothing would be
+ * proposed and the trial would show nothing. */
+static double row_cost(const struct ntx_engine *e, double plain)
 {
-    double row = ntx_pace_row(&e->pace), believed = plain * (e->pace.guess > 0 ? e->pace.guess : GUESS);
+    double row = ntx_pace_row(&e->pace), believed = plain * (e->pace.prior > 0 ? e->pace.prior : PRIOR);
     return e->turn.trial && e->turn.on ? NTX_MIN(row, believed) : row;
 }
 
-/* Of the time of a plain token, that a row more takes: as passes have shown it, but not less than its arithmetic where
- * rows are many. Of experts the next row reads those that no row before it wants: fewer, the more rows there are. */
-static double cost_of(const struct ntx_engine *e, double plain)
+/* Cost of one more row, in plain tokens: as measured, but at least its compute time in passes of many rows. A row reads
+ * only the experts that no row before it wants. */
+static double relative_cost(const struct ntx_engine *e, double plain)
 {
     bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n;
     if (e->l->set.draft_nodes)
         return 0;
-    if (plain <= 0) /* behind a prompt no pass has been measured yet */
+    if (plain <= 0) /* no pass has been measured yet after the prompt */
         return e->automatic && (!reads || e->expert_share > 0) ? 1 : UNKNOWN;
-    double row = row_of(e, plain) *
+    double row = row_cost(e, plain) *
                  (ntx_pace_union(e->expert_share, e->drafted + 1) - ntx_pace_union(e->expert_share, e->drafted));
     double cost = NTX_MAX(row, e->row_ns) / plain;
     return e->automatic ? cost * SURER + 0.005 : cost;
 }
 
-/* Of experts many rows share what they read: a few guesses may not pay where many do. So a tree is asked for by what
- * its rows cost in arithmetic, and cut where it makes the most of its pass. */
-static bool cuts(const struct ntx_engine *e, double pass)
+/* Rows share experts, so few drafts may not pay where many do. The tree is proposed by the compute cost of its rows,
+ * and then cut where its pass gives the most tokens per second. */
+static bool cuts_trees(const struct ntx_engine *e, double pass)
 {
     return e->expert_share > 0 && !e->l->set.draft_nodes && pass > 0;
 }
 
-/* No pass tells yet what one takes: then what is predicted of a row's experts decides, in plain passes. */
-static bool unmeasured(const struct ntx_engine *e, double pass)
+/* No pass was measured yet: the predicted share of experts decides, in plain passes. */
+static bool is_unmeasured(const struct ntx_engine *e, double pass)
 {
     return e->expert_share > 0 && !e->l->set.draft_nodes && pass <= 0;
 }
 
-static void cut(const struct ntx_engine *e, struct ntx_draft *d, double pass, uint32_t writers)
+static void cut_tree(const struct ntx_engine *e, struct ntx_draft *d, double pass, uint32_t writers)
 {
-    d->n = ntx_draft_best(d, &e->guesses.chances, writers, pass, e->expert_share, row_of(e, pass / writers), e->row_ns,
-                          e->automatic ? SURER : 1);
+    d->n = ntx_draft_best(d, &e->draft_stats.chances, writers, pass, e->expert_share, row_cost(e, pass / writers),
+                          e->row_ns, e->automatic ? SURER : 1);
 }
 
-/* What look-up would have guessed is learned from, though no row was spent on it: it takes no more than a look over the
- * text. Where that is long, or passes are short, not in each pass. */
-static void shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t deep, double cost)
+/* Learns from what prompt lookup would have proposed, without computing it: this costs one search of the text. In long
+ * texts or short passes, not every pass does it. */
+static void propose_shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t deep, double cost)
 {
     if (!e->lookup || !ntx_draft_look_due(&e->look))
         return;
     uint64_t t0 = ntx_now_ns();
-    ntx_draft_lookup(d, &e->guesses.chances, s->tokens, s->n_tokens, SHADOW_NODES, deep, NTX_MIN(cost, SHADOW_LEAST));
+    ntx_draft_lookup(d, &e->draft_stats.chances, s->tokens, s->n_tokens, SHADOW_NODES, deep,
+                     NTX_MIN(cost, SHADOW_LEAST));
     s->shadow = d;
-    if (!e->turn.on && ntx_draft_promise(d, &e->guesses.chances, cost) > PROMISE)
+    if (!e->turn.on && ntx_draft_promise(d, &e->draft_stats.chances, cost) > PROMISE)
         ntx_draft_turn_promise(&e->turn);
     e->look.over_ns += (double)(ntx_now_ns() - t0);
 }
@@ -195,32 +201,33 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 {
     struct ntx_session *s = e->live[i];
     struct ntx_draft *d = &e->drafts[i];
-    uint32_t deep = NTX_MIN(deepest(e, s), until_moved(e, s)), room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens,
-             writers = 0;
-    if (dumb(e) || !deep)
+    uint32_t deep = NTX_MIN(depth_limit(e, s), depth_until_verify(e, s)),
+             room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens, writers = 0;
+    if (drafts_impossible(e) || !deep)
         return 1;
     for (uint32_t k = 0; k < e->n_live; k++)
         writers += ntx_session_decoding(e->live[k]);
-    double pass = plain_pass(e, writers), cost = cost_of(e, pass / writers); /* all of them wait for a row more */
+    /* every session waits for one more row */
+    double pass = plain_pass(e, writers), cost = relative_cost(e, pass / writers);
     most = NTX_MIN(NTX_MIN(most, room), e->l->set.draft_nodes ? 1 + e->l->set.draft_nodes : NTX_DRAFT_NODES);
-    ntx_draft_chances_drift(&e->guesses.chances);
+    ntx_draft_chances_drift(&e->draft_stats.chances);
     if (!e->turn.on) {
-        shadow(e, s, d, deep, cost);
+        propose_shadow(e, s, d, deep, cost);
         return 1;
     }
     d->asked_ns = ntx_now_ns();
-    const bool cold = unmeasured(e, pass);
-    propose(e, s, d,
-            &(struct wanted){most, deep,
-                             cold            ? LEAST
-                             : cuts(e, pass) ? NTX_MAX(e->row_ns * writers / pass, LEAST)
-                                             : cost,
-                             cold ? e->last_ns : pass});
+    const bool cold = is_unmeasured(e, pass);
+    double least = cost;
     if (cold)
-        d->n = ntx_draft_best(d, &e->guesses.chances, writers, writers, e->expert_share, e->pace.guess, 0,
+        least = LEAST;
+    else if (cuts_trees(e, pass))
+        least = NTX_MAX(e->row_ns * writers / pass, LEAST);
+    propose_tree(e, s, d, &(struct wanted){most, deep, least, cold ? e->last_ns : pass});
+    if (cold)
+        d->n = ntx_draft_best(d, &e->draft_stats.chances, writers, writers, e->expert_share, e->pace.prior, 0,
                               e->automatic ? SURER : 1);
-    else if (cuts(e, pass))
-        cut(e, d, pass, writers);
+    else if (cuts_trees(e, pass))
+        cut_tree(e, d, pass, writers);
     if (e->chains)
         ntx_draft_straighten(d);
     d->taken_ns = ntx_now_ns();
@@ -228,33 +235,33 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     s->draft = d;
     if (d->n == 1 && e->automatic) {
         s->draft = NULL;
-        shadow(e, s, d, deep, cost);
+        propose_shadow(e, s, d, deep, cost);
         return 1;
     }
     return d->n;
 }
 
-/* Arithmetic of a row, by the pass with the most rows: what was waited for is not of it. */
-static void many_rows(struct ntx_engine *e, double ns)
+/* Compute time of a row, by the pass with the most rows, without waits for weights. */
+static void learn_row_ns(struct ntx_engine *e, double ns)
 {
     double waited = (double)(ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns) - e->stall_ns);
     if (e->n_rows < MANY_ROWS || e->n_rows < e->row_ns_of)
         return;
     double row = NTX_MAX(ns - waited, 0.0) / e->n_rows;
-    e->row_ns = e->row_ns_of ? NTX_MIN(e->row_ns, row)
-                             : row; /* the more rows, the less each; and what disturbed a pass only adds */
+    /* a disturbance only adds time */
+    e->row_ns = e->row_ns_of ? NTX_MIN(e->row_ns, row) : row;
     e->row_ns_of = e->n_rows;
 }
 
-/* Prompts' rows cost what they cost: only passes without any tell. */
+/* Learns from passes without prompt rows: those would blur the cost of a decode row. */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
     e->draft_news += e->drafting;
     if (!e->rows[e->n_rows - 1].rounded)
         e->last_ns = (double)ns;
     if (e->drafting)
-        many_rows(e, (double)ns);
-    if (e->drafting && !e->rows[e->n_rows - 1].rounded && warm(e))
+        learn_row_ns(e, (double)ns);
+    if (e->drafting && !e->rows[e->n_rows - 1].rounded && is_warm(e))
         ntx_pace_add(&e->pace, ntx_pace_union(e->expert_share, e->n_rows), (double)ns);
 }
 
@@ -264,8 +271,8 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
     e->stall_ns = stall;
     bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens, on = e->turn.on;
     ntx_draft_look_pass(&e->look, (double)ns);
-    if (e->drafting && writing && !e->l->set.draft_nodes &&
-        warm(e)) /* a number of nodes was asked for wherever there is anything to guess by */
+    /* with --draft-nodes the user has decided, so nothing is tried */
+    if (e->drafting && writing && !e->l->set.draft_nodes && is_warm(e))
         ntx_draft_turn_pass(&e->turn, e->pass_tokens, (double)ns, (double)waited);
     for (unsigned i = 0; i < e->n_files && on && !e->turn.on; i++)
         if (e->file[i].part)
@@ -274,7 +281,7 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
 
 void ntx__engine_show(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n)
 {
-    const struct ntx_draft_text t = text_of(e, s);
+    const struct ntx_draft_text t = draft_text(e, s);
     for (uint32_t i = 0; e->by_states && i < n; i++)
         if (rows[i].left)
             ntx_draft_file_show(e->by_states, &t, rows[i].pos, rows[i].left, e->turn.on);
@@ -288,7 +295,7 @@ struct drawn {
     size_t len;
 };
 
-static void tell(struct ntx_engine *e, struct ntx_session *s, const struct drawn *t)
+static void send_drawn(struct ntx_engine *e, struct ntx_session *s, const struct drawn *t)
 {
     uint64_t before = s->run.generated ? s->run.last_ns : 0;
     ntx_run_token(&s->run, e->c.counters);
@@ -299,13 +306,13 @@ static void tell(struct ntx_engine *e, struct ntx_session *s, const struct drawn
         ntx__engine_finish(e, s, t->finish);
 }
 
-struct held {                          /* the path through a session's tree */
-    uint32_t n, by[NTX_DRAFT_SOURCES]; /* nodes with node 0; those guessed by whom: by several is a hit of each */
+struct held {                          /* the accepted path through a session's tree */
+    uint32_t n, by[NTX_DRAFT_SOURCES]; /* nodes with node 0; those proposed by each source (several may propose one) */
     uint32_t by_files;                 /* by any file */
     uint64_t nodes[2];                 /* bits */
 };
 
-static void hold(struct held *h, const struct ntx_draft *d, uint32_t node)
+static void hold_node(struct held *h, const struct ntx_draft *d, uint32_t node)
 {
     h->n++;
     h->nodes[node / 64] |= 1ull << node % 64;
@@ -320,12 +327,12 @@ static void hold(struct held *h, const struct ntx_draft *d, uint32_t node)
     h->by_files += files > 0;
 }
 
-static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct held *h)
+static void count_held(struct ntx_engine *e, struct ntx_session *s, const struct held *h)
 {
     const struct ntx_draft *d = s->draft;
     uint32_t lookup = h->by[NTX_DRAFT_BY_LOOKUP], file = h->by_files;
     struct ntx_counters *c = e->c.counters;
-    ntx_draft_stats_rank(&e->guesses.ranks[ntx__engine_draft_place(e)], d->n - 1, h->nodes);
+    ntx_draft_stats_rank(&e->draft_stats.ranks[ntx__engine_draft_place(e)], d->n - 1, h->nodes);
     for (unsigned i = 0; i < NTX_DRAFT_SOURCES; i++)
         s->run.draft_hits[i] += h->by[i];
     s->run.draft_file_hits += file;
@@ -338,19 +345,18 @@ static void tell_held(struct ntx_engine *e, struct ntx_session *s, const struct 
                h->nodes[0], h->nodes[1]);
 }
 
-/* The rows that held are what the session goes on with. Where what it keeps has gone beyond them, and goes back only to
- * where the pass began, the rows that held are computed once more, as the first of the next pass, to the same values.
- * */
-static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h)
+/* The session goes on from the accepted rows. Recurrent state that went beyond them can only return to the begin of the
+ * pass: the accepted rows are then computed again first in the next pass, to the same values. */
+static int commit_rows(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h)
 {
     uint32_t n = h->n;
     bool nothing = s->draft ? s->draft->n == 1 : s->shadow && e->turn.on;
     if (nothing)
-        ntx_draft_stats_rank(&e->guesses.ranks[ntx__engine_draft_place(e)], 0, h->nodes);
+        ntx_draft_stats_rank(&e->draft_stats.ranks[ntx__engine_draft_place(e)], 0, h->nodes);
     if (!s->draft || s->draft->n == 1)
         return 0;
     e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
-    tell_held(e, s, h);
+    count_held(e, s, h);
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
     s->n_past = ntx_kv_return(s->kv, s->n_past);
     if (rc)
@@ -358,21 +364,21 @@ static int commit(struct ntx_engine *e, struct ntx_session *s, const uint32_t *s
     return rc;
 }
 
-static int draw(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row, struct drawn *t)
+static int draw_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row, struct drawn *t)
 {
     int rc = ntx_session_sample(s, &e->l->env, row, &t->token, &t->finish, &t->text, &t->len);
+    /* -EINVAL: the grammar is at fault, not the prompt */
     if (rc)
         ntx__engine_fail(e, s, s->constraint && (rc == -E2BIG || rc == -EILSEQ) ? -EINVAL : rc,
-                         s->constraint ? ntx_constraint_why(rc)
-                                       : strerror(-rc)); /* the request's grammar, not its prompt */
+                         s->constraint ? ntx_constraint_why(rc) : strerror(-rc));
     return rc;
 }
 
 void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row)
 {
     struct drawn t;
-    if (!draw(e, s, row, &t))
-        tell(e, s, &t);
+    if (!draw_token(e, s, row, &t))
+        send_drawn(e, s, &t);
 }
 
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
@@ -384,7 +390,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
     struct drawn t;
     s->again = false;
     s->n_past += again;
-    if (s->take == again) /* there was no room for more */
+    if (s->take == again) /* the pass had no room for more */
         return;
     s->run.written_passes++;
     s->run.draft_nodes += s->take - again - 1;
@@ -392,7 +398,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
     ntx_count(e->c.counters, NTX_C_comp_draft_passes, e->drafting);
     do {
         slots[held.n] = ntx_row_slot(&rows[at]);
-        hold(&held, d, at);
+        hold_node(&held, d, at);
         if (ntx__engine_finite(e, s, &rows[at], 1))
             return;
         ntx__engine_learn(e, s, &rows[at], 1, true);
@@ -400,14 +406,14 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
         e->pass_tokens++;
         s->n_past++;
         ntx__engine_show(e, s, &rows[at], 1);
-        if (draw(e, s, &rows[at], &t))
+        if (draw_token(e, s, &rows[at], &t))
             return;
         if (s->shadow)
-            ntx_draft_follow(s->shadow, &e->guesses.chances, 0, t.token);
-        next = d && !t.finish && !s->predictor_lost ? ntx_draft_follow(d, &e->guesses.chances, at, t.token) : 0;
-        if (!next && commit(e, s, slots, &held))
+            ntx_draft_follow(s->shadow, &e->draft_stats.chances, 0, t.token);
+        next = d && !t.finish && !s->predictor_lost ? ntx_draft_follow(d, &e->draft_stats.chances, at, t.token) : 0;
+        if (!next && commit_rows(e, s, slots, &held))
             return;
-        tell(e, s, &t);
+        send_drawn(e, s, &t);
         at = next;
     } while (next);
 }

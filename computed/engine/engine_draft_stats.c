@@ -1,30 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is learned of guesses (computed/plan/draft_stats.h) outlives the load: so a short run, too, begins with chances
- * that hold for its model, and with what paid. */
+/* Draft statistics (computed/plan/draft_stats.h) outlive the load: a short run begins with acceptance chances and
+ * speeds that hold for its model. */
 #include <errno.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "computed/engine/engine_impl.h"
 
-#define NEWS 8u /* passes; fewer are not worth a file */
+#define NEWS 8u /* passes; fewer are not worth writing the file */
 
 unsigned ntx__engine_draft_place(const struct ntx_engine *e)
 {
-    return e->lookup && e->n_files ? 2 : e->n_files ? 1 : 0;
+    if (!e->n_files)
+        return 0;
+    return e->lookup ? 2 : 1;
 }
 
-static const struct ntx_draft_stats_place *place(const struct ntx_engine *e)
+static const struct ntx_draft_stats_place *find_place(const struct ntx_engine *e)
 {
-    return ntx_draft_stats_place(&e->guesses, ntx__engine_draft_place(e), e->l->plan->threads,
+    return ntx_draft_stats_place(&e->draft_stats, ntx__engine_draft_place(e), e->l->plan->threads,
                                  e->l->plan->bytes_storage);
 }
 
-/* A turn goes on where the one before ended: what did not pay then is tried again when its rest is over. That it paid
- * in memory is not believed, where what a few short passes took decided it: that is tried anew. */
-static void resume(struct ntx_engine *e, const struct ntx_draft_stats_place *p)
+/* The turn resumes where the last load ended: drafts that did not pay are tried again when their rest is over. Drafts
+ * that paid in memory are tried anew, since few short passes decided that. */
+static void resume_turn(struct ntx_engine *e, const struct ntx_draft_stats_place *p)
 {
-    e->pace = (struct ntx_pace){p->pace[0], p->pace[1], p->pace[2], p->pace[3], p->pace[4], e->pace.guess};
+    e->pace = (struct ntx_pace){p->pace[0], p->pace[1], p->pace[2], p->pace[3], p->pace[4], e->pace.prior};
     bool doubtful = p->on && !e->l->plan->geo.n_sched;
     if (e->l->set.draft_nodes || p->rate[p->on] <= 0 || doubtful)
         return;
@@ -32,25 +34,25 @@ static void resume(struct ntx_engine *e, const struct ntx_draft_stats_place *p)
                                       .rate = {p->rate[0], p->rate[1]},
                                       .left = NTX_MAX(p->left, 1u),
                                       .rest = NTX_MAX(p->rest, e->turn.rest)};
-    if (p->tries && !p->on) /* taken again to be tried */
+    if (p->tries && !p->on) /* another load had it on trial */
         e->turn.left = 1;
 }
 
 void ntx__engine_draft_stats_new(struct ntx_engine *e)
 {
     struct ntx_err err = {0};
-    ntx_draft_stats_begin(&e->guesses, ntx_draft_believed);
-    int rc = e->drafting && e->l->gguf ? ntx_load_draft_stats(e->l, &e->guesses, e->digest, &err) : -ENOENT;
+    ntx_draft_stats_begin(&e->draft_stats, ntx_draft_believed);
+    int rc = e->drafting && e->l->gguf ? ntx_load_draft_stats(e->l, &e->draft_stats, e->digest, &err) : -ENOENT;
     if (rc && rc != -ENOENT)
         ntx_log(NTX_LOG_WARN, "guesses begin anew: %s", err.text);
     if (rc && e->automatic && !e->l->plan->geo.n_sched)
-        ntx_draft_chances_doubt(&e->guesses.chances);
-    if (!rc && place(e))
-        resume(e, place(e));
+        ntx_draft_chances_doubt(&e->draft_stats.chances);
+    if (!rc && find_place(e))
+        resume_turn(e, find_place(e));
 }
 
-/* Nothing is known of a row by fewer passes, or of what pays while a trial is under way. */
-static void settle(struct ntx_engine *e)
+/* Stores this load's results. A trial under way decides nothing, so the state before it is stored. */
+static void settle_stats(struct ntx_engine *e)
 {
     const struct ntx_draft_turn *t = &e->turn;
     struct ntx_draft_stats_place p = {
@@ -63,15 +65,15 @@ static void settle(struct ntx_engine *e)
         .rate = {t->rate[0], t->rate[1]},
         .pace = {e->pace.n, e->pace.rows, e->pace.rows2, e->pace.ns, e->pace.rows_ns},
     };
-    const struct ntx_draft_stats_place *before = place(e);
+    const struct ntx_draft_stats_place *before = find_place(e);
     p.tries = before && !p.on ? before->tries : 0;
-    if (e->l->set.draft_nodes && before) { /* nobody asked whether it pays */
+    if (e->l->set.draft_nodes && before) { /* the user set the nodes, so nothing was learned of what pays */
         p.on = before->on;
         p.left = before->left;
         p.rest = before->rest;
         memcpy(p.rate, before->rate, sizeof p.rate);
     }
-    ntx_draft_stats_settle(&e->guesses, &p);
+    ntx_draft_stats_settle(&e->draft_stats, &p);
 }
 
 void ntx__engine_draft_stats_keep(struct ntx_engine *e)
@@ -80,9 +82,9 @@ void ntx__engine_draft_stats_keep(struct ntx_engine *e)
     if (!*e->digest || e->draft_news < NEWS)
         return;
     e->draft_news = 0;
-    settle(e);
-    if (!ntx_draft_stats_store(e->digest, &e->guesses, &err))
+    settle_stats(e);
+    if (!ntx_draft_stats_store(e->digest, &e->draft_stats, &err))
         return;
     ntx_log(NTX_LOG_DEBUG, "%s", err.text);
-    *e->digest = 0; /* once is enough */
+    *e->digest = 0; /* one failure ends it */
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whose rows are in the pass that runs: its members, who join it and leave it. The main thread looks at it when a
- * request is cancelled or a client leaves: once nobody in the pass is wanted any more, the pass is cut short at its
- * next chunk, since with a slow drive its end may be many seconds away. A pass that carries anybody else goes on to its
- * end. Either way the job that was queued does the rest, before the next pass: what a pass that was cut short has
- * written to the KV lies behind n_past and is written again, should the session go on.
+/* The members of the running pass: the sessions that have rows in it. The main thread looks at them when a request is
+ * cancelled or a client leaves. Once no member is wanted any more, the pass is cut short at its next chunk, since with
+ * a slow drive its end may be many seconds away. A pass with other members goes on to its end. Either way the queued
+ * job does the rest, before the next pass: the KV that a cut pass has written lies behind n_past, and is written again
+ * if the session goes on.
  *
- * All of it is guarded by the lock, under which jobs are queued, too: a job is either seen by ntx__engine_join(), or
- * finds the members there. */
+ * The lock that guards jobs guards the members, too: a job is either seen by ntx__engine_join(), or finds the members
+ * there. */
 #include "computed/engine/engine_impl.h"
 
-static bool concerns(const struct ntx_job *j, const struct ntx__member *r)
+static bool job_concerns(const struct ntx_job *j, const struct ntx__member *r)
 {
     if (j->kind != NTX_JOB_REQUEST)
         return j->kind != NTX_JOB_GONE || j->replies == r->replies;
@@ -20,18 +20,18 @@ static bool concerns(const struct ntx_job *j, const struct ntx__member *r)
     return j->req->kind == NTX_REQUEST_CLOSE && j->req->session == r->session;
 }
 
-/* Takes whom j concerns off; true when this left none. */
-static bool take_off(struct ntx_engine *e, const struct ntx_job *j)
+/* Removes the members that j concerns. True: this left none. */
+static bool remove_members(struct ntx_engine *e, const struct ntx_job *j)
 {
     uint32_t kept = 0, had = e->n_members;
     for (uint32_t i = 0; i < had; i++)
-        if (!concerns(j, &e->members[i]))
+        if (!job_concerns(j, &e->members[i]))
             e->members[kept++] = e->members[i];
     e->n_members = kept;
     return had && !kept;
 }
 
-static struct ntx__member member(const struct ntx_session *s)
+static struct ntx__member member_of(const struct ntx_session *s)
 {
     bool writes = ntx_session_decoding(s);
     return (struct ntx__member){.replies = s->replies,
@@ -49,11 +49,11 @@ bool ntx__engine_join(struct ntx_engine *e)
     e->member_pass = e->pass;
     for (uint32_t i = 0; i < e->n_live; i++)
         if (e->live[i]->take)
-            e->members[e->n_members++] = member(e->live[i]);
+            e->members[e->n_members++] = member_of(e->live[i]);
     e->joined_ns = ntx_now_ns();
     e->joined_bytes = ntx_counter_get(e->c.counters, NTX_C_iod_bytes_read);
     for (const struct ntx_job *j = e->jobs; j; j = j->next)
-        take_off(e, j);
+        remove_members(e, j);
     bool any = e->n_members;
     pthread_mutex_unlock(&e->lock);
     return any;
@@ -70,7 +70,7 @@ bool ntx__engine_leave(struct ntx_engine *e)
 
 void ntx__engine_unwanted(struct ntx_engine *e, const struct ntx_job *j)
 {
-    if (!take_off(e, j))
+    if (!remove_members(e, j))
         return;
     if (e->l->stream)
         ntx_stream_cancel(e->l->stream, e->member_pass);

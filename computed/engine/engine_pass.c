@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass: who has rows in it, running it, and what becomes of its results. */
+/* One pass: which sessions have rows in it, the run, and its results. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -16,8 +16,8 @@ static size_t states_reply_bytes(const struct ntx_engine *e)
     return ntx_capture_floats(e->l->model, e->l->capture_ffns) * sizeof(float) + 64;
 }
 
-/* A client that does not take its replies lets its own sessions rest, nobody else's. */
-static void collect(struct ntx_engine *e)
+/* The sessions that may have rows. A client that takes no replies stops its own sessions only. */
+static void collect_live(struct ntx_engine *e)
 {
     e->n_live = 0;
     for (struct ntx_session *s = e->sessions; s; s = s->next)
@@ -33,29 +33,29 @@ static void collect(struct ntx_engine *e)
 
 struct budget {
     uint32_t rows, logits, probes, states, decode;
-    const struct ntx_session *shown; /* whose steps this pass shows */
+    const struct ntx_session *shown; /* the session whose steps this pass shows */
 };
 
-/* What its steps gave may be tens of MiB a row, more than a writer holds: one session's in a pass. They come first in
- * turn. */
-static bool may_show(struct budget *b, const struct ntx_session *s)
+/* A row's step values may be tens of MiB, more than a reply queue holds: so one session shows its steps in a pass.
+ * Sessions take turns. */
+static bool may_show_steps(struct budget *b, const struct ntx_session *s)
 {
     if (s->steps && !b->shown)
         b->shown = s;
     return !s->steps || b->shown == s;
 }
 
-#define CAPTURE_EVERY 8 /* of a prompt's tokens, one is looked at for the skip policy */
+#define CAPTURE_EVERY 8 /* one of so many prompt tokens is captured for the skip policy */
 
-/* Rows of calibration that a pass may have besides all those that sessions look at for themselves. */
+/* Calibration rows that a pass may have beside the captures of the skip policy. */
 static uint32_t state_rows(const struct ntx_engine *e)
 {
     uint32_t others = e->max_rows / CAPTURE_EVERY + 2 * e->l->max_sessions;
     return e->l->capture_rows > others ? e->l->capture_rows - others : 0;
 }
 
-/* Up to n more rows of s, as long as there is room for the logits that they ask for. */
-static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
+/* Gives s up to n more rows, as long as there is room for their logits. False: none. */
+static bool add_rows(struct ntx_session *s, struct budget *b, uint32_t n)
 {
     uint32_t before = s->take;
     while (n-- && b->rows && s->take < ntx_session_ready(s)) {
@@ -70,8 +70,8 @@ static bool grow(struct ntx_session *s, struct budget *b, uint32_t n)
     return s->take > before;
 }
 
-/* Rows whose logits the client's writer has room for, and those before them that give none; one at least, or it would
- * never go on. Writers share what is free, so each gets a part of it in this pass. */
+/* Rows whose logits fit the client's reply queue, with those before them that give none; at least one, or s would never
+ * go on. Queues share the free output budget, so each gets a part of it. */
 static uint32_t reply_room(const struct ntx_engine *e, const struct ntx_session *s)
 {
     if (s->kind != NTX_SESSION_LOGITS && s->kind != NTX_SESSION_STATES)
@@ -83,21 +83,21 @@ static uint32_t reply_room(const struct ntx_engine *e, const struct ntx_session 
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
 }
 
-static void give_prompts(struct ntx_engine *e, struct budget *b, uint32_t first, uint32_t n_prompts)
+static void share_among_prompts(struct ntx_engine *e, struct budget *b, uint32_t first, uint32_t n_prompts)
 {
     uint32_t fair = NTX_MAX(b->rows / n_prompts, 1u);
     for (int round = 0; round < 2; round++) /* a fair share for each, then the rest in order */
         for (uint32_t i = 0; i < e->n_live && b->rows; i++) {
             struct ntx_session *s = e->live[(first + i) % e->n_live];
-            if (ntx_session_decoding(s) || s->waits || !may_show(b, s))
+            if (ntx_session_decoding(s) || s->waits || !may_show_steps(b, s))
                 continue;
             uint32_t most = reply_room(e, s), share = round ? b->rows : fair;
-            grow(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
+            add_rows(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
         }
 }
 
-/* What is left goes to guesses. */
-static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
+/* The rows that are left go to drafts. */
+static void add_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
 {
     struct ntx_session *s = e->live[i];
     if (s->kind == NTX_SESSION_GENERATE && !ntx_session_decoding(s))
@@ -113,9 +113,8 @@ static void give_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
     s->take += more;
 }
 
-/* One row for each session that writes, and those that it computes again (engine_draft.c); the rest for prompts: at
- * least one row where the pass has two. Begins with another session each time, so that a pass too small for all serves
- * all in turn. */
+/* One row for each decoding session, with those that it computes again (engine_draft.c); the rest for prompts: at least
+ * one row where a pass has two. Each pass begins with another session, so that all are served in turn. */
 static void share_rows(struct ntx_engine *e)
 {
     struct budget b = {e->max_rows,
@@ -127,21 +126,23 @@ static void share_rows(struct ntx_engine *e)
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
         n_prompts += !ntx_session_decoding(e->live[i]) && !e->live[i]->waits;
-    uint32_t spare = !n_prompts ? 0 : e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1);
+    uint32_t spare = e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1); /* rows for prompts */
+    if (!n_prompts)
+        spare = 0;
     for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
         struct ntx_session *s = e->live[(first + i) % e->n_live];
-        if (ntx_session_decoding(s) && may_show(&b, s) && grow(s, &b, ntx_session_ready(s))) {
+        if (ntx_session_decoding(s) && may_show_steps(&b, s) && add_rows(s, &b, ntx_session_ready(s))) {
             b.probes--;
             b.decode -= b.decode > 0;
         }
     }
     if (n_prompts)
-        give_prompts(e, &b, first, n_prompts);
+        share_among_prompts(e, &b, first, n_prompts);
     for (uint32_t i = 0; i < e->n_live && e->drafting; i++)
-        give_draft(e, &b, (first + i) % e->n_live);
+        add_draft(e, &b, (first + i) % e->n_live);
 }
 
-/* Every so many generated tokens one skips nothing, to see whether the policy is still right. */
+/* One of so many generated tokens skips nothing, which shows whether the policy is still right. */
 static bool verifies(const struct ntx_engine *e, const struct ntx_session *s)
 {
     uint32_t every = e->l->set.skip_verify;
@@ -154,7 +155,7 @@ static bool captures(const struct ntx_engine *e, const struct ntx_session *s, ui
            (e->l->skips && e->l->set.skip_adapt && pos % CAPTURE_EVERY == CAPTURE_EVERY - 1);
 }
 
-/* There is one for every row that wants it: share_rows left out what goes beyond. */
+/* share_rows gave rows only where there are captures. */
 static struct ntx_capture *next_capture(struct ntx_engine *e, const struct ntx_session *s, uint32_t i)
 {
     ntx_capture_place(&e->captures[i], e->capture_memory + i * ntx_capture_floats(e->l->model, e->l->capture_ffns),
@@ -168,16 +169,16 @@ static struct ntx_capture *next_capture(struct ntx_engine *e, const struct ntx_s
     return &e->captures[i];
 }
 
-/* The groups that it uses are chosen when its prompt has been read. */
-static struct ntx_ffn_set *set_of(const struct ntx_engine *e, struct ntx_session *s)
+/* Chooses the session's groups of neurons, once its prompt has been read. */
+static struct ntx_ffn_set *session_ffn_set(const struct ntx_engine *e, struct ntx_session *s)
 {
     if (s->ffn && !s->ffn->chosen)
         ntx_ffn_set_choose(s->ffn, e->l->ffn.value);
     return s->ffn;
 }
 
-static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32_t k, bool decoding, uint32_t *n_logits,
-                             uint32_t *n_captures)
+static struct ntx_row make_row(struct ntx_engine *e, struct ntx_session *s, uint32_t k, bool decoding,
+                               uint32_t *n_logits, uint32_t *n_captures)
 {
     uint32_t again = s->draft ? ntx_session_todo(s) - 1 : 0, node = k - NTX_MIN(k, again);
     const struct ntx_draft *d = k < again ? NULL : s->draft;
@@ -198,7 +199,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
         .may_skip = decoding && !s->predictor_lost && !verify,
         .rounded = !decoding,
         .all_groups = !decoding,
-        .ffn = decoding ? set_of(e, s) : NULL,
+        .ffn = decoding ? session_ffn_set(e, s) : NULL,
         .add = decoding ? NULL : s->ffn,
         .session = s->id,
         .similar = s->similar,
@@ -213,7 +214,7 @@ static struct ntx_row row_of(struct ntx_engine *e, struct ntx_session *s, uint32
     return row;
 }
 
-/* Sessions that write come first: so a decode row has the same number whether others read their prompts or not. */
+/* Decode rows come first, so their numbers do not depend on prompts. */
 static void lay_rows(struct ntx_engine *e)
 {
     uint32_t n = 0, n_logits = 0, n_captures = 0, seat = 0;
@@ -224,7 +225,7 @@ static void lay_rows(struct ntx_engine *e)
             continue;
         s->first_row = n;
         for (uint32_t k = 0; k < s->take; k++) {
-            e->rows[n] = row_of(e, s, k, decoding, &n_logits, &n_captures);
+            e->rows[n] = make_row(e, s, k, decoding, &n_logits, &n_captures);
             e->rows[n++].seat = seat;
         }
         seat += s->take > 0;
@@ -244,8 +245,8 @@ static void count_pass(struct ntx_engine *e, uint64_t t0)
     ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
 }
 
-/* No token of a pass is shown before it is sure that it was computed from the file that was loaded. */
-static int run(struct ntx_engine *e, struct ntx_err *err)
+/* The file is checked again before any token of the pass is shown. */
+static int run_pass(struct ntx_engine *e, struct ntx_err *err)
 {
     struct ntx_batch b = {.pass = e->pass, .rows = e->rows, .n_rows = e->n_rows};
     uint64_t t0 = ntx_now_ns();
@@ -266,7 +267,7 @@ static int run(struct ntx_engine *e, struct ntx_err *err)
     return ntx_err_set(err, rc, "%s", why->text[0] ? why->text : strerror(-rc));
 }
 
-static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
+static void send_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
 {
     for (uint32_t k = 0; k < s->take; k++) {
         if (rows[k].logits)
@@ -274,7 +275,7 @@ static void give_logits(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
     }
 }
 
-static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
+static void send_states(struct ntx_engine *e, struct ntx_session *s, uint32_t first_pos, const struct ntx_row *rows)
 {
     const struct ntx_hparams *hp = &e->l->model->hp;
     for (uint32_t k = 0; k < s->take; k++) {
@@ -290,7 +291,7 @@ static void give_states(struct ntx_engine *e, struct ntx_session *s, uint32_t fi
     }
 }
 
-static int give_pool(struct ntx_engine *e, struct ntx_session *s)
+static int send_pooled(struct ntx_engine *e, struct ntx_session *s)
 {
     uint32_t n = e->l->env.n_embd;
     const struct ntx_states_row m = {.row = s->n_tokens, .state = {s->pool, n}};
@@ -306,7 +307,7 @@ static int give_pool(struct ntx_engine *e, struct ntx_session *s)
     return 0;
 }
 
-/* What the pass showed of a session's rows, whatever kind it is. */
+/* Takes the captures and skips of a session's rows, of any kind. */
 void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n,
                        bool decoding)
 {
@@ -334,7 +335,7 @@ static bool logits_finite(const struct ntx_engine *e, const struct ntx_row *row)
     return !row->logits || row->n_best || ntx_floats_finite(row->logits, e->l->env.n_vocab);
 }
 
-/* Weights are looked at (finite.h), but finite ones may give values beyond what a float holds. */
+/* Weights are checked (finite.h), but finite ones may still overflow. */
 int ntx__engine_finite(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *rows, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++)
@@ -348,8 +349,8 @@ int ntx__engine_finite(struct ntx_engine *e, struct ntx_session *s, const struct
     return 0;
 }
 
-/* The results of one session's rows. It may be gone afterwards. */
-static void give(struct ntx_engine *e, struct ntx_session *s)
+/* Handles the results of one session's rows. It may be freed afterwards. */
+static void give_results(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_row *rows = e->rows + s->first_row;
     uint32_t take = s->take, pos = s->n_past;
@@ -369,9 +370,9 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
         if (rows[k].logits)
             ntx_session_score_row(s, pos + k, rows[k].logits, e->l->env.n_vocab);
     if (s->kind == NTX_SESSION_LOGITS)
-        give_logits(e, s, pos, rows);
+        send_logits(e, s, pos, rows);
     if (s->kind == NTX_SESSION_STATES)
-        give_states(e, s, pos, rows);
+        send_states(e, s, pos, rows);
     if (s->kind == NTX_SESSION_GENERATE)
         ntx__engine_show(e, s, rows, take);
     if (ntx_session_todo(s)) {
@@ -380,7 +381,7 @@ static void give(struct ntx_engine *e, struct ntx_session *s)
                               s->n_prompt);
         return;
     }
-    if (s->pool && give_pool(e, s))
+    if (s->pool && send_pooled(e, s))
         return;
     if (s->kind == NTX_SESSION_GENERATE && !s->pinned)
         ntx__engine_give_token(e, s, &rows[take - 1]);
@@ -392,7 +393,7 @@ bool ntx__engine_pass(struct ntx_engine *e)
 {
     struct ntx_err err = {0};
     uint64_t t0 = ntx_now_ns();
-    collect(e);
+    collect_live(e);
     if (!e->n_live)
         return false;
     e->pass_tokens = 0;
@@ -401,11 +402,12 @@ bool ntx__engine_pass(struct ntx_engine *e)
     lay_rows(e);
     if (!e->n_rows)
         return false;
+    /* the queued jobs end its sessions */
     if (!ntx__engine_join(e))
-        return true; /* the jobs that wait say what becomes of its sessions */
-    int rc = run(e, &err);
+        return true;
+    int rc = run_pass(e, &err);
     if (!ntx__engine_leave(e) && rc == -ECANCELED)
-        return true; /* the same */
+        return true;
     for (uint32_t i = 0; i < e->n_live; i++) {
         struct ntx_session *s = e->live[i];
         if (!s->take)
@@ -415,7 +417,7 @@ bool ntx__engine_pass(struct ntx_engine *e)
         else if (rc)
             ntx__engine_fail(e, s, rc, err.text);
         else
-            give(e, s);
+            give_results(e, s);
     }
     for (struct ntx_session *s = e->sessions; s; s = s->next)
         if (s->state == NTX_SESSION_RUNNING)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefixes on disk (prefix_store.h): what texts that end leave is written when nobody waits, and read when a text
- * begins so that memory has less of it than a file. */
+/* Prefixes on disk (prefix_store.h). The state of texts that end is written when the engine is idle. It is read when a
+ * text begins of which a file has more than memory. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,21 +10,23 @@
 #include "computed/engine/engine_impl.h"
 #include "ntx_version.h"
 
-struct ntx__ended { /* a text whose state is to be written */
+struct ntx__ended {
     uint64_t scope;
     uint32_t n;
     int32_t *ids;
 };
 
-/* Where values depend on more than what the files say: on what a prompt showed, on a GPU's ways. */
-static const char *unkept(const struct ntx_engine *e)
+/* Why nothing is kept: values depend on more than the file's key, such as a prompt's neurons or a GPU. NULL: it is. */
+static const char *unkept_reason(const struct ntx_engine *e)
 {
-    return !e->prefix ? "prefixes are not shared" : !e->exact ? "layers or neurons are left out" : NULL;
+    if (!e->prefix)
+        return "prefixes are not shared";
+    return e->exact ? NULL : "layers or neurons are left out";
 }
 
-/* Values are the same for the same model, KV type and build; rotations may depend on the context. What was everybody's
- * is nobody's once users share no more. */
-static int describe(const struct ntx_loaded *l, bool share_all, char *of, size_t n, struct ntx_err *err)
+/* The key of a file. Values are the same for one model, KV type and build; RoPE may depend on the context. Files shared
+ * by all users are not used once sharing is off. */
+static int make_file_key(const struct ntx_loaded *l, bool share_all, char *of, size_t n, struct ntx_err *err)
 {
     char digest[NTX_DIGEST_TEXT];
     int rc = ntx_model_digest(l->gguf, l->fds, digest, err);
@@ -35,8 +37,8 @@ static int describe(const struct ntx_loaded *l, bool share_all, char *of, size_t
     return rc;
 }
 
-/* Files of others are no fault, but who has none of the own may have thought of those. */
-static void say_what_there_is(const struct ntx_prefix_store *s, const char *dir)
+/* Files of other builds or models are no fault, but a user with no usable file may have expected them to be used. */
+static void log_contents(const struct ntx_prefix_store *s, const char *dir)
 {
     const struct ntx_prefix_store_others o = ntx_prefix_store_others(s);
     char size[32];
@@ -64,12 +66,13 @@ void ntx__engine_prefix_store_new(struct ntx_engine *e)
                                         .written = &e->saved};
     if (!c.dir || !*c.dir)
         return;
-    if (unkept(e))
-        ntx_log(NTX_LOG_WARN, "nothing is kept in %s: %s", c.dir, unkept(e));
-    else if (describe(e->l, e->c.share_all, of, sizeof of, &err) || ntx_prefix_store_open(&c, &e->prefix_store, &err))
+    if (unkept_reason(e))
+        ntx_log(NTX_LOG_WARN, "nothing is kept in %s: %s", c.dir, unkept_reason(e));
+    else if (make_file_key(e->l, e->c.share_all, of, sizeof of, &err) ||
+             ntx_prefix_store_open(&c, &e->prefix_store, &err))
         ntx_log(NTX_LOG_WARN, "prefixes are not kept over restarts: %s", err.text);
     else
-        say_what_there_is(e->prefix_store, c.dir);
+        log_contents(e->prefix_store, c.dir);
 }
 
 void ntx__engine_prefix_store_free(struct ntx_engine *e)
@@ -80,11 +83,11 @@ void ntx__engine_prefix_store_free(struct ntx_engine *e)
     ntx_prefix_store_free(e->prefix_store);
 }
 
-/* What the file has becomes what is kept; `wanted` of its n tokens are to be gone on from. Without room for it now, it
- * is computed. */
-static void restore(struct ntx_engine *e, uint32_t file, uint32_t n, uint32_t wanted)
+/* Restores a file into the prefix cache; the text goes on from `wanted` of its n tokens. Where memory lacks room, it is
+ * computed instead. */
+static void restore_prefix(struct ntx_engine *e, uint32_t file, uint32_t n, uint32_t wanted)
 {
-    struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_MARKS];
+    struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_SNAPSHOTS];
     struct ntx_kv_seq *kv;
     uint64_t scope;
     uint32_t n_snapshots;
@@ -106,7 +109,7 @@ void ntx__engine_prefix_store_find(struct ntx_engine *e, uint64_t scope, const i
                                                             ntx_kv_pool_snapshots(e->l->kv), &file, &n_tokens)
                                     : 0;
     if (most && most >= ntx_prefix_found(e->prefix, scope, ids, n) + NTX_KV_BLOCK)
-        restore(e, file, n_tokens, most);
+        restore_prefix(e, file, n_tokens, most);
 }
 
 void ntx__engine_prefix_store_ended(struct ntx_engine *e, uint64_t scope, const int32_t *ids, uint32_t n)
@@ -118,7 +121,7 @@ void ntx__engine_prefix_store_ended(struct ntx_engine *e, uint64_t scope, const 
         return;
     }
     e->ended = more;
-    if (e->n_ended == NTX_PREFIX_STORE_ENDED) { /* nobody had time: what ended first is the likeliest to be gone */
+    if (e->n_ended == NTX_PREFIX_STORE_ENDED) { /* full: the text that ended first is the likeliest to be evicted */
         free(e->ended[0].ids);
         memmove(e->ended, e->ended + 1, --e->n_ended * sizeof *e->ended);
     }
@@ -126,10 +129,10 @@ void ntx__engine_prefix_store_ended(struct ntx_engine *e, uint64_t scope, const 
     e->ended[e->n_ended++] = (struct ntx__ended){scope, n, copy};
 }
 
-/* All of it must be there: a sequence for it is one that would have one token more. */
-static void save(struct ntx_engine *e, const struct ntx__ended *x)
+/* Writes x if all of its state is still there: a sequence with one token more takes it over. */
+static void save_prefix(struct ntx_engine *e, const struct ntx__ended *x)
 {
-    struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_MARKS];
+    struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_SNAPSHOTS];
     struct ntx_kv_seq *kv;
     uint32_t n_past;
     int32_t *ids = malloc((x->n + 1) * sizeof *ids);
@@ -138,10 +141,11 @@ static void save(struct ntx_engine *e, const struct ntx__ended *x)
     memcpy(ids, x->ids, x->n * sizeof *ids);
     ids[x->n] = -1;
     if (!ntx_prefix_begin(e->prefix, x->scope, ids, x->n + 1, x->n + 1, &kv, &n_past)) {
+        /* it logs its errors */
         if (n_past == x->n)
-            (void)ntx_prefix_store_write(e->prefix_store, x->scope, x->ids, x->n, kv, snapshots,
-                                         ntx_prefix_snapshots(e->prefix, x->scope, x->ids, x->n, snapshots,
-                                                              NTX_PREFIX_STORE_MARKS)); /* it says what is wrong */
+            (void)ntx_prefix_store_write(
+                e->prefix_store, x->scope, x->ids, x->n, kv, snapshots,
+                ntx_prefix_snapshots(e->prefix, x->scope, x->ids, x->n, snapshots, NTX_PREFIX_STORE_SNAPSHOTS));
         ntx_kv_seq_free(kv);
     }
     free(ids);
@@ -152,7 +156,7 @@ bool ntx__engine_prefix_store_save(struct ntx_engine *e)
     if (!e->n_ended)
         return false;
     struct ntx__ended x = e->ended[--e->n_ended];
-    save(e, &x);
+    save_prefix(e, &x);
     free(x.ids);
     return true;
 }

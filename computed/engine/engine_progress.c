@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far a pass is, for those who wait for it. The engine thread says only which layer it has come to; all else is
- * worked out by the main thread, a few times a second, from the counters. Nobody is told of passes that end before a
- * person wonders. */
+/* Progress of the running pass, for the clients that wait for it. The engine thread only reports the layer; the main
+ * thread derives the rest from the counters, a few times a second. Short passes are not reported. */
 #include "common/util.h"
 #include "computed/engine/engine_impl.h"
 
-#define PROMPT_NS  250000000ull /* who waits for an answer to begin is told soon */
+#define PROMPT_NS  250000000ull /* a prompt's first report comes soon */
 #define WRITING_NS 1000000000ull
-#define KNOWN      0.05 /* of a pass: from here on its own pace says when it will end, before that the planner does */
+#define KNOWN      0.05 /* share of a pass from which its own pace predicts its end; before, the plan does */
 
-struct pace {                             /* of the pass that runs */
-    double elapsed_s, bps, share, left_s; /* share: of its work; left_s < 0: unknown */
-    uint64_t done, total;                 /* bytes of its stream; total 0: none, then done is what was read on demand */
+struct pace {                             /* of the running pass */
+    double elapsed_s, bps, share, left_s; /* share of its work that is done; left_s < 0: unknown */
+    /* bytes of its stream. total 0: none; then done counts bytes read on demand */
+    uint64_t done, total;
     uint32_t layer, layers;
 };
 
@@ -20,8 +20,7 @@ static uint64_t get(const _Atomic uint64_t *v)
     return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed);
 }
 
-/* iod prefetches, also for the pass after this one: what counts lies between the bounds of the layer that is being
- * computed. */
+/* iod reads ahead, even for the next pass: so `read` is clamped to the bounds of the current layer. */
 static void bytes_so_far(const struct ntx_engine *e, struct pace *p, uint64_t read)
 {
     const struct ntx_monitor *m = &e->c.counters->mon;
@@ -52,10 +51,10 @@ static struct pace pace_of(const struct ntx_engine *e, uint64_t now)
     return p;
 }
 
-static void tell(struct ntx_engine *e, const struct ntx__member *r, const struct pace *p)
+static void send_progress(struct ntx_engine *e, const struct ntx__member *r, const struct pace *p)
 {
-    uint32_t later = r->todo > r->take ? (r->todo - r->take + r->take - 1) / r->take
-                                       : 0; /* passes until its first token */
+    /* passes until its first token */
+    uint32_t later = r->todo > r->take ? (r->todo - r->take + r->take - 1) / r->take : 0;
     struct ntx_how_far m = {.phase = "pass",
                             .done = p->done,
                             .total = p->total,
@@ -79,7 +78,7 @@ void ntx_engine_tell_progress(struct ntx_engine *e)
         for (uint32_t i = 0; i < e->n_members; i++)
             if (since >= (e->members[i].prompt ? PROMPT_NS : WRITING_NS) &&
                 ntx_reply_queue_room(e->members[i].replies) > NTX_REPLY_QUEUE_FULL / 2)
-                tell(e, &e->members[i], &p);
+                send_progress(e, &e->members[i], &p);
     }
     pthread_mutex_unlock(&e->lock);
 }

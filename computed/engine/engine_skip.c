@@ -13,9 +13,9 @@
 #define ASK_AGAIN_NS 100000000ull
 #define WAIT_MS      5000
 
-struct asked { /* a place on the probe board; index = place */
+struct asked { /* a place on the probe board, by its index */
     uint32_t gen;
-    uint32_t row, seat; /* of the pass; as it is told */
+    uint32_t row, seat; /* row of the pass; its number for the predictor */
     bool waiting;
     uint64_t skip[NTX_MAP_WORDS];
 };
@@ -23,14 +23,14 @@ struct asked { /* a place on the probe board; index = place */
 struct ntx_skip {
     struct ntx_skip_config c;
     uint32_t n_embd, room;
-    size_t floats;        /* of a row of the board */
+    size_t floats;        /* floats of a row of the board */
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t answered;
     uint64_t pass;
     struct asked *asked; /* [room] */
     uint32_t n_asked, n_waiting;
     bool given_up, away;
-    uint64_t cancelled; /* 1 + the pass that nobody wants any more, 0 none */
+    uint64_t cancelled; /* 1 + the cancelled pass; 0: none */
     uint32_t *layers;   /* [max_rows] of the last pass; engine thread only */
     bool *lost;         /* [max_rows] */
 };
@@ -75,10 +75,9 @@ void ntx_skip_free(struct ntx_skip *s)
     free(s);
 }
 
-/* Writes one row to the board. The word goes out of READY before the data changes (the exchange's acquire keeps what
- * follows behind it), and into it after (release): the predictor, who reads the word before and after the data, takes
- * nothing torn. */
-static void show(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, uint32_t row, const float *hidden)
+/* Writes one row to the board. The word leaves READY before the data changes (acquire of the exchange) and returns to
+ * it afterwards (release). The predictor reads the word before and after the data, so it takes no torn row. */
+static void show_row(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, uint32_t row, const float *hidden)
 {
     struct ntx_probe *p = &s->c.region->board.probe[i];
     uint32_t gen = (ntx_word_gen(atomic_load_explicit(&p->word, memory_order_relaxed)) + 1) & 0x0fffffff;
@@ -96,14 +95,14 @@ static void show(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, uint
     s->asked[i] = (struct asked){.gen = gen, .row = row, .seat = b->rows[row].seat, .waiting = true};
 }
 
-static void ask(struct ntx_skip *s)
+static void ask_decisions(struct ntx_skip *s)
 {
     for (uint32_t i = 0; i < s->n_asked; i++)
         if (s->asked[i].waiting)
             ntx_mail_probe(s->c.mail, i, s->asked[i].gen, s->pass);
 }
 
-static void probe(void *ctx, const struct ntx_batch *b, const float *hidden)
+static void probe_rows(void *ctx, const struct ntx_batch *b, const float *hidden)
 {
     struct ntx_skip *s = ctx;
     memset(s->layers, 0, s->c.max_rows * sizeof *s->layers);
@@ -113,9 +112,9 @@ static void probe(void *ctx, const struct ntx_batch *b, const float *hidden)
     s->n_asked = 0;
     for (uint32_t r = 0; r < b->n_rows && s->n_asked < s->room; r++)
         if (b->rows[r].may_skip)
-            show(s, s->n_asked++, b, r, hidden + (size_t)r * s->n_embd);
+            show_row(s, s->n_asked++, b, r, hidden + (size_t)r * s->n_embd);
     s->n_waiting = s->n_asked;
-    ask(s);
+    ask_decisions(s);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -124,7 +123,7 @@ static struct timespec to_timespec(uint64_t ns)
     return (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
 }
 
-/* With the lock held: until all are answered, nobody answers, or the daemon ends. */
+/* Waits, with the lock held, until all are answered, no answer can come, or the daemon ends. */
 static void wait_for_answers(struct ntx_skip *s)
 {
     struct ntx_patience patience = ntx_patience(s->c.wait_ms * 1000000ull);
@@ -134,13 +133,13 @@ static void wait_for_answers(struct ntx_skip *s)
         pthread_cond_timedwait(&s->answered, &s->lock, &t);
         now = ntx_now_ns();
         if (now >= again) {
-            ask(s);
+            ask_decisions(s);
             again = now + ASK_AGAIN_NS;
         }
     }
 }
 
-static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
+static void take_decisions(void *ctx, const struct ntx_batch *b, uint64_t *skip)
 {
     struct ntx_skip *s = ctx;
     (void)b;
@@ -170,15 +169,18 @@ static void decide(void *ctx, const struct ntx_batch *b, uint64_t *skip)
 
 struct ntx_skip_hooks ntx_skip_hooks(struct ntx_skip *s)
 {
-    return (struct ntx_skip_hooks){
-        .ctx = s, .probe_layer = s->c.probe_layer, .propagate = s->c.propagate, .probe = probe, .decide = decide};
+    return (struct ntx_skip_hooks){.ctx = s,
+                                   .probe_layer = s->c.probe_layer,
+                                   .propagate = s->c.propagate,
+                                   .probe = probe_rows,
+                                   .decide = take_decisions};
 }
 
 uint32_t ntx_skip_layers(const struct ntx_skip *s, uint32_t row) { return s->layers[row]; }
 bool ntx_skip_lost(const struct ntx_skip *s, uint32_t row) { return s->lost[row]; }
 uint32_t ntx_skip_room(const struct ntx_skip *s) { return s->room; }
 
-/* Only layers behind the probe, and never the output, can be skipped, whatever the message says. */
+/* Takes a decision. Only layers after the probe, and never the output, can be skipped, whatever the message says. */
 static void take_bits(const struct ntx_skip *s, const struct ntx_skip_answer *m, uint64_t *skip)
 {
     for (uint32_t l = s->c.probe_layer + 1; l < s->c.n_layers && l / 8 < m->n_skip; l++)
@@ -209,7 +211,7 @@ void ntx_skip_ask_again(struct ntx_skip *s)
 {
     pthread_mutex_lock(&s->lock);
     if (s->c.skips)
-        ask(s);
+        ask_decisions(s);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine_skip.h: the predictor's circuit, as the forward pass sees it (struct ntx_skip_hooks).
+/* engine_skip.h: the skip decisions of ntx-predictor, as the forward pass sees them (struct ntx_skip_hooks).
  *
  *   engine: probe board row, word READY(gen) --mail--> main --ProbeNotice--> predictor
  *   engine: waits                            <-------- main <--Decision----- predictor
  *
- * Every decode row is shown. When the policy may skip, the pass waits for all answers, asks again every 100 ms and at
- * once when a new predictor says hello, and goes on without skipping after 5 s: those rows are then `lost`, and their
- * sessions skip no more. When the policy cannot skip, nothing waits. An answer that came late, but before the pass
- * asked for it, is as good as an early one. */
+ * Every decode row goes to the probe board. When the policy may skip, the pass waits for all decisions. It asks again
+ * every 100 ms, and at once when a new predictor connects. After 5 s it goes on without skipping: those rows are
+ * `lost`, and their sessions skip no more. When the policy cannot skip, nothing waits. A decision may come at any time
+ * before the pass needs it. */
 #ifndef NTX_COMPUTED_ENGINE_ENGINE_SKIP_H
 #define NTX_COMPUTED_ENGINE_ENGINE_SKIP_H
 
@@ -35,25 +35,25 @@ int ntx_skip_new(const struct ntx_skip_config *c, struct ntx_skip **out);
 void ntx_skip_free(struct ntx_skip *s);
 struct ntx_skip_hooks ntx_skip_hooks(struct ntx_skip *s);
 
-/* Engine thread, after a pass: what became of a row. */
+/* Engine thread, after a pass: the outcome of a row. */
 uint32_t ntx_skip_layers(const struct ntx_skip *s, uint32_t row); /* layers it skipped */
 bool ntx_skip_lost(const struct ntx_skip *s, uint32_t row);       /* no answer came in time */
-/* Rows of a pass that may be shown at once. */
+/* Rows of a pass that the probe board holds. */
 uint32_t ntx_skip_room(const struct ntx_skip *s);
 
 /* Main thread. */
-struct ntx_skip_answer { /* a predictor's: of probe `index`, what row `row` of the pass may skip */
+struct ntx_skip_answer { /* a predictor's decision on probe `index`: the layers that row `row` of the pass skips */
     uint32_t index, gen, row;
     uint64_t pass;
     const uint8_t *skip; /* bit l of byte l / 8: layer l */
     size_t n_skip;       /* bytes */
 };
 void ntx_skip_decision(struct ntx_skip *s, const struct ntx_skip_answer *m);
-void ntx_skip_ask_again(struct ntx_skip *s); /* a predictor is there (again) */
-void ntx_skip_away(struct ntx_skip *s,
-                   bool away);             /* it is lost: nobody waits for it, rows are lost at once; or it is back */
-bool ntx_skip_waits(struct ntx_skip *s);   /* a pass has asked something that is not answered yet */
-void ntx_skip_give_up(struct ntx_skip *s); /* shutdown: nobody waits any more */
-void ntx_skip_cancel(struct ntx_skip *s, uint64_t pass); /* nobody waits for that pass's answers any more */
+void ntx_skip_ask_again(struct ntx_skip *s); /* a predictor has connected */
+/* true: the predictor is lost, so nothing waits and rows are lost at once. false: it is back. */
+void ntx_skip_away(struct ntx_skip *s, bool away);
+bool ntx_skip_waits(struct ntx_skip *s);                 /* a pass waits for a decision */
+void ntx_skip_give_up(struct ntx_skip *s);               /* shutdown: no pass waits any more */
+void ntx_skip_cancel(struct ntx_skip *s, uint64_t pass); /* that pass waits no more */
 
 #endif

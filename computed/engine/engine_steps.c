@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each step gave for the rows of a LogitsReq that asks for it, to its client while the pass runs: a pass that
- * fails ends in an error, and who asked throws away what came. */
+/* Sends the values of each step for the rows of a LogitsReq that asks for them, while the pass runs. If the pass fails,
+ * the client gets an error and discards them. */
 #include <math.h>
 #include <string.h>
 
 #include "computed/engine/engine_impl.h"
 
-/* Of the bits: the same for the same values, and next to never for others. */
+/* A hash of the bits. */
 static uint64_t digest_of(const float *v, uint32_t n)
 {
     uint64_t h = 0xcbf29ce484222325u;
@@ -19,7 +19,7 @@ static uint64_t digest_of(const float *v, uint32_t n)
     return h;
 }
 
-static void put_values(struct ntx_step_row *m, const float *v, uint32_t n)
+static void set_values(struct ntx_step_row *m, const float *v, uint32_t n)
 {
     double sum = 0;
     m->min = INFINITY;
@@ -33,7 +33,7 @@ static void put_values(struct ntx_step_row *m, const float *v, uint32_t n)
     m->digest = digest_of(v, n);
 }
 
-static const struct ntx_session *session_of(const struct ntx_engine *e, uint32_t row)
+static const struct ntx_session *session_of_row(const struct ntx_engine *e, uint32_t row)
 {
     uint32_t i = 0;
     while (i < e->n_live && row - e->live[i]->first_row >= e->live[i]->take)
@@ -44,7 +44,7 @@ static const struct ntx_session *session_of(const struct ntx_engine *e, uint32_t
 void ntx__engine_step(void *ctx, const struct ntx_row *row, const struct ntx_step_values *v)
 {
     struct ntx_engine *e = ctx;
-    const struct ntx_session *s = session_of(e, (uint32_t)(row - e->rows));
+    const struct ntx_session *s = session_of_row(e, (uint32_t)(row - e->rows));
     if (!s)
         return;
     struct ntx_step_row m = {.row = row->pos,
@@ -54,16 +54,17 @@ void ntx__engine_step(void *ctx, const struct ntx_row *row, const struct ntx_ste
                              .name = v->name,
                              .buffer = v->buffer,
                              .values = s->steps == NTX_STEPS_VALUES ? v->values : NULL};
-    put_values(&m, v->values, v->width);
+    set_values(&m, v->values, v->width);
     ntx_mail_step(e->c.mail, s->replies, s->request, &m);
 }
 
 size_t ntx__engine_steps_bytes(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    enum { SHOWN = 24, EACH = 200 }; /* of a layer, at most; of a reply without values */
+    enum { SHOWN = 24, EACH = 200 }; /* most steps of a layer; bytes of a reply without values */
     const struct ntx_hparams *hp = &e->l->model->hp;
     size_t layer = 8 * (size_t)hp->n_embd + 3 * (size_t)hp->n_head * (hp->head_k + hp->head_v) + 3 * (size_t)hp->n_ff;
-    return s->steps ? (hp->n_layers + 1) * (size_t)SHOWN * EACH +
-                          (s->steps == NTX_STEPS_VALUES ? (hp->n_layers * layer + hp->n_vocab) * sizeof(float) : 0)
-                    : 0;
+    if (!s->steps)
+        return 0;
+    size_t values = s->steps == NTX_STEPS_VALUES ? (hp->n_layers * layer + hp->n_vocab) * sizeof(float) : 0;
+    return (hp->n_layers + 1) * (size_t)SHOWN * EACH + values;
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 struct ntx_shared_grammar {
-    struct ntx_shared_grammar *next; /* in the order in which they were last given back or made */
+    struct ntx_shared_grammar *next; /* in the order in which they were made or last given back */
     struct ntx_grammar *grammar;
     unsigned users;
     char kind[16];
@@ -37,7 +37,7 @@ int ntx_grammars_new(struct ntx_grammars **out)
     return 0;
 }
 
-static void free_one(struct ntx_shared_grammar *s)
+static void free_grammar(struct ntx_shared_grammar *s)
 {
     ntx_grammar_free(s->grammar);
     free(s->reply);
@@ -50,25 +50,25 @@ void ntx_grammars_free(struct ntx_grammars *g)
         return;
     for (struct ntx_shared_grammar *s = g->first, *next; s; s = next) {
         next = s->next;
-        free_one(s);
+        free_grammar(s);
     }
     ntx_masks_free(g->masks);
     pthread_mutex_destroy(&g->lock);
     free(g);
 }
 
-static size_t bytes_of(const struct ntx_shared_grammar *s)
+static size_t grammar_bytes(const struct ntx_shared_grammar *s)
 {
     return sizeof *s + s->len + ntx_grammar_bytes(s->grammar);
 }
 
-static bool is(const struct ntx_shared_grammar *s, const struct ntx_grammar_key *k)
+static bool has_key(const struct ntx_shared_grammar *s, const struct ntx_grammar_key *k)
 {
     return s->chat == k->chat && s->len == k->text.len && !strcmp(s->kind, k->kind) &&
            !strcmp(s->reply, k->reply ? k->reply : "") && (!s->len || !memcmp(s->text, k->text.data, s->len));
 }
 
-static void append(struct ntx_grammars *g, struct ntx_shared_grammar *s)
+static void append_grammar(struct ntx_grammars *g, struct ntx_shared_grammar *s)
 {
     struct ntx_shared_grammar **p = &g->first;
     while (*p)
@@ -77,11 +77,11 @@ static void append(struct ntx_grammars *g, struct ntx_shared_grammar *s)
     *p = s;
 }
 
-static struct ntx_shared_grammar *find(struct ntx_grammars *g, const struct ntx_grammar_key *key)
+static struct ntx_shared_grammar *find_grammar(struct ntx_grammars *g, const struct ntx_grammar_key *key)
 {
     pthread_mutex_lock(&g->lock);
     struct ntx_shared_grammar *s = g->first;
-    while (s && !is(s, key))
+    while (s && !has_key(s, key))
         s = s->next;
     if (s)
         s->users++;
@@ -89,7 +89,7 @@ static struct ntx_shared_grammar *find(struct ntx_grammars *g, const struct ntx_
     return s;
 }
 
-static struct ntx_shared_grammar *make_one(const struct ntx_grammar_key *key)
+static struct ntx_shared_grammar *new_grammar(const struct ntx_grammar_key *key)
 {
     struct ntx_shared_grammar *s = calloc(1, sizeof *s + key->text.len);
     if (!s || strlen(key->kind) >= sizeof s->kind || !(s->reply = strdup(key->reply ? key->reply : ""))) {
@@ -108,19 +108,19 @@ static struct ntx_shared_grammar *make_one(const struct ntx_grammar_key *key)
 int ntx_grammars_take(struct ntx_grammars *g, const struct ntx_grammar_key *key, ntx_grammar_make_fn *make, void *ctx,
                       struct ntx_shared_grammar **out, struct ntx_err *err)
 {
-    struct ntx_shared_grammar *s = find(g, key);
+    struct ntx_shared_grammar *s = find_grammar(g, key);
     struct ntx_grammar *made = NULL;
-    int rc = s ? 0 : make(ctx, &made, err); /* without the lock: it may take a while */
+    int rc = s ? 0 : make(ctx, &made, err); /* without the lock, since it may take long */
     if (rc)
         return rc;
-    if (!s && !(s = make_one(key))) {
+    if (!s && !(s = new_grammar(key))) {
         ntx_grammar_free(made);
         return ntx_err_set(err, -ENOMEM, "no memory for a grammar");
     }
     if (made) {
         s->grammar = made;
         pthread_mutex_lock(&g->lock);
-        append(g, s);
+        append_grammar(g, s);
         pthread_mutex_unlock(&g->lock);
     }
     *out = s;
@@ -136,7 +136,7 @@ void ntx_grammars_give(struct ntx_grammars *g, struct ntx_shared_grammar *s)
     while (*p != s)
         p = &(*p)->next;
     *p = s->next;
-    append(g, s);
+    append_grammar(g, s);
     s->users--;
     pthread_mutex_unlock(&g->lock);
 }
@@ -148,7 +148,7 @@ static size_t compiled_bytes(struct ntx_grammars *g)
     size_t bytes = 0;
     pthread_mutex_lock(&g->lock);
     for (const struct ntx_shared_grammar *s = g->first; s; s = s->next)
-        bytes += bytes_of(s);
+        bytes += grammar_bytes(s);
     pthread_mutex_unlock(&g->lock);
     return bytes;
 }
@@ -176,6 +176,6 @@ bool ntx_grammars_trim(struct ntx_grammars *g)
     if (!s)
         return false;
     ntx_masks_forget(g->masks, s->grammar);
-    free_one(s);
+    free_grammar(s);
     return true;
 }

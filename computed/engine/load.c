@@ -35,7 +35,7 @@ static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, s
     return 0;
 }
 
-/* As --lora names them: as many as came. */
+/* Names the adapters as --lora does; as many must have come. */
 static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err *err)
 {
     char path[NTX_OPTION_MAX];
@@ -58,7 +58,7 @@ static int name_adapters(struct ntx_loaded *l, const char *lora, struct ntx_err 
     return 0;
 }
 
-/* shared: with other machines, which look at whose share it is (machines.c). */
+/* shared: the machines that share the model; they check the share of the file (machines.c). */
 static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_machines *shared,
                       struct ntx_err *err)
 {
@@ -74,8 +74,8 @@ static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set,
         rc = ntx_adapters_fit(l->gguf, l->fds, l->n_files, l->names, err);
     if (!rc)
         rc = ntx_model_open(l->gguf, &l->model, err);
-    const bool chooses = !shared || ntx__load_is_first(shared); /* the share of another machine has holes for tables */
-    for (unsigned copy = 0; !rc && chooses && copy < l->n_fds / l->n_files; copy++) /* each is read from */
+    const bool chooses = !shared || ntx__load_is_first(shared); /* another machine's share has holes in its tables */
+    for (unsigned copy = 0; !rc && chooses && copy < l->n_fds / l->n_files; copy++) /* every copy is read from */
         rc = ntx_numbers_check_files(l->model, l->fds + copy * l->n_files, err);
     if (!rc)
         rc = ntx_tokenizer_open(l->gguf, &l->tok, err);
@@ -98,31 +98,33 @@ static int read_model(struct ntx_loaded *l, const struct ntx_load_settings *set,
     return 0;
 }
 
-/* Bytes of a row that a pass looks at closely. */
-static uint64_t look_bytes(const struct ntx_loaded *l)
+/* Bytes of a captured row. */
+static uint64_t capture_bytes(const struct ntx_loaded *l)
 {
     return ntx_capture_floats(l->model, l->capture_ffns) * sizeof(float) + sizeof(struct ntx_capture);
 }
 
-static bool looks(const struct ntx_load_request *r)
+static bool captures_rows(const struct ntx_load_request *r)
 {
     return r->set.capture || r->set.skip_adapt || r->set.skip_verify;
 }
 
-/* Rows that a pass may look at closely, beside two of each session: some for calibration. */
-static uint32_t look_rows(const struct ntx_load_request *r)
+/* Rows that a pass may capture beside two for each session, with some for calibration. */
+static uint32_t capture_rows(const struct ntx_load_request *r)
 {
-    return looks(r) ? (r->set.rows ? r->set.rows : 512) / 8 + (r->set.capture ? 32 : 0) : 0;
+    if (!captures_rows(r))
+        return 0;
+    return (r->set.rows ? r->set.rows : 512) / 8 + (r->set.capture ? 32 : 0);
 }
 
-/* What the plan found room for. */
-static void take_clients(const struct ntx_load_request *r, struct ntx_loaded *l)
+/* Takes the limits that the plan found room for. */
+static void take_client_limits(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
     const struct ntx_budget_clients *c = &l->plan->clients;
     l->max_sessions = c->sessions;
     l->logits_rows = c->logits_rows;
     l->kept_bytes = c->kept_bytes;
-    l->capture_rows = looks(r) ? look_rows(r) + 2 * c->sessions : 0;
+    l->capture_rows = captures_rows(r) ? capture_rows(r) + 2 * c->sessions : 0;
     l->env.read_bytes = c->read_bytes;
     ntx_budget_constraint(l->model->hp.n_vocab, c, &l->env.words_most, &l->env.constraint_bytes);
     l->env.words = &l->words;
@@ -135,7 +137,7 @@ static uint64_t sums_bytes(const struct ntx_load_request *r, const struct ntx_lo
     return r->set.sum_inputs ? ntx_input_sums_bytes(l->model) : 0;
 }
 
-/* A model that we opened has its sidecar beside it, with .skip.gguf for .gguf. */
+/* Opens the sidecar of a model that was opened by its path: it lies beside it, with .skip.gguf for .gguf. */
 static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *ffn, struct ntx_err *err)
 {
     char path[4096];
@@ -154,7 +156,7 @@ static int open_sidecar(struct ntx_load_request *r, const struct ntx_ffn_mode *f
     return 0;
 }
 
-/* What the sidecar says of layers is the predictor's to read; we only say which model it must be of. */
+/* Takes the sidecar. The predictor reads its part about layers; the digest says which model it must belong to. */
 static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     l->kv_propagate = *r->set.skip_kv ? !strcmp(r->set.skip_kv, "propagate")
@@ -176,7 +178,7 @@ static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct
     return l->sidecar_fd < 0 ? 0 : ntx_model_digest(l->gguf, l->fds, l->digest, err);
 }
 
-/* What it says of FFNs is ours. */
+/* Reads the sidecar's networks for FFNs. */
 static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
 {
     if (!l->ffn.learned)
@@ -190,9 +192,9 @@ static int take_nets(struct ntx_loaded *l, struct ntx_err *err)
     return rc;
 }
 
-/* Where a conversation goes back further than its windows reach, it is computed again: not with modes that would then
- * come to other values. (On a GPU answers that are read again as prompts are rounded as such, as those of a session are
- * that was pushed out.) */
+/* A conversation that is cut back further than its windows reach is computed again. Under these modes that would
+ * give other values, so all KV is kept. (A GPU rounds such answers as prompts, like those of a session whose KV was
+ * freed.) */
 static bool keeps_all_kv(const struct ntx_load_request *r, const struct ntx_loaded *l)
 {
     return !ntx_skip_off(r->set.skip) || ntx_ffn_mode_groups(&l->ffn);
@@ -202,12 +204,12 @@ const char *ntx__load_undrafted(const struct ntx_loaded *l)
 {
     if (ntx_keeps_rows_only(&l->model->hp))
         return NULL;
-    return l->back.gpu                    ? "a GPU's does not go back to where a pass began"
-           : ntx_ffn_mode_groups(&l->ffn) ? "rows that are computed again would use other neurons"
-                                          : NULL;
+    if (l->back.gpu)
+        return "a GPU's does not go back to where a pass began";
+    return ntx_ffn_mode_groups(&l->ffn) ? "rows that are computed again would use other neurons" : NULL;
 }
 
-/* What every token is folded into has no holes. */
+/* A recurrent state takes every token, so none may be skipped. */
 static int check_recurrent(const struct ntx_load_request *r, const struct ntx_loaded *l, struct ntx_err *err)
 {
     const char *named = !ntx_skip_off(r->set.skip) ? "--skip" : NULL,
@@ -230,7 +232,7 @@ static int check_recurrent(const struct ntx_load_request *r, const struct ntx_lo
                        named, l->model->hp.arch);
 }
 
-/* What guesses is only worth its memory where guessing pays. */
+/* Drafters are only worth their memory where drafts pay. */
 static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q,
                           struct ntx_plan_clients *clients, uint64_t bytes, struct ntx_err *err)
 {
@@ -252,7 +254,7 @@ static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *
     return 0;
 }
 
-/* What guesses is not streamed: so it is said what it has of the budget that is too small. */
+/* Drafters are not streamed, so the error names their part of a budget that is too small. */
 static int no_room_to_draft(const struct ntx_loaded *l, uint64_t bytes, struct ntx_err *err)
 {
     char text[sizeof err->text], size[32];
@@ -265,7 +267,7 @@ static int no_room_to_draft(const struct ntx_loaded *l, uint64_t bytes, struct n
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
 }
 
-/* What the machine can do, for predictions. False: nobody measured it. */
+/* Finds the hardware profile, for predictions. False: there is none. */
 static bool find_profile(const struct ntx_load_request *r, struct ntx_hw *hw)
 {
     struct ntx_err why = {0};
@@ -283,8 +285,8 @@ static bool find_profile(const struct ntx_load_request *r, struct ntx_hw *hw)
     return true;
 }
 
-/* No smaller --ram has room for a constrained answer that this one refuses; 0: unknown. A tight plan left out a part of
- * what clients get of its budget: that much more comes first. */
+/* Least --ram with room for a constrained answer that is refused now; 0: unknown. A tight plan left out a part of the
+ * clients' share, which comes first. */
 static uint64_t constrains_from(const struct ntx_loaded *l, const struct ntx_plan_request *q)
 {
     const struct ntx_plan_clients *c = q->clients;
@@ -298,8 +300,8 @@ static uint64_t constrains_from(const struct ntx_loaded *l, const struct ntx_pla
     return q->ram_bytes + lacks + lacks / 16 + 1;
 }
 
-/* Who wants one should not learn it from the first request. */
-static void say_unconstrained(struct ntx_loaded *l, const struct ntx_plan_request *q)
+/* Warns at load, so that users do not learn it from their first request. */
+static void warn_unconstrained(struct ntx_loaded *l, const struct ntx_plan_request *q)
 {
     char has[32];
     l->env.constrains_from = constrains_from(l, q);
@@ -312,7 +314,7 @@ static void say_unconstrained(struct ntx_loaded *l, const struct ntx_plan_reques
             (unsigned long long)NTX_ROUND_UP(l->env.constrains_from, 1ull << 20) >> 20);
 }
 
-static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = check_recurrent(r, l, err);
     if (rc)
@@ -339,7 +341,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
     struct ntx_plan_clients clients = {
         .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0,
-        .watched_bytes = looks(r) ? 2 * look_bytes(l) : 0,
+        .watched_bytes = captures_rows(r) ? 2 * capture_bytes(l) : 0,
         .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes),
         .trees = ntx_draft_trees(r->set.draft, r->set.draft_nodes),
     };
@@ -351,7 +353,7 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
         .ffn = l->ffn,
         .prefetch = !r->set.no_prefetch,
         .ram_bytes = l->ram_bytes,
-        .other_bytes = held + look_rows(r) * look_bytes(l) + sums_bytes(r, l),
+        .other_bytes = held + capture_rows(r) * capture_bytes(l) + sums_bytes(r, l),
         .clients = &clients,
         .vram_bytes = ntx__load_vram(r, l),
         .unified = l->back.info.integrated,
@@ -372,8 +374,8 @@ static int plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct n
     struct ntx_kv_shape kv = l->plan->kv;
     if ((rc = ntx_kv_shape_limit(&l->model->hp, kv_type, r->set.kv_ram, &kv, err)))
         return rc;
-    take_clients(r, l);
-    say_unconstrained(l, &q);
+    take_client_limits(r, l);
+    warn_unconstrained(l, &q);
     return ntx__load_plan_gpu(r, l, &q, err);
 }
 
@@ -409,7 +411,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc && r->machines)
         rc = ntx__load_share(r, l, err);
     if (!rc)
-        rc = plan(r, l, err);
+        rc = make_plan(r, l, err);
     if (rc && r->machines)
         ntx__load_unshared(r->machines, l, err);
     if (rc) {
@@ -424,8 +426,8 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     return 0;
 }
 
-/* K and V of a skipped layer are read all the same: no drop map leaves them out. */
-static void keep_kv(struct ntx_loaded *l, uint32_t layer)
+/* Chunks of K and V of a skipped layer are read all the same: no drop map leaves them out. */
+static void keep_kv_chunks(struct ntx_loaded *l, uint32_t layer)
 {
     const struct ntx_layer *y = &l->model->layers[layer];
     for (const struct ntx_step *s = y->step; s < y->step + y->n_steps; s++)
@@ -436,7 +438,7 @@ static void keep_kv(struct ntx_loaded *l, uint32_t layer)
         }
 }
 
-/* The plan, which iod gets a copy of: written once, before the region is handed to anybody. */
+/* Writes the plan, of which ntx-iod gets a copy: once, before the region is handed over. */
 static void fill_tables(struct ntx_loaded *l)
 {
     struct ntx_region_hdr *h = l->region.hdr;
@@ -445,11 +447,12 @@ static void fill_tables(struct ntx_loaded *l)
         l->region.chunks[i] = l->plan->table[i];
         if (l->region.chunks[i].placement == NTX_PLACE_HOST)
             l->region.chunks[i].where += h->off_arena;
+        /* left out of passes that need no logits */
         if (l->region.chunks[i].placement == NTX_PLACE_STORAGE && l->plan->chunks->list[i].end)
-            l->region.chunks[i].layer = NTX_END_OF_LAST(h->n_layers); /* left out of a pass of which nobody wants it */
+            l->region.chunks[i].layer = NTX_END_OF_LAST(h->n_layers);
     }
     for (uint32_t i = 0; l->kv_propagate && i < h->n_layers; i++)
-        keep_kv(l, i);
+        keep_kv_chunks(l, i);
     for (unsigned i = 0; i < l->n_files; i++)
         h->file_bytes[i] = (uint64_t)l->stamps[i].st_size;
 }
@@ -458,7 +461,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
 {
     l->plan->geo.epoch = epoch;
     l->counters = counters;
-    bool by_parts = !l->back.gpu; /* a GPU has all of it locked */
+    bool by_parts = !l->back.gpu; /* a GPU needs all of it locked */
     int rc = by_parts ? ntx__load_begin_region(l, err)
                       : ntx_region_create(&l->plan->geo, &l->region, l->note, sizeof l->note, err);
     if (rc)
@@ -531,8 +534,8 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         }
     if (l->ranks && ntx__load_is_first(l->machines))
         c.backend = ntx_ranks_backend(l->ranks);
-    if (l->device &&
-        !l->skips) /* showing states costs a pass on a device time; without a policy nobody looks at them */
+    /* a GPU pass pays for showing states, and without a policy they serve nothing */
+    if (l->device && !l->skips)
         c.skip = (struct ntx_skip_hooks){0};
     int rc = ntx_forward_new(&c, &l->forward, err);
     if (!rc)
@@ -580,7 +583,7 @@ static bool same_time(struct timespec a, struct timespec b) { return a.tv_sec ==
 
 bool ntx_loaded_changed(const struct stat *was, const struct stat *now)
 {
-    /* A name that was removed or added changes ctime too, and no byte of the file. */
+    /* Adding or removing a link changes ctime, too, but no byte of the file. */
     bool renamed = now->st_nlink != was->st_nlink;
     return now->st_size != was->st_size || !same_time(now->st_mtim, was->st_mtim) ||
            (!renamed && !same_time(now->st_ctim, was->st_ctim));

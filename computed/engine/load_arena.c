@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_arena.c: the arena's memory comes in by a thread of its own, part by part, while the workers attach and iod
- * reads into the parts that are there: zeroing runs at about 12 GB/s, the fastest drives fill them at half of that. */
+/* load_arena.c: a thread faults in the arena's memory part by part, while the workers attach and ntx-iod reads into the
+ * parts that are there. Zeroing runs at about 12 GB/s; the fastest drives fill at half of that. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,14 +12,14 @@
 #include "computed/engine/load.h"
 
 #define PART_LEAST (32ull << 20)
-#define PARTS      64u /* at most: both sides look at all chunks for each */
+#define PARTS      64u /* at most: both sides scan all chunks for each */
 
 struct ntx_arena {
     struct ntx_loaded *l;
     pthread_t thread;
-    _Atomic bool stop; /* who frees it */
-    _Atomic bool
-        done; /* the thread, last of all; then rc and err are constant, and so are the region's pages and the note */
+    _Atomic bool stop; /* set by the thread that frees it */
+    /* set last by the thread; then rc, err, the region's pages and the note are constant */
+    _Atomic bool done;
     int rc;
     struct ntx_err err;
 };
@@ -30,13 +30,13 @@ int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err)
     return rc ? rc : ntx_region_bring_in(&l->region, l->region.hdr->off_arena, err);
 }
 
-static void *bring_in(void *arg)
+static void *arena_main(void *arg)
 {
     struct ntx_arena *a = arg;
     struct ntx_loaded *l = a->l;
     uint64_t part = NTX_MAX(PART_LEAST, l->region.bytes / PARTS);
-    ntx_stream_memory_there(l->stream,
-                            l->region.pages.at); /* a small arena may share the last page of what came first */
+    /* a small arena may share the last page with the tables before it */
+    ntx_stream_memory_there(l->stream, l->region.pages.at);
     while (!a->rc && l->region.pages.at < l->region.bytes && !atomic_load_explicit(&a->stop, memory_order_relaxed))
         if (!(a->rc = ntx_region_bring_in(&l->region, part, &a->err)))
             ntx_stream_memory_there(l->stream, l->region.pages.at);
@@ -56,7 +56,7 @@ int ntx__load_arena_start(struct ntx_loaded *l, struct ntx_err *err)
     ntx_stream_await_memory(l->stream);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
-    int rc = -pthread_create(&a->thread, NULL, bring_in, a);
+    int rc = -pthread_create(&a->thread, NULL, arena_main, a);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (rc) {
         free(a);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_drafter.c: files that guess (--draft FILE): found to suit the model and counted in the budget; small models are
- * then the predictor's. */
+/* load_drafter.c: drafters (--draft FILE): they must suit the model and are counted in the budget. Draft models then
+ * run in ntx-predictor. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "model/digest.h"
 #include "proto/frame.h"
 
-/* A model that we opened has its drafters' paths in ntx.conf. */
+/* A model that was opened by its path has its drafters' paths in ntx.conf. */
 static int open_path(const struct ntx_load_request *r, unsigned i, int *fd, struct ntx_err *err)
 {
     char file[NTX_OPTION_MAX];
@@ -28,8 +28,8 @@ static int open_path(const struct ntx_load_request *r, unsigned i, int *fd, stru
     return *fd < 0 ? ntx_err_set(err, -errno, "%s: cannot open the drafter: %s", file, strerror(errno)) : 0;
 }
 
-/* Of a model that we opened: the drafter that its card names, where it is there. */
-static void open_card(const struct ntx_load_request *r, struct ntx_loaded *l)
+/* Opens the drafter that the card of a model opened by its path names, if it exists. */
+static void open_card_drafter(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
     char file[NTX_OPTION_MAX];
     int fd = ntx_drafter_file_card(l->gguf, r->path, file, sizeof file)
@@ -39,7 +39,7 @@ static void open_card(const struct ntx_load_request *r, struct ntx_loaded *l)
         l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = fd};
 }
 
-/* The model's own block: where it is named; or where nobody names anything, and there is one. */
+/* Adds the model's own next-token block, if it is named, or under --draft auto if it exists. */
 static int open_nextn(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     bool named = ntx_draft_nextn(r->set.draft);
@@ -56,7 +56,7 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
     bool automatic = ntx_draft_auto(r->set.draft);
     unsigned n = automatic ? r->n_drafters : ntx_draft_files(r->set.draft);
     if (automatic && !n && r->path)
-        open_card(r, l);
+        open_card_drafter(r, l);
     int rc = n > NTX_DRAFT_FILES ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
     for (unsigned i = 0; i < n && !rc; i++) {
         struct ntx_load_drafter *d = &l->drafter[i];
@@ -69,10 +69,10 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
     return rc ? rc : open_nextn(r, l, err);
 }
 
-/* Of the model's own block that is a copy of the output matrix, too. What goes by states has those that rows of a pass
- * leave. */
-static int look(const struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_load_drafter *d,
-                uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
+/* Checks a drafter and finds its bytes. The model's own block has a copy of the output matrix; a drafter by states has
+ * the states of a pass's rows. */
+static int inspect_drafter(const struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_load_drafter *d,
+                           uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
     const bool own = d->kind == NTX_DRAFTER_FILE_NEXTN;
     if (own)
@@ -83,7 +83,7 @@ static int look(const struct ntx_loaded *l, const struct ntx_load_settings *set,
     return rc;
 }
 
-/* Another one goes by the model's states already. */
+/* Refuses a second drafter by the model's states. */
 static int check_states(const struct ntx_loaded *l, unsigned i, struct ntx_err *err)
 {
     for (unsigned k = 0; k < i && l->drafter[i].needs.n_taps; k++)
@@ -94,24 +94,24 @@ static int check_states(const struct ntx_loaded *l, unsigned i, struct ntx_err *
     return 0;
 }
 
-static void let_go(struct ntx_loaded *l, unsigned i)
+static void close_drafter(struct ntx_loaded *l, unsigned i)
 {
     if (l->drafter[i].fd >= 0)
         close(l->drafter[i].fd);
     memmove(l->drafter + i, l->drafter + i + 1, (--l->n_drafters - i) * sizeof *l->drafter);
 }
 
-/* Why one that nobody named is not used, or NULL. */
-static const char *left_out(const struct ntx_loaded *l, int rc, uint64_t bytes, const struct ntx_err *err)
+/* Why a drafter of --draft auto is not used, or NULL. */
+static const char *left_out_reason(const struct ntx_loaded *l, int rc, uint64_t bytes, const struct ntx_err *err)
 {
     if (rc)
         return err->text;
     if (ntx__load_undrafted(l))
-        return "guesses of a file do not suit its recurrent state here";
+        return "drafts of a file do not suit its recurrent state here";
     return ntx_drafter_file_small(bytes, l->ram_bytes) ? NULL : "it would take too much of --ram";
 }
 
-/* Where nobody names a context the plan may have 4096 tokens at most. */
+/* Without --ctx the plan may have 4096 tokens at most. */
 int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_settings *set, uint32_t threads,
                              uint64_t *bytes, struct ntx_err *err)
 {
@@ -122,17 +122,17 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
         struct ntx_load_drafter *d = &l->drafter[i];
         uint64_t its = 0;
         bool own = d->kind == NTX_DRAFTER_FILE_NEXTN;
-        int rc = look(l, set, d, ctx, threads, &its, err);
+        int rc = inspect_drafter(l, set, d, ctx, threads, &its, err);
         rc = rc ? rc : check_states(l, i, err);
         if (rc && !unasked)
             return own ? ntx_err_prefix(err, "--draft nextn"), rc : rc;
         its += d->kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx) : 0;
-        const char *why = unasked ? left_out(l, rc, its, err) : NULL;
+        const char *why = unasked ? left_out_reason(l, rc, its, err) : NULL;
         if (why) {
             ntx_log(NTX_LOG_INFO, "%s is not used: %s",
                     own ? "the model's own next-token block" : "the drafter that the model's card names", why);
             *err = (struct ntx_err){0};
-            let_go(l, i);
+            close_drafter(l, i);
             continue;
         }
         *bytes += its;
@@ -157,8 +157,8 @@ int ntx_load_draft_stats(const struct ntx_loaded *l, struct ntx_draft_stats *g, 
     return ntx_draft_stats_load(digest, g, err);
 }
 
-/* What a token reads from the drive. */
-static double reads(const struct ntx_loaded *l, const struct ntx_plan *p)
+/* Bytes that a token reads from the drive. */
+static double stream_bytes_per_token(const struct ntx_loaded *l, const struct ntx_plan *p)
 {
     struct ntx_load_bytes b;
     double sum = 0;
@@ -169,25 +169,25 @@ static double reads(const struct ntx_loaded *l, const struct ntx_plan *p)
     return sum;
 }
 
-/* How much faster plain passes are without what guesses, where its memory holds weights: as predicted, or as the drive
- * would have it. */
-static double faster(const struct ntx_loaded *l, const struct ntx_plan *with, const struct ntx_plan *without)
+/* How much faster plain passes are without the drafters, with weights in their memory: as predicted, or by the bytes
+ * read. */
+static double speedup_without(const struct ntx_loaded *l, const struct ntx_plan *with, const struct ntx_plan *without)
 {
     if (with->predicted_tok_s > 0 && without->predicted_tok_s > 0)
         return without->predicted_tok_s / with->predicted_tok_s;
-    double a = reads(l, with), b = reads(l, without);
+    double a = stream_bytes_per_token(l, with), b = stream_bytes_per_token(l, without);
     return a > 0 ? NTX_MIN(a / NTX_MAX(b, 1.0), 8.0) : 1;
 }
 
-static void leave_out(struct ntx_loaded *l)
+static void leave_drafters_out(struct ntx_loaded *l)
 {
     for (unsigned i = 0; i < l->n_drafters; i++)
         if (l->drafter[i].fd >= 0)
             l->left_out[l->n_left_out++] = l->drafter[i].fd;
     l->n_drafters = 0;
     l->drafters_left_out = true;
-    ntx_log(NTX_LOG_INFO, "what guesses by --draft is left out: here it brought less than weights do in its memory; "
-                          "after some loads it is tried again (--draft-nodes N has it in any case)");
+    ntx_log(NTX_LOG_INFO, "the drafters of --draft are left out: here weights in their memory gain more; after some "
+                          "loads they are tried again (--draft-nodes N uses them in any case)");
 }
 
 void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without)
@@ -201,17 +201,18 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
     if (!ntx_load_draft_stats(l, &g, digest, &err) &&
         (at = ntx_draft_stats_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
         struct ntx_draft_stats_place p = *at;
-        leave = ntx_draft_stats_leave_out(&p, faster(l, l->plan, without));
+        leave = ntx_draft_stats_leave_out(&p, speedup_without(l, l->plan, without));
         if (p.away != at->away) {
             ntx_draft_stats_settle(&g, &p);
-            leave &= !ntx_draft_stats_store(digest, &g, &err); /* what is not counted would be for ever */
+            /* if the count cannot be stored, they would stay left out for ever */
+            leave &= !ntx_draft_stats_store(digest, &g, &err);
         }
     }
     struct ntx_plan *other = leave ? l->plan : without;
     l->plan = leave ? without : l->plan;
     ntx_plan_free(other);
     if (leave)
-        leave_out(l);
+        leave_drafters_out(l);
 }
 
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l)
@@ -220,7 +221,7 @@ unsigned ntx_load_drafter_files(const struct ntx_loaded *l)
     return n && l->drafter[n - 1].kind == NTX_DRAFTER_FILE_NEXTN ? n - 1 : n;
 }
 
-static int build_one(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t epoch, struct ntx_err *err)
+static int build_drafter(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t epoch, struct ntx_err *err)
 {
     switch (d->kind) {
     case NTX_DRAFTER_FILE_MODEL: return ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err);
@@ -237,7 +238,7 @@ int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_er
 {
     int rc = 0;
     for (unsigned i = 0; i < l->n_drafters && !rc; i++)
-        rc = build_one(l, &l->drafter[i], epoch, err);
+        rc = build_drafter(l, &l->drafter[i], epoch, err);
     return rc;
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_files.c: the files of a load, as descriptors that came or paths that are opened here. Of several copies each
- * must be the same bytes: compared are the sizes and a sample (start, end, and blocks between at places that follow
- * from the size), since a copy cut short, of another quantisation or of another version would otherwise give answers
- * that mix both. */
+/* load_files.c: the files of a load, as received descriptors or as paths that are opened here. Several copies must have
+ * the same bytes: a copy that is cut short, quantised otherwise or of another version would give mixed answers. The
+ * sizes and a sample of blocks are compared: the start, the end, and places between that follow from the size. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,18 +15,16 @@
 #define SAMPLES      64
 #define SAMPLE_BYTES 4096
 
-/* A path is opened with all its parts, as a client would have done it. */
-static int open_path(struct ntx_load_request *r, const char *path, struct ntx_err *err)
+/* Opens a path with all its parts, as a client would do it. */
+static int open_model_parts(struct ntx_load_request *r, const char *path, struct ntx_err *err)
 {
     char **paths = NULL;
     int n = ntx_gguf_split_paths(path, &paths, err), rc = n < 0 ? n : 0;
     if (n + (int)r->n_files > NTX_MAX_FILES)
         rc = ntx_err_set(err, -E2BIG, "%s: %d parts, at most %d are supported", path, n, NTX_MAX_FILES);
     for (int i = 0; i < n; i++) {
-        int fd = rc ? -1
-                    : open(paths[i],
-                           O_RDONLY | O_CLOEXEC | O_NOCTTY |
-                               O_NONBLOCK); /* no pipe is waited for: what is no file is refused when it is read */
+        /* does not wait for a pipe: anything but a file is refused when it is read */
+        int fd = rc ? -1 : open(paths[i], O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (fd >= 0)
             fcntl(fd, F_SETFL, 0);
         if (!rc && fd < 0)
@@ -43,12 +40,12 @@ static int open_path(struct ntx_load_request *r, const char *path, struct ntx_er
     return rc;
 }
 
-static int open_all(struct ntx_load_request *r, struct ntx_err *err)
+static int open_paths(struct ntx_load_request *r, struct ntx_err *err)
 {
-    int rc = open_path(r, r->path, err);
+    int rc = open_model_parts(r, r->path, err);
     unsigned parts = r->n_files;
     for (unsigned i = 0; !rc && i < r->n_also; i++) {
-        rc = open_path(r, r->also[i], err);
+        rc = open_model_parts(r, r->also[i], err);
         if (!rc && r->n_files != parts * (i + 2))
             rc = ntx_err_set(err, -EINVAL, "%s: has not as many parts as %s", r->also[i], r->path);
     }
@@ -58,7 +55,7 @@ static int open_all(struct ntx_load_request *r, struct ntx_err *err)
         if (r->n_also)
             return ntx_err_set(err, -ENOTSUP, "lora and also do not go together: an adapter has no copies");
         if (!(rc = ntx_lora_file(r->set.lora, i, name, sizeof name, file, sizeof file, err)))
-            rc = open_path(r, file, err);
+            rc = open_model_parts(r, file, err);
     }
     return rc;
 }
@@ -75,15 +72,14 @@ static int check_file(int fd, const char *name, struct stat *st, struct ntx_err 
     return 0;
 }
 
-/* Place of the i-th sample of a file: the first and the last block, and between them one at random out of each stretch.
- * */
-static uint64_t place(uint64_t bytes, unsigned i)
+/* Offset of the i-th sample of a file: the first and the last block, and between them a random one in each interval. */
+static uint64_t sample_offset(uint64_t bytes, unsigned i)
 {
-    uint64_t room = bytes > SAMPLE_BYTES ? bytes - SAMPLE_BYTES : 0, stretch = room / (SAMPLES - 1);
+    uint64_t room = bytes > SAMPLE_BYTES ? bytes - SAMPLE_BYTES : 0, interval = room / (SAMPLES - 1);
     if (i == 0 || i == SAMPLES - 1)
         return i ? room : 0;
     uint64_t random = (bytes ^ i) * 0x9e3779b97f4a7c15u;
-    return stretch * i + (random >> 20) % (stretch + 1);
+    return interval * i + (random >> 20) % (interval + 1);
 }
 
 static int same_file(const struct ntx_load_request *r, const struct stat *stamps, unsigned a, unsigned b,
@@ -95,7 +91,7 @@ static int same_file(const struct ntx_load_request *r, const struct stat *stamps
         return ntx_err_set(err, -EINVAL, "%s has %llu bytes and %s %llu: they are not copies of one model", r->names[a],
                            (unsigned long long)bytes, r->names[b], (unsigned long long)stamps[b].st_size);
     for (unsigned i = 0; i < SAMPLES; i++) {
-        uint64_t at = place(bytes, i);
+        uint64_t at = sample_offset(bytes, i);
         ssize_t n = pread(r->fds[a], x, sizeof x, (off_t)at), m = pread(r->fds[b], y, sizeof y, (off_t)at);
         if (n < 0 || m < 0)
             return ntx_err_set(err, -errno, "%s: cannot be read: %s", r->names[n < 0 ? a : b], strerror(errno));
@@ -108,7 +104,7 @@ static int same_file(const struct ntx_load_request *r, const struct stat *stamps
 
 int ntx__load_files(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    int rc = r->n_files ? 0 : open_all(r, err);
+    int rc = r->n_files ? 0 : open_paths(r, err);
     if (!rc && r->n_files % r->copies)
         rc = ntx_err_set(err, -EINVAL, "%u files are not %u copies of a model: each path must have as many parts",
                          r->n_files, r->copies);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_gpu.c: what loading a model does for a GPU. */
+/* load_gpu.c: the GPU's part of loading a model. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,26 +12,26 @@
 #include "computed/plan/predict.h"
 
 #define BLOCK 4096u
-#define SPARE (256ull << 20) /* of the card's memory, for its driver, its context and cuBLAS */
+#define SPARE (256ull << 20) /* of the card's memory, left for its driver, its context and cuBLAS */
 
-static bool is(const char *s, const char *name) { return s && !strcmp(s, name); }
+static bool equals(const char *s, const char *name) { return s && !strcmp(s, name); }
 
-static bool named(const struct ntx_load_request *r)
+static bool is_named(const struct ntx_load_request *r)
 {
-    return r->set.backend && *r->set.backend && !is(r->set.backend, "auto");
+    return r->set.backend && *r->set.backend && !equals(r->set.backend, "auto");
 }
 
-/* `auto` goes on with the CPU and says why; a back end that is named fails with the reason. */
-static int do_without(const struct ntx_load_request *r, struct ntx_loaded *l, const char *why, struct ntx_err *err)
+/* With `auto`, the CPU computes and a note says why; a named back end fails with the reason. */
+static int go_without(const struct ntx_load_request *r, struct ntx_loaded *l, const char *why, struct ntx_err *err)
 {
     ntx_gpu_back_close(&l->back);
-    if (named(r))
+    if (is_named(r))
         return ntx_err_set(err, -ENODEV, "--backend %s: %.400s", r->set.backend, why);
     snprintf(l->back_note, sizeof l->back_note, "computing on the CPU: %.240s", why);
     return 0;
 }
 
-/* Whether it is there, and can do what this model's layers are made of. */
+/* Opens a back end if it exists and has the operations of this model's layers. */
 static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, const struct ntx_back_kind *k,
                     struct ntx_err *why)
 {
@@ -52,14 +52,14 @@ static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, cons
 int ntx__load_pick_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     struct ntx_err why = {0};
-    bool known = !named(r);
+    bool known = !is_named(r);
     for (const struct ntx_back_kind *k = ntx_back_kinds; k->name; k++) {
-        bool wanted = is(r->set.backend, k->name);
+        bool wanted = equals(r->set.backend, k->name);
         known |= wanted;
-        if (k->library ? (wanted || !named(r)) && !try_kind(r, l, k, &why) : wanted)
+        if (k->library ? (wanted || !is_named(r)) && !try_kind(r, l, k, &why) : wanted)
             return 0;
     }
-    return known ? do_without(r, l, why.text, err)
+    return known ? go_without(r, l, why.text, err)
                  : ntx_err_set(err, -EINVAL, "there is no back end '%s'", r->set.backend);
 }
 
@@ -87,8 +87,8 @@ static struct ntx_device_config device_config(const struct ntx_loaded *l)
     };
 }
 
-/* What the cost model says of each type of the model and number of rows; where the profile lacks a rate, the rule of
- * thumb. */
+/* Chooses the share of rows that the card multiplies, by the cost model for each type and number of rows; without a
+ * measured rate, by the default. */
 static void choose_share(struct ntx_loaded *l, const struct ntx_hw *hw)
 {
     ntx_copy_share_default(&l->share);
@@ -103,12 +103,14 @@ static void choose_share(struct ntx_loaded *l, const struct ntx_hw *hw)
     }
 }
 
-/* What there is of the card's memory for us, within the budget. */
+/* Bytes of the card's memory that the plan may use, within --vram. */
 uint64_t ntx__load_vram(const struct ntx_load_request *r, const struct ntx_loaded *l)
 {
     if (!l->back.gpu)
         return 0;
-    uint64_t card = l->back.info.integrated ? l->ram_bytes : l->back.info.free > SPARE ? l->back.info.free - SPARE : 1;
+    uint64_t card = l->back.info.free > SPARE ? l->back.info.free - SPARE : 1;
+    if (l->back.info.integrated)
+        card = l->ram_bytes;
     return r->set.vram ? NTX_MIN(r->set.vram, card) : card;
 }
 
@@ -128,10 +130,10 @@ int ntx__load_plan_gpu(const struct ntx_load_request *r, struct ntx_loaded *l, c
              ntx_format_size(need, a, sizeof a), (unsigned long long)need,
              q->unified ? "memory for the GPU beside all else" : "GPU memory",
              ntx_format_size(q->vram_bytes, b, sizeof b), q->unified && !r->set.vram ? "--ram" : "--vram");
-    return do_without(r, l, why, err);
+    return go_without(r, l, why, err);
 }
 
-/* One chunk out of its file, into memory of at least its size. */
+/* Reads one chunk from its file. */
 static int read_chunk(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
 {
     const struct ntx_loaded *l = ctx;
@@ -141,13 +143,14 @@ static int read_chunk(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
         return ntx_err_set(err, rc == -ENODATA ? -EIO : rc, "%s: %llu bytes at %llu cannot be read: %s",
                            l->names[c->file], (unsigned long long)c->bytes, (unsigned long long)c->offset,
                            ntx_read_error(rc));
-    /* what is on the GPU needs no page cache */
+    /* a chunk on the GPU needs no page cache */
     posix_fadvise(l->fds[c->file], (off_t)(c->offset / BLOCK * BLOCK), (off_t)c->bytes, POSIX_FADV_DONTNEED);
     return 0;
 }
 
-/* A refusal costs speed only: the copies then go through a buffer of the driver. It is said, and counted. */
-static bool lock(struct ntx_loaded *l, void *p, uint64_t bytes)
+/* Locks memory for the GPU's copies. A failure costs only speed, since copies then go through a buffer of the driver.
+ * It is reported and counted. */
+static bool lock_for_copies(struct ntx_loaded *l, void *p, uint64_t bytes)
 {
     char size[32];
     if (!l->back.ops->host_register(l->back.gpu, p, bytes))
@@ -162,7 +165,7 @@ int ntx__load_build_gpu(struct ntx_loaded *l, struct ntx_err *err)
 {
     if (!l->back.gpu)
         return 0;
-    l->registered = lock(l, l->region.base, l->region.bytes);
+    l->registered = lock_for_copies(l, l->region.base, l->region.bytes);
     struct ntx_device_config c = device_config(l);
     int rc = ntx_device_new(&c, &l->device, err);
     const char *graphs = rc ? NULL : ntx_device_graphs(l->device);
@@ -178,7 +181,7 @@ void ntx__load_start_gpu(struct ntx_loaded *l)
 {
     uint64_t bytes;
     void *memory = ntx_forward_memory(l->forward, &bytes);
-    l->registered_rows = l->device && lock(l, memory, bytes);
+    l->registered_rows = l->device && lock_for_copies(l, memory, bytes);
 }
 
 void ntx__load_free_gpu(struct ntx_loaded *l)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* load_machines.c: a load on several machines: every step that could fail on one of them is told to all, so that none
- * waits for one that has given up. */
+/* load_machines.c: a load on several machines. Each step that can fail on one machine is reported to all, so that none
+ * waits for one that has failed. */
 #include <errno.h>
 
 #include "common/util.h"
@@ -8,7 +8,7 @@
 #include "computed/engine/machines.h"
 #include "computed/plan/budget.h"
 
-#define FOLLOWER_CTX 256u /* tokens: nothing of a text is kept there, but for K and V by heads */
+#define FOLLOWER_CTX 256u /* tokens; a follower keeps nothing of a text but K and V by heads */
 
 int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
@@ -46,7 +46,7 @@ void ntx__load_unshared(struct ntx_machines *m, const struct ntx_loaded *l, cons
         ntx_machines_pass(m, &pass, failed, &known);
 }
 
-/* As many rows as without, unless the messages of so many do not fit. */
+/* As many rows as on one machine, unless the messages of so many do not fit. */
 static int plan_first(struct ntx_loaded *l, const struct ntx_plan_request *asked, struct ntx_err *err)
 {
     struct ntx_plan_request q = *asked;
@@ -65,8 +65,8 @@ static int plan_first(struct ntx_loaded *l, const struct ntx_plan_request *asked
     return rc;
 }
 
-static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked, const struct ntx_machines_pass *pass,
-                      struct ntx_err *err)
+static int plan_follower(struct ntx_loaded *l, const struct ntx_plan_request *asked,
+                         const struct ntx_machines_pass *pass, struct ntx_err *err)
 {
     const bool heads = l->machine_share.split == NTX_SPLIT_HEADS;
     const uint32_t rows = pass->rows;
@@ -81,7 +81,7 @@ static int plan_other(struct ntx_loaded *l, const struct ntx_plan_request *asked
     return ntx_plan_make(l->model, &q, &l->plan, err);
 }
 
-static struct ntx_machines_planned planned(const struct ntx_loaded *l, bool keeps_kv)
+static struct ntx_machines_planned planned_bytes(const struct ntx_loaded *l, bool keeps_kv)
 {
     return (struct ntx_machines_planned){keeps_kv ? l->plan->bytes_kv : 0, l->plan->bytes_host, l->plan->bytes_storage};
 }
@@ -93,18 +93,18 @@ static int plan_all(struct ntx_loaded *l, const struct ntx_plan_request *q, stru
     bool first = !ntx_machines_rank(l->machines);
     if (first && !plan_first(l, q, &mine)) {
         pass = (struct ntx_machines_pass){
-            .rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv, .of = planned(l, false)};
-        pass.kv.states = 0; /* recurrent states are rank 0's */
+            .rows = l->plan->max_rows, .ctx = l->plan->ctx, .kv = l->plan->kv, .of = planned_bytes(l, false)};
+        pass.kv.states = 0; /* rank 0 has the recurrent states */
     }
     int rc = ntx_machines_pass(l->machines, &pass, &mine, err);
     if (rc)
         return rc;
-    if (!first && !plan_other(l, q, &pass, &mine))
-        pass.of = planned(l, l->machine_share.split == NTX_SPLIT_HEADS);
+    if (!first && !plan_follower(l, q, &pass, &mine))
+        pass.of = planned_bytes(l, l->machine_share.split == NTX_SPLIT_HEADS);
     return ntx_machines_pass(l->machines, &pass, &mine, err);
 }
 
-static void unplan(struct ntx_loaded *l)
+static void free_plan(struct ntx_loaded *l)
 {
     ntx_plan_free(l->plan);
     l->plan = NULL;
@@ -119,10 +119,10 @@ int ntx__load_plan_shared(struct ntx_loaded *l, struct ntx_plan_request *q, stru
         const struct ntx_share before = l->machine_share;
         if ((rc = ntx_machines_deal_again(l->machines, &l->machine_share, &again, err)) || !again)
             break;
-        unplan(l);
+        free_plan(l);
         if (!plan_all(l, q, &ignored))
             continue;
-        unplan(l); /* too much for one of them, which all know */
+        free_plan(l); /* too much for one of the machines, which all know by now */
         l->machine_share = before;
         rc = plan_all(l, q, err);
         again = false;

@@ -79,7 +79,7 @@ void ntx_machines_leave(struct ntx_machines *m, bool together)
         return;
     if (m->net)
         m->ops->close(m->net, together);
-    free(m); /* the library stays: MPI's own threads may be in it */
+    free(m); /* the library stays loaded: MPI's threads may run in it */
 }
 
 void ntx_machines_over(struct ntx_machines *m, struct ntx_ranks *r)
@@ -116,7 +116,7 @@ int ntx_machines_ranks(struct ntx_machines *m, struct ntx_ranks **out)
     return ntx_ranks_new(&c, out);
 }
 
-static void *follow(void *arg)
+static void *follower_main(void *arg)
 {
     struct ntx_machines *m = arg;
     int rc = ntx_ranks_follow(m->loaded->ranks, m->loaded->forward, &m->stop);
@@ -132,7 +132,7 @@ int ntx_machines_follow(struct ntx_machines *m, struct ntx_loaded *l,
     m->ended = ended;
     m->ctx = ctx;
     atomic_store(&m->stop, false);
-    return -pthread_create(&m->thread, NULL, follow, m);
+    return -pthread_create(&m->thread, NULL, follower_main, m);
 }
 
 void ntx_machines_stop(struct ntx_machines *m) { atomic_store(&m->stop, true); }

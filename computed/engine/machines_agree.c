@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* machines_agree.c: is it the same model everywhere? Then the first machine measures the network, decides who has what
- * of it (computed/plan/machines.h), and tells the others. */
+/* machines_agree.c: checks that all machines have the same model. Then the first one measures the network, decides the
+ * shares (computed/plan/machines.h), and tells the others. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,22 +12,22 @@
 #include "model/share_file.h"
 #include "ntx_version.h"
 
-#define CHUNK    (4u << 20) /* for counting */
+#define CHUNK    (4u << 20) /* only to count bytes */
 #define LIMIT_MS 60000u
 
-/* What machines tell each other before they share a model. */
+/* Message of each machine before they share a model. */
 struct hello {
     int32_t rc;
     char text[256];
     char digest[NTX_DIGEST_TEXT], commit[48];
     uint64_t keys; /* ntx_model_keys */
     struct ntx_share_machine can;
-    char split[8]; /* the first machine's --split, where it said so */
+    char split[8]; /* the first machine's --split, or "" */
     struct ntx_machines_pass pass;
-    struct ntx_share file; /* n 0: it has the whole model */
+    struct ntx_share file; /* n 0: the file has the whole model */
 };
 
-/* The first that failed speaks for all. */
+/* The first failure becomes everybody's. */
 static int first_failure(const struct ntx_machines *m, const struct hello *all, struct ntx_err *err)
 {
     for (uint32_t i = 0; i < m->size; i++)
@@ -64,20 +64,21 @@ static int check_same(const struct ntx_machines *m, const struct hello *all, str
     return 0;
 }
 
-/* Where a profile is missing anywhere, all get the same part. */
-static void tell_rates(const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw,
-                       struct hello *h)
+/* Sets this machine's rates. If any machine has none, all get equal shares. */
+static void set_rates(const struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw,
+                      struct hello *h)
 {
-    snprintf(h->split, sizeof h->split, "%s", set->sum_inputs ? "rows" : set->split ? set->split : "");
+    const char *split = set->split ? set->split : "";
+    snprintf(h->split, sizeof h->split, "%s", set->sum_inputs ? "rows" : split);
     if (hw)
         h->can = ntx_machines_can(l->model, hw, l->ram_bytes);
-    else if (set->link_nvme > 0) /* played: that is all that is known, and memory is faster */
+    else if (set->link_nvme > 0) /* emulated drive: nothing else is known, and memory is faster */
         h->can = (struct ntx_share_machine){
             .keeps = NTX_SHARE_KEEPS * (double)l->ram_bytes, .drive = set->link_nvme, .memory = 100 * set->link_nvme};
 }
 
-/* Why K and V of what is loaded stay with the first machine; NULL: they can be dealt by heads. */
-static const char *holds_heads(const struct ntx_loaded *l, const struct ntx_load_settings *set)
+/* Why K and V stay with the first machine; NULL: they can be split by heads. */
+static const char *kv_stays_reason(const struct ntx_loaded *l, const struct ntx_load_settings *set)
 {
     if (set->state && *set->state)
         return "--state keeps texts on the first machine's drive";
@@ -88,8 +89,8 @@ static const char *holds_heads(const struct ntx_loaded *l, const struct ntx_load
     return ntx_heads_refuse(l->model);
 }
 
-static int work_of(const struct ntx_loaded *of, const struct ntx_load_settings *set, struct ntx_share_work *work,
-                   struct ntx_err *err)
+static int model_work(const struct ntx_loaded *of, const struct ntx_load_settings *set, struct ntx_share_work *work,
+                      struct ntx_err *err)
 {
     const struct ntx_model *model = of->model;
     enum ntx_kv_type type = NTX_KV_F16;
@@ -116,7 +117,7 @@ static int work_of(const struct ntx_loaded *of, const struct ntx_load_settings *
 
 enum { SHORT = 9, LONG = 3, LONG_BYTES = 256 << 10 };
 
-/* There and back; seconds. */
+/* Sends n bytes there and back; *least: shortest time, seconds. */
 static int echo(struct ntx_machines *m, uint32_t to, uint8_t *buf, size_t n, double *least, struct ntx_err *err)
 {
     uint64_t t0 = ntx_now_ns();
@@ -128,8 +129,8 @@ static int echo(struct ntx_machines *m, uint32_t to, uint8_t *buf, size_t n, dou
     return rc ? ntx_err_set(err, rc, "%s cannot be reached: %s", m->names[to], m->ops->error(m->net)) : 0;
 }
 
-/* The slowest way there is. */
-static int measure(struct ntx_machines *m, uint8_t *buf, struct ntx_machines_link *link, struct ntx_err *err)
+/* Measures all links: *link has the slowest values. */
+static int measure_links(struct ntx_machines *m, uint8_t *buf, struct ntx_machines_link *link, struct ntx_err *err)
 {
     int rc = 0;
     *link = (struct ntx_machines_link){0};
@@ -146,7 +147,7 @@ static int measure(struct ntx_machines *m, uint8_t *buf, struct ntx_machines_lin
     return rc;
 }
 
-static int be_measured(struct ntx_machines *m, struct ntx_err *err)
+static int echo_back(struct ntx_machines *m, struct ntx_err *err)
 {
     int rc = 0;
     for (int i = 0; i < SHORT + LONG && !rc; i++) {
@@ -158,16 +159,16 @@ static int be_measured(struct ntx_machines *m, struct ntx_err *err)
     return rc ? ntx_err_set(err, rc, "%s cannot be reached: %s", m->names[0], m->ops->error(m->net)) : 0;
 }
 
-/* ---- who has what: the first machine decides, for all */
+/* ---- the shares: the first machine decides for all */
 
 struct decided {
     int32_t rc;
     char text[256];
     struct ntx_share share;
-    bool again, last; /* all are to plan with this; and that is it */
+    bool again, last; /* all plan again with this share; no further deal follows */
 };
 
-/* Where nothing is known of a machine, all get the same. */
+/* Whether the rates of all machines are known. Else they get equal shares. */
 static bool rates_known(const struct ntx_machines *m, const struct hello *all)
 {
     for (uint32_t i = 0; i < m->size; i++)
@@ -176,10 +177,10 @@ static bool rates_known(const struct ntx_machines *m, const struct hello *all)
     return true;
 }
 
-/* heads: why K and V cannot be dealt, or NULL. */
-static int by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model,
-                    const struct ntx_machines_link *link, const char *heads, struct ntx_share *share,
-                    struct ntx_err *err)
+/* heads: why K and V cannot be split by heads, or NULL. */
+static int share_by_rates(const struct ntx_machines *m, const struct hello *all, const struct ntx_model *model,
+                          const struct ntx_machines_link *link, const char *heads, struct ntx_share *share,
+                          struct ntx_err *err)
 {
     struct ntx_machines_forecast by[NTX_SPLITS];
     int rc = 0;
@@ -199,12 +200,12 @@ static int equal_parts(const struct ntx_machines *m, const struct hello *all, co
     return strcmp(all[0].split, "layers") ? 0 : ntx_share_by_layers(model, share, NULL, err);
 }
 
-/* Rank 0. Files of shares have decided, where there are such, but not about K and V. */
-static int choose(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l,
-                  const struct ntx_load_settings *set, const struct ntx_machines_link *link, struct ntx_share *share,
-                  struct ntx_err *err)
+/* Rank 0 chooses the share. Files of shares have decided it, if there are any, but not where K and V are. */
+static int choose_share(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l,
+                        const struct ntx_load_settings *set, const struct ntx_machines_link *link,
+                        struct ntx_share *share, struct ntx_err *err)
 {
-    const char *heads = holds_heads(l, set);
+    const char *heads = kv_stays_reason(l, set);
     int rc = 0;
     if (heads && !strcmp(all[0].split, "heads"))
         return ntx_err_set(err, -ENOTSUP,
@@ -216,13 +217,13 @@ static int choose(struct ntx_machines *m, const struct hello *all, const struct 
         return 0;
     if (!link)
         return equal_parts(m, all, l->model, share, err);
-    return (rc = work_of(l, set, &m->work, err)) ? rc : by_rates(m, all, l->model, link, heads, share, err);
+    return (rc = model_work(l, set, &m->work, err)) ? rc : share_by_rates(m, all, l->model, link, heads, share, err);
 }
 
-/* files: what is decided already; n 0: nothing. */
-static int decide(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l,
-                  const struct ntx_load_settings *set, const struct ntx_share *files, struct ntx_share *share,
-                  struct ntx_err *err)
+/* files: the shares of the files; n 0: whole files. */
+static int decide_share(struct ntx_machines *m, const struct hello *all, const struct ntx_loaded *l,
+                        const struct ntx_load_settings *set, const struct ntx_share *files, struct ntx_share *share,
+                        struct ntx_err *err)
 {
     const bool known = !files->n && m->size > 1 && rates_known(m, all);
     struct decided d = {.share = {.n = m->size}}, told[NTX_RANKS_MAX];
@@ -235,14 +236,14 @@ static int decide(struct ntx_machines *m, const struct hello *all, const struct 
         m->can[i] = all[i].can;
     if (files->n)
         d.share = *files;
-    if (known && (rc = m->rank ? be_measured(m, err)
-                       : buf   ? measure(m, buf, &link, err)
-                               : ntx_err_set(err, -ENOMEM, "no memory"))) {
-        free(buf);
-        return rc;
-    }
+    if (known && m->rank)
+        rc = echo_back(m, err);
+    else if (known)
+        rc = buf ? measure_links(m, buf, &link, err) : ntx_err_set(err, -ENOMEM, "no memory");
     free(buf);
-    if (!m->rank && choose(m, all, l, set, known ? &link : NULL, &d.share, &why)) {
+    if (rc)
+        return rc;
+    if (!m->rank && choose_share(m, all, l, set, known ? &link : NULL, &d.share, &why)) {
         d.rc = why.code;
         snprintf(d.text, sizeof d.text, "%.*s", (int)sizeof d.text - 1, why.text);
     }
@@ -258,8 +259,9 @@ static int decide(struct ntx_machines *m, const struct hello *all, const struct 
     return 0;
 }
 
-/* Files of shares decide who has what. *parts->n 0: all have the whole. */
-static int of_files(const struct ntx_machines *m, const struct hello *all, struct ntx_share *parts, struct ntx_err *err)
+/* Checks the files of shares, which decide the shares. *parts->n 0: all have the whole model. */
+static int shares_of_files(const struct ntx_machines *m, const struct hello *all, struct ntx_share *parts,
+                           struct ntx_err *err)
 {
     parts->n = 0;
     for (uint32_t i = 0; i < m->size; i++) {
@@ -298,7 +300,7 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
     if (!h.rc && ntx_share_file_of(l->gguf, &h.file, &failed))
         h = hello_of(&failed);
     if (!h.rc)
-        tell_rates(l, set, hw, &h);
+        set_rates(l, set, hw, &h);
     int rc = ntx__machines_meet(m, &h, sizeof h, all, err);
     m->stage = NTX_MACHINES_MET;
     if (rc || (rc = first_failure(m, all, err)) || (rc = check_same(m, all, err)))
@@ -307,9 +309,9 @@ int ntx_machines_agree(struct ntx_machines *m, const struct ntx_loaded *l, const
     const struct ntx_net_link link = {.bytes_per_s = set->link_net, .latency_s = set->link_delay / 1e6};
     m->ops->link(m->net, &link);
     struct ntx_share parts;
-    if ((rc = of_files(m, all, &parts, err)))
+    if ((rc = shares_of_files(m, all, &parts, err)))
         return rc;
-    return decide(m, all, l, set, &parts, share, err);
+    return decide_share(m, all, l, set, &parts, share, err);
 }
 
 int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, const struct ntx_err *mine,
@@ -329,12 +331,12 @@ int ntx_machines_pass(struct ntx_machines *m, struct ntx_machines_pass *pass, co
     return 0;
 }
 
-/* ---- once more */
+/* ---- dealing again */
 
-#define DEAL_GAIN  1.02 /* for less nobody plans again */
+#define DEAL_GAIN  1.02 /* least gain for which all plan again */
 #define MOST_DEALS 3
 
-/* What the slowest one's drive or memory takes. */
+/* Seconds a token, by the slowest machine's drive or memory. */
 static double token_s(const struct ntx_machines *m, const struct ntx_share *s)
 {
     double all = 0, most = 0;
@@ -348,7 +350,7 @@ static double token_s(const struct ntx_machines *m, const struct ntx_share *s)
     return most;
 }
 
-/* Who streams has shown what it keeps. Of who does not it is known that it keeps all that it has. */
+/* A machine that streams has reported how much it keeps. One that does not keeps everything that it has. */
 static void learn_keeps(struct ntx_machines *m)
 {
     for (uint32_t i = 0; i < m->size; i++)
@@ -363,8 +365,8 @@ static bool same_parts(const struct ntx_share *a, const struct ntx_share *b)
     return !memcmp(a->part, b->part, sizeof a->part);
 }
 
-/* Rank 0, when all have planned with this share. A guess that was too high shows only when its machine has got too
- * much: then there is one more. */
+/* Rank 0, when all have planned with this share. An estimate that was too high shows only once its machine has got too
+ * much: then another deal follows. */
 static void deal_better(struct ntx_machines *m, struct decided *d)
 {
     struct ntx_share better = d->share;
@@ -381,8 +383,8 @@ static void deal_better(struct ntx_machines *m, struct decided *d)
     }
 }
 
-/* With K and V by heads what a machine keeps beside them goes by its part; whole layers are too few to be dealt so
- * finely. */
+/* With K and V by heads, memory beside the weights goes by the share; whole layers are too coarse to be dealt again. So
+ * only rows are dealt again. */
 int ntx_machines_deal_again(struct ntx_machines *m, struct ntx_share *share, bool *again, struct ntx_err *err)
 {
     struct decided d = {.share = *share}, told[NTX_RANKS_MAX];

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* machines_impl.h: what machines.c (they come together, and part) and machines_agree.c (who has what of a model) share.
- * */
+/* machines_impl.h: shared by machines.c (join and leave) and machines_agree.c (the shares of a model). */
 #ifndef NTX_COMPUTED_ENGINE_MACHINES_IMPL_H
 #define NTX_COMPUTED_ENGINE_MACHINES_IMPL_H
 
@@ -17,13 +16,13 @@ struct ntx_machines {
     char name[NTX_RANKS_MAX][NTX_NET_NAME + 32]; /* "node7 (rank 2)" */
     const char *names[NTX_RANKS_MAX];
     enum ntx_machines_stage stage;
-    bool over;        /* rank 0 has said so, or was told to */
-    unsigned planned; /* times that rows were told */
+    bool over;        /* rank 0 has ended the work */
+    unsigned planned; /* exchanges of the pass so far */
     struct ntx_machines_planned planned_of[NTX_RANKS_MAX];
-    bool by_rates; /* the share is by rates, and may be dealt again. Of rank 0: */
+    bool by_rates; /* the share goes by rates and may be dealt again. Rank 0: */
     struct ntx_share_machine can[NTX_RANKS_MAX];
     struct ntx_share_work work;
-    struct ntx_share best; /* of the `deals` that all have planned with */
+    struct ntx_share best; /* best of the `deals` shares that all have planned with */
     unsigned deals;
     pthread_t thread;
     atomic_bool stop;
@@ -32,7 +31,7 @@ struct ntx_machines {
     void *ctx;
 };
 
-/* n bytes of each, in every one. */
+/* Gathers n bytes of each machine on all of them. */
 int ntx__machines_meet(struct ntx_machines *m, const void *mine, size_t n, void *all, struct ntx_err *err);
 
 #endif

@@ -8,25 +8,27 @@
 #include "computed/engine/load.h"
 #include "computed/engine/machines.h"
 
-static void put(_Atomic uint64_t *to, uint64_t v) { atomic_store_explicit(to, v, memory_order_relaxed); }
-static void put32(_Atomic uint32_t *to, uint32_t v) { atomic_store_explicit(to, v, memory_order_relaxed); }
+static void store64(_Atomic uint64_t *to, uint64_t v) { atomic_store_explicit(to, v, memory_order_relaxed); }
+static void store32(_Atomic uint32_t *to, uint32_t v) { atomic_store_explicit(to, v, memory_order_relaxed); }
 
 static void put_layers(struct ntx_monitor *m, const struct ntx_plan *p, uint32_t n)
 {
     for (uint32_t i = 0; i < NTX_MON_LAYERS; i++) {
         struct ntx_mon_layer *l = &m->layer[i];
-        put(&l->device, 0);
-        put(&l->host, 0);
-        put(&l->storage, 0);
-        put(&l->skipped, 0);
-        put(&l->predicted, 0);
+        store64(&l->device, 0);
+        store64(&l->host, 0);
+        store64(&l->storage, 0);
+        store64(&l->skipped, 0);
+        store64(&l->predicted, 0);
     }
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_plan_chunk *c = &p->table[i];
         struct ntx_mon_layer *l = &m->layer[c->layer < n ? c->layer : n - 1];
-        _Atomic uint64_t *to = c->placement == NTX_PLACE_STORAGE ? &l->storage
-                               : c->placement == NTX_PLACE_HOST  ? &l->host
-                                                                 : &l->device;
+        _Atomic uint64_t *to = &l->device;
+        if (c->placement == NTX_PLACE_STORAGE)
+            to = &l->storage;
+        else if (c->placement == NTX_PLACE_HOST)
+            to = &l->host;
         atomic_fetch_add_explicit(to, c->bytes, memory_order_relaxed);
     }
 }
@@ -35,14 +37,14 @@ _Static_assert(NTX_MON_RANKS >= NTX_RANKS_MAX, "a row for each machine");
 
 static void put_ranks(struct ntx_monitor *m, const struct ntx_loaded *l)
 {
-    put32(&m->n_ranks, 0);
+    store32(&m->n_ranks, 0);
     for (uint32_t i = 1; l->machines && i < l->machine_share.n; i++) {
         const char *name = ntx_machines_name(l->machines, i);
         snprintf(m->rank[i].name, sizeof m->rank[i].name, "%.*s", (int)sizeof m->rank[i].name - 1, name);
         atomic_store_explicit(&m->rank[i].kv_bytes, ntx_machines_kv_bytes(l->machines, i), memory_order_relaxed);
     }
     if (l->machines && !ntx_machines_rank(l->machines))
-        put32(&m->n_ranks, l->machine_share.n);
+        store32(&m->n_ranks, l->machine_share.n);
 }
 
 void ntx_monitor_model(struct ntx_counters *c, const struct ntx_loaded *l)
@@ -50,11 +52,13 @@ void ntx_monitor_model(struct ntx_counters *c, const struct ntx_loaded *l)
     if (!c)
         return;
     struct ntx_monitor *m = &c->mon;
-    put32(&m->n_layers, 0);
+    store32(&m->n_layers, 0);
     if (!l)
         return;
     const char *slash = strrchr(l->names[0], '/');
-    const char *name = l->model->hp.name[0] ? l->model->hp.name : slash ? slash + 1 : l->names[0];
+    const char *name = slash ? slash + 1 : l->names[0];
+    if (l->model->hp.name[0])
+        name = l->model->hp.name;
     snprintf(m->model, sizeof m->model, "%.*s", (int)sizeof m->model - 1, name);
     snprintf(m->arch, sizeof m->arch, "%.*s", (int)sizeof m->arch - 1, l->model->hp.arch);
     snprintf(m->kernel, sizeof m->kernel, "%.*s", (int)sizeof m->kernel - 1, l->ops->name);
@@ -78,17 +82,17 @@ void ntx_monitor_sessions(struct ntx_counters *c, const struct ntx_session *s)
     for (unsigned i = 0; i < NTX_MON_SESSIONS; i++) {
         struct ntx_mon_session *to = &c->mon.session[i];
         if (!s) {
-            put32(&to->state, NTX_MON_NONE);
+            store32(&to->state, NTX_MON_NONE);
             continue;
         }
-        put(&to->id, s->id);
-        put32(&to->prompt, s->run.prompt_tokens);
-        put32(&to->past, s->n_past);
-        put32(&to->generated, s->run.generated);
-        put(&to->asked_ns, s->run.asked_ns);
-        put(&to->first_ns, s->run.first_ns);
-        put(&to->last_ns, s->run.last_ns);
-        put32(&to->state, state_of(s));
+        store64(&to->id, s->id);
+        store32(&to->prompt, s->run.prompt_tokens);
+        store32(&to->past, s->n_past);
+        store32(&to->generated, s->run.generated);
+        store64(&to->asked_ns, s->run.asked_ns);
+        store64(&to->first_ns, s->run.first_ns);
+        store64(&to->last_ns, s->run.last_ns);
+        store32(&to->state, state_of(s));
         s = s->next;
     }
 }

@@ -16,7 +16,7 @@
 
 #define MAGIC       "ntxstate"
 #define MOST_FILES  4096
-#define MOST_TOKENS (1u << 22) /* of one: 16 MiB of ids */
+#define MOST_TOKENS (1u << 22) /* of one file: 16 MiB of ids */
 #define BUFFER      (1u << 20)
 #define COVERED     16
 
@@ -24,11 +24,11 @@ struct file {
     char name[32];
     uint64_t scope, bytes, body_bytes;
     uint32_t n;
-    int32_t *ids;                                /* NULL: it is not of this model or build, or torn */
-    struct ntx_prefix_store_snapshot *snapshots; /* [n_snapshots], behind ids */
+    int32_t *ids;                                /* NULL: of another model or build, or torn */
+    struct ntx_prefix_store_snapshot *snapshots; /* [n_snapshots], stored after ids */
     uint32_t n_snapshots;
-    double worth;       /* the clock when it was last wanted, and its cost for its bytes; without ids: -1 */
-    struct timespec at; /* of its last use before this process */
+    double worth;       /* GreedyDual: clock at its last use plus its cost per byte; without ids: -1 */
+    struct timespec at; /* its last use before this process */
 };
 
 struct ntx_prefix_store {
@@ -41,29 +41,29 @@ struct ntx_prefix_store {
     double clock;
     bool full_said;
     struct ntx_prefix_store_others others;
-    char alien[32]; /* of those that others may read or write, the first one, and how many they are */
+    char alien[32]; /* the first file that others may read or write, and how many there are */
     uint32_t n_aliens;
     uint8_t *buffer;
 };
 
-/* What of bytes are being written or read, and their sum (UMAC with a key that everybody knows: a sum, no secret). */
+/* Bytes being written or read, and their checksum (UMAC with a public key). */
 struct flow {
     int fd, rc;
     bool out;
     atomic_ullong *written;
     uint8_t *buffer;
-    uint32_t n, at; /* in the buffer; of them given out */
-    uint64_t left;  /* to be read */
+    uint32_t n, at; /* in the buffer; of them consumed */
+    uint64_t left;  /* yet to be read */
     struct umac64_ctx sum;
 };
 
-static void begin_sum(struct umac64_ctx *sum)
+static void start_sum(struct umac64_ctx *sum)
 {
     static const uint8_t key[16] = "prefixes on disk";
     umac64_set_key(sum, key);
 }
 
-/* Of ids and marks, which lie behind them. */
+/* Bytes of ids and the snapshots' heads after them. */
 static size_t table_bytes(uint32_t n_tokens, uint32_t n_snapshots)
 {
     return n_tokens * sizeof(int32_t) + n_snapshots * sizeof(struct ntx_prefix_store_snapshot);
@@ -74,7 +74,7 @@ static void head_sum(const struct ntx_prefix_store_head *h, const void *table, u
     struct umac64_ctx sum;
     struct ntx_prefix_store_head x = *h;
     memset(x.head_sum, 0, sizeof x.head_sum);
-    begin_sum(&sum);
+    start_sum(&sum);
     umac64_update(&sum, sizeof x, (const uint8_t *)&x);
     umac64_update(&sum, table_bytes(h->n_tokens, h->n_snapshots), table);
     umac64_digest(&sum, 8, out);
@@ -82,18 +82,18 @@ static void head_sum(const struct ntx_prefix_store_head *h, const void *table, u
 
 /* ---- the table */
 
-static double cost_of(const struct ntx_prefix_store *s, uint32_t n)
+static double compute_cost(const struct ntx_prefix_store *s, uint32_t n)
 {
     double blocks = n / (double)NTX_KV_BLOCK;
     return blocks * (s->c.block_cost + s->c.token_cost * n / 2);
 }
 
-static void want(struct ntx_prefix_store *s, struct file *f)
+static void touch_file(struct ntx_prefix_store *s, struct file *f)
 {
-    f->worth = f->ids ? s->clock + cost_of(s, f->n) / (double)f->bytes : -1;
+    f->worth = f->ids ? s->clock + compute_cost(s, f->n) / (double)f->bytes : -1;
 }
 
-static void forget(struct ntx_prefix_store *s, uint32_t i)
+static void forget_file(struct ntx_prefix_store *s, uint32_t i)
 {
     s->bytes -= s->file[i].bytes;
     free(s->file[i].ids);
@@ -101,36 +101,36 @@ static void forget(struct ntx_prefix_store *s, uint32_t i)
     s->file[i] = s->file[--s->n];
 }
 
-static void drop(struct ntx_prefix_store *s, uint32_t i)
+static void drop_file(struct ntx_prefix_store *s, uint32_t i)
 {
     s->clock = NTX_MAX(s->clock, s->file[i].worth);
     (void)unlinkat(s->dir, s->file[i].name, 0);
-    forget(s, i);
+    forget_file(s, i);
 }
 
-/* A torn one, in whose place another stands. */
+/* Forgets a torn file that a new one has replaced. */
 static void forget_named(struct ntx_prefix_store *s, const char *name)
 {
     for (uint32_t i = s->n; i--;)
         if (!strcmp(s->file[i].name, name))
-            forget(s, i);
+            forget_file(s, i);
 }
 
-static bool torn(int rc) { return rc == -EBADMSG || rc == -EPIPE; }
+static bool is_torn(int rc) { return rc == -EBADMSG || rc == -EPIPE; }
 
-/* So many bytes more, and a place in the table. */
-static void make_room(struct ntx_prefix_store *s, uint64_t bytes)
+/* Evicts files until there is room for so many bytes and a place in the table. */
+static void evict_for(struct ntx_prefix_store *s, uint64_t bytes)
 {
     while (s->n && (s->bytes + bytes > s->c.most || s->n == MOST_FILES)) {
         uint32_t least = 0;
         for (uint32_t i = 1; i < s->n; i++)
             if (s->file[i].worth < s->file[least].worth)
                 least = i;
-        drop(s, least);
+        drop_file(s, least);
     }
 }
 
-static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
+static uint32_t common_tokens(const int32_t *a, const int32_t *b, uint32_t n)
 {
     uint32_t i = 0;
     while (i < n && a[i] == b[i])
@@ -150,8 +150,8 @@ uint32_t ntx_prefix_store_useless(const struct ntx_prefix_store *s) { return s->
 
 struct ntx_prefix_store_others ntx_prefix_store_others(const struct ntx_prefix_store *s) { return s->others; }
 
-/* What is to be had of a file of which so many tokens are wanted. */
-static uint32_t has_whole(const struct file *f, uint32_t same)
+/* How many of a text's `same` common tokens the file can serve. */
+static uint32_t tokens_served(const struct file *f, uint32_t same)
 {
     uint32_t most = same >= f->n ? f->n : 0;
     for (uint32_t i = 0; i < f->n_snapshots && !most; i++)
@@ -166,8 +166,8 @@ uint32_t ntx_prefix_store_find(const struct ntx_prefix_store *s, uint64_t scope,
     uint32_t most = 0;
     for (uint32_t i = 0; i < s->n; i++) {
         const struct file *f = &s->file[i];
-        uint32_t same = f->ids && (f->scope == scope || !f->scope) ? alike(f->ids, ids, NTX_MIN(n, f->n)) : 0;
-        same = whole && f->ids ? has_whole(f, same) : same;
+        uint32_t same = f->ids && (f->scope == scope || !f->scope) ? common_tokens(f->ids, ids, NTX_MIN(n, f->n)) : 0;
+        same = whole && f->ids ? tokens_served(f, same) : same;
         if (same <= most)
             continue;
         most = same;
@@ -185,7 +185,7 @@ const int32_t *ntx_prefix_store_ids(const struct ntx_prefix_store *s, uint32_t f
 
 /* ---- reading */
 
-static int fill(struct flow *f)
+static int fill_buffer(struct flow *f)
 {
     f->at = 0;
     f->n = (uint32_t)NTX_MIN(f->left, (uint64_t)BUFFER);
@@ -198,7 +198,7 @@ static int fill(struct flow *f)
     return f->rc;
 }
 
-static int drain(struct flow *f)
+static int write_buffer(struct flow *f)
 {
     f->rc = ntx_write_all(f->fd, f->buffer, f->n);
     umac64_update(&f->sum, f->n, f->buffer);
@@ -208,13 +208,13 @@ static int drain(struct flow *f)
     return f->rc;
 }
 
-static int part(void *ctx, void *at, size_t bytes)
+static int move_part(void *ctx, void *at, size_t bytes)
 {
     struct flow *f = ctx;
     uint8_t *p = at;
     while (bytes && !f->rc) {
         if (f->out ? f->n == BUFFER : f->at == f->n)
-            f->rc = f->out ? drain(f) : fill(f);
+            f->rc = f->out ? write_buffer(f) : fill_buffer(f);
         size_t n = NTX_MIN(bytes, (size_t)(f->out ? BUFFER - f->n : f->n - f->at));
         if (f->rc)
             break;
@@ -226,21 +226,21 @@ static int part(void *ctx, void *at, size_t bytes)
     return f->rc;
 }
 
-/* Nothing that is told of it is believed but its size, and who may write it. */
+/* Opens a file that only we may read or write; else -EPERM. */
 static int open_file(const struct ntx_prefix_store *s, const char *name, struct stat *st)
 {
     int fd = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0)
-        return errno == ELOOP ? -EPERM : -errno; /* a link */
-    int rc = fstat(fd, st)                                                           ? -errno
-             : !S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & 077 ? -EPERM
-                                                                                     : 0;
+        return errno == ELOOP ? -EPERM : -errno;
+    int rc = fstat(fd, st) ? -errno : 0;
+    if (!rc && (!S_ISREG(st->st_mode) || st->st_uid != geteuid() || st->st_mode & 077))
+        rc = -EPERM;
     if (rc)
         close(fd);
     return rc ? rc : fd;
 }
 
-/* -ESTALE: of another model or build; -EBADMSG: torn, or no such file. */
+/* -ESTALE: of another model or build; -EBADMSG: torn, or not such a file. */
 static int check_head(const struct ntx_prefix_store *s, const struct ntx_prefix_store_head *h, uint64_t size)
 {
     if (memcmp(h->magic, MAGIC, sizeof h->magic) || h->of[sizeof h->of - 1])
@@ -248,14 +248,14 @@ static int check_head(const struct ntx_prefix_store *s, const struct ntx_prefix_
     if (h->version != NTX_PREFIX_STORE_VERSION || strcmp(h->of, s->of))
         return -ESTALE;
     const uint64_t before = sizeof *h + table_bytes(NTX_MIN(h->n_tokens, MOST_TOKENS),
-                                                    NTX_MIN(h->n_snapshots, (uint32_t)NTX_PREFIX_STORE_MARKS));
-    return !h->n_tokens || h->n_tokens > MOST_TOKENS || h->n_snapshots > NTX_PREFIX_STORE_MARKS ||
+                                                    NTX_MIN(h->n_snapshots, (uint32_t)NTX_PREFIX_STORE_SNAPSHOTS));
+    return !h->n_tokens || h->n_tokens > MOST_TOKENS || h->n_snapshots > NTX_PREFIX_STORE_SNAPSHOTS ||
                    h->body_bytes > size || size - h->body_bytes < before
                ? -EBADMSG
                : 0;
 }
 
-/* Of one text each, longer and longer, and all that lies behind the body. */
+/* Whether snapshots have growing lengths within the text, and fill all bytes after the body. */
 static bool good_snapshots(const struct ntx_prefix_store_head *h, const struct ntx_prefix_store_snapshot *m,
                            uint64_t size)
 {
@@ -268,7 +268,7 @@ static bool good_snapshots(const struct ntx_prefix_store_head *h, const struct n
     return !left;
 }
 
-/* f: ids and marks. */
+/* Reads the head; f gets ids and the snapshots' heads. */
 static int read_head(const struct ntx_prefix_store *s, int fd, uint64_t size, struct ntx_prefix_store_head *h,
                      struct file *f)
 {
@@ -295,12 +295,14 @@ static int read_head(const struct ntx_prefix_store *s, int fd, uint64_t size, st
     return 0;
 }
 
-static const char *why(int rc)
+static const char *reason(int rc)
 {
-    return torn(rc) ? "it is torn, or no file of ours" : rc == -EPERM ? "it is not ours alone" : strerror(-rc);
+    if (is_torn(rc))
+        return "it is torn, or no file of ours";
+    return rc == -EPERM ? "it is not ours alone" : strerror(-rc);
 }
 
-/* What comes, ends so: all of it was wanted, and its sum is right. */
+/* End of a flow read: all bytes consumed and the checksum matches. */
 static int end_flow(struct flow *f, int rc, const uint8_t sum[8])
 {
     uint8_t is[8];
@@ -315,8 +317,8 @@ static int end_flow(struct flow *f, int rc, const uint8_t sum[8])
 static int read_body(struct ntx_prefix_store *s, int fd, const struct ntx_prefix_store_head *h, struct ntx_kv_seq *kv)
 {
     struct flow f = {.fd = fd, .buffer = s->buffer, .left = h->body_bytes};
-    begin_sum(&f.sum);
-    return end_flow(&f, ntx_kv_each_part(kv, h->n_tokens, true, part, &f), h->body_sum);
+    start_sum(&f.sum);
+    return end_flow(&f, ntx_kv_each_part(kv, h->n_tokens, true, move_part, &f), h->body_sum);
 }
 
 static int read_snapshot(struct ntx_prefix_store *s, int fd, const struct ntx_prefix_store_snapshot *m,
@@ -326,8 +328,8 @@ static int read_snapshot(struct ntx_prefix_store *s, int fd, const struct ntx_pr
     int rc = ntx_kv_snapshot_blank(pool, m->n_tokens, must, out);
     if (rc)
         return lseek(fd, (off_t)m->bytes, SEEK_CUR) < 0 ? -errno : rc;
-    begin_sum(&f.sum);
-    rc = end_flow(&f, ntx_kv_snapshot_each_part(*out, true, part, &f), m->sum);
+    start_sum(&f.sum);
+    rc = end_flow(&f, ntx_kv_snapshot_each_part(*out, true, move_part, &f), m->sum);
     if (rc)
         ntx_kv_snapshot_free(*out);
     return rc;
@@ -345,7 +347,7 @@ static int read_snapshots(struct ntx_prefix_store *s, int fd, const struct file 
     return rc;
 }
 
-/* The very file that was found. */
+/* Whether the file is still the one that was found. */
 static bool same_file(const struct file *a, const struct file *b)
 {
     return a->n == b->n && a->scope == b->scope && a->n_snapshots == b->n_snapshots &&
@@ -353,7 +355,7 @@ static bool same_file(const struct file *a, const struct file *b)
 }
 
 int ntx_prefix_store_read(struct ntx_prefix_store *s, uint32_t file, struct ntx_kv_pool *pool, struct ntx_kv_seq *kv,
-                          uint32_t wanted, struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_MARKS],
+                          uint32_t wanted, struct ntx_kv_snapshot *snapshots[NTX_PREFIX_STORE_SNAPSHOTS],
                           uint32_t *n_snapshots)
 {
     struct file *x = &s->file[file], is = {0};
@@ -367,7 +369,7 @@ int ntx_prefix_store_read(struct ntx_prefix_store *s, uint32_t file, struct ntx_
         !(rc = read_snapshots(s, fd, x, pool, wanted, snapshots, n_snapshots))) {
         (void)futimens(fd, NULL);
         ntx_kv_restored(kv, x->n);
-        want(s, x);
+        touch_file(s, x);
     }
     if (fd >= 0)
         close(fd);
@@ -376,8 +378,8 @@ int ntx_prefix_store_read(struct ntx_prefix_store *s, uint32_t file, struct ntx_
     while (rc && *n_snapshots)
         ntx_kv_snapshot_free(snapshots[--*n_snapshots]);
     if (rc) {
-        ntx_log(NTX_LOG_WARN, "%s/%s is not used, and its text is computed again: %s", s->c.dir, x->name, why(rc));
-        (torn(rc) ? drop : forget)(s, file); /* what may be read another time is left there */
+        ntx_log(NTX_LOG_WARN, "%s/%s is not used, and its text is computed again: %s", s->c.dir, x->name, reason(rc));
+        (is_torn(rc) ? drop_file : forget_file)(s, file); /* a file that may be readable later stays */
     }
     return rc;
 }
@@ -387,12 +389,12 @@ int ntx_prefix_store_read(struct ntx_prefix_store *s, uint32_t file, struct ntx_
 static int write_flow(struct flow *f, int rc, uint8_t sum[8])
 {
     if (!rc)
-        rc = drain(f);
+        rc = write_buffer(f);
     umac64_digest(&f->sum, 8, sum);
     return rc;
 }
 
-/* table: ids, and behind them the marks, whose sums come now. */
+/* table: ids, and the snapshots' heads after them, which get their sums here. */
 static int write_body(struct ntx_prefix_store *s, int fd, struct ntx_kv_seq *kv,
                       struct ntx_kv_snapshot *const *snapshots, int32_t *table, struct ntx_prefix_store_head *h)
 {
@@ -400,14 +402,14 @@ static int write_body(struct ntx_prefix_store *s, int fd, struct ntx_kv_seq *kv,
     const off_t at = (off_t)(sizeof *h + table_bytes(h->n_tokens, h->n_snapshots));
     if (lseek(fd, at, SEEK_SET) != at)
         return -errno;
-    begin_sum(&f.sum);
-    int rc = write_flow(&f, ntx_kv_each_part(kv, h->n_tokens, false, part, &f), h->body_sum);
+    start_sum(&f.sum);
+    int rc = write_flow(&f, ntx_kv_each_part(kv, h->n_tokens, false, move_part, &f), h->body_sum);
     h->body_bytes = (uint64_t)(lseek(fd, 0, SEEK_CUR) - at);
     for (uint32_t i = 0; i < h->n_snapshots && !rc; i++) {
         struct ntx_prefix_store_snapshot m = {.n_tokens = ntx_kv_snapshot_tokens(snapshots[i]),
                                               .bytes = ntx_kv_snapshot_bytes_of(snapshots[i])};
-        begin_sum(&f.sum);
-        rc = write_flow(&f, ntx_kv_snapshot_each_part(snapshots[i], false, part, &f), m.sum);
+        start_sum(&f.sum);
+        rc = write_flow(&f, ntx_kv_snapshot_each_part(snapshots[i], false, move_part, &f), m.sum);
         memcpy((uint8_t *)table + table_bytes(h->n_tokens, i), &m, sizeof m);
     }
     if (rc)
@@ -419,32 +421,33 @@ static int write_body(struct ntx_prefix_store *s, int fd, struct ntx_kv_seq *kv,
     return rc ? rc : ntx_write_all(fd, table, table_bytes(h->n_tokens, h->n_snapshots));
 }
 
-/* Of a text with so many tokens one that goes on from `most` of them is nearly as good. */
-static bool near_enough(const struct ntx_prefix_store *s, uint32_t n, uint32_t most)
+/* Whether going on from `most` of n tokens costs at most 1/COVERED of the text's time. */
+static bool is_near_enough(const struct ntx_prefix_store *s, uint32_t n, uint32_t most)
 {
-    return cost_of(s, n) - cost_of(s, most) <= cost_of(s, n) / COVERED;
+    return compute_cost(s, n) - compute_cost(s, most) <= compute_cost(s, n) / COVERED;
 }
 
-/* Nearly all that f is good for can be had of the new one. */
-static bool covers(const struct ntx_prefix_store *s, const struct file *new, const struct file *f)
+/* Whether `new` serves nearly everything that f serves. */
+static bool covers_file(const struct ntx_prefix_store *s, const struct file *added, const struct file *f)
 {
-    return near_enough(s, f->n, s->c.whole ? has_whole(new, f->n) : f->n);
+    return is_near_enough(s, f->n, s->c.whole ? tokens_served(added, f->n) : f->n);
 }
 
-static void drop_covered(struct ntx_prefix_store *s, const struct file *new)
+static void drop_covered(struct ntx_prefix_store *s, const struct file *added)
 {
-    for (uint32_t i = s->n; i--;)
-        if (s->file[i].ids && s->file[i].scope == new->scope &&
-            s->file[i].n < new->n &&alike(s->file[i].ids, new->ids, s->file[i].n) ==
-                s->file[i].n &&covers(s, new, &s->file[i]))
-            drop(s, i);
+    for (uint32_t i = s->n; i--;) {
+        const struct file *f = &s->file[i];
+        if (f->ids && f->scope == added->scope && f->n < added->n && common_tokens(f->ids, added->ids, f->n) == f->n &&
+            covers_file(s, added, f))
+            drop_file(s, i);
+    }
 }
 
 static void name_file(char out[32], uint64_t scope, const int32_t *ids, uint32_t n, const char *of)
 {
     struct umac64_ctx sum;
     uint8_t d[8];
-    begin_sum(&sum);
+    start_sum(&sum);
     umac64_update(&sum, sizeof scope, (const uint8_t *)&scope);
     umac64_update(&sum, strlen(of), (const uint8_t *)of);
     umac64_update(&sum, n * sizeof *ids, (const uint8_t *)ids);
@@ -475,18 +478,18 @@ static int write_new(struct ntx_prefix_store *s, struct file *x, struct ntx_kv_s
     return rc;
 }
 
-/* Those that save half as much for their bytes as the text's own do at least: by what lies between one and the one
+/* Chooses the snapshots that save at least half as much time per byte as the text itself, counted from the snapshot
  * before. */
 static uint32_t choose_snapshots(const struct ntx_prefix_store *s, const struct file *f,
                                  struct ntx_kv_snapshot *const *snapshots, uint32_t n,
-                                 struct ntx_kv_snapshot *out[NTX_PREFIX_STORE_MARKS], uint64_t *bytes)
+                                 struct ntx_kv_snapshot *out[NTX_PREFIX_STORE_SNAPSHOTS], uint64_t *bytes)
 {
-    const double least = cost_of(s, f->n) / (double)f->bytes / 2;
+    const double least = compute_cost(s, f->n) / (double)f->bytes / 2;
     uint32_t k = 0, last = 0;
-    for (uint32_t i = 0; i < n && k < NTX_PREFIX_STORE_MARKS; i++) {
+    for (uint32_t i = 0; i < n && k < NTX_PREFIX_STORE_SNAPSHOTS; i++) {
         const uint64_t of = ntx_kv_snapshot_bytes_of(snapshots[i]) + sizeof(struct ntx_prefix_store_snapshot);
         const uint32_t tokens = ntx_kv_snapshot_tokens(snapshots[i]);
-        if (cost_of(s, tokens) - cost_of(s, last) < least * (double)of)
+        if (compute_cost(s, tokens) - compute_cost(s, last) < least * (double)of)
             continue;
         out[k++] = snapshots[i];
         *bytes += of;
@@ -495,8 +498,8 @@ static uint32_t choose_snapshots(const struct ntx_prefix_store *s, const struct 
     return k;
 }
 
-/* What the file is known by, once it is there. */
-static int describe(struct file *f, const int32_t *ids, struct ntx_kv_snapshot *const *snapshots)
+/* Fills the tables of a new file. */
+static int fill_tables(struct file *f, const int32_t *ids, struct ntx_kv_snapshot *const *snapshots)
 {
     const size_t bytes = f->n * sizeof *ids;
     f->ids = malloc(table_bytes(f->n, f->n_snapshots));
@@ -515,7 +518,7 @@ static void free_tables(struct file *f)
     free(f->snapshots);
 }
 
-static void say_full(struct ntx_prefix_store *s, int rc)
+static void log_full(struct ntx_prefix_store *s, int rc)
 {
     if (rc && !s->full_said)
         ntx_log(NTX_LOG_WARN, "what was computed cannot be kept in %s, and is lost when the model goes: %s", s->c.dir,
@@ -527,9 +530,10 @@ int ntx_prefix_store_write(struct ntx_prefix_store *s, uint64_t scope, const int
                            struct ntx_kv_seq *kv, struct ntx_kv_snapshot *const *snapshots, uint32_t n_snapshots)
 {
     struct file f = {.scope = scope, .n = n};
-    struct ntx_kv_snapshot *chosen[NTX_PREFIX_STORE_MARKS];
+    struct ntx_kv_snapshot *chosen[NTX_PREFIX_STORE_SNAPSHOTS];
     uint32_t old = 0, old_n, most = ntx_prefix_store_find(s, scope, ids, n, s->c.whole, &old, &old_n);
-    if (most == n || (most && alike(s->file[old].ids, ids, NTX_MIN(n, old_n)) < old_n && near_enough(s, n, most)))
+    if (most == n ||
+        (most && common_tokens(s->file[old].ids, ids, NTX_MIN(n, old_n)) < old_n && is_near_enough(s, n, most)))
         return 0;
     f.bytes = sizeof(struct ntx_prefix_store_head) + n * sizeof *ids + ntx_kv_parts_bytes(kv, n);
     uint64_t more = 0;
@@ -539,12 +543,12 @@ int ntx_prefix_store_write(struct ntx_prefix_store *s, uint64_t scope, const int
     f.bytes += more;
     if (f.bytes > s->c.most || n > MOST_TOKENS)
         return -EFBIG;
-    make_room(s, f.bytes);
+    evict_for(s, f.bytes);
     name_file(f.name, scope, ids, n, s->of);
-    int rc = describe(&f, ids, chosen);
+    int rc = fill_tables(&f, ids, chosen);
     if (!rc) {
         rc = write_new(s, &f, kv, chosen);
-        say_full(s, rc);
+        log_full(s, rc);
     }
     if (rc) {
         free_tables(&f);
@@ -552,14 +556,14 @@ int ntx_prefix_store_write(struct ntx_prefix_store *s, uint64_t scope, const int
     }
     memcpy(f.snapshots, f.ids + n, f.n_snapshots * sizeof *f.snapshots);
     forget_named(s, f.name);
-    drop_covered(s, &f); /* now that it is there */
-    want(s, &f);
+    drop_covered(s, &f); /* once the new file is complete */
+    touch_file(s, &f);
     s->file[s->n++] = f;
     s->bytes += f.bytes;
     return 0;
 }
 
-/* ---- its life */
+/* ---- open and close */
 
 static int open_dir(struct ntx_prefix_store *s, struct ntx_err *err)
 {
@@ -575,8 +579,8 @@ static int open_dir(struct ntx_prefix_store *s, struct ntx_err *err)
     return 0;
 }
 
-/* What the first thing is in which it differs from ours: "BUILD model DIGEST options". Files of another version are
- * another build's. */
+/* Counts a file by the first difference from ours in "BUILD model DIGEST options". Another version of the format counts
+ * as another build. */
 static void note_other(struct ntx_prefix_store *s, const struct ntx_prefix_store_head *h, uint64_t bytes)
 {
     static const char model[] = " model ";
@@ -592,9 +596,9 @@ static void note_other(struct ntx_prefix_store *s, const struct ntx_prefix_store
         s->others.options++;
 }
 
-/* One that cannot be believed is said, once; one that is torn has its bytes counted. One of another model is not looked
- * at more closely. */
-static void take_up(struct ntx_prefix_store *s, const char *name)
+/* Adds a found file. A damaged one is logged, and a torn one counts with its bytes. One of another model is not read
+ * further. */
+static void add_file(struct ntx_prefix_store *s, const char *name)
 {
     struct file f = {0};
     struct ntx_prefix_store_head h;
@@ -605,8 +609,8 @@ static void take_up(struct ntx_prefix_store *s, const char *name)
     if (rc == -EPERM && !s->n_aliens++)
         memcpy(s->alien, name, strlen(name) + 1);
     if (rc && rc != -ESTALE && rc != -EPERM)
-        ntx_log(NTX_LOG_WARN, "%s/%s is not used: %s", s->c.dir, name, why(rc));
-    if (rc && rc != -ESTALE && !torn(rc))
+        ntx_log(NTX_LOG_WARN, "%s/%s is not used: %s", s->c.dir, name, reason(rc));
+    if (rc && rc != -ESTALE && !is_torn(rc))
         return;
     if (rc == -ESTALE)
         note_other(s, &h, (uint64_t)st.st_size);
@@ -630,24 +634,24 @@ static bool ends_with(const char *name, const char *end)
     return n > k && n < sizeof((struct file *)0)->name && !strcmp(name + n - k, end);
 }
 
-/* As if one file of the mean had gone while they were wanted, in the order of their last use: of files that cost about
- * the same, the one that was not wanted for longest goes. */
-static void want_all(struct ntx_prefix_store *s)
+/* Sets the files' worth at start, as if the clock had advanced in the order of their last use: of files with like
+ * costs, the longest unused is evicted first. */
+static void order_by_use(struct ntx_prefix_store *s)
 {
     double sum = 0;
     qsort(s->file, s->n, sizeof *s->file, by_use);
     for (uint32_t i = 0; i < s->n; i++) {
-        want(s, &s->file[i]);
+        touch_file(s, &s->file[i]);
         sum += NTX_MAX(s->file[i].worth, 0.0);
     }
     for (uint32_t i = 0, n = ntx_prefix_store_files(s), k = 0; i < s->n; i++) {
         if (s->file[i].ids)
             s->clock = sum / n * ++k / n;
-        want(s, &s->file[i]);
+        touch_file(s, &s->file[i]);
     }
 }
 
-static void say_aliens(const struct ntx_prefix_store *s)
+static void log_aliens(const struct ntx_prefix_store *s)
 {
     char more[32] = "";
     if (s->n_aliens > 1)
@@ -673,12 +677,12 @@ static int read_dir(struct ntx_prefix_store *s, struct ntx_err *err)
         if (strlen(e->d_name) > 11 && !strcmp(e->d_name + strlen(e->d_name) - 11, ".prefix.new"))
             (void)unlinkat(s->dir, e->d_name, 0);
         else if (ends_with(e->d_name, ".prefix"))
-            take_up(s, e->d_name);
+            add_file(s, e->d_name);
     }
     closedir(d);
-    say_aliens(s);
-    want_all(s);
-    make_room(s, 0);
+    log_aliens(s);
+    order_by_use(s);
+    evict_for(s, 0);
     return 0;
 }
 
@@ -706,7 +710,7 @@ void ntx_prefix_store_free(struct ntx_prefix_store *s)
     if (!s)
         return;
     while (s->n)
-        forget(s, s->n - 1);
+        forget_file(s, s->n - 1);
     if (s->dir >= 0)
         close(s->dir);
     free(s->file);

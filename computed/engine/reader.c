@@ -12,7 +12,7 @@ struct ntx_reader {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;
     struct ntx_reading *first, **last;
-    struct ntx_reading *now; /* under the reader's hands */
+    struct ntx_reading *now; /* being read */
     bool quit;
 };
 
@@ -25,7 +25,7 @@ void ntx_reading_free(struct ntx_reading *r)
     free(r);
 }
 
-static struct ntx_reading *next(struct ntx_reader *r)
+static struct ntx_reading *next_reading(struct ntx_reader *r)
 {
     pthread_mutex_lock(&r->lock);
     r->now = NULL;
@@ -39,10 +39,10 @@ static struct ntx_reading *next(struct ntx_reader *r)
     return g;
 }
 
-static void *read_all(void *arg)
+static void *reader_main(void *arg)
 {
     struct ntx_reader *r = arg;
-    for (struct ntx_reading *g; (g = next(r));) {
+    for (struct ntx_reading *g; (g = next_reading(r));) {
         ntx_prompt_read(&g->prompt);
         r->done(r->ctx, g);
     }
@@ -59,7 +59,7 @@ int ntx_reader_new(ntx_reader_done_fn *done, void *ctx, struct ntx_reader **out)
     r->last = &r->first;
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->wake, NULL);
-    int rc = -pthread_create(&r->thread, NULL, read_all, r);
+    int rc = -pthread_create(&r->thread, NULL, reader_main, r);
     if (rc) {
         pthread_mutex_destroy(&r->lock);
         pthread_cond_destroy(&r->wake);

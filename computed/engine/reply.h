@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reply.h: any reply, by the main thread's own files (reply_queue.c encodes it); what the engine says has functions of
- * its own (reply_queue.h). */
+/* reply.h: sends any reply, for the main thread's files (reply_queue.c encodes it). The engine's replies have their own
+ * functions in reply_queue.h. */
 #ifndef NTX_COMPUTED_ENGINE_REPLY_H
 #define NTX_COMPUTED_ENGINE_REPLY_H
 

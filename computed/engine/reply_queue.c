@@ -56,17 +56,17 @@ bool ntx_reply_queue_closed(const struct ntx_reply_queue *s) { return atomic_loa
 void ntx_reply_queue_lose(struct ntx_reply_queue *s) { atomic_store(&s->lost, true); }
 bool ntx_reply_queue_lost(const struct ntx_reply_queue *s) { return atomic_load(&s->lost); }
 
-static size_t less(size_t limit, size_t used) { return used < limit ? limit - used : 0; }
+static size_t remaining(size_t limit, size_t used) { return used < limit ? limit - used : 0; }
 
-static size_t room(const struct ntx_output_budget *o, size_t pending, size_t all)
+static size_t queue_room(const struct ntx_output_budget *o, size_t pending, size_t all)
 {
-    return NTX_MAX(less(o->share, pending),
-                   NTX_MIN(less(NTX_REPLY_QUEUE_FULL, pending), less(NTX_OUTPUT_BUDGET_FULL / 2, all)));
+    return NTX_MAX(remaining(o->share, pending),
+                   NTX_MIN(remaining(NTX_REPLY_QUEUE_FULL, pending), remaining(NTX_OUTPUT_BUDGET_FULL / 2, all)));
 }
 
 size_t ntx_reply_queue_room(const struct ntx_reply_queue *s)
 {
-    return room(s->output_budget, atomic_load(&s->pending), atomic_load(&s->output_budget->pending));
+    return queue_room(s->output_budget, atomic_load(&s->pending), atomic_load(&s->output_budget->pending));
 }
 
 void ntx_reply_queue_stall(struct ntx_reply_queue *s, bool stalls) { atomic_store(&s->stalls, stalls); }
@@ -75,7 +75,7 @@ bool ntx_reply_queue_stalls(const struct ntx_reply_queue *s)
     return atomic_load(&s->stalls) || !ntx_reply_queue_room(s);
 }
 
-/* Whoever comes second of these two sees the other: the last byte is taken, or that it rests. */
+/* Both sides store before they look, so the second one sees the other's store. */
 void ntx_reply_queue_rest(struct ntx_reply_queue *s)
 {
     atomic_store(&s->rests, true);
@@ -85,15 +85,15 @@ void ntx_reply_queue_rest(struct ntx_reply_queue *s)
 
 bool ntx_reply_queue_rests(const struct ntx_reply_queue *s) { return atomic_load(&s->rests); }
 
-/* Whether it was full is told by the very values that are taken down here: had they been looked at before, the engine
- * might have filled it in between and gone to rest, and nobody would wake it. */
+/* Whether the queue was full is decided by the values subtracted here. A look before the subtraction could miss that
+ * the engine filled it in between, and nothing would wake the engine. */
 bool ntx_reply_queue_sent(struct ntx_reply_queue *s, size_t bytes)
 {
     struct ntx_output_budget *o = s->output_budget;
     bytes += NTX_REPLY_QUEUE_FRAME;
     size_t pending = atomic_fetch_sub(&s->pending, bytes), all = atomic_fetch_sub(&o->pending, bytes);
     bool wakes = pending == bytes && atomic_exchange(&s->rests, false);
-    return wakes || !room(o, pending, all) ||
+    return wakes || !queue_room(o, pending, all) ||
            (all >= NTX_OUTPUT_BUDGET_FULL / 2 && all - bytes < NTX_OUTPUT_BUDGET_FULL / 2);
 }
 
@@ -112,7 +112,7 @@ static void free_mail(struct ntx_mail *m)
     free(m);
 }
 
-static struct ntx_mail *take_all(struct ntx_mailbox *b)
+static struct ntx_mail *take_mails(struct ntx_mailbox *b)
 {
     pthread_mutex_lock(&b->lock);
     struct ntx_mail *m = b->first;
@@ -124,21 +124,21 @@ static struct ntx_mail *take_all(struct ntx_mailbox *b)
 
 void ntx_mailbox_flush(struct ntx_mailbox *b)
 {
-    for (struct ntx_mail *m = take_all(b), *next; m; m = next) {
+    for (struct ntx_mail *m = take_mails(b), *next; m; m = next) {
         next = m->next;
         b->cb(b->ctx, m);
         free_mail(m);
     }
 }
 
-static void deliver(uv_async_t *async) { ntx_mailbox_flush(async->data); }
+static void on_mail_async(uv_async_t *async) { ntx_mailbox_flush(async->data); }
 
 int ntx_mailbox_new(uv_loop_t *loop, ntx_mail_cb *cb, void *ctx, struct ntx_mailbox **out)
 {
     struct ntx_mailbox *b = calloc(1, sizeof *b);
     if (!b)
         return UV_ENOMEM;
-    int rc = uv_async_init(loop, &b->async, deliver);
+    int rc = uv_async_init(loop, &b->async, on_mail_async);
     if (rc) {
         free(b);
         return rc;
@@ -152,10 +152,10 @@ int ntx_mailbox_new(uv_loop_t *loop, ntx_mail_cb *cb, void *ctx, struct ntx_mail
     return 0;
 }
 
-static void closed(uv_handle_t *h)
+static void on_async_closed(uv_handle_t *h)
 {
     struct ntx_mailbox *b = h->data;
-    for (struct ntx_mail *m = take_all(b), *next; m; m = next) {
+    for (struct ntx_mail *m = take_mails(b), *next; m; m = next) {
         next = m->next;
         free_mail(m);
     }
@@ -166,10 +166,10 @@ static void closed(uv_handle_t *h)
 void ntx_mailbox_free(struct ntx_mailbox *b)
 {
     if (b)
-        uv_close((uv_handle_t *)&b->async, closed);
+        uv_close((uv_handle_t *)&b->async, on_async_closed);
 }
 
-static void post(struct ntx_mailbox *b, struct ntx_mail *m)
+static void post_mail(struct ntx_mailbox *b, struct ntx_mail *m)
 {
     pthread_mutex_lock(&b->lock);
     *b->last = m;
@@ -186,7 +186,7 @@ void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_reply_queue *replies, cons
     if (!m || ntx_reply_encode(r, &m->frame, &m->len)) {
         free(m);
         ntx_reply_queue_lose(replies);
-        ntx_mail_note(b, NTX_MAIL_IDLE); /* wakes the main thread, which looks for lost writers */
+        ntx_mail_note(b, NTX_MAIL_IDLE); /* wakes the main thread, which looks for lost queues */
         return;
     }
     m->kind = NTX_MAIL_REPLY;
@@ -195,7 +195,7 @@ void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_reply_queue *replies, cons
     m->id = r->id;
     atomic_fetch_add(&replies->pending, m->len + NTX_REPLY_QUEUE_FRAME);
     atomic_fetch_add(&replies->output_budget->pending, m->len + NTX_REPLY_QUEUE_FRAME);
-    post(b, m);
+    post_mail(b, m);
 }
 
 static void mail_error(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int err, const char *text,
@@ -334,7 +334,7 @@ void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint
     ntx_mail_reply(b, replies, &r, true);
 }
 
-static ProtobufCBinaryData floats(struct ntx_floats f)
+static ProtobufCBinaryData pack_floats(struct ntx_floats f)
 {
     return (ProtobufCBinaryData){f.n * sizeof *f.v, (uint8_t *)(uintptr_t)f.v};
 }
@@ -345,7 +345,7 @@ void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uin
     Ntx__LogitsRow m = NTX__LOGITS_ROW__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     m.row = row;
-    m.f32 = floats((struct ntx_floats){logits, n});
+    m.f32 = pack_floats((struct ntx_floats){logits, n});
     r.id = id;
     r.body_case = NTX__REPLY__BODY_LOGITS;
     r.logits = &m;
@@ -358,10 +358,10 @@ void ntx_mail_states(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uin
     Ntx__StatesRow m = NTX__STATES_ROW__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     m.row = s->row;
-    m.state = floats(s->state);
-    m.similar = floats(s->similar);
-    m.ffn_state = floats(s->ffn_state);
-    m.ffn_energy = floats(s->ffn_energy);
+    m.state = pack_floats(s->state);
+    m.similar = pack_floats(s->similar);
+    m.ffn_state = pack_floats(s->ffn_state);
+    m.ffn_energy = pack_floats(s->ffn_energy);
     r.id = id;
     r.body_case = NTX__REPLY__BODY_STATES;
     r.states = &m;
@@ -383,7 +383,7 @@ void ntx_mail_step(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint6
     m.max = s->max;
     m.mean = s->mean;
     if (s->values)
-        m.values = floats((struct ntx_floats){s->values, s->width});
+        m.values = pack_floats((struct ntx_floats){s->values, s->width});
     r.id = id;
     r.body_case = NTX__REPLY__BODY_STEP;
     r.step = &m;
@@ -393,13 +393,14 @@ void ntx_mail_step(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint6
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass)
 {
     struct ntx_mail *m = calloc(1, sizeof *m);
+    /* the pass asks again */
     if (!m)
-        return; /* asked again while it matters */
+        return;
     m->kind = NTX_MAIL_PROBE;
     m->probe_index = index;
     m->probe_gen = gen;
     m->pass = pass;
-    post(b, m);
+    post_mail(b, m);
 }
 
 void ntx_mail_note(struct ntx_mailbox *b, enum ntx_mail_kind kind)
@@ -408,5 +409,5 @@ void ntx_mail_note(struct ntx_mailbox *b, enum ntx_mail_kind kind)
     if (!m)
         return;
     m->kind = kind;
-    post(b, m);
+    post_mail(b, m);
 }

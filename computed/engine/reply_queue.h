@@ -3,17 +3,16 @@
  *
  *   engine --reply, notice--> mailbox --uv_async--> main thread --bytes--> client
  *      ^                                                  |
- *      +---------------- writer.pending ---------------------+
+ *      +--------------- reply_queue.pending --------------+
  *
- * A writer stands for one client. It is shared: the connection holds one reference, every session and every reply in
- * flight another, so that neither thread has to know whether the other is done with it. `pending` counts what is
- * encoded but not yet taken by the socket: the engine lets a session rest while its client's writer is full, and its
- * requests are not read.
+ * A reply queue belongs to one client. The connection holds one reference, and so does every session and every reply in
+ * flight: neither thread has to know whether the other is done with it. `pending` counts bytes that are encoded and not
+ * yet taken by the socket. While the queue is full, the client's sessions have no rows and its requests are not read.
  *
- * All writers drain into one outlet, which bounds the sum: those of slow clients grow (to NTX_REPLY_QUEUE_FULL each)
- * only while half of NTX_OUTPUT_BUDGET_FULL is free, the other half is divided into a share for each client that may
- * connect. So no client can take the room of another, and unsent replies are at most NTX_OUTPUT_BUDGET_FULL and a reply
- * per client: part of the 64 MiB that the daemons may take beyond --ram. */
+ * The output budget bounds the sum of all queues. Half of NTX_OUTPUT_BUDGET_FULL is divided into a share for each
+ * client that may connect. The queues of slow clients grow (to NTX_REPLY_QUEUE_FULL each) only while the other half is
+ * free. So no client can take the room of another. Unsent replies take at most NTX_OUTPUT_BUDGET_FULL and one reply per
+ * client, part of the 64 MiB that the daemons may take beyond --ram. */
 #ifndef NTX_COMPUTED_ENGINE_REPLY_QUEUE_H
 #define NTX_COMPUTED_ENGINE_REPLY_QUEUE_H
 
@@ -23,13 +22,12 @@
 #include <stdint.h>
 #include <uv.h>
 
-/* Bytes encoded for one client before its sessions rest. A single reply may go beyond it. */
+/* Bytes encoded for one client before its sessions pause. A single reply may go beyond it. */
 #define NTX_REPLY_QUEUE_FULL   (4u << 20)
 #define NTX_OUTPUT_BUDGET_FULL (12u << 20)
-#define NTX_REPLY_QUEUE_FRAME                                                                                          \
-    128u /* what a reply costs beyond its bytes: the structs that carry it, the allocator's rounding */
+#define NTX_REPLY_QUEUE_FRAME  128u /* cost of a reply beyond its bytes: its structs and the allocator's rounding */
 
-struct ntx_output_budget { /* shared by all writers; it outlives them */
+struct ntx_output_budget { /* shared by all reply queues; outlives them */
     atomic_size_t pending;
     size_t share;
 };
@@ -37,39 +35,38 @@ void ntx_output_budget_init(struct ntx_output_budget *o, uint32_t max_clients);
 
 struct ntx_reply_queue;
 
-struct ntx_reply_queue *ntx_reply_queue_new(struct ntx_output_budget *o,
-                                            uint64_t client); /* one reference; NULL: out of memory */
+/* Holds one reference. NULL: out of memory. */
+struct ntx_reply_queue *ntx_reply_queue_new(struct ntx_output_budget *o, uint64_t client);
 struct ntx_reply_queue *ntx_reply_queue_ref(struct ntx_reply_queue *s);
 void ntx_reply_queue_unref(struct ntx_reply_queue *s); /* NULL is fine */
 uint64_t ntx_reply_queue_client(const struct ntx_reply_queue *s);
-/* Whose texts its client's are: it shares prefixes with those of the same scope. Set before its first request; 0 unless
- * told. */
+/* The user whose texts these are: prefixes are shared within a scope. Set before the first request; 0 by default. */
 void ntx_reply_queue_whose(struct ntx_reply_queue *s, uint64_t scope);
 uint64_t ntx_reply_queue_scope(const struct ntx_reply_queue *s);
-/* Engine thread: when one of its sessions last began, in turns of the engine. */
+/* Engine thread: the turn in which one of its sessions last began. */
 void ntx_reply_queue_take_turn(struct ntx_reply_queue *s, uint64_t turn);
 uint64_t ntx_reply_queue_turn(const struct ntx_reply_queue *s);
-void ntx_reply_queue_close(struct ntx_reply_queue *s); /* the client is gone: replies are thrown away */
+void ntx_reply_queue_close(struct ntx_reply_queue *s); /* the client is gone: replies are discarded */
 bool ntx_reply_queue_closed(const struct ntx_reply_queue *s);
-void ntx_reply_queue_lose(struct ntx_reply_queue *s); /* a reply could not be encoded: the connection is to be closed */
+void ntx_reply_queue_lose(struct ntx_reply_queue *s); /* a reply could not be encoded: closes the connection */
 bool ntx_reply_queue_lost(const struct ntx_reply_queue *s);
-size_t ntx_reply_queue_room(const struct ntx_reply_queue *s); /* bytes until it is full; 0: it is */
-/* Main thread: its socket has taken nothing for a while, though replies wait; and it takes again. */
+size_t ntx_reply_queue_room(const struct ntx_reply_queue *s); /* bytes until it is full */
+/* Main thread: whether replies wait and the socket has taken none for a while. */
 void ntx_reply_queue_stall(struct ntx_reply_queue *s, bool stalls);
-bool ntx_reply_queue_stalls(const struct ntx_reply_queue *s); /* likewise where it is full */
-/* Its sessions rest until the socket has taken all that waits for it. */
+bool ntx_reply_queue_stalls(const struct ntx_reply_queue *s); /* also true where it is full */
+/* Its preempted sessions rest until the socket has taken all replies. */
 void ntx_reply_queue_rest(struct ntx_reply_queue *s);
 bool ntx_reply_queue_rests(const struct ntx_reply_queue *s);
-/* The socket took a reply of so many bytes, or it was thrown away. True: there is room again for some writer that was
- * full, or s no longer rests. */
+/* The socket took a reply of so many bytes, or it was discarded. True: a full queue has room again, or s no longer
+ * rests. */
 bool ntx_reply_queue_sent(struct ntx_reply_queue *s, size_t bytes);
 
 enum ntx_mail_kind {
-    NTX_MAIL_REPLY,      /* frame for writer */
-    NTX_MAIL_PROBE,      /* tell the predictor */
-    NTX_MAIL_IDLE,       /* the engine has nothing to do any more */
+    NTX_MAIL_REPLY,      /* frame for a client */
+    NTX_MAIL_PROBE,      /* a notice for the predictor */
+    NTX_MAIL_IDLE,       /* the engine has nothing to do */
     NTX_MAIL_GPU_LOST,   /* no pass of this process will succeed any more */
-    NTX_MAIL_RANKS_LOST, /* likewise, for another machine is gone */
+    NTX_MAIL_RANKS_LOST, /* the same, since another machine is gone */
     NTX_MAIL_FOLLOWED,   /* the thread that follows another machine is about to end: it can be joined */
     NTX_MAIL_STOPPED,    /* the engine's thread is about to end: it can be joined */
 };
@@ -80,24 +77,23 @@ struct ntx_mail {
     struct ntx_reply_queue *replies; /* one reference */
     uint8_t *frame;                  /* malloc'd, length included */
     size_t len;
-    bool last;   /* nothing more comes for this request */
+    bool last;   /* the last reply of this request */
     uint64_t id; /* the request */
     uint32_t probe_index, probe_gen;
     uint64_t pass;
 };
 
-/* Main thread, for each piece of mail in the order of posting; the mail is freed afterwards (set frame to NULL to keep
- * it). */
+/* Main thread, for each mail in the order of posting. The mail is freed afterwards; set frame to NULL to keep it. */
 typedef void ntx_mail_cb(void *ctx, struct ntx_mail *m);
 
 struct ntx_mailbox;
 int ntx_mailbox_new(uv_loop_t *loop, ntx_mail_cb *cb, void *ctx, struct ntx_mailbox **out);
-void ntx_mailbox_free(
-    struct ntx_mailbox *b); /* main thread, no poster left; the memory goes when the loop has closed the handle */
+/* Main thread, when no thread posts any more. The memory is freed once the loop has closed the handle. */
+void ntx_mailbox_free(struct ntx_mailbox *b);
 
 void ntx_mailbox_flush(struct ntx_mailbox *b); /* main thread: delivers at once what has been posted */
 
-/* What replies carry, as in ntx.proto. */
+/* Contents of replies, as in ntx.proto. */
 struct ntx_how_far {
     const char *phase;
     uint64_t done, total;
@@ -119,17 +115,16 @@ struct ntx_states_row {
     struct ntx_floats state, similar, ffn_state, ffn_energy;
 };
 
-/* Any thread. A message that finds no memory is lost; its client is then dropped. */
+/* Any thread. Without memory the reply is lost, and its client is then dropped. */
 void ntx_mail_error(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int err, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int err,
-                      const char *text); /* of a request that was not begun */
+/* Of a request that was not begun. */
+void ntx_mail_refusal(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int err, const char *text);
 void ntx_mail_done(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const char *finish,
                    const char *stats_json);
-/* The same of an answer. */
+/* The same for an answer. stop: the request's stop string that ended it, "" or NULL for none; stats_json: or NULL. */
 struct ntx_answered {
-    const char *finish, *stop,
-        *stats_json; /* stop: the one of the request's that ended it, "" or NULL for none; stats_json: or NULL */
+    const char *finish, *stop, *stats_json;
     uint32_t cached_tokens;
 };
 void ntx_mail_answered(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id,
@@ -138,7 +133,7 @@ void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_reply_queue *replies, u
                        uint64_t done, uint64_t total);
 void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const struct ntx_how_far *p);
 void ntx_mail_started(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const struct ntx_started *m);
-/* n of them in top; own: the token's bytes. */
+/* A token's probability and the n likeliest in top; own: the token's bytes. */
 struct ntx_token_told {
     struct ntx_token_prob {
         int32_t token;
@@ -148,8 +143,9 @@ struct ntx_token_told {
     } it, *top;
     unsigned n;
 };
+/* told: or NULL. */
 void ntx_mail_token(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int32_t token,
-                    const char *text, size_t len, const struct ntx_token_told *told); /* told: or NULL */
+                    const char *text, size_t len, const struct ntx_token_told *told);
 void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, double nll, const float *each,
                     uint32_t n, const char *stats_json);
 void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, uint32_t row,
@@ -162,7 +158,7 @@ struct ntx_step_row { /* StepRow in ntx.proto */
     uint64_t digest;
     float min, max;
     double mean;
-    const float *values; /* [width], or NULL: they were not asked for */
+    const float *values; /* [width], or NULL: not asked for */
 };
 void ntx_mail_step(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const struct ntx_step_row *s);
 void ntx_mail_probe(struct ntx_mailbox *b, uint32_t index, uint32_t gen, uint64_t pass);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request.h: what is asked of the engine, as a plain struct. The socket's edge makes it of a client's message
- * (computed/server/wire.c), a test by hand; the message's bytes stay where they are, and are let go with it. */
+/* request.h: a request to the engine, as a plain struct. computed/server/wire.c makes it from a client's message, a
+ * test by hand. It points into the message, which is freed with it. */
 #ifndef NTX_COMPUTED_ENGINE_REQUEST_H
 #define NTX_COMPUTED_ENGINE_REQUEST_H
 
@@ -36,10 +36,10 @@ struct ntx_request_bias {
     float add;
 };
 
-struct ntx_request { /* zero where a kind has no use for it; the fields are those of ntx.proto */
+struct ntx_request { /* fields as in ntx.proto; zero where a kind has no use for one */
     enum ntx_request_kind kind;
     uint64_t id;
-    uint64_t session;      /* generate: 0 for a new one; close */
+    uint64_t session;      /* generate (0: a new one), close */
     uint64_t target;       /* cancel: id of a request */
     const int32_t *tokens; /* generate, logits, score, states */
     size_t n_tokens;
@@ -48,33 +48,33 @@ struct ntx_request { /* zero where a kind has no use for it; the fields are thos
     const struct ntx_request_message *messages;
     size_t n_messages;
     const char *chat_template;  /* NULL or "": the model's own */
-    struct ntx_bytes variables; /* of it */
+    struct ntx_bytes variables; /* variables of the template */
     char *const *stop;
     size_t n_stop;
-    const char *model;   /* what names one, too: "MODEL:NAME" */
-    const char *adapter; /* NULL or "": the first, or the one that the session has; "base": none */
+    const char *model;   /* may name an adapter, too: "MODEL:NAME" */
+    const char *adapter; /* NULL or "": the session's, or the first; "base": none */
     bool keep, raw, ignore_eos;
-    bool prefix; /* only the prompt is computed, and kept before all else for those that begin so */
+    bool prefix; /* only computes the prompt and keeps it as a warm prefix */
     uint32_t max_tokens, leave, cut_to;
     const char *constraint; /* its kind, or NULL */
     struct ntx_bytes constraint_text;
-    bool constraint_soft; /* where it cannot be had, there is none */
+    bool constraint_soft; /* if it cannot be applied, there is none */
     const struct ntx_request_bias *bias;
     size_t n_bias;
     bool logprobs;
     uint32_t top_logprobs;
-    struct ntx_sampling sampling; /* as it is used */
+    struct ntx_sampling sampling; /* with defaults applied */
     /* logits, score */
     uint32_t from;
     bool decode;
-    uint32_t steps; /* logits: what each step gave, too: 0, 1 or 2 */
+    uint32_t steps; /* logits: also step values: 0 none, 1 digests, 2 all */
     bool pool;      /* logits: the mean of the states instead */
     /* states */
     uint32_t layer, ffn_first, ffn_layers;
     uint32_t tensor; /* sums */
 
-    void (*release)(void *owner); /* NULL: nothing */
-    void *owner;                  /* of what the pointers show */
+    void (*release)(void *owner); /* NULL: nothing to free */
+    void *owner;                  /* of the memory that the pointers point to */
 };
 
 void ntx_request_free(struct ntx_request *a); /* NULL is fine */

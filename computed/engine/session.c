@@ -60,7 +60,7 @@ void ntx_session_rest(struct ntx_session *s)
     s->state = NTX_SESSION_IDLE;
 }
 
-/* Room for n more tokens, and for one that is sampled but never fed. */
+/* Adds n tokens, with room for one that is sampled but never fed. */
 static int add_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, uint32_t n,
                       struct ntx_err *err)
 {
@@ -100,8 +100,8 @@ static char *options_of(const struct ntx_request *m, const struct ntx_sampling *
     return text;
 }
 
-static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
-                      struct ntx_err *err)
+static int prepare_sampling(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
+                            struct ntx_err *err)
 {
     struct ntx_sampling p = m->sampling;
     p.repeat_last = NTX_MIN(p.repeat_last, e->ctx);
@@ -118,7 +118,7 @@ static int make_tools(struct ntx_session *s, const struct ntx_session_env *e, co
     return 0;
 }
 
-/* KV for all that this request may need; a kept session takes a full context at once, since blocks are never added
+/* KV for all tokens of this request. A kept session takes a full context at once, since blocks are never added
  * later. */
 static uint32_t tokens_to_reserve(const struct ntx_session *s, const struct ntx_session_env *e)
 {
@@ -127,7 +127,7 @@ static uint32_t tokens_to_reserve(const struct ntx_session *s, const struct ntx_
     return s->n_tokens + s->max_tokens;
 }
 
-/* An answer needs room, too. */
+/* Refuses a prompt that leaves less than `leave` tokens of the context for the answer. */
 static int check_room(const struct ntx_session *s, const struct ntx_session_env *e, uint32_t n, uint32_t leave,
                       struct ntx_err *err)
 {
@@ -139,7 +139,7 @@ static int check_room(const struct ntx_session *s, const struct ntx_session_env 
                        s->n_tokens + n, s->n_tokens ? " with the conversation before it" : "", leave, e->ctx);
 }
 
-/* By its name, from 1 on; 0: "base"; -ENOENT. */
+/* Number of an adapter by its name, from 1 on; 0: "base"; -ENOENT. */
 static int adapter_named(const struct ntx_session_env *e, const char *name)
 {
     for (uint32_t k = 0; k < e->n_adapters; k++)
@@ -148,18 +148,19 @@ static int adapter_named(const struct ntx_session_env *e, const char *name)
     return strcmp(name, "base") ? -ENOENT : 0;
 }
 
-/* What the request names, or NULL. */
+/* The adapter that the request names, or NULL. */
 static const char *asked_adapter(const struct ntx_session_env *e, const struct ntx_request *m)
 {
     const char *colon = m->model && e->n_adapters ? strrchr(m->model, ':') : NULL;
     if (m->adapter && *m->adapter)
         return m->adapter;
+    /* Ollama's clients send it as a default */
     if (colon)
-        return strcmp(colon + 1, "latest") ? colon + 1 : NULL; /* what Ollama's clients write where they mean nothing */
+        return strcmp(colon + 1, "latest") ? colon + 1 : NULL;
     return m->model && adapter_named(e, m->model) > 0 ? m->model : NULL;
 }
 
-/* Which adapter its rows have: what is there of the session was computed with it. */
+/* Sets the adapter of the session's rows. A conversation keeps the one that its state was computed with. */
 static int choose_adapter(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
                           struct ntx_err *err)
 {
@@ -203,7 +204,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     if (!rc)
         rc = add_tokens(s, e, p->ids, n, err);
     if (!rc)
-        rc = make_tools(s, e, m, err);
+        rc = prepare_sampling(s, e, m, err);
     if (rc) {
         s->n_tokens = had;
         s->dialog.n = spoken;
@@ -242,8 +243,8 @@ int ntx_session_start(struct ntx_session *s, const struct ntx_session_env *e)
 
 uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session_env *e)
 {
-    uint64_t tokens =
-        s->room; /* what a running one writes comes on top: a small part of the KV that is reserved for it */
+    /* tokens that a running session generates are not counted: little beside its KV */
+    uint64_t tokens = s->room;
     uint64_t bytes = sizeof *s + (tokens + s->dialog.room) * sizeof *s->tokens;
     if (s->state == NTX_SESSION_READING)
         bytes += s->reading_tokens * sizeof *s->tokens;
@@ -264,8 +265,9 @@ uint64_t ntx_session_more(const struct ntx_session *s)
 uint64_t ntx_session_wants(const struct ntx_session_env *e, const struct ntx_request *m)
 {
     uint64_t most = m->prompt.len + m->n_tokens + m->variables.len;
+    /* the template's own text */
     if (m->kind == NTX_REQUEST_GENERATE && !m->n_tokens)
-        most += 4096; /* what a template writes itself */
+        most += 4096;
     for (size_t i = 0; i < m->n_messages; i++)
         most += m->messages[i].text.len + m->messages[i].fields.len + 64;
     most = NTX_MIN(most, 2 * (uint64_t)e->ctx);
@@ -273,8 +275,8 @@ uint64_t ntx_session_wants(const struct ntx_session_env *e, const struct ntx_req
            (m->kind == NTX_REQUEST_SCORE ? m->n_tokens * sizeof(float) : 0);
 }
 
-static int only_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, size_t n,
-                       struct ntx_err *err)
+static int set_tokens(struct ntx_session *s, const struct ntx_session_env *e, const int32_t *ids, size_t n,
+                      struct ntx_err *err)
 {
     if (!n)
         return ntx_err_set(err, -EINVAL, "no tokens were given");
@@ -301,14 +303,14 @@ int ntx_session_logits(struct ntx_session *s, const struct ntx_session_env *e, c
                            m->n_tokens);
     float *pool = m->pool ? calloc(e->n_embd, sizeof *pool) : NULL;
     int rc = m->pool && !pool ? ntx_err_set(err, -ENOMEM, "no memory for the states")
-                              : only_tokens(s, e, m->tokens, m->n_tokens, err);
+                              : set_tokens(s, e, m->tokens, m->n_tokens, err);
     if (rc) {
         free(pool);
         return rc;
     }
     s->kind = NTX_SESSION_LOGITS;
     s->pool = pool;
-    s->from = m->pool ? (uint32_t)m->n_tokens : m->from; /* behind the last one: none gives logits */
+    s->from = m->pool ? (uint32_t)m->n_tokens : m->from; /* past the last token: no row gives logits */
     s->steps = (enum ntx_session_steps)m->steps;
     s->one_by_one = m->decode;
     return 0;
@@ -322,7 +324,7 @@ int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, co
                            "tokens %u to %zu cannot be scored: the first needs one before it, and there must be one",
                            m->from, m->n_tokens);
     float *each = calloc(m->n_tokens - m->from, sizeof *each);
-    int rc = each ? only_tokens(s, e, m->tokens, m->n_tokens, err)
+    int rc = each ? set_tokens(s, e, m->tokens, m->n_tokens, err)
                   : ntx_err_set(err, -ENOMEM, "no memory for the scores");
     if (rc) {
         free(each);
@@ -345,7 +347,7 @@ int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, c
     if (m->ffn_layers > e->capture_ffns || m->ffn_first > e->n_layers - m->ffn_layers)
         return ntx_err_set(err, -EINVAL, "the FFNs of %u layers from %u on: the load said %u at most, of %u",
                            m->ffn_layers, m->ffn_first, e->capture_ffns, e->n_layers);
-    int rc = only_tokens(s, e, m->tokens, m->n_tokens, err);
+    int rc = set_tokens(s, e, m->tokens, m->n_tokens, err);
     if (rc)
         return rc;
     s->kind = NTX_SESSION_STATES;
@@ -355,7 +357,7 @@ int ntx_session_states(struct ntx_session *s, const struct ntx_session_env *e, c
     return 0;
 }
 
-#define SEEN_MOST 256 /* the mean forgets what lies further back */
+#define SEEN_MOST 256 /* rows over which the mean decays */
 
 int ntx_session_saw(struct ntx_session *s, const float *similar, uint32_t n_layers)
 {
@@ -384,14 +386,14 @@ bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i)
     return i + 1 == s->n_tokens;
 }
 
-/* The sampled token's text goes through the filter; *stopped: it completed a stop string. */
+/* Feeds the sampled token's text to the filter. *stopped: it completed a stop string. */
 static int feed_text(struct ntx_session *s, const struct ntx_session_env *e, int32_t token, bool *stopped)
 {
     char buf[NTX_TOKEN_MAX + 16];
     int n = ntx_chat_view_token(&s->view, e->tok, token, s->skip_space, buf, sizeof buf);
     if (n < 0)
         return n;
-    /* A lone space as the first token gives nothing here, yet it was the one space to skip; a control token is none. */
+    /* A first token that is a lone space shows nothing here, yet it was the space to skip; a control token was not. */
     char whole[NTX_TOKEN_MAX];
     if (n > 0 || (s->skip_space && ntx_detokenize_one(e->tok, token, false, false, whole, sizeof whole) > 0))
         s->skip_space = false;
@@ -413,7 +415,7 @@ static int keep_token(struct ntx_session *s, int32_t token)
     return 0;
 }
 
-static int draw(struct ntx_session *s, const struct ntx_row *row, int32_t *t)
+static int draw_token(struct ntx_session *s, const struct ntx_row *row, int32_t *t)
 {
     if (s->constraint)
         return ntx_constraint_draw(s->constraint, s->sampler, s->n_tokens, row->logits, s->skip_space, t);
@@ -426,7 +428,7 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
                        int32_t *token, const char **finish, const char **text, size_t *text_len)
 {
     int32_t t;
-    int rc = draw(s, row, &t);
+    int rc = draw_token(s, row, &t);
     if (rc)
         return rc;
     bool stopped = ntx_tokenizer_is_eog(e->tok, t) && (!s->ignore_eos || ntx_constraint_over(s->constraint));
@@ -438,7 +440,9 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
     stopped |= ntx_constraint_over(s->constraint);
     bool full = s->n_tokens > NTX_MIN(e->ctx, ntx_kv_seq_room(s->kv)) ||
                 (s->max_tokens && s->generated >= s->max_tokens);
-    const char *why = stopped ? "stop" : full ? "length" : NULL;
+    const char *why = full ? "length" : NULL;
+    if (stopped)
+        why = "stop";
     rc = ntx_text_take(s->text, why != NULL, text, text_len);
     if (rc)
         return rc;
@@ -447,7 +451,7 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
     return 0;
 }
 
-/* -log softmax in double, so that long texts add up without loss. */
+/* Negative log-likelihood in double, so that the sum over a long text loses no bits. */
 void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab)
 {
     double max = logits[0], sum = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From what a person or a program asked to the tokens that are added to a session: raw text, tokens, or the next
- * messages of a conversation by the model's template. */
+/* From a request to the tokens that it adds to a session: raw text, tokens, or messages of a conversation in the
+ * model's chat template. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens)
     return 0;
 }
 
-/* What was said from message n on, and its tokens. */
+/* Forgets the conversation from message n on, with its tokens. */
 static int forget_from(struct ntx_session *s, uint32_t n, struct ntx_err *err)
 {
     uint32_t at = n < s->dialog.n ? s->dialog.begins[n] : UINT32_MAX;
@@ -44,8 +44,8 @@ static int forget_from(struct ntx_session *s, uint32_t n, struct ntx_err *err)
     return 0;
 }
 
-/* The token that ended the last answer is not fed when the conversation goes on: its template closes the answer itself.
- * Nor is the end of a message of several (harmony), when the answer was cut just there. */
+/* Whether the session's last token ended its answer. It is not fed when the conversation goes on, since the template
+ * closes the answer itself. The end of one of several messages (harmony) counts, too. */
 bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
 {
     if (m->cut_to || !s->dialog.n || !m->n_messages || s->n_tokens <= s->n_past)
@@ -54,9 +54,9 @@ bool ntx__session_ends(const struct ntx_session *s, const struct ntx_session_env
     return ntx_tokenizer_is_eog(e->tok, last) || ntx_chat_closes(s->view.chat, e->tok, last);
 }
 
-/* ---- what is to be read, and how */
+/* ---- engine thread: what the reader needs */
 
-/* The template to render by. */
+/* Picks the template to render by. */
 static int pick_template(const struct ntx_session_env *e, const struct ntx_request *m,
                          const struct ntx_chat_template **chat, struct ntx_err *err)
 {
@@ -75,7 +75,7 @@ static int pick_template(const struct ntx_session_env *e, const struct ntx_reque
     return 0;
 }
 
-/* A model without a template continues a single prompt as a text; only a conversation needs a form. */
+/* Without a template, a single prompt is continued as a text. Only a conversation needs a form. */
 static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
 {
     return !m->variables.len && !s->n_tokens && !m->keep && !e->chat && !e->has_template &&
@@ -83,7 +83,7 @@ static bool is_plain_prompt(const struct ntx_session *s, const struct ntx_sessio
            !strcmp(m->messages[0].role, "user");
 }
 
-/* Told once, at the beginning of a conversation. */
+/* A note on the form of the prompt, at the begin of a conversation; or NULL. */
 static const char *note_of(const struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m)
 {
     bool named = m->chat_template && *m->chat_template;
@@ -114,12 +114,12 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
     if (m->n_messages && m->raw && !m->n_tokens)
         return ntx_err_set(err, -EINVAL, "a raw prompt and messages of a conversation exclude each other");
     bool begins = s->n_tokens == (uint32_t)ntx__session_ends(s, e, m);
-    p->limits.ids = 2 * (size_t)e->ctx; /* so much of a prompt that does not fit is counted, so that it can be told */
+    p->limits.ids = 2 * (size_t)e->ctx; /* a prompt beyond the context is counted so far, for the message */
     p->flags = begins ? NTX_TOK_BOS : 0;
     return m->n_tokens || !m->n_messages || is_plain_prompt(s, e, m) ? 0 : pick_template(e, m, &p->chat, err);
 }
 
-/* ---- reading */
+/* ---- reader thread */
 
 static struct ntx_chat_msg message_of(const struct ntx_request_message *m)
 {
@@ -130,7 +130,7 @@ static struct ntx_chat_msg message_of(const struct ntx_request_message *m)
                                  .n_fields = m->fields.len};
 }
 
-/* An answer stands before the messages of a conversation that goes on: all that its template wants to know of it. */
+/* Renders the messages. Where a conversation goes on, an empty answer before them tells the template so. */
 static int chat_tokens(struct ntx_prompt *p)
 {
     size_t before = p->follows, n = p->m->n_messages;
@@ -168,8 +168,8 @@ static int text_tokens(struct ntx_prompt *p)
     return ntx_tokenize_within(p->tok, text->data, text->len, p->flags, &p->limits, &p->ids);
 }
 
-/* In words, what a limit or the lack of memory forbade. */
-static int explain(struct ntx_prompt *p, int rc)
+/* Sets the error's text, for a limit or a lack of memory. */
+static int explain_error(struct ntx_prompt *p, int rc)
 {
     if (rc == -E2BIG)
         return ntx_err_set(&p->err, rc,
@@ -185,7 +185,7 @@ static int explain(struct ntx_prompt *p, int rc)
     return ntx_err_set(&p->err, rc, "cannot tokenize the prompt: %s", strerror(-rc));
 }
 
-/* What is asked of the answer's tokens; its fault is the prompt's. */
+/* Compiles the request's constraint; an error of it is an error of the prompt. */
 static void read_constraint(struct ntx_prompt *p)
 {
     const struct ntx_constraint_ask ask = {.m = p->m,
@@ -199,8 +199,9 @@ static void read_constraint(struct ntx_prompt *p)
                                            .words_most = p->words_most,
                                            .constrains_from = p->constrains_from};
     int rc = ntx_constraint_new(&ask, &p->constraint, &p->err);
+    /* the grammar is too large, not the prompt */
     if (rc)
-        p->n = rc == -E2BIG ? -EINVAL : rc; /* the grammar is too large: no shorter prompt helps */
+        p->n = rc == -E2BIG ? -EINVAL : rc;
 }
 
 void ntx_prompt_read(struct ntx_prompt *p)
@@ -209,9 +210,12 @@ void ntx_prompt_read(struct ntx_prompt *p)
         p->n = -ECANCELED;
         return;
     }
-    p->n = p->m->n_tokens ? given_tokens(p) : p->chat ? chat_tokens(p) : text_tokens(p);
+    if (p->m->n_tokens)
+        p->n = given_tokens(p);
+    else
+        p->n = p->chat ? chat_tokens(p) : text_tokens(p);
     if (p->n < 0 && !p->err.text[0])
-        explain(p, p->n);
+        explain_error(p, p->n);
     if (p->n >= 0 && ntx_constraint_wanted(p->m))
         read_constraint(p);
 }

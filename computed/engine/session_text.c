@@ -17,7 +17,7 @@ struct ntx_text {
     char *out; /* the cleaned text of the last take */
     size_t out_room;
     bool stopped;
-    size_t by; /* which of stops, once it is */
+    size_t by; /* index in stops, once stopped */
 };
 
 int ntx_text_new(char *const *stops, size_t n_stops, struct ntx_text **out)
@@ -56,7 +56,7 @@ void ntx_text_free(struct ntx_text *t)
     free(t);
 }
 
-/* The end of the shown text when a stop string is in what is held: its earliest appearance. */
+/* Finds the earliest stop string in the held text: *at is the end of the text to show. */
 static bool find_stop(struct ntx_text *t, size_t *at)
 {
     bool found = false;
@@ -92,7 +92,7 @@ int ntx_text_feed(struct ntx_text *t, const char *bytes, size_t n, bool *stopped
 
 const char *ntx_text_stop(const struct ntx_text *t) { return t && t->stopped ? t->stops[t->by] : ""; }
 
-/* Bytes at the end that may be the beginning of a stop string. */
+/* Bytes at the end that may begin a stop string. */
 static size_t stop_hold(const struct ntx_text *t)
 {
     size_t hold = 0;
@@ -103,7 +103,7 @@ static size_t stop_hold(const struct ntx_text *t)
     return hold;
 }
 
-/* Copies n bytes to t->out, each one that is not part of a character as U+FFFD. */
+/* Copies n bytes to t->out. A byte that is not part of a character becomes U+FFFD. */
 static int clean(struct ntx_text *t, size_t n, size_t *len)
 {
     if (3 * n + 1 > t->out_room) {

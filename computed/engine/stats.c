@@ -13,12 +13,14 @@
 
 static double seconds(uint64_t from, uint64_t to) { return to > from ? (double)(to - from) / 1e9 : 0; }
 
-static double per(double a, double b) { return b > 0 ? a / b : 0; }
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
 static const char *model_name(const struct ntx_loaded *l)
 {
     const char *slash = strrchr(l->names[0], '/');
-    return l->model->hp.name[0] ? l->model->hp.name : slash ? slash + 1 : l->names[0];
+    if (l->model->hp.name[0])
+        return l->model->hp.name;
+    return slash ? slash + 1 : l->names[0];
 }
 
 static void set_int(json_t *j, const char *key, uint64_t v)
@@ -34,7 +36,7 @@ static void set_str(json_t *j, const char *key, const char *v)
 
 static void set_real(json_t *j, const char *key, double v) { json_object_set_new(j, key, json_real(v)); }
 
-/* Where older K and V lie in a file: since the model was loaded. */
+/* For a KV cache with a file: its traffic since the model was loaded. */
 static void add_kv_file(json_t *j, const struct ntx_loaded *l)
 {
     if (!l->kv || !ntx_kv_pool_file(l->kv))
@@ -108,50 +110,48 @@ static void add_times(json_t *j, const struct ntx_run_stats *r)
     uint64_t stall = r->at_end.stall_ns - r->at_start.stall_ns, pass = r->at_end.pass_ns - r->at_start.pass_ns;
     set_real(j, "ttft_s", r->first_ns ? seconds(r->asked_ns, r->first_ns) : 0);
     set_real(j, "prefill_tok_s",
-             r->admitted_ns ? per(r->prompt_tokens - NTX_MIN(r->cached_tokens, r->prompt_tokens),
-                                  seconds(r->admitted_ns, prefill_end))
+             r->admitted_ns ? ratio(r->prompt_tokens - NTX_MIN(r->cached_tokens, r->prompt_tokens),
+                                    seconds(r->admitted_ns, prefill_end))
                             : 0);
-    set_real(j, "decode_tok_s", per(later, seconds(r->first_ns, r->last_ns)));
+    set_real(j, "decode_tok_s", ratio(later, seconds(r->first_ns, r->last_ns)));
     set_int(j, "passes", r->at_end.passes - r->at_start.passes);
     set_int(j, "bytes_read", read);
     set_real(j, "bytes_read_per_token", later ? (double)decode / later : (double)read);
     set_real(j, "reads_per_token",
              later ? (double)(r->at_end.reads - r->at_first.reads) / later
                    : (double)(r->at_end.reads - r->at_start.reads));
-    set_real(j, "io_gb_s", per((double)read / 1e9, seconds(r->at_start.busy_ns, r->at_end.busy_ns)));
+    set_real(j, "io_gb_s", ratio((double)read / 1e9, seconds(r->at_start.busy_ns, r->at_end.busy_ns)));
     set_real(j, "io_stall_s", (double)stall / 1e9);
     set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);
 }
 
-/* Of the experts that layers wanted, those that the layer before had predicted; of the bytes read on such predictions,
- * those that were wanted. */
+/* Recall: predicted experts among those that layers wanted. Hit rate: wanted bytes among those read on predictions. */
 static void add_prefetch(json_t *j, const struct ntx_run_stats *r)
 {
     const struct ntx_counts *a = &r->at_start, *b = &r->at_end;
     uint64_t read = b->prefetch_bytes - a->prefetch_bytes, used = b->prefetch_used_bytes - a->prefetch_used_bytes;
     set_real(j, "prefetch_recall",
-             per((double)(b->prefetch_right - a->prefetch_right), (double)(b->prefetch_wanted - a->prefetch_wanted)));
-    set_real(j, "prefetch_hit_rate", per((double)used, (double)read));
+             ratio((double)(b->prefetch_right - a->prefetch_right), (double)(b->prefetch_wanted - a->prefetch_wanted)));
+    set_real(j, "prefetch_hit_rate", ratio((double)used, (double)read));
     set_int(j, "prefetch_bytes", read);
     set_int(j, "prefetch_wasted_bytes", read > used ? read - used : 0);
     set_int(j, "prefetch_experts", b->prefetch_hits - a->prefetch_hits);
 }
 
-/* Of the experts that layers wanted; where all are in RAM there is nothing to count. */
+/* The hit rate of the expert cache; 1 where all experts are in RAM. */
 static void add_experts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
     uint64_t hits = r->at_end.expert_hits - r->at_start.expert_hits,
              misses = r->at_end.expert_misses - r->at_start.expert_misses;
     if (!l->model->hp.n_expert)
         return;
-    set_real(j, "expert_hit_rate", l->plan->frames.n ? per((double)hits, (double)(hits + misses)) : 1);
+    set_real(j, "expert_hit_rate", l->plan->frames.n ? ratio((double)hits, (double)(hits + misses)) : 1);
     set_int(j, "expert_frames", l->plan->frames.n);
     if (l->plan->frames.n && !l->set.no_prefetch)
         add_prefetch(j, r);
 }
 
-/* --ffn-sparse, while writing: shares of neurons (per row) and of their groups (per pass) that were used, and bytes
- * read between. */
+/* --ffn-sparse, while decoding: shares of neurons (per row) and groups (per pass) used, and bytes read in between. */
 static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
     const struct ntx_counts *a = r->generated > 1 ? &r->at_first : &r->at_start, *b = &r->at_end;
@@ -159,27 +159,28 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
         return;
     set_str(j, "ffn_sparse", l->set.ffn_sparse);
     set_real(j, "active_neurons",
-             per((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
+             ratio((double)(b->ffn_active - a->ffn_active), (double)(b->ffn_neurons - a->ffn_neurons)));
     set_real(j, "active_groups",
-             per((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
+             ratio((double)(b->ffn_groups_used - a->ffn_groups_used), (double)(b->ffn_groups - a->ffn_groups)));
     uint64_t predicted = b->ffn_predicted - a->ffn_predicted,
              wanted = b->ffn_predicted_wanted - a->ffn_predicted_wanted;
     uint64_t right = b->ffn_predicted_right - a->ffn_predicted_right;
-    set_real(j, "ffn_precision",
-             per((double)right, (double)predicted)); /* of groups that were prefetched; 0 where nothing was predicted */
-    set_real(j, "ffn_recall", per((double)right, (double)wanted));
+    /* of prefetched groups; 0 without predictions */
+    set_real(j, "ffn_precision", ratio((double)right, (double)predicted));
+    set_real(j, "ffn_recall", ratio((double)right, (double)wanted));
     set_real(j, "ffn_bytes_between_per_token",
-             per((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
+             ratio((double)(b->ffn_between - a->ffn_between), r->generated > 1 ? r->generated - 1 : 1));
 }
 
-/* Of passes that wrote: tokens by which the text advanced, and those that were guessed. */
+/* Tokens that decode passes gave, and drafts among them. */
 static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
     unsigned files = ntx_load_drafter_files(l);
     bool file = files > 0, lookup = ntx_draft_looks_up(l->set.draft), nextn = l->n_drafters > files;
     char who[24];
     snprintf(who, sizeof who, "%s%s%s", lookup ? "+lookup" : "", file ? "+file" : "", nextn ? "+nextn" : "");
-    set_str(j, "draft", ntx_draft_auto(l->set.draft) ? "auto" : *who ? who + 1 : "off");
+    const char *sources = *who ? who + 1 : "off";
+    set_str(j, "draft", ntx_draft_auto(l->set.draft) ? "auto" : sources);
     if (l->drafters_left_out)
         json_object_set_new(j, "draft_left_out", json_true());
     json_t *hits = json_object();
@@ -187,7 +188,7 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
         set_int(hits, "lookup", r->draft_hits[NTX_DRAFT_BY_LOOKUP]);
     if (file)
         set_int(hits, "file", r->draft_file_hits);
-    for (unsigned i = 0; l->n_drafters > 1 && i < l->n_drafters; i++) { /* and which of them */
+    for (unsigned i = 0; l->n_drafters > 1 && i < l->n_drafters; i++) { /* which of the files */
         char name[16];
         if (i == files)
             break;
@@ -199,14 +200,13 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
     if (file || lookup || nextn)
         json_object_set(j, "draft_hits", hits);
     json_decref(hits);
-    set_real(j, "accepted_per_pass", per(r->committed, r->written_passes));
-    set_real(j, "draft_nodes_per_pass", per(r->draft_nodes, r->written_passes));
+    set_real(j, "accepted_per_pass", ratio(r->committed, r->written_passes));
+    set_real(j, "draft_nodes_per_pass", ratio(r->draft_nodes, r->written_passes));
     set_real(j, "draft_s", (double)r->draft_ns / 1e9);
 }
 
-/* Several machines: bytes between them, and how long the first waited for the others; of each other, since it has the
- * model, what its drive gave, what it waited for that, how long it was at products, how long its messages were waited
- * for, and its memory for K and V. */
+/* Several machines: traffic between them, and how long the first one waited for the others. For each other machine
+ * since the load: bytes from its drive, waits for it, multiply time, waits for its messages, and its KV memory. */
 static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l,
                       const struct ntx_counters *c)
 {
@@ -231,7 +231,7 @@ static void add_ranks(json_t *j, const struct ntx_run_stats *r, const struct ntx
     json_object_set_new(j, "other_ranks", others);
 }
 
-/* Chunks of skipped layers: decided before their read began, or too late to save it; and the bytes that those took. */
+/* Chunks of skipped layers: skipped before their read began, or too late; and the bytes read in vain. */
 static void add_skips(json_t *j, const struct ntx_run_stats *r)
 {
     set_int(j, "skip_early_chunks", r->at_end.skip_early - r->at_start.skip_early);
@@ -255,7 +255,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     set_str(j, "finish", r->finish ? r->finish : "");
     set_int(j, "seed", r->seed);
     json_object_set_new(j, "options", options ? options : json_object());
-    set_real(j, "skipped_layers_per_token", per((double)r->skipped_layers, r->generated));
+    set_real(j, "skipped_layers_per_token", ratio((double)r->skipped_layers, r->generated));
     add_experts(j, r, l);
     add_ranks(j, r, l, c);
     add_drafts(j, r, l);

@@ -171,7 +171,7 @@ static void meet(struct world *w, bool sums_made)
     const int32_t *has = k ? ntx_prefix_store_ids(s, 0, &scope) : NULL;
     MUST(!k || (ntx_prefix_store_find(s, scope, has, UINT32_MAX, false, &file, &n) == n && n && file == 0));
     MUST(!k || sums_made || (n == TEXT && scope == 7 && !memcmp(has, ids, sizeof ids)));
-    struct ntx_kv_snapshot *marks[NTX_PREFIX_STORE_MARKS];
+    struct ntx_kv_snapshot *marks[NTX_PREFIX_STORE_SNAPSHOTS];
     uint32_t n_marks = 0;
     struct ntx_kv_seq *kv = k && n <= BLOCKS * NTX_KV_BLOCK ? sequence(w, n) : NULL;
     if (kv && !ntx_prefix_store_read(s, 0, w->pool, kv, MARKED, marks, &n_marks) && !sums_made) {

@@ -288,7 +288,7 @@ static void shared(void)
 {
     CHECK(ntx_pace_union(0, 7) == 7 && fabs(ntx_pace_union(0.25, 1) - 1) < 1e-9 &&
           fabs(ntx_pace_union(0.25, 2) - 1.75) < 1e-9 && fabs(ntx_pace_union(0.25, 100) - 4) < 1e-6);
-    struct ntx_pace p = {.guess = 0.5};
+    struct ntx_pace p = {.prior = 0.5};
     ntx_pace_add(&p, 1, 160);
     CHECK(fabs(ntx_pace_row(&p) - 80) < 1e-9);
     for (uint32_t i = 0; i < 200; i++)
