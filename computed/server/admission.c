@@ -2,22 +2,22 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-static size_t share_of(const struct ntx_server *s) { return NTX_ADMISSION_SHARES / NTX_MAX(s->c.max_clients, 1u); }
+static size_t client_share(const struct ntx_server *s) { return NTX_ADMISSION_SHARES / NTX_MAX(s->c.max_clients, 1u); }
 
 size_t ntx__admission_room(const struct ntx_conn *c)
 {
     const struct ntx_server *s = c->server;
-    size_t share = share_of(s), room = c->owed < share ? share - c->owed : 0;
+    size_t share = client_share(s), room = c->owed < share ? share - c->owed : 0;
     if (!s->big || s->big == c)
         room += s->admitted < NTX_ADMISSION_FULL ? NTX_ADMISSION_FULL - s->admitted : 0;
     return room;
 }
 
-/* After c->owed or c->part has changed. */
+/* Updates the totals after c->owed or c->part has changed. */
 static void recount(struct ntx_conn *c)
 {
     struct ntx_server *s = c->server;
-    size_t share = share_of(s), beyond = c->owed > share ? c->owed - share : 0, before = s->admitted;
+    size_t share = client_share(s), beyond = c->owed > share ? c->owed - share : 0, before = s->admitted;
     const struct ntx_conn *big = s->big;
     s->admitted += beyond - c->beyond;
     c->beyond = beyond;
@@ -27,7 +27,7 @@ static void recount(struct ntx_conn *c)
     } else if (s->big == c && !(c->part && beyond)) {
         s->big = NULL;
     }
-    if (s->admitted < before || (big && !s->big)) /* others may go on */
+    if (s->admitted < before || (big && !s->big)) /* others may read again */
         for (struct ntx_conn *o = s->conns; o; o = o->next)
             ntx__conn_update(o);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection: bytes and descriptors in, frames out. Descriptors come by recvmsg, which libuv's streams cannot do: so
- * uv_poll. */
+/* A connection: frames in, frames out. uv_poll, since libuv's streams cannot tell that descriptors come. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +10,13 @@
 #include "computed/server/server_impl.h"
 
 #define READ_BYTES 65536
-#define STALLED_NS 500000000ull /* without a byte taken: it is looked at every second */
-#define READS      16           /* at a time, before others have their turn */
+#define STALLED_NS 500000000ull /* without a byte taken; checked every second */
+#define READS      16           /* reads in a row, before others have their turn */
 
 static void on_ready(uv_poll_t *poll, int status, int events);
 
-/* While a client's replies pile up, or there is no room for its requests, they wait in the kernel; a broken connection
- * is noticed all the same. */
+/* Input waits in the kernel while the client's replies pile up, or there is no room for its requests. A broken
+ * connection is noticed all the same. */
 void ntx__conn_update(struct ntx_conn *c)
 {
     int events = UV_DISCONNECT;
@@ -58,7 +57,7 @@ static void free_conn(struct ntx_conn *c)
     free(c);
 }
 
-static void on_closed(uv_handle_t *h) { free_conn(h->data); }
+static void on_conn_closed(uv_handle_t *h) { free_conn(h->data); }
 
 void ntx__conn_close(struct ntx_conn *c)
 {
@@ -71,12 +70,12 @@ void ntx__conn_close(struct ntx_conn *c)
             *p = c->next;
             break;
         }
-    ntx__seat_leave(c);
+    ntx__conn_slot_leave(c);
     ntx__fd_receiver_end(c->receiver);
     ntx__admission_forget(c);
     ntx_reply_queue_close(c->replies);
     ntx__conns_drop_queue(s, c->replies);
-    uv_close((uv_handle_t *)&c->poll, on_closed);
+    uv_close((uv_handle_t *)&c->poll, on_conn_closed);
     ntx__server_step(s);
 }
 
@@ -89,7 +88,7 @@ void ntx__conn_finish(struct ntx_conn *c)
         ntx__conn_close(c);
 }
 
-/* Writes what the socket takes. False: the connection is broken. */
+/* Writes as much as the socket takes. False: the connection is broken. */
 static bool write_some(struct ntx_conn *c)
 {
     while (c->out) {
@@ -114,7 +113,7 @@ static bool write_some(struct ntx_conn *c)
     return true;
 }
 
-static void flush(struct ntx_conn *c)
+static void flush_output(struct ntx_conn *c)
 {
     if (!write_some(c)) {
         ntx__conn_close(c);
@@ -141,17 +140,17 @@ void ntx__conn_send(struct ntx_conn *c, uint8_t *frame, size_t len)
         c->moved_ns = ntx__server_awake(c->server);
     *c->last_out = o;
     c->last_out = &o->next;
-    flush(c);
+    flush_output(c);
 }
 
-static void garbage(struct ntx_conn *c, const char *why)
+static void close_for_garbage(struct ntx_conn *c, const char *why)
 {
     ntx_log(NTX_LOG_WARN, "client %llu: %s; connection closed", (unsigned long long)ntx_reply_queue_client(c->replies),
             why);
     ntx__conn_close(c);
 }
 
-static bool for_guests(const Ntx__Request *req)
+static bool allowed_over_limit(const Ntx__Request *req)
 {
     return req->body_case == NTX__REQUEST__BODY_STATUS || req->body_case == NTX__REQUEST__BODY_STOP;
 }
@@ -161,9 +160,9 @@ static void take_frame(struct ntx_conn *c, const uint8_t *body, size_t len)
     size_t took = 0;
     Ntx__Request *req = ntx_request_decode(body, len, &took);
     if (!req) {
-        garbage(c, "a frame that is no valid request");
-    } else if (c->guest && !for_guests(req)) {
-        ntx__seat_refuse(c, req->id);
+        close_for_garbage(c, "a frame that is no valid request");
+    } else if (c->over_limit && !allowed_over_limit(req)) {
+        ntx__conn_slot_refuse(c, req->id);
         ntx__request__free_unpacked(req, NULL);
     } else {
         ntx__request(c, req, NTX_MAX(took, len));
@@ -176,18 +175,18 @@ static void take_frames(struct ntx_conn *c)
     size_t len;
     int rc = 0;
     while (!c->gone && !c->closing && (rc = ntx_frame_next(&c->in, &body, &len)) > 0) {
-        ntx__admission_part(c, 0); /* not before it is whole: its time would begin anew with every byte */
+        ntx__admission_part(c, 0); /* only a whole one counts, or each byte would restart its deadline */
         take_frame(c, body, len);
         c->no_receiver = false;
     }
     if (rc < 0)
-        garbage(c, "a frame of an impossible length");
+        close_for_garbage(c, "a frame of an impossible length");
     else if (!c->gone)
         ntx__admission_part(c, c->in.len - c->in.used);
 }
 
-/* Reads without room for descriptors: the kernel drops what comes of them, and *dropped says so. */
-static ssize_t receive(int fd, void *to, size_t n, int flags, bool *dropped)
+/* Reads without room for descriptors. The kernel drops those that come, and *dropped reports it. */
+static ssize_t receive_bytes(int fd, void *to, size_t n, int flags, bool *dropped)
 {
     struct iovec iov = {to, n};
     struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
@@ -199,9 +198,9 @@ static ssize_t receive(int fd, void *to, size_t n, int flags, bool *dropped)
     return got < 0 ? -errno : got;
 }
 
-/* The next request comes with descriptors, which are not for this process to have. False: nobody can take it, and it
- * goes on without them. */
-static bool hand_over(struct ntx_conn *c)
+/* The next request comes with descriptors, which this process must not take: starts a receiver. False: none could be
+ * started, and the request goes on without them. */
+static bool start_receiver(struct ntx_conn *c)
 {
     int rc = ntx__fd_receiver_new(c->server, c, &c->receiver);
     c->no_receiver = rc != 0;
@@ -210,23 +209,23 @@ static bool hand_over(struct ntx_conn *c)
     return !rc;
 }
 
-/* Never more than a frame. True: something came, and there may be more. */
+/* Reads at most one frame. True: something came, and more may follow. */
 static bool read_some(struct ntx_conn *c)
 {
     uint8_t buf[READ_BYTES];
     bool fds, begins = false;
     size_t room = ntx__admission_room(c), want = ntx_frame_wants(&c->in);
-    if (!room || !ntx_reply_queue_room(c->replies)) /* an answer may be of megabytes, and at once */
+    if (!room || !ntx_reply_queue_room(c->replies)) /* an answer may have megabytes at once */
         return false;
-    ssize_t n = want ? 1 : receive(c->fd, buf, 1, MSG_PEEK, &fds);
+    ssize_t n = want ? 1 : receive_bytes(c->fd, buf, 1, MSG_PEEK, &fds);
     if (n > 0 && !want) {
-        want = 4; /* its length */
+        want = 4; /* the frame's length */
         begins = fds;
-        if (fds && hand_over(c))
+        if (fds && start_receiver(c))
             return false;
     }
     if (n > 0)
-        n = receive(c->fd, buf, NTX_MIN(NTX_MIN(room, want), sizeof buf), 0, &fds);
+        n = receive_bytes(c->fd, buf, NTX_MIN(NTX_MIN(room, want), sizeof buf), 0, &fds);
     if (n == -EAGAIN)
         return false;
     if (n <= 0) {
@@ -235,11 +234,11 @@ static bool read_some(struct ntx_conn *c)
     }
     c->active_ns = ntx__server_awake(c->server);
     if (fds && !begins) {
-        garbage(c, "descriptors within a request: they come with its first byte");
+        close_for_garbage(c, "descriptors within a request: they come with its first byte");
         return false;
     }
     if (ntx_frame_feed(&c->in, buf, (size_t)n)) {
-        garbage(c, "a frame that is too big, or no memory for it");
+        close_for_garbage(c, "a frame that is too big, or no memory for it");
         return false;
     }
     take_frames(c);
@@ -250,7 +249,7 @@ void ntx__conn_taken(struct ntx_conn *c, const uint8_t *body, size_t len)
 {
     c->active_ns = ntx__server_awake(c->server);
     take_frame(c, body, len);
-    ntx__fd_receiver_end(c->receiver); /* where the request was no load */
+    ntx__fd_receiver_end(c->receiver); /* if the request was not a load */
     ntx__conn_update(c);
 }
 
@@ -264,7 +263,8 @@ static void on_ready(uv_poll_t *poll, int status, int events)
         return;
     }
     if (events & (UV_READABLE | UV_DISCONNECT)) {
-        if (!(c->events & UV_READABLE) && (events & UV_DISCONNECT)) { /* nothing of it is read any more: it is gone */
+        /* its input was not being read, so it has hung up */
+        if (!(c->events & UV_READABLE) && (events & UV_DISCONNECT)) {
             ntx__conn_close(c);
             return;
         }
@@ -272,7 +272,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
             ;
     }
     if (!c->gone && (events & UV_WRITABLE))
-        flush(c);
+        flush_output(c);
     if (!c->gone)
         ntx__conn_update(c);
 }
@@ -290,9 +290,9 @@ void ntx__conn_new(struct ntx_server *s, int fd)
     c->last_out = &c->out;
     c->since_ns = ntx_now_ns();
     c->active_ns = ntx__server_awake(s);
-    if (!(c->replies = ntx_reply_queue_new(&s->output_budget, ++s->last_client)) || !ntx__seat_take(c) ||
+    if (!(c->replies = ntx_reply_queue_new(&s->output_budget, ++s->last_client)) || !ntx__conn_slot_take(c) ||
         uv_poll_init(s->loop, &c->poll, fd)) {
-        ntx__seat_leave(c);
+        ntx__conn_slot_leave(c);
         ntx_reply_queue_unref(c->replies);
         free(c);
         close(fd);
@@ -311,8 +311,9 @@ struct ntx_conn *ntx__conn_of(struct ntx_server *s, const struct ntx_reply_queue
     return c;
 }
 
-/* Whose replies wait, and have not moved since the last look: the engine may give its place to others. */
-static bool stalls(struct ntx_conn *c, uint64_t now)
+/* Marks a client whose replies have not moved since the last check: the engine may preempt its sessions. True: it is
+ * new. */
+static bool mark_stalled(struct ntx_conn *c, uint64_t now)
 {
     bool does = c->out && now - c->moved_ns > STALLED_NS, did = ntx_reply_queue_stalls(c->replies);
     if (does)
@@ -325,25 +326,25 @@ void ntx__conns_check(struct ntx_server *s)
     uint64_t now = ntx__server_awake(s), bound = s->c.stall_s * 1000000000ull;
     bool news = false;
     for (struct ntx_conn *c = s->conns; c; c = c->next)
-        news |= stalls(c, now);
+        news |= mark_stalled(c, now);
     if (news && s->engine)
         ntx_engine_poke(s->engine);
     for (struct ntx_conn *c = s->conns, *next; c; c = next) {
         next = c->next;
         if (ntx_reply_queue_lost(c->replies)) {
-            garbage(c, "no memory for a reply");
+            close_for_garbage(c, "no memory for a reply");
         } else if (c->out && now - c->moved_ns > bound) {
             ntx_log(NTX_LOG_WARN, "client %llu has taken none of its replies for %u s; connection closed",
                     (unsigned long long)ntx_reply_queue_client(c->replies), s->c.stall_s);
             ntx__conn_close(c);
-        } else if (c->part && !ntx__admission_room(c)) { /* the rest has to wait */
+        } else if (c->part && !ntx__admission_room(c)) { /* there is no room for the rest */
             c->part_ns = now;
         } else if (c->part && now - c->part_ns > bound) {
             ntx_log(NTX_LOG_WARN,
                     "client %llu has sent %zu bytes of a request in %u s, and not the rest; connection closed",
                     (unsigned long long)ntx_reply_queue_client(c->replies), c->part, s->c.stall_s);
             ntx__conn_close(c);
-        } else if (c->guest && !c->requests && ntx_now_ns() - c->since_ns > NTX_GUEST_S * 1000000000ull) {
+        } else if (c->over_limit && !c->requests && ntx_now_ns() - c->since_ns > NTX_OVER_LIMIT_S * 1000000000ull) {
             ntx__conn_close(c);
         }
     }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether what is served can be served. One row for each part that may be in trouble (shm/monitor.h): it goes into the
- * status, into the counters' file for monitors, and into the log once whenever it changes. Looked at every second, and
- * for each status that is asked. */
+/* Health of the service. Each part that may have trouble (shm/monitor.h) goes into the status, into the counters' file
+ * for monitors, and into the log when it changes. Checked every second, and for each status. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,8 +8,8 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define SILENT_S 5 /* a worker that has not answered for so long is told of */
-#define AWAY_S   2 /* a worker that died is back long before that */
+#define SILENT_S 5 /* a worker silent for so long is reported */
+#define AWAY_S   2 /* a restarted worker is back long before that */
 #define SECOND   1000000000ull
 
 void ntx__health_well(struct ntx_server *s, enum ntx_mon_part part)
@@ -34,8 +33,9 @@ void ntx__health_set(struct ntx_server *s, enum ntx_mon_part part, enum ntx_mon_
     *t = now;
 }
 
-/* By SIGSTOP or a terminal: state T in /proc. A debugger's t comes and goes; if it stays, the worker is silent. */
-static bool stopped(pid_t pid)
+/* Whether a process is stopped by SIGSTOP or a terminal: state T in /proc. A debugger's state t comes and goes; if it
+ * stays, the worker is silent. */
+static bool is_stopped(pid_t pid)
 {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
@@ -46,12 +46,12 @@ static bool stopped(pid_t pid)
     return name_end && name_end[1] == ' ' && name_end[2] == 'T';
 }
 
-static void look_at_worker(struct ntx_server *s, enum ntx_role role, uint64_t awake)
+static void check_worker(struct ntx_server *s, enum ntx_role role, uint64_t awake)
 {
     const bool iod = role == NTX_ROLE_IOD;
     const enum ntx_mon_part part = iod ? NTX_MON_PART_IOD : NTX_MON_PART_PREDICTOR;
-    const enum ntx_mon_grade grade = iod ? NTX_MON_STOPPED
-                                         : NTX_MON_SERVED; /* without decisions and guesses, everything is computed */
+    /* without decisions and drafts everything is computed */
+    const enum ntx_mon_grade grade = iod ? NTX_MON_STOPPED : NTX_MON_SERVED;
     const char *name = iod ? "ntx-iod" : "ntx-predictor",
                *so = iod ? "no weights are read" : "nothing is skipped or guessed by it";
     const pid_t pid = ntx_workers_pid(s->workers, role);
@@ -60,7 +60,7 @@ static void look_at_worker(struct ntx_server *s, enum ntx_role role, uint64_t aw
         ntx__health_set(s, part, grade, "%s", s->refused[role]);
     else if (!pid && silent_s >= AWAY_S)
         ntx__health_set(s, part, grade, "%s is not running, so %s: whoever started it is to start it again", name, so);
-    else if (pid && stopped(pid))
+    else if (pid && is_stopped(pid))
         ntx__health_set(s, part, grade, "%s (pid %d) is stopped (SIGSTOP), so %s: kill -CONT %d lets it go on", name,
                         (int)pid, so, (int)pid);
     else if (pid && silent_s >= SILENT_S)
@@ -72,13 +72,13 @@ static void look_at_worker(struct ntx_server *s, enum ntx_role role, uint64_t aw
         ntx__health_well(s, part);
 }
 
-/* A model is there, or what it lacks is on its way. */
-static bool served(const struct ntx_server *s)
+/* A model is loaded, or its last parts are being read. */
+static bool is_serving(const struct ntx_server *s)
 {
     return s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
 }
 
-static enum ntx_mon_service service(const struct ntx_server *s)
+static enum ntx_mon_service service_state(const struct ntx_server *s)
 {
     static const enum ntx_mon_service of[] = {
         [NTX_MODEL_EMPTY] = NTX_MON_SERVICE_EMPTY,      [NTX_MODEL_UNLOADING] = NTX_MON_SERVICE_UNLOADING,
@@ -94,28 +94,28 @@ static enum ntx_mon_service service(const struct ntx_server *s)
     return of[s->state];
 }
 
-static void show(struct ntx_server *s)
+static void publish_health(struct ntx_server *s)
 {
     struct ntx_monitor *m = &s->counters->mon;
     for (int i = 0; i < NTX_MON_N_PARTS; i++) {
         memcpy(m->trouble[i].text, s->trouble[i].text, sizeof m->trouble[i].text);
         atomic_store_explicit(&m->trouble[i].grade, s->trouble[i].grade, memory_order_release);
     }
-    atomic_store_explicit(&m->service, service(s), memory_order_release);
+    atomic_store_explicit(&m->service, service_state(s), memory_order_release);
 }
 
 enum ntx_mon_service ntx__health_look(struct ntx_server *s)
 {
     const uint64_t awake = ntx__server_awake(s);
     for (enum ntx_role role = NTX_ROLE_IOD; s->workers && role <= NTX_ROLE_PREDICTOR; role++) {
-        if (served(s) && !s->draining)
-            look_at_worker(s, role, awake);
+        if (is_serving(s) && !s->draining)
+            check_worker(s, role, awake);
         else
             ntx__health_well(s, role == NTX_ROLE_IOD ? NTX_MON_PART_IOD : NTX_MON_PART_PREDICTOR);
     }
     if (s->counters)
-        show(s);
-    return service(s);
+        publish_health(s);
+    return service_state(s);
 }
 
 void ntx__health_tick(struct ntx_server *s)

@@ -13,13 +13,13 @@
 
 #include "common/util.h"
 
-#define NAME     "ntx-model" /* in systemd's store */
-#define FIRST_FD 3           /* of those that systemd passes on */
+#define NAME     "ntx-model" /* its name in systemd's store */
+#define FIRST_FD 3           /* first descriptor that systemd passes on */
 #define MAX_FDS  (NTX_MAX_FILES + 1)
 
 static const uint64_t magic = 0x3170656b78746e6eull;
 
-struct memo { /* the memfd: this, then an identity for each file, then the packed Load */
+struct memo { /* the memfd: this head, an identity for each file, the packed Load */
     uint64_t magic;
     uint32_t tries, n_files, load_bytes, reserved;
 };
@@ -44,7 +44,9 @@ static int write_memo(const struct ntx_kept *what, int *out)
     const struct memo m = {.magic = magic, .n_files = what->n_fds, .load_bytes = (uint32_t)n};
     int fd = n > UINT32_MAX ? -1 : memfd_create("ntx-model", MFD_CLOEXEC);
     uint8_t *load = malloc(n + 1);
-    int rc = fd < 0 ? -errno : !load ? -ENOMEM : ntx_write_all(fd, &m, sizeof m);
+    int rc = fd < 0 ? -errno : 0;
+    if (!rc)
+        rc = load ? ntx_write_all(fd, &m, sizeof m) : -ENOMEM;
     for (unsigned i = 0; i < what->n_fds && !rc; i++) {
         struct stat st;
         struct identity id;
@@ -72,8 +74,8 @@ static bool is_memo(int fd, struct memo *m)
     return fcntl(fd, F_GET_SEALS) >= 0 && read_at(fd, m, sizeof *m, 0) && m->magic == magic;
 }
 
-/* The files in the memo's order, taken out of fds. */
-static int match(const struct memo *m, int memo, int *fds, unsigned n, struct ntx_kept *out)
+/* Takes the memo's files out of fds, in its order. */
+static int match_files(const struct memo *m, int memo, int *fds, unsigned n, struct ntx_kept *out)
 {
     for (unsigned k = 0; k < m->n_files; k++) {
         struct identity id;
@@ -101,7 +103,7 @@ static int read_load(const struct memo *m, int memo, struct ntx_kept *out)
     return out->load && out->load->n_names ? 0 : -EBADMSG;
 }
 
-/* Written before the try, for this process may not live to see its end. */
+/* Counts before the try, since this process may die in it. */
 static int count_try(struct memo *m, int memo, const struct ntx_kept *what, struct ntx_err *err)
 {
     if (m->tries >= NTX_KEEP_TRIES)
@@ -113,7 +115,7 @@ static int count_try(struct memo *m, int memo, const struct ntx_kept *what, stru
     return 0;
 }
 
-/* Of descriptors in any order; all are taken. */
+/* Reads a kept model from descriptors in any order, and takes all of them over. */
 static int read_kept(struct ntx_keeper *k, int *fds, unsigned n, struct ntx_kept *out, struct ntx_err *err)
 {
     struct memo m = {0};
@@ -124,7 +126,7 @@ static int read_kept(struct ntx_keeper *k, int *fds, unsigned n, struct ntx_kept
     if (memo >= 0 && m.n_files && m.n_files <= NTX_MAX_FILES)
         rc = read_load(&m, memo, out);
     if (!rc)
-        rc = match(&m, memo, fds, n, out);
+        rc = match_files(&m, memo, fds, n, out);
     if (!rc)
         rc = count_try(&m, memo, out, err);
     else
@@ -141,7 +143,7 @@ static int read_kept(struct ntx_keeper *k, int *fds, unsigned n, struct ntx_kept
 
 /* ---- a pair of sockets */
 
-static int receive(struct ntx_keeper *k, int *fds, unsigned *n, int flags)
+static int receive_fds(struct ntx_keeper *k, int *fds, unsigned *n, int flags)
 {
     char byte;
     union {
@@ -167,7 +169,7 @@ static bool drop_one(struct ntx_keeper *k)
 {
     int fds[MAX_FDS];
     unsigned n;
-    if (receive(k, fds, &n, 0))
+    if (receive_fds(k, fds, &n, 0))
         return false;
     while (n)
         close(fds[--n]);
@@ -176,7 +178,7 @@ static bool drop_one(struct ntx_keeper *k)
 
 /* ---- systemd */
 
-/* How many it passes on to this process. */
+/* Number of descriptors that systemd passes to this process. */
 static unsigned passed_on(void)
 {
     const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
@@ -196,13 +198,13 @@ static int take_stored(struct ntx_keeper *k, struct ntx_kept *out, struct ntx_er
         else
             close(fd);
     }
-    unsetenv("LISTEN_PID"); /* what we start is not to take them for its own */
+    unsetenv("LISTEN_PID"); /* child processes must not take them */
     unsetenv("LISTEN_FDS");
     unsetenv("LISTEN_FDNAMES");
     return n ? read_kept(k, fds, n, out, err) : 0;
 }
 
-/* ---- the face */
+/* ---- the interface */
 
 void ntx_keeper_open(struct ntx_keeper *k, const int pair[2])
 {
@@ -220,7 +222,7 @@ int ntx_keeper_take(struct ntx_keeper *k, struct ntx_kept *out, struct ntx_err *
     *out = (struct ntx_kept){0};
     if (k->systemd)
         return take_stored(k, out, err);
-    if (k->in < 0 || receive(k, fds, &n, MSG_PEEK))
+    if (k->in < 0 || receive_fds(k, fds, &n, MSG_PEEK))
         return 0;
     return read_kept(k, fds, n, out, err);
 }
@@ -243,7 +245,7 @@ int ntx_keeper_put(struct ntx_keeper *k, const struct ntx_kept *what, struct ntx
         return 0;
     int rc = write_memo(what, &memo);
     if (!rc) {
-        ntx_keeper_drop(k); /* first: the store takes no file twice */
+        ntx_keeper_drop(k); /* first, since the store takes no file twice */
         fds[0] = k->memo = memo;
         memcpy(fds + 1, what->fds, what->n_fds * sizeof *fds);
         rc = k->systemd ? ntx_notify_fds("FDSTORE=1\nFDNAME=" NAME, fds, what->n_fds + 1)

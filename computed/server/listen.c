@@ -12,7 +12,7 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define SAY_NS 10000000000ull /* that clients cannot be accepted is said at most so often */
+#define SAY_NS 10000000000ull /* least time between two such log lines */
 
 static void on_connect(uv_poll_t *poll, int status, int events);
 
@@ -23,9 +23,8 @@ static void on_again(uv_timer_t *t)
         uv_poll_start(&s->listen_poll, UV_READABLE, on_connect);
 }
 
-/* There is no descriptor, or no memory, for a client. It stays in the queue, and the socket readable: so it is not
- * looked at for a while. */
-static void rest(struct ntx_server *s, int err)
+/* No descriptor or memory for a client. It stays in the queue and the socket stays readable, so polling pauses. */
+static void pause_listening(struct ntx_server *s, int err)
 {
     uint64_t now = ntx_now_ns();
     s->n_refused++;
@@ -49,14 +48,14 @@ static void on_connect(uv_poll_t *poll, int status, int events)
             continue;
         if (fd < 0) {
             if (errno != EAGAIN)
-                rest(s, errno);
+                pause_listening(s, errno);
             return;
         }
         ntx__conn_new(s, fd);
     }
 }
 
-/* A socket file that nobody listens at is what a killed daemon left. */
+/* Removes the socket file of a killed daemon, on which nothing listens. */
 static int clear_path(const struct sockaddr_un *a, struct ntx_err *err)
 {
     struct stat st;
@@ -79,8 +78,7 @@ static int clear_path(const struct sockaddr_un *a, struct ntx_err *err)
                : 0;
 }
 
-/* The socket gets its name when it can be connected to: made under another one and moved, so that a client that sees
- * the name never meets a refusal in between. */
+/* Binds under another name and renames it once it listens, so that a client that sees the name is never refused. */
 static int bind_and_listen(struct ntx_server *s, const struct sockaddr_un *a, struct ntx_err *err)
 {
     mode_t mode = s->c.service ? 0660 : 0600, mask = umask(0777 & ~mode);
@@ -99,8 +97,7 @@ static int bind_and_listen(struct ntx_server *s, const struct sockaddr_un *a, st
     return 0;
 }
 
-/* The addresses of links carry numbers that are never used again; those of killed daemons stay until somebody takes
- * them away. */
+/* Removes sockets of links that killed daemons left. Their names have numbers that are never used again. */
 void ntx__clear_links(const char *dir)
 {
     DIR *d = opendir(dir);
@@ -131,12 +128,12 @@ int ntx__listen(struct ntx_server *s, struct ntx_err *err)
         return rc;
     if ((rc = uv_poll_init(s->loop, &s->listen_poll, s->listen_fd)))
         return ntx_err_set(err, rc, "cannot watch the socket: %s", uv_strerror(rc));
-    s->listen_poll.data = s; /* from here on it has to be closed */
+    s->listen_poll.data = s; /* from here on it must be closed */
     rc = uv_poll_start(&s->listen_poll, UV_READABLE, on_connect);
     return rc ? ntx_err_set(err, rc, "cannot watch the socket: %s", uv_strerror(rc)) : 0;
 }
 
-static void on_closed(uv_handle_t *h)
+static void on_listen_closed(uv_handle_t *h)
 {
     struct ntx_server *s = h->data;
     close(s->listen_fd);
@@ -149,5 +146,5 @@ void ntx__unlisten(struct ntx_server *s)
         unlink(s->socket_path);
     s->socket_path[0] = 0;
     if (s->listen_poll.data && !uv_is_closing((uv_handle_t *)&s->listen_poll))
-        uv_close((uv_handle_t *)&s->listen_poll, on_closed);
+        uv_close((uv_handle_t *)&s->listen_poll, on_listen_closed);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a Load message asks, as plain C: strings copied, descriptors taken over. */
+/* A Load message as a plain struct: strings copied, descriptors taken over. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +9,13 @@
 #include "computed/server/wire.h"
 #include "proto/settings.h"
 
-static int copy(char **dst, const char *src)
+static int copy_text(char **dst, const char *src)
 {
     *dst = strdup(src ? src : "");
     return *dst ? 0 : -ENOMEM;
 }
 
-/* "iod:...,predictor:..." in either order; each part goes to its worker as it is. */
+/* Splits "iod:...,predictor:..." in either order; each part goes to its worker unchanged. */
 static int split_fault(struct ntx_load_request *r, const char *fault, struct ntx_err *err)
 {
     static const char iod[] = "iod:", pred[] = "predictor:";
@@ -27,7 +27,8 @@ static int split_fault(struct ntx_load_request *r, const char *fault, struct ntx
     const char *first = !i || (p && p < i) ? p : i;
     if (*fault && first != fault)
         return ntx_err_set(err, -EINVAL, "fault '%s': expected iod:... or predictor:...", fault);
-    if (copy(&r->iod_fault, i ? i + sizeof iod - 1 : "") || copy(&r->predictor_fault, p ? p + sizeof pred - 1 : ""))
+    if (copy_text(&r->iod_fault, i ? i + sizeof iod - 1 : "") ||
+        copy_text(&r->predictor_fault, p ? p + sizeof pred - 1 : ""))
         return ntx_err_set(err, -ENOMEM, "no memory");
     if (i && p) { /* cut the first part at the comma before the second */
         size_t len = (size_t)(i < p ? p - i - (ptrdiff_t)sizeof iod : i - p - (ptrdiff_t)sizeof pred);
@@ -45,19 +46,19 @@ static int copy_strings(struct ntx_load_request *r, const Ntx__Load *m, struct n
     if (ntx_settings_keep(&ntx_load_settings, &r->set))
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (unsigned i = 0; i < r->n_files; i++)
-        if (copy(&r->names[i], i < m->n_names ? m->names[i] : "the model"))
+        if (copy_text(&r->names[i], i < m->n_names ? m->names[i] : "the model"))
             return ntx_err_set(err, -ENOMEM, "no memory");
     for (; r->n_also < m->n_also; r->n_also++)
-        if (copy(&r->also[r->n_also], m->also[r->n_also]))
+        if (copy_text(&r->also[r->n_also], m->also[r->n_also]))
             return ntx_err_set(err, -ENOMEM, "no memory");
-    return m->path && *m->path && copy(&r->path, m->path) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
+    return m->path && *m->path && copy_text(&r->path, m->path) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
 }
 
-/* Of what a request announces, the drafters. */
+/* Checks the number of drafters that a request announces. */
 static int check_drafters(const Ntx__Load *m, struct ntx_err *err)
 {
     const bool automatic = ntx_draft_auto(m->draft);
-    /* auto: the one that the model's card names, where it is there */
+    /* auto: at most the one that the model's card names */
     const unsigned named = automatic ? 1 : ntx_draft_files(m->draft);
     if (named > NTX_DRAFT_FILES)
         return ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES);
@@ -73,8 +74,9 @@ int ntx_load_request_check(const Ntx__Load *m, unsigned came, struct ntx_err *er
 {
     const uint64_t last = (uint64_t)m->drafters + (m->sidecar ? 1 : 0), model = came > last ? came - last : 0;
     const unsigned lora = ntx_lora_files(m->lora);
+    /* the configuration's model */
     if (!came && !m->n_names && !last && m->copies <= 1)
-        return 0; /* the model that the configuration names */
+        return 0;
     if (!model)
         return ntx_err_set(err, -EINVAL,
                            "neither a path nor descriptors of a model were given: %u descriptors "

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The states of the model, as the main thread sees them (server.h has the picture). What blocks runs in a work thread.
- * */
+/* The states of the model, in the main thread (server.h has the picture). Blocking work runs in a work thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -18,7 +17,7 @@
 
 #define TICK_MS      10
 #define PROGRESS_NS  100000000ull
-#define FILL_LIMIT_S 60u /* as long as a chunk is waited for */
+#define FILL_LIMIT_S 60u /* as long as a pass waits for a chunk */
 
 static void on_tick(uv_timer_t *t)
 {
@@ -50,7 +49,7 @@ void ntx__requester_tell(struct ntx_server *s, struct ntx_requester *a, const st
     ntx__requester_clear(a);
 }
 
-/* A load that nobody asked for, so that nobody hears how it ended: who asks for the status does. */
+/* A failed load without a client: its error goes into the status. */
 void ntx__load_untold(struct ntx_server *s, const Ntx__Load *failed, const struct ntx_err *e)
 {
     const char *name = failed->n_names ? failed->names[0] : failed->path;
@@ -94,9 +93,8 @@ static bool keep_drafters(struct ntx_kept *k, const struct ntx_loaded *l)
     return kept && keep_fds(k, l->left_out, l->n_left_out);
 }
 
-/* The model that is there, so that it can come back: its files stay open, and its settings are those that it has now.
- */
-static int keep(const struct ntx_server *s, struct ntx_kept *k)
+/* Keeps the loaded model, so that it can be loaded again: open files, and its present settings. */
+static int keep_model(const struct ntx_server *s, struct ntx_kept *k)
 {
     struct ntx_loaded *l = s->loaded;
     Ntx__Load m = *s->load;
@@ -119,19 +117,19 @@ static int keep(const struct ntx_server *s, struct ntx_kept *k)
 
 static void keep_old(struct ntx_server *s)
 {
-    if (keep(s, &s->old))
+    if (keep_model(s, &s->old))
         ntx_log(NTX_LOG_WARN,
                 "should the new model fail, the old one does not come back: no memory, or too few descriptors");
 }
 
-/* It is served now: the next ntx-computed is to have it, should this one die. */
+/* The model is served now: keeps it for the next ntx-computed, should this one die. */
 static void keep_served(struct ntx_server *s)
 {
     struct ntx_kept k = {0};
     struct ntx_err err = {0};
     if (!s->c.keep || s->c.machines)
         return;
-    int rc = keep(s, &k)
+    int rc = keep_model(s, &k)
                  ? ntx_err_set(
                        &err, -ENOMEM,
                        "should ntx-computed die, its model is not loaded again: no memory, or too few descriptors")
@@ -193,7 +191,7 @@ static void forget_notes(struct ntx_server *s)
 
 /* ---- building */
 
-static void build(struct ntx_server *s);
+static void build_model(struct ntx_server *s);
 
 void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *requester, struct ntx_loaded *next,
                        Ntx__Load *load)
@@ -202,7 +200,7 @@ void ntx__model_switch(struct ntx_server *s, const struct ntx_requester *request
     s->next = next;
     s->next_load = load;
     if (!s->loaded) {
-        build(s);
+        build_model(s);
         return;
     }
     keep_old(s);
@@ -276,8 +274,8 @@ static void after_build(uv_work_t *w, int status)
         keep_ticking(s);
 }
 
-/* The old model is gone, where there was one. */
-static void build(struct ntx_server *s)
+/* The old model is unloaded, if there was one. */
+static void build_model(struct ntx_server *s)
 {
     s->loaded = s->next;
     s->loaded_bytes = s->loaded->plan->bytes_total;
@@ -297,7 +295,7 @@ static void build(struct ntx_server *s)
 
 /* ---- up */
 
-/* By the thread itself. */
+/* Called by the follower's thread. */
 static void on_followed(void *ctx, int rc, const char *text)
 {
     struct ntx_server *s = ctx;
@@ -306,7 +304,7 @@ static void on_followed(void *ctx, int rc, const char *text)
     ntx_mail_note(s->mail, NTX_MAIL_FOLLOWED);
 }
 
-static int start(struct ntx_server *s, struct ntx_err *err)
+static int start_model(struct ntx_server *s, struct ntx_err *err)
 {
     struct ntx_loaded *l = s->loaded;
     struct ntx_skip_config k = {
@@ -344,7 +342,7 @@ void ntx__model_workers_ready(struct ntx_server *s)
     struct ntx_err err = {0};
     if (s->state != NTX_MODEL_WAITING || !s->iod_ready || !s->policy_ready)
         return;
-    if (start(s, &err)) {
+    if (start_model(s, &err)) {
         ntx__model_fail(s, err.code, "%s", err.text);
         return;
     }
@@ -395,8 +393,8 @@ static uint64_t arena_failed(const struct ntx_loaded *l)
     return bytes;
 }
 
-/* Who asked for the model is told and may ask again. A service that loads by itself has nobody to do so: it stays up,
- * and the next request has the failed parts read once more (stream.c, begin). */
+/* A client that loads gets the error and may load again. A service that loads by itself stays up, and the next request
+ * has the failed parts read again (stream.c, begin). */
 static void on_arena_failed(struct ntx_server *s, bool settled)
 {
     char why[sizeof s->iod_text] = "a part of the model could not be read";
@@ -424,8 +422,8 @@ static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, do
     ntx_mail_how_far(s->mail, s->loader.replies, s->loader.id, &p);
 }
 
-/* Nobody waits for a chunk yet, so nobody else sees that none comes. A service stays up: its clients are told when they
- * wait for one. */
+/* Whether filling hangs: no pass waits for a chunk yet that would notice. A service stays up, since its requests get
+ * the error. */
 static bool fill_hangs(struct ntx_server *s, uint64_t done, bool all_memory)
 {
     uint64_t filled = done + ntx_counter_get(s->counters, NTX_C_iod_bytes_read);
@@ -444,8 +442,8 @@ static void check_arena(struct ntx_server *s, uint64_t now)
         return;
     }
     uint64_t total = s->loaded->plan->bytes_at_load, done = NTX_MIN(ntx_stream_host_ready(s->loaded->stream), total);
-    if (done == total && !rc &&
-        s->full_ticks++) { /* the second look: what iod has to say of the files has arrived, too */
+    /* the second time, so that ntx-iod's messages about the files have arrived, too */
+    if (done == total && !rc && s->full_ticks++) {
         s->state = NTX_MODEL_READY;
         ntx__model_note(s, s->loaded->note);
         tell_loaded(s);
@@ -457,7 +455,7 @@ static void check_arena(struct ntx_server *s, uint64_t now)
     } else if (done < total && now - s->progress_ns >= PROGRESS_NS) {
         uint64_t failed = arena_failed(s->loaded);
         s->progress_ns = now;
-        if (failed && (s->iod_text[0] || s->failed_ticks++)) /* iod's words come another way, and perhaps later */
+        if (failed && (s->iod_text[0] || s->failed_ticks++)) /* ntx-iod's message comes another way, perhaps later */
             on_arena_failed(s, !rc && done + failed == total);
         else if (s->loader.replies)
             tell_filling(s, done, total, (double)(now - s->filling_ns) / 1e9);
@@ -489,8 +487,8 @@ static void free_work(uv_work_t *w)
     ntx_loaded_free(s->leaving);
 }
 
-/* All that could be looked at before was right, and yet it did not come up: the model that it replaced comes back. */
-static void load_failed(struct ntx_server *s, const Ntx__Load *failed)
+/* The load failed although all checks had passed: loads the replaced model again. */
+static void on_load_failed(struct ntx_server *s, const Ntx__Load *failed)
 {
     bool again = s->old.load && !s->draining;
     size_t n = strlen(s->load_err.text);
@@ -505,7 +503,7 @@ static void load_failed(struct ntx_server *s, const Ntx__Load *failed)
         return;
     ntx_log(NTX_LOG_WARN, "the new model failed; loading %s again", s->old.load->names[0]);
     ntx__pending_load_again(s, s->old.load, s->old.fds, s->old.n_fds, false);
-    s->old.n_fds = 0; /* they are its now */
+    s->old.n_fds = 0; /* the pending load has them */
 }
 
 static void after_free(uv_work_t *w, int status)
@@ -529,10 +527,10 @@ static void after_free(uv_work_t *w, int status)
         ntx_err_set(&s->load_err, -ESHUTDOWN, "ntx-computed is shutting down");
     }
     if (s->load_err.code && !s->next)
-        load_failed(s, was);
+        on_load_failed(s, was);
     ntx__load__free_unpacked(was, NULL);
     if (s->next) {
-        build(s);
+        build_model(s);
         return;
     }
     s->load_err = (struct ntx_err){0};
@@ -553,8 +551,8 @@ void ntx__model_detached(struct ntx_server *s)
     uv_queue_work(s->loop, &s->work, free_work, after_free);
 }
 
-/* Nobody computes any more: the workers are to let go. */
-static void detach(struct ntx_server *s)
+/* Computing has ended: the workers detach from the region. */
+static void detach_workers(struct ntx_server *s)
 {
     s->deadline_ns = ntx_now_ns() + NTX_DETACH_MS * 1000000ull;
     keep_ticking(s);
@@ -574,16 +572,16 @@ void ntx__model_engine_stopped(struct ntx_server *s)
 {
     ntx_engine_free(s->engine);
     s->engine = NULL;
-    detach(s);
+    detach_workers(s);
 }
 
-/* The first machine is done, or cannot be reached: nothing is left to do here. */
+/* The first machine has ended, or cannot be reached: ends, too. */
 void ntx__model_followed(struct ntx_server *s)
 {
     ntx_machines_joined(s->c.machines);
     s->following = false;
     if (s->state == NTX_MODEL_UNLOADING) {
-        detach(s);
+        detach_workers(s);
         return;
     }
     if (s->followed_rc)
@@ -604,5 +602,5 @@ void ntx__model_unload(struct ntx_server *s)
     } else if (s->engine)
         ntx_engine_quit(s->engine);
     else
-        detach(s);
+        detach_workers(s);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loads on their way to the model: looked at by a taker (takers.c), then opened and planned in a work thread. The model
- * that is there serves on meanwhile.
+/* Pending loads: a receiver checks the files (takers.c), then a work thread opens and plans the model. The loaded model
+ * serves meanwhile.
  *
- *   Load -> taker -> verdict -> ntx_load_open -> ntx__model_switch
+ *   Load -> receiver -> verdict -> ntx_load_open -> ntx__model_switch
  *
- * Several may be under way. One that is ready waits for a model that is coming or going; one that brings back an old
- * model comes to nothing where another one was faster. Whoever asked may leave at any time: the taker is killed, or the
- * thread told to stop; it owns what it works on, so that nothing is freed under it. */
+ * Several loads may be pending. A ready one waits while a model is in transit; one that reloads an old model is dropped
+ * if another was faster. The requester may leave at any time: the receiver is killed, or the thread is told to stop.
+ * The thread owns its data, so nothing is freed under it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define MOST_OPENED 4 /* that have got beyond the taker: each holds a header and a vocabulary */
+#define MOST_OPENED 4 /* loads beyond the receiver: each holds a header and a vocabulary */
 
 static void unlink_pending_load(struct ntx_pending_load *o)
 {
@@ -27,8 +27,8 @@ static void unlink_pending_load(struct ntx_pending_load *o)
         }
 }
 
-/* What waited for it goes on, whatever became of it. */
-static void end(struct ntx_pending_load *o)
+/* Ends a pending load. Requests that waited for it go on. */
+static void end_pending_load(struct ntx_pending_load *o)
 {
     struct ntx_server *s = o->server;
     unlink_pending_load(o);
@@ -43,7 +43,7 @@ static void end(struct ntx_pending_load *o)
     ntx__server_step(s);
 }
 
-static void fail(struct ntx_pending_load *o, const struct ntx_err *e)
+static void fail_pending_load(struct ntx_pending_load *o, const struct ntx_err *e)
 {
     struct ntx_server *s = o->server;
     if (!o->requester.replies && !s->draining && s->state == NTX_MODEL_EMPTY) {
@@ -52,7 +52,7 @@ static void fail(struct ntx_pending_load *o, const struct ntx_err *e)
         s->revived = false;
     }
     ntx__requester_tell(s, &o->requester, e);
-    end(o);
+    end_pending_load(o);
 }
 
 static void open_work(uv_work_t *w)
@@ -61,15 +61,15 @@ static void open_work(uv_work_t *w)
     o->rc = ntx_load_open(o->request, &o->loaded, &o->err);
 }
 
-/* It is ready, and nothing else is on its way. */
-static void go(struct ntx_pending_load *o)
+/* Switches to a ready load, while no model is in transit. */
+static void switch_to(struct ntx_pending_load *o)
 {
     struct ntx_server *s = o->server;
     const char *why = ntx__load_refusal(s);
     struct ntx_err e = {0};
     if (why) {
         ntx_err_set(&e, -EBUSY, "%s", why);
-        fail(o, &e);
+        fail_pending_load(o, &e);
         return;
     }
     if (!o->again || s->state == NTX_MODEL_EMPTY) {
@@ -79,7 +79,7 @@ static void go(struct ntx_pending_load *o)
         o->loaded = NULL;
         o->load = NULL;
     }
-    end(o);
+    end_pending_load(o);
 }
 
 void ntx__pending_loads_go(struct ntx_server *s)
@@ -91,7 +91,7 @@ void ntx__pending_loads_go(struct ntx_server *s)
         if (o->loaded && !o->working && !o->dropped)
             first = o;
     if (first)
-        go(first);
+        switch_to(first);
 }
 
 static void after_open(uv_work_t *w, int status)
@@ -100,14 +100,14 @@ static void after_open(uv_work_t *w, int status)
     (void)status;
     o->working = false;
     if (o->dropped)
-        end(o);
+        end_pending_load(o);
     else if (o->rc)
-        fail(o, &o->err);
+        fail_pending_load(o, &o->err);
     else
         ntx__pending_loads_go(o->server);
 }
 
-static void work(struct ntx_pending_load *o)
+static void start_work(struct ntx_pending_load *o)
 {
     struct ntx_server *s = o->server;
     o->request->reclaim_bytes = s->loaded_bytes;
@@ -118,7 +118,7 @@ static void work(struct ntx_pending_load *o)
     uv_queue_work(s->loop, &o->work, open_work, after_open);
 }
 
-static bool too_many(const struct ntx_server *s)
+static bool too_many_opened(const struct ntx_server *s)
 {
     unsigned n = 0;
     for (const struct ntx_pending_load *o = s->pending_loads; o; o = o->next)
@@ -126,21 +126,21 @@ static bool too_many(const struct ntx_server *s)
     return n >= MOST_OPENED;
 }
 
-/* Takes the descriptors over. */
+/* Starts the work; takes the descriptors over. */
 static void begin_work(struct ntx_pending_load *o, const int *fds, unsigned n_fds)
 {
     struct ntx_err err = {0};
     if (ntx_load_request_new(o->load, fds, n_fds, &o->request, &err))
-        fail(o, &err);
+        fail_pending_load(o, &err);
     else
-        work(o);
+        start_work(o);
 }
 
 void ntx__pending_load_verdict(struct ntx_pending_load *o, int rc, const char *text, const int *fds, unsigned n_fds)
 {
     struct ntx_err err = {0};
     o->receiver = NULL; /* it has ended */
-    if (!rc && too_many(o->server)) {
+    if (!rc && too_many_opened(o->server)) {
         rc = -EBUSY;
         text = "too many models are being opened: wait until that is done";
     }
@@ -151,7 +151,7 @@ void ntx__pending_load_verdict(struct ntx_pending_load *o, int rc, const char *t
     for (unsigned i = 0; i < n_fds; i++)
         close(fds[i]);
     ntx_err_set(&err, rc, "%s", text);
-    fail(o, &err);
+    fail_pending_load(o, &err);
 }
 
 Ntx__Load *ntx__load_copy(const Ntx__Load *m)
@@ -215,26 +215,25 @@ void ntx__pending_load_again(struct ntx_server *s, const Ntx__Load *m, const int
         close(fds[i]);
     if (!o)
         return;
-    for (unsigned i = 0; i < n_fds; i++) /* as ntx-iod left them, they take aligned reads only */
+    for (unsigned i = 0; i < n_fds; i++) /* ntx-iod left them with O_DIRECT, for aligned reads only */
         fcntl(fds[i], F_SETFL, 0);
     o->again = true;
     o->revived = revived;
     begin_work(o, fds, n_fds);
 }
 
-/* Nobody waits for it any more. One that a thread works on ends when that looks up. */
-static void drop(struct ntx_pending_load *o)
+/* Drops a load. If a thread works on it, it ends when the thread checks `stop`. */
+static void drop_pending_load(struct ntx_pending_load *o)
 {
     o->dropped = true;
     if (o->working)
         atomic_store_explicit(&o->stop, true, memory_order_relaxed);
     else
-        end(o);
+        end_pending_load(o);
 }
 
-/* One of this client, or of anybody; the end of one may bring others' end about, so the list is looked at anew each
- * time. */
-static struct ntx_pending_load *find(const struct ntx_server *s, const struct ntx_reply_queue *replies)
+/* A load of this client, or of any. Ending one may end others, so callers search again each time. */
+static struct ntx_pending_load *find_pending_load(const struct ntx_server *s, const struct ntx_reply_queue *replies)
 {
     struct ntx_pending_load *o = s->pending_loads;
     while (o && (o->dropped || (replies && o->requester.replies != replies)))
@@ -244,21 +243,21 @@ static struct ntx_pending_load *find(const struct ntx_server *s, const struct nt
 
 bool ntx__pending_load_of(const struct ntx_server *s, const struct ntx_reply_queue *replies)
 {
-    return find(s, replies);
+    return find_pending_load(s, replies);
 }
 
 void ntx__pending_loads_drop(struct ntx_server *s, const struct ntx_reply_queue *replies)
 {
-    for (struct ntx_pending_load *o; (o = find(s, replies));)
-        drop(o);
+    for (struct ntx_pending_load *o; (o = find_pending_load(s, replies));)
+        drop_pending_load(o);
 }
 
 void ntx__pending_loads_stop(struct ntx_server *s)
 {
     struct ntx_err e = {0};
     ntx_err_set(&e, -ESHUTDOWN, "ntx-computed is shutting down");
-    for (struct ntx_pending_load *o; (o = find(s, NULL));) {
+    for (struct ntx_pending_load *o; (o = find_pending_load(s, NULL));) {
         ntx__requester_tell(s, &o->requester, &e);
-        drop(o);
+        drop_pending_load(o);
     }
 }

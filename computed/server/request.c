@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a request does. Every request gets exactly one last reply. */
+/* Dispatch of requests. Each request gets exactly one last reply. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,25 +10,26 @@
 #include "computed/server/server_impl.h"
 #include "proto/settings.h"
 
-static void fail(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req, int err, const char *text)
+static void fail_request(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req, int err,
+                         const char *text)
 {
     ntx_mail_error(s->mail, replies, req->id, err, "%s", text);
     ntx__request__free_unpacked(req, NULL);
 }
 
-/* Of a request that was never counted as one under way: so its reply ends none. */
-static void turn_away(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req, int err,
-                      const char *text)
+/* Refuses a request that was not counted as in progress. */
+static void refuse_uncounted(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req, int err,
+                             const char *text)
 {
     ntx_mail_refusal(s->mail, replies, req->id, err, text);
     ntx__request__free_unpacked(req, NULL);
 }
 
-static void hold(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
+static void park(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
     struct ntx_parked *h = calloc(1, sizeof *h);
     if (!h) {
-        fail(s, replies, req, -ENOMEM, "no memory");
+        fail_request(s, replies, req, -ENOMEM, "no memory");
         return;
     }
     h->replies = ntx_reply_queue_ref(replies);
@@ -37,32 +38,32 @@ static void hold(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Req
     s->last_parked = &h->next;
 }
 
-static void submit(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
+static void submit_to_engine(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
     struct ntx_request *a = ntx_request_of(req);
     uint64_t id = req->id;
     if (a && ntx_engine_submit(s->engine, replies, a))
         ntx_mail_error(s->mail, replies, id, -ENOMEM, "no memory");
     else if (!a)
-        fail(s, replies, req, -ENOMEM, "no memory");
+        fail_request(s, replies, req, -ENOMEM, "no memory");
 }
 
-/* Generate, LogitsReq, ScoreReq, CloseSession: for the engine, or for the model that is on its way. */
-static void compute(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
+/* Generate, LogitsReq, ScoreReq, CloseSession: for the engine, or parked until the model is loaded. */
+static void submit_or_park(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
     if (s->draining)
-        fail(s, replies, req, -ESHUTDOWN, "ntx-computed is shutting down");
-    else if (ntx__pending_load_of(s, replies)) /* it asked for another model before */
-        hold(s, replies, req);
+        fail_request(s, replies, req, -ESHUTDOWN, "ntx-computed is shutting down");
+    else if (ntx__pending_load_of(s, replies)) /* it has asked for another model before */
+        park(s, replies, req);
     else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
-        submit(s, replies, req);
+        submit_to_engine(s, replies, req);
         ntx__server_pulse(s);
     } else if (s->state == NTX_MODEL_EMPTY && !ntx__pending_load_of(s, NULL))
-        fail(s, replies, req, -ENOENT,
-             s->trouble[NTX_MON_PART_LOAD].grade ? s->trouble[NTX_MON_PART_LOAD].text
-                                                 : "no model is loaded: load one first (ntx load MODEL)");
+        fail_request(s, replies, req, -ENOENT,
+                     s->trouble[NTX_MON_PART_LOAD].grade ? s->trouble[NTX_MON_PART_LOAD].text
+                                                         : "no model is loaded: load one first (ntx load MODEL)");
     else
-        hold(s, replies, req);
+        park(s, replies, req);
 }
 
 static struct ntx_parked *take_parked(struct ntx_server *s)
@@ -77,13 +78,13 @@ void ntx__release_parked(struct ntx_server *s)
 {
     for (struct ntx_parked *h = take_parked(s), *next; h; h = next) {
         next = h->next;
-        compute(s, h->replies, h->req); /* may hold it again */
+        submit_or_park(s, h->replies, h->req); /* may park it again */
         ntx_reply_queue_unref(h->replies);
         free(h);
     }
 }
 
-/* Takes the held requests of a writer out: all, or the one with this id. Returns how many. */
+/* Drops the parked requests of a client: all, or the one with this id. Returns how many. */
 static unsigned drop_parked(struct ntx_server *s, const struct ntx_reply_queue *replies, const uint64_t *id)
 {
     unsigned n = 0;
@@ -112,13 +113,13 @@ void ntx__conns_drop_queue(struct ntx_server *s, struct ntx_reply_queue *replies
         ntx_engine_client_gone(s->engine, replies);
 }
 
-static void cancel(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
+static void cancel_request(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
     uint64_t target = req->cancel->target;
     if (drop_parked(s, replies, &target))
         ntx_mail_done(s->mail, replies, target, "cancel", NULL);
     if (s->engine) {
-        submit(s, replies, req);
+        submit_to_engine(s, replies, req);
         return;
     }
     ntx_mail_done(s->mail, replies, req->id, "", NULL);
@@ -136,42 +137,42 @@ const char *ntx__load_refusal(const struct ntx_server *s)
     return NULL;
 }
 
-static bool left_open(const char *text) { return !text || !*text; }
+static bool is_unset(const char *text) { return !text || !*text; }
 
-/* What a Load leaves open takes the configuration's value. own: it brings a model of its own, to which files do not
- * belong that the configuration names. */
+/* Fills fields that a Load leaves open with the configuration's. own: it brings its own model, to which files that the
+ * configuration names do not belong. */
 static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d, bool own)
 {
     Ntx__Load q = *m;
     if (d)
         ntx_settings_fill(&ntx_load_settings, &q, d);
-    if (own && left_open(m->lora))
+    if (own && is_unset(m->lora))
         q.lora = m->lora;
-    if (own && left_open(m->draft) && ntx_draft_files(q.draft))
+    if (own && is_unset(m->draft) && ntx_draft_files(q.draft))
         q.draft = m->draft;
-    if (own && left_open(m->skip) && ntx_skip_learned(q.skip))
+    if (own && is_unset(m->skip) && ntx_skip_learned(q.skip))
         q.skip = m->skip;
     return q;
 }
 
-/* A private pipeline has one user. Of a service its own user and root have the say, and the group where ntx.conf gives
- * it to them. */
-static bool administers(const struct ntx_conn *c)
+/* A private pipeline has one user. A service is administered by its own user and root, and by the group if ntx.conf
+ * allows it. */
+static bool may_administer(const struct ntx_conn *c)
 {
     const struct ntx_server_config *s = &c->server->c;
     return !s->service || s->group_admin || !c->uid || c->uid == geteuid();
 }
 
-/* What the configuration lets a model take; where it names nothing, what this machine has left. */
+/* Most memory for a model: the configuration's, or else what this machine has left. */
 static uint64_t ram_limit(const struct ntx_server *s)
 {
     uint64_t named = s->c.defaults ? s->c.defaults->ram_bytes : 0;
     return named ? named : ntx_budget_default(s->loaded_bytes);
 }
 
-/* What a client may not ask of a load, whatever model it brings. A path would be opened with the daemon's rights, which
- * are not the client's. */
-static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *err)
+/* Refuses settings that a client may not ask for. A path would be opened with the daemon's rights, which the client
+ * lacks. */
+static int check_rights(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *err)
 {
     char asked[32], most[32];
     uint64_t limit;
@@ -187,7 +188,7 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
         return ntx_err_set(err, -EPERM,
                            "where this service keeps state, and how much of K and V it has in memory, is said in its "
                            "ntx.conf ([prefix] state, kv_ram), not by --state or --kv-ram");
-    if (administers(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
+    if (may_administer(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
         return 0;
     return ntx_err_set(
         err, -EPERM,
@@ -196,7 +197,7 @@ static int permit(const struct ntx_conn *c, const Ntx__Load *m, struct ntx_err *
         ntx_format_size(m->ram_bytes, asked, sizeof asked), ntx_format_size(limit, most, sizeof most));
 }
 
-static void load(struct ntx_conn *c, Ntx__Request *req)
+static void begin_load(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
     struct ntx_err err = {0};
@@ -206,7 +207,7 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
     if (!rc && c->no_receiver)
         rc = ntx_err_set(&err, -EBUSY, "too many models are being opened: wait until that is done");
     if (!rc)
-        rc = permit(c, req->load, &err);
+        rc = check_rights(c, req->load, &err);
     if (!c->receiver && s->c.defaults) {
         m.path = s->c.defaults->path;
         m.also = s->c.defaults->also;
@@ -217,34 +218,36 @@ static void load(struct ntx_conn *c, Ntx__Request *req)
     if (!rc && (rc = ntx__pending_load_new(s, c, req->id, &m)))
         ntx_err_set(&err, rc, "cannot begin to open the model: %s", strerror(-rc));
     if (rc)
-        fail(s, c->replies, req, rc, err.text);
+        fail_request(s, c->replies, req, rc, err.text);
     else
         ntx__request__free_unpacked(req, NULL);
 }
 
-static void unload(struct ntx_conn *c, Ntx__Request *req)
+static void begin_unload(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
-    const char *why = s->state == NTX_MODEL_EMPTY ? "no model is loaded"
-                      : ntx__in_transit(s)        ? "a model is being loaded or unloaded: wait until that is done"
-                                                  : ntx__load_refusal(s);
+    const char *why = ntx__load_refusal(s);
+    if (s->state == NTX_MODEL_EMPTY)
+        why = "no model is loaded";
+    else if (ntx__in_transit(s))
+        why = "a model is being loaded or unloaded: wait until that is done";
     if (why) {
-        fail(s, c->replies, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
+        fail_request(s, c->replies, req, s->state == NTX_MODEL_EMPTY ? -ENOENT : -EBUSY, why);
         return;
     }
     s->unloader = (struct ntx_requester){ntx_reply_queue_ref(c->replies), req->id};
-    if (s->c.keep) /* the next ntx-computed is to have none, too */
+    if (s->c.keep) /* the next ntx-computed loads none, either */
         ntx_keeper_drop(s->c.keep);
     ntx__request__free_unpacked(req, NULL);
     ntx__model_unload(s);
 }
 
-static void status(struct ntx_conn *c, Ntx__Request *req)
+static void send_status(struct ntx_conn *c, Ntx__Request *req)
 {
     Ntx__StatusRep m = NTX__STATUS_REP__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     if (!(m.json = ntx__status(c->server))) {
-        fail(c->server, c->replies, req, -ENOMEM, "no memory");
+        fail_request(c->server, c->replies, req, -ENOMEM, "no memory");
         return;
     }
     r.id = req->id;
@@ -255,18 +258,19 @@ static void status(struct ntx_conn *c, Ntx__Request *req)
     ntx__request__free_unpacked(req, NULL);
 }
 
-static void stop(struct ntx_conn *c, Ntx__Request *req)
+static void begin_stop(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
     uint32_t grace = req->stop->grace_ms ? req->stop->grace_ms : s->c.grace_ms;
-    if (!administers(c)) {
-        fail(s, c->replies, req, -EPERM,
-             "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = "
-             "group)");
+    if (!may_administer(c)) {
+        fail_request(
+            s, c->replies, req, -EPERM,
+            "only root and the service's own user may stop it; its ntx.conf can let the group, too ([clients] admin = "
+            "group)");
         return;
     }
     if (s->stopper.replies) {
-        fail(s, c->replies, req, -EALREADY, "ntx-computed is shutting down already");
+        fail_request(s, c->replies, req, -EALREADY, "ntx-computed is shutting down already");
         return;
     }
     s->stopper = (struct ntx_requester){ntx_reply_queue_ref(c->replies), req->id};
@@ -278,32 +282,32 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
 {
     struct ntx_server *s = c->server;
     if (c->requests >= NTX_MIN(s->c.max_requests, (uint32_t)NTX_MAX_REQUESTS)) {
-        turn_away(s, c->replies, req, -EAGAIN,
-                  "too many requests of this client are under way: wait for their answers");
+        refuse_uncounted(s, c->replies, req, -EAGAIN,
+                         "too many requests of this client are under way: wait for their answers");
         return;
     }
-    if (ntx__admission_has(
-            c, req->id)) { /* its answer could not be told from the other's, nor what it takes given back with it */
-        turn_away(s, c->replies, req, -EEXIST,
-                  "a request of this client with the same id is under way: give each its own");
+    /* their replies and admitted bytes could not be told apart */
+    if (ntx__admission_has(c, req->id)) {
+        refuse_uncounted(s, c->replies, req, -EEXIST,
+                         "a request of this client with the same id is under way: give each its own");
         return;
     }
     if ((c->receiver || c->no_receiver) && req->body_case != NTX__REQUEST__BODY_LOAD) {
-        turn_away(s, c->replies, req, -EINVAL,
-                  "descriptors came with a request that takes none: only a load brings "
-                  "files");
+        refuse_uncounted(s, c->replies, req, -EINVAL,
+                         "descriptors came with a request that takes none: only a load brings "
+                         "files");
         return;
     }
     c->requests++;
     ntx__admission_took(c, req->id, bytes);
     c->talks |= req->body_case == NTX__REQUEST__BODY_GENERATE && req->generate->keep;
     switch (req->body_case) {
-    case NTX__REQUEST__BODY_LOAD: load(c, req); return;
-    case NTX__REQUEST__BODY_UNLOAD: unload(c, req); return;
-    case NTX__REQUEST__BODY_STATUS: status(c, req); return;
-    case NTX__REQUEST__BODY_STOP: stop(c, req); return;
+    case NTX__REQUEST__BODY_LOAD: begin_load(c, req); return;
+    case NTX__REQUEST__BODY_UNLOAD: begin_unload(c, req); return;
+    case NTX__REQUEST__BODY_STATUS: send_status(c, req); return;
+    case NTX__REQUEST__BODY_STOP: begin_stop(c, req); return;
     case NTX__REQUEST__BODY_TEXT: ntx__text_request(c, req); return;
-    case NTX__REQUEST__BODY_CANCEL: cancel(s, c->replies, req); return;
-    default: compute(s, c->replies, req); return;
+    case NTX__REQUEST__BODY_CANCEL: cancel_request(s, c->replies, req); return;
+    default: submit_or_park(s, c->replies, req); return;
     }
 }

@@ -14,9 +14,8 @@
 #define SLOW_MS  1000
 #define FLUSH_MS 500 /* for clients to take their last replies */
 #define HARD_MS                                                                                                        \
-    8000 /* beyond the grace: then the loop is left whatever is open. Of a state that is being written: beyond the     \
-            last byte of it */
-#define LEAVE_MS 4000 /* beyond that: for the process to go */
+    8000 /* after the grace the loop is left, whatever is open; while a state is being written, after its last byte */
+#define LEAVE_MS 4000 /* after that, for the process to end */
 
 static void tell_predictor(struct ntx_server *s, const struct ntx_mail *m)
 {
@@ -27,7 +26,7 @@ static void tell_predictor(struct ntx_server *s, const struct ntx_mail *m)
     n.pass = m->pass;
     p.body_case = NTX__PEER__BODY_PROBE;
     p.probe = &n;
-    ntx_workers_send(s->workers, NTX_ROLE_PREDICTOR, &p); /* lost: it is sent again while it matters */
+    ntx_workers_send(s->workers, NTX_ROLE_PREDICTOR, &p); /* if lost, the engine asks again */
 }
 
 static void on_mail(void *ctx, struct ntx_mail *m)
@@ -55,7 +54,7 @@ static void on_mail(void *ctx, struct ntx_mail *m)
         return;
     case NTX_MAIL_GPU_LOST:
         s->lost = "the GPU is lost: ending, so that a new process may find it again";
-        ntx_server_shutdown(s, 0); /* whoever supervises starts us again: only a new process may get it back */
+        ntx_server_shutdown(s, 0); /* the supervisor starts a new process, and only that may get the GPU back */
         return;
     case NTX_MAIL_RANKS_LOST:
         s->lost = "another machine is lost: ending, so that all may be started again";
@@ -69,7 +68,7 @@ static void on_mail(void *ctx, struct ntx_mail *m)
 uint64_t ntx__server_awake(struct ntx_server *s)
 {
     uint64_t now = ntx_now_ns();
-    s->awake_ns += NTX_MIN(now - s->looked_ns, 2 * SLOW_MS * (uint64_t)1000000); /* on_slow looks every second */
+    s->awake_ns += NTX_MIN(now - s->looked_ns, 2 * SLOW_MS * (uint64_t)1000000); /* on_slow calls it every second */
     s->looked_ns = now;
     return s->awake_ns;
 }
@@ -82,23 +81,23 @@ static void on_hard_end(uv_timer_t *t)
     uv_stop(s->loop);
 }
 
-/* So long systemd waits from now on, at the least, whatever TimeoutStopSec says. */
-static void extend(const char *state, uint64_t ms)
+/* Makes systemd wait at least so long from now on, whatever TimeoutStopSec says. */
+static void extend_stop_timeout(const char *state, uint64_t ms)
 {
     char text[80];
     snprintf(text, sizeof text, "%sEXTEND_TIMEOUT_USEC=%llu", state, (unsigned long long)(ms + LEAVE_MS) * 1000);
     ntx_notify(text);
 }
 
-/* What is being written of a text when the end comes is waited for as long as it grows: a large state on a slow drive
- * takes minutes. */
+/* A state that is being written at shutdown is waited for as long as it grows: a large one on a slow drive takes
+ * minutes. */
 static void wait_for_state(struct ntx_server *s)
 {
     const uint64_t saved = s->draining && s->engine ? ntx_engine_saved(s->engine) : s->saved;
     if (saved == s->saved)
         return;
     s->saved = saved;
-    extend("", HARD_MS);
+    extend_stop_timeout("", HARD_MS);
     if (uv_timer_get_due_in(&s->hard) < HARD_MS)
         uv_timer_start(&s->hard, on_hard_end, HARD_MS, 0);
 }
@@ -140,14 +139,14 @@ static void init_timers(struct ntx_server *s)
     uv_unref((uv_handle_t *)&s->again);
 }
 
-/* Numbers of regions differ between daemons that follow each other in one directory, too. (Time since boot: the clock
- * on the wall may jump.) */
+/* Epochs of regions must differ between successive daemons in one directory, too: so it is the time since boot, since
+ * the wall clock may jump. */
 static uint64_t first_epoch(void) { return ntx_now_ns() / 1000; }
 
-static int open_parts(struct ntx_server *s, struct ntx_err *err)
+static int open_server(struct ntx_server *s, struct ntx_err *err)
 {
     struct ntx_workers_cb cb = ntx__worker_callbacks(s);
-    int rc = ntx__listen(s, err); /* first: it finds out whether another daemon lives here */
+    int rc = ntx__listen(s, err); /* first: it finds out whether another daemon runs here */
     if (rc)
         return rc;
     ntx__clear_links(s->c.dir);
@@ -183,11 +182,11 @@ int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct nt
     s->loop = loop;
     s->listen_fd = s->counters_fd = -1;
     s->last_parked = &s->held;
-    ntx_output_budget_init(&s->output_budget, c->max_clients + NTX_MAX_GUESTS);
+    ntx_output_budget_init(&s->output_budget, c->max_clients + NTX_MAX_OVER_LIMIT);
     s->started_ns = s->looked_ns = ntx_now_ns();
     s->epoch = first_epoch();
     init_timers(s);
-    int rc = open_parts(s, err);
+    int rc = open_server(s, err);
     if (rc) {
         s->closed = true;
         close_handles(s);
@@ -212,7 +211,7 @@ int ntx_server_load_kept(struct ntx_server *s)
                     "ntx-computed had ended unexpectedly, and the model that it served is loaded again: %s",
                     k.load->names[0]);
     ntx__pending_load_again(s, k.load, k.fds, k.n_fds, true);
-    k.n_fds = 0; /* they are its now */
+    k.n_fds = 0; /* the pending load has them */
     ntx_kept_free(&k);
     return 1;
 }
@@ -223,7 +222,7 @@ int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *er
     return rc ? ntx_err_set(err, rc, "cannot begin to load %s: %s", m->path, strerror(-rc)) : 0;
 }
 
-/* The model is gone: clients get their last replies, then everything is closed. */
+/* The model is unloaded: clients get their last replies, then everything is closed. */
 static void on_flush_end(uv_timer_t *t)
 {
     struct ntx_server *s = t->data;
@@ -231,7 +230,7 @@ static void on_flush_end(uv_timer_t *t)
         ntx__conn_close(s->conns);
 }
 
-static void finish(struct ntx_server *s)
+static void finish_shutdown(struct ntx_server *s)
 {
     if (!s->closed) {
         s->closed = true;
@@ -260,7 +259,7 @@ void ntx__server_step(struct ntx_server *s)
         return;
     s->ending = true;
     if (s->state == NTX_MODEL_EMPTY && !s->pending_loads)
-        finish(s);
+        finish_shutdown(s);
     else if (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING)
         ntx__model_fail(s, -ESHUTDOWN, "ntx-computed is shutting down");
     else if (s->state == NTX_MODEL_READY)
@@ -283,9 +282,9 @@ void ntx_server_shutdown(struct ntx_server *s, uint32_t grace_ms)
         return;
     if (!s->draining)
         ntx__unlisten(s);
-    extend(s->draining ? "" : "STOPPING=1\n", (uint64_t)grace_ms + HARD_MS);
+    extend_stop_timeout(s->draining ? "" : "STOPPING=1\n", (uint64_t)grace_ms + HARD_MS);
     s->draining = true;
-    if (s->c.keep && !s->lost) /* an end in order: the next one begins anew */
+    if (s->c.keep && !s->lost) /* an orderly end: the next process begins without a model */
         ntx_keeper_drop(s->c.keep);
     ntx__pending_loads_stop(s);
     uv_timer_start(&s->grace, on_grace_end, grace_ms, 0);

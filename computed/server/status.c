@@ -8,7 +8,7 @@
 #include "computed/engine/stats.h"
 #include "ntx_version.h"
 
-/* state: what the service is. serving: whether a request is answered now. reasons: what is wrong, and what to do. */
+/* state: of the service. serving: whether a request is answered now. reasons: each trouble, and its remedy. */
 static void add_state(json_t *j, struct ntx_server *s)
 {
     json_t *reasons = json_array();
@@ -35,7 +35,7 @@ static void add_workers(json_t *j, struct ntx_server *s)
     json_object_set_new(j, "predictor_starts", json_integer((json_int_t)ntx_counter_get(c, NTX_C_pred_starts)));
 }
 
-/* Since the model was loaded. */
+/* Totals since the model was loaded. */
 static void add_totals(json_t *j, struct ntx_server *s)
 {
     struct ntx_counters *c = s->counters;
@@ -73,7 +73,7 @@ static void add_name(void *arg, const char *p, size_t n)
     json_object_set_new(seen, name, json_true());
 }
 
-/* What a template reads: who asks it for something (to think, or not) knows whether it listens. */
+/* Variables that the template reads: a client sees which options (such as thinking) it supports. */
 static json_t *template_names(const struct ntx_chat_template *t)
 {
     json_t *seen = json_object(), *list = json_array(), *v;

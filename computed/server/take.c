@@ -20,12 +20,12 @@
 struct taken {
     int fds[NTX_MAX_FILES];
     unsigned n;
-    Ntx__Request *request; /* of a client */
+    Ntx__Request *request; /* from a client */
     Ntx__Load *load;
 };
 
-/* The connection is computed's, too, and so without waiting. */
-static int read_all(int fd, void *to, size_t n)
+/* Reads n bytes. The connection is shared with ntx-computed and so non-blocking. */
+static int receive_all(int fd, void *to, size_t n)
 {
     for (size_t done = 0; done < n;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -51,14 +51,14 @@ static int send_all(const void *from, size_t n)
     return 0;
 }
 
-/* A whole buffer that a length precedes. */
+/* Reads a body of n bytes. */
 static int read_body(int fd, uint32_t n, uint8_t **body)
 {
     int rc = n && n <= NTX_TAKE_MAX && (*body = malloc(n)) ? 0 : -EMSGSIZE;
-    return rc ? rc : read_all(fd, *body, n);
+    return rc ? rc : receive_all(fd, *body, n);
 }
 
-/* The client's request and its descriptors; the connection is computed's again once all of it is here. */
+/* Takes the client's request and its descriptors. Then the connection is ntx-computed's again. */
 static int take_request(struct taken *t)
 {
     uint8_t head[4], *body = NULL;
@@ -66,7 +66,7 @@ static int take_request(struct taken *t)
     int n = ntx_recv_fds(NTX_TAKE_CONN, head, sizeof head, t->fds, &t->n);
     if (n <= 0)
         return n ? n : -EPIPE;
-    int rc = read_all(NTX_TAKE_CONN, head + n, sizeof head - (size_t)n);
+    int rc = receive_all(NTX_TAKE_CONN, head + n, sizeof head - (size_t)n);
     uint32_t len = (uint32_t)head[0] | (uint32_t)head[1] << 8 | (uint32_t)head[2] << 16 | (uint32_t)head[3] << 24;
     if (!rc)
         rc = read_body(NTX_TAKE_CONN, len, &body);
@@ -84,7 +84,7 @@ static int take_request(struct taken *t)
 static int take_order(struct taken *t, struct ntx_take_order *o)
 {
     uint8_t *body = NULL;
-    int rc = read_all(NTX_TAKE_SOCK, o, sizeof *o);
+    int rc = receive_all(NTX_TAKE_SOCK, o, sizeof *o);
     if (rc || t->request)
         return rc;
     if (!(rc = read_body(NTX_TAKE_SOCK, o->load_bytes, &body)))
@@ -93,7 +93,7 @@ static int take_order(struct taken *t, struct ntx_take_order *o)
     return rc;
 }
 
-/* A file system whose answers come from a process of somebody, or that may lie over such a one. */
+/* Refuses a file system that a user's process serves, or that may lie over such a one. */
 static int check_kind(int fd, const char *name, struct ntx_err *err)
 {
     struct statfs s;
@@ -126,7 +126,7 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
     if (rc)
         return rc;
     for (unsigned i = 0; i < r->n_drafters && !rc && !ntx_draft_auto(r->set.draft);
-         i++) { /* what a card names is looked at later, and left where it does not suit */
+         i++) { /* a drafter of the card is checked later, and left out if it does not suit */
         enum ntx_drafter_file_kind kind;
         struct ntx_drafter_needs needs;
         rc = ntx_drafter_file_look(r->drafter_fd[i], g, 1, 1, &kind, &needs, err);
@@ -135,20 +135,18 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
     return rc || r->sidecar_fd < 0 ? rc : read_header(r->sidecar_fd, "the sidecar", err);
 }
 
-/* The descriptors stay open: the process ends soon. */
-static int look(struct taken *t, bool foreign, struct ntx_err *err)
+/* Checks the files. The descriptors stay open, since the process ends soon. */
+static int check_files(struct taken *t, bool foreign, struct ntx_err *err)
 {
     static struct ntx_loaded l;
     struct ntx_load_request *r;
     int rc = t->load ? ntx_load_request_check(t->load, t->n, err) : ntx_err_set(err, -EBADMSG, "no load");
     if (!rc)
         rc = ntx_load_request_new(t->load, t->fds, t->n, &r, err);
-    for (unsigned i = 0; !rc && foreign && i < t->n; i++)
-        rc = check_kind(t->fds[i],
-                        i < r->n_files               ? r->names[i]
-                        : t->fds[i] == r->sidecar_fd ? "the sidecar"
-                                                     : "the drafter",
-                        err);
+    for (unsigned i = 0; !rc && foreign && i < t->n; i++) {
+        const char *name = t->fds[i] == r->sidecar_fd ? "the sidecar" : "the drafter";
+        rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : name, err);
+    }
     if (!rc)
         rc = ntx__load_files(r, &l, err);
     return rc ? rc : read_headers(&l, r, err);
@@ -164,7 +162,7 @@ int ntx_take_main(int conn)
     prctl(PR_SET_NAME, "ntx-take");
     if ((conn && take_request(&t)) || take_order(&t, &order))
         return 1;
-    v.rc = look(&t, order.foreign, &err);
+    v.rc = check_files(&t, order.foreign, &err);
     snprintf(v.text, sizeof v.text, "%s", err.text);
     return ntx_send_fds(NTX_TAKE_SOCK, &v, sizeof v, t.fds, v.rc ? 0 : t.n) ? 1 : 0;
 }

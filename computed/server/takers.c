@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takers, as the main thread sees them (take.h says what they are for). */
+/* Receivers of descriptors, as the main thread sees them (take.h has the reasons). */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -16,16 +16,16 @@
 #include "computed/server/server_impl.h"
 #include "computed/server/take.h"
 
-#define REQUEST_S    10 /* for a client to send all of a request that brings descriptors */
+#define REQUEST_S    10 /* for a client to send a whole request with descriptors */
 #define LOOK_S       60 /* to read headers */
 #define MOST_OF_USER 4
 #define MOST         16
 
 extern char **environ;
 
-static const int first_free = 10; /* above what a taker starts with */
+static const int first_free = 10; /* above a receiver's own descriptors */
 
-static int spawn(struct ntx_fd_receiver *t, int theirs, int conn)
+static int spawn_receiver(struct ntx_fd_receiver *t, int theirs, int conn)
 {
     char *argv[] = {(char *)"ntx-computed", (char *)"--take", (char *)(conn >= 0 ? "1" : "0"), NULL};
     posix_spawn_file_actions_t a;
@@ -56,7 +56,7 @@ static int spawn(struct ntx_fd_receiver *t, int theirs, int conn)
     return rc;
 }
 
-static void on_closed(uv_handle_t *h)
+static void on_receiver_closed(uv_handle_t *h)
 {
     struct ntx_fd_receiver *t = h->data;
     if (--t->handles)
@@ -74,7 +74,7 @@ static void on_closed(uv_handle_t *h)
 static void close_handle(uv_poll_t *h)
 {
     if (!uv_is_closing((uv_handle_t *)h))
-        uv_close((uv_handle_t *)h, on_closed);
+        uv_close((uv_handle_t *)h, on_receiver_closed);
 }
 
 static void close_io(struct ntx_fd_receiver *t)
@@ -108,11 +108,11 @@ static void on_death(uv_poll_t *h, int status, int events)
     if (waitid(P_PID, (id_t)t->pid, &info, WEXITED | WNOHANG) || !info.si_pid)
         return;
     t->reaped = true;
-    close_handle(&t->death); /* what it said before is still read */
+    close_handle(&t->death); /* its last message is still read */
 }
 
-/* It says no more: whoever waits for it is told why. */
-static void failed(struct ntx_fd_receiver *t, int rc, const char *why)
+/* It has failed: the waiting client or load gets the reason. */
+static void fail_receiver(struct ntx_fd_receiver *t, int rc, const char *why)
 {
     struct ntx_conn *c = t->conn;
     struct ntx_pending_load *o = t->pending_load;
@@ -127,7 +127,7 @@ static void failed(struct ntx_fd_receiver *t, int rc, const char *why)
     }
 }
 
-/* The request that came with the descriptors, in pieces. */
+/* Reads the request that came with the descriptors, in pieces. */
 static int read_body(struct ntx_fd_receiver *t)
 {
     bool head = t->have < sizeof t->len;
@@ -154,7 +154,7 @@ static int read_verdict(struct ntx_fd_receiver *t)
     struct ntx_take_verdict v;
     int fds[NTX_MAX_FILES];
     unsigned n_fds = NTX_MAX_FILES;
-    int n = ntx_recv_fds(t->sock, &v, sizeof v, fds, &n_fds); /* so few bytes come whole */
+    int n = ntx_recv_fds(t->sock, &v, sizeof v, fds, &n_fds); /* so few bytes come at once */
     if (n != sizeof v) {
         for (unsigned i = 0; n > 0 && i < n_fds; i++)
             close(fds[i]);
@@ -171,9 +171,15 @@ static void on_io(uv_poll_t *h, int status, int events)
 {
     struct ntx_fd_receiver *t = h->data;
     (void)events;
-    int rc = status < 0 ? status : t->conn && !t->asked ? read_body(t) : t->pending_load ? read_verdict(t) : -EPIPE;
+    int rc = -EPIPE;
+    if (status < 0)
+        rc = status;
+    else if (t->conn && !t->asked)
+        rc = read_body(t);
+    else if (t->pending_load)
+        rc = read_verdict(t);
     if (rc && rc != -EAGAIN && rc != -EINTR)
-        failed(
+        fail_receiver(
             t, -EIO,
             "the process that was to look at the model ended: the file may be damaged in a way that is not known yet");
 }
@@ -188,7 +194,7 @@ static bool too_many(const struct ntx_server *s, uid_t uid)
     return all >= MOST || of_user >= MOST_OF_USER;
 }
 
-static int watch(struct ntx_fd_receiver *t)
+static int watch_receiver(struct ntx_fd_receiver *t)
 {
     struct ntx_server *s = t->server;
     t->pidfd = (int)syscall(SYS_pidfd_open, t->pid, 0);
@@ -201,7 +207,7 @@ static int watch(struct ntx_fd_receiver *t)
     t->handles = 2;
     uv_poll_start(&t->io, UV_READABLE | UV_DISCONNECT, on_io);
     uv_poll_start(&t->death, UV_READABLE, on_death);
-    uv_unref((uv_handle_t *)&t->death); /* the end does not wait for one that cannot die */
+    uv_unref((uv_handle_t *)&t->death); /* shutdown does not wait for one that cannot die */
     return 0;
 }
 
@@ -218,9 +224,9 @@ int ntx__fd_receiver_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_fd
     }
     *t = (struct ntx_fd_receiver){
         .server = s, .uid = uid, .sock = pair[0], .conn = c, .asked = !c, .since_ns = ntx_now_ns()};
-    rc = spawn(t, pair[1], c ? c->fd : -1);
+    rc = spawn_receiver(t, pair[1], c ? c->fd : -1);
     close(pair[1]);
-    if (!rc && (rc = watch(t)))
+    if (!rc && (rc = watch_receiver(t)))
         kill(t->pid, SIGKILL);
     if (rc) {
         close(pair[0]);
@@ -260,11 +266,12 @@ void ntx__fd_receivers_check(struct ntx_server *s)
     for (struct ntx_fd_receiver *t = s->receivers, *next; t; t = next) {
         next = t->next;
         if (t->conn && now - t->since_ns > REQUEST_S * 1000000000ull)
-            failed(t, -ETIMEDOUT, "");
+            fail_receiver(t, -ETIMEDOUT, "");
         else if (t->pending_load && now - t->since_ns > LOOK_S * 1000000000ull)
-            failed(t, -ETIMEDOUT,
-                   "the model's files did not let themselves be read within a minute: does their file system still "
-                   "answer?");
+            fail_receiver(
+                t, -ETIMEDOUT,
+                "the model's files did not let themselves be read within a minute: does their file system still "
+                "answer?");
     }
 }
 

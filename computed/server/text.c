@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the vocabulary says, at once: by the main thread, since it takes milliseconds within these bounds, while the
- * engine may be in a pass for seconds. */
+/* Tokenizes and detokenizes in the main thread: within these bounds it takes milliseconds, while the engine may be in a
+ * pass for seconds. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,13 +13,13 @@
 #define OUT_MOST    (4u << 20) /* bytes out */
 #define WORK_MOST   (8u << 20) /* of memory, for the longest piece of a text */
 
-struct answer {
+struct answer_text {
     int32_t *ids; /* [n] */
     char *text;   /* [len] */
     size_t n, len;
 };
 
-static int add_ids(struct answer *a, const int32_t *ids, size_t n)
+static int add_ids(struct answer_text *a, const int32_t *ids, size_t n)
 {
     int32_t *more = realloc(a->ids, (a->n + n + 1) * sizeof *more);
     if (!more)
@@ -31,7 +31,7 @@ static int add_ids(struct answer *a, const int32_t *ids, size_t n)
     return 0;
 }
 
-static int add_text(struct answer *a, const struct ntx_tokenizer *t, const ProtobufCBinaryData *text, int flags)
+static int add_text(struct answer_text *a, const struct ntx_tokenizer *t, const ProtobufCBinaryData *text, int flags)
 {
     struct ntx_tok_limits limits = {.ids = 2 * TEXT_MOST, .memory = WORK_MOST};
     int32_t *ids = NULL;
@@ -41,7 +41,7 @@ static int add_text(struct answer *a, const struct ntx_tokenizer *t, const Proto
     return rc;
 }
 
-static int infill(struct answer *a, const struct ntx_tokenizer *t, const Ntx__TextReq *m, struct ntx_err *err)
+static int add_infill(struct answer_text *a, const struct ntx_tokenizer *t, const Ntx__TextReq *m, struct ntx_err *err)
 {
     const ProtobufCBinaryData nothing = {0, NULL};
     int32_t fim[3];
@@ -57,7 +57,8 @@ static int infill(struct answer *a, const struct ntx_tokenizer *t, const Ntx__Te
     return rc ? rc : add_ids(a, &fim[2], 1);
 }
 
-static int text_of(struct answer *a, const struct ntx_tokenizer *t, const Ntx__TextReq *m, struct ntx_err *err)
+static int add_token_texts(struct answer_text *a, const struct ntx_tokenizer *t, const Ntx__TextReq *m,
+                           struct ntx_err *err)
 {
     char piece[NTX_TOKEN_MAX];
     size_t room = 0;
@@ -85,27 +86,27 @@ static int text_of(struct answer *a, const struct ntx_tokenizer *t, const Ntx__T
     return 0;
 }
 
-static int answer(struct answer *a, const struct ntx_tokenizer *t, const Ntx__TextReq *m, struct ntx_err *err)
+static int answer_text(struct answer_text *a, const struct ntx_tokenizer *t, const Ntx__TextReq *m, struct ntx_err *err)
 {
     if (m->text.len + m->suffix.len > TEXT_MOST)
         return ntx_err_set(err, -EMSGSIZE, "the text is too long for one request: %u MiB are the most",
                            TEXT_MOST >> 20);
     if (m->n_tokens)
-        return text_of(a, t, m, err);
+        return add_token_texts(a, t, m, err);
     if (m->infill)
-        return infill(a, t, m, err);
+        return add_infill(a, t, m, err);
     return add_text(a, t, &m->text, (m->bos ? NTX_TOK_BOS : 0) | (m->special ? NTX_TOK_SPECIAL : 0));
 }
 
 void ntx__text_request(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
-    struct answer a = {0};
+    struct answer_text a = {0};
     struct ntx_err err = {0};
     Ntx__TextRep m = NTX__TEXT_REP__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     bool there = s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
-    int rc = there ? answer(&a, s->loaded->tok, req->text, &err)
+    int rc = there ? answer_text(&a, s->loaded->tok, req->text, &err)
                    : ntx_err_set(&err, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
     if (rc && !err.code)
         ntx_err_set(&err, rc, "cannot tokenize the text: %s", strerror(-rc));

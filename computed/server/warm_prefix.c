@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text of [prefix] in ntx.conf, which conversations of all users begin with: it is computed as soon as the model is
- * there, before anybody waits for it. What a template writes behind the system's text is computed, too, and is nobody's
- * beginning: a block at most is in vain. */
+/* The warm prefix: the text of [prefix] in ntx.conf, with which conversations of all users begin. It is computed as
+ * soon as a model is loaded. The template's text after the system message is computed in vain, a block at most. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

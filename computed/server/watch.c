@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the model's files are still what was loaded: every second, in a work thread, for a drive or a server that
- * hangs holds whoever asks it. What a look works on is the look's own, so that a model can go while one hangs.
+/* Checks every second whether the model's files have changed, in a work thread, since a hanging drive or file server
+ * blocks the caller. A check owns its data, so a model can be unloaded while one hangs.
  *
- * The open file tells of its size and its times; the name may lead to another file by now. A name that the service
- * could not follow when the model came (another user's home) is not looked at. */
+ * The open file is checked by its size and times; the name may lead to another file by now. A name that the service
+ * could not follow at the load (another user's home) is not checked. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -21,8 +21,8 @@ struct ntx_watch {
     struct ntx_server *server;
     uv_work_t work;
     bool working, dropped;
-    bool again; /* it was loaded from descriptors that were kept: what the names lead to may be another file already */
-    uint64_t since_ns; /* when the look began, by ntx__server_awake */
+    bool again;        /* loaded from kept descriptors: the names may lead to other files already */
+    uint64_t since_ns; /* when the check began, by ntx__server_awake */
     unsigned n;
     struct watched {
         int fd;
@@ -30,7 +30,7 @@ struct ntx_watch {
         struct stat was;
         enum by_name by_name;
     } file[NTX_MAX_FILES];
-    enum ntx_mon_grade grade; /* what the last look found */
+    enum ntx_mon_grade grade; /* result of the last check */
     char text[400];
 };
 
@@ -43,16 +43,16 @@ static void free_watch(struct ntx_watch *w)
     free(w);
 }
 
-static bool found(struct ntx_watch *w, enum ntx_mon_grade grade, const char *what, const struct watched *f,
-                  const char *todo)
+static bool set_finding(struct ntx_watch *w, enum ntx_mon_grade grade, const char *what, const struct watched *f,
+                        const char *todo)
 {
     w->grade = grade;
     snprintf(w->text, sizeof w->text, "%s; %s: %s", what, todo, f->name);
     return true;
 }
 
-/* Of the open file: no answer is given from it any more (ntx_loaded_check). */
-static bool changed(struct ntx_watch *w, const struct watched *f, const struct stat *now)
+/* Checks the open file: a changed one gives no answers (ntx_loaded_check). */
+static bool has_changed(struct ntx_watch *w, const struct watched *f, const struct stat *now)
 {
     static const char todo[] = "no answer is given from it: load the model again (ntx load MODEL)";
     char what[160];
@@ -68,41 +68,41 @@ static bool changed(struct ntx_watch *w, const struct watched *f, const struct s
     else
         snprintf(what, sizeof what,
                  "a file of the model has been changed since it was loaded (same size, other time of change)");
-    return found(w, NTX_MON_STOPPED, what, f, todo);
+    return set_finding(w, NTX_MON_STOPPED, what, f, todo);
 }
 
-static bool look_at(struct ntx_watch *w, struct watched *f)
+static bool check_file(struct ntx_watch *w, struct watched *f)
 {
     static const char served[] = "the file that was loaded is served on";
     struct stat now, named;
     if (fstat(f->fd, &now))
-        return found(w, NTX_MON_STOPPED, strerror(errno), f,
-                     "no answer is given from this file: load the model again (ntx load MODEL)");
-    if (changed(w, f, &now))
+        return set_finding(w, NTX_MON_STOPPED, strerror(errno), f,
+                           "no answer is given from this file: load the model again (ntx load MODEL)");
+    if (has_changed(w, f, &now))
         return true;
     bool there = *f->name == '/' && !stat(f->name, &named), missing = !there && errno == ENOENT;
     bool same = there && named.st_dev == now.st_dev && named.st_ino == now.st_ino;
     if (f->by_name == UNKNOWN)
         f->by_name = same || (there && w->again) ? FOLLOWED : IGNORED;
     if (f->by_name == FOLLOWED && there && !same)
-        return found(
+        return set_finding(
             w, NTX_MON_SERVED, "another file has taken the place of a file of the model", f,
             "the one that was loaded is served on: load the model again (ntx load MODEL) to serve the new one");
     if ((f->by_name == FOLLOWED && missing) || (!now.st_nlink && (f->was.st_nlink || w->again)))
-        return found(w, NTX_MON_SERVED, "a file of the model has been removed or renamed", f, served);
+        return set_finding(w, NTX_MON_SERVED, "a file of the model has been removed or renamed", f, served);
     return false;
 }
 
-static void look(uv_work_t *work)
+static void look_at_files(uv_work_t *work)
 {
     struct ntx_watch *w = work->data;
     w->grade = NTX_MON_WELL;
     for (unsigned i = 0; i < w->n; i++)
-        if (look_at(w, &w->file[i]) && w->grade == NTX_MON_STOPPED)
+        if (check_file(w, &w->file[i]) && w->grade == NTX_MON_STOPPED)
             return;
 }
 
-static void after_look(uv_work_t *work, int status)
+static void after_check(uv_work_t *work, int status)
 {
     struct ntx_watch *w = work->data;
     (void)status;
@@ -131,7 +131,7 @@ void ntx__files_look(struct ntx_server *s)
     w->working = true;
     w->since_ns = now;
     w->work.data = w;
-    if (uv_queue_work(s->loop, &w->work, look, after_look))
+    if (uv_queue_work(s->loop, &w->work, look_at_files, after_check))
         w->working = false;
 }
 

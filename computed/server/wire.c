@@ -5,9 +5,9 @@
 
 #include "proto/settings.h"
 
-static void release(void *owner) { ntx__request__free_unpacked(owner, NULL); }
+static void release_message(void *owner) { ntx__request__free_unpacked(owner, NULL); }
 
-/* What was not said takes no part. */
+/* Fields that are not set have no effect. */
 static struct ntx_sampling sampling_of(const Ntx__Sampling *m)
 {
     struct ntx_sampling_settings s = {0};
@@ -76,7 +76,7 @@ static void take_tokens(struct ntx_request *a, enum ntx_request_kind kind, const
     a->decode = decode;
 }
 
-static void take(struct ntx_request *a, const Ntx__Request *q, struct ntx_request_message *messages)
+static void fill_request(struct ntx_request *a, const Ntx__Request *q, struct ntx_request_message *messages)
 {
     switch (q->body_case) {
     case NTX__REQUEST__BODY_GENERATE: take_generate(a, q->generate, messages); return;
@@ -100,7 +100,7 @@ static void take(struct ntx_request *a, const Ntx__Request *q, struct ntx_reques
         a->kind = NTX_REQUEST_CANCEL;
         a->target = q->cancel->target;
         return;
-    default: /* nothing else comes here */
+    default: /* no other kind comes here */
         a->kind = NTX_REQUEST_CLOSE;
         a->session = q->body_case == NTX__REQUEST__BODY_CLOSE_SESSION ? q->close_session->session : 0;
     }
@@ -115,8 +115,8 @@ struct ntx_request *ntx_request_of(Ntx__Request *req)
     if (!a)
         return NULL;
     a->id = req->id;
-    a->release = release;
+    a->release = release_message;
     a->owner = req;
-    take(a, req, (struct ntx_request_message *)(void *)(a + 1));
+    fill_request(a, req, (struct ntx_request_message *)(void *)(a + 1));
     return a;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the workers say, and what they are told. */
+/* Messages from and to the workers. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,14 +7,14 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define TELL_MS 1000 /* in which answers under way are told why they end */
+#define TELL_MS 1000 /* in which running answers learn why they end */
 
 static bool has_region(const struct ntx_server *s)
 {
     return s->loaded && (s->state == NTX_MODEL_WAITING || s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
 }
 
-/* The stream is there, and no work thread is making it. */
+/* The stream exists, and no work thread is making it. */
 static bool has_stream(const struct ntx_server *s)
 {
     return has_region(s) || (s->state == NTX_MODEL_UNLOADING && s->loaded && s->loaded->stream);
@@ -47,7 +47,8 @@ static int send_policy(struct ntx_server *s)
     return ntx_workers_send(s->workers, NTX_ROLE_PREDICTOR, &p);
 }
 
-/* A refusal of the moment is tried again at the next tick; a worker that is gone says hello again by itself. */
+/* Sends what could not be sent before; a full socket is tried again at the next tick. A worker that is gone connects
+ * again by itself. */
 void ntx__worker_owed(struct ntx_server *s)
 {
     if (!has_region(s)) {
@@ -71,8 +72,8 @@ static void iod_is_back(struct ntx_server *s)
     s->no_iod = false;
 }
 
-/* Before its hello already: a request that comes between the two waits for it, and is not told of one that was refused.
- * */
+/* Called before its hello: a request that comes in between waits for this worker, and is not refused because of an
+ * earlier one. */
 static void on_admitted(void *ctx, enum ntx_role role)
 {
     struct ntx_server *s = ctx;
@@ -116,7 +117,7 @@ static void on_policy(struct ntx_server *s, const Ntx__PolicyState *m)
         l->probe_layer = m->probe_layer;
         s->policy_ready = true;
         ntx__model_workers_ready(s);
-    } else if (s->skip) { /* it has been restarted: what is undecided is asked again */
+    } else if (s->skip) { /* it was restarted: asks again for missing decisions */
         ntx_skip_ask_again(s->skip);
     }
 }
@@ -134,7 +135,7 @@ static void on_iod_error(struct ntx_server *s, const Ntx__IodError *m)
         ntx__model_note(s, text);
         return;
     }
-    ntx_log(NTX_LOG_DEBUG, "ntx-iod: %s", text); /* whoever needed it is told */
+    ntx_log(NTX_LOG_DEBUG, "ntx-iod: %s", text); /* the request or load that needs it gets the error */
     snprintf(s->iod_text, sizeof s->iod_text, "%s", text);
     if (m->file == UINT32_MAX)
         ntx_stream_io_refused(s->loaded->stream, text);
@@ -162,8 +163,8 @@ static void on_message(void *ctx, enum ntx_role role, const Ntx__Peer *m)
         on_decision(s, m->decision);
 }
 
-/* No iod can help here. */
-static void no_place(struct ntx_server *s)
+/* No ntx-iod can help here: every slot may still be written to. */
+static void fail_unprovable(struct ntx_server *s)
 {
     static const char text[] =
         "ntx-iod died, and what it was reading may still come at any time, to any place: load the model again";
@@ -182,15 +183,15 @@ static void on_died(void *ctx, enum ntx_role role)
 {
     struct ntx_server *s = ctx;
     s->refused[role][0] = 0;
-    ntx__health_heard(s, role); /* since when it is away */
-    ntx_gauge(s->counters, role == NTX_ROLE_IOD ? NTX_C_iod_pid : NTX_C_pred_pid,
-              0); /* the number may become another process's */
+    ntx__health_heard(s, role); /* it is away since now */
+    /* the pid may become another process's */
+    ntx_gauge(s->counters, role == NTX_ROLE_IOD ? NTX_C_iod_pid : NTX_C_pred_pid, 0);
     if (role == NTX_ROLE_IOD) {
         s->iod_ready = s->iod_owed = false;
         if (has_stream(s))
             ntx_stream_iod_died(s->loaded->stream);
         if (has_region(s) && ntx_workers_unproved(s->workers) && ntx_stream_no_place(s->loaded->stream))
-            no_place(s);
+            fail_unprovable(s);
     } else {
         s->policy_owed = false;
         if (s->state == NTX_MODEL_WAITING)
@@ -201,7 +202,7 @@ static void on_died(void *ctx, enum ntx_role role)
                 role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor");
 }
 
-/* What keeps a predictor busy: layers of a pass under way, or guesses for who is writing. */
+/* Whether work is expected of a predictor: decisions for a pass, or drafts for decoding sessions. */
 static bool predictor_wanted(const struct ntx_server *s)
 {
     if (s->state == NTX_MODEL_WAITING)
@@ -222,8 +223,8 @@ static bool on_done(void *ctx, enum ntx_role role, uint64_t *done)
     return has_region(s) && (role == NTX_ROLE_IOD ? wanted : predictor_wanted(s));
 }
 
-/* Nothing can be read: who waits is told, and so is who asks meanwhile. */
-static void iod_lost(struct ntx_server *s, const char *text)
+/* Nothing can be read: fails the load or the requests that wait, and those that come meanwhile. */
+static void on_iod_lost(struct ntx_server *s, const char *text)
 {
     ntx_log(NTX_LOG_ERR, "%s", text);
     if (s->state == NTX_MODEL_WAITING || (s->state == NTX_MODEL_FILLING && s->loader.replies)) {
@@ -235,8 +236,8 @@ static void iod_lost(struct ntx_server *s, const char *text)
     }
 }
 
-/* It can be done without: all layers are computed, and nothing is guessed by a file. */
-static void predictor_lost(struct ntx_server *s, const char *text)
+/* Goes on without a predictor: all layers are computed, and no draft model drafts. */
+static void on_predictor_lost(struct ntx_server *s, const char *text)
 {
     char note[480];
     snprintf(note, sizeof note, "%s; going on without it", text);
@@ -258,9 +259,9 @@ static void on_lost(void *ctx, enum ntx_role role, const char *text)
     if (!has_region(s))
         return;
     if (role == NTX_ROLE_IOD)
-        iod_lost(s, text);
+        on_iod_lost(s, text);
     else
-        predictor_lost(s, text);
+        on_predictor_lost(s, text);
 }
 
 static void on_found(void *ctx, enum ntx_role role)
@@ -279,7 +280,7 @@ bool ntx__worker_do_without(struct ntx_server *s)
         return false;
     snprintf(text, sizeof text, "ntx-predictor did not get ready within %d s: it ended, the last time %s",
              NTX_WORKERS_MS / 1000, how);
-    predictor_lost(s, text);
+    on_predictor_lost(s, text);
     return true;
 }
 
@@ -291,7 +292,7 @@ const char *ntx__worker_unfit(const struct ntx_server *s)
     return NULL;
 }
 
-/* Nobody is to wait for a worker that will not come. */
+/* Ends waits for a worker that will not come. */
 static void on_refused(void *ctx, enum ntx_role role, const char *text)
 {
     struct ntx_server *s = ctx;
@@ -305,8 +306,8 @@ static void on_refused(void *ctx, enum ntx_role role, const char *text)
         s->no_iod = true;
         ntx_stream_abort(s->loaded->stream, -EPROTO, s->refused[role]);
     }
-    if (role == NTX_ROLE_IOD && s->had_iod && s->c.service &&
-        !s->draining) { /* what is installed has changed since we were started */
+    /* the installed version has changed since we were started */
+    if (role == NTX_ROLE_IOD && s->had_iod && s->c.service && !s->draining) {
         s->lost = "no ntx-iod of this build is there any more: ending, so that what is installed now is started";
         ntx_server_shutdown(s, TELL_MS);
     }

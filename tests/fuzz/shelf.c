@@ -172,16 +172,16 @@ static void meet(struct world *w, bool sums_made)
     MUST(!k || (ntx_prefix_store_find(s, scope, has, UINT32_MAX, false, &file, &n) == n && n && file == 0));
     MUST(!k || sums_made || (n == TEXT && scope == 7 && !memcmp(has, ids, sizeof ids)));
     struct ntx_kv_snapshot *marks[NTX_PREFIX_STORE_SNAPSHOTS];
-    uint32_t n_marks = 0;
+    uint32_t n_snapshots = 0;
     struct ntx_kv_seq *kv = k && n <= BLOCKS * NTX_KV_BLOCK ? sequence(w, n) : NULL;
-    if (kv && !ntx_prefix_store_read(s, 0, w->pool, kv, MARKED, marks, &n_marks) && !sums_made) {
+    if (kv && !ntx_prefix_store_read(s, 0, w->pool, kv, MARKED, marks, &n_snapshots) && !sums_made) {
         struct pattern p = {0}, q = {0};
         MUST(!ntx_kv_each_part(kv, n, false, compare, &p) && !p.wrong);
-        MUST(n_marks == ntx_kv_pool_snapshots(w->pool) &&
-             (!n_marks || (!ntx_kv_snapshot_each_part(marks[0], false, compare, &q) && !q.wrong)));
+        MUST(n_snapshots == ntx_kv_pool_snapshots(w->pool) &&
+             (!n_snapshots || (!ntx_kv_snapshot_each_part(marks[0], false, compare, &q) && !q.wrong)));
     }
-    while (n_marks)
-        ntx_kv_snapshot_free(marks[--n_marks]);
+    while (n_snapshots)
+        ntx_kv_snapshot_free(marks[--n_snapshots]);
     ntx_kv_seq_free(kv);
     MUST(!ntx_kv_pool_used(w->pool));
     ntx_prefix_store_free(s);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who gets a connection when there are fewer than people want. A user has only so many of them where the socket serves
- * several users. Where all are taken, a connection that nobody uses gives its place to the newcomer; where there is
- * none, the newcomer is a guest: it may ask for the status and for the end, and anything else is answered with the
- * reason why it cannot be had. Of guests, too, who says nothing makes room. */
+/* Slots of connections. On a socket for several users, each user has a limit, too. If all slots are taken, a newcomer
+ * takes the slot of an idle connection. Without one it is over the limit: it may ask for the status and for a stop, and
+ * any other request is refused with the reason. Idle clients over the limit make room in the same way. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -12,12 +11,12 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define QUIET_S 10 /* without a request under way and without a conversation: then its place may be taken */
+#define QUIET_S 10 /* seconds without a request, for a client without a conversation: then its slot may be taken */
 
 struct ntx_user {
     struct ntx_user *next;
     uid_t uid;
-    uint32_t n, guests;
+    uint32_t n, over_limit;
 };
 
 static struct ntx_user *user_of(struct ntx_server *s, uid_t uid)
@@ -36,7 +35,7 @@ static struct ntx_user *user_of(struct ntx_server *s, uid_t uid)
 static void forget_user(struct ntx_server *s, struct ntx_user *u)
 {
     struct ntx_user **p = &s->users;
-    if (u->n || u->guests)
+    if (u->n || u->over_limit)
         return;
     while (*p != u)
         p = &(*p)->next;
@@ -44,40 +43,43 @@ static void forget_user(struct ntx_server *s, struct ntx_user *u)
     free(u);
 }
 
-/* Nobody waits for anything of it; ns: for how long. Whoever started us is not asked to go: we would end with it. */
-static bool idle(struct ntx_server *s, const struct ntx_conn *c, uint64_t now, uint64_t *ns)
+/* Whether no request or reply of it is open; ns: for how long. The process that started us keeps its slot, since we end
+ * with it. */
+static bool is_idle(struct ntx_server *s, const struct ntx_conn *c, uint64_t now, uint64_t *ns)
 {
-    uint64_t least = c->guest ? 0 : (c->talks ? s->c.idle_s : QUIET_S) * 1000000000ull;
-    if ((!c->guest && (c->requests || c->out)) || c->closing ||
-        c->ours) /* a guest is answered at once, or takes none of it */
+    uint64_t least = (c->talks ? s->c.idle_s : QUIET_S) * 1000000000ull;
+    if (c->over_limit)
+        least = 0;
+    /* one over the limit gets its answer at once, or takes none */
+    if ((!c->over_limit && (c->requests || c->out)) || c->closing || c->ours)
         return false;
     *ns = now - c->active_ns;
     return *ns >= least;
 }
 
-/* Its client is gone, and the loop has not come to that yet: the newcomer's event was before it. */
+/* Its client has hung up, but the loop handles the newcomer's event first. */
 static bool hung_up(const struct ntx_conn *c)
 {
     struct pollfd p = {.fd = c->fd};
     return poll(&p, 1, 0) > 0 && (p.revents & POLLHUP);
 }
 
-/* Of the idle ones, the one that has been so for longest, of the user who has most; before those, one whose client is
- * gone. only: of this user. */
-static struct ntx_conn *most_idle(struct ntx_server *s, const struct ntx_user *only, bool guests)
+/* The connection idle for longest, of the user with most connections; a client that has hung up goes first. only: of
+ * this user. */
+static struct ntx_conn *most_idle(struct ntx_server *s, const struct ntx_user *only, bool over_limit)
 {
     uint64_t now = ntx__server_awake(s), longest = 0, ns;
     struct ntx_conn *best = NULL;
     for (struct ntx_conn *c = s->conns; c; c = c->next) {
-        if (c->guest != guests || (only && c->user != only))
+        if (c->over_limit != over_limit || (only && c->user != only))
             continue;
         if (hung_up(c))
             return c;
-        if (!idle(s, c, now, &ns))
+        if (!is_idle(s, c, now, &ns))
             continue;
-        uint32_t has = guests ? c->user->guests : c->user->n, had = !best    ? 0
-                                                                    : guests ? best->user->guests
-                                                                             : best->user->n;
+        uint32_t has = over_limit ? c->user->over_limit : c->user->n, had = 0;
+        if (best)
+            had = over_limit ? best->user->over_limit : best->user->n;
         if (has > had || (has == had && ns > longest)) {
             best = c;
             longest = ns;
@@ -86,9 +88,9 @@ static struct ntx_conn *most_idle(struct ntx_server *s, const struct ntx_user *o
     return best;
 }
 
-static bool make_room(struct ntx_server *s, const struct ntx_user *only, bool guests)
+static bool close_idle(struct ntx_server *s, const struct ntx_user *only, bool over_limit)
 {
-    struct ntx_conn *c = most_idle(s, only, guests);
+    struct ntx_conn *c = most_idle(s, only, over_limit);
     if (!c)
         return false;
     ntx_log(NTX_LOG_DEBUG, "client %llu of user %u was idle: another one takes its place",
@@ -97,7 +99,7 @@ static bool make_room(struct ntx_server *s, const struct ntx_user *only, bool gu
     return true;
 }
 
-bool ntx__seat_take(struct ntx_conn *c)
+bool ntx__conn_slot_take(struct ntx_conn *c)
 {
     struct ntx_server *s = c->server;
     struct ucred who;
@@ -107,36 +109,36 @@ bool ntx__seat_take(struct ntx_conn *c)
     c->uid = who.uid;
     ntx_reply_queue_whose(c->replies, s->c.share_all ? 0 : (uint64_t)who.uid + 1);
     c->ours = !s->c.service && who.pid && who.pid == getppid();
-    c->user->n++; /* so that making room does not forget the user */
+    c->user->n++; /* so that close_idle does not free the user */
     bool crowd = c->user->n > s->c.max_per_user;
-    c->guest = (crowd || s->n_conns >= s->c.max_clients) && !make_room(s, crowd ? c->user : NULL, false);
-    if (c->guest) {
+    c->over_limit = (crowd || s->n_conns >= s->c.max_clients) && !close_idle(s, crowd ? c->user : NULL, false);
+    if (c->over_limit) {
         c->user->n--;
-        c->user->guests++;
+        c->user->over_limit++;
     }
-    if (c->guest && s->n_guests >= NTX_MAX_GUESTS && !make_room(s, NULL, true)) {
-        ntx__seat_leave(c);
+    if (c->over_limit && s->n_over_limit >= NTX_MAX_OVER_LIMIT && !close_idle(s, NULL, true)) {
+        ntx__conn_slot_leave(c);
         return false;
     }
-    *(c->guest ? &s->n_guests : &s->n_conns) += 1;
-    c->seated = true;
+    *(c->over_limit ? &s->n_over_limit : &s->n_conns) += 1;
+    c->counted = true;
     return true;
 }
 
-void ntx__seat_leave(struct ntx_conn *c)
+void ntx__conn_slot_leave(struct ntx_conn *c)
 {
     if (!c->user)
         return;
-    *(c->guest ? &c->user->guests : &c->user->n) -= 1;
-    if (c->seated)
-        *(c->guest ? &c->server->n_guests : &c->server->n_conns) -= 1;
-    c->seated = false;
+    *(c->over_limit ? &c->user->over_limit : &c->user->n) -= 1;
+    if (c->counted)
+        *(c->over_limit ? &c->server->n_over_limit : &c->server->n_conns) -= 1;
+    c->counted = false;
     forget_user(c->server, c->user);
     c->user = NULL;
 }
 
-/* Why it is a guest. */
-void ntx__seat_refuse(struct ntx_conn *c, uint64_t id)
+/* Tells why it is over the limit. */
+void ntx__conn_slot_refuse(struct ntx_conn *c, uint64_t id)
 {
     struct ntx_server *s = c->server;
     if (c->user->n >= s->c.max_per_user)
