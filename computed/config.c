@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The settings of a load that stand in ntx.conf, and those of the service, over libinih. inih's handler is not told the
- * line and stops at no error, so lines are counted where it fetches them, and the first error wins. */
+/* ntx.conf: settings of a load and of the service, over libinih. inih reports no line to its handler and stops at no
+ * error: so lines are counted where it fetches them, and the first error is kept. */
 #include "computed/config.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include "common/util.h"
 
 #define HEAD                                                                                                           \
-    "ntx.conf: what ntx-computed reads at start, as ntx-computed.service runs it.\n"                                   \
+    "ntx.conf: the configuration that ntx-computed reads at start, as ntx-computed.service runs it.\n"                 \
     "Every key is here with its default. Sizes: 512M, 3G (binary units). Rates: bytes per second, 3.3G (decimal "      \
     "units).\n"                                                                                                        \
     "An unknown key or a bad value is refused at start, with its line. After a change: systemctl restart ntx.target\n" \
@@ -23,20 +23,21 @@
 #define ENTRY(s, k, f) .at = offsetof(struct ntx_config, f), .section = s, .in_conf = k
 static const struct ntx_setting entries[] = {
     {"path", .kind = NTX_SET_PATH, ENTRY("model", "path", model), .preset = "",
-     .about = "The GGUF to load at start, with its whole path (of a split model, the first file). The user ntx must be "
-              "able to read it; folders\n"
-              "under /home are out of the service's sight. Empty: none; then `ntx load MODEL` passes one in, from "
-              "wherever the person who\n"
-              "calls it may read."},
+     .about = "The GGUF to load at start, by its full path (the first file of a split model). The user ntx must "
+              "be able to read it;\n"
+              "the service does not see folders under /home. Empty: none; then `ntx load MODEL` passes in any "
+              "model that its caller can\n"
+              "read."},
     {"also", .kind = NTX_SET_PATH, ENTRY("model", "also", also), .preset = "",
      .about = "The same model on another drive (a copy, byte for byte): each read is split between the two, whose "
               "rates add up. Empty: none."},
     {"max", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, ENTRY("clients", "max", max_clients), .preset = "32",
-     .about = "Connections at once. When all are taken, one that is idle makes room for a newcomer; where none is, the "
-              "newcomer can still ask for the status\n"
-              "and stop the service, and is told that there are too many clients when it asks for anything else."},
+     .about = "Connections at once. If all are taken, an idle one makes room for a newcomer. If none is idle, the "
+              "newcomer may only\n"
+              "ask for the status and stop the service; any other request is refused, since there are too many "
+              "clients."},
     {"per_user", .kind = NTX_SET_COUNT, .max = 4096, ENTRY("clients", "per_user", max_per_user), .preset = "0",
-     .about = "Of these, connections of one user. 0: three quarters of max."},
+     .about = "Most connections of one user. 0: three quarters of max."},
     {"idle", .kind = NTX_SET_SECONDS, .max = 86400, ENTRY("clients", "idle", idle_ms), .preset = "600",
      .about = "Seconds after which a connection that keeps a conversation counts as idle; one without a conversation "
               "does after 10 s."},
@@ -50,22 +51,23 @@ static const struct ntx_setting entries[] = {
               "group (whoever may connect). Members may load and unload models in either case."},
     {"share", .kind = NTX_SET_WORD, .choices = "word for whose:user|all", ENTRY("clients", "share", share),
      .preset = "user",
-     .about = "Whose texts a text may go on from that begins alike: user, one's own, or all. What is shared between "
-              "users tells them, by the time it saves and in\n"
-              "the statistics, how another's text begins. All who come through the gateway are one user."},
+     .about = "Whose prefixes a text may reuse: user (one's own) or all. Sharing between users reveals how "
+              "another's text begins, by\n"
+              "the time that it saves and in the statistics. All clients of the gateway are one user."},
     {"queue_wait", .kind = NTX_SET_YES, ENTRY("clients", "queue_wait", queue_wait), .preset = "yes",
-     .about =
-         "A request that memory has no room for yet: yes, it waits for its turn; no, it is refused with the reason."},
+     .about = "A request for which there is no memory yet: yes, it waits in the queue; no, it is refused with the "
+              "reason."},
     {"stop_grace", .kind = NTX_SET_SECONDS, .max = NTX_STOP_GRACE_MOST, ENTRY("clients", "stop_grace", stop_grace_ms),
      .preset = NTX_STOP_GRACE,
      .about = "Seconds that running answers may take after SIGTERM (systemctl stop) or `ntx stop`, over HTTP, too; "
               "then they end where they are.\n"
               "ntx-computed.service gives 45 s before it kills."},
     {"file", .kind = NTX_SET_PATH, ENTRY("prefix", "file", prefix_file), .preset = "",
-     .about = "A file with a text that conversations begin with, as their system message: it is computed when the "
-              "model is loaded, for all users, and goes last when memory is\n"
-              "wanted. (A model without a chat template: a text that prompts begin with.) The user ntx must be able to "
-              "read it; 1 MiB at most."},
+     .about = "A file with the system prompt with which conversations begin: its state is computed when the model "
+              "is loaded, for all\n"
+              "users, and is evicted last. (A model without a chat template: a text with which prompts begin.) "
+              "The user ntx must be able\n"
+              "to read it; 1 MiB at most."},
     {"listen", .kind = NTX_SET_TEXT, ENTRY("metrics", "listen", metrics_listen), .preset = "",
      .about = "Where ntx-metrics.service serves http://.../metrics to Prometheus: 127.0.0.1:9464, [::1]:9464 or "
               "unix:/run/ntx-metrics/metrics.sock\n"
@@ -81,34 +83,38 @@ static const struct ntx_setting entries[] = {
               "reach it. Only the user ntx-gateway may read it:\n"
               "install -o ntx-gateway -m 600 KEYFILE /etc/ntx/gateway.key"},
     {"cors", .kind = NTX_SET_TEXT, ENTRY("gateway", "cors", gateway_cors), .preset = "",
-     .about = "Web pages of these origins may ask, too: https://example.org, several with blanks between them, or *"},
+     .about = "CORS: web pages of these origins may send requests, too: https://example.org, several separated by "
+              "blanks, or *"},
     {"hosts", .kind = NTX_SET_TEXT, ENTRY("gateway", "hosts", gateway_hosts), .preset = "",
-     .about = "Without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
-              "addresses: example.org, several with blanks\n"
-              "between them. For who has something in front of it that passes such a name on."},
+     .about = "Without a key, requests with these Host headers are answered, too, beside localhost and loopback "
+              "addresses:\n"
+              "example.org, several separated by blanks. For a reverse proxy in front of the gateway that passes "
+              "such a name on."},
     {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ENTRY("gateway", "stall", gateway_stall_ms),
      .preset = NTX_GATEWAY_STALL,
-     .about = "Seconds for a client to send more of its request, and to take more of its answer; then its connection "
-              "is closed. A stream of which nothing is taken for a\n"
-              "second gives its place to a request that waits, and goes on when its client takes more."},
+     .about = "Seconds for a client to send more of its request, and to take more of its answer; then its "
+              "connection is closed. A\n"
+              "stream whose client takes nothing for a second gives its place to a waiting request, and goes on "
+              "when its client takes\n"
+              "more."},
 };
 static const struct ntx_settings own = {entries, sizeof entries / sizeof *entries};
 
 enum { MOST_KEYS = 64 };
 
-/* The key i: a load's, in the order of its settings, then the rest. NULL: there are no more. *to: the struct that it
+/* Key i: first the settings of a load in their order, then the others. NULL: there are no more. *to: the struct that it
  * goes to. */
 static const struct ntx_setting *key_at(unsigned i, struct ntx_config *c, void **to)
 {
-    const struct ntx_setting *s = i < ntx_load_settings.n           ? &ntx_load_settings.entry[i]
-                                  : i - ntx_load_settings.n < own.n ? &entries[i - ntx_load_settings.n]
-                                                                    : NULL;
+    const unsigned loads = ntx_load_settings.n;
     if (to)
-        *to = i < ntx_load_settings.n ? (void *)&c->load : c;
-    return s;
+        *to = i < loads ? (void *)&c->load : c;
+    if (i < loads)
+        return &ntx_load_settings.entry[i];
+    return i - loads < own.n ? &entries[i - loads] : NULL;
 }
 
-/* Each line behind "# ". */
+/* Prints each line after "# ". */
 static void print_comment(FILE *to, const char *text)
 {
     for (const char *end; *text; text = end + (*end == '\n')) {
@@ -117,7 +123,7 @@ static void print_comment(FILE *to, const char *text)
     }
 }
 
-/* The entries first to last - 1 of a section. */
+/* Prints the entries first to last - 1 of a section. */
 static void print_rows(FILE *to, const char *section, unsigned first, unsigned last, bool *begun)
 {
     for (unsigned i = first; i < last; i++) {
@@ -147,7 +153,7 @@ void ntx_config_print(FILE *to)
     }
 }
 
-struct ntx_config_text { /* a value that the file gave */
+struct ntx_config_text { /* a value from the file */
     struct ntx_config_text *next;
     char text[];
 };
@@ -156,9 +162,9 @@ struct reading {
     FILE *file;
     const char *path;
     unsigned line;
-    unsigned seen[MOST_KEYS]; /* the line where a key was set */
+    unsigned seen[MOST_KEYS]; /* line where each key was set */
     struct ntx_config c;
-    struct ntx_err err; /* the first one */
+    struct ntx_err err; /* the first error */
 };
 
 void ntx_config_defaults(struct ntx_config *c)
@@ -179,9 +185,8 @@ void ntx_config_free(struct ntx_config *c)
     c->texts = NULL;
 }
 
-#define PROCESS_BYTES                                                                                                  \
-    (64ull << 20)      /* that the three daemons may take beside it: computed/plan/budget.c counts on as much */
-#define KERNEL_PART 64 /* of ram: page tables, where memory is in small pages and mapped by three processes */
+#define PROCESS_BYTES (64ull << 20) /* for the three daemons beside ram, as in computed/plan/budget.c */
+#define KERNEL_PART   64            /* 1/64 of ram: page tables for small pages, mapped by three processes */
 
 uint64_t ntx_config_memory_max(const struct ntx_config *c)
 {
@@ -191,8 +196,8 @@ uint64_t ntx_config_memory_max(const struct ntx_config *c)
 
 #define REFUSE(r, fmt, ...) ntx_err_set(&(r)->err, -EINVAL, "%s:%u: " fmt, (r)->path, (r)->line, __VA_ARGS__)
 
-/* The value has to outlive inih's buffer. */
-static const char *keep(struct reading *r, const char *v)
+/* Copies a value, which must outlive inih's buffer. */
+static const char *keep_text(struct reading *r, const char *v)
 {
     size_t n = strlen(v) + 1;
     struct ntx_config_text *t = malloc(sizeof *t + n);
@@ -204,17 +209,17 @@ static const char *keep(struct reading *r, const char *v)
     return t->text;
 }
 
-static int set(struct reading *r, const struct ntx_setting *s, void *to, const char *v)
+static int set_value(struct reading *r, const struct ntx_setting *s, void *to, const char *v)
 {
     struct ntx_err err = {0};
-    if (s->open && !strcmp(v, s->open)) /* as it is */
+    if (s->open && !strcmp(v, s->open)) /* unchanged */
         return 0;
-    if (!(v = keep(r, v)))
+    if (!(v = keep_text(r, v)))
         return ntx_err_set(&r->err, -ENOMEM, "no memory for the configuration");
     return ntx_setting_read(s, v, to, &err) ? REFUSE(r, "%s: %s", s->in_conf, err.text) : 0;
 }
 
-static void unknown(struct reading *r, const char *section, const char *name)
+static void refuse_unknown(struct reading *r, const char *section, const char *name)
 {
     const struct ntx_setting *elsewhere = NULL, *s;
     for (unsigned i = 0; (s = key_at(i, NULL, NULL)); i++)
@@ -226,7 +231,7 @@ static void unknown(struct reading *r, const char *section, const char *name)
         REFUSE(r, "unknown key '%s' in [%s]", name, section);
 }
 
-/* 1: go on; 0 tells inih of an error. */
+/* Called by inih. 1: go on; 0: an error. */
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
 {
     struct reading *r = arg;
@@ -240,13 +245,14 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
         if (r->seen[i])
             return REFUSE(r, "%s is set again; it was in line %u", name, r->seen[i]), 0;
         r->seen[i] = r->line;
-        return !set(r, s, to, value);
+        return !set_value(r, s, to, value);
     }
-    unknown(r, section, name);
+    refuse_unknown(r, section, name);
     return 0;
 }
 
-/* fgets() that counts. What inih's buffer cannot hold is refused: it would go on with the rest as a line of its own. */
+/* fgets() that counts lines. A line that inih's buffer cannot hold is refused, since inih would take the rest for
+ * another line. */
 static char *next_line(char *buf, int n, void *arg)
 {
     struct reading *r = arg;
@@ -257,8 +263,8 @@ static char *next_line(char *buf, int n, void *arg)
         REFUSE(r, "longer than %d bytes", n - 2);
         return NULL;
     }
-    if (*buf == ' ' ||
-        *buf == '\t') /* inih takes an indented line for more of the value above, which no key here has */
+    /* inih takes an indented line for more of the value above, which no key has */
+    if (*buf == ' ' || *buf == '\t')
         memmove(buf, buf + strspn(buf, " \t"), strlen(buf + strspn(buf, " \t")) + 1);
     return buf;
 }

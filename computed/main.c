@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx-computed: owns the sessions, computes. This file: arguments, configuration, loop, signals, readiness. */
+/* ntx-computed, the compute daemon: arguments, configuration, event loop, signals, readiness. */
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 #define EXIT_USAGE       100
 #define EXIT_FAILED      111
 #define CAPTIVE_GRACE_MS 2000
-#define CONFIG_FILE      "/etc/ntx/ntx.conf" /* of the service, where --config names no other */
+#define CONFIG_FILE      "/etc/ntx/ntx.conf" /* of the service, unless --config names another */
 
 const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT ")";
 
@@ -53,20 +53,20 @@ static const struct argp_option options[] = {
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
     {"keep", OPT_KEEP, "R,W", OPTION_HIDDEN,
      "an inherited pair of sockets, in which the served model outlives this process (computed/server/keeper.h)", 0},
-    {"config", 'c', "FILE", 0, "configuration file (--print-config shows what goes into it)", 0},
+    {"config", 'c', "FILE", 0, "configuration file (--print-config shows its keys)", 0},
     {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
     {"fault", 'f', "RULES", 0,
-     "for tests: faults of that model's reads, as iod/source.h has them; a service takes such rules from its clients "
-     "only where this is given",
+     "for tests: fault rules for the reads of that model (iod/source.h); a service takes such rules from its clients "
+     "only with this option",
      0},
     {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
     {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
     {"machines", OPT_MACHINES, NULL, 0,
-     "share the model with the other machines that mpirun started (ntx up says so by itself)", 0},
+     "share the model with the other machines that mpirun started (ntx up sets this)", 0},
     {"memory-max", OPT_MEMORY_MAX, NULL, 0,
-     "print what systemd's MemoryMax of the three daemons is to be by the configuration, and exit", 0},
+     "print the MemoryMax (systemd) that the three daemons need by the configuration, and exit", 0},
     {"print-config", OPT_PRINT_CONFIG, NULL, 0,
-     "print a configuration file with every key, its default and what it means, and exit", 0},
+     "print a configuration file with every key, its default and its meaning, and exit", 0},
     {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
     {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
     {0},
@@ -121,7 +121,7 @@ static void on_signal(uv_signal_t *h, int number)
     ntx_server_shutdown(a->server, a->grace_ms);
 }
 
-/* Whoever started us is gone, and with it everybody who waits for an answer. */
+/* The process that started us has ended, and with it all who wait for answers. */
 static void on_alive(uv_poll_t *h, int status, int events)
 {
     struct app *a = h->data;
@@ -135,7 +135,7 @@ static void on_alive(uv_poll_t *h, int status, int events)
     ntx_server_shutdown(a->server, 0);
 }
 
-static int watch(struct app *a, const struct args *args, struct ntx_err *err)
+static int watch_signals(struct app *a, const struct args *args, struct ntx_err *err)
 {
     uv_signal_t *signals[] = {&a->term, &a->interrupt};
     static const int numbers[] = {SIGTERM, SIGINT};
@@ -143,7 +143,7 @@ static int watch(struct app *a, const struct args *args, struct ntx_err *err)
         uv_signal_init(&a->loop, signals[i]);
         signals[i]->data = a;
         uv_signal_start(signals[i], on_signal, numbers[i]);
-        uv_unref((uv_handle_t *)signals[i]); /* the loop lives as long as the server */
+        uv_unref((uv_handle_t *)signals[i]); /* the loop ends with the server */
     }
     if (args->alive_fd < 0)
         return 0;
@@ -174,7 +174,7 @@ static int read_config(struct app *a, const struct args *args, struct ntx_err *e
     return ntx_config_load(args->config ? args->config : CONFIG_FILE, &a->config, err);
 }
 
-/* What the configuration says of loads. The strings stay the configuration's. */
+/* The configuration's defaults of a load. The strings stay the configuration's. */
 static Ntx__Load load_defaults(const struct ntx_config *c, char **also)
 {
     Ntx__Load m = NTX__LOAD__INIT;
@@ -186,7 +186,7 @@ static Ntx__Load load_defaults(const struct ntx_config *c, char **also)
     return m;
 }
 
-/* A socket that serves one user alone gives all places to him. */
+/* A socket for one user gives that user all slots. */
 static uint32_t per_user(const struct ntx_config *c, bool service)
 {
     if (!service)
@@ -194,8 +194,8 @@ static uint32_t per_user(const struct ntx_config *c, bool service)
     return c->max_per_user ? c->max_per_user : c->max_clients - c->max_clients / 4;
 }
 
-/* Starts up, serves until the end. */
-static int serve(struct app *a, const struct args *args, const char *dir, struct ntx_err *err)
+/* Starts up, and serves until the shutdown. */
+static int run_server(struct app *a, const struct args *args, const char *dir, struct ntx_err *err)
 {
     char *also;
     Ntx__Load load = load_defaults(&a->config, &also);
@@ -229,7 +229,7 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
         rc = ntx_server_new(&a->loop, &c, &a->server, err);
     if (rc)
         return rc;
-    rc = watch(a, args, err);
+    rc = watch_signals(a, args, err);
     if (!rc && !ntx_server_load_kept(a->server) && *load.path)
         rc = ntx_server_load(a->server, &load, err);
     if (rc)
@@ -249,8 +249,8 @@ static int serve(struct app *a, const struct args *args, const char *dir, struct
     return rc;
 }
 
-/* Who reads it takes half of it for all of it, unless told. */
-static int printed(void)
+/* Reports a failed write: a reader would take a part of the output for all of it. */
+static int check_output(void)
 {
     if (!fflush(stdout) && !ferror(stdout))
         return 0;
@@ -265,10 +265,10 @@ static int print_memory_max(const struct ntx_config *c)
         printf("%llu\n", (unsigned long long)max);
     else
         puts("infinity");
-    return printed();
+    return check_output();
 }
 
-static int fail(const struct ntx_err *err, int code)
+static int report_failure(const struct ntx_err *err, int code)
 {
     ntx_log(NTX_LOG_ERR, "%s", err->text);
     return code;
@@ -280,7 +280,7 @@ int main(int argc, char **argv)
         options,
         parse,
         NULL,
-        "Serves language models bigger than memory: the part of ntx that computes. "
+        "Serves language models bigger than memory: the compute daemon of ntx. "
         "Usually started by 'ntx' or by systemd, with ntx-iod and ntx-predictor beside it.",
         NULL,
         NULL,
@@ -290,21 +290,21 @@ int main(int argc, char **argv)
     struct ntx_err err = {0};
     char dir[4096];
     ntx_stdio_init();
-    if (argc == 3 && !strcmp(argv[1], "--take")) /* a part of another ntx-computed: computed/server/take.h */
+    if (argc == 3 && !strcmp(argv[1], "--take")) /* a receiver of another ntx-computed: computed/server/take.h */
         return ntx_take_main(*argv[2] == '1');
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     ntx_log_init("ntx-computed", args.level);
     if (args.print_config) {
         ntx_config_print(stdout);
-        return printed();
+        return check_output();
     }
     signal(SIGPIPE, SIG_IGN);
-    mallopt(M_MMAP_THRESHOLD, 1 << 20); /* fixed: what a big request took goes back to the kernel when it is freed, or
-                                           the budget would not hold */
+    /* a fixed threshold: memory of big requests returns to the kernel at once, or the budget would not hold */
+    mallopt(M_MMAP_THRESHOLD, 1 << 20);
     int rc = read_config(&app, &args, &err);
     if (rc)
-        return fail(&err, EXIT_USAGE);
+        return report_failure(&err, EXIT_USAGE);
     if (args.memory_max)
         return print_memory_max(&app.config);
     if (!args.dir && !(rc = ntx_runtime_dir(args.service, dir, sizeof dir, &err)))
@@ -314,10 +314,10 @@ int main(int argc, char **argv)
     if (!rc && (rc = uv_loop_init(&app.loop)))
         ntx_err_set(&err, rc, "cannot make an event loop: %s", uv_strerror(rc));
     if (!rc)
-        rc = serve(&app, &args, args.dir, &err);
+        rc = run_server(&app, &args, args.dir, &err);
     ntx_machines_leave(app.machines, !rc && ntx_machines_ended(app.machines));
     if (rc)
-        return fail(&err, EXIT_FAILED);
+        return report_failure(&err, EXIT_FAILED);
     uv_loop_close(&app.loop);
     ntx_config_free(&app.config);
     return 0;

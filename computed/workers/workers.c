@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The listening socket, who may come in, and the public calls. */
+/* The listening socket and the public calls. */
 #include "computed/workers/workers.h"
 
 #include <errno.h>
@@ -16,8 +16,7 @@
 
 #define DRAIN_LOOK_MS      5
 #define DETACH_PATIENCE_MS 5000
-#define PING_AGAIN                                                                                                     \
-    4 /* calls until a worker that has not answered is asked again: a stopped one does not get a heap of them */
+#define PING_AGAIN         4 /* ping calls until a silent worker is pinged again: a stopped one gets no pile of them */
 
 static void for_workers(struct ntx_workers *w, void (*fn)(struct ntx__peer *p))
 {
@@ -26,9 +25,9 @@ static void for_workers(struct ntx_workers *w, void (*fn)(struct ntx__peer *p))
             fn(w->worker[role]);
 }
 
-/* ---- coming in */
+/* ---- connections */
 
-static void welcome(struct ntx_workers *w, int sock)
+static void accept_peer(struct ntx_workers *w, int sock)
 {
     struct ucred who = {0};
     socklen_t n = sizeof who;
@@ -42,10 +41,10 @@ static void on_listen(uv_poll_t *h, int status, int events)
     int sock;
     (void)events;
     while (status >= 0 && (sock = accept4(w->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
-        welcome(w, sock);
+        accept_peer(w, sock);
 }
 
-/* A socket left over by a computed that was killed is removed: the lock on the directory is the caller's business. */
+/* Removes a socket that a killed ntx-computed left. The caller makes sure that none runs here. */
 static int listen_at(const char *dir, int *out, struct ntx_err *err)
 {
     struct sockaddr_un a;
@@ -53,7 +52,7 @@ static int listen_at(const char *dir, int *out, struct ntx_err *err)
     if (s < 0)
         return s;
     unlink(a.sun_path);
-    /* Nobody can connect before listen(), so the mode is in force from the first moment. */
+    /* Connecting fails before listen(), so the mode holds from the first moment. */
     if (bind(s, (struct sockaddr *)&a, sizeof a) || chmod(a.sun_path, 0600) || listen(s, 16)) {
         int rc = ntx_err_set(err, -errno, "%s: %s", a.sun_path, strerror(errno));
         close(s);
@@ -63,7 +62,7 @@ static int listen_at(const char *dir, int *out, struct ntx_err *err)
     return 0;
 }
 
-/* ---- old reads */
+/* ---- reads of dead ntx-iods */
 
 void ntx__workers_check_drained(struct ntx_workers *w)
 {
@@ -85,7 +84,7 @@ void ntx__workers_check_drained(struct ntx_workers *w)
 
 static void on_drain_timer(uv_timer_t *t) { ntx__workers_check_drained(t->data); }
 
-/* The region they read into is not used again, and the kernel keeps its pages as long as it needs them. */
+/* Drops the rings: their region is not used again, and the kernel keeps its pages as long as it needs them. */
 static void forget_rings(struct ntx_workers *w)
 {
     while (w->n_dead_rings)
@@ -98,7 +97,7 @@ static void forget_rings(struct ntx_workers *w)
 
 /* ---- attach and detach */
 
-static bool anybody_holds(const struct ntx_workers *w)
+static bool is_held(const struct ntx_workers *w)
 {
     for (int role = 1; role < NTX__ROLES; role++)
         if (w->worker[role] && w->worker[role]->holds)
@@ -117,7 +116,7 @@ static void on_detach_timer(uv_timer_t *t)
     struct ntx_workers *w = t->data;
     if (!w->detaching)
         return;
-    if (!anybody_holds(w)) {
+    if (!is_held(w)) {
         w->detaching = false;
         if (w->cb.detached)
             w->cb.detached(w->cb.ctx);
@@ -131,7 +130,7 @@ static void on_detach_timer(uv_timer_t *t)
 
 void ntx__workers_check_detached(struct ntx_workers *w)
 {
-    if (w->detaching && !anybody_holds(w))
+    if (w->detaching && !is_held(w))
         uv_timer_start(&w->detach_timer, on_detach_timer, 0, 0);
 }
 
@@ -195,7 +194,7 @@ pid_t ntx_workers_pid(const struct ntx_workers *w, enum ntx_role role)
     return ntx_workers_present(w, role) ? w->worker[role]->pid : 0;
 }
 
-static void ping(struct ntx__peer *p)
+static void ping_peer(struct ntx__peer *p)
 {
     Ntx__Peer m = NTX__PEER__INIT;
     Ntx__Ping body = NTX__PING__INIT;
@@ -207,16 +206,16 @@ static void ping(struct ntx__peer *p)
     (void)ntx_link_send(p->link, &m);
 }
 
-void ntx_workers_ping(struct ntx_workers *w) { for_workers(w, ping); }
+void ntx_workers_ping(struct ntx_workers *w) { for_workers(w, ping_peer); }
 
 int ntx_workers_send(struct ntx_workers *w, enum ntx_role role, Ntx__Peer *m)
 {
     return ntx_workers_present(w, role) ? ntx_link_send(w->worker[role]->link, m) : -ENOTCONN;
 }
 
-/* ---- life */
+/* ---- new and free */
 
-static void on_closed(uv_handle_t *h)
+static void on_workers_closed(uv_handle_t *h)
 {
     struct ntx_workers *w = h->data;
     if (!--w->handles)
@@ -225,11 +224,11 @@ static void on_closed(uv_handle_t *h)
 
 static void close_all(struct ntx_workers *w)
 {
-    uv_close((uv_handle_t *)&w->listen_poll, on_closed);
-    uv_close((uv_handle_t *)&w->drain_timer, on_closed);
-    uv_close((uv_handle_t *)&w->detach_timer, on_closed);
+    uv_close((uv_handle_t *)&w->listen_poll, on_workers_closed);
+    uv_close((uv_handle_t *)&w->drain_timer, on_workers_closed);
+    uv_close((uv_handle_t *)&w->detach_timer, on_workers_closed);
     for (enum ntx_role role = NTX_ROLE_IOD; role <= NTX_ROLE_PREDICTOR; role++)
-        uv_close((uv_handle_t *)&w->trials[role].timer, on_closed);
+        uv_close((uv_handle_t *)&w->trials[role].timer, on_workers_closed);
 }
 
 int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct ntx_counters *counters,
@@ -251,7 +250,7 @@ int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct nt
     w->counters_fd = counters_fd;
     w->counters = counters;
     w->listen_poll.data = w->drain_timer.data = w->detach_timer.data = w;
-    /* Numbers that the previous computed did not use: its workers may take a moment to go. */
+    /* Numbers that the last ntx-computed did not use: its workers may still be ending. */
     w->instance[NTX_ROLE_IOD] = w->instance[NTX_ROLE_PREDICTOR] = (uint32_t)getpid() % 100000 * 10000;
     if ((rc = uv_poll_init(loop, &w->listen_poll, w->listen_fd))) {
         ntx_err_set(err, rc, "cannot watch the workers' socket: %s", uv_strerror(rc));
@@ -267,8 +266,8 @@ int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct nt
         w->trials[role].timer.data = w;
         ntx__trials_forget_end(w, role);
     }
-    uv_timer_start(&w->drain_timer, on_drain_timer, DRAIN_LOOK_MS,
-                   DRAIN_LOOK_MS); /* sets the period for uv_timer_again */
+    /* sets the period for uv_timer_again */
+    uv_timer_start(&w->drain_timer, on_drain_timer, DRAIN_LOOK_MS, DRAIN_LOOK_MS);
     uv_timer_stop(&w->drain_timer);
     if ((rc = uv_poll_start(&w->listen_poll, UV_READABLE, on_listen))) {
         ntx_err_set(err, rc, "cannot watch the workers' socket: %s", uv_strerror(rc));

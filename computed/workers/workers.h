@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* workers.h: computed's side of its two workers: the attach socket, their credentials, instances, deaths and links.
- * Runs in the main thread's libuv loop. It owns: the listening region.sock, per worker the connection, a pidfd, the
- * nanomsg link, and of iod a duplicate of its io_uring (pidfd_getfd), by which old reads are proved finished after its
- * death. */
+/* workers.h: ntx-computed's side of its two workers: the attach socket, their credentials, instances, deaths and links.
+ * Runs in the main thread's libuv loop. It owns the listening region.sock, and for each worker the connection, a pidfd
+ * and the nanomsg link; of ntx-iod also a duplicate of its io_uring (pidfd_getfd), which proves after its death that
+ * its reads are finished. */
 #ifndef NTX_COMPUTED_WORKERS_WORKERS_H
 #define NTX_COMPUTED_WORKERS_WORKERS_H
 
@@ -21,33 +21,32 @@ struct ntx_workers;
 
 struct ntx_workers_cb {
     void *ctx;
-    /* A process was taken as this worker: it will say Hello, or die. What was said of those refused before it is out of
-     * date. May be NULL. */
+    /* A process was accepted as this worker: it will send Hello, or die. Earlier refusals are out of date. May be
+     * NULL. */
     void (*admitted)(void *ctx, enum ntx_role role);
-    /* A worker said Hello on its link and is ready to be configured (answer with ntx_workers_send); again after each
+    /* A worker sent Hello on its link and is ready to be configured (answer with ntx_workers_send); again after each
      * restart. */
     void (*hello)(void *ctx, enum ntx_role role, uint32_t instance);
-    /* A worker was admitted, or said anything at all: it is alive. May be NULL. */
+    /* A worker was admitted, or sent anything: it is alive. May be NULL. */
     void (*heard)(void *ctx, enum ntx_role role);
     /* Any other message of a worker. */
     void (*message)(void *ctx, enum ntx_role role, const Ntx__Peer *m);
-    /* The process is gone (once; a worker whose socket closed is killed, and reported when its pidfd says so). For iod:
-     * call ntx_stream_iod_died here; no new iod is attached before this returns. */
+    /* The process has ended (once; a worker whose socket closed is killed, and reported when its pidfd says so). For
+     * ntx-iod: call ntx_stream_iod_died here; no new one is attached before this returns. */
     void (*died)(void *ctx, enum ntx_role role);
-    /* All reads of dead iods are proved finished: taint may be lifted. */
+    /* All reads of dead ntx-iods are proved finished: the quarantine may end. */
     void (*drained)(void *ctx);
-    /* A worker let go of the region (after ntx_workers_detach), or died. Called when none holds it any more. */
+    /* After ntx_workers_detach: no worker has the region any more. Called once. */
     void (*detached)(void *ctx);
-    /* A worker could not take the region (its own words). May be NULL. It stays connected, without the region. */
+    /* A worker could not take the region; text is its own. It stays connected, without the region. May be NULL. */
     void (*attach_failed)(void *ctx, enum ntx_role role, const char *text);
-    /* A process that wants to be this worker was refused for good: of another build, of another user. May be NULL. */
+    /* A process was refused as this worker for good: another build, another user. May be NULL. */
     void (*refused)(void *ctx, enum ntx_role role, const char *text);
-    /* A measure of what this worker and those before it have done since the region was attached; returns whether there
-     * is something to do for it. NULL: deaths are not counted. */
+    /* A measure of the work of this worker and its predecessors since the region was attached. Returns whether there is
+     * work for it. NULL: deaths are not counted. */
     bool (*done)(void *ctx, enum ntx_role role, uint64_t *done);
-    /* It ended again and again before it had done anything, or did not come back (text: with how it ended, as far as
-     * that is known): nobody is to wait for it. Then, some day maybe: it has done something, or has lived for 5 s. May
-     * be NULL. */
+    /* lost: it ended again and again before it had done anything, or did not come back; nothing should wait for it.
+     * text: why, and how it ended, if known. found: later it has done something, or lived for 5 s. May be NULL. */
     void (*lost)(void *ctx, enum ntx_role role, const char *text);
     void (*found)(void *ctx, enum ntx_role role);
 };
@@ -57,25 +56,27 @@ int ntx_workers_new(uv_loop_t *loop, const char *dir, int counters_fd, struct nt
 /* Handles close in the loop: run it once more. Connected workers see their socket close and exit. */
 void ntx_workers_free(struct ntx_workers *w);
 
-/* A region is there: hand it to each worker that is connected now or connects later, until detach. Descriptors are
- * borrowed until detached. -EBUSY: another region is attached or not yet let go of. The plan has been published. The
- * predictor gets the probe board, the sidecar, and of each drafter its two parts and its file. */
+/* Hands a region to each worker that is connected now or connects later, until detach. Descriptors are borrowed until
+ * detached. The plan must have been published. The predictor gets the probe board, the sidecar, and two parts and the
+ * file of each drafter. -EBUSY: a region is still attached. */
 int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wake_fd, const int *files,
                        unsigned n_files);
-/* The skip policy's sidecar, for the predictor, with the next attach; borrowed until detached, -1: none. */
+/* Sets the skip policy's sidecar, for the predictor, with the next attach; borrowed until detached, -1: none. */
 void ntx_workers_sidecar(struct ntx_workers *w, int fd);
-/* Drafters, for the predictor, likewise: of each asks, answers (shm/drafts.h) and its file; n at most NTX_DRAFTERS. */
+/* Sets the drafters for the predictor likewise: asks, answers (shm/drafts.h) and file of each; n at most
+ * NTX_DRAFTERS. */
 void ntx_workers_drafters(struct ntx_workers *w, const int (*fds)[NTX_DRAFTER_FDS], unsigned n);
-/* Who does not let go within 5 s is ended. cb.detached comes from the loop, never from within this call. */
+/* Detaches the region. A worker that does not let go within 5 s is killed. cb.detached comes from the loop, never from
+ * within this call. */
 void ntx_workers_detach(struct ntx_workers *w);
-/* An iod died whose reads can never be proved finished: cb.drained will not come. */
+/* Whether an ntx-iod died whose reads can never be proved finished: cb.drained will not come. */
 bool ntx_workers_unproved(const struct ntx_workers *w);
-/* What cb.lost said; NULL: it is not lost. */
+/* The text of cb.lost; NULL: it is not lost. */
 const char *ntx_workers_lost(const struct ntx_workers *w, enum ntx_role role);
-/* How this worker ended last, by whoever started it: "killed by signal 9, Killed". False: nobody says. */
+/* How this worker ended last, as its parent reported: "killed by signal 9, Killed". False: unknown. */
 bool ntx_workers_end(const struct ntx_workers *w, enum ntx_role role, char *buf, size_t n);
-pid_t ntx_workers_pid(const struct ntx_workers *w, enum ntx_role role); /* of the one that is present; 0: none is */
-/* Asks each worker that has the region for an answer (cb.heard). Each second: a message may be lost. */
+pid_t ntx_workers_pid(const struct ntx_workers *w, enum ntx_role role); /* of the connected one; 0: none */
+/* Pings each worker that has the region (cb.heard). Call it each second, since a message may be lost. */
 void ntx_workers_ping(struct ntx_workers *w);
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role);
 /* 0, -ENOTCONN, -EAGAIN. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A worker that ends again and again before it has done anything. One death costs as little as it can: it is started
- * again, and gets the region at once. After three in a row without anything done the next one waits for the region,
- * each time twice as long. After ten (a predictor: six), or when none comes at all, it is lost: that is told, and
- * nobody waits for it until it has done something after all.
+/* Workers that end again and again before they have done anything. After one death the next worker gets the region at
+ * once. After three in a row without work done it waits for the region, each time twice as long. After ten (a
+ * predictor: six), or when none comes at all, it is lost: that is reported, and nothing waits for it until it has done
+ * something.
  *
  *   died: deaths++, if there was something to do and nothing was done
  *   admitted: lost? the region, now or later
@@ -16,14 +16,14 @@
 #include "common/util.h"
 #include "computed/workers/workers_impl.h"
 
-#define AT_ONCE               2   /* deaths in a row after which the next one has the region at once */
-#define PAUSE_MS              50u /* after one more; then doubled */
+#define AT_ONCE               2   /* deaths in a row after which the next one still gets the region at once */
+#define PAUSE_MS              50u /* after one more death; then doubled */
 #define PAUSE_MOST_MS         2000u
-#define DEATHS_MOST           10     /* in a row; then it is lost, and so it is after */
-#define DEATHS_MOST_PREDICTOR 6      /* without whom one can do */
-#define FRUITLESS_S           30u    /*   so long, if it ended three times meanwhile */
-#define ABSENT_MS             10000u /* or when none has come for so long */
-#define LOST_MS               5000u /* the next one of a lost one waits so long; who has lived so long is not lost any more */
+#define DEATHS_MOST           10     /* deaths in a row, after which it is lost */
+#define DEATHS_MOST_PREDICTOR 6      /* fewer, since computing works without it */
+#define FRUITLESS_S           30u    /* it is also lost after so long with three deaths */
+#define ABSENT_MS             10000u /* or if none has come for so long */
+#define LOST_MS               5000u  /* pause of a lost worker; one that has lived so long is not lost any more */
 #define LOOK_MS               500u
 #define SECOND                1000000000ull
 
@@ -71,7 +71,7 @@ static uint64_t done_by(const struct ntx_workers *w, enum ntx_role role, bool *w
 
 static void wait_ms(struct ntx_workers *w, enum ntx_role role, uint64_t ms);
 
-static void give_up(struct ntx_workers *w, enum ntx_role role)
+static void declare_lost(struct ntx_workers *w, enum ntx_role role)
 {
     struct ntx__trials *t = &w->trials[role];
     char how[160], last[200] = "";
@@ -90,7 +90,7 @@ static void give_up(struct ntx_workers *w, enum ntx_role role)
         w->cb.lost(w->cb.ctx, role, t->why);
 }
 
-static void found(struct ntx_workers *w, enum ntx_role role)
+static void on_found(struct ntx_workers *w, enum ntx_role role)
 {
     struct ntx__trials *t = &w->trials[role];
     t->lost = false;
@@ -100,7 +100,7 @@ static void found(struct ntx_workers *w, enum ntx_role role)
         w->cb.found(w->cb.ctx, role);
 }
 
-static void offer(struct ntx__peer *p)
+static void offer_region(struct ntx__peer *p)
 {
     struct ntx_workers *w = p->w;
     const enum ntx_role role = p->role;
@@ -120,11 +120,11 @@ static void on_timer(uv_timer_t *h)
     if (!w->offer.there || (p && p->leaving))
         return;
     if (!p)
-        give_up(w, role);
+        declare_lost(w, role);
     else if (!p->holds)
-        offer(p);
+        offer_region(p);
     else if (t->lost && (done_by(w, role, &wanted) != t->done || ntx_now_ns() - t->offered_ns > LOST_MS * 1000000ull))
-        found(w, role);
+        on_found(w, role);
     else if (t->lost)
         wait_ms(w, role, LOOK_MS);
 }
@@ -152,7 +152,7 @@ void ntx__trials_end(struct ntx_workers *w)
         uv_timer_stop(&w->trials[role].timer);
 }
 
-/* What was done by then counts for the dead one, be it that only its successor would have told. */
+/* Work up to now counts for the dead worker, even if only its successor reports it. */
 void ntx__trials_died(struct ntx_workers *w, enum ntx_role role)
 {
     struct ntx__trials *t = &w->trials[role];
@@ -179,15 +179,15 @@ void ntx__trials_admitted(struct ntx__peer *p)
         return;
     if (t->deaths >= (role == NTX_ROLE_IOD ? DEATHS_MOST : DEATHS_MOST_PREDICTOR) ||
         (t->deaths > AT_ONCE && ntx_now_ns() - t->since_ns > FRUITLESS_S * SECOND))
-        give_up(w, role);
-    else if (t->lost && t->deaths <= AT_ONCE) /* for none had come */
-        found(w, role);
-    if (!w->offer.there || w->worker[role] != p) /* who was told may have let the model go */
+        declare_lost(w, role);
+    else if (t->lost && t->deaths <= AT_ONCE) /* it was lost since none had come */
+        on_found(w, role);
+    if (!w->offer.there || w->worker[role] != p) /* the callback may have unloaded the model */
         return;
     if (t->lost)
         wait_ms(w, role, LOST_MS);
     else if (t->deaths > AT_ONCE)
         wait_ms(w, role, NTX_MIN(PAUSE_MS << (t->deaths - AT_ONCE - 1), PAUSE_MOST_MS));
     else
-        offer(p);
+        offer_region(p);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One worker, from its welcome to its death. */
+/* One worker, from its connection to its death. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ntx_version.h>
@@ -22,7 +22,7 @@
 
 static const char *role_name(enum ntx_role role) { return role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor"; }
 
-/* From the socket where the kernel can (Linux 6.5): a number may have been given to another process meanwhile. */
+/* The pidfd of a peer; from the socket where the kernel supports it (Linux 6.5), since a pid may have been reused. */
 static int peer_pidfd(int sock, pid_t pid)
 {
     int fd = -1;
@@ -40,7 +40,7 @@ bool ntx__peer_gone(const struct ntx__peer *p)
     return p->pidfd < 0 ? p->leaving : poll(&f, 1, 0) == 1;
 }
 
-static void on_closed(uv_handle_t *h)
+static void on_peer_closed(uv_handle_t *h)
 {
     struct ntx__peer *p = h->data;
     if (!--p->handles)
@@ -65,15 +65,15 @@ void ntx__peer_close(struct ntx__peer *p)
     ntx_link_close(p->link);
     p->link = NULL;
     ntx__ring_close(&p->ring);
-    uv_close((uv_handle_t *)&p->sock_poll, on_closed);
+    uv_close((uv_handle_t *)&p->sock_poll, on_peer_closed);
     if (p->pidfd >= 0)
-        uv_close((uv_handle_t *)&p->pid_poll, on_closed);
+        uv_close((uv_handle_t *)&p->pid_poll, on_peer_closed);
     close(p->sock);
     if (p->pidfd >= 0)
         close(p->pidfd);
 }
 
-/* Its reads: a ring that will tell, nothing at all, or something that nobody can tell. */
+/* After a death: keeps the ring that proves the reads finished, or records that nothing can. */
 static void keep_ring(struct ntx__peer *p)
 {
     struct ntx_workers *w = p->w;
@@ -96,7 +96,7 @@ static void keep_ring(struct ntx__peer *p)
     }
 }
 
-/* The predictor bound it, and cannot remove it. */
+/* Removes the workers' pair socket: the predictor bound it, and cannot remove it. */
 void ntx__workers_unlink_pair(struct ntx_workers *w)
 {
     char address[128];
@@ -158,15 +158,14 @@ void ntx__peer_dead(struct ntx__peer *p)
         tell_peers(w);
 }
 
-/* A closed socket is not death: until the process is gone it may hand over reads. It is of no use any more, so it is
- * ended. */
-static void leave(struct ntx__peer *p)
+/* Handles a closed socket. The process is not dead yet and may still submit reads, so it is killed. */
+static void kill_peer(struct ntx__peer *p)
 {
     p->leaving = true;
     uv_poll_stop(&p->sock_poll);
     if (!p->role || p->pidfd < 0 || ntx__peer_gone(p))
         ntx__peer_dead(p);
-    else if (p->pid != getpid()) /* tests have workers of their own process */
+    else if (p->pid != getpid()) /* tests have workers in their own process */
         syscall(SYS_pidfd_send_signal, p->pidfd, SIGKILL, NULL, 0);
 }
 
@@ -176,7 +175,7 @@ void ntx__peer_expel(struct ntx__peer *p, const char *why)
         return;
     ntx_log(NTX_LOG_WARN, "%s (pid %d) is ended: %s", p->role ? role_name(p->role) : "a worker", (int)p->pid, why);
     shutdown(p->sock, SHUT_RDWR);
-    leave(p);
+    kill_peer(p);
 }
 
 static void on_pidfd(uv_poll_t *h, int status, int events)
@@ -210,9 +209,9 @@ void ntx__peer_offer(struct ntx__peer *p)
     const struct ntx__region_offer *o = &p->w->offer;
     if (!o->there || p->leaving)
         return;
-    /* Each gets what it needs: only iod reads files and sees weights. */
+    /* Each worker gets only the descriptors that it needs: only ntx-iod reads files and sees weights. */
     bool iod = p->role == NTX_ROLE_IOD;
-    if (iod) /* the one before may have changed what is shared with it: a wake never blocks */
+    if (iod) /* the last one may have changed the shared flags: a wake must never block */
         fcntl(o->to_iod[NTX_REGION_PARTS], F_SETFL, O_NONBLOCK);
     int to_predictor[2 + NTX_DRAFTERS * NTX_DRAFTER_FDS] = {o->board, p->w->sidecar};
     struct ntx_attach_msg m = {
@@ -228,7 +227,7 @@ void ntx__peer_offer(struct ntx__peer *p)
         ntx__peer_expel(p, "it takes no messages");
 }
 
-static void heard(struct ntx__peer *p)
+static void on_heard(struct ntx__peer *p)
 {
     struct ntx_workers *w = p->w;
     p->unanswered = 0;
@@ -242,7 +241,7 @@ static void on_link(void *ctx, const Ntx__Peer *m)
     struct ntx_workers *w = p->w;
     if (p->leaving)
         return;
-    heard(p);
+    on_heard(p);
     if (m->body_case == NTX__PEER__BODY_PONG)
         return;
     if (m->body_case != NTX__PEER__BODY_HELLO) {
@@ -291,7 +290,7 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
     if (p->wants)
         return;
     p->asks = m->role;
-    if (p->uid != geteuid() && p->uid != 0) { /* here and not earlier: who has not been heard would not hear why */
+    if (p->uid != geteuid() && p->uid != 0) { /* not earlier: before its HELLO it would not read the reason */
         ntx__peer_refuse(p, true, "it runs as user %u, ntx-computed as user %u", (unsigned)p->uid, (unsigned)geteuid());
         return;
     }
@@ -301,8 +300,9 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
                          m->build, NTX_BUILD);
         return;
     }
+    /* the successor connects before the pidfd event comes */
     if ((old = w->worker[m->role]) && ntx__peer_gone(old))
-        ntx__peer_dead(old); /* we hear of it from the successor first */
+        ntx__peer_dead(old);
     if (!(old = w->worker[m->role]))
         ntx__peer_admit(p, m->role);
     else if (old->leaving)
@@ -314,7 +314,7 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
 static void on_message(struct ntx__peer *p, const struct ntx_attach_msg *m)
 {
     struct ntx_workers *w = p->w;
-    heard(p);
+    on_heard(p);
     switch (m->kind) {
     case NTX_AT_HELLO:
         if (!p->role)
@@ -326,10 +326,10 @@ static void on_message(struct ntx__peer *p, const struct ntx_attach_msg *m)
         return;
     case NTX_AT_DETACHED:
         p->holds = p->attached = false;
-        ntx__ring_close(&p->ring); /* it comes again with the next region */
+        ntx__ring_close(&p->ring); /* duplicated again with the next region */
         ntx__workers_check_detached(w);
         return;
-    default: /* what only computed says */ ntx__peer_expel(p, "it sent a message that no worker sends");
+    default: /* a kind that only ntx-computed sends */ ntx__peer_expel(p, "it sent a message that no worker sends");
     }
 }
 
@@ -348,7 +348,7 @@ static void on_socket(uv_poll_t *h, int status, int events)
         if (rc == -EPROTO && !p->role)
             ntx__peer_refuse(p, true, "it does not speak version %u of the attach protocol", NTX_ATTACH_VERSION);
         else if (rc <= 0)
-            leave(p);
+            kill_peer(p);
         else
             on_message(p, &m);
         while (rc > 0 && n) /* workers have no reason to send any */
@@ -356,11 +356,10 @@ static void on_socket(uv_poll_t *h, int status, int events)
     }
 }
 
-/* ---- life */
+/* ---- new and admit */
 
-/* A worker says at once who it is: of too many who say nothing, the first to come makes room. False: all wait for their
- * predecessors. */
-static bool make_room(struct ntx_workers *w)
+/* Workers send HELLO at once, so the oldest silent newcomer makes room. False: all wait for their predecessors. */
+static bool room_for_newcomer(struct ntx_workers *w)
 {
     struct ntx__peer *first = NULL;
     unsigned n = 0;
@@ -374,7 +373,7 @@ static bool make_room(struct ntx_workers *w)
 
 int ntx__peer_new(struct ntx_workers *w, int sock, const struct ucred *who)
 {
-    struct ntx__peer *p = make_room(w) ? calloc(1, sizeof *p) : NULL;
+    struct ntx__peer *p = room_for_newcomer(w) ? calloc(1, sizeof *p) : NULL;
     if (!p)
         return -ENOMEM;
     p->w = w;
@@ -430,7 +429,7 @@ void ntx__peer_admit(struct ntx__peer *p, enum ntx_role role)
     if (p->pidfd >= 0)
         uv_poll_start(&p->pid_poll, UV_READABLE, on_pidfd);
     ntx_count(w->counters, iod ? NTX_C_iod_starts : NTX_C_pred_starts, 1);
-    heard(p);
+    on_heard(p);
     if (w->cb.admitted)
         w->cb.admitted(w->cb.ctx, role);
     tell_peers(w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How old reads are proved finished. Reads that were handed to the kernel outlive the process: their data lands when
- * the drive delivers it. But the ring outlives it too, as long as somebody holds a descriptor of it, and the kernel
- * posts a completion only after the data has landed. So: hold one, and count. */
+/* Proves that the reads of a dead process are finished. Reads that were submitted to the kernel outlive the process:
+ * their data arrives when the drive delivers it. But the ring outlives it, too, as long as a process holds a descriptor
+ * of it, and the kernel posts a completion only after the data has arrived. So we hold one, and count. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,8 +32,8 @@ static bool words_fit(const struct ntx_attach_msg *m)
 
 static int map_words(int fd, const struct ntx_attach_msg *m, struct ntx__ring *r)
 {
-    void *map = mmap(NULL, m->ring_bytes, PROT_READ, MAP_SHARED, fd,
-                     0 /* IORING_OFF_SQ_RING: with SINGLE_MMAP both rings */);
+    /* IORING_OFF_SQ_RING: with SINGLE_MMAP both rings */
+    void *map = mmap(NULL, m->ring_bytes, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
         return -errno;
     r->map = map;
@@ -43,7 +43,7 @@ static int map_words(int fd, const struct ntx_attach_msg *m, struct ntx__ring *r
     return 0;
 }
 
-/* The same two numbers as the kernel prints them; it prints nothing while it is busy with the ring. */
+/* Reads the same two numbers from fdinfo, where the kernel prints them unless it is busy with the ring. */
 static bool read_fdinfo(int fd, uint32_t *sq_head, uint32_t *cq_tail)
 {
     char path[64], line[256];
@@ -57,7 +57,7 @@ static bool read_fdinfo(int fd, uint32_t *sq_head, uint32_t *cq_tail)
     return found == 2;
 }
 
-/* A ring that is busy at this moment is asked again, for 50 ms at the most. */
+/* Whether fdinfo has them. A busy ring is read again, for 50 ms at most. */
 static bool shows_state(int fd)
 {
     uint32_t head, tail;
@@ -98,8 +98,8 @@ bool ntx__ring_drained(const struct ntx__ring *r)
     uint32_t head, tail;
     if (!r->map)
         return read_fdinfo(r->fd, &head, &tail) && head == tail;
-    /* The SQ head, not its tail: entries that were written but never taken by the kernel are reads that never begin.
-     * Acquire: pairs with the kernel's release of the tail; what was read is in memory then. */
+    /* The SQ head, not its tail: entries that the kernel has not taken are reads that never begin. The acquire pairs
+     * with the kernel's release of the tail: the data read is in memory then. */
     tail = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)r->cq_tail, memory_order_acquire);
     return tail == atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)r->sq_head, memory_order_relaxed);
 }
