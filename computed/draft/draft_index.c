@@ -8,10 +8,10 @@
 #include "common/util.h"
 #include "computed/draft/drafter_file_impl.h"
 
-#define LIKE_MOST 32u  /* tokens that are compared */
-#define WAYS      8u   /* that a text may go on, at most */
-#define LOOKED    256u /* places on either side of where the text would stand */
-#define FAR       48u  /* tokens behind a place */
+#define LIKE_MOST 32u  /* most tokens that are compared */
+#define PLACES    8u   /* most places that are followed */
+#define LOOKED    256u /* places searched on each side of the text's own place in the order */
+#define FAR       48u  /* most tokens after a place */
 
 struct head {
     char magic[8];
@@ -40,10 +40,10 @@ int ntx_draft_index_vocab(const struct ntx_gguf *model, uint32_t *n, uint64_t *d
     return 0;
 }
 
-/* ---- making */
+/* ---- writing */
 
-/* By the tokens before a and b, the nearest first; a text's begin comes first. */
-static int by_past(const void *a, const void *b, void *ctx)
+/* Compares the tokens before a and b, the nearest first; the begin of a text sorts first. */
+static int compare_pasts(const void *a, const void *b, void *ctx)
 {
     const int32_t *tokens = ctx;
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -70,14 +70,17 @@ int ntx_draft_index_write(FILE *to, const int32_t *tokens, uint32_t n, uint32_t 
     memcpy(h.magic, NTX_DRAFT_INDEX_MAGIC, sizeof h.magic);
     for (uint32_t i = 0; i < n; i++)
         order[i] = i;
-    qsort_r(order, n, sizeof *order, by_past, (void *)(uintptr_t)tokens);
+    qsort_r(order, n, sizeof *order, compare_pasts, (void *)(uintptr_t)tokens);
     bool good = fwrite(&h, sizeof h, 1, to) == 1 && fwrite(tokens, sizeof *tokens, n, to) == n &&
                 fwrite(order, sizeof *order, n, to) == n && !fflush(to);
     free(order);
-    return good ? 0 : ntx_err_set(err, errno ? -errno : -EIO, "%s", strerror(errno ? errno : EIO));
+    if (good)
+        return 0;
+    const int code = errno ? errno : EIO;
+    return ntx_err_set(err, -code, "%s", strerror(code));
 }
 
-/* ---- looking */
+/* ---- search */
 
 static int open_index(uint8_t *bytes, size_t n, uint32_t n_vocab, uint64_t vocab, void **self, struct ntx_err *err)
 {
@@ -112,9 +115,9 @@ static void free_index(void *self)
     free(x);
 }
 
-/* Tokens that are alike before place `at` and at the text's end; *less: where they part the place's is the smaller one,
- * as by_past has it. */
-static uint32_t alike(const struct index *x, const struct ntx_drafter_file_text *t, uint32_t at, bool *less)
+/* Length of the common end of the tokens before `at` and of the text. *less: whether the place sorts before the text
+ * (compare_pasts). */
+static uint32_t common_end(const struct index *x, const struct ntx_drafter_file_text *t, uint32_t at, bool *less)
 {
     uint32_t k = 0;
     for (*less = false; k < LIKE_MOST; k++) {
@@ -126,71 +129,74 @@ static uint32_t alike(const struct index *x, const struct ntx_drafter_file_text 
     return k;
 }
 
-struct way {
+struct place {
     uint32_t at, alike;
 };
 
-/* The most alike first, each with another token to go on with. */
-static uint32_t keep(const struct index *x, struct way *ways, uint32_t n, struct way w)
+/* Keeps the longest matches first, each with another next token. */
+static uint32_t keep_place(const struct index *x, struct place *places, uint32_t n, struct place w)
 {
     uint32_t i = n;
     for (uint32_t k = 0; k < n; k++)
-        if (x->tokens[ways[k].at] == x->tokens[w.at]) {
-            if (ways[k].alike >= w.alike)
+        if (x->tokens[places[k].at] == x->tokens[w.at]) {
+            if (places[k].alike >= w.alike)
                 return n;
-            memmove(&ways[k], &ways[k + 1], (--n - k) * sizeof *ways);
+            memmove(&places[k], &places[k + 1], (--n - k) * sizeof *places);
             i = n;
         }
-    while (i && ways[i - 1].alike < w.alike)
+    while (i && places[i - 1].alike < w.alike)
         i--;
-    if (i == WAYS)
+    if (i == PLACES)
         return n;
-    n = NTX_MIN(n, WAYS - 1);
-    memmove(&ways[i + 1], &ways[i], (n - i) * sizeof *ways);
-    ways[i] = w;
+    n = NTX_MIN(n, PLACES - 1);
+    memmove(&places[i + 1], &places[i], (n - i) * sizeof *places);
+    places[i] = w;
     return n + 1;
 }
 
-static uint32_t find(const struct index *x, const struct ntx_drafter_file_text *t, struct way *ways)
+static uint32_t find_places(const struct index *x, const struct ntx_drafter_file_text *t, struct place *places)
 {
     uint32_t low = 0, high = x->n, n = 0;
     bool less;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        alike(x, t, x->order[mid], &less);
+        common_end(x, t, x->order[mid], &less);
         low = less ? mid + 1 : low;
         high = less ? high : mid;
     }
     for (uint32_t side = 0; side < 2; side++)
         for (uint32_t k = 0; k < LOOKED && (side ? low + k < x->n : low > k); k++) {
-            struct way w = {.at = x->order[side ? low + k : low - 1 - k]};
-            w.alike = alike(x, t, w.at, &less);
-            if (!w.alike || (n == WAYS && w.alike < ways[n - 1].alike))
+            struct place w = {.at = x->order[side ? low + k : low - 1 - k]};
+            w.alike = common_end(x, t, w.at, &less);
+            if (!w.alike || (n == PLACES && w.alike < places[n - 1].alike))
                 break;
             if (x->tokens[w.at] >= 0)
-                n = keep(x, ways, n, w);
+                n = keep_place(x, places, n, w);
         }
     return n;
 }
 
-/* How sure that is; what of it holds is learned (computed/engine/draft.h). */
-static float sure(uint32_t alike, uint32_t way)
+/* Prior chance of a match; the engine learns how many hold (computed/engine/draft.h). */
+static float place_chance(uint32_t alike, uint32_t place)
 {
     static const float first[] = {0, 0.15f, 0.35f, 0.5f, 0.6f, 0.65f, 0.7f, 0.75f};
-    float s = alike < sizeof first / sizeof *first ? first[alike] : alike < 16 ? 0.82f : 0.93f;
-    return way ? (1 - s) / 3 : s;
+    float s = alike < 16 ? 0.82f : 0.93f;
+    if (alike < sizeof first / sizeof *first)
+        s = first[alike];
+    return place ? (1 - s) / 3 : s;
 }
 
 static uint32_t index_tree(const void *self, const struct ntx_drafter_file_text *t, struct ntx_draft_node *out)
 {
     const struct index *x = self;
-    struct way ways[WAYS + 1];
-    uint32_t n = 1, n_ways = find(x, t, ways);
-    for (uint32_t w = 0; w < n_ways; w++) {
+    struct place places[PLACES + 1];
+    uint32_t n = 1, n_places = find_places(x, t, places);
+    for (uint32_t w = 0; w < n_places; w++) {
         uint32_t up = 0;
-        for (uint32_t k = 0; k < FAR && ways[w].at + k < x->n && x->tokens[ways[w].at + k] >= 0; k++) {
+        for (uint32_t k = 0; k < FAR && places[w].at + k < x->n && x->tokens[places[w].at + k] >= 0; k++) {
             uint32_t next = n;
-            n = ntx__draft_node_add(out, n, up, x->tokens[ways[w].at + k], sure(ways[w].alike + k, k ? 0 : w));
+            n = ntx__draft_node_add(out, n, up, x->tokens[places[w].at + k],
+                                    place_chance(places[w].alike + k, k ? 0 : w));
             up = next;
         }
     }

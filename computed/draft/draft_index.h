@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft_index.h: texts in tokens, with the order of all that was before each of them, so that what came behind the like
- * of a text's end is found by halving:
+/* draft_index.h: an index of texts in tokens: a suffix array over the tokens before each place. Binary search finds the
+ * places with the same tokens before them as the end of a text. All numbers are little-endian, of 4 bytes unless noted:
  *
- *   "NTXINDEX"  version tokens of the vocabulary its digest (8 bytes) n (8 bytes) little-endian, 4 bytes each but where
- *               said
+ *   "NTXINDEX"  version, size of the vocabulary, its digest (8 bytes), n (8 bytes)
  *   tokens      [n] int32; -1 between two texts
- *   order       [n] uint32: places, by the tokens before them, the nearest first
+ *   order       [n] uint32: places, sorted by the tokens before them, the nearest first
  *
- * `ntx draft-index` writes it, and a session of a model with the same vocabulary looks in it (drafter_file.h). It has
- * the text in it, as its user's file. */
+ * `ntx draft-index` writes it, and sessions of a model with the same vocabulary search it (drafter_file.h). It contains
+ * the texts, so it is private like them. */
 #ifndef NTX_COMPUTED_DRAFT_DRAFT_INDEX_H
 #define NTX_COMPUTED_DRAFT_DRAFT_INDEX_H
 
@@ -20,11 +19,11 @@
 
 #define NTX_DRAFT_INDEX_MAGIC   "NTXINDEX"
 #define NTX_DRAFT_INDEX_VERSION 1u
-#define NTX_DRAFT_INDEX_MOST    (1u << 30) /* tokens */
+#define NTX_DRAFT_INDEX_MOST    (1u << 30) /* most tokens */
 
-/* The model's vocabulary: how many tokens, and a digest of all of them. */
+/* The size of the model's vocabulary, and a digest of it. */
 int ntx_draft_index_vocab(const struct ntx_gguf *model, uint32_t *n, uint64_t *digest, struct ntx_err *err);
-/* tokens [n], -1 between texts. Takes 4 n bytes more while it works. */
+/* Writes an index of tokens [n], -1 between texts. Takes 4 n bytes more while it works. */
 int ntx_draft_index_write(FILE *to, const int32_t *tokens, uint32_t n, uint32_t n_vocab, uint64_t vocab,
                           struct ntx_err *err);
 

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What texts will be, and how often that is guessed: so that what trees cost and give can be tested and measured apart
- * from how well anybody guesses.
+/* A scripted drafter for tests and measurements: it knows the answers, and drafts them with given chances. So the cost
+ * and gain of trees can be measured apart from the quality of a drafter.
  *
  *   ntx-script 1
- *   chance 0.9 0.8       that the next token is guessed, by depth; the last one holds for all that are deeper
- *   beside 2             so many wrong guesses stand beside each
+ *   chance 0.9 0.8       chance that the next token is drafted, by depth; the last one is for all deeper ones
+ *   beside 2             number of wrong drafts beside each
  *   seed 7
- *   text 12 55 90        the tokens of an answer; another line for each that there may be
+ *   text 12 55 90        the tokens of an answer; one line for each possible answer
  *
- * A text is the first line that begins with what its answer has so far. Whether a token of it is guessed is drawn once,
- * from seed and place. Where it is not another stands there, and the tree goes on below that as if it were the right
- * one. */
+ * An answer follows the first line that begins with its tokens so far. Seed and place decide once whether a token is
+ * drafted. If not, the tree has another token in its place, and goes on below it with the right ones. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +22,7 @@
 #define BESIDE_MOST 16u
 
 struct line {
-    uint32_t first, n; /* of the tokens */
+    uint32_t first, n; /* in tokens */
 };
 
 struct script {
@@ -43,8 +42,8 @@ static void free_script(void *self)
     free(s);
 }
 
-/* The next number of a line; false: there is none. */
-static bool number(char **at, double *x)
+/* Takes the next number of a line; false: there is none. */
+static bool take_number(char **at, double *x)
 {
     char *end;
     *x = strtod(*at, &end);
@@ -53,31 +52,31 @@ static bool number(char **at, double *x)
     return got;
 }
 
-static bool over(const char *at) { return !at[strspn(at, " \r")]; }
+static bool at_end(const char *at) { return !at[strspn(at, " \r")]; }
 
 static int take_text(struct script *s, char *at, uint32_t n_vocab)
 {
     struct line *l = &s->line[s->n_lines++];
     double x;
     *l = (struct line){.first = s->n_tokens};
-    while (number(&at, &x)) {
+    while (take_number(&at, &x)) {
         if (!(x >= 0 && x < n_vocab))
             return -ERANGE;
         s->tokens[s->n_tokens++] = (int32_t)x;
         l->n++;
     }
-    return over(at) ? 0 : -EINVAL;
+    return at_end(at) ? 0 : -EINVAL;
 }
 
 static int take_chances(struct script *s, char *at)
 {
     double x;
-    for (s->n_chances = 0; s->n_chances < DEPTHS && number(&at, &x); s->n_chances++) {
+    for (s->n_chances = 0; s->n_chances < DEPTHS && take_number(&at, &x); s->n_chances++) {
         if (!(x > 0 && x <= 1))
             return -ERANGE;
         s->chance[s->n_chances] = x;
     }
-    return !over(at) || !s->n_chances ? -EINVAL : 0;
+    return !at_end(at) || !s->n_chances ? -EINVAL : 0;
 }
 
 static int take_line(struct script *s, char *line, uint32_t n_vocab)
@@ -92,7 +91,7 @@ static int take_line(struct script *s, char *line, uint32_t n_vocab)
     bool beside = key == 6 && !strncmp(line, "beside", key), seed = key == 4 && !strncmp(line, "seed", key);
     if (!*line || (!beside && !seed))
         return *line ? -EINVAL : 0;
-    if (!number(&at, &x) || !over(at) || !(x >= 0 && x <= (beside ? BESIDE_MOST : 1e15)))
+    if (!take_number(&at, &x) || !at_end(at) || !(x >= 0 && x <= (beside ? BESIDE_MOST : 1e15)))
         return -EINVAL;
     s->beside = beside ? (uint32_t)x : s->beside;
     s->seed = seed ? (uint64_t)x : s->seed;
@@ -143,8 +142,8 @@ static int open_script(uint8_t *bytes, size_t n, uint32_t n_vocab, uint64_t voca
     return 0;
 }
 
-/* From 0 up to 1, by seed and place. */
-static double draw(const struct script *s, uint32_t line, uint32_t at)
+/* A uniform number in [0, 1), by seed and place. */
+static double uniform_at(const struct script *s, uint32_t line, uint32_t at)
 {
     uint64_t x = s->seed * 0x9e3779b97f4a7c15u + ((uint64_t)line << 32 | at) + 1;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -152,7 +151,7 @@ static double draw(const struct script *s, uint32_t line, uint32_t at)
     return (double)((x ^ x >> 31) >> 11) / 9007199254740992.0;
 }
 
-static const struct line *line_of(const struct script *s, const struct ntx_drafter_file_text *t)
+static const struct line *find_line(const struct script *s, const struct ntx_drafter_file_text *t)
 {
     uint32_t n = t->n - t->n_prompt;
     for (uint32_t i = 0; i < s->n_lines; i++)
@@ -164,12 +163,12 @@ static const struct line *line_of(const struct script *s, const struct ntx_draft
 static uint32_t script_tree(const void *self, const struct ntx_drafter_file_text *t, struct ntx_draft_node *out)
 {
     const struct script *s = self;
-    const struct line *l = line_of(s, t);
+    const struct line *l = find_line(s, t);
     uint32_t n = 1, up = 0, at = t->n - t->n_prompt;
     for (uint32_t k = 0; l && k < DEPTHS && at + k < l->n; k++) {
         double chance = s->chance[NTX_MIN(k, s->n_chances - 1)];
         uint32_t token = (uint32_t)s->tokens[l->first + at + k],
-                 right = draw(s, (uint32_t)(l - s->line), at + k) < chance ? 0 : 1, next = n;
+                 right = uniform_at(s, (uint32_t)(l - s->line), at + k) < chance ? 0 : 1, next = n;
         n = ntx__draft_node_add(out, n, up, (int32_t)((token + right) % t->n_vocab), (float)chance);
         for (uint32_t b = 0; b < s->beside; b++)
             n = ntx__draft_node_add(out, n, up, (int32_t)((token + 2 + b) % t->n_vocab),

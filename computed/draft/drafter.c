@@ -11,8 +11,8 @@
 
 /* ---- following a text */
 
-/* The tree is its first node; the spine must be in order. */
-static void begin_anew(struct ntx__drafter_text *t)
+/* Resets the tree to node 0. The spine must be in order. */
+static void reset_tree(struct ntx__drafter_text *t)
 {
     t->n_nodes = 1;
     t->n_expanded = 0;
@@ -27,7 +27,7 @@ static int order_spine(struct ntx_drafter *d, struct ntx__drafter_text *t)
     return rc;
 }
 
-static uint32_t child(const struct ntx__drafter_text *t, uint32_t node, int32_t token)
+static uint32_t child_node(const struct ntx__drafter_text *t, uint32_t node, int32_t token)
 {
     for (uint32_t i = node + 1; i < t->n_nodes; i++)
         if (t->node[i].parent == node && t->node[i].token == token)
@@ -35,8 +35,8 @@ static uint32_t child(const struct ntx__drafter_text *t, uint32_t node, int32_t 
     return 0;
 }
 
-/* What lies below node `root` is the tree. Parents stand before their children, and so it stays. */
-static void replant(struct ntx__drafter_text *t, uint32_t root)
+/* Makes the subtree of `root` the tree. Parents stay before their children. */
+static void reroot(struct ntx__drafter_text *t, uint32_t root)
 {
     uint32_t n = 0, depth = t->node[root].depth, to[NTX_DRAFTER_NODES];
     float path = t->node[root].path;
@@ -56,9 +56,9 @@ static void replant(struct ntx__drafter_text *t, uint32_t root)
     t->n_nodes = n;
 }
 
-/* The text's last token was read with a state of the large model's, and lies where it belongs; what was guessed below
- * it does not. */
-static int go_on_anew(const struct ntx_drafter *d, struct ntx__drafter_text *t, const int32_t *tokens, uint32_t n)
+/* A drafter by states. The last token was read with a state of the large model and is in its place; drafts below it are
+ * not. */
+static int follow_by_states(const struct ntx_drafter *d, struct ntx__drafter_text *t, const int32_t *tokens, uint32_t n)
 {
     t->kv_n += n > t->n && t->node[0].expanded && !ntx__drafter_block_of(d);
     for (uint32_t i = t->n; i < n; i++) {
@@ -67,20 +67,20 @@ static int go_on_anew(const struct ntx_drafter *d, struct ntx__drafter_text *t, 
     }
     if (n > t->n || !t->n_nodes) {
         t->n = n;
-        begin_anew(t);
+        reset_tree(t);
     }
     return 0;
 }
 
-/* The text went on with tokens[t->n .. n). */
-static int go_on(struct ntx_drafter *d, struct ntx__drafter_text *t, const int32_t *tokens, uint32_t n)
+/* Follows the text, which went on with tokens[t->n .. n). */
+static int follow_tokens(struct ntx_drafter *d, struct ntx__drafter_text *t, const int32_t *tokens, uint32_t n)
 {
     uint32_t at = 0;
     bool lost = false;
     if (d->states)
-        return go_on_anew(d, t, tokens, n);
+        return follow_by_states(d, t, tokens, n);
     for (uint32_t i = t->n; i < n; i++) {
-        uint32_t next = lost || !t->node[at].expanded || t->n_spine > SPINE ? 0 : child(t, at, tokens[i]);
+        uint32_t next = lost || !t->node[at].expanded || t->n_spine > SPINE ? 0 : child_node(t, at, tokens[i]);
         if (!lost && t->node[at].expanded && t->n_spine <= SPINE)
             t->spine[t->n_spine++] = t->node[at].slot;
         lost |= !next;
@@ -90,15 +90,15 @@ static int go_on(struct ntx_drafter *d, struct ntx__drafter_text *t, const int32
     }
     t->n = n;
     if (!lost && t->n_spine <= SPINE) {
-        replant(t, at);
+        reroot(t, at);
         return 0;
     }
     int rc = order_spine(d, t);
-    begin_anew(t);
+    reset_tree(t);
     return rc;
 }
 
-static int take_up(struct ntx__drafter_text *t, const struct ntx_drafter_text *x, uint32_t common, uint32_t n_vocab)
+static int reset_text(struct ntx__drafter_text *t, const struct ntx_drafter_text *x, uint32_t common, uint32_t n_vocab)
 {
     ntx_sampler_free(t->sampler);
     t->sampler = NULL;
@@ -109,7 +109,7 @@ static int take_up(struct ntx__drafter_text *t, const struct ntx_drafter_text *x
     common = NTX_MIN(common, x->n - 1);
     t->kv_n = NTX_MIN(t->kv_n, common - NTX_MIN(common, t->skip));
     t->n_spine = 0;
-    begin_anew(t);
+    reset_tree(t);
     int rc = ntx_sampler_new(&t->sampling, n_vocab, &t->sampler);
     for (uint32_t i = 0; !rc && i < t->n; i++)
         if (i < t->n_prompt)
@@ -119,7 +119,7 @@ static int take_up(struct ntx__drafter_text *t, const struct ntx_drafter_text *x
     return rc;
 }
 
-static struct ntx__drafter_text *place_for(struct ntx_drafter *d, uint64_t session)
+static struct ntx__drafter_text *text_for(struct ntx_drafter *d, uint64_t session)
 {
     struct ntx__drafter_text *t = &d->text[0];
     for (unsigned i = 0; i < NTX_DRAFTER_TEXTS; i++) {
@@ -134,7 +134,7 @@ static struct ntx__drafter_text *place_for(struct ntx_drafter *d, uint64_t sessi
     return t;
 }
 
-static bool as_before(const struct ntx__drafter_text *t, const struct ntx_drafter_text *x)
+static bool same_sampling(const struct ntx__drafter_text *t, const struct ntx_drafter_text *x)
 {
     const struct ntx_sampling *a = &t->sampling, *b = &x->sampling;
     return t->used && t->n_prompt == x->n_prompt && a->temp == b->temp && a->top_k == b->top_k &&
@@ -143,8 +143,8 @@ static bool as_before(const struct ntx__drafter_text *t, const struct ntx_drafte
            a->presence_penalty == b->presence_penalty && a->frequency_penalty == b->frequency_penalty;
 }
 
-/* Whether what was shown goes from what has been read up to the last token but one; else it is read from where it
- * begins, if that is before. */
+/* Whether the shown states cover the text from the last token read to the last but one. If they begin later, the text
+ * is read from their begin. */
 static bool states_there(const struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t n)
 {
     const uint32_t first = t->shown_at + ntx__drafter_behind(d);
@@ -153,7 +153,7 @@ static bool states_there(const struct ntx_drafter *d, struct ntx__drafter_text *
     if (first > t->skip + t->kv_n || t->skip + 1 > n) {
         t->skip = first;
         t->kv_n = 0;
-        begin_anew(t);
+        reset_tree(t);
     }
     return true;
 }
@@ -165,12 +165,13 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
     for (uint32_t i = 0; i < x->n; i++)
         if (x->tokens[i] < 0 || (uint32_t)x->tokens[i] >= d->n_vocab)
             return -EINVAL;
-    struct ntx__drafter_text *t = place_for(d, x->session);
+    struct ntx__drafter_text *t = text_for(d, x->session);
     uint32_t common = 0;
     t->asked = ++d->asked;
     while (common < NTX_MIN(t->n, x->n) && t->tokens[common] == x->tokens[common])
         common++;
-    int rc = as_before(t, x) && common == t->n ? go_on(d, t, x->tokens, x->n) : take_up(t, x, common, d->n_vocab);
+    int rc = same_sampling(t, x) && common == t->n ? follow_tokens(d, t, x->tokens, x->n)
+                                                   : reset_text(t, x, common, d->n_vocab);
     t->session = x->session;
     t->used = !rc;
     if (!rc && d->states && !states_there(d, t, t->n))
@@ -178,7 +179,7 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
     return rc ? rc : (int)(t - d->text);
 }
 
-/* ---- growing */
+/* ---- growing the tree */
 
 int ntx__drafter_run(struct ntx_drafter *d, struct ntx_forward *f, struct ntx_row *rows, uint32_t n)
 {
@@ -203,8 +204,9 @@ static int read_text(struct ntx_drafter *d, struct ntx__drafter_text *t)
     return rc;
 }
 
-/* The likeliest nodes that are not expanded, in the order of their numbers. */
-static uint32_t choose(const struct ntx_drafter *d, const struct ntx__drafter_text *t, uint32_t most, uint32_t *out)
+/* Chooses the likeliest nodes that are not expanded, in the order of their numbers. */
+static uint32_t choose_nodes(const struct ntx_drafter *d, const struct ntx__drafter_text *t, uint32_t most,
+                             uint32_t *out)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < t->n_nodes; i++) {
@@ -229,8 +231,8 @@ static uint32_t choose(const struct ntx_drafter *d, const struct ntx__drafter_te
     return n;
 }
 
-/* Slots for nodes that are about to be expanded: behind their parents', ascending, and none that the spine or another
- * node has. What the text left behind is free. */
+/* Finds slots for nodes to expand: after their parents', ascending, and not used by the spine or another node. Slots of
+ * drafts that the text left are free. */
 static bool find_slots(const struct ntx__drafter_text *t, const uint32_t *node, uint32_t n, uint32_t *slot)
 {
     bool taken[SLOTS] = {false};
@@ -242,7 +244,9 @@ static bool find_slots(const struct ntx__drafter_text *t, const uint32_t *node, 
             taken[t->node[i].slot - t->kv_n] = true;
     for (uint32_t i = 0; i < n; i++) {
         const struct ntx__drafter_node *up = &t->node[t->node[node[i]].parent];
-        uint32_t behind = node[i] ? up->slot + 1 - t->kv_n : t->n_spine ? t->spine[t->n_spine - 1] + 1 - t->kv_n : 0;
+        uint32_t behind = t->n_spine ? t->spine[t->n_spine - 1] + 1 - t->kv_n : 0;
+        if (node[i])
+            behind = up->slot + 1 - t->kv_n;
         next = NTX_MAX(next, behind);
         while (next < SLOTS && taken[next])
             next++;
@@ -253,9 +257,9 @@ static bool find_slots(const struct ntx__drafter_text *t, const uint32_t *node, 
     return true;
 }
 
-/* root: the state that comes with node 0. */
-static struct ntx_row row_of(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t node, const float *root,
-                             uint32_t *path, float *logits)
+/* root: the state that node 0 is fed with. */
+static struct ntx_row make_row(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t node, const float *root,
+                               uint32_t *path, float *logits)
 {
     const struct ntx__drafter_node *x = &t->node[node];
     uint32_t n = t->n_spine + x->depth + 1;
@@ -304,17 +308,17 @@ int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most)
     most = d->states ? NTX_MIN(most, OWN_NODES) : most;
     if (ntx__drafter_block_of(d))
         return ntx__drafter_block(d, t, most);
-    uint32_t n = t->n_expanded < most ? choose(d, t, NTX_MIN(STEP, most - t->n_expanded), node) : 0;
+    uint32_t n = t->n_expanded < most ? choose_nodes(d, t, NTX_MIN(STEP, most - t->n_expanded), node) : 0;
     if (n && !find_slots(t, node, n, slot)) {
         int rc = order_spine(d, t);
-        begin_anew(t);
+        reset_tree(t);
         return rc ? rc : 1;
     }
     const float *root = NULL;
     int rc = n && !node[0] && d->states ? ntx__drafter_states(d, t, t->n - 1, 1, &root) : 0;
     for (uint32_t i = 0; i < n; i++) {
         t->node[node[i]].slot = slot[i];
-        rows[i] = row_of(d, t, node[i], root, path[i], d->logits + (size_t)i * d->n_vocab);
+        rows[i] = make_row(d, t, node[i], root, path[i], d->logits + (size_t)i * d->n_vocab);
     }
     rc = n && rc >= 0 ? ntx__drafter_run(d, d->f, rows, n) : rc;
     for (uint32_t i = 0; rc > 0 && i < n; i++) {
@@ -327,10 +331,10 @@ int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most)
     return rc;
 }
 
-/* ---- being shown states */
+/* ---- taking states */
 
-/* Those that have been read are let go. */
-static void let_go(const struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t n)
+/* Drops the first n states. */
+static void drop_states(const struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t n)
 {
     const size_t width = d->shown_width;
     n = NTX_MIN(n, t->n_shown);
@@ -339,30 +343,29 @@ static void let_go(const struct ntx_drafter *d, struct ntx__drafter_text *t, uin
     t->n_shown -= n;
 }
 
-/* All that is shown but the last, as far as the text goes. */
+/* Reads the text by all shown states but the last. */
 static int read_shown(struct ntx_drafter *d, const struct ntx_drafter_text *x)
 {
     struct ntx_drafter_text known = *x;
-    struct ntx__drafter_text *t = place_for(d, x->session);
+    struct ntx__drafter_text *t = text_for(d, x->session);
     known.n = NTX_MIN(x->n, t->shown_at + t->n_shown + 1);
     int rc = ntx_drafter_follow(d, &known);
     while (rc >= 0 && t->skip + t->kv_n + 1 < t->n)
         rc = read_text(d, t);
-    uint32_t next = t->skip + t->kv_n -
-                    ntx__drafter_behind(
-                        d); /* the token that is to be read: its state is the first that is still wanted */
+    /* the next token to read; its state is the first still wanted */
+    uint32_t next = t->skip + t->kv_n - ntx__drafter_behind(d);
     if (rc >= 0 && next > t->shown_at)
-        let_go(d, t, next - t->shown_at);
+        drop_states(d, t, next - t->shown_at);
     return rc < 0 ? rc : 0;
 }
 
 int ntx_drafter_saw(struct ntx_drafter *d, const struct ntx_drafter_text *x, uint32_t pos, const float *state,
                     bool read)
 {
-    struct ntx__drafter_text *t = place_for(d, x->session);
+    struct ntx__drafter_text *t = text_for(d, x->session);
     int rc = 0;
     t->asked = ++d->asked;
-    if (pos < t->shown_at || pos > t->shown_at + t->n_shown) { /* something was left out, or it goes back far */
+    if (pos < t->shown_at || pos > t->shown_at + t->n_shown) { /* states were left out, or the text was cut back far */
         t->shown_at = pos;
         t->n_shown = 0;
     }
@@ -370,7 +373,7 @@ int ntx_drafter_saw(struct ntx_drafter *d, const struct ntx_drafter_text *x, uin
     if (t->n_shown == SHOWN && read && (rc = read_shown(d, x)) && rc != -EAGAIN)
         return rc;
     if (t->n_shown == SHOWN)
-        let_go(d, t, SHOWN / 2);
+        drop_states(d, t, SHOWN / 2);
     ntx__drafter_keep(d, state, t->shown + (size_t)t->n_shown++ * d->shown_width);
     return 0;
 }

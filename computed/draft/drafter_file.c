@@ -15,8 +15,8 @@
 
 static const struct {
     const char *magic, *name;
-    const struct ntx_drafter_file_ops *ops; /* NULL: works in ntx-predictor */
-    unsigned times;                         /* its file's bytes, it takes */
+    const struct ntx_drafter_file_ops *ops; /* NULL: it runs in ntx-predictor */
+    unsigned times;                         /* memory, in multiples of the file's size */
 } kinds[NTX_DRAFTER_FILE_KINDS] = {
     [NTX_DRAFTER_FILE_MODEL] = {"GGUF", "model", NULL, 0},
     [NTX_DRAFTER_FILE_INDEX] = {NTX_DRAFT_INDEX_MAGIC, "index", &ntx__draft_index, 1},
@@ -80,7 +80,7 @@ bool ntx_drafter_file_card(const struct ntx_gguf *model, const char *model_path,
     return n > 0 && (size_t)n < room;
 }
 
-/* Two sums, as a model's digest has: of its size, and of 64 blocks of its bytes. */
+/* Two sums of its size and of 64 blocks of its bytes, like a model's digest. */
 int ntx_drafter_file_digest(int fd, char out[NTX_DRAFTER_FILE_TEXT], struct ntx_err *err)
 {
     uint64_t a = 0xcbf29ce484222325u, b = 0x84222325cbf29ce4u;

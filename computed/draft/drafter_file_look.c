@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a file that guesses is, and takes; apart from drafter_file.c, since a small model brings the whole pass with it.
- * */
+/* Checks drafters and their memory. Not in drafter_file.c, since a draft model needs the whole forward pass. */
 #include <errno.h>
 #include <inttypes.h>
 
 #include "computed/draft/drafter_file_impl.h"
 
 #define BYTES_MOST (1ull << 34) /* of an index or a script */
-#define MORE_BYTES (64u << 10)  /* that one takes beside its file */
+#define MORE_BYTES (64u << 10)  /* memory of one beside its file */
 
-/* Of a GGUF its architecture tells; what cannot be read is for who opens it to say. */
-static bool goes_by_states(int fd)
+/* Whether the architecture of a GGUF is that of a drafter by states. Errors are left to the code that opens it. */
+static bool works_by_states(int fd)
 {
     struct ntx_gguf *g = NULL;
     struct ntx_err ignored = {0};
@@ -29,7 +28,7 @@ int ntx_drafter_file_look(int fd, const struct ntx_gguf *model, uint32_t ctx, ui
         ntx_err_prefix(err, "the drafter");
         return rc;
     }
-    if (*kind == NTX_DRAFTER_FILE_MODEL && goes_by_states(fd)) {
+    if (*kind == NTX_DRAFTER_FILE_MODEL && works_by_states(fd)) {
         *kind = NTX_DRAFTER_FILE_STATES;
         if ((rc = ntx_drafter_head_look(fd, model, ctx, threads, needs, err)))
             ntx_err_prefix(err, "the drafter");

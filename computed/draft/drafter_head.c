@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drafter_head.c: drafters that go by states of the large model: how these are kept and what is made of them, and files
- * of the EAGLE-3 and DFlash kinds.
+/* drafter_head.c: drafters by states of the large model: keeping the states, and files of the EAGLE-3 and DFlash kinds.
  *
- * Such a file is two models (model/arch.h): one makes of the states of several layers, for each position, a state of
- * its own width; the other is as a next-token block, or (DFlash) an ordinary model of which rows see one another. What
- * it has not, its embedding or its output, is the large model's. The first one's rows are at the positions of the
- * second one's, and leave nothing there, or (DFlash) K and V of its layers. */
+ * Such a file has two models (model/arch.h). The first makes of the states of several layers, for each position, one
+ * state of its own width. The second is like a next-token block, or (DFlash) an ordinary model whose rows see one
+ * another. An embedding or output that the file lacks is the large model's. The first model's rows have the positions
+ * of the second one's; they leave nothing in the KV, or (DFlash) K and V of its layers. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -95,12 +94,12 @@ const float *ntx__drafter_logits(struct ntx_drafter *d, const float *logits)
 
 /* ---- a block */
 
-struct column { /* what may stand in a place of it */
+struct column { /* candidates of one position of the block */
     struct ntx_candidate kid[KIDS];
     uint32_t n;
 };
 
-static int guess_block(struct ntx_drafter *d, struct ntx__drafter_text *t, struct column *column)
+static int draft_block(struct ntx_drafter *d, struct ntx__drafter_text *t, struct column *column)
 {
     const uint32_t block = ntx__drafter_block_of(d), at = t->n - 1 - t->skip;
     struct ntx_row rows[BLOCK];
@@ -118,14 +117,14 @@ static int guess_block(struct ntx_drafter *d, struct ntx__drafter_text *t, struc
     return rc;
 }
 
-/* The places of a block are guessed each for itself: below every node of a depth stand the same tokens. */
+/* The positions of a block are drafted independently: all nodes of a depth have the same children. */
 int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t most)
 {
     struct column column[BLOCK] = {0};
     const uint32_t block = ntx__drafter_block_of(d);
     if (t->node[0].expanded)
         return 0;
-    int rc = guess_block(d, t, column);
+    int rc = draft_block(d, t, column);
     for (uint32_t best = 0; rc > 0 && best != UINT32_MAX && t->n_expanded < most;) {
         const uint32_t depth = t->node[best].depth + 1;
         t->node[best].expanded = true;
@@ -145,10 +144,10 @@ int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint3
     return rc;
 }
 
-/* ---- a file of its own */
+/* ---- a file */
 
-/* What it has none of is the large model's, whose output may be its embedding. */
-static int borrow(struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_err *err)
+/* Lends the file the embedding and the output that it lacks; the model's output may be its embedding. */
+static int lend_tensors(struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_err *err)
 {
     const char *embd = ntx_end_kinds[NTX_END_token_embd].name, *output = ntx_end_kinds[NTX_END_output].name;
     const struct ntx_gguf_loan loans[] = {
@@ -156,8 +155,8 @@ static int borrow(struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_e
     return ntx_gguf_lend(g, model, loans, ntx_gguf_tensor(g, output) ? 1 : 3, err);
 }
 
-/* Before its tensors are looked at. */
-static int fits(const struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_err *err)
+/* Checks widths and layers, before its tensors are checked. */
+static int check_fit(const struct ntx_gguf *g, const struct ntx_gguf *model, struct ntx_err *err)
 {
     struct ntx_model *d = NULL, *m = NULL;
     int rc = ntx_model_open_keys(g, &d, err);
@@ -174,7 +173,7 @@ static int fits(const struct ntx_gguf *g, const struct ntx_gguf *model, struct n
     return rc;
 }
 
-struct parts { /* of a file, as long as it is looked at */
+struct parts { /* models of a file that is being checked */
     struct ntx_gguf *g;
     struct ntx_model *first, *second;
 };
@@ -194,9 +193,9 @@ static int parts_open(struct parts *p, int fd, const struct ntx_gguf *model, str
     if (!rc)
         rc = ntx__drafter_suits(p->g, model, err);
     if (!rc)
-        rc = borrow(p->g, model, err);
+        rc = lend_tensors(p->g, model, err);
     if (!rc)
-        rc = fits(p->g, model, err);
+        rc = check_fit(p->g, model, err);
     if (!rc)
         rc = ntx_model_open_head(p->g, true, &p->first, err);
     if (!rc)
@@ -280,7 +279,9 @@ static int make_second(struct ntx_drafter *d, struct ntx_err *err)
     int rc = ntx__drafter_chunks(d->model, &d->chunks, err);
     if (!rc)
         rc = ntx_ram_weights_pick(&d->weights, d->head->fds, d->chunks, err);
-    return rc ? rc : ntx__drafter_state_room(d) ? ntx_err_set(err, -ENOMEM, "no memory for states") : 0;
+    if (!rc && ntx__drafter_state_room(d))
+        rc = ntx_err_set(err, -ENOMEM, "no memory for states");
+    return rc;
 }
 
 static int open_parts(struct ntx_drafter *d, int fd, const struct ntx_gguf *model, const int *fds, unsigned n_fds,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drafter_impl.h: what drafter.c, drafter_open.c and drafter_head.c share: a drafter, and the texts that it follows. */
+/* drafter_impl.h: a drafter and the texts that it follows; internals of drafter.c, drafter_open.c and
+ * drafter_head.c. */
 #ifndef NTX_COMPUTED_DRAFT_DRAFTER_IMPL_H
 #define NTX_COMPUTED_DRAFT_DRAFTER_IMPL_H
 
@@ -7,24 +8,24 @@
 #include "computed/pass/forward.h"
 #include "computed/pass/weights_ram.h"
 
-#define SLOTS     384u    /* of a tree, behind the text */
+#define SLOTS     384u    /* KV slots of a tree, after the text */
 #define STEP      8u      /* nodes expanded together */
 #define READ      64u     /* tokens of a text read together */
-#define KIDS      8u      /* of a node, at most */
-#define SPINE     64u     /* comes into order when it is longer */
+#define KIDS      8u      /* most children of a node */
+#define SPINE     64u     /* a longer spine is moved into order */
 #define DEEPEST   48u     /* SPINE + DEEPEST < NTX_PATH_MAX */
-#define SHARP     0.75f   /* by simulation: the temperature at which the small model's chances are near the truth */
-#define LEAST     0.0005f /* a path of less chance is not followed */
+#define SHARP     0.75f   /* temperature at which the small model's chances are near the truth, by simulation */
+#define LEAST     0.0005f /* least chance of a path that is followed */
 
-#define SHOWN     128u /* states that wait to be read, of a text */
-#define BLOCK     64u  /* tokens that are guessed at once, at most (model/arch/dflash.c) */
-#define OWN_NODES 128u /* what goes by states expands no more: each leaves one */
+#define SHOWN     128u /* most states of a text that wait to be read */
+#define BLOCK     64u  /* most tokens that are drafted at once (model/arch/dflash.c) */
+#define OWN_NODES 128u /* most nodes that a drafter by states expands, since each leaves a state */
 
 struct ntx__drafter_node {
     int32_t token;
     uint32_t parent, depth, slot;
-    float chance, path; /* of its own, and of all from node 0 on */
-    bool expanded;      /* and has a slot */
+    float chance, path; /* of the node, and of the path from node 0 */
+    bool expanded;      /* expanded, with a slot */
 };
 
 struct ntx__drafter_text {
@@ -35,15 +36,15 @@ struct ntx__drafter_text {
     struct ntx_sampling sampling;
     struct ntx_sampler *sampler;
     struct ntx_kv_seq *kv;
-    uint32_t kv_n; /* tokens in order there */
+    uint32_t kv_n; /* tokens in order in kv */
     uint32_t spine[SPINE + 2], n_spine;
     struct ntx__drafter_node node[NTX_DRAFTER_NODES];
     uint32_t n_nodes, n_expanded;
-    /* Of what goes by states; else 0 and NULL */
-    uint32_t skip; /* tokens of the text before the first that it has read: its position 0 */
+    /* For a drafter by states; else 0 and NULL. */
+    uint32_t skip; /* tokens before the first one that it has read, which has position 0 */
     uint32_t shown_at, n_shown;
-    float *shown; /* [SHOWN x shown_width] states of positions shown_at on, as they are kept */
-    float *left;  /* [OWN_NODES x n_embd] states that expanded nodes left: by their slots behind kv_n */
+    float *shown; /* [SHOWN x shown_width] states of positions from shown_at on */
+    float *left;  /* [OWN_NODES x n_embd] states that expanded nodes left, by slot - kv_n */
 };
 
 struct ntx_drafter {
@@ -55,46 +56,46 @@ struct ntx_drafter {
     struct ntx_kv_pool *pool;
     uint32_t ctx, n_vocab, shown_width;
     uint64_t pass, asked;
-    float *logits;      /* [STEP x n_vocab] */
-    float *states;      /* of what goes by states: all that its texts hold of them; else NULL */
-    const float *norms; /* [2 x n_embd] of a next-token block: of the large model's states, and of its own; else NULL */
-    struct ntx_drafter_head *head; /* of a file that goes by states of several layers; else NULL */
+    float *logits; /* [STEP x n_vocab] */
+    float *states; /* of a drafter by states: memory of its texts' states; else NULL */
+    /* [2 x n_embd] of a next-token block: norms of the large model's states and of its own; else NULL */
+    const float *norms;
+    struct ntx_drafter_head *head; /* of a file that works by states of several layers; else NULL */
     const struct ntx_cpu_ops *ops;
     struct ntx__drafter_text text[NTX_DRAFTER_TEXTS];
 };
 
-struct ntx_drafter_head { /* another pass makes of the states of several layers what comes with the next token; or, of a
-                             block, K and V of that position */
+/* the first model: makes of several layers' states the input of the next token, or (DFlash) K and V of the position */
+struct ntx_drafter_head {
     struct ntx_gguf *gguf;
     struct ntx_model *model;
     struct ntx_chunks *chunks;
     struct ntx_ram_weights weights;
     struct ntx_forward *f;
-    int *fds;       /* of its file, and of the model's: borrowed */
+    int *fds;       /* of its file and of the model's; borrowed */
     float *fused;   /* [READ x n_embd] */
-    int32_t *token; /* [n_out] of the large model's vocabulary; NULL: it is the whole */
-    float *logits;  /* [n_vocab] then */
+    int32_t *token; /* [n_out] ids in the large model's vocabulary; NULL: all */
+    float *logits;  /* [n_vocab] with token */
 };
 
-/* ---- drafter_head.c: what goes by states of the large model */
-/* Of tokens `token` to token + n - 1 of the text, the states that come with them, [n x n_embd]: they have been shown.
- * */
+/* ---- drafter_head.c: drafters by states of the large model */
+/* The states [n x n_embd] that tokens `token` to token + n - 1 are fed with. They have been shown. */
 int ntx__drafter_states(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t token, uint32_t n,
                         const float **out);
-void ntx__drafter_keep(const struct ntx_drafter *d, const float *state, float *to); /* as it is kept until then */
-void ntx__drafter_left(struct ntx_drafter *d, float *left); /* what a node left, as it comes with its children */
-const float *ntx__drafter_logits(struct ntx_drafter *d, const float *logits); /* of the whole vocabulary */
+void ntx__drafter_keep(const struct ntx_drafter *d, const float *state, float *to); /* stores a state as it is kept */
+void ntx__drafter_left(struct ntx_drafter *d, float *left); /* prepares the state that a node left for its children */
+const float *ntx__drafter_logits(struct ntx_drafter *d, const float *logits); /* logits of the whole vocabulary */
 uint64_t ntx__drafter_state_bytes(const struct ntx_model *m);
 int ntx__drafter_state_room(struct ntx_drafter *d);
 void ntx__drafter_head_free(struct ntx_drafter_head *h);
-/* The block below node 0 is guessed, and the tree grows to `most` expanded nodes, of it. 1, 0: that was done before, or
- * a negative errno. */
+/* Drafts the block below node 0, and grows the tree from it to `most` expanded nodes. 1; 0: that was done before; or a
+ * negative errno. */
 int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t most);
-int ntx__drafter_run(struct ntx_drafter *d, struct ntx_forward *f, struct ntx_row *rows,
-                     uint32_t n); /* n, or a negative errno */
+/* Returns n, or a negative errno. */
+int ntx__drafter_run(struct ntx_drafter *d, struct ntx_forward *f, struct ntx_row *rows, uint32_t n);
 
 static inline uint32_t ntx__drafter_block_of(const struct ntx_drafter *d) { return d->model->hp.head.block; }
-/* Of a block, a position's state comes with itself; else with the token behind it. */
+/* In a block, a position is fed with its own state; else the token after it is. */
 static inline uint32_t ntx__drafter_behind(const struct ntx_drafter *d) { return ntx__drafter_block_of(d) ? 0 : 1; }
 
 /* ---- drafter_open.c */
@@ -104,7 +105,7 @@ struct ntx_forward_config ntx__drafter_pass(const struct ntx_model *m, const str
                                             uint32_t threads);
 int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint32_t threads, uint64_t *bytes,
                        struct ntx_err *err);
-/* The end of making one: all that its kinds share, if rc is 0; d (may be NULL) is freed where it fails. */
+/* Completes a drafter, with the parts that all kinds share, if rc is 0. d (may be NULL) is freed on an error. */
 int ntx__drafter_made(struct ntx_drafter *d, int rc, uint32_t ctx, uint32_t threads, struct ntx_drafter **out,
                       struct ntx_err *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drafter_open.c: whether a small model, or a model's own block, can guess for a model, and what it takes; and making
- * it. */
+/* drafter_open.c: checks whether a small model, or a model's own block, can draft for a model, finds its memory, and
+ * opens it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,11 +12,11 @@
 #include "model/share_file.h"
 #include "model/state.h"
 
-/* ---- what suits, and what it takes */
+/* ---- checks and memory */
 
 static bool same_text(struct ntx_str a, struct ntx_str b) { return a.n == b.n && !memcmp(a.p, b.p, a.n); }
 
-/* Why these files cannot be a pair, token by token. */
+/* Checks that both files have the same vocabulary, token by token. */
 int ntx__drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, struct ntx_err *err)
 {
     static const char key[] = "tokenizer.ggml.tokens", kind[] = "tokenizer.ggml.model";
@@ -41,7 +41,7 @@ int ntx__drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *mode
     return 0;
 }
 
-static struct ntx_kv_shape shape_of(uint32_t ctx)
+static struct ntx_kv_shape kv_shape(uint32_t ctx)
 {
     return (struct ntx_kv_shape){.blocks = NTX_DRAFTER_TEXTS * ((ctx + SLOTS + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK)};
 }
@@ -68,18 +68,19 @@ int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t 
     if (rc)
         return rc;
     struct ntx_forward_config f = ntx__drafter_pass(m, c, ctx, threads);
-    struct ntx_kv_shape kv = shape_of(ctx);
+    struct ntx_kv_shape kv = kv_shape(ctx);
+    /* logits, samplers, tokens */
     *bytes = (m->hp.by_state || m->hp.head.n_taps ? ntx_ram_weights_pick_bytes(c) : file_bytes) +
              ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) +
              sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
              (uint64_t)m->hp.n_vocab * 4 * (NTX_MAX(STEP, m->hp.head.block) + 3 * NTX_DRAFTER_TEXTS) +
-             8ull * ctx * NTX_DRAFTER_TEXTS; /* logits, samplers, tokens */
+             8ull * ctx * NTX_DRAFTER_TEXTS;
     ntx_chunks_free(c);
     return 0;
 }
 
-/* Drafters of which none is computed here. */
-static int other_kind(const struct ntx_gguf *g, struct ntx_err *err)
+/* Refuses drafters of kinds that ntx does not compute. */
+static int refuse_kind(const struct ntx_gguf *g, struct ntx_err *err)
 {
     static const struct {
         const char *arch, *name;
@@ -87,11 +88,12 @@ static int other_kind(const struct ntx_gguf *g, struct ntx_err *err)
     struct ntx_str arch = {0};
     for (size_t i = 0; !ntx_gguf_str(g, "general.architecture", &arch) && i < sizeof kinds / sizeof *kinds; i++)
         if (same_text(arch, (struct ntx_str){kinds[i].arch, strlen(kinds[i].arch)}))
-            return ntx_err_set(err, -ENOTSUP,
-                               "it is of the %s kind, which guesses by what happens inside the model: ntx has none "
-                               "such. Name a small model of the same vocabulary, "
-                               "a drafter of the EAGLE-3 or DFlash kind, or nextn where the model has such a block",
-                               kinds[i].name);
+            return ntx_err_set(
+                err, -ENOTSUP,
+                "it is of the %s kind, which drafts by inner states of the model, and which ntx does not "
+                "compute. Name a small model of the same vocabulary, "
+                "a drafter of the EAGLE-3 or DFlash kind, or nextn where the model has such a block",
+                kinds[i].name);
     return 0;
 }
 
@@ -104,7 +106,7 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
         return ntx_err_set(err, -EINVAL, "the drafter: not a regular file");
     int rc = ntx_gguf_open(&fd, 1, NULL, &g, err);
     if (!rc)
-        rc = other_kind(g, err);
+        rc = refuse_kind(g, err);
     if (!rc)
         rc = ntx_share_file_refuse(g, "its file", err);
     if (!rc)
@@ -140,7 +142,7 @@ int ntx_drafter_nextn_look(const struct ntx_gguf *model, uint32_t ctx, uint32_t 
 #define MOST_ROWS 512u /* of a pass */
 uint64_t ntx_drafter_left_bytes(uint32_t n_embd, uint32_t rows) { return 4ull * (rows ? rows : MOST_ROWS) * n_embd; }
 
-/* ---- making */
+/* ---- opening */
 
 static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
 {
@@ -157,12 +159,12 @@ static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
     return rc;
 }
 
-static int rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, struct ntx_err *err)
+static int make_buffers(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, struct ntx_err *err)
 {
     d->ctx = ctx;
     d->n_vocab = d->model->hp.n_vocab;
     struct ntx_forward_config c = ntx__drafter_pass(d->model, d->chunks, d->ctx, threads);
-    struct ntx_kv_shape kv = shape_of(d->ctx);
+    struct ntx_kv_shape kv = kv_shape(d->ctx);
     c.weights = &d->weights.w;
     int rc = ntx_kv_pool_new(&d->model->hp, NTX_KV_F16, &kv, &d->pool, err);
     if (!rc)
@@ -172,16 +174,16 @@ static int rest(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, struct nt
         d->text[i].tokens = malloc(d->ctx * sizeof *d->text[i].tokens);
         rc = d->text[i].tokens ? ntx_kv_seq_new(d->pool, d->ctx + SLOTS, &d->text[i].kv) : -ENOMEM;
     }
-    return rc || !d->logits
-               ? ntx_err_set(err, rc ? rc : -ENOMEM, "%s", err->text[0] ? err->text : "no memory for a drafter")
-               : 0;
+    if (!rc && d->logits)
+        return 0;
+    return ntx_err_set(err, rc ? rc : -ENOMEM, "%s", err->text[0] ? err->text : "no memory for a drafter");
 }
 
 int ntx__drafter_made(struct ntx_drafter *d, int rc, uint32_t ctx, uint32_t threads, struct ntx_drafter **out,
                       struct ntx_err *err)
 {
     if (!rc)
-        rc = rest(d, ctx, threads, err);
+        rc = make_buffers(d, ctx, threads, err);
     if (rc)
         ntx_drafter_free(d);
     else
@@ -196,7 +198,7 @@ int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_e
     return ntx__drafter_made(d, rc, ctx, 1, out, err);
 }
 
-/* A vector of the file that the block's chunks need not have. */
+/* Reads a vector of the file, which may be outside the block's chunks. */
 static int read_norm(const struct ntx_drafter *d, uint32_t tensor, float *out)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(d->model->gguf, tensor);

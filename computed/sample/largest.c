@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The k-th largest of v[0..n), whose order it changes; k from 1. */
+/* The k-th largest of v[0..n), k from 1; reorders v. */
 static float kth_largest(float *v, uint32_t n, uint32_t k)
 {
     uint32_t low = 0, high = n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* largest.h: the k largest of n values; of equal ones the first. */
+/* largest.h: selects the k largest of n values; of equal ones, the first. */
 #ifndef NTX_COMPUTED_SAMPLE_LARGEST_H
 #define NTX_COMPUTED_SAMPLE_LARGEST_H
 
@@ -7,14 +7,14 @@
 #include <stdint.h>
 
 struct ntx_cut {
-    float least;    /* of those that are kept */
-    uint32_t equal; /* so many of those that are as small are kept, too */
+    float least;    /* least value that is kept */
+    uint32_t equal; /* how many of the values equal to it are kept */
 };
 
 /* k from 1 to n; scratch: [n]. No value may be NaN. */
 struct ntx_cut ntx_cut_at(const float *v, float *scratch, uint32_t n, uint32_t k);
 
-/* To be asked for each value once, in order. */
+/* Whether a value is kept. Call it once for each value, in order. */
 static inline bool ntx_cut_keeps(struct ntx_cut *c, float v)
 {
     bool keep = v > c->least || (v == c->least && c->equal);

@@ -45,7 +45,7 @@ double ntx_noise_of(const struct ntx_noise *n, int32_t token)
 {
     uint32_t id = (uint32_t)token;
     uint64_t v = (uint64_t)ntx__noise_word(n->high, id) << 32 | ntx__noise_word(n->low, id);
-    double x = ((double)(v >> 63 ? ~v : v) + 0.5) * 0x1p-64; /* of v and 1 - v the lesser one, which loses nothing */
+    double x = ((double)(v >> 63 ? ~v : v) + 0.5) * 0x1p-64; /* the lesser of v and 1 - v, which loses no bits */
     return -ntx_noise_log(v >> 63 ? -ntx_noise_log(x) : log_ratio(x / (2 - x)));
 }
 

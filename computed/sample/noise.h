@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* noise.h: the noise that a token's logit gets before the largest is taken, so that the draw has the law of the softmax
- * (Gumbel, "Statistical theory of extreme values", 1954; "the Gumbel-max trick"). It is a function of (seed, position,
- * token id) and of nothing else: whoever knows the seed can tell what would be drawn from other logits, in any order,
- * and as often as it likes. A drafter does.
+/* noise.h: Gumbel noise, which is added to logits before the largest is taken, so that the draw follows the softmax
+ * (Gumbel, "Statistical theory of extreme values", 1954; "the Gumbel-max trick"). It depends only on seed, position and
+ * token id. So code that knows the seed can predict the draw from other logits, in any order and repeatedly; drafters
+ * do.
  *
- * Bits are the same on every machine: integers and IEEE operations in a fixed order, no function of libm. Per token two
- * words of 32 bits are hashed from the keys of the position (finalizer of 2022 found by C. Wellons' hash-prospector, a
- * key between its two products); together they are v, uniform in (0, 1), and the noise is -log(-log(1 - v)), to about
- * 1e-13. */
+ * Bits are the same on every machine: integers and IEEE operations in a fixed order, no libm. For each token two words
+ * of 32 bits are hashed from the keys of the position (the finalizer of 2022 that C. Wellons' hash-prospector found,
+ * with a key between its two products). Together they are v, uniform in (0, 1); the noise is -log(-log(1 - v)), to
+ * about 1e-13. */
 #ifndef NTX_COMPUTED_SAMPLE_NOISE_H
 #define NTX_COMPUTED_SAMPLE_NOISE_H
 
@@ -21,12 +21,12 @@ struct ntx_noise { /* of one position */
 
 struct ntx_noise ntx_noise_at(uint64_t seed, uint64_t position);
 double ntx_noise_of(const struct ntx_noise *n, int32_t token);
-double ntx_noise_log(double x); /* the same on every machine; of a normal number above 0 */
+double ntx_noise_log(double x); /* the same on every machine; x must be normal and above 0 */
 
-/* ---- which tokens cannot win, in few operations, many at once */
+/* ---- a cheap vectorisable test for tokens that cannot win */
 
-/* x = logit / temp + noise may reach `least` where, in units of log2, (logit - least * temp) / temp >= log2(v): noise
- * <= -log(v). `slack` covers rounding. */
+/* The bound: x = logit / temp + noise may reach `least` only if (logit - least * temp) / temp >= log2(v), in units of
+ * log2, since noise <= -log(v). `slack` covers rounding. */
 struct ntx_noise_bar {
     float z, a, slack;
 };
@@ -40,7 +40,7 @@ static inline uint32_t ntx__noise_word(const uint32_t key[2], uint32_t token)
     return x ^ x >> 15;
 }
 
-/* log2 of v's first 24 bits from below: exponent, and mantissa taken for its own logarithm. */
+/* Uses a lower bound of log2 of v's first 24 bits: exponent and mantissa, the mantissa taken for its logarithm. */
 static inline bool ntx_noise_may_reach(const struct ntx_noise *n, const struct ntx_noise_bar *b, float logit,
                                        uint32_t token)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.c: nothing is sorted. Top-k and top-p are selections by count and by mass; both, min-p and the draw look at
- * most tokens once, many at a time, and closely at few: where top-p keeps many of a vocabulary, only at those of the
- * bin of logits in which its set ends. Masses are integers, so that sums do not depend on their order. */
+/* sampler.c: nothing is sorted. Top-k and top-p are selections by count and by mass. They, min-p and the draw scan all
+ * tokens in blocks and examine few singly: where top-p keeps much of a vocabulary, only those in the bin of logits in
+ * which its set ends. Masses are integers, so sums do not depend on their order. */
 #include "computed/sample/sampler.h"
 
 #include <errno.h>
@@ -13,21 +13,21 @@
 
 #include "computed/sample/noise.h"
 
-#define BLOCK 64u   /* tokens looked at together */
-#define NEAR  8.0f  /* nats below the best: where top-p mostly ends */
-#define FAR   22.0f /* has no mass: 2^30 e^-22 < 1 */
+#define BLOCK 64u   /* tokens scanned together */
+#define NEAR  8.0f  /* nats below the best logit; top-p mostly ends before */
+#define FAR   22.0f /* nats without mass: 2^30 e^-22 < 1 */
 
 struct ntx_sampler {
     struct ntx_sampling s;
     uint32_t n_vocab;
-    float far;       /* struct scale's */
-    float *l;        /* [n_vocab] the logits as they compete */
+    float far;       /* for struct scale */
+    float *l;        /* [n_vocab] the logits after penalties and filters */
     int32_t *list;   /* [n_vocab] ids of the candidates */
-    uint32_t n;      /* of them; ALL: every token is, and none is listed */
+    uint32_t n;      /* number of candidates; ALL: every token, none listed */
     int32_t *recent; /* [repeat_last] ring of tokens */
     uint32_t n_recent, at_recent;
-    uint32_t *written;  /* [n_vocab] how often each token was written; NULL: no penalty wants that */
-    uint32_t n_written; /* different ones */
+    uint32_t *written;  /* [n_vocab] how often each token was generated; NULL: no penalty needs it */
+    uint32_t n_written; /* number of different ones */
 };
 #define ALL UINT32_MAX
 
@@ -93,17 +93,17 @@ static float less_written(const struct ntx_sampler *s, float logit, int32_t id)
     return n ? logit - s->s.presence_penalty - s->s.frequency_penalty * (float)n : logit;
 }
 
-/* What is not a number can never be drawn. */
-static inline float number(float logit) { return logit == logit ? logit : -INFINITY; }
+/* A NaN can never be drawn. */
+static inline float or_minus_infinity(float logit) { return logit == logit ? logit : -INFINITY; }
 
 void ntx_sampler_take(struct ntx_sampler *s, const float *logits)
 {
     float *l = s->l;
     s->n = ALL;
     for (uint32_t i = 0; i < s->n_vocab; i++)
-        l[i] = number(logits[i]);
-    for (uint32_t i = 0; punishes(s) && i < s->n_recent; i++) /* once, however often it came */
-        l[s->recent[i]] = penalised(number(logits[s->recent[i]]), s->s.repeat_penalty);
+        l[i] = or_minus_infinity(logits[i]);
+    for (uint32_t i = 0; punishes(s) && i < s->n_recent; i++) /* once, however often the token came */
+        l[s->recent[i]] = penalised(or_minus_infinity(logits[s->recent[i]]), s->s.repeat_penalty);
     for (uint32_t i = 0; s->written && i < s->n_vocab; i++)
         l[i] = less_written(s, l[i], (int32_t)i);
 }
@@ -120,7 +120,7 @@ static void take_some(struct ntx_sampler *s, const struct ntx_candidate *best, u
 {
     s->n = n;
     for (uint32_t i = 0; i < n; i++) {
-        float l = number(best[i].logit);
+        float l = or_minus_infinity(best[i].logit);
         s->list[i] = best[i].id;
         s->l[best[i].id] = less_written(
             s, punishes(s) && is_recent(s, best[i].id) ? penalised(l, s->s.repeat_penalty) : l, best[i].id);
@@ -136,7 +136,7 @@ static bool before(const struct ntx_sampler *s, int32_t a, int32_t b)
     return s->l[a] > s->l[b] || (s->l[a] == s->l[b] && a < b);
 }
 
-static float largest(const float *l, uint32_t n)
+static float largest_logit(const float *l, uint32_t n)
 {
     float lane[16], most;
     uint32_t i = 0;
@@ -161,10 +161,10 @@ static bool any_from(const float *l, float bar)
     return any;
 }
 
-static int32_t best(const struct ntx_sampler *s)
+static int32_t best_token(const struct ntx_sampler *s)
 {
     if (s->n == ALL) {
-        float most = largest(s->l, s->n_vocab);
+        float most = largest_logit(s->l, s->n_vocab);
         uint32_t id = 0;
         while (id + BLOCK <= s->n_vocab && !any_from(s->l + id, most))
             id += BLOCK;
@@ -182,13 +182,13 @@ static int32_t best(const struct ntx_sampler *s)
 
 struct scale {
     float most, rate; /* the best logit; 1 / temp */
-    float far; /* -FAR, as a value that the compiler does not know: a constant would give the loops a branch, and they
-                  would go one by one */
+    /* -FAR, hidden from the compiler: a constant would put a branch into the loops, which were then not vectorised */
+    float far;
 };
 
-/* 2^n e^r by x = n log 2 + r, |r| <= log 2 / 2, and the series for e^r. log 2 in two parts, of which n times the first
- * is exact. */
-static inline uint32_t mass(const struct scale *c, float logit)
+/* 2^n e^r with x = n log 2 + r, |r| <= log 2 / 2, and the series for e^r. log 2 has two parts, so that n times the
+ * first is exact. */
+static inline uint32_t mass_of(const struct scale *c, float logit)
 {
     float x = (logit - c->most) * c->rate;
     x = x > c->far ? x : c->far;
@@ -206,7 +206,7 @@ static uint64_t mass_of_all(const struct ntx_sampler *s, const struct scale *sca
     const struct scale c = *scale;
     uint64_t sum = 0;
     for (uint32_t i = 0; i < s->n_vocab; i++)
-        sum += mass(&c, s->l[i]);
+        sum += mass_of(&c, s->l[i]);
     return sum;
 }
 
@@ -214,31 +214,32 @@ static uint64_t mass_of_list(const struct ntx_sampler *s, const struct scale *c)
 {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < s->n; i++)
-        sum += mass(c, s->l[s->list[i]]);
+        sum += mass_of(c, s->l[s->list[i]]);
     return sum;
 }
 
 /* ---- selection */
 
-static uint64_t weigh(const struct ntx_sampler *s, const struct scale *c, int32_t id)
+static uint64_t candidate_weight(const struct ntx_sampler *s, const struct scale *c, int32_t id)
 {
-    return c ? mass(c, s->l[id]) : 1;
+    return c ? mass_of(c, s->l[id]) : 1;
 }
 
-/* Puts those of list[low, high) that come before one of them to the front, and that one behind them: its place is
- * returned, and the weight before it. */
-static uint32_t divide(struct ntx_sampler *s, const struct scale *c, uint32_t low, uint32_t high, uint64_t *weight)
+/* Partitions list[low, high) by a pivot: candidates that come before it, then the pivot. Returns the pivot's place, and
+ * adds the weights before it to *weight. */
+static uint32_t partition_list(struct ntx_sampler *s, const struct scale *c, uint32_t low, uint32_t high,
+                               uint64_t *weight)
 {
     int32_t *v = s->list;
     uint32_t at = low + (uint32_t)((uint64_t)(high * 0x9e3779b1u) * (high - low) >> 32),
-             end = low; /* anywhere: no order of the logits is a bad one */
+             end = low; /* a pseudo-random place, so no order of the logits is a bad one */
     int32_t pivot = v[at];
     v[at] = v[high - 1];
     for (uint32_t i = low; i < high - 1; i++) {
         int32_t id = v[i];
         if (!before(s, id, pivot))
             continue;
-        *weight += weigh(s, c, id);
+        *weight += candidate_weight(s, c, id);
         v[i] = v[end];
         v[end++] = id;
     }
@@ -247,19 +248,19 @@ static uint32_t divide(struct ntx_sampler *s, const struct scale *c, uint32_t lo
     return end;
 }
 
-/* Keeps the fewest candidates, best first, whose weights and `sum` reach `need`: masses, or with c NULL, how many they
- * are. */
+/* Keeps the fewest candidates, best first, whose weights and `sum` reach `need`. The weights are masses, or 1 each with
+ * c NULL. */
 static void keep_best(struct ntx_sampler *s, const struct scale *c, uint64_t sum, double need)
 {
     uint32_t low = 0, high = s->n;
-    while (low < high) { /* all before low are kept, none from high on is */
+    while (low < high) { /* all before low are kept, none from high on */
         uint64_t with = sum;
-        uint32_t at = divide(s, c, low, high, &with);
+        uint32_t at = partition_list(s, c, low, high, &with);
         if ((double)with >= need && at > low) {
             high = at;
             continue;
         }
-        sum = with + weigh(s, c, s->list[at]);
+        sum = with + candidate_weight(s, c, s->list[at]);
         low = at + 1;
         if ((double)sum >= need)
             break;
@@ -275,8 +276,7 @@ static bool any_above(const float *l, float bar)
     return any;
 }
 
-/* Lists those of all tokens from i on that are above, for as long as there is room for a block; returns where it
- * stopped. */
+/* Lists tokens from i on with logits above bar, while there is room for a block. Returns where it stopped. */
 static uint32_t list_above(struct ntx_sampler *s, float bar, uint32_t i, uint32_t room)
 {
     while (i < s->n_vocab && s->n + BLOCK <= room) {
@@ -309,8 +309,7 @@ static float least_listed(const struct ntx_sampler *s)
     return least;
 }
 
-/* A token that equals the least of k which come earlier loses to it: so only what is above is looked at, once k were
- * found. */
+/* A token equal to the least of k earlier ones loses to it. So once k are found, only higher logits are listed. */
 static void keep_k_of_all(struct ntx_sampler *s, uint32_t k)
 {
     uint32_t room = k < s->n_vocab / 4 ? 2 * k + 16 * BLOCK : s->n_vocab, i = 0;
@@ -334,11 +333,11 @@ static void keep_k(struct ntx_sampler *s, uint32_t k)
         keep_best(s, NULL, 0, k);
 }
 
-/* ---- top-p where most of a vocabulary stays: it is not listed, but what goes is made impossible */
+/* ---- top-p where most of a vocabulary stays: tokens outside get -INFINITY, and none is listed */
 
 #define BINS 4096u
 
-/* Of two tokens the one that comes before has no higher bin. */
+/* Bins are in the order of tokens: a token that comes before another has no higher bin. */
 static inline uint32_t bin_of(const struct scale *c, float logit)
 {
     float x = (c->most - logit) * c->rate * (BINS / FAR);
@@ -351,13 +350,13 @@ static inline void fill_bins(const struct scale *scale, const float *l, uint32_t
     uint32_t at[BLOCK], m[BLOCK];
     for (uint32_t j = 0; j < n; j++) {
         at[j] = bin_of(&c, l[j]);
-        m[j] = mass(&c, l[j]);
+        m[j] = mass_of(&c, l[j]);
     }
     for (uint32_t j = 0; j < n; j++)
         bin[at[j]] += m[j];
 }
 
-/* Lists those of a bin; what has a higher one is out. */
+/* Lists the tokens of a bin, and excludes those of higher bins. */
 static void cut_at_bin(struct ntx_sampler *s, const struct scale *scale, uint32_t bin)
 {
     const struct scale c = *scale;
@@ -391,7 +390,7 @@ static void keep_p_flat(struct ntx_sampler *s, const struct scale *c)
     double need = (double)s->s.top_p * (double)total;
     while (last < BINS - 1 && (double)(sum + bin[last]) < need)
         sum += bin[last++];
-    cut_at_bin(s, c, last); /* the fewest that are enough end in this one */
+    cut_at_bin(s, c, last); /* the fewest tokens that are enough end in this bin */
     uint32_t n = s->n;
     keep_best(s, c, sum, need);
     for (i = s->n; i < n; i++)
@@ -414,7 +413,7 @@ static inline void add_masses(const struct scale *scale, const float *l, uint32_
     uint32_t m[BLOCK], higher[BLOCK];
     uint64_t sum[2] = {0};
     for (uint32_t j = 0; j < n; j++)
-        m[j] = mass(&c, l[j]);
+        m[j] = mass_of(&c, l[j]);
     for (uint32_t j = 0; j < n; j++)
         higher[j] = l[j] > bar ? UINT32_MAX : 0;
     for (uint32_t j = 0; j < n; j++)
@@ -425,7 +424,7 @@ static inline void add_masses(const struct scale *scale, const float *l, uint32_
     *above += sum[1];
 }
 
-/* Whether top-p keeps this token of all: what comes before it is not enough; and the first always stays. */
+/* Whether top-p keeps this token of all: the mass before it is not enough. The first token always stays. */
 static bool is_kept(const struct ntx_sampler *s, const struct scale *c, int32_t id)
 {
     const float *l = s->l, bar = l[id];
@@ -436,7 +435,7 @@ static bool is_kept(const struct ntx_sampler *s, const struct scale *c, int32_t 
     add_masses(c, l + i, s->n_vocab - i, bar, &total, &above);
     for (i = 0; i < (uint32_t)id; i++)
         same += l[i] == bar;
-    above += same * mass(c, bar);
+    above += same * mass_of(c, bar);
     return !above || (double)above < (double)s->s.top_p * (double)total;
 }
 
@@ -475,7 +474,7 @@ static float least_by_min_p(const struct ntx_sampler *s, float most)
     return s->s.min_p > 0 ? (float)((double)most + (double)s->s.temp * ntx_noise_log((double)s->s.min_p)) : -INFINITY;
 }
 
-/* The best always stays. */
+/* Applies top-k, top-p and min-p. The best always stays. */
 static void filter(struct ntx_sampler *s, float most)
 {
     const struct scale c = scale_of(s, most);
@@ -499,7 +498,7 @@ struct draw {
     double x;
 };
 
-static void try(const struct ntx_sampler *s, struct draw *d, int32_t id)
+static void try_token(const struct ntx_sampler *s, struct draw *d, int32_t id)
 {
     double x = (double)s->l[id] / (double)s->s.temp + ntx_noise_of(&d->noise, id);
     if (x < d->x || (x == d->x && id >= d->id))
@@ -527,19 +526,19 @@ static void draw_of_all(const struct ntx_sampler *s, struct draw *d)
             continue;
         for (uint32_t j = i; j < end; j++)
             if (ntx_noise_may_reach(&d->noise, &d->bar, s->l[j], j))
-                try(s, d, (int32_t)j);
+                try_token(s, d, (int32_t)j);
     }
 }
 
 static struct draw begin_draw(const struct ntx_sampler *s, uint64_t position, int32_t top)
 {
     struct draw d = {.noise = ntx_noise_at(s->s.seed, position), .id = INT32_MAX, .x = -INFINITY};
-    try(s, &d, top);
+    try_token(s, &d, top);
     return d;
 }
 
-/* Of all tokens, where top-p keeps many, and would first have to find them: what is drawn from all and is kept, as it
- * mostly is, is what would be drawn from those that are kept. */
+/* Where top-p keeps many tokens, draws from all of them before finding its set. If the token drawn is in the set, as it
+ * mostly is, it is also the draw from the set. */
 static bool draw_kept(const struct ntx_sampler *s, struct draw *d, int32_t top)
 {
     const struct scale c = scale_of(s, s->l[top]);
@@ -552,7 +551,7 @@ static bool draw_kept(const struct ntx_sampler *s, struct draw *d, int32_t top)
 
 int32_t ntx_sampler_draw(struct ntx_sampler *s, uint64_t position)
 {
-    int32_t top = best(s);
+    int32_t top = best_token(s);
     if (s->s.temp == 0 || isinf(s->l[top]))
         return top;
     struct draw d = begin_draw(s, position, top);
@@ -564,7 +563,7 @@ int32_t ntx_sampler_draw(struct ntx_sampler *s, uint64_t position)
         draw_of_all(s, &d);
     for (uint32_t i = 0; s->n != ALL && i < s->n; i++)
         if (ntx_noise_may_reach(&d.noise, &d.bar, s->l[s->list[i]], (uint32_t)s->list[i]))
-            try(s, &d, s->list[i]);
+            try_token(s, &d, s->list[i]);
     return d.id;
 }
 
@@ -574,10 +573,10 @@ int32_t ntx_sampler_next(struct ntx_sampler *s, uint64_t position, const float *
     return ntx_sampler_draw(s, position);
 }
 
-#define GUESSED 256u /* candidates whose noise is looked at */
+#define DRAFTED 256u /* most candidates whose noise is computed */
 
-/* Puts c into out, which is in order and holds n of at most `most`; returns how many it holds then. */
-static uint32_t rank(struct ntx_candidate *out, uint32_t n, uint32_t most, struct ntx_candidate c)
+/* Inserts c into the ordered out, which holds n of at most `most`. Returns the new n. */
+static uint32_t insert_ranked(struct ntx_candidate *out, uint32_t n, uint32_t most, struct ntx_candidate c)
 {
     uint32_t k = n;
     while (k && out[k - 1].logit < c.logit)
@@ -593,18 +592,18 @@ static uint32_t rank(struct ntx_candidate *out, uint32_t n, uint32_t most, struc
 uint32_t ntx_sampler_draft(struct ntx_sampler *s, uint64_t position, float sharp, struct ntx_candidate *out,
                            uint32_t most)
 {
-    int32_t top = best(s);
+    int32_t top = best_token(s);
     uint32_t n = 0;
     float sum = 0;
     if (isinf(s->l[top]))
         return 0;
     if (s->s.temp > 0)
         filter(s, s->l[top]);
-    keep_k(s, GUESSED);
+    keep_k(s, DRAFTED);
     const struct ntx_noise noise = ntx_noise_at(s->s.seed, position);
     for (uint32_t i = 0; i < s->n; i++) {
         float x = s->l[s->list[i]] + (s->s.temp > 0 ? s->s.temp * (float)ntx_noise_of(&noise, s->list[i]) : 0);
-        n = rank(out, n, most, (struct ntx_candidate){x, s->list[i]});
+        n = insert_ranked(out, n, most, (struct ntx_candidate){x, s->list[i]});
         s->l[s->list[i]] = x;
     }
     for (uint32_t i = 0; i < s->n; i++)
@@ -614,8 +613,8 @@ uint32_t ntx_sampler_draft(struct ntx_sampler *s, uint64_t position, float sharp
     return n;
 }
 
-/* A repeat penalty above 1 only lowers, so each recent token makes room for one more candidate; one below 1 may lift
- * any token. So it is with tokens written, and 0. */
+/* A repeat penalty above 1 only lowers logits, so each recent token needs one more candidate; one below 1 may raise any
+ * token. Presence and frequency penalties behave alike around 0. */
 uint32_t ntx_sampler_enough(const struct ntx_sampler *s, uint32_t more)
 {
     uint64_t n = s->s.temp == 0 ? 1 : s->s.top_k;
