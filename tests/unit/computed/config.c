@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx.conf: values by value, refusals by their text and line, and the installed file against the defaults. */
+/* ntx.conf: every value, refusals by text and line, and the shipped file against the defaults. */
 #include "computed/config.h"
 
 #include <errno.h>
@@ -125,7 +125,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.gateway_cors, "https://a.example *");
     CHECK_STR(c.gateway_hosts, "b.example");
     CHECK_EQ(c.gateway_stall_ms, 7000);
-    static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"}; /* what --kernel takes */
+    static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"}; /* values of --kernel */
     for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
         char text[64];
         snprintf(text, sizeof text, "[model]\nkernel = %s\n", kernels[i]);
@@ -142,7 +142,7 @@ static void values(const struct dir *d)
     ntx_config_free(&c);
 }
 
-/* Refused in that line, with that text, and the output is untouched. */
+/* Checks a refusal with that text in that line, and that the output is untouched. */
 static void refused(const struct dir *d, const char *text, unsigned line, const char *why)
 {
     struct ntx_config c = {.load.ctx = 77};
@@ -178,7 +178,7 @@ static void refusals(const struct dir *d)
     refused(d, "[model]\npath = model.gguf\n", 2, "whole path");
     refused(d, "[model]\nctx = 1\n# more\nctx = 2\n", 4, "it was in line 2");
     refused(d, "[model]\nctx = 1\nwhat is this\n[links]\n", 3, "neither");
-    refused(d, "[model]\nctx = x\nram = y\n", 2, "ctx"); /* the first of several */
+    refused(d, "[model]\nctx = x\nram = y\n", 2, "ctx"); /* the first of several errors */
     memset(path + strlen(path), 'a', sizeof path - 1 - strlen(path));
     refused(d, path, 2, "longer than");
 }
@@ -193,8 +193,7 @@ static void missing(const struct dir *d)
     CHECK_EQ(c.load.ctx, 77);
 }
 
-/* With every "#key = value" made real, the shipped file still gives the defaults; without, too; and no key is left out.
- * */
+/* The shipped file gives the defaults, as it is and with every "#key = value" active; no key is missing. */
 static void shipped(const struct dir *d)
 {
     struct ntx_config c, def;
@@ -221,7 +220,7 @@ static void shipped(const struct dir *d)
     CHECK_EQ(keys, 37);
 }
 
-/* The shipped file is what the table of settings makes of itself. */
+/* The shipped file equals the printed table of settings. */
 static void printed(const struct dir *d)
 {
     char command[4400];

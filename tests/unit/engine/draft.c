@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What look-up proposes of a text, what it learns from it, and what a row more takes. */
+/* Prompt lookup: its proposals and what it learns; the cost of one more row; turns of drafting. */
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static void lookup(struct ntx_draft *d, const char *text, uint32_t most, uint32_
     ntx_draft_lookup(d, &chances, ids, n, most, deepest, cost);
     CHECK(d->n && d->n <= NTX_DRAFT_NODES && d->n <= (most ? most : 1));
     CHECK_EQ(d->token[0], text[n - 1]);
-    for (uint32_t i = 0; i < d->n; i++) { /* parents first, and slots that ascend to a node's own */
+    for (uint32_t i = 0; i < d->n; i++) { /* parents come first, and slots ascend to the node's own */
         CHECK(i ? d->parent[i] < i && d->depth[i] == d->depth[d->parent[i]] + 1 : !d->depth[0]);
         CHECK(d->depth[i] <= deepest);
         for (uint32_t k = 0, at = i; k <= d->depth[i]; k++, at = d->parent[at])
@@ -26,7 +26,7 @@ static void lookup(struct ntx_draft *d, const char *text, uint32_t most, uint32_
     }
 }
 
-/* The tokens from a node on, always by its first child. */
+/* The tokens of the first child of each node. */
 static const char *chain(const struct ntx_draft *d)
 {
     static char text[NTX_DRAFT_NODES];
@@ -48,27 +48,27 @@ static void looked_up(void)
     CHECK_EQ(d.n, 1);
     lookup(&d, "the cat sat. the c", 9, 32, 0);
     CHECK_MSG(!strncmp(chain(&d), "at sat. ", 8), "%s", chain(&d));
-    lookup(&d, "abab", 9, 32, 0); /* goes on behind its own end */
+    lookup(&d, "abab", 9, 32, 0); /* goes on past the end of the text */
     CHECK_MSG(!strcmp(chain(&d), "abababab"), "%s", chain(&d));
     lookup(&d, "abab", 9, 3, 0);
     CHECK_EQ(strlen(chain(&d)), 3);
-    lookup(&d, "xyzA.....xyzB..xyz", 32, 32, 0); /* two ways: the later first */
+    lookup(&d, "xyzA.....xyzB..xyz", 32, 32, 0); /* two matches: the later first */
     CHECK_EQ(d.token[1], 'B');
     bool both = false;
     for (uint32_t i = 2; i < d.n; i++)
         both |= d.token[i] == 'A' && !d.parent[i];
     CHECK(both);
-    lookup(&d, "xbcd....abcD...abc", 2, 32, 0); /* what is more alike, though earlier or later */
+    lookup(&d, "xbcd....abcD...abc", 2, 32, 0); /* the longer match, earlier or later */
     CHECK_EQ(d.token[1], 'D');
     lookup(&d, "abcD...xbcd....abc", 2, 32, 0);
     CHECK_EQ(d.token[1], 'D');
     lookup(&d, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 32, 64, 0.999);
-    CHECK_EQ(d.n, 1); /* nothing is that sure */
+    CHECK_EQ(d.n, 1); /* no node is that likely */
     lookup(&d, "a", 32, 64, 0);
     CHECK_EQ(d.n, 1);
     lookup(&d, "the cat Tom sat. the cat B", 6, 64, 0); /* another name, and the text goes on as before */
     CHECK_MSG(!strcmp(chain(&d), "om sa"), "%s", chain(&d));
-    lookup(&d, "catX...atY", 32, 64, 0); /* two tokens alike are too few for that */
+    lookup(&d, "catX...atY", 32, 64, 0); /* two common tokens are too few for that */
     CHECK_EQ(d.n, 1);
     lookup(&d, "abab", 0, 64, 0);
     CHECK_EQ(d.n, 1);
@@ -96,7 +96,7 @@ static void learned(void)
     CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 0);
 }
 
-/* What holds near the text and not far from it is learned by depth; the other source learns nothing of it. */
+/* Chances by depth: drafts that hold near the text and not far from it. The other source learns nothing. */
 static void by_depth(void)
 {
     const uint32_t kind = ntx_draft_first_kind(0) + 5;
@@ -113,12 +113,12 @@ static void by_depth(void)
     double near = ntx_draft_chance(&chances, kind, 1, 0.5f), far = ntx_draft_chance(&chances, kind, 9, 0.5f),
            unseen = ntx_draft_chance(&chances, kind, 2, 0.5f);
     CHECK_MSG(near > 0.75 && near <= 1 && far < 0.25 && unseen > 0.4 && unseen < 0.6, "%f %f %f", near, far, unseen);
-    CHECK(ntx_draft_chance(&chances, kind, 1, 1) == 1); /* no more than sure */
+    CHECK(ntx_draft_chance(&chances, kind, 1, 1) == 1); /* at most 1 */
     CHECK(fabs(ntx_draft_chance(&chances, 0, 9, 1) - 0.2) < 1e-6);
 }
 
-/* Two proposals for "..x": look-up has a, ab, abc; the drafter b, bc, and a (said 0.9), from which look-up's b and c
- * become likelier than by themselves. */
+/* Two proposals for "..x": lookup has a, ab, abc; the drafter b, bc, and a (0.9), which makes lookup's b and c likelier
+ * than alone. */
 static void joined(void)
 {
     static struct ntx_draft d, of[3];
@@ -145,13 +145,13 @@ static void joined(void)
     ntx_draft_join(&d, of, 2, &chances, 3, 0);
     CHECK_EQ(d.n, 3);
     float looked = chances.held[0], drafted = chances.held[file];
-    CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 1); /* both learn of it */
+    CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 'a'), 1); /* both learn from it */
     CHECK(chances.held[0] > looked && chances.held[file] > drafted);
-    ntx_draft_root(&of[1], 'x', 7); /* a drafter that has nothing leaves look-up's */
+    ntx_draft_root(&of[1], 'x', 7); /* an empty proposal leaves lookup's */
     ntx_draft_join(&d, of, 2, &chances, 32, 0);
     CHECK_EQ(d.n, 4);
     const uint32_t second = ntx_draft_first_kind(1) + 9;
-    ntx_draft_root(&of[2], 'x', 7); /* a third has a, too, as the second file: whoever is right learns by himself */
+    ntx_draft_root(&of[2], 'x', 7); /* a third one has a, too, as the second file: each source learns for itself */
     ntx_draft_add(&of[2], 0, second, 'a', 0.95f);
     ntx_draft_add(&of[1], 0, file, 'a', 0.9f);
     ntx_draft_join(&d, of, 3, &chances, 32, 0);
@@ -168,7 +168,7 @@ static void paced(void)
     CHECK(ntx_pace_row(&p) == 0 && ntx_pace_of(&p, 1) == 0);
     for (int i = 0; i < 5; i++)
         ntx_pace_add(&p, 1, 160);
-    CHECK(fabs(ntx_pace_row(&p) - 10) < 1e-9 && ntx_pace_of(&p, 1) == 160); /* a guess, so that it is tried */
+    CHECK(fabs(ntx_pace_row(&p) - 10) < 1e-9 && ntx_pace_of(&p, 1) == 160); /* the prior, so that it is tried */
     for (uint32_t i = 0; i < 200; i++)
         ntx_pace_add(&p, 1 + i % 8, 100 + 40.0 * (1 + i % 8));
     CHECK(ntx_pace_row(&p) > 38 && ntx_pace_row(&p) < 41);
@@ -178,8 +178,8 @@ static void paced(void)
     CHECK(ntx_pace_row(&p) < 5);
 }
 
-/* Passes of a machine on which guessing takes `dear` times a plain pass and gives `gain` tokens: which share of its
- * time was lost against the better way. */
+/* Simulates passes of a machine on which drafting costs `dear` plain passes and gives `gain` tokens. Returns the share
+ * of time lost against the better mode. */
 static double lost(double dear, double gain, uint32_t passes, bool begins_on, bool drive)
 {
     struct ntx_draft_turn t;
@@ -199,12 +199,12 @@ static void turns(void)
     for (int on = 0; on < 2; on++) {
         CHECK(lost(1.1, 5, on ? 100 : 2000, on, true) < 0.02); /* a slow drive: nothing is tried */
         CHECK(lost(2, 4, 4000, on, false) < 0.02);
-        CHECK(lost(1.5, 1, 4000, on, true) < 0.02); /* guesses that never hold */
-        CHECK(lost(6, 4, 8000, on, false) < 0.02);  /* rows that are dear */
+        CHECK(lost(1.5, 1, 4000, on, true) < 0.02); /* drafts that never hold */
+        CHECK(lost(6, 4, 8000, on, false) < 0.02);  /* expensive rows */
     }
     struct ntx_draft_turn t;
     ntx_draft_turn_begin(&t, true);
-    for (int i = 0; i < 5000; i++) /* it stops paying: it is left; it pays again, and is found again */
+    for (int i = 0; i < 5000; i++) /* drafting stops paying and is left; it pays again, and is resumed */
         ntx_draft_turn_pass(&t, t.on && i < 1000 ? 4 : 1, t.on ? 1500 : 1000, 1000);
     CHECK(!t.on && t.rate[1] < t.rate[0]);
     for (int i = 0; i < 20000; i++)
@@ -212,8 +212,8 @@ static void turns(void)
     CHECK(t.on);
 }
 
-/* However dear guesses are that never hold, and however often they seem to gain: trials take a hundredth of the time,
- * and what the first one takes. */
+/* Drafts that never hold, however expensive, and however often they seem to pay: trials take 1 % of the time, and the
+ * first one's cost. */
 static void bounded(void)
 {
     for (double times = 1.5; times < 100; times *= 2) {
@@ -233,7 +233,7 @@ static void bounded(void)
     }
 }
 
-/* What seems to gain is tried sooner, but not right behind a trial that lost. */
+/* A promise brings the next trial sooner, but not right after a lost one. */
 static void promised(void)
 {
     struct ntx_draft_turn t = {.left = 1024, .rest = 1024};
@@ -241,7 +241,7 @@ static void promised(void)
     CHECK_EQ(t.left, 1024);
     t.left = 900;
     ntx_draft_turn_promise(&t);
-    CHECK_EQ(t.left, 900); /* 124 passes behind one */
+    CHECK_EQ(t.left, 900); /* 124 passes after one */
     t.left = 896;
     ntx_draft_turn_promise(&t);
     CHECK_EQ(t.left, 1);
@@ -254,15 +254,14 @@ static void promised(void)
     uint32_t a = ntx_draft_add(&d, 0, ntx_draft_first_kind(0), 'a', 0.8f);
     ntx_draft_add(&d, a, ntx_draft_first_kind(0), 'b', 0.5f);
     ntx_draft_add(&d, 0, ntx_draft_first_kind(0), 'c', 0.1f);
-    double p = ntx_draft_promise(&d, &chances, 0.3); /* 0.5 and 0.1 more than that; 0.1 is less */
+    double p = ntx_draft_promise(&d, &chances, 0.3); /* 0.5 and 0.1 above the cost; 0.1 is below it */
     CHECK_MSG(fabs(p - 0.6) < 1e-6, "%f", p);
     ntx_draft_chances_doubt(&chances);
     CHECK(fabs(ntx_draft_chance(&chances, 2, 1, 1) - 0.25) < 1e-6 &&
           fabs(ntx_draft_chance(&chances, ntx_draft_first_kind(1), 1, 0.5f) - 0.5) < 1e-6);
 }
 
-/* Of experts a few guesses do not pay and many do, where rows share what they read; of dense rows as many as are worth
- * theirs. */
+/* With shared experts few drafts do not pay and many do. With dense rows, as many as are worth their rows. */
 static void most_of_a_pass(void)
 {
     struct ntx_draft d;
@@ -274,16 +273,16 @@ static void most_of_a_pass(void)
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 60, 0, 1), 2); /* 1.7 in 160, 2.19 in 220 */
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 80, 0, 1), 1);
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 10, 0, 1), 5); /* 2.773 in 140, 2.941 in 150 */
-    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 0, 1),
-             9); /* the first two are dear, all others nearly free */
-    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 60, 1),
-             1); /* but for their arithmetic: 1.7 in 200, 2.19 in 280 */
-    CHECK_EQ(ntx_draft_best(&d, &chances, 4, 100, 0, 10, 0, 1),
-             3); /* beside three others, who wait: 5.19 in 120, 5.533 in 130 */
+    /* the first two are expensive, all others nearly free */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 0, 1), 9);
+    /* with compute time: 1.7 in 200, 2.19 in 280 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0.5, 80, 60, 1), 1);
+    /* beside three other rows, which wait: 5.19 in 120, 5.533 in 130 */
+    CHECK_EQ(ntx_draft_best(&d, &chances, 4, 100, 0, 10, 0, 1), 3);
     CHECK_EQ(ntx_draft_best(&d, &chances, 1, 100, 0, 60, 0, 1.1), 1); /* 1.7 in 160 is less than 1.1 times as much */
 }
 
-/* Rows that share experts: a few of them cost nearly a row each, many less and less. */
+/* Rows that share experts: the first ones cost nearly a row each, later ones less and less. */
 static void shared(void)
 {
     CHECK(ntx_pace_union(0, 7) == 7 && fabs(ntx_pace_union(0.25, 1) - 1) < 1e-9 &&
@@ -293,11 +292,10 @@ static void shared(void)
     CHECK(fabs(ntx_pace_row(&p) - 80) < 1e-9);
     for (uint32_t i = 0; i < 200; i++)
         ntx_pace_add(&p, ntx_pace_union(0.25, 1 + i % 8), 100 + 40 * ntx_pace_union(0.25, 1 + i % 8));
-    CHECK(fabs(ntx_pace_row(&p) - 40) < 3); /* what was believed at first still weighs a little */
+    CHECK(fabs(ntx_pace_row(&p) - 40) < 3); /* the prior still weighs a little */
 }
 
-/* The look over a text of 0.05 in passes of 1 takes no more than half a hundredth of the time; one of 0.002 is had in
- * each pass. */
+/* A search that takes 0.05 in passes of 1 gets at most 0.5 % of the time; one of 0.002 is due in each pass. */
 static void looks(void)
 {
     const double ns[] = {5e4, 2e3};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A drafter's trees as proposals: what is asked, which nodes are taken in which order, and that a tree of any bits at
- * all gives a proposal that is well formed. */
+/* A drafter's trees as proposals: the request, the order in which nodes are taken, and well-formed proposals from trees
+ * of any bits. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -66,15 +66,15 @@ static void asked(void)
     CHECK(ntx_drafts_asked(&part, 0, &got, tokens, &before));
     CHECK(got.session == 3 && got.n == 5 && got.n_prompt == 2 && got.most == 40 && got.temp == 0.8f && got.seed == 5);
     CHECK(!memcmp(tokens, text, 5 * sizeof *text));
-    ntx_draft_file_ask(&file, &t, 40); /* the same: nothing happens */
+    ntx_draft_file_ask(&file, &t, 40); /* the same again: nothing happens */
     CHECK(ntx_drafts_asked(&part, 0, &got, tokens, &seq));
     CHECK_EQ(seq, before);
-    ntx_drafts_open_seq(&part.asks->text[0].seq); /* a writer is at it */
+    ntx_drafts_open_seq(&part.asks->text[0].seq); /* a write in progress */
     CHECK(!ntx_drafts_asked(&part, 0, &got, tokens, &seq));
     ntx_drafts_close_seq(&part.asks->text[0].seq, &part.asks->bell);
 }
 
-/* 0 -> 1 (0.5) -> 3 (0.8); 0 -> 2 (0.25) -> 4 (0.95): of their paths 0.5, 0.4, 0.25, 0.2375. */
+/* 0 -> 1 (0.5) -> 3 (0.8); 0 -> 2 (0.25) -> 4 (0.95): paths of 0.5, 0.4, 0.25, 0.2375. */
 static const struct ntx_drafts_node tree[] = {{4, 0, 1}, {10, 0, 0.5f}, {20, 0, 0.25f}, {30, 1, 0.8f}, {40, 2, 0.95f}};
 
 static void best_first(void)
@@ -88,13 +88,13 @@ static void best_first(void)
     CHECK_EQ(propose(5, 32, 1, 0).n, 3); /* 10 and 20 */
     CHECK_EQ(propose(5, 32, 32, 0.3).n, 3);
     CHECK_EQ(propose(5, 32, 32, 0.6).n, 1);
-    text[5] = 10; /* the text went on along the tree: what lies below stands */
+    text[5] = 10; /* the text went on along the tree: the subtree stays */
     d = propose(6, 32, 32, 0);
     CHECK(d.n == 2 && d.token[0] == 10 && d.token[1] == 30);
-    text[5] = 50; /* or beside it */
+    text[5] = 50; /* or off the tree */
     CHECK_EQ(propose(6, 32, 32, 0).n, 1);
     CHECK_EQ(propose(4, 32, 32, 0).n, 1); /* a tree of a later text */
-    for (int i = 0; i < 300; i++) {       /* 10 never comes: then 20 is the likelier */
+    for (int i = 0; i < 300; i++) {       /* 10 never comes, so 20 becomes the likelier */
         d = propose(5, 32, 32, 0);
         CHECK_EQ(ntx_draft_follow(&d, &chances, 0, 99), 0);
     }
@@ -108,8 +108,8 @@ static void waits(void)
 {
     const struct ntx_draft_text t = text_of(5);
     answer(5, tree, 5);
-    CHECK(
-        ntx_draft_file_wait(&file, &t, 3, 0, 0)); /* 0.4 has not been expanded: a child may have 0.32, as three have */
+    /* 0.4 is not expanded: a child may have 0.32, and three nodes have more */
+    CHECK(ntx_draft_file_wait(&file, &t, 3, 0, 0));
     CHECK(!ntx_draft_file_wait(&file, &t, 4, 0, 1000));
     CHECK(!ntx_draft_file_wait(&file, &t, 5, 0.3, 1000));
     CHECK(ntx_draft_file_wait(&file, &t, 5, 0.33, 0));
@@ -118,13 +118,13 @@ static void waits(void)
     part.answers->state = NTX_DRAFTS_FAILED;
     CHECK(!ntx_draft_file_wait(&file, &t, 2, 0, UINT64_MAX / 2));
     part.answers->state = NTX_DRAFTS_READY;
-    ntx_drafts_open_seq(&part.answers->tree[0].seq); /* it died here */
+    ntx_drafts_open_seq(&part.answers->tree[0].seq); /* the writer died here */
     CHECK(!ntx_draft_file_wait(&file, &t, 2, 0, 1000));
     answer(5, tree, 5); /* its successor writes */
     CHECK(ntx_draft_file_wait(&file, &t, 2, 0, 0));
 }
 
-/* Any bits: numbers near what they should be, and far from it. */
+/* Random bits: numbers near the valid ones, and far from them. */
 static void hostile(void)
 {
     static struct ntx_drafts_node node[NTX_DRAFTS_NODES];

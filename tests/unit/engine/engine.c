@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine by itself: a small model in memory, requests as structs, no socket and no daemon. Each pass stops where
- * the skip policy would look at it until the test lets it go on, so that who has which rows in which pass is told
- * exactly. */
+/* The engine alone: a small model in memory, requests as structs, no socket and no daemon. Each pass stops at the skip
+ * policy's probe until the test lets it go on, so the rows of each pass are known exactly. */
 #include <errno.h>
 #include <pthread.h>
 #include <time.h>
@@ -32,7 +31,7 @@ struct reply {
     Ntx__Reply__BodyCase kind;
     int32_t token, err;
     uint32_t cached;
-    char text[256]; /* of an error; or why it ended */
+    char text[256]; /* text of an error, or why the answer ended */
 };
 
 struct stage {
@@ -46,8 +45,8 @@ struct stage {
     struct ntx_mailbox *mail;
     struct ntx_reply_queue *ann, *bob;
     bool stopped;
-    const struct ntx_reply_queue *deaf;      /* takes nothing: */
-    size_t untaken[MOST_REPLIES], n_untaken; /*   lengths of what waits for it */
+    const struct ntx_reply_queue *deaf;      /* takes no replies: */
+    size_t untaken[MOST_REPLIES], n_untaken; /* lengths of the replies that wait for it */
     struct reply replies[MOST_REPLIES];
     unsigned n_replies;
     pthread_mutex_t lock; /* guards what follows */
@@ -110,7 +109,7 @@ static struct rig_options options(struct stage *g, uint32_t kv_tokens)
     return o;
 }
 
-/* What the engine needs of a loaded model. */
+/* The parts of a loaded model that the engine needs. */
 static void load(struct stage *g)
 {
     struct ntx_loaded *l = &g->l;
@@ -181,7 +180,7 @@ static void close_stage(struct stage *g)
         ntx_mailbox_flush(g->mail);
     }
     ntx_engine_free(g->e);
-    CHECK_EQ(ntx_kv_pool_used(g->rig.pool), 0); /* whoever had KV gave it back */
+    CHECK_EQ(ntx_kv_pool_used(g->rig.pool), 0); /* every session has freed its KV */
     ntx_reply_queue_unref(g->ann);
     ntx_reply_queue_unref(g->bob);
     ntx_mailbox_free(g->mail);
@@ -196,7 +195,7 @@ static void close_stage(struct stage *g)
     rig_close(&g->rig);
 }
 
-/* The pass of that number (from 1) has begun, and waits. */
+/* Waits until the pass of that number (from 1) has begun, and is held. */
 static const struct seen_pass *reached(struct stage *g, unsigned pass)
 {
     unsigned waited_ms = 0;
@@ -215,7 +214,7 @@ static const struct reply *find(const struct stage *g, uint64_t id, Ntx__Reply__
     return NULL;
 }
 
-/* The nth reply of that kind to the request, waited for. */
+/* Waits for the nth reply of that kind to the request. */
 static const struct reply *reply(struct stage *g, uint64_t id, Ntx__Reply__BodyCase kind, unsigned nth)
 {
     for (int i = 0; !find(g, id, kind, nth); i++, nap()) {
@@ -250,14 +249,14 @@ static struct ntx_request generation(uint64_t id, const int32_t *ids, uint32_t n
                                 .sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
 }
 
-/* An answer of n tokens to `ids`, which have to stay. */
+/* Asks for an answer of n tokens to `ids`, which must stay. */
 static void generate(struct stage *g, struct ntx_reply_queue *who, uint64_t id, const int32_t *ids, uint32_t n_ids,
                      uint32_t n)
 {
     submit(g, who, generation(id, ids, n_ids, n));
 }
 
-/* While a pass is held: those of the requests first to last that have not started are read beside it, and wait for its
+/* While a pass is held: waits until requests first to last that have not started are read; they then wait for its
  * end. */
 static void prompts_read(struct stage *g, uint64_t first, uint64_t last)
 {
@@ -277,7 +276,7 @@ static void prompts_read(struct stage *g, uint64_t first, uint64_t last)
     }
 }
 
-/* The answer as the forward pass alone gives it, greedily. */
+/* The greedy answer of the forward pass alone. */
 static void expected(const int32_t *ids, uint32_t n_ids, int32_t *out, uint32_t n)
 {
     struct rig_options o = options(NULL, CTX);
@@ -305,7 +304,7 @@ static void same_answer(struct stage *g, uint64_t id, const int32_t *want, uint3
 
 static uint64_t session_of(struct stage *g, uint64_t id) { return reply(g, id, NTX__REPLY__BODY_STARTED, 0)->session; }
 
-/* Only these sessions have rows, in this order. */
+/* Checks that only these sessions have rows, in this order. */
 static void rows_are(const struct seen_pass *p, uint64_t a, uint32_t n_a, uint64_t b, uint32_t n_b)
 {
     CHECK_EQ(p->n, n_a + n_b);
@@ -319,7 +318,7 @@ static const struct seen_pass *next(struct stage *g, unsigned *pass)
     return reached(g, ++*pass);
 }
 
-/* A prompt that takes several passes joins at the next one, and takes no row from who writes; neither changes the
+/* A prompt of several passes joins at the next one, and takes no row from a decoding session. Neither changes the
  * other's tokens. */
 static void test_share(void)
 {
@@ -333,7 +332,7 @@ static void test_share(void)
     generate(&g, g.ann, 1, ids, 4, 12);
     CHECK_EQ(reached(&g, 1)->n, 4);
     uint64_t ann = session_of(&g, 1);
-    generate(&g, g.bob, 2, ids, 40, 3); /* taken up when the pass has ended, then read beside the next one */
+    generate(&g, g.bob, 2, ids, 40, 3); /* handled after the pass, then read beside the next one */
     const struct seen_pass *p = next(&g, &pass);
     if (p->n == 1) {
         prompts_read(&g, 2, 2);
@@ -357,7 +356,7 @@ static void test_share(void)
     close_stage(&g);
 }
 
-/* What needs no reading has its rows in the very next pass, behind those that write. */
+/* A request without a prompt to read has rows in the very next pass, after decode rows. */
 static void test_join(void)
 {
     static struct stage g;
@@ -383,7 +382,7 @@ static void test_join(void)
     close_stage(&g);
 }
 
-/* KV for one context and a block: who came first is the first to run, though who came later would fit already. */
+/* KV for one context and a block: the first request runs first, though a later one would fit already. */
 static void test_order(void)
 {
     static struct stage g;
@@ -408,7 +407,7 @@ static void test_order(void)
     close_stage(&g);
 }
 
-/* One that is cancelled, or whose client has gone, is not in the next pass; the others' tokens stay what they are. */
+/* A request that is cancelled, or whose client has gone, is not in the next pass. The others' tokens stay the same. */
 static void test_leave(void)
 {
     static struct stage g;
@@ -439,7 +438,7 @@ static void test_leave(void)
     close_stage(&g);
 }
 
-/* A pass that fails ends those who had rows in it, with the reason; the engine goes on. */
+/* A pass that fails ends the sessions that had rows in it, with the reason. The engine goes on. */
 static void test_fail(void)
 {
     static struct stage g;
@@ -464,7 +463,7 @@ static void test_fail(void)
     close_stage(&g);
 }
 
-/* A kept session goes on where it was: only what is new is fed. */
+/* A kept session goes on where it was: only new tokens are fed. */
 static void test_keep(void)
 {
     static struct stage g;
@@ -484,14 +483,14 @@ static void test_keep(void)
     same_answer(&g, 1, first, 2);
     q = generation(2, ids + 4, 4, 2);
     q.session = session_of(&g, 1);
-    submit(&g, g.bob, q); /* another client's */
+    submit(&g, g.bob, q); /* a session of another client */
     CHECK_EQ(reply(&g, 2, NTX__REPLY__BODY_ERROR, 0)->err, -ENOENT);
     unsigned before = g.n_passes;
     q.id = 3;
     submit(&g, g.ann, q);
     ended(&g, 3, "length");
     same_answer(&g, 3, second, 2);
-    CHECK_EQ(g.pass[before].n, 5); /* the token that was drawn last, and the four */
+    CHECK_EQ(g.pass[before].n, 5); /* the last token drawn, and the four */
     CHECK_EQ(g.pass[before].row[0].pos, 5);
     close_stage(&g);
 }
@@ -509,8 +508,8 @@ static void answers(struct stage *g, struct ntx_reply_queue *who, uint64_t id, c
     CHECK_EQ(reply(g, id, NTX__REPLY__BODY_DONE, 0)->cached, cached);
 }
 
-/* Who begins as another did computes what is new: from any token on, behind an answer too, with drafts as without. Not
- * another user. */
+/* A text with a known prefix computes only its new tokens: from any token on, after an answer too, with drafts or
+ * without. Another user's text does not share it. */
 static void test_prefix(const char *draft)
 {
     static struct stage g;
@@ -548,8 +547,8 @@ static uint32_t rows_of(const struct stage *g, uint64_t session, uint32_t from, 
     return n;
 }
 
-/* Who comes while the same is being computed waits for it and takes it over; when who computes it leaves, the next one
- * does. */
+/* A request that comes while its prefix is being computed waits for it and takes it over. If the computing session
+ * leaves, the next one computes. */
 static void test_prefix_at_once(void)
 {
     static struct stage g;
@@ -583,7 +582,7 @@ static void test_prefix_at_once(void)
     close_stage(&g);
 }
 
-/* What is kept never makes anybody wait: a text that needs all blocks has them at once. */
+/* Kept prefixes never make a request wait: a text that needs all blocks gets them at once. */
 static void test_prefix_evicted(void)
 {
     static struct stage g;
@@ -596,12 +595,12 @@ static void test_prefix_evicted(void)
     answers(&g, g.ann, 2, other, 40, 20, 0);
     answers(&g, g.ann, 3, ids, 40, 5, 0);
     answers(&g, g.ann, 4, ids, 40, 5, 39);
-    generate(&g, g.ann, 5, other, 20, 0); /* up to the context's end */
+    generate(&g, g.ann, 5, other, 20, 0); /* up to the end of the context */
     ended(&g, 5, "length");
     close_stage(&g);
 }
 
-/* ---- what requests hold together */
+/* ---- memory of all requests */
 
 static struct ntx_request constrained(uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n)
 {
@@ -624,7 +623,7 @@ static uint32_t most_at_once(const struct stage *g)
     return most;
 }
 
-/* A stage with memory for the vocabulary, for so many constrained answers, a few tokens and masks. */
+/* A stage with memory for the vocabulary, so many constrained answers, a few tokens and masks. */
 static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
 {
     open_stage(g, 6 * CTX, max_queue);
@@ -649,9 +648,8 @@ static void close_narrow(struct stage *g)
     ntx_words_free(w);
 }
 
-/* Memory for two constrained answers, and four requests, which are of one client: all have their answers, two at a
- * time, by one grammar, whose masks are computed once and stay for the next one; who needs no such memory is not kept.
- * */
+/* Memory for two constrained answers, and four requests of one client: all get answers, two at a time, by one grammar
+ * whose masks are computed once. A request that needs no such memory does not wait. */
 static void test_memory(void)
 {
     static struct stage g;
@@ -671,19 +669,19 @@ static void test_memory(void)
             CHECK_EQ(reply(&g, id, NTX__REPLY__BODY_TOKEN, i)->token, reply(&g, 1, NTX__REPLY__BODY_TOKEN, i)->token);
     same_answer(&g, 5, want, 6);
     CHECK_EQ(most_at_once(&g), 3);
-    uint64_t computed = ntx_words_masks(g.l.words); /* by simultaneous answers, too, each once */
+    uint64_t computed = ntx_words_masks(g.l.words); /* each mask once, by simultaneous answers, too */
     CHECK_EQ(computed, 6);
     submit(&g, g.ann, constrained(6, ids, 5, 6));
     ended(&g, 6, "length");
     CHECK_EQ(ntx_words_masks(g.l.words), computed);
     CHECK(ntx_words_bytes(g.l.words) > words && ntx_words_bytes(g.l.words) <= g.l.kept_bytes);
     ntx_words_allow(g.l.words, 0);
-    CHECK_EQ(ntx_words_bytes(g.l.words), words); /* the one grammar that was there before */
+    CHECK_EQ(ntx_words_bytes(g.l.words), words); /* only the earlier grammar */
     close_narrow(&g);
 }
 
-/* What one request exceeds by itself it is told, in numbers, and nobody waits for it; where nothing waits ([clients]
- * queue_wait), a limit that others share is -EBUSY. */
+/* A request that exceeds a limit alone is refused with the numbers, and no other waits for it. Without a queue
+ * ([clients] queue_wait), a shared limit gives -EBUSY. */
 static void test_memory_refused(void)
 {
     static struct stage g;
@@ -710,8 +708,8 @@ static void test_memory_refused(void)
     close_narrow(&g);
 }
 
-/* Memory for the tokens of one prompt at a time: the others wait unread, and have their answers. One that waits so is
- * cancelled as any. */
+/* Memory for the tokens of one prompt at a time: the others wait unread, and get answers. One that waits is cancelled
+ * like any other. */
 static void test_unread(void)
 {
     static struct stage g;
@@ -737,7 +735,7 @@ static void test_unread(void)
     close_stage(&g);
 }
 
-/* Clients take turns in the queue: one with three requests there does not keep another waiting for all of them. */
+/* Clients take turns in the queue: a client with three requests does not delay another one for all of them. */
 static void test_turns(void)
 {
     static struct stage g;
@@ -767,8 +765,8 @@ static void test_turns(void)
     close_stage(&g);
 }
 
-/* A client that takes nothing gives its place to one that waits; when it takes what there is, its answer goes on with
- * the same tokens. */
+/* A client that takes no replies gives way to one that waits. When it takes them, its answer goes on with the same
+ * tokens. */
 static void test_deaf(const char *draft, bool shares)
 {
     static struct stage g;
@@ -802,7 +800,7 @@ static void test_deaf(const char *draft, bool shares)
     ended(&g, 1, "length");
     same_answer(&g, 1, want, N);
     CHECK(!find(&g, 1, NTX__REPLY__BODY_TOKEN, N));
-    CHECK(g.pass[before].row[0].pos == 0 || shares); /* its K and V were given up */
+    CHECK(g.pass[before].row[0].pos == 0 || shares); /* its K and V were freed */
     CHECK_EQ(reply(&g, 1, NTX__REPLY__BODY_DONE, 0)->cached, 0);
     close_stage(&g);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session with a template of channels, its model played by a script: what a client sees of an answer, and what the
- * next request adds to the tokens in the KV. */
+/* A session with a template of channels and a scripted model: the text that a client sees of an answer, and the tokens
+ * that the next request adds to the KV. */
 #include "computed/engine/session.h"
 #include "computed/pass/forward.h"
 #include "tests/lib/check.h"
@@ -16,7 +16,7 @@ struct stage {
     struct ntx_session_env env;
     struct ntx_session *s;
     struct ntx_tokenizer *tok;
-    uint32_t answer; /* where in the tokens the answer begins */
+    uint32_t answer; /* where the answer begins in the tokens */
 };
 
 static void open_stage(struct stage *g, const char *chat)
@@ -48,7 +48,7 @@ static void close_stage(struct stage *g)
     ntx_tokenizer_free(g->tok);
 }
 
-/* The text of the session's tokens from `from` on, control tokens included. */
+/* Checks the text of the session's tokens from `from` on, control tokens included. */
 static void check_tokens(const struct stage *g, uint32_t from, const char *want)
 {
     char text[2048];
@@ -70,7 +70,7 @@ static void generate(struct stage *g, const struct ntx_request *m)
     ntx_prompt_free(&p);
 }
 
-/* A user's message, and, in the first request, nothing before it. All prompt tokens are fed. */
+/* A user's message. In the first request nothing comes before it. All prompt tokens are fed. */
 static void ask(struct stage *g, const char *text, uint32_t max_tokens)
 {
     const struct ntx_request_message msg = {.role = "user", .text = {text, strlen(text)}};
@@ -83,7 +83,7 @@ static void ask(struct stage *g, const char *text, uint32_t max_tokens)
     g->s->n_past = g->answer = g->s->n_tokens;
 }
 
-/* The model writes `script`; what a client sees is `shown`, and why it ended `finish`. The last token is not fed. */
+/* The model writes `script`: the client sees `shown`, and the answer ends by `finish`. The last token is not fed. */
 static void answer(struct stage *g, const char *script, const char *shown, const char *finish)
 {
     float logits[300] = {0};
@@ -126,7 +126,7 @@ static void test_turns(void)
     answer(&g, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi<|return|>", "<think>\nhm\n</think>\n\nhi",
            "stop");
     uint32_t first = g.answer;
-    ask(&g, "more", 0); /* <|return|> is not fed, <|end|> stands in its place; the thoughts stay */
+    ask(&g, "more", 0); /* <|return|> is not fed, <|end|> replaces it; the thoughts stay */
     check_tokens(&g, first, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi" NEXT);
     first = g.answer;
     answer(&g, "<|channel|>final<|message|>hello<|return|>", "hello", "stop"); /* a new answer begins with a new view */
@@ -135,7 +135,7 @@ static void test_turns(void)
     close_stage(&g);
 }
 
-/* Cut after so many tokens, and the conversation goes on. */
+/* The answer is cut after so many tokens, and the conversation goes on. */
 static void check_cut(const char *script, uint32_t n, const char *shown, const char *kept)
 {
     struct stage g;
@@ -154,7 +154,7 @@ static void test_cut(void)
     check_cut(THOUGHT, 13, "<think>\nhm\n</think>\n\n", "<|channel|>analysis<|message|>hm" NEXT); /* one end, not two */
 }
 
-/* Without a template nothing is made of the same tokens. */
+/* Without a template the same tokens have no meaning. */
 static void test_raw(void)
 {
     struct ntx_request m = {.sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
@@ -169,7 +169,7 @@ static void test_raw(void)
     close_stage(&g);
 }
 
-/* Where tools were offered, the model's own template shows its heads, which name the tool that is called. */
+/* With tools, the view shows the model's headers, which name the called tool. */
 static void test_tools(void)
 {
     static const char own[] = "{% for m in messages %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' "

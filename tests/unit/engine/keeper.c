@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A served model outlives its process: by a pair of sockets, as under `ntx up`, and by systemd's way, whose store may
- * give the descriptors back in any order. */
+/* A served model outlives its process: by a pair of sockets, as under `ntx up`, and by systemd's store, which may
+ * return the descriptors in any order. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -65,13 +65,13 @@ static void test_pair(void)
     struct ntx_kept got, one = made("one", "a", "b"), two = made("two", "c", "d");
     CHECK_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     ntx_keeper_open(&k, pair);
-    CHECK_EQ(ntx_keeper_take(&k, &got, &err), 0); /* nothing was kept */
+    CHECK_EQ(ntx_keeper_take(&k, &got, &err), 0); /* nothing is kept */
     CHECK_EQ(ntx_keeper_put(&k, &one, &err), 0);
-    CHECK_EQ(ntx_keeper_put(&k, &two, &err), 0); /* in place of it */
+    CHECK_EQ(ntx_keeper_put(&k, &two, &err), 0); /* replaces it */
     close(k.memo);                               /* the process dies */
     ntx_kept_free(&one);
     ntx_kept_free(&two);
-    for (int i = 0; i < NTX_KEEP_TRIES; i++) { /* and so do those after it */
+    for (int i = 0; i < NTX_KEEP_TRIES; i++) { /* and so do its successors */
         ntx_keeper_open(&k, pair);
         has(&k, "two", 'c', 'd');
     }
@@ -83,7 +83,7 @@ static void test_pair(void)
     ntx_kept_free(&one);
     close(k.memo);
     ntx_keeper_open(&k, pair);
-    has(&k, "one", 'a', 'b'); /* with tries of its own */
+    has(&k, "one", 'a', 'b'); /* with its own count of tries */
     ntx_keeper_open(&k, pair);
     CHECK_EQ(ntx_keeper_take(&k, &got, &err), 1);
     ntx_kept_free(&got);
@@ -93,7 +93,7 @@ static void test_pair(void)
     close(pair[1]);
 }
 
-/* What comes back by the pair is not what was given: said, not used, and nothing stays open. */
+/* Other descriptors come back than were kept: an error, and none stays open. */
 static void refused(const int *fds, unsigned n, int rc, const char *words)
 {
     int pair[2];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of an answer's bytes may be shown, and when: stop strings, incomplete characters, bytes that are no text. */
+/* Which bytes of an answer are shown, and when: stop strings, incomplete characters, bytes that are not UTF-8. */
 #include "computed/engine/session_text.h"
 #include "tests/lib/check.h"
 
@@ -11,7 +11,7 @@ static struct ntx_text *make(char *a, char *b)
     return t;
 }
 
-/* Feeds bytes; what may be shown afterwards is `shown`. */
+/* Feeds bytes and checks the text shown afterwards. */
 static bool step(struct ntx_text *t, const char *bytes, bool flush, const char *shown)
 {
     const char *text;
@@ -44,7 +44,7 @@ static void stops(void)
     CHECK(step(t, "NDless", false, ""));
     ntx_text_free(t);
     t = make("END", "D\n");
-    CHECK(step(t, "xEND\n", false, "x")); /* the earliest in the text wins, not the first in the list */
+    CHECK(step(t, "xEND\n", false, "x")); /* the earliest in the text counts, not the first in the list */
     ntx_text_free(t);
     t = make("abab", "");
     CHECK(!step(t, "ababX" + 1, false, "babX"));
@@ -56,16 +56,16 @@ static void stops(void)
     ntx_text_free(t);
     t = make("stop", NULL);
     CHECK(!step(t, "a st", false, "a "));
-    CHECK(!step(t, NULL, true, "st")); /* nothing more comes */
+    CHECK(!step(t, NULL, true, "st")); /* no more comes */
     ntx_text_free(t);
 }
 
 static void characters(void)
 {
-    struct ntx_text *t = make("\xe2\x82\xac!", NULL); /* a euro sign, exclaimed */
+    struct ntx_text *t = make("\xe2\x82\xac!", NULL); /* a euro sign and "!" */
     CHECK(!step(t, "\xe2", false, ""));
     CHECK(!step(t, "\x82", false, ""));
-    CHECK(!step(t, "\xac", false, "")); /* whole, but it may begin the stop string */
+    CHECK(!step(t, "\xac", false, "")); /* complete, but it may begin the stop string */
     CHECK(!step(t, "?", false, "\xe2\x82\xac?"));
     CHECK(!step(t,
                 "\xff"
