@@ -34,8 +34,8 @@ enum ntx_job_kind { NTX_JOB_REQUEST, NTX_JOB_GONE, NTX_JOB_CANCEL_ALL, NTX_JOB_Q
 struct ntx_job {
     struct ntx_job *next;
     enum ntx_job_kind kind;
-    struct ntx_reply_queue *replies;
-    struct ntx_request *req;
+    struct ntx_reply_queue *replies; /* one reference, or NULL */
+    struct ntx_request *req;         /* owned, or NULL */
     uint64_t asked_ns;
 };
 
@@ -85,11 +85,11 @@ struct ntx_engine {
     uint32_t n_ended;
     atomic_ullong saved;                         /* bytes written to the store */
     bool exact;                                  /* K and V of a generated token equal those of a prompt's token */
-    bool drafting;                               /* drafts are proposed: */
-    bool automatic;                              /* --draft auto, */
-    bool lookup;                                 /* by prompt lookup, */
+    bool drafting;                               /* drafts are proposed */
+    bool automatic;                              /* --draft auto */
+    bool lookup;                                 /* prompt lookup is a source */
     bool chains;                                 /* drafts do not branch, because of recurrent states */
-    struct ntx_draft_file file[NTX_DRAFT_FILES]; /* and by files (of --draft) */
+    struct ntx_draft_file file[NTX_DRAFT_FILES]; /* [n_files] drafters of --draft */
     unsigned n_files;
     double draft_gain;                  /* recent mean of tokens that a pass with drafts gave beyond the first */
     struct ntx_draft_turn turn;         /* whether drafting is on now */
@@ -102,7 +102,7 @@ struct ntx_engine {
     uint32_t draft_news;                /* passes since they were kept */
     struct ntx_pace pace;
     double last_ns; /* time of the last pass of decode rows alone */
-    double row_ns;  /* compute time of a row in a pass of many rows, row_ns_of: */
+    double row_ns;  /* compute time of a row in a pass of row_ns_of rows */
     uint32_t row_ns_of;
     double expert_share; /* share of the experts that a row uses, where they are read; else 0 */
     double drafted;      /* recent mean of nodes in a proposal */

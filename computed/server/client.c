@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection: frames in, frames out. uv_poll, since libuv's streams cannot tell that descriptors come. */
+/* A connection: frames in, frames out. It uses uv_poll and recvmsg, since libuv's streams cannot take descriptors. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
