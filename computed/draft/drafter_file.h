@@ -11,7 +11,7 @@
  *   nextn                 the model's own next-token block, in the model's file; it runs in ntx-computed
  *
  * Index and script are read whole and draft at once, in ntx-computed: a tree below the text's last token, like a draft
- * model's. A new kind is a row of the table in drafter_file.c. */
+ * model's. A new kind is an entry of the table in drafter_file.c. */
 #ifndef NTX_COMPUTED_DRAFT_DRAFTER_FILE_H
 #define NTX_COMPUTED_DRAFT_DRAFTER_FILE_H
 
