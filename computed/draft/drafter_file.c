@@ -63,7 +63,7 @@ int ntx__drafter_file_kind(int fd, enum ntx_drafter_file_kind *kind, uint64_t *b
         }
     return ntx_err_set(
         err, -EINVAL,
-        "it is no file that guesses: neither a small model (GGUF), nor what `ntx draft-index` made, nor a script");
+        "it is not a drafter: neither a small model (GGUF), nor an index of `ntx draft-index`, nor a script");
 }
 
 unsigned ntx__drafter_file_times(enum ntx_drafter_file_kind kind) { return kinds[kind].times; }
@@ -124,7 +124,7 @@ int ntx_drafter_file_new(int fd, const struct ntx_gguf *model, struct ntx_drafte
     struct ntx_drafter_file *g = calloc(1, sizeof *g);
     int rc = g ? ntx__drafter_file_kind(fd, &kind, &n, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc && !kinds[kind].ops)
-        rc = ntx_err_set(err, -EINVAL, "a model guesses in ntx-predictor");
+        rc = ntx_err_set(err, -EINVAL, "a draft model runs in ntx-predictor");
     if (!rc)
         rc = ntx_draft_index_vocab(model, &n_vocab, &vocab, err);
     if (!rc)

@@ -163,10 +163,10 @@ static int check_fit(const struct ntx_gguf *g, const struct ntx_gguf *model, str
     if (!rc)
         rc = ntx_model_open_keys(model, &m, err);
     if (!rc && d->hp.head.width != m->hp.n_embd)
-        rc = ntx_err_set(err, -EINVAL, "it goes by states of %u values, the model's have %u: it is another model's",
+        rc = ntx_err_set(err, -EINVAL, "it works by states of %u values, the model's have %u: it is another model's",
                          d->hp.head.width, m->hp.n_embd);
     if (!rc && d->hp.head.tap[d->hp.head.n_taps - 1] > m->hp.n_layers)
-        rc = ntx_err_set(err, -EINVAL, "it goes by the state at layer %u, the model has %u: it is another model's",
+        rc = ntx_err_set(err, -EINVAL, "it works by the state at layer %u, the model has %u: it is another model's",
                          d->hp.head.tap[d->hp.head.n_taps - 1], m->hp.n_layers);
     ntx_model_free(d);
     ntx_model_free(m);

@@ -115,7 +115,7 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
         rc = ntx__drafter_suits(g, model, err);
     if (!rc && !ntx_keeps_rows_only(&m->hp))
         rc = ntx_err_set(err, -ENOTSUP,
-                         "the recurrent state of a %s model does not go back to where its guesses part from the text",
+                         "the recurrent state of a %s model cannot go back to where its drafts leave the text",
                          m->hp.arch);
     if (!rc)
         rc = ntx__drafter_bytes(m, (uint64_t)st.st_size + ntx_gguf_header_bytes(g), ctx, 1, bytes, err);
@@ -218,7 +218,7 @@ static int open_nextn(struct ntx_drafter *d, const struct ntx_gguf *model, const
         return rc;
     const uint32_t n = d->model->hp.n_embd;
     if (ntx__drafter_state_room(d))
-        return ntx_err_set(err, -ENOMEM, "no memory for the states of what predicts tokens");
+        return ntx_err_set(err, -ENOMEM, "no memory for the states of the next-token block");
     float *norms = d->states;
     d->norms = norms;
     if ((rc = read_norm(d, d->model->trunk_norm, norms)) || (rc = read_norm(d, d->model->output_norm, norms + n)))
@@ -230,7 +230,7 @@ int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t
                           struct ntx_drafter **out, struct ntx_err *err)
 {
     struct ntx_drafter *d = calloc(1, sizeof *d);
-    int rc = d ? open_nextn(d, model, fds, err) : ntx_err_set(err, -ENOMEM, "no memory for what predicts tokens");
+    int rc = d ? open_nextn(d, model, fds, err) : ntx_err_set(err, -ENOMEM, "no memory for the next-token block");
     return ntx__drafter_made(d, rc, ctx, threads, out, err);
 }
 

@@ -159,7 +159,7 @@ static bool may_preempt(const struct ntx_engine *e, const struct ntx_session *s)
 
 static void preempt(struct ntx_engine *e, struct ntx_session *s)
 {
-    ntx_log(NTX_LOG_DEBUG, "session %llu: its client takes nothing, and others wait: it gives way",
+    ntx_log(NTX_LOG_DEBUG, "session %llu is preempted: its client takes no replies, and others wait",
             (unsigned long long)s->id);
     ntx__engine_keep(e, s, true);
     ntx_kv_seq_free(s->kv);
@@ -203,10 +203,10 @@ static int get_resources(struct ntx_engine *e, struct ntx_session *s, struct ntx
                            "with a smaller --ctx or a larger --ram",
                            s->reserve, ntx_kv_pool_blocks(e->l->kv), NTX_KV_BLOCK);
     if (rc)
-        return ntx_err_set(err, rc, "what was computed of this text before cannot be had again: %s; ask again",
+        return ntx_err_set(err, rc, "the earlier state of this text cannot be restored: %s; send the request again",
                            strerror(-rc));
     if (!make_ffn_set(e, s))
-        return ntx_err_set(err, -ENOMEM, "no memory for what the session's prompt shows of its neurons");
+        return ntx_err_set(err, -ENOMEM, "no memory for the neurons of the session's prompt");
     if (s->kind == NTX_SESSION_GENERATE && ntx_session_start(s, &e->l->env))
         return ntx_err_set(err, -ENOMEM, "no memory for sampling");
     return 0;

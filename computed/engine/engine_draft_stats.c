@@ -44,7 +44,7 @@ void ntx__engine_draft_stats_new(struct ntx_engine *e)
     ntx_draft_stats_begin(&e->draft_stats, ntx_draft_believed);
     int rc = e->drafting && e->l->gguf ? ntx_load_draft_stats(e->l, &e->draft_stats, e->digest, &err) : -ENOENT;
     if (rc && rc != -ENOENT)
-        ntx_log(NTX_LOG_WARN, "guesses begin anew: %s", err.text);
+        ntx_log(NTX_LOG_WARN, "draft statistics begin anew: %s", err.text);
     if (rc && e->automatic && !e->l->plan->geo.n_sched)
         ntx_draft_chances_doubt(&e->draft_stats.chances);
     if (!rc && find_place(e))

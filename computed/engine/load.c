@@ -163,14 +163,14 @@ static int take_sidecar(struct ntx_load_request *r, struct ntx_loaded *l, struct
                                       : ntx_skip_learned(r->set.skip); /* measured: docs/log/skip.md */
     int rc = r->path && r->sidecar_fd < 0 ? open_sidecar(r, &l->ffn, err) : 0;
     if (!rc && r->sidecar_fd < 0 && ntx_skip_learned(r->set.skip))
-        rc = ntx_err_set(err, -ENOENT,
-                         "skip '%.100s' goes by what a sidecar says, and none came: make one with ntx "
-                         "calibrate, and send it (--sidecar)",
-                         r->set.skip);
+        rc = ntx_err_set(
+            err, -ENOENT,
+            "skip '%.100s' needs a sidecar, and none came: make one with ntx calibrate, and send it (--sidecar)",
+            r->set.skip);
     if (!rc && r->sidecar_fd >= 0 && !ntx_skip_learned(r->set.skip) && !l->ffn.learned)
         rc = ntx_err_set(err, -EINVAL,
-                         "a sidecar came, and nothing goes by it: it has a meaning with --skip static "
-                         "or predictive, and with --ffn-sparse predicted where that is learned");
+                         "a sidecar came, and nothing uses it: it serves --skip static or predictive, and --ffn-sparse "
+                         "predicted where that is learned");
     if (rc)
         return rc;
     l->sidecar_fd = r->sidecar_fd;
@@ -221,15 +221,15 @@ static int check_recurrent(const struct ntx_load_request *r, const struct ntx_lo
             l->model->hp.arch, never);
     if (named && l->model->hp.streams.n && ntx_keeps_rows_only(&l->model->hp))
         return ntx_err_set(err, -ENOTSUP,
-                           "%s: a %s model has several residual streams, from which no layer's part is predicted: such "
-                           "a model runs without",
+                           "%s: a %s model has several residual streams, in which no layer's part is predicted: such a "
+                           "model runs without",
                            named, l->model->hp.arch);
     if (!named || ntx_keeps_rows_only(&l->model->hp))
         return 0;
-    return ntx_err_set(err, -ENOTSUP,
-                       "%s: layers of a %s model keep a recurrent state, which every token goes into and none comes "
-                       "out of: such a model runs without",
-                       named, l->model->hp.arch);
+    return ntx_err_set(
+        err, -ENOTSUP,
+        "%s: layers of a %s model keep a recurrent state, which every token changes: such a model runs without", named,
+        l->model->hp.arch);
 }
 
 /* Drafters are only worth their memory where drafts pay. */
@@ -262,7 +262,7 @@ static int no_room_to_draft(const struct ntx_loaded *l, uint64_t bytes, struct n
     for (unsigned i = 0; i < l->n_drafters; i++)
         own |= l->drafter[i].kind == NTX_DRAFTER_FILE_NEXTN;
     memcpy(text, err->text, sizeof text);
-    return ntx_err_set(err, err->code, "%s, or --draft off: what guesses lies in memory whole, of that %s%s", text,
+    return ntx_err_set(err, err->code, "%s, or --draft off: drafters stay in memory whole and take %s of it%s", text,
                        ntx_format_size(bytes, size, sizeof size),
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
 }
@@ -306,12 +306,11 @@ static void warn_unconstrained(struct ntx_loaded *l, const struct ntx_plan_reque
     char has[32];
     l->env.constrains_from = constrains_from(l, q);
     if (l->env.constrains_from && !l->plan->clients.constrains)
-        ntx_log(
-            NTX_LOG_WARN,
-            "grammars, schemas and tool calls are refused: --ram %s has no room for what they want of %u tokens; from "
-            "--ram %lluM on it has",
-            ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab,
-            (unsigned long long)NTX_ROUND_UP(l->env.constrains_from, 1ull << 20) >> 20);
+        ntx_log(NTX_LOG_WARN,
+                "grammars, schemas and tool calls are refused: --ram %s has no room for their tables of %u tokens; "
+                "--ram %lluM or more has",
+                ntx_format_size(q->ram_bytes, has, sizeof has), l->model->hp.n_vocab,
+                (unsigned long long)NTX_ROUND_UP(l->env.constrains_from, 1ull << 20) >> 20);
 }
 
 static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)

@@ -89,7 +89,7 @@ static int check_states(const struct ntx_loaded *l, unsigned i, struct ntx_err *
     for (unsigned k = 0; k < i && l->drafter[i].needs.n_taps; k++)
         if (l->drafter[k].needs.n_taps)
             return ntx_err_set(err, -ENOTSUP,
-                               "there is one already that goes by the model's states: name one of nextn and files of "
+                               "there is already a drafter by the model's states: name only one of nextn and files of "
                                "the EAGLE-3 or DFlash kind");
     return 0;
 }

@@ -521,7 +521,7 @@ static void free_tables(struct file *f)
 static void log_full(struct ntx_prefix_store *s, int rc)
 {
     if (rc && !s->full_said)
-        ntx_log(NTX_LOG_WARN, "what was computed cannot be kept in %s, and is lost when the model goes: %s", s->c.dir,
+        ntx_log(NTX_LOG_WARN, "states cannot be kept in %s, and are lost when the model is unloaded: %s", s->c.dir,
                 strerror(-rc));
     s->full_said = rc;
 }

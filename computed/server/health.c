@@ -53,7 +53,7 @@ static void check_worker(struct ntx_server *s, enum ntx_role role, uint64_t awak
     /* without decisions and drafts everything is computed */
     const enum ntx_mon_grade grade = iod ? NTX_MON_STOPPED : NTX_MON_SERVED;
     const char *name = iod ? "ntx-iod" : "ntx-predictor",
-               *so = iod ? "no weights are read" : "nothing is skipped or guessed by it";
+               *so = iod ? "no weights are read" : "it skips and drafts nothing";
     const pid_t pid = ntx_workers_pid(s->workers, role);
     const uint64_t silent_s = (awake - s->heard_ns[role]) / SECOND;
     if (!pid && s->refused[role][0])

@@ -130,7 +130,7 @@ static int read_kept(struct ntx_keeper *k, int *fds, unsigned n, struct ntx_kept
     if (!rc)
         rc = count_try(&m, memo, out, err);
     else
-        ntx_err_set(err, rc, "the model that was served before is not loaded again: of its files not all were kept%s%s",
+        ntx_err_set(err, rc, "the model that was served before is not loaded again: not all of its files were kept%s%s",
                     out->load ? ": " : "", out->load ? out->load->names[0] : "");
     for (unsigned i = 0; i < n; i++)
         if (fds[i] >= 0 && fds[i] != memo)
@@ -251,7 +251,7 @@ int ntx_keeper_put(struct ntx_keeper *k, const struct ntx_kept *what, struct ntx
         rc = k->systemd ? ntx_notify_fds("FDSTORE=1\nFDNAME=" NAME, fds, what->n_fds + 1)
                         : ntx_send_fds(k->out, "k", 1, fds, what->n_fds + 1);
     }
-    return rc ? ntx_err_set(err, rc, "should ntx-computed die, %s is not loaded again: its files cannot be kept (%s)",
+    return rc ? ntx_err_set(err, rc, "if ntx-computed dies, %s is not loaded again: its files cannot be kept (%s)",
                             what->load->names[0], strerror(-rc))
               : 0;
 }

@@ -64,8 +64,7 @@ static int check_drafters(const Ntx__Load *m, struct ntx_err *err)
         return ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES);
     if (m->drafters > named || (m->drafters < named && !automatic))
         return ntx_err_set(err, -EINVAL,
-                           "--draft '%.100s' names %u files that guess, and %u are announced with the "
-                           "request: each must come",
+                           "--draft '%.100s' names %u drafters, and %u are announced with the request: each must come",
                            m->draft ? m->draft : "", named, m->drafters);
     return 0;
 }

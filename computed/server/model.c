@@ -119,7 +119,7 @@ static void keep_old(struct ntx_server *s)
 {
     if (keep_model(s, &s->old))
         ntx_log(NTX_LOG_WARN,
-                "should the new model fail, the old one does not come back: no memory, or too few descriptors");
+                "if the new model fails, the old one is not loaded again: no memory, or too few descriptors");
 }
 
 /* The model is served now: keeps it for the next ntx-computed, should this one die. */
@@ -130,9 +130,8 @@ static void keep_served(struct ntx_server *s)
     if (!s->c.keep || s->c.machines)
         return;
     int rc = keep_model(s, &k)
-                 ? ntx_err_set(
-                       &err, -ENOMEM,
-                       "should ntx-computed die, its model is not loaded again: no memory, or too few descriptors")
+                 ? ntx_err_set(&err, -ENOMEM,
+                               "if ntx-computed dies, its model is not loaded again: no memory, or too few descriptors")
                  : ntx_keeper_put(s->c.keep, &k, &err);
     if (rc)
         ntx_log(NTX_LOG_WARN, "%s", err.text);

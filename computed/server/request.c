@@ -180,14 +180,14 @@ static int check_rights(const struct ntx_conn *c, const Ntx__Load *m, struct ntx
         return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
     if (!c->receiver && (ntx_lora_files(m->lora) || ntx_draft_files(m->draft)))
         return ntx_err_set(err, -EPERM,
-                           "a client passes descriptors of adapters (--lora) and of files that guess "
-                           "(--draft), not their paths; they come with those of the model");
+                           "a client passes descriptors of adapters (--lora) and drafters (--draft), not their paths; "
+                           "they come with those of the model");
     if (m->fault && *m->fault && c->server->c.service && !c->server->c.faults)
         return ntx_err_set(err, -EPERM, "this service was not started for tests: it takes no fault rules (--fault)");
     if (c->server->c.service && ((m->state && *m->state) || m->kv_ram))
         return ntx_err_set(err, -EPERM,
-                           "where this service keeps state, and how much of K and V it has in memory, is said in its "
-                           "ntx.conf ([prefix] state, kv_ram), not by --state or --kv-ram");
+                           "this service's ntx.conf sets where state is kept, and how much of K and V stays in memory "
+                           "([prefix] state, kv_ram), not --state or --kv-ram");
     if (may_administer(c) || m->ram_bytes <= (limit = ram_limit(c->server)))
         return 0;
     return ntx_err_set(

@@ -118,8 +118,7 @@ static void fail_receiver(struct ntx_fd_receiver *t, int rc, const char *why)
     struct ntx_pending_load *o = t->pending_load;
     ntx__fd_receiver_end(t);
     if (c) {
-        ntx_log(NTX_LOG_WARN,
-                "client %llu: a request with descriptors that is none, or did not come as a whole; connection closed",
+        ntx_log(NTX_LOG_WARN, "client %llu: an invalid or incomplete request with descriptors; connection closed",
                 (unsigned long long)ntx_reply_queue_client(c->replies));
         ntx__conn_close(c);
     } else if (o) {
@@ -179,9 +178,8 @@ static void on_io(uv_poll_t *h, int status, int events)
     else if (t->pending_load)
         rc = read_verdict(t);
     if (rc && rc != -EAGAIN && rc != -EINTR)
-        fail_receiver(
-            t, -EIO,
-            "the process that was to look at the model ended: the file may be damaged in a way that is not known yet");
+        fail_receiver(t, -EIO,
+                      "the process that checks the model's files ended: a file may be damaged in an unknown way");
 }
 
 static bool too_many(const struct ntx_server *s, uid_t uid)
@@ -268,10 +266,8 @@ void ntx__fd_receivers_check(struct ntx_server *s)
         if (t->conn && now - t->since_ns > REQUEST_S * 1000000000ull)
             fail_receiver(t, -ETIMEDOUT, "");
         else if (t->pending_load && now - t->since_ns > LOOK_S * 1000000000ull)
-            fail_receiver(
-                t, -ETIMEDOUT,
-                "the model's files did not let themselves be read within a minute: does their file system still "
-                "answer?");
+            fail_receiver(t, -ETIMEDOUT,
+                          "the model's files could not be read within a minute: does their file system still answer?");
     }
 }
 

@@ -109,7 +109,7 @@ static void on_policy(struct ntx_server *s, const Ntx__PolicyState *m)
             return;
         }
         if (m->probe_layer >= l->model->hp.n_layers) {
-            ntx__model_fail(s, -EPROTO, "ntx-predictor looks at layer %u of a model of %u", m->probe_layer,
+            ntx__model_fail(s, -EPROTO, "ntx-predictor probes layer %u of a model with %u", m->probe_layer,
                             l->model->hp.n_layers);
             return;
         }

@@ -58,7 +58,7 @@ refused() {
     [ "$(wc -l <"$tmp/err")" = 1 ] && grep -q -- "$words" "$tmp/err" || fail "$*: $(cat "$tmp/err")"
 }
 echo "some text" >"$tmp/text"
-refused "no file that guesses" run "$demo" x --raw -n 1 --quiet --draft "$tmp/text"
+refused "it is not a drafter" run "$demo" x --raw -n 1 --quiet --draft "$tmp/text"
 refused "more than 3 files" run "$demo" x --raw -n 1 --quiet --draft "a,b,c,d"
 printf 'ntx-script 1\nchance 2\n' >"$tmp/script"
 refused "line 2 of the script" run "$demo" x --raw -n 1 --quiet --draft "$tmp/script"

@@ -79,7 +79,7 @@ model "$tmp/qn.gguf" --arch qwen35 --layers 4 --embd 128 --heads 4 --kv 2 --head
 work_of() { ntx plan "$tmp/m.gguf" --machine ram=1G,drive=3G --ram 64M --json --draft "$1" | awk -F'[:,]' '/"bytes_work"/ {print $2 + 0}'; }
 more=$(($(work_of "$tmp/e.gguf") - $(work_of off)))
 [ "$more" -gt "$(stat -c %s "$tmp/e.gguf")" ] && [ "$more" -lt 20000000 ] || fail "the plan has $more bytes more for a drafter of $(stat -c %s "$tmp/e.gguf")"
-refused "two that go by states" "there is one already that goes by the model's states" ntx run "$tmp/qn.gguf" x --raw -n 4 --quiet --draft "nextn,$tmp/e.gguf"
+refused "two that go by states" "there is already a drafter by the model's states" ntx run "$tmp/qn.gguf" x --raw -n 4 --quiet --draft "nextn,$tmp/e.gguf"
 refused "another model's" "the model's have 256: it is another model's" ntx run "$tmp/big.gguf" x --raw -n 4 --quiet --draft "$tmp/e.gguf"
 refused "too little memory" "ram" ntx run "$tmp/m.gguf" x --raw -n 4 --quiet --draft "$tmp/e.gguf" --ram 3M
 refused "run as a model" "a drafter of the EAGLE-3 kind: name the model that it is for" ntx run "$tmp/e.gguf" x --raw -n 4 --quiet

@@ -118,7 +118,7 @@ with daemons(KV_RAM) as d:
         )
     except wire.Refused as e:
         check(
-            "cannot be read back from the drive of --state" in str(e) or "cannot be had again" in str(e),
+            "cannot be read back from the drive of --state" in str(e) or "cannot be restored" in str(e),
             "the error: %s" % e,
         )
     os.truncate(the_file(pid), size)

@@ -122,21 +122,21 @@ static void test_refused(void)
     CHECK_EQ(ntx_keeper_put(&k, &one, &err), 0);
     fds[0] = one.fds[1];
     fds[1] = k.memo;
-    refused(fds, 2, -ENOENT, "of its files not all were kept: one"); /* the first file is missing */
+    refused(fds, 2, -ENOENT, "not all of its files were kept: one"); /* the first file is missing */
     fds[0] = one.fds[0];
     fds[1] = one.fds[1];
-    refused(fds, 2, -ENOENT, "not all were kept"); /* no memo */
-    uint32_t huge = UINT32_MAX, at[] = {12, 16};   /* n_files, load_bytes */
+    refused(fds, 2, -ENOENT, "not all of its files were kept"); /* no memo */
+    uint32_t huge = UINT32_MAX, at[] = {12, 16};                /* n_files, load_bytes */
     for (int i = 0; i < 2; i++) {
         uint32_t was;
         CHECK_EQ(pread(k.memo, &was, 4, at[i]), 4);
         CHECK_EQ(pwrite(k.memo, &huge, 4, at[i]), 4);
         fds[2] = k.memo;
-        refused(fds, 3, i ? -EBADMSG : -ENOENT, "not all were kept");
+        refused(fds, 3, i ? -EBADMSG : -ENOENT, "not all of its files were kept");
         CHECK_EQ(pwrite(k.memo, &was, 4, at[i]), 4);
     }
     CHECK_EQ(ftruncate(k.memo, 30), 0);
-    refused(fds, 3, -EBADMSG, "not all were kept");
+    refused(fds, 3, -EBADMSG, "not all of its files were kept");
     ntx_keeper_drop(&k);
     ntx_kept_free(&one);
     close(pair[0]);
