@@ -20,7 +20,7 @@ uint64_t ntx_board_bytes(uint32_t n_probes, uint32_t n_layers, uint32_t n_embd)
     return bytes;
 }
 
-static void point(struct ntx_board *b)
+static void set_pointers(struct ntx_board *b)
 {
     const struct ntx_board_hdr *h = (const struct ntx_board_hdr *)b->part.at;
     b->epoch = h->epoch;
@@ -48,12 +48,12 @@ int ntx_board_make(uint64_t epoch, uint32_t n_probes, uint32_t n_layers, uint32_
                                                                 .n_probes = n_probes,
                                                                 .n_layers = n_layers,
                                                                 .n_embd = n_embd};
-    point(&b);
+    set_pointers(&b);
     *out = b;
     return 0;
 }
 
-static int check(const struct ntx_segment *p, struct ntx_err *err)
+static int check_board(const struct ntx_segment *p, struct ntx_err *err)
 {
     const struct ntx_board_hdr *h = (const struct ntx_board_hdr *)p->at;
     if (h->magic != NTX_BOARD_MAGIC)
@@ -79,11 +79,11 @@ int ntx_board_attach(int fd, struct ntx_board *out, struct ntx_err *err)
     int rc = ntx_segment_take(fd, NTX_SEGMENT_OWNED, 0, &b.part, err);
     if (rc)
         return rc;
-    if ((rc = check(&b.part, err))) {
+    if ((rc = check_board(&b.part, err))) {
         ntx_segment_close(&b.part);
         return rc;
     }
-    point(&b);
+    set_pointers(&b);
     *out = b;
     return 0;
 }

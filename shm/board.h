@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* board.h: the probe board, the part of the shared region (region.h) that the predictor gets; all that it gets of it,
- * but for drafts.h.
+/* board.h: the probe board, a part of the shared region (region.h). It holds the hidden states that wait for the
+ * predictor's decision. The predictor gets this part and the draft parts (drafts.h), and no other.
  *
  *   0        header   struct ntx_board_hdr                           constant
  *   +        probes   struct ntx_probe [n_probes]                    computed writes
  *   +        floats   float [n_probes x (n_embd + n_layers)]         computed writes
  *
- * computed maps it for writing, and nobody can after it. Decisions come back by message. */
+ * computed maps it for writing; nobody can map it so afterwards. Decisions come back by message. */
 #ifndef NTX_SHM_BOARD_H
 #define NTX_SHM_BOARD_H
 
@@ -18,15 +18,16 @@
 
 #define NTX_BOARD_MAGIC   0x31626f6172646e78ULL
 #define NTX_BOARD_VERSION 1u
-#define NTX_MAP_WORDS                                                                                                  \
-    9 /* of a decision, a bit per layer. 513 layers: the output counts as one, and is never dropped by a decision */
+/* Words of a decision and of a drop map: a bit per layer. There are at most 513 layers: the output counts as one, and
+ * no decision drops it. */
+#define NTX_MAP_WORDS     9
 
-/* A hidden state shown to the predictor, and with it what its session has seen of each layer's similarity of input and
- * output (NaN where nothing). computed fills the row of floats, then the fields, then word READY(gen); the message
- * names (index, gen). computed sets FREE(gen + 1) when the decision came or is no longer wanted. */
+/* A hidden state for the predictor, followed by its session's measured similarity of each layer's input and output
+ * (NaN: no measurement). computed fills the row of floats, then the fields, then sets the word READY(gen); the message
+ * names (index, gen). computed sets FREE(gen + 1) when the decision has come or is no longer wanted. */
 struct ntx_probe {
     _Atomic uint32_t word; /* computed */
-    uint32_t row;          /* computed: which row of the pass it is, guesses (--draft) not counted */
+    uint32_t row;          /* computed: index of the row in the pass, draft rows (--draft) not counted */
     uint64_t pass;         /* computed */
     uint64_t session;      /* computed */
     uint32_t layer;        /* computed: state after this layer */
@@ -43,7 +44,7 @@ struct ntx_board_hdr {
 };
 _Static_assert(sizeof(struct ntx_board_hdr) == 64, "");
 
-/* The private handle: the geometry is a copy of what was made, or checked. */
+/* The private handle. The geometry is a copy of the checked header. */
 struct ntx_board {
     uint64_t epoch;
     uint32_t n_probes, n_layers, n_embd;
@@ -52,15 +53,15 @@ struct ntx_board {
     struct ntx_segment part;
 };
 
-/* Bytes of its part; 0 on overflow. */
+/* Bytes of the board; 0 on overflow. */
 uint64_t ntx_board_bytes(uint32_t n_probes, uint32_t n_layers, uint32_t n_embd);
 int ntx_board_make(uint64_t epoch, uint32_t n_probes, uint32_t n_layers, uint32_t n_embd, struct ntx_board *b,
                    struct ntx_err *err);
-/* The predictor: maps it for reading and validates it. Takes fd over. */
+/* The predictor maps the board for reading and validates it. Takes over fd, also on failure. */
 int ntx_board_attach(int fd, struct ntx_board *b, struct ntx_err *err);
-void ntx_board_close(struct ntx_board *b); /* a zeroed or closed one is fine */
+void ntx_board_close(struct ntx_board *b); /* accepts a zeroed or closed board */
 
-/* Of a row: the hidden state [n_embd] and the similarities [n_layers] behind it. */
+/* Floats of one row: the hidden state [n_embd], then the similarities [n_layers]. */
 static inline size_t ntx_board_floats(const struct ntx_board *b) { return (size_t)b->n_embd + b->n_layers; }
 
 #endif

@@ -30,7 +30,7 @@ static int counters_path(const char *dir, const char *name, char *buf, struct nt
     return n < 0 || n >= PATH_MAX ? ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir) : 0;
 }
 
-static int map(int fd, int prot, const char *name, struct ntx_counters **out, struct ntx_err *err)
+static int map_counters(int fd, int prot, const char *name, struct ntx_counters **out, struct ntx_err *err)
 {
     struct stat st;
     if (fstat(fd, &st))
@@ -48,7 +48,7 @@ static int map(int fd, int prot, const char *name, struct ntx_counters **out, st
 static int map_checked(int fd, int prot, const char *name, struct ntx_counters **out, struct ntx_err *err)
 {
     struct ntx_counters *c = NULL;
-    int rc = map(fd, prot, name, &c, err);
+    int rc = map_counters(fd, prot, name, &c, err);
     if (rc)
         return rc;
     if (c->magic != MAGIC || c->version != VERSION || c->n != NTX_N_COUNTERS) {
@@ -59,7 +59,7 @@ static int map_checked(int fd, int prot, const char *name, struct ntx_counters *
     return 0;
 }
 
-/* Made under another name first: a monitor never sees half a file. */
+/* The file is made under another name first, so that a monitor never sees half a file. */
 int ntx_counters_create(const char *dir, struct ntx_counters **out, int *fd_out, struct ntx_err *err)
 {
     char path[PATH_MAX], tmp[PATH_MAX];
@@ -71,14 +71,14 @@ int ntx_counters_create(const char *dir, struct ntx_counters **out, int *fd_out,
     int fd = open(tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0640);
     if (fd < 0)
         return ntx_err_set(err, -errno, "%s: %s", tmp, strerror(errno));
-    /* all of it now: a file system that is full must say so here, not by SIGBUS at the first count */
+    /* allocate all of it now: a full file system must fail here, not with SIGBUS at the first count */
     if ((rc = fchmod(fd, 0640) ? -errno : -posix_fallocate(fd, 0, sizeof *c))) {
         ntx_err_set(err, rc,
                     "%s: %s: the counters take %zu bytes there; make room, or set NTX_RUNTIME to another directory",
                     tmp, strerror(-rc), sizeof *c);
         goto fail;
     }
-    if ((rc = map(fd, PROT_READ | PROT_WRITE, tmp, &c, err)))
+    if ((rc = map_counters(fd, PROT_READ | PROT_WRITE, tmp, &c, err)))
         goto fail;
     c->magic = MAGIC;
     c->version = VERSION;

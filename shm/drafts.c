@@ -18,7 +18,7 @@ uint64_t ntx_drafts_bytes(uint32_t ctx)
     return asks_bytes(ctx) + sizeof(struct ntx_drafts_answers) + 2 * ntx_page_bytes();
 }
 
-static void point(struct ntx_drafts *d)
+static void set_pointers(struct ntx_drafts *d)
 {
     d->asks = (struct ntx_drafts_asks *)d->part[0].at;
     d->tokens = (int32_t *)(d->part[0].at + sizeof *d->asks);
@@ -43,25 +43,25 @@ int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct
     a->hdr_bytes = sizeof *a;
     a->epoch = epoch;
     a->ctx = ctx;
-    point(&d);
+    set_pointers(&d);
     *out = d;
     return 0;
 }
 
-static int check(const struct ntx_segment *asks, const struct ntx_segment *answers, uint64_t epoch, struct ntx_err *err)
+static int check_parts(const struct ntx_segment *asks, const struct ntx_segment *answers, uint64_t epoch,
+                       struct ntx_err *err)
 {
     const struct ntx_drafts_asks *a = (const struct ntx_drafts_asks *)asks->at;
     if (asks->bytes < sizeof *a || a->magic != NTX_DRAFTS_MAGIC || a->version != NTX_DRAFTS_VERSION ||
         a->hdr_bytes != sizeof *a)
-        return ntx_err_set(err, -EPROTO, "texts to be guessed: this is no such part, or one of another version");
+        return ntx_err_set(err, -EPROTO, "draft requests: this is no such part, or one of another version");
     if (a->epoch != epoch)
-        return ntx_err_set(err, -ESTALE, "texts to be guessed: of another epoch");
+        return ntx_err_set(err, -ESTALE, "draft requests: the part belongs to another epoch");
     if (!a->ctx || NTX_ROUND_UP(asks_bytes(a->ctx), ntx_page_bytes()) != asks->bytes)
-        return ntx_err_set(err, -EINVAL,
-                           "texts to be guessed: %" PRIu64 " bytes, but %u tokens of context take %" PRIu64,
+        return ntx_err_set(err, -EINVAL, "draft requests: %" PRIu64 " bytes, but %u tokens of context take %" PRIu64,
                            asks->bytes, a->ctx, asks_bytes(a->ctx));
     if (NTX_ROUND_UP(sizeof(struct ntx_drafts_answers), ntx_page_bytes()) != answers->bytes)
-        return ntx_err_set(err, -EINVAL, "guesses: %" PRIu64 " bytes, but they take %zu", answers->bytes,
+        return ntx_err_set(err, -EINVAL, "draft trees: %" PRIu64 " bytes, but they take %zu", answers->bytes,
                            sizeof(struct ntx_drafts_answers));
     return 0;
 }
@@ -73,12 +73,12 @@ int ntx_drafts_attach(int asks, int answers, uint64_t epoch, struct ntx_drafts *
     int other = ntx_segment_take(answers, NTX_SEGMENT_SHARED, 0, &d.part[1], err);
     rc = rc ? rc : other;
     if (!rc)
-        rc = check(&d.part[0], &d.part[1], epoch, err);
+        rc = check_parts(&d.part[0], &d.part[1], epoch, err);
     if (rc) {
         ntx_drafts_close(&d);
         return rc;
     }
-    point(&d);
+    set_pointers(&d);
     *out = d;
     return 0;
 }
@@ -93,14 +93,14 @@ void ntx_drafts_close(struct ntx_drafts *d)
 void ntx_drafts_open_seq(_Atomic uint32_t *seq)
 {
     atomic_store_explicit(seq, atomic_load_explicit(seq, memory_order_relaxed) | 1, memory_order_relaxed);
-    /* release fence: pairs with the readers' acquire fence: who sees anything that is written now, sees the odd number
-     * behind its copy */
+    /* The release fence pairs with the readers' acquire fence: a reader that sees a byte of this change also sees the
+     * odd number when it checks its copy. */
     atomic_thread_fence(memory_order_release);
 }
 
 void ntx_drafts_close_seq(_Atomic uint32_t *seq, _Atomic uint32_t *bell)
 {
-    /* release: pairs with the readers' acquire load of an even number, so what was written before is seen */
+    /* The release pairs with the readers' acquire load of an even number: the whole change is visible by then. */
     atomic_store_explicit(seq, atomic_load_explicit(seq, memory_order_relaxed) + 1, memory_order_release);
     atomic_fetch_add_explicit(bell, 1, memory_order_release);
     ntx_futex_wake(bell);
@@ -115,7 +115,7 @@ void ntx_drafts_ask(struct ntx_drafts *d, unsigned text, const struct ntx_drafts
     ntx_drafts_close_seq(&to->seq, &d->asks->bell);
 }
 
-static bool even(const _Atomic uint32_t *seq, uint32_t *was)
+static bool begin_copy(const _Atomic uint32_t *seq, uint32_t *was)
 {
     *was = atomic_load_explicit(seq, memory_order_acquire); /* pairs with close_seq */
     return *was && !(*was & 1);
@@ -131,7 +131,7 @@ bool ntx_drafts_asked(const struct ntx_drafts *d, unsigned text, struct ntx_draf
                       uint32_t *seq)
 {
     const struct ntx_drafts_text *from = &d->asks->text[text];
-    if (!even(&from->seq, seq))
+    if (!begin_copy(&from->seq, seq))
         return false;
     memcpy((char *)t + sizeof t->seq, (const char *)from + sizeof from->seq, sizeof *t - sizeof t->seq);
     if (t->n > d->ctx)
@@ -144,7 +144,7 @@ bool ntx_drafts_answered(const struct ntx_drafts *d, unsigned text, struct ntx_d
 {
     const struct ntx_drafts_tree *from = &d->answers->tree[text];
     uint32_t seq;
-    if (!even(&from->seq, &seq))
+    if (!begin_copy(&from->seq, &seq))
         return false;
     memcpy((char *)t + sizeof t->seq, (const char *)from + sizeof from->seq,
            offsetof(struct ntx_drafts_tree, node) - sizeof t->seq);

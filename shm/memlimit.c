@@ -14,11 +14,11 @@
 struct tree {
     bool found, v2;
     char mount[PATH_MAX];  /* where it is mounted */
-    char root[PATH_MAX];   /* which part of the hierarchy that mount shows */
+    char root[PATH_MAX];   /* part of the hierarchy that this mount shows */
     char cgroup[PATH_MAX]; /* the cgroup of this process, from the hierarchy's root */
 };
 
-/* The number after `key` at the start of a line (or the first number of the file when key is ""); false when absent. */
+/* Reads the number after `key` at the start of a line, or the file's first number when key is "". False when absent. */
 static bool read_number(const char *path, const char *key, uint64_t *out)
 {
     char line[256];
@@ -33,7 +33,7 @@ static bool read_number(const char *path, const char *key, uint64_t *out)
             continue;
         errno = 0;
         unsigned long long v = strtoull(line + n, &end, 10);
-        ok = end != line + n && !errno; /* "max" is no number, and no limit */
+        ok = end != line + n && !errno; /* "max" is no number: no limit */
         if (ok)
             *out = v;
     }
@@ -41,7 +41,7 @@ static bool read_number(const char *path, const char *key, uint64_t *out)
     return ok;
 }
 
-/* One line of mountinfo: ... ROOT MOUNTPOINT ... - FSTYPE SOURCE SUPEROPTIONS */
+/* A line of mountinfo: ... ROOT MOUNTPOINT ... - FSTYPE SOURCE SUPEROPTIONS */
 static void take_mount(char *line, struct tree *v1, struct tree *v2)
 {
     char root[PATH_MAX], mount[PATH_MAX], type[32], options[512];
@@ -61,7 +61,7 @@ static void take_mount(char *line, struct tree *v1, struct tree *v2)
     snprintf(t->root, sizeof t->root, "%s", root);
 }
 
-/* One line of PROC/self/cgroup: ID:CONTROLLERS:PATH */
+/* A line of PROC/self/cgroup: ID:CONTROLLERS:PATH */
 static void take_cgroup(char *line, struct tree *v1, struct tree *v2)
 {
     line[strcspn(line, "\n")] = 0;
@@ -76,8 +76,8 @@ static void take_cgroup(char *line, struct tree *v1, struct tree *v2)
             snprintf(v1->cgroup, sizeof v1->cgroup, "%s", b + 1);
 }
 
-static void for_lines(const char *proc, const char *name, void (*take)(char *, struct tree *, struct tree *),
-                      struct tree *v1, struct tree *v2)
+static void for_each_line(const char *proc, const char *name, void (*take)(char *, struct tree *, struct tree *),
+                          struct tree *v1, struct tree *v2)
 {
     char path[PATH_MAX], *line = NULL;
     size_t room = 0;
@@ -91,7 +91,7 @@ static void for_lines(const char *proc, const char *name, void (*take)(char *, s
     fclose(f);
 }
 
-/* Limit and use of one cgroup's directory. What the page cache holds is given back under pressure, so it counts as
+/* Takes limit and use from a cgroup's directory. The kernel reclaims the page cache under pressure, so it counts as
  * free. */
 static void take_limit(const char *dir, bool v2, struct ntx_memlimit *m)
 {
@@ -112,7 +112,7 @@ static void take_limit(const char *dir, bool v2, struct ntx_memlimit *m)
     m->cgroup_left = NTX_MIN(m->cgroup_left, left);
 }
 
-/* The cgroup and every ancestor that the mount shows: any of them may be the tightest. */
+/* The tightest limit may be that of any ancestor that the mount shows. */
 static void take_tree(struct tree *t, struct ntx_memlimit *m)
 {
     char dir[2 * PATH_MAX];
@@ -146,8 +146,8 @@ void ntx_memlimit_read_at(const char *proc, struct ntx_memlimit *m)
     m->mem_available = NTX_MIN(kib, UINT64_MAX / 1024) * 1024;
     if (t) {
         t[1].v2 = true;
-        for_lines(proc, "mountinfo", take_mount, &t[0], &t[1]);
-        for_lines(proc, "cgroup", take_cgroup, &t[0], &t[1]);
+        for_each_line(proc, "mountinfo", take_mount, &t[0], &t[1]);
+        for_each_line(proc, "cgroup", take_cgroup, &t[0], &t[1]);
         take_tree(&t[0], m);
         take_tree(&t[1], m);
     }

@@ -30,7 +30,7 @@ void ntx_hist_add(struct ntx_hist *h, enum ntx_histogram which, uint64_t value)
     atomic_fetch_add_explicit(&h->bucket[i], 1, memory_order_relaxed);
 }
 
-static uint64_t bucket(const struct ntx_hist *h, unsigned i)
+static uint64_t load_bucket(const struct ntx_hist *h, unsigned i)
 {
     return atomic_load_explicit(&((struct ntx_hist *)(uintptr_t)h)->bucket[i], memory_order_relaxed);
 }
@@ -39,7 +39,7 @@ uint64_t ntx_hist_count(const struct ntx_hist *h)
 {
     uint64_t n = 0;
     for (unsigned i = 0; i <= NTX_HIST_BOUNDS; i++)
-        n += bucket(h, i);
+        n += load_bucket(h, i);
     return n;
 }
 
@@ -47,7 +47,7 @@ double ntx_hist_quantile(const struct ntx_hist *h, enum ntx_histogram which, dou
 {
     double want = q * (double)ntx_hist_count(h), seen = 0;
     for (unsigned i = 0; want > 0 && i < NTX_HIST_BOUNDS; i++) {
-        double here = (double)bucket(h, i), low = i ? (double)ntx_hist_bound(which, i - 1) : 0,
+        double here = (double)load_bucket(h, i), low = i ? (double)ntx_hist_bound(which, i - 1) : 0,
                high = (double)ntx_hist_bound(which, i);
         if (here > 0 && seen + here >= want)
             return (low + (high - low) * (want - seen) / here) / 1e6;

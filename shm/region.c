@@ -20,8 +20,8 @@ static const struct {
     [NTX_REGION_BYTES] = {"ntx-bytes", NTX_SEGMENT_SHARED, NTX_HUGE},
 };
 
-/* The plan twice: it is a part, and the creator has it in its own memory. */
-static uint64_t total(const struct ntx__region_layout *l, const struct ntx_region_geometry *g)
+/* The plan counts twice: as a part, and as the creator's own copy. */
+static uint64_t total_bytes(const struct ntx__region_layout *l, const struct ntx_region_geometry *g)
 {
     const uint64_t page = ntx_page_bytes();
     uint64_t board = ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd),
@@ -34,10 +34,10 @@ static uint64_t total(const struct ntx__region_layout *l, const struct ntx_regio
 uint64_t ntx_region_bytes(const struct ntx_region_geometry *g)
 {
     struct ntx__region_layout l;
-    return ntx__region_layout(g, &l, NULL) ? 0 : total(&l, g);
+    return ntx__region_layout(g, &l, NULL) ? 0 : total_bytes(&l, g);
 }
 
-static void point(struct ntx_region *r, const struct ntx__region_layout *l, uint8_t *plan)
+static void set_pointers(struct ntx_region *r, const struct ntx__region_layout *l, uint8_t *plan)
 {
     uint8_t *control = r->part[NTX_REGION_ORDERS].at, *ring = r->part[NTX_REGION_RING].at;
     r->hdr = (struct ntx_region_hdr *)plan;
@@ -97,7 +97,7 @@ static int check_room(uint64_t bytes, struct ntx_err *err)
                                                        : "MemAvailable of this machine");
 }
 
-/* The creator's own: whole pages, which nobody else has. */
+/* The creator's copy of the plan, in private pages. */
 static int own_plan(struct ntx_region *r, uint64_t bytes, struct ntx_err *err)
 {
     r->own = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -117,7 +117,7 @@ int ntx_region_begin(const struct ntx_region_geometry *g, struct ntx_region *out
     struct ntx__region_layout l;
     struct ntx_region r = empty;
     int rc = ntx__region_layout(g, &l, err);
-    if (rc || (rc = check_room(total(&l, g), err)))
+    if (rc || (rc = check_room(total_bytes(&l, g), err)))
         return rc;
     if ((rc = own_plan(&r, l.bytes[NTX_REGION_PLAN], err)))
         return rc;
@@ -128,7 +128,7 @@ int ntx_region_begin(const struct ntx_region_geometry *g, struct ntx_region *out
     if (rc)
         goto fail;
     write_header(r.own, g, &l);
-    point(&r, &l, r.own);
+    set_pointers(&r, &l, r.own);
     if ((rc = ntx__region_bring_in_front(&r, err)))
         goto fail;
     for (int i = 0; i < NTX_PASS_MAPS; i++)
@@ -171,17 +171,17 @@ int ntx_region_attach(const int fd[NTX_REGION_PARTS], struct ntx_region *out, st
 {
     struct ntx__region_layout l;
     struct ntx_region r = empty;
-    int rc = 0, rest;
+    int rc = 0, other;
     for (int i = 0; i < NTX_REGION_PARTS; i++) {
-        rest = ntx_segment_take(fd[i], parts[i].use, parts[i].align, &r.part[i],
-                                rc ? NULL : err); /* the others are taken over all the same */
-        rc = rc ? rc : rest;
+        /* after an error too, since all descriptors are taken over */
+        other = ntx_segment_take(fd[i], parts[i].use, parts[i].align, &r.part[i], rc ? NULL : err);
+        rc = rc ? rc : other;
     }
     if (!rc)
         rc = ntx__region_check_header((const struct ntx_region_hdr *)r.part[NTX_REGION_PLAN].at, r.part, &l, err);
     if (rc)
         goto fail;
-    point(&r, &l, r.part[NTX_REGION_PLAN].at);
+    set_pointers(&r, &l, r.part[NTX_REGION_PLAN].at);
     if ((rc = ntx__region_check_plan(&r, err)))
         goto fail;
     *out = r;

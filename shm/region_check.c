@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a valid region looks like. An attached region is somebody else's bytes: nothing in it is believed before it has
- * been through here, and all arithmetic on it is checked for overflow. */
+/* region_check.c: validates a region. An attached region may hold anything: no value is used before it was checked
+ * here, and all arithmetic is checked for overflow. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -8,15 +8,15 @@
 #include "common/util.h"
 #include "shm/region_impl.h"
 
-#define LIMIT ((uint64_t)1 << 59) /* of a part, so that sums of them do not overflow */
+#define LIMIT ((uint64_t)1 << 59) /* bytes of a part, so that sums of parts do not overflow */
 
-/* A cursor over a part; once it has overflowed it stays so. */
+/* A cursor over a part. `over` stays set after an overflow. */
 struct cursor {
     uint64_t at;
     bool over;
 };
 
-static uint64_t place(struct cursor *c, uint64_t align, uint64_t count, uint64_t size)
+static uint64_t place_array(struct cursor *c, uint64_t align, uint64_t count, uint64_t size)
 {
     uint64_t start, len, end;
     c->over |= __builtin_add_overflow(c->at, align - 1, &start);
@@ -59,18 +59,18 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     uint64_t page = NTX_MAX(g->block, 4096u), demands = (uint64_t)g->n_demands + g->n_bundle_demands;
     struct cursor plan = {sizeof(struct ntx_region_hdr), false}, control = {sizeof(struct ntx_control_page), false},
                   ring = {sizeof(struct ntx_ring), false}, bytes = {0, false};
-    l->off_chunks = place(&plan, 64, g->n_chunks, sizeof(struct ntx_plan_chunk));
-    l->off_sched = place(&plan, 64, g->n_sched, sizeof(uint32_t));
-    l->off_quarantine = place(&control, 64, g->n_slots, sizeof(uint32_t));
-    l->off_pass = place(&control, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
-    l->off_requests = place(&control, 64, demands, sizeof(struct ntx_read_request));
-    l->off_state = place(&ring, 64, g->n_chunks, sizeof(uint32_t));
-    l->off_desc = place(&ring, 64, g->n_desc, sizeof(struct ntx_desc));
-    l->off_demand = place(&ring, 64, demands, sizeof(struct ntx_demand));
-    place(&bytes, 1, g->n_slots, g->slot_bytes);
-    l->off_frames = place(&bytes, page, g->n_demands, g->frame_bytes);
-    l->off_arena = place(&bytes, page, 1, g->arena_bytes);
-    place(&bytes, NTX_HUGE, !bytes.at, NTX_HUGE); /* never empty */
+    l->off_chunks = place_array(&plan, 64, g->n_chunks, sizeof(struct ntx_plan_chunk));
+    l->off_sched = place_array(&plan, 64, g->n_sched, sizeof(uint32_t));
+    l->off_quarantine = place_array(&control, 64, g->n_slots, sizeof(uint32_t));
+    l->off_pass = place_array(&control, 128, NTX_PASS_MAPS, sizeof(struct ntx_pass_map));
+    l->off_requests = place_array(&control, 64, demands, sizeof(struct ntx_read_request));
+    l->off_state = place_array(&ring, 64, g->n_chunks, sizeof(uint32_t));
+    l->off_desc = place_array(&ring, 64, g->n_desc, sizeof(struct ntx_desc));
+    l->off_demand = place_array(&ring, 64, demands, sizeof(struct ntx_demand));
+    place_array(&bytes, 1, g->n_slots, g->slot_bytes);
+    l->off_frames = place_array(&bytes, page, g->n_demands, g->frame_bytes);
+    l->off_arena = place_array(&bytes, page, 1, g->arena_bytes);
+    place_array(&bytes, NTX_HUGE, !bytes.at, NTX_HUGE); /* the part is never empty */
     l->bytes[NTX_REGION_PLAN] = plan.at;
     l->bytes[NTX_REGION_ORDERS] = control.at;
     l->bytes[NTX_REGION_RING] = ring.at;
@@ -128,7 +128,7 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_se
     return 0;
 }
 
-/* Reads are widened to whole blocks on both sides, so it is the widened range that must fit. */
+/* Reads are widened to whole blocks, so the widened range must fit. */
 static const char *check_host(const struct ntx_region_hdr *h, const struct ntx_plan_chunk *c)
 {
     uint64_t head = c->offset % h->block, end;
@@ -185,7 +185,7 @@ int ntx__region_check_plan(const struct ntx_region *r, struct ntx_err *err)
             return ntx_err_set(err, -EINVAL, "shared region: chunk %u %s", i, bad);
         streamed += r->chunks[i].placement == NTX_PLACE_STORAGE;
     }
-    if (streamed != h->n_sched) /* each streamed chunk stands at its own index, so equal counts make it one to one */
+    if (streamed != h->n_sched) /* each streamed chunk is at its index, so equal counts make the mapping one to one */
         return ntx_err_set(err, -EINVAL, "shared region: %u chunks are streamed, but the schedule has %u", streamed,
                            h->n_sched);
     return 0;

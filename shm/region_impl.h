@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* region_impl.h: what the files of shm/region share. region.c makes and maps, region_check.c knows what a valid region
- * looks like, region_pages.c brings its memory in. */
+/* region_impl.h: shared by the files of shm/region. region.c makes and maps, region_check.c validates, region_pages.c
+ * populates the memory. */
 #ifndef NTX_SHM_REGION_IMPL_H
 #define NTX_SHM_REGION_IMPL_H
 
 #include "shm/region.h"
 
-/* Where everything lies in its part: a pure function of the geometry, so that whoever attaches computes it again. */
+/* Offsets in each part: a pure function of the geometry, so that a process that attaches computes them again. */
 struct ntx__region_layout {
     uint64_t off_chunks, off_sched;                  /* plan */
     uint64_t off_quarantine, off_pass, off_requests; /* orders */
     uint64_t off_state, off_desc, off_demand;        /* ring */
     uint64_t off_frames, off_arena;                  /* bytes */
-    uint64_t bytes[NTX_REGION_PARTS];                /* of each part, not rounded to pages but for the last */
+    uint64_t bytes[NTX_REGION_PARTS];                /* of each part; only the last is rounded to pages */
 };
 
-/* -EINVAL with the reason for an impossible geometry, -EOVERFLOW when it does not fit 63 bits. */
+/* -EINVAL with the reason for an invalid geometry, -EOVERFLOW when a part would be too large. */
 int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_layout *l, struct ntx_err *err);
 
-/* The header that begins the plan, of a part of plan_bytes, against its own geometry, and the parts' sizes against
- * both. */
+/* Checks the header at the start of the plan part against its own geometry, and the parts' sizes against both. */
 int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_segment part[NTX_REGION_PARTS],
                              struct ntx__region_layout *l, struct ntx_err *err);
-/* Every entry of the plan table and of the schedule; the header has been checked. */
+/* Checks every entry of the plan table and of the schedule. The header must have been checked. */
 int ntx__region_check_plan(const struct ntx_region *r, struct ntx_err *err);
 
-/* The tables' memory, and r->pages for the rest. */
+/* Populates the tables' memory, and advises huge pages for the bytes part. */
 int ntx__region_bring_in_front(struct ntx_region *r, struct ntx_err *err);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Brings the region's memory in: tables in ordinary pages, everything that DMA lands in as huge pages where the kernel
- * lets an ordinary process have them. */
+/* region_pages.c: populates the region's memory: tables in ordinary pages, the target of DMA in huge pages where the
+ * kernel gives them to an ordinary process. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #define MADV_COLLAPSE 25
 #endif
 
-/* Each failed collapse may have compacted memory for a while; after so many in a row there is no more to be had. */
+/* A failed collapse may have compacted memory for a while. After this many in a row we stop trying. */
 #define COLLAPSE_PATIENCE 16
 
 static void note_add(char *note, size_t len, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -46,8 +46,8 @@ static int populate(uint8_t *p, size_t n)
     return 0;
 }
 
-/* One page is enough for the kernel to collapse the whole: it fills the holes with zeros itself. So no more than one
- * small page is held twice for a moment. */
+/* One populated page suffices: the kernel collapses the range and fills the rest with zeros. So at most one small page
+ * is held twice for a moment. */
 static int collapse(uint8_t *p, size_t huge)
 {
     int rc = populate(p, ntx_page_bytes());
@@ -60,9 +60,9 @@ static int collapse(uint8_t *p, size_t huge)
     return rc ? rc : -errno;
 }
 
-/* What is brought in together at p->at: a huge page of this machine, or where none fits, as many bytes as one has
- * elsewhere. (Of less than a whole one the kernel would say that all is well, and do nothing.) */
-static uint64_t step_of(const struct ntx_region *r)
+/* Bytes to populate in one step: a huge page of this machine, or NTX_HUGE where a larger page does not fit. For less
+ * than a huge page the kernel would report success and do nothing. */
+static uint64_t step_bytes(const struct ntx_region *r)
 {
     uint64_t huge = ntx_huge_bytes(), at = r->pages.at;
     return huge > NTX_HUGE && at % huge == 0 && r->bytes - at >= huge ? huge : NTX_HUGE;
@@ -96,12 +96,16 @@ int ntx_region_bring_in(struct ntx_region *r, uint64_t bytes, struct ntx_err *er
     struct ntx_region_pages *p = &r->pages;
     uint64_t end = bytes < r->bytes - p->at ? p->at + NTX_ROUND_UP(bytes, NTX_HUGE) : r->bytes;
     int rc = 0;
-    for (uint64_t step; !rc && p->at < end; p->at += rc ? 0 : step)
-        rc = bring_in_one(p, r->base + p->at, step = step_of(r));
+    while (!rc && p->at < end) {
+        uint64_t step = step_bytes(r);
+        rc = bring_in_one(p, r->base + p->at, step);
+        if (!rc)
+            p->at += step;
+    }
     return rc ? no_memory(r, rc, err) : 0;
 }
 
-static void lock(struct ntx_region *r, char *note, size_t note_len)
+static void lock_parts(struct ntx_region *r, char *note, size_t note_len)
 {
     struct rlimit lim = {0, 0};
     char have[32], want[32];
@@ -130,23 +134,27 @@ int ntx__region_bring_in_front(struct ntx_region *r, struct ntx_err *err)
         rc = populate(r->part[NTX_REGION_RING].at, r->part[NTX_REGION_RING].bytes);
     if (!rc)
         rc = populate(r->board.part.at, r->board.part.bytes);
-    madvise(r->base, r->bytes, MADV_HUGEPAGE); /* where shmem_enabled is "advise" this suffices */
+    madvise(r->base, r->bytes, MADV_HUGEPAGE); /* enough where shmem_enabled is "advise" */
     return rc ? no_memory(r, rc, err) : 0;
+}
+
+static const char *why_small_pages(int why)
+{
+    if (!why)
+        return "this machine's huge pages are larger than what is left of it";
+    return why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied" : strerror(-why);
 }
 
 void ntx_region_settle(struct ntx_region *r, char *note, size_t note_len)
 {
     const struct ntx_region_pages *p = &r->pages;
     uint64_t total = r->bytes / NTX_HUGE;
-    char told[512] = "";
+    char text[512] = "";
     r->huge_share = total ? (double)p->huge / (double)total : 0;
     if (p->huge < total)
-        note_add(told, sizeof told, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower",
-                 100 * r->huge_share,
-                 !p->why             ? "this machine's are larger than what is left of it"
-                 : p->why == -EINVAL ? "needs Linux 6.1 or later, and shmem huge pages not denied"
-                                     : strerror(-p->why));
-    lock(r, told, sizeof told);
+        note_add(text, sizeof text, "only %.0f %% of the shared region is in huge pages (%s): reading will be slower",
+                 100 * r->huge_share, why_small_pages(p->why));
+    lock_parts(r, text, sizeof text);
     if (note && note_len)
-        snprintf(note, note_len, "%s", told);
+        snprintf(note, note_len, "%s", text);
 }

@@ -16,14 +16,18 @@
 
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
 
-/* What must not be written by others any more is sealed once its maker has written it, or mapped it for that. */
+/* The seals are applied after the maker has written the part, or has mapped it for writing. */
 static int seals_of(enum ntx_segment_use use)
 {
-    return use == NTX_SEGMENT_CONSTANT ? F_SEAL_WRITE : use == NTX_SEGMENT_OWNED ? F_SEAL_FUTURE_WRITE : 0;
+    switch (use) {
+    case NTX_SEGMENT_CONSTANT: return F_SEAL_WRITE;
+    case NTX_SEGMENT_OWNED: return F_SEAL_FUTURE_WRITE;
+    default: return 0;
+    }
 }
 
-/* Huge pages need address and file offset congruent modulo a huge page; mmap alone promises a page. */
-static int map(struct ntx_segment *p, int prot, int flags, uint64_t align)
+/* Huge pages need address and file offset congruent modulo a huge page; mmap alone aligns to a page. */
+static int map_segment(struct ntx_segment *p, int prot, int flags, uint64_t align)
 {
     const uint64_t page = ntx_page_bytes();
     if (align && p->bytes >= ntx_huge_bytes())
@@ -62,7 +66,7 @@ static int make_file(const char *name, uint64_t bytes)
     return fd;
 }
 
-static int fill(int fd, const uint8_t *from, uint64_t bytes)
+static int write_all(int fd, const uint8_t *from, uint64_t bytes)
 {
     for (uint64_t done = 0; done < bytes;) {
         ssize_t n = pwrite(fd, from + done, bytes - done, (off_t)done);
@@ -79,7 +83,8 @@ int ntx_segment_make(const char *name, uint64_t bytes, enum ntx_segment_use use,
     struct ntx_segment p = {.bytes = NTX_ROUND_UP(bytes, ntx_page_bytes())};
     int rc = p.fd = make_file(name, p.bytes);
     if (rc >= 0)
-        rc = use == NTX_SEGMENT_CONSTANT ? fill(p.fd, from, bytes) : map(&p, PROT_READ | PROT_WRITE, MAP_SHARED, align);
+        rc = use == NTX_SEGMENT_CONSTANT ? write_all(p.fd, from, bytes)
+                                         : map_segment(&p, PROT_READ | PROT_WRITE, MAP_SHARED, align);
     if (!rc && fcntl(p.fd, F_ADD_SEALS, SIZE_SEALS | seals_of(use) | F_SEAL_SEAL))
         rc = -errno;
     if (rc < 0) {
@@ -91,7 +96,7 @@ int ntx_segment_make(const char *name, uint64_t bytes, enum ntx_segment_use use,
     return 0;
 }
 
-/* Size and seals must hold before a byte of it is looked at. */
+/* Size and seals are checked before any byte is read. */
 static int check_file(int fd, enum ntx_segment_use use, uint64_t *bytes, struct ntx_err *err)
 {
     struct stat st;
@@ -116,8 +121,8 @@ int ntx_segment_take(int fd, enum ntx_segment_use use, uint64_t align, struct nt
     if (rc)
         goto fail;
     int prot = PROT_READ | (use == NTX_SEGMENT_SHARED ? PROT_WRITE : 0);
-    /* Before Linux 6.7 what is sealed with F_SEAL_WRITE cannot be mapped shared, not even for reading. */
-    if ((rc = map(&p, prot, use == NTX_SEGMENT_CONSTANT ? MAP_PRIVATE : MAP_SHARED, align))) {
+    /* Before Linux 6.7 a file sealed with F_SEAL_WRITE cannot be mapped shared, not even for reading. */
+    if ((rc = map_segment(&p, prot, use == NTX_SEGMENT_CONSTANT ? MAP_PRIVATE : MAP_SHARED, align))) {
         ntx_err_set(err, rc, "cannot map a part of the shared region of %llu bytes: %s", (unsigned long long)p.bytes,
                     strerror(-rc));
         goto fail;
@@ -133,7 +138,7 @@ void ntx_segment_close(struct ntx_segment *p)
 {
     if (p->at)
         munmap(p->at, p->bytes);
-    if (p->fd > 0 || (!p->fd && p->bytes)) /* in a zeroed handle fd 0 is not ours */
+    if (p->fd > 0 || (!p->fd && p->bytes)) /* a zeroed handle does not own fd 0 */
         close(p->fd);
     *p = NTX_NO_SEGMENT;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segment.h: what a part of the shared region is made of: memory of a file of its own (memfd), with its size sealed, so
- * that no process that has it can shrink it under another's feet (SIGBUS). Whoever made it may seal it against writing
- * as well: then no descriptor, mapping or path in /proc is a way to change it. */
+/* segment.h: one part of the shared region: a memory file (memfd) whose size is sealed, so that no process can shrink
+ * it while another uses it (SIGBUS). Its maker may seal it against writing as well: then no descriptor, mapping or path
+ * in /proc allows a change. */
 #ifndef NTX_SHM_SEGMENT_H
 #define NTX_SHM_SEGMENT_H
 
@@ -18,18 +18,18 @@ struct ntx_segment {
 #define NTX_NO_SEGMENT ((struct ntx_segment){.fd = -1})
 
 enum ntx_segment_use {
-    NTX_SEGMENT_SHARED,   /* mapped for writing by whoever has it */
-    NTX_SEGMENT_OWNED,    /* mapped for writing here and now, and by nobody after that */
-    NTX_SEGMENT_CONSTANT, /* holds `from` for good, and is mapped by others only */
+    NTX_SEGMENT_SHARED,   /* every process that has it may write */
+    NTX_SEGMENT_OWNED,    /* only its maker, which has mapped it already, may write */
+    NTX_SEGMENT_CONSTANT, /* holds `from`, and nobody can write */
 };
 
-/* Makes a part of `bytes` bytes (rounded up to pages), called `name` in /proc. align: of its address. *p is untouched
- * on failure. */
+/* Makes a part of `bytes` bytes (rounded up to pages); /proc shows it as `name`. align: alignment of its address. *p is
+ * untouched on failure. */
 int ntx_segment_make(const char *name, uint64_t bytes, enum ntx_segment_use use, uint64_t align, const void *from,
                      struct ntx_segment *p, struct ntx_err *err);
-/* Maps one that was received: to write to, or to read what is promised not to be written by others than its maker
- * (OWNED) or by anybody (CONSTANT). Takes fd over. -EINVAL for what is no such part. */
+/* Maps a received part: SHARED for writing, OWNED and CONSTANT for reading. Takes over fd, also on failure. -EINVAL
+ * when fd is no memory file with the expected seals. */
 int ntx_segment_take(int fd, enum ntx_segment_use use, uint64_t align, struct ntx_segment *p, struct ntx_err *err);
-void ntx_segment_close(struct ntx_segment *p); /* a zeroed or closed one is fine */
+void ntx_segment_close(struct ntx_segment *p); /* accepts a zeroed or closed segment */
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#define BUSY (1ull << 63) /* of seq: being written */
+#define BUSY (1ull << 63) /* bit of seq: the record is being written */
 
 void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b,
                    uint64_t c)
@@ -11,13 +11,13 @@ void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, u
     uint64_t n = atomic_fetch_add_explicit(&t->head, 1, memory_order_relaxed);
     struct ntx_trace_record *r = &t->r[n % NTX_TRACE_RECORDS];
     uint64_t seq = atomic_load_explicit(&r->seq, memory_order_relaxed);
-    /* Who was held up for a whole round, or meets one who is, gives his record up: two must not write to one. */
+    /* If the ring lapped us, or the slot is busy, drop the record: two writers must not share a slot. */
     if (seq & BUSY || seq > n ||
         !atomic_compare_exchange_strong_explicit(&r->seq, &seq, (n + 1) | BUSY, memory_order_acquire,
                                                  memory_order_relaxed))
         return;
-    atomic_thread_fence(
-        memory_order_release); /* whoever sees a field of this record does not see the old seq any more */
+    /* A reader that sees a new field also sees the new seq. */
+    atomic_thread_fence(memory_order_release);
     r->t0 = t0;
     r->t1 = t1;
     r->b = b;
@@ -27,7 +27,7 @@ void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, u
     atomic_store_explicit(&r->seq, n + 1, memory_order_release); /* pairs with the acquire in take_one */
 }
 
-/* 1 taken, 0 not written yet, -1 overwritten. */
+/* 1: copied, 0: not written yet, -1: overwritten. */
 static int take_one(const struct ntx_trace *t, uint64_t n, struct ntx_trace_record *out)
 {
     struct ntx_trace_record *r = (struct ntx_trace_record *)(uintptr_t)&t->r[n % NTX_TRACE_RECORDS];
@@ -53,8 +53,8 @@ unsigned ntx_trace_take(const struct ntx_trace *t, uint64_t *next, struct ntx_tr
     }
     while (*next < head && n < max) {
         int rc = take_one(t, *next, &out[n]);
-        /* One that is being written: it comes next time. Its writer may be dead, though; then the ring has gone on
-         * without it. */
+        /* A record that is still being written is taken by the next call, unless its writer seems to be dead: then the
+         * ring is half a lap ahead. */
         if (!rc && head - *next < NTX_TRACE_RECORDS / 2)
             break;
         n += rc > 0;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.h: what happened, as records of fixed size in a ring, one ring per daemon that writes. They lie in the
- * counters' file, always on: a record costs some 50 ns and there are a few per chunk and layer. Monitors copy records
- * out as they come; who is too slow misses the oldest, and knows how many.
+/* trace.h: events as records of fixed size, in one ring buffer for each daemon. The rings are in the counters' file and
+ * always on: a record costs about 50 ns, and there are a few per chunk and layer. Monitors copy records out; a monitor
+ * that is too slow misses the oldest ones, and learns how many.
  *
  *   writers: threads of one daemon         head -> number of the next record
  *            number = head++               slot  = number % NTX_TRACE_RECORDS
- *            seq = number + 1 and a bit for busy, by compare and swap; fields; seq = number + 1 (release).
- *            A record whose place is busy, or was taken for a later round, is given up
- *   readers: seq before and after the copy is number + 1, or the record is not taken
+ *            seq = number + 1 and a busy bit, by compare and swap; fields; seq = number + 1 (release).
+ *            If the slot is busy, or a later lap has used it, the record is dropped
+ *   readers: seq must be number + 1 before and after the copy, else the record is not taken
  *
  * Times are CLOCK_MONOTONIC, ns, in all daemons. */
 #ifndef NTX_SHM_TRACE_H
@@ -19,27 +19,35 @@
 
 #define NTX_TRACE_RECORDS 8192u
 
-/* Kinds and what a, b and c say:
- *   read      iod a chunk was read, t0 asked, t1 there a slot, frame or chunk; b chunk, and above 32 bits ntx_trace_to;
- *             c bytes
- *   slot      computed   a ring slot's chunk was used, t0 taken, t1 let go    a slot, b chunk, c when it was ready (ns)
- *   layer     computed   a layer was computed                         a layer, b pass, c rows
- *   stall     computed   computing waited for reading                 a ntx_trace_wait
- *   pass      computed   a pass                                       a rows, b pass
- *   decision  computed a wait for the predictor a layers left out, summed over rows, b pass, c rows that asked
- *   token     computed   a token came, t0 = the one before            b session, c number of the token (never which)
- *   copy      computed   a chunk was copied to the GPU, t0 queued, t1 seen to be over    b chunk, c bytes
- *   draft     computed a tree of guesses was asked for, t0, and taken, t1 a guesses, above 8 bits those that held,
- *             above 16 those of them by look-up,
- *                                                                     above 24 by a drafter's file; b pass, c session
- *   path      computed a tree was computed, t0 taken, t1 its path known a session, b and c: bit k: node k, or 64 + k,
- *             is on the path that held; node 0 was sure
- *   drafting  predictor  a drafter worked on a tree, or read a text    a rows; b which drafter, c session
- *   rank      computed another machine was at products, by the first one's clock a rank; b layer, c ns of it that it
- *             waited for its drive
- *   experts   computed   a layer's router has chosen; only when asked for at load: it says something about the text
- *                                                                     a layer, and above 16 bits i; b pass, c bit k:
- *                                                                       expert 64 i + k is wanted */
+/* Kinds of records, their writers, and the meaning of t0, t1, a, b and c:
+ *   read      iod        a chunk was read: t0 issued, t1 complete
+ *                          a slot, frame or chunk; b chunk, from bit 32 on ntx_trace_to; c bytes
+ *   slot      computed   a ring slot's chunk was used: t0 taken, t1 released
+ *                          a slot; b chunk; c time when it was ready (ns)
+ *   layer     computed   a layer was computed
+ *                          a layer; b pass; c rows
+ *   stall     computed   compute waited for a read
+ *                          a ntx_trace_wait
+ *   pass      computed   a pass
+ *                          a rows; b pass
+ *   decision  computed   compute waited for the predictor
+ *                          a skipped layers, summed over rows; b pass; c rows that waited
+ *   token     computed   a token was generated: t0 the previous one
+ *                          b session; c number of the token in the answer (not its id)
+ *   copy      computed   a chunk was copied to the GPU: t0 queued, t1 seen to be complete
+ *                          b chunk; c bytes
+ *   draft     computed   a draft tree: t0 requested, t1 taken
+ *                          a draft tokens; from bit 8 on accepted ones; from bit 16 on those by lookup, from bit 24 on
+ *                          those by a drafter file; b pass; c session
+ *   path      computed   a draft tree was verified: t0 taken, t1 its accepted path known
+ *                          a session; bit k of b: node k, bit k of c: node 64 + k is on the accepted path. Node 0 is
+ *                          the last sure token
+ *   drafting  predictor  a drafter computed a tree, or read a text
+ *                          a rows; b number of the drafter; c session
+ *   rank      computed   another machine computed products, by rank 0's clock
+ *                          a rank; b layer; c ns that it waited for its drive
+ *   experts   computed   a layer's router chose experts; only when enabled at load, since it tells of the text
+ *                          a layer, from bit 16 on i; b pass; bit k of c: expert 64 i + k is routed to */
 enum ntx_trace_kind {
     NTX_TR_NONE,
     NTX_TR_READ,
@@ -69,8 +77,7 @@ struct ntx_trace_record {
 
 struct ntx_trace {
     _Alignas(64) _Atomic uint64_t head;
-    _Atomic uint32_t off; /* no records, and no clock read for them alone; bench/trace/switch.c sets it to compare,
-                             nobody else does */
+    _Atomic uint32_t off; /* no records, and no clock is read for them; only bench/trace/switch.c sets it */
     _Alignas(64) struct ntx_trace_record r[NTX_TRACE_RECORDS];
 };
 
@@ -79,8 +86,8 @@ static inline bool ntx_trace_is_off(struct ntx_trace *t) { return atomic_load_ex
 void ntx_trace_put(struct ntx_trace *t, enum ntx_trace_kind kind, uint64_t t0, uint64_t t1, uint32_t a, uint64_t b,
                    uint64_t c);
 
-/* Copies at most max records from number *next on, and moves *next behind them; returns how many. *missed grows by
- * those that were overwritten before they could be copied, and those given up: see ntx_trace_put. */
+/* Copies at most max records from number *next on and moves *next past them. Returns the count. *missed grows by the
+ * records that were overwritten before they were copied, and by those that their writer dropped (ntx_trace_put). */
 unsigned ntx_trace_take(const struct ntx_trace *t, uint64_t *next, struct ntx_trace_record *out, unsigned max,
                         uint64_t *missed);
 

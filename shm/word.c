@@ -11,7 +11,7 @@
 int ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns)
 {
     struct timespec t = {(time_t)(timeout_ns / 1000000000u), (long)(timeout_ns % 1000000000u)};
-    /* not FUTEX_PRIVATE: the waker is another process */
+    /* not FUTEX_PRIVATE: another process wakes us */
     if (!syscall(SYS_futex, word, FUTEX_WAIT, seen, timeout_ns ? &t : NULL, NULL, 0) || errno == EAGAIN)
         return 0;
     return -errno;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attach_to.h: a worker's view of a region that this process made: the plan as it is now, and the same parts. */
+/* attach_to.h: attaches to a region that this process made, as a worker does. The plan is published first. */
 #ifndef NTX_TESTS_UNIT_SHM_ATTACH_TO_H
 #define NTX_TESTS_UNIT_SHM_ATTACH_TO_H
 

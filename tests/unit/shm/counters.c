@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The counters file: made, read by a monitor, written by a worker, refused when it is another version's. */
+/* The counters file: it is made, a monitor reads it, a worker writes it, and another version's file is refused. */
 #include "shm/counters.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ int main(void)
     CHECK_EQ(ntx_counter_info[NTX_C_comp_ring_slots].kind, 'g');
     CHECK_STR(ntx_counter_info[NTX_N_COUNTERS - 1].name, "pred_pid");
 
-    /* a second computed makes a new file; the old one stays as it is for those that have it */
+    /* a second computed makes a new file; processes that have mapped the old one keep it */
     struct ntx_counters *second;
     int fd2;
     CHECK_EQ(ntx_counters_create(dir, &second, &fd2, &err), 0);

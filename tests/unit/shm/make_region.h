@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make_region.h: a small region with a plan, for tests. File 0 has pattern bytes (a function of the offset); its chunks
- * follow one another at unaligned places, `per_layer` to a layer, every third one in the arena. The rows lie in file 1.
- * */
+/* make_region.h: a small region with a plan, for tests. File 0 holds pattern bytes (a function of the offset). Its
+ * chunks follow one another at unaligned offsets, `per_layer` to a layer, every third one in the arena. File 1 holds
+ * the entries of a table. */
 #ifndef NTX_TESTS_UNIT_SHM_MAKE_REGION_H
 #define NTX_TESTS_UNIT_SHM_MAKE_REGION_H
 
@@ -16,7 +16,7 @@
 struct shape {
     uint32_t n_layers, per_layer, n_desc, n_slots, n_demands, n_bundle_demands;
     uint32_t chunk_bytes; /* at most; sizes vary */
-    bool host;            /* every third chunk */
+    bool host;            /* every third chunk is in the arena */
 };
 
 static inline uint8_t pattern(uint32_t file, uint64_t offset)

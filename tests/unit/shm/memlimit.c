@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory limits out of files of both cgroup versions, as hosts and containers show them. */
+/* Memory limits from the files of both cgroup versions, as hosts and containers show them. */
 #include "shm/memlimit.h"
 
 #include <stdarg.h>
@@ -58,7 +58,7 @@ int main(void)
     CHECK_EQ(m.available, 8000 * 1024);
     CHECK_EQ(m.cgroup_left, UINT64_MAX);
 
-    /* version 2: the parent is the tighter one; what the page cache holds is free */
+    /* version 2: the parent has the tighter limit, and its page cache counts as free */
     mounts("30 24 0:26 / %s/cg rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n");
     put("0::/a/b\n", "proc/self/cgroup");
     put("max\n", "cg/a/b/memory.max");
@@ -92,7 +92,7 @@ int main(void)
     m = get();
     CHECK_EQ(m.cgroup_limit, 6000000);
 
-    /* of this machine: something is there */
+    /* this machine's own files give plausible values */
     ntx_memlimit_read(&m);
     CHECK(m.available > 1 << 20 && m.available <= m.mem_available);
     char command[160];

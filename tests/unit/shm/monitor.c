@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Histograms by value; the trace's ring: what is put comes out once and in order, what was overwritten is counted as
- * missed, nothing torn is taken while several threads write; and what a record costs. */
+/* Histograms by value. The trace's ring: records come out once and in order, overwritten ones are counted as missed, no
+ * torn record is taken while several threads write. The cost of a record is printed. */
 #include "shm/counters.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 #include "common/util.h"
 #include "tests/lib/check.h"
 
-static void histograms(void)
+static void test_histograms(void)
 {
     struct ntx_hist h = {0};
     CHECK_EQ(ntx_hist_bound(NTX_H_ttft, 0), 1000);
@@ -33,7 +33,7 @@ static void histograms(void)
     CHECK(ntx_hist_quantile(&h, NTX_H_ttft, 1) == 500);
 }
 
-static void order(struct ntx_trace *t)
+static void test_order(struct ntx_trace *t)
 {
     struct ntx_trace_record r[64];
     uint64_t next = 0, missed = 0;
@@ -52,7 +52,7 @@ static void order(struct ntx_trace *t)
     CHECK_EQ(missed, 10);
     CHECK_EQ(r[0].a, 10);
     next = atomic_load(&t->head);
-    /* a writer that died in the middle of a record is not waited for for ever */
+    /* the reader does not wait for ever for a writer that died in the middle of a record */
     atomic_fetch_add(&t->head, 1);
     for (uint32_t i = 0; i < 4; i++)
         ntx_trace_put(t, NTX_TR_LAYER, i, i, i, i, i);
@@ -64,8 +64,8 @@ static void order(struct ntx_trace *t)
     CHECK_EQ(missed, 1);
 }
 
-/* A place that is being written, or was taken for a later round, is left alone. */
-static void given_up(struct ntx_trace *t)
+/* A slot that is being written, or was used in a later lap, is left alone. */
+static void test_dropped(struct ntx_trace *t)
 {
     for (int later = 0; later < 2; later++) {
         uint64_t n = atomic_load(&t->head), held = later ? n + 1 + NTX_TRACE_RECORDS : 1ull << 63 | 1;
@@ -79,7 +79,7 @@ static void given_up(struct ntx_trace *t)
 }
 
 enum { WRITERS = 3, EACH = 100000 };
-#ifdef __SANITIZE_THREAD__ /* a seqlock: what is copied meanwhile is thrown away, which TSan cannot know */
+#ifdef __SANITIZE_THREAD__ /* a seqlock discards torn copies, which TSan cannot know */
 enum { TSAN = true };
 #else
 enum { TSAN = false };
@@ -93,7 +93,7 @@ static void *write_many(void *arg)
     return NULL;
 }
 
-static void together(struct ntx_trace *t)
+static void test_threads(struct ntx_trace *t)
 {
     static struct ntx_trace_record r[256];
     pthread_t id[WRITERS];
@@ -113,7 +113,7 @@ static void together(struct ntx_trace *t)
     CHECK(got > 0);
 }
 
-static void cost(struct ntx_trace *t)
+static void print_cost(struct ntx_trace *t)
 {
     enum { N = 1000000 };
     uint64_t begin = ntx_now_ns();
@@ -132,12 +132,12 @@ int main(void)
     struct ntx_trace *t[3];
     for (int i = 0; i < 3; i++)
         CHECK(!posix_memalign((void **)&t[i], 64, sizeof **t) && memset(t[i], 0, sizeof **t));
-    histograms();
-    order(t[0]);
-    given_up(t[0]);
+    test_histograms();
+    test_order(t[0]);
+    test_dropped(t[0]);
     if (!TSAN)
-        together(t[1]);
-    cost(t[2]);
+        test_threads(t[1]);
+    print_cost(t[2]);
     for (int i = 0; i < 3; i++)
         free(t[i]);
     return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A machine with larger pages, as 64-bit Arm has them, played on this one: PRETEND_PAGE bytes. Linked to tests with
- * --wrap of what stands here: an address that is no multiple of such a page is refused as that kernel refuses it, and
- * ends the test, since nobody should ask; what is mapped begins at one and fills whole ones. */
+/* Emulates a machine with pages of PRETEND_PAGE bytes, as 64-bit Arm has them. Tests link it with --wrap of the
+ * functions below. An address that is no multiple of such a page ends the test, since that kernel would refuse it.
+ * Mappings begin at a page and fill whole ones. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ int __wrap_munmap(void *at, size_t n);
 int __real_madvise(void *at, size_t n, int advice);
 int __wrap_madvise(void *at, size_t n, int advice);
 
-static size_t whole(const char *what, const void *at, size_t n)
+static size_t whole_pages(const char *what, const void *at, size_t n)
 {
     if ((uintptr_t)at % PAGE == 0)
         return NTX_ROUND_UP(n, (size_t)PAGE);
@@ -38,7 +38,7 @@ static size_t whole(const char *what, const void *at, size_t n)
 
 void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
 {
-    n = whole("mmap", at, n);
+    n = whole_pages("mmap", at, n);
     if (at)
         return __real_mmap(at, n, prot, flags, fd, offset);
     char *room = __real_mmap(NULL, n + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,12 +52,12 @@ void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t offset)
     return __real_mmap(from, n, prot, flags | MAP_FIXED, fd, offset);
 }
 
-int __wrap_munmap(void *at, size_t n) { return __real_munmap(at, whole("munmap", at, n)); }
+int __wrap_munmap(void *at, size_t n) { return __real_munmap(at, whole_pages("munmap", at, n)); }
 
-/* To collapse less than a huge page is done at once: nothing is. */
+/* Linux reports success, and does nothing, when less than a huge page is to be collapsed. */
 int __wrap_madvise(void *at, size_t n, int advice)
 {
-    n = whole("madvise", at, n);
+    n = whole_pages("madvise", at, n);
     if (advice == MADV_COLLAPSE) {
         uintptr_t huge = (uintptr_t)ntx_huge_bytes(), from = NTX_ROUND_UP((uintptr_t)at, huge),
                   end = NTX_ROUND_DOWN((uintptr_t)at + n, huge);

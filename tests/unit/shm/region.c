@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A region as it is made, and what attach makes of a damaged one: an error that names the damage, never a crash. */
+/* A region is made and attached. Attach refuses a damaged region with an error that names the damage, and never
+ * crashes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -42,7 +43,7 @@ static void test_good(void)
     CHECK_EQ(a.bytes, r.bytes);
     CHECK_EQ(a.hdr->epoch, 42);
     CHECK_EQ(a.chunks[7].offset, r.chunks[7].offset);
-    ntx_region_slot(&r, 5)[19999] = 77; /* what one writes the other reads */
+    ntx_region_slot(&r, 5)[19999] = 77; /* both handles see one memory */
     CHECK_EQ(ntx_region_slot(&a, 5)[19999], 77);
     a.desc[3].slot = 4;
     CHECK_EQ(r.desc[3].slot, 4);
@@ -51,12 +52,11 @@ static void test_good(void)
     r.ask[2].offset = 1234;
     CHECK_EQ(a.ask[2].offset, 1234);
     ntx_region_close(&a);
-    ntx_region_close(&a); /* twice is fine */
+    ntx_region_close(&a); /* a second close does nothing */
     ntx_region_close(&r);
 }
 
-/* The creator's plan is its own memory: what it changes there after it was published reaches nobody, and nobody reaches
- * it. */
+/* The creator's plan is in private memory: later changes there do not reach workers, and no worker can change it. */
 static void test_plan_is_private(void)
 {
     struct ntx_region r, a;
@@ -70,7 +70,7 @@ static void test_plan_is_private(void)
     CHECK(pwrite(r.part[NTX_REGION_PLAN].fd, &byte, 1, 0) < 0 && errno == EPERM);
     CHECK_EQ(fcntl(r.part[NTX_REGION_ORDERS].fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, F_SEAL_FUTURE_WRITE);
     CHECK_EQ(fcntl(r.board.part.fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, F_SEAL_FUTURE_WRITE);
-    r.control->stop = 1; /* the creator goes on writing there */
+    r.control->stop = 1; /* the creator can still write the control page */
     CHECK_EQ(a.control->stop, 1);
     ntx_region_close(&a);
     ntx_region_close(&r);
@@ -97,8 +97,8 @@ static struct ntx_region begin(uint64_t huge_pages_of_arena)
     return r;
 }
 
-/* By steps the memory comes in whole huge pages, as much as was asked for; where it ends, an error says what to do, and
- * how far it came is known. */
+/* In steps the memory is populated in whole huge pages, as much as was requested. When memory runs out, the error says
+ * what to do, and pages.at says how far it came. */
 static void test_steps(void)
 {
     struct ntx_region r = begin(6);
@@ -117,7 +117,7 @@ static void test_steps(void)
     CHECK_EQ(!strstr(note, "huge pages"), r.huge_share == 1);
     ntx_region_close(&r);
 
-    if (emulated()) { /* qemu-user passes over advice that it does not know */
+    if (emulated()) { /* qemu-user ignores unknown advice */
         printf("left out: memory that ends\n");
         return;
     }
@@ -135,7 +135,7 @@ static void test_steps(void)
     }
 #define MAX64 UINT64_MAX
 
-/* Each value must be refused (0 ends the list unless it stands first). */
+/* Each value must be refused (0 ends the list unless it is the first). */
 static const struct {
     const char *name;
     size_t at, size;
@@ -225,7 +225,7 @@ static void test_plan(void)
     REFUSED(1, streamed, sched, UINT32_MAX, "schedule");
     REFUSED(1, streamed, placement, NTX_PLACE_DEVICE, "schedule has");
 #undef REFUSED
-    r.chunks[0].placement = NTX_PLACE_DEVICE; /* fine by itself */
+    r.chunks[0].placement = NTX_PLACE_DEVICE; /* valid: a device chunk needs nothing */
     CHECK_EQ(attach(&r, &err), 0);
     r.chunks[0] = host;
     r.sched[0] = 5;
@@ -236,7 +236,7 @@ static void test_plan(void)
     ntx_region_close(&r);
 }
 
-/* Whatever attaches must be safe to walk: every table is read to its end. */
+/* Every table of an attached region can be read to its end. */
 static void walk(const struct ntx_region *a)
 {
     const struct ntx_region_hdr *h = a->hdr;
@@ -290,8 +290,8 @@ static int sealed(const char *name, off_t bytes, int seals)
     return fd;
 }
 
-/* Each part has the seals that it must have and the size that the geometry gives; all descriptors are taken over,
- * whatever is wrong with one. */
+/* Each part must have its seals and the size that the geometry gives. All descriptors are taken over, whichever is
+ * wrong. */
 static void refused(const struct ntx_region *r, int part, int fd, const char *words)
 {
     struct ntx_region a = {0};
@@ -317,14 +317,14 @@ static void test_descriptors(void)
         close(p[1]);
         refused(&r, i, p[0], "sealed");
         refused(&r, i, sealed("odd", 100, F_SEAL_SHRINK | F_SEAL_WRITE | F_SEAL_FUTURE_WRITE), "100 bytes");
-        refused(&r, i,
-                sealed("other", 99 * (off_t)ntx_page_bytes(),
-                       i == NTX_REGION_ORDERS ? F_SEAL_SHRINK | F_SEAL_FUTURE_WRITE
-                       : i                    ? F_SEAL_SHRINK
-                                              : F_SEAL_SHRINK | F_SEAL_WRITE),
-                i ? "expected" : "magic");
+        int seals = F_SEAL_SHRINK;
+        if (i == NTX_REGION_PLAN)
+            seals |= F_SEAL_WRITE;
+        else if (i == NTX_REGION_ORDERS)
+            seals |= F_SEAL_FUTURE_WRITE;
+        refused(&r, i, sealed("other", 99 * (off_t)ntx_page_bytes(), seals), i ? "expected" : "magic");
     }
-    /* anybody could write there after it was checked */
+    /* an unsealed part could be written after the check */
     refused(&r, NTX_REGION_PLAN, dup(r.part[NTX_REGION_RING].fd), "sealed");
     refused(&r, NTX_REGION_ORDERS, dup(r.part[NTX_REGION_RING].fd), "sealed");
     ntx_region_close(&r);
@@ -365,8 +365,8 @@ static void test_refusals(void)
     struct ntx_region r = {0};
     struct ntx_err err;
     struct ntx_region_geometry g = {.block = 4096, .n_files = 1, .n_layers = 1, .arena_bytes = (uint64_t)1 << 45};
-    CHECK_EQ(ntx_region_bytes(&g),
-             g.arena_bytes + 5 * ntx_page_bytes()); /* plan, orders, ring, board, and the plan once more */
+    /* five pages: plan, control page, ring, board, and the creator's copy of the plan */
+    CHECK_EQ(ntx_region_bytes(&g), g.arena_bytes + 5 * ntx_page_bytes());
     CHECK_EQ(ntx_region_create(&g, &r, NULL, 0, &err), -ENOMEM);
     char bytes[32];
     snprintf(bytes, sizeof bytes, "(%llu bytes)", (unsigned long long)ntx_region_bytes(&g));

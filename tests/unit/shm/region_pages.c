@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A region on a machine with larger pages (pages.c): all its memory is there after it was brought in, in huge pages
- * where one of that machine's fits, and only so much is said to be in them. */
+/* A region on a machine with larger pages (pages.c): all its memory is populated, in huge pages where one of that
+ * machine fits, and the reported share of huge pages is true. */
 #include <sys/mman.h>
 
 #include "tests/unit/shm/attach_to.h"
@@ -72,6 +72,6 @@ int main(void)
 {
     test_attach();
     test_bytes(3 * NTX_HUGE);
-    test_bytes(21 * (uint64_t)NTX_HUGE); /* one of 32 MiB, and some that are in none */
+    test_bytes(21 * (uint64_t)NTX_HUGE); /* a huge page of 32 MiB, and a rest that is in none */
     return 0;
 }

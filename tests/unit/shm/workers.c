@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* computed's side of its workers, with real processes on the other side: this program is started again as `--worker`.
- * */
+/* computed's side of its workers, with real processes on the other side: this program starts itself as `--worker`. */
 #include "computed/workers/workers.h"
 
 #include <errno.h>
@@ -66,12 +65,12 @@ static void child_hello(uv_timer_t *t)
         ntx_link_send(c->link, &m);
 }
 
-/* The region's parts that are not for a worker to write cannot be written by it, whatever it tries. */
+/* A worker cannot write the parts that it must only read, whatever it tries. */
 static void cannot_write(int fd)
 {
     char path[64], byte = 1;
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    int again = open(path, O_RDWR | O_CLOEXEC); /* the same file, with rights of its own */
+    int again = open(path, O_RDWR | O_CLOEXEC); /* the same file, opened anew for writing */
     for (int i = 0; i < 2; i++) {
         int f = i ? again : fd;
         CHECK(f >= 0 && pwrite(f, &byte, 1, 0) < 0 && errno == EPERM);
@@ -88,7 +87,7 @@ static void cannot_become_writable(void *at)
     CHECK(mprotect(at, 4096, PROT_READ | PROT_WRITE) < 0 && errno == EACCES);
 }
 
-/* iod gets the region and the model, the predictor the probe board and no file. */
+/* iod gets the region and the model; the predictor gets the probe board and no file. */
 static void child_attach(struct child *c, const struct ntx_attach_msg *m, int *fds, unsigned n)
 {
     struct ntx_attach_msg a = {.kind = NTX_AT_ATTACHED, .role = c->role, .epoch = m->epoch, .ring_fd = -1};
@@ -124,7 +123,7 @@ static void child_detach(struct child *c, const struct ntx_attach_msg *m)
         return;
     ntx_region_close(&c->region);
     ntx_board_close(&c->board);
-    ntx_link_set_epoch(c->link, 0); /* an answer that is still on its way is stale */
+    ntx_link_set_epoch(c->link, 0); /* an answer that is still under way is stale */
     uv_timer_stop(&c->hello);
     c->configured = false;
     CHECK_EQ(ntx_attach_send(c->sock, &a, NULL, 0), 0);
@@ -148,7 +147,7 @@ static void child_socket(uv_poll_t *h, int status, int events)
         if (m.kind == NTX_AT_ATTACH && !strcmp(c->mode, "leaves")) {
             uv_poll_stop(h);
             close(c->sock);
-            pause(); /* it would stay for ever */
+            pause(); /* it stays until it is killed */
         }
     }
     if (rc == 0)
@@ -266,7 +265,7 @@ static pid_t start_as(struct parent *p, const char *role, const char *mode, uid_
 
 static pid_t start(struct parent *p, const char *role, const char *mode) { return start_as(p, role, mode, 0); }
 
-/* The status, the loop running meanwhile. */
+/* Runs the loop until the process ends; returns its status. */
 static int finish(struct parent *p, pid_t pid)
 {
     int status = 0;
@@ -336,7 +335,7 @@ static void test_life(const char *self)
     CHECK_EQ(st.st_mode & 0777, 0600);
     CHECK_EQ(ntx_workers_send(p.w, NTX_ROLE_IOD, &m), -ENOTCONN);
 
-    pid_t iod = start(&p, "iod", "good"); /* before the model, and the predictor after it */
+    pid_t iod = start(&p, "iod", "good"); /* iod starts before the model is there, the predictor after */
     UNTIL(&p, ntx_workers_present(p.w, NTX_ROLE_IOD));
     CHECK_EQ(offer(&p), 0);
     CHECK_EQ(offer(&p), -EBUSY);
@@ -346,12 +345,11 @@ static void test_life(const char *self)
     CHECK_EQ(ntx_counter_get(p.counters, NTX_C_iod_reads), 2);
     CHECK_EQ(ntx_counter_get(p.counters, NTX_C_iod_starts), 1);
 
-    /* a second one while the first lives */
+    /* a second iod is refused while the first lives */
     CHECK_EQ(finish(&p, start(&p, "iod", "good")), 40 << 8);
     CHECK_EQ(p.died[NTX_ROLE_IOD], 0);
 
-    /* killed; nothing of it is left, or a zombie, and computed has not looked yet: it hears of death and successor at
-     * once */
+    /* killed, reaped or a zombie, before computed has looked: computed sees the death and the successor at once */
     for (unsigned i = 1; i <= 10; i++) {
         uint32_t old = p.instance[NTX_ROLE_IOD];
         unsigned hello = p.hello[NTX_ROLE_IOD];
@@ -361,7 +359,7 @@ static void test_life(const char *self)
         pid_t next = start(&p, "iod", "good");
         UNTIL(&p, p.hello[NTX_ROLE_IOD] > hello);
         CHECK_EQ(p.died[NTX_ROLE_IOD], i);
-        CHECK_EQ(p.drained, i); /* it had no ring: nothing was under way */
+        CHECK_EQ(p.drained, i); /* it had no ring, so no read was in flight */
         CHECK(p.instance[NTX_ROLE_IOD] > old);
         if (!(i & 1))
             CHECK_EQ(waitpid(iod, NULL, 0), iod);
@@ -370,7 +368,7 @@ static void test_life(const char *self)
     CHECK_EQ(p.died[NTX_ROLE_PREDICTOR], 0);
     CHECK_EQ(ntx_counter_get(p.counters, NTX_C_iod_starts), 11);
 
-    /* the next model with the same workers */
+    /* the next model uses the same workers */
     ntx_workers_detach(p.w);
     CHECK_EQ(p.detached, 0);
     CHECK_EQ(offer(&p), -EBUSY);
@@ -382,7 +380,7 @@ static void test_life(const char *self)
     CHECK_EQ(offer(&p), 0);
     UNTIL(&p, p.hello[NTX_ROLE_IOD] >= hello && p.hello[NTX_ROLE_PREDICTOR] >= hello2);
 
-    /* a worker that dies while it should let go */
+    /* a worker dies while it should detach */
     kill(predictor, SIGSTOP);
     ntx_workers_detach(p.w);
     for (int i = 0; i < 5; i++)
@@ -399,7 +397,7 @@ static void test_life(const char *self)
     CHECK_EQ(status, 0);
 }
 
-/* Closes its socket and stays: it is ended, and dead when it is gone. */
+/* The worker closes its socket but stays: computed kills it, and reports its death when it is gone. */
 static void test_leaver(const char *self)
 {
     struct parent p = {.self = self};
@@ -408,7 +406,7 @@ static void test_leaver(const char *self)
     pid_t pid = start(&p, "iod", "leaves");
     UNTIL(&p, p.died[NTX_ROLE_IOD] == 1);
     int status;
-    CHECK_EQ(waitpid(pid, &status, WNOHANG), pid); /* a zombie by then, not a second later */
+    CHECK_EQ(waitpid(pid, &status, WNOHANG), pid); /* a zombie already, not some time later */
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     tear_down(&p);
 }
@@ -421,7 +419,7 @@ static void test_cannot(const char *self)
     pid_t pid = start(&p, "iod", "cannot");
     UNTIL(&p, p.failed == 1);
     CHECK_STR(p.text, "no room for the region");
-    ntx_workers_detach(p.w); /* nobody holds it */
+    ntx_workers_detach(p.w); /* no worker holds it */
     UNTIL(&p, p.detached == 1);
     CHECK_EQ(p.hello[NTX_ROLE_IOD], 0);
     tear_down(&p);
@@ -451,7 +449,7 @@ static int raw_connect(const struct parent *p)
     return s;
 }
 
-/* What comes back for these bytes: the text of a refusal, or "" for a closed connection. */
+/* The answer to these bytes: the text of a refusal, or "" for a closed connection. */
 static void provoke(struct parent *p, const void *bytes, size_t n, const int *fds, unsigned n_fds, char *text)
 {
     struct ntx_attach_msg m = {0};
@@ -464,7 +462,7 @@ static void provoke(struct parent *p, const void *bytes, size_t n, const int *fd
     close(s);
 }
 
-static void test_strangers(const char *self)
+static void test_bad_hellos(const char *self)
 {
     struct parent p = {.self = self};
     char text[256];
@@ -482,14 +480,14 @@ static void test_strangers(const char *self)
     hello.version--;
     provoke(&p, &hello, sizeof hello - 1, NULL, 0, text);
     CHECK_MSG(strstr(text, "version"), "%s", text);
-    provoke(&p, &hello, sizeof hello, &p.model_fd, 1, text); /* a descriptor that has no place there */
+    provoke(&p, &hello, sizeof hello, &p.model_fd, 1, text); /* a descriptor where none belongs */
     CHECK_MSG(strstr(text, "version"), "%s", text);
     for (int i = 0; i < 300; i++) {
         uint8_t junk[sizeof hello + 8];
         memcpy(junk, &hello, sizeof hello);
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         junk[(seed >> 33) % 32] ^= (uint8_t)(1 + (seed >> 40) % 255);
-        int s = raw_connect(&p); /* some of these get no answer: closing is all that is asked */
+        int s = raw_connect(&p); /* some of these get no answer; they must not do harm */
         CHECK_EQ(ntx_send_fds(s, junk, 1 + (seed >> 20) % sizeof hello, NULL, 0), 0);
         uv_run(&p.loop, UV_RUN_NOWAIT);
         close(s);
@@ -497,7 +495,7 @@ static void test_strangers(const char *self)
     }
     CHECK(!ntx_workers_present(p.w, NTX_ROLE_IOD) && !ntx_workers_present(p.w, NTX_ROLE_PREDICTOR));
 
-    if (!geteuid()) { /* another user, were the socket's mode not in the way */
+    if (!geteuid()) { /* another user is refused even if the socket's mode would let it in */
         char path[64];
         snprintf(path, sizeof path, "%s/region.sock", p.dir);
         CHECK(!chmod(p.dir, 0755));
@@ -506,7 +504,7 @@ static void test_strangers(const char *self)
         CHECK_EQ(finish(&p, start_as(&p, "iod", "good", 65534)) >> 8 > 0, 1);
         CHECK(!ntx_workers_present(p.w, NTX_ROLE_IOD));
     }
-    pid_t pid = start(&p, "iod", "good"); /* and who belongs here still comes in */
+    pid_t pid = start(&p, "iod", "good"); /* a good worker is still admitted */
     UNTIL(&p, p.message[NTX_ROLE_IOD]);
     tear_down(&p);
     CHECK_EQ(waitpid(pid, NULL, 0), pid);
@@ -520,7 +518,7 @@ int main(int argc, char **argv)
     test_life(argv[0]);
     test_leaver(argv[0]);
     test_cannot(argv[0]);
-    test_strangers(argv[0]);
+    test_bad_hellos(argv[0]);
     test_deaf(argv[0]);
     return 0;
 }

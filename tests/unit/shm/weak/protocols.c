@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The protocols of the shared region on a machine with a weak order of memory: ntx-iod's core and computed's stream,
- * both as they are shipped, on one region; a death of ntx-iod at any moment; the trace's and the drafts' seqlocks. Each
- * is run in many orders, all of which must go well, and then again with weaker barriers, where some must not: so it is
- * known that the barriers are seen. With NTX_LONG more orders, and each barrier by itself. */
+/* The protocols of the shared region on a machine with a weak memory order: ntx-iod's core and computed's stream, as
+ * shipped, on one region; a death of ntx-iod at any moment; the seqlocks of trace and drafts. Each protocol runs in
+ * many schedules, all of which must succeed. Then it runs with weaker barriers, and some runs must fail: this proves
+ * that the test notices missing barriers. NTX_LONG: more schedules, and each barrier by itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,15 +20,15 @@ enum { IOD_WAKES, SECOND_BEGINS, LOCK, OWN, N_EVENTS, WAKE_FD = 1000000, QUEUE =
 
 static struct {
     struct ntx_region r;
-    uint8_t *start[NTX_REGION_PARTS]; /* what orders and ring were at first */
+    uint8_t *start[NTX_REGION_PARTS]; /* initial content of control page and ring */
     struct ntx_stream *s;
     struct ntx_weights *w;
     bool memory_comes, over;
-    bool threads;        /* they run: mutexes are the model's */
+    bool threads;        /* threads run: mutexes are emulated */
     bool once[N_EVENTS]; /* a mutex was taken for the first time */
     struct daemon {
         struct ntx_iod_core *core;
-        struct ntx_iod_read queue[QUEUE]; /* the drive's */
+        struct ntx_iod_read queue[QUEUE]; /* reads that the drive has to do */
         unsigned n;
         _Atomic uint32_t *to_wake[QUEUE];
         unsigned n_to_wake;
@@ -44,7 +44,7 @@ uint64_t __wrap_ntx_now_ns(void) { return t.now += 100000; }
 int __wrap_ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout);
 int __wrap_ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout)
 {
-    (void)timeout; /* who is woken by it alone was forgotten */
+    (void)timeout; /* a sleeper that only a time-out would wake was forgotten: a bug */
     weak_sleep_while(word, seen);
     return 0;
 }
@@ -62,12 +62,15 @@ ssize_t __wrap_write(int fd, const void *p, size_t n)
     return (ssize_t)n;
 }
 
-/* A mutex of the stream is an event that is posted while nobody holds it: all threads here are one of the system's. */
+/* A mutex of the stream is emulated by an event that is posted while it is free, since all threads are coroutines of
+ * one thread. */
 static int event_of(const pthread_mutex_t *m)
 {
     if (!t.threads)
         return -1;
-    return m == &t.s->lock ? LOCK : m == &t.s->own ? OWN : -1;
+    if (m == &t.s->lock)
+        return LOCK;
+    return m == &t.s->own ? OWN : -1;
 }
 
 int __real_pthread_mutex_lock(pthread_mutex_t *m);
@@ -94,11 +97,11 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *m)
     return 0;
 }
 
-/* What a block of a file holds, as far as it matters here. */
+/* The content of a file's block, as far as the test needs it. */
 static uint64_t stamp(uint32_t file, uint64_t offset) { return (uint64_t)(file + 1) << 48 | offset / BLOCK * BLOCK; }
 
-/* A read lands; late: of a dead ntx-iod, in memory that nobody may use for something else, which the stamps tell. */
-static void land(const struct ntx_iod_read *rd, bool late)
+/* A read writes its bytes. late: the dead ntx-iod's read; the stamps show whether that memory was reused too early. */
+static void land_read(const struct ntx_iod_read *rd, bool late)
 {
     for (uint64_t at = 0; at < rd->len; at += BLOCK) {
         uint64_t v = stamp(rd->file, rd->offset + at);
@@ -113,7 +116,7 @@ static void check_bytes(const void *bytes, uint32_t file, uint64_t offset)
     const uint8_t *block = (const uint8_t *)bytes - offset % BLOCK;
     weak_reads(block, 8);
     if (*(const uint64_t *)(const void *)block != stamp(file, offset))
-        weak_fail("of file %u at %llu the bytes of another place have come: %llx", file, (unsigned long long)offset,
+        weak_fail("file %u at %llu: the bytes of another place came: %llx", file, (unsigned long long)offset,
                   (unsigned long long)*(const uint64_t *)(const void *)block);
 }
 
@@ -132,8 +135,8 @@ static void on_failed(void *ctx, const struct ntx_iod_failure *f)
     weak_fail("a read failed, by %d", f->err);
 }
 
-/* As iod/reader.c does it: asks for all that may be asked for, wakes, and sleeps until a read has landed or the eventfd
- * was written. */
+/* As iod/reader.c: issues all reads that are allowed, wakes waiters, and sleeps until a read is done or the eventfd was
+ * written. */
 static void serve(struct daemon *d)
 {
     const struct ntx_iod_hooks hooks = {d, on_word, on_failed};
@@ -152,7 +155,7 @@ static void serve(struct daemon *d)
             weak_yield();
             rd = d->queue[i];
             d->queue[i] = d->queue[--d->n];
-            land(&rd, false);
+            land_read(&rd, false);
             ntx_iod_core_done(d->core, 0, rd.tag, (int32_t)rd.expect, &rd);
         } else {
             weak_await(IOD_WAKES);
@@ -171,7 +174,7 @@ static void second_iod(void)
 
 /* ---- ntx-computed */
 
-static void work(int rc)
+static void check_work(int rc)
 {
     if (rc)
         weak_fail("%s", t.w->error.text);
@@ -184,40 +187,40 @@ static void end_all(void)
     weak_post(SECOND_BEGINS);
 }
 
-static void use(uint32_t chunk)
+static void use_chunk(uint32_t chunk)
 {
     const void *bytes = NULL;
-    work(t.w->ops->acquire(t.w, chunk, &bytes));
+    check_work(t.w->ops->acquire(t.w, chunk, &bytes));
     check_bytes(bytes, t.r.chunks[chunk].file, t.r.chunks[chunk].offset);
     weak_yield();
     check_bytes(bytes, t.r.chunks[chunk].file, t.r.chunks[chunk].offset);
     t.w->ops->release(t.w, chunk);
 }
 
-static void passes(unsigned n, uint32_t dropped_in)
+static void run_passes(unsigned n, uint32_t dropped_in)
 {
     for (uint32_t p = 0; p < n; p++) {
-        work(t.w->ops->begin(t.w, p));
+        check_work(t.w->ops->begin(t.w, p));
         if (p == dropped_in)
             t.w->ops->drop_layer(t.w, 0);
         for (uint32_t c = 0; c < t.r.hdr->n_chunks; c++)
             if (p == dropped_in && t.r.chunks[c].layer == 0)
                 t.w->ops->skip(t.w, c);
             else
-                use(c);
+                use_chunk(c);
         t.w->ops->end(t.w);
     }
 }
 
 static void computed(void)
 {
-    passes(3, UINT32_MAX);
+    run_passes(3, UINT32_MAX);
     end_all();
 }
 
 static void computed_drops(void)
 {
-    passes(3, 1);
+    run_passes(3, 1);
     end_all();
 }
 
@@ -225,28 +228,28 @@ static void take_entries(const int32_t *ids, uint32_t n)
 {
     static uint8_t out[4][ENTRY_BYTES];
     memset(out, 0, sizeof out);
-    work(t.w->ops->entries(t.w, 1, 0, ENTRY_BYTES, ids, n, out));
+    check_work(t.w->ops->entries(t.w, 1, 0, ENTRY_BYTES, ids, n, out));
 }
 
 static void computed_entries(void)
 {
-    work(t.w->ops->begin(t.w, 0));
+    check_work(t.w->ops->begin(t.w, 0));
     take_entries((const int32_t[]){5, 60, 5, 100}, 4);
     take_entries((const int32_t[]){60, 7}, 2);
     for (uint32_t c = 0; c < t.r.hdr->n_chunks; c++)
-        use(c);
+        use_chunk(c);
     t.w->ops->end(t.w);
     end_all();
 }
 
 static void computed_twice(void)
 {
-    passes(2, UINT32_MAX);
+    run_passes(2, UINT32_MAX);
     take_entries((const int32_t[]){5, 60}, 2);
     end_all();
 }
 
-/* Memory comes in two steps, by the thread that brings it in. */
+/* Another thread populates the memory in two steps. */
 static void bring_in(void)
 {
     const struct ntx_plan_chunk *first = &t.r.chunks[0];
@@ -254,8 +257,8 @@ static void bring_in(void)
     ntx_stream_memory_there(t.s, t.r.bytes);
 }
 
-/* computed's main thread, when ntx-iod has died. What was asked of the drive and has not landed lands some time, in any
- * order; then the taint is lifted. */
+/* computed's main thread after the death of ntx-iod. Reads that were in flight still land, in any order; then the
+ * quarantine ends. */
 static void undertaker(void)
 {
     struct daemon *d = &t.iod[0];
@@ -268,7 +271,7 @@ static void undertaker(void)
     while (d->n) {
         weak_pause(400);
         unsigned i = weak_choose(d->n);
-        land(&d->queue[i], true);
+        land_read(&d->queue[i], true);
         d->queue[i] = d->queue[--d->n];
     }
     weak_pause(100);
@@ -332,24 +335,24 @@ static void close_region(void)
     ntx_region_close(&t.r);
 }
 
-/* ---- the trace: two writers, and a reader of a record that one of them is about to write over */
+/* ---- the trace: two writers, and a reader of a record that a writer is about to overwrite */
 
 static struct ntx_trace trace;
 
-static void put(uint64_t n) { ntx_trace_put(&trace, NTX_TR_READ, n, n, (uint32_t)n, n, n); }
+static void put_record(uint64_t n) { ntx_trace_put(&trace, NTX_TR_READ, n, n, (uint32_t)n, n, n); }
 
 static void writer(void)
 {
-    put(1);
-    put(2);
+    put_record(1);
+    put_record(2);
 }
 
-static void other_writer(void) { put(3); }
+static void other_writer(void) { put_record(3); }
 
 static void monitor(void)
 {
     uint64_t next = weak_choose(2) * NTX_TRACE_RECORDS,
-             missed = 0; /* what is about to be written over, or what comes */
+             missed = 0; /* the records that are about to be overwritten, or the new ones */
     struct ntx_trace_record out[2];
     for (int look = 0; look < 2; look++) {
         unsigned n = ntx_trace_take(&trace, &next, out, 2, &missed);
@@ -362,7 +365,7 @@ static void monitor(void)
     }
 }
 
-/* One round is behind: the place of record 0 is the next one's. */
+/* One lap is done: the next record goes to the slot of record 0. */
 static void restart_trace(void)
 {
     for (uint32_t i = 0; i < 4; i++)
@@ -426,7 +429,7 @@ struct protocol {
     struct weak_scenario s;
     uint32_t per_layer, n_desc, n_slots;
     bool memory_comes;
-    unsigned needs; /* which barriers it cannot do without */
+    unsigned needs; /* barriers that it needs */
 };
 
 static const struct protocol protocols[] = {
@@ -453,7 +456,7 @@ static void open_protocol(const struct protocol *p)
     weak_share(tokens, sizeof tokens, WEAK_RACY);
 }
 
-static void must_hold(const struct protocol *p, const struct weak_how *how, const char *what)
+static void check_holds(const struct protocol *p, const struct weak_how *how, const char *what)
 {
     struct weak_result r;
     weak_run(&p->s, how, &r);
@@ -462,7 +465,7 @@ static void must_hold(const struct protocol *p, const struct weak_how *how, cons
            r.whole ? ", which are all there are" : "", (unsigned long long)r.steps);
 }
 
-static void must_fail(const struct protocol *p, int weaken, const char *what, uint64_t most)
+static void check_fails(const struct protocol *p, int weaken, const char *what, uint64_t most)
 {
     const struct weak_how how = {.seeds = most, .switches = -1, .old = -1, .weaken = weaken};
     struct weak_result r;
@@ -471,7 +474,7 @@ static void must_fail(const struct protocol *p, int weaken, const char *what, ui
     printf("%s: without %s the %llu. run fails: %s\n", p->s.name, what, (unsigned long long)r.runs, r.why);
 }
 
-/* For who looks whether a barrier is one too many: `addr2line -e PROGRAM` tells the places. */
+/* Helps to find barriers that are not needed: `addr2line -e PROGRAM` translates the addresses. */
 static void each_site(const struct protocol *p, uint64_t most)
 {
     struct weak_result r;
@@ -485,21 +488,22 @@ static void each_site(const struct protocol *p, uint64_t most)
 int main(int argc, char **argv)
 {
     const bool more = getenv("NTX_LONG") != NULL;
-    const uint64_t runs = argc > 1 ? strtoull(argv[1], NULL, 10)
-                          : more   ? 100000 / emulated_step(100)
-                                   : 1000; /* C11's order is played, and the same everywhere */
+    /* Under an emulator fewer runs suffice: C11's order is emulated, and the same on every machine. */
+    uint64_t runs = more ? 100000 / emulated_step(100) : 1000;
+    if (argc > 1)
+        runs = strtoull(argv[1], NULL, 10);
     for (size_t i = 0; i < sizeof protocols / sizeof protocols[0]; i++) {
         const struct protocol *p = &protocols[i];
         open_protocol(p);
-        must_hold(p, &(struct weak_how){.seeds = runs, .switches = -1, .old = -1, .weaken = WEAK_NONE}, "drawn");
-        must_hold(p, &(struct weak_how){.switches = 1, .old = 1, .most = runs, .weaken = WEAK_NONE},
-                  "one switch, one old store");
+        check_holds(p, &(struct weak_how){.seeds = runs, .switches = -1, .old = -1, .weaken = WEAK_NONE}, "drawn");
+        check_holds(p, &(struct weak_how){.switches = 1, .old = 1, .most = runs, .weaken = WEAK_NONE},
+                    "one switch, one old store");
         if (p->needs & ACQ)
-            must_fail(p, WEAK_ACQUIRE, "acquire", 10 * runs);
+            check_fails(p, WEAK_ACQUIRE, "acquire", 10 * runs);
         if (p->needs & REL)
-            must_fail(p, WEAK_RELEASE, "release", 10 * runs);
+            check_fails(p, WEAK_RELEASE, "release", 10 * runs);
         if (p->needs & SC)
-            must_fail(p, WEAK_SEQ_CST, "seq_cst", 10 * runs);
+            check_fails(p, WEAK_SEQ_CST, "seq_cst", 10 * runs);
         if (argc > 2)
             each_site(p, runs);
         if (p->n_desc)

@@ -28,7 +28,7 @@ struct place {
     uint16_t last_seq_cst;
 };
 
-struct grain { /* when it was accessed last: clocks of threads */
+struct grain { /* time of the last accesses: clocks of threads */
     uint32_t run;
     int16_t place;
     uint8_t writer;
@@ -43,7 +43,7 @@ struct thread {
     const void *on; /* SLEEPS */
     unsigned event; /* AWAITS */
     struct view knows, acquired,
-        released; /* acquired: by relaxed loads, for a fence to come; released: at the last fence */
+        released; /* acquired: by relaxed loads, for a later fence; released: at the last fence */
     bool has_released;
 };
 
@@ -74,7 +74,7 @@ static struct {
     struct {
         uint16_t took, of;
         uint8_t cost;
-    } choice[CHOICES]; /* exhaustively; cost: 1 a switch, 2 an old store, if other than 0 is taken */
+    } choice[CHOICES]; /* of an exhaustive run; cost of taking another than 0: 1 a switch, 2 an old store */
     unsigned n_choices, at_choice;
     int switches, old;
     bool failed;
@@ -87,7 +87,7 @@ static struct {
     int n_sites;
 } m = {.now = -1};
 
-static void *take(size_t n)
+static void *allot(size_t n)
 {
     n = (n + 15) / 16 * 16;
     if (m.arena_at + n > m.arena_room) {
@@ -179,7 +179,7 @@ static unsigned runnable(int *list, bool others)
         if (t->state == RUNS && (!others || i != m.now))
             list[n++] = i;
     }
-    for (int i = 0; !n && !others && i < (int)m.s->n; i++) /* nothing happens any more: a pause is over */
+    for (int i = 0; !n && !others && i < (int)m.s->n; i++) /* no thread can run: a pause ends */
         if (m.thread[i].state == PAUSES) {
             m.thread[i].state = RUNS;
             list[n++] = i;
@@ -187,7 +187,7 @@ static unsigned runnable(int *list, bool others)
     return n;
 }
 
-/* The thread that runs sleeps or has ended. */
+/* Switches to another thread; the running one sleeps or has ended. */
 static void give_way(void)
 {
     int list[WEAK_THREADS];
@@ -237,10 +237,10 @@ static void join(struct view *to, const struct view *from)
         to->at[i] = to->at[i] > from->at[i] ? to->at[i] : from->at[i];
 }
 
-/* A new place is known to nobody: its first store is number 0. */
+/* No view knows a new place: its first store is number 0. */
 static struct view *copy(const struct view *v)
 {
-    struct view *c = take(sizeof *c);
+    struct view *c = allot(sizeof *c);
     *c = *v;
     return c;
 }
@@ -281,7 +281,7 @@ static struct place *place_of(uint64_t value, struct grain *g)
     if (g->place < 0) {
         if (m.n_places == PLACES)
             abort();
-        struct store *first = take(sizeof *first);
+        struct store *first = allot(sizeof *first);
         *first = (struct store){.value = value};
         g->place = (int16_t)m.n_places++;
         m.place[g->place] = (struct place){.last = first};
@@ -310,7 +310,7 @@ static void plain_write(struct grain *g, const void *p)
         race(p, "a write", "a read or an atomic access");
     g->write = t->knows.clock[m.now];
     g->writer = (uint8_t)m.now;
-    g->place = -1; /* what stands there now is where its atomic accesses begin anew */
+    g->place = -1; /* the next atomic access starts with the value that is there now */
 }
 
 static void plain_read(struct grain *g, const void *p)
@@ -321,7 +321,7 @@ static void plain_read(struct grain *g, const void *p)
     g->reads[m.now] = t->knows.clock[m.now];
 }
 
-/* A write to RACY memory is told before it is made: it becomes a store when the thread comes here again. */
+/* A write to RACY memory is announced before it is made. It becomes a store when the thread comes here again. */
 static void note(void *p, size_t bytes)
 {
     enum weak_kind kind;
@@ -425,11 +425,11 @@ static uint64_t atomic_load_at(const void *p, unsigned bytes, int order, struct 
     return s->value;
 }
 
-/* hands_on: of a read-modify-write, what the store before carries. */
-static void push(struct place *at, uint64_t v, int order, const struct view *hands_on)
+/* carried: view of the previous store, which a read-modify-write passes on; else NULL. */
+static void push(struct place *at, uint64_t v, int order, const struct view *carried)
 {
     struct thread *t = &m.thread[m.now];
-    struct store *s = take(sizeof *s);
+    struct store *s = allot(sizeof *s);
     *s = (struct store){.value = v, .before = at->last, .number = (uint16_t)(at->last->number + 1)};
     at->last = s;
     t->knows.at[at - m.place] = s->number;
@@ -439,10 +439,10 @@ static void push(struct place *at, uint64_t v, int order, const struct view *han
         s->carries = copy(&t->released);
     if (s->carries && !(order == RELEASE || order >= ACQ_REL))
         s->carries->at[at - m.place] = s->number;
-    if (hands_on) {
+    if (carried) {
         if (!s->carries)
-            s->carries = copy(hands_on);
-        join(s->carries, hands_on);
+            s->carries = copy(carried);
+        join(s->carries, carried);
     }
     if (order == RELEASE || order >= ACQ_REL)
         t->knows.clock[m.now]++;
@@ -461,6 +461,14 @@ static void atomic_store_at(void *p, unsigned bytes, uint64_t v, int order, stru
     __real_memcpy(p, &v, bytes);
 }
 
+/* The order that is left when one half of it is taken away; other: the other half is there, rest: what it is alone. */
+static int weaker_order(bool other, int order, int rest)
+{
+    if (!other)
+        return RELAXED;
+    return order >= ACQ_REL ? rest : order;
+}
+
 static int at_site(const void *site, int order, bool loads, bool stores)
 {
     int i = 0;
@@ -473,11 +481,14 @@ static int at_site(const void *site, int order, bool loads, bool stores)
     if (m.how->weaken == i)
         return RELAXED;
     if (m.how->weaken == WEAK_ACQUIRE && loads)
-        return stores && order >= ACQ_REL ? RELEASE : stores ? order : RELAXED;
+        return weaker_order(stores, order, RELEASE);
     if (m.how->weaken == WEAK_RELEASE && stores)
-        return loads && order >= ACQ_REL ? ACQUIRE : loads ? order : RELAXED;
-    if (m.how->weaken == WEAK_SEQ_CST && order == SEQ_CST)
-        return loads && stores ? ACQ_REL : loads ? ACQUIRE : RELEASE;
+        return weaker_order(loads, order, ACQUIRE);
+    if (m.how->weaken == WEAK_SEQ_CST && order == SEQ_CST) {
+        if (loads && stores)
+            return ACQ_REL;
+        return loads ? ACQUIRE : RELEASE;
+    }
     return order;
 }
 
@@ -523,7 +534,7 @@ static uint64_t changed(uint64_t is, enum operation op, uint64_t v)
     }
 }
 
-/* The newest store is taken, and the new one comes right behind it. */
+/* A read-modify-write takes the newest store; its own store follows directly. */
 static void modify(void *p, unsigned bytes, uint64_t v, int order, struct grain *g)
 {
     struct thread *t = &m.thread[m.now];
@@ -561,9 +572,7 @@ static bool exchange_if(void *p, unsigned bytes, void *expected, uint64_t v, int
         return true;
     }
     if (g)
-        is = atomic_load_at(
-            p, bytes, order == RELAXED ? failure : at_site(site, failure == RELAXED ? RELAXED : failure, true, false),
-            g);
+        is = atomic_load_at(p, bytes, order == RELAXED ? failure : at_site(site, failure, true, false), g);
     __real_memcpy(expected, &is, bytes);
     return false;
 }
@@ -620,7 +629,7 @@ void weak_await(unsigned event)
     t->knows.clock[m.now]++;
 }
 
-/* The kernel looks at the word itself, under a lock that the waker takes, too: so it sees the newest store. */
+/* The kernel reads the word under a lock that the waker takes too, so it sees the newest store. */
 void weak_sleep_while(const void *word, uint32_t seen)
 {
     struct thread *t = &m.thread[m.now];
@@ -666,7 +675,7 @@ void weak_share(const void *at, size_t bytes, enum weak_kind kind)
     memset(m.range[i].grain, 0, (bytes / GRAIN + 1) * sizeof(struct grain));
 }
 
-static void begin(uint64_t seed)
+static void begin_run(uint64_t seed)
 {
     m.run++;
     m.steps = m.n_places = 0;
@@ -697,9 +706,9 @@ static void begin(uint64_t seed)
     }
 }
 
-static void once(uint64_t seed)
+static void run_once(uint64_t seed)
 {
-    begin(seed);
+    begin_run(seed);
     volatile bool begun = false;
     getcontext(&m.home);
     if (!begun) {
@@ -719,8 +728,11 @@ void weak_run(const struct weak_scenario *s, const struct weak_how *how, struct 
     if (!m.arena)
         m.arena = malloc(m.arena_room = 64u << 20);
     bool exhaustively = how->switches >= 0, more = true;
-    for (uint64_t i = 0; more && !r->failed && (exhaustively ? !how->most || i < how->most : i < how->seeds); i++) {
-        once(how->first + i);
+    uint64_t limit = exhaustively ? how->most : how->seeds;
+    if (exhaustively && !limit)
+        limit = UINT64_MAX;
+    for (uint64_t i = 0; more && !r->failed && i < limit; i++) {
+        run_once(how->first + i);
         r->runs++;
         r->steps += m.steps;
         r->failed = m.failed;
