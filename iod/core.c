@@ -12,12 +12,12 @@
 
 void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t gen, enum ntx_state s)
 {
-    /* Release: who sees the state sees the fields beside the word, and the bytes. */
+    /* Release: a thread that sees the state also sees the fields beside the word, and the bytes. */
     atomic_store_explicit(word, ntx_word(gen, s), memory_order_release);
     c->hooks.state(c->hooks.ctx, word, s);
 }
 
-/* Equal pieces, none above piece_bytes: a last piece of one block would cost as much as a whole one. */
+/* Pieces are equal: a last piece of one block would cost as much as a whole one. */
 void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset,
                         uint64_t bytes, uint64_t dest)
 {
@@ -60,7 +60,7 @@ static struct ntx__job *find_job(struct ntx_iod_core *c, uint64_t tag)
     return NULL;
 }
 
-/* There is always room: see NTX__MAX_JOBS. */
+/* A free job always exists: see NTX__MAX_JOBS. */
 static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job *from, uint64_t now)
 {
     struct ntx__job *j = c->jobs;
@@ -83,7 +83,7 @@ static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job 
         c->r->demand[j->index].shift = j->shift;
         c->r->demand[j->index].err = 0;
     }
-    if (j->kind != NTX_IOD_FRAME) /* those are claimed already */
+    if (j->kind != NTX_IOD_FRAME) /* demands were claimed before */
         ntx__iod_set_word(c, j->word, j->gen, NTX_FILLING);
     return j;
 }
@@ -96,7 +96,7 @@ static void trace_read(struct ntx_iod_core *c, const struct ntx__job *j, uint64_
                NTX_MIN((uint64_t)j->next * j->piece_bytes, j->end - j->start));
 }
 
-/* All pieces are through. */
+/* All pieces are done. */
 static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
 {
     uint32_t gen = j->gen;
@@ -126,25 +126,25 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
     ntx__iod_set_word(c, j->word, gen, j->err ? NTX_FAILED : NTX_READY);
 }
 
-static bool fits(const struct ntx_iod_core *c, uint32_t len)
+static bool fits_limit(const struct ntx_iod_core *c, uint32_t len, uint32_t times)
 {
-    return !c->inflight_reads || c->inflight_bytes + len <= c->limit_bytes;
+    return !c->inflight_reads || c->inflight_bytes + len <= times * c->limit_bytes;
 }
 
-/* A demand waits behind what is in flight already. Where layers ask for bundles, the ring keeps the drive busy with no
- * more than it takes. */
+/* A demand waits behind the reads in flight. So in models with bundles the ring gets only as many reads as keep the
+ * drive busy. */
 static bool ring_full(const struct ntx_iod_core *c)
 {
     return c->r->hdr->n_bundle_demands && c->ring_reads >= NTX_IOD_RING_READS;
 }
 
-/* Nobody waits for it, so far. */
+/* No layer waits for it yet. */
 static bool is_early(const struct ntx_iod_core *c, const struct ntx__job *j)
 {
     return j->kind == NTX_IOD_FRAME && ntx__iod_is_early(c, j->index);
 }
 
-static void issue(struct ntx_iod_core *c, struct ntx__job *j, const struct ntx_iod_read *rd, uint64_t now)
+static void issue_read(struct ntx_iod_core *c, struct ntx__job *j, const struct ntx_iod_read *rd, uint64_t now)
 {
     bool early = is_early(c, j);
     j->early += early;
@@ -166,32 +166,31 @@ static enum step next_retry(struct ntx_iod_core *c, uint64_t now, struct ntx_iod
     uint64_t tag = c->retry[0];
     struct ntx__job *j = find_job(c, tag);
     struct ntx_iod_read rd = piece_of(c, j, ntx_iod_tag_piece(tag), ntx_iod_tag_tries(tag));
-    if (!fits(c, rd.len))
+    if (!fits_limit(c, rd.len, 1))
         return STEP_FULL;
     memmove(c->retry, c->retry + 1, --c->n_retry * sizeof(c->retry[0]));
     j->retries--;
-    issue(c, j, &rd, now);
+    issue_read(c, j, &rd, now);
     *out = rd;
     return STEP_READ;
 }
 
-/* Parts of bundles that a layer waits for: nothing that is wanted sooner can come before it has them all. */
+/* A part of a bundle that a layer waits for: the layer needs all parts before anything else. */
 static bool is_wanted_bundle(const struct ntx_iod_core *c, const struct ntx__job *j)
 {
     return j->kind == NTX_IOD_FRAME && j->index >= c->r->hdr->n_demands && !is_early(c, j);
 }
 
-/* The next piece of *cur, the job of this class that is under way. */
+/* The next piece of *cur, the class's current job. */
 static enum step next_piece(struct ntx_iod_core *c, struct ntx__job **cur, uint64_t now, struct ntx_iod_read *out)
 {
     struct ntx__job *j = *cur;
     struct ntx_iod_read rd = piece_of(c, j, j->next, 0);
-    if (is_wanted_bundle(c, j) ? c->inflight_reads && c->inflight_bytes + rd.len > NTX_IOD_DEEPER * c->limit_bytes
-                               : !fits(c, rd.len))
+    if (!fits_limit(c, rd.len, is_wanted_bundle(c, j) ? NTX_IOD_DEEPER : 1))
         return STEP_FULL;
     if (++j->next == j->n_pieces)
         *cur = NULL;
-    issue(c, j, &rd, now);
+    issue_read(c, j, &rd, now);
     *out = rd;
     return STEP_READ;
 }
@@ -202,7 +201,8 @@ static enum step next_demand(struct ntx_iod_core *c, uint64_t now, struct ntx_io
     if (!c->cur_demand && !ntx__iod_pick_demand(c, false, &j))
         return STEP_NONE;
     if (!c->cur_demand)
-        c->cur_demand = begin_job(c, &j, now); /* maybe before its first piece fits: nobody takes such a demand back */
+        /* may precede room for its first piece: computed does not cancel demand reads */
+        c->cur_demand = begin_job(c, &j, now);
     return next_piece(c, &c->cur_demand, now, out);
 }
 
@@ -216,14 +216,14 @@ static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
     j->retries = 0;
 }
 
-/* Nobody will want it: what has not been asked for yet of one that was begun is not. */
-static bool cancelled(const struct ntx_iod_core *c, const struct ntx__job *j)
+/* A cancelled prefetch with pieces that are not issued yet. */
+static bool is_cancelled(const struct ntx_iod_core *c, const struct ntx__job *j)
 {
     return j->kind == NTX_IOD_FRAME && j->next < j->n_pieces &&
            atomic_load_explicit(&c->r->ask[j->index].early, memory_order_relaxed) == NTX_CANCELLED;
 }
 
-/* It ends with its last read in flight. */
+/* The job ends with its last read in flight. */
 static void drop_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
 {
     forget_retries(c, j);
@@ -235,17 +235,17 @@ static void drop_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
         finish_job(c, j, now);
 }
 
-/* By now somebody waits for what was begun as an early demand. */
-static bool early_is_late(const struct ntx_iod_core *c) { return c->cur_early && !is_early(c, c->cur_early); }
+/* A layer now waits for the job that began as a prefetch. */
+static bool early_is_awaited(const struct ntx_iod_core *c) { return c->cur_early && !is_early(c, c->cur_early); }
 
-/* One read at a time, and claimed only when it may go: so a demand that comes meanwhile waits for one read at most, and
- * computed can take the others back. */
+/* A prefetch is claimed only when its first piece may go. So a new demand waits behind few reads, and computed can
+ * cancel the other prefetches. */
 static enum step next_early(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
     struct ntx__job j;
-    if (c->cur_early && cancelled(c, c->cur_early))
+    if (c->cur_early && is_cancelled(c, c->cur_early))
         drop_job(c, c->cur_early, now);
-    if (c->early_reads >= NTX_IOD_EARLY_READS || !fits(c, c->piece_bytes))
+    if (c->early_reads >= NTX_IOD_EARLY_READS || !fits_limit(c, c->piece_bytes, 1))
         return STEP_FULL;
     if (!c->cur_early && !ntx__iod_pick_demand(c, true, &j))
         return STEP_NONE;
@@ -254,14 +254,14 @@ static enum step next_early(struct ntx_iod_core *c, uint64_t now, struct ntx_iod
     return next_piece(c, &c->cur_early, now, out);
 }
 
-/* Schedule and arena. A job is begun only when its first piece fits: until then a drop map can still avoid it. */
+/* Schedule and arena. A job begins only when its first piece fits: until then a drop map can still avoid the read. */
 static enum step next_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
     if (!c->cur_bulk) {
         struct ntx__job j;
         if (!ntx__iod_pick_bulk(c, now, &j))
             return STEP_NONE;
-        if (!fits(c, piece_of(c, &j, 0, 0).len) || (j.kind == NTX_IOD_SLOT && ring_full(c)))
+        if (!fits_limit(c, piece_of(c, &j, 0, 0).len, 1) || (j.kind == NTX_IOD_SLOT && ring_full(c)))
             return STEP_FULL;
         c->cur_bulk = begin_job(c, &j, now);
     }
@@ -271,14 +271,14 @@ static enum step next_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_
 int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
     c->idle = false;
-    if (c->inflight_reads == NTX_IOD_MAX_READS) /* what waits for its retry counts too: retries go before all else */
+    if (c->inflight_reads == NTX_IOD_MAX_READS) /* retries wait as well: they go before all else */
         return 0;
     if (atomic_load_explicit(&c->r->control->stop, memory_order_acquire)) {
         c->idle = true;
         return 0;
     }
     enum step s = next_retry(c, now, out);
-    if (s == STEP_NONE && early_is_late(c))
+    if (s == STEP_NONE && early_is_awaited(c))
         s = next_piece(c, &c->cur_early, now, out);
     if (s == STEP_NONE)
         s = next_demand(c, now, out);
@@ -295,9 +295,9 @@ static void set_asleep(struct ntx_iod_core *c, bool asleep)
     if (c->asleep == asleep)
         return;
     c->asleep = asleep;
-    /* seq_cst, as the next look at the words (core_pick.c). Pairs with computed, which stores a word (FREE, POSTED) and
-     * then loads iod_asleep, both seq_cst too: either that look sees its store, or it sees that we sleep and writes the
-     * eventfd. */
+    /* seq_cst, as are the loads of the words that follow (core_pick.c). It pairs with computed, which stores a word
+     * (FREE, POSTED) and then loads iod_asleep, both seq_cst: either we see its store, or it sees that we sleep and
+     * writes the eventfd. */
     atomic_store_explicit(&c->r->ring->iod_asleep, asleep, memory_order_seq_cst);
 }
 
@@ -306,10 +306,10 @@ int ntx_iod_core_next_read(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_
     int got = ntx_iod_core_next(c, now, out);
     if (!got && c->idle && !c->asleep) {
         set_asleep(c, true);
-        got = ntx_iod_core_next(c, now, out); /* what came before that word was seen */
+        got = ntx_iod_core_next(c, now, out); /* finds work that came before computed saw iod_asleep */
     }
     if (!c->idle)
-        set_asleep(c, false); /* a result will wake us */
+        set_asleep(c, false); /* reads are in flight: a result will wake us */
     return got;
 }
 
@@ -324,7 +324,7 @@ static void count_read(struct ntx_iod_core *c, const struct ntx__job *j, uint32_
         ntx_count(c->counters, NTX_C_iod_bytes_early, bytes);
 }
 
-/* The best rate over a window, for the monitors: what this drive can do, as far as it has been seen. */
+/* Best rate over a window, for monitors: the drive's ceiling as far as it was seen. */
 static void watch_rate(struct ntx_iod_core *c, uint64_t bytes, uint64_t ns)
 {
     c->window_bytes += bytes;
@@ -357,7 +357,7 @@ bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32
 {
     struct ntx__job *j = find_job(c, tag);
     if (!j || !j->inflight || ntx_iod_tag_piece(tag) >= j->next)
-        return false; /* not ours: no source does this */
+        return false; /* unknown tag: no source returns one */
     struct ntx_iod_read piece = piece_of(c, j, ntx_iod_tag_piece(tag), ntx_iod_tag_tries(tag));
     bool good = result >= 0 && (uint32_t)result >= piece.expect;
     j->inflight--;
@@ -378,7 +378,7 @@ bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32
     } else {
         piece_failed(c, j, &piece, result);
     }
-    if (!j->err && cancelled(c, j))
+    if (!j->err && is_cancelled(c, j))
         drop_job(c, j, now);
     else if (!j->inflight && !j->retries && (j->err || j->next == j->n_pieces))
         finish_job(c, j, now);
@@ -397,7 +397,7 @@ void ntx_iod_core_hint(struct ntx_iod_core *c, uint64_t pass, const uint8_t *ski
         h->skip[i / 8] |= (uint64_t)skip[i] << (i % 8 * 8);
 }
 
-/* ntx_region_attach has validated the plan; what is left is what a tag can name. */
+/* ntx_region_attach has validated the plan. A tag's index field limits the counts. */
 static int check_tags(const struct ntx_region_hdr *h, struct ntx_err *err)
 {
     if (NTX_MAX(h->n_chunks, NTX_MAX(h->n_slots, ntx_region_all_demands(h))) >> 22)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* core_impl.h: the core's inside, shared by core.c (jobs, pieces, results) and core_pick.c (what comes next). */
+/* core_impl.h: internals of the core, shared by core.c (jobs, pieces, results) and core_pick.c (the next job). */
 #ifndef NTX_IOD_CORE_IMPL_H
 #define NTX_IOD_CORE_IMPL_H
 
 #include "iod/core.h"
 
-/* One chunk or demand on its way: the blocks [start, end) of a file, to `dest` in the region's bytes, in n_pieces. */
+/* One chunk or demand being read: the blocks [start, end) of a file go to `dest` in the region's bytes, in n_pieces. */
 struct ntx__job {
     bool used;
     enum ntx_iod_kind kind;
     uint32_t index;         /* slot, frame or chunk */
-    _Atomic uint32_t *word; /* the word that tells its state */
+    _Atomic uint32_t *word; /* its state word */
     uint32_t gen;
     struct ntx_desc *desc; /* SLOT */
     uint32_t chunk;        /* UINT32_MAX: a demand */
@@ -21,18 +21,18 @@ struct ntx__job {
     uint64_t start, end, dest;
     uint32_t piece_bytes, n_pieces;
     uint32_t next;     /* pieces begun */
-    uint32_t inflight; /* pieces that a source holds */
+    uint32_t inflight; /* pieces that the source has */
     uint32_t retries;  /* pieces in the retry queue */
-    uint32_t early;    /* of those in flight: asked for while nobody waited for them */
+    uint32_t early;    /* pieces in flight that were issued as prefetch */
     int err;
-    bool cancelled; /* which is why it has one, */
-    uint32_t got;   /*   bytes being there */
+    bool cancelled; /* err is -ECANCELED: the prefetch was cancelled */
+    uint32_t got;   /* bytes read so far */
     uint64_t began; /* ns */
     uint64_t err_offset;
     uint32_t err_bytes;
 };
 
-/* Each job has a piece in flight or waiting for its retry, but for the three cur_*. */
+/* Each job has a piece in flight or in the retry queue, except the three cur_* jobs. */
 #define NTX__MAX_JOBS (NTX_IOD_MAX_READS + 3)
 
 struct ntx__hint {
@@ -50,8 +50,8 @@ struct ntx_iod_core {
     uint64_t cursor;     /* least ring sequence that may still have to be read */
     uint32_t host_next;  /* least chunk that may still have to be read into the arena */
     uint32_t host_again; /* the region's, when host_next was last set to 0 */
-    struct ntx__scan {   /* of the demands that somebody waits for, and of the early ones */
-        uint32_t next;   /* they are looked at in turn from here */
+    struct ntx__scan {   /* scan of the demand reads, and of the prefetch reads */
+        uint32_t next;   /* the scan starts here, round robin */
         uint32_t seen;   /* demand_posted when no POSTED word was left */
         bool wanted;
     } demands, early;
@@ -59,31 +59,31 @@ struct ntx_iod_core {
     struct ntx__hint hints[NTX_PASS_MAPS];
 
     struct ntx__job jobs[NTX__MAX_JOBS];
-    struct ntx__job *cur_demand, *cur_bulk, *cur_early; /* begun, with pieces not yet asked for */
-    uint64_t retry[NTX_IOD_MAX_READS];                  /* tags to ask for again, oldest first */
+    struct ntx__job *cur_demand, *cur_bulk, *cur_early; /* jobs with pieces that are not yet issued */
+    uint64_t retry[NTX_IOD_MAX_READS];                  /* tags to read again, oldest first */
     uint32_t n_retry;
 
     uint64_t inflight_bytes;
     uint32_t inflight_reads;
-    uint32_t ring_reads;              /* of those, into slots */
-    uint32_t early_reads;             /* and early demands */
+    uint32_t ring_reads;              /* reads into slots in flight */
+    uint32_t early_reads;             /* prefetch reads in flight */
     uint64_t busy_since;              /* ns; while reads are in flight */
-    uint64_t window_bytes, window_ns; /* read since the last look at the rate, and the time that took */
+    uint64_t window_bytes, window_ns; /* bytes of the current rate window, and the time they took */
     bool idle, asleep;
 };
 
-/* Writes a word's state and tells the hook. */
+/* Sets a word's state and calls the hook. */
 void ntx__iod_set_word(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t gen, enum ntx_state s);
-/* Fills in file range, destination and pieces for `bytes` wanted at `offset`, to land in blocks from `dest` on. */
+/* Fills in file range, destination and pieces for `bytes` wanted at `offset`; the blocks go to `dest` and on. */
 void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32_t file, uint64_t offset,
                         uint64_t bytes, uint64_t dest);
 
-/* Next job of a class, false when there is none. Marks dropped chunks SKIPPED and impossible demands FAILED on the way.
- * A demand is claimed: its word says FILLING. */
+/* The next job of a class; false: none. On the way, dropped chunks become SKIPPED and invalid demands FAILED. The
+ * returned demand is claimed: its word is FILLING. */
 bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j);
 bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now_ns, struct ntx__job *j);
 bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand);
-/* The ring sequence that the words ask for first. */
+/* The least ring sequence that the words leave to read. */
 uint64_t ntx__iod_find_cursor(const struct ntx_region *r);
 
 #endif

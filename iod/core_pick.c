@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* core_pick.c: what to read next, from the words of the region alone. */
+/* core_pick.c: picks the next job from the words of the region alone. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,20 +8,22 @@
 
 #define GEN_MASK 0x0fffffffu
 
-/* How far a word's generation is ahead of a lap: both are kept in 28 bits, and are close to each other. */
+/* How far a word's generation is ahead of a lap. Both have 28 bits and are close to each other. */
 static int32_t gen_ahead(uint32_t gen, uint64_t lap) { return (int32_t)((gen - (uint32_t)lap) << 4) >> 4; }
 
-/* Acquire: pairs with computed's release of FREE or POSTED (it is through with the slot; the demand is written).
- * seq_cst, because the look after iod_asleep was set must not be taken before it (core.c); it costs nothing more here.
- * */
-static uint32_t load(const _Atomic uint32_t *w)
+/* Acquire pairs with computed's release of FREE or POSTED: the slot is free, the request is written. seq_cst keeps
+ * these loads after the store of iod_asleep (core.c); it costs nothing more here. */
+static uint32_t load_word(const _Atomic uint32_t *w)
 {
     return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)w, memory_order_seq_cst);
 }
 
-static bool bit(const uint64_t *words, uint32_t i) { return i < NTX_MAP_WORDS * 64 && words[i / 64] >> (i % 64) & 1; }
+static bool test_bit(const uint64_t *words, uint32_t i)
+{
+    return i < NTX_MAP_WORDS * 64 && words[i / 64] >> (i % 64) & 1;
+}
 
-static bool dropped(const struct ntx_region *r, uint64_t pass, uint32_t layer)
+static bool is_dropped(const struct ntx_region *r, uint64_t pass, uint32_t layer)
 {
     struct ntx_pass_map *m = &r->pass_map[pass % NTX_PASS_MAPS];
     /* Pairs with computed's release of `pass` after it cleared the bits: no bit of an older pass is seen. */
@@ -30,21 +32,21 @@ static bool dropped(const struct ntx_region *r, uint64_t pass, uint32_t layer)
     return atomic_load_explicit(&m->drop[layer / 64], memory_order_relaxed) >> (layer % 64) & 1;
 }
 
-static bool hinted(const struct ntx_iod_core *c, uint64_t pass, uint32_t layer)
+static bool is_hinted(const struct ntx_iod_core *c, uint64_t pass, uint32_t layer)
 {
     const struct ntx__hint *h = &c->hints[pass % NTX_PASS_MAPS];
-    return h->pass == pass && bit(h->skip, layer);
+    return h->pass == pass && test_bit(h->skip, layer);
 }
 
-/* A descriptor's own lap has 28 bits; pass and sched, left there by whoever filled it last, give the rest (a torn pair
- * is off by less than a pass, so the nearest lap is still the right one). */
+/* A descriptor's lap has 28 bits. Its pass and sched, from the last fill, give the rest. A torn pair is off by less
+ * than a pass, so the nearest lap is still right. */
 uint64_t ntx__iod_find_cursor(const struct ntx_region *r)
 {
     const struct ntx_region_hdr *h = r->hdr;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < h->n_desc; i++) {
         const struct ntx_desc *d = &r->desc[i];
-        uint32_t w = load(&d->word);
+        uint32_t w = load_word(&d->word);
         uint64_t lap = (d->pass * h->n_sched + d->sched) / h->n_desc;
         lap += (uint64_t)(int64_t)gen_ahead(ntx_word_gen(w), lap);
         if (ntx_word_state(w) != NTX_FREE)
@@ -54,12 +56,12 @@ uint64_t ntx__iod_find_cursor(const struct ntx_region *r)
     return least;
 }
 
-/* Moves the cursor over what is read or skipped already, be it by a predecessor. */
+/* Moves the cursor past sequences that are read or skipped, also those of a previous process. */
 static void advance_cursor(struct ntx_iod_core *c)
 {
     const uint32_t n = c->r->hdr->n_desc;
     for (;; c->cursor++) {
-        uint32_t w = load(&c->r->desc[c->cursor % n].word);
+        uint32_t w = load_word(&c->r->desc[c->cursor % n].word);
         int32_t ahead = gen_ahead(ntx_word_gen(w), c->cursor / n);
         if (ahead < 0)
             return;
@@ -82,7 +84,7 @@ static void skip_sequence(struct ntx_iod_core *c, uint64_t seq, uint64_t now)
     ntx_count(c->counters, NTX_C_iod_skipped_chunks, 1);
 }
 
-/* The first sequence that may be read: not hinted if there is one, UINT64_MAX if there is none at all. */
+/* The first sequence to read: one without a hint if there is one. UINT64_MAX: none. */
 static uint64_t ring_sequence(struct ntx_iod_core *c, uint64_t now)
 {
     const struct ntx_region_hdr *h = c->r->hdr;
@@ -91,17 +93,17 @@ static uint64_t ring_sequence(struct ntx_iod_core *c, uint64_t now)
         return UINT64_MAX;
     advance_cursor(c);
     for (uint64_t s = c->cursor; s < c->cursor + h->n_desc; s++) {
-        uint32_t w = load(&c->r->desc[s % h->n_desc].word);
+        uint32_t w = load_word(&c->r->desc[s % h->n_desc].word);
         int32_t ahead = gen_ahead(ntx_word_gen(w), s / h->n_desc);
         if (ahead < 0)
-            break; /* not consumed yet, so what follows is not either */
+            break; /* not consumed yet, nor are later ones */
         if (ahead > 0 || ntx_word_state(w) != NTX_FREE)
             continue;
         uint64_t pass = s / h->n_sched;
         uint32_t layer = c->r->chunks[c->r->sched[s % h->n_sched]].layer;
-        if (dropped(c->r, pass, layer))
+        if (is_dropped(c->r, pass, layer))
             skip_sequence(c, s, now);
-        else if (!hinted(c, pass, layer))
+        else if (!is_hinted(c, pass, layer))
             return s;
         else if (held_back == UINT64_MAX)
             held_back = s;
@@ -109,21 +111,21 @@ static uint64_t ring_sequence(struct ntx_iod_core *c, uint64_t now)
     return held_back;
 }
 
-/* The least slot that no descriptor holds and that is not tainted, or n_slots. The least, so that few are in use while
- * compute waits for the drive: bytes then land where a cache still has the lines (on a virtio drive 8 MiB of buffers
- * are read a third faster than 40 MiB). */
+/* The least slot that no descriptor holds and that is not quarantined; n_slots: none. The least slot keeps few in use
+ * while compute waits for the drive, so that bytes land where a cache still has the lines (on a virtio drive 8 MiB of
+ * buffers are read a third faster than 40 MiB). */
 static uint32_t free_slot(struct ntx_iod_core *c)
 {
     const struct ntx_region_hdr *h = c->r->hdr;
     memset(c->held, 0, h->n_slots);
     for (uint32_t i = 0; i < h->n_desc; i++) {
         const struct ntx_desc *d = &c->r->desc[i];
-        enum ntx_state s = ntx_word_state(load(&d->word));
+        enum ntx_state s = ntx_word_state(load_word(&d->word));
         if ((s == NTX_FILLING || s == NTX_READY) && d->slot < h->n_slots)
             c->held[d->slot] = 1;
     }
     for (uint32_t i = 0; i < h->n_slots; i++)
-        if (!c->held[i] && !load(&c->r->quarantine[i]))
+        if (!c->held[i] && !load_word(&c->r->quarantine[i]))
             return i;
     return h->n_slots;
 }
@@ -152,13 +154,14 @@ static bool ring_job(struct ntx_iod_core *c, uint64_t seq, struct ntx__job *j)
 static uint32_t host_chunk(struct ntx_iod_core *c)
 {
     const struct ntx_region *r = c->r;
-    uint32_t again = load(&r->control->host_again); /* before the words: one set FREE later changes it again */
+    /* loaded before the words: a word set FREE later changes it again */
+    uint32_t again = load_word(&r->control->host_again);
     if (again != c->host_again) {
         c->host_again = again;
         c->host_next = 0;
     }
     while (c->host_next < r->hdr->n_chunks && (r->chunks[c->host_next].placement != NTX_PLACE_HOST ||
-                                               ntx_word_state(load(&r->state[c->host_next])) != NTX_FREE))
+                                               ntx_word_state(load_word(&r->state[c->host_next])) != NTX_FREE))
         c->host_next++;
     return c->host_next;
 }
@@ -168,7 +171,7 @@ static void host_job(struct ntx_iod_core *c, uint32_t chunk, struct ntx__job *j)
     const struct ntx_plan_chunk *p = &c->r->chunks[chunk];
     _Atomic uint32_t *word = &c->r->state[chunk];
     *j = (struct ntx__job){
-        .kind = NTX_IOD_CHUNK, .index = chunk, .word = word, .gen = ntx_word_gen(load(word)), .chunk = chunk};
+        .kind = NTX_IOD_CHUNK, .index = chunk, .word = word, .gen = ntx_word_gen(load_word(word)), .chunk = chunk};
     ntx__iod_job_range(c, j, p->file, p->offset, p->bytes, p->where - p->offset % c->r->hdr->block);
 }
 
@@ -191,7 +194,7 @@ bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx__job *j
     return have_host;
 }
 
-/* The place in the bytes that a demand's first block goes to, and the room there. */
+/* Where a demand's first block goes in the bytes part, and the room there. */
 static uint64_t demand_place(const struct ntx_region_hdr *h, uint32_t i, uint64_t dest, uint64_t *room)
 {
     *room = NTX_ROUND_DOWN(h->frame_bytes, h->block);
@@ -223,9 +226,9 @@ bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand)
     return atomic_load_explicit(&c->r->ask[demand].early, memory_order_relaxed) != 0;
 }
 
-/* POSTED becomes FILLING, unless computed has just taken the demand back. What is asked for is looked at only then:
- * from now on it stays. */
-static bool claim(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t posted)
+/* POSTED becomes FILLING, unless computed has just cancelled the request. The request is read only after this, since it
+ * may change before. */
+static bool claim_demand(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t posted)
 {
     if (!atomic_compare_exchange_strong_explicit(word, &posted, ntx_word(ntx_word_gen(posted), NTX_FILLING),
                                                  memory_order_acq_rel, memory_order_relaxed))
@@ -234,7 +237,7 @@ static bool claim(struct ntx_iod_core *c, _Atomic uint32_t *word, uint32_t poste
     return true;
 }
 
-/* Claimed: either it becomes the job, or it is refused. */
+/* A claimed demand becomes the job or is refused. */
 static bool demand_job(struct ntx_iod_core *c, uint32_t i, uint32_t gen, struct ntx__job *j)
 {
     const struct ntx_region_hdr *h = c->r->hdr;
@@ -251,20 +254,20 @@ static bool demand_job(struct ntx_iod_core *c, uint32_t i, uint32_t gen, struct 
     return true;
 }
 
-/* A demand whose frame is tainted is read all the same: computed posts into such a frame only what the dead iod was
- * reading there, and its late DMA writes the same bytes. */
+/* A quarantined frame is no obstacle: computed posts into it only the read that the dead iod had there, and the late
+ * DMA writes the same bytes. */
 bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j)
 {
     struct ntx__scan *scan = early ? &c->early : &c->demands;
     const uint32_t n = ntx_region_all_demands(c->r->hdr);
-    /* Read before the words: a post that this scan misses changes the count again. */
-    uint32_t posted = load(&c->r->control->demand_posted);
+    /* Loaded before the words: a post that this scan misses changes the count again. */
+    uint32_t posted = load_word(&c->r->control->demand_posted);
     if (posted == scan->seen && !scan->wanted)
         return false;
     for (uint32_t k = 0; k < n; k++) {
-        uint32_t i = (scan->next + k) % n, w = load(&c->r->demand[i].word);
+        uint32_t i = (scan->next + k) % n, w = load_word(&c->r->demand[i].word);
         if (ntx_word_state(w) != NTX_POSTED || ntx__iod_is_early(c, i) != early ||
-            !claim(c, &c->r->demand[i].word, w) || !demand_job(c, i, ntx_word_gen(w), j))
+            !claim_demand(c, &c->r->demand[i].word, w) || !demand_job(c, i, ntx_word_gen(w), j))
             continue;
         scan->next = i;
         scan->wanted = true;

@@ -13,7 +13,7 @@
 #include "proto/worker.h"
 
 #define HELLO_MS      100
-#define HELLO_SOON_MS 5 /* while the link is not up */
+#define HELLO_SOON_MS 5 /* while the link is not connected */
 #define DRAIN_MS      10000
 
 struct iod {
@@ -22,10 +22,10 @@ struct iod {
     struct ntx_err *err;
     uv_timer_t hello;
     struct ntx_reader *reader; /* NULL while no region is attached */
-    bool detaching;            /* DETACHED is owed when the reader is closed */
+    bool detaching;            /* send DETACHED when the reader is closed */
 };
 
-/* Reads under way are finished. */
+/* Lets the reads in flight finish. */
 static bool on_ending(void *ctx)
 {
     struct iod *d = ctx;
@@ -71,7 +71,7 @@ static void on_told(void *ctx, const struct ntx_iod_failure *f, const char *text
         ntx_log(f ? NTX_LOG_WARN : NTX_LOG_INFO, "%s", text);
     else
         ntx_log(NTX_LOG_WARN, "file %u of the model: %s", e.file, text);
-    (void)ntx_link_send(d->w.computed, &m); /* the word carries the fact; losing this loses the words for it */
+    (void)ntx_link_send(d->w.computed, &m); /* the state word carries the failure; a lost message loses only the text */
 }
 
 static void on_hello_timer(uv_timer_t *t)
@@ -122,7 +122,7 @@ static void on_attach(void *ctx, const struct ntx_attach_msg *m, int *fds, unsig
     }
     int rc = ntx_reader_open(&d->w.loop, d->options->ring, fds, n_fds, m->epoch, d->w.counters, &hooks, &d->reader,
                              &err);
-    memset(fds, 0xff, n_fds * sizeof *fds); /* taken over */
+    memset(fds, 0xff, n_fds * sizeof *fds); /* the reader owns them */
     if (rc) {
         ntx_log(NTX_LOG_ERR, "%s", err.text);
         snprintf(a.text, sizeof(a.text), "%.*s", (int)sizeof(a.text) - 1, err.text);
@@ -151,13 +151,13 @@ static void on_detach(void *ctx, const struct ntx_attach_msg *m)
 
 /* ---- life */
 
-/* computed takes a duplicate of our ring by pidfd_getfd, which the Yama module allows only to whom we name. */
+/* computed duplicates our ring by pidfd_getfd. The Yama module allows that only to a process that we name. */
 static void allow_duplicate(int sock)
 {
     struct ucred peer;
     socklen_t n = sizeof(peer);
     if (!getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &peer, &n))
-        (void)prctl(PR_SET_PTRACER, peer.pid, 0, 0, 0); /* EINVAL without Yama: then there is no need */
+        (void)prctl(PR_SET_PTRACER, peer.pid, 0, 0, 0); /* EINVAL without Yama, where it is not needed */
 }
 
 static int on_begin(void *ctx)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon.h: ntx-iod as a process: one libuv loop, one thread of ours, asleep nowhere else.
+/* daemon.h: the ntx-iod process: one libuv loop and one thread, which sleeps only in the loop.
  *
- *   region.sock   WELCOME, PEERS, ATTACH, DETACH    the region comes and goes (reader.h)
+ *   region.sock   WELCOME, PEERS, ATTACH, DETACH     a region comes and goes (reader.h)
  *   link ci.I     Hello until IodConfig; IodError    to and from computed
  *   link pi.P.I   Hint                               from the predictor, which may be absent
- *   alive pipe, SIGTERM, end of region.sock          finish the reads under way (at most 10 s), and return
+ *   alive pipe, SIGTERM, end of region.sock          finish the reads in flight (at most 10 s) and return
  *
- * It holds nothing that cannot be had again from the region: it may be killed between any two instructions. */
+ * All its state can be derived from the region, so it may be killed at any instant. */
 #ifndef NTX_IOD_DAEMON_H
 #define NTX_IOD_DAEMON_H
 
@@ -15,16 +15,15 @@
 
 struct ntx_iod_options {
     const char *dir;           /* runtime directory */
-    int alive_fd;              /* its end of file is the end of the supervisor, and of us; -1: none */
-    struct ntx_iod_ring *ring; /* NULL: each region gets one of its own */
+    int alive_fd;              /* end of file means that the supervisor has ended, and ends us; -1: none */
+    struct ntx_iod_ring *ring; /* NULL: a ring is made for each region */
 };
 
-/* Once, before all else: makes the ring, asks for short slices of processor time, and gives up for good every right
- * that reading does not need (common/sandbox.h). No byte of others has been looked at by then. */
+/* Called once, first of all: makes the ring, asks for short time slices, and enters the sandbox (common/sandbox.h). No
+ * bytes of others were read before. */
 int ntx_iod_lock_in(const char *dir, struct ntx_iod_ring *ring, struct ntx_err *err);
 
-/* Waits up to 10 s for computed, then runs until told to end (0), or until something is wrong (negative errno, text in
- * err). */
+/* Waits up to 10 s for computed, then runs until it is told to end (0) or fails (negative errno, text in err). */
 int ntx_iod_run(const struct ntx_iod_options *o, struct ntx_err *err);
 
 #endif

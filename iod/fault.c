@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fault.c: bad days on purpose, over another source. Rules look at reads when they are submitted; what they ask for
- * happens when the result comes. The bytes are always really read: only what is told about them changes. */
+/* fault.c: injects faults over another source, for tests. Rules are matched when a read is submitted and applied when
+ * its result comes. The bytes are always really read; only the reported result changes. */
 #include "iod/fault.h"
 
 #include <errno.h>
@@ -18,9 +18,9 @@ struct fault {
     struct ntx_source *over;
     struct ntx__fault rules;
     uint32_t block;
-    bool doomed;           /* a kill rule fired for a read that is not flushed yet */
+    bool doomed;           /* a kill rule fired for a read that is not yet flushed */
     uint64_t stall_until;  /* ns */
-    struct ntx__hold hold; /* flags: bits of enum ntx__fault_what; due: the delay, until the result came */
+    struct ntx__hold hold; /* flags: bits of enum ntx__fault_what; due: the delay, until the result comes */
     struct ntx__held ready[NTX_IOD_MAX_READS]; /* due, kept for reordering */
     unsigned n_ready;
 };
@@ -60,7 +60,7 @@ static int fault_flush(struct ntx_source *s)
     return rc;
 }
 
-static void came(void *ctx, uint64_t tag, int32_t result)
+static void on_result_below(void *ctx, uint64_t tag, int32_t result)
 {
     struct fault *f = ctx;
     struct ntx__held *i = ntx__hold_came(&f->hold, tag, result);
@@ -76,8 +76,8 @@ static void came(void *ctx, uint64_t tag, int32_t result)
     i->due = NTX_MAX(i->due ? now + i->due : 0, f->stall_until > now ? f->stall_until : 0);
 }
 
-/* Gives on what is due: at once, or in random order when enough of them are here or nothing else can come. */
-static void give(struct fault *f, ntx_source_cb *cb, void *ctx)
+/* Delivers due results: at once, or in random order when enough of them are here or no more can come. */
+static void deliver_results(struct fault *f, ntx_source_cb *cb, void *ctx)
 {
     bool more = f->hold.n > 0;
     if (f->rules.reorder && f->n_ready < f->rules.reorder && more)
@@ -94,10 +94,10 @@ static void give(struct fault *f, ntx_source_cb *cb, void *ctx)
 static void fault_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
 {
     struct fault *f = (struct fault *)s;
-    f->over->ops->reap(f->over, came, f);
+    f->over->ops->reap(f->over, on_result_below, f);
     while (f->n_ready < NTX_IOD_MAX_READS && ntx__hold_take(&f->hold, ntx_now_ns(), &f->ready[f->n_ready]))
         f->n_ready++;
-    give(f, cb, ctx);
+    deliver_results(f, cb, ctx);
     ntx__hold_arm(&f->hold);
 }
 

@@ -13,7 +13,7 @@
 #define NTX__FAULT_MAX_RULES 16
 
 enum ntx__fault_what { NTX__FAULT_EIO, NTX__FAULT_SHORT, NTX__FAULT_DELAY, NTX__FAULT_STALL, NTX__FAULT_KILL };
-enum ntx__fault_at { NTX__AT_READ, NTX__AT_DONE, NTX__AT_STATE }; /* the events that a rule looks at */
+enum ntx__fault_at { NTX__AT_READ, NTX__AT_DONE, NTX__AT_STATE }; /* events that rules can name */
 
 struct ntx__fault_rule {
     enum ntx__fault_what what;
@@ -39,8 +39,8 @@ struct ntx__fault {
 /* -EINVAL with the rule and what was expected. */
 int ntx__fault_parse(const char *text, uint32_t start, struct ntx__fault *out, struct ntx_err *err);
 
-/* One event: which rules fire. rd for NTX__AT_READ, state for NTX__AT_STATE. Returns a bit per enum ntx__fault_what;
- * *delay_ns and *stall_ns are set when theirs are. */
+/* Rules that fire at one event, as bits of enum ntx__fault_what. rd is for NTX__AT_READ, state for NTX__AT_STATE. Sets
+ * *delay_ns and *stall_ns when such a rule fires. */
 uint32_t ntx__fault_event(struct ntx__fault *f, enum ntx__fault_at at, const struct ntx_iod_read *rd,
                           enum ntx_state state, uint64_t *delay_ns, uint64_t *stall_ns);
 uint32_t ntx__fault_random(struct ntx__fault *f, uint32_t below);

@@ -80,8 +80,10 @@ static int parse_condition(char *text, struct ntx__fault_rule *r)
     int rc = 0;
     if (value)
         *value++ = 0;
-    if (!strcmp(text, "demand"))
-        return value ? -EINVAL : (r->demand = true, 0);
+    if (!strcmp(text, "demand")) {
+        r->demand = true;
+        return value ? -EINVAL : 0;
+    }
     if (!strcmp(text, "p"))
         return parse_share(value, &r->p);
     if (!strcmp(text, "state")) {
@@ -135,7 +137,7 @@ static int parse_rule(char *text, struct ntx__fault_rule *r)
     return 0;
 }
 
-/* reorder=N, seed=N: 1 when it was one of them. */
+/* reorder=N, seed=N. Returns 1 when it was one of them. */
 static int parse_setting(const char *text, struct ntx__fault *f, uint64_t *seed)
 {
     uint64_t n = 0;
@@ -184,7 +186,7 @@ uint32_t ntx__fault_random(struct ntx__fault *f, uint32_t below)
     return (uint32_t)((f->random >> 32) * below >> 32);
 }
 
-static bool fires(struct ntx__fault *f, struct ntx__fault_rule *r)
+static bool rule_fires(struct ntx__fault *f, struct ntx__fault_rule *r)
 {
     r->seen++;
     if ((r->nth && r->seen != r->nth) || (r->every && r->seen % r->every) || (r->count && r->fired >= r->count))
@@ -206,7 +208,7 @@ uint32_t ntx__fault_event(struct ntx__fault *f, enum ntx__fault_at at, const str
         if (at == NTX__AT_READ &&
             ((r->chunk != UINT32_MAX && r->chunk != rd->chunk) || (r->demand && rd->chunk != UINT32_MAX)))
             continue;
-        if ((at == NTX__AT_STATE && r->state != state) || !fires(f, r))
+        if ((at == NTX__AT_STATE && r->state != state) || !rule_fires(f, r))
             continue;
         bits |= 1u << r->what;
         if (r->what == NTX__FAULT_DELAY)

@@ -45,7 +45,7 @@ struct ntx__held *ntx__hold_came(struct ntx__hold *h, uint64_t tag, int32_t resu
     return NULL;
 }
 
-static struct ntx__held *first(struct ntx__hold *h)
+static struct ntx__held *first_due(struct ntx__hold *h)
 {
     struct ntx__held *f = NULL;
     for (unsigned k = 0; k < h->n; k++)
@@ -56,7 +56,7 @@ static struct ntx__held *first(struct ntx__hold *h)
 
 bool ntx__hold_take(struct ntx__hold *h, uint64_t now, struct ntx__held *out)
 {
-    struct ntx__held *f = first(h);
+    struct ntx__held *f = first_due(h);
     if (!f || f->due > now)
         return false;
     *out = *f;
@@ -66,10 +66,12 @@ bool ntx__hold_take(struct ntx__hold *h, uint64_t now, struct ntx__held *out)
 
 void ntx__hold_arm(struct ntx__hold *h)
 {
-    const struct ntx__held *f = first(h);
-    uint64_t due = f ? (f->due ? f->due : 1) : 0;
-    if (due == h->armed && !due)
-        return; /* setting it again would be needed if it had fired: it clears the descriptor */
+    const struct ntx__held *f = first_due(h);
+    uint64_t due = 0;
+    if (f)
+        due = f->due ? f->due : 1;
+    if (!due && !h->armed)
+        return; /* else set it, even to the same time: that clears a fired timer's descriptor */
     struct itimerspec t = {.it_value = {(time_t)(due / 1000000000u), (long)(due % 1000000000u)}};
     timerfd_settime(h->timer, TFD_TIMER_ABSTIME, &t, NULL);
     h->armed = due;

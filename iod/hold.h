@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hold.h: results that a filter gives on later than they came. One entry per unfinished read. */
+/* hold.h: results that a filter delivers later than they came. One entry per unfinished read. */
 #ifndef NTX_IOD_HOLD_H
 #define NTX_IOD_HOLD_H
 
@@ -10,29 +10,29 @@
 
 struct ntx__held {
     uint64_t tag;
-    uint64_t due;   /* ns, CLOCK_MONOTONIC: not to be given on before */
+    uint64_t due;   /* ns, CLOCK_MONOTONIC: not to be delivered before */
     int32_t result; /* once it came */
     bool came;
-    uint32_t flags; /* the filter's own */
+    uint32_t flags; /* for the filter's use */
 };
 
 struct ntx__hold {
     int timer;      /* timerfd, readable when something is due */
-    uint64_t armed; /* what it is set to, 0: off */
+    uint64_t armed; /* expiry time, 0: off */
     unsigned n;
     struct ntx__held item[NTX_SOURCE_DEPTH];
 };
 
 int ntx__hold_open(struct ntx__hold *h); /* 0, negative errno */
 void ntx__hold_close(struct ntx__hold *h);
-/* A read is on its way; NULL when NTX_SOURCE_DEPTH are. The entry is good until the next take. */
+/* Adds an entry for a read; NULL when there are NTX_SOURCE_DEPTH. The entry is valid until the next take. */
 struct ntx__held *ntx__hold_expect(struct ntx__hold *h, uint64_t tag);
 void ntx__hold_forget(struct ntx__hold *h, struct ntx__held *i);
-/* Its result is here. NULL: not expected. */
+/* Stores a read's result in its entry. NULL: no such entry. */
 struct ntx__held *ntx__hold_came(struct ntx__hold *h, uint64_t tag, int32_t result);
-/* Takes out the result that is due first, if it is due at `now`. */
+/* Takes out the first due result, if it is due at `now`. */
 bool ntx__hold_take(struct ntx__hold *h, uint64_t now, struct ntx__held *out);
-/* Sets the timer for the next one. */
+/* Sets the timer for the next due result. */
 void ntx__hold_arm(struct ntx__hold *h);
 
 #endif

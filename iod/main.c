@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx-iod: reads the model from the drive into the shared region. Arguments as all workers, then iod/daemon.h. */
+/* ntx-iod: reads the model from the drive into the shared region. Its arguments are those of all workers; iod/daemon.h
+ * has the rest. */
 #include "common/worker_main.h"
 #include "iod/daemon.h"
 
-static int run(const char *dir, int alive_fd, struct ntx_err *err)
+static int run_iod(const char *dir, int alive_fd, struct ntx_err *err)
 {
     struct ntx_iod_ring ring;
     struct ntx_iod_options o = {.dir = dir, .alive_fd = alive_fd, .ring = &ring};
@@ -19,5 +20,5 @@ int main(int argc, char **argv)
     return ntx_worker_main(
         argc, argv, "ntx-iod",
         "Reads the model's weights from the drive into memory shared with ntx-computed. Started by ntx or systemd.",
-        run);
+        run_iod);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pread.c: plain reads in a few threads, where io_uring is refused. */
+/* pread.c: plain reads in a few threads, for systems that refuse io_uring. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "common/util.h"
 #include "iod/source.h"
 
-#define N_THREADS 4 /* as many reads of a piece as a drive needs to be busy */
+#define N_THREADS 4 /* as many reads as keep a drive busy */
 
 struct result {
     uint64_t tag;
@@ -21,12 +21,12 @@ struct pread_source {
     struct ntx_source base;
     const struct ntx_region *r;
     const struct ntx_iod_files *files;
-    unsigned inflight; /* the loop's thread only */
+    unsigned inflight; /* used by the loop's thread only */
     int event;
     pthread_t thread[N_THREADS];
     unsigned n_threads;
 
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* of all fields below */
     pthread_cond_t work;
     bool stop;
     struct ntx_iod_read todo[NTX_SOURCE_DEPTH]; /* a ring: [first, first + n_todo) */
@@ -35,8 +35,7 @@ struct pread_source {
     unsigned n_done;
 };
 
-/* The rest of a short read is asked for at once, as far as O_DIRECT takes an offset in mid-read; beyond that the core
- * tries again. */
+/* A short read continues at once, as far as O_DIRECT accepts the offset; else the core tries the piece again. */
 static int32_t read_piece(const struct pread_source *p, const struct ntx_iod_read *rd)
 {
     uint8_t *buf = p->r->base + rd->dest;
@@ -54,7 +53,7 @@ static int32_t read_piece(const struct pread_source *p, const struct ntx_iod_rea
     return (int32_t)got;
 }
 
-static void *worker(void *arg)
+static void *reading_thread(void *arg)
 {
     struct pread_source *p = arg;
     pthread_mutex_lock(&p->lock);
@@ -168,7 +167,7 @@ int ntx_source_pread(const struct ntx_region *r, const struct ntx_iod_files *f, 
     p->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     int rc = p->event < 0 ? -errno : 0;
     while (!rc && p->n_threads < N_THREADS) {
-        rc = -pthread_create(&p->thread[p->n_threads], NULL, worker, p);
+        rc = -pthread_create(&p->thread[p->n_threads], NULL, reading_thread, p);
         p->n_threads += !rc;
     }
     if (rc) {

@@ -16,9 +16,9 @@
 
 #define TICK_MS     1000
 #define RETRY_MS    10 /* after the kernel had no room for a submission */
-/* Small reads are submitted together. A large one goes at once: the drive is then at work while the next is prepared,
- * and ends at another moment, so that it never stands still between two batches (on a virtio drive, 10 to 30 % of the
- * rate). */
+/* Small reads are submitted together. A large one goes at once: the drive works while the next is prepared, and reads
+ * end at different moments, so that it never stands still between two batches (10 to 30 % of the rate on a virtio
+ * drive). */
 #define FLUSH_BYTES (256u << 10)
 #define WAKES_MOST  64 /* words whose waiters are woken together */
 
@@ -30,8 +30,8 @@ struct ntx_reader {
     int wake_fd;
     struct ntx_counters *counters;
     struct ntx_iod_ring *ring;
-    struct ntx_source *source; /* what is read through, filters included */
-    struct ntx_source *idle;   /* the one made at attach, when another was asked for; else NULL */
+    struct ntx_source *source; /* the source in use, filters included */
+    struct ntx_source *idle;   /* the source made at attach, when another one replaced it; else NULL */
     struct ntx_iod_core *core; /* NULL until configured */
     uv_poll_t wake, polls[NTX_SOURCE_MAX_FDS];
     uv_timer_t tick;
@@ -56,8 +56,8 @@ static void wake_waiters(struct ntx_reader *r)
     r->n_to_wake = 0;
 }
 
-/* Whoever waits is woken only when the drive has been given its next reads: it may take this processor from us, and who
- * spins sees the word now. */
+/* Waiters are woken after the drive has its next reads: a woken thread may take this processor from us, and a spinning
+ * one sees the word now. */
 static void on_word(void *ctx, _Atomic uint32_t *word, enum ntx_state s)
 {
     struct ntx_reader *r = ctx;
@@ -75,7 +75,7 @@ static void on_failed(void *ctx, const struct ntx_iod_failure *f)
     struct ntx_iod_failure told = *f;
     char text[512];
     if (r->config_error[0]) {
-        told.file = UINT32_MAX; /* the reason lies in none */
+        told.file = UINT32_MAX; /* no file is the reason */
         snprintf(text, sizeof(text), "%s", r->config_error);
     } else {
         snprintf(text, sizeof(text), "cannot read %u bytes at offset %" PRIu64 ": %s%s", f->bytes, f->offset,
@@ -92,36 +92,39 @@ static void on_result(void *ctx, uint64_t tag, int32_t result)
     if (!ntx_iod_core_done(r->core, ntx_now_ns(), tag, result, &rd) || r->files.direct[rd.file])
         return;
     ntx_count(r->counters, NTX_C_iod_bytes_fallback, (uint32_t)result);
-    if (!r->files.memory[rd.file]) /* it is in the region now: the page cache need not hold it too */
+    if (!r->files.memory[rd.file]) /* it is in the region now, so the page cache need not keep it */
         posix_fadvise(r->files.fd[rd.file], (off_t)rd.offset, rd.len, POSIX_FADV_DONTNEED);
 }
 
 /* ---- asking and sleeping */
 
-static void flush(struct ntx_reader *r)
+static void flush_source(struct ntx_reader *r)
 {
     r->unflushed = 0;
     if (r->source->ops->flush(r->source) && !r->closing)
         uv_timer_start(&r->tick, on_tick, RETRY_MS, 0);
 }
 
-static void submit(struct ntx_reader *r, const struct ntx_iod_read *rd)
+static void submit_read(struct ntx_reader *r, const struct ntx_iod_read *rd)
 {
     int rc = r->source->ops->submit(r->source, rd);
-    if (rc) /* sources are as deep as the core goes, so this is no flow control but a fault */
+    if (rc) { /* sources have room for all of the core's reads, so this is a fault */
         on_result(r, rd->tag, rc);
-    else if ((r->unflushed += rd->len) >= FLUSH_BYTES)
-        flush(r);
+        return;
+    }
+    r->unflushed += rd->len;
+    if (r->unflushed >= FLUSH_BYTES)
+        flush_source(r);
 }
 
-/* All that may be asked for now is asked for. */
-static void pump(struct ntx_reader *r)
+/* Issues all reads that are allowed now. */
+static void issue_reads(struct ntx_reader *r)
 {
     struct ntx_iod_read rd;
     while (r->core && !r->closing && !r->stopping && ntx_iod_core_next_read(r->core, ntx_now_ns(), &rd))
-        submit(r, &rd);
+        submit_read(r, &rd);
     if (r->core && !r->closing)
-        flush(r);
+        flush_source(r);
     wake_waiters(r);
 }
 
@@ -166,7 +169,7 @@ static void close_if_drained(struct ntx_reader *r)
     if (r->source->ops->inflight(r->source) && !(r->stop_at && ntx_now_ns() >= r->stop_at))
         return;
     r->closing = true;
-    ntx_gauge(r->counters, NTX_C_iod_inflight, 0); /* results that a filter still held are not given any more */
+    ntx_gauge(r->counters, NTX_C_iod_inflight, 0); /* results that a filter still holds are dropped */
     count_cpu(r);
     uv_close((uv_handle_t *)&r->wake, on_handle_closed);
     uv_close((uv_handle_t *)&r->tick, on_handle_closed);
@@ -182,7 +185,7 @@ void ntx_reader_stop(struct ntx_reader *r, unsigned limit_ms)
         r->stop_at = at;
         uv_timer_start(&r->tick, on_tick, limit_ms, 0);
     }
-    pump(r); /* what was submitted must end, so it must start */
+    issue_reads(r); /* submitted reads must start, so that they can end */
     close_if_drained(r);
 }
 
@@ -196,7 +199,7 @@ static void on_wake(uv_poll_t *h, int status, int events)
     (void)events;
     ntx_count(r->counters, NTX_C_iod_wakeups, 1);
     eventfd_read(r->wake_fd, &v);
-    pump(r);
+    issue_reads(r);
 }
 
 static void on_source(uv_poll_t *h, int status, int events)
@@ -206,23 +209,23 @@ static void on_source(uv_poll_t *h, int status, int events)
     (void)events;
     ntx_count(r->counters, NTX_C_iod_wakeups, 1);
     r->source->ops->reap(r->source, on_result, r);
-    pump(r);
+    issue_reads(r);
     close_if_drained(r);
 }
 
-/* The words are looked at once more: a wake-up that got lost with a dead process costs a second, no more. */
+/* Scans the words again: a wake-up that was lost with a dead process costs at most a second. */
 static void on_tick(uv_timer_t *t)
 {
     struct ntx_reader *r = t->data;
     uv_timer_start(t, on_tick, TICK_MS, 0);
     count_cpu(r);
-    pump(r);
+    issue_reads(r);
     close_if_drained(r);
 }
 
 /* ---- the beginning */
 
-static int watch(struct ntx_reader *r, uv_poll_t *h, int fd, uv_poll_cb cb)
+static int watch_fd(struct ntx_reader *r, uv_poll_t *h, int fd, uv_poll_cb cb)
 {
     int rc = uv_poll_init(r->loop, h, fd);
     if (rc)
@@ -238,14 +241,14 @@ static int watch_source(struct ntx_reader *r)
     int fds[NTX_SOURCE_MAX_FDS], rc = 0;
     unsigned n = r->source->ops->fds(r->source, fds, 0);
     while (!rc && r->n_polls < n) {
-        rc = watch(r, &r->polls[r->n_polls], fds[r->n_polls], on_source);
+        rc = watch_fd(r, &r->polls[r->n_polls], fds[r->n_polls], on_source);
         r->n_polls += !rc;
     }
     return rc;
 }
 
-/* Where computed asks for another source than the one that was opened, that one stays as it is: its ring, of which
- * computed may have a duplicate, remains empty, and reads by pread end with the process. */
+/* When computed wants another source than the open one, the open one stays: computed may hold a duplicate of its ring,
+ * which remains empty, and reads by pread end with the process. */
 static int choose_source(struct ntx_reader *r, const char *which, struct ntx_err *err)
 {
     char note[256];
@@ -264,9 +267,9 @@ static int add_filters(struct ntx_reader *r, const struct ntx_reader_config *c, 
 {
     unsigned n_files = r->region.hdr->n_files, drives = r->files.n / n_files;
     double rates[NTX_IOD_MAX_DRIVES];
-    int rc = drives > NTX_IOD_MAX_DRIVES ? ntx_err_set(err, -E2BIG, "%u copies of the model: at most %d can be read",
-                                                       drives, NTX_IOD_MAX_DRIVES)
-                                         : 0;
+    int rc = 0;
+    if (drives > NTX_IOD_MAX_DRIVES)
+        rc = ntx_err_set(err, -E2BIG, "%u copies of the model: at most %d can be read", drives, NTX_IOD_MAX_DRIVES);
     for (unsigned d = 0; d < NTX_IOD_MAX_DRIVES; d++)
         rates[d] = c->rate_bps;
     if (!rc && c->rate_bps > 0)
@@ -281,8 +284,8 @@ static int add_filters(struct ntx_reader *r, const struct ntx_reader_config *c, 
 void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *c)
 {
     struct ntx_err err = {0};
-    struct ntx_iod_limits limits = {c->inflight_bytes * (r->files.n / r->region.hdr->n_files),
-                                    c->piece_bytes}; /* for each drive */
+    unsigned drives = r->files.n / r->region.hdr->n_files;
+    struct ntx_iod_limits limits = {c->inflight_bytes * drives, c->piece_bytes};
     struct ntx_iod_hooks hooks = {.ctx = r, .state = on_word, .failed = on_failed};
     if (r->core || r->stopping)
         return;
@@ -293,8 +296,8 @@ void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *
         rc = add_filters(r, c, &err);
     if (rc) {
         snprintf(r->config_error, sizeof(r->config_error), "%.*s", (int)sizeof(r->config_error) - 1, err.text);
-        const struct ntx_iod_failure all = {
-            .chunk = UINT32_MAX, .file = UINT32_MAX, .err = rc}; /* before any read fails by it */
+        /* reported once, before the first read fails */
+        const struct ntx_iod_failure all = {.chunk = UINT32_MAX, .file = UINT32_MAX, .err = rc};
         r->hooks.told(r->hooks.ctx, &all, r->config_error);
         rc = ntx_source_fault(r->source, "eio", c->start, r->region.hdr->block, &r->source, &err);
     }
@@ -308,7 +311,7 @@ void ntx_reader_configure(struct ntx_reader *r, const struct ntx_reader_config *
     }
     ntx_log(NTX_LOG_INFO, "reading with %s, at most %" PRIu64 " KiB in flight in pieces of %" PRIu64 " KiB",
             r->source->ops->name, limits.inflight_bytes >> 10, c->piece_bytes >> 10);
-    pump(r);
+    issue_reads(r);
 }
 
 bool ntx_reader_configured(const struct ntx_reader *r) { return r->core != NULL; }
@@ -328,7 +331,8 @@ static int open_parts(struct ntx_reader *r, const int *region, uint64_t epoch, s
     if (rc)
         return rc;
     if (r->region.hdr->epoch != epoch || r->files.n % r->region.hdr->n_files)
-        return ntx_err_set(err, -ESTALE, "the region is of another epoch, or of %u files, of which %u are no copies",
+        return ntx_err_set(err, -ESTALE,
+                           "the region is of another epoch, or its %u files do not divide the %u that were sent",
                            r->region.hdr->n_files, r->files.n);
     ntx_iod_files_prepare(&r->files, r->region.hdr->block, r->note, sizeof(r->note));
     rc = ntx_source_open("auto", &r->region, &r->files, r->ring, &r->source, note, sizeof(note), err);
@@ -338,7 +342,7 @@ static int open_parts(struct ntx_reader *r, const int *region, uint64_t epoch, s
         ntx_log(NTX_LOG_INFO, "%s", note);
     if (ntx_reader_ring(r).fd < 0 && !r->note[0])
         snprintf(r->note, sizeof(r->note), "%s", note);
-    rc = watch(r, &r->wake, r->wake_fd, on_wake);
+    rc = watch_fd(r, &r->wake, r->wake_fd, on_wake);
     return rc ? ntx_err_set(err, rc, "cannot watch the wake descriptor: %s", uv_strerror(rc)) : 0;
 }
 

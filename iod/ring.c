@@ -7,13 +7,13 @@
 
 #include "iod/source.h"
 
-/* liburing 2.3 declares functions for these two, but does not export them. */
+/* liburing 2.3 declares functions for these two registrations, but does not export them. */
 static int do_register(const struct io_uring *u, unsigned what, void *arg, unsigned n)
 {
     return syscall(SYS_io_uring_register, u->ring_fd, what, arg, n) ? -errno : 0;
 }
 
-/* A kernel that knows no restrictions (before Linux 5.10) is one whose ring is not used. */
+/* Fails on a kernel without restrictions (before Linux 5.10); then no ring is used. */
 static int restrict_to_reads(struct io_uring *u)
 {
     struct io_uring_restriction may[] = {
@@ -23,7 +23,7 @@ static int restrict_to_reads(struct io_uring *u)
         {.opcode = IORING_RESTRICTION_REGISTER_OP, .register_op = IORING_UNREGISTER_BUFFERS},
     };
     int rc = do_register(u, IORING_REGISTER_RESTRICTIONS, may, sizeof may / sizeof *may);
-    return rc ? rc : do_register(u, IORING_REGISTER_ENABLE_RINGS, NULL, 0); /* in force from here on */
+    return rc ? rc : do_register(u, IORING_REGISTER_ENABLE_RINGS, NULL, 0); /* the restrictions apply from here on */
 }
 
 int ntx_iod_ring_open(struct ntx_iod_ring *r)

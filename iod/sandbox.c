@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ntx-iod needs, and nothing besides. */
+/* The system calls that ntx-iod needs; all others are refused. */
 #include "common/sandbox.h"
 
 #include <fcntl.h>
@@ -10,22 +10,22 @@
 
 #include "iod/daemon.h"
 
-#define SLICE_NS 100000u /* of a processor: the least that Linux grants */
+#define SLICE_NS 100000u /* time slice: the shortest that Linux grants */
 
 static const struct ntx_sandbox_call calls[] = {
-    {SCMP_SYS(io_uring_enter), 0, {0}}, /* of the ring that it has: that can read, and no more (ring.h) */
+    {SCMP_SYS(io_uring_enter), 0, {0}}, /* of the ring, which can only read (ring.h) */
     {SCMP_SYS(io_uring_register), 1, SCMP_CMP(1, SCMP_CMP_EQ, IORING_REGISTER_BUFFERS)},
     {SCMP_SYS(io_uring_register), 1, SCMP_CMP(1, SCMP_CMP_EQ, IORING_UNREGISTER_BUFFERS)},
     {SCMP_SYS(pread64), 0, {0}},
-    {SCMP_SYS(fstatfs), 0, {0}},   /* does the model lie in memory? */
-    {SCMP_SYS(fadvise64), 0, {0}}, /* what does not go by O_DIRECT leaves the page cache */
-    {SCMP_SYS(prctl), 1,
-     SCMP_CMP(0, SCMP_CMP_EQ, PR_SET_PTRACER)}, /* so that computed may have a duplicate of the ring */
+    {SCMP_SYS(fstatfs), 0, {0}},   /* is the model in memory (tmpfs)? */
+    {SCMP_SYS(fadvise64), 0, {0}}, /* reads without O_DIRECT are dropped from the page cache */
+    /* so that computed may duplicate the ring */
+    {SCMP_SYS(prctl), 1, SCMP_CMP(0, SCMP_CMP_EQ, PR_SET_PTRACER)},
 };
 
-/* Where all processors compute, a result would wait until one of them comes to rest: milliseconds, in which the drive
- * has nothing to do. Who asks for short slices of time (Linux 6.12) may interrupt those who have long ones, if he has
- * had less than his share: and we take some per cent. A refusal, or an older kernel, costs speed only. */
+/* Where all processors compute, a result would wait milliseconds for a free one, while the drive is idle. A thread with
+ * short time slices (Linux 6.12) may interrupt threads with long ones when it has had less than its share, and we use
+ * few per cent. Without this only speed is lost. */
 static void take_short_slices(void)
 {
     struct { /* struct sched_attr of linux/sched/types.h, which cannot be included beside sched.h */
@@ -44,7 +44,7 @@ static void take_short_slices(void)
 int ntx_iod_lock_in(const char *dir, struct ntx_iod_ring *ring, struct ntx_err *err)
 {
     const struct ntx_sandbox needs = {.calls = calls, .n_calls = sizeof calls / sizeof *calls};
-    ntx_iod_ring_open(ring); /* where there is none to be had, the reader says so */
+    ntx_iod_ring_open(ring); /* on failure the reader reports it */
     take_short_slices();
     return ntx_sandbox(&needs, dir, err);
 }

@@ -10,7 +10,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-/* 0, or why O_DIRECT is not to be had. Some file systems take the flag and refuse the read, so one block is tried. */
+/* 0, or why O_DIRECT does not work. Some file systems accept the flag and refuse the read, so one block is tried. */
 static int try_direct(int fd, uint32_t block)
 {
     int flags = fcntl(fd, F_GETFL);
@@ -26,10 +26,10 @@ static int try_direct(int fd, uint32_t block)
         fcntl(fd, F_SETFL, flags);
         return rc;
     }
-    return 0; /* any other error is the drive's, and will be told by the read that matters */
+    return 0; /* any other error is the drive's; the read that needs it will report it */
 }
 
-/* tmpfs takes O_DIRECT and copies from its pages all the same. */
+/* tmpfs accepts O_DIRECT, but still copies from its pages. */
 static bool in_memory(int fd)
 {
     struct statfs st;

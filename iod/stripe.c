@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stripe.c: the same files on several drives. A large read is cut into a range for each drive, so that all of them work
- * on it at once; a small one goes to the drive with the least to do.
+ * on it at once. A small one goes to the drive with the fewest bytes queued.
  *
  *        read [0, len) of file f                  files of the source below, by drive:
  *        +------------+---------+                   0 .. n-1      the first copy's parts
  *        | drive 0    | drive 1 |                   n .. 2n-1     the second copy's, and so on
  *        +------------+---------+
  *
- * Ranges are chosen so that all drives have as many bytes before them: a slower drive works off less, keeps more before
- * it, and is given less of the next read. So rates need not be known, and add up. A read is done when its last range
- * is; what it brought ends where the first range came short. A drive that failed once is asked no more while there is
- * another: the reader's next try of the read finds its bytes elsewhere. */
+ * Ranges are chosen so that all drives have the same number of bytes queued: a slower drive finishes less, has more
+ * left, and gets less of the next read. So rates need not be known, and add up. A read is done when its last range is;
+ * its result ends where the first range came short. A drive that failed once gets no more reads while another one
+ * works: the next try finds the bytes elsewhere. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,25 +18,25 @@
 #include "common/util.h"
 #include "iod/source.h"
 
-#define SPLIT_LEAST (128u << 10) /* bytes of a read that is worth cutting */
-#define GRAIN       (64u << 10)  /* ranges are multiples of this: reads below are dear */
+#define SPLIT_LEAST (128u << 10) /* smallest read that is cut */
+#define GRAIN       (64u << 10)  /* ranges are multiples of this: smaller reads are slow */
 
 struct range {
     uint32_t start, len, expect;
     int32_t result;
 };
 
-struct whole { /* a read of ours */
+struct whole { /* a read from above, and its ranges */
     uint64_t tag;
     struct range range[NTX_IOD_MAX_DRIVES];
-    unsigned left; /* ranges that are not done; 0: unused */
+    unsigned left; /* ranges that are not done; 0: this entry is unused */
 };
 
 struct stripe {
     struct ntx_source base;
     struct ntx_source *over;
     unsigned n_drives, n_files;
-    uint64_t before[NTX_IOD_MAX_DRIVES]; /* bytes that a drive was asked for and has not brought */
+    uint64_t before[NTX_IOD_MAX_DRIVES]; /* bytes queued at the drive */
     bool failed[NTX_IOD_MAX_DRIVES];
     struct whole whole[NTX_IOD_MAX_READS];
     unsigned n_wholes, n_ranges; /* unfinished */
@@ -44,13 +44,13 @@ struct stripe {
     void *ctx;
 };
 
-/* A range's tag below. */
+/* Tag of a range in the source below. */
 static uint64_t tag_of(const struct stripe *s, const struct whole *w, unsigned drive)
 {
     return (uint64_t)(w - s->whole) * NTX_IOD_MAX_DRIVES + drive;
 }
 
-static struct whole *unused(struct stripe *s)
+static struct whole *unused_entry(struct stripe *s)
 {
     for (unsigned i = 0; i < NTX_IOD_MAX_READS; i++)
         if (!s->whole[i].left)
@@ -58,27 +58,27 @@ static struct whole *unused(struct stripe *s)
     return NULL;
 }
 
-static bool usable(const struct stripe *s, unsigned drive)
+static bool is_usable(const struct stripe *s, unsigned drive)
 {
     if (!s->failed[drive])
         return true;
     for (unsigned d = 0; d < s->n_drives; d++)
         if (!s->failed[d])
             return false;
-    return true; /* all have failed: then it is not for us to judge */
+    return true; /* all have failed: use any */
 }
 
 static unsigned least_busy(const struct stripe *s)
 {
     unsigned best = s->n_drives;
     for (unsigned d = 0; d < s->n_drives; d++)
-        if (usable(s, d) && (best == s->n_drives || s->before[d] < s->before[best]))
+        if (is_usable(s, d) && (best == s->n_drives || s->before[d] < s->before[best]))
             best = d;
     return best;
 }
 
-/* Bytes before each drive once `len` more are spread evenly: drives that have more already take no part. */
-static uint64_t level(const struct stripe *s, uint64_t len, bool part[NTX_IOD_MAX_DRIVES])
+/* Bytes queued at each drive once `len` more are spread evenly. Drives that have more already take no part. */
+static uint64_t level_drives(const struct stripe *s, uint64_t len, bool part[NTX_IOD_MAX_DRIVES])
 {
     for (;;) {
         uint64_t sum = len, n = 0, at;
@@ -97,18 +97,20 @@ static uint64_t level(const struct stripe *s, uint64_t len, bool part[NTX_IOD_MA
     }
 }
 
-static void cut(const struct stripe *s, const struct ntx_iod_read *rd, struct whole *w)
+static void cut_read(const struct stripe *s, const struct ntx_iod_read *rd, struct whole *w)
 {
     bool part[NTX_IOD_MAX_DRIVES];
     uint32_t start = 0, share[NTX_IOD_MAX_DRIVES] = {0}, given = 0;
-    /* Room below for each read that may still come, one range each. */
+    /* The source below keeps room for one range of each read that may still come. */
     bool room = s->n_ranges + s->n_drives + (NTX_IOD_MAX_READS - 1 - s->n_wholes) <= NTX_SOURCE_DEPTH;
     for (unsigned d = 0; d < s->n_drives; d++)
-        part[d] = usable(s, d);
-    uint64_t at = room && rd->len >= SPLIT_LEAST ? level(s, rd->len, part) : 0;
+        part[d] = is_usable(s, d);
+    uint64_t at = room && rd->len >= SPLIT_LEAST ? level_drives(s, rd->len, part) : 0;
     for (unsigned d = 0; d < s->n_drives; d++)
         if (at && part[d])
-            given += share[d] = (uint32_t)((at - s->before[d]) / GRAIN * GRAIN);
+            share[d] = (uint32_t)((at - s->before[d]) / GRAIN * GRAIN);
+    for (unsigned d = 0; d < s->n_drives; d++)
+        given += share[d];
     share[least_busy(s)] += rd->len - given;
     for (unsigned d = 0; d < s->n_drives; d++) {
         uint32_t expect = start < rd->expect ? NTX_MIN(share[d], rd->expect - start) : 0;
@@ -126,7 +128,7 @@ static int32_t result_of(const struct stripe *s, const struct whole *w)
     for (unsigned d = 0; d < s->n_drives; d++) {
         got += w->range[d].result;
         if (w->range[d].result < (int32_t)w->range[d].len)
-            break; /* what follows a gap is of no use; at the end of the file nothing does */
+            break; /* bytes after a gap are useless; at the end of the file there are none */
     }
     return got;
 }
@@ -147,22 +149,22 @@ static void range_done(struct stripe *s, struct whole *w, unsigned drive, int32_
     s->cb(s->ctx, w->tag, result_of(s, w));
 }
 
-static void came(void *ctx, uint64_t tag, int32_t result)
+static void on_range_below(void *ctx, uint64_t tag, int32_t result)
 {
     struct stripe *s = ctx;
     range_done(s, &s->whole[tag / NTX_IOD_MAX_DRIVES], (unsigned)(tag % NTX_IOD_MAX_DRIVES), result);
 }
 
-/* The source below is deep enough for all ranges (cut looks to that), so a refusal would be its fault and is the
- * range's result: but the read can only be refused as a whole as long as none of its ranges went out. */
+/* The source below has room for all ranges (see cut_read), so a refusal is its fault and becomes the range's result.
+ * The whole read can only be refused while none of its ranges was submitted. */
 static int stripe_submit(struct ntx_source *base, const struct ntx_iod_read *rd)
 {
     struct stripe *s = (struct stripe *)base;
-    struct whole *w = unused(s);
+    struct whole *w = unused_entry(s);
     if (!w)
         return -EAGAIN;
     w->tag = rd->tag;
-    cut(s, rd, w);
+    cut_read(s, rd, w);
     for (unsigned d = 0; d < s->n_drives; d++) {
         const struct range *r = &w->range[d];
         struct ntx_iod_read part = *rd;
@@ -177,7 +179,7 @@ static int stripe_submit(struct ntx_source *base, const struct ntx_iod_read *rd)
         int rc = s->over->ops->submit(s->over, &part);
         if (rc && !w->left)
             return rc;
-        if (rc) { /* the ranges that went out bring less than was wanted: tried again */
+        if (rc) { /* the submitted ranges bring fewer bytes than wanted, so the read is tried again */
             w->range[d].len = 0;
             break;
         }
@@ -200,7 +202,7 @@ static void stripe_reap(struct ntx_source *base, ntx_source_cb *cb, void *ctx)
     struct stripe *s = (struct stripe *)base;
     s->cb = cb;
     s->ctx = ctx;
-    s->over->ops->reap(s->over, came, s);
+    s->over->ops->reap(s->over, on_range_below, s);
 }
 
 static unsigned stripe_fds(const struct ntx_source *base, int *fds, unsigned n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* throttle.c: a slower drive over a faster one (shm/drive.h). */
+/* throttle.c: emulates a slower drive over a faster one (shm/drive.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,9 +12,9 @@
 struct throttle {
     struct ntx_source base;
     struct ntx_source *over;
-    unsigned n_files; /* of a drive */
+    unsigned n_files; /* files of each drive */
     struct ntx_drive drive[NTX_IOD_MAX_DRIVES];
-    _Atomic uint64_t until[NTX_IOD_MAX_DRIVES]; /* of those that nobody else reads from */
+    _Atomic uint64_t until[NTX_IOD_MAX_DRIVES]; /* for drives that only ntx-iod reads */
     uint64_t credit;                            /* ns */
     struct ntx__hold hold;
 };
@@ -40,7 +40,7 @@ static int throttle_flush(struct ntx_source *s)
     return t->over->ops->flush(t->over);
 }
 
-static void came(void *ctx, uint64_t tag, int32_t result)
+static void on_result_below(void *ctx, uint64_t tag, int32_t result)
 {
     ntx__hold_came(&((struct throttle *)ctx)->hold, tag, result);
 }
@@ -50,7 +50,7 @@ static void throttle_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
     struct throttle *t = (struct throttle *)s;
     struct ntx__held i;
     uint64_t now = ntx_now_ns(), late = 0;
-    t->over->ops->reap(t->over, came, t);
+    t->over->ops->reap(t->over, on_result_below, t);
     while (ntx__hold_take(&t->hold, now, &i)) {
         late = NTX_MAX(late, now - i.due);
         cb(ctx, i.tag, i.result);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* uring.c: io_uring. The ring's own descriptor is polled (readable while completions wait), which spares the eventfd
- * and its read per wake-up. */
+/* uring.c: reads by io_uring. The loop polls the ring's own descriptor (readable while completions wait), which saves
+ * an eventfd and a read per wake-up. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,23 +10,23 @@
 #include "iod/ring.h"
 #include "iod/source.h"
 
-#define PART_MAX  (1u << 30) /* the kernel takes no larger registered buffer */
+#define PART_MAX  (1u << 30) /* the kernel accepts no larger registered buffer */
 #define MAX_PARTS 1024
 
 struct uring {
     struct ntx_source base;
     struct io_uring *ring;
-    struct ntx_iod_ring *own; /* where none was given */
+    struct ntx_iod_ring *own; /* when the caller gave none */
     const struct ntx_region *r;
     const struct ntx_iod_files *files;
-    unsigned inflight; /* submitted and not reaped, those not yet flushed included */
+    unsigned inflight; /* submitted but not reaped, unflushed ones included */
     unsigned unflushed;
-    bool fixed;                     /* buffers are registered: slots first, then frames, in parts of whole ones */
+    bool fixed;                     /* buffers are registered: first slots, then frames, in parts of whole ones */
     uint64_t slot_part, frame_part; /* bytes of a part */
     unsigned n_slot_parts;
 };
 
-/* Buffer number of a destination, -1: none. The arena is read once, so pinning it would buy nothing. */
+/* Registered buffer of a destination; -1: none. The arena is read once, so pinning it would gain nothing. */
 static int part_of(const struct uring *u, uint64_t dest)
 {
     const struct ntx_region_hdr *h = u->r->hdr;
@@ -80,7 +80,7 @@ static void uring_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
         cb(ctx, cqe->user_data, cqe->res);
         n++;
     }
-    /* After the words are written: a completion is never gone from the ring while its slot is still FILLING. */
+    /* After the words are written: a completion stays in the ring while its slot is still FILLING. */
     io_uring_cq_advance(u->ring, n);
 }
 
@@ -115,7 +115,7 @@ static void close_own(struct ntx_iod_ring *own)
 static void uring_close(struct ntx_source *s)
 {
     struct uring *u = (struct uring *)s;
-    if (!u->own && u->fixed && !u->inflight) /* else the end of the ring, or of the process, lets go of them */
+    if (!u->own && u->fixed && !u->inflight) /* else they are released with the ring, or with the process */
         io_uring_unregister_buffers(u->ring);
     close_own(u->own);
     free(u);
@@ -132,7 +132,7 @@ static const struct ntx_source_ops uring_ops = {
     .close = uring_close,
 };
 
-static unsigned cut(struct iovec *v, unsigned n, uint8_t *base, uint64_t count, uint64_t each, uint64_t *part)
+static unsigned add_parts(struct iovec *v, unsigned n, uint8_t *base, uint64_t count, uint64_t each, uint64_t *part)
 {
     *part = NTX_MAX(PART_MAX / each, 1) * each;
     for (uint64_t at = 0, all = count * each; at < all && n < MAX_PARTS; at += *part)
@@ -140,7 +140,8 @@ static unsigned cut(struct iovec *v, unsigned n, uint8_t *base, uint64_t count, 
     return n;
 }
 
-/* 0, or why not: plain reads into the same pages then run at the same rate, for a little more CPU time. */
+/* 0, or why buffers were not registered. Plain reads into the same pages run at the same rate, for a little more CPU
+ * time. */
 static int register_buffers(struct uring *u)
 {
     const struct ntx_region_hdr *h = u->r->hdr;
@@ -152,10 +153,10 @@ static int register_buffers(struct uring *u)
         (h->n_slots * h->slot_bytes + h->n_demands * h->frame_bytes) / PART_MAX >= MAX_PARTS / 2)
         return -E2BIG;
     if (h->n_slots)
-        n = cut(v, n, u->r->base, h->n_slots, h->slot_bytes, &u->slot_part);
+        n = add_parts(v, n, u->r->base, h->n_slots, h->slot_bytes, &u->slot_part);
     u->n_slot_parts = n;
     if (h->n_demands && h->frame_bytes)
-        n = cut(v, n, u->r->base + h->off_frames, h->n_demands, h->frame_bytes, &u->frame_part);
+        n = add_parts(v, n, u->r->base + h->off_frames, h->n_demands, h->frame_bytes, &u->frame_part);
     int rc = io_uring_register_buffers(u->ring, v, n);
     u->fixed = !rc;
     return rc;

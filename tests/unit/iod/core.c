@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The core against a region in memory: order, limits, drop maps, failures, taint, restart from any words. */
+/* The core on a region in memory: order, limits, drop maps, failures, quarantine, restart from any words. */
 #include <errno.h>
 
 #include "common/util.h"
@@ -16,7 +16,7 @@ static void test_ring_order_and_laps(void)
 {
     struct fake f;
     fake_new(&f, &ring);
-    for (uint64_t seq = 0; seq < 35; seq++) { /* three and a half passes, over the end of each without a gap */
+    for (uint64_t seq = 0; seq < 35; seq++) { /* three and a half passes, with no gap between passes */
         fake_settle(&f);
         CHECK(ntx_iod_core_idle(f.core));
         fake_consume(&f, seq, NTX_READY);
@@ -59,7 +59,7 @@ static void test_pieces(void)
     fake_free(&f);
 }
 
-/* The last blocks of a file are asked for whole and come short. */
+/* The last blocks of a file are read as whole blocks and come short. */
 static void test_end_of_file(void)
 {
     struct fake_shape s = {.n_chunks = 1, .n_desc = 1, .n_slots = 1, .chunk_bytes = 10001};
@@ -85,7 +85,7 @@ static void test_window(void)
     CHECK(fake_next(&f).tag == UINT64_MAX);
     CHECK(!ntx_iod_core_idle(f.core));
     CHECK_EQ(ntx_iod_core_inflight(f.core), 5 * MIB);
-    CHECK_EQ(f.n_state[NTX_FILLING], 2); /* begun only when a piece of it may go */
+    CHECK_EQ(f.n_state[NTX_FILLING], 2); /* a job begins only when a piece of it may go */
     fake_done(&f, &rd[3], MIB);
     more = fake_next(&f);
     CHECK(more.tag != UINT64_MAX);
@@ -93,7 +93,7 @@ static void test_window(void)
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_inflight), 5 * MIB);
     fake_free(&f);
 
-    s.inflight = MIB / 2; /* less than a piece: one at a time */
+    s.inflight = MIB / 2; /* less than a piece: one piece at a time */
     fake_new(&f, &s);
     rd[0] = fake_next(&f);
     CHECK_EQ(rd[0].len, MIB);
@@ -119,7 +119,7 @@ static void test_drop_map(void)
     set_map(&f, 1, 1 << 4);
     set_map(&f, 2, 0);
     f.r.pass_map[2].drop[0] = ~0ull;
-    f.r.pass_map[2].pass = 6; /* another pass with the same place: says nothing about pass 2 */
+    f.r.pass_map[2].pass = 6; /* another pass with the same map: pass 2 ignores it */
     for (uint64_t seq = 0; seq < 30; seq++) {
         fake_settle(&f);
         uint64_t pass = seq / 10, layer = seq % 10 / 2;
@@ -127,11 +127,11 @@ static void test_drop_map(void)
         fake_consume(&f, seq, drop ? NTX_SKIPPED : NTX_READY);
     }
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_skipped_chunks), 4);
-    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_reads), 33 - 4); /* three more are prefetched */
+    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_reads), 33 - 4); /* three chunks are read ahead */
     fake_free(&f);
 }
 
-/* What is begun is finished; what is not is left out, even while the window is full. */
+/* A chunk that was begun is finished; one that was not is skipped, even while the window is full. */
 static void test_drop_late(void)
 {
     struct fake_shape s = ring;
@@ -169,7 +169,7 @@ static void test_retry(void)
     fake_free(&f);
 }
 
-/* Fails for good: only after the last of its pieces is back, and the ring goes on. */
+/* A chunk becomes FAILED only after the last of its pieces is back, and the ring goes on. */
 static void test_failure(void)
 {
     struct fake_shape s = {
@@ -199,7 +199,7 @@ static void test_failure(void)
     fake_free(&f);
 }
 
-/* Short four times: the file ended early. A second piece's own retries are forgotten with it. */
+/* Short four times: the file has ended early. Retries of the chunk's other piece are dropped. */
 static void test_failure_short(void)
 {
     struct fake_shape s = {
@@ -235,7 +235,7 @@ static void test_slots_and_quarantine(void)
         }
         fake_consume(&f, seq, NTX_READY);
     }
-    /* All spares tainted and one more: three descriptors are served, the fourth waits, quietly. */
+    /* All spare slots and one more are quarantined: three descriptors are served, the fourth waits. */
     fake_settle(&f);
     f.r.quarantine[1] = 1;
     uint32_t i1 = 0;
@@ -253,8 +253,8 @@ static void test_slots_and_quarantine(void)
     fake_free(&f);
 }
 
-/* computed's part when iod dies: what was FILLING is FREE again at its lap and its slot tainted. */
-static void bury(struct fake *f)
+/* computed's work when iod dies: FILLING words become FREE at their lap and the slots are quarantined. */
+static void handle_death(struct fake *f)
 {
     for (uint32_t i = 0; i < f->r.hdr->n_desc; i++) {
         uint32_t w = fake_word(f, i);
@@ -268,14 +268,14 @@ static void bury(struct fake *f)
             f->r.state[i] = ntx_word(0, NTX_FREE);
 }
 
-static uint32_t rnd(uint32_t *s)
+static uint32_t draw(uint32_t *s)
 {
     *s = *s * 1664525u + 1013904223u;
     return *s >> 8;
 }
 
-/* Random moments of death, with reads in flight, completed out of order: every sequence comes once, in order, whole, in
- * a slot that no old read can reach. */
+/* Random deaths, with reads in flight and completed out of order: every sequence is read once, in order, whole, into a
+ * slot that no old read can reach. */
 static void test_restart_anywhere(uint32_t seed)
 {
     struct fake_shape s = {.n_chunks = 9,
@@ -291,7 +291,7 @@ static void test_restart_anywhere(uint32_t seed)
     uint64_t consumed = 0;
     fake_new(&f, &s);
     while (consumed < 60) {
-        uint32_t what = rnd(&seed) % 16;
+        uint32_t what = draw(&seed) % 16;
         if (what < 8 && n < 64) {
             if ((fly[n] = fake_next(&f)).tag != UINT64_MAX) {
                 for (uint32_t t = 0; t < s.n_slots; t++)
@@ -300,7 +300,7 @@ static void test_restart_anywhere(uint32_t seed)
                 n++;
             }
         } else if (what < 13 && n) {
-            unsigned k = rnd(&seed) % n;
+            unsigned k = draw(&seed) % n;
             fake_done(&f, &fly[k], (int32_t)fly[k].expect);
             fly[k] = fly[--n];
         } else if (what < 15) {
@@ -309,12 +309,12 @@ static void test_restart_anywhere(uint32_t seed)
                 fake_consume(&f, consumed++, NTX_READY);
                 f.r.control->current_pass = consumed / f.r.hdr->n_sched;
             }
-        } else if (rnd(&seed) % 8 == 0) {
-            bury(&f);
+        } else if (draw(&seed) % 8 == 0) {
+            handle_death(&f);
             n = 0;
             fake_restart(&f, &s);
         } else {
-            for (uint32_t t = 0; t < s.n_slots; t++) /* old reads proved finished */
+            for (uint32_t t = 0; t < s.n_slots; t++) /* old reads have ended */
                 f.r.quarantine[t] = 0;
         }
     }
@@ -323,7 +323,7 @@ static void test_restart_anywhere(uint32_t seed)
     fake_free(&f);
 }
 
-/* Words as a predecessor may leave them: a hole in front of READY ones, and laps of more than 28 bits. */
+/* Words that a previous process may leave: a hole before READY ones, and laps of more than 28 bits. */
 static void test_restart_words(void)
 {
     struct fake f;
@@ -352,7 +352,7 @@ static void test_restart_words(void)
     fake_free(&f);
 }
 
-/* Cold start: everything in the order of use; then, with the ring full, the rest of the arena; then nothing. */
+/* Cold start: everything in order of use; then, with the ring full, the rest of the arena; then nothing. */
 static void test_cold_start(void)
 {
     struct fake_shape s = {.n_chunks = 12, .n_desc = 3, .n_slots = 4, .chunk_bytes = 100000, .host_every = 2};
@@ -363,7 +363,7 @@ static void test_cold_start(void)
         struct ntx_iod_read rd = fake_next(&f);
         CHECK_EQ(rd.chunk, want[i]);
         fake_done(&f, &rd, (int32_t)rd.expect);
-        if (i == 6) { /* computed begins meanwhile: the ring's next is 7, wanted before 8 */
+        if (i == 6) { /* computed begins: the ring's next chunk is 7, wanted before 8 */
             fake_consume(&f, 0, NTX_READY);
             rd = fake_next(&f);
             CHECK_EQ(rd.chunk, 7);
@@ -394,7 +394,7 @@ static void test_host_failure(void)
     CHECK_EQ(f.r.state[0], ntx_word(EIO, NTX_FAILED));
     CHECK_EQ(fake_settle(&f), 1);
     CHECK_EQ(f.r.state[1], ntx_word(0, NTX_READY));
-    /* computed wants it once more: iod has passed it by, and looks again only because it was told */
+    /* computed wants it again: iod has passed it, and looks again only when host_again changes */
     f.r.state[0] = ntx_word(0, NTX_FREE);
     CHECK_EQ(fake_settle(&f), 0);
     f.r.control->host_again++;
@@ -403,7 +403,7 @@ static void test_host_failure(void)
     fake_free(&f);
 }
 
-/* Chunks whose memory is not there yet are left alone; the others are read meanwhile. */
+/* Chunks without memory are left alone; the others are read meanwhile. */
 static void test_host_memory(void)
 {
     struct fake_shape s = {.n_chunks = 3, .n_desc = 0, .chunk_bytes = 100000, .host_every = 1};
@@ -491,7 +491,7 @@ static void post_bundle(struct fake *f, uint32_t i, uint64_t offset, uint32_t by
     post(f, i, offset, bytes);
 }
 
-/* A demand waits behind no more of the ring than keeps the drive busy; without bundles the window alone counts. */
+/* A demand waits behind few ring reads; without bundles only the window limits them. */
 static void test_ring_beside_demands(void)
 {
     struct fake_shape s = {.n_chunks = 20,
@@ -508,7 +508,7 @@ static void test_ring_beside_demands(void)
     for (int i = 0; i < NTX_IOD_RING_READS; i++)
         CHECK_EQ(ntx_iod_tag_kind((rd[i] = fake_next(&f)).tag), NTX_IOD_SLOT);
     CHECK(fake_next(&f).tag == UINT64_MAX);
-    CHECK(!ntx_iod_core_idle(f.core)); /* a result goes on with it */
+    CHECK(!ntx_iod_core_idle(f.core)); /* not idle: the next result continues */
     post_bundle(&f, 1, 8192, 8192, f.r.hdr->off_arena, false);
     CHECK_EQ(ntx_iod_tag_kind((demand = fake_next(&f)).tag), NTX_IOD_FRAME);
     CHECK(fake_next(&f).tag == UINT64_MAX);
@@ -532,7 +532,7 @@ static struct ntx_demand *settled(struct fake *f, uint32_t i, enum ntx_state st)
     return &f->r.demand[i];
 }
 
-/* Nothing that computed could say makes iod read to where no bundle may lie. */
+/* iod never reads to a place outside the arena, whatever the request says. */
 static void test_bundle_dest(void)
 {
     struct fake f;
@@ -555,8 +555,9 @@ static void test_bundle_dest(void)
         {h->off_frames, 0, 1, false},
         {arena - 4096, 0, 1, false}, /* before the arena */
         {end, 0, 1, false},
-        {end + 4096, 0, 1, false},    /* behind it */
-        {end - 4096, 4095, 2, false}, /* begins in it, ends behind it, by the first block's part before the offset */
+        {end + 4096, 0, 1, false}, /* behind it */
+        /* begins inside and ends behind, because of the first block's bytes before the offset */
+        {end - 4096, 4095, 2, false},
         {end - 4096, 0, 4097, false},
         {end - 8192, 1, 8192, false},
         {arena + 1, 0, 1, false},
@@ -589,13 +590,13 @@ static void test_bundle_dest(void)
                 CHECK_EQ(f.n_failures, ++refused);
             }
         }
-    post_bundle(&f, 0, 0, 16384, arena, false); /* a row's demand has its own frame, whatever `dest` says */
+    post_bundle(&f, 0, 0, 16384, arena, false); /* a table entry's demand has its own frame, whatever `dest` says */
     struct ntx_iod_read rd = fake_next(&f);
     CHECK_EQ(rd.dest, h->off_frames);
     fake_free(&f);
 }
 
-/* Early demands: behind all else, few reads in flight, and taken back as long as they are not begun. */
+/* Prefetch reads: after all else, few in flight, and cancellable before they are begun. */
 static void test_early(void)
 {
     struct fake f;
@@ -613,7 +614,7 @@ static void test_early(void)
     CHECK(!ntx_iod_core_idle(f.core));
     CHECK_EQ(ntx_word_state(f.r.demand[2].word), NTX_POSTED);
     post_bundle(&f, 4, 8 * MIB, MIB, arena + 8 * MIB, false);
-    wanted = fake_next(&f); /* beside those that are in flight */
+    wanted = fake_next(&f); /* in addition to the reads in flight */
     CHECK_EQ(wanted.dest, arena + 8 * MIB);
     rd[n] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[n++].tag), 4);
@@ -622,14 +623,14 @@ static void test_early(void)
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 512 * KIB);
     rd[0] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 1);
-    f.r.ask[1].early =
-        NTX_DEMAND_READ; /* now somebody waits for it: all of it at once, before demands that came later */
+    /* a layer now waits for it: all of it is read at once, before demands that came later */
+    f.r.ask[1].early = NTX_DEMAND_READ;
     f.r.control->demand_posted++;
     post_bundle(&f, 5, 9 * MIB, 4096, arena + 9 * MIB, false);
     CHECK_EQ(ntx_iod_tag_index((rd[n++] = fake_next(&f)).tag), 1);
     rd[n] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[n++].tag), 5);
-    f.r.demand[3].word = ntx_word(1, NTX_FREE); /* taken back */
+    f.r.demand[3].word = ntx_word(1, NTX_FREE); /* cancelled */
     f.r.ask[2].early = NTX_DEMAND_READ;
     f.r.control->demand_posted++;
     for (uint32_t k = 0; k < n; k++)
@@ -647,7 +648,7 @@ static void test_early(void)
     fake_free(&f);
 }
 
-/* More bytes are in flight of bundles that a layer waits for than of all else, and none beyond that. */
+/* Bundles that a layer waits for have more bytes in flight than other reads, up to their own limit. */
 static void test_deeper(void)
 {
     struct fake f;
@@ -664,8 +665,8 @@ static void test_deeper(void)
     fake_free(&f);
 }
 
-/* One that nobody will want ends with the reads in flight, as no error, and the next begins at once; unless all of it
- * had been asked for. */
+/* A cancelled prefetch ends with its reads in flight, as no error, and the next begins at once; unless all of it was
+ * issued already. */
 static void test_cancelled(void)
 {
     struct fake f;
@@ -679,7 +680,7 @@ static void test_cancelled(void)
         rd[i] = fake_next(&f);
     fake_done(&f, &rd[0], (int32_t)rd[0].expect);
     f.r.ask[1].early = NTX_CANCELLED;
-    rd[0] = fake_next(&f); /* of the other, while three of the first are in flight */
+    rd[0] = fake_next(&f); /* a read of the other one, while three of the first are in flight */
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 2);
     fake_done(&f, &rd[1], -EIO); /* not tried again */
     fake_done(&f, &rd[2], (int32_t)rd[2].expect);
@@ -691,7 +692,7 @@ static void test_cancelled(void)
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_errors), failures);
     for (uint32_t i = 1; i < 4; i++)
         CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 2);
-    f.r.ask[2].early = NTX_CANCELLED; /* nothing is left to be asked for */
+    f.r.ask[2].early = NTX_CANCELLED; /* all its pieces are issued */
     for (uint32_t i = 0; i < 4; i++)
         fake_done(&f, &rd[i], (int32_t)rd[i].expect);
     CHECK_EQ(f.r.demand[2].word, ntx_word(0, NTX_READY));
@@ -699,16 +700,16 @@ static void test_cancelled(void)
     for (uint32_t i = 0; i < 4; i++)
         CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 4);
     f.r.ask[4].early = NTX_CANCELLED;
-    for (uint32_t i = 0; i < 4; i++) /* and nothing is asked for meanwhile: it ends all the same */
+    for (uint32_t i = 0; i < 4; i++) /* no read is issued meanwhile: it ends all the same */
         fake_done(&f, &rd[i], (int32_t)rd[i].expect);
     CHECK_EQ(f.r.demand[4].word, ntx_word(0, NTX_FAILED));
     post_bundle(&f, 3, 8 * MIB, MIB, arena + 8 * MIB, true);
-    f.r.ask[3].early = NTX_CANCELLED; /* as after a death: posted once more */
+    f.r.ask[3].early = NTX_CANCELLED; /* as after a death: posted again */
     CHECK(fake_next(&f).tag != UINT64_MAX);
     fake_free(&f);
 }
 
-/* A restarted iod takes up demands that were posted before it came. */
+/* A restarted iod serves demands that were posted before it came. */
 static void test_demand_restart(void)
 {
     struct fake_shape s = ring;
@@ -755,7 +756,7 @@ static void test_hint_and_stop(void)
     fake_free(&f);
 }
 
-/* Far more small reads than may be in flight at once. */
+/* Many more small reads than may be in flight at once. */
 static void test_many_small(void)
 {
     struct fake_shape s = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A real ntx-iod around a stand-in for computed: every byte of several passes, failures, deaths, restarts, farewells.
- * */
+/* A real ntx-iod with a test harness in place of computed: every byte of several passes, failures, deaths, restarts,
+ * ends. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -58,8 +58,8 @@ static void check_demand(struct harness *h, uint32_t frame, uint64_t offset, uin
     d->word = ntx_word(gen + 1, NTX_FREE);
 }
 
-/* Messages travel beside the words, and may come a little later. */
-static void wait_told(struct harness *h, unsigned errors, unsigned notices)
+/* Messages are separate from the words, and may come later. */
+static void wait_messages(struct harness *h, unsigned errors, unsigned notices)
 {
     for (uint64_t until = ntx_now_ns() + patient_ns(10000000000ull);
          (h->n_errors < errors || h->n_notices < notices) && ntx_now_ns() < until;)
@@ -68,7 +68,7 @@ static void wait_told(struct harness *h, unsigned errors, unsigned notices)
     CHECK(h->n_notices >= notices); /* one more where the build tree has no O_DIRECT */
 }
 
-static void bye(struct harness *h)
+static void end_iod(struct harness *h)
 {
     kill(h->pid, SIGTERM);
     harness_wait_exit(h);
@@ -88,7 +88,7 @@ static void test_passes(const char *source, const char *fault, uint64_t piece)
     check_host(&h);
     check_demand(&h, 1, 777777, 9000);
     check_demand(&h, 0, shape.file_bytes - 10, 10);
-    struct ntx_pass_map *m = &h.region.pass_map[3]; /* of pass 3: drop layer 4 (chunks 8 and 9; 8 is a host chunk) */
+    struct ntx_pass_map *m = &h.region.pass_map[3]; /* pass 3 drops layer 4 (chunks 8 and 9; 8 is a host chunk) */
     m->drop[0] = 1 << 4;
     atomic_store(&m->pass, 3);
     consume_passes(&h, 1);
@@ -108,13 +108,13 @@ static void test_passes(const char *source, const char *fault, uint64_t piece)
                                                     counter(&h, NTX_C_iod_bytes_host) +
                                                     counter(&h, NTX_C_iod_bytes_demand));
     CHECK(!!counter(&h, NTX_C_iod_retries) == (strstr(fault, "eio") != NULL));
-    wait_told(&h, 0, counter(&h, NTX_C_iod_bytes_fallback) ? 1 : 0);
-    bye(&h);
+    wait_messages(&h, 0, counter(&h, NTX_C_iod_bytes_fallback) ? 1 : 0);
+    end_iod(&h);
     CHECK(counter(&h, NTX_C_iod_cpu_ns) > 0);
     harness_close(&h);
 }
 
-static uint64_t wake_ups(struct harness *h)
+static uint64_t time_wake_ups(struct harness *h)
 {
     uint64_t waited = 0;
     for (unsigned i = 0; i < 8; i++) {
@@ -131,7 +131,7 @@ static uint64_t wake_ups(struct harness *h)
     return waited;
 }
 
-/* Asleep with a full ring, and awake at once: its own tick would take half a second on average. */
+/* ntx-iod sleeps with a full ring and wakes at once: its own tick would take half a second on average. */
 static void test_wake(void)
 {
     struct harness h;
@@ -141,13 +141,13 @@ static void test_wake(void)
     check_host(&h);
     uint64_t waited = UINT64_MAX;
     for (unsigned tries = 0; tries < 3 && waited >= 2000000000ull; tries++) /* the machine may be busy */
-        waited = wake_ups(&h);
+        waited = time_wake_ups(&h);
     CHECK_MSG(waited < 2000000000ull, "8 wake-ups took %llu ms", (unsigned long long)(waited / 1000000));
-    bye(&h);
+    end_iod(&h);
     harness_close(&h);
 }
 
-/* On tmpfs O_DIRECT is not to be had: it works, is counted, and said once. */
+/* tmpfs has no O_DIRECT: reading works, the bytes are counted, and one message says so. */
 static void test_fallback(void)
 {
     struct harness h;
@@ -157,14 +157,14 @@ static void test_fallback(void)
     harness_start(&h, &(struct harness_config){0});
     consume_passes(&h, 2);
     check_host(&h);
-    wait_told(&h, 0, 1);
+    wait_messages(&h, 0, 1);
     CHECK(strstr(h.text, "page cache"));
     CHECK_EQ(counter(&h, NTX_C_iod_bytes_fallback), counter(&h, NTX_C_iod_bytes_read));
-    bye(&h);
+    end_iod(&h);
     harness_close(&h);
 }
 
-/* A chunk that cannot be read: its word says so, a message says it in words, the rest goes on. */
+/* A chunk cannot be read: its word is FAILED, a message has the reason, the rest goes on. */
 static void test_failing_chunk(void)
 {
     struct harness h;
@@ -180,17 +180,17 @@ static void test_failing_chunk(void)
     }
     CHECK_EQ(harness_wait_word(&h, &h.region.state[4], 1u << NTX_FAILED), NTX_FAILED);
     CHECK_EQ(ntx_word_gen(h.region.state[4]), ENODATA);
-    wait_told(&h, 3, 0);
+    wait_messages(&h, 3, 0);
     CHECK_EQ(h.err, -EIO);
     CHECK(strstr(h.text, "cannot read") && strstr(h.text, "Input/output error"));
-    /* where we are slow, it has read ahead to chunk 6 of the third pass */
+    /* if we are slow, it has read ahead to chunk 6 of the third pass */
     const uint64_t errors = counter(&h, NTX_C_iod_errors);
     CHECK(errors == 3 || errors == 4);
-    bye(&h);
+    end_iod(&h);
     harness_close(&h);
 }
 
-/* Nonsense in the configuration reaches whoever waits for bytes, in words. */
+/* An invalid configuration fails the first read, with a clear text. */
 static void test_bad_config(const char *source, const char *fault, const char *word)
 {
     struct harness h;
@@ -200,11 +200,11 @@ static void test_bad_config(const char *source, const char *fault, const char *w
     for (uint64_t until = ntx_now_ns() + patient_ns(5000000000ull); !h.n_errors && ntx_now_ns() < until;)
         harness_turn(&h, 10);
     CHECK_MSG(strstr(h.text, word), "%s", h.text);
-    bye(&h);
+    end_iod(&h);
     harness_close(&h);
 }
 
-/* Dies by its own hand at one transition; the successor gives the same bytes from other slots. */
+/* ntx-iod kills itself at one transition; the next one brings the same bytes in other slots. */
 static void test_death(const char *fault)
 {
     struct harness h;
@@ -231,12 +231,12 @@ static void test_death(const char *fault)
     }
     CHECK_EQ(deaths, 1);
     check_host(&h);
-    bye(&h);
+    end_iod(&h);
     harness_close(&h);
 }
 
-/* kill -9 from outside, again and again, with spares enough for some taint; lifted when the dead ring shows that all is
- * over. */
+/* kill -9 from outside, many times. There are spare slots for some quarantine, which ends when the dead ring shows that
+ * all reads are done. */
 static void test_random_deaths(unsigned n, uint32_t seed)
 {
     struct harness h;
@@ -261,23 +261,23 @@ static void test_random_deaths(unsigned n, uint32_t seed)
     }
     consume_passes(&h, 1);
     check_host(&h);
-    bye(&h);
+    end_iod(&h);
     harness_close(&h);
 }
 
-static void test_farewells(void)
+static void test_ends(void)
 {
     struct harness h;
     harness_open(&h, &shape, temp_file(NULL, shape.file_bytes));
     harness_start(&h, &(struct harness_config){.fault = "delay=20ms@every=3"});
     consume_passes(&h, 1);
-    harness_detach(&h); /* with reads under way; then the same region again */
+    harness_detach(&h); /* with reads in flight; then the same region again */
     for (uint32_t i = 0; i < h.region.hdr->n_desc; i++)
         if (ntx_word_state(h.region.desc[i].word) == NTX_FILLING)
             h.region.desc[i].word = ntx_word(ntx_word_gen(h.region.desc[i].word), NTX_FREE);
     harness_attach(&h);
     consume_passes(&h, 1);
-    close(h.alive[1]); /* the supervisor is gone */
+    close(h.alive[1]); /* the supervisor ends */
     h.alive[1] = -1;
     harness_wait_exit(&h);
     CHECK(WIFEXITED(h.exit_status) && !WEXITSTATUS(h.exit_status));
@@ -286,7 +286,7 @@ static void test_farewells(void)
 
     harness_start(&h, &(struct harness_config){0});
     consume_passes(&h, 1);
-    close(h.sock); /* computed is gone */
+    close(h.sock); /* computed ends */
     h.sock = -1;
     harness_wait_exit(&h);
     CHECK(WIFEXITED(h.exit_status) && !WEXITSTATUS(h.exit_status));
@@ -318,6 +318,6 @@ int main(void)
     for (unsigned i = 0; i < sizeof(deaths) / sizeof(*deaths); i++)
         test_death(deaths[i]);
     test_random_deaths(15, 7);
-    test_farewells();
+    test_ends();
     return 0;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake.h: a region in plain memory (tables only, no slots) and a core on it, with a record of what the hooks were told.
- * */
+/* fake.h: a region in plain memory (tables only, no slots), a core on it, and a record of the hooks' calls. */
 #ifndef NTX_TESTS_UNIT_IOD_FAKE_H
 #define NTX_TESTS_UNIT_IOD_FAKE_H
 
@@ -12,7 +11,7 @@
 struct fake_shape {
     uint32_t n_chunks, n_desc, n_slots, n_demands, n_bundle_demands;
     uint32_t chunk_bytes;
-    uint32_t host_every; /* every so-manyth chunk (from 0) lives in the arena; 0: none */
+    uint32_t host_every; /* every host_every-th chunk (from 0) is in the arena; 0: none */
     uint64_t inflight, piece;
 };
 
@@ -21,7 +20,7 @@ struct fake {
     struct ntx_counters counters;
     struct ntx_iod_core *core;
     uint64_t now;
-    unsigned n_state[6];            /* transitions told, by state */
+    unsigned n_state[6];            /* reported transitions, by state */
     struct ntx_iod_failure failure; /* the last one */
     unsigned n_failures;
 };
@@ -29,17 +28,17 @@ struct fake {
 /* Chunk i: layer i / 2, at offset 1000 + i * chunk_bytes of file 0, whose size ends with the last chunk. */
 void fake_new(struct fake *f, const struct fake_shape *s);
 void fake_free(struct fake *f);
-/* A new core on the words as they are: what a restarted iod does. */
+/* A new core on the present words, as a restarted iod makes it. */
 void fake_restart(struct fake *f, const struct fake_shape *s);
 
 /* The next read, or tag UINT64_MAX. */
 struct ntx_iod_read fake_next(struct fake *f);
 void fake_done(struct fake *f, const struct ntx_iod_read *rd, int32_t result);
-/* Asks and completes with success until nothing is left to do. Returns reads done. */
+/* Issues and completes reads until none is left. Returns the number of reads. */
 unsigned fake_settle(struct fake *f);
 
 uint32_t fake_word(const struct fake *f, uint32_t desc);
-/* computed's side: takes sequence seq, which must be in `state` with the right fields, and frees it. */
+/* computed's side: checks that sequence seq is in `state` with the right fields, and frees it. */
 void fake_consume(struct fake *f, uint64_t seq, enum ntx_state state);
 
 #endif

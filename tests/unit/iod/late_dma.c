@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rule of tainted slots on a slowed drive: after kill -9 reads go on landing in the dead iod's slots, while its
- * successor already fills others. Seen here: bytes do change there after the death, none of them reaches a chunk that
- * is consumed, and once the dead ring shows as many completions as submissions, nothing changes any more. Needs root
- * and a cgroup that throttles the drive (slow_drive.h); skipped without. */
+/* Quarantined slots on a throttled drive: after kill -9, reads still land in the dead iod's slots while its successor
+ * fills others. The test checks that bytes change there after the death, that none of them reaches a consumed chunk,
+ * and that nothing changes once the dead ring shows as many completions as submissions. It needs root and a cgroup that
+ * throttles the drive (slow_drive.h); else it is skipped. */
 #include <signal.h>
 #include <unistd.h>
 
@@ -42,8 +42,8 @@ static void mark_quarantined(struct harness *h)
             memset(ntx_region_slot(&h->region, i), MARK, h->region.hdr->slot_bytes);
 }
 
-/* Bytes in tainted slots that are not the mark any more. */
-static uint64_t landed(struct harness *h)
+/* Bytes in quarantined slots that differ from MARK. */
+static uint64_t count_landed(struct harness *h)
 {
     uint64_t n = 0;
     for (uint32_t i = 0; i < shape.n_slots; i++)
@@ -52,12 +52,12 @@ static uint64_t landed(struct harness *h)
     return n;
 }
 
-/* One death. Returns the bytes that landed after it. */
+/* Kills iod once. Returns the bytes that landed after its death. */
 static uint64_t die_once(struct harness *h)
 {
     kill(h->pid, SIGKILL);
     harness_bury(h);
-    struct harness dead = *h; /* its ring, until it is proved finished */
+    struct harness dead = *h; /* keeps its ring until all its reads are done */
     h->ring_map = NULL;
     h->ring_dup = -1;
     mark_quarantined(h);
@@ -65,9 +65,9 @@ static uint64_t die_once(struct harness *h)
     consume_good(h);
     for (uint64_t until = ntx_now_ns() + patient_ns(20000000000ull); !harness_drained(&dead);)
         CHECK(ntx_now_ns() < until);
-    uint64_t n = landed(h);
+    uint64_t n = count_landed(h);
     consume_good(h);
-    CHECK_EQ(landed(h), n);
+    CHECK_EQ(count_landed(h), n);
     harness_drop_ring(&dead);
     harness_end_quarantine(h);
     return n;
@@ -94,7 +94,7 @@ int main(void)
         bytes += die_once(&h);
     }
     harness_close(&h);
-    printf("%llu bytes landed after their process was gone, none of them in a chunk\n", (unsigned long long)bytes);
+    printf("%llu bytes landed after their process had ended, none of them in a chunk\n", (unsigned long long)bytes);
     if (!bytes)
         SKIP("the throttle did not take: no read outlived its process");
     return 0;

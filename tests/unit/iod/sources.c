@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each source on a real file, against the file's known bytes; then the filters over them, alone and one over the other.
- * */
+/* Each source on a real file with known bytes; then the filters, alone and stacked. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -66,7 +65,7 @@ static void collect(void *ctx, uint64_t tag, int32_t res)
     b->result[b->n_results++].res = res;
 }
 
-/* Until n results are there, or 20 s passed. Sleeps only on the source's own descriptors. */
+/* Waits for n results, at most 20 s. Sleeps only on the source's own descriptors. */
 static void wait_results(struct bench *b, unsigned n)
 {
     int fds[NTX_SOURCE_MAX_FDS];
@@ -92,7 +91,7 @@ static struct ntx_iod_read at(uint64_t tag, uint64_t offset, uint64_t dest, uint
                                  .chunk = (uint32_t)tag};
 }
 
-/* The whole file in pieces of odd multiples of the block, to slots, frames and arena; the tail comes short. */
+/* Reads the whole file in pieces of odd multiples of the block, to slots, frames and arena; the tail comes short. */
 static void test_bytes(const char *which, const char *dir, bool direct)
 {
     struct bench b;
@@ -112,7 +111,11 @@ static void test_bytes(const char *which, const char *dir, bool direct)
         b.n_results = 0;
         for (; n < 8 && offset < FILE_BYTES; n++) {
             uint32_t len = 4096 * (1 + n * 36);
-            uint64_t dest = n == 0 ? h->off_frames + 8192 : n == 7 ? h->off_arena + 4096 : n * 2 * SLOT;
+            uint64_t dest = n * 2 * SLOT;
+            if (n == 0)
+                dest = h->off_frames + 8192;
+            else if (n == 7)
+                dest = h->off_arena + 4096;
             len = (uint32_t)NTX_MIN(len, NTX_ROUND_UP(FILE_BYTES - offset, 4096));
             rd[n] = at(n, offset, dest, len);
             offset += len;
@@ -132,7 +135,7 @@ static void test_bytes(const char *which, const char *dir, bool direct)
     teardown(&b);
 }
 
-/* Behind the end of the file: a result, never a hang. A bad descriptor: an error of its own. */
+/* A read behind the end of the file gives a result and never hangs. A bad descriptor gives its error. */
 static void test_refusals(const char *which)
 {
     struct bench b;
@@ -175,8 +178,8 @@ static uint64_t stream(struct bench *b, unsigned n, uint32_t len, unsigned deep)
     b->n_results = 0;
     while (b->n_results < n) {
         for (; sent < n && sent - b->n_results < deep; sent++) {
-            uint64_t dest = sent % (N_SLOTS * SLOT / len) *
-                            len; /* results may come in another order: so not one of `deep` */
+            /* any slot, since results may come in another order */
+            uint64_t dest = sent % (N_SLOTS * SLOT / len) * len;
             struct ntx_iod_read rd = at(sent, (uint64_t)sent * len % (6 << 20), dest, len);
             CHECK_EQ(b->s->ops->submit(b->s, &rd), 0);
         }
@@ -186,7 +189,7 @@ static uint64_t stream(struct bench *b, unsigned n, uint32_t len, unsigned deep)
     return ntx_now_ns() - began;
 }
 
-/* A drive without end: every read is done at once, no byte moves. */
+/* An infinitely fast drive: every read is done at once, and no byte moves. */
 struct instant {
     struct ntx_source base;
     int event;
@@ -239,8 +242,8 @@ static const struct ntx_source_ops instant_ops = {.name = "instant",
 static bool busy_with_others(struct others since)
 {
     double share = others_share(since);
-    printf("others took %.0f %% of the processors meanwhile%s\n", share * 100,
-           share > 0.2 ? ": only too much would be noticed" : "");
+    printf("other processes took %.0f %% of the processors%s\n", share * 100,
+           share > 0.2 ? ": only a rate that is too high would fail" : "");
     return share > 0.2;
 }
 
@@ -254,13 +257,13 @@ static void test_throttle(double rate, unsigned n, uint32_t len)
     CHECK_EQ(ntx_source_throttle(&t.base, &rate, 1, 1, NULL, &b.s, &err), 0);
     double got = 0, least = 0.8 * rate;
     struct others before = others_now();
-    for (int tries = 0; tries < 10 && !(got > 0.97 * rate && got < 1.03 * rate);
-         tries++) { /* the machine may be busy */
+    /* several tries, since the machine may be busy */
+    for (int tries = 0; tries < 10 && !(got > 0.97 * rate && got < 1.03 * rate); tries++) {
         uint64_t ns = stream(&b, n, len, 8);
         got = (double)n * len / (double)ns * 1e9;
         printf("throttle %.2f GB/s in reads of %u KiB: %.4f GB/s\n", rate / 1e9, len >> 10, got / 1e9);
     }
-    /* Never above what is asked for. Below it only while others take the cores. */
+    /* Never above the rate; below it only while other processes take the cores. */
     if (got < least && busy_with_others(before))
         least = 0;
     CHECK_MSG(got > least && got < 1.03 * rate, "%.4f GB/s in place of %.4f", got / 1e9, rate / 1e9);
@@ -297,7 +300,7 @@ static void read_one(struct bench *b, struct ntx_iod_read rd, int32_t expect)
         CHECK(temp_same(b->r.base + rd.dest, rd.offset, (uint32_t)expect));
 }
 
-/* The right bytes in the right places, whatever the size, the file's end included. */
+/* The right bytes in the right places for any size, up to the file's end. */
 static void test_stripe_bytes(const char *which, unsigned drives)
 {
     struct bench b;
@@ -319,7 +322,7 @@ static void test_stripe_bytes(const char *which, unsigned drives)
     close_copies(&b);
 }
 
-/* A drive that fails is noticed once; from then on the others do its work. */
+/* A drive that fails gets no more reads; the others do its work. */
 static void test_stripe_failure(void)
 {
     struct bench b;
@@ -336,7 +339,7 @@ static void test_stripe_failure(void)
     close_copies(&b);
 }
 
-/* Rates add up, those of unlike drives too. */
+/* Rates add up, also those of different drives. */
 static void test_stripe_rate(const double *rates, unsigned n, double least)
 {
     struct bench b;
@@ -393,8 +396,10 @@ static void test_fault_results(void)
     struct bench b;
     over_fault(&b, "eio@chunk=5,count=2; short@every=7; eio@nth=20");
     stream(&b, 30, 40960, 8); /* tags and chunks are 0, 1, ... so the nth read has tag n - 1 */
-    for (unsigned i = 0; i < 30; i++)
-        CHECK_EQ(result_of(&b, i), i == 5 || i == 19 ? -EIO : (i + 1) % 7 == 0 ? 20480 : 40960);
+    for (unsigned i = 0; i < 30; i++) {
+        int32_t expected = (i + 1) % 7 == 0 ? 20480 : 40960;
+        CHECK_EQ(result_of(&b, i), i == 5 || i == 19 ? -EIO : expected);
+    }
     teardown(&b);
 }
 
@@ -410,7 +415,7 @@ static void test_fault_delay(void)
 
     over_fault(&b, "stall=60ms@nth=3");
     stream(&b, 12, 4096, 2);
-    for (unsigned i = 2; i < 12; i++) /* the third was asked for when the first was there */
+    for (unsigned i = 2; i < 12; i++) /* the third read was issued when the first was done */
         CHECK(b.result[i].at - b.result[0].at >= 60000000u);
     teardown(&b);
 }
@@ -429,7 +434,7 @@ static void test_fault_reorder(void)
         CHECK_EQ(seen[i], 1);
     CHECK(moved > 16);
     teardown(&b);
-    over_fault(&b, "reorder=8"); /* fewer in flight than that: they come all the same */
+    over_fault(&b, "reorder=8"); /* fewer in flight than N: they come all the same */
     stream(&b, 20, 4096, 3);
     CHECK_EQ(b.n_results, 20);
     teardown(&b);
@@ -469,18 +474,18 @@ static void test_grammar(void)
     CHECK_EQ(f.reorder, 8);
     CHECK_EQ(f.rule[0].ns, 50000000);
     CHECK_EQ(f.rule[4].ns, 10000000000);
-    for (unsigned i = 1; i <= 9; i++)
-        CHECK_EQ(event(&f, NTX__AT_READ, 1, NTX_FREE), i == 4   ? 1u << NTX__FAULT_KILL
-                                                       : i == 9 ? 1u << NTX__FAULT_DELAY
-                                                                : 0);
+    for (unsigned i = 1; i <= 9; i++) {
+        uint32_t kill = i == 4 ? 1u << NTX__FAULT_KILL : 0, delay = i == 9 ? 1u << NTX__FAULT_DELAY : 0;
+        CHECK_EQ(event(&f, NTX__AT_READ, 1, NTX_FREE), kill | delay);
+    }
     CHECK_EQ(event(&f, NTX__AT_READ, UINT32_MAX, NTX_FREE), 0);
     CHECK_EQ(event(&f, NTX__AT_READ, UINT32_MAX, NTX_FREE), 1u << NTX__FAULT_STALL);
     for (unsigned i = 1; i <= 12; i++) {
         CHECK_EQ(event(&f, NTX__AT_STATE, 0, NTX_FILLING), i == 3 ? 1u << NTX__FAULT_KILL : 0);
         CHECK_EQ(event(&f, NTX__AT_STATE, 0, NTX_READY), i == 10 ? 1u << NTX__FAULT_KILL : 0);
-        CHECK_EQ(event(&f, NTX__AT_DONE, 0, NTX_FREE), 0); /* start=2, and this is the first */
+        CHECK_EQ(event(&f, NTX__AT_DONE, 0, NTX_FREE), 0); /* start=2, but this is the first process */
     }
-    /* A share is a share, the same for the same seed, another for another start. */
+    /* A probability holds: the same reads for the same seed, others for another start. */
     unsigned hits[3] = {0}, differ = 0;
     struct ntx__fault g[3];
     for (int k = 0; k < 3; k++)

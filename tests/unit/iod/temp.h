@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* temp.h: a small region with real memory and a file of known bytes, for tests of sources. */
+/* temp.h: a file of known bytes, for tests of sources. */
 #ifndef NTX_TESTS_UNIT_IOD_TEMP_H
 #define NTX_TESTS_UNIT_IOD_TEMP_H
 
@@ -10,7 +10,7 @@
 
 /* The byte at `offset` of any test file. */
 uint8_t temp_byte(uint64_t offset);
-/* An unlinked file of that size and those bytes, in the build tree (a real file system) or under `dir`. */
+/* An unlinked file of that size with those bytes, in the build tree (a real file system) or under `dir`. */
 int temp_file(const char *dir, uint64_t bytes);
 /* 1 when [from, from + n) of the file is at p. */
 int temp_same(const uint8_t *p, uint64_t from, uint64_t n);
