@@ -29,10 +29,12 @@ static unsigned fds_of_kind(const struct ntx_attach_msg *m)
 
 static unsigned most_files(const struct ntx_attach_msg *m)
 {
-    return m->kind != NTX_AT_ATTACH ? 0 : m->role == NTX_ROLE_IOD ? MAX_FILES : 1;
+    if (m->kind != NTX_AT_ATTACH)
+        return 0;
+    return m->role == NTX_ROLE_IOD ? MAX_FILES : 1;
 }
 
-static bool valid(const struct ntx_attach_msg *m, size_t len, unsigned n_fds)
+static bool is_valid(const struct ntx_attach_msg *m, size_t len, unsigned n_fds)
 {
     if (len != sizeof *m || m->magic != NTX_ATTACH_MAGIC || m->version != NTX_ATTACH_VERSION)
         return false;
@@ -52,7 +54,7 @@ int ntx_attach_send(int sock, struct ntx_attach_msg *m, const int *fds, unsigned
 {
     m->magic = NTX_ATTACH_MAGIC;
     m->version = NTX_ATTACH_VERSION;
-    if (!valid(m, sizeof *m, n_fds))
+    if (!is_valid(m, sizeof *m, n_fds))
         return -EINVAL;
     return ntx_send_fds(sock, m, sizeof *m, fds, n_fds);
 }
@@ -61,16 +63,16 @@ int ntx_attach_recv(int sock, struct ntx_attach_msg *m, int *fds, unsigned *n_fd
 {
     struct {
         struct ntx_attach_msg m;
-        char more; /* a longer packet is cut here, and so seen to be longer */
+        char more; /* shows that a packet is too long */
     } in;
     int got[NTX_ATTACH_MAX_FDS];
     unsigned n = NTX_ATTACH_MAX_FDS;
     int rc = ntx_recv_fds(sock, &in, sizeof in.m + sizeof in.more, got, &n);
-    if (rc == -ECONNRESET) /* it went away without reading all that we sent */
+    if (rc == -ECONNRESET) /* the peer ended without reading all that we sent */
         return 0;
     if (rc <= 0)
         return rc;
-    if (!valid(&in.m, (size_t)rc, n)) {
+    if (!is_valid(&in.m, (size_t)rc, n)) {
         while (n)
             close(got[--n]);
         return -EPROTO;
@@ -91,7 +93,7 @@ int ntx_attach_socket(const char *dir, struct sockaddr_un *a, struct ntx_err *er
     return s < 0 ? ntx_err_set(err, -errno, "cannot make a socket: %s", strerror(errno)) : s;
 }
 
-/* Until computed listens, or wait_ms are over. */
+/* Connects as soon as computed listens, within wait_ms. */
 static int connect_socket(const char *dir, unsigned wait_ms, int *out, struct ntx_err *err)
 {
     struct sockaddr_un a;

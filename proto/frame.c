@@ -9,8 +9,8 @@
 #include "common/util.h"
 
 #define HEADER     4u
-#define FEED_SLACK (1u << 20)  /* a caller may feed so much beyond a frame before it looks */
-#define KEEP_ROOM  (16u << 10) /* a larger buffer is given back as soon as it is empty */
+#define FEED_SLACK (1u << 20)  /* a caller may feed this much beyond a frame before it takes frames */
+#define KEEP_ROOM  (16u << 10) /* a larger buffer is freed as soon as it is empty */
 #define MOST       (HEADER + NTX_FRAME_MAX + FEED_SLACK)
 
 static uint32_t get_le32(const uint8_t *p)
@@ -24,7 +24,7 @@ static void put_le32(uint8_t *p, uint32_t v)
         p[i] = (uint8_t)(v >> 8 * i);
 }
 
-/* Moves what was not handed out to the front: pointers of ntx_frame_next end here. */
+/* Moves the bytes that were not taken to the front, which invalidates pointers of ntx_frame_next. */
 static void compact(struct ntx_frame_in *in)
 {
     memmove(in->buf, in->buf + in->used, in->len - in->used);
@@ -39,7 +39,7 @@ int ntx_frame_feed(struct ntx_frame_in *in, const void *buf, size_t len)
     if (len > MOST - in->len)
         return -EMSGSIZE;
     if (in->len + len > in->room) {
-        /* Doubling follows the bytes that came, not the length that the peer claims. */
+        /* The buffer grows with the received bytes, not with the length that the peer claims. */
         size_t room = NTX_MIN(NTX_MAX(NTX_MAX(2 * in->room, in->len + len), (size_t)4096), (size_t)MOST);
         uint8_t *p = realloc(in->buf, room);
         if (!p)
@@ -144,7 +144,7 @@ int ntx_frame_send_request(int sock, const Ntx__Request *m, const int *fds, unsi
     int rc = ntx_request_encode(m, &frame, &len);
     if (rc)
         return rc;
-    rc = ntx_send_fds(sock, frame, HEADER, fds, n_fds); /* so few bytes are taken whole or not at all */
+    rc = ntx_send_fds(sock, frame, HEADER, fds, n_fds); /* so few bytes are sent whole or not at all */
     if (!rc)
         rc = send_all(sock, frame + HEADER, len - HEADER);
     free(frame);

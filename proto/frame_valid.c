@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place where bytes of a client become a message that the rest may trust: sizes, counts and numbers. What
- * depends on the model (token ids, known names) is judged by computed, which can say more about it. */
+/* frame_valid.c: the only place that validates a client's bytes: sizes, counts and numbers. computed checks what
+ * depends on the model (token ids, known names), since it can report more about it. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 #define MAX_PARTS      100u
 #define MAX_PATH       4096u
-#define MAX_COPIES     4u /* of a model: as many drives as iod reads from */
+#define MAX_COPIES     4u /* copies of a model: as many drives as iod reads from */
 #define MAX_TOKENS     (1u << 20)
 #define MAX_MESSAGES   16384u
 #define MAX_STOPS      64u
@@ -20,8 +20,8 @@
 #define MAX_BIASES     1024u
 #define MAX_TOP        20u
 
-/* protobuf-c turns two bytes of input into some 40 of bookkeeping; without a bound, a 16-MiB frame would take 400 MB. A
- * request is text or numbers, which take four bytes each at most; replies come from a daemon of the same house. */
+/* protobuf-c turns two bytes of input into some 40 bytes of memory, so without a bound a 16 MiB frame would take 400
+ * MB. A request is text or numbers, which take at most four bytes for each byte. Replies come from our own daemon. */
 struct budget {
     ProtobufCAllocator a;
     size_t left;
@@ -62,7 +62,7 @@ static bool load_ok(const Ntx__Load *m)
     return ntx__text_fits(m->path, MAX_PATH) && ntx_settings_fit(&ntx_load_settings, m);
 }
 
-static bool choice_ok(const Ntx__Generate *m)
+static bool constraint_ok(const Ntx__Generate *m)
 {
     if (m->n_bias > MAX_BIASES || m->top_logprobs > MAX_TOP)
         return false;
@@ -83,8 +83,8 @@ static bool generate_ok(const Ntx__Generate *m)
     for (size_t i = 0; i < m->n_stop; i++)
         if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))
             return false;
-    return choice_ok(m) && ntx__text_fits(m->chat_template, NTX_WORD_MAX) && ntx__text_fits(m->adapter, NTX_WORD_MAX) &&
-           ntx__text_fits(m->model, NTX_OPTION_MAX) &&
+    return constraint_ok(m) && ntx__text_fits(m->chat_template, NTX_WORD_MAX) &&
+           ntx__text_fits(m->adapter, NTX_WORD_MAX) && ntx__text_fits(m->model, NTX_OPTION_MAX) &&
            (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
 }
 
@@ -109,7 +109,7 @@ bool ntx_request_valid(const Ntx__Request *m)
     }
 }
 
-/* Replies come from a daemon of the same house; still, a wrong one must not crash a client. */
+/* Replies come from our own daemon; still, a wrong one must not crash a client. */
 static bool reply_ok(const Ntx__Reply *m)
 {
     switch (m->body_case) {

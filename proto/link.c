@@ -18,7 +18,7 @@ struct ntx_link {
     ntx_link_cb *cb;
     void *ctx;
     uint64_t epoch;
-    uint64_t seq_out, seq_in; /* the last ones sent and seen */
+    uint64_t seq_out, seq_in; /* the last sequence numbers sent and received */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
 };
 
@@ -30,8 +30,8 @@ void ntx_link_address(char *buf, size_t n, const char *dir, const char *kind, ui
         *buf = 0;
 }
 
-/* Valid, of this epoch (Hello: of any) and not seen before. A message that is none of that is as good as lost. */
-static bool fresh(struct ntx_link *l, const Ntx__Peer *m)
+/* True for a valid message of this epoch (Hello: of any) that was not seen before. Others are dropped. */
+static bool is_fresh(struct ntx_link *l, const Ntx__Peer *m)
 {
     if (ntx_peer_validate(m) || m->seq <= l->seq_in)
         return false;
@@ -44,12 +44,12 @@ static void deliver(struct ntx_link *l, const void *buf, size_t len)
     Ntx__Peer *m = len <= NTX_LINK_MAX ? ntx__peer__unpack(NULL, len, buf) : NULL;
     if (!m)
         return;
-    if (fresh(l, m))
+    if (is_fresh(l, m))
         l->cb(l->ctx, m);
     ntx__peer__free_unpacked(m, NULL);
 }
 
-/* Everything there is per wake: the descriptor is only a hint that there may be something. */
+/* Takes all messages: the descriptor only hints that there may be one. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct ntx_link *l = poll->data;
@@ -69,9 +69,9 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 
 static int set_options(int sock, int *rcvfd)
 {
-    /* Quick reconnects: the other side may bind a moment after we connect. A message above the limit makes nanomsg drop
-     * the connection, so it never gets memory. (Lingering does not exist in nanomsg 1.x: what was not sent at close is
-     * lost.) */
+    /* Quick reconnects, since the other side may bind a moment after we connect. nanomsg drops a connection that sends
+     * a larger message than the limit, so it gets no memory. (nanomsg 1.x has no linger: unsent messages are lost at
+     * close.) */
     int max = NTX_LINK_MAX, first_ms = 5, max_ms = 50;
     size_t n = sizeof *rcvfd;
     if (nn_setsockopt(sock, NN_SOL_SOCKET, NN_RCVMAXSIZE, &max, sizeof max) < 0 ||
@@ -82,20 +82,21 @@ static int set_options(int sock, int *rcvfd)
     return 0;
 }
 
-static int join(struct ntx_link *l, bool bind)
+static int bind_or_connect(struct ntx_link *l, bool bind)
 {
     char url[sizeof l->path + 8];
     snprintf(url, sizeof url, "ipc://%s", l->path);
     if ((bind ? nn_bind(l->sock, url) : nn_connect(l->sock, url)) < 0)
         return -nn_errno();
     l->bound = bind;
+    /* The service's directory is open to the group, but links are not. A worker may not call chmod, and has its
+     * umask. */
     if (bind)
-        (void)chmod(l->path, 0600); /* in the service, the directory is open to the group; links are not. A worker may
-                                       not, and has its umask for that */
+        (void)chmod(l->path, 0600);
     return 0;
 }
 
-static void on_closed(uv_handle_t *h) { free(h->data); }
+static void on_link_closed(uv_handle_t *h) { free(h->data); }
 
 int ntx_link_open(uv_loop_t *loop, const char *address, bool bind, ntx_link_cb *cb, void *ctx, struct ntx_link **out,
                   struct ntx_err *err)
@@ -117,7 +118,7 @@ int ntx_link_open(uv_loop_t *loop, const char *address, bool bind, ntx_link_cb *
     l->sock = nn_socket(AF_SP, NN_PAIR);
     rc = l->sock < 0 ? -nn_errno() : set_options(l->sock, &fd);
     if (!rc)
-        rc = join(l, bind);
+        rc = bind_or_connect(l, bind);
     if (!rc)
         rc = uv_poll_init(loop, &l->poll, fd);
     if (rc) {
@@ -146,7 +147,8 @@ void ntx_link_close(struct ntx_link *l)
     if (!l || l->closing)
         return;
     l->closing = true;
-    uv_close((uv_handle_t *)&l->poll, on_closed); /* takes the descriptor out of the loop before nanomsg closes it */
+    /* removes the descriptor from the loop before nanomsg closes it */
+    uv_close((uv_handle_t *)&l->poll, on_link_closed);
     nn_close(l->sock);
     if (l->bound)
         unlink(l->path);

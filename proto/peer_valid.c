@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place where a daemon's message is judged, field by field. Whether it fits the loaded region (a probe's index,
- * a chunk's number) is judged by the receiver, who has the geometry. */
+/* peer_valid.c: the only place that validates a daemon's message, field by field. The receiver checks what depends on
+ * the loaded region (a probe's index, a chunk's number), since it has the geometry. */
 #include <errno.h>
 
 #include "proto/link.h"
@@ -11,7 +11,7 @@
 #define MAX_WORD   64u
 #define MAX_POLICY 4096u
 #define MAX_FAULT  1024u
-#define MAX_TEXT   511u /* struct ntx_err holds that much */
+#define MAX_TEXT   511u /* as much as struct ntx_err holds */
 #define MAX_SKIP   (8u * NTX_MAP_WORDS)
 #define MAX_GEN    (1u << 28)
 

@@ -12,21 +12,25 @@
 
 #define REFUSE(err, ...) ntx_err_set(err, -EINVAL, __VA_ARGS__)
 
-static double most(const struct ntx_setting *s)
+static double most_of(const struct ntx_setting *s)
 {
     if (s->max > 0)
         return s->max;
-    return s->kind == NTX_SET_SIZE                              ? (double)NTX_BYTES_MAX
-           : s->kind == NTX_SET_RATE || s->kind == NTX_SET_REAL ? HUGE_VAL
-           : s->kind == NTX_SET_WORD                            ? NTX_WORD_MAX
-           : s->kind == NTX_SET_TEXT || s->kind == NTX_SET_PATH ? NTX_OPTION_MAX
-                                                                : UINT32_MAX;
+    switch (s->kind) {
+    case NTX_SET_SIZE: return (double)NTX_BYTES_MAX;
+    case NTX_SET_RATE:
+    case NTX_SET_REAL: return HUGE_VAL;
+    case NTX_SET_WORD: return NTX_WORD_MAX;
+    case NTX_SET_TEXT:
+    case NTX_SET_PATH: return NTX_OPTION_MAX;
+    default: return UINT32_MAX;
+    }
 }
 
 static int read_size(const struct ntx_setting *s, const char *text, uint64_t *to, struct ntx_err *err)
 {
     uint64_t v = 0;
-    if (ntx_parse_size(text, &v) || !v || (double)v > most(s))
+    if (ntx_parse_size(text, &v) || !v || (double)v > most_of(s))
         return REFUSE(err, "'%s' is not a size; write it as 512M or 3G", text);
     *to = v;
     return 0;
@@ -39,8 +43,8 @@ static int read_count(const struct ntx_setting *s, const char *text, uint32_t *t
     unsigned long long v = strtoull(text, &end, 10);
     if (errno || *text < '0' || *text > '9' || *end || (double)v < s->min)
         return REFUSE(err, "'%s' is not a whole number of at least %.0f", text, s->min);
-    if ((double)v > most(s))
-        return REFUSE(err, "'%s' is more than %.0f", text, most(s));
+    if ((double)v > most_of(s))
+        return REFUSE(err, "'%s' is more than %.0f", text, most_of(s));
     *to = (uint32_t)(s->kind == NTX_SET_SECONDS ? v * 1000 : v);
     return 0;
 }
@@ -60,8 +64,8 @@ static int read_real(const struct ntx_setting *s, const char *text, float *to, s
 {
     char *end;
     float v = strtof(text, &end);
-    if (end == text || *end || !(v >= (float)s->min && v <= (float)most(s)))
-        return REFUSE(err, "'%s' is not a number from %g to %g", text, s->min, most(s));
+    if (end == text || *end || !(v >= (float)s->min && v <= (float)most_of(s)))
+        return REFUSE(err, "'%s' is not a number from %g to %g", text, s->min, most_of(s));
     *to = v;
     return 0;
 }
@@ -92,11 +96,10 @@ static int no_choice(const struct ntx_setting *s, const char *text, struct ntx_e
     size_t n = 0;
     for (const char *c = first_choice(s), *next; c && n < sizeof all; c = next) {
         next = next_choice(c);
-        n += (size_t)snprintf(all + n, sizeof all - n, "%s%.*s",
-                              c == first_choice(s) ? ""
-                              : next               ? ", "
-                                                   : " and ",
-                              (int)strcspn(c, "|"), c);
+        const char *between = next ? ", " : " and ";
+        if (c == first_choice(s))
+            between = "";
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%.*s", between, (int)strcspn(c, "|"), c);
     }
     return REFUSE(err, "'%.64s' is not a %.*s; there are %s", text, (int)strcspn(s->choices, ":"), s->choices, all);
 }
@@ -107,7 +110,7 @@ static int read_text(const struct ntx_setting *s, const char *text, const char *
         return no_choice(s, text, err);
     if (s->kind == NTX_SET_PATH && *text && *text != '/')
         return REFUSE(err, "'%s' is not a whole path, from '/' on", text);
-    *to = text; /* how long it may be is judged where it goes on the wire */
+    *to = text; /* its length is checked where it goes on the wire */
     return 0;
 }
 
@@ -169,14 +172,20 @@ static bool is_bool(const struct ntx_setting *s)
     return s->kind == NTX_SET_FLAG || s->kind == NTX_SET_YES || s->kind == NTX_SET_ON;
 }
 
+static double number_at(const struct ntx_setting *s, const void *p)
+{
+    switch (s->kind) {
+    case NTX_SET_RATE: return *(const double *)p;
+    case NTX_SET_REAL: return (double)*(const float *)p;
+    case NTX_SET_SIZE: return (double)*(const uint64_t *)p;
+    default: return (double)*(const uint32_t *)p;
+    }
+}
+
 static bool number_fits(const struct ntx_setting *s, const void *p)
 {
-    double v = s->kind == NTX_SET_RATE   ? *(const double *)p
-               : s->kind == NTX_SET_REAL ? (double)*(const float *)p
-               : s->kind == NTX_SET_SIZE ? (double)*(const uint64_t *)p
-                                         : (double)*(const uint32_t *)p;
-    double min = s->kind == NTX_SET_REAL ? (double)(float)s->min : s->min;
-    return v == 0 || (isfinite(v) && v >= min && v <= most(s));
+    double v = number_at(s, p), min = s->kind == NTX_SET_REAL ? (double)(float)s->min : s->min;
+    return v == 0 || (isfinite(v) && v >= min && v <= most_of(s));
 }
 
 bool ntx_settings_fit(const struct ntx_settings *t, const void *m)
@@ -188,7 +197,7 @@ bool ntx_settings_fit(const struct ntx_settings *t, const void *m)
             continue;
         if (is_text(s)) {
             const char *text = *(char *const *)p;
-            size_t max = (size_t)most(s);
+            size_t max = (size_t)most_of(s);
             if (!text || strnlen(text, max + 1) > max)
                 return false;
         } else if (!number_fits(s, p))
@@ -203,14 +212,16 @@ int ntx_settings_check(const struct ntx_settings *t, const void *m, struct ntx_e
         const struct ntx_setting *s = &t->entry[i];
         const char *text = s->wire && s->kind == NTX_SET_WORD ? *(char *const *)((const char *)m + s->wire) : "";
         struct ntx_err why = {0};
-        if (text && *text && !is_choice(s, text))
-            return no_choice(s, text, &why), REFUSE(err, "--%s: %s", s->name, why.text);
+        if (text && *text && !is_choice(s, text)) {
+            no_choice(s, text, &why);
+            return REFUSE(err, "--%s: %s", s->name, why.text);
+        }
     }
     return 0;
 }
 
-/* From one struct to the other. In a message a truth value is an int. */
-static void carry(const struct ntx_settings *t, const char *from, char *to, bool out)
+/* Copies between the plain struct and the message (out: to the message). A message has an int for a bool. */
+static void copy_fields(const struct ntx_settings *t, const char *from, char *to, bool out)
 {
     for (unsigned i = 0; i < t->n; i++) {
         const struct ntx_setting *s = &t->entry[i];
@@ -229,10 +240,10 @@ static void carry(const struct ntx_settings *t, const char *from, char *to, bool
     }
 }
 
-void ntx_settings_to_wire(const struct ntx_settings *t, const void *from, void *m) { carry(t, from, m, true); }
-void ntx_settings_from_wire(const struct ntx_settings *t, const void *m, void *to) { carry(t, m, to, false); }
+void ntx_settings_to_wire(const struct ntx_settings *t, const void *from, void *m) { copy_fields(t, from, m, true); }
+void ntx_settings_from_wire(const struct ntx_settings *t, const void *m, void *to) { copy_fields(t, m, to, false); }
 
-/* Nothing is said of it. */
+/* True when the message does not set it. */
 static bool is_open(const struct ntx_setting *s, const void *p)
 {
     static const char zero[sizeof(double)];
@@ -252,20 +263,21 @@ void ntx_settings_fill(const struct ntx_settings *t, void *m, const void *d)
     }
 }
 
-/* ---- texts of one's own */
+/* ---- owned texts */
 
 int ntx_settings_keep(const struct ntx_settings *t, void *of)
 {
-    bool lack = false;
+    bool failed = false;
     for (unsigned i = 0; i < t->n; i++)
         if (is_text(&t->entry[i])) {
             char **p = (char **)((char *)of + t->entry[i].at);
-            *p = lack ? NULL : strdup(*p ? *p : "");
-            lack |= !*p;
+            const char *text = *p ? *p : "";
+            *p = failed ? NULL : strdup(text);
+            failed |= !*p;
         }
-    if (lack)
+    if (failed)
         ntx_settings_drop(t, of);
-    return lack ? -ENOMEM : 0;
+    return failed ? -ENOMEM : 0;
 }
 
 void ntx_settings_drop(const struct ntx_settings *t, void *of)

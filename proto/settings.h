@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* settings.h: what a person, ntx.conf or a client may set of a load and of an answer. Each setting is declared once, as
- * an entry of a table: from the entries come the options of `ntx` with their help (client/options.c), the keys of
- * ntx.conf (computed/config.c), the fields of Load and Sampling in both directions, and the bounds that hold for all of
- * them.
+/* settings.h: the settings of a load and of an answer's sampling, from the command line, ntx.conf or a client. Each
+ * setting is declared once, as an entry of a table. The entries give the options of `ntx` with their help
+ * (client/options.c), the keys of ntx.conf (computed/config.c), the fields of Load and Sampling in both directions, and
+ * the bounds of all of them.
  *
- *     text --ntx_setting_read--> plain struct --to_wire--> message --fit (frame_valid.c), check--> from_wire --> plain
- *       struct
+ *     text --ntx_setting_read--> plain struct --to_wire--> message --fit (frame_valid.c), check--> from_wire --> struct
  *
- * A new setting of a load is a field in proto/ntx.proto, one in the struct below, an entry in settings_load.c, and
- * where it is used. Zero, false and no text mean everywhere that nothing was said. */
+ * A new setting of a load needs a field in proto/ntx.proto, a field in the struct below, an entry in settings_load.c,
+ * and the code that uses it. Zero, false and empty text mean "not set" everywhere. */
 #ifndef NTX_PROTO_SETTINGS_H
 #define NTX_PROTO_SETTINGS_H
 
@@ -27,34 +26,34 @@ enum ntx_setting_kind {
     NTX_SET_RATE,    /* double, bytes per second: 3.3G */
     NTX_SET_WORD,    /* const char *, one of choices */
     NTX_SET_TEXT,    /* const char * */
-    NTX_SET_PATH,    /* const char *, a whole path or nothing */
+    NTX_SET_PATH,    /* const char *, an absolute path or empty */
     NTX_SET_FLAG,    /* bool; an option without a value */
     NTX_SET_YES,     /* bool: yes or no */
-    NTX_SET_ON,      /* bool that says no: on or off, and off sets it */
-    NTX_SET_OWN,     /* what `own` makes of it */
+    NTX_SET_ON,      /* negated bool: on or off, and off sets it */
+    NTX_SET_OWN,     /* parsed by `own` */
 };
 
 struct ntx_setting {
     const char *name; /* "kv-type", as an option and in messages */
     int key;          /* its short form, or 0 */
-    const char *arg,
-        *help;   /* arg: how the help shows its value. help: '$' stands for preset. NULL: no option of `ntx` */
-    bool hidden; /* not in the help */
+    const char *arg;  /* its value's name in the help */
+    const char *help; /* '$' stands for preset. NULL: no option of `ntx` */
+    bool hidden;      /* not in the help */
     enum ntx_setting_kind kind;
-    double min, max;     /* of numbers; of texts max bytes. max 0: as much as the kind holds */
-    const char *choices; /* of words: "form:md|csv|json", what it is and which there are */
-    const char *preset;  /* as it is where nothing is said; NULL: zero */
-    uint16_t at,
-        given; /* offsets in the plain struct: of it, and (or 0) of a bool that tells that something was said */
-    uint16_t wire, wire_size;             /* in the message; 0: not there */
-    const char *section, *in_conf, *open; /* in ntx.conf: section, key, and the value that leaves it open */
-    const char *about;                    /* what that file says of it */
+    double min, max;          /* bounds of a number; max: also bytes of a text. max 0: the kind's own limit */
+    const char *choices;      /* of words: "form:md|csv|json": the noun for messages, then the words */
+    const char *preset;       /* default, as text; NULL: zero */
+    uint16_t at;              /* its offset in the plain struct */
+    uint16_t given;           /* offset of a bool that says that it was set; 0: none */
+    uint16_t wire, wire_size; /* offset and size in the message; 0: not there */
+    const char *section, *in_conf, *open; /* in ntx.conf: section, key, and the value that means "not set" */
+    const char *about;                    /* its comment in ntx.conf */
     int (*own)(void *to, const char *text, struct ntx_err *err);
 };
 
-/* [clients] stop_grace of ntx.conf, in seconds: ntx-computed and ntx-gateway both go by it. */
+/* [clients] stop_grace of ntx.conf, in seconds, for ntx-computed and ntx-gateway. */
 #define NTX_STOP_GRACE      "30"
-#define NTX_GATEWAY_STALL   "30" /* [gateway] stall: seconds, likewise */
+#define NTX_GATEWAY_STALL   "30" /* [gateway] stall, in seconds, for both */
 #define NTX_STOP_GRACE_MOST 3600
 
 struct ntx_settings {
@@ -62,25 +61,25 @@ struct ntx_settings {
     unsigned n;
 };
 
-/* Reads text (NULL: a flag that stands there) as s into the plain struct `to`, which borrows it. -EINVAL: err says what
- * text is not, without the setting's name. */
+/* Parses text (NULL: a flag without a value) as s into the plain struct `to`, which borrows the text. -EINVAL: err says
+ * what is wrong with the text, without the setting's name. */
 int ntx_setting_read(const struct ntx_setting *s, const char *text, void *to, struct ntx_err *err);
-/* All presets. */
+/* Sets all defaults. */
 void ntx_settings_preset(const struct ntx_settings *t, void *to);
 
-/* Texts are borrowed in all of these. fit: all numbers and lengths are within bounds, or nothing is said. check: so are
- * the words; err names the option. fill: what ntx.conf can say is taken from d where m says nothing. */
+/* Texts are borrowed in all of these. fit: all numbers and lengths are within bounds or not set. check: so are the
+ * words; err names the option. fill: settings that m leaves open and ntx.conf can set are taken from d. */
 bool ntx_settings_fit(const struct ntx_settings *t, const void *m);
 int ntx_settings_check(const struct ntx_settings *t, const void *m, struct ntx_err *err);
 void ntx_settings_to_wire(const struct ntx_settings *t, const void *from, void *m);
 void ntx_settings_from_wire(const struct ntx_settings *t, const void *m, void *to);
 void ntx_settings_fill(const struct ntx_settings *t, void *m, const void *d);
 
-/* The texts become copies of its own; on failure (-ENOMEM) there are none. And are freed. */
+/* keep replaces the texts by copies (-ENOMEM: by none); drop frees them. */
 int ntx_settings_keep(const struct ntx_settings *t, void *of);
 void ntx_settings_drop(const struct ntx_settings *t, void *of);
 
-struct ntx_load_settings { /* Load in ntx.proto tells what each means */
+struct ntx_load_settings { /* Load in ntx.proto explains each */
     uint64_t ram, vram, chunk, state_max, kv_ram;
     uint32_t ctx, threads, sessions, rows, ring;
     const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft, *lora, *override_kv,
@@ -89,8 +88,8 @@ struct ntx_load_settings { /* Load in ntx.proto tells what each means */
     uint32_t skip_verify, capture_ffns, draft_nodes;
     bool skip_adapt, capture, sum_inputs, no_prefetch, no_prefix_cache, trace_experts, no_gpu_graphs;
 };
-#define NTX_STATE_MAX (20ull << 30)                 /* where state_max is left open */
-extern const struct ntx_settings ntx_load_settings; /* of an Ntx__Load */
+#define NTX_STATE_MAX (20ull << 30)                 /* default of state_max */
+extern const struct ntx_settings ntx_load_settings; /* fields of an Ntx__Load */
 
 struct ntx_sampling_settings {
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
@@ -98,32 +97,32 @@ struct ntx_sampling_settings {
     uint64_t seed;
     bool has_temp, has_seed;
 };
-extern const struct ntx_settings ntx_sampling_settings; /* of an Ntx__Sampling */
+extern const struct ntx_settings ntx_sampling_settings; /* fields of an Ntx__Sampling */
 
-/* A skip policy that goes by what was learned, and needs a sidecar: static or predictive, with or without fields
+/* True for a policy that was learned and needs a sidecar: static or predictive, with or without fields
  * (predictor/policy.h). */
 bool ntx_skip_learned(const char *policy);
-/* --draft: off; or who guesses, with commas between them: lookup, nextn, and at most NTX_DRAFT_FILES files, nextn being
- * one; or auto, also for NULL and "": look-up, nextn where the model has it, and the drafter that the model's card
- * names, in the memory that they find, and where it pays. */
+/* --draft: off; or a list of drafters with commas between: lookup, nextn, and at most NTX_DRAFT_FILES files (nextn
+ * counts as one); or auto, also for NULL and "": prompt lookup, nextn where the model has it, and the drafter that the
+ * model's card names, where memory allows and where they pay. */
 #define NTX_DRAFT_FILES 3u
 bool ntx_draft_off(const char *draft);
 bool ntx_draft_auto(const char *draft);
 bool ntx_draft_looks_up(const char *draft);
-bool ntx_draft_nextn(const char *draft); /* the model's own next-token block is named; it counts as one of the files
-                                            that there may be, but is none */
+/* The model's own next-token block is named. It is no file, but counts as one of NTX_DRAFT_FILES. */
+bool ntx_draft_nextn(const char *draft);
 unsigned ntx_draft_files(const char *draft);
-int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th of them */
-/* --lora: [NAME=]FILE, several with commas between; the name is else the file's, without its folder and .gguf. */
+int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th file */
+/* --lora: [NAME=]FILE, several with commas between. The default name is the file's, without its folder and .gguf. */
 #define NTX_LORA_NAME 64
 unsigned ntx_lora_files(const char *lora);
 int ntx_lora_file(const char *lora, unsigned i, char *name, size_t name_room, char *path, size_t room,
                   struct ntx_err *err);
-/* Rows of logits that one session wants with it at least; 0: it takes what there is. */
+/* Least number of logits rows for a session with these drafts; 0: any number. */
 uint32_t ntx_draft_rows(const char *draft, uint32_t nodes);
-bool ntx_draft_trees(const char *draft,
-                     uint32_t nodes); /* there may be trees of many more: a drafter is named, and no number */
-/* Nothing is skipped. */
+/* Trees may have many more nodes: a drafter is named, and no number of nodes. */
+bool ntx_draft_trees(const char *draft, uint32_t nodes);
+/* No layer is skipped. */
 bool ntx_skip_off(const char *policy);
 
 #endif

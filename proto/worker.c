@@ -10,7 +10,7 @@
 
 #include "common/util.h"
 
-#define CONNECT_MS 10000 /* computed may start at the same time as we */
+#define CONNECT_MS 10000 /* computed may start at the same time */
 #define SLICE_MS   100
 
 /* ---- the end */
@@ -33,7 +33,7 @@ static void on_signal(uv_signal_t *h, int number)
     ntx_worker_end(h->data, 0);
 }
 
-/* Nothing is ever written to that pipe: anything that can be read is its end. */
+/* Nothing is written to this pipe, so a readable pipe is at its end. */
 static void on_alive(uv_poll_t *h, int status, int events)
 {
     (void)status;
@@ -70,7 +70,7 @@ int ntx_worker_hello(struct ntx_worker *w)
     return ntx_link_send(w->computed, &m);
 }
 
-/* That the loop runs is the answer. */
+/* The answer shows that the loop runs. */
 static void answer_ping(struct ntx_worker *w, const Ntx__Ping *ping)
 {
     Ntx__Peer m = NTX__PEER__INIT;
@@ -78,7 +78,7 @@ static void answer_ping(struct ntx_worker *w, const Ntx__Ping *ping)
     m.body_case = NTX__PEER__BODY_PONG;
     m.pong = &back;
     back.count = ping->count;
-    (void)ntx_link_send(w->computed, &m); /* lost: it is asked again in a second */
+    (void)ntx_link_send(w->computed, &m); /* if it is lost, the next ping comes in a second */
 }
 
 static void on_computed(void *ctx, const Ntx__Peer *m)
@@ -160,13 +160,13 @@ static void on_attach_socket(uv_poll_t *h, int status, int events)
     if (w->ended)
         return;
     if (!rc)
-        ntx_log(NTX_LOG_INFO, "ntx-computed is gone"); /* it died, or lets us go */
+        ntx_log(NTX_LOG_INFO, "ntx-computed is gone"); /* it died or ended */
     ntx_worker_end(w, rc ? ntx_err_set(w->err, rc, "bad message from ntx-computed: %s", strerror(-rc)) : 0);
 }
 
 /* ---- life */
 
-/* In slices, so that the end of the supervisor is noticed. */
+/* In short slices, so that the end of the supervisor is noticed. */
 static int connect_computed(struct ntx_worker *w)
 {
     uint64_t give_up = ntx_now_ns() + CONNECT_MS * 1000000ull;
@@ -185,7 +185,7 @@ static int connect_computed(struct ntx_worker *w)
     return rc;
 }
 
-static int watch(struct ntx_worker *w)
+static int watch_events(struct ntx_worker *w)
 {
     char path[256];
     ntx_link_address(path, sizeof path, w->dir, w->kind->computed, w->instance, 0);
@@ -221,7 +221,7 @@ static void clean_up(struct ntx_worker *w)
         w->kind->closing(w->ctx);
     ntx_link_close(w->computed);
     ntx_link_close(w->other);
-    uv_walk(&w->loop, close_handle, NULL); /* those of the links are closing already */
+    uv_walk(&w->loop, close_handle, NULL); /* the links' handles are closing already */
     uv_run(&w->loop, UV_RUN_DEFAULT);
     uv_loop_close(&w->loop);
     if (w->sock >= 0)
@@ -236,10 +236,11 @@ int ntx_worker_run(struct ntx_worker *w, const struct ntx_worker_kind *kind, voi
     int rc = uv_loop_init(&w->loop);
     if (rc)
         return ntx_err_set(err, rc, "no event loop: %s", uv_strerror(rc));
-    ntx_notify("READY=1\nSTATUS=waiting for ntx-computed"); /* started after us, so that it is stopped before us */
+    /* systemd starts computed after us, so that it stops it before us */
+    ntx_notify("READY=1\nSTATUS=waiting for ntx-computed");
     rc = connect_computed(w);
     if (!rc)
-        rc = watch(w);
+        rc = watch_events(w);
     if (!rc) {
         ntx_log(NTX_LOG_INFO, "attached as instance %u", w->instance);
         ntx_notify("STATUS=attached to ntx-computed");

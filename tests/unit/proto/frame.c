@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames on a byte stream: however the bytes are cut, the same messages come out; lengths that cannot be are refused.
- * */
+/* Frames on a byte stream: the same messages come out however the bytes are cut; impossible lengths are refused. */
 #include "proto/frame.h"
 
 #include <errno.h>
@@ -31,7 +30,7 @@ static void add_request(uint64_t id, const char *prompt)
     free(frame);
 }
 
-/* Takes out what is whole; checks that ids count up and prompts are right. */
+/* Takes the complete frames; checks that ids count up and prompts are right. */
 static void take(struct ntx_frame_in *in, uint64_t *next)
 {
     const uint8_t *body;
@@ -79,7 +78,7 @@ static void test_lengths(void)
     } t[] = {
         {{0, 0, 0, 0}, -EMSGSIZE},
         {{1, 0, 0, 1}, -EMSGSIZE}, /* NTX_FRAME_MAX + 1 */
-        {{0, 0, 0, 1}, 0},         /* NTX_FRAME_MAX: only not all there yet */
+        {{0, 0, 0, 1}, 0},         /* NTX_FRAME_MAX: valid, but not complete yet */
         {{255, 255, 255, 255}, -EMSGSIZE},
         {{'G', 'E', 'T', ' '}, -EMSGSIZE},
     };
@@ -91,12 +90,12 @@ static void test_lengths(void)
         CHECK_EQ(ntx_frame_next(&in, &body, &len), 0);
         CHECK_EQ(ntx_frame_feed(&in, t[i].head + 3, 1), 0);
         CHECK_EQ(ntx_frame_next(&in, &body, &len), t[i].rc);
-        CHECK(in.room <= 4096); /* what was claimed is not allocated */
+        CHECK(in.room <= 4096); /* the claimed length is not allocated */
         ntx_frame_free(&in);
     }
 }
 
-/* The largest frame passes; a peer that only piles up bytes is stopped; memory is given back. */
+/* The largest frame passes; a peer that only piles up bytes is stopped; memory is freed. */
 static void test_large(void)
 {
     struct ntx_frame_in in = {0};
@@ -143,7 +142,7 @@ static void test_socket(void)
         unsigned room = 1;
         int fd = -1, n = ntx_recv_fds(s[1], buf, sizeof buf, &fd, &room);
         CHECK(n > 0);
-        if (room) { /* with the first bytes, and only once */
+        if (room) { /* descriptors come with the first bytes, once */
             CHECK_EQ(in.len, 0);
             got_fd = fd;
             n_fds = room;
@@ -163,7 +162,7 @@ static void test_socket(void)
     token.token = 42;
     CHECK_EQ(ntx_reply_encode(&reply, &frame, &len), 0);
     CHECK_EQ(ntx_write_all(s[1], frame, len), 0);
-    CHECK_EQ(ntx_write_all(s[1], frame, len - 1), 0); /* and one that never ends */
+    CHECK_EQ(ntx_write_all(s[1], frame, len - 1), 0); /* and a frame that never ends */
     free(frame);
     close(s[1]);
     CHECK_EQ(recv(s[0], buf, sizeof buf, MSG_WAITALL), (ssize_t)(2 * len - 1));

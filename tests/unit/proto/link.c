@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One link against a raw nanomsg socket: what is delivered, what is dropped, what is refused, and how it ends. */
+/* A link against a raw nanomsg socket: delivered, dropped and refused messages, and its end. */
 #include "proto/link.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static void on_message(void *ctx, const Ntx__Peer *m)
     }
 }
 
-/* Runs the loop until `n` messages were delivered in all; a deadline of 30 s. */
+/* Runs the loop until `n` messages were delivered in all, at most 30 s. */
 static void run_until(unsigned n)
 {
     uint64_t end = ntx_now_ns() + patient_ns(30000000000u);
@@ -107,7 +107,7 @@ static void test_send(int s)
     free(big);
 }
 
-/* Nobody there, or a peer that does not read: never blocks. */
+/* Without a peer, or with one that does not read, send never blocks. */
 static void test_would_block(const char *dir)
 {
     char path[128];
@@ -123,7 +123,7 @@ static void test_would_block(const char *dir)
     CHECK_EQ(ntx_link_send(l, &m), -EAGAIN);
     ntx_link_close(l);
 
-    /* Connected, but the other side never takes anything out. */
+    /* Connected, but the other side never receives. */
     unsigned sent = 0;
     uint64_t end = ntx_now_ns() + patient_ns(30000000000u);
     while (ntx_link_send(link_, &m) == 0) {

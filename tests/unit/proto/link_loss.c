@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two processes: the worker is killed with messages under way, and its successor, on an address of its own, is served
- * at once. */
+/* Two processes: the worker is killed with messages in flight, and its successor, at its own address, is served at
+ * once. */
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -86,7 +86,7 @@ static pid_t start_worker(const char *dir, uint32_t instance)
 {
     char number[16];
     snprintf(number, sizeof number, "%u", instance);
-    pid_t pid = fork(); /* and exec at once: no nanomsg socket lives on in a fork */
+    pid_t pid = fork(); /* exec follows at once: no nanomsg socket survives a fork */
     CHECK(pid >= 0);
     if (pid == 0) {
         execl("/proc/self/exe", "test_proto_link_loss", dir, number, (char *)NULL);
@@ -139,7 +139,7 @@ int main(int argc, char **argv)
         CHECK_STR(state_policy, policy);
 
         for (int i = 0; i < 10; i++)
-            send_policy(l, "lost"); /* some under way, some accepted for a peer that is gone */
+            send_policy(l, "lost"); /* some in flight, some accepted for a dead peer */
         kill(pid, SIGKILL);
         CHECK_EQ(waitpid(pid, &status, 0), pid);
         for (int i = 0; i < 10; i++)

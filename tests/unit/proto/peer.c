@@ -15,7 +15,7 @@ static void test_hello(void)
     Ntx__Hello h = NTX__HELLO__INIT;
     CHECK_EQ(ntx_peer_validate(&m), -EBADMSG); /* no body */
     m.body_case = NTX__PEER__BODY_HELLO;
-    CHECK_EQ(ntx_peer_validate(&m), -EBADMSG); /* a case, and nothing there */
+    CHECK_EQ(ntx_peer_validate(&m), -EBADMSG); /* a body case without a body */
     Ntx__Ping ping = NTX__PING__INIT;
     m.body_case = NTX__PEER__BODY_PING;
     CHECK_EQ(ntx_peer_validate(&m), -EBADMSG);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ntx_request_decode and ntx_reply_decode accept and refuse. */
+/* Messages that ntx_request_decode and ntx_reply_decode accept and refuse. */
 #include <math.h>
 #include <stdbool.h>
 
 #include "proto/frame.h"
 #include "tests/lib/check.h"
 
-/* Packs, unpacks, says whether it was accepted. */
+/* Packs and unpacks; true when it was accepted. */
 static bool accepted(const Ntx__Request *r)
 {
     uint8_t *frame;
@@ -118,7 +118,7 @@ static void test_malformed(void)
     CHECK(!ntx_request_decode(no_body, sizeof no_body, NULL));
     CHECK(!ntx_request_decode(cut, sizeof cut, NULL));
     CHECK(!ntx_request_decode((const uint8_t *)"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff", 11, NULL));
-    Ntx__Request *m = ntx_request_decode(unknown_field, sizeof unknown_field, NULL); /* a newer client's: fine */
+    Ntx__Request *m = ntx_request_decode(unknown_field, sizeof unknown_field, NULL); /* from a newer client: accepted */
     CHECK(m && m->body_case == NTX__REQUEST__BODY_STATUS);
     ntx__request__free_unpacked(m, NULL);
 }

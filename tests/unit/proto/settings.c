@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of settings: it has every field of Load and Sampling, its bounds hold for what comes over the wire, and
- * texts are read by value. */
+/* The table of settings has every field of Load and Sampling, its bounds hold for messages, and texts are parsed. */
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
@@ -18,7 +17,7 @@ static bool is_text(const struct ntx_setting *s)
 }
 static bool is_bool(const struct ntx_setting *s) { return s->kind == NTX_SET_FLAG || s->kind == NTX_SET_ON; }
 
-/* Fields that no setting is: what comes with the request. */
+/* Fields that are no settings but belong to the request. */
 static bool apart(const char *field)
 {
     static const char *const names[] = {"names", "path", "also", "copies", "sidecar", "drafters"};
@@ -38,10 +37,13 @@ static void every_field(const struct ntx_settings *t, const ProtobufCMessageDesc
             if (s->wire != field->offset)
                 continue;
             n++;
-            size_t plain = is_text(s)                                            ? sizeof(char *)
-                           : is_bool(s)                                          ? sizeof(protobuf_c_boolean)
-                           : s->kind == NTX_SET_COUNT || s->kind == NTX_SET_REAL ? 4
-                                                                                 : 8;
+            size_t plain = 8;
+            if (is_text(s))
+                plain = sizeof(char *);
+            else if (is_bool(s))
+                plain = sizeof(protobuf_c_boolean);
+            else if (s->kind == NTX_SET_COUNT || s->kind == NTX_SET_REAL)
+                plain = 4;
             CHECK_MSG(s->wire_size == plain, "%s", s->name);
             CHECK_MSG(is_text(s) == (field->type == PROTOBUF_C_TYPE_STRING) &&
                           is_bool(s) == (field->type == PROTOBUF_C_TYPE_BOOL) &&
@@ -71,8 +73,8 @@ static bool comes_through(const Ntx__Load *load)
     return ok;
 }
 
-/* A number, as the field has it. */
-static void put(const struct ntx_setting *s, void *m, double v)
+/* Stores a number in the field's type. */
+static void put_number(const struct ntx_setting *s, void *m, double v)
 {
     void *p = (char *)m + s->wire;
     if (s->kind == NTX_SET_RATE)
@@ -103,17 +105,17 @@ static void bounds_of(const struct ntx_setting *s)
     if (s->kind == NTX_SET_RATE) {
         static const double bad[] = {NAN, INFINITY, -1};
         for (int i = 0; i < 3; i++) {
-            put(s, &m, bad[i]);
+            put_number(s, &m, bad[i]);
             CHECK_MSG(!comes_through(&m), "%s: %g", s->name, bad[i]);
         }
         return;
     }
-    put(s, &m, max);
+    put_number(s, &m, max);
     CHECK_MSG(comes_through(&m), "%s: most", s->name);
-    put(s, &m, max + 1);
+    put_number(s, &m, max + 1);
     CHECK_MSG(!comes_through(&m), "%s: more than most", s->name);
     if (s->min > 1) {
-        put(s, &m, s->min - 1);
+        put_number(s, &m, s->min - 1);
         CHECK_MSG(!comes_through(&m), "%s: less than least", s->name);
     }
 }
@@ -165,8 +167,8 @@ static void wire(void)
     CHECK(!b.backend);
 }
 
-/* What a load leaves open, and ntx.conf can say, is taken from there; the rest is not. */
-static void fill(void)
+/* Settings that a load leaves open and ntx.conf can set come from there; the others do not. */
+static void test_fill(void)
 {
     Ntx__Load m = NTX__LOAD__INIT, d = NTX__LOAD__INIT;
     m.ctx = 5;
@@ -245,8 +247,8 @@ static void texts(void)
     CHECK(ntx_skip_off("off") && ntx_skip_off("") && ntx_skip_off(NULL) && !ntx_skip_off("static"));
 }
 
-/* What --draft names. */
-static void drafts(void)
+/* Parts of --draft. */
+static void test_drafts(void)
 {
     static const char *const none[] = {NULL, "", "off", "lookup", "auto"};
     struct ntx_err err = {0};
@@ -271,11 +273,11 @@ static void drafts(void)
 
 int main(void)
 {
-    drafts();
+    test_drafts();
     every_field(&ntx_load_settings, &ntx__load__descriptor);
     every_field(&ntx_sampling_settings, &ntx__sampling__descriptor);
     wire();
-    fill();
+    test_fill();
     texts();
     return 0;
 }
