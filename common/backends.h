@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backends.h: who can compute a model's layers, by name (--backend). A further device is an entry here and a library
- * that exports the table of cuda/ntx_cuda.h. One is used: the one that is named, or with `auto` the first that is there
- * and can do the model's steps; else the CPU, the first entry.
+/* backends.h: the back ends that can compute a model's layers, by name (--backend). Another device needs an entry here
+ * and a library that exports the table of cuda/ntx_cuda.h. One back end is used: the named one, or with `auto` the
+ * first that is present and supports the model's steps; else the CPU, the first entry.
  *
- *   X(name, the plug-in's library, the environment's variable that names another file); NULL: there is nothing to open
- *     */
+ *   X(name, the plug-in's library, environment variable that names another file); NULL: no library */
 #ifndef NTX_COMMON_BACKENDS_H
 #define NTX_COMMON_BACKENDS_H
 

@@ -12,7 +12,7 @@ int ntx_err_set(struct ntx_err *err, int code, const char *fmt, ...)
     if (err) {
         va_list ap;
         va_start(ap, fmt);
-        char raw[sizeof err->text]; /* also: err's own text may be among the arguments */
+        char raw[sizeof err->text]; /* a copy, since err's own text may be among the arguments */
         err->code = code;
         vsnprintf(raw, sizeof raw, fmt, ap);
         ntx_printable(err->text, sizeof err->text, raw, strlen(raw));

@@ -6,11 +6,11 @@
 
 #define LONGEST 63
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
-static int letter(char c) { return tolower((unsigned char)c); }
+static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+static int lower(char c) { return tolower((unsigned char)c); }
 
-/* Optimal string alignment (Damerau 1964, without edits within a swapped pair); three lines of its table at a time. */
-static size_t distance(const char *a, const char *b)
+/* Optimal string alignment (Damerau 1964, without edits within a swapped pair); keeps three lines of its table. */
+static size_t edit_distance(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b), rows[3][LONGEST + 1];
     if (n > LONGEST || m > LONGEST)
@@ -21,10 +21,10 @@ static size_t distance(const char *a, const char *b)
         size_t *now = rows[i % 3], *before = rows[(i + 2) % 3], *two = rows[(i + 1) % 3];
         now[0] = i;
         for (size_t j = 1; j <= m; j++) {
-            int x = letter(a[i - 1]), y = letter(b[j - 1]);
-            now[j] = least(least(before[j], now[j - 1]) + 1, before[j - 1] + (x != y));
-            if (i > 1 && j > 1 && x == letter(b[j - 2]) && letter(a[i - 2]) == y)
-                now[j] = least(now[j], two[j - 2] + 1);
+            int x = lower(a[i - 1]), y = lower(b[j - 1]);
+            now[j] = smaller(smaller(before[j], now[j - 1]) + 1, before[j - 1] + (x != y));
+            if (i > 1 && j > 1 && x == lower(b[j - 2]) && lower(a[i - 2]) == y)
+                now[j] = smaller(now[j], two[j - 2] + 1);
         }
     }
     return rows[n % 3][m];
@@ -35,7 +35,7 @@ const char *ntx_nearest(const char *word, const char *(*at)(size_t i), size_t n)
     const char *best = NULL;
     size_t few = (strlen(word) + 2) / 3 + 1;
     for (size_t i = 0; i < n; i++) {
-        size_t d = distance(word, at(i));
+        size_t d = edit_distance(word, at(i));
         if (d < few) {
             few = d;
             best = at(i);

@@ -19,8 +19,8 @@ int ntx_folder_of(const char *path, char folder[NTX_NEW_FILE_PATH])
     return 0;
 }
 
-/* By this name a file that has none gets one, without a privilege. */
-static void own_name(int fd, char name[32]) { snprintf(name, 32, "/proc/self/fd/%d", fd); }
+/* Path by which an unnamed file can be linked without a privilege. */
+static void fd_path(int fd, char name[32]) { snprintf(name, 32, "/proc/self/fd/%d", fd); }
 
 static int open_unnamed(const char *path)
 {
@@ -28,7 +28,7 @@ static int open_unnamed(const char *path)
     int rc = ntx_folder_of(path, folder), fd = rc ? rc : open(folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     if (fd < 0)
         return fd;
-    own_name(fd, name);
+    fd_path(fd, name);
     if (!faccessat(AT_FDCWD, name, F_OK, AT_SYMLINK_NOFOLLOW))
         return fd;
     close(fd);
@@ -47,11 +47,11 @@ int ntx_new_file_open(struct ntx_new_file *f, const char *path)
     return f->fd < 0 ? -errno : 0;
 }
 
-/* A link takes nobody's place, a rename does. */
+/* A link does not replace a file of that name, but a rename does. */
 static int take_name(struct ntx_new_file *f, const char *path)
 {
     char name[32];
-    own_name(f->fd, name);
+    fd_path(f->fd, name);
     if (!linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW))
         return 0;
     if (errno != EEXIST || (linkat(AT_FDCWD, name, AT_FDCWD, f->temp, AT_SYMLINK_FOLLOW) && errno != EEXIST))
@@ -62,7 +62,11 @@ static int take_name(struct ntx_new_file *f, const char *path)
 
 int ntx_new_file_name(struct ntx_new_file *f, const char *path)
 {
-    int rc = f->unnamed ? take_name(f, path) : rename(f->temp, path) ? -errno : 0;
+    int rc = 0;
+    if (f->unnamed)
+        rc = take_name(f, path);
+    else if (rename(f->temp, path))
+        rc = -errno;
     if (rc)
         return rc;
     rc = close(f->fd) ? -errno : 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* new_file.h: a file that appears under its name only when it is whole, whatever happens before.
+/* new_file.h: a new file that appears under its name only when it is complete.
  *
- * Where the drive's file system knows unnamed files (O_TMPFILE: ext4, XFS, btrfs, tmpfs), it has no name while it is
- * written, so nothing is left of it even after SIGKILL or a loss of power. Elsewhere, and where /proc is not there, it
- * is PATH.PID.tmp until then, and that is what a kill leaves.
+ * Where the file system supports unnamed files (O_TMPFILE: ext4, XFS, btrfs, tmpfs), the file has no name while it is
+ * written, so nothing remains after SIGKILL or a loss of power. Elsewhere, and without /proc, it is PATH.PID.tmp until
+ * then, and a kill leaves that file.
  *
- *   open -> write to fd -> sync -> name: it has its name, in place of a file that had it; or drop: it is gone
+ *   open -> write to fd -> sync -> name: gets its name and replaces a file of that name; or drop: the file is removed
  *
  * One thread. Errors are negative errno. */
 #ifndef NTX_COMMON_NEW_FILE_H
@@ -16,21 +16,21 @@
 enum { NTX_NEW_FILE_PATH = 4096 };
 
 struct ntx_new_file {
-    int fd; /* for writing; -1: none */
+    int fd; /* for writing; -1: no file */
     bool unnamed;
     char temp[NTX_NEW_FILE_PATH + 32];
 };
 
-/* Readable by others as the umask allows. After an error nothing is there, and drop may be called. */
+/* Mode 0666 less the umask. After an error there is no file; drop may be called. */
 int ntx_new_file_open(struct ntx_new_file *f, const char *path);
 
-/* Gives it its name, and closes it. After an error the file is still there, to be dropped. */
+/* Gives the file its name and closes it. After an error the file still exists and must be dropped. */
 int ntx_new_file_name(struct ntx_new_file *f, const char *path);
 
-/* Also of what was named already, or never opened (all zeros): then nothing happens. */
+/* Removes the file. Does nothing when it was named already or never opened (all zeros). */
 void ntx_new_file_drop(struct ntx_new_file *f);
 
-/* The folder that a path is in. -ENAMETOOLONG */
+/* The folder of a path. -ENAMETOOLONG. */
 int ntx_folder_of(const char *path, char folder[NTX_NEW_FILE_PATH]);
 
 #endif

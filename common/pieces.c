@@ -9,13 +9,13 @@
 
 struct work {
     const struct ntx_pieces *p;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* of all fields below */
     uint32_t next, done;
     int rc;
     struct ntx_err *err;
 };
 
-static bool take(struct work *w, uint32_t *i)
+static bool take_piece(struct work *w, uint32_t *i)
 {
     pthread_mutex_lock(&w->lock);
     bool more = !w->rc && w->next < w->p->n;
@@ -25,7 +25,7 @@ static bool take(struct work *w, uint32_t *i)
     return more;
 }
 
-static void ended(struct work *w, int rc, const struct ntx_err *err)
+static void finish_piece(struct work *w, int rc, const struct ntx_err *err)
 {
     pthread_mutex_lock(&w->lock);
     if (rc && !w->rc) {
@@ -38,12 +38,12 @@ static void ended(struct work *w, int rc, const struct ntx_err *err)
     pthread_mutex_unlock(&w->lock);
 }
 
-static void *run(void *arg)
+static void *run_pieces(void *arg)
 {
     struct work *w = arg;
-    for (uint32_t i; take(w, &i);) {
+    for (uint32_t i; take_piece(w, &i);) {
         struct ntx_err err = {0};
-        ended(w, w->p->one(w->p->ctx, i, &err), &err);
+        finish_piece(w, w->p->one(w->p->ctx, i, &err), &err);
     }
     return NULL;
 }
@@ -54,9 +54,9 @@ int ntx_pieces_do(const struct ntx_pieces *p, struct ntx_err *err)
     const uint32_t n = NTX_MIN(NTX_MIN(p->threads, MAX_THREADS), p->n);
     pthread_t threads[MAX_THREADS];
     uint32_t made = 0;
-    while (made + 1 < n && !pthread_create(&threads[made], NULL, run, &w))
+    while (made + 1 < n && !pthread_create(&threads[made], NULL, run_pieces, &w))
         made++;
-    run(&w);
+    run_pieces(&w);
     while (made)
         pthread_join(threads[--made], NULL);
     pthread_mutex_destroy(&w.lock);

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The directory of this program; "." when it cannot be told. */
+/* The directory of this program; "." when unknown. */
 static void own_directory(char *dir, size_t n)
 {
     ssize_t len = readlink("/proc/self/exe", dir, n - 1);
@@ -21,9 +21,9 @@ static void own_directory(char *dir, size_t n)
         snprintf(dir, n, ".");
 }
 
-static bool found(const char *path) { return !access(path, F_OK); }
+static bool exists(const char *path) { return !access(path, F_OK); }
 
-static void find(const char *library, const char *variable, char *path, size_t n)
+static void find_library(const char *library, const char *variable, char *path, size_t n)
 {
     char dir[PATH_MAX];
     const char *set = getenv(variable);
@@ -33,17 +33,17 @@ static void find(const char *library, const char *variable, char *path, size_t n
         return;
     }
     snprintf(path, n, "%s/%s", dir, library);
-    if (!found(path))
+    if (!exists(path))
         snprintf(path, n, "%s/../lib/ntx/%s", dir, library);
-    if (!found(path))
+    if (!exists(path))
         snprintf(path, n, "%s", library);
 }
 
 int ntx_plugin_open(const char *library, const char *variable, const char *symbol, bool global, char *path, size_t n,
                     void **handle, void **fn, struct ntx_err *err)
 {
-    find(library, variable, path, n);
-    /* It stays in memory: libraries behind it have threads and exit handlers of their own. */
+    find_library(library, variable, path, n);
+    /* It stays in memory: libraries behind it have threads and exit handlers. */
     if (!(*handle = dlopen(path, RTLD_NOW | RTLD_NODELETE | (global ? RTLD_GLOBAL : RTLD_LOCAL))))
         return ntx_err_set(err, -ENODEV, "%s", dlerror());
     if ((*fn = dlsym(*handle, symbol)))

@@ -16,11 +16,11 @@ bool ntx_printable_steers(uint32_t c)
 
 size_t ntx_printable_at(const char *text, size_t n)
 {
-    static const uint32_t least[] = {0, 0, C1_END, 0x800, 0x10000}; /* of a character of so many bytes */
+    static const uint32_t least[] = {0, 0, C1_END, 0x800, 0x10000}; /* least value of a character of that many bytes */
     const unsigned char *p = (const unsigned char *)text;
     if (p[0] < 0x80)
         return !ntx_printable_steers(p[0]);
-    size_t k = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    size_t k = 2u + (p[0] >= 0xe0) + (p[0] >= 0xf0);
     uint32_t v = p[0] & (0x7fu >> k);
     if (p[0] < 0xc2 || p[0] > 0xf4 || k > n)
         return 0;

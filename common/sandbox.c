@@ -27,7 +27,7 @@
 
 /* ---- system calls */
 
-/* libc, libuv's loop, nanomsg, the attach socket, the region's parts, the log. */
+/* For libc, libuv's loop, nanomsg, the attach socket, the region's parts and the log. */
 static const struct ntx_sandbox_call common[] = {
     ALWAYS(read),
     ALWAYS(readv),
@@ -37,7 +37,7 @@ static const struct ntx_sandbox_call common[] = {
     ALWAYS(lseek),
     ALWAYS(fstat),
     ALWAYS(dup),
-    WHEN(newfstatat, 3, SCMP_CMP_EQ, AT_EMPTY_PATH), /* how glibc does fstat */
+    WHEN(newfstatat, 3, SCMP_CMP_EQ, AT_EMPTY_PATH), /* glibc's fstat */
     WHEN(fcntl, 1, SCMP_CMP_EQ, F_GETFD),
     WHEN(fcntl, 1, SCMP_CMP_EQ, F_SETFD),
     WHEN(fcntl, 1, SCMP_CMP_EQ, F_GETFL),
@@ -73,8 +73,8 @@ static const struct ntx_sandbox_call common[] = {
     ALWAYS(mremap),
     ALWAYS(madvise),
     ALWAYS(brk),
-    WHEN(clone, 0, SCMP_CMP_MASKED_EQ, CLONE_THREAD,
-         CLONE_THREAD), /* threads, no processes; clone3 is answered below */
+    /* threads, no processes; clone3 is refused below */
+    WHEN(clone, 0, SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD),
     ALWAYS(futex),
     ALWAYS(set_robust_list),
     ALWAYS(rseq),
@@ -104,7 +104,7 @@ static const struct ntx_sandbox_call common[] = {
 static const struct ntx_sandbox_call binding[] = {ALWAYS(bind), ALWAYS(listen), ALWAYS(accept), ALWAYS(accept4)};
 
 #ifdef NTX_SANITIZED
-/* Their runtimes look at /proc/self, and at the end a process of theirs stops our threads to look for leaks. */
+/* Their runtimes read /proc/self; at the end a process of theirs stops our threads to look for leaks. */
 static const struct ntx_sandbox_call sanitizers[] = {
     ALWAYS(open),   ALWAYS(openat),     ALWAYS(readlink), ALWAYS(readlinkat), ALWAYS(getdents),  ALWAYS(getdents64),
     ALWAYS(stat),   ALWAYS(newfstatat), ALWAYS(access),   ALWAYS(mmap),       ALWAYS(mprotect),  ALWAYS(clone),
@@ -113,7 +113,7 @@ static const struct ntx_sandbox_call sanitizers[] = {
 };
 #endif
 
-static int allow(scmp_filter_ctx f, const struct ntx_sandbox_call *c, unsigned n)
+static int allow_calls(scmp_filter_ctx f, const struct ntx_sandbox_call *c, unsigned n)
 {
     int rc = 0;
     for (unsigned i = 0; !rc && i < n; i++)
@@ -121,31 +121,32 @@ static int allow(scmp_filter_ctx f, const struct ntx_sandbox_call *c, unsigned n
     return rc;
 }
 
-/* It may end itself (abort, and faults that tests ask for), and nobody else. */
+/* The process may kill itself (abort, and faults of tests), but no other. */
 static int allow_suicide(scmp_filter_ctx f)
 {
     const struct ntx_sandbox_call own[] = {WHEN(kill, 0, SCMP_CMP_EQ, (scmp_datum_t)getpid()),
                                            WHEN(tgkill, 0, SCMP_CMP_EQ, (scmp_datum_t)getpid())};
-    return allow(f, own, 2);
+    return allow_calls(f, own, 2);
 }
 
-static int fill(scmp_filter_ctx f, const struct ntx_sandbox *needs)
+static int add_rules(scmp_filter_ctx f, const struct ntx_sandbox *needs)
 {
-    int rc = allow(f, common, sizeof common / sizeof *common);
+    int rc = allow_calls(f, common, sizeof common / sizeof *common);
     if (!rc)
         rc = allow_suicide(f);
     if (!rc)
-        rc = allow(f, needs->calls, needs->n_calls);
+        rc = allow_calls(f, needs->calls, needs->n_calls);
     if (!rc && needs->binds)
-        rc = allow(f, binding, sizeof binding / sizeof *binding);
-    if (!rc && needs->binds) /* nanomsg, which removes what it bound, ends the process where it may not, but not where
-                                nothing is there */
+        rc = allow_calls(f, binding, sizeof binding / sizeof *binding);
+    /* nanomsg removes its bound sockets, and aborts on EPERM but not on ENOENT */
+    if (!rc && needs->binds)
         rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOENT), SCMP_SYS(unlink), 0);
-    if (!rc) /* its flags lie in memory, where no filter looks; told that there is none, libc uses clone */
+    /* a filter cannot see clone3's flags, which are in memory; on ENOSYS libc uses clone */
+    if (!rc)
         rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0);
 #ifdef NTX_SANITIZED
     if (!rc)
-        rc = allow(f, sanitizers, sizeof sanitizers / sizeof *sanitizers);
+        rc = allow_calls(f, sanitizers, sizeof sanitizers / sizeof *sanitizers);
 #endif
     return rc;
 }
@@ -157,10 +158,9 @@ static int filter_calls(const struct ntx_sandbox *needs)
         return -ENOMEM;
     int rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1);
     if (!rc)
-        rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE,
-                              2); /* a tree: what is called often is not at the end of a list */
+        rc = seccomp_attr_set(f, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a binary tree in place of a list */
     if (!rc)
-        rc = fill(f, needs);
+        rc = add_rules(f, needs);
     if (!rc)
         rc = seccomp_load(f);
     seccomp_release(f);
@@ -169,12 +169,12 @@ static int filter_calls(const struct ntx_sandbox *needs)
 
 /* ---- the file system */
 
-/* What the kernel of the build's headers may not know yet. */
+/* Declared here, since the build's kernel headers may be too old. */
 struct ruleset {
     uint64_t fs, net, scoped;
 };
 #define FS_UP_TO(bit) (((uint64_t)2 << (bit)) - 1)
-static const struct { /* by version of Landlock */
+static const struct { /* index: version of Landlock */
     uint64_t fs, net, scoped;
     size_t size;
 } known[] = {
@@ -198,14 +198,13 @@ static int allow_beneath(int ruleset, const char *path, uint64_t access)
     return rc;
 }
 
-static int close_paths(const struct ntx_sandbox *needs, const char *dir)
+static int restrict_paths(const struct ntx_sandbox *needs, const char *dir)
 {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (version < 1) {
-        ntx_log(
-            NTX_LOG_INFO,
-            "this kernel has no Landlock (%s): system calls are filtered, and the file system is not closed besides",
-            strerror(errno));
+        ntx_log(NTX_LOG_INFO,
+                "this kernel has no Landlock (%s): system calls are filtered, but access to paths is not restricted",
+                strerror(errno));
         return 0;
     }
     size_t v = NTX_MIN((size_t)version, sizeof known / sizeof *known - 1);
@@ -229,9 +228,9 @@ int ntx_sandbox(const struct ntx_sandbox *needs, const char *dir, struct ntx_err
 {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
         return ntx_err_set(err, -errno, "cannot give up new privileges: %s", strerror(errno));
-    int rc = close_paths(needs, dir);
+    int rc = restrict_paths(needs, dir);
     if (rc)
-        return ntx_err_set(err, rc, "%s: cannot close the file system by Landlock: %s", dir, strerror(-rc));
+        return ntx_err_set(err, rc, "%s: cannot restrict access to paths by Landlock: %s", dir, strerror(-rc));
     if ((rc = filter_calls(needs)))
         return ntx_err_set(err, rc, "cannot filter system calls by seccomp: %s", strerror(-rc));
     return 0;

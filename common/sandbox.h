@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sandbox.h: a process gives up for good every right that it does not need, before it looks at bytes of others, so that
- * whoever takes it over by such bytes stays where it is: it has its descriptors, and can do with them what the process
- * does.
+/* sandbox.h: a process gives up all rights that it does not need, for good, before it reads bytes of others. Code that
+ * takes the process over by such bytes then has only the process's descriptors, and the operations on them that are
+ * allowed.
  *
- *   seccomp    a list of system calls, by libseccomp: what every worker needs (sandbox.c) and what this one needs
- *              besides. All else gives EPERM: files and
- *              devices are not opened, programs not started, processes not traced, memory not made executable, no
- *                socket but a unix one is made, no io_uring
- *   Landlock   nothing of the file system can be opened, made or removed but, for who binds, sockets in the runtime
- *              directory; no TCP, no abstract
- *              socket or signal to processes outside. As far as the kernel has it (Linux 5.13 to 6.12); where it does
- *                not, one line in the log says so
- *   no_new_privs   which both presuppose
+ *   seccomp        a list of system calls, by libseccomp: those that every worker needs (sandbox.c) and those that this
+ *                  one needs. All others fail with EPERM: no file or device is opened, no program started, no process
+ *                  traced, no memory made executable, no socket made except unix ones, no io_uring made
+ *   Landlock       nothing in the file system can be opened, made or removed, except (where `binds`) sockets in the
+ *                  runtime directory; no TCP, no abstract socket or signal to processes outside. As far as the kernel
+ *                  supports it (Linux 5.13 to 6.12); without it, a log line says so
+ *   no_new_privs   both require it
  *
- * What neither can forbid: to connect to a unix socket by its path, for nanomsg connects anew whenever the other side
- * was started again. A build with sanitizers allows what their runtimes need besides, and is no protection. */
+ * Neither can forbid connecting to a unix socket by its path, since nanomsg reconnects when the other side was
+ * restarted. A build with sanitizers also allows what their runtimes need, and is no protection. */
 #ifndef NTX_COMMON_SANDBOX_H
 #define NTX_COMMON_SANDBOX_H
 
@@ -23,7 +21,7 @@
 
 #include "common/err.h"
 
-/* A system call that is needed, with one condition on its arguments where n is 1. */
+/* An allowed system call; n is 1: only with this condition on its arguments. */
 struct ntx_sandbox_call {
     int call; /* SCMP_SYS(name) */
     unsigned n;
@@ -33,10 +31,10 @@ struct ntx_sandbox_call {
 struct ntx_sandbox {
     const struct ntx_sandbox_call *calls;
     unsigned n_calls;
-    bool binds; /* unix sockets in the runtime directory; others remove them */
+    bool binds; /* may bind unix sockets in the runtime directory; other processes remove them */
 };
 
-/* Of the whole process, threads included; there is no way back. */
+/* Applies to the whole process, threads included; it cannot be undone. */
 int ntx_sandbox(const struct ntx_sandbox *needs, const char *dir, struct ntx_err *err);
 
 #endif

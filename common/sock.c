@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define MAX_FDS 128 /* below the kernel's 253; a split model has at most this many parts */
+#define MAX_FDS 128 /* below the kernel's 253; more than the parts of a split model */
 
 int ntx_send_fds(int sock, const void *buf, size_t len, const int *fds, unsigned n_fds)
 {
@@ -36,7 +36,7 @@ int ntx_send_fds(int sock, const void *buf, size_t len, const int *fds, unsigned
     while (n < 0 && errno == EINTR);
     if (n < 0)
         return -errno;
-    if ((size_t)n < len) /* a stream socket may take less; the descriptors went with the first byte */
+    if ((size_t)n < len) /* a stream socket may accept fewer; the descriptors went with the first byte */
         return ntx_write_all(sock, (const char *)buf + n, len - (size_t)n);
     return 0;
 }

@@ -19,14 +19,12 @@
 
 #include "common/printable.h"
 
-#define STACK_BYTES                                                                                                    \
-    (8ul                                                                                                               \
-     << 20) /* of a thread, and of the first one where that is allowed: what systems give when nobody says         \
-                   otherwise */
+/* Stack of each thread, and of the first one where that is allowed; the usual default of systems. */
+#define STACK_BYTES (8ul << 20)
 #define STACK_LEAST (512ul << 10)
 #define SPACE_LEAST (64ul << 20)
 
-static _Noreturn void too_little(const char *what, rlim_t have, rlim_t need, const char *option)
+static _Noreturn void exit_too_little(const char *what, rlim_t have, rlim_t need, const char *option)
 {
     char line[200];
     int n = snprintf(line, sizeof line,
@@ -36,19 +34,19 @@ static _Noreturn void too_little(const char *what, rlim_t have, rlim_t need, con
     _exit(111);
 }
 
-/* Whoever goes beyond its stack, or libraries that get no memory, end by a signal. The C library would take the limit
- * for the stacks of all threads. */
+/* Without this check a stack that is too small, or a library that gets no memory, would end the process by a signal.
+ * The C library would use the stack limit for the stacks of all threads. */
 static void check_limits(void)
 {
     struct rlimit l;
     pthread_attr_t a;
     if (!getrlimit(RLIMIT_AS, &l) && l.rlim_cur < SPACE_LEAST)
-        too_little("the address space", l.rlim_cur, SPACE_LEAST, "-v");
+        exit_too_little("the address space", l.rlim_cur, SPACE_LEAST, "-v");
     if (!getrlimit(RLIMIT_STACK, &l) && l.rlim_cur < STACK_BYTES) {
         l.rlim_cur = NTX_MIN((rlim_t)STACK_BYTES, l.rlim_max);
         setrlimit(RLIMIT_STACK, &l);
         if (l.rlim_cur < STACK_LEAST)
-            too_little("the stack", l.rlim_cur, STACK_LEAST, "-s");
+            exit_too_little("the stack", l.rlim_cur, STACK_LEAST, "-s");
     }
     if (!pthread_attr_init(&a)) {
         if (!pthread_attr_setstacksize(&a, STACK_BYTES))
@@ -73,12 +71,11 @@ int ntx_need_descriptors(unsigned n, struct ntx_err *err)
         return 0;
     l.rlim_cur = NTX_MIN((rlim_t)n, l.rlim_max);
     setrlimit(RLIMIT_NOFILE, &l);
-    return l.rlim_cur >= n
-               ? 0
-               : ntx_err_set(
-                     err, -EMFILE,
-                     "%u descriptors are needed, but no more than %llu are allowed here: raise the limit (ulimit -n)",
-                     n, (unsigned long long)l.rlim_cur);
+    if (l.rlim_cur >= n)
+        return 0;
+    return ntx_err_set(err, -EMFILE,
+                       "%u descriptors are needed, but no more than %llu are allowed here: raise the limit (ulimit -n)",
+                       n, (unsigned long long)l.rlim_cur);
 }
 
 /* One number with an optional unit letter; `base` is 1024 for sizes and 1000 for rates. */
@@ -101,7 +98,7 @@ static int parse_scaled(const char *text, double base, double *out)
         if (!strcasecmp(end, "iB") || !strcasecmp(end, "B") || !strcasecmp(end, "B/s"))
             end += strlen(end);
     }
-    if (*end || !isfinite(v)) /* the unit may take it beyond */
+    if (*end || !isfinite(v)) /* the unit may make it overflow */
         return -EINVAL;
     *out = v;
     return 0;
@@ -179,7 +176,7 @@ void ntx_log_init(const char *name, enum ntx_log_level max)
     logger.journal = getenv("JOURNAL_STREAM") != NULL;
 }
 
-/* "HEAD" and what is formatted, as one line and in one write: lines of several processes do not mix. */
+/* Writes head and the formatted text as one line by one write, so that lines of several processes do not mix. */
 static void write_line(const char *head, const char *fmt, va_list ap)
 {
     char raw[1024], line[1200];

@@ -64,7 +64,7 @@ int ntx_worker_main(int argc, char **argv, const char *name, const char *doc,
         return EXIT_USAGE;
     ntx_log_init(name, a.quiet ? NTX_LOG_WARN : NTX_LOG_INFO);
     signal(SIGPIPE, SIG_IGN);
-    umask(0077); /* a socket that it binds is its user's; it may not change modes later */
+    umask(0077); /* sockets that it binds are for its user only; it may not change modes later */
     if (a.alive_fd >= 0 && fcntl(a.alive_fd, F_SETFD, FD_CLOEXEC)) {
         ntx_log(NTX_LOG_ERR, "--alive-fd %d: no such descriptor", a.alive_fd);
         return EXIT_USAGE;
@@ -77,5 +77,7 @@ int ntx_worker_main(int argc, char **argv, const char *name, const char *doc,
     if (rc)
         ntx_log(NTX_LOG_ERR, "%s", err.text);
     argp_program_version = NULL;
-    return unfit == -EPERM ? NTX_EXIT_UNFIT : rc ? EXIT_RUNTIME : 0;
+    if (unfit == -EPERM)
+        return NTX_EXIT_UNFIT;
+    return rc ? EXIT_RUNTIME : 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker_main.h: what the main functions of the two workers share: arguments, log, runtime directory, exit codes. */
+/* worker_main.h: main function of the two workers: arguments, log, runtime directory, exit codes. */
 #ifndef NTX_COMMON_WORKER_MAIN_H
 #define NTX_COMMON_WORKER_MAIN_H
 
@@ -7,9 +7,9 @@
 
 #define NTX_EXIT_UNFIT 112
 
-/* name: "ntx-iod"; doc: for --help. run does the work until it is to end: 0 or a negative errno with err filled.
- * alive_fd is -1 where none was given. Returns the exit code: 0, 100 for wrong usage, 111 for a failure, NTX_EXIT_UNFIT
- * for -EPERM: ntx-computed will never take this one, so starting it again is no use. Sets argp_program_version. */
+/* name: "ntx-iod"; doc: for --help. run works until the process is to end: 0, or a negative errno with err filled.
+ * alive_fd is -1 when none was given. Returns the exit code: 0, 100 for wrong usage, 111 for a failure, NTX_EXIT_UNFIT
+ * for -EPERM: ntx-computed will never accept this worker, so do not restart it. Sets argp_program_version. */
 int ntx_worker_main(int argc, char **argv, const char *name, const char *doc,
                     int (*run)(const char *dir, int alive_fd, struct ntx_err *err));
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* printable.c: whatever is formatted into an error or a log line, it is one line that steers no terminal. */
+/* Any bytes that are formatted into an error or a log line become one line without control characters. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -28,11 +28,11 @@ static const struct {
     {"\xed\xa0\x80 \xe2\x82 \xf4\x90\x80\x80 \xe0\x80\xaf",
      "\\xed\\xa0\\x80 \\xe2\\x82 \\xf4\\x90\\x80\\x80 \\xe0\\x80\\xaf"},
     {"\\x1b stays", "\\x1b stays"},
-    {"a\u202egpj.exe", "a\\xe2\\x80\\xaegpj.exe"}, /* shown as aexe.jpg otherwise */
+    {"a\u202egpj.exe", "a\\xe2\\x80\\xaegpj.exe"}, /* would be shown as aexe.jpg */
     {"\u061c\u200e\u200f\u202a", "\\xd8\\x9c\\xe2\\x80\\x8e\\xe2\\x80\\x8f\\xe2\\x80\\xaa"},
     {"\u2028\u2029\u2066\u2069", "\\xe2\\x80\\xa8\\xe2\\x80\\xa9\\xe2\\x81\\xa6\\xe2\\x81\\xa9"},
     {"\u05d0\u200d\u2027\u202f\u2065\u2070",
-     "\u05d0\u200d\u2027\u202f\u2065\u2070"}, /* letters, joiners, and what stands beside the marks */
+     "\u05d0\u200d\u2027\u202f\u2065\u2070"}, /* letters, joiners, and the neighbours of the marks */
 };
 
 static void made_printable(void)
@@ -44,7 +44,7 @@ static void made_printable(void)
         ntx_printable(again, sizeof again, out, strlen(out));
         CHECK_STR(again, out);
     }
-    CHECK_EQ(ntx_printable(out, 4, "abcd", 4), 3); /* cut, and never in the middle */
+    CHECK_EQ(ntx_printable(out, 4, "abcd", 4), 3); /* cut, but not within an escape */
     CHECK_EQ(ntx_printable(out, 6, "ab\x1b", 3), 2);
     CHECK_EQ(ntx_printable(out, 4, "ab\xe2\x82\xac", 5), 2);
     CHECK_EQ(ntx_printable(out, 1, "a", 1), 0);
@@ -60,7 +60,7 @@ static void errors(void)
     CHECK_STR(err.text, "key 'a\\x1b[2J\\x0ab': 7");
     CHECK_EQ(ntx_err_prefix(&err, "%s", "m\r.gguf"), -EINVAL);
     CHECK_STR(err.text, "m\\x0d.gguf: key 'a\\x1b[2J\\x0ab': 7");
-    CHECK_EQ(ntx_err_set(&err, -EIO, "again: %s", err.text), -EIO); /* from itself */
+    CHECK_EQ(ntx_err_set(&err, -EIO, "again: %s", err.text), -EIO); /* from its own text */
     CHECK_STR(err.text, "again: m\\x0d.gguf: key 'a\\x1b[2J\\x0ab': 7");
     memset(longest, 0x1b, sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
@@ -70,7 +70,7 @@ static void errors(void)
     CHECK(strlen(err.text) < sizeof err.text && !strchr(err.text, 0x1b));
 }
 
-/* What goes to descriptor 2 meanwhile. */
+/* Output to descriptor 2 while f runs. */
 static const char *written(void (*f)(void))
 {
     static char text[4096];
