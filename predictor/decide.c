@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a probe to a decision: board, policy, faults, and the hint to iod. */
+/* decide.c: from a probe to a decision: board, policy, faults, and the hint to iod. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,8 @@
 #include "predictor/board.h"
 #include "predictor/service_impl.h"
 
-#define SENT_MS                                                                                                        \
-    200 /* after this a sent message has left the process, on a busy machine too: nanomsg sends in a thread of its own \
-         */
+/* Within this time a sent message leaves the process, even on a busy machine: nanomsg has a sending thread. */
+#define SENT_MS 200
 
 struct decision {
     uint32_t index, gen, row;
@@ -25,7 +24,7 @@ struct ntx__delayed {
     struct ntx__delayed *next;
 };
 
-/* Bit l of byte l / 8, without the zero bytes at the end. Returns the number of bytes. */
+/* Converts to bit l of byte l / 8, without the zero bytes at the end. Returns the number of bytes. */
 static size_t to_bytes(const uint64_t *skip, uint8_t *bytes)
 {
     size_t len = 0;
@@ -43,8 +42,7 @@ static void die(uv_timer_t *t)
     kill(getpid(), SIGKILL);
 }
 
-/* The layers that every row of this pass may skip, as far as rows were seen; nobody waits for it, and a lost one costs
- * nothing. */
+/* Hints at layers that every row of this pass may skip, as far as rows were seen. A lost hint costs nothing. */
 static void send_hint(struct ntx__service *s, const struct decision *d)
 {
     uint8_t bytes[8 * NTX_MAP_WORDS];
@@ -65,7 +63,7 @@ static void send_hint(struct ntx__service *s, const struct decision *d)
     (void)ntx_link_send(s->w.other, &m);
 }
 
-/* A decision that cannot be sent is as good as a lost one: computed asks again. */
+/* computed asks again for a decision that could not be sent. */
 static void send_decision(struct ntx__service *s, const struct decision *d)
 {
     uint8_t bytes[8 * NTX_MAP_WORDS];
@@ -116,7 +114,7 @@ static void send_later(struct ntx__service *s, const struct decision *d, uint64_
 {
     struct ntx__delayed *e = calloc(1, sizeof *e);
     if (!e)
-        return; /* as good as lost */
+        return; /* computed asks again */
     e->s = s;
     e->d = *d;
     e->timer.data = e;

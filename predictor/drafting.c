@@ -17,11 +17,11 @@
 _Static_assert(NTX_DRAFTS_NODES >= NTX_DRAFTER_NODES && NTX_DRAFTS_TEXTS <= NTX_DRAFTER_TEXTS, "");
 
 #define NICE    10
-#define LOOK_NS 100000000u /* between looks at whether it should stop */
+#define LOOK_NS 100000000u /* longest wait before it checks for a stop */
 
-struct followed { /* a text of the asks */
-    uint32_t seq; /* as it was followed; 0: not yet */
-    int number;   /* the drafter's; negative: it cannot be followed */
+struct followed { /* a text that wants a draft */
+    uint32_t seq; /* seq of the text that the drafter has; 0: none yet */
+    int number;   /* the drafter's number for the text; negative: it has none */
     bool done;
     struct ntx_drafts_text ask;
 };
@@ -36,14 +36,14 @@ struct ntx_drafting {
     struct ntx_counters *counters;
     int32_t *tokens; /* [ctx] */
     struct followed text[NTX_DRAFTS_TEXTS];
-    struct ntx_draft_node guess[NTX_DRAFTER_NODES];
+    struct ntx_draft_node nodes[NTX_DRAFTER_NODES];
 };
 
-static void say(struct ntx_drafting *d, unsigned i)
+static void publish_tree(struct ntx_drafting *d, unsigned i)
 {
     const struct followed *f = &d->text[i];
     struct ntx_drafts_tree *t = &d->part.answers->tree[i];
-    uint32_t n = f->number < 0 ? 0 : ntx_drafter_tree(d->drafter, (unsigned)f->number, d->guess);
+    uint32_t n = f->number < 0 ? 0 : ntx_drafter_tree(d->drafter, (unsigned)f->number, d->nodes);
     ntx_drafts_open_seq(&t->seq);
     t->n_text = f->ask.n;
     t->session = f->ask.session;
@@ -51,12 +51,12 @@ static void say(struct ntx_drafting *d, unsigned i)
     t->n_expanded = n ? ntx_drafter_expanded(d->drafter, (unsigned)f->number) : 0;
     t->done = f->done;
     for (uint32_t k = 0; k < n; k++)
-        t->node[k] = (struct ntx_drafts_node){d->guess[k].token, d->guess[k].parent, d->guess[k].chance};
+        t->node[k] = (struct ntx_drafts_node){d->nodes[k].token, d->nodes[k].parent, d->nodes[k].chance};
     ntx_drafts_close_seq(&t->seq, &d->part.answers->bell);
 }
 
-/* Texts share the drafter's places: who lost his is followed anew when he asks again. */
-static void take_place(struct ntx_drafting *d, unsigned i, int number)
+/* Texts share the drafter's slots: a text that lost its slot is followed anew at its next request. */
+static void assign_slot(struct ntx_drafting *d, unsigned i, int number)
 {
     for (unsigned k = 0; k < NTX_DRAFTS_TEXTS; k++)
         if (k != i && d->text[k].number == number)
@@ -64,14 +64,14 @@ static void take_place(struct ntx_drafting *d, unsigned i, int number)
     d->text[i].number = number;
 }
 
-static void listen(struct ntx_drafting *d, unsigned i)
+static void take_request(struct ntx_drafting *d, unsigned i)
 {
     struct followed *f = &d->text[i];
     uint32_t seq = atomic_load_explicit(&d->part.asks->text[i].seq, memory_order_relaxed);
     struct ntx_drafts_text ask = {0};
     if (seq == f->seq || !ntx_drafts_asked(&d->part, i, &ask, d->tokens, &seq))
         return;
-    f->ask = ask; /* whole: what is followed already stays as it was otherwise */
+    f->ask = ask; /* copied only now: the text that is followed stays unchanged on failure */
     const struct ntx_drafts_text *a = &f->ask;
     const struct ntx_drafter_text t = {
         .session = a->session,
@@ -90,14 +90,14 @@ static void listen(struct ntx_drafting *d, unsigned i)
     };
     f->seq = seq;
     f->done = !a->n;
-    if (f->done) /* nobody wants to know; where the text is stays as it is */
+    if (f->done) /* no draft is wanted; the drafter keeps the text */
         return;
-    take_place(d, i, ntx_drafter_follow(d->drafter, &t));
+    assign_slot(d, i, ntx_drafter_follow(d->drafter, &t));
     f->done = f->number < 0;
-    say(d, i);
+    publish_tree(d, i);
 }
 
-static void step(struct ntx_drafting *d, unsigned i)
+static void expand_tree(struct ntx_drafting *d, unsigned i)
 {
     struct followed *f = &d->text[i];
     if (!f->seq || f->done || f->number < 0)
@@ -109,31 +109,31 @@ static void step(struct ntx_drafting *d, unsigned i)
         ntx_traced(d->counters, NTX_TRACE_PREDICTOR, NTX_TR_DRAFTING, t0,
                    ntx_traced_now(d->counters, NTX_TRACE_PREDICTOR), (uint32_t)rows, d->number, f->ask.session);
     ntx_count(d->counters, NTX_C_pred_draft_rows, (uint64_t)NTX_MAX(rows, 0));
-    say(d, i);
+    publish_tree(d, i);
 }
 
-static void tell_state(struct ntx_drafting *d, enum ntx_drafts_state state, const char *why)
+static void publish_state(struct ntx_drafting *d, enum ntx_drafts_state state, const char *why)
 {
     struct ntx_drafts_answers *a = d->part.answers;
     snprintf(a->why, sizeof a->why, "%.*s", (int)sizeof a->why - 1, why);
-    atomic_store_explicit(&a->state, (uint32_t)state,
-                          memory_order_release); /* pairs with computed's acquire: then it reads why */
+    /* pairs with computed's acquire, after which it reads why */
+    atomic_store_explicit(&a->state, (uint32_t)state, memory_order_release);
     atomic_fetch_add_explicit(&a->bell, 1, memory_order_release);
     ntx_futex_wake(&a->bell);
 }
 
-static bool work(struct ntx_drafting *d)
+static bool serve_texts(struct ntx_drafting *d)
 {
     bool busy = false;
     for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++) {
-        listen(d, i);
-        step(d, i);
+        take_request(d, i);
+        expand_tree(d, i);
         busy |= d->text[i].seq && !d->text[i].done;
     }
     return busy;
 }
 
-static void *run(void *arg)
+static void *run_drafter(void *arg)
 {
     struct ntx_drafting *d = arg;
     struct ntx_err err = {0};
@@ -142,17 +142,17 @@ static void *run(void *arg)
     d->tokens = malloc(d->part.ctx * sizeof *d->tokens);
     int rc = d->tokens ? ntx_drafter_new(d->file, d->part.ctx, &d->drafter, &err)
                        : ntx_err_set(&err, -ENOMEM, "no memory");
-    tell_state(d, rc ? NTX_DRAFTS_FAILED : NTX_DRAFTS_READY, err.text);
+    publish_state(d, rc ? NTX_DRAFTS_FAILED : NTX_DRAFTS_READY, err.text);
     while (!rc && !atomic_load_explicit(&d->stop, memory_order_relaxed)) {
-        uint32_t bell = atomic_load_explicit(
-            &d->part.asks->bell, memory_order_acquire); /* pairs with computed's ring: what changed before it is seen */
-        if (!work(d))
+        /* pairs with computed's ring of the bell: changes made before it are seen */
+        uint32_t bell = atomic_load_explicit(&d->part.asks->bell, memory_order_acquire);
+        if (!serve_texts(d))
             ntx_futex_wait(&d->part.asks->bell, bell, LOOK_NS);
     }
     return NULL;
 }
 
-static void free_it(struct ntx_drafting *d)
+static void free_drafting(struct ntx_drafting *d)
 {
     ntx_drafter_free(d->drafter);
     ntx_drafts_close(&d->part);
@@ -166,17 +166,19 @@ int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, unsigned
 {
     struct ntx_drafting *d = calloc(1, sizeof *d);
     if (!d) {
-        close(asks), close(answers), close(file);
+        close(asks);
+        close(answers);
+        close(file);
         return ntx_err_set(err, -ENOMEM, "no memory for a drafter");
     }
     d->file = file;
     d->number = number;
     d->counters = counters;
     int rc = ntx_drafts_attach(asks, answers, epoch, &d->part, err);
-    if (!rc && (rc = -pthread_create(&d->thread, NULL, run, d)))
+    if (!rc && (rc = -pthread_create(&d->thread, NULL, run_drafter, d)))
         ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
     if (rc) {
-        free_it(d);
+        free_drafting(d);
         return rc;
     }
     *out = d;
@@ -189,5 +191,5 @@ void ntx_drafting_stop(struct ntx_drafting *d)
         return;
     atomic_store_explicit(&d->stop, true, memory_order_relaxed);
     pthread_join(d->thread, NULL);
-    free_it(d);
+    free_drafting(d);
 }

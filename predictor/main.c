@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx-predictor: says which layers a row may skip, and guesses tokens. Arguments as all workers, then
- * predictor/service.h. */
+/* ntx-predictor: decides which layers a row may skip, and drafts tokens. Its arguments are those of all workers;
+ * predictor/service.h has the rest. */
 #include "common/worker_main.h"
 #include "predictor/service.h"
 
-static int run(const char *dir, int alive_fd, struct ntx_err *err)
+static int run_predictor(const char *dir, int alive_fd, struct ntx_err *err)
 {
     struct ntx_service_config c = {.dir = dir, .alive_fd = alive_fd};
     int rc = ntx_service_lock_in(dir, err);
@@ -14,7 +14,7 @@ static int run(const char *dir, int alive_fd, struct ntx_err *err)
 int main(int argc, char **argv)
 {
     return ntx_worker_main(argc, argv, "ntx-predictor",
-                           "Shows hidden states to a policy and tells ntx-computed which layers to skip; guesses "
-                           "tokens by a small model (--draft FILE). Started by ntx or systemd.",
-                           run);
+                           "Decides by hidden states which layers ntx-computed skips, and drafts tokens with a "
+                           "small model (--draft FILE, speculative decoding). Started by ntx or systemd.",
+                           run_predictor);
 }

@@ -26,7 +26,7 @@ static const struct ntx_policy_ops *const table[] = {&none, &ntx_policy_script, 
                                                      &ntx_policy_predictive};
 
 /* text = NAME[:ARGS] */
-static const struct ntx_policy_ops *find(const char *text, const char **args)
+static const struct ntx_policy_ops *find_policy(const char *text, const char **args)
 {
     size_t len = strcspn(text, ":");
     *args = text[len] ? text + len + 1 : "";
@@ -41,7 +41,7 @@ static const struct ntx_policy_ops *find(const char *text, const char **args)
 int ntx_policy_new(const char *text, const struct ntx_policy_shape *shape, struct ntx_policy **out, struct ntx_err *err)
 {
     const char *args;
-    const struct ntx_policy_ops *ops = find(text, &args);
+    const struct ntx_policy_ops *ops = find_policy(text, &args);
     if (!ops)
         return ntx_err_set(err, -EINVAL,
                            "unknown policy '%.100s'; there are off, static, predictive, random:P,FIRST-LAST and "

@@ -4,26 +4,24 @@
  *
  *     text of PolicySet --ntx_policy_new--> policy --ntx_policy_decide(probe)--> a bit per layer
  *
- * A policy is an entry of the table in policy.c. Those there are:
- *   none                   compute everything ("" and "off" are the same)
+ * Each policy is an entry of the table in policy.c:
+ *
+ *   none                   skip nothing ("" and "off" are the same)
  *   script:PART[;PART...]  for tests and measurements. PART = LAYERS[@ROW], LAYERS = N or N-M, separated by commas.
- *                          The layers are skipped by that row of each pass (its index, guesses not counted), without @
- *                            by every row.
- *                          "script:3,5@0;7" : row 0 skips 3, 5 and 7, all others skip 7.
+ *                          That row of each pass skips the layers (ROW is its index, draft rows not counted); without @
+ *                          every row does. "script:3,5@0;7": row 0 skips 3, 5 and 7, all others skip 7.
  *   random:P,FIRST-LAST[,SEED]
  *                          for measurements: each of these layers with probability P, by a hash of session, position
- *                            and seed.
- *   static[:FIELDS]        layers whose calibration called at least `threshold` of the tokens alike enough, for every
- *                          token
- *   predictive[:FIELDS]    per token, layers for which the network of the sidecar (sidecar.h) says at least `threshold`
- *                          FIELDS = name=number, separated by commas: threshold=P (default: the sidecar's), max=N
- *                            layers in a row at
- *                          most (default: no limit), gain=G logits by which a threshold moves for each standard
- *                            deviation
- *                          between the calibration's mean similarity and the session's (default 0.5; only where the
- *                            session has one)
+ *                          and seed
+ *   static[:FIELDS]        for every token the layers whose input and output were alike for at least the share
+ *                          `threshold` of the calibration's tokens
+ *   predictive[:FIELDS]    per token the layers for which the sidecar's network (sidecar.h) gives at least `threshold`
  *
- * A policy can skip layers behind its probe layer only, so layer 0 never. */
+ * FIELDS = name=number, separated by commas: threshold=P (default: the sidecar's); max=N: most skipped layers in a row
+ * (default: no limit); gain=G: logits by which a threshold moves for each standard deviation between the calibration's
+ * mean similarity and the session's (default 0.5; only if the session has one).
+ *
+ * A policy can only skip layers after its probe layer, so never layer 0. */
 #ifndef NTX_PREDICTOR_POLICY_H
 #define NTX_PREDICTOR_POLICY_H
 
@@ -40,24 +38,24 @@ struct ntx_policy_sidecar {
 
 struct ntx_policy_shape { /* of the loaded model */
     uint32_t n_layers, n_embd;
-    const struct ntx_policy_sidecar *sidecar; /* NULL: none; only looked at by ntx_policy_new */
+    const struct ntx_policy_sidecar *sidecar; /* NULL: none; used by ntx_policy_new only */
 };
 
 struct ntx_policy_input {
     const float *hidden; /* [n_embd], the residual stream after `layer` */
     uint32_t layer;
-    uint32_t row; /* of the pass, guesses not counted */
+    uint32_t row; /* index in the pass, draft rows not counted */
     uint32_t pos; /* of the token in its session */
     uint64_t session;
-    const float *similar; /* [n_layers] cosine of input and output per layer as this session has seen it, NaN where it
-                             has not; may be NULL */
+    /* [n_layers] mean cosine of each layer's input and output in this session, NaN: not measured. May be NULL. */
+    const float *similar;
 };
 
 struct ntx_policy;
 
 struct ntx_policy_ops {
     const char *name; /* before the ':' */
-    /* args: what follows the ':', "" when there is none. Sets everything of *p but ops. */
+    /* args: the text after the ':', or "". Sets all fields of *p but ops. */
     int (*open)(struct ntx_policy *p, const char *args, const struct ntx_policy_shape *shape, struct ntx_err *err);
     void (*decide)(const struct ntx_policy *p, const struct ntx_policy_input *in, uint64_t *skip);
     void (*close)(struct ntx_policy *p);
@@ -67,8 +65,8 @@ struct ntx_policy {
     const struct ntx_policy_ops *ops;
     struct ntx_policy_shape shape;
     void *data;
-    bool skips;           /* false: decisions are always empty, nobody needs to wait for them */
-    uint32_t probe_layer; /* wants the state after this one */
+    bool skips;           /* false: decisions are always empty, so computed need not wait */
+    uint32_t probe_layer; /* probes are the state after this layer */
 };
 
 /* -EINVAL with the reason in err: an unknown name, a bad text, a layer that the model does not have. */
@@ -76,7 +74,7 @@ int ntx_policy_new(const char *text, const struct ntx_policy_shape *shape, struc
                    struct ntx_err *err);
 void ntx_policy_free(struct ntx_policy *p);
 
-/* skip: bit l % 64 of word l / 64 for each layer l left out; all words are written. */
+/* skip: bit l % 64 of word l / 64 is set for each skipped layer l. All words are written. */
 void ntx_policy_decide(const struct ntx_policy *p, const struct ntx_policy_input *in, uint64_t skip[NTX_MAP_WORDS]);
 
 extern const struct ntx_policy_ops ntx_policy_script, ntx_policy_random, ntx_policy_static, ntx_policy_predictive;

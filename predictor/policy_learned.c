@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policies that a sidecar tells: static (the same layers for every token) and predictive (the network's answer per
- * token). The grammar is in policy.h. */
+/* policy_learned.c: the policies that use a sidecar: static (the same layers for every token) and predictive (the
+ * network's answer per token). The grammar is in policy.h. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,10 +10,10 @@
 #include "predictor/policy.h"
 #include "predictor/sidecar.h"
 
-#define SHIFT_MOST 4.0f /* of a threshold's logit, by what the session has seen */
+#define SHIFT_MOST 4.0f /* largest shift of a threshold's logit by the session's similarity */
 
 struct learned {
-    struct ntx_sidecar s; /* w1, w2 are given back once the network is made */
+    struct ntx_sidecar s; /* w1, w2 are freed once the network is made */
     struct ntx_mlp *mlp;  /* NULL: static */
     void *scratch;
     float *logits;          /* [outputs] */
@@ -29,7 +29,7 @@ struct field {
 };
 
 /* name=number[,name=number...] */
-static int parse(const char *args, struct field *f, unsigned n, struct ntx_err *err)
+static int parse_fields(const char *args, struct field *f, unsigned n, struct ntx_err *err)
 {
     while (*args) {
         size_t len = strcspn(args, "=,");
@@ -48,7 +48,7 @@ static int parse(const char *args, struct field *f, unsigned n, struct ntx_err *
     return 0;
 }
 
-static int load(struct learned *p, const struct ntx_policy_shape *shape, struct ntx_err *err)
+static int load_sidecar(struct learned *p, const struct ntx_policy_shape *shape, struct ntx_err *err)
 {
     const struct ntx_policy_sidecar *from = shape->sidecar;
     if (!from || from->fd < 0)
@@ -84,11 +84,11 @@ static int open_learned(struct ntx_policy *policy, const char *args, const struc
     if (!p)
         return ntx_err_set(err, -ENOMEM, "no memory for a policy");
     policy->data = p;
-    int rc = parse(args, f, 3, err);
-    if (rc || (rc = load(p, shape, err)) || (network && (rc = make_network(p, err))))
+    int rc = parse_fields(args, f, 3, err);
+    if (rc || (rc = load_sidecar(p, shape, err)) || (network && (rc = make_network(p, err))))
         return rc;
     p->threshold = isnan(f[0].value) ? p->s.threshold : f[0].value;
-    p->limit = logf(p->threshold / (1 - p->threshold)); /* infinite at both ends, as it should be */
+    p->limit = logf(p->threshold / (1 - p->threshold)); /* infinite for 0 and 1, as wanted */
     p->most = (uint32_t)f[1].value;
     p->gain = f[2].value;
     policy->skips = true;
@@ -96,12 +96,12 @@ static int open_learned(struct ntx_policy *policy, const char *args, const struc
     return 0;
 }
 
-/* Ends each run of skipped layers after `most`. */
+/* Counts a run of skipped layers, to end it after `most`. */
 struct runs {
     uint32_t length;
 };
 
-static void mark(struct runs *r, uint32_t most, uint32_t layer, bool wanted, uint64_t *skip)
+static void mark_layer(struct runs *r, uint32_t most, uint32_t layer, bool wanted, uint64_t *skip)
 {
     if (!wanted || r->length == most) {
         r->length = 0;
@@ -120,7 +120,7 @@ static int static_open(struct ntx_policy *policy, const char *args, const struct
         return rc;
     struct learned *p = policy->data;
     for (uint32_t l = p->s.first; l <= p->s.last; l++)
-        mark(&runs, p->most, l, p->s.rate[l] >= p->threshold, p->fixed);
+        mark_layer(&runs, p->most, l, p->s.rate[l] >= p->threshold, p->fixed);
     return 0;
 }
 
@@ -137,15 +137,17 @@ static int predictive_open(struct ntx_policy *policy, const char *args, const st
     return open_learned(policy, args, shape, true, err);
 }
 
-/* A session whose layers change their input more than they did when the network was taught gets a higher threshold, and
- * the other way round: by `gain` logits for each standard deviation. */
-static float shift(const struct learned *p, const struct ntx_policy_input *in, uint32_t layer)
+/* If a session's layers change their input more than in the calibration, the threshold rises, and the other way round:
+ * by `gain` logits for each standard deviation. */
+static float threshold_shift(const struct learned *p, const struct ntx_policy_input *in, uint32_t layer)
 {
     float seen = in->similar ? in->similar[layer] : NAN, sd = p->s.sd[layer];
     if (!(seen >= -1.0f && seen <= 1.0f) || !(sd > 1e-6f))
         return 0;
     float by = p->gain * (p->s.mean[layer] - seen) / sd;
-    return by > SHIFT_MOST ? SHIFT_MOST : by < -SHIFT_MOST ? -SHIFT_MOST : by;
+    if (by > SHIFT_MOST)
+        return SHIFT_MOST;
+    return by < -SHIFT_MOST ? -SHIFT_MOST : by;
 }
 
 static void predictive_decide(const struct ntx_policy *policy, const struct ntx_policy_input *in, uint64_t *skip)
@@ -154,7 +156,7 @@ static void predictive_decide(const struct ntx_policy *policy, const struct ntx_
     struct runs runs = {0};
     ntx_mlp_logits(p->mlp, in->hidden, p->scratch, p->logits);
     for (uint32_t l = p->s.first; l <= p->s.last; l++)
-        mark(&runs, p->most, l, p->logits[l - p->s.first] >= p->limit + shift(p, in, l), skip);
+        mark_layer(&runs, p->most, l, p->logits[l - p->s.first] >= p->limit + threshold_shift(p, in, l), skip);
 }
 
 static void learned_close(struct ntx_policy *policy)

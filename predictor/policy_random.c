@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The random policy: what any policy must beat. Each layer of a range is skipped with the same probability, by a hash
- * of session, position, layer and seed, so that a run can be repeated. The grammar is in policy.h. */
+/* policy_random.c: the random policy, a baseline for all others. Each layer of a range is skipped with the same
+ * probability, by a hash of session, position, layer and seed, so that a run can be repeated. The grammar is in
+ * policy.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +30,11 @@ static int random_open(struct ntx_policy *p, const char *args, const struct ntx_
     *data = c;
     p->data = data;
     p->skips = true;
-    p->probe_layer = c.first - 1; /* where a policy that looks would look, so that both have the same time */
+    p->probe_layer = c.first - 1; /* where a learned policy would have its probe, so that both have the same time */
     return 0;
 }
 
-static uint64_t mix(uint64_t z)
+static uint64_t mix_hash(uint64_t z)
 {
     z = (z + 0x9e3779b97f4a7c15u) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 29) * 0x94d049bb133111ebu;
@@ -43,9 +44,9 @@ static uint64_t mix(uint64_t z)
 static void random_decide(const struct ntx_policy *p, const struct ntx_policy_input *in, uint64_t *skip)
 {
     const struct chance *c = p->data;
-    uint64_t token = mix(mix(c->seed ^ in->session << 32) ^ in->pos);
+    uint64_t token = mix_hash(mix_hash(c->seed ^ in->session << 32) ^ in->pos);
     for (uint32_t l = c->first; l <= c->last; l++)
-        if ((double)(mix(token ^ (uint64_t)l << 40) >> 11) / 9007199254740992.0 < c->p)
+        if ((double)(mix_hash(token ^ (uint64_t)l << 40) >> 11) / 9007199254740992.0 < c->p)
             skip[l / 64] |= 1ull << (l % 64);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scripted policy: fixed layers for fixed rows. The grammar is in policy.h. */
+/* policy_script.c: the scripted policy: fixed layers for fixed rows. The grammar is in policy.h. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ struct script {
     struct part part[];
 };
 
-/* A decimal number of at most 9 digits at *s, which moves behind it. */
-static int number(const char **s, uint32_t *out)
+/* Parses a decimal number of at most 9 digits at *s, and moves *s past it. */
+static int parse_number(const char **s, uint32_t *out)
 {
     uint32_t v = 0;
     unsigned digits = 0;
@@ -35,16 +35,16 @@ static int number(const char **s, uint32_t *out)
     return 0;
 }
 
-/* N or N-M. Layer 0 lies before every probe; what the model does not have is a mistake of the writer. */
-static int layers(const char **s, uint32_t n_layers, uint64_t *skip, struct ntx_err *err)
+/* Parses N or N-M. Layer 0 is before every probe, so it is refused, as is a layer that the model does not have. */
+static int parse_layers(const char **s, uint32_t n_layers, uint64_t *skip, struct ntx_err *err)
 {
     uint32_t first, last;
     const char *at = *s;
-    int rc = number(s, &first);
+    int rc = parse_number(s, &first);
     last = first;
     if (!rc && **s == '-') {
         ++*s;
-        rc = number(s, &last);
+        rc = parse_number(s, &last);
     }
     if (rc || last < first)
         return ntx_err_set(err, -EINVAL, "policy script: expected a layer (3) or layers (3-5) at '%.40s'", at);
@@ -62,7 +62,7 @@ static int parse_part(const char **s, uint32_t n_layers, struct part *p, struct 
 {
     *p = (struct part){.row = ALL_ROWS};
     for (;;) {
-        int rc = layers(s, n_layers, p->skip, err);
+        int rc = parse_layers(s, n_layers, p->skip, err);
         if (rc)
             return rc;
         if (**s != ',')
@@ -71,7 +71,7 @@ static int parse_part(const char **s, uint32_t n_layers, struct part *p, struct 
     }
     if (**s == '@') {
         ++*s;
-        if (number(s, &p->row))
+        if (parse_number(s, &p->row))
             return ntx_err_set(err, -EINVAL, "policy script: expected a row number after '@', got '%.40s'", *s);
     }
     return 0;
@@ -86,7 +86,7 @@ static int script_open(struct ntx_policy *p, const char *args, const struct ntx_
         return ntx_err_set(err, -ENOMEM, "no memory for a policy");
     p->data = s;
     p->skips = true;
-    p->probe_layer = 0; /* it looks at nothing, so the sooner the better: more reads can still be left out */
+    p->probe_layer = 0; /* it needs no state; an early decision avoids more reads */
     for (;;) {
         if (s->n == MAX_PARTS)
             return ntx_err_set(err, -EINVAL, "policy script: more than %d parts", MAX_PARTS);

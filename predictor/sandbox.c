@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ntx-predictor needs, and nothing besides. */
+/* The system calls that ntx-predictor needs; all others are refused. */
 #include "common/sandbox.h"
 
 #include "predictor/service.h"
 
 static const struct ntx_sandbox_call calls[] = {
-    {SCMP_SYS(pread64), 0, {0}},     /* of the skip policy's sidecar, and of a drafter */
-    {SCMP_SYS(setpriority), 0, {0}}, /* drafting stands back; nobody can stand forward without privilege */
+    {SCMP_SYS(pread64), 0, {0}},     /* for the skip policy's sidecar and drafters */
+    {SCMP_SYS(setpriority), 0, {0}}, /* drafting lowers its priority; raising it needs a privilege */
 };
 
 int ntx_service_lock_in(const char *dir, struct ntx_err *err)

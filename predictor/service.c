@@ -67,7 +67,7 @@ static void send_state(struct ntx__service *s)
         st.skips = s->policy->skips;
         st.probe_layer = s->policy->probe_layer;
     }
-    s->state_pending = ntx_link_send(s->w.computed, &m) != 0; /* again at the next tick */
+    s->state_pending = ntx_link_send(s->w.computed, &m) != 0; /* on failure again at the next tick */
 }
 
 static void set_policy(struct ntx__service *s, const Ntx__PolicySet *m)
@@ -112,7 +112,7 @@ static void on_tick(uv_timer_t *t)
 {
     struct ntx__service *s = t->data;
     if (s->epoch && !s->configured)
-        (void)ntx_worker_hello(&s->w); /* again at the next tick */
+        (void)ntx_worker_hello(&s->w); /* on failure again at the next tick */
     if (s->state_pending)
         send_state(s);
     count_cpu(s);

@@ -12,24 +12,24 @@
 #include "proto/worker.h"
 #include "shm/board.h"
 
-struct ntx__delayed; /* a decision that a fault holds back */
+struct ntx__delayed; /* a decision that a fault delays */
 
 struct ntx__service {
     struct ntx_worker w;
     uv_timer_t tick, death;
     uint64_t cpu_ns; /* counted so far */
 
-    /* Of the attached region; all zero while there is none. */
+    /* State of the attached region; all zero: none is attached. */
     uint64_t epoch;
     struct ntx_board board;
     struct ntx_policy *policy;
     struct ntx_predictor_fault fault;
     char policy_text[256], policy_error[256];
-    bool configured;                             /* PolicySet came: no more Hello */
+    bool configured;                             /* PolicySet came: send no more Hello */
     bool state_pending;                          /* PolicyState is still to be sent */
-    float *hidden;                               /* [n_embd], of the probe at hand; [n_layers] similarities behind it */
+    float *hidden;                               /* [n_embd] state of the current probe, then [n_layers] similarities */
     int sidecar;                                 /* descriptor, -1: none */
-    struct ntx_drafting *drafting[NTX_DRAFTERS]; /* NULL: no more drafters came */
+    struct ntx_drafting *drafting[NTX_DRAFTERS]; /* NULL: there are no more drafters */
     struct ntx__delayed *delayed;
     uint64_t hint_pass, hint[NTX_MAP_WORDS];
     bool hinted;

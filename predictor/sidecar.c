@@ -45,9 +45,9 @@ void ntx_sidecar_free(struct ntx_sidecar *s)
     }
 }
 
-/* ---- reading: everything is refused with the name of what was wrong */
+/* ---- reading: an error names the wrong key or tensor */
 
-static int bad(struct ntx_err *err, const char *what)
+static int refuse_sidecar(struct ntx_err *err, const char *what)
 {
     return ntx_err_set(err, -EINVAL, "this is no usable skip sidecar: %s; make one with ntx calibrate", what);
 }
@@ -56,7 +56,7 @@ static int get_share(const struct ntx_gguf *g, const char *key, float *v, struct
 {
     float x;
     if (ntx_gguf_f32(g, key, &x) || !(x >= -1 && x <= 1))
-        return bad(err, key);
+        return refuse_sidecar(err, key);
     *v = x;
     return 0;
 }
@@ -94,16 +94,15 @@ static int read_values(const struct ntx_gguf *g, int fd, struct ntx_sidecar *s, 
     return ntx_gguf_take_tensor(g, fd, WHAT, "b2", s->b2, outputs, 0, err);
 }
 
-/* The sizes are only believed once the tensors, whose extent the reader has held against the file, are known to have
- * them. */
+/* The keys' sizes are trusted only when the tensors have them, whose extent the reader has checked against the file. */
 static int check_sizes(const struct ntx_gguf *g, const struct ntx_sidecar *s, struct ntx_err *err)
 {
     const struct ntx_gguf_tensor *w1 = ntx_gguf_tensor(g, "w1"), *w2 = ntx_gguf_tensor(g, "w2");
     if (!w1 || w1->ne[0] != s->n_embd || w1->ne[1] != s->n_hidden)
-        return bad(err, "tensor 'w1' is missing or not of the size that the keys say");
-    return w2 && w2->ne[0] == s->n_hidden && w2->ne[1] == ntx_sidecar_outputs(s)
-               ? 0
-               : bad(err, "tensor 'w2' is missing or not of the size that the keys say");
+        return refuse_sidecar(err, "tensor 'w1' is missing or not of the size that the keys say");
+    if (!w2 || w2->ne[0] != s->n_hidden || w2->ne[1] != ntx_sidecar_outputs(s))
+        return refuse_sidecar(err, "tensor 'w2' is missing or not of the size that the keys say");
+    return 0;
 }
 
 int ntx_sidecar_read(int fd, const char *model, struct ntx_sidecar *out, struct ntx_err *err)

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the FFN of a layer does: of a packed model which groups of neurons will be active, of any other which neurons
- * are so together. */
+/* ffn.c: FFNs. In a packed model, which groups of neurons will be active; else, which neurons are active together. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,9 +8,9 @@
 #include "common/util.h"
 #include "predictor/learn/learn.h"
 
-#define LEVEL_VALUES (1u << 20) /* that a level is found by, about */
+#define LEVEL_VALUES (1u << 20) /* about this many values determine a level */
 
-static int by_value(const void *a, const void *b)
+static int compare_floats(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
@@ -19,14 +18,14 @@ static int by_value(const void *a, const void *b)
 
 float ntx_learn_level(float *v, size_t n, float share)
 {
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, compare_floats);
     float level = v[NTX_MIN((size_t)((1.0 - (double)share) * (double)n), n - 1)];
     return level > 0 ? level : 0;
 }
 
 static int level_of(const float *energy, size_t n, float share, float *level)
 {
-    size_t step = n / LEVEL_VALUES | 1, k = 0; /* odd, so that all units have their turn */
+    size_t step = n / LEVEL_VALUES | 1, k = 0; /* odd, so that all units are sampled */
     float *v = malloc((n / step + 1) * sizeof *v);
     if (!v)
         return -ENOMEM;
@@ -37,9 +36,9 @@ static int level_of(const float *energy, size_t n, float share, float *level)
     return 0;
 }
 
-/* ---- how good predictions are, on what was held out */
+/* ---- quality of the predictions, on the held-out samples */
 
-/* The logit from which the share `recall` of the active ones lies above. */
+/* The logit above which the share `recall` of the active groups lies. */
 static int limit_for(const float *logits, const uint8_t *y, uint32_t n, uint32_t units, float recall, float *limit)
 {
     float *v = malloc((size_t)n * units * sizeof *v);
@@ -50,7 +49,7 @@ static int limit_for(const float *logits, const uint8_t *y, uint32_t n, uint32_t
         for (uint32_t u = 0; u < units && ntx_sample_held_out(i); u++)
             if (y[(size_t)i * units + u])
                 v[k++] = logits[(size_t)i * units + u];
-    qsort(v, k, sizeof *v, by_value);
+    qsort(v, k, sizeof *v, compare_floats);
     *limit = k ? v[(size_t)((1.0 - (double)recall) * (double)(k - 1))] : 0;
     free(v);
     return 0;
@@ -75,10 +74,10 @@ static void score_limit(const float *logits, const uint8_t *y, uint32_t n, uint3
 }
 
 /* The k-th largest of a row. scratch: [n] */
-static float kth(const float *v, float *scratch, uint32_t n, uint32_t k)
+static float kth_largest(const float *v, float *scratch, uint32_t n, uint32_t k)
 {
     memcpy(scratch, v, n * sizeof *v);
-    qsort(scratch, n, sizeof *v, by_value);
+    qsort(scratch, n, sizeof *v, compare_floats);
     return scratch[n - k];
 }
 
@@ -93,7 +92,7 @@ static int score_top(const float *logits, const float *energy, uint32_t n, uint3
         const float *p = logits + (size_t)i * units, *e = energy + (size_t)i * units;
         if (!ntx_sample_held_out(i))
             continue;
-        float least_p = kth(p, scratch, units, k), least_e = kth(e, scratch, units, k);
+        float least_p = kth_largest(p, scratch, units, k), least_e = kth_largest(e, scratch, units, k);
         for (uint32_t u = 0; u < units; u++)
             right += p[u] >= least_p && e[u] >= least_e && e[u] > 0;
         all += k;
@@ -122,8 +121,9 @@ static int learn_groups(struct ntx_ffn_capture *f, uint32_t layer, float *x, con
     uint8_t *y = malloc((size_t)n * units);
     float *logits = malloc((size_t)n * units * sizeof *logits), level;
     *net = (struct ntx_mlp_weights){.n_in = f->n_embd, .n_hidden = l->ffn_rank, .n_out = units};
-    int rc = !y || !logits || ntx_mlp_weights_alloc(net) ? -ENOMEM
-                                                         : level_of(energy, (size_t)n * units, l->ffn_active, &level);
+    int rc = !y || !logits || ntx_mlp_weights_alloc(net) ? -ENOMEM : 0;
+    if (!rc)
+        rc = level_of(energy, (size_t)n * units, l->ffn_active, &level);
     for (size_t i = 0; i < (size_t)n * units && !rc; i++)
         y[i] = energy[i] > level;
     if (!rc) {
@@ -145,9 +145,9 @@ static int learn_order(struct ntx_ffn_capture *f, uint32_t layer, const float *e
 {
     float level;
     int rc = level_of(energy, (size_t)n * f->n_ff, l->ffn_active, &level);
-    return rc ? rc
-              : ntx_learn_order(energy, n, f->n_ff, level, f->learned.order + (size_t)layer * f->n_ff,
-                                &f->score[layer]);
+    if (rc)
+        return rc;
+    return ntx_learn_order(energy, n, f->n_ff, level, f->learned.order + (size_t)layer * f->n_ff, &f->score[layer]);
 }
 
 int ntx_learn_ffn(struct ntx_ffn_capture *f, uint32_t layer, float *x, const float *energy, uint32_t n,

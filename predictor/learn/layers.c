@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From samples to a sidecar: what counts as alike, the network, and the threshold from which it is believed. */
+/* layers.c: from samples to a sidecar: the similarity limit, the network, and the threshold of its decisions. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,18 +10,18 @@
 #include "common/util.h"
 #include "predictor/learn/learn.h"
 
-static float whole(const struct ntx_samples *a, uint32_t i, uint32_t layer)
+static float layer_similarity(const struct ntx_samples *a, uint32_t i, uint32_t layer)
 {
     return a->similar[(size_t)i * 3 * a->n_layers + layer];
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_similarities(const void *a, const void *b)
 {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
-/* The cosine from which `share` of all layers of all tokens are alike enough. */
+/* Finds the cosine that the share `share` of all (token, layer) pairs reaches. */
 static int choose_similarity(const struct ntx_samples *a, float share, struct ntx_sidecar *s)
 {
     uint32_t out = ntx_sidecar_outputs(s);
@@ -31,8 +31,8 @@ static int choose_similarity(const struct ntx_samples *a, float share, struct nt
         return -ENOMEM;
     for (uint32_t i = 0; i < a->n; i++)
         for (uint32_t o = 0; o < out; o++)
-            v[(size_t)i * out + o] = whole(a, i, s->first + o);
-    qsort(v, n, sizeof *v, by_value);
+            v[(size_t)i * out + o] = layer_similarity(a, i, s->first + o);
+    qsort(v, n, sizeof *v, compare_similarities);
     s->similarity = v[NTX_MIN((size_t)((1.0 - (double)share) * (double)n), n - 1)];
     free(v);
     return 0;
@@ -43,7 +43,7 @@ static void measure_layers(const struct ntx_samples *a, struct ntx_sidecar *s)
     for (uint32_t l = 0; l < s->n_layers; l++) {
         double sum = 0, squares = 0, alike = 0;
         for (uint32_t i = 0; i < a->n; i++) {
-            double c = (double)whole(a, i, l);
+            double c = (double)layer_similarity(a, i, l);
             sum += c;
             squares += c * c;
             alike += c >= (double)s->similarity;
@@ -55,7 +55,7 @@ static void measure_layers(const struct ntx_samples *a, struct ntx_sidecar *s)
     }
 }
 
-static int label(struct ntx_samples *a, const struct ntx_sidecar *s)
+static int label_samples(struct ntx_samples *a, const struct ntx_sidecar *s)
 {
     uint32_t out = ntx_sidecar_outputs(s);
     a->y = malloc((size_t)a->n * out);
@@ -64,7 +64,7 @@ static int label(struct ntx_samples *a, const struct ntx_sidecar *s)
         return -ENOMEM;
     for (uint32_t i = 0; i < a->n; i++)
         for (uint32_t o = 0; o < out; o++)
-            a->y[(size_t)i * out + o] = whole(a, i, s->first + o) >= s->similarity;
+            a->y[(size_t)i * out + o] = layer_similarity(a, i, s->first + o) >= s->similarity;
     return 0;
 }
 
@@ -76,20 +76,20 @@ static int on_epoch(void *ctx, uint32_t epoch, double loss)
     return 0;
 }
 
-static int train(const struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s)
+static int train_network(const struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s)
 {
     struct ntx_mlp_weights net = ntx_sidecar_net(s);
     return ntx_learn_train(l, a->x, a->y, a->n, on_epoch, &net);
 }
 
-/* By the network as it will be asked at run time, in 8 bits. */
-static int predict(struct ntx_samples *a, const struct ntx_sidecar *s)
+/* Uses the network as at run time, in 8 bits. */
+static int predict_samples(struct ntx_samples *a, const struct ntx_sidecar *s)
 {
     struct ntx_mlp_weights net = ntx_sidecar_net(s);
     return ntx_learn_ask(&net, a->x, a->n, a->p);
 }
 
-/* The least threshold at which skips of the held-out part are right as often as wanted. */
+/* The least threshold at which skips of the held-out samples reach the wanted precision. */
 static float choose_threshold(const struct ntx_samples *a, const struct ntx_sidecar *s, float precision)
 {
     uint32_t out = ntx_sidecar_outputs(s);
@@ -118,12 +118,12 @@ int ntx_learn_layers(struct ntx_samples *a, const struct ntx_learning *l, struct
         measure_layers(a, s);
         struct ntx_mlp_weights net = ntx_sidecar_net(s);
         ntx_learn_standardize(&net, a->x, a->n);
-        rc = label(a, s);
+        rc = label_samples(a, s);
     }
     if (!rc)
-        rc = train(a, l, s);
+        rc = train_network(a, l, s);
     if (!rc)
-        rc = predict(a, s);
+        rc = predict_samples(a, s);
     if (l->tell)
         fputs("\r\033[K", stderr);
     if (rc)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* learn.h: from what a model was seen to do with a text to what goes into a sidecar.
+/* learn.h: makes the content of a sidecar from samples of a model's behaviour.
  *
  *   samples -> labels -> training (train.h) -> threshold, limits, order
- *   layers.c  which layers may be skipped ffn.c which groups of neurons will be active, or, with order.c, which neurons
- *             are so together
- *   net.c     a network from samples, for both
  *
- * A part of the samples is held out of the training, and judges the result. */
+ *   layers.c  which layers may be skipped
+ *   ffn.c     packed model: which groups of neurons will be active; else (order.c): which neurons are active together
+ *   net.c     trains a network from samples, for both
+ *
+ * A part of the samples is held out of the training, and measures the result. */
 #ifndef NTX_PREDICTOR_LEARN_LEARN_H
 #define NTX_PREDICTOR_LEARN_LEARN_H
 
@@ -16,71 +17,71 @@
 #include "common/err.h"
 #include "predictor/sidecar.h"
 
-struct ntx_samples { /* a token each, in the order of the text */
+struct ntx_samples { /* one for each token, in the order of the text */
     uint32_t n, room, n_embd, n_layers;
-    float *x;       /* [n x n_embd] the state at the probe; later as the network sees it */
+    float *x;       /* the state at the probe; later standardised */
     float *similar; /* [n x 3 x n_layers] whole layer, attention, FFN */
-    uint8_t *y;     /* [n x outputs] 1: alike enough to be skipped */
+    uint8_t *y;     /* 1: similar enough to be skipped */
     float *p;       /* [n x outputs] the network's logits */
 };
 
 struct ntx_learning {
-    float share;       /* of (token, layer) that count as alike enough */
-    float precision;   /* wanted of the threshold */
-    float ffn_active;  /* of neurons, or of their groups, that count as active at most */
-    float ffn_recall;  /* of the active groups, wanted of the limit */
+    float share;       /* share of (token, layer) pairs that count as similar enough */
+    float precision;   /* precision that the threshold must reach */
+    float ffn_active;  /* share of neurons, or of groups, that count as active at most */
+    float ffn_recall;  /* share of the active groups that the limit must find */
     uint32_t ffn_rank; /* hidden units of a layer's network */
     uint32_t epochs, threads;
     uint64_t seed;
-    bool tell; /* progress on stderr */
+    bool tell; /* show progress on stderr */
 };
 
-static inline bool ntx_sample_held_out(uint32_t i)
-{
-    return i / 64 % 5 == 4;
-} /* stretches of text, not scattered tokens: neighbours are alike */
+/* Runs of tokens are held out, not single ones, since neighbours are similar. */
+static inline bool ntx_sample_held_out(uint32_t i) { return i / 64 % 5 == 4; }
 
 void ntx_samples_free(struct ntx_samples *samples);
 
 /* ---- net.c: a network from n samples x [n x n_in] */
-void ntx_learn_standardize(const struct ntx_mlp_weights *net, float *x,
-                           uint32_t n); /* sets mean and scale; x becomes what the network sees */
-/* y: [n x n_out]; learns from those that are not held out. */
+/* Sets the network's mean and scale; x becomes the network's standardised input. */
+void ntx_learn_standardize(const struct ntx_mlp_weights *net, float *x, uint32_t n);
+/* y: [n x n_out]. Trains on the samples that are not held out. */
 int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t *y, uint32_t n,
                     int (*progress)(void *ctx, uint32_t epoch, double loss), const struct ntx_mlp_weights *net);
-int ntx_learn_ask(const struct ntx_mlp_weights *net, const float *x, uint32_t n,
-                  float *logits); /* of standardised samples, as at run time; [n x n_out] */
+/* Logits [n x n_out] of standardised samples, computed as at run time. */
+int ntx_learn_ask(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits);
 
-/* Fills everything of s but `model`; s->n_layers, n_embd, n_hidden, first and last are set and its arrays made. Changes
- * samples->x. */
+/* Fills all of s but `model`. The caller has set s->n_layers, n_embd, n_hidden, first and last, and made its arrays.
+ * Changes samples->x. */
 int ntx_learn_layers(struct ntx_samples *samples, const struct ntx_learning *l, struct ntx_sidecar *s,
                      struct ntx_err *err);
 
-/* ---- what the FFNs do */
-struct ntx_ffn_score {                   /* of a layer, on what was held out */
-    double active;                       /* share of units that are */
-    double predicted, precision, recall; /* at the limit that is written: share of groups, and of those */
-    double
-        top; /* of the share `active` of a token's groups that did most, those among as many that were predicted to */
-    double before[3], after[3]; /* shares of groups of 4, 8 and 16 neurons that a token uses: in the model's order, and
-                                   in the one learned */
+/* ---- FFNs */
+/* Score of a layer on the held-out samples. */
+struct ntx_ffn_score {
+    double active;            /* share of active units */
+    double predicted;         /* share of groups that are predicted at the written limit */
+    double precision, recall; /* of these predictions */
+    /* Of the most active groups of a token (the share `active`), the share that is among as many predicted ones. */
+    double top;
+    /* Share of groups of 4, 8 and 16 neurons that a token uses, in the model's order and in the learned one. */
+    double before[3], after[3];
 };
 struct ntx_ffn_capture {
     uint32_t n_layers, n_embd, n_ff;
-    uint32_t units[NTX_MAX_LAYERS]; /* groups of a packed model, or neurons */
+    uint32_t units[NTX_MAX_LAYERS]; /* groups of a packed model, or neurons of another */
     bool packed;
-    uint32_t at_once; /* layers looked at in one reading of the text */
+    uint32_t at_once; /* layers that one pass over the text captures */
     struct ntx_ffn_learned learned;
     struct ntx_ffn_score *score; /* [n_layers] */
 };
-/* Of one layer, from n tokens: x [n x n_embd], which changes, and energy [n x its units]. Fills learned and score of
- * it. */
+/* Learns one layer from n tokens: x [n x n_embd], which changes, and energy [n x its units]. Fills the layer's entries
+ * of learned and score. */
 int ntx_learn_ffn(struct ntx_ffn_capture *f, uint32_t layer, float *x, const float *energy, uint32_t n,
                   const struct ntx_learning *l);
-/* Value above which the share `share` of n values lies; never below 0, which is never active. Changes v's order. */
+/* The value above which the share `share` of n values lies; at least 0, since 0 is never active. Reorders v. */
 float ntx_learn_level(float *v, size_t n, float share);
-/* energy: [n_tokens x n] of one layer; fills order [n] from what is not held out, and before and after of the score
- * from what is. -ENOMEM. */
+/* energy: [n_tokens x n] of one layer. Fills order [n] from the training samples, and the score's before and after from
+ * the held-out ones. -ENOMEM. */
 int ntx_learn_order(const float *energy, uint32_t n_tokens, uint32_t n, float level, uint32_t *order,
                     struct ntx_ffn_score *score);
 

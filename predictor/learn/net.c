@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A network from samples: what `ntx calibrate` does alike for layers and for groups of neurons. */
+/* net.c: trains a network from samples, for layers and for groups of neurons. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "predictor/learn/learn.h"
 #include "predictor/learn/train.h"
 
-/* Each value of the state to mean 0 and deviation 1; then as the network sees it, in steps and clipped. */
+/* Scales each value of the state to mean 0 and deviation 1, then quantises and clips it as at run time. */
 void ntx_learn_standardize(const struct ntx_mlp_weights *net, float *x, uint32_t n)
 {
     for (uint32_t k = 0; k < net->n_in; k++) {
@@ -53,7 +53,7 @@ int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t 
     return rc;
 }
 
-/* The samples are standardised already. */
+/* The samples are already standardised, so mean and scale are 0 and 1. */
 int ntx_learn_ask(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits)
 {
     struct ntx_mlp_weights plain = *net;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An order of neurons in which those that are active together lie together, so that a token uses fewer groups of
+/* order.c: orders neurons so that those that are active together are neighbours. A token then uses fewer groups of
  * neighbours (ntx pack --order).
  *
- * Each neuron is a row of bits, one per token: active or not. The most active one comes first; behind the last few
- * placed comes the one most like them (mean of |both| / |either|), and so on: often used neurons gather at the front,
- * and those of one kind beside each other. */
+ * Each neuron is a row of bits, one per token: active or not. The most active neuron is first. Next is always the one
+ * most similar to the last few placed ones (mean of |both| / |either|). So often used neurons gather at the front, and
+ * similar ones are neighbours. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +12,14 @@
 #include "common/util.h"
 #include "predictor/learn/learn.h"
 
-#define BITS_MOST 2048u /* tokens that are looked at: the work goes with their number */
+#define BITS_MOST 2048u /* tokens that are used at most: the work is proportional to it */
 #define LOOK_BACK 4u
 
 struct chain {
     uint32_t n, words;
     uint64_t *bits;  /* [n x words] */
     uint32_t *ones;  /* [n] */
-    float *like;     /* [LOOK_BACK x n] likeness to those placed last */
+    float *like;     /* likeness to the last placed ones */
     uint8_t *placed; /* [n] */
 };
 
@@ -57,7 +57,7 @@ static uint32_t first_of(const struct chain *c)
     return best;
 }
 
-/* Of equal ones the more active, then the first. */
+/* On a tie, the more active neuron, then the first. */
 static uint32_t next_of(const struct chain *c)
 {
     uint32_t best = UINT32_MAX;

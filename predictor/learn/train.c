@@ -14,10 +14,10 @@
 #define BETA1   0.9f
 #define BETA2   0.999f
 #define EPSILON 1e-8f
-#define DECAY   1e-4f /* of weights per step, times the rate */
+#define DECAY   1e-4f /* weight decay per step, times the rate */
 #define LANES   16
 
-struct moments { /* first and second, beside an array of weights */
+struct moments { /* Adam's first and second moments of an array of weights */
     float *m, *v;
 };
 
@@ -28,15 +28,15 @@ struct run {
     struct moments w1_moments, b1_moments, w2_moments, b2_moments;
     uint32_t *order; /* [n] shuffled */
     float *z;        /* [batch x n_hidden] after the relu */
-    float *d;        /* [batch x n_out] p - y, over the batch */
+    float *d;        /* [batch x n_out] (p - y) / batch */
     double *loss;    /* [batch] */
     float *grads;    /* [threads x (n_in + n_out)] */
-    float *w2;       /* [n_hidden x n_out], by unit; goes back into s at the end */
+    float *w2;       /* [n_hidden x n_out], by unit; copied to s at the end */
     double sum;
     uint64_t rng;
     pthread_barrier_t barrier;
     int rc; /* written by thread 0 before a barrier */
-    /* of the step at hand */
+    /* of the current step */
     uint32_t at, n;
     float lr, fix1, fix2;
 };
@@ -54,15 +54,15 @@ static uint64_t random64(uint64_t *s) /* splitmix64 */
     return z ^ z >> 31;
 }
 
-static float uniform(uint64_t *s) { return (float)(random64(s) >> 40) / (float)(1u << 23) - 1.0f; }
+static float random_uniform(uint64_t *s) { return (float)(random64(s) >> 40) / (float)(1u << 23) - 1.0f; }
 
 #ifdef __SANITIZE_ADDRESS__
-#define WIDE /* gcc's resolvers run before the sanitizer is up */
+#define WIDE /* gcc's resolvers run before the sanitizer is set up */
 #else
 #define WIDE NTX_CLONES
 #endif
 
-/* Sixteen sums, then one order: the same for every instruction set, since products and sums are not fused. */
+/* Sixteen sums, then added in one order: the same for every instruction set, since products and sums are not fused. */
 WIDE static float dot(const float *a, const float *b, uint32_t n)
 {
     float lane[LANES] = {0}, sum = 0;
@@ -95,7 +95,7 @@ WIDE static void adam(const struct run *r, float *w, float *m, float *v, const f
 
 static const float *sample(const struct run *r, uint32_t i) { return r->t->x + (size_t)r->order[r->at + i] * r->n_in; }
 
-/* ---- the three phases of a step; a barrier lies between them */
+/* ---- the three phases of a step, with barriers between them */
 
 static void forward_units(struct run *r, unsigned k)
 {
@@ -118,7 +118,8 @@ static void outputs_of(struct run *r, uint32_t i)
     r->loss[i] = 0;
     for (uint32_t o = 0; o < r->n_out; o++) {
         float a = d[o];
-        r->loss[i] += log1p(exp(-fabs((double)a))) + (y[o] ? (a < 0 ? -(double)a : 0) : (a > 0 ? (double)a : 0));
+        double wrong = y[o] ? -(double)a : (double)a;
+        r->loss[i] += log1p(exp(-fabs((double)a))) + (wrong > 0 ? wrong : 0);
         d[o] = (1.0f / (1.0f + expf(-a)) - (float)y[o]) / (float)r->n;
     }
 }
@@ -154,7 +155,7 @@ static void update_outputs(struct run *r, float *g)
         r->sum += r->loss[i];
 }
 
-static void step(struct run *r, unsigned k)
+static void train_step(struct run *r, unsigned k)
 {
     uint32_t threads = r->t->threads;
     forward_units(r, k);
@@ -169,7 +170,7 @@ static void step(struct run *r, unsigned k)
     pthread_barrier_wait(&r->barrier);
 }
 
-/* ---- thread 0 prepares what all then do */
+/* ---- thread 0 prepares the steps of all threads */
 
 static void shuffle(struct run *r)
 {
@@ -180,7 +181,7 @@ static void shuffle(struct run *r)
     }
 }
 
-static void prepare(struct run *r, uint32_t epoch, uint32_t at)
+static void prepare_step(struct run *r, uint32_t epoch, uint32_t at)
 {
     uint64_t steps = (r->t->n + r->batch - 1) / r->batch, number = epoch * steps + at / r->batch;
     r->at = at;
@@ -190,7 +191,7 @@ static void prepare(struct run *r, uint32_t epoch, uint32_t at)
     r->fix2 = 1.0f / (float)(1.0 - pow((double)BETA2, (double)(number + 1)));
 }
 
-static void *work(void *arg)
+static void *train_epochs(void *arg)
 {
     const struct worker *w = arg;
     struct run *r = w->r;
@@ -201,9 +202,9 @@ static void *work(void *arg)
         }
         for (uint32_t at = 0; at < r->t->n; at += r->batch) {
             if (!w->number)
-                prepare(r, e, at);
+                prepare_step(r, e, at);
             pthread_barrier_wait(&r->barrier);
-            step(r, w->number);
+            train_step(r, w->number);
         }
         if (!w->number && r->t->progress)
             r->rc = r->t->progress(r->t->ctx, e, r->sum / r->t->n / r->n_out);
@@ -257,15 +258,15 @@ static void free_buffers(struct run *r)
     free(r->w2);
 }
 
-/* The first layer as is usual for a relu; the outputs begin at the share of ones, so that nothing has to be unlearned.
- * */
-static void begin(struct run *r)
+/* The first layer as usual for a relu. The outputs' biases begin at the share of ones, so that nothing has to be
+ * unlearned. */
+static void init_weights(struct run *r)
 {
     float w1 = sqrtf(6.0f / (float)r->n_in), w2 = sqrtf(1.0f / (float)r->n_hidden);
     for (size_t i = 0; i < (size_t)r->n_hidden * r->n_in; i++)
-        r->s->w1[i] = w1 * uniform(&r->rng);
+        r->s->w1[i] = w1 * random_uniform(&r->rng);
     for (size_t i = 0; i < (size_t)r->n_hidden * r->n_out; i++)
-        r->w2[i] = w2 * uniform(&r->rng);
+        r->w2[i] = w2 * random_uniform(&r->rng);
     for (uint32_t o = 0; o < r->n_out; o++) {
         uint32_t ones = 0;
         for (uint32_t i = 0; i < r->t->n; i++)
@@ -276,12 +277,11 @@ static void begin(struct run *r)
     memcpy(r->order, r->t->order, r->t->n * sizeof *r->order);
 }
 
-/* All or none: a thread that is missing would hold the others up at the first barrier, so they are made before any
- * begins. */
+/* A missing thread would block the others at the first barrier, so all threads are made before any begins. */
 struct gate {
     pthread_mutex_t lock;
     pthread_cond_t open;
-    int state; /* 0 wait, 1 go, -1 go home */
+    int state; /* 0 wait, 1 begin, -1 end */
 };
 
 struct guarded {
@@ -297,7 +297,7 @@ static void *guarded_work(void *arg)
         pthread_cond_wait(&g->gate->open, &g->gate->lock);
     int go = g->gate->state;
     pthread_mutex_unlock(&g->gate->lock);
-    return go > 0 ? work(&g->w) : NULL;
+    return go > 0 ? train_epochs(&g->w) : NULL;
 }
 
 static int run_threads(struct run *r)
@@ -316,7 +316,7 @@ static int run_threads(struct run *r)
     pthread_cond_broadcast(&gate.open);
     pthread_mutex_unlock(&gate.lock);
     if (!rc)
-        work(&(struct worker){r, 0});
+        train_epochs(&(struct worker){r, 0});
     for (unsigned i = 1; i < made && id; i++)
         pthread_join(id[i], NULL);
     free(g);
@@ -339,7 +339,7 @@ int ntx_train_run(const struct ntx_train *t, const struct ntx_mlp_weights *s)
     if (!rc && !make_buffers(&r))
         rc = -ENOMEM;
     if (!rc) {
-        begin(&r);
+        init_weights(&r);
         pthread_barrier_init(&r.barrier, NULL, own.threads);
         rc = run_threads(&r);
         pthread_barrier_destroy(&r.barrier);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The probe board: a probe is read whole or not at all, also while somebody writes it. */
+/* The probe board: a probe is read whole or not at all, also while another thread writes it. */
 #include "predictor/board.h"
 
 #include <errno.h>
@@ -12,12 +12,12 @@
 
 #define N_EMBD   512
 #define N_LAYERS 4
-#define FLOATS   (N_EMBD + N_LAYERS) /* of a probe: the state, and what the session has seen of each layer */
+#define FLOATS   (N_EMBD + N_LAYERS) /* of a probe: the state and the similarities */
 #define GENS     20000
 
 static struct ntx_board board;
 
-/* As computed does it: out of READY, then the data, then READY with the next generation. */
+/* As computed: clears READY, writes the data, then sets READY with the next generation. */
 static void show(uint32_t index, uint32_t gen, float value)
 {
     struct ntx_probe *p = &board.probe[index];
@@ -56,11 +56,11 @@ static void test_values(void)
 }
 
 #ifdef __SANITIZE_THREAD__
-static void test_race(void) {} /* a race by design, repaired by the second look at the word */
+static void test_race(void) {} /* a race by design, which the second look at the word resolves */
 #else
 static atomic_uint whole; /* probes read so far */
 
-/* Now and then the writer lets the reader catch one, so that both torn and whole reads happen on any machine. */
+/* From time to time the writer waits for the reader, so that both torn and whole reads happen on any machine. */
 static void *write_all(void *arg)
 {
     for (uint32_t gen = 1; gen <= GENS; gen++) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that guesses tokens, beside a computed that is only played: what it says is always of a text that it has
- * had whole. */
+/* The drafter's thread, with this test in place of computed: each tree is for a text that it received whole. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -15,7 +14,7 @@ static struct ntx_drafts part;
 static struct ntx_drafts_tree tree;
 static int32_t tokens[CTX];
 
-/* The next tree that is said behind one of so many expanded nodes, or that is done. */
+/* Waits for a tree with more than `beyond` expanded nodes, or a final one. */
 static void next_tree(uint32_t beyond)
 {
     for (uint64_t until = ntx_now_ns() + 60000000000ull;;) {
@@ -33,7 +32,7 @@ static struct ntx_drafts_text text(uint32_t n, uint32_t most)
         .n = n, .n_prompt = n, .repeat_last = 64, .top_p = 1, .repeat_penalty = 1, .most = most, .session = SESSION};
 }
 
-/* More tokens than there is room for: what computed may leave in the middle of a change. */
+/* A text with more tokens than there is room for, as computed may leave it in the middle of a change. */
 static void tear(void)
 {
     struct ntx_drafts_text *t = &part.asks->text[0];
@@ -61,7 +60,7 @@ static void check_torn(void)
     CHECK_MSG(tree.n_expanded > 100, "%u nodes of at most 200", tree.n_expanded);
 }
 
-/* And the next whole one is followed. */
+/* The next whole text is followed. */
 static void check_next(void)
 {
     struct ntx_drafts_text t = text(TEXT + 1, 3);
@@ -74,7 +73,7 @@ static void check_next(void)
     CHECK_EQ(tree.session, SESSION + 2);
 }
 
-/* What is said until nothing has been for a while. */
+/* Waits until no tree has been published for a while. */
 static void wait_silent(void)
 {
     uint32_t bell;
@@ -85,8 +84,8 @@ static void wait_silent(void)
     CHECK(ntx_drafts_answered(&part, 0, &tree));
 }
 
-/* Nobody wants to know any more: it stops long before its end, and says nothing until it is asked again. On a busy
- * machine it may have come to its end before that was asked. */
+/* When no draft is wanted, the drafter stops long before its tree is full, and publishes nothing until the next
+ * request. On a busy machine the tree may have been full before, so there are several tries. */
 static void check_rest(void)
 {
     struct ntx_drafts_text t = text(TEXT + 2, 250), nothing = {0};

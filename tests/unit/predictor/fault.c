@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The grammar of faults, and what they make of a row of probes. */
+/* The grammar of faults, and their actions for a sequence of probes. */
 #include "predictor/fault.h"
 
 #include <errno.h>

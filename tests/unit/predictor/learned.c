@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is learned, kept and asked: the sidecar's file, the network's kernels, the training, and the policies over them.
- * */
+/* The sidecar's file, the network's kernels, the training, and the policies that use them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -24,7 +23,7 @@ static uint32_t next(uint32_t *x) { return (*x = *x * 1664525 + 1013904223) >> 8
 static float value(uint32_t *x) { return (float)(next(x) % 2001) / 1000 - 1; }
 
 /* 8 layers of which 2..6 may be skipped, width 70 (no multiple of any kernel's step). */
-static struct ntx_sidecar made(void)
+static struct ntx_sidecar make_sidecar(void)
 {
     struct ntx_sidecar s = {.model = MODEL,
                             .n_layers = 8,
@@ -68,7 +67,7 @@ static int written(const struct ntx_sidecar *s)
 
 static void round_trip(void)
 {
-    struct ntx_sidecar s = made(), t = {0};
+    struct ntx_sidecar s = make_sidecar(), t = {0};
     struct ntx_err err = {0};
     int fd = written(&s);
     CHECK_MSG(!ntx_sidecar_read(fd, MODEL, &t, &err), "%s", err.text);
@@ -101,7 +100,7 @@ static void refused(struct ntx_sidecar *s, const char *why)
 
 static void hostile_values(void)
 {
-    struct ntx_sidecar s = made();
+    struct ntx_sidecar s = make_sidecar();
     s.w1[11] = NAN;
     refused(&s, "'w1' holds a value that is no number");
     s.w1[11] = 0;
@@ -111,7 +110,7 @@ static void hostile_values(void)
     s.sd[3] = NAN;
     refused(&s, "ntx.skip.sd");
     s.sd[3] = 0;
-    s.first = 0; /* one output more than there is room for, were it believed */
+    s.first = 0; /* one output more than there is room for */
     s.last = 4;
     refused(&s, "ntx.skip.first");
     s.first = 2;
@@ -121,8 +120,8 @@ static void hostile_values(void)
     ntx_sidecar_free(&s);
 }
 
-/* Keys that promise more than the tensors hold. */
-static void hostile_sizes(void)
+/* Keys that say more than the tensors hold. */
+static void test_hostile_sizes(void)
 {
     const uint32_t sizes[][3] = {{8, 65536, 4096}, {512, 70, 9}, {8, 71, 9}, {8, 70, 8}, {8, 65537, 9}, {1, 70, 9}};
     float few[256] = {0};
@@ -151,11 +150,11 @@ static void hostile_sizes(void)
     }
 }
 
-/* Any byte of the header changed, any length cut: an error with a text, or something valid; never anything else (the
- * sanitizers watch). */
-static void hostile_bytes(void)
+/* With any byte of the header changed and at any length, the reader gives an error with a text or a valid sidecar,
+ * nothing else (the sanitizers check). */
+static void test_hostile_bytes(void)
 {
-    struct ntx_sidecar s = made();
+    struct ntx_sidecar s = make_sidecar();
     int fd = written(&s);
     uint8_t old, bytes[2048];
     uint32_t x = 3;
@@ -185,11 +184,11 @@ static void hostile_bytes(void)
     close(fd);
 }
 
-/* Every kernel gives the same bits, and they are those of the definition. */
-static void kernels(void)
+/* Every kernel gives the same bits, those of the definition. */
+static void test_kernels(void)
 {
     static const char *const names[] = {"generic", "avx2", "avx512"};
-    struct ntx_sidecar s = made();
+    struct ntx_sidecar s = make_sidecar();
     float h[70], want[5], got[5];
     uint32_t x = 99;
     for (int i = 0; i < 70; i++)
@@ -205,7 +204,7 @@ static void kernels(void)
             most = fmaxf(most, fabsf(s.w1[j * 70 + i]));
         for (uint32_t i = 0; i < 70; i++) {
             float q = (h[i] - s.in_mean[i]) * s.in_scale[i] * 32;
-            int32_t k = !(q > -127) ? -127 : q >= 127 ? 127 : (int32_t)lrintf(q);
+            int32_t k = (int32_t)lrintf(fminf(fmaxf(q, -127), 127));
             sum += k * (int32_t)lrintf(s.w1[j * 70 + i] / (most / 127));
         }
         z = (float)sum * (most / 127 / 32) + s.b1[j];
@@ -252,8 +251,8 @@ static double accuracy(const struct ntx_sidecar *s, const float *x, const uint8_
     return (double)right / n / 5;
 }
 
-/* Five rules of which one is no line; learned, and the same bits with any number of threads. */
-static void training(void)
+/* Five rules, one of them not linear, are learned, with the same bits for any number of threads. */
+static void test_training(void)
 {
     enum { N = 3000, LEARN = 2500 };
     float *x = malloc(N * 70 * sizeof *x);
@@ -321,14 +320,12 @@ static void not_accepted(const char *text, int fd, const char *model, uint32_t n
     CHECK_MSG(strstr(err.text, why), "%s: \"%s\" lacks \"%s\"", text, err.text, why);
 }
 
-static void policies(void)
+static void test_policies(void)
 {
-    struct ntx_sidecar s = made();
+    struct ntx_sidecar s = make_sidecar();
     float h[70] = {0}, similar[8];
-    memset(
-        s.w2, 0,
-        5 * 9 *
-            sizeof(float)); /* the outputs are what b2 says: probabilities 0.88 0.73 0.5 0.27 0.12 of layers 2 to 6 */
+    /* b2 alone gives the outputs: probabilities 0.88 0.73 0.5 0.27 0.12 for layers 2 to 6 */
+    memset(s.w2, 0, 5 * 9 * sizeof(float));
     for (int o = 0; o < 5; o++)
         s.b2[o] = (float)(2 - o);
     int fd = written(&s);
@@ -342,9 +339,8 @@ static void policies(void)
     for (int l = 0; l < 8; l++)
         similar[l] = NAN;
     CHECK_EQ(decide("predictive:threshold=0.7", fd, h, similar, 0), 1 << 2 | 1 << 3);
-    similar[2] =
-        0.75f; /* three deviations less alike than the calibration: 1.5 logits more are asked, 0.85 is 0.88 no more */
-    similar[4] = 1.0f; /* two more: 1 logit less, 0.5 is enough for 0.7 */
+    similar[2] = 0.75f; /* three deviations less alike than in the calibration: the limit rises by 1.5 logits */
+    similar[4] = 1.0f;  /* two deviations more alike: the limit falls by 1 logit */
     CHECK_EQ(decide("predictive:threshold=0.7", fd, h, similar, 0), 1 << 3 | 1 << 4);
     CHECK_EQ(decide("predictive:threshold=0.7,gain=0", fd, h, similar, 0), 1 << 2 | 1 << 3);
     CHECK_EQ(decide("random:1,2-5", fd, h, NULL, 0), 0x3c);
@@ -370,11 +366,11 @@ int main(void)
     close(temporary_file(path, sizeof path, "test"));
     round_trip();
     hostile_values();
-    hostile_sizes();
-    hostile_bytes();
-    kernels();
-    training();
-    policies();
+    test_hostile_sizes();
+    test_hostile_bytes();
+    test_kernels();
+    test_training();
+    test_policies();
     unlink(path);
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* order.c: neurons of four kinds, dealt out in turn; those of a kind are active together, and then lie together. */
+/* order.c: neurons of four kinds, interleaved; those of a kind are active together, and are neighbours afterwards. */
 #include "predictor/learn/learn.h"
 #include "common/util.h"
 #include "tests/lib/check.h"
@@ -14,7 +14,7 @@ int main(void)
     struct ntx_ffn_score s = {0};
     for (uint32_t t = 0; t < TOKENS; t++) {
         uint32_t kind = (seed = seed * 1664525 + 1013904223) >> 30;
-        for (uint32_t j = 0; j < N; j++) /* one in sixteen does what it likes */
+        for (uint32_t j = 0; j < N; j++) /* one in sixteen is noise */
             energy[t * N + j] = (j % KINDS == kind) != (((seed = seed * 1664525 + 1013904223) >> 28) == 0) ? 2 : 0.5f;
     }
     CHECK_EQ(ntx_learn_order(energy, TOKENS, N, 1, order, &s), 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The grammar of policies, and the bits they give. */
+/* The grammar of policies, and their decisions. */
 #include "predictor/policy.h"
 
 #include <errno.h>
@@ -78,7 +78,7 @@ static void test_refusals(void)
     refused(many, "more than 256 parts");
 }
 
-/* What computed is told about a policy, so that it knows whether to wait. */
+/* What a policy reports to computed, which decides by it whether to wait. */
 static void test_state(void)
 {
     struct ntx_policy *p;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx-predictor against a computed that is only played (harness.h). argv[1] names the scenario. */
+/* ntx-predictor with a test harness in place of computed (predictor_harness.h). argv[1] names the scenario. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,7 +39,7 @@ static void script(void)
         CHECK_EQ(d->row, row);
         CHECK_EQ(d->skip, want[row]);
     }
-    /* What is no longer on the board, or never was, gets no answer; the next probe does. */
+    /* A probe that is no longer on the board, or never was, gets no answer; the next one does. */
     harness_notice(&h, 1, 99, 9);
     harness_notice(&h, 1, 101, 9);
     harness_notice(&h, 1, 100, 8);
@@ -48,10 +48,10 @@ static void script(void)
     harness_notice(&h, 2, 101, 9);
     harness_wait(&h, &h.decisions, 4);
     CHECK_EQ(h.decision[3].index, 2);
-    while (ntx_counter_get(h.counters, NTX_C_pred_probes) < 4) /* counted a moment after it was sent */
+    while (ntx_counter_get(h.counters, NTX_C_pred_probes) < 4) /* counted a moment after the decision was sent */
         harness_run(&h, 1);
     CHECK_EQ(ntx_counter_get(h.counters, NTX_C_pred_pid), (uint64_t)h.pid);
-    CHECK_EQ(h.hellos, 1); /* answered: not said again */
+    CHECK_EQ(h.hellos, 1); /* answered, so not sent again */
     harness_end(&h);
 }
 
@@ -92,13 +92,13 @@ static void delayed(void)
         harness_notice(&h, i, 1, 1);
     }
     harness_wait(&h, &h.decisions, 4);
-    static const uint32_t order[] = {0, 2, 1, 3}; /* the others are not held up */
+    static const uint32_t order[] = {0, 2, 1, 3}; /* a delayed decision does not delay the others */
     for (uint32_t i = 0; i < 4; i++) {
         CHECK_EQ(h.decision[i].index, order[i]);
         CHECK_EQ(h.decision[i].skip, 1 << 3);
     }
     CHECK(h.decision[2].at_ns - t0 >= 990000000);
-    /* Held back at the moment of its end: nothing leaks, nothing comes. */
+    /* A decision is delayed when the process ends: nothing leaks, no decision comes. */
     harness_show(&h, 5, 1, 2, 0);
     harness_notice(&h, 5, 1, 2);
     harness_notice(&h, 5, 1, 2);
@@ -117,14 +117,14 @@ static void mute(void)
     harness_notice(&h, 0, 2, 2);
     harness_run(&h, 50);
     CHECK_EQ(h.decisions, 1);
-    harness_notice(&h, 0, 2, 2); /* asked again: answered */
+    harness_notice(&h, 0, 2, 2); /* asked again: it answers */
     harness_wait(&h, &h.decisions, 2);
     CHECK_EQ(h.decision[1].gen, 2);
     harness_end(&h);
 }
 
-/* Killed with a probe seen, then with a decision sent; each successor is asked again from the board, which is
- * untouched. */
+/* The predictor is killed after it saw a probe, then after it sent a decision. Each successor is asked again from the
+ * board, which is unchanged. */
 static void killed(void)
 {
     static const char fault[] = "kill@probe=2,start=1;kill@decision=1,start=2";
@@ -143,7 +143,7 @@ static void killed(void)
     harness_attach(&h);
     harness_policy(&h, "script:3,5", fault);
     harness_notice(&h, 1, 1, 1);
-    harness_wait(&h, &h.decisions, 1); /* it has left before the death */
+    harness_wait(&h, &h.decisions, 1); /* the decision was sent before the death */
     CHECK_EQ(h.decision[0].index, 1);
     CHECK_EQ(h.decision[0].skip, 1 << 3 | 1 << 5);
     status = harness_reap(&h);
@@ -160,7 +160,7 @@ static void killed(void)
     harness_end(&h);
 }
 
-/* Hints reach each incarnation of iod: what all rows of the pass seen so far may skip. */
+/* Hints reach each process of iod: the layers that all rows of the pass seen so far may skip. */
 static void iod(void)
 {
     struct harness h;
@@ -169,7 +169,7 @@ static void iod(void)
     for (uint32_t instance = 1; instance <= 3; instance++) {
         harness_peers(&h, instance);
         h.hints = 0;
-        while (!h.hints) { /* iod connects at some time: earlier hints are lost */
+        while (!h.hints) { /* iod connects at some time; earlier hints are lost */
             CHECK(ntx_now_ns() < end);
             pass++;
             h.decisions = 0;
@@ -193,13 +193,13 @@ static void iod(void)
     harness_end(&h);
 }
 
-/* The region goes and another comes: nothing of the old one is mapped, and Hello starts again. */
+/* The region is detached and another attached: nothing of the old one stays mapped, and Hello starts again. */
 static void detach(void)
 {
     struct harness h;
     up(&h, "script:3", "delay=30s");
     harness_show(&h, 0, 1, 1, 0);
-    harness_notice(&h, 0, 1, 1); /* held back when the region goes */
+    harness_notice(&h, 0, 1, 1); /* delayed when the region is detached */
     struct ntx_attach_msg m = {.kind = NTX_AT_DETACH, .epoch = HARNESS_EPOCH};
     CHECK_EQ(ntx_attach_send(h.sock, &m, NULL, 0), 0);
     CHECK(harness_recv(&h, &m));
@@ -220,7 +220,7 @@ static void detach(void)
     harness_end(&h);
 }
 
-/* Hello is said again until it is answered, and only with a region. */
+/* Hello is repeated until it is answered, and only with a region. */
 static void hello(void)
 {
     struct harness h;
@@ -238,7 +238,7 @@ static void hello(void)
     harness_end(&h);
 }
 
-/* computed's end, the supervisor's end, SIGTERM, a refusal: it goes, each time within the deadline. */
+/* After computed's end, the supervisor's end, SIGTERM or a refusal the predictor ends, within the deadline. */
 static void ends(void)
 {
     struct harness h;
