@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# NTX_COMMIT: the commit this build was made from, for --version and for the refusal of mixed daemons.
+# NTX_COMMIT: the commit of this build, for --version and to refuse daemons of different builds.
 find_package(Git QUIET)
 set(NTX_COMMIT "unknown")
 if(GIT_FOUND)
@@ -8,7 +8,7 @@ if(GIT_FOUND)
   if(NOT NTX_COMMIT)
     set(NTX_COMMIT "unknown")
   endif()
-  # A build after a pull or a commit is not of the commit that was there when cmake ran.
+  # Run cmake again after a pull or a commit.
   execute_process(COMMAND ${GIT_EXECUTABLE} -C ${CMAKE_SOURCE_DIR} rev-parse --git-path logs/HEAD
                   OUTPUT_VARIABLE ntx_moves OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
   get_filename_component(ntx_moves "${ntx_moves}" ABSOLUTE BASE_DIR ${CMAKE_SOURCE_DIR})

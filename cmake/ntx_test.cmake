@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# A test's name is ROOM-SUBJECT: its folder, then words with - between them.
+# Checks a test's name: ROOM-SUBJECT, its folder and then words with - between them.
 function(ntx_test_name name)
   get_filename_component(room ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   if(NOT name MATCHES "^${room}-[a-z0-9.-]+$")
@@ -21,8 +21,8 @@ function(ntx_test)
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
 endfunction()
 
-# ntx_add_test(name program [argument ...]): with places of its own (tests/alone), by the emulator of a cross build.
-# Its environment is still to be set.
+# ntx_add_test(name program [argument ...]): runs it with private directories (tests/alone), in the emulator of a cross
+# build. The caller then sets its environment.
 function(ntx_add_test name)
   add_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/alone ${CMAKE_CROSSCOMPILING_EMULATOR} ${ARGN})
 endfunction()
@@ -36,11 +36,11 @@ function(ntx_script_test)
   ntx_test_name(${T_NAME})
   add_test(NAME ${T_NAME} COMMAND ${CMAKE_SOURCE_DIR}/tests/alone ${CMAKE_CURRENT_SOURCE_DIR}/${T_SCRIPT} ${T_ARGS})
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
-  set_tests_properties(${T_NAME} PROPERTIES DISABLED "${CMAKE_CROSSCOMPILING}") # they start programs of another machine
+  set_tests_properties(${T_NAME} PROPERTIES DISABLED "${CMAKE_CROSSCOMPILING}") # its programs are another machine's
 endfunction()
 
-# NTX_TEST_SLOW: what limits of time are multiplied with, since sanitizers and emulators slow everything down.
-# Reports of TSan go to files: a test does not see what its daemons print. tests/run takes each file for a failure.
+# NTX_TEST_SLOW: factor of time limits, since sanitizers and emulators are slow.
+# TSan's reports go to files, since a test does not see its daemons' output. For tests/run each file is a failure.
 set(ntx_test_slow 1)
 set(ntx_test_more "")
 if(NTX_SANITIZE MATCHES "thread")
@@ -49,34 +49,46 @@ if(NTX_SANITIZE MATCHES "thread")
   file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/tsan)
 elseif(NTX_SANITIZE)
   set(ntx_test_slow 3)
-  set(ntx_test_more ";ASAN_OPTIONS=handle_sigill=1:quarantine_size_mb=64") # computed/cpu traps on what is undefined; fresh pages for all that is freed took a fifth of some tests
+  # computed/cpu traps on undefined behaviour. With the default quarantine fresh pages cost a fifth of some tests' time.
+  set(ntx_test_more ";ASAN_OPTIONS=handle_sigill=1:quarantine_size_mb=64")
 elseif(CMAKE_CROSSCOMPILING) # by an emulator
   set(ntx_test_slow 30)
 endif()
 
-# Those that take the longest, which begin first, so that none is left to run alone: a new build directory knows nothing of times. And those that compute all the
-# while, on more than one core: they take the room of two, and begin before all others. Later on no two places are free at once until nothing else is left to begin.
+# The longest tests begin first, so that none runs alone at the end; a new build directory has no times yet. The busy
+# tests compute on more than one core all the time: they take two places, and begin before all others, since later no
+# two places are free at once.
 set(ntx_test_busy cuda-pass-fake cuda-pipeline pipeline-drafter server-prefix)
-set(ntx_test_longest quantize-command pass-same-types pass-same-layers pass-same-experts pass-same-states pass-same-caches pass-golden-shapes cuda-experts-fake cuda-kinds-fake ranks-same ranks-mpi delta-command delta-lora
-    pipeline-holes pipeline-predicted models-quality pipeline-learned-skip golden-made plan-agree plan-cli analyze-command deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
-    server-sessions pass-tree pass-sparse cpu-attend cpu-matmul cpu-matmul-tiles template-limits tokenizer-round pipeline-bad-numbers pipeline-experts)
+set(ntx_test_longest
+    quantize-command pass-same-types pass-same-layers pass-same-experts pass-same-states pass-same-caches
+    pass-golden-shapes cuda-experts-fake cuda-kinds-fake ranks-same ranks-mpi delta-command delta-lora pipeline-holes
+    pipeline-predicted models-quality pipeline-learned-skip golden-made plan-agree plan-cli analyze-command
+    deploy-systemd pipeline-draft pipeline-progress pipeline-kill pipeline-drives server-death server-crowd
+    server-sessions pass-tree pass-sparse cpu-attend cpu-matmul cpu-matmul-tiles template-limits tokenizer-round
+    pipeline-bad-numbers pipeline-experts)
 
-# ctest -L quick, tests/run --quick: some of every folder that has tests, in two minutes on two processors with
-# nothing beside them (style-alone holds that none is left out).
-set(ntx_test_quick analyze-numbers common-printable cpu-columns cpu-ops cuda-chosen-fake delta-lora computed-config deploy-packages client-logits-base pass-fail pass-guesser pass-parts
-    fuzz-config fuzz-pull gateway-structured golden-greedy grammar-calls grammar-refused style-alone style-rooms style-words iod-core lockin-workers model-arch model-chunk model-gguf model-quant model-quantize
-    model-split models-corpus pipeline-errors pipeline-found pipeline-streamed plan-placement plan-cache plan-predict predictor-policy predictor-script proto-frame proto-link proto-peer proto-request proto-settings
-    pull-command pull-parts ranks-pair ranks-share pass-sampler server-files server-loads server-rights engine-text shm-counters shm-memlimit shm-region weights-prefetch template-cases reply-parts tokenizer-chat-templates
-    tokenizer-pre tokenizer-tiny top-trace types-places)
+# ctest -L quick, tests/run --quick: some tests of every folder, in two minutes on two idle processors (style-alone
+# checks that no folder is left out).
+set(ntx_test_quick
+    analyze-numbers common-printable cpu-columns cpu-ops cuda-chosen-fake delta-lora computed-config deploy-packages
+    client-logits-base pass-fail pass-guesser pass-parts fuzz-config fuzz-pull gateway-structured golden-greedy
+    grammar-calls grammar-refused style-alone style-rooms style-words iod-core lockin-workers model-arch model-chunk
+    model-gguf model-quant model-quantize model-split models-corpus pipeline-errors pipeline-found pipeline-streamed
+    plan-placement plan-cache plan-predict predictor-policy predictor-script proto-frame proto-link proto-peer
+    proto-request proto-settings pull-command pull-parts ranks-pair ranks-share pass-sampler server-files server-loads
+    server-rights engine-text shm-counters shm-memlimit shm-region weights-prefetch template-cases reply-parts
+    tokenizer-chat-templates tokenizer-pre tokenizer-tiny top-trace types-places)
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
-# timeout: seconds on a machine that is not busy; tests/alone stretches them. ctest itself ends only a test that does
-# not end by that.
+# timeout: seconds on an idle machine, which tests/alone stretches. ctest's own limit is far beyond it.
 function(ntx_test_environment name timeout)
   math(EXPR timeout "${timeout} * ${ntx_test_slow}")
   math(EXPR last "${timeout} * 10 + 60")
-  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT ${last}
-    ENVIRONMENT "NTX_TEST_LIMIT=${timeout};XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/no-config;NTX_TEST_SLOW=${ntx_test_slow};NTX_SOURCE=${CMAKE_SOURCE_DIR};NTX_BUILD=${CMAKE_BINARY_DIR};NTX_BIN=${CMAKE_BINARY_DIR}/bin;NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data${ntx_test_more}")
+  set(environment NTX_TEST_LIMIT=${timeout} XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/no-config
+      NTX_TEST_SLOW=${ntx_test_slow} NTX_SOURCE=${CMAKE_SOURCE_DIR} NTX_BUILD=${CMAKE_BINARY_DIR}
+      NTX_BIN=${CMAKE_BINARY_DIR}/bin NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data)
+  set_tests_properties(${name} PROPERTIES
+    SKIP_RETURN_CODE 77 TIMEOUT ${last} ENVIRONMENT "${environment}${ntx_test_more}")
   if(name IN_LIST ntx_test_quick)
     set_property(TEST ${name} APPEND PROPERTY LABELS quick)
   endif()

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many times as long as alone on this machine something takes now, for limits of time. patient.sh and patient.h are its twins.
-The larger of two: what a thread's time by the clock is to its time of the processor, and the processes that want to run to the processors."""
+"""Time limits that grow on a busy machine. patient.sh and patient.h do the same.
+
+patience() says how much longer something takes now than on an idle machine. It is the larger of two ratios: a thread's
+wall time to its processor time, and the runnable processes to the processors."""
 
 import os
 import time
 
-_known = [0.0, 1.0]  # when it was measured, and how much it was
+_known = [0.0, 1.0]  # time of the last measurement, and its value
 
 
 def patience():
-    """At least 1. Measured once a second at most."""
+    """The present factor, at least 1. It is measured at most once a second."""
     if time.monotonic() - _known[0] < 1:
         return _known[1]
     wall, used = time.monotonic(), time.thread_time()
@@ -24,7 +26,7 @@ def patience():
 
 
 class Deadline:
-    """So many seconds of a machine that has nothing else to do. Ask again and again whether it is over."""
+    """A limit in seconds of an idle machine. Call over() again and again."""
 
     def __init__(self, seconds):
         self.left, self.at = seconds, time.monotonic()
@@ -37,7 +39,7 @@ class Deadline:
 
 
 class Watch:
-    """took(): the seconds since, as they would have been on a machine that has nothing else to do."""
+    """took(): the seconds since the start, converted to those of an idle machine."""
 
     def __init__(self):
         self.busy, self.begin = patience(), time.monotonic()

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.h: assertions for test programs. A failed CHECK prints the place and exits 1; SKIP prints why and exits 77. */
+/* check.h: assertions for test programs. A failed CHECK prints its place and exits 1; SKIP prints the reason and exits
+ * 77. */
 #ifndef NTX_TESTS_LIB_CHECK_H
 #define NTX_TESTS_LIB_CHECK_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.h: random weight blocks of every type. */
+/* cpu_blocks.h: random weight blocks of every type. */
 #ifndef NTX_TESTS_LIB_CPU_BLOCKS_H
 #define NTX_TESTS_LIB_CPU_BLOCKS_H
 
@@ -12,7 +12,7 @@ KIT void put_f16(char *p, float f)
     memcpy(p, &h, 2);
 }
 
-/* Random bytes, then scales that are finite; `extreme` bytes are all ones, all zeros or the sign bit alone. */
+/* Random bytes, then finite scales. `extreme`: bytes are all ones, all zeros or the sign bit alone. */
 KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool extreme)
 {
     static const uint8_t edges[] = {0x00, 0xff, 0x80, 0x7f};
@@ -50,11 +50,11 @@ KIT void random_block(struct rng *r, uint32_t type, char *p, size_t bytes, bool 
         put_f16(p + 82, m);
         put_f16(p + 80, d);
         break;
-    case NTX_MXFP4: /* one in four, or all, of the least, of which two are subnormal floats */
+    case NTX_MXFP4: /* one in four, or all, of the least exponents, two of which are subnormal floats */
         e = (uint8_t)rng_u32(r);
         p[0] = (char)(!extreme && e % 4 ? 112 + e / 4 % 12 : e / 4 % 4);
         break;
-    case NTX_IQ1_M: /* by nibbles, in the upper ones of every second byte of scales */
+    case NTX_IQ1_M: /* in nibbles, the upper ones of every second byte of scales */
         for (int i = 0; i < 4; i++) {
             char *at = p + offsetof(struct ntx_block_iq1_m, scales) + 2 * i + 1;
             *at = (char)((*at & 15) | (ntx_f32_to_f16(d) >> 4 * i & 15) << 4);

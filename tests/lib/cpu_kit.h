@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kit.h: what the kernel tests share: seeded numbers, memory that ends at an unmapped page, the instruction sets. */
+/* cpu_kit.h: shared by the kernel tests: seeded numbers, memory before an unmapped page, the instruction sets. */
 #ifndef NTX_TESTS_LIB_CPU_KIT_H
 #define NTX_TESTS_LIB_CPU_KIT_H
 
@@ -24,13 +24,13 @@ KIT uint32_t rng_u32(struct rng *r)
     return x >> rot | x << (-rot & 31);
 }
 
-KIT float rng_float(struct rng *r) /* about [-1, 1), many magnitudes */
+KIT float rng_float(struct rng *r) /* about [-1, 1), of many magnitudes */
 {
     float f = (float)(int32_t)rng_u32(r) * 0x1p-31f;
     return ldexpf(f, -(int)(rng_u32(r) % 4));
 }
 
-/* bytes of memory whose last byte is the last of its page, the next page unmapped: an over-read dies. */
+/* Memory whose last byte is the last of its page; the next page is unmapped, so that an over-read crashes. */
 struct guarded {
     char *map, *end;
     size_t size;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kit.h: a GPU for a test: the table of a plug-in library, opened; the test skips where there is no card. */
+/* cuda_kit.h: a GPU for a test: opens a plug-in library's table; the test is skipped where there is no card. */
 #ifndef NTX_TESTS_LIB_CUDA_KIT_H
 #define NTX_TESTS_LIB_CUDA_KIT_H
 
@@ -53,7 +53,7 @@ KIT void *gpu_new(struct gpu *u, size_t bytes)
     return p;
 }
 
-/* A copy on the device, with `slack` poisoned bytes behind. */
+/* A copy on the device, followed by `slack` poisoned bytes. */
 KIT void *gpu_put(struct gpu *u, const void *host, size_t bytes, size_t slack)
 {
     void *p = gpu_new(u, bytes + slack);
@@ -76,7 +76,7 @@ KIT void fill_random(struct rng *r, float *x, size_t n)
         x[i] = rng_float(r);
 }
 
-/* `beside` floats behind each row of n must still be poison. */
+/* The `beside` floats after each row of n must still be poison. */
 KIT void check_rows(const char *what, const float *got, size_t ld, const float *want, uint32_t n, uint32_t rows)
 {
     for (uint32_t r = 0; r < rows; r++) {

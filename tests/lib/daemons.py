@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three daemons in a directory of their own, for tests of ntx-computed's socket. Nothing outlives the test: the daemons hold
-the read end of a pipe, and end with it."""
+"""The three daemons in a private directory, for tests of ntx-computed's socket.
+
+The daemons do not outlive the test: they hold the read end of a pipe, and end with it."""
 
 import contextlib
 import os
@@ -47,7 +48,9 @@ def refused(call, pattern, what):
 
 
 def descriptors(pid):
-    """What a process holds: the least of ten looks, since it has one more whenever it reads its memory or its workers' in /proc."""
+    """Number of open descriptors of a process.
+
+    It is the least of ten samples, since the process briefly has one more while it reads /proc."""
     looks = []
     for _ in range(10):
         looks.append(len(os.listdir("/proc/%d/fd" % pid)))
@@ -56,7 +59,9 @@ def descriptors(pid):
 
 
 def wait_for(condition, seconds, what):
-    """The seconds are those of an idle machine; five times as many are given, and more where the machine is busy (patient.py)."""
+    """Polls condition() until it returns a true value, which it returns.
+
+    seconds: time on an idle machine. The limit is five times as much, and more on a busy machine (patient.py)."""
     end = Deadline(5 * seconds)
     while True:
         value = condition()
@@ -103,7 +108,7 @@ class Daemons:
         self.starts[name] += 1
 
     def watch(self):
-        """Starts workers again as a supervisor does."""
+        """Restarts workers, as a supervisor does."""
         while not self.stopping:
             with self.lock:
                 for name in ("iod", "predictor"):
@@ -168,7 +173,9 @@ class Daemons:
 
     @contextlib.contextmanager
     def held(self, name):
-        """Stops a daemon for a while. With ntx-iod held, a pass that needs the drive lasts until then, however fast or slow the machine is."""
+        """Stops a daemon for a while.
+
+        While ntx-iod is stopped, a pass that needs the drive does not end, however fast the machine is."""
         with self.lock:
             p = self.child[name]
             p.send_signal(signal.SIGSTOP)

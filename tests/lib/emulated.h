@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* emulated.h: a test that starts ntx's programs is skipped under qemu-user, which filters no system calls, without
- * which workers do not run, and starts no program of the machine that it plays; and what takes minutes there does less.
- * */
+/* emulated.h: tests under qemu-user. It filters no system calls, which the workers need, and starts no program of the
+ * emulated machine, so tests that start ntx's programs are skipped. Tests that would take minutes do less. */
 #ifndef NTX_TESTS_LIB_EMULATED_H
 #define NTX_TESTS_LIB_EMULATED_H
 
@@ -12,8 +11,7 @@
 
 static inline bool emulated(void) { return prctl(PR_GET_SECCOMP, 0, 0, 0, 0) < 0; }
 
-/* Of what an emulator takes minutes for, each so manieth is enough there: kernels have the same bits everywhere, and
- * each is looked at by itself. */
+/* Under an emulator only every n-th case runs: kernels give the same bits everywhere, and each has its own test. */
 static inline unsigned emulated_step(unsigned n) { return emulated() ? n : 1; }
 
 static inline void skip_if_emulated(void)

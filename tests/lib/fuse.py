@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A file system whose one file is never read to the end: a FUSE server in the standard library, over /dev/fuse itself. Reads get no answer, nor
-do the flushes of ntx's processes, which close() waits for: they can neither read nor close what they have of it. Nobody else can close it either while
-somebody reads, nor open it, so there is one descriptor, which is closed when the file system is gone; start no process meanwhile.
+"""A file system with one file whose reads never finish: a FUSE server in the standard library.
+
+Reads get no answer, nor do flushes of ntx's processes, which close() waits for. So these processes can neither read nor
+close the file. While a read waits, other processes cannot close or open it either. So there is one descriptor, which is
+closed after the file system has ended; start no process meanwhile.
 
     with Stuck() as fd: ...
 
-Ends the test as skipped where the machine has no FUSE, or lets nobody mount it."""
+The test is skipped where the machine has no FUSE, or mounting is refused."""
 
 import contextlib
 import ctypes
@@ -94,9 +96,9 @@ class Stuck:
         sys.exit(77)
 
     def __exit__(self, *_):
-        os.kill(self.child, 9)  # whoever waits for it gets an error now
+        os.kill(self.child, 9)  # waiting processes get an error now
         os.waitpid(self.child, 0)
-        with contextlib.suppress(OSError):  # there is nobody to flush to
+        with contextlib.suppress(OSError):  # the flush fails: the server has ended
             os.close(self.fd)
         libc.umount2(self.dir.encode(), MNT_DETACH)
         os.rmdir(self.dir)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-gateway beside daemons of the test's own, and HTTP by the standard library."""
+"""ntx-gateway with the test's daemons, and HTTP by the standard library."""
 
 import http.client
 import json
@@ -71,7 +71,7 @@ class Gateway:
         return status, json.loads(text)
 
     def raw(self, data, timeout=30):
-        """What comes back for these bytes, to the end, or until nothing came for so long."""
+        """The answer to these bytes, up to its end, or until no byte comes for `timeout` seconds."""
         s = socket.create_connection(("127.0.0.1", self.port), timeout * patience())
         got = b""
         try:
@@ -89,7 +89,9 @@ class Gateway:
 
 
 def events(body):
-    """The data of an event stream, strictly: each event is one data line (and before it an event line, where there is one) and an empty one; comments stand alone."""
+    """The data of an event stream, parsed strictly.
+
+    Each event is an optional event line, one data line and an empty line. A comment is a block of its own."""
     out = []
     check(body.endswith(b"\n\n"), "the stream's end:", body[-40:])
     for block in body.decode()[:-2].split("\n\n"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GGUF taken apart and put together again, so that a test can bend any part of it."""
+"""Parses a GGUF and writes it again, so that a test can change any part of it."""
 
 import struct
 
@@ -88,7 +88,7 @@ class Gguf:
         return struct.pack("<" + SCALARS[kind], v)
 
     def write(self, path, offsets={}):
-        """offsets: where the data of a tensor is said to lie, from the start of all data; {name: offset}"""
+        """offsets: {name: offset}, a false offset of a tensor's data from the start of all data"""
         head, data = bytearray(), bytearray()
         for name, (kind, v) in self.keys.items():
             name = name.encode() if isinstance(name, str) else name

@@ -179,7 +179,7 @@ static void on_message(void *ctx, const Ntx__Peer *m)
         CHECK_STR(m->hello->role, "iod");
         CHECK_STR(m->hello->build, NTX_BUILD);
         CHECK_EQ(m->hello->instance, h->instance);
-        if (h->attached) /* as computed: not before ATTACHED was read. Hello comes again */
+        if (h->attached) /* as computed: only after ATTACHED was read; Hello is repeated */
             send_config(h);
     } else if (m->body_case == NTX__PEER__BODY_IOD_ERROR) {
         snprintf(h->text, sizeof(h->text), "%s", m->iod_error->text);
@@ -364,7 +364,7 @@ enum ntx_state harness_wait_word(struct harness *h, _Atomic uint32_t *word, uint
     while (!(mask >> ntx_word_state(w = atomic_load(word)) & 1)) {
         CHECK_MSG(ntx_now_ns() < end, "sequence %llu, word %#x: nothing comes", (unsigned long long)h->seq, w);
         harness_turn(h, 0);
-        if (harness_exited(h)) /* what it wrote last counts */
+        if (harness_exited(h)) /* take its last writes into account */
             return mask >> ntx_word_state(w = atomic_load(word)) & 1 ? ntx_word_state(w) : NTX_FILLING;
         ntx_futex_wait(word, w, 10000000);
     }

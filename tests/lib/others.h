@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* others.h: how busy the machine is with something else, for tests of rates: what is missing of one may have gone
- * there. */
+/* others.h: how busy the machine is with other processes, for tests of rates: they may explain a low rate. */
 #ifndef NTX_TESTS_LIB_OTHERS_H
 #define NTX_TESTS_LIB_OTHERS_H
 
@@ -33,7 +32,7 @@ static inline struct others others_now(void)
     return o;
 }
 
-/* Share of all processors' time since then that neither was idle nor ours. */
+/* Share of all processors' time since then that was neither idle nor ours. */
 static inline double others_share(struct others since)
 {
     struct others now = others_now();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* patient.h: waiting with a limit that a busy machine stretches; patient.py and patient.sh are its twins. Where it
- * waits for another thread, time for which the process was stopped, or its machine asleep, does not count: whom it
- * waits for was, too. */
+/* patient.h: waits with a time limit that grows on a busy machine; patient.py and patient.sh do the same. When it waits
+ * for another thread, time in which this process was stopped or the machine slept does not count, since that thread did
+ * not run either. */
 #ifndef NTX_TESTS_LIB_PATIENT_H
 #define NTX_TESTS_LIB_PATIENT_H
 
@@ -23,8 +23,8 @@ static inline uint64_t patient_clock(clockid_t which)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* How many times as long as alone on this machine something takes now, at least 1. The larger of two: what a
- * thread's time by the clock is to its time of the processor, and the processes that want to run to the processors. */
+/* How much longer something takes now than on an idle machine, at least 1. It is the larger of two ratios: a thread's
+ * wall time to its processor time, and the runnable processes to the processors. */
 static inline double patient_factor_now(void)
 {
     const uint64_t wall = patient_clock(CLOCK_MONOTONIC), used = patient_clock(CLOCK_THREAD_CPUTIME_ID);
@@ -44,7 +44,7 @@ static inline double patient_factor_now(void)
     return took > 1 ? took : 1;
 }
 
-/* The same, measured once a second at most: some tests wait thousands of times. */
+/* The same, measured at most once a second: some tests wait thousands of times. */
 static inline double patient_factor(void)
 {
     static _Thread_local uint64_t at;
@@ -57,10 +57,10 @@ static inline double patient_factor(void)
     return known;
 }
 
-/* A time that an idle machine needs at most, as long as it may take here. */
+/* A limit for an idle machine, stretched for the present load. */
 static inline uint64_t patient_ns(uint64_t ns) { return (uint64_t)((double)ns * patient_factor()); }
 
-/* One step of waiting for `moved`, with the lock held. False: *waited_ms, 0 before the first step, has come to the
+/* One step of waiting for `moved`, with the lock held. False: *waited_ms (0 before the first step) has reached the
  * limit. */
 static inline bool patient_wait(pthread_cond_t *moved, pthread_mutex_t *lock, unsigned *waited_ms, unsigned limit_ms)
 {

@@ -143,7 +143,8 @@ void harness_attach(struct harness *h)
 {
     struct ntx_attach_msg m = {.kind = NTX_AT_ATTACH, .role = NTX_ROLE_PREDICTOR, .epoch = HARNESS_EPOCH, .n_files = 1};
     int fds[2] = {h->region.board.part.fd,
-                  h->sidecar >= 0 ? h->sidecar : h->wake_fd}; /* the latter is no sidecar: only learned policies look */
+                  /* wake_fd is no sidecar, but only learned policies read it */
+                  h->sidecar >= 0 ? h->sidecar : h->wake_fd};
     CHECK_EQ(ntx_attach_send(h->sock, &m, fds, 2), 0);
     CHECK(harness_recv(h, &m));
     CHECK_EQ(m.kind, NTX_AT_ATTACHED);
@@ -184,7 +185,7 @@ void harness_policy(struct harness *h, const char *policy, const char *fault)
 {
     h->hellos = 0;
     unsigned states = h->states;
-    /* on a busy machine two come at once */
+    /* on a busy machine two may come at once */
     for (uint64_t end = ntx_now_ns() + patient_ns(DEADLINE_NS); !h->hellos; uv_run(&h->loop, UV_RUN_NOWAIT))
         CHECK(ntx_now_ns() < end);
     CHECK_STR(h->build, NTX_BUILD);
@@ -192,7 +193,7 @@ void harness_policy(struct harness *h, const char *policy, const char *fault)
     harness_wait(h, &h->states, states + 1);
 }
 
-/* As computed: a worker cannot remove what it bound. */
+/* As computed does, since a worker cannot remove its bound socket. */
 static void unlink_pair(struct harness *h)
 {
     if (h->pair[0])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* harness.h: ntx-computed as the predictor sees it: region, attach socket, link; and iod's end of the hints. A test
- * calls harness_start, then talks; every wait has a deadline and fails the test when it passes. */
+/* predictor_harness.h: a replacement for ntx-computed: region, attach socket, link; and iod's end of the hints. A test
+ * calls harness_start, then talks. Each wait has a deadline and fails the test when it passes. */
 #ifndef NTX_TESTS_LIB_PREDICTOR_HARNESS_H
 #define NTX_TESTS_LIB_PREDICTOR_HARNESS_H
 
@@ -32,8 +32,8 @@ struct harness {
     char pair[128]; /* the socket that the predictor bound for iod; empty: none */
     pid_t pid;
     uint32_t instance;
-    int sidecar;       /* set before harness_attach: what the policy may read; -1 none */
-    const char *model; /* set before harness_policy: the digest that the sidecar bears */
+    int sidecar;       /* set before harness_attach: the policy's sidecar; -1 none */
+    const char *model; /* set before harness_policy: the digest that the sidecar has */
 
     unsigned hellos, states, decisions, hints;
     char build[64], policy[64], error[256];
@@ -43,23 +43,24 @@ struct harness {
     uint64_t hint_pass, hint_skip;
 };
 
-void harness_start(
-    struct harness *h); /* directory, region (8 layers of width 32), listening socket; no predictor yet */
+/* Makes directory, region (8 layers of width 32) and listening socket; starts no predictor. */
+void harness_start(struct harness *h);
 void harness_start_for(struct harness *h, uint32_t n_layers, uint32_t n_embd);
-void harness_spawn(struct harness *h);  /* the program, and its HELLO and our WELCOME; instance counts up */
-void harness_attach(struct harness *h); /* ATTACH, and its ATTACHED */
-void harness_policy(struct harness *h, const char *policy,
-                    const char *fault); /* waits for Hello; then for PolicyState */
+/* Starts the program; waits for its HELLO and sends WELCOME. The instance grows. */
+void harness_spawn(struct harness *h);
+void harness_attach(struct harness *h); /* sends ATTACH and waits for ATTACHED */
+/* Waits for Hello, sends PolicySet, and waits for PolicyState. */
+void harness_policy(struct harness *h, const char *policy, const char *fault);
 void harness_peers(struct harness *h, uint32_t iod_instance);
-void harness_show(struct harness *h, uint32_t index, uint32_t gen, uint64_t pass,
-                  uint32_t row); /* on the board, no message */
+/* Puts a probe on the board, without a message. */
+void harness_show(struct harness *h, uint32_t index, uint32_t gen, uint64_t pass, uint32_t row);
 void harness_notice(struct harness *h, uint32_t index, uint32_t gen, uint64_t pass);
-void harness_wait(struct harness *h, const unsigned *count,
-                  unsigned want);                               /* runs the loop; *count must become `want` */
-void harness_run(struct harness *h, unsigned ms);               /* for "nothing more comes" */
+/* Runs the loop until *count is `want`. */
+void harness_wait(struct harness *h, const unsigned *count, unsigned want);
+void harness_run(struct harness *h, unsigned ms);               /* for tests that no more messages come */
 bool harness_recv(struct harness *h, struct ntx_attach_msg *m); /* false: end of file */
-int harness_reap(
-    struct harness *h); /* waits for its end (not by us); returns waitpid's status, lets go of its link and socket */
+/* Waits for the predictor's end (caused elsewhere), closes its link and socket, and returns waitpid's status. */
+int harness_reap(struct harness *h);
 void harness_end(struct harness *h);
 
 #endif

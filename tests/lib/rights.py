@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A service, and a member of its group that is not its user. To become one, a test has to be root."""
+"""A service, and a member of its group that is another user. The test has to be root to become one."""
 
 import os
 import tempfile
@@ -12,7 +12,7 @@ tmp = tempfile.TemporaryDirectory(prefix="ntx-server-conf-")
 
 
 def service(conf, *options):
-    """The daemons as a service with this configuration, in a directory that members see."""
+    """The daemons as a service with this configuration, in a directory that members may enter."""
     path = os.path.join(tmp.name, "ntx.conf")
     with open(path, "w") as f:
         f.write(conf)
@@ -22,7 +22,7 @@ def service(conf, *options):
 
 
 def as_member(d, act):
-    """Runs act(client) as somebody else who is in the socket's group."""
+    """Runs act(client) as another user who is in the socket's group."""
     if not (pid := os.fork()):
         code = 1
         try:

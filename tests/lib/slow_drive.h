@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slow_drive.h: a cgroup in which the drive under a file is slow, so that reads outlive the process that asked for
- * them. The block layer throttles it: blkio of cgroup v1, or io of v2. Needs root and one of the two; slow_drive_make()
- * says false where that is not to be had. */
+/* slow_drive.h: a cgroup in which the drive of a file is slow, so that reads outlive their process. The block layer
+ * throttles it: blkio of cgroup v1, or io of v2. Needs root and one of the two; else slow_drive_make() returns
+ * false. */
 #ifndef NTX_TESTS_LIB_SLOW_DRIVE_H
 #define NTX_TESTS_LIB_SLOW_DRIVE_H
 
@@ -44,7 +44,8 @@ static inline bool slow__try(struct slow_drive *s, const char *parent, const cha
     return false;
 }
 
-/* The drive that holds fd at `rate` bytes per second. The whole disk: a partition has no throttle of its own. */
+/* Throttles the drive that holds fd to `rate` bytes per second. It must be the whole disk: a partition has no
+ * throttle. */
 static inline bool slow_drive_make(struct slow_drive *s, int fd, uint32_t rate)
 {
     char path[96], rule[64];
@@ -54,7 +55,7 @@ static inline bool slow_drive_make(struct slow_drive *s, int fd, uint32_t rate)
         return false;
     maj = major(st.st_dev), min = minor(st.st_dev);
     snprintf(path, sizeof path, "/sys/dev/block/%u:%u/partition", maj, min);
-    bool part = !access(path, F_OK); /* what is above a whole NVMe disk is the controller, a device of another kind */
+    bool part = !access(path, F_OK); /* the parent of a whole NVMe disk is the controller, no block device */
     snprintf(path, sizeof path, "/sys/dev/block/%u:%u/../dev", maj, min);
     FILE *f = part ? fopen(path, "re") : NULL;
     if (f) {
@@ -67,14 +68,14 @@ static inline bool slow_drive_make(struct slow_drive *s, int fd, uint32_t rate)
         return true;
     snprintf(rule, sizeof rule, "%u:%u rbps=%u", maj, min, rate);
     slow__write("/sys/fs/cgroup", "cgroup.subtree_control",
-                "+io"); /* where it is on already, or cannot be, the next line tells */
+                "+io"); /* fails when it is on already, or impossible; the next line finds out */
     return slow__try(s, "/sys/fs/cgroup", "io.max", rule);
 }
 
-/* The calling process, and what it starts from now on. */
+/* Puts the calling process and its later children into the group. */
 static inline bool slow_drive_enter(const struct slow_drive *s) { return slow__write(s->group, "cgroup.procs", "0"); }
 
-/* When nobody else is in it any more. */
+/* Call it when no other process is in the group. */
 static inline void slow_drive_leave(const struct slow_drive *s)
 {
     slow__write(s->parent, "cgroup.procs", "0");

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* temporary.h: where a test puts its files: in $TMPDIR, or where there is none, or its name is too long for the path's
- * room, in /tmp. */
+/* temporary.h: temporary files of tests: in $TMPDIR, or in /tmp when it is not set or too long. */
 #ifndef NTX_TESTS_LIB_TEMPORARY_H
 #define NTX_TESTS_LIB_TEMPORARY_H
 
@@ -17,7 +16,7 @@ static inline void temporary_name(char *path, size_t size, const char *what)
         CHECK(snprintf(path, size, "/tmp/ntx-%s-XXXXXX", what) < (int)size);
 }
 
-/* A new directory, or file, of which path then has the name. */
+/* Makes a new directory, or file, and puts its name into path. */
 static inline void temporary_dir(char *path, size_t size, const char *what)
 {
     temporary_name(path, size, what);

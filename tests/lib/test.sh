@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# lib.sh: what the pipeline's script tests share. Sourced, not run.
-# Needs NTX_BIN (as ctest sets it). Makes $tmp, gone at exit; nothing else is left behind.
+# test.sh: functions of the shell tests. Sourced, not run.
+# Needs NTX_BIN (as ctest sets it). Makes the directory $tmp, which is removed at exit.
 set -u
 . "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/../patient.sh"
 : "${NTX_BIN:?run through ctest, or set NTX_BIN to build/bin}"
@@ -15,17 +15,20 @@ trap 'exit 1' INT TERM
 ntx() { "$NTX_BIN/ntx" "$@"; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
 skip() { echo "skipped: $*"; exit 77; }
-# left_out WHY: a part cannot be tried here. A test that left one out ends by `finish`, and counts as skipped: "passed" means whole.
+# left_out WHY: a part of the test cannot run here. Such a test ends by `finish` and counts as skipped, since "passed"
+# means all parts.
 parts_left=()
 left_out() { echo "left out: $*"; parts_left+=("$*"); }
-finish() { echo "$*"; [ ${#parts_left[@]} = 0 ] || skip "in part, the rest passed: $(printf '%s; ' "${parts_left[@]}")"; }
+finish() {
+    echo "$*"
+    [ ${#parts_left[@]} = 0 ] || skip "in part, the rest passed: $(printf '%s; ' "${parts_left[@]}")"
+}
 same() { cmp -s "$1" "$2" || fail "$3: $1 and $2 differ"; }
 sanitized() { nm -D "$NTX_BIN/ntx-computed" 2>/dev/null | grep -q '__asan_init\|__tsan_init'; }
 # stat FILE KEY: a number from a --stats file
 stat_of() { sed -n "s/^ *\"$2\": *\"\\{0,1\\}\\([^\",]*\\)\"\\{0,1\\},\\{0,1\\}\$/\\1/p" "$1" | head -1; }
-# wait_for SECONDS COMMAND...: polls until the command succeeds. The seconds are those of an idle machine; five times
-# as many are given, and more where it is busy
-# (patient.sh).
+# wait_for SECONDS COMMAND...: polls until the command succeeds. SECONDS: time on an idle machine. The limit is five
+# times as much, and more on a busy machine (patient.sh).
 wait_for() {
     local seconds=$1 end=$((SECONDS + 5 * $1)) last=''; shift
     until "$@"; do
@@ -34,12 +37,18 @@ wait_for() {
         read -rt 0.02 <> <(:) || :
     done
 }
-# idle_share BEFORE: of the processors' time since BEFORE (a line of processors), how much nobody used
+# idle_share BEFORE: idle share of the processors' time since BEFORE (a line that `processors` printed)
 processors() { head -1 /proc/stat; }
 idle_share() {
-    { echo "$1"; processors; } | awk '{t = 0; for (i = 2; i <= 9; i++) t += $i; i0 = idle; t0 = all; idle = $5 + $6; all = t} END {printf "%.2f", all > t0 ? (idle - i0) / (all - t0) : 1}'
+    { echo "$1"; processors; } | awk '
+        {
+            t = 0
+            for (i = 2; i <= 9; i++) t += $i
+            i0 = idle; t0 = all; idle = $5 + $6; all = t
+        }
+        END {printf "%.2f", all > t0 ? (idle - i0) / (all - t0) : 1}'
 }
-# model FILE [mkmodel options]: a random model
+# model FILE [mkmodel options]: makes a random model
 model() { local out=$1; shift; "$NTX_BIN/ntx-mkmodel" "$@" "$out" >/dev/null || fail "ntx-mkmodel $*"; }
 # words BYTES: a prompt of so many bytes, the same each time; a longer one begins with a shorter one. A test takes its
 # text from here and not from a document: how its tokens fall decides what a pass reads.
@@ -54,6 +63,6 @@ words() {
     done
     printf %s "${text:0:$1}"
 }
-# children of a captive `ntx` (its pid), by name
+# child PID NAME: children of that name of a private run of `ntx`
 child() { pgrep -P "$1" -x "$2"; }
 gone() { ! kill -0 "$1" 2>/dev/null; }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The client protocol in the standard library: the few kinds of protobuf fields that ntx.proto uses, and frames.
+"""The client protocol in the standard library: frames, and the kinds of protobuf fields that ntx.proto uses.
 
-Messages are dicts by field name. Written against proto/ntx.proto by hand, so that the tests meet the wire format itself."""
+Messages are dicts by field name. The schema is written by hand, so that the tests check the wire format itself."""
 
 import array
 import os
@@ -12,7 +12,8 @@ import sys
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
 from patient import patience  # noqa: E402
 
-# kind: v varint, z signed varint (int32), b bytes, s string, m message, f float, d double; "*" repeated (numbers packed)
+# kind: v varint, z signed varint (int32), b bytes, s string, a dict message, f float, d double; "*" repeated (numbers
+# are packed)
 MESSAGE = {1: ("role", "s"), 2: ("text", "b")}
 SAMPLING = {
     1: ("temp", "f"),
@@ -246,7 +247,7 @@ class Gone(Exception):
 
 
 class Client:
-    """A connection. Replies of other requests than the one asked for wait in a queue."""
+    """A connection. Replies to other requests than the wanted one wait in a queue."""
 
     def __init__(self, path, timeout=60):
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -308,7 +309,7 @@ class Client:
                     return r[k]
 
     def load(self, path, **options):
-        if "NTX_TEST_KERNEL" in os.environ:  # the sanitizers' threads have little stack left for the widest one
+        if "NTX_TEST_KERNEL" in os.environ:  # sanitized threads have too little stack for the widest kernel
             options.setdefault("kernel", os.environ["NTX_TEST_KERNEL"])
         fd = os.open(path, os.O_RDONLY)
         try:
@@ -321,7 +322,7 @@ class Client:
         return self.send("generate", generation(prompt, **options))
 
     def answer(self, request):
-        """Reads an answer to its end: an object with text, tokens, started, finish, stats."""
+        """Reads an answer to its end; returns an Answer."""
         a = Answer()
         while True:
             r = self.next(request)
