@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Units, the user and the configuration. Runs at installation; DESTDIR is obeyed.
+# Installs units, user and configuration. Runs at installation, below DESTDIR.
 if(CMAKE_INSTALL_PREFIX MATCHES "^/usr(/local)?/?$")
   set(sysconfdir /etc)
 else()
@@ -22,5 +22,7 @@ else()
   file(INSTALL ${NTX_DEPLOY}/ntx.conf DESTINATION ${sysconfdir}/ntx)
 endif()
 if(NOT "$ENV{DESTDIR}" AND EXISTS /run/systemd/system)
-  message(STATUS "Now: systemd-sysusers && systemd-tmpfiles --create ntx.conf && systemctl daemon-reload && systemctl enable --now ntx.target")
+  string(JOIN " && " next systemd-sysusers "systemd-tmpfiles --create ntx.conf" "systemctl daemon-reload"
+         "systemctl enable --now ntx.target")
+  message(STATUS "Now: ${next}")
 endif()

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# packages.sh: installs what is missing, for quickstart and tests/run. Sourced, not run.
-# Where nothing is missing, nothing is done and no right is needed; else root, or sudo.
+# packages.sh: installs missing packages, for quickstart and tests/run. Sourced, not run.
+# It needs root or sudo only when a package is missing.
 
-ntx_build_packages="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler liburing-dev libuv1-dev libnanomsg-dev
-    libprotobuf-c-dev libpcre2-dev libjansson-dev libutf8proc-dev libinih-dev libncurses-dev libedit-dev libmicrohttpd-dev libseccomp-dev
-    libcurl4-openssl-dev nettle-dev ca-certificates"
+ntx_build_packages="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler liburing-dev libuv1-dev
+    libnanomsg-dev libprotobuf-c-dev libpcre2-dev libjansson-dev libutf8proc-dev libinih-dev libncurses-dev libedit-dev
+    libmicrohttpd-dev libseccomp-dev libcurl4-openssl-dev nettle-dev ca-certificates"
 
 say() { printf '== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 111; }
 
-# Prints those of the packages that are not installed. Some have another name elsewhere, provided by what is installed.
+# Prints the packages that are not installed. pkg-config may be provided by a package of another name.
 packages_missing() {
     local p
     for p; do
@@ -19,16 +19,22 @@ packages_missing() {
     done
 }
 
-# apt_get ARGUMENT...: as ${root[@]}. While another program holds a lock of apt's, it is waited for, and said to be:
+# apt_get ARGUMENT...: runs apt-get by ${root[@]}. While another program holds one of apt's locks, it waits and says so:
 # apt itself waits for one of its locks only.
 apt_get() {
-    local errors code end=$((SECONDS + ${NTX_APT_LOCK_S:-600})) said=
+    local errors code limit=${NTX_APT_LOCK_S:-600} said= holder
+    local end=$((SECONDS + limit))
     errors=$(mktemp)
     while :; do
-        "${root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get -q -o DPkg::Lock::Timeout=5 "$@" 2>"$errors" && code=0 || code=$?
-        [ "$code" != 0 ] && grep -qE 'Could not get lock|Unable to (lock|acquire)' "$errors" && [ $SECONDS -lt $end ] || break
-        [ -n "$said" ] || say "another program holds apt's lock ($(sed -n 's/.*held by \(process [0-9]* ([^)]*)\).*/\1/p' "$errors" | head -1)); waiting for it, ${NTX_APT_LOCK_S:-600} s at most"
-        said=yes
+        "${root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 \
+            apt-get -q -o DPkg::Lock::Timeout=5 "$@" 2>"$errors" && code=0 || code=$?
+        [ "$code" != 0 ] || break
+        grep -qE 'Could not get lock|Unable to (lock|acquire)' "$errors" && [ $SECONDS -lt $end ] || break
+        if [ -z "$said" ]; then
+            holder=$(sed -n 's/.*held by \(process [0-9]* ([^)]*)\).*/\1/p' "$errors" | head -1)
+            say "another program holds apt's lock ($holder); waiting for it, $limit s at most"
+            said=yes
+        fi
         sleep "${NTX_APT_LOOK_S:-5}"
     done
     cat "$errors" >&2
@@ -36,11 +42,11 @@ apt_get() {
     return "$code"
 }
 
-# packages_install PACKAGE...: 0 when all are there afterwards.
+# packages_install PACKAGE...: returns 0 when all are installed afterwards.
 packages_install() {
     local missing root=()
     if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
-        say "no apt-get here: going on in the hope that this is installed: $*"
+        say "no apt-get here: assuming that these packages are installed: $*"
         return 0
     fi
     missing=$(packages_missing "$@")
@@ -50,13 +56,13 @@ packages_install() {
         root=(sudo)
     fi
     say "installing $missing"
-    # An update that fails (no network, one bad source) may still leave lists that will do.
-    apt_get update || say "apt-get update failed; trying with the lists that are there"
+    # After a failed update (no network, one bad source) the present lists may still suffice.
+    apt_get update || say "apt-get update failed; trying with the present lists"
     # shellcheck disable=SC2086 # a list of words
     apt_get install -y --no-install-recommends $missing
 }
 
-# configure DIRECTORY [-D...]: build/ keeps the generator that it was made with.
+# configure DIRECTORY [-D...]: configures a build directory, which keeps its generator.
 configure() {
     local dir=$1 generator=()
     shift

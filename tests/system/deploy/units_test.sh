@@ -1,36 +1,46 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What cmake --install puts where, and whether systemd takes the units.
+# cmake --install installs all files to their places, and systemd accepts the units.
 . "$(dirname "$0")/../../lib/test.sh"
 cmake --install "$NTX_BUILD" --prefix "$tmp/usr" >"$tmp/log" 2>&1 || fail "cmake --install: $(cat "$tmp/log")"
 units=$tmp/usr/lib/systemd/system
-for f in bin/ntx bin/ntx-top bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-metrics bin/ntx-gateway lib/systemd/system/ntx-metrics.service lib/systemd/system/ntx-gateway.service lib/systemd/system/ntx.slice lib/sysusers.d/ntx.conf etc/ntx/ntx.conf; do
+for f in bin/ntx bin/ntx-top bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-metrics bin/ntx-gateway \
+    lib/systemd/system/ntx-metrics.service lib/systemd/system/ntx-gateway.service lib/systemd/system/ntx.slice \
+    lib/sysusers.d/ntx.conf etc/ntx/ntx.conf; do
     [ -s "$tmp/usr/$f" ] || fail "$f is not installed"
 done
 cmp "$NTX_SOURCE/deploy/ntx.conf" "$tmp/usr/etc/ntx/ntx.conf" || fail "ntx.conf differs"
 for d in computed iod predictor; do
     u=$units/ntx-$d.service
     grep -q "^ExecStart=$tmp/usr/bin/ntx-$d " "$u" || fail "$u does not start $tmp/usr/bin/ntx-$d"
-    for line in Type=notify User=ntx Slice=ntx.slice RuntimeDirectory=ntx StartLimitIntervalSec=0 RestartSec=20ms LimitMEMLOCK=infinity \
-        NoNewPrivileges=yes CapabilityBoundingSet= ProtectSystem=strict RestrictAddressFamilies=AF_UNIX; do
+    for line in Type=notify User=ntx Slice=ntx.slice RuntimeDirectory=ntx StartLimitIntervalSec=0 RestartSec=20ms \
+        LimitMEMLOCK=infinity NoNewPrivileges=yes CapabilityBoundingSet= ProtectSystem=strict \
+        RestrictAddressFamilies=AF_UNIX; do
         grep -qx "$line" "$u" || fail "$u lacks $line"
     done
-    [ $d = computed ] || grep -q "^ExecStopPost=-/bin/sh .*/ntx-$d.end'\$" "$u" || fail "$u: nobody says how ntx-$d ended"
-    [ $d = computed ] || grep -q '^SystemCallFilter=seccomp landlock_create_ruleset ' "$u" || fail "$u: ntx-$d could not lock itself in"
-    ! grep -q '@' <(grep -v '^SystemCallFilter\|^#' "$u") || fail "$u: something is not filled in"
+    if [ $d != computed ]; then
+        # the whole line, as systemd joins it
+        grep -q "^ExecStopPost=-/bin/sh .*/ntx-$d.end'\$" <(sed ':a; /\\$/ {N; s/\\\n/ /; ba}' "$u") ||
+            fail "$u: it does not record how ntx-$d ended"
+        grep -q '^SystemCallFilter=seccomp landlock_create_ruleset ' "$u" || fail "$u: ntx-$d could not enter its sandbox"
+    fi
+    ! grep -q '@' <(grep -v '^SystemCallFilter\|^#' "$u") || fail "$u: a path is not filled in"
 done
-grep -q -- "--config $tmp/usr/etc/ntx/ntx.conf" "$units/ntx-computed.service" || fail "ntx-computed.service names another ntx.conf"
+grep -q -- "--config $tmp/usr/etc/ntx/ntx.conf" "$units/ntx-computed.service" ||
+    fail "ntx-computed.service names another ntx.conf"
 
 # Someone's configuration is not overwritten.
 echo "# mine" >"$tmp/usr/etc/ntx/ntx.conf"
 cmake --install "$NTX_BUILD" --prefix "$tmp/usr" >"$tmp/log" 2>&1 || fail "a second cmake --install: $(cat "$tmp/log")"
 [ "$(cat "$tmp/usr/etc/ntx/ntx.conf")" = "# mine" ] || fail "ntx.conf was overwritten"
 
-# DESTDIR, as packagers use it: the paths inside are those of the final place.
+# DESTDIR, as packagers use it: the paths in the files are those of the final place.
 DESTDIR=$tmp/stage cmake --install "$NTX_BUILD" --prefix /usr >"$tmp/log" 2>&1 || fail "DESTDIR: $(cat "$tmp/log")"
-grep -q "^ExecStart=/usr/bin/ntx-computed .*--config /etc/ntx/ntx.conf" "$tmp/stage/usr/lib/systemd/system/ntx-computed.service" || fail "DESTDIR: paths"
+grep -q "^ExecStart=/usr/bin/ntx-computed .*--config /etc/ntx/ntx.conf" \
+    "$tmp/stage/usr/lib/systemd/system/ntx-computed.service" || fail "DESTDIR: paths"
 [ -s "$tmp/stage/etc/ntx/ntx.conf" ] || fail "DESTDIR: no ntx.conf"
 
 command -v systemd-analyze >/dev/null || skip "no systemd-analyze here"
-SYSTEMD_UNIT_PATH="$units:" systemd-analyze verify "$units"/ntx.target "$units"/ntx.slice "$units"/ntx-*.service >"$tmp/verify" 2>&1 || fail "systemd-analyze verify: $(cat "$tmp/verify")"
+SYSTEMD_UNIT_PATH="$units:" systemd-analyze verify "$units"/ntx.target "$units"/ntx.slice "$units"/ntx-*.service \
+    >"$tmp/verify" 2>&1 || fail "systemd-analyze verify: $(cat "$tmp/verify")"
 ! grep "$units" "$tmp/verify" || fail "systemd-analyze verify warns: $(cat "$tmp/verify")"
