@@ -3,10 +3,11 @@
 # Decode under a memory cap, ntx beside llama.cpp, in turn, caches dropped before each: CSV on stdout.
 #
 #   bench/capped.sh MODEL.gguf [PERCENT...]        caps in percent of the file (default 35 60 90)
-#   PEER=/path/llama-bench   PEER_ARGS="--repack 0 -lm mmap"   N=tokens (6)   ROUNDS=2   READAHEAD=256 (KiB, granted to the peer; the drive's own is put back)
+#   PEER=/path/llama-bench   PEER_ARGS="--repack 0 -lm mmap"   N=tokens (6)   ROUNDS=2
+#   READAHEAD=256 (KiB, for the peer; the drive's own is restored)
 #
-# Needs root, the version 1 memory controller and fio. The drive's ceiling (fio, io_uring, O_DIRECT, huge pages, best of 512 KiB and 1 MiB at
-# depths 4 and 8) is taken before and after; if the two differ by over 10 %, the run says "void".
+# Needs root, the version 1 memory controller and fio. The drive's ceiling (fio, io_uring, O_DIRECT, huge pages, best of
+# 512 KiB and 1 MiB at depths 4 and 8) is taken before and after; if the two differ by over 10 %, the run says "void".
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 . "$here/bench/capped_lib.sh"
@@ -24,16 +25,20 @@ for pc in "$@"; do
     cap=$((size / 100 * pc))
     for ((r = 1; r <= rounds; r++)); do
         drop
-        capped $cap "$ntx" bench "$model" -p 1 -n "$n" -r 1 --ctx 256 --ram $((cap - (64 << 20))) --json >"$tmp/ntx.json"
+        capped $cap "$ntx" bench "$model" -p 1 -n "$n" -r 1 --ctx 256 --ram $((cap - (64 << 20))) \
+            --json >"$tmp/ntx.json"
         python3 - "$tmp/ntx.json" "$pc" "$r" <<'P'
 import json, sys
 j = json.load(open(sys.argv[1]))
-print('ntx,%s,%s,%.4f,%.3f,%.3f,%.2f,%d' % (sys.argv[2], sys.argv[3], j['decode_tok_s'], j['bytes_read_per_token'] / 1e9, j['io_gb_s'], j['io_stall_s'], j['peak_bytes']))
+print('ntx,%s,%s,%.4f,%.3f,%.3f,%.2f,%d'
+      % (sys.argv[2], sys.argv[3], j['decode_tok_s'], j['bytes_read_per_token'] / 1e9, j['io_gb_s'], j['io_stall_s'],
+         j['peak_bytes']))
 P
         if [ -n "${PEER:-}" ]; then
             drop
             echo "$ra" >"$queue"
-            t=$(capped $cap "$PEER" -m "$model" -p 0 -n "$n" -t "$(nproc)" -r 1 --no-warmup ${PEER_ARGS:-} -o csv 2>/dev/null | python3 -c "
+            t=$(capped $cap "$PEER" -m "$model" -p 0 -n "$n" -t "$(nproc)" -r 1 --no-warmup ${PEER_ARGS:-} \
+                -o csv 2>/dev/null | python3 -c "
 import csv, sys
 rows = list(csv.DictReader(sys.stdin))
 print(rows[-1]['avg_ts'] if rows else 'failed')")
@@ -43,4 +48,6 @@ print(rows[-1]['avg_ts'] if rows else 'failed')")
     done
 done
 after=$(ceiling)
-echo "# fio ceiling before $before GB/s, after $after GB/s$(awk -v a="$before" -v b="$after" 'BEGIN { d = a > b ? a - b : b - a; if (d > 0.1 * (a > b ? a : b)) printf " (void: they differ by over 10 %%)" }')"
+echo "# fio ceiling before $before GB/s, after $after GB/s$(awk -v a="$before" \
+    -v b="$after" \
+    'BEGIN { d = a > b ? a - b : b - a; if (d > 0.1 * (a > b ? a : b)) printf " (void: they differ by over 10 %%)" }')"

@@ -15,7 +15,8 @@ Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of i
      entries of a book, any of which is as likely as another, each in its copy. A book's way to shared memory is shared out over the outputs of a block, of 4,096 inputs each; a persistent block's (IQ1, one
      row or two of much; cuda/persistent.h) over 1,024 times 1,024 weights of its SM, and nothing else is done meanwhile
   f  bytes in flight: of all warps that registers and shared memory leave room for, against 700 ns
-Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop."""
+Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load. Weights are counted by the dot products of a loop.
+"""
 
 import functools
 import random

@@ -168,14 +168,17 @@ def main():
         ("token", "token"),
     ):
         out.append(
-            f'<rect x="{x}" y="{b.y}" width="10" height="10" fill="{COLOUR[name]}" stroke="#999" stroke-width="0.4"/><text x="{x + 14}" y="{b.y + 9}">{text}</text>'
+            f'<rect x="{x}" y="{b.y}" width="10" height="10" fill="{COLOUR[name]}" stroke="#999"'
+            f' stroke-width="0.4"/><text x="{x + 14}" y="{b.y + 9}">{text}</text>'
         )
         x += 30 + 6.2 * len(text)
     h = b.y + 20
     with open(o.out, "w") as f:
         f.write(
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {h:.0f}" width="{W}" height="{h:.0f}" font-family="sans-serif" font-size="11">\n'
-            f'<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(out) + "\n</svg>\n"
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {h:.0f}" width="{W}" height="{h:.0f}"'
+            ' font-family="sans-serif" font-size="11">\n<rect width="100%" height="100%" fill="white"/>\n'
+            + "\n".join(out)
+            + "\n</svg>\n"
         )
 
 

@@ -5,7 +5,8 @@
 The text of `--draft off`, made in memory, where MORE's --ram and --link do not count, is guessed by a script that holds with the chance at each depth (computed/draft/draft_script.c); off itself
 may make only the first --plain tokens of it, each pass being like the others. Ways take turns, the other way round in each second round: off, a number of
 guesses, or auto, as many as pay; before the rounds auto runs twice, so that what is learned is there. MORE goes to `ntx run`. CSV, medians of the rounds: way, tok/s, ms a pass, tokens a pass,
-guesses a pass, MB read a token, and bytes by time in GB/s; then the least and the most ms a pass of the rounds; `text` says whether all texts were those without guesses."""
+guesses a pass, MB read a token, and bytes by time in GB/s; then the least and the most ms a pass of the rounds; `text` says whether all texts were those without guesses.
+"""
 
 import argparse, json, os, statistics, subprocess, sys, tempfile
 

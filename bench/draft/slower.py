@@ -7,7 +7,8 @@ order that changes with each round; so what the machine does over seconds falls 
 guesses is kept from load to load, in a directory of its own, and two rounds come before those that count; with --fresh nothing is kept and all rounds count: what finding out costs, too.
 
 Prints a line: ms a token of off at the median; of guesses the ratio to the mean of both offs, and of the second off to the first: median of the rounds with the interval in which nine of ten drawn
-again lie (whole rounds, of whole loads), and the ratio of CPU seconds (computed and its two workers); MB read a token, off and guesses; tokens and guesses a pass; whether all texts were the same."""
+again lie (whole rounds, of whole loads), and the ratio of CPU seconds (computed and its two workers); MB read a token, off and guesses; tokens and guesses a pass; whether all texts were the same.
+"""
 
 import argparse, json, os, random, signal, statistics, subprocess, sys, tempfile, time
 from measure import stories
@@ -139,7 +140,8 @@ mean = lambda name, k: statistics.mean(x[k] for x in out[name])
 way = median_of([(x[4], 2 * x[0] / (y + z)) for x, y, z in zip(out['way'], ms['off'], ms['again'])])
 again = median_of([(x[4], x[0] / y) for x, y in zip(out['again'], ms['off'])])
 print(
-    '%s %s: off %.3f ms; guesses %s, CPU %.3f; off again %s, CPU %.3f; MB read a token %.2f and %.2f; %.2f tokens a pass of %.2f guesses; %d rounds in %d loads; texts %s'
+    '%s %s: off %.3f ms; guesses %s, CPU %.3f; off again %s, CPU %.3f; MB read a token %.2f and %.2f; %.2f tokens a'
+    ' pass of %.2f guesses; %d rounds in %d loads; texts %s'
     % (
         os.path.basename(a.model),
         ' '.join([a.draft] + a.more),

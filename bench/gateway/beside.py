@@ -152,7 +152,7 @@ def llama(server, model, clients, seconds):
 
 def main():
     server, model = sys.argv[1:3]
-    clients, seconds = (int(a) for a in (sys.argv[3:] + ["64", "20"][len(sys.argv) - 3 :]))
+    clients, seconds = (int(a) for a in sys.argv[3:] + ["64", "20"][len(sys.argv) - 3 :])
     print("server,clients,tokens_s,first_p50_ms,first_p99_ms,between_p50_ms,between_p99_ms,cpu_ms_a_token")
     a = ntx(model, clients, seconds)
     b = llama(server, model, clients, seconds)

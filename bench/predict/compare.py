@@ -15,7 +15,8 @@ round on stderr. Use a quiet machine; all ten take 8 minutes. A load drops nothi
 --close   a doctor of S seconds before each configuration, and no other: where the weather changes within seconds
 --only    some of them, by the beginning of their names or a whole name and '$'
 --small   models a tenth of the size, to try the script
---rounds  rounds are appended to FILE, and the report is of all that lie there, so that it can be measured in pieces (--runs 1 five times)"""
+--rounds  rounds are appended to FILE, and the report is of all that lie there, so that it can be measured in pieces (--runs 1 five times)
+"""
 
 import argparse
 import json
@@ -142,7 +143,8 @@ def report(chosen, rows):
             f"{min(p):.3f},{max(p):.3f},{min(m):.3f},{max(m):.3f},{io:.2f},{drive:.2f},{stream:.2f},{memory:.1f}"
         )
     print(
-        f"# {good[0]} of {len(chosen)} within 10 % by the median of ratios, {good[1]} by the ratio of medians; {fair} within 15 % by the median of ratios"
+        f"# {good[0]} of {len(chosen)} within 10 % by the median of ratios, {good[1]} by the ratio of medians; {fair}"
+        " within 15 % by the median of ratios"
     )
 
 
@@ -164,8 +166,9 @@ def compare(o, bin_, directory, profile):
             r = {"configuration": name, **bench(bin_, models[kind], share, tokens, extra, env), **found}
             rows[name].append(r)
             print(
-                f"{name}: {r['predicted_tok_s']:.3f} predicted, {r['decode_tok_s']:.3f} measured; read at {r['io_gb_s']:.2f}, "
-                f"doctor: drive {r['drive']:.2f}, multiplied {r['stream']:.2f}, memory {r['memory']:.1f} GB/s",
+                f"{name}: {r['predicted_tok_s']:.3f} predicted, {r['decode_tok_s']:.3f} measured; read at"
+                f" {r['io_gb_s']:.2f}, doctor: drive {r['drive']:.2f}, multiplied {r['stream']:.2f}, memory"
+                f" {r['memory']:.1f} GB/s",
                 file=sys.stderr,
             )
             if o.rounds:

@@ -10,7 +10,8 @@
     edits    a conversation of 2000 tokens that is edited in its middle, four times, each time elsewhere; and between two edits goes on from its end; then the server ends, and starts
              again (as above), and the conversation is edited in its middle once more
 
---cap: both in a cgroup of so many bytes, ntx with a --ram of 64 MiB less; caches dropped before each. NTX_BIN: build/bin. RAM: bytes for ntx's --ram without a cap (1 GiB)."""
+--cap: both in a cgroup of so many bytes, ntx with a --ram of 64 MiB less; caches dropped before each. NTX_BIN: build/bin. RAM: bytes for ntx's --ram without a cap (1 GiB).
+"""
 
 import argparse
 import concurrent.futures

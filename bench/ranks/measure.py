@@ -192,7 +192,8 @@ for _ in range(A.rounds):
 
 out = csv.writer(sys.stdout)
 out.writerow(
-    "ranks net split prompt tok_s prefill_tok_s prompt_tokens read_mb_token wait_s_pass message_s_pass crossed_kb_pass say_kb_token exchanges messages_took_s messages_say_s alone_s".split()
+    "ranks net split prompt tok_s prefill_tok_s prompt_tokens read_mb_token wait_s_pass message_s_pass crossed_kb_pass"
+    " say_kb_token exchanges messages_took_s messages_say_s alone_s".split()
 )
 free = {}
 for got, (links, net, split) in zip(GOT, ROWS):

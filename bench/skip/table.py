@@ -239,7 +239,8 @@ def compare(points):
             mine = at(curve, saved)
             if mine:
                 print(
-                    f"# {saved:.2f} layers' bytes saved: {name} KL {kl:.4f}, predictive {mine:.4f}, a {mine / kl:.2f} of it"
+                    f"# {saved:.2f} layers' bytes saved: {name} KL {kl:.4f}, predictive {mine:.4f}, a {mine / kl:.2f}"
+                    " of it"
                 )
 
 
@@ -314,7 +315,8 @@ def main():
     with tempfile.TemporaryDirectory() as d:
         b = Bench(a, a.dir or d)
         print(
-            f"# {a.model}: layers {b.first} to {b.last} may be skipped; the sidecar's threshold {b.threshold:.2f}; a layer {b.layer_bytes} bytes, its K and V {b.kv_bytes}",
+            f"# {a.model}: layers {b.first} to {b.last} may be skipped; the sidecar's threshold {b.threshold:.2f}; a"
+            f" layer {b.layer_bytes} bytes, its K and V {b.kv_bytes}",
             flush=True,
         )
         for part in a.part.split(","):

@@ -241,9 +241,9 @@ def family(f, m):
     return (
         (f, "prompt=1e-6", "prompt=1")
         if kind == "prompt"
-        else (f, "predicted=1e-6" + how, "predicted=1" + how)
-        if kind.startswith("predicted")
-        else (f, NOTHING, "topk=1")
+        else (
+            (f, "predicted=1e-6" + how, "predicted=1" + how) if kind.startswith("predicted") else (f, NOTHING, "topk=1")
+        )
     )
 
 

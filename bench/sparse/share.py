@@ -7,7 +7,8 @@
 A drive that others use is another one a minute later. So each run stands between two of bench_replay: reads of the very sizes that a trace of this run has, at random offsets of the
 same file, nothing that depends on them: with 4 MiB in flight and nobody who looks at the bytes, as the profile has it (share: the run by the mean of the two); and with 1 MiB in flight,
 each byte read once by the processor, which is what inference with a ring of that size can have (share_looked). NAME=DIR: builds to compare, in turn; `least`: the smallest
-budget that will do for all modes and builds. --trace adds where a token's time goes: time with no read in flight (idle), and waits of compute."""
+budget that will do for all modes and builds. --trace adds where a token's time goes: time with no read in flight (idle), and waits of compute.
+"""
 
 import argparse
 import json

@@ -5,7 +5,8 @@ without records (A), with them (B), and with them while `ntx trace` copies them 
 give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, is the cost, in time and in CPU time (which says more where others use the
 machine; with --threads 1, for no thread waits actively then). Everything but the records is the same: the process, its memory, the text. CSV of each six first.
 
-cost.py --pool FILE...: the same figures of what several runs printed (of one model with the same options), all sixes together."""
+cost.py --pool FILE...: the same figures of what several runs printed (of one model with the same options), all sixes together.
+"""
 
 import json
 import os

@@ -190,11 +190,13 @@ class World:
         x = self.r.random()
         self.go(
             p,
-            to.place
-            if to and to.place and to.place != p.place and x < 0.5
-            else self.r.choice(back)
-            if back and x > 0.85
-            else self.elsewhere(),
+            (
+                to.place
+                if to and to.place and to.place != p.place and x < 0.5
+                else self.r.choice(back)
+                if back and x > 0.85
+                else self.elsewhere()
+            ),
         )
 
     def take(self, p, t):

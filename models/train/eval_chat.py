@@ -37,9 +37,11 @@ def calls(m):
     return [
         (
             c["function"]["name"],
-            c["function"]["arguments"]
-            if isinstance(c["function"]["arguments"], dict)
-            else json.loads(c["function"]["arguments"]),
+            (
+                c["function"]["arguments"]
+                if isinstance(c["function"]["arguments"], dict)
+                else json.loads(c["function"]["arguments"])
+            ),
         )
         for c in m.get("tool_calls") or []
     ]

@@ -185,13 +185,15 @@ def tensors(s, net):
 def metadata(s, tok, name):
     marks = tok.get("marks", [])
     kinds = [
-        CONTROL
-        if t in ("<s>", "</s>") or (t in marks and t[1] == "|")
-        else USER_DEFINED
-        if t in marks
-        else UNUSED
-        if t.startswith("<unused")
-        else NORMAL
+        (
+            CONTROL
+            if t in ("<s>", "</s>") or (t in marks and t[1] == "|")
+            else USER_DEFINED
+            if t in marks
+            else UNUSED
+            if t.startswith("<unused")
+            else NORMAL
+        )
         for t in tok["tokens"]
     ]
     chat = [("tokenizer.chat_template", STR, talks.TEMPLATE)] if marks else []

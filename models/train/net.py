@@ -192,7 +192,8 @@ class Net(nn.Module):
 
     def forward(self, ids, positions=None, keep=None, states=None):
         """ids, positions (None: from 0): [batch x tokens] -> logits [batch x tokens x vocab] (keep: of these tokens alone, [n x vocab]); of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
-        whom the sentence is about. To the list `states` what goes into each layer is appended, and what comes out of the last."""
+        whom the sentence is about. To the list `states` what goes into each layer is appended, and what comes out of the last.
+        """
         x = self.embed(ids)
         cos, sin = (c[: ids.shape[1]] if positions is None else c[positions].unsqueeze(1) for c in (self.cos, self.sin))
         extra = statistic = 0

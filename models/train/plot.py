@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """plot.py: loss curves as a picture (SVG): plot.py OUT.svg NAME=loss.csv ...
 
-Above the loss per token of held-out text, below the share of held-out answers that are right, both over minutes of training."""
+Above the loss per token of held-out text, below the share of held-out answers that are right, both over minutes of training.
+"""
 
 import csv
 import math
@@ -41,7 +42,10 @@ def panel(out, runs, column, y0, lo, hi, ticks, title):
 def main():
     runs = {name: read(path) for name, path in (a.split("=", 1) for a in sys.argv[2:])}
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{W}" height="{2 * H + TOP + 2 * GAP}" font-family="sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{W}" height="{2 * H + TOP + 2 * GAP}"'
+            ' font-family="sans-serif" font-size="12">'
+        ),
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     panel(out, runs, 1, TOP, 0.5, 2.5, [0.5, 1, 1.5, 2, 2.5], "held-out loss, nats per token, over minutes of training")

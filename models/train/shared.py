@@ -12,7 +12,8 @@ time), then the whole: the text's loss, the teacher's distribution, and its stat
 
 writes what DIR has, in the form of model/layer_delta.h: matrices F16, the thin ones, too.
 
-Schedule, resumption and log are train.py's; the clock is the processor's. --bases 0: the thin matrices alone, to see what the base is worth."""
+Schedule, resumption and log are train.py's; the clock is the processor's. --bases 0: the thin matrices alone, to see what the base is worth.
+"""
 
 import argparse
 import copy

@@ -146,7 +146,10 @@ class Talk:
         return call, (
             f"There is nothing {corpus.at(place)}."
             if not things
-            else f"There {'is' if len(things) == 1 else 'are'} {both([corpus.article(t) for t in things])} {corpus.at(place)}."
+            else (
+                f"There {'is' if len(things) == 1 else 'are'} {both([corpus.article(t) for t in things])}"
+                f" {corpus.at(place)}."
+            )
         )
 
     def things(self):

@@ -323,7 +323,9 @@ def main():
     a.add_argument("--init", help="GGUF file of export.py whose weights to start from")
     a.add_argument(
         "--teacher",
-        help="GGUF file of export.py whose distribution is learned in place of the text: a drafter is the better for it",
+        help=(
+            "GGUF file of export.py whose distribution is learned in place of the text: a drafter is the better for it"
+        ),
     )
     a.add_argument("--tok", help="the vocabulary, where it was added to since --init")
     a.add_argument(

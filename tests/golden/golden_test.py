@@ -21,7 +21,9 @@ import tempfile
 
 BIN, DATA = os.environ['NTX_BIN'], os.environ.get('NTX_DATA', '')
 HERE = os.path.dirname(os.path.abspath(__file__))
-MAY_TURN = 'nanomoe.q'  # a near-tie in their random routers can turn a row to other experts: of these the median row is compared
+MAY_TURN = (  # a near-tie in their random routers can turn a row to other experts: of these the median row is compared
+    'nanomoe.q'
+)
 
 failures = []
 

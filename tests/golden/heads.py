@@ -26,7 +26,10 @@ CASES = {
     'eagle3.wide': (
         '--arch qwen3 --layers 3 --embd 192 --heads 6 --kv 2 --head-dim 32 --ff 256 --type F32 --seed 6',
         'draft-eagle3',
-        '--arch eagle3 --layers 1 --embd 128 --heads 2 --kv 1 --head-dim 64 --ff 320 --type F32 --taps 0,1,2 --state-width 192 --rope-base 500000 --seed 10',
+        (
+            '--arch eagle3 --layers 1 --embd 128 --heads 2 --kv 1 --head-dim 64 --ff 320 --type F32 --taps 0,1,2'
+            ' --state-width 192 --rope-base 500000 --seed 10'
+        ),
     ),
     'dflash': (
         MODEL,
@@ -36,12 +39,15 @@ CASES = {
     'dflash.windows': (
         MODEL,
         'draft-dflash',
-        '--arch dflash --layers 2 %s --taps 0,1,2,3 --draft-vocab 400 --window 6 --block 4 --rope-base 1000000 --seed 14'
-        % HEAD,
+        '--arch dflash --layers 2 %s --taps 0,1,2,3 --draft-vocab 400 --window 6 --block 4 --rope-base 1000000'
+        ' --seed 14' % HEAD,
     ),
     # What the last layer leaves llama.cpp has of some architectures only, of gpt-oss before its norm.
     'eagle3.last': (
-        '--arch gpt-oss --layers 3 --embd 128 --heads 4 --kv 2 --head-dim 32 --experts 4 --experts-used 2 --expert-ff 96 --type F32 --seed 11',
+        (
+            '--arch gpt-oss --layers 3 --embd 128 --heads 4 --kv 2 --head-dim 32 --experts 4 --experts-used 2'
+            ' --expert-ff 96 --type F32 --seed 11'
+        ),
         'draft-eagle3',
         '--arch eagle3 --layers 1 %s --taps 1,2,3 --draft-vocab 500 --seed 12' % HEAD,
     ),

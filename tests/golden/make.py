@@ -69,81 +69,263 @@ CASES = {
     'nvfp4': '--type NVFP4 --seed 48',
     'nvfp4.scales': '--type NVFP4 --scales --seed 70',
     'nvfp4.scales.moe': '--arch qwen3moe --experts 8 --experts-used 3 --expert-ff 128 --type NVFP4 --scales --seed 71',
-    'scales.delta.f32': '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 32 --delta-heads 4 --delta-keys 4 --type F32 --scales --seed 72',
+    'scales.delta.f32': (
+        '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 128 --head-dim 64'
+        ' --rotated 16 --delta-head 32 --delta-heads 4 --delta-keys 4 --type F32 --scales --seed 72'
+    ),
     'q1_0': '--type Q1_0 --seed 49',
     'q2_0': '--type Q2_0 --seed 50',
     'v2.f32': '--gguf-version 2 --seed 25',
     'split.q8_0': '--split 3 --type Q8_0 --seed 26',
     'moe.f32': '--experts 8 --expert-ff 192 --type F32 --seed 28',
     'moe.q8_0': '--experts 8 --experts-used 3 --expert-ff 256 --type Q8_0 --seed 29',
-    'qwen2moe.f32': '--arch qwen2moe --experts 12 --experts-used 4 --expert-ff 128 --shared-ff 320 --type F32 --seed 30',
+    'qwen2moe.f32': (
+        '--arch qwen2moe --experts 12 --experts-used 4 --expert-ff 128 --shared-ff 320 --type F32 --seed 30'
+    ),
     'qwen2moe.q4_k_m': '--arch qwen2moe --experts 6 --expert-ff 256 --shared-ff 256 --type Q4_K_M --seed 31',
     'qwen3moe.f32': '--arch qwen3moe --experts 16 --experts-used 5 --expert-ff 96 --head-dim 64 --type F32 --seed 32',
     'qwen3moe.q6_k': '--arch qwen3moe --experts 8 --expert-ff 256 --type Q6_K --seed 33',
-    'gptoss.f32': '--arch gpt-oss --experts 8 --experts-used 3 --expert-ff 96 --head-dim 64 --window 24 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type F32 --seed 34',
-    'gptoss.q8_0': '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 256 --head-dim 32 --window 5 --type Q8_0 --seed 35',
-    'gptoss.mxfp4': '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 160 --head-dim 64 --window 24 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type MXFP4 --seed 36',
-    'glm4moe.f32': '--arch glm4moe --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 192 --head-dim 64 --dense 1 --nextn 1 --rotated 32 --biases --qk-norms --expert-scale 1.5 --rope-base 1000000 --type F32 --seed 37',
-    'glm4moe.q4_k_m': '--arch glm4moe --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 32 --dense 2 --rotated 16 --type Q4_K_M --seed 38',
-    'minimax.f32': '--arch minimax-m2 --experts 12 --experts-used 4 --ff 96 --head-dim 64 --rotated 32 --rope-base 5000000 --type F32 --seed 39',
-    'minimax.q4_k_m': '--arch minimax-m2 --experts 8 --experts-used 3 --ff 256 --head-dim 32 --rotated 16 --type Q4_K_M --seed 40',
+    'gptoss.f32': (
+        '--arch gpt-oss --experts 8 --experts-used 3 --expert-ff 96 --head-dim 64 --window 24 --rope-scaling yarn'
+        ' --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type F32 --seed 34'
+    ),
+    'gptoss.q8_0': (
+        '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 256 --head-dim 32 --window 5 --type Q8_0 --seed 35'
+    ),
+    'gptoss.mxfp4': (
+        '--arch gpt-oss --experts 8 --experts-used 4 --expert-ff 160 --head-dim 64 --window 24 --rope-scaling yarn'
+        ' --rope-factor 8 --rope-orig 64 --ctx 512 --rope-base 150000 --type MXFP4 --seed 36'
+    ),
+    'glm4moe.f32': (
+        '--arch glm4moe --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 192 --head-dim 64 --dense 1 --nextn 1'
+        ' --rotated 32 --biases --qk-norms --expert-scale 1.5 --rope-base 1000000 --type F32 --seed 37'
+    ),
+    'glm4moe.q4_k_m': (
+        '--arch glm4moe --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 32 --dense 2 --rotated'
+        ' 16 --type Q4_K_M --seed 38'
+    ),
+    'minimax.f32': (
+        '--arch minimax-m2 --experts 12 --experts-used 4 --ff 96 --head-dim 64 --rotated 32 --rope-base 5000000 --type'
+        ' F32 --seed 39'
+    ),
+    'minimax.q4_k_m': (
+        '--arch minimax-m2 --experts 8 --experts-used 3 --ff 256 --head-dim 32 --rotated 16 --type Q4_K_M --seed 40'
+    ),
     'olmoe.f32': '--arch olmoe --experts 12 --experts-used 4 --ff 96 --kv 8 --type F32 --seed 41',
     'olmoe.q8_0': '--arch olmoe --experts 8 --experts-used 3 --ff 256 --kv 8 --type Q8_0 --seed 42',
     'smollm3.f32': '--arch smollm3 --layers 5 --type F32 --rope-base 5000000 --seed 43',
     'smollm3.q4_k_m': '--arch smollm3 --layers 4 --type Q4_K_M --tied --seed 44',
-    'mistral3.f32': '--arch mistral3 --head-dim 64 --rope-scaling yarn --rope-factor 16 --rope-orig 128 --ctx 2048 --rope-base 1000000 --type F32 --seed 45',
-    'mistral3.q5_k_m': '--arch mistral3 --rope-scaling yarn --rope-factor 4 --rope-orig 100 --ctx 512 --type Q5_K_M --seed 46',
+    'mistral3.f32': (
+        '--arch mistral3 --head-dim 64 --rope-scaling yarn --rope-factor 16 --rope-orig 128 --ctx 2048 --rope-base'
+        ' 1000000 --type F32 --seed 45'
+    ),
+    'mistral3.q5_k_m': (
+        '--arch mistral3 --rope-scaling yarn --rope-factor 4 --rope-orig 100 --ctx 512 --type Q5_K_M --seed 46'
+    ),
     'granite.f32': '--arch granite --head-dim 32 --type F32 --tied --seed 47',
     'granitemoe.q8_0': '--arch granitemoe --experts 8 --experts-used 3 --ff 256 --shared-ff 512 --type Q8_0 --seed 48',
     'gemma2.f32': '--arch gemma2 --layers 4 --head-dim 64 --window 24 --type F32 --tied --seed 51',
     'gemma2.q8_0': '--arch gemma2 --layers 4 --window 9 --type Q8_0 --tied --seed 52',
-    'gemma3.f32': '--arch gemma3 --layers 7 --head-dim 64 --window 24 --rope-base 1000000 --rope-scaling linear --rope-factor 8 --type F32 --tied --seed 53',
+    'gemma3.f32': (
+        '--arch gemma3 --layers 7 --head-dim 64 --window 24 --rope-base 1000000 --rope-scaling linear --rope-factor 8'
+        ' --type F32 --tied --seed 53'
+    ),
     'gemma3.q4_k_m': '--arch gemma3 --layers 7 --window 16 --type Q4_K_M --seed 54',
-    'deepseek.f32': '--arch deepseek --kv 8 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 192 --dense 1 --rope-scaling linear --rope-factor 4 --type F32 --seed 55',
-    'deepseek2.f32': '--arch deepseek2 --experts 12 --experts-used 4 --expert-groups 4 --expert-groups-used 2 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --nextn 1 --sigmoid --biases --expert-scale 2.5 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1 --type F32 --seed 49',
-    'deepseek2.joined.q8_0': '--arch deepseek2 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 512 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 1 --expert-scale 1.5 --rope-scaling yarn --rope-factor 4 --rope-orig 64 --ctx 256 --log-multiplier 0.0707 --type Q8_0 --seed 50',
-    'deepseek2.q4_k_m': '--arch deepseek2 --layers 26 --dense 25 --experts 8 --experts-used 2 --expert-ff 256 --ff 256 --heads 4 --head-dim 96 --rotated 32 --kv-lora 256 --value-dim 64 --type Q4_K_M --seed 51',
-    'deepseek2.groups.f32': '--arch deepseek2 --experts 12 --experts-used 3 --expert-groups 4 --expert-groups-used 2 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --expert-scale 4 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.0707 --type F32 --seed 90',
-    'deepseek2.fused.f32': '--arch deepseek2 --experts 8 --experts-used 3 --expert-ff 96 --fused --shared-ff 96 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 1 --nextn 1 --sigmoid --biases --type F32 --seed 65',
-    'qwen3next.f32': '--arch qwen3next --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --rope-base 1000000 --type F32 --seed 49',
-    'qwen3next.q4_k_m': '--arch qwen3next --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 32 --delta-head 128 --delta-heads 4 --delta-keys 2 --nextn 1 --type Q4_K_M --seed 50',
-    'qwen3next.joined.q8_0': '--arch qwen3next --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --fused --shared-ff 96 --head-dim 32 --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 2 --delta-joined --nextn 1 --type Q8_0 --seed 63',
-    'qwen35.f32': '--arch qwen35 --layers 5 --head-dim 64 --rotated 16 --delta-head 48 --delta-heads 6 --delta-keys 2 --attention-every 3 --nextn 1 --type F32 --seed 51',
-    'qwen35.q5_k_m': '--arch qwen35 --layers 4 --head-dim 64 --rotated 32 --delta-head 128 --delta-heads 4 --delta-keys 2 --tied --type Q5_K_M --seed 52',
-    'qwen35moe.f32': '--arch qwen35moe --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 32 --delta-heads 8 --delta-keys 4 --type F32 --seed 53',
-    'qwen35moe.q8_0': '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --delta-taps 3 --type Q8_0 --seed 54',
-    'qwen35moe.fused.f32': '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --fused --shared-ff 128 --head-dim 64 --rotated 16 --delta-head 32 --delta-heads 4 --delta-keys 4 --nextn 1 --type F32 --seed 64',
-    'kimi-linear.f32': '--arch kimi-linear --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --dense 1 --delta-head 48 --attention-every 3 --expert-scale 2.446 --type F32 --seed 77',
-    'kimi-linear.q8_0': '--arch kimi-linear --layers 4 --experts 8 --experts-used 2 --expert-ff 128 --shared-ff 256 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --dense 0 --delta-head 64 --delta-taps 3 --attention-every 2 --type Q8_0 --seed 78',
-    'glm5-next.f32': '--arch glm5-next --layers 6 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 96 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --delta-head 48 --attention-every 2 --index-heads 20 --index-head 128 --index-pool 3 --index-most 4 --index-every 2 --delta-bound 5 --nextn 1 --expert-scale 2.5 --type F32 --seed 79',
-    'glm5-next.q8_0': '--arch glm5-next --layers 4 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 256 --head-dim 64 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 0 --delta-head 64 --delta-taps 3 --attention-every 2 --index-heads 16 --index-pool 4 --index-most 50 --type Q8_0 --seed 80',
-    'qwen4exp.f32': '--arch qwen4exp --layers 6 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated 16 --delta-head 48 --delta-heads 6 --delta-keys 3 --attention-every 3 --index-heads 20 --index-head 48 --index-pool 5 --index-most 4 --low-rank 40 --gram-layer 2 --gram-heads 4 --gram-entries 211 --type F32 --seed 81',
-    'qwen4exp.q8_0': '--arch qwen4exp --layers 4 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 256 --head-dim 64 --rotated 32 --delta-head 64 --delta-heads 4 --delta-keys 2 --delta-taps 3 --attention-every 2 --index-head 64 --index-pool 4 --index-most 50 --low-rank 64 --gram-layer 1 --fused --type Q8_0 --seed 82',
-    'gemma4.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 4 --full-kv 2 --no-v --window 24 --rope-base 1000000 --type F32 --tied --seed 55',
-    'gemma4.moe.f32': '--arch gemma4 --layers 4 --head-dim 64 --window-head 32 --full-kv 1 --window 9 --experts 8 --experts-used 3 --expert-ff 128 --fused --type F32 --tied --seed 56',
-    'gemma4.inputs.f32': '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 1 --shared-kv 3 --layer-input 32 --window 16 --type F32 --tied --seed 57',
-    'gemma4.q8_0': '--arch gemma4 --layers 4 --head-dim 64 --full-kv 1 --shared-kv 1 --layer-input 64 --window 40 --type Q8_0 --tied --seed 58',
+    'deepseek.f32': (
+        '--arch deepseek --kv 8 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 192 --dense 1 --rope-scaling'
+        ' linear --rope-factor 4 --type F32 --seed 55'
+    ),
+    'deepseek2.f32': (
+        '--arch deepseek2 --experts 12 --experts-used 4 --expert-groups 4 --expert-groups-used 2 --expert-ff 96'
+        ' --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --nextn 1'
+        ' --sigmoid --biases --expert-scale 2.5 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512'
+        ' --log-multiplier 0.1 --type F32 --seed 49'
+    ),
+    'deepseek2.joined.q8_0': (
+        '--arch deepseek2 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 512 --head-dim 64 --rotated 32'
+        ' --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 1 --expert-scale 1.5 --rope-scaling yarn'
+        ' --rope-factor 4 --rope-orig 64 --ctx 256 --log-multiplier 0.0707 --type Q8_0 --seed 50'
+    ),
+    'deepseek2.q4_k_m': (
+        '--arch deepseek2 --layers 26 --dense 25 --experts 8 --experts-used 2 --expert-ff 256 --ff 256 --heads 4'
+        ' --head-dim 96 --rotated 32 --kv-lora 256 --value-dim 64 --type Q4_K_M --seed 51'
+    ),
+    'deepseek2.groups.f32': (
+        '--arch deepseek2 --experts 12 --experts-used 3 --expert-groups 4 --expert-groups-used 2 --expert-ff 96'
+        ' --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --expert-scale'
+        ' 4 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.0707 --type F32 --seed 90'
+    ),
+    'deepseek2.fused.f32': (
+        '--arch deepseek2 --experts 8 --experts-used 3 --expert-ff 96 --fused --shared-ff 96 --head-dim 64 --rotated 32'
+        ' --value-dim 32 --kv-lora 64 --q-lora 64 --dense 1 --nextn 1 --sigmoid --biases --type F32 --seed 65'
+    ),
+    'qwen3next.f32': (
+        '--arch qwen3next --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64'
+        ' --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --rope-base 1000000 --type F32 --seed 49'
+    ),
+    'qwen3next.q4_k_m': (
+        '--arch qwen3next --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64'
+        ' --rotated 32 --delta-head 128 --delta-heads 4 --delta-keys 2 --nextn 1 --type Q4_K_M --seed 50'
+    ),
+    'qwen3next.joined.q8_0': (
+        '--arch qwen3next --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --fused --shared-ff 96 --head-dim 32'
+        ' --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 2 --delta-joined --nextn 1 --type Q8_0 --seed 63'
+    ),
+    'qwen35.f32': (
+        '--arch qwen35 --layers 5 --head-dim 64 --rotated 16 --delta-head 48 --delta-heads 6 --delta-keys 2'
+        ' --attention-every 3 --nextn 1 --type F32 --seed 51'
+    ),
+    'qwen35.q5_k_m': (
+        '--arch qwen35 --layers 4 --head-dim 64 --rotated 32 --delta-head 128 --delta-heads 4 --delta-keys 2 --tied'
+        ' --type Q5_K_M --seed 52'
+    ),
+    'qwen35moe.f32': (
+        '--arch qwen35moe --layers 4 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 128 --head-dim 64'
+        ' --rotated 16 --delta-head 32 --delta-heads 8 --delta-keys 4 --type F32 --seed 53'
+    ),
+    'qwen35moe.q8_0': (
+        '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --head-dim 64'
+        ' --rotated 16 --delta-head 64 --delta-heads 6 --delta-keys 3 --delta-taps 3 --type Q8_0 --seed 54'
+    ),
+    'qwen35moe.fused.f32': (
+        '--arch qwen35moe --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --fused --shared-ff 128 --head-dim 64'
+        ' --rotated 16 --delta-head 32 --delta-heads 4 --delta-keys 4 --nextn 1 --type F32 --seed 64'
+    ),
+    'kimi-linear.f32': (
+        '--arch kimi-linear --layers 4 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 96'
+        ' --rotated 32 --value-dim 64 --kv-lora 128 --dense 1 --delta-head 48 --attention-every 3 --expert-scale 2.446'
+        ' --type F32 --seed 77'
+    ),
+    'kimi-linear.q8_0': (
+        '--arch kimi-linear --layers 4 --experts 8 --experts-used 2 --expert-ff 128 --shared-ff 256 --head-dim 64'
+        ' --rotated 32 --value-dim 32 --kv-lora 64 --dense 0 --delta-head 64 --delta-taps 3 --attention-every 2 --type'
+        ' Q8_0 --seed 78'
+    ),
+    'glm5-next.f32': (
+        '--arch glm5-next --layers 6 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 96'
+        ' --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --delta-head 48 --attention-every 2 --index-heads 20'
+        ' --index-head 128 --index-pool 3 --index-most 4 --index-every 2 --delta-bound 5 --nextn 1 --expert-scale 2.5'
+        ' --type F32 --seed 79'
+    ),
+    'glm5-next.q8_0': (
+        '--arch glm5-next --layers 4 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 256 --head-dim 64'
+        ' --value-dim 32 --kv-lora 64 --q-lora 64 --dense 0 --delta-head 64 --delta-taps 3 --attention-every 2'
+        ' --index-heads 16 --index-pool 4 --index-most 50 --type Q8_0 --seed 80'
+    ),
+    'qwen4exp.f32': (
+        '--arch qwen4exp --layers 6 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated'
+        ' 16 --delta-head 48 --delta-heads 6 --delta-keys 3 --attention-every 3 --index-heads 20 --index-head 48'
+        ' --index-pool 5 --index-most 4 --low-rank 40 --gram-layer 2 --gram-heads 4 --gram-entries 211 --type F32'
+        ' --seed 81'
+    ),
+    'qwen4exp.q8_0': (
+        '--arch qwen4exp --layers 4 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 256 --head-dim 64'
+        ' --rotated 32 --delta-head 64 --delta-heads 4 --delta-keys 2 --delta-taps 3 --attention-every 2 --index-head'
+        ' 64 --index-pool 4 --index-most 50 --low-rank 64 --gram-layer 1 --fused --type Q8_0 --seed 82'
+    ),
+    'gemma4.f32': (
+        '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 4 --full-kv 2 --no-v --window 24 --rope-base'
+        ' 1000000 --type F32 --tied --seed 55'
+    ),
+    'gemma4.moe.f32': (
+        '--arch gemma4 --layers 4 --head-dim 64 --window-head 32 --full-kv 1 --window 9 --experts 8 --experts-used 3'
+        ' --expert-ff 128 --fused --type F32 --tied --seed 56'
+    ),
+    'gemma4.inputs.f32': (
+        '--arch gemma4 --layers 6 --head-dim 64 --window-head 32 --kv 1 --shared-kv 3 --layer-input 32 --window 16'
+        ' --type F32 --tied --seed 57'
+    ),
+    'gemma4.q8_0': (
+        '--arch gemma4 --layers 4 --head-dim 64 --full-kv 1 --shared-kv 1 --layer-input 64 --window 40 --type Q8_0'
+        ' --tied --seed 58'
+    ),
     'phi3.f32': '--arch phi3 --kv 4 --rotated 24 --rope-freqs --rope-orig 100 --type F32 --seed 59',
     'phi3.q4_k_m': '--arch phi3 --type Q4_K_M --tied --seed 60',
-    'llama4.f32': '--arch llama4 --layers 5 --head-dim 32 --experts 8 --experts-used 2 --expert-ff 96 --expert-every 2 --type F32 --seed 61',
-    'llama4.q8_0': '--arch llama4 --layers 4 --head-dim 64 --experts 6 --experts-used 1 --expert-ff 128 --type Q8_0 --seed 62',
-    'llama4.far.f32': '--arch llama4 --layers 4 --embd 64 --heads 2 --kv 1 --head-dim 32 --ff 64 --experts 4 --experts-used 1 --expert-ff 32 --expert-every 4 --ctx 32768 --rope-base 500000 --type F32 --seed 66',
-    'mistral3.hot.f32': '--arch mistral3 --head-dim 32 --rope-scaling yarn --rope-factor 4 --rope-orig 16 --ctx 512 --type F32 --seed 67',
-    'mistral4.joined.q8_0': '--arch mistral4 --experts 8 --experts-used 2 --expert-ff 128 --fused --shared-ff 128 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 0 --temperature-length 33 --type Q8_0 --seed 69',
-    'deepseek32.f32': '--arch deepseek32 --experts 8 --experts-used 3 --expert-groups 4 --expert-groups-used 2 --expert-ff 96 --shared-ff 96 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --nextn 1 --biases --expert-scale 2.5 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1 --index-heads 20 --index-head 128 --index-most 20 --type F32 --seed 70',
-    'deepseek32.q8_0': '--arch deepseek32 --experts 8 --experts-used 2 --expert-ff 128 --shared-ff 128 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 2 --index-heads 16 --index-most 41 --type Q8_0 --seed 71',
-    'glm-dsa.f32': '--arch glm-dsa --layers 5 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated 32 --value-dim 64 --kv-lora 96 --q-lora 64 --dense 1 --nextn 1 --biases --expert-scale 2.5 --rope-base 1000000 --index-heads 12 --index-most 16 --index-every 2 --type F32 --seed 72',
-    'glm-dsa.q4_k_m': '--arch glm-dsa --layers 4 --experts 8 --experts-used 2 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated 16 --kv-lora 256 --q-lora 256 --dense 1 --index-heads 32 --index-head 64 --index-most 50 --type Q4_K_M --seed 73',
-    'deepseek4.f32': '--arch deepseek4 --layers 4 --heads 4 --kv 1 --head-dim 64 --rotated 32 --q-lora 96 --o-parts 2 --o-lora 48 --window 16 --hashed 1 --index-heads 12 --index-most 9 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 192 --nextn 1 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --type F32 --seed 74',
-    'deepseek4.mxfp4': '--arch deepseek4 --layers 3 --heads 4 --kv 1 --head-dim 128 --rotated 64 --q-lora 256 --o-parts 4 --o-lora 64 --window 24 --hashed 0 --index-head 128 --index-most 30 --experts 8 --experts-used 4 --expert-ff 160 --shared-ff 160 --type MXFP4 --seed 75',
-    'deepseek4.far.f32': '--arch deepseek4 --layers 3 --embd 64 --heads 2 --kv 1 --head-dim 64 --rotated 16 --q-lora 32 --o-parts 1 --o-lora 32 --window 16 --hashed 1 --index-heads 8 --index-most 1000 --experts 4 --experts-used 4 --expert-ff 32 --shared-ff 32 --ctx 1024 --type F32 --seed 76',
-    'step35.f32': '--arch step35 --layers 6 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 160 --head-dim 64 --kv 2 --heads 6 --window-heads 8 --window 16 --dense 1 --nextn 1 --biases --qk-norms --expert-scale 2.5 --rope-base 1000000 --rope-freqs --rope-factor 8 --rope-orig 64 --type F32 --seed 86',
-    'step35.q8_0': '--arch step35 --layers 5 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 128 --head-dim 64 --window-heads 4 --window 9 --dense 2 --qk-norms --type Q8_0 --seed 87',
-    'hy4.f32': '--arch hy_v4 --layers 5 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --biases --expert-scale 2.5 --rope-base 1000000 --index-heads 20 --index-head 128 --index-most 20 --index-every 2 --type F32 --seed 88',
-    'hy4.q8_0': '--arch hy_v4 --layers 3 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 128 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 0 --type Q8_0 --seed 89',
-    'yarn.told.f32': '--rope-scaling yarn --rope-factor 8 --rope-orig 32 --ctx 256 --yarn-magnitude 1.3 --type F32 --seed 83',
-    'yarn.told.mistral3.f32': '--arch mistral3 --head-dim 64 --rope-scaling yarn --rope-factor 16 --rope-orig 16 --ctx 2048 --rope-base 1000000 --yarn-magnitude 0.8 --type F32 --seed 84',
-    'yarn.told.deepseek2.f32': '--arch deepseek2 --experts 8 --experts-used 8 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 1 --sigmoid --biases --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1 --yarn-magnitude 1.3 --type F32 --seed 85',
+    'llama4.f32': (
+        '--arch llama4 --layers 5 --head-dim 32 --experts 8 --experts-used 2 --expert-ff 96 --expert-every 2 --type F32'
+        ' --seed 61'
+    ),
+    'llama4.q8_0': (
+        '--arch llama4 --layers 4 --head-dim 64 --experts 6 --experts-used 1 --expert-ff 128 --type Q8_0 --seed 62'
+    ),
+    'llama4.far.f32': (
+        '--arch llama4 --layers 4 --embd 64 --heads 2 --kv 1 --head-dim 32 --ff 64 --experts 4 --experts-used 1'
+        ' --expert-ff 32 --expert-every 4 --ctx 32768 --rope-base 500000 --type F32 --seed 66'
+    ),
+    'mistral3.hot.f32': (
+        '--arch mistral3 --head-dim 32 --rope-scaling yarn --rope-factor 4 --rope-orig 16 --ctx 512 --type F32'
+        ' --seed 67'
+    ),
+    'mistral4.joined.q8_0': (
+        '--arch mistral4 --experts 8 --experts-used 2 --expert-ff 128 --fused --shared-ff 128 --head-dim 64 --rotated'
+        ' 32 --value-dim 32 --kv-lora 64 --q-lora 64 --kv-joined --dense 0 --temperature-length 33 --type Q8_0'
+        ' --seed 69'
+    ),
+    'deepseek32.f32': (
+        '--arch deepseek32 --experts 8 --experts-used 3 --expert-groups 4 --expert-groups-used 2 --expert-ff 96'
+        ' --shared-ff 96 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --nextn 1'
+        ' --biases --expert-scale 2.5 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --log-multiplier 0.1'
+        ' --index-heads 20 --index-head 128 --index-most 20 --type F32 --seed 70'
+    ),
+    'deepseek32.q8_0': (
+        '--arch deepseek32 --experts 8 --experts-used 2 --expert-ff 128 --shared-ff 128 --head-dim 64 --rotated 32'
+        ' --value-dim 32 --kv-lora 64 --q-lora 64 --dense 2 --index-heads 16 --index-most 41 --type Q8_0 --seed 71'
+    ),
+    'glm-dsa.f32': (
+        '--arch glm-dsa --layers 5 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated'
+        ' 32 --value-dim 64 --kv-lora 96 --q-lora 64 --dense 1 --nextn 1 --biases --expert-scale 2.5 --rope-base'
+        ' 1000000 --index-heads 12 --index-most 16 --index-every 2 --type F32 --seed 72'
+    ),
+    'glm-dsa.q4_k_m': (
+        '--arch glm-dsa --layers 4 --experts 8 --experts-used 2 --expert-ff 256 --shared-ff 256 --head-dim 64 --rotated'
+        ' 16 --kv-lora 256 --q-lora 256 --dense 1 --index-heads 32 --index-head 64 --index-most 50 --type Q4_K_M'
+        ' --seed 73'
+    ),
+    'deepseek4.f32': (
+        '--arch deepseek4 --layers 4 --heads 4 --kv 1 --head-dim 64 --rotated 32 --q-lora 96 --o-parts 2 --o-lora 48'
+        ' --window 16 --hashed 1 --index-heads 12 --index-most 9 --experts 8 --experts-used 3 --expert-ff 96'
+        ' --shared-ff 192 --nextn 1 --rope-scaling yarn --rope-factor 8 --rope-orig 64 --ctx 512 --type F32 --seed 74'
+    ),
+    'deepseek4.mxfp4': (
+        '--arch deepseek4 --layers 3 --heads 4 --kv 1 --head-dim 128 --rotated 64 --q-lora 256 --o-parts 4 --o-lora 64'
+        ' --window 24 --hashed 0 --index-head 128 --index-most 30 --experts 8 --experts-used 4 --expert-ff 160'
+        ' --shared-ff 160 --type MXFP4 --seed 75'
+    ),
+    'deepseek4.far.f32': (
+        '--arch deepseek4 --layers 3 --embd 64 --heads 2 --kv 1 --head-dim 64 --rotated 16 --q-lora 32 --o-parts 1'
+        ' --o-lora 32 --window 16 --hashed 1 --index-heads 8 --index-most 1000 --experts 4 --experts-used 4 --expert-ff'
+        ' 32 --shared-ff 32 --ctx 1024 --type F32 --seed 76'
+    ),
+    'step35.f32': (
+        '--arch step35 --layers 6 --experts 12 --experts-used 4 --expert-ff 96 --shared-ff 160 --head-dim 64 --kv 2'
+        ' --heads 6 --window-heads 8 --window 16 --dense 1 --nextn 1 --biases --qk-norms --expert-scale 2.5 --rope-base'
+        ' 1000000 --rope-freqs --rope-factor 8 --rope-orig 64 --type F32 --seed 86'
+    ),
+    'step35.q8_0': (
+        '--arch step35 --layers 5 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 128 --head-dim 64'
+        ' --window-heads 4 --window 9 --dense 2 --qk-norms --type Q8_0 --seed 87'
+    ),
+    'hy4.f32': (
+        '--arch hy_v4 --layers 5 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated 32'
+        ' --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --biases --expert-scale 2.5 --rope-base 1000000'
+        ' --index-heads 20 --index-head 128 --index-most 20 --index-every 2 --type F32 --seed 88'
+    ),
+    'hy4.q8_0': (
+        '--arch hy_v4 --layers 3 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 128 --head-dim 64 --rotated'
+        ' 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 0 --type Q8_0 --seed 89'
+    ),
+    'yarn.told.f32': (
+        '--rope-scaling yarn --rope-factor 8 --rope-orig 32 --ctx 256 --yarn-magnitude 1.3 --type F32 --seed 83'
+    ),
+    'yarn.told.mistral3.f32': (
+        '--arch mistral3 --head-dim 64 --rope-scaling yarn --rope-factor 16 --rope-orig 16 --ctx 2048 --rope-base'
+        ' 1000000 --yarn-magnitude 0.8 --type F32 --seed 84'
+    ),
+    'yarn.told.deepseek2.f32': (
+        '--arch deepseek2 --experts 8 --experts-used 8 --expert-ff 96 --shared-ff 96 --head-dim 64 --rotated 32'
+        ' --value-dim 32 --kv-lora 64 --q-lora 64 --dense 1 --sigmoid --biases --rope-scaling yarn --rope-factor 8'
+        ' --rope-orig 64 --ctx 512 --log-multiplier 0.1 --yarn-magnitude 1.3 --type F32 --seed 85'
+    ),
     'biases.q4_0': '--biases --type Q4_0 --seed 27',
 }
 

@@ -3,7 +3,8 @@
 
   qwen4.py MODEL.gguf ID [ID ...]     writes the logits of the last token, a number a line
 
-It wants torch, transformers 5.23 or later, and gguf. What the file's converter did to the weights is taken back: heads of values lie by key head again, scales of norms are less 1."""
+It wants torch, transformers 5.23 or later, and gguf. What the file's converter did to the weights is taken back: heads of values lie by key head again, scales of norms are less 1.
+"""
 
 import sys
 

@@ -11,7 +11,9 @@ import venv
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGES = ['numpy', 'llama-cpp-python==0.3.36']
-PLAIN = '-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_CPU_REPACK=OFF -DGGML_OPENMP=OFF'  # as make.py has it
+PLAIN = (  # as make.py has it
+    '-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_CPU_REPACK=OFF -DGGML_OPENMP=OFF'
+)
 
 
 def skip(why):

@@ -23,8 +23,8 @@ ELSEWHERE = {
     "quantize",
 }  # folders of long tests: other machines; eval; quantize, whose quick part is model-quantize
 PRINT = (
-    "import json, os; print(json.dumps([dict(os.environ), {n: oct(os.stat(os.environ[n]).st_mode & 0o777) for n in %r}]))"
-    % (PLACES,)
+    "import json, os; print(json.dumps([dict(os.environ), {n: oct(os.stat(os.environ[n]).st_mode & 0o777) for n in"
+    " %r}]))" % (PLACES,)
 )
 
 

@@ -16,17 +16,29 @@ WORDS = [  # what may not stand there, where it may nevertheless, and what it is
     (
         r"(?<!matrix )\b[Rr]ows?\b|\w_rows?\b|\brow_(?!bytes\b)|\bROWS?\b|_ROWS?\b",
         r"(?!client/(quantize|delta)/|model/mix|computed/weights/stream_(entries|impl)|computed/pass/weights_ram)",
-        "nothing that is done here knows a batch: a matrix has outputs, a table entries, a file matrix rows (row_bytes)",
+        (
+            "nothing that is done here knows a batch: a matrix has outputs, a table entries, a file matrix rows"
+            " (row_bytes)"
+        ),
     ),
     (
-        r"grams?[._](n_)?rows|\b(ask|more|keep|drop|copy|read)_rows\(|rows_there|row_query|_settings\.row\b|\brows? of (the|a|its) (table|embedding)|\bembedding('s)? rows?\b",
+        (
+            r"grams?[._](n_)?rows|\b(ask|more|keep|drop|copy|read)_rows\(|rows_there|row_query|_settings\.row\b|\brows?"
+            r" of (the|a|its) (table|embedding)|\bembedding('s)? rows?\b"
+        ),
         r"$",
         "a table has entries: a row is a batch's",
     ),
     (
-        r"\bstruct group\b|\bgroup_(fn|of_heads|memory)\b|GROUP_(TILE|PAD|LOADS)|router\.(n_)?groups|[Gg]roups? of (values|heads|positions|tokens|threads|rows)\b",
+        (
+            r"\bstruct group\b|\bgroup_(fn|of_heads|memory)\b|GROUP_(TILE|PAD|LOADS)|router\.(n_)?groups|[Gg]roups? of"
+            r" (values|heads|positions|tokens|threads|rows)\b"
+        ),
         r"$",
-        "a group is of neurons of a packed model: heads that share K and V, an entry of a codebook, a batch, an expert group (expert_groups)",
+        (
+            "a group is of neurons of a packed model: heads that share K and V, an entry of a codebook, a batch, an"
+            " expert group (expert_groups)"
+        ),
     ),
     (
         r"\bntx_(?!_)\w+_(un)?pack\(|\bpack_(segment|row|block|message)|\b[Pp]acking\b",

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
-# guest_init.sh: PID 1 of the guest that guest_test.sh makes. Installs the package, runs ntx as /what says, and purges it; then goes through a newcomer's commands
-# in a checkout; then the machine is off.
+# guest_init.sh: PID 1 of the guest that guest_test.sh makes. Installs the package, runs ntx as /what says, and purges
+# it; then goes through a newcomer's commands in a checkout; then the machine is off.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive
 /bin/busybox --install -s /bin 2>/dev/null # what the packages lack
 off() {

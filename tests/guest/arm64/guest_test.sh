@@ -1,8 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A whole 64-bit Arm, by qemu-system-aarch64: as a Cortex-A76 with an NVMe drive, Debian's kernel and unpacked packages of Debian's, dpkg installs ntx's package for arm64 there, with what it depends
-# on named and found, and the pipeline runs by io_uring and O_DIRECT: the text is the one that this machine writes. Then once more on the next release's kernel with pages of 16 KiB. Emulated, so
-# it takes minutes: part of tests/run --long. NTX_ARM64_DEB: a package that has been made already.
+# A whole 64-bit Arm, by qemu-system-aarch64: as a Cortex-A76 with an NVMe drive, Debian's kernel and unpacked packages
+# of Debian's, dpkg installs ntx's package for arm64 there, with what it depends on named and found, and the pipeline
+# runs by io_uring and O_DIRECT: the text is the one that this machine writes. Then once more on the next release's
+# kernel with pages of 16 KiB. Emulated, so it takes minutes: part of tests/run --long. NTX_ARM64_DEB: a package that
+# has been made already.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/lib.sh"
 [ "${NTX_LONG:-}" ] || skip "part of tests/run --long (NTX_LONG is set there)"
@@ -31,10 +33,13 @@ eval "ntx run '$NTX_SOURCE/models/demo.gguf' $run --quiet" >"$tmp/want" || fail 
 
 # ---- a newcomer's commands: README.md's, what they take and how long being shorter; then daemons
 sed -n '/^## Quick start/,/^`quickstart/s/^    \([^ ].*[^ ]\)   .*$/\1/p' "$NTX_SOURCE/README.md" >"$tmp/four"
-[ "$(sed 's/ .*//' "$tmp/four" | sort | uniq -c | xargs)" = "3 build/bin/ntx 1 deploy/quickstart" ] || fail "README.md's quick start: $(cat "$tmp/four")"
+[ "$(sed 's/ .*//' "$tmp/four" | sort | uniq -c | xargs)" = "3 build/bin/ntx 1 deploy/quickstart" ] ||
+    fail "README.md's quick start: $(cat "$tmp/four")"
 {
     sed 's|MODEL.gguf|models/demo.gguf|;s|\(ntx doctor\).*|\1 --seconds 4|;s|\(ntx run .*\)|\1 -n 32|' "$tmp/four"
-    echo 'build/bin/ntx up models/demo.gguf --ram 14M --ctx 64 --draft off & until build/bin/ntx status; do sleep 1; done'
+    echo \
+        'build/bin/ntx up models/demo.gguf --ram 14M --ctx 64 --draft off &
+            until build/bin/ntx status; do sleep 1; done'
     echo "build/bin/ntx generate ${run%% --ram*}"
     echo 'build/bin/ntx stop && wait'
 } >"$tmp/newcomer"
@@ -58,7 +63,8 @@ initramfs() {
     rm -rf "$at" && mkdir -p "$at"/{bin,dev,proc,new}
     cp "$arm64_root/bin/busybox" "$at/bin/"
     depmod -b "$1" "$version" || fail "depmod of $version"
-    modprobe -d "$1" -S "$version" -a --show-depends nvme ext4 crc32c_generic 2>/dev/null | awk '$1 == "insmod" && !($2 in seen) {seen[$2]; print $2}' >"$tmp/modules"
+    modprobe -d "$1" -S "$version" -a --show-depends nvme ext4 crc32c_generic 2>/dev/null |
+        awk '$1 == "insmod" && !($2 in seen) {seen[$2]; print $2}' >"$tmp/modules"
     { # those that are built in are not in the list
         echo '#!/bin/busybox sh'
         while read -r m; do
@@ -84,16 +90,22 @@ END
 # guest ROOT: with that kernel, until it is off; what it said is in $tmp/said
 guest() {
     initramfs "$1"
-    timeout -k 5 2700 qemu-system-aarch64 -machine virt -accel tcg -cpu cortex-a76 -smp 2 -m 2G -nodefaults -display none -no-reboot -serial stdio \
-        -drive "file=$image,if=none,id=drive,format=raw,cache=unsafe,aio=threads" -device nvme,drive=drive,serial=ntx -device virtio-rng-pci \
-        -kernel "$1"/boot/vmlinuz-* -initrd "$tmp/initramfs" -append "console=ttyAMA0 quiet panic=-1" <&- >"$tmp/console" 2>&1
+    timeout -k 5 2700 qemu-system-aarch64 -machine virt -accel tcg -cpu cortex-a76 -smp 2 -m 2G -nodefaults \
+        -display none -no-reboot -serial stdio \
+        -drive "file=$image,if=none,id=drive,format=raw,cache=unsafe,aio=threads" -device nvme,drive=drive,serial=ntx \
+        -device virtio-rng-pci \
+        -kernel "$1"/boot/vmlinuz-* -initrd "$tmp/initramfs" \
+        -append "console=ttyAMA0 quiet panic=-1" <&- >"$tmp/console" 2>&1
     sed 's/\r//g;s/\x1b\[[0-9;]*[A-Za-z]//g' "$tmp/console" >"$tmp/said"
     grep -q '^guest: end' "$tmp/said" || fail "the guest did not come to its end: $(tail -n 30 "$tmp/said")"
 }
 
-# ---- the drive: the packages without kernels and what compilers take of them, dpkg's knowledge of them, ntx and a model
+# ---- the drive: the packages without kernels and what compilers take of them, dpkg's knowledge of them, ntx and a
+# model
 image=$tmp/drive.img
-mkdir -p "$tmp/guest/usr" && cp -a "$arm64_root"/{bin,lib,sbin,etc} "$tmp/guest/" && tar -c -C "$arm64_root/usr" --exclude='*.a' --exclude=lib/modules --exclude=include --exclude=share . | tar -x -C "$tmp/guest/usr"
+mkdir -p "$tmp/guest/usr" && cp -a "$arm64_root"/{bin,lib,sbin,etc} "$tmp/guest/" &&
+    tar -c -C "$arm64_root/usr" --exclude='*.a' --exclude=lib/modules --exclude=include --exclude=share . |
+    tar -x -C "$tmp/guest/usr"
 mkdir -p "$tmp/guest"/{dev,proc,sys,run,tmp,root} "$tmp/guest/var/lib/dpkg"/{info,updates,triggers}
 ln -sf dash "$tmp/guest/bin/sh"
 cp "$arm64_root.apt/dpkg/status" "$tmp/guest/var/lib/dpkg/"
@@ -101,12 +113,16 @@ for f in "$arm64_root.apt/dpkg/info"/*.list; do
     sed "s|^$arm64_root||;s|^$|/.|" "$f" >"$tmp/guest/var/lib/dpkg/info/$(basename "$f")"
 done
 echo 1 >"$tmp/guest/var/lib/dpkg/info/format"
-cp "$(dirname "$0")/guest_init.sh" "$tmp/guest/guest-init" && chmod 755 "$tmp/guest/guest-init" && cp "$deb" "$tmp/guest/ntx.deb" && cp "$NTX_SOURCE/models/demo.gguf" "$tmp/guest/m.gguf"
+cp "$(dirname "$0")/guest_init.sh" "$tmp/guest/guest-init" && chmod 755 "$tmp/guest/guest-init" &&
+    cp "$deb" "$tmp/guest/ntx.deb" && cp "$NTX_SOURCE/models/demo.gguf" "$tmp/guest/m.gguf"
 echo "ntx run /m.gguf $run --source uring --stats /stats" >"$tmp/guest/what"
 at=$tmp/guest/checkout
-mkdir -p "$at/models" "$tmp/guest/cross" && cp -r "$NTX_SOURCE/deploy" "$at/" && cp "$NTX_SOURCE/models/demo.gguf" "$at/models/" && cp "$tmp/newcomer" "$at/"
-for f in "$arm64_dir"/bin/ntx*; do aarch64-linux-gnu-strip -o "$tmp/guest/cross/$(basename "$f")" "$f" || fail "strip $f"; done
-cp "$(dirname "$0")/guest_cmake.sh" "$tmp/guest/usr/bin/cmake" && chmod 755 "$tmp/guest/usr/bin/cmake" && ln -sf mawk "$tmp/guest/usr/bin/awk"
+mkdir -p "$at/models" "$tmp/guest/cross" && cp -r "$NTX_SOURCE/deploy" "$at/" &&
+    cp "$NTX_SOURCE/models/demo.gguf" "$at/models/" && cp "$tmp/newcomer" "$at/"
+for f in "$arm64_dir"/bin/ntx*; do aarch64-linux-gnu-strip -o "$tmp/guest/cross/$(basename "$f")" "$f" ||
+    fail "strip $f"; done
+cp "$(dirname "$0")/guest_cmake.sh" "$tmp/guest/usr/bin/cmake" && chmod 755 "$tmp/guest/usr/bin/cmake" &&
+    ln -sf mawk "$tmp/guest/usr/bin/awk"
 mke2fs -q -t ext4 -d "$tmp/guest" "$image" 2G >"$tmp/log" 2>&1 || fail "mke2fs: $(cat "$tmp/log")"
 rm -rf "$tmp/guest"
 
@@ -126,9 +142,11 @@ for k in "${kernels[@]}"; do
     while read -r command; do
         n=$((n + 1))
         sed -n "s/^new $n: //p" "$tmp/said" >"$tmp/new.$n"
-        grep -qx "guest: newcomer's $n ended with 0" "$tmp/said" || fail "$about: $command: $(cat "$tmp/new.$n") $(grep "^guest: newcomer's" "$tmp/said")"
+        grep -qx "guest: newcomer's $n ended with 0" "$tmp/said" ||
+            fail "$about: $command: $(cat "$tmp/new.$n") $(grep "^guest: newcomer's" "$tmp/said")"
     done <"$tmp/newcomer"
-    [ "$(sed '1,/^\$ build.bin.ntx run/d;/^== done/,$d' "$tmp/new.1" | wc -w)" -ge 20 ] && grep -q '^== done' "$tmp/new.1" || fail "$about: quickstart's story: $(cat "$tmp/new.1")"
+    [ "$(sed '1,/^\$ build.bin.ntx run/d;/^== done/,$d' "$tmp/new.1" | wc -w)" -ge 20 ] &&
+        grep -q '^== done' "$tmp/new.1" || fail "$about: quickstart's story: $(cat "$tmp/new.1")"
     grep -qi 'neon' "$tmp/new.2" || fail "$about: doctor: $(cat "$tmp/new.2")"
     grep -q 'tok/s\|tokens/s' "$tmp/new.3" || fail "$about: plan: $(cat "$tmp/new.3")"
     [ "$(wc -w <"$tmp/new.4")" -ge 10 ] || fail "$about: run: $(cat "$tmp/new.4")"

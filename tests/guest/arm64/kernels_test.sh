@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# kernels_test.sh: the kernels for 64-bit Arm, cross-compiled alone, which wants no libraries for it, and run by qemu-user: of every type a few shapes have the bits of plain C there, which are
-# those of this machine; as a Cortex-A76 (NEON), as a processor with everything (i8mm), and with pages of 16 and of 64 KiB. More of it: arm64_test.sh.
+# kernels_test.sh: the kernels for 64-bit Arm, cross-compiled alone, which wants no libraries for it, and run by
+# qemu-user: of every type a few shapes have the bits of plain C there, which are those of this machine; as a Cortex-A76
+# (NEON), as a processor with everything (i8mm), and with pages of 16 and of 64 KiB. More of it: arm64_test.sh.
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
@@ -11,7 +12,10 @@ done
 here=$(mktemp -d)
 trap 'rm -rf "$here"' EXIT
 cd "$NTX_SOURCE"
-compile() { aarch64-linux-gnu-gcc -ffp-contract=off -std=gnu17 -D_GNU_SOURCE -O1 -Wall -Wextra -Wshadow -Werror -Wno-psabi -fno-var-tracking -I. -march="$2" -c "$1" -o "$here/$(basename "$1").o" || fail "$1"; }
+compile() {
+    aarch64-linux-gnu-gcc -ffp-contract=off -std=gnu17 -D_GNU_SOURCE -O1 -Wall -Wextra -Wshadow -Werror \
+        -Wno-psabi -fno-var-tracking -I. -march="$2" -c "$1" -o "$here/$(basename "$1").o" || fail "$1"
+}
 compile computed/cpu/pick.c armv8-a
 compile computed/cpu/generic.c armv8-a
 compile computed/cpu/neon.c armv8.2-a+dotprod # as computed/cpu/CMakeLists.txt has it
@@ -30,6 +34,7 @@ for as in cortex-a76:4096:neon max:4096:i8mm max:16384:i8mm max:65536:i8mm; do
     IFS=: read -r cpu page best <<<"$as"
     qemu-aarch64 -cpu "$cpu" -p "$page" "$here/matmul" few >"$here/got" 2>&1 || fail "$as: $(cat "$here/got")"
     cmp -s "$here/want" "$here/got" || fail "$as: other bits than this machine's: $(diff "$here/want" "$here/got")"
-    [ "$(qemu-aarch64 -cpu "$cpu" -p "$page" "$here/matmul" best)" = "$best $page" ] || fail "$as: $(qemu-aarch64 -cpu "$cpu" -p "$page" "$here/matmul" best) was checked"
+    [ "$(qemu-aarch64 -cpu "$cpu" -p "$page" "$here/matmul" best)" = "$best $page" ] ||
+        fail "$as: $(qemu-aarch64 -cpu "$cpu" -p "$page" "$here/matmul" best) was checked"
 done
 echo "$(wc -l <"$here/want") types"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# lib.sh: what the tests of 64-bit Arm share: a cross build in $NTX_BUILD/arm64 (NTX_ARM64_DIR). Sourced, not run. Calls skip and fail, which are its caller's.
-# NTX_ARM64_ROOT: where the libraries for arm64 lie. Else they are installed; or tests/run --long gets them (root.sh) into $NTX_BUILD/arm64.root, and what is there is used.
+# lib.sh: what the tests of 64-bit Arm share: a cross build in $NTX_BUILD/arm64 (NTX_ARM64_DIR). Sourced, not run. Calls
+# skip and fail, which are its caller's. NTX_ARM64_ROOT: where the libraries for arm64 lie. Else they are installed; or
+# tests/run --long gets them (root.sh) into $NTX_BUILD/arm64.root, and what is there is used.
 arm64_source=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 arm64_dir=${NTX_ARM64_DIR:-$NTX_BUILD/arm64}
 
@@ -12,19 +13,23 @@ arm64_configured() {
     done
     arm64_root=${NTX_ARM64_ROOT:-$arm64_dir.root}
     if [ -z "${NTX_ARM64_ROOT:-}" ] && [ "${NTX_LONG:-}" ]; then
-        "$arm64_source/root.sh" "$arm64_root" "$@" >"$arm64_root.log" 2>&1 || skip "no libraries for arm64: $(tail -n 1 "$arm64_root.log")"
+        "$arm64_source/root.sh" "$arm64_root" "$@" >"$arm64_root.log" 2>&1 ||
+            skip "no libraries for arm64: $(tail -n 1 "$arm64_root.log")"
     elif [ ! -e "$arm64_root/usr/lib/aarch64-linux-gnu/pkgconfig/liburing.pc" ]; then
         arm64_root=
-        [ -e /usr/lib/aarch64-linux-gnu/pkgconfig/liburing.pc ] || skip "no libraries for arm64 (tests/run --long gets them)"
+        [ -e /usr/lib/aarch64-linux-gnu/pkgconfig/liburing.pc ] ||
+            skip "no libraries for arm64 (tests/run --long gets them)"
     fi
     export DPKG_ADMINDIR=$arm64_root.apt/dpkg # what cpack's dpkg-shlibdeps asks
     [ -d "$DPKG_ADMINDIR" ] || unset DPKG_ADMINDIR
-    cmake -S "$NTX_SOURCE" -B "$arm64_dir" --toolchain "$NTX_SOURCE/cmake/arm64.cmake" -DNTX_ARM64_ROOT="$arm64_root" -DNTX_TESTS=ON -DNTX_CLANG=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    cmake -S "$NTX_SOURCE" -B "$arm64_dir" --toolchain "$NTX_SOURCE/cmake/arm64.cmake" -DNTX_ARM64_ROOT="$arm64_root" \
+        -DNTX_TESTS=ON -DNTX_CLANG=OFF -DCMAKE_BUILD_TYPE=RelWithDebInfo \
         >"$arm64_dir.log" 2>&1 || fail "cmake: $(tail -n 20 "$arm64_dir.log")"
 }
 
 # arm64_build TARGET...: no warnings.
 arm64_build() {
-    cmake --build "$arm64_dir" -j "$(nproc)" --target "$@" >"$arm64_dir.log" 2>&1 || fail "cross build: $(tail -n 40 "$arm64_dir.log")"
+    cmake --build "$arm64_dir" -j "$(nproc)" --target "$@" >"$arm64_dir.log" 2>&1 ||
+        fail "cross build: $(tail -n 40 "$arm64_dir.log")"
     ! grep 'warning:' "$arm64_dir.log" || fail "warnings of the cross build"
 }

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# root.sh DIRECTORY [PACKAGE...]: makes of DIRECTORY a root of this machine's distribution for 64-bit Arm: the libraries that ntx is built against, and these packages with what they
-# depend on. Unpacked only, nothing of it runs; apt works on lists of its own in DIRECTORY.apt, so that this machine's packages and architectures stay as they are, and no right is
-# needed. NTX_SUITE: of that release of the distribution instead, and the packages only.
+# root.sh DIRECTORY [PACKAGE...]: makes of DIRECTORY a root of this machine's distribution for 64-bit Arm: the libraries
+# that ntx is built against, and these packages with what they depend on. Unpacked only, nothing of it runs; apt works
+# on lists of its own in DIRECTORY.apt, so that this machine's packages and architectures stay as they are, and no right
+# is needed. NTX_SUITE: of that release of the distribution instead, and the packages only.
 set -eu
 . "$(dirname "$(realpath "$0")")/../../../deploy/packages.sh"
 root=$(realpath -m "$1") own=$(realpath -m "$1").apt
@@ -22,7 +23,8 @@ else
     done
 fi
 apt_arm64() {
-    apt-get -q -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$own/state" -o Dir::State::status="$own/status" -o Dir::Cache="$own/cache" -o APT::Sandbox::User= \
+    apt-get -q -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$own/state" \
+        -o Dir::State::status="$own/status" -o Dir::Cache="$own/cache" -o APT::Sandbox::User= \
         "${sources[@]}" "$@"
 }
 [ "$(find "$own/state/lists" -maxdepth 1 -name '*_Packages*' -mmin -1440)" ] || apt_arm64 update # a day old at most
@@ -42,6 +44,7 @@ for deb in "$own"/cache/archives/*.deb; do
         [ ! -e "$own/control/$f" ] || mv "$own/control/$f" "$info/$name.$f"
     done
     dpkg-deb --fsys-tarfile "$deb" | tar -t | sed "s|^\./\(usr/\)\{0,1\}|$root/usr/|;s|/\$||" >"$info/$name.list"
-    { dpkg-deb -f "$deb" Package Architecture Multi-Arch Version && printf 'Status: install ok installed\nMaintainer: none\nDescription: none\n\n'; } >>"$own/dpkg/status"
+    { dpkg-deb -f "$deb" Package Architecture Multi-Arch Version &&
+        printf 'Status: install ok installed\nMaintainer: none\nDescription: none\n\n'; } >>"$own/dpkg/status"
     : >"$done"
 done

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# ntx-computed with --config: the model that it names is served with the memory that it names; a mistake ends it at once, for good.
+# ntx-computed with --config: the model that it names is served with the memory that it names; a mistake ends it at
+# once, for good.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 dir=$tmp/rt
@@ -15,12 +16,16 @@ grep -q 'bad.conf:2: max: .lots. is not a whole number' "$tmp/err" || fail "a ba
 "$NTX_BIN/ntx-computed" --runtime "$dir" --config "$tmp/none.conf" 2>"$tmp/err"
 [ $? = 100 ] || fail "a missing configuration ends with $?"
 
-printf '[model]\npath = %s\nram = 12M\nctx = 64\nthreads = 1\nkernel = generic\n[links]\nnvme = 20M\n[clients]\nmax = 2\nqueue_wait = no\nstop_grace = 1\n' "$tmp/m.gguf" >"$tmp/ntx.conf"
+printf \
+    '[model]\npath = %s\nram = 12M\nctx = 64\nthreads = 1\nkernel = generic\n[links]\nnvme = 20M\n%b' "$tmp/m.gguf" \
+    '[clients]\nmax = 2\nqueue_wait = no\nstop_grace = 1\n' >"$tmp/ntx.conf"
 daemon ntx-computed --service --config "$tmp/ntx.conf"
 computed=$!
 daemon ntx-iod
 daemon ntx-predictor
-wait_for 20 eval 'ntx generate "Once" --raw --temp 0 --ignore-eos -n 4 --quiet --stats "$tmp/stats" >"$tmp/text" 2>"$tmp/err"' || fail "no text: $(cat "$tmp/err" "$tmp/log")"
+wait_for 20 eval \
+    'ntx generate "Once" --raw --temp 0 --ignore-eos -n 4 --quiet --stats "$tmp/stats" >"$tmp/text" 2>"$tmp/err"' ||
+    fail "no text: $(cat "$tmp/err" "$tmp/log")"
 [ "$(stat_of "$tmp/stats" kernel)" = generic ] || fail "kernel: $(cat "$tmp/stats")"
 [ "$(stat_of "$tmp/stats" threads)" = 1 ] || fail "threads: $(cat "$tmp/stats")"
 [ "$(stat_of "$tmp/stats" generated_tokens)" = 4 ] || fail "tokens: $(cat "$tmp/stats")"
@@ -31,12 +36,15 @@ client=$!
 wait_for 10 eval 'ntx status --json | grep -q "\"sessions\": *1"' || fail "session not seen"
 # Memory is kept for one session, and nobody may wait in line.
 ntx generate "Once" --raw --ignore-eos --quiet >"$tmp/text" 2>"$tmp/err" && fail "a second session had room"
-grep -q 'busy: [0-9]* of [0-9]* KV blocks are taken' "$tmp/err" || fail "a request without room is told: $(cat "$tmp/err")"
+grep -q 'busy: [0-9]* of [0-9]* KV blocks are taken' "$tmp/err" ||
+    fail "a request without room is told: $(cat "$tmp/err")"
 begin=$(date +%s%N)
 kill -TERM $computed
 wait_for 10 gone $computed || fail "ntx-computed outlives its grace time"
 took=$((($(date +%s%N) - begin) / 1000000))
 wait $computed || fail "ntx-computed ended with $?"
-[ $took -ge 900 ] && [ $took -le $((1000 + 9000 * ${NTX_TEST_SLOW:-1} * $(patience))) ] || fail "the grace time of one second took $took ms"
+[ $took -ge 900 ] && [ $took -le $((1000 + 9000 * ${NTX_TEST_SLOW:-1} * $(patience))) ] ||
+    fail "the grace time of one second took $took ms"
 wait $client && fail "an answer that was cut ended well"
-[ "$(cat "$tmp/cut")" = "ntx: the answer is cut short: ntx-computed is shutting down" ] || fail "what the client is told: $(cat "$tmp/cut")"
+[ "$(cat "$tmp/cut")" = "ntx: the answer is cut short: ntx-computed is shutting down" ] ||
+    fail "what the client is told: $(cat "$tmp/cut")"

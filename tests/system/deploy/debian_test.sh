@@ -1,43 +1,64 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The .deb on a clean Debian: debootstrap makes a root of this machine's release, apt installs the package there with what it depends on, and there a
-# model writes, man pages are found, completion completes, the user and the directories are made; purged, nothing is left. Minutes, and packages from
-# the network: part of tests/run --long. All mounts are in a namespace of our own.
+# The .deb on a clean Debian: debootstrap makes a root of this machine's release, apt installs the package there with
+# what it depends on, and there a model writes, man pages are found, completion completes, the user and the directories
+# are made; purged, nothing is left. Minutes, and packages from the network: part of tests/run --long. All mounts are in
+# a namespace of our own.
 . "$(dirname "$0")/../../lib/test.sh"
 [ "${NTX_LONG:-}" ] || skip "part of tests/run --long (NTX_LONG is set there)"
 [ "$(id -u)" = 0 ] || skip "needs root"
-command -v debootstrap cpack dpkg-shlibdeps help2man >/dev/null || skip "no debootstrap, cpack, dpkg-shlibdeps or help2man"
+command -v debootstrap cpack dpkg-shlibdeps help2man >/dev/null ||
+    skip "no debootstrap, cpack, dpkg-shlibdeps or help2man"
 sanitized && skip "a package of sanitized programs is no package"
 unshare --mount --pid --fork true 2>/dev/null || skip "no namespaces"
 # shellcheck disable=SC1091
 suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 root=$tmp/root
-debootstrap --variant=minbase --include=systemd,bash-completion "$suite" "$root" >"$tmp/log" 2>&1 || skip "debootstrap of '$suite' fails here: $(tail -n 1 "$tmp/log")"
+debootstrap --variant=minbase --include=systemd,bash-completion "$suite" "$root" >"$tmp/log" 2>&1 ||
+    skip "debootstrap of '$suite' fails here: $(tail -n 1 "$tmp/log")"
 (cd "$NTX_BUILD" && cpack -B "$tmp/pkg") >"$tmp/log" 2>&1 || fail "cpack: $(tail -n 5 "$tmp/log")"
 cp "$tmp"/pkg/ntx_*.deb "$root/ntx.deb"
 model "$root/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
-ntx run "$root/m.gguf" "Once upon a time" --raw --ignore-eos -n 16 --ram 14M --ctx 64 --quiet >"$tmp/want" || fail "run here"
+ntx run "$root/m.gguf" "Once upon a time" --raw --ignore-eos -n 16 --ram 14M --ctx 64 --quiet >"$tmp/want" ||
+    fail "run here"
 # minbase leaves documentation out of what apt unpacks
 rm -f "$root"/etc/dpkg/dpkg.cfg.d/*excludes*
 cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null
 
 # there COMMAND: in the root, with a /proc of its own; PID 1 of it is this shell, and all ends with it
 there() {
-    unshare --mount --propagation private --pid --fork --kill-child bash -c 'mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/run" && mount -t tmpfs tmpfs "$0/tmp" && shift 0 &&
-        exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive bash -c "$1"' "$root" "$1"
+    unshare --mount --propagation private --pid --fork --kill-child bash \
+        -c 'mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/run" && mount -t tmpfs tmpfs "$0/tmp" && shift 0 &&
+        exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
+            DEBIAN_FRONTEND=noninteractive bash -c "$1"' "$root" "$1"
 }
-there 'apt-get update -q && apt-get install -q -y --no-install-recommends /ntx.deb man-db' >"$tmp/log" 2>&1 || fail "apt-get install: $(tail -n 20 "$tmp/log")"
-there 'ntx --version && ntx run /m.gguf "Once upon a time" --raw --ignore-eos -n 16 --ram 14M --ctx 64 --quiet' >"$tmp/got" 2>"$tmp/err" || fail "ntx there: $(cat "$tmp/err")"
+there 'apt-get update -q && apt-get install -q -y --no-install-recommends /ntx.deb man-db' >"$tmp/log" 2>&1 ||
+    fail "apt-get install: $(tail -n 20 "$tmp/log")"
+there \
+    'ntx --version && ntx run /m.gguf "Once upon a time" --raw --ignore-eos -n 16 --ram 14M --ctx 64 --quiet' \
+    >"$tmp/got" 2>"$tmp/err" || fail "ntx there: $(cat "$tmp/err")"
 sed -i 1d "$tmp/got"
 same "$tmp/want" "$tmp/got" "the text there"
 there 'getent passwd ntx && getent group ntx' >"$tmp/user" || fail "no user or group ntx"
-there 'systemd-tmpfiles --create ntx.conf && stat -c "%U:%G %a" /run/ntx /var/lib/ntx' >"$tmp/dirs" || fail "tmpfiles: $(cat "$tmp/dirs")"
+there 'systemd-tmpfiles --create ntx.conf && stat -c "%U:%G %a" /run/ntx /var/lib/ntx' >"$tmp/dirs" ||
+    fail "tmpfiles: $(cat "$tmp/dirs")"
 [ "$(sort -u "$tmp/dirs")" = "ntx:ntx 750" ] || fail "directories: $(cat "$tmp/dirs")"
-there 'for p in ntx ntx-run ntx-top; do man -w $p || exit 1; done; man ntx-run | col -b | grep -e --ram' >"$tmp/man" 2>&1 || fail "man pages: $(cat "$tmp/man")"
-there '. /usr/share/bash-completion/bash_completion; . /usr/share/bash-completion/completions/ntx; COMP_WORDS=(ntx ru) COMP_CWORD=1; _ntx; echo "${COMPREPLY[@]}"' >"$tmp/completed" || fail "completion"
+there \
+    'for p in ntx ntx-run ntx-top; do man -w $p || exit 1; done; man ntx-run | col -b | grep -e --ram' >"$tmp/man" \
+    2>&1 || fail "man pages: $(cat "$tmp/man")"
+there \
+    '. /usr/share/bash-completion/bash_completion
+    . /usr/share/bash-completion/completions/ntx
+    COMP_WORDS=(ntx ru) COMP_CWORD=1
+    _ntx
+    echo "${COMPREPLY[@]}"' >"$tmp/completed" || fail "completion"
 [ "$(cat "$tmp/completed")" = run ] || fail "'ntx ru' is completed to '$(cat "$tmp/completed")'"
-there 'systemd-analyze verify /usr/lib/systemd/system/ntx.target /usr/lib/systemd/system/ntx-*.service' >"$tmp/units" 2>&1 || fail "units: $(cat "$tmp/units")"
+there \
+    'systemd-analyze verify /usr/lib/systemd/system/ntx.target /usr/lib/systemd/system/ntx-*.service' >"$tmp/units" \
+    2>&1 || fail "units: $(cat "$tmp/units")"
 there 'dpkg --purge ntx' >"$tmp/log" 2>&1 || fail "purge: $(cat "$tmp/log")"
-left=$(find "$root" -xdev \( -name 'ntx*' -o -path '*/ntx/*' \) -not -path "$root/ntx.deb" -not -path '*/var/lib/ntx' -not -path '*/apt/*' -not -path '*/log/*' -not -path '*/cache/*')
+left=$(find "$root" -xdev \( -name 'ntx*' -o -path '*/ntx/*' \) -not -path "$root/ntx.deb" -not -path '*/var/lib/ntx' \
+    -not -path '*/apt/*' -not -path '*/log/*' -not -path '*/cache/*')
 [ -z "$left" ] || fail "left after purge: $left"
-echo "installed on a clean $suite: writes the same text, $(wc -l <"$tmp/units") complaints about units, nothing left after purge"
+echo "installed on a clean $suite: writes the same text, $(wc \
+    -l <"$tmp/units") complaints about units, nothing left after purge"

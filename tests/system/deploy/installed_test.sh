@@ -1,9 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# After deploy/quickstart `cmake --install build` works: whatever it takes out of the build directory is made by the target ntx_installed,
-# the CUDA plug-in and the man pages included where they are built at all, and quickstart builds that target.
+# After deploy/quickstart `cmake --install build` works: whatever it takes out of the build directory is made by the
+# target ntx_installed, the CUDA plug-in and the man pages included where they are built at all, and quickstart builds
+# that target.
 . "$(dirname "$0")/../../lib/test.sh"
-command -v ninja >/dev/null && [ -e "$NTX_BUILD/build.ninja" ] || skip "not built by ninja, which could tell what a target makes"
+command -v ninja >/dev/null && [ -e "$NTX_BUILD/build.ninja" ] ||
+    skip "not built by ninja, which could tell what a target makes"
 ninja -C "$NTX_BUILD" -t commands ntx_installed >"$tmp/all" || fail "ninja -t commands"
 grep -Eo '(-o|touch) [^ ]+' "$tmp/all" | sed "s|^[^ ]* ||;s|^$NTX_BUILD/||" >"$tmp/made"
 find "$NTX_BUILD" -name cmake_install.cmake -not -path "*/tests/*" -exec grep -h "file(INSTALL" {} + |
@@ -15,12 +17,16 @@ while read -r f; do
     esac
     grep -qx "$f" "$tmp/made" || fail "$f is installed, but ntx_installed does not make it"
 done <"$tmp/wanted"
-if [ -e "$NTX_BUILD/bin/libntx-cuda.so" ] && grep -q '^NTX_CUDA_QUICK:BOOL=ON' "$NTX_BUILD/CMakeCache.txt"; then # kernels that are hardly optimised are for nobody to have
+# kernels that are hardly optimised are for nobody to have
+if [ -e "$NTX_BUILD/bin/libntx-cuda.so" ] && grep -q '^NTX_CUDA_QUICK:BOOL=ON' "$NTX_BUILD/CMakeCache.txt"; then
     ! grep -qx bin/libntx-cuda.so "$tmp/wanted" || fail "kernels that are hardly optimised are installed"
-    cmake -D CMAKE_INSTALL_PREFIX="$tmp/there" -P "$NTX_BUILD/cuda/cmake_install.cmake" 2>&1 | tr -s ' \n' ' ' >"$tmp/said"
-    grep -q 'libntx-cuda.so is left out: .* -DNTX_CUDA_QUICK=OFF' "$tmp/said" || fail "the installation does not say that kernels are left out: $(cat "$tmp/said")"
+    cmake -D CMAKE_INSTALL_PREFIX="$tmp/there" -P "$NTX_BUILD/cuda/cmake_install.cmake" 2>&1 |
+        tr -s ' \n' ' ' >"$tmp/said"
+    grep -q 'libntx-cuda.so is left out: .* -DNTX_CUDA_QUICK=OFF' "$tmp/said" ||
+        fail "the installation does not say that kernels are left out: $(cat "$tmp/said")"
 elif [ -e "$NTX_BUILD/bin/libntx-cuda.so" ]; then
     grep -qx bin/libntx-cuda.so "$tmp/wanted" || fail "the CUDA plug-in is built and not installed"
 fi
-grep -q '^cmake --build .*--target .*\bntx_installed\b' "$NTX_SOURCE/deploy/quickstart" || fail "quickstart does not build ntx_installed"
+grep -q '^cmake --build .*--target .*\bntx_installed\b' "$NTX_SOURCE/deploy/quickstart" ||
+    fail "quickstart does not build ntx_installed"
 echo "$(wc -l <"$tmp/wanted") things are installed from the build directory, and quickstart makes them all"

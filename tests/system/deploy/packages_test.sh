@@ -28,18 +28,22 @@ export FAKE=$tmp NTX_APT_LOOK_S=0.1
 install() { # packages_install in a shell of its own, which lacks the package
     rm -f "$tmp/asked" "$tmp/there"
     # shellcheck disable=SC2016
-    PATH=$fake:$PATH timeout $((60 * $(patience))) bash -euc '. "$NTX_SOURCE/deploy/packages.sh"; packages_install "$@"' packages "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
+    PATH=$fake:$PATH timeout $((60 * $(patience))) bash \
+        -euc '. "$NTX_SOURCE/deploy/packages.sh"; packages_install "$@"' packages \
+        "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
 }
 asked() { grep -c -e "$1" "$tmp/asked"; }
 
 install nonsense || fail "nothing in the way: exit $?: $(cat "$tmp/err")"
-[ "$(asked update)" = 1 ] && [ "$(asked 'install -y .* nonsense')" = 1 ] || fail "apt-get was asked: $(cat "$tmp/asked")"
+[ "$(asked update)" = 1 ] && [ "$(asked 'install -y .* nonsense')" = 1 ] ||
+    fail "apt-get was asked: $(cat "$tmp/asked")"
 grep -q 'apt.s lock' "$tmp/out" && fail "a lock is told that nobody holds: $(cat "$tmp/out")"
 
 echo 3 >"$tmp/locked"
 install nonsense || fail "a lock: exit $?: $(cat "$tmp/out" "$tmp/err")"
 [ "$(asked update)" = 4 ] && [ "$(asked 'install -y')" = 1 ] || fail "apt-get was asked: $(cat "$tmp/asked")"
-[ "$(grep -c "another program holds apt's lock (process 4242 (unattended-upgr)); waiting for it, 600 s at most" "$tmp/out")" = 1 ] || fail "the wait is told: $(cat "$tmp/out")"
+[ "$(grep -c "another program holds apt's lock (process 4242 (unattended-upgr)); waiting for it, 600 s at most" \
+    "$tmp/out")" = 1 ] || fail "the wait is told: $(cat "$tmp/out")"
 
 echo 1000000 >"$tmp/locked"
 NTX_APT_LOCK_S=1 install nonsense && fail "a lock that is never given back: installed"
@@ -48,5 +52,6 @@ rm "$tmp/locked"
 
 touch "$tmp/broken"
 install nonsense && fail "no such package: installed"
-[ "$(asked 'install -y')" = 1 ] && grep -q 'Unable to locate package' "$tmp/err" || fail "another failure: $(cat "$tmp/asked" "$tmp/err")"
+[ "$(asked 'install -y')" = 1 ] && grep -q 'Unable to locate package' "$tmp/err" ||
+    fail "another failure: $(cat "$tmp/asked" "$tmp/err")"
 finish "apt's lock is waited for"

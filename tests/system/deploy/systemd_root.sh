@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# systemd_root.sh STAGE: becomes PID 1 of a machine of its own, for systemd_test.sh. Runs in new namespaces of every kind but user.
-# The machine's files are this one's, read-only; whatever may be written lies in tmpfs. Nothing of this machine's own units,
-# generators, tmpfiles or sysctl settings runs: a boot of those would empty the real /tmp. All of it is verified before systemd is run.
+# systemd_root.sh STAGE: becomes PID 1 of a machine of its own, for systemd_test.sh. Runs in new namespaces of every
+# kind but user. The machine's files are this one's, read-only; whatever may be written lies in tmpfs. Nothing of this
+# machine's own units, generators, tmpfiles or sysctl settings runs: a boot of those would empty the real /tmp. All of
+# it is verified before systemd is run.
 set -eu
 stage=$1
 die() { echo "systemd_root: $*" >&2; exit 1; }
@@ -12,9 +13,11 @@ mount --make-rprivate /
 new=$stage/root
 mount --rbind / "$new"
 mount --make-rprivate "$new"
-# deepest first; what cannot be made read-only is taken away; what lies below another mount, as binfmt_misc does below the new /proc, has no path
+# deepest first; what cannot be made read-only is taken away; what lies below another mount, as binfmt_misc does below
+# the new /proc, has no path
 awk -v p="$new" '$5 == p || index($5, p "/") == 1 {print $5}' /proc/self/mountinfo | sort -ru | while read -r m; do
-    mount -o remount,bind,ro "$m" 2>/dev/null || [ "$(stat -c %d "$m")" = "$(stat -c %d "$m/..")" ] || umount -l "$m" || die "$m stays writable"
+    mount -o remount,bind,ro "$m" 2>/dev/null || [ "$(stat -c %d "$m")" = "$(stat -c %d "$m/..")" ] || umount -l "$m" ||
+        die "$m stays writable"
 done
 etc=$(mktemp -d)
 cp -a /etc/. "$etc/"
@@ -24,7 +27,8 @@ done
 # processes are ours, the kernel's settings are not
 mount -t proc proc "$new/proc"
 for f in sys sysrq-trigger irq bus fs; do
-    [ ! -e "$new/proc/$f" ] || { mount --bind "$new/proc/$f" "$new/proc/$f" && mount -o remount,bind,ro "$new/proc/$f"; }
+    [ ! -e "$new/proc/$f" ] || { mount --bind "$new/proc/$f" "$new/proc/$f" &&
+        mount -o remount,bind,ro "$new/proc/$f"; }
 done
 cp -a "$etc/." "$new/etc/"
 rm -rf "$etc"
@@ -48,7 +52,8 @@ cd /
 for d in / /usr /bin /lib /boot /srv /proc/sys/kernel /sys/kernel /dev; do
     [ ! -d "$d" ] || ! touch "$d/.ntx-probe" 2>/dev/null || die "$d is writable"
 done
-[ ! -w /proc/sys/vm/swappiness ] || ! sh -c 'cat /proc/sys/vm/swappiness >/proc/sys/vm/swappiness' 2>/dev/null || die "/proc/sys is writable"
+[ ! -w /proc/sys/vm/swappiness ] || ! sh -c 'cat /proc/sys/vm/swappiness >/proc/sys/vm/swappiness' 2>/dev/null ||
+    die "/proc/sys is writable"
 for d in /tmp /var/tmp /run /home /root /etc; do
     [ ! -d "$d" ] || [ "$(stat -f -c %T "$d")" = tmpfs ] || die "$d is not tmpfs"
 done
@@ -56,8 +61,8 @@ done
 
 [ "${NTX_DRY:-}" = "" ] || { echo "contained"; exit 0; }
 
-# People: alice may use ntx, mallory may not. None of this machine's own are there: their names and numbers are theirs. The user ntx
-# comes from the installed sysusers file.
+# People: alice may use ntx, mallory may not. None of this machine's own are there: their names and numbers are theirs.
+# The user ntx comes from the installed sysusers file.
 printf '%s\n' 'root:x:0:0::/root:/bin/sh' 'nobody:x:65534:65534::/nonexistent:/bin/false' \
     'alice:x:4001:4001::/home/alice:/bin/sh' 'mallory:x:4002:4002::/home/mallory:/bin/sh' >/etc/passwd
 printf '%s\n' root:x:0: adm:x:4: systemd-journal:x:990: nogroup:x:65534: alice:x:4001: mallory:x:4002: >/etc/group
@@ -72,7 +77,8 @@ chown -R 4001:4001 /home/alice
 # Units: ours, journald, and the targets that they hang on, which here want nothing.
 units=/run/ntx-units
 mkdir -p $units /run/none /run/systemd/journald.conf.d
-printf '[Journal]\nStorage=volatile\nAudit=no\nReadKMsg=no\nForwardToConsole=no\n' >/run/systemd/journald.conf.d/ntx.conf
+printf '[Journal]\nStorage=volatile\nAudit=no\nReadKMsg=no\nForwardToConsole=no\n' \
+    >/run/systemd/journald.conf.d/ntx.conf
 cp /opt/ntx/lib/systemd/system/ntx* $units/
 for t in basic sysinit shutdown umount final sockets local-fs local-fs-pre multi-user default; do
     printf '[Unit]\nDescription=%s\nDefaultDependencies=no\n' $t >$units/$t.target
@@ -82,5 +88,6 @@ for u in systemd-journald.service systemd-journald.socket; do
 done
 printf 'Wants=systemd-journald.service\n' >>$units/default.target
 systemctl --version >/run/systemd-version
-exec env -i container=lxc PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_UNIT_PATH=$units SYSTEMD_GENERATOR_PATH=/run/none SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/none \
+exec env -i container=lxc PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_UNIT_PATH=$units SYSTEMD_GENERATOR_PATH=/run/none \
+    SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/none \
     /lib/systemd/systemd --system --unit=default.target --log-target=console --log-level=notice --show-status=0

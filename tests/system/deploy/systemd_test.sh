@@ -1,16 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The service as strangers run it: systemd is PID 1 of a machine made of namespaces (systemd_root.sh), ntx is installed there, a member
-# of the group ntx has text written while daemons are killed, an outsider is refused, and a stop leaves nothing behind.
+# The service as strangers run it: systemd is PID 1 of a machine made of namespaces (systemd_root.sh), ntx is installed
+# there, a member of the group ntx has text written while daemons are killed, an outsider is refused, and a stop leaves
+# nothing behind.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/machine.sh"
 
 inside sh -c 'printf "[model]\nram = 640M\n" >/opt/ntx/etc/ntx/ntx.conf'
 inside systemctl start ntx.target || fail "start: $(journal -n 40)"
 for d in computed iod predictor; do
-    wait_for 20 eval '[ "$(state ntx-$d.service ActiveState)" = active ]' || fail "ntx-$d is not active: $(journal -n 40)"
+    wait_for 20 eval '[ "$(state ntx-$d.service ActiveState)" = active ]' ||
+        fail "ntx-$d is not active: $(journal -n 40)"
 done
-[ "$(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)" = "ntx:ntx 660" ] || fail "socket: $(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)"
+[ "$(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)" = "ntx:ntx 660" ] ||
+    fail "socket: $(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)"
 
 # One slice holds them, with a limit by ntx.conf as it is at each start.
 for d in computed iod predictor; do
@@ -19,14 +22,16 @@ for d in computed iod predictor; do
     *) fail "ntx-$d is in $(state ntx-$d.service ControlGroup)" ;;
     esac
 done
-[ "$(state ntx.slice MemoryMax)" = $(((640 + 64 + 10) << 20)) ] || fail "limit of ntx.slice: $(state ntx.slice MemoryMax); $(journal -n 20)"
+[ "$(state ntx.slice MemoryMax)" = $(((640 + 64 + 10) << 20)) ] ||
+    fail "limit of ntx.slice: $(state ntx.slice MemoryMax); $(journal -n 20)"
 inside sh -c 'echo >/opt/ntx/etc/ntx/ntx.conf'
 inside systemctl restart ntx.target || fail "restart: $(journal -n 20)"
 [ "$(state ntx.slice MemoryMax)" = infinity ] || fail "limit of ntx.slice without ram: $(state ntx.slice MemoryMax)"
 
 # The model lies where the service cannot look.
 inside systemctl show -p ProtectHome --value ntx-computed.service | grep -qx yes || fail "ProtectHome"
-as alice ntx load /home/alice/m.gguf --ram 14M --ctx 64 --link nvme=40M >"$tmp/load" 2>&1 || fail "load by descriptor: $(cat "$tmp/load"; journal -n 20)"
+as alice ntx load /home/alice/m.gguf --ram 14M --ctx 64 --link nvme=40M >"$tmp/load" 2>&1 ||
+    fail "load by descriptor: $(cat "$tmp/load"; journal -n 20)"
 gen() { as alice ntx generate "Once upon a time" --raw --ignore-eos -n 24 --quiet; }
 gen >"$tmp/want" 2>"$tmp/err" || fail "generate: $(cat "$tmp/err")"
 [ -s "$tmp/want" ] || fail "no text"
@@ -42,7 +47,8 @@ for d in iod predictor iod; do
     g=$!
     wait_for 10 eval 'as alice ntx status --json | grep -q "\"sessions\":1"' || fail "no session"
     inside kill -9 "$before"
-    wait_for 10 eval 'now=$(pid_of $d); [ "$now" != 0 ] && [ "$now" != "$before" ]' || fail "ntx-$d is not restarted: $(journal -n 20)"
+    wait_for 10 eval 'now=$(pid_of $d); [ "$now" != 0 ] && [ "$now" != "$before" ]' ||
+        fail "ntx-$d is not restarted: $(journal -n 20)"
     wait $g || fail "generate with a killed $d: $(cat "$tmp/err"; journal -n 20)"
     same "$tmp/want" "$tmp/got" "killed $d"
 done
@@ -54,32 +60,47 @@ before=$(pid_of computed)
 inside kill -9 "$before"
 wait $g && fail "the answer of a killed ntx-computed ended well"
 [ "$(wc -l <"$tmp/err")" = 1 ] || fail "error text: $(cat "$tmp/err")"
-wait_for 20 eval 'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && as alice ntx status >/dev/null 2>&1' || fail "ntx-computed is not restarted: $(journal -n 30)"
+wait_for 20 eval \
+    'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && as alice ntx status >/dev/null 2>&1' ||
+    fail "ntx-computed is not restarted: $(journal -n 30)"
 
-# What alice had brought is served again, though the service may not look where it lies; systemd kept the descriptors. One model after another, and after each other.
+# What alice had brought is served again, though the service may not look where it lies; systemd kept the descriptors.
+# One model after another, and after each other.
 served() { as alice ntx status --json >"$tmp/status" 2>/dev/null && grep -q "\"serving\":true" "$tmp/status"; }
 gen >"$tmp/got" 2>"$tmp/err" || fail "generate after the death of computed: $(cat "$tmp/err"; journal -n 20)"
 same "$tmp/want" "$tmp/got" "after the death of computed"
-journal -u ntx-computed | grep -q 'had ended unexpectedly, and the model that it served is loaded again: /home/alice/m.gguf' || fail "no word of the model that is loaded again: $(journal -n 20)"
+journal -u ntx-computed |
+    grep -q 'had ended unexpectedly, and the model that it served is loaded again: /home/alice/m.gguf' ||
+    fail "no word of the model that is loaded again: $(journal -n 20)"
 for i in 1 2; do
     [ $i = 1 ] || as alice ntx load /home/alice/m.gguf --ram 14M --ctx 48 --quiet || fail "load"
     wait_for 20 served || fail "not served: $(cat "$tmp/status")"
     before=$(pid_of computed)
     inside kill -9 "$before"
-    wait_for 20 eval 'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && served' || fail "not served again, $i: $(cat "$tmp/status"; journal -n 30)"
-    grep -q "\"ctx\":$((i == 1 ? 64 : 48))[,}]" "$tmp/status" || fail "other settings after a death, $i: $(cat "$tmp/status")"
+    wait_for 20 eval 'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && served' ||
+        fail "not served again, $i: $(cat "$tmp/status"; journal -n 30)"
+    grep -q "\"ctx\":$((i == 1 ? 64 : 48))[,}]" "$tmp/status" ||
+        fail "other settings after a death, $i: $(cat "$tmp/status")"
 done
 # A worker that is stopped: the status says so, the log once, and that it is over.
 inside kill -STOP "$(pid_of iod)"
-wait_for 10 eval 'as alice ntx status --json | grep -q "\"state\":\"degraded\",\"serving\":false,\"reasons\":\[\"ntx-iod (pid [0-9]*) is stopped"' || fail "a stopped ntx-iod: $(as alice ntx status)"
+wait_for 10 eval \
+    'as alice ntx status --json |
+        grep -q "\"state\":\"degraded\",\"serving\":false,\"reasons\":\[\"ntx-iod (pid [0-9]*) is stopped"' ||
+    fail "a stopped ntx-iod: $(as alice ntx status)"
 inside kill -CONT "$(pid_of iod)"
 wait_for 10 served || fail "after SIGCONT: $(as alice ntx status)"
-[ "$(journal -u ntx-computed -o cat | grep -c 'degraded: ntx-iod .* is stopped')" = 1 ] && [ "$(journal -u ntx-computed -o cat | grep -c 'over: ntx-iod .* is stopped')" = 1 ] || fail "the log of a stop: $(journal -n 20)"
+[ "$(journal -u ntx-computed -o cat | grep -c 'degraded: ntx-iod .* is stopped')" = 1 ] &&
+    [ "$(journal -u ntx-computed -o cat | grep -c 'over: ntx-iod .* is stopped')" = 1 ] ||
+    fail "the log of a stop: $(journal -n 20)"
 # Unloaded, and killed: none comes back.
 as alice ntx unload || fail "unload"
 before=$(pid_of computed)
 inside kill -9 "$before"
-wait_for 20 eval 'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && as alice ntx status --json 2>/dev/null | grep -q "\"state\":\"empty\""' || fail "after an unload: $(as alice ntx status)"
+wait_for 20 eval \
+    'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] &&
+        as alice ntx status --json 2>/dev/null | grep -q "\"state\":\"empty\""' ||
+    fail "after an unload: $(as alice ntx status)"
 
 # The log: one line for an event, with its level.
 journal -u 'ntx-*' -o json --output-fields=PRIORITY,MESSAGE,_SYSTEMD_UNIT >"$tmp/journal"
@@ -90,14 +111,16 @@ ours = [l for l in lines if l.get("_SYSTEMD_UNIT", "").startswith("ntx-")]
 assert len(ours) > 10, "only %d lines of ours" % len(ours)
 levels = {l["PRIORITY"] for l in ours}
 assert levels <= {"3", "4", "6"} and "6" in levels, levels
-assert all(isinstance(l["MESSAGE"], str) and "\n" not in l["MESSAGE"] and not l["MESSAGE"].startswith("<") for l in ours)
+texts = [l["MESSAGE"] for l in ours]
+assert all(isinstance(t, str) and "\n" not in t and not t.startswith("<") for t in texts)
 assert any("is loaded" in l["MESSAGE"] for l in ours), "no word of the load"
 print(len(ours), "lines in the journal")
 PY
 
 # Rights.
 for d in computed iod predictor metrics gateway; do
-    level=$(inside systemd-analyze security --no-pager --offline=yes /run/ntx-units/ntx-$d.service 2>/dev/null | sed -n 's/.*exposure level for .*: \([0-9.]* [A-Z]*\).*/\1/p')
+    level=$(inside systemd-analyze security --no-pager --offline=yes /run/ntx-units/ntx-$d.service 2>/dev/null |
+        sed -n 's/.*exposure level for .*: \([0-9.]* [A-Z]*\).*/\1/p')
     case $level in
     [0-4].*" OK" | [0-4].*" SAFE" | [0-4].*" PERFECT") echo "ntx-$d: $level" ;;
     *) fail "systemd-analyze security of ntx-$d: '$level'" ;;
@@ -105,18 +128,27 @@ for d in computed iod predictor metrics gateway; do
 done
 
 # The end: it waits for a text's state that is being written, of which one MiB takes longer than TimeoutStopSec says.
-inside sh -c 'printf "[clients]\nstop_grace = 1\n[prefix]\nstate = /var/lib/ntx/state\n" >/opt/ntx/etc/ntx/ntx.conf && mkdir /run/ntx-units/ntx-computed.service.d &&
-    printf "[Service]\nTimeoutStopSec=2\nEnvironment=LD_PRELOAD=/opt/ntx/lib/libslow_write.so NTX_WRITE_MS=6000\n" >/run/ntx-units/ntx-computed.service.d/slow.conf && systemctl daemon-reload'
+inside sh \
+    -c \
+    'printf "[clients]\nstop_grace = 1\n[prefix]\nstate = /var/lib/ntx/state\n" >/opt/ntx/etc/ntx/ntx.conf &&
+    mkdir /run/ntx-units/ntx-computed.service.d &&
+    printf "[Service]\nTimeoutStopSec=2\nEnvironment=LD_PRELOAD=/opt/ntx/lib/libslow_write.so NTX_WRITE_MS=6000\n" \
+        >/run/ntx-units/ntx-computed.service.d/slow.conf && systemctl daemon-reload'
 inside systemctl restart ntx.target || fail "restart: $(journal -n 20)"
-as alice ntx load /home/alice/m.gguf --ram 64M --ctx 1024 >"$tmp/load" 2>&1 || fail "load with a state: $(cat "$tmp/load"; journal -n 20)"
-as alice ntx generate "$(words 900)" --raw --ignore-eos -n 4 --quiet >/dev/null || fail "generate with a state"
+as alice ntx load /home/alice/m.gguf --ram 64M --ctx 1024 >"$tmp/load" 2>&1 ||
+    fail "load with a state: $(cat "$tmp/load"; journal -n 20)"
+as alice ntx generate "$(words 900)" --raw --ignore-eos -n 4 --quiet >/dev/null ||
+    fail "generate with a state"
 begin=$SECONDS
 inside systemctl stop ntx.target || fail "stop"
-wait_for 30 eval 'case $(state ntx-computed.service ActiveState) in inactive | failed) ;; *) false ;; esac' || fail "ntx-computed does not end: $(journal -n 10)"
-[ "$(state ntx-computed.service Result)" = success ] && inside ls /var/lib/ntx/state | grep -q '\.prefix$' || fail "a state is lost at the end, after $((SECONDS - begin)) s: $(inside ls -la /var/lib/ntx/state; journal -n 20)"
+wait_for 30 eval 'case $(state ntx-computed.service ActiveState) in inactive | failed) ;; *) false ;; esac' ||
+    fail "ntx-computed does not end: $(journal -n 10)"
+[ "$(state ntx-computed.service Result)" = success ] && inside ls /var/lib/ntx/state | grep -q '\.prefix$' ||
+    fail "a state is lost at the end, after $((SECONDS - begin)) s: $(inside ls -la /var/lib/ntx/state; journal -n 20)"
 [ $((SECONDS - begin)) -ge 4 ] || fail "writing was not slow: $((SECONDS - begin)) s"
 wait_for 20 eval '[ -z "$(inside pgrep ntx-)" ]' || fail "left running: $(inside pgrep -a ntx-)"
-[ -z "$(inside ls -A /run/ntx /dev/shm 2>/dev/null | grep -v ':$' | grep .)" ] || fail "left behind: $(inside ls -A /run/ntx /dev/shm)"
+[ -z "$(inside ls -A /run/ntx /dev/shm 2>/dev/null | grep -v ':$' | grep .)" ] ||
+    fail "left behind: $(inside ls -A /run/ntx /dev/shm)"
 for d in computed iod predictor; do
     [ "$(state ntx-$d.service Result)" = success ] || fail "ntx-$d ended with $(state ntx-$d.service Result)"
 done

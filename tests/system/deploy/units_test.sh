@@ -22,7 +22,8 @@ for d in computed iod predictor; do
         # the whole line, as systemd joins it
         grep -q "^ExecStopPost=-/bin/sh .*/ntx-$d.end'\$" <(sed ':a; /\\$/ {N; s/\\\n/ /; ba}' "$u") ||
             fail "$u: it does not record how ntx-$d ended"
-        grep -q '^SystemCallFilter=seccomp landlock_create_ruleset ' "$u" || fail "$u: ntx-$d could not enter its sandbox"
+        grep -q '^SystemCallFilter=seccomp landlock_create_ruleset ' "$u" ||
+            fail "$u: ntx-$d could not enter its sandbox"
     fi
     ! grep -q '@' <(grep -v '^SystemCallFilter\|^#' "$u") || fail "$u: a path is not filled in"
 done

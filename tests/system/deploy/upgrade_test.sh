@@ -1,24 +1,38 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What an operator does while answers stream: a reload, which there is none of; a new version installed over the running one, of which a worker dies; a restart with time
-# for the answers to end, over the socket and over HTTP, and one without. Each client has its whole answer, or is told in one line why not.
+# What an operator does while answers stream: a reload, which there is none of; a new version installed over the running
+# one, of which a worker dies; a restart with time for the answers to end, over the socket and over HTTP, and one
+# without. Each client has its whole answer, or is told in one line why not.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/machine.sh"
 command -v curl >/dev/null || skip "no curl"
 http_sock=/run/ntx-gateway/http.sock
-conf() { printf '[model]\npath = /var/lib/ntx/m.gguf\nram = 14M\nctx = 512\n[links]\nnvme = 150M\n[clients]\nstop_grace = %s\n[gateway]\nlisten = unix:%s\n' "$1" $http_sock | inside sh -c 'cat >/opt/ntx/etc/ntx/ntx.conf'; }
+conf() {
+    {
+        printf '[model]\npath = /var/lib/ntx/m.gguf\nram = 14M\nctx = 512\n[links]\nnvme = 150M\n'
+        printf '[clients]\nstop_grace = %s\n[gateway]\nlisten = unix:%s\n' "$1" $http_sock
+    } | inside sh -c 'cat >/opt/ntx/etc/ntx/ntx.conf'
+}
 gen() { as alice ntx generate "Once upon a time" --raw --ignore-eos -n "$1" --quiet; }
-http() { inside curl -sSN --unix-socket $http_sock http://localhost/v1/completions -d "{\"prompt\":\"Once upon a time\",\"max_tokens\":$1,\"ignore_eos\":true,\"seed\":1,\"temperature\":0.8,\"stream\":true}"; }
-loaded() { [ "$(inside curl -s -o /dev/null -w '%{http_code}' --unix-socket $http_sock http://localhost/health)" = 200 ]; }
+http() {
+    local body="\"max_tokens\":$1,\"ignore_eos\":true,\"seed\":1,\"temperature\":0.8,\"stream\":true"
+    inside curl -sSN --unix-socket $http_sock http://localhost/v1/completions -d \
+        "{\"prompt\":\"Once upon a time\",$body}"
+}
+loaded() {
+    [ "$(inside curl -s -o /dev/null -w '%{http_code}' --unix-socket $http_sock http://localhost/health)" = 200 ]
+}
 ready() { wait_for 10 loaded || fail "not ready: $(journal -n 30)"; }
-# begin N: an answer of so many tokens over the socket, and one over HTTP, whose first tokens are there when this returns
+# begin N: an answer of so many tokens over the socket, and one over HTTP, whose first tokens are there when this
+# returns
 begin() {
     : >"$tmp/got" >"$tmp/http"
     gen "$1" >"$tmp/got" 2>"$tmp/err" &
     g=$!
     http "$1" >"$tmp/http" 2>"$tmp/http.err" &
     h=$!
-    wait_for 20 eval '[ -s "$tmp/got" ] && grep -q "^data" "$tmp/http"' || fail "no answers: $(cat "$tmp/err" "$tmp/http.err"; journal -n 20)"
+    wait_for 20 eval '[ -s "$tmp/got" ] && grep -q "^data" "$tmp/http"' ||
+        fail "no answers: $(cat "$tmp/err" "$tmp/http.err"; journal -n 20)"
 }
 pieces() { python3 -c '
 import json, sys
@@ -40,11 +54,13 @@ whole() {
 
 N=40
 conf 30
-inside sh -c 'mkdir -p /var/lib/ntx && cp /home/alice/m.gguf /var/lib/ntx/ && chown -R ntx:ntx /var/lib/ntx' || fail "the model"
+inside sh -c 'mkdir -p /var/lib/ntx && cp /home/alice/m.gguf /var/lib/ntx/ && chown -R ntx:ntx /var/lib/ntx' ||
+    fail "the model"
 inside systemctl start ntx.target || fail "start: $(journal -n 40)"
 ready
 gen $N >"$tmp/want" 2>"$tmp/err" || fail "generate: $(cat "$tmp/err")"
-http $N >"$tmp/http" && pieces "$tmp/http" >"$tmp/want.http" && [ "$(tail -n 1 "$tmp/want.http")" = DONE ] || fail "over HTTP: $(cat "$tmp/http")"
+http $N >"$tmp/http" && pieces "$tmp/http" >"$tmp/want.http" && [ "$(tail -n 1 "$tmp/want.http")" = DONE ] ||
+    fail "over HTTP: $(cat "$tmp/http")"
 
 # A reload.
 begin $N
@@ -57,13 +73,20 @@ whole "a reload"
 # A new version over the running one: programs are replaced as dpkg does, and its script runs.
 begin $N
 inside sh -c 'cp -a /opt/ntx/bin /run/new && cp -a --remove-destination /run/new/. /opt/ntx/bin/ &&
-    for d in sysusers.d tmpfiles.d; do mkdir -p /etc/$d && cp /opt/ntx/lib/$d/ntx.conf /etc/$d/ || exit 1; done' || fail "a new version"
-sed -n '/^set -e/,$p' "$NTX_SOURCE/deploy/debian/postinst" | inside sh -s configure 0.0.0 >"$tmp/postinst" 2>&1 || fail "postinst: $(cat "$tmp/postinst")"
-inside test /proc/"$(state ntx-computed.service MainPID)"/exe -ef /opt/ntx/bin/ntx-computed && fail "the program was not replaced"
+    for d in sysusers.d tmpfiles.d; do mkdir -p /etc/$d && cp /opt/ntx/lib/$d/ntx.conf /etc/$d/ || exit 1; done' ||
+    fail "a new version"
+sed -n '/^set -e/,$p' "$NTX_SOURCE/deploy/debian/postinst" | inside sh -s configure 0.0.0 >"$tmp/postinst" 2>&1 ||
+    fail "postinst: $(cat "$tmp/postinst")"
+inside test /proc/"$(state ntx-computed.service MainPID)"/exe -ef /opt/ntx/bin/ntx-computed &&
+    fail "the program was not replaced"
 whole "an upgrade"
 
 # Then ntx-iod dies, and its successor is of another build: what is installed now is started.
-cat "$NTX_BUILD/tests/other_iod" | inside sh -c 'cat >/opt/ntx/bin/other_iod && chmod 755 /opt/ntx/bin/other_iod && mv /opt/ntx/bin/ntx-iod /opt/ntx/bin/ntx-iod.new' || fail "another ntx-iod"
+cat "$NTX_BUILD/tests/other_iod" |
+    inside sh \
+    -c \
+    'cat >/opt/ntx/bin/other_iod && chmod 755 /opt/ntx/bin/other_iod &&
+        mv /opt/ntx/bin/ntx-iod /opt/ntx/bin/ntx-iod.new' || fail "another ntx-iod"
 inside sh -c 'cat >/opt/ntx/bin/ntx-iod && chmod 755 /opt/ntx/bin/ntx-iod' <<'EOF'
 #!/bin/sh
 rm /run/ntx/other 2>/dev/null && exec /opt/ntx/bin/other_iod "$@"
@@ -74,10 +97,13 @@ begin 200
 inside setpriv --reuid ntx --regid ntx --clear-groups touch /run/ntx/other
 inside kill -9 "$(state ntx-iod.service MainPID)"
 wait $g && fail "an answer without ntx-iod ended well: $(journal -n 30)"
-[ "$(wc -l <"$tmp/err")" = 1 ] && grep -q 'ntx-iod was refused: it is build 0.0.0+another' "$tmp/err" || fail "what the client is told: $(cat "$tmp/err")"
+[ "$(wc -l <"$tmp/err")" = 1 ] && grep -q 'ntx-iod was refused: it is build 0.0.0+another' "$tmp/err" ||
+    fail "what the client is told: $(cat "$tmp/err")"
 wait $h || fail "HTTP broke off: $(cat "$tmp/http.err")"
-pieces "$tmp/http" | tail -n 1 | grep -q '^ERROR .*it is build 0.0.0+another' || fail "over HTTP it is told: $(tail -n 1 "$tmp/http")"
-wait_for 30 eval 'now=$(state ntx-computed.service MainPID); [ "$now" != 0 ] && [ "$now" != "$before" ]' || fail "ntx-computed was not started again: $(journal -n 30)"
+pieces "$tmp/http" | tail -n 1 | grep -q '^ERROR .*it is build 0.0.0+another' ||
+    fail "over HTTP it is told: $(tail -n 1 "$tmp/http")"
+wait_for 30 eval 'now=$(state ntx-computed.service MainPID); [ "$now" != 0 ] && [ "$now" != "$before" ]' ||
+    fail "ntx-computed was not started again: $(journal -n 30)"
 journal -u ntx-computed | grep -q 'what is installed now is started' || fail "no word of it: $(journal -n 30)"
 ready
 gen $N >"$tmp/got" 2>"$tmp/err" || fail "after the upgrade: $(cat "$tmp/err"; journal -n 30)"
@@ -103,11 +129,14 @@ ready
 begin 200
 inside systemctl restart ntx.target || fail "restart: $(journal -n 20)"
 wait $g && fail "an answer that was cut ended well"
-[ "$(cat "$tmp/err")" = "ntx: the answer is cut short: ntx-computed is shutting down" ] || fail "what the client is told: $(cat "$tmp/err")"
+[ "$(cat "$tmp/err")" = "ntx: the answer is cut short: ntx-computed is shutting down" ] ||
+    fail "what the client is told: $(cat "$tmp/err")"
 wait $h || fail "HTTP broke off: $(cat "$tmp/http.err")"
-[ "$(pieces "$tmp/http" | tail -n 1)" = "ERROR ntx-computed cut the answer short: it is shutting down" ] || fail "over HTTP it is told: $(tail -n 1 "$tmp/http")"
+[ "$(pieces "$tmp/http" | tail -n 1)" = "ERROR ntx-computed cut the answer short: it is shutting down" ] ||
+    fail "over HTTP it is told: $(tail -n 1 "$tmp/http")"
 ready
 for d in computed iod predictor gateway; do
-    [ "$(state ntx-$d.service Result)" = success ] || fail "ntx-$d ended with $(state ntx-$d.service Result): $(journal -n 30)"
+    [ "$(state ntx-$d.service Result)" = success ] ||
+        fail "ntx-$d ended with $(state ntx-$d.service Result): $(journal -n 30)"
 done
 echo "reloaded, upgraded, restarted twice, while answers streamed"

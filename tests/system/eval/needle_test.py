@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Answers at a distance: what a type of KV costs where each of 64 questions has its answer in one place of a context of 4096. The model is an induction head made by hand, so that right is not a
-matter of training: its first layer's head looks one position back and copies that token's code beside the own one, its second layer's looks where the token before was this one, and copies what stood there."""
+matter of training: its first layer's head looks one position back and copies that token's code beside the own one, its second layer's looks where the token before was this one, and copies what stood there.
+"""
 
 import array
 import math

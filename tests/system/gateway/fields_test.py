@@ -499,10 +499,11 @@ def clients(g):
     )
 
 
-FORM = (
-    b"{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor -%}<|im_start|>assistant\n"
-    b"{%- if enable_thinking is defined and enable_thinking is false %}\n<think>\n\n</think>\n\n{% else %}\n<think>\n{% endif -%}"
-)  # as Qwen3's
+FORM = (  # as Qwen3's
+    b"{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor"
+    b" -%}<|im_start|>assistant\n{%- if enable_thinking is defined and enable_thinking is false"
+    b" %}\n<think>\n\n</think>\n\n{% else %}\n<think>\n{% endif -%}"
+)
 
 
 def through_daemons(tmp):

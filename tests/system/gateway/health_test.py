@@ -363,8 +363,8 @@ def given_up(d, g):
     s = state(d)
     check(
         re.search(
-            r"^the model that was served before ntx-computed ended could not be loaded again: .*%s.*; load a model \(ntx load MODEL\)$"
-            % mine,
+            r"^the model that was served before ntx-computed ended could not be loaded again: .*%s.*; load a model"
+            r" \(ntx load MODEL\)$" % mine,
             s[2][0],
         ),
         s,

@@ -207,9 +207,10 @@ def text_of(raw):
         size, _, body = body.partition(b"\r\n")
         whole, body = whole + body[: int(size, 16)], body[int(size, 16) + 2 :]
     said = [e for e in events(whole) if e != "[DONE]"]
-    return "".join(
-        c["delta"].get("content") or "" for e in said for c in json.loads(e)["choices"]
-    ), b"data: [DONE]" in whole
+    return (
+        "".join(c["delta"].get("content") or "" for e in said for c in json.loads(e)["choices"]),
+        b"data: [DONE]" in whole,
+    )
 
 
 def first_token(g):

@@ -13,7 +13,19 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from gateway import BIN, GATEWAY, Daemons, Gateway, check, equal, events, free_port, make_model, patience, wait_for  # noqa: E402
+from gateway import (
+    BIN,
+    GATEWAY,
+    Daemons,
+    Gateway,
+    check,
+    equal,
+    events,
+    free_port,
+    make_model,
+    patience,
+    wait_for,
+)  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
 model = make_model(
@@ -75,7 +87,10 @@ def chat(d, g):
     )  # it was asked before
     status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, model="any"))
     equal((status, head["content-type"]), (200, "application/json"), "chat")
-    start = '{"id":"chatcmpl-ID","object":"chat.completion%s","created":0,"model":"tiny \\"one\\"","system_fingerprint":"ntx","choices":['
+    start = (
+        '{"id":"chatcmpl-ID","object":"chat.completion%s","created":0,"model":"tiny'
+        ' \\"one\\"","system_fingerprint":"ntx","choices":['
+    )
     equal(
         mask(body.decode()),
         start % ""
@@ -140,7 +155,10 @@ def choices(d, g):
 def text(d, g):
     want = straight(d, prompt="A dog")[0]
     status, head, body = g.request("POST", "/v1/completions", dict(FIXED, prompt="A dog"))
-    start = '{"id":"cmpl-ID","object":"text_completion","created":0,"model":"tiny \\"one\\"","system_fingerprint":"ntx","choices":[{"text":%s,"index":0,"logprobs":null,"finish_reason":%s}]'
+    start = (
+        '{"id":"cmpl-ID","object":"text_completion","created":0,"model":"tiny'
+        ' \\"one\\"","system_fingerprint":"ntx","choices":[{"text":%s,"index":0,"logprobs":null,"finish_reason":%s}]'
+    )
     check(
         mask(body.decode()).startswith(start % (dumps(want), '"length"') + ',"usage":{"prompt_tokens":'),
         "a completion:",

@@ -131,7 +131,8 @@ class Page:
     def go(self, url):
         self.ask("Page.navigate", url=url)
         self.until(
-            "document.readyState === 'complete' && !!document.getElementById('model')?.textContent && document.getElementById('pipe').children.length > 0"
+            "document.readyState === 'complete' && !!document.getElementById('model')?.textContent &&"
+            " document.getElementById('pipe').children.length > 0"
         )
 
     def ask(self, method, **params):
@@ -158,7 +159,8 @@ class Page:
 
     def focus(self):
         return self.js(
-            "document.activeElement.id || document.activeElement.name || document.activeElement.textContent || document.activeElement.tagName"
+            "document.activeElement.id || document.activeElement.name || document.activeElement.textContent ||"
+            " document.activeElement.tagName"
         )
 
     def tab_to(self, name):
@@ -192,8 +194,10 @@ class Page:
 def within(p, what):
     """Nothing is wider than the screen, and all that can be pressed lies on it."""
     equal(p.js("document.documentElement.scrollWidth <= innerWidth"), True, what + ": wider than the screen")
-    out = p.js("""[...document.querySelectorAll("#top button, #form button, #ask, dialog[open] button, dialog[open] input")].filter(e => e.offsetParent !== null || e.closest("dialog[open]")).filter(e => {
-        const r = e.getBoundingClientRect(); return r.width && (r.left < 0 || r.right > innerWidth || r.bottom > innerHeight || r.top < 0); }).map(e => e.id || e.name || e.textContent)""")
+    out = p.js(
+        """[...document.querySelectorAll("#top button, #form button, #ask, dialog[open] button, dialog[open] input")].filter(e => e.offsetParent !== null || e.closest("dialog[open]")).filter(e => {
+        const r = e.getBoundingClientRect(); return r.width && (r.left < 0 || r.right > innerWidth || r.bottom > innerHeight || r.top < 0); }).map(e => e.id || e.name || e.textContent)"""
+    )
     equal(out, [], what + ": outside of the screen")
 
 
@@ -219,7 +223,8 @@ def settle(p):
 def use(p, want, phone, what):
     equal(
         p.js(
-            "(e => e.firstChild.textContent + e.textContent)(make('p', {}, 'a\\u202eb', make('i', { textContent: '\\u2066c' })))"
+            "(e => e.firstChild.textContent + e.textContent)(make('p', {}, 'a\\u202eb', make('i', { textContent:"
+            " '\\u2066c' })))"
         ),
         "a\\u202eba\\u202eb\\u2066c",
         what + ": marks of direction",
@@ -239,7 +244,9 @@ def use(p, want, phone, what):
     )
     equal(
         p.js(
-            "[...document.querySelectorAll('dialog label')].filter(e => { const r = document.createRange(); r.selectNodeContents(e.firstChild); return r.getBoundingClientRect().right > e.lastElementChild.getBoundingClientRect().left; }).length"
+            "[...document.querySelectorAll('dialog label')].filter(e => { const r = document.createRange();"
+            " r.selectNodeContents(e.firstChild); return r.getBoundingClientRect().right >"
+            " e.lastElementChild.getBoundingClientRect().left; }).length"
         ),
         0,
         what + ": labels beside their fields",
@@ -266,14 +273,16 @@ def use(p, want, phone, what):
     p.until("document.querySelectorAll('#pipe div').length > 3")
     equal(
         p.js(
-            "[...document.querySelectorAll('#pipe > div:not(.bar)')].filter(e => e.getBoundingClientRect().height > 30).map(e => e.textContent)"
+            "[...document.querySelectorAll('#pipe > div:not(.bar)')].filter(e => e.getBoundingClientRect().height >"
+            " 30).map(e => e.textContent)"
         ),
         [],
         what + ": the pipeline's rows are one line each",
     )
     equal(
         p.js(
-            "Math.round([...document.querySelectorAll('#pipe .bar i')].reduce((n, e) => n + e.getBoundingClientRect().width, 0) - document.querySelector('#pipe .bar').getBoundingClientRect().width)"
+            "Math.round([...document.querySelectorAll('#pipe .bar i')].reduce((n, e) => n +"
+            " e.getBoundingClientRect().width, 0) - document.querySelector('#pipe .bar').getBoundingClientRect().width)"
         ),
         0,
         what + ": the bar's parts fill it",
@@ -311,7 +320,8 @@ def use(p, want, phone, what):
     kept = p.js("localStorage['ntx.talks']")
     p.ask("Page.reload")
     p.until(
-        "document.readyState === 'complete' && typeof talks !== 'undefined' && document.getElementById('list').children.length > 0"
+        "document.readyState === 'complete' && typeof talks !== 'undefined' &&"
+        " document.getElementById('list').children.length > 0"
     )
     equal(p.js("JSON.stringify(talks)"), kept, what + ": what the browser keeps")
     equal(p.errors(), [], what + ": errors")
@@ -320,7 +330,8 @@ def use(p, want, phone, what):
 def thoughts(p, what):
     """Folded until somebody wants them; by the keyboard, too."""
     p.js(
-        "talks[at].messages.push({role: 'assistant', thought: 'Hm.', content: 'So:\\n```\\n' + 'x'.repeat(500) + '\\n```\\n' + 'y'.repeat(500)}); showTalk()"
+        "talks[at].messages.push({role: 'assistant', thought: 'Hm.', content: 'So:\\n```\\n' + 'x'.repeat(500) +"
+        " '\\n```\\n' + 'y'.repeat(500)}); showTalk()"
     )
     within(p, what + ", long lines")
     contrast(p, what + ", a thought")

@@ -1,33 +1,42 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --draft auto, which is the default: the text is the text without drafts, byte for byte; look-up and the drafter that the model's card names guess where it pays, and what the card
-# names never stands in a run's way.
+# --draft auto, which is the default: the text is the text without drafts, byte for byte; look-up and the drafter that
+# the model's card names guess where it pays, and what the card names never stands in a run's way.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 here=$(cd "$(dirname "$0")" && pwd) models=$(cd "$here/../../../models" && pwd)
 # carded NAME: demo with a card that names it
 carded() {
     PYTHONPATH=$here/../../lib python3 -c 'import sys, gguf_edit as e
-g = e.Gguf(sys.argv[1]); g.keys["ntx.drafter"] = (e.STR, sys.argv[3]); g.write(sys.argv[2])' "$models/demo.gguf" "$tmp/carded.gguf" "$1" || fail "a card"
+g = e.Gguf(sys.argv[1])
+g.keys["ntx.drafter"] = (e.STR, sys.argv[3])
+g.write(sys.argv[2])' "$models/demo.gguf" "$tmp/carded.gguf" "$1" || fail "a card"
 }
 story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
 # auto WHAT MODEL HOW...: the text without, and as it comes by default
 auto() {
     local what=$1 model=$2; shift 2
-    ntx run "$model" "$story" --raw -n 100 --ignore-eos --quiet --ctx 256 --draft off "$@" >"$tmp/plain" || fail "$what: without"
-    ntx run "$model" "$story" --raw -n 100 --ignore-eos --quiet --ctx 256 --stats "$tmp/s" "$@" >"$tmp/got" || fail "$what"
+    ntx run "$model" "$story" --raw -n 100 --ignore-eos --quiet --ctx 256 --draft off "$@" >"$tmp/plain" ||
+        fail "$what: without"
+    ntx run "$model" "$story" --raw -n 100 --ignore-eos --quiet --ctx 256 --stats "$tmp/s" "$@" >"$tmp/got" ||
+        fail "$what"
     same "$tmp/plain" "$tmp/got" "$what"
     [ "$(stat_of "$tmp/s" draft)" = auto ] || fail "$what: draft is $(stat_of "$tmp/s" draft)"
     sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
-    echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens a pass of $(stat_of "$tmp/s" draft_nodes_per_pass) guesses"
+    echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens a pass of $(stat_of "$tmp/s" \
+        draft_nodes_per_pass) guesses"
 }
-more_than() { awk -v x="$(stat_of "$1" "$2")" -v y="$3" 'BEGIN {exit !(x > y)}' || fail "$2 is $(stat_of "$1" "$2"), not more than $3"; }
+more_than() {
+    awk -v x="$(stat_of "$1" "$2")" -v y="$3" 'BEGIN {exit !(x > y)}' ||
+        fail "$2 is $(stat_of "$1" "$2"), not more than $3"
+}
 streamed=(--ram 16M --rows 32 --link nvme=100M)
 auto "in memory" "$models/demo.gguf" --temp 0.8 --seed 5
 auto "streamed" "$models/demo.gguf" --temp 0 "${streamed[@]}"
 more_than "$tmp/s" accepted_per_pass 1.05 # how many pay depends on what else the machine does
 more_than "$tmp/hits" lookup 4
-auto "streamed, so many guesses" "$models/demo.gguf" --temp 0 "${streamed[@]}" --draft-nodes 8 # which hangs on nothing but the text
+# which hangs on nothing but the text
+auto "streamed, so many guesses" "$models/demo.gguf" --temp 0 "${streamed[@]}" --draft-nodes 8
 more_than "$tmp/s" accepted_per_pass 1.2
 more_than "$tmp/hits" lookup 10
 auto "experts" "$models/demo-moe.gguf" --temp 0.7 --seed 4 --ram 24M

@@ -4,7 +4,8 @@
 # kill -9 of the client: its daemons end too. Ctrl-C: the run ends by the signal, cleanly.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
-run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos --ram 12M --ctx 256 --quiet -n 200 --link nvme=60M)
+run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos --ram 12M --ctx 256 --quiet -n 200 \
+    --link nvme=60M)
 left() { ls -d "$tmp"/ntx-run-* 2>/dev/null; }
 
 "${run[@]}" >"$tmp/out" 2>"$tmp/err" &
@@ -19,7 +20,8 @@ ms=$((($(date +%s%N) - t0) / 1000000))
 wait $pid
 code=$?
 [ $code = 111 ] || fail "exit $code after computed died, not 111"
-[ "$(wc -l <"$tmp/err")" = 1 ] && grep -q 'ntx-computed ended (killed by signal 9,' "$tmp/err" || fail "error text: $(cat "$tmp/err")"
+[ "$(wc -l <"$tmp/err")" = 1 ] && grep -q 'ntx-computed ended (killed by signal 9,' "$tmp/err" ||
+    fail "error text: $(cat "$tmp/err")"
 [ $ms -lt $((5000 * ${NTX_TEST_SLOW:-1} * $(patience))) ] || fail "the error took $ms ms"
 wait_for 5 gone "$iod" && wait_for 5 gone "$predictor" || fail "a worker outlived computed"
 [ -z "$(left)" ] || fail "left behind: $(left)"

@@ -1,22 +1,26 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A small model that guesses (--draft FILE): the text is the text without, byte for byte, whatever the settings, and however often the drafter is killed; it takes fewer
-# passes; and what cannot be a drafter is refused in one line.
+# A small model that guesses (--draft FILE): the text is the text without, byte for byte, whatever the settings, and
+# however often the drafter is killed; it takes fewer passes; and what cannot be a drafter is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 models=$(dirname "$0")/../../../models
 demo=$models/demo.gguf draft=$models/demo-draft.gguf
 story="Once upon a time there was a little girl who"
-# both WHAT LEAST HOW...: the same command without and with drafts, which must give so many tokens per pass; how many guesses come in time is the machine's to say, so it may
-# try again, and with sanitizers, which slow the drafter down most, only the text counts
+# both WHAT LEAST HOW...: the same command without and with drafts, which must give so many tokens per pass; how many
+# guesses come in time is the machine's to say, so it may try again, and with sanitizers, which slow the drafter down
+# most, only the text counts
 both() {
     local what=$1 least=$2 try; shift 2
     [ "$NTX_TEST_SLOW" = 1 ] || least=1
-    ntx run "$demo" "$story" --raw -n 150 --ignore-eos --quiet --ctx 512 --draft off "$@" >"$tmp/plain" || fail "$what: plain"
+    ntx run "$demo" "$story" --raw -n 150 --ignore-eos --quiet --ctx 512 --draft off "$@" >"$tmp/plain" ||
+        fail "$what: plain"
     for try in 1 2 3 4 5; do
-        ntx run "$demo" "$story" --raw -n 150 --ignore-eos --quiet --ctx 512 --draft "$draft" --draft-nodes 15 --stats "$tmp/s" "$@" >"$tmp/drafts" || fail "$what: with drafts"
+        ntx run "$demo" "$story" --raw -n 150 --ignore-eos --quiet --ctx 512 --draft "$draft" --draft-nodes 15 \
+            --stats "$tmp/s" "$@" >"$tmp/drafts" || fail "$what: with drafts"
         same "$tmp/plain" "$tmp/drafts" "$what"
-        echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens per pass of $(stat_of "$tmp/s" draft_nodes_per_pass) guesses, waited $(stat_of "$tmp/s" draft_s) s"
+        echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens per pass of $(stat_of "$tmp/s" \
+            draft_nodes_per_pass) guesses, waited $(stat_of "$tmp/s" draft_s) s"
         awk -v x="$(stat_of "$tmp/s" accepted_per_pass)" -v y="$least" 'BEGIN {exit !(x >= y)}' && return
     done
     fail "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens per pass"
@@ -30,7 +34,8 @@ both streamed 1.5 --temp 0.8 --seed 9 --ram 14M --rows 32 --ctx 256
 both "few rows" 1.2 --temp 0.8 --seed 10 --rows 8 --ctx 256 -n 200
 both q8_0 1.3 --temp 0.5 --seed 7 --kv-type q8_0 --threads 1
 both "as many as pay" 1 --temp 0.8 --seed 11 --draft-nodes 1
-draft=$demo both "by the model itself" 1 --temp 0.8 --seed 12 # one that takes as long as a pass is not waited for: how many of its guesses come in time is the machine's to say
+# one that takes as long as a pass is not waited for: how many of its guesses come in time is the machine's to say
+draft=$demo both "by the model itself" 1 --temp 0.8 --seed 12
 
 # By look-up and by the small model at once: each has hits where it can have any, and the text is the text.
 many() { [ "$NTX_TEST_SLOW" != 1 ] || [ "$(hits "$1")" -gt 10 ]; }
@@ -40,12 +45,14 @@ both "look-up and a small model" 1.3 --temp 0.8 --seed 4
 [ "$(stat_of "$tmp/s" draft)" = lookup+file ] || fail "draft is $(stat_of "$tmp/s" draft)"
 many file || fail "the small model has $(hits file) hits"
 both "both, streamed" 1.5 --temp 0.8 --seed 9 --ram 14M --rows 32 --ctx 256
-story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a" both "both, where the text repeats" 1.3 --temp 0
+story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a" both "both, where the text repeats" 1.3 \
+    --temp 0
 many lookup && many file || fail "$(hits lookup) hits by look-up, $(hits file) by the small model"
 draft=${draft#lookup,}
 
 # Killed at any time, and while it comes back.
-run=("$NTX_BIN/ntx" run "$demo" "$story" --raw --ignore-eos --quiet --ctx 256 --temp 0.8 --seed 3 -n 60 --ram 14M --rows 32)
+run=("$NTX_BIN/ntx" run "$demo" "$story" --raw --ignore-eos --quiet --ctx 256 --temp 0.8 --seed 3 -n 60 --ram 14M \
+    --rows 32)
 "${run[@]}" --draft off >"$tmp/want" || fail "undisturbed"
 kills=0 RANDOM=${NTX_SEED:-7}
 for ((i = 0; i < ${NTX_KILL_ROUNDS:-8}; i++)); do
@@ -62,7 +69,8 @@ done
 
 # refused FILE WORDS
 refused() {
-    timeout $((60 * $(patience))) "$NTX_BIN/ntx" run "$demo" x --raw -n 1 --quiet --draft "$1" >"$tmp/out" 2>"$tmp/err" && fail "$1: not refused"
+    timeout $((60 * $(patience))) "$NTX_BIN/ntx" run "$demo" x --raw -n 1 \
+        --quiet --draft "$1" >"$tmp/out" 2>"$tmp/err" && fail "$1: not refused"
     [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq -- "$2" "$tmp/err" || fail "$1: $(cat "$tmp/err")"
 }
 model "$tmp/other.gguf" --layers 2 --embd 256 --ff 256 --heads 8 --kv 2 --type F16 --seed 1
@@ -72,6 +80,7 @@ refused "$tmp/bad.gguf" "the drafter"
 refused "$tmp/none.gguf" "none.gguf: No such file"
 refused "lookup,$tmp/none.gguf" "none.gguf: No such file"
 refused "$tmp" "not a regular file"
-timeout $((60 * $(patience))) "$NTX_BIN/ntx" run "$demo" x --raw -n 1 --quiet --ram 8M --ctx 512 --draft "$draft" >"$tmp/out" 2>"$tmp/err" && fail "a drafter beyond the budget was taken"
+timeout $((60 * $(patience))) "$NTX_BIN/ntx" run "$demo" x --raw -n 1 --quiet --ram 8M --ctx 512 \
+    --draft "$draft" >"$tmp/out" 2>"$tmp/err" && fail "a drafter beyond the budget was taken"
 grep -q "smallest memory budget" "$tmp/err" || fail "beyond the budget: $(cat "$tmp/err")"
 echo "identical text after $kills kills"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Workers that end again and again: before they have read or answered anything, at once when they are started, and at each chunk that they bring. Nobody waits for ever, and whoever
-# waits is told how they end; who makes progress between two deaths goes on, however often that is.
+# Workers that end again and again: before they have read or answered anything, at once when they are started, and at
+# each chunk that they bring. Nobody waits for ever, and whoever waits is told how they end; who makes progress between
+# two deaths goes on, however often that is.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 options=("$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ram 12M --ctx 64 -n 6)
@@ -10,24 +11,30 @@ run=(timeout 100 "$NTX_BIN/ntx" run "${options[@]}")
 
 # the one line that is told, and that exit code
 refused() { # WHAT CODE PATTERN
-    [ "$2" = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq "$3" "$tmp/err" || fail "$1: exit $2: $(cat "$tmp/err")"
+    [ "$2" = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq "$3" "$tmp/err" ||
+        fail "$1: exit $2: $(cat "$tmp/err")"
     ! grep -q 'build' "$tmp/err" || fail "$1: another build is blamed: $(cat "$tmp/err")"
 }
 
 # ---- ntx-iod dies before it delivers: while the model is loaded, and in the midst of an answer
 for fault in iod:kill@read=1 iod:kill@nth=9; do
     "${run[@]}" --quiet --fault "$fault" >"$tmp/got" 2>"$tmp/err"
-    refused "$fault" $? 'ntx-iod ended 10 times in a row before it had read anything \(the last time: killed by signal 9, Killed\)'
+    refused "$fault" $? \
+        'ntx-iod ended 10 times in a row before it had read anything \(the last time: killed by signal 9, Killed\)'
 done
 # with progress between deaths: each process reads its share and dies, some dozens of times
-"${run[@]}" --quiet --fault "iod:kill@state=READY,nth=9" >"$tmp/got" 2>"$tmp/err" || fail "with progress: exit $?: $(cat "$tmp/err")"
+"${run[@]}" --quiet --fault "iod:kill@state=READY,nth=9" >"$tmp/got" 2>"$tmp/err" ||
+    fail "with progress: exit $?: $(cat "$tmp/err")"
 same "$tmp/want" "$tmp/got" "killed at each ninth chunk"
 
 # ---- ntx-predictor dies at each probe: the answer is the whole model's, and that is said once
-"${run[@]}" --skip script:3,5 --fault predictor:kill@probe=1 --stats "$tmp/s.json" >"$tmp/got" 2>"$tmp/err" || fail "predictor: exit $?: $(cat "$tmp/err")"
+"${run[@]}" --skip script:3,5 --fault predictor:kill@probe=1 --stats "$tmp/s.json" >"$tmp/got" 2>"$tmp/err" ||
+    fail "predictor: exit $?: $(cat "$tmp/err")"
 same "$tmp/want" "$tmp/got" "without a predictor"
 grep -q '"predictor_lost": *true' "$tmp/s.json" || fail "the statistics do not say that the predictor was lost"
-[ "$(grep -c 'ntx-predictor' "$tmp/err")" = 1 ] && grep -q 'ntx-predictor does not answer (it ended: killed by signal 9, Killed)' "$tmp/err" || fail "not told once: $(cat "$tmp/err")"
+[ "$(grep -c 'ntx-predictor' "$tmp/err")" = 1 ] &&
+    grep -q 'ntx-predictor does not answer (it ended: killed by signal 9, Killed)' "$tmp/err" ||
+    fail "not told once: $(cat "$tmp/err")"
 
 # ---- programs that cannot start
 mkdir "$tmp/bin"
@@ -46,7 +53,8 @@ for how in 'exit 139:exit code 139' 'kill -9 $$:killed by signal 9, Killed'; do
     [ "$(wc -l <"$tmp/starts")" -lt 40 ] || fail "$how: started $(wc -l <"$tmp/starts") times"
 done
 broken ntx-predictor 'exit 139'
-timeout 100 "$tmp/bin/ntx" run "${options[@]}" --stats "$tmp/s.json" >"$tmp/got" 2>"$tmp/err" || fail "no predictor: exit $?: $(cat "$tmp/err")"
+timeout 100 "$tmp/bin/ntx" run "${options[@]}" --stats "$tmp/s.json" >"$tmp/got" 2>"$tmp/err" ||
+    fail "no predictor: exit $?: $(cat "$tmp/err")"
 same "$tmp/want" "$tmp/got" "a predictor that cannot start"
 [ "$(grep -c 'ntx-predictor.*exit code 139' "$tmp/err")" = 1 ] || fail "not told once: $(cat "$tmp/err")"
 grep -q '"predictor_lost": *true' "$tmp/s.json" || fail "the statistics do not say that there is no predictor"

@@ -38,9 +38,11 @@ expect 111 'no daemons run there.*ntx up' env NTX_RUNTIME="$tmp/none" "$n" trace
 expect 111 'no daemons run there.*ntx up' "$NTX_BIN/ntx-metrics" --runtime "$tmp/none"
 expect 111 '[Tt]emplate' "$n" run "$tmp/m.gguf" x --chat-template nope --ram 64M
 expect 111 'ctx|context' "$n" run "$tmp/m.gguf" "$(printf 'word %.0s' {1..200})" --raw --ctx 32 --ram 64M
-expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M --ctx 64 --fault iod:eio@chunk=9,count=99
+expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M --ctx 64 \
+    --fault iod:eio@chunk=9,count=99
 # What is written at the end is looked at before the beginning.
-expect 111 'no/dir/s.json: cannot be written: No such file' "$n" run "$tmp/m.gguf" x --ram 64M --stats "$tmp/no/dir/s.json"
+expect 111 'no/dir/s.json: cannot be written: No such file' "$n" run "$tmp/m.gguf" x --ram 64M \
+    --stats "$tmp/no/dir/s.json"
 expect 111 'cannot be written: Is a directory' "$n" run "$tmp/m.gguf" x --ram 64M --trace "$tmp"
 [ ! -s "$tmp/out" ] || fail "a token came before --trace was looked at"
 
@@ -50,38 +52,54 @@ ln -s m.gguf "$tmp/link.gguf"
 for i in {1..300}; do echo "once upon a time there was number $i"; done >"$tmp/read.txt"
 cp "$tmp/read.txt" "$tmp/read.was"
 for out in "$tmp/m.gguf" "$tmp/link.gguf"; do
-    for c in "imatrix $tmp/m.gguf $tmp/read.txt -o" "calibrate $tmp/m.gguf --text $tmp/read.txt -o" "draft-index $tmp/m.gguf $tmp/read.txt -o" "run $tmp/m.gguf x -n 2 --stats" "run $tmp/m.gguf x -n 2 --trace" \
-        "perplexity $tmp/m.gguf $tmp/read.txt --save-logits" "logits $tmp/m.gguf --tokens 1,2 --steps" "logits $tmp/m.gguf --tokens 1,2 -o" "bench $tmp/m.gguf -p 2 -n 2 --stats" "pack $tmp/m.gguf" "pack --delta $tmp/m.gguf"; do
+    for c in "imatrix $tmp/m.gguf $tmp/read.txt -o" "calibrate $tmp/m.gguf --text $tmp/read.txt -o" \
+        "draft-index $tmp/m.gguf $tmp/read.txt -o" "run $tmp/m.gguf x -n 2 --stats" "run $tmp/m.gguf x -n 2 --trace" \
+        "perplexity $tmp/m.gguf $tmp/read.txt --save-logits" "logits $tmp/m.gguf --tokens 1,2 --steps" \
+        "logits $tmp/m.gguf --tokens 1,2 -o" "bench $tmp/m.gguf -p 2 -n 2 --stats" "pack $tmp/m.gguf" \
+        "pack --delta $tmp/m.gguf"; do
         # shellcheck disable=SC2086
         expect 111 "$out: this is the model itself; give another name" "$n" $c "$out"
     done
 done
-expect 111 'part-00001-of-00001.gguf: this is the model itself' "$n" run "$tmp/part-00001-of-00001.gguf" x --stats "$tmp/part-00001-of-00001.gguf"
-expect 111 'm.gguf: ntx run reads this file; give what it writes another name' "$n" run "$tmp/part-00001-of-00001.gguf" x --draft "lookup,$tmp/m.gguf" --stats "$tmp/m.gguf"
-for c in "imatrix $tmp/m.gguf $tmp/read.txt -o" "calibrate $tmp/m.gguf --text $tmp/read.txt -o" "draft-index $tmp/m.gguf $tmp/read.txt -o" "perplexity $tmp/m.gguf $tmp/read.txt --save-logits" \
+expect 111 'part-00001-of-00001.gguf: this is the model itself' "$n" run "$tmp/part-00001-of-00001.gguf" x \
+    --stats "$tmp/part-00001-of-00001.gguf"
+expect 111 'm.gguf: ntx run reads this file; give what it writes another name' "$n" run \
+    "$tmp/part-00001-of-00001.gguf" x --draft "lookup,$tmp/m.gguf" --stats "$tmp/m.gguf"
+for c in "imatrix $tmp/m.gguf $tmp/read.txt -o" "calibrate $tmp/m.gguf --text $tmp/read.txt -o" \
+    "draft-index $tmp/m.gguf $tmp/read.txt -o" "perplexity $tmp/m.gguf $tmp/read.txt --save-logits" \
     "run $tmp/m.gguf --file $tmp/read.txt --stats"; do
     # shellcheck disable=SC2086
     expect 111 "read.txt: ntx ${c%% *} reads this file; give what it writes another name" "$n" $c "$tmp/read.txt"
 done
-cmp -s "$tmp/m.gguf" "$tmp/part-00001-of-00001.gguf" && same "$tmp/read.txt" "$tmp/read.was" "what was read" || fail "the model was written over"
-"$n" run "$tmp/m.gguf" "$tmp/read.txt" --raw -n 2 --ctx 512 --ram 64M --quiet --stats "$tmp/read.txt" >/dev/null 2>"$tmp/err" || fail "a prompt is no file: $(cat "$tmp/err")"
-[ -c /dev/full ] && { "$NTX_BIN/ntx-computed" --print-config >/dev/full 2>"$tmp/err"; [ $? = 111 ] && grep -q 'standard output: No space left' "$tmp/err" || fail "--print-config without room: $(cat "$tmp/err")"; }
+cmp -s "$tmp/m.gguf" "$tmp/part-00001-of-00001.gguf" && same "$tmp/read.txt" "$tmp/read.was" "what was read" ||
+    fail "the model was written over"
+"$n" run "$tmp/m.gguf" "$tmp/read.txt" --raw -n 2 --ctx 512 --ram 64M \
+    --quiet --stats "$tmp/read.txt" >/dev/null 2>"$tmp/err" || fail "a prompt is no file: $(cat "$tmp/err")"
+[ -c /dev/full ] && { "$NTX_BIN/ntx-computed" --print-config >/dev/full 2>"$tmp/err"; [ $? = 111 ] &&
+    grep -q 'standard output: No space left' "$tmp/err" || fail "--print-config without room: $(cat "$tmp/err")"; }
 
 if [ "$(id -u)" != 0 ]; then
     cp "$tmp/m.gguf" "$tmp/secret.gguf"; chmod 000 "$tmp/secret.gguf"
     expect 111 'may not read' "$n" run "$tmp/secret.gguf" x
 fi
-# Limits of the shell: descriptors (libraries abort for want of one; a soft limit is raised), the size of files that are written.
-for least in 20 28 100; do expect 111 '256 descriptors are needed, but no more than' bash -c "ulimit -n $least; exec \"\$@\"" - "$n" run "$tmp/m.gguf" x --ram 64M --quiet; done
-(ulimit -Sn 40; exec "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 64M --quiet) >/dev/null 2>"$tmp/err" || fail "a soft limit of 40 descriptors: $(cat "$tmp/err")"
-sanitized || expect 111 'counters.*File too large' bash -c 'ulimit -f 100; exec "$@"' - "$n" run "$tmp/m.gguf" x --ram 64M --quiet
+# Limits of the shell: descriptors (libraries abort for want of one; a soft limit is raised), the size of files that are
+# written.
+for least in 20 28 100; do expect 111 '256 descriptors are needed, but no more than' bash \
+    -c "ulimit -n $least; exec \"\$@\"" - "$n" run "$tmp/m.gguf" x --ram 64M --quiet; done
+(ulimit -Sn 40; exec "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 64M --quiet) >/dev/null 2>"$tmp/err" ||
+    fail "a soft limit of 40 descriptors: $(cat "$tmp/err")"
+sanitized ||
+    expect 111 'counters.*File too large' bash -c 'ulimit -f 100; exec "$@"' - "$n" run "$tmp/m.gguf" x --ram 64M \
+    --quiet
 mkdir -m 777 "$tmp/open"
-NTX_RUNTIME=$tmp/open expect 111 'open: owned by somebody else or writable by others.*NTX_RUNTIME to a directory of your own' "$n" status
+NTX_RUNTIME=$tmp/open expect 111 \
+    'open: owned by somebody else or writable by others.*NTX_RUNTIME to a directory of your own' "$n" status
 expect 100 'quotes' "$n" run "$tmp/m.gguf" two words
 
 # Too small a budget is refused with one that does, and that one does.
 expect 111 'at least|smallest' "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 1M
 least=$(sed -n 's/.*would do is [^(]*(\([0-9]*\) bytes).*/\1/p' "$tmp/err")
 [ -n "$least" ] || fail "no number in: $(cat "$tmp/err")"
-"$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram "$least" --quiet >/dev/null 2>"$tmp/err" || fail "--ram $least, which was named, fails: $(cat "$tmp/err")"
+"$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram "$least" --quiet >/dev/null 2>"$tmp/err" ||
+    fail "--ram $least, which was named, fails: $(cat "$tmp/err")"
 echo "all refusals are one line; smallest budget $least works"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Files that guess without a model, and several at once: the text is the text without, byte for byte. A script gives the tokens per pass that its chances say; an index of a
-# text makes that text cheap; what is no such file, or of another vocabulary, is refused in one line.
+# Files that guess without a model, and several at once: the text is the text without, byte for byte. A script gives the
+# tokens per pass that its chances say; an index of a text makes that text cheap; what is no such file, or of another
+# vocabulary, is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 models=$(dirname "$0")/../../../models
@@ -20,7 +21,8 @@ guessed() {
     same "$tmp/plain" "$tmp/got" "$what"
     local per; per=$(stat_of "$tmp/s" accepted_per_pass)
     echo "$what: $per tokens a pass of $(stat_of "$tmp/s" draft_nodes_per_pass) guesses"
-    awk -v x="$per" -v least="$least" -v most="$most" 'BEGIN {exit !(x >= least && x <= most)}' || fail "$what: $per tokens a pass"
+    awk -v x="$per" -v least="$least" -v most="$most" 'BEGIN {exit !(x >= least && x <= most)}' ||
+        fail "$what: $per tokens a pass"
 }
 script() { printf 'ntx-script 1\n%s\nseed 5\ntext 1 2 3\ntext %s\n' "$1" "$ids" >"$tmp/script"; }
 script "chance 1"
@@ -33,15 +35,20 @@ guessed "a tree" 1.5 2.6 --draft "$tmp/script" --draft-nodes 24
 script "chance 0.8"
 guessed "a script, a small model and look-up" 3.5 14 --draft "$tmp/script,lookup,$small" --draft-nodes 20
 sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
-[ "$(stat_of "$tmp/hits" file1)" -gt 15 ] && [ "$(stat_of "$tmp/hits" file2)" -gt 20 ] && [ "$(stat_of "$tmp/hits" file)" -ge "$(stat_of "$tmp/hits" file1)" ] || fail "hits: $(cat "$tmp/hits")"
+[ "$(stat_of "$tmp/hits" file1)" -gt 15 ] && [ "$(stat_of "$tmp/hits" file2)" -gt 20 ] &&
+    [ "$(stat_of "$tmp/hits" file)" -ge "$(stat_of "$tmp/hits" file1)" ] || fail "hits: $(cat "$tmp/hits")"
 
-# Where each row reads experts that no other row wants, guesses cost more than they give, and before any pass tells so what is predicted of them does.
-model "$tmp/x.gguf" --arch qwen3moe --layers 6 --embd 256 --heads 4 --kv 2 --head-dim 64 --experts 64 --experts-used 4 --expert-ff 256 --type Q4_0 --seed 3
+# Where each row reads experts that no other row wants, guesses cost more than they give, and before any pass tells so
+# what is predicted of them does.
+model "$tmp/x.gguf" --arch qwen3moe --layers 6 --embd 256 --heads 4 --kv 2 --head-dim 64 --experts 64 --experts-used 4 \
+    --expert-ff 256 --type Q4_0 --seed 3
 spread=(ntx run "$tmp/x.gguf" one --raw --ignore-eos --quiet --temp 0.8 --seed 3 --ram 15M --ctx 64 --rows 32 -n 24)
 "${spread[@]}" --json --draft off >"$tmp/lines" || fail "spread experts: plain"
-printf 'ntx-script 1\nchance 0.8\nseed 5\ntext %s\n' "$(sed -n 's/^{"text".*"token": *\([0-9]*\)}.*/\1/p' "$tmp/lines" | tr '\n' ' ')" >"$tmp/spread"
+printf 'ntx-script 1\nchance 0.8\nseed 5\ntext %s\n' \
+    "$(sed -n 's/^{"text".*"token": *\([0-9]*\)}.*/\1/p' "$tmp/lines" | tr '\n' ' ')" >"$tmp/spread"
 "${spread[@]}" --draft "$tmp/spread" --stats "$tmp/s" >"$tmp/got" || fail "spread experts"
-awk -v x="$(stat_of "$tmp/s" draft_nodes_per_pass)" 'BEGIN {exit !(x < 2)}' || fail "spread experts: $(stat_of "$tmp/s" draft_nodes_per_pass) guesses a pass"
+awk -v x="$(stat_of "$tmp/s" draft_nodes_per_pass)" 'BEGIN {exit !(x < 2)}' ||
+    fail "spread experts: $(stat_of "$tmp/s" draft_nodes_per_pass) guesses a pass"
 
 # An index, of the text itself among others.
 { printf '%s' "$story"; cat "$tmp/plain"; } >"$tmp/known"

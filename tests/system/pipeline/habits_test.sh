@@ -1,16 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What hands are used to from other programs: -h, -m, -p, -c, -t, -n -1, `ntx help COMMAND`; errors that name the option; bench's table and its forms.
+# What hands are used to from other programs: -h, -m, -p, -c, -t, -n -1, `ntx help COMMAND`; errors that name the
+# option; bench's table and its forms.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 2 --embd 256 --ff 768 --heads 4 --kv 2 --type Q8_0 --seed 7
 n=$NTX_BIN/ntx
 
 "$n" run -h >"$tmp/h" && "$n" run --help >"$tmp/help" && "$n" help run >"$tmp/helped" || fail "-h, --help or help"
 [ -s "$tmp/h" ] && same "$tmp/h" "$tmp/help" "-h" && same "$tmp/h" "$tmp/helped" "help run"
-for o in '-h, --help' '-m, --model=MODEL' '-p, --prompt=TEXT' '-c, --ctx=N' '-t, --threads=N' '-v, --verbose' '-V, --version'; do grep -q -- "$o" "$tmp/h" || fail "run -h lacks $o"; done
+for o in '-h, --help' '-m, --model=MODEL' '-p, --prompt=TEXT' '-c, --ctx=N' '-t, --threads=N' '-v, --verbose' \
+    '-V, --version'; do grep -q -- "$o" "$tmp/h" || fail "run -h lacks $o"; done
 [ "$("$n" -h | head -1)" = "$("$n" --help | head -1)" ] && "$n" -h | grep -q 'ntx bench' || fail "ntx -h"
 for p in ntx-top ntx-metrics ntx-gateway; do "$NTX_BIN/$p" -h | grep -q '^Usage: ' || fail "$p -h"; done
-for c in $("$n" --help | sed -n 's/^  ntx \([a-z]*\) .*/\1/p'); do "$n" "$c" -h | grep -q -- '--help' || fail "ntx $c -h"; done
+for c in $("$n" --help | sed -n 's/^  ntx \([a-z]*\) .*/\1/p'); do "$n" "$c" -h | grep -q -- '--help' ||
+    fail "ntx $c -h"; done
 
 greedy="--raw --temp 0 --ignore-eos --ram 64M --quiet"
 "$n" run "$tmp/m.gguf" "Once upon" $greedy --ctx 32 --threads 1 -n 5 >"$tmp/want" || fail "the long way"
@@ -20,7 +23,8 @@ same "$tmp/want" "$tmp/got" "-m -p -c -t"
 "$n" run "Once upon" -m "$tmp/m.gguf" $greedy -c 32 -n 5 >"$tmp/got" && same "$tmp/want" "$tmp/got" "PROMPT -m"
 "$n" run "$tmp/m.gguf" -p "Once upon" $greedy -c 32 -n 5 >"$tmp/got" && same "$tmp/want" "$tmp/got" "MODEL -p"
 "$n" run "$tmp/m.gguf" "Once upon" $greedy -c 32 -n -1 --stats "$tmp/s" >/dev/null || fail "-n -1"
-[ "$(stat_of "$tmp/s" finish)" = length ] && [ "$(stat_of "$tmp/s" generated_tokens)" -gt 20 ] || fail "-n -1: $(cat "$tmp/s")"
+[ "$(stat_of "$tmp/s" finish)" = length ] && [ "$(stat_of "$tmp/s" generated_tokens)" -gt 20 ] ||
+    fail "-n -1: $(cat "$tmp/s")"
 "$n" inspect -m "$tmp/m.gguf" | grep -q 'GGUF version' || fail "inspect -m"
 
 # wrong PATTERN ARGUMENT...: exit 100 and the pattern
@@ -38,12 +42,15 @@ wrong "^ntx run: --temp: 'hot' is not a number from 0 to 100" run "$m" x --temp 
 wrong "^ntx run: --seed: 'x' is not a seed" run "$m" x --seed x
 wrong "^ntx run: --backend: 'tpu' is not" run "$m" x --backend tpu
 wrong "^ntx run: --link: 'usb=3' is not" run "$m" x --link usb=3
-wrong "^ntx run: --skip-kv: 'x' is not a way to keep KV at skipped layers; there are hole and propagate" run "$m" x --skip-kv x
-wrong "^ntx run: --kv-type: 'q5_0' is not a type of keys and values; there are f16, q8_0 and q4_0" run "$m" x --kv-type q5_0
+wrong "^ntx run: --skip-kv: 'x' is not a way to keep KV at skipped layers; there are hole and propagate" run "$m" x \
+    --skip-kv x
+wrong "^ntx run: --kv-type: 'q5_0' is not a type of keys and values; there are f16, q8_0 and q4_0" run "$m" x \
+    --kv-type q5_0
 wrong "^ntx bench: --output: 'xml' is not a form" bench "$m" -o xml
 wrong "^ntx bench: --prompt: '16,' is not a list" bench "$m" -p 16,
 wrong "^ntx bench: -n: '0' is not a whole number of at least 1" bench "$m" -n 4,0
-"$NTX_BIN/ntx-top" --interval x 2>&1 | grep -q "^ntx-top: --interval: 'x' is not a number" || fail "ntx-top names no option"
+"$NTX_BIN/ntx-top" --interval x 2>&1 | grep -q "^ntx-top: --interval: 'x' is not a number" ||
+    fail "ntx-top names no option"
 wrong "given twice" run "$m" x -m "$m" -p y
 wrong "'frobnicate' is not a command" help frobnicate
 
@@ -56,7 +63,8 @@ python3 - "$n" "$m" "$tmp/md" <<'PY' || fail "bench: $(cat "$tmp/md")"
 import csv, json, subprocess, sys
 ntx, model, md = sys.argv[1:]
 rows = [[c.strip() for c in l.strip().strip("|").split("|")] for l in open(md, encoding="utf-8") if l.startswith("|")]
-assert rows[0] == ["model", "size", "type", "backend", "threads", "test", "tok/s"] and set("".join(rows[1])) <= set("-:"), rows[:2]
+assert rows[0] == ["model", "size", "type", "backend", "threads", "test", "tok/s"], rows[0]
+assert set("".join(rows[1])) <= set("-:"), rows[1]
 assert len({len(l) for l in open(md, encoding="utf-8") if l.startswith("|")}) == 1, "columns are not aligned"
 assert [r[5] for r in rows[2:]] == ["pp16", "pp32", "tg4 @ d16"], rows
 for r in rows[2:]:
@@ -64,21 +72,28 @@ for r in rows[2:]:
     mean, spread = r[6].split(" ± ")
     assert float(mean) > 0 and float(spread) >= 0, r
 def bench(*more):
-    return subprocess.run([ntx, "bench", model, "-r", "3", "--ram", "64M", *more], check=True, stdout=subprocess.PIPE, text=True).stdout
+    command = [ntx, "bench", model, "-r", "3", "--ram", "64M", *more]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 j = json.loads(bench("-p", "8", "-n", "4,6", "-o", "json"))
-assert [(r["test"], r["prompt_tokens"], r["generated_tokens"]) for r in j] == [("pp8", 8, 0), ("tg4 @ d8", 8, 4), ("tg6 @ d8", 8, 6)], j
+tests = [(r["test"], r["prompt_tokens"], r["generated_tokens"]) for r in j]
+assert tests == [("pp8", 8, 0), ("tg4 @ d8", 8, 4), ("tg6 @ d8", 8, 6)], j
 for r in j:
     v = r["tok_s_samples"]
     mean = sum(v) / 3
-    assert len(v) == 3 and abs(r["tok_s"] - mean) < 1e-6 * mean and r["tok_s_min"] == min(v) and r["tok_s_max"] == max(v) and r["tok_s_median"] == sorted(v)[1], r
+    assert len(v) == 3 and abs(r["tok_s"] - mean) < 1e-6 * mean, r
+    assert [r["tok_s_min"], r["tok_s_median"], r["tok_s_max"]] == sorted(v), r
     assert abs(r["tok_s_stddev"] - (sum((x - mean) ** 2 for x in v) / 2) ** 0.5) < 1e-6 * mean, r
 c = list(csv.DictReader(bench("-p", "8", "-n", "4", "-o", "csv").splitlines()))
-assert [(r["test"], r["type"], r["prompt_tokens"]) for r in c] == [("pp8", "Q8_0", "8"), ("tg4 @ d8", "Q8_0", "8")] and float(c[0]["tok_s"]) > 0, c
+tests = [(r["test"], r["type"], r["prompt_tokens"]) for r in c]
+assert tests == [("pp8", "Q8_0", "8"), ("tg4 @ d8", "Q8_0", "8")] and float(c[0]["tok_s"]) > 0, c
 one, = [json.loads(l) for l in bench("-p", "8", "-n", "4", "--json").splitlines()]
-assert one["runs"] == 3 and one["prompt_tokens"] == 8 and one["generated_tokens"] == 4 and one["decode_tok_s_min"] <= one["decode_tok_s"] <= one["decode_tok_s_max"], one
+assert one["runs"] == 3 and one["prompt_tokens"] == 8 and one["generated_tokens"] == 4, one
+assert one["decode_tok_s_min"] <= one["decode_tok_s"] <= one["decode_tok_s_max"], one
 assert len(bench("-p", "8,9", "-n", "4", "--json").splitlines()) == 2
-assert [r["test"] for r in json.loads(bench("-p", "8", "-n", "1,3", "-o", "json"))] == ["pp8", "tg3 @ d8"], "of the one token that comes with its prompt there is no rate"
+tests = [r["test"] for r in json.loads(bench("-p", "8", "-n", "1,3", "-o", "json"))]
+assert tests == ["pp8", "tg3 @ d8"], "a single token that comes with its prompt has no rate"
 one, = [json.loads(l) for l in bench("-p", "8", "-n", "1", "--json").splitlines()]
-assert one["generated_tokens"] == 1 and one["prefill_tok_s"] > 0 and not [k for k in one if k.startswith("decode_tok_s")], one
+assert one["generated_tokens"] == 1 and one["prefill_tok_s"] > 0, one
+assert not [k for k in one if k.startswith("decode_tok_s")], one
 PY
 echo "hands find what they are used to"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Ctrl-C ends `ntx run` at once, also in the middle of a pass that would never end, and leaves nothing behind. What a run leaves that is killed
-# with SIGKILL, the next one removes.
+# Ctrl-C ends `ntx run` at once, also in the middle of a pass that would never end, and leaves nothing behind. What a
+# run leaves that is killed with SIGKILL, the next one removes.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0
 limit_ms=$((4000 * ${NTX_TEST_SLOW:-1})) # who does not end by itself is killed after 5 s
@@ -11,7 +11,8 @@ last=90 # a chunk late in the pass, read from the drive for each: once it is ask
 stalled() {
     rm -f "$tmp/out" "$tmp/err" # what is waited for there is to be this run's
     : >"$tmp/err"
-    "$NTX_BIN/ntx" run "$tmp/m.gguf" hello --raw --ram 10M --threads 2 -n 40 --ignore-eos --temp 0 --json "$@" >"$tmp/out" 2>"$tmp/err" &
+    "$NTX_BIN/ntx" run "$tmp/m.gguf" hello --raw --ram 10M --threads 2 -n 40 --ignore-eos --temp 0 \
+        --json "$@" >"$tmp/out" 2>"$tmp/err" &
     pid=$!
 }
 run_dirs() { find "$tmp" -maxdepth 1 -name 'ntx-run-*'; }
@@ -58,11 +59,14 @@ interrupted loading INT
 for i in {1..400}; do echo "once upon a time there was number $i"; done >"$tmp/text"
 for i in {1..30}; do echo "{\"prompt\": \"hello $i\", \"answer\": \"x\"}"; done >"$tmp/questions"
 ready() { NTX_RUNTIME=$(run_dirs) ntx status --json 2>/dev/null | grep -q '"state": *"ready"' || [ -s "$tmp/err" ]; }
-for c in "bench -p 8 -n 9" "perplexity $tmp/text --ctx 64" "eval --questions $tmp/questions --ctx 64" "logits --tokens 1,2,3 -o $tmp/made --ctx 64" "imatrix $tmp/text -o $tmp/made --ctx 64" "calibrate --text $tmp/text -o $tmp/made --ctx 64"; do
+for c in "bench -p 8 -n 9" "perplexity $tmp/text --ctx 64" "eval --questions $tmp/questions --ctx 64" \
+    "logits --tokens 1,2,3 -o $tmp/made --ctx 64" "imatrix $tmp/text -o $tmp/made --ctx 64" \
+    "calibrate --text $tmp/text -o $tmp/made --ctx 64"; do
     # shellcheck disable=SC2086
     set -- $c
     : >"$tmp/err"
-    "$NTX_BIN/ntx" "$1" "$tmp/m.gguf" "${@:2}" --ram 10M --quiet --link nvme=10M >"$tmp/out" 2>"$tmp/err" & # passes of a second
+    # passes of a second
+    "$NTX_BIN/ntx" "$1" "$tmp/m.gguf" "${@:2}" --ram 10M --quiet --link nvme=10M >"$tmp/out" 2>"$tmp/err" &
     pid=$!
     wait_for 60 ready || fail "$1: does not compute: $(cat "$tmp/err")"
     sleep 0.2 # for its request
@@ -71,8 +75,10 @@ for c in "bench -p 8 -n 9" "perplexity $tmp/text --ctx 64" "eval --questions $tm
     rm -f "$tmp/made"
 done
 
-# Text that is held back, since it might become a stop string, is shown at the end, on a line of its own without a token.
-"$NTX_BIN/ntx" run "$tmp/m.gguf" hello --raw --ram 10M -n 1 --ignore-eos --temp 0 --quiet | tr -d '\n' >"$tmp/first" || fail "one token"
+# Text that is held back, since it might become a stop string, is shown at the end, on a line of its own without a
+# token.
+"$NTX_BIN/ntx" run "$tmp/m.gguf" hello --raw --ram 10M -n 1 --ignore-eos --temp 0 --quiet | tr -d '\n' >"$tmp/first" ||
+    fail "one token"
 [ -s "$tmp/first" ] || fail "the first token has no text"
 stalled --fault "iod:stall=600s@chunk=$last,nth=2" --stop "$(tail -c 1 "$tmp/first")"$'\x01'
 wait_for 60 grep -q '"token"' "$tmp/out" || fail "no token: $(cat "$tmp/err")"
@@ -87,8 +93,12 @@ assert lines[0]["token"] >= 0 and lines[2]["stats"]["finish"] == "cancel", lines
 PY
 echo "held back and shown: $(tail -2 "$tmp/out" | head -1)"
 
-# Of runs that are over, however they ended, the next start removes the directories; of those that go on, none, and nothing that is not theirs.
-one_token() { ntx run "$tmp/m.gguf" hello --raw --ram 10M -n 1 --quiet >/dev/null || fail "a run beside others' directories"; }
+# Of runs that are over, however they ended, the next start removes the directories; of those that go on, none, and
+# nothing that is not theirs.
+one_token() {
+    ntx run "$tmp/m.gguf" hello --raw --ram 10M -n 1 --quiet >/dev/null ||
+        fail "a run beside others' directories"
+}
 killed() { # a run that could not clean up; its directory in $dir
     stalled --fault "iod:stall=600s@chunk=$last"
     wait_for 60 grep -q context "$tmp/err" || fail "killed: not loaded: $(cat "$tmp/err")"
@@ -104,15 +114,19 @@ killed
 one_token
 [ ! -e "$dir" ] || fail "$dir is still there"
 
-# Another's directory of such a name, a file of such a name, a link to a directory of ours, and one of ours into which somebody put a file.
+# Another's directory of such a name, a file of such a name, a link to a directory of ours, and one of ours into which
+# somebody put a file.
 killed
 outside=$tmp/outside
 mkdir "$outside" && echo mine >"$outside/counters"
-mkdir "$tmp/ntx-run-results" "$tmp/ntx-run-linked" && echo years >"$tmp/ntx-run-results/thesis.txt" && echo years >"$tmp/ntx-run-results/counters"
+mkdir "$tmp/ntx-run-results" "$tmp/ntx-run-linked" && echo years >"$tmp/ntx-run-results/thesis.txt" &&
+    echo years >"$tmp/ntx-run-results/counters"
 ln -s "$outside/counters" "$tmp/ntx-run-linked/.ntx-run"
 ln -s "$outside" "$tmp/ntx-run-link" && : >"$outside/.ntx-run" && : >"$tmp/ntx-run-file"
 echo mine >"$dir/notes.txt" && ln -s "$outside/counters" "$dir/ci.1" && mkdir "$dir/cp.1"
-left=$(cd "$tmp" && find outside ntx-run-results ntx-run-linked ntx-run-link ntx-run-file "$(basename "$dir")"/{notes.txt,ci.1,cp.1} | sort)
+left=$(cd "$tmp" &&
+    find outside ntx-run-results ntx-run-linked ntx-run-link ntx-run-file "$(basename "$dir")"/{notes.txt,ci.1,cp.1} |
+    sort)
 touch -d '2 hours ago' "$tmp"/ntx-run-* "$outside"
 before=$(run_dirs | sort)
 stalled --fault "iod:stall=600s@chunk=$last"
@@ -123,7 +137,8 @@ one_token
 [ -e "$living/counters" ] && [ -S "$living/ntx.sock" ] || fail "the directory of a living run: $(ls -a "$living")"
 now=$(cd "$tmp" && find outside ntx-run-results ntx-run-linked ntx-run-link ntx-run-file "$(basename "$dir")"/* | sort)
 [ "$now" = "$left" ] || fail "left: $now; before: $left"
-[ "$(cat "$tmp/ntx-run-results/thesis.txt" "$outside/counters" "$dir/notes.txt" | tr '\n' ' ')" = "years mine mine " ] || fail "what is left is not what it was"
+[ "$(cat "$tmp/ntx-run-results/thesis.txt" "$outside/counters" "$dir/notes.txt" | tr '\n' ' ')" = "years mine mine " \
+    ] || fail "what is left is not what it was"
 [ ! -e "$dir/.ntx-run" ] && [ ! -e "$dir/counters" ] || fail "what was ours is still there: $(ls -a "$dir")"
 rm -r "$tmp"/ntx-run-{results,linked,link,file} "$dir" "$outside"
 interrupted living INT

@@ -73,7 +73,10 @@ WRITES = "name a model that writes text"
 KINDS = {
     "mmproj": (
         {"general__type": (STR, b"mmproj"), "general__architecture": (STR, b"clip")},
-        "is the part of a model that reads images or sounds (mmproj): name the file of the language model that it is for",
+        (
+            "is the part of a model that reads images or sounds (mmproj): name the file of the language model that it"
+            " is for"
+        ),
     ),
     "imatrix": (
         {"general__type": (STR, b"imatrix")},
@@ -111,8 +114,8 @@ for value, name, what, does in (
 ):
     KINDS[name] = (
         {"qwen3__pooling_type": (U32, value)},
-        "is %s (key 'qwen3.pooling_type' is %d, %s): it %s and writes none; %s; --override-kv qwen3.pooling_type=int:0 runs it all the same"
-        % (what, value, name, does, WRITES),
+        "is %s (key 'qwen3.pooling_type' is %d, %s): it %s and writes none; %s; --override-kv qwen3.pooling_type=int:0"
+        " runs it all the same" % (what, value, name, does, WRITES),
     )
 
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The workers of a captive pipeline have locked themselves in, all of their threads, and have the parts of the region that they need and no other.
-# What that means is tried from within by tests/unit/lockin.
+# The workers of a captive pipeline have locked themselves in, all of their threads, and have the parts of the region
+# that they need and no other. What that means is tried from within by tests/unit/lockin.
 . "$(dirname "$0")/../../lib/test.sh"
 sanitized && skip "a build with sanitizers is not locked in all the way"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
@@ -9,7 +9,10 @@ run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time there was" --raw --ignor
 "${run[@]}" >"$tmp/want" || fail "undisturbed run"
 "${run[@]}" --link nvme=60M >"$tmp/got" 2>"$tmp/err" &
 pid=$!
-parts() { readlink "/proc/$1/fd"/* 2>/dev/null | sed -n 's/.*memfd:\(ntx-[a-z]*\).*/\1/p' | grep -vx ntx-log | sort -u | tr '\n' ' '; }
+parts() {
+    readlink "/proc/$1/fd"/* 2>/dev/null | sed -n 's/.*memfd:\(ntx-[a-z]*\).*/\1/p' | grep -vx ntx-log | sort -u |
+        tr '\n' ' '
+}
 has_parts() { local p; p=$(child $pid "$1") && [ "$(parts "$p")" = "$2" ]; }
 locked() { # PID: every thread
     local s

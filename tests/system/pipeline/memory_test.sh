@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The budget is a promise: under a memory cgroup of --ram plus 64 MiB (page cache charged) a model of three times the cap runs,
-# and the peak stays within. Needs root and a memory controller, of either version of cgroups.
+# The budget is a promise: under a memory cgroup of --ram plus 64 MiB (page cache charged) a model of three times the
+# cap runs, and the peak stays within. Needs root and a memory controller, of either version of cgroups.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/cgroup.sh"
 sanitized && skip "a sanitizer's own memory is beyond the cap"
@@ -18,9 +18,12 @@ done
 sync "$tmp/m.gguf"
 dd if="$tmp/m.gguf" iflag=nocache count=0 status=none
 memory_limit $cap || skip "cannot set a limit"
-(cgroup_run "$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos -n 6 --ram $ram --ctx 128 --stats "$tmp/s" --quiet >"$tmp/out") || fail "run under the cap"
+(cgroup_run "$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos -n 6 --ram $ram --ctx 128 \
+    --stats "$tmp/s" --quiet >"$tmp/out") || fail "run under the cap"
 peak=$(memory_peak)
 hits=$(memory_hits)
-echo "cgroup v$cgroup_version: model $((size >> 20)) MiB, --ram $((ram >> 20)) MiB: peak $((peak >> 20)) MiB of $((cap >> 20)), limit hit $hits times"
+echo \
+    "cgroup v$cgroup_version: model $((size >> 20)) MiB, --ram $((ram >> 20)) MiB: peak $((peak >> 20)) MiB of" \
+    "$((cap >> 20)), limit hit $hits times"
 [ -n "$peak" ] && [ "$peak" -le $cap ] || fail "peak $peak over $cap"
 [ "$hits" = 0 ] || fail "the limit was hit $hits times: the promise was kept by the kernel's reclaim, not by us"

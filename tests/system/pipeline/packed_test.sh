@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A packed model runs like any other: resident and streamed, threads, rows, chunks, sources and instruction sets give the same bits, and
-# the text of the model that it was packed from where packing rounds nothing.
+# A packed model runs like any other: resident and streamed, threads, rows, chunks, sources and instruction sets give
+# the same bits, and the text of the model that it was packed from where packing rounds nothing.
 . "$(dirname "$0")/../../lib/test.sh"
 ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
 for type in Q4_K_M F16; do
@@ -13,16 +13,20 @@ for type in Q4_K_M F16; do
         ntx logits "$tmp/p.gguf" --tokens $ids -o "$tmp/resident" --ram 1G || fail "resident logits of packed $type"
         [ -z "$gate" ] || same "$tmp/resident" "$tmp/other" "packed $type with the gate in the bundle"
         cp "$tmp/resident" "$tmp/other"
-        for options in "--ram 14M --ctx 64" "--ram 16M --ctx 64 --threads 1" "--ram 15M --ctx 64 --rows 1" "--ram 16M --ctx 64 --rows 3 --threads 3" \
-            "--ram 16M --ctx 64 --chunk 100K" "--ram 1G --rows 1" "--ram 16M --ctx 64 --kernel generic --source pread"; do
+        for options in "--ram 14M --ctx 64" "--ram 16M --ctx 64 --threads 1" "--ram 15M --ctx 64 --rows 1" \
+            "--ram 16M --ctx 64 --rows 3 --threads 3" \
+            "--ram 16M --ctx 64 --chunk 100K" "--ram 1G --rows 1" \
+            "--ram 16M --ctx 64 --kernel generic --source pread"; do
             # shellcheck disable=SC2086
-            ntx logits "$tmp/p.gguf" --tokens $ids -o "$tmp/streamed" $options || fail "packed $type $gate with $options"
+            ntx logits "$tmp/p.gguf" --tokens $ids -o "$tmp/streamed" $options ||
+                fail "packed $type $gate with $options"
             same "$tmp/resident" "$tmp/streamed" "packed $type $gate with $options"
         done
     done
 done
 ntx run "$tmp/m.gguf" "Once upon a time" --raw -n 16 --ignore-eos --quiet >"$tmp/t1" || fail "the model itself"
-ntx run "$tmp/p.gguf" "Once upon a time" --raw -n 16 --ignore-eos --quiet --ram 16M --ctx 64 --stats "$tmp/s" >"$tmp/t2" || fail "packed F16"
+ntx run "$tmp/p.gguf" "Once upon a time" --raw -n 16 --ignore-eos --quiet --ram 16M --ctx 64 \
+    --stats "$tmp/s" >"$tmp/t2" || fail "packed F16"
 same "$tmp/t1" "$tmp/t2" "text of an F16 model, which packing does not round,"
 [ "$(stat_of "$tmp/s" bytes_storage)" -gt 0 ] || fail "16M hold all of a larger model"
 grep -q '"down_error":0.0,' "$tmp/report" || fail "F16 columns were rounded: $(cat "$tmp/report")"

@@ -7,7 +7,8 @@ model "$tmp/chatml.gguf" --chat-template chatml
 # How many tokens the prompt had, and the greedy answer to it: the same for the same prompt.
 answer() {
     local out=$1; shift
-    ntx run "$tmp/m.gguf" "$@" --raw -n 8 --ignore-eos --ram 64M --ctx 128 --quiet --stats "$tmp/stats" >"$out" 2>"$tmp/err" || fail "run $*: $(cat "$tmp/err")"
+    ntx run "$tmp/m.gguf" "$@" --raw -n 8 --ignore-eos --ram 64M --ctx 128 \
+        --quiet --stats "$tmp/stats" >"$out" 2>"$tmp/err" || fail "run $*: $(cat "$tmp/err")"
     stat_of "$tmp/stats" prompt_tokens >>"$out"
 }
 loads() { grep -q "loading\|context of\|tok/s" "$tmp/err"; }
@@ -42,7 +43,9 @@ cmp -s "$tmp/a" <(answer /dev/stdout ask) && fail "the piped text counts for not
 refused 100 "unexpected argument 'more'; a prompt of several words goes in quotes" ntx run "$tmp/m.gguf" one more
 
 # What nobody asked for stays in the pipe, and is noted; nothing is where nothing waits, or it is a file.
-printf 'kept\n' | { ntx run "$tmp/m.gguf" x --raw -n 1 --ram 64M --ctx 128 >/dev/null 2>"$tmp/err"; read -r rest; [ "$rest" = kept ] || fail "it was read: '$rest'"; } || exit 1
+printf 'kept\n' |
+    { ntx run "$tmp/m.gguf" x --raw -n 1 --ram 64M --ctx 128 >/dev/null 2>"$tmp/err"; read \
+    -r rest; [ "$rest" = kept ] || fail "it was read: '$rest'"; } || exit 1
 grep -q '^ntx: standard input is left unread.* -$' "$tmp/err" || fail "no note: $(cat "$tmp/err")"
 [ "$(grep -c unread "$tmp/err")" = 1 ] || fail "noted twice"
 for quiet in "--quiet <<<waits" "< $tmp/prompt" "< /dev/null" "< <(:)" "- <<<used"; do

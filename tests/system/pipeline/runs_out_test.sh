@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What runs out, and clocks that jump: /dev/shm full (nothing of ntx is there), the runtime directory's file system full, a memory cgroup
-# smaller than the model wants, and one that becomes so while text is written, memory that ends while a model is loaded. Each is a clear
-# error within seconds, or makes no difference; nothing stays behind.
+# What runs out, and clocks that jump: /dev/shm full (nothing of ntx is there), the runtime directory's file system
+# full, a memory cgroup smaller than the model wants, and one that becomes so while text is written, memory that ends
+# while a model is loaded. Each is a clear error within seconds, or makes no difference; nothing stays behind.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/cgroup.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
@@ -17,7 +17,8 @@ told() {
     code=$?
     [ $code = 111 ] || fail "$pattern: exit $code: $(cat "$tmp/err")"
     [ $((SECONDS - begin)) -le $((3 * most * $(patience))) ] || fail "$pattern: took $((SECONDS - begin)) s"
-    grep -Eq "$pattern" "$tmp/err" && [ "$(wc -l <"$tmp/err")" = 1 ] || fail "'$(cat "$tmp/err")' lacks '$pattern', or is more than a line"
+    grep -Eq "$pattern" "$tmp/err" && [ "$(wc -l <"$tmp/err")" = 1 ] ||
+        fail "'$(cat "$tmp/err")' lacks '$pattern', or is more than a line"
     [ -z "$(left)" ] || fail "left behind: $(left)"
 }
 
@@ -27,10 +28,13 @@ if unshare --mount true 2>/dev/null; then
     mkdir "$NTX_FULL"
     # full DIRECTORY COMMAND...: with a tmpfs of 256 KiB there, filled to the last byte
     # shellcheck disable=SC2016
-    full=(unshare --mount --propagation private bash -c 'mount -t tmpfs -o size=256k tmpfs "$1" && head -c 1M /dev/zero >"$1/filler" 2>/dev/null; shift; exec "$@"' full)
+    full=(unshare --mount --propagation private bash \
+        -c 'mount -t tmpfs -o size=256k tmpfs "$1" && head -c 1M /dev/zero >"$1/filler" 2>/dev/null; shift; exec "$@"' \
+        full)
     "${full[@]}" /dev/shm "${run[@]}" --ram 14M >"$tmp/got" 2>"$tmp/err" || fail "/dev/shm full: $(cat "$tmp/err")"
     same "$tmp/want" "$tmp/got" "/dev/shm full"
-    told 'No space left on device.*(make room|NTX_RUNTIME)' 10 "${full[@]}" "$NTX_FULL" env TMPDIR="$NTX_FULL" "${run[@]}" --ram 14M
+    told 'No space left on device.*(make room|NTX_RUNTIME)' 10 "${full[@]}" "$NTX_FULL" env TMPDIR="$NTX_FULL" \
+        "${run[@]}" --ram 14M
     done_+=("full file systems")
 else
     left_out "full file systems: no mount namespace"
@@ -58,10 +62,13 @@ elif cgroup_make memory; then
     (cgroup_run python3 -c 'b = bytearray(64 << 20)') 2>/dev/null
     wait $pid; code=$?
     if [ $code = 0 ]; then # none of ours was the victim
-        head -c -1 "$tmp/out" | cmp -s - <("${run[@]}" --ram 14M -n 40 | head -c -1) || fail "wrong text after the cap was hit"
+        head -c -1 "$tmp/out" | cmp -s - <("${run[@]}" --ram 14M -n 40 | head -c -1) ||
+            fail "wrong text after the cap was hit"
     else
-        [ $code = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] || [ $code = 137 ] || fail "the cap was hit: exit $code: $(cat "$tmp/err")"
-        [ $((SECONDS - begin)) -le $((30 * ${NTX_TEST_SLOW:-1} * $(patience))) ] || fail "the cap was hit: ended after $((SECONDS - begin)) s"
+        [ $code = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] || [ $code = 137 ] ||
+            fail "the cap was hit: exit $code: $(cat "$tmp/err")"
+        [ $((SECONDS - begin)) -le $((30 * ${NTX_TEST_SLOW:-1} * $(patience))) ] ||
+            fail "the cap was hit: ended after $((SECONDS - begin)) s"
     fi
     [ -z "$(left)" ] || [ $code = 137 ] || fail "left behind: $(left)"
     "${run[@]}" --ram 14M >"$tmp/got" || fail "run after the cap"
@@ -80,15 +87,20 @@ if ! sanitized; then
     done_+=(" memory that ends")
 fi
 
-# ---- the clock on the wall: it jumps by days and years at every look. What counts is CLOCK_MONOTONIC, which nobody can set
+# ---- the clock on the wall: it jumps by days and years at every look. What counts is CLOCK_MONOTONIC, which nobody can
+# set
 if ! sanitized; then
     jumped=(env LD_PRELOAD="$NTX_BUILD/tests/libjumping_clock.so")
-    "${jumped[@]}" date +%Y >"$tmp/year" && ! date +%Y | cmp -s - "$tmp/year" || [ "$("${jumped[@]}" date +%j)" != "$(date +%j)" ] || fail "the clock does not jump"
+    "${jumped[@]}" date +%Y >"$tmp/year" && ! date +%Y | cmp -s - "$tmp/year" ||
+        [ "$("${jumped[@]}" date +%j)" != "$(date +%j)" ] || fail "the clock does not jump"
     begin=$SECONDS
-    "${jumped[@]}" "${run[@]}" --ram 14M --link nvme=100M --stats "$tmp/s" >"$tmp/got" 2>"$tmp/err" || fail "with a clock that jumps: $(cat "$tmp/err")"
+    "${jumped[@]}" "${run[@]}" --ram 14M --link nvme=100M --stats "$tmp/s" >"$tmp/got" 2>"$tmp/err" ||
+        fail "with a clock that jumps: $(cat "$tmp/err")"
     same "$tmp/want" "$tmp/got" "a clock that jumps"
-    awk -v t="$(stat_of "$tmp/s" ttft_s)" -v most="$((SECONDS - begin + 1))" 'BEGIN {exit !(t > 0 && t < most)}' || fail "ttft_s is $(stat_of "$tmp/s" ttft_s) with a clock that jumps"
-    "${jumped[@]}" "${run[@]}" --ram 14M --fault "iod:kill@read=77,start=1" >"$tmp/got" 2>"$tmp/err" || fail "a killed worker and a clock that jumps: $(cat "$tmp/err")"
+    awk -v t="$(stat_of "$tmp/s" ttft_s)" -v most="$((SECONDS - begin + 1))" 'BEGIN {exit !(t > 0 && t < most)}' ||
+        fail "ttft_s is $(stat_of "$tmp/s" ttft_s) with a clock that jumps"
+    "${jumped[@]}" "${run[@]}" --ram 14M --fault "iod:kill@read=77,start=1" >"$tmp/got" 2>"$tmp/err" ||
+        fail "a killed worker and a clock that jumps: $(cat "$tmp/err")"
     same "$tmp/want" "$tmp/got" "a killed worker and a clock that jumps"
     done_+=(" a clock that jumps")
 fi

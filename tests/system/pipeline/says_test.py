@@ -67,7 +67,10 @@ def refused():
             (code, err.strip().splitlines()[-1]),
             (
                 111,
-                "ntx: io_uring is refused here: Operation not permitted; --source auto or --source pread reads without it",
+                (
+                    "ntx: io_uring is refused here: Operation not permitted; --source auto or --source pread reads"
+                    " without it"
+                ),
             ),
             what,
         )

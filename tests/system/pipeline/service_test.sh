@@ -13,7 +13,8 @@ ntx status --json | grep -q '"model"' || fail "status lacks the model"
 
 # Another one in the same directory is refused before it starts anything, and this one goes on.
 "$NTX_BIN/ntx" up "$tmp/m.gguf" >"$tmp/second" 2>&1 && fail "two services in one directory"
-grep -q "another ntx-computed (pid $(child $up ntx-computed)) answers there" "$tmp/second" && [ "$(wc -l <"$tmp/second")" = 1 ] || fail "a second service: $(cat "$tmp/second")"
+grep -q "another ntx-computed (pid $(child $up ntx-computed)) answers there" "$tmp/second" &&
+    [ "$(wc -l <"$tmp/second")" = 1 ] || fail "a second service: $(cat "$tmp/second")"
 # Who closes standard output is told so; nothing is written to the socket in its place.
 ntx generate "Once" --raw -n 2 2>"$tmp/closed" >&- && fail "generate without standard output"
 grep -q 'standard output: ' "$tmp/closed" || fail "generate without standard output: $(cat "$tmp/closed")"
@@ -22,9 +23,10 @@ grep -q 'connection closed' "$tmp/up.log" && fail "what was to be printed went t
 prompts=("Once upon a time" "The little dog" "In the park they saw" "A big tree")
 gen() { ntx generate "${prompts[$1]}" --raw --ignore-eos -n 24 --quiet --stats "$tmp/stats.$2.$1" >"$tmp/$2.$1"; }
 for i in 0 1 2 3; do gen $i alone || fail "generate $i"; done
-# Bytes are counted from a moment at which all four are there: until then ntx-iod is held, so that no pass ends. (They ask as soon as they are
-# connected; and the drive is so slow that a moment's delay is no pass.)
-ntx unload && ntx load "$tmp/m.gguf" --ram 16M --ctx 128 --sessions 4 --link nvme=100M --quiet || fail "load with a slow drive"
+# Bytes are counted from a moment at which all four are there: until then ntx-iod is held, so that no pass ends. (They
+# ask as soon as they are connected; and the drive is so slow that a moment's delay is no pass.)
+ntx unload && ntx load "$tmp/m.gguf" --ram 16M --ctx 128 --sessions 4 --link nvme=100M --quiet ||
+    fail "load with a slow drive"
 gen 0 slow || fail "generate, slow"
 same "$tmp/alone.0" "$tmp/slow.0" "a slow drive"
 one=$(stat_of "$tmp/stats.slow.0" bytes_read)
@@ -34,7 +36,8 @@ cleanup+=("kill -CONT $iod 2>/dev/null")
 kill -STOP "$iod"
 pids=()
 for i in 0 1 2 3; do gen $i together & pids+=($!); done
-wait_for 10 eval 'ntx status --json | grep -q "\"clients\": *6"' || fail "the four, who asks and ntx up are not there: $(ntx status --json)"
+wait_for 10 eval 'ntx status --json | grep -q "\"clients\": *6"' ||
+    fail "the four, who asks and ntx up are not there: $(ntx status --json)"
 kill -CONT "$iod"
 for p in "${pids[@]}"; do wait "$p" || fail "a client of four failed"; done
 b1=$(ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1)

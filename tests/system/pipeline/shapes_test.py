@@ -36,8 +36,10 @@ ARCHS = {
     "deepseek2": LATENT,
     "deepseek32": LATENT + CHOICE,
     "glm-dsa": LATENT + CHOICE + "--index-every 1",
-    "deepseek4": "--layers 3 --head-dim 16 --rotated 8 --q-lora 16 --experts 4 --expert-ff 32 --shared-ff 32 --hashed 1 --o-lora 16 "
-    + CHOICE,
+    "deepseek4": (
+        "--layers 3 --head-dim 16 --rotated 8 --q-lora 16 --experts 4 --expert-ff 32 --shared-ff 32 --hashed 1"
+        " --o-lora 16 " + CHOICE
+    ),
     "mistral4": LATENT + "--fused",
     "hy_v4": LATENT + "--index-heads 4 --index-head 16",
     "kimi-linear": DELTA + "--kv-lora 32 --head-dim 32 --rotated 16",

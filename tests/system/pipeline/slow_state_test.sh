@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The end waits for a state that is being written (--state), however slow the drive is: `ntx run` for its ntx-computed, that one for its engine, and systemd, which is told that it takes
-# longer than TimeoutStopSec. A drive whose MiB takes seconds is played by a library that is preloaded.
+# The end waits for a state that is being written (--state), however slow the drive is: `ntx run` for its ntx-computed,
+# that one for its engine, and systemd, which is told that it takes longer than TimeoutStopSec. A drive whose MiB takes
+# seconds is played by a library that is preloaded.
 . "$(dirname "$0")/../../lib/test.sh"
 sanitized && skip "a sanitizer wants to be preloaded itself"
 model "$tmp/m.gguf" --layers 10 --embd 256 --ff 512 --heads 4 --kv 4 --ctx 1024 --type Q8_0 --seed 3
@@ -22,7 +23,8 @@ cleanup+=("kill $! 2>/dev/null")
 wait_for 10 test -S "$tmp/notify" || fail "nobody listens"
 mkdir -m 700 "$tmp/run"
 export XDG_RUNTIME_DIR=$tmp/run
-"${slow[@]}" NOTIFY_SOCKET="$tmp/notify" "$NTX_BIN/ntx" up "$tmp/m.gguf" --ctx 1024 --ram 128M --state "$tmp/up-state" 2>"$tmp/up" & up=$!
+"${slow[@]}" NOTIFY_SOCKET="$tmp/notify" "$NTX_BIN/ntx" up "$tmp/m.gguf" --ctx 1024 --ram 128M \
+    --state "$tmp/up-state" 2>"$tmp/up" & up=$!
 cleanup+=("kill $up 2>/dev/null")
 wait_for 20 grep -q '^ntx: ready' "$tmp/up" || fail "ntx up: $(cat "$tmp/up")"
 ntx generate "$text" --raw --temp 0 --ignore-eos -n 4 --quiet >"$tmp/got" || fail "generate"
@@ -43,7 +45,8 @@ for state in up-state run-state; do
     [ "$(stat_of "$tmp/stats" cached_tokens)" -ge 600 ] || fail "$state was lost: $(ls -la "$tmp/$state")"
 done
 
-# STOPPING with grace and all (30 s by default; of `ntx up`: 2), then again and again as long as it grows; each time for longer than the next one took to come.
+# STOPPING with grace and all (30 s by default; of `ntx up`: 2), then again and again as long as it grows; each time for
+# longer than the next one took to come.
 python3 - "$tmp/told" <<'PY' || fail "what systemd was told: $(cat "$tmp/told")"
 import re, sys
 told = [(int(l.split()[0]), l) for l in open(sys.argv[1])]
@@ -53,12 +56,15 @@ assert len(more) >= 4 and more[-1][0] >= begin + 7, more
 assert all(until > 11 and t + until > after for (t, until), (after, _) in zip(more, more[1:])), more
 PY
 # Who waits for it is told why, and need not.
-"${slow[@]}" env --default-signal=INT "$NTX_BIN/ntx" run "${asked[@]}" --state "$tmp/left-state" >"$tmp/out" 2>"$tmp/err" & run=$!
-wait_for 30 grep -q '^ntx: what was computed is being written, .*Ctrl-C leaves it$' "$tmp/err" || fail "a long end is not told: $(cat "$tmp/err")"
+"${slow[@]}" env --default-signal=INT "$NTX_BIN/ntx" run "${asked[@]}" \
+    --state "$tmp/left-state" >"$tmp/out" 2>"$tmp/err" & run=$!
+wait_for 30 grep -q '^ntx: what was computed is being written, .*Ctrl-C leaves it$' "$tmp/err" ||
+    fail "a long end is not told: $(cat "$tmp/err")"
 kill -INT $run
 begin=$SECONDS
 wait $run || fail "a run whose state was left ended with $?: $(cat "$tmp/err")"
-[ $((SECONDS - begin)) -le $((3 * $(patience))) ] && [ "$(wc -l <"$tmp/err")" = 1 ] || fail "Ctrl-C, and an end after $((SECONDS - begin)) s: $(cat "$tmp/err")"
+[ $((SECONDS - begin)) -le $((3 * $(patience))) ] && [ "$(wc -l <"$tmp/err")" = 1 ] ||
+    fail "Ctrl-C, and an end after $((SECONDS - begin)) s: $(cat "$tmp/err")"
 same "$tmp/want" "$tmp/out" "the run whose state was left"
 ! ls "$tmp/left-state" | grep '\.prefix$' || fail "a state that was left is there"
 finish "a state of $(stat -c %s "$tmp"/run-state/*.prefix | sort -n | tail -1) bytes is waited for, $took s"

@@ -1,13 +1,15 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# kill -9 of iod at seeded random moments while the block layer itself is throttled: the dead process's reads are still under
-# way, and land for seconds after its death. The text is identical every time: tainted slots hold nothing else until then.
-# Needs root and a controller of either version of cgroups that throttles reads. NTX_KILL_ROUNDS moments (10; the campaign has 50).
+# kill -9 of iod at seeded random moments while the block layer itself is throttled: the dead process's reads are still
+# under way, and land for seconds after its death. The text is identical every time: tainted slots hold nothing else
+# until then. Needs root and a controller of either version of cgroups that throttles reads. NTX_KILL_ROUNDS moments
+# (10; the campaign has 50).
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/cgroup.sh"
 cgroup_make io || skip "no blkio (cgroup v1) or io (v2) controller that we may use"
 dev=$(findmnt -no MAJ:MIN --target "$tmp" | tr -d ' ' || :)
-[ -n "$dev" ] && [ "${dev%%:*}" != 0 ] || skip "no block device can be named for $tmp (in a chroot or on overlay or tmpfs): nothing to throttle"
+[ -n "$dev" ] && [ "${dev%%:*}" != 0 ] ||
+    skip "no block device can be named for $tmp (in a chroot or on overlay or tmpfs): nothing to throttle"
 read_limit "$dev" 60000000 2>/dev/null || skip "device $dev cannot be throttled"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 sync "$tmp/m.gguf"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Hostile or sick processes at every socket of the runtime directory, while a client goes on asking: requests of garbage, cut off, changed in some bytes, or sent a byte at a
-time; clients that die at any point; garbage and silence where workers come in and on their links. Nobody else notices, and afterwards nothing is held."""
+time; clients that die at any point; garbage and silence where workers come in and on their links. Nobody else notices, and afterwards nothing is held.
+"""
 
 import json
 import os

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Guesses (--draft), as people and programs see them: ntx-top (text and --json), ntx-metrics and the counters say of hits, by whom, what the requests'
-statistics say; a trace has each session's trees, and the path of each that held; --json writes the tokens of a pass at once."""
+statistics say; a trace has each session's trees, and the path of each that held; --json writes the tokens of a pass at once.
+"""
 
 import json
 import os

@@ -1,7 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# bench/gpu.sh where it is to run: a folder with the script and what `prepare` would have put beside it, and no build. The fake device and the real daemons; the kernels' own tests and the kernel lab,
-# which have tests of their own, are scripts that agree, or not. A wrong bit marks figures, those of later calls, too; the profile and each run's figures come back; no time left is said.
+# bench/gpu.sh where it is to run: a folder with the script and what `prepare` would have put beside it, and no build.
+# The fake device and the real daemons; the kernels' own tests and the kernel lab, which have tests of their own, are
+# scripts that agree, or not. A wrong bit marks figures, those of later calls, too; the profile and each run's figures
+# come back; no time left is said.
 . "$(dirname "$0")/../../lib/test.sh"
 fake=$1
 [ -e "$fake" ] || skip "no fake GPU in this build"
@@ -13,10 +15,18 @@ ln -s "$fake" "$here/.gpu/tests/"
 : >"$here/.gpu/bin/libntx-cuda.so"
 echo abc123 >"$here/.gpu/commit"
 for p in tests/test_cuda_{kernels,attention,chosen,launches,pass} bench/bench_cuda; do
-    printf '#!/bin/sh\n[ "$WRONG" != "%s" ] || { echo "output 3 is 1.5, expected 1.25"; exit 1; }\necho "%s: all agree"\n' "${p#*/}" "${p#*/}" >"$here/.gpu/$p"
+    printf \
+        '#!/bin/sh\n[ "$WRONG" != "%s" ] ||\n{ echo "output 3 is 1.5, expected 1.25"; exit 1; }\n'\
+'echo "%s: all agree"\n' \
+        "${p#*/}" "${p#*/}" >"$here/.gpu/$p"
     chmod +x "$here/.gpu/$p"
 done
-call() { rm -rf "$out"; mkdir "$out"; WRONG=${wrong:-} DRY=1 DIR=$tmp/d OUT=$out timeout 250 bash "$here/bench/gpu.sh" "$@" >"$tmp/said" 2>"$tmp/err"; }
+call() {
+    rm -rf "$out"
+    mkdir "$out"
+    WRONG=${wrong:-} DRY=1 DIR=$tmp/d OUT=$out timeout 250 bash "$here/bench/gpu.sh" \
+        "$@" >"$tmp/said" 2>"$tmp/err"
+}
 has() { grep -q -- "$1" "$out/gpu-results.txt" || fail "no '$1' in: $(cat "$out/gpu-results.txt" "$tmp/err")"; }
 
 bash "$here/bench/gpu.sh" tests nothing >/dev/null 2>&1; [ $? = 100 ] || fail "a stage that is none"
@@ -31,7 +41,8 @@ has '^test_cuda_pass best: .*all agree'
 has '^UNVERIFIED, resident, 8b shape, Q4_K_M, 2 of 2 layers: decode [0-9]'
 has '^UNVERIFIED, the same without graphs: decode [0-9]'
 has '^UNVERIFIED, resident, 8b shape, Q8_0, 2 of 2 layers: decode [0-9].*; predicted [0-9]'
-grep -q '^memory ' "$out/gpu-results.txt" && grep -q '^card: products of one row.* Q4_K [0-9]' "$tmp/said" || fail "preflight, rates: $(cat "$tmp/said")"
+grep -q '^memory ' "$out/gpu-results.txt" && grep -q '^card: products of one row.* Q4_K [0-9]' "$tmp/said" ||
+    fail "preflight, rates: $(cat "$tmp/said")"
 [ ! -e "$here/.gpu-tested" ] || fail "tests passed that did not"
 python3 - "$out/logs" <<'PY' || fail "what comes back: $(ls "$out/logs")"
 import json, os, sys

@@ -324,7 +324,8 @@ def what_does_not_go_together():
     refused([[DEMO, "--backend", "cuda"], [DEMO]], "several machines compute on their CPUs only: --backend cpu")
     refused(
         [[DEMO, "--split", "heads", "--state", os.path.join(tmp, "state")], [DEMO]],
-        "(rank 0): --split heads: keys and values stay with the first machine, for --state keeps texts on the first machine's drive: use --split rows",
+        "(rank 0): --split heads: keys and values stay with the first machine, for --state keeps texts on the first"
+        " machine's drive: use --split rows",
     )
     refused(
         [[DEMO], [DEMO]],
