@@ -2,14 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does decode get faster with every bit of memory, and how soon is there a first token? CSV on standard output.
 
-    bench/budgets.py MODEL.gguf [--shares 0.2,0.35,0.5,...] [--seconds 2] [--cold 3] [--part sweep,cold] [-- OPTION...of ntx bench]
+    bench/budgets.py MODEL.gguf [--shares 0.2,0.35,0.5,...] [--seconds 2] [--cold 3] [--part sweep,cold] [--
+      OPTION...of ntx bench]
 
-sweep: `ntx bench` with --ram from the smallest budget that the model does not refuse up to all, then down again, so that both runs of a budget lie far apart;
-each decodes for about so many seconds (one row, context 256). A cliff is a budget whose better run is over 5 % slower than the better one of the budget before.
-cold: the file dropped from the page cache, `ntx run -n 1` of everything in RAM from exec to exit, fio before and after each: the host tier's bytes over that
-whole time, and over the time without the first token's and without what a run of the same kind takes with the model that NTX_BIN's mkmodel makes smallest (processes,
-kernels' first pages). A run before each does not count: a hypervisor takes back what its guest leaves free, and gave it again at 0.3 to 0.6 GB/s where this was written.
-Needs root and fio (as bench/drive_share.py, whose fio this uses)."""
+sweep: `ntx bench` with --ram from the smallest budget that the model does not refuse up to all, then down again, so
+that both runs of a budget lie far apart; each decodes for about so many seconds (one row, context 256). A cliff is a
+budget whose better run is over 5 % slower than the better one of the budget before. cold: the file dropped from the
+page cache, `ntx run -n 1` of everything in RAM from exec to exit, fio before and after each: the host tier's bytes
+over that whole time, and over the time without the first token's and without what a run of the same kind takes with
+the model that NTX_BIN's mkmodel makes smallest (processes, kernels' first pages). A run before each does not count: a
+hypervisor takes back what its guest leaves free, and gave it again at 0.3 to 0.6 GB/s where this was written. Needs
+root and fio (as bench/drive_share.py, whose fio this uses).
+"""
 
 import argparse
 import json

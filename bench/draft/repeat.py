@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokens per pass where a text is copied with one name changed, by look-up alone: repeat.py BIN [NODES]
 
-Twenty held-out stories. Each stands twice in the prompt, and the answer is the story with its first name changed: demo does not copy by itself, so a grammar of that one text leads it.
-CSV: prompt, tokens, tokens per pass, whether the text was that without drafts; then the mean."""
+Twenty held-out stories. Each stands twice in the prompt, and the answer is the story with its first name changed:
+demo does not copy by itself, so a grammar of that one text leads it. CSV: prompt, tokens, tokens per pass, whether
+the text was that without drafts; then the mean.
+"""
 
 import json, os, re, subprocess, sys, tempfile
 

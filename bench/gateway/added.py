@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What ntx-gateway adds to a token's time: from the write of a Token frame on computed's side to the event in the HTTP client's hands.
+"""What ntx-gateway adds to a token's time: from the write of a Token frame on computed's side to the event in the
+HTTP client's hands.
 
-In computed's place stands a server of ours (the wire format by hand, as the tests have it), which sends each stream a token every 20 ms, with the time as its text. The
-clients are threads of this process, so what Python takes is in the figures. added.py [CLIENTS] [SECONDS]: a CSV line with the percentiles, in ms.
-Needs NTX_BIN (build/bin); run it alone on the machine."""
+In computed's place stands a server of ours (the wire format by hand, as the tests have it), which sends each stream a
+token every 20 ms, with the time as its text. The clients are threads of this process, so what Python takes is in the
+figures. added.py [CLIENTS] [SECONDS]: a CSV line with the percentiles, in ms. Needs NTX_BIN (build/bin); run it alone
+on the machine.
+"""
 
 import http.client
 import json

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of predictions of docs/performance.md: models that this machine does not hold, on machines that it is not. Prints Markdown. ~: nobody measured the GPU's rates (computed/plan/estimates.h);
-a profile that `ntx doctor` wrote has them, and its column then has none of these.
+"""The table of predictions of docs/performance.md: models that this machine does not hold, on machines that it is
+not. Prints Markdown. ~: nobody measured the GPU's rates (computed/plan/estimates.h); a profile that `ntx doctor`
+wrote has them, and its column then has none of these.
 
-    bench/predict/table.py"""
+    bench/predict/table.py
+"""
 
 import json, os, subprocess
 

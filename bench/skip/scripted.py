@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Do bytes and time of a token fall with the layers that are left out? A scripted policy on a model of any weights, as CSV on standard output.
+"""Do bytes and time of a token fall with the layers that are left out? A scripted policy on a model of any weights,
+as CSV on standard output.
 
     bench/skip/scripted.py MODEL --ram SIZE [--counts 4,8,16,24] [--ctx N] [--tokens N] [--link RATE]
 
-`off` comes first, between and last. Each other line leaves out so many layers, evenly spaced over those behind the first two, for every written
-token, with holes in KV: such a layer issues no read at all, except for what was under way before the decision (wasted). The run
-fails where the bytes read per token are not those of the layers that remain, within 3 % and what was wasted.
+`off` comes first, between and last. Each other line leaves out so many layers, evenly spaced over those behind the
+first two, for every written token, with holes in KV: such a layer issues no read at all, except for what was under
+way before the decision (wasted). The run fails where the bytes read per token are not those of the layers that
+remain, within 3 % and what was wasted.
 """
 
 import argparse

@@ -1,22 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What leaving out neurons costs and saves, in one command: all figures of docs/log/sparse.md, as CSV on standard output.
+"""What leaving out neurons costs and saves, in one command: all figures of docs/log/sparse.md, as CSV on standard
+output.
 
     bench/sparse/figures.py [--part relu,demo,moe,gap,wide,skip] [--what rates,quality] [--dir DIR] [--quick]
 
-Needs nothing but the models of this repository and the generator of their corpus, from which a text other than the scored one is made for `ntx calibrate`.
-DIR keeps what was packed, calibrated and measured, for parts that are run one by one (default: a directory that is removed).
+Needs nothing but the models of this repository and the generator of their corpus, from which a text other than the
+scored one is made for `ntx calibrate`. DIR keeps what was packed, calibrated and measured, for parts that are run one
+by one (default: a directory that is removed).
 
-relu, demo   models/demo-relu.gguf, models/demo.gguf: packed with the gate matrix apart (P), ordered by co-activation (O), and with gate rows in the groups (G). Modes at 0 to
-             90 % of neurons, or groups, left out. Memory: the smallest budget that will do, so nearly all is read for each token. `wanted`: attention and all else that is
-             scheduled (read with a threshold that no neuron reaches, or with one group per layer) and the used groups' share of what is read with all of them; `off`: how far
-             what was read is from that. Rates on the drive emulated at --link, and on the real one; `of profile`: of the rate that the profile has for reads of that mean size.
-             Perplexity and KL of the first --bytes of models/held-out.txt, answers to --questions questions of models/held-out.jsonl.
-moe          models/demo-moe.gguf, whose router leaves out 6 of 8 experts: budgets from the smallest on.
-gap          what lies between wanted groups is read with them when it is smaller than half the bytes that the profile's cost of a read is worth: that, none, twice and four times it, on the real drive.
-wide         a random model of width 4096, Q8_0, 8 layers, 5 neurons with their gate rows a group (64 KiB): as it is and, packed, with 90 % left out, on both drives.
-skip         demo-relu with layer skip, with groups left out, and with both.
-Rates are medians of --repeat runs, the modes in turn. Takes some 15 minutes; let the machine rest."""
+relu, demo   models/demo-relu.gguf, models/demo.gguf: packed with the gate matrix apart (P), ordered by co-activation
+(O), and with gate rows in the groups (G). Modes at 0 to
+             90 % of neurons, or groups, left out. Memory: the smallest budget that will do, so nearly all is read for
+               each token. `wanted`: attention and all else that is
+             scheduled (read with a threshold that no neuron reaches, or with one group per layer) and the used
+               groups' share of what is read with all of them; `off`: how far
+             what was read is from that. Rates on the drive emulated at --link, and on the real one; `of profile`: of
+               the rate that the profile has for reads of that mean size.
+             Perplexity and KL of the first --bytes of models/held-out.txt, answers to --questions questions of
+               models/held-out.jsonl.
+moe          models/demo-moe.gguf, whose router leaves out 6 of 8 experts: budgets from the smallest on. gap
+what lies between wanted groups is read with them when it is smaller than half the bytes that the profile's cost of a
+read is worth: that, none, twice and four times it, on the real drive. wide         a random model of width 4096,
+Q8_0, 8 layers, 5 neurons with their gate rows a group (64 KiB): as it is and, packed, with 90 % left out, on both
+drives. skip         demo-relu with layer skip, with groups left out, and with both. Rates are medians of --repeat
+runs, the modes in turn. Takes some 15 minutes; let the machine rest.
+"""
 
 import argparse
 import json
@@ -76,7 +85,10 @@ def run(a, model, *options, n=None, env=None):
 
 
 def in_turn(a, name, jobs):
-    """jobs: key -> arguments of run(). The runs of each, of --repeat turns there and back; kept one by one, so that what was cut short goes on."""
+    """jobs: key -> arguments of run().
+
+    The runs of each, of --repeat turns there and back; kept one by one, so that what was cut short goes on.
+    """
     path = os.path.join(a.dir, name + ".runs.json")
     done = json.load(open(path)) if os.path.exists(path) else {}
     for turn in range(a.repeat):
@@ -216,7 +228,9 @@ def quality(a, model, mode, base, first):
 
 
 def of_profile(s, reads):
-    """Of the rate that the profile has for reads of this mean size: between its entries by the logarithm of the size."""
+    """Of the rate that the profile has for reads of this mean size: between its entries by the logarithm of the
+    size.
+    """
     import math
 
     size = s["bytes_read_per_token"] / max(s["reads_per_token"], 1)

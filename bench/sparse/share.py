@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What share of the drive's rate a packed model gets while it writes, taken in turn with the drive itself, as CSV on standard output.
+"""What share of the drive's rate a packed model gets while it writes, taken in turn with the drive itself, as CSV on
+standard output.
 
-    bench/sparse/share.py PACKED --modes off,threshold=0 --ram least,10M [--turns R] [-n N] [--trace] [--bin NAME=DIR,...] [--options "..."]
+    bench/sparse/share.py PACKED --modes off,threshold=0 --ram least,10M [--turns R] [-n N] [--trace] [--bin
+      NAME=DIR,...] [--options "..."]
 
-A drive that others use is another one a minute later. So each run stands between two of bench_replay: reads of the very sizes that a trace of this run has, at random offsets of the
-same file, nothing that depends on them: with 4 MiB in flight and nobody who looks at the bytes, as the profile has it (share: the run by the mean of the two); and with 1 MiB in flight,
-each byte read once by the processor, which is what inference with a ring of that size can have (share_looked). NAME=DIR: builds to compare, in turn; `least`: the smallest
-budget that will do for all modes and builds. --trace adds where a token's time goes: time with no read in flight (idle), and waits of compute.
+A drive that others use is another one a minute later. So each run stands between two of bench_replay: reads of the
+very sizes that a trace of this run has, at random offsets of the same file, nothing that depends on them: with 4 MiB
+in flight and nobody who looks at the bytes, as the profile has it (share: the run by the mean of the two); and with 1
+MiB in flight, each byte read once by the processor, which is what inference with a ring of that size can have
+(share_looked). NAME=DIR: builds to compare, in turn; `least`: the smallest budget that will do for all modes and
+builds. --trace adds where a token's time goes: time with no read in flight (idle), and waits of compute.
 """
 
 import argparse
@@ -131,8 +135,8 @@ def main():
             runs[k].append((s, statistics.mean(around[0]), statistics.mean(around[1])))
     traced = {k: [where(events(*jobs[k], a.n)) for _ in range(2)] for k in jobs} if a.trace else {}
     print(
-        "build,mode,ram,read_per_token,reads_per_token,tok_s,tok_s_min,tok_s_max,drive_gb_s,share,share_min,share_max,looked_gb_s,share_looked,share_looked_min,share_looked_max"
-        + (",us,idle_us,wait_us,waits" if a.trace else "")
+        "build,mode,ram,read_per_token,reads_per_token,tok_s,tok_s_min,tok_s_max,drive_gb_s,share,share_min,share_max,"
+        "looked_gb_s,share_looked,share_looked_min,share_looked_max" + (",us,idle_us,wait_us,waits" if a.trace else "")
     )
     for k, r in runs.items():
         tok, s = [x[0]["decode_tok_s"] for x in r], r[-1][0]

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""corpus.py: writes the corpus of the demo models: short stories and dialogues told from a small world whose state is tracked,
-then questions whose answers follow from it. No outside text.
+"""corpus.py: writes the corpus of the demo models: short stories and dialogues told from a small world whose state
+is tracked, then questions whose answers follow from it. No outside text.
 
   corpus.py --seed 1 --docs 90000 --out train.txt                   training: documents, an empty line after each
   corpus.py --seed 7 --docs 300 --held --out held.txt --questions held.jsonl
 
-Held-out split: other seeds, and every document has at least one pair of person and thing that no training document brings
-together (one pair in twelve, chosen by a hash). A questions file has a line {"prompt", "answer"} for one question of each document;
-the prompt is the story, "Q: ...", and ends in "A:"."""
+Held-out split: other seeds, and every document has at least one pair of person and thing that no training document
+brings together (one pair in twelve, chosen by a hash). A questions file has a line {"prompt", "answer"} for one
+question of each document; the prompt is the story, "Q: ...", and ends in "A:".
+"""
 
 import argparse
 import json
@@ -72,7 +73,10 @@ def who_has(t):
 
 
 class World:
-    """The cast, the text so far, and what a reader may ask. Every event changes the state and says so in one of several ways."""
+    """The cast, the text so far, and what a reader may ask.
+
+    Every event changes the state and says so in one of several ways.
+    """
 
     def __init__(self, rng, held):
         self.r = rng
@@ -153,7 +157,9 @@ class World:
         )
 
     def go(self, p, place):
-        """Who comes to somebody, and who goes back, is said to: after the other words a place follows where nobody is."""
+        """Who comes to somebody, and who goes back, is said to: after the other words a place follows where nobody
+        is.
+        """
         there = [q for q in self.people if q is not p and q.place == place]
         back = place in p.been
         p.place = place

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""net.py: the Llama-shaped network of the demo models, as GGUF's architecture "llama" computes it: RMSNorm, RoPE, grouped-query
-attention, gated FFN or experts (as Mixtral has them), tied or separate output. Heads are rotated in halves here; export.py reorders the rows of q and k to the
-adjacent pairs that GGUF's "llama" means."""
+"""net.py: the Llama-shaped network of the demo models, as GGUF's architecture "llama" computes it: RMSNorm, RoPE,
+grouped-query attention, gated FFN or experts (as Mixtral has them), tied or separate output. Heads are rotated in
+halves here; export.py reorders the rows of q and k to the adjacent pairs that GGUF's "llama" means.
+"""
 
 from dataclasses import asdict, dataclass
 
@@ -64,8 +65,10 @@ def rotate(x, cos, sin):
 
 
 def causal(q, k, v):
-    """Attention, masked: [batch x heads x tokens x head]. On a CPU spelled out, as its fused backward is several times slower than
-    matrix products at these lengths."""
+    """Attention, masked: [batch x heads x tokens x head].
+
+    On a CPU spelled out, as its fused backward is several times slower than matrix products at these lengths.
+    """
     if q.is_cuda:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
     t = q.shape[2]
@@ -75,7 +78,10 @@ def causal(q, k, v):
 
 
 class Dense(nn.Module):
-    """FFN: (y, loss beside that of the text, a statistic). For ReLU: how positive the gates are (0 to 1), and the share of active neurons."""
+    """FFN: (y, loss beside that of the text, a statistic).
+
+    For ReLU: how positive the gates are (0 to 1), and the share of active neurons.
+    """
 
     def __init__(self, s: Shape):
         super().__init__()
@@ -95,9 +101,11 @@ class Dense(nn.Module):
 
 
 class Experts(nn.Module):
-    """Every token goes through the `used` experts that the router gives most, weighted by their share. In training an expert takes at
-    most ROOM times its fair number of tokens of a batch. Beside y: the loss that evens the experts' loads (Switch), and the share of
-    choices that found no room."""
+    """Every token goes through the `used` experts that the router gives most, weighted by their share.
+
+    In training an expert takes at most ROOM times its fair number of tokens of a batch. Beside y: the loss that evens
+    the experts' loads (Switch), and the share of choices that found no room.
+    """
 
     ROOM = 1.5
 
@@ -191,8 +199,10 @@ class Net(nn.Module):
         assert missing == ["subject.weight"] and not unknown, (missing, unknown)
 
     def forward(self, ids, positions=None, keep=None, states=None):
-        """ids, positions (None: from 0): [batch x tokens] -> logits [batch x tokens x vocab] (keep: of these tokens alone, [n x vocab]); of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
-        whom the sentence is about. To the list `states` what goes into each layer is appended, and what comes out of the last.
+        """ids, positions (None: from 0): [batch x tokens] -> logits [batch x tokens x vocab] (keep: of these tokens
+        alone, [n x vocab]); of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
+        whom the sentence is about. To the list `states` what goes into each layer is appended, and what comes out
+        of the last.
         """
         x = self.embed(ids)
         cos, sin = (c[: ids.shape[1]] if positions is None else c[positions].unsqueeze(1) for c in (self.cos, self.sin))

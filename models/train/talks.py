@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""talks.py: conversations of the chat model, generated: tools that are called and whose results are told, facts that were told before, JSON answers, small talk, questions
-about a story. A conversation is {"messages", "tools"} as the OpenAI API has them; TEMPLATE makes text of it."""
+"""talks.py: conversations of the chat model, generated: tools that are called and whose results are told, facts that
+were told before, JSON answers, small talk, questions about a story. A conversation is {"messages", "tools"} as
+the OpenAI API has them; TEMPLATE makes text of it.
+"""
 
 import json
 
@@ -11,10 +13,12 @@ TEMPLATE = """{%- if tools or messages[0].role == "system" -%}
 <|im_start|>system
 {% if messages[0].role == "system" %}{{ messages[0].content }}
 {% endif %}{% if tools %}Tools:
-{% for t in tools %}{{ t.function.name }}({% for p in t.function.parameters.properties or {} %}{{ p }}{% if not loop.last %}, {% endif %}{% endfor %})
+{% for t in tools %}{{ t.function.name }}(\
+{% for p in t.function.parameters.properties or {} %}{{ p }}{% if not loop.last %}, {% endif %}{% endfor %})
 {% endfor %}{% endif %}<|im_end|>
 {% endif %}{% for m in messages %}{% if m.role != "system" %}<|im_start|>{{ m.role }}
-{{ m.content or "" }}{% if m.tool_calls %}{% for c in m.tool_calls %}{% if m.content or not loop.first %}{{ "\\n" }}{% endif %}<tool_call>
+{{ m.content or "" }}{% if m.tool_calls %}{% for c in m.tool_calls %}\
+{% if m.content or not loop.first %}{{ "\\n" }}{% endif %}<tool_call>
 {"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}
 </tool_call>{% endfor %}{% endif %}<|im_end|>
 {% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant

@@ -4,9 +4,11 @@
 
   train.py demo --rows train.npz --held held.npz --dir /tmp/demo --minutes 55
 
-The schedule is keyed to the time spent, not to steps, so that the run ends when it must on any machine: warm up, hold, then fall
-linearly to zero. DIR gets last.pt (every few minutes, and at the end; a run that finds it goes on from there) and loss.csv.
-Matrices are trained with Muon (momentum, orthogonalised by Newton-Schulz; K. Jordan 2024), the rest with AdamW."""
+The schedule is keyed to the time spent, not to steps, so that the run ends when it must on any machine: warm up,
+hold, then fall linearly to zero. DIR gets last.pt (every few minutes, and at the end; a run that finds it goes on
+from there) and loss.csv. Matrices are trained with Muon (momentum, orthogonalised by Newton-Schulz; K. Jordan 2024),
+the rest with AdamW.
+"""
 
 import argparse
 import json
@@ -23,7 +25,7 @@ import net
 
 BALANCE = 0.01  # weight of the loss that evens the experts' loads
 PRESS = 0.01  # where the weight of the loss against active neurons starts; it rises while more than --active are
-EMBED = 5  # times the rate of AdamW is that of an embedding which is not the output matrix, too: it starts 50 times as large
+EMBED = 5  # an embedding that is not also the output matrix starts 50 times as large: its rate is AdamW's times this
 SUBJECT = 0.3  # weight of the loss of telling whom a sentence is about
 LONG_FROM = 0.85  # of the time: from here on rows are joined in pairs, so that all positions of the context are seen
 
@@ -149,7 +151,9 @@ class Run:
         return text + factor * extra, torch.stack((text.detach(), statistic))
 
     def plain_loss(self, x, y, w, who, positions, factor):
-        """The text's loss, the subjects' (of stories) and the FFNs' (times factor); the text's alone, and the FFNs' statistic."""
+        """The text's loss, the subjects' (of stories) and the FFNs' (times factor); the text's alone, and the FFNs'
+        statistic.
+        """
         if positions is not None:
             return self.talk_loss(x, y, w, who, positions, factor)
         logits, extra, statistic, subject = self.logits(x)
@@ -216,8 +220,11 @@ class Run:
         return weights
 
     def start(self, weights):
-        """From the weights of a dense model. Of experts every two begin as the halves of its FFN, parted at random; as their outputs
-        are averaged, they are doubled."""
+        """From the weights of a dense model.
+
+        Of experts every two begin as the halves of its FFN, parted at random; as their outputs are averaged, they are
+        doubled.
+        """
         s, rng = self.shape, np.random.default_rng(self.a.seed)
         for i in range(s.layers if s.experts else 0):
             gate, up, down = (weights.pop(f"layers.{i}.ffn.{n}.weight") for n in ("gate", "up", "down"))

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """words.py: what the stories of corpus.py are made of."""
 
-GIRLS = "Anna Lily Mia Emma Sara Rosa Nora Ella Ruth Clara Julia Alice Maria Lucy Jane Ivy Zoe Hanna Kate Vera Olga Tina".split()
-BOYS = "Tom Ben Max Leo Sam Jack Paul Finn Adam Oscar Noah Luke Peter Hugo Mark Felix Otto Simon Carl David Ivan Theo".split()
+GIRLS = """Anna Lily Mia Emma Sara Rosa Nora Ella Ruth Clara Julia Alice Maria Lucy Jane Ivy Zoe Hanna Kate Vera
+Olga Tina""".split()
+BOYS = """Tom Ben Max Leo Sam Jack Paul Finn Adam Oscar Noah Luke Peter Hugo Mark Felix Otto Simon Carl David Ivan
+Theo""".split()
 PET_NAMES = "Spot Coco Bella Rex Pip Luna Biscuit Shadow Daisy Rusty Ginger Pepper Misty Bruno Snowy".split()
 PETS = "cat dog rabbit hamster parrot pony duck goat turtle mouse".split()
 COLOURS = "red blue green yellow white black brown orange purple pink grey golden".split()
 FUR = "white black brown grey golden".split()
 
-THINGS = """ball kite book drum hat scarf coat lamp box cup key rope basket bottle blanket pillow umbrella bag map flute doll
-wagon bell brush candle clock comb mirror spoon bucket hammer ladder pencil puppet whistle lantern ribbon boat ring mitten""".split()
+THINGS = """ball kite book drum hat scarf coat lamp box cup key rope basket bottle blanket pillow umbrella bag map
+flute doll wagon bell brush candle clock comb mirror spoon bucket hammer ladder pencil puppet whistle
+lantern ribbon boat ring mitten""".split()
 
 # name, preposition
 PLACES = dict(

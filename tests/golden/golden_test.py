@@ -71,8 +71,10 @@ def argmax(row):
 
 
 def compare(name, got, want, sd, tolerance, tops, gaps, argmaxes):
-    """got, want: rows of the same samples; tops: ntx's best token of each row. A best token must agree where the reference's
-    gap is clear of the noise: three times what the tolerance allows."""
+    """got, want: rows of the same samples; tops: ntx's best token of each row.
+
+    A best token must agree where the reference's gap is clear of the noise: three times what the tolerance allows.
+    """
     squares = [sum((g - w) ** 2 for g, w in zip(a, b)) for a, b in zip(got, want)]
     turns = name.startswith(MAY_TURN)
     mean = sorted(squares)[len(want) // 2] / len(want[0]) if turns else sum(squares) / sum(len(r) for r in want)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""qwen4.py: logits of a qwen4exp model by transformers, which decides there: llama.cpp says of its own that it is no reference. Used by make.py and by itself:
+"""qwen4.py: logits of a qwen4exp model by transformers, which decides there: llama.cpp says of its own that it is no
+reference. Used by make.py and by itself:
 
   qwen4.py MODEL.gguf ID [ID ...]     writes the logits of the last token, a number a line
 
-It wants torch, transformers 5.23 or later, and gguf. What the file's converter did to the weights is taken back: heads of values lie by key head again, scales of norms are less 1.
+It wants torch, transformers 5.23 or later, and gguf. What the file's converter did to the weights is taken back:
+heads of values lie by key head again, scales of norms are less 1.
 """
 
 import sys
@@ -187,7 +189,9 @@ def q8_0(x):
 
 
 def round_inputs(model):
-    """What a model of quantised weights is multiplied by, but for what stays in F32, and inputs of experts' last matrices."""
+    """What a model of quantised weights is multiplied by, but for what stays in F32, and inputs of experts' last
+    matrices.
+    """
     for name, m in model.named_modules():
         small = name.endswith(('block_inject_weight', 'in_proj_a', 'in_proj_b', 'shared_expert_gate'))
         if (isinstance(m, torch.nn.Linear) and not small) or name.endswith('.experts'):

@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each test of the build runs by tests/alone, and of each folder one is labelled quick. tests/alone gives a test places of its own, passes its exit code on, ends what is not done in time with all that it started, and leaves nothing."""
+"""Each test of the build runs by tests/alone, and of each folder one is labelled quick. tests/alone gives a test
+places of its own, passes its exit code on, ends what is not done in time with all that it started, and leaves
+nothing.
+"""
 
 import collections
 import glob

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not used, and no circle that is not named. Messages' types stay at
-the edge, tensors' names in their table, and no code goes by the name of a GPU's interface but the plug-in and the table of back ends. Headers' guards are named for where
-these are. Within rooms no circle of modules (a .c file with its header, and the one that its parts share) has more than a few. Of a daemon's rooms,
-other programs use only those that are declared a library; of tests/ the benches have tests/lib alone."""
+"""cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not
+used, and no circle that is not named. Messages' types stay at the edge, tensors' names in their table, and no
+code goes by the name of a GPU's interface but the plug-in and the table of back ends. Headers' guards are named
+for where these are. Within rooms no circle of modules (a .c file with its header, and the one that its parts
+share) has more than a few. Of a daemon's rooms, other programs use only those that are declared a library; of
+tests/ the benches have tests/lib alone.
+"""
 
 import collections
 import os
@@ -14,7 +17,8 @@ SOURCE = os.environ["NTX_SOURCE"]
 GENERATED = {"proto/ntx.pb-c.h"}
 CIRCLE_MOST = 4  # modules: a file of AVX-512 and what it gives to others
 WIRE = re.compile(
-    r"proto/|computed/(main|config)|computed/(server|workers)/|computed/engine/(reply_queue|reply)\.|iod/|predictor/|client/(?!quantize|delta|doctor)"
+    r"proto/|computed/(main|config)|computed/(server|workers)/|computed/engine/(reply_queue|reply)\.|iod/|predictor/|"
+    r"client/(?!quantize|delta|doctor)"
 )  # who knows messages
 NAMED = re.compile(r"model/tensors\.h|model/arch/")  # who names tensors: the table, and what tells an architecture
 TENSORS = set(re.findall(r'"([\w.]+\.(?:weight|bias))"', open(os.path.join(SOURCE, "model/tensors.h")).read()))

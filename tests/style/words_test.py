@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/glossary.md holds: row, group, pack, plan and sink have one meaning each in product code. What once had one of these names by another meaning does not come back."""
+"""docs/glossary.md holds: row, group, pack, plan and sink have one meaning each in product code.
+
+What once had one of these names by another meaning does not come back.
+"""
 
 import os
 import re
 import sys
 
 SOURCE = os.environ["NTX_SOURCE"]
-WORDS = [  # what may not stand there, where it may nevertheless, and what it is called. A place (?!X) is everywhere but X
+# What may not stand there, where it may nevertheless, and what it is called. A place (?!X) is everywhere but X.
+WORDS = [
     (
         r"chunk_rows|SLICE_ROWS|ntx_share_rows|finite_rows|\bch->(row0|n_rows)|list\[[^][]*\]\.(row0|n_rows)",
         r"$",

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx pack --delta, by its command: what it makes of layers that are alike by construction, the values of such a model beside those of the summed matrices, layers that
-are the same, fine-tunes, and what is refused, of the demo, too; nothing is left behind."""
+"""ntx pack --delta, by its command: what it makes of layers that are alike by construction, the values of such a
+model beside those of the summed matrices, layers that are the same, fine-tunes, and what is refused, of the demo,
+too; nothing is left behind.
+"""
 
 import json
 import os
@@ -227,7 +229,8 @@ assert (
 ), shared
 
 
-# In groups of neurons: what is added is read by group, the groups that layers share stay; the same values whatever is read, and those of the summed matrices.
+# In groups of neurons: what is added is read by group, the groups that layers share stay; the same values whatever is
+# read, and those of the summed matrices.
 def grouped(model, *more):
     r = run("pack", model, path("groups.gguf"), "--group", "4K", "--json", *more)
     assert r.returncode == 0, r
@@ -408,7 +411,8 @@ def not_of(model):
     ), r
 
 
-# Beside a quantised copy of its base, too: the copy's matrices and the same differences. Another model stays another one, quantised or not.
+# Beside a quantised copy of its base, too: the copy's matrices and the same differences. Another model stays another
+# one, quantised or not.
 not_of(path("alike.gguf"))
 strong = Gguf(path("plain.gguf"))
 alike(strong, 0.3, [1])

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--lora: adapters beside the model with their sums merged into its matrices, streamed and resident, several at once whose texts are those of each alone, prefixes that are not mixed,
-their names in requests, and files that are refused."""
+"""--lora: adapters beside the model with their sums merged into its matrices, streamed and resident, several at once
+whose texts are those of each alone, prefixes that are not mixed, their names in requests, and files that are
+refused.
+"""
 
 import concurrent.futures
 import json
@@ -118,7 +120,8 @@ adapter("all", [b"attn_q", b"attn_k", b"attn_v", b"attn_output", b"ffn_gate", b"
 adapter("some", [b"attn_q", b"attn_v"], 3, 6.0)
 BASE, ALL, SOME = path("base.gguf"), path("all.gguf"), path("some.gguf")
 
-# Values: those of the merged model, within what rounds K and V; the first of several is who names none; no bit depends on the others, nor on memory.
+# Values: those of the merged model, within what rounds K and V; the first of several is who names none; no bit depends
+# on the others, nor on memory.
 plain, alone = logits(BASE), {n: logits(BASE, "--lora", path(n + ".gguf")) for n in ("all", "some")}
 for n in alone:
     near(alone[n], logits(path(n + "-merged.gguf")), 2e-4)
@@ -156,7 +159,8 @@ assert (
 )
 assert json.load(open(path("stats")))["bytes_storage"] > 4 << 20
 
-# Several at once: each text is what it is alone. The same prompt again and again, so that a prefix of another adapter would be found.
+# Several at once: each text is what it is alone. The same prompt again and again, so that a prefix of another adapter
+# would be found.
 ways = {"base": [], "all": ["--lora", ALL], "some": ["--lora", SOME]}
 PROMPT = "abc def ghi jkl " * 3
 want = {n: must("run", BASE, PROMPT, *ask, "--ctx", "128", *more) for n, more in ways.items()}
@@ -195,7 +199,8 @@ finally:
     up.wait(60 * SLOW)
 
 
-# Beside everything else that a text must not depend on: each adapter's text is what it was, also where the text before it was another's.
+# Beside everything else that a text must not depend on: each adapter's text is what it was, also where the text before
+# it was another's.
 def same(name, *more, model=BASE, prompt=PROMPT, ctx="128"):
     r = must("run", model, prompt, *ask, "--ctx", ctx, *ways[name], *more, "--stats", path("stats"))
     assert r == want[name], (name, more, r, want[name])

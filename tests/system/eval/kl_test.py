@@ -14,7 +14,8 @@ from kit import check, close, model, ntx, path, refused, write
 SHAPE = ['--layers', '3', '--embd', '128', '--ff', '256', '--heads', '4', '--kv', '2', '--seed', '9']
 CTX = 24
 F16, Q4 = model('f16.gguf', *SHAPE, '--type', 'F16'), model('q4.gguf', *SHAPE, '--type', 'Q4_0')
-WORDS = 'the and to of in is it that was for you with he she they his her once upon a time there little girl boy happy'.split()
+WORDS = """the and to of in is it that was for you with he she they his her once upon a time there little girl boy
+happy""".split()
 
 
 def log_softmax(row):

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Answers at a distance: what a type of KV costs where each of 64 questions has its answer in one place of a context of 4096. The model is an induction head made by hand, so that right is not a
-matter of training: its first layer's head looks one position back and copies that token's code beside the own one, its second layer's looks where the token before was this one, and copies what stood there.
+"""Answers at a distance: what a type of KV costs where each of 64 questions has its answer in one place of a context
+of 4096. The model is an induction head made by hand, so that right is not a matter of training: its first layer's
+head looks one position back and copies that token's code beside the own one, its second layer's looks where the
+token before was this one, and copies what stood there.
 """
 
 import array
@@ -30,7 +32,9 @@ def matrix(n_out, n_in, entries):
 
 
 def induction(name):
-    """Pairs of a head turn by base^(-i/64) a position: the first 16 tell positions apart, the last 24 hardly turn, and hold codes."""
+    """Pairs of a head turn by base^(-i/64) a position: the first 16 tell positions apart, the last 24 hardly turn,
+    and hold codes.
+    """
     g = Gguf(
         model(
             'random.gguf',

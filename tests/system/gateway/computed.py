@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server in ntx-computed's place, which writes what it is told to, in pieces of every length, and keeps what it was asked."""
+"""A server in ntx-computed's place, which writes what it is told to, in pieces of every length, and keeps what it
+was asked.
+"""
 
 import contextlib
 import json

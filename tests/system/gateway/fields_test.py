@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every field of every API, as the gateway's own table has them: docs/http-fields.md is that table, and each row of it is tried. What is honoured changes what computed is asked, or the
-answer; what has no effect changes nothing; what is not followed changes nothing and is told; what is refused is refused by its name. And what is said of thinking reaches the
-template where that has a variable for it."""
+"""Every field of every API, as the gateway's own table has them: docs/http-fields.md is that table, and each row of
+it is tried. What is honoured changes what computed is asked, or the answer; what has no effect changes nothing;
+what is not followed changes nothing and is told; what is refused is refused by its name. And what is said of
+thinking reaches the template where that has a variable for it.
+"""
 
 import copy
 import json
@@ -51,7 +53,8 @@ ITEMS = [
     {"type": "function_call_output", "call_id": "c", "output": "x"},
 ]
 
-# Each object: a path, a body that is answered, and where in it the object lies (a path for each that can have members; the first one unless BELONGS says otherwise).
+# Each object: a path, a body that is answered, and where in it the object lies (a path for each that can have members;
+# the first one unless BELONGS says otherwise).
 OBJECTS = {
     "POST /v1/chat/completions": ("/v1/chat/completions", CHAT, [[]]),
     "POST /v1/completions": ("/v1/completions", {"prompt": "Hi"}, [[]]),
@@ -280,7 +283,8 @@ class Walk:
         self.c.asked.clear()
         status, head, text = self.g.request("POST", path, body)
         said = re.sub(
-            r'"(id|created_at|item_id)":"[^"]*"|"created(_at)?":\d+|"\w+_duration":\d+|"temperature":[\d.]+|,"ntx":\{"ignored":\[[^]]*\]\}',
+            r'"(id|created_at|item_id)":"[^"]*"|"created(_at)?":\d+|"\w+_duration":\d+|"temperature":[\d.]+|'
+            r',"ntx":\{"ignored":\[[^]]*\]\}',
             "",
             text.decode(),
         )

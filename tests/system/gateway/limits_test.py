@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Limits that requests cause together are waited for: constrained answers at once, more of them than memory is for, as clients and as choices of one request; streams that
-nobody reads, and a client that comes behind them. What one request exceeds by itself is said in numbers."""
+"""Limits that requests cause together are waited for: constrained answers at once, more of them than memory is for,
+as clients and as choices of one request; streams that nobody reads, and a client that comes behind them. What one
+request exceeds by itself is said in numbers.
+"""
 
 import json
 import os
@@ -93,7 +95,9 @@ def at_once(n, work):
 
 
 def constrained(g):
-    """--ram is such that three answers fit: 8 clients all have theirs, the same as when they come one by one; so do 16 choices of one request."""
+    """--ram is such that three answers fit: 8 clients all have theirs, the same as when they come one by one; so do
+    16 choices of one request.
+    """
     for turn in range(3):
         got = at_once(8, lambda k: g.post("/v1/chat/completions", ask(k), timeout=120 * SLOW))
         for k, answer in enumerate(got):
@@ -233,8 +237,11 @@ def status_of(d):
 
 
 def stalled(d, g):
-    """16 streams that nobody reads have all seats and all sessions. Who comes then has its first token long before they are cut off; when they are read at last, all is there, as it was
-    computed for one who reads."""
+    """16 streams that nobody reads have all seats and all sessions.
+
+    Who comes then has its first token long before they are cut off; when they are read at last, all is there, as it
+    was computed for one who reads.
+    """
     tokens = 1500
     plain = g.request("POST", "/v1/chat/completions", stream_body(0, tokens), timeout=120 * SLOW)[2]
     want = "".join(

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-gateway, as OpenAI's API: the exact shapes, the text that computed itself gives, refusals, keys and origins, hostile requests, and clients that leave."""
+"""ntx-gateway, as OpenAI's API: the exact shapes, the text that computed itself gives, refusals, keys and origins,
+hostile requests, and clients that leave.
+"""
 
 import http.client
 import json
@@ -94,7 +96,10 @@ def chat(d, g):
     equal(
         mask(body.decode()),
         start % ""
-        + '{"index":0,"message":{"role":"assistant","content":%s},"logprobs":null,"finish_reason":"length"}],"usage":%s}'
+        + (
+            '{"index":0,"message":{"role":"assistant","content":%s},"logprobs":null,"finish_reason":"length"}],'
+            '"usage":%s}'
+        )
         % (dumps(want), usage),
         "a chat's answer",
     )
@@ -517,7 +522,9 @@ def keys(d):
 
 
 def strangers(d):
-    """More who send their headers byte by byte than there are connections: who has something to say is answered all the same, and what is under way is not cut off."""
+    """More who send their headers byte by byte than there are connections: who has something to say is answered all
+    the same, and what is under way is not cut off.
+    """
     with Gateway(d) as g:
         body = json.dumps(dict(FIXED, prompt="A dog", max_tokens=400, ignore_eos=True, stream=True)).encode()
         early = socket.create_connection(("127.0.0.1", g.port), 60)
@@ -545,7 +552,9 @@ def strangers(d):
 
 
 def lookers(d, g):
-    """Many who ask how it is, while computed does not answer: they take two of its connections, and none from those who want an answer."""
+    """Many who ask how it is, while computed does not answer: they take two of its connections, and none from those
+    who want an answer.
+    """
     import concurrent.futures
 
     def taken():
@@ -571,7 +580,9 @@ def lookers(d, g):
 
 
 def framing(g):
-    """Where a request ends is beyond doubt, or it is refused and its connection ends: what follows is nobody's request."""
+    """Where a request ends is beyond doubt, or it is refused and its connection ends: what follows is nobody's
+    request.
+    """
     body = json.dumps(dict(FIXED, prompt="A dog")).encode()
     hidden = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     chunked = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
@@ -616,7 +627,9 @@ def framing(g):
 
 
 def one_answer(reply, what):
-    """The status of what must be one answer: one header, of which no field comes twice, and a body as long as it says."""
+    """The status of what must be one answer: one header, of which no field comes twice, and a body as long as it
+    says.
+    """
     head, _, body = reply.partition(b"\r\n\r\n")
     names = [line.split(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
     equal(
@@ -755,7 +768,9 @@ def status(d):
 
 
 def leaving(d, g):
-    """ntx-iod is held, so a pass does not end: still, who leaves is gone for computed, whether the answer is a stream or not."""
+    """ntx-iod is held, so a pass does not end: still, who leaves is gone for computed, whether the answer is a
+    stream or not.
+    """
     for stream in (False, True):
         with d.held("iod"):
             body = json.dumps({"prompt": "A dog", "max_tokens": 100, "ignore_eos": True, "stream": stream}).encode()

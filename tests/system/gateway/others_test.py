@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-gateway, as Anthropic's Messages and as Ollama: the exact shapes, the text that computed itself gives, refusals. And thoughts, apart from what is answered."""
+"""ntx-gateway, as Anthropic's Messages and as Ollama: the exact shapes, the text that computed itself gives,
+refusals. And thoughts, apart from what is answered.
+"""
 
 import contextlib
 import http.client
@@ -59,7 +61,11 @@ def anthropic(d, g):
     want, n, written = a.text.decode(), a.started["prompt_tokens"], len(a.tokens)
     reason = {"length": "max_tokens", "stop": "end_turn"}[a.finish]
     ask = {"model": "any", "max_tokens": 6, "temperature": 0, "system": "Be brief.", "messages": HELLO}
-    message = '{"id":"","type":"message","role":"assistant","model":"random","content":[%s],"stop_reason":%s,"stop_sequence":null,"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
+    message = (
+        '{"id":"","type":"message","role":"assistant","model":"random","content":[%s],"stop_reason":%s,'
+        '"stop_sequence":null,"usage":{"input_tokens":%d,"cache_creation_input_tokens":0,'
+        '"cache_read_input_tokens":%d,"output_tokens":%d}}'
+    )
     status, head, body = g.request("POST", "/v1/messages", ask)
     equal(
         (status, mask(body.decode())),
@@ -95,7 +101,10 @@ def anthropic(d, g):
         said[-3:],
         [
             '{"type":"content_block_stop","index":0}',
-            '{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
+            (
+                '{"type":"message_delta","delta":{"stop_reason":"%s","stop_sequence":null},"usage":{"input_tokens":1,'
+                '"cache_creation_input_tokens":0,"cache_read_input_tokens":%d,"output_tokens":%d}}'
+            )
             % (reason, n - 1, written),
             '{"type":"message_stop"}',
         ],
@@ -142,9 +151,9 @@ def ollama(d, g):
     options = {"temperature": 0, "num_predict": 6, "num_ctx": 4096}
     ask = {"model": "any", "messages": [{"role": "system", "content": "Be brief."}] + HELLO, "options": options}
     end = (
-        '"done":true,"done_reason":"%s","total_duration":0,"load_duration":0,"prompt_eval_count":%d,"prompt_eval_duration":0,"eval_count":%d,"eval_duration":0}'
-        % (a.finish, n, len(a.tokens))
-    )
+        '"done":true,"done_reason":"%s","total_duration":0,"load_duration":0,"prompt_eval_count":%d,'
+        '"prompt_eval_duration":0,"eval_count":%d,"eval_duration":0}'
+    ) % (a.finish, n, len(a.tokens))
     status, head, body = g.request("POST", "/api/chat", dict(ask, stream=False))
     equal(
         (status, mask(body.decode())),
@@ -234,7 +243,9 @@ def ollama(d, g):
 
 
 def ending(d):
-    """A service's end: answers under way have their time, and nobody else comes in; when it is over they are told so."""
+    """A service's end: answers under way have their time, and nobody else comes in; when it is over they are told
+    so.
+    """
     conf = os.path.join(tmp.name, "ntx.conf")
     for grace, words in ((60, None), (0, "the gateway is shutting down")):
         with open(conf, "w") as f:

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The chat page in headless Chromium, by its DevTools protocol over a pipe, with a keyboard alone: on a desktop, and in tests/run --long phone and desktop widths, dark and light. Skipped where there is no
-Chromium; tests/run --long installs it."""
+"""The chat page in headless Chromium, by its DevTools protocol over a pipe, with a keyboard alone: on a desktop, and
+in tests/run --long phone and desktop widths, dark and light. Skipped where there is no Chromium; tests/run --long
+installs it.
+"""
 
 import itertools
 import json
@@ -195,8 +197,13 @@ def within(p, what):
     """Nothing is wider than the screen, and all that can be pressed lies on it."""
     equal(p.js("document.documentElement.scrollWidth <= innerWidth"), True, what + ": wider than the screen")
     out = p.js(
-        """[...document.querySelectorAll("#top button, #form button, #ask, dialog[open] button, dialog[open] input")].filter(e => e.offsetParent !== null || e.closest("dialog[open]")).filter(e => {
-        const r = e.getBoundingClientRect(); return r.width && (r.left < 0 || r.right > innerWidth || r.bottom > innerHeight || r.top < 0); }).map(e => e.id || e.name || e.textContent)"""
+        """[...document.querySelectorAll("#top button, #form button, #ask, dialog[open] button, dialog[open] input")]
+        .filter(e => e.offsetParent !== null || e.closest("dialog[open]"))
+        .filter(e => {
+            const r = e.getBoundingClientRect();
+            return r.width && (r.left < 0 || r.right > innerWidth || r.bottom > innerHeight || r.top < 0);
+        })
+        .map(e => e.id || e.name || e.textContent)"""
     )
     equal(out, [], what + ": outside of the screen")
 
@@ -204,12 +211,25 @@ def within(p, what):
 def contrast(p, what):
     """WCAG's, of text on what is behind it: 4.5."""
     low = p.js("""(() => {
-        const rgb = s => s.match(/[\\d.]+/g).map(Number), lum = c => { const [r, g, b] = c.slice(0, 3).map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-        const back = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3] > 0.99) return c; } return [255, 255, 255]; };
+        const rgb = s => s.match(/[\\d.]+/g).map(Number);
+        const linear = x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
+        const lum = c => {
+            const [r, g, b] = c.slice(0, 3).map(linear);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const back = e => {
+            for (; e; e = e.parentElement) {
+                const c = rgb(getComputedStyle(e).backgroundColor);
+                if (c.length < 4 || c[3] > 0.99) return c;
+            }
+            return [255, 255, 255];
+        };
         const low = [];
         for (const e of document.querySelectorAll("body *")) {
-            if (!e.checkVisibility() || ![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim()) || e.tagName === "SCRIPT" || e.tagName === "STYLE") continue;
-            const a = lum(rgb(getComputedStyle(e).color)), b = lum(back(e)), k = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+            if (!e.checkVisibility() || e.tagName === "SCRIPT" || e.tagName === "STYLE") continue;
+            if (![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
+            const a = lum(rgb(getComputedStyle(e).color)), b = lum(back(e));
+            const k = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
             if (k < 4.5) low.push([e.tagName, e.className, e.textContent.slice(0, 20), k.toFixed(2)]);
         }
         return low; })()""")

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-computed of `ntx serve` and of `ntx up` is killed: what was served last is served again, whether the command line named it or `ntx load` brought it, with its
-options; whoever asks meanwhile hears of no missing model. What was unloaded stays away."""
+"""ntx-computed of `ntx serve` and of `ntx up` is killed: what was served last is served again, whether the command
+line named it or `ntx load` brought it, with its options; whoever asks meanwhile hears of no missing model. What
+was unloaded stays away.
+"""
 
 import atexit
 import http.client

@@ -175,7 +175,9 @@ def biases(g, ids):
 
 
 def calls(g, thinks):
-    """What a model with random weights writes where a call must come is a call, in its own form; several where several may come; and JSON where JSON must."""
+    """What a model with random weights writes where a call must come is a call, in its own form; several where
+    several may come; and JSON where JSON must.
+    """
     tools = [
         {
             "type": "function",

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-gateway: tokens of texts and back, what goes between two texts, and embeddings: their values, held against the states that `ntx logits --steps` tells."""
+"""ntx-gateway: tokens of texts and back, what goes between two texts, and embeddings: their values, held against the
+states that `ntx logits --steps` tells.
+"""
 
 import base64
 import json
@@ -205,7 +207,9 @@ def ollama_embeddings(g, text, v, n):
 
 
 def infill(d, g):
-    ids = lambda text: json.loads(ntx("tokenize", filling, "--no-bos", "--no-special", stdin=text.encode()))  # noqa: E731
+    def ids(text):
+        return json.loads(ntx("tokenize", filling, "--no-bos", "--no-special", stdin=text.encode()))
+
     bos = json.loads(ntx("tokenize", filling, stdin=b"Hello"))[: -len(ids("Hello"))]
     prompt = bos + FIM[:1] + ids("def f(x):\n    y = ") + FIM[1:2] + ids("\n    return y") + FIM[2:]
     c = d.client()

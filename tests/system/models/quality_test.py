@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The trained models against what was recorded when they landed (quality.json): greedy text, perplexity of held-out text, exact answers.
+"""The trained models against what was recorded when they landed (quality.json): greedy text, perplexity of held-out
+text, exact answers.
 
   quality_test.py            every model of quality.json that lies in models/
-  quality_test.py record     prints quality.json anew; its greedy text must be compared with llama.cpp's before it is kept
+  quality_test.py record     prints quality.json anew; its greedy text must be compared with llama.cpp's before it is
+    kept
 
-A lossless change moves none of these but by rounding; a lossy technique is measured against the same figures."""
+A lossless change moves none of these but by rounding; a lossy technique is measured against the same figures.
+"""
 
 import json
 import os

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files whose weights are no numbers, or whose keys ask for what is not computed: refused by name, before or in the first pass, and never an empty answer."""
+"""Files whose weights are no numbers, or whose keys ask for what is not computed: refused by name, before or in the
+first pass, and never an empty answer.
+"""
 
 import os
 import re

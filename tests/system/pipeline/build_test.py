@@ -107,7 +107,8 @@ MUTE_IOD = """
 import os, socket, struct, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 s.connect(sys.argv[1] + "/region.sock")
-s.send(struct.pack("<4IiIQ4Ii2I4xQ64s256s", 0x4e545841, 4, 1, 1, os.getpid(), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, sys.argv[2].encode(), b""))
+numbers = [0x4e545841, 4, 1, 1, os.getpid()] + [0] * 10
+s.send(struct.pack("<4IiIQ4Ii2I4xQ64s256s", *numbers, sys.argv[2].encode(), b""))
 kind = struct.unpack_from("<I", s.recv(4096), 8)[0]
 print(kind, flush=True)
 sys.stdin.read()
@@ -115,7 +116,9 @@ sys.stdin.read()
 
 
 def between_attach_and_hello(d, c):
-    """A request that comes when a right ntx-iod is in, but has not said Hello, waits for it: what was said of the refused one no longer holds."""
+    """A request that comes when a right ntx-iod is in, but has not said Hello, waits for it: what was said of the
+    refused one no longer holds.
+    """
     with subprocess.Popen(
         [sys.executable, "-c", MUTE_IOD, d.dir, build], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as mute:
@@ -128,7 +131,9 @@ def between_attach_and_hello(d, c):
 
 
 def service():
-    """As systemd would: the worker's exit code says that starting it again is no use; computed stays, and says what is the matter."""
+    """As systemd would: the worker's exit code says that starting it again is no use; computed stays, and says what
+    is the matter.
+    """
     folder = programs("ntx-iod")
     with Daemons(restart=False) as d:
         c = d.client()

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""GGUFs that are no language models: one line from every command, which says what the file is and what to name instead; and files whose keys are wrong or
-missing, which --override-kv mends, and whose names say something else than their keys."""
+"""GGUFs that are no language models: one line from every command, which says what the file is and what to name
+instead; and files whose keys are wrong or missing, which --override-kv mends, and whose names say something else
+than their keys.
+"""
 
 import json
 import os

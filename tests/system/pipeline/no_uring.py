@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""no_uring.py PROGRAM ARGS...: runs it as in a container whose seccomp profile refuses io_uring. Exits 77 where no filter can be set."""
+"""no_uring.py PROGRAM ARGS...: runs it as in a container whose seccomp profile refuses io_uring.
+
+Exits 77 where no filter can be set.
+"""
 
 import ctypes
 import errno

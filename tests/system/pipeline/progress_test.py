@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Signs of life: what a terminal shows while a model loads, while the prompt is read and while a pass takes longer than a second; that it is gone
-before text appears, from lines that text has begun, too; that nothing of it is shown where nobody waits or nobody looks. And what else a run says.
+"""Signs of life: what a terminal shows while a model loads, while the prompt is read and while a pass takes longer
+than a second; that it is gone before text appears, from lines that text has begun, too; that nothing of it is
+shown where nobody waits or nobody looks. And what else a run says.
 """
 
 import fcntl

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a converter may write otherwise and what changes nothing: vectors with trailing dimensions of 1, sections of M-RoPE, and tensors that only images
-use. Of every architecture the logits stay what they were, also of the file that ntx quantize makes of it."""
+"""What a converter may write otherwise and what changes nothing: vectors with trailing dimensions of 1, sections of
+M-RoPE, and tensors that only images use. Of every architecture the logits stay what they were, also of the file
+that ntx quantize makes of it.
+"""
 
 import os
 import subprocess
@@ -55,7 +57,8 @@ ARCHS = {
     "llama4": "--experts 3",
     "step35": "--experts 3 --window 7 --qk-norms",
 }
-# Tensors that published files have, and that only images or sounds use: of any architecture an encoder in the same file; and in each layer of some.
+# Tensors that published files have, and that only images or sounds use: of any architecture an encoder in the same
+# file; and in each layer of some.
 EVERYWHERE = ("v.patch_embd.weight", "v.blk.0.attn_q.weight", "mm.0.bias", "a.conv1d.1.weight")
 IN_LAYERS = {"deepseek4": ("exp_probs_b_vl.bias",)}
 SECTIONS = {"qwen35", "qwen35moe", "qwen4exp"}  # whose own key it is

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx quantize, by its command: types as llama.cpp's quantiser chooses them, the same bytes from any number of threads and in parts, what is
-refused, and that nothing is left behind after a failure."""
+"""ntx quantize, by its command: types as llama.cpp's quantiser chooses them, the same bytes from any number of
+threads and in parts, what is refused, and that nothing is left behind after a failure.
+"""
 
 import collections
 import hashlib
@@ -69,7 +70,8 @@ CHOSEN = {
 }
 
 
-# Mean squares of the first input, and of all together, as llama.cpp's llama-imatrix finds them in the same 8 windows of 256 tokens.
+# Mean squares of the first input, and of all together, as llama.cpp's llama-imatrix finds them in the same 8 windows of
+# 256 tokens.
 ORACLE = (
     ("blk.0.attn_q.weight", 0.981703, 122.635),
     ("blk.3.attn_output.weight", 0.168563, 88.5375),
@@ -78,8 +80,9 @@ ORACLE = (
 )
 
 
-# The same of models whose matrices are several in a tensor, or take other inputs than most: rows that came to each, and the sums of the squares of their
-# inputs, in 2 windows of 256 tokens. llama.cpp has the inputs of all heads under one count.
+# The same of models whose matrices are several in a tensor, or take other inputs than most: rows that came to each, and
+# the sums of the squares of their inputs, in 2 windows of 256 tokens. llama.cpp has the inputs of all heads under one
+# count.
 SEVERAL = (
     # experts whose input is weighed by the share, in each second layer
     (

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that are broken, as a service meets them. An ntx-iod that writes nonsense over all that it may write and dies: the next one reads on, and the
-tokens are the same. One that ends again and again, or does not come back: who waits is told at once, with how it ended, and so is who asks for the status;
-when one works again, so does the service."""
+"""Workers that are broken, as a service meets them.
+
+An ntx-iod that writes nonsense over all that it may write and dies: the next one reads on, and the tokens are the
+same. One that ends again and again, or does not come back: who waits is told at once, with how it ended, and so is
+who asks for the status; when one works again, so does the service.
+"""
 
 import json
 import mmap
@@ -99,7 +102,10 @@ def scribbles(d, c):
 
 
 def cannot_be_proved(d, c, want):
-    """It says that it has a ring, which is not there: what it reads may come for ever, and nobody knows where to. That is told, and not waited for."""
+    """It says that it has a ring, which is not there: what it reads may come for ever, and nobody knows where to.
+
+    That is told, and not waited for.
+    """
     build = status(c)["build"]
     d.restart = False
     d.kill("iod")

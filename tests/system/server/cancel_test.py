@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""In the middle of a pass that does not end, since ntx-iod is held: cancelling and leaving take effect at once where nobody else is in the pass,
-disturb nobody where there is, and what comes afterwards is right."""
+"""In the middle of a pass that does not end, since ntx-iod is held: cancelling and leaving take effect at once where
+nobody else is in the pass, disturb nobody where there is, and what comes afterwards is right.
+"""
 
 import json
 import os
@@ -101,7 +102,8 @@ def main():
         goes_on = c.ask(tokens=[8, 9], session=session, **TELL)
         equal(goes_on.tokens, c.ask(tokens=[5, 6, 7, 8, 9], **TELL).tokens, "what was cut short and went on")
 
-        # Who shares the pass is not disturbed: both join the same one, one of them is cancelled. (At a second for a pass neither ends before.)
+        # Who shares the pass is not disturbed: both join the same one, one of them is cancelled. (At a second for a
+        # pass neither ends before.)
         c.load(model, link_nvme_bps=streamed, **PLAN)
         other = d.client()
         mine, theirs = c.generate("A dog", **TELL), other.generate("A dog", ignore_eos=True, max_tokens=50)

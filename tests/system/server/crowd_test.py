@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""More connections than there are seats, and connections that nobody uses: the service stays open to those who ask, the status and the end can
-always be had, one user does not take everybody's seats, and descriptors that are used up cost neither CPU nor log."""
+"""More connections than there are seats, and connections that nobody uses: the service stays open to those who ask,
+the status and the end can always be had, one user does not take everybody's seats, and descriptors that are used
+up cost neither CPU nor log.
+"""
 
 import json
 import os
@@ -39,7 +41,8 @@ model = make_model(
 QUIET = 10  # seconds after which an idle connection without a conversation makes room
 SEATS, GUESTS = 32, 16
 
-# Connects so many times, sends `first` on each, and holds them: in another process, since the one that started the daemons has rights of its own.
+# Connects so many times, sends `first` on each, and holds them: in another process, since the one that started the
+# daemons has rights of its own.
 HOLDER = """
 import os, socket, sys
 path, n, first, uid = sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3]), int(sys.argv[4])
@@ -155,7 +158,9 @@ def half_open(d):
 
 
 def hoard(d):
-    """Descriptors that no Load takes are closed; those that wait for the rest of their request never reach the daemon, and their number is bounded."""
+    """Descriptors that no Load takes are closed; those that wait for the rest of their request never reach the
+    daemon, and their number is bounded.
+    """
     count = lambda: descriptors(d.child["computed"].pid)
     before, null = count(), os.open("/dev/null", os.O_RDONLY)
     c = d.client()

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers die while answers are written: at seeded random moments, both at once, and during the restart. Tokens stay the same.
-Also: reads that fail, a predictor that does not come back, workers that never come."""
+"""Workers die while answers are written: at seeded random moments, both at once, and during the restart.
+
+Tokens stay the same. Also: reads that fail, a predictor that does not come back, workers that never come.
+"""
 
 import json
 import os
@@ -80,7 +82,9 @@ def at_load(d, c, want):
 
 
 def read_errors(d, c, want):
-    """A read that fails for good ends the answers that needed it, with the reason; the next one works where the file does."""
+    """A read that fails for good ends the answers that needed it, with the reason; the next one works where the file
+    does.
+    """
     for fault in ("iod:eio@chunk=9,count=2", "iod:short@p=0.02"):
         c.load(model, **LOAD, fault=fault)
         equal(three(c), want, fault)

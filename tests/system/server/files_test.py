@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The files that a load announces (parts, copies, adapters, drafters, a sidecar) against the descriptors that come: fewer, more and others are refused in words, whatever
-the configuration names for its own model, and the model that is there stays."""
+"""The files that a load announces (parts, copies, adapters, drafters, a sidecar) against the descriptors that come:
+fewer, more and others are refused in words, whatever the configuration names for its own model, and the model
+that is there stays.
+"""
 
 import json
 import os
@@ -155,7 +157,10 @@ def of_a_client():
 
 
 def of_a_service():
-    """Its configuration's adapters are its own model's. A client's own model has none of them; one that brings nothing names none."""
+    """Its configuration's adapters are its own model's.
+
+    A client's own model has none of them; one that brings nothing names none.
+    """
     with service("[model]\npath = %s\nram = 32M\nctx = 64\nlora = conf=%s\n" % (model, one)) as d:
         c = d.client()
         c.until(c.send("load", {}), "loaded")
@@ -169,7 +174,9 @@ def of_a_service():
 
 
 def drafters_of_a_service():
-    """Nor does a client's model guess by the configured model's files, or skip by what its sidecar says; and no word is lost about it."""
+    """Nor does a client's model guess by the configured model's files, or skip by what its sidecar says; and no word
+    is lost about it.
+    """
     with service("[model]\nram = 32M\nctx = 64\ndraft = lookup,/nowhere/d.gguf\nskip = static\n") as d:
         c = d.client()
         load(c, [model])

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Loads apart from the service: a model whose reads never return, and whose close does not, stops nobody; its requester's leaving ends it, and so does a stop.
-A load that fails leaves the model that was there, also where it is found out only after that one had to go."""
+"""Loads apart from the service: a model whose reads never return, and whose close does not, stops nobody; its
+requester's leaving ends it, and so does a stop. A load that fails leaves the model that was there, also where it
+is found out only after that one had to go.
+"""
 
 import json
 import os

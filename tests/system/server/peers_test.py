@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile or sick processes at every socket of the runtime directory, while a client goes on asking: requests of garbage, cut off, changed in some bytes, or sent a byte at a
-time; clients that die at any point; garbage and silence where workers come in and on their links. Nobody else notices, and afterwards nothing is held.
+"""Hostile or sick processes at every socket of the runtime directory, while a client goes on asking: requests of
+garbage, cut off, changed in some bytes, or sent a byte at a time; clients that die at any point; garbage and
+silence where workers come in and on their links. Nobody else notices, and afterwards nothing is held.
 """
 
 import json
@@ -174,7 +175,10 @@ def drip(d):
 
 
 def newcomers(d):
-    """Where the workers come in: garbage, descriptors, and processes that connect and say nothing. A worker that dies is replaced all the same."""
+    """Where the workers come in: garbage, descriptors, and processes that connect and say nothing.
+
+    A worker that dies is replaced all the same.
+    """
     path, null, before = os.path.join(d.dir, "region.sock"), os.open("/dev/null", os.O_RDONLY), held(d)["computed"]
     for _ in range(100):
         rude(path, rng.randbytes(rng.choice([1, 8, 16, 100, 1000, 4000, 60000])), socket.SOCK_SEQPACKET)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Texts that begin alike: what was computed of one is not computed again for the next, in whatever way it is asked; the answer is what it is without."""
+"""Texts that begin alike: what was computed of one is not computed again for the next, in whatever way it is asked;
+the answer is what it is without.
+"""
 
 import json
 import os
@@ -179,7 +181,9 @@ def clients(d, **load):
 
 
 def parted(d, file=None, **load):
-    """Where layers keep a window (passes are short beside the context), or a recurrent state: passes leave marks, and the second one to part from a text leaves one there."""
+    """Where layers keep a window (passes are short beside the context), or a recurrent state: passes leave marks,
+    and the second one to part from a text leaves one there.
+    """
     prompts = [PREAMBLE + ids(60, 80 + i) for i in range(4)]
     want = answers_without(d, prompts, file=file, ctx=512, sessions=2, **load)
     c = loaded(d, file=file, ctx=512, sessions=2, **load)
@@ -226,7 +230,9 @@ def asked_for(d, **load):
 
 
 def together(d, file=None, **load):
-    """Eight conversations that stay open about one document, with KV for two that share nothing: its state is there once, and each goes on from it to what it is alone."""
+    """Eight conversations that stay open about one document, with KV for two that share nothing: its state is there
+    once, and each goes on from it to what it is alone.
+    """
     document = ids(DOCUMENT, 6)
     prompts = [document + ids(10, 60 + i) for i in range(8)]
     load = {**load, "ctx": DOCUMENT + 128, "max_rows": 256, "sessions": 2}

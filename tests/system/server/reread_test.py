@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Read errors that pass. A daemon that loads its model by itself stays up when a part of the arena cannot be read: the request that needs it
-then fails with the reason as long as the error lasts, and succeeds when it is over, without a reload."""
+"""Read errors that pass.
+
+A daemon that loads its model by itself stays up when a part of the arena cannot be read: the request that needs it
+then fails with the reason as long as the error lasts, and succeeds when it is over, without a reload.
+"""
 
 import os
 import sys

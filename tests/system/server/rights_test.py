@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a member of the service's group may not do: have paths opened with the daemon's rights, take more memory than configured, inject faults,
-stop the service. What it may: load what it can read, and whatever ntx.conf gives it."""
+"""What a member of the service's group may not do: have paths opened with the daemon's rights, take more memory than
+configured, inject faults, stop the service. What it may: load what it can read, and whatever ntx.conf gives it.
+"""
 
 import json
 import os
@@ -23,7 +24,9 @@ os.chmod(tmp.name, 0o755)
 
 
 def no_path(c):
-    """However it is asked, the answer is the same for what is there, what is not and what is secret; no byte of it is told."""
+    """However it is asked, the answer is the same for what is there, what is not and what is secret; no byte of it
+    is told.
+    """
     answers = set()
     fd = os.open(model, os.O_RDONLY)
     for path in (model, secret, "/no/such/file"):

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prefixes on disk: what was computed of a text outlives the process; whatever becomes of the files, and whoever is killed at whatever moment, the text is what it is."""
+"""Prefixes on disk: what was computed of a text outlives the process; whatever becomes of the files, and whoever is
+killed at whatever moment, the text is what it is.
+"""
 
 import glob
 import json
@@ -130,7 +132,9 @@ def restored(file=model, **load):
 
 
 def edited(file, **load):
-    """A text that is changed in its middle goes on from the last snapshot before that, in a new process; its file is no more than three times what it would be without them."""
+    """A text that is changed in its middle goes on from the last snapshot before that, in a new process; its file is
+    no more than three times what it would be without them.
+    """
     clear()
     first = ids(420, 1)
     put(first, file, **load)
@@ -241,7 +245,9 @@ def shared():
 
 
 def covered():
-    """A text that a file has all of is not written once more; one that is kept open is written, too, when its client leaves."""
+    """A text that a file has all of is not written once more; one that is kept open is written, too, when its client
+    leaves.
+    """
     clear()
     put(ids(300, 2))
     with daemons() as d:
@@ -344,7 +350,9 @@ def writing(seconds):
 
 
 def killed(file, kills):
-    """Daemons die at any moment, state being written or read: of texts that come again, of what follows them, and of new ones, in less room than they want."""
+    """Daemons die at any moment, state being written or read: of texts that come again, of what follows them, and of
+    new ones, in less room than they want.
+    """
     clear()
     draw = random.Random(int(os.environ.get("NTX_SHELF_SEED", "1")))
     prompts = [ids(100 + 60 * i, 20 + i) for i in range(4)]

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a service meets: the model's file cut or rewritten while it is loaded, a drive that stalls, a crowd of connections, a client that
-never reads, clients that leave in mid-answer; and after hundreds of generations as many descriptors and as much memory as before.
-`survival_test.py --long`, with NTX_LONG set, does the campaign: 200 generations with a random daemon killed at a random moment, a stall of 10 s, thousands of
-generations; it prints its figures."""
+"""What a service meets: the model's file cut or rewritten while it is loaded, a drive that stalls, a crowd of
+connections, a client that never reads, clients that leave in mid-answer; and after hundreds of generations as
+many descriptors and as much memory as before. `survival_test.py --long`, with NTX_LONG set, does the campaign:
+200 generations with a random daemon killed at a random moment, a stall of 10 s, thousands of generations; it
+prints its figures.
+"""
 
 import json
 import os
@@ -31,8 +33,10 @@ PROMPT = "Once upon a time"
 
 
 def usage(pid):
-    """Descriptors and private memory (bytes) of a process: what it may write to. Pages of programs and libraries become private by
-    themselves when another test's daemon, which shared them, ends."""
+    """Descriptors and private memory (bytes) of a process: what it may write to.
+
+    Pages of programs and libraries become private by themselves when another test's daemon, which shared them, ends.
+    """
     private, writable = 0, False
     with open("/proc/%d/smaps" % pid) as f:
         for line in f:
@@ -45,7 +49,9 @@ def usage(pid):
 
 
 def changed_files(d, tmp, model):
-    """Each way in which a file can change: the answer that was under way fails with the file's name, and no wrong token comes before."""
+    """Each way in which a file can change: the answer that was under way fails with the file's name, and no wrong
+    token comes before.
+    """
     copy = os.path.join(tmp, "changing.gguf")
     change = {
         "shorter": lambda: os.truncate(copy, os.path.getsize(copy) // 2),
@@ -106,7 +112,9 @@ def stalled_drive(d, model, want, seconds):
 
 
 def crowd(d, c, want):
-    """More connections than are taken, at once: those that are in go on, the others are told or closed, and afterwards all is as before."""
+    """More connections than are taken, at once: those that are in go on, the others are told or closed, and
+    afterwards all is as before.
+    """
     held, told = [], 0
     for _ in range(500):
         s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Guesses (--draft), as people and programs see them: ntx-top (text and --json), ntx-metrics and the counters say of hits, by whom, what the requests'
-statistics say; a trace has each session's trees, and the path of each that held; --json writes the tokens of a pass at once.
+"""Guesses (--draft), as people and programs see them: ntx-top (text and --json), ntx-metrics and the counters say of
+hits, by whom, what the requests' statistics say; a trace has each session's trees, and the path of each that
+held; --json writes the tokens of a pass at once.
 """
 
 import json
@@ -77,7 +78,9 @@ def agree(s, drafts, n):
 
 
 def on_screen():
-    """While texts are written, until a look falls among their passes; what the row says of hits is bounded by what was tried."""
+    """While texts are written, until a look falls among their passes; what the row says of hits is bounded by what
+    was tried.
+    """
     row, end = None, Deadline(100)
     while not row and not end.over():
         p = subprocess.Popen([NTX, "generate", STORY, *TEXT, "-n", "200", "--quiet"], stdout=subprocess.DEVNULL)

@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-top in a pseudo terminal: what stands where on 80 x 24, after another size, in ASCII, without colour; --once and --json; layers skipped."""
+"""ntx-top in a pseudo terminal: what stands where on 80 x 24, after another size, in ASCII, without colour; --once
+and --json; layers skipped.
+"""
 
 import fcntl
 import json
@@ -298,7 +300,9 @@ def many(d, model):
 
 
 def marks(d, model):
-    """Under the layers' map: what was left out; with two in a pass that would leave out different layers, what only one would."""
+    """Under the layers' map: what was left out; with two in a pass that would leave out different layers, what only
+    one would.
+    """
     clients = [d.client() for _ in range(2)]
     wait_for(lambda: json.loads(clients[0].status())["sessions"] == 0, 10, "the end of who left")
     clients[0].load(model, ram_bytes=16 << 20, ctx=800, sessions=2, link_nvme_bps=RATE, skip="script:3@0;5@1")

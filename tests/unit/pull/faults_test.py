@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong on the way: connections that break, servers that lie, disks that are full, two at once. There is never a part under a model's name."""
+"""What goes wrong on the way: connections that break, servers that lie, disks that are full, two at once.
+
+There is never a part under a model's name.
+"""
 
 import json
 import os
@@ -230,7 +233,9 @@ def test_addresses(s, model):
 
 
 def test_slow(s, model):
-    """A server that drips, is silent or never ends its header: told after --stall-s seconds, or six times those; what has come stays."""
+    """A server that drips, is silent or never ends its header: told after --stall-s seconds, or six times those;
+    what has come stays.
+    """
     fresh(s)
     s.go_on.clear()
     for how, words in (

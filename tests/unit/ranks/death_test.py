@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A machine that dies, or hangs: its clients are told within a bound, no process is left on any machine, and what is started again goes on from what --state has of the text."""
+"""A machine that dies, or hangs: its clients are told within a bound, no process is left on any machine, and what is
+started again goes on from what --state has of the text.
+"""
 
 import os
 import signal

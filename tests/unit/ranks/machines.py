@@ -51,7 +51,9 @@ SOCKET = os.path.join(tmp, "ntx.sock")
 
 
 class Machines:
-    """rows: the arguments of each machine's `ntx up`. respawn: by `ntx up --respawn`. by: words before each `ntx`. options: mpirun's own."""
+    """rows: the arguments of each machine's `ntx up`. respawn: by `ntx up --respawn`. by: words before each `ntx`.
+    options: mpirun's own.
+    """
 
     all = []
 

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several machines as their user meets them: mpirun starts `ntx up` on each (all on this one). The text is one machine's, whatever the split; a worker that dies is started
-again; what does not go together is told with the machine's name."""
+"""Several machines as their user meets them: mpirun starts `ntx up` on each (all on this one).
+
+The text is one machine's, whatever the split; a worker that dies is started again; what does not go together is told
+with the machine's name.
+"""
 
 import json
 import os
@@ -126,7 +129,9 @@ def seen_network(s):
 
 
 def seen_heads(s):
-    """Of two heads of K and V two machines of three keep one each: half of what one machine keeps, beside some lists."""
+    """Of two heads of K and V two machines of three keep one each: half of what one machine keeps, beside some
+    lists.
+    """
     kept = [r["bytes_kv"] for r in s["other_ranks"]] + [s["bytes_kv"]]
     one = 256 * 12 * 2 * 64 // 32 * 34  # of one head, in Q8_0
     if sorted(k > one // 100 for k in kept) != [False, True, True] or not all(
@@ -235,7 +240,9 @@ def the_same_text():
 
 
 def unlike_drives():
-    """Shares go by what each machine keeps once it has planned, so that unlike drives need the same time for a token: one of three times the rate reads three times as much."""
+    """Shares go by what each machine keeps once it has planned, so that unlike drives need the same time for a
+    token: one of three times the rate reads three times as much.
+    """
     model, out = (
         make(
             "unlike.gguf",
@@ -296,7 +303,9 @@ def refused(rows, *words, by=()):
 
 
 def all_cores():
-    """mpirun gives each of two processes one core: a machine's only one takes those that mpirun has, unless it was told how to bind."""
+    """mpirun gives each of two processes one core: a machine's only one takes those that mpirun has, unless it was
+    told how to bind.
+    """
     mine = os.sched_getaffinity(0)
     for bind, want_all in ((), True), (("--bind-to", "core"), False):
         m = Machines(
@@ -426,7 +435,9 @@ def guessed(model, draft, hits, right=True):
 
 
 def guesses():
-    """The model's own block guesses on the first machine, whole in its memory, and a drafter that goes by the states of layers likewise; from the file of a share the block cannot be read."""
+    """The model's own block guesses on the first machine, whole in its memory, and a drafter that goes by the states
+    of layers likewise; from the file of a share the block cannot be read.
+    """
     small = ["--embd", "128", "--heads", "4", "--type", "Q8_0"]
     model = make(
         "nextn.gguf",
@@ -509,7 +520,9 @@ def guesses():
 
 
 def kv_on_the_drive():
-    """A text whose K and V do not fit into --kv-ram: older ones are read back from the first machine's drive for each pass."""
+    """A text whose K and V do not fit into --kv-ram: older ones are read back from the first machine's drive for
+    each pass.
+    """
     kept, out, ram = os.path.join(tmp, "kept"), os.path.join(tmp, "stats"), 10 << 20
     os.mkdir(kept)
     if subprocess.run(["stat", "-f", "-c", "%T", kept], capture_output=True, text=True).stdout.strip() == "tmpfs":
