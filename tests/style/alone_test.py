@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each test of the build runs by tests/alone, and of each folder one is labelled quick. tests/alone gives a test
-places of its own, passes its exit code on, ends what is not done in time with all that it started, and leaves
-nothing.
+"""Every test of the build runs by tests/alone, and each folder has at least one that is labelled quick.
+
+tests/alone gives a test directories of its own, passes its exit code on, ends a test that exceeds its time together
+with all that it started, and leaves nothing behind.
 """
 
 import collections

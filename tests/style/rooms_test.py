@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cmake/rooms holds: every #include of product code is one that its room may have, the list has no entry that is not
-used, and no circle that is not named. Messages' types stay at the edge, tensors' names in their table, and no
-code goes by the name of a GPU's interface but the plug-in and the table of back ends. Headers' guards are named
-for where these are. Within rooms no circle of modules (a .c file with its header, and the one that its parts
-share) has more than a few. Of a daemon's rooms, other programs use only those that are declared a library; of
-tests/ the benches have tests/lib alone.
+"""Checks cmake/rooms, which says which room's headers another room may include.
+
+Every #include of product code is one that its room may have; the list has no unused entry and no unnamed circle.
+Message types are used only at the edge, tensor names only in their table, and the name of a GPU's interface only in the
+plug-in and in the table of back ends. Header guards are named after the header's path. Within a room no circle of
+modules (a .c file with its header, and the header that its parts share) has more than a few. Other programs use only
+those rooms of a daemon that are declared a library; of tests/ the benches use tests/lib alone.
 """
 
 import collections

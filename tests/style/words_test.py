@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/glossary.md holds: row, group, pack, plan and sink have one meaning each in product code.
+"""Checks docs/glossary.md: row, group, pack, plan and sink have one meaning each in product code.
 
-What once had one of these names by another meaning does not come back.
+Names that once used one of these words in another meaning must not come back.
 """
 
 import os

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx pack --delta, by its command: what it makes of layers that are alike by construction, the values of such a
-model beside those of the summed matrices, layers that are the same, fine-tunes, and what is refused, of the demo,
-too; nothing is left behind.
+"""`ntx pack --delta`, on the command line.
+
+What it makes of layers that are alike by construction; that such a model's values are near those of the summed
+matrices; layers that are identical; fine-tunes; what is refused, also with the demo. Nothing is left behind.
 """
 
 import json

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--lora: adapters beside the model with their sums merged into its matrices, streamed and resident, several at once
-whose texts are those of each alone, prefixes that are not mixed, their names in requests, and files that are
-refused.
+"""--lora: results are those of a model with the adapter merged into its matrices.
+
+Streamed and resident; several adapters at once, each with the text that it gives alone; kept prefixes are not mixed
+between adapters; adapters' names in requests; files that are refused.
 """
 
 import concurrent.futures

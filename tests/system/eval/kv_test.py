@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""--kv-type q8_0: named as lossy, half the memory, close to F16, and as exact as F16 in all that must not matter:
-threads, instruction set, streaming, rows per pass.
+"""--kv-type q8_0: reported as lossy, half the memory, close to F16.
+
+It must be as independent as F16 of threads, instruction set, streaming and rows per pass.
 """
 
 import json

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Answers at a distance: what a type of KV costs where each of 64 questions has its answer in one place of a context
-of 4096. The model is an induction head made by hand, so that right is not a matter of training: its first layer's
-head looks one position back and copies that token's code beside the own one, its second layer's looks where the
-token before was this one, and copies what stood there.
+"""What a KV type costs in long contexts: each of 64 answers stands at one place of a context of 4096 tokens.
+
+The model is an induction head with hand-made weights, so that right answers do not depend on training: the head of the
+first layer looks one position back and copies that token's code beside its own; the head of the second layer looks
+where the token before was the current one, and copies the token that stood there.
 """
 
 import array
@@ -32,8 +33,10 @@ def matrix(n_out, n_in, entries):
 
 
 def induction(name):
-    """Pairs of a head turn by base^(-i/64) a position: the first 16 tell positions apart, the last 24 hardly turn,
-    and hold codes.
+    """The weights.
+
+    A pair of values of a head turns by base^(-i/64) per position: the first 16 pairs tell positions apart, the last 24
+    hardly turn and hold codes.
     """
     g = Gguf(
         model(

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx eval: the accuracy is the share of questions whose answer is what `ntx run` writes for them alone, whatever
-the number of questions that share a pass, the budget and the threads.
+"""`ntx eval`: the accuracy is the share of questions whose answer is what `ntx run` writes for that question alone.
+
+It does not depend on the number of questions that share a pass, on the budget or on threads.
 """
 
 import json

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""models/demo-chat.gguf over HTTP: a loop of tools to its end, in several steps and turns, and JSON; what the tools
-say is decided here.
+"""models/demo-chat.gguf over HTTP: a tool loop to its end, in several steps and turns, and JSON answers.
+
+The test itself decides what the tools return.
 """
 
 import json

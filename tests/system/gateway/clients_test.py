@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified clients from PyPI against ntx-gateway: openai, anthropic and ollama, in tests/run --long also litellm,
-langchain-openai and loops of tools; whole answers, streams, errors. Each must give the text that computed itself
-gives. NTX_CLIENTS names an environment that has them already; else it is made in the build directory, once.
+"""Unmodified clients from PyPI against ntx-gateway: openai, anthropic and ollama.
+
+tests/run --long adds litellm, langchain-openai and tool loops. Whole answers, streams and errors; each client must get
+the text that ntx-computed itself gives. NTX_CLIENTS names an environment that has the clients; otherwise one is made in
+the build directory, once.
 """
 
 import json

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server in ntx-computed's place, which writes what it is told to, in pieces of every length, and keeps what it
-was asked.
+"""A server in ntx-computed's place: writes what a test tells it to, in pieces of every length, and keeps the requests.
 """
 
 import contextlib

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every field of every API, as the gateway's own table has them: docs/http-fields.md is that table, and each row of
-it is tried. What is honoured changes what computed is asked, or the answer; what has no effect changes nothing;
-what is not followed changes nothing and is told; what is refused is refused by its name. And what is said of
-thinking reaches the template where that has a variable for it.
+"""Every field of every API, by the gateway's own table: docs/http-fields.md is that table, and each row is tried.
+
+A field that is honoured changes the request to ntx-computed, or the answer. One without effect changes nothing. One
+that is ignored changes nothing and is reported. One that is refused gives an error with its name. A setting for
+thinking reaches the chat template if that has a variable for it.
 """
 
 import copy

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the service says of itself is so: status, /health, metrics, ntx-top and the log, while a worker is stopped,
-silent or gone, after a file of the model was changed, and while ntx-computed, which was killed, loads again what
-it had served.
+"""What the service reports about itself is true: status, /health, metrics, ntx-top and the log.
+
+Tried while a worker is stopped, silent or gone; after a file of the model was changed; and while ntx-computed, which
+was killed, loads the former model again.
 """
 
 import json
@@ -336,9 +337,7 @@ def unloaded(d, g):
 
 
 def given_up(d, g):
-    """A model that ends ntx-computed whenever it is loaded is not loaded for ever, and one that does not load any
-    more is told of.
-    """
+    """A model that ends ntx-computed at every load is not loaded for ever; one that no longer loads is reported."""
     mine = os.path.join(tmp.name, "heavy.gguf")
     shutil.copy(model, mine)
     load(d, mine, link_nvme_bps=1e6)

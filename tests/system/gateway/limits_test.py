@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Limits that requests cause together are waited for: constrained answers at once, more of them than memory is for,
-as clients and as choices of one request; streams that nobody reads, and a client that comes behind them. What one
-request exceeds by itself is said in numbers.
+"""When requests exceed a limit together, they wait; when one request exceeds it alone, the error has the numbers.
+
+More constrained answers at once than fit in memory, as clients and as choices of one request; streams that nobody
+reads, and a client that comes after them.
 """
 
 import json
@@ -95,8 +96,9 @@ def at_once(n, work):
 
 
 def constrained(g):
-    """--ram is such that three answers fit: 8 clients all have theirs, the same as when they come one by one; so do
-    16 choices of one request.
+    """--ram fits three answers.
+
+    8 clients at once all get theirs, the same as one by one; so do 16 choices of one request.
     """
     for turn in range(3):
         got = at_once(8, lambda k: g.post("/v1/chat/completions", ask(k), timeout=120 * SLOW))
@@ -237,10 +239,10 @@ def status_of(d):
 
 
 def stalled(d, g):
-    """16 streams that nobody reads have all seats and all sessions.
+    """16 streams that nobody reads occupy all seats and all sessions.
 
-    Who comes then has its first token long before they are cut off; when they are read at last, all is there, as it
-    was computed for one who reads.
+    A client that comes then gets its first token long before they are cut off. When they are read at last, all of their
+    text is there, the same as for a client that reads at once.
     """
     tokens = 1500
     plain = g.request("POST", "/v1/chat/completions", stream_body(0, tokens), timeout=120 * SLOW)[2]

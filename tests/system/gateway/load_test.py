@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""64 HTTP clients at once on the demo, streamed: whole answers and streams, clients that leave at any moment, slow
-readers, workers that are killed. Every answer that came to its end has the text that its seed has; what is left
-afterwards is what was there before. A part of tests/run --long; NTX_LOAD_SECONDS=N for so long.
+"""64 HTTP clients at once on the demo model; part of tests/run --long.
+
+Whole answers and streams, clients that leave at any moment, slow readers, workers that are killed. Every answer that
+comes to its end has the text that belongs to its seed; afterwards descriptors, memory and processes are as before.
+NTX_LOAD_SECONDS=N sets how long it takes.
 """
 
 import http.client

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-gateway, as OpenAI's API: the exact shapes, the text that computed itself gives, refusals, keys and origins,
-hostile requests, and clients that leave.
+"""ntx-gateway with OpenAI's API.
+
+Exact shapes, the text that ntx-computed itself gives, refusals, keys and origins, hostile requests, and clients that
+leave.
 """
 
 import http.client
@@ -522,8 +524,9 @@ def keys(d):
 
 
 def strangers(d):
-    """More who send their headers byte by byte than there are connections: who has something to say is answered all
-    the same, and what is under way is not cut off.
+    """More clients that send headers byte by byte than there are connections.
+
+    A client with a whole request is answered all the same, and requests under way are not cut off.
     """
     with Gateway(d) as g:
         body = json.dumps(dict(FIXED, prompt="A dog", max_tokens=400, ignore_eos=True, stream=True)).encode()
@@ -552,8 +555,9 @@ def strangers(d):
 
 
 def lookers(d, g):
-    """Many who ask how it is, while computed does not answer: they take two of its connections, and none from those
-    who want an answer.
+    """Many clients ask for the status while ntx-computed does not answer.
+
+    They occupy two of its connections, and none of those that requests for answers need.
     """
     import concurrent.futures
 
@@ -580,8 +584,9 @@ def lookers(d, g):
 
 
 def framing(g):
-    """Where a request ends is beyond doubt, or it is refused and its connection ends: what follows is nobody's
-    request.
+    """Where a request ends must be unambiguous.
+
+    Otherwise it is refused and its connection closed, so that what follows is not taken for another request.
     """
     body = json.dumps(dict(FIXED, prompt="A dog")).encode()
     hidden = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -627,8 +632,7 @@ def framing(g):
 
 
 def one_answer(reply, what):
-    """The status of what must be one answer: one header, of which no field comes twice, and a body as long as it
-    says.
+    """The status of a reply that must be exactly one: one header without repeated fields, a body of the stated length.
     """
     head, _, body = reply.partition(b"\r\n\r\n")
     names = [line.split(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
@@ -768,8 +772,9 @@ def status(d):
 
 
 def leaving(d, g):
-    """ntx-iod is held, so a pass does not end: still, who leaves is gone for computed, whether the answer is a
-    stream or not.
+    """A client leaves while ntx-iod is stopped, so that the pass does not end.
+
+    ntx-computed must notice all the same, whether the answer is a stream or not.
     """
     for stream in (False, True):
         with d.held("iod"):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-gateway, as Anthropic's Messages and as Ollama: the exact shapes, the text that computed itself gives,
-refusals. And thoughts, apart from what is answered.
+"""ntx-gateway with Anthropic's Messages API and with Ollama's.
+
+Exact shapes, the text that ntx-computed itself gives, refusals; and thoughts, separate from the answer.
 """
 
 import contextlib
@@ -243,8 +244,7 @@ def ollama(d, g):
 
 
 def ending(d):
-    """A service's end: answers under way have their time, and nobody else comes in; when it is over they are told
-    so.
+    """The service ends: answers under way get their time, new requests are refused; after that time, the rest are told.
     """
     conf = os.path.join(tmp.name, "ntx.conf")
     for grace, words in ((60, None), (0, "the gateway is shutting down")):

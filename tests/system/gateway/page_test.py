@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The chat page in headless Chromium, by its DevTools protocol over a pipe, with a keyboard alone: on a desktop, and
-in tests/run --long phone and desktop widths, dark and light. Skipped where there is no Chromium; tests/run --long
-installs it.
+"""The chat page in headless Chromium, by its DevTools protocol over a pipe, with the keyboard alone.
+
+On a desktop; in tests/run --long at phone and desktop widths, dark and light. Skipped without Chromium, which tests/run
+--long installs.
 """
 
 import itertools

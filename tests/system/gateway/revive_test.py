@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-computed of `ntx serve` and of `ntx up` is killed: what was served last is served again, whether the command
-line named it or `ntx load` brought it, with its options; whoever asks meanwhile hears of no missing model. What
-was unloaded stays away.
+"""ntx-computed of `ntx serve` and `ntx up` is killed: it comes back with the model that it served last.
+
+That is so whether the command line named the model or `ntx load` loaded it, and with the same options. Requests that
+arrive meanwhile get no error about a missing model. A model that was unloaded stays unloaded.
 """
 
 import atexit

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`ntx serve`: daemons and gateway in one terminal; the gateway's death, refusals before anything starts, the end by
-Ctrl-C and by SIGKILL. And [gateway] of an ntx.conf.
+"""`ntx serve`: daemons and gateway in one terminal.
+
+The gateway's death, refusals before anything starts, the end by Ctrl-C and by SIGKILL; and [gateway] in an ntx.conf.
 """
 
 import atexit

@@ -175,8 +175,9 @@ def biases(g, ids):
 
 
 def calls(g, thinks):
-    """What a model with random weights writes where a call must come is a call, in its own form; several where
-    several may come; and JSON where JSON must.
+    """A model with random weights must write a call in its own form where one is required.
+
+    It may write several where several are allowed, and writes JSON where JSON is required.
     """
     tools = [
         {

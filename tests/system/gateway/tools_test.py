@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tools over HTTP: what goes to ntx-computed for the model's template, and what becomes of the calls that a model
-writes, in each API. In computed's place stands a server of this test's, which writes what it is told to, in
-pieces of every length.
+"""Tools over HTTP: what ntx-computed gets for the model's template, and what each API makes of a model's calls.
+
+In ntx-computed's place stands a server of this test, which writes what it is told to, in pieces of every length.
 """
 
 import json
@@ -415,8 +415,9 @@ def many_messages(c, g):
 
 
 def many_thoughts(c, g):
-    """A thought in many parts costs as much as its bytes: seconds per part's number, if each were added to a copy of
-    all before it.
+    """A thought in many parts must cost time in proportion to its bytes.
+
+    If each part were added to a copy of all parts before it, it would take seconds.
     """
 
     def cpu():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-gateway: tokens of texts and back, what goes between two texts, and embeddings: their values, held against the
-states that `ntx logits --steps` tells.
+"""ntx-gateway: texts to tokens and back, infill, and embeddings.
+
+Embeddings are compared with the states that `ntx logits --steps` prints.
 """
 
 import base64

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The trained models against what was recorded when they landed (quality.json): greedy text, perplexity of held-out
-text, exact answers.
+"""The trained models against what was recorded when they were added (quality.json).
 
-  quality_test.py            every model of quality.json that lies in models/
-  quality_test.py record     prints quality.json anew; its greedy text must be compared with llama.cpp's before it is
-    kept
+Greedy text, perplexity of held-out text, exact answers.
 
-A lossless change moves none of these but by rounding; a lossy technique is measured against the same figures.
+  quality_test.py            every model of quality.json that is in models/
+  quality_test.py record     prints a new quality.json; compare its greedy text with llama.cpp's before keeping it
+
+A lossless change alters none of these except by rounding; a lossy technique is measured against the same figures.
 """
 
 import json

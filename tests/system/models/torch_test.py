@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The logits of the trained models against those that PyTorch computed from the same files (torch.json, by
-models/train/logits.py). What no other program loads has no other witness.
+"""The logits of the trained models against those that PyTorch computed from the same files.
+
+They are in torch.json, by models/train/logits.py. Models that no other program loads have no other reference.
 """
 
 import array

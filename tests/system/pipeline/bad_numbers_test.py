@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files whose weights are no numbers, or whose keys ask for what is not computed: refused by name, before or in the
-first pass, and never an empty answer.
+"""Files with weights that are not finite, or with keys that ask for something that ntx does not compute.
+
+They are refused with the tensor's or key's name, before or in the first pass; the answer is never empty.
 """
 
 import os

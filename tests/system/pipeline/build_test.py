@@ -116,8 +116,9 @@ sys.stdin.read()
 
 
 def between_attach_and_hello(d, c):
-    """A request that comes when a right ntx-iod is in, but has not said Hello, waits for it: what was said of the
-    refused one no longer holds.
+    """A request that comes when an ntx-iod of the right build has attached, but has not sent Hello, waits for it.
+
+    The error about the refused ntx-iod before it no longer holds.
     """
     with subprocess.Popen(
         [sys.executable, "-c", MUTE_IOD, d.dir, build], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -131,8 +132,7 @@ def between_attach_and_hello(d, c):
 
 
 def service():
-    """As systemd would: the worker's exit code says that starting it again is no use; computed stays, and says what
-    is the matter.
+    """As under systemd: the worker's exit code says that a restart is no use; computed stays and reports why.
     """
     folder = programs("ntx-iod")
     with Daemons(restart=False) as d:

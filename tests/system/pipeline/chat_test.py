@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A chat as its user has it: what is typed, pasted, found again and commanded arrives at the model, as the saved
-conversation shows; on a terminal that pyte plays, on a dumb one, and from a pipe through the service.
+"""`ntx chat`: what the user types, pastes, recalls and commands reaches the model, as the saved conversation shows.
+
+On a terminal that pyte emulates, on a dumb terminal, and from a pipe through the service.
 """
 
 import fcntl
@@ -503,8 +504,9 @@ def service():
 
 
 def cut_by_the_service():
-    """The service ends while an answer is written: what came is kept, and when it is back the conversation goes on
-    from there.
+    """The service ends in the middle of an answer: what came is kept.
+
+    When the service is back, the conversation goes on from there.
     """
     with Daemons() as d:
         load = lambda *link: subprocess.run(

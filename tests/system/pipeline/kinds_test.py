@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""GGUFs that are no language models: one line from every command, which says what the file is and what to name
-instead; and files whose keys are wrong or missing, which --override-kv mends, and whose names say something else
-than their keys.
+"""GGUF files that are no language models, and files whose keys are wrong.
+
+Every command answers the former in one line, with what the file is and what to name instead. --override-kv repairs keys
+that are wrong or missing; a file whose name contradicts its keys is reported.
 """
 
 import json

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""no_uring.py PROGRAM ARGS...: runs it as in a container whose seccomp profile refuses io_uring.
+"""no_uring.py PROGRAM ARGS...: runs PROGRAM under a seccomp filter that refuses io_uring, as containers have it.
 
-Exits 77 where no filter can be set.
+Exits 77 if no filter can be set.
 """
 
 import ctypes

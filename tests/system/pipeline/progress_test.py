@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Signs of life: what a terminal shows while a model loads, while the prompt is read and while a pass takes longer
-than a second; that it is gone before text appears, from lines that text has begun, too; that nothing of it is
-shown where nobody waits or nobody looks. And what else a run says.
+"""Progress on a terminal: while a model loads, while the prompt is read, and while a pass takes over a second.
+
+It is erased before text appears, also in a line that text has begun; none is shown where nothing takes long or where
+output is no terminal. And what else a run reports.
 """
 
 import fcntl

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a run cannot do it says by name: an empty prompt, a source that is refused; and once, that a model without a
-chat template continues a text.
+"""Messages about what a run cannot do: an empty prompt, a source that is refused.
+
+And, once, that a model without a chat template just continues the text.
 """
 
 import os

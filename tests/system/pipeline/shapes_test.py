@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a converter may write otherwise and what changes nothing: vectors with trailing dimensions of 1, sections of
-M-RoPE, and tensors that only images use. Of every architecture the logits stay what they were, also of the file
-that ntx quantize makes of it.
+"""What a converter may write in another form without any effect.
+
+Vectors with trailing dimensions of 1, sections of M-RoPE, and tensors that only images use. For every architecture the
+logits stay the same, also with the file that `ntx quantize` makes of it.
 """
 
 import os

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx logits --steps: what each step gave is the same whatever the budget, threads and passes; one weight that is
-another one is found at its layer and step; files that are no such lists are refused in one line.
+"""`ntx logits --steps`: the record of each step does not depend on budget, threads or passes.
+
+A changed weight is found at its layer and step; files that are no such lists are refused in one line.
 """
 
 import base64

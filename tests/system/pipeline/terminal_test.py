@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a terminal's user does: Ctrl-C in the middle of an answer, at the chat's prompt and while something waits for
-input; output that has no room.
+"""Ctrl-C in the middle of an answer, at the chat's prompt and while a command waits for input; output to a full disk.
 """
 
 import os

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx quantize, by its command: types as llama.cpp's quantiser chooses them, the same bytes from any number of
-threads and in parts, what is refused, and that nothing is left behind after a failure.
+"""`ntx quantize`, on the command line.
+
+Types as llama.cpp's quantiser chooses them, the same bytes from any number of threads and in parts, refusals, and that
+a failure leaves nothing behind.
 """
 
 import collections
