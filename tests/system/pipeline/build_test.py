@@ -132,8 +132,7 @@ def between_attach_and_hello(d, c):
 
 
 def service():
-    """As under systemd: the worker's exit code says that a restart is no use; computed stays and reports why.
-    """
+    """As under systemd: the worker's exit code says that a restart is no use; computed stays and reports why."""
     folder = programs("ntx-iod")
     with Daemons(restart=False) as d:
         c = d.client()

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that send requests of the greatest size, in part: what is taken of them is bounded over all clients,
-others are served as ever, and each is answered once its turn comes. One that never sends the rest loses its turn.
+"""Clients that send requests of the greatest size, in part.
+
+What is buffered of them is bounded over all clients, others are served as before, and each is answered once its turn
+comes. A client that never sends the rest loses its turn.
 """
 
 import os

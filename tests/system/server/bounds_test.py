@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What clients can make grow is bounded by --ram: conversations that are kept, prompts that are read, requests that
-come in. Others' tokens go on meanwhile.
+"""What clients can make grow is bounded by --ram: kept conversations, prompts being read, requests being received.
+
+Other clients' tokens go on meanwhile.
 """
 
 import os
@@ -117,8 +118,9 @@ def gaps(c, until):
 
 
 def prompts(d):
-    """Prompts of the greatest size, of every shape that costs: each is refused soon, in little memory, and nobody
-    else notices.
+    """Prompts of the greatest size, of every shape that is expensive.
+
+    Each is refused soon and in little memory, and no other client notices.
     """
     words = (b"once upon a time there was " * (FRAME // 27))[: FRAME - 4096]
     shapes = {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers that are broken, as a service meets them.
+"""Broken workers of a service.
 
-An ntx-iod that writes nonsense over all that it may write and dies: the next one reads on, and the tokens are the
-same. One that ends again and again, or does not come back: who waits is told at once, with how it ended, and so is
-who asks for the status; when one works again, so does the service.
+An ntx-iod that overwrites all that it may write and dies: the next one reads on, and the tokens are the same. One that
+ends again and again, or does not come back: waiting clients get an error at once that says how it ended, and so does a
+request for the status. When one works again, so does the service.
 """
 
 import json
@@ -102,9 +102,9 @@ def scribbles(d, c):
 
 
 def cannot_be_proved(d, c, want):
-    """It says that it has a ring, which is not there: what it reads may come for ever, and nobody knows where to.
+    """An ntx-iod claims a ring that does not exist, so its reads could arrive at any time and any place.
 
-    That is told, and not waited for.
+    That is reported at once, without waiting.
     """
     build = status(c)["build"]
     d.restart = False

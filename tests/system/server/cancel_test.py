@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""In the middle of a pass that does not end, since ntx-iod is held: cancelling and leaving take effect at once where
-nobody else is in the pass, disturb nobody where there is, and what comes afterwards is right.
+"""Cancelling and leaving in the middle of a pass that does not end, since ntx-iod is stopped.
+
+Both take effect at once if nobody else is in the pass, disturb nobody if there is somebody, and later answers are
+right.
 """
 
 import json

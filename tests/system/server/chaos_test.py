@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that do anything at any time, for a while, from a seed: whatever comes of it, the daemon lives, holds
-nothing for those who left, and writes the same text afterwards. Every answer that comes to its end is the right
-one.
+"""Clients that do anything at any time, from a seed.
+
+The daemon lives, keeps nothing for clients that left, and writes the same text afterwards. Every answer that comes to
+its end is the right one.
 """
 
 import json

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""More connections than there are seats, and connections that nobody uses: the service stays open to those who ask,
-the status and the end can always be had, one user does not take everybody's seats, and descriptors that are used
-up cost neither CPU nor log.
+"""More connections than seats, and idle connections.
+
+The service stays open to clients with requests, the status and a stop are always possible, one user cannot take all
+seats, and running out of descriptors costs neither CPU nor log lines.
 """
 
 import json
@@ -158,8 +159,9 @@ def half_open(d):
 
 
 def hoard(d):
-    """Descriptors that no Load takes are closed; those that wait for the rest of their request never reach the
-    daemon, and their number is bounded.
+    """Descriptors that no Load takes are closed.
+
+    Those that wait for the rest of their request never reach the daemon, and their number is bounded.
     """
     count = lambda: descriptors(d.child["computed"].pid)
     before, null = count(), os.open("/dev/null", os.O_RDONLY)

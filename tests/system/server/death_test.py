@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Workers die while answers are written: at seeded random moments, both at once, and during the restart.
+"""Workers die during answers: at seeded random moments, both at once, and during the restart. Tokens stay the same.
 
-Tokens stay the same. Also: reads that fail, a predictor that does not come back, workers that never come.
+Also: reads that fail, a predictor that does not come back, workers that never come.
 """
 
 import json
@@ -82,8 +82,9 @@ def at_load(d, c, want):
 
 
 def read_errors(d, c, want):
-    """A read that fails for good ends the answers that needed it, with the reason; the next one works where the file
-    does.
+    """A read that fails for good ends the answers that needed it, with the reason.
+
+    The next answer works where the file can be read.
     """
     for fault in ("iod:eio@chunk=9,count=2", "iod:short@p=0.02"):
         c.load(model, **LOAD, fault=fault)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The files that a load announces (parts, copies, adapters, drafters, a sidecar) against the descriptors that come:
-fewer, more and others are refused in words, whatever the configuration names for its own model, and the model
-that is there stays.
+"""The files that a Load announces, against the descriptors that come with it.
+
+Files are parts, copies, adapters, drafters and a sidecar. Too few, too many or other ones are refused with a message,
+whatever the configuration names for its own model, and the loaded model stays.
 """
 
 import json
@@ -157,9 +158,9 @@ def of_a_client():
 
 
 def of_a_service():
-    """Its configuration's adapters are its own model's.
+    """The adapters of the configuration belong to its own model.
 
-    A client's own model has none of them; one that brings nothing names none.
+    A client's own model has none of them; a client that brings no adapters can name none.
     """
     with service("[model]\npath = %s\nram = 32M\nctx = 64\nlora = conf=%s\n" % (model, one)) as d:
         c = d.client()
@@ -174,9 +175,7 @@ def of_a_service():
 
 
 def drafters_of_a_service():
-    """Nor does a client's model guess by the configured model's files, or skip by what its sidecar says; and no word
-    is lost about it.
-    """
+    """A client's model does not draft with the configured model's files, nor skip by its sidecar; warnings remain."""
     with service("[model]\nram = 32M\nctx = 64\ndraft = lookup,/nowhere/d.gguf\nskip = static\n") as d:
         c = d.client()
         load(c, [model])

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""K and V in a file (--kv-ram) of a service: several clients at once get the texts that they get alone and in
-memory; a drive that fails is an error of who asked then, and the next one who asks the same gets the right text;
-nobody dies of it.
+"""A service with K and V in a file (--kv-ram).
+
+Several clients at once get the texts that they get alone and in memory. A drive that fails is an error of the requests
+at that time, and the next client with the same request gets the right text. No process dies of it.
 """
 
 import concurrent.futures

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Loads apart from the service: a model whose reads never return, and whose close does not, stops nobody; its
-requester's leaving ends it, and so does a stop. A load that fails leaves the model that was there, also where it
-is found out only after that one had to go.
+"""A load does not block the service.
+
+A model whose reads never return, and whose close does not, blocks no other client; it ends when its client leaves or
+when the service stops. A load that fails leaves the former model in place, also when the failure is found only after
+that one had to be unloaded.
 """
 
 import json

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Hostile or sick processes at every socket of the runtime directory, while a client goes on asking: requests of
-garbage, cut off, changed in some bytes, or sent a byte at a time; clients that die at any point; garbage and
-silence where workers come in and on their links. Nobody else notices, and afterwards nothing is held.
+"""Hostile or broken processes at every socket of the runtime directory, while a client goes on with its requests.
+
+Requests that are garbage, cut off, changed in some bytes, or sent byte by byte; clients that die at any point; garbage
+and silence at the workers' socket and on their links. No other client notices, and afterwards nothing is kept.
 """
 
 import json
@@ -175,7 +176,7 @@ def drip(d):
 
 
 def newcomers(d):
-    """Where the workers come in: garbage, descriptors, and processes that connect and say nothing.
+    """At the workers' socket: garbage, descriptors, and processes that connect and stay silent.
 
     A worker that dies is replaced all the same.
     """

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Texts that begin alike: what was computed of one is not computed again for the next, in whatever way it is asked;
-the answer is what it is without.
+"""Texts with the same beginning: what was computed of it is reused, however the next request is made.
+
+The answer is the same as without.
 """
 
 import json
@@ -181,8 +182,9 @@ def clients(d, **load):
 
 
 def parted(d, file=None, **load):
-    """Where layers keep a window (passes are short beside the context), or a recurrent state: passes leave marks,
-    and the second one to part from a text leaves one there.
+    """Layers with a window (passes are short beside the context) or with a recurrent state.
+
+    Passes leave snapshots, and the second text that departs from a kept one leaves a snapshot at that point.
     """
     prompts = [PREAMBLE + ids(60, 80 + i) for i in range(4)]
     want = answers_without(d, prompts, file=file, ctx=512, sessions=2, **load)
@@ -230,8 +232,9 @@ def asked_for(d, **load):
 
 
 def together(d, file=None, **load):
-    """Eight conversations that stay open about one document, with KV for two that share nothing: its state is there
-    once, and each goes on from it to what it is alone.
+    """Eight open conversations about one document, with KV for two that share nothing.
+
+    The document's state is in memory once, and each conversation continues from it as it does alone.
     """
     document = ids(DOCUMENT, 6)
     prompts = [document + ids(10, 60 + i) for i in range(8)]

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The socket: garbage, limits, descriptors, loading and unloading again and again, a file that changes, a client
-that does not read, the end.
+"""ntx-computed's client socket.
+
+Garbage, limits, descriptors, loading and unloading again and again, a file that changes, a client that does not read,
+the end.
 """
 
 import json
@@ -171,8 +173,9 @@ def changed_file(c, want):
 
 
 def slow_reader(d, c):
-    """Who does not read its logits rests; the others go on; it gets all of them in the end, and the daemon holds few
-    of them meanwhile.
+    """A client that does not read its logits is paused; others go on.
+
+    It gets all logits in the end, and the daemon keeps few of them meanwhile.
     """
     wide = make_model(
         os.path.join(tmp.name, "wide.gguf"),

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read errors that pass.
 
-A daemon that loads its model by itself stays up when a part of the arena cannot be read: the request that needs it
-then fails with the reason as long as the error lasts, and succeeds when it is over, without a reload.
+A daemon that loaded its model at start stays up when a part of the arena cannot be read: requests that need it fail
+with the reason as long as the error lasts, and succeed afterwards, without a reload.
 """
 
 import os

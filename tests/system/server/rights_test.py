@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a member of the service's group may not do: have paths opened with the daemon's rights, take more memory than
-configured, inject faults, stop the service. What it may: load what it can read, and whatever ntx.conf gives it.
+"""What a member of the service's group may not do, and what it may.
+
+Not: have paths opened with the daemon's rights, take more memory than configured, inject faults, stop the service. It
+may load what it can read, and use whatever ntx.conf gives it.
 """
 
 import json
@@ -24,8 +26,9 @@ os.chmod(tmp.name, 0o755)
 
 
 def no_path(c):
-    """However it is asked, the answer is the same for what is there, what is not and what is secret; no byte of it
-    is told.
+    """The answer is the same for files that exist, do not exist and are secret, for every kind of request.
+
+    No byte of them is disclosed.
     """
     answers = set()
     fd = os.open(model, os.O_RDONLY)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions: several at once write what each writes alone; conversations keep their KV; stop strings, cancelling,
-waiting, refusals.
+"""Sessions: several at once write what each writes alone; conversations keep their KV.
+
+Stop strings, cancelling, waiting, refusals.
 """
 
 import json
@@ -121,10 +122,7 @@ def conversation(c):
 
 
 def again(c, say, a, b):
-    """The conversation goes on from an earlier place; what was said before it stays computed.
-
-    An answer may ask for room.
-    """
+    """The conversation goes on from an earlier place, whose KV is kept; a request may ask for more context."""
     form = {"chat_template": "plain", "keep": True, "max_tokens": 6, "session": a.started["session"]}
     equal(a.started["context"], a.started["prompt_tokens"], "tokens of a new conversation")
     equal(b.started["ctx"], LOAD["ctx"], "context")

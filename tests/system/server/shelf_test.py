@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prefixes on disk: what was computed of a text outlives the process; whatever becomes of the files, and whoever is
-killed at whatever moment, the text is what it is.
+"""Prefixes on disk: what was computed of a text outlives the process.
+
+Whatever happens to the files, and whichever process is killed at whatever moment, the text stays the same.
 """
 
 import glob
@@ -132,8 +133,9 @@ def restored(file=model, **load):
 
 
 def edited(file, **load):
-    """A text that is changed in its middle goes on from the last snapshot before that, in a new process; its file is
-    no more than three times what it would be without them.
+    """A text that is changed in its middle goes on from the last snapshot before the change, in a new process.
+
+    Its file is at most three times the size that it has without snapshots.
     """
     clear()
     first = ids(420, 1)
@@ -245,9 +247,7 @@ def shared():
 
 
 def covered():
-    """A text that a file has all of is not written once more; one that is kept open is written, too, when its client
-    leaves.
-    """
+    """A text that a file covers is not written again; that of an open conversation is, when its client leaves."""
     clear()
     put(ids(300, 2))
     with daemons() as d:
@@ -350,8 +350,9 @@ def writing(seconds):
 
 
 def killed(file, kills):
-    """Daemons die at any moment, state being written or read: of texts that come again, of what follows them, and of
-    new ones, in less room than they want.
+    """Daemons die at any moment, while state is written or read.
+
+    Repeated texts, their continuations and new ones, in less room than they need.
     """
     clear()
     draw = random.Random(int(os.environ.get("NTX_SHELF_SEED", "1")))

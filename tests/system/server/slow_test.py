@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Clients that take nothing of what they asked for: what waits for them is bounded over all of them, others are
-served as ever, and when they read at last, all is there.
+"""Clients that read nothing of their answers.
+
+What waits for them is bounded over all of them, others are served as before, and when they read at last, all is there.
 """
 
 import os

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a service meets: the model's file cut or rewritten while it is loaded, a drive that stalls, a crowd of
-connections, a client that never reads, clients that leave in mid-answer; and after hundreds of generations as
-many descriptors and as much memory as before. `survival_test.py --long`, with NTX_LONG set, does the campaign:
-200 generations with a random daemon killed at a random moment, a stall of 10 s, thousands of generations; it
-prints its figures.
+"""Mishaps of a service, after which it has as many descriptors and as much memory as before.
+
+The model's file cut or rewritten while it is loaded, a drive that stalls, a crowd of connections, a client that never
+reads, clients that leave in the middle of an answer; then hundreds of generations. `survival_test.py --long`, with
+NTX_LONG set, does the campaign: 200 generations during each of which a random daemon is killed at a random moment, a
+stall of 10 s, thousands of generations; it prints its figures.
 """
 
 import json
@@ -33,9 +34,10 @@ PROMPT = "Once upon a time"
 
 
 def usage(pid):
-    """Descriptors and private memory (bytes) of a process: what it may write to.
+    """Descriptors and private writable memory (bytes) of a process.
 
-    Pages of programs and libraries become private by themselves when another test's daemon, which shared them, ends.
+    Read-only pages of programs and libraries are left out: they become private by themselves when another test's
+    daemon, which shared them, ends.
     """
     private, writable = 0, False
     with open("/proc/%d/smaps" % pid) as f:
@@ -49,9 +51,7 @@ def usage(pid):
 
 
 def changed_files(d, tmp, model):
-    """Each way in which a file can change: the answer that was under way fails with the file's name, and no wrong
-    token comes before.
-    """
+    """Ways in which a file can change: the answer under way fails with the file's name, and no token was wrong."""
     copy = os.path.join(tmp, "changing.gguf")
     change = {
         "shorter": lambda: os.truncate(copy, os.path.getsize(copy) // 2),
@@ -112,8 +112,9 @@ def stalled_drive(d, model, want, seconds):
 
 
 def crowd(d, c, want):
-    """More connections than are taken, at once: those that are in go on, the others are told or closed, and
-    afterwards all is as before.
+    """More connections than are accepted, at once.
+
+    Those that are in go on, the others get an error or are closed, and afterwards all is as before.
     """
     held, told = [], 0
     for _ in range(500):

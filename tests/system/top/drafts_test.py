@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Guesses (--draft), as people and programs see them: ntx-top (text and --json), ntx-metrics and the counters say of
-hits, by whom, what the requests' statistics say; a trace has each session's trees, and the path of each that
-held; --json writes the tokens of a pass at once.
+"""Speculative decoding (--draft) in the monitors.
+
+ntx-top (text and --json), ntx-metrics and the counters report accepted drafts by drafter as the requests' statistics
+do. A trace has each session's trees and the accepted path of each; --json writes the tokens of a pass at once.
 """
 
 import json
@@ -78,8 +79,9 @@ def agree(s, drafts, n):
 
 
 def on_screen():
-    """While texts are written, until a look falls among their passes; what the row says of hits is bounded by what
-    was tried.
+    """Looks at ntx-top while texts are written, until one look falls among their passes.
+
+    The accepted drafts in its row are at most those that were tried.
     """
     row, end = None, Deadline(100)
     while not row and not end.over():

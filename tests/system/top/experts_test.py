@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A model with experts, streamed: what ntx-top (text and --json) and ntx-metrics say of hits and of predictions
-agrees with the counters and with itself; --trace-experts records which experts each layer wanted, as many as it
-uses, and without it nothing of the kind is recorded.
+"""A streamed model with experts in the monitors.
+
+What ntx-top (text and --json) and ntx-metrics report of cache hits and predictions agrees with the counters and with
+itself. --trace-experts records the experts that each layer needed, as many as it uses; without it none are recorded.
 """
 
 import json

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-metrics: over HTTP on a unix socket and on a port, and once on standard output; the text is what Prometheus
-takes, and its values are those of the run. Every metric that the dashboard asks for is there.
+"""ntx-metrics: over HTTP on a unix socket and on a port, and once on standard output.
+
+The text is valid for Prometheus and its values are those of the run. Every metric that the dashboard uses exists.
 """
 
 import atexit
@@ -43,8 +44,9 @@ GET = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 
 
 def parse(text):
-    """The exposition format, strictly: HELP and TYPE before samples of a family, each family once, histograms
-    cumulative.
+    """Parses the exposition format strictly.
+
+    HELP and TYPE before the samples of a family, each family once, histograms cumulative.
     """
     types, values, family = {}, {}, None
     for line in text.splitlines():
@@ -200,9 +202,7 @@ def beside(address):
 
 
 def drip(p, address):
-    """Hundreds of connections that send a byte now and then: others are served at once, and the crowd costs neither
-    memory nor CPU.
-    """
+    """Hundreds of connections that send a byte now and then: others are served at once, at no cost in memory or CPU."""
     crowd = []
     for _ in range(400):
         s = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET, socket.SOCK_STREAM)

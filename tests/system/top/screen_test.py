@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-top in a pseudo terminal: what stands where on 80 x 24, after another size, in ASCII, without colour; --once
-and --json; layers skipped.
+"""ntx-top in a pseudo-terminal.
+
+Positions on 80 x 24, after a resize, in ASCII, without colour; --once and --json; skipped layers.
 """
 
 import fcntl
@@ -300,8 +301,9 @@ def many(d, model):
 
 
 def marks(d, model):
-    """Under the layers' map: what was left out; with two in a pass that would leave out different layers, what only
-    one would.
+    """The row under the layers' map: layers that were skipped.
+
+    With two sessions in a pass that would skip different layers, those that only one of them would skip.
     """
     clients = [d.client() for _ in range(2)]
     wait_for(lambda: json.loads(clients[0].status())["sessions"] == 0, 10, "the end of who left")

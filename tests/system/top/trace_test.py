@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""`run --trace` and `ntx trace`: valid JSON in Chrome's format; every read, layer, pass and token of the run is
-there; slices of a track do not overlap; the sums that it names are those of its events; recording costs under 1
-%.
+"""`run --trace` and `ntx trace`: valid JSON in Chrome's format, with every read, layer, pass and token of the run.
+
+Slices of a track do not overlap; the sums in the trace are those of its events; recording costs under 1 %.
 """
 
 import json

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong on the way: connections that break, servers that lie, disks that are full, two at once.
+"""Failures of a download: broken connections, servers that lie, full disks, two downloads at once.
 
-There is never a part under a model's name.
+A partial file never has a model's name.
 """
 
 import json
@@ -233,8 +233,9 @@ def test_addresses(s, model):
 
 
 def test_slow(s, model):
-    """A server that drips, is silent or never ends its header: told after --stall-s seconds, or six times those;
-    what has come stays.
+    """A server that sends slowly, is silent or never ends its header.
+
+    The error comes after --stall-s seconds, or six times that; what was received stays.
     """
     fresh(s)
     s.go_on.clear()

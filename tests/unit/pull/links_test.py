@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Links in the store: nothing is written or removed through one that leads out of it; the store itself may be behind
-links of one's own or root's.
+"""Symbolic links in the store: nothing is written or removed through one that leads out of it.
+
+The path to the store itself may contain links that belong to the user or to root.
 """
 
 import json

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A machine that dies, or hangs: its clients are told within a bound, no process is left on any machine, and what is
-started again goes on from what --state has of the text.
+"""A machine dies or hangs: its clients get an error within a bounded time, and no process is left on any machine.
+
+After a restart, a text goes on from what --state has of it.
 """
 
 import os

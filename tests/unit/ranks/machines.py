@@ -51,7 +51,9 @@ SOCKET = os.path.join(tmp, "ntx.sock")
 
 
 class Machines:
-    """rows: the arguments of each machine's `ntx up`. respawn: by `ntx up --respawn`. by: words before each `ntx`.
+    """Several machines that run `ntx up` under mpirun.
+
+    rows: the arguments of each machine's `ntx up`. respawn: with `ntx up --respawn`. by: words before each `ntx`.
     options: mpirun's own.
     """
 

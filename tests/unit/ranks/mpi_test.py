@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several machines as their user meets them: mpirun starts `ntx up` on each (all on this one).
+"""Several machines, as users run them: mpirun starts `ntx up` on each (all on this one).
 
-The text is one machine's, whatever the split; a worker that dies is started again; what does not go together is told
-with the machine's name.
+The text is that of one machine, whatever the split. A worker that dies is restarted; an error about settings that do
+not fit together has the machine's name.
 """
 
 import json
@@ -129,8 +129,7 @@ def seen_network(s):
 
 
 def seen_heads(s):
-    """Of two heads of K and V two machines of three keep one each: half of what one machine keeps, beside some
-    lists.
+    """Two of three machines keep one of the two KV heads each: half of what one machine alone keeps, beside some lists.
     """
     kept = [r["bytes_kv"] for r in s["other_ranks"]] + [s["bytes_kv"]]
     one = 256 * 12 * 2 * 64 // 32 * 34  # of one head, in Q8_0
@@ -240,8 +239,9 @@ def the_same_text():
 
 
 def unlike_drives():
-    """Shares go by what each machine keeps once it has planned, so that unlike drives need the same time for a
-    token: one of three times the rate reads three times as much.
+    """Shares depend on what each machine's plan keeps in memory, so that unlike drives need equal time per token.
+
+    A drive of three times the rate reads three times as much.
     """
     model, out = (
         make(
@@ -303,8 +303,9 @@ def refused(rows, *words, by=()):
 
 
 def all_cores():
-    """mpirun gives each of two processes one core: a machine's only one takes those that mpirun has, unless it was
-    told how to bind.
+    """mpirun binds each of two processes to one core.
+
+    The only machine of a host uses all cores that mpirun has, unless mpirun was told how to bind.
     """
     mine = os.sched_getaffinity(0)
     for bind, want_all in ((), True), (("--bind-to", "core"), False):
@@ -435,8 +436,9 @@ def guessed(model, draft, hits, right=True):
 
 
 def guesses():
-    """The model's own block guesses on the first machine, whole in its memory, and a drafter that goes by the states
-    of layers likewise; from the file of a share the block cannot be read.
+    """Drafting by the model's next-token block: it runs on the first machine, whole in its memory.
+
+    So does a drafter that uses states of layers. The block cannot be read from the file of a share.
     """
     small = ["--embd", "128", "--heads", "4", "--type", "Q8_0"]
     model = make(
@@ -520,9 +522,7 @@ def guesses():
 
 
 def kv_on_the_drive():
-    """A text whose K and V do not fit into --kv-ram: older ones are read back from the first machine's drive for
-    each pass.
-    """
+    """A text whose K and V exceed --kv-ram: older ones are read back from the first machine's drive for each pass."""
     kept, out, ram = os.path.join(tmp, "kept"), os.path.join(tmp, "stats"), 10 << 20
     os.mkdir(kept)
     if subprocess.run(["stat", "-f", "-c", "%T", kept], capture_output=True, text=True).stdout.strip() == "tmpfs":
