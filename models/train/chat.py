@@ -2,14 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """chat.py: the chat model's vocabulary, and its rows for train.py.
 
-  chat.py vocab --tok models/tokenizer.json --out chat-tok.json           the demo's, with the marks of conversations
-    and more merges
-  chat.py rows --tok chat-tok.json --seed 1 --talks 60000 --out rows.npz   --held: of pairs of person and thing that
-    the others do not have
-  chat.py held --seed 9 --talks 400 --out held.jsonl                       the same conversations as JSON, one a line
+  chat.py vocab --tok models/tokenizer.json --out chat-tok.json           the demo's, with chat tokens and more merges
+  chat.py rows --tok chat-tok.json --seed 1 --talks 60000 --out rows.npz  --held: held-out pairs of person and thing
+  chat.py held --seed 9 --talks 400 --out held.jsonl                      the same conversations as JSON, one per line
 
-ids [rows x 385], weight (2: what the model is to say, counted as an answer; 0: all else), positions: with leaps in
-some rows, so that every distance of the context is seen (Zhu et al. 2023), though rows are short.
+A row has ids [rows x 385], weight (2: what the model must say, weighted as an answer; 0: all else) and positions. In
+some rows positions jump, so that training covers every distance of the context (Zhu et al. 2023) with short rows.
 """
 
 import argparse

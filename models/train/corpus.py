@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""corpus.py: writes the corpus of the demo models: short stories and dialogues told from a small world whose state
-is tracked, then questions whose answers follow from it. No outside text.
+"""corpus.py: writes the corpus of the demo models, without outside text.
+
+Short stories and dialogues from a small world whose state is tracked, then questions whose answers follow from it.
 
   corpus.py --seed 1 --docs 90000 --out train.txt                   training: documents, an empty line after each
   corpus.py --seed 7 --docs 300 --held --out held.txt --questions held.jsonl
 
-Held-out split: other seeds, and every document has at least one pair of person and thing that no training document
-brings together (one pair in twelve, chosen by a hash). A questions file has a line {"prompt", "answer"} for one
-question of each document; the prompt is the story, "Q: ...", and ends in "A:".
+The held-out split has other seeds, and every document has at least one pair of person and thing that no training
+document combines (one pair in twelve, chosen by a hash). A questions file has a line {"prompt", "answer"} for one
+question of each document; the prompt is the story, then "Q: ...", and ends in "A:".
 """
 
 import argparse
@@ -73,10 +74,7 @@ def who_has(t):
 
 
 class World:
-    """The cast, the text so far, and what a reader may ask.
-
-    Every event changes the state and says so in one of several ways.
-    """
+    """The cast, the text so far, and what can be asked. Every event changes the state, told in one of several ways."""
 
     def __init__(self, rng, held):
         self.r = rng
@@ -157,8 +155,9 @@ class World:
         )
 
     def go(self, p, place):
-        """Who comes to somebody, and who goes back, is said to: after the other words a place follows where nobody
-        is.
+        """A person goes somewhere.
+
+        If they come to or return to somebody, that is said; the other phrases name a place where nobody is.
         """
         there = [q for q in self.people if q is not p and q.place == place]
         back = place in p.been

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""eval_chat.py: what the chat model does with held-out conversations, over HTTP: ntx serve models/demo-chat.gguf,
-then
+"""eval_chat.py: what the chat model does with held-out conversations, over HTTP.
+
+Run ntx serve models/demo-chat.gguf, then
 
   eval_chat.py held.jsonl --url http://127.0.0.1:8080 [--talks 200] [--pad TOKENS]
 
-Each of the model's messages is asked for greedily, behind the conversation as it should have been. A loop of tools,
-from the user's message to what is told of the results, is right where each message of it is. --pad puts earlier turns
-before each, so that the context is nearly that long.
+Each of the model's messages is requested greedily, after the conversation as it should have been. A tool loop, from the
+user's message to the answer made of the results, is right if each message of it is. --pad puts earlier turns before
+each conversation, so that the context is nearly that long.
 """
 
 import argparse

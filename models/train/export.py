@@ -4,10 +4,10 @@
 
   export.py last.pt --tok tok.json --name demo --out models/demo.gguf
 
-Writes GGUF version 3 by itself: architecture "llama" ("llama-relu", which only ntx knows, where the FFN has ReLU),
-matrices F16, vectors and routers F32, the tokenizer as byte-level BPE ("gpt2", pre-tokenizer "gpt-2"). The text of
-the model starts with <s> and ends with </s>; there is no chat template, but where the vocabulary has the marks of
-conversations (chat.py): that of talks.py, and what the model says ends with <|im_end|>.
+Writes GGUF version 3 without a library: architecture "llama" ("llama-relu", which only ntx knows, if the FFN has ReLU),
+matrices F16, vectors and routers F32, the tokenizer as byte-level BPE ("gpt2", pre-tokenizer "gpt-2"). The model's text
+starts with <s> and ends with </s>, and there is no chat template. If the vocabulary has chat tokens (chat.py), the
+template is that of talks.py, and the model's messages end with <|im_end|>.
 """
 
 import argparse

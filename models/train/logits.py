@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """logits.py: what PyTorch computes (in F32) from a file of export.py, as a reference for other programs.
 
-logits.py MODEL.gguf held.txt --tok tok.json     prints JSON: ids, the beginning of the text; top, after every eighth
-of them the five
-                                                 likeliest tokens with their logits; of a ReLU model the share of
-                                                   active neurons
+  logits.py MODEL.gguf held.txt --tok tok.json
+
+Prints JSON: ids, the beginning of the text; top, after every eighth of them the five most likely tokens with their
+logits; of a ReLU model the share of active neurons.
 """
 
 import argparse

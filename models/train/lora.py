@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""lora.py: fine-tunes a demo model by thin matrices beside its own (LoRA), and writes them as an adapter for `ntx
-run --lora`.
+"""lora.py: fine-tunes a demo model with low-rank matrices (LoRA), and writes an adapter for `ntx run --lora`.
 
   lora.py MODEL.gguf --rows train.npz --rank 8 --minutes 3 --out adapter.gguf
 
-MODEL's weights stay as they are. rows: pack.py's, of the changed task's text.
+MODEL's weights stay as they are. The rows are those of pack.py, of the changed task's text.
 """
 
 import argparse

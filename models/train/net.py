@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""net.py: the Llama-shaped network of the demo models, as GGUF's architecture "llama" computes it: RMSNorm, RoPE,
-grouped-query attention, gated FFN or experts (as Mixtral has them), tied or separate output. Heads are rotated in
-halves here; export.py reorders the rows of q and k to the adjacent pairs that GGUF's "llama" means.
+"""net.py: the network of the demo models, as GGUF's architecture "llama" computes it.
+
+RMSNorm, RoPE, grouped-query attention, gated FFN or experts (as in Mixtral), tied or separate output. Here RoPE rotates
+the two halves of a head; export.py reorders the rows of q and k to adjacent pairs, as GGUF's "llama" has them.
 """
 
 from dataclasses import asdict, dataclass
@@ -65,9 +66,9 @@ def rotate(x, cos, sin):
 
 
 def causal(q, k, v):
-    """Attention, masked: [batch x heads x tokens x head].
+    """Causal attention: [batch x heads x tokens x head].
 
-    On a CPU spelled out, as its fused backward is several times slower than matrix products at these lengths.
+    On a CPU written out, as its fused backward pass is several times slower than matrix products at these lengths.
     """
     if q.is_cuda:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -78,7 +79,7 @@ def causal(q, k, v):
 
 
 class Dense(nn.Module):
-    """FFN: (y, loss beside that of the text, a statistic).
+    """The FFN: (y, auxiliary loss, a statistic).
 
     For ReLU: how positive the gates are (0 to 1), and the share of active neurons.
     """
@@ -101,10 +102,10 @@ class Dense(nn.Module):
 
 
 class Experts(nn.Module):
-    """Every token goes through the `used` experts that the router gives most, weighted by their share.
+    """Every token goes through the `used` experts with the greatest router probabilities, weighted by their share.
 
-    In training an expert takes at most ROOM times its fair number of tokens of a batch. Beside y: the loss that evens
-    the experts' loads (Switch), and the share of choices that found no room.
+    In training an expert takes at most ROOM times its fair share of a batch's tokens. Besides y, returns the loss that
+    balances the experts' loads (Switch) and the share of choices that found no room.
     """
 
     ROOM = 1.5
@@ -199,10 +200,11 @@ class Net(nn.Module):
         assert missing == ["subject.weight"] and not unknown, (missing, unknown)
 
     def forward(self, ids, positions=None, keep=None, states=None):
-        """ids, positions (None: from 0): [batch x tokens] -> logits [batch x tokens x vocab] (keep: of these tokens
-        alone, [n x vocab]); of the FFNs the mean extra loss and statistic; after a third of the layers, logits of
-        whom the sentence is about. To the list `states` what goes into each layer is appended, and what comes out
-        of the last.
+        """ids, positions (None: from 0) [batch x tokens] -> logits [batch x tokens x vocab].
+
+        keep: logits of these tokens alone, [n x vocab]. Also returned: the mean auxiliary loss and statistic of the
+        FFNs, and after a third of the layers logits of the subject of the sentence. The input of each layer and the
+        output of the last are appended to the list `states`.
         """
         x = self.embed(ids)
         cos, sin = (c[: ids.shape[1]] if positions is None else c[positions].unsqueeze(1) for c in (self.cos, self.sin))

@@ -4,10 +4,10 @@
 
   pack.py CORPUS.txt --tok tok.json --out rows.npz
 
-ids [rows x 257] uint16: whole documents, <s> text </s>, packed as they fit (some are parted by an empty line instead,
-as in a text file); weight [rows x 257] uint8: how much the loss of predicting this token counts (padding 0, text 1,
-answers --answer, a person, thing or place of which the story already told --again); subject [rows x 257] uint16: the
-name of whom the sentence so far is about, 0 if of none.
+ids [rows x 257] uint16: whole documents, <s> text </s>, packed as they fit (some are separated by an empty line
+instead, as in a text file). weight [rows x 257] uint8: the weight of this token's loss (padding 0, text 1, answers
+--answer, a person, thing or place that the story has already mentioned --again). subject [rows x 257] uint16: the name
+of the subject of the sentence so far, 0 without one.
 """
 
 import argparse
@@ -24,8 +24,10 @@ KEPT = {*words.GIRLS, *words.BOYS, *words.PET_NAMES, *words.THINGS, *words.PLACE
 
 
 class Subjects:
-    """Of each token whom its sentence is about: the first name in it, or where a pronoun comes first, that of the
-    sentence before; of a question and its answer the name that the question asks for.
+    """The subject of each token's sentence: the first name in it.
+
+    If a pronoun comes first, the subject of the sentence before; for a question and its answer, the name in the
+    question.
     """
 
     def __init__(self, tok):

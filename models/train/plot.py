@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """plot.py: loss curves as a picture (SVG): plot.py OUT.svg NAME=loss.csv ...
 
-Above the loss per token of held-out text, below the share of held-out answers that are right, both over minutes of
-training.
+Above the loss per token of held-out text, below the share of right held-out answers, both over minutes of training.
 """
 
 import csv

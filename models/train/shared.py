@@ -1,21 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""shared.py: from a demo model one whose layers share their matrices: each is that of a base, which several layers
-have, and a product of two thin ones of its own. Learned from the whole model (distilled).
+"""shared.py: makes of a demo model one whose layers share matrices, by distillation.
+
+Each matrix is that of a base, which several layers have, plus a low-rank product of the layer's own.
 
   shared.py ../../models/demo.gguf --bases 1 --rank 32 --rows train.npz --held held.npz --dir shared --minutes 60
 
-The start: neurons of the FFNs are put into the order in which layers are most alike (that changes nothing), a base is
-the mean of its layers, and the thin matrices are what the singular values leave of the differences. First each layer
-alone learns to give what the teacher's gives for the teacher's input (--local, a share of the time), then the whole:
+At the start the FFNs' neurons are permuted so that layers are most alike (that changes no result), a base is the mean
+of its layers, and the low-rank matrices are from the singular values of the differences. First each layer alone learns
+to give the teacher's output for the teacher's input (--local, a share of the time), then the whole model learns: from
 the text's loss, the teacher's distribution, and its states after each layer, whose weight falls to zero.
-  shared.py ../../models/demo.gguf --dir shared --tok ../../models/tokenizer.json --name demo-shared --out
-    ../../models/demo-shared.gguf
 
-writes what DIR has, in the form of model/layer_delta.h: matrices F16, the thin ones, too.
+  shared.py ../../models/demo.gguf --dir shared --tok ../../models/tokenizer.json --name demo-shared \\
+      --out ../../models/demo-shared.gguf
 
-Schedule, resumption and log are train.py's; the clock is the processor's. --bases 0: the thin matrices alone, to see
-what the base is worth.
+writes the content of DIR in the form of model/layer_delta.h, all matrices in F16.
+
+Schedule, resumption and log are those of train.py; the clock is CPU time. --bases 0: the low-rank matrices alone, to
+see what the base contributes.
 """
 
 import argparse
@@ -49,9 +51,7 @@ def greedy(alike):
 
 
 def ordered(w, group):
-    """Neurons of the layers of a group in the order (and with the signs of up and down) that fits their mean so far
-    best.
-    """
+    """The neurons of a group's layers, permuted (with the signs of up and down) to fit their mean so far best."""
     names = [[f"layers.{i}.{k}.weight" for k in ("ffn.gate", "ffn.up", "ffn.down")] for i in group]
     mean = [w[n].clone() for n in names[0]]
     for count, (gate, up, down) in enumerate(names[1:], 1):

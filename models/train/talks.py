@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""talks.py: conversations of the chat model, generated: tools that are called and whose results are told, facts that
-were told before, JSON answers, small talk, questions about a story. A conversation is {"messages", "tools"} as
-the OpenAI API has them; TEMPLATE makes text of it.
+"""talks.py: generates conversations of the chat model.
+
+Tool calls whose results are told, facts that were told before, JSON answers, small talk, questions about a story. A
+conversation is {"messages", "tools"} as the OpenAI API has them; TEMPLATE makes text of it.
 """
 
 import json

@@ -4,10 +4,10 @@
 
   train.py demo --rows train.npz --held held.npz --dir /tmp/demo --minutes 55
 
-The schedule is keyed to the time spent, not to steps, so that the run ends when it must on any machine: warm up,
-hold, then fall linearly to zero. DIR gets last.pt (every few minutes, and at the end; a run that finds it goes on
-from there) and loss.csv. Matrices are trained with Muon (momentum, orthogonalised by Newton-Schulz; K. Jordan 2024),
-the rest with AdamW.
+The schedule depends on the time spent, not on steps, so that the run ends in time on any machine: warm up, hold, then
+fall linearly to zero. DIR gets last.pt (every few minutes, and at the end; a run that finds it continues from there)
+and loss.csv. Matrices are trained with Muon (momentum, orthogonalised by Newton-Schulz; K. Jordan 2024), the rest with
+AdamW.
 """
 
 import argparse
@@ -151,9 +151,7 @@ class Run:
         return text + factor * extra, torch.stack((text.detach(), statistic))
 
     def plain_loss(self, x, y, w, who, positions, factor):
-        """The text's loss, the subjects' (of stories) and the FFNs' (times factor); the text's alone, and the FFNs'
-        statistic.
-        """
+        """The loss of text, subjects (of stories) and FFNs (times factor); the text's alone; the FFNs' statistic."""
         if positions is not None:
             return self.talk_loss(x, y, w, who, positions, factor)
         logits, extra, statistic, subject = self.logits(x)
@@ -220,9 +218,9 @@ class Run:
         return weights
 
     def start(self, weights):
-        """From the weights of a dense model.
+        """Starts from the weights of a dense model.
 
-        Of experts every two begin as the halves of its FFN, parted at random; as their outputs are averaged, they are
+        Every two experts begin as the halves of its FFN, divided at random; as their outputs are averaged, they are
         doubled.
         """
         s, rng = self.shape, np.random.default_rng(self.a.seed)

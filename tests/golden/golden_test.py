@@ -71,9 +71,9 @@ def argmax(row):
 
 
 def compare(name, got, want, sd, tolerance, tops, gaps, argmaxes):
-    """got, want: rows of the same samples; tops: ntx's best token of each row.
+    """got, want: rows of the same samples; tops: ntx's most likely token of each row.
 
-    A best token must agree where the reference's gap is clear of the noise: three times what the tolerance allows.
+    A most likely token must be the reference's if the reference's gap to the second exceeds three times the tolerance.
     """
     squares = [sum((g - w) ** 2 for g, w in zip(a, b)) for a, b in zip(got, want)]
     turns = name.startswith(MAY_TURN)

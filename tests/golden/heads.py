@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""heads.py MKMODEL LLAMA_BIN: writes heads.json, what llama.cpp's llama-speculative-simple (of October 2026, in
-LLAMA_BIN beside llama-tokenize) drafts by files that go by states of the model's layers: of each of its first
-calls the text so far, and of each token that it drafts the three likeliest, with their chances among ten.
+"""heads.py MKMODEL LLAMA_BIN: writes heads.json, the drafts of llama.cpp's llama-speculative-simple.
 
-Not run by the tests: tests/unit/pass/heads.c reads heads.json. Models are random ones in F32, of ntx-mkmodel.
+The drafters are files that use states of the model's layers; the program is of October 2026, in LLAMA_BIN beside
+llama-tokenize. For each of its first calls: the text so far, and for each drafted token the three most likely ones with
+their probabilities among ten.
+
+The tests do not run it: tests/unit/pass/heads.c reads heads.json. Models are random ones in F32, from ntx-mkmodel.
 """
 
 import json

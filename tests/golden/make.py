@@ -1,25 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""make.py MKMODEL [CASE ...]: writes golden.json, the logits that llama.cpp gives for tiny models made by
-ntx-mkmodel. With names of cases those alone are made anew, and the others stay as they are.
+"""make.py MKMODEL [CASE ...]: writes golden.json, llama.cpp's logits of tiny models made by ntx-mkmodel.
 
-Not run by the tests: they only read golden.json. Run it when the maker's output changes or a case is added. It wants
-llama-cpp-python (and numpy, which that needs), built from source for the CPU without repacking of weights, so that
-all arithmetic is llama.cpp's plain one:
+With names of cases only those are made again, and the others stay as they are. The tests only read golden.json. Run it
+when ntx-mkmodel's output changes or a case is added. It needs llama-cpp-python (and numpy, which that needs), built
+from source for the CPU without repacking of weights, so that all arithmetic is llama.cpp's plain one:
 
-  CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_CPU_REPACK=OFF -DGGML_OPENMP=OFF"
-    \\
+  CMAKE_ARGS="-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_CPU_REPACK=OFF -DGGML_OPENMP=OFF" \\
       pip install --no-binary llama-cpp-python llama-cpp-python
 
-Per case: `main` is llama.cpp on the model itself, a token at a time, one thread, KV in F32, no flash attention. `ref`
-is the same on the model expanded to F32 (by llama.cpp's own dequantisation), the nearest to the truth. The stored
-logits are ref's; how far main is from ref, and main in one batch or with KV in F16 from main, is the noise that a
-tolerance is made of.
+Per case, `main` is llama.cpp on the model itself, a token at a time, one thread, KV in F32, no flash attention. `ref`
+is the same on the model expanded to F32 (by llama.cpp's own dequantisation), the nearest to the exact values. The
+stored logits are ref's. The tolerance is made of the distances of main from ref, and of main in one batch or with KV in
+F16 from main.
 
-qwen4exp's are by transformers instead (qwen4.py): ref on the expanded weights in F32, main with inputs of matrices
-rounded to Q8_0 where these are of such a type. So are those of models with a magnitude of YaRN of their own, of
-gpt-oss with YaRN and of DeepSeek-V2 with groups of experts (plain.py). For these alone llama-cpp-python is not
-wanted.
+qwen4exp's logits are from transformers (qwen4.py): ref on the expanded weights in F32, main with inputs of matrices
+rounded to Q8_0 where these have such a type. So are those of models with their own YaRN magnitude, of gpt-oss with YaRN
+and of DeepSeek-V2 with groups of experts (plain.py). These alone do not need llama-cpp-python.
 """
 
 import ctypes

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""plain.py: logits by transformers of models whose files llama.cpp does not take as they are meant: llama, mistral3,
-deepseek2 and mistral4 with a magnitude of YaRN of their own (yarn_attn_factor, which llama.cpp leaves unread),
-gpt-oss with YaRN (llama.cpp rounds the ends of its ramp) and DeepSeek-V2 with groups of experts (llama.cpp
+"""plain.py: logits by transformers of models that llama.cpp computes otherwise than they are defined.
+
+That is llama, mistral3, deepseek2 and mistral4 with their own YaRN magnitude (yarn_attn_factor, which llama.cpp does
+not read), gpt-oss with YaRN (llama.cpp rounds the ends of its ramp) and DeepSeek-V2 with groups of experts (llama.cpp
 chooses them as DeepSeek-V3 does). Used by make.py and shapes.py, and by itself:
 
-  plain.py MODEL.gguf ID [ID ...]     writes the logits of the last token, a number a line
-  plain.py MODEL.gguf --routers ID [ID ...]     of each layer and token, what lies between the last expert that is
-    chosen and the first that is not
+  plain.py MODEL.gguf ID [ID ...]               prints the logits of the last token, one per line
+  plain.py MODEL.gguf --routers ID [ID ...]     per layer and token, the gap between the last chosen expert and the next
 
-It wants torch, transformers 5.23 or later, and gguf. No biases, no groups that differ between the two, F32.
+It needs torch, transformers 5.23 or later, and gguf. No biases, no groups that differ between the two, F32.
 """
 
 import sys

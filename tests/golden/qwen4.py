@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""qwen4.py: logits of a qwen4exp model by transformers, which decides there: llama.cpp says of its own that it is no
-reference. Used by make.py and by itself:
+"""qwen4.py: logits of a qwen4exp model by transformers, the reference for it.
 
-  qwen4.py MODEL.gguf ID [ID ...]     writes the logits of the last token, a number a line
+llama.cpp says that its own implementation is no reference. Used by make.py, and by itself:
 
-It wants torch, transformers 5.23 or later, and gguf. What the file's converter did to the weights is taken back:
-heads of values lie by key head again, scales of norms are less 1.
+  qwen4.py MODEL.gguf ID [ID ...]     prints the logits of the last token, one per line
+
+It needs torch, transformers 5.23 or later, and gguf. What the file's converter did to the weights is undone: value
+heads are ordered by key head again, and 1 is taken off the scales of norms.
 """
 
 import sys
@@ -189,9 +190,7 @@ def q8_0(x):
 
 
 def round_inputs(model):
-    """What a model of quantised weights is multiplied by, but for what stays in F32, and inputs of experts' last
-    matrices.
-    """
+    """Rounds inputs of a quantised model's matrices, except of those in F32, and of experts' down matrices."""
     for name, m in model.named_modules():
         small = name.endswith(('block_inject_weight', 'in_proj_a', 'in_proj_b', 'shared_expert_gate'))
         if (isinstance(m, torch.nn.Linear) and not small) or name.endswith('.experts'):

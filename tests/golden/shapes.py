@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""shapes.py BIN N [ARCH ...]: N random shapes of each architecture, made by ntx-mkmodel, computed by ntx and by
-llama.cpp; exits 1 where they part. shapes.py BIN N --record [ARCH ...]: writes shapes.json, what llama.cpp gives
-for N shapes of each, which forward-golden-shapes reads; with names, of those alone, and the others stay.
+"""shapes.py: random shapes of each architecture, computed by ntx and by llama.cpp.
 
-qwen4exp is beside transformers instead (qwen4.py), which wants torch, transformers and gguf; without a name it is
-left out where they are not there. So are shapes of gpt-oss with YaRN and of DeepSeek-V2 with groups (plain.py).
+  shapes.py BIN N [ARCH ...]              N shapes of each, made by ntx-mkmodel; exits 1 if the results differ
+  shapes.py BIN N --record [ARCH ...]     writes shapes.json, llama.cpp's results of N shapes of each, which the test
+                                          forward-golden-shapes reads; with names, only those are replaced
 
-It wants llama-cpp-python, as make.py does; shapes_test.py gets that and runs 200 of each in tests/run --long. What is
-drawn: heads, their width and what of it is rotated, widths, experts, how many are used, shared and leading dense
-ones, optional tensors, blocks behind the layers, patterns of layers, scales of rotation and of experts, types, and
-whether the output is tied.
+qwen4exp is compared with transformers (qwen4.py), which needs torch, transformers and gguf; without a name it is left
+out if they are missing. So are shapes of gpt-oss with YaRN and of DeepSeek-V2 with groups (plain.py).
+
+It needs llama-cpp-python, as make.py does; shapes_test.py installs that and runs 200 of each in tests/run --long.
+Random are: heads, their width and how much of it is rotated, widths, experts, how many are used, shared experts,
+leading dense layers, optional tensors, blocks behind the layers, patterns of layers, scales of rotation and of experts,
+types, and whether the output is tied.
 """
 
 import array
@@ -340,8 +342,9 @@ BY_TRANSFORMERS = ('qwen4exp',)
 
 
 def needs_plain(options):
-    """llama.cpp rounds the ends of gpt-oss's YaRN, and chooses DeepSeek-V2's groups as V3 does: transformers decides
-    (plain.py).
+    """Whether transformers is the reference (plain.py).
+
+    llama.cpp rounds the ends of gpt-oss's YaRN ramp, and chooses DeepSeek-V2's groups as V3 does.
     """
     v2 = (
         options[1] == 'deepseek2'
@@ -471,8 +474,10 @@ def distance(a, b):
 
 
 class Shape:
-    """One model: the logits of llama.cpp with K and V in F16 and in F32, those of ntx, and, of quantised weights,
-    llama.cpp's of the same in F32.
+    """One model and its logits.
+
+    llama.cpp's with K and V in F16 and in F32, ntx's, and, for quantised weights, llama.cpp's of the same weights in
+    F32.
     """
 
     def __init__(self, binaries, options, draw):
@@ -514,8 +519,10 @@ class Shape:
                 L.llama_model_free(model)
 
     def off(self):
-        """Of the median row, from the nearer of the two: a near-tie of a random router turns with the least
-        rounding, and all rows after it are a little off.
+        """The distance of the median row, from the nearer of the two.
+
+        Not the worst row: a near-tie of a random router turns with the least rounding, and all rows after it differ a
+        little.
         """
         return min(distance(self.got, want) for want in self.wants)
 
@@ -553,8 +560,9 @@ def is_tie(binaries, s, r):
 
 
 def is_rounding(s):
-    """Both are equally far from what the weights say in F32: what parts them is how inputs are rounded to eight
-    bits, each in its own blocks.
+    """Both are equally far from the result of the weights in F32.
+
+    Then they differ by how inputs are rounded to eight bits, each program in blocks of its own.
     """
     if 'Q8_0' not in s.options:
         return False

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""200 random shapes of each architecture beside llama.cpp: shapes.py with llama-cpp-python from PyPI.
+"""200 random shapes of each architecture against llama.cpp: shapes.py with llama-cpp-python from PyPI.
 
-Part of tests/run --long; NTX_ORACLE names an environment that has it already, NTX_SHAPES another number of shapes.
+Part of tests/run --long. NTX_ORACLE names an environment that has it already, NTX_SHAPES another number of shapes.
 """
 
 import os
