@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Does decode get faster with every bit of memory, and how soon is there a first token? CSV on standard output.
+"""Decode speed by memory budget, and the time to a first token from a cold start. CSV on standard output.
 
-    bench/budgets.py MODEL.gguf [--shares 0.2,0.35,0.5,...] [--seconds 2] [--cold 3] [--part sweep,cold] [--
-      OPTION...of ntx bench]
+    bench/budgets.py MODEL.gguf [--shares 0.2,0.35,0.5,...] [--seconds 2] [--cold 3] [--part sweep,cold]
+                     [-- OPTION...of ntx bench]
 
-sweep: `ntx bench` with --ram from the smallest budget that the model does not refuse up to all, then down again, so
-that both runs of a budget lie far apart; each decodes for about so many seconds (one row, context 256). A cliff is a
-budget whose better run is over 5 % slower than the better one of the budget before. cold: the file dropped from the
-page cache, `ntx run -n 1` of everything in RAM from exec to exit, fio before and after each: the host tier's bytes
-over that whole time, and over the time without the first token's and without what a run of the same kind takes with
-the model that NTX_BIN's mkmodel makes smallest (processes, kernels' first pages). A run before each does not count: a
-hypervisor takes back what its guest leaves free, and gave it again at 0.3 to 0.6 GB/s where this was written. Needs
-root and fio (as bench/drive_share.py, whose fio this uses).
+sweep: `ntx bench` with --ram from the smallest budget that the model accepts up to all, then down again, so that both
+runs of a budget are far apart in time; each decodes for about --seconds (one row, context 256). A cliff is a budget
+whose better run is over 5 % slower than the better one of the budget before.
+
+cold: the file is dropped from the page cache, then `ntx run -n 1` with everything in RAM, timed from exec to exit, with
+fio before and after each. Printed: the host tier's bytes over the whole time, and over that time less the first token's
+and less that of the same run with mkmodel's smallest model (processes, kernels' first pages). A run before each does
+not count, since a hypervisor takes back memory that its guest leaves free, and returned it at 0.3 to 0.6 GB/s where
+this was written.
+
+Needs root and fio (as bench/drive_share.py, whose fio code this uses).
 """
 
 import argparse

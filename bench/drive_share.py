@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What share of the drive's rate a disk-bound decode moves: windows of decode and windows of fio in turn, in one
-run.
+"""What share of the drive's rate a disk-bound decode gets: windows of decode and of fio in turn, in one run.
 
     bench/drive_share.py MODEL.gguf [--build build] [--tokens 40] [--decode 3] [--fio 2] [-- OPTION...of ntx bench]
 
 ntx-computed is stopped (SIGSTOP) while fio reads the same file (io_uring, O_DIRECT, huge pages; 512 KiB and 1 MiB at
-depths 4 and 8), so that all see the same minutes of a drive whose rate changes by the second and by the minute. fio's
-rate is that of the one of its four configurations that is fastest over the whole run: the best of four short windows
-would be the best of their noise. A window counts when that configuration's windows before and after it differ by at
-most 10 %; its share is its rate over their mean. The reader's share is over what bench/stream/ceiling.c gets before
-and after it when a thread reads each buffer once, as inference must and fio does not. The last line compares the
-means of all windows, void ones included. Rates are bytes that the process had the block layer read, per second. Needs
-root (huge pages for fio, /proc/PID/io) and fio. Prints CSV, then the medians of the windows that count, and ntx-iod's
-CPU.
+depths 4 and 8), so that both see the same minutes of a drive whose rate changes by the second. fio's rate is that of
+the one of its four configurations that is fastest over the whole run: the best of each four short windows would be the
+best of their noise. A window counts if that configuration's windows before and after it differ by at most 10 %; its
+share is its rate over their mean. The reader's share is over the rate of bench/stream/ceiling.c before and after it,
+where a thread reads each buffer once, as inference must and fio does not. The last line compares the means of all
+windows, void ones included. Rates are bytes that the process had the block layer read, per second.
+
+Needs root (huge pages for fio, /proc/PID/io) and fio. Prints CSV, then the medians of the windows that count, and
+ntx-iod's CPU time.
 """
 
 import argparse

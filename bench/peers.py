@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""In memory, against the peers: decode and prefill rates by type, in turn in one run, beside the rate at which
-memory can be read.
+"""Decode and prefill rates in memory, by type, compared with other programs, in turn in one run.
 
-    bench/peers.py [--types Q4_K_M,Q8_0] [--rounds 3] [--build build] [--dir DIR] [--batches] --peer
-      NAME='PATH/llama-bench ARGUMENT...' ...
+    bench/peers.py [--types Q4_K_M,Q8_0] [--rounds 3] [--build build] [--dir DIR] [--batches]
+                   --peer NAME='PATH/llama-bench ARGUMENT...' ...
 
-Makes a model of each type with ntx-mkmodel in DIR (a dense 2.5-billion-parameter Llama; default: a temporary
-directory; what lies there already is used, and what --model names instead of all), then in each round runs
-`bench_kernels`' plain read of memory, `ntx bench` and each peer (any llama-bench: -p, -n, -t, -r, -o csv), all on the
-same threads. Decode starts at an empty context, prefill is of 512 tokens. CSV per run; then per type the medians,
-ntx's share of the memory rate (weights' bytes times tokens per second over the mean of the plain reads just before
-and just after it; medians of passes, since some machines' memory changes from one second to the next), and its ratio
-to the faster peer, of the medians and as the median of the rounds' own ratios. --part decode or prefill: that alone,
-so that more rounds fit. --batches: ntx's own rates of passes of 2 to 64 rows as a share of the prefill's. Use a quiet
-machine.
+Makes a model of each type with ntx-mkmodel in DIR (a dense 2.5-billion-parameter Llama; default: a temporary directory;
+models that are there already are used, and with --model only those it names). Each round runs `bench_kernels`' plain
+read of memory, `ntx bench` and each peer (any llama-bench: -p, -n, -t, -r, -o csv), all with the same threads. Decode
+starts at an empty context, prefill is of 512 tokens.
+
+Prints CSV per run; then per type the medians, ntx's share of the memory rate (the weights' bytes times tokens per
+second over the mean of the plain reads just before and just after it; medians of passes, since some machines' memory
+changes from one second to the next), and its ratio to the faster peer, of the medians and as the median of the rounds'
+own ratios. --part decode or prefill: that alone, so that more rounds fit. --batches: ntx's own rates of passes of 2 to
+64 rows as a share of the prefill's. Use a quiet machine.
 """
 
 import argparse

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a disassembly shows of kernels before a card does.
+"""What a disassembly shows of kernels, without a card.
 
     bench/sass.py [--kernels REGEX] LIBRARY [LIBRARY-BEFORE]
 
 For each kernel (cuobjdump -sass; the plug-in, build/bin/libntx-cuda.so): instructions of its two longest innermost
-loops, or of all of it where there is none; loads from global memory by width in bytes (16x4: sixteen of four); the
-longest row of them that are issued before the first of them is waited for (a load's result is wanted where one of its
-registers is read, and all earlier loads of the row are then in flight); spills. No time is predicted: that is for a
-card. Two libraries: both, side by side.
+loops, or of all of it without a loop; loads from global memory by width in bytes (16x4: sixteen of four); the longest
+row of loads that are issued before the first is waited for (a load's result is needed where one of its registers is
+read, and all earlier loads of the row are then in flight); spills. No time is predicted: only a card shows that. Two
+libraries: both, side by side.
 """
 
 import argparse

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cycles.py CPUS PROGRAM ARGS...: the instructions that a statically linked PROGRAM for 64-bit Arm executes between
-the calls of its functions mark_begin and mark_end, by qemu-user, and the cycles that llvm-mca gives them on each
-of CPUS (LLVM's names, with commas between). Branches count as an instruction that does nothing, and loads hit the
-first cache. LLVM_MCA names the program; docs/log/kernels-arm.md has figures.
+"""cycles.py CPUS PROGRAM ARGS...: estimated cycles of a statically linked PROGRAM for 64-bit Arm.
+
+Counts the instructions that PROGRAM executes between the calls of its functions mark_begin and mark_end, by qemu-user,
+and the cycles that llvm-mca gives them on each of CPUS (LLVM's names, with commas between). Branches count as a no-op,
+and loads hit the first cache. LLVM_MCA names the program; docs/log/kernels-arm.md has figures.
 """
 
 import os

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens per pass, and time per token, with and without a drafter: measure.py BIN [-n TOKENS] [-p PROMPTS] [--tasks
-stories,questions] [--temps 0,0.8] [--ways off,15,63,auto] [-- MORE...], or the prompts of the tasks, each with a
-zero byte behind it (for bench_ideal): measure.py --prompts [-p PROMPTS] [--tasks stories]
+"""Tokens per pass, and time per token, with and without drafts.
 
-Stories begin with the first two sentences of a held-out story, questions are held-out ones and what the model writes
-behind them. A way is off, auto (as many guesses as pay), a number of guesses, lookup, both (lookup and the drafter,
-as many as pay), or default (what `--draft auto` does); MORE goes to `ntx run`. The ways take turns, prompt by prompt,
-the other way round for each second one. CSV: task, temp, way, tokens per pass, guesses per pass, ms per token, MB
-read per token, and s waited for the drafter per s of writing; `text` says whether all texts were those without
-drafts.
+    measure.py BIN [-n TOKENS] [-p PROMPTS] [--tasks stories,questions] [--temps 0,0.8] [--ways off,15,63,auto]
+               [-- MORE...]
+    measure.py --prompts [-p PROMPTS] [--tasks stories]     prints the prompts, a zero byte after each (bench_ideal)
+
+Stories begin with the first two sentences of a held-out story; questions are held-out ones and what the model writes
+after them. A way is off, auto (as many drafts as pay), a number of drafts, lookup, both (lookup and the drafter, as
+many as pay), or default (what `--draft auto` does); MORE goes to `ntx run`. The ways take turns, prompt by prompt, in
+reverse for every second one. CSV: task, temp, way, tokens per pass, drafts per pass, ms per token, MB read per token,
+and s waited for the drafter per s of writing; `text` tells whether all texts were those without drafts.
 """
 
 import argparse, json, os, re, subprocess, sys, tempfile

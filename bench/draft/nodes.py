@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Guesses against bytes and tok/s, whoever guesses: nodes.py BIN MODEL [-n TOKENS] [-r ROUNDS] [--ways
-off,1,3,7,15,31,63,auto] [--chance 0.8] [--plain TOKENS] [-- MORE...]
+"""Drafts against bytes and tok/s, whatever the drafter.
 
-The text of `--draft off`, made in memory, where MORE's --ram and --link do not count, is guessed by a script that
-holds with the chance at each depth (computed/draft/draft_script.c); off itself may make only the first --plain tokens
-of it, each pass being like the others. Ways take turns, the other way round in each second round: off, a number of
-guesses, or auto, as many as pay; before the rounds auto runs twice, so that what is learned is there. MORE goes to
-`ntx run`. CSV, medians of the rounds: way, tok/s, ms a pass, tokens a pass, guesses a pass, MB read a token, and
-bytes by time in GB/s; then the least and the most ms a pass of the rounds; `text` says whether all texts were those
-without guesses.
+    nodes.py BIN MODEL [-n TOKENS] [-r ROUNDS] [--ways off,1,3,7,15,31,63,auto] [--chance 0.8] [--plain TOKENS]
+             [-- MORE...]
+
+The text of `--draft off`, made in memory without MORE's --ram and --link, is drafted by a script that is right with the
+given chance at each depth (computed/draft/draft_script.c). `off` itself may write only the first --plain tokens of it,
+since its passes are alike. Ways take turns, in reverse in every second round: off, a number of drafts, or auto, as many
+as pay; before the rounds auto runs twice, so that its statistics are there. MORE goes to `ntx run`. CSV, medians of the
+rounds: way, tok/s, ms per pass, tokens per pass, drafts per pass, MB read per token, and bytes by time in GB/s; then
+the least and the most ms per pass of the rounds; `text` tells whether all texts were those without drafts.
 """
 
 import argparse, json, os, statistics, subprocess, sys, tempfile

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens per pass where a text is copied with one name changed, by look-up alone: repeat.py BIN [NODES]
+"""Tokens per pass where a text is copied with one name changed, by lookup alone: repeat.py BIN [NODES]
 
-Twenty held-out stories. Each stands twice in the prompt, and the answer is the story with its first name changed:
-demo does not copy by itself, so a grammar of that one text leads it. CSV: prompt, tokens, tokens per pass, whether
+Twenty held-out stories. Each is in the prompt twice, and the answer is the story with its first name changed: the demo
+model does not copy by itself, so a grammar of that one text forces it. CSV: prompt, tokens, tokens per pass, whether
 the text was that without drafts; then the mean.
 """
 

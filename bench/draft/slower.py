@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether guessing is ever slower than not: slower.py BIN MODEL WAY [-n TOKENS] [-r ROUNDS] [-l LOADS] [--temp T]
-[--fresh] [-- MORE...]
+"""Whether drafting is ever slower than plain decode.
 
-Three services lie in memory at once: `--draft off`, `--draft WAY` (auto, lookup, a file) and `--draft off` once more,
-which tells the noise. A round is one request to each, the same text, in an order that changes with each round; so
-what the machine does over seconds falls on all three. MORE goes to `ntx up`. All of it is done again for each of so
-many loads. What is learned of guesses is kept from load to load, in a directory of its own, and two rounds come
-before those that count; with --fresh nothing is kept and all rounds count: what finding out costs, too.
+    slower.py BIN MODEL WAY [-n TOKENS] [-r ROUNDS] [-l LOADS] [--temp T] [--fresh] [-- MORE...]
 
-Prints a line: ms a token of off at the median; of guesses the ratio to the mean of both offs, and of the second off
-to the first: median of the rounds with the interval in which nine of ten drawn again lie (whole rounds, of whole
-loads), and the ratio of CPU seconds (computed and its two workers); MB read a token, off and guesses; tokens and
-guesses a pass; whether all texts were the same.
+Three services are in memory at once: `--draft off`, `--draft WAY` (auto, lookup, a file) and `--draft off` once more,
+which shows the noise. A round is one request to each, of the same text, in an order that changes with each round, so
+that changes of the machine over seconds affect all three. MORE goes to `ntx up`. All of it is repeated for each of
+LOADS loads. Statistics of drafts are kept from load to load, in a directory of their own, and two rounds before the
+others do not count; with --fresh nothing is kept and all rounds count, so that the cost of learning is included.
+
+Prints a line: median ms per token of off; the ratio of drafting to the mean of both offs, and of the second off to the
+first, each as the median of the rounds with a 90 % bootstrap interval (whole rounds, of whole loads); the ratio of CPU
+seconds (ntx-computed and its two workers); MB read per token of off and drafting; tokens and drafts per pass; whether
+all texts were the same.
 """
 
 import argparse, json, os, random, signal, statistics, subprocess, sys, tempfile, time

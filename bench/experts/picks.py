@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Which experts a run wanted, for bench_experts: from a trace of `ntx run ... --trace-experts --trace T.json` (or
-`ntx trace` of daemons that were loaded so) to lines "LAYERS EXPERTS", then "LAYER E E ..." for each layer of each
-pass in order.
+"""Which experts a run used, for bench_experts.
 
     picks.py T.json OUT --experts N [--decode]      N: experts of a layer; --decode: passes of one row only
+
+T.json is a trace of `ntx run ... --trace-experts --trace T.json` (or `ntx trace` of daemons that were loaded so). OUT
+gets a line "LAYERS EXPERTS", then "LAYER E E ..." for each layer of each pass in order.
 """
 
 import argparse

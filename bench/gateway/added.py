@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What ntx-gateway adds to a token's time: from the write of a Token frame on computed's side to the event in the
-HTTP client's hands.
+"""added.py [CLIENTS] [SECONDS]: the time that ntx-gateway adds to a token.
 
-In computed's place stands a server of ours (the wire format by hand, as the tests have it), which sends each stream a
-token every 20 ms, with the time as its text. The clients are threads of this process, so what Python takes is in the
-figures. added.py [CLIENTS] [SECONDS]: a CSV line with the percentiles, in ms. Needs NTX_BIN (build/bin); run it alone
-on the machine.
+Measured from the write of a Token frame on ntx-computed's side to the event at the HTTP client. In ntx-computed's place
+is a server of this program's (with the wire format written by hand, as in the tests), which sends each stream a token
+every 20 ms, with the time as its text. The clients are threads of this process, so Python's own time is included.
+Prints a CSV line with the percentiles, in ms. Needs NTX_BIN (build/bin); run nothing else on the machine.
 """
 
 import http.client

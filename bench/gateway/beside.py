@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx-gateway and llama-server on the same work: CLIENTS at once stream answers of 64 tokens from one model, all in
-memory, for SECONDS each, in turn (A B B A).
+"""beside.py LLAMA_SERVER MODEL [CLIENTS] [SECONDS]: ntx-gateway and llama-server on the same work.
 
-beside.py LLAMA_SERVER MODEL [CLIENTS] [SECONDS]: CSV lines: tokens per second of all, the time to the first token,
-the time between two tokens, and the processor's time that the server's processes took for a token, all in ms. Both
-have 2 threads, 16 answers at a time, greedy sampling, and no shared prefixes but the model's beginning of a text.
-Needs NTX_BIN (build/bin); run it alone on the machine.
+CLIENTS at once stream answers of 64 tokens from one model, all in memory, for SECONDS each, in turn (A B B A). CSV
+lines: tokens per second of all, the time to the first token, the time between two tokens, and the CPU time of the
+server's processes per token, all in ms. Both have 2 threads, 16 answers at a time, greedy sampling, and share no
+prefixes except the template's beginning. Needs NTX_BIN (build/bin); run nothing else on the machine.
 """
 
 import http.client

@@ -4,20 +4,20 @@
 
     bench/predict/compare.py [--small | --light] [--runs N] [--close S] [--only NAME,...] [--dir DIR] [--rounds FILE]
 
-Makes its models with ntx-mkmodel in DIR (default: a temporary directory; on the drive to be measured; models that lie
+Makes its models with ntx-mkmodel in DIR (default: a temporary directory; on the drive to be measured; models that are
 there already are used). A round is `ntx doctor`, whose profile of that moment predicts, and then `ntx bench -r 1` of
-each configuration in turn (in reverse in every other round), which measures: so both see about the same weather where
-a machine's drive and memory change within minutes. CSV, for each configuration over N rounds: the medians of what was
-predicted and of what was measured; the median of the rounds' ratios, measured over predicted; the ratio of the two
-medians; the lowest and highest of both; what was read, and doctor's rates. At the end how many are within 10 % by
-either, and within 15 %; each round on stderr. Use a quiet machine; all ten take 8 minutes. A load drops nothing from
-the page cache that O_DIRECT would read.
+each configuration in turn (in reverse in every other round), which measures, so that both see about the same state of a
+machine whose drive and memory change within minutes. CSV, for each configuration over N rounds: the medians of
+predicted and measured values; the median of the rounds' ratios, measured over predicted; the ratio of the two medians;
+the lowest and highest of both; what was read, and doctor's rates. At the end: how many are within 10 % by either, and
+within 15 %; each round on stderr. Use a quiet machine; all ten take 8 minutes. A load drops nothing from the page cache
+that O_DIRECT would read.
 
 --light   ten others: models of 0.3 to 0.9 GB with a third, half and all of their bytes in memory (a round takes a
-minute) --close   a doctor of S seconds before each configuration, and no other: where the weather changes within
-seconds --only    some of them, by the beginning of their names or a whole name and '$' --small   models a tenth of
-the size, to try the script --rounds  rounds are appended to FILE, and the report is of all that lie there, so that it
-can be measured in pieces (--runs 1 five times)
+minute) --close   a doctor of S seconds before each configuration, and no other: where rates change within seconds
+--only    some of them, by the beginning of their names or a whole name and '$' --small   models a tenth of the size, to
+try the script --rounds  appends rounds to FILE and reports on all in it, so that it can be measured in parts (--runs 1
+five times)
 """
 
 import argparse

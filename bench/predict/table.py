@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The table of predictions of docs/performance.md: models that this machine does not hold, on machines that it is
-not. Prints Markdown. ~: nobody measured the GPU's rates (computed/plan/estimates.h); a profile that `ntx doctor`
-wrote has them, and its column then has none of these.
+"""The table of predictions of docs/performance.md, in Markdown: bench/predict/table.py
 
-    bench/predict/table.py
+Models that this machine cannot hold, on other machines. ~: nobody measured the GPU's rates (they are those of
+computed/plan/estimates.h). A column from a profile that `ntx doctor` wrote has measured rates, and so no ~.
 """
 
 import json, os, subprocess

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An agent's loop: each of 20 turns sends a preamble of 4000 tokens, all that was said before, and 60 tokens more,
-and has 20 written. Time to first token of each turn, with prefixes kept and without (every fifth turn), of a
-small random model in RAM. CSV. NTX_BIN: build/bin.
+"""An agent's loop, with kept prefixes and without: time to first token. CSV. NTX_BIN: build/bin.
+
+Each of 20 turns sends a preamble of 4000 tokens, all that was said before and 60 tokens more, and gets 20 tokens.
+Without kept prefixes only every fifth turn is measured. The model is a small random one in RAM.
 """
 
 import json

@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Prefixes that are kept, beside llama.cpp's server with its prompt cache: the same requests over HTTP
-(/v1/completions, texts as token ids), one server after the other. CSV.
+"""Kept prefixes, compared with llama.cpp's server and its prompt cache. CSV.
 
     beside.py LLAMA_SERVER MODEL.gguf SCENARIO [--cap BYTES] [--only ntx|llama.cpp]
 
+The same requests over HTTP (/v1/completions, texts as token ids), one server after the other. Scenarios:
+
     agent    20 turns over a preamble of 4000 tokens: each brings all that was said before, 20 tokens of an answer and
-      40 of what a tool gave (both recorded), and has 4 written;
-             then the server ends, starts again and is asked for one turn more. llama.cpp's slot is saved before and
-               restored behind that, by its own requests
-    eight    eight clients at once, one preamble of 4000 tokens and 60 of their own
-    edits    a conversation of 2000 tokens that is edited in its middle, four times, each time elsewhere; and between
-      two edits goes on from its end; then the server ends, and starts
-             again (as above), and the conversation is edited in its middle once more
+             40 of a tool's result (both recorded), and gets 4 tokens; then the server ends, starts again and gets one
+             more turn. llama.cpp's slot is saved before that and restored after it, by its own requests
+    eight    eight clients at once, with one preamble of 4000 tokens and 60 tokens of their own
+    edits    a conversation of 2000 tokens that is edited in its middle, four times, each time elsewhere, and continued
+             from its end between two edits; then the server ends and starts again (as above), and the conversation is
+             edited in its middle once more
 
 --cap: both in a cgroup of so many bytes, ntx with a --ram of 64 MiB less; caches dropped before each. NTX_BIN:
-build/bin. RAM: bytes for ntx's --ram without a cap (1 GiB).
+build/bin. RAM: bytes of ntx's --ram without a cap (1 GiB).
 """
 
 import argparse

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several machines as one, all played on this one: tokens per second, what was read, and what the messages took,
-beside what the bytes say.
+"""Several machines as one, all emulated on this one: tokens per second, bytes read, and the time of messages.
 
-    bench/ranks/measure.py MODEL [--ranks 1,2,3,4] [--ram 80M] [--link nvme=100M] [--net 117M,100us[:RATE,TIME...]]
-      [--unlike LINK:LINK...] [--split rows,layers] [-n 5] [--prompt 1] [--rounds 1]
+    bench/ranks/measure.py MODEL [--ranks 1,2,3,4] [--ram 80M] [--link nvme=100M]
+                           [--net 117M,100us[:RATE,TIME...]] [--unlike LINK:LINK...] [--split rows,layers]
+                           [-n 5] [--prompt 1] [--rounds 1]
 
-Each row is a fresh `mpirun ... ntx up` with one thread a rank, O_DIRECT reads of drives that are emulated, and one
-answer of -n tokens (greedy) to a prompt of so many tokens; in rounds, all rows once each. --net: each of these
-networks in turn, and none (what MPI does on this machine by itself). --unlike: a drive for each rank. --split: each
-of these ways in turn. Where a network is played, "messages say" is `ntx plan --machines` of the same network, and
-"messages took" the token's time beyond that of the same ranks without one. "alone": bench/ranks/floor with as many
-exchanges of as many bytes: the same MPI calls and no product (--floor PATH). CSV; medians over rounds. Needs mpirun,
-and quiet.
+Each row is a fresh `mpirun ... ntx up` with one thread per rank, O_DIRECT reads of emulated drives, and one answer of
+-n tokens (greedy) to a prompt of --prompt tokens; in rounds, each with all rows once. --net: each of these networks in
+turn, and none (MPI's own speed on this machine). --unlike: a drive for each rank. --split: each of these in turn. With
+an emulated network, "messages say" is the time that `ntx plan --machines` predicts for it, and "messages took" the
+token's time beyond that of the same ranks without one. "alone": bench/ranks/floor with as many exchanges of as many
+bytes, the same MPI calls without the product (--floor PATH). CSV; medians over rounds. Needs mpirun and a quiet
+machine.
 """
 
 import argparse

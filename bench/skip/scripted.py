@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Do bytes and time of a token fall with the layers that are left out? A scripted policy on a model of any weights,
-as CSV on standard output.
+"""Do a token's bytes and time fall in proportion to the skipped layers? CSV on standard output.
 
     bench/skip/scripted.py MODEL --ram SIZE [--counts 4,8,16,24] [--ctx N] [--tokens N] [--link RATE]
 
-`off` comes first, between and last. Each other line leaves out so many layers, evenly spaced over those behind the
-first two, for every written token, with holes in KV: such a layer issues no read at all, except for what was under
-way before the decision (wasted). The run fails where the bytes read per token are not those of the layers that
-remain, within 3 % and what was wasted.
+With a scripted policy, so a model of any weights will do. `off` comes first, in between and last. Each other line skips
+so many layers, evenly spaced over those after the first two, for every written token, with holes in KV: such a layer
+causes no reads at all, except those under way before the decision (wasted). The run fails if the bytes read per token
+differ by more than 3 % from those of the remaining layers and the wasted ones.
 """
 
 import argparse

@@ -1,24 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What could layer skip and early exit reach on a model like `demo`? The same passes as `ntx perplexity --skip`, in
-PyTorch and in F32, where every state is at hand: CSV on standard output.
+"""What could layer skip and early exit reach on a model like `demo`? CSV on standard output.
 
     bench/skip/study.py MODEL TEXT --learn OTHER_TEXT [--windows N] [--part exit,static,learned]
 
-MODEL: F16 or F32 GGUF of architecture llama (models/train/export.py). Windows of 256 tokens; only those of the second
-half may skip; K and V of skipped layers are propagated. Columns: layers left out per token, perplexity, KL divergence
-from the full model, and how often the likeliest token is its.
-  exit      a token stops after the first layer where the criterion holds: the gap of the two likeliest tokens'
-    probabilities, were this layer the last;
-            the cosine of the layer's input and output; or an oracle that knows from which layer on the likeliest
-              token stays the full model's.
-            `agrees`: share of the tokens that exit whose likeliest token then is the full model's
-            `saved`: layers left out that are not under way at the exit, with one layer in flight
-  static    the same layers for all: by the share of tokens whose cosine is high (ntx calibrate), or one by one by
-    their KL on the learned text; random
+The same passes as `ntx perplexity --skip`, in PyTorch and in F32, where every state is available. MODEL: F16 or F32
+GGUF of architecture llama (models/train/export.py). Windows of 256 tokens; only tokens of the second half may skip; K
+and V of skipped layers are propagated. Columns: skipped layers per token, perplexity, KL divergence from the full
+model, and how often the most likely token is the full model's.
+
+  exit      a token stops after the first layer that meets the criterion: the gap between the two greatest probabilities
+            if this layer were the last; the cosine of the layer's input and output; or an oracle that knows from which
+            layer on the most likely token stays the full model's
+            `agrees`: share of the exiting tokens whose most likely token is then the full model's
+            `saved`: skipped layers that are not under way at the exit, with one layer in flight
+  static    the same layers for all: by the share of tokens with a high cosine (ntx calibrate), or one by one by their
+            KL on the learned text; random
   learned   per token: oracles that know the test's labels, and the network of ntx calibrate trained on each label:
-    cosine, and effect, which is
-            the KL divergence of a token's output when that layer alone is left out for all
+            cosine, and effect, the KL divergence of a token's output if only that layer is skipped for all
 """
 
 import argparse
@@ -174,8 +173,9 @@ class Text:
         return torch.stack(out, -1)
 
     def score(self, skip):
-        """skip [windows x W x layers] -> layers per token, perplexity, KL, share of tokens whose likeliest next one
-        is the full model's
+        """skip [windows x W x layers] -> layers per token, perplexity, KL, agreement.
+
+        Agreement is the share of tokens whose most likely next token is the full model's.
         """
         skip = skip.clone()
         skip[:, : H - 1] = False

@@ -1,25 +1,29 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What layer skip costs and saves on one model, in one command: off, static, predictive and random skipping, as CSV
-on standard output.
+"""What layer skip costs and saves on one model: off, static, predictive and random skipping. CSV.
 
     bench/skip/table.py [MODEL] [--thresholds 0.95,0.9,...] [--options-at 0.9,0.7,0.4] [--part quality,streamed]
-      [--only POLICY,...] [--dir DIR] [--quick]
+                        [--only POLICY,...] [--dir DIR] [--quick]
 
-Needs nothing but the model (default models/demo.gguf) and the generator of its corpus: a text other than the scored
-one is made for `ntx calibrate`, and with it questions whose answers have several words (a prompt never skips, so
+Needs nothing but the model (default models/demo.gguf) and the generator of its corpus: `ntx calibrate` gets another
+text than the scored one, and questions whose answers have several words are made with it (a prompt never skips, so
 neither does an answer's first token). Policies:
-  static by cosine     the layers that most often change their input least, as calibrated; static by KL: chosen one by
-    one for the least KL on the other text
-  predictive           by threshold; at the thresholds of --options-at also with --skip-adapt, with --skip-verify 16,
-    and with holes in KV; random, with as many layers, there too
-Quality comes from RAM: `ntx perplexity` over windows of 256 whose scored half is fed token by token, and `ntx eval`.
-At its end predictive's KL is put beside the others' at equal bytes, between the thresholds on either side. Streamed
-means at most one layer in flight (a ring of 4 chunks of 256 KiB), over the first windows of the same text, from a
-drive emulated at --link and from the real one. That part fails where bytes per token are not, within 2 %, those of
-the layers that remain (K and V of propagated ones included; of each layer the share that is not resident) and what
-was wasted. Static skipping leaves holes in KV: no token ever looks at a layer that none computes, so they change no
-output, and save bytes. DIR keeps what was calibrated and chosen, for parts that are run one by one.
+
+  static by cosine     the layers that most often change their input least, as calibrated
+  static by KL         layers chosen one by one for the least KL on the other text
+  predictive           by threshold; at the thresholds of --options-at also with --skip-adapt, with --skip-verify 16 and
+                       with holes in KV; and there also random, with as many layers
+
+Quality is measured in RAM: `ntx perplexity` over windows of 256 whose scored half is fed token by token, and `ntx
+eval`. At the end predictive's KL is compared with the others' at equal bytes, interpolated between thresholds.
+
+Streamed means at most one layer in flight (a ring of 4 chunks of 256 KiB), over the first windows of the same text,
+from a drive emulated at --link and from the real one. That part fails if the bytes per token differ by more than 2 %
+from those of the remaining layers (K and V of propagated ones included; of each layer the share that is not resident)
+and the wasted ones. Static skipping leaves holes in KV: since no token ever reads a layer that none computes, they
+change no output and save bytes.
+
+DIR keeps what was calibrated and chosen, for parts that are run one by one.
 """
 
 import argparse
