@@ -1,28 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a card could do with the products of one row (or of 2, 4, 8), by their machine code: a model, until a card
-has measured.
+"""An upper bound for a card's products of one row (or of 2, 4, 8), from machine code, without a measurement.
 
     bench/slots.py [--kernels REGEX] [--rows N] LIBRARY [LIBRARY-BEFORE]
-    bench/slots.py --table LIBRARY     as computed/plan/estimates.c has it: GB/s of weights on an H100's
-      multiprocessors, whatever its memory gives, with 1, 2, 4 and 8 rows
+    bench/slots.py --table LIBRARY     as in computed/plan/estimates.c: GB/s of weights on an H100's multiprocessors,
+                                       whatever its memory's rate, with 1, 2, 4 and 8 rows
 
 LIBRARY has the machine code of one card, 9.0 (a package has more: cuobjdump -xelf sm_90 LIBRARY).
 
-Of each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of it): how many bytes of weights a warp's
-instruction is worth, and the share of a card's copy rate that the tightest of these bounds leaves:
-  i  instructions: 4 a clock of an SM
-  a  integers, logic, bytes, conversions (ALU): 2 a clock; m: products of integers, IDP and IMAD: 2 a clock
-  l  loads, stores to and from shared memory, shuffles: what a warp asks for crosses 128 bytes a clock, a shuffle is
-    one; lanes that lie a block apart take a clock for each line of 128 bytes that they touch
-     (global memory), or for each word of the bank that most of them want (shared memory), on average over places of
-       rows (a predicate leaves those whose word lies across two); so do lanes that look up
-     entries of a book, any of which is as likely as another, each in its copy. A book's way to shared memory is
-       shared out over the outputs of a block, of 4,096 inputs each; a persistent block's (IQ1, one
-     row or two of much; cuda/persistent.h) over 1,024 times 1,024 weights of its SM, and nothing else is done
-       meanwhile
+For each type's loop over a row's blocks (cuobjdump; the plug-in, or a cubin of it): the bytes of weights per warp
+instruction, and the share of a card's copy rate that the tightest of these bounds allows:
+
+  i  instructions: 4 per clock of an SM
+  a  integers, logic, bytes, conversions (ALU): 2 per clock; m: integer products, IDP and IMAD: 2 per clock
+  l  loads, stores to and from shared memory, shuffles: a warp's request is served at 128 bytes per clock, a shuffle
+     counts as one; lanes that are a block apart take a clock for each line of 128 bytes that they touch (global
+     memory), or for each word of the bank that most of them need (shared memory), on average over positions of rows
+     (a predicate leaves those whose word lies across two). So do lanes that look up entries of a codebook, each in its
+     copy, with all entries equally likely. Copying a codebook to shared memory is divided over the outputs of a block,
+     of 4,096 inputs each; that of a persistent block (IQ1, one row or two of much; cuda/persistent.h) over 1,024 times
+     1,024 weights of its SM, and nothing else is done meanwhile
   f  bytes in flight: of all warps that registers and shared memory leave room for, against 700 ns
-Not in it: the beginning and the end of a row, the second cache, dependences between instructions, clocks under load.
+
+Not included: the beginning and the end of a row, the L2 cache, dependences between instructions, clocks under load.
 Weights are counted by the dot products of a loop.
 """
 
@@ -82,8 +82,9 @@ def outs_of(t, rows):  # cuda/fetch.h
 
 
 def geometry(t, rows=1, width=4):
-    """Values and bytes of a block; bytes of a piece, threads of a row; of each lane of a warp that loads so many
-    bytes its output, and where in that's row it begins.
+    """Values and bytes of a block; bytes of a piece, threads of a row; and each lane's place.
+
+    The place is the output of a lane of a warp that loads so many bytes, and where in that output's row it begins.
     """
     outs = outs_of(t, rows)
     if t in SUPER:
@@ -138,8 +139,9 @@ def clocks_of_lanes(t, rows, shared, width=4, across=False):
 
 @functools.cache
 def clocks_of_book(words, copies):
-    """Of a look-up in a book in shared memory, whose copies lie word by word side by side: lane l looks in copy l %
-    copies.
+    """Clocks of a look-up in a codebook in shared memory.
+
+    Its copies are interleaved word by word: lane l looks in copy l % copies.
     """
     draw = random.Random(1)
     return sum(fullest([draw.randrange(words) * copies + l % copies for l in range(32)]) for _ in range(2000)) / 2000
@@ -158,8 +160,9 @@ def copies_of(t, rows, shared):
 
 
 def clocks_to_bring(t, copies):
-    """Of a book's way from the first cache to shared memory, 16 bytes a thread: a load of neighbouring words, or of
-    few (IQ1's of 32 copies: of two halves), and a store of four clocks.
+    """Clocks of copying a codebook from the L1 cache to shared memory, 16 bytes per thread.
+
+    A load of neighbouring words, or of few (of IQ1's 32 copies: of two halves), and a store of four clocks.
     """
     loads = 4 if copies == 1 else 1 if copies == 16 else 2
     return BOOKS[t][0] * copies / 4 / 32 * (4 + loads)
@@ -314,9 +317,9 @@ def bound(row, card):
 
 
 def floats_of(path, rows):
-    """Of floats: a warp's loads of weights in flight, of as many warps as registers leave room for.
+    """The bound of float weights: a warp's loads in flight, times the warps that registers leave room for.
 
-    Weights are half of the bytes where both are of four.
+    Weights are half of the bytes where both weights and inputs have four bytes.
     """
     code, used, out = sass.disassembled(path), resources(path), {}
     for t, size in FLOATS.items():
@@ -332,8 +335,9 @@ def floats_of(path, rows):
 
 
 def table(path, kernels):
-    """GB/s by type, for each number of rows that a kernel is made for; of one row and two of IQ1 by the persistent
-    one.
+    """GB/s by type, for each number of rows that a kernel is made for.
+
+    For IQ1 with one row and two, the rate of the persistent kernel.
     """
     found = [{**floats_of(path, n), **kernels_of(path, kernels, n)} for n in (1, 2, 4, 8)]
     for t in (t for t in found[0] if 'persistent' not in t):

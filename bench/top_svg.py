@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""top_svg.py OUT.svg [--size 80x24] [--seconds 3] -- ntx-top [options]: what a terminal shows of ntx-top after some
-seconds, as a picture. Needs python3-pyte, which plays the terminal.
+"""top_svg.py OUT.svg [--size 80x24] [--seconds 3] -- ntx-top [options]: a picture of ntx-top after some seconds.
+
+Needs python3-pyte, which emulates the terminal.
 """
 
 import argparse

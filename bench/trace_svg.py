@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""trace_svg.py TRACE.json OUT.svg [--ms LENGTH] [--at SECONDS]: a piece of what `ntx run --trace` wrote, as a
-picture: above, all of the time between two tokens, as shares of each pixel; below, the last LENGTH ms before a
-token (or those from SECONDS on), slice by slice: the reads under way, each slot of the ring, layers, waits,
-tokens.
+"""trace_svg.py TRACE.json OUT.svg [--ms LENGTH] [--at SECONDS]: a picture of a piece of an `ntx run --trace` file.
+
+Above, all of the time between two tokens, as shares of each pixel. Below, the last LENGTH ms before a token (or those
+from SECONDS on), slice by slice: the reads under way, each slot of the ring, layers, waits, tokens.
 """
 
 import argparse

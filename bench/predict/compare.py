@@ -13,11 +13,11 @@ the lowest and highest of both; what was read, and doctor's rates. At the end: h
 within 15 %; each round on stderr. Use a quiet machine; all ten take 8 minutes. A load drops nothing from the page cache
 that O_DIRECT would read.
 
---light   ten others: models of 0.3 to 0.9 GB with a third, half and all of their bytes in memory (a round takes a
-minute) --close   a doctor of S seconds before each configuration, and no other: where rates change within seconds
---only    some of them, by the beginning of their names or a whole name and '$' --small   models a tenth of the size, to
-try the script --rounds  appends rounds to FILE and reports on all in it, so that it can be measured in parts (--runs 1
-five times)
+  --light   ten others: models of 0.3 to 0.9 GB with a third, half and all of their bytes in memory (a minute per round)
+  --close   a doctor of S seconds before each configuration, and no other: where rates change within seconds
+  --only    some of them, by the beginning of their names or a whole name and '$'
+  --small   models a tenth of the size, to try the script
+  --rounds  appends rounds to FILE and reports on all in it, so that it can be measured in parts (--runs 1 five times)
 """
 
 import argparse

@@ -1,30 +1,32 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What leaving out neurons costs and saves, in one command: all figures of docs/log/sparse.md, as CSV on standard
-output.
+"""What sparse FFN costs and saves: all figures of docs/log/sparse.md, as CSV on standard output.
 
     bench/sparse/figures.py [--part relu,demo,moe,gap,wide,skip] [--what rates,quality] [--dir DIR] [--quick]
 
-Needs nothing but the models of this repository and the generator of their corpus, from which a text other than the
-scored one is made for `ntx calibrate`. DIR keeps what was packed, calibrated and measured, for parts that are run one
-by one (default: a directory that is removed).
+Needs nothing but the models of this repository and the generator of their corpus, which makes another text than the
+scored one for `ntx calibrate`. DIR keeps what was packed, calibrated and measured, for parts that are run one by one
+(default: a directory that is removed).
 
-relu, demo   models/demo-relu.gguf, models/demo.gguf: packed with the gate matrix apart (P), ordered by co-activation
-(O), and with gate rows in the groups (G). Modes at 0 to
-             90 % of neurons, or groups, left out. Memory: the smallest budget that will do, so nearly all is read for
-               each token. `wanted`: attention and all else that is
-             scheduled (read with a threshold that no neuron reaches, or with one group per layer) and the used
-               groups' share of what is read with all of them; `off`: how far
-             what was read is from that. Rates on the drive emulated at --link, and on the real one; `of profile`: of
-               the rate that the profile has for reads of that mean size.
-             Perplexity and KL of the first --bytes of models/held-out.txt, answers to --questions questions of
-               models/held-out.jsonl.
-moe          models/demo-moe.gguf, whose router leaves out 6 of 8 experts: budgets from the smallest on. gap
-what lies between wanted groups is read with them when it is smaller than half the bytes that the profile's cost of a
-read is worth: that, none, twice and four times it, on the real drive. wide         a random model of width 4096,
-Q8_0, 8 layers, 5 neurons with their gate rows a group (64 KiB): as it is and, packed, with 90 % left out, on both
-drives. skip         demo-relu with layer skip, with groups left out, and with both. Rates are medians of --repeat
-runs, the modes in turn. Takes some 15 minutes; let the machine rest.
+relu, demo: models/demo-relu.gguf and models/demo.gguf, packed with the gate matrix apart (P), ordered by co-activation
+(O), and with gate rows in the groups (G). Modes skip 0 to 90 % of neurons, or of groups. Memory: the smallest budget
+that is accepted, so nearly all is read for each token. `wanted`: bytes of attention and all else that is scheduled (as
+read with a threshold that no neuron reaches, or with one group per layer), plus the used groups' share of what is read
+with all of them; `off`: the difference of the bytes read from that. Rates on the drive emulated at --link, and on the
+real one; `of profile`: share of the profile's rate for reads of that mean size. Perplexity and KL of the first --bytes
+of models/held-out.txt, answers to --questions questions of models/held-out.jsonl.
+
+moe: models/demo-moe.gguf, whose router uses 2 of 8 experts, with budgets from the smallest on.
+
+gap: bytes between wanted groups are read with them if they are fewer than half of the bytes that cost as much as a read
+by the profile; with that limit, none, twice and four times it, on the real drive.
+
+wide: a random model of width 4096, Q8_0, 8 layers, with groups of 5 neurons with their gate rows (64 KiB); as it is
+and, packed, with 90 % skipped, on both drives.
+
+skip: demo-relu with layer skip, with skipped groups, and with both.
+
+Rates are medians of --repeat runs, the modes in turn. Takes about 15 minutes; use a quiet machine.
 """
 
 import argparse
@@ -85,9 +87,9 @@ def run(a, model, *options, n=None, env=None):
 
 
 def in_turn(a, name, jobs):
-    """jobs: key -> arguments of run().
+    """jobs: key -> arguments of run(). The runs of each key, in --repeat turns back and forth.
 
-    The runs of each, of --repeat turns there and back; kept one by one, so that what was cut short goes on.
+    Each run is kept in DIR, so that a run of this program that was interrupted can continue.
     """
     path = os.path.join(a.dir, name + ".runs.json")
     done = json.load(open(path)) if os.path.exists(path) else {}
@@ -228,8 +230,9 @@ def quality(a, model, mode, base, first):
 
 
 def of_profile(s, reads):
-    """Of the rate that the profile has for reads of this mean size: between its entries by the logarithm of the
-    size.
+    """The share of the profile's rate for reads of this mean size.
+
+    Between the profile's entries it is interpolated by the logarithm of the size.
     """
     import math
 

@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What share of the drive's rate a packed model gets while it writes, taken in turn with the drive itself, as CSV on
-standard output.
+"""What share of the drive's rate a packed model gets during decode, measured in turn with the drive itself. CSV.
 
-    bench/sparse/share.py PACKED --modes off,threshold=0 --ram least,10M [--turns R] [-n N] [--trace] [--bin
-      NAME=DIR,...] [--options "..."]
+    bench/sparse/share.py PACKED --modes off,threshold=0 --ram least,10M [--turns R] [-n N] [--trace]
+                          [--bin NAME=DIR,...] [--options "..."]
 
-A drive that others use is another one a minute later. So each run stands between two of bench_replay: reads of the
-very sizes that a trace of this run has, at random offsets of the same file, nothing that depends on them: with 4 MiB
-in flight and nobody who looks at the bytes, as the profile has it (share: the run by the mean of the two); and with 1
-MiB in flight, each byte read once by the processor, which is what inference with a ring of that size can have
-(share_looked). NAME=DIR: builds to compare, in turn; `least`: the smallest budget that will do for all modes and
-builds. --trace adds where a token's time goes: time with no read in flight (idle), and waits of compute.
+A drive that others use changes from minute to minute. So each run stands between two runs of bench_replay: reads of
+exactly the sizes in a trace of this run, at random offsets of the same file, without dependences. One with 4 MiB in
+flight, the bytes not looked at, as the profile measures (share: the run over the mean of the two); and one with 1 MiB
+in flight, each byte read once by the processor, the most that inference with a ring of that size can have
+(share_looked). NAME=DIR: builds to compare, in turn; `least`: the smallest budget that all modes and builds accept.
+--trace adds where a token's time goes: time without a read in flight (idle), and waits of compute.
 """
 
 import argparse

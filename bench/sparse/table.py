@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What --ffn-sparse costs and saves on one packed model, as CSV on standard output.
 
-    bench/sparse/table.py PACKED --modes off,topk=0.5,... [--ram SIZE] [--link RATE] [-n N] [--repeat R] [--text FILE]
-      [--questions FILE] [--skip POLICY]
+    bench/sparse/table.py PACKED --modes off,topk=0.5,... [--ram SIZE] [--link RATE] [-n N] [--repeat R]
+                          [--text FILE] [--questions FILE] [--skip POLICY]
 
-Each line is one mode: shares of neurons and groups that a token used, bytes read per token (after rounding to
-blocks), those that the used groups of what does not stay in RAM should take, those of groups that lay between, tokens
-per second (median of R runs of N greedy tokens, the modes in turn). With --text perplexity and KL divergence from the
-first mode, with --questions the share of exact answers. `used` is told only where all but the groups stays in RAM
-(the ring then reads nothing).
+Each line is one mode: shares of neurons and groups that a token used; bytes read per token (after rounding to blocks),
+those that the used groups outside of RAM should take, and those of groups between them; tokens per second (median of R
+runs of N greedy tokens, the modes in turn). With --text also perplexity and KL divergence from the first mode, with
+--questions the share of exact answers. `used` is printed only if all but the groups stays in RAM (the ring then reads
+nothing).
 """
 
 import argparse

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cost.py BUILD MODEL [SECONDS [TOKENS [options of `ntx up`...]]]: what the trace costs.
+"""The cost of recording a trace.
+
+  cost.py BUILD MODEL [SECONDS [TOKENS [options of `ntx up`...]]]
+  cost.py --pool FILE...     the same figures from the output of several runs (of one model with the same options)
 
 In one pair of daemons, answers of TOKENS tokens are written in turn without records (A), with them (B), and with them
-while `ntx trace` copies them out (C), in a random order and back (B A C C A B). The times per token of each six
-answers give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, is the cost, in time and in CPU
-time (which says more where others use the machine; with --threads 1, for no thread waits actively then). Everything
-but the records is the same: the process, its memory, the text. CSV of each six first.
-
-cost.py --pool FILE...: the same figures of what several runs printed (of one model with the same options), all sixes
-together.
+while `ntx trace` copies them out (C), in a random order and back (B A C C A B). The times per token of each six answers
+give ratios to A; the median of all ratios, with a 95 % interval by bootstrap, is the cost, in time and in CPU time (the
+better figure where others use the machine; with --threads 1, since then no thread spins). Everything but the records is
+the same: the process, its memory, the text. CSV of each six first.
 """
 
 import json

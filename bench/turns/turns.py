@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Decode of several programs in turn, by seconds: where memory's rate changes from one moment to the next, runs one
-after the other say little.
+"""Decode of several programs in turn, by seconds.
 
-    bench/turns/turns.py start NAME='COMMAND' ...      each in the background, until it has written 40 tokens; then it
-      is stopped
-    bench/turns/turns.py run SECONDS ROUNDS NAME ...   in turn (A B, B A, ...) each goes on for so long: tokens per
-      second, medians, ratios to the first
+    bench/turns/turns.py start NAME='COMMAND' ...      each in the background, stopped after its first 40 tokens
+    bench/turns/turns.py run SECONDS ROUNDS NAME ...   in turn (A B, B A, ...) each continues for SECONDS: tokens per
+                                                       second, medians, ratios to the first
     bench/turns/turns.py end NAME ...
 
-A command writes '[' for each token, for ever, and its processes are its descendants. What they write, and their
-numbers, are kept in the folder it runs in:
-    ntx run MODEL 'Once upon a time' --raw --ignore-eos --ctx 16384 -n 16000 --temp 100 --top-k 0 --top-p 1 --min-p 0
-      --seed 7 --quiet
-(a model of ntx-mkmodel writes names in brackets), `peer MODEL ...` (peer.c) of random tokens, and `read MB`, of plain
-reads of so many million bytes (read.c). A quarter of a second passes before a turn's tokens count. All need room in
-memory beside each other.
+Where memory's rate changes from one moment to the next, runs one after the other tell little. A command writes '[' for
+each token, without end, and its processes are its descendants. Their output and process ids are kept in the current
+folder. Commands:
+
+    ntx run MODEL 'Once upon a time' --raw --ignore-eos --ctx 16384 -n 16000 --temp 100 --top-k 0 --top-p 1 \\
+        --min-p 0 --seed 7 --quiet
+
+(a model of ntx-mkmodel writes names in brackets), `peer MODEL ...` (peer.c) with random tokens, and `read MB`, plain
+reads of so many million bytes (read.c). The first quarter of a second of a turn does not count. All programs must fit
+in memory together.
 """
 
 import os

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A server in ntx-computed's place: writes what a test tells it to, in pieces of every length, and keeps the requests.
-"""
+"""A server in ntx-computed's place: writes what a test tells it to, in pieces of every length, and keeps requests."""
 
 import contextlib
 import json

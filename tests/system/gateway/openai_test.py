@@ -632,8 +632,7 @@ def framing(g):
 
 
 def one_answer(reply, what):
-    """The status of a reply that must be exactly one: one header without repeated fields, a body of the stated length.
-    """
+    """The status of what must be a single reply: one header without repeated fields, a body of the stated length."""
     head, _, body = reply.partition(b"\r\n\r\n")
     names = [line.split(b":")[0].lower() for line in head.split(b"\r\n")[1:]]
     equal(

@@ -244,8 +244,7 @@ def ollama(d, g):
 
 
 def ending(d):
-    """The service ends: answers under way get their time, new requests are refused; after that time, the rest are told.
-    """
+    """The service ends: answers under way get their time, new requests are refused; then the rest are told."""
     conf = os.path.join(tmp.name, "ntx.conf")
     for grace, words in ((60, None), (0, "the gateway is shutting down")):
         with open(conf, "w") as f:

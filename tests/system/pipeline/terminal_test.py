@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C in the middle of an answer, at the chat's prompt and while a command waits for input; output to a full disk.
-"""
+"""Ctrl-C in an answer, at the chat's prompt and while a command waits for input; output to a full disk."""
 
 import os
 import pty

@@ -129,8 +129,7 @@ def seen_network(s):
 
 
 def seen_heads(s):
-    """Two of three machines keep one of the two KV heads each: half of what one machine alone keeps, beside some lists.
-    """
+    """Two of three machines keep one of the two KV heads each: half of what one machine keeps, beside some lists."""
     kept = [r["bytes_kv"] for r in s["other_ranks"]] + [s["bytes_kv"]]
     one = 256 * 12 * 2 * 64 // 32 * 34  # of one head, in Q8_0
     if sorted(k > one // 100 for k in kept) != [False, True, True] or not all(
