@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay.c: choices of experts, replayed through computed/weights/cache.h: the hit rate of each policy at several sizes
- * of the cache. CSV on stdout.
+/* replay.c: recorded routing of experts, replayed through computed/weights/cache.h: the hit rate of each policy at
+ * several sizes of the cache. CSV on stdout.
  *
  *   bench_experts [FILE...]     a trace (picks.py makes one from a run's): lines "LAYERS EXPERTS" once, then "LAYER E E
  *                               E ..." for each layer of each pass in order
  *
- * Without files, synthetic traces (24 layers of 64 experts, 8 used, 400 passes, seeded): `even` every expert alike;
- * `skew` some experts liked more by all tokens (Zipf, exponent 1, other ones in each layer); `drift` the same, but what
- * is liked changes every 60 passes; `sticky` half of a token's experts are those of the token before; `both` is `skew`
- * with three of them.
+ * Without files, synthetic traces (24 layers of 64 experts, 8 used, 400 passes, seeded): `even` all experts equally
+ * likely; `skew` Zipf (exponent 1, another order in each layer); `drift` the same, but the order changes every 60
+ * passes; `sticky` half of a token's experts are those of the token before; `both` is `skew` with three of them.
  *
- * A policy of computed/weights/cache.h, with its half-life behind it. The last two columns are shares of bytes, not of
- * experts: of one pool in which every other layer's experts are larger, with the least frequently used going first, and
+ * Policies: next:HALF counts with one half-life, mixed is the daemon's. The last two columns are shares of bytes, not
+ * of experts: one pool in which every other layer's experts are larger, with eviction of the least frequently used, and
  * cost-aware (greedy-dual by size and frequency). */
 #include <math.h>
 #include <stdbool.h>
@@ -78,7 +77,7 @@ static uint64_t hits_of(struct ntx_cache *c, const struct trace *t, uint64_t fro
     return hits;
 }
 
-static double hit_rate(const struct trace *t, uint32_t frames, const char *policy)
+static double hit_rate(const struct trace *t, uint32_t frames, const struct ntx_cache_policy *policy)
 {
     static uint64_t bytes[NTX_MAX_LAYERS]; /* all alike */
     struct ntx_frames f;
@@ -156,8 +155,8 @@ static double pool_rate(const struct trace *t, unsigned percent, bool plain)
     return there / all;
 }
 
-static const char *const policies[] = {"lru",     "next:0.5", "next:2",   "next:4",
-                                       "next:12", "next:64",  "next:128", "mixed"};
+static const float halves[] = {0.5f, 2, 4, 12, 64, 128}; /* of next:HALF */
+enum { HALVES = sizeof halves / sizeof *halves };
 
 static void report(const char *name, const struct trace *t)
 {
@@ -165,8 +164,9 @@ static void report(const char *name, const struct trace *t)
     for (size_t k = 0; k < sizeof percent / sizeof *percent; k++) {
         uint32_t frames = t->layers * t->experts * percent[k] / 100;
         printf("%s,%u", name, percent[k]);
-        for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
-            printf(",%.4f", hit_rate(t, frames, policies[p]));
+        for (size_t p = 0; p < HALVES; p++)
+            printf(",%.4f", hit_rate(t, frames, &(struct ntx_cache_policy){1, {halves[p]}, {1}}));
+        printf(",%.4f", hit_rate(t, frames, NULL));
         printf(",%.4f,%.4f\n", pool_rate(t, percent[k], true), pool_rate(t, percent[k], false));
         fflush(stdout);
     }
@@ -270,9 +270,9 @@ static int read_trace(const char *path, struct trace *t)
 int main(int argc, char **argv)
 {
     printf("trace,percent_cached");
-    for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
-        printf(",%s", policies[p]);
-    printf(",pool lfu:12,pool cost-aware\n");
+    for (size_t p = 0; p < HALVES; p++)
+        printf(",next:%g", (double)halves[p]);
+    printf(",mixed,pool lfu:12,pool cost-aware\n");
     if (argc < 2)
         return synthetic() ? 111 : 0;
     for (int i = 1; i < argc; i++) {

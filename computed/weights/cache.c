@@ -9,32 +9,21 @@
 #include "common/util.h"
 
 #define NOT_IN_HEAP UINT32_MAX
-#define END         NTX_NO_FRAME /* of a list */
+#define END         NTX_NO_FRAME /* end of a list */
 
-enum { MOST_HALVES = 4, FEW_ROWS = 16 };
-#define LEARNS       (1.0f / 1024) /* of a use that was foretold well by one half-life, for that */
-#define STEP         0.02f         /* of what scores and counts are multiplied by */
-#define LEAST_CHANCE 1e-3f         /* of a smaller one no logarithm is taken */
+enum { FEW_ROWS = 16 };
+#define LEARNS       (1.0f / 1024) /* learning rate of the mixture's shares, per use */
+#define STEP         0.02f         /* learning rate of the weights of scores and counts */
+#define LEAST_CHANCE 1e-3f         /* a smaller chance counts as this one in logarithms */
 enum { N_SCORES = 2, N_BY = N_SCORES + 1 };
 static const float score_half[N_SCORES] = {8, 128}; /* rows */
 static const float by_at_first[N_BY] = {0.5f, 0.4f, 0.5f};
-#define NO_COUNT 1e-20f /* smaller floats would be slow */
+#define NO_COUNT 1e-20f /* smaller floats would be denormal, and slow */
 
-/* Half-lives, in rows, and how much each is believed at first; what is left to 1: that all bundles of a layer are used
- * alike. */
-struct policy {
-    const char *name;
-    uint32_t n;
-    float half[MOST_HALVES], share[MOST_HALVES];
-};
+/* Half-lives in rows, and the share of each at first. The rest up to 1 is the share of "all experts alike". */
+static const struct ntx_cache_policy mixed = {3, {0.5f, 8, 128}, {0.1f, 0.4f, 0.4f}};
 
-static const struct policy policies[] = {
-    {"mixed", 3, {0.5f, 8, 128}, {0.1f, 0.4f, 0.4f}},
-    {"lru", 0, {0}, {0}},
-    {"next", 1, {12}, {1}},
-};
-
-struct place { /* a frame */
+struct place { /* one frame */
     uint32_t bundle, holds;
     uint32_t before, after; /* in one of its class's lists */
     uint8_t class;
@@ -46,40 +35,39 @@ struct list {
 };
 
 struct layer {
-    float rows[MOST_HALVES]; /* of all passes, ageing as counts do */
-    float scored[N_SCORES];  /* and as scores do; 0: none are known */
-    float used;              /* bundles of a row, of late */
-    bool stale;              /* counts are newer than keys */
-    uint32_t n, *heap;       /* used bundles that are not held, the least likely to be used first; room for n_expert */
+    float rows[NTX_CACHE_HALVES]; /* decayed number of rows, for each half-life */
+    float scored[N_SCORES];       /* decayed number of rows with scores; 0: none are known */
+    float used;                   /* experts per row in the last pass */
+    bool stale;                   /* the counts are newer than the keys */
+    uint32_t n, *heap;            /* bundles that are used and not held, least valuable first; room for n_expert */
 };
 
 struct ntx_cache {
     uint32_t n_layers, n_expert;
     struct ntx_frames frames;
-    struct policy policy; /* its shares as they have been learned */
-    float all_alike;      /* the share that is left */
-    bool all_fit;         /* nothing ever goes: nothing is counted */
-    uint64_t counted;     /* how often: lru's time */
-    float *count;         /* [n_layers x halves x n_expert] rows that chose each, ageing by every half-life */
-    float *score;         /* [n_layers x N_SCORES x n_expert] sums over rows, likewise */
-    float *log_chance;    /* [bundles] of what counts say, when keys were made of it and of scores */
-    float by[N_BY];       /* what scores and log_chance are multiplied by */
-    double *key;          /* [bundles] the chance that the layer's next row chooses it; lru: when one last did */
-    uint32_t *frame_of;   /* [bundles] */
-    uint32_t *heap_at;    /* [bundles] where in its heap */
-    uint32_t *heap_room;  /* [bundles] what the heaps lie in */
-    struct layer *layer;  /* [n_layers] */
-    struct place *place;  /* [frames] */
+    struct ntx_cache_policy policy; /* with the shares learned so far */
+    float all_alike;                /* share of "all experts alike" */
+    bool all_fit;                   /* everything fits: nothing is counted */
+    float *count;                   /* [n_layers x halves x n_expert] decayed number of rows routed to each */
+    float *score;                   /* [n_layers x N_SCORES x n_expert] decayed sums of scores */
+    float *log_chance;              /* [bundles] log of the chance by counts, when the keys were made */
+    float by[N_BY];                 /* weights of the two scores and of log_chance */
+    double *key;                    /* [bundles] the chance that the layer's next row uses it */
+    uint32_t *frame_of;             /* [bundles] */
+    uint32_t *heap_at;              /* [bundles] index in its heap */
+    uint32_t *heap_room;            /* [bundles] memory of all heaps */
+    struct layer *layer;            /* [n_layers] */
+    struct place *place;            /* [frames] */
     struct {
-        uint32_t n_used, n_prefetched; /* frames with such bundles */
-        uint32_t spare;                /* kept for those that are prefetched */
-        struct list empty, prefetched; /* frames that are not held, the oldest first */
+        uint32_t n_used, n_prefetched; /* frames with used and with prefetched bundles */
+        uint32_t spare;                /* frames kept for prefetches */
+        struct list empty, prefetched; /* frames that are not held, oldest first */
     } class[NTX_FRAME_CLASSES];
 };
 
 static uint32_t layer_of(const struct ntx_cache *c, uint32_t bundle) { return bundle / c->n_expert; }
 static uint8_t class_of(const struct ntx_cache *c, uint32_t bundle) { return c->frames.class_of[layer_of(c, bundle)]; }
-static bool by_last(const struct ntx_cache *c) { return !c->policy.n; }
+
 static float *counts(const struct ntx_cache *c, uint32_t layer, uint32_t half)
 {
     return c->count + ((size_t)layer * c->policy.n + half) * c->n_expert;
@@ -90,11 +78,11 @@ static float *scores_of(const struct ntx_cache *c, uint32_t layer, uint32_t half
     return c->score + ((size_t)layer * N_SCORES + half) * c->n_expert;
 }
 
-/* On average 1 / chance - 1 rows go by without, before the one that does. */
-static double value(const struct ntx_cache *c, uint32_t layer, double key, uint32_t now)
+/* Minus the expected time to the next use, in layers: 1 / chance - 1 rows pass before the row that uses it. */
+static double eviction_value(const struct ntx_cache *c, uint32_t layer, double key, uint32_t now)
 {
     uint32_t to_go = (layer + c->n_layers - now - 1) % c->n_layers + 1;
-    return by_last(c) ? key : -(to_go + c->n_layers * (1 / (key + 1e-6) - 1));
+    return -(to_go + c->n_layers * (1 / (key + 1e-6) - 1));
 }
 
 /* ---- heaps */
@@ -107,7 +95,7 @@ static void set_at(struct ntx_cache *c, struct layer *h, uint32_t i, uint32_t bu
     c->heap_at[bundle] = i;
 }
 
-static void rise(struct ntx_cache *c, struct layer *h, uint32_t i)
+static void sift_up(struct ntx_cache *c, struct layer *h, uint32_t i)
 {
     uint32_t bundle = h->heap[i];
     for (; i && less(c, bundle, h->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -131,7 +119,7 @@ static void heap_add(struct ntx_cache *c, uint32_t bundle)
 {
     struct layer *h = &c->layer[layer_of(c, bundle)];
     h->heap[h->n] = bundle;
-    rise(c, h, h->n++);
+    sift_up(c, h, h->n++);
 }
 
 static void heap_remove(struct ntx_cache *c, uint32_t bundle)
@@ -142,24 +130,24 @@ static void heap_remove(struct ntx_cache *c, uint32_t bundle)
     if (moved == bundle)
         return;
     set_at(c, h, i, moved);
-    rise(c, h, i);
+    sift_up(c, h, i);
     sift_down(c, h, c->heap_at[moved]);
 }
 
 /* ---- counts */
 
-/* What one of the last n rows counts, on average: each is older than the next. */
-static float row_of(float half, uint32_t n)
+/* Weight of one of the last n rows, on average: each older row counts less. */
+static float row_weight(float half, uint32_t n)
 {
     return (1 - exp2f(-(float)n / half)) / (1 - exp2f(-1 / half)) / (float)n;
 }
 
-/* Each is believed as much as it foretold what was chosen (expectation, maximisation, a use at a time). */
-static void learn(struct ntx_cache *c, uint32_t layer, uint32_t expert)
+/* One step of expectation maximisation for each use: a half-life's share grows with its part in the prediction. */
+static void learn_shares(struct ntx_cache *c, uint32_t layer, uint32_t expert)
 {
     const struct layer *l = &c->layer[layer];
-    struct policy *p = &c->policy;
-    float said[MOST_HALVES], alike = c->all_alike * l->used / (float)c->n_expert, all = alike;
+    struct ntx_cache_policy *p = &c->policy;
+    float said[NTX_CACHE_HALVES], alike = c->all_alike * l->used / (float)c->n_expert, all = alike;
     for (uint32_t k = 0; k < p->n; k++)
         all += said[k] = l->rows[k] > NO_COUNT ? p->share[k] * counts(c, layer, k)[expert] / l->rows[k] : 0;
     for (uint32_t k = 0; all > 0 && k < p->n; k++)
@@ -167,7 +155,7 @@ static void learn(struct ntx_cache *c, uint32_t layer, uint32_t expert)
     c->all_alike += all > 0 ? LEARNS * (alike / all - c->all_alike) : 0;
 }
 
-static void age(struct ntx_cache *c, uint32_t layer, uint32_t rows)
+static void age_counts(struct ntx_cache *c, uint32_t layer, uint32_t rows)
 {
     struct layer *l = &c->layer[layer];
     for (uint32_t k = 0; k < c->policy.n; k++) {
@@ -183,7 +171,8 @@ static void add_scores(struct ntx_cache *c, uint32_t layer, const float *scores,
 {
     struct layer *l = &c->layer[layer];
     for (uint32_t k = 0; k < N_SCORES; k++) {
-        const float left = exp2f(-(float)n_rows / score_half[k]), more = row_of(score_half[k], n_rows) * (float)n_rows;
+        const float left = exp2f(-(float)n_rows / score_half[k]),
+                    more = row_weight(score_half[k], n_rows) * (float)n_rows;
         float *x = scores_of(c, layer, k);
         for (uint32_t e = 0; e < c->n_expert; e++)
             x[e] = x[e] * left + more * scores[e];
@@ -191,8 +180,8 @@ static void add_scores(struct ntx_cache *c, uint32_t layer, const float *scores,
     }
 }
 
-/* What counts say of each of the layer's bundles, into its keys. */
-static void chances(struct ntx_cache *c, uint32_t layer)
+/* Sets the layer's keys from the counts. */
+static void key_from_counts(struct ntx_cache *c, uint32_t layer)
 {
     struct layer *l = &c->layer[layer];
     double *key = c->key + (size_t)layer * c->n_expert;
@@ -205,8 +194,8 @@ static void chances(struct ntx_cache *c, uint32_t layer)
     }
 }
 
-/* And what scores make of that. */
-static void lean_on_scores(struct ntx_cache *c, uint32_t layer)
+/* Corrects the keys by the router's scores. */
+static void correct_by_scores(struct ntx_cache *c, uint32_t layer)
 {
     const struct layer *l = &c->layer[layer];
     double *key = c->key + (size_t)layer * c->n_expert, sum = 0, most = -INFINITY;
@@ -226,13 +215,12 @@ static void lean_on_scores(struct ntx_cache *c, uint32_t layer)
 
 static void make_keys(struct ntx_cache *c, uint32_t layer)
 {
-    if (!by_last(c))
-        chances(c, layer);
+    key_from_counts(c, layer);
     if (c->layer[layer].scored[0] > 0)
-        lean_on_scores(c, layer);
+        correct_by_scores(c, layer);
 }
 
-/* A step up the gradient of the likelihood of what was chosen: what it had, less what was to be expected. */
+/* One gradient step of the log-likelihood: observed minus expected, for each weight. */
 static void learn_scores(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n,
                          float used)
 {
@@ -261,25 +249,22 @@ void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *expert
     uint64_t used = 0;
     if (c->all_fit)
         return;
-    c->counted++;
-    for (uint32_t i = 0; i < n && by_last(c); i++)
-        c->key[layer * c->n_expert + experts[i]] = (double)c->counted;
     for (uint32_t i = 0; i < n; i++)
         used += rows[i];
-    if (by_last(c) || !n_rows || !used) {
+    if (!n_rows || !used) {
         l->stale = true;
         return;
     }
     if (l->stale && l->scored[0] > 0)
-        make_keys(c, layer); /* as they were before this */
+        make_keys(c, layer); /* with the state before this pass */
     if (n_rows <= FEW_ROWS && l->scored[0] > 0)
         learn_scores(c, layer, experts, rows, n, (float)used);
     for (uint32_t i = 0; i < n && n_rows <= FEW_ROWS && l->used > 0; i++)
-        learn(c, layer, experts[i]);
+        learn_shares(c, layer, experts[i]);
     l->stale = true;
-    age(c, layer, n_rows);
+    age_counts(c, layer, n_rows);
     for (uint32_t k = 0; k < c->policy.n; k++) {
-        const float each = row_of(c->policy.half[k], n_rows);
+        const float each = row_weight(c->policy.half[k], n_rows);
         for (uint32_t i = 0; i < n; i++)
             counts(c, layer, k)[experts[i]] += each * (float)rows[i];
         l->rows[k] += each * (float)n_rows;
@@ -289,7 +274,7 @@ void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *expert
     l->used = (float)used / (float)n_rows;
 }
 
-/* As the counts are now. */
+/* Rebuilds the layer's heap from its present counts. */
 static void sort_layer(struct ntx_cache *c, uint32_t layer)
 {
     struct layer *l = &c->layer[layer];
@@ -299,8 +284,8 @@ static void sort_layer(struct ntx_cache *c, uint32_t layer)
     l->stale = false;
 }
 
-/* The frame of the least valuable used bundle of a class that is not held. */
-static uint32_t least(struct ntx_cache *c, uint8_t class, uint32_t now)
+/* The frame of the class's least valuable used bundle that is not held. */
+static uint32_t least_valuable(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     uint32_t best = NTX_NO_FRAME;
     double least_value = INFINITY;
@@ -310,7 +295,7 @@ static uint32_t least(struct ntx_cache *c, uint8_t class, uint32_t now)
         if (c->layer[l].stale)
             sort_layer(c, l);
         uint32_t bundle = c->layer[l].heap[0];
-        double v = value(c, l, c->key[bundle], now);
+        double v = eviction_value(c, l, c->key[bundle], now);
         if (best == NTX_NO_FRAME || v < least_value) {
             best = c->frame_of[bundle];
             least_value = v;
@@ -352,8 +337,8 @@ bool ntx_cache_is_prefetched(const struct ntx_cache *c, uint32_t frame) { return
 
 static bool used(const struct place *p) { return p->bundle != NTX_NO_BUNDLE && !p->prefetched; }
 
-/* In and out of where frames are chosen from. */
-static void offer(struct ntx_cache *c, uint32_t frame)
+/* Frames that may be evicted are in a heap or a list; held ones are in neither. */
+static void make_evictable(struct ntx_cache *c, uint32_t frame)
 {
     const struct place *p = &c->place[frame];
     if (used(p))
@@ -362,7 +347,7 @@ static void offer(struct ntx_cache *c, uint32_t frame)
         list_add(c, frame);
 }
 
-static void withdraw(struct ntx_cache *c, uint32_t frame)
+static void make_held(struct ntx_cache *c, uint32_t frame)
 {
     const struct place *p = &c->place[frame];
     if (used(p))
@@ -374,16 +359,16 @@ static void withdraw(struct ntx_cache *c, uint32_t frame)
 void ntx_cache_hold(struct ntx_cache *c, uint32_t frame)
 {
     if (!c->place[frame].holds++)
-        withdraw(c, frame);
+        make_held(c, frame);
 }
 
 void ntx_cache_let_go(struct ntx_cache *c, uint32_t frame)
 {
     if (!--c->place[frame].holds)
-        offer(c, frame);
+        make_evictable(c, frame);
 }
 
-/* Of a frame that is not offered. */
+/* The frame is held: it is in no heap or list. */
 static void empty(struct ntx_cache *c, struct place *p)
 {
     if (p->bundle != NTX_NO_BUNDLE)
@@ -407,28 +392,30 @@ void ntx_cache_use(struct ntx_cache *c, uint32_t bundle)
     if (frame == NTX_NO_FRAME || !c->place[frame].prefetched)
         return;
     struct place *p = &c->place[frame];
-    ntx_cache_hold(c, frame); /* it is offered elsewhere from now on */
+    ntx_cache_hold(c, frame); /* the frame moves from the prefetched list to the heap */
     c->class[p->class].n_used++;
     c->class[p->class].n_prefetched--;
     p->prefetched = false;
     ntx_cache_let_go(c, frame);
 }
 
-static uint32_t choose(struct ntx_cache *c, uint8_t class, uint32_t now)
+static uint32_t choose_for_wanted(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     const struct ntx_frame_class *k = &c->frames.class[class];
     const struct list *empty = &c->class[class].empty, *prefetched = &c->class[class].prefetched;
     uint32_t victim = NTX_NO_FRAME;
     const uint32_t spare = c->class[class].spare;
     if (c->class[class].n_prefetched > spare && empty->first == END && prefetched->first != END)
-        return prefetched->first; /* staged, and not asked for */
+        return prefetched->first; /* a staged bundle that nobody used */
     if (c->class[class].n_used >= k->n - spare || empty->first == END)
-        victim = least(c, class, now);
-    return victim != NTX_NO_FRAME ? victim : empty->first != END ? empty->first : prefetched->first;
+        victim = least_valuable(c, class, now);
+    if (victim != NTX_NO_FRAME)
+        return victim;
+    return empty->first != END ? empty->first : prefetched->first;
 }
 
-/* Prefetched bundles hold no more frames than are kept for them, so that an empty one is always there for what is
- * wanted, until all are used. */
+/* Prefetched bundles hold at most the frames kept for them. So wanted bundles find an empty frame until all are
+ * used. */
 static uint32_t choose_for_prefetch(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     const struct ntx_frame_class *k = &c->frames.class[class];
@@ -437,14 +424,23 @@ static uint32_t choose_for_prefetch(struct ntx_cache *c, uint8_t class, uint32_t
         return prefetched->first;
     if (empty->first != END)
         return empty->first;
-    return c->class[class].n_used > k->n - c->class[class].spare ? least(c, class, now) : NTX_NO_FRAME;
+    return c->class[class].n_used > k->n - c->class[class].spare ? least_valuable(c, class, now) : NTX_NO_FRAME;
 }
 
-/* Not that of another staged one. */
+/* A staged bundle never evicts another staged one. */
 static uint32_t choose_for_staged(struct ntx_cache *c, uint8_t class, uint32_t now)
 {
     const uint32_t empty = c->class[class].empty.first;
-    return empty != END ? empty : least(c, class, now);
+    return empty != END ? empty : least_valuable(c, class, now);
+}
+
+static uint32_t choose_frame(struct ntx_cache *c, uint8_t class, uint32_t now, enum ntx_cache_for why)
+{
+    switch (why) {
+    case NTX_CACHE_STAGED: return choose_for_staged(c, class, now);
+    case NTX_CACHE_PREFETCHED: return choose_for_prefetch(c, class, now);
+    default: return choose_for_wanted(c, class, now);
+    }
 }
 
 void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep)
@@ -456,9 +452,7 @@ uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, uint32_t now, enum
 {
     uint8_t class = class_of(c, bundle);
     const bool prefetched = why != NTX_CACHE_WANTED;
-    uint32_t frame = why == NTX_CACHE_STAGED ? choose_for_staged(c, class, now)
-                     : prefetched            ? choose_for_prefetch(c, class, now)
-                                             : choose(c, class, now);
+    uint32_t frame = choose_frame(c, class, now, why);
     if (frame == NTX_NO_FRAME)
         return frame;
     struct place *p = &c->place[frame];
@@ -476,27 +470,8 @@ uint32_t ntx_cache_take(struct ntx_cache *c, uint32_t bundle, uint32_t now, enum
 uint64_t ntx_cache_bytes(uint32_t n_bundles, uint32_t n_frames)
 {
     return sizeof(struct ntx_cache) + NTX_MAX_LAYERS * sizeof(struct layer) +
-           (uint64_t)n_bundles *
-               ((policies[0].n + N_SCORES + 1) * sizeof(float) + sizeof(double) + 3 * sizeof(uint32_t)) +
+           (uint64_t)n_bundles * ((mixed.n + N_SCORES + 1) * sizeof(float) + sizeof(double) + 3 * sizeof(uint32_t)) +
            (uint64_t)n_frames * sizeof(struct place);
-}
-
-/* NAME, or where there is one half-life, NAME:HALF. */
-static bool find(const char *text, struct policy *p)
-{
-    const size_t len = strcspn(text, ":");
-    size_t i = 0;
-    char *end = NULL;
-    while (i < sizeof policies / sizeof *policies &&
-           (strlen(policies[i].name) != len || strncmp(policies[i].name, text, len)))
-        i++;
-    if (i == sizeof policies / sizeof *policies)
-        return false;
-    *p = policies[i];
-    if (!text[len])
-        return true;
-    p->half[0] = strtof(text + len + 1, &end);
-    return p->n == 1 && end != text + len + 1 && !*end && p->half[0] > 0;
 }
 
 static void lay_out(struct ntx_cache *c)
@@ -520,20 +495,18 @@ static void lay_out(struct ntx_cache *c)
     }
 }
 
-int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert, const char *policy,
-                  struct ntx_cache **out)
+int ntx_cache_new(const struct ntx_frames *f, uint32_t n_layers, uint32_t n_expert,
+                  const struct ntx_cache_policy *policy, struct ntx_cache **out)
 {
-    struct policy p = policies[0];
+    const struct ntx_cache_policy p = policy ? *policy : mixed;
     size_t n = (size_t)n_layers * n_expert;
-    if (policy && !find(policy, &p))
-        return -EINVAL;
     struct ntx_cache *c = calloc(1, sizeof *c);
     if (!c)
         return -ENOMEM;
     *c = (struct ntx_cache){.n_layers = n_layers, .n_expert = n_expert, .frames = *f, .policy = p, .all_alike = 1};
     for (uint32_t k = 0; k < p.n; k++)
         c->all_alike -= p.share[k];
-    c->count = calloc(n, NTX_MAX(p.n, 1u) * sizeof *c->count);
+    c->count = calloc(n, p.n * sizeof *c->count);
     c->score = calloc(n, N_SCORES * sizeof *c->score);
     c->log_chance = calloc(n, sizeof *c->log_chance);
     c->key = calloc(n, sizeof *c->key);

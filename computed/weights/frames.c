@@ -3,10 +3,10 @@
 
 #include "common/util.h"
 
-/* Layers whose bundles are smaller than a class's frames by less than this part are of that class. */
+/* A layer belongs to a class if its bundles are smaller than the frames by less than one part in ALIKE. */
 #define ALIKE 32
 
-/* The largest layer below `most` bytes, 0: none is left. */
+/* The largest bundle below `most` bytes; 0: none is left. */
 static uint64_t next_size(const uint64_t *layer_bytes, uint32_t n_layers, uint64_t most)
 {
     uint64_t size = 0;
@@ -28,7 +28,7 @@ void ntx_frames_sort(struct ntx_frames *f, const uint64_t *layer_bytes, uint32_t
     for (uint32_t l = 0; l < n_layers; l++) {
         if (!layer_bytes[l])
             continue;
-        uint32_t k = f->n_classes - 1; /* the last one that is large enough: sizes fall */
+        uint32_t k = f->n_classes - 1; /* the last class that is large enough: sizes fall */
         while (k && f->class[k].bytes < layer_bytes[l])
             k--;
         f->class_of[l] = (uint8_t)k;

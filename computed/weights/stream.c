@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passes and the ring. A scheduled chunk of pass p is sequence p * n_sched + its schedule index, whoever waits for it
- * and in whatever order; so nothing but the words has to be kept between two calls. */
+/* Passes and the ring. A scheduled chunk of pass p is sequence p * n_sched + its schedule index, whichever thread waits
+ * for it and in any order. So no state except the words is needed between two calls. */
 #include "computed/weights/stream.h"
 
 #include <errno.h>
@@ -10,10 +10,10 @@
 #include "common/util.h"
 #include "computed/weights/stream_impl.h"
 
-#define MAPS_AHEAD      2    /* passes after this one whose maps are clean when iod prefetches into them */
-#define PASSES_LEFT_OUT 1000 /* more unused pass numbers in a row are a mistake of the caller */
+#define MAPS_AHEAD      2    /* passes ahead whose maps are clean when iod reads into them */
+#define PASSES_LEFT_OUT 1000 /* more unused pass numbers in a row are an error of the caller */
 
-static struct ntx_stream *of(struct ntx_weights *w) { return (struct ntx_stream *)w; }
+static struct ntx_stream *stream_of(struct ntx_weights *w) { return (struct ntx_stream *)w; }
 
 static uint64_t sequence(const struct ntx_stream *s, const struct ntx_plan_chunk *c)
 {
@@ -22,7 +22,7 @@ static uint64_t sequence(const struct ntx_stream *s, const struct ntx_plan_chunk
 
 /* ---- letting go */
 
-/* Also the ring's gauge: this is where its fill changes on our side. */
+/* Also updates the ring's gauge: this is where the ring's fill changes on our side. */
 static bool half_free(const struct ntx_stream *s)
 {
     uint32_t n_free = 0, ready = 0, n = s->r->hdr->n_desc;
@@ -75,7 +75,7 @@ static void add_late(struct ntx_stream *s, uint64_t seq, bool skipped)
 {
     pthread_mutex_lock(&s->lock);
     uint32_t n = atomic_load_explicit(&s->n_late, memory_order_relaxed);
-    s->late[n] = (struct ntx__late){seq, skipped}; /* begin saw to it that a whole pass has room */
+    s->late[n] = (struct ntx__late){seq, skipped}; /* begin made room for a whole pass */
     atomic_store_explicit(&s->n_late, n + 1, memory_order_relaxed);
     pthread_mutex_unlock(&s->lock);
 }
@@ -86,9 +86,9 @@ static bool take_hold(struct ntx_stream *s, uint32_t sched, enum ntx__hold want,
     return atomic_compare_exchange_strong(&s->hold[sched], &is, (uint8_t)to);
 }
 
-static void release(struct ntx_weights *w, uint32_t chunk)
+static void release_chunk(struct ntx_weights *w, uint32_t chunk)
 {
-    struct ntx_stream *s = of(w);
+    struct ntx_stream *s = stream_of(w);
     const struct ntx_plan_chunk *c = &s->r->chunks[chunk];
     if (c->placement != NTX_PLACE_STORAGE || !take_hold(s, c->sched, NTX__HELD, NTX__GONE))
         return;
@@ -99,20 +99,19 @@ static void release(struct ntx_weights *w, uint32_t chunk)
     free_desc(s, sequence(s, c));
 }
 
-static void skip(struct ntx_weights *w, uint32_t chunk)
+static void skip_chunk(struct ntx_weights *w, uint32_t chunk)
 {
-    struct ntx_stream *s = of(w);
+    struct ntx_stream *s = stream_of(w);
     const struct ntx_plan_chunk *c = &s->r->chunks[chunk];
     if (c->placement != NTX_PLACE_STORAGE || !take_hold(s, c->sched, NTX__NONE, NTX__GONE))
         return;
-    add_late(s, sequence(s, c),
-             true); /* a read that is under way already ends when it ends: nobody waits for it here */
+    add_late(s, sequence(s, c), true); /* a read that is under way runs to its end; nobody waits for it here */
     ntx__stream_free_late(s);
 }
 
 /* ---- taking */
 
-/* Until its word is READY, which is true from then on, or FAILED. */
+/* Waits until the chunk's word is READY, which is then final, or FAILED. */
 static int wait_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
     _Atomic uint32_t *word = &s->r->state[chunk];
@@ -138,7 +137,7 @@ static int wait_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan
 static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c, const void **bytes)
 {
     int rc = 0;
-    /* Acquire: pairs with the thread that took it first, which has seen iod's bytes. */
+    /* Acquire: pairs with the thread that took it first and has seen iod's bytes. */
     while (!rc && !atomic_load_explicit(&s->taken[chunk], memory_order_acquire))
         if (!(rc = wait_host(s, chunk, c)))
             ntx__own_take_host(s, chunk);
@@ -147,7 +146,7 @@ static int acquire_host(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
     return rc;
 }
 
-/* iod is another process: what it says is looked at before it is used. */
+/* iod is another process: its descriptor is checked before use. */
 static int refuse_desc(struct ntx_stream *s, const struct ntx_desc *d, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
     if (d->pass != s->pass || d->sched != c->sched || d->chunk != chunk)
@@ -158,8 +157,7 @@ static int refuse_desc(struct ntx_stream *s, const struct ntx_desc *d, uint32_t 
                             d->shift);
 }
 
-/* The first of several callers, whose look at the descriptor is the one that counts: 1, 0 (the word has changed: once
- * more), or why not. */
+/* The first of several callers takes the sequence: 1; 0: the word has changed, try again; or a negative errno. */
 static int take_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_plan_chunk *c)
 {
     uint64_t seq = sequence(s, c);
@@ -192,13 +190,13 @@ static int acquire_ring(struct ntx_stream *s, uint32_t chunk, const struct ntx_p
     return 0;
 }
 
-static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
+static int acquire_chunk(struct ntx_weights *w, uint32_t chunk, const void **bytes)
 {
-    struct ntx_stream *s = of(w);
+    struct ntx_stream *s = stream_of(w);
     if (chunk >= s->r->hdr->n_chunks)
         return ntx__stream_fail(s, -EINVAL, "there is no chunk %u", chunk);
     int rc = ntx__stream_check_abort(
-        s); /* also where nothing has to be waited for: a pass over a resident model can be long, too */
+        s); /* also where nothing must be waited for: a pass over a resident model can be long, too */
     if (rc)
         return rc;
     const struct ntx_plan_chunk *c = &s->r->chunks[chunk];
@@ -214,8 +212,8 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
 
 /* ---- passes */
 
-/* iod obeys a map only while it bears the pass's number, so the bits are cleared first; its acquire of `pass` pairs
- * with this. */
+/* iod obeys a map only while it has the pass's number, so the bits are cleared first. iod's acquire of `pass` pairs
+ * with this release. */
 static void prepare_map(struct ntx_stream *s, uint64_t pass)
 {
     struct ntx_pass_map *m = &s->r->pass_map[pass % NTX_PASS_MAPS];
@@ -228,7 +226,7 @@ static void prepare_map(struct ntx_stream *s, uint64_t pass)
 
 static void drop_layer(struct ntx_weights *w, uint32_t layer)
 {
-    struct ntx_stream *s = of(w);
+    struct ntx_stream *s = stream_of(w);
     if (layer < NTX_MON_LAYERS && s->counters)
         atomic_fetch_add_explicit(&s->counters->mon.layer[layer].skipped, 1, memory_order_relaxed);
     if (layer < NTX_MAP_WORDS * 64)
@@ -236,7 +234,7 @@ static void drop_layer(struct ntx_weights *w, uint32_t layer)
                                  memory_order_relaxed);
 }
 
-static void start(struct ntx_stream *s, uint64_t pass)
+static void start_pass(struct ntx_stream *s, uint64_t pass)
 {
     s->pass = pass;
     s->next_pass = pass + 1;
@@ -246,8 +244,8 @@ static void start(struct ntx_stream *s, uint64_t pass)
         prepare_map(s, p);
 }
 
-/* What the pass did not use is dropped where iod has not begun it, and let go when it is through: the sequences of the
- * next pass stay where they are. */
+/* Chunks that the pass did not use: dropped where iod has not begun them, else released once read. So the sequences of
+ * the next pass stay the same. */
 static void leave_rest(struct ntx_stream *s)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
@@ -269,8 +267,8 @@ static void leave_rest(struct ntx_stream *s)
         ntx__stream_wake(s);
 }
 
-/* Room for every sequence of one more pass to become late: at most one pass's worth may be left. */
-static int make_room(struct ntx_stream *s)
+/* Makes room for one more pass's sequences in `late`: at most one pass's worth may be left there. */
+static int make_late_room(struct ntx_stream *s)
 {
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     int rc = 0;
@@ -283,8 +281,8 @@ static int make_room(struct ntx_stream *s)
     return rc;
 }
 
-/* Host chunks that could not be read are wanted once more: what ailed the drive may be over. The words before the
- * count, which iod takes for a sign to look at all words anew; before iod_asleep is looked at, too. */
+/* Retries host chunks whose read failed: the drive's trouble may be over. The words are stored before the count, which
+ * makes iod look at all words again; both before iod_asleep is read. */
 static void read_again(struct ntx_stream *s)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
@@ -309,12 +307,12 @@ void ntx_stream_await_memory(struct ntx_stream *s)
             atomic_store_explicit(&s->r->state[i], ntx_word(0, NTX_SKIPPED), memory_order_relaxed);
 }
 
-/* The words before the count, as above. */
-void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end)
+/* Words first, then the count, as in read_again. */
+void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end_pass)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     pthread_mutex_lock(&s->own);
-    s->memory_end = end;
+    s->memory_end = end_pass;
     for (uint32_t i = 0; i < h->n_chunks; i++) {
         uint32_t w = atomic_load_explicit(&s->r->state[i], memory_order_relaxed);
         if (s->r->chunks[i].placement == NTX_PLACE_HOST && ntx_word_state(w) == NTX_SKIPPED &&
@@ -326,9 +324,9 @@ void ntx_stream_memory_there(struct ntx_stream *s, uint64_t end)
     ntx__stream_wake(s);
 }
 
-static int begin(struct ntx_weights *w, uint64_t pass)
+static int begin_pass(struct ntx_weights *w, uint64_t pass)
 {
-    struct ntx_stream *s = of(w);
+    struct ntx_stream *s = stream_of(w);
     int rc = 0;
     atomic_store_explicit(&s->failed, 0, memory_order_relaxed);
     s->begun = pass;
@@ -338,10 +336,10 @@ static int begin(struct ntx_weights *w, uint64_t pass)
     if ((rc = ntx__stream_check_abort(s)))
         return rc;
     for (uint64_t p = s->next_pass; p <= pass; p++) {
-        if ((rc = make_room(s)))
+        if ((rc = make_late_room(s)))
             return rc;
-        start(s, p);
-        if (p < pass) /* a number whose pass never ran: iod may have read for it all the same */
+        start_pass(s, p);
+        if (p < pass) /* a number whose pass never ran; iod may have read for it */
             leave_rest(s);
     }
     read_again(s);
@@ -349,47 +347,48 @@ static int begin(struct ntx_weights *w, uint64_t pass)
     return 0;
 }
 
-static void end(struct ntx_weights *w)
+static void end_pass(struct ntx_weights *w)
 {
-    struct ntx_stream *s = of(w);
+    struct ntx_stream *s = stream_of(w);
     if (!s->in_pass)
         return;
     leave_rest(s);
     ntx__experts_end(s);
-    s->asked = (struct ntx__entry_query){0}; /* what comes of them yet is left in its frame */
+    s->asked = (struct ntx__entry_query){0}; /* entries that come later stay in their frames */
     s->in_pass = false;
 }
 
 /* ---- making */
 
-static bool there(struct ntx_weights *w, uint32_t chunk)
+static bool is_there(struct ntx_weights *w, uint32_t chunk)
 {
-    struct ntx_stream *s = of(w);
+    struct ntx_stream *s = stream_of(w);
     if (s->r->chunks[chunk].placement == NTX_PLACE_FRAME)
         return ntx__expert_there(s, chunk);
     return s->r->chunks[chunk].placement == NTX_PLACE_HOST &&
            ntx_word_state(atomic_load_explicit(&s->r->state[chunk], memory_order_relaxed)) == NTX_READY;
 }
 
-/* Once true, always true: only what is being read becomes tainted, and what has been acquired is not. */
-static bool stays(struct ntx_weights *w, uint32_t chunk)
+/* Once true, always true: only chunks that are being read become quarantined, and an acquired one is not. */
+static bool is_resident(struct ntx_weights *w, uint32_t chunk)
 {
-    struct ntx_stream *s = of(w);
+    struct ntx_stream *s = stream_of(w);
     return s->r->chunks[chunk].placement == NTX_PLACE_HOST &&
            !atomic_load_explicit(&s->quarantined_host[chunk], memory_order_acquire);
 }
 
 #define OPS                                                                                                            \
-    .begin = begin, .acquire = acquire, .release = release, .drop_layer = drop_layer, .skip = skip, .end = end,        \
-    .entries = ntx__stream_entries, .ask_entries = ntx__stream_ask_entries, .more_entries = ntx__stream_more_entries,  \
-    .entries_there = ntx__stream_entries_there, .stays = stays, .chosen = ntx__stream_routed,                          \
-    .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
+    .begin = begin_pass, .acquire = acquire_chunk, .release = release_chunk, .drop_layer = drop_layer,                 \
+    .skip = skip_chunk, .end = end_pass, .entries = ntx__stream_entries, .ask_entries = ntx__stream_ask_entries,       \
+    .more_entries = ntx__stream_more_entries, .entries_there = ntx__stream_entries_there, .stays = is_resident,        \
+    .chosen = ntx__stream_routed, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups,                    \
+    .done = ntx__stream_done
 static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS,
                                                                     .prefetch_experts = ntx__stream_prefetch_experts,
                                                                     .stage_experts = ntx__stream_stage_experts,
                                                                     .more_experts = ntx__stream_more_experts,
                                                                     .prefetch_groups = ntx__stream_prefetch_groups,
-                                                                    .there = there};
+                                                                    .there = is_there};
 #undef OPS
 
 static int init_lock(struct ntx_stream *s)

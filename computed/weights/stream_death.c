@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the main thread does to the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so no
- * word has another writer than this process, and `own` (stream_own.c) is held. Every word that the next iod may read is
- * what it must be when this is over: what the dead one wrote is kept where it can be true, and written anew where it
- * cannot. Compute threads go on waiting. */
+/* What the main thread does to the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so only
+ * this process writes the words, and `own` (stream_own.c) is held. Afterwards every word that the next iod may read is
+ * right: a value of the dead one stays where it can be true, and is written anew elsewhere. Compute threads go on
+ * waiting. */
 #include <errno.h>
 #include <string.h>
 
@@ -40,8 +40,8 @@ static bool is_held(const struct ntx_stream *s, uint64_t seq)
     return s->held[sched].seq == seq && atomic_load_explicit(&s->hold[sched], memory_order_acquire) == NTX__HELD;
 }
 
-/* What a descriptor may say when it is at seq, and does not hold what compute threads have: that iod is through with
- * it, or has not begun. */
+/* The values that a descriptor at seq may have, unless compute threads hold it: iod has finished with it, or has not
+ * begun. */
 static bool may_stay(const struct ntx_stream *s, const struct ntx_desc *d, uint32_t w, uint64_t seq)
 {
     const uint32_t lap = ntx__lap_of(s, seq);
@@ -50,8 +50,8 @@ static bool may_stay(const struct ntx_stream *s, const struct ntx_desc *d, uint3
     return w == ntx_word(lap, NTX_FREE) || w == ntx_word(lap, NTX_SKIPPED) || w == ntx_word(lap, NTX_FAILED);
 }
 
-/* Taint first, then FREE: a new iod that sees the word sees that the slot is not to be had. Pass and index tell it the
- * lap, also beside a word that says FREE. Returns whether the dead one wrote what it never writes. */
+/* Quarantine first, then FREE: a new iod that sees the word sees that it may not use the slot. Pass and index give it
+ * the lap, also beside a FREE word. Returns whether the dead iod wrote what a sound one never writes. */
 static bool died_desc(struct ntx_stream *s, uint32_t i)
 {
     struct ntx_desc *d = &s->r->desc[i];
@@ -72,7 +72,7 @@ static bool died_desc(struct ntx_stream *s, uint32_t i)
     return !stays && !was_filling;
 }
 
-/* Two that say that they have one slot: neither has, but for one that compute threads use. */
+/* Two descriptors that name one slot: neither has it, except one that compute threads use. */
 static bool same_slots(struct ntx_stream *s)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
@@ -92,8 +92,8 @@ static bool same_slots(struct ntx_stream *s)
     return any;
 }
 
-/* After nonsense nobody knows where the dead iod's reads go: no slot is filled again before they are proved finished.
- */
+/* After nonsense the targets of the dead iod's reads are unknown: no slot is filled again before they are proved
+ * finished. */
 static void died_ring(struct ntx_stream *s)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
@@ -112,8 +112,7 @@ static uint32_t host_word(struct ntx_stream *s, uint32_t i, uint32_t w)
 {
     const uint32_t gen = ntx_word_gen(w);
     if (atomic_load_explicit(&s->taken[i], memory_order_relaxed))
-        return ntx_word(
-            0, NTX_READY); /* it was true when it was used, and what is there may have been re-arranged since */
+        return ntx_word(0, NTX_READY); /* it was true when it was used, and the bytes may have been re-arranged since */
     if (!ntx__own_has_memory(s, i))
         return ntx_word(0, NTX_SKIPPED);
     if (w == ntx_word(0, NTX_READY) || (ntx_word_state(w) == NTX_FAILED && gen && gen < 4096))
@@ -121,7 +120,7 @@ static uint32_t host_word(struct ntx_stream *s, uint32_t i, uint32_t w)
     return ntx_word(0, NTX_FREE);
 }
 
-/* The same bytes will land in the same place, early or late; until then they are not re-arranged. */
+/* The same bytes will land in the same place, early or late. Until then they are not re-arranged. */
 static void died_host(struct ntx_stream *s)
 {
     for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++) {
@@ -132,15 +131,15 @@ static void died_host(struct ntx_stream *s)
         s->odd |= w != ntx_word(0, NTX_FILLING);
         if (host && is == ntx_word(0, NTX_FREE))
             atomic_store_explicit(&s->quarantined_host[i], 1,
-                                  memory_order_relaxed); /* seen by whoever sees what comes of the word */
+                                  memory_order_relaxed); /* whoever sees the word's next state sees this */
         atomic_store_explicit(&s->r->state[i], is, memory_order_release);
     }
 }
 
 /* ---- demands */
 
-/* The entry that a frame was being read for is read again into that frame (the same bytes to the same place), but no
- * other one is until the old read is proved finished. */
+/* A frame's entry is read again into the same frame (the same bytes to the same place). No other entry is, before the
+ * old read is proved finished. */
 static void died_demands(struct ntx_stream *s)
 {
     uint32_t n = 0;
@@ -160,7 +159,7 @@ static void died_demands(struct ntx_stream *s)
     atomic_fetch_add_explicit(&s->r->control->demand_posted, n, memory_order_release);
 }
 
-/* A word that iod had set when it died, and whose waiters it had not woken yet. */
+/* iod may have set a word and died before it woke the waiters. */
 static void wake_waiters(struct ntx_stream *s)
 {
     for (uint32_t i = 0; i < s->r->hdr->n_desc; i++)
@@ -205,7 +204,7 @@ void ntx_stream_end_quarantine(struct ntx_stream *s)
         ntx_futex_wake(&s->r->ask[i].quarantined);
     }
     ntx_gauge(s->counters, NTX_C_comp_quarantined_slots, 0);
-    ntx__stream_wake(s); /* it may sleep for want of a slot */
+    ntx__stream_wake(s); /* iod may sleep for want of a slot */
 }
 
 bool ntx_stream_host_failure(const struct ntx_stream *s, char *text, size_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Entries of a table that is looked up (an embedding, n-grams) on demand: posted to as many frames as there are, each
- * copied out when it has come (an entry is some kilobytes, so the copy is nothing; a frame is free again at once).
- * Those that are known ahead (computed/pass/grams.c) are asked for by one call and collected as they come. */
+/* Entries of a lookup table (an embedding, n-grams) on demand. They are posted to as many frames as there are, and each
+ * is copied out when it has come: an entry is some kilobytes, and a frame is free again at once. Entries that are known
+ * ahead (computed/pass/grams.c) are asked for by one call and collected as they come. */
 #include <errno.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ static bool has_come(const struct ntx_stream *s, uint32_t frame)
            ntx__settled(atomic_load_explicit(&s->r->demand[frame].word, memory_order_acquire), ntx__own_gen(s, frame));
 }
 
-/* Called while no frame is ours: what is READY or FAILED was left over by a call that failed. */
+/* Called while no frame is ours: READY or FAILED was left over by a call that failed. */
 static bool frame_free(struct ntx_stream *s, uint32_t i)
 {
     if (atomic_load_explicit(&s->r->ask[i].quarantined, memory_order_acquire))
@@ -53,7 +53,7 @@ static bool frame_free(struct ntx_stream *s, uint32_t i)
     return ntx_word_state(s->said[i]) == NTX_FREE;
 }
 
-static void post(struct ntx_stream *s, uint32_t i, const struct ntx__entry_query *q, uint32_t entry)
+static void post_entry(struct ntx_stream *s, uint32_t i, const struct ntx__entry_query *q, uint32_t entry)
 {
     struct ntx_read_request *a = &s->r->ask[i];
     a->file = q->file;
@@ -62,17 +62,17 @@ static void post(struct ntx_stream *s, uint32_t i, const struct ntx__entry_query
     ntx__own_post(s, i);
 }
 
-/* Into frame i, where there is an entry yet to be read and the frame is free. */
+/* Posts the next entry into frame i, if there is one and the frame is free. */
 static uint32_t post_into(struct ntx_stream *s, struct ntx__entry_query *q, uint32_t i)
 {
     if (q->next == q->n || !frame_free(s, i))
         return 0;
     s->entry_frame[i] = q->next;
-    post(s, i, q, q->next++);
+    post_entry(s, i, q, q->next++);
     return 1;
 }
 
-static void announce(struct ntx_stream *s, uint32_t n)
+static void announce_posts(struct ntx_stream *s, uint32_t n)
 {
     atomic_fetch_add_explicit(&s->r->control->demand_posted, n, memory_order_seq_cst);
     if (n)
@@ -88,11 +88,11 @@ static uint32_t post_some(struct ntx_stream *s, struct ntx__entry_query *q)
             q->next++;
         n += post_into(s, q, i);
     }
-    announce(s, n);
+    announce_posts(s, n);
     return n;
 }
 
-static int collect(struct ntx_stream *s, const struct ntx__entry_query *q, uint32_t frame)
+static int collect_entry(struct ntx_stream *s, const struct ntx__entry_query *q, uint32_t frame)
 {
     const struct ntx_region_hdr *h = s->r->hdr;
     struct ntx_demand *d = &s->r->demand[frame];
@@ -108,20 +108,20 @@ static int collect(struct ntx_stream *s, const struct ntx__entry_query *q, uint3
     else
         memcpy(q->out + (size_t)entry * q->entry_bytes,
                ntx_region_frame(s->r, frame) + entry_offset(q, entry) % h->block, q->entry_bytes);
-    ntx__own_free_demand(s, frame); /* our copy is made */
+    ntx__own_free_demand(s, frame); /* the copy is made */
     return rc;
 }
 
-static int collect_all(struct ntx_stream *s, const struct ntx__entry_query *q)
+static int collect_entries(struct ntx_stream *s, const struct ntx__entry_query *q)
 {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < s->r->hdr->n_demands; i++)
         if (s->entry_frame[i] != UINT32_MAX)
-            rc = collect(s, q, i);
+            rc = collect_entry(s, q, i);
     return rc;
 }
 
-/* Every frame is tainted, or still busy for a call that failed. */
+/* Every frame is quarantined, or still busy for a call that failed. */
 static int wait_for_frame(struct ntx_stream *s, const struct ntx__entry_query *q, struct ntx_patience *patience)
 {
     _Atomic uint32_t *t = &s->r->ask[0].quarantined;
@@ -129,7 +129,7 @@ static int wait_for_frame(struct ntx_stream *s, const struct ntx__entry_query *q
                              (uint64_t)q->ids[q->next]);
 }
 
-/* ---- ahead */
+/* ---- ahead of use */
 
 static int check_frames(struct ntx_stream *s, const struct ntx__entry_query *q)
 {
@@ -152,7 +152,7 @@ int ntx__stream_ask_entries(struct ntx_weights *w, uint32_t file, uint64_t offse
 
 static int take_frame(struct ntx_stream *s, uint32_t frame)
 {
-    int rc = collect(s, &s->asked, frame);
+    int rc = collect_entry(s, &s->asked, frame);
     s->entry_frame[frame] = UINT32_MAX;
     s->asked.left -= !rc;
     return rc;
@@ -170,12 +170,12 @@ int ntx__stream_more_entries(struct ntx_weights *w)
             n += post_into(s, &s->asked, i);
     }
     if (n)
-        announce(s, n);
+        announce_posts(s, n);
     return rc;
 }
 
 /* The frame whose entry was posted first, or UINT32_MAX. */
-static uint32_t oldest(const struct ntx_stream *s)
+static uint32_t oldest_frame(const struct ntx_stream *s)
 {
     uint32_t first = UINT32_MAX;
     for (uint32_t i = 0; i < s->r->hdr->n_demands; i++)
@@ -190,7 +190,7 @@ int ntx__stream_entries_there(struct ntx_weights *w)
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     int rc = ntx__stream_more_entries(w);
     while (!rc && s->asked.left) {
-        const uint32_t frame = oldest(s);
+        const uint32_t frame = oldest_frame(s);
         if (frame != UINT32_MAX) {
             rc = take_frame(s, frame);
             patience = ntx_patience(s->limit_ns);
@@ -214,7 +214,7 @@ int ntx__stream_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, u
     struct ntx_patience patience = ntx_patience(s->limit_ns);
     while (!rc && q.next < n) {
         if (post_some(s, &q)) {
-            rc = collect_all(s, &q);
+            rc = collect_entries(s, &q);
             patience = ntx_patience(s->limit_ns);
         } else if (q.next < n) {
             rc = wait_for_frame(s, &q, &patience);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Experts on demand. A frame of the arena holds the three parts of one expert, each widened to whole blocks, one behind
- * the other; cache.c says which expert is in which frame. Each part that is being read has a demand of the region; when
- * it has come, the demand is given back and the bytes stay.
+ * the other; cache.c says which expert is in which frame. Each part that is being read has a read request in the
+ * region. When the part has come, the request is freed and the bytes stay.
  *
- * All by the engine thread, between steps, but ntx__stream_acquire_expert: compute threads only look. A frame whose
- * expert is in use, or one of whose parts has a demand (posted, being read, or tainted), is not replaced. So the death
- * of iod needs nothing here: what it was reading is posted again for the same place (stream_death.c), and its late DMA
- * finds the same expert there. */
+ * All of this runs on the engine thread, between steps, except ntx__stream_acquire_expert, with which compute threads
+ * only look. A frame is not replaced while its expert is in use, or while one of its parts has a request (posted, being
+ * read, or quarantined). So the death of iod needs nothing here: its reads are posted again for the same place
+ * (stream_death.c), and its late DMA finds the same expert there. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "common/util.h"
 #include "computed/weights/stream_experts.h"
 
-/* ---- what has come */
+/* ---- finished reads */
 
 static void forget_part(struct ntx__experts *x, uint32_t frame, uint32_t demand)
 {
@@ -46,7 +46,7 @@ static void settle_demand(struct ntx_stream *s, uint32_t i)
     uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire);
     enum ntx_state st = ntx__demand_state(w);
     if (!ntx__settled(w, ntx__own_gen(s, ntx__number_of(s, i))) ||
-        (st == NTX_FAILED && f->pins)) /* while it is in use, whoever acquires it is to see the failure */
+        (st == NTX_FAILED && f->pins)) /* in use: the thread that acquires it must see the failure */
         return;
     f->failed |= st == NTX_FAILED;
     if (atomic_load_explicit(&ntx__request_of(s, i)->quarantined, memory_order_acquire))
@@ -66,7 +66,7 @@ void ntx__settle(struct ntx_stream *s)
             settle_demand(s, i);
 }
 
-/* ---- asking */
+/* ---- requests */
 
 static void pin(struct ntx__experts *x, uint32_t frame)
 {
@@ -85,7 +85,7 @@ static uint32_t free_demand(struct ntx__experts *x)
     uint32_t i = x->next;
     while (x->owner[i] != NTX_NO_FRAME)
         i = (i + 1) % x->n_demands;
-    x->next = (i + 1) % x->n_demands; /* so that they are read in the order of asking */
+    x->next = (i + 1) % x->n_demands; /* so they are read in the order of posting */
     x->n_free--;
     return i;
 }
@@ -133,14 +133,14 @@ uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, en
     return f;
 }
 
-/* Posts before this and the look at iod_asleep after it: iod sees the words, or we see that it sleeps. */
+/* The posts precede this, and the load of iod_asleep follows: iod sees the words, or we see that it sleeps. */
 void ntx__posted(struct ntx_stream *s, uint32_t n)
 {
     atomic_fetch_add_explicit(&s->r->control->demand_posted, n, memory_order_seq_cst);
     ntx__stream_wake(s);
 }
 
-/* Behind those that as many rows or more share. */
+/* Inserts the frame behind those that at least as many rows share. */
 static void add_place(struct ntx__experts *x, uint32_t n, uint32_t frame, uint8_t rows)
 {
     uint32_t i = n;
@@ -152,7 +152,7 @@ static void add_place(struct ntx__experts *x, uint32_t n, uint32_t frame, uint8_
     x->added_rows[i] = rows;
 }
 
-/* What is multiplied first is asked for first: gate and up of all, then down. */
+/* Posts gate and up of all experts before down: that is the order of use. */
 static void post_added(struct ntx_stream *s, uint32_t n)
 {
     for (int down = 0; down < 2; down++)
@@ -167,7 +167,7 @@ static void post_added(struct ntx_stream *s, uint32_t n)
 enum { CACHED, LOADING, ABSENT };
 #define GIVE_WAY 8 /* experts: their reads keep a drive busy */
 
-/* Where all frames hold experts that are wanted later, the last of them [*end) lets its own go to one that is wanted
+/* All frames hold experts that are wanted later: the last of them, before *end, gives up its frame to one wanted
  * now. */
 static uint32_t place_of_later(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t now,
                                uint32_t *end)
@@ -185,19 +185,20 @@ static uint32_t place_of_later(struct ntx_stream *s, uint32_t layer, const uint3
     return f;
 }
 
-/* Pins the first experts of the list that are there or can be given a frame; returns how many: `must`: one at least,
- * unless frames are tainted or being read into. */
-static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n, bool must,
-                     uint8_t *late)
+/* Pins the first experts of the list that are in memory or can get a frame; returns how many. must: one at least,
+ * unless all frames are quarantined or being read into. */
+static uint32_t take_experts(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n, bool must,
+                             uint8_t *late)
 {
     struct ntx__experts *x = s->experts;
     uint8_t *where = x->where;
     uint32_t taken, added = 0, hits = 0, end = n;
-    for (uint32_t i = 0; i < n; i++) { /* those first: none of them may be replaced for another */
+    for (uint32_t i = 0; i < n; i++) { /* present ones first: none of them may be replaced by another */
         uint32_t f = ntx_cache_frame(x->cache, ntx__bundle_of(x, layer, experts[i]));
         bool here = f != NTX_NO_FRAME && !x->frame[f].failed && !x->frame[f].cancelled;
-        where[i] = !here ? ABSENT : x->frame[f].pending ? LOADING : CACHED;
+        where[i] = ABSENT;
         if (here) {
+            where[i] = x->frame[f].pending ? LOADING : CACHED;
             pin(x, f);
             ntx__promote_prefetch(s, f);
         }
@@ -206,8 +207,7 @@ static uint32_t take(struct ntx_stream *s, uint32_t layer, const uint32_t *exper
     for (taken = 0; taken < n; taken++) {
         uint32_t bundle = ntx__bundle_of(x, layer, experts[taken]);
         if (where[taken] == ABSENT) {
-            uint32_t held = ntx_cache_frame(
-                x->cache, bundle); /* a failed one, or one that was given up, that is not settled yet */
+            uint32_t held = ntx_cache_frame(x->cache, bundle); /* a failed or cancelled one that is not settled yet */
             uint32_t f = held == NTX_NO_FRAME ? ntx__make_place(s, layer, bundle, NTX_CACHE_WANTED) : NTX_NO_FRAME;
             if (f == NTX_NO_FRAME && held == NTX_NO_FRAME && must && taken < GIVE_WAY)
                 f = place_of_later(s, layer, experts, taken, &end);
@@ -241,8 +241,7 @@ void ntx__stream_routed(struct ntx_weights *w, uint32_t layer, const uint32_t *e
         ntx_cache_count(s->experts->cache, layer, experts, times, n, of, scores);
 }
 
-/* What changes when the expert may be had: the end of a read that was given up, or of what a dead iod may still write.
- * */
+/* The word that changes when the expert may get a frame: the end of a cancelled read, or of a quarantine. */
 static _Atomic uint32_t *obstacle(struct ntx_stream *s, uint32_t layer, uint32_t expert)
 {
     struct ntx__experts *x = s->experts;
@@ -267,16 +266,16 @@ int ntx__stream_want(struct ntx_weights *w, uint32_t layer, const uint32_t *expe
     }
     s->experts->staged_layer = NTX__NO_LAYER;
     ntx__settle(s);
-    uint32_t taken = take(s, layer, experts, n, must, late);
+    uint32_t taken = take_experts(s, layer, experts, n, must, late);
     while (!taken &&
-           must) { /* all frames are tainted, or still being read into: for what was given up, or a pass that failed */
+           must) { /* all frames are quarantined, or still read into for a cancelled prefetch or a failed pass */
         _Atomic uint32_t *t = obstacle(s, layer, experts[0]);
         int rc = ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), &patience,
                                    "a free frame for expert", experts[0]);
         if (rc)
             return rc;
         ntx__settle(s);
-        taken = take(s, layer, experts, n, must, late);
+        taken = take_experts(s, layer, experts, n, must, late);
     }
     return (int)taken;
 }
@@ -301,7 +300,7 @@ void ntx__experts_end(struct ntx_stream *s)
             unpin(s->experts, f);
 }
 
-/* ---- taking */
+/* ---- acquire */
 
 static int wait_part(struct ntx_stream *s, const struct ntx__part *p, uint32_t chunk, const struct ntx_plan_chunk *c)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of a packed model's neurons on demand (--ffn-sparse). A layer's groups that do not stay in the arena have
- * their places in a window, in the order of the file, so that any run of them can come in one read; layer l uses window
- * l % n_windows: of two, or of one where nothing is prefetched.
+/* Groups of a packed model's neurons on demand (--ffn-sparse). A layer's groups that are not resident have places in a
+ * window, in the order of the file, so that any run of them can come in one read. Layer l uses window l % n_windows;
+ * there are two windows, or one where nothing is prefetched.
  *
- *   layer's tensor   | chunks that stay | groups on demand ...            |
- *   window                              | places of the same, same order  |
+ *   layer's tensor   | resident chunks | groups on demand ...            |
+ *   window                             | their places, in the same order |
  *
- * Wanted groups that are neighbours, or so near that reading what lies between costs less than another read (read_gap),
- * are one demand of the region, up to READ_MOST. A window is given to another layer only when none of its reads is on
- * its way, or tainted; so the death of iod needs nothing here: what it was reading is posted again for the same place
+ * Wanted groups become one read request, up to READ_MOST bytes, if they are neighbours, or so close that reading the
+ * gap costs less than another read (read_gap). A window passes to another layer only when none of its reads is under
+ * way or quarantined. So the death of iod needs nothing here: its reads are posted again for the same place
  * (stream_death.c), and its late DMA finds the same bytes there.
  *
- * What the next layer is predicted to use is read into its window behind what this one wants (--prefetch). When that
- * layer then asks, only what is missing is demanded; what was not needed was read in vain. Which groups are computed
- * does not depend on it.
+ * Groups that the next layer is predicted to use are read into its window after those that this layer wants
+ * (--prefetch). When that layer asks, only missing ones are requested; the others were read in vain. Which groups are
+ * computed does not depend on it.
  *
- * All by the engine thread. */
+ * All of this runs on the engine thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,29 +26,29 @@
 #define READ_MOST (512u << 10)
 #define NO_LAYER  UINT32_MAX
 
-/* State of a group in its window: a demand's number, or */
+/* State of a group in its window: a request's number, or */
 #define ABSENT    UINT32_MAX
 #define CACHED    (UINT32_MAX - 1)
 
-struct read { /* what a demand is for; n 0: nothing */
+struct read { /* what a request reads; n 0: nothing */
     uint32_t window, first, n;
     bool done; /* its bytes are there, but a dead iod may still write them */
 };
 
-struct list {                          /* groups of a layer, from its first on demand; ascending */
-    uint32_t layer, *group, n, posted; /* those before `posted` are there, or on their way */
+struct list {                          /* groups of a layer, counted from its first on demand; ascending */
+    uint32_t layer, *group, n, posted; /* those before `posted` are in memory, or posted */
 };
 
 struct ntx__groups {
     const struct ntx_chunks *chunks;
     uint64_t at, window_bytes, gap;
     uint32_t n_windows, most; /* most: groups of a window */
-    uint32_t *layer;          /* [n_windows] whose groups it has */
+    uint32_t *layer;          /* [n_windows] the layer whose groups it has */
     uint32_t *state;          /* [n_windows x most], by group from the layer's first on demand */
     struct read *reads;       /* [n_reads] */
     uint32_t n_reads, n_free, next;
     struct list wanted;    /* by the layer that is computed */
-    struct list predicted; /* of the next one */
+    struct list predicted; /* for the next one */
     bool *is_predicted;    /* [most] of predicted.layer */
 };
 
@@ -61,7 +61,7 @@ static struct ntx_read_request *request_of(struct ntx_stream *s, uint32_t i)
     return &s->r->ask[s->r->hdr->n_demands + i];
 }
 
-/* ---- a layer's part that is on demand */
+/* ---- a layer's part on demand */
 
 static const struct ntx_weight *groups_of(const struct ntx__groups *x, uint32_t layer)
 {
@@ -84,7 +84,7 @@ static uint64_t place_of(const struct ntx__groups *x, uint32_t layer, uint32_t g
     return x->at + layer % x->n_windows * x->window_bytes + (uint64_t)group * groups_of(x, layer)->row_bytes;
 }
 
-/* ---- what has come */
+/* ---- finished reads */
 
 static void set_states(struct ntx__groups *x, const struct read *r, uint32_t state)
 {
@@ -101,7 +101,7 @@ static void free_read(struct ntx_stream *s, uint32_t i)
     s->groups->n_free++;
 }
 
-static void settle(struct ntx_stream *s, uint32_t i)
+static void settle_read(struct ntx_stream *s, uint32_t i)
 {
     struct ntx__groups *x = s->groups;
     struct ntx_demand *d = demand_of(s, i);
@@ -116,7 +116,7 @@ static void settle(struct ntx_stream *s, uint32_t i)
         free_read(s, i);
 }
 
-/* Waits until no read into the window is on its way; those that iod has not begun are taken back. */
+/* Waits until no read into the window is under way; withdraws those that iod has not begun. */
 static int empty_window(struct ntx_stream *s, uint32_t window)
 {
     struct ntx__groups *x = s->groups;
@@ -130,13 +130,13 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
             if (ntx_word_state(w) == NTX_POSTED && !quarantined) {
                 if (ntx__own_take_back(s, number_of(s, i))) {
                     set_states(x, &x->reads[i],
-                               ABSENT); /* the window stays this layer's where the pass fails before all is over */
+                               ABSENT); /* the window stays this layer's if the pass fails before all have ended */
                     x->reads[i].n = 0;
                     x->n_free++;
                 }
                 continue;
             }
-            settle(s, i);
+            settle_read(s, i);
             if (!x->reads[i].n)
                 break;
             bool done = x->reads[i].done;
@@ -151,19 +151,19 @@ static int empty_window(struct ntx_stream *s, uint32_t window)
     return 0;
 }
 
-/* ---- asking */
+/* ---- requests */
 
 static uint32_t free_demand(struct ntx__groups *x)
 {
     uint32_t i = x->next;
     while (x->reads[i].n)
         i = (i + 1) % x->n_reads;
-    x->next = (i + 1) % x->n_reads; /* so that they are read in the order of asking */
+    x->next = (i + 1) % x->n_reads; /* so they are read in the order of posting */
     x->n_free--;
     return i;
 }
 
-static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t n)
+static void post_read(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t n)
 {
     struct ntx__groups *x = s->groups;
     const struct ntx_weight *w = groups_of(x, layer);
@@ -180,8 +180,8 @@ static void post(struct ntx_stream *s, uint32_t layer, uint32_t first, uint32_t 
     ntx__own_post(s, number_of(s, i));
 }
 
-/* How many groups the k-th one's run takes: its neighbours in the list, and those not far behind. *next: the first that
- * is not in it. */
+/* Length of the run from the k-th group: the next ones in the list, across short gaps. *next: the first one not in
+ * it. */
 static uint32_t run_from(const struct ntx__groups *x, const struct list *l, uint32_t k, uint32_t *next,
                          uint64_t *between)
 {
@@ -201,7 +201,7 @@ static uint32_t run_from(const struct ntx__groups *x, const struct list *l, uint
     return last - first + 1;
 }
 
-/* As many groups of the list as there are demands for, but for `reserve` of them. */
+/* Posts as many groups of the list as there are free requests, except `reserve` of them. */
 static void post_list(struct ntx_stream *s, struct list *l, uint32_t reserve)
 {
     struct ntx__groups *x = s->groups;
@@ -210,7 +210,7 @@ static void post_list(struct ntx_stream *s, struct list *l, uint32_t reserve)
     while (l->posted < l->n && x->n_free > reserve) {
         uint32_t first = l->group[l->posted], next = l->posted + 1;
         if (states(x, l->layer % x->n_windows)[first] == ABSENT) {
-            post(s, l->layer, first, run_from(x, l, l->posted, &next, &between));
+            post_read(s, l->layer, first, run_from(x, l, l->posted, &next, &between));
             posted++;
         }
         l->posted = next;
@@ -224,7 +224,7 @@ static void post_list(struct ntx_stream *s, struct list *l, uint32_t reserve)
 
 static void post_wanted(struct ntx_stream *s) { post_list(s, &s->groups->wanted, 0); }
 
-/* Gives the layer its window, and the list those of the groups that do not stay. */
+/* Gives the layer its window, and fills the list with its groups that are not resident. */
 static int take_list(struct ntx_stream *s, struct list *l, uint32_t layer, const uint32_t *groups, uint32_t n)
 {
     struct ntx__groups *x = s->groups;
@@ -232,9 +232,9 @@ static int take_list(struct ntx_stream *s, struct list *l, uint32_t layer, const
     int rc = x->layer[window] == layer ? 0 : empty_window(s, window);
     if (rc)
         return rc;
-    for (uint32_t i = 0; i < x->n_reads; i++) /* what has come since, and what a failed pass left */
+    for (uint32_t i = 0; i < x->n_reads; i++) /* reads that have ended since, also those of a failed pass */
         if (x->reads[i].n)
-            settle(s, i);
+            settle_read(s, i);
     x->layer[window] = l->layer = layer;
     l->n = l->posted = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -243,7 +243,7 @@ static int take_list(struct ntx_stream *s, struct list *l, uint32_t layer, const
     return 0;
 }
 
-/* How good the prediction about this layer was. */
+/* Counts how good the prediction for this layer was. */
 static void count_predicted(struct ntx_stream *s)
 {
     struct ntx__groups *x = s->groups;
@@ -262,7 +262,7 @@ int ntx__stream_want_groups(struct ntx_weights *w, uint32_t layer, const uint32_
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     if (!s->groups)
-        return 0; /* all of them stay */
+        return 0; /* all of them are resident */
     int rc = take_list(s, &s->groups->wanted, layer, groups, n);
     if (rc)
         return rc;
@@ -287,7 +287,7 @@ int ntx__stream_prefetch_groups(struct ntx_weights *w, uint32_t layer, const uin
     return 0;
 }
 
-/* ---- taking */
+/* ---- acquire */
 
 static int wait_read(struct ntx_stream *s, uint32_t i)
 {
@@ -301,7 +301,7 @@ static int wait_read(struct ntx_stream *s, uint32_t i)
     int err = ntx__iod_errno(d->err);
     uint32_t file = a->file, bytes = a->bytes;
     uint64_t offset = a->offset;
-    settle(s, i);
+    settle_read(s, i);
     post_wanted(s);
     if (ntx__demand_state(word) == NTX_FAILED)
         return ntx__stream_fail_read(s, NTX__NO_CHUNK, file, offset, bytes, err);
@@ -309,7 +309,7 @@ static int wait_read(struct ntx_stream *s, uint32_t i)
                    : 0;
 }
 
-/* All demands are taken, though none by a group before this one: by reads for another layer, or tainted. */
+/* All requests are taken, none by a group before this one: by reads for another layer, or by a quarantine. */
 static int wait_any(struct ntx_stream *s)
 {
     struct ntx__groups *x = s->groups;
@@ -323,7 +323,7 @@ static int wait_any(struct ntx_stream *s)
         if (rc)
             return rc;
         for (uint32_t i = 0; i < x->n_reads; i++)
-            settle(s, i);
+            settle_read(s, i);
     }
     post_wanted(s);
     return 0;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What computed knows of the words by itself. The ring's part of the region is ntx-iod's to write as well, all of it: a
- * broken one, or one that somebody has taken over, may leave anything there. So whatever a word may be after its death
- * follows from what is kept here, in memory that it does not have: at which sequence each descriptor is, what was
- * taken, and how each demand stands (stream_death.c).
+/* computed's own record of the words. ntx-iod can write all of the ring's part of the region, so a broken or hijacked
+ * one may leave anything there. After its death each word's value follows from this record, in memory that iod does not
+ * have: each descriptor's sequence, the chunks taken, and the state of each read request (stream_death.c).
  *
- * `own` guards that, and is held whenever computed changes a word: a death is looked at between two changes. */
+ * `own` guards the record, and is held whenever computed changes a word. So a death is handled between two changes. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,7 +13,7 @@
 /* ---- the ring */
 
 /* seq_cst, because the wake after it loads iod_asleep: either iod's last look at the words (after it set iod_asleep)
- * sees this one, or we see that it sleeps. Release: our reads of the slot are over before iod sees FREE. */
+ * sees this store, or we see that it sleeps. Release: our reads of the slot are over before iod sees FREE. */
 void ntx__own_free_desc(struct ntx_stream *s, uint64_t seq)
 {
     const uint32_t n = s->r->hdr->n_desc;
@@ -49,7 +48,7 @@ int ntx__own_take(struct ntx_stream *s, uint64_t seq, struct ntx_desc *d)
     const uint32_t sched = (uint32_t)(seq % s->r->hdr->n_sched);
     const struct ntx_desc *from = ntx__desc_of(s, seq);
     pthread_mutex_lock(&s->own);
-    /* Acquire: pairs with iod's release of READY; the fields beside the word and the bytes are there. */
+    /* Acquire: pairs with iod's release of READY; the descriptor's fields and the bytes are there. */
     int rc = atomic_load_explicit(&from->word, memory_order_acquire) == ntx_word(ntx__lap_of(s, seq), NTX_READY);
     d->slot = ntx__desc_slot(from);
     d->chunk = __atomic_load_n(&from->chunk, __ATOMIC_RELAXED);
@@ -61,7 +60,8 @@ int ntx__own_take(struct ntx_stream *s, uint64_t seq, struct ntx_desc *d)
     if (rc > 0 && atomic_load_explicit(&s->hold[sched], memory_order_relaxed) == NTX__NONE) {
         uint8_t none = NTX__NONE;
         s->held[sched] = (struct ntx__held){seq, d->slot};
-        atomic_compare_exchange_strong(&s->hold[sched], &none, NTX__HELD); /* who sees it sees where the bytes are */
+        /* a thread that sees it sees where the bytes are */
+        atomic_compare_exchange_strong(&s->hold[sched], &none, NTX__HELD);
     }
     pthread_mutex_unlock(&s->own);
     return rc;
@@ -85,9 +85,9 @@ bool ntx__own_take_host(struct ntx_stream *s, uint32_t chunk)
     return there;
 }
 
-/* ---- demands */
+/* ---- read requests */
 
-/* What is asked for is written before this. seq_cst: before iod_asleep is looked at. */
+/* The request is written before this. seq_cst: this store precedes the load of iod_asleep. */
 void ntx__own_post(struct ntx_stream *s, uint32_t i)
 {
     pthread_mutex_lock(&s->own);
@@ -105,7 +105,7 @@ void ntx__own_free_demand(struct ntx_stream *s, uint32_t i)
     pthread_mutex_unlock(&s->own);
 }
 
-/* iod leaves POSTED by compare and exchange, too: one of us gets it. */
+/* iod leaves POSTED by compare and exchange, too: only one side gets it. */
 bool ntx__own_take_back(struct ntx_stream *s, uint32_t i)
 {
     pthread_mutex_lock(&s->own);
@@ -136,7 +136,7 @@ int ntx__own_new(struct ntx_stream *s)
     return -pthread_mutex_init(&s->own, NULL);
 }
 
-/* Maybe made in part: then there is no array of the last ones, and no mutex either. */
+/* It may be half made: then one of the arrays is missing, and the mutex was not made. */
 void ntx__own_free(struct ntx_stream *s)
 {
     if (s->at && s->held && s->taken && s->said && s->seen)

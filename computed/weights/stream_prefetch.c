@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefetches: the experts that the next layer may want are read while nothing else is to be read (shm/region.h: enum
- * ntx_early). What the cache holds is not touched by them (cache.h); when the layer has come, those that it wants are
- * read like any that are missing, and those that it does not want are taken back, or given up where iod has begun them:
- * it then asks the drive for no more of them. A layer whose predictions have mostly been wrong of late has nothing read
- * for it until they are right again: what has begun holds up what is wanted. Frames that were kept for that are the
- * cache's then. Whether a prediction was right, was in time, or was made at all, changes no byte that is computed with.
- * All by the engine thread. */
+/* Prefetch reads: experts that the next layer may want are read while nothing else is to be read (shm/region.h: enum
+ * ntx_early). They never change which wanted experts the cache holds (cache.h). When the layer comes, wanted experts
+ * among them are read like any missing ones, and the others are cancelled: iod then asks the drive for no more of them.
+ * For a layer whose predictions were mostly wrong of late nothing is prefetched until they are right again, since a
+ * read that has begun delays demand reads; its spare frames then serve wanted experts. No prediction, right, wrong or
+ * late, changes a byte that is computed with. All of this runs on the engine thread. */
 #include "common/util.h"
 #include "computed/weights/stream_experts.h"
 
-enum { RECENT = 64 /* experts that were wanted */ };
+enum { RECENT = 64 /* wanted experts */ };
 static const float LEAST_RECALL = 0.2f;
 
 static uint32_t part_bytes(const struct ntx__experts *x, uint32_t frame, int part)
@@ -28,18 +27,18 @@ void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i, uint32_t bytes)
         ntx_count(s->counters, NTX_C_comp_prefetch_bytes, bytes);
 }
 
-/* Of a part that was asked for early, when somebody comes to want it: it counts as prefetched once iod has begun it. */
+/* A prefetched part that is now wanted counts as used if iod has begun it. */
 static bool count_part(struct ntx_stream *s, uint32_t frame, int part)
 {
     const struct ntx__experts *x = s->experts;
     uint32_t i = x->frame[frame].part[part].demand, bytes = part_bytes(x, frame, part);
-    bool begun = i == NTX__NO_DEMAND ||
-                 ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, i)->word, memory_order_relaxed)) != NTX_POSTED;
-    if (begun)
+    bool has_begun = i == NTX__NO_DEMAND || ntx_word_state(atomic_load_explicit(&ntx__demand_of(s, i)->word,
+                                                                                memory_order_relaxed)) != NTX_POSTED;
+    if (has_begun)
         ntx_count(s->counters, NTX_C_comp_prefetch_used_bytes, bytes);
-    if (begun && i != NTX__NO_DEMAND) /* else it was counted when it settled */
+    if (has_begun && i != NTX__NO_DEMAND) /* else it was counted when it settled */
         ntx_count(s->counters, NTX_C_comp_prefetch_bytes, bytes);
-    return begun;
+    return has_begun;
 }
 
 void ntx__promote_prefetch(struct ntx_stream *s, uint32_t frame)
@@ -57,14 +56,14 @@ void ntx__promote_prefetch(struct ntx_stream *s, uint32_t frame)
         ntx__posted(s, n);
 }
 
-/* Frames are kept for predictions where some are read. */
+/* A class keeps spare frames if any of its layers is prefetched. */
 static void keep_spares(struct ntx__experts *x)
 {
-    bool keep[NTX_FRAME_CLASSES] = {false};
+    bool hold_cached[NTX_FRAME_CLASSES] = {false};
     for (uint32_t l = 0; l < x->chunks->n_layers; l++)
-        keep[x->frames.class_of[l]] |= x->recall[l] >= LEAST_RECALL;
+        hold_cached[x->frames.class_of[l]] |= x->recall[l] >= LEAST_RECALL;
     for (uint32_t k = 0; k < x->frames.n_classes; k++)
-        ntx_cache_keep_spare(x->cache, k, keep[k]);
+        ntx_cache_keep_spare(x->cache, k, hold_cached[k]);
 }
 
 static void note_recall(struct ntx__experts *x, uint32_t layer, bool right)
@@ -78,7 +77,7 @@ static void note_recall(struct ntx__experts *x, uint32_t layer, bool right)
 bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert, uint32_t frame)
 {
     struct ntx__experts *x = s->experts;
-    bool begun = false;
+    bool has_begun = false;
     if (x->predicted_layer == layer && x->predicted_pass == s->pass) {
         ntx_count(s->counters, NTX_C_comp_prefetch_wanted, 1);
         ntx_count(s->counters, NTX_C_comp_prefetch_right, x->predicted[expert]);
@@ -87,12 +86,12 @@ bool ntx__count_prefetched(struct ntx_stream *s, uint32_t layer, uint32_t expert
     if (frame == NTX_NO_FRAME || !ntx_cache_is_prefetched(x->cache, frame))
         return frame != NTX_NO_FRAME;
     for (int p = 0; p < NTX_EXPERT_PARTS; p++)
-        begun |= count_part(s, frame, p);
-    ntx_count(s->counters, NTX_C_comp_prefetch_hits, begun);
-    return begun;
+        has_begun |= count_part(s, frame, p);
+    ntx_count(s->counters, NTX_C_comp_prefetch_hits, has_begun);
+    return has_begun;
 }
 
-/* False: iod has begun it, or it has ended. iod leaves POSTED by compare and exchange, too: one of us gets it. */
+/* False: iod has begun it, or it has ended. iod leaves POSTED by compare and exchange, too: only one side gets it. */
 static bool take_demand_back(struct ntx_stream *s, uint32_t i)
 {
     if (!ntx__own_take_back(s, ntx__number_of(s, i)))
@@ -102,7 +101,7 @@ static bool take_demand_back(struct ntx_stream *s, uint32_t i)
     return true;
 }
 
-static bool begun(struct ntx_stream *s, const struct ntx__frame *f)
+static bool has_begun(struct ntx_stream *s, const struct ntx__frame *f)
 {
     for (int p = 0; p < NTX_EXPERT_PARTS; p++)
         if (f->part[p].demand == NTX__NO_DEMAND ||
@@ -116,7 +115,7 @@ static bool still_predicted(struct ntx_stream *s, uint32_t layer, uint32_t frame
 {
     const struct ntx__experts *x = s->experts;
     uint32_t bundle = ntx_cache_bundle(x->cache, frame), n = x->chunks->n_expert;
-    return bundle / n == layer && x->predicted[bundle % n] && !x->frame[frame].failed && begun(s, &x->frame[frame]);
+    return bundle / n == layer && x->predicted[bundle % n] && !x->frame[frame].failed && has_begun(s, &x->frame[frame]);
 }
 
 void ntx__cancel_prefetches(struct ntx_stream *s, uint32_t but_layer)
@@ -126,7 +125,7 @@ void ntx__cancel_prefetches(struct ntx_stream *s, uint32_t but_layer)
         const uint32_t f = x->owner[i];
         if (f == NTX_NO_FRAME || x->frame[f].pins || !is_early(s, i) || still_predicted(s, but_layer, f) ||
             atomic_load_explicit(&ntx__request_of(s, i)->quarantined,
-                                 memory_order_acquire) /* after a death it is tainted before it is posted again */
+                                 memory_order_acquire) /* after a death it is quarantined before it is posted again */
             || take_demand_back(s, i))
             continue;
         atomic_store_explicit(&ntx__request_of(s, i)->early, NTX_CANCELLED, memory_order_relaxed);
@@ -144,17 +143,17 @@ static void set_predicted(struct ntx_stream *s, uint32_t layer, const uint32_t *
     for (uint32_t i = 0; i < n; i++)
         x->predicted[experts[i]] = true;
     if (x->recall[layer] < 0) {
-        x->recall[layer] = 1; /* until it shows */
+        x->recall[layer] = 1; /* until it is measured */
         keep_spares(x);
     }
 }
 
-/* One expert after the other: half of one is of no use. Returns how many. */
+/* Expert by expert, since half of one is of no use. Returns how many were posted. */
 static uint32_t post_prefetches(struct ntx_stream *s, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct ntx__experts *x = s->experts;
     uint32_t added = 0, now = (layer + x->chunks->n_layers - 1) % x->chunks->n_layers;
-    for (uint32_t i = 0; i < n && 2 * x->n_free > x->n_demands; i++) { /* the other half is for those that are wanted */
+    for (uint32_t i = 0; i < n && 2 * x->n_free > x->n_demands; i++) { /* the other half is for demand reads */
         uint32_t bundle = ntx__bundle_of(x, layer, experts[i]), f;
         if (ntx_cache_frame(x->cache, bundle) != NTX_NO_FRAME)
             continue;
@@ -167,9 +166,9 @@ static uint32_t post_prefetches(struct ntx_stream *s, uint32_t layer, const uint
     return added;
 }
 
-/* Those of the next layer's that are there already are not the ones to go for the others. experts: NULL: all of them.
- * Returns how many are kept, in x->added. */
-static uint32_t keep(struct ntx__experts *x, uint32_t layer, const uint32_t *experts, uint32_t n)
+/* Holds the next layer's experts that are in memory, so that they are not evicted for the others. experts NULL: all.
+ * Returns how many, in x->added. */
+static uint32_t hold_cached(struct ntx__experts *x, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     uint32_t n_kept = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -182,8 +181,8 @@ static uint32_t keep(struct ntx__experts *x, uint32_t layer, const uint32_t *exp
     return n_kept;
 }
 
-/* The others were posted. */
-static void let_go(struct ntx_stream *s, uint32_t n_kept, uint32_t added)
+/* Lets the held frames go, and reports the posts. */
+static void let_kept_go(struct ntx_stream *s, uint32_t n_kept, uint32_t added)
 {
     for (uint32_t i = 0; i < n_kept; i++)
         ntx_cache_let_go(s->experts->cache, s->experts->added[i]);
@@ -200,11 +199,11 @@ void ntx__stream_prefetch_experts(struct ntx_weights *w, uint32_t layer, const u
     ntx__cancel_prefetches(s, layer);
     if (s->experts->recall[layer] < LEAST_RECALL)
         return;
-    uint32_t n_kept = keep(s->experts, layer, experts, n);
-    let_go(s, n_kept, post_prefetches(s, layer, experts, n));
+    uint32_t n_kept = hold_cached(s->experts, layer, experts, n);
+    let_kept_go(s, n_kept, post_prefetches(s, layer, experts, n));
 }
 
-/* ---- staging: what a layer wants of which as good as all is going to be wanted */
+/* ---- staging: for a layer that will want almost all of some experts */
 
 static uint32_t post_staged(struct ntx_stream *s)
 {
@@ -233,8 +232,8 @@ void ntx__stream_more_experts(struct ntx_weights *w)
     ntx__settle(s);
     if (x->n_free < NTX_EXPERT_PARTS)
         return;
-    uint32_t n_kept = keep(x, x->staged_layer, NULL, x->chunks->n_expert);
-    let_go(s, n_kept, post_staged(s));
+    uint32_t n_kept = hold_cached(x, x->staged_layer, NULL, x->chunks->n_expert);
+    let_kept_go(s, n_kept, post_staged(s));
 }
 
 void ntx__stream_stage_experts(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, uint32_t n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting, waking, and what failed. */
+/* Waiting, waking, and failures. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,8 +10,8 @@
 #include "common/util.h"
 #include "computed/weights/stream_impl.h"
 
-#define SPIN_NS  20000u    /* a chunk takes a millisecond: only what is nearly there is worth spinning for */
-#define SLICE_NS 10000000u /* so often a sleeper looks whether the wait has become pointless */
+#define SPIN_NS  20000u    /* a chunk takes a millisecond: spinning pays only if it is almost there */
+#define SLICE_NS 10000000u /* how often a sleeper checks whether the wait has become pointless */
 
 static void relax(void)
 {
@@ -24,11 +24,11 @@ static void relax(void)
 
 void ntx__stream_wake(struct ntx_stream *s)
 {
-    /* seq_cst: pairs with iod, which sets iod_asleep and then looks at the words once more. Ours were stored before. */
+    /* seq_cst: pairs with iod, which sets iod_asleep and then looks at the words once more. Our stores came before. */
     if (!atomic_load_explicit(&s->r->ring->iod_asleep, memory_order_seq_cst))
         return;
     uint64_t one = 1;
-    (void)!write(s->wake_fd, &one, sizeof one); /* full: it is going to wake anyway */
+    (void)!write(s->wake_fd, &one, sizeof one); /* a full counter: it will wake anyway */
 }
 
 /* ---- failures */
@@ -39,7 +39,8 @@ static int fail_text(struct ntx_stream *s, int rc, const char *text)
     int first = atomic_load_explicit(&s->failed, memory_order_relaxed);
     if (!first) {
         ntx_err_set(&s->w.error, rc, "%s", text);
-        atomic_store_explicit(&s->failed, first = rc, memory_order_release); /* who sees it may read w.error */
+        /* a thread that sees it may read w.error */
+        atomic_store_explicit(&s->failed, first = rc, memory_order_release);
         pthread_cond_broadcast(&s->text_came);
     }
     pthread_mutex_unlock(&s->lock);
@@ -71,7 +72,7 @@ static bool take_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n
     return false;
 }
 
-/* iod's words come through another door than the FAILED word, and maybe never. */
+/* iod's text comes by another channel than the FAILED word, and maybe never. */
 static bool wait_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n)
 {
     struct timespec end;
@@ -132,7 +133,7 @@ void ntx_stream_abort(struct ntx_stream *s, int err, const char *text)
     pthread_mutex_lock(&s->lock);
     snprintf(s->abort_text, sizeof s->abort_text, "%s", text ? text : "");
     atomic_store(&s->aborted, err);
-    pthread_cond_broadcast(&s->text_came); /* those on words look again within a slice */
+    pthread_cond_broadcast(&s->text_came); /* sleepers on words look again within a slice */
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -149,7 +150,8 @@ int ntx__stream_check_abort(struct ntx_stream *s)
     pthread_mutex_lock(&s->lock);
     memcpy(text, s->abort_text, sizeof text);
     pthread_mutex_unlock(&s->lock);
-    return fail_text(s, rc < 0 ? rc : -rc, text[0] ? text : strerror(rc < 0 ? -rc : rc));
+    rc = rc < 0 ? rc : -rc;
+    return fail_text(s, rc, text[0] ? text : strerror(-rc));
 }
 
 /* ---- waiting */
@@ -179,8 +181,8 @@ int ntx__stream_pause(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t see
         return ntx__stream_fail(s, -ETIMEDOUT,
                                 "%s %llu did not come within %llu s: the drive hangs, or ntx-iod does not run", what,
                                 (unsigned long long)number, (unsigned long long)(s->limit_ns / 1000000000u));
-    ntx__stream_free_late(s); /* iod may need just their slots to go on */
-    ntx__stream_wake(s);      /* less than half of the ring may be free, but now it is needed */
+    ntx__stream_free_late(s); /* iod may need these slots to go on */
+    ntx__stream_wake(s);      /* though less than half of the ring may be free */
     ntx_futex_wait(word, seen, SLICE_NS);
     return 0;
 }
@@ -190,7 +192,7 @@ int ntx__stream_wait(struct ntx_stream *s, _Atomic uint32_t *word, uint32_t gen,
 {
     static const char *const names[NTX_WAITS] = {"chunk", "chunk", "groups of neurons at", "entry"};
     int rc = ntx__stream_check_abort(s);
-    /* Acquire: pairs with iod's release of the state; the fields beside the word and the bytes are there. */
+    /* Acquire: pairs with iod's release of the state; the descriptor's fields and the bytes are there. */
     uint32_t w = atomic_load_explicit(word, memory_order_acquire);
     if (!rc && !ntx__settled(w, gen)) {
         uint64_t since = ntx_now_ns(), stall = ntx__stream_stall_begin(s);
