@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv.c: pools, sequences and marks, by the table of kinds (kv_impl.h). The units of a kind are one anonymous mapping,
- * advised to huge pages, and are handed out from a stack of free numbers. */
+/* kv.c: pools, sequences and snapshots, by the table of kinds (kv_impl.h). The units of a kind are one anonymous
+ * mapping, advised to huge pages, and are handed out from a stack of free numbers. */
 #include "computed/state/kv.h"
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 #include "common/util.h"
 #include "computed/state/kv_impl.h"
 
-enum { ALL = NTX__KV_ALL, WINDOW = NTX__KV_WINDOW, SIDES = NTX__KV_SIDES, KINDS = NTX__KV_KINDS };
+enum { ALL = NTX__KV_ALL, WINDOW = NTX__KV_WINDOW, STATES = NTX__KV_STATES, KINDS = NTX__KV_KINDS };
 
 const struct ntx__kv_ops *const ntx__kv_kinds[KINDS] = {
-    [ALL] = &ntx__kv_all, [WINDOW] = &ntx__kv_window, [SIDES] = &ntx__kv_recur_buffers};
+    [ALL] = &ntx__kv_all, [WINDOW] = &ntx__kv_window, [STATES] = &ntx__kv_recur_buffers};
 
 /* ---- pools */
 
-/* No memory: they lie in a file, or other machines have all heads. */
+/* elsewhere: no memory, since the units are in a file, or other machines have all heads. */
 static int make_space(struct ntx__kv_space *x, uint64_t bytes, uint32_t n, bool elsewhere)
 {
     x->free = calloc(n, sizeof *x->free);
@@ -71,7 +71,7 @@ void ntx_kv_pool_free(struct ntx_kv_pool *p)
 {
     if (!p)
         return;
-    ntx_kv_file_free(p->file); /* reads are under way into the blocks */
+    ntx_kv_file_free(p->file); /* first, since reads into the blocks may be under way */
     for (uint32_t k = 0; k < KINDS; k++) {
         if (p->space[k].base)
             munmap(p->space[k].base, p->space[k].bytes);
@@ -159,7 +159,7 @@ int ntx_kv_touch(const struct ntx_kv_seq *s, uint32_t layer, uint32_t pos, bool 
 
 bool ntx_kv_lost(const struct ntx_kv_pool *p, uint32_t block) { return p->file && ntx_kv_file_lost(p->file, block); }
 
-/* For a promise. */
+/* Units that can still be promised. */
 static uint32_t available(const struct ntx__kv_space *x) { return x->n_free + x->n_spare - x->n_promised; }
 
 uint32_t ntx_kv_pool_blocks(const struct ntx_kv_pool *p) { return p->space[ALL].n; }
@@ -172,8 +172,8 @@ static uint32_t cluster_blocks(const struct ntx__kv_space *x, uint32_t cluster)
     return NTX_MIN(x->n - cluster * NTX_KV_CLUSTER, (uint32_t)NTX_KV_CLUSTER);
 }
 
-/* How good each cluster is to take a block of: by its free ones; the last resort is one that others have something of
- * that cannot be read. */
+/* Rates each cluster by its free blocks, for the next block to take. A cluster with unreadable blocks of others is the
+ * last resort. */
 static void rate_clusters(struct ntx_kv_pool *p, uint32_t near)
 {
     const struct ntx__kv_space *x = &p->space[ALL];
@@ -187,9 +187,9 @@ static void rate_clusters(struct ntx_kv_pool *p, uint32_t near)
         p->rated[near / NTX_KV_CLUSTER] += NTX_KV_CLUSTER;
 }
 
-/* Where runs of clusters are read, a sequence's blocks lie together: in the cluster of its last one, or in the one that
- * is free most. Goes on top of the stack. */
-static void find_near(struct ntx_kv_pool *p, uint32_t near)
+/* Moves a free block to the top of the stack: one in the cluster of the sequence's last block, or else in the cluster
+ * with most free blocks. So a sequence's blocks share clusters, which are read in runs. */
+static void choose_near(struct ntx_kv_pool *p, uint32_t near)
 {
     struct ntx__kv_space *x = &p->space[ALL];
     uint32_t best = 0;
@@ -216,32 +216,32 @@ uint32_t ntx__kv_take(struct ntx_kv_pool *p, uint32_t kind, uint32_t near)
     while (!x->n_free && p->give_up(p->keeper))
         ;
     if (kind == ALL && p->file)
-        find_near(p, near);
+        choose_near(p, near);
     uint32_t b = x->free[--x->n_free];
     x->users[b] = 1;
     return b;
 }
 
-static void join(struct ntx__kv_space *x, uint32_t b)
+static void add_user(struct ntx__kv_space *x, uint32_t b)
 {
     x->n_spare -= x->users[b] == 1 && x->kept[b];
     x->users[b]++;
 }
 
-static void leave(struct ntx__kv_space *x, uint32_t b)
+static void drop_user(struct ntx__kv_space *x, uint32_t b)
 {
     if (!--x->users[b])
         x->free[x->n_free++] = b;
     x->n_spare += x->users[b] == 1 && x->kept[b];
 }
 
-void ntx__kv_leave(struct ntx_kv_pool *p, uint32_t kind, uint32_t unit) { leave(&p->space[kind], unit); }
+void ntx__kv_leave(struct ntx_kv_pool *p, uint32_t kind, uint32_t unit) { drop_user(&p->space[kind], unit); }
 
-static void leave_all(struct ntx_kv_seq *s)
+static void drop_all_units(struct ntx_kv_seq *s)
 {
     for (uint32_t k = 0; k < KINDS; k++) {
         while (s->n_units[k])
-            leave(&s->pool->space[k], s->units[k][--s->n_units[k]]);
+            drop_user(&s->pool->space[k], s->units[k][--s->n_units[k]]);
         free(s->units[k]);
     }
 }
@@ -264,7 +264,7 @@ void ntx_kv_pool_keeper(struct ntx_kv_pool *p, bool (*give_up)(void *keeper), bo
 
 void ntx_kv_keep(struct ntx_kv_pool *p, uint32_t block)
 {
-    join(&p->space[ALL], block);
+    add_user(&p->space[ALL], block);
     p->space[ALL].kept[block] = true;
 }
 
@@ -273,7 +273,7 @@ void ntx_kv_unkeep(struct ntx_kv_pool *p, uint32_t block)
     struct ntx__kv_space *x = &p->space[ALL];
     x->n_spare -= x->users[block] == 1;
     x->kept[block] = false;
-    leave(x, block);
+    drop_user(x, block);
 }
 
 bool ntx_kv_spare(const struct ntx_kv_pool *p, uint32_t block)
@@ -293,8 +293,8 @@ static int make_tables(struct ntx_kv_seq *s, const struct ntx_kv_pool *p, const 
     return s->n_holes && s->holes ? 0 : -ENOMEM;
 }
 
-/* So many of windows and sides can be taken at once. */
-static bool find_own(struct ntx_kv_pool *p, const uint32_t *n)
+/* Whether n[k] units of WINDOW and STATES can be taken at once. */
+static bool can_take_own(struct ntx_kv_pool *p, const uint32_t *n)
 {
     bool found = true;
     for (uint32_t k = 0; k < KINDS && found; k++)
@@ -309,7 +309,7 @@ static void take_own(struct ntx_kv_seq *s, const uint32_t *n)
             s->units[k][s->n_units[k]++] = ntx__kv_take(s->pool, k, UINT32_MAX);
 }
 
-/* n_shared blocks are others', too; the rest of them is promised. Of windows and sides it has all of its own. */
+/* n_shared blocks are shared; the rest are promised. Units of WINDOW and STATES are all its own. */
 static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shared, uint32_t n_shared,
                     struct ntx_kv_seq **out)
 {
@@ -321,7 +321,7 @@ static int make_seq(struct ntx_kv_pool *p, uint32_t blocks, const uint32_t *shar
         spare += x->users[shared[i]] == 1 && x->kept[shared[i]];
     if (blocks > x->n)
         return -ENOSPC;
-    if (blocks - n_shared + spare > available(x) || !find_own(p, room))
+    if (blocks - n_shared + spare > available(x) || !can_take_own(p, room))
         return -EAGAIN;
     struct ntx_kv_seq *s = calloc(1, sizeof *s);
     if (!s)
@@ -364,15 +364,15 @@ void ntx_kv_seq_reach(struct ntx_kv_seq *s, uint32_t pos)
 
 void ntx_kv_seq_join(struct ntx_kv_seq *s, uint32_t block)
 {
-    join(&s->pool->space[ALL], block);
+    add_user(&s->pool->space[ALL], block);
     s->units[ALL][s->n_units[ALL]++] = block;
     s->pool->space[ALL].n_promised--;
 }
 
 void ntx_kv_seq_swap(struct ntx_kv_seq *s, uint32_t i, uint32_t block)
 {
-    join(&s->pool->space[ALL], block);
-    leave(&s->pool->space[ALL], s->units[ALL][i]);
+    add_user(&s->pool->space[ALL], block);
+    drop_user(&s->pool->space[ALL], s->units[ALL][i]);
     s->units[ALL][i] = block;
 }
 
@@ -382,7 +382,7 @@ void ntx_kv_seq_free(struct ntx_kv_seq *s)
         return;
     s->pool->space[ALL].n_promised -= s->most - s->n_units[ALL];
     ntx_kv_snapshot_passed(s);
-    leave_all(s);
+    drop_all_units(s);
     free(s->n_holes);
     free(s->holes);
     free(s);
@@ -404,7 +404,7 @@ uint32_t ntx_kv_seq_room(const struct ntx_kv_seq *s) { return s->most * NTX_KV_B
 
 enum ntx_kv_type ntx_kv_seq_type(const struct ntx_kv_seq *s) { return s->pool->type; }
 
-/* ---- blocks that several have */
+/* ---- shared blocks */
 
 int ntx_kv_seq_fork(struct ntx_kv_seq *s, uint32_t n_tokens, uint32_t n_room, struct ntx_kv_seq **out)
 {
@@ -429,8 +429,8 @@ bool ntx_kv_shared(const struct ntx_kv_seq *s, uint32_t pos)
     return b < s->n_units[ALL] && s->pool->space[ALL].users[s->units[ALL][b]] > 1;
 }
 
-/* The block as if it were all that a sequence has. */
-static struct ntx_kv_seq alone(struct ntx_kv_pool *p, uint32_t *block)
+/* A sequence of this one block. */
+static struct ntx_kv_seq one_block_seq(struct ntx_kv_pool *p, uint32_t *block)
 {
     return (struct ntx_kv_seq){.pool = p, .units = {block}, .n_units = {1}, .most = 1};
 }
@@ -438,12 +438,12 @@ static struct ntx_kv_seq alone(struct ntx_kv_pool *p, uint32_t *block)
 int ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block)
 {
     uint32_t own = ntx__kv_take(s->pool, ALL, last_block(s));
-    const struct ntx_kv_seq before = alone(s->pool, &block), after = alone(s->pool, &own);
-    int rc = own == block ? 0
-                          : ntx__kv_copy_block(&before, &after, ALL,
-                                               0); /* taking it may have made the keeper give up this very one */
+    const struct ntx_kv_seq before = one_block_seq(s->pool, &block), after = one_block_seq(s->pool, &own);
+    int rc = 0;
+    if (own != block) /* the keeper may have evicted this very block for it */
+        rc = ntx__kv_copy_block(&before, &after, ALL, 0);
     if (rc) {
-        leave(&s->pool->space[ALL], own);
+        drop_user(&s->pool->space[ALL], own);
         return rc;
     }
     s->units[ALL][s->n_units[ALL]++] = own;
@@ -451,7 +451,7 @@ int ntx_kv_seq_copy(struct ntx_kv_seq *s, uint32_t block)
     return 0;
 }
 
-/* Blocks that it cannot simply have again: others go on with them. And one for a copy. */
+/* Blocks that going back to pos loses, since others use them, and one for a copy. */
 static uint32_t lost_from(const struct ntx_kv_seq *s, uint32_t pos)
 {
     const struct ntx__kv_space *x = &s->pool->space[ALL];
@@ -470,25 +470,28 @@ int ntx_kv_own(struct ntx_kv_seq *s, uint32_t pos)
     if (lost_from(s, pos) > available(x))
         return -EAGAIN;
     for (; s->n_units[ALL] > n; x->n_promised++)
-        leave(x, s->units[ALL][--s->n_units[ALL]]);
+        drop_user(x, s->units[ALL][--s->n_units[ALL]]);
     if (part < s->n_units[ALL] && ntx_kv_shared(s, pos)) {
         uint32_t old = s->units[ALL][part];
         s->n_units[ALL]--;
         x->n_promised++;
         int rc = ntx_kv_seq_copy(s, old);
-        leave(x, old);
+        drop_user(x, old);
         return rc;
     }
     return 0;
 }
 
-/* ---- what all kinds can do */
+/* ---- all kinds */
 
 uint32_t ntx_kv_reach(const struct ntx_kv_seq *s, uint32_t n_tokens)
 {
-    for (uint32_t k = 0, n; k < KINDS;
-         k = n < n_tokens ? 0 : k + 1, n_tokens = n) /* if it is fewer, those before it may not reach that */
-        n = ntx__kv_kinds[k]->reach(s, n_tokens);
+    uint32_t k = 0;
+    while (k < KINDS) {
+        const uint32_t n = ntx__kv_kinds[k]->reach(s, n_tokens);
+        k = n < n_tokens ? 0 : k + 1; /* fewer: the kinds before may not reach that */
+        n_tokens = n;
+    }
     return n_tokens;
 }
 
@@ -520,7 +523,7 @@ uint64_t ntx_kv_parts_bytes(const struct ntx_kv_seq *s, uint32_t n_tokens)
         block += s->pool->rows[l].kind == ALL ? s->pool->rows[l].heads * NTX_KV_BLOCK *
                                                     (uint64_t)(s->pool->rows[l].row_k + s->pool->rows[l].row_v)
                                               : 0;
-    for (uint32_t k = 0; k < KINDS; k++) /* of ALL without a look at its blocks, which may lie in a file */
+    for (uint32_t k = 0; k < KINDS; k++) /* ALL: without a look at its blocks, which may be in a file */
         if (k != ALL)
             (void)ntx__kv_kinds[k]->each_part(s, n_tokens, false, count_bytes, &sum);
     return sum + ntx__kv_blocks_of(n_tokens) * block;
@@ -540,14 +543,14 @@ void ntx_kv_restored(struct ntx_kv_seq *s, uint32_t n_tokens)
         ntx__kv_kinds[k]->restored(s, n_tokens);
 }
 
-/* ---- marks */
+/* ---- snapshots */
 
 struct ntx_kv_snapshot {
-    struct ntx_kv_seq has; /* units of windows and sides: what the other kinds have, who goes on from it has, too */
+    struct ntx_kv_seq has; /* units of WINDOW and STATES; those that go on from it share the blocks */
     uint32_t n_tokens;
 };
 
-bool ntx_kv_pool_snapshots(const struct ntx_kv_pool *p) { return p->space[WINDOW].n || p->space[SIDES].n; }
+bool ntx_kv_pool_snapshots(const struct ntx_kv_pool *p) { return p->space[WINDOW].n || p->space[STATES].n; }
 
 static struct ntx_kv_snapshot *make_snapshot(struct ntx_kv_pool *p, const uint32_t *n, uint32_t n_tokens)
 {
@@ -573,7 +576,7 @@ int ntx_kv_snapshot_new(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_s
         return -ENODATA;
     for (uint32_t k = 0; k < KINDS; k++)
         n[k] = ntx__kv_kinds[k]->snapshots(s, n_tokens);
-    if (n[WINDOW] > p->space[WINDOW].n || !find_own(p, n))
+    if (n[WINDOW] > p->space[WINDOW].n || !can_take_own(p, n))
         return -EAGAIN;
     struct ntx_kv_snapshot *m = make_snapshot(p, n, n_tokens);
     if (!m)
@@ -589,14 +592,14 @@ uint32_t ntx_kv_snapshot_tokens(const struct ntx_kv_snapshot *m) { return m->n_t
 int ntx_kv_snapshot_blank(struct ntx_kv_pool *p, uint32_t n_tokens, bool must, struct ntx_kv_snapshot **out)
 {
     const struct ntx_kv_seq any = {.pool = p,
-                                   .n_units = {[SIDES] = p->space[SIDES].n > 0}}; /* of the shape that it is to be of */
+                                   .n_units = {[STATES] = p->space[STATES].n > 0}}; /* gives the shape of a sequence */
     uint32_t n[KINDS];
     bool free = true;
     for (uint32_t k = 0; k < KINDS; k++) {
         n[k] = ntx__kv_kinds[k]->snapshots(&any, n_tokens);
         free = free && (k == ALL || n[k] <= p->space[k].n_free);
     }
-    if (!free && (!must || n[WINDOW] > p->space[WINDOW].n || !find_own(p, n)))
+    if (!free && (!must || n[WINDOW] > p->space[WINDOW].n || !can_take_own(p, n)))
         return -EAGAIN;
     *out = make_snapshot(p, n, n_tokens);
     return *out ? 0 : -ENOMEM;
@@ -630,6 +633,6 @@ void ntx_kv_snapshot_free(struct ntx_kv_snapshot *m)
 {
     if (!m)
         return;
-    leave_all(&m->has);
+    drop_all_units(&m->has);
     free(m);
 }

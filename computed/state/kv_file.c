@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_file.c: a turn is a layer of the pass. The thread is at most `ahead` turns before the one that is computed; what
- * it holds for turns is what `keep` leaves of the memory. All of it is counted by runs, each of which has a slot while
- * it is in memory (kv_slots.h), and one place in the file: a part's runs lie there one after the other, so that what a
- * layer reads are long reads, into slots that lie anywhere. A turn is given room for all of it, also where a pass
- * chooses: how much that will be nobody knows before. */
+/* kv_file.c: a turn is a layer of the pass. The thread is at most `ahead` turns before the layer that is computed; the
+ * memory for turns is what `keep` leaves. Everything is counted in runs. Each run has a slot while it is in memory
+ * (kv_slots.h), and one place in the file. A part's runs are consecutive there, so that a layer takes long reads, into
+ * slots anywhere. A turn has room for all of its runs, also for a top-k, whose size is not known before. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@ void *ntx_kv_file_at(const struct ntx_kv_file *f, uint32_t block, uint32_t part)
     return *ntx__kv_file_state_of(f, r) & NTX__KV_IN ? ntx__kv_file_memory_of(f, r) : NULL;
 }
 
-/* ---- its life */
+/* ---- life */
 
 static uint32_t size_for(struct ntx__kv_size *size, uint32_t *n, uint64_t bytes)
 {
@@ -29,7 +28,7 @@ static uint32_t size_for(struct ntx__kv_size *size, uint32_t *n, uint64_t bytes)
     return i;
 }
 
-/* Where each part lies in the file, and which slots it takes. */
+/* Sets each part's place in the file, and the size of its slots. */
 static int place_parts(struct ntx_kv_file *f, uint32_t *n_runs)
 {
     struct ntx__kv_size *size = calloc(f->l.n_parts + 1, sizeof *size);
@@ -102,13 +101,13 @@ int ntx_kv_file_new(int fd, const struct ntx_kv_layout *l, uint64_t most, struct
     f->fd = fd;
     f->most = most;
     f->paused = true;
-    for (uint32_t i = 0; i < NTX__KV_GUESTS; i++)
-        f->guest[i].block = NTX__KV_NOBODY;
+    for (uint32_t i = 0; i < NTX__KV_TOUCHED; i++)
+        f->touched[i].block = NTX__KV_NOBODY;
     pthread_mutex_init(&f->lock, NULL);
     pthread_cond_init(&f->changed, NULL);
     int rc = copy_layout(f, l);
     if (!rc && !(rc = ntx__kv_io_new(fd, drive, &f->io))) {
-        f->started = true; /* before anybody else looks */
+        f->started = true; /* before the thread starts */
         rc = -pthread_create(&f->thread, NULL, ntx__kv_file_work, f);
         if (rc)
             f->started = false;
@@ -154,8 +153,8 @@ void ntx_kv_file_free(struct ntx_kv_file *f)
 
 /* ---- a pass */
 
-/* What could not be read is not there, and nothing was written to it. */
-static void give_up_bad(struct ntx_kv_file *f)
+/* Runs whose read failed are not in memory, and were not written to. */
+static void drop_failed_runs(struct ntx_kv_file *f)
 {
     struct ntx__kv_moved m = {0};
     struct ntx__kv_run r;
@@ -171,16 +170,16 @@ static void give_up_bad(struct ntx_kv_file *f)
     ntx__kv_file_count(f, &m);
 }
 
-/* The thread stands still until it is told to go on, and nothing is under way. */
+/* Stops the thread, and waits until nothing is under way. */
 static void pause_thread(struct ntx_kv_file *f)
 {
     f->paused = true;
     while (f->busy || f->now.n || ntx__kv_file_flying(f))
         pthread_cond_wait(&f->changed, &f->lock);
-    give_up_bad(f);
+    drop_failed_runs(f);
 }
 
-static void go_on(struct ntx_kv_file *f)
+static void resume_thread(struct ntx_kv_file *f)
 {
     f->asked = f->loaded = f->dropped = f->done = f->cursor = 0;
     f->paused = false;
@@ -209,10 +208,12 @@ void ntx_kv_file_add(struct ntx_kv_file *f, const uint32_t *blocks, uint32_t n, 
 static int by_age(const void *a, const void *b, void *ctx)
 {
     const uint32_t *age = ctx, x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return age[x] != age[y] ? (age[x] < age[y] ? -1 : 1) : (x > y) - (x < y);
+    if (age[x] != age[y])
+        return age[x] < age[y] ? -1 : 1;
+    return (x > y) - (x < y);
 }
 
-/* What other passes left, where this one wants the room; and of its own, what will not stay and comes late. */
+/* Drops what other passes left, if this one needs the room; and its own runs that will not stay and are read late. */
 static int drop_others(struct ntx_kv_file *f, struct ntx__kv_moved *m)
 {
     const uint64_t wants = ntx__kv_file_all_parts(&f->l) * f->n_list;
@@ -225,13 +226,13 @@ static int drop_others(struct ntx_kv_file *f, struct ntx__kv_moved *m)
         for (uint32_t p = 0; p < f->l.n_parts && !rc; p++)
             if (f->place[p].last >= f->ahead)
                 rc = ntx__kv_file_drop_part(f, f->list[i], p, m);
-    for (uint32_t i = 0; i < NTX__KV_GUESTS; i++)
-        f->guest[i].block = NTX__KV_NOBODY;
+    for (uint32_t i = 0; i < NTX__KV_TOUCHED; i++)
+        f->touched[i].block = NTX__KV_NOBODY;
     return rc;
 }
 
-/* Where the pass writes, and whether its layers must wait for that. If not, what they write to for the first time has
- * its memory now. */
+/* Marks the runs that the pass writes, and sets f->early if layers must wait for them. If not, runs without memory get
+ * it now. */
 static int note_written(struct ntx_kv_file *f, struct ntx__kv_moved *m)
 {
     struct ntx__kv_run r;
@@ -270,7 +271,7 @@ void ntx_kv_file_begin(struct ntx_kv_file *f, uint32_t attends, bool chooses)
     const int rc = note_written(f, &m);
     f->error = f->error ? f->error : rc;
     ntx__kv_file_count(f, &m);
-    go_on(f);
+    resume_thread(f);
     pthread_mutex_unlock(&f->lock);
 }
 
@@ -336,7 +337,7 @@ void ntx_kv_file_done(struct ntx_kv_file *f, uint32_t layer)
     pthread_mutex_unlock(&f->lock);
 }
 
-/* A pass that failed has not had all its turns. What its error was, the next one need not have. */
+/* A failed pass may have had fewer turns. Its error does not carry over to the next one. */
 void ntx_kv_file_end(struct ntx_kv_file *f)
 {
     struct ntx__kv_moved m = {0};
@@ -346,32 +347,32 @@ void ntx_kv_file_end(struct ntx_kv_file *f)
     for (uint32_t l = f->dropped; l < f->l.n_layers && !f->error; l++)
         f->error = ntx__kv_file_drop_turn(f, l, &m);
     ntx__kv_file_count(f, &m);
-    go_on(f);
+    resume_thread(f);
     pthread_mutex_unlock(&f->lock);
 }
 
-/* ---- beside passes */
+/* ---- outside passes */
 
-/* It was touched before: then it is the youngest guest now. */
-static bool is_guest(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2])
+/* Whether it was touched before; then it is now the last one touched. */
+static bool was_touched(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2])
 {
-    for (uint32_t i = 0; i < NTX__KV_GUESTS; i++) {
-        const struct guest *g = &f->guest[i];
+    for (uint32_t i = 0; i < NTX__KV_TOUCHED; i++) {
+        const struct touched *g = &f->touched[i];
         if (g->block == NTX__KV_NOBODY || memcmp(g->part, part, sizeof g->part) ||
             ntx__kv_file_run_at(f, g->block, *part).i != ntx__kv_file_run_at(f, block, *part).i)
             continue;
-        f->next_guest = (i + 1) % NTX__KV_GUESTS;
+        f->next_touched = (i + 1) % NTX__KV_TOUCHED;
         return true;
     }
     return false;
 }
 
-/* Runs of chosen K that lie near each other have their keys in one run. */
-static bool another_has(const struct ntx_kv_file *f, const struct guest *but, struct ntx__kv_run r)
+/* Neighbouring top-k runs of K may share a run of keys. */
+static bool another_has(const struct ntx_kv_file *f, const struct touched *but, struct ntx__kv_run r)
 {
-    for (uint32_t i = 0; i < NTX__KV_GUESTS; i++)
+    for (uint32_t i = 0; i < NTX__KV_TOUCHED; i++)
         for (uint32_t k = 0; k < 2; k++) {
-            const struct guest *g = &f->guest[i];
+            const struct touched *g = &f->touched[i];
             if (g != but && g->block != NTX__KV_NOBODY && g->part[k] == r.part &&
                 ntx__kv_file_run_at(f, g->block, r.part).i == r.i)
                 return true;
@@ -379,9 +380,9 @@ static bool another_has(const struct ntx_kv_file *f, const struct guest *but, st
     return false;
 }
 
-static int be_guest(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2], struct ntx__kv_moved *m)
+static int replace_touched(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2], struct ntx__kv_moved *m)
 {
-    struct guest *g = &f->guest[f->next_guest];
+    struct touched *g = &f->touched[f->next_touched];
     int rc = 0;
     for (uint32_t i = 0; i < 2 && g->block != NTX__KV_NOBODY && !rc; i++) {
         if (g->part[i] == NTX_KV_NO_PART)
@@ -391,8 +392,8 @@ static int be_guest(struct ntx_kv_file *f, uint32_t block, const uint32_t part[2
     }
     if (rc)
         return rc;
-    *g = (struct guest){block, {part[0], part[1]}};
-    f->next_guest = (f->next_guest + 1) % NTX__KV_GUESTS;
+    *g = (struct touched){block, {part[0], part[1]}};
+    f->next_touched = (f->next_touched + 1) % NTX__KV_TOUCHED;
     return 0;
 }
 
@@ -406,7 +407,7 @@ int ntx_kv_file_touch(struct ntx_kv_file *f, uint32_t block, uint32_t part, uint
     pause_thread(f);
     for (uint32_t i = 0; i < n; i++)
         in = in && *ntx__kv_file_state_of(f, ntx__kv_file_run_at(f, block, both[i])) & NTX__KV_IN;
-    int rc = is_guest(f, block, both) || in ? 0 : be_guest(f, block, both, &m);
+    int rc = was_touched(f, block, both) || in ? 0 : replace_touched(f, block, both, &m);
     for (uint32_t i = 0; i < n && !rc; i++)
         if (!(rc = ntx__kv_file_load_run(f, ntx__kv_file_run_at(f, block, both[i]), &m)) && written)
             *ntx__kv_file_state_of(f, ntx__kv_file_run_at(f, block, both[i])) |= NTX__KV_CHANGED;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_file_impl.h: what kv_file.c (its life, and what a pass asks of it), kv_file_turns.c (runs, and the thread that
- * brings a layer's) and kv_file_shape.c (bytes) share. */
+/* kv_file_impl.h: shared by kv_file.c (its life, and the calls of a pass), kv_file_turns.c (runs, and the thread that
+ * reads them layer by layer) and kv_file_shape.c (bytes). */
 #ifndef NTX_COMPUTED_STATE_KV_FILE_IMPL_H
 #define NTX_COMPUTED_STATE_KV_FILE_IMPL_H
 
@@ -15,26 +15,26 @@ enum {
     NTX__KV_AHEAD = 3,
     NTX__KV_LEAST_AHEAD = 2,
     NTX__KV_FAR = UINT32_MAX,
-    NTX__KV_GUESTS = 2,
+    NTX__KV_TOUCHED = 2,
     NTX__KV_NOBODY = UINT32_MAX
 };
-/* Of a run: in memory, or on its way; as the file does not have it; the file has had it; it was chosen, and is not
- * asked for yet; a read of it failed. */
+/* State of a run: in memory, or on its way; changed since it was in the file; stored in the file; selected by a top-k
+ * and not yet read; its read failed. */
 enum { NTX__KV_IN = 1, NTX__KV_CHANGED = 2, NTX__KV_STORED = 4, NTX__KV_WANTED = 8, NTX__KV_BAD = 16 };
 
 struct ntx__kv_run {
-    uint32_t part, i; /* of the part's; NTX__KV_NOBODY: none */
+    uint32_t part, i; /* the part's i-th run; part NTX__KV_NOBODY: none */
 };
 
 struct ntx_kv_file {
     int fd;
-    struct ntx_kv_layout l; /* its arrays are ours */
+    struct ntx_kv_layout l; /* with own arrays */
     uint64_t most;
     uint32_t n_clusters;
     struct place {            /* [n_parts] */
-        uint64_t at, bytes;   /* in the file, and of a run there and in memory */
-        uint32_t first, size; /* its first run's number among all; of slots */
-        uint32_t last;        /* layer that reads it */
+        uint64_t at, bytes;   /* offset in the file; bytes of a run, there and in memory */
+        uint32_t first, size; /* number of its first run among all; size of slots */
+        uint32_t last;        /* the last layer that reads it */
     } * place;
     uint8_t *state; /* [all runs] */
     uint32_t *slot; /* [all runs] of those that are NTX__KV_IN */
@@ -44,40 +44,42 @@ struct ntx_kv_file {
     bool *writes;           /* [n_clusters] the pass writes there */
     bool *joins;            /* [n_clusters] every layer reads keys there */
     bool *lost;             /* [n_clusters] could not be read; under the lock */
-    uint32_t *list, n_list; /* clusters of the pass, the youngest first; */
-    uint32_t *in_file;      /* and as they lie there: of several texts, too, neighbours are read together */
-    uint32_t keep;          /* of them, those that stay */
-    bool early;             /* what is written to must be read, or dropped, as its layer's turn comes */
-    struct guest {
+    uint32_t *list, n_list; /* clusters of the pass, youngest first, */
+    uint32_t *in_file;      /* and in file order: neighbours are read together, also those of several texts */
+    uint32_t keep;          /* how many of them stay in memory */
+    bool early;             /* runs that are written must be read, or dropped, in their layer's turn */
+    struct touched {
         uint32_t block, part[2];
-    } guest[NTX__KV_GUESTS];
-    uint32_t next_guest;
+    } touched[NTX__KV_TOUCHED];
+    uint32_t next_touched;
 
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct ntx__kv_io *io; /* the thread's */
-    uint32_t *pending;     /* [n_layers + 1] reads under way for the turn, and for what was chosen, the thread's */
-    uint32_t cursor;       /* in the turn that is asked for: parts x clusters x blocks */
-    struct batch {         /* runs that are neighbours in the file */
+    /* [n_layers + 1] reads under way for each turn, and for the top-k; the thread's. */
+    uint32_t *pending;
+    uint32_t cursor; /* in the turn that is being read: parts x clusters x blocks */
+    struct batch {   /* runs that are neighbours in the file */
         struct ntx__kv_run first;
         uint32_t n, turn;
         uint64_t asked; /* bytes, where one run is several reads */
-    } now;              /* is being asked for; n 0: none */
-    bool chooses;       /* the pass */
-    uint32_t attends;   /* layers of it */
-    uint32_t *wanted, n_wanted, next_wanted,
-        wanted_part; /* [n_blocks] runs that were chosen; the engine's until it waits for them */
-    bool fetching;   /* it waits */
-    bool serving;    /* the thread's: likewise, as its step began; and the turns that it may ask for before this one */
+    } now;              /* being read; n 0: none */
+    bool chooses;       /* the pass names its top-k */
+    uint32_t attends;   /* layers that attend */
+    /* [n_blocks] runs of the top-k; the engine's until it waits for them. */
+    uint32_t *wanted, n_wanted, next_wanted, wanted_part;
+    bool fetching; /* the engine waits for them */
+    /* The thread's copies, as of its step's begin: fetching, and the turns that it may read. */
+    bool serving;
     uint32_t until;
-    uint32_t ahead, asked, loaded, done,
-        dropped; /* turns: dropped <= done and loaded, loaded <= asked <= dropped + ahead */
+    /* turns: dropped <= done and loaded, loaded <= asked <= dropped + ahead. */
+    uint32_t ahead, asked, loaded, done, dropped;
     bool started, paused, busy, stop;
     int error;
     struct ntx_kv_file_stats stats;
 };
-/* What a turn did. */
+/* What a turn moved. */
 struct ntx__kv_moved {
     uint64_t taken, read, written, dropped;
     struct ntx__kv_run lost;
@@ -129,7 +131,7 @@ static inline uint32_t ntx__kv_file_cluster_of(const struct ntx_kv_file *f, stru
 {
     return r.i * ntx__kv_file_run_blocks(&f->l, r.part) / f->l.cluster;
 }
-/* Of a cluster, those of a part: [from, to). */
+/* The runs of a part in a cluster: [from, to). */
 static inline void ntx__kv_file_runs_of(const struct ntx_kv_file *f, uint32_t cluster, uint32_t part,
                                         struct ntx__kv_run *from, uint32_t *to)
 {
@@ -140,7 +142,7 @@ static inline void ntx__kv_file_runs_of(const struct ntx_kv_file *f, uint32_t cl
 static inline bool ntx__kv_file_flying(const struct ntx_kv_file *f) { return f->io && ntx__kv_io_flying(f->io); }
 
 /* ---- kv_file_shape.c */
-uint64_t ntx__kv_file_all_parts(const struct ntx_kv_layout *l); /* bytes of all of a cluster */
+uint64_t ntx__kv_file_all_parts(const struct ntx_kv_layout *l); /* bytes of all parts of a cluster */
 uint32_t ntx__kv_file_turns(const struct ntx_kv_layout *l, uint32_t n_clusters, uint64_t most, uint32_t *keep);
 
 /* ---- kv_file_turns.c */

@@ -12,7 +12,7 @@
 
 #define FS_TMPFS 0x01021994
 
-/* ---- bytes: of a cluster, where nothing else is said */
+/* ---- bytes; of one cluster unless noted */
 
 static uint64_t part_bytes(const struct ntx_kv_layout *l, uint32_t part)
 {
@@ -45,7 +45,7 @@ static uint64_t largest_turn(const struct ntx_kv_layout *l)
     return most;
 }
 
-/* Layers that read it, of so many. */
+/* How many of the first n_layers layers read the part. */
 static uint32_t readers_of(const struct ntx_kv_layout *l, uint32_t part, uint32_t n_layers)
 {
     uint32_t n = 0;
@@ -55,7 +55,7 @@ static uint32_t readers_of(const struct ntx_kv_layout *l, uint32_t part, uint32_
     return n;
 }
 
-/* Parts that several layers read stay from the first of them to the last. */
+/* Parts that several layers read stay from the first of these to the last. */
 static uint64_t shared_parts(const struct ntx_kv_layout *l)
 {
     uint64_t n = 0;
@@ -64,29 +64,29 @@ static uint64_t shared_parts(const struct ntx_kv_layout *l)
     return n;
 }
 
-/* A guest is one run, or one of each of the two parts that a layer's K and keys are. */
-static uint64_t guests_bytes(const struct ntx_kv_layout *l)
+/* A touched place is one run, or one of each of the two parts of a layer's K and keys. */
+static uint64_t touched_bytes(const struct ntx_kv_layout *l)
 {
     uint64_t most = 0, chosen = 0;
     for (uint32_t i = 0; i < l->n_parts; i++) {
-        most = l->part[i].chosen ? most : NTX_MAX(most, ntx__kv_file_run_bytes(l, i));
-        chosen = l->part[i].chosen ? NTX_MAX(chosen, ntx__kv_file_run_bytes(l, i)) : chosen;
+        most = l->part[i].topk ? most : NTX_MAX(most, ntx__kv_file_run_bytes(l, i));
+        chosen = l->part[i].topk ? NTX_MAX(chosen, ntx__kv_file_run_bytes(l, i)) : chosen;
     }
-    return NTX__KV_GUESTS * (most + chosen);
+    return NTX__KV_TOUCHED * (most + chosen);
 }
 
 uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l)
 {
     return (NTX__KV_LEAST_AHEAD * largest_turn(l) + shared_parts(l)) * ntx__kv_file_clusters(l, l->n_blocks) +
-           ntx__kv_file_all_parts(l) + guests_bytes(l);
+           ntx__kv_file_all_parts(l) + touched_bytes(l);
 }
 
-/* Turns that are held, and clusters that stay, where a pass has so many clusters. */
+/* Turns that are held in memory, and clusters that stay, for a pass over n_clusters. */
 uint32_t ntx__kv_file_turns(const struct ntx_kv_layout *l, uint32_t n_clusters, uint64_t most, uint32_t *keep)
 {
     uint64_t turn = largest_turn(l) * n_clusters, cluster = ntx__kv_file_all_parts(l),
-             other = shared_parts(l) * n_clusters + guests_bytes(l);
-    if (cluster * n_clusters + guests_bytes(l) <= most) {
+             other = shared_parts(l) * n_clusters + touched_bytes(l);
+    if (cluster * n_clusters + touched_bytes(l) <= most) {
         *keep = n_clusters;
         return l->n_layers;
     }
@@ -95,8 +95,8 @@ uint32_t ntx__kv_file_turns(const struct ntx_kv_layout *l, uint32_t n_clusters, 
     return ahead;
 }
 
-/* Of runs, those that have one of so many places at least. */
-static double share_chosen(uint32_t n_blocks, uint32_t run, double places)
+/* Expected share of runs that have at least one of `places` random positions. */
+static double share_of_runs(uint32_t n_blocks, uint32_t run, double places)
 {
     const double runs = (double)((n_blocks + run - 1) / run);
     return runs > 1 ? 1 - pow(1 - 1 / runs, places) : 1;
@@ -108,13 +108,13 @@ uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uin
     uint32_t n = ntx__kv_file_clusters(l, n_blocks), keep;
     double of_cluster = 0;
     ntx__kv_file_turns(l, n, most, &keep);
-    for (uint32_t i = 0; i < l->n_parts; i++)
-        of_cluster += !readers_of(l, i, attends)
-                          ? 0
-                          : (double)part_bytes(l, i) *
-                                (rows && l->part[i].chosen
-                                     ? share_chosen(n_blocks, ntx__kv_file_run_blocks(l, i), (double)rows * l->choices)
-                                     : 1);
+    for (uint32_t i = 0; i < l->n_parts; i++) {
+        double share = 1;
+        if (rows && l->part[i].topk)
+            share = share_of_runs(n_blocks, ntx__kv_file_run_blocks(l, i), (double)rows * l->topk);
+        if (readers_of(l, i, attends))
+            of_cluster += (double)part_bytes(l, i) * share;
+    }
     return (uint64_t)((double)(n - keep) * of_cluster);
 }
 
@@ -123,7 +123,7 @@ uint64_t ntx_kv_file_reads(const struct ntx_kv_layout *l, uint32_t n_blocks, uin
 int ntx_kv_file_open(const char *dir, uint64_t bytes, struct ntx_err *err)
 {
     struct statfs fs;
-    (void)mkdir(dir, 0700); /* open() says what is wrong */
+    (void)mkdir(dir, 0700); /* open() reports the error */
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | O_DIRECT, 0600);
     if (fd < 0 && errno == EINVAL)
         fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

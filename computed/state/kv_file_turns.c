@@ -1,5 +1,6 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* kv_file_turns.c: a run is brought into memory, read, written and dropped; and the thread that does so for turns. */
+/* a read is to be posted; 0: nothing is left; or negative errno. */
+/* kv_file_turns.c: runs are brought into memory, read, written and dropped; and the thread that does so turn by
+ * turn. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 
 /* ---- runs */
 
-/* It has memory, with nothing in it where the file has nothing. The arithmetic above has room for it. */
+/* Gives a run memory; ntx__kv_file_turns has room for it. */
 int ntx__kv_file_bring(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__kv_moved *m)
 {
     uint8_t *state = ntx__kv_file_state_of(f, r);
@@ -20,8 +21,7 @@ int ntx__kv_file_bring(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__
     m->taken += ntx__kv_file_bytes_of(f, r);
     if (!(*state & NTX__KV_STORED))
         memset(ntx__kv_file_memory_of(f, r), 0,
-               ntx__kv_file_bytes_of(
-                   f, r)); /* places that nobody has written count nothing, be they what they may but no number */
+               ntx__kv_file_bytes_of(f, r)); /* places that were never written do not matter, but must not be NaN */
     return 0;
 }
 
@@ -32,7 +32,7 @@ void ntx__kv_file_give_up(struct ntx_kv_file *f, struct ntx__kv_run r, struct nt
     m->dropped += ntx__kv_file_bytes_of(f, r);
 }
 
-/* What cannot be written stays. */
+/* A run that cannot be written stays. */
 int ntx__kv_file_drop(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__kv_moved *m)
 {
     uint8_t *state = ntx__kv_file_state_of(f, r);
@@ -50,7 +50,7 @@ int ntx__kv_file_drop(struct ntx_kv_file *f, struct ntx__kv_run r, struct ntx__k
     return 0;
 }
 
-/* What a cluster has of a part. */
+/* Drops all runs of a part in a cluster. */
 int ntx__kv_file_drop_part(struct ntx_kv_file *f, uint32_t cluster, uint32_t part, struct ntx__kv_moved *m)
 {
     struct ntx__kv_run r;
@@ -88,9 +88,9 @@ void ntx__kv_file_count(struct ntx_kv_file *f, const struct ntx__kv_moved *m)
         f->lost[ntx__kv_file_cluster_of(f, (struct ntx__kv_run){m->lost.part, m->lost.i + i})] = true;
 }
 
-/* ---- turns, done by the thread without the lock: meanwhile nobody else changes the list, or what is in memory */
+/* ---- turns, run by the thread without the lock: meanwhile nobody else changes the list, or what is in memory */
 
-/* turn: 11 bits, part: 13, runs less one: 7, the first: 32 */
+/* turn: 11 bits, part: 13, runs less one: 7, the first run: 32 */
 static uint64_t tag_of(const struct batch *b)
 {
     return b->turn | (uint64_t)b->first.part << 11 | (uint64_t)(b->n - 1) << 24 | (uint64_t)b->first.i << 32;
@@ -102,8 +102,8 @@ static struct batch batch_of(uint64_t tag)
                           .turn = (uint32_t)(tag & 0x7ff)};
 }
 
-/* false: no more reads may be under way. */
-static bool ask_batch(struct ntx_kv_file *f)
+/* False: no more reads may be under way. */
+static bool post_batch(struct ntx_kv_file *f)
 {
     struct batch *b = &f->now;
     struct iovec to[NTX__KV_IO_PARTS];
@@ -122,8 +122,8 @@ static bool ask_batch(struct ntx_kv_file *f)
     return true;
 }
 
-/* Of what was chosen the next that is not in memory. */
-static struct ntx__kv_run next_chosen(struct ntx_kv_file *f)
+/* The next run of the top-k that is not in memory. */
+static struct ntx__kv_run next_of_topk(struct ntx_kv_file *f)
 {
     for (; f->next_wanted < f->n_wanted; f->next_wanted++) {
         const struct ntx__kv_run r = {f->wanted_part, f->wanted[f->next_wanted]};
@@ -133,7 +133,7 @@ static struct ntx__kv_run next_chosen(struct ntx_kv_file *f)
     return (struct ntx__kv_run){NTX__KV_NOBODY, 0};
 }
 
-/* Of the turn, part by part. */
+/* The next run of the turn, part by part. */
 static struct ntx__kv_run next_of_turn(struct ntx_kv_file *f)
 {
     const uint32_t cluster = f->l.cluster, each = f->n_list * cluster;
@@ -144,8 +144,8 @@ static struct ntx__kv_run next_of_turn(struct ntx_kv_file *f)
             f->cursor = NTX_ROUND_DOWN(f->cursor, each) + each;
             continue;
         }
-        const bool whole = f->asked < f->attends && !(f->chooses && f->l.part[part].chosen);
-        const bool joined = f->joins[c] && !f->l.part[part].chosen;
+        const bool whole = f->asked < f->attends && !(f->chooses && f->l.part[part].topk);
+        const bool joined = f->joins[c] && !f->l.part[part].topk;
         if (block >= f->l.n_blocks || (!whole && !joined && !f->writes[c])) {
             f->cursor = NTX_ROUND_DOWN(f->cursor, cluster) + cluster;
             continue;
@@ -158,22 +158,22 @@ static struct ntx__kv_run next_of_turn(struct ntx_kv_file *f)
     return (struct ntx__kv_run){NTX__KV_NOBODY, 0};
 }
 
-static bool goes_on(const struct ntx_kv_file *f, const struct batch *b, struct ntx__kv_run r, bool stored)
+static bool continues_batch(const struct ntx_kv_file *f, const struct batch *b, struct ntx__kv_run r, bool stored)
 {
     return stored && r.part == b->first.part && r.i == b->first.i + b->n && b->n < NTX__KV_IO_PARTS &&
            (b->n + 1) * ntx__kv_file_bytes_of(f, r) <= NTX__KV_IO_PIECE;
 }
 
-/* What is next, and the neighbours that a read has room for. Nobody looks before it has come; what was never written is
- * there at once. 1: it is to be asked for; 0: nothing is left; or negative errno. */
+/* The next run, and the neighbours that fit into one read; gives them memory. Runs never written are complete at
+ * once. */
 static int begin_batch(struct ntx_kv_file *f, bool chosen, struct ntx__kv_moved *m)
 {
     struct batch b = {.turn = chosen ? f->l.n_layers : f->asked};
     struct ntx__kv_run r;
     int rc = 0;
-    while ((r = chosen ? next_chosen(f) : next_of_turn(f)).part != NTX__KV_NOBODY) {
+    while ((r = chosen ? next_of_topk(f) : next_of_turn(f)).part != NTX__KV_NOBODY) {
         const bool stored = *ntx__kv_file_state_of(f, r) & NTX__KV_STORED;
-        if ((b.n && !goes_on(f, &b, r, stored)) || (rc = ntx__kv_file_bring(f, r, m)))
+        if ((b.n && !continues_batch(f, &b, r, stored)) || (rc = ntx__kv_file_bring(f, r, m)))
             break;
         if (!stored)
             continue;
@@ -184,12 +184,12 @@ static int begin_batch(struct ntx_kv_file *f, bool chosen, struct ntx__kv_moved 
     return b.n ? 1 : rc;
 }
 
-/* As many reads as may be under way: what is chosen before what is ahead. Ends with the turn: *whole. */
-static int ask(struct ntx_kv_file *f, bool *whole, struct ntx__kv_moved *m)
+/* Posts as many reads as may be under way: the top-k before reads ahead. *whole: the turn has no more. */
+static int post_reads(struct ntx_kv_file *f, bool *whole, struct ntx__kv_moved *m)
 {
     int rc;
     for (;;) {
-        if (!ask_batch(f))
+        if (!post_batch(f))
             return 0;
         if (f->serving && (rc = begin_batch(f, true, m))) {
             if (rc < 0)
@@ -206,7 +206,7 @@ static int ask(struct ntx_kv_file *f, bool *whole, struct ntx__kv_moved *m)
     }
 }
 
-/* Runs of which a read failed keep their memory until none is under way. */
+/* Runs whose read failed keep their memory until no read is under way. */
 static int await_read(struct ntx_kv_file *f, struct ntx__kv_moved *m)
 {
     uint64_t tag;
@@ -239,38 +239,41 @@ int ntx__kv_file_drop_turn(struct ntx_kv_file *f, uint32_t layer, struct ntx__kv
     return rc;
 }
 
-/* Nothing is on its way into what is dropped, also of a layer that did not wait for it. */
+/* No read is under way into what is dropped, also of a layer that did not wait. */
 static bool may_drop(const struct ntx_kv_file *f)
 {
     return !f->paused && !f->error && f->dropped < NTX_MIN(f->done, f->loaded);
 }
 
-static uint32_t until(const struct ntx_kv_file *f)
+static uint32_t turn_limit(const struct ntx_kv_file *f)
 {
     return f->paused || f->error ? 0 : NTX_MIN(f->l.n_layers, f->dropped + f->ahead);
 }
-static bool serves(const struct ntx_kv_file *f) { return f->fetching && !f->error && f->next_wanted < f->n_wanted; }
-
-/* A batch that was begun is gone through with. */
-static bool may_ask(const struct ntx_kv_file *f)
+static bool has_topk_to_read(const struct ntx_kv_file *f)
 {
-    return f->io && ntx__kv_io_room(f->io) && (f->now.n || serves(f) || f->asked < until(f));
+    return f->fetching && !f->error && f->next_wanted < f->n_wanted;
 }
 
-static void step(struct ntx_kv_file *f)
+/* A batch that was begun is finished. */
+static bool may_read(const struct ntx_kv_file *f)
 {
-    const bool drops = may_drop(f), asks = !drops && may_ask(f);
+    return f->io && ntx__kv_io_room(f->io) && (f->now.n || has_topk_to_read(f) || f->asked < turn_limit(f));
+}
+
+static void run_step(struct ntx_kv_file *f)
+{
+    const bool drops = may_drop(f), asks = !drops && may_read(f);
     struct ntx__kv_moved m = {0};
     bool whole = false;
     int rc = 0;
     f->busy = true;
-    f->serving = serves(f);
-    f->until = until(f);
+    f->serving = has_topk_to_read(f);
+    f->until = turn_limit(f);
     pthread_mutex_unlock(&f->lock);
     if (drops)
         rc = ntx__kv_file_drop_turn(f, f->dropped, &m);
     else if (asks)
-        rc = ask(f, &whole, &m);
+        rc = post_reads(f, &whole, &m);
     else
         rc = await_read(f, &m);
     pthread_mutex_lock(&f->lock);
@@ -291,8 +294,8 @@ void *ntx__kv_file_work(void *arg)
     struct ntx_kv_file *f = arg;
     pthread_mutex_lock(&f->lock);
     while (!f->stop || ntx__kv_file_flying(f))
-        if (may_drop(f) || may_ask(f) || ntx__kv_file_flying(f))
-            step(f);
+        if (may_drop(f) || may_read(f) || ntx__kv_file_flying(f))
+            run_step(f);
         else
             pthread_cond_wait(&f->changed, &f->lock);
     pthread_mutex_unlock(&f->lock);

@@ -12,7 +12,7 @@
 
 enum { DEPTH = 32 };
 #define NOTHING UINT64_MAX
-#define FLYING  ((uint64_t)8 << 20) /* bytes: what drives want (DESIGN) */
+#define FLYING  ((uint64_t)8 << 20) /* bytes under way: what drives want */
 
 struct piece {
     uint64_t at, tag, due;
@@ -25,15 +25,15 @@ struct ntx__kv_io {
     bool uring;
     struct ntx_drive drive;
     uint64_t flying; /* bytes */
-    uint64_t credit; /* ns, of the drive */
+    uint64_t credit; /* ns, of the emulated drive */
     struct io_uring ring;
     struct piece piece[DEPTH];
     uint32_t free[DEPTH], n_free;
-    uint32_t waiting[DEPTH], n_waiting; /* without io_uring: not begun, the first first */
+    uint32_t waiting[DEPTH], n_waiting; /* without io_uring: not begun, in order */
 };
 
-/* What the kernel has of it besides ours. */
-static void give_back(int fd, bool write, uint64_t at, uint64_t bytes)
+/* Drops the kernel's cached copy. */
+static void drop_cached(int fd, bool write, uint64_t at, uint64_t bytes)
 {
     if (fcntl(fd, F_GETFL) & O_DIRECT)
         return;
@@ -55,7 +55,7 @@ int ntx__kv_io_now(int fd, bool write, uint64_t at, uint64_t bytes, void *memory
             return -EIO;
         done += n > 0 ? (uint64_t)n : 0;
     }
-    give_back(fd, write, at, bytes);
+    drop_cached(fd, write, at, bytes);
     return 0;
 }
 
@@ -106,7 +106,7 @@ void ntx__kv_io_read(struct ntx__kv_io *io, uint64_t at, const struct iovec *to,
     }
     if (e && io_uring_submit(&io->ring) == 1)
         return;
-    if (e) { /* it is in the ring, and must do nothing when that goes on */
+    if (e) { /* it is in the ring; when the ring goes on it must do nothing */
         io_uring_prep_nop(e);
         io_uring_sqe_set_data64(e, NOTHING);
     }
@@ -121,7 +121,7 @@ static int do_now(const struct ntx__kv_io *io, const struct piece *p)
     return rc;
 }
 
-/* One that was never begun is done now. */
+/* A read that was never begun is done now. */
 static int do_waiting(struct ntx__kv_io *io, uint32_t *piece)
 {
     const struct piece *p = &io->piece[ *piece = io->waiting[0]];
@@ -146,13 +146,13 @@ static int reap(struct ntx__kv_io *io, uint32_t *piece)
     if (n < 0 && n != -EAGAIN && n != -EINTR)
         return n;
     if (n == (int32_t)p->bytes) {
-        give_back(io->fd, false, p->at, p->bytes);
+        drop_cached(io->fd, false, p->at, p->bytes);
         return 0;
     }
-    return do_now(io, p); /* a short one */
+    return do_now(io, p); /* a short read */
 }
 
-/* Those after it have not come before it: the drive brings one after the other. */
+/* Waits until the emulated drive would have delivered. Later reads have not come before: it delivers in order. */
 static void hold_back(struct ntx__kv_io *io, uint64_t due)
 {
     const struct timespec t = {(time_t)(due / 1000000000u), (long)(due % 1000000000u)};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_rows.c: rows of layers, in blocks of positions: kinds ALL and WINDOW of kv_impl.h. What ALL has of a position is
- * there until it is written anew, but where the layer was skipped: its holes are one bitmap per layer, made with the
- * sequence so that setting one cannot fail. */
+/* kv_rows.c: rows of layers, in blocks of positions: kinds ALL and WINDOW of kv_impl.h. ALL has each position until it
+ * is written again, except where the layer was skipped: its holes are one bitmap per layer, allocated with the sequence
+ * so that setting one cannot fail. */
 #include "computed/state/kv_impl.h"
 
 #include <errno.h>
@@ -14,14 +14,16 @@ enum { ALL = NTX__KV_ALL, WINDOW = NTX__KV_WINDOW };
 
 _Static_assert(NTX_KV_BLOCK == NTX_KV_Q8_TOKENS, "blocks are cpu.h's");
 
-/* Of one position. */
+/* Bytes of one position. */
 static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
 {
-    return type == NTX_KV_F16 ? 2 * (size_t)n : (size_t)n / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
+    if (type == NTX_KV_F16)
+        return 2 * (size_t)n;
+    return (size_t)n / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
 }
 
-/* Where there is one row for several positions, a block has room for one at least. */
-static struct ntx__kv_rows rows_of(const struct ntx_kept_state *k, enum ntx_kv_type type, uint16_t of)
+/* With one pooled row for several positions, a block has room for at least one. */
+static struct ntx__kv_rows layer_rows(const struct ntx_kept_state *k, enum ntx_kv_type type, uint16_t of)
 {
     const uint32_t n = NTX_MAX(NTX_KV_BLOCK / k->every, 1u);
     const enum ntx_kv_type as = k->beside ? NTX_KV_F16 : type;
@@ -33,7 +35,7 @@ static struct ntx__kv_rows rows_of(const struct ntx_kept_state *k, enum ntx_kv_t
 
 static uint64_t kept_bytes(const struct ntx_kept_state *k, enum ntx_kv_type type)
 {
-    const struct ntx__kv_rows r = rows_of(k, type, 0);
+    const struct ntx__kv_rows r = layer_rows(k, type, 0);
     return (uint64_t)r.heads * NTX_KV_BLOCK * (r.row_k + r.row_v);
 }
 
@@ -64,29 +66,33 @@ static bool keeps_more_rows(const struct ntx_hparams *hp)
     return any;
 }
 
-/* Layers that choose, and those behind the first that does, which go by its choice. Of one head, or where keys lie
- * beside K and V. */
-static bool reads_chosen(const struct ntx_hparams *hp, uint32_t l, bool beside)
+/* Whether attention reads the indexer top-k of these rows: layers with an indexer, and layers after the first, which
+ * use its top-k. Only for layers of one head, or with keys beside K and V. */
+static bool reads_topk(const struct ntx_hparams *hp, uint32_t l, bool beside)
 {
     bool any = false;
     for (uint32_t k = 0; k <= l; k++)
         any |= ntx_has_indexer(hp, k);
-    return hp->index.head &&
-           (hp->index_beside ? !beside && any
-                             : ntx_kept_heads(hp, l) == 1 && (hp->v_is_k ? beside && ntx_has_indexer(hp, l) : any));
+    if (!hp->index.head)
+        return false;
+    if (hp->index_beside)
+        return !beside && any;
+    if (ntx_kept_heads(hp, l) != 1)
+        return false;
+    return hp->v_is_k ? beside && ntx_has_indexer(hp, l) : any;
 }
 
-/* Of a window its positions; where positions are chosen these, and all that they are chosen by: which lies in V's
- * place, or beside. */
+/* A window reads its positions. A top-k reads the selected positions, and all index keys, which are in V's place or
+ * beside. */
 static double kept_reads(const struct ntx_hparams *hp, const struct ntx_kept_state *k, enum ntx_kv_type type,
                          uint32_t l, uint32_t positions)
 {
-    const struct ntx__kv_rows r = rows_of(k, type, 0);
-    const bool chosen = reads_chosen(hp, l, k->beside);
+    const struct ntx__kv_rows r = layer_rows(k, type, 0);
+    const bool topk = reads_topk(hp, l, k->beside);
     const double all = k->windowed ? NTX_MIN(positions, hp->window) : positions,
                  most = (double)hp->index.most * (hp->v_is_k ? k->every : NTX_MAX(hp->index.every, 1u));
-    const double of = chosen ? NTX_MIN(all, most) : all;
-    return r.heads * ((double)r.row_k * of + (double)r.row_v * (chosen && !hp->index_beside ? all : of));
+    const double of = topk ? NTX_MIN(all, most) : all;
+    return r.heads * ((double)r.row_k * of + (double)r.row_v * (topk && !hp->index_beside ? all : of));
 }
 
 double ntx_kv_layer_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, uint32_t layer, uint32_t positions)
@@ -102,13 +108,19 @@ double ntx_kv_layer_reads(const struct ntx_hparams *hp, enum ntx_kv_type type, u
     return bytes;
 }
 
-/* The fewest blocks of which what is chosen is whole pages. */
-static uint8_t run_of(size_t row)
+/* The fewest blocks whose top-k rows fill whole pages. */
+static uint8_t page_run(size_t row)
 {
     uint8_t n = 1;
     while (n < NTX_KV_CLUSTER && n * row % ntx_page_bytes())
         n *= 2;
     return n;
+}
+
+static uint8_t topk_run(const struct ntx__kv_rows *r)
+{
+    const size_t row = r->row_k + (r->v_is_key ? 0 : r->row_v);
+    return r->topk ? page_run(NTX_KV_BLOCK * r->heads * row) : 0;
 }
 
 int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
@@ -124,14 +136,11 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
         p->rows[l].of = (uint16_t)(l < hp->n_layers ? ntx_dims_of(hp, l).kv_of : l);
         for (uint32_t i = 0, n = ntx_states_of(hp, of, kept); i < n; i++)
             if (kept[i].keep == NTX_KEEP_ROWS && kept[i].beside == (l != of)) {
-                p->rows[l] = rows_of(&kept[i], p->type, (uint16_t)l);
+                p->rows[l] = layer_rows(&kept[i], p->type, (uint16_t)l);
                 p->rows[l].kind = p->ring && kept[i].windowed ? WINDOW : ALL;
-                p->rows[l].chosen = p->rows[l].kind == ALL && reads_chosen(hp, of, l != of);
-                p->rows[l].keyed = p->rows[l].chosen && p->rows[l].row_v && !hp->index_beside;
-                p->rows[l].run = p->rows[l].chosen
-                                     ? run_of(NTX_KV_BLOCK * p->rows[l].heads *
-                                              (p->rows[l].row_k + (p->rows[l].keyed ? 0 : p->rows[l].row_v)))
-                                     : 0;
+                p->rows[l].topk = p->rows[l].kind == ALL && reads_topk(hp, of, l != of);
+                p->rows[l].v_is_key = p->rows[l].topk && p->rows[l].row_v && !hp->index_beside;
+                p->rows[l].run = topk_run(&p->rows[l]);
                 p->rows[l].before = before[p->rows[l].kind];
                 before[p->rows[l].kind] += p->rows[l].heads * (p->rows[l].row_k + p->rows[l].row_v);
             }
@@ -139,37 +148,37 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
     return 0;
 }
 
-/* ---- where they lie */
+/* ---- addresses */
 
 static const struct ntx__kv_rows *rows_at(const struct ntx_kv_seq *s, uint32_t layer)
 {
     return &s->pool->rows[s->pool->rows[layer].of];
 }
 
-/* In the run of its cluster; what is chosen from has runs of its own, and what it is chosen by, in V's place, has
- * another part. */
-static void *in_file(const struct ntx_kv_seq *s, const struct ntx__kv_rows *l, uint32_t block, size_t tokens,
-                     uint32_t head, bool value)
+/* Within the run of its cluster. Top-k rows have shorter runs, and index keys in V's place have another part. */
+static void *address_in_file(const struct ntx_kv_seq *s, const struct ntx__kv_rows *l, uint32_t block, size_t tokens,
+                             uint32_t head, bool value)
 {
-    const bool apart = l->keyed && value;
-    const uint32_t run = l->chosen && !apart ? l->run : NTX_KV_CLUSTER;
+    const bool apart = l->v_is_key && value;
+    const uint32_t run = l->topk && !apart ? l->run : NTX_KV_CLUSTER;
     uint8_t *to = ntx_kv_file_at(s->pool->file, block, apart ? ntx__kv_keys_part(s->pool, l->of) : l->of);
-    if (l->chosen)
+    if (l->topk)
         tokens = (size_t)run * NTX_KV_BLOCK;
-    if (to)
-        to += (l->keyed ? 0 : tokens * (head * (l->row_k + l->row_v) + (value ? l->row_k : 0))) +
-              (size_t)(block % run) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
-    return to;
+    if (!to)
+        return NULL;
+    if (!l->v_is_key)
+        to += tokens * (head * (l->row_k + l->row_v) + (value ? l->row_k : 0));
+    return to + (size_t)(block % run) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
 }
 
-/* The block of its kind that position pos is in. */
+/* The block of its kind for position pos. */
 static uint32_t unit_at(const struct ntx_kv_seq *s, uint32_t kind, uint32_t pos)
 {
     const uint32_t at = pos / NTX_KV_BLOCK;
     return s->units[kind][kind == WINDOW ? at % s->n_units[WINDOW] : at];
 }
 
-/* K, or V behind it. */
+/* A head's K, or V behind it. */
 static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head, uint32_t pos, bool value)
 {
     const struct ntx_kv_pool *p = s->pool;
@@ -179,7 +188,7 @@ static void *block_of(const struct ntx_kv_seq *s, uint32_t layer, uint32_t head,
     uint32_t block = unit_at(s, kind, pos), first = NTX_ROUND_DOWN(block, NTX_KV_CLUSTER);
     size_t tokens = (size_t)NTX_MIN(x->n - first, (uint32_t)NTX_KV_CLUSTER) * NTX_KV_BLOCK; /* of the cluster */
     if (p->file && kind == ALL)
-        return in_file(s, l, block, tokens, head, value);
+        return address_in_file(s, l, block, tokens, head, value);
     uint8_t *to = x->base + first * x->unit_bytes + tokens * (l->before + head * (l->row_k + l->row_v));
     return to + (value ? tokens * l->row_k : 0) +
            (size_t)(block - first) * NTX_KV_BLOCK * (value ? l->row_v : l->row_k);
@@ -201,11 +210,11 @@ size_t ntx_kv_k_bytes(const struct ntx_kv_seq *s, uint32_t layer) { return NTX_K
 size_t ntx_kv_v_bytes(const struct ntx_kv_seq *s, uint32_t layer) { return NTX_KV_BLOCK * rows_at(s, layer)->row_v; }
 uint32_t ntx_kv_heads(const struct ntx_kv_seq *s, uint32_t layer) { return s->pool->rows[layer].heads; }
 
-/* Of integers: a byte of a position has so many, and a row of so many bytes so many values. */
+/* Values per byte of a position; values of a row of so many bytes. */
 static uint32_t per_byte(enum ntx_kv_type type) { return type == NTX_KV_Q8_0 ? 1 : 2; }
 static size_t values_of(enum ntx_kv_type type, size_t row) { return row / row_bytes(type, 32) * 32; }
 
-/* Behind NTX_KV_BLOCK * ints bytes of integers. */
+/* Scales follow NTX_KV_BLOCK * ints bytes of integers. */
 static void copy_scales(const uint8_t *block, uint32_t from, uint8_t *to_block, uint32_t to, size_t n, size_t ints)
 {
     for (size_t b = 0; b < n / 32; b++)
@@ -291,7 +300,7 @@ void ntx_kv_truncate(struct ntx_kv_seq *s, uint32_t n_tokens)
     }
 }
 
-/* ---- blocks that several have */
+/* ---- shared blocks */
 
 int ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *to, uint32_t kind, uint32_t pos)
 {
@@ -312,7 +321,7 @@ int ntx__kv_copy_block(const struct ntx_kv_seq *from, const struct ntx_kv_seq *t
     return 0;
 }
 
-/* ---- who has other heads of the same blocks */
+/* ---- changes for holders of other heads */
 
 void ntx_kv_pool_watch(struct ntx_kv_pool *p, void (*changed)(void *ctx, const struct ntx_kv_change *c), void *ctx)
 {
@@ -366,7 +375,7 @@ const uint8_t *ntx_kv_holes(const struct ntx_kv_seq *s, uint32_t layer)
     return s->n_holes[layer] ? s->holes + layer * hole_bytes(s) : NULL;
 }
 
-/* ---- what both kinds can do */
+/* ---- both kinds */
 
 struct parts {
     ntx_kv_part_fn *part;
@@ -374,7 +383,7 @@ struct parts {
     bool filled;
 };
 
-static int layer_parts(const struct ntx_kv_seq *s, uint32_t l, uint32_t pos, const struct parts *x)
+static int call_layer_parts(const struct ntx_kv_seq *s, uint32_t l, uint32_t pos, const struct parts *x)
 {
     const struct ntx__kv_rows *k = &s->pool->rows[l];
     int rc = k->heads ? ntx_kv_touch(s, l, pos, x->filled) : 0;
@@ -384,10 +393,10 @@ static int layer_parts(const struct ntx_kv_seq *s, uint32_t l, uint32_t pos, con
     return rc;
 }
 
-/* Those of positions [from, n_tokens): a layer of as many blocks as lie together where they lie in a file, and then the
- * next: so each run is read once. */
-static int parts_from(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, uint32_t n_tokens,
-                      const struct parts *x)
+/* Parts of positions [from, n_tokens): layer by layer for the blocks of one run in a file, then the next run. So each
+ * run is read once. */
+static int call_parts_from(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, uint32_t n_tokens,
+                           const struct parts *x)
 {
     const uint32_t end = (uint32_t)ntx__kv_blocks_of(n_tokens);
     int rc = 0;
@@ -395,18 +404,18 @@ static int parts_from(const struct ntx_kv_seq *s, uint32_t kind, uint32_t from, 
         to = NTX_MIN(end, NTX_ROUND_DOWN(first, NTX_KV_CLUSTER) + NTX_KV_CLUSTER);
         for (uint32_t l = 0; l < s->pool->n_layers && !rc; l++)
             for (uint32_t b = first; b < to && s->pool->rows[l].kind == kind && !rc; b++)
-                rc = layer_parts(s, l, b * NTX_KV_BLOCK, x);
+                rc = call_layer_parts(s, l, b * NTX_KV_BLOCK, x);
     }
     return rc;
 }
 
-static uint32_t nothing(const struct ntx_kv_seq *s, uint32_t n_tokens)
+static uint32_t no_snapshot_units(const struct ntx_kv_seq *s, uint32_t n_tokens)
 {
     (void)s, (void)n_tokens;
     return 0;
 }
 
-static void no_news(struct ntx_kv_seq *s, uint32_t n_tokens) { (void)s, (void)n_tokens; }
+static void ignore_event(struct ntx_kv_seq *s, uint32_t n_tokens) { (void)s, (void)n_tokens; }
 
 /* ---- ALL */
 
@@ -438,19 +447,19 @@ static void copy_holes(const struct ntx_kv_seq *from, struct ntx_kv_seq *to, uin
     ntx_kv_truncate(to, n_tokens);
 }
 
-/* Whole blocks are shared, and a mark needs none: those who go on from it have them. */
+/* Whole blocks are shared. A snapshot needs none: sequences that go on from it have them. */
 static void all_copy(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to)
 {
     if (!s->holes || !to->holes)
         return;
     if (n_tokens % NTX_KV_BLOCK)
-        (void)ntx__kv_copy_block(s, to, ALL, n_tokens); /* not where they lie in a file */
+        (void)ntx__kv_copy_block(s, to, ALL, n_tokens); /* not if they are in a file */
     copy_holes(s, to, n_tokens);
 }
 
 static int all_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
 {
-    return parts_from(s, ALL, 0, n_tokens, &(struct parts){part, ctx, filled});
+    return call_parts_from(s, ALL, 0, n_tokens, &(struct parts){part, ctx, filled});
 }
 
 const struct ntx__kv_ops ntx__kv_all = {.unit_bytes = all_bytes,
@@ -458,10 +467,10 @@ const struct ntx__kv_ops ntx__kv_all = {.unit_bytes = all_bytes,
                                         .has_room = all_room,
                                         .reach = all_reach,
                                         .back = ntx_kv_truncate,
-                                        .snapshots = nothing,
+                                        .snapshots = no_snapshot_units,
                                         .copy = all_copy,
                                         .each_part = all_parts,
-                                        .restored = no_news,
+                                        .restored = ignore_event,
                                         .writes = ntx_kv_truncate};
 
 /* ---- WINDOW */
@@ -505,12 +514,12 @@ static void window_copy(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_s
 
 static int window_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
 {
-    return s->pool->ring
-               ? parts_from(s, WINDOW, window_from(s->pool, n_tokens), n_tokens, &(struct parts){part, ctx, filled})
-               : 0;
+    return s->pool->ring ? call_parts_from(s, WINDOW, window_from(s->pool, n_tokens), n_tokens,
+                                           &(struct parts){part, ctx, filled})
+                         : 0;
 }
 
-/* The ring has it where what lay a whole turn before it was. */
+/* The ring still has the positions that were not overwritten one lap later. */
 static void window_writes(struct ntx_kv_seq *s, uint32_t pos)
 {
     uint32_t ring = s->n_units[WINDOW] * NTX_KV_BLOCK;

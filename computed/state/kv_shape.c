@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_shape.c: types of K and V, and what a pool of a shape takes and reads. */
+/* kv_shape.c: types of K and V; the bytes that a pool of a shape takes, and that its passes read. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ uint64_t ntx_kv_block_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type)
     return ntx__kv_rows_bytes(hp, type, false) + ntx__kv_rows_bytes(hp, type, true);
 }
 
-/* A ring more than there are sessions with a full context: so two short ones have room at once. */
+/* One ring more than there are sessions with a full context, so that two short ones fit at once. */
 struct ntx_kv_shape ntx_kv_shape_for(const struct ntx_hparams *hp, uint32_t ctx, uint32_t sessions, uint32_t rows,
                                      bool all)
 {
@@ -108,9 +108,9 @@ uint64_t ntx_kv_shape_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type,
 
 /* ---- in a file */
 
-/* Layers that keep all positions are its parts; of those that read chosen K these are one, and behind all layers is
- * another, of what they are chosen by in V's place. A layer reads its own, or another's, and K of several positions, or
- * keys, beside it. */
+/* Each layer that keeps all positions is a part of the file. A layer with top-k has a part of its K, and another behind
+ * all layers' parts, for index keys in V's place. A layer reads its own part, or another layer's, and beside it pooled
+ * K, or index keys. */
 int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct ntx_kv_layout *out)
 {
     struct ntx_kv_part *part = calloc(2 * p->n_layers, sizeof *part);
@@ -126,16 +126,16 @@ int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct n
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const struct ntx__kv_rows *k = &p->rows[l];
         const size_t all = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0,
-                     chosen = k->keyed ? NTX_KV_BLOCK * k->row_k : all;
-        part[l] = (struct ntx_kv_part){.row = k->chosen ? chosen : all, .run = k->run, .chosen = k->chosen};
-        part[p->n_layers + l] = (struct ntx_kv_part){.row = k->chosen ? all - chosen : 0};
+                     chosen = k->v_is_key ? NTX_KV_BLOCK * k->row_k : all;
+        part[l] = (struct ntx_kv_part){.row = k->topk ? chosen : all, .run = k->run, .topk = k->topk};
+        part[p->n_layers + l] = (struct ntx_kv_part){.row = k->topk ? all - chosen : 0};
     }
     for (uint32_t l = 0; l < p->n_turns; l++) {
         const uint16_t own = p->rows[l].of, pooled = (uint16_t)(l + p->n_turns);
         reads[l][0] = part[own].row ? own : NTX_KV_NO_PART;
         reads[l][1] = pooled < p->n_layers && part[pooled].row ? pooled : NTX_KV_NO_PART;
-        reads[l][2] = ntx__kv_keys_part(p, reads[l][1] != NTX_KV_NO_PART && p->rows[reads[l][1]].chosen ? reads[l][1]
-                                                                                                        : own);
+        reads[l][2] = ntx__kv_keys_part(p,
+                                        reads[l][1] != NTX_KV_NO_PART && p->rows[reads[l][1]].topk ? reads[l][1] : own);
     }
     return 0;
 }
@@ -146,7 +146,7 @@ void ntx__kv_free_layout(struct ntx_kv_layout *l)
     free((void *)l->reads);
 }
 
-/* Of a pool that is not there yet. */
+/* For a pool that does not exist yet. */
 static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *s,
                      struct ntx_kv_layout *out)
 {
@@ -156,12 +156,12 @@ static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const 
     if (!rc)
         rc = ntx__kv_make_layout(&p, s->blocks, out);
     free(p.rows);
-    out->choices = hp->index.most;
+    out->topk = hp->index.most;
     return rc;
 }
 
-/* Where rows choose less than a quarter at most: what is chosen is known late, and is read in small pieces while the
- * layer waits. */
+/* Top-k reads pay only if rows select at most a quarter: they are known late, and come in small pieces while the layer
+ * waits. */
 bool ntx_kv_pass_has_topk(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions)
 {
     const uint64_t each = hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u);
@@ -194,11 +194,12 @@ uint64_t ntx_kv_shape_reads(const struct ntx_hparams *hp, enum ntx_kv_type type,
                             uint32_t positions, uint32_t rows, bool asked)
 {
     struct ntx_kv_layout l;
-    uint64_t bytes = s->ram && !layout_of(hp, type, s, &l)
-                         ? ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, hp->n_layers - !asked,
-                                             ntx_kv_pass_has_topk(hp, rows, positions) ? rows : 0)
-                         : 0;
-    if (s->ram)
-        ntx__kv_free_layout(&l);
+    uint64_t bytes = 0;
+    if (!s->ram)
+        return 0;
+    const uint32_t topk_rows = ntx_kv_pass_has_topk(hp, rows, positions) ? rows : 0;
+    if (!layout_of(hp, type, s, &l))
+        bytes = ntx_kv_file_reads(&l, (uint32_t)ntx__kv_blocks_of(positions), s->ram, hp->n_layers - !asked, topk_rows);
+    ntx__kv_free_layout(&l);
     return bytes;
 }

@@ -15,13 +15,14 @@ struct size {
     uint8_t *base, *map;
     uint64_t map_bytes;
     uint32_t n, n_warm, n_cold;
-    uint32_t *warm, *cold; /* [n] free slots that have memory, the last one left on top; and those that have none */
+    /* [n] free slots with memory, the last one released on top; free slots without. */
+    uint32_t *warm, *cold;
 };
 
 struct ntx__kv_slots {
     struct size *size; /* [n_sizes] */
     uint32_t n_sizes;
-    uint64_t most, warm_bytes; /* of slots that have memory, taken or not */
+    uint64_t most, warm_bytes; /* most: the bound; warm_bytes: of slots with memory, taken or not */
 };
 
 static int make_size(struct size *x, const struct ntx__kv_size *of, uint64_t most, bool huge)
@@ -39,7 +40,7 @@ static int make_size(struct size *x, const struct ntx__kv_size *of, uint64_t mos
     x->map = map;
     x->base = (uint8_t *)map + (HUGE - (uintptr_t)map % HUGE) % HUGE;
     (void)madvise(map, x->map_bytes,
-                  huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* what is given back is less than a huge page */
+                  huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE); /* the memory that is returned is less than a huge page */
     while (x->n_cold < x->n) {
         x->cold[x->n_cold] = x->n - 1 - x->n_cold;
         x->n_cold++;
@@ -74,7 +75,7 @@ void ntx__kv_slots_free(struct ntx__kv_slots *s)
     free(s);
 }
 
-/* Of another size, a free slot's memory. */
+/* Returns the memory of a free slot of another size. */
 static bool give_back(struct ntx__kv_slots *s, uint32_t but)
 {
     for (uint32_t i = 0; i < s->n_sizes; i++) {

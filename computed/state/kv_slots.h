@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_slots.h: memory for runs of K and V (kv_file.h) that come and go: slots of a few sizes, in one bound. A slot that
- * was used once keeps its pages for the next one: a read into pages that are there takes the drive's time and little
- * else, and where all slots are alike they lie in huge pages, which drives fill twice as fast
- * (docs/log/long-context.md). With several sizes, memory that one has no use for is given back when another one wants
- * more. One thread at a time calls. */
+/* kv_slots.h: memory for runs of K and V (kv_file.h) that come and go: slots of a few sizes, within one bound. A slot
+ * keeps its pages for the next use, since a read into present pages takes little more than the drive's time. Where all
+ * slots have one size they are in huge pages, which drives fill twice as fast (docs/log/long-context.md). With several
+ * sizes, unused memory of one size is returned when another needs more. One thread at a time calls. */
 #ifndef NTX_COMPUTED_STATE_KV_SLOTS_H
 #define NTX_COMPUTED_STATE_KV_SLOTS_H
 
@@ -13,15 +12,14 @@
 
 struct ntx__kv_slots;
 struct ntx__kv_size {
-    uint64_t bytes; /* of a slot, whole pages */
-    uint32_t n;     /* that may be wanted at once */
+    uint64_t bytes; /* of a slot, in whole pages */
+    uint32_t n;     /* wanted at once, at most */
 };
 
 int ntx__kv_slots_new(const struct ntx__kv_size *sizes, uint32_t n_sizes, uint64_t most, struct ntx__kv_slots **out);
 void ntx__kv_slots_free(struct ntx__kv_slots *s);
-uint32_t ntx__kv_slots_take(
-    struct ntx__kv_slots *s,
-    uint32_t size); /* what was in it before is still there; NTX__KV_NO_SLOT: all `most` bytes are taken */
+/* A slot with its old content; NTX__KV_NO_SLOT: all `most` bytes are taken. */
+uint32_t ntx__kv_slots_take(struct ntx__kv_slots *s, uint32_t size);
 void ntx__kv_slots_leave(struct ntx__kv_slots *s, uint32_t size, uint32_t slot);
 void *ntx__kv_slots_at(const struct ntx__kv_slots *s, uint32_t size, uint32_t slot);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefix.c: a node is found by the number of its block, so that none is ever allocated. Siblings are a list; few texts
- * part at one place. */
+/* prefix.c: a node is found by the number of its block, so none is ever allocated. Siblings are a list, since few texts
+ * diverge at one place. */
 #include "computed/state/prefix.h"
 
 #include <errno.h>
@@ -16,25 +16,26 @@ struct node {
     uint32_t parent, child, next;     /* block numbers; parent NONE: the root */
     uint32_t depth;                   /* blocks before it */
     uint32_t n;                       /* tokens in it; 0: the block is no node */
-    double worth;                     /* when it was last wanted: the clock, and its cost */
-    uint64_t wanted;                  /* and which want that was */
+    double worth;                     /* the clock at its last use, plus its cost */
+    uint64_t wanted;                  /* number of its last use */
     struct ntx_kv_snapshot *snapshot; /* at its end, or NULL */
-    double snapshot_clock;            /* when the mark was last wanted */
-    bool pinned;                      /* others go first */
-    bool parts, parted; /* a text parted here, and had to begin before: the next one leaves a mark; it did */
+    double snapshot_clock;            /* the clock at the snapshot's last use */
+    bool pinned;                      /* evicted last */
+    /* parts: a text diverged here and found no snapshot, so the next one leaves one. parted: one was left. */
+    bool parts, parted;
     int32_t ids[NTX_KV_BLOCK];
 };
 
 struct ntx_prefix {
     struct ntx_prefix_config c;
     struct node *node; /* [blocks of the pool] */
-    uint32_t first;    /* of the nodes at the root */
+    uint32_t first;    /* the first node at the root */
     uint32_t n_kept;
-    double clock, snapshot_clock; /* the most that anything was worth that was given up */
+    double clock, snapshot_clock; /* the most that anything evicted was worth */
     uint64_t wants;
     uint32_t *path; /* [blocks of the pool] scratch */
     bool snapshots;
-    uint32_t held; /* its mark is about to be used */
+    uint32_t held; /* the node whose snapshot is about to be used */
 };
 
 uint64_t ntx_prefix_block_bytes(void) { return sizeof(struct node) + sizeof(uint32_t); }
@@ -47,11 +48,11 @@ static uint32_t *children_of(struct ntx_prefix *p, uint32_t parent)
     return parent == NONE ? &p->first : &p->node[parent].child;
 }
 
-/* What nobody in particular computed is for all. */
+/* Nodes of NTX_PREFIX_ALL are for all. */
 static bool for_scope(const struct node *x, uint64_t scope) { return x->scope == scope || x->scope == NTX_PREFIX_ALL; }
 
-/* A node without children. */
-static void take_out(struct ntx_prefix *p, uint32_t b)
+/* Removes a node without children. */
+static void remove_node(struct ntx_prefix *p, uint32_t b)
 {
     struct node *x = &p->node[b];
     uint32_t *at = children_of(p, x->parent);
@@ -72,7 +73,7 @@ static bool worth_less(const struct node *a, const struct node *b)
     return a->worth < b->worth || (a->worth <= b->worth && a->wanted < b->wanted);
 }
 
-static bool give_up(void *keeper)
+static bool evict_block(void *keeper)
 {
     struct ntx_prefix *p = keeper;
     uint32_t least = NONE;
@@ -83,7 +84,7 @@ static bool give_up(void *keeper)
     if (least == NONE)
         return false;
     p->clock = NTX_MAX(p->clock, p->node[least].worth);
-    take_out(p, least);
+    remove_node(p, least);
     return true;
 }
 
@@ -93,7 +94,7 @@ static double cost_to(const struct ntx_prefix *p, uint32_t b)
     return blocks * (p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * blocks / 2);
 }
 
-/* Without a mark what lies behind the one before it is computed again. Where texts parted before, more will. */
+/* Cost of computing again what is behind the snapshot before it. More where texts diverged before, since more will. */
 static double snapshot_worth(const struct ntx_prefix *p, uint32_t b)
 {
     uint32_t up = p->node[b].parent;
@@ -102,7 +103,7 @@ static double snapshot_worth(const struct ntx_prefix *p, uint32_t b)
     return p->node[b].snapshot_clock + (p->node[b].parted ? 2 : 1) * (cost_to(p, b) - cost_to(p, up));
 }
 
-static bool give_up_snapshot(void *keeper)
+static bool evict_snapshot(void *keeper)
 {
     struct ntx_prefix *p = keeper;
     uint32_t least = NONE;
@@ -124,15 +125,15 @@ static bool give_up_snapshot(void *keeper)
     return true;
 }
 
-static void want(struct ntx_prefix *p, uint32_t b)
+static void note_use(struct ntx_prefix *p, uint32_t b)
 {
     p->node[b].worth = p->clock + p->c.block_cost + p->c.token_cost * NTX_KV_BLOCK * p->node[b].depth;
     p->node[b].wanted = ++p->wants;
 }
 
-static void want_snapshot(struct ntx_prefix *p, uint32_t b) { p->node[b].snapshot_clock = p->snapshot_clock; }
+static void note_snapshot_use(struct ntx_prefix *p, uint32_t b) { p->node[b].snapshot_clock = p->snapshot_clock; }
 
-static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
+static uint32_t common_tokens(const int32_t *a, const int32_t *b, uint32_t n)
 {
     uint32_t i = 0;
     while (i < n && a[i] == b[i])
@@ -140,9 +141,9 @@ static uint32_t alike(const int32_t *a, const int32_t *b, uint32_t n)
     return i;
 }
 
-/* Of two with the same tokens the scope's own one: who is on its way must not be led off it, or what hangs below would
- * be in use, and its parent not. */
-static bool nearer(const struct node *a, const struct node *b, uint64_t scope)
+/* Of two nodes with the same tokens prefer the scope's own: a text must not leave its own path, or nodes below would be
+ * in use, and their parent not. */
+static bool is_preferred(const struct node *a, const struct node *b, uint64_t scope)
 {
     return a->scope != b->scope ? a->scope == scope : a->n < b->n;
 }
@@ -155,9 +156,9 @@ static uint32_t closest(struct ntx_prefix *p, uint64_t scope, uint32_t parent, c
     *same = 0;
     for (uint32_t b = *children_of(p, parent); b != NONE; b = p->node[b].next) {
         uint32_t k = for_scope(&p->node[b], scope) && !ntx_kv_lost(p->c.pool, b)
-                         ? alike(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n))
+                         ? common_tokens(p->node[b].ids, ids, NTX_MIN(n, p->node[b].n))
                          : 0;
-        if (k > *same || (k && k == *same && nearer(&p->node[b], &p->node[best], scope))) {
+        if (k > *same || (k && k == *same && is_preferred(&p->node[b], &p->node[best], scope))) {
             *same = k;
             best = b;
         }
@@ -165,7 +166,7 @@ static uint32_t closest(struct ntx_prefix *p, uint64_t scope, uint32_t parent, c
     return best;
 }
 
-/* Of the blocks that ids[0 .. n) fill, those that are kept, into p->path; the last one of them in *last. */
+/* Puts the kept blocks among those that ids[0 .. n) fill into p->path; the last one in *last. */
 static uint32_t descend(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t *last)
 {
     uint32_t k = 0, same, b;
@@ -173,20 +174,20 @@ static uint32_t descend(struct ntx_prefix *p, uint64_t scope, const int32_t *ids
         b = closest(p, scope, *last, ids + k * NTX_KV_BLOCK, NTX_KV_BLOCK, &same);
         if (same < NTX_KV_BLOCK)
             break;
-        want(p, b);
+        note_use(p, b);
     }
     return k;
 }
 
-/* Nodes that the new one has all of. */
+/* Removes nodes whose tokens the new one has all of. */
 static void drop_covered(struct ntx_prefix *p, uint64_t scope, uint32_t parent, const int32_t *ids, uint32_t n)
 {
     uint32_t next;
     for (uint32_t b = *children_of(p, parent); b != NONE; b = next) {
         next = p->node[b].next;
         if (p->node[b].scope == scope && p->node[b].n < n && !p->node[b].snapshot &&
-            alike(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
-            take_out(p, b);
+            common_tokens(p->node[b].ids, ids, p->node[b].n) == p->node[b].n)
+            remove_node(p, b);
     }
 }
 
@@ -201,7 +202,7 @@ static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32
     *x = (struct node){.scope = scope, .parent = parent, .child = NONE, .next = *first, .depth = depth, .n = n};
     memcpy(x->ids, ids, n * sizeof *ids);
     *first = b;
-    want(p, b);
+    note_use(p, b);
     p->n_kept++;
     ntx_kv_keep(p->c.pool, b);
     return true;
@@ -209,20 +210,20 @@ static bool put_in(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32
 
 /* ---- for sequences */
 
-/* kv has the blocks down to `last`: so many tokens more, of a block that is kept and has some of what comes, as a copy.
- * */
+/* kv has the blocks down to `last`. Takes some more tokens, from a kept block that begins with what comes, as a
+ * copy. */
 static uint32_t take_part(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, uint32_t last,
                           const int32_t *ids, uint32_t n)
 {
     uint32_t same, b = closest(p, scope, last, ids, NTX_MIN(n, (uint32_t)NTX_KV_BLOCK), &same);
     if (!same)
         return 0;
-    want(p, b);
-    return ntx_kv_seq_copy(kv, b) ? 0 : same; /* what cannot be read is computed */
+    note_use(p, b);
+    return ntx_kv_seq_copy(kv, b) ? 0 : same; /* a block that cannot be read is computed */
 }
 
-/* Where to go on from, of what lies down to p->path[k]: the furthest mark. Returns the node that it is at the end of,
- * *tokens and *whole blocks from the root. */
+/* The furthest snapshot on the path down to p->path[k]: returns the node that it is at the end of, *tokens and *whole
+ * blocks from the root. */
 static uint32_t furthest_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, uint32_t n, uint32_t k,
                                   uint32_t *whole, uint32_t *tokens)
 {
@@ -231,7 +232,8 @@ static uint32_t furthest_snapshot(struct ntx_prefix *p, uint64_t scope, const in
         for (uint32_t b = *children_of(p, up); b != NONE; b = p->node[b].next) {
             const struct node *x = &p->node[b];
             if (for_scope(x, scope) && x->n < NTX_KV_BLOCK && x->snapshot && !ntx_kv_lost(p->c.pool, b) &&
-                x->n <= n - at && alike(x->ids, ids + at, x->n) == x->n && (best == NONE || x->n > p->node[best].n))
+                x->n <= n - at && common_tokens(x->ids, ids + at, x->n) == x->n &&
+                (best == NONE || x->n > p->node[best].n))
                 best = b;
         }
         if (best == NONE && up != NONE && p->node[up].snapshot)
@@ -249,11 +251,11 @@ static int begin_at_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t
                    b = furthest_snapshot(p, scope, ids, n, k, &whole, &tokens);
     p->held = b;
     if (b != NONE) {
-        want(p, b);
-        want_snapshot(p, b);
+        note_use(p, b);
+        note_snapshot_use(p, b);
     }
     int rc = ntx_kv_seq_promise(p->c.pool, n_room, p->path, whole, out);
-    if (rc == -EAGAIN && b != NONE) { /* it may be in the way */
+    if (rc == -EAGAIN && b != NONE) { /* the snapshot may be in the way */
         p->held = b = NONE;
         tokens = 0;
         rc = ntx_kv_seq_promise(p->c.pool, n_room, NULL, 0, out);
@@ -316,7 +318,7 @@ uint32_t ntx_prefix_follow(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_s
 
 /* ---- keeping */
 
-/* Of the block that ids end in: the node that has them, or NONE. */
+/* Keeps the block that ids end in: returns the node that has them, or NONE. */
 static uint32_t keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent, uint32_t b, uint32_t depth,
                           const int32_t *ids, uint32_t n)
 {
@@ -326,28 +328,28 @@ static uint32_t keep_part(struct ntx_prefix *p, uint64_t scope, uint32_t parent,
     return put_in(p, scope, parent, b, depth, ids, n) ? b : NONE;
 }
 
-static void snapshot(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t b)
+static void put_snapshot(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t b)
 {
     struct node *x = &p->node[b];
     uint32_t held = p->held;
-    want(p, b);
+    note_use(p, b);
     p->held = b;
     if (!x->snapshot && !ntx_kv_snapshot_new(kv, x->depth * NTX_KV_BLOCK + x->n, &x->snapshot)) {
         x->parted |= x->parts;
         x->parts = false;
-        want_snapshot(p, b);
+        note_snapshot_use(p, b);
     }
     p->held = held;
 }
 
-/* Where texts part, and where this one stands. kv has the blocks down to `at`. */
+/* Puts snapshots where texts diverge, and where this one is. kv has the blocks down to `at`. */
 static void put_snapshots(struct ntx_prefix *p, struct ntx_kv_seq *kv, uint32_t at, enum ntx_prefix_when when)
 {
     for (uint32_t b = at; b != NONE; b = p->node[b].parent)
         if (p->node[b].parts)
-            snapshot(p, kv, b);
+            put_snapshot(p, kv, b);
     if (at != NONE && when != NTX_PREFIX_ON && !p->node[at].snapshot)
-        snapshot(p, kv, at);
+        put_snapshot(p, kv, at);
 }
 
 void ntx_prefix_keep(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids, uint32_t n,
@@ -388,7 +390,7 @@ void ntx_prefix_put_snapshot(struct ntx_prefix *p, uint64_t scope, const int32_t
         return;
     }
     p->node[last].snapshot = m;
-    want_snapshot(p, last);
+    note_snapshot_use(p, last);
 }
 
 void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq *kv, const int32_t *ids,
@@ -404,7 +406,7 @@ void ntx_prefix_prepare(struct ntx_prefix *p, uint64_t scope, struct ntx_kv_seq 
             ntx_kv_snapshot_ahead(kv, k * NTX_KV_BLOCK);
 }
 
-static bool pins(const struct ntx_prefix *p, uint32_t b)
+static bool is_scope_pin(const struct ntx_prefix *p, uint32_t b)
 {
     return p->node[b].n && p->node[b].pinned && p->node[b].scope != NTX_PREFIX_ALL;
 }
@@ -417,17 +419,18 @@ static bool leads_to_pinned(const struct ntx_prefix *p, uint32_t b)
     return false;
 }
 
-/* Pins of scopes may be a part of the pool, or who asks for more and more would have all of it: the end of the one that
- * was not wanted for longest is as any other. */
+/* Pins of scopes are limited to a share of the pool, or one client could pin all of it: beyond that the end of the path
+ * used longest ago is unpinned. */
 static void bound_pins(struct ntx_prefix *p)
 {
     uint32_t n = 0, blocks = ntx_kv_pool_blocks(p->c.pool);
     for (uint32_t b = 0; b < blocks; b++)
-        n += pins(p, b);
+        n += is_scope_pin(p, b);
     for (; n > blocks / NTX_PREFIX_PINS; n--) {
         uint32_t least = NONE;
         for (uint32_t b = 0; b < blocks; b++)
-            if (pins(p, b) && !leads_to_pinned(p, b) && (least == NONE || p->node[b].wanted < p->node[least].wanted))
+            if (is_scope_pin(p, b) && !leads_to_pinned(p, b) &&
+                (least == NONE || p->node[b].wanted < p->node[least].wanted))
                 least = b;
         if (least == NONE)
             return;
@@ -443,7 +446,7 @@ void ntx_prefix_pin(struct ntx_prefix *p, uint64_t scope, const int32_t *ids, ui
     bound_pins(p);
 }
 
-/* ---- its life */
+/* ---- life */
 
 int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out)
 {
@@ -460,7 +463,7 @@ int ntx_prefix_new(const struct ntx_prefix_config *c, struct ntx_prefix **out)
     }
     p->snapshots = ntx_kv_pool_snapshots(c->pool);
     p->held = p->first = NONE;
-    ntx_kv_pool_keeper(c->pool, give_up, give_up_snapshot, p);
+    ntx_kv_pool_keeper(c->pool, evict_block, evict_snapshot, p);
     *out = p;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recur.c: SIDES of kv_impl.h. */
+/* recur.c: kind STATES of kv_impl.h. */
 #include "computed/state/recur.h"
 
 #include <errno.h>
@@ -9,7 +9,7 @@
 #include "common/util.h"
 #include "computed/state/kv_impl.h"
 
-enum { SIDES = NTX__KV_SIDES };
+enum { STATES = NTX__KV_STATES };
 #define NOWHERE NTX__KV_NOWHERE
 
 static uint64_t buffer_bytes(const struct ntx_hparams *hp)
@@ -45,11 +45,11 @@ int ntx__kv_make_floats(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
 
 static void *place_of(const struct ntx_kv_pool *p, uint32_t unit)
 {
-    return p->space[SIDES].base + unit * p->space[SIDES].unit_bytes;
+    return p->space[STATES].base + unit * p->space[STATES].unit_bytes;
 }
-static void copy(const struct ntx_kv_pool *p, uint32_t from, uint32_t to)
+static void copy_unit(const struct ntx_kv_pool *p, uint32_t from, uint32_t to)
 {
-    memcpy(place_of(p, to), place_of(p, from), p->space[SIDES].unit_bytes);
+    memcpy(place_of(p, to), place_of(p, from), p->space[STATES].unit_bytes);
 }
 
 uint32_t ntx_recur_at(const struct ntx_kv_seq *s) { return s->at[s->now]; }
@@ -64,8 +64,8 @@ static uint32_t find_stop(const struct ntx_kv_seq *s, uint32_t n)
     return i;
 }
 
-/* That has what it is to have. */
-static bool stops(const struct ntx_kv_seq *s, uint32_t n)
+/* A stop that the pass has filled. */
+static bool is_filled_stop(const struct ntx_kv_seq *s, uint32_t n)
 {
     uint32_t i = find_stop(s, n);
     return i < s->n_stops && s->stop[i].done;
@@ -73,44 +73,47 @@ static bool stops(const struct ntx_kv_seq *s, uint32_t n)
 
 void ntx_kv_snapshot_ahead(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
-    if (s->n_units[SIDES] && s->n_stops < NTX_RECUR_STOPS &&
-        ntx__kv_find(s->pool, SIDES, 1)) /* without it, there will be no mark */
-        s->stop[s->n_stops++] = (struct ntx__kv_stop){.at = n_tokens, .unit = ntx__kv_take(s->pool, SIDES, UINT32_MAX)};
+    if (s->n_units[STATES] && s->n_stops < NTX_RECUR_STOPS &&
+        ntx__kv_find(s->pool, STATES, 1)) /* without it there will be no snapshot */
+        s->stop[s->n_stops++] = (struct ntx__kv_stop){.at = n_tokens,
+                                                      .unit = ntx__kv_take(s->pool, STATES, UINT32_MAX)};
 }
 
 void ntx_kv_snapshot_passed(struct ntx_kv_seq *s)
 {
     while (s->n_stops)
-        ntx__kv_leave(s->pool, SIDES, s->stop[--s->n_stops].unit);
+        ntx__kv_leave(s->pool, STATES, s->stop[--s->n_stops].unit);
 }
 
-/* ---- what the kind can do */
+/* ---- operations of the kind */
 
-/* Which side has the first n tokens; -1: none. */
-static int find(const struct ntx_kv_seq *s, uint32_t n)
+/* The buffer that has the first n tokens; -1: none. */
+static int find_buffer(const struct ntx_kv_seq *s, uint32_t n)
 {
-    return s->at[s->now] == n ? s->now : s->at[!s->now] == n ? !s->now : -1;
+    if (s->at[s->now] == n)
+        return s->now;
+    return s->at[!s->now] == n ? !s->now : -1;
 }
 
-static uint64_t unit_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape)
+static uint64_t state_bytes(const struct ntx_hparams *hp, enum ntx_kv_type type, const struct ntx_kv_shape *shape)
 {
     (void)type, (void)shape;
     return buffer_bytes(hp);
 }
 
-static uint32_t units(const struct ntx_kv_shape *s) { return s->states; }
+static uint32_t state_units(const struct ntx_kv_shape *s) { return s->states; }
 
-static uint32_t room(const struct ntx_kv_pool *p, uint32_t blocks)
+static uint32_t state_room(const struct ntx_kv_pool *p, uint32_t blocks)
 {
     (void)blocks;
-    return p->space[SIDES].n ? 2 : 0;
+    return p->space[STATES].n ? 2 : 0;
 }
 
-/* To the side that has most of them, or a stop that has all. */
-static uint32_t reach(const struct ntx_kv_seq *s, uint32_t n_tokens)
+/* The buffer with most of them, or a stop that has all. */
+static uint32_t state_reach(const struct ntx_kv_seq *s, uint32_t n_tokens)
 {
     uint32_t most = 0;
-    if (!s->n_units[SIDES] || stops(s, n_tokens))
+    if (!s->n_units[STATES] || is_filled_stop(s, n_tokens))
         return n_tokens;
     for (int i = 0; i < 2; i++)
         if (s->at[i] <= n_tokens)
@@ -118,23 +121,23 @@ static uint32_t reach(const struct ntx_kv_seq *s, uint32_t n_tokens)
     return most;
 }
 
-static void back(struct ntx_kv_seq *s, uint32_t n_tokens)
+static void state_back(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
-    int to = find(s, n_tokens);
+    int to = find_buffer(s, n_tokens);
     if (to >= 0)
         s->now = to;
-    else if (s->n_units[SIDES] && stops(s, n_tokens))
-        copy(s->pool, s->stop[find_stop(s, n_tokens)].unit, s->units[SIDES][s->now]);
+    else if (s->n_units[STATES] && is_filled_stop(s, n_tokens))
+        copy_unit(s->pool, s->stop[find_stop(s, n_tokens)].unit, s->units[STATES][s->now]);
     s->at[s->now] = n_tokens;
 }
 
-/* A stop's it takes over. */
-static uint32_t snapshots(const struct ntx_kv_seq *s, uint32_t n_tokens)
+/* A stop's buffer is taken over. */
+static uint32_t state_snapshots(const struct ntx_kv_seq *s, uint32_t n_tokens)
 {
-    return s->n_units[SIDES] && !stops(s, n_tokens);
+    return s->n_units[STATES] && !is_filled_stop(s, n_tokens);
 }
 
-static void became(struct ntx_kv_seq *s, uint32_t n_tokens)
+static void set_state(struct ntx_kv_seq *s, uint32_t n_tokens)
 {
     s->at[s->now] = n_tokens;
     s->at[!s->now] = NOWHERE;
@@ -143,46 +146,47 @@ static void became(struct ntx_kv_seq *s, uint32_t n_tokens)
 static void copy_buffer(struct ntx_kv_seq *s, uint32_t n_tokens, struct ntx_kv_seq *to)
 {
     const uint32_t stop = find_stop(s, n_tokens);
-    const int from = find(s, n_tokens);
-    if (!s->n_units[SIDES])
+    const int from = find_buffer(s, n_tokens);
+    if (!s->n_units[STATES])
         return;
-    became(to, n_tokens);
-    if (!to->n_units[SIDES]) {
-        to->units[SIDES][to->n_units[SIDES]++] = s->stop[stop].unit;
+    set_state(to, n_tokens);
+    if (!to->n_units[STATES]) {
+        to->units[STATES][to->n_units[STATES]++] = s->stop[stop].unit;
         s->stop[stop] = s->stop[--s->n_stops];
     } else if (n_tokens) {
-        copy(s->pool, from >= 0 ? s->units[SIDES][from] : s->stop[stop].unit, to->units[SIDES][to->now]);
+        copy_unit(s->pool, from >= 0 ? s->units[STATES][from] : s->stop[stop].unit, to->units[STATES][to->now]);
     }
 }
 
-static int each_part(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
+static int state_parts(const struct ntx_kv_seq *s, uint32_t n_tokens, bool filled, ntx_kv_part_fn *part, void *ctx)
 {
     (void)filled;
     (void)n_tokens;
-    return s->n_units[SIDES] ? part(ctx, place_of(s->pool, s->units[SIDES][s->now]), s->pool->space[SIDES].unit_bytes)
-                             : 0;
+    return s->n_units[STATES]
+               ? part(ctx, place_of(s->pool, s->units[STATES][s->now]), s->pool->space[STATES].unit_bytes)
+               : 0;
 }
 
-/* A pass writes its next side, which nobody sees before it is over. */
-static void writes(struct ntx_kv_seq *s, uint32_t pos) { (void)s, (void)pos; }
+/* A pass writes the next buffer, which nobody sees before its end. */
+static void state_writes(struct ntx_kv_seq *s, uint32_t pos) { (void)s, (void)pos; }
 
-const struct ntx__kv_ops ntx__kv_recur_buffers = {.unit_bytes = unit_bytes,
-                                                  .units = units,
-                                                  .has_room = room,
-                                                  .reach = reach,
-                                                  .back = back,
-                                                  .snapshots = snapshots,
+const struct ntx__kv_ops ntx__kv_recur_buffers = {.unit_bytes = state_bytes,
+                                                  .units = state_units,
+                                                  .has_room = state_room,
+                                                  .reach = state_reach,
+                                                  .back = state_back,
+                                                  .snapshots = state_snapshots,
                                                   .copy = copy_buffer,
-                                                  .each_part = each_part,
-                                                  .restored = became,
-                                                  .writes = writes};
+                                                  .each_part = state_parts,
+                                                  .restored = set_state,
+                                                  .writes = state_writes};
 
 /* ---- passes */
 
 int ntx_recur_begin(struct ntx_kv_seq *s, uint32_t pos)
 {
     if (!pos)
-        back(s, 0);
+        state_back(s, 0);
     if (s->at[s->now] != pos)
         return -EINVAL;
     s->at[!s->now] = NOWHERE;
@@ -198,11 +202,11 @@ void ntx_recur_step(struct ntx_kv_seq *s, uint32_t n)
         s->stop[i].done |= s->stop[i].at > at - n && s->stop[i].at <= at;
 }
 
-static uint32_t unit_of(const struct ntx_kv_seq *s, bool next) { return s->units[SIDES][next ? !s->now : s->now]; }
+static uint32_t unit_of(const struct ntx_kv_seq *s, bool next) { return s->units[STATES][next ? !s->now : s->now]; }
 
 uint64_t ntx_recur_buffer(const struct ntx_kv_seq *s, bool next)
 {
-    return unit_of(s, next) * s->pool->space[SIDES].unit_bytes;
+    return unit_of(s, next) * s->pool->space[STATES].unit_bytes;
 }
 
 static float *tail_in(const struct ntx_kv_pool *p, uint32_t unit, uint32_t layer)
