@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_experts.c: what experts are made of besides products (moe.c), on the CPU. */
+/* cpu_experts.c: the operations of experts (moe.c) besides products, on the CPU. */
 #include <string.h>
 
 #include "computed/pass/forward_impl.h"
 
-static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
+/* ---- rows of a wave's choices */
 
-/* ---- the rows that a wave's choices take */
-
-/* The share of choice number c. */
-static float share_of(const struct ntx_forward *f, uint32_t c)
+/* The router's weight of choice number c. */
+static float choice_weight(const struct ntx_forward *f, uint32_t c)
 {
     const struct ntx__moe_mem *m = &f->m.moe;
     uint32_t k = m->row[c] * f->hp->n_expert_used;
@@ -20,13 +18,13 @@ static float share_of(const struct ntx_forward *f, uint32_t c)
 
 float ntx__routed_weight(const struct ntx_forward *f, uint32_t i)
 {
-    return ntx__weighs_input(f) ? 1 : share_of(f, f->moe.first + i);
+    return ntx__weighs_input(f) ? 1 : choice_weight(f, f->moe.first + i);
 }
 
-/* The row times the choice's share. */
+/* The row times the choice's weight. */
 static void weigh_row(struct ntx_forward *f, uint32_t i, uint32_t row, uint32_t forms)
 {
-    float *x = f->m.moe.x + i * f->ld_x, by = share_of(f, f->moe.first + i);
+    float *x = f->m.moe.x + i * f->ld_x, by = choice_weight(f, f->moe.first + i);
     for (uint32_t k = 0; k < f->hp->n_embd; k++)
         x[k] = f->m.x[row * f->ld_x + k] * by;
     ntx__quantize_into(f, f->m.moe.quantized, forms, x, f->hp->n_embd, i);
@@ -36,7 +34,8 @@ static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx__moe_mem *m = &f->m.moe;
-    const struct ntx_weight *const in[] = {&layer(f)->expert[NTX_EXPERT_GATE], &layer(f)->expert[NTX_EXPERT_UP]};
+    const struct ntx_weight *const in[] = {&ntx__layer_weights(f)->expert[NTX_EXPERT_GATE],
+                                           &ntx__layer_weights(f)->expert[NTX_EXPERT_UP]};
     uint32_t row = m->row[f->moe.first + i], forms = ntx__forms(in, 2), n = f->hp->n_embd;
     if (ntx__weighs_input(f)) {
         weigh_row(f, i, row, forms);
@@ -60,7 +59,7 @@ int ntx__cpu_gather(struct ntx_forward *f)
 
 /* ---- hidden values */
 
-/* x [n] of choice i of the wave, and its expert's bias. */
+/* Adds its expert's bias to x [n] of choice i of the wave. */
 static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part part, float *x, uint32_t n)
 {
     const float *bias = f->vec[NTX_T_expert_gate_bias + part];
@@ -68,11 +67,12 @@ static void add_bias(struct ntx_forward *f, uint32_t i, enum ntx_expert_part par
         f->c.ops->add(x, bias + (size_t)f->m.moe.expert[f->moe.first + i] * n, n);
 }
 
-static void limit(float *gate, float *up, float gates, float ups, uint32_t n)
+static void limit_values(float *gate, float *up, float gates, float ups, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
         gate[k] = gate[k] > gates ? gates : gate[k];
-        up[k] = up[k] > ups ? ups : up[k] < -ups ? -ups : up[k];
+        const float below = up[k] < -ups ? -ups : up[k];
+        up[k] = up[k] > ups ? ups : below;
     }
 }
 
@@ -80,7 +80,7 @@ void ntx__activate(const struct ntx_forward *f, const struct ntx_activation *by,
                    float *out)
 {
     if (by->limit != 0)
-        limit(gate, up, by->gate_limit, by->limit, n);
+        limit_values(gate, up, by->gate_limit, by->limit, n);
     f->c.ops->glu[by->act](gate, up, n, out);
 }
 
@@ -114,7 +114,7 @@ int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g)
     return 0;
 }
 
-/* ---- their sum */
+/* ---- weighted sum */
 
 float ntx__shared_weight(const struct ntx_forward *f, uint32_t i)
 {
@@ -144,7 +144,7 @@ void ntx__so_far(struct ntx_forward *f, uint32_t i, float *y)
                                      n);
 }
 
-/* A row's choices are in order of expert, and so are the waves. */
+/* A row's choices are in the order of experts, and so are the waves. */
 static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "NAME=NUMBER" with a number in [least, most], and nothing behind it but `rest`. */
-static bool number(const char *text, const char *name, float least, float most, const char *rest, float *out)
+/* "NAME=NUMBER" with a number in [least, most], followed by `rest`. */
+static bool parse_number(const char *text, const char *name, float least, float most, const char *rest, float *out)
 {
     size_t n = strlen(name);
     char *end;
@@ -20,23 +20,23 @@ static bool number(const char *text, const char *name, float least, float most, 
     return true;
 }
 
-#define LEAST 1e-6f /* a share */
+#define LEAST 1e-6f /* the least share */
 
-static bool parse(const char *text, bool gate_in_groups, struct ntx_ffn_mode *m)
+static bool parse_mode(const char *text, bool gate_in_groups, struct ntx_ffn_mode *m)
 {
     *m = (struct ntx_ffn_mode){.kind = NTX_FFN_ALL};
     if (!text || !*text || !strcmp(text, "off"))
         return true;
-    bool plain = number(text, "predicted", LEAST, 1, "", &m->value),
+    bool plain = parse_number(text, "predicted", LEAST, 1, "", &m->value),
          all = !strcmp(text, "predicted") || !strcmp(text, "predicted,learned");
-    m->learned = all || number(text, "predicted", LEAST, 1, ",learned", &m->value) || (plain && gate_in_groups);
-    if (number(text, "threshold", 0, 1e30f, "", &m->value))
+    m->learned = all || parse_number(text, "predicted", LEAST, 1, ",learned", &m->value) || (plain && gate_in_groups);
+    if (parse_number(text, "threshold", 0, 1e30f, "", &m->value))
         m->kind = NTX_FFN_THRESHOLD;
-    else if (number(text, "topk", LEAST, 1, "", &m->value))
+    else if (parse_number(text, "topk", LEAST, 1, "", &m->value))
         m->kind = NTX_FFN_TOPK;
-    else if (number(text, "prompt", LEAST, 1, "", &m->value))
+    else if (parse_number(text, "prompt", LEAST, 1, "", &m->value))
         m->kind = NTX_FFN_PROMPT;
-    else if (m->learned || plain || number(text, "predicted", LEAST, 1, ",gate", &m->value))
+    else if (m->learned || plain || parse_number(text, "predicted", LEAST, 1, ",gate", &m->value))
         m->kind = NTX_FFN_PREDICTED;
     return m->kind != NTX_FFN_ALL;
 }
@@ -45,7 +45,7 @@ int ntx_ffn_mode_parse(const char *text, const struct ntx_model *m, struct ntx_f
 {
     struct ntx_ffn_mode mode;
     bool gate_in_groups = m->pack && ntx_pack_has_gate(m->pack);
-    if (!parse(text, gate_in_groups, &mode))
+    if (!parse_mode(text, gate_in_groups, &mode))
         return ntx_err_set(err, -EINVAL,
                            "--ffn-sparse %.60s: there are off, threshold=T (T not negative), topk=F (F up to 1), "
                            "predicted[=F][,gate|,learned] and prompt=F",

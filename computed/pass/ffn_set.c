@@ -28,7 +28,7 @@ struct ntx_ffn_set *ntx_ffn_set_new(const struct ntx_model *m)
         return NULL;
     *s = (struct ntx_ffn_set){.model = m, .stride = most_groups(m)};
     s->seen = calloc((size_t)m->hp.n_layers * s->stride + s->stride,
-                     sizeof *s->seen); /* the last row is ntx_cut_at's */
+                     sizeof *s->seen); /* the last row is scratch of ntx_cut_at */
     s->uses = calloc((size_t)m->hp.n_layers, s->stride);
     if (s->seen && s->uses)
         return s;

@@ -12,18 +12,18 @@
 #define EXPONENT_BF16 0x7f80u
 #define NAN_E8M0      0xff /* of MXFP4's scale */
 
-/* The bytes of a block that will be looked at soon, and then multiplied by, are asked for so far ahead; the loops below
- * take a byte or two of many, which no processor foresees well. Measured in docs/log/kernels-x86.md. */
+/* Prefetch distance: a block's bytes are checked soon, and then multiplied. The loops below use a byte or two of many,
+ * a pattern that processors' prefetchers miss. Measured in docs/log/kernels-x86.md. */
 #define AHEAD         4096
 
-static inline void ask_for(const void *block, size_t size)
+static inline void prefetch_block(const void *block, size_t size)
 {
     for (size_t line = 0; line < size; line += 64)
         __builtin_prefetch((const uint8_t *)block + AHEAD + line);
 }
 
-/* Loops without a way out of the middle, which the compiler makes vectors of. */
-NTX_CLONES static bool halves(const uint8_t *p, size_t n, unsigned exponent)
+/* These loops have no early exit, so that the compiler vectorises them. */
+NTX_CLONES static bool halves_finite(const uint8_t *p, size_t n, unsigned exponent)
 {
     unsigned bad = 0;
     for (size_t i = 0; i < n; i++) {
@@ -45,11 +45,11 @@ NTX_CLONES static bool words(const uint8_t *p, size_t n)
     return !bad;
 }
 
-static bool scales(const struct ntx_type_info *info, const uint8_t *p, size_t n)
+static bool block_scales_finite(const struct ntx_type_info *info, const uint8_t *p, size_t n)
 {
     unsigned bad = 0;
     for (size_t i = 0; i < n; i++, p += info->block_bytes) {
-        ask_for(p, info->block_bytes);
+        prefetch_block(p, info->block_bytes);
         for (unsigned k = 0; k < info->n_halves; k++) {
             uint16_t h;
             memcpy(&h, p + info->half_at[k], sizeof h);
@@ -59,21 +59,21 @@ static bool scales(const struct ntx_type_info *info, const uint8_t *p, size_t n)
     return !bad;
 }
 
-static bool exponents(const struct ntx_block_mxfp4 *b, size_t n)
+static bool mxfp4_scales_finite(const struct ntx_block_mxfp4 *b, size_t n)
 {
     unsigned bad = 0;
     for (size_t i = 0; i < n; i++) {
-        ask_for(&b[i], sizeof *b);
+        prefetch_block(&b[i], sizeof *b);
         bad |= b[i].e == NAN_E8M0;
     }
     return !bad;
 }
 
-static bool spread(const struct ntx_block_iq1_m *b, size_t n)
+static bool iq1m_scales_finite(const struct ntx_block_iq1_m *b, size_t n)
 {
     unsigned bad = 0;
     for (size_t i = 0; i < n; i++) {
-        ask_for(&b[i], sizeof *b);
+        prefetch_block(&b[i], sizeof *b);
         bad |= (ntx__spread_half(b[i].scales) & EXPONENT_F16) == EXPONENT_F16;
     }
     return !bad;
@@ -85,12 +85,12 @@ bool ntx_blocks_finite(uint32_t type, const void *blocks, size_t bytes)
     size_t n = bytes / info->block_bytes;
     switch (type) {
     case NTX_F32: return words(blocks, n);
-    case NTX_F16: return halves(blocks, n, EXPONENT_F16);
-    case NTX_BF16: return halves(blocks, n, EXPONENT_BF16);
-    case NTX_IQ1_M: return spread(blocks, n);
-    case NTX_MXFP4: return exponents(blocks, n);
+    case NTX_F16: return halves_finite(blocks, n, EXPONENT_F16);
+    case NTX_BF16: return halves_finite(blocks, n, EXPONENT_BF16);
+    case NTX_IQ1_M: return iq1m_scales_finite(blocks, n);
+    case NTX_MXFP4: return mxfp4_scales_finite(blocks, n);
     }
-    return scales(info, blocks, n);
+    return block_scales_finite(info, blocks, n);
 }
 
 bool ntx_floats_finite(const float *v, size_t n) { return words((const uint8_t *)v, n); }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward.c: a pass from begin to end: rows in, layers one after the other with the skips decided on the way, rows out.
- * */
+/* forward.c: a pass from begin to end: rows in, layer by layer with the skips decided on the way, rows out. */
 #include "computed/pass/forward_impl.h"
 
 #include <errno.h>
@@ -73,7 +72,7 @@ static void name_buffers(struct ntx_forward *f)
         [NTX__BUF_ROUTED_UP] = m->moe.up,
         [NTX__BUF_ROUTED_Y] = m->moe.y,
         [NTX__BUF_EARLY_X] = m->groups.x,
-        [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: a place for each row, m.logits */
+        [NTX__BUF_EARLY_GATE] = m->groups.gate, /* and logits: m.logits has each row's own place */
     };
     for (uint8_t b = NTX_BUF_H; b < NTX__N_BUFS; b++) {
         f->buf[b].at = at[b];
@@ -144,8 +143,8 @@ void ntx_forward_trace(struct ntx_forward *f,
 
 /* ---- rows in */
 
-/* Behind the row of its sequence that comes before it in the batch. */
-static bool ascends(const struct ntx_row *rows, uint32_t i)
+/* Whether the row is behind the previous row of its sequence in the batch. */
+static bool is_behind_previous(const struct ntx_row *rows, uint32_t i)
 {
     for (uint32_t k = i; k > 0; k--)
         if (rows[k - 1].kv == rows[i].kv)
@@ -182,7 +181,7 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         ntx_kv_seq_reach(r->kv, ntx_row_slot(r));
         if (ntx_kv_shared(r->kv, ntx_row_slot(r)))
             return ntx_err_set(err, -EINVAL, "row %u: slot %u is shared with another sequence", i, ntx_row_slot(r));
-        if (!ascends(b->rows, i))
+        if (!is_behind_previous(b->rows, i))
             return ntx_err_set(err, -EINVAL,
                                "row %u: slot %u does not come after those of its sequence's rows before it", i,
                                ntx_row_slot(r));
@@ -192,12 +191,12 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
     return 0;
 }
 
-/* Of a table that stays in memory. */
+/* Entries m.ids of a table that is resident. */
 static int copy_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8_t *out)
 {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++) {
-        const uint32_t id = (uint32_t)f->m.ids[i]; /* check_rows saw to it that there is one */
+        const uint32_t id = (uint32_t)f->m.ids[i]; /* check_rows made sure that it exists */
         const void *bytes;
         if (!(rc = f->c.weights->ops->acquire(f->c.weights, w->chunk0 + id / w->chunk_outs, &bytes)))
             memcpy(out + (size_t)i * w->row_bytes, (const uint8_t *)bytes + (size_t)(id % w->chunk_outs) * w->row_bytes,
@@ -218,7 +217,7 @@ static int read_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8
     return rc;
 }
 
-static int embed(struct ntx_forward *f)
+static int embed_tokens(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->token_embd;
     const struct ntx_type_info *type = ntx_type_info(w->type);
@@ -256,7 +255,7 @@ static void make_turn(struct ntx_forward *f, enum ntx_rotation turn, const float
     ntx__each(f, angles_row, f->b->n_rows);
 }
 
-/* Which factors: the only ones, or those for contexts as long as ours. */
+/* Selects the rotation factors: the only ones, or those for long or short contexts. */
 static int make_angles(struct ntx_forward *f)
 {
     const struct ntx_chunks *c = f->c.chunks;
@@ -267,7 +266,8 @@ static int make_angles(struct ntx_forward *f)
         if (rc)
             return rc;
     }
-    make_turn(f, NTX_TURN_ALL, factors[0] ? factors[0] : factors[f->c.ctx > f->hp->rope_ctx_orig ? 1 : 2]);
+    const float *by_context = f->c.ctx > f->hp->rope_ctx_orig ? factors[1] : factors[2];
+    make_turn(f, NTX_TURN_ALL, factors[0] ? factors[0] : by_context);
     for (int i = 0; i < 3; i++)
         ntx__give(f, w[i]);
     if (f->m.cs[NTX_TURN_WINDOW])
@@ -312,7 +312,7 @@ bool ntx__last_idle(const struct ntx_forward *f)
     return true;
 }
 
-/* Announced once it is known that no row needs what the last layer has beside what feeds its state. */
+/* Announces the end of the last layer as dropped, once no row needs more of it than what feeds its state. */
 static void drop_end(struct ntx_forward *f)
 {
     if (f->end_dropped || !ntx__last_idle(f))
@@ -321,8 +321,8 @@ static void drop_end(struct ntx_forward *f)
     f->c.weights->ops->drop_layer(f->c.weights, NTX_END_OF_LAST(f->hp->n_layers));
 }
 
-/* What the decisions mean for the layers to come: announces those that no row needs; rows leave a hole where they skip
- * a layer, unless they leave their K and V. */
+/* Applies the decisions to later layers: announces those that no row needs, and leaves holes where a row skips a layer
+ * without leaving K and V. */
 static void apply_skips(struct ntx_forward *f)
 {
     for (uint32_t l = f->layer + 1; l < f->hp->n_layers; l++) {
@@ -338,8 +338,8 @@ static void apply_skips(struct ntx_forward *f)
     drop_end(f);
 }
 
-/* Shows the state to the predictor; where rows may skip, asks which layers. */
-static void consult(struct ntx_forward *f)
+/* Reports the state to the predictor; if rows may skip, asks which layers. */
+static void ask_predictor(struct ntx_forward *f)
 {
     const struct ntx_skip_hooks *hooks = &f->c.skip;
     const struct ntx_batch *b = f->b;
@@ -366,21 +366,21 @@ int ntx__fetch(struct ntx_forward *f, uint8_t buf, uint32_t row0, uint32_t n)
 
 int ntx__settle_chunks(struct ntx_forward *f) { return f->back->settle ? f->back->settle(f) : 0; }
 
-static int states(struct ntx_forward *f) { return ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows); }
+static int fetch_states(struct ntx_forward *f) { return ntx__fetch(f, NTX_BUF_H, 0, f->b->n_rows); }
 
-static int probe(struct ntx_forward *f)
+static int report_probe(struct ntx_forward *f)
 {
     if (f->layer != f->c.skip.probe_layer || (!f->c.skip.probe && !f->c.skip.decide))
         return 0;
-    int rc = states(f);
+    int rc = fetch_states(f);
     if (rc)
         return rc;
-    consult(f);
+    ask_predictor(f);
     f->ended_ns = 0;
     return f->back->decided ? f->back->decided(f) : 0;
 }
 
-/* Those that leave only their K and V in it, behind the others. */
+/* Adds rows that leave only K and V in the layer, behind the others. */
 static void add_kv_only(struct ntx_forward *f, bool rounded)
 {
     for (uint32_t i = 0; i < f->b->n_rows; i++)
@@ -389,8 +389,8 @@ static void add_kv_only(struct ntx_forward *f, bool rounded)
             f->m.live[f->n_live + f->n_kv_only++] = i;
 }
 
-/* Fills live with the rows of this layer; behind them those that skip it, or of which nobody wants more, and leave only
- * their K and V in it. */
+/* Fills `live` with the rows of this layer; behind them come rows that skip it, or whose output nobody wants, and that
+ * leave only K and V. */
 void ntx__choose_rows(struct ntx_forward *f)
 {
     f->n_live = f->n_kv_only = f->n_kv_rounded = f->n_exact = 0;
@@ -408,8 +408,8 @@ void ntx__choose_rows(struct ntx_forward *f)
         f->m.place[f->m.live[i]] = i;
 }
 
-/* Chunks that no row needs. */
-static int pass_over(struct ntx_forward *f, uint32_t first, uint32_t end)
+/* Skips chunks that no row needs. */
+static int skip_chunks(struct ntx_forward *f, uint32_t first, uint32_t end)
 {
     int rc = first < end ? ntx__settle_chunks(f) : 0;
     return rc ? rc : ntx__skip_chunks(f, first, end);
@@ -424,14 +424,14 @@ static void keep_states(struct ntx_forward *f)
     }
 }
 
-/* Of the last layer. In the order of the rows, so that a sum has the same bits however its rows were cut into passes.
- * */
+/* Pools the states of the last layer, in the order of the rows: so a sum has the same bits for any split into
+ * passes. */
 static int last_states(struct ntx_forward *f)
 {
     bool wanted = false;
     for (uint32_t i = 0; i < f->b->n_rows && f->layer + 1 == f->hp->n_layers; i++)
         wanted |= f->b->rows[i].pool != NULL;
-    int rc = wanted ? states(f) : 0;
+    int rc = wanted ? fetch_states(f) : 0;
     for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++) {
         const float *h = f->m.h + (size_t)i * f->hp->n_embd;
         float *to = f->b->rows[i].pool;
@@ -445,7 +445,7 @@ static int last_states(struct ntx_forward *f)
     return rc;
 }
 
-/* Before this layer; n_layers: behind all. */
+/* Leaves states before this layer; n_layers: after all. */
 static int leave_states(struct ntx_forward *f, uint32_t layer)
 {
     const uint32_t last = f->hp->n_layers, n = f->c.n_taps ? f->c.n_taps : 1;
@@ -454,7 +454,7 @@ static int leave_states(struct ntx_forward *f, uint32_t layer)
         bool wanted = false;
         for (uint32_t i = 0; i < f->b->n_rows && (f->c.n_taps ? f->c.taps[t] : last) == layer; i++)
             wanted |= f->b->rows[i].left != NULL;
-        rc = wanted ? states(f) : 0;
+        rc = wanted ? fetch_states(f) : 0;
         for (uint32_t i = 0; wanted && !rc && i < f->b->n_rows; i++)
             if (f->b->rows[i].left)
                 memcpy(f->b->rows[i].left + (size_t)t * f->hp->n_embd, f->m.h + (size_t)i * f->hp->n_embd,
@@ -463,7 +463,7 @@ static int leave_states(struct ntx_forward *f, uint32_t layer)
     return rc;
 }
 
-/* A cold clock costs the better part of a record: where one layer ends the next begins. */
+/* A layer begins where the last one ended: a cold clock would cost most of the time of a trace record. */
 static uint64_t begin_traced(struct ntx_forward *f)
 {
     uint64_t t0 = f->ended_ns ? f->ended_ns : ntx_traced_now(f->c.counters, NTX_TRACE_COMPUTED);
@@ -477,33 +477,33 @@ static void end_traced(struct ntx_forward *f, uint32_t layer, uint64_t t0)
     ntx_traced(f->c.counters, NTX_TRACE_COMPUTED, NTX_TR_LAYER, t0, f->ended_ns, layer, f->b->pass, f->n_live);
 }
 
-/* Groups of neurons of layer 0, and of one behind layers that all rows skipped. */
+/* Predicts groups of neurons for layer 0, or for a layer after ones that all rows skipped. */
 static int predict_groups(struct ntx_forward *f)
 {
     if (!ntx_ffn_mode_groups(&f->c.ffn) || f->groups.predicted == f->layer)
         return 0;
-    int rc = f->layer && f->groups.n_decode ? states(f) : 0;
+    int rc = f->layer && f->groups.n_decode ? fetch_states(f) : 0;
     return rc ? rc : ntx__predict_groups(f, f->layer);
 }
 
-static bool reads(const struct ntx_step *s, uint8_t b) { return s->in[0] == b || s->in[1] == b; }
+static bool reads_buffer(const struct ntx_step *s, uint8_t b) { return s->in[0] == b || s->in[1] == b; }
 
-/* One matrix alone takes what this GLU makes, in the step behind it. */
-static bool passes(const struct ntx_forward *f, const struct ntx_step *glu, const struct ntx_step *end)
+/* The GLU's output is used by one matrix only, in the next step. */
+static bool feeds_one_matrix(const struct ntx_forward *f, const struct ntx_step *glu, const struct ntx_step *end)
 {
     const struct ntx_step *t = glu + 1;
     if (f->c.sums || t >= end || t->op != NTX_OP_MM || t->in[0] != glu->out || t->mm.parts ||
         ntx_tensor_kinds[t->weight[0]].use != NTX_USE_MATRIX)
         return false;
     for (t++; t < end; t++)
-        if (reads(t, glu->out))
+        if (reads_buffer(t, glu->out))
             return false;
         else if (t->out == glu->out)
             break;
     return true;
 }
 
-/* A GLU comes behind these two products, in place, and nothing else sees what they give. */
+/* A GLU follows these two products in place, and nothing else uses their outputs. */
 static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, struct ntx__glu *g)
 {
     const struct ntx_step *s = ntx__steps_of(f, r), *glu = s + r->n,
@@ -513,19 +513,19 @@ static bool glu_behind(const struct ntx_forward *f, const struct ntx__run *r, st
         s[1].offset)
         return false;
     for (const struct ntx_step *t = glu + 1; t < end && t->out != s[1].out; t++)
-        if (reads(t, s[1].out))
+        if (reads_buffer(t, s[1].out))
             return false;
     *g = (struct ntx__glu){.gate = s[0].out,
                            .up = s[1].out,
                            .step = glu,
                            .n = glu->width,
                            .n_rows = f->n_live,
-                           .passes = passes(f, glu, end)};
+                           .passes = feeds_one_matrix(f, glu, end)};
     return true;
 }
 
-/* Rows that leave no more than K and V in the layer have no use for q: it is left out where they are alone. What came
- * before is multiplied then, and given back, for chunks are in the order of the list. */
+/* Rows that leave only K and V do not need q, so its product is left out if all rows do so. The products before it are
+ * then multiplied and given back first, since chunks are taken in list order. */
 int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
@@ -550,13 +550,13 @@ int ntx__run_mm(struct ntx_forward *f, const struct ntx__run *r)
         }
         rc = n ? f->back->multiply(f, p, n, &in) : 0;
         n = 0;
-        if (!rc && w->layer == f->layer) /* else the chunks are another layer's */
-            rc = pass_over(f, w->chunk0, w->chunk0 + w->n_chunks + w->scaled);
+        if (!rc && w->layer == f->layer) /* otherwise the chunks are another layer's */
+            rc = skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks + w->scaled);
     }
     return rc || !n ? rc : f->back->multiply(f, p, n, &in);
 }
 
-static int say_kv(struct ntx_forward *f, int rc)
+static int check_kv(struct ntx_forward *f, int rc)
 {
     return rc ? ntx_err_set(&f->c.weights->error, rc,
                             "K and V of layer %u cannot be read back from the drive of --state, or written to it: %s; "
@@ -565,21 +565,23 @@ static int say_kv(struct ntx_forward *f, int rc)
               : 0;
 }
 
-/* Those that lie in a file have come. */
-static int kv_there(struct ntx_forward *f) { return say_kv(f, ntx_kv_pass_wants(f->b->rows->kv, f->layer)); }
+/* Waits until K and V from a file have come. */
+static int await_kv(struct ntx_forward *f) { return check_kv(f, ntx_kv_pass_wants(f->b->rows->kv, f->layer)); }
 
 #define X(name, symbol, by, width, does, device) NTX__IF_PASS_##by([NTX_OP_##name] = ntx__run_##symbol, )
 static int (*const by_pass[NTX_N_OPS])(struct ntx_forward *, const struct ntx__run *) = {NTX_OPS(X)};
 #undef X
 
-static int run(struct ntx_forward *f, const struct ntx__run *r)
+static int do_run(struct ntx_forward *f, const struct ntx__run *r)
 {
-    if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (kv_there(f) || say_kv(f, ntx__ask_topk(f))))
+    if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (await_kv(f) || check_kv(f, ntx__ask_topk(f))))
         return -EIO;
-    return r->by == NTX_BY_ROWS ? f->back->rows(f, r) : (r->by == NTX_BY_PASS ? by_pass : f->back->run)[r->op](f, r);
+    if (r->by == NTX_BY_ROWS)
+        return f->back->rows(f, r);
+    return r->by == NTX_BY_PASS ? by_pass[r->op](f, r) : f->back->run[r->op](f, r);
 }
 
-/* Where no row is live, only those steps that feed the layer's state have anything to do. */
+/* If no row is live, only steps that feed the layer's state run. */
 static int run_steps(struct ntx_forward *f)
 {
     const struct ntx__runs *all = &f->runs[f->layer];
@@ -591,7 +593,7 @@ static int run_steps(struct ntx_forward *f)
             return rc;
         if (f->c.weights->ops->more_experts)
             f->c.weights->ops->more_experts(f->c.weights);
-        rc = needed ? run(f, r) : pass_over(f, r->chunk0, r->end);
+        rc = needed ? do_run(f, r) : skip_chunks(f, r->chunk0, r->end);
         if (needed && !rc && f->watched)
             rc = ntx__watch_run(f, r);
     }
@@ -623,9 +625,9 @@ static int run_layer(struct ntx_forward *f)
     keep_states(f);
     if ((rc = last_states(f)) || (rc = leave_states(f, f->layer + 1)))
         return rc;
-    if (f->trace && !(rc = states(f)))
+    if (f->trace && !(rc = fetch_states(f)))
         f->trace(f->trace_ctx, f->layer, f->m.h, f->b->n_rows);
-    return rc ? rc : probe(f);
+    return rc ? rc : report_probe(f);
 }
 
 /* ---- rows out */
@@ -642,13 +644,13 @@ static uint32_t choose_logits(struct ntx_forward *f)
     return f->n_live;
 }
 
-/* A pass that only fills KV has no use for the output matrix: like a layer that every row skips. */
+/* A pass that only fills KV skips the output matrix, like a layer that every row skips. */
 static int run_output(struct ntx_forward *f)
 {
     uint64_t t0 = begin_traced(f);
     ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->hp->n_layers + 1);
     if (!choose_logits(f))
-        return pass_over(f, f->c.chunks->output_norm.chunk0, f->c.chunks->n);
+        return skip_chunks(f, f->c.chunks->output_norm.chunk0, f->c.chunks->n);
     int rc = f->back->output(f);
     if (f->back->waits)
         end_traced(f, f->hp->n_layers, t0);
@@ -663,7 +665,7 @@ static int run_pass(struct ntx_forward *f)
     if (!choose_logits(f))
         f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
     drop_end(f);
-    if ((rc = make_angles(f)) || (rc = embed(f)) || (rc = ntx__grams_ask(f)))
+    if ((rc = make_angles(f)) || (rc = embed_tokens(f)) || (rc = ntx__grams_ask(f)))
         return rc;
     if (f->watched)
         ntx__watch_embedded(f);
@@ -673,7 +675,7 @@ static int run_pass(struct ntx_forward *f)
     if (!rc)
         rc = leave_states(f, 0);
     for (f->layer = 0; f->layer < f->hp->n_layers && !rc; f->layer++) {
-        rc = say_kv(f, ntx_kv_pass_starts(f->b->rows->kv, f->layer));
+        rc = check_kv(f, ntx_kv_pass_starts(f->b->rows->kv, f->layer));
         rc = rc ? rc : run_layer(f);
         ntx_kv_pass_done(f->b->rows->kv, f->layer);
     }
@@ -682,8 +684,8 @@ static int run_pass(struct ntx_forward *f)
     return f->back->end ? f->back->end(f, rc) : rc;
 }
 
-/* Slots from a row's on are about to be written anew: what was skipped there earlier counts no more. */
-static void reset(struct ntx_forward *f)
+/* Slots from a row's on will be written again: holes there are no longer valid. */
+static void forget_holes(struct ntx_forward *f)
 {
     const struct ntx_batch *b = f->b;
     f->ended_ns = 0;
@@ -702,8 +704,8 @@ static void reset(struct ntx_forward *f)
     }
 }
 
-/* Of each sequence from its first row's slot to its last one's. Where positions have one key, it is made of keys that
- * may lie before the first row: the last layer reads them also when nobody asks for what comes of it. */
+/* Adds each sequence from its first row's slot to its last row's. With pooled keys, keys before the first row may be
+ * needed, in the last layer, too, even if its output is not wanted. */
 static void begin_kv(const struct ntx_forward *f, const struct ntx_batch *b)
 {
     const uint32_t every = NTX_MAX(f->hp->index.every, 1u);
@@ -729,7 +731,7 @@ int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b)
     f->b = b;
     if (rc || (rc = ntx__recur_begin(f)) || (rc = w->ops->begin(w, b->pass)))
         return rc;
-    reset(f);
+    forget_holes(f);
     begin_kv(f, b);
     rc = run_pass(f);
     ntx_kv_pass_end(b->rows->kv);

@@ -8,8 +8,7 @@
 
 #define LANES 8 /* sums in a fixed order: the same for every thread and machine */
 
-/* What the FFN of a layer is made of: groups of neurons where it is packed, else neurons. The most that a layer of the
- * model has. */
+/* Units of the FFN: groups of neurons if the layer is packed, else neurons. The most of any layer. */
 static uint32_t n_units(const struct ntx_model *m)
 {
     uint32_t most = 0;
@@ -51,7 +50,7 @@ static double dot(const float *a, const float *b, uint32_t n)
 
 static float cosine(double ab, double aa, double bb)
 {
-    return aa > 0 && bb > 0 ? (float)(ab / sqrt(aa * bb)) : 1.0f; /* nothing went in or came out: nothing was changed */
+    return aa > 0 && bb > 0 ? (float)(ab / sqrt(aa * bb)) : 1.0f; /* no input or no output: nothing was changed */
 }
 
 void ntx__capture_begin(struct ntx_capture *s, const float *x, uint32_t n) { memcpy(s->before, x, n * sizeof *x); }

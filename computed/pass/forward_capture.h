@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_capture.h: what a pass saw of one row, layer by layer: how much each layer changed it. For calibration, for
- * the thresholds of a session's skip policy, and for its occasional full passes. Asked for per row (ntx_row.capture);
- * costs three dot products of a row and layer. */
+/* forward_capture.h: captures how much each layer changed one row. For calibration, for the thresholds of a session's
+ * skip policy, and for its occasional full passes. Asked for per row (ntx_row.capture); costs three dot products per
+ * row and layer. */
 #ifndef NTX_COMPUTED_PASS_FORWARD_CAPTURE_H
 #define NTX_COMPUTED_PASS_FORWARD_CAPTURE_H
 
@@ -14,29 +14,28 @@ struct ntx_capture {
     uint32_t layer; /* the state after this one is kept */
     float *state;   /* [n_embd], or NULL */
     float *before;  /* [n_embd] scratch: the layer's input */
-    float *similar; /* [3 x n_layers] cosine of input and output: of the whole layer, of its attention, of its FFN; NaN
-                       where skipped */
-    uint32_t ffn_first, ffn_layers; /* of these layers, 0: of none: */
-    float *ffn_state;               /* [ffn_layers x n_embd] the state that the FFN of the layer before found */
-    float *ffn_energy;              /* [ffn_layers x units] what each unit did */
+    /* [3 x n_layers] cosine of input and output: of the whole layer, its attention, its FFN; NaN where skipped. */
+    float *similar;
+    uint32_t ffn_first, ffn_layers; /* of these layers, 0: none: */
+    float *ffn_state;               /* [ffn_layers x n_embd] the state before the FFN of the layer before */
+    float *ffn_energy;              /* [ffn_layers x units] energy of each unit */
     uint32_t units;
 };
 
-/* Floats that one capture takes, with the FFNs of so many layers, and its pointers into that memory. */
+/* Floats that one capture takes, with the FFNs of so many layers; and its pointers into that memory. */
 size_t ntx_capture_floats(const struct ntx_model *m, uint32_t ffn_layers);
 void ntx_capture_place(struct ntx_capture *s, float *memory, uint32_t layer, const struct ntx_model *m,
                        uint32_t ffn_layers);
 
-/* The three places of a layer that a row goes through: its input; a part's result y before it is added to x; the
- * layer's output. */
+/* A row's three stages in a layer: its input; a part's result y before it is added to x; the layer's output. */
 void ntx__capture_begin(struct ntx_capture *s, const float *x, uint32_t n);
 void ntx__capture_part(struct ntx_capture *s, unsigned part /* 1 attention, 2 FFN */, uint32_t layer, uint32_t n_layers,
                        const float *x, const float *y, uint32_t n);
 void ntx__capture_end(struct ntx_capture *s, uint32_t layer, const float *x, uint32_t n);
 
-/* The state x [n] that the FFN of layer - 1 found. */
+/* The state x [n] before the FFN of layer - 1. */
 void ntx__capture_ffn_state(struct ntx_capture *s, uint32_t layer, const float *x, uint32_t n);
-/* Where the energies of a layer's units go, or NULL: nobody wants them. */
+/* Where to put the energies of a layer's units, or NULL: not wanted. */
 float *ntx__capture_ffn(struct ntx_capture *s, uint32_t layer);
 
 #endif

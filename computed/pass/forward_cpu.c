@@ -1,63 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward_cpu.c: the operations of a layer's steps (model/layer.h) on the CPU.
  *
- * Steps that are done row by row are done in a run: a thread takes a row through all of them. Products of one input are
- * a run, too. */
+ * Neighbouring steps that work row by row form a run: a thread takes a row through all of them. Products of one input
+ * are a run, too. */
 #include <math.h>
 #include <string.h>
 
 #include "computed/pass/forward_impl.h"
 #include "model/quant.h"
 
-enum { ITEMS_PER_THREAD = 4 }; /* of attention, at least, so that threads end together */
+enum { ITEMS_PER_THREAD = 4 }; /* attention items per thread, at least, so that threads end together */
 
-static const struct ntx_row *row_of(const struct ntx_forward *f, uint32_t i) { return &f->b->rows[f->m.live[i]]; }
+static const struct ntx_row *live_row(const struct ntx_forward *f, uint32_t i) { return &f->b->rows[f->m.live[i]]; }
 
 /* Row i of the layer. */
-static float *at(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
+static float *layer_row(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
 {
     return f->buf[b].at + (ntx__by_batch((uint8_t)b) ? f->m.live[i] : i) * f->buf[b].ld;
 }
 
 /* ---- steps of a row */
 
-/* What comes into a layer, of rows that are looked at. */
+/* Captures a layer's input, for captured rows. */
 static void capture_input(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    struct ntx_capture *capture = s->in[0] == NTX_BUF_H ? row_of(f, i)->capture : NULL;
+    struct ntx_capture *capture = s->in[0] == NTX_BUF_H ? live_row(f, i)->capture : NULL;
     if (capture && s == f->c.model->layers[f->layer].step)
-        ntx__capture_begin(capture, at(f, NTX_BUF_H, i), f->hp->n_embd);
+        ntx__capture_begin(capture, layer_row(f, NTX_BUF_H, i), f->hp->n_embd);
     if (capture && s == f->c.model->layers[0].step)
-        ntx__capture_ffn_state(capture, 0, at(f, NTX_BUF_H, i), f->hp->n_embd);
+        ntx__capture_ffn_state(capture, 0, layer_row(f, NTX_BUF_H, i), f->hp->n_embd);
 }
 
 void ntx__row_norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *in = at(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
-    float *out = at(f, s->out, i) + s->offset;
+    const float *in = layer_row(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
+    float *out = layer_row(f, s->out, i) + s->offset;
     in += s->offset;
     capture_input(f, s, i);
     for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width, w += s->norm.each ? s->width : 0)
         f->c.ops->rmsnorm(in, w, f->hp->rms_eps, s->width, out);
-    out = at(f, s->out, i) + s->offset;
+    out = layer_row(f, s->out, i) + s->offset;
     for (uint32_t k = 0; s->scale != 0 && k < s->heads * s->width; k++)
         out[k] *= s->scale;
 }
 
 void ntx__row_scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *in = at(f, s->in[0], i) + s->from;
-    float *out = at(f, s->out, i), by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
+    const float *in = layer_row(f, s->in[0], i) + s->from;
+    float *out = layer_row(f, s->out, i), by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
     capture_input(f, s, i);
     for (uint32_t k = 0; k < s->width; k++)
         out[k] = in[k] * by;
 }
 
-/* The table's entry has been read with the embedding's (forward.c). */
+/* The table's entry was read with the embedding's (forward.c). */
 void ntx__row_inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const struct ntx_weight *w = &f->c.chunks->input_embd;
-    float *out = at(f, s->out, i), *entry = f->m.input_entry + (size_t)f->m.live[i] * s->width;
+    float *out = layer_row(f, s->out, i), *entry = f->m.input_entry + (size_t)f->m.live[i] * s->width;
     const struct ntx_type_info *type = ntx_type_info(w->type);
     type->dequant(f->m.input_embd + (size_t)f->m.live[i] * w->row_bytes, entry, s->width / type->block);
     for (uint32_t k = 0; k < s->width; k++)
@@ -66,7 +66,7 @@ void ntx__row_inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i
 
 void ntx__row_bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    f->c.ops->add(at(f, s->out, i), f->vec[s->weight[0]], s->width);
+    f->c.ops->add(layer_row(f, s->out, i), f->vec[s->weight[0]], s->width);
 }
 
 void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
@@ -77,22 +77,22 @@ void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     for (uint32_t k = 0; s->rope.back && k < s->rope.rotated / 2; k++)
         back[k] = -sn[k];
     (s->rope.pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(
-        at(f, s->out, i) + s->offset, s->heads, s->width, s->rope.rotated, f->m.cs[s->rope.angles] + angles,
+        layer_row(f, s->out, i) + s->offset, s->heads, s->width, s->rope.rotated, f->m.cs[s->rope.angles] + angles,
         s->rope.back ? back : sn);
 }
 
 void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     if (s->put.keys) {
-        f->c.ops->f16_store(at(f, s->in[0], i), ntx__index_kept(f, row_of(f, i), ntx_row_slot(row_of(f, i))),
+        f->c.ops->f16_store(layer_row(f, s->in[0], i), ntx__index_kept(f, live_row(f, i), ntx_row_slot(live_row(f, i))),
                             f->hp->index.head);
         return;
     }
     const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer),
                    n_v = ntx_kept_v(f->hp, f->layer), first = ntx_own_heads(f->hp, f->layer).first;
-    const float *k = at(f, s->in[0], i) + (size_t)first * n_k,
-                *v = n_v ? at(f, s->in[1], i) + (size_t)first * n_v : NULL;
-    const struct ntx_row *row = row_of(f, i);
+    const float *k = layer_row(f, s->in[0], i) + (size_t)first * n_k,
+                *v = n_v ? layer_row(f, s->in[1], i) + (size_t)first * n_v : NULL;
+    const struct ntx_row *row = live_row(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     uint32_t slot = ntx_row_slot(row);
     for (uint32_t h = 0; h < heads; h++) {
@@ -105,17 +105,17 @@ void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *out = at(f, s->out, i), *energy = ntx__capture_ffn(row_of(f, i)->capture, f->layer);
+    float *out = layer_row(f, s->out, i), *energy = ntx__capture_ffn(live_row(f, i)->capture, f->layer);
     if (!f->hidden)
-        ntx__activate(f, &s->glu.hidden, at(f, s->in[0], i), at(f, s->in[1], i) + s->from, s->width, out);
+        ntx__activate(f, &s->glu.hidden, layer_row(f, s->in[0], i), layer_row(f, s->in[1], i) + s->from, s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
 }
 
-/* Of each head the first half stays; it moves down, behind what has been read. */
+/* The first half of each head stays, and moves down behind what was read already. */
 void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *both = at(f, s->out, i), *other = at(f, s->in[1], i);
+    float *both = layer_row(f, s->out, i), *other = layer_row(f, s->in[1], i);
     for (uint32_t h = 0; h < s->heads; h++) {
         memcpy(other + (size_t)h * s->width, both + (2 * (size_t)h + 1) * s->width, s->width * sizeof *both);
         memmove(both + (size_t)h * s->width, both + 2 * (size_t)h * s->width, s->width * sizeof *both);
@@ -124,7 +124,7 @@ void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *by = at(f, s->in[1], i), *out = at(f, s->out, i);
+    float *by = layer_row(f, s->in[1], i), *out = layer_row(f, s->out, i);
     const uint32_t each = s->gate.by_head ? s->width / s->heads : 1;
     f->c.ops->sigmoid(by, s->width / each);
     for (uint32_t h = 0; s->gate.by_head && h < s->heads; h++)
@@ -134,12 +134,12 @@ void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         f->c.ops->mul(out, by, s->width);
 }
 
-/* SiLU */
+/* SiLU. */
 void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     enum { SOME = 256 };
-    const float *in = at(f, s->in[0], i);
-    float *out = at(f, s->out, i), by[SOME];
+    const float *in = layer_row(f, s->in[0], i);
+    float *out = layer_row(f, s->out, i), by[SOME];
     for (uint32_t k = 0, n; k < s->width; k += n) {
         n = NTX_MIN(s->width - k, (uint32_t)SOME);
         for (uint32_t j = 0; j < n; j++)
@@ -151,7 +151,7 @@ void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *x = at(f, s->out, i), eps = s->unit.eps != 0 ? s->unit.eps : f->hp->rms_eps;
+    float *x = layer_row(f, s->out, i), eps = s->unit.eps != 0 ? s->unit.eps : f->hp->rms_eps;
     for (uint32_t h = 0; h < s->heads; h++)
         f->c.ops->unit(x + (size_t)h * s->width, eps, s->width);
 }
@@ -160,7 +160,7 @@ void ntx__row_unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 void ntx__row_layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *w = f->vec[s->weight[0]], *b = f->vec[s->weight[1]];
-    float *x = at(f, s->out, i);
+    float *x = layer_row(f, s->out, i);
     double mean = 0, squares = 0;
     for (uint32_t k = 0; k < s->width; k++)
         mean += (double)x[k] / s->width;
@@ -187,7 +187,7 @@ void ntx__hadamard(float *x, uint32_t heads, uint32_t width)
 
 void ntx__row_hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    ntx__hadamard(at(f, s->out, i), s->heads, s->width);
+    ntx__hadamard(layer_row(f, s->out, i), s->heads, s->width);
 }
 
 static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
@@ -195,22 +195,22 @@ static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
-    float *keeps = at(f, s->out, i);
+    float *keeps = layer_row(f, s->out, i);
     const uint32_t each = s->width / s->heads;
     for (uint32_t k = 0; s->rates.bound != 0 && k < s->width; k++)
         keeps[k] = (float)exp((double)s->rates.bound /
                               (1 + exp((double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
     for (uint32_t k = 0; s->rates.bound == 0 && k < s->width; k++)
         keeps[k] = (float)exp((double)a[k / each] * softplus((double)keeps[k] + (double)dt[k]));
-    f->c.ops->sigmoid(at(f, s->in[1], i), s->heads);
+    f->c.ops->sigmoid(layer_row(f, s->in[1], i), s->heads);
 }
 
-/* To the residual stream: the first time what attention gave, then what the FFN did. */
+/* Adds to the residual stream: first attention's output, then the FFN's. */
 void ntx__row_add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *y = at(f, s->in[0], i);
-    float *h = at(f, s->out, i);
-    struct ntx_capture *capture = s->out == NTX_BUF_H ? row_of(f, i)->capture : NULL;
+    const float *y = layer_row(f, s->in[0], i);
+    float *h = layer_row(f, s->out, i);
+    struct ntx_capture *capture = s->out == NTX_BUF_H ? live_row(f, i)->capture : NULL;
     if (capture && s->part <= 2)
         ntx__capture_part(capture, s->part, f->layer, f->hp->n_layers, h, y, s->width);
     f->c.ops->add(h, y, s->width);
@@ -232,13 +232,13 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx__run *r = f->run;
     const struct ntx_step *s = ntx__steps_of(f, r), *last = s + r->n - 1;
     for (; s <= last; s++)
-        if (s->feeds || i < f->n_live) /* the others have no q */
+        if (s->feeds || i < f->n_live) /* the other rows have no q */
             ntx__cpu_row(f, s, i);
     for (uint32_t k = 0; r->forms && k < r->parts; k++)
-        ntx__quantize(f, r->forms, at(f, last->out, i) + (size_t)k * r->width, r->width, i * r->parts + k);
+        ntx__quantize(f, r->forms, layer_row(f, last->out, i) + (size_t)k * r->width, r->width, i * r->parts + k);
 }
 
-static int rows(struct ntx_forward *f, const struct ntx__run *r)
+static int run_rows(struct ntx_forward *f, const struct ntx__run *r)
 {
     int rc = ntx__take_run(f, r);
     if (rc)
@@ -250,11 +250,11 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
     return 0;
 }
 
-/* ---- attention, a few heads of a row at a time, which share a KV head, or of several rows at neighbouring positions
- * of a session. K and V of all rows are stored by now: a row sees those of its batch up to its own position. */
+/* ---- attention: an item is a few heads that share a KV head, of one row, or of several rows at neighbouring positions
+ * of a session. K and V of all rows are stored already: a row sees those of its batch up to its own position. */
 
-/* Query heads of an item: all that share a KV head, so that its K and V are read once, but fewer where threads would
- * stand idle. */
+/* Query heads of an item: all that share a KV head, so that its K and V are read once; fewer if threads would be
+ * idle. */
 static uint32_t heads_at_once(const struct ntx_forward *f)
 {
     const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
@@ -266,49 +266,49 @@ static uint32_t heads_at_once(const struct ntx_forward *f)
     return n;
 }
 
-/* Rows of an item at most: as many as a call takes, but fewer where threads would stand idle. */
+/* Rows of an item at most: as many as one call takes; fewer if threads would be idle. */
 static uint32_t rows_at_once(const struct ntx_forward *f)
 {
     uint32_t heads = heads_at_once(f), items = ntx_dims_of(f->hp, f->layer).n_head / heads;
     return NTX_MAX(1u, NTX_MIN(NTX_ATTN_VECTORS / heads, f->n_live * items / (ITEMS_PER_THREAD * f->c.threads)));
 }
 
-/* A row with a choice of its own is attended alone. */
-static bool alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+/* A row with a top-k of its own is attended alone. */
+static bool is_attended_alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     return f->hp->v_is_k || (s->attend.topk && ntx__has_topk(f, f->m.live[i]));
 }
 
-/* Position pos may begin another stretch, or a temperature: rows before it, and it, are not attended together. */
-static bool turns_at(const struct ntx_step *s, uint32_t pos)
+/* Position pos may begin another attention chunk, or another temperature: rows before it are not attended with it. */
+static bool begins_group_at(const struct ntx_step *s, uint32_t pos)
 {
     const struct ntx_temperature *t = &s->attend.temperature;
     return (s->attend.chunk && pos % s->attend.chunk == 0) ||
            (t->length && (pos + (uint64_t)t->ahead) % t->length == 0);
 }
 
-static float temperature(const struct ntx_temperature *t, uint32_t pos)
+static float temperature_at(const struct ntx_temperature *t, uint32_t pos)
 {
     return t->length ? (float)(1 + (double)t->scale * log1p((double)((pos + (uint64_t)t->ahead) / t->length))) : 1;
 }
 
-/* The first live row of each group of neighbours, and n_live behind the last. */
+/* Fills attn_rows with the first live row of each group of neighbours, and n_live behind the last. */
 static uint32_t group_rows(struct ntx_forward *f)
 {
     const struct ntx_step *step = ntx__steps_of(f, f->run);
     uint32_t n = 0, most = rows_at_once(f), *first = f->m.attn_rows;
     for (uint32_t i = 0; i < f->n_live; i++) {
-        const struct ntx_row *row = row_of(f, i), *before = i ? row_of(f, i - 1) : NULL;
+        const struct ntx_row *row = live_row(f, i), *before = i ? live_row(f, i - 1) : NULL;
         if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 ||
-            !ntx__in_place(row) || !ntx__in_place(before) || row->ahead || before->ahead || turns_at(step, row->pos) ||
-            alone(f, step, i) || alone(f, step, i - 1))
+            !ntx__in_place(row) || !ntx__in_place(before) || row->ahead || before->ahead ||
+            begins_group_at(step, row->pos) || is_attended_alone(f, step, i) || is_attended_alone(f, step, i - 1))
             first[n++] = i;
     }
     first[n] = f->n_live;
     return n;
 }
 
-/* Groups that share a KV head follow one another: what one has read, the next finds in a cache. */
+/* Groups that share a KV head follow one another, so that the next finds in the cache what the last one read. */
 static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     const struct ntx_step *step = ntx__steps_of(f, f->run);
@@ -318,7 +318,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     const uint32_t shared = w.n_head / w.n_head_kv, first = ntx_own_heads(f->hp, f->layer).first;
     uint32_t n_q = heads_at_once(f), head = first * shared + item / f->n_attn_groups * n_q,
              kv_head = head / shared - first;
-    const struct ntx_row *row = row_of(f, group[0]), *last = row_of(f, group[1] - 1);
+    const struct ntx_row *row = live_row(f, group[0]), *last = live_row(f, group[1] - 1);
     struct ntx_attn a = {
         .q = f->m.q + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * w.head_k,
         .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * w.head_v,
@@ -332,7 +332,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .n_pos = row->pos + 1 + row->ahead,
         .head_k = w.head_k,
         .head_v = w.head_v,
-        .scale = step->scale * temperature(&step->attend.temperature, row->pos),
+        .scale = step->scale * temperature_at(&step->attend.temperature, row->pos),
         .cap = step->attend.cap,
         .window = step->attend.window ? step->attend.window + row->ahead : 0,
         .first = step->attend.chunk ? row->pos / step->attend.chunk * step->attend.chunk : 0,
@@ -341,7 +341,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
     };
     if (f->hp->v_is_k)
         ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
-    else if (alone(f, step, group[0]))
+    else if (is_attended_alone(f, step, group[0]))
         ntx__attend_topk(f, f->m.live[group[0]], kv_head, lane, &a);
     for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK;
          a.block_tokens > 1 && b <= (last->pos + last->ahead) / NTX_KV_BLOCK; b++) {
@@ -357,8 +357,8 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         ntx__mla_end(f, lane, group[0], head, &a);
 }
 
-/* All rows of some heads, some at a time, in their order: sums over rows are the same for any threads. */
-static void attend_in_turn(struct ntx_forward *f, uint32_t heads, unsigned thread)
+/* All rows of some heads, in their order: sums over rows are the same for any number of threads. */
+static void attend_all_rows(struct ntx_forward *f, uint32_t heads, unsigned thread)
 {
     for (uint32_t g = 0; g < f->n_attn_groups; g++)
         attend_heads(f, heads * f->n_attn_groups + g, thread);
@@ -367,7 +367,7 @@ static void attend_in_turn(struct ntx_forward *f, uint32_t heads, unsigned threa
 static void quantize_attended(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    ntx__quantize(f, f->run->forms, at(f, NTX_BUF_ATTN, i), f->run->width, i);
+    ntx__quantize(f, f->run->forms, layer_row(f, NTX_BUF_ATTN, i), f->run->width, i);
 }
 
 void ntx__attend_own(struct ntx_forward *f)
@@ -376,7 +376,7 @@ void ntx__attend_own(struct ntx_forward *f)
     f->n_attn_groups = group_rows(f);
     const uint32_t items = ntx_own_heads(f->hp, f->layer).n * (w.n_head / w.n_head_kv) / heads_at_once(f);
     if (f->c.sums)
-        ntx__each(f, attend_in_turn, items);
+        ntx__each(f, attend_all_rows, items);
     else
         ntx__each(f, attend_heads, f->n_attn_groups * items);
 }
@@ -411,15 +411,15 @@ void ntx__put_own(struct ntx_forward *f, const struct ntx_step *s)
 static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    const struct ntx_weight *output = &f->c.chunks->output;
-    float *x = at(f, NTX_BUF_X, i);
+    const struct ntx_weight *compute_logits = &f->c.chunks->output;
+    float *x = layer_row(f, NTX_BUF_X, i);
     if (f->hp->no_output_norm)
-        memcpy(x, at(f, NTX_BUF_H, i), f->hp->n_embd * sizeof *x);
+        memcpy(x, layer_row(f, NTX_BUF_H, i), f->hp->n_embd * sizeof *x);
     else
-        f->c.ops->rmsnorm(at(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
+        f->c.ops->rmsnorm(layer_row(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
     for (uint32_t k = 0; f->hp->logit_scale != 1 && k < f->hp->n_embd; k++)
         x[k] *= f->hp->logit_scale;
-    ntx__quantize(f, ntx__forms(&output, 1), x, f->hp->n_embd, i);
+    ntx__quantize(f, ntx__forms(&compute_logits, 1), x, f->hp->n_embd, i);
 }
 
 static void cap_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -428,7 +428,7 @@ static void cap_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     f->c.ops->cap(f->m.logits[i], f->hp->logit_cap, f->hp->n_vocab);
 }
 
-static int output(struct ntx_forward *f)
+static int compute_logits(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->output_norm;
     const struct ntx__product p = {.w = &f->c.chunks->output, .to = NTX__BUF_LOGITS};
@@ -446,7 +446,7 @@ static int output(struct ntx_forward *f)
     return 0;
 }
 
-static int clear(struct ntx_forward *f, enum ntx_buf b)
+static int clear_buffer(struct ntx_forward *f, enum ntx_buf b)
 {
     memset(f->buf[b].at, 0, f->n_live * f->buf[b].ld * sizeof(float));
     return 0;
@@ -454,16 +454,16 @@ static int clear(struct ntx_forward *f, enum ntx_buf b)
 
 #define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by([NTX_OP_##name] = ntx__cpu_##symbol, )
 const struct ntx_backend ntx__cpu_backend = {
-    .rows = rows,
+    .rows = run_rows,
     .run = {NTX_OPS(X)},
     .multiply = ntx__cpu_multiply,
     .glu = ntx__cpu_glu,
     .low = ntx__cpu_low,
     .lora = ntx__cpu_lora,
-    .clear = clear,
+    .clear = clear_buffer,
     .gather = ntx__cpu_gather,
     .combine = ntx__cpu_combine,
-    .output = output,
+    .output = compute_logits,
     .move = ntx__cpu_move,
     .waits = true,
     .in_turns = true,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_delta.c: layers that keep a recurrent state (recur.h): the convolution, and the gated delta net behind it.
- * Tokens of a session go one after the other, in one order; channels, heads, and the columns of a head side by side. So
- * values do not depend on how a text was cut into passes. */
+/* forward_delta.c: layers with a recurrent state (recur.h): the convolution, and the gated delta net after it. Tokens
+ * of a session go one after the other, in one order; channels, heads, and the columns of a head in parallel. So values
+ * do not depend on the split of a text into passes. */
 #include <errno.h>
 #include <string.h>
 
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
 
-enum { CHANNELS = 256 /* of the convolution at a time */, PANEL_MOST = 32 };
+enum { CHANNELS = 256 /* channels of the convolution at a time */, PANEL_MOST = 32 };
 
 struct ntx__turn ntx__turn_of(const struct ntx_forward *f, uint32_t i)
 {
@@ -16,7 +16,7 @@ struct ntx__turn ntx__turn_of(const struct ntx_forward *f, uint32_t i)
     return (struct ntx__turn){f->b->rows[*row].kv, row, f->m.turns[i + 1] - f->m.turns[i]};
 }
 
-/* ---- whose rows there are */
+/* ---- rows by session */
 
 static int check_row(struct ntx_forward *f, uint32_t i, uint32_t pos)
 {
@@ -69,17 +69,17 @@ void ntx__recur_end(struct ntx_forward *f)
 
 /* ---- CONV */
 
-struct channels { /* some of a turn's */
+struct channels { /* some channels of a turn */
     const struct ntx_forward *f;
     struct ntx__turn turn;
     const float *tail;
     const struct ntx_step *step;
     uint32_t first, n;
-    uint32_t back; /* rows before one that it sees at most */
+    uint32_t back; /* rows before a row that it sees at most */
 };
 
 /* The input `back` rows before row k. */
-static const float *input(const struct channels *c, uint32_t k, uint32_t back)
+static const float *input_before(const struct channels *c, uint32_t k, uint32_t back)
 {
     static const float zeros[CHANNELS];
     const uint8_t in = c->step->in[0];
@@ -88,18 +88,18 @@ static const float *input(const struct channels *c, uint32_t k, uint32_t back)
     return c->tail ? c->tail + (size_t)(c->back - (back - k)) * c->step->width + c->first : zeros;
 }
 
-/* What is to come sees of the rows before row k. */
+/* What later rows see of the rows before row k. */
 static void put_tail(const struct channels *c, uint32_t k, float *tail)
 {
     for (uint32_t j = 0; tail && j < c->back; j++)
-        memcpy(tail + (size_t)j * c->step->width + c->first, input(c, k, c->back - j), c->n * sizeof *tail);
+        memcpy(tail + (size_t)j * c->step->width + c->first, input_before(c, k, c->back - j), c->n * sizeof *tail);
 }
 
 typedef float float4 __attribute__((vector_size(16)));
 typedef int32_t int4 __attribute__((vector_size(16)));
 
-/* Four channels' four taps. */
-static void turn_four(const float *from, float *to, size_t ld)
+/* Transposes four channels' four taps. */
+static void transpose_four(const float *from, float *to, size_t ld)
 {
     float4 c[4];
     memcpy(c, from, sizeof c);
@@ -114,17 +114,17 @@ static void turn_four(const float *from, float *to, size_t ld)
 }
 
 /* [n channels][taps] to [taps][n]; nearly all models have four taps. */
-static void turn_taps(const float *from, uint32_t n, uint32_t taps, float *to)
+static void transpose_taps(const float *from, uint32_t n, uint32_t taps, float *to)
 {
     uint32_t k = 0;
     for (; taps == 4 && k + 4 <= n; k += 4)
-        turn_four(from + k * 4, to + k, n);
+        transpose_four(from + k * 4, to + k, n);
     for (; k < n; k++)
         for (uint32_t j = 0; j < taps; j++)
             to[j * n + k] = from[k * taps + j];
 }
 
-/* Of each of its lists of weights. */
+/* For each of its lists of weights. */
 static uint32_t blocks_of(const struct ntx_step *s) { return (s->width / s->n_weights + CHANNELS - 1) / CHANNELS; }
 
 static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
@@ -147,10 +147,10 @@ static void convolve(struct ntx_forward *f, uint32_t item, unsigned thread)
         *all = (s->conv.dilation ? f->m.gram_taps : f->vec[s->weight[of]]) + (size_t)at0 * s->conv.taps;
     c.tail = s->conv.dilation ? ntx__grams_in(f, ntx_recur_fold(c.turn.kv, f->layer))
                               : ntx_recur_tail(c.turn.kv, f->layer);
-    turn_taps(all, c.n, s->conv.taps, w);
+    transpose_taps(all, c.n, s->conv.taps, w);
     for (uint32_t k = 0; k < c.turn.n; k++) {
         for (uint32_t j = 0; j < s->conv.taps; j++)
-            x[j] = input(&c, k, (s->conv.taps - 1 - j) * apart);
+            x[j] = input_before(&c, k, (s->conv.taps - 1 - j) * apart);
         f->c.ops->conv(w, x, s->conv.taps, c.n, ntx__of_batch(f, s->out, c.turn.row[k]) + first);
     }
     put_tail(&c, c.turn.n,
@@ -177,7 +177,7 @@ int ntx__cpu_conv(struct ntx_forward *f, const struct ntx__run *r)
 
 /* ---- DELTA */
 
-struct head { /* a panel of it: columns [first, first + n) */
+struct head { /* a panel of a head: columns [first, first + n) */
     uint32_t head, key_head, first, n;
 };
 
@@ -188,31 +188,31 @@ static struct head head_of(const struct ntx_forward *f, const struct ntx_step *s
                          item % panels * n, n};
 }
 
-static const float *mix_of(const struct ntx_forward *f, uint32_t row) { return ntx__of_batch(f, NTX_BUF_Q, row); }
+static const float *mix_row(const struct ntx_forward *f, uint32_t row) { return ntx__of_batch(f, NTX_BUF_Q, row); }
 
-/* What a head keeps: one value, or those of its keys. */
-static const float *keeps_of(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h)
+/* The decay of a head: one value, or one for each key. */
+static const float *decay_of(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h)
 {
     return ntx__of_batch(f, NTX_BUF_A, row) + h->head * (s->delta.by_key ? s->width : 1);
 }
 
-/* The keys that S is looked at by before the row is folded in. Where keys keep each their own part, that is theirs by
- * it: then S need not be multiplied first. */
-static const float *looks_by(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h,
-                             float *keys)
+/* The keys that S is read by before the row is folded in. If each key has its own decay, the keys are multiplied by it,
+ * so that S need not be. */
+static const float *read_keys(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h,
+                              float *keys)
 {
-    const float *k = mix_of(f, row) + (s->delta.key_heads + h->key_head) * (size_t)s->width,
-                *g = keeps_of(f, s, row, h);
+    const float *k = mix_row(f, row) + (s->delta.key_heads + h->key_head) * (size_t)s->width,
+                *g = decay_of(f, s, row, h);
     for (uint32_t i = 0; s->delta.by_key && i < s->width; i++)
         keys[i] = g[i] * k[i];
     return s->delta.by_key ? keys : k;
 }
 
-/* What of v is new: b (v - g S'k) */
-static void difference(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h,
-                       const float *v, const float *seen, float *d)
+/* The new part of v: b (v - g S'k) */
+static void new_part(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row, const struct head *h,
+                     const float *v, const float *seen, float *d)
 {
-    float g = s->delta.by_key ? 1 : *keeps_of(f, s, row, h), b = ntx__of_batch(f, NTX_BUF_K, row)[h->head];
+    float g = s->delta.by_key ? 1 : *decay_of(f, s, row, h), b = ntx__of_batch(f, NTX_BUF_K, row)[h->head];
     for (uint32_t i = 0; i < h->n; i++)
         d[i] = b * (v[i] - g * seen[i]);
 }
@@ -238,18 +238,18 @@ static void fold_panel(struct ntx_forward *f, uint32_t item, unsigned thread)
                               .d = d,
                               .out = out,
                               .seen = seen,
-                              .next_k = looks_by(f, s, t.row[0], &h, keys)};
+                              .next_k = read_keys(f, s, t.row[0], &h, keys)};
     if (!from)
         memset(to, 0, (size_t)s->width * h.n * sizeof *to);
     f->c.ops->delta(&a);
     for (uint32_t i = 0; i < t.n; i++, a.from = to) {
-        const float *mix = mix_of(f, t.row[i]);
-        difference(f, s, t.row[i], &h, mix + v0, seen, d);
+        const float *mix = mix_row(f, t.row[i]);
+        new_part(f, s, t.row[i], &h, mix + v0, seen, d);
         a.k = mix + k0;
         a.q = mix + q0;
-        a.next_k = looks_by(f, s, t.row[NTX_MIN(i + 1, t.n - 1)], &h, keys);
-        a.decays = s->delta.by_key ? keeps_of(f, s, t.row[i], &h) : NULL;
-        a.decay = *keeps_of(f, s, t.row[i], &h);
+        a.next_k = read_keys(f, s, t.row[NTX_MIN(i + 1, t.n - 1)], &h, keys);
+        a.decays = s->delta.by_key ? decay_of(f, s, t.row[i], &h) : NULL;
+        a.decay = *decay_of(f, s, t.row[i], &h);
         f->c.ops->delta(&a);
         float *y = ntx__of_batch(f, NTX_BUF_ATTN, t.row[i]) + out0;
         for (uint32_t v = 0; v < h.n; v++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_finite.c: which weights have been looked at (finite.h): chunks, and of packed layers groups of neurons. */
+/* forward_finite.c: which weights have been checked (finite.h): chunks, and groups of neurons of packed layers. */
 #include <errno.h>
 
 #include "common/util.h"
@@ -25,7 +25,7 @@ static bool added_finite(const struct ntx_pack_layer *p, const uint8_t *group)
     return true;
 }
 
-static int no_number(const struct ntx_gguf_tensor *t, const char *what, uint32_t at, struct ntx_err *err)
+static int describe_not_finite(const struct ntx_gguf_tensor *t, const char *what, uint32_t at, struct ntx_err *err)
 {
     return ntx_err_set(err, -EDOM,
                        "tensor '%s' holds a NaN or an infinity (%s %u): the file is damaged or was converted wrongly; "
@@ -48,12 +48,12 @@ int ntx_chunk_finite(const struct ntx_model *m, const struct ntx_chunks *k, uint
         return 0;
     for (uint32_t i = 0; i < n; i++, p += row_bytes)
         if (groups ? !finite(&w->pack, p) : !ntx_blocks_finite(t->type, p, row_bytes))
-            return no_number(t, groups ? "group" : "row", c->out0 + out + i, err);
+            return describe_not_finite(t, groups ? "group" : "row", c->out0 + out + i, err);
     return 0;
 }
 
-/* The first of a pass is told; whoever reads it has waited for all threads. */
-static int tell(struct ntx_forward *f, const struct ntx_err *err)
+/* Keeps the first error of a pass; its reader has waited for all threads. */
+static int keep_error(struct ntx_forward *f, const struct ntx_err *err)
 {
     int none = 0;
     if (atomic_compare_exchange_strong(&f->failed, &none, -EDOM))
@@ -61,15 +61,15 @@ static int tell(struct ntx_forward *f, const struct ntx_err *err)
     return -EDOM;
 }
 
-static int look(struct ntx_forward *f, uint8_t *seen, uint32_t chunk, const void *bytes, uint32_t out, uint32_t n)
+static int check_outputs(struct ntx_forward *f, uint8_t *seen, uint32_t chunk, const void *bytes, uint32_t out,
+                         uint32_t n)
 {
     struct ntx_err err;
-    return !*seen && ntx_chunk_finite(f->c.model, f->c.chunks, chunk, bytes, out, n, &err) ? tell(f, &err) : 0;
+    return !*seen && ntx_chunk_finite(f->c.model, f->c.chunks, chunk, bytes, out, n, &err) ? keep_error(f, &err) : 0;
 }
 
-/* In a pass that was broken off, slices of it may have been looked at, and then interleaved: their scales are elsewhere
- * since. */
-static bool interleaved(const struct ntx_forward *f, uint32_t chunk, uint32_t out, uint32_t n)
+/* Slices may have been checked, and then interleaved, in a pass that failed: their scales have moved. */
+static bool is_interleaved(const struct ntx_forward *f, uint32_t chunk, uint32_t out, uint32_t n)
 {
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     enum ntx_act form = ntx_act_for(ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type);
@@ -84,8 +84,8 @@ int ntx__finite_outs(struct ntx_forward *f, uint32_t chunk, const void *bytes, u
     int rc = 0;
     for (uint32_t i = 0, k; !*seen && !rc && i < n; i += k) {
         k = NTX_MIN(n - i, (uint32_t)NTX_SLICE_OUTS);
-        if (!interleaved(f, chunk, out + i, k))
-            rc = look(f, seen, chunk, (const uint8_t *)bytes + i * row_bytes, out + i, k);
+        if (!is_interleaved(f, chunk, out + i, k))
+            rc = check_outputs(f, seen, chunk, (const uint8_t *)bytes + i * row_bytes, out + i, k);
     }
     return rc;
 }
@@ -95,7 +95,7 @@ void ntx__finite_done(struct ntx_forward *f, uint32_t chunk) { f->m.finite[f->m.
 int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t group)
 {
     uint8_t *seen = &f->m.finite[f->m.first_finite[chunk] + group];
-    int rc = look(f, seen, chunk, bytes, group, 1);
+    int rc = check_outputs(f, seen, chunk, bytes, group, 1);
     *seen = !rc;
     return rc;
 }
@@ -105,8 +105,8 @@ int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const v
     struct ntx_err err;
     if (ntx_blocks_finite(w->type, entry, w->row_bytes))
         return 0;
-    no_number(ntx_gguf_tensor_at(f->c.model->gguf, w->tensor), "row", (uint32_t)token, &err);
-    return tell(f, &err);
+    describe_not_finite(ntx_gguf_tensor_at(f->c.model->gguf, w->tensor), "row", (uint32_t)token, &err);
+    return keep_error(f, &err);
 }
 
 const struct ntx_err *ntx_forward_error(const struct ntx_forward *f) { return &f->error; }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_mem.c: where everything of a pass lies. One function walks the layout, once to count and once to place. */
+/* forward_mem.c: memory of a pass. One function walks the layout, once to count and once to place. */
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
 
@@ -8,7 +8,7 @@ struct cursor {
     uint64_t at;
 };
 
-static void *place(struct cursor *c, uint64_t bytes)
+static void *place_bytes(struct cursor *c, uint64_t bytes)
 {
     uint64_t at = c->at;
     c->at += NTX_ROUND_UP(bytes, 64);
@@ -17,13 +17,13 @@ static void *place(struct cursor *c, uint64_t bytes)
 
 static float *place_rows(struct cursor *c, uint64_t rows, uint64_t width)
 {
-    return place(c, rows * ntx_act_row_bytes(NTX_ACT_F32, (uint32_t)width));
+    return place_bytes(c, rows * ntx_act_row_bytes(NTX_ACT_F32, (uint32_t)width));
 }
 
 static uint32_t width_of(const struct ntx_model *m, uint8_t buf)
 {
     switch (buf) {
-    case NTX_BUF_UP: /* of the shared expert, as wide as those of gate */
+    case NTX_BUF_UP: /* of the shared expert: as wide as its gates */
     case NTX__BUF_EARLY_GATE: return ntx_buf_width(m, NTX_BUF_GATE);
     case NTX__BUF_PROBS: return m->hp.n_expert;
     case NTX__BUF_SHARED: return 1;
@@ -55,21 +55,21 @@ uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n)
     return forms;
 }
 
-static size_t widest(size_t most, const struct ntx_weight *w, enum ntx_act form)
+static size_t wider_row(size_t most, const struct ntx_weight *w, enum ntx_act form)
 {
     if (w->tensor == NTX_NO_TENSOR || ntx_act_for(w->type) != form)
         return most;
     return NTX_MAX(most, ntx_act_row_bytes(form, w->n_in));
 }
 
-/* Its rows are choices: of the experts, or of the one that every row goes through. */
+/* Its input rows are choices: of experts, or of the shared one. */
 static bool of_choices(enum ntx_tensor t)
 {
     uint8_t in = ntx_tensor_kinds[t].in;
     return in == NTX_DIM_EXPERT_FF || in == NTX_DIM_SHARED_FF;
 }
 
-/* Bytes of the widest packed row in this form that any matrix of the model multiplies by. */
+/* Bytes of the widest quantised row in this form that any matrix of the model multiplies by. */
 static size_t quantized_row(const struct ntx_chunks *chunks, const struct ntx_hparams *hp, enum ntx_act form)
 {
     const uint32_t n_layers = hp->n_layers;
@@ -77,11 +77,11 @@ static size_t quantized_row(const struct ntx_chunks *chunks, const struct ntx_hp
     for (uint32_t l = 0; l < n_layers; l++)
         for (int t = 0; t < NTX_N_TENSORS; t++)
             if (ntx_is_matrix((enum ntx_tensor)t) && !of_choices((enum ntx_tensor)t))
-                most = NTX_MAX(most, (t == NTX_T_o_a ? hp->o_parts : 1) * widest(0, &chunks->layers[l].of[t], form));
+                most = NTX_MAX(most, (t == NTX_T_o_a ? hp->o_parts : 1) * wider_row(0, &chunks->layers[l].of[t], form));
     return most;
 }
 
-/* The same of what a layer's experts take, the shared one included; and of the router, for a prediction. */
+/* The same for a layer's experts, the shared one included, and for the router, in a prediction. */
 static size_t quantized_choice(const struct ntx_chunks *chunks, enum ntx_act form)
 {
     size_t most = 0;
@@ -89,11 +89,11 @@ static size_t quantized_choice(const struct ntx_chunks *chunks, enum ntx_act for
         for (int t = 0; t < NTX_N_TENSORS; t++)
             if (of_choices((enum ntx_tensor)t) || ntx_tensor_kinds[t].use == NTX_USE_EXPERT ||
                 ntx_tensor_kinds[t].use == NTX_USE_RESIDENT)
-                most = widest(most, &chunks->layers[l].of[t], form);
+                most = wider_row(most, &chunks->layers[l].of[t], form);
     return most;
 }
 
-/* Chunks of a type that is not quantised are never interleaved. */
+/* Chunks of types that are not quantised are never interleaved. */
 static uint64_t slices_of(const struct ntx_model *m, const struct ntx_chunk *k)
 {
     uint32_t type = ntx_gguf_tensor_at(m->gguf, k->tensor)->type;
@@ -101,14 +101,14 @@ static uint64_t slices_of(const struct ntx_model *m, const struct ntx_chunk *k)
                                                                                             : k->n_out / NTX_SLICE_OUTS;
 }
 
-/* What is multiplied by the second of two thin matrices. */
+/* The same for the second of two low-rank matrices. */
 static size_t low_row(const struct ntx_chunks *chunks, enum ntx_act form)
 {
     size_t most = 0;
     for (uint32_t l = 0; l < chunks->n_layers; l++)
         for (int t = NTX_T_q_low; t <= NTX_T_down_rest_4; t++)
             if (ntx_low_part_of((enum ntx_tensor)t) == NTX_HIGH)
-                most = widest(most, &chunks->layers[l].of[t], form);
+                most = wider_row(most, &chunks->layers[l].of[t], form);
     for (uint32_t l = 0; l < chunks->n_layers; l++) {
         const struct ntx_pack_added *up = &chunks->layers[l].pack.added[NTX_PACK_UP];
         if (up->row_bytes && !up->whole && ntx_act_for(up->type) == form)
@@ -140,31 +140,31 @@ struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const st
 static void place_slices(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t n_slices, struct ntx__mem *m)
 {
     uint32_t n = 0;
-    m->first_slice = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_slice);
+    m->first_slice = place_bytes(c, (uint64_t)cfg->chunks->n * sizeof *m->first_slice);
     for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
         m->first_slice[i] = n;
         n += (uint32_t)slices_of(cfg->model, &cfg->chunks->list[i]);
     }
-    m->interleaved = place(c, n_slices);
+    m->interleaved = place_bytes(c, n_slices);
 }
 
-/* A byte for each chunk, and of packed layers for each group. */
+/* A byte for each chunk, or for each group of a packed layer. */
 static void place_finite(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     uint64_t groups = 0;
     uint32_t n = 0;
     for (uint32_t l = 0; cfg->model->pack && l < cfg->model->hp.n_layers; l++)
         groups += cfg->model->pack[l].n_groups * (1 + (cfg->model->pack[l].added_bytes != 0));
-    m->first_finite = place(c, (uint64_t)cfg->chunks->n * sizeof *m->first_finite);
+    m->first_finite = place_bytes(c, (uint64_t)cfg->chunks->n * sizeof *m->first_finite);
     for (uint32_t i = 0; c->base && i < cfg->chunks->n; i++) {
         const struct ntx_chunk *k = &cfg->chunks->list[i];
         m->first_finite[i] = n;
         n += ntx_gguf_tensor_at(cfg->model->gguf, k->tensor)->type == NTX_I8 ? k->n_out : 1;
     }
-    m->finite = place(c, cfg->chunks->n + groups);
+    m->finite = place_bytes(c, cfg->chunks->n + groups);
 }
 
-/* Of a head's position in any layer. */
+/* Values of one head's position in any layer. */
 static uint32_t most_k(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_kept_k(hp, 0) : hp->head_k; }
 static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_index_kept(hp) : hp->head_v; }
 
@@ -172,21 +172,23 @@ uint32_t ntx__most_topk(const struct ntx_hparams *hp, uint32_t ctx)
 {
     const bool any = hp->index.head &&
                      ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u));
-    return !any ? 0 : hp->index.every ? (hp->index.most + 1) * hp->index.every : hp->index.most;
+    if (!any)
+        return 0;
+    return hp->index.every ? (hp->index.most + 1) * hp->index.every : hp->index.most;
 }
 
 static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const bool any = (m->max_topk = ntx__most_topk(&cfg->model->hp, cfg->ctx));
     uint64_t rows = cfg->max_rows;
-    m->scores = any ? place(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
-    m->choosers = any ? place(c, rows * sizeof *m->choosers) : NULL;
-    m->n_topk = any ? place(c, rows * sizeof *m->n_topk) : NULL;
-    m->chosen = any ? place(c, rows * m->max_topk * sizeof *m->chosen) : NULL;
+    m->scores = any ? place_bytes(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
+    m->choosers = any ? place_bytes(c, rows * sizeof *m->choosers) : NULL;
+    m->n_topk = any ? place_bytes(c, rows * sizeof *m->n_topk) : NULL;
+    m->chosen = any ? place_bytes(c, rows * m->max_topk * sizeof *m->chosen) : NULL;
 }
 
-/* K that a row attends to by their places. */
-static uint64_t listed(const struct ntx_forward_config *cfg, const struct ntx__mem *m)
+/* K that a row attends to by address. */
+static uint64_t most_listed_k(const struct ntx_forward_config *cfg, const struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     return hp->v_is_k ? NTX_MIN(hp->window, cfg->ctx) + (uint64_t)cfg->ctx / NTX_POOL_OVERLAPS + 1 : m->max_topk;
@@ -196,27 +198,27 @@ static void place_mla(struct cursor *c, const struct ntx_hparams *hp, struct ntx
 {
     if (!hp->kv_lora)
         return;
-    lane->mla_x = place(c, NTX_ATTN_VECTORS * ntx_act_row_bytes(NTX_ACT_F32, NTX_MAX(hp->kv_lora, hp->head_k)));
-    lane->mla_q = place(c, NTX_ATTN_VECTORS * (uint64_t)most_k(hp) * sizeof(float));
-    lane->mla_out = place(c, NTX_ATTN_VECTORS * (uint64_t)hp->kv_lora * sizeof(float));
+    lane->mla_x = place_bytes(c, NTX_ATTN_VECTORS * ntx_act_row_bytes(NTX_ACT_F32, NTX_MAX(hp->kv_lora, hp->head_k)));
+    lane->mla_q = place_bytes(c, NTX_ATTN_VECTORS * (uint64_t)most_k(hp) * sizeof(float));
+    lane->mla_out = place_bytes(c, NTX_ATTN_VECTORS * (uint64_t)hp->kv_lora * sizeof(float));
 }
 
 static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t slice, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t blocks = ((uint64_t)cfg->ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK;
-    m->lanes = place(c, cfg->threads * sizeof *m->lanes);
+    m->lanes = place_bytes(c, cfg->threads * sizeof *m->lanes);
     for (uint32_t t = 0; t < cfg->threads; t++) {
         struct ntx__lane lane = {
-            .k = place(c, blocks * sizeof *lane.k),
-            .v = place(c, blocks * sizeof *lane.v),
-            .path_k = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_k(hp)),
-            .path_v = place(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_v(hp)),
-            .path_holes = place(c, blocks * (NTX_KV_BLOCK / 8)),
-            .chosen = place(c, listed(cfg, m) * sizeof *lane.chosen),
-            .chosen_v = hp->index_beside ? place(c, listed(cfg, m) * sizeof *lane.chosen_v) : NULL,
-            .logits = place(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
-            .slice = place(c, slice),
+            .k = place_bytes(c, blocks * sizeof *lane.k),
+            .v = place_bytes(c, blocks * sizeof *lane.v),
+            .path_k = place_bytes(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_k(hp)),
+            .path_v = place_bytes(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_v(hp)),
+            .path_holes = place_bytes(c, blocks * (NTX_KV_BLOCK / 8)),
+            .chosen = place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.chosen),
+            .chosen_v = hp->index_beside ? place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.chosen_v) : NULL,
+            .logits = place_bytes(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
+            .slice = place_bytes(c, slice),
         };
         place_mla(c, hp, &lane);
         if (c->base)
@@ -228,39 +230,39 @@ static void place_lookahead(struct cursor *c, const struct ntx_forward_config *c
 {
     const uint32_t buffers = ntx__lookahead_buffers(cfg->model);
     for (uint8_t b = 0; b < NTX_N_BUFS; b++)
-        m->lookahead[b] = buffers >> b & 1 ? place(c, NTX__WAY_ROWS * ntx__buf_ld(cfg->model, b) * sizeof(float))
+        m->lookahead[b] = buffers >> b & 1 ? place_bytes(c, NTX__WAY_ROWS * ntx__buf_ld(cfg->model, b) * sizeof(float))
                                            : NULL;
     m->lookahead_quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->lookahead_quantized[form] = buffers ? place(c, NTX__WAY_ROWS * cfg->widths->row[form]) : NULL;
+        m->lookahead_quantized[form] = buffers ? place_bytes(c, NTX__WAY_ROWS * cfg->widths->row[form]) : NULL;
 }
 
 static void place_experts(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__moe_mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t rows = cfg->max_rows, used = hp->n_expert_used, n = hp->n_expert, wave = NTX_MAX(rows, used);
-    m->probs = place(c, rows * n * sizeof *m->probs);
-    m->scores = place(c, rows * n * sizeof *m->scores);
-    m->id = place(c, rows * used * sizeof *m->id);
-    m->weight = place(c, rows * used * sizeof *m->weight);
-    m->first = place(c, (n + 1) * sizeof *m->first);
-    m->row = place(c, rows * used * sizeof *m->row);
-    m->place = place(c, rows * used * sizeof *m->place);
-    m->expert = place(c, rows * used * sizeof *m->expert);
-    m->wanted = place(c, n * sizeof *m->wanted);
-    m->late = place(c, n);
-    m->predicted = place(c, n * sizeof *m->predicted);
-    m->order = place(c, n * sizeof *m->order);
-    m->shared = place(c, rows * sizeof *m->shared);
+    m->probs = place_bytes(c, rows * n * sizeof *m->probs);
+    m->scores = place_bytes(c, rows * n * sizeof *m->scores);
+    m->id = place_bytes(c, rows * used * sizeof *m->id);
+    m->weight = place_bytes(c, rows * used * sizeof *m->weight);
+    m->first = place_bytes(c, (n + 1) * sizeof *m->first);
+    m->row = place_bytes(c, rows * used * sizeof *m->row);
+    m->place = place_bytes(c, rows * used * sizeof *m->place);
+    m->expert = place_bytes(c, rows * used * sizeof *m->expert);
+    m->wanted = place_bytes(c, n * sizeof *m->wanted);
+    m->late = place_bytes(c, n);
+    m->predicted = place_bytes(c, n * sizeof *m->predicted);
+    m->order = place_bytes(c, n * sizeof *m->order);
+    m->shared = place_bytes(c, rows * sizeof *m->shared);
     m->x = place_rows(c, wave, hp->n_embd);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(c, wave * cfg->widths->choice[form]);
+        m->quantized[form] = place_bytes(c, wave * cfg->widths->choice[form]);
     m->gate = place_rows(c, wave, hp->n_ff_exp);
     m->up = place_rows(c, wave, hp->n_ff_exp);
-    m->y = place(c, wave * hp->n_embd * sizeof *m->y);
-    m->weights = place(c, n * NTX_EXPERT_PARTS * sizeof *m->weights);
-    m->products = place(c, 2 * n * sizeof *m->products);
+    m->y = place_bytes(c, wave * hp->n_embd * sizeof *m->y);
+    m->weights = place_bytes(c, n * NTX_EXPERT_PARTS * sizeof *m->weights);
+    m->products = place_bytes(c, 2 * n * sizeof *m->products);
     place_lookahead(c, cfg, m);
 }
 
@@ -278,24 +280,24 @@ static uint64_t decode_rows(const struct ntx_forward_config *cfg)
     return cfg->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(cfg->max_rows, NTX_DECODE_ROWS) : 0;
 }
 
-/* Of those behind the others, that are multiplied by the gate matrix when its turn has come. */
+/* Of those rows, the ones multiplied by the gate matrix in its turn, after the layer's own rows. */
 static uint64_t late_rows(const struct ntx_forward_config *cfg) { return cfg->ffn.learned ? 0 : decode_rows(cfg); }
 
-/* What is predicted lives from one layer to the next, beside the layers' own buffers. */
+/* Predictions live from one layer to the next, beside the layers' own buffers. */
 static void place_predicted(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
 {
     uint64_t rows = decode_rows(cfg);
     m->stride = most_groups(cfg->model);
-    m->decode = place(c, rows * sizeof *m->decode);
-    m->number = place(c, cfg->max_rows * sizeof *m->number);
+    m->decode = place_bytes(c, rows * sizeof *m->decode);
+    m->number = place_bytes(c, cfg->max_rows * sizeof *m->number);
     for (int i = 0; i < 2; i++)
-        m->uses[i] = place(c, rows * m->stride);
+        m->uses[i] = place_bytes(c, rows * m->stride);
     m->x = place_rows(c, rows, cfg->model->hp.n_embd);
     m->steps_bytes = NTX_ROUND_UP((uint64_t)cfg->model->hp.n_embd * sizeof(int16_t), 128);
-    m->steps = place(c, cfg->threads * m->steps_bytes);
+    m->steps = place_bytes(c, cfg->threads * m->steps_bytes);
 }
 
-static bool adds(const struct ntx_model *m)
+static bool has_added_groups(const struct ntx_model *m)
 {
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         if (ntx_pack_adds(&m->pack[l], NTX_PACK_UP))
@@ -306,21 +308,22 @@ static bool adds(const struct ntx_model *m)
 static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
 {
     uint64_t most = most_groups(cfg->model);
-    m->wanted = place(c, most * sizeof *m->wanted);
-    m->at = place(c, most * sizeof *m->at);
-    m->added = place(c, adds(cfg->model) ? cfg->max_rows * (uint64_t)cfg->model->hp.n_ff * sizeof *m->added : 0);
+    m->wanted = place_bytes(c, most * sizeof *m->wanted);
+    m->at = place_bytes(c, most * sizeof *m->at);
+    m->added = place_bytes(
+        c, has_added_groups(cfg->model) ? cfg->max_rows * (uint64_t)cfg->model->hp.n_ff * sizeof *m->added : 0);
     if (cfg->ffn.kind == NTX_FFN_ALL)
         return;
-    m->used = place(c, most);
-    m->scratch = place(c, (uint64_t)cfg->threads * 2 * cfg->model->hp.n_ff * sizeof *m->scratch);
+    m->used = place_bytes(c, most);
+    m->scratch = place_bytes(c, (uint64_t)cfg->threads * 2 * cfg->model->hp.n_ff * sizeof *m->scratch);
     uint64_t rows = NTX_MAX(decode_rows(cfg), NTX_MIN(cfg->max_rows, NTX__PREFETCH_ROWS));
-    m->predicted = place(c, most * sizeof *m->predicted);
+    m->predicted = place_bytes(c, most * sizeof *m->predicted);
     if (!decode_rows(cfg))
         m->x = place_rows(c, rows, cfg->model->hp.n_embd);
     m->gate = place_rows(c, rows, cfg->model->hp.n_ff);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(c, rows * cfg->widths->row[form]);
+        m->quantized[form] = place_bytes(c, rows * cfg->widths->row[form]);
 }
 
 static uint32_t most_places(const struct ntx_hparams *hp)
@@ -351,14 +354,14 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     uint64_t attention_end = c->at;
     c->at = start;
     m->gate = place_rows(c, rows + late_rows(cfg), cfg->widths->buf[NTX_BUF_GATE]);
-    m->up = place_rows(c, rows, cfg->widths->buf[NTX_BUF_GATE]); /* of the shared expert, as wide as those of gate */
+    m->up = place_rows(c, rows, cfg->widths->buf[NTX_BUF_GATE]); /* of the shared expert: as wide as its gates */
     if (hp->n_expert)
         place_experts(c, cfg, &m->moe);
     if (cfg->model->pack)
         place_groups(c, cfg, &m->groups);
     c->at = NTX_MAX(c->at, attention_end);
     if (cfg->ffn.kind != NTX_FFN_ALL)
-        m->groups.ones = place(c, hp->n_ff * sizeof *m->groups.ones);
+        m->groups.ones = place_bytes(c, hp->n_ff * sizeof *m->groups.ones);
     if (decode_rows(cfg))
         place_predicted(c, cfg, &m->groups);
 }
@@ -367,24 +370,24 @@ static void place_lora(struct cursor *c, const struct ntx_forward_config *cfg, s
 {
     uint64_t rows = cfg->max_rows;
     m->low = place_rows(c, rows, cfg->widths->buf[NTX_BUF_LOW]);
-    m->lora = place(c, rows * cfg->widths->buf[NTX_BUF_LORA] * sizeof *m->lora);
+    m->lora = place_bytes(c, rows * cfg->widths->buf[NTX_BUF_LORA] * sizeof *m->lora);
     m->low_quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->low_quantized[form] = place(c, rows * cfg->widths->low[form]);
+        m->low_quantized[form] = place_bytes(c, rows * cfg->widths->low[form]);
 }
 
 static void place_grams(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     const uint64_t most = (uint64_t)cfg->max_rows * hp->grams.heads;
-    m->gram_at = place(c, most * sizeof *m->gram_at);
-    m->gram_ids = place(c, most * sizeof *m->gram_ids);
-    m->gram_entries = place(c, most * cfg->chunks->gram_embd.row_bytes);
-    m->gram_taps = place(
+    m->gram_at = place_bytes(c, most * sizeof *m->gram_at);
+    m->gram_ids = place_bytes(c, most * sizeof *m->gram_ids);
+    m->gram_entries = place_bytes(c, most * cfg->chunks->gram_embd.row_bytes);
+    m->gram_taps = place_bytes(
         c, hp->grams.layer ? (uint64_t)hp->grams.taps * hp->streams.n * hp->n_embd * sizeof *m->gram_taps : 0);
 }
 
-static bool turns(const struct ntx_model *m, enum ntx_rotation turn)
+static bool rotates(const struct ntx_model *m, enum ntx_rotation turn)
 {
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         for (const struct ntx_step *s = m->layers[l].step; s < m->layers[l].step + m->layers[l].n_steps; s++)
@@ -396,50 +399,50 @@ static bool turns(const struct ntx_model *m, enum ntx_rotation turn)
 static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg, enum ntx_rotation turn,
                          struct ntx__mem *m)
 {
-    uint64_t n = turn != NTX_TURN_ALL && !turns(cfg->model, turn)
+    uint64_t n = turn != NTX_TURN_ALL && !rotates(cfg->model, turn)
                      ? 0
                      : (uint64_t)cfg->max_rows * (ntx_rope_dim(&cfg->model->hp, turn) / 2);
-    m->cs[turn] = n ? place(c, n * sizeof(float)) : NULL;
-    m->sn[turn] = n ? place(c, n * sizeof(float)) : NULL;
+    m->cs[turn] = n ? place_bytes(c, n * sizeof(float)) : NULL;
+    m->sn[turn] = n ? place_bytes(c, n * sizeof(float)) : NULL;
 }
 
-static uint64_t layout(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
+static uint64_t place_all(const struct ntx_forward_config *cfg, uint8_t *base, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     struct cursor c = {.base = base};
     uint64_t rows = cfg->max_rows;
-    m->h = place(&c, rows * hp->n_embd * sizeof *m->h);
+    m->h = place_bytes(&c, rows * hp->n_embd * sizeof *m->h);
     m->x = place_rows(&c, rows + late_rows(cfg), hp->n_embd);
     place_layer(&c, cfg, m);
-    m->y = place(&c, rows * hp->n_embd * sizeof *m->y);
-    m->beside = place(&c, rows * cfg->widths->buf[NTX_BUF_BESIDE] * sizeof *m->beside);
-    m->streams = place(&c, rows * cfg->widths->buf[NTX_BUF_STREAMS] * sizeof *m->streams);
-    m->mix = place(&c, rows * cfg->widths->buf[NTX_BUF_MIX] * sizeof *m->mix);
+    m->y = place_bytes(&c, rows * hp->n_embd * sizeof *m->y);
+    m->beside = place_bytes(&c, rows * cfg->widths->buf[NTX_BUF_BESIDE] * sizeof *m->beside);
+    m->streams = place_bytes(&c, rows * cfg->widths->buf[NTX_BUF_STREAMS] * sizeof *m->streams);
+    m->mix = place_bytes(&c, rows * cfg->widths->buf[NTX_BUF_MIX] * sizeof *m->mix);
     m->normed = place_rows(&c, rows, cfg->widths->buf[NTX_BUF_NORMED]);
-    m->gates = place(&c, rows * cfg->widths->buf[NTX_BUF_GATES] * sizeof *m->gates);
+    m->gates = place_bytes(&c, rows * cfg->widths->buf[NTX_BUF_GATES] * sizeof *m->gates);
     place_lora(&c, cfg, m);
     place_grams(&c, cfg, m);
-    m->inputs = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
-    m->input_entry = place(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_entry);
+    m->inputs = place_bytes(&c, rows * hp->n_input * hp->n_layers * sizeof *m->inputs);
+    m->input_entry = place_bytes(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_entry);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place(&c, (rows + late_rows(cfg)) * cfg->widths->row[form]);
+        m->quantized[form] = place_bytes(&c, (rows + late_rows(cfg)) * cfg->widths->row[form]);
     for (int t = 0; t < NTX_N_TURNS; t++)
         place_angles(&c, cfg, (enum ntx_rotation)t, m);
-    m->freq = place(&c, NTX_MAX(hp->rope_dim, hp->rope_dim_window) / 2 * sizeof *m->freq);
-    m->skip = place(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
-    m->live = place(&c, rows * sizeof *m->live);
-    m->place = place(&c, rows * sizeof *m->place);
-    m->ahead = place(&c, rows * sizeof *m->ahead);
-    m->attn_rows = place(&c, (rows + 1) * sizeof *m->attn_rows);
+    m->freq = place_bytes(&c, NTX_MAX(hp->rope_dim, hp->rope_dim_window) / 2 * sizeof *m->freq);
+    m->skip = place_bytes(&c, rows * NTX_MAP_WORDS * sizeof *m->skip);
+    m->live = place_bytes(&c, rows * sizeof *m->live);
+    m->place = place_bytes(&c, rows * sizeof *m->place);
+    m->ahead = place_bytes(&c, rows * sizeof *m->ahead);
+    m->attn_rows = place_bytes(&c, (rows + 1) * sizeof *m->attn_rows);
     bool recurrent = ntx_recur_bytes(hp);
-    m->turns = recurrent ? place(&c, (rows + 1) * sizeof *m->turns) : NULL;
-    m->turn_rows = recurrent ? place(&c, rows * sizeof *m->turn_rows) : NULL;
-    m->ids = place(&c, rows * sizeof *m->ids);
-    m->logits = place(&c, rows * sizeof *m->logits);
-    m->embd = place(&c, rows * cfg->chunks->token_embd.row_bytes);
-    m->input_embd = place(&c, rows * cfg->chunks->input_embd.row_bytes);
-    m->tiles = place(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
+    m->turns = recurrent ? place_bytes(&c, (rows + 1) * sizeof *m->turns) : NULL;
+    m->turn_rows = recurrent ? place_bytes(&c, rows * sizeof *m->turn_rows) : NULL;
+    m->ids = place_bytes(&c, rows * sizeof *m->ids);
+    m->logits = place_bytes(&c, rows * sizeof *m->logits);
+    m->embd = place_bytes(&c, rows * cfg->chunks->token_embd.row_bytes);
+    m->input_embd = place_bytes(&c, rows * cfg->chunks->input_embd.row_bytes);
+    m->tiles = place_bytes(&c, (uint64_t)cfg->chunks->n * sizeof *m->tiles);
     place_choices(&c, cfg, m);
     place_slices(&c, cfg, cfg->widths->n_slices, m);
     place_finite(&c, cfg, m);
@@ -452,5 +455,5 @@ uint64_t ntx__forward_layout(const struct ntx_forward_config *cfg, uint8_t *base
     struct ntx_forward_config c = *cfg;
     const struct ntx_forward_widths own = cfg->widths ? *cfg->widths : ntx_forward_widths(cfg->model, cfg->chunks);
     c.widths = &own;
-    return layout(&c, base, m);
+    return place_all(&c, base, m);
 }

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_mm.c: the parts of a step that threads share.
+/* forward_mm.c: steps that threads share.
  *
- * Multiplying: a chunk's rows are cut into tiles, which threads take from a counter. A thread that finds no tile left
- * goes on to the next chunk at once, so a thread is at most held up by bytes that have not arrived, never by another
- * thread. It asks for a chunk's bytes only when it holds a tile of it; whoever finishes the last tile releases the
- * chunk. After an error nobody takes a tile any more: the chunks left half done are let go by ntx_weights' end. */
+ * Products: a chunk's rows are cut into tiles, which threads take from a counter. A thread that finds no tile left goes
+ * on to the next chunk at once, so a thread waits at most for bytes that have not come, never for another thread. It
+ * acquires a chunk only when it holds a tile of it; the thread that finishes the last tile releases the chunk. After an
+ * error no thread takes another tile: half-done chunks are released at the end of the pass. */
 #include <errno.h>
 
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
 
-/* Of a chunk that always stays in memory. */
-static bool stays(const struct ntx_forward *f, uint32_t chunk)
+/* Of a resident chunk. */
+static bool is_resident(const struct ntx_forward *f, uint32_t chunk)
 {
     const struct ntx_weights_ops *ops = f->c.weights->ops;
     return ops->stays && ops->stays(f->c.weights, chunk);
 }
 
-/* Outputs to take of a chunk that has `left`, when `behind` bytes of the step come after it. A thread reads memory
- * fastest in one long run (two threads that alternate every 32 KiB get three quarters of the rate), so it takes half of
- * its share of what the step has left, at most its share of the chunk, or all of one that stays, for which nobody
- * waits; towards the end the tiles shrink, and the threads finish together. Never less than outweighs the counter;
- * whole sixteens. */
+/* Outputs to take of a chunk that has `left`, when `behind` bytes of the step follow it. A thread reads memory fastest
+ * in one long run (two threads that alternate every 32 KiB get three quarters of the rate). So it takes half of its
+ * share of the rest of the step, at most its share of the chunk, or all of a resident one, for which nobody waits.
+ * Towards the end the tiles shrink, so that threads finish together. A tile is whole sixteens, and outweighs the cost
+ * of the counter. */
 static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left,
                           uint64_t behind, bool staying)
 {
@@ -32,18 +32,18 @@ static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *
     return NTX_MIN(outs, left);
 }
 
-static uint32_t rows_of(const struct ntx__mm *j, const struct ntx__product *p)
+static uint32_t product_rows(const struct ntx__mm *j, const struct ntx__product *p)
 {
     return p->n_rows ? p->n_rows : j->in->n_rows;
 }
 
-/* Rows of a chunk, or what they have become. */
+/* rows of a chunk, as in the file or interleaved */
 struct bytes {
     const uint8_t *at;
     bool interleaved; /* whole slices of them */
 };
 
-/* y [rows x n] by the weight's scale. */
+/* Multiplies y [rows x n] by the weight's scale. */
 static void scale_outputs(float by, uint32_t n, float *y, size_t ld, uint32_t rows)
 {
     for (uint32_t r = 0; r < rows; r++)
@@ -51,9 +51,9 @@ static void scale_outputs(float by, uint32_t n, float *y, size_t ld, uint32_t ro
             y[r * ld + i] *= by;
 }
 
-/* part: of the input's rows; a chunk's outputs are of one. */
-static void multiply(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t part, uint32_t n,
-                     float *y, size_t ld)
+/* part: of the input's rows; a chunk's outputs belong to one part. */
+static void multiply_part(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t part,
+                          uint32_t n, float *y, size_t ld)
 {
     const struct ntx_cpu_ops *ops = j->f->c.ops;
     const uint32_t type = p->w->type, n_in = p->w->n_in;
@@ -64,46 +64,47 @@ static void multiply(const struct ntx__mm *j, const struct ntx__product *p, stru
     x += p->row0 * stride + part * ntx_act_row_bytes(form, n_in);
     uint32_t slices = w.interleaved ? n / NTX_SLICE_OUTS * NTX_SLICE_OUTS : 0;
     if (slices)
-        ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, rows_of(j, p), y, ld);
+        ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, product_rows(j, p), y, ld);
     if (n > slices)
         ops->matmul[type](w.at + (size_t)slices * p->w->row_bytes, p->w->row_bytes, n - slices, n_in, x, stride,
-                          rows_of(j, p), y + slices, ld);
+                          product_rows(j, p), y + slices, ld);
     if (p->w->scaled)
-        scale_outputs(j->f->m.tiles[p->w->chunk0].scale, n, y, ld, rows_of(j, p));
+        scale_outputs(j->f->m.tiles[p->w->chunk0].scale, n, y, ld, product_rows(j, p));
 }
 
-/* The same for logits of several rows, each of which has its own place. */
-static void multiply_apart(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row,
-                           uint32_t n, float *y)
+/* The same for logits of several rows, each with its own place. */
+static void multiply_logits(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row,
+                            uint32_t n, float *y)
 {
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
-        uint32_t here = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
-        multiply(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, 0, here, y, NTX__LOGIT_TILE);
+        uint32_t is_in_place = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
+        multiply_part(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, 0, is_in_place, y,
+                      NTX__LOGIT_TILE);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
-            __builtin_memcpy(j->f->m.logits[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, here * sizeof *y);
+            __builtin_memcpy(j->f->m.logits[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, is_in_place * sizeof *y);
     }
 }
 
-/* Outputs [row, row + n) of a product, from the bytes of those rows. */
-static void compute(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row, uint32_t n,
-                    unsigned thread)
+/* Computes outputs [row, row + n) of a product, from the bytes of those rows. */
+static void compute_outputs(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row,
+                            uint32_t n, unsigned thread)
 {
     const size_t ld = j->f->buf[p->to].ld;
     bool logits = p->to == NTX__BUF_LOGITS;
     if (logits && j->in->n_rows > 1)
-        multiply_apart(j, p, w, row, n, j->f->m.lanes[thread].logits);
+        multiply_logits(j, p, w, row, n, j->f->m.lanes[thread].logits);
     else
-        multiply(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n,
-                 (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld);
+        multiply_part(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n,
+                      (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld);
 }
 
-/* What stays in memory is interleaved when it is first multiplied: outputs [out, out + n) of a chunk, a tile, of which
- * no other thread has any. */
+/* A resident chunk is interleaved when it is first multiplied: outputs [out, out + n), a tile, which no other thread
+ * uses. */
 static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes,
                                 uint32_t out, uint32_t n, unsigned thread)
 {
     struct bytes b = {bytes + (size_t)out * w->row_bytes,
-                      f->c.ops->interleave[w->type] && !f->back->own_bytes && stays(f, chunk)};
+                      f->c.ops->interleave[w->type] && !f->back->own_bytes && is_resident(f, chunk)};
     for (uint32_t i = 0; b.interleaved && i < n / NTX_SLICE_OUTS; i++) {
         uint8_t *done = &f->m.interleaved[f->m.first_slice[chunk] + out / NTX_SLICE_OUTS + i];
         if (!*done)
@@ -120,18 +121,18 @@ void ntx__fail(struct ntx_forward *f, int rc)
     atomic_compare_exchange_strong(&f->failed, &none, rc);
 }
 
-/* Takes a tile: its first output and their number; 0 when none is left. */
+/* Takes a tile: its first output and the number of outputs; 0: none is left. */
 static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind,
                           uint32_t *out)
 {
     struct ntx__tile *t = &j->f->m.tiles[chunk];
     uint32_t n_out = j->f->c.chunks->list[chunk].n_out, n;
-    const bool staying = stays(j->f, chunk);
+    const bool staying = is_resident(j->f, chunk);
     *out = atomic_load_explicit(&t->next, memory_order_relaxed);
     do {
         if (*out >= n_out)
             return 0;
-        n = tile_rows(j->f, p->w, rows_of(j, p), n_out - *out, behind, staying);
+        n = tile_rows(j->f, p->w, product_rows(j, p), n_out - *out, behind, staying);
     } while (
         !atomic_compare_exchange_weak_explicit(&t->next, out, *out + n, memory_order_relaxed, memory_order_relaxed));
     return n;
@@ -154,8 +155,8 @@ static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, ui
             ntx__fail(f, rc);
             return false;
         }
-        compute(j, p, interleaved(f, p->w, chunk, bytes, out, n, thread), c->out0 + out, n, thread);
-        /* acq_rel: the others' reads of the chunk are over before it is released */
+        compute_outputs(j, p, interleaved(f, p->w, chunk, bytes, out, n, thread), c->out0 + out, n, thread);
+        /* acq_rel: the other threads' reads of the chunk precede its release */
         if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_out) {
             ntx__finite_done(f, chunk);
             f->c.weights->ops->release(f->c.weights, chunk);
@@ -164,7 +165,10 @@ static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, ui
     return false;
 }
 
-static bool here(const struct ntx__mm *j, uint32_t chunk) { return !j->where || j->where[chunk] == NTX__IN_PLACE; }
+static bool is_in_place(const struct ntx__mm *j, uint32_t chunk)
+{
+    return !j->where || j->where[chunk] == NTX__IN_PLACE;
+}
 
 void ntx__mm_walk(const struct ntx__mm *j, unsigned thread)
 {
@@ -172,7 +176,7 @@ void ntx__mm_walk(const struct ntx__mm *j, unsigned thread)
     for (unsigned i = 0; i < j->n; i++) {
         const struct ntx__product *p = &j->products[i];
         for (uint32_t c = p->w->chunk0; c < p->w->chunk0 + p->w->n_chunks; c++) {
-            if (!here(j, c))
+            if (!is_in_place(j, c))
                 continue;
             behind -= j->f->c.chunks->list[c].bytes;
             if (!walk_chunk(j, p, c, behind, thread))
@@ -181,15 +185,15 @@ void ntx__mm_walk(const struct ntx__mm *j, unsigned thread)
     }
 }
 
-/* Such chunks are no part of the stream. */
-static bool any_time(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
+/* Such chunks are not part of the stream's order. */
+static bool is_unordered(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
 
 static const char *tensor_of(const struct ntx_forward *f, uint32_t chunk)
 {
     return ntx_gguf_tensor_at(f->c.model->gguf, f->c.chunks->list[chunk].tensor)->name;
 }
 
-static int early(struct ntx_forward *f, uint32_t chunk, uint32_t turn)
+static int refuse_turn(struct ntx_forward *f, uint32_t chunk, uint32_t turn)
 {
     uint32_t last = f->c.chunks->n - 1;
     return ntx_err_set(
@@ -201,21 +205,21 @@ static int early(struct ntx_forward *f, uint32_t chunk, uint32_t turn)
 int ntx__turn(struct ntx_forward *f, uint32_t chunk, uint32_t n)
 {
     const struct ntx_chunks *c = f->c.chunks;
-    if (f->predicts || any_time(&c->list[chunk]))
+    if (f->predicts || is_unordered(&c->list[chunk]))
         return 0;
-    while (f->next_chunk < chunk && any_time(&c->list[f->next_chunk]))
+    while (f->next_chunk < chunk && is_unordered(&c->list[f->next_chunk]))
         f->next_chunk++;
     if (f->next_chunk != chunk)
-        return early(f, chunk, f->next_chunk);
+        return refuse_turn(f, chunk, f->next_chunk);
     f->next_chunk = chunk + n;
     return 0;
 }
 
-/* The turn was taken by the engine thread, before the others were woken. */
+/* The engine thread took the turn, before it woke the others. */
 int ntx__acquire(struct ntx_forward *f, uint32_t chunk, const void **bytes)
 {
-    if (chunk >= f->next_chunk && !f->predicts && !any_time(&f->c.chunks->list[chunk]))
-        return early(f, chunk, f->next_chunk);
+    if (chunk >= f->next_chunk && !f->predicts && !is_unordered(&f->c.chunks->list[chunk]))
+        return refuse_turn(f, chunk, f->next_chunk);
     return f->c.weights->ops->acquire(f->c.weights, chunk, bytes);
 }
 
@@ -242,16 +246,16 @@ int ntx__mm_begin(struct ntx__mm *j)
         if (rc || (rc = take_scale(f, w)))
             return rc;
         for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks; c++) {
-            j->bytes += here(j, c) ? f->c.chunks->list[c].bytes : 0;
-            atomic_store_explicit(&f->m.tiles[c].next, 0, memory_order_relaxed); /* published by ntx_pool_run */
+            j->bytes += is_in_place(j, c) ? f->c.chunks->list[c].bytes : 0;
+            atomic_store_explicit(&f->m.tiles[c].next, 0, memory_order_relaxed); /* ntx_pool_run publishes it */
             atomic_store_explicit(&f->m.tiles[c].done, 0, memory_order_relaxed);
         }
     }
     return 0;
 }
 
-/* Which of its tensor's matrices it begins; UINT32_MAX: none, it is a part behind the first of one whose inputs that
- * one has added. */
+/* The number of the tensor's matrix that it begins; UINT32_MAX: none, it is a later part of a matrix whose inputs the
+ * first part has added. */
 static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *w)
 {
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
@@ -259,8 +263,8 @@ static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *
     return at % matrix ? UINT32_MAX : (uint32_t)(at / matrix);
 }
 
-/* The choices' rows have floats of their own only where a matrix wants them or they were weighed; what they were made
- * of is there in any case. */
+/* Choices' rows have floats only if a matrix wants them or they were weighed; the rows that they were made of always
+ * have. */
 static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in)
 {
     uint32_t matrix = number_of(f, p->w), n = p->n_rows ? p->n_rows : in->n_rows;
@@ -274,7 +278,7 @@ static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, cons
                                0, 1);
 }
 
-static void walk(void *ctx, unsigned thread) { ntx__mm_walk(ctx, thread); }
+static void walk_mm(void *ctx, unsigned thread) { ntx__mm_walk(ctx, thread); }
 
 int ntx__cpu_multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
@@ -282,10 +286,10 @@ int ntx__cpu_multiply(struct ntx_forward *f, const struct ntx__product *p, unsig
     int rc = ntx__mm_begin(&j);
     if (rc)
         return rc;
-    bool early = f->predicts || in->set == NTX__OF_EARLY; /* what the next layer will be given, perhaps */
-    for (unsigned i = 0; i < n && f->c.sums && !early; i++)
+    bool refuse_turn = f->predicts || in->set == NTX__OF_EARLY; /* these rows may be the next layer's */
+    for (unsigned i = 0; i < n && f->c.sums && !refuse_turn; i++)
         add_inputs(f, &p[i], in);
-    ntx_pool_run(f->pool, walk, &j);
+    ntx_pool_run(f->pool, walk_mm, &j);
     return atomic_load_explicit(&f->failed, memory_order_relaxed);
 }
 
@@ -303,7 +307,7 @@ void ntx__quantize(struct ntx_forward *f, uint32_t forms, const float *x, uint32
     ntx__quantize_into(f, f->m.quantized, forms, x, n, i);
 }
 
-enum { ITEM_TURNS = 16 }; /* of a thread at the counter: more keep threads apart, fewer end together */
+enum { ITEM_TURNS = 16 }; /* turns of a thread at the counter: more keep threads apart, fewer end together */
 
 struct items {
     struct ntx_forward *f;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_path.c: rows of a tree. Attention sums in the order of positions, and by their parts (cpu/cpu.h): so for a
- * row whose path does not lie at its positions the blocks of the path are copied, a head at a time, with each slot at
- * its position. Then kernels, and bits, are those of plain rows. What is copied does not grow with the context. */
+/* forward_path.c: rows of a draft tree. Attention sums in the order of positions, in parts (cpu/cpu.h). So for a row
+ * whose path is not at its positions, the blocks of the path are copied, a head at a time, with each slot at its
+ * position. Then kernels and bits are those of plain rows. The size of the copy does not grow with the context. */
 #include <errno.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ void ntx__attend_path(const struct ntx_forward *f, const struct ntx_row *r, uint
         place_holes(r, lane, a);
 }
 
-/* ---- an accepted path */
+/* ---- commit of a path */
 
 static void move_slot(const struct ntx_kv_seq *kv, uint32_t layer, uint32_t head, uint32_t from, uint32_t to)
 {
@@ -95,7 +95,7 @@ int ntx_forward_commit(struct ntx_forward *f, struct ntx_kv_seq *kv, uint32_t po
     if (rc)
         return ntx_err_set(&f->c.weights->error, rc, "a path of %u slots from position %u on cannot be kept", n, pos);
     for (uint32_t i = 0; i < n;
-         i++) /* none is written before it was read: they ascend, and none lies before its position */
+         i++) /* none is written before it is read: slots ascend, and none is before its position */
         if (slots[i] != pos + i) {
             from[moved] = slots[i];
             to[moved++] = pos + i;

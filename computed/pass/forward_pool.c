@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_pool.c: K that stand for several positions (DeepSeek-V4's compressors). Behind each `every` positions a layer
- * keeps one more K, of the values of the last `spans` x `every` positions:
+/* forward_pool.c: pooled K, for several positions each (DeepSeek-V4's compressors). After each `every` positions a
+ * layer keeps one more K, of the values of the last `spans` x `every` positions:
  *
  *   x[c] = sum over these of softmax(weight[c] + place[c]) value[c]         K = rotated(norm(x))
  *
- * With two spans the earlier one's values and weights are the first half of its rows, the later one's the second;
- * before the first position there is nothing. It is rotated by the first position of its last span, and where it is a
- * key that others are chosen by, turned as a whole (HADAMARD).
+ * With two spans, the values and weights of the earlier one are the first half of its rows, those of the later one the
+ * second half; before the first position there is nothing. K is rotated by the first position of its last span; an
+ * index key is then transformed as a whole (HADAMARD).
  *
- * Such K lie in the blocks of the positions that they are behind, of a layer of their own (kv.h): they are taken back
- * with these. What is still to be pooled is a state as a convolution's is (recur.h): of each of the last `spans` x
- * `every` positions, at its number modulo that, values and weights of the K, and then of the keys. */
+ * Pooled K are in the blocks of the positions that they follow, in a layer of their own (kv.h), and are truncated with
+ * these. The inputs still to be pooled are a recurrent state (recur.h): the values and weights of the K, and then of
+ * the keys, of each of the last `spans` x `every` positions, at its number modulo that. */
 #include <math.h>
 #include <string.h>
 
@@ -22,31 +22,31 @@ struct pooling { /* rows of one session */
     struct ntx_forward *f;
     const struct ntx_step *s;
     const struct ntx_kv_seq *kv;
-    const uint32_t *row; /* [n] of the batch, ascending */
-    uint32_t n, first;   /* the first one's position */
+    const uint32_t *row; /* [n] rows of the batch, ascending */
+    uint32_t n, first;   /* position of the first */
     uint32_t width;      /* values of a row, and weights */
     uint32_t span;       /* rows of the state */
-    size_t at;           /* in the state */
+    size_t at;           /* offset in the state */
 };
 
-static struct pooling pooling_of(struct ntx_forward *f, uint32_t turn)
+static struct pooling pooling_of(struct ntx_forward *f, uint32_t rotate_pooled)
 {
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t *row = f->m.turn_rows + f->m.turns[turn], span = s->pool.every * s->pool.spans;
+    const uint32_t *row = f->m.turn_rows + f->m.turns[rotate_pooled], span = s->pool.every * s->pool.spans;
     const struct ntx_row *r = &f->b->rows[*row];
     return (struct pooling){.f = f,
                             .s = s,
                             .kv = r->kv,
                             .row = row,
-                            .n = f->m.turns[turn + 1] - f->m.turns[turn],
+                            .n = f->m.turns[rotate_pooled + 1] - f->m.turns[rotate_pooled],
                             .first = r->pos,
                             .width = s->pool.spans * s->width,
                             .span = span,
                             .at = s->pool.keys ? (size_t)span * 2 * s->pool.spans * f->hp->head_k : 0};
 }
 
-/* Values of position pos; weights lie width behind in the state, in a buffer of their own else. */
-static const float *input(const struct pooling *p, uint32_t pos, bool weights)
+/* Values of position pos; weights are `width` behind them in the state, else in a separate buffer. */
+static const float *input_at(const struct pooling *p, uint32_t pos, bool weights)
 {
     const uint8_t buf = p->s->in[weights];
     if (pos >= p->first)
@@ -54,7 +54,7 @@ static const float *input(const struct pooling *p, uint32_t pos, bool weights)
     return ntx_recur_tail(p->kv, p->f->layer) + p->at + (size_t)(pos % p->span) * 2 * p->width + weights * p->width;
 }
 
-/* What is pooled into a K behind position `last`. */
+/* The inputs of the K that follows position `last`. */
 static uint32_t sources_of(const struct pooling *p, uint32_t last, struct ntx__pool_source *of)
 {
     const uint32_t end = last + 1, from = end < p->span ? 0 : end - p->span;
@@ -62,7 +62,7 @@ static uint32_t sources_of(const struct pooling *p, uint32_t last, struct ntx__p
     uint32_t n = 0;
     for (uint32_t pos = from; pos < end; pos++, n++) {
         size_t half = pos + p->s->pool.every >= end ? p->width - p->s->width : 0;
-        of[n] = (struct ntx__pool_source){input(p, pos, false) + half, input(p, pos, true) + half,
+        of[n] = (struct ntx__pool_source){input_at(p, pos, false) + half, input_at(p, pos, true) + half,
                                           place + (size_t)(pos % p->s->pool.every) * p->width + half};
     }
     return n;
@@ -94,7 +94,7 @@ void ntx__pool_channels(const struct ntx_cpu_ops *ops, const struct ntx__pool_so
         out[c] /= sum[c];
 }
 
-static void turn(const struct pooling *p, uint32_t pos, float *x)
+static void rotate_pooled(const struct pooling *p, uint32_t pos, float *x)
 {
     const struct ntx_step *s = p->s;
     double freq[NTX_MAX_HEAD / 2];
@@ -122,12 +122,12 @@ static void pool_row(struct ntx_forward *f, uint32_t item, unsigned thread)
     for (uint32_t c = 0; c < width; c += CHANNELS)
         ntx__pool_channels(f->c.ops, of, n, c, NTX_MIN(width - c, (uint32_t)CHANNELS), x + c);
     f->c.ops->rmsnorm(x, f->vec[p.s->weight[1]], f->hp->rms_eps, width, k);
-    turn(&p, r->pos + 1 - p.s->pool.every, k);
+    rotate_pooled(&p, r->pos + 1 - p.s->pool.every, k);
     f->c.ops->f16_store(k, (uint16_t *)ntx__pooled(f, r->kv, r->pos / p.s->pool.every, p.s->pool.every, p.s->pool.keys),
                         width);
 }
 
-/* The state behind the first `end` positions. */
+/* The state after the first `end` positions. */
 static void put_state(const struct pooling *p, uint32_t end, float *to)
 {
     const bool had = ntx_recur_tail(p->kv, p->f->layer) != NULL;
@@ -136,8 +136,8 @@ static void put_state(const struct pooling *p, uint32_t end, float *to)
         float *row = to + p->at + (size_t)i * 2 * p->width;
         if (pos < p->first && !had)
             continue;
-        memcpy(row, input(p, pos, false), p->width * sizeof *row);
-        memcpy(row + p->width, input(p, pos, true), p->width * sizeof *row);
+        memcpy(row, input_at(p, pos, false), p->width * sizeof *row);
+        memcpy(row + p->width, input_at(p, pos, true), p->width * sizeof *row);
     }
 }
 
@@ -173,7 +173,7 @@ int ntx__cpu_pool(struct ntx_forward *f, const struct ntx__run *r)
     return 0;
 }
 
-/* ---- to be read */
+/* ---- attention */
 
 uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, uint32_t number, uint32_t every,
                      bool key)
@@ -184,7 +184,7 @@ uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, u
                : (uint8_t *)ntx_kv_k(kv, layer, 0, pos) + (size_t)place * 2 * f->hp->head_k;
 }
 
-/* Slots of the window, and then such K. */
+/* The window's slots, and then the pooled K. */
 void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row,
                         const struct ntx__lane *lane, struct ntx_attn *a)
 {

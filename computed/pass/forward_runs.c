@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_runs.c: a layer's steps as runs: neighbours that are done in one go, and the chunks that each run takes. */
+/* forward_runs.c: groups a layer's steps into runs, neighbours that are done in one go, and finds each run's chunks. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "computed/pass/forward_impl.h"
 
-static bool goes_on(const struct ntx_step *first, const struct ntx_step *s)
+static bool continues_run(const struct ntx_step *first, const struct ntx_step *s)
 {
     const struct ntx_op_kind *k = &ntx_op_kinds[first->op];
     if (k->by == NTX_BY_ROWS)
@@ -24,7 +24,7 @@ static void make_runs(const struct ntx_layer *l, struct ntx__runs *out)
         struct ntx__run *r = &out->run[out->n++];
         *r = (struct ntx__run){
             .op = l->step[i].op, .by = ntx_op_kinds[l->step[i].op].by, .first = (uint8_t)i, .feeds = l->step[i].feeds};
-        for (n = 1; i + n < l->n_steps && goes_on(&l->step[i], &l->step[i + n]); n++)
+        for (n = 1; i + n < l->n_steps && continues_run(&l->step[i], &l->step[i + n]); n++)
             r->feeds |= l->step[i + n].feeds;
         r->n = (uint8_t)n;
     }
@@ -70,13 +70,13 @@ static void find_chunks(const struct ntx_layer *l, uint32_t layer, const struct 
         r->chunk0 = r->end = end;
         for (uint32_t i = r->first + r->n; i-- > r->first;)
             if (l->step[i].n_weights &&
-                w->of[l->step[i].weight[0]].layer == layer) /* else the chunks are another layer's */
+                w->of[l->step[i].weight[0]].layer == layer) /* otherwise the chunks are another layer's */
                 r->chunk0 = w->of[l->step[i].weight[0]].chunk0;
         end = r->chunk0;
     }
 }
 
-/* A weight that is multiplied by what a step reads, not by what comes of it within the step. */
+/* A weight that multiplies what a step reads, not an intermediate value of the step. */
 static bool takes_input(const struct ntx_step *s, enum ntx_tensor t)
 {
     return ntx_is_matrix(t) && !(ntx_op_kinds[s->op].does & NTX_DOES_WITHIN) &&
@@ -95,7 +95,7 @@ static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_w
     return forms;
 }
 
-/* Of what the run leaves behind, up to where that is written anew. */
+/* Forms wanted of the run's output, until it is overwritten. */
 static void find_forms(const struct ntx_model *m, uint32_t layer, const struct ntx_layer_weights *w, struct ntx__run *r)
 {
     const struct ntx_layer *l = &m->layers[layer];

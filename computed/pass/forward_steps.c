@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_steps.c: shows what steps gave, for the rows that are watched. A run's steps are shown when the run is over,
- * for a back end may do them in one go: of each buffer that it wrote, what stands there then. */
+/* forward_steps.c: reports the values of steps for watched rows. A run's steps are reported when the run is over, since
+ * a back end may do them in one go: the final values of each buffer that it wrote. */
 #include <stdio.h>
 
 #include "common/util.h"
@@ -46,16 +46,16 @@ void ntx__watch_begin(struct ntx_forward *f)
         f->watched |= f->b->rows[i].watched;
 }
 
-/* One buffer, of the first n live rows. */
+/* one buffer, of the first n live rows */
 struct shown {
-    struct ntx_step_values v; /* but for the values */
+    struct ntx_step_values v; /* all but the values */
     const float *at;
     size_t ld;
-    bool by_batch; /* its rows are the batch's, not the layer's */
+    bool by_batch; /* rows of the batch, not of the layer */
     uint32_t n;
 };
 
-static void show(struct ntx_forward *f, struct shown s)
+static void show_values(struct ntx_forward *f, struct shown s)
 {
     for (uint32_t i = 0; i < s.n; i++) {
         const struct ntx_row *row = &f->b->rows[f->m.live[i]];
@@ -65,8 +65,8 @@ static void show(struct ntx_forward *f, struct shown s)
     }
 }
 
-/* Brings the buffer's rows to where they are looked at. 1: they are nowhere. */
-static int find(struct ntx_forward *f, enum ntx_buf b, struct shown *s)
+/* Brings the buffer's rows to the host. 1: they are nowhere. */
+static int find_values(struct ntx_forward *f, enum ntx_buf b, struct shown *s)
 {
     s->by_batch = ntx__by_batch((uint8_t)b);
     s->at = f->buf[b].at;
@@ -89,15 +89,15 @@ static int show_step(struct ntx_forward *f, const struct ntx_step *s)
         .n = f->n_live + (s->feeds ? f->n_kv_only : 0),
     };
     snprintf(name, sizeof name, "%s%s%s", ntx_op_name((enum ntx_op)s->op), *weight ? " " : "", weight);
-    int rc = out.n ? find(f, (enum ntx_buf)s->out, &out) : 1;
+    int rc = out.n ? find_values(f, (enum ntx_buf)s->out, &out) : 1;
     if (!rc)
-        show(f, out);
+        show_values(f, out);
     return rc < 0 ? rc : 0;
 }
 
-enum { MOST_EXPERTS = 64 }; /* of a row; of more only these are shown */
+enum { MOST_EXPERTS = 64 }; /* of a row; further ones are not shown */
 
-/* Which experts each row takes, as numbers, and their shares. */
+/* The numbers of each row's experts, and their weights. */
 static void show_route(struct ntx_forward *f, const struct ntx_step *s)
 {
     uint32_t used = f->hp->n_expert_used, n = NTX_MIN(used, (uint32_t)MOST_EXPERTS);

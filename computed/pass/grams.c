@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grams.c: entries of a table that follow from the last tokens (n-gram embeddings; qwen4exp). Of each n-gram, n being 2
- * to the most, a few heads: with t0 the row's own token, t1 the one before it, and so on,
+/* grams.c: n-gram embeddings (qwen4exp): table entries that follow from the last tokens. For each n from 2 to the most
+ * there are a few heads; with t0 the row's own token, t1 the one before it, and so on:
  *
  *   x = t0 by[0] xor t1 by[1] xor .. t(n-1) by[n-1]           entry of head h: first[h] + x modulo size[h]
  *
- * Where a text ended (a token `eos` before the row's), what lies before that, and it, count as `eos`, as does what lies
- * before the first token. So entries follow from tokens alone: they are asked for when the pass begins, and awaited
- * where they are used; of a table that no memory holds a pass reads these, each once.
+ * Where a text ended (a token `eos` before the row's), that token and all before it count as `eos`, as do positions
+ * before the first token. Entries follow from tokens alone: they are requested when the pass begins, and awaited where
+ * they are used. If the table is not in memory, a pass reads only these entries, each once.
  *
- * A session keeps its last tokens in its recurrent state (recur.h), behind the inputs of the convolution of what comes
- * of them. */
+ * A session keeps its last tokens in its recurrent state (recur.h), behind the inputs of the following convolution. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +18,7 @@
 
 static uint32_t layer_of(const struct ntx_hparams *hp) { return hp->grams.layer - 1; }
 
-/* Of a side; NULL: there were none yet. */
+/* The tokens in a state buffer; NULL: none yet. */
 static const int32_t *tokens_in(const struct ntx_hparams *hp, const float *grams)
 {
     return grams ? (const int32_t *)(const void *)(grams + ntx_grams_floats(hp) - (hp->grams.n - 1)) : NULL;
@@ -34,8 +33,8 @@ static int64_t token_before(const struct ntx_forward *f, const struct ntx__turn 
     return before ? before[f->hp->grams.n - 1 - (back - k)] : -1;
 }
 
-/* The entries of the table that the turn's row k leads to. */
-static void hash(const struct ntx_forward *f, const struct ntx__turn *t, uint32_t k, uint32_t *entry)
+/* The table entries for the turn's row k. */
+static void hash_row(const struct ntx_forward *f, const struct ntx__turn *t, uint32_t k, uint32_t *entry)
 {
     const struct ntx_hparams *hp = f->hp;
     const uint32_t each = hp->grams.heads / (hp->grams.n - 1);
@@ -56,8 +55,8 @@ static int by_number(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* m.gram_at are entries of the table; they become places among those that differ, ascending, in m.gram_ids. */
-static void sort_out(struct ntx_forward *f, uint32_t n)
+/* Replaces the entries in m.gram_at by their indexes among the distinct ones, ascending, in m.gram_ids. */
+static void make_distinct(struct ntx_forward *f, uint32_t n)
 {
     int32_t *ids = f->m.gram_ids;
     uint32_t n_ids = 0;
@@ -83,9 +82,9 @@ int ntx__grams_ask(struct ntx_forward *f)
     for (uint32_t i = 0; i < f->n_turns; i++) {
         const struct ntx__turn t = ntx__turn_of(f, i);
         for (uint32_t k = 0; k < t.n; k++)
-            hash(f, &t, k, f->m.gram_at + (size_t)t.row[k] * f->hp->grams.heads);
+            hash_row(f, &t, k, f->m.gram_at + (size_t)t.row[k] * f->hp->grams.heads);
     }
-    sort_out(f, f->b->n_rows * f->hp->grams.heads);
+    make_distinct(f, f->b->n_rows * f->hp->grams.heads);
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
     int rc = (ops->ask_entries ? ops->ask_entries : ops->entries)(f->c.weights, t->file, t->offset, w->row_bytes,
                                                                   f->m.gram_ids, f->n_grams, f->m.gram_entries);

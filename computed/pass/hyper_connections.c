@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hyper_connections.c: several residual streams (hyper-connections; arXiv 2409.19606, held to doubly stochastic
- * matrices as in arXiv 2512.24880). Before attention, and before the FFN, what each stream weighs follows from all of
- * them, normed together: their weighed sum is what goes in, and what comes out is spread over them again, each being
- * mixed with the others:
+/* hyper_connections.c: several residual streams (hyper-connections, arXiv 2409.19606; mixed by doubly stochastic
+ * matrices, arXiv 2512.24880). Before attention, and before the FFN, the weights of the streams follow from all of
+ * them, normed together. Their weighted sum is the input; the output is spread over the streams, which are mixed with
+ * one another:
  *
  *   in = sum of pre[i] S[i]              S'[d] = post[d] out + sum of comb[d][s] S[s]
  *
- * or, each as it was (hy_v4): S'[d] = S[d] + post[d] out; or, by two small products of all of them (qwen4exp): in =
- * mean of sigmoid(gate) S, value by value, S being normed, and S'[d] = S[d] + 2 sigmoid(x[d] / n) out.
+ * Without mixing (hy_v4): S'[d] = S[d] + post[d] out. With two small products of all of them (qwen4exp): in = mean of
+ * sigmoid(gate) S, value by value, S being normed, and S'[d] = S[d] + 2 sigmoid(x[d] / n) out.
  *
- * comb's columns, and nearly its rows, have the sum 1: a softmax over d for each s, plus e, its columns divided by
- * their sums plus e, and then `rounds` - 1 times its rows and its columns. Sums go in the order of the streams. */
+ * The columns of comb, and nearly its rows, have the sum 1: a softmax over d for each s, plus e; its columns divided by
+ * their sums plus e; and then `rounds` - 1 times its rows and its columns. Sums go in the order of the streams. */
 #include <math.h>
 #include <string.h>
 
@@ -45,8 +45,8 @@ static void softmax_rows(float *m, uint32_t n, float eps)
     }
 }
 
-/* Runs of n values `step` apart, `next` from run to run, by their sums. */
-static void divide(float *m, uint32_t n, uint32_t step, uint32_t next, float eps)
+/* Divides runs of n values `step` apart, `next` from run to run, by their sums. */
+static void divide_by_sums(float *m, uint32_t n, uint32_t step, uint32_t next, float eps)
 {
     for (uint32_t r = 0; r < n; r++, m += next) {
         float sum = 0;
@@ -73,10 +73,10 @@ void ntx__row_mixw(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     for (uint32_t k = 0; k < n * n; k++)
         comb[k] = comb[k] * scale[2] + base[2 * n + k];
     softmax_rows(comb, n, s->mixw.eps);
-    divide(comb, n, n, 1, s->mixw.eps);
+    divide_by_sums(comb, n, n, 1, s->mixw.eps);
     for (uint32_t r = 1; r < s->mixw.rounds; r++) {
-        divide(comb, n, 1, n, s->mixw.eps);
-        divide(comb, n, n, 1, s->mixw.eps);
+        divide_by_sums(comb, n, 1, n, s->mixw.eps);
+        divide_by_sums(comb, n, n, 1, s->mixw.eps);
     }
 }
 
@@ -92,7 +92,7 @@ void ntx__row_mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
-static void spread_apart(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+static void spread_and_mix(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *x = row_at(f, (enum ntx_buf)s->in[1], i);
     float *to = row_at(f, (enum ntx_buf)s->out, i);
@@ -113,14 +113,19 @@ void ntx__row_dotgate(struct ntx_forward *f, const struct ntx_step *s, uint32_t 
         for (uint32_t c = 0; c < s->width; c++)
             dot += (double)out[c] * (double)with[c];
         dot *= (double)s->scale;
-        const float root = (float)sqrt(fmax(fabs(dot), 1e-6)), by = sigmoid(dot > 0 ? root : dot < 0 ? -root : 0);
+        float root = (float)sqrt(fmax(fabs(dot), 1e-6));
+        if (dot < 0)
+            root = -root;
+        else if (!(dot > 0))
+            root = 0;
+        const float by = sigmoid(root);
         for (uint32_t c = 0; c < s->width; c++)
             out[c] = value[c] * by;
     }
 }
 
-/* What comes out, weighed, on top of each. */
-static void spread_onto(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+/* Adds the weighted output to each stream. */
+static void spread_weighted(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *post = row_at(f, (enum ntx_buf)s->in[1], i) + s->heads;
     float *to = row_at(f, (enum ntx_buf)s->out, i);
@@ -132,7 +137,7 @@ static void spread_onto(struct ntx_forward *f, const struct ntx_step *s, uint32_
 void ntx__row_spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     if (s->scale != 0 || s->spread.each) {
-        (s->scale != 0 ? spread_apart : spread_onto)(f, s, i);
+        (s->scale != 0 ? spread_and_mix : spread_weighted)(f, s, i);
         return;
     }
     const float *y = row_at(f, (enum ntx_buf)s->in[0], i), *post = row_at(f, (enum ntx_buf)s->in[1], i) + s->heads,

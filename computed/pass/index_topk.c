@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index_topk.c: attention to chosen positions (DeepSeek-V3.2's lightning indexer). Each position leaves a small key in
- * a layer's state, in V's place; a row's small queries score the keys of all positions up to its own, and its attention
- * reads the `most` best of them (of equal ones the first), in the order of positions. Where there are no more than that
- * it reads all, as any attention does, and nothing is scored.
+/* index_topk.c: attention to an indexer's top-k of the positions (DeepSeek-V3.2's lightning indexer). Each position
+ * leaves a small key in a layer's state, in V's place. A row's small queries score the keys of all positions up to its
+ * own, and its attention reads the `most` best of them (of equal ones the first), in the order of positions. With no
+ * more positions than that it reads all, like any attention, and nothing is scored.
  *
- * Where several positions have one key (GLM-5.3-Flash), they are chosen together, and those that have none yet are read
- * in any case. Likewise where it is their mean (qwen4exp); there keys lie in a layer of their own, since V is the
- * layer's.
+ * If several positions share one pooled key (GLM-5.3-Flash), they are selected together, and those without a key yet
+ * are always read. The same holds where the key is their mean (qwen4exp); those keys are in a layer of their own, since
+ * V is the layer's.
  *
- * A row's choice lasts until a later layer of the pass chooses for it anew: layers that do not choose go by it. A row
- * that has skipped all layers that choose has no choice, and reads all. Scores are computed by parts of the positions,
- * so that one row has work for all threads; who computes which changes no bit. */
+ * A row's top-k is used until a later layer of the pass selects again; layers without an indexer use it, too. A row
+ * that skipped all layers with an indexer has no top-k, and reads all. Scores are computed in parts of the positions,
+ * so that one row has work for all threads; the split changes no bit. */
 #include <math.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@
 
 enum { SPAN = 512 /* positions of an item */ };
 
-/* Where position p of what a row sees lies. */
+/* The slot of position p of what a row sees. */
 static uint32_t slot_of(const struct ntx_row *r, uint32_t p)
 {
     uint32_t first = r->pos + 1 - r->n_path;
@@ -30,10 +30,10 @@ static uint32_t slot_of(const struct ntx_row *r, uint32_t p)
 
 static bool is_hole(const uint8_t *hole, uint32_t slot) { return hole && hole[slot / 8] >> slot % 8 & 1; }
 
-/* How many there are to choose from at position pos: each, or K that stand for several. */
-static uint32_t choices_at(uint32_t every, uint32_t pos) { return every ? (pos + 1) / every : pos + 1; }
+/* Number of candidates at position pos: positions, or pooled K. */
+static uint32_t candidates_at(uint32_t every, uint32_t pos) { return every ? (pos + 1) / every : pos + 1; }
 
-/* A position's key in V's place, and what it weighs; or alone, in a layer of its own. */
+/* A position's index key: in V's place, with its weight; or alone, in a layer of its own. */
 uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot)
 {
     if (f->hp->index_beside)
@@ -43,8 +43,8 @@ uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, 
            (size_t)(slot % NTX_KV_BLOCK) * ntx_kept_v(f->hp, f->layer);
 }
 
-static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r,
-                              const uint8_t *hole, uint32_t p)
+static const uint16_t *index_key(const struct ntx_forward *f, const struct ntx_step *s, const struct ntx_row *r,
+                                 const uint8_t *hole, uint32_t p)
 {
     if (s->index_topk.keys)
         return ntx__index_kept(f, r, (p + 1) * s->index_topk.every - 1);
@@ -54,9 +54,9 @@ static const uint16_t *key_of(const struct ntx_forward *f, const struct ntx_step
     return is_hole(hole, slot) ? NULL : ntx__index_kept(f, r, slot);
 }
 
-/* The key of `every` positions, in the place of the last one's: of what stands in the cache, as it was rounded, so that
- * it does not matter how passes were cut. */
-static void join_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
+/* Pools the key of `every` positions, in the last one's place. Its sources are the rounded values in the cache, so that
+ * the split into passes does not matter. */
+static void pool_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
@@ -76,7 +76,7 @@ static void join_keys(struct ntx_forward *f, uint32_t i, unsigned thread)
 }
 
 /* The same by their mean, normed, and rotated by the first position. */
-static void join_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
+static void pool_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
@@ -99,7 +99,7 @@ static void join_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
     f->c.ops->f16_store(key, ntx__index_kept(f, r, r->pos), s->width);
 }
 
-static uint32_t chooser(const struct ntx_forward *f, uint32_t i) { return f->m.live[f->m.choosers[i]]; }
+static uint32_t chooser_row(const struct ntx_forward *f, uint32_t i) { return f->m.live[f->m.choosers[i]]; }
 
 static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
@@ -107,15 +107,15 @@ static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     const uint32_t spans = f->choice.spans, at = item / spans, i = f->choice.first + at, live = f->m.choosers[i],
                    first = item % spans * SPAN;
-    const struct ntx_row *r = &f->b->rows[chooser(f, i)];
+    const struct ntx_row *r = &f->b->rows[chooser_row(f, i)];
     const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
     const uint16_t *key[SPAN];
     float weights[NTX_INDEX_HEADS_MAX];
-    if (first >= choices_at(s->index_topk.every, r->pos))
+    if (first >= candidates_at(s->index_topk.every, r->pos))
         return;
-    const uint32_t n = NTX_MIN((uint32_t)SPAN, choices_at(s->index_topk.every, r->pos) - first);
+    const uint32_t n = NTX_MIN((uint32_t)SPAN, candidates_at(s->index_topk.every, r->pos) - first);
     for (uint32_t k = 0; k < n; k++)
-        key[k] = key_of(f, s, r, hole, first + k);
+        key[k] = index_key(f, s, r, hole, first + k);
     for (uint32_t h = 0; h < s->heads; h++)
         weights[h] = s->in[1] ? f->buf[s->in[1]].at[live * f->buf[s->in[1]].ld + h] * s->scale : s->scale;
     f->c.ops->index(&(struct ntx_index){.q = f->buf[s->in[0]].at + live * f->buf[s->in[0]].ld,
@@ -131,8 +131,8 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t row = chooser(f, f->choice.first + at), pos = f->b->rows[row].pos,
-                   n = choices_at(s->index_topk.every, pos), each = s->index_topk.keys ? s->index_topk.every : 1;
+    const uint32_t row = chooser_row(f, f->choice.first + at), pos = f->b->rows[row].pos,
+                   n = candidates_at(s->index_topk.every, pos), each = s->index_topk.keys ? s->index_topk.every : 1;
     const float *score = f->m.scores + (size_t)at * f->c.ctx;
     struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->index_topk.most);
     uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, k = 0;
@@ -145,19 +145,19 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
     f->m.n_topk[row] = k;
 }
 
-/* Rows that see more positions than they may attend to, in m.choosers; the others attend to all. */
+/* Puts rows that see more positions than they may attend to into m.choosers; the others attend to all. */
 static uint32_t find_choosers(struct ntx_forward *f, const struct ntx_step *s)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; f->m.n_topk && i < f->n_live; i++) {
         f->m.n_topk[f->m.live[i]] = NTX__ALL;
-        if (choices_at(s->index_topk.every, f->b->rows[f->m.live[i]].pos) > s->index_topk.most)
+        if (candidates_at(s->index_topk.every, f->b->rows[f->m.live[i]].pos) > s->index_topk.most)
             f->m.choosers[n++] = i;
     }
     return n;
 }
 
-static int join(struct ntx_forward *f, const struct ntx__run *r)
+static int run_pool_keys(struct ntx_forward *f, const struct ntx__run *r)
 {
     int rc = ntx__take_run(f, r);
     if (rc)
@@ -165,7 +165,7 @@ static int join(struct ntx_forward *f, const struct ntx__run *r)
     const bool mean = ntx__steps_of(f, r)->index_topk.mean;
     if (!mean)
         ntx__find_places(f, ntx__steps_of(f, r), ntx__steps_of(f, r)->index_topk.every);
-    ntx__each(f, mean ? join_mean : join_keys, f->n_live + f->n_kv_only);
+    ntx__each(f, mean ? pool_mean : pool_keys, f->n_live + f->n_kv_only);
     ntx__give_run(f, r);
     return 0;
 }
@@ -173,7 +173,7 @@ static int join(struct ntx_forward *f, const struct ntx__run *r)
 int ntx__cpu_index_topk(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
-    int rc = s->index_topk.keys ? join(f, r) : 0;
+    int rc = s->index_topk.keys ? run_pool_keys(f, r) : 0;
     if (rc)
         return rc;
     uint32_t n = find_choosers(f, s), rows;
@@ -181,8 +181,8 @@ int ntx__cpu_index_topk(struct ntx_forward *f, const struct ntx__run *r)
         uint32_t last = 0;
         rows = NTX_MIN(n - f->choice.first, f->c.threads);
         for (uint32_t i = 0; i < rows; i++)
-            last = NTX_MAX(last, f->b->rows[chooser(f, f->choice.first + i)].pos);
-        f->choice.spans = (choices_at(s->index_topk.every, last) + SPAN - 1) / SPAN;
+            last = NTX_MAX(last, f->b->rows[chooser_row(f, f->choice.first + i)].pos);
+        f->choice.spans = (candidates_at(s->index_topk.every, last) + SPAN - 1) / SPAN;
         ntx__each(f, score_span, rows * f->choice.spans);
         ntx__each(f, choose_row, rows);
     }
@@ -191,21 +191,22 @@ int ntx__cpu_index_topk(struct ntx_forward *f, const struct ntx__run *r)
 
 bool ntx__has_topk(const struct ntx_forward *f, uint32_t row) { return f->m.n_topk && f->m.n_topk[row] != NTX__ALL; }
 
-/* What a row reads of K that are chosen from, of each block one place at least. */
-static void ask_row(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row)
+/* Selects what a row reads of a file's top-k parts: at least one place of each block. */
+static void select_row(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row)
 {
     const struct ntx_row *r = &f->b->rows[row];
     const bool some = ntx__has_topk(f, row), pooled = f->hp->v_is_k;
-    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, n = some ? f->m.n_topk[row]
-                                                                            : pooled
-                                                                                ? choices_at(s->attend.every, r->pos)
-                                                                                : r->pos / NTX_KV_BLOCK + 1;
+    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk;
+    const uint32_t layer = pooled ? f->hp->n_layers + f->layer : f->layer;
+    uint32_t n = pooled ? candidates_at(s->attend.every, r->pos) : r->pos / NTX_KV_BLOCK + 1;
+    if (some)
+        n = f->m.n_topk[row];
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t which = some ? chosen[i] : pooled ? i : i * NTX_KV_BLOCK;
-        ntx_kv_pass_set_topk(r->kv, pooled ? f->hp->n_layers + f->layer : f->layer,
-                             pooled ? (which + 1) * s->attend.every - 1
-                             : some ? slot_of(r, which)
-                                    : which);
+        const uint32_t which = some ? chosen[i] : i;
+        if (pooled)
+            ntx_kv_pass_set_topk(r->kv, layer, (which + 1) * s->attend.every - 1);
+        else
+            ntx_kv_pass_set_topk(r->kv, layer, some ? slot_of(r, which) : which * NTX_KV_BLOCK);
     }
 }
 
@@ -215,7 +216,7 @@ int ntx__ask_topk(struct ntx_forward *f)
     if (!s->attend.topk || !ntx_kv_pass_requests_topk(f->b->rows->kv))
         return 0;
     for (uint32_t i = 0; i < f->n_live; i++)
-        ask_row(f, s, f->m.live[i]);
+        select_row(f, s, f->m.live[i]);
     return ntx_kv_pass_topk(f->b->rows->kv);
 }
 

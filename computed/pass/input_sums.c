@@ -7,8 +7,8 @@
 
 struct of_tensor {
     uint32_t n, n_mat; /* inputs; matrices; n_mat 0: not summed */
-    uint64_t at;       /* in sum */
-    uint64_t count_at; /* in count */
+    uint64_t at;       /* offset in sum */
+    uint64_t count_at; /* offset in count */
 };
 
 struct ntx_input_sums {
@@ -17,7 +17,7 @@ struct ntx_input_sums {
     float *sum, *count;
 };
 
-/* Tensors that layers multiply by; not routers, which stay as precise as they are, nor a head's K and V in one (mla.c),
+/* Tensors that layers multiply by; not routers, which keep their precision, nor a head's K and V in one tensor (mla.c),
  * whose K is multiplied from the other side. */
 static bool is_summed(const struct ntx_model *m, uint32_t layer, uint32_t kind)
 {
@@ -30,8 +30,8 @@ static bool has_several(uint32_t kind)
     return ntx_tensor_kinds[kind].use == NTX_USE_EXPERT || ntx_tensor_kinds[kind].use == NTX_USE_HEADS;
 }
 
-/* Numbers them; of: NULL where only the sizes are wanted. */
-static void lay(const struct ntx_model *m, struct of_tensor *of, uint64_t *sums, uint64_t *counts)
+/* Numbers them; of NULL: only the sizes. */
+static void number_tensors(const struct ntx_model *m, struct of_tensor *of, uint64_t *sums, uint64_t *counts)
 {
     *sums = *counts = 0;
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
@@ -50,7 +50,7 @@ static void lay(const struct ntx_model *m, struct of_tensor *of, uint64_t *sums,
 uint64_t ntx_input_sums_bytes(const struct ntx_model *m)
 {
     uint64_t sums, counts;
-    lay(m, NULL, &sums, &counts);
+    number_tensors(m, NULL, &sums, &counts);
     return (sums + counts) * sizeof(float) + ntx_gguf_n_tensors(m->gguf) * sizeof(struct of_tensor);
 }
 
@@ -63,7 +63,7 @@ struct ntx_input_sums *ntx_input_sums_new(const struct ntx_model *m)
     s->n_tensors = ntx_gguf_n_tensors(m->gguf);
     s->of = calloc(s->n_tensors + 1, sizeof *s->of);
     if (s->of) {
-        lay(m, s->of, &sums, &counts);
+        number_tensors(m, s->of, &sums, &counts);
         s->sum = calloc(sums + 1, sizeof *s->sum);
         s->count = calloc(counts + 1, sizeof *s->count);
     }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora.c: PLUS: what is added to a matrix's outputs (model/layer_delta.h), for all back ends; and the CPU's part of it.
- * The first of two thin matrices was a product like any other, into the part of LOW that this step reads. */
+/* lora.c: low-rank adds to a matrix's outputs (model/layer_delta.h), for all back ends; and the CPU's part of them. The
+ * first of the two matrices was an ordinary product, into the part of LOW that this step reads. */
 #include <math.h>
 
 #include "computed/pass/forward_impl.h"
 
-/* The step that is being done. */
+/* The current step. */
 static const struct ntx_step *step_of(const struct ntx_forward *f) { return ntx__steps_of(f, f->run) + f->lora; }
 
 static void quantize_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -45,8 +45,8 @@ int ntx__cpu_lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
     return 0;
 }
 
-/* Some row has the adapter. */
-static bool wanted(const struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
+/* Some row uses the adapter. */
+static bool is_wanted(const struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
 {
     uint32_t i = 0;
     while (i < n && !ntx__adds_to(f, s, i))
@@ -54,11 +54,11 @@ static bool wanted(const struct ntx_forward *f, const struct ntx_step *s, uint32
     return i < n;
 }
 
-static int lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
+static int add_lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
 {
     const struct ntx__input in = {.buf = NTX_BUF_LOW, .set = NTX__OF_LOW, .at = s->from, .n_rows = n};
     int rc = 0;
-    if (!wanted(f, s, n)) {
+    if (!is_wanted(f, s, n)) {
         const struct ntx_weight *w = s->n_weights ? ntx__weight_of(f, s) : NULL;
         return w && !(rc = ntx__settle_chunks(f)) ? ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks) : rc;
     }
@@ -71,7 +71,7 @@ static int lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
     return rc ? rc : f->back->lora(f, s, n);
 }
 
-/* Rows that skip the layer, and leave their K and V in it, have those alone. */
+/* Rows that skip the layer and leave only K and V need the adds to these alone. */
 int ntx__run_lora(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
@@ -79,7 +79,7 @@ int ntx__run_lora(struct ntx_forward *f, const struct ntx__run *r)
     for (f->lora = 0; f->lora < r->n && !rc; f->lora++, s++) {
         const struct ntx_weight *w = s->n_weights ? ntx__weight_of(f, s) : NULL;
         if (s->feeds || f->n_live)
-            rc = lora(f, s, f->n_live + (s->feeds ? f->n_kv_only : 0));
+            rc = add_lora(f, s, f->n_live + (s->feeds ? f->n_kv_only : 0));
         else if (w)
             rc = ntx__skip_chunks(f, w->chunk0, w->chunk0 + w->n_chunks);
     }

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moe.c: the FFN of a layer with experts, by the operations of any back end. The CPU chooses, from the router's logits;
- * or a back end that has all experts, and then nothing comes to the host.
+/* moe.c: the FFN of a layer with experts, with the operations of any back end. The CPU routes, from the router's
+ * logits; or a back end that has all experts, and then nothing comes to the host.
  *
- *   x -> router (+ bias) -> softmax, sigmoid or root of softplus -> the n_expert_used largest, or those of the row's
- *     token (of equal ones the first) -> weights
- *   y = sigmoid(shared gate . x) * shared(x) where there is a shared expert, else 0; where it has no gate, shared(x)
+ *   x -> router (+ bias) -> softmax, sigmoid or root of softplus -> the n_expert_used largest (of equal ones the
+ *     first), or those of the row's token -> weights
+ *   y = sigmoid(shared gate . x) * shared(x) with a shared expert, else 0; without its gate, shared(x)
  *   y += weight * expert(x)   for the row's experts IN ORDER OF THEIR NUMBER
  *   or expert(weight * x), where the layer says so
- *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias) gates and ups within the layer's limit, where it
- *     has one
+ *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)
+ *     with gates and ups limited, where the layer has a limit
  *
- * This order of addition is the model's accumulation order: it depends on nothing but the row's own choice, so batch,
- * threads and where experts lay change no bit. Scores are the softmax over all experts, or the sigmoid of each, or the
- * root of its softplus; where the layer has a bias for the choice, those are chosen whose score with it is the largest;
- * where experts are in groups, out of those groups whose two largest have the largest sum, or whose largest one is the
- * largest, as the router says. Weights are the scores of those chosen (without it), divided by their sum where the
- * layer says so (a sum below the least normal half is taken as that), times its scale, and the expert's.
+ * This order is the model's accumulation order: it depends only on the row's own routing, so batch, threads and the
+ * place of experts change no bit. Scores are the softmax over all experts, or the sigmoid of each, or the root of its
+ * softplus. With a selection bias, the experts with the largest score plus bias are selected. With expert groups, they
+ * come from the groups with the largest sum of their two largest scores, or with the largest score, as the router says.
+ * Weights are the scores of the selected (without the bias), divided by their sum where the layer says so (a sum below
+ * the least normal half counts as that), times its scale, and the expert's.
  *
- * Choices of all rows are sorted by expert: an expert is asked for once and multiplies all rows that chose it together.
- * Those whose bytes are there already go first while others are being read, and the shared expert before all. */
+ * The choices of all rows are sorted by expert: an expert is requested once and multiplies all of its rows together.
+ * Experts in memory go first while others are read, and the shared expert before all. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -29,9 +29,7 @@
 
 #define TAKEN (-1.0f) /* in place of a score, which is never negative */
 
-static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
-
-/* ---- which experts */
+/* ---- routing */
 
 static void sigmoid(const struct ntx_forward *f, float *p, uint32_t n)
 {
@@ -61,17 +59,21 @@ static void sqrt_softplus(const struct ntx_forward *f, float *p, uint32_t n)
         p[e] = (float)sqrt(p[e] > 20 ? (double)p[e] : log1p(exp((double)p[e])));
 }
 
-/* A row that is not finite gives weights that are not: they must not become choices out of range. */
+/* A row that is not finite gives such weights, but its choices must stay in range. */
 void ntx__moe_scores(const struct ntx_forward *f, const struct ntx_router *r, float *p)
 {
     uint32_t n = f->hp->n_expert;
     if (f->vec[NTX_T_router_bias])
         f->c.ops->add(p, f->vec[NTX_T_router_bias], n);
-    (r->score == NTX_SCORE_SIGMOID ? sigmoid : r->score == NTX_SCORE_SQRT_SOFTPLUS ? sqrt_softplus : softmax)(f, p, n);
+    switch (r->score) {
+    case NTX_SCORE_SIGMOID: sigmoid(f, p, n); break;
+    case NTX_SCORE_SQRT_SOFTPLUS: sqrt_softplus(f, p, n); break;
+    default: softmax(f, p, n);
+    }
 }
 
-/* The best that was not taken yet, with `more` added to all. Nothing is greater than a NaN: the
- * first free one is taken. */
+/* The best that is not taken yet, with `more` added to all. Nothing is greater than a NaN: the first free one is then
+ * taken. */
 static uint32_t take_best(const float *p, const float *more, uint32_t n)
 {
     uint32_t best = 0;
@@ -84,7 +86,7 @@ static uint32_t take_best(const float *p, const float *more, uint32_t n)
 }
 
 /* Keeps id ascending. */
-static void insert(uint32_t *id, float *weight, uint32_t n, uint32_t e, float w)
+static void insert_sorted(uint32_t *id, float *weight, uint32_t n, uint32_t e, float w)
 {
     while (n && id[n - 1] > e) {
         id[n] = id[n - 1];
@@ -95,7 +97,7 @@ static void insert(uint32_t *id, float *weight, uint32_t n, uint32_t e, float w)
     weight[n] = w;
 }
 
-/* A group is worth its two largest scores together, or its largest one; a NaN is none of them. */
+/* A group's score: the sum of its two largest scores, or its largest one; NaNs do not count. */
 static float group_score(const struct ntx_router *r, const float *p, const float *more, uint32_t n)
 {
     float first = -INFINITY, second = -INFINITY;
@@ -118,8 +120,8 @@ void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *mo
         uint32_t least = 0;
         float score = INFINITY;
         for (uint32_t g = 0; g < r->n_expert_groups; g++) { /* of equal ones the last goes first */
-            float s = p[g * each] == TAKEN ? INFINITY
-                                           : group_score(r, p + g * each, more ? more + g * each : NULL, each);
+            const float *bias = more ? more + g * each : NULL;
+            float s = p[g * each] == TAKEN ? INFINITY : group_score(r, p + g * each, bias, each);
             if (s <= score) {
                 score = s;
                 least = g;
@@ -138,13 +140,13 @@ static float take_largest(struct ntx_forward *f, const struct ntx_router *r, flo
     for (uint32_t k = 0; k < f->hp->n_expert_used; k++) {
         uint32_t e = take_best(p, f->vec[NTX_T_router_select], n);
         sum += p[e];
-        insert(id, weight, k, e, p[e]);
+        insert_sorted(id, weight, k, e, p[e]);
         p[e] = TAKEN;
     }
     return sum;
 }
 
-/* The experts of the row's token, in the table; NULL: the router chooses. */
+/* The experts of the row's token, from the table; NULL: the router selects. */
 static const int32_t *numbers_of(const struct ntx_forward *f, uint32_t i)
 {
     const float *all = f->vec[NTX_T_token_experts];
@@ -152,25 +154,25 @@ static const int32_t *numbers_of(const struct ntx_forward *f, uint32_t i)
                : NULL;
 }
 
-/* id[] has them already, in the table's order, as check_numbers() copied them. */
+/* id[] has them already, in the table's order, copied by check_numbers(). */
 static float take_numbered(struct ntx_forward *f, const float *p, uint32_t *id, float *weight)
 {
     float sum = 0;
     for (uint32_t k = 0; k < f->hp->n_expert_used; k++) {
         const uint32_t e = id[k];
         sum += p[e];
-        insert(id, weight, k, e, p[e]);
+        insert_sorted(id, weight, k, e, p[e]);
     }
     return sum;
 }
 
-/* Somebody keeps experts by what rows choose, and nearly choose. */
-static bool tells_scores(const struct ntx_forward *f)
+/* The cache wants the routing and the scores. */
+static bool wants_scores(const struct ntx_forward *f)
 {
     return f->c.weights->ops->chosen && !ntx__moe_held(f, f->layer) && !f->vec[NTX_T_token_experts];
 }
 
-/* x [n]: as so many standard deviations above their mean; where there is no such thing, 0. */
+/* Normalises x [n] to mean 0 and standard deviation 1; 0 where that is impossible. */
 static void standardize(float *x, uint32_t n)
 {
     float sum = 0, squares = 0;
@@ -185,7 +187,7 @@ static void standardize(float *x, uint32_t n)
         x[e] = some ? (x[e] - mean) * by : 0;
 }
 
-/* p: the row's logits, or, of a router whose choice goes by more than these, its scores. */
+/* p: the row's logits; or its scores, for a router that selects by more than these. */
 static void keep_scores(const struct ntx_forward *f, uint32_t i, const float *p, const float *more)
 {
     const uint32_t n = f->hp->n_expert;
@@ -204,7 +206,7 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     float *p = f->m.moe.probs + (size_t)i * hp->n_expert, *weight = f->m.moe.weight + (size_t)i * hp->n_expert_used,
           sum;
     uint32_t *id = f->m.moe.id + (size_t)i * hp->n_expert_used;
-    const bool tells = tells_scores(f), by_logits = r->score == NTX_SCORE_SOFTMAX && !f->vec[NTX_T_router_select];
+    const bool tells = wants_scores(f), by_logits = r->score == NTX_SCORE_SOFTMAX && !f->vec[NTX_T_router_select];
     if (tells && by_logits)
         keep_scores(f, i, p, f->vec[NTX_T_router_bias]);
     ntx__moe_scores(f, r, p);
@@ -216,7 +218,7 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
         weight[k] = weight[k] * by * r->scale * (f->vec[NTX_T_expert_scale] ? f->vec[NTX_T_expert_scale][id[k]] : 1);
 }
 
-/* Numbers the choices by expert; returns how many experts there are. */
+/* Numbers the choices by expert; returns the number of experts. */
 static uint32_t sort_choices(struct ntx_forward *f)
 {
     struct ntx__moe_mem *m = &f->m.moe;
@@ -236,23 +238,29 @@ static uint32_t sort_choices(struct ntx_forward *f)
         m->row[m->place[c]] = c / used;
         m->expert[m->place[c]] = m->id[c];
     }
-    for (uint32_t e = f->hp->n_expert; e > 0; e--) /* each has moved to the next one's beginning */
+    for (uint32_t e = f->hp->n_expert; e > 0; e--) /* each has moved to the beginning of the next one */
         m->first[e] = m->first[e - 1];
     m->first[0] = 0;
     return wanted;
 }
 
-/* ---- the expert that all rows go through */
+/* ---- the shared expert */
 
-static uint32_t forms_of(const struct ntx_weight *w) { return ntx__forms(&w, 1); }
+static uint32_t weight_forms(const struct ntx_weight *w) { return ntx__forms(&w, 1); }
 
-static bool has_shared(const struct ntx_forward *f) { return layer(f)->down_shared.tensor != NTX_NO_TENSOR; }
-static bool weighs_shared(const struct ntx_forward *f) { return layer(f)->shared_gate.tensor != NTX_NO_TENSOR; }
-
-/* The gate is a vector in the file; here it is a matrix of one row. What it says is done with the first wave's sum. */
-static int shared(struct ntx_forward *f)
+static bool has_shared(const struct ntx_forward *f)
 {
-    const struct ntx_layer_weights *w = layer(f);
+    return ntx__layer_weights(f)->down_shared.tensor != NTX_NO_TENSOR;
+}
+static bool weighs_shared(const struct ntx_forward *f)
+{
+    return ntx__layer_weights(f)->shared_gate.tensor != NTX_NO_TENSOR;
+}
+
+/* The gate is a vector in the file; here it is a matrix of one row. It is applied with the first wave's sum. */
+static int run_shared(struct ntx_forward *f)
+{
+    const struct ntx_layer_weights *w = ntx__layer_weights(f);
     const struct ntx__product gate = {.w = &w->shared_gate, .to = NTX__BUF_SHARED},
                               out = {.w = &w->down_shared, .to = NTX_BUF_Y};
     const struct ntx__product in[] = {{.w = &w->gate_shared, .to = NTX_BUF_GATE},
@@ -264,7 +272,7 @@ static int shared(struct ntx_forward *f)
                                  .of_shared = true,
                                  .n = f->hp->n_ff_shexp,
                                  .n_rows = f->n_live,
-                                 .forms = forms_of(out.w),
+                                 .forms = weight_forms(out.w),
                                  .passes = true};
     const struct ntx__input x = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .n_rows = f->n_live, .glu = &glu};
     const struct ntx__input hidden = {.buf = NTX_BUF_GATE, .set = NTX__OF_ROUTED, .n_rows = f->n_live, .summed = true};
@@ -277,17 +285,16 @@ static int shared(struct ntx_forward *f)
     return f->back->multiply(f, &out, 1, &hidden);
 }
 
-/* ---- a wave of experts: choices [first, first + n) by number; buffers begin with the first. Every row is exact,
- * whoever shares its pass: a choice must not depend on rounding. */
+/* ---- a wave of experts: choices [first, first + n) by number; buffers begin with the first. Every row is exact, also
+ * beside others: routing must not depend on rounding. */
 
-static uint32_t rows_of(const struct ntx__moe_mem *m, uint32_t expert)
+static uint32_t rows_of_expert(const struct ntx__moe_mem *m, uint32_t expert)
 {
     return m->first[expert + 1] - m->first[expert];
 }
 
-/* Experts wanted[at .. at + n), those that are there first; of the others those first that more rows share, as they are
- * read. */
-static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
+/* Orders experts wanted[at .. at + n): those in memory first, then those with more rows, which are read first. */
+static void order_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     uint32_t k = 0;
@@ -299,14 +306,14 @@ static void order(struct ntx_forward *f, uint32_t at, uint32_t n)
         uint32_t to = k;
         if (!m->late[i])
             continue;
-        for (; to > here && rows_of(m, m->order[to - 1]) < rows_of(m, m->wanted[i]); to--)
+        for (; to > here && rows_of_expert(m, m->order[to - 1]) < rows_of_expert(m, m->wanted[i]); to--)
             m->order[to] = m->order[to - 1];
         m->order[to] = m->wanted[i];
         k++;
     }
 }
 
-/* One product per expert m.order[from .. from + n) and part, for the choices that fell on it. */
+/* One product per expert m.order[from .. from + n) and part, for its choices. */
 static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts,
                               unsigned n_parts)
 {
@@ -315,7 +322,7 @@ static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, 
     for (uint32_t i = from; i < from + n; i++)
         for (unsigned part = 0; part < n_parts; part++, k++) {
             uint32_t e = m->order[i];
-            m->weights[k] = ntx_expert_weight(layer(f), e, parts[part]);
+            m->weights[k] = ntx_expert_weight(ntx__layer_weights(f), e, parts[part]);
             m->products[k] = (struct ntx__product){.w = &m->weights[k],
                                                    .to = (uint8_t)(NTX__BUF_ROUTED_GATE + parts[part]),
                                                    .row0 = m->first[e] - f->moe.first,
@@ -332,7 +339,7 @@ static int multiply_parts(struct ntx_forward *f, uint32_t from, uint32_t n, cons
     return f->back->multiply(f, f->m.moe.products, list_products(f, from, n, parts, n_parts), in);
 }
 
-/* Of some experts of a wave, whose choices lie apart. */
+/* For some experts of a wave, whose choices are not contiguous. */
 static int glu_in_turn(struct ntx_forward *f, const struct ntx__glu *all, uint32_t from, uint32_t n)
 {
     const struct ntx__moe_mem *m = &f->m.moe;
@@ -340,13 +347,13 @@ static int glu_in_turn(struct ntx_forward *f, const struct ntx__glu *all, uint32
     for (uint32_t i = from; i < from + n && !rc; i++) {
         struct ntx__glu g = *all;
         g.row0 = m->first[m->order[i]] - f->moe.first;
-        g.n_rows = rows_of(m, m->order[i]);
+        g.n_rows = rows_of_expert(m, m->order[i]);
         rc = f->back->glu(f, &g);
     }
     return rc;
 }
 
-/* Experts m.order[from .. from + n), of a wave of so many or more. */
+/* Runs experts m.order[from .. from + n); all: the whole wave. */
 static int run_experts(struct ntx_forward *f, uint32_t from, uint32_t n, bool all)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
@@ -357,7 +364,7 @@ static int run_experts(struct ntx_forward *f, uint32_t from, uint32_t n, bool al
                                  .step = ntx__steps_of(f, f->run),
                                  .n = f->hp->n_ff_exp,
                                  .n_rows = f->moe.n,
-                                 .forms = forms_of(&layer(f)->expert[NTX_EXPERT_DOWN]),
+                                 .forms = weight_forms(&ntx__layer_weights(f)->expert[NTX_EXPERT_DOWN]),
                                  .passes = true};
     const struct ntx__input x = {.buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .glu = &glu};
     const struct ntx__input hidden = {
@@ -368,34 +375,34 @@ static int run_experts(struct ntx_forward *f, uint32_t from, uint32_t n, bool al
     return multiply_parts(f, from, n, out, 1, &hidden);
 }
 
-/* The drive has not read all that this layer waits for. */
-static bool reads_on(const struct ntx_forward *f, uint32_t n)
+/* The drive still reads experts for this layer. */
+static bool is_reading(const struct ntx_forward *f, uint32_t n)
 {
-    const struct ntx_weight down = ntx_expert_weight(layer(f), f->m.moe.order[n - 1], NTX_EXPERT_DOWN);
+    const struct ntx_weight down = ntx_expert_weight(ntx__layer_weights(f), f->m.moe.order[n - 1], NTX_EXPERT_DOWN);
     return !f->c.weights->ops->there(f->c.weights, down.chunk0);
 }
 
-/* Those that are there, and then, while the drive reads the others, what the next layer will want, by so much more. */
+/* Experts in memory first. While the drive reads the others, predicts the next layer's from what is known of Y. */
 static int run_in_turns(struct ntx_forward *f, uint32_t n)
 {
     int rc = f->moe.n_here ? run_experts(f, 0, f->moe.n_here, false) : 0;
-    f->moe.rests = !reads_on(f, n);
+    f->moe.rests = !is_reading(f, n);
     f->moe.some = true;
     if (!rc)
         rc = ntx__moe_predict(f);
     f->moe.some = false;
-    if (rc || (rc = f->back->gather(f))) /* anew: it was guessed in their place */
+    if (rc || (rc = f->back->gather(f))) /* again: the prediction used their buffers */
         return rc;
     return run_experts(f, f->moe.n_here, n - f->moe.n_here, false);
 }
 
-/* Experts m.order[0 .. n), choices [f->moe.first, + f->moe.n). */
+/* Runs experts m.order[0 .. n), choices [f->moe.first, + f->moe.n). */
 static int run_wave(struct ntx_forward *f, uint32_t n, bool in_turns)
 {
     int rc = f->back->gather(f);
     if (rc || (rc = in_turns ? run_in_turns(f, n) : run_experts(f, 0, n, true)) || (rc = f->back->combine(f)))
         return rc;
-    return ntx__settle_chunks(f); /* those that were copied may be replaced after this */
+    return ntx__settle_chunks(f); /* copied experts may be evicted afterwards */
 }
 
 /* As many as the buffers hold. */
@@ -411,14 +418,14 @@ static uint32_t wave_size(const struct ntx_forward *f, uint32_t at, uint32_t end
     return n;
 }
 
-/* They are asked of nobody: the back end has them, or another machine. */
-bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer)
+/* They need not be requested: the back end has them, or another machine. */
+bool ntx__moe_held(const struct ntx_forward *f, uint32_t layer_weights)
 {
-    const struct ntx_weight *w = &f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE];
+    const struct ntx_weight *w = &f->c.chunks->layers[layer_weights].expert[NTX_EXPERT_GATE];
     return !w->n_chunks || ntx__has(f, w->chunk0);
 }
 
-/* Of all rows, in the first one's place. */
+/* The mean over all rows, in the first row's place. */
 static const float *mean_scores(const struct ntx_forward *f)
 {
     const uint32_t n = f->hp->n_expert;
@@ -430,21 +437,21 @@ static const float *mean_scores(const struct ntx_forward *f)
     return x;
 }
 
-/* How many rows chose each of these: what stays in memory follows from it. */
-static void say_chosen(struct ntx_forward *f)
+/* Reports how many rows each expert has: it decides what stays in memory. */
+static void report_routing(struct ntx_forward *f)
 {
     const struct ntx__moe_mem *m = &f->m.moe;
     struct ntx_weights *w = f->c.weights;
     if (!w->ops->chosen || ntx__moe_held(f, f->layer))
         return;
     for (uint32_t i = 0; i < f->moe.n_wanted; i++)
-        m->order[i] = rows_of(m, m->wanted[i]); /* not in use yet */
+        m->order[i] = rows_of_expert(m, m->wanted[i]); /* not in use yet */
     w->ops->chosen(w, f->layer, m->wanted, m->order, f->moe.n_wanted, f->n_live,
-                   layer(f)->token_experts.tensor == NTX_NO_TENSOR ? mean_scores(f) : NULL);
+                   ntx__layer_weights(f)->token_experts.tensor == NTX_NO_TENSOR ? mean_scores(f) : NULL);
 }
 
-/* Asks for experts wanted[taken .. n); returns how many are taken now. */
-static int want(struct ntx_forward *f, uint32_t taken, uint32_t n, bool must)
+/* Requests experts wanted[taken .. n); returns how many are taken now. */
+static int want_experts(struct ntx_forward *f, uint32_t taken, uint32_t n, bool must)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     struct ntx_weights *w = f->c.weights;
@@ -467,13 +474,13 @@ static void trace_wanted(const struct ntx_forward *f, uint32_t n)
     }
 }
 
-/* Experts wanted[at .. at + n) together. */
-static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n, bool in_turns)
+/* Runs experts wanted[at .. at + n) together. */
+static int take_and_run_wave(struct ntx_forward *f, uint32_t at, uint32_t n, bool in_turns)
 {
     struct ntx__moe_mem *m = &f->m.moe;
     f->moe.first = m->first[m->wanted[at]];
     f->moe.n = m->first[m->wanted[at + n - 1] + 1] - f->moe.first;
-    order(f, at, n);
+    order_wave(f, at, n);
     f->moe.weigh = !at && weighs_shared(f);
     f->moe.last = at + n == f->moe.n_wanted;
     int rc = run_wave(f, n, in_turns);
@@ -482,9 +489,8 @@ static int step_wave(struct ntx_forward *f, uint32_t at, uint32_t n, bool in_tur
     return rc;
 }
 
-/* The table was checked at load (model/numbers.h), but it lies in memory that others write to: each row's
- * experts are copied and then checked. One that is not there, or that a row takes twice, would be written
- * behind the end of a buffer. */
+/* The table was checked at load (model/numbers.h), but its memory may change. So each row's experts are copied, then
+ * checked: one that does not exist, or is taken twice, would be written beyond a buffer. */
 static int check_numbers(struct ntx_forward *f)
 {
     const uint32_t used = f->hp->n_expert_used;
@@ -502,8 +508,7 @@ static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_se
                                               NTX_T_token_experts};
 #define N_WITH_ROUTER (sizeof with_router / sizeof *with_router)
 
-/* Nobody on the host asks who was chosen: not who reads what the next layer with experts will want, nor who looks on.
- * */
+/* The host does not need the routing: neither a reader of the next layer's experts, nor a watcher. */
 static bool routed_by_back(const struct ntx_forward *f)
 {
     uint32_t next = f->layer + 1;
@@ -515,7 +520,7 @@ static bool routed_by_back(const struct ntx_forward *f)
 
 int ntx__run_route(struct ntx_forward *f, const struct ntx__run *r)
 {
-    const struct ntx__product logits = {.w = &layer(f)->router, .to = NTX__BUF_PROBS};
+    const struct ntx__product logits = {.w = &ntx__layer_weights(f)->router, .to = NTX__BUF_PROBS};
     int rc = ntx__multiply(f, &logits, 1, NTX_BUF_X);
     (void)r;
     f->moe.by_back = routed_by_back(f);
@@ -523,21 +528,21 @@ int ntx__run_route(struct ntx_forward *f, const struct ntx__run *r)
         return rc ? rc : f->back->route(f);
     rc = ntx__fetch(f, NTX__BUF_PROBS, 0, f->n_live);
     for (size_t i = 0; i < N_WITH_ROUTER && !rc; i++)
-        rc = ntx__take(f, &layer(f)->of[with_router[i]], &f->vec[with_router[i]]);
+        rc = ntx__take(f, &ntx__layer_weights(f)->of[with_router[i]], &f->vec[with_router[i]]);
     if (rc || (rc = check_numbers(f)))
         return rc;
     ntx__each(f, choose_row, f->n_live);
     for (size_t i = 0; i < N_WITH_ROUTER; i++)
-        ntx__give(f, &layer(f)->of[with_router[i]]);
+        ntx__give(f, &ntx__layer_weights(f)->of[with_router[i]]);
     f->moe.n_wanted = sort_choices(f);
     if (f->c.trace_experts)
         trace_wanted(f, f->moe.n_wanted);
     return f->back->chosen ? f->back->chosen(f) : 0;
 }
 
-/* Few rows, of whose experts some are being read: then what is there is made use of before it is guessed what the next
- * layer wants. */
-static bool guesses_later(const struct ntx_forward *f)
+/* Few rows, and some of their experts are still read: the others are computed first, to improve the prediction for the
+ * next layer. */
+static bool predicts_late(const struct ntx_forward *f)
 {
     const uint32_t n = f->moe.n_wanted;
     bool late = false;
@@ -551,34 +556,34 @@ static int waves_in_turn(struct ntx_forward *f)
 {
     uint32_t n = f->moe.n_wanted;
     int rc;
-    say_chosen(f);
-    const bool in_turn = wave_size(f, 0, n) < n; /* then they are read in the order of the waves */
+    report_routing(f);
+    const bool in_turn = wave_size(f, 0, n) < n; /* several waves: experts are read in their order */
     bool later = false;
     for (uint32_t i = 0; i < n; i++)
-        f->m.moe.late[i] = in_turn ? 1 : (uint8_t)NTX_MIN(rows_of(&f->m.moe, f->m.moe.wanted[i]), 255u);
+        f->m.moe.late[i] = in_turn ? 1 : (uint8_t)NTX_MIN(rows_of_expert(&f->m.moe, f->m.moe.wanted[i]), 255u);
     for (uint32_t at = 0, taken = 0, wave; at < n; at += wave) {
-        int more = taken < n ? want(f, taken, n, taken == at) : 0;
+        int more = taken < n ? want_experts(f, taken, n, taken == at) : 0;
         if (more < 0)
             return more;
         taken += (uint32_t)more;
-        later = !in_turn && !at && taken == n && guesses_later(f);
+        later = !in_turn && !at && taken == n && predicts_late(f);
         if (more && taken == n && (!later || f->moe.rests) &&
-            (rc = ntx__moe_predict(f))) /* behind the last reads of this layer */
+            (rc = ntx__moe_predict(f))) /* after this layer's last reads */
             return rc;
-        if (!at && (rc = shared(f)))
+        if (!at && (rc = run_shared(f)))
             return rc;
         wave = wave_size(f, at, taken);
-        if ((rc = step_wave(f, at, wave, later)))
+        if ((rc = take_and_run_wave(f, at, wave, later)))
             return rc;
     }
     return 0;
 }
 
-/* So many choices as buffers hold, whosever they are. */
+/* As many choices as the buffers hold, of any rows. */
 static int waves_of_back(struct ntx_forward *f)
 {
     const uint32_t n = f->n_live * f->hp->n_expert_used, room = choices_of_wave(f);
-    int rc = shared(f);
+    int rc = run_shared(f);
     for (f->moe.first = 0; !rc && f->moe.first < n; f->moe.first += f->moe.n) {
         f->moe.n = NTX_MIN(n - f->moe.first, room);
         f->moe.weigh = !f->moe.first && weighs_shared(f);
@@ -591,7 +596,7 @@ static int waves_of_back(struct ntx_forward *f)
 int ntx__run_experts(struct ntx_forward *f, const struct ntx__run *r)
 {
     (void)r;
-    const struct ntx_weight *bias = layer(f)->expert_bias;
+    const struct ntx_weight *bias = ntx__layer_weights(f)->expert_bias;
     int rc = 0;
     for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)
         rc = ntx__take(f, &bias[part], &f->vec[NTX_T_expert_gate_bias + part]);

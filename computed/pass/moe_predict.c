@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moe_predict.c: which experts the next layer will probably want: its router, applied to what would go into it if
- * attention and FFNs added nothing until then (router_lookahead.c): the state that goes into this layer's FFN, or the
- * residual streams. The stream counts how often the prediction is right.
+/* moe_predict.c: predicts the next layer's experts: its router, applied to its input if attention and FFNs added
+ * nothing until then (router_lookahead.c): the state before this layer's FFN, or the residual streams. The stream
+ * counts how often the prediction is right.
  *
- * Where a prompt's rows are so many that as good as all experts are wanted, nothing is predicted: all are asked for,
- * those of the first layer that has any when the pass begins.
+ * For prompts with so many rows that nearly all experts are wanted, nothing is predicted: all are staged, those of the
+ * first layer with experts when the pass begins.
  *
- * Experts of its tokens, where it goes by these, are known: those of layer 0 when the pass begins.
+ * Experts that follow from tokens are known: those of layer 0 when the pass begins.
  *
- * Where some of this layer's experts have yet to be read, it is made when the others, and the shared one, have given
- * what they give: that goes in (moe.c). The drive has enough to do until then; where it has not, of late, it is made
- * twice.
+ * If some of this layer's experts are still being read, the prediction waits for the output of the others and of the
+ * shared one, which improves its input (moe.c). The drive is busy until then; if it recently was not, the prediction is
+ * made twice.
  *
- * It is made by the CPU while the drive reads what this layer wants, and costs a product with the router, and those on
- * the way there. Only reads follow from it, no values: they may begin before the layer asks (weights.h). Its buffers
+ * The CPU predicts while the drive reads what this layer wants; it costs a product with the router, and those on the
+ * way there. A prediction affects only reads, not values: they may begin before the layer asks (weights.h). Its buffers
  * are those of the experts, which are not in use yet. */
 #include <math.h>
 #include <string.h>
@@ -27,13 +27,13 @@ static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f)
     return &f->c.chunks->layers[f->layer + 1];
 }
 
-static bool there(struct ntx_weights *w, const struct ntx_weight *bias)
+static bool is_there(struct ntx_weights *w, const struct ntx_weight *bias)
 {
     return bias->tensor == NTX_NO_TENSOR || w->ops->there(w, bias->chunk0);
 }
 
-/* Somebody would read them: this machine, or others. */
-static bool of_use(const struct ntx_forward *f, uint32_t layer)
+/* Someone would read them: this machine, or others. */
+static bool is_useful(const struct ntx_forward *f, uint32_t layer)
 {
     return f->c.weights->ops->prefetch_experts &&
            (!ntx__moe_held(f, layer) ||
@@ -47,15 +47,16 @@ static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *exper
     return n && f->back->prefetch ? f->back->prefetch(f, layer, experts, n) : 0;
 }
 
-static bool possible(const struct ntx_forward *f, struct ntx__lookahead *lookahead)
+static bool can_predict(const struct ntx_forward *f, struct ntx__lookahead *lookahead)
 {
     struct ntx_weights *w = f->c.weights;
     const struct ntx_layer_weights *next = next_layer(f);
-    return w->ops->there(w, next->router.chunk0) && there(w, &next->router_bias) && there(w, &next->router_select) &&
-           ntx__find_lookahead(f->c.model, f->layer, lookahead) && ntx__lookahead_open(f, lookahead);
+    return w->ops->there(w, next->router.chunk0) && is_there(w, &next->router_bias) &&
+           is_there(w, &next->router_select) && ntx__find_lookahead(f->c.model, f->layer, lookahead) &&
+           ntx__lookahead_open(f, lookahead);
 }
 
-static void arrived(struct ntx_forward *f, uint32_t row, unsigned i)
+static void take_router_input(struct ntx_forward *f, uint32_t row, unsigned i)
 {
     const struct ntx_weight *router = &next_layer(f)->router;
     float *x = f->m.moe.x + row * f->ld_x;
@@ -84,9 +85,9 @@ static float *join_rows(struct ntx_forward *f, uint32_t n)
     return sum;
 }
 
-/* The n likeliest; those taken become -INFINITY, which no score is. Nothing is greater than a NaN, so there are always
- * as many. */
-static void rank(float *p, uint32_t n_expert, uint32_t *best, uint32_t n)
+/* The n largest; those taken become -INFINITY, which no score is. Nothing is greater than a NaN, so there are always
+ * n. */
+static void take_largest(float *p, uint32_t n_expert, uint32_t *best, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++) {
         uint32_t e = 0;
@@ -112,8 +113,8 @@ static void give_biases(struct ntx_forward *f, const struct ntx_layer_weights *w
     ntx__give(f, &w->router_select);
 }
 
-/* Those of a layer for these tokens' rows of the batch (NULL: all): 0: it does not go by them, or they are not in
- * memory. */
+/* Experts of a layer that follow from tokens, for these rows of the batch (NULL: all); 0: they do not, or the table is
+ * not in memory. */
 static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows,
                               uint32_t *list)
 {
@@ -135,7 +136,7 @@ static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint3
     return n;
 }
 
-/* So few rows go on in the last layer that they want less than all. */
+/* So few rows run the last layer in full that they want fewer than all experts. */
 static bool few_asked(const struct ntx_forward *f)
 {
     uint64_t n = 0;
@@ -144,9 +145,9 @@ static bool few_asked(const struct ntx_forward *f)
     return n * f->hp->n_expert_used < 4 * (uint64_t)f->hp->n_expert;
 }
 
-/* Of the next layer from `layer` on that has any, for these rows of the batch (NULL: all). False: they are not asked
- * for here, or not only. */
-static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows)
+/* Stages experts of the next layer from `layer` on that has any, for these rows of the batch (NULL: all). False: they
+ * must be predicted. */
+static bool stage_experts(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, uint32_t n_rows)
 {
     const struct ntx_weights_ops *ops = f->c.weights->ops;
     uint32_t *list = f->m.moe.predicted;
@@ -159,12 +160,12 @@ static bool stage(struct ntx_forward *f, uint32_t layer, const uint32_t *rows, u
     if (ntx__is_last(f, layer) && few_asked(f))
         return false;
     const uint32_t n = list_numbered(f, layer, rows, n_rows, list);
-    if (n || f->c.chunks->layers[layer].token_experts.tensor == NTX_NO_TENSOR) /* else they will be known */
+    if (n || f->c.chunks->layers[layer].token_experts.tensor == NTX_NO_TENSOR) /* otherwise they will be known */
         ops->stage_experts(f->c.weights, layer, list, n);
     return true;
 }
 
-/* Rows of this layer that go on into the next one's FFN, in m.ahead. */
+/* Rows of this layer that also run the next layer's FFN, in m.ahead. */
 static uint32_t find_ahead(struct ntx_forward *f)
 {
     uint32_t n = 0;
@@ -174,15 +175,15 @@ static uint32_t find_ahead(struct ntx_forward *f)
     return n;
 }
 
-/* So many rows that as good as every expert is chosen by one, and this layer's were: a text that repeats itself has
- * many rows and wants few. */
+/* Nearly every expert will be wanted: there are many rows, and they wanted nearly all of this layer's. A repetitive
+ * text has many rows and wants few. */
 static bool wants_all(const struct ntx_forward *f, uint32_t n)
 {
     return (uint64_t)n * f->hp->n_expert_used >= 4 * (uint64_t)f->hp->n_expert &&
            16 * (uint64_t)f->moe.n_wanted >= 15 * (uint64_t)f->hp->n_expert;
 }
 
-/* Before any layer: by chance alone one in 55 is not chosen where there are so many different tokens. */
+/* Before any layer: with so many different tokens, one expert in 55 is left out by chance. */
 static bool will_want_all(const struct ntx_forward *f)
 {
     uint64_t different = 0, enough = 4 * (uint64_t)f->hp->n_expert;
@@ -198,45 +199,47 @@ static bool will_want_all(const struct ntx_forward *f)
 bool ntx__moe_predicted(const struct ntx_forward *f)
 {
     return f->layer + 1 < f->hp->n_layers && next_layer(f)->router.tensor != NTX_NO_TENSOR &&
-           next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && of_use(f, f->layer + 1);
+           next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && is_useful(f, f->layer + 1);
 }
 
 int ntx__moe_predict(struct ntx_forward *f)
 {
     const uint32_t n_rows = find_ahead(f);
-    if (wants_all(f, n_rows) && stage(f, f->layer + 1, f->m.ahead, n_rows))
+    if (wants_all(f, n_rows) && stage_experts(f, f->layer + 1, f->m.ahead, n_rows))
         return 0;
     struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx__input in = {.buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = n_rows};
-    const uint32_t named = f->hp->n_expert_used +
-                           f->hp->n_expert_used / 3; /* the last ones are read where the drive would rest otherwise */
-    const uint32_t n = (uint32_t)NTX_MIN((uint64_t)named * n_rows, f->hp->n_expert);
+    const uint32_t n_named = f->hp->n_expert_used +
+                             f->hp->n_expert_used /
+                                 3; /* the last ones are read when the drive would otherwise be idle */
+    const uint32_t n = (uint32_t)NTX_MIN((uint64_t)n_named * n_rows, f->hp->n_expert);
     struct ntx__lookahead lookahead;
     int rc;
     if (!n_rows || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR ||
-        !of_use(f, f->layer + 1))
+        !is_useful(f, f->layer + 1))
         return 0;
     if (next_layer(f)->token_experts.tensor != NTX_NO_TENSOR)
         return prefetch(f, f->layer + 1, m->predicted,
                         list_numbered(f, f->layer + 1, f->m.ahead, n_rows, m->predicted));
-    if (!possible(f, &lookahead))
+    if (!can_predict(f, &lookahead))
         return 0;
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
-    if ((rc = ntx__run_lookahead(f, &lookahead, f->m.ahead, n_rows, arrived)))
+    if ((rc = ntx__run_lookahead(f, &lookahead, f->m.ahead, n_rows, take_router_input)))
         return rc;
     if ((rc = ntx__cpu_multiply(f, &router, 1, &in)) || (rc = take_biases(f, next_layer(f))))
         return rc;
     ntx__each(f, score_row, n_rows);
     give_biases(f, next_layer(f));
-    rank(join_rows(f, n_rows), f->hp->n_expert, m->predicted, n);
+    take_largest(join_rows(f, n_rows), f->hp->n_expert, m->predicted, n);
     return prefetch(f, f->layer + 1, m->predicted, n);
 }
 
 int ntx__moe_begin(struct ntx_forward *f)
 {
     uint32_t *list = f->m.moe.predicted;
-    if (f->hp->n_expert && will_want_all(f) && stage(f, 0, NULL, f->b->n_rows))
+    if (f->hp->n_expert && will_want_all(f) && stage_experts(f, 0, NULL, f->b->n_rows))
         return 0;
-    return f->hp->n_token_experts && of_use(f, 0) ? prefetch(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list))
-                                                  : 0;
+    return f->hp->n_token_experts && is_useful(f, 0)
+               ? prefetch(f, 0, list, list_numbered(f, 0, NULL, f->b->n_rows, list))
+               : 0;
 }

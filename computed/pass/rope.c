@@ -4,20 +4,20 @@
 
 #include <math.h>
 
-struct table { /* what two tables of a model may differ in */
+struct table { /* two tables of a model may differ in these */
     uint32_t dim;
     double base, factor;
     bool plain; /* of magnitude 1 */
 };
 
-static struct table table_of(const struct ntx_hparams *hp, enum ntx_rotation turn)
+static struct table rope_table(const struct ntx_hparams *hp, enum ntx_rotation turn)
 {
     if (turn == NTX_TURN_WINDOW)
         return (struct table){hp->rope_dim_window, hp->rope_base_window, hp->rope_factor_window, hp->plain_window};
     return (struct table){hp->rope_dim, hp->rope_base, hp->rope_factor, false};
 }
 
-uint32_t ntx_rope_dim(const struct ntx_hparams *hp, enum ntx_rotation turn) { return table_of(hp, turn).dim; }
+uint32_t ntx_rope_dim(const struct ntx_hparams *hp, enum ntx_rotation turn) { return rope_table(hp, turn).dim; }
 
 /* The pair that makes `turns` full turns within the original context, as a real number (YaRN, section 3.2). */
 static double pair_of_turns(const struct ntx_hparams *hp, const struct table *t, double turns)
@@ -26,7 +26,7 @@ static double pair_of_turns(const struct ntx_hparams *hp, const struct table *t,
     return t->dim * log(hp->rope_ctx_orig / (turns * two_pi)) / (2 * log(t->base));
 }
 
-/* How much of pair i keeps its plain frequency: 1 for fast pairs, 0 for slow ones. */
+/* The share of pair i that keeps its plain frequency: 1 for fast pairs, 0 for slow ones. */
 static double kept_share(const struct ntx_hparams *hp, const struct table *t, uint32_t i)
 {
     double low = pair_of_turns(hp, t, hp->yarn_beta_fast), high = pair_of_turns(hp, t, hp->yarn_beta_slow);
@@ -42,7 +42,7 @@ static double kept_share(const struct ntx_hparams *hp, const struct table *t, ui
 
 void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_rotation turn, const float *factors, double *freq)
 {
-    const struct table t = table_of(hp, turn);
+    const struct table t = rope_table(hp, turn);
     bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN;
     for (uint32_t i = 0; i < t.dim / 2; i++) {
         double plain = pow(t.base, -2.0 * i / t.dim) / (factors ? factors[i] : 1);
@@ -53,7 +53,7 @@ void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_rotation turn, 
 
 double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_rotation turn)
 {
-    const struct table t = table_of(hp, turn);
+    const struct table t = rope_table(hp, turn);
     double magnitude = t.plain ? 1 : (double)hp->rope_attn_factor;
     if (hp->rope_scaling == NTX_ROPE_SCALE_YARN && hp->yarn_ext_factor != 0)
         magnitude *= 1 + 0.1 * log(t.factor);
@@ -63,7 +63,7 @@ double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_rotation turn)
 void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_rotation turn, const double *freq, uint32_t pos, float *cs,
                      float *sn)
 {
-    const struct table t = table_of(hp, turn);
+    const struct table t = rope_table(hp, turn);
     const double magnitude = ntx_rope_magnitude(hp, turn);
     for (uint32_t i = 0; i < t.dim / 2; i++) {
         cs[i] = (float)(cos(pos * freq[i]) * magnitude);

@@ -12,11 +12,11 @@
 #include "model/arch.h"
 
 uint32_t ntx_rope_dim(const struct ntx_hparams *hp, enum ntx_rotation turn);
-/* freq: [rope_dim / 2] out, radians per position. factors: [rope_dim / 2] divisors, or NULL; NTX_TURN_WINDOW has none.
- * */
+/* freq: [rope_dim / 2] out, radians per position. factors: [rope_dim / 2] divisors, or NULL; NTX_TURN_WINDOW has
+ * none. */
 void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_rotation turn, const float *factors, double *freq);
-double ntx_rope_magnitude(const struct ntx_hparams *hp,
-                          enum ntx_rotation turn); /* what cosines and sines are multiplied by */
+/* The factor of cosines and sines. */
+double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_rotation turn);
 /* cs, sn: [rope_dim / 2] out. */
 void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_rotation turn, const double *freq, uint32_t pos, float *cs,
                      float *sn);

@@ -1,48 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router_lookahead.c: what would go into the next layer's router if the next layer's attention gave nothing, nor this
- * one's FFN more than is known of it (f->moe.some). The steps on the way from this layer's experts to that router are
- * found from the router back: what it takes is made by a step, what that takes by one before it, up to the residual
- * stream, or streams and what they weigh, which are known. What attention adds to the stream is left out; where streams
- * are mixed with one another (SPREAD), they are mixed with nothing coming in.
+/* router_lookahead.c: the input of the next layer's router, if the next layer's attention adds nothing, nor this
+ * layer's FFN more than is known of it (f->moe.some). The steps from this layer's experts to that router are found
+ * backwards from the router: a step makes its input, an earlier step makes that step's input, and so on up to the
+ * residual stream, or streams and their weights, which are known. What attention adds to the stream is left out; where
+ * streams are mixed with one another (SPREAD), they are mixed with an input of zero.
  *
- * These steps are done by the CPU, a few rows at a time, in buffers of their own, which lie beside those of the
- * experts. No value of the pass follows from them, only what is read (moe_predict.c). */
+ * The CPU does these steps, a few rows at a time, in separate buffers, beside those of the experts. No value of the
+ * pass follows from them, only reads (moe_predict.c). */
 #include <string.h>
 
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
 
-/* ---- which steps */
+/* ---- finding the steps */
 
-/* Kinds of steps that may lie on the way, by what they do to `out`. */
+/* Kinds of steps on the way, by their effect on `out`. */
 enum change { NO_WAY, MAKES /* of its inputs alone */, CHANGES /* what was there counts, too */ };
 static const uint8_t changes[NTX_N_OPS] = {
     [NTX_OP_NORM] = MAKES,     [NTX_OP_MM] = MAKES,    [NTX_OP_MIXW] = MAKES,   [NTX_OP_MIX] = MAKES,
     [NTX_OP_MAP] = MAKES,      [NTX_OP_SCALE] = MAKES, [NTX_OP_GATE] = CHANGES, [NTX_OP_BIAS] = CHANGES,
     [NTX_OP_SPREAD] = CHANGES, [NTX_OP_ADD] = CHANGES};
 
-static uint32_t bit(uint8_t buf) { return buf ? 1u << buf : 0; }
+static uint32_t buffer_bit(uint8_t buf) { return buf ? 1u << buf : 0; }
 
-/* Where nothing comes in, it leaves the streams as they are. */
+/* With an input of zero it leaves the streams as they are. */
 static bool adds_alone(const struct ntx_step *s)
 {
     return s->op == NTX_OP_ADD || (s->op == NTX_OP_SPREAD && (s->scale != 0 || s->spread.each));
 }
 
-/* Steps [first, end) of a layer that make any of the buffers *wanted, which become those that are wanted before them;
- * with_y: what is added of Y is known, in part. False: there is no way. */
+/* Adds steps [first, end) of a layer that make any of the buffers *wanted, which become the buffers wanted before them.
+ * with_y: part of Y's addition is known. False: there is no way. */
 static bool walk_back(struct ntx__lookahead *lookahead, uint32_t layer, const struct ntx_step *first,
                       const struct ntx_step *end, bool with_y, uint32_t *wanted)
 {
     for (const struct ntx_step *s = end; s-- > first;) {
         const bool comes = with_y && s->in[0] == NTX_BUF_Y;
-        if (!(*wanted & bit(s->out)) || (adds_alone(s) && !comes))
+        if (!(*wanted & buffer_bit(s->out)) || (adds_alone(s) && !comes))
             continue;
         if (changes[s->op] == NO_WAY || s->offset || s->from || lookahead->first == 0)
             return false;
-        *wanted &= changes[s->op] == MAKES ? ~bit(s->out) : UINT32_MAX;
-        *wanted |= bit(s->in[1]) | (s->op == NTX_OP_SPREAD && !comes ? 0 : bit(s->in[0]));
-        lookahead->buffers |= *wanted | bit(s->in[0]);
+        *wanted &= changes[s->op] == MAKES ? ~buffer_bit(s->out) : UINT32_MAX;
+        *wanted |= buffer_bit(s->in[1]) | (s->op == NTX_OP_SPREAD && !comes ? 0 : buffer_bit(s->in[0]));
+        lookahead->buffers |= *wanted | buffer_bit(s->in[0]);
         lookahead->step[--lookahead->first] = (struct ntx__lookahead_step){s, layer};
     }
     return true;
@@ -51,15 +51,16 @@ static bool walk_back(struct ntx__lookahead *lookahead, uint32_t layer, const st
 static bool find_lookahead(const struct ntx_model *m, uint32_t layer, bool with_y, struct ntx__lookahead *lookahead)
 {
     *lookahead = (struct ntx__lookahead){
-        .first = NTX__WAY_STEPS, .buffers = bit(NTX_BUF_X), .from = bit(NTX_BUF_X), .with_y = with_y};
+        .first = NTX__WAY_STEPS, .buffers = buffer_bit(NTX_BUF_X), .from = buffer_bit(NTX_BUF_X), .with_y = with_y};
     const struct ntx_layer *l = &m->layers[layer], *next = l + 1;
     const struct ntx_step *experts = ntx_layer_find(l, NTX_OP_EXPERTS),
                           *route = layer + 1 < m->hp.n_layers ? ntx_layer_find(next, NTX_OP_ROUTE) : NULL;
     const bool found = experts && route &&
                        walk_back(lookahead, layer + 1, next->step, route, false, &lookahead->from) &&
                        walk_back(lookahead, layer, experts + 1, l->step + l->n_steps, with_y, &lookahead->from);
-    lookahead->from &= ~bit(NTX_BUF_Y); /* what is known of it (set_out), or nothing */
-    return found && !(lookahead->from & ~(bit(NTX_BUF_H) | bit(NTX_BUF_STREAMS) | bit(NTX_BUF_MIX)));
+    lookahead->from &= ~buffer_bit(NTX_BUF_Y); /* the known part of it (set_out), or nothing */
+    return found &&
+           !(lookahead->from & ~(buffer_bit(NTX_BUF_H) | buffer_bit(NTX_BUF_STREAMS) | buffer_bit(NTX_BUF_MIX)));
 }
 
 bool ntx__find_lookahead(const struct ntx_model *m, uint32_t layer, struct ntx__lookahead *lookahead)
@@ -77,15 +78,16 @@ uint32_t ntx__lookahead_buffers(const struct ntx_model *m)
     return buffers;
 }
 
-/* ---- doing them */
+/* ---- running the steps */
 
-static const struct ntx_weight *weight_of(const struct ntx_forward *f, const struct ntx__lookahead_step *at, uint8_t i)
+static const struct ntx_weight *step_weight(const struct ntx_forward *f, const struct ntx__lookahead_step *at,
+                                            uint8_t i)
 {
     return &f->c.chunks->layers[at->layer].of[at->step->weight[i]];
 }
 
-/* All of it, in this machine's memory. */
-static bool there(const struct ntx_forward *f, const struct ntx_weight *w)
+/* All of it is in this machine's memory. */
+static bool is_there(const struct ntx_forward *f, const struct ntx_weight *w)
 {
     bool all = w->n_chunks && !w->dealt;
     for (uint32_t c = w->chunk0; all && c < w->chunk0 + w->n_chunks; c++)
@@ -98,15 +100,15 @@ bool ntx__lookahead_open(const struct ntx_forward *f, const struct ntx__lookahea
     for (const struct ntx__lookahead_step *at = lookahead->step + lookahead->first;
          at < lookahead->step + NTX__WAY_STEPS; at++)
         for (uint8_t i = 0; i < at->step->n_weights; i++)
-            if (!there(f, weight_of(f, at, i)))
+            if (!is_there(f, step_weight(f, at, i)))
                 return false;
     return true;
 }
 
-static int multiply(struct ntx_forward *f, const struct ntx__lookahead_step *at, uint32_t n)
+static int multiply_step(struct ntx_forward *f, const struct ntx__lookahead_step *at, uint32_t n)
 {
     const struct ntx_step *s = at->step;
-    const struct ntx_weight *w = weight_of(f, at, 0);
+    const struct ntx_weight *w = step_weight(f, at, 0);
     const struct ntx__product p = {.w = w, .to = s->out};
     const struct ntx__input in = {.buf = s->in[0], .set = NTX__OF_WAY, .n_rows = n};
     for (uint32_t i = 0; i < n; i++)
@@ -124,17 +126,17 @@ static int do_step(struct ntx_forward *f, const struct ntx__lookahead_step *at, 
     uint8_t taken = 0;
     int rc = 0;
     if (s->op == NTX_OP_MM)
-        return multiply(f, at, n);
-    while (taken < s->n_weights && !(rc = ntx__take(f, weight_of(f, at, taken), &f->vec[s->weight[taken]])))
+        return multiply_step(f, at, n);
+    while (taken < s->n_weights && !(rc = ntx__take(f, step_weight(f, at, taken), &f->vec[s->weight[taken]])))
         taken++;
     for (uint32_t i = 0; !rc && i < n; i++)
         ntx__cpu_row(f, s, i);
     while (taken-- > 0)
-        ntx__give(f, weight_of(f, at, taken));
+        ntx__give(f, step_weight(f, at, taken));
     return rc;
 }
 
-/* Rows of the batch are numbered by `rows` meanwhile. */
+/* Swaps the buffers in or out; meanwhile `rows` numbers the rows of the batch. */
 static void trade_buffers(struct ntx_forward *f, const struct ntx__lookahead *lookahead, uint32_t **rows)
 {
     uint32_t *live = f->m.live;
@@ -149,7 +151,7 @@ static void trade_buffers(struct ntx_forward *f, const struct ntx__lookahead *lo
 }
 
 /* Rows of the batch, with what they have. */
-static void set_out(struct ntx_forward *f, const struct ntx__lookahead *lookahead, const uint32_t *rows, uint32_t n)
+static void set_inputs(struct ntx_forward *f, const struct ntx__lookahead *lookahead, const uint32_t *rows, uint32_t n)
 {
     for (uint8_t b = 1; b < NTX_N_BUFS; b++)
         for (uint32_t i = 0; lookahead->from >> b & 1 && i < n; i++)
@@ -159,8 +161,8 @@ static void set_out(struct ntx_forward *f, const struct ntx__lookahead *lookahea
         ntx__so_far(f, f->m.place[rows[i]], f->m.moe.lookahead[NTX_BUF_Y] + i * f->buf[NTX_BUF_Y].ld);
 }
 
-/* What attention gives is not known. */
-static void forget_y(struct ntx_forward *f, const struct ntx__lookahead *lookahead, uint32_t n)
+/* Attention's output is not known. */
+static void zero_y(struct ntx_forward *f, const struct ntx__lookahead *lookahead, uint32_t n)
 {
     if (lookahead->buffers >> NTX_BUF_Y & 1)
         memset(f->m.moe.lookahead[NTX_BUF_Y], 0, n * f->buf[NTX_BUF_Y].ld * sizeof(float));
@@ -180,13 +182,13 @@ int ntx__run_lookahead(struct ntx_forward *f, const struct ntx__lookahead *looka
         const struct ntx__lookahead_step *at = lookahead->step + lookahead->first,
                                          *end = lookahead->step + NTX__WAY_STEPS;
         some = NTX_MIN(n - first, NTX__WAY_ROWS);
-        forget_y(f, lookahead, some);
-        set_out(f, lookahead, rows + first, some);
+        zero_y(f, lookahead, some);
+        set_inputs(f, lookahead, rows + first, some);
         trade_buffers(f, lookahead, &numbers);
         for (; at < end && at->layer == f->layer && !rc; at++)
             rc = do_step(f, at, some);
         trade_buffers(f, lookahead, &numbers);
-        forget_y(f, lookahead, some);
+        zero_y(f, lookahead, some);
         trade_buffers(f, lookahead, &numbers);
         for (; at < end && !rc; at++)
             rc = do_step(f, at, some);

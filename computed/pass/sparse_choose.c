@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sparse_choose.c: which neurons of a packed layer rows use, by the values of their own gates (--ffn-sparse threshold,
+/* sparse_choose.c: selects the neurons of a packed layer that rows use, by their own gates (--ffn-sparse threshold,
  * topk). */
 #include <math.h>
 

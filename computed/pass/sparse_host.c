@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sparse_host.c: groups of a packed layer's neurons (sparse.c) on the CPU, in place. Groups that rows do not use are
- * left out, and not read.
+/* sparse_host.c: groups of a packed layer's neurons (sparse.c) on the CPU, in place. Groups that no row uses are left
+ * out, and not read.
  *
  *   batch by batch of groups, in order of their numbers:
  *     each group:   up = its up rows . x;  hidden = act(gate) * up, 0 where act is 0
  *     each part of the width, by one thread:   y += hidden_j * down_j, j increasing, hidden_j that are 0 left out
  *
- * Where layers share groups and add to them (model/pack.h), what is added is in groups of the same neurons, which are
- * read for the pass instead; the shared ones are all there:
- *   up = fmaf(s, added up rows . z, up), then hidden values as before; v += hidden_j * added down_j, j increasing, by
- *     one thread
+ * Where layers share groups and add to them (model/pack.h), the added rows are in groups of the same neurons, which are
+ * read for the pass instead; the shared groups are all in memory:
+ *   up = fmaf(s, added up rows . z, up), then hidden values as before;
+ *   v += hidden_j * added down_j, j increasing, by one thread
  *
- * Threads share the width in the second step, so that the sum of one value of y goes over the neurons in one order,
- * whoever computes it and however groups fall into batches and chunks. Weights are used where they lie, whole groups at
- * a time: nothing is gathered. */
+ * Threads share the width in the second step, so that the sum of each value of y goes over the neurons in one order,
+ * for any thread and any split of groups into batches and chunks. Weights are used in place, whole groups at a time. */
 #include <math.h>
 #include <string.h>
 
@@ -21,28 +20,32 @@
 #include "computed/pass/forward_impl.h"
 
 #define PART_LEAST  256u         /* values of a part of the width: a whole block of any type */
-#define BATCH_BYTES (512u << 10) /* of the groups that a batch has at least, where they are picked */
-#define MANY_ROWS   8u           /* from so many on a part is as small as possible, so that its y stay in a cache */
+#define BATCH_BYTES (512u << 10) /* bytes of a batch at least, where groups are selected */
+/* with so many rows, parts are as small as possible, so that their y stay in a cache */
+#define MANY_ROWS   8u
 
-static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
 static float *gate_of(const struct ntx_forward *f, uint32_t row) { return f->m.gate + row * f->ld_gate; }
 static float *up_of(const struct ntx_forward *f, uint32_t row) { return f->m.up + (size_t)row * f->hp->n_ff; }
 
-static bool adds(const struct ntx_forward *f, enum ntx_pack_part part) { return ntx_pack_adds(&layer(f)->pack, part); }
+static bool adds_to_part(const struct ntx_forward *f, enum ntx_pack_part part)
+{
+    return ntx_pack_adds(&ntx__layer_weights(f)->pack, part);
+}
 
 static uint32_t group_at(const struct ntx_forward *f, uint32_t i) { return f->m.groups.wanted[f->groups.first + i]; }
 
-/* Its bytes: the i-th of the batch. */
+/* Bytes of the i-th group of the batch. */
 static const uint8_t *group_of(const struct ntx_forward *f, uint32_t i)
 {
-    return f->groups.base ? f->groups.base + (size_t)group_at(f, i) * layer(f)->pack.group_bytes : f->m.groups.at[i];
+    return f->groups.base ? f->groups.base + (size_t)group_at(f, i) * ntx__layer_weights(f)->pack.group_bytes
+                          : f->m.groups.at[i];
 }
 
 /* ---- the values of a group's neurons */
 
 static uint32_t neurons_of(const struct ntx_forward *f, uint32_t group, uint32_t *first)
 {
-    uint32_t each = layer(f)->pack.group;
+    uint32_t each = ntx__layer_weights(f)->pack.group;
     *first = group * each;
     return NTX_MIN(each, f->hp->n_ff - *first);
 }
@@ -51,7 +54,7 @@ static uint32_t neurons_of(const struct ntx_forward *f, uint32_t group, uint32_t
 static void multiply_part(struct ntx_forward *f, const uint8_t *group, enum ntx_pack_part part, uint32_t n, float *y,
                           size_t ld)
 {
-    const struct ntx_pack_layer *p = &layer(f)->pack;
+    const struct ntx_pack_layer *p = &ntx__layer_weights(f)->pack;
     enum ntx_act form = ntx_act_for(p->type[part]);
     const void *x = form == NTX_ACT_F32 ? f->m.x : f->m.quantized[form];
     size_t stride = form == NTX_ACT_F32 ? f->ld_x * sizeof(float) : ntx_act_row_bytes(form, f->hp->n_embd);
@@ -59,13 +62,14 @@ static void multiply_part(struct ntx_forward *f, const uint8_t *group, enum ntx_
                                     ld);
 }
 
-/* To the ups of the i-th group's n neurons from `first` on. */
+/* Adds to the ups of the i-th group's n neurons from `first` on. */
 static void add_ups(struct ntx_forward *f, uint32_t i, uint32_t first, uint32_t n)
 {
-    const struct ntx_pack_added *a = &layer(f)->pack.added[NTX_PACK_UP];
+    const struct ntx_pack_added *a = &ntx__layer_weights(f)->pack.added[NTX_PACK_UP];
     const enum ntx_act form = ntx_act_for(a->type);
     const uint8_t buf = a->whole ? NTX_BUF_X : NTX_BUF_LOW;
-    const void *z = form == NTX_ACT_F32 ? f->buf[buf].at : (a->whole ? f->m.quantized : f->m.low_quantized)[form];
+    void *const *quantized = a->whole ? f->m.quantized : f->m.low_quantized;
+    const void *z = form == NTX_ACT_F32 ? f->buf[buf].at : quantized[form];
     const float by = ntx__steps_of(f, f->run)->scale;
     f->c.ops->matmul[a->type](f->m.groups.at[i] + a->at, a->row_bytes, n, a->rank, z,
                               ntx__stride(f, buf, form, a->rank), f->n_live, f->m.groups.added + first, f->hp->n_ff);
@@ -81,10 +85,10 @@ static void hidden_of_group(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     uint32_t first, n = neurons_of(f, group_at(f, i), &first);
-    if (ntx_pack_has_gate(&layer(f)->pack))
+    if (ntx_pack_has_gate(&ntx__layer_weights(f)->pack))
         multiply_part(f, group_of(f, i), NTX_PACK_GATE, n, f->m.gate + first, f->ld_gate);
     multiply_part(f, group_of(f, i), NTX_PACK_UP, n, f->m.up + first, f->hp->n_ff);
-    if (adds(f, NTX_PACK_UP))
+    if (adds_to_part(f, NTX_PACK_UP))
         add_ups(f, i, first, n);
     for (uint32_t r = 0; r < f->n_live; r++) {
         const uint8_t *uses = ntx__groups_of(f, f->m.live[r], f->layer);
@@ -109,7 +113,7 @@ static uint32_t parts_of(const struct ntx_forward *f) { return (f->hp->n_embd + 
 
 static void add_thin_columns(struct ntx_forward *f)
 {
-    const struct ntx_pack_added *a = &layer(f)->pack.added[NTX_PACK_DOWN];
+    const struct ntx_pack_added *a = &ntx__layer_weights(f)->pack.added[NTX_PACK_DOWN];
     float *v = f->m.low + ntx__steps_of(f, f->run)->offset;
     uint32_t first;
     for (uint32_t g = 0; g < f->groups.n; g++) {
@@ -119,7 +123,7 @@ static void add_thin_columns(struct ntx_forward *f)
     }
 }
 
-/* The part behind the last one is what is added. */
+/* The part after the last one is the added columns'. */
 static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
@@ -127,7 +131,7 @@ static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
         add_thin_columns(f);
         return;
     }
-    const struct ntx_pack_layer *p = &layer(f)->pack;
+    const struct ntx_pack_layer *p = &ntx__layer_weights(f)->pack;
     uint32_t type = p->type[NTX_PACK_DOWN], k = i * part_width(f), width = NTX_MIN(part_width(f), f->hp->n_embd - k),
              first;
     size_t at = p->at[NTX_PACK_DOWN] + ntx_row_bytes(type, k);
@@ -141,10 +145,10 @@ static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
 static void compute_batch(struct ntx_forward *f)
 {
     ntx__each(f, hidden_of_group, f->groups.n);
-    ntx__each(f, add_columns, parts_of(f) + adds(f, NTX_PACK_DOWN));
+    ntx__each(f, add_columns, parts_of(f) + adds_to_part(f, NTX_PACK_DOWN));
 }
 
-/* ---- all groups, a chunk of them at a time: it may have to make room in the ring for the next */
+/* ---- all groups, a chunk at a time: it may have to make room in the ring for the next */
 
 static int run_chunk(struct ntx_forward *f, uint32_t chunk)
 {
@@ -157,7 +161,7 @@ static int run_chunk(struct ntx_forward *f, uint32_t chunk)
     f->groups.n = c->n_out;
     for (uint32_t i = 0; i < c->n_out; i++) {
         f->m.groups.wanted[i] = c->out0 + i;
-        f->m.groups.at[i] = (const uint8_t *)bytes + (size_t)i * ntx_read_groups(layer(f))->row_bytes;
+        f->m.groups.at[i] = (const uint8_t *)bytes + (size_t)i * ntx_read_groups(ntx__layer_weights(f))->row_bytes;
         if ((rc = ntx__finite_group(f, chunk, f->m.groups.at[i], i)))
             return rc;
     }
@@ -168,26 +172,25 @@ static int run_chunk(struct ntx_forward *f, uint32_t chunk)
 
 static int run_all(struct ntx_forward *f)
 {
-    const struct ntx_weight *w = ntx_read_groups(layer(f));
+    const struct ntx_weight *w = ntx_read_groups(ntx__layer_weights(f));
     int rc = ntx__turn(f, w->chunk0, w->n_chunks);
     for (uint32_t c = w->chunk0; c < w->chunk0 + w->n_chunks && !rc; c++)
         rc = run_chunk(f, c);
     return rc;
 }
 
-/* ---- the chosen groups */
+/* ---- selected groups */
 
 static uint32_t chunk_of(const struct ntx_forward *f, uint32_t i)
 {
-    const struct ntx_weight *w = ntx_read_groups(layer(f));
+    const struct ntx_weight *w = ntx_read_groups(ntx__layer_weights(f));
     return w->chunk0 + f->m.groups.wanted[i] / w->chunk_outs;
 }
 
-/* Takes groups wanted[i ..) into the batch, chunk by chunk, until it is large enough. *end: the first that is not in
- * it. */
+/* Takes groups wanted[i ..) into the batch, chunk by chunk, until it is large enough. *end: the first one not taken. */
 static int take_batch(struct ntx_forward *f, uint32_t i, uint32_t n, uint32_t *end)
 {
-    uint32_t bytes = ntx_read_groups(layer(f))->row_bytes;
+    uint32_t bytes = ntx_read_groups(ntx__layer_weights(f))->row_bytes;
     f->groups.first = i;
     for (f->groups.n = 0; i < n && f->groups.n * (uint64_t)bytes < BATCH_BYTES;) {
         uint32_t chunk = chunk_of(f, i);
@@ -226,27 +229,27 @@ static int run_batches(struct ntx_forward *f, uint32_t n)
     return rc;
 }
 
-/* ---- what layers add to groups that they share */
+/* ---- added rows of shared groups */
 
 static void begin_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    const struct ntx_pack_added *up = &layer(f)->pack.added[NTX_PACK_UP];
+    const struct ntx_pack_added *up = &ntx__layer_weights(f)->pack.added[NTX_PACK_UP];
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     float *low = f->m.low + i * f->buf[NTX_BUF_LOW].ld;
-    if (adds(f, NTX_PACK_UP) && !up->whole)
+    if (adds_to_part(f, NTX_PACK_UP) && !up->whole)
         ntx__quantize_into(f, f->m.low_quantized, 1u << ntx_act_for(up->type), low, up->rank, i);
     memset(low + s->offset, 0, s->width * sizeof *low);
 }
 
-/* The shared ones are taken whole, until the layer is done. */
+/* The shared groups are taken whole, until the layer is done. */
 static int begin_added(struct ntx_forward *f)
 {
-    const struct ntx_weight *shared = &layer(f)->groups;
+    const struct ntx_weight *shared = &ntx__layer_weights(f)->groups;
     const void *bytes = NULL;
     int rc = 0;
     f->groups.base = NULL;
-    if (!layer(f)->pack.added_bytes)
+    if (!ntx__layer_weights(f)->pack.added_bytes)
         return 0;
     if ((rc = ntx__acquire(f, shared->chunk0, &bytes)))
         return rc;
@@ -260,7 +263,7 @@ static int begin_added(struct ntx_forward *f)
 static void end_added(struct ntx_forward *f)
 {
     if (f->groups.base)
-        f->c.weights->ops->release(f->c.weights, layer(f)->groups.chunk0);
+        f->c.weights->ops->release(f->c.weights, ntx__layer_weights(f)->groups.chunk0);
     f->groups.base = NULL;
 }
 

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sparse_predict.c: which groups of neurons a decode row uses, where that is known before its layer is computed
- * (--ffn-sparse predicted, prompt).
+/* sparse_predict.c: groups of neurons that a decode row uses, known before its layer is computed (--ffn-sparse
+ * predicted, prompt).
  *
- * predicted: from the row's state as the FFN of layer l - 1 finds it (of layer 0: the embedding). A row that skips that
- * layer has had the same state since. The prediction for layer l is made there, so that the reads begin while layer l -
- * 1 is computed, and l asks for nothing else:
+ * predicted: from the row's state before the FFN of layer l - 1 (for layer 0: the embedding). A row that skips that
+ * layer has had the same state since. The prediction for layer l is made there, so that reads begin while layer l - 1
+ * is computed, and layer l requests nothing else:
  *
- *     FFN of l - 1: wants its groups -> predicts those of l -> they are prefetched -> its products FFN of l: wants what
- *       was predicted
+ *     FFN of l - 1: wants its groups -> predicts those of l -> they are prefetched -> its products
+ *     FFN of l: wants the predicted groups
  *
- * By the gate: layer l's norm and gate matrix on that state. Where the gate matrix does not stay in memory it is
- * multiplied once, when its turn has come, by the rows' own states and by the kept ones: the same values, only later.
- * Learned: the sidecar's network of layer l.
+ * By the gate: layer l's norm and gate matrix on that state. A gate matrix that is not resident is multiplied once, in
+ * its turn, by the rows' own states and by the kept ones: the same values, only later. Learned: the sidecar's network
+ * of layer l.
  *
- * prompt: the session's set (ffn_set.h), to which rows add that use all groups: a prompt's. */
+ * prompt: the session's set (ffn_set.h), to which rows that use all groups add: a prompt's. */
 #include <math.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static uint8_t *uses_of(const struct ntx_forward *f, uint32_t layer, uint32_t k)
 {
     return f->m.groups.uses[layer % 2] + (size_t)k * f->m.groups.stride;
 }
-static bool known(const struct ntx_forward *f, uint32_t layer) { return f->groups.known[layer % 2] == layer; }
+static bool is_known(const struct ntx_forward *f, uint32_t layer) { return f->groups.known[layer % 2] == layer; }
 
 void ntx__begin_groups(struct ntx_forward *f)
 {
@@ -67,7 +67,7 @@ static void choose_by(struct ntx_forward *f, uint32_t k, const float *score, flo
     }
 }
 
-static void by_network(struct ntx_forward *f, uint32_t k, unsigned thread)
+static void choose_by_network(struct ntx_forward *f, uint32_t k, unsigned thread)
 {
     float *score = f->m.groups.scratch + (size_t)thread * 2 * f->hp->n_ff;
     void *steps = f->m.groups.steps + (size_t)thread * f->m.groups.steps_bytes;
@@ -93,7 +93,7 @@ static void energies(const struct ntx_forward *f, uint32_t layer, const float *v
         out[g] = energy(v + g * p->group, NTX_MIN(p->group, f->hp->n_ff - g * p->group));
 }
 
-static void by_gates(struct ntx_forward *f, uint32_t k, unsigned thread)
+static void choose_row_by_gates(struct ntx_forward *f, uint32_t k, unsigned thread)
 {
     float *m = f->m.groups.scratch + (size_t)thread * 2 * f->hp->n_ff, *score = m + f->hp->n_ff;
     ntx__magnitudes(f, f->groups.gate + k * f->ld_gate, m);
@@ -106,11 +106,11 @@ static void choose_by_gates(struct ntx_forward *f, uint32_t layer, float *gate)
 {
     f->groups.layer = layer;
     f->groups.gate = gate;
-    ntx__each(f, by_gates, f->groups.n_decode);
+    ntx__each(f, choose_row_by_gates, f->groups.n_decode);
     f->groups.known[layer % 2] = layer;
 }
 
-/* ---- predicting */
+/* ---- prediction */
 
 static const struct ntx_layer_weights *weights_of(const struct ntx_forward *f, uint32_t layer)
 {
@@ -143,26 +143,26 @@ static int predict_by_gate(struct ntx_forward *f, uint32_t layer)
 }
 
 /* For all decode rows, by their states in m.h. */
-static int predict(struct ntx_forward *f, uint32_t layer)
+static int predict_layer(struct ntx_forward *f, uint32_t layer)
 {
     if (!f->groups.n_decode)
         return 0;
     f->groups.layer = layer;
     if (!f->c.ffn.learned)
         return predict_by_gate(f, layer);
-    ntx__each(f, by_network, f->groups.n_decode);
+    ntx__each(f, choose_by_network, f->groups.n_decode);
     f->groups.known[layer % 2] = layer;
     return 0;
 }
 
-/* Rows in m.groups.x that this layer's gate matrix is still to be multiplied by. */
+/* Rows in m.groups.x that this layer's gate matrix must still multiply. */
 static uint32_t kept_rows(const struct ntx_forward *f)
 {
-    return f->groups.kept == f->layer && !known(f, f->layer) ? f->groups.n_decode : 0;
+    return f->groups.kept == f->layer && !is_known(f, f->layer) ? f->groups.n_decode : 0;
 }
 
-/* Behind the rows' own inputs the kept ones, of whose gates only the prediction is made. */
-static int lay_kept(struct ntx_forward *f, uint32_t kept, uint32_t forms)
+/* Puts the kept rows behind the rows' own inputs; their gates are used only for the prediction. */
+static int append_kept(struct ntx_forward *f, uint32_t kept, uint32_t forms)
 {
     const struct ntx__rows behind = {
         .buf = NTX_BUF_X, .set = NTX__OF_LAYER, .row0 = f->n_live, .n = kept, .forms = forms, .width = f->hp->n_embd};
@@ -179,7 +179,7 @@ int ntx__gates(struct ntx_forward *f)
     const struct ntx__product p = {.w = &weights_of(f, f->layer)->gate, .to = NTX_BUF_GATE};
     uint32_t kept = kept_rows(f);
     const struct ntx__input in = {.buf = NTX_BUF_X, .set = NTX__OF_LAYER, .n_rows = f->n_live + kept};
-    int rc = lay_kept(f, kept, ntx__forms(&p.w, 1));
+    int rc = append_kept(f, kept, ntx__forms(&p.w, 1));
     if (rc || (rc = f->back->multiply(f, &p, 1, &in)) || !kept)
         return rc;
     if (!(rc = ntx__fetch(f, p.to, f->n_live, kept)))
@@ -187,7 +187,7 @@ int ntx__gates(struct ntx_forward *f)
     return rc;
 }
 
-/* ---- what rows use, together */
+/* ---- the groups of all rows */
 
 /* Adds the row's groups to those in `used`. Returns how many neurons they have. */
 static uint32_t add_groups(const struct ntx_forward *f, uint32_t row, uint32_t layer, uint8_t *used)
@@ -237,9 +237,9 @@ int ntx__predict_groups(struct ntx_forward *f, uint32_t l)
     if (!ntx_ffn_mode_groups(&f->c.ffn) || l == f->hp->n_layers || f->groups.predicted == l)
         return 0;
     f->groups.predicted = l;
-    int rc = predict(f, l);
+    int rc = predict_layer(f, l);
     if (rc || !f->c.weights->ops->prefetch_groups || some_use_all(f) ||
-        (f->c.ffn.kind == NTX_FFN_PREDICTED && !known(f, l)))
+        (f->c.ffn.kind == NTX_FFN_PREDICTED && !is_known(f, l)))
         return rc;
     memset(f->m.groups.used, 0, weights_of(f, l)->pack.n_groups);
     for (uint32_t i = 0; i < f->b->n_rows; i++)
@@ -249,7 +249,7 @@ int ntx__predict_groups(struct ntx_forward *f, uint32_t l)
                                               list_used(f, l, f->m.groups.predicted));
 }
 
-/* ---- what groups did */
+/* ---- energies */
 
 static void energies_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
@@ -258,16 +258,17 @@ static void energies_of_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     float *energy = ntx__capture_ffn(r->capture, f->layer);
     if (energy)
         energies(f, f->layer, f->m.gate + i * f->ld_gate, energy);
+    /* up is no longer needed */
     if (r->add)
-        energies(f, f->layer, f->m.gate + i * f->ld_gate, f->m.up + (size_t)i * f->hp->n_ff); /* up has been used */
+        energies(f, f->layer, f->m.gate + i * f->ld_gate, f->m.up + (size_t)i * f->hp->n_ff);
 }
 
-static bool watched(const struct ntx_row *r) { return r->add || r->capture; }
+static bool is_watched(const struct ntx_row *r) { return r->add || r->capture; }
 
 bool ntx__watches_groups(const struct ntx_forward *f)
 {
     for (uint32_t i = 0; i < f->n_live; i++)
-        if (watched(&f->b->rows[f->m.live[i]]))
+        if (is_watched(&f->b->rows[f->m.live[i]]))
             return true;
     return false;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sparse_prefetch.c: which groups of neurons the next layer will probably use: its norm and its gate, applied to the
- * state that goes into this layer's FFN, and the same choice as will be made then. What attention and the FFN will
- * still add to that state is not known; the stream counts how often the prediction is right.
+/* sparse_prefetch.c: prefetch of the next layer's groups of neurons: its norm and its gate, applied to the state before
+ * this layer's FFN, with the selection that will be made then. What attention and the FFN still add to that state is
+ * not known; the stream counts how often the prediction is right.
  *
- * It is made while the drive reads what this layer uses, and costs a product with the next gate, which must be in
- * memory. Only reads follow from it, no values. A gate that layers share, without what the next one adds to it, says
- * little: nothing is prefetched by it. */
+ * The CPU predicts while the drive reads what this layer uses; it costs a product with the next gate, which must be in
+ * memory. Only reads follow from it, no values. A gate that layers share, without the next layer's additions, predicts
+ * badly: nothing is prefetched by it. */
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
 

@@ -8,27 +8,31 @@
 
 #include "common/util.h"
 
-static const struct ntx_ram_weights *of(const struct ntx_weights *w) { return (const struct ntx_ram_weights *)w; }
+static const struct ntx_ram_weights *ram_weights(const struct ntx_weights *w)
+{
+    return (const struct ntx_ram_weights *)w;
+}
 
-static int begin(struct ntx_weights *w, uint64_t pass)
+static int begin_pass(struct ntx_weights *w, uint64_t pass)
 {
     (void)w, (void)pass;
     return 0;
 }
 
-static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
+static int acquire_chunk(struct ntx_weights *w, uint32_t chunk, const void **bytes)
 {
-    *bytes = of(w)->bytes + (of(w)->at ? of(w)->at[chunk] : of(w)->chunks->list[chunk].offset);
+    *bytes = ram_weights(w)->bytes +
+             (ram_weights(w)->at ? ram_weights(w)->at[chunk] : ram_weights(w)->chunks->list[chunk].offset);
     return 0;
 }
 
-static void nothing(struct ntx_weights *w, uint32_t number) { (void)w, (void)number; }
+static void ignore_number(struct ntx_weights *w, uint32_t number) { (void)w, (void)number; }
 
-static void end(struct ntx_weights *w) { (void)w; }
+static void end_pass(struct ntx_weights *w) { (void)w; }
 
 enum { PAGE = 4096, BOUNCE = 1 << 20 };
 
-/* By whole pages, at most BOUNCE at a time. */
+/* Reads by whole pages, at most BOUNCE at a time. */
 static int read_some(const struct ntx_ram_weights *w, int fd, uint64_t from, uint64_t n, uint8_t *out)
 {
     for (uint64_t done = 0; done < n;) {
@@ -46,36 +50,36 @@ static int read_some(const struct ntx_ram_weights *w, int fd, uint64_t from, uin
     return 0;
 }
 
-static int entries_of_file(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
-                           const int32_t *ids, uint32_t n, void *out)
+static int read_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
+                        uint32_t n, void *out)
 {
     int rc = 0;
     for (uint32_t i = 0; i < n && !rc; i++)
-        rc = read_some(of(w), of(w)->fds[file], offset + (uint64_t)(uint32_t)ids[i] * entry_bytes, entry_bytes,
-                       (uint8_t *)out + (size_t)i * entry_bytes);
+        rc = read_some(ram_weights(w), ram_weights(w)->fds[file], offset + (uint64_t)(uint32_t)ids[i] * entry_bytes,
+                       entry_bytes, (uint8_t *)out + (size_t)i * entry_bytes);
     return rc;
 }
 
-static int entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
-                   uint32_t n, void *out)
+static int copy_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
+                        uint32_t n, void *out)
 {
     (void)file;
     for (uint32_t i = 0; i < n; i++) {
         uint64_t at = offset + (uint64_t)(uint32_t)ids[i] * entry_bytes;
-        if (at > of(w)->n || entry_bytes > of(w)->n - at) /* the file has grown since */
+        if (at > ram_weights(w)->n || entry_bytes > ram_weights(w)->n - at) /* the file has grown since */
             return -EIO;
-        memcpy((uint8_t *)out + (size_t)i * entry_bytes, of(w)->bytes + at, entry_bytes);
+        memcpy((uint8_t *)out + (size_t)i * entry_bytes, ram_weights(w)->bytes + at, entry_bytes);
     }
     return 0;
 }
 
-static const struct ntx_weights_ops ops = {.begin = begin,
-                                           .acquire = acquire,
-                                           .release = nothing,
-                                           .drop_layer = nothing,
-                                           .skip = nothing,
-                                           .end = end,
-                                           .entries = entries};
+static const struct ntx_weights_ops ops = {.begin = begin_pass,
+                                           .acquire = acquire_chunk,
+                                           .release = ignore_number,
+                                           .drop_layer = ignore_number,
+                                           .skip = ignore_number,
+                                           .end = end_pass,
+                                           .entries = copy_entries};
 
 int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, const struct ntx_chunks *chunks,
                          struct ntx_err *err)
@@ -97,22 +101,22 @@ int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, cons
     return 0;
 }
 
-static const struct ntx_weights_ops pick_ops = {.begin = begin,
-                                                .acquire = acquire,
-                                                .release = nothing,
-                                                .drop_layer = nothing,
-                                                .skip = nothing,
-                                                .end = end,
-                                                .entries = entries_of_file};
+static const struct ntx_weights_ops pick_ops = {.begin = begin_pass,
+                                                .acquire = acquire_chunk,
+                                                .release = ignore_number,
+                                                .drop_layer = ignore_number,
+                                                .skip = ignore_number,
+                                                .end = end_pass,
+                                                .entries = read_entries};
 
-/* Kernels read whole registers. */
-static uint64_t placed(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
+/* padded, since kernels read whole registers */
+static uint64_t padded_bytes(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 uint64_t ntx_ram_weights_pick_bytes(const struct ntx_chunks *chunks)
 {
     uint64_t n = BOUNCE + chunks->n * sizeof(uint64_t);
     for (uint32_t i = 0; i < chunks->n; i++)
-        n += placed(chunks->list[i].bytes);
+        n += padded_bytes(chunks->list[i].bytes);
     return n;
 }
 
@@ -123,7 +127,7 @@ int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct
         .w.ops = &pick_ops, .chunks = chunks, .fds = fds, .at = calloc(chunks->n, sizeof *w->at)};
     for (uint32_t i = 0; w->at && i < chunks->n; i++) {
         w->at[i] = w->n;
-        w->n += placed(chunks->list[i].bytes);
+        w->n += padded_bytes(chunks->list[i].bytes);
     }
     w->bytes = aligned_alloc(64, NTX_MAX(w->n, (uint64_t)64));
     w->page = aligned_alloc(PAGE, BOUNCE);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_ram.h: weights in a copy of their own (weights.h), for who guesses: of a small model that lies in memory
- * whole; or of a part of a large one, of which only what its chunks name is read, and entries of tables when they are
- * asked for. */
+/* weights_ram.h: weights in memory of their own (weights.h), for drafters: of a small model, whole; or of a part of a
+ * large one, of which only the listed chunks are read, and table entries when they are wanted. */
 #ifndef NTX_COMPUTED_PASS_WEIGHTS_RAM_H
 #define NTX_COMPUTED_PASS_WEIGHTS_RAM_H
 
@@ -11,20 +10,21 @@
 struct ntx_ram_weights {
     struct ntx_weights w; /* first: it is one */
     const struct ntx_chunks *chunks;
-    uint8_t *bytes; /* of the file, or of the chunks, one behind the other */
+    uint8_t *bytes; /* the file, or the chunks one behind the other */
     uint64_t n;
-    uint64_t *at;   /* [chunks] where each begins; NULL: where it does in the file */
-    const int *fds; /* borrowed: what entries are read from. Else they are in bytes */
-    uint8_t *page;  /* what is read, where a descriptor takes only whole pages */
+    uint64_t *at;   /* [chunks] offset of each; NULL: as in the file */
+    const int *fds; /* borrowed: entries are read from these; else they are in bytes */
+    uint8_t *page;  /* buffer for descriptors that read only whole pages */
 };
 
-/* Reads the whole file, which was one part when its header was read; chunks are borrowed. To be freed in any case. */
+/* Reads the whole file, which must be unsplit; chunks are borrowed. Free it in any case. */
 int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, const struct ntx_chunks *chunks,
                          struct ntx_err *err);
-/* Reads the chunks, from a model's files: descriptors may be O_DIRECT's. fds are borrowed. To be freed in any case. */
+/* Reads the listed chunks from a model's files; the descriptors may have O_DIRECT. fds are borrowed. Free it in any
+ * case. */
 int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks,
                          struct ntx_err *err);
-uint64_t ntx_ram_weights_pick_bytes(const struct ntx_chunks *chunks); /* memory that it takes */
+uint64_t ntx_ram_weights_pick_bytes(const struct ntx_chunks *chunks); /* bytes of memory that it takes */
 void ntx_ram_weights_free(struct ntx_ram_weights *w);
 
 #endif
