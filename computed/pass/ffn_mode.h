@@ -9,9 +9,9 @@
  * use all.
  *
  *   predicted=F[,HOW]  the share F of the groups that are predicted to be the most active, from the row's state before
- *                      the FFN of the layer before. HOW: gate, this layer's norm and gate on that state (the default if the
- *                      gate matrix is in one piece), or learned, by the sidecar's networks (ntx calibrate --ffn; the
- *                      default otherwise)
+ *                      the FFN of the layer before. HOW: gate, this layer's norm and gate on that state (the default
+ *                      if the gate matrix is in one piece), or learned, by the sidecar's networks (ntx calibrate --ffn;
+ *                      the default otherwise)
  *   predicted[,learned]  those above the sidecar's limit, by the same networks
  *   prompt=F           the share F of the groups that were the most active while the session's prompt was read; all
  *                      without a prompt

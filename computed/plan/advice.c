@@ -12,7 +12,7 @@
 
 #define GIB           (1ull << 30)
 #define LEAST_GAIN    1.05
-#define USABLE(bytes) ((bytes) - (bytes) / 100 * 15) /* of a machine's memory: as place.c takes it */
+#define USABLE(bytes) ((bytes) - (bytes) / 100 * 15) /* of a machine's memory, as in place.c */
 
 const char *ntx_advice_kind_name(enum ntx_advice_kind k)
 {
@@ -20,7 +20,7 @@ const char *ntx_advice_kind_name(enum ntx_advice_kind k)
     return names[k];
 }
 
-/* What is tried: a copy of all that a forecast depends on. */
+/* a trial: a copy of everything that a forecast depends on */
 struct trial {
     struct ntx_hw hw;
     const struct ntx_outline *model;
@@ -30,13 +30,13 @@ struct trial {
 struct list {
     const struct ntx_advice_request *r;
     struct trial *trial;
-    double pass_s; /* as it is */
+    double pass_s; /* without a change */
     struct ntx_layout layout;
     struct ntx_advice *out;
     unsigned n;
 };
 
-/* Seconds of a pass of one row; INFINITY where there is none. */
+/* Seconds of a pass of one row; INFINITY: no forecast. */
 static double pass_of(const struct ntx_hw *hw, const struct ntx_outline *m, const struct ntx_place_request *r,
                       struct ntx_layout *l)
 {
@@ -44,15 +44,16 @@ static double pass_of(const struct ntx_hw *hw, const struct ntx_outline *m, cons
     return ntx_place(hw, m, r, l, &ignored) || !l->predicted ? INFINITY : l->decode.pass_s;
 }
 
-static struct trial *begin(struct list *a)
+static struct trial *begin_trial(struct list *a)
 {
     *a->trial = (struct trial){*a->r->hw, a->r->model, a->r->place};
     return a->trial;
 }
 
-/* How much the trial gains; it is kept when that is something. */
-static void keep(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-static void keep(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...)
+/* Measures the trial's gain, and keeps it if there is any. */
+static void keep_trial(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void keep_trial(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...)
 {
     struct ntx_layout l;
     struct ntx_advice *to = &a->out[a->n];
@@ -69,30 +70,30 @@ static void keep(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...
 
 static bool streams(const struct list *a) { return a->layout.bytes[NTX_TIER_STORAGE] > 0; }
 
-/* A budget under which nothing has to be read: some more than its parts, which the planner rounds. */
-static uint64_t whole(const struct list *a)
+/* A budget with which nothing is read: a little more than its parts, since the planner rounds. */
+static uint64_t resident_budget(const struct list *a)
 {
     uint64_t bytes = a->layout.bytes[NTX_TIER_HOST] + a->layout.bytes[NTX_TIER_STORAGE] + a->layout.kv_bytes +
                      a->layout.work_bytes;
     return bytes + bytes / 50;
 }
 
-/* The rest of the memory that is there, or as much of it as the model can use. */
+/* The rest of the memory, or as much of it as the model can use. */
 static void try_budget(struct list *a)
 {
-    struct trial *t = begin(a);
-    uint64_t usable = USABLE(a->r->hw->ram_bytes), want = whole(a);
+    struct trial *t = begin_trial(a);
+    uint64_t usable = USABLE(a->r->hw->ram_bytes), want = resident_budget(a);
     char size[32];
     if (!streams(a) || !usable || a->layout.ram >= usable)
         return;
     t->place.plan.ram_bytes = NTX_MIN(usable, want);
-    keep(a, NTX_ADVICE_SETTING, "--ram %s%s", ntx_format_size(t->place.plan.ram_bytes, size, sizeof size),
-         want <= usable ? ", which holds all of it" : "");
+    keep_trial(a, NTX_ADVICE_SETTING, "--ram %s%s", ntx_format_size(t->place.plan.ram_bytes, size, sizeof size),
+               want <= usable ? ", which holds all of it" : "");
 }
 
 static void try_type(struct list *a)
 {
-    struct trial *t = begin(a);
+    struct trial *t = begin_trial(a);
     struct ntx_outline smaller;
     struct ntx_err ignored;
     uint32_t n_other;
@@ -104,33 +105,33 @@ static void try_type(struct list *a)
     smaller.held_bytes = a->r->model->held_bytes;
     t->model = &smaller;
     if (gb < 0.85 * is)
-        keep(a, NTX_ADVICE_TYPE, "the model in Q4_K_M, about %.3g GB instead of %.3g (less exact)", gb, is);
+        keep_trial(a, NTX_ADVICE_TYPE, "the model in Q4_K_M, about %.3g GB instead of %.3g (less exact)", gb, is);
     ntx_outline_free(&smaller);
 }
 
 static void try_threads(struct list *a)
 {
-    struct trial *t = begin(a);
+    struct trial *t = begin_trial(a);
     if (!t->place.plan.threads || t->place.plan.threads >= t->hw.threads)
         return;
     t->place.plan.threads = t->hw.threads;
-    keep(a, NTX_ADVICE_SETTING, "--threads %u", t->hw.threads);
+    keep_trial(a, NTX_ADVICE_SETTING, "--threads %u", t->hw.threads);
 }
 
-/* What of the GPU is there and not used. */
+/* GPU memory that is not used. */
 static void try_vram(struct list *a)
 {
-    struct trial *t = begin(a);
+    struct trial *t = begin_trial(a);
     bool unused = t->place.plan.multiply == NTX_MULTIPLY_CPU;
     if (!t->hw.gpu.bytes || (!unused && !t->place.vram))
         return;
     t->place.vram = 0;
     t->place.plan.multiply = unused ? NTX_MULTIPLY_BEST : t->place.plan.multiply;
-    keep(a, NTX_ADVICE_SETTING, "%s",
-         unused ? "--backend auto, which uses the GPU" : "all of the GPU's memory (no --vram)");
+    keep_trial(a, NTX_ADVICE_SETTING, "%s",
+               unused ? "--backend auto, which uses the GPU" : "all of the GPU's memory (no --vram)");
 }
 
-/* With a budget that is no more than the machine's part of it, more memory is for the budget. */
+/* If the budget is no more than the machine's part of it, more memory raises the budget. */
 static void try_memory(struct list *a)
 {
     static const uint32_t sizes[] = {16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 768, 1024};
@@ -140,12 +141,12 @@ static void try_memory(struct list *a)
         uint64_t bytes = sizes[i] * GIB;
         if (bytes < a->r->hw->ram_bytes + a->r->hw->ram_bytes / 4 || USABLE(bytes) < a->layout.ram + a->layout.ram / 4)
             continue;
-        struct trial *t = begin(a);
+        struct trial *t = begin_trial(a);
         t->hw.ram_bytes = bytes;
         t->place.plan.ram_bytes = USABLE(bytes);
-        keep(a, NTX_ADVICE_MEMORY, "%u GiB of memory instead of %s", sizes[i],
-             ntx_format_size(a->r->hw->ram_bytes, have, sizeof have));
-        done = USABLE(bytes) >= whole(a) || bytes >= 4 * a->r->hw->ram_bytes;
+        keep_trial(a, NTX_ADVICE_MEMORY, "%u GiB of memory instead of %s", sizes[i],
+                   ntx_format_size(a->r->hw->ram_bytes, have, sizeof have));
+        done = USABLE(bytes) >= resident_budget(a) || bytes >= 4 * a->r->hw->ram_bytes;
     }
 }
 
@@ -156,15 +157,15 @@ static void try_drive(struct list *a)
     if (!streams(a) || now <= 0)
         return;
     for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
-        struct trial *t = begin(a);
+        struct trial *t = begin_trial(a);
         if (rates[i] < 1.2 * now)
             continue;
         ntx_machine_set_drive(&t->hw, rates[i]);
-        keep(a, NTX_ADVICE_DRIVE, "a drive of %.3g GB/s instead of %.2g", rates[i] / 1e9, now / 1e9);
+        keep_trial(a, NTX_ADVICE_DRIVE, "a drive of %.3g GB/s instead of %.2g", rates[i] / 1e9, now / 1e9);
     }
-    struct trial *t = begin(a);
+    struct trial *t = begin_trial(a);
     ntx_machine_set_drive(&t->hw, 2 * now);
-    keep(a, NTX_ADVICE_DRIVE, "a second such drive with a copy of the model (--also)");
+    keep_trial(a, NTX_ADVICE_DRIVE, "a second such drive with a copy of the model (--also)");
 }
 
 static void try_gpu(struct list *a)
@@ -173,29 +174,29 @@ static void try_gpu(struct list *a)
     const struct ntx_hw *hw = a->r->hw;
     for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
         const struct ntx_card *c = ntx_card_find(cards[i]);
-        struct trial *t = begin(a);
+        struct trial *t = begin_trial(a);
         if ((uint64_t)c->gib * GIB <= hw->gpu.bytes + hw->gpu.bytes / 4)
             continue;
         ntx_machine_set_gpu(&t->hw, c, hw->gpu.bytes ? 0 : ntx_pcie_bps(4, 16));
         t->place.vram = 0;
         t->place.plan.multiply = NTX_MULTIPLY_BEST;
-        keep(a, NTX_ADVICE_GPU, "a GPU with %u GiB (%s)%s%s", c->gib, c->name, hw->gpu.bytes ? " instead of " : "",
-             hw->gpu.bytes ? hw->gpu.name : "");
+        keep_trial(a, NTX_ADVICE_GPU, "a GPU with %u GiB (%s)%s%s", c->gib, c->name,
+                   hw->gpu.bytes ? " instead of " : "", hw->gpu.bytes ? hw->gpu.name : "");
     }
 }
 
 static void try_slot(struct list *a)
 {
-    struct trial *t = begin(a);
+    struct trial *t = begin_trial(a);
     double full = 0.8 * ntx_pcie_bps(4, 16);
     if (!t->hw.gpu.bytes || t->hw.gpu.h2d_bps <= 0 || t->hw.gpu.h2d_bps > 0.8 * full)
         return;
     t->hw.gpu.h2d_bps = full;
-    keep(a, NTX_ADVICE_GPU, "a slot of PCIe 4 x16 for the GPU");
+    keep_trial(a, NTX_ADVICE_GPU, "a slot of PCIe 4 x16 for the GPU");
 }
 
-/* Cheaper ones were tried first: one that is about as good does not overtake them. */
-static void sort(struct ntx_advice *list, unsigned n)
+/* Cheaper changes were tried first: one that is about as good stays behind them. */
+static void sort_advice(struct ntx_advice *list, unsigned n)
 {
     for (unsigned i = 1; i < n; i++) {
         struct ntx_advice it = list[i];
@@ -217,6 +218,6 @@ unsigned ntx_advise(const struct ntx_advice_request *r, struct ntx_advice out[NT
     for (size_t i = 0; isfinite(a.pass_s) && i < sizeof tries / sizeof *tries; i++)
         tries[i](&a);
     free(a.trial);
-    sort(out, a.n);
+    sort_advice(out, a.n);
     return a.n;
 }

@@ -6,7 +6,7 @@
 #include "common/util.h"
 #include "shm/memlimit.h"
 
-/* Beside the budget, the processes themselves may take this much. */
+/* The processes themselves may take this much beside the budget. */
 #define PROCESS_BYTES (64ull << 20)
 
 uint64_t ntx_budget_default(uint64_t reclaim_bytes)
@@ -40,15 +40,15 @@ int ntx_budget_nothing(struct ntx_err *err)
                        ntx_format_size(m.cgroup_limit, limit, sizeof limit), left, need);
 }
 
-static uint64_t part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most)
+static uint64_t budget_part(uint64_t ram, uint64_t of, uint64_t least, uint64_t most)
 {
     return NTX_MIN(NTX_MAX(ram / of, least), most);
 }
 
-/* Of a token: a bit in each of 32 masks, 8 bytes of lists, and of its text what it does not share with its neighbour in
- * the alphabet: 2 bytes of English, 4 where many scripts are mixed. */
+/* For one token: a bit in each of 32 masks, 8 bytes of lists, and the part of its text that it does not share with its
+ * alphabetical neighbour: 2 bytes for English, 4 where many scripts are mixed. */
 #define WORD_BYTES        18u
-#define ANSWER_BYTES      (768ull << 10) /* of a grammar, and of where its answer is */
+#define ANSWER_BYTES      (768ull << 10) /* for a grammar, and for the state of its answer */
 #define CONSTRAINED_SHARE 16u            /* of the budget, at most */
 
 uint64_t ntx_budget_words(uint32_t n_vocab) { return (uint64_t)WORD_BYTES * n_vocab + (64u << 10); }
@@ -67,7 +67,7 @@ void ntx_budget_constrain(uint32_t n_vocab, struct ntx_budget_clients *c)
 #define KEPT_MOST    (32ull << 20)
 #define MAX_TELLING  (KEPT_SHARE * KEPT_MOST) /* more memory gives clients no more */
 
-/* Of a grammar's answer. */
+/* For a constrained answer. */
 #define CHOICE_LEAST (256ull << 10)
 #define CHOICE_MOST  (6ull << 20)
 
@@ -108,8 +108,8 @@ struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_
     if (trees)
         rows = NTX_MAX(rows, ram / 16 / row);
     c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)NTX_MAX(c.sessions, least_rows));
-    c.kept_bytes = part(ram, KEPT_SHARE, 64u << 10, KEPT_MOST);
-    c.read_bytes = part(ram, 64, 128u << 10, 64u << 20);
+    c.kept_bytes = budget_part(ram, KEPT_SHARE, 64u << 10, KEPT_MOST);
+    c.read_bytes = budget_part(ram, 64, 128u << 10, 64u << 20);
     c.bytes = c.sessions * session + c.logits_rows * row + c.kept_bytes + c.read_bytes;
     if (ram >= ntx_budget_constrains_from(n_vocab))
         ntx_budget_constrain(n_vocab, &c);

@@ -2,9 +2,8 @@
 /* cards.c: figures published by NVIDIA. Memory, bandwidth, plug: the cards' product pages and data sheets. Matrix
  * units: the white papers of the architectures Turing, Ampere GA102, Ada and Blackwell (GeForce and workstation
  * tables), A100, H100, and the data sheets of T4, A10, A30, A40, L4, L40S, H200 and B200. All figures are for dense
- * matrices; where a data sheet gives only those "with sparsity", half of them. GeForce cards sum in FP32 at half the
- * rate at which they sum in FP16: it is the former that stands here. Cards of compute capability below 7.5 (Volta and
- * older) are not used by ntx. */
+ * matrices; if a data sheet gives only those "with sparsity", half of them. GeForce cards sum in FP32 at half the rate
+ * of FP16; the table has the former. ntx does not use cards of compute capability below 7.5 (Volta and older). */
 #include "computed/plan/cards.h"
 
 #include <ctype.h>
@@ -80,7 +79,7 @@ size_t ntx_card_count(void) { return N_CARDS; }
 const struct ntx_card *ntx_card_at(size_t i) { return &cards[i]; }
 const char *ntx_card_name(size_t i) { return cards[i].name; }
 
-/* Letters and digits in lower case, without the words that are the same for all cards of a kind. */
+/* Letters and digits in lower case, without words that all cards of a kind share. */
 static void plain(const char *from, char *to, size_t n)
 {
     static const char *const left_out[] = {"nvidia", "geforce", "rtx", "super", "gb"}, *const instead[] = {"", "", "",

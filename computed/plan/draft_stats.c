@@ -11,15 +11,15 @@
 #include "common/util.h"
 #include "computed/plan/hw.h"
 
-#define SOME   20.0f  /* what of depths is believed at first counts as so many nodes */
-#define PASSES 2000.0 /* that ranks are of, about; older ones count half, and half again */
-#define SEEN   8.0    /* times that a rank was tried: less says nothing */
-#define FALLS  0.95   /* behind what was seen */
-#define LIKE   0.1    /* places whose streamed bytes differ by less of them are one */
+#define SOME   20.0f  /* the initial estimate by depth counts as so many nodes */
+#define PASSES 2000.0 /* passes that ranks cover, roughly; older ones count half, and half again */
+#define SEEN   8.0    /* attempts at a rank that are needed to judge it */
+#define FALLS  0.95   /* factor per rank beyond those seen */
+#define LIKE   0.1    /* places whose streamed bytes differ by less are the same */
 #define BIG    1e18
-#define PAYS   1.02  /* so much more than without, at least */
-#define WORTH  1.005 /* memory that makes plain passes so much faster is worth giving back */
-#define AWAY   16u   /* loads that leave out what did not pay, at first; twice as many each time, three times at most */
+#define PAYS   1.02  /* the least gain over no drafts */
+#define WORTH  1.005 /* memory that makes plain passes this much faster is worth giving back */
+#define AWAY   16u   /* loads without a drafter that did not pay, at first; doubled each time, three times at most */
 
 void ntx_draft_stats_begin(struct ntx_draft_stats *g, float (*first)(uint32_t kind))
 {
@@ -49,20 +49,25 @@ void ntx_draft_stats_rank(struct ntx_draft_stats_ranks *r, uint32_t n, const uin
     }
 }
 
-/* As the demo's drafter, and look-up in ordinary texts, have it. */
-static double common(uint32_t way, uint32_t i) { return way ? 0.75 / (1 + 0.25 * i) : 0.4 / ((1.0 + i) * (1.0 + i)); }
+/* Measured with the demo's drafter, and with look-up in ordinary texts. */
+static double common_gain(uint32_t way, uint32_t i)
+{
+    return way ? 0.75 / (1 + 0.25 * i) : 0.4 / ((1.0 + i) * (1.0 + i));
+}
 
-/* Look-up proposes what there is; a drafter's tree ends where the pass's time made it end, which says nothing of what
- * would have come. */
+/* Prompt look-up proposes what exists. A drafter's tree may end by the pass's time, which says nothing of later
+ * nodes. */
 double ntx_draft_stats_gain(const struct ntx_draft_stats *g, uint32_t way, uint32_t i, bool *known)
 {
     const struct ntx_draft_stats_ranks *r = &g->ranks[way];
     double gain = 1;
     *known = r->tried[0] >= SEEN;
     if (!*known)
-        return common(way, i);
+        return common_gain(way, i);
     for (uint32_t k = 0; k <= i && k < NTX_DRAFT_STATS_RANKS; k++) {
-        double seen = r->tried[k] >= SEEN ? r->held[k] / (way ? r->tried[k] : r->passes) : way ? gain * FALLS : 0;
+        double seen = way ? gain * FALLS : 0;
+        if (r->tried[k] >= SEEN)
+            seen = r->held[k] / (way ? r->tried[k] : r->passes);
         gain = NTX_MIN(gain, seen);
     }
     return gain;
@@ -105,7 +110,7 @@ bool ntx_draft_stats_leave_out(struct ntx_draft_stats_place *p, double faster)
 
 /* ---- the file */
 
-static json_t *list_f(const float *x, size_t n)
+static json_t *float_list_json(const float *x, size_t n)
 {
     json_t *a = json_array();
     for (size_t i = 0; i < n; i++)
@@ -113,11 +118,11 @@ static json_t *list_f(const float *x, size_t n)
     return a;
 }
 
-static json_t *list(const double *x, size_t n)
+static json_t *list_json(const double *x, size_t n)
 {
     json_t *a = json_array();
     while (n && x[n - 1] == 0)
-        n--; /* what is not there is 0 */
+        n--; /* values left out are 0 */
     for (size_t i = 0; i < n; i++)
         json_array_append_new(a, json_real(x[i]));
     return a;
@@ -128,7 +133,7 @@ static json_t *place_json(const struct ntx_draft_stats_place *p)
     return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "way", (json_int_t)p->way, "threads",
                      (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on, "left",
                      (json_int_t)p->left, "rest", (json_int_t)p->rest, "away", (json_int_t)p->away, "tries",
-                     (json_int_t)p->tries, "rate", list(p->rate, 2), "pace", list(p->pace, 5));
+                     (json_int_t)p->tries, "rate", list_json(p->rate, 2), "pace", list_json(p->pace, 5));
 }
 
 char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
@@ -137,18 +142,18 @@ char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
     json_t *ranks = json_array(), *places = json_array();
     for (uint32_t w = 0; w < NTX_DRAFT_STATS_WAYS; w++)
         json_array_append_new(ranks, json_pack("{s:f, s:o, s:o}", "passes", g->ranks[w].passes, "tried",
-                                               list(g->ranks[w].tried, NTX_DRAFT_STATS_RANKS), "held",
-                                               list(g->ranks[w].held, NTX_DRAFT_STATS_RANKS)));
+                                               list_json(g->ranks[w].tried, NTX_DRAFT_STATS_RANKS), "held",
+                                               list_json(g->ranks[w].held, NTX_DRAFT_STATS_RANKS)));
     for (uint32_t i = 0; i < g->n_places; i++)
         json_array_append_new(places, place_json(&g->place[i]));
     json_t *drafters = json_array();
     for (unsigned i = 0; i < NTX_DRAFT_STATS_FILES && *g->drafter[i]; i++)
         json_array_append_new(drafters, json_string(g->drafter[i]));
     json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ntx_guesses", 2, "drafters", drafters, "held",
-                          list_f(c->held, NTX_DRAFT_KINDS), "said", list_f(c->said, NTX_DRAFT_KINDS), "deep_held",
-                          list_f(c->deep_held[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "deep_said",
-                          list_f(c->deep_said[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "ranks", ranks, "places",
-                          places);
+                          float_list_json(c->held, NTX_DRAFT_KINDS), "said", float_list_json(c->said, NTX_DRAFT_KINDS),
+                          "deep_held", float_list_json(c->deep_held[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS),
+                          "deep_said", float_list_json(c->deep_said[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "ranks",
+                          ranks, "places", places);
     char *text = json_dumps(j, JSON_INDENT(1) | JSON_REAL_PRECISION(7));
     json_decref(j);
     return text;
@@ -172,7 +177,7 @@ static bool take_list(const json_t *o, size_t n, bool whole, double *x)
     return true;
 }
 
-/* held of said: neither of them may be nothing. */
+/* Neither may be 0: held of said. */
 static bool take_chances(const json_t *held, const json_t *said, size_t n, float *h, float *s)
 {
     double x[2][NTX_DRAFT_KINDS];
@@ -216,12 +221,12 @@ static bool take_place(const json_t *o, struct ntx_draft_stats_place *p)
     return good;
 }
 
-static bool take_drafters(const json_t *list, struct ntx_draft_stats *g)
+static bool take_drafters(const json_t *list_json, struct ntx_draft_stats *g)
 {
-    if (!json_is_array(list) || json_array_size(list) > NTX_DRAFT_STATS_FILES)
+    if (!json_is_array(list_json) || json_array_size(list_json) > NTX_DRAFT_STATS_FILES)
         return false;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const char *s = json_string_value(json_array_get(list, i));
+    for (size_t i = 0; i < json_array_size(list_json); i++) {
+        const char *s = json_string_value(json_array_get(list_json, i));
         if (!s || strlen(s) != NTX_DRAFT_STATS_DIGEST - 1)
             return false;
         memcpy(g->drafter[i], s, NTX_DRAFT_STATS_DIGEST);
@@ -260,12 +265,12 @@ int ntx_draft_stats_parse(const char *json, struct ntx_draft_stats *out, struct 
     bool good = take_all(j, &g);
     json_decref(j);
     if (!good)
-        return ntx_err_set(err, -EINVAL, "what was learned of guesses cannot be believed");
+        return ntx_err_set(err, -EINVAL, "the statistics of drafts in this file are damaged");
     *out = g;
     return 0;
 }
 
-/* service 1: not the user's, but the service's. */
+/* service 1: the service's path, else the user's. */
 static int path_of(const char *digest, int service, char *path, unsigned n)
 {
     char profile[3072] = NTX_HW_SERVICE_PATH;
@@ -283,13 +288,15 @@ static int read_file(const char *path, char *text)
     if (!f)
         return -errno;
     size_t n = fread(text, 1, FILE_MOST, f);
-    int rc = ferror(f) ? -EIO : n == FILE_MOST ? -EFBIG : 0;
+    int rc = n == FILE_MOST ? -EFBIG : 0;
+    if (ferror(f))
+        rc = -EIO;
     text[rc ? 0 : n] = 0;
     fclose(f);
     return rc;
 }
 
-/* What was learned of one file's guesses. */
+/* Takes what was learned of one drafter. */
 static void take_file(struct ntx_draft_stats *g, unsigned i, const struct ntx_draft_stats *from, unsigned k)
 {
     const uint32_t to = NTX_DRAFT_STATS_LOOKUP_KINDS + i * NTX_DRAFT_STATS_FILE_KINDS,
@@ -300,8 +307,8 @@ static void take_file(struct ntx_draft_stats *g, unsigned i, const struct ntx_dr
     memcpy(g->chances.deep_said[1 + i], from->chances.deep_said[1 + k], sizeof g->chances.deep_said[0]);
 }
 
-/* Another file's chances say nothing of this one's. */
-static void take(struct ntx_draft_stats *g, const struct ntx_draft_stats *kept)
+/* Another drafter's chances say nothing of this one's. */
+static void take_stats(struct ntx_draft_stats *g, const struct ntx_draft_stats *kept)
 {
     const struct ntx_draft_stats now = *g;
     *g = *kept;
@@ -328,7 +335,7 @@ int ntx_draft_stats_load(const char *digest, struct ntx_draft_stats *g, struct n
     if (rc && rc != -ENOENT)
         ntx_err_set(err, rc, "%s: %s", path, strerror(-rc));
     if (!rc && !(rc = ntx_draft_stats_parse(text, &kept, err)))
-        take(g, &kept);
+        take_stats(g, &kept);
     free(text);
     return rc;
 }
@@ -342,5 +349,5 @@ int ntx_draft_stats_store(const char *digest, const struct ntx_draft_stats *g, s
         if (!path_of(digest, service, path, sizeof path) && !(rc = ntx_hw_store(path, text, &why)))
             break;
     free(text);
-    return rc ? ntx_err_set(err, rc, "what was learned of guesses is not kept: %s", strerror(-rc)) : 0;
+    return rc ? ntx_err_set(err, rc, "the statistics of drafts cannot be stored: %s", strerror(-rc)) : 0;
 }

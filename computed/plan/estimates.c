@@ -25,6 +25,6 @@ static const uint16_t gb_s[NTX_TYPE_LIMIT][4] = {
 
 double ntx_estimate_bps(uint32_t type, uint32_t rows)
 {
-    const unsigned column = rows <= 1 ? 0 : rows <= 2 ? 1 : rows <= 4 ? 2 : 3;
+    const unsigned column = (rows > 1) + (rows > 2) + (rows > 4);
     return type < NTX_TYPE_LIMIT ? BELIEVED * 1e9 * gb_s[type][column] : 0;
 }

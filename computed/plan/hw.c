@@ -6,7 +6,8 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-/* Between the measured sizes by the logarithm of the size, outside of them the nearest; 0: there are none. */
+/* Interpolates between measured sizes by the logarithm of the size; beyond them takes the nearest; 0: there are
+ * none. */
 static double rate(const struct ntx_hw_read *r, unsigned n, uint64_t bytes)
 {
     unsigned i = 0;
@@ -38,8 +39,10 @@ double ntx_hw_stream_bps(const struct ntx_hw *hw, uint64_t read_bytes)
 uint64_t ntx_hw_read_bytes(const struct ntx_hw *hw)
 {
     static const uint64_t half = 512 << 10, whole = 1 << 20;
-    const struct ntx_hw_read *r = hw && hw->n_streams ? hw->streams : hw ? hw->reads : NULL;
-    unsigned n = hw && hw->n_streams ? hw->n_streams : hw ? hw->n_reads : 0;
+    if (!hw)
+        return half;
+    const struct ntx_hw_read *r = hw->n_streams ? hw->streams : hw->reads;
+    unsigned n = hw->n_streams ? hw->n_streams : hw->n_reads;
     bool known = n && r[0].bytes <= half && r[n - 1].bytes >= whole;
     return known && rate(r, n, half) <= rate(r, n, whole) ? whole : half;
 }
@@ -52,7 +55,7 @@ uint64_t ntx_hw_read_gap(const struct ntx_hw *hw)
     if (best <= 0)
         return 0;
     double small = hw->reads[0].bytes,
-           s = small / hw->reads[0].bps - small / best; /* of the smallest read: mostly what is not its bytes */
+           s = small / hw->reads[0].bps - small / best; /* cost of the smallest read beside its bytes */
     return s > 0 ? (uint64_t)(s * best / 2) : 0;
 }
 
@@ -63,18 +66,22 @@ double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)
     return NTX_MIN(hw->ram_bps_1 * threads, hw->ram_bps);
 }
 
-/* A kernel's seconds per byte of `type`. Fewer threads than were measured have their share, or what one has for each:
- * where all wait for memory, that is more. */
+/* A kernel's seconds per byte of `type`. Fewer threads than measured have their proportion, or the rate of one thread
+ * for each: that is more where all threads together wait for memory. */
 static double kernel_byte_s(const struct ntx_hw *hw, const struct ntx_hw_kernel *k, uint32_t type, uint32_t threads)
 {
     const struct ntx_type_info *t = ntx_type_info(type);
-    double s = k->bps > 0 ? 1 / k->bps : t && k->flops > 0 ? 2.0 * k->rows * t->block / t->block_bytes / k->flops : 0;
+    double s = 0;
+    if (k->bps > 0)
+        s = 1 / k->bps;
+    else if (t && k->flops > 0)
+        s = 2.0 * k->rows * t->block / t->block_bytes / k->flops;
     if (!threads || threads >= hw->threads)
         return s;
     return k->bps > 0 && k->bps_1 > 0 ? 1 / NTX_MIN(k->bps_1 * threads, k->bps) : s * hw->threads / threads;
 }
 
-/* Of one kernel entry list (a type's own, or the general one). */
+/* For one kernel entry list: a type's own, or the general one. */
 static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool interleaved, uint32_t type, uint32_t rows,
                           uint32_t threads)
 {

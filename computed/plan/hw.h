@@ -1,34 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hw.h: what a machine can do, as numbers: the hardware profile. `ntx doctor` measures and stores it, people may edit
- * it, and for machines that nobody here has it is written by hand (bench/profiles/). Plain values; nothing here
- * measures.
+/* hw.h: the hardware profile: what a machine can do, as numbers. `ntx doctor` measures and stores it; it may be edited,
+ * and for absent machines it is written by hand (bench/profiles/). Plain values; nothing here measures.
  *
- * The file is JSON. Rates are GB/s (1e9 bytes), operations are GFLOP/s (a multiply-add is two), sizes GiB where they
- * are memory:
+ * The file is JSON. Rates are GB/s (1e9 bytes), operations GFLOP/s (a multiply-add is two), sizes of memory GiB:
  *
  *   { "ntx_profile": 1, "name": "...", "source": "measured" | "brief" | "estimated", "load": 0.1, "notes": "...",
  *     "cpu":    {"model": "...", "threads": 2, "kernel": "avx512"},
  *     "ram":    {"gib": 23.4, "gb_s_1": 16.1, "gb_s": 31.0},             one thread, all threads
- *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...], "read_us": 95, "in_flight": 4194304, by size of a read;
- *               of one read alone
- *                "streams": [{"bytes": 524288, "gb_s": 1.9}, ...]}, of reads whose bytes are multiplied as they come;
- *                  without it: as "reads"
- *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...], weights
- *       from memory, all threads
- *                ("gb_s_1": one thread; without it in proportion); with "interleaved": true of those that stay in
- *                  memory, where they are
- *                kept in another order (computed/cpu/interleaved.h)
- *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5, "rates":
- *               {"Q4_K": 510}}, absent without one;
- *                with "unified": true its memory is the host's: it reads weights where they are, "gib" is how much of
- *                  that it can use
- *     "pass":   {"layer_us": 12, "token_us": 100} }                       what overlaps nothing: per layer, per pass
+ *     "drive":  {"reads": [{"bytes": 4096, "gb_s": 0.46}, ...],       by size of a read
+ *                "read_us": 95, "in_flight": 4194304,                  one read alone
+ *                "streams": [{"bytes": 524288, "gb_s": 1.9}, ...]},    reads whose bytes are multiplied as they come;
+ *                                                                      without it: as "reads"
+ *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],
+ *                weights from memory, all threads; "gb_s_1": one thread, without it in proportion; with
+ *                "interleaved": true for resident weights in another order (computed/cpu/interleaved.h)
+ *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5,
+ *                "rates": {"Q4_K": 510}}, absent without one; with "unified": true its memory is the host's: it reads
+ *                weights in place, and "gib" is how much of that it can use
+ *     "pass":   {"layer_us": 12, "token_us": 100} }                       not overlapped: per layer, per pass
  *
- * "load" is others' work per processor when it was measured: beyond a half the machine was busy, and such a profile
- * replaces none of a quiet one. "brief" is what `ntx plan` measures within a moment, where there is no profile yet.
+ * "load" is the load per processor by others during the measurement: above one half the machine was busy, and such a
+ * profile does not replace one of a quiet machine. "brief" is what `ntx plan` measures in a moment, if there is no
+ * profile yet.
  *
- * All but "ntx_profile" may be absent: 0 then means unknown, and what depends on it is not predicted. Other keys are
- * kept out of the way: they are ignored here (doctor adds "findings" and "date" for people). */
+ * All keys but "ntx_profile" may be absent: 0 then means unknown, and nothing that depends on it is predicted. Unknown
+ * keys are ignored (doctor adds "findings" and "date" for people). */
 #ifndef NTX_COMPUTED_PLAN_HW_H
 #define NTX_COMPUTED_PLAN_HW_H
 
@@ -41,7 +37,7 @@
 #define NTX_HW_READS   12
 #define NTX_HW_STREAMS 4
 #define NTX_HW_KERNELS 160
-#define NTX_HW_ANY     UINT32_MAX /* kernel type "*": all types that have no entry of their own */
+#define NTX_HW_ANY     UINT32_MAX /* kernel type "*": all types without an entry */
 
 struct ntx_hw_read {
     uint32_t bytes; /* of one read */
@@ -50,10 +46,10 @@ struct ntx_hw_read {
 
 struct ntx_hw_kernel {
     uint32_t type;    /* enum ntx_type, or NTX_HW_ANY */
-    uint32_t rows;    /* activations that a weight is multiplied with while it is at hand */
-    bool interleaved; /* of weights that stay in memory */
-    double bps;       /* bytes of weights per second, 0 where flops is given */
-    double bps_1;     /* the same of one thread; 0: in proportion */
+    uint32_t rows;    /* activations that a weight is multiplied by per read */
+    bool interleaved; /* for resident weights */
+    double bps;       /* bytes of weights per second, 0 if flops is given */
+    double bps_1;     /* the same with one thread; 0: in proportion */
     double flops;
 };
 
@@ -64,7 +60,7 @@ struct ntx_hw {
     double ram_bps_1, ram_bps;
     struct ntx_hw_read reads[NTX_HW_READS]; /* by increasing size */
     unsigned n_reads;
-    struct ntx_hw_read streams[NTX_HW_STREAMS]; /* by increasing size; of what is multiplied as it comes */
+    struct ntx_hw_read streams[NTX_HW_STREAMS]; /* by increasing size; of bytes that are multiplied as they come */
     unsigned n_streams;
     double read_s; /* one read alone, from request to result */
     uint64_t in_flight;
@@ -73,61 +69,57 @@ struct ntx_hw {
     struct {
         char name[96];
         uint64_t bytes; /* 0: there is none */
-        bool unified;   /* of the host's memory, which it reads in place */
+        bool unified;   /* uses the host's memory, in place */
         double bps, flops, int8_ops, h2d_bps;
-        double type_bps[NTX_TYPE_LIMIT]; /* of a type's products of a few rows, as measured; 0: was not */
+        double type_bps[NTX_TYPE_LIMIT]; /* of a type's products of a few rows, as measured; 0: not measured */
     } gpu;
     double layer_s, token_s;
-    double load; /* per processor, when it was measured; 0: none, or unknown */
+    double load; /* per processor, during the measurement; 0: none, or unknown */
 };
 
 #define NTX_HW_BRIEF "brief"
 static inline bool ntx_hw_busy(const struct ntx_hw *hw) { return hw->load > 0.5; }
 
-/* Bytes per second of the drive for reads of this size, between the measured sizes by the logarithm of the size; 0:
- * unknown. */
+/* Bytes per second of the drive for reads of this size, interpolated by the logarithm of the size; 0: unknown. */
 double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);
 
-/* The same of a model that streams, whose bytes are multiplied as they come: on some machines they come slower so.
- * Beyond the sizes for which that was measured in proportion to the drive's own rates; where it was not measured at
- * all, these. */
+/* The same for a streaming model, whose bytes are multiplied as they come: slower on some machines. Beyond the measured
+ * sizes in proportion to the drive's own rates; without any measurement, those. */
 double ntx_hw_stream_bps(const struct ntx_hw *hw, uint64_t read_bytes);
 
-/* Of a read while a model streams: 512 KiB, or 1 MiB where the profile has them no slower, since they cost ntx-iod
+/* Bytes of a read while a model streams: 512 KiB, or 1 MiB if the profile has it no slower, since that costs ntx-iod
  * less. hw may be NULL. */
 uint64_t ntx_hw_read_bytes(const struct ntx_hw *hw);
 
-/* Two reads that lie less than this apart are better one: half of the bytes that the drive reads at its best rate in
- * the time that a read costs beside its bytes. At all of them nothing is gained any more; half keeps three quarters of
- * the time that merging can save, for a quarter of the bytes that nobody asked for (gaps of any size being as likely;
- * measured: docs/log/sparse.md). 0: unknown. */
+/* Two reads closer than this are better merged: half of the bytes that the drive reads at its best rate in the time
+ * that a read costs beside its bytes. At all of them nothing is gained; half keeps three quarters of the time that
+ * merging can save, for a quarter of the unwanted bytes (gaps of any size being equally likely; measured:
+ * docs/log/sparse.md). 0: unknown. */
 uint64_t ntx_hw_read_gap(const struct ntx_hw *hw);
 
 /* Seconds to multiply one byte of weights of `type` with `rows` rows, from memory, with `threads` threads (0: as
- * measured). stays: weights that live in memory, which may have rates of their own; those that are only passing have
- * not. Between measured row counts linear in the row count, above the largest one proportional; never faster than
- * memory. 0: unknown. */
+ * measured). stays: resident weights, which may have their own rates. Between measured row counts linear, above the
+ * largest one proportional; never faster than memory. 0: unknown. */
 double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads, bool stays);
 
-/* Memory read rate with that many threads: in proportion from one thread up to the measured maximum. */
+/* Memory read rate with so many threads: proportional from one thread up to the measured maximum. */
 double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads);
 
-/* A slower drive or link is emulated: no rate above this is believed. 0 changes nothing. */
+/* For an emulated drive or link: limits the rates to it. 0 changes nothing. */
 void ntx_hw_cap(struct ntx_hw *hw, double nvme_bps, double h2d_bps);
 
-/* Reading validates each number (finite, not negative, in the range of things that exist). -ENOENT when there is no
- * such file. */
+/* Parsing validates each number (finite, not negative, in a possible range). -ENOENT: there is no such file. */
 int ntx_hw_parse(const char *json, struct ntx_hw *out, struct ntx_err *err);
 int ntx_hw_load(const char *path, struct ntx_hw *out, struct ntx_err *err);
 /* malloc'd JSON text. */
 char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings);
-/* Makes the directories, writes beside and renames. */
+/* Makes the directories, writes a new file and renames it. */
 int ntx_hw_store(const char *path, const char *json, struct ntx_err *err);
-/* Of what was measured just now. *kept: it is of a busy machine, and the one that is there, of the same machine while
- * it was quiet, stays. */
+/* For a new measurement. *kept: it is of a busy machine, and the stored one, of the same machine while quiet, is
+ * kept. */
 int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char *json, bool *kept, struct ntx_err *err);
 
-/* Where the profile lies: $XDG_CACHE_HOME/ntx/profile.json ($HOME/.cache without it), else the service's. */
+/* The profile's place: $XDG_CACHE_HOME/ntx/profile.json ($HOME/.cache without it), else the service's. */
 #define NTX_HW_SERVICE_PATH "/var/lib/ntx/profile.json"
 int ntx_hw_user_path(char *buf, unsigned n); /* -ENOENT: neither variable is set */
 /* The user's, else the service's. -ENOENT (without text): no profile has been made. */

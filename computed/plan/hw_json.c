@@ -18,68 +18,68 @@
 #define RATE_MAX   1e6 /* GB/s; nothing is that fast */
 #define GFLOPS_MAX 1e9
 
-/* The first thing that is wrong stops all further reading. */
+/* the first error stops all further reading */
 struct reader {
     struct ntx_err *err;
     int rc;
 };
 
-static void bad(struct reader *r, const char *what, const char *expected)
+static void set_error(struct reader *r, const char *what, const char *expected)
 {
     if (!r->rc)
         r->rc = ntx_err_set(r->err, -EINVAL, "hardware profile: \"%s\" is wrong: expected %s", what, expected);
 }
 
-static double number(struct reader *r, const json_t *o, const char *key, double max)
+static double get_number(struct reader *r, const json_t *o, const char *key, double max)
 {
     const json_t *v = json_object_get(o, key);
     double x = json_number_value(v);
-    char text[64];
+    char get_text[64];
     if (!v)
         return 0;
-    snprintf(text, sizeof text, "a number from 0 to %g", max);
+    snprintf(get_text, sizeof get_text, "a number from 0 to %g", max);
     if (!json_is_number(v) || !isfinite(x) || x < 0 || x > max)
-        return bad(r, key, text), 0;
+        return set_error(r, key, get_text), 0;
     return x;
 }
 
-static void text(struct reader *r, const json_t *o, const char *key, char *to, size_t n)
+static void get_text(struct reader *r, const json_t *o, const char *key, char *to, size_t n)
 {
     const json_t *v = json_object_get(o, key);
     if (v && !json_is_string(v))
-        bad(r, key, "a text");
+        set_error(r, key, "a text");
     else if (v)
         snprintf(to, n, "%s", json_string_value(v));
 }
 
-static const json_t *part(struct reader *r, const json_t *o, const char *key)
+static const json_t *get_object(struct reader *r, const json_t *o, const char *key)
 {
     const json_t *v = json_object_get(o, key);
     if (v && !json_is_object(v))
-        bad(r, key, "an object");
+        set_error(r, key, "an object");
     return v;
 }
 
-static const json_t *list(struct reader *r, const json_t *o, const char *key, size_t max)
+static const json_t *get_list(struct reader *r, const json_t *o, const char *key, size_t max)
 {
     const json_t *v = json_object_get(o, key);
     if (v && (!json_is_array(v) || json_array_size(v) > max))
-        return bad(r, key, "a list of moderate length"), NULL;
+        return set_error(r, key, "a list of moderate length"), NULL;
     return v;
 }
 
 /* Returns how many there are. */
 static unsigned read_rates(struct reader *r, const json_t *d, const char *key, struct ntx_hw_read *to, size_t max)
 {
-    const json_t *rates = list(r, d, key, max);
+    const json_t *rates = get_list(r, d, key, max);
     unsigned n = 0;
     size_t i;
     json_t *v;
     json_array_foreach(rates, i, v)
     {
-        struct ntx_hw_read e = {(uint32_t)number(r, v, "bytes", 1e9), number(r, v, "gb_s", RATE_MAX) * 1e9};
+        struct ntx_hw_read e = {(uint32_t)get_number(r, v, "bytes", 1e9), get_number(r, v, "gb_s", RATE_MAX) * 1e9};
         if (!e.bytes || e.bps <= 0 || (n && e.bytes <= to[n - 1].bytes))
-            return bad(r, key, "increasing \"bytes\", each with its \"gb_s\""), 0;
+            return set_error(r, key, "increasing \"bytes\", each with its \"gb_s\""), 0;
         to[n++] = e;
     }
     return n;
@@ -87,8 +87,8 @@ static unsigned read_rates(struct reader *r, const json_t *d, const char *key, s
 
 static void read_drive(struct reader *r, const json_t *d, struct ntx_hw *hw)
 {
-    hw->read_s = number(r, d, "read_us", 1e9) / 1e6;
-    hw->in_flight = (uint64_t)number(r, d, "in_flight", 1e12);
+    hw->read_s = get_number(r, d, "read_us", 1e9) / 1e6;
+    hw->in_flight = (uint64_t)get_number(r, d, "in_flight", 1e12);
     hw->n_reads = read_rates(r, d, "reads", hw->reads, NTX_HW_READS);
     hw->n_streams = read_rates(r, d, "streams", hw->streams, NTX_HW_STREAMS);
 }
@@ -109,15 +109,16 @@ static void read_kernels(struct reader *r, const json_t *k, struct ntx_hw *hw)
     json_t *v;
     json_array_foreach(k, i, v)
     {
-        struct ntx_hw_kernel e = {.rows = (uint32_t)number(r, v, "rows", 1e6),
-                                  .bps = number(r, v, "gb_s", RATE_MAX) * 1e9,
-                                  .bps_1 = number(r, v, "gb_s_1", RATE_MAX) * 1e9,
-                                  .flops = number(r, v, "gflops", GFLOPS_MAX) * 1e9,
+        struct ntx_hw_kernel e = {.rows = (uint32_t)get_number(r, v, "rows", 1e6),
+                                  .bps = get_number(r, v, "gb_s", RATE_MAX) * 1e9,
+                                  .bps_1 = get_number(r, v, "gb_s_1", RATE_MAX) * 1e9,
+                                  .flops = get_number(r, v, "gflops", GFLOPS_MAX) * 1e9,
                                   .interleaved = json_is_true(json_object_get(v, "interleaved"))};
         char name[16] = "";
-        text(r, v, "type", name, sizeof name);
+        get_text(r, v, "type", name, sizeof name);
         if (!type_by_name(name, &e.type) || !e.rows || (e.bps <= 0 && e.flops <= 0))
-            return bad(r, "kernels", "entries of a known \"type\" (or \"*\"), \"rows\", and \"gb_s\" or \"gflops\"");
+            return set_error(r, "kernels",
+                             "entries of a known \"type\" (or \"*\"), \"rows\", and \"gb_s\" or \"gflops\"");
         hw->kernels[hw->n_kernels++] = e;
     }
 }
@@ -126,35 +127,35 @@ static void read_gpu(struct reader *r, const json_t *g, struct ntx_hw *hw)
 {
     if (!g || json_is_null(g))
         return;
-    text(r, g, "name", hw->gpu.name, sizeof hw->gpu.name);
-    hw->gpu.bytes = (uint64_t)(number(r, g, "gib", 1e6) * GIB);
-    hw->gpu.bps = number(r, g, "gb_s", RATE_MAX) * 1e9;
-    hw->gpu.flops = number(r, g, "gflops", GFLOPS_MAX) * 1e9;
-    hw->gpu.int8_ops = number(r, g, "int8_gops", GFLOPS_MAX) * 1e9;
-    hw->gpu.h2d_bps = number(r, g, "h2d_gb_s", RATE_MAX) * 1e9;
+    get_text(r, g, "name", hw->gpu.name, sizeof hw->gpu.name);
+    hw->gpu.bytes = (uint64_t)(get_number(r, g, "gib", 1e6) * GIB);
+    hw->gpu.bps = get_number(r, g, "gb_s", RATE_MAX) * 1e9;
+    hw->gpu.flops = get_number(r, g, "gflops", GFLOPS_MAX) * 1e9;
+    hw->gpu.int8_ops = get_number(r, g, "int8_gops", GFLOPS_MAX) * 1e9;
+    hw->gpu.h2d_bps = get_number(r, g, "h2d_gb_s", RATE_MAX) * 1e9;
     hw->gpu.unified = json_is_true(json_object_get(g, "unified"));
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         if (ntx_type_info(t))
-            hw->gpu.type_bps[t] = number(r, part(r, g, "rates"), ntx_type_info(t)->name, RATE_MAX) * 1e9;
+            hw->gpu.type_bps[t] = get_number(r, get_object(r, g, "rates"), ntx_type_info(t)->name, RATE_MAX) * 1e9;
 }
 
-static void read_all(struct reader *r, const json_t *j, struct ntx_hw *hw)
+static void read_profile(struct reader *r, const json_t *j, struct ntx_hw *hw)
 {
-    const json_t *cpu = part(r, j, "cpu"), *ram = part(r, j, "ram"), *pass = part(r, j, "pass");
-    text(r, j, "name", hw->name, sizeof hw->name);
-    text(r, j, "source", hw->source, sizeof hw->source);
-    text(r, cpu, "model", hw->cpu, sizeof hw->cpu);
-    text(r, cpu, "kernel", hw->kernel, sizeof hw->kernel);
-    hw->threads = (uint32_t)number(r, cpu, "threads", 65536);
-    hw->ram_bytes = (uint64_t)(number(r, ram, "gib", 1e6) * GIB);
-    hw->ram_bps_1 = number(r, ram, "gb_s_1", RATE_MAX) * 1e9;
-    hw->ram_bps = number(r, ram, "gb_s", RATE_MAX) * 1e9;
-    read_drive(r, part(r, j, "drive"), hw);
-    read_kernels(r, list(r, j, "kernels", NTX_HW_KERNELS), hw);
+    const json_t *cpu = get_object(r, j, "cpu"), *ram = get_object(r, j, "ram"), *pass = get_object(r, j, "pass");
+    get_text(r, j, "name", hw->name, sizeof hw->name);
+    get_text(r, j, "source", hw->source, sizeof hw->source);
+    get_text(r, cpu, "model", hw->cpu, sizeof hw->cpu);
+    get_text(r, cpu, "kernel", hw->kernel, sizeof hw->kernel);
+    hw->threads = (uint32_t)get_number(r, cpu, "threads", 65536);
+    hw->ram_bytes = (uint64_t)(get_number(r, ram, "gib", 1e6) * GIB);
+    hw->ram_bps_1 = get_number(r, ram, "gb_s_1", RATE_MAX) * 1e9;
+    hw->ram_bps = get_number(r, ram, "gb_s", RATE_MAX) * 1e9;
+    read_drive(r, get_object(r, j, "drive"), hw);
+    read_kernels(r, get_list(r, j, "kernels", NTX_HW_KERNELS), hw);
     read_gpu(r, json_object_get(j, "gpu"), hw);
-    hw->layer_s = number(r, pass, "layer_us", 1e9) / 1e6;
-    hw->token_s = number(r, pass, "token_us", 1e9) / 1e6;
-    hw->load = number(r, j, "load", 1e6);
+    hw->layer_s = get_number(r, pass, "layer_us", 1e9) / 1e6;
+    hw->token_s = get_number(r, pass, "token_us", 1e9) / 1e6;
+    hw->load = get_number(r, j, "load", 1e6);
 }
 
 int ntx_hw_parse(const char *json, struct ntx_hw *out, struct ntx_err *err)
@@ -168,9 +169,9 @@ int ntx_hw_parse(const char *json, struct ntx_hw *out, struct ntx_err *err)
     else if (!j)
         r.rc = ntx_err_set(err, -EINVAL, "hardware profile: line %d: %s", why.line, why.text);
     else if (!json_is_object(j) || json_integer_value(json_object_get(j, "ntx_profile")) != 1)
-        bad(&r, "ntx_profile", "an object with \"ntx_profile\": 1; make one with `ntx doctor`");
+        set_error(&r, "ntx_profile", "an object with \"ntx_profile\": 1; make one with `ntx doctor`");
     else
-        read_all(&r, j, hw);
+        read_profile(&r, j, hw);
     json_decref(j);
     if (!r.rc)
         *out = *hw;
@@ -206,7 +207,7 @@ static double rounded(double x) /* four digits are more than any measurement has
     return atof(s);
 }
 
-static void put(json_t *o, const char *key, double x)
+static void put_rate(json_t *o, const char *key, double x)
 {
     if (x > 0)
         json_object_set_new(o, key, json_real(rounded(x)));
@@ -217,7 +218,7 @@ static json_t *rates_json(const struct ntx_hw_read *rates, unsigned n)
     json_t *a = json_array();
     for (unsigned i = 0; i < n; i++) {
         json_t *e = json_pack("{s:I}", "bytes", (json_int_t)rates[i].bytes);
-        put(e, "gb_s", rates[i].bps / 1e9);
+        put_rate(e, "gb_s", rates[i].bps / 1e9);
         json_array_append_new(a, e);
     }
     return a;
@@ -229,7 +230,7 @@ static json_t *drive_json(const struct ntx_hw *hw)
     json_object_set_new(d, "reads", rates_json(hw->reads, hw->n_reads));
     if (hw->n_streams)
         json_object_set_new(d, "streams", rates_json(hw->streams, hw->n_streams));
-    put(d, "read_us", hw->read_s * 1e6);
+    put_rate(d, "read_us", hw->read_s * 1e6);
     json_object_set_new(d, "in_flight", json_integer((json_int_t)hw->in_flight));
     return d;
 }
@@ -241,9 +242,9 @@ static json_t *kernels_json(const struct ntx_hw *hw)
         const struct ntx_hw_kernel *k = &hw->kernels[i];
         json_t *e = json_pack("{s:s, s:I}", "type", k->type == NTX_HW_ANY ? "*" : ntx_type_info(k->type)->name, "rows",
                               (json_int_t)k->rows);
-        put(e, "gb_s_1", k->bps_1 / 1e9);
-        put(e, "gb_s", k->bps / 1e9);
-        put(e, "gflops", k->flops / 1e9);
+        put_rate(e, "gb_s_1", k->bps_1 / 1e9);
+        put_rate(e, "gb_s", k->bps / 1e9);
+        put_rate(e, "gflops", k->flops / 1e9);
         if (k->interleaved)
             json_object_set_new(e, "interleaved", json_true());
         json_array_append_new(a, e);
@@ -254,17 +255,17 @@ static json_t *kernels_json(const struct ntx_hw *hw)
 static json_t *gpu_json(const struct ntx_hw *hw)
 {
     json_t *g = json_pack("{s:s}", "name", hw->gpu.name);
-    put(g, "gib", (double)hw->gpu.bytes / GIB);
-    put(g, "gb_s", hw->gpu.bps / 1e9);
-    put(g, "gflops", hw->gpu.flops / 1e9);
-    put(g, "int8_gops", hw->gpu.int8_ops / 1e9);
-    put(g, "h2d_gb_s", hw->gpu.h2d_bps / 1e9);
+    put_rate(g, "gib", (double)hw->gpu.bytes / GIB);
+    put_rate(g, "gb_s", hw->gpu.bps / 1e9);
+    put_rate(g, "gflops", hw->gpu.flops / 1e9);
+    put_rate(g, "int8_gops", hw->gpu.int8_ops / 1e9);
+    put_rate(g, "h2d_gb_s", hw->gpu.h2d_bps / 1e9);
     if (hw->gpu.unified)
         json_object_set_new(g, "unified", json_true());
     json_t *rates = json_object();
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         if (ntx_type_info(t))
-            put(rates, ntx_type_info(t)->name, hw->gpu.type_bps[t] / 1e9);
+            put_rate(rates, ntx_type_info(t)->name, hw->gpu.type_bps[t] / 1e9);
     if (json_object_size(rates))
         json_object_set(g, "rates", rates);
     json_decref(rates);
@@ -279,14 +280,14 @@ char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned
     char date[32];
     strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
     json_object_set_new(j, "date", json_string(date));
-    put(j, "load", hw->load);
+    put_rate(j, "load", hw->load);
     json_object_set_new(
         j, "cpu", json_pack("{s:s, s:i, s:s}", "model", hw->cpu, "threads", (int)hw->threads, "kernel", hw->kernel));
-    put(ram, "gib", (double)hw->ram_bytes / GIB);
-    put(ram, "gb_s_1", hw->ram_bps_1 / 1e9);
-    put(ram, "gb_s", hw->ram_bps / 1e9);
-    put(pass, "layer_us", hw->layer_s * 1e6);
-    put(pass, "token_us", hw->token_s * 1e6);
+    put_rate(ram, "gib", (double)hw->ram_bytes / GIB);
+    put_rate(ram, "gb_s_1", hw->ram_bps_1 / 1e9);
+    put_rate(ram, "gb_s", hw->ram_bps / 1e9);
+    put_rate(pass, "layer_us", hw->layer_s * 1e6);
+    put_rate(pass, "token_us", hw->token_s * 1e6);
     for (unsigned i = 0; i < n_findings; i++)
         json_array_append_new(said, json_string(findings[i]));
     json_object_set_new(j, "ram", ram);
@@ -301,7 +302,7 @@ char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned
     return text_;
 }
 
-/* ---- where it lies */
+/* ---- path */
 
 static int make_parents(const char *path)
 {
@@ -352,9 +353,11 @@ int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char 
 int ntx_hw_user_path(char *buf, unsigned n)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int k = cache && *cache == '/' ? snprintf(buf, n, "%s/ntx/profile.json", cache)
-            : home && *home == '/' ? snprintf(buf, n, "%s/.cache/ntx/profile.json", home)
-                                   : -1;
+    int k = -1;
+    if (cache && *cache == '/')
+        k = snprintf(buf, n, "%s/ntx/profile.json", cache);
+    else if (home && *home == '/')
+        k = snprintf(buf, n, "%s/.cache/ntx/profile.json", home);
     return k < 0 || (unsigned)k >= n ? -ENOENT : 0;
 }
 

@@ -10,9 +10,9 @@
 #include "common/nearest.h"
 #include "common/util.h"
 
-#define BELIEVED       0.8 /* of published rates of memory and links */
+#define BELIEVED       0.8 /* share that is believed of published rates of memory and links */
 #define BELIEVED_FLOPS 0.7
-#define KERNEL_SHARE   0.8 /* of memory's rate that weights of one row come at */
+#define KERNEL_SHARE   0.8 /* of memory's rate, for weights of one row */
 #define DDR4_BPS       51.2e9
 #define DDR5_BPS       96e9
 
@@ -27,7 +27,7 @@ static void set_memory(struct ntx_hw *hw, double bps)
     hw->ram_bps_1 = NTX_MIN(bps, NTX_MAX(0.54 * BELIEVED * DDR4_BPS, 0.45 * bps)); /* of one core */
 }
 
-/* Kernels as fast as memory lets them with one row; arithmetic by the core. */
+/* Kernels as fast as memory with one row; arithmetic by the core. */
 static void set_kernels(struct ntx_hw *hw, uint32_t cores)
 {
     hw->threads = cores;
@@ -61,7 +61,7 @@ void ntx_machine_set_gpu(struct ntx_hw *hw, const struct ntx_card *card, double 
     hw->gpu.h2d_bps = BELIEVED * (slot_bps > 0 ? NTX_MIN(slot_bps, plug) : plug);
 }
 
-static void desktop(struct ntx_hw *hw)
+static void set_desktop(struct ntx_hw *hw)
 {
     *hw = (struct ntx_hw){
         .source = "estimated", .kernel = "avx2", .ram_bytes = 32ull << 30, .layer_s = 30e-6, .token_s = 200e-6};
@@ -70,7 +70,7 @@ static void desktop(struct ntx_hw *hw)
     ntx_machine_set_drive(hw, 3.3e9);
 }
 
-/* What the words said that has to wait for the others. */
+/* words that must wait for the others */
 struct said {
     const struct ntx_card *card;
     bool no_gpu;
@@ -78,12 +78,12 @@ struct said {
     uint32_t cores;
 };
 
-static int bad(const char *key, const char *value, const char *expected, struct ntx_err *err)
+static int bad_value(const char *key, const char *value, const char *expected, struct ntx_err *err)
 {
     return ntx_err_set(err, -EINVAL, "--machine: '%s=%.40s' is wrong: expected %s", key, value, expected);
 }
 
-static int say_gpu(const char *value, struct said *s, struct ntx_err *err)
+static int set_gpu_word(const char *value, struct said *s, struct ntx_err *err)
 {
     s->no_gpu = !strcasecmp(value, "none");
     if (s->no_gpu || (s->card = ntx_card_find(value)))
@@ -93,17 +93,17 @@ static int say_gpu(const char *value, struct said *s, struct ntx_err *err)
                        near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
-static int say_memory(const char *value, struct said *s, struct ntx_err *err)
+static int set_memory_word(const char *value, struct said *s, struct ntx_err *err)
 {
     bool ddr4 = !strcasecmp(value, "ddr4"), ddr5 = !strcasecmp(value, "ddr5");
     if (ddr4 || ddr5)
         s->memory_bps = BELIEVED * (ddr4 ? DDR4_BPS : DDR5_BPS);
     else if (ntx_parse_rate(value, &s->memory_bps) || s->memory_bps <= 0)
-        return bad("memory", value, "ddr4, ddr5, or a rate such as 40G", err);
+        return bad_value("memory", value, "ddr4, ddr5, or a rate such as 40G", err);
     return 0;
 }
 
-static int say_pcie(const char *value, struct said *s, struct ntx_err *err)
+static int set_pcie_word(const char *value, struct said *s, struct ntx_err *err)
 {
     char *end;
     unsigned long generation = strtoul(value, &end, 10), lanes = 16;
@@ -111,35 +111,36 @@ static int say_pcie(const char *value, struct said *s, struct ntx_err *err)
         lanes = strtoul(end + 1, &end, 10);
     if (*end || lanes < 1 || lanes > 16 || generation > 6 ||
         !(s->slot_bps = ntx_pcie_bps((unsigned)generation, (unsigned)lanes)))
-        return bad("pcie", value, "generation x lanes, such as 4x16", err);
+        return bad_value("pcie", value, "generation x lanes, such as 4x16", err);
     return 0;
 }
 
-static int say(size_t key, const char *value, struct ntx_hw *hw, struct said *s, struct ntx_err *err)
+static int set_word(size_t key, const char *value, struct ntx_hw *hw, struct said *s, struct ntx_err *err)
 {
     char *end;
     double bps;
     switch (key) {
-    case GPU: return say_gpu(value, s, err);
+    case GPU: return set_gpu_word(value, s, err);
     case RAM:
-        return ntx_parse_size(value, &hw->ram_bytes) || !hw->ram_bytes ? bad("ram", value, "a size such as 64G", err)
-                                                                       : 0;
-    case MEMORY: return say_memory(value, s, err);
+        return ntx_parse_size(value, &hw->ram_bytes) || !hw->ram_bytes
+                   ? bad_value("ram", value, "a size such as 64G", err)
+                   : 0;
+    case MEMORY: return set_memory_word(value, s, err);
     case CORES:
         s->cores = (uint32_t)strtoul(value, &end, 10);
         return end == value || *end || !s->cores || s->cores > 1024
-                   ? bad("cores", value, "a number of cores, such as 8", err)
+                   ? bad_value("cores", value, "a number of cores, such as 8", err)
                    : 0;
     case DRIVE:
         if (ntx_parse_rate(value, &bps) || bps <= 0)
-            return bad("drive", value, "bytes per second, such as 7G", err);
+            return bad_value("drive", value, "bytes per second, such as 7G", err);
         ntx_machine_set_drive(hw, bps);
         return 0;
-    default: return say_pcie(value, s, err);
+    default: return set_pcie_word(value, s, err);
     }
 }
 
-static int unknown(const char *word, struct ntx_err *err)
+static int unknown_word(const char *word, struct ntx_err *err)
 {
     const char *near = ntx_nearest(word, key_at, N_KEYS);
     return ntx_err_set(err, -EINVAL,
@@ -158,8 +159,8 @@ static int take_word(char *word, struct ntx_hw *hw, struct said *s, struct ntx_e
     while (key < N_KEYS && strcasecmp(keys[key], word))
         key++;
     if (key == N_KEYS)
-        return unknown(word, err);
-    return value && *value ? say(key, value, hw, s, err) : bad(word, "", "a value behind it", err);
+        return unknown_word(word, err);
+    return value && *value ? set_word(key, value, hw, s, err) : bad_value(word, "", "a value behind it", err);
 }
 
 static void apply(const struct said *s, struct ntx_hw *hw)
@@ -186,7 +187,7 @@ int ntx_machine_parse(const char *words, bool have_this, struct ntx_hw *hw, stru
     if (strlen(words) >= sizeof text)
         return ntx_err_set(err, -E2BIG, "--machine: more than %zu characters", sizeof text - 1);
     if (!have_this)
-        desktop(&m);
+        set_desktop(&m);
     snprintf(text, sizeof text, "%s", words + (ntx_machine_is_this(words) ? 4 + (words[4] == ',') : 0));
     int rc = 0;
     for (char *word; !rc && rest && *rest && (word = strsep(&rest, ","));)

@@ -12,24 +12,24 @@
 #define KEEPS_BESIDE_KV 0.9 /* of a budget, beside K and V */
 #define HEAD_BYTES      150 /* of an exchange's two messages, beside the values */
 
-/* A layer's messages. */
+/* a layer's messages */
 struct flow {
     const struct ntx_model *m;
     const struct ntx_share *s;
     uint32_t l;
     struct ntx_machines_forecast *f;
-    bool asked; /* of a row of which somebody asks something: others leave no more than what feeds the last layer's
-                   state (computed/pass/forward.c) */
+    /* For a row whose output is wanted; others do only what feeds the last layer's state (computed/pass/forward.c). */
+    bool asked;
 };
 
-static bool whole(const struct flow *x) { return x->s->split == NTX_SPLIT_LAYERS; }
-/* Machines that a message goes out to. */
-static double receivers(const struct flow *x) { return whole(x) ? 1 : x->s->n - 1; }
+static bool has_whole_layers(const struct flow *x) { return x->s->split == NTX_SPLIT_LAYERS; }
+/* Machines that a message goes to. */
+static double receivers(const struct flow *x) { return has_whole_layers(x) ? 1 : x->s->n - 1; }
 /* Rows whose outputs come from other machines than the first. */
 static double elsewhere(const struct flow *x, uint32_t n_out) { return n_out - ntx_share_of(x->s, x->l, n_out, 0).n; }
 static bool deals(const struct flow *x, uint32_t n_out) { return ntx_share_deals(x->s, x->l, n_out); }
 
-/* Products that the first machine waits for, or, without an answer, does not. */
+/* Counts a run of products; without an answer the first machine does not wait. */
 static void begin_run(const struct flow *x, bool answered)
 {
     x->f->runs += answered;
@@ -43,7 +43,7 @@ static enum ntx_act form_of(const struct ntx_model *m, uint32_t tensor)
     return ntx_act_for(ntx_gguf_tensor_at(m->gguf, tensor)->type);
 }
 
-/* `n` inputs of n_in values go out, in the form that the matrix multiplies by. */
+/* `n` inputs of n_in values go out, in the form that the matrix multiplies. */
 static void add_input(const struct flow *x, uint32_t tensor, double n, uint32_t n_in)
 {
     x->f->crosses += n * (double)ntx_act_row_bytes(form_of(x->m, tensor), n_in) * receivers(x);
@@ -65,9 +65,9 @@ static void add_run(const struct flow *x, int tensor, double in, double out)
     add_output_values(x, out, shape.n_out);
 }
 
-/* Experts are dealt by rows where all of their matrices can be. Of gate and up one value comes back, and Y once for all
- * experts of a row; but where experts have biases, everything does. Who has the whole layer keeps what its down
- * matrices take. */
+/* Experts are split by rows if all of their matrices can be. One value comes back of gate and up, and Y once for all
+ * experts of a row; with biases of experts, everything does. A machine that has the whole layer keeps the inputs of
+ * down. */
 static void add_experts(const struct flow *x, const struct ntx_step *step)
 {
     const struct ntx_hparams *hp = &x->m->hp;
@@ -75,17 +75,18 @@ static void add_experts(const struct flow *x, const struct ntx_step *step)
                sums = dealt && !has(x, NTX_T_expert_down_bias);
     const double used = hp->n_expert_used;
     if (has(x, NTX_T_down_shared)) {
-        add_run(x, NTX_T_gate_shared, 1, whole(x) ? 0 : 1);
-        add_run(x, NTX_T_down_shared, whole(x) ? 0 : 1, sums ? 0 : 1);
+        add_run(x, NTX_T_gate_shared, 1, has_whole_layers(x) ? 0 : 1);
+        add_run(x, NTX_T_down_shared, has_whole_layers(x) ? 0 : 1, sums ? 0 : 1);
     }
     if (dealt) {
-        const bool keeps = whole(x) && !biases;
-        add_run(x, NTX_T_expert_gate, step->experts.weighs_input ? used : 1, keeps ? 0 : biases ? 2 * used : used);
+        const bool keeps = has_whole_layers(x) && !biases;
+        const double back = biases ? 2 * used : used;
+        add_run(x, NTX_T_expert_gate, step->experts.weighs_input ? used : 1, keeps ? 0 : back);
         add_run(x, NTX_T_expert_down, keeps ? 0 : used, sums ? 1 : used);
     }
 }
 
-/* The output of the second of two products is no more than what a GLU takes. */
+/* The output of the second of two products is used by a GLU only. */
 static bool hides(const struct ntx_layer *l, uint32_t i)
 {
     const struct ntx_step *s = &l->step[i];
@@ -93,14 +94,14 @@ static bool hides(const struct ntx_layer *l, uint32_t i)
            s[1].in[0] == s[-1].out && s[1].in[1] == s->out && !s[1].from;
 }
 
-/* And a matrix alone takes what the GLU makes. */
+/* And the GLU's output by one matrix only. */
 static bool keeps(const struct flow *x, const struct ntx_layer *l, uint32_t i)
 {
-    return whole(x) && hides(l, i) && i + 2 < l->n_steps && l->step[i + 2].op == NTX_OP_MM &&
+    return has_whole_layers(x) && hides(l, i) && i + 2 < l->n_steps && l->step[i + 2].op == NTX_OP_MM &&
            l->step[i + 2].in[0] == l->step[i + 1].out;
 }
 
-/* K and V of a layer go out with q, and what attention gives comes back. */
+/* K and V of a layer go out with q, and attention's output comes back. */
 static void add_attention(const struct flow *x)
 {
     const struct ntx_dims w = ntx_dims_of(&x->m->hp, x->l);
@@ -115,7 +116,7 @@ static void add_attention(const struct flow *x)
                                                            (w.kv_of == x->l ? away * (w.head_k + w.head_v) : 0));
 }
 
-/* Products of a layer with the same input are one exchange; forms: those that it has sent. */
+/* Products of a layer with the same input are one exchange; forms: those already sent. */
 static void add_layer(const struct flow *x)
 {
     const struct ntx_layer *layer = &x->m->layers[x->l];
@@ -160,9 +161,9 @@ static void add_output(const struct flow *x)
     add_output_values(x, 1, x->m->hp.n_vocab);
 }
 
-/* ahead: of what it could keep so much is read ahead instead. */
-static void tell_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, double ahead,
-                         struct ntx_machines_of *of)
+/* ahead: the share of what it could keep that is read ahead instead. */
+static void set_machine(const struct ntx_share_machine *m, const struct ntx_share_work *w, double share, double ahead,
+                        struct ntx_machines_of *of)
 {
     const struct ntx_share_machine left = {.keeps = m->keeps - ahead, .memory = m->memory, .drive = m->drive};
     of->share = share;
@@ -186,8 +187,7 @@ static double kv_part(const struct ntx_model *m, const struct ntx_share *s, uint
     return all > 0 ? own / all : 0;
 }
 
-/* Bytes of what rows go through of which somebody asks something, and no others: of the last layer what does not feed
- * its state, and the output. */
+/* bytes used only for rows whose output is wanted: in the last layer, what does not feed its state; and the output */
 struct end {
     double dense, experts;
 };
@@ -201,7 +201,7 @@ static bool is_fed_by(const struct ntx_layer *l, uint32_t tensor)
     return false;
 }
 
-static struct end end_of(const struct ntx_model *m)
+static struct end last_row_bytes(const struct ntx_model *m)
 {
     const struct ntx_layer *l = &m->layers[m->hp.n_layers - 1];
     struct end end = {.dense = m->output == NTX_NO_TENSOR ? 0 : (double)ntx_gguf_tensor_at(m->gguf, m->output)->bytes};
@@ -216,8 +216,8 @@ static struct end end_of(const struct ntx_model *m)
     return end;
 }
 
-/* Of a prompt's pass, of whose rows the last one alone is asked: a machine's products; and what it reads, if nothing
- * stayed. */
+/* For a prompt's pass, of which only the last row's output is wanted: a machine's products; and its reads if nothing is
+ * resident. */
 static double prompt_products(const struct ntx_share_machine *m, const struct ntx_share_work *w, const struct end *end)
 {
     return NTX_MAX(w->dense - end->dense, 0.0) * m->prompt_s +
@@ -229,12 +229,12 @@ static double prompt_bytes(const struct ntx_share_work *w, const struct end *end
     return ntx_share_bytes(w) - (1 - w->used) * end->experts;
 }
 
-/* Drives read side by side. Rows are multiplied so, too; of whole layers one machine's at a time. */
-static void tell_times(const struct ntx_model *model, const struct ntx_share_machine *m, uint32_t n,
-                       const struct ntx_share_work *w, struct ntx_machines_forecast *f)
+/* Drives read in parallel. So do machines that split rows; machines with whole layers compute one at a time. */
+static void set_times(const struct ntx_model *model, const struct ntx_share_machine *m, uint32_t n,
+                      const struct ntx_share_work *w, struct ntx_machines_forecast *f)
 {
     const bool in_turn = f->parts.split == NTX_SPLIT_LAYERS;
-    const struct end end = end_of(model);
+    const struct end end = last_row_bytes(model);
     const double passes = prompt_bytes(w, &end) / ntx_share_bytes(w);
     double reads = 0;
     bool known = true;
@@ -242,7 +242,7 @@ static void tell_times(const struct ntx_model *model, const struct ntx_share_mac
         const double part = kv_part(model, &f->parts, i), share = f->of[i].share;
         double products = share * ntx_share_taken(w) / m[i].memory, prompt = share * prompt_products(&m[i], w, &end);
         double dense = NTX_MAX(share * w->dense - f->of[i].keeps, 0),
-               experts = (f->of[i].reads - dense) / m[i].drive; /* dense ones stay first */
+               experts = (f->of[i].reads - dense) / m[i].drive; /* dense weights are resident first */
         f->of[i].kv = part * w->kv_kept;
         if (!f->lacks && f->of[i].kv > m[i].kv_room)
             f->lacks = i + 1;
@@ -255,10 +255,10 @@ static void tell_times(const struct ntx_model *model, const struct ntx_share_mac
         known = known && m[i].prompt_s > 0;
     }
     f->prompt_products_s = known ? f->prompt_products_s : 0;
-    f->prompt_pass_s = reads; /* and the rest once messages are known */
+    f->prompt_pass_s = reads; /* the rest once messages are known */
 }
 
-/* What a machine can keep beside its K and V: NTX_SHARE_KEEPS leaves room for some. */
+/* Leaves room for K and V beside the weights: NTX_SHARE_KEEPS leaves some. */
 static void leave_room(const struct ntx_model *m, const struct ntx_share *parts, const struct ntx_share_work *w,
                        const struct ntx_share_machine *of, uint32_t n, struct ntx_share_machine *out)
 {
@@ -271,7 +271,7 @@ static void leave_room(const struct ntx_model *m, const struct ntx_share *parts,
     }
 }
 
-/* share [n]: of all bytes, as the layers fall. */
+/* share [n]: of all bytes, as whole layers allow. */
 static int deal_layers(const struct ntx_model *m, const struct ntx_share_work *work, struct ntx_share *s, double *share,
                        struct ntx_err *err)
 {
@@ -289,7 +289,7 @@ static int deal_layers(const struct ntx_model *m, const struct ntx_share_work *w
     return rc;
 }
 
-/* The type that most of the layers' bytes have. */
+/* The type of most of the layers' bytes. */
 static uint32_t main_type(const struct ntx_model *m, bool experts)
 {
     double of[NTX_TYPE_LIMIT] = {0};
@@ -342,7 +342,7 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
     int rc = 0;
     if (n < 2 || n > NTX_RANKS_MAX)
         return ntx_err_set(err, -EINVAL, "%u machines: 2 to %u can share a model", n, NTX_RANKS_MAX);
-    for (int round = 0; round < 2; round++) { /* heads are dealt by parts, which depend on what is left beside them */
+    for (int round = 0; round < 2; round++) { /* heads are split by parts, which depend on the memory beside them */
         leave_room(m, &f.parts, work, can, n, of);
         if (!(ntx_share_even(of, n, work, &f.parts) > 0))
             return ntx_err_set(err, -ENODATA,
@@ -358,7 +358,7 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
         double ahead = split == NTX_SPLIT_LAYERS
                            ? ntx_share_ahead(&f.parts, i, m->hp.n_layers, ntx_share_reads(&of[i], work, share[i]))
                            : 0;
-        tell_machine(&of[i], work, share[i], NTX_MIN(ahead, of[i].keeps), &f.of[i]);
+        set_machine(&of[i], work, share[i], NTX_MIN(ahead, of[i].keeps), &f.of[i]);
     }
     struct ntx_machines_forecast unasked = {0};
     for (uint32_t l = 0; l < m->hp.n_layers; l++) {
@@ -366,17 +366,17 @@ int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work 
         add_layer(&(struct flow){m, &f.parts, l, &unasked, l + 1 < m->hp.n_layers});
     }
     add_output(&(struct flow){m, &f.parts, m->hp.n_layers, &f, true});
-    tell_times(m, of, n, work, &f);
+    set_times(m, of, n, work, &f);
     f.prompt_s = link->bytes_per_s > 0 ? unasked.crosses / link->bytes_per_s : 0;
     f.messages_s = f.runs * 2 * link->latency_s + (link->bytes_per_s > 0 ? f.crosses / link->bytes_per_s : 0);
     const double products = f.products_s + f.attend_s,
                  prompt = f.prompt_products_s + f.messages_s +
-                          (NTX_MACHINES_PROMPT - 1) * f.prompt_s; /* one row is asked */
+                          (NTX_MACHINES_PROMPT - 1) * f.prompt_s; /* only one row's output is wanted */
     f.token_s = NTX_MAX(f.drives_s, products + f.messages_s) + f.experts_s;
     f.prompt_pass_s = NTX_MAX(f.prompt_pass_s, prompt);
-    f.limit = NTX_MAX(f.drives_s, f.experts_s) >= products + f.messages_s ? "drives"
-              : f.messages_s > products                                   ? "network"
-                                                                          : "memories";
+    f.limit = f.messages_s > products ? "network" : "memories";
+    if (NTX_MAX(f.drives_s, f.experts_s) >= products + f.messages_s)
+        f.limit = "drives";
     *out = f;
     return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* machines_forecast.c: machines and a model of which only the profile and the outline are known (machines.h). */
+/* machines_forecast.c: the forecast for machines and a model of which only profile and outline exist (machines.h). */
 #include "computed/plan/machines.h"
 
 #include "common/util.h"

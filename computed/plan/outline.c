@@ -12,7 +12,7 @@
 #include "model/state.h"
 #include "model/tokenizer.h"
 
-#define TOKEN_BYTES 100u /* of a vocabulary that is not there, with its part of the header */
+#define TOKEN_BYTES 100u /* estimate for a missing vocabulary, with its part of the header */
 #define WIDEST      (1u << 20)
 
 uint64_t ntx_outline_bytes(const struct ntx_outline *o, enum ntx_part part)
@@ -46,14 +46,14 @@ uint64_t ntx_outline_kv_values(const struct ntx_outline *o)
     for (uint32_t l = 0; l < hp->n_layers; l++)
         for (uint32_t i = ntx_states_of(hp, l, kept); i--;)
             if (kept[i].keep == NTX_KEEP_ROWS &&
-                !(hp->v_is_k && kept[i].windowed)) /* windows of such are little beside K of several positions */
+                !(hp->v_is_k && kept[i].windowed)) /* windows are small beside pooled K */
                 n += (uint64_t)kept[i].heads * (kept[i].k + kept[i].v) / kept[i].every;
     return n;
 }
 
-/* ---- what there is of each type */
+/* ---- bytes by type */
 
-static void add(struct ntx_outline *o, enum ntx_part part, uint32_t tensor)
+static void add_tensor(struct ntx_outline *o, enum ntx_part part, uint32_t tensor)
 {
     if (tensor == NTX_NO_TENSOR)
         return;
@@ -61,39 +61,44 @@ static void add(struct ntx_outline *o, enum ntx_part part, uint32_t tensor)
     o->bytes[part][t->type] += t->bytes;
 }
 
-/* A tensor that is there once, for several layers (model/layer_delta.h), and is counted for another one. */
+/* A tensor that several layers share (model/layer_delta.h), and that is counted for another layer. */
 static bool is_bases(const struct ntx_model *m, uint32_t l, int t)
 {
     const uint32_t base = m->delta.base ? m->delta.base[l] : l;
     return base != l && m->layers[base].tensor[t] == m->layers[l].tensor[t];
 }
 
-static void sum(struct ntx_outline *o)
+static enum ntx_part part_of_end(uint8_t use)
+{
+    switch (use) {
+    case NTX_USE_LOOKUP: return NTX_PART_EMBED;
+    case NTX_USE_MATRIX: return NTX_PART_HEAD;
+    default: return NTX_PART_DENSE;
+    }
+}
+
+static void sum_model(struct ntx_outline *o)
 {
     const struct ntx_model *m = o->model;
     for (int t = 0; t < NTX_N_ENDS; t++) {
         const uint8_t use = ntx_end_kinds[t].use;
         if (t == NTX_END_output || m->end[t] != m->output)
-            add(o,
-                use == NTX_USE_LOOKUP   ? NTX_PART_EMBED
-                : use == NTX_USE_MATRIX ? NTX_PART_HEAD
-                                        : NTX_PART_DENSE,
-                m->end[t]);
+            add_tensor(o, part_of_end(use), m->end[t]);
     }
     for (uint32_t l = 0; l < m->hp.n_layers; l++)
         for (int t = 0; t < NTX_N_TENSORS; t++) {
             struct ntx_whole w = {.out0 = 0};
             ntx_whole_of(&m->hp, l, (enum ntx_tensor)t, &w);
-            if (!w.out0 && !is_bases(m, l, t)) /* else it is a part of one that is counted */
-                add(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE,
-                    m->layers[l].tensor[t]);
+            if (!w.out0 && !is_bases(m, l, t)) /* otherwise it is a part of one that is counted */
+                add_tensor(o, ntx_tensor_kinds[t].use == NTX_USE_EXPERT ? NTX_PART_EXPERT : NTX_PART_DENSE,
+                           m->layers[l].tensor[t]);
         }
 }
 
-/* ---- of an architecture that is not known */
+/* ---- an unknown architecture */
 
-/* "ARCH.KEY" as a number; 0 when absent. An array (one number per layer) counts by its first. */
-static uint32_t key(const struct ntx_gguf *g, const char *name)
+/* "ARCH.KEY" as a number; 0: absent. An array (one number per layer) counts by its first. */
+static uint32_t key_number(const struct ntx_gguf *g, const char *name)
 {
     char k[160];
     struct ntx_str arch = {"", 0};
@@ -109,24 +114,24 @@ static uint32_t key(const struct ntx_gguf *g, const char *name)
     return !ntx_gguf_u64(g, k, &v) && v <= UINT32_MAX ? (uint32_t)v : 0;
 }
 
-static uint32_t either(uint32_t a, uint32_t b) { return a ? a : b; }
+static uint32_t first_nonzero(uint32_t a, uint32_t b) { return a ? a : b; }
 
 static int read_widths(const struct ntx_gguf *g, struct ntx_model *m, struct ntx_err *err)
 {
     struct ntx_hparams *hp = &m->hp;
     const struct ntx_gguf_tensor *embd = ntx_end_tensor(g, NTX_END_token_embd);
-    uint32_t blocks = key(g, "block_count");
-    hp->n_layers = blocks - NTX_MIN(key(g, "nextn_predict_layers"), blocks);
-    hp->n_embd = key(g, "embedding_length");
-    hp->n_ff = either(key(g, "feed_forward_length"), key(g, "expert_feed_forward_length"));
-    hp->n_ff_exp = either(key(g, "expert_feed_forward_length"), hp->n_ff);
-    hp->n_head = key(g, "attention.head_count");
-    hp->n_head_kv = either(key(g, "attention.head_count_kv"), hp->n_head);
-    hp->head_k = either(key(g, "attention.key_length"), hp->n_head ? hp->n_embd / hp->n_head : 0);
-    hp->head_v = either(key(g, "attention.value_length"), hp->head_k);
-    hp->ctx_train = key(g, "context_length");
-    hp->n_expert = key(g, "expert_count");
-    hp->n_expert_used = key(g, "expert_used_count");
+    uint32_t blocks = key_number(g, "block_count");
+    hp->n_layers = blocks - NTX_MIN(key_number(g, "nextn_predict_layers"), blocks);
+    hp->n_embd = key_number(g, "embedding_length");
+    hp->n_ff = first_nonzero(key_number(g, "feed_forward_length"), key_number(g, "expert_feed_forward_length"));
+    hp->n_ff_exp = first_nonzero(key_number(g, "expert_feed_forward_length"), hp->n_ff);
+    hp->n_head = key_number(g, "attention.head_count");
+    hp->n_head_kv = first_nonzero(key_number(g, "attention.head_count_kv"), hp->n_head);
+    hp->head_k = first_nonzero(key_number(g, "attention.key_length"), hp->n_head ? hp->n_embd / hp->n_head : 0);
+    hp->head_v = first_nonzero(key_number(g, "attention.value_length"), hp->head_k);
+    hp->ctx_train = key_number(g, "context_length");
+    hp->n_expert = key_number(g, "expert_count");
+    hp->n_expert_used = key_number(g, "expert_used_count");
     hp->n_vocab = embd && embd->ne[1] <= UINT32_MAX ? (uint32_t)embd->ne[1] : 0;
     if (!hp->n_layers || hp->n_layers > NTX_MAX_LAYERS || !hp->n_embd || !hp->n_head || !hp->head_k || !hp->n_vocab)
         return ntx_err_set(err, -EINVAL,
@@ -140,8 +145,7 @@ static int read_widths(const struct ntx_gguf *g, struct ntx_model *m, struct ntx
     return 0;
 }
 
-/* Where a tensor of a layer is counted: experts by their names; others by what they are used for, wherever there is
- * room for one. */
+/* Where a tensor of a layer is counted: experts by their names; others by their use, wherever there is room for one. */
 static uint32_t *place_of(struct ntx_layer *l, const struct ntx_hparams *hp, const struct ntx_gguf_tensor *t,
                           const char *name)
 {
@@ -152,7 +156,9 @@ static uint32_t *place_of(struct ntx_layer *l, const struct ntx_hparams *hp, con
         for (int k = 0; k < NTX_N_TENSORS; k++)
             if (ntx_tensor_kinds[k].use == NTX_USE_EXPERT && !strcmp(ntx_tensor_kinds[k].name, name))
                 return &l->tensor[k];
-    enum ntx_use want = dims == 1 ? NTX_USE_VECTOR : dims == 2 ? NTX_USE_MATRIX : NTX_USE_HEADS;
+    enum ntx_use want = dims == 2 ? NTX_USE_MATRIX : NTX_USE_HEADS;
+    if (dims == 1)
+        want = NTX_USE_VECTOR;
     for (int k = 0; k < NTX_N_TENSORS; k++)
         if (ntx_tensor_kinds[k].use == want && !ntx_is_models((enum ntx_tensor)k) && l->tensor[k] == NTX_NO_TENSOR)
             return &l->tensor[k];
@@ -213,7 +219,7 @@ static int take_tensors(const struct ntx_gguf *g, struct ntx_model *m, struct nt
     return rc;
 }
 
-/* Those that every architecture may have. */
+/* Tensors that every architecture may have. */
 static void take_ends(const struct ntx_gguf *g, struct ntx_model *m)
 {
     for (int t = 0; t < NTX_N_ENDS; t++) {
@@ -226,8 +232,8 @@ static void take_ends(const struct ntx_gguf *g, struct ntx_model *m)
     m->output_scale = NTX_NO_TENSOR;
 }
 
-/* A model of the same matrices, that are only multiplied by. */
-static int stand_in(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err)
+/* A model of the same matrices, for planning only. */
+static int make_stand_in(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err)
 {
     struct ntx_model *m = calloc(1, sizeof *m);
     if (!m)
@@ -246,32 +252,33 @@ static int stand_in(const struct ntx_gguf *g, struct ntx_model **out, struct ntx
     return rc;
 }
 
-/* ---- making one */
+/* ---- making */
 
-static int of_header(const struct ntx_gguf *g, struct ntx_gguf *own, const char *name, struct ntx_outline *out,
-                     struct ntx_err *err)
+static int outline_header(const struct ntx_gguf *g, struct ntx_gguf *own, const char *name, struct ntx_outline *out,
+                          struct ntx_err *err)
 {
     struct ntx_outline o = {.own = own};
     struct ntx_tokenizer *tok = NULL;
     struct ntx_err why = {0}, other = {0};
-    if (ntx_model_open(g, &o.model, &why) && stand_in(g, &o.model, &other))
+    if (ntx_model_open(g, &o.model, &why) && make_stand_in(g, &o.model, &other))
         return ntx_err_set(err, other.code, "%.200s: %.300s; nor can it be estimated: %.300s", name, why.text,
                            other.text);
     snprintf(o.name, sizeof o.name, "%s", name);
-    int rc = ntx_gguf_find(g, "tokenizer.ggml.tokens") || !own ? ntx_tokenizer_open(g, &tok, why.code ? &other : &why)
-                                                               : -ENOENT;
+    int rc = -ENOENT;
+    if (ntx_gguf_find(g, "tokenizer.ggml.tokens") || !own)
+        rc = ntx_tokenizer_open(g, &tok, why.code ? &other : &why);
     o.held_bytes = ntx_gguf_header_bytes(g) +
                    (rc ? (uint64_t)o.model->hp.n_vocab * TOKEN_BYTES : ntx_tokenizer_bytes(tok));
     snprintf(o.why, sizeof o.why, "%.239s", why.code ? why.text : "");
     ntx_tokenizer_free(tok);
-    sum(&o);
+    sum_model(&o);
     *out = o;
     return 0;
 }
 
 int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err)
 {
-    return of_header(g, NULL, name, out, err);
+    return outline_header(g, NULL, name, out, err);
 }
 
 void ntx_outline_free(struct ntx_outline *o)
@@ -300,7 +307,7 @@ int ntx_outline_retyped(const struct ntx_gguf *g, const struct ntx_mix *mix, boo
     }
     if (!rc)
         rc = ntx_sketch_retype(g, type, &made, err);
-    if (!rc && (rc = of_header(made, made, name, out, err)))
+    if (!rc && (rc = outline_header(made, made, name, out, err)))
         ntx_gguf_free(made);
     free(given);
     free(type);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outline.h: a model as `ntx plan` sees it, without its weights: what the planner places (model/arch.h), and how many
- * bytes of which type there are.
+/* outline.h: a model as `ntx plan` sees it, without its weights: what the planner places (model/arch.h), and the bytes
+ * of each type.
  *
- * From a GGUF's header, or by name for models that one does not have: "llama-70b@q4_k_m" (computed/plan/sketch.h). Of
- * an architecture that ntx does not compute only names and sizes of tensors are looked at, and `why` says so: what is
- * planned of it is an estimate. */
+ * From a GGUF's header, or by name for models without a file: "llama-70b@q4_k_m" (computed/plan/sketch.h). Of an
+ * architecture that ntx does not compute only names and sizes of tensors are used; `why` says so, and its plan is an
+ * estimate. */
 #ifndef NTX_COMPUTED_PLAN_OUTLINE_H
 #define NTX_COMPUTED_PLAN_OUTLINE_H
 
@@ -19,9 +19,9 @@
 enum ntx_part {
     NTX_PART_DENSE,  /* read for every token: attention, dense FFN, routers, norms */
     NTX_PART_EXPERT, /* n_expert_used of n_expert are read for a token */
-    NTX_PART_HEAD,   /* the output matrix: once per row that asks for logits */
-    NTX_PART_EMBED,  /* one row per token: neither resident nor streamed. Not counted when it is the output matrix, too
-                      */
+    NTX_PART_HEAD,   /* the output matrix: once per row with logits */
+    /* One row per token: neither resident nor streamed. Not counted if it is also the output matrix. */
+    NTX_PART_EMBED,
     NTX_N_PARTS
 };
 
@@ -29,8 +29,9 @@ struct ntx_outline {
     char name[96];
     struct ntx_gguf *own; /* NULL: the header is the caller's, who keeps it */
     struct ntx_model *model;
-    uint64_t held_bytes; /* that header and tokenizer take beside the model; of models by name about */
-    char why[240];       /* ntx does not compute it; "": it does */
+    /* memory of that header and of the tokenizer, beside the model; an estimate for models by name */
+    uint64_t held_bytes;
+    char why[240]; /* why ntx does not compute it; "": it does */
     uint64_t bytes[NTX_N_PARTS][NTX_TYPE_LIMIT];
 };
 
@@ -43,17 +44,16 @@ uint64_t ntx_outline_kv_values(const struct ntx_outline *o);                  /*
 int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err);
 void ntx_outline_free(struct ntx_outline *o);
 
-/* "MODEL@TYPE". -ENOENT with the nearest name that there is. */
+/* "MODEL@TYPE". -ENOENT with the nearest known name. */
 int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err);
-/* The i-th of the names before and behind the '@', NULL at their end. */
+/* The i-th of the names before and after the '@'; NULL after the last. */
 const char *ntx_outline_model(size_t i);
 const char *ntx_outline_type(size_t i);
-/* What a word that is no file's name, and has no '@', may have meant: the nearest model, where one is near; else NULL.
- * */
+/* The model nearest to a word that is neither a file's name nor has an '@'; NULL: none is near. */
 const char *ntx_outline_nearest(const char *word);
 
-/* The same model in the types of a mix; smaller: but for what has fewer bits already. *n_other as ntx_mix_choose has
- * it. */
+/* The same model in the types of a mix. smaller: except tensors that already have fewer bits. *n_other as in
+ * ntx_mix_choose. */
 int ntx_outline_retyped(const struct ntx_gguf *g, const struct ntx_mix *mix, bool smaller, const char *name,
                         uint32_t *n_other, struct ntx_outline *out, struct ntx_err *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outline_builtin.c: models by name. Widths are those of the published configurations, in their architectures' files
- * (model/arch.h); which tensors there are, and of which shape, the architecture's layers say (computed/plan/sketch.h);
- * which gets which type, what ntx quantize would choose (model/mix.h). */
+/* outline_builtin.c: models by name. Widths are from the published configurations, in their architectures' files
+ * (model/arch.h). The architecture's layers give the tensors and their shapes (computed/plan/sketch.h), and the mix of
+ * ntx quantize gives their types (model/mix.h). */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "computed/plan/sketch.h"
 #include "model/mix.h"
 
-/* As they are called here, in the order of the list; all others of model/mix.h go, too. */
+/* In the order of the list; all others of model/mix.h are accepted, too. */
 static const char *const types[] = {"f16",  "bf16",   "q8_0",   "q6_k", "q5_k_m", "q4_k_m",
                                     "q4_0", "iq4_xs", "q3_k_m", "q2_k", "mxfp4"};
 
@@ -36,7 +36,7 @@ static size_t n_models(void)
 const char *ntx_outline_type(size_t i) { return i < N_TYPES ? types[i] : NULL; }
 const char *ntx_outline_nearest(const char *word) { return ntx_nearest(word, ntx_outline_model, n_models()); }
 
-static int unknown(const char *what, const char *word, const char *(*at)(size_t i), size_t n, struct ntx_err *err)
+static int unknown_name(const char *what, const char *word, const char *(*at)(size_t i), size_t n, struct ntx_err *err)
 {
     char list[800] = "";
     const char *near = ntx_nearest(word, at, n), *name;
@@ -47,14 +47,14 @@ static int unknown(const char *what, const char *word, const char *(*at)(size_t 
                        near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", list);
 }
 
-/* A key of the table's columns: 0 is none. */
+/* Adds a key of the table's columns; 0 is none. */
 static void add_key(char *keys, size_t size, const char *name, uint32_t v)
 {
     if (v)
         snprintf(keys + strlen(keys), size - strlen(keys), " %s=%u", name, v);
 }
 
-static int sketch(const struct ntx_known *k, const char *arch, struct ntx_gguf **out, struct ntx_err *err)
+static int make_sketch(const struct ntx_known *k, const char *arch, struct ntx_gguf **out, struct ntx_err *err)
 {
     char keys[2048];
     const size_t n = sizeof keys;
@@ -83,19 +83,19 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
     for (size_t i = 0; (k = ntx_known_at(i, &arch)) && strcasecmp(k->name, model);)
         i++;
     if (!k)
-        return unknown("model", model, ntx_outline_model, n_models(), err);
+        return unknown_name("model", model, ntx_outline_model, n_models(), err);
     if (!at)
         return ntx_err_set(err, -ENOENT, "%s: of which type? For example %s@q4_k_m; `ntx plan --list` shows them",
                            model, model);
     bool experts_only = !strcasecmp(at + 1, "mxfp4");
     const struct ntx_mix *mix = ntx_mix_named(experts_only ? "MXFP4_MOE" : at + 1);
     if (!mix)
-        return unknown("type", at + 1, ntx_outline_type, N_TYPES, err);
+        return unknown_name("type", at + 1, ntx_outline_type, N_TYPES, err);
     if (experts_only && !k->experts)
         return ntx_err_set(err, -EINVAL, "%.80s: only experts are of that type, and the model has none", name);
     struct ntx_gguf *floats = NULL;
     uint32_t n_other = 0;
-    int rc = sketch(k, arch, &floats, err);
+    int rc = make_sketch(k, arch, &floats, err);
     if (!rc)
         rc = ntx_outline_retyped(floats, mix, false, name, &n_other, out, err);
     ntx_gguf_free(floats);

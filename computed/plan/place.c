@@ -10,7 +10,7 @@
 
 #define THREADS_MOST 256u
 
-/* What the GPU has for us: nothing where it is not to compute, or cannot. */
+/* GPU memory for ntx: 0 if the GPU is not to compute, or cannot. */
 static uint64_t vram_of(const struct ntx_hw *hw, const struct ntx_outline *o, const struct ntx_place_request *r,
                         struct ntx_layout *l)
 {
@@ -61,9 +61,9 @@ static double draft_rate(const struct ntx_hw *hw, const struct ntx_model *m, con
                : 0;
 }
 
-/* The number of guesses that gives the most tokens a second, or the one that was asked for. */
-static void guess(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
-                  const struct ntx_place_request *r, struct ntx_layout *l)
+/* The number of draft tokens that gives the most tokens a second, or the requested one. */
+static void choose_draft_nodes(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
+                               const struct ntx_place_request *r, struct ntx_layout *l)
 {
     uint32_t most = NTX_MIN(r->draft_nodes ? r->draft_nodes : NTX_DRAFT_STATS_RANKS,
                             NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows), 1u) - 1);
@@ -112,7 +112,7 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     sum_up(hw, o, p, out);
     note_small_gpu(p, out);
     if (r->guesses && out->predicted)
-        guess(hw, o->model, p, r, out);
+        choose_draft_nodes(hw, o->model, p, r, out);
     ntx_plan_free(p);
     return 0;
 }

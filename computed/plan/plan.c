@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c: the choices, in this order: chunk size and context, rows per pass, ring, and the rest of the budget to chunks
- * that stay.
+/* plan.c: the choices, in this order: chunk size and context, rows per pass, ring, and resident chunks with the rest of
+ * the budget.
  *
- * Chunk sizes are tried from the preferred one downwards, past the size for streaming when not all stays, until the
- * ring that they need is small beside what is left for weights. For each size there is a least memory (one row, the
- * smallest ring, or no ring where the whole model is smaller than that); the least of all sizes is the budget that a
- * refusal names, and the very number that succeeds. */
+ * Chunk sizes are tried from the preferred one downwards, past the size for streaming if not everything is resident,
+ * until the ring that they need is small beside the memory left for weights. Each size has a least memory (one row, and
+ * the smallest ring, or no ring if the whole model is smaller). The least of all sizes is the budget that a refusal
+ * names, and exactly that budget succeeds. */
 #include "computed/plan/plan_impl.h"
 
 #include <errno.h>
@@ -17,61 +17,61 @@
 #include "computed/gpu/device.h"
 #include "computed/state/kv.h"
 
-#define CHUNK_MAX        (4ull << 20) /* of a model that is all in memory: one long run per thread */
+#define CHUNK_MAX        (4ull << 20) /* for a model that is all in memory: one long run per thread */
 #define CHUNK_MIN        (64ull << 10)
 #define CHUNKS_PER_LAYER 8
-#define RING_GOOD        (8 * NTX__INFLIGHT) /* evens out layers that compute takes longer for */
+#define RING_GOOD        (8 * NTX__INFLIGHT) /* evens out layers that take longer to compute */
 #define RING_BUSY        (4 * NTX__INFLIGHT)
-#define RING_LEAST                                                                                                     \
-    (NTX__INFLIGHT / 4) /* below that the drive waits for slots: it comes before rows and chunks that stay */
-#define ROWS_FEW  16u   /* these come before that ring: a prompt is read for each so many of its tokens */
-#define DESC_MIN  3u
-#define DESC_GOOD 8u
-#define ROWS_MAX  512u
-#define CTX_MOST  4096u /* that nobody asked for */
-#define CTX_LEAST 128u
-#define LISTS_LEAST                                                                                                    \
-    (24ull << 20) /* lists that may be made under any budget, within what the processes have beside it */
+#define RING_LEAST       (NTX__INFLIGHT / 4) /* below, the drive waits for slots: before rows and resident chunks */
+#define ROWS_FEW         16u /* these come before that ring: a prompt reads the model once for so many tokens */
+#define DESC_MIN         3u
+#define DESC_GOOD        8u
+#define ROWS_MAX         512u
+#define CTX_MOST         4096u /* if no context was requested */
+#define CTX_LEAST        128u
+/* Lists of this size may be made under any budget, within what the processes have beside it. */
+#define LISTS_LEAST      (24ull << 20)
 
 struct planner {
     const struct ntx_model *m;
     const struct ntx_plan_request *r;
     struct ntx_err *err;
-    uint32_t ctx;        /* wanted */
-    uint64_t read_bytes; /* of a read, and of a chunk of a model that is not all in memory: few bytes then lie in the
-                            ring at a time, so the drive writes to what a cache has */
-    uint64_t smallest;   /* budget of all sizes tried so far */
+    uint32_t ctx; /* wanted */
+    /* Of a read, and of a chunk of a model that is not all in memory: few bytes are then in the ring at a time, so that
+     * the drive writes to cached memory. */
+    uint64_t read_bytes;
+    uint64_t smallest; /* least budget of all sizes tried so far */
     bool on_device;
-    bool too_many;   /* of a size; smaller ones have more chunks still */
-    uint64_t listed; /* that the lists of a size alone take, where they were more than could do */
+    bool too_many;   /* chunks of a size; smaller sizes have even more */
+    uint64_t listed; /* bytes of a size's lists, where these alone were too much */
 };
 
-/* A chunk size with the choices made for it. */
+/* a chunk size, with the choices made for it */
 struct option {
     uint64_t chunk_bytes;
     struct ntx_chunks *chunks;
     struct ntx__sizes sizes;
     struct ntx__shape shape;
-    struct ntx_frames one, classes; /* kinds of frames: a single one for all experts, or by size; none of them yet */
-    uint64_t window;                /* for groups on demand, when none of them stays */
+    struct ntx_frames one, classes; /* classes of frames: one for all experts, or by size; without frames yet */
+    uint64_t window;                /* for groups on demand, if none is resident */
     uint32_t n_desc;
     bool resident; /* everything fits: no ring, no frames */
     bool dense;    /* everything but experts fits: no ring */
     bool prefetch;
 };
 
-/* ---- what a shape costs with nothing but fixed chunks resident, and with everything */
+/* ---- bytes of a shape, with only fixed chunks resident, and with everything */
 
-/* Parts of the model are read as rows want them. */
-static bool bundles(const struct option *o) { return o->sizes.n_bundles || o->sizes.groups; }
+/* Some parts of the model are read on demand. */
+static bool has_on_demand(const struct option *o) { return o->sizes.n_bundles || o->sizes.groups; }
 
-/* Those of one layer that a row wants. */
+/* The experts of one layer that a row wants. */
 static uint32_t least_frames(const struct option *o)
 {
     return o->sizes.n_bundles ? o->shape.model->hp.n_expert_used : 0;
 }
 
-/* n frames: by size where each class has twice as many as a row wants, else all of one size. */
+/* n frames: by size if each class has twice as many as a row wants, else all of one size. */
 static struct ntx_frames frames_of(const struct option *o, uint32_t n)
 {
     struct ntx_frames f = o->classes;
@@ -85,8 +85,8 @@ static struct ntx_frames frames_of(const struct option *o, uint32_t n)
     return f;
 }
 
-/* Groups of the next layer are prefetched where they are known, or where its gate is sure to be in memory: else its
- * window is of more use to the ring, which keeps the drive busy while a layer waits for what its gate asked for. */
+/* Groups of the next layer are prefetched if they are known, or if its gate is resident. Otherwise the ring has more
+ * use for the second window: it keeps the drive busy while a layer waits for its groups. */
 static uint32_t windows(const struct option *o, bool streamed)
 {
     return o->prefetch && (!streamed || ntx_ffn_mode_groups(&o->shape.ffn)) ? NTX__WINDOWS : 1;
@@ -105,7 +105,7 @@ static uint64_t streamed_total(const struct option *o, uint32_t n_desc)
     return ntx__plan_bill(&s).total;
 }
 
-/* Experts in frames, groups on demand in windows but for so many thousandths, all else resident. */
+/* Experts in frames; groups on demand in windows, except kept_groups thousandths; all else resident. */
 static uint64_t dense_total(const struct option *o, uint32_t n_frames, uint32_t kept_groups)
 {
     struct ntx__shape s = o->shape;
@@ -131,7 +131,7 @@ static uint32_t least_desc(const struct planner *p) { return p->r->ring_slots ? 
 
 static uint64_t ring_bytes(uint32_t n_desc, uint64_t slot) { return (n_desc + ntx__plan_spares(n_desc, slot)) * slot; }
 
-/* Streamed with so many descriptors, or without a ring where that takes less. */
+/* Streamed with so many descriptors, or without a ring if that takes less. */
 static uint64_t total_with(const struct option *o, uint32_t n_desc, uint32_t ctx, uint32_t rows)
 {
     struct option t = *o;
@@ -147,7 +147,7 @@ static uint64_t least_total(const struct planner *p, const struct option *o, uin
     return total_with(o, least_desc(p), ctx, rows);
 }
 
-/* Descriptors of a ring through which a drive can be read, as far as they leave room for a few rows. */
+/* Descriptors of a ring that keeps a drive busy, as far as they leave room for a few rows. */
 static uint32_t fair_desc(const struct planner *p, const struct option *o)
 {
     uint32_t n = least_desc(p);
@@ -166,16 +166,20 @@ static uint32_t fair_desc(const struct planner *p, const struct option *o)
 static uint32_t least_ctx(const struct planner *p)
 {
     uint32_t most = p->m->hp.ctx_train;
-    return p->r->ctx ? p->r->ctx : most ? NTX_MIN(most, CTX_LEAST) : CTX_LEAST;
+    if (p->r->ctx)
+        return p->r->ctx;
+    return most ? NTX_MIN(most, CTX_LEAST) : CTX_LEAST;
 }
 
 uint32_t ntx_plan_ctx(const struct ntx_hparams *hp, uint32_t ctx)
 {
-    return ctx ? ctx : hp->ctx_train ? NTX_MIN(hp->ctx_train, CTX_MOST) : CTX_MOST;
+    if (ctx)
+        return ctx;
+    return hp->ctx_train ? NTX_MIN(hp->ctx_train, CTX_MOST) : CTX_MOST;
 }
 
-/* Where nobody asked for so many tokens: the smallest of the model's own, 4096 and what a quarter of the budget holds
- * for all sessions; in whole blocks. */
+/* If no context was requested: the smallest of the model's own, 4096 and what a quarter of the budget holds for all
+ * sessions; in whole blocks. */
 static uint32_t default_ctx(const struct planner *p)
 {
     uint32_t most = ntx_plan_ctx(&p->m->hp, 0);
@@ -184,10 +188,10 @@ static uint32_t default_ctx(const struct planner *p)
     return (uint32_t)NTX_MAX(NTX_MIN(blocks * NTX_KV_BLOCK, (double)most), (double)least_ctx(p));
 }
 
-/* The largest n in [low, high] for which fits(n), where fits(low) is known. */
-static uint32_t largest(uint32_t low, uint32_t high,
-                        bool (*fits)(const struct planner *, const struct option *, uint32_t), const struct planner *p,
-                        const struct option *o)
+/* The largest n in [low, high] with fits(n); fits(low) is known. */
+static uint32_t search_largest(uint32_t low, uint32_t high,
+                               bool (*fits)(const struct planner *, const struct option *, uint32_t),
+                               const struct planner *p, const struct option *o)
 {
     while (low < high) {
         uint32_t mid = low + (high - low + 1) / 2;
@@ -206,7 +210,7 @@ static bool ctx_fits(const struct planner *p, const struct option *o, uint32_t c
     return least_total(p, o, ctx, least_rows(p)) <= p->r->ram_bytes;
 }
 
-/* Rows cost activations, a probe and an embedding frame each: together at most so much of the budget. Where experts
+/* Each row costs activations, a probe and an embedding frame: together at most this part of the budget. If experts
  * stream, each pass of a prompt reads nearly all of them, so that fewer passes are worth some frames. */
 static uint64_t rows_most(const struct planner *p, const struct option *one)
 {
@@ -225,9 +229,9 @@ static bool rows_fit(const struct planner *p, const struct option *o, uint32_t r
 
 /* ---- ring */
 
-/* With layers that go round over several machines (model/share.h) the drive reads ahead while others compute: into all
- * that is free, if need be. */
-static uint64_t ahead(const struct planner *p, uint64_t must_stream)
+/* With whole layers on several machines (model/share.h) the drive reads ahead while others compute: into all free
+ * memory, if need be. */
+static uint64_t ahead_bytes(const struct planner *p, uint64_t must_stream)
 {
     const struct ntx_share *s = p->r->share;
     return s && s->split == NTX_SPLIT_LAYERS
@@ -235,34 +239,34 @@ static uint64_t ahead(const struct planner *p, uint64_t must_stream)
                : 0;
 }
 
-/* Descriptors for four times what is in flight, when there is room: all slots together take an eighth of what is free.
- * Where that is too little to keep the drive busy (half of it being read, half ready), they take up to half of it,
- * since a drive kept half busy costs more time than the chunks that would stay instead save. The least that keeps it
- * busy at all they take whatever is free. Never more than must be streamed, but where it is read ahead of a turn. */
+/* Descriptors for four times the bytes in flight, if there is room: all slots together take at most an eighth of the
+ * free memory. If that is too little to keep the drive busy (half of the ring being read, half ready), they take up to
+ * half of it, since a half-idle drive costs more time than resident chunks would save. The least ring that keeps it
+ * busy takes whatever is free. Never more than must be streamed, except for reading ahead of a turn. */
 static void choose_ring(const struct planner *p, struct option *o)
 {
     uint64_t slot = o->sizes.slot, resident = resident_total(o), ram = p->r->ram_bytes;
     o->resident = resident <= ram;
-    o->dense = !o->resident && bundles(o) && dense_total(o, least_frames(o), 0) <= ram;
+    o->dense = !o->resident && has_on_demand(o) && dense_total(o, least_frames(o), 0) <= ram;
     o->n_desc = o->resident || o->dense ? 0 : least_desc(p);
     if (!o->n_desc || p->r->ring_slots)
         return;
-    if (bundles(o)) /* what would have to be read if frames were no matter */
+    if (has_on_demand(o)) /* bytes to read if there were no frames */
         resident = dense_total(o, least_frames(o), 0);
     uint64_t floor_total = streamed_total(o, DESC_MIN), spare = ram - floor_total;
     uint64_t target = NTX_MAX(spare / 8, NTX_MIN(spare / 2, RING_BUSY));
     target = NTX_MAX(target, NTX_MAX(RING_LEAST, ring_bytes(fair_desc(p, o), slot)));
     target = NTX_MIN(NTX_MAX(target, ring_bytes(DESC_MIN, slot)), NTX_MAX(resident - ram, ring_bytes(DESC_GOOD, slot)));
-    const uint64_t in_turn = ahead(p, resident - ram), most = NTX_MAX(RING_GOOD, in_turn);
+    const uint64_t in_turn = ahead_bytes(p, resident - ram), most = NTX_MAX(RING_GOOD, in_turn);
     while (o->n_desc * slot < most && (ring_bytes(o->n_desc + 1, slot) <= target || o->n_desc * slot < in_turn) &&
            streamed_total(o, o->n_desc + 1) <= ram)
         o->n_desc++;
 }
 
-/* ---- marks */
+/* ---- snapshots */
 
-/* From them texts that begin as others did go on (computed/state/prefix.h), where layers keep windows or recurrent
- * states: a few thousand tokens of a long prompt are worth more than the weights that would stay in their place. */
+/* Texts with a known beginning go on from snapshots (computed/state/prefix.h), where layers have windows or recurrent
+ * states: a few thousand tokens of a long prompt are worth more than the weights in their place. */
 enum { MARKS_MOST = 30, MARKS_SHARE = 32 };
 
 static bool snapshots_fit(const struct planner *p, const struct option *o, uint32_t n)
@@ -270,9 +274,11 @@ static bool snapshots_fit(const struct planner *p, const struct option *o, uint3
     struct option t = *o;
     const struct ntx_kv_shape kv = ntx__plan_kv(&o->shape);
     t.shape.snapshots = n;
-    uint64_t total = o->resident ? resident_total(&t)
-                     : o->dense  ? dense_total(&t, least_frames(&t), 0)
-                                 : streamed_total(&t, t.n_desc);
+    uint64_t total;
+    if (o->resident)
+        total = resident_total(&t);
+    else
+        total = o->dense ? dense_total(&t, least_frames(&t), 0) : streamed_total(&t, t.n_desc);
     return n * ntx_kv_snapshot_bytes(&p->m->hp, p->r->kv_type, &kv) <= p->r->ram_bytes / MARKS_SHARE &&
            total <= p->r->ram_bytes;
 }
@@ -282,19 +288,19 @@ static void choose_snapshots(const struct planner *p, struct option *o)
     const struct ntx_kv_shape kv = ntx__plan_kv(&o->shape);
     if (!p->r->no_prefixes && !p->r->vram_bytes && !p->on_device &&
         ntx_kv_snapshot_bytes(&p->m->hp, p->r->kv_type, &kv))
-        o->shape.snapshots = largest(0, MARKS_MOST, snapshots_fit, p, o);
+        o->shape.snapshots = search_largest(0, MARKS_MOST, snapshots_fit, p, o);
 }
 
-/* ---- rows of tables */
+/* ---- resident tables */
 
-static void measure(struct option *o)
+static void measure_sizes(struct option *o)
 {
     o->sizes = ntx__plan_sizes(o->chunks);
     o->shape.widths = ntx_forward_widths(o->shape.model, o->chunks);
 }
 
-/* All entries of a table stay, where the whole model does and there is room beside it. A matrix that is a table, too,
- * is not there twice. */
+/* All entries of a table become resident if the whole model is and there is room. A table that is also a matrix is not
+ * stored twice. */
 static int keep_entries(const struct planner *p, struct option *o, enum ntx_end table)
 {
     struct ntx_weight *w = &o->chunks->end[table];
@@ -304,15 +310,16 @@ static int keep_entries(const struct planner *p, struct option *o, enum ntx_end 
     int rc = ntx_chunks_keep_entries(o->chunks, p->m, w, o->chunk_bytes, p->err);
     if (rc)
         return rc;
-    measure(o);
+    measure_sizes(o);
     if (resident_total(o) > p->r->ram_bytes) {
         ntx_chunks_drop_entries(o->chunks, w);
-        measure(o);
+        measure_sizes(o);
     }
     return 0;
 }
 
-/* A GPU would have what always stays in its own memory, and of several machines one alone reads rows. */
+/* Not with a GPU, which has resident data in its own memory, nor with several machines, of which one alone reads
+ * rows. */
 static int keep_tables(const struct planner *p, struct option *o)
 {
     if (!o->resident || p->on_device || p->r->vram_bytes || p->r->device_bytes || p->r->share)
@@ -323,8 +330,7 @@ static int keep_tables(const struct planner *p, struct option *o)
 
 /* ---- one chunk size */
 
-/* Read in whole blocks, wherever in the file it lies, a chunk of so many bytes is still no more than size: one read,
- * not two halves. */
+/* So that a chunk, read in whole blocks from any offset, is at most `size`: one read, not two halves. */
 static uint64_t in_blocks(uint64_t size) { return size > 2 * NTX__BLOCK ? size - NTX__BLOCK : size; }
 
 static bool stopped(const struct planner *p)
@@ -332,10 +338,9 @@ static bool stopped(const struct planner *p)
     return p->r->stop && atomic_load_explicit(p->r->stop, memory_order_relaxed);
 }
 
-/* The chunks of a size. One whose lists alone take more than the budget, and more than a size that was tried before
- * needs, can neither be chosen nor be the smallest: it is not made, which bounds what a model that claims to be huge
- * costs here. -ENOSPC then. */
-static int cut(struct planner *p, uint64_t chunk_bytes, struct ntx_chunks **out)
+/* Makes the chunks of a size. If its lists alone exceed the budget, and a size that was tried before, it can neither be
+ * chosen nor be the smallest; then it is not made (-ENOSPC), which bounds the cost of a file that claims to be huge. */
+static int make_chunks(struct planner *p, uint64_t chunk_bytes, struct ntx_chunks **out)
 {
     uint64_t useful = NTX_MAX(p->r->ram_bytes, p->smallest == UINT64_MAX ? LISTS_LEAST : p->smallest) / NTX__LIST_BYTES;
     struct ntx_chunk_bounds b = {.most = NTX_MIN(useful, (uint64_t)NTX_CHUNKS_MAX),
@@ -358,11 +363,11 @@ static int cut(struct planner *p, uint64_t chunk_bytes, struct ntx_chunks **out)
     return -ENOSPC;
 }
 
-/* -ENOSPC when not even the least fits. */
-static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
+/* -ENOSPC: not even the least fits. */
+static int try_chunk_size(struct planner *p, uint64_t chunk_bytes, struct option *o)
 {
     *o = (struct option){.chunk_bytes = chunk_bytes, .prefetch = p->r->prefetch};
-    int rc = cut(p, chunk_bytes, &o->chunks);
+    int rc = make_chunks(p, chunk_bytes, &o->chunks);
     if (rc)
         return rc;
     if (p->r->ffn.kind != NTX_FFN_ALL)
@@ -393,10 +398,10 @@ static int consider(struct planner *p, uint64_t chunk_bytes, struct option *o)
     p->smallest = NTX_MIN(p->smallest, least);
     if (least > p->r->ram_bytes || least == UINT64_MAX)
         return -ENOSPC;
-    o->shape.ctx = largest(o->shape.ctx, p->ctx, ctx_fits, p, o);
+    o->shape.ctx = search_largest(o->shape.ctx, p->ctx, ctx_fits, p, o);
     if (!p->r->max_rows) {
         uint64_t most = NTX_MIN((uint64_t)o->shape.ctx * o->shape.sessions, (uint64_t)ROWS_MAX);
-        uint32_t rows = largest(1, (uint32_t)most, rows_fit, p, o);
+        uint32_t rows = search_largest(1, (uint32_t)most, rows_fit, p, o);
         o->shape.rows = rows > 16 ? NTX_ROUND_DOWN(rows, 16) : rows;
     }
     choose_ring(p, o);
@@ -415,14 +420,14 @@ static uint64_t preferred_chunk(const struct planner *p)
 }
 
 /* The largest chunk size with a comfortable ring, else the one with the longest ring. */
-static int choose(struct planner *p, struct option *best)
+static int choose_chunk_size(struct planner *p, struct option *best)
 {
     uint64_t size = p->r->chunk_bytes ? p->r->chunk_bytes : preferred_chunk(p),
              last = p->r->chunk_bytes ? size : CHUNK_MIN;
     memset(best, 0, sizeof *best);
     for (; size >= last && !p->too_many; size /= 2) {
         struct option o;
-        int rc = consider(p, size, &o);
+        int rc = try_chunk_size(p, size, &o);
         if (!rc && (!best->chunks || o.resident || (o.dense && !best->resident) ||
                     (!best->dense && o.n_desc > best->n_desc))) {
             struct ntx_chunks *other = best->chunks;
@@ -441,7 +446,7 @@ static int choose(struct planner *p, struct option *best)
     return best->chunks ? 0 : -ENOSPC;
 }
 
-static int refuse(const struct planner *p)
+static int refuse_plan(const struct planner *p)
 {
     char need[32], have[32], kv[32];
     struct ntx_kv_shape shape = ntx_kv_shape_for(&p->m->hp, least_ctx(p), NTX_MAX(p->r->sessions, 1u), least_rows(p),
@@ -470,7 +475,7 @@ static int refuse(const struct planner *p)
 
 /* ---- the rest of the budget */
 
-/* The largest arena with which the bill stays within the budget, in whole blocks. */
+/* The largest arena within the budget, in whole blocks. */
 static uint64_t largest_arena(const struct planner *p, const struct option *o)
 {
     struct ntx__shape s = o->shape;
@@ -525,9 +530,12 @@ static void sum_placement(struct ntx_plan *p)
         uint32_t place = p->table[i].placement;
         if (p->chunks->list[i].lookup)
             continue;
-        *(place == NTX_PLACE_HOST     ? &p->bytes_host
-          : place == NTX_PLACE_DEVICE ? &p->bytes_device
-                                      : &p->bytes_storage) += p->table[i].bytes;
+        uint64_t *bytes = &p->bytes_storage;
+        if (place == NTX_PLACE_HOST)
+            bytes = &p->bytes_host;
+        else if (place == NTX_PLACE_DEVICE)
+            bytes = &p->bytes_device;
+        *bytes += p->table[i].bytes;
     }
     p->bytes_model = p->bytes_host + p->bytes_storage + p->bytes_device;
     p->bytes_rows = p->chunks->lookup_bytes;
@@ -537,13 +545,17 @@ static void sum_placement(struct ntx_plan *p)
     p->bytes_storage -= frames;
 }
 
-/* Everything into the plan; the shape shrinks to what the placement really uses. */
-static void settle(const struct planner *q, struct option *o, struct ntx_plan *p)
+/* Fills in the plan; the shape shrinks to what the placement uses. */
+static void fill_plan(const struct planner *q, struct option *o, struct ntx_plan *p)
 {
     struct ntx__shape *s = &o->shape;
     bool frames = !o->resident && o->sizes.n_bundles;
     uint64_t room = o->resident || o->dense ? o->sizes.fixed + o->sizes.matrix : largest_arena(q, o);
-    uint32_t kept = o->resident ? NTX__ALL : o->dense && o->sizes.groups ? most_groups(q, o) : 0;
+    uint32_t kept = 0;
+    if (o->resident)
+        kept = NTX__ALL;
+    else if (o->dense && o->sizes.groups)
+        kept = most_groups(q, o);
     ntx__plan_groups(o->chunks, kept, &s->window_bytes);
     s->n_windows = windows(o, !o->dense && !o->resident);
     s->n_sched = ntx__plan_place(o->chunks, room, frames, kept, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
@@ -575,7 +587,7 @@ static void settle(const struct planner *q, struct option *o, struct ntx_plan *p
     ntx__plan_predict(q->m, q->r->hw, p);
 }
 
-/* For this request as it is: beside a GPU, which has device_bytes left, or without one. */
+/* For this request unchanged: with a GPU that has device_bytes left, or without one. */
 static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r, bool on_device, struct ntx_plan **out,
                      struct ntx_err *err)
 {
@@ -583,9 +595,9 @@ static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r
     struct option o;
     q.ctx = r->ctx ? r->ctx : default_ctx(&q);
     q.read_bytes = ntx_hw_read_bytes(r->hw);
-    int rc = choose(&q, &o);
+    int rc = choose_chunk_size(&q, &o);
     if (rc)
-        return rc == -ENOSPC ? refuse(&q) : rc;
+        return rc == -ENOSPC ? refuse_plan(&q) : rc;
     choose_snapshots(&q, &o);
     if ((rc = keep_tables(&q, &o))) {
         ntx_chunks_free(o.chunks);
@@ -601,15 +613,14 @@ static int plan_once(const struct ntx_model *m, const struct ntx_plan_request *r
         ntx_plan_free(p);
         return ntx_err_set(err, -ENOMEM, "no memory for a plan");
     }
-    settle(&q, &o, p);
+    fill_plan(&q, &o, p);
     *out = p;
     return 0;
 }
 
 /* ---- clients, and a GPU */
 
-/* The request with what clients take within `ram`; 0: the fewest, and with `constrains` room for a constrained answer.
- * */
+/* The request with what clients take of `ram`; 0: the fewest, and with `constrains` room for a constrained answer. */
 static struct ntx_plan_request with_clients(const struct ntx_model *m, const struct ntx_plan_request *r, uint64_t ram,
                                             bool constrains, struct ntx_budget_clients *n)
 {
@@ -624,8 +635,8 @@ static struct ntx_plan_request with_clients(const struct ntx_model *m, const str
     return q;
 }
 
-/* The first plan was made as if there were no GPU: it gives context, rows and chunks. What the GPU's memory then has
- * left takes matrices. */
+/* The first plan was made without the GPU: it gives context, rows and chunks. The GPU's remaining memory takes
+ * matrices. */
 static int plan_gpu(const struct ntx_model *m, struct ntx_plan_request *q, struct ntx_plan **plan, struct ntx_err *err)
 {
     struct ntx_plan *first = *plan, *p = NULL;
@@ -651,7 +662,7 @@ static int plan_gpu(const struct ntx_model *m, struct ntx_plan_request *q, struc
     q->chunk_bytes = first->chunk_bytes;
     if (first->bytes_total + host <= q->ram_bytes || first->geo.n_desc)
         q->other_bytes += host;
-    if (q->unified) /* of one budget; KV is in it already */
+    if (q->unified) /* one budget, which has KV already */
         q->other_bytes += need - NTX_MIN(need, first->bytes_kv);
     int rc = plan_once(m, q, true, &p, err);
     if (rc == -ENOMEM && q->unified)
@@ -681,8 +692,7 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
         q.apart = m->delta.base != NULL;
         rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
     }
-    if (rc == -ENOMEM &&
-        r->clients) { /* so the smallest budget that a refusal names does not depend on the one given */
+    if (rc == -ENOMEM && r->clients) { /* so that the smallest budget in a refusal does not depend on the given one */
         q = with_clients(m, r, 0, false, &clients);
         q.apart = m->delta.base != NULL;
         rc = plan_once(m, &q, r->device_bytes > 0, &p, err);
@@ -699,7 +709,7 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
     return rc;
 }
 
-/* No size of chunks stops the search before its end where none fits. */
+/* Here no size of chunks ends the search early when none fits. */
 static uint64_t smallest_of(const struct ntx_model *m, const struct ntx_plan_request *r, bool constrains)
 {
     struct ntx_budget_clients fewest;
@@ -711,7 +721,7 @@ static uint64_t smallest_of(const struct ntx_model *m, const struct ntx_plan_req
     none.apart = m->delta.base != NULL;
     q.ctx = r->ctx ? r->ctx : default_ctx(&q);
     q.read_bytes = ntx_hw_read_bytes(r->hw);
-    return choose(&q, &o) == -ENOSPC ? q.smallest : 0;
+    return choose_chunk_size(&q, &o) == -ENOSPC ? q.smallest : 0;
 }
 
 uint64_t ntx_plan_smallest(const struct ntx_model *m, const struct ntx_plan_request *r)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_fit.c: what choices cost, exactly as the region, the KV pool and the forward pass will take it, and where chunks
- * go. */
+/* plan_fit.c: the cost of a set of choices, exactly as the region, the KV pool and the forward pass will take it; and
+ * the placement of chunks. */
 #include "computed/plan/plan_impl.h"
 
 #include "common/util.h"
@@ -8,7 +8,7 @@
 #include "computed/state/kv.h"
 #include "computed/state/prefix.h"
 
-#define FRAME_LIST_BYTES 64u /* that computed keeps of a frame */
+#define FRAME_LIST_BYTES 64u /* that computed keeps for a frame */
 
 /* A chunk's read: its range widened to whole blocks. */
 static uint64_t wide_bytes(const struct ntx_chunk *c)
@@ -16,22 +16,22 @@ static uint64_t wide_bytes(const struct ntx_chunk *c)
     return NTX_ROUND_UP(c->offset + c->bytes, NTX__BLOCK) - NTX_ROUND_DOWN(c->offset, NTX__BLOCK);
 }
 
-/* What a slot must have to take it. */
+/* Bytes of a slot for it. */
 static uint64_t slot_for(const struct ntx_chunk *c)
 {
-    return NTX_ROUND_UP(c->bytes, NTX__BLOCK) + 2 * NTX__BLOCK; /* whatever the offset; region.h insists on it */
+    return NTX_ROUND_UP(c->bytes, NTX__BLOCK) + 2 * NTX__BLOCK; /* for any offset; region.h requires it */
 }
 
-/* Slots for what may still be in flight from an iod that died: as much as is in flight at once, at least two. */
+/* Slots for reads of a dead iod that may still be in flight: as many as are in flight at once, at least two. */
 uint32_t ntx__plan_spares(uint32_t n_desc, uint64_t slot_bytes)
 {
-    if (!slot_bytes) /* nothing to stream: all of it on a GPU */
+    if (!slot_bytes) /* nothing is streamed: all of it is on a GPU */
         return n_desc ? 2 : 0;
     uint64_t inflight = NTX_MIN((uint64_t)NTX__INFLIGHT, n_desc * slot_bytes / 4);
     return n_desc ? (uint32_t)NTX_MAX(inflight / slot_bytes + 1, 2u) : 0;
 }
 
-/* What cannot be is said once the plan stands. */
+/* An impossible shape is reported once the plan is complete. */
 struct ntx_kv_shape ntx__plan_kv(const struct ntx__shape *s)
 {
     if (s->kv)
@@ -51,6 +51,13 @@ static uint32_t count_files(const struct ntx_model *m)
     return n;
 }
 
+static uint32_t demand_reads(const struct ntx__shape *s)
+{
+    if (s->frames.n)
+        return NTX__BUNDLE_READS;
+    return s->window_bytes ? NTX__GROUP_READS : 0;
+}
+
 struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
 {
     return (struct ntx_region_geometry){
@@ -61,9 +68,7 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
         .n_desc = s->n_desc,
         .n_slots = s->n_desc + ntx__plan_spares(s->n_desc, s->slot_bytes),
         .n_demands = NTX_MAX(s->rows, s->model->hp.grams.heads) + NTX__SPARE_DEMANDS,
-        .n_bundle_demands = s->frames.n       ? NTX__BUNDLE_READS
-                            : s->window_bytes ? NTX__GROUP_READS
-                                              : 0,
+        .n_bundle_demands = demand_reads(s),
         .n_probes = s->rows,
         .n_layers = s->model->hp.n_layers,
         .n_embd = s->model->hp.n_embd,
@@ -77,7 +82,7 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
     };
 }
 
-static uint64_t activations(const struct ntx__shape *s)
+static uint64_t activation_bytes(const struct ntx__shape *s)
 {
     const struct ntx_forward_config c = {
         .model = s->model,
@@ -91,7 +96,7 @@ static uint64_t activations(const struct ntx__shape *s)
     return ntx_forward_bytes(&c);
 }
 
-/* The pool, a bit per position and layer for holes, and what is kept of texts. */
+/* The pool, a bit per position and layer for holes, and the prefix store. */
 static uint64_t kv_bytes(const struct ntx__shape *s)
 {
     const struct ntx_kv_shape kv = ntx__plan_kv(s);
@@ -106,13 +111,13 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
 {
     struct ntx_region_geometry g = ntx__plan_geometry(s);
     uint64_t lists = (uint64_t)s->chunks->n * NTX__LIST_BYTES;
-    if (s->frames.n) /* and of what is in frames: stream_experts.c */
+    if (s->frames.n) /* and for frames: stream_experts.c */
         lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->frames.n) +
                  (uint64_t)s->frames.n * FRAME_LIST_BYTES;
     if (s->window_bytes) /* stream_groups.c: a word for each group of a window, a list, and the reads */
         lists += s->window_bytes / NTX_PACK_BLOCK * (s->n_windows + 3) * sizeof(uint32_t) + NTX__GROUP_READS * 16;
     struct ntx__bill b = {
-        .region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activations(s), .other = lists};
+        .region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activation_bytes(s), .other = lists};
     bool over = !b.region;
     over |= __builtin_add_overflow(b.other, s->other, &b.other);
     over |= __builtin_add_overflow(b.region, b.kv, &b.total);
@@ -124,9 +129,9 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
 }
 
 /* Experts and groups on demand are not read in a fixed order, so they are never scheduled. */
-static bool stays(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
+static bool is_unscheduled(const struct ntx_chunk *c) { return c->fixed || c->expert || c->on_demand; }
 
-/* Chunks of a layer's groups that stay. */
+/* Resident chunks of a layer's groups. */
 static uint32_t kept_of(const struct ntx_weight *groups, uint32_t kept)
 {
     return (uint32_t)((uint64_t)groups->n_chunks * kept / NTX__ALL);
@@ -153,7 +158,7 @@ uint64_t ntx__plan_groups(const struct ntx_chunks *c, uint32_t kept, uint64_t *w
     return stay;
 }
 
-/* The first chunk, from i on, of a bundle that is not on the device; c->n: there is none. */
+/* The first chunk, from i on, of a bundle that is not on the device; c->n: none. */
 static uint32_t next_bundle(const struct ntx_chunks *c, uint32_t i)
 {
     while (i < c->n && (!c->list[i].expert || c->list[i].device))
@@ -161,7 +166,7 @@ static uint32_t next_bundle(const struct ntx_chunks *c, uint32_t i)
     return i;
 }
 
-/* Three parts are one bundle: they are neighbours in the list. */
+/* The three parts of a bundle are neighbours in the list. */
 static uint64_t bundle_bytes(const struct ntx_chunks *c, uint32_t i)
 {
     uint64_t bytes = 0;
@@ -194,12 +199,12 @@ static bool is_group(const struct ntx_chunks *c, const struct ntx_chunk *k)
            (c->layers[k->layer].groups.tensor == k->tensor || c->layers[k->layer].groups_added.tensor == k->tensor);
 }
 
-/* Matrices of the output, or of the layers in turn, until one does not fit. Returns the bytes that are left. */
+/* Marks matrices of the output, or of the layers in turn, until one does not fit. Returns the bytes left. */
 static uint64_t device_matrices(struct ntx_chunks *c, bool output, uint64_t bytes, uint64_t extra)
 {
     for (uint32_t i = 0; i < c->n; i++) {
         struct ntx_chunk *k = &c->list[i];
-        if (stays(k) || is_group(c, k) || (k->layer == c->n_layers) != output)
+        if (is_unscheduled(k) || is_group(c, k) || (k->layer == c->n_layers) != output)
             continue;
         k->device = k->bytes + extra <= bytes;
         if (!k->device)
@@ -209,7 +214,7 @@ static uint64_t device_matrices(struct ntx_chunks *c, bool output, uint64_t byte
     return bytes;
 }
 
-/* These chunks all, or none of them. */
+/* Marks all of these chunks, or none. */
 static uint64_t device_bundle(struct ntx_chunks *c, uint32_t first, uint32_t n, uint64_t bytes, uint64_t extra)
 {
     uint64_t all = 0;
@@ -222,9 +227,8 @@ static uint64_t device_bundle(struct ntx_chunks *c, uint32_t first, uint32_t n, 
     return bytes - all;
 }
 
-/* What every row of decoding needs goes first: the output, then all else but experts and groups of neurons. A layer's
- * experts are all there or none is, so nobody has to be asked for them; so are its groups, whose values are added up in
- * one order. */
+/* First what every row of decoding needs: the output, then all but experts and groups of neurons. A layer's experts are
+ * all on the device or none, so that none is requested; likewise its groups, whose values are added in one order. */
 void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)
 {
     bytes = device_matrices(c, true, bytes, extra);
@@ -238,6 +242,13 @@ void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)
     }
 }
 
+static uint64_t *size_for(struct ntx__sizes *s, const struct ntx_chunk *c)
+{
+    if (c->fixed)
+        return &s->fixed;
+    return c->on_demand ? &s->groups : &s->matrix;
+}
+
 struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
 {
     struct ntx__sizes s = {0};
@@ -246,8 +257,8 @@ struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
         if (c->list[i].device)
             continue;
         if (!c->list[i].expert)
-            *(c->list[i].fixed ? &s.fixed : c->list[i].on_demand ? &s.groups : &s.matrix) += wide_bytes(&c->list[i]);
-        if (stays(&c->list[i]))
+            *size_for(&s, &c->list[i]) += wide_bytes(&c->list[i]);
+        if (is_unscheduled(&c->list[i]))
             continue;
         s.slot = NTX_MAX(s.slot, slot_for(&c->list[i]));
         s.n_matrix++;
@@ -255,9 +266,8 @@ struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
     return s;
 }
 
-/* A chunk stays in RAM when the share of bytes that may stay, taken of all bytes up to and with this chunk, leaves room
- * for it. So at any point of the list what is streamed so far is within a chunk of its fair share: over layers and
- * within them. */
+/* A chunk becomes resident if the share of bytes that may be resident, of all bytes up to and with this chunk, leaves
+ * room for it. So at any point of the list the bytes streamed so far are within a chunk of their fair share. */
 uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, uint32_t kept_groups,
                          struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot, uint64_t *arena)
 {
@@ -276,9 +286,9 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool 
             table[i].placement = NTX_PLACE_FRAME;
             continue;
         }
-        seen += stays(k) ? 0 : wide;
-        if (stays(k) || kept + wide <= (uint64_t)((unsigned __int128)room * seen / all.matrix)) {
-            kept += stays(k) ? 0 : wide;
+        seen += is_unscheduled(k) ? 0 : wide;
+        if (is_unscheduled(k) || kept + wide <= (uint64_t)((unsigned __int128)room * seen / all.matrix)) {
+            kept += is_unscheduled(k) ? 0 : wide;
             table[i].placement = NTX_PLACE_HOST;
             table[i].where = used + k->offset % NTX__BLOCK;
             used += wide;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_predict.c: how fast a plan will be, by the cost model of computed/plan/predict.h, from the placement of every
+/* plan_predict.c: the speed of a plan, by the cost model of computed/plan/predict.h, from the placement of every
  * chunk. */
 #include <math.h>
 
@@ -8,22 +8,22 @@
 #include "common/util.h"
 #include "computed/state/kv.h"
 
-#define NEARLY_ALL 0.9 /* of the experts: reads of them need not wait for the router then */
+#define NEARLY_ALL 0.9 /* of the experts: then reads need not wait for the router */
 
-/* Experts that some row wants, of all: each row chooses freely. */
+/* Share of the experts that some row wants: each row is routed independently. */
 static double experts_used(const struct ntx_model *m, uint32_t rows)
 {
     return m->hp.n_expert ? 1 - pow(1 - (double)m->hp.n_expert_used / m->hp.n_expert, rows) : 1;
 }
 
-/* Of so many rows, those that an expert gets which some row wants. */
+/* Expected rows of an expert that at least one of `rows` rows wants. */
 static uint32_t expert_rows(const struct ntx_model *m, uint32_t rows, double used)
 {
     return m->hp.n_expert ? NTX_MAX(1u, (uint32_t)lround(rows * (double)m->hp.n_expert_used / m->hp.n_expert / used))
                           : 0;
 }
 
-/* few: for asked rows alone, where not all are. */
+/* few: for asked rows alone, if not all are asked. */
 static void add_bytes(struct ntx_load_bytes *l, enum ntx_tier tier, uint32_t type, bool expert, bool few, double bytes)
 {
     l->bytes[tier][type] += bytes;
@@ -33,7 +33,7 @@ static void add_bytes(struct ntx_load_bytes *l, enum ntx_tier tier, uint32_t typ
         l->expert_bytes[tier][type] += bytes;
 }
 
-/* Of the experts that are in frames' care, those that frames hold. */
+/* Of the experts that are not resident, the share in frames. */
 static double framed_share(const struct ntx_plan *p)
 {
     uint32_t parts = 0;
@@ -45,12 +45,12 @@ static double framed_share(const struct ntx_plan *p)
 static uint32_t type_of(const struct ntx_model *m, const struct ntx_chunk *c)
 {
     uint32_t type = ntx_gguf_tensor_at(m->gguf, c->tensor)->type;
-    const struct ntx_pack_layer *p = type == NTX_I8 ? &m->pack[c->layer]
-                                                    : NULL; /* groups of neurons, mostly of one type */
-    return !p ? type
-           : c->tensor != m->layers[c->layer].groups_added
-               ? p->type[NTX_PACK_UP]
-               : p->added[ntx_pack_adds(p, NTX_PACK_UP) ? NTX_PACK_UP : NTX_PACK_DOWN].type;
+    if (type != NTX_I8)
+        return type;
+    const struct ntx_pack_layer *p = &m->pack[c->layer]; /* groups of neurons, mostly of one type */
+    if (c->tensor != m->layers[c->layer].groups_added)
+        return p->type[NTX_PACK_UP];
+    return p->added[ntx_pack_adds(p, NTX_PACK_UP) ? NTX_PACK_UP : NTX_PACK_DOWN].type;
 }
 
 bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked,
@@ -64,11 +64,11 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
                                .kv_on_device = p->on_device};
     double streamed = 0, of_all = experts_used(m, rows), of_asked = experts_used(m, asked), framed = framed_share(p);
     l.expert_rows = expert_rows(m, rows, of_all);
-    if (p->n_windows) /* how much of it rows will use, nobody knows before */
+    if (p->n_windows) /* how much of it rows will use is not known before */
         return false;
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         const struct ntx_chunk *c = &p->chunks->list[i];
-        if (c->lookup) /* a row of it is nothing */
+        if (c->lookup) /* a row of it is negligible */
             continue;
         bool storage = p->table[i].placement == NTX_PLACE_STORAGE,
              few = asked < rows && (c->end || c->layer == m->hp.n_layers);
@@ -81,15 +81,13 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
         if (p->table[i].placement == NTX_PLACE_FRAME) {
             add_bytes(&l, NTX_TIER_HOST, type, c->expert, few, bytes * framed);
             add_bytes(&l, NTX_TIER_STORAGE, type, c->expert, few, bytes * (1 - framed));
-            l.late_bytes += used < NEARLY_ALL ? bytes * (1 - framed) : 0; /* else the router need not be waited for */
+            /* otherwise the router need not be waited for */
+            l.late_bytes += used < NEARLY_ALL ? bytes * (1 - framed) : 0;
             continue;
         }
-        bool there = c->device || (c->fixed && p->on_device); /* a GPU has what is always in memory, too */
-        add_bytes(&l,
-                  there     ? NTX_TIER_DEVICE
-                  : storage ? NTX_TIER_STORAGE
-                            : NTX_TIER_HOST,
-                  type, c->expert, few, bytes);
+        bool there = c->device || (c->fixed && p->on_device); /* a GPU has resident data, too */
+        const enum ntx_tier not_there = storage ? NTX_TIER_STORAGE : NTX_TIER_HOST;
+        add_bytes(&l, there ? NTX_TIER_DEVICE : not_there, type, c->expert, few, bytes);
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);
@@ -101,7 +99,7 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     return true;
 }
 
-/* Of full passes of a prompt that goes on, at its begin and at the context's end. */
+/* Full passes of a prompt, at its beginning and at the context's end. */
 static void predict_blocks(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
 {
     struct ntx_load_bytes l;

@@ -7,9 +7,9 @@
 #include "common/util.h"
 #include "computed/plan/estimates.h"
 
-#define SHARES 64 /* of the CPU's bytes that may be copied to the GPU: tried in steps of 1/64 */
+#define SHARES 64 /* steps in which the share of the CPU's bytes that is copied to the GPU is tried */
 
-static double sum(const double *bytes)
+static double sum_bytes(const double *bytes)
 {
     double n = 0;
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
@@ -17,8 +17,8 @@ static double sum(const double *bytes)
     return n;
 }
 
-/* What the type's kernel reads a second: as measured, which was with one row; of a few rows no more than is estimated
- * of so many. More rows are limited by arithmetic. */
+/* Bytes per second of the type's kernel: as measured, with one row; for a few rows at most the estimate for so many.
+ * More rows are limited by arithmetic. */
 static double kernel_bps(const struct ntx_hw *hw, uint32_t type, uint32_t rows)
 {
     double measured = hw->gpu.type_bps[type], few = rows <= NTX_ESTIMATE_ROWS ? ntx_estimate_bps(type, rows) : 0;
@@ -27,7 +27,7 @@ static double kernel_bps(const struct ntx_hw *hw, uint32_t type, uint32_t rows)
     return rows > 1 && few > 0 ? NTX_MIN(measured, few) : measured;
 }
 
-/* Seconds of one byte of a type in the GPU: as fast as its kernel reads it, unless the rows make it arithmetic. */
+/* Seconds of one byte of a type on the GPU: its kernel's read rate, unless arithmetic takes longer. */
 static double device_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows)
 {
     const struct ntx_type_info *i = ntx_type_info(type);
@@ -36,14 +36,14 @@ static double device_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t row
     return NTX_MAX(read, math);
 }
 
-/* Sums over the types that are there; a type without a rate makes it unknown. */
+/* sums over the types that occur; a type without a rate makes it unknown */
 struct costs {
-    double device, cpu, copied; /* VRAM's bytes; the rest on the CPU; the rest on the GPU once it is there */
+    double device, cpu, copied; /* bytes in VRAM; the rest on the CPU; the rest on the GPU after a copy */
     double bytes;               /* those in the GPU's memory: to tell reading from arithmetic */
     bool unknown, estimated;
 };
 
-/* Of a type's bytes that so many rows are multiplied by. */
+/* Adds a type's bytes that so many rows are multiplied by. */
 static void add_costs(struct costs *c, const struct ntx_hw *hw, const struct ntx_load_bytes *l, uint32_t t,
                       uint32_t rows, const double *bytes)
 {
@@ -81,6 +81,7 @@ static struct costs all_costs(const struct ntx_hw *hw, const struct ntx_load_byt
 
 static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct ntx_forecast *f)
 {
+    const char *device_memory = hw->gpu.unified ? "memory" : "vram";
     bool reads_vram = f->device_s > f->cpu_s && c->bytes > f->device_s * hw->gpu.bps / 2;
     const struct {
         const char *name;
@@ -88,7 +89,7 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
     } terms[] = {{"drive", f->drive_s + f->late_s},
                  {"memory", f->memory_s},
                  {"h2d", f->h2d_s},
-                 {reads_vram ? hw->gpu.unified ? "memory" : "vram" : "compute", f->compute_s}};
+                 {reads_vram ? device_memory : "compute", f->compute_s}};
     double most = 0;
     f->limit = "";
     for (unsigned i = 0; i < sizeof terms / sizeof *terms; i++)
@@ -101,21 +102,21 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
 static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_load_bytes *l, const struct costs *c,
                                       double share)
 {
-    double host = sum(l->bytes[NTX_TIER_HOST]), storage = sum(l->bytes[NTX_TIER_STORAGE]),
+    double host = sum_bytes(l->bytes[NTX_TIER_HOST]), storage = sum_bytes(l->bytes[NTX_TIER_STORAGE]),
            streamed = NTX_MAX(storage - l->late_bytes, 0);
-    double drive = ntx_hw_stream_bps(hw, l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw));
-    double late = ntx_hw_stream_bps(hw, l->late_read_bytes ? l->late_read_bytes
-                                        : l->read_bytes    ? l->read_bytes
-                                                           : ntx_hw_read_bytes(hw));
+    const uint64_t read_bytes = l->read_bytes ? l->read_bytes : ntx_hw_read_bytes(hw);
+    double drive = ntx_hw_stream_bps(hw, read_bytes);
+    double late = ntx_hw_stream_bps(hw, l->late_read_bytes ? l->late_read_bytes : read_bytes);
     double ram = hw->gpu.unified && l->kv_on_device
                      ? NTX_MAX(ntx_hw_ram_bps(hw, 0), hw->gpu.bps)
-                     : ntx_hw_ram_bps(hw, 0); /* such a GPU takes more of it than all cores */
+                     : ntx_hw_ram_bps(hw, 0); /* such a GPU uses more of it than all cores */
     double attend = l->kv_on_device ? hw->gpu.bps : ntx_hw_ram_bps(hw, l->threads);
     struct ntx_forecast f = {.copied = share};
     f.drive_s = (streamed > 1 ? streamed / drive : 0) +
-                (drive > 0 ? l->kv_read_bytes / drive : 0); /* a byte of weights is rounding */
+                (drive > 0 ? l->kv_read_bytes / drive : 0); /* one byte of weights is rounding */
     f.late_s = l->late_bytes > 0 ? l->late_bytes / late : 0;
-    f.memory_s = ram > 0 ? (host + 2 * storage + (l->kv_on_device ? 0 : l->kv_bytes)) / ram : 0;
+    const double kv = l->kv_on_device ? 0 : l->kv_bytes;
+    f.memory_s = ram > 0 ? (host + 2 * storage + kv) / ram : 0;
     f.h2d_s = share > 0 && !hw->gpu.unified ? share * (host + storage) / hw->gpu.h2d_bps : 0;
     f.device_s = c->device + share * c->copied + (l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
     f.cpu_s = (1 - share) * c->cpu + (!l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
@@ -129,11 +130,11 @@ static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_
 int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *l, struct ntx_forecast *out)
 {
     struct costs c = all_costs(hw, l);
-    double rest = sum(l->bytes[NTX_TIER_HOST]) + sum(l->bytes[NTX_TIER_STORAGE]);
+    double rest = sum_bytes(l->bytes[NTX_TIER_HOST]) + sum_bytes(l->bytes[NTX_TIER_STORAGE]);
     bool can_copy = hw->gpu.bytes && (hw->gpu.h2d_bps > 0 || hw->gpu.unified) && hw->gpu.bps > 0 &&
                     l->multiply != NTX_MULTIPLY_CPU && rest > 0;
-    bool all = l->multiply == NTX_MULTIPLY_GPU || hw->gpu.unified; /* that one multiplies by all of it */
-    if (c.unknown || (sum(l->bytes[NTX_TIER_STORAGE]) > 0 && !hw->n_reads && !hw->n_streams) ||
+    bool all = l->multiply == NTX_MULTIPLY_GPU || hw->gpu.unified; /* such a GPU multiplies all of it */
+    if (c.unknown || (sum_bytes(l->bytes[NTX_TIER_STORAGE]) > 0 && !hw->n_reads && !hw->n_streams) ||
         (l->multiply == NTX_MULTIPLY_GPU && rest > 0 && !can_copy))
         return -ENODATA;
     struct ntx_forecast best = with_share(hw, l, &c, can_copy && all ? 1 : 0);

@@ -24,7 +24,7 @@ double ntx_roof_turn(const struct ntx_roof_model *m, const struct ntx_roof_machi
     return peak_of(m, hw) / hw->bps;
 }
 
-static void add(struct table *t, const char *name, double count, bool listed, double ops, double bytes)
+static void add_op(struct table *t, const char *name, double count, bool listed, double ops, double bytes)
 {
     double i = ops / bytes, turn = t->peak / t->hw->bps;
     struct ntx_roof_op op = {.name = name,
@@ -39,43 +39,43 @@ static void add(struct table *t, const char *name, double count, bool listed, do
     t->ops[t->n++] = op;
 }
 
-/* A matrix; what comes out is an activation, or KV. */
-static void linear(struct table *t, const char *name, double in, double out, double out_bytes)
+/* A matrix; its output is an activation, or KV. */
+static void add_linear(struct table *t, const char *name, double in, double out, double out_bytes)
 {
     double rows = t->b * t->tok;
-    add(t, name, t->m->layers, true, 2 * in * out * rows,
-        in * out * t->m->w + in * rows * t->m->a + out * rows * out_bytes);
+    add_op(t, name, t->m->layers, true, 2 * in * out * rows,
+           in * out * t->m->w + in * rows * t->m->a + out * rows * out_bytes);
 }
 
-static void attention(struct table *t)
+static void add_attention(struct table *t)
 {
     const struct ntx_roof_model *m = t->m;
     double rows = t->b * t->tok, vectors = rows * m->head * m->heads * m->a, scores = rows * t->s * m->heads;
     double cached = (double)t->r->seq * m->head * m->kv_heads * t->b * m->kv;
     double queries = t->r->published && t->r->prefill ? vectors / m->heads * m->kv_heads : vectors;
-    add(t, "qk_matmul", m->layers, true, 2 * scores * m->head, queries + scores * m->a + cached);
-    add(t, "sv_matmul", m->layers, true, 2 * scores * m->head, vectors + scores * m->a + cached);
-    add(t, "softmax", m->layers, true, 5 * scores, 2 * scores * m->a);
+    add_op(t, "qk_matmul", m->layers, true, 2 * scores * m->head, queries + scores * m->a + cached);
+    add_op(t, "sv_matmul", m->layers, true, 2 * scores * m->head, vectors + scores * m->a + cached);
+    add_op(t, "softmax", m->layers, true, 5 * scores, 2 * scores * m->a);
 }
 
-static void small_ones(struct table *t)
+static void add_small_ops(struct table *t)
 {
     const struct ntx_roof_model *m = t->m;
     double rows = t->b * t->tok, state = rows * m->d;
     bool old = t->r->published;
-    add(t, "norm", 2.0 * m->layers, true, 7 * state, 2 * state * m->a);
-    add(t, "add", 2.0 * m->layers, true, state, (old ? 2 : 3) * state * m->a);
+    add_op(t, "norm", 2.0 * m->layers, true, 7 * state, 2 * state * m->a);
+    add_op(t, "add", 2.0 * m->layers, true, state, (old ? 2 : 3) * state * m->a);
     double mid = old ? state : rows * m->ff;
-    add(t, "mlp_act", m->layers, !old, (old ? 2 : 4) * mid, 3 * mid * m->a);
+    add_op(t, "mlp_act", m->layers, !old, (old ? 2 : 4) * mid, 3 * mid * m->a);
 }
 
-/* Of each sequence only the last token's logits are wanted. */
-static void head(struct table *t)
+/* Only the last token's logits of each sequence are wanted. */
+static void add_head(struct table *t)
 {
     const struct ntx_roof_model *m = t->m;
     double d = m->d, v = m->vocab, rows = t->r->published ? 1 : t->b;
-    add(t, "lm_head", 1, !t->r->published, (t->r->published ? 1 : 2) * t->b * d * v,
-        d * v * m->w + rows * (d + v) * m->a);
+    add_op(t, "lm_head", 1, !t->r->published, (t->r->published ? 1 : 2) * t->b * d * v,
+           d * v * m->w + rows * (d + v) * m->a);
 }
 
 unsigned ntx_roof_table(const struct ntx_roof_model *m, const struct ntx_roof_machine *hw, const struct ntx_roof_run *r,
@@ -92,16 +92,16 @@ unsigned ntx_roof_table(const struct ntx_roof_model *m, const struct ntx_roof_ma
     double q = (double)m->head * m->heads, kv = (double)m->head * m->kv_heads;
     if (r->prefill && !r->published)
         t.s = ((double)r->seq + 1) / 2;
-    linear(&t, "q_proj", m->d, q, m->a);
-    linear(&t, "k_proj", m->d, kv, m->kv);
-    linear(&t, "v_proj", m->d, kv, m->kv);
-    linear(&t, "o_proj", q, m->d, m->a);
-    linear(&t, "gate_proj", m->d, m->ff, m->a);
-    linear(&t, "up_proj", m->d, m->ff, m->a);
-    linear(&t, "down_proj", m->ff, m->d, m->a);
-    attention(&t);
-    small_ones(&t);
-    head(&t);
+    add_linear(&t, "q_proj", m->d, q, m->a);
+    add_linear(&t, "k_proj", m->d, kv, m->kv);
+    add_linear(&t, "v_proj", m->d, kv, m->kv);
+    add_linear(&t, "o_proj", q, m->d, m->a);
+    add_linear(&t, "gate_proj", m->d, m->ff, m->a);
+    add_linear(&t, "up_proj", m->d, m->ff, m->a);
+    add_linear(&t, "down_proj", m->ff, m->d, m->a);
+    add_attention(&t);
+    add_small_ops(&t);
+    add_head(&t);
     return t.n;
 }
 

@@ -7,16 +7,16 @@
  *                         |      / slope = bandwidth         time        = operations / attained
  *                         +-----+-------------> I            a multiply-add counts as two operations
  *
- * NTX_ROOF_PUBLISHED gives the published table and network figures exactly, with their known slips. Corrected here,
- * unless it is asked for:
- *   - a residual addition reads both operands (published: one)
- *   - in prefill a token attends to itself and those before, (n + 1) / 2 of n on average (published: all)
- *   - the activation between gate and down has the width of the FFN, and stands in the table (published: width of the
- *     model, only in the sum)
- *   - the output matrix is a multiply-add, two operations, and its vectors grow with the batch (published: one
- *     operation, one vector)
- *   - with grouped heads each query head reads its own query in prefill (published: as many as there are KV heads)
- *   - gate and up pass through one activation of 4 operations: exp, add, divide, multiply (published: 2) */
+ * NTX_ROOF_PUBLISHED gives the published table and network figures exactly, with their known errors. Otherwise these
+ * are corrected:
+ * - a residual addition reads both operands (published: one)
+ * - in prefill a token attends to itself and those before, (n + 1) / 2 of n on average (published: all)
+ * - the activation between gate and down has the width of the FFN, and is in the table (published: width of the model,
+ *   only in the sum)
+ * - the output matrix is a multiply-add, two operations, and its vectors grow with the batch (published: one operation,
+ *   one vector)
+ * - with grouped heads each query head reads its own query in prefill (published: as many as there are KV heads)
+ * - gate and up pass through one activation of 4 operations: exp, add, divide, multiply (published: 2) */
 #ifndef NTX_COMPUTED_PLAN_ROOFLINE_H
 #define NTX_COMPUTED_PLAN_ROOFLINE_H
 
@@ -29,8 +29,8 @@ struct ntx_roof_model {
 };
 
 struct ntx_roof_machine {
-    double bps, peak, peak_int8; /* operations per second; int8 is used where w, a and kv all have one byte or less (0:
-                                    there is none) */
+    /* Operations per second; int8 is used if w, a and kv all have one byte or less (0: none). */
+    double bps, peak, peak_int8;
 };
 
 struct ntx_roof_run {
@@ -51,7 +51,7 @@ struct ntx_roof_op {
 #define NTX_ROOF_OPS 15
 
 /* ops[NTX_ROOF_OPS]; returns how many there are: 12 rows, then mlp_act and lm_head (which the published table leaves
- * out). norm and add stand for two each in a layer (count). */
+ * out). norm and add count twice per layer. */
 unsigned ntx_roof_table(const struct ntx_roof_model *m, const struct ntx_roof_machine *hw, const struct ntx_roof_run *r,
                         struct ntx_roof_op *ops);
 

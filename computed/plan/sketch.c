@@ -11,9 +11,9 @@
 #include "model/gguf_out.h"
 #include "model/quant.h"
 
-#define EPSILON 1e-5f /* every architecture wants one; nothing that is planned depends on it */
+#define EPSILON 1e-5f /* every architecture needs one; no plan depends on it */
 
-static int parse(const struct ntx_gguf_out *o, struct ntx_gguf **out, struct ntx_err *err)
+static int parse_header(const struct ntx_gguf_out *o, struct ntx_gguf **out, struct ntx_err *err)
 {
     size_t n;
     void *header = o ? ntx_gguf_out_header(o, &n) : NULL;
@@ -25,7 +25,7 @@ static int parse(const struct ntx_gguf_out *o, struct ntx_gguf **out, struct ntx
 
 /* ---- keys */
 
-/* The value of a key, up to the next one. NULL: there is none. */
+/* The value of a key, up to the next one. NULL: none. */
 static const char *value_of(const char *keys, const char *name)
 {
     size_t n = strlen(name);
@@ -35,7 +35,7 @@ static const char *value_of(const char *keys, const char *name)
     return NULL;
 }
 
-static uint32_t number(const char *keys, const char *name)
+static uint32_t key_number(const char *keys, const char *name)
 {
     const char *v = value_of(keys, name);
     return v ? (uint32_t)strtoul(v, NULL, 10) : 0;
@@ -56,7 +56,7 @@ static void put_list(struct ntx_gguf_out *o, const char *key, const char *text, 
     ntx_gguf_out_u32s(o, key, v, n);
 }
 
-/* "1,": the numbers that there are. */
+/* "1,": the numbers that are listed. */
 static void put_numbers(struct ntx_gguf_out *o, const char *key, const char *text, size_t n)
 {
     uint32_t v[NTX_GRAM_HEADS_MAX], k = 0;
@@ -76,7 +76,7 @@ static void put_key(struct ntx_gguf_out *o, const char *arch, const char *keys, 
     if (n && value[n - 1] == ',')
         put_numbers(o, key, value, n);
     else if (memchr(value, 'x', n))
-        put_list(o, key, value, number(keys, "block_count"));
+        put_list(o, key, value, key_number(keys, "block_count"));
     else if (memchr(value, '.', n))
         ntx_gguf_out_f32(o, key, strtof(value, NULL));
     else if (!strncmp(value, "true", n))
@@ -87,7 +87,7 @@ static void put_key(struct ntx_gguf_out *o, const char *arch, const char *keys, 
         ntx_gguf_out_u32(o, key, (uint32_t)strtoul(value, NULL, 10));
 }
 
-static struct ntx_gguf_out *begin(const char *arch, const char *keys)
+static struct ntx_gguf_out *begin_keys(const char *arch, const char *keys)
 {
     char epsilon[96];
     struct ntx_gguf_out *o = ntx_gguf_out_new();
@@ -105,7 +105,7 @@ static struct ntx_gguf_out *begin(const char *arch, const char *keys)
 
 /* ---- tensors */
 
-static void put(struct ntx_gguf_out *o, const char *name, uint32_t type, uint32_t n_dims, struct ntx_shape s)
+static void put_shape(struct ntx_gguf_out *o, const char *name, uint32_t type, uint32_t n_dims, struct ntx_shape s)
 {
     ntx_gguf_out_data(o, name, type, (const uint64_t[4]){s.n_in, s.n_out, s.n_each, 1}, n_dims, NULL, NULL, 0);
 }
@@ -122,15 +122,10 @@ static void put_tensor(struct ntx_gguf_out *o, const char *arch, const struct nt
         snprintf(name, sizeof name, "%s", w.name);
     else
         snprintf(name, sizeof name, "blk.%u.%s", l, w.name);
-    if (!w.out0) /* else the first of several that are one in the file was it */
-        put(o, name,
-            matrix                   ? NTX_F16
-            : use == NTX_USE_NUMBERS ? NTX_I32
-                                     : NTX_F32,
-            use == NTX_USE_VECTOR ? 1
-            : w.shape.n_each > 1  ? 3
-                                  : 2,
-            w.shape);
+    if (w.out0) /* the first of several that are one in the file was written */
+        return;
+    const uint32_t other = use == NTX_USE_NUMBERS ? NTX_I32 : NTX_F32, n_dims = w.shape.n_each > 1 ? 3 : 2;
+    put_shape(o, name, matrix ? NTX_F16 : other, use == NTX_USE_VECTOR ? 1 : n_dims, w.shape);
 }
 
 static void put_layer(struct ntx_gguf_out *o, const char *arch, const struct ntx_hparams *hp, uint32_t l)
@@ -147,36 +142,36 @@ static void put_layer(struct ntx_gguf_out *o, const char *arch, const struct ntx
         }
 }
 
-/* What it must have, and an output of its own. */
+/* The required ones, and a separate output. */
 static void put_ends(struct ntx_gguf_out *o, const struct ntx_hparams *hp)
 {
     for (int t = 0; t < NTX_N_ENDS; t++) {
         const bool vector = ntx_end_kinds[t].use == NTX_USE_VECTOR;
         if (ntx_end_has(hp, (enum ntx_end)t) == NTX_ALWAYS || t == NTX_END_output)
-            put(o, ntx_end_kinds[t].name, vector ? NTX_F32 : NTX_F16, vector ? 1 : 2,
-                ntx_end_shape(hp, (enum ntx_end)t));
+            put_shape(o, ntx_end_kinds[t].name, vector ? NTX_F32 : NTX_F16, vector ? 1 : 2,
+                      ntx_end_shape(hp, (enum ntx_end)t));
     }
 }
 
 static void put_embedding(struct ntx_gguf_out *o, const char *keys)
 {
-    put(o, ntx_end_kinds[NTX_END_token_embd].name, NTX_F16, 2,
-        (struct ntx_shape){number(keys, "embedding_length"), number(keys, "vocab_size"), 1});
+    put_shape(o, ntx_end_kinds[NTX_END_token_embd].name, NTX_F16, 2,
+              (struct ntx_shape){key_number(keys, "embedding_length"), key_number(keys, "vocab_size"), 1});
 }
 
-/* Its keys, and what is needed to read them: from these the architecture knows its layers. */
+/* Its keys, and what is needed to read them: they give the architecture its layers. */
 static int read_keys(const char *arch, const char *keys, const char *has, struct ntx_gguf **g, struct ntx_model **m,
                      struct ntx_err *err)
 {
-    struct ntx_gguf_out *o = begin(arch, keys);
+    struct ntx_gguf_out *o = begin_keys(arch, keys);
     for (const char *at = has; o && *at; at += strcspn(at, ",") + (at[strcspn(at, ",")] == ',')) {
         char name[96];
         snprintf(name, sizeof name, "%.*s", (int)strcspn(at, ","), at);
-        put(o, name, NTX_F32, 1, (struct ntx_shape){1, 1, 1});
+        put_shape(o, name, NTX_F32, 1, (struct ntx_shape){1, 1, 1});
     }
     if (o)
         put_embedding(o, keys);
-    int rc = parse(o, g, err);
+    int rc = parse_header(o, g, err);
     ntx_gguf_out_free(o);
     return rc ? rc : ntx_model_open_keys(*g, m, err);
 }
@@ -187,14 +182,14 @@ int ntx_sketch_make(const char *arch, const char *keys, const char *has, struct 
     struct ntx_model *m = NULL;
     struct ntx_gguf_out *o = NULL;
     int rc = read_keys(arch, keys, has, &g, &m, err);
-    if (!rc && (o = begin(arch, keys))) {
+    if (!rc && (o = begin_keys(arch, keys))) {
         const struct ntx_hparams *hp = &m->hp;
         put_ends(o, hp);
         for (uint32_t l = 0; l < hp->n_layers; l++)
             put_layer(o, arch, hp, l);
     }
     if (!rc)
-        rc = parse(o, out, err);
+        rc = parse_header(o, out, err);
     ntx_gguf_out_free(o);
     ntx_model_free(m);
     ntx_gguf_free(g);
@@ -207,7 +202,7 @@ int ntx_sketch_retype(const struct ntx_gguf *g, const uint32_t *type, struct ntx
     uint64_t align = 32;
     for (uint64_t i = 0; o && i < ntx_gguf_n_kv(g); i++) {
         const struct ntx_gguf_kv *kv = ntx_gguf_kv_at(g, i);
-        if (kv->key.n > 6 && !memcmp(kv->key.p, "split.", 6)) /* it is one file */
+        if (kv->key.n > 6 && !memcmp(kv->key.p, "split.", 6)) /* the sketch is one file */
             continue;
         if (kv->key.n == 17 && !memcmp(kv->key.p, "general.alignment", 17) &&
             !ntx_gguf_u64(g, "general.alignment", &align))
@@ -219,7 +214,7 @@ int ntx_sketch_retype(const struct ntx_gguf *g, const uint32_t *type, struct ntx
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
         ntx_gguf_out_data(o, t->name, type[i], t->ne, t->n_dims, NULL, NULL, 0);
     }
-    int rc = parse(o, out, err);
+    int rc = parse_header(o, out, err);
     ntx_gguf_out_free(o);
     return rc;
 }

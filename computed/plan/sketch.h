@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sketch.h: the header of a GGUF that does not exist: so a model of which only the published numbers are known, or
- * another type's, can be planned by what plans files. Offsets and sizes are those that the file would have. */
+/* sketch.h: the header of a GGUF that does not exist, so that a model of which only the published numbers are known, or
+ * another type of a model, is planned like a file. Offsets and sizes are those that the file would have. */
 #ifndef NTX_COMPUTED_PLAN_SKETCH_H
 #define NTX_COMPUTED_PLAN_SKETCH_H
 
@@ -10,10 +10,9 @@
 #include "model/gguf.h"
 
 /* keys: "block_count=32 embedding_length=4096 vocab_size=32000 ...", without the architecture before each: whole
- * numbers, "1.0", or lists: of up to four numbers, "11,11,10,0"; or a number for each layer, from the beginning again
- * where they end: "8x5,2" is 8, 8, 8, 8, 8, 2, 8, ... Tensors: those that the architecture's layers always take
- * (model/arch.h), floats all. has: names of tensors by whose presence the architecture tells what else there is, comma
- * separated; "": none. */
+ * numbers, "1.0", or lists: up to four numbers, "11,11,10,0"; or a number for each layer, repeated: "8x5,2" is 8, 8, 8,
+ * 8, 8, 2, 8, ... Tensors: those that the architecture's layers always have (model/arch.h), all floats. has: names of
+ * tensors by whose presence the architecture recognises others, comma separated; "": none. */
 int ntx_sketch_make(const char *arch, const char *keys, const char *has, struct ntx_gguf **out, struct ntx_err *err);
 
 /* The same with type[i] for tensor i. */
