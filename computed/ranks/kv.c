@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv.c: K and V by heads (ranks.h). Which block has which position of which text is rank 0's to know, and to decide:
- * the others have the same blocks, with K and V of their heads in them, and know no texts. With a pass comes what rank
- * 0 has done to blocks since the last one, to be done there, too, and where its rows' positions lie; with each layer's
- * attention the rows' K and V, to be put there, and their q. So whatever becomes of a text (cut, forked, shared,
- * guessed on, marked) is numbers of blocks. */
+/* kv.c: K and V by heads (ranks.h). Only rank 0 knows which block has which position of which text, and decides it. The
+ * others have the same blocks, with K and V of their heads, and know no texts. The message of a pass has the changes to
+ * blocks since the last one, to be repeated there, and the places of its rows' positions. The message of each layer's
+ * attention has the rows' K and V, to be stored there, and their q. So whatever becomes of a text (truncated, forked,
+ * shared, drafted on, snapshot) is numbers of blocks. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static const struct ntx_step *step_of(const struct ntx_forward *f, enum ntx_op o
     return NULL;
 }
 
-struct widths { /* floats of a row: of some machine's heads */
+struct widths { /* floats of a row: of one rank's heads */
     struct ntx_share_range own;
     size_t q, k, v, out, q0, k0, v0, out0;
 };
@@ -45,13 +45,13 @@ static struct widths widths_of(const struct ntx_forward *f, uint32_t rank)
                            .out0 = first * w.head_v};
 }
 
-static bool asks(const struct ntx_forward *f, uint32_t rank) { return widths_of(f, rank).own.n > 0; }
+static bool has_heads(const struct ntx_forward *f, uint32_t rank) { return widths_of(f, rank).own.n > 0; }
 static size_t sinks_of(const struct ntx_forward *f)
 {
     return f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? ntx_dims_of(f->hp, f->layer).n_head : 0;
 }
 
-/* Of so many live rows, and of others that only leave K and V. */
+/* Bytes for so many live rows, and others that only leave K and V. */
 static size_t said_bytes(const struct ntx_forward *f, uint32_t rank, uint32_t n_live, uint32_t n_kv_only)
 {
     const struct widths w = widths_of(f, rank);
@@ -61,7 +61,7 @@ static size_t said_bytes(const struct ntx_forward *f, uint32_t rank, uint32_t n_
 
 /* ---- rank 0: with a pass */
 
-static void changed(void *ctx, const struct ntx_kv_change *c)
+static void note_change(void *ctx, const struct ntx_kv_change *c)
 {
     struct ntx_ranks *r = ctx;
     if (r->n_changes == r->most_changes) {
@@ -79,7 +79,7 @@ void ntx_ranks_keep(struct ntx_ranks *r, struct ntx_kv_pool *pool)
 {
     r->pool = pool;
     if (!r->rank)
-        ntx_kv_pool_watch(pool, changed, r);
+        ntx_kv_pool_watch(pool, note_change, r);
 }
 
 static uint32_t first_with(const struct ntx_batch *b, uint32_t row)
@@ -104,7 +104,7 @@ static uint32_t *put_words(uint32_t *to, const uint32_t *from, size_t n)
     return to + n;
 }
 
-/* Where it lies; with the first row of a text, its blocks. */
+/* A row's place; with the first row of a text, its blocks. */
 static uint32_t *put_row(const struct ntx_batch *b, uint32_t i, uint32_t *to)
 {
     const struct ntx_row *row = &b->rows[i];
@@ -119,7 +119,7 @@ static uint32_t *put_row(const struct ntx_batch *b, uint32_t i, uint32_t *to)
     return put_words(to, s->units[NTX__KV_WINDOW], s->n_units[NTX__KV_WINDOW]);
 }
 
-int ntx__ranks_kv_begin(struct ntx_ranks *r, struct ntx_forward *f, struct ntx__said_head *h, size_t *bytes)
+int ntx__ranks_kv_begin(struct ntx_ranks *r, struct ntx_forward *f, struct ntx__message_head *h, size_t *bytes)
 {
     const struct ntx_batch *b = f->b;
     size_t words = 0;
@@ -144,7 +144,8 @@ int ntx__ranks_kv_begin(struct ntx_ranks *r, struct ntx_forward *f, struct ntx__
     return 0;
 }
 
-static int move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to, uint32_t n)
+static int move_slots(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *from, const uint32_t *to,
+                      uint32_t n)
 {
     int rc = ntx__cpu_move(f, kv, from, to, n);
     for (uint32_t i = 0; i < n && !rc; i++)
@@ -166,8 +167,8 @@ static uint8_t *put_layer(const struct ntx_forward *f, uint32_t rank, uint8_t *t
     const struct widths w = widths_of(f, rank);
     const struct ntx_step *put = step_of(f, NTX_OP_PUT);
     const uint32_t n = f->n_live + f->n_kv_only;
-    const struct ntx__said_head h = {
-        .said = NTX__SAID_ATTEND, .layer = f->layer, .pass = f->b->pass, .n_rows = f->n_live, .n = f->n_kv_only};
+    const struct ntx__message_head h = {
+        .type = NTX__MSG_ATTEND, .layer = f->layer, .pass = f->b->pass, .n_rows = f->n_live, .n = f->n_kv_only};
     memcpy(to, &h, sizeof h);
     memcpy(to += sizeof h, f->m.live, n * sizeof *f->m.live);
     to += n * sizeof *f->m.live;
@@ -185,12 +186,12 @@ static int send_layer(struct ntx_ranks *r, struct ntx_forward *f)
     size_t all = 0, at = 0;
     int rc = r->broken;
     for (uint32_t to = 1; to < r->size; to++)
-        all += asks(f, to) ? sizeof(struct ntx__said_head) + said_bytes(f, to, f->n_live, f->n_kv_only) : 0;
+        all += has_heads(f, to) ? sizeof(struct ntx__message_head) + said_bytes(f, to, f->n_live, f->n_kv_only) : 0;
     if (ntx__ranks_room(&r->out, &r->out_bytes, all))
         return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for messages of %zu bytes to other machines", all);
     r->sent_ns = ntx_now_ns();
     for (uint32_t to = 1; to < r->size && !rc; to++) {
-        if (!asks(f, to))
+        if (!has_heads(f, to))
             continue;
         size_t n = (size_t)(put_layer(f, to, r->out + at) - (r->out + at));
         rc = r->c.ops->send(r->c.net, to, r->out + at, n);
@@ -200,13 +201,13 @@ static int send_layer(struct ntx_ranks *r, struct ntx_forward *f)
     return rc ? ntx__ranks_broken(r, f, rc) : ntx__ranks_wait(r, f);
 }
 
-static int expect(struct ntx_ranks *r, struct ntx_forward *f)
+static int expect_heads(struct ntx_ranks *r, struct ntx_forward *f)
 {
     int rc = r->broken;
     for (uint32_t from = 1; from < r->size && !rc; from++) {
         size_t bytes = sizeof(struct ntx__answer) +
                        NTX_MAX(f->n_live * widths_of(f, from).out * sizeof(float), (size_t)NTX__ANSWER_TEXT);
-        if (!asks(f, from))
+        if (!has_heads(f, from))
             continue;
         if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
             return ntx_err_set(&f->c.weights->error, -ENOMEM,
@@ -217,7 +218,7 @@ static int expect(struct ntx_ranks *r, struct ntx_forward *f)
     return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
 
-static int collect(struct ntx_ranks *r, struct ntx_forward *f)
+static int collect_heads(struct ntx_ranks *r, struct ntx_forward *f)
 {
     const uint64_t now = ntx_now_ns();
     for (uint32_t from = 1; from < r->size; from++) {
@@ -232,23 +233,23 @@ static int collect(struct ntx_ranks *r, struct ntx_forward *f)
     return 0;
 }
 
-static bool elsewhere(const struct ntx_ranks *r, const struct ntx_forward *f)
+static bool is_split(const struct ntx_ranks *r, const struct ntx_forward *f)
 {
     bool any = false;
     for (uint32_t i = 1; r->pool && i < r->size; i++)
-        any |= asks(f, i);
+        any |= has_heads(f, i);
     return any;
 }
 
-static int attend(struct ntx_forward *f, const struct ntx__run *run)
+static int attend_split(struct ntx_forward *f, const struct ntx__run *run)
 {
     struct ntx_ranks *r = f->c.ranks;
-    if (!elsewhere(r, f))
+    if (!is_split(r, f))
         return ntx__cpu_attend(f, run);
     int rc = ntx__take_run(f, run);
     if (rc)
         return rc;
-    if (!(rc = send_layer(r, f)) && !(rc = expect(r, f))) {
+    if (!(rc = send_layer(r, f)) && !(rc = expect_heads(r, f))) {
         ntx__attend_own(f);
         rc = ntx__ranks_wait(r, f);
     }
@@ -256,13 +257,13 @@ static int attend(struct ntx_forward *f, const struct ntx__run *run)
     if (rc)
         return rc;
     atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
-    if ((rc = collect(r, f)))
+    if ((rc = collect_heads(r, f)))
         return rc;
     ntx__attended(f);
     return 0;
 }
 
-static bool leaves(const struct ntx_forward *f, const struct ntx__run *run)
+static bool puts_kv(const struct ntx_forward *f, const struct ntx__run *run)
 {
     for (const struct ntx_step *s = ntx__steps_of(f, run), *end = s + run->n; s < end; s++)
         if (s->op == NTX_OP_PUT)
@@ -270,29 +271,29 @@ static bool leaves(const struct ntx_forward *f, const struct ntx__run *run)
     return false;
 }
 
-/* Where no row is live nobody attends, and K and V go out alone. */
-static int rows(struct ntx_forward *f, const struct ntx__run *run)
+/* If no row is live there is no attention: only K and V are sent. */
+static int run_rows(struct ntx_forward *f, const struct ntx__run *run)
 {
     int rc = ntx__cpu_backend.rows(f, run);
-    return rc || f->n_live || !leaves(f, run) || !elsewhere(f->c.ranks, f) ? rc : send_layer(f->c.ranks, f);
+    return rc || f->n_live || !puts_kv(f, run) || !is_split(f->c.ranks, f) ? rc : send_layer(f->c.ranks, f);
 }
 
 void ntx__ranks_kv_table(struct ntx_backend *table)
 {
-    table->rows = rows;
-    table->run[NTX_OP_ATTEND] = attend;
-    table->move = move;
+    table->rows = run_rows;
+    table->run[NTX_OP_ATTEND] = attend_split;
+    table->move = move_slots;
 }
 
-/* ---- the others */
+/* ---- the other ranks */
 
 struct ntx__ranks_kv {
-    uint32_t *words; /* of the pass: lists of blocks and paths are in it */
+    uint32_t *words; /* of the pass; has the lists of blocks and paths */
     size_t words_bytes;
     struct ntx_row *rows;     /* [max_rows] */
     struct ntx_kv_seq *texts; /* [max_rows] by the first row of each */
-    uint32_t *n_holes;        /* [layers of the pool] none: who leaves any does not deal K and V */
-    float *sinks;             /* [heads of the layer that has most] */
+    uint32_t *n_holes;        /* [layers of the pool] all 0: with holes, K and V are not split */
+    float *sinks;             /* [heads of the layer with most] */
     struct ntx_batch batch;
 };
 
@@ -331,7 +332,7 @@ void ntx__ranks_kv_free(struct ntx__ranks_kv *k)
     free(k);
 }
 
-struct reader { /* of words */
+struct reader { /* reader of words */
     uint32_t *at, *end;
 };
 
@@ -344,7 +345,7 @@ static uint32_t *take_words(struct reader *x, size_t n)
     return at;
 }
 
-/* All of a text's blocks are the pool's. */
+/* Checks that all of a text's blocks are the pool's. */
 static bool take_blocks(const struct ntx_ranks *r, struct reader *x, uint32_t kind, uint32_t n, struct ntx_kv_seq *s)
 {
     s->units[kind] = take_words(x, n);
@@ -366,7 +367,7 @@ static bool take_text(struct ntx_ranks *r, struct reader *x, struct ntx_kv_seq *
     return true;
 }
 
-static bool take_row(struct ntx_ranks *r, const struct ntx_forward *f, struct reader *x, uint32_t i)
+static bool take_row_words(struct ntx_ranks *r, const struct ntx_forward *f, struct reader *x, uint32_t i)
 {
     struct ntx__ranks_kv *k = r->kv;
     const uint32_t *w = take_words(x, 3);
@@ -380,14 +381,14 @@ static bool take_row(struct ntx_ranks *r, const struct ntx_forward *f, struct re
     return !ntx__check_path(row) && row->pos < ntx_kv_seq_room(row->kv) && ntx_row_slot(row) < ntx_kv_seq_room(row->kv);
 }
 
-static int wrong(struct ntx_forward *f)
+static int refuse_message(struct ntx_forward *f)
 {
     return ntx_err_set(&f->c.weights->error, -EBADMSG,
                        "a message from the first machine has keys and values that have no place: are all machines of "
                        "the same build, with the same model?");
 }
 
-int ntx__ranks_kv_take_pass(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h,
+int ntx__ranks_kv_take_pass(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__message_head *h,
                             const uint8_t *bytes, size_t n)
 {
     struct ntx__ranks_kv *k = r->kv;
@@ -395,21 +396,21 @@ int ntx__ranks_kv_take_pass(struct ntx_ranks *r, struct ntx_forward *f, const st
     size_t changes = h->n * sizeof c;
     k->batch = (struct ntx_batch){.pass = h->pass, .rows = k->rows};
     if (changes > n || h->n_rows > f->c.max_rows || (n - changes) % sizeof(uint32_t))
-        return wrong(f);
+        return refuse_message(f);
     if (ntx__ranks_room((uint8_t **)&k->words, &k->words_bytes, n - changes + 1))
         return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for lists of %zu bytes", n);
     for (uint32_t i = 0; i < h->n; i++) {
         memcpy(&c, bytes + i * sizeof c, sizeof c);
         if (ntx_kv_pool_change(r->pool, &c))
-            return wrong(f);
+            return refuse_message(f);
     }
     memcpy(k->words, bytes + changes, n - changes);
     struct reader x = {k->words, k->words + (n - changes) / sizeof(uint32_t)};
     for (uint32_t i = 0; i < h->n_rows; i++)
-        if (!take_row(r, f, &x, i))
-            return wrong(f);
+        if (!take_row_words(r, f, &x, i))
+            return refuse_message(f);
     k->batch.n_rows = h->n_rows;
-    return x.at == x.end ? 0 : wrong(f);
+    return x.at == x.end ? 0 : refuse_message(f);
 }
 
 static const uint8_t *take_part(struct ntx_forward *f, uint8_t buf, uint32_t n_rows, size_t at, size_t n,
@@ -429,7 +430,7 @@ static const struct ntx__run *attention(const struct ntx_forward *f)
     return NULL;
 }
 
-static bool take_rows(struct ntx_forward *f, const struct ntx__said_head *h, const uint8_t *bytes)
+static bool take_rows(struct ntx_forward *f, const struct ntx__message_head *h, const uint8_t *bytes)
 {
     f->b = &f->c.ranks->kv->batch;
     f->n_live = h->n_rows;
@@ -441,17 +442,17 @@ static bool take_rows(struct ntx_forward *f, const struct ntx__said_head *h, con
     return true;
 }
 
-int ntx__ranks_kv_attend(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h,
+int ntx__ranks_kv_attend(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__message_head *h,
                          const uint8_t *bytes, size_t n)
 {
     if (!r->kv || h->layer >= f->hp->n_layers || h->n_rows > f->c.max_rows || h->n > f->c.max_rows - h->n_rows)
-        return wrong(f);
+        return refuse_message(f);
     f->layer = h->layer;
     f->run = attention(f);
     const struct ntx_step *put = step_of(f, NTX_OP_PUT);
     const struct widths w = f->run ? widths_of(f, r->rank) : (struct widths){0};
     if (!w.own.n || n != said_bytes(f, r->rank, h->n_rows, h->n) || !take_rows(f, h, bytes))
-        return wrong(f);
+        return refuse_message(f);
     const uint32_t all = h->n_rows + h->n;
     const uint8_t *from = bytes + all * sizeof(uint32_t);
     if (sinks_of(f))
@@ -467,12 +468,12 @@ int ntx__ranks_kv_attend(struct ntx_ranks *r, struct ntx_forward *f, const struc
     return 0;
 }
 
-size_t ntx__ranks_kv_floats(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__said_head *h)
+size_t ntx__ranks_kv_floats(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__message_head *h)
 {
     return h->n_rows * widths_of(f, r->rank).out;
 }
 
-void ntx__ranks_kv_write(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__said_head *h,
+void ntx__ranks_kv_write(const struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__message_head *h,
                          float *y)
 {
     const struct widths w = widths_of(f, r->rank);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net.c: net.h over MPI. A plug-in of its own, so that only who starts ntx under mpirun needs MPI.
+/* net.c: net.h over MPI, as a plug-in, so that only users of mpirun need MPI.
  *
- * Waiting: MPI's own waiting spins, and would take a core from who computes. Here requests are tested, the core is
- * offered to others between tests (sched_yield) for as long as an answer may well be near, and after that the thread
- * sleeps a little, longer each time.
+ * Waiting: MPI's own functions spin, and would take a core from compute threads. Here requests are polled; between
+ * polls the core is yielded (sched_yield) while an answer may be near, and then the thread sleeps, longer each time.
  *
- * A played link: each message then carries, on the way, the time at which it would be there: its sender's link has been
- * free, its bytes have passed, and the latency is over. The clock is the machine's, so all ranks must be on one. */
+ * Emulated link: each message carries its arrival time: when its sender's link was free, plus the time for its bytes,
+ * plus the latency. The clock is the machine's, so all ranks must be on one machine. */
 #include "computed/ranks/net.h"
 
 #include <errno.h>
@@ -20,13 +19,13 @@
 
 #define TAG            1
 #define MOST_REQUESTS  64
-#define YIELD_NS       1000000ull /* so long others are offered the core, before the first sleep */
+#define YIELD_NS       1000000ull /* time of yielding before the first sleep */
 #define SLEEP_LEAST_NS 20000ull
 #define SLEEP_MOST_NS  1000000ull
 
 struct request {    /* beside the MPI_Request of the same number */
-    void *to;       /* of a played link: where what came goes */
-    uint8_t *bytes; /* and where it is until then; or of what is sent. Owned */
+    void *to;       /* emulated link: the final place of a received message */
+    uint8_t *bytes; /* its place until then; or of a message being sent. Owned */
     size_t n;
     uint32_t peer;
 };
@@ -40,8 +39,8 @@ struct ntx_net {
     struct request of[MOST_REQUESTS];
     int n;
     struct ntx_net_link link;
-    uint64_t out_free, in_free; /* ns: of the played link */
-    uint8_t *last;              /* message that `next` gave */
+    uint64_t out_free, in_free; /* ns; of the emulated link */
+    uint8_t *last;              /* the message that `next` returned */
     size_t last_bytes;
 };
 
@@ -58,7 +57,7 @@ static void sleep_ns(uint64_t ns)
     nanosleep(&t, NULL);
 }
 
-/* Time that this process was stopped for, or its machine asleep, does not count: the others were, too, perhaps. */
+/* Time during which this process was stopped, or its machine asleep, does not count: the others may have been, too. */
 #define STEP_MOST_NS 100000000ull
 struct patience {
     uint64_t last, waited, sleep; /* ns */
@@ -91,16 +90,16 @@ static int failed(struct ntx_net *net, int rc, const char *what)
     return -EIO;
 }
 
-/* ---- the played link */
+/* ---- emulated link */
 
-static bool played(const struct ntx_net *net) { return net->link.bytes_per_s > 0 || net->link.latency_s > 0; }
+static bool is_emulated(const struct ntx_net *net) { return net->link.bytes_per_s > 0 || net->link.latency_s > 0; }
 
 static uint64_t passing_ns(const struct ntx_net *net, size_t n)
 {
     return net->link.bytes_per_s > 0 ? (uint64_t)((double)n * 1e9 / net->link.bytes_per_s) : 0;
 }
 
-/* When a message that is sent now has left, and when it is there. */
+/* Arrival time of a message that is sent now. */
 static uint64_t arrival(struct ntx_net *net, size_t n)
 {
     uint64_t now = now_ns();
@@ -108,7 +107,7 @@ static uint64_t arrival(struct ntx_net *net, size_t n)
     return net->out_free + (uint64_t)(net->link.latency_s * 1e9);
 }
 
-/* One after another comes in. */
+/* Messages arrive one after another. */
 static void await_arrival(struct ntx_net *net, uint64_t at, size_t n)
 {
     uint64_t after = net->in_free + passing_ns(net, n), now;
@@ -122,14 +121,14 @@ static void await_arrival(struct ntx_net *net, uint64_t at, size_t n)
 
 /* ---- requests */
 
-static int begin(struct ntx_net *net, uint32_t peer, void *to, uint8_t *bytes, size_t n)
+static int begin_request(struct ntx_net *net, uint32_t peer, void *to, uint8_t *bytes, size_t n)
 {
     net->of[net->n] = (struct request){to, bytes, n, peer};
     net->n++;
     return 0;
 }
 
-static int refuse(struct ntx_net *net, size_t n)
+static int refuse_length(struct ntx_net *net, size_t n)
 {
     if (net->n == MOST_REQUESTS)
         snprintf(net->why, sizeof net->why, "more than %d messages at once", MOST_REQUESTS);
@@ -140,13 +139,13 @@ static int refuse(struct ntx_net *net, size_t n)
     return -EMSGSIZE;
 }
 
-static int send(struct ntx_net *net, uint32_t to, const void *bytes, size_t n)
+static int send_message(struct ntx_net *net, uint32_t to, const void *bytes, size_t n)
 {
     uint8_t *copy = NULL;
-    int rc = refuse(net, n);
+    int rc = refuse_length(net, n);
     if (rc)
         return rc;
-    if (played(net)) {
+    if (is_emulated(net)) {
         uint64_t at = arrival(net, n);
         if (!(copy = malloc(n + sizeof at)))
             return -ENOMEM;
@@ -159,16 +158,16 @@ static int send(struct ntx_net *net, uint32_t to, const void *bytes, size_t n)
         free(copy);
         return rc;
     }
-    return begin(net, to, NULL, copy, n);
+    return begin_request(net, to, NULL, copy, n);
 }
 
-static int take(struct ntx_net *net, uint32_t from, void *bytes, size_t n)
+static int take_message(struct ntx_net *net, uint32_t from, void *bytes, size_t n)
 {
     uint8_t *copy = NULL;
-    int rc = refuse(net, n);
+    int rc = refuse_length(net, n);
     if (rc)
         return rc;
-    if (played(net) && !(copy = malloc(n + sizeof(uint64_t))))
+    if (is_emulated(net) && !(copy = malloc(n + sizeof(uint64_t))))
         return -ENOMEM;
     rc = failed(net,
                 MPI_Irecv(copy ? copy : bytes, (int)(n + (copy ? sizeof(uint64_t) : 0)), MPI_BYTE, (int)from, TAG,
@@ -178,10 +177,10 @@ static int take(struct ntx_net *net, uint32_t from, void *bytes, size_t n)
         free(copy);
         return rc;
     }
-    return begin(net, from, bytes, copy, n);
+    return begin_request(net, from, bytes, copy, n);
 }
 
-/* What came over a played link. */
+/* Copies a message of an emulated link to its place. */
 static void deliver(struct ntx_net *net, int i)
 {
     struct request *q = &net->of[i];
@@ -195,13 +194,13 @@ static void deliver(struct ntx_net *net, int i)
     q->bytes = NULL;
 }
 
-static int late(struct ntx_net *net, uint32_t peer, uint32_t limit_ms)
+static int fail_late(struct ntx_net *net, uint32_t peer, uint32_t limit_ms)
 {
     snprintf(net->why, sizeof net->why, "rank %u gave nothing for %u s", peer, limit_ms / 1000);
     return -ETIMEDOUT;
 }
 
-/* Of the first message that is not through. */
+/* The peer of the first unfinished message. */
 static uint32_t awaited(struct ntx_net *net)
 {
     int i = 0, done = 1;
@@ -210,7 +209,7 @@ static uint32_t awaited(struct ntx_net *net)
     return net->of[i < net->n ? i : 0].peer;
 }
 
-static int wait(struct ntx_net *net, uint32_t limit_ms)
+static int wait_all(struct ntx_net *net, uint32_t limit_ms)
 {
     struct patience p = {0};
     int done = 0, rc = 0;
@@ -219,7 +218,7 @@ static int wait(struct ntx_net *net, uint32_t limit_ms)
         if (rc || done)
             break;
         if (p.waited > limit_ms * 1000000ull)
-            return late(net, awaited(net), limit_ms); /* the requests are MPI's until the process ends */
+            return fail_late(net, awaited(net), limit_ms); /* the requests are MPI's until the process ends */
         be_patient(&p);
     }
     for (int i = 0; i < net->n && !rc; i++)
@@ -231,7 +230,7 @@ static int wait(struct ntx_net *net, uint32_t limit_ms)
 
 /* ---- whole messages of any length */
 
-static int room(struct ntx_net *net, size_t n)
+static int make_message_room(struct ntx_net *net, size_t n)
 {
     if (n <= net->last_bytes)
         return 0;
@@ -243,8 +242,8 @@ static int room(struct ntx_net *net, size_t n)
     return 0;
 }
 
-static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *n, uint32_t limit_ms,
-                const atomic_bool *stop)
+static int next_message(struct ntx_net *net, uint32_t from, const void **bytes, size_t *n, uint32_t limit_ms,
+                        const atomic_bool *stop)
 {
     struct patience p = {0};
     MPI_Message message;
@@ -257,13 +256,13 @@ static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *
             if (stop && atomic_load(stop))
                 return -ECANCELED;
             if (limit_ms && p.waited > limit_ms * 1000000ull)
-                return late(net, from, limit_ms);
+                return fail_late(net, from, limit_ms);
             be_patient(&p);
         }
     }
     if (rc || (rc = failed(net, MPI_Get_count(&status, MPI_BYTE, &len), "receiving")))
         return rc;
-    if (room(net, (size_t)len)) {
+    if (make_message_room(net, (size_t)len)) {
         snprintf(net->why, sizeof net->why, "no memory for a message of %d bytes", len);
         return -ENOMEM;
     }
@@ -276,7 +275,7 @@ static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *
         return rc;
     *bytes = net->last;
     *n = (size_t)len;
-    if (played(net) && *n >= sizeof(uint64_t)) {
+    if (is_emulated(net) && *n >= sizeof(uint64_t)) {
         uint64_t at;
         memcpy(&at, net->last, sizeof at);
         *n -= sizeof at;
@@ -286,8 +285,8 @@ static int next(struct ntx_net *net, uint32_t from, const void **bytes, size_t *
     return 0;
 }
 
-/* The others may still be loading: there is no limit. */
-static int gather(struct ntx_net *net, const void *mine, size_t n, void *all)
+/* No limit: the others may still be loading. */
+static int gather_all(struct ntx_net *net, const void *mine, size_t n, void *all)
 {
     struct patience p = {0};
     MPI_Request request;
@@ -299,12 +298,12 @@ static int gather(struct ntx_net *net, const void *mine, size_t n, void *all)
     return rc;
 }
 
-/* ---- the beginning and the end */
+/* ---- open and close */
 
-static uint32_t rank(const struct ntx_net *net) { return (uint32_t)net->rank; }
-static uint32_t size(const struct ntx_net *net) { return (uint32_t)net->size; }
-static const char *name(const struct ntx_net *net) { return net->name; }
-static const char *error(const struct ntx_net *net) { return net->why; }
+static uint32_t own_rank(const struct ntx_net *net) { return (uint32_t)net->rank; }
+static uint32_t n_ranks(const struct ntx_net *net) { return (uint32_t)net->size; }
+static const char *own_name(const struct ntx_net *net) { return net->name; }
+static const char *last_error(const struct ntx_net *net) { return net->why; }
 static void set_link(struct ntx_net *net, const struct ntx_net_link *link) { net->link = *link; }
 
 static void close_net(struct ntx_net *net, bool together)
@@ -346,15 +345,15 @@ static const struct ntx_net_ops ops = {
     .open = open_net,
     .close = close_net,
     .link = set_link,
-    .rank = rank,
-    .size = size,
-    .name = name,
-    .gather = gather,
-    .send = send,
-    .take = take,
-    .wait = wait,
-    .next = next,
-    .error = error,
+    .rank = own_rank,
+    .size = n_ranks,
+    .name = own_name,
+    .gather = gather_all,
+    .send = send_message,
+    .take = take_message,
+    .wait = wait_all,
+    .next = next_message,
+    .error = last_error,
 };
 
 const struct ntx_net_ops *ntx_net_ops(void);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.c: rank 0's side: what it asks of the others, and how their outputs come to their places. */
+/* ranks.c: rank 0: its messages to the others, and their outputs. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ uint64_t ntx_ranks_bytes(const struct ntx_model *m, uint32_t max_rows, uint32_t 
             }
     uint64_t answer = NTX_MAX(rows * 3 * out, (uint64_t)logits_rows * m->hp.n_vocab) *
                       sizeof(float);                                         /* q, k and v at most */
-    const uint64_t kv = m->hp.kv_share ? rows * 3 * out * sizeof(float) : 0; /* and what goes out with attention */
+    const uint64_t kv = m->hp.kv_share ? rows * 3 * out * sizeof(float) : 0; /* and the message of attention */
     return rows * in * 2 * sizeof(float) + kv + answer + answer / 2;
 }
 
@@ -52,13 +52,13 @@ int ntx__ranks_broken(struct ntx_ranks *r, struct ntx_forward *f, int rc)
                        "the other machines cannot be reached any more: %s; start all of them again", r->why);
 }
 
-/* That machine is asked for products of this layer. */
-static bool asks(const struct ntx_forward *f, uint32_t rank)
+/* The rank has products of this layer. */
+static bool has_products(const struct ntx_forward *f, uint32_t rank)
 {
     return ntx_share_asks(&f->c.chunks->share, f->layer, rank);
 }
 
-/* To those who have rows of a layer; NTX__ALL: to all. */
+/* Sends to the ranks that have rows of a layer; NTX__ALL: to all. */
 static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *bytes, size_t n, uint32_t layer)
 {
     int rc = r->broken;
@@ -73,7 +73,7 @@ static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *byte
 static uint32_t limit_of(const struct ntx_ranks *r, const struct ntx_forward *f)
 {
     for (uint32_t i = 1; i < r->size; i++)
-        if (!r->heard[i] && (asks(f, i) || !r->messages))
+        if (!r->heard[i] && (has_products(f, i) || !r->messages))
             return FIRST_MS;
     return r->c.limit_ms;
 }
@@ -87,7 +87,7 @@ int ntx__ranks_wait(struct ntx_ranks *r, struct ntx_forward *f)
     return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
 
-static int say(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__said_head *h)
+static int send_header(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__message_head *h)
 {
     int rc = send_all(r, f, h, sizeof *h, NTX__ALL);
     return rc ? rc : ntx__ranks_wait(r, f);
@@ -95,7 +95,7 @@ static int say(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__sai
 
 /* ---- products */
 
-static bool dealt(const struct ntx__product *p, unsigned n)
+static bool any_split(const struct ntx__product *p, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
         if (p[i].w->dealt)
@@ -108,7 +108,7 @@ static struct ntx_share_range outs_of(const struct ntx_forward *f, const struct 
     return ntx_share_of(&f->c.chunks->share, p->w->layer, p->w->n_out, rank);
 }
 
-/* Forms that the dealt ones multiply by, and the width of their input. */
+/* Forms that the split products multiply, and the width of their input. */
 static uint32_t forms_of(const struct ntx__product *p, unsigned n, uint32_t *n_in)
 {
     uint32_t forms = 0;
@@ -120,12 +120,11 @@ static uint32_t forms_of(const struct ntx__product *p, unsigned n, uint32_t *n_i
     return forms;
 }
 
-/* ---- what becomes of outputs where they are made */
+/* ---- use of outputs on the other ranks */
 
-static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
-
-/* Gates and ups in pairs, each machine having the same rows of both; biases of experts only the first machine has. */
-static bool hides(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
+/* Gates and ups come in pairs, and each rank has the same rows of both. Only rank 0 has biases of experts. */
+static bool sends_glu(const struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                      const struct ntx__input *in)
 {
     const struct ntx__glu *g = in->glu;
     if (!g || n % 2 || (g->of_choices && (f->vec[NTX_T_expert_gate_bias] || f->vec[NTX_T_expert_gate_bias + 1])))
@@ -136,43 +135,44 @@ static bool hides(const struct ntx_forward *f, const struct ntx__product *p, uns
     return true;
 }
 
-/* Every machine can add up its rows of Y. */
-static bool sums(const struct ntx_forward *f)
+/* Every rank can add its rows of Y. */
+static bool sends_sums(const struct ntx_forward *f)
 {
-    const struct ntx_layer_weights *l = layer(f);
+    const struct ntx_layer_weights *l = ntx__layer_weights(f);
     return l->expert[NTX_EXPERT_DOWN].dealt && !f->vec[NTX_T_expert_gate_bias + NTX_EXPERT_DOWN] &&
            (l->down_shared.tensor == NTX_NO_TENSOR || l->down_shared.dealt);
 }
 
-/* One machine has all of the layer's matrices that are dealt. */
+/* One machine has all of the layer's split matrices. */
 static bool layer_is_whole(const struct ntx_forward *f) { return ntx_share_whole(&f->c.chunks->share, f->layer); }
 
 static void set_then(const struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in,
-                     struct ntx__said_head *h)
+                     struct ntx__message_head *h)
 {
-    if (hides(f, p, n, in)) {
+    if (sends_glu(f, p, n, in)) {
         h->then = in->glu->passes && layer_is_whole(f) ? NTX__THEN_KEPT : NTX__THEN_HIDDEN;
         h->step = (uint8_t)(in->glu->step - f->c.model->layers[f->layer].step);
         h->of_shared = in->glu->of_shared;
         h->gate = in->glu->gate;
         h->up = in->glu->up;
-    } else if (in->summed && sums(f)) {
+    } else if (in->summed && sends_sums(f)) {
         bool choices = in->buf == NTX__BUF_ROUTED_GATE;
         h->then = choices ? NTX__THEN_SUMMED : NTX__THEN_STAY;
         h->n_live = f->n_live;
-        if (choices)
-            h->flags = (uint8_t)((!f->moe.first && layer(f)->down_shared.tensor == NTX_NO_TENSOR ? NTX__SUM_CLEARS
-                                                                                                 : 0) |
-                                 (f->moe.weigh ? NTX__SUM_WEIGHS : 0) | (f->moe.last ? NTX__SUM_LAST : 0));
+        if (!choices)
+            return;
+        const bool clears = !f->moe.first && ntx__layer_weights(f)->down_shared.tensor == NTX_NO_TENSOR;
+        h->flags = (uint8_t)((clears ? NTX__SUM_CLEARS : 0) | (f->moe.weigh ? NTX__SUM_WEIGHS : 0) |
+                             (f->moe.last ? NTX__SUM_LAST : 0));
     }
 }
 
-/* ---- the message: header, products, which of the input's rows choices have, choices, rows of each form as they lie */
+/* ---- the message: header, products, indexes of the choices' rows, choices, rows of each form as in memory */
 
-/* Choices of the same row have the same input, but where it is weighed: it is sent once. number [n_rows]: each one's
- * place among those that are, of which `from` says where they lie. Returns how many. */
-static uint32_t distinct(struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__input *in,
-                         uint32_t **number, uint32_t **from)
+/* Choices of one row have the same input, unless it is weighted: it is sent once. number [n_rows]: each choice's index
+ * among the rows sent, whose places are in `from`. Returns their number. */
+static uint32_t distinct_rows(struct ntx_ranks *r, const struct ntx_forward *f, const struct ntx__input *in,
+                              uint32_t **number, uint32_t **from)
 {
     const uint32_t *row = f->m.moe.row + f->moe.first, most = f->n_live;
     uint32_t n = 0;
@@ -193,93 +193,94 @@ static uint32_t distinct(struct ntx_ranks *r, const struct ntx_forward *f, const
     return n < in->n_rows ? n : 0;
 }
 
-static uint8_t *put(uint8_t *to, const void *bytes, size_t n)
+static uint8_t *put_bytes(uint8_t *to, const void *bytes, size_t n)
 {
     memcpy(to, bytes, n);
     return to + n;
 }
 
-static uint8_t *put_choices(const struct ntx_forward *f, const struct ntx__said_head *h, uint8_t *to)
+static uint8_t *put_choices(const struct ntx_forward *f, const struct ntx__message_head *h, uint8_t *to)
 {
     for (uint32_t i = 0; i < h->n_rows; i++)
-        to = put(to, &(struct ntx__sent_routed){f->m.moe.row[f->moe.first + i], ntx__routed_weight(f, i)},
-                 sizeof(struct ntx__sent_routed));
+        to = put_bytes(to, &(struct ntx__sent_routed){f->m.moe.row[f->moe.first + i], ntx__routed_weight(f, i)},
+                       sizeof(struct ntx__sent_routed));
     for (uint32_t i = 0; h->flags & NTX__SUM_WEIGHS && i < h->n_live; i++)
-        to = put(to, &(float){ntx__shared_weight(f, i)}, sizeof(float));
+        to = put_bytes(to, &(float){ntx__shared_weight(f, i)}, sizeof(float));
     return to;
 }
 
-static uint8_t *put_rows(const struct ntx_forward *f, const struct ntx__said_head *h, const uint32_t *from, uint8_t *to)
+static uint8_t *put_rows(const struct ntx_forward *f, const struct ntx__message_head *h, const uint32_t *from,
+                         uint8_t *to)
 {
     for (uint32_t form = 0; form < NTX_N_ACTS && !h->kept; form++) {
         const uint8_t *rows = form == NTX_ACT_F32 ? (const void *)f->buf[h->buf].at : f->quantized[h->set][form];
         const size_t stride = ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in);
         for (uint32_t i = 0; h->forms >> form & 1 && i < h->n_distinct; i++)
-            to = put(to, rows + from[i] * stride, stride);
+            to = put_bytes(to, rows + from[i] * stride, stride);
         if (h->forms >> form & 1 && !h->n_distinct)
-            to = put(to, rows, h->n_rows * stride);
+            to = put_bytes(to, rows, h->n_rows * stride);
     }
     return to;
 }
 
-static size_t length(const struct ntx_forward *f, const struct ntx__said_head *h)
+static size_t message_bytes(const struct ntx_forward *f, const struct ntx__message_head *h)
 {
-    size_t n = sizeof *h + h->n * sizeof(struct ntx__said_product) + (h->n_distinct ? h->n_rows * sizeof(uint32_t) : 0);
+    size_t n = sizeof *h + h->n * sizeof(struct ntx__message_product) +
+               (h->n_distinct ? h->n_rows * sizeof(uint32_t) : 0);
     if (h->then == NTX__THEN_SUMMED)
         n += h->n_rows * sizeof(struct ntx__sent_routed) + (h->flags & NTX__SUM_WEIGHS ? h->n_live * sizeof(float) : 0);
+    const uint32_t rows = h->n_distinct ? h->n_distinct : h->n_rows;
     for (uint32_t form = 0; form < NTX_N_ACTS && !h->kept; form++)
-        n += h->forms >> form & 1
-                 ? (h->n_distinct ? h->n_distinct : h->n_rows) * ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in)
-                 : 0;
+        n += h->forms >> form & 1 ? rows * ntx__stride(f, h->buf, (enum ntx_act)form, h->n_in) : 0;
     return n;
 }
 
 static int write_products(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
-                          const struct ntx__input *in, struct ntx__said_head *h, size_t *bytes)
+                          const struct ntx__input *in, struct ntx__message_head *h, size_t *bytes)
 {
     uint32_t *number = NULL, *from = NULL;
-    *h = (struct ntx__said_head){.said = NTX__SAID_PRODUCTS,
-                                 .layer = f->layer,
-                                 .pass = f->b->pass,
-                                 .n_rows = in->n_rows,
-                                 .buf = in->buf,
-                                 .set = in->set,
-                                 .kept = r->kept};
+    *h = (struct ntx__message_head){.type = NTX__MSG_PRODUCTS,
+                                    .layer = f->layer,
+                                    .pass = f->b->pass,
+                                    .n_rows = in->n_rows,
+                                    .buf = in->buf,
+                                    .set = in->set,
+                                    .kept = r->kept};
     h->forms = forms_of(p, n, &h->n_in);
     for (unsigned i = 0; i < n; i++)
         h->n += p[i].w->dealt;
     set_then(f, p, n, in, h);
-    h->n_distinct = distinct(r, f, in, &number, &from);
-    *bytes = length(f, h);
+    h->n_distinct = distinct_rows(r, f, in, &number, &from);
+    *bytes = message_bytes(f, h);
     if (ntx__ranks_room(&r->out, &r->out_bytes, *bytes))
         return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines",
                            *bytes);
-    uint8_t *to = put(r->out, h, sizeof *h);
+    uint8_t *to = put_bytes(r->out, h, sizeof *h);
     for (unsigned i = 0; i < n; i++)
         if (p[i].w->dealt)
-            to = put(to,
-                     &(struct ntx__said_product){.kind = p[i].w->kind,
-                                                 .to = p[i].to,
-                                                 .expert = p[i].w->scale_at,
-                                                 .at = p[i].at,
-                                                 .row0 = p[i].row0,
-                                                 .n_rows = ntx__product_rows(&p[i], in)},
-                     sizeof(struct ntx__said_product));
+            to = put_bytes(to,
+                           &(struct ntx__message_product){.kind = p[i].w->kind,
+                                                          .to = p[i].to,
+                                                          .expert = p[i].w->scale_at,
+                                                          .at = p[i].at,
+                                                          .row0 = p[i].row0,
+                                                          .n_rows = ntx__product_rows(&p[i], in)},
+                           sizeof(struct ntx__message_product));
     if (h->n_distinct)
-        to = put(to, number, h->n_rows * sizeof *number);
+        to = put_bytes(to, number, h->n_rows * sizeof *number);
     if (h->then == NTX__THEN_SUMMED)
         to = put_choices(f, h, to);
     put_rows(f, h, from, to);
     return 0;
 }
 
-bool ntx__answered(const struct ntx__said_head *h, uint8_t to)
+bool ntx__answered(const struct ntx__message_head *h, uint8_t to)
 {
     return h->then == NTX__THEN_NOTHING || (h->then == NTX__THEN_HIDDEN && to == h->gate);
 }
 
 static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__product *p, unsigned n,
-                           const struct ntx__input *in, const struct ntx__said_head *h, uint32_t rank)
+                           const struct ntx__input *in, const struct ntx__message_head *h, uint32_t rank)
 {
     size_t floats = h->flags & NTX__SUM_LAST
                         ? (size_t)h->n_live * ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, rank).n
@@ -290,12 +291,12 @@ static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__produc
     return sizeof(struct ntx__answer) + NTX_MAX(floats * sizeof(float), (size_t)NTX__ANSWER_TEXT);
 }
 
-static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
-                  const struct ntx__input *in, const struct ntx__said_head *h)
+static int expect_answers(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                          const struct ntx__input *in, const struct ntx__message_head *h)
 {
     int rc = r->broken;
     for (uint32_t from = 1; from < r->size && !rc; from++) {
-        if (!asks(f, from))
+        if (!has_products(f, from))
             continue;
         size_t bytes = answer_bytes(f, p, n, in, h, from);
         if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
@@ -307,9 +308,9 @@ static int expect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__
     return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
 
-/* To where the product's outputs go. */
-static void place(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in,
-                  struct ntx_share_range own, const float **y)
+/* Copies a rank's outputs to their place. */
+static void place_outputs(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in,
+                          struct ntx_share_range own, const float **y)
 {
     for (uint32_t i = 0; i < ntx__product_rows(p, in); i++, *y += own.n) {
         float *row = p->to == NTX__BUF_LOGITS ? f->m.logits[i]
@@ -318,7 +319,8 @@ static void place(struct ntx_forward *f, const struct ntx__product *p, const str
     }
 }
 
-/* The other's clock against ours: what an exchange took beside the products is half before and half after them. */
+/* Estimates the rank's clock offset: the time of an exchange without the products is split equally before and after
+ * them. */
 static void set_clock(struct ntx_ranks *r, uint32_t from, const struct ntx__answer *a, uint64_t now)
 {
     uint64_t there = a->end_ns - a->begin_ns, here = now - r->sent_ns, beside = here > there ? here - there : 0;
@@ -328,7 +330,7 @@ static void set_clock(struct ntx_ranks *r, uint32_t from, const struct ntx__answ
     r->clock[from].ahead_ns = (int64_t)(a->begin_ns - r->sent_ns - beside / 2);
 }
 
-/* Of the last wait what its products do not explain. */
+/* The part of the last wait that the rank's products do not explain. */
 static uint64_t message_of(const struct ntx_ranks *r, const struct ntx__answer *a, uint64_t now)
 {
     const uint64_t there = a->end_ns - a->begin_ns, here = now - r->sent_ns;
@@ -359,20 +361,20 @@ int ntx__ranks_see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, ui
                  : 0;
 }
 
-static int collect(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
-                   const struct ntx__input *in, const struct ntx__said_head *h)
+static int collect_answers(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                           const struct ntx__input *in, const struct ntx__message_head *h)
 {
     uint64_t now = ntx_now_ns();
     for (uint32_t from = 1; from < r->size; from++) {
         const float *y = (const void *)(r->in[from] + sizeof(struct ntx__answer));
-        int rc = asks(f, from) ? ntx__ranks_see(r, f, from, now) : 0;
+        int rc = has_products(f, from) ? ntx__ranks_see(r, f, from, now) : 0;
         if (rc)
             return rc;
-        if (!asks(f, from))
+        if (!has_products(f, from))
             continue;
         for (unsigned i = 0; i < n; i++)
             if (p[i].w->dealt && ntx__answered(h, p[i].to))
-                place(f, &p[i], in, outs_of(f, &p[i], from), &y);
+                place_outputs(f, &p[i], in, outs_of(f, &p[i], from), &y);
     }
     f->hidden = h->then == NTX__THEN_HIDDEN;
     r->due = h->flags & NTX__SUM_LAST;
@@ -395,7 +397,7 @@ void ntx__ranks_hide(struct ntx_ranks *r, struct ntx_forward *f, const struct nt
 }
 
 static int multiply_own(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
-                        const struct ntx__input *in, const struct ntx__said_head *h)
+                        const struct ntx__input *in, const struct ntx__message_head *h)
 {
     int rc = ntx__cpu_multiply(f, p, n, in);
     if (!rc && h->then == NTX__THEN_HIDDEN && outs_of(f, p, 0).n)
@@ -403,16 +405,16 @@ static int multiply_own(struct ntx_ranks *r, struct ntx_forward *f, const struct
     return rc;
 }
 
-/* The others' outputs are awaited even where our own rows fail: the next pass begins with nothing on its way. */
-static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
+/* Waits for the others' outputs even if the own rows fail: the next pass must begin with nothing under way. */
+static int multiply_split(struct ntx_forward *f, const struct ntx__product *p, unsigned n, const struct ntx__input *in)
 {
     struct ntx_ranks *r = f->c.ranks;
-    struct ntx__said_head h;
+    struct ntx__message_head h;
     size_t bytes = 0;
-    if (!f->predicts && r->kept && !dealt(p, n))
+    if (!f->predicts && r->kept && !any_split(p, n))
         return ntx_err_set(&f->c.weights->error, -EPROTO, "layer %u: another machine has kept what products here want",
                            f->layer);
-    if (f->predicts || !dealt(p, n))
+    if (f->predicts || !any_split(p, n))
         return ntx__cpu_multiply(f, p, n, in);
     int rc = write_products(r, f, p, n, in, &h, &bytes);
     r->kept = false;
@@ -426,17 +428,17 @@ static int multiply(struct ntx_forward *f, const struct ntx__product *p, unsigne
     }
     if (!ntx__has_answer(&h))
         return multiply_own(r, f, p, n, in, &h);
-    if ((rc = expect(r, f, p, n, in, &h)))
+    if ((rc = expect_answers(r, f, p, n, in, &h)))
         return rc;
     int own = multiply_own(r, f, p, n, in, &h);
     if ((rc = ntx__ranks_wait(r, f)))
         return rc;
     atomic_fetch_add_explicit(&r->messages, 1, memory_order_relaxed);
-    return own ? own : collect(r, f, p, n, in, &h);
+    return own ? own : collect_answers(r, f, p, n, in, &h);
 }
 
-/* Of the others' rows of Y what was added here means nothing: they have them. */
-static int combine(struct ntx_forward *f)
+/* For the others' rows of Y the sum made here is wrong: they have it. */
+static int combine_choices(struct ntx_forward *f)
 {
     struct ntx_ranks *r = f->c.ranks;
     int rc = r->added ? 0 : ntx__cpu_combine(f);
@@ -451,17 +453,17 @@ static int combine(struct ntx_forward *f)
 }
 
 /* They are read there while the layer before is computed, as here. */
-static int prefetch(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
+static int prefetch_experts(struct ntx_forward *f, uint32_t layer, const uint32_t *experts, uint32_t n)
 {
     struct ntx_ranks *r = f->c.ranks;
-    const struct ntx__said_head h = {.said = NTX__SAID_PREFETCH, .layer = layer, .pass = f->b->pass, .n = n};
+    const struct ntx__message_head h = {.type = NTX__MSG_PREFETCH, .layer = layer, .pass = f->b->pass, .n = n};
     const size_t bytes = sizeof h + n * sizeof *experts;
     if (!f->c.chunks->layers[layer].expert[NTX_EXPERT_GATE].dealt)
         return 0;
     if (ntx__ranks_room(&r->out, &r->out_bytes, bytes))
         return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for a message of %zu bytes to other machines",
                            bytes);
-    put(put(r->out, &h, sizeof h), experts, n * sizeof *experts);
+    put_bytes(put_bytes(r->out, &h, sizeof h), experts, n * sizeof *experts);
     int rc = send_all(r, f, r->out, bytes, layer);
     return rc ? rc : ntx__ranks_wait(r, f);
 }
@@ -476,32 +478,32 @@ static bool wants_logits(const struct ntx_forward *f)
     return false;
 }
 
-static int drop(struct ntx_ranks *r, struct ntx_forward *f, uint32_t layer)
+static int drop_layer(struct ntx_ranks *r, struct ntx_forward *f, uint32_t layer)
 {
-    return say(r, f, &(struct ntx__said_head){.said = NTX__SAID_DROP, .layer = layer, .pass = f->b->pass});
+    return send_header(r, f, &(struct ntx__message_head){.type = NTX__MSG_DROP, .layer = layer, .pass = f->b->pass});
 }
 
 static int drop_end(struct ntx_forward *f)
 {
-    return ntx__last_idle(f) ? drop(f->c.ranks, f, NTX_END_OF_LAST(f->hp->n_layers)) : 0;
+    return ntx__last_idle(f) ? drop_layer(f->c.ranks, f, NTX_END_OF_LAST(f->hp->n_layers)) : 0;
 }
 
-static int begin(struct ntx_forward *f)
+static int begin_pass(struct ntx_forward *f)
 {
     struct ntx_ranks *r = f->c.ranks;
-    f->hidden = f->away = r->due = r->kept = r->added = false; /* whatever became of the last pass */
-    struct ntx__said_head h = {.said = NTX__SAID_BEGIN, .pass = f->b->pass};
+    f->hidden = f->away = r->due = r->kept = r->added = false; /* leftovers of the last pass */
+    struct ntx__message_head h = {.type = NTX__MSG_BEGIN, .pass = f->b->pass};
     size_t bytes = 0;
-    int rc = r->pool ? ntx__ranks_kv_begin(r, f, &h, &bytes) : say(r, f, &h);
+    int rc = r->pool ? ntx__ranks_kv_begin(r, f, &h, &bytes) : send_header(r, f, &h);
     if (r->pool && !rc && !(rc = send_all(r, f, r->out, bytes, NTX__ALL)))
         rc = ntx__ranks_wait(r, f);
     if (!rc && !wants_logits(f))
-        rc = drop(r, f, f->hp->n_layers);
+        rc = drop_layer(r, f, f->hp->n_layers);
     return rc ? rc : drop_end(f);
 }
 
-/* Layers behind this one that every row skips. */
-static int decided(struct ntx_forward *f)
+/* Drops later layers that every row skips. */
+static int drop_skipped_layers(struct ntx_forward *f)
 {
     int rc = 0;
     for (uint32_t l = f->layer + 1; l < f->hp->n_layers && !rc; l++) {
@@ -509,17 +511,17 @@ static int decided(struct ntx_forward *f)
         for (uint32_t i = 0; i < f->b->n_rows && all; i++)
             all = ntx__skips(f, i, l);
         if (all)
-            rc = drop(f->c.ranks, f, l);
+            rc = drop_layer(f->c.ranks, f, l);
     }
     return rc ? rc : drop_end(f);
 }
 
-static int end(struct ntx_forward *f, int rc)
+static int end_pass(struct ntx_forward *f, int rc)
 {
     struct ntx_ranks *r = f->c.ranks;
     if (r->broken)
         return rc ? rc : ntx__ranks_broken(r, f, r->broken);
-    int ended = say(r, f, &(struct ntx__said_head){.said = NTX__SAID_END, .pass = f->b->pass, .n = rc != 0});
+    int ended = send_header(r, f, &(struct ntx__message_head){.type = NTX__MSG_END, .pass = f->b->pass, .n = rc != 0});
     return rc ? rc : ended;
 }
 
@@ -534,13 +536,13 @@ int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out)
     r->size = c->ops->size(c->net);
     r->table = ntx__cpu_backend;
     r->table.in_turns = false;
-    r->table.multiply = multiply;
-    r->table.combine = combine;
-    r->table.prefetch = prefetch;
+    r->table.multiply = multiply_split;
+    r->table.combine = combine_choices;
+    r->table.prefetch = prefetch_experts;
     ntx__ranks_kv_table(&r->table);
-    r->table.begin = begin;
-    r->table.decided = decided;
-    r->table.end = end;
+    r->table.begin = begin_pass;
+    r->table.decided = drop_skipped_layers;
+    r->table.end = end_pass;
     *out = r;
     return 0;
 }
@@ -566,7 +568,7 @@ uint64_t ntx_ranks_messages(const struct ntx_ranks *r)
 
 int ntx_ranks_quit(struct ntx_ranks *r)
 {
-    static const struct ntx__said_head h = {.said = NTX__SAID_QUIT};
+    static const struct ntx__message_head h = {.type = NTX__MSG_QUIT};
     int rc = r->broken;
     for (uint32_t to = 1; to < r->size && !rc; to++)
         rc = r->c.ops->send(r->c.net, to, &h, sizeof h);

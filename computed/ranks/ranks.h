@@ -1,55 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ranks.h: a pass over several machines. Rank 0 runs it, with all state: sessions, norms, attention, sampling; K and V,
- * unless they are dealt, too. The others hold weights: their rows of each matrix, or all matrices of some layers
- * (model/share.h). Where a run of products takes dealt matrices, rank 0 sends its input, in the form that they are
- * multiplied by, to those who have rows of them; every machine multiplies its own rows, from its own memory and drive;
- * the outputs come back to rank 0.
+/* ranks.h: a pass over several machines. Rank 0 runs it, with all state: sessions, norms, attention, sampling; and K
+ * and V, unless they are split, too. The other ranks hold weights: their rows of each matrix, or all matrices of some
+ * layers (model/share.h). For a run of products of split matrices, rank 0 sends the input, in the form that is
+ * multiplied, to the ranks that have rows of them. Every machine multiplies its own rows, from its own memory and
+ * drive, and the outputs come back to rank 0.
  *
  *      rank 0         begin   x ------------------> multiply own rows ... y <---- ... end
  *      other ranks      |     '-> multiply own rows ------------------------^        |
- *      their drives   reading ahead in the order of use, across the end of a pass, as ever
+ *      their drives   read ahead in the order of use, across the end of a pass, as on one machine
  *
- * So a token's bytes come from all drives and all memories at once, and an output has the bits that one machine gives
- * it: its sum is never cut. What a machine computes depends on the message alone; of a conversation nothing is kept
- * there but K and V of heads, where those are dealt.
+ * So a token's bytes come from all drives and all memories at once, and each output has the bits that one machine gives
+ * it: its sum is never split. A rank's result depends on the message alone; it keeps nothing of a conversation but K
+ * and V of heads, if those are split.
  *
- * Few bytes cross where one machine's rows are all that a step needs: act(gate) * up is made of the own rows before
- * they are sent, and stays, quantised there, where the machine has the whole layer: what an FFN takes then is one input
- * out and one output back; a row's input goes out once for all of its experts; and every machine adds its rows of their
- * outputs to its rows of Y, of which only the sum comes back, with the last wave of experts. (Experts with biases,
- * which only rank 0 has, do without.)
+ * Few bytes are sent where one machine's rows are all that a step needs. act(gate) * up is computed for a rank's rows
+ * before they are sent; if the rank has the whole layer, it stays there, quantised: an FFN then takes one input out and
+ * one output back. A row's input is sent once for all of its experts. Every rank adds its rows of their outputs to its
+ * rows of Y, and only the sum comes back, with the last wave of experts. (Not for experts with biases, which only rank
+ * 0 has.)
  *
- * What another machine did is told with its outputs, and stands in the counters' file (shm/monitor.h) and the trace,
- * there by rank 0's clock: the other's is set by the exchange that took least, as if both its messages had taken alike.
+ * Another rank's counters come with its outputs, and are in the counters' file (shm/monitor.h) and in the trace, there
+ * by rank 0's clock. The offset of its clock is taken from the shortest exchange, assuming that both messages took
+ * equally long.
  *
- * Messages between machines of one build: a header and its products, then the input. Activations cross in the clear.
- * What came is checked before it is used.
+ * Messages between machines of one build: a header and its products, then the input. Activations are sent unencrypted.
+ * Everything received is checked before use.
  *
- * K and V may be dealt, too (NTX_SPLIT_HEADS, kv.c): by heads, in the parts that rows have. Rank 0 makes q, K and V as
- * ever, norms and turns them, and sends each machine those of its heads, which it puts into its blocks and attends
- * with: so memories and memory buses add up for long texts, for an exchange more a layer. Texts stay rank 0's: which
- * block has which positions it alone knows, and with a pass it says what it has done to blocks since the last one
- * (copied, for a fork or a write to what others share; moved, for an accepted guess). So sessions, shared prefixes,
- * guesses and marks are nothing to the others. Where all heads have one K, where positions are chosen, and for texts
- * that are kept in files, rank 0 has all.
+ * K and V may be split by heads, too (NTX_SPLIT_HEADS, kv.c), in the same parts as rows. Rank 0 computes q, K and V,
+ * norms and rotates them, and sends each rank those of its heads; the rank stores K and V in its blocks and computes
+ * attention. So memories and memory buses add up for long texts, at the cost of one more exchange per layer. Only rank
+ * 0 knows which block has which positions of which text; with each pass it sends the changes to blocks since the last
+ * one (copied, for a fork or a write to a shared block; moved, for accepted draft tokens). So the others need not know
+ * about sessions, shared prefixes, drafts and snapshots. Rank 0 keeps all K and V if all heads share one K, with an
+ * indexer top-k, and for texts in files.
  *
- * Who hangs is found: rank 0 waits limit_ms for an answer, the others five times that in the middle of a pass; between
- * passes they wait for ever. Then all end: MPI takes no machine back.
+ * Hanging ranks are detected: rank 0 waits limit_ms for an answer; in the middle of a pass the others wait five times
+ * that, between passes forever. Then all processes end, since MPI cannot take a machine back.
  *
- * What was left, for these reasons (figures: docs/log/machines.md): - Experts are dealt by rows, not whole. Of a row's
- * few experts the busiest machine would have more than its part (of 8: 5.1 of 2 machines, 2.1 instead of 0.5 of 16),
- * and each
- *   choice's whole output would come back, since its sum is made in the order of experts. By arithmetic it loses for
- *     all sizes but 16 machines at 1 Gb/s, where whole layers win.
- * - No mixture of rows and layers (groups of machines that take turns at layers, rows within a group): of four
- * machines, two and two, it is slower than the better of the two for all
- *   models and networks; of eight at most 1.17 times as fast, in 5 of 9 cases by nothing; of sixteen it would win where
- *     the network is slow beside the machines (1.2 to 1.6 times at 2.5 Gb/s).
- * - Rank 0 sends to each by itself, in no tree and by no collective: a tree pays from 8 machines at 1 Gb/s on, for
- * prompts, where layers that go round have a quarter of the bytes;
- *   and MPI's collectives want all to know each message's length beforehand, and all to take part, where a layer may be
- *     one machine's.
- * - A predictor runs on each machine, but only rank 0's decides. */
+ * Alternatives that were rejected (figures: docs/log/machines.md):
+ * - Whole experts on each machine. The busiest machine would have more than its share of a row's experts (of 8: 5.1 of
+ *   2 machines, 2.1 instead of 0.5 of 16), and each choice's whole output would come back, since the sum is made in the
+ *   order of experts. By calculation this loses for all sizes but 16 machines at 1 Gb/s, where whole layers win.
+ * - A mixture of rows and layers (groups of machines that take turns at layers, rows within a group). With four
+ *   machines, two and two, it is slower than the better of the two for all models and networks; with eight it is at
+ *   most 1.17 times as fast, and no faster in 5 of 9 cases; with sixteen it would win on networks that are slow beside
+ *   the machines (1.2 to 1.6 times at 2.5 Gb/s).
+ * - A tree or collectives instead of messages from rank 0 to each rank. A tree pays from 8 machines at 1 Gb/s on, for
+ *   prompts, where whole layers have a quarter of the bytes. MPI's collectives need each message's length beforehand on
+ *   all ranks, and all ranks to take part, while a layer may be on one machine.
+ * - Decisions by each machine's predictor. A predictor runs on each, but only rank 0's decides. */
 #ifndef NTX_COMPUTED_RANKS_RANKS_H
 #define NTX_COMPUTED_RANKS_RANKS_H
 
@@ -64,31 +63,32 @@ struct ntx_ranks;
 struct ntx_ranks_config {
     const struct ntx_net_ops *ops;
     struct ntx_net *net;      /* borrowed */
-    const char *const *names; /* [size] of machines, for messages */
-    uint32_t limit_ms; /* a rank that gives nothing for so long fails the pass, and all later ones; the first answer may
-                          take half an hour, while its machine loads. 0: 60 s */
+    const char *const *names; /* [size] names of machines, for messages */
+    /* A rank that sends nothing for so long fails the pass, and all later ones; the first answer may take half an hour,
+     * while its machine loads. 0: 60 s. */
+    uint32_t limit_ms;
 };
 
-/* Bytes that it may take: for the planner. */
+/* Bytes that it may take, for the planner. */
 uint64_t ntx_ranks_bytes(const struct ntx_model *m, uint32_t max_rows, uint32_t logits_rows);
 int ntx_ranks_new(const struct ntx_ranks_config *c, struct ntx_ranks **out);
 void ntx_ranks_free(struct ntx_ranks *r);
-/* K and V are dealt by heads: in this pool are those of this machine's, in as many blocks, of the same kinds, as all
- * the others have. Before the first pass, or ntx_ranks_follow. */
+/* For K and V by heads: the pool of this machine's heads, with as many blocks, of the same kinds, as on all others.
+ * Before the first pass, or ntx_ranks_follow. */
 void ntx_ranks_keep(struct ntx_ranks *r, struct ntx_kv_pool *pool);
-const struct ntx_backend *ntx_ranks_backend(
-    struct ntx_ranks *r); /* of rank 0's pass: the CPU's, but for the products */
-/* Rank 0: a machine has given nothing for too long, or cannot be reached. No pass will succeed any more: all machines
- * are to be started again. */
+/* The back end of rank 0's pass: the CPU's, except for products. */
+const struct ntx_backend *ntx_ranks_backend(struct ntx_ranks *r);
+/* Rank 0: a machine has sent nothing for too long, or cannot be reached. No pass will succeed any more: all machines
+ * must be started again. */
 bool ntx_ranks_lost(const struct ntx_ranks *r);
-uint64_t ntx_ranks_messages(
-    const struct ntx_ranks *r); /* runs of products, so far. Bytes and times are in the counters of the pass */
-/* Rank 0, between passes: the others end. A negative errno: they cannot be told. */
+/* Runs of products so far. Bytes and times are in the counters of the pass. */
+uint64_t ntx_ranks_messages(const struct ntx_ranks *r);
+/* Rank 0, between passes: ends the others. A negative errno: they cannot be reached. */
 int ntx_ranks_quit(struct ntx_ranks *r);
 
-/* Any other rank: multiplies what rank 0 asks for until it says that it is over (0), *stop is set (-ECANCELED), or the
- * network fails, with words in the weights' error. A product that fails (a read, say) fails rank 0's pass with this
- * machine's words, and no more. */
+/* Any other rank: multiplies for rank 0 until rank 0 ends it (0), *stop is set (-ECANCELED), or the network fails, with
+ * a text in the weights' error. A product that fails (a read, say) fails only rank 0's pass, with this machine's
+ * text. */
 int ntx_ranks_follow(struct ntx_ranks *r, struct ntx_forward *f, const atomic_bool *stop);
 
 #endif

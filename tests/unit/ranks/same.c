@@ -339,7 +339,7 @@ static void one_is_gone(void)
  * */
 static void first_is_silent(void)
 {
-    static const struct ntx__said_head begin = {.said = NTX__SAID_BEGIN};
+    static const struct ntx__message_head begin = {.type = NTX__MSG_BEGIN};
     struct machines m;
     struct rig_options o = {.make = rig_model()};
     machines_open(&m, &o, &shares[0]);
@@ -374,7 +374,7 @@ static void strange_messages(void)
         words[1] %= 3;
         words[4] = kind % 3;
         net_threads.send(net_at(wire, 0), 1, words, kind == 7 ? 3 : 56 + kind * 5);
-        struct ntx__said_head h;
+        struct ntx__message_head h;
         memcpy(&h, words, sizeof h);
         if (kind != 7 && !ntx__has_answer(&h)) { /* then the next one tells */
             h.then = UINT8_MAX;
@@ -501,13 +501,13 @@ static void strange_heads(void)
         struct machines m;
         struct rig_options o = {.make = rig_model()};
         struct {
-            struct ntx__said_head h;
+            struct ntx__message_head h;
             uint32_t words[64];
         } said = {{0}, {0}};
         o.make.layers = 2;
         machines_open(&m, &o, &by_heads);
         m.at[1].rig.w.forgive = true;
-        said.h = (struct ntx__said_head){.said = NTX__SAID_BEGIN, .n = kind % 3, .n_rows = 1 + kind % 2};
+        said.h = (struct ntx__message_head){.type = NTX__MSG_BEGIN, .n = kind % 3, .n_rows = 1 + kind % 2};
         for (uint32_t i = 0; i < 64; i++)
             said.words[i] = kind < 12 ? (kind * 2654435761u + i * 40503u) >> (kind % 24) : 0;
         if (kind >= 12) { /* a right one: position 0 of a text that has the first block */
@@ -516,7 +516,7 @@ static void strange_heads(void)
             said.words[3] = 1;
         }
         net_threads.send(net_at(m.wire, 0), 1, &said, sizeof said.h + (kind < 12 ? 4 * (3 + kind * 3) : 4 * 6));
-        said.h = (struct ntx__said_head){.said = NTX__SAID_ATTEND,
+        said.h = (struct ntx__message_head){.type = NTX__MSG_ATTEND,
                                          .layer = kind % 5 == 4 ? 99 : 0,
                                          .n_rows = 1 + (kind % 4 == 3 ? 100000 : 0),
                                          .n = kind % 3 == 2 ? UINT32_MAX : kind % 3};
