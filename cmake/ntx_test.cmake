@@ -71,7 +71,7 @@ set(ntx_test_longest
 # checks that no folder is left out).
 set(ntx_test_quick
     analyze-numbers common-printable cpu-columns cpu-ops cuda-chosen-fake delta-lora computed-config deploy-packages
-    client-logits-base pass-fail pass-guesser pass-parts fuzz-config fuzz-pull gateway-structured golden-greedy
+    client-logits-base pass-fail pass-drafter-files pass-parts fuzz-config fuzz-pull gateway-structured golden-greedy
     grammar-calls grammar-refused style-alone style-rooms style-words iod-core lockin-workers model-arch model-chunk
     model-gguf model-quant model-quantize model-split models-corpus pipeline-errors pipeline-found pipeline-streamed
     plan-placement plan-cache plan-predict predictor-policy predictor-script proto-frame proto-link proto-peer

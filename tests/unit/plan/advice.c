@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is named as the greatest gain is what the cost model says of that very change; machines by words; nearest names.
- * */
+/* The greatest gain that is named is the cost model's own figure for that change; machines in words; nearest names. */
 #include <errno.h>
 #include <math.h>
 
@@ -46,7 +45,7 @@ static void test_words(void)
     CHECK(ntx_machine_is_this("this,ram=8G") && ntx_machine_is_this("this") && !ntx_machine_is_this("thistle"));
     CHECK(!ntx_machine_parse("this,ram=8G", true, &this, &err));
     CHECK_EQ(this.ram_bytes, 8 * GIB);
-    NEAR(ntx_hw_stream_bps(&this, 524288), 1.5e9); /* what was not said is as it was */
+    NEAR(ntx_hw_stream_bps(&this, 524288), 1.5e9); /* words that were left out keep their values */
     CHECK_STR(this.gpu.name, "3060");
     CHECK(!ntx_machine_parse("this,drive=3G,gpu=none", true, &this, &err));
     NEAR(ntx_hw_stream_bps(&this, 524288), 3e9);
@@ -116,7 +115,7 @@ static void test_gains(void)
     struct ntx_advice_request r = {&hw, &o, {.plan = {.ram_bytes = 10 * GIB, .ctx = 512}}};
     unsigned n = ntx_advise(&r, list);
     double now = pass_s(&hw, &o, &r.place);
-    for (unsigned i = 1; i < n; i++) /* those before are better, or cost less and are as good */
+    for (unsigned i = 1; i < n; i++) /* earlier ones are better, or as good and cheaper */
         CHECK(list[i].gain <= list[i - 1].gain * 1.05);
     const struct ntx_advice *second = find(list, n, "--also"), *budget = find(list, n, "--ram"),
                             *memory = find(list, n, "48 GiB of memory");
@@ -127,7 +126,7 @@ static void test_gains(void)
     NEAR(budget->gain, now / pass_s(&hw, &o, &more));
     more.plan.ram_bytes = 48 * GIB - 48 * GIB / 100 * 15;
     NEAR(memory->gain, now / pass_s(&larger, &o, &more));
-    CHECK(list[0].gain >= memory->gain && !find(list, n, "Q4_K_M")); /* it is of that type */
+    CHECK(list[0].gain >= memory->gain && !find(list, n, "Q4_K_M")); /* the model already has that type */
     CHECK(find(list, n, "3090") && find(list, n, "3090")->kind == NTX_ADVICE_GPU);
     ntx_outline_free(&o);
     /* all in memory: neither drive nor memory help, a smaller type does */
@@ -139,7 +138,7 @@ static void test_gains(void)
           fabs(find(list, n, "Q4_K_M")->gain - 1.72) < 0.05);
     hw.n_kernels = 0;
     hw.ram_bps = 0;
-    CHECK_EQ(ntx_advise(&r, list), 0); /* nothing is known */
+    CHECK_EQ(ntx_advise(&r, list), 0); /* no rate is known */
     ntx_outline_free(&o);
 }
 

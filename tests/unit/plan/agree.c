@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `ntx plan` says of a model is what the daemons do with its file: for every model by name, the header that it
- * stands for is written as a file, opened and planned as computed/engine/load.c does; and a header that ntx-mkmodel
- * made has the tensors of the one that is sketched of the same numbers. */
+/* `ntx plan` and the daemons agree. For every model by name, its header is written as a file, opened and planned as
+ * computed/engine/load.c does. And a header that ntx-mkmodel made has the tensors of a sketch of the same numbers. */
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -50,7 +49,7 @@ static struct ntx_gguf *as_file(const struct ntx_gguf *g)
     return out;
 }
 
-/* Bytes of each tensor, by its name, that a plan has in each place. */
+/* Bytes of each tensor, by name, that a plan has in each place. */
 static void same_places(const char *name, const struct ntx_plan *a, const struct ntx_gguf *ga, const struct ntx_plan *b,
                         const struct ntx_gguf *gb)
 {
@@ -94,7 +93,7 @@ static void compare(const struct ntx_outline *o, const struct ntx_model *m, uint
     ntx_plan_free(p);
 }
 
-/* In a type that its rows divide into. */
+/* In a type that divides its rows. */
 static void outline(const char *model, struct ntx_outline *o)
 {
     static const char *const types[] = {"q4_k_m", "mxfp4"};
@@ -128,7 +127,7 @@ static void built_in(void)
     }
 }
 
-/* Headers at hand: the number that is told as the smallest is the one that succeeds. */
+/* For real headers: the smallest budget that is named is the one that succeeds. */
 static void at_hand(const struct shape *s, uint32_t ctx)
 {
     struct ntx_outline o;
@@ -174,7 +173,7 @@ static void sketched(const struct shape *s, const char *mix)
     ntx_gguf_free(g);
 }
 
-/* Of an architecture that nobody knows: estimated, all of it; what cannot be is refused. */
+/* An unknown architecture: all of it is estimated; impossible ones are refused. */
 static void foreign(void)
 {
     struct ntx_outline known, o;
@@ -223,7 +222,7 @@ int main(void)
         shape_open(&s, i);
         at_hand(&s, 0);
         at_hand(&s, 4096);
-        if (i != SHAPE_70B) /* whose V the quantiser gives more */
+        if (i != SHAPE_70B) /* the quantizer gives its V more bits */
             sketched(&s, i == SHAPE_1B ? "Q8_0" : "Q4_K_M");
         shape_close(&s);
     }

@@ -145,15 +145,16 @@ static void same_as_looking_at_all(const struct ntx_cache_policy *policy)
     uint32_t e = 0;
     p->share[0] = 0.1, p->share[1] = p->share[2] = 0.4, p->alike = 0.1;
     for (uint64_t pass = 0; pass < PASSES; pass++) {
-        if (pass < PASSES / 2 || random_bundle(&state) % 2)                        /* later, half of them once more */
-            e = random_bundle(&state) % EXPERTS * (random_bundle(&state) % 4 > 0); /* 0 is liked */
+        /* later, half of them are repeated */
+        if (pass < PASSES / 2 || random_bundle(&state) % 2)
+            e = random_bundle(&state) % EXPERTS * (random_bundle(&state) % 4 > 0); /* 0 is frequent */
         if (pass)
             learn(p, e, pass);
         p->chosen[pass][e] = 1;
         const uint32_t gone = use(c, e);
         if (!p->there[e] && p->n == 5) {
             CHECK(gone < EXPERTS && p->there[gone]);
-            for (uint32_t i = 0; i < EXPERTS; i++) /* none of the others is worth less; by floats next to nothing */
+            for (uint32_t i = 0; i < EXPERTS; i++) /* none of the others is worth less, apart from rounding */
                 CHECK_MSG(!p->there[i] ||
                               chance(p, policy, i, pass + 1) > chance(p, policy, gone, pass + 1) * (1 - 1e-4) - 1e-18,
                           "%s, pass %llu: %u was evicted, not %u", policy ? "half-life 12" : "mixed",
@@ -177,7 +178,7 @@ static void use_often(struct ntx_cache *c, uint32_t bundle, int n)
         use(c, bundle);
 }
 
-/* Hits of 4,000 rows that choose two of 8 experts each, half of these in the cache. */
+/* Hits of 4,000 rows that are routed to two of 8 experts each; half of these fit into the cache. */
 static uint32_t hits(const struct ntx_cache_policy *policy, bool sticky)
 {
     struct ntx_cache *c = fresh(policy, 4, 0);
@@ -189,7 +190,7 @@ static uint32_t hits(const struct ntx_cache_policy *policy, bool sticky)
             e[1] = (e[0] + 1 + random_bundle(&state) % (EXPERTS - 1)) % EXPERTS;
         }
         if (!sticky && random_bundle(&state) % 2)
-            e[0] = 5, e[1] = 2; /* liked, all the time */
+            e[0] = 5, e[1] = 2; /* frequent, all the time */
         for (int i = 0; i < 2; i++)
             n += ntx_cache_frame(c, e[i]) != NTX_NO_FRAME;
         ntx_cache_count(c, 0, e, (const uint32_t[]){1, 1}, 2, 1, NULL);
@@ -215,7 +216,7 @@ static void policies(void)
     CHECK_EQ(use(c, 3), 2);
     for (int i = 0; i < 50; i++)
         choose(c, 7);
-    use(c, 3); /* by now the count of 1 is next to nothing */
+    use(c, 3); /* by now the count of 1 is nearly 0 */
     CHECK_EQ(use(c, 2), 1);
     ntx_cache_free(c);
     c = fresh(&half_1000, 2, 0); /* the count of 1 is still high */
@@ -226,7 +227,7 @@ static void policies(void)
     CHECK_EQ(use(c, 2), 3);
     ntx_cache_free(c);
     for (uint32_t now = 0; now < 3;
-         now += 2) { /* equally often: the layer that has just been computed is the furthest */
+         now += 2) { /* equally often: the layer just computed is the furthest from its next use */
         c = fresh(&half_12, 2, 0);
         use(c, 0 * EXPERTS + 3);
         use(c, 2 * EXPERTS + 3);
@@ -240,7 +241,7 @@ static void policies(void)
 }
 
 enum { MANY = 64, CHOSEN = 4 };
-enum told { NOTHING, SCORES, NOISE /* as good as any scores, but others' */ };
+enum told { NOTHING, SCORES, NOISE /* distributed like scores, but unrelated to the experts */ };
 
 static struct ntx_cache *one_layer(uint32_t n)
 {
@@ -260,7 +261,7 @@ static float normal(uint64_t *state)
     return sum;
 }
 
-/* Each by what is its own and by chance; standardized. */
+/* Each expert's own score plus noise; normalised. */
 static void draw_scores(const float *own, uint64_t *state, float *x)
 {
     float mean = 0, squares = 0;
@@ -286,7 +287,7 @@ static void best_of(const float *x, uint32_t *best)
     }
 }
 
-/* Misses of so many rows, a third of the bundles being in the cache. */
+/* Misses of so many rows, with a third of the bundles in the cache. */
 static uint32_t misses(uint32_t n_rows, enum told told)
 {
     struct ntx_cache *c = one_layer(MANY / 3);
@@ -301,10 +302,8 @@ static uint32_t misses(uint32_t n_rows, enum told told)
         best_of(x, e);
         for (uint32_t k = 0; k < CHOSEN; k++)
             n += ntx_cache_frame(c, e[k]) == NTX_NO_FRAME;
-        ntx_cache_count(c, 0, e, (const uint32_t[CHOSEN]){1, 1, 1, 1}, CHOSEN, 1,
-                        told == NOTHING  ? NULL
-                        : told == SCORES ? x
-                                         : other);
+        const float *scores = told == SCORES ? x : other;
+        ntx_cache_count(c, 0, e, (const uint32_t[CHOSEN]){1, 1, 1, 1}, CHOSEN, 1, told == NOTHING ? NULL : scores);
         for (uint32_t k = 0; k < CHOSEN; k++)
             if (ntx_cache_frame(c, e[k]) == NTX_NO_FRAME)
                 ntx_cache_let_go(c, ntx_cache_take(c, e[k], 0, NTX_CACHE_WANTED));
@@ -313,7 +312,7 @@ static uint32_t misses(uint32_t n_rows, enum told told)
     return n;
 }
 
-/* What routers nearly chose is known sooner than what they chose; scores that say nothing are soon not believed. */
+/* Experts that were nearly routed to are known earlier by scores; scores that say nothing soon lose their weight. */
 static void scores_tell(void)
 {
     const uint32_t few[] = {misses(200, NOTHING), misses(200, SCORES)},
@@ -321,14 +320,15 @@ static void scores_tell(void)
     CHECK_MSG(few[1] < 0.95 * few[0], "%u misses, and with scores %u", few[0], few[1]);
     CHECK_MSG(many[1] < 0.97 * many[0], "%u misses, and with scores %u", many[0], many[1]);
     CHECK_MSG(many[2] < 1.02 * many[0], "%u misses, and with scores that say nothing %u", many[0], many[2]);
-    struct ntx_cache *c = one_layer(CHOSEN + 1); /* of a prompt's rows, too: all were chosen as often */
+    struct ntx_cache *c = one_layer(CHOSEN + 1); /* also for a prompt's rows: all were routed to equally often */
     uint32_t all[MANY], rows[MANY];
     float x[MANY];
     for (uint32_t e = 0; e < MANY; e++) {
         all[e] = e;
         rows[e] = 4;
-        x[e] = e == 2 ? -2.0f : e % 2 ? 0.2f : -0.2f;
+        x[e] = e % 2 ? 0.2f : -0.2f;
     }
+    x[2] = -2.0f;
     ntx_cache_count(c, 0, all, rows, MANY, MANY, x);
     for (uint32_t e = 0; e < CHOSEN + 1; e++)
         ntx_cache_let_go(c, ntx_cache_take(c, e, 0, NTX_CACHE_WANTED));
@@ -337,18 +337,18 @@ static void scores_tell(void)
     ntx_cache_free(c);
 }
 
-/* A pass of many rows tells what they liked. */
+/* A pass of many rows shows their preferences. */
 static void rows_count(void)
 {
     struct ntx_cache *c = fresh(NULL, EXPERTS - 1, 0);
     const uint32_t all[EXPERTS] = {0, 1, 2, 3, 4, 5, 6, 7}, rows[EXPERTS] = {9, 30, 2, 60, 70, 1, 40, 20};
-    ntx_cache_count(c, 1, all, rows, EXPERTS, 116, NULL); /* of two each */
+    ntx_cache_count(c, 1, all, rows, EXPERTS, 116, NULL); /* of two experts each */
     for (uint32_t e = 1; e < EXPERTS; e++)
         ntx_cache_let_go(c, ntx_cache_take(c, EXPERTS + e, 1, NTX_CACHE_WANTED));
     CHECK_EQ(use(c, EXPERTS), EXPERTS + 5);
     CHECK_EQ(use(c, EXPERTS + 5), EXPERTS + 2);
     ntx_cache_free(c);
-    for (int since = 8; since <= 16; since += 8) { /* and are as old as if they had come one by one */
+    for (int since = 8; since <= 16; since += 8) { /* and the counts are as old as if the rows had come one by one */
         c = fresh(NULL, 2, 0);
         ntx_cache_count(c, 1, (const uint32_t[]){1}, (const uint32_t[]){64}, 1, 64, NULL);
         ntx_cache_let_go(c, ntx_cache_take(c, EXPERTS + 1, 1, NTX_CACHE_WANTED));
@@ -396,8 +396,7 @@ static void held(void)
 
 /* ---- predictions */
 
-/* Whatever is predicted, wrongly, what is cached is what would be without: that which is used is in a cache of the size
- * without the spare frames at the same times. */
+/* Whatever is predicted wrongly, the cached bundles are those of a cache without the spare frames, at all times. */
 static void wrong_prefetches_change_nothing(void)
 {
     struct ntx_cache *with = fresh(NULL, 14, 3), *without = fresh(NULL, 11, 0);
@@ -427,10 +426,10 @@ static void right_prefetches(void)
         CHECK_EQ(use(c, b), NTX_NO_BUNDLE);
     CHECK_EQ(use(c, 5), 0); /* the sixth is kept for predictions */
     uint32_t f = prefetch(c, 9);
-    CHECK_EQ(prefetch(c, 10), f); /* an older prediction goes, none of those used */
+    CHECK_EQ(prefetch(c, 10), f); /* an older prediction is evicted, no used bundle */
     CHECK_EQ(ntx_cache_frame(c, 9), NTX_NO_FRAME);
     CHECK_EQ(count(c), 6);
-    use(c, 10); /* it came true: one of the used ones is too many, and goes when its frame is wanted */
+    use(c, 10); /* it came true: one used bundle is too many, and is evicted when its frame is wanted */
     CHECK(!ntx_cache_is_prefetched(c, f));
     CHECK_EQ(count(c), 6);
     CHECK(prefetch(c, 11) != NTX_NO_FRAME);
@@ -485,7 +484,7 @@ static void classes(void)
     CHECK_EQ(f.class[0].bytes, 3 << 20);
 }
 
-/* A bundle only ever gets a frame of its class. */
+/* A bundle only gets frames of its class. */
 static void classes_in_the_cache(void)
 {
     const uint64_t bytes[LAYERS] = {8192, 4096, 8192, 4096};

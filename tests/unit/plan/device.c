@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the planner puts on a GPU: never more than the budget; matrices in order, then whole layers of experts or of a
+/* The planner's use of a GPU: never more than the budget; matrices in order, then whole layers of experts or of a
  * packed model's groups. */
 #include "computed/plan/plan.h"
 #include "tests/unit/pass/rig.h"
@@ -23,8 +23,7 @@ static uint64_t on_device(const struct ntx_plan *p)
     return bytes;
 }
 
-/* Bundles of the layers on the device: the first ones; more of them with a larger budget; none before all other
- * matrices are there. */
+/* Bundles of the first layers are on the device, more with a larger budget, and none before all other matrices. */
 static void sweep(struct rig *r, const char *what)
 {
     uint32_t before = 0;
@@ -76,7 +75,8 @@ int main(void)
             o.make.experts_used = 2;
         }
         rig_open(&r, &o);
-        sweep(&r, i == 3 ? "experts" : modes[i] ? modes[i] : "packed");
+        const char *packed = i < 3 && modes[i] ? modes[i] : "packed";
+        sweep(&r, i == 3 ? "experts" : packed);
         rig_close(&r);
     }
     return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huge.c: what a sparse file of 3 TiB costs the planner: memory that the budget bounds, little time, and an answer; who
- * loses patience ends it. */
+/* huge.c: planning a sparse file of 3 TiB takes memory within the budget and little time, and gives an answer; a
+ * requester that loses patience stops it. */
 #include <errno.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -51,13 +51,13 @@ static void budgets(const struct shape *s)
         CHECK(!rc || rc == -ENOMEM);
         CHECK_MSG(took <= rams[i] + 40 * MIB || SANITIZED, "planning took %llu bytes", (unsigned long long)took);
         CHECK_MSG(ms <= 3000 || SANITIZED, "planning took %llu ms of processor time",
-                  (unsigned long long)ms); /* it was 38 s */
+                  (unsigned long long)ms); /* it was 38 s once */
         CHECK(!rc || (strstr(err.text, "smallest memory budget") && named(&err) > rams[i]));
         ntx_plan_free(p);
     }
 }
 
-/* From refusal to refusal to a budget that does, and a byte less does not. */
+/* From refusal to refusal up to a budget that succeeds; one byte less fails. */
 static void smallest(const struct shape *s)
 {
     struct ntx_plan *p = NULL;

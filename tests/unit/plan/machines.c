@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several machines together: shares that take the same time, and messages by their number and bytes. */
+/* Several machines together: shares that take the same time; the number and bytes of messages. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -30,8 +30,8 @@ static int forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const 
     return ntx_machines_forecast(o, &ask, split, f, err);
 }
 
-/* K and V by heads: each machine keeps, and reads, its part; which takes an exchange more a layer. A split is chosen by
- * a prompt and an answer. */
+/* K and V by heads: each machine keeps and reads its part, at the cost of one more exchange per layer. A split is
+ * chosen by a prompt and an answer. */
 static void of_texts(void)
 {
     struct ntx_err err = {0};
@@ -52,13 +52,12 @@ static void of_texts(void)
     NEAR(heads->of[1].kv, 8192 * token / 2);
     CHECK_EQ(heads->runs, rows->runs + 32);
     NEAR(heads->crosses - rows->crosses,
-         32 * (150 +
-               4 * (2048 + 2 * 2048 + 2048))); /* q, K and V of half the heads out, and what attention gives back */
+         32 * (150 + 4 * (2048 + 2 * 2048 + 2048))); /* q, K and V of half the heads out, and attention's output back */
     NEAR(rows->token_s, rows->products_s + rows->attend_s + rows->messages_s);
     CHECK_EQ(ntx_machines_choose("auto", by, false), NTX_SPLIT_ROWS);
     NEAR(ntx_machines_turn(rows), rows->prompt_pass_s + 256 * rows->token_s);
     NEAR(rows->prompt_pass_s, rows->prompt_products_s + rows->messages_s + 511 * rows->prompt_s);
-    /* of the last layer 511 rows leave K and V, and nothing goes through the output: one row does */
+    /* in the last layer 511 rows only leave K and V, and only one row goes through the output */
     const struct ntx_share_machine can = ntx_machines_can(o.model, &hw[0], budget[0]);
     const double end = (2 * 4096.0 * 4096 + 3 * 4096.0 * 11008) * 18 / 32 + 4096.0 * 32000 * 210 / 256 + 4096 * 4.0;
     NEAR(rows->prompt_products_s,
@@ -67,15 +66,15 @@ static void of_texts(void)
                           4 * (31 * (3 * 4096 + 4096 + 11008 + 4096) + 2 * 4096) / 2.0 + 125 * 150) /
                              117e6);
     CHECK(by[NTX_SPLIT_LAYERS].prompt_products_s > 1.9 * rows->prompt_products_s && rows->prompt_products_s > 0);
-    /* a better network, and a long text: by heads; a short one: not */
+    /* a better network and a long text: by heads; a short text: not */
     ask.link = (struct ntx_machines_link){1.17e9, 30e-6};
     ask.ctx = 65536;
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)
         CHECK_EQ(ntx_machines_forecast(&o, &ask, (enum ntx_split)s, &by[s], &err), 0);
     CHECK_EQ(ntx_machines_choose(NULL, by, true), NTX_SPLIT_HEADS);
-    CHECK(rows->of[0].share < rows->of[1].share); /* whose K and V leave no room for more weights */
+    CHECK(rows->of[0].share < rows->of[1].share); /* its K and V leave no room for more weights */
     NEAR(heads->of[0].share, 0.5);
-    ask.ctx = 131072; /* 64 GiB: nobody has that much; half of it neither */
+    ask.ctx = 131072; /* 64 GiB: no machine has that much, nor half of it */
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)
         CHECK_EQ(ntx_machines_forecast(&o, &ask, (enum ntx_split)s, &by[s], &err), 0);
     CHECK(rows->lacks == 1 && heads->lacks == 1);

@@ -101,7 +101,7 @@ static int take(struct ntx_net *n, uint32_t from, void *bytes, size_t len)
     return 0;
 }
 
-/* The next message, or NULL after the limit, when it is stopped, or when the wire is cut. */
+/* The next message; NULL after the limit, when stopped, or when the wire is cut. */
 static struct message *receive(struct ntx_net *n, uint32_t from, uint32_t limit_ms, const atomic_bool *stop)
 {
     struct net_wire *w = n->wire;
@@ -139,8 +139,10 @@ static int next(struct ntx_net *n, uint32_t from, const void **bytes, size_t *le
 {
     free(n->last);
     n->last = receive(n, from, limit_ms ? limit_ms : UINT32_MAX, stop);
+    if (!n->last && n->wire->cut[from])
+        return -EIO;
     if (!n->last)
-        return n->wire->cut[from] ? -EIO : stop && atomic_load(stop) ? -ECANCELED : -ETIMEDOUT;
+        return stop && atomic_load(stop) ? -ECANCELED : -ETIMEDOUT;
     *bytes = n->last->bytes;
     *len = n->last->n;
     return 0;

@@ -5,7 +5,7 @@
 
 #include "computed/ranks/net.h"
 
-struct net_wire; /* what all of them share */
+struct net_wire; /* shared by all ranks */
 struct net_wire *net_wire_new(uint32_t size);
 void net_wire_free(struct net_wire *w);
 struct ntx_net *net_at(struct net_wire *w, uint32_t rank); /* lives with the wire */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two machines of unlike kinds, processes here: pair.c [COMMAND...] starts the other one, which is this program by
- * plain C, or COMMAND: this program as an emulator runs it (tests/guest/arm64). Each alone gives the same logits for a
- * text, bit by bit, and so do both together, whichever of them is the first, by rows, by heads and by whole layers. */
+/* Two different machines, here processes: pair.c [COMMAND...] starts the second one, which is this program with generic
+ * C, or COMMAND: this program in an emulator (tests/guest/arm64). Each alone gives the same logits for a text, bit by
+ * bit, and so do both together, whichever is rank 0, by rows, by heads and by whole layers. */
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -101,7 +101,7 @@ static const struct ntx_net_ops net_socket = {
     .error = net_error,
 };
 
-/* ---- what is computed */
+/* ---- computation */
 
 static const struct ntx_share shares[] = {
     {.n = 2, .part = {1, 1}},
@@ -128,7 +128,7 @@ static struct rig_options options(size_t i, const char *kernel)
     return o;
 }
 
-/* Logits over both machines at the first; NULL at the second. */
+/* Logits over both machines, on rank 0; NULL on rank 1. */
 static float *together(struct ntx_net *net, const struct ntx_share *of, struct rig_options o)
 {
     static const char *const names[NTX_RANKS_MAX] = {"first", "second"};
@@ -162,7 +162,7 @@ static float *together(struct ntx_net *net, const struct ntx_share *of, struct r
     return got;
 }
 
-/* Of n floats what the second machine has, against the first's. */
+/* Compares n floats of rank 1 with those of rank 0. */
 static void compare(struct ntx_net *net, const float *mine, size_t n, const char *what)
 {
     static float theirs[MESSAGE_BYTES / sizeof(float)];
@@ -200,7 +200,7 @@ static void compute(int fd, uint32_t rank, const char *kernel)
     }
 }
 
-/* The other machine is the first, or the second. */
+/* The other machine is rank `theirs`. */
 static void pair(char **command, uint32_t theirs)
 {
     int fds[2], status;

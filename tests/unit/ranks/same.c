@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pass over several machines (threads here, each with its own chunks and pass) gives the bits of one: for all kinds
- * of layers, any parts, batches, threads and kernels; and what fails on one of them fails the pass with its words, and
- * the next one goes well. */
+/* A pass over several machines (here threads, each with its own chunks and pass) gives the bits of one machine: for all
+ * kinds of layers, any parts, batches, threads and kernels. A failure on one of them fails the pass with its text, and
+ * the next pass succeeds. */
 #include <errno.h>
 #include <pthread.h>
 
@@ -37,7 +37,7 @@ static void *follow(void *ctx)
 
 static void machines_open(struct machines *m, const struct rig_options *of, const struct ntx_share *share)
 {
-    static const char *const kernels[] = {NULL, "generic", "avx2", "avx512"}; /* of unlike machines */
+    static const char *const kernels[] = {NULL, "generic", "avx2", "avx512"}; /* of different machines */
     memset(m, 0, sizeof *m);
     m->n = share->n;
     m->wire = net_wire_new(m->n);
@@ -79,7 +79,7 @@ static void machines_close(struct machines *m, int rc)
     net_wire_free(m->wire);
 }
 
-/* What rank 0 gives for some tokens, in passes of `step` rows. */
+/* Rank 0's logits for some tokens, in passes of `step` rows. */
 static float *shared_logits(const struct rig_options *of, const struct ntx_share *share, uint32_t step)
 {
     struct machines m;
@@ -96,7 +96,7 @@ static float *shared_logits(const struct rig_options *of, const struct ntx_share
         all += ntx_ranks_messages(m.at[i].ranks);
     if (share->split == NTX_SPLIT_ROWS)
         CHECK_EQ(all, (m.n - 1) * ntx_ranks_messages(m.at[0].ranks));
-    CHECK(all >= ntx_ranks_messages(m.at[0].ranks)); /* of a whole layer one answers */
+    CHECK(all >= ntx_ranks_messages(m.at[0].ranks)); /* of a whole layer one machine answers */
     CHECK(all > 0);
     machines_close(&m, 0);
     return got;
@@ -107,7 +107,7 @@ static const struct ntx_share shares[] = {
     {.n = 3, .part = {1, 4, 2}},
     {.n = 2, .part = {1, 50}},
     {.n = 4, .part = {1, 1, 1, 1}},
-    /* K and V by heads, of which some machines may have none */
+    /* K and V by heads; some machines may have none */
     {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_HEADS},
     {.n = 3, .part = {1, 4, 2}, .split = NTX_SPLIT_HEADS},
     /* whole layers */
@@ -118,7 +118,7 @@ static const struct ntx_share shares[] = {
 #define N_SHARES (sizeof shares / sizeof *shares)
 static const struct ntx_share *const whole_layers = shares + N_SHARES - 2; /* over three machines */
 
-/* Of the ways that `leave` has no bit of. */
+/* For the splits without a bit in `leave`. */
 static void same(const struct rig_options *of, uint32_t leave)
 {
     static const uint32_t steps[] = {N, 1, 7, 16, 7, 1, N, 7, 1};
@@ -193,7 +193,7 @@ static void of_all_architectures(void)
     same(&o, 1 << 6 | 1 << 8);
 }
 
-/* Layers that every row skips are not read anywhere. */
+/* layers that every row skips are read nowhere */
 struct skipper {
     uint32_t layer;
 };
@@ -236,7 +236,7 @@ static void with_skips(const struct ntx_share *share)
     free(got[0]), free(got[1]);
 }
 
-/* Experts that a layer will probably want are told to those who have some of them. */
+/* Experts that a layer will probably want are reported to machines that have some of them. */
 static void prefetched(void)
 {
     struct rig alone;
@@ -278,8 +278,8 @@ static void prefetched(void)
     free(logits);
 }
 
-/* A machine that cannot read says so at rank 0; the next pass goes well. (What is set for a machine's thread is set
- * before its first message, here and below: of a pass that ends it tells nothing, so that afterwards it may still be at
+/* A machine that cannot read reports it to rank 0; the next pass succeeds. (Settings for a machine's thread are made
+ * before its first message, here and below: the end of a pass has no answer, so the thread may still be busy with
  * it.) */
 static void one_fails(const struct ntx_share *share)
 {
@@ -308,7 +308,7 @@ static void one_fails(const struct ntx_share *share)
     free(want), free(got);
 }
 
-/* A machine that is gone fails this pass and all later ones, with words. */
+/* A machine that is gone fails this pass and all later ones, with a text. */
 static void one_is_gone(void)
 {
     struct machines m;
@@ -335,8 +335,7 @@ static void one_is_gone(void)
     free(logits);
 }
 
-/* The first machine is silent in the middle of a pass: who follows it does not wait for ever. Between passes it does.
- * */
+/* Rank 0 is silent in the middle of a pass: followers do not wait forever. Between passes they do. */
 static void first_is_silent(void)
 {
     static const struct ntx__message_head begin = {.type = NTX__MSG_BEGIN};
@@ -354,7 +353,7 @@ static void first_is_silent(void)
     machines_close(&m, 0);
 }
 
-/* What a strange machine says is refused, with words, and nothing is touched. */
+/* Malformed messages are refused, with a text, and nothing is touched. */
 static void strange_messages(void)
 {
     struct net_wire *wire;
@@ -367,7 +366,7 @@ static void strange_messages(void)
         wire = m.wire;
         m.at[1].rig.w.forgive = true;
         words[0] = 1;
-        CHECK_EQ(net_threads.send(net_at(wire, 0), 1, words, 56), 0); /* begins */
+        CHECK_EQ(net_threads.send(net_at(wire, 0), 1, words, 56), 0); /* begins a pass */
         for (uint32_t i = 0; i < 64; i++)
             words[i] = (kind * 2654435761u + i * 40503u) >> (kind % 24);
         words[0] = 2;
@@ -376,7 +375,7 @@ static void strange_messages(void)
         net_threads.send(net_at(wire, 0), 1, words, kind == 7 ? 3 : 56 + kind * 5);
         struct ntx__message_head h;
         memcpy(&h, words, sizeof h);
-        if (kind != 7 && !ntx__has_answer(&h)) { /* then the next one tells */
+        if (kind != 7 && !ntx__has_answer(&h)) { /* then the next answer reports it */
             h.then = UINT8_MAX;
             net_threads.send(net_at(wire, 0), 1, &h, sizeof h);
         }
@@ -400,8 +399,8 @@ static void strange_messages(void)
     }
 }
 
-/* What becomes of texts, with K and V by heads on other machines: one is fed, forked, cut, goes on with a guessed path,
- * and its windows go round. */
+/* Texts with K and V by heads on other machines: one is fed, forked, truncated, goes on with an accepted draft path,
+ * and its windows wrap around. */
 #define LONG 150
 static float *live(struct rig *r)
 {
@@ -417,7 +416,7 @@ static float *live(struct rig *r)
                              {.token = 7, .pos = 40, .kv = fork, .logits = to + r->n_vocab}};
     CHECK_EQ(rig_run(r, both, 2), 0);
     to += 2 * r->n_vocab;
-    /* a tree of three branches, the last of which holds */
+    /* a tree of three branches, the last of which is accepted */
     uint32_t paths[3][2] = {{41, 42}, {41, 43}, {41, 44}};
     struct ntx_row tree[4] = {{.token = 9, .pos = 41, .kv = fork, .n_path = 1, .path = paths[0]}};
     CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 8, .pos = 40, .kv = fork}, 1), 0);
@@ -428,7 +427,7 @@ static float *live(struct rig *r)
     CHECK_EQ(ntx_forward_commit(r->f, fork, 41, paths[2], 2), 0);
     CHECK_EQ(rig_run(r, &(struct ntx_row){.token = 14, .pos = 43, .kv = fork, .logits = to + r->n_vocab}, 1), 0);
     to += 2 * r->n_vocab;
-    /* shared blocks become copies; windows are marked and put back */
+    /* shared blocks become copies; windows are put into a snapshot and restored */
     CHECK_EQ(ntx_kv_return(text, 33), 33);
     ntx_kv_seq_free(fork);
     CHECK_EQ(ntx_kv_seq_fork(text, 33, LONG, &fork), 0);
@@ -493,7 +492,7 @@ static void lives_of_texts(void)
     }
 }
 
-/* Of K and V, too: a pass that has no place, and attention that has none. */
+/* For K and V, too: a pass without a place, and attention without one. */
 static void strange_heads(void)
 {
     static const struct ntx_share by_heads = {.n = 2, .part = {1, 1}, .split = NTX_SPLIT_HEADS};
@@ -510,16 +509,16 @@ static void strange_heads(void)
         said.h = (struct ntx__message_head){.type = NTX__MSG_BEGIN, .n = kind % 3, .n_rows = 1 + kind % 2};
         for (uint32_t i = 0; i < 64; i++)
             said.words[i] = kind < 12 ? (kind * 2654435761u + i * 40503u) >> (kind % 24) : 0;
-        if (kind >= 12) { /* a right one: position 0 of a text that has the first block */
+        if (kind >= 12) { /* a valid one: position 0 of a text that has the first block */
             said.h.n = 0;
             said.h.n_rows = 1;
             said.words[3] = 1;
         }
         net_threads.send(net_at(m.wire, 0), 1, &said, sizeof said.h + (kind < 12 ? 4 * (3 + kind * 3) : 4 * 6));
         said.h = (struct ntx__message_head){.type = NTX__MSG_ATTEND,
-                                         .layer = kind % 5 == 4 ? 99 : 0,
-                                         .n_rows = 1 + (kind % 4 == 3 ? 100000 : 0),
-                                         .n = kind % 3 == 2 ? UINT32_MAX : kind % 3};
+                                            .layer = kind % 5 == 4 ? 99 : 0,
+                                            .n_rows = 1 + (kind % 4 == 3 ? 100000 : 0),
+                                            .n = kind % 3 == 2 ? UINT32_MAX : kind % 3};
         said.words[0] = kind;
         net_threads.send(net_at(m.wire, 0), 1, &said, sizeof said.h + 4 * (kind * 2));
         struct {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of machines: all of them, once, in whole slices; and parts that take the same time. */
+/* Shares of machines: all rows, once each, in whole slices; and shares that take the same time. */
 #include <math.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static void all_rows_once(void)
         }
 }
 
-/* Layers go round, by the parts; the output is dealt by rows. */
+/* Layers go round, by the parts; the output is split by rows. */
 static void layers_go_round(void)
 {
     static const uint64_t bytes[] = {10, 10, 10, 10, 10, 10, 10, 10};
@@ -51,8 +51,8 @@ static void layers_go_round(void)
     CHECK_EQ(ntx_share_of(&s, 1, 77, 0).n, 77);
     CHECK_EQ(ntx_share_of(&s, 8, 16000, 1).n, 7984);
     CHECK(ntx_share_asks(&s, 3, 2) && !ntx_share_asks(&s, 3, 1) && ntx_share_asks(&s, 8, 1));
-    /* 10 of each layer are streamed: of two layers of a run two thirds have to be there when it begins; they would be
-     * 40 beside what stays */
+    /* 10 of each layer are streamed: of two layers of a run two thirds must have been read when it begins; they would
+     * be 40 beside the resident ones */
     static const struct ntx_share pairs = {.n = 3, .split = NTX_SPLIT_LAYERS, .owner = {0, 0, 1, 2, 0, 0, 1, 2}};
     CHECK(fabs(ntx_share_ahead(&pairs, 0, 8, 40) - 20) < 1e-9 && fabs(ntx_share_ahead(&pairs, 1, 8, 20) - 10) < 1e-9);
     CHECK(ntx_share_ahead(&pairs, 0, 8, 0) == 0 && fabs(ntx_share_ahead(&pairs, 0, 2, 40) - 80) < 1e-9);
@@ -71,7 +71,7 @@ static void in_proportion(void)
 static void the_same_time(void)
 {
     struct ntx_share s;
-    /* nothing stays: as the drives are */
+    /* nothing is resident: in proportion to the drives */
     const struct ntx_share_machine drives[] = {CAN(0, 10e9, 100e6), CAN(0, 10e9, 300e6)};
     CHECK(fabs(ntx_share_even(drives, 2, &(struct ntx_share_work){.dense = 4e9}, &s) - 10) < 1e-6);
     CHECK(fabs((double)s.part[1] / s.part[0] - 3) < 1e-3);
@@ -79,7 +79,7 @@ static void the_same_time(void)
     const struct ntx_share_machine mixed[] = {CAN(2e9, 10e9, 1e9), CAN(2e9, 10e9, 1e9), CAN(0, 10e9, 1e9)};
     CHECK(fabs(ntx_share_even(mixed, 3, &(struct ntx_share_work){.dense = 6e9}, &s) - 2.0 / 3) < 1e-6);
     CHECK(fabs((double)s.part[0] / s.part[2] - 4) < 1e-3);
-    /* all in memory: as the memories are */
+    /* all in memory: in proportion to the memories */
     const struct ntx_share_machine memories[] = {CAN(1e12, 30e9, 1e9), CAN(1e12, 10e9, 1e9)};
     CHECK(fabs(ntx_share_even(memories, 2, &(struct ntx_share_work){.dense = 4e9}, &s) - 0.1) < 1e-6);
     CHECK(fabs((double)s.part[0] / s.part[1] - 3) < 1e-3);
@@ -98,13 +98,13 @@ static void experts_that_stay(void)
     CHECK(fabs(ntx_share_reads(&two[0], &w, 0.5) - 0.125 * (4e9 - 2.5e9)) < 1);
     CHECK(fabs(ntx_share_even(two, 2, &w, &s) - 0.1875) < 1e-6);
     CHECK_EQ(s.part[0], s.part[1]);
-    /* the second one keeps nothing: dense bytes, too, come from its drive; the first has more, so that both take as
-     * long */
+    /* the second one keeps nothing: its drive reads dense bytes, too; the first has a larger share, so that both take
+     * equally long */
     const struct ntx_share_machine unlike[] = {CAN(3e9, 10e9, 1e9), CAN(0, 10e9, 1e9)};
     double t = ntx_share_even(unlike, 2, &w, &s), part = (double)s.part[0] / (s.part[0] + s.part[1]);
     CHECK(fabs(ntx_share_reads(&unlike[0], &w, part) / 1e9 - t) < 1e-5 &&
           fabs(ntx_share_reads(&unlike[1], &w, 1 - part) / 1e9 - t) < 1e-5);
-    /* so little is kept that dense bytes are read: no expert stays */
+    /* so little is kept that dense bytes are read: no expert is resident */
     const struct ntx_share_machine small[] = {CAN(1e8, 10e9, 1e9), CAN(1e8, 10e9, 1e9)};
     CHECK(fabs(ntx_share_even(small, 2, &w, &s) - 0.9) < 1e-6);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The claim on which taint rests, tried on a real drive: reads outlive the process that asked for them, and its ring,
- * held open by another process, tells when the last has landed. Needs root, a cgroup that makes the drive slow
+/* Tests on a real drive the assumption behind quarantine: reads outlive the process that posted them, and its ring,
+ * held open by another process, shows when the last one has landed. Needs root, a cgroup that makes the drive slow
  * (slow_drive.h) and io_uring; skipped otherwise. This program is started again as `--iod`. */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #define READ_BYTES (1u << 20)
 #define RATE       4194304u /* bytes per second: the reads take two seconds, the kill a millisecond */
 
-/* ---- the one that dies */
+/* ---- the process that dies */
 
 static int iod(const char *dir, bool tell)
 {
@@ -53,14 +53,14 @@ static int iod(const char *dir, bool tell)
         io_uring_prep_read(io_uring_get_sqe(&ring), fds[NTX_IOD_FDS], ntx_region_slot(&r, i), READ_BYTES,
                            (uint64_t)i * READ_BYTES);
     CHECK_EQ(io_uring_submit(&ring), READS);
-    struct io_uring_sqe *never = io_uring_get_sqe(&ring); /* written, and never handed over: it does not count */
+    struct io_uring_sqe *never = io_uring_get_sqe(&ring); /* written, and never submitted: it does not count */
     io_uring_prep_read(never, fds[NTX_IOD_FDS], ntx_region_slot(&r, 0), READ_BYTES, 0);
     atomic_store(&r.desc[0].word, ntx_word(0, NTX_FILLING));
     for (;;)
         pause();
 }
 
-/* ---- the one that watches */
+/* ---- the process that watches */
 
 struct watch {
     unsigned died, drained;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* engine.h: a forward pass in miniature over the weights' stream, for its tests: chunks are taken by several threads,
- * entries are looked up, and each byte is checked. fake_iod.h plays the other side. */
+/* engine.h: a miniature forward pass over the weights' stream: several threads take chunks, entries are looked up, and
+ * each byte is checked. fake_iod.h is the other side. */
 #ifndef NTX_TESTS_UNIT_WEIGHTS_ENGINE_H
 #define NTX_TESTS_UNIT_WEIGHTS_ENGINE_H
 
@@ -14,7 +14,7 @@
 #define THREADS    3
 #define ENTRIES_AT 50u /* offset of entry 0 in file 1 */
 
-/* ---- a forward pass in miniature: THREADS threads multiply each chunk together */
+/* ---- miniature forward pass: THREADS threads multiply each chunk together */
 
 struct engine {
     struct ntx_stream *s;
@@ -26,7 +26,7 @@ struct engine {
     int wake_fd;
     pthread_t helper[THREADS - 1];
     pthread_barrier_t gate, done;
-    uint32_t chunk; /* what the threads take now; UINT32_MAX: they end */
+    uint32_t chunk; /* the chunk that the threads take now; UINT32_MAX: they end */
     int rc[THREADS];
     uint64_t pass, seed;
     uint64_t used; /* chunks whose bytes were checked */
@@ -73,7 +73,7 @@ static inline int use_chunk(struct engine *e, uint32_t chunk)
     take_part(e, 0);
     pthread_barrier_wait(&e->done);
     for (unsigned t = 1; t < THREADS; t++)
-        CHECK_EQ(e->rc[t], e->rc[0]); /* all get the same */
+        CHECK_EQ(e->rc[t], e->rc[0]); /* all get the same result */
     if (!e->rc[0]) {
         e->w->ops->release(e->w, chunk);
         e->used++;

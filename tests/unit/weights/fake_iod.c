@@ -168,7 +168,7 @@ static bool take(struct fake_iod *f)
     return take_demand(f) || (rnd(f, 2) && take_host(f)) || take_scheduled(f) || take_host(f);
 }
 
-/* As iod does: say so first, look once more, and only then sleep. No timeout: a lost wake hangs the test. */
+/* Like iod: sets iod_asleep, looks once more, and only then sleeps. No timeout: a lost wake hangs the test. */
 static void sleep_until_woken(struct fake_iod *f)
 {
     struct pollfd p = {f->wake_fd, POLLIN, 0};

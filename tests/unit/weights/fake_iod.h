@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake_iod.h: a thread that plays iod on a region made by make_region: it knows only shm/region.h, keeps several fills
- * under way, finishes them in random order, and can be killed with fills under way, whose bytes then land later (as DMA
- * does). */
+/* fake_iod.h: a thread that acts as iod on a region made by make_region. It knows only shm/region.h, keeps several
+ * fills under way, finishes them in random order, and can be killed with fills under way, whose bytes land later (as by
+ * DMA). */
 #ifndef NTX_TESTS_UNIT_WEIGHTS_FAKE_IOD_H
 #define NTX_TESTS_UNIT_WEIGHTS_FAKE_IOD_H
 
@@ -11,13 +11,13 @@
 
 #define FAKE_DEPTH 3
 
-struct fill { /* bytes on their way */
+struct fill { /* bytes under way */
     uint32_t file;
     uint64_t offset, bytes;
     uint8_t *to; /* place of the first exact byte */
     _Atomic uint32_t *word;
     uint32_t gen;
-    uint32_t chunk; /* UINT32_MAX: a demand */
+    uint32_t chunk; /* UINT32_MAX: a read request */
     uint32_t ticks; /* left before it lands */
     struct ntx_desc *desc;
     struct ntx_demand *demand;
@@ -43,9 +43,9 @@ struct fake_iod {
 };
 
 void fake_start(struct fake_iod *f);
-/* Stops between two steps, at whatever it was doing; joins. What was under way stays in under_way. */
+/* Stops between two steps, at any point; joins. Fills under way stay in under_way. */
 void fake_kill(struct fake_iod *f);
-/* The old reads land now. `all`: also into the arena and frames, where the same bytes may be in use already. */
+/* The old reads land now. all: also into the arena and frames, where the same bytes may be in use already. */
 void fake_land(struct fake_iod *dead, bool all);
 
 #endif

@@ -6,8 +6,8 @@
 #include "common/util.h"
 #include "computed/weights/stream.h"
 
-/* Fills chunks->list, [n_layers x n_expert x NTX_EXPERT_PARTS]: every other layer has larger experts, so that frames
- * are of two classes, and all parts lie at odd places of one file, whose size is returned. */
+/* Fills chunks->list, [n_layers x n_expert x NTX_EXPERT_PARTS]: every other layer has larger experts, so that there are
+ * two classes of frames, and all parts are at odd offsets of one file. Returns its size. */
 static inline uint64_t list_experts(const struct ntx_chunks *chunks, struct ntx_chunk *list,
                                     struct ntx_layer_weights *layers, uint32_t block, struct ntx_frames *frames)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts on demand and on predictions: against an iod that the test plays itself, step by step, in one thread.
- * Whatever is predicted, fails, dies or lands late, what is wanted has its own bytes; and predictions are counted,
- * taken back and never in the way. */
+/* Experts on demand and on predictions, against an iod that the test acts out step by step, in one thread. Whatever is
+ * predicted, fails, dies or lands late, wanted experts have their own bytes; and predictions are counted, cancelled and
+ * never in the way. */
 #include <errno.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ enum {
     BLOCK = 4096
 };
 
-struct late { /* a read of an iod that is dead */
+struct late { /* a read of a dead iod */
     uint64_t offset, to, bytes;
 };
 
@@ -39,7 +39,7 @@ struct rig {
     struct ntx_frames frames;
     int wake_fd;
     uint64_t pass, seed;
-    uint32_t fail; /* of so many early reads one fails; 0: none */
+    uint32_t fail; /* one of so many prefetch reads fails; 0: none */
     struct late late[DEMANDS];
     uint32_t n_late;
 };
@@ -156,7 +156,7 @@ static void step(struct rig *t)
         finish(t, i);
 }
 
-/* All that somebody waits for. */
+/* Serves all demand reads. */
 static void serve(struct rig *t)
 {
     for (uint32_t i = 0; i < DEMANDS; i++) {
@@ -260,7 +260,7 @@ static void case_right_and_wrong(void)
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 1);
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_bytes), bundle_bytes(&t, 1));
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_used_bytes), bundle_bytes(&t, 1));
-    CHECK_EQ(state(&t, PARTS), NTX_FILLING); /* it had begun, and is given up; its other parts were taken back */
+    CHECK_EQ(state(&t, PARTS), NTX_FILLING); /* it had begun, and is cancelled; its other parts were withdrawn */
     CHECK_EQ(ask(&t, PARTS)->early, NTX_CANCELLED);
     CHECK_EQ(state(&t, PARTS + 1), NTX_FREE);
     CHECK_EQ(ntx_word_gen(demand(&t, PARTS + 1)->word), 1);
@@ -272,7 +272,7 @@ static void case_right_and_wrong(void)
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_wanted), 2); /* layer 2 was not predicted */
     end_pass(&t);
 
-    begin_pass(&t); /* predicted, and not begun: no hit; what was left of it is read first of all */
+    begin_pass(&t); /* predicted, and not begun: no hit; the rest of it is read first of all */
     t.w->ops->prefetch_experts(t.w, 3, (const uint32_t[]){1, 4}, 2);
     for (uint32_t i = 0, seen = 0; i < DEMANDS && !seen; i++)
         if (state(&t, i) == NTX_POSTED) {
@@ -293,12 +293,12 @@ static void case_right_and_wrong(void)
     end_pass(&t);
     begin_pass(&t);
     want(&t, 2, (const uint32_t[]){0}, 1);
-    CHECK_EQ(count(&t, NTX_FREE, false), DEMANDS); /* all were given back */
+    CHECK_EQ(count(&t, NTX_FREE, false), DEMANDS); /* all were freed */
     end_pass(&t);
     close_rig(&t);
 }
 
-/* A read on a prediction that fails is none of anybody's business, until it is wanted: then it is read again. */
+/* A failed prefetch read is ignored until the expert is wanted: then it is read again. */
 static void case_failed_prefetch(void)
 {
     struct rig t;
@@ -310,7 +310,7 @@ static void case_failed_prefetch(void)
     finish(&t, 1);
     CHECK_EQ(state(&t, 1), NTX_FAILED);
     t.fail = 0;
-    want(&t, 0, (const uint32_t[]){6}, 1); /* the rest is taken back */
+    want(&t, 0, (const uint32_t[]){6}, 1); /* the rest is withdrawn */
     want(&t, 1, (const uint32_t[]){3}, 1);
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), 2);
     end_pass(&t);
@@ -324,8 +324,8 @@ static void give_up(struct rig *t, uint32_t i, uint32_t got)
     set(demand(t, i), NTX_FAILED);
 }
 
-/* What is given up ends as iod says, and what came of it is counted as read in vain, but never more than was asked for.
- * Wanted again before it has ended, it waits for that; and where all of it has come, it stays. */
+/* A cancelled read ends as iod says, and its bytes count as read in vain, but never more than requested. An expert that
+ * is wanted again waits for that end; if all of it has come, it stays. */
 static void case_cancelled(void)
 {
     struct rig t;
@@ -360,7 +360,7 @@ static void case_cancelled(void)
     close_rig(&t);
 }
 
-/* A list in place of another, about the same layer: what is in both and has been begun goes on. */
+/* A new list for the same layer: reads in both lists that have begun go on. */
 static void case_predicted_again(void)
 {
     struct rig t;
@@ -380,8 +380,8 @@ static void case_predicted_again(void)
     close_rig(&t);
 }
 
-/* Predictions that never come true do not change which experts are there when they are wanted; and once they are read
- * no more, the frames that were theirs have some more. */
+/* Predictions that never come true do not change which experts are in memory when they are wanted. Once they are no
+ * longer read, wanted experts use their frames, too. */
 static void case_no_harm(void)
 {
     struct rig with, without;
@@ -414,7 +414,8 @@ static void case_no_harm(void)
     close_rig(&without);
 }
 
-/* What has mostly been wrong of late is not read, in that layer; it is watched, and read again once it is right. */
+/* A layer whose predictions were mostly wrong of late is not prefetched; it is watched, and prefetched again once they
+ * are right. */
 static void case_gives_up(void)
 {
     struct rig t;
@@ -423,7 +424,7 @@ static void case_gives_up(void)
     for (uint32_t pass = 0; pass < 200; pass++) {
         const bool right = pass >= 100;
         begin_pass(&t);
-        for (uint32_t l = 1; l <= 3; l += 2) { /* layer 3's are always right */
+        for (uint32_t l = 1; l <= 3; l += 2) { /* layer 3's predictions are always right */
             const uint32_t e[] = {pass % 8, (pass + 3) % 8}, wrong[] = {(pass + 1) % 8, (pass + 5) % 8};
             t.w->ops->prefetch_experts(t.w, l, right || l == 3 ? e : wrong, 2);
             const uint32_t n = count(&t, NTX_POSTED, true);
@@ -439,14 +440,14 @@ static void case_gives_up(void)
     CHECK_MSG(posted > 45 && last == 51, "%u passes asked for what was wrong, the last one was %u", posted,
               last); /* (63 / 64)^(2 x 52) is less than a fifth */
     CHECK_MSG(again == 106, "read again in pass %u",
-              again); /* (63 / 64)^(2 x 6) of what was missing to 1 is less than four */
+              again); /* 1 - (63 / 64)^(2 x 6) of the missing rest is less than a quarter */
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_wanted), 800);
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_right), 600);
     close_rig(&t);
 }
 
-/* Where right predictions have made the used ones too many, what goes for the next prediction is neither what is
- * predicted, nor what the coming layer may want sooner than all others. */
+/* After right predictions one used bundle is too many: the next prediction evicts neither a predicted bundle nor one
+ * that the coming layer may want sooner than all others. */
 static void case_keeps_the_predicted(void)
 {
     struct rig t;
@@ -474,7 +475,7 @@ static void case_keeps_the_predicted(void)
     close_rig(&t);
 }
 
-/* What more rows share is asked for first: gate and up of all, then down. */
+/* Experts with more rows are requested first: gate and up of all, then down. */
 static void case_shared_first(void)
 {
     static const uint32_t want_order[] = {4, 1, 6, 3}, rows[] = {3, 1, 9, 2}, number[] = {1, 3, 4, 6};
@@ -489,9 +490,9 @@ static void case_shared_first(void)
         CHECK_EQ(late[i], 1);
     for (uint32_t i = 0; i < 4 * PARTS; i++) {
         bool down = i >= 8;
-        uint32_t e = want_order[down ? i - 8 : i / 2], part = down    ? NTX_EXPERT_DOWN
-                                                              : i % 2 ? NTX_EXPERT_UP
-                                                                      : NTX_EXPERT_GATE;
+        uint32_t e = want_order[down ? i - 8 : i / 2], part = i % 2 ? NTX_EXPERT_UP : NTX_EXPERT_GATE;
+        if (down)
+            part = NTX_EXPERT_DOWN;
         CHECK_EQ(ask(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
     }
     serve(&t);
@@ -500,7 +501,7 @@ static void case_shared_first(void)
     close_rig(&t);
 }
 
-/* The first demand that is posted: where it reads, or 0. */
+/* The offset of the first posted request, or 0. */
 static uint64_t first_posted(struct rig *t, uint32_t *i)
 {
     for (*i = 0; *i < DEMANDS; ++*i)
@@ -509,15 +510,15 @@ static uint64_t first_posted(struct rig *t, uint32_t *i)
     return 0;
 }
 
-/* All of a layer, in the order of numbers, as demands come free: in the place of what another layer has used, not of
- * each other. Those that nobody wants are the next to go. */
+/* Stages all of a layer, in order, as requests come free: in place of another layer's used experts, not of each other.
+ * Those that nobody wants are evicted next. */
 static void case_staged(void)
 {
     struct rig t;
     uint32_t i;
     open_rig(&t, 20, 2); /* 10 for layers 1 and 3 */
     begin_pass(&t);
-    want(&t, 1, (const uint32_t[]){2}, 1); /* there already */
+    want(&t, 1, (const uint32_t[]){2}, 1); /* in memory already */
     want(&t, 3, (const uint32_t[]){0, 1, 2, 3, 4, 5, 6}, 7);
     t.w->ops->stage_experts(t.w, 1, NULL, 0);
     CHECK_EQ(count(&t, NTX_POSTED, true), 7 * PARTS);
@@ -529,7 +530,7 @@ static void case_staged(void)
             finish(&t, i);
         }
     uint64_t misses = counter(&t, NTX_C_comp_expert_misses), recalled = counter(&t, NTX_C_comp_prefetch_wanted);
-    want(&t, 1, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6); /* 6 and 7 are of no use */
+    want(&t, 1, (const uint32_t[]){0, 1, 2, 3, 4, 5}, 6); /* 6 and 7 are not used */
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses);
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_wanted), recalled); /* nothing was predicted */
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_hits), 5);
@@ -539,7 +540,7 @@ static void case_staged(void)
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses);
     t.w->ops->stage_experts(t.w, 3, (const uint32_t[]){7}, 1); /* this one alone */
     CHECK_EQ(count(&t, NTX_POSTED, true), PARTS);
-    t.w->ops->stage_experts(t.w, 3, NULL, 0); /* in its place */
+    t.w->ops->stage_experts(t.w, 3, NULL, 0); /* replaces it */
     t.w->ops->more_experts(t.w);
     uint32_t posted = count(&t, NTX_POSTED, true);
     CHECK(posted > PARTS && posted <= DEMANDS);
@@ -549,14 +550,14 @@ static void case_staged(void)
         finish(&t, i);
     }
     want(&t, 0, (const uint32_t[]){3},
-         1); /* another layer came first: what was not begun is taken back, and no more is posted */
+         1); /* another layer came first: requests not begun are withdrawn, and no more are posted */
     t.w->ops->more_experts(t.w);
     CHECK_EQ(count(&t, NTX_POSTED, true), 0);
     end_pass(&t);
     close_rig(&t);
 }
 
-/* The frames of what was staged for nothing go before any that are used. */
+/* Frames that were staged in vain are evicted before any used ones. */
 static void case_staged_for_nothing(void)
 {
     struct rig t;
@@ -572,14 +573,14 @@ static void case_staged_for_nothing(void)
     want(&t, 3, (const uint32_t[]){3, 4, 5, 6, 7}, 5);
     CHECK_EQ(counter(&t, NTX_C_comp_expert_misses), misses + 5);
     want(&t, 3, (const uint32_t[]){0, 1, 2, 3, 4, 5, 6, 7},
-         8); /* the five did not take each other's places, nor those of the three but one: 10 frames, 8 staged */
+         8); /* the five did not evict each other, and of the three only one: 10 frames, 8 staged */
     CHECK(counter(&t, NTX_C_comp_expert_misses) <= misses + 6);
     end_pass(&t);
     close_rig(&t);
 }
 
-/* A layer whose later experts hold all frames of its class: they give way, the last one first, and all are had in some
- * waves. */
+/* A layer whose later experts hold all frames of its class: they are evicted, the last one first, and all are computed
+ * in some waves. */
 static void case_later_ones_hold_all(void)
 {
     struct rig t;
@@ -602,8 +603,7 @@ static void case_later_ones_hold_all(void)
     close_rig(&t);
 }
 
-/* ntx-iod leaves no demand out; should it say so, the pass fails: nothing is computed with what happens to lie there.
- * */
+/* ntx-iod skips no request. If a word says so, the pass fails: nothing is computed with the bytes in its place. */
 static void case_left_out(void)
 {
     struct rig t;
@@ -615,19 +615,19 @@ static void case_left_out(void)
     for (uint32_t i = 0; i < DEMANDS; i++)
         if (state(&t, i) == NTX_POSTED) {
             demand(&t, i)->shift = (uint32_t)(ask(&t, i)->offset % BLOCK);
-            demand(&t, i)->err = INT32_MIN; /* and no errno either */
+            demand(&t, i)->err = INT32_MIN; /* and not an errno either */
             set(demand(&t, i), NTX_SKIPPED);
         }
     CHECK_EQ(t.w->ops->acquire(t.w, ntx_expert_chunk(&t.layers[0], 3, NTX_EXPERT_GATE), &bytes), -EIO);
     CHECK_MSG(!bytes && strstr(t.w->error.text, "cannot read"), "%s", t.w->error.text);
     end_pass(&t);
     begin_pass(&t);
-    want(&t, 0, (const uint32_t[]){3}, 1); /* read anew */
+    want(&t, 0, (const uint32_t[]){3}, 1); /* read again */
     end_pass(&t);
     close_rig(&t);
 }
 
-/* Anything in any order, deaths and failures included. */
+/* Random operations in random order, with deaths and failures. */
 static void case_anything(void)
 {
     struct rig t;
@@ -644,9 +644,9 @@ static void case_anything(void)
                 step(&t);
             if (!t.n_late && !rnd(&t, 8))
                 die(&t);
-            if (t.n_late) /* with tainted frames there may be none left */
+            if (t.n_late) /* with quarantined frames there may be none left */
                 land_late(&t);
-            for (uint32_t i = 0; i < DEMANDS; i++) /* those that were begun end, so that want never has to wait */
+            for (uint32_t i = 0; i < DEMANDS; i++) /* requests that have begun end, so that want never has to wait */
                 if (state(&t, i) == NTX_FILLING)
                     finish(&t, i);
             want(&t, l, e, n);

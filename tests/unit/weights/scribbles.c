@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An iod writes nonsense over all that it may write, and dies: the next one finds every word as it must be, and the
+/* An iod writes nonsense over everything that it may write, and dies: the next one finds every word right, and the
  * bytes stay right. */
 #include "common/util.h"
 #include "tests/unit/weights/engine.h"
@@ -10,7 +10,7 @@ static uint32_t nonsense(struct engine *e, unsigned kind, uint32_t word)
     enum ntx_state st = (enum ntx_state)rnd(e, 16);
     if (kind < sizeof constant / sizeof *constant)
         return constant[kind];
-    if (kind == 4) /* of the right lap, but nothing that was read: nobody can tell that from what was */
+    if (kind == 4) /* of the right lap, but nothing that was read: indistinguishable from data */
         return ntx_word(ntx_word_gen(word),
                         st == NTX_READY || (st == NTX_SKIPPED) || st == NTX_FAILED ? NTX_FILLING : st);
     return rnd(e, UINT32_MAX) << 1 | 1;
@@ -36,8 +36,7 @@ static void scribble(struct engine *e, unsigned kind)
     atomic_store(&r->ring->drive_until, ntx_now_ns() + 90000000000u);
 }
 
-/* The next iod, which takes the laps from pass and index (iod/core_pick.c), finds each descriptor where computed has
- * it. */
+/* The next iod takes the laps from pass and index (iod/core_pick.c): it finds each descriptor where computed has it. */
 static void check_words(const struct engine *e)
 {
     const struct ntx_region_hdr *h = e->r.hdr;
@@ -68,7 +67,7 @@ static void check_whole(const struct engine *e, uint32_t chunk, const void *byte
 
 enum { HOLD = 4 }; /* chunks that are in use meanwhile, one of them in the arena */
 
-/* One pass, in the midst of which it happens; entries have been asked for, and chunks are in use. */
+/* One pass in which it happens; entries are requested, and chunks are in use. */
 static void scribbled_pass(struct engine *e, unsigned kind)
 {
     static uint8_t out[3 * ENTRY_BYTES];
@@ -85,7 +84,7 @@ static void scribbled_pass(struct engine *e, unsigned kind)
     ntx_stream_iod_died(e->s);
     check_words(e);
     for (uint32_t i = 0; i < e->r.hdr->n_slots; i++)
-        CHECK_EQ(e->r.quarantine[i], 1); /* nobody knows where the dead one's reads go */
+        CHECK_EQ(e->r.quarantine[i], 1); /* the targets of the dead iod's reads are unknown */
     e->iod.n_under_way = 0;
     fake_start(&e->iod);
     if (kind & 1)
@@ -122,7 +121,7 @@ static void case_scribbles(void)
     tear_down(&e);
 }
 
-/* Chunks whose memory is not there yet stay out of reach, whatever was written. */
+/* Chunks without memory stay unread, whatever was written. */
 static void case_scribbled_memory(void)
 {
     struct engine e;
@@ -145,8 +144,7 @@ static void case_scribbled_memory(void)
     tear_down(&e);
 }
 
-/* What an iod has delivered, and whether there is more: deaths without any are counted by it
- * (computed/workers/workers_lost.c). */
+/* ntx_stream_delivered, which counts deaths without progress (computed/workers/workers_lost.c). */
 static void case_delivered(void)
 {
     struct engine e;
@@ -155,7 +153,7 @@ static void case_delivered(void)
     CHECK_EQ(ntx_stream_delivered(e.s, &more), 0);
     CHECK(more);
     e.iod.max_ticks = 1000000000;
-    fake_start(&e.iod); /* reads, and nothing comes */
+    fake_start(&e.iod); /* reads, but nothing comes */
     usleep(20000);
     fake_kill(&e.iod);
     ntx_stream_iod_died(e.s);
@@ -180,7 +178,7 @@ static void case_delivered(void)
 
 int main(void)
 {
-    ntx_log_init("scribbles", NTX_LOG_ERR); /* of each there is a warning */
+    ntx_log_init("scribbles", NTX_LOG_ERR); /* each case logs a warning */
     case_scribbles();
     case_scribbled_memory();
     case_delivered();

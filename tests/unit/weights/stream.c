@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The weights' stream against a thread that plays iod: the right bytes over many passes, whatever is dropped, fails or
- * dies. Run as `stream CASE`, each case a process. */
+/* The weights' stream against a thread that acts as iod: the right bytes over many passes, whatever is dropped, fails
+ * or dies. Run as `stream CASE`, each case in its own process. */
 #include "computed/weights/stream.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ static void passes(const struct shape *shape)
         CHECK_EQ(run_pass(&e, 0, rnd(&e, 41)), 0);
     CHECK_EQ(e.used, 40 * e.r.hdr->n_chunks);
     wait_until_host_ready(&e);
-    /* prefetched, but each at most once per pass, and into the ring's size only */
+    /* prefetched, but each at most once per pass, and only as far as the ring's size */
     uint64_t host = e.r.hdr->n_chunks - e.r.hdr->n_sched, read = atomic_load(&e.iod.read_chunks);
     CHECK(read >= 40 * (uint64_t)e.r.hdr->n_sched + host &&
           read <= 40 * (uint64_t)e.r.hdr->n_sched + host + shape->n_desc);
@@ -125,7 +125,7 @@ static void case_failures(void)
             CHECK_STR(host, here);
         if (chunk == 20)
             pthread_join(t, NULL);
-        for (int i = 0; i < 10; i++) /* a chunk of the arena, too, is read again */
+        for (int i = 0; i < 10; i++) /* a chunk of the arena is read again, too */
             CHECK_EQ(run_pass(&e, i & 2 ? 4 : 0, 3), 0);
         CHECK_EQ(atomic_load(&e.r.control->host_again), e.r.chunks[chunk].placement == NTX_PLACE_HOST);
         fake_kill(&e.iod);
@@ -159,7 +159,7 @@ static void case_failed_entries(void)
     tear_down(&e);
 }
 
-/* iod says another thing than what was asked. */
+/* iod delivers another chunk than was wanted. */
 static void case_wrong_chunk(void)
 {
     struct engine e;
@@ -173,7 +173,7 @@ static void case_wrong_chunk(void)
     tear_down(&e);
 }
 
-/* What an iod that somebody took over may say of the first chunk of the schedule; each a change to what is right. */
+/* What a hijacked iod may write about the first chunk of the schedule: each changes one value. */
 static const struct {
     const char *what;
     uint32_t state, slot, chunk, sched, shift, gen;
@@ -182,7 +182,7 @@ static const struct {
     int rc;
     const char *words;
 } lies[] = {
-    {"slot", .slot = 10, .rc = -EPROTO, .words = "which cannot be"}, /* the first that is not there */
+    {"slot", .slot = 10, .rc = -EPROTO, .words = "which cannot be"}, /* the first that does not exist */
     {"slot", .slot = UINT32_MAX, .rc = -EPROTO, .words = "which cannot be"},
     {"slot", .slot = 1u << 31, .rc = -EPROTO, .words = "which cannot be"},
     {"shift", .shift = 1, .rc = -EPROTO, .words = "which cannot be"},
@@ -211,8 +211,7 @@ static void tell_lie(const struct ntx_region *r, unsigned i)
     atomic_store(&d->word, ntx_word(lies[i].gen, lies[i].state ? (enum ntx_state)lies[i].state : NTX_READY));
 }
 
-/* None of it leads anywhere but to an error that says what was wrong, and what iod's death leaves of it is put right
- * for the next one. */
+/* Each ends in an error that says what was wrong; iod's death then puts everything right for the next one. */
 static void case_lies(void)
 {
     for (unsigned i = 0; i < sizeof lies / sizeof *lies; i++) {
@@ -225,7 +224,7 @@ static void case_lies(void)
         CHECK_MSG(rc == lies[i].rc && strstr(e.w->error.text, lies[i].words) && !bytes, "%s: %d, %s", lies[i].what, rc,
                   e.w->error.text);
         e.w->ops->end(e.w);
-        for (uint32_t k = 0; k < e.r.hdr->n_desc; k++) /* every word, and what goes with it, is nonsense when it dies */
+        for (uint32_t k = 0; k < e.r.hdr->n_desc; k++)      /* every descriptor is nonsense when it dies */
             memset(&e.r.desc[k], 0xf1, sizeof e.r.desc[k]); /* FILLING, too */
         ntx_stream_iod_died(e.s);
         for (uint32_t k = 0; k < e.r.hdr->n_desc; k++)
@@ -242,7 +241,7 @@ static void case_limit(void)
     uint64_t t = ntx_now_ns();
     CHECK_EQ(run_pass(&e, 0, 0), -ETIMEDOUT);
     CHECK(ntx_now_ns() - t >= 1000000000u &&
-          ntx_now_ns() - t < 30000000000u); /* a chunk is waited for for 60 s where nothing else is said */
+          ntx_now_ns() - t < 30000000000u); /* the default limit for a chunk is 60 s */
     CHECK_MSG(strstr(e.w->error.text, "chunk 0 did not come within 1 s"), "%s", e.w->error.text);
     fake_start(&e.iod);
     for (int i = 0; i < 10; i++)
@@ -277,7 +276,7 @@ static void case_abort(void)
     uint64_t t = ntx_now_ns();
     ntx_stream_abort(e.s, -EPIPE, "ntx-iod does not come back");
     CHECK(!pthread_join(r.thread, NULL));
-    CHECK(ntx_now_ns() - t < 30000000000u); /* and not after the 60 s for which a chunk is waited for */
+    CHECK(ntx_now_ns() - t < 30000000000u); /* and not after the default limit of 60 s */
     CHECK_EQ(r.rc, -EPIPE);
     CHECK_STR(e.w->error.text, "ntx-iod does not come back");
     for (int i = 0; i < 5; i++)
@@ -297,9 +296,7 @@ static void case_abort(void)
     tear_down(&e);
 }
 
-/* A pass that nobody wants ends soon, whatever it waits for, and the next ones are right; no other pass is touched. */
-/* This process is stopped for longer than a chunk is waited for, as a frozen container is: that counts against nobody.
- * */
+/* This process is stopped for longer than the limit for a chunk, like a frozen container: that time does not count. */
 static void case_stopped(void)
 {
     struct engine e;
@@ -336,7 +333,7 @@ static void case_cancel(void)
         uint64_t t = ntx_now_ns();
         ntx_stream_cancel(e.s, pass);
         CHECK(!pthread_join(r.thread, NULL));
-        CHECK(ntx_now_ns() - t < 30000000000u); /* and not after the 60 s for which a chunk is waited for */
+        CHECK(ntx_now_ns() - t < 30000000000u); /* and not after the default limit of 60 s */
         CHECK_EQ(r.rc, -ECANCELED);
         CHECK_EQ(e.w->error.code, -ECANCELED);
         e.iod.n_under_way = 0;
@@ -362,8 +359,8 @@ static void case_cancel(void)
 #define LAND_ALL true
 #endif
 
-/* Killed at random moments, its reads landing after its successor has begun. With the bytes of a slot that is in use
- * again the checks would fail; they do when taint is not obeyed. */
+/* Killed at random moments, with reads that land after its successor has begun. If quarantine is not obeyed, the bytes
+ * of a slot in use change, and the checks fail. */
 static void case_kills(void)
 {
     struct engine e;
@@ -376,7 +373,7 @@ static void case_kills(void)
     fake_start(&e.iod);
     CHECK(!pthread_create(&r.thread, NULL, run_passes, &r));
     for (int i = 0; i < 120 || (quarantined <= 10 && i < 4000);
-         i++) { /* where others use the processors, reads are under way less often */
+         i++) { /* with other load on the processors, reads are under way less often */
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         usleep((useconds_t)(seed >> 33) % 3000);
         fake_kill(&e.iod);
@@ -474,8 +471,7 @@ static void case_host_quarantine(void)
     tear_down(&e);
 }
 
-/* Host chunks may be read when all memory that their reads go to is there, not before; streamed ones are another
- * matter. */
+/* Host chunks may be read once all memory that their reads go to exists, not before; streamed ones always. */
 static void case_memory(void)
 {
     struct engine e;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is learned of guesses, kept and read again; what a tree's nodes bring; hostile files. */
+/* Draft statistics: stored and read again; what a tree's nodes gain; hostile files. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -21,13 +21,12 @@ static void ranked(void)
     ntx_draft_stats_begin(&g, first);
     CHECK(fabs(ntx_draft_stats_gain(&g, 1, 0, &known) - 0.75) < 1e-9 && !known);
     CHECK(ntx_draft_stats_gain(&g, 0, 0, &known) < 0.5);
-    for (int i = 0; i < 100; i++) /* the first guess holds always, the second every other time, the third never */
+    for (int i = 0; i < 100; i++) /* the first draft token always holds, the second every other time, the third never */
         ntx_draft_stats_rank(&g.ranks[1], 3, (uint64_t[2]){i % 2 ? 6 : 2, 0});
     CHECK(ntx_draft_stats_gain(&g, 1, 0, &known) == 1 && known);
     CHECK(ntx_draft_stats_gain(&g, 1, 1, &known) == 0.5);
     CHECK(ntx_draft_stats_gain(&g, 1, 2, &known) == 0 && ntx_draft_stats_gain(&g, 1, 9, &known) == 0);
-    for (int i = 0; i < 100;
-         i++) { /* look-up has something every other time, of two nodes: and that is what a pass has of it */
+    for (int i = 0; i < 100; i++) { /* look-up proposes two nodes every other time, so a pass gains half of that */
         ntx_draft_stats_rank(&g.ranks[0], 2 * (i % 2), (uint64_t[2]){i % 2 ? 7 : 1, 0});
         ntx_draft_stats_rank(&g.ranks[2], 2, (uint64_t[2]){3, 0});
     }
@@ -38,7 +37,7 @@ static void ranked(void)
     for (int i = 0; i < 200; i++)
         ntx_draft_stats_rank(&r, 127, (uint64_t[2]){UINT64_MAX, UINT64_MAX});
     CHECK(r.held[62] == 200 && r.held[63] == 200 && r.held[126] == 200);
-    for (int i = 0; i < 5000; i++) /* what was long ago counts less and less */
+    for (int i = 0; i < 5000; i++) /* old trees count less and less */
         ntx_draft_stats_rank(&r, 1, (uint64_t[2]){1, 0});
     CHECK(r.passes <= 2001 && r.held[0] < 60);
 }
@@ -76,18 +75,18 @@ static void placed(void)
           g.place[0].rate[0] == 99 && g.place[1].rate[0] == 12);
 }
 
-/* Files that did not pay leave their memory to weights, for more loads each time before they are tried again. */
+/* Drafters that did not pay leave their memory to weights, for more loads each time before they are tried again. */
 static void left_out(void)
 {
     struct ntx_draft_stats_place p = place(1, 1000, 10);
     p.away = p.tries = 0;
     struct ntx_draft_stats_place pays = p, unknown = p;
     CHECK(!ntx_draft_stats_leave_out(&pays, 1.9) &&
-          !pays.away); /* twice the rate, so more than weights in its place would bring */
+          !pays.away); /* twice the rate, more than weights in its place would gain */
     unknown.rate[1] = 0;
     CHECK(!ntx_draft_stats_leave_out(&unknown, 1.5) && !unknown.away);
     p.on = false;
-    CHECK(!ntx_draft_stats_leave_out(&p, 1.001) && !p.away); /* there is little to win */
+    CHECK(!ntx_draft_stats_leave_out(&p, 1.001) && !p.away); /* the gain is too small */
     for (uint32_t times = 0; times < 5; times++) {
         uint32_t loads = 0;
         while (ntx_draft_stats_leave_out(&p, 1.1))
@@ -138,10 +137,11 @@ static void kept(void)
     CHECK(fabs(back.place[0].rate[1] - 2e-8) < 1e-14 && back.place[0].pace[4] == 5);
     ntx_draft_stats_begin(&back, first);
     CHECK_EQ(ntx_draft_stats_load("abc", &back, &err),
-             0); /* without a drafter what is known of those there were stays */
+             0); /* without a drafter, what is known of the stored ones is kept */
     CHECK(!strcmp(back.drafter[0], first_file) && back.ranks[1].passes == 20);
     ntx_draft_stats_begin(&back, first);
-    memset(back.drafter[0], 'a', NTX_DRAFT_STATS_DIGEST - 1); /* another one, and before it the second of those */
+    /* another drafter first, then the second of the stored ones */
+    memset(back.drafter[0], 'a', NTX_DRAFT_STATS_DIGEST - 1);
     memcpy(back.drafter[1], back.drafter[0], NTX_DRAFT_STATS_DIGEST);
     memcpy(back.drafter[0], other_file, NTX_DRAFT_STATS_DIGEST);
     CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0);
@@ -152,7 +152,7 @@ static void kept(void)
     FILE *f = fopen(path, "w");
     CHECK(f && fputs("{\"ntx_guesses\": 1}", f) > 0 && !fclose(f));
     CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), -EINVAL);
-    CHECK(back.chances.held[19] == 20.0f / 16); /* nothing was changed */
+    CHECK(back.chances.held[19] == 20.0f / 16); /* nothing has changed */
     CHECK(!unlink(path));
     snprintf(path, sizeof path, "%s/ntx/guesses", dir);
     CHECK(!rmdir(path));
@@ -160,7 +160,7 @@ static void kept(void)
     CHECK(!rmdir(path) && !rmdir(dir));
 }
 
-/* One word of a good file replaced. */
+/* Replaces one word of a good file. */
 static void refused(const char *old, const char *new)
 {
     struct ntx_draft_stats g = some(), back = {.n_places = 5};

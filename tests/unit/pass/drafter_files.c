@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that guess without a model: what a script says comes as often as it says, an index finds what came behind the
- * most alike; what is no such file is refused. */
+/* Drafter files without a model: a script's tokens come as often as it says, an index finds the continuation of the
+ * longest match, and other files are refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #include "tests/lib/temporary.h"
 
 #define VOCAB 300
-static struct ntx_draft_node guess[NTX_DRAFTER_NODES];
+static struct ntx_draft_node draft[NTX_DRAFTER_NODES];
 
 static void *opened(const struct ntx_drafter_file_ops *ops, const void *bytes, size_t n)
 {
@@ -44,16 +44,16 @@ static uint32_t tree(const struct ntx_drafter_file_ops *ops, const void *self, c
                      uint32_t n_prompt)
 {
     const struct ntx_drafter_file_text t = {tokens, n, n_prompt, VOCAB};
-    guess[0] = (struct ntx_draft_node){tokens[n - 1], 0, 1};
-    uint32_t k = ops->tree(self, &t, guess);
+    draft[0] = (struct ntx_draft_node){tokens[n - 1], 0, 1};
+    uint32_t k = ops->tree(self, &t, draft);
     CHECK(k && k <= NTX_DRAFTER_NODES);
     for (uint32_t i = 1; i < k; i++)
-        CHECK(guess[i].parent < i && guess[i].token >= 0 && guess[i].token < VOCAB && guess[i].chance >= 0 &&
-              guess[i].chance <= 1);
+        CHECK(draft[i].parent < i && draft[i].token >= 0 && draft[i].token < VOCAB && draft[i].chance >= 0 &&
+              draft[i].chance <= 1);
     return k;
 }
 
-/* A text of 2000 tokens: by depth, how many of the guesses are right. */
+/* A text of 2000 tokens: by depth, how many of the draft tokens are right. */
 static void scripted(void)
 {
     static int32_t text[2004];
@@ -66,25 +66,25 @@ static void scripted(void)
     fclose(f);
     void *s = opened(&ntx__draft_script, words, n);
     for (uint32_t at = 3; at < 2000; at++) {
-        CHECK(tree(&ntx__draft_script, s, text, at, 2) >= 3 && guess[1].parent == 0 && guess[2].parent == 1 &&
-              guess[1].chance == 0.9f && guess[2].chance == 0.5f);
-        right[0] += guess[1].token == text[at];
-        right[1] += guess[2].token == text[at + 1];
+        CHECK(tree(&ntx__draft_script, s, text, at, 2) >= 3 && draft[1].parent == 0 && draft[2].parent == 1 &&
+              draft[1].chance == 0.9f && draft[2].chance == 0.5f);
+        right[0] += draft[1].token == text[at];
+        right[1] += draft[2].token == text[at + 1];
     }
     CHECK_MSG(right[0] > 1750 && right[0] < 1850 && right[1] > 930 && right[1] < 1070, "%zu and %zu of 1997", right[0],
               right[1]);
     text[2] = 250; /* no line begins so */
     CHECK_EQ(tree(&ntx__draft_script, s, text, 3, 2), 1);
     text[2] = 7; /* the first one does */
-    CHECK(tree(&ntx__draft_script, s, text, 3, 2) == 3 && guess[1].token <= 8);
+    CHECK(tree(&ntx__draft_script, s, text, 3, 2) == 3 && draft[1].token <= 8);
     ntx__draft_script.free(s);
     free(words);
     static const char beside[] = "ntx-script 1\nchance 0.7\nbeside 2\ntext 5 6";
     s = opened(&ntx__draft_script, beside, sizeof beside - 1);
-    CHECK(tree(&ntx__draft_script, s, text, 1, 1) == 7 && guess[2].parent == 0 && guess[3].parent == 0 &&
-          guess[4].parent == 1);
-    CHECK(guess[2].token != guess[1].token && guess[2].token != 5 && guess[3].token != 5 &&
-          guess[3].token != guess[2].token);
+    CHECK(tree(&ntx__draft_script, s, text, 1, 1) == 7 && draft[2].parent == 0 && draft[3].parent == 0 &&
+          draft[4].parent == 1);
+    CHECK(draft[2].token != draft[1].token && draft[2].token != 5 && draft[3].token != 5 &&
+          draft[3].token != draft[2].token);
     ntx__draft_script.free(s);
 #define REFUSED(text, words) refused(&ntx__draft_script, text, sizeof text - 1, words)
     REFUSED("ntx-script 2\ntext 1", "another version");
@@ -122,9 +122,9 @@ static void indexed(void)
             past[c] = of[i].past[c];
         k = tree(&ntx__draft_index, x, past, p, 1);
         for (uint32_t c = 1; c < k && of[i].next[at]; c++)
-            if (guess[c].parent == up) {
-                CHECK_MSG(guess[c].token == of[i].next[at], "behind '%s': %c for %c of '%s'", of[i].past,
-                          guess[c].token, of[i].next[at], of[i].next);
+            if (draft[c].parent == up) {
+                CHECK_MSG(draft[c].token == of[i].next[at], "behind '%s': %c for %c of '%s'", of[i].past,
+                          draft[c].token, of[i].next[at], of[i].next);
                 up = c;
                 at++;
             }
@@ -135,9 +135,9 @@ static void indexed(void)
     past[0] = 't';                                       /* several ways: each with a first token of its own */
     uint32_t k = tree(&ntx__draft_index, x, past, 1, 1), ways = 0;
     for (uint32_t c = 1; c < k; c++) {
-        ways += !guess[c].parent;
+        ways += !draft[c].parent;
         for (uint32_t d = 1; d < c; d++)
-            CHECK(guess[c].parent || guess[d].parent || guess[c].token != guess[d].token);
+            CHECK(draft[c].parent || draft[d].parent || draft[c].token != draft[d].token);
     }
     CHECK_MSG(ways == 3, "%u ways behind a t", ways); /* h, a space, a full stop */
     ntx__draft_index.free(x);
@@ -165,7 +165,7 @@ static void looked_at(void)
     enum ntx_drafter_file_kind kind;
     struct ntx_drafter_needs needs;
     char one[NTX_DRAFTER_FILE_TEXT], other[NTX_DRAFTER_FILE_TEXT];
-    int fd = temporary_file(in, sizeof in, "guesser");
+    int fd = temporary_file(in, sizeof in, "drafter-files");
     CHECK(!unlink(in));
     CHECK(write(fd, "ntx-script 1\n", 13) == 13);
     CHECK(!ntx_drafter_file_look(fd, NULL, 1, 1, &kind, &needs, &err) && kind == NTX_DRAFTER_FILE_SCRIPT &&
