@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy.c: chunks that are copied to the device, by the engine thread, in the order in which they are used.
+/* copy.c: copies of chunks to the device. The engine thread queues them in the order of use.
  *
- *   copies    wait until the stage's last user is through | upload | event copied
- *   compute   wait for copied | products | event used
+ *     copies    wait until the stage's last user is finished | upload | event copied
+ *     compute   wait for copied | products | event used
  *
- * A stage is used again when the compute behind its event is over; a ring's slot is given back when its copy is. Never
- * more chunks are held than in_flight, so the ring never waits for us while we wait for it. What a GPU reads in place
- * is copied nowhere; its stage only holds it, until it is used. */
+ * A stage is used again when the compute stream has passed its event; a ring's slot is released when its copy is
+ * finished. At most in_flight chunks are held, so the ring never waits for this thread while this thread waits for the
+ * ring. A chunk that the GPU reads in place is not copied; its stage only holds it until it is used. */
 #include <errno.h>
 #include <time.h>
 
 #include "common/util.h"
 #include "computed/gpu/device_impl.h"
 
-#define LATE_NS 200000u /* of sleeping too long, that the emulated link makes up for */
+#define LATE_NS 200000u /* oversleeping that the emulated link makes up for */
 
-/* The link carries one after the other: a copy begins when the one before is over. */
+/* The link carries one copy at a time: a copy begins when the one before has ended. */
 static void trace_copy(struct ntx_device *d, const struct ntx__stage *s)
 {
     uint64_t now = ntx_traced_now(d->f->c.counters, NTX_TRACE_COMPUTED);
@@ -26,14 +26,14 @@ static void trace_copy(struct ntx_device *d, const struct ntx__stage *s)
 
 static bool is_in_place(const struct ntx__stage *s) { return s->bytes != s->own; }
 
-/* The host's bytes are not needed any more. */
-static struct ntx_gpu_event *over(const struct ntx__stage *s) { return is_in_place(s) ? s->used : s->copied; }
+/* The event after which the host's bytes are not needed any more. */
+static struct ntx_gpu_event *source_free(const struct ntx__stage *s) { return is_in_place(s) ? s->used : s->copied; }
 
-static int give_back(struct ntx_device *d, struct ntx__stage *s)
+static int release_slot(struct ntx_device *d, struct ntx__stage *s)
 {
     if (s->chunk == NTX__NO_CHUNK)
         return 0;
-    int rc = d->ops->event_sync(over(s));
+    int rc = d->ops->event_sync(source_free(s));
     if (!rc) {
         if (!is_in_place(s))
             trace_copy(d, s);
@@ -43,15 +43,15 @@ static int give_back(struct ntx_device *d, struct ntx__stage *s)
     return rc;
 }
 
-/* Slots whose copies are over; asks only, in the order of the copies. */
-static int give_back_finished(struct ntx_device *d)
+/* Releases slots whose copies are finished, in the order of the copies. Does not wait. */
+static int release_finished(struct ntx_device *d)
 {
     for (uint32_t k = 0; k < d->n_stages; k++) {
         struct ntx__stage *s = &d->stages[(d->next_stage + k) % d->n_stages];
-        int rc = s->chunk == NTX__NO_CHUNK ? 1 : d->ops->event_query(over(s));
+        int rc = s->chunk == NTX__NO_CHUNK ? 1 : d->ops->event_query(source_free(s));
         if (rc <= 0)
             return rc;
-        if ((rc = give_back(d, s)))
+        if ((rc = release_slot(d, s)))
             return rc;
     }
     return 0;
@@ -61,15 +61,15 @@ int ntx__device_settle(struct ntx_device *d)
 {
     int rc = 0;
     for (uint32_t k = 0; k < d->n_stages; k++) {
-        int one = give_back(d, &d->stages[(d->next_stage + k) % d->n_stages]);
+        int one = release_slot(d, &d->stages[(d->next_stage + k) % d->n_stages]);
         rc = rc ? rc : one;
         if (one)
-            d->stages[(d->next_stage + k) % d->n_stages].chunk = NTX__NO_CHUNK; /* the weights' end lets go of it */
+            d->stages[(d->next_stage + k) % d->n_stages].chunk = NTX__NO_CHUNK; /* the end of the pass releases it */
     }
     return rc;
 }
 
-/* Waits until a link of that rate would have brought the chunk, then lets it be copied at once. */
+/* Waits until a link of that rate would have carried the chunk; the real copy comes after. */
 static void emulate_link(struct ntx_device *d, uint64_t bytes)
 {
     if (d->c.h2d_bps <= 0)
@@ -81,7 +81,7 @@ static void emulate_link(struct ntx_device *d, uint64_t bytes)
         ;
 }
 
-/* Groups that are neighbours go together. */
+/* Adjacent groups are copied together. */
 static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const uint8_t *bytes,
                        const struct ntx__device_part *part, struct ntx__stage *s)
 {
@@ -95,8 +95,8 @@ static int upload_part(struct ntx_device *d, const struct ntx_chunk *c, const ui
     return rc;
 }
 
-static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const struct ntx__device_part *part,
-                struct ntx__stage *s)
+static int upload_chunk(struct ntx_device *d, uint32_t chunk, const void *bytes, const struct ntx__device_part *part,
+                        struct ntx__stage *s)
 {
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
     bool whole = !part || !part->list;
@@ -105,15 +105,17 @@ static int copy(struct ntx_device *d, uint32_t chunk, const void *bytes, const s
     s->copied_bytes = whole ? c->bytes : part->n * part->each;
     emulate_link(d, s->copied_bytes);
     d->copied = true;
-    if ((rc = d->ops->stream_wait(d->copies, s->used)) ||
-        (rc = whole ? d->ops->upload(d->copies, s->own, bytes, c->bytes) : upload_part(d, c, bytes, part, s)) ||
-        (rc = d->ops->event_record(s->copied, d->copies)))
+    if ((rc = d->ops->stream_wait(d->copies, s->used)))
+        return rc;
+    rc = whole ? d->ops->upload(d->copies, s->own, bytes, c->bytes) : upload_part(d, c, bytes, part, s);
+    if (rc || (rc = d->ops->event_record(s->copied, d->copies)))
         return rc;
     return d->ops->stream_wait(ntx__queue(d), s->copied);
 }
 
-/* What a copy takes of a chunk, before it is first multiplied by (finite.h). */
-static int look(struct ntx_forward *f, uint32_t chunk, const uint8_t *bytes, const struct ntx__device_part *part)
+/* Checks the copied part of a chunk for NaN and infinity before its first use (finite.h). */
+static int check_finite(struct ntx_forward *f, uint32_t chunk, const uint8_t *bytes,
+                        const struct ntx__device_part *part)
 {
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     bool packed = ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type == NTX_I8, some = part && part->list;
@@ -127,8 +129,9 @@ static int look(struct ntx_forward *f, uint32_t chunk, const uint8_t *bytes, con
     return rc;
 }
 
-/* Where kernels find a chunk, and the bytes behind it that they may read; NULL: it is to be copied. */
-static const uint8_t *in_place(const struct ntx_device *d, uint32_t chunk, const void *bytes)
+/* Device address of a chunk in host memory, if the bytes that kernels may read behind it are mapped too; NULL: it must
+ * be copied. */
+static const uint8_t *address_in_place(const struct ntx_device *d, uint32_t chunk, const void *bytes)
 {
     uint64_t at = (uint64_t)((uintptr_t)bytes - (uintptr_t)d->c.in_place),
              n = d->c.chunks->list[chunk].bytes + NTX_GPU_SLACK;
@@ -141,17 +144,17 @@ int ntx__device_bring(struct ntx_device *d, uint32_t chunk, const struct ntx__de
     struct ntx__stage *s = &d->stages[d->next_stage];
     const void *bytes;
     int rc;
-    if ((rc = give_back_finished(d)) || (rc = give_back(d, s)))
+    if ((rc = release_finished(d)) || (rc = release_slot(d, s)))
         return ntx__device_fail(d, rc, "a copy");
-    if ((rc = ntx__acquire(d->f, chunk, &bytes)) || (rc = look(d->f, chunk, bytes, part)))
+    if ((rc = ntx__acquire(d->f, chunk, &bytes)) || (rc = check_finite(d->f, chunk, bytes, part)))
         return rc;
-    s->bytes = in_place(d, chunk, bytes);
+    s->bytes = address_in_place(d, chunk, bytes);
     if (!s->bytes)
         s->bytes = s->own;
     s->chunk = chunk;
     d->next_stage = (d->next_stage + 1) % d->n_stages;
     *stage = s;
-    rc = is_in_place(s) ? 0 : copy(d, chunk, bytes, part, s);
+    rc = is_in_place(s) ? 0 : upload_chunk(d, chunk, bytes, part, s);
     return rc ? ntx__device_fail(d, rc, "a streamed product") : 0;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* delta.c: layers that keep a recurrent state (computed/pass/forward_delta.c) on a device. The host keeps the books of
- * the states, which side of a session counts and how many tokens are in it (computed/state/recur.h); their values are
- * on the device alone, in the same places. */
+/* delta.c: layers with a recurrent state (computed/pass/forward_delta.c) on a device. The host tracks which state
+ * buffer of a session is valid and how many tokens it covers (computed/state/recur.h). The values are in device memory
+ * only, in the same order. */
 #include "computed/gpu/device_impl.h"
 
 int ntx__device_turns(struct ntx_device *d)
@@ -28,7 +28,7 @@ const uint32_t *ntx__device_turn_places(const struct ntx_device *d)
     return d->ends && ntx__is_last(d->f, d->f->layer) ? d->m.turn_places : d->m.turn_rows;
 }
 
-static struct ntx_gpu_recur recur(const struct ntx_device *d, uint8_t in, uint8_t out)
+static struct ntx_gpu_recur recur_args(const struct ntx_device *d, uint8_t in, uint8_t out)
 {
     return (struct ntx_gpu_recur){
         .x = d->m.buf[in],
@@ -46,7 +46,7 @@ static struct ntx_gpu_recur recur(const struct ntx_device *d, uint8_t in, uint8_
 int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(f, r);
-    struct ntx_gpu_recur g = recur(f->c.device, s->in[0], s->out);
+    struct ntx_gpu_recur g = recur_args(f->c.device, s->in[0], s->out);
     if (s->conv.dilation) {
         const struct ntx_weight *w = ntx__weight_of(f, s);
         g.layer_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_FOLD) + ntx_fold_floats(f->hp) * sizeof(float);
@@ -63,7 +63,7 @@ int ntx__device_conv(struct ntx_forward *f, const struct ntx__run *r)
     return ntx__device_go(f->c.device, NTX_GPU_CONV, &g, "a convolution");
 }
 
-/* Rows of a table that follow from tokens: the host has read them. */
+/* Table rows that follow from tokens (n-grams): the host reads them and sends them. */
 int ntx__device_grams(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_device *d = f->c.device;
@@ -81,7 +81,7 @@ int ntx__device_delta(struct ntx_forward *f, const struct ntx__run *r)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_step *s = ntx__steps_of(f, r);
-    struct ntx_gpu_recur g = recur(d, s->in[0], s->out);
+    struct ntx_gpu_recur g = recur_args(d, s->in[0], s->out);
     g.layer_offset = ntx_recur_layer(f->hp, f->layer, NTX_KEEP_FOLD);
     g.keeps = d->m.buf[NTX_BUF_A];
     g.ld_keeps = f->buf[NTX_BUF_A].ld;

@@ -1,28 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* experts.c: experts on a device: their rows, their products, their sum.
+/* experts.c: experts on a device: routing, gathered rows, products, and their sum.
  *
- *   all of a layer's experts on the device   router -> ROUTE: who goes where stays there
- *     few rows                               a choice alone reads its expert's matrices, also where another row chose
- *                                            the same: most are of different experts
- *     more                                   -> SORT, by expert, then wave by wave, each of as many choices as buffers
- *                                            hold: rows gathered, tiles of one expert's rows by its matrices, their sum
- *   else                                     the host chooses, from the router's logits, and sends lists; a product an
- *                                            expert (mm.c)
+ *     all of a layer's experts on the device   router logits -> ROUTE: the routed rows never leave the device
+ *       few rows                               each routed row reads its expert's matrices, even where another row has
+ *                                              the same expert: most rows have different ones
+ *       more                                   -> SORT by expert, then wave by wave, as many routed rows as the buffers
+ *                                              hold: rows gathered, tiles of one expert's rows by its matrices, the sum
+ *     else                                     the host selects experts from the router's logits and sends lists; one
+ *                                              product per expert (mm.c)
  *
- * Either way gates and ups are one launch, and downs one, of all that is there. */
+ * In both cases one launch multiplies all resident gates and ups, and one all downs. */
 #include "common/util.h"
 #include "computed/gpu/device_impl.h"
 
-static const struct ntx_layer_weights *layer(const struct ntx_device *d) { return &d->c.chunks->layers[d->f->layer]; }
-
-static const float *vector(const struct ntx_device *d, enum ntx_tensor t)
+static const float *layer_vector(const struct ntx_device *d, enum ntx_tensor t)
 {
-    return ntx__device_vector(d, &layer(d)->of[t]);
+    return ntx__device_vector(d, &ntx__device_layer(d)->of[t]);
 }
 
-/* ---- chosen by the host */
+/* ---- experts that the host selects */
 
-/* The lists of the layer before are on the device since its router's logits came down. */
+/* m may be overwritten: the lists of the layer before were uploaded before its router's logits were downloaded. */
 int ntx__device_routed(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
@@ -33,7 +31,7 @@ int ntx__device_routed(struct ntx_forward *f)
         (rc = d->ops->upload(ntx__queue(d), d->m.moe.place, m->place, bytes)) ||
         (rc = d->ops->upload(ntx__queue(d), d->m.moe.weight, m->weight, bytes)))
         return ntx__device_fail(d, rc, "the choice of experts");
-    if (layer(d)->expert_bias[NTX_EXPERT_DOWN].tensor == NTX_NO_TENSOR) /* then nobody asks whose a choice is */
+    if (ntx__device_layer(d)->expert_bias[NTX_EXPERT_DOWN].tensor == NTX_NO_TENSOR) /* nothing else reads the list */
         return 0;
     rc = d->ops->upload(ntx__queue(d), d->m.moe.expert, m->expert, bytes);
     return rc ? ntx__device_fail(d, rc, "whose choices they are") : 0;
@@ -52,7 +50,7 @@ static int gather_form(struct ntx_device *d, enum ntx_act form, const void *from
     return ntx__device_go(d, NTX_GPU_GATHER, &g, "gathering rows");
 }
 
-/* Rows times their choices' shares, in the forms that are wanted. */
+/* Rows times the weights of their experts, in the forms that the matrices need. */
 static int gather_weighed(struct ntx_device *d, uint32_t forms)
 {
     const uint64_t stride = ntx__stride(d->f, NTX_BUF_X, NTX_ACT_F32, d->hp->n_embd);
@@ -79,11 +77,12 @@ static int gather_weighed(struct ntx_device *d, uint32_t forms)
 int ntx__device_gather(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
-    const struct ntx_weight *const in[] = {&layer(d)->expert[NTX_EXPERT_GATE], &layer(d)->expert[NTX_EXPERT_UP]};
+    const struct ntx_weight *const in[] = {&ntx__device_layer(d)->expert[NTX_EXPERT_GATE],
+                                           &ntx__device_layer(d)->expert[NTX_EXPERT_UP]};
     uint32_t forms = ntx__forms(in, 2);
     if (ntx__weighs_input(f))
         return gather_weighed(d, forms);
-    if (f->moe.by_back && !d->tile_rows) /* products find them */
+    if (f->moe.by_back && !d->tile_rows) /* products read the rows in place */
         return 0;
     int rc = forms >> NTX_ACT_F32 & 1 ? gather_form(d, NTX_ACT_F32, d->m.buf[NTX_BUF_X], d->m.buf[NTX__BUF_ROUTED_X])
                                       : 0;
@@ -103,7 +102,7 @@ int ntx__device_combine(struct ntx_forward *f)
         .gate = f->moe.weigh ? d->m.buf[NTX__BUF_SHARED] : NULL,
         .weight = ntx__weighs_input(f) ? NULL : d->m.moe.weight,
         .place = d->m.moe.place,
-        .bias = ntx__device_vector(d, &layer(d)->expert_bias[NTX_EXPERT_DOWN]),
+        .bias = ntx__device_vector(d, &ntx__device_layer(d)->expert_bias[NTX_EXPERT_DOWN]),
         .expert = d->m.moe.expert,
         .ld_y = d->hp->n_embd,
         .used = d->hp->n_expert_used,
@@ -122,10 +121,10 @@ int ntx__device_clear(struct ntx_forward *f, enum ntx_buf b)
     return rc ? ntx__device_fail(d, rc, "experts' sum") : 0;
 }
 
-/* ---- chosen on the device */
+/* ---- experts that the device selects */
 
-/* From one expert to the next, where the layer's all lie so. */
-static uint64_t apart(const struct ntx_device *d, const struct ntx_layer_weights *w)
+/* The stride of the layer's experts in device memory; 0: it is not the same for all. */
+static uint64_t expert_stride(const struct ntx_device *d, const struct ntx_layer_weights *w)
 {
     const uint64_t bytes = d->c.chunks->n_expert > 1 ? (uint64_t)(d->at[ntx_expert_chunk(w, 1, NTX_EXPERT_GATE)] -
                                                                   d->at[ntx_expert_chunk(w, 0, NTX_EXPERT_GATE)])
@@ -149,7 +148,7 @@ void ntx__device_find_experts(struct ntx_device *d)
             for (uint32_t e = 0; e < d->hp->n_expert && here; e++)
                 here = d->at[ntx_expert_chunk(w, e, (enum ntx_expert_part)part)] != NULL;
         }
-        d->expert_bytes[l] = here ? apart(d, w) : 0;
+        d->expert_bytes[l] = here ? expert_stride(d, w) : 0;
     }
 }
 
@@ -159,17 +158,21 @@ bool ntx__device_routes(const struct ntx_forward *f)
     return d->expert_bytes[f->layer] != 0;
 }
 
-/* Of a tile of choices, by how many an expert has on average: kernels take 1, 2, 4 or 8 rows, of integers more than
- * those. 0: each choice goes alone. */
+/* Rows of a tile, by the average number of an expert's rows. Kernels take 1, 2, 4 or 8 rows, and more of integers. 0:
+ * each routed row is multiplied by itself. */
 static uint32_t tile_rows(const struct ntx_device *d)
 {
     const uint32_t n = d->f->n_live * d->hp->n_expert_used, experts = d->hp->n_expert;
     bool floats = false;
     for (int part = 0; part < NTX_EXPERT_PARTS; part++)
-        floats |= ntx_act_for(layer(d)->expert[part].type) == NTX_ACT_F32;
+        floats |= ntx_act_for(ntx__device_layer(d)->expert[part].type) == NTX_ACT_F32;
     if (n <= d->choices && (d->f->n_live == 1 || 2 * n <= experts))
         return 0;
-    return n <= experts ? 2 : n <= 2 * experts ? 4 : floats ? NTX_GPU_ROWS : NTX_GPU_MANY;
+    if (n <= experts)
+        return 2;
+    if (n <= 2 * experts)
+        return 4;
+    return floats ? NTX_GPU_ROWS : NTX_GPU_MANY;
 }
 
 static uint32_t tiles_of_wave(const struct ntx_device *d)
@@ -177,7 +180,7 @@ static uint32_t tiles_of_wave(const struct ntx_device *d)
     return NTX_GPU_TILES(d->choices, d->hp->n_expert, d->tile_rows);
 }
 
-static int sort(struct ntx_device *d)
+static int sort_by_expert(struct ntx_device *d)
 {
     const struct ntx_gpu_sort g = {
         .chosen = d->m.moe.chosen,
@@ -201,9 +204,9 @@ int ntx__device_route(struct ntx_forward *f)
     d->tile_rows = tile_rows(d);
     const struct ntx_gpu_route g = {
         .logits = d->m.buf[NTX__BUF_PROBS],
-        .bias = vector(d, NTX_T_router_bias),
-        .choice = vector(d, NTX_T_router_select),
-        .factor = vector(d, NTX_T_expert_scale),
+        .bias = layer_vector(d, NTX_T_router_bias),
+        .choice = layer_vector(d, NTX_T_router_select),
+        .factor = layer_vector(d, NTX_T_expert_scale),
         .weight = d->m.moe.weight,
         .place = d->m.moe.place,
         .row = d->m.moe.row,
@@ -215,11 +218,11 @@ int ntx__device_route(struct ntx_forward *f)
         .by = ntx__steps_of(f, f->run)->route,
     };
     const int rc = ntx__device_go(d, NTX_GPU_ROUTE, &g, "the choice of experts");
-    return rc || !d->tile_rows ? rc : sort(d);
+    return rc || !d->tile_rows ? rc : sort_by_expert(d);
 }
 
-/* Of the wave, of which there may be fewer than of a whole one. */
-static struct ntx_gpu_tiles tiles(const struct ntx_device *d)
+/* The tiles of the current wave; the last wave may have fewer. */
+static struct ntx_gpu_tiles wave_tiles(const struct ntx_device *d)
 {
     return (struct ntx_gpu_tiles){.of = d->m.moe.tiles + (uint64_t)(d->f->moe.first / d->choices) * tiles_of_wave(d),
                                   .bytes = d->expert_bytes[d->f->layer],
@@ -229,18 +232,16 @@ static struct ntx_gpu_tiles tiles(const struct ntx_device *d)
 static struct ntx_gpu_product product_of(const struct ntx_device *d, enum ntx_expert_part part)
 {
     const struct ntx_forward *f = d->f;
-    const struct ntx_weight *w = &layer(d)->expert[part];
-    const bool rows = part != NTX_EXPERT_DOWN && !ntx__weighs_input(f) &&
-                      !d->tile_rows; /* of the layer; else a choice has its own */
-    const uint8_t buf = rows                      ? NTX_BUF_X
-                        : part == NTX_EXPERT_DOWN ? NTX__BUF_ROUTED_GATE
-                                                  : NTX__BUF_ROUTED_X,
-                  to = (uint8_t)(NTX__BUF_ROUTED_GATE + part);
+    const struct ntx_weight *w = &ntx__device_layer(d)->expert[part];
+    /* true: the input is the layer's rows; false: each routed row has its own */
+    const bool rows = part != NTX_EXPERT_DOWN && !ntx__weighs_input(f) && !d->tile_rows;
+    const uint8_t routed = part == NTX_EXPERT_DOWN ? NTX__BUF_ROUTED_GATE : NTX__BUF_ROUTED_X,
+                  buf = rows ? NTX_BUF_X : routed, to = (uint8_t)(NTX__BUF_ROUTED_GATE + part);
+    const enum ntx__set set = rows ? NTX__OF_LAYER : NTX__OF_ROUTED;
     const enum ntx_act form = ntx_act_for(w->type);
     struct ntx_gpu_product g = {
-        .w = d->at[ntx_expert_chunk(layer(d), 0, part)],
-        .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[buf]
-                                 : d->m.quantized[rows ? NTX__OF_LAYER : NTX__OF_ROUTED][form],
+        .w = d->at[ntx_expert_chunk(ntx__device_layer(d), 0, part)],
+        .x = form == NTX_ACT_F32 ? (const void *)d->m.buf[buf] : d->m.quantized[set][form],
         .y = d->m.buf[to],
         .row_bytes = w->row_bytes,
         .x_stride = ntx__stride(f, buf, form, w->n_in),
@@ -251,7 +252,7 @@ static struct ntx_gpu_product product_of(const struct ntx_device *d, enum ntx_ex
         .n_rows = NTX_MAX(d->tile_rows, 1u),
     };
     if (d->tile_rows)
-        g.tiles = tiles(d);
+        g.tiles = wave_tiles(d);
     else
         g.chosen = (struct ntx_gpu_routed){.expert = d->m.moe.expert,
                                            .bytes = d->expert_bytes[f->layer],
@@ -260,7 +261,7 @@ static struct ntx_gpu_product product_of(const struct ntx_device *d, enum ntx_ex
     return g;
 }
 
-/* Matrices that are alike go in one launch. */
+/* Matrices of the same type and row size share one launch. */
 int ntx__device_multiply_routed(struct ntx_forward *f, const enum ntx_expert_part *parts, unsigned n)
 {
     struct ntx_device *d = f->c.device;

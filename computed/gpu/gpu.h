@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu.h: back ends (common/backends.h), and their plug-ins: found, opened, and the reason where one cannot be had.
+/* gpu.h: finds and opens the plug-ins of back ends (common/backends.h), or says why one cannot be used.
  *
- * Looked for: the file that the environment's variable names; the library beside this program; ../lib/ntx/ from there;
- * where the loader looks. */
+ * The library is searched in this order: the file that the environment variable names; beside this program;
+ * ../lib/ntx/ from there; the dynamic loader's path. */
 #ifndef NTX_COMPUTED_GPU_GPU_H
 #define NTX_COMPUTED_GPU_GPU_H
 
@@ -10,12 +10,12 @@
 #include "cuda/ntx_cuda.h"
 
 struct ntx_backend;
-struct ntx_back_kind { /* an entry of the table */
+struct ntx_back_kind { /* an entry of the table of back ends */
     const char *name;
-    const char *library, *variable;  /* NULL: it is the CPU */
-    const struct ntx_backend *table; /* its operations; NULL: the pass's own */
+    const char *library, *variable;  /* NULL: the CPU */
+    const struct ntx_backend *table; /* its operations; NULL: those of the CPU */
 };
-extern const struct ntx_back_kind ntx_back_kinds[]; /* the CPU is the first; the last has no name */
+extern const struct ntx_back_kind ntx_back_kinds[]; /* the CPU is first; an entry without a name ends the table */
 
 struct ntx_gpu_back {
     const struct ntx_back_kind *kind;
@@ -25,9 +25,9 @@ struct ntx_gpu_back {
     struct ntx_gpu_info info;
 };
 
-/* -ENODEV with one line: no library, no driver, too old a driver, no device, too old a device, or another build's
- * library. kind has a library; NULL: the first one that can be had, or the last one's reason. */
+/* Returns -ENODEV with one line in err: no library, a library of another build, no driver, no device, or one of them
+ * too old. kind must have a library; NULL: tries all kinds, and gives the last one's reason. */
 int ntx_gpu_back_open(const struct ntx_back_kind *kind, struct ntx_gpu_back *out, struct ntx_err *err);
-void ntx_gpu_back_close(struct ntx_gpu_back *b); /* a zeroed one is fine */
+void ntx_gpu_back_close(struct ntx_gpu_back *b); /* a zeroed one is allowed */
 
 #endif

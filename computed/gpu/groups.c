@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* groups.c: groups of a packed layer's neurons (sparse.c) on a device.
  *
- *   lists up -> groups on the device, or brought there: up (and gate, where it is in them) -> hidden values -> their
- *     columns are added to y
+ *     lists uploaded -> groups in device memory, or copied there: up (and gate, if the groups contain it) -> hidden
+ *       values -> their columns are added to y
  *
- * A layer's groups are all on the device, or none is: so the sum goes over the neurons in one order. Those on the host
- * or the drive are left to the CPU for few rows, and copied for as many as the cost model says. */
+ * Either all groups of a layer are on the device or none, so the sum runs over the neurons in one order. Groups on the
+ * host or the drive are computed by the CPU for few rows, and copied when there are as many rows as the cost model
+ * says. */
 #include <string.h>
 
 #include "computed/gpu/device_impl.h"
 
-static const struct ntx_layer_weights *layer(const struct ntx_forward *f) { return &f->c.chunks->layers[f->layer]; }
+static const struct ntx_layer_weights *layer_weights(const struct ntx_forward *f)
+{
+    return &f->c.chunks->layers[f->layer];
+}
 
 static bool on_device(const struct ntx_device *d, uint32_t l)
 {
@@ -27,7 +31,7 @@ static const void *part_of(const void *groups, const struct ntx_pack_layer *p, e
 static int multiply_part(struct ntx_device *d, const void *w, const struct ntx_gpu_groups *g, enum ntx_pack_part part,
                          enum ntx_buf to)
 {
-    const struct ntx_pack_layer *p = &layer(d->f)->pack;
+    const struct ntx_pack_layer *p = &layer_weights(d->f)->pack;
     enum ntx_act form = ntx_act_for(p->type[part]);
     const struct ntx_gpu_product k = {
         .w = part_of(w, p, part),
@@ -45,11 +49,11 @@ static int multiply_part(struct ntx_device *d, const void *w, const struct ntx_g
     return ntx__device_go(d, NTX_GPU_PRODUCT, &k, "groups of neurons");
 }
 
-/* w: the device's memory of group `first`; n groups from there, or those of `list`. */
+/* Computes n groups from `first` on, or those of `list`. w: device address of group `first`. */
 static int compute_groups(struct ntx_device *d, const void *w, const uint32_t *list, uint32_t first, uint32_t n)
 {
     const struct ntx_forward *f = d->f;
-    const struct ntx_pack_layer *p = &layer(f)->pack;
+    const struct ntx_pack_layer *p = &layer_weights(f)->pack;
     const struct ntx_gpu_groups g = {
         .list = list, .bytes = p->group_bytes, .first = first, .n = n, .size = p->group, .n_neurons = d->hp->n_ff};
     const struct ntx_gpu_hidden hidden = {
@@ -82,12 +86,12 @@ static int compute_groups(struct ntx_device *d, const void *w, const uint32_t *l
     return ntx__device_go(d, NTX_GPU_COLUMNS, &columns, "columns");
 }
 
-/* Of one chunk, brought to a stage: all its groups, or wanted[i .. i + n). */
+/* Copies one chunk to a stage and computes all its groups, or wanted[i .. i + n). */
 static int compute_chunk(struct ntx_device *d, uint32_t chunk, const uint32_t *wanted, uint32_t i, uint32_t n)
 {
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
     const struct ntx__device_part part = {
-        .list = wanted ? wanted + i : NULL, .n = n, .each = layer(d->f)->pack.group_bytes};
+        .list = wanted ? wanted + i : NULL, .n = n, .each = layer_weights(d->f)->pack.group_bytes};
     struct ntx__stage *s;
     int rc = ntx__device_bring(d, chunk, &part, &s);
     if (!rc)
@@ -95,20 +99,20 @@ static int compute_chunk(struct ntx_device *d, uint32_t chunk, const uint32_t *w
     return rc ? rc : ntx__device_used(d, s);
 }
 
-/* wanted: n groups, which d->m.groups has, too; NULL: all. */
+/* wanted: n groups, the same as in d->m.groups; NULL: all groups. */
 static int compute_all(struct ntx_device *d, const uint32_t *wanted, uint32_t n)
 {
-    const struct ntx_weight *w = &layer(d->f)->groups;
+    const struct ntx_weight *w = &layer_weights(d->f)->groups;
     const struct ntx_chunk *list = d->c.chunks->list;
     int rc = ntx__turn(d->f, w->chunk0, w->n_chunks);
     if (rc)
         return rc;
     if ((rc = ntx__device_zero(d, d->m.buf[NTX_BUF_Y], (uint64_t)d->f->n_live * d->hp->n_embd * sizeof(float))))
         return ntx__device_fail(d, rc, "the FFN's sum");
+    if (wanted && !n)
+        return 0;
     if (on_device(d, d->f->layer))
-        return wanted && !n
-                   ? 0
-                   : compute_groups(d, d->at[w->chunk0], wanted ? d->m.groups : NULL, 0, wanted ? n : w->n_out);
+        return compute_groups(d, d->at[w->chunk0], wanted ? d->m.groups : NULL, 0, wanted ? n : w->n_out);
     for (uint32_t c = w->chunk0, i = 0; !rc && c < w->chunk0 + w->n_chunks; c++) {
         uint32_t first = i;
         while (wanted && i < n && wanted[i] < list[c].out0 + list[c].n_out)
@@ -119,13 +123,13 @@ static int compute_all(struct ntx_device *d, const uint32_t *wanted, uint32_t n)
     return rc;
 }
 
-/* ---- what is chosen */
+/* ---- groups that rows use */
 
-/* Which live row uses which group, where rows are told so. */
-static bool lay_uses(struct ntx_device *d)
+/* Writes which live row uses which group. Returns false if no row has such a list. */
+static bool write_uses(struct ntx_device *d)
 {
     struct ntx_forward *f = d->f;
-    uint32_t n = layer(f)->pack.n_groups;
+    uint32_t n = layer_weights(f)->pack.n_groups;
     bool some = false;
     for (uint32_t i = 0; i < f->n_live; i++) {
         const uint8_t *uses = ntx__groups_of(f, f->m.live[i], f->layer);
@@ -138,8 +142,8 @@ static bool lay_uses(struct ntx_device *d)
     return some;
 }
 
-/* The lists of the layer before have been copied when these are written. */
-static int send_choice(struct ntx_device *d, uint32_t n)
+/* Waits until the lists of the layer before are copied, and writes and sends this layer's. */
+static int send_lists(struct ntx_device *d, uint32_t n)
 {
     struct ntx_forward *f = d->f;
     int rc = d->ops->event_sync(d->lists);
@@ -148,10 +152,11 @@ static int send_choice(struct ntx_device *d, uint32_t n)
     memcpy(d->host.groups, f->m.groups.wanted, n * sizeof *d->host.groups);
     if (n && (rc = d->ops->upload(ntx__queue(d), d->m.groups, d->host.groups, n * sizeof *d->host.groups)))
         return rc;
-    d->masked = ntx_ffn_mode_groups(&f->c.ffn) && lay_uses(d);
+    d->masked = ntx_ffn_mode_groups(&f->c.ffn) && write_uses(d);
     if (d->masked)
-        rc = d->ops->upload(ntx__queue(d), d->m.uses, d->host.uses, (uint64_t)f->n_live * layer(f)->pack.n_groups);
-    else if (!ntx_ffn_mode_groups(&f->c.ffn)) /* what the rows do not use of their gates is 0 now */
+        rc = d->ops->upload(ntx__queue(d), d->m.uses, d->host.uses,
+                            (uint64_t)f->n_live * layer_weights(f)->pack.n_groups);
+    else if (!ntx_ffn_mode_groups(&f->c.ffn)) /* gates that rows do not use were set to 0 */
         rc = d->ops->upload(ntx__queue(d), d->m.buf[NTX_BUF_GATE], f->m.gate, f->n_live * f->ld_gate * sizeof(float));
     return rc ? rc : d->ops->event_record(d->lists, ntx__queue(d));
 }
@@ -162,13 +167,13 @@ int ntx__device_groups(struct ntx_forward *f, bool all, uint32_t n)
     d->masked = false;
     if (all)
         return compute_all(d, NULL, 0);
-    int rc = send_choice(d, n);
+    int rc = send_lists(d, n);
     return rc ? ntx__device_fail(d, rc, "groups of neurons") : compute_all(d, f->m.groups.wanted, n);
 }
 
 bool ntx__device_leaves_groups(const struct ntx_forward *f)
 {
     const struct ntx_device *d = f->c.device;
-    const struct ntx_pack_layer *p = &layer(f)->pack;
+    const struct ntx_pack_layer *p = &layer_weights(f)->pack;
     return !on_device(d, f->layer) && d->share.of[p->type[NTX_PACK_UP]][NTX_MIN(f->n_live, NTX_SHARE_ROWS)] < 32;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index_topk.c: attention to chosen positions (computed/pass/index_topk.c) on a device. Keys lie where the host's
- * layout has them, behind K of the layer or in one of their own; scores and choices never leave the device. A row's
- * choice lasts until a later layer of the pass chooses for it anew. */
+/* index_topk.c: sparse attention (computed/pass/index_topk.c) on a device. Indexer keys are stored as in the host's
+ * layout: behind K of the layer, or in their own part of the block. Scores and top-k lists never leave the device. A
+ * row's list is used until a later layer of the pass makes a new one. */
 #include "computed/gpu/device_impl.h"
 
 struct ntx_gpu_kv ntx__device_keys(const struct ntx_device *d, uint32_t row)
 {
     const struct ntx_hparams *hp = d->hp;
     struct ntx_gpu_kv kv = ntx__device_kv(d, row);
-    if (hp->v_is_k || hp->index_beside) { /* in blocks of layers without a window */
+    if (hp->v_is_k || hp->index_beside) { /* stored in the blocks of layers without a window */
         kv.base = d->m.kv[0];
         kv.block_bytes = d->kv_block_bytes[0];
         kv.tables = d->m.tables[0];
@@ -87,10 +87,10 @@ int ntx__device_drop_holes(struct ntx_device *d, const struct ntx_step *s)
                                          .kv = ntx__device_kv(d, 0),
                                          .n_rows = d->now.n_live,
                                          .max_topk = d->max_topk};
-    return lists(d, s) && d->with_holes ? ntx__device_go(d, NTX_GPU_INDEX_TOPK, &g, "holes of what was chosen") : 0;
+    return lists(d, s) && d->with_holes ? ntx__device_go(d, NTX_GPU_INDEX_TOPK, &g, "KV holes in indexer top-k") : 0;
 }
 
-/* Rows that have not chosen see no more than those that have, but where they skipped the layers that do. */
+/* A row without a list has at most max_topk positions, unless it skipped the layers that make lists. */
 void ntx__device_lists(const struct ntx_device *d, const struct ntx_step *s, struct ntx_gpu_attend *g)
 {
     if (!lists(d, s))

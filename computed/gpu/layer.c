@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.c: the operations of a layer's steps (model/layer.h) on a device. Everything is queued; the host waits only
- * where the CPU shares a step, where a streamed chunk has not come, and where it chooses experts. */
+/* layer.c: the operations of a layer's steps (model/layer.h) on a device. All work is queued. The host waits only
+ * where the CPU shares a step, where a streamed chunk has not arrived, and where it selects experts. */
 #include <string.h>
 
 #include "common/util.h"
 #include "computed/gpu/device_impl.h"
-
-static const struct ntx_layer_weights *layer(const struct ntx_device *d) { return &d->c.chunks->layers[d->f->layer]; }
 
 const float *ntx__device_vector(const struct ntx_device *d, const struct ntx_weight *w)
 {
@@ -18,7 +16,7 @@ static void *quantized(const struct ntx_device *d, enum ntx__set set, uint32_t f
     return forms >> form & 1 ? d->m.quantized[set][form] : NULL;
 }
 
-/* h += y + bias where y is given; x = norm(h), quantised as these matrices want it. */
+/* h += y + bias, if y is given; x = norm(h) * times, also quantised in `forms`. */
 static int add_and_norm(struct ntx_device *d, const float *y, const float *bias, const float *w, const uint32_t *rows,
                         uint32_t n, uint32_t forms, float times)
 {
@@ -44,16 +42,16 @@ static int add_and_norm(struct ntx_device *d, const float *y, const float *bias,
     return n ? ntx__device_go(d, NTX_GPU_NORM, &g, "a norm") : 0;
 }
 
-/* Experts' biases, and whose each choice of the wave is. */
-static void biases(const struct ntx_device *d, struct ntx_gpu_quantize *g)
+/* Sets the experts' biases, and the expert of each routed row of the wave. */
+static void set_expert_biases(const struct ntx_device *d, struct ntx_gpu_quantize *g)
 {
-    const struct ntx_weight *of = layer(d)->expert_bias;
+    const struct ntx_weight *of = ntx__device_layer(d)->expert_bias;
     g->x_bias = ntx__device_vector(d, &of[NTX_EXPERT_GATE]);
     g->up_bias = ntx__device_vector(d, &of[NTX_EXPERT_UP]);
     g->bias_rows = d->m.moe.expert + d->f->moe.first;
 }
 
-/* gate quantised; where up is a buffer, after act(gate) * up. */
+/* gate = act(gate) * up, if up is a buffer; gate is then quantised. */
 int ntx__device_glu(struct ntx_forward *f, const struct ntx__glu *s)
 {
     struct ntx_device *d = f->c.device;
@@ -71,11 +69,11 @@ int ntx__device_glu(struct ntx_forward *f, const struct ntx__glu *s)
         .by = s->step ? *ntx__glu_by(s) : (struct ntx_activation){0},
     };
     if (s->of_choices)
-        biases(d, &g);
+        set_expert_biases(d, &g);
     return g.up || g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising") : 0;
 }
 
-/* ---- steps of rows, which a kernel does in one go */
+/* ---- steps of rows that one kernel does together */
 
 int ntx__device_add_pending(struct ntx_device *d)
 {
@@ -86,10 +84,10 @@ int ntx__device_add_pending(struct ntx_device *d)
 
 static const float *vector(const struct ntx_device *d, enum ntx_tensor t)
 {
-    return ntx__device_vector(d, &layer(d)->of[t]);
+    return ntx__device_vector(d, &ntx__device_layer(d)->of[t]);
 }
 
-/* x = norm(h), with what the layer before added still to come: in one go where the rows are the same. */
+/* x = norm(h). The pending y of the layer before is added in the same launch if the rows are the same. */
 static int norm_state(struct ntx_device *d, const struct ntx_step *s, uint32_t forms)
 {
     bool together = d->pending.n_live == d->now.n_all && d->pending.list == d->now.list;
@@ -101,8 +99,8 @@ static int norm_state(struct ntx_device *d, const struct ntx_step *s, uint32_t f
     return rc;
 }
 
-/* (BIAS) ADD NORM; NORM at the layer's beginning; ADD at its end, which waits for what comes then. */
-static int residual(struct ntx_device *d, const struct ntx__run *r)
+/* (BIAS) ADD NORM; NORM at the layer's beginning; ADD at its end, which becomes pending. */
+static int run_residual(struct ntx_device *d, const struct ntx__run *r)
 {
     const struct ntx_step *s = ntx__steps_of(d->f, r), *last = s + r->n - 1;
     if (last->op == NTX_OP_ADD) {
@@ -142,7 +140,7 @@ struct ntx_gpu_kv ntx__device_kv(const struct ntx_device *d, uint32_t row)
     };
 }
 
-/* A buffer's rows, normed whole. */
+/* Norms over whole rows of a buffer. */
 static int norm_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t n)
 {
     const struct ntx_gpu_norm g = {.h = d->m.buf[s->in[0]],
@@ -168,10 +166,10 @@ static int norm_all(struct ntx_device *d, const struct ntx__run *r)
     return rc;
 }
 
-/* Biases, norms of heads, rotation, and K and V into the cache. */
+/* Biases, head norms, rotation (RoPE), and stores of K and V in the cache. */
 static int rotate_and_store(struct ntx_device *d, const struct ntx__run *r)
 {
-    const struct ntx_step *rope = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ROPE); /* or none is turned */
+    const struct ntx_step *rope = ntx_layer_find(&d->c.model->layers[d->f->layer], NTX_OP_ROPE); /* NULL: no rotation */
     const uint8_t turn = rope ? rope->rope.angles : 0;
     const struct ntx_gpu_rotate g = {
         .q = d->m.buf[NTX_BUF_Q],
@@ -220,14 +218,15 @@ static int put_rows(struct ntx_device *d, const struct ntx_gpu_kv *kv, uint8_t k
     return ntx__device_go(d, NTX_GPU_ROTATE, &g, "K and V");
 }
 
-/* K and V as they are; or K, and what positions are chosen by; or that alone. */
-static int put(struct ntx_device *d, const struct ntx_step *s)
+/* Stores K and V, K and indexer keys, or indexer keys alone. */
+static int store_kv(struct ntx_device *d, const struct ntx_step *s)
 {
     const struct ntx_gpu_kv kv = ntx__device_kv(d, 0), keys = ntx__device_keys(d, 0);
     int rc = s->put.keys ? put_rows(d, &keys, s->in[0], NTX_BUF_NONE) : put_rows(d, &kv, s->in[0], s->in[1]);
     return rc || !kv.v_in_k || !s->in[1] ? rc : put_rows(d, &keys, s->in[1], NTX_BUF_NONE);
 }
 
+/* `bit` if rows of the buffer are indexed by their place in the pass. */
 static uint32_t by_pass(uint8_t buf, uint32_t bit) { return ntx__by_batch(buf) ? bit : 0; }
 
 static const float *weight_of(const struct ntx_device *d, const struct ntx_step *s, unsigned i)
@@ -235,19 +234,17 @@ static const float *weight_of(const struct ntx_device *d, const struct ntx_step 
     return i < s->n_weights ? vector(d, (enum ntx_tensor)s->weight[i]) : NULL;
 }
 
-static int one_step(struct ntx_device *d, const struct ntx_step *s)
+static int run_step(struct ntx_device *d, const struct ntx_step *s)
 {
     const struct ntx_forward *f = d->f;
     const bool table = s->op == NTX_OP_INPUTS, turns = s->op == NTX_OP_ROPE;
     const uint32_t n = s->feeds ? d->now.n_all : d->now.n_live;
+    float *second = s->in[1] ? d->m.buf[s->in[1]] + s->from : NULL;
+    const uint32_t only = s->in[1] ? 0 : s->from; /* `from` is of the second input, if there is one */
     const struct ntx_gpu_step g = {
         .out = d->m.buf[s->out] + s->offset,
-        .in = d->m.buf[s->in[0]] + (s->op == NTX_OP_NORM ? s->offset
-                                    : s->in[1]           ? 0
-                                                         : s->from),
-        .other = table      ? d->m.input_entry
-                 : s->in[1] ? d->m.buf[s->in[1]] + s->from
-                            : NULL,
+        .in = d->m.buf[s->in[0]] + (s->op == NTX_OP_NORM ? s->offset : only),
+        .other = table ? d->m.input_entry : second,
         .w = weight_of(d, s, 0),
         .w2 = weight_of(d, s, 1),
         .cs = turns ? d->m.cs[s->rope.angles] : NULL,
@@ -263,7 +260,7 @@ static int one_step(struct ntx_device *d, const struct ntx_step *s)
         .s = *s,
     };
     if (s->op == NTX_OP_PUT)
-        return put(d, s);
+        return store_kv(d, s);
     if (s->op == NTX_OP_NORM && s->heads == 1 && s->n_weights && !s->offset && !by_pass(s->in[0], 1) &&
         !by_pass(s->out, 1))
         return norm_rows(d, s, n);
@@ -279,12 +276,12 @@ static bool adds_to_state(const struct ntx_step *s)
     return s->op == NTX_OP_ADD && s->in[0] == NTX_BUF_Y && s->out == NTX_BUF_H;
 }
 
-/* What a run leaves for products, which may be in parts of a row. */
+/* Quantises the run's output for products, each part of a row by itself. */
 static int quantize_parts(struct ntx_device *d, const struct ntx__run *r, uint8_t buf, uint32_t n_rows)
 {
     const uint64_t q8 = ntx_act_row_bytes(NTX_ACT_Q8, r->width), q8k = ntx_act_row_bytes(NTX_ACT_Q8K, r->width);
     int rc = 0;
-    for (uint32_t k = 0; k < r->parts && n_rows && !rc; k++) { /* rows that leave K and V only may be alone */
+    for (uint32_t k = 0; k < r->parts && n_rows && !rc; k++) { /* n_rows may be 0: all rows leave K and V only */
         struct ntx_gpu_quantize g = {
             .x = d->m.buf[buf] + k * r->width,
             .q8 = quantized(d, NTX__OF_LAYER, r->forms, NTX_ACT_Q8),
@@ -302,8 +299,8 @@ static int quantize_parts(struct ntx_device *d, const struct ntx__run *r, uint8_
     return rc;
 }
 
-/* One after another, but for the ends that a kernel does in one go. */
-static int each_step(struct ntx_device *d, const struct ntx__run *r)
+/* Runs the steps one by one, except for ends that one kernel does together. */
+static int run_each_step(struct ntx_device *d, const struct ntx__run *r)
 {
     const struct ntx_layer *l = &d->c.model->layers[d->f->layer];
     const struct ntx_step *s = ntx__steps_of(d->f, r), *end = s + r->n;
@@ -320,19 +317,21 @@ static int each_step(struct ntx_device *d, const struct ntx__run *r)
         }
         if ((s->in[0] == NTX_BUF_H || s->out == NTX_BUF_H) && (rc = ntx__device_add_pending(d)))
             return rc;
-        rc = one_step(d, s);
+        rc = run_step(d, s);
     }
-    return rc ? rc : quantize_parts(d, r, end[-1].out, end[-1].feeds ? d->now.n_all : d->now.n_live);
+    if (rc)
+        return rc;
+    return quantize_parts(d, r, end[-1].out, end[-1].feeds ? d->now.n_all : d->now.n_live);
 }
 
 static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r);
 
-static int rows(struct ntx_forward *f, const struct ntx__run *r)
+static int run_rows(struct ntx_forward *f, const struct ntx__run *r)
 {
     struct ntx_device *d = f->c.device;
     const struct ntx_step *last = ntx__steps_of(f, r) + r->n - 1;
     if (!all_at_once(&d->c.model->layers[f->layer], r))
-        return each_step(d, r);
+        return run_each_step(d, r);
     if (last->op == NTX_OP_PUT)
         return rotate_and_store(d, r);
     if (last->op == NTX_OP_GLU)
@@ -342,7 +341,7 @@ static int rows(struct ntx_forward *f, const struct ntx__run *r)
                                                      .n = last->width,
                                                      .n_rows = f->n_live,
                                                      .forms = r->forms});
-    return residual(d, r);
+    return run_residual(d, r);
 }
 
 /* ---- attention */
@@ -361,7 +360,7 @@ uint32_t ntx__device_whole_splits(const struct ntx_device *d)
     return NTX_MIN(NTX_ROUND_UP(most, NTX_GPU_SPLIT), NTX_MAX(d->c.ctx, most));
 }
 
-/* Live rows [from, to), in groups of as many as the memory for partial results serves. */
+/* Attention of live rows [from, to), as many at a time as the memory for partial results allows. */
 static int attend_split(struct ntx_device *d, const struct ntx_step *s, uint32_t from, uint32_t to)
 {
     const uint64_t ld_q = d->f->buf[NTX_BUF_Q].ld;
@@ -390,8 +389,8 @@ static int attend_split(struct ntx_device *d, const struct ntx_step *s, uint32_t
     return rc;
 }
 
-/* Prompts' rows, which skip no layer: so their tiles are those of the pass, but in the last layer, which may not have
- * all of them. */
+/* Attention of prompt rows. They skip no layer, so the tiles of the pass hold in all layers but the last, which may
+ * have fewer rows. */
 static int attend_tiles(struct ntx_device *d, const struct ntx_step *s, uint32_t from)
 {
     const uint64_t ld_q = d->f->buf[NTX_BUF_Q].ld;
@@ -430,7 +429,7 @@ int ntx__device_attend(struct ntx_forward *f, const struct ntx__run *r)
 
 /* ---- rows out */
 
-/* The states as they are. */
+/* x = h * logit_scale, for models without an output norm. */
 static int output_rows(struct ntx_device *d, uint32_t n, uint32_t forms)
 {
     const struct ntx_gpu_step g = {.out = d->m.buf[NTX_BUF_X],
@@ -456,9 +455,9 @@ int ntx__device_output_norm(struct ntx_device *d, uint32_t n)
                         ntx__forms(&w, 1), d->hp->logit_scale);
 }
 
-/* ---- what is added to outputs (computed/pass/lora.c) */
+/* ---- low-rank adds (computed/pass/lora.c) */
 
-static int low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms)
+static int quantize_low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms)
 {
     struct ntx_device *d = f->c.device;
     const uint32_t n_in = ntx__weight_of(f, s)->n_in;
@@ -475,8 +474,8 @@ static int low(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint
     return g.q8 || g.q8k ? ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising") : 0;
 }
 
-/* Neighbouring rows that the step adds to go in one launch. */
-static int lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
+/* One launch for each run of adjacent rows that the step adds to. */
+static int add_lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
 {
     struct ntx_device *d = f->c.device;
     const uint8_t from = s->n_weights ? NTX_BUF_LORA : NTX_BUF_LOW;
@@ -499,10 +498,10 @@ static int lora(struct ntx_forward *f, const struct ntx_step *s, uint32_t n)
     return rc;
 }
 
-/* ---- what there is a kernel for */
+/* ---- support of steps */
 
-/* Steps of rows that one kernel does: a norm of the state; what is added to it, and its norm; biases, norms and
- * rotation of q and k, and K and V into the cache; a GLU in place. */
+/* Whether one kernel does these steps: a norm of the state; an add to it, and its norm; biases, norms and rotation
+ * of q and k, and stores of K and V; a GLU in place. */
 static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r)
 {
     static const char letters[NTX_N_OPS] = {[NTX_OP_NORM] = 'N', [NTX_OP_BIAS] = 'B', [NTX_OP_ROPE] = 'R',
@@ -527,14 +526,14 @@ static bool all_at_once(const struct ntx_layer *l, const struct ntx__run *r)
            last->in[1] == NTX_BUF_V;
 }
 
-static bool can(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)
+static bool can_run(const struct ntx_model *m, const struct ntx_layer *l, const struct ntx__run *r)
 {
     const struct ntx_hparams *hp = &m->hp;
     const uint32_t at = (uint32_t)(l - m->layers);
     for (const struct ntx_step *s = &l->step[r->first]; s < &l->step[r->first] + r->n; s++)
         if (ntx_op_kinds[s->op].device == NTX_ON_DEVICE_NO)
             return false;
-    if (r->op == NTX_OP_GROUPS && (m->delta.base || m->delta.any)) /* groups that layers share */
+    if (r->op == NTX_OP_GROUPS && (m->delta.base || m->delta.any)) /* layers share groups */
         return false;
     if (r->op == NTX_OP_ATTEND || r->op == NTX_OP_POOL)
         return ntx_kept_k(hp, at) <= NTX_GPU_HEAD_MAX && ntx_kept_v(hp, at) <= NTX_GPU_HEAD_MAX &&
@@ -542,19 +541,19 @@ static bool can(const struct ntx_model *m, const struct ntx_layer *l, const stru
     return true;
 }
 
-static bool has(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }
+static bool has_chunk(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }
 
 #define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by([NTX_OP_##name] = ntx__device_##symbol, )
 const struct ntx_backend ntx_device_backend = {
-    .can = can,
+    .can = can_run,
     .begin = ntx__device_begin,
     .enter = ntx__device_enter,
-    .rows = rows,
+    .rows = run_rows,
     .run = {NTX_OPS(X)},
     .multiply = ntx__device_multiply,
     .glu = ntx__device_glu,
-    .low = low,
-    .lora = lora,
+    .low = quantize_low,
+    .lora = add_lora,
     .clear = ntx__device_clear,
     .chosen = ntx__device_routed,
     .routes = ntx__device_routes,
@@ -565,7 +564,7 @@ const struct ntx_backend ntx_device_backend = {
     .groups = ntx__device_groups,
     .groups_by_host = ntx__device_leaves_groups,
     .unseen = 1u << NTX_BUF_K | 1u << NTX_BUF_V |
-              1u << NTX_BUF_Y, /* K and V are turned on their way into the cache, a bias of Y goes into H */
+              1u << NTX_BUF_Y, /* K and V are rotated while they are stored; a bias of Y is added to H */
     .fetch = ntx__device_fetch,
     .send = ntx__device_send,
     .settle = ntx__device_let_go,
@@ -573,7 +572,7 @@ const struct ntx_backend ntx_device_backend = {
     .output = ntx__device_output,
     .move = ntx__device_move,
     .end = ntx__device_end,
-    .has = has,
+    .has = has_chunk,
     .own_bytes = true,
 };
 #undef X

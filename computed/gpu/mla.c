@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mla.c: attention over latents (computed/pass/mla.c) on a device: q through the one matrix of its head, all heads to
- * the one of latents, and what was attended through the other. The matrices always lie on the device. A launch takes
- * all heads, and as many rows as the memory beside them serves. */
+/* mla.c: attention over MLA latents (computed/pass/mla.c) on a device. q is multiplied by its head's first matrix; all
+ * heads attend to the one latent per position; the result is multiplied by the head's second matrix. Both matrices are
+ * always on the device. A launch computes all heads of as many rows as the scratch memory allows. */
 #include "computed/gpu/device_impl.h"
-
-static const struct ntx_layer_weights *layer(const struct ntx_device *d) { return &d->c.chunks->layers[d->f->layer]; }
 
 uint64_t ntx__device_mla_form(const struct ntx_device *d)
 {
@@ -15,8 +13,8 @@ uint64_t ntx__device_mla_form(const struct ntx_device *d)
     return bytes;
 }
 
-/* y [n x heads] = W x, a matrix of each head, outputs out0.. of a head's n_outs. x: n rows of heads, which lie one
- * after another, `each` floats apart. */
+/* y [n x heads] = W x: each head has its matrix of n_outs outputs, of which out0.. are computed. x: n rows of adjacent
+ * heads, `each` floats per head. */
 struct heads {
     const struct ntx_weight *w;
     uint32_t n_outs, out0, n_out;
@@ -25,7 +23,7 @@ struct heads {
     uint32_t n;
 };
 
-/* In the form that the matrices want. */
+/* Writes x to m.mla_x in the form that the matrices need. */
 static int form_heads(struct ntx_device *d, const struct heads *h, enum ntx_act form, size_t stride)
 {
     const uint32_t n = h->n * d->hp->n_head;
@@ -47,7 +45,7 @@ static int form_heads(struct ntx_device *d, const struct heads *h, enum ntx_act 
                                : ntx__device_go(d, NTX_GPU_QUANTIZE, &g, "quantising");
 }
 
-static int multiply(struct ntx_device *d, const struct heads *h)
+static int multiply_heads(struct ntx_device *d, const struct heads *h)
 {
     enum ntx_act form = ntx_act_for(h->w->type);
     size_t stride = ntx_act_row_bytes(form, h->w->n_in);
@@ -68,11 +66,11 @@ static int multiply(struct ntx_device *d, const struct heads *h)
     return rc ? rc : ntx__device_go(d, NTX_GPU_PRODUCT, &g, "heads' matrices");
 }
 
-/* The columns of K, weighed by q. */
+/* mla_q = the sum of kv_b's columns for K, weighted by q. */
 static int add_columns(struct ntx_device *d, const float *q, uint64_t ld_q, uint32_t n)
 {
     const struct ntx_hparams *hp = d->hp;
-    const struct ntx_weight *w = &layer(d)->kv_b;
+    const struct ntx_weight *w = &ntx__device_layer(d)->kv_b;
     const uint32_t plain = hp->head_k - hp->rope_dim, kept = ntx_kept_k(hp, 0);
     const struct ntx_gpu_columns g = {
         .w = d->at[w->chunk0],
@@ -88,12 +86,11 @@ static int add_columns(struct ntx_device *d, const float *q, uint64_t ld_q, uint
         .n_rows = n,
     };
     int rc = ntx__device_zero(d, d->m.mla_q, (uint64_t)n * hp->n_head * kept * sizeof(float));
-    return rc ? ntx__device_fail(d, rc, "q for latents") : ntx__device_go(d, NTX_GPU_COLUMNS, &g, "heads' columns");
+    return rc ? ntx__device_fail(d, rc, "q for MLA latents") : ntx__device_go(d, NTX_GPU_COLUMNS, &g, "heads' columns");
 }
 
-/* q of n rows from `row` on, heads one after another: where another layer's rows are wider there is room between them.
- * */
-static int close_up(struct ntx_device *d, uint32_t row, uint32_t n, float **q)
+/* Sets *q to n rows from `row` on, without padding between rows. There is padding if another layer's rows are wider. */
+static int remove_padding(struct ntx_device *d, uint32_t row, uint32_t n, float **q)
 {
     const uint64_t ld = d->f->buf[NTX_BUF_Q].ld, each = (uint64_t)d->hp->n_head * d->hp->head_k;
     const struct ntx_gpu_gather g = {.from = d->m.buf[NTX_BUF_Q] + row * ld,
@@ -106,17 +103,17 @@ static int close_up(struct ntx_device *d, uint32_t row, uint32_t n, float **q)
     return ld == each ? 0 : ntx__device_go(d, NTX_GPU_GATHER, &g, "q of heads");
 }
 
-/* q of n rows from `row` on, for latents; the rotated part as it is. */
-static int absorb(struct ntx_device *d, uint32_t row, uint32_t n)
+/* Computes q of n rows from `row` on for MLA latents; the rotated part is copied. */
+static int absorb_q(struct ntx_device *d, uint32_t row, uint32_t n)
 {
     const struct ntx_hparams *hp = d->hp;
     const uint32_t kept = ntx_kept_k(hp, 0), plain = hp->head_k - hp->rope_dim;
     const uint64_t ld_q = (uint64_t)hp->n_head * hp->head_k;
     float *q;
-    int rc = close_up(d, row, n, &q);
+    int rc = remove_padding(d, row, n, &q);
     if (rc)
         return rc;
-    const struct heads k = {.w = &layer(d)->k_b,
+    const struct heads k = {.w = &ntx__device_layer(d)->k_b,
                             .n_outs = hp->kv_lora,
                             .n_out = hp->kv_lora,
                             .x = q,
@@ -125,7 +122,7 @@ static int absorb(struct ntx_device *d, uint32_t row, uint32_t n)
                             .ldy = (uint64_t)hp->n_head * kept,
                             .y_each = kept,
                             .n = n};
-    rc = hp->kv_joined ? add_columns(d, q, ld_q, n) : multiply(d, &k);
+    rc = hp->kv_joined ? add_columns(d, q, ld_q, n) : multiply_heads(d, &k);
     const struct ntx_gpu_gather turned = {.from = q + plain,
                                           .to = d->m.mla_q + hp->kv_lora,
                                           .from_stride = hp->head_k * sizeof(float),
@@ -148,10 +145,10 @@ static int attend_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
         .ld_out = (uint64_t)hp->n_head * hp->kv_lora,
         .n_rows = n,
         .most_pos = ntx__device_whole_splits(d),
-        .sinks = ntx__device_vector(d, &layer(d)->sinks),
+        .sinks = ntx__device_vector(d, &ntx__device_layer(d)->sinks),
         .scale = s->scale,
     };
-    const struct heads v = {.w = hp->kv_joined ? &layer(d)->kv_b : &layer(d)->v_b,
+    const struct heads v = {.w = hp->kv_joined ? &ntx__device_layer(d)->kv_b : &ntx__device_layer(d)->v_b,
                             .n_outs = plain + hp->head_v,
                             .out0 = plain,
                             .n_out = hp->head_v,
@@ -161,11 +158,11 @@ static int attend_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
                             .ldy = d->f->ld_attn,
                             .y_each = hp->head_v,
                             .n = n};
-    int rc = absorb(d, row, n);
+    int rc = absorb_q(d, row, n);
     ntx__device_lists(d, s, &g);
     if (!rc)
-        rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention over latents");
-    return rc ? rc : multiply(d, &v);
+        rc = ntx__device_go(d, NTX_GPU_ATTEND, &g, "attention over MLA latents");
+    return rc ? rc : multiply_heads(d, &v);
 }
 
 int ntx__device_attend_mla(struct ntx_device *d, const struct ntx_step *s)

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mm.c: a step that multiplies, with each chunk where it lives.
+/* mm.c: a step of matrix products, with each chunk multiplied where it is placed.
  *
- *   engine thread   input down -> launches for device chunks -> wait for the input -> copied chunks: acquire, copy,
- *                   launch -> helps
- *   pool            (the CPU's share of host chunks, tile by tile) ....................................................
- *                   -> results up
+ *     engine thread   download the input -> launch device chunks -> wait for the input -> copied chunks: acquire, copy,
+ *                     launch -> help the pool
+ *     pool            multiply the CPU's share of host chunks, tile by tile -> upload the results
  *
- * Prompts' rows go through the matrix units panel by panel: outputs [i P, (i + 1) P) of a matrix, P by its shape alone
- * (ntx__device_panel), and NTX__DENSE_ROWS rows. Chunks are widened into the panel where they are of it; it is
- * multiplied when it is full, or when what comes is of another one: then those outputs of it count that are there. So
- * what the library is asked for depends on the matrix, and a value's place in it on its output: where chunks are cut
- * and where they live changes no bit. */
+ * Prompt rows go through the matrix units panel by panel: outputs [i P, (i + 1) P) of a matrix and NTX__DENSE_ROWS
+ * rows, where P depends on the matrix's shape alone (ntx__device_panel). Chunks are widened to F16 in their panel's
+ * place. A panel is multiplied when it is full, or when the next chunk belongs to another one; then only the outputs
+ * that are present are used. So the library's arguments depend on the matrix, and a value's place on its output: chunk
+ * borders and placement change no bit. */
 #include <errno.h>
 #include <string.h>
 
@@ -20,33 +19,34 @@
 struct job {
     struct ntx_device *d;
     struct ntx__mm mm;                /* products, input, and the CPU's share */
-    uint32_t dense_from, dense_to;    /* rows that go through the matrix units; x16 holds them */
-    struct ntx_gpu_product *together; /* not launched yet; type NTX_TYPE_LIMIT: none */
+    uint32_t dense_from, dense_to;    /* rows for the matrix units, stored in x16 */
+    struct ntx_gpu_product *together; /* products not launched yet; type NTX_TYPE_LIMIT: none */
     struct panel *panel;
 };
 
-struct panel { /* that w16 holds outputs [from, to) of, which are not multiplied yet */
+struct panel { /* outputs [from, to) are in w16 and not multiplied yet; from == to: none */
     const struct ntx__product *p;
-    uint32_t first, from, to,
-        rows_to; /* its first output; from == to: there are none. Rows dense_from .. rows_to - 1 */
+    uint32_t first; /* the panel's first output */
+    uint32_t from, to;
+    uint32_t rows_to; /* rows [dense_from, rows_to) */
 };
 
 static size_t ld_of(const struct job *j, const struct ntx__product *p) { return j->d->f->buf[p->to].ld; }
 static float *y_of(const struct job *j, const struct ntx__product *p) { return j->d->m.buf[p->to] + p->at; }
 
-static uint32_t rows_of(const struct job *j, const struct ntx__product *p)
+static uint32_t product_rows(const struct job *j, const struct ntx__product *p)
 {
     return p->n_rows ? p->n_rows : j->mm.in->n_rows;
 }
 
-/* Input rows in the form of a product, on the device. */
+/* Bytes from one input row to the next, in the product's form. */
 static size_t stride_of(const struct job *j, const struct ntx__product *p)
 {
     enum ntx_act form = ntx_act_for(p->w->type);
     return ntx__stride(j->d->f, j->mm.in->buf, form, p->w->n_in) * (p->parts && form != NTX_ACT_F32 ? p->parts : 1);
 }
 
-/* Outputs from `row` on are of this part of the input's rows, whole: of the only one. */
+/* The part of the input rows that output `row` is computed from; 0: rows are whole. */
 static uint32_t part_at(const struct ntx__product *p, uint32_t row)
 {
     return p->parts ? row / (p->w->n_out / p->parts) : 0;
@@ -60,9 +60,9 @@ static const uint8_t *x_of(const struct job *j, const struct ntx__product *p, ui
     return x + part_at(p, row) * ntx_act_row_bytes(form, p->w->n_in);
 }
 
-/* ---- launches: weights that lie on the device, of outputs out0.. of a product */
+/* ---- launches of outputs out0.. of a product, with weights in device memory */
 
-/* What was put off. */
+/* Launches the products that wait for one another. */
 static int launch_together(const struct job *j)
 {
     const bool any = j->together->type != NTX_TYPE_LIMIT;
@@ -71,10 +71,14 @@ static int launch_together(const struct job *j)
     return rc;
 }
 
-/* Of rows that a kernel for 1, 2, 4 or 8 takes, or for more. */
+/* Most rows of the kernel that is used for n rows: 1, 2, 4, 8, or any number. */
 static uint32_t row_class(uint32_t n)
 {
-    return n <= 2 ? n : n <= 4 ? 4 : n <= NTX_GPU_ROWS ? NTX_GPU_ROWS : UINT32_MAX;
+    if (n <= 2)
+        return n;
+    if (n <= 4)
+        return 4;
+    return n <= NTX_GPU_ROWS ? NTX_GPU_ROWS : UINT32_MAX;
 }
 
 static bool go_together(const struct ntx_gpu_product *a, const struct ntx_gpu_product *b)
@@ -83,7 +87,7 @@ static bool go_together(const struct ntx_gpu_product *a, const struct ntx_gpu_pr
            a->n_others + 1 < NTX_GPU_TOGETHER && row_class(a->n_rows) == row_class(b->n_rows);
 }
 
-/* Matrices of a step do not see one another: those that are alike wait for one another, and are launched together. */
+/* The matrices of a step are independent. Products that fit together are collected, and launched as one. */
 static int launch_exact(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0,
                         uint32_t n_out, uint32_t from, uint32_t to)
 {
@@ -130,7 +134,7 @@ static int dense_batch(const struct job *j, const struct panel *l, uint32_t outs
     return rc ? rc : ntx__device_launch(d, NTX_GPU_SCALE, &s);
 }
 
-/* What is in the panel. */
+/* Multiplies the panel's outputs, and empties it. */
 static int launch_panel(const struct job *j)
 {
     struct panel *l = j->panel;
@@ -141,9 +145,9 @@ static int launch_panel(const struct job *j)
     return rc;
 }
 
-/* Into the panel that they are of, behind what it has. */
-static int widen(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out,
-                 uint32_t to)
+/* Widens weights to F16 in their panel, after the outputs that it has. */
+static int widen_outputs(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0,
+                         uint32_t n_out, uint32_t to)
 {
     struct panel *l = j->panel;
     const uint32_t first = out0 - out0 % ntx__device_panel(j->d, p->w);
@@ -167,14 +171,14 @@ static int launch_dense(const struct job *j, const struct ntx__product *p, const
     int rc = 0;
     for (uint32_t o = out0, some; o < out0 + n_out && j->dense_from < to && !rc; o += some) {
         some = NTX_MIN(out0 + n_out - o, ntx__device_panel(j->d, p->w) - o % ntx__device_panel(j->d, p->w));
-        rc = widen(j, p, w + (uint64_t)(o - out0) * p->w->row_bytes, o, some, to);
+        rc = widen_outputs(j, p, w + (uint64_t)(o - out0) * p->w->row_bytes, o, some, to);
     }
     return rc;
 }
 
-/* ---- all rows */
+/* ---- launches for all rows */
 
-/* By the weight's scale: outputs out0.. of the product's rows. */
+/* Multiplies outputs out0.. by the weight's scale, if it has one. */
 static int launch_scale(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out)
 {
     float *y = y_of(j, p) + p->row0 * ld_of(j, p) + out0;
@@ -183,7 +187,7 @@ static int launch_scale(const struct job *j, const struct ntx__product *p, uint3
         .in = y,
         .ld_out = ld_of(j, p),
         .ld_in = ld_of(j, p),
-        .n_rows = rows_of(j, p),
+        .n_rows = product_rows(j, p),
         .s = {.op = NTX_OP_SCALE, .width = n_out, .scale = j->mm.f->m.tiles[p->w->chunk0].scale}};
     int rc = p->w->scaled ? launch_together(j) : 0;
     if (!rc && p->w->scaled)
@@ -191,10 +195,12 @@ static int launch_scale(const struct job *j, const struct ntx__product *p, uint3
     return rc || !p->w->scaled ? rc : ntx__device_launch(j->d, NTX_GPU_STEP, &g);
 }
 
-/* A product that takes some rows only (an expert's) has none of the matrix units. */
-static int launch(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0, uint32_t n_out)
+/* A product of some rows only (an expert's) does not use the matrix units: then dense_from is the end of the rows. */
+static int launch_outputs(const struct job *j, const struct ntx__product *p, const uint8_t *w, uint32_t out0,
+                          uint32_t n_out)
 {
-    uint32_t from = p->row0, to = p->row0 + rows_of(j, p), a = NTX_MIN(j->dense_from, to), b = NTX_MIN(j->dense_to, to);
+    uint32_t from = p->row0, to = p->row0 + product_rows(j, p), a = NTX_MIN(j->dense_from, to),
+             b = NTX_MIN(j->dense_to, to);
     int rc = launch_exact(j, p, w, out0, n_out, from, a);
     if (!rc)
         rc = launch_dense(j, p, w, out0, n_out, b);
@@ -203,8 +209,8 @@ static int launch(const struct job *j, const struct ntx__product *p, const uint8
     return rc ? rc : launch_scale(j, p, out0, n_out);
 }
 
-/* Prompts' rows as F16. Where there is no cuBLAS they stay with the others, for good. */
-static int narrow(struct job *j)
+/* Converts prompt rows to F16 for the matrix units. Without cuBLAS, they are multiplied exactly. */
+static int narrow_rows(struct job *j)
 {
     struct ntx_device *d = j->d;
     const struct ntx__input *in = j->mm.in;
@@ -239,7 +245,7 @@ static int launch_resident(const struct job *j)
                    part_at(p, list[c].out0) == part_at(p, list[first].out0);
                  c++)
                 outs += list[c].n_out;
-            int rc = outs ? launch(j, p, j->d->at[first], list[first].out0, outs) : 0;
+            int rc = outs ? launch_outputs(j, p, j->d->at[first], list[first].out0, outs) : 0;
             if (rc)
                 return ntx__device_fail(j->d, rc, "a product");
             c += !outs;
@@ -251,9 +257,9 @@ static int launch_resident(const struct job *j)
     return rc ? ntx__device_fail(j->d, rc, "a product") : 0;
 }
 
-/* ---- copied chunks, by the engine thread */
+/* ---- copied chunks: the engine thread launches them */
 
-static int copy_chunk(const struct job *j, const struct ntx__product *p, uint32_t chunk)
+static int multiply_copied(const struct job *j, const struct ntx__product *p, uint32_t chunk)
 {
     struct ntx_device *d = j->d;
     const struct ntx_chunk *c = &d->c.chunks->list[chunk];
@@ -261,18 +267,18 @@ static int copy_chunk(const struct job *j, const struct ntx__product *p, uint32_
     int rc = ntx__device_bring(d, chunk, NULL, &s);
     if (rc)
         return rc;
-    rc = launch(j, p, s->bytes, c->out0, c->n_out);
+    rc = launch_outputs(j, p, s->bytes, c->out0, c->n_out);
     if (!rc)
-        rc = launch_together(j); /* it reads the stage */
+        rc = launch_together(j); /* before the stage is used again */
     return rc ? ntx__device_fail(d, rc, "a streamed product") : ntx__device_used(d, s);
 }
 
-static int copy_all(const struct job *j)
+static int multiply_all_copied(const struct job *j)
 {
     for (unsigned i = 0; i < j->mm.n; i++)
         for (uint32_t k = 0; k < j->mm.products[i].w->n_chunks; k++) {
             uint32_t chunk = j->mm.products[i].w->chunk0 + k;
-            int rc = j->d->where[chunk] == NTX__COPIED ? copy_chunk(j, &j->mm.products[i], chunk) : 0;
+            int rc = j->d->where[chunk] == NTX__COPIED ? multiply_copied(j, &j->mm.products[i], chunk) : 0;
             if (rc)
                 return rc;
         }
@@ -280,27 +286,27 @@ static int copy_all(const struct job *j)
     return rc ? ntx__device_fail(j->d, rc, "a product") : 0;
 }
 
-static void work(void *ctx, unsigned thread)
+static void multiply_on_thread(void *ctx, unsigned thread)
 {
     const struct job *j = ctx;
-    int rc = thread ? 0 : copy_all(j);
+    int rc = thread ? 0 : multiply_all_copied(j);
     if (rc)
         ntx__fail(j->d->f, rc);
     ntx__mm_walk(&j->mm, thread);
 }
 
-/* ---- who multiplies what */
+/* ---- where each chunk is multiplied */
 
-/* How many 64ths of a product's host bytes are copied. Prompts': all, for a row's value must not depend on who shares
- * its pass. */
+/* How many 64ths of a product's host bytes are copied. With prompt rows all are: a row's value must not depend on
+ * the other rows of its pass. */
 static uint32_t share_of(const struct job *j, const struct ntx__product *p)
 {
     if (j->mm.in->n_rounded && !j->d->no_dense)
         return 64;
-    return j->d->share.of[p->w->type][NTX_MIN(rows_of(j, p), NTX_SHARE_ROWS)];
+    return j->d->share.of[p->w->type][NTX_MIN(product_rows(j, p), NTX_SHARE_ROWS)];
 }
 
-static enum ntx__where decide(const struct job *j, uint32_t chunk, uint32_t share, int64_t *debt)
+static enum ntx__where place_of_chunk(const struct job *j, uint32_t chunk, uint32_t share, int64_t *debt)
 {
     int64_t bytes = (int64_t)j->d->c.chunks->list[chunk].bytes;
     if (j->d->at[chunk])
@@ -314,16 +320,16 @@ static enum ntx__where decide(const struct job *j, uint32_t chunk, uint32_t shar
     return NTX__COPIED;
 }
 
-/* Where each chunk of the step is multiplied: host chunks by the share, spread evenly, rounded at the half of one.
- * Returns how many are in place. */
-static uint32_t decide_all(const struct job *j)
+/* Sets where each chunk of the step is multiplied. The copied share of host chunks is spread evenly over them. Returns
+ * how many are multiplied in place. */
+static uint32_t place_chunks(const struct job *j)
 {
-    int64_t debt = 0; /* bytes x 64 that should have been copied and were not */
+    int64_t debt = 0; /* bytes x 64 that are still to be copied */
     uint32_t n = 0;
     for (unsigned i = 0; i < j->mm.n; i++)
         for (uint32_t k = 0; k < j->mm.products[i].w->n_chunks; k++) {
             uint32_t chunk = j->mm.products[i].w->chunk0 + k;
-            j->d->where[chunk] = decide(j, chunk, share_of(j, &j->mm.products[i]), &debt);
+            j->d->where[chunk] = place_of_chunk(j, chunk, share_of(j, &j->mm.products[i]), &debt);
             n += j->d->where[chunk] == NTX__IN_PLACE;
         }
     return n;
@@ -331,11 +337,11 @@ static uint32_t decide_all(const struct job *j)
 
 /* ---- the CPU's input and results */
 
-/* In the forms that the products want; d->input passes when it is there. */
-static int bring_input(const struct job *j)
+/* Downloads the input in the forms that the products need; d->input is recorded after it. */
+static int download_input(const struct job *j)
 {
     struct ntx_device *d = j->d;
-    uint32_t parts = j->mm.products->parts; /* then there is one product */
+    uint32_t parts = j->mm.products->parts; /* if set, there is one product */
     struct ntx__rows r = {
         .buf = j->mm.in->buf, .set = j->mm.in->set, .n = j->mm.in->n_rows, .width = j->mm.products->w->n_in};
     for (unsigned i = 0; i < j->mm.n; i++)
@@ -347,16 +353,16 @@ static int bring_input(const struct job *j)
     return rc ? rc : d->ops->event_record(d->input, ntx__queue(d));
 }
 
-static int send_outs(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out)
+static int upload_outputs(const struct job *j, const struct ntx__product *p, uint32_t out0, uint32_t n_out)
 {
     size_t ld = ld_of(j, p), at = p->row0 * ld + out0;
     const float *from = p->to == NTX__BUF_LOGITS ? j->d->host.logits : j->d->f->buf[p->to].at + p->at;
     return n_out ? j->d->ops->upload_rows(ntx__queue(j->d), y_of(j, p) + at, ld * sizeof(float), from + at,
-                                          ld * sizeof(float), n_out * sizeof(float), rows_of(j, p))
+                                          ld * sizeof(float), n_out * sizeof(float), product_rows(j, p))
                  : 0;
 }
 
-static int send_results(const struct job *j)
+static int upload_results(const struct job *j)
 {
     struct ntx_device *d = j->d;
     for (unsigned i = 0; i < j->mm.n; i++) {
@@ -365,7 +371,7 @@ static int send_results(const struct job *j)
             uint32_t out0 = d->c.chunks->list[c].out0, outs = 0;
             for (; c < end && d->where[c] == NTX__IN_PLACE; c++)
                 outs += d->c.chunks->list[c].n_out;
-            int rc = send_outs(j, p, out0, outs);
+            int rc = upload_outputs(j, p, out0, outs);
             if (rc)
                 return ntx__device_fail(d, rc, "results of the CPU");
             c += !outs;
@@ -383,22 +389,22 @@ int ntx__device_multiply(struct ntx_forward *f, const struct ntx__product *p, un
                     .together = &together,
                     .panel = &panel,
                     .mm = {.f = f, .products = p, .n = n, .in = in, .where = d->where}};
-    uint32_t in_place = decide_all(&j);
+    uint32_t in_place = place_chunks(&j);
     int rc = ntx__mm_begin(&j.mm);
     if (rc)
         return rc;
-    rc = in_place ? bring_input(&j) : 0;
+    rc = in_place ? download_input(&j) : 0;
     if (!rc)
-        rc = narrow(&j);
+        rc = narrow_rows(&j);
     if (rc)
         return ntx__device_fail(d, rc, "a step's input");
     if ((rc = launch_resident(&j)))
         return rc;
     if (!in_place)
-        return copy_all(&j);
+        return multiply_all_copied(&j);
     if ((rc = d->ops->event_sync(d->input)))
         return ntx__device_fail(d, rc, "a step's input");
-    ntx_pool_run(f->pool, work, &j);
+    ntx_pool_run(f->pool, multiply_on_thread, &j);
     rc = atomic_load_explicit(&f->failed, memory_order_relaxed);
-    return rc ? rc : send_results(&j);
+    return rc ? rc : upload_results(&j);
 }

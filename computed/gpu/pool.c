@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c,
- * computed/pass/index_topk.c) on a device. What is still to be pooled is a recurrent state (delta.c); what was pooled
- * lies behind what layers keep of positions, in blocks of layers without a window. */
+/* pool.c: K and indexer keys that stand for several positions (computed/pass/forward_pool.c,
+ * computed/pass/index_topk.c) on a device. Rows that are not pooled yet are a recurrent state (delta.c). Pooled rows
+ * are stored behind the rows of single positions, in blocks of layers without a window. */
 #include <string.h>
 
 #include "computed/gpu/device_impl.h"
 
 bool ntx__device_pools(const struct ntx_hparams *hp) { return hp->v_is_k || hp->index_beside; }
 
-/* Those of the host's means are the model's own; pooled K have them without divisors (forward_pool.c). */
+/* Averaged keys are rotated by the model's frequencies; pooled K by frequencies without divisors (forward_pool.c). */
 int ntx__device_bring_freq(struct ntx_device *d)
 {
     int rc = 0;
@@ -97,10 +97,10 @@ int ntx__device_pool(struct ntx_forward *f, const struct ntx__run *r)
     };
     set_places(d, weight_of(d, s, 0), &g);
     int rc = ntx__device_go(d, NTX_GPU_POOL, &g, "pooled K");
-    return rc ? rc : ntx__device_go(d, NTX_GPU_UNPOOLED, &g, "what is to be pooled");
+    return rc ? rc : ntx__device_go(d, NTX_GPU_UNPOOLED, &g, "rows to be pooled");
 }
 
-/* Rows that have not chosen see no more of them than those that have. */
+/* A row without a top-k list has at most max_topk pooled positions. */
 void ntx__device_attend_pooled(const struct ntx_device *d, const struct ntx_step *s, struct ntx_gpu_attend *g)
 {
     const uint32_t most = ntx__device_most_pos(d), pooled = s->attend.every ? most / s->attend.every : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.c: what comes to a device for a pass, and goes from it: rows in, the rows of each layer once they are decided,
- * rows out. What the host writes for the device stands in locked memory that nobody writes again before the pass is
- * over, or before something behind its copy was waited for. */
+/* rows.c: copies to and from a device in a pass: rows in, the rows of each layer once skips are decided, rows out. The
+ * host writes them to locked memory, which it does not write again before the pass has ended, or before it has waited
+ * for something that was queued behind the copy. */
 #include <errno.h>
 #include <string.h>
 
@@ -23,16 +23,16 @@ int ntx__device_go(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args
     return rc ? ntx__device_fail(d, rc, what) : 0;
 }
 
-static int up(struct ntx_device *d, void *dev, const void *host, uint64_t bytes)
+static int upload_bytes(struct ntx_device *d, void *dev, const void *host, uint64_t bytes)
 {
     return bytes ? d->ops->upload(ntx__queue(d), dev, host, bytes) : 0;
 }
 
 /* ---- rows in */
 
-/* A session's blocks, from `at` on. Of windows it has a ring, which each of its blocks has a place in: kernels know of
- * none. */
-static int lay_table(struct ntx_device *d, const struct ntx_kv_seq *kv, uint32_t at, uint32_t *n)
+/* Writes a session's block table from `at` on. Kernels do not know window rings, so the table has a ring block's
+ * number for each block. */
+static int write_table(struct ntx_device *d, const struct ntx_kv_seq *kv, uint32_t at, uint32_t *n)
 {
     uint32_t ring;
     const uint32_t *blocks = ntx_kv_seq_blocks(kv, n), *window = ntx_kv_seq_ring(kv, &ring);
@@ -45,14 +45,14 @@ static int lay_table(struct ntx_device *d, const struct ntx_kv_seq *kv, uint32_t
     return 0;
 }
 
-static int bring_tables(struct ntx_device *d, uint32_t n)
+static int upload_tables(struct ntx_device *d, uint32_t n)
 {
-    int rc = up(d, d->m.tables[0], d->host.tables[0], n * 4ull);
-    return rc || !d->c.kv.ring ? rc : up(d, d->m.tables[1], d->host.tables[1], n * 4ull);
+    int rc = upload_bytes(d, d->m.tables[0], d->host.tables[0], n * 4ull);
+    return rc || !d->c.kv.ring ? rc : upload_bytes(d, d->m.tables[1], d->host.tables[1], n * 4ull);
 }
 
-/* Sessions' block tables, each once. */
-static int lay_tables(struct ntx_device *d, const struct ntx_batch *b)
+/* Writes each session's block table once, and each row's position and table. */
+static int write_tables(struct ntx_device *d, const struct ntx_batch *b)
 {
     uint32_t used = 0;
     for (uint32_t i = 0; i < b->n_rows; i++) {
@@ -64,7 +64,7 @@ static int lay_tables(struct ntx_device *d, const struct ntx_batch *b)
         d->host.table_at[i] = same < i ? d->host.table_at[same] : used;
         if (same < i)
             continue;
-        int rc = lay_table(d, b->rows[i].kv, used, &n);
+        int rc = write_table(d, b->rows[i].kv, used, &n);
         if (rc)
             return rc;
         used += n;
@@ -72,8 +72,8 @@ static int lay_tables(struct ntx_device *d, const struct ntx_batch *b)
     return 0;
 }
 
-/* Where what a row sees does not lie at its positions. */
-static void lay_paths(struct ntx_device *d, const struct ntx_batch *b)
+/* Writes the KV slots of rows whose last positions are not stored at those positions (draft trees). */
+static void write_paths(struct ntx_device *d, const struct ntx_batch *b)
 {
     d->n_paths = 0;
     for (uint32_t i = 0; i < b->n_rows; i++) {
@@ -86,10 +86,10 @@ static void lay_paths(struct ntx_device *d, const struct ntx_batch *b)
     }
 }
 
-/* Prompts' rows of one session whose positions follow one another, as many as a tile takes: of those in the list,
- * behind the exact ones. Returns how many tiles. */
-static uint32_t lay_tiles(const struct ntx_device *d, const uint32_t *list, const struct ntx__device_rows *of,
-                          uint32_t *t)
+/* Cuts the prompt rows of a list into tiles: rows of one session at consecutive positions. t: pairs (first row, number
+ * of rows). Returns the number of tiles. */
+static uint32_t write_tiles(const struct ntx_device *d, const uint32_t *list, const struct ntx__device_rows *of,
+                            uint32_t *t)
 {
     const uint32_t most = NTX_GPU_TILE / (d->hp->n_head / d->hp->n_head_kv);
     uint32_t n = 0;
@@ -105,8 +105,8 @@ static uint32_t lay_tiles(const struct ntx_device *d, const uint32_t *list, cons
     return n;
 }
 
-/* The tables that steps turn rows by. */
-static int bring_angles(struct ntx_device *d)
+/* Uploads the rotation angles. */
+static int upload_angles(struct ntx_device *d)
 {
     const struct ntx_forward *f = d->f;
     int rc = 0;
@@ -114,14 +114,14 @@ static int bring_angles(struct ntx_device *d)
         uint64_t bytes = f->m.cs[t]
                              ? f->b->n_rows * (uint64_t)(ntx_rope_dim(d->hp, (enum ntx_rotation)t) / 2) * sizeof(float)
                              : 0;
-        if (!(rc = up(d, d->m.cs[t], f->m.cs[t], bytes)))
-            rc = up(d, d->m.sn[t], f->m.sn[t], bytes);
+        if (!(rc = upload_bytes(d, d->m.cs[t], f->m.cs[t], bytes)))
+            rc = upload_bytes(d, d->m.sn[t], f->m.sn[t], bytes);
     }
     return rc || !ntx__device_pools(d->hp) ? rc : ntx__device_bring_freq(d);
 }
 
-/* What layers get of the tokens, as floats. */
-static int bring_inputs(struct ntx_device *d)
+/* Uploads the per-layer token embeddings, as floats. */
+static int upload_input_entries(struct ntx_device *d)
 {
     const struct ntx_forward *f = d->f;
     const struct ntx_weight *w = &d->c.chunks->input_embd;
@@ -129,35 +129,39 @@ static int bring_inputs(struct ntx_device *d)
     for (uint32_t i = 0; width && i < f->b->n_rows; i++)
         ntx_type_info(w->type)->dequant(f->m.input_embd + (size_t)i * w->row_bytes,
                                         f->m.input_entry + (size_t)i * width, width / ntx_type_info(w->type)->block);
-    return up(d, d->m.input_entry, f->m.input_entry, (uint64_t)f->b->n_rows * width * sizeof(float));
+    return upload_bytes(d, d->m.input_entry, f->m.input_entry, (uint64_t)f->b->n_rows * width * sizeof(float));
 }
 
-/* h, the angles and the indices; h without padding between rows on both sides. */
-static int bring_rows(struct ntx_device *d)
+/* Uploads h, angles and indices. h has no padding between rows, here and on the host. */
+static int upload_rows(struct ntx_device *d)
 {
     const struct ntx_forward *f = d->f;
     uint64_t n = f->b->n_rows;
-    int rc = lay_tables(d, f->b);
+    int rc = write_tables(d, f->b);
     if (rc)
         return rc;
-    lay_paths(d, f->b);
-    d->n_tiles = lay_tiles(d, d->host.all_rows, &d->all, d->host.tiles);
-    if ((rc = up(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) || (rc = bring_angles(d)) ||
-        (rc = bring_inputs(d)) || (rc = ntx__device_turns(d)) || (rc = up(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
-        (rc = up(d, d->m.pos, d->host.pos, n * 4)) || (rc = up(d, d->m.table_at, d->host.table_at, n * 4)) ||
-        (d->n_paths && (rc = up(d, d->m.path_from, d->host.path_from, n * 4))) ||
-        (d->n_paths && (rc = up(d, d->m.path_at, d->host.path_at, n * 4))) ||
-        (rc = up(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) || (rc = bring_tables(d, d->c.kv.blocks)) ||
-        (rc = up(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
+    write_paths(d, f->b);
+    d->n_tiles = write_tiles(d, d->host.all_rows, &d->all, d->host.tiles);
+    if ((rc = upload_bytes(d, d->m.buf[NTX_BUF_H], f->m.h, n * d->hp->n_embd * sizeof(float))) ||
+        (rc = upload_angles(d)) || (rc = upload_input_entries(d)) || (rc = ntx__device_turns(d)) ||
+        (rc = upload_bytes(d, d->m.all_rows, d->host.all_rows, n * 4)) ||
+        (rc = upload_bytes(d, d->m.pos, d->host.pos, n * 4)) ||
+        (rc = upload_bytes(d, d->m.table_at, d->host.table_at, n * 4)) ||
+        (d->n_paths && (rc = upload_bytes(d, d->m.path_from, d->host.path_from, n * 4))) ||
+        (d->n_paths && (rc = upload_bytes(d, d->m.path_at, d->host.path_at, n * 4))) ||
+        (rc = upload_bytes(d, d->m.paths, d->host.paths, d->n_paths * 4ull)) ||
+        (rc = upload_tables(d, d->c.kv.blocks)) || (rc = upload_bytes(d, d->m.tiles, d->host.tiles, d->n_tiles * 8ull)))
         return ntx__device_fail(d, rc, "rows in");
     return 0;
 }
 
-/* ---- buffers between the host and the device, which have rows of one shape */
+/* ---- buffers: rows have the same shape on the host and the device */
 
-static int copy(struct ntx_device *d, void *dev, void *host, uint64_t bytes, bool to_device)
+static int copy_bytes(struct ntx_device *d, void *dev, void *host, uint64_t bytes, bool to_device)
 {
-    return to_device ? up(d, dev, host, bytes) : bytes ? d->ops->download(ntx__queue(d), host, dev, bytes) : 0;
+    if (!bytes)
+        return 0;
+    return to_device ? upload_bytes(d, dev, host, bytes) : d->ops->download(ntx__queue(d), host, dev, bytes);
 }
 
 int ntx__device_copy_rows(struct ntx_device *d, const struct ntx__rows *r, bool to_device)
@@ -169,7 +173,7 @@ int ntx__device_copy_rows(struct ntx_device *d, const struct ntx__rows *r, bool 
         void *dev = form == NTX_ACT_F32 ? (void *)d->m.buf[r->buf] : d->m.quantized[r->set][form],
              *host = form == NTX_ACT_F32 ? (void *)f->buf[r->buf].at : f->quantized[r->set][form];
         if (r->forms >> form & 1)
-            rc = copy(d, (uint8_t *)dev + r->row0 * row, (uint8_t *)host + r->row0 * row, r->n * row, to_device);
+            rc = copy_bytes(d, (uint8_t *)dev + r->row0 * row, (uint8_t *)host + r->row0 * row, r->n * row, to_device);
     }
     return rc;
 }
@@ -194,10 +198,10 @@ int ntx__device_send(struct ntx_forward *f, const struct ntx__rows *r)
     return rc ? ntx__device_fail(f->c.device, rc, "rows from the host") : 0;
 }
 
-/* ---- skips: forward.c decides, from the states that it is shown */
+/* ---- layer skip: forward.c decides, from the states that it gets */
 
-/* The rows of f->layer; true: some skip it. */
-static bool lay_layer(struct ntx_device *d)
+/* Writes the rows of f->layer. Returns whether some rows skip it. */
+static bool write_layer_rows(struct ntx_device *d)
 {
     struct ntx_forward *f = d->f;
     uint64_t at = (uint64_t)f->layer * d->c.max_rows;
@@ -212,28 +216,29 @@ static bool lay_layer(struct ntx_device *d)
     return f->n_live < f->b->n_rows;
 }
 
-/* The rows of the last layer, before any is decided on. */
-static int bring_last(struct ntx_device *d)
+/* Uploads the rows of the last layer, before skips are decided. */
+static int upload_last_rows(struct ntx_device *d)
 {
     struct ntx_forward *f = d->f;
     const uint32_t layer = f->layer;
     const uint64_t at = (uint64_t)(d->hp->n_layers - 1) * d->c.max_rows;
     f->layer = d->hp->n_layers - 1;
-    d->ends = lay_layer(d);
+    d->ends = write_layer_rows(d);
     f->layer = layer;
-    d->n_end_tiles = d->ends ? lay_tiles(d, d->host.rows + at, &d->layer[d->hp->n_layers - 1],
-                                         d->host.tiles + 2 * d->c.max_rows)
+    d->n_end_tiles = d->ends ? write_tiles(d, d->host.rows + at, &d->layer[d->hp->n_layers - 1],
+                                           d->host.tiles + 2 * d->c.max_rows)
                              : 0;
     for (uint32_t i = 0; d->ends && f->n_turns && i < f->b->n_rows; i++)
         d->host.turn_places[i] = f->m.place[f->m.turn_rows[i]];
-    int rc = d->ends ? up(d, d->m.rows + at, d->host.rows + at, f->b->n_rows * 4ull) : 0;
+    int rc = d->ends ? upload_bytes(d, d->m.rows + at, d->host.rows + at, f->b->n_rows * 4ull) : 0;
     if (!rc)
-        rc = up(d, d->m.tiles + 2 * d->c.max_rows, d->host.tiles + 2 * d->c.max_rows, d->n_end_tiles * 8ull);
-    return rc || !d->ends || !f->n_turns ? rc : up(d, d->m.turn_places, d->host.turn_places, f->b->n_rows * 4ull);
+        rc = upload_bytes(d, d->m.tiles + 2 * d->c.max_rows, d->host.tiles + 2 * d->c.max_rows, d->n_end_tiles * 8ull);
+    return rc || !d->ends || !f->n_turns ? rc
+                                         : upload_bytes(d, d->m.turn_places, d->host.turn_places, f->b->n_rows * 4ull);
 }
 
-/* Bits of positions without KV, in the places of the sessions' blocks. */
-static bool lay_holes(struct ntx_device *d)
+/* Writes the bits of positions without KV, in the order of the block tables. Returns whether there are any. */
+static bool write_holes(struct ntx_device *d)
 {
     const struct ntx_batch *b = d->f->b;
     uint32_t *to = d->host.holes + (uint64_t)d->f->layer * d->c.kv.blocks, n;
@@ -249,7 +254,7 @@ static bool lay_holes(struct ntx_device *d)
     return any;
 }
 
-/* All that later layers need of it goes up at once. */
+/* Skips are decided: uploads the rows and KV holes of all later layers at once. */
 int ntx__device_decided(struct ntx_forward *f)
 {
     struct ntx_device *d = f->c.device;
@@ -258,15 +263,15 @@ int ntx__device_decided(struct ntx_forward *f)
     bool some_skip = false;
     int rc = 0;
     while (++f->layer < d->hp->n_layers) {
-        some_skip |= lay_layer(d);
-        d->with_holes |= lay_holes(d);
+        some_skip |= write_layer_rows(d);
+        d->with_holes |= write_holes(d);
     }
     f->layer = probe;
     d->decided = true;
     if (some_skip)
-        rc = up(d, d->m.rows + rows, d->host.rows + rows, (uint64_t)rest * d->c.max_rows * 4);
+        rc = upload_bytes(d, d->m.rows + rows, d->host.rows + rows, (uint64_t)rest * d->c.max_rows * 4);
     if (!rc && d->with_holes)
-        rc = up(d, d->m.holes + holes, d->host.holes + holes, (uint64_t)rest * d->c.kv.blocks * 4);
+        rc = upload_bytes(d, d->m.holes + holes, d->host.holes + holes, (uint64_t)rest * d->c.kv.blocks * 4);
     return rc ? ntx__device_fail(d, rc, "rows of the layers") : 0;
 }
 
@@ -286,7 +291,7 @@ int ntx__device_let_go(struct ntx_forward *f)
 
 static struct ntx_row *out_row(const struct ntx_device *d, uint32_t i) { return &d->f->b->rows[d->host.out_rows[i]]; }
 
-/* All logits of the rows that want them, and of the others so many of the largest as any of them wants. */
+/* Downloads all logits of rows that want all, and for the others the `best` largest. */
 static int download_logits(struct ntx_device *d, uint32_t n, uint32_t best)
 {
     uint64_t n_vocab = d->hp->n_vocab;
@@ -351,10 +356,10 @@ int ntx__device_output(struct ntx_forward *f)
     if (n > d->c.logits_rows)
         return ntx_err_set(&f->c.weights->error, -E2BIG, "%u rows want logits, and there is room for %u", n,
                            d->c.logits_rows);
-    for (uint32_t i = 0; i < n; i++) /* where the CPU leaves what it multiplied */
+    for (uint32_t i = 0; i < n; i++) /* the CPU's share of the products goes here */
         f->m.logits[i] = d->host.logits + (uint64_t)i * d->hp->n_vocab;
     memcpy(d->host.out_rows, f->m.live, n * sizeof *f->m.live);
-    if ((rc = up(d, d->m.out_rows, d->host.out_rows, n * 4ull)))
+    if ((rc = upload_bytes(d, d->m.out_rows, d->host.out_rows, n * 4ull)))
         return ntx__device_fail(d, rc, "rows out");
     if ((rc = ntx__device_add_pending(d)) || (rc = ntx__device_output_norm(d, n)) ||
         (rc = ntx__device_multiply(f, &p, 1, &in)) || (rc = cap_logits(d, n)))
@@ -378,15 +383,15 @@ int ntx__device_begin(struct ntx_forward *f)
     int rc = ntx__device_forget(d);
     if (rc)
         return ntx__device_fail(d, rc, "the choice of positions");
-    if ((rc = bring_rows(d)))
+    if ((rc = upload_rows(d)))
         return rc;
-    if ((rc = bring_last(d)))
+    if ((rc = upload_last_rows(d)))
         return ntx__device_fail(d, rc, "rows of the last layer");
     ntx__device_tape_begin(d);
     return 0;
 }
 
-/* The next layer behind l whose K and V lie behind its in a block. */
+/* The next layer after l that has its K and V in the same blocks. */
 static uint32_t next_beside(const struct ntx_device *d, uint32_t l)
 {
     const bool ring = ntx__device_has_ring(d, l++);
@@ -395,7 +400,7 @@ static uint32_t next_beside(const struct ntx_device *d, uint32_t l)
     return l;
 }
 
-/* From layer l on, of those that lie side by side: such as are alike go in one launch. */
+/* Moves K and V of layers from l on that share its blocks. Adjacent layers of the same shape share a launch. */
 static int move_layers(struct ntx_device *d, uint32_t l, uint32_t n)
 {
     const struct ntx_hparams *hp = d->hp;
@@ -420,7 +425,7 @@ static int move_layers(struct ntx_device *d, uint32_t l, uint32_t n)
 
 static int move_all(struct ntx_device *d, uint32_t n)
 {
-    uint32_t other = 0; /* the first layer that does not lie beside layer 0 */
+    uint32_t other = 0; /* the first layer that does not share the blocks of layer 0 */
     while (other < d->hp->n_layers && ntx__device_has_ring(d, other) == ntx__device_has_ring(d, 0))
         other++;
     int rc = move_layers(d, 0, n);
@@ -435,21 +440,21 @@ int ntx__device_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_
     d->n_paths = 0;
     d->with_holes = false;
     d->host.table_at[0] = 0;
-    int rc = lay_table(d, kv, 0, &n_blocks);
+    int rc = write_table(d, kv, 0, &n_blocks);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < n; i++) {
         d->host.paths[2 * i] = from[i];
         d->host.paths[2 * i + 1] = to[i];
     }
-    if ((rc = up(d, d->m.table_at, d->host.table_at, 4)) || (rc = bring_tables(d, n_blocks)) ||
-        (rc = up(d, d->m.paths, d->host.paths, n * 8ull)) || (rc = move_all(d, n)) ||
+    if ((rc = upload_bytes(d, d->m.table_at, d->host.table_at, 4)) || (rc = upload_tables(d, n_blocks)) ||
+        (rc = upload_bytes(d, d->m.paths, d->host.paths, n * 8ull)) || (rc = move_all(d, n)) ||
         (rc = d->ops->stream_sync(ntx__queue(d))))
         return ntx__device_fail(d, rc, "an accepted path");
     return 0;
 }
 
-/* The weights' slots and what is queued are waited for even after a failure: nothing may still be read then. */
+/* Even after a failure this waits for copies and queued work: nothing may read the weights' slots afterwards. */
 int ntx__device_end(struct ntx_forward *f, int rc)
 {
     struct ntx_device *d = f->c.device;

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tape.c: what a pass of a few rows launches, kept from pass to pass: where it is what the last such pass launched, it
- * is launched as graphs.
+/* tape.c: the launches of a pass of a few rows, kept from pass to pass. Launches that repeat the last such pass run as
+ * CUDA graphs.
  *
- *   a launch     the same as in the pass before: nothing is done yet
- *                another: what was put off is launched, and so is this, and all that follows in this part
- *   a part ends  all was the same: its graph is launched, which is recorded once this has come twice in a row. A part
- *                has NTX__TAPE_PART launches at most, so that the device has begun while the
- *                host goes on, and ends before all that is no launch (ntx__queue)
+ *     a launch     it equals that of the pass before: it is put off
+ *                  it differs: the launches put off are issued, and so are this one and the rest of the part
+ *     a part ends  all launches were equal: the part's graph is launched. It is recorded when the part has come twice
+ *                  in a row. A part has at most NTX__TAPE_PART launches, so that the device begins early, and it ends
+ *                  before every command that is not a launch (ntx__queue)
  *
- * So a graph holds what it was recorded with, and a pass that differs (a context that has grown by a split of
- * attention, another session's adapters) is launched as it is. The arguments of a launch do not depend on positions,
- * sessions or choices: those lie in the device's memory. Where nothing can be recorded passes are launched as they are,
- * for good. */
+ * A graph holds the arguments with which it was recorded. A pass with other arguments (attention over one more split,
+ * another session's adapters) is issued launch by launch. Arguments do not depend on positions, sessions or top-k
+ * lists: those are in device memory. If the device cannot record graphs, all passes are issued launch by launch. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +38,7 @@
     X(CONV, recur)                                                                                                     \
     X(DELTA, recur)                                                                                                    \
     X(INDEX, index) X(INDEX_TOPK, index_topk) X(POOL, pool) X(UNPOOLED, pool) X(ROUTE, route) X(SORT, sort)
-#define FILL NTX_GPU_N_KERNELS /* beside those */
+#define FILL NTX_GPU_N_KERNELS /* not a kernel: fills with zeros */
 
 struct fill {
     void *dev;
@@ -56,14 +55,14 @@ union args {
 static const uint16_t bytes_of[FILL + 1] = {KERNELS(X)[FILL] = sizeof(struct fill)};
 #undef X
 
-/* Bytes between members, which nobody sets, are zeros, so that what is the same compares so. */
+/* Padding between members is set to zero, so that equal arguments compare equal. */
 #ifndef __has_builtin
 #define __has_builtin(x) 0
 #endif
 #if __has_builtin(__builtin_clear_padding)
 #define CLEAR_PADDING(p) __builtin_clear_padding(p)
 #else
-#define CLEAR_PADDING(p) (void)(p) /* some passes may be launched as they are that need not be */
+#define CLEAR_PADDING(p) (void)(p) /* equal launches may compare unequal: slower, not wrong */
 #endif
 
 #define X(name, type)                                                                                                  \
@@ -82,55 +81,59 @@ static void take_args(union args *to, uint32_t what, const void *args)
 
 struct ntx__tape_part {
     struct ntx_gpu_graph *graph;
-    bool fresh; /* it holds these launches */
+    bool fresh; /* the graph holds these launches */
     uint32_t n;
     struct {
-        uint32_t what; /* enum ntx_gpu_kernel, or FILL: with zeros */
+        uint32_t what; /* enum ntx_gpu_kernel, or FILL */
         union args args;
     } launch[NTX__TAPE_PART];
 };
 
-static int issue(struct ntx_device *d, const struct ntx__tape_part *p, uint32_t from, uint32_t to)
+static int issue_one(struct ntx_device *d, uint32_t what, const void *args)
+{
+    const struct fill *f = args;
+    return what == FILL ? d->ops->fill(d->compute, f->dev, 0, f->bytes)
+                        : d->ops->launch(d->compute, (enum ntx_gpu_kernel)what, args);
+}
+
+static int issue_launches(struct ntx_device *d, const struct ntx__tape_part *p, uint32_t from, uint32_t to)
 {
     int rc = 0;
-    for (uint32_t i = from; i < to && !rc; i++) {
-        const union args *a = &p->launch[i].args;
-        rc = p->launch[i].what == FILL ? d->ops->fill(d->compute, a->fill.dev, 0, a->fill.bytes)
-                                       : d->ops->launch(d->compute, (enum ntx_gpu_kernel)p->launch[i].what, a);
-    }
+    for (uint32_t i = from; i < to && !rc; i++)
+        rc = issue_one(d, p->launch[i].what, &p->launch[i].args);
     return rc;
 }
 
-/* Why nothing is recorded, for who asks. */
-static void refuse(struct ntx_device *d)
+/* Notes why nothing is recorded (ntx_device_graphs). */
+static void refuse_graphs(struct ntx_device *d)
 {
     d->tapes.refused = true;
     snprintf(d->tapes.why, sizeof d->tapes.why, "%s", d->ops->error(d->c.gpu));
 }
 
-/* False: it is not possible, and nothing is queued. */
-static bool record(struct ntx_device *d, struct ntx__tape_part *p)
+/* Returns false if recording is not possible; nothing is queued then. */
+static bool record_graph(struct ntx_device *d, struct ntx__tape_part *p)
 {
     int rc = d->ops->capture(d->compute);
     if (!rc) {
-        rc = issue(d, p, 0, p->n);
+        rc = issue_launches(d, p, 0, p->n);
         const int end = d->ops->captured(d->compute, &p->graph);
         rc = rc ? rc : end;
     }
     if (rc)
-        refuse(d);
+        refuse_graphs(d);
     p->fresh = !rc;
     return !rc;
 }
 
 static int launch_same(struct ntx_device *d, struct ntx__tape_part *p)
 {
-    if (p->n >= NTX__TAPE_LEAST && !d->tapes.refused && (p->fresh || record(d, p)))
+    if (p->n >= NTX__TAPE_LEAST && !d->tapes.refused && (p->fresh || record_graph(d, p)))
         return d->ops->graph_launch(d->compute, p->graph);
-    return issue(d, p, 0, p->n);
+    return issue_launches(d, p, 0, p->n);
 }
 
-/* The part of the tape where the pass stands; NULL: no memory. */
+/* The current part of the tape; NULL: no memory, or too many parts. */
 static struct ntx__tape_part *part_now(struct ntx_device *d)
 {
     struct ntx__tape *t = d->tapes.now;
@@ -141,8 +144,8 @@ static struct ntx__tape_part *part_now(struct ntx_device *d)
     return t->part[d->tapes.part];
 }
 
-/* The part ends. */
-static int flush(struct ntx_device *d)
+/* Ends the part: launches its graph, or issues the launches that were put off. */
+static int end_part(struct ntx_device *d)
 {
     struct ntx__tapes *t = &d->tapes;
     struct ntx__tape_part *p = t->at ? t->now->part[t->part] : NULL;
@@ -153,7 +156,7 @@ static int flush(struct ntx_device *d)
     if (t->same && t->at == p->n)
         rc = launch_same(d, p);
     else if (t->same)
-        rc = issue(d, p, 0, t->at);
+        rc = issue_launches(d, p, 0, t->at);
     p->n = t->at;
     t->part++;
     t->at = 0;
@@ -161,18 +164,15 @@ static int flush(struct ntx_device *d)
     return rc;
 }
 
-static int put(struct ntx_device *d, uint32_t what, const void *args)
+static int put_on_tape(struct ntx_device *d, uint32_t what, const void *args)
 {
     struct ntx__tapes *t = &d->tapes;
-    int rc = t->at == NTX__TAPE_PART ? flush(d) : t->rc;
+    int rc = t->at == NTX__TAPE_PART ? end_part(d) : t->rc;
     struct ntx__tape_part *p = part_now(d);
     union args a;
     if (rc || !p) {
-        t->on = false; /* nothing is put off now */
-        return rc ? rc
-               : what == FILL
-                   ? d->ops->fill(d->compute, ((const struct fill *)args)->dev, 0, ((const struct fill *)args)->bytes)
-                   : d->ops->launch(d->compute, (enum ntx_gpu_kernel)what, args);
+        t->on = false; /* no launch is put off at this point */
+        return rc ? rc : issue_one(d, what, args);
     }
     take_args(&a, what, args);
     if (t->same && t->at < p->n && p->launch[t->at].what == what &&
@@ -180,28 +180,28 @@ static int put(struct ntx_device *d, uint32_t what, const void *args)
         t->at++;
         return 0;
     }
-    rc = t->same ? issue(d, p, 0, t->at) : 0;
+    rc = t->same ? issue_launches(d, p, 0, t->at) : 0;
     t->same = p->fresh = false;
     p->launch[t->at].what = what;
     memcpy(&p->launch[t->at].args, &a, bytes_of[what]);
     t->at++;
-    return rc ? rc : issue(d, p, t->at - 1, t->at);
+    return rc ? rc : issue_launches(d, p, t->at - 1, t->at);
 }
 
 int ntx__device_launch(struct ntx_device *d, enum ntx_gpu_kernel k, const void *args)
 {
-    return d->tapes.on ? put(d, k, args) : d->ops->launch(d->compute, k, args);
+    return d->tapes.on ? put_on_tape(d, k, args) : d->ops->launch(d->compute, k, args);
 }
 
 int ntx__device_zero(struct ntx_device *d, void *dev, uint64_t bytes)
 {
     const struct fill f = {dev, bytes};
-    return d->tapes.on ? put(d, FILL, &f) : d->ops->fill(d->compute, dev, 0, bytes);
+    return d->tapes.on ? put_on_tape(d, FILL, &f) : d->ops->fill(d->compute, dev, 0, bytes);
 }
 
 struct ntx_gpu_stream *ntx__queue(struct ntx_device *d)
 {
-    int rc = d->tapes.on ? flush(d) : 0;
+    int rc = d->tapes.on ? end_part(d) : 0;
     d->tapes.rc = d->tapes.rc ? d->tapes.rc : rc;
     return d->compute;
 }
@@ -219,13 +219,15 @@ void ntx__device_tape_begin(struct ntx_device *d)
 
 int ntx__device_tape_end(struct ntx_device *d, int rc)
 {
-    int late = d->tapes.on && !rc ? flush(d) : 0;
+    int late = d->tapes.on && !rc ? end_part(d) : 0;
     d->tapes.on = false;
-    return rc ? rc : d->tapes.rc ? d->tapes.rc : late;
+    if (rc)
+        return rc;
+    return d->tapes.rc ? d->tapes.rc : late;
 }
 
-/* Of models that the device has whole: where something is copied the copies are what takes time. Tried once, that it
- * may be said at load. */
+/* Tries to record a graph at load, so that ntx_device_graphs can report it. Graphs are used only if the device holds
+ * the whole model: otherwise the copies take the time. */
 int ntx__device_tape_try(struct ntx_device *d)
 {
     struct ntx_gpu_graph *g = NULL;
@@ -242,7 +244,7 @@ int ntx__device_tape_try(struct ntx_device *d)
         rc = rc ? rc : end;
     }
     if (rc)
-        refuse(d);
+        refuse_graphs(d);
     else
         rc = d->ops->graph_launch(d->compute, g);
     d->ops->graph_free(g);
@@ -261,5 +263,7 @@ void ntx__device_tape_free(struct ntx_device *d)
 
 const char *ntx_device_graphs(const struct ntx_device *d)
 {
-    return d->tapes.refused ? d->tapes.why : d->tapes.possible ? "" : NULL;
+    if (d->tapes.refused)
+        return d->tapes.why;
+    return d->tapes.possible ? "" : NULL;
 }
