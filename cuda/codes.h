@@ -65,14 +65,9 @@ DEVICE_TABLE ALIGNED16 uint16_t table_iq3_s[] = {NTX_CODES_iq3_s(NIBBLES_S)},
 /* Words of a type's book, and copies. A word of IQ3_S has two entries, of four nibbles each: entry i in its lower half,
  * i + 256 in the upper one; one of IQ1 entries 2 i and 2 i + 1; word 4 i + k, k < 4, of IQ1's copies (persistent.h)
  * entries i + 256 k and i + 256 k + 1024. */
-#define TABLE_OF(type)                                                                                                 \
-    ((type) == NTX_IQ2_XXS || (type) == NTX_IQ3_XXS || (type) == NTX_IQ3_S ? 256u                                      \
-     : (type) == NTX_IQ2_XS                                                ? 512u                                      \
-     : (type) == NTX_IQ2_S || (type) == NTX_IQ1_S || (type) == NTX_IQ1_M   ? 1024u                                     \
-                                                                           : 0u)
-#define COPIES_OF(type) (TABLE_OF(type) == 256u ? BOOK_COPIES : 1u)
+#define CODEBOOK_COPIES(words) ((words) == 256 ? BOOK_COPIES : 1u)
 
-#define BOOK_BYTES      4u /* words of bytes to select, for all entries */
+#define BOOK_BYTES             4u /* words of bytes to select, for all entries */
 
 struct codebook {          /* for one thread */
     const uint8_t *copies; /* shared */
@@ -102,14 +97,12 @@ DEV uint32_t word_of_codebook(const uint32_t type, const uint32_t copies, uint32
  * to 7. */
 DEV uint32_t bytes_of_codebook(const uint32_t type, uint32_t i)
 {
+    const uint32_t levels = type == NTX_IQ3_S ? LOOKUP_BYTES(1, 3, 5, 7) : LOOKUP_BYTES(8, 25, 43, 60),
+                   iq1_high = i == 2 ? LOOKUP_BYTES(-8, 0, 8, -8) : LOOKUP_BYTES(8, 8, -8, 0),
+                   iq1_rest = i == 1 ? LOOKUP_BYTES(8, 0, 8, 8) : iq1_high;
     if (type == NTX_IQ1_S || type == NTX_IQ1_M)
-        return i == 0   ? LOOKUP_BYTES(-8, -8, -8, 0)
-               : i == 1 ? LOOKUP_BYTES(8, 0, 8, 8)
-               : i == 2 ? LOOKUP_BYTES(-8, 0, 8, -8)
-                        : LOOKUP_BYTES(8, 8, -8, 0);
-    return i % 2               ? LOOKUP_BYTES(0, 0x04, 0x40, 0x44)
-           : type == NTX_IQ3_S ? LOOKUP_BYTES(1, 3, 5, 7)
-                               : LOOKUP_BYTES(8, 25, 43, 60);
+        return i == 0 ? LOOKUP_BYTES(-8, -8, -8, 0) : iq1_rest;
+    return i % 2 ? LOOKUP_BYTES(0, 0x04, 0x40, 0x44) : levels;
 }
 
 /* To shared memory, by all threads of a block. Behind it lie constants that are to stay in registers: a compiler makes
@@ -117,7 +110,7 @@ DEV uint32_t bytes_of_codebook(const uint32_t type, uint32_t i)
  * twice. */
 DEV struct codebook bring_codebook(const uint32_t type, const uint32_t copies, uint32_t *to)
 {
-    const uint32_t words = TABLE_OF(type) * copies;
+    const uint32_t words = codebook_words(type) * copies;
     struct codebook codebook = {(const uint8_t *)to, 4 * (TID % copies), 4 * copies, {0}};
     if (!words)
         return codebook;

@@ -17,21 +17,18 @@
 #include "cuda/part.h"
 
 /* Of a block: more where all of them look in copies of a book (codes.h), for which they wait once. */
-#define PRODUCT_THREADS(type) (TABLE_OF(type) == 256u ? 256u : 128u)
+#define PRODUCT_THREADS(TYPE)                 (CODEBOOK_##TYPE == 256 ? 256u : 128u)
 
 /* By rule: threads of a row, values of a piece. */
-#define FETCH_THREADS_SIMPLE  16u
-#define FETCH_THREADS_HALVES  16u
-#define FETCH_THREADS_SUPER   32u
-#define FETCH_VALUES_SIMPLE   1024u
-#define FETCH_VALUES_HALVES   1024u
-#define FETCH_VALUES_SUPER    2048u
+#define FETCH_THREADS_SIMPLE                  16u
+#define FETCH_THREADS_HALVES                  16u
+#define FETCH_THREADS_SUPER                   32u
+#define FETCH_VALUES_SIMPLE                   1024u
+#define FETCH_VALUES_HALVES                   1024u
+#define FETCH_VALUES_SUPER                    2048u
 
-#define SLOT_BYTES(piece)     (((piece) + 15u + 4u + 15u) / 16u * 16u) /* words are read in pairs (part.h) */
-#define RING_SLOTS(type)                                                                                               \
-    (!COPIES_GO_ON        ? 1u                                                                                         \
-     : (type) == NTX_Q2_0 ? 4u                                                                                         \
-                          : 2u) /* its pieces are small, and Q1_0's, which are smaller, those of four outputs */
+#define SLOT_BYTES(piece)                     (((piece) + 15u + 4u + 15u) / 16u * 16u) /* words are read in pairs (part.h) */
+#define RING_SLOTS(pieces)                    (COPIES_GO_ON ? (uint32_t)(pieces) : 1u)
 
 #define FETCH_ENUM_FLOAT(TYPE, type, values)  PIECE_##TYPE = 0, THREADS_OF_##TYPE = 32, RING_##TYPE = 4,
 #define FETCH_ENUM_SIMPLE(TYPE, type, values) FETCH_ENUM_BLOCKS(TYPE, type, values, SIMPLE)
@@ -39,39 +36,22 @@
 #define FETCH_ENUM_SUPER(TYPE, type, values)  FETCH_ENUM_BLOCKS(TYPE, type, values, SUPER)
 #define FETCH_ENUM_BLOCKS(TYPE, type, values, rule)                                                                    \
     PIECE_##TYPE = FETCH_VALUES_##rule / values * sizeof(struct ntx_block_##type),                                     \
-    THREADS_OF_##TYPE = FETCH_THREADS_##rule, RING_##TYPE = SLOT_BYTES(PIECE_##TYPE) * RING_SLOTS(NTX_##TYPE),
+    THREADS_OF_##TYPE = FETCH_THREADS_##rule, RING_##TYPE = SLOT_BYTES(PIECE_##TYPE) * RING_SLOTS(PIECES_##TYPE),
 #define FETCH_ENUM(rule, TYPE, type, values, ...) FETCH_ENUM_##rule(TYPE, type, values)
 enum { NTX_TYPES(FETCH_ENUM) };
 
 /* Outputs whose rows a warp, or half of one, multiplies side by side, of one row of x and of more: what is read of x
  * serves all of them. */
-#define OUTS_OF(TYPE, rows)                                                                                            \
-    (TYPE == NTX_TQ1_0 || TYPE == NTX_IQ1_S || TYPE == NTX_IQ1_M     ? rows == 1 ? 4 : 2                               \
-     : TYPE == NTX_Q1_0 || TYPE == NTX_IQ2_XS || TYPE == NTX_IQ2_S   ? rows == 1 ? 4 : 2                               \
-     : TYPE == NTX_Q2_0 || TYPE == NTX_NVFP4 || TYPE == NTX_IQ2_XXS  ? 2                                               \
-     : TYPE == NTX_IQ3_XXS || TYPE == NTX_IQ3_S || TYPE == NTX_TQ2_0 ? 2                                               \
-     : TYPE == NTX_IQ4_XS || TYPE == NTX_Q2_K || TYPE == NTX_Q3_K    ? 2                                               \
-                                                                     : 1)
-#define RINGS_OF(TYPE, rows) (PRODUCT_THREADS(NTX_##TYPE) / THREADS_OF_##TYPE * OUTS_OF(NTX_##TYPE, rows) * RING_##TYPE)
+#define OUTS_OF(TYPE, rows)  ((rows) > 1 && OUTS_##TYPE > 2 ? 2 : OUTS_##TYPE)
+#define RINGS_OF(TYPE, rows) (PRODUCT_THREADS(TYPE) / THREADS_OF_##TYPE * OUTS_OF(TYPE, rows) * RING_##TYPE)
 
-#define PIECE_CASE(rule, TYPE, ...)                                                                                    \
-    case NTX_##TYPE: return PIECE_##TYPE;
 /* clang-format off */
+#define PIECE_CASE(rule, TYPE, ...) case NTX_##TYPE: return PIECE_##TYPE;
 #define FETCH_THREADS_CASE(rule, TYPE, ...) case NTX_##TYPE: return THREADS_OF_##TYPE;
 /* clang-format on */
-DEV uint32_t piece_bytes(const uint32_t type)
-{
-    switch (type) {
-        NTX_TYPES(PIECE_CASE) default : return 1;
-    }
-}
-DEV uint32_t fetch_threads(const uint32_t type)
-{
-    switch (type) {
-        NTX_TYPES(FETCH_THREADS_CASE) default : return 32;
-    }
-}
-DEV uint32_t ring_slots(const uint32_t type) { return RING_SLOTS(type); }
+TYPE_COLUMN(uint32_t, piece_bytes, PIECE_CASE, 1)
+TYPE_COLUMN(uint32_t, fetch_threads, FETCH_THREADS_CASE, 32)
+DEV uint32_t ring_slots(const uint32_t type) { return RING_SLOTS(row_pieces(type)); }
 DEV uint32_t ring_bytes(const uint32_t type) { return ring_slots(type) * SLOT_BYTES(piece_bytes(type)); }
 
 struct fetch {           /* of one output, for one of its threads */

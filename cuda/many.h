@@ -61,13 +61,6 @@ DEV void many_next(struct many_at *at, uint32_t nb, const uint32_t parts)
         at->first = many_lane(at->n);
 }
 
-/* Types whose scales are of 16 values. */
-DEV int by_sixteen(const uint32_t type)
-{
-    return type == NTX_Q2_K || type == NTX_Q3_K || type == NTX_Q6_K || type == NTX_IQ2_XS || type == NTX_IQ2_S ||
-           type == NTX_IQ1_M;
-}
-
 /* ---- 32 neighbouring values of a block as signed bytes */
 
 DEV uint32_t less_bytes(uint32_t q, uint32_t minus)
@@ -95,21 +88,34 @@ DEV void scales_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpa
     }
 }
 
-/* Where part t's lower bits lie, and their higher ones, 32 bytes each; and which bits of those bytes they are. */
+/* The 32 bytes that hold the lower bits of part t, and the shift of these bits. */
+DEV const uint8_t *many_low(const uint32_t type, const uint8_t *b, uint32_t t)
+{
+    if (type == NTX_Q6_K)
+        return b + (t / 4 * 64 + t % 2 * 32);
+    return b + low_bits_at(type) + (type == NTX_Q2_K || type == NTX_Q3_K ? t / 4 * 32 : t / 2 * 32);
+}
+
+DEV uint32_t many_low_shift(const uint32_t type, uint32_t t)
+{
+    if (type == NTX_Q2_K || type == NTX_Q3_K)
+        return t % 4 * 2;
+    return type == NTX_Q6_K ? t / 2 % 2 * 4 : t % 2 * 4;
+}
+
+/* The 32 bytes that hold the higher bits of part t. */
+DEV const uint8_t *many_high(const uint32_t type, const uint8_t *b, uint32_t t)
+{
+    if (type == NTX_Q6_K)
+        return b + (128 + t / 4 * 32);
+    return type == NTX_Q3_K ? b : b + 16;
+}
 DEV void many_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u, const int wide)
 {
     const int two = type == NTX_Q2_K || type == NTX_Q3_K, six = type == NTX_Q6_K, third = type == NTX_Q3_K,
               fifth = type == NTX_Q5_K;
-    const uint8_t *low = b +
-                         (two     ? type == NTX_Q2_K ? 16 : 32
-                          : six   ? 0
-                          : fifth ? 48
-                                  : 16) +
-                         (two   ? t / 4 * 32
-                          : six ? t / 4 * 64 + t % 2 * 32
-                                : t / 2 * 32);
-    const uint8_t *high = b + (six ? 128 + t / 4 * 32 : third ? 0 : 16);
-    const uint32_t at = two ? t % 4 * 2 : six ? t / 2 % 2 * 4 : t % 2 * 4, mask = two ? 0x03030303u : 0x0f0f0f0fu;
+    const uint8_t *low = many_low(type, b, t), *high = many_high(type, b, t);
+    const uint32_t at = many_low_shift(type, t), mask = two ? 0x03030303u : 0x0f0f0f0fu;
     uint32_t h[8];
     sixteen_at(low, off_word(low), u->q, wide);
     sixteen_at(low + 16, off_word(low), u->q + 4, wide);
@@ -271,7 +277,7 @@ DEV void many_sums(const uint32_t type, const struct many_memory *m, uint32_t bu
     UNROLL
     for (int k = 0; k < 4; k++)
         low[k] = high[k] = 0;
-    if (by_sixteen(type) || rule_of(type) == NTX_RULE_HALVES) {
+    if (by_sixteen(type)) {
         matrix_units_16(low, up[0], down[0], b[0]);
         matrix_units_16(high, up[1], down[1], b[1]);
     } else {
@@ -446,23 +452,28 @@ NTX_TYPES(MANY_OF)
 
 /* A launch of one class of rows: the kernel of so many, or more, takes them all. Of floats no product is exact on
  * matrix units: eight rows a block. */
-#define LAUNCH_MANY_FLOAT(type)
+#define LAUNCH_MANY_FLOAT(type) (void)0
 #define LAUNCH_MANY_SIMPLE(type)                                                                                       \
-    if (rows > NTX_GPU_ROWS)                                                                                           \
-        RETURN_LAUNCH(s, many_##type, many_blocks(&a), 1, heads, MANY_THREADS, a);
+    do {                                                                                                               \
+        if (rows > NTX_GPU_ROWS)                                                                                       \
+            RETURN_LAUNCH(s, many_##type, many_blocks(&a), 1, heads, MANY_THREADS, a);                                 \
+    } while (0)
 #define LAUNCH_MANY_HALVES(type) LAUNCH_MANY_SIMPLE(type)
 #define LAUNCH_MANY_SUPER(type)  LAUNCH_MANY_SIMPLE(type)
 #define LAUNCH_ROWS(type, n, times)                                                                                    \
     RETURN_LAUNCH(s, product_##type##_##n,                                                                             \
-                  count_blocks(&a, PRODUCT_THREADS(NTX_##type) / THREADS_OF_##type * OUTS_OF(NTX_##type, n)), times,   \
-                  heads, PRODUCT_THREADS(NTX_##type), a);
+                  count_blocks(&a, PRODUCT_THREADS(type) / THREADS_OF_##type * OUTS_OF(type, n)), times, heads,        \
+                  PRODUCT_THREADS(type), a)
 #define PRODUCT_CASE(rule, type, ...)                                                                                  \
-    case NTX_##type: {                                                                                                 \
-        const uint32_t heads = a.chosen.n ? a.chosen.n : a.tiles.n ? a.tiles.n : a.heads.n ? a.heads.n : 1;            \
-        LAUNCH_MANY_##rule(type) if (rows == 1) LAUNCH_ROWS(type, 1, 1) if (rows == 2)                                 \
-            LAUNCH_ROWS(type, 2, 1) if (rows <= 4) LAUNCH_ROWS(type, 4, 1)                                             \
-                LAUNCH_ROWS(type, 8, (rows + NTX_GPU_ROWS - 1) / NTX_GPU_ROWS)                                         \
-    }
+    case NTX_##type:                                                                                                   \
+        LAUNCH_MANY_##rule(type);                                                                                      \
+        if (rows == 1)                                                                                                 \
+            LAUNCH_ROWS(type, 1, 1);                                                                                   \
+        if (rows == 2)                                                                                                 \
+            LAUNCH_ROWS(type, 2, 1);                                                                                   \
+        if (rows <= 4)                                                                                                 \
+            LAUNCH_ROWS(type, 4, 1);                                                                                   \
+        LAUNCH_ROWS(type, 8, (rows + NTX_GPU_ROWS - 1) / NTX_GPU_ROWS);
 
 /* Blocks of all matrices, one after another. */
 static uint32_t count_blocks(struct ntx_gpu_product *p, uint32_t outputs_of_block)
@@ -514,8 +525,7 @@ static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product
         outputs * p->n_in * (p->chosen.n ? p->chosen.n : 1) < (uint64_t)PERSISTENT_LEAST * card.processors)
         return false;
     switch (p->type) {
-        PERSISTENT_CASE(IQ1_S)
-        PERSISTENT_CASE(IQ1_M)
+        PERSISTENT_TYPES(PERSISTENT_CASE)
     default: return false;
     }
 }
@@ -527,33 +537,54 @@ static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product
         const int rc = ALLOW_SHARED(s, persistent_##TYPE##_##rows, PERSISTENT_BYTES(TYPE, rows));                      \
         if (rc)                                                                                                        \
             return rc;                                                                                                 \
-        count_blocks(&a, OUTS_OF(NTX_##TYPE, rows));                                                                   \
+        count_blocks(&a, OUTS_OF(TYPE, rows));                                                                         \
         RETURN_LAUNCH_WITH(s, persistent_##TYPE##_##rows, ntx__card(s).processors, 1, 1, PERSISTENT_THREADS,           \
                            PERSISTENT_BYTES(TYPE, rows), a);                                                           \
     }
-LAUNCH_PERSISTENT(IQ1_S, 1)
-LAUNCH_PERSISTENT(IQ1_S, 2)
-LAUNCH_PERSISTENT(IQ1_M, 1)
-LAUNCH_PERSISTENT(IQ1_M, 2)
+#define LAUNCH_PERSISTENT_BOTH(TYPE) LAUNCH_PERSISTENT(TYPE, 1) LAUNCH_PERSISTENT(TYPE, 2)
+PERSISTENT_TYPES(LAUNCH_PERSISTENT_BOTH)
+
+#define LAUNCH_PERSISTENT_CASE(TYPE)                                                                                   \
+    case NTX_##TYPE: return most_rows(p) == 1 ? launch_persistent_##TYPE##_1(s, p) : launch_persistent_##TYPE##_2(s, p);
 
 static int launch_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
-    if (most_rows(p) == 1)
-        return p->type == NTX_IQ1_S ? launch_persistent_IQ1_S_1(s, p) : launch_persistent_IQ1_M_1(s, p);
-    return p->type == NTX_IQ1_S ? launch_persistent_IQ1_S_2(s, p) : launch_persistent_IQ1_M_2(s, p);
+    switch (p->type) {
+        PERSISTENT_TYPES(LAUNCH_PERSISTENT_CASE)
+    default: return -EINVAL;
+    }
+}
+
+/* Blocks in z: one for each routed row, tile or head. */
+static uint32_t product_depth(const struct ntx_gpu_product *p)
+{
+    if (p->chosen.n)
+        return p->chosen.n;
+    if (p->tiles.n)
+        return p->tiles.n;
+    return p->heads.n ? p->heads.n : 1;
 }
 
 static int product_rows(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
     struct ntx_gpu_product a = *p;
-    const uint32_t rows = most_rows(p);
+    const uint32_t rows = most_rows(p), heads = product_depth(p);
     switch (p->type) {
         NTX_TYPES(PRODUCT_CASE)
     default: return -EINVAL;
     }
 }
 
-static bool is_float(uint32_t type) { return type == NTX_F32 || type == NTX_F16 || type == NTX_BF16; }
+/* clang-format off */
+#define IS_FLOAT_CASE(rule, TYPE, ...) case NTX_##TYPE: return NTX_RULE_##rule == NTX_RULE_FLOAT;
+/* clang-format on */
+static bool is_float(uint32_t type)
+{
+    switch (type) {
+        NTX_TYPES(IS_FLOAT_CASE)
+    default: return false;
+    }
+}
 
 int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {

@@ -161,6 +161,47 @@ DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t off, uint32_
     }
 }
 
+/* ---- columns of the type table (model/quant.h) */
+
+/* Those that sizes of arrays depend on, as constants of each type. */
+#define TYPE_CONSTANTS(rule, TYPE, type, values, scale, min, run, outs, pieces, codebook)                              \
+    OUTS_##TYPE = outs, PIECES_##TYPE = pieces, CODEBOOK_##TYPE = codebook,
+enum { NTX_TYPES(TYPE_CONSTANTS) };
+
+/* A column as a function of a type that is constant where it is called. */
+#define TYPE_COLUMN(result, name, CASE, otherwise)                                                                     \
+    DEV result name(const uint32_t type)                                                                               \
+    {                                                                                                                  \
+        switch (type) {                                                                                                \
+            NTX_TYPES(CASE)                                                                                            \
+        default: return otherwise;                                                                                     \
+        }                                                                                                              \
+    }
+
+/* clang-format off */
+#define SIZE_CASE_FLOAT(TYPE, type, values, bytes, ...) case NTX_##TYPE: return bytes;
+#define SIZE_CASE_SIMPLE(TYPE, type, ...) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
+#define SIZE_CASE_HALVES(TYPE, type, ...) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
+#define SIZE_CASE_SUPER(TYPE, type, ...) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
+#define SIZE_CASE(rule, ...) SIZE_CASE_##rule(__VA_ARGS__)
+#define VALUES_CASE(rule, TYPE, type, values, ...) case NTX_##TYPE: return values;
+#define RULE_CASE(rule, TYPE, ...) case NTX_##TYPE: return NTX_RULE_##rule;
+#define MIN_CASE(rule, TYPE, type, values, scale, min, ...) case NTX_##TYPE: return NTX_HAS_##min;
+#define RUN_CASE(rule, TYPE, type, values, scale, min, run, ...) case NTX_##TYPE: return run;
+#define PIECES_CASE(rule, TYPE, ...) case NTX_##TYPE: return PIECES_##TYPE;
+#define CODEBOOK_CASE(rule, TYPE, ...) case NTX_##TYPE: return CODEBOOK_##TYPE;
+/* clang-format on */
+TYPE_COLUMN(uint32_t, block_size, SIZE_CASE, 1)
+TYPE_COLUMN(uint32_t, block_values, VALUES_CASE, 1)
+TYPE_COLUMN(uint32_t, rule_of, RULE_CASE, NTX_RULE_FLOAT)
+TYPE_COLUMN(int, has_min, MIN_CASE, 0)
+TYPE_COLUMN(uint32_t, scale_run, RUN_CASE, 1)
+TYPE_COLUMN(uint32_t, row_pieces, PIECES_CASE, 1)
+TYPE_COLUMN(uint32_t, codebook_words, CODEBOOK_CASE, 0)
+
+/* Whether scales are of 16 values. */
+DEV int by_sixteen(const uint32_t type) { return scale_run(type) == 16; }
+
 /* ---- any type, from its unpacking */
 
 #define PLAIN_CASE_FLOAT(TYPE, type)
@@ -207,10 +248,21 @@ DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_M
         break;                                                                                                         \
     }
 
+/* What simple_values() leaves to be taken off each value. */
+DEV int32_t simple_minus(const uint32_t type)
+{
+    switch (type) {
+    case NTX_Q4_0: return 8;
+    case NTX_Q5_0: return 16;
+    case NTX_Q1_0: return 1;
+    default: return 0;
+    }
+}
+
 /* off: off_word(b). */
 DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, uint32_t *q, int32_t *minus)
 {
-    *minus = type == NTX_Q4_0 ? 8 : type == NTX_Q5_0 ? 16 : type == NTX_Q1_0 ? 1 : 0;
+    *minus = simple_minus(type);
     switch (type) {
     case NTX_Q4_0: nibbles(b + 2, off + 2, 0, q); break;
     case NTX_Q4_1: nibbles(b + 4, off, 0, q); break;
@@ -226,53 +278,28 @@ DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t off, uint
     }
 }
 
-/* clang-format off */
-#define SIZE_CASE_FLOAT(TYPE, type, values, bytes) case NTX_##TYPE: return bytes;
-#define SIZE_CASE_SIMPLE(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
-#define SIZE_CASE_HALVES(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
-#define SIZE_CASE_SUPER(TYPE, type, values, scale) case NTX_##TYPE: return sizeof(struct ntx_block_##type);
-#define SIZE_CASE(rule, TYPE, type, values, scale, min) SIZE_CASE_##rule(TYPE, type, values, scale)
-#define VALUES_CASE(rule, TYPE, type, values, ...) case NTX_##TYPE: return values;
-#define MIN_CASE(rule, TYPE, type, values, scale, min) case NTX_##TYPE: return NTX_HAS_##min;
-#define RULE_CASE(rule, TYPE, ...) case NTX_##TYPE: return NTX_RULE_##rule;
-/* clang-format on */
-
-DEV uint32_t block_size(const uint32_t type)
-{
-    switch (type) {
-        NTX_TYPES(SIZE_CASE) default : return 1;
-    }
-}
-DEV uint32_t block_values(const uint32_t type)
-{
-    switch (type) {
-        NTX_TYPES(VALUES_CASE) default : return 1;
-    }
-}
-DEV uint32_t rule_of(const uint32_t type)
-{
-    switch (type) {
-        NTX_TYPES(RULE_CASE) default : return NTX_RULE_FLOAT;
-    }
-}
-DEV int has_min(const uint32_t type)
-{
-    switch (type) {
-        NTX_TYPES(MIN_CASE) default : return 0;
-    }
-}
-
 /* ---- super-blocks. A part's weights are unpacked once and multiplied by each row's x. */
 
-/* Where a super-block's d lies; dmin, in the types that have it, lies 2 behind. */
-DEV uint32_t super_d(const uint32_t type)
+/* The offset of a super-block's d; dmin, in types that have it, follows d. */
+/* clang-format off */
+#define D_CASE_FLOAT(TYPE, type, scale)
+#define D_CASE_SIMPLE(TYPE, type, scale)
+#define D_CASE_HALVES(TYPE, type, scale)
+#define D_CASE_SUPER(TYPE, type, scale) case NTX_##TYPE: return NTX_SCALE_AT_##scale(type);
+#define D_CASE(rule, TYPE, type, values, scale, ...) D_CASE_##rule(TYPE, type, scale)
+/* clang-format on */
+TYPE_COLUMN(uint32_t, super_d, D_CASE, 0)
+
+/* The offset of the quants' lower bits, in types whose field is named qs. */
+#define LOW_BITS(X) X(Q2_K, q2_k) X(Q3_K, q3_k) X(Q4_K, q4_k) X(Q5_K, q5_k) X(TQ2_0, tq2_0)
+#define LOW_BITS_CASE(TYPE, type)                                                                                      \
+    case NTX_##TYPE: return offsetof(struct ntx_block_##type, qs);
+DEV uint32_t low_bits_at(const uint32_t type)
 {
-    return type == NTX_Q2_K    ? 80
-           : type == NTX_Q3_K  ? 108
-           : type == NTX_Q6_K  ? 208
-           : type == NTX_TQ1_0 ? 52
-           : type == NTX_TQ2_0 ? 64
-                               : 0;
+    switch (type) {
+        LOW_BITS(LOW_BITS_CASE)
+    default: return 0;
+    }
 }
 
 /* What model/quant.h's table calls its scale. */
@@ -314,7 +341,7 @@ DEV int32_t min_of_words(const uint32_t *w, uint32_t g)
  * The head is 16 bytes, too. */
 DEV void unpack_45(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
 {
-    const uint8_t *qs = b + (type == NTX_Q4_K ? 16 : 48) + 16 * t;
+    const uint8_t *qs = b + low_bits_at(type) + 16 * t;
     uint32_t w[4], h[4] = {0, 0, 0, 0}, head[4], low = t / 2 * 2;
     sixteen_at(b, off, head, wide);
     sixteen_at(qs, off, w, wide);
@@ -365,7 +392,7 @@ DEV struct part part_6(const struct unpacked *u, uint32_t t, const uint32_t *x, 
 DEV void unpack_23(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t half = t / 4, c = t % 4, w[2], h[2] = {0, 0};
-    words_at(b + (type == NTX_Q2_K ? 16 : type == NTX_Q3_K ? 32 : 0) + half * 32 + c * 8, off, w, 2, 0);
+    words_at(b + low_bits_at(type) + half * 32 + c * 8, off, w, 2, 0);
     if (type == NTX_Q3_K)
         words_at(b + c * 8, off, h, 2, 0);
     UNROLL
@@ -381,7 +408,7 @@ DEV void unpack_23(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t
         else
             u->scale[s] = ((b[96 + g % 8] >> (g / 8 * 4) & 15) | (b[104 + g % 4] >> (g / 4 * 2) & 3) << 4) - 32;
     }
-    u->minus = type == NTX_Q3_K ? 4 : type == NTX_TQ2_0 ? 1 : 0;
+    u->minus = type == NTX_Q3_K ? 4 : type == NTX_TQ2_0;
     u->min[0] = type == NTX_Q2_K ? b[2 * t] >> 4 : 0;
     u->min[1] = type == NTX_Q2_K ? b[2 * t + 1] >> 4 : 0;
 }
@@ -430,7 +457,7 @@ DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32
     if (type == NTX_TQ1_0)
         return (struct part){
             dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4) - (s16[2 * t] + s16[2 * t + 1]), 0};
-    if (type == NTX_IQ2_XXS || type == NTX_IQ3_XXS || type == NTX_IQ3_S || type == NTX_IQ4_XS)
+    if (!by_sixteen(type))
         return (struct part){u->scale[0] * (dot_four(u->q, x + 8 * t) + dot_four(u->q + 4, x + 8 * t + 4)), 0};
     return (struct part){u->scale[0] * dot_four(u->q, x + 8 * t) + u->scale[1] * dot_four(u->q + 4, x + 8 * t + 4), 0};
 }

@@ -11,11 +11,12 @@
 
 #include "cuda/product.h"
 
-#define PERSISTENT_THREADS    512u
-#define PERSISTENT_COPIES     32u
-#define PERSISTENT_BOOK(type) (4u * (TABLE_OF(type) * PERSISTENT_COPIES + 2 * BOOK_BYTES))
+#define PERSISTENT_THREADS     512u
+#define PERSISTENT_COPIES      32u
+#define PERSISTENT_TYPES(X)    X(IQ1_S) X(IQ1_M)
+#define PERSISTENT_BOOK(words) (4u * ((words)*PERSISTENT_COPIES + 2 * BOOK_BYTES))
 #define PERSISTENT_BYTES(TYPE, rows)                                                                                   \
-    (PERSISTENT_BOOK(NTX_##TYPE) + PERSISTENT_THREADS / WARP * OUTS_OF(NTX_##TYPE, rows) * RING_##TYPE)
+    (PERSISTENT_BOOK(CODEBOOK_##TYPE) + PERSISTENT_THREADS / WARP * OUTS_OF(TYPE, rows) * RING_##TYPE)
 
 /* Shares of warps in the matrices that a launch names, and each choice has as many. */
 DEV uint32_t persistent_shares(const struct ntx_gpu_product *a, uint32_t outs)
@@ -54,7 +55,7 @@ DEV void product_persistent(const uint32_t type, const int rows, const int outs,
     for (uint32_t i = mine; all_of_warp(i < n); i += BLOCK_DIM / WARP * BLOCKS) {
         struct ntx_gpu_product p;
         const uint32_t first = take_share(a, i, each, (uint32_t)outs, &p);
-        product_super(type, rows, outs, &p, first, shared + PERSISTENT_BOOK(type), &codebook, NULL, 0);
+        product_super(type, rows, outs, &p, first, shared + PERSISTENT_BOOK(codebook_words(type)), &codebook, NULL, 0);
         SYNC_WARP(); /* its rings have been read */
     }
 }
@@ -63,11 +64,9 @@ DEV void product_persistent(const uint32_t type, const int rows, const int outs,
     KERNEL_OF(PERSISTENT_THREADS, persistent_##type##_##rows, struct ntx_gpu_product)                                  \
     {                                                                                                                  \
         SHARED_OF_LAUNCH(shared);                                                                                      \
-        product_persistent(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &a, shared);                                   \
+        product_persistent(NTX_##type, rows, OUTS_OF(type, rows), &a, shared);                                         \
     }
-PERSISTENT(IQ1_S, 1)
-PERSISTENT(IQ1_S, 2)
-PERSISTENT(IQ1_M, 1)
-PERSISTENT(IQ1_M, 2)
+#define PERSISTENT_BOTH(TYPE) PERSISTENT(TYPE, 1) PERSISTENT(TYPE, 2)
+PERSISTENT_TYPES(PERSISTENT_BOTH)
 
 #endif

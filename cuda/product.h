@@ -269,7 +269,12 @@ struct super_scales { /* of a block whose sum is kept; TQ1_0's last digits */
 
 /* TQ1_0 of few rows goes by ternary_step; then threads hold first the output that they keep. */
 DEV int is_ternary(const uint32_t type, const int rows) { return type == NTX_TQ1_0 && rows <= 2; }
-DEV int steps_together(const int rows, const int outs) { return rows * outs >= 8 ? 1 : rows * outs >= 4 ? 2 : 4; }
+DEV int steps_together(const int rows, const int outs)
+{
+    if (rows * outs >= 8)
+        return 1;
+    return rows * outs >= 4 ? 2 : 4;
+}
 DEV int sums_kept(const int rows, const int outs) { return rows * outs > 8 ? 2 : 1; }
 
 /* Of n sums, a part of each in each of eight threads, n <= 8, sum TID % n. Of those from `chosen` on the threads hold
@@ -523,7 +528,8 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
         f[o] = fetch_of(type, weights_of(p, output_at(p, first + (uint32_t)o)), nb * block_size(type), ring,
                         TID / WARP * (uint32_t)outs + (uint32_t)o, TID % WARP);
     begin_fetch(type, outs, f);
-    const struct codebook codebook = brought ? *brought : bring_codebook(type, COPIES_OF(type), table);
+    const struct codebook codebook = brought ? *brought
+                                             : bring_codebook(type, CODEBOOK_COPIES(codebook_words(type)), table);
     UNROLL
     for (uint32_t o = 0; o < (uint32_t)outs; o++) {
         s.w[o] = super_at(type, p, ring, first, (uint32_t)outs, is_ternary(type, rows) ? o ^ s.out : o);
@@ -611,12 +617,12 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
 #define PRODUCT_FLOAT(type, rows) product_float(NTX_##type, rows, &p, block);
 #define PRODUCT_SIMPLE(type, rows)                                                                                     \
     SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];                                                               \
-    product_simple(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &p, block, ring);
+    product_simple(NTX_##type, rows, OUTS_OF(type, rows), &p, block, ring);
 #define PRODUCT_HALVES(type, rows) PRODUCT_SIMPLE(type, rows)
 #define PRODUCT_SUPER(type, rows)                                                                                      \
     SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];                                                               \
-    SHARED ALIGNED16 uint32_t table[TABLE_OF(NTX_##type) * COPIES_OF(NTX_##type) + 2 * BOOK_BYTES];                    \
-    product_super_any(NTX_##type, rows, OUTS_OF(NTX_##type, rows), &p, block, ring, table);
+    SHARED ALIGNED16 uint32_t table[CODEBOOK_##type * CODEBOOK_COPIES(CODEBOOK_##type) + 2 * BOOK_BYTES];              \
+    product_super_any(NTX_##type, rows, OUTS_OF(type, rows), &p, block, ring, table);
 #define PRODUCTS_OF(rule, TYPE, ...)                                                                                   \
     PRODUCT(rule, TYPE, 1) PRODUCT(rule, TYPE, 2) PRODUCT(rule, TYPE, 4) PRODUCT(rule, TYPE, 8)
 NTX_TYPES(PRODUCTS_OF)

@@ -25,11 +25,13 @@ DEV float simple_value(const uint32_t type, const uint8_t *b, uint32_t v)
 
 DEV float two_bit_value(const uint32_t type, const uint8_t *b, uint32_t v)
 {
-    const uint8_t *qs = b + (type == NTX_Q2_K ? 16 : 32);
+    const uint8_t *qs = b +
+                        (type == NTX_Q2_K ? offsetof(struct ntx_block_q2_k, qs) : offsetof(struct ntx_block_q3_k, qs));
     int32_t q = qs[v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3, g = (int32_t)v / 16;
     float d = f16_at(b + super_d(type));
     if (type == NTX_Q2_K)
-        return d * (float)(b[g] & 15) * (float)q - f16_at(b + 82) * (float)(b[g] >> 4);
+        return d * (float)(b[g] & 15) * (float)q -
+               f16_at(b + offsetof(struct ntx_block_q2_k, dmin)) * (float)(b[g] >> 4);
     int32_t scale = ((b[96 + g % 8] >> (g / 8 * 4) & 15) | (b[104 + g % 4] >> (g / 4 * 2) & 3) << 4) - 32;
     return d * (float)scale * (float)(q - (b[v % 32] >> (v / 32) & 1 ? 0 : 4));
 }
@@ -41,9 +43,11 @@ DEV float super_value(const uint32_t type, const uint8_t *b, uint32_t v)
     if (type == NTX_Q6_K) {
         int32_t low = b[v / 128 * 64 + v % 64] >> (v % 128 / 64 * 4) & 15,
                 high = b[128 + v / 128 * 32 + v % 32] >> (v % 128 / 32 * 2) & 3;
-        return f16_at(b + 208) * (float)(int8_t)b[192 + v / 16] * (float)((low | high << 4) - 32);
+        return f16_at(b + offsetof(struct ntx_block_q6_k, d)) * (float)(int8_t)b[192 + v / 16] *
+               (float)((low | high << 4) - 32);
     }
-    const uint8_t *qs = b + (type == NTX_Q4_K ? 16 : 48);
+    const uint8_t *qs = b +
+                        (type == NTX_Q4_K ? offsetof(struct ntx_block_q4_k, qs) : offsetof(struct ntx_block_q5_k, qs));
     int32_t q = qs[v / 64 * 32 + v % 32] >> (v % 64 / 32 * 4) & 15;
     if (type == NTX_Q5_K)
         q |= (b[16 + v % 32] >> (v / 32) & 1) << 4;

@@ -14,44 +14,49 @@
 
 enum role { OTHER, OUTPUT, EMBEDDING, Q, K, V, O, UP, GATE, DOWN };
 
-/* X(name, type of most matrices, general.file_type) */
+/* X(name, type of most matrices, general.file_type, tiny). tiny: of two bits and fewer; the rules that give more bits
+ * to V and K of other mixes do not hold. */
 #define MIXES(X)                                                                                                       \
-    X(F32, F32, 0)                                                                                                     \
-    X(F16, F16, 1)                                                                                                     \
-    X(BF16, BF16, 32)                                                                                                  \
-    X(Q8_0, Q8_0, 7)                                                                                                   \
-    X(Q6_K, Q6_K, 18)                                                                                                  \
-    X(Q5_K_M, Q5_K, 17)                                                                                                \
-    X(Q5_K_S, Q5_K, 16)                                                                                                \
-    X(Q5_1, Q5_1, 9)                                                                                                   \
-    X(Q5_0, Q5_0, 8)                                                                                                   \
-    X(Q4_K_M, Q4_K, 15)                                                                                                \
-    X(Q4_K_S, Q4_K, 14)                                                                                                \
-    X(Q4_1, Q4_1, 3)                                                                                                   \
-    X(Q4_0, Q4_0, 2)                                                                                                   \
-    X(IQ4_NL, IQ4_NL, 25)                                                                                              \
-    X(IQ4_XS, IQ4_XS, 30)                                                                                              \
-    X(Q3_K_L, Q3_K, 13)                                                                                                \
-    X(Q3_K_M, Q3_K, 12)                                                                                                \
-    X(Q3_K_S, Q3_K, 11)                                                                                                \
-    X(IQ3_M, IQ3_S, 27)                                                                                                \
-    X(IQ3_S, IQ3_S, 26)                                                                                                \
-    X(IQ3_XS, IQ3_S, 22)                                                                                               \
-    X(IQ3_XXS, IQ3_XXS, 23)                                                                                            \
-    X(Q2_K, Q2_K, 10)                                                                                                  \
-    X(Q2_K_S, Q2_K, 21)                                                                                                \
-    X(IQ2_M, IQ2_S, 29)                                                                                                \
-    X(IQ2_S, IQ2_XS, 28)                                                                                               \
-    X(IQ2_XS, IQ2_XS, 20)                                                                                              \
-    X(IQ2_XXS, IQ2_XXS, 19)                                                                                            \
-    X(IQ1_M, IQ1_M, 31)                                                                                                \
-    X(IQ1_S, IQ1_S, 24)                                                                                                \
-    X(TQ2_0, TQ2_0, 37)                                                                                                \
-    X(TQ1_0, TQ1_0, 36)                                                                                                \
-    X(MXFP4_MOE, MXFP4, 38) X(NVFP4, NVFP4, 39) X(MXFP4, MXFP4, 38) X(Q2_0, Q2_0, 41) X(Q1_0, Q1_0, 40)
+    X(F32, F32, 0, 0)                                                                                                  \
+    X(F16, F16, 1, 0)                                                                                                  \
+    X(BF16, BF16, 32, 0)                                                                                               \
+    X(Q8_0, Q8_0, 7, 0)                                                                                                \
+    X(Q6_K, Q6_K, 18, 0)                                                                                               \
+    X(Q5_K_M, Q5_K, 17, 0)                                                                                             \
+    X(Q5_K_S, Q5_K, 16, 0)                                                                                             \
+    X(Q5_1, Q5_1, 9, 0)                                                                                                \
+    X(Q5_0, Q5_0, 8, 0)                                                                                                \
+    X(Q4_K_M, Q4_K, 15, 0)                                                                                             \
+    X(Q4_K_S, Q4_K, 14, 0)                                                                                             \
+    X(Q4_1, Q4_1, 3, 0)                                                                                                \
+    X(Q4_0, Q4_0, 2, 0)                                                                                                \
+    X(IQ4_NL, IQ4_NL, 25, 0)                                                                                           \
+    X(IQ4_XS, IQ4_XS, 30, 0)                                                                                           \
+    X(Q3_K_L, Q3_K, 13, 0)                                                                                             \
+    X(Q3_K_M, Q3_K, 12, 0)                                                                                             \
+    X(Q3_K_S, Q3_K, 11, 0)                                                                                             \
+    X(IQ3_M, IQ3_S, 27, 0)                                                                                             \
+    X(IQ3_S, IQ3_S, 26, 0)                                                                                             \
+    X(IQ3_XS, IQ3_S, 22, 0)                                                                                            \
+    X(IQ3_XXS, IQ3_XXS, 23, 0)                                                                                         \
+    X(Q2_K, Q2_K, 10, 0)                                                                                               \
+    X(Q2_K_S, Q2_K, 21, 0)                                                                                             \
+    X(IQ2_M, IQ2_S, 29, 1)                                                                                             \
+    X(IQ2_S, IQ2_XS, 28, 1)                                                                                            \
+    X(IQ2_XS, IQ2_XS, 20, 1)                                                                                           \
+    X(IQ2_XXS, IQ2_XXS, 19, 1)                                                                                         \
+    X(IQ1_M, IQ1_M, 31, 1)                                                                                             \
+    X(IQ1_S, IQ1_S, 24, 1)                                                                                             \
+    X(TQ2_0, TQ2_0, 37, 0)                                                                                             \
+    X(TQ1_0, TQ1_0, 36, 0)                                                                                             \
+    X(MXFP4_MOE, MXFP4, 38, 0)                                                                                         \
+    X(NVFP4, NVFP4, 39, 0)                                                                                             \
+    X(MXFP4, MXFP4, 38, 0)                                                                                             \
+    X(Q2_0, Q2_0, 41, 0)                                                                                               \
+    X(Q1_0, Q1_0, 40, 0)
 
 enum mix {
-#define X(name, type, number) MIX_##name,
+#define X(name, ...) MIX_##name,
     MIXES(X)
 #undef X
         N_MIXES
@@ -60,14 +65,15 @@ enum mix {
 struct ntx_mix {
     const char *name;
     uint32_t type, file_type;
+    bool tiny;
 };
 static const struct ntx_mix mixes[N_MIXES] = {
-#define X(name, type, number) {#name, NTX_##type, number},
+#define X(name, type, number, tiny) {#name, NTX_##type, number, tiny},
     MIXES(X)
 #undef X
 };
 
-/* Aliases. */
+/* Other names of mixes. */
 static const struct {
     const char *name;
     enum mix is;
@@ -107,9 +113,9 @@ uint32_t ntx_writable_type(const char *name)
 
 /* ---- rules */
 
-/* Layers in which a rule holds. FIRST_n: the first n; EIGHTH, SIXTEENTH: that part of them, from the first on; MORE:
- * the first and last eighth, and every third between; MIDDLE: neither the first nor the last eighth; GQA: all, if
- * several heads share K and V. */
+/* When a rule holds. FIRST_n: for the first n; EIGHTH, SIXTEENTH: for the first layers; MORE: for the first and last
+ * eighth, and every third between; MIDDLE: for neither the first nor the last eighth; GQA: several heads share K and
+ * V; BLIND, SEEN: without and with an importance matrix; EIGHT: of eight experts. */
 enum when {
     ALWAYS,
     GQA,
@@ -128,7 +134,7 @@ enum when {
     NOT_EIGHT
 };
 
-/* The first rule that holds decides; without one, the mix's own type stays. */
+/* The first rule that holds gives the type; if none holds, it is the mix's own type. */
 static const struct rule {
     uint8_t mix, role, when;
     uint32_t type;
@@ -233,14 +239,8 @@ static const struct rule {
     {MIX_Q2_0, EMBEDDING, ALWAYS, NTX_Q4_K},
 };
 
-/* Mixes of at most two bits have rules of their own for V and K. */
-static bool is_tiny(enum mix m)
-{
-    return m == MIX_IQ2_XXS || m == MIX_IQ2_XS || m == MIX_IQ2_S || m == MIX_IQ2_M || m == MIX_IQ1_S || m == MIX_IQ1_M;
-}
-
-struct place {     /* place of a tensor among those of its role */
-    uint32_t i, n; /* i before it, of n; for experts and FFNs these are layers */
+struct place {     /* of a tensor among those of its role */
+    uint32_t i, n; /* number of the tensor, and of all; experts and FFNs count layers */
 };
 
 static bool more_bits(struct place p) { return p.i < p.n / 8 || p.i >= 7 * p.n / 8 || (p.i - p.n / 8) % 3 == 2; }
@@ -276,33 +276,33 @@ static uint32_t by_rules(enum mix mix, enum role role, const struct ntx_mix_mode
             type = rules[i].type;
             break;
         }
-    if (role == V && m->seventy && !is_tiny(mix) && (type == NTX_Q3_K || type == NTX_Q4_K))
-        type = NTX_Q5_K; /* V has an eighth of Q's size there, so more bits cost little */
-    if ((role == V || role == K) && m->n_expert == 8 && !is_tiny(mix))
-        type = NTX_Q8_0; /* it is small beside the experts */
+    if (role == V && m->seventy && !mixes[mix].tiny && (type == NTX_Q3_K || type == NTX_Q4_K))
+        type = NTX_Q5_K; /* V is an eighth of Q there, so more bits cost nearly nothing */
+    if ((role == V || role == K) && m->n_expert == 8 && !mixes[mix].tiny)
+        type = NTX_Q8_0; /* small beside the experts */
     return type;
 }
 
-/* The type of the output matrix, and of an embedding that is tied to it. */
+/* The type of the output matrix, and of an embedding that is used as one. */
 static uint32_t of_output(enum mix mix, uint64_t n)
 {
     uint32_t type = mixes[mix].type;
     if (mix == MIX_MXFP4_MOE || n % ntx_type_info(type)->block)
         return NTX_Q8_0;
-    if (is_tiny(mix) || mix == MIX_IQ3_XXS)
+    if (mixes[mix].tiny || mix == MIX_IQ3_XXS)
         return NTX_Q5_K;
     return type == NTX_Q8_0 ? type : NTX_Q6_K;
 }
 
 /* ---- tensors */
 
-/* Roles follow from names, whether ntx can run the model or not. */
+/* The role by the tensor's name, also in models that ntx cannot run. */
 static enum role role_of(const char *name)
 {
     static const struct {
         uint16_t tensor;
         uint8_t role;
-    } matrices[] = {{NTX_T_delta_mix, V} /* fused q, k, v have the same name */,
+    } matrices[] = {{NTX_T_delta_mix, V} /* joined q, k and v have this name, too */,
                     {NTX_T_kv_b, V},
                     {NTX_T_v, V},
                     {NTX_T_k, K},
@@ -322,7 +322,7 @@ static enum role role_of(const char *name)
     return OTHER;
 }
 
-/* Small tensors, also of models that llama.cpp runs and ntx does not. */
+/* Small tensors; also those of models that llama.cpp runs and ntx does not. */
 static bool is_small(const char *name)
 {
     static const uint16_t called[] = {NTX_T_router, NTX_T_token_experts, NTX_T_block_k, NTX_T_block_q},
@@ -369,24 +369,39 @@ bool ntx_mix_allows(const struct ntx_gguf *g, const struct ntx_gguf_tensor *t)
     return !is_small(t->name) && !ntx_arch_keeps(g, t->name);
 }
 
+/* The type for rows that are no multiple of a type's block, and whether the type needs an importance matrix. A type
+ * that is not listed gives way to Q4_0, and needs none. */
+static const struct {
+    uint8_t type, narrow;
+    bool needs_importance;
+} type_rules[] = {
+    {NTX_IQ1_S, NTX_IQ4_NL, true},  {NTX_IQ1_M, NTX_IQ4_NL, true},   {NTX_IQ2_XXS, NTX_IQ4_NL, true},
+    {NTX_IQ2_XS, NTX_IQ4_NL, true}, {NTX_IQ2_S, NTX_IQ4_NL, true},   {NTX_IQ3_XXS, NTX_IQ4_NL, true},
+    {NTX_IQ3_S, NTX_IQ4_NL, false}, {NTX_IQ4_XS, NTX_IQ4_NL, false}, {NTX_Q4_K, NTX_Q5_0, false},
+    {NTX_Q5_K, NTX_Q5_1, false},    {NTX_Q6_K, NTX_Q8_0, false},
+};
+
+static uint32_t narrow_type(uint32_t type)
+{
+    for (size_t i = 0; i < sizeof type_rules / sizeof *type_rules; i++)
+        if (type_rules[i].type == type)
+            return type_rules[i].narrow;
+    return NTX_Q4_0;
+}
+
+static bool type_needs_importance(uint32_t type)
+{
+    for (size_t i = 0; i < sizeof type_rules / sizeof *type_rules; i++)
+        if (type_rules[i].type == type)
+            return type_rules[i].needs_importance;
+    return false;
+}
+
 uint32_t ntx_mix_for_inputs(uint32_t type, uint64_t n)
 {
     if (n % ntx_type_info(type)->block == 0)
         return type;
-    switch (type) {
-    case NTX_IQ1_S:
-    case NTX_IQ1_M:
-    case NTX_IQ2_XXS:
-    case NTX_IQ2_XS:
-    case NTX_IQ2_S:
-    case NTX_IQ3_XXS:
-    case NTX_IQ3_S:
-    case NTX_IQ4_XS: type = NTX_IQ4_NL; break;
-    case NTX_Q4_K: type = NTX_Q5_0; break;
-    case NTX_Q5_K: type = NTX_Q5_1; break;
-    case NTX_Q6_K: type = NTX_Q8_0; break;
-    default: type = NTX_Q4_0;
-    }
+    type = narrow_type(type);
     return n % ntx_type_info(type)->block ? NTX_F16 : type;
 }
 
@@ -395,8 +410,7 @@ bool ntx_mix_needs_importance(const struct ntx_mix *m, const char *name, uint32_
     enum role role = role_of(name);
     if (role == EMBEDDING || role == OUTPUT)
         return false;
-    return type == NTX_IQ3_XXS || type == NTX_IQ2_XXS || type == NTX_IQ2_XS || type == NTX_IQ2_S || type == NTX_IQ1_M ||
-           type == NTX_IQ1_S || (type == NTX_Q2_K && m == &mixes[MIX_Q2_K_S]);
+    return type_needs_importance(type) || (type == NTX_Q2_K && m == &mixes[MIX_Q2_K_S]);
 }
 
 /* ---- the model */
@@ -443,8 +457,8 @@ struct named {
     const char *name;
 };
 
-/* By layer, then by name, so that the first tensor of a role does not depend on the order in the file. */
-static int by_layer_and_name(const void *a, const void *b)
+/* By layer, then by name, so that the numbers do not depend on the order in the file. */
+static int compare_named(const void *a, const void *b)
 {
     const struct named *x = a, *y = b;
     return x->layer != y->layer ? (x->layer > y->layer) - (x->layer < y->layer) : strcmp(x->name, y->name);
@@ -457,7 +471,7 @@ static struct named *ordered(const struct ntx_gguf *g)
     for (uint64_t i = 0; o && i < n; i++)
         o[i] = (struct named){(uint32_t)i, layer_of(ntx_gguf_tensor_at(g, i)->name), ntx_gguf_tensor_at(g, i)->name};
     if (o)
-        qsort(o, n, sizeof *o, by_layer_and_name);
+        qsort(o, n, sizeof *o, compare_named);
     return o;
 }
 
@@ -472,7 +486,7 @@ static uint32_t choose_type(const struct ntx_mix *m, const struct ntx_gguf_tenso
     enum role role = role_of(t->name);
     struct place p = {c->before[role]++, role == V ? c->v : of->n_layers};
     bool ffn = role == DOWN || role == UP || role == GATE;
-    if (ffn && of->n_expert > 1 && layer >= 0 && !is_tiny(mix)) /* the file may have one tensor for each expert */
+    if (ffn && of->n_expert > 1 && layer >= 0 && !mixes[mix].tiny) /* each expert may be a tensor */
         p.i = (uint32_t)layer;
     if (role == OUTPUT || (role == EMBEDDING && tied))
         return of_output(mix, t->ne[0]);

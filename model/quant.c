@@ -152,7 +152,7 @@ NTX_UNPACK void dequant_halves(const uint8_t *b, float *out, size_t n, const siz
     {                                                                                                                  \
         dequant_##rule(blocks, out, n, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type);     \
     }
-#define DEQUANT(rule, TYPE, type, values, scale, min) DEQUANT_##rule(type, values, min)
+#define DEQUANT(rule, TYPE, type, values, scale, min, ...) DEQUANT_##rule(type, values, min)
 NTX_TYPES(DEQUANT)
 
 /* ---- the table */
@@ -163,29 +163,23 @@ NTX_TYPES(DEQUANT)
 #define N_HALVES_e8m0(min)    0
 #define N_HALVES_spread(min)  0
 #define N_HALVES_halves(min)  0
-#define AT_half(type)         offsetof(struct ntx_block_##type, d)
-#define AT_quarter(type)      AT_half(type)
-#define AT_eighth(type)       AT_half(type)
-#define AT_e8m0(type)         0
-#define AT_spread(type)       0
-#define AT_halves(type)       0
 #define MIN_AT_none(type)     0
 #define MIN_AT_m(type)        offsetof(struct ntx_block_##type, m)
 #define MIN_AT_dmin(type)     offsetof(struct ntx_block_##type, dmin)
 
-#define ENTRY_FLOAT(TYPE, type, values, bytes, min)                                                                    \
+#define ENTRY_FLOAT(TYPE, type, values, bytes, min, ...)                                                               \
     [NTX_##TYPE] = {#TYPE, 1, bytes, dequant_##type, NTX_RULE_FLOAT, 0, {0}},
 #define ENTRY_SIMPLE(...) ENTRY_BLOCKS(SIMPLE, __VA_ARGS__)
 #define ENTRY_HALVES(...) ENTRY_BLOCKS(HALVES, __VA_ARGS__)
 #define ENTRY_SUPER(...)  ENTRY_BLOCKS(SUPER, __VA_ARGS__)
-#define ENTRY_BLOCKS(rule, TYPE, type, values, scale, min)                                                             \
+#define ENTRY_BLOCKS(rule, TYPE, type, values, scale, min, ...)                                                        \
     [NTX_##TYPE] = {#TYPE,                                                                                             \
                     values,                                                                                            \
                     sizeof(struct ntx_block_##type),                                                                   \
                     dequant_##type,                                                                                    \
                     NTX_RULE_##rule,                                                                                   \
                     N_HALVES_##scale(min),                                                                             \
-                    {AT_##scale(type), MIN_AT_##min(type)}},
+                    {NTX_SCALE_AT_##scale(type), MIN_AT_##min(type)}},
 #define ENTRY(rule, ...) ENTRY_##rule(__VA_ARGS__)
 
 static const struct ntx_type_info types[NTX_TYPE_LIMIT] = {

@@ -189,37 +189,47 @@ struct ntx_block_q2_0 {
     uint8_t qs[16];
 }; /* 64 values */
 
-/* X(rule, TYPE, type, values of a block, scale, minimum). scale: what d is (NTX_SCALE_ of unpack.h); minimum: the field
- * that holds m or dmin, or none. FLOAT: the bytes of a value in place of its scale. */
+/* X(rule, TYPE, type, values, scale, minimum, run, outputs, pieces, codebook). A new type is a new row.
+ *
+ *     values      of a block
+ *     scale       how d is stored (NTX_SCALE_ of unpack.h); FLOAT: the bytes of a value
+ *     minimum     the field that holds m or dmin, or none
+ *     run         of 32 values, how many neighbours share a scale: 16 or 32; FLOAT: 1
+ *
+ * For the GPU (cuda/fetch.h):
+ *
+ *     outputs     that a group of threads computes side by side for one row of x; for more rows at most 2
+ *     pieces      of a matrix row in shared memory, including the one in use
+ *     codebook    words of the codebook in shared memory (cuda/codes.h); 0: none */
 #define NTX_TYPES(X)                                                                                                   \
-    X(FLOAT, F32, f32, 1, 4, none)                                                                                     \
-    X(FLOAT, F16, f16, 1, 2, none)                                                                                     \
-    X(FLOAT, BF16, bf16, 1, 2, none)                                                                                   \
-    X(SIMPLE, Q4_0, q4_0, NTX_QK, half, none)                                                                          \
-    X(SIMPLE, Q4_1, q4_1, NTX_QK, half, m)                                                                             \
-    X(SIMPLE, Q5_0, q5_0, NTX_QK, half, none)                                                                          \
-    X(SIMPLE, Q5_1, q5_1, NTX_QK, half, m)                                                                             \
-    X(SIMPLE, Q8_0, q8_0, NTX_QK, half, none)                                                                          \
-    X(SIMPLE, MXFP4, mxfp4, NTX_QK, e8m0, none)                                                                        \
-    X(SIMPLE, IQ4_NL, iq4_nl, NTX_QK, half, none)                                                                      \
-    X(SUPER, Q2_K, q2_k, NTX_QKK, half, dmin)                                                                          \
-    X(SUPER, Q3_K, q3_k, NTX_QKK, half, none)                                                                          \
-    X(SUPER, Q4_K, q4_k, NTX_QKK, half, dmin)                                                                          \
-    X(SUPER, Q5_K, q5_k, NTX_QKK, half, dmin)                                                                          \
-    X(SUPER, Q6_K, q6_k, NTX_QKK, half, none)                                                                          \
-    X(SUPER, IQ4_XS, iq4_xs, NTX_QKK, half, none)                                                                      \
-    X(SUPER, IQ3_XXS, iq3_xxs, NTX_QKK, quarter, none)                                                                 \
-    X(SUPER, IQ3_S, iq3_s, NTX_QKK, half, none)                                                                        \
-    X(SUPER, IQ2_XXS, iq2_xxs, NTX_QKK, eighth, none)                                                                  \
-    X(SUPER, IQ2_XS, iq2_xs, NTX_QKK, eighth, none)                                                                    \
-    X(SUPER, IQ2_S, iq2_s, NTX_QKK, eighth, none)                                                                      \
-    X(SUPER, IQ1_S, iq1_s, NTX_QKK, eighth, none)                                                                      \
-    X(SUPER, IQ1_M, iq1_m, NTX_QKK, spread, none)                                                                      \
-    X(SUPER, TQ1_0, tq1_0, NTX_QKK, half, none)                                                                        \
-    X(SUPER, TQ2_0, tq2_0, NTX_QKK, half, none)                                                                        \
-    X(HALVES, NVFP4, nvfp4, 64, halves, none)                                                                          \
-    X(SIMPLE, Q1_0, q1_0, 128, half, none)                                                                             \
-    X(SIMPLE, Q2_0, q2_0, 64, half, none)
+    X(FLOAT, F32, f32, 1, 4, none, 1, 1, 1, 0)                                                                         \
+    X(FLOAT, F16, f16, 1, 2, none, 1, 1, 1, 0)                                                                         \
+    X(FLOAT, BF16, bf16, 1, 2, none, 1, 1, 1, 0)                                                                       \
+    X(SIMPLE, Q4_0, q4_0, NTX_QK, half, none, 32, 1, 2, 0)                                                             \
+    X(SIMPLE, Q4_1, q4_1, NTX_QK, half, m, 32, 1, 2, 0)                                                                \
+    X(SIMPLE, Q5_0, q5_0, NTX_QK, half, none, 32, 1, 2, 0)                                                             \
+    X(SIMPLE, Q5_1, q5_1, NTX_QK, half, m, 32, 1, 2, 0)                                                                \
+    X(SIMPLE, Q8_0, q8_0, NTX_QK, half, none, 32, 1, 2, 0)                                                             \
+    X(SIMPLE, MXFP4, mxfp4, NTX_QK, e8m0, none, 32, 1, 2, 0)                                                           \
+    X(SIMPLE, IQ4_NL, iq4_nl, NTX_QK, half, none, 32, 1, 2, 0)                                                         \
+    X(SUPER, Q2_K, q2_k, NTX_QKK, half, dmin, 16, 2, 2, 0)                                                             \
+    X(SUPER, Q3_K, q3_k, NTX_QKK, half, none, 16, 2, 2, 0)                                                             \
+    X(SUPER, Q4_K, q4_k, NTX_QKK, half, dmin, 32, 1, 2, 0)                                                             \
+    X(SUPER, Q5_K, q5_k, NTX_QKK, half, dmin, 32, 1, 2, 0)                                                             \
+    X(SUPER, Q6_K, q6_k, NTX_QKK, half, none, 16, 1, 2, 0)                                                             \
+    X(SUPER, IQ4_XS, iq4_xs, NTX_QKK, half, none, 32, 2, 2, 0)                                                         \
+    X(SUPER, IQ3_XXS, iq3_xxs, NTX_QKK, quarter, none, 32, 2, 2, 256)                                                  \
+    X(SUPER, IQ3_S, iq3_s, NTX_QKK, half, none, 32, 2, 2, 256)                                                         \
+    X(SUPER, IQ2_XXS, iq2_xxs, NTX_QKK, eighth, none, 32, 2, 2, 256)                                                   \
+    X(SUPER, IQ2_XS, iq2_xs, NTX_QKK, eighth, none, 16, 4, 2, 512)                                                     \
+    X(SUPER, IQ2_S, iq2_s, NTX_QKK, eighth, none, 16, 4, 2, 1024)                                                      \
+    X(SUPER, IQ1_S, iq1_s, NTX_QKK, eighth, none, 32, 4, 2, 1024)                                                      \
+    X(SUPER, IQ1_M, iq1_m, NTX_QKK, spread, none, 16, 4, 2, 1024)                                                      \
+    X(SUPER, TQ1_0, tq1_0, NTX_QKK, half, none, 32, 4, 2, 0)                                                           \
+    X(SUPER, TQ2_0, tq2_0, NTX_QKK, half, none, 32, 2, 2, 0)                                                           \
+    X(HALVES, NVFP4, nvfp4, 64, halves, none, 16, 2, 2, 0)                                                             \
+    X(SIMPLE, Q1_0, q1_0, 128, half, none, 32, 4, 2, 0)                                                                \
+    X(SIMPLE, Q2_0, q2_0, 64, half, none, 32, 2, 4, 0)
 
 /* SIMPLE types whose nibbles are indices into 16 values, NTX_VALUES_<type>. X(TYPE, type, scale, log2 of an offset
  * that makes all values positive). */

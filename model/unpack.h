@@ -77,19 +77,26 @@ NTX_UNPACK float ntx_e4m3_half_float(uint8_t x)
     return e ? ntx_bits_float((e + 119) << 23 | m << 20) : (float)m * 0x1p-10f;
 }
 
-/* NTX_SCALE_x: d of a block, by the table of types; NTX_HAS_x: it has a minimum. */
-#define NTX_SCALE_half(b)    ntx_half_float((b)->d)
-#define NTX_SCALE_quarter(b) (ntx_half_float((b)->d) * 0.25f)
-#define NTX_SCALE_eighth(b)  (ntx_half_float((b)->d) * 0.125f)
-#define NTX_SCALE_spread(b)  (ntx_half_float(ntx__spread_half((b)->scales)) * 0.125f)
-#define NTX_SCALE_halves(b)  0 /* the unpacking sets d and m */
-#define NTX_SCALE_e8m0(b)    ntx_e8m0_float((b)->e)
-#define NTX_MIN_OF_none(b)   0
-#define NTX_MIN_OF_m(b)      ntx_half_float((b)->m)
-#define NTX_MIN_OF_dmin(b)   ntx_half_float((b)->dmin)
-#define NTX_HAS_none         0
-#define NTX_HAS_m            1
-#define NTX_HAS_dmin         1
+/* What d is, by the table of types, and whether there is a minimum. */
+#define NTX_SCALE_half(b)          ntx_half_float((b)->d)
+#define NTX_SCALE_quarter(b)       (ntx_half_float((b)->d) * 0.25f)
+#define NTX_SCALE_eighth(b)        (ntx_half_float((b)->d) * 0.125f)
+#define NTX_SCALE_spread(b)        (ntx_half_float(ntx__spread_half((b)->scales)) * 0.125f)
+#define NTX_SCALE_halves(b)        0 /* the unpacking sets them */
+#define NTX_SCALE_e8m0(b)          ntx_e8m0_float((b)->e)
+/* The offset of d in a block; 0: d is not a field of its own. */
+#define NTX_SCALE_AT_half(type)    offsetof(struct ntx_block_##type, d)
+#define NTX_SCALE_AT_quarter(type) offsetof(struct ntx_block_##type, d)
+#define NTX_SCALE_AT_eighth(type)  offsetof(struct ntx_block_##type, d)
+#define NTX_SCALE_AT_spread(type)  0
+#define NTX_SCALE_AT_halves(type)  0
+#define NTX_SCALE_AT_e8m0(type)    0
+#define NTX_MIN_OF_none(b)         0
+#define NTX_MIN_OF_m(b)            ntx_half_float((b)->m)
+#define NTX_MIN_OF_dmin(b)         ntx_half_float((b)->dmin)
+#define NTX_HAS_none               0
+#define NTX_HAS_m                  1
+#define NTX_HAS_dmin               1
 
 /* ---- simple blocks. Byte j of 16 holds value j in its low nibble and value j + 16 in its high one; bit v of qh, read
  * as one little-endian word, goes above the nibble of value v. */
@@ -409,7 +416,7 @@ NTX_UNPACK void ntx__part_tq2_0(const struct ntx_block_tq2_0 *b, uint32_t t, str
         p->m = NTX_MIN_OF_##minimum(b);                                                                                \
         ntx__part_##type(b, t, p);                                                                                     \
     }
-#define NTX__UNPACK(rule, TYPE, type, values, scale, minimum) NTX__UNPACK_##rule(type, scale, minimum)
+#define NTX__UNPACK(rule, TYPE, type, values, scale, minimum, ...) NTX__UNPACK_##rule(type, scale, minimum)
 NTX_TYPES(NTX__UNPACK)
 
 #endif

@@ -13,7 +13,7 @@ enum { SEGMENT = 256, TOGETHER = 16 }; /* values of a column, columns */
 /* ---- n values (whole blocks) of a column as floats */
 
 #define WIDEN_FLOAT(type, ...)
-#define WIDEN_SIMPLE(type, values, scale_, minimum)                                                                    \
+#define WIDEN_SIMPLE(type, values, scale_, minimum, ...)                                                               \
     static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
     {                                                                                                                  \
         const struct ntx_block_##type *b = w;                                                                          \
@@ -25,7 +25,7 @@ enum { SEGMENT = 256, TOGETHER = 16 }; /* values of a column, columns */
         }                                                                                                              \
     }
 
-#define WIDEN_HALVES(type, values, scale_, minimum)                                                                    \
+#define WIDEN_HALVES(type, values, scale_, minimum, ...)                                                               \
     static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
     {                                                                                                                  \
         const struct ntx_block_##type *b = w;                                                                          \
@@ -37,7 +37,7 @@ enum { SEGMENT = 256, TOGETHER = 16 }; /* values of a column, columns */
         }                                                                                                              \
     }
 
-#define WIDEN_SUPER(type, values, scale_, minimum)                                                                     \
+#define WIDEN_SUPER(type, values, scale_, minimum, ...)                                                                \
     static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
     {                                                                                                                  \
         const struct ntx_block_##type *b = w;                                                                          \
@@ -152,12 +152,12 @@ INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uin
         }                                                                                                              \
     }
 
-#define COLUMNS_FLOAT(type, values, bytes, min)  COLUMNS_OF(type, 1, bytes)
-#define COLUMNS_SIMPLE(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
-#define COLUMNS_HALVES(type, values, scale, min) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
-#define COLUMNS_SUPER(type, values, scale, min)  COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
-#define COLUMNS(rule, TYPE, type, ...)           COLUMNS_##rule(type, __VA_ARGS__)
-#define COLUMNS_ROW(rule, TYPE, type, ...)       [NTX_##TYPE] = columns_##type,
+#define COLUMNS_FLOAT(type, values, bytes, min, ...)  COLUMNS_OF(type, 1, bytes)
+#define COLUMNS_SIMPLE(type, values, scale, min, ...) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
+#define COLUMNS_HALVES(type, values, scale, min, ...) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
+#define COLUMNS_SUPER(type, values, scale, min, ...)  COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
+#define COLUMNS(rule, TYPE, type, ...)                COLUMNS_##rule(type, __VA_ARGS__)
+#define COLUMNS_ROW(rule, TYPE, type, ...)            [NTX_##TYPE] = columns_##type,
 
 NTX_TYPES(COLUMNS)
 #define COLUMNS_TABLE                                                                                                  \

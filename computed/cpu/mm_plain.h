@@ -169,12 +169,12 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
 #ifndef PLAIN_CLONES
 #define PLAIN_CLONES /* of those that need fmaf() for each weight, where the file's own flags lack it */
 #endif
-#define PLAIN_FLOAT(type, values, bytes, min) PLAIN_CLONES PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
-#define PLAIN_SIMPLE(type, values, scale, min)                                                                         \
+#define PLAIN_FLOAT(type, values, bytes, min, ...) PLAIN_CLONES PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
+#define PLAIN_SIMPLE(type, values, scale, min, ...)                                                                    \
     PLAIN_MATMUL(type, dot_simple(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
-#define PLAIN_HALVES(type, values, scale, min)                                                                         \
+#define PLAIN_HALVES(type, values, scale, min, ...)                                                                    \
     PLAIN_MATMUL(type, dot_halves(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
-#define PLAIN_SUPER(type, values, scale, min)                                                                          \
+#define PLAIN_SUPER(type, values, scale, min, ...)                                                                     \
     PLAIN_MATMUL(type, dot_super(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
 
 /* For NTX_TYPES: the products of all types, and their places in a table. */
