@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attend.h: attention over paged KV for rows of decoding (prompts': prefill.h). A block of threads takes some heads of
- * one row that share K and V, and NTX_GPU_SPLIT positions; where a row has more positions, the splits' maxima, sums and
- * unscaled values are joined in the order of the splits. Both the splitting and the order depend on the row's position
- * alone, so a row's value does not depend on who shares the pass.
+/* attend.h: attention of decode rows over paged KV (prompt rows: prefill.h). A block of threads takes some heads of
+ * one row that share K and V, and NTX_GPU_SPLIT positions. If a row has more positions, the maxima, sums and unscaled
+ * values of the splits are joined in the order of the splits. Splits and order depend on the row's position alone, so
+ * a row's value does not depend on the other rows of the pass.
  *
- * Within a split everything follows computed/cpu/cpu.h (`attend`), so up to NTX_GPU_SPLIT positions give the CPU's
- * bits. */
+ * Within a split the order of operations is that of computed/cpu/cpu.h (`attend`), so up to NTX_GPU_SPLIT positions
+ * give the CPU's bits. */
 #ifndef NTX_CUDA_ATTEND_H
 #define NTX_CUDA_ATTEND_H
 
@@ -14,15 +14,15 @@
 
 DEV uint32_t splits_of(uint32_t positions) { return (positions + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT; }
 
-/* What a row attends to: positions, or entries of a list. */
+/* The entries that a row attends to: positions, or a list. */
 struct entries {
-    uint32_t n, from; /* positions: those before n from `from` on */
+    uint32_t n, from; /* positions [from, n); listed: n entries */
     int listed;
-    uint32_t window;        /* of a list, so many slots from `from` on; */
-    const uint32_t *chosen; /* and then these slots, or numbers of pooled K; NULL: numbers from 0 on */
+    uint32_t window;        /* the list begins with this many slots from `from` on, */
+    const uint32_t *chosen; /* then has these slots or numbers of pooled K; NULL: numbers from 0 on */
 };
 
-/* lists: there may be such. */
+/* lists: constant; 0: no row has a list. */
 DEV struct entries entries_of(const struct ntx_gpu_attend *a, uint32_t row, const int lists)
 {
     const uint32_t pos = a->kv.pos[row], chosen = lists && a->n_topk ? a->n_topk[row] : UINT32_MAX;
@@ -33,11 +33,14 @@ DEV struct entries entries_of(const struct ntx_gpu_attend *a, uint32_t row, cons
     if (chosen != UINT32_MAX)
         e.chosen = a->chosen + (uint64_t)row * a->max_topk;
     e.window = a->most_entries ? pos + 1 - e.from : 0;
-    e.n = e.window + (chosen != UINT32_MAX ? chosen : a->pooled.base ? (pos + 1) / a->every : 0);
+    if (chosen != UINT32_MAX)
+        e.n = e.window + chosen;
+    else
+        e.n = e.window + (a->pooled.base ? (pos + 1) / a->every : 0);
     return e;
 }
 
-/* Splits before the first that it sees something of. */
+/* The number of splits that lie before the window. */
 DEV uint32_t splits_before(const struct entries *e) { return e->listed ? 0 : e->from / NTX_GPU_SPLIT; }
 
 DEV_AND_HOST uint32_t most_of(const struct ntx_gpu_attend *a)
@@ -47,18 +50,20 @@ DEV_AND_HOST uint32_t most_of(const struct ntx_gpu_attend *a)
 
 DEV uint32_t splits_most(const struct ntx_gpu_attend *a) { return splits_of(most_of(a)); }
 
-/* K, or V, of entry t of a list. */
+/* K or V of entry t of a list. */
 DEV const uint8_t *listed_at(const struct ntx_gpu_attend *a, const struct entries *e, uint32_t row, uint32_t kv_head,
                              uint32_t t, int v)
 {
-    const uint32_t number = t < e->window ? e->from + t : e->chosen ? e->chosen[t - e->window] : t - e->window;
+    uint32_t number = e->from + t;
+    if (t >= e->window)
+        number = e->chosen ? e->chosen[t - e->window] : t - e->window;
     if (t >= e->window && a->pooled.base)
         return pooled_in(&a->pooled, row, number, a->every);
     return v ? v_in(&a->kv, row, kv_head, number) : k_in(&a->kv, row, kv_head, number);
 }
 
-/* Where a split's result goes: to the row, or, where there are several, to the partial ones, with its maximum and its
- * sum; *by: what it is multiplied by. */
+/* The place of a split's result, which is to be multiplied by *by. A single split goes to the row; several go to the
+ * partial results, with their maximum and sum. */
 DEV float *place_of_split(const struct ntx_gpu_attend *a, const struct entries *of, uint32_t head, float top, float sum,
                           float *by, int writes)
 {
@@ -75,22 +80,20 @@ DEV float *place_of_split(const struct ntx_gpu_attend *a, const struct entries *
     return out;
 }
 
-/* ---- F16: a block of threads takes some heads that share K and V, which it reads once, tile by tile, by the widest
- * loads: those of the next are under way while one is used */
+/* ---- F16: a block of threads takes some heads that share K and V. It reads these once, tile by tile, by the widest
+ * loads; the next tile is loaded while one is used */
 
-#define KV_TILE                                                                                                        \
-    9472u /* bytes of a tile: some positions' rows, each KV_PAD longer, so that two of them lie in other banks */
-#define KV_PAD   32u
-#define KV_LOADS 5u /* of 16 bytes, of a thread for a tile */
+#define KV_TILE  9472u /* bytes of a tile: rows of some positions */
+#define KV_PAD   32u   /* bytes between rows, so that two rows use different banks */
+#define KV_LOADS 5u    /* loads of 16 bytes of a thread for a tile */
 
-struct heads {                            /* of a row, some that share K and V */
-    uint32_t row, head, n_heads, kv_head; /* the first; so many of them */
+struct heads {                            /* some heads of a row that share K and V */
+    uint32_t row, head, n_heads, kv_head; /* head: the first */
     uint32_t first, n;                    /* entries of this split */
     struct entries of;
 };
 
-/* Heads [BX * heads ..) of those that share K and V, of row BY, and the BZ-th split of what it sees something of;
- * whether there is such a split. */
+/* Sets the block's heads of row BY, and its BZ-th split within the window. Returns whether this split exists. */
 DEV int heads_of_block(const struct ntx_gpu_attend *a, const uint32_t heads, const int lists, struct heads *g)
 {
     const uint32_t shared = a->kv.n_head / a->kv.n_head_kv, parts = (shared + heads - 1) / heads,
@@ -113,7 +116,7 @@ DEV int heads_have(const struct ntx_gpu_attend *a, const struct heads *g, uint32
            ((lists && g->of.listed) || (g->first + t >= g->of.from && !is_hole(&a->kv, g->row, g->first + t)));
 }
 
-/* K, or V, of entry t of the split; NULL: there is none. */
+/* K or V of entry t of the split; NULL: it has none. */
 DEV const uint8_t *entry_of_heads(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t, int v,
                                   const int lists)
 {
@@ -125,15 +128,17 @@ DEV const uint8_t *entry_of_heads(const struct ntx_gpu_attend *a, const struct h
     return v ? v_at(&a->kv, g->row, g->kv_head, p) : k_at(&a->kv, g->row, g->kv_head, p);
 }
 
-/* Positions of a tile of rows of so many bytes: 8, 16 or 32. */
+/* Positions of a tile with rows of `row` bytes: 8, 16 or 32. */
 DEV uint32_t tile_of_rows(uint32_t row)
 {
     const uint32_t most = KV_TILE / (row + KV_PAD);
-    return most >= 32 ? 32 : most >= 16 ? 16 : 8;
+    if (most >= 32)
+        return 32;
+    return most >= 16 ? 16 : 8;
 }
 
-/* Where no row has a path, and there are no holes: a tile is of one block, whose rows lie one after another, and the
- * only look-ups are of that. */
+/* The first row of a tile. Only for rows without paths, holes and lists: then a tile is adjacent rows of one KV
+ * block. */
 DEV const uint8_t *tile_at(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t0, int v)
 {
     return v ? v_in(&a->kv, g->row, g->kv_head, g->first + t0) : k_in(&a->kv, g->row, g->kv_head, g->first + t0);
@@ -146,7 +151,7 @@ DEV void fetch_piece(const uint8_t *from, uint32_t *words)
         load_words4(from, words);
 }
 
-/* This thread's part of the rows from entry t0 on. What is not there is 0. */
+/* Loads this thread's part of the rows from entry t0 on; entries without KV are 0. */
 DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct heads *g, uint32_t t0, uint32_t tile, uint32_t row,
                     int v, const int lists, uint32_t (*words)[4])
 {
@@ -171,7 +176,7 @@ DEV void fetch_tile(const struct ntx_gpu_attend *a, const struct heads *g, uint3
     }
 }
 
-DEV void put_tile(uint32_t tile, uint32_t row, uint32_t (*words)[4], uint32_t *shared)
+DEV void store_tile(uint32_t tile, uint32_t row, uint32_t (*words)[4], uint32_t *shared)
 {
     const uint32_t pieces = row / 16;
     SYNC();
@@ -184,7 +189,7 @@ DEV void put_tile(uint32_t tile, uint32_t row, uint32_t (*words)[4], uint32_t *s
     SYNC();
 }
 
-/* q of the heads, value by value those of all heads beside one another. */
+/* Loads q: value by value, with all heads' values adjacent. */
 DEV void load_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, float *q)
 {
     for (uint32_t k = TID; k < heads * a->kv.head_k; k += HEAD_THREADS) {
@@ -193,8 +198,8 @@ DEV void load_heads(const struct ntx_gpu_attend *a, const struct heads *g, const
     }
 }
 
-/* n floats of shared memory, which lie beside one another. */
-DEV void beside(const float *p, const uint32_t n, float *v)
+/* Loads n adjacent floats of shared memory. */
+DEV void load_adjacent(const float *p, const uint32_t n, float *v)
 {
     UNROLL
     for (uint32_t i = 0; i + 4 <= n; i += 4) {
@@ -209,7 +214,9 @@ DEV void beside(const float *p, const uint32_t n, float *v)
         v[i] = p[i];
 }
 
-/* score[t][head] of a tile: 16 threads an entry, each of which has one value in 16. */
+DEV float score_of(const struct ntx_gpu_attend *a, float s) { return a->cap != 0 ? capped(s, a->cap) : s; }
+
+/* score[t][head] of a tile. 16 threads share an entry: each takes every 16th value. */
 DEV void score_tile(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, uint32_t t0,
                     uint32_t tile, const uint16_t *k, uint32_t stride, const float *q, float *score, const int lists)
 {
@@ -222,7 +229,7 @@ DEV void score_tile(const struct ntx_gpu_attend *a, const struct heads *g, const
         for (uint32_t e = lane; e < a->kv.head_k; e += 16) {
             float v[8];
             const float x = widen_half(k[t * stride + e]);
-            beside(q + e * heads, heads, v);
+            load_adjacent(q + e * heads, heads, v);
             UNROLL
             for (uint32_t h = 0; h < heads; h++)
                 acc[h] = fmaf(x, v[h], acc[h]);
@@ -232,12 +239,13 @@ DEV void score_tile(const struct ntx_gpu_attend *a, const struct heads *g, const
         for (uint32_t h = 0; h < heads; h++) {
             const float s = join_16_threads(acc[h]) * a->scale;
             if (!lane)
-                score[(t0 + t) * heads + h] = there ? a->cap != 0 ? capped(s, a->cap) : s : -INFINITY;
+                score[(t0 + t) * heads + h] = !there ? -INFINITY : score_of(a, s);
         }
     }
 }
 
-/* Scores become weights: 16 threads a head, lane p % 16 of each. tops, sums: shared [heads]. */
+/* Turns scores into weights (softmax). 16 threads share a head: lane p % 16 takes position p. tops, sums: shared
+ * [heads]. */
 DEV void weigh_heads(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads, float *score,
                      float *tops, float *sums)
 {
@@ -266,13 +274,13 @@ DEV void weigh_heads(const struct ntx_gpu_attend *a, const struct heads *g, cons
     SYNC();
 }
 
-/* A tile's values, weighed: value TID + HEAD_THREADS * j of each head, entry after entry. */
+/* Adds a tile's weighted values: value TID + HEAD_THREADS * j of each head, entry after entry. */
 DEV void add_tile(const struct ntx_gpu_attend *a, const uint32_t heads, const uint32_t each, uint32_t n,
                   const uint16_t *v, uint32_t stride, const float *weight, float (*acc)[8])
 {
     for (uint32_t t = 0; t < n; t++) {
         float w[8];
-        beside(weight + t * heads, heads, w);
+        load_adjacent(weight + t * heads, heads, w);
         UNROLL
         for (uint32_t j = 0; j < each; j++) {
             const uint32_t e = TID + j * HEAD_THREADS;
@@ -297,7 +305,7 @@ DEV void score_heads(const struct ntx_gpu_attend *a, const struct heads *g, cons
     fetch_tile(a, g, 0, tile, row, 0, lists, words);
     load_heads(a, g, heads, m->q);
     for (uint32_t t = 0; t < g->n; t += tile) {
-        put_tile(tile, row, words, m->tile);
+        store_tile(tile, row, words, m->tile);
         if (t + tile < g->n)
             fetch_tile(a, g, t + tile, tile, row, 0, lists, words);
         score_tile(a, g, heads, t, tile, (const uint16_t *)(const void *)m->tile, (row + KV_PAD) / 2, m->q, m->score,
@@ -325,7 +333,7 @@ DEV void attend_heads(const struct ntx_gpu_attend *a, const uint32_t heads, cons
     for (uint32_t h = 0; h < heads; h++)
         acc[j][h] = 0;
     for (uint32_t t = 0; t < g.n; t += tile) {
-        put_tile(tile, row, words, m->tile);
+        store_tile(tile, row, words, m->tile);
         if (t + tile < g.n)
             fetch_tile(a, &g, t + tile, tile, row, 1, lists, words);
         add_tile(a, heads, each, g.n - t < tile ? g.n - t : tile, (const uint16_t *)(const void *)m->tile,
@@ -341,7 +349,7 @@ DEV void attend_heads(const struct ntx_gpu_attend *a, const uint32_t heads, cons
     }
 }
 
-/* So many heads, of up to so many values, `each` of a thread. */
+/* The kernel for `heads` heads of at most `head` values, `each` per thread. */
 #define ATTEND_HEADS(name, heads, head, each, lists)                                                                   \
     KERNEL(name, struct ntx_gpu_attend)                                                                                \
     {                                                                                                                  \
@@ -358,17 +366,17 @@ ATTEND_HEADS(attend_8, 8, NTX_GPU_HEAD, 2, 0)
 ATTEND_HEADS(attend_8_wide, 8, NTX_GPU_HEAD_MAX, 5, 0)
 ATTEND_HEADS(attend_8_listed, 8, NTX_GPU_HEAD_MAX, 5, 1)
 
-/* ---- Q8_0: the same heads, whose K and V are looked at where they lie, once for all of them */
+/* ---- Q8_0: the same, but K and V are read in place, once for all heads */
 
 struct heads_q8 {    /* shared */
-    uint32_t *words; /* q as integers: [heads][head_k / 4] */
-    float *scale;    /* of each 32 of them: [heads][head_k / 32] */
-    uint16_t *whole; /* weights as integers, of the 32 values of V that a warp has: [warps][NTX_GPU_SPLIT][heads], */
-    float *step;     /* and what 1 means: [warps][heads] */
+    uint32_t *words; /* [heads][head_k / 4] q as integers */
+    float *scale;    /* [heads][head_k / 32] of 32 values of q */
+    uint16_t *whole; /* [warps][NTX_GPU_SPLIT][heads] weights as integers, for the 32 values of V of a warp */
+    float *step;     /* [warps][heads] the weight of integer 1 */
     float *score, *tops, *sums;
 };
 
-/* A warp has 32 values of q in a row. */
+/* Quantises q; a warp takes 32 adjacent values. */
 DEV void load_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
                        const struct heads_q8 *m)
 {
@@ -383,8 +391,8 @@ DEV void load_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, co
     SYNC();
 }
 
-/* q.k of all heads by the 16 threads of a position: each has a word of one of two blocks of 32 values at a time. k
- * NULL: there is none. */
+/* q.k of all heads. 16 threads share a position: each takes a word of one of two blocks of 32 values at a time. k
+ * NULL: the position has none. */
 DEV void score_q8(const struct ntx_gpu_attend *a, const uint8_t *k, const uint32_t heads, const struct heads_q8 *m,
                   float *acc)
 {
@@ -411,7 +419,7 @@ DEV void score_q8(const struct ntx_gpu_attend *a, const uint8_t *k, const uint32
     }
 }
 
-/* score[t][head] of all entries. */
+/* score[t][head] of all entries of the split. */
 DEV void score_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
                         const struct heads_q8 *m)
 {
@@ -422,15 +430,12 @@ DEV void score_heads_q8(const struct ntx_gpu_attend *a, const struct heads *g, c
         UNROLL
         for (uint32_t h = 0; h < heads; h++)
             if (TID % 16 == 0 && t < g->n)
-                m->score[t * heads + h] = !there        ? -INFINITY
-                                          : a->cap != 0 ? capped(acc[h] * a->scale, a->cap)
-                                                        : acc[h] * a->scale;
+                m->score[t * heads + h] = !there ? -INFINITY : score_of(a, acc[h] * a->scale);
     }
     SYNC();
 }
 
-/* The weights of a head times V's scales, d, as integers, for the warp's 32 values of V; a thread has each 32nd entry.
- * */
+/* Quantises a head's weights times V's scales d, for the warp's 32 values of V. A thread takes every 32nd entry. */
 DEV void make_whole(const struct heads *g, const uint32_t heads, const struct heads_q8 *m, uint32_t h, const float *d)
 {
     const uint32_t warp = TID / WARP;
@@ -458,11 +463,12 @@ DEV void make_whole(const struct heads *g, const uint32_t heads, const struct he
             top = other > top ? other : top;
         }
     }
+    const float step = top > 0x1p-100f ? top / most : 0;
     if (TID % WARP == 0)
-        m->step[warp * heads + h] = bad ? bits_f(0x7fc00000u) : top > 0x1p-100f ? top / most : 0;
+        m->step[warp * heads + h] = bad ? bits_f(0x7fc00000u) : step;
 }
 
-/* b: which 32 values. */
+/* b: the number of the 32 values. */
 DEV void make_all_whole(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
                         const struct heads_q8 *m, uint32_t b)
 {
@@ -472,15 +478,15 @@ DEV void make_all_whole(const struct ntx_gpu_attend *a, const struct heads *g, c
         const uint32_t t = j * WARP + TID % WARP;
         d[j] = heads_have(a, g, t, 0) ? f16_at(v_at(&a->kv, g->row, g->kv_head, g->first + t) + b * Q8_ROW_BYTES) : 0;
     }
-    SYNC_WARP(); /* the 32 values before are weighed */
+    SYNC_WARP(); /* the weights of the 32 values before are not read any more */
     UNROLL
     for (uint32_t h = 0; h < heads; h++)
         make_whole(g, heads, m, h, d);
     SYNC_WARP();
 }
 
-/* Value e of n entries whose V lie one after another, by the weights from `whole` on. Eight of them are under way at a
- * time. */
+/* Adds a value of n entries whose V are `stride` apart, times the weights from `whole` on. Eight loads are in flight
+ * at a time. */
 DEV void add_whole(const uint8_t *v, uint64_t stride, uint32_t n, const uint32_t heads, const uint16_t *whole,
                    int32_t *acc)
 {
@@ -497,8 +503,8 @@ DEV void add_whole(const uint8_t *v, uint64_t stride, uint32_t n, const uint32_t
     }
 }
 
-DEV void weighed_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
-                    const struct heads_q8 *m, uint32_t e, int32_t *acc)
+DEV void add_weighted_q8(const struct ntx_gpu_attend *a, const struct heads *g, const uint32_t heads,
+                         const struct heads_q8 *m, uint32_t e, int32_t *acc)
 {
     const struct ntx_gpu_kv *kv = &a->kv;
     const uint32_t each = has_path(kv, g->row, g->first + g->n) ? 1 : kv->block_tokens,
@@ -516,10 +522,10 @@ DEV void attend_heads_q8(const struct ntx_gpu_attend *a, const uint32_t heads, c
     load_heads_q8(a, &g, heads, m);
     score_heads_q8(a, &g, heads, m);
     weigh_heads(a, &g, heads, m->score, m->tops, m->sums);
-    for (uint32_t e = TID; e < a->kv.head_v; e += HEAD_THREADS) { /* a warp has 32 values in a row, or none */
+    for (uint32_t e = TID; e < a->kv.head_v; e += HEAD_THREADS) { /* a warp has 32 adjacent values, or none */
         int32_t acc[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         make_all_whole(a, &g, heads, m, e / 32);
-        weighed_q8(a, &g, heads, m, e, acc);
+        add_weighted_q8(a, &g, heads, m, e, acc);
         UNROLL
         for (uint32_t h = 0; h < heads; h++) {
             float by,
@@ -608,9 +614,9 @@ static int launch_heads_q8(struct ntx_gpu_stream *s, const struct ntx_gpu_attend
 
 static int launch_split(struct ntx_gpu_stream *s, const struct ntx_gpu_attend *p)
 {
-    uint32_t all = (most_of(p) + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = p->window && !p->most_entries
-                                                                                ? (p->window - 1) / NTX_GPU_SPLIT + 2
-                                                                                : all; /* a window may begin anywhere */
+    uint32_t all = (most_of(p) + NTX_GPU_SPLIT - 1) / NTX_GPU_SPLIT, seen = all;
+    if (p->window && !p->most_entries) /* a window may begin within a split */
+        seen = (p->window - 1) / NTX_GPU_SPLIT + 2;
     const uint32_t splits = seen < all ? seen : all;
     return p->kv.q8 ? launch_heads_q8(s, p, splits) : launch_heads(s, p, splits);
 }

@@ -1,29 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* best.h: the k largest logits of each row, so that a sampler that wants no more need not be sent all of them.
+/* best.h: the k largest logits of each row, so that the host need not download all of them.
  *
- * A block for each NTX_GPU_BEST_PART values of a row, and one that chooses among what these found. The k-th largest is
- * found a byte at a time: of each byte of the logits' order, how many values have it is counted, and the values of the
- * byte where the k-th lies go on. Of equal ones those with the least numbers are taken, as the sampler does. Written in
- * the order of their numbers. NaN counts as minus infinity, which no sampler draws. */
+ * One block takes NTX_GPU_BEST_PART values of a row; another block selects among the candidates of all parts. The k-th
+ * largest is found by radix selection: for each byte of the logits' order, the block counts how many values have it,
+ * and goes on with the values whose byte is that of the k-th. Of equal values those with the lowest numbers are taken,
+ * as the sampler does. They are written in the order of their numbers. NaN counts as minus infinity, which no sampler
+ * draws. */
 #ifndef NTX_CUDA_BEST_H
 #define NTX_CUDA_BEST_H
 
 #include "cuda/dialect.h"
 
 #define BEST_THREADS 512u
-#define BEST_AHEAD   8u /* logits of a thread whose loads are in flight together */
+#define BEST_AHEAD   8u /* loads of a thread that are in flight together */
 
 DEV float without_nan(float x) { return x == x ? x : -INFINITY; }
 
-/* Orders as the floats do; -0 as 0. */
+/* An integer with the order of the floats; -0 equals 0. */
 DEV uint32_t order_of(float x)
 {
     uint32_t u = f_bits(without_nan(x) + 0.0f);
     return u >> 31 ? ~u : u | 0x80000000u;
 }
 
-/* The largest order of which at least `want` values are no smaller; *equal: how many of that very order are wanted.
- * Values are `step` floats apart. */
+/* The order of the want-th largest value; *equal: how many values of this order are taken. Values are `step` floats
+ * apart. */
 DEV uint32_t threshold(const float *x, uint32_t n, const uint32_t step, uint32_t want,
                        uint32_t *count /* shared [256] */, uint32_t *equal)
 {
@@ -79,8 +80,8 @@ struct best_memory { /* shared */
     uint32_t count[256], each[BEST_THREADS], warps[BEST_THREADS / WARP];
 };
 
-/* This thread's values of n, of those that are taken: where the first of them goes, and how many of order `limit` came
- * before. */
+/* This thread's values [from, to). at: place of the first one that is taken; same: values of order `limit` before
+ * it. */
 struct best_share {
     uint32_t from, to, at, same, limit, wanted;
 };
@@ -104,14 +105,14 @@ DEV struct best_share best_share_of(const float *x, uint32_t n, const uint32_t s
     return s;
 }
 
-/* Whether the next value is taken: asked of each in turn. */
+/* Whether x is taken. Called for each of the thread's values in order. */
 DEV int best_takes(struct best_share *s, float x)
 {
     const uint32_t o = order_of(x);
     return o > s->limit || (o == s->limit && s->same++ < s->wanted);
 }
 
-/* The k largest of the BX-th part of row BY, or all of it where it has no more, and nothing behind them. */
+/* The k largest of part BX of row BY. If the part is smaller, the rest is filled with minus infinity. */
 KERNEL_OF(BEST_THREADS, best_of_part, struct ntx_gpu_best)
 {
     SHARED struct best_memory m;
@@ -131,7 +132,7 @@ KERNEL_OF(BEST_THREADS, best_of_part, struct ntx_gpu_best)
     }
 }
 
-/* Of row BX's parts, whose candidates are in the order of their numbers. */
+/* The k largest of row BX, from its parts' candidates, which are in the order of their numbers. */
 KERNEL_OF(BEST_THREADS, best_of_parts, struct ntx_gpu_best)
 {
     SHARED struct best_memory m;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* delta_net.h: layers that keep a recurrent state: the convolution, and the gated delta net behind it
- * (computed/pass/forward_delta.c), token by token in the order of each session. A thread has a channel, or a column of
- * a head's matrix; they do not see one another, so the CPU's bits come out. */
+/* delta_net.h: layers with a recurrent state: the convolution, and the gated delta net after it
+ * (computed/pass/forward_delta.c). Tokens of a session are computed in order. A thread takes a channel, or a column of
+ * a head's matrix; these are independent, so the CPU's bits come out. */
 #ifndef NTX_CUDA_DELTA_NET_H
 #define NTX_CUDA_DELTA_NET_H
 
@@ -30,7 +30,8 @@ KERNEL(convolve_channels, struct ntx_gpu_recur)
     float *to = state_to(&a, &t), last[CONV_TAPS], w[CONV_TAPS];
     if (c >= a.width)
         return;
-    const float *weights = (c < each ? a.w[0] : c < 2 * each ? a.w[1] : a.w[2]) + (uint64_t)(c % each) * a.taps;
+    const float *later = c < 2 * each ? a.w[1] : a.w[2];
+    const float *weights = (c < each ? a.w[0] : later) + (uint64_t)(c % each) * a.taps;
     UNROLL
     for (uint32_t j = 0; j < CONV_TAPS; j++) {
         w[j] = j < a.taps ? weights[j] : 0;
@@ -54,7 +55,7 @@ KERNEL(convolve_channels, struct ntx_gpu_recur)
             to[(uint64_t)j * a.width + c] = last[j];
 }
 
-/* The same of inputs that are some positions apart: input `back` before row i of the turn. */
+/* The input `back` positions before row i of the turn, for a dilated convolution (inputs `apart` positions apart). */
 DEV float input_before(const struct ntx_gpu_recur *a, const struct ntx_gpu_turn *t, const float *from, uint32_t c,
                        uint32_t i, uint32_t back)
 {
@@ -83,7 +84,8 @@ KERNEL(convolve_apart, struct ntx_gpu_recur)
         to[(uint64_t)j * a.width + c] = input_before(&a, &t, from, c, t.n, keeps - j);
 }
 
-#define KEYS_AHEAD 8u /* of a column, loaded before the first is stored: NTX_DELTA_HEAD_STEP is a multiple */
+#define KEYS_AHEAD                                                                                                     \
+    8u /* values of a column that are loaded before the first is stored; NTX_DELTA_HEAD_STEP is a multiple */
 
 DEV void load_keys_ahead(const float *s, uint32_t step, uint32_t i, float *v)
 {
@@ -92,8 +94,8 @@ DEV void load_keys_ahead(const float *s, uint32_t step, uint32_t i, float *v)
         v[j] = s ? s[(i + j) * step] : 0;
 }
 
-/* S'k of a column, in the order of keys; where each keeps its own part, S'(g k). */
-DEV float look(const float *s, uint32_t n, uint32_t step, const float *k, const float *g)
+/* S'k of a column, in the order of keys; with a decay per key: S'(g k). */
+DEV float state_times_key(const float *s, uint32_t n, uint32_t step, const float *k, const float *g)
 {
     float seen = 0;
     for (uint32_t i = 0; i < n && s; i += KEYS_AHEAD) {
@@ -107,9 +109,10 @@ DEV float look(const float *s, uint32_t n, uint32_t step, const float *k, const 
     return seen;
 }
 
-/* The token folded in; what it reads of it. g: what each key keeps; NULL: all keep that. */
-DEV float fold(const float *s, float *to, uint32_t n, uint32_t step, const float *k, const float *q, const float *g,
-               float keeps, float d)
+/* Updates a column by the token's key, and returns the column times q. g: decay of each key; NULL: all keys have
+ * `keeps`. */
+DEV float update_column(const float *s, float *to, uint32_t n, uint32_t step, const float *k, const float *q,
+                        const float *g, float keeps, float d)
 {
     float out = 0;
     for (uint32_t i = 0; i < n; i += KEYS_AHEAD) {
@@ -141,8 +144,8 @@ KERNEL(fold_columns, struct ntx_gpu_recur)
         const float *mix = a.x + row * a.ld_x, *q = mix + key_head * n, *k = mix + (a.key_heads + key_head) * n;
         const float *rates = a.keeps + row * a.ld_keeps + head * (a.by_key ? n : 1), *g = a.by_key ? rates : NULL;
         float v = mix[(2 * a.key_heads + head) * n + first + TID], keeps = a.by_key ? 1 : *rates;
-        float d = a.takes[row * a.ld_takes + head] * (v - keeps * look(s, n, a.panel, k, g));
-        a.y[row * a.ld_y + head * n + first + TID] = fold(s, to, n, a.panel, k, q, g, keeps, d) * a.scale;
+        float d = a.takes[row * a.ld_takes + head] * (v - keeps * state_times_key(s, n, a.panel, k, g));
+        a.y[row * a.ld_y + head * n + first + TID] = update_column(s, to, n, a.panel, k, q, g, keeps, d) * a.scale;
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dense.h: around the matrix units' product, for rows of prompts: weights to F16, activations to F16 with a power of
- * two per row (so that no activation overflows, and nothing but the F16 rounding is lost), and back. Within tolerance,
- * not bit-equal. */
+/* dense.h: before and after the matrix units' product of prompt rows: weights to F16, activations to F16 with a power
+ * of two per row, and back. The power keeps activations from overflowing, so only the F16 rounding is lost. Within
+ * tolerance, not bit-equal. */
 #ifndef NTX_CUDA_DENSE_H
 #define NTX_CUDA_DENSE_H
 
@@ -18,7 +18,7 @@
 
 #define WIDEN_THREADS 256u
 
-/* A thread: 32 values of a row, or one of floats. */
+/* A thread widens 32 values of a row, or one float. */
 DEV void widen_thread(const uint32_t type, const struct ntx_gpu_widen *a)
 {
     const uint32_t parts = rule_of(type) == NTX_RULE_FLOAT ? a->n_in : a->n_in / 32;
@@ -55,20 +55,20 @@ KERNEL(narrow_row, struct ntx_gpu_narrow)
     uint16_t *out = a.out + (uint64_t)BX * a.n;
     int32_t top = 0, e = 0;
     for (uint32_t k = TID; BX < a.n_rows && k < a.n; k += SEGMENT)
-        top = larger(top, (int32_t)(f_bits(x[k]) & 0x7fffffffu));
+        top = larger_int(top, (int32_t)(f_bits(x[k]) & 0x7fffffffu));
     UNROLL
     for (uint32_t m = 16; m; m /= 2)
-        top = larger(top, xor_i(top, m));
+        top = larger_int(top, xor_i(top, m));
     if (!(TID % WARP))
         tops[TID / WARP] = top;
     SYNC();
     for (uint32_t i = 0; i < WARPS; i++)
-        top = larger(top, tops[i]);
-    if (top < 0x7f800000 && top >> 23 > 127 + 14) /* 2^15 and above */
+        top = larger_int(top, tops[i]);
+    if (top < 0x7f800000 && top >> 23 > 127 + 14) /* at least 2^15 */
         e = (top >> 23) - (127 + 14);
     float by = bits_f((uint32_t)(127 - e) << 23);
     if (e > 126)
-        by = 0x1p-126f; /* the least normal float; such a row overflows anyhow */
+        by = 0x1p-126f; /* the least normal float; such a row overflows in any case */
     for (uint32_t k = TID; k < a.n; k += SEGMENT)
         out[k] = BX < a.n_rows ? f16_bits(x[k] * by) : 0;
     if (!TID)

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fetch.h: rows' blocks on their way to a product, by whole aligned 16 bytes, through shared memory.
+/* fetch.h: loads matrix rows for a product, by aligned 16 bytes, through shared memory.
  *
- *   row      ...|block|block|block|block|block|...      of any size, anywhere
- *   pieces      | 0 | 1 | ... what a row's threads multiply at a time: 32 simple parts by 16 threads, 8 super-blocks by
- *               32; of 16 n bytes
- *   ring        [slot]([slot]([slot][slot])) piece c in slot c % RING, all but one on their way while that one is used;
- *               a ring for each output
+ *   row      ...|block|block|block|block|block|...      of any size and alignment
+ *   pieces      | 0 | 1 | ... a piece is what a row's threads multiply at a time: 32 simple parts by 16 threads, or 8
+ *               super-blocks by 32; 16 n bytes
+ *   ring        [slot]([slot]([slot][slot])) piece c is in slot c % RING; all pieces but the one in use are being
+ *               copied. Each output has a ring
  *
- * A slot keeps a piece's place in its 16 bytes, so up to 15 bytes before the row's first and behind its last are read
- * (of the same allocation, which is aligned; NTX_GPU_SLACK). The copies need no registers and no thread to wait for
- * them; a card before 8.0 loads and stores instead, and waits: one slot does, and its small shared memory has room for
+ * A slot keeps a piece's offset modulo 16, so up to 15 bytes before the row and after its end are read (within the
+ * same allocation, which is aligned; NTX_GPU_SLACK). The copies need no registers and no waiting thread. A card before
+ * 8.0 loads and stores instead, and waits: there a ring has one slot, so that the smaller shared memory has room for
  * more warps. */
 #ifndef NTX_CUDA_FETCH_H
 #define NTX_CUDA_FETCH_H
 
 #include "cuda/part.h"
 
-/* Of a block: more where all of them look in copies of a book (codes.h), for which they wait once. */
+/* Threads of a block. There are more for a codebook with copies (codes.h): the block loads it once. */
 #define PRODUCT_THREADS(TYPE)                 (CODEBOOK_##TYPE == 256 ? 256u : 128u)
 
-/* By rule: threads of a row, values of a piece. */
+/* Threads of a row and values of a piece, by rule. */
 #define FETCH_THREADS_SIMPLE                  16u
 #define FETCH_THREADS_HALVES                  16u
 #define FETCH_THREADS_SUPER                   32u
@@ -27,7 +27,8 @@
 #define FETCH_VALUES_HALVES                   1024u
 #define FETCH_VALUES_SUPER                    2048u
 
-#define SLOT_BYTES(piece)                     (((piece) + 15u + 4u + 15u) / 16u * 16u) /* words are read in pairs (part.h) */
+/* words are read in pairs (part.h) */
+#define SLOT_BYTES(piece)                     (((piece) + 15u + 4u + 15u) / 16u * 16u)
 #define RING_SLOTS(pieces)                    (COPIES_GO_ON ? (uint32_t)(pieces) : 1u)
 
 #define FETCH_ENUM_FLOAT(TYPE, type, values)  PIECE_##TYPE = 0, THREADS_OF_##TYPE = 32, RING_##TYPE = 4,
@@ -40,8 +41,8 @@
 #define FETCH_ENUM(rule, TYPE, type, values, ...) FETCH_ENUM_##rule(TYPE, type, values)
 enum { NTX_TYPES(FETCH_ENUM) };
 
-/* Outputs whose rows a warp, or half of one, multiplies side by side, of one row of x and of more: what is read of x
- * serves all of them. */
+/* Outputs that a warp, or half a warp, computes side by side, for one row of x and for more: they share the loads of
+ * x. */
 #define OUTS_OF(TYPE, rows)  ((rows) > 1 && OUTS_##TYPE > 2 ? 2 : OUTS_##TYPE)
 #define RINGS_OF(TYPE, rows) (PRODUCT_THREADS(TYPE) / THREADS_OF_##TYPE * OUTS_OF(TYPE, rows) * RING_##TYPE)
 
@@ -54,13 +55,13 @@ TYPE_COLUMN(uint32_t, fetch_threads, FETCH_THREADS_CASE, 32)
 DEV uint32_t ring_slots(const uint32_t type) { return RING_SLOTS(row_pieces(type)); }
 DEV uint32_t ring_bytes(const uint32_t type) { return ring_slots(type) * SLOT_BYTES(piece_bytes(type)); }
 
-struct fetch {           /* of one output, for one of its threads */
+struct fetch {           /* state of one thread for one output */
     const uint8_t *from; /* the thread's first 16 bytes of the next piece */
-    int32_t left, most;  /* bytes from there to the row's end, less than nothing behind it; to the piece's */
-    uintptr_t to;        /* shared: where they go in the first slot */
+    int32_t left, most;  /* bytes from there to the row's end (negative after it), and to the piece's end */
+    uintptr_t to;        /* shared: their place in the first slot */
 };
 
-/* Where a row's first piece begins in the n-th of neighbouring rings. */
+/* The offset of a row's first piece in the n-th of adjacent rings. */
 DEV uint32_t ring_at(const uint32_t type, const uint8_t *row, uint32_t n)
 {
     return n * ring_bytes(type) + (uint32_t)((uintptr_t)row & 15);
@@ -74,7 +75,7 @@ DEV struct fetch fetch_of(const uint32_t type, const uint8_t *row, uint32_t byte
                           shared_address(rings) + n * ring_bytes(type) + (uintptr_t)at};
 }
 
-/* The next piece of each output sets out to a slot. Behind the rows' end there is none: nothing is on its way when a
+/* Starts the copies of each output's next piece. After the rows' end there are none, so no copy is in flight when a
  * kernel ends. */
 DEV void fetch_next(const uint32_t type, const int outs, struct fetch *f, uint32_t slot)
 {
@@ -100,8 +101,8 @@ DEV void begin_fetch(const uint32_t type, const int outs, struct fetch *f)
         fetch_next(type, outs, f, c);
 }
 
-/* Piece c, for all threads of the warp: they ask for one after another, and are through with the one before. How far
- * behind the first piece's place it is. */
+/* Waits for piece c and returns its offset from the first piece. All threads of the warp call this for each piece in
+ * order, and no longer use the piece before. */
 DEV uint32_t fetched(const uint32_t type, const int outs, struct fetch *f, uint32_t c)
 {
     const uint32_t slots = ring_slots(type);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* groups.h: the FFN of a packed layer, from its groups of neurons as they lie, with the CPU's order of accumulation and
- * so its bits (computed/pass/sparse.c): gate and up are products (product.h), then the hidden values, then the sum of
- * the down columns, neuron by neuron.
+/* groups.h: the FFN of a packed layer, computed from its groups of neurons in place, with the CPU's order of
+ * accumulation and so its bits (computed/pass/sparse.c). Gate and up are products (product.h); then come the hidden
+ * values, then the sum of the down columns, neuron by neuron.
  *
- *   columns   a block of threads adds 32 values of each column, for COLUMNS_ROWS rows: warps that bring widen the next
- *             COLUMNS_DEEP neurons' values to shared memory, a thread one neuron's (their loads are
- *             what takes long, and all are on their way at once), while warps that add go through this step's, a thread
- *               one value of each of its rows, in the neurons' order */
+ *   columns   a block of threads adds 32 values of each column, for COLUMNS_ROWS rows. Loading warps widen the next
+ *             COLUMNS_DEEP neurons' values to shared memory, a neuron per thread: these loads take longest, and all are
+ *             in flight at once. Meanwhile adding warps go through this step's neurons in order, a thread for one value
+ *             of each of its rows */
 #ifndef NTX_CUDA_GROUPS_H
 #define NTX_CUDA_GROUPS_H
 
 #include "cuda/many.h"
 #include "cuda/moe.h"
 
-#define COLUMNS_WARPS   4u /* that add */
+#define COLUMNS_WARPS   4u /* adding warps */
 #define COLUMNS_DEEP    128u
-#define COLUMNS_LD      (WARP + 4u) /* neighbouring threads write to different banks */
+#define COLUMNS_LD      (WARP + 4u) /* adjacent threads write to different banks */
 #define COLUMNS_EACH    8           /* rows of a warp */
 #define COLUMNS_ROWS    (COLUMNS_WARPS * COLUMNS_EACH)
 #define COLUMNS_THREADS (COLUMNS_WARPS * WARP + COLUMNS_DEEP)
@@ -38,12 +38,11 @@ KERNEL(hidden_values, struct ntx_gpu_hidden)
 /* ---- columns */
 
 struct columns_memory {
-    float w[2][COLUMNS_DEEP][COLUMNS_LD]
-        __attribute__((aligned(16))); /* of two steps: the one that is added, and the next */
+    float w[2][COLUMNS_DEEP][COLUMNS_LD] __attribute__((aligned(16))); /* the step that is added, and the next */
     float by[COLUMNS_WARPS][COLUMNS_EACH][WARP] __attribute__((aligned(16)));
 };
 
-/* Part b of a column as floats, of which there are n. */
+/* Widens part b of a column of n values. */
 DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint32_t n,
                     float *to /* 16-aligned [WARP] */, const int wide)
 {
@@ -55,9 +54,9 @@ DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint
     for (uint32_t i = 0; i < 8; i++) {
         UNROLL
         for (uint32_t c = 0; c < 4; c++) {
-            const uint32_t k = b * WARP + 4 * i + c;
+            const uint32_t at = b * WARP + 4 * i + c, k = at < n ? at : n - 1;
             v[c] = f_bits(rule_of(type) != NTX_RULE_FLOAT ? unpacked_value(type, &u, i, c)
-                                                          : float_value(type, column, k < n ? k : n - 1));
+                                                          : float_value(type, column, k));
         }
         store_words4(to + 4 * i, v);
     }
@@ -65,24 +64,24 @@ DEV void widen_part(const uint32_t type, const uint8_t *column, uint32_t b, uint
 
 DEV uint32_t columns_of(const struct ntx_gpu_columns *a) { return a->groups.n * a->groups.size; }
 
-/* A thread's neuron of a step: those behind the last are the last again, whose hidden values are 0 then. */
-DEV void columns_bring(const uint32_t type, const struct ntx_gpu_columns *a, uint32_t step, struct columns_memory *m,
-                       const int wide)
+/* A thread widens its neuron of a step. */
+DEV void load_columns(const uint32_t type, const struct ntx_gpu_columns *a, uint32_t step, struct columns_memory *m,
+                      const int wide)
 {
     const uint32_t c = TID - COLUMNS_WARPS * WARP, n = columns_of(a), i = step * COLUMNS_DEEP + c,
                    ahead = i + 2 * COLUMNS_DEEP;
     const uint8_t *w = (const uint8_t *)a->w + BZ * a->heads.w;
-    if (ahead < n) /* that it comes from the second cache */
-        ask_for(w + in_group(&a->groups, neuron_at(&a->groups, ahead), a->row_bytes) +
-                (uint64_t)BX * WARP / block_values(type) * block_size(type));
+    if (ahead < n) /* so that it will be in the L2 cache */
+        prefetch_line(w + in_group(&a->groups, neuron_at(&a->groups, ahead), a->row_bytes) +
+                      (uint64_t)BX * WARP / block_values(type) * block_size(type));
     if (i < n)
         widen_part(type, w + in_group(&a->groups, neuron_at(&a->groups, i), a->row_bytes), BX, a->n, m->w[step % 2][c],
                    wide);
 }
 
-/* Neuron i's hidden values of this warp's rows. */
-DEV void columns_by(const struct ntx_gpu_columns *a, uint32_t i, uint32_t first, uint32_t rows, float *by,
-                    const int each)
+/* Loads neuron i's hidden values of this warp's rows; 0 for neurons that do not exist. */
+DEV void load_hidden(const struct ntx_gpu_columns *a, uint32_t i, uint32_t first, uint32_t rows, float *by,
+                     const int each)
 {
     const uint32_t j = i < columns_of(a) ? neuron_at(&a->groups, i) : a->groups.n_neurons;
     UNROLL
@@ -94,18 +93,18 @@ DEV void columns_by(const struct ntx_gpu_columns *a, uint32_t i, uint32_t first,
     }
 }
 
-DEV void columns_add(const struct ntx_gpu_columns *a, uint32_t step, uint32_t first, uint32_t rows,
+DEV void add_columns(const struct ntx_gpu_columns *a, uint32_t step, uint32_t first, uint32_t rows,
                      struct columns_memory *m, float *acc, const int each)
 {
     float(*mine)[WARP] = m->by[TID / WARP], next[COLUMNS_EACH], w[4];
-    columns_by(a, step * COLUMNS_DEEP + TID % WARP, first, rows, next, each);
+    load_hidden(a, step * COLUMNS_DEEP + TID % WARP, first, rows, next, each);
     for (uint32_t from = 0; from < COLUMNS_DEEP && step * COLUMNS_DEEP + from < columns_of(a); from += WARP) {
         UNROLL
         for (int e = 0; e < each; e++)
             mine[e][TID % WARP] = next[e];
         SYNC_WARP();
         if (from + WARP < COLUMNS_DEEP)
-            columns_by(a, step * COLUMNS_DEEP + from + WARP + TID % WARP, first, rows, next, each);
+            load_hidden(a, step * COLUMNS_DEEP + from + WARP + TID % WARP, first, rows, next, each);
         for (uint32_t c = 0; c < WARP; c += 4) {
             UNROLL
             for (uint32_t k = 0; k < 4; k++)
@@ -116,7 +115,7 @@ DEV void columns_add(const struct ntx_gpu_columns *a, uint32_t step, uint32_t fi
                 load_words4(&mine[e][c], by);
                 UNROLL
                 for (uint32_t k = 0; k < 4; k++)
-                    if (by[k] << 1) /* the same for the whole warp; nothing is added by zeros, of either sign */
+                    if (by[k] << 1) /* uniform over the warp; zeros of either sign add nothing */
                         acc[e] = fmaf(bits_f(by[k]), w[k], acc[e]);
             }
         }
@@ -124,7 +123,7 @@ DEV void columns_add(const struct ntx_gpu_columns *a, uint32_t step, uint32_t fi
     }
 }
 
-DEV void columns_sum(const uint32_t type, const struct ntx_gpu_columns *a, struct columns_memory *m, const int each)
+DEV void sum_columns(const uint32_t type, const struct ntx_gpu_columns *a, struct columns_memory *m, const int each)
 {
     const uint32_t first = BY * COLUMNS_ROWS,
                    rows = a->n_rows - first < COLUMNS_ROWS ? a->n_rows - first : COLUMNS_ROWS,
@@ -138,13 +137,13 @@ DEV void columns_sum(const uint32_t type, const struct ntx_gpu_columns *a, struc
                      ? y[(uint64_t)e * COLUMNS_WARPS * a->ld_y]
                      : 0;
     if (!adds)
-        columns_bring(type, a, 0, m, wide);
+        load_columns(type, a, 0, m, wide);
     SYNC();
     for (uint32_t step = 0; step * COLUMNS_DEEP < columns_of(a); step++) {
         if (adds)
-            columns_add(a, step, first, rows, m, acc, each);
+            add_columns(a, step, first, rows, m, acc, each);
         else if ((step + 1) * COLUMNS_DEEP < columns_of(a))
-            columns_bring(type, a, step + 1, m, wide);
+            load_columns(type, a, step + 1, m, wide);
         SYNC();
     }
     UNROLL
@@ -153,17 +152,17 @@ DEV void columns_sum(const uint32_t type, const struct ntx_gpu_columns *a, struc
             y[(uint64_t)e * COLUMNS_WARPS * a->ld_y] = acc[e];
 }
 
-/* Of few rows each warp that adds has one. */
+/* _1: for few rows, one per adding warp. */
 #define COLUMNS(rule, TYPE, ...)                                                                                       \
     KERNEL(columns_##TYPE##_1, struct ntx_gpu_columns)                                                                 \
     {                                                                                                                  \
         SHARED struct columns_memory m;                                                                                \
-        columns_sum(NTX_##TYPE, &a, &m, 1);                                                                            \
+        sum_columns(NTX_##TYPE, &a, &m, 1);                                                                            \
     }                                                                                                                  \
     KERNEL(columns_##TYPE##_8, struct ntx_gpu_columns)                                                                 \
     {                                                                                                                  \
         SHARED struct columns_memory m;                                                                                \
-        columns_sum(NTX_##TYPE, &a, &m, COLUMNS_EACH);                                                                 \
+        sum_columns(NTX_##TYPE, &a, &m, COLUMNS_EACH);                                                                 \
     }
 NTX_TYPES(COLUMNS)
 

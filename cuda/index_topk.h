@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index_topk.h: which positions a row attends to (computed/pass/index_topk.c): scores of all by small keys, and of them
- * the largest. Nothing comes to the host.
+/* index_topk.h: sparse attention's indexer (computed/pass/index_topk.c): scores of all positions by small keys, and
+ * the top-k of them. Nothing is downloaded to the host.
  *
- * Scores: a block of threads takes INDEX_POSITIONS positions of a row: 16 lanes, of which lane h % 16 has query h,
- * times runs of positions. A product goes through its values in their order, queries of a lane one after another, and
- * lanes are joined by the fixed tree: the CPU's bits. Queries and keys of a turn lie in shared memory, rows an odd
- * number of words apart, so that lanes meet in no bank. */
+ * A block of threads scores INDEX_POSITIONS positions of a row: 16 lanes times runs of positions, where lane h % 16
+ * has query h. A product adds its values in order, queries of a lane one after another, and lanes are joined by the
+ * fixed tree: the CPU's bits. Queries and keys of a round are in shared memory; rows are an odd number of words apart,
+ * so that lanes use different banks. */
 #ifndef NTX_CUDA_INDEX_TOPK_H
 #define NTX_CUDA_INDEX_TOPK_H
 
@@ -17,10 +17,10 @@
 #define INDEX_EACH      4u /* positions of a thread */
 #define INDEX_POSITIONS (INDEX_THREADS / 16 * INDEX_EACH)
 
-/* How many a row at pos has to choose from. */
-DEV uint32_t choices_at(uint32_t every, uint32_t pos) { return every ? (pos + 1) / every : pos + 1; }
+/* The number of entries (positions, or pooled keys) that a row at pos selects from. */
+DEV uint32_t entries_at(uint32_t every, uint32_t pos) { return every ? (pos + 1) / every : pos + 1; }
 
-/* The key of choice p; NULL: the position has none. */
+/* The key of entry p; NULL: the position has none. */
 DEV const uint16_t *key_of(const struct ntx_gpu_index *a, uint32_t row, uint32_t p)
 {
     if (a->every && a->pooled)
@@ -30,7 +30,7 @@ DEV const uint16_t *key_of(const struct ntx_gpu_index *a, uint32_t row, uint32_t
     return is_hole(&a->kv, row, p) ? NULL : (const uint16_t *)(const void *)k_at(&a->kv, row, 0, p);
 }
 
-/* Rows of 16 queries from h0 on; what there is not is 0. */
+/* Loads 16 queries from h0 on; queries that do not exist are 0. */
 DEV void load_index_queries(const struct ntx_gpu_index *a, const float *q, uint32_t h0, float *to)
 {
     for (uint32_t k = TID; k < 16 * a->width; k += INDEX_THREADS) {
@@ -51,7 +51,7 @@ DEV void load_index_keys(const struct ntx_gpu_index *a, uint32_t row, uint32_t f
     }
 }
 
-/* Of this thread's query of 16, and its positions. */
+/* Adds the scores of this thread's query for its positions. */
 DEV void add_query(const struct ntx_gpu_index *a, const float *q, const uint16_t *keys, float weight, float *sum)
 {
     float acc[INDEX_EACH];
@@ -68,13 +68,13 @@ DEV void add_query(const struct ntx_gpu_index *a, const float *q, const uint16_t
         sum[j] = fmaf(weight, acc[j] < 0 ? 0 : acc[j], sum[j]);
 }
 
-/* Row BY of the launch, choices from BX * INDEX_POSITIONS on. */
+/* Row BY of the launch, entries from BX * INDEX_POSITIONS on. */
 KERNEL(index_scores, struct ntx_gpu_index)
 {
     SHARED float q[16 * (NTX_GPU_INDEX_HEAD + 1)];
     SHARED uint16_t keys[INDEX_POSITIONS * (NTX_GPU_INDEX_HEAD + 2)];
     SHARED uint32_t there[INDEX_POSITIONS];
-    const uint32_t row = row_of_pass(&a.kv, BY), all = choices_at(a.every, a.kv.pos[row]), first = BX * INDEX_POSITIONS,
+    const uint32_t row = row_of_pass(&a.kv, BY), all = entries_at(a.every, a.kv.pos[row]), first = BX * INDEX_POSITIONS,
                    lane = TID % 16, mine = TID / 16 * INDEX_EACH;
     float sum[INDEX_EACH] = {0};
     if (first >= all)
@@ -86,7 +86,9 @@ KERNEL(index_scores, struct ntx_gpu_index)
         SYNC();
         load_index_queries(&a, a.q + BY * a.ld_q, h0, q);
         SYNC();
-        const float weight = h >= a.heads ? 0 : a.weights ? a.weights[BY * a.ld_weights + h] * a.scale : a.scale;
+        float weight = 0;
+        if (h < a.heads)
+            weight = a.weights ? a.weights[BY * a.ld_weights + h] * a.scale : a.scale;
         add_query(&a, q + lane * (NTX_GPU_INDEX_HEAD + 1), keys + mine * (NTX_GPU_INDEX_HEAD + 2), weight, sum);
     }
     UNROLL
@@ -97,18 +99,18 @@ KERNEL(index_scores, struct ntx_gpu_index)
     }
 }
 
-/* Slots of choice p's positions, or its number, at place `at` of a row's choices. */
-DEV void put_choice(const struct ntx_gpu_index_topk *a, uint32_t row, uint32_t *out, uint32_t at, uint32_t p)
+/* Writes the slots of entry p's positions, or its number, as element `at` of a row's list. */
+DEV void write_entry(const struct ntx_gpu_index_topk *a, uint32_t row, uint32_t *out, uint32_t at, uint32_t p)
 {
     for (uint32_t j = 0; j < a->each; j++)
         out[at * a->each + j] = a->pooled ? p : slot_of(&a->kv, row, p * a->each + j);
 }
 
-/* Row BX of the launch. Minus infinity is no score. */
-KERNEL_OF(BEST_THREADS, choose_largest, struct ntx_gpu_index_topk)
+/* The top-k of row BX of the launch. Entries with a score of minus infinity are not selected. */
+KERNEL_OF(BEST_THREADS, select_topk, struct ntx_gpu_index_topk)
 {
     SHARED struct best_memory m;
-    const uint32_t row = row_of_pass(&a.kv, BX), pos = a.kv.pos[row], n = choices_at(a.every, pos);
+    const uint32_t row = row_of_pass(&a.kv, BX), pos = a.kv.pos[row], n = entries_at(a.every, pos);
     const float *x = a.score + BX * a.ld_score;
     uint32_t *out = a.chosen + (uint64_t)row * a.max_topk;
     if (n <= a.most) {
@@ -117,14 +119,14 @@ KERNEL_OF(BEST_THREADS, choose_largest, struct ntx_gpu_index_topk)
         return;
     }
     struct best_share s = best_share_of(x, n, 1, a.most, &m);
-    if (s.limit == order_of(-INFINITY)) { /* there are fewer */
+    if (s.limit == order_of(-INFINITY)) { /* fewer entries have a score */
         s.at -= s.same < s.wanted ? s.same : s.wanted;
         s.wanted = 0;
     }
     for (uint32_t i = s.from; i < s.to; i++)
         if (best_takes(&s, x[i]))
-            put_choice(&a, row, out, s.at++, i);
-    if (TID != BEST_THREADS - 1) /* it knows how many there are */
+            write_entry(&a, row, out, s.at++, i);
+    if (TID != BEST_THREADS - 1) /* the last thread knows the length */
         return;
     s.at *= a.each;
     for (uint32_t p = n * a.each; a.tail && p <= pos; p++)
@@ -132,7 +134,7 @@ KERNEL_OF(BEST_THREADS, choose_largest, struct ntx_gpu_index_topk)
     a.n_topk[row] = s.at;
 }
 
-/* Row BX: without those that have no K in this layer, as what is attended is counted. */
+/* Row BX: copies the list without positions that have no K in this layer, since attention splits count entries. */
 KERNEL_OF(BEST_THREADS, drop_holes, struct ntx_gpu_index_topk)
 {
     SHARED uint32_t each[BEST_THREADS], warps[BEST_THREADS / WARP];
@@ -172,7 +174,7 @@ int ntx__launch_index_topk(struct ntx_gpu_stream *s, const struct ntx_gpu_index_
         RETURN_LAUNCH(s, drop_holes, p->n_rows, 1, 1, BEST_THREADS, *p);
     if (!p->most || !p->each || p->from)
         return -EINVAL;
-    RETURN_LAUNCH(s, choose_largest, p->n_rows, 1, 1, BEST_THREADS, *p);
+    RETURN_LAUNCH(s, select_topk, p->n_rows, 1, 1, BEST_THREADS, *p);
 }
 
 #endif

@@ -1,3 +1,3 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All kernels; their text is in the headers, which the tests compile for the CPU as well. */
+/* All kernels. They are in headers, which the tests compile for the CPU as well. */
 #include "cuda/dense.h"

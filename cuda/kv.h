@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv.h: where K and V of a position lie, and how they are stored: a head's rows of a block one after another, a row of
- * n values as F16: uint16 [n]; Q8_0: for each 32 of them an F16 scale (max|x| / 127) and int8 [32]. (The CPU has a
- * layout of its own; nothing goes from one to the other.) */
+/* kv.h: the KV cache on the device: addresses and stores. A block holds a head's rows one after another. A row of n
+ * values is F16 (uint16 [n]), or Q8_0: for each 32 values an F16 scale (max|x| / 127) and int8 [32]. The CPU has
+ * another layout; nothing is copied between the two. */
 #ifndef NTX_CUDA_KV_H
 #define NTX_CUDA_KV_H
 
 #include "cuda/vector.h"
 
-#define Q8_ROW_BYTES 34u /* of 32 values: an F16 scale, int8 [32] */
+#define Q8_ROW_BYTES 34u /* bytes of 32 values: an F16 scale, int8 [32] */
 
-/* Row i of a launch is this one of the pass. */
+/* The row of the pass that is row i of the launch. */
 DEV uint32_t row_of_pass(const struct ntx_gpu_kv *kv, uint32_t i) { return kv->rows ? kv->rows[i] : i; }
 
-/* Whether some of the positions before `end` do not lie in the slots of their numbers. */
+/* Whether some positions before `end` are not stored in the slots of their numbers (draft trees). */
 DEV int has_path(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t end)
 {
     return kv->paths && end > kv->path_from[row];
@@ -23,7 +23,7 @@ DEV uint32_t slot_of(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t pos)
     return has_path(kv, row, pos + 1) ? kv->paths[kv->path_at[row] + pos - kv->path_from[row]] : pos;
 }
 
-/* Where its session's block of a slot is noted. */
+/* The index in `tables` of the slot's block. */
 DEV uint32_t table_slot(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot)
 {
     return kv->table_at[row] + slot / kv->block_tokens;
@@ -41,7 +41,7 @@ DEV uint8_t *kv_block(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t slot)
     return kv->base + kv->tables[table_slot(kv, row, slot)] * kv->block_bytes + kv->layer_offset;
 }
 
-/* K and V in a slot. */
+/* K and V by slot. */
 DEV uint8_t *k_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t slot)
 {
     return kv_block(kv, row, slot) +
@@ -55,7 +55,7 @@ DEV uint8_t *v_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint
            ((uint64_t)head * kv->block_tokens + slot % kv->block_tokens) * v_row_bytes(kv);
 }
 
-/* Of a position. */
+/* K and V by position. */
 DEV uint8_t *k_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint32_t pos)
 {
     return k_in(kv, row, head, slot_of(kv, row, pos));
@@ -65,7 +65,8 @@ DEV uint8_t *v_at(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t head, uint
     return v_in(kv, row, head, slot_of(kv, row, pos));
 }
 
-/* K, or a key, that stands for `every` positions: by its number, in the block of the last of them. */
+/* Pooled K or key number `number`, which stands for `every` positions. It is stored in the block of the last of
+ * them. */
 DEV uint8_t *pooled_in(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t number, uint32_t every)
 {
     const uint32_t slot = (number + 1) * every - 1;
@@ -93,7 +94,7 @@ DEV float kv_value(const struct ntx_gpu_kv *kv, const uint8_t *row, uint32_t e)
     return (float)(int8_t)b[2 + e % 32] * f16_at(b);
 }
 
-/* A value of q as K of this type is multiplied by; for Q8 a warp has 32 values in a row. */
+/* A value of q, rounded to the form that K of this type is multiplied by. Q8: a warp must have 32 adjacent values. */
 DEV float query_value(const struct ntx_gpu_kv *kv, float x)
 {
     if (!kv->q8)
@@ -102,7 +103,7 @@ DEV float query_value(const struct ntx_gpu_kv *kv, float x)
     return (float)quantised(x, inverse) * scale;
 }
 
-/* Value e of a row, by the thread that has it; for Q8 the 32 threads of a warp have 32 values that share a scale. */
+/* Stores value e of a row. Q8: the 32 threads of a warp must have 32 values that share a scale. */
 DEV void kv_store(const struct ntx_gpu_kv *kv, uint8_t *row, uint32_t e, float x)
 {
     if (!kv->q8) {
@@ -119,7 +120,8 @@ DEV void kv_store(const struct ntx_gpu_kv *kv, uint8_t *row, uint32_t e, float x
 
 #define MOVE_THREADS 128u
 
-/* A block of threads has K or V of a head in a layer: slots one after another, each byte by the same thread. */
+/* A block of threads moves K or V of a head in a layer. Slots are moved one after another; each byte always has the
+ * same thread. */
 KERNEL(move_slots, struct ntx_gpu_move)
 {
     struct ntx_gpu_kv kv = a.kv;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch.h: what launches ask about their card, the functions that
- * cuda/{many,vector,rotate,attend,prefill,dense,moe,route,best,groups,step,delta,choose,pool}.h define, and the
- * dispatch by kernel. */
+/* launch.h: the card's limits, the launch functions that
+ * cuda/{many,vector,rotate,attend,prefill,dense,moe,route,best,groups,step,delta_net,index_topk,pool}.h define, and
+ * the dispatch by kernel. */
 #ifndef NTX_CUDA_LAUNCH_H
 #define NTX_CUDA_LAUNCH_H
 
@@ -10,7 +10,7 @@
 #include "cuda/ntx_cuda.h"
 
 struct ntx_card {
-    uint32_t processors, shared; /* multiprocessors; bytes of shared memory that a block may have at most */
+    uint32_t processors, shared; /* multiprocessors; most bytes of shared memory of a block */
 };
 struct ntx_card ntx__card(const struct ntx_gpu_stream *s);
 

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* many.h: y = W x for more rows than product.h's kernels take, on the integer matrix units, with the same order of
- * accumulation and so the same bits: integers of a block are exact in any order, and each lane's sum, and the tree over
- * the lanes, are as there.
+/* many.h: y = W x for more rows than product.h's kernels take, on the integer matrix units. The order of accumulation,
+ * and so the bits, are the same: sums of integers are exact in any order, and lanes and their tree are kept.
  *
- * A block of threads makes MANY_OUTS outputs of MANY_ROWS rows. Lane l's blocks l, l + 16, .. are gone through before
- * the next lane's, so a thread keeps one sum of an output, and what the tree wants of lanes before it:
+ * A block of threads computes MANY_OUTS outputs of MANY_ROWS rows. It goes through lane l's blocks l, l + 16, ..
+ * before those of the next lane, so a thread keeps one sum per output, and the partial sums of the tree:
  *
  *   warps     MANY_LANES of lanes, 0 + n, 1 + n, .. for n = 0, 8, 4, 12, times MANY_QUARTERS of outputs
- *   a step    32 values of MANY_LANES neighbouring blocks: brought as bytes for the next one, by threads of their own
- *             for weights and for rows, while this one's are multiplied
- *   the end   lanes n of a warp are one sum; those of the four warps are added */
+ *   a step    32 values of MANY_LANES adjacent blocks: some threads load the next step's weights or rows as bytes while
+ *             this step's are multiplied
+ *   the end   lanes n of a warp are one sum; the sums of the four warps are added */
 #ifndef NTX_CUDA_MANY_H
 #define NTX_CUDA_MANY_H
 
@@ -21,30 +20,30 @@
 #define MANY_QUARTERS 4u
 #define MANY_THREADS  (WARP * MANY_LANES * MANY_QUARTERS)
 #define MANY_OUT_LD                                                                                                    \
-    (MANY_OUTS * 8u + 8u) /* words from lane to lane: threads of neighbouring lanes write to different banks */
+    (MANY_OUTS * 8u + 8u) /* words from lane to lane: threads of adjacent lanes write to different banks */
 
-/* Of two steps: the one that is multiplied, and the next. Eight words are 32 values, words k and k + 4 of them side by
- * side. Of simple blocks d is the scale and the minimum, of super-blocks d and dmin. */
+/* Two steps: the one that is multiplied, and the next. Eight words are 32 values, with words k and k + 4 adjacent. d:
+ * scale and minimum of simple blocks; d and dmin of super-blocks. */
 struct many_memory {
     uint32_t x[2][MANY_LANES][MANY_ROWS * 8] __attribute__((aligned(16))),
         w[2][MANY_LANES][MANY_OUT_LD] __attribute__((aligned(16)));
-    uint32_t scale[2][MANY_LANES][MANY_OUTS] __attribute__((aligned(8))); /* two of 16 bits */
+    uint32_t scale[2][MANY_LANES][MANY_OUTS] __attribute__((aligned(8))); /* two scales of 16 bits */
     float d[2][MANY_LANES][MANY_OUTS][2], dx[2][MANY_LANES][MANY_ROWS];
     int32_t sum[2][MANY_LANES][MANY_ROWS];
 };
 
-/* What a super-block's minima are multiplied by: sums of 16 values s as bytes s / 16 (four words) and s % 16; written
- * in a block's second step, read in its last. */
+/* A super-block's minima, and the sums of 16 values that they are multiplied by: sum s as bytes s / 16 (four words)
+ * and s % 16. Written in a block's second step, read in its last. */
 struct many_minima {
-    uint32_t min[2][MANY_LANES][MANY_OUTS * 4], sum[MANY_LANES][MANY_ROWS * 8]; /* of two blocks; of one */
+    uint32_t min[2][MANY_LANES][MANY_OUTS * 4], sum[MANY_LANES][MANY_ROWS * 8]; /* min: of two blocks; sum: of one */
 };
 
-/* Where the block is: blocks first .. first + 3 of lanes' turn n, part t of a super-block. */
+/* Position of a block of threads: blocks first .. first + 3 of the lanes' n-th turn, part t of a super-block. */
 struct many_at {
     uint32_t n, first, t;
 };
 
-struct many_state { /* of a thread: outputs [16 rows][8 outputs] of its warp's, as matrix units lay them */
+struct many_state { /* of a thread: [16 rows][8 outputs] of its warp, in the matrix units' layout */
     float acc[2][2][4], one[2][2][4], two[2][2][4];
     int32_t i[2][2][4];
 };
@@ -61,12 +60,10 @@ DEV void many_next(struct many_at *at, uint32_t nb, const uint32_t parts)
         at->first = many_lane(at->n);
 }
 
-/* ---- 32 neighbouring values of a block as signed bytes */
+/* ---- 32 adjacent values of a block as signed bytes */
 
-DEV uint32_t less_bytes(uint32_t q, uint32_t minus)
-{
-    return ((q | 0x80808080u) - minus * 0x01010101u) ^ 0x80808080u;
-} /* of bytes below 128 */
+/* Subtracts `minus` from each byte of q; bytes must be below 128. */
+DEV uint32_t less_bytes(uint32_t q, uint32_t minus) { return ((q | 0x80808080u) - minus * 0x01010101u) ^ 0x80808080u; }
 
 DEV void scales_k(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
 {
@@ -151,7 +148,7 @@ DEV void many_plain(const uint32_t type, const uint8_t *b, uint32_t t, struct un
     u->dmin = 0;
 }
 
-/* d and dmin are a simple block's scale and minimum, or what 16 values each are multiplied by. */
+/* u->d and u->dmin: a simple block's scale and minimum, or the scales of 16 values each. */
 DEV void many_simple(const uint32_t type, const uint8_t *b, uint32_t t, struct unpacked *u)
 {
     int32_t minus;
@@ -171,7 +168,7 @@ DEV void many_simple(const uint32_t type, const uint8_t *b, uint32_t t, struct u
     u->dmin = has_min(type) ? f16_at(b + 2) : 0;
 }
 
-/* Part b of a row. */
+/* Unpacks part b of a row. */
 DEV void many_unpack(const uint32_t type, const uint8_t *row, uint32_t b, struct unpacked *u, const int wide)
 {
     const uint32_t parts = block_values(type) / 32, t = b % parts;
@@ -184,7 +181,7 @@ DEV void many_unpack(const uint32_t type, const uint8_t *row, uint32_t b, struct
         many_plain(type, row, t, u);
 }
 
-/* Value c of word i of 32 that are unpacked, as model/unpack.h and model/quant.h define it. */
+/* Value c of word i of unpacked values, as model/unpack.h and model/quant.h define it. */
 DEV float unpacked_value(const uint32_t type, const struct unpacked *u, uint32_t i, uint32_t c)
 {
     const float q = (float)(int8_t)(u->q[i] >> 8 * c);
@@ -199,7 +196,7 @@ DEV float unpacked_value(const uint32_t type, const struct unpacked *u, uint32_t
 
 DEV int lie_at_16(const void *w, uint64_t apart) { return !(((uintptr_t)w | apart) & 15); }
 
-/* ---- bringing */
+/* ---- loading */
 
 DEV void store_pairs(uint32_t *to, const uint32_t *v)
 {
@@ -210,9 +207,9 @@ DEV void store_pairs(uint32_t *to, const uint32_t *v)
 
 DEV int is_super(const uint32_t type) { return rule_of(type) == NTX_RULE_SUPER; }
 
-/* A thread brings 32 values of output i of the block, of lane TID % MANY_LANES. */
-DEV void bring_weights(const uint32_t type, const uint8_t *row, uint32_t b, uint32_t t, uint32_t buf, uint32_t block,
-                       struct many_memory *m, struct many_minima *mins, const int wide)
+/* A thread loads 32 values of output i, for lane TID % MANY_LANES. */
+DEV void load_weights(const uint32_t type, const uint8_t *row, uint32_t b, uint32_t t, uint32_t buf, uint32_t block,
+                      struct many_memory *m, struct many_minima *mins, const int wide)
 {
     const uint32_t lane = TID % MANY_LANES, i = TID / MANY_LANES;
     struct unpacked u;
@@ -229,9 +226,9 @@ DEV void bring_weights(const uint32_t type, const uint8_t *row, uint32_t b, uint
     }
 }
 
-/* And of row i of x. */
-DEV void bring_row(const uint32_t type, const uint8_t *x, uint32_t nb, uint32_t i, uint32_t b, uint32_t t, uint32_t buf,
-                   struct many_memory *m, struct many_minima *mins)
+/* A thread loads 32 values of row i of x. */
+DEV void load_row(const uint32_t type, const uint8_t *x, uint32_t nb, uint32_t i, uint32_t b, uint32_t t, uint32_t buf,
+                  struct many_memory *m, struct many_minima *mins)
 {
     const uint32_t lane = TID % MANY_LANES, values = is_super(type) ? 256 : 32,
                    padded = is_super(type) ? (nb + 3) / 4 * 4 : up16(nb);
@@ -257,12 +254,10 @@ DEV void bring_row(const uint32_t type, const uint8_t *x, uint32_t nb, uint32_t 
     }
 }
 
-/* ---- multiplying: rows 16 i + g, + 8 and outputs 8 j + 2 q, + 1 of a warp's, for thread (g, q) of it */
+/* ---- products: thread (g, q) of a warp has rows 16 i + g, + 8 and outputs 8 j + 2 q, + 1 */
 
-DEV float small_float(int32_t i)
-{
-    return bits_f(0x4b400000u + (uint32_t)i) - 12582912.0f;
-} /* of less than 2^22: exact */
+/* Exact for |i| < 2^22. */
+DEV float small_float(int32_t i) { return bits_f(0x4b400000u + (uint32_t)i) - 12582912.0f; }
 
 DEV void many_sums(const uint32_t type, const struct many_memory *m, uint32_t buf, uint32_t i, uint32_t j, int32_t *low,
                    int32_t *high)
@@ -286,7 +281,7 @@ DEV void many_sums(const uint32_t type, const struct many_memory *m, uint32_t bu
     }
 }
 
-/* j of a super-block: 16 minima by sums of 16 values. */
+/* The minimum's sum of a super-block: 16 minima times sums of 16 values. */
 DEV void many_minimum(const struct many_minima *m, uint32_t block, uint32_t i, uint32_t j, int32_t *sum)
 {
     const uint32_t lane = TID / WARP % MANY_LANES, out = TID / WARP / MANY_LANES * 16 + 8 * j, g = TID % WARP / 4,
@@ -335,7 +330,7 @@ DEV void many_add(const uint32_t type, const struct many_memory *m, const struct
     }
 }
 
-/* Lane n of the warp's four is complete. (0 + 8) + (4 + 12) of lanes: two. */
+/* Lane n of the warp's four is complete. Sums of the tree: one = 0 or 4, two = (0 + 8) + (4 + 12). */
 DEV void many_fold(struct many_state *s, uint32_t n)
 {
     UNROLL
@@ -343,13 +338,14 @@ DEV void many_fold(struct many_state *s, uint32_t n)
         float *acc = &s->acc[e / 8][e / 4 % 2][e % 4], *one = &s->one[e / 8][e / 4 % 2][e % 4],
               *two = &s->two[e / 8][e / 4 % 2][e % 4];
         const float sum = *one + *acc;
-        *two = n == 1 ? sum : n == 3 ? *two + sum : *two;
+        const float both = n == 3 ? *two + sum : *two;
+        *two = n == 1 ? sum : both;
         *one = *acc;
         *acc = 0;
     }
 }
 
-/* ---- the end: lanes 0 + 2 and 1 + 3, then these */
+/* ---- the end: adds lanes 0 + 2 and 1 + 3, then these two */
 
 DEV void many_store(const struct ntx_gpu_product *p, uint32_t out0, uint32_t row0, uint32_t rows, uint32_t *between,
                     struct many_state *s)
@@ -378,16 +374,16 @@ DEV void many_store(const struct ntx_gpu_product *p, uint32_t out0, uint32_t row
     }
 }
 
-/* Threads that bring weights, then those that bring rows; the others only multiply. */
-DEV void many_bring(const uint32_t type, const uint8_t *from, uint32_t nb, const struct many_at *at, uint32_t buf,
-                    uint32_t block, struct many_memory *m, struct many_minima *mins, const int wide)
+/* The first threads load weights, the next ones rows; the others only multiply. */
+DEV void many_load(const uint32_t type, const uint8_t *from, uint32_t nb, const struct many_at *at, uint32_t buf,
+                   uint32_t block, struct many_memory *m, struct many_minima *mins, const int wide)
 {
     const uint32_t b = at->first + TID % MANY_LANES < nb ? at->first + TID % MANY_LANES
-                                                         : nb - 1; /* of what is no block nothing is used */
+                                                         : nb - 1; /* values beyond the last block are not used */
     if (TID < MANY_OUTS * MANY_LANES)
-        bring_weights(type, from, b, at->t, buf, block, m, mins, wide);
+        load_weights(type, from, b, at->t, buf, block, m, mins, wide);
     else if (TID < (MANY_OUTS + MANY_ROWS) * MANY_LANES)
-        bring_row(type, from, nb, TID / MANY_LANES - MANY_OUTS, b, at->t, buf, m, mins);
+        load_row(type, from, nb, TID / MANY_LANES - MANY_OUTS, b, at->t, buf, m, mins);
 }
 
 DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_t block, struct many_memory *m,
@@ -408,12 +404,12 @@ DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_
         s.acc[e / 8][e / 4 % 2][e % 4] = s.one[e / 8][e / 4 % 2][e % 4] = s.two[e / 8][e / 4 % 2][e % 4] = 0;
         s.i[e / 8][e / 4 % 2][e % 4] = 0;
     }
-    many_bring(type, from, nb, &at, 0, 0, m, mins, wide);
+    many_load(type, from, nb, &at, 0, 0, m, mins, wide);
     SYNC();
     for (uint32_t i = 0; at.n < MANY_LANES; i++) {
         many_next(&next, nb, parts);
         if (next.n < MANY_LANES)
-            many_bring(type, from, nb, &next, (i + 1) % 2, (i + 1) / parts, m, mins, wide);
+            many_load(type, from, nb, &next, (i + 1) % 2, (i + 1) / parts, m, mins, wide);
         if (at.first + lane < nb) {
             UNROLL
             for (uint32_t half = 0; half < 2; half++)
@@ -434,7 +430,7 @@ DEV void many_rows(const uint32_t type, const struct ntx_gpu_product *p, uint32_
     KERNEL_OF(MANY_THREADS, many_##type, struct ntx_gpu_product)                                                       \
     {                                                                                                                  \
         SHARED struct many_memory m;                                                                                   \
-        SHARED struct many_minima mins; /* left out where there are none */                                            \
+        SHARED struct many_minima mins; /* the compiler removes it in types without minima */                          \
         struct ntx_gpu_product p;                                                                                      \
         const uint32_t block = matrix_of_block(&a, BX, &p);                                                            \
         if (!take_tile(&p))                                                                                            \
@@ -450,8 +446,8 @@ NTX_TYPES(MANY_OF)
 
 /* ---- launching */
 
-/* A launch of one class of rows: the kernel of so many, or more, takes them all. Of floats no product is exact on
- * matrix units: eight rows a block. */
+/* Launches the kernel for this number of rows or the next larger one. Floats would not be exact on the matrix units,
+ * so they take eight rows per block. */
 #define LAUNCH_MANY_FLOAT(type) (void)0
 #define LAUNCH_MANY_SIMPLE(type)                                                                                       \
     do {                                                                                                               \
@@ -475,7 +471,7 @@ NTX_TYPES(MANY_OF)
             LAUNCH_ROWS(type, 4, 1);                                                                                   \
         LAUNCH_ROWS(type, 8, (rows + NTX_GPU_ROWS - 1) / NTX_GPU_ROWS);
 
-/* Blocks of all matrices, one after another. */
+/* Numbers the blocks of all matrices consecutively. */
 static uint32_t count_blocks(struct ntx_gpu_product *p, uint32_t outputs_of_block)
 {
     uint32_t blocks = (p->n_out + outputs_of_block - 1) / outputs_of_block;
@@ -509,8 +505,8 @@ static uint32_t most_rows(const struct ntx_gpu_product *p)
     return most;
 }
 
-/* Where a card's blocks have room, and a multiprocessor has 256 times 1,024 weights or more: by bench/slots.py a
- * persistent block brings its book for what it saves on 150, and not in the model is what it waits for until then. */
+/* Least weights per multiprocessor for a persistent block: 256 times 1,024. By the model of bench/slots.py, loading
+ * the codebook costs what is saved on 150 times 1,024; the model does not count the wait for it. */
 #define PERSISTENT_LEAST (256u * 1024u)
 #define PERSISTENT_CASE(TYPE)                                                                                          \
     case NTX_##TYPE: return card.shared >= PERSISTENT_BYTES(TYPE, 1);

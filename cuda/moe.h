@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moe.h: around the experts' products: rows gathered by choice, and the choices' values added to their rows. */
+/* moe.h: before and after the experts' products: gathers routed rows, and adds their results to the rows. */
 #ifndef NTX_CUDA_MOE_H
 #define NTX_CUDA_MOE_H
 
@@ -7,8 +7,8 @@
 
 #define WIDTH_THREADS 256u
 
-/* Of choice first + i. */
-DEV float share_of_choice(const struct ntx_gpu_gather *a, uint32_t i)
+/* The weight of routed row first + i. */
+DEV float routed_weight(const struct ntx_gpu_gather *a, uint32_t i)
 {
     uint32_t k = a->rows[i] * a->used;
     while (a->place[k] != a->first + i)
@@ -24,13 +24,13 @@ KERNEL(gather_rows, struct ntx_gpu_gather)
     if (a.weight)
         ((float *)(void *)((uint8_t *)a.to + BY * a.to_stride))[k] =
             ((const float *)(const void *)((const uint8_t *)a.from + a.rows[BY] * a.from_stride))[k] *
-            share_of_choice(&a, BY);
+            routed_weight(&a, BY);
     else
         ((uint32_t *)(void *)((uint8_t *)a.to + BY * a.to_stride))[k] = ((
             const uint32_t *)(const void *)((const uint8_t *)a.from + (a.rows ? a.rows[BY] : BY) * a.from_stride))[k];
 }
 
-/* As computed/pass/moe.c has it: the product is rounded before it is added, and choices are added in their order. */
+/* As in computed/pass/moe.c: the product is rounded before it is added, and experts are added in order. */
 KERNEL(combine_rows, struct ntx_gpu_combine)
 {
     uint32_t e = BX * WIDTH_THREADS + TID, i = BY;
@@ -40,7 +40,7 @@ KERNEL(combine_rows, struct ntx_gpu_combine)
     if (a.gate)
         y *= 1.0f / (1.0f + exp_exact(-a.gate[i]));
     for (uint32_t k = i * a.used; k < (i + 1) * a.used; k++)
-        if (a.place[k] - a.first < a.n_choices) { /* below it wraps around */
+        if (a.place[k] - a.first < a.n_choices) { /* below `first` the difference wraps around */
             float z = a.z[(uint64_t)(a.place[k] - a.first) * a.n + e];
             if (a.bias)
                 z += a.bias[(uint64_t)a.expert[a.place[k]] * a.n + e];

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* part.h: integer products of weights and activations, by parts: what one thread does between two floating-point steps.
+/* part.h: integer products of weights and activations, by parts. A part is computed by one thread between two
+ * floating-point steps.
  *
- * Simple blocks (32 values) are one part. A super-block (256 values) is eight, t = 0..7; a part is cut so that its
- * thread reads each byte of the quants once, so it does not hold neighbouring values. Sums of parts are exact, so their
- * order is of no matter.
+ * A simple block (32 values) is one part. A super-block (256 values) has eight, t = 0..7; a part is cut so that its
+ * thread reads each byte of the quants once, so its values are not adjacent. Sums of parts are exact, so their order
+ * does not matter.
  *
- * A type without a way of its own here goes by model/unpack.h. Blocks lie in shared memory as in their row (fetch.h),
- * 2-aligned only, those of MXFP4 not even that, so words are read as aligned pairs and shifted together; that touches
- * up to 3 bytes before the word's first byte and up to 4 behind. */
+ * A type without faster code here is unpacked by model/unpack.h. Blocks have the same alignment in shared memory as in
+ * their row (fetch.h): 2, and for MXFP4 none. So words are read as aligned pairs and shifted together, which reads up
+ * to 3 bytes before the word and up to 4 after it. */
 #ifndef NTX_CUDA_PART_H
 #define NTX_CUDA_PART_H
 
@@ -18,17 +19,15 @@
 #define NTX_UNPACK_HALF  widen_half
 #include "model/unpack.h"
 
-struct part {  /* of a super-block: sums over its values */
+struct part {  /* sums over the part's values */
     int32_t i; /* scale * q * x */
     int32_t j; /* min * x */
 };
 
-DEV uint32_t half_at(const uint8_t *p)
-{
-    return *(const uint16_t *)(const void *)p;
-} /* 2-aligned, as all blocks are but MXFP4's */
+/* p: 2-aligned, as all blocks except MXFP4's. */
+DEV uint32_t half_at(const uint8_t *p) { return *(const uint16_t *)(const void *)p; }
 
-/* Floats are 4-aligned, but in groups of neurons, where they may lie behind blocks. */
+/* Floats are 4-aligned, except in groups of neurons, where they may follow blocks. */
 DEV uint32_t float_bits_at(const uint8_t *p)
 {
     return (uintptr_t)p & 2 ? half_at(p) | half_at(p + 2) << 16 : *(const uint32_t *)(const void *)p;
@@ -37,7 +36,7 @@ DEV uint32_t float_bits_at(const uint8_t *p)
 DEV float f16_at(const uint8_t *p) { return widen_half(half_at(p)); }
 DEV uint16_t f16_bits(float f) { return (uint16_t)narrow_half(f); }
 
-/* ---- groups of neurons: neuron i of a launch, and where a part's row of it lies */
+/* ---- groups of neurons: the number of a launch's neuron i, and the offset of its row */
 
 DEV uint32_t neuron_at(const struct ntx_gpu_groups *g, uint32_t i)
 {
@@ -50,11 +49,11 @@ DEV uint64_t in_group(const struct ntx_gpu_groups *g, uint32_t neuron, uint64_t 
     return (neuron / g->size - g->first) * g->bytes + neuron % g->size * row_bytes;
 }
 
-/* How far from a word's first byte p is, in shared memory: the same for all blocks of a thread (fetch.h). */
+/* The offset of p in its word of shared memory. It is the same for all blocks of a thread (fetch.h). */
 DEV uint32_t off_word(const uint8_t *p) { return (uint32_t)(shared_address(p) & 3); }
 
-/* n words from p in shared memory; off: off_word(p), or 4 n more. sparing: threads whose last word lies in one do not
- * ask for what is behind it, where they would be in each other's way. */
+/* Loads n words from p in shared memory; off: off_word(p) plus a multiple of 4. sparing: an aligned last word is read
+ * alone, which avoids bank conflicts. */
 DEV void words_at(const uint8_t *p, uint32_t off, uint32_t *v, const int n, const int sparing)
 {
     off &= 3;
@@ -75,7 +74,7 @@ DEV uint32_t one_word_at(const uint8_t *p, uint32_t off)
     return v;
 }
 
-/* 16 bytes; wide: they lie 16-aligned. */
+/* Loads 16 bytes; wide: they are 16-aligned. */
 DEV void sixteen_at(const uint8_t *p, uint32_t off, uint32_t *v, const int wide)
 {
     if (wide)
@@ -84,7 +83,7 @@ DEV void sixteen_at(const uint8_t *p, uint32_t off, uint32_t *v, const int wide)
         words_at(p, off, v, 4, 0);
 }
 
-/* Products of n words of bytes. */
+/* The dot product of n words of bytes. */
 DEV int32_t dot_words(const uint32_t *q, const uint32_t *x, const int n)
 {
     int32_t sum = 0;
@@ -94,7 +93,7 @@ DEV int32_t dot_words(const uint32_t *q, const uint32_t *x, const int n)
     return sum;
 }
 
-/* Of four words, x's 16-aligned. */
+/* The dot product of four words; x is 16-aligned. */
 DEV int32_t dot_four(const uint32_t *q, const uint32_t *x)
 {
     uint32_t v[4];
@@ -111,10 +110,10 @@ DEV int32_t sum_words(const uint32_t *x, const int n)
     return sum;
 }
 
-/* ---- simple blocks: q of all 32 values as bytes, in order; *minus is what is to be taken off each */
+/* ---- simple blocks: q of all 32 values as bytes, in order */
 
-/* 16 bytes of nibbles; a fifth bit each from qh, or 0. */
-DEV void nibbles(const uint8_t *p, uint32_t off, uint32_t qh, uint32_t *q)
+/* Unpacks 16 bytes of nibbles; qh has a fifth bit for each, or is 0. */
+DEV void unpack_nibbles(const uint8_t *p, uint32_t off, uint32_t qh, uint32_t *q)
 {
     uint32_t w[4];
     words_at(p, off, w, 4, 0);
@@ -126,8 +125,8 @@ DEV void nibbles(const uint8_t *p, uint32_t off, uint32_t qh, uint32_t *q)
     }
 }
 
-/* Four nibbles (the lower half of w) as the signed bytes that they stand for: of the first eight values, of the others,
- * then that which bit 3 says. */
+/* A table of 16 signed bytes. looked_up() replaces four nibbles (the lower half of w) by their bytes: it looks in both
+ * halves of the table, and bit 3 selects one. */
 struct lookup {
     uint32_t word[4];
 };
@@ -147,7 +146,7 @@ DEV uint32_t looked_up(struct lookup l, uint32_t w)
                       0x3210u | (w >> 1 & 0x4444u));
 }
 
-/* 16 bytes of nibbles. */
+/* Replaces 16 bytes of nibbles by their bytes. */
 DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t off, uint32_t *q)
 {
     uint32_t w[4];
@@ -155,7 +154,7 @@ DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t off, uint32_
     UNROLL
     for (int i = 0; i < 4; i++) {
         uint32_t first = looked_up(l, w[i]),
-                 second = looked_up(l, w[i] >> 16); /* of two bytes each, low and high nibbles in turn */
+                 second = looked_up(l, w[i] >> 16); /* each of two bytes, low and high nibbles alternating */
         q[i] = pick_bytes(first, second, 0x6420u);
         q[i + 4] = pick_bytes(first, second, 0x7531u);
     }
@@ -163,7 +162,7 @@ DEV void lookup_nibbles(struct lookup l, const uint8_t *p, uint32_t off, uint32_
 
 /* ---- columns of the type table (model/quant.h) */
 
-/* Those that sizes of arrays depend on, as constants of each type. */
+/* The columns that array sizes depend on, as constants of each type. */
 #define TYPE_CONSTANTS(rule, TYPE, type, values, scale, min, run, outs, pieces, codebook)                              \
     OUTS_##TYPE = outs, PIECES_##TYPE = pieces, CODEBOOK_##TYPE = codebook,
 enum { NTX_TYPES(TYPE_CONSTANTS) };
@@ -202,7 +201,7 @@ TYPE_COLUMN(uint32_t, codebook_words, CODEBOOK_CASE, 0)
 /* Whether scales are of 16 values. */
 DEV int by_sixteen(const uint32_t type) { return scale_run(type) == 16; }
 
-/* ---- any type, from its unpacking */
+/* ---- any type, by model/unpack.h */
 
 #define PLAIN_CASE_FLOAT(TYPE, type)
 #define PLAIN_CASE_SIMPLE(TYPE, type)                                                                                  \
@@ -229,15 +228,16 @@ DEV void plain_words(const struct ntx_part *p, uint32_t *q)
 }
 
 struct unpacked {
-    uint32_t q[8];                   /* 32 values as bytes */
-    int32_t scale[4], minus, min[2]; /* of its runs; taken off each value; of two runs of 16. IQ1: min[0], what is added
-                                        to each value, of all or of each eight (codes.h) */
+    uint32_t q[8];    /* 32 values as bytes */
+    int32_t scale[4]; /* of the part's runs */
+    int32_t minus;    /* subtracted from each value */
+    int32_t min[2];   /* of two runs of 16. IQ1: min[0] is added to each value (codes.h) */
     float d, dmin;
 };
 
 #include "cuda/codes.h"
 
-/* ---- d, and the integers, of a simple block's t-th 32 values */
+/* ---- d and the integers of a simple block's t-th 32 values */
 
 DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_MXFP4 ? ntx_e8m0_float(*b) : f16_at(b); }
 
@@ -248,7 +248,7 @@ DEV float simple_d(const uint32_t type, const uint8_t *b) { return type == NTX_M
         break;                                                                                                         \
     }
 
-/* What simple_values() leaves to be taken off each value. */
+/* The number that must be subtracted from each of simple_values()'s values. */
 DEV int32_t simple_minus(const uint32_t type)
 {
     switch (type) {
@@ -264,10 +264,10 @@ DEV void simple_values(const uint32_t type, const uint8_t *b, uint32_t off, uint
 {
     *minus = simple_minus(type);
     switch (type) {
-    case NTX_Q4_0: nibbles(b + 2, off + 2, 0, q); break;
-    case NTX_Q4_1: nibbles(b + 4, off, 0, q); break;
-    case NTX_Q5_0: nibbles(b + 6, off + 2, half_at(b + 2) | half_at(b + 4) << 16, q); break;
-    case NTX_Q5_1: nibbles(b + 8, off, half_at(b + 4) | half_at(b + 6) << 16, q); break;
+    case NTX_Q4_0: unpack_nibbles(b + 2, off + 2, 0, q); break;
+    case NTX_Q4_1: unpack_nibbles(b + 4, off, 0, q); break;
+    case NTX_Q5_0: unpack_nibbles(b + 6, off + 2, half_at(b + 2) | half_at(b + 4) << 16, q); break;
+    case NTX_Q5_1: unpack_nibbles(b + 8, off, half_at(b + 4) | half_at(b + 6) << 16, q); break;
     case NTX_Q8_0: words_at(b + 2, off + 2, q, 8, 0); break;
     case NTX_Q1_0: words_q1_0(b, off, t, q); break;
     case NTX_Q2_0:
@@ -302,7 +302,7 @@ DEV uint32_t low_bits_at(const uint32_t type)
     }
 }
 
-/* What model/quant.h's table calls its scale. */
+/* The `scale` column of the type table as code. */
 #define SCALE_half(b)    f16_at(b)
 #define SCALE_quarter(b) (f16_at(b) * 0.25f)
 #define SCALE_eighth(b)  (f16_at(b) * 0.125f)
@@ -321,7 +321,7 @@ DEV float super_scale(const uint32_t type_, const uint8_t *b)
     }
 }
 
-/* Six-bit scale and minimum g (0..7) of Q4_K and Q5_K out of twelve bytes, or out of the three words that they are. */
+/* Six-bit scale and minimum g (0..7) of Q4_K and Q5_K, from twelve bytes or from the same three words. */
 DEV int32_t scale_k(const uint8_t *s, uint32_t g) { return g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4; }
 DEV int32_t min_k(const uint8_t *s, uint32_t g) { return g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4; }
 
@@ -337,8 +337,8 @@ DEV int32_t min_of_words(const uint32_t *w, uint32_t g)
     return (int32_t)(g < 4 ? w[1] >> by & 63 : (w[2] >> by >> 4 & 15) | (w[1] >> by >> 6 & 3) << 4);
 }
 
-/* Q4_K, Q5_K: 16 bytes hold 16 values of sub-block 2 (t / 2) in their low nibbles and 16 of the next in the high ones.
- * The head is 16 bytes, too. */
+/* Q4_K, Q5_K: 16 bytes hold 16 values of sub-block 2 (t / 2) in their low nibbles and 16 of the next one in the high
+ * nibbles. The head also has 16 bytes. */
 DEV void unpack_45(const uint32_t type, const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u, const int wide)
 {
     const uint8_t *qs = b + low_bits_at(type) + 16 * t;
@@ -366,7 +366,8 @@ DEV struct part part_45(const struct unpacked *u, uint32_t t, const uint32_t *x,
                          u->min[0] * s16[run] + u->min[1] * s16[run + 2]};
 }
 
-/* Q6_K: 16 bytes of ql hold 16 values in their low nibbles and, 64 values on, 16 in the high ones. */
+/* Q6_K: 16 bytes of ql hold 16 values in their low nibbles, and in the high nibbles the 16 values that follow 64
+ * later. */
 DEV void unpack_6(const uint8_t *b, uint32_t off, uint32_t t, struct unpacked *u)
 {
     uint32_t half = t / 4, c = t % 4, w[4], h[4], run = c / 2 * 2;
@@ -431,7 +432,7 @@ DEV void words_iq4_xs(const uint8_t *b, uint32_t off, uint32_t t, struct unpacke
     u->scale[0] = u->scale[1] = (int32_t)((b[4 + t / 2] >> t % 2 * 4 & 15) | (half_at(b + 2) >> 2 * t & 3) << 4) - 32;
 }
 
-/* 32 neighbouring values. book: of the type (codes.h). */
+/* Unpacks 32 adjacent values, by the type's codebook (codes.h). */
 DEV void unpack_codes(const uint32_t type, const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t,
                       struct unpacked *u)
 {
@@ -464,7 +465,7 @@ DEV struct part part_codes(const uint32_t type, const struct unpacked *u, uint32
 
 DEV int is_codes(const uint32_t type) { return type != NTX_TQ2_0 && !(type >= NTX_Q2_K && type <= NTX_Q6_K); }
 
-/* off: off_word(b); wide: blocks lie 16-aligned, which those of 16 n bytes may. */
+/* off: off_word(b); wide: blocks are 16-aligned, which is possible for block sizes of 16 n bytes. */
 DEV void unpack_part(const uint32_t type, const struct codebook *codebook, const uint8_t *b, uint32_t off, uint32_t t,
                      struct unpacked *u, const int wide)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.cu: the table of ntx_cuda.h over the CUDA runtime. Every call is checked; its failure is kept in words. The
- * first error of a kernel shows at the next call: CUDA tells it to whatever comes after. cuBLAS is opened when first
- * needed, so that the plug-in loads where only the driver is installed. */
+/* plugin.cu: the table of ntx_cuda.h, by the CUDA runtime. Every call is checked, and its error is kept as text. A
+ * kernel's first error shows at a later call: CUDA reports it there. cuBLAS is loaded at run time, so that the plug-in
+ * also loads where only the driver is installed. */
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -51,7 +51,7 @@ struct ntx_gpu_graph {
     cudaGraphExec_t native;
 };
 
-static int fail(struct ntx_gpu *g, cudaError_t e, const char *what)
+static int check_cuda(struct ntx_gpu *g, cudaError_t e, const char *what)
 {
     size_t free_bytes = 0, total = 0;
     if (e == cudaSuccess)
@@ -61,8 +61,7 @@ static int fail(struct ntx_gpu *g, cudaError_t e, const char *what)
                  free_bytes, total);
     else
         snprintf(g->error, sizeof g->error, "%s: %s (%s)", what, cudaGetErrorString(e), cudaGetErrorName(e));
-    cudaGetLastError(); /* a failed allocation is no lost device: the next call starts clean; a lost one fails again by
-                           itself */
+    cudaGetLastError(); /* clears the error; a lost device fails again by itself */
     return e == cudaErrorMemoryAllocation ? -ENOMEM : -EIO;
 }
 
@@ -72,16 +71,20 @@ struct ntx_card ntx__card(const struct ntx_gpu_stream *s) { return s->g->card; }
 
 int ntx__allow_shared(struct ntx_gpu_stream *s, const void *kernel, const char *name, uint32_t bytes)
 {
-    return fail(s->g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), name);
+    return check_cuda(s->g, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                      name);
 }
 
-int ntx__launched(struct ntx_gpu_stream *s, const char *kernel) { return fail(s->g, cudaGetLastError(), kernel); }
+int ntx__launched(struct ntx_gpu_stream *s, const char *kernel) { return check_cuda(s->g, cudaGetLastError(), kernel); }
 
-/* The caller's thread may be another than the last one. So each call that is about the device, and not about a stream
- * of it, begins with this. */
-static int bind(struct ntx_gpu *g) { return fail(g, cudaSetDevice(g->ordinal), "cannot take the device"); }
+/* Binds the device to the calling thread, which may change from call to call. Calls that have no stream begin with
+ * this. */
+static int bind_device(struct ntx_gpu *g)
+{
+    return check_cuda(g, cudaSetDevice(g->ordinal), "cannot select the device");
+}
 
-/* ---- cuBLAS: opened with the device, so that the memory that it takes is gone when what is free is counted */
+/* ---- cuBLAS: loaded with the device, so that its memory is in use before free memory is counted */
 
 static int find_symbols(struct ntx_gpu *g)
 {
@@ -104,7 +107,7 @@ static int find_symbols(struct ntx_gpu *g)
     return 0;
 }
 
-/* -ENOSYS: it is not to be had, and the error says why. */
+/* -ENOSYS: cuBLAS cannot be used; the error says why. */
 static int open_blas(struct ntx_gpu *g)
 {
     struct blas *b = &g->blas;
@@ -114,7 +117,7 @@ static int open_blas(struct ntx_gpu *g)
         return 0;
     if (b->refused)
         return -ENOSYS;
-    b->refused = true; /* until it is there: it is asked for once */
+    b->refused = true; /* until all steps succeed; it is tried once */
     snprintf(name, sizeof name, "libcublas.so.%d", CUBLAS_VER_MAJOR);
     if (!b->library && !(b->library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE))) {
         snprintf(g->error, sizeof g->error, "%.200s", dlerror());
@@ -122,7 +125,7 @@ static int open_blas(struct ntx_gpu *g)
     }
     if ((rc = find_symbols(g)))
         return rc;
-    if (!b->workspace && fail(g, cudaMalloc(&b->workspace, WORKSPACE), "no device memory for cuBLAS"))
+    if (!b->workspace && check_cuda(g, cudaMalloc(&b->workspace, WORKSPACE), "no device memory for cuBLAS"))
         return -ENOSYS;
     if (b->create(&b->handle) != CUBLAS_STATUS_SUCCESS) {
         snprintf(g->error, sizeof g->error, "cuBLAS does not start");
@@ -177,17 +180,17 @@ static int cuda_open(uint32_t ordinal, struct ntx_gpu **out, char *why, size_t n
     g->ordinal = (int)ordinal;
     g->card.processors = (uint32_t)processors;
     g->card.shared = (uint32_t)shared;
-    fail(g, cudaSetDeviceFlags(cudaDeviceScheduleSpin),
-         "cannot choose how to wait"); /* of microseconds, many per token; speed only */
-    int rc = bind(g);
+    check_cuda(g, cudaSetDeviceFlags(cudaDeviceScheduleSpin),
+               "cannot choose how to wait"); /* many waits of microseconds per token; speed only */
+    int rc = bind_device(g);
     if (!rc)
-        rc = fail(g, cudaFree(NULL), "cannot make a context");
+        rc = check_cuda(g, cudaFree(NULL), "cannot make a context");
     if (rc) {
         snprintf(why, n, "%s", g->error);
         free(g);
         return rc;
     }
-    open_blas(g); /* without it prompts' rows are multiplied like the others */
+    open_blas(g); /* without it prompt rows are multiplied exactly, like decode rows */
     *out = g;
     return 0;
 }
@@ -196,10 +199,10 @@ static void cuda_close(struct ntx_gpu *g)
 {
     if (!g)
         return;
-    bind(g);
+    bind_device(g);
     if (g->blas.handle)
         g->blas.destroy(g->blas.handle);
-    fail(g, cudaFree(g->blas.workspace), "giving device memory back");
+    check_cuda(g, cudaFree(g->blas.workspace), "giving device memory back");
     if (g->blas.library)
         dlclose(g->blas.library);
     free(g);
@@ -209,9 +212,9 @@ static int cuda_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
 {
     struct cudaDeviceProp p;
     size_t free_bytes, total;
-    int driver = 0, rc = bind(g);
-    if (rc || (rc = fail(g, cudaGetDeviceProperties(&p, g->ordinal), "device properties")) ||
-        (rc = fail(g, cudaMemGetInfo(&free_bytes, &total), "device memory")))
+    int driver = 0, rc = bind_device(g);
+    if (rc || (rc = check_cuda(g, cudaGetDeviceProperties(&p, g->ordinal), "device properties")) ||
+        (rc = check_cuda(g, cudaMemGetInfo(&free_bytes, &total), "device memory")))
         return rc;
     cudaDriverGetVersion(&driver);
     memset(out, 0, sizeof *out);
@@ -233,55 +236,55 @@ static int cuda_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
 {
     char what[64];
     void *p;
-    int rc = bind(g);
+    int rc = bind_device(g);
     snprintf(what, sizeof what, "no device memory for %llu bytes", (unsigned long long)bytes);
-    if (!rc && !(rc = fail(g, cudaMalloc(&p, bytes ? bytes : 1), what)))
+    if (!rc && !(rc = check_cuda(g, cudaMalloc(&p, bytes ? bytes : 1), what)))
         *out = p;
     return rc;
 }
 
 static void cuda_free(struct ntx_gpu *g, void *p)
 {
-    bind(g);
-    fail(g, cudaFree(p), "giving device memory back");
+    bind_device(g);
+    check_cuda(g, cudaFree(p), "giving device memory back");
 }
 
 static int cuda_host_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
 {
     char what[64];
     void *p;
-    int rc = bind(g);
+    int rc = bind_device(g);
     snprintf(what, sizeof what, "no locked host memory for %llu bytes", (unsigned long long)bytes);
-    if (!rc && !(rc = fail(g, cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocDefault), what)))
+    if (!rc && !(rc = check_cuda(g, cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocDefault), what)))
         *out = p;
     return rc;
 }
 
 static void cuda_host_free(struct ntx_gpu *g, void *p)
 {
-    bind(g);
-    fail(g, cudaFreeHost(p), "giving locked host memory back");
+    bind_device(g);
+    check_cuda(g, cudaFreeHost(p), "giving locked host memory back");
 }
 
 static int cuda_host_register(struct ntx_gpu *g, void *p, uint64_t bytes)
 {
-    int rc = bind(g);
-    return rc ? rc : fail(g, cudaHostRegister(p, bytes, cudaHostRegisterMapped), "cannot register host memory");
+    int rc = bind_device(g);
+    return rc ? rc : check_cuda(g, cudaHostRegister(p, bytes, cudaHostRegisterMapped), "cannot register host memory");
 }
 
 static int cuda_host_address(struct ntx_gpu *g, void *p, void **dev)
 {
-    int rc = bind(g);
-    return rc ? rc : fail(g, cudaHostGetDevicePointer(dev, p, 0), "no address of host memory");
+    int rc = bind_device(g);
+    return rc ? rc : check_cuda(g, cudaHostGetDevicePointer(dev, p, 0), "no address of host memory");
 }
 
 static void cuda_host_unregister(struct ntx_gpu *g, void *p)
 {
-    bind(g);
-    fail(g, cudaHostUnregister(p), "unlocking host memory");
+    bind_device(g);
+    check_cuda(g, cudaHostUnregister(p), "unlocking host memory");
 }
 
-/* ---- streams and events: the same but for the calls that make and destroy the native one */
+/* ---- streams and events: they differ in the calls that create and destroy the native object */
 
 #define OBJECT(name, arguments, make, destroy)                                                                         \
     static int cuda_##name##_new arguments                                                                             \
@@ -290,9 +293,9 @@ static void cuda_host_unregister(struct ntx_gpu *g, void *p)
         if (!o)                                                                                                        \
             return -ENOMEM;                                                                                            \
         o->g = g;                                                                                                      \
-        int rc = bind(g);                                                                                              \
+        int rc = bind_device(g);                                                                                       \
         if (!rc)                                                                                                       \
-            rc = fail(g, make, "cannot make a " #name);                                                                \
+            rc = check_cuda(g, make, "cannot make a " #name);                                                          \
         if (rc)                                                                                                        \
             free(o);                                                                                                   \
         else                                                                                                           \
@@ -303,8 +306,8 @@ static void cuda_host_unregister(struct ntx_gpu *g, void *p)
     {                                                                                                                  \
         if (!o)                                                                                                        \
             return;                                                                                                    \
-        bind(o->g);                                                                                                    \
-        fail(o->g, destroy, "cannot end a " #name);                                                                    \
+        bind_device(o->g);                                                                                             \
+        check_cuda(o->g, destroy, "cannot end a " #name);                                                              \
         free(o);                                                                                                       \
     }
 static cudaError_t end_stream(cudaStream_t s)
@@ -321,12 +324,12 @@ OBJECT(event, (struct ntx_gpu * g, bool timed, struct ntx_gpu_event **out),
 
 static int cuda_stream_sync(struct ntx_gpu_stream *s)
 {
-    return fail(s->g, cudaStreamSynchronize(s->native), "the device");
+    return check_cuda(s->g, cudaStreamSynchronize(s->native), "the device");
 }
 
 static int cuda_event_record(struct ntx_gpu_event *e, struct ntx_gpu_stream *s)
 {
-    return fail(e->g, cudaEventRecord(e->native, s->native), "cannot record an event");
+    return check_cuda(e->g, cudaEventRecord(e->native, s->native), "cannot record an event");
 }
 
 static int cuda_event_query(struct ntx_gpu_event *e)
@@ -336,69 +339,70 @@ static int cuda_event_query(struct ntx_gpu_event *e)
         cudaGetLastError();
         return 0;
     }
-    return r == cudaSuccess ? 1 : fail(e->g, r, "the device");
+    return r == cudaSuccess ? 1 : check_cuda(e->g, r, "the device");
 }
 
 static int cuda_event_sync(struct ntx_gpu_event *e)
 {
-    return fail(e->g, cudaEventSynchronize(e->native), "the device");
+    return check_cuda(e->g, cudaEventSynchronize(e->native), "the device");
 }
 
 static int cuda_event_ms(struct ntx_gpu_event *from, struct ntx_gpu_event *to, float *ms)
 {
-    return fail(from->g, cudaEventElapsedTime(ms, from->native, to->native), "cannot take the time");
+    return check_cuda(from->g, cudaEventElapsedTime(ms, from->native, to->native), "cannot measure the time");
 }
 
 static int cuda_stream_wait(struct ntx_gpu_stream *s, struct ntx_gpu_event *e)
 {
-    return fail(s->g, cudaStreamWaitEvent(s->native, e->native, 0), "cannot wait for an event");
+    return check_cuda(s->g, cudaStreamWaitEvent(s->native, e->native, 0), "cannot wait for an event");
 }
 
 /* ---- work */
 
-static int copy(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind,
-                const char *what)
+static int copy_async(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes, enum cudaMemcpyKind kind,
+                      const char *what)
 {
-    return fail(s->g, cudaMemcpyAsync(to, from, bytes, kind, s->native), what);
+    return check_cuda(s->g, cudaMemcpyAsync(to, from, bytes, kind, s->native), what);
 }
 
 static int cuda_upload(struct ntx_gpu_stream *s, void *dev, const void *host, uint64_t bytes)
 {
-    return copy(s, dev, host, bytes, cudaMemcpyHostToDevice, "copy to the device");
+    return copy_async(s, dev, host, bytes, cudaMemcpyHostToDevice, "copy to the device");
 }
 
 static int cuda_upload_rows(struct ntx_gpu_stream *s, void *dev, uint64_t dev_stride, const void *host,
                             uint64_t host_stride, uint64_t width, uint32_t rows)
 {
-    return fail(s->g,
-                cudaMemcpy2DAsync(dev, dev_stride, host, host_stride, width, rows, cudaMemcpyHostToDevice, s->native),
-                "copy to the device");
+    return check_cuda(
+        s->g, cudaMemcpy2DAsync(dev, dev_stride, host, host_stride, width, rows, cudaMemcpyHostToDevice, s->native),
+        "copy to the device");
 }
 
 static int cuda_download(struct ntx_gpu_stream *s, void *host, const void *dev, uint64_t bytes)
 {
-    return copy(s, host, dev, bytes, cudaMemcpyDeviceToHost, "copy from the device");
+    return copy_async(s, host, dev, bytes, cudaMemcpyDeviceToHost, "copy from the device");
 }
 
 static int cuda_fill(struct ntx_gpu_stream *s, void *dev, int byte, uint64_t bytes)
 {
-    return fail(s->g, cudaMemsetAsync(dev, byte, bytes, s->native), "fill");
+    return check_cuda(s->g, cudaMemsetAsync(dev, byte, bytes, s->native), "fill");
 }
 
 static int cuda_device_copy(struct ntx_gpu_stream *s, void *to, const void *from, uint64_t bytes)
 {
-    return copy(s, to, from, bytes, cudaMemcpyDeviceToDevice, "copy on the device");
+    return copy_async(s, to, from, bytes, cudaMemcpyDeviceToDevice, "copy on the device");
 }
 
 /* ---- graphs */
 
 static int cuda_capture(struct ntx_gpu_stream *s)
 {
-    return fail(s->g, cudaStreamBeginCapture(s->native, cudaStreamCaptureModeThreadLocal), "cannot record a graph");
+    return check_cuda(s->g, cudaStreamBeginCapture(s->native, cudaStreamCaptureModeThreadLocal),
+                      "cannot record a graph");
 }
 
-/* Of a graph that has another form than the one before a new one is made. */
-static cudaError_t renew(cudaGraphExec_t *native, cudaGraph_t graph)
+/* Updates *native to the recorded graph; makes a new one if its form differs. */
+static cudaError_t update_graph(cudaGraphExec_t *native, cudaGraph_t graph)
 {
     cudaGraphExecUpdateResultInfo info;
     if (*native && cudaGraphExecUpdate(*native, graph, &info) == cudaSuccess)
@@ -414,13 +418,13 @@ static int cuda_captured(struct ntx_gpu_stream *s, struct ntx_gpu_graph **out)
 {
     cudaGraph_t graph = NULL;
     struct ntx_gpu_graph *o = *out;
-    int rc = fail(s->g, cudaStreamEndCapture(s->native, &graph), "cannot record a graph");
+    int rc = check_cuda(s->g, cudaStreamEndCapture(s->native, &graph), "cannot record a graph");
     if (!rc && !o && !(o = (struct ntx_gpu_graph *)calloc(1, sizeof *o)))
         rc = -ENOMEM;
     if (!rc) {
         o->g = s->g;
         *out = o;
-        rc = fail(s->g, renew(&o->native, graph), "cannot make a graph");
+        rc = check_cuda(s->g, update_graph(&o->native, graph), "cannot make a graph");
     }
     if (graph)
         cudaGraphDestroy(graph);
@@ -429,16 +433,16 @@ static int cuda_captured(struct ntx_gpu_stream *s, struct ntx_gpu_graph **out)
 
 static int cuda_graph_launch(struct ntx_gpu_stream *s, struct ntx_gpu_graph *g)
 {
-    return fail(s->g, cudaGraphLaunch(g->native, s->native), "a graph");
+    return check_cuda(s->g, cudaGraphLaunch(g->native, s->native), "a graph");
 }
 
 static void cuda_graph_free(struct ntx_gpu_graph *g)
 {
     if (!g)
         return;
-    bind(g->g);
+    bind_device(g->g);
     if (g->native)
-        fail(g->g, cudaGraphExecDestroy(g->native), "cannot end a graph");
+        check_cuda(g->g, cudaGraphExecDestroy(g->native), "cannot end a graph");
     free(g);
 }
 
@@ -454,7 +458,7 @@ static int cuda_dense(struct ntx_gpu_stream *s, const uint16_t *w, const uint16_
     if (rc)
         return rc;
     cublasStatus_t status = g->blas.set_stream(g->blas.handle, s->native);
-    if (status == CUBLAS_STATUS_SUCCESS) /* setting the stream resets the workspace */
+    if (status == CUBLAS_STATUS_SUCCESS) /* set_stream resets the workspace */
         status = g->blas.set_workspace(g->blas.handle, g->blas.workspace, WORKSPACE);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = g->blas.gemm(g->blas.handle, CUBLAS_OP_T, CUBLAS_OP_N, (int)n_out, (int)n_rows, (int)n_in, &one, w,

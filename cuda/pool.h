@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.h: K, and keys that positions are chosen by, that stand for several positions (computed/pass/forward_pool.c,
- * computed/pass/index_topk.c): a softmax over positions, value by value, or their mean; normed, rotated by the first of
- * them, turned, and stored. A block of threads makes one. Angles are computed here, in double, as the host's are. */
+/* pool.h: K and indexer keys that stand for several positions (computed/pass/forward_pool.c,
+ * computed/pass/index_topk.c): a softmax over positions, value by value, or their mean. The result is normed, rotated
+ * by the angles of the first position, Hadamard-transformed, and stored. A block of threads computes one. Angles are
+ * computed here, in double precision as on the host. */
 #ifndef NTX_CUDA_POOL_H
 #define NTX_CUDA_POOL_H
 
 #include "cuda/rotate.h"
 #include "cuda/value.h"
 
-struct pooling {              /* of one that stands behind position `last` */
-    uint32_t row, last, from; /* positions [from, last] */
-    uint32_t first, at;       /* those of the pass begin at `first`, whose row is the turn's number `at` */
-    const float *state;       /* of those before */
+struct pooling {              /* of one pooled row */
+    uint32_t row, last, from; /* it stands for positions [from, last] */
+    uint32_t first, at;       /* first position of the turn, and the number of its row */
+    const float *state;       /* rows of positions before `first` */
 };
 
 DEV struct pooling pooling_of(const struct ntx_gpu_pool *a)
@@ -31,8 +32,7 @@ DEV struct pooling pooling_of(const struct ntx_gpu_pool *a)
     return p;
 }
 
-/* Value c of position pos, or what it weighs: of the pass, of the state, or, where there is none, of what the cache
- * has. */
+/* Value c of position pos, or its weight: from the pass or the state; without turns, from the KV cache. */
 DEV float pool_source(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t pos, uint32_t c, int weight)
 {
     const uint32_t wide = a->spans * a->width;
@@ -45,8 +45,8 @@ DEV float pool_source(const struct ntx_gpu_pool *a, const struct pooling *p, uin
     return p->state[(uint64_t)(pos % (a->every * a->spans)) * 2 * wide + (weight ? wide : 0) + c];
 }
 
-/* The place in a row of values: of the last `every` positions the last, of those before them the first. */
-DEV uint32_t half_of(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t pos)
+/* The offset in a row of values: the last `width` values for the last `every` positions, the first for those before. */
+DEV uint32_t span_offset(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t pos)
 {
     return pos + a->every > p->last ? (a->spans - 1) * a->width : 0;
 }
@@ -57,15 +57,15 @@ DEV float pool_weight(const struct ntx_gpu_pool *a, const struct pooling *p, uin
            float_or_value(a->place_type, (const uint8_t *)a->places + pos % a->every * a->place_bytes, c);
 }
 
-DEV float by_softmax(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t c)
+DEV float pool_by_softmax(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t c)
 {
     float most = 0, sum = 0, out = 0;
     for (uint32_t pos = p->from; pos <= p->last; pos++) {
-        const float w = pool_weight(a, p, pos, half_of(a, p, pos) + c);
+        const float w = pool_weight(a, p, pos, span_offset(a, p, pos) + c);
         most = pos == p->from || w > most ? w : most;
     }
     for (uint32_t pos = p->from; pos <= p->last; pos++) {
-        const uint32_t at = half_of(a, p, pos) + c;
+        const uint32_t at = span_offset(a, p, pos) + c;
         const float e = exp_exact(pool_weight(a, p, pos, at) - most);
         sum += e;
         out += e * pool_source(a, p, pos, at, 0);
@@ -73,7 +73,7 @@ DEV float by_softmax(const struct ntx_gpu_pool *a, const struct pooling *p, uint
     return out / sum;
 }
 
-DEV float by_mean(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t c)
+DEV float pool_by_mean(const struct ntx_gpu_pool *a, const struct pooling *p, uint32_t c)
 {
     float sum = 0;
     for (uint32_t pos = p->from; pos <= p->last; pos++)
@@ -92,7 +92,7 @@ DEV void norm_pooled(const struct ntx_gpu_pool *a, float *x, double *sums)
     SYNC();
 }
 
-DEV void turn_pooled(const struct ntx_gpu_pool *a, float *x, uint32_t pos)
+DEV void rotate_pooled(const struct ntx_gpu_pool *a, float *x, uint32_t pos)
 {
     for (uint32_t i = TID; i < a->rotated / 2; i += HEAD_THREADS) {
         const double angle = pos * a->freq[i];
@@ -114,12 +114,12 @@ KERNEL(pool_rows, struct ntx_gpu_pool)
     if ((p.last + 1) % a.every)
         return;
     for (uint32_t c = TID; c < a.width; c += HEAD_THREADS)
-        x[c] = a.places ? by_softmax(&a, &p, c) : by_mean(&a, &p, c);
+        x[c] = a.places ? pool_by_softmax(&a, &p, c) : pool_by_mean(&a, &p, c);
     SYNC();
     if (a.norm)
         norm_pooled(&a, x, sums);
     if (a.rotated)
-        turn_pooled(&a, x, p.last + 1 - a.every);
+        rotate_pooled(&a, x, p.last + 1 - a.every);
     if (a.hadamard)
         hadamard_by(x, a.width, a.hadamard_scale, HEAD_THREADS);
     uint8_t *to = a.turns ? pooled_in(&a.kv, p.row, p.last / a.every, a.every) : k_in(&a.kv, p.row, 0, p.last);
@@ -127,8 +127,8 @@ KERNEL(pool_rows, struct ntx_gpu_pool)
         *(uint16_t *)(void *)(to + 2 * c) = f16_bits(x[c]);
 }
 
-/* What is still to be pooled: of turn BY, value BX * HEAD_THREADS + TID of the state, a row for each of the last
- * positions at its number modulo the span. */
+/* Stores rows that are not pooled yet: value BX * HEAD_THREADS + TID of turn BY's state. The state has a row for each
+ * of the last positions, at its number modulo the span. */
 KERNEL(keep_unpooled, struct ntx_gpu_pool)
 {
     const struct ntx_gpu_turn t = a.turns[BY];

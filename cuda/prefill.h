@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefill.h: attention of prompts' rows over paged KV, on the matrix units (Dao et al., "FlashAttention", arXiv
+/* prefill.h: attention of prompt rows over paged KV, on the matrix units (Dao et al., "FlashAttention", arXiv
  * 2205.14135).
  *
- * A block takes a tile: the query heads that share a KV head, of some neighbouring rows of one session, NTX_GPU_TILE
- * queries at most. It goes over the positions a KV block at a time: keys and values are brought once for all queries,
- * as F16; a warp multiplies its 16 queries with the 32 keys, keeps maximum and sum of each query on the way (online
- * softmax), and adds the weighed values. Positions that a query may not see, and holes, have weight 0 exactly, and
- * tiles of positions begin at 0: so a row's value does not depend on which rows share its tile. Within F16's rounding
- * of attend.h. */
+ * A block takes a tile: the query heads that share a KV head, of some adjacent rows of one session, at most
+ * NTX_GPU_TILE queries. It goes over the positions a KV block at a time: keys and values are loaded once for all
+ * queries, as F16; a warp multiplies its 16 queries with the 32 keys, updates each query's maximum and sum (online
+ * softmax), and adds the weighted values. Positions that a query may not see, and holes, have weight 0 exactly, and
+ * blocks of positions begin at 0; so a row's value does not depend on the rows that share its tile. It differs from
+ * attend.h by F16 rounding. */
 #ifndef NTX_CUDA_PREFILL_H
 #define NTX_CUDA_PREFILL_H
 
@@ -15,15 +15,15 @@
 
 #define TILE_THREADS 128u
 #define KEYS         32u                      /* positions of a KV block */
-#define KEY_LD       (NTX_GPU_TILE_HEAD + 8u) /* values from row to row: 8 more, so that a warp's words lie in 32 banks */
+#define KEY_LD       (NTX_GPU_TILE_HEAD + 8u) /* values per row; 8 more, so that a warp's words use all 32 banks */
 #define VALUE_LD     (KEYS + 8u)
 
-struct tile_memory { /* read by words */
+struct tile_memory { /* read in words */
     uint16_t q[NTX_GPU_TILE * KEY_LD] __attribute__((aligned(16))), k[KEYS * KEY_LD],
         v[NTX_GPU_TILE_HEAD * VALUE_LD]; /* v: [value][position] */
 };
 
-struct tile_state { /* of a thread: queries lane / 4 and that + 8 of its warp */
+struct tile_state { /* of a thread: queries lane / 4 and lane / 4 + 8 of its warp */
     float out[NTX_GPU_TILE_HEAD / 8][4], top[2], sum[2];
     uint32_t pos[2];
 };
@@ -39,8 +39,7 @@ DEV uint16_t kv_half(const struct ntx_gpu_kv *kv, const uint8_t *row, uint32_t e
 
 DEV uint32_t up8(uint32_t n) { return (n + 7) / 8 * 8; }
 
-/* Query m of a tile: row m / per_kv of it, head m % per_kv of those that share the KV head. Those behind the last are
- * zero. */
+/* Loads the tile's queries: query m is row m / per_kv and head m % per_kv. Queries after the last are zero. */
 DEV void load_queries(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t rows, uint32_t kv_head, uint16_t *q)
 {
     const struct ntx_gpu_kv *kv = &p->kv;
@@ -52,7 +51,7 @@ DEV void load_queries(const struct ntx_gpu_prefill *p, uint32_t first, uint32_t 
     }
 }
 
-/* Positions [from, from + KEYS); those from `end` on, and holes, are zero. */
+/* Loads positions [from, from + KEYS). Those from `end` on, and holes, are zero. */
 DEV void load_keys(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, uint32_t from, uint32_t end,
                    struct tile_memory *m)
 {
@@ -67,7 +66,7 @@ DEV void load_keys(const struct ntx_gpu_kv *kv, uint32_t row, uint32_t kv_head, 
     }
 }
 
-/* s[j]: scores of positions 8 j + 2 t, + 1 for both queries of the thread. */
+/* s[j]: scores of positions 8 j + 2 t, + 1 for the thread's two queries. */
 DEV void score_keys(const struct tile_memory *m, uint32_t width, float s[KEYS / 8][4])
 {
     uint32_t g = TID % WARP / 4, t = TID % 4;
@@ -83,7 +82,7 @@ DEV void score_keys(const struct tile_memory *m, uint32_t width, float s[KEYS / 
     }
 }
 
-/* Scores to weights for query h (0, 1) of the thread; what is there so far is scaled to the new maximum. */
+/* Turns scores into weights for query h (0, 1) of the thread, and scales the output so far to the new maximum. */
 DEV void weigh_keys(const struct ntx_gpu_prefill *a, uint32_t row, uint32_t from, float s[KEYS / 8][4],
                     struct tile_state *o, const uint32_t h)
 {
@@ -106,7 +105,8 @@ DEV void weigh_keys(const struct ntx_gpu_prefill *a, uint32_t row, uint32_t from
     UNROLL
     for (uint32_t i = 0; i < KEYS / 4; i++) {
         float *x = &s[i / 2][2 * h + i % 2];
-        *x = *x > -INFINITY ? exp_exact(*x - top) : *x == *x ? 0 : *x;
+        const float none = *x == *x ? 0 : *x;
+        *x = *x > -INFINITY ? exp_exact(*x - top) : none;
         sum += *x;
     }
     o->top[h] = top;
@@ -159,11 +159,10 @@ KERNEL(prefill_tile, struct ntx_gpu_prefill)
     uint32_t row = row_of_pass(kv, first), end = kv->pos[row_of_pass(kv, first + rows - 1)] + 1;
     UNROLL
     for (uint32_t h = 0; h < 2; h++) {
-        uint32_t query = TID / WARP * 16 + TID % WARP / 4 + 8 * h,
-                 r = query / per_kv; /* one that is none sees position 0 alone */
+        uint32_t query = TID / WARP * 16 + TID % WARP / 4 + 8 * h, r = query / per_kv; /* after the last: position 0 */
         o.pos[h] = r < rows ? kv->pos[row_of_pass(kv, first + r)] : 0;
         o.top[h] = a.sinks ? a.sinks[kv_head * per_kv + query % per_kv] : -INFINITY;
-        o.sum[h] = a.sinks && TID % 4 == 0 ? 1 : 0; /* a query's sum is that of four threads */
+        o.sum[h] = a.sinks && TID % 4 == 0 ? 1 : 0; /* four threads share a query's sum */
     }
     UNROLL
     for (uint32_t n = 0; n < NTX_GPU_TILE_HEAD / 8; n++)

@@ -1,22 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* product.h: y = W x for 1 to 8 rows of x (many.h: for more), with the CPU kernels' order of accumulation and so their
- * bits (computed/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
+/* product.h: y = W x for 1 to 8 rows of x (more rows: many.h), with the CPU kernels' order of accumulation and so
+ * their bits (computed/cpu/cpu.h): integers of a block exactly, then lane b % 16, then the fixed tree.
  *
- *   simple blocks  half a warp for one output or two: thread l is lane l and takes blocks l, l + 16, ...
- *   super-blocks   a warp for one output to four: a step is four blocks, g = lane / 8, of eight threads each (part.h).
- *                  Eight threads have parts of sums of several rows,
- *                  outputs and steps, and each keeps one of these sums: thus of an output's row lane g + 4 step, or two
- *                    of its lanes, or four
+ *   simple blocks  half a warp for some outputs: thread l is lane l and takes blocks l, l + 16, ...
+ *   super-blocks   a warp for one to four outputs. A step is four blocks, g = lane / 8, each by eight threads (part.h).
+ *                  The eight threads have parts of the sums of several rows, outputs and steps; each keeps one of these
+ *                  sums, so it has one, two or four lanes g + 4 step of an output's row
  *   floats         a warp per output: thread l is lane l and takes values l, l + 32, ...
  *
- * Weights are read once for all rows of a launch. ROWS is a constant; rows beyond n_rows compute with the last one's x
- * and are thrown away. */
+ * Weights are read once for all rows of a launch. ROWS is a constant; rows beyond n_rows use the last row's x, and
+ * their results are dropped. */
 #ifndef NTX_CUDA_PRODUCT_H
 #define NTX_CUDA_PRODUCT_H
 
 #include "cuda/fetch.h"
 
-/* The matrix that block b of a launch is of, and the block's number in that. All of the launch's arguments lie in
+/* Sets *p to the matrix of the launch's block b, and returns the block's number in it. The launch's arguments are in
  * constant memory. */
 DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, uint32_t b, struct ntx_gpu_product *p)
 {
@@ -48,7 +47,7 @@ DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, uint32_t b, struct
     return b - o->first_block;
 }
 
-/* That of this block's tile, and its rows; 0: it has none. */
+/* Sets *p to the matrix and rows of this block's tile. Returns 0 if the block has none. */
 DEV int take_tile(struct ntx_gpu_product *p)
 {
     if (!p->tiles.n)
@@ -61,7 +60,7 @@ DEV int take_tile(struct ntx_gpu_product *p)
     return t.n != 0;
 }
 
-/* Of more rows than a block takes, which only floats have here, this one's; 0: there are none. */
+/* Sets *p to this block's rows, if there are more than a block takes (floats only). Returns 0 if there are none. */
 DEV int take_rows(struct ntx_gpu_product *p)
 {
     const uint32_t first = BY * NTX_GPU_ROWS;
@@ -73,8 +72,8 @@ DEV int take_rows(struct ntx_gpu_product *p)
     return 1;
 }
 
-/* That of choice c, and its rows. */
-DEV void take_choice(struct ntx_gpu_product *p, uint32_t c)
+/* Sets *p to the expert and rows of routed row c. */
+DEV void take_routed(struct ntx_gpu_product *p, uint32_t c)
 {
     if (!p->chosen.n)
         return;
@@ -88,7 +87,7 @@ DEV const uint8_t *x_row(const struct ntx_gpu_product *p, uint32_t r)
     return (const uint8_t *)p->x + BZ * p->heads.x + (r < p->n_rows ? r : p->n_rows - 1) * p->x_stride;
 }
 
-/* The place in y of a launch's output i: a row's number, or a neuron's. */
+/* The place in y of a launch's output i: the number of a matrix row or a neuron. */
 DEV uint32_t output_at(const struct ntx_gpu_product *p, uint32_t i)
 {
     const struct ntx_gpu_groups *g = &p->groups;
@@ -109,7 +108,7 @@ DEV int is_output(const struct ntx_gpu_product *p, uint32_t i, uint32_t o)
 
 DEV uint32_t up16(uint32_t n) { return (n + 15) / 16 * 16; }
 
-/* 16 lanes of neighbouring threads to one, in all of them. */
+/* The sum of 16 adjacent threads' lanes by the fixed tree, in all of them. */
 DEV float join_16_threads(float v)
 {
     v += xor_f(v, 8);
@@ -118,7 +117,7 @@ DEV float join_16_threads(float v)
     return v + xor_f(v, 1);
 }
 
-/* Part b of outputs' rows, which is in the blocks at w. acc: [rows][outs] */
+/* Adds part b of the outputs' rows, from the blocks at w. acc: [rows][outs] */
 DEV void simple_block(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
                       const uint8_t *const *w, const uint32_t *off, uint32_t b, float *acc)
 {
@@ -149,8 +148,8 @@ DEV void simple_block(const uint32_t type, const int rows, const int outs, const
     }
 }
 
-/* Q1_0, of few rows: x's words are turned, so that bits n of four bytes of signs are those of word n; the sum is of
- * what is not negative, twice, less the sum of all. */
+/* Q1_0 for few rows: x's words are transposed, so that bits n of four sign bytes belong to word n. The sum of x by
+ * signs is twice the sum of the values with sign bit 1, less the sum of all. */
 DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w,
                     const uint32_t *off, uint32_t b, float *acc)
 {
@@ -167,8 +166,8 @@ DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product
         uint32_t words[8], turned[8];
         load_words4(x + b * 32, words);
         load_words4(x + b * 32 + 16, words + 4);
-        turn_words(words, turned);
-        turn_words(words + 1, turned + 4);
+        transpose_words(words, turned);
+        transpose_words(words + 1, turned + 4);
         UNROLL
         for (int o = 0; o < outs; o++) {
             float *a = acc + r * outs + o;
@@ -181,7 +180,7 @@ DEV void bits_block(const int rows, const int outs, const struct ntx_gpu_product
     }
 }
 
-/* Each 16 values for themselves: NVFP4. */
+/* NVFP4: each 16 values have their scale. */
 DEV void halves_block(const int rows, const int outs, const struct ntx_gpu_product *p, const uint8_t *const *w,
                       const uint32_t *off, uint32_t b, float *acc)
 {
@@ -215,7 +214,7 @@ DEV void product_simple(const uint32_t type, const int rows, const int outs, con
                    parts = block_values(type) / 32;
     struct fetch f[4];
     uint32_t begin[4], off[4];
-    float acc[2 * NTX_GPU_ROWS]; /* four outputs are of one row */
+    float acc[2 * NTX_GPU_ROWS]; /* four outputs only for one row */
     UNROLL
     for (int o = 0; o < outs; o++) {
         const uint8_t *row = weights_of(p, output_at(p, first + (uint32_t)o));
@@ -252,22 +251,22 @@ DEV void product_simple(const uint32_t type, const int rows, const int outs, con
     }
 }
 
-/* ---- super-blocks. Parts of sums of one step, two or four are joined together: v[step + together * (row + rows *
- * output)], of which a thread keeps number TID % 8, or, of eight rows of two outputs, those of both. */
+/* ---- super-blocks. Parts of the sums of one, two or four steps are joined at once: v[step + together * (row + rows *
+ * output)]. A thread keeps sum TID % 8; for eight rows of two outputs it keeps one of each output. */
 
-struct super {           /* of a warp, for one of its threads */
-    const uint8_t *w[4]; /* shared: its block in the first piece of each output; where is_ternary() of output i ^ out */
-    uint32_t off[4];     /* off_word() of that */
-    const uint8_t *kept[2];  /* of the outputs whose sums it keeps */
-    uint32_t step, row, out; /* of these; out: of the first */
+struct super {               /* of a thread of a warp */
+    const uint8_t *w[4];     /* shared: its block in the first piece of each output; is_ternary(): of output i ^ out */
+    uint32_t off[4];         /* off_word() of w */
+    const uint8_t *kept[2];  /* the same of the outputs whose sums it keeps */
+    uint32_t step, row, out; /* of these sums; out: the first */
 };
 
-struct super_scales { /* of a block whose sum is kept; TQ1_0's last digits */
+struct super_scales { /* of a block whose sum is kept */
     float d, dmin;
-    uint32_t digits;
+    uint32_t digits; /* TQ1_0's last digits */
 };
 
-/* TQ1_0 of few rows goes by ternary_step; then threads hold first the output that they keep. */
+/* TQ1_0 for few rows uses ternary_step(); there a thread holds the output that it keeps first. */
 DEV int is_ternary(const uint32_t type, const int rows) { return type == NTX_TQ1_0 && rows <= 2; }
 DEV int steps_together(const int rows, const int outs)
 {
@@ -277,8 +276,8 @@ DEV int steps_together(const int rows, const int outs)
 }
 DEV int sums_kept(const int rows, const int outs) { return rows * outs > 8 ? 2 : 1; }
 
-/* Of n sums, a part of each in each of eight threads, n <= 8, sum TID % n. Of those from `chosen` on the threads hold
- * the ones first that they keep. */
+/* Joins n <= 8 sums of which eight threads have parts; returns sum TID % n. From sum `chosen` on, threads hold the
+ * sums that they keep first. */
 DEV int32_t join_eight(int32_t *v, const int n, const int chosen)
 {
     UNROLL
@@ -296,8 +295,9 @@ DEV int32_t join_eight(int32_t *v, const int n, const int chosen)
     return v[0];
 }
 
-/* Eight threads, group g of four, have part g of each of four things, w[thing]; then the parts of thing g, w[part]. */
-DEV void turn_groups(uint32_t *w)
+/* Transposes: before, group g of eight threads has part g of four words, w[word]; after, it has all parts of word g,
+ * w[part]. */
+DEV void transpose_groups(uint32_t *w)
 {
     UNROLL
     for (uint32_t m = 1; m < 4; m *= 2) {
@@ -313,8 +313,8 @@ DEV void turn_groups(uint32_t *w)
     }
 }
 
-/* TQ1_0: a thread has a word of five digits of each block's first 32 bytes, and of every second output's block one of
- * the 16 bytes behind them. */
+/* TQ1_0: a thread multiplies a word (five digits) of each block's first 32 bytes; of every second output's block also
+ * a word of the next 16 bytes. */
 DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_product *p, const struct super *s,
                       uint32_t at, uint32_t b, int32_t *v, const int apart)
 {
@@ -334,11 +334,11 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
         const int32_t minus = s16[2 * t] + s16[2 * t + 1];
         uint32_t x_first[5], x_second[5], line[4];
         UNROLL
-        for (uint32_t n = 0; n < 4; n++) { /* a row of x has whole fours of blocks (vector.h) */
+        for (uint32_t n = 0; n < 4; n++) { /* a row of x is padded to four blocks (vector.h) */
             x_first[n] = words[8 * n + t];
             line[n] = ((const uint32_t *)(const void *)(x + (b / 4 * 4 + n) * 256))[32 + TID % WARP];
         }
-        turn_groups(line); /* words 32 + 8 n + t of its block; they came as one line of 128 bytes after another */
+        transpose_groups(line); /* words 32 + 8 n + t of its block; they were loaded as lines of 128 bytes */
         x_first[4] = line[0];
         UNROLL
         for (uint32_t n = 0; n < 3; n++) {
@@ -357,8 +357,8 @@ DEV void ternary_step(const int rows, const int outs, const struct ntx_gpu_produ
     }
 }
 
-/* A thread's parts of the sums of a step, `at` bytes behind the ring's first, block b: v[(row + rows * output) *
- * apart], and so of minima. */
+/* Computes a thread's parts of the sums of a step: v[(row + rows * output) * apart], and minima likewise. at: the
+ * step's offset in the ring; b: its block. */
 DEV void super_step(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
                     const struct super *s, const struct codebook *codebook, uint32_t at, uint32_t b, int32_t *v,
                     int32_t *minima, const int apart, const int wide)
@@ -395,7 +395,7 @@ DEV struct super_scales scales_of(const uint32_t type, const int rows, const uin
     return s;
 }
 
-/* Block b's sums to its lane's. */
+/* Adds block b's sums to its lane. */
 DEV void super_add(const uint32_t type, const int rows, const struct ntx_gpu_product *p, const struct super *s,
                    const struct super_scales *scales, uint32_t b, int32_t i, int32_t minimum, float *acc)
 {
@@ -412,7 +412,7 @@ DEV void super_add(const uint32_t type, const int rows, const struct ntx_gpu_pro
         *acc = fmaf((float)-minimum, scales->dmin * dx, *acc);
 }
 
-/* Blocks b0 .. b0 + 15. acc: [sums kept][steps / together] */
+/* Adds blocks b0 .. b0 + 15. acc: [sums kept][steps / together] */
 DEV void super_turn(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
                     const struct super *s, struct fetch *f, const struct codebook *codebook, uint32_t b0, float *acc,
                     const int wide)
@@ -432,7 +432,7 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
             super_step(type, rows, outs, p, s, codebook, slot + (uint32_t)k % 2 * size, b0 + 4 * (uint32_t)k + g, v + j,
                        minima + j, together, wide);
             UNROLL
-            for (int h = 0; h < kept; h++) /* of a piece's two steps at once */
+            for (int h = 0; h < kept; h++) /* for a piece's two steps at once */
                 if (together == 1 || (k % 2 == 0 && (together == 2 || s->step / 2 == (uint32_t)k / 2)))
                     scales[h] = scales_of(
                         type, rows, s->kept[h] + slot + (together == 1 ? (uint32_t)k : s->step) % 2 * size, s->off[0]);
@@ -447,8 +447,8 @@ DEV void super_turn(const uint32_t type, const int rows, const int outs, const s
     }
 }
 
-/* Blocks b0 .., a step at a time. Beyond the row's last is what lay in the slot, by the last one's x, and it is not
- * added: shuffles need the whole warp. */
+/* Adds blocks from b0 on, a step at a time. Beyond the row's last block, stale bytes are multiplied and not added,
+ * since shuffles need the whole warp. */
 DEV void super_rest(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
                     const struct super *s, struct fetch *f, const struct codebook *codebook, uint32_t b0, float *acc,
                     const int wide)
@@ -486,7 +486,7 @@ DEV void super_rest(const uint32_t type, const int rows, const int outs, const s
             const int32_t i = join_eight(v + h * n, n, is_ternary(type, rows) ? rows * together : n),
                           least = has_min(type) ? join_eight(minima + h * n, n, n) : 0;
             const uint32_t mine = b0 + 4 * (k - now + s->step) + g, c = k % 4 / (uint32_t)together;
-            float sum = 0; /* by values: an index would put all of them into memory */
+            float sum = 0; /* no index: acc would move from registers to memory */
             UNROLL
             for (uint32_t m = 0; m < 4 / (uint32_t)together; m++)
                 if (c == m)
@@ -509,7 +509,7 @@ DEV const uint8_t *super_at(const uint32_t type, const struct ntx_gpu_product *p
            TID % WARP / 8 * block_size(type);
 }
 
-/* Outputs from `first` on of a warp. brought: the book where it has come; else it comes to `table`. */
+/* A warp's outputs from `first` on. brought: the codebook, if it is loaded; else it is loaded to `table`. */
 DEV void product_super(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *p,
                        uint32_t first, uint8_t *ring, const struct codebook *brought, uint32_t *table, const int wide)
 {
@@ -529,7 +529,7 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
                         TID / WARP * (uint32_t)outs + (uint32_t)o, TID % WARP);
     begin_fetch(type, outs, f);
     const struct codebook codebook = brought ? *brought
-                                             : bring_codebook(type, CODEBOOK_COPIES(codebook_words(type)), table);
+                                             : load_codebook(type, CODEBOOK_COPIES(codebook_words(type)), table);
     UNROLL
     for (uint32_t o = 0; o < (uint32_t)outs; o++) {
         s.w[o] = super_at(type, p, ring, first, (uint32_t)outs, is_ternary(type, rows) ? o ^ s.out : o);
@@ -542,14 +542,16 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     for (int k = 0; k < kept * each; k++)
         acc[k] = 0;
     uint32_t b0 = 0;
-    for (; rows * outs <= 4 && b0 + 16 <= nb; b0 += 16) /* of more a step is long enough */
+    for (; rows * outs <= 4 && b0 + 16 <= nb; b0 += 16) /* for more sums a step is long enough */
         super_turn(type, rows, outs, p, &s, f, &codebook, b0, acc, wide);
     super_rest(type, rows, outs, p, &s, f, &codebook, b0, acc, wide);
     UNROLL
-    for (int h = 0; h < kept; h++) { /* lanes + 8, then + 4, + 2, + 1 */
-        float *l = acc + h * each, y = together == 4   ? l[0] + xor_f(l[0], 2)
-                                       : together == 2 ? l[0] + l[1]
-                                                       : (l[0] + l[2]) + (l[1] + l[3]);
+    for (int h = 0; h < kept; h++) { /* adds lanes 8 apart, then 4, 2, 1 */
+        float *l = acc + h * each, y;
+        if (together == 4)
+            y = l[0] + xor_f(l[0], 2);
+        else
+            y = together == 2 ? l[0] + l[1] : (l[0] + l[2]) + (l[1] + l[3]);
         if (together > 1)
             y += xor_f(y, 1);
         y += xor_f(y, 16);
@@ -560,7 +562,7 @@ DEV void product_super(const uint32_t type, const int rows, const int outs, cons
     }
 }
 
-/* Whether all super-blocks of a launch lie 16-aligned. */
+/* Whether all super-blocks of a launch are 16-aligned. */
 DEV int lie_wide(const uint32_t type, const struct ntx_gpu_product *p)
 {
     return block_size(type) % 16 == 0 && !((uintptr_t)p->w & 15) && !(p->groups.size && p->groups.bytes & 15);
@@ -583,8 +585,8 @@ DEV float float_value(const uint32_t type, const uint8_t *w, uint32_t k)
     return type == NTX_F16 ? f16_at(w + 2 * (uint64_t)k) : bits_f(half_at(w + 2 * (uint64_t)k) << 16);
 }
 
-DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p,
-                       uint32_t block) /* whose loads are side by side as they are */
+/* Loads of a warp are adjacent without shared memory. */
+DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu_product *p, uint32_t block)
 {
     uint32_t lane = TID % WARP, i = (block * BLOCK_DIM + TID) / WARP, o = output_at(p, i);
     const uint8_t *w = weights_of(p, o);
@@ -609,7 +611,7 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
         struct ntx_gpu_product p;                                                                                      \
         const uint32_t block = matrix_of_block(&a, BX, &p);                                                            \
         if (rows == 1)                                                                                                 \
-            take_choice(&p, BZ);                                                                                       \
+            take_routed(&p, BZ);                                                                                       \
         if (!take_tile(&p) || (rows == NTX_GPU_ROWS && !take_rows(&p)))                                                \
             return;                                                                                                    \
         PRODUCT_##kind(type, rows)                                                                                     \
@@ -621,7 +623,7 @@ DEV void product_float(const uint32_t type, const int rows, const struct ntx_gpu
 #define PRODUCT_HALVES(type, rows) PRODUCT_SIMPLE(type, rows)
 #define PRODUCT_SUPER(type, rows)                                                                                      \
     SHARED ALIGNED16 uint8_t ring[RINGS_OF(type, rows)];                                                               \
-    SHARED ALIGNED16 uint32_t table[CODEBOOK_##type * CODEBOOK_COPIES(CODEBOOK_##type) + 2 * BOOK_BYTES];              \
+    SHARED ALIGNED16 uint32_t table[CODEBOOK_##type * CODEBOOK_COPIES(CODEBOOK_##type) + 2 * CODEBOOK_BYTES];          \
     product_super_any(NTX_##type, rows, OUTS_OF(type, rows), &p, block, ring, table);
 #define PRODUCTS_OF(rule, TYPE, ...)                                                                                   \
     PRODUCT(rule, TYPE, 1) PRODUCT(rule, TYPE, 2) PRODUCT(rule, TYPE, 4) PRODUCT(rule, TYPE, 8)

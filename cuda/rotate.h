@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rotate.h: biases, norms per head, rotation of q and k, and k and v into the cache: a block per head; heads of q, then
- * of k, then of v. */
+/* rotate.h: biases, norms per head, rotation (RoPE) of q and k, and stores of k and v in the cache. A block of threads
+ * takes a head: of q, then of k, then of v. */
 #ifndef NTX_CUDA_ROTATE_H
 #define NTX_CUDA_ROTATE_H
 
@@ -8,7 +8,7 @@
 
 #define HEAD_THREADS 128u
 
-/* Adds the bias and norms the head, into `head` (shared). */
+/* Loads a head to `head` (shared), adds the bias, and norms it. */
 DEV void load_head(const float *x, const float *bias, const float *norm, float eps, uint32_t n, float *head,
                    double *sums)
 {
@@ -34,7 +34,7 @@ DEV void rotate_head(float *head, const float *cs, const float *sn, uint32_t dim
     SYNC();
 }
 
-/* A run of width values, by pieces of the largest power of 2 that divides them, times scale. */
+/* Hadamard transform of `width` values, in pieces of the largest power of 2 that divides width; times scale. */
 DEV void hadamard_by(float *x, uint32_t width, float scale, uint32_t threads)
 {
     const uint32_t n = width & (0u - width);
@@ -69,14 +69,15 @@ KERNEL(rotate_heads, struct ntx_gpu_rotate)
         rotate_head(head, cs, sn, a.rope_dim, a.neox);
         for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
             q[k] = head[k];
-    } else if ((at -= kv->n_head) < kv->n_head_kv) {
+    } else if (at - kv->n_head < kv->n_head_kv) {
+        at -= kv->n_head;
         const float *x = a.k + i * a.ld_k + at * kv->head_k;
         load_head(x, a.k_bias ? a.k_bias + at * kv->head_k : NULL, a.k_norm, a.eps, kv->head_k, head, sums);
         rotate_head(head, cs, sn, a.rope_dim, a.neox);
         for (uint32_t k = TID; k < kv->head_k; k += HEAD_THREADS)
             kv_store(kv, k_at(kv, row, at, pos), k, head[k]);
     } else {
-        at -= kv->n_head_kv;
+        at -= kv->n_head + kv->n_head_kv;
         const float *x = a.v + i * a.ld_v + at * kv->head_v;
         for (uint32_t k = TID; k < kv->head_v; k += HEAD_THREADS)
             kv_store(kv, v_at(kv, row, at, pos), k, a.v_bias ? x[k] + a.v_bias[at * kv->head_v + k] : x[k]);

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* route.h: which experts a row goes through, as computed/pass/moe.c chooses them, and their choices sorted by expert,
- * where nobody but the device needs to know.
+/* route.h: routing on the device: selects each row's experts as computed/pass/moe.c does, and sorts the routed rows by
+ * expert. The host does not need the result.
  *
- * A warp a row, whose scores lie in shared memory. What the CPU adds up in an order is added up in that order by all
- * threads; of the largest scores each is found by the whole warp. */
+ * A warp takes a row; its scores are in shared memory. Sums that the CPU adds in an order are added in that order by
+ * all threads; each of the largest scores is found by the whole warp. */
 #ifndef NTX_CUDA_ROUTE_H
 #define NTX_CUDA_ROUTE_H
 
 #include "cuda/moe.h"
 
-#define ROUTE_TAKEN (-1.0f) /* in place of a score, which is never negative */
+#define ROUTE_TAKEN (-1.0f) /* replaces a score that is taken; scores are never negative */
 
 struct route_memory { /* shared */
     float score[NTX_GPU_EXPERTS], group[NTX_GPU_EXPERTS], weight[NTX_GPU_EXPERTS_USED];
     uint32_t expert[NTX_GPU_EXPERTS_USED], best;
 };
 
-/* e^x less the largest, by their sum. */
+/* Softmax over n scores. */
 DEV void route_softmax(float *p, uint32_t n)
 {
     float most = -INFINITY, sum = 0;
@@ -41,7 +41,9 @@ DEV float route_score(float x, uint32_t by)
 {
     if (by == NTX_SCORE_SIGMOID)
         return 1 / (1 + exp_exact(-x));
-    return by == NTX_SCORE_SQRT_SOFTPLUS ? (float)sqrt(x > 20 ? (double)x : log1p(exp((double)x))) : x;
+    if (by == NTX_SCORE_SQRT_SOFTPLUS)
+        return (float)sqrt(x > 20 ? (double)x : log1p(exp((double)x)));
+    return x;
 }
 
 DEV void route_scores(const struct ntx_gpu_route *a, const float *logits, float *p)
@@ -58,7 +60,7 @@ DEV float route_value(const struct ntx_gpu_route *a, const float *p, uint32_t e)
     return a->choice ? p[e] + a->choice[e] : p[e];
 }
 
-/* Group g is worth its two largest scores together, or its largest one. */
+/* The score of expert group g: the sum of its two largest scores, or its largest score. */
 DEV float route_group(const struct ntx_gpu_route *a, const float *p, uint32_t g, uint32_t each)
 {
     float first = -INFINITY, second = -INFINITY;
@@ -70,8 +72,8 @@ DEV float route_group(const struct ntx_gpu_route *a, const float *p, uint32_t g,
     return a->by.expert_groups_by_best ? first : first + second;
 }
 
-/* Those of groups that are not chosen are taken; of equal groups the last goes first. */
-DEV void route_leave_groups(const struct ntx_gpu_route *a, struct route_memory *m)
+/* Removes the experts of groups that are not selected; of equal groups the last one is removed first. */
+DEV void route_drop_groups(const struct ntx_gpu_route *a, struct route_memory *m)
 {
     const uint32_t n = a->by.n_expert_groups, each = n ? a->n_expert / n : 0;
     for (uint32_t g = TID; g < n; g += WARP)
@@ -94,7 +96,7 @@ DEV void route_leave_groups(const struct ntx_gpu_route *a, struct route_memory *
     }
 }
 
-/* The best that was not taken yet, of equal ones the first. */
+/* The best expert that is not taken yet; of equal ones the first. */
 DEV uint32_t route_best(const struct ntx_gpu_route *a, struct route_memory *m)
 {
     float most = -INFINITY;
@@ -115,14 +117,14 @@ DEV uint32_t route_best(const struct ntx_gpu_route *a, struct route_memory *m)
             best = e;
         }
     }
-    if (!TID) /* threads would not agree on what is no number */
+    if (!TID) /* threads may disagree if scores are NaN */
         m->best = best;
     SYNC();
     return m->best;
 }
 
-/* Into the place that the expert's number has among those chosen. */
-DEV void route_put(const struct ntx_gpu_route *a, const struct route_memory *m, uint32_t k, float by)
+/* Writes the k-th expert to its place in the order of the row's expert numbers. */
+DEV void route_write(const struct ntx_gpu_route *a, const struct route_memory *m, uint32_t k, float by)
 {
     uint32_t c = BX * a->used;
     for (uint32_t j = 0; j < a->used; j++)
@@ -138,7 +140,7 @@ KERNEL(route_rows, struct ntx_gpu_route)
     SHARED struct route_memory m;
     float sum = 0;
     route_scores(&a, a.logits + BX * a.ld_logits, m.score);
-    route_leave_groups(&a, &m);
+    route_drop_groups(&a, &m);
     for (uint32_t k = 0; k < a.used; k++) {
         const uint32_t e = route_best(&a, &m);
         const float p = m.score[e];
@@ -151,22 +153,22 @@ KERNEL(route_rows, struct ntx_gpu_route)
         }
         SYNC();
     }
-    const float by = a.by.norm ? 1 / (sum > NTX_LEAST_WEIGHTS ? sum : NTX_LEAST_WEIGHTS) : 1;
+    const float all = sum > NTX_LEAST_WEIGHTS ? sum : NTX_LEAST_WEIGHTS, by = a.by.norm ? 1 / all : 1;
     for (uint32_t k = TID; k < a.used; k += WARP)
-        route_put(&a, &m, k, by);
+        route_write(&a, &m, k, by);
 }
 
-/* ---- choices by expert: a block of threads an expert, each of which counts all of them. A thread takes neighbouring
- * choices, so that of one expert they keep their order. */
+/* ---- routed rows by expert: a block of threads per expert; each block counts all routed rows. A thread takes
+ * adjacent routed rows, so that rows of an expert keep their order. */
 
 #define SORT_THREADS 256u
-#define SORT_EXPERTS (NTX_GPU_EXPERTS / SORT_THREADS) /* of a thread */
+#define SORT_EXPERTS (NTX_GPU_EXPERTS / SORT_THREADS) /* per thread */
 
 struct sort_memory { /* shared */
     uint32_t first[NTX_GPU_EXPERTS + 1], sums[SORT_THREADS];
 };
 
-/* Of n in each thread the sum of those before. */
+/* The sum of n over the threads before this one. */
 DEV uint32_t sort_before(uint32_t n, uint32_t *sums)
 {
     SYNC();
@@ -181,7 +183,7 @@ DEV uint32_t sort_before(uint32_t n, uint32_t *sums)
     return sums[TID] - n;
 }
 
-/* Counts of experts become the number of each one's first choice; that behind the last is the number of all. */
+/* Turns counts into the number of each expert's first routed row; the element after the last is the total. */
 DEV void sort_firsts(struct sort_memory *m)
 {
     uint32_t own = 0;
@@ -201,7 +203,7 @@ DEV void sort_firsts(struct sort_memory *m)
     SYNC();
 }
 
-/* Numbers of expert e that are in wave w. */
+/* The routed rows of expert e in wave w: returns how many, and sets the first. */
 DEV uint32_t sort_range(const struct ntx_gpu_sort *a, const struct sort_memory *m, uint32_t e, uint32_t w,
                         uint32_t *from)
 {
@@ -210,7 +212,7 @@ DEV uint32_t sort_range(const struct ntx_gpu_sort *a, const struct sort_memory *
     return to > *from ? to - *from : 0;
 }
 
-/* The expert's tiles of wave w, behind those of the experts before; behind the last expert's there are none. */
+/* Writes the expert's tiles of wave w after those of earlier experts. The last expert marks the rest as empty. */
 DEV void sort_tiles(const struct ntx_gpu_sort *a, const struct sort_memory *m, uint32_t e, uint32_t w)
 {
     struct ntx_gpu_tile *tile = a->tiles + (uint64_t)w * a->n_tiles;
@@ -265,9 +267,8 @@ int ntx__launch_sort(struct ntx_gpu_stream *s, const struct ntx_gpu_sort *p)
 int ntx__launch_route(struct ntx_gpu_stream *s, const struct ntx_gpu_route *p)
 {
     const uint32_t groups = p->by.n_expert_groups,
-                   left = groups ? p->n_expert / groups *
-                                       (p->by.expert_groups_used < groups ? p->by.expert_groups_used : groups)
-                                 : p->n_expert;
+                   used = p->by.expert_groups_used < groups ? p->by.expert_groups_used : groups,
+                   left = groups ? p->n_expert / groups * used : p->n_expert;
     if (p->n_expert > NTX_GPU_EXPERTS || !p->used || p->used > NTX_GPU_EXPERTS_USED || p->used > left)
         return -EINVAL;
     RETURN_LAUNCH(s, route_rows, p->n_rows, 1, 1, WARP, *p);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.h: steps of rows (model/layer.h) one by one, for layers whose neighbours no kernel does in one go. As
- * computed/pass/forward_cpu.c has them, operation by operation.
+/* step.h: steps of rows (model/layer.h) one by one, for layers where no kernel does several steps together. Operations
+ * are the same as in computed/pass/forward_cpu.c.
  *
- * The table of operations says of each what a thread, or a block of them, takes: step_X is called with a value of the
- * row, with a pair of values, with a run of values that are normed, or turned, together, with a whole row, whose values
- * move. What streams weigh is a few values: a warp has them. */
+ * The table of operations says what a thread, or a block of threads, computes: step_X gets a value of the row, a pair
+ * of values, a run of values that are normed or transformed together, or a whole row whose values move. Weights of
+ * hyper-connections are a few values, which a warp computes. */
 #ifndef NTX_CUDA_STEP_H
 #define NTX_CUDA_STEP_H
 
@@ -13,7 +13,7 @@
 
 #define STEP_THREADS SEGMENT
 
-struct step_row { /* of a launch */
+struct step_row { /* a row of a launch */
     float *out, *other;
     const float *in, *cs, *sn;
 };
@@ -37,7 +37,7 @@ DEV struct step_row step_row_of(const struct ntx_gpu_step *a, uint32_t i)
     return r;
 }
 
-/* By its root mean square, or by its length. */
+/* Divides a run by its root mean square (n = width) or its length (n = 1). */
 DEV void norm_run(const struct ntx_gpu_step *a, const float *in, const float *w, float *out, uint32_t n, double eps,
                   float times, double *sums)
 {
@@ -64,7 +64,7 @@ DEV void step_unit(const struct ntx_gpu_step *a, const struct step_row *r, doubl
     norm_run(a, r->in, NULL, r->out, 1, (double)(a->s.unit.eps != 0 ? a->s.unit.eps : a->eps), 0, sums);
 }
 
-/* Run by run: what one has read, the next may be moved to. */
+/* Run by run, since a run may be moved to the place of an earlier one. */
 DEV void step_split(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
     float *both = r->out, *other = r->other;
@@ -92,7 +92,7 @@ DEV void step_rope(const struct ntx_gpu_step *a, const struct step_row *r, uint3
     head[other] = x * sn + y * r->cs[i];
 }
 
-/* Less the mean, by the root of the variance: sums in double, as norms'. */
+/* Layer norm; sums are in double precision, as those of norms. */
 DEV void step_layernorm(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
     float *x = r->out;
@@ -110,7 +110,7 @@ DEV void step_layernorm(const struct ntx_gpu_step *a, const struct step_row *r, 
 
 DEV float sigmoid_double(float x) { return (float)(1 / (1 + exp(-(double)x))); }
 
-/* A stream: in place of it, what it is like the one beside it says how much of the value. */
+/* out = value * sigmoid(signed square root of out . in). */
 DEV void step_dotgate(const struct ntx_gpu_step *a, const struct step_row *r, double *sums)
 {
     const float *with = r->in, *value = r->other;
@@ -120,14 +120,13 @@ DEV void step_dotgate(const struct ntx_gpu_step *a, const struct step_row *r, do
         dot += (double)out[k] * (double)with[k];
     dot = block_sum(dot, sums) * (double)a->s.scale;
     const double size = dot < 0 ? -dot : dot;
-    const float root = (float)sqrt(size > 1e-6 ? size : 1e-6), by = sigmoid_double(dot > 0   ? root
-                                                                                   : dot < 0 ? -root
-                                                                                             : 0);
+    const float root = (float)sqrt(size > 1e-6 ? size : 1e-6), below = dot < 0 ? -root : 0,
+                by = sigmoid_double(dot > 0 ? root : below);
     for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
         out[k] = value[k] * by;
 }
 
-/* What a head of a delta net keeps, or each of its keys, and what it takes in. */
+/* A delta net's decay, per head or per key, and its update rate (beta). */
 DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
     const double x = (double)r->out[k] + (double)a->w[k], by = (double)a->w2[k / (a->s.width / a->s.heads)];
@@ -137,7 +136,7 @@ DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint
                                                  : by * (x > 20 ? x : log1p(exp(x))));
 }
 
-/* ---- residual streams (computed/pass/hyper_connections.c): value c of all of them */
+/* ---- hyper-connections (computed/pass/hyper_connections.c): value c of all residual streams */
 
 DEV void step_mix(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
 {
@@ -147,7 +146,7 @@ DEV void step_mix(const struct ntx_gpu_step *a, const struct step_row *r, uint32
     r->out[c] = sum;
 }
 
-/* What comes out is added to each, weighed. */
+/* Adds the weighted output to each stream. */
 DEV void spread_onto(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t c)
 {
     for (uint32_t k = 0; k < a->s.heads; k++)
@@ -176,8 +175,8 @@ DEV void step_spread(const struct ntx_gpu_step *a, const struct step_row *r, uin
     }
 }
 
-/* Element i of a matrix of streams: by the sum of its row, or column, of shared m. */
-DEV float share_of_line(const float *m, uint32_t i, int of_row, float eps)
+/* Element i of shared matrix m, divided by the sum of its row or column. */
+DEV float normalised_element(const float *m, uint32_t i, int of_row, float eps)
 {
     float sum = 0;
     SYNC();
@@ -186,35 +185,35 @@ DEV float share_of_line(const float *m, uint32_t i, int of_row, float eps)
     return m[i] / (sum + eps);
 }
 
-DEV void put_line(float *m, uint32_t i, float v)
+DEV void store_element(float *m, uint32_t i, float v)
 {
     SYNC();
     m[i] = v;
 }
 
-/* The matrix, thread i of 16 its element i (the other 16 do the same again); e^x's sum of a row is divided by without
- * eps. */
+/* Makes the matrix doubly stochastic (Sinkhorn). Thread i of 16 has element i; the other 16 repeat them. The first
+ * division, by the row's sum of e^x, has no eps. */
 DEV float doubly_stochastic(const struct ntx_gpu_step *a, float x, uint32_t i, float *m)
 {
-    put_line(m, i, x);
+    store_element(m, i, x);
     SYNC();
     float most = m[i / NTX_STREAMS * NTX_STREAMS];
     for (uint32_t k = 1; k < NTX_STREAMS; k++) {
         const float v = m[i / NTX_STREAMS * NTX_STREAMS + k];
         most = v > most ? v : most;
     }
-    put_line(m, i, (float)exp((double)(x - most)));
-    put_line(m, i, share_of_line(m, i, 1, 0) + a->s.mixw.eps);
-    put_line(m, i, share_of_line(m, i, 0, a->s.mixw.eps));
+    store_element(m, i, (float)exp((double)(x - most)));
+    store_element(m, i, normalised_element(m, i, 1, 0) + a->s.mixw.eps);
+    store_element(m, i, normalised_element(m, i, 0, a->s.mixw.eps));
     for (uint32_t r = 1; r < a->s.mixw.rounds; r++) {
-        put_line(m, i, share_of_line(m, i, 1, a->s.mixw.eps));
-        put_line(m, i, share_of_line(m, i, 0, a->s.mixw.eps));
+        store_element(m, i, normalised_element(m, i, 1, a->s.mixw.eps));
+        store_element(m, i, normalised_element(m, i, 0, a->s.mixw.eps));
     }
     SYNC();
     return m[i];
 }
 
-/* A warp: what row BX's streams weigh. */
+/* The weights of row BX's streams, by a warp. */
 KERNEL(step_mixw, struct ntx_gpu_step)
 {
     SHARED float m[NTX_STREAMS * NTX_STREAMS];
@@ -237,12 +236,13 @@ DEV void step_hadamard(const struct ntx_gpu_step *a, const struct step_row *r, d
     hadamard_by(r->out, a->s.width, a->s.scale, STEP_THREADS);
 }
 
-/* ---- of one value */
+/* ---- steps of single values */
 
 DEV void step_bias(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k) { r->out[k] += a->w[k]; }
 DEV void step_add(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    (void)a, r->out[k] += r->in[k];
+    (void)a;
+    r->out[k] += r->in[k];
 }
 DEV void step_lora(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
@@ -273,7 +273,7 @@ DEV void step_gate(const struct ntx_gpu_step *a, const struct step_row *r, uint3
     r->out[k] *= sigmoid_exact(r->other[a->s.gate.by_head ? k / (a->s.width / a->s.heads) : k]);
 }
 
-/* ---- the table's */
+/* ---- dispatch by the table of operations */
 
 #define CASE_NO(name, symbol)
 #define CASE_OWN(name, symbol)

@@ -54,7 +54,7 @@ DEV float super_value(const uint32_t type, const uint8_t *b, uint32_t v)
     return f16_at(b) * (float)scale_k(b + 4, v / 32) * (float)q - f16_at(b + 2) * (float)min_k(b + 4, v / 32);
 }
 
-/* Byte v of 32 that lie in registers, which an index would put into memory. */
+/* Byte v of 32 bytes in registers; an index would move them to memory. */
 DEV int32_t byte_of_words(const uint32_t *q, uint32_t v)
 {
     uint32_t word = q[0];
@@ -64,7 +64,7 @@ DEV int32_t byte_of_words(const uint32_t *q, uint32_t v)
     return (int8_t)(word >> v % 4 * 8);
 }
 
-/* Of any type, from its unpacking. */
+/* A value of any type, by model/unpack.h. */
 DEV float plain_value(const uint32_t type, const uint8_t *b, uint32_t v)
 {
     struct ntx_part p;
@@ -75,7 +75,9 @@ DEV float plain_value(const uint32_t type, const uint8_t *b, uint32_t v)
     const float q = (float)byte_of_words(words, v);
     if (rule_of(type) == NTX_RULE_SUPER) {
         const float scaled = p.d * (float)(v < 16 ? p.scale[0] : p.scale[1]) * q;
-        return has_min(type) ? scaled - p.m * (float)(v < 16 ? p.min[0] : p.min[1]) : scaled;
+        if (!has_min(type))
+            return scaled;
+        return scaled - p.m * (float)(v < 16 ? p.min[0] : p.min[1]);
     }
     if (rule_of(type) == NTX_RULE_HALVES)
         return (v < 16 ? p.d : p.m) * q;
@@ -115,7 +117,7 @@ DEV float value_at(uint32_t type, const uint8_t *row, uint32_t k)
 
 DEV_APART float value_apart(uint32_t type, const uint8_t *row, uint32_t k) { return value_at(type, row, k); }
 
-/* Of weights that mostly are floats. */
+/* Value k of a row; F32, the usual type, is read in place. */
 DEV float float_or_value(uint32_t type, const uint8_t *row, uint32_t k)
 {
     return type == NTX_F32 ? ((const float *)(const void *)row)[k] : value_apart(type, row, k);

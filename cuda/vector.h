@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vector.h: what happens to rows between products: norms, quantisation, SwiGLU.
+/* vector.h: rows between products: norms, quantisation, SwiGLU.
  *
- * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU may multiply by a downloaded
- * row. SEGMENT threads handle SEGMENT neighbouring values of a row: eight blocks of Q8, one of Q8K. */
+ * Quantised rows have the layout of computed/cpu/kern.h, padding included, so that the CPU can multiply a downloaded
+ * row. SEGMENT threads handle SEGMENT adjacent values of a row: eight blocks of Q8, one of Q8K. */
 #ifndef NTX_CUDA_VECTOR_H
 #define NTX_CUDA_VECTOR_H
 
@@ -14,9 +14,10 @@
 
 DEV uint32_t round_to(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
-DEV int32_t larger(int32_t x, int32_t y) { return x > y ? x : y; }
+DEV int32_t larger_int(int32_t x, int32_t y) { return x > y ? x : y; }
 
-/* max|x| of a block, as bits: absolute values order like integers, and NaN is the largest. */
+/* The scale for max|x|, and its inverse. top: the bits of max|x|; absolute values order like integers, and NaN is the
+ * largest. */
 DEV float scale_of(int32_t top, float *inverse)
 {
     *inverse = 0;
@@ -36,17 +37,17 @@ DEV int32_t quantised(float x, float inverse)
     return (int32_t)(f_bits(v + magic) - f_bits(magic));
 }
 
-/* Of the absolute values of a warp, as bits: those of a NaN are the largest. */
+/* The bits of the largest absolute value of a warp; NaN is the largest. */
 DEV int32_t top_of_warp(float x)
 {
     int32_t top = (int32_t)(f_bits(x) & 0x7fffffffu);
     UNROLL
     for (uint32_t m = 16; m; m /= 2)
-        top = larger(top, xor_i(top, m));
+        top = larger_int(top, xor_i(top, m));
     return top;
 }
 
-/* 32 values, one per thread of the warp, and their top: block b of a row of n values. */
+/* Stores block b of a row of n values: a value per thread of the warp; top: their top_of_warp(). */
 DEV void quantize_q8(float x, int32_t top, uint32_t b, uint32_t n, uint8_t *row)
 {
     uint32_t nb = round_to(n / 32, 16), lane = TID % WARP;
@@ -64,7 +65,7 @@ DEV void quantize_q8(float x, int32_t top, uint32_t b, uint32_t n, uint8_t *row)
     }
 }
 
-/* 256 values, one per thread t of SEGMENT neighbours, and the tops of their warps: super-block b. */
+/* Stores super-block b: a value per thread t of SEGMENT adjacent threads; tops: of their warps. */
 DEV void quantize_q8k(float x, const int32_t *tops /* shared [WARPS] */, uint32_t b, uint32_t n, uint8_t *row)
 {
     uint32_t nb = n / 256, nb4 = round_to(nb, 4), nb16 = round_to(nb, 16), t = TID % SEGMENT;
@@ -73,7 +74,7 @@ DEV void quantize_q8k(float x, const int32_t *tops /* shared [WARPS] */, uint32_
     int16_t *s16 = (int16_t *)(void *)(d + nb16), *s32 = s16 + nb4 * 16;
     UNROLL
     for (uint32_t i = 1; i < WARPS; i++)
-        top = larger(top, tops[i]);
+        top = larger_int(top, tops[i]);
     float scale = scale_of(top, &inverse);
     int32_t q = quantised(x, inverse), sum = q;
     UNROLL
@@ -104,7 +105,7 @@ DEV_AND_HOST uint32_t segments_of(uint32_t n, int q8, int q8k)
     return k;
 }
 
-/* `count` values of each thread, BLOCK_DIM apart in the row, of which the first one's segment is `segment` in the first
+/* Quantises `count` values of each thread, BLOCK_DIM apart in the row. segment: that of the first value in the first
  * SEGMENT threads. tops: shared [count][BLOCK_DIM / WARP]. */
 DEV void quantise_segments(const float *x, const uint32_t count, uint32_t segment, uint32_t n, void *q8, void *q8k,
                            int32_t *tops)
@@ -131,7 +132,7 @@ DEV void quantise_segments(const float *x, const uint32_t count, uint32_t segmen
     SYNC();
 }
 
-DEV void *row_of(void *base, uint32_t i, uint64_t stride) { return base ? (uint8_t *)base + i * stride : NULL; }
+DEV void *row_or_null(void *base, uint32_t i, uint64_t stride) { return base ? (uint8_t *)base + i * stride : NULL; }
 
 DEV double sum_of_warp(double v)
 {
@@ -141,7 +142,7 @@ DEV double sum_of_warp(double v)
     return v;
 }
 
-/* The sum of a block's values of all its threads, in a fixed tree. */
+/* The sum over all threads of a block, by a fixed tree. */
 DEV double block_sum(double v, double *shared /* [WARPS] */)
 {
     v = sum_of_warp(v);
@@ -155,10 +156,10 @@ DEV double block_sum(double v, double *shared /* [WARPS] */)
     return sum;
 }
 
-#define AHEAD        4u /* values of a thread whose loads are in flight together */
+#define AHEAD        4u /* loads of a thread that are in flight together */
 #define NORM_THREADS 1024u
 
-/* A row's values k, k + BLOCK_DIM, ..; 0 behind its n. */
+/* Loads a row's values k, k + BLOCK_DIM, ..; 0 after its n values. */
 DEV void load_ahead(const float *x, uint32_t k, uint32_t n, float *v)
 {
     UNROLL
@@ -166,7 +167,7 @@ DEV void load_ahead(const float *x, uint32_t k, uint32_t n, float *v)
         v[j] = x && k + j * BLOCK_DIM < n ? x[k + j * BLOCK_DIM] : 0;
 }
 
-/* 1 / sqrt(mean square + eps): by one thread, since few cards have many units for doubles. */
+/* 1 / sqrt(mean square + eps), by one thread: most cards have few units for doubles. */
 DEV float norm_scale(double sum, const struct ntx_gpu_norm *a, double *sums /* shared [NORM_THREADS / WARP] */,
                      float *scale /* shared */)
 {
@@ -183,8 +184,8 @@ DEV float norm_scale(double sum, const struct ntx_gpu_norm *a, double *sums /* s
     return *scale;
 }
 
-/* Sums of squares are taken in double: their order moves the scale, a float, once in about 10^8 times. A row of up to
- * AHEAD * BLOCK_DIM values is read once. */
+/* Sums of squares are in double precision: their order changes the scale, a float, about once in 10^8 times. A row of
+ * up to AHEAD * BLOCK_DIM values is read once. */
 KERNEL_OF(NORM_THREADS, norm_row, struct ntx_gpu_norm)
 {
     SHARED double sums[NORM_THREADS / WARP];
@@ -208,7 +209,7 @@ KERNEL_OF(NORM_THREADS, norm_row, struct ntx_gpu_norm)
     }
     if (!a.w)
         return;
-    load_ahead(a.w, TID, a.n, w); /* on their way while the sum is made */
+    load_ahead(a.w, TID, a.n, w); /* in flight while the sum is computed */
     const float scale = norm_scale(sum, &a, sums, &shared_scale);
     const uint32_t segments = segments_of(a.n, a.q8 != NULL, a.q8k != NULL);
     for (uint32_t s0 = 0; s0 < segments; s0 += each / SEGMENT) {
@@ -224,11 +225,12 @@ KERNEL_OF(NORM_THREADS, norm_row, struct ntx_gpu_norm)
             if (a.x && k < a.n)
                 a.x[i * a.ld_x + k] = v[j];
         }
-        quantise_segments(v, AHEAD, s0, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+        quantise_segments(v, AHEAD, s0, a.n, row_or_null(a.q8, i, a.q8_stride), row_or_null(a.q8k, i, a.q8k_stride),
+                          tops);
     }
 }
 
-/* e^x as computed/cpu/lanes.h has it, step by step. */
+/* e^x, with the same operations as in computed/cpu/lanes.h. */
 DEV float exp_exact(float in)
 {
     const float magic = 0x1.8p23f;
@@ -247,7 +249,7 @@ DEV float exp_exact(float in)
     return in == in ? p * low * high : in;
 }
 
-/* most * tanh(x / most), as computed/cpu/lanes.h has it. */
+/* most * tanh(x / most), as in computed/cpu/lanes.h. */
 DEV float capped(float x, float most)
 {
     float e = exp_exact(x / most * 2.0f);
@@ -260,7 +262,8 @@ DEV float clamped_silu_times(float x, float up)
 {
     const float limit = NTX_SWIGLU_LIMIT;
     x = x > limit ? limit : x;
-    up = up > limit ? limit : up < -limit ? -limit : up;
+    up = up < -limit ? -limit : up;
+    up = up > limit ? limit : up;
     return x / (exp_exact(-NTX_SWIGLU_ALPHA * x) + 1.0f) * (up + 1.0f);
 }
 
@@ -276,15 +279,21 @@ DEV float activated(float x, float up, uint32_t act)
         return gelu_times(x, up);
     if (act == NTX_FFN_SILU_CLAMPED)
         return clamped_silu_times(x, up);
-    return (act == NTX_FFN_RELU ? x < 0 ? 0 : x : x / (exp_exact(-x) + 1.0f)) * up;
+    if (act == NTX_FFN_RELU)
+        return (x < 0 ? 0 : x) * up;
+    return x / (exp_exact(-x) + 1.0f) * up;
 }
 
-DEV float below(float x, float most) { return x > most ? most : x; }
-DEV float within(float x, float most) { return x > most ? most : x < -most ? -most : x; }
+DEV float clamp_above(float x, float most) { return x > most ? most : x; }
+DEV float clamp_both(float x, float most)
+{
+    const float v = x < -most ? -most : x;
+    return x > most ? most : v;
+}
 
 DEV float hidden_value(float x, float up, const struct ntx_activation *by)
 {
-    return by->limit != 0 ? activated(below(x, by->gate_limit), within(up, by->limit), by->act)
+    return by->limit != 0 ? activated(clamp_above(x, by->gate_limit), clamp_both(up, by->limit), by->act)
                           : activated(x, up, by->act);
 }
 
@@ -304,7 +313,7 @@ KERNEL(quantize_part, struct ntx_gpu_quantize)
         x = hidden_value(x, up, &a.by);
         a.x[i * a.ld_x + k] = x;
     }
-    quantise_segments(&x, 1, BX, a.n, row_of(a.q8, i, a.q8_stride), row_of(a.q8k, i, a.q8k_stride), tops);
+    quantise_segments(&x, 1, BX, a.n, row_or_null(a.q8, i, a.q8_stride), row_or_null(a.q8k, i, a.q8k_stride), tops);
 }
 
 /* ---- launching */
@@ -312,7 +321,8 @@ KERNEL(quantize_part, struct ntx_gpu_quantize)
 int ntx__launch_norm(struct ntx_gpu_stream *s, const struct ntx_gpu_norm *p)
 {
     const uint32_t segments = segments_of(p->n, p->q8 != NULL, p->q8k != NULL);
-    RETURN_LAUNCH(s, norm_row, p->n_rows, 1, 1, segments > 2 ? NORM_THREADS : segments > 1 ? 2 * SEGMENT : SEGMENT, *p);
+    const uint32_t few = segments > 1 ? 2 * SEGMENT : SEGMENT;
+    RETURN_LAUNCH(s, norm_row, p->n_rows, 1, 1, segments > 2 ? NORM_THREADS : few, *p);
 }
 
 int ntx__launch_quantize(struct ntx_gpu_stream *s, const struct ntx_gpu_quantize *p)

@@ -191,16 +191,16 @@ struct ntx_block_q2_0 {
 
 /* X(rule, TYPE, type, values, scale, minimum, run, outputs, pieces, codebook). A new type is a new row.
  *
- *     values      of a block
- *     scale       how d is stored (NTX_SCALE_ of unpack.h); FLOAT: the bytes of a value
- *     minimum     the field that holds m or dmin, or none
- *     run         of 32 values, how many neighbours share a scale: 16 or 32; FLOAT: 1
+ *   values      of a block
+ *   scale       how d is stored (NTX_SCALE_ of unpack.h); FLOAT: the bytes of a value
+ *   minimum     the field that holds m or dmin, or none
+ *   run         of 32 values, how many neighbours share a scale: 16 or 32; FLOAT: 1
  *
  * For the GPU (cuda/fetch.h):
  *
- *     outputs     that a group of threads computes side by side for one row of x; for more rows at most 2
- *     pieces      of a matrix row in shared memory, including the one in use
- *     codebook    words of the codebook in shared memory (cuda/codes.h); 0: none */
+ *   outputs     that a group of threads computes side by side for one row of x; for more rows at most 2
+ *   pieces      of a matrix row in shared memory, including the one in use
+ *   codebook    words of the codebook in shared memory (cuda/codes.h); 0: none */
 #define NTX_TYPES(X)                                                                                                   \
     X(FLOAT, F32, f32, 1, 4, none, 1, 1, 1, 0)                                                                         \
     X(FLOAT, F16, f16, 1, 2, none, 1, 1, 1, 0)                                                                         \

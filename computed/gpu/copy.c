@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* copy.c: copies of chunks to the device. The engine thread queues them in the order of use.
  *
- *     copies    wait until the stage's last user is finished | upload | event copied
- *     compute   wait for copied | products | event used
+ *   copies    wait until the stage's last user is finished | upload | event copied
+ *   compute   wait for copied | products | event used
  *
  * A stage is used again when the compute stream has passed its event; a ring's slot is released when its copy is
  * finished. At most in_flight chunks are held, so the ring never waits for this thread while this thread waits for the

@@ -2,12 +2,12 @@
 /* device.h: the forward pass on a GPU. Hidden states, the KV cache, norms, attention and logits live in device memory.
  * Each chunk of a matrix is multiplied where it is placed (struct ntx_plan_chunk):
  *
- *     device   the GPU multiplies it in device memory
- *     host     the CPU multiplies it in place while the GPU multiplies others of the same step, or it is copied to the
- *              GPU. The cost model says how many chunks of a matrix are copied, by type and rows (ntx_copy_share).
- *              Expert frames are treated alike
- *     storage  it is copied from the ring's slot to a stage in device memory, on a copy stream beside the compute
- *              stream. The slot is released when an event reports that the copy is finished
+ *   device   the GPU multiplies it in device memory
+ *   host     the CPU multiplies it in place while the GPU multiplies others of the same step, or it is copied to the
+ *            GPU. The cost model says how many chunks of a matrix are copied, by type and rows (ntx_copy_share).
+ *            Expert frames are treated alike
+ *   storage  it is copied from the ring's slot to a stage in device memory, on a copy stream beside the compute
+ *            stream. The slot is released when an event reports that the copy is finished
  *
  * A GPU that shares the host's memory (in_place) copies nothing. It reads chunks on the host and in the ring's slots;
  * a slot is released when its product is finished.

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device_impl.h: declarations that the files of the pass on a device share. No other file includes it.
  *
- *     device.c      memory: one layout, counted and placed
- *     rows.c        rows, their lists for each layer, and logits: to and from the device
- *     layer.c       the back end's table; the operations of a layer's steps
- *     experts.c     experts: routing and products
- *     mla.c         attention over MLA latents
- *     index_topk.c  sparse attention: the choice of positions (indexer top-k)
- *     pool.c        K, and indexer keys, that stand for several positions
- *     delta.c       layers with a recurrent state
- *     groups.c      groups of a packed layer's neurons
- *     mm.c          matrix products, each chunk where it is placed
- *     tape.c        launches of a pass, as CUDA graphs where they repeat the pass before
- *     copy.c        copies of chunks to the device: stages, events, the emulated link */
+ *   device.c      memory: one layout, counted and placed
+ *   rows.c        rows, their lists for each layer, and logits: to and from the device
+ *   layer.c       the back end's table; the operations of a layer's steps
+ *   experts.c     experts: routing and products
+ *   mla.c         attention over MLA latents
+ *   index_topk.c  sparse attention: the choice of positions (indexer top-k)
+ *   pool.c        K, and indexer keys, that stand for several positions
+ *   delta.c       layers with a recurrent state
+ *   groups.c      groups of a packed layer's neurons
+ *   mm.c          matrix products, each chunk where it is placed
+ *   tape.c        launches of a pass, as CUDA graphs where they repeat the pass before
+ *   copy.c        copies of chunks to the device: stages, events, the emulated link */
 #ifndef NTX_COMPUTED_GPU_DEVICE_IMPL_H
 #define NTX_COMPUTED_GPU_DEVICE_IMPL_H
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* experts.c: experts on a device: routing, gathered rows, products, and their sum.
  *
- *     all of a layer's experts on the device   router logits -> ROUTE: the routed rows never leave the device
- *       few rows                               each routed row reads its expert's matrices, even where another row has
- *                                              the same expert: most rows have different ones
- *       more                                   -> SORT by expert, then wave by wave, as many routed rows as the buffers
- *                                              hold: rows gathered, tiles of one expert's rows by its matrices, the sum
- *     else                                     the host selects experts from the router's logits and sends lists; one
- *                                              product per expert (mm.c)
+ *   all of a layer's experts on the device   router logits -> ROUTE: the routed rows never leave the device
+ *     few rows                               each routed row reads its expert's matrices, even where another row has
+ *                                            the same expert: most rows have different ones
+ *     more                                   -> SORT by expert, then wave by wave, as many routed rows as the buffers
+ *                                            hold: rows gathered, tiles of one expert's rows by its matrices, the sum
+ *   else                                     the host selects experts from the router's logits and sends lists; one
+ *                                            product per expert (mm.c)
  *
  * In both cases one launch multiplies all resident gates and ups, and one all downs. */
 #include "common/util.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* groups.c: groups of a packed layer's neurons (sparse.c) on a device.
  *
- *     lists uploaded -> groups in device memory, or copied there: up (and gate, if the groups contain it) -> hidden
- *       values -> their columns are added to y
+ *   lists uploaded -> groups in device memory, or copied there: up (and gate, if the groups contain it) -> hidden
+ *     values -> their columns are added to y
  *
  * Either all groups of a layer are on the device or none, so the sum runs over the neurons in one order. Groups on the
  * host or the drive are computed by the CPU for few rows, and copied when there are as many rows as the cost model

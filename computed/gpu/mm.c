@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mm.c: a step of matrix products, with each chunk multiplied where it is placed.
  *
- *     engine thread   download the input -> launch device chunks -> wait for the input -> copied chunks: acquire, copy,
- *                     launch -> help the pool
- *     pool            multiply the CPU's share of host chunks, tile by tile -> upload the results
+ *   engine thread   download the input -> launch device chunks -> wait for the input -> copied chunks: acquire, copy,
+ *                   launch -> help the pool
+ *   pool            multiply the CPU's share of host chunks, tile by tile -> upload the results
  *
  * Prompt rows go through the matrix units panel by panel: outputs [i P, (i + 1) P) of a matrix and NTX__DENSE_ROWS
  * rows, where P depends on the matrix's shape alone (ntx__device_panel). Chunks are widened to F16 in their panel's

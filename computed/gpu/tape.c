@@ -2,11 +2,11 @@
 /* tape.c: the launches of a pass of a few rows, kept from pass to pass. Launches that repeat the last such pass run as
  * CUDA graphs.
  *
- *     a launch     it equals that of the pass before: it is put off
- *                  it differs: the launches put off are issued, and so are this one and the rest of the part
- *     a part ends  all launches were equal: the part's graph is launched. It is recorded when the part has come twice
- *                  in a row. A part has at most NTX__TAPE_PART launches, so that the device begins early, and it ends
- *                  before every command that is not a launch (ntx__queue)
+ *   a launch     it equals that of the pass before: it is put off
+ *                it differs: the launches put off are issued, and so are this one and the rest of the part
+ *   a part ends  all launches were equal: the part's graph is launched. It is recorded when the part has come twice
+ *                in a row. A part has at most NTX__TAPE_PART launches, so that the device begins early, and it ends
+ *                before every command that is not a launch (ntx__queue)
  *
  * A graph holds the arguments with which it was recorded. A pass with other arguments (attention over one more split,
  * another session's adapters) is issued launch by launch. Arguments do not depend on positions, sessions or top-k

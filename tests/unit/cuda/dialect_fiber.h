@@ -34,10 +34,10 @@ DEV void copies_over(void);
 #define ALIGNED16                         _Alignas(16)
 #define UNROLL
 #ifdef NTX_FAKE_FORMER /* as a card before 8.0 has it */
-#define BOOK_COPIES  1u
+#define MOST_CODEBOOK_COPIES  1u
 #define COPIES_GO_ON 0
 #else
-#define BOOK_COPIES  16u
+#define MOST_CODEBOOK_COPIES  16u
 #define COPIES_GO_ON 1
 #endif
 #define TID         ntx_fiber_tid()
@@ -189,7 +189,7 @@ DEV void copies_over(void) /* at a kernel's end: what nobody waited for would co
     if (TID < NTX_COPY_THREADS && ntx_copies[TID].n)
         abort();
 }
-DEV void ask_for(const void *p) { (void)*(const volatile uint8_t *)p; } /* of memory that is there */
+DEV void prefetch_line(const void *p) { (void)*(const volatile uint8_t *)p; } /* of memory that is there */
 DEV void count_one(uint32_t *shared) { ++*shared; }
 DEV void matrix_units(float *c, const uint32_t *a, uint32_t b)
 {
