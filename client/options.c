@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/options.h"
+#include "client/options_brief.h"
+#include "client/options_impl.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -9,466 +11,24 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "model/layer_delta.h"
-#include "model/override.h"
 #include "proto/frame.h"
 
-enum { O_USAGE = 256, O_ENTRIES }; /* keys of entries without a letter come from O_ENTRIES on */
+enum { O_USAGE = 256, O_HELP_ALL, O_ENTRIES }; /* entries without a letter have keys from O_ENTRIES on */
 
-/* What argp would give itself, but with -h; and one switch for more words. */
+/* argp's own options, but with -h; --help-all; and --verbose. */
 static const struct argp_option common_options[] = {
-    {"verbose", 'v', NULL, 0,
-     "more words: notes about this machine that `ntx doctor` explains, and what the daemons log", 0},
-    {"help", 'h', NULL, 0, "this text", -1},
+    {"verbose", 'v', NULL, 0, "more messages: notes on this machine, daemons' logs", 0},
+    {"help", 'h', NULL, 0, "the usual options", -1},
     {NULL, '?', NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, -1},
-    {"usage", O_USAGE, NULL, 0, "a short form of it", -1},
+    {"help-all", O_HELP_ALL, NULL, 0, "all options, with more words", -1},
+    {"usage", O_USAGE, NULL, OPTION_HIDDEN, "all options in a few lines", -1},
     {"version", 'V', NULL, 0, "the version", -1},
     {0},
 };
 
-/* ---- values of a form of their own */
+enum { N_GROUPS = NTX__N_OPTION_GROUPS, GROUP_KEYS = 64 }; /* more keys than a group has entries */
 
-/* "50us" */
-static bool read_delay(const char *text, double *us)
-{
-    char *end;
-    double v = strtod(text, &end);
-    if (end == text || strcmp(end, "us") || !(v >= 0 && v <= 1e6))
-        return false;
-    *us = v;
-    return true;
-}
-
-static int read_link(void *to, const char *text, struct ntx_err *err)
-{
-    struct ntx_options *o = to;
-    char buf[128];
-    snprintf(buf, sizeof buf, "%s", text);
-    for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-        double *rate = !strncmp(p, "nvme=", 5)  ? &o->load.link_nvme
-                       : !strncmp(p, "h2d=", 4) ? &o->load.link_h2d
-                       : !strncmp(p, "net=", 4) ? &o->load.link_net
-                                                : NULL;
-        if (!strchr(p, '=') && read_delay(p, &o->load.link_delay))
-            continue;
-        if (!rate || ntx_parse_rate(strchr(p, '=') + 1, rate))
-            return ntx_err_set(err, -EINVAL,
-                               "'%s' is not a link rate; write it as nvme=3.3G, the latency between machines as 50us",
-                               p);
-    }
-    return 0;
-}
-
-/* Each is judged where it stands; together they are what the daemons, too, are told. */
-static int read_override(void *to, const char *text, struct ntx_err *err)
-{
-    struct ntx_options *o = to;
-    struct ntx_override each;
-    const size_t n = strlen(o->override_kv);
-    int rc;
-    for (const char *at = text; (rc = ntx_override_next(&at, &each, err)) > 0;)
-        ;
-    if (rc)
-        return rc;
-    if (n + strlen(text) + 2 > sizeof o->override_kv)
-        return ntx_err_set(err, -E2BIG, "all keys together have up to %zu bytes", sizeof o->override_kv - 1);
-    snprintf(o->override_kv + n, sizeof o->override_kv - n, "%s%s", n ? "," : "", text);
-    o->load.override_kv = o->override_kv;
-    return 0;
-}
-
-static int read_also(void *to, const char *text, struct ntx_err *err)
-{
-    struct ntx_options *o = to;
-    if (o->n_also == NTX_MAX_ALSO)
-        return ntx_err_set(err, -EINVAL, "may be given %d times", NTX_MAX_ALSO);
-    o->also[o->n_also++] = text;
-    return 0;
-}
-
-static int read_stop(void *to, const char *text, struct ntx_err *err)
-{
-    struct ntx_options *o = to;
-    if (o->n_stops == NTX_MAX_STOPS || !*text)
-        return ntx_err_set(err, -EINVAL, "takes a text, at most %d times", NTX_MAX_STOPS);
-    o->stops[o->n_stops++] = text;
-    return 0;
-}
-
-static int read_tensor(void *to, const char *text, struct ntx_err *err)
-{
-    struct ntx_options *o = to;
-    if (o->n_tensors == NTX_MAX_TENSORS)
-        return ntx_err_set(err, -EINVAL, "may be given %d times", NTX_MAX_TENSORS);
-    o->tensors[o->n_tensors++] = text;
-    return 0;
-}
-
-static const struct ntx_setting at_least_one = {.kind = NTX_SET_COUNT, .min = 1};
-
-static int read_n(void *to, const char *text, struct ntx_err *err)
-{
-    struct ntx_options *o = to;
-    o->n = 0;
-    return strcmp(text, "-1") ? ntx_setting_read(&at_least_one, text, &o->n, err) : 0;
-}
-
-/* "512,1024" */
-static int read_list(struct ntx_list *l, const char *s, struct ntx_err *err)
-{
-    char buf[256];
-    int rc = 0;
-    snprintf(buf, sizeof buf, "%s", s);
-    l->n = 0;
-    if (strlen(s) >= sizeof buf || !*s || strstr(s, ",,") || s[strlen(s) - 1] == ',')
-        return ntx_err_set(err, -EINVAL, "'%s' is not a list of numbers such as 512,1024", s);
-    for (char *save, *p = strtok_r(buf, ",", &save); !rc && p; p = strtok_r(NULL, ",", &save)) {
-        if (l->n == NTX_MAX_LIST)
-            return ntx_err_set(err, -EINVAL, "more than %d numbers", NTX_MAX_LIST);
-        rc = ntx_setting_read(&at_least_one, p, &l->v[l->n++], err);
-    }
-    return rc;
-}
-
-static int read_ranks(void *to, const char *text, struct ntx_err *err)
-{
-    struct ntx_list *l = &((struct ntx_options *)to)->ranks;
-    int rc = read_list(l, text, err);
-    if (!rc && l->n > NTX_ANALYZE_RANKS)
-        return ntx_err_set(err, -EINVAL, "more than %d ranks", NTX_ANALYZE_RANKS);
-    for (unsigned i = 0; i < l->n && !rc; i++)
-        if (l->v[i] > NTX_ANALYZE_MAX_RANK || (i && l->v[i] <= l->v[i - 1]))
-            rc = ntx_err_set(err, -EINVAL, "ranks rise, up to %u: 8,32,128", NTX_ANALYZE_MAX_RANK);
-    return rc;
-}
-
-static int read_prompts(void *to, const char *text, struct ntx_err *err)
-{
-    return read_list(&((struct ntx_options *)to)->prompts, text, err);
-}
-static int read_writes(void *to, const char *text, struct ntx_err *err)
-{
-    return read_list(&((struct ntx_options *)to)->writes, text, err);
-}
-
-/* ---- the entries: name, letter, value, help; then how it is read, and where it goes. Those of a load and of sampling
- * are in proto/settings_load.c */
-
-#define AT(f)           .at = offsetof(struct ntx_options, f)
-#define TEXT(f)         .kind = NTX_SET_TEXT, AT(f)
-#define FLAG(f)         .kind = NTX_SET_FLAG, AT(f)
-#define COUNT(f)        .kind = NTX_SET_COUNT, .min = 1, AT(f)
-#define REAL(f, lo, hi) .kind = NTX_SET_REAL, .min = lo, .max = hi, AT(f)
-#define OWN(f)          .kind = NTX_SET_OWN, .own = f
-
-static const struct ntx_setting model_entries[] = {
-    {"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)},
-    {"override-kv", 0, "KEY=TYPE:VALUE",
-     "a key of MODEL's file that is wrong or missing (repeatable); TYPE is int, float, bool or str: "
-     "tokenizer.ggml.pre=str:llama-bpe",
-     OWN(read_override)},
-};
-static const struct ntx_setting prompt_entries[] = {
-    {"prompt", 'p', "TEXT", "the prompt, instead of as an argument", TEXT(prompt)}};
-static const struct ntx_setting load_entries[] = {
-    {"link", 0, "nvme=RATE,h2d=RATE,net=RATE,TIME",
-     "emulate a slower drive (of each, with --also), link to the GPU, or link between machines that share the model "
-     "(all on one, "
-     "for trials): bytes per second, as 3.3G, and its latency, as 50us",
-     OWN(read_link)},
-    {"also", 0, "PATH",
-     "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up",
-     OWN(read_also)},
-    {"sidecar", 0, "FILE",
-     "what was learned for --skip, and for --ffn-sparse predicted (default: the model's path with .skip.gguf for "
-     ".gguf)",
-     TEXT(sidecar)},
-    {"skip-threshold", 0, "P",
-     "skip a layer where the predictor (static: the calibration's share of tokens) says at least P, 0 to 1 (default: "
-     "the sidecar's)",
-     REAL(skip_threshold, 0, 1)},
-    {"skip-max-consecutive", 0, "N", "layers skipped in a row at most (default: no limit)", COUNT(skip_most)},
-};
-static const struct ntx_setting pack_entries[] = {
-    {"group", 0, "SIZE",
-     "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by "
-     "`ntx doctor`'s profile; 16K without one)",
-     .kind = NTX_SET_SIZE, AT(group)},
-    {"gate-in-bundle", 0, NULL,
-     "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt",
-     FLAG(gate_in_bundle)},
-    {"order", 0, "SIDECAR",
-     "neurons that are active together lie together, as `ntx calibrate --ffn` saw it of this model", TEXT(order)},
-    {"from", 0, "FILE", "the same model in a higher precision: down columns are made from there", TEXT(from)},
-    {"down-type", 0, "TYPE",
-     "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be "
-     "written)",
-     TEXT(down_type)},
-    {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)",
-     TEXT(profile)},
-    {"share", 0, "I/N",
-     "no groups: the file of machine I of N that share the model (mpirun ... ntx up), which has bytes only where that "
-     "machine reads; all must be made with the same parts",
-     TEXT(of_machines)},
-    {"machines", 0, "FILE",
-     "with --share: the split and parts that `ntx plan --machines FILE` finds (default: rows, equal parts)",
-     TEXT(machines)},
-    {"split", 0, "HOW",
-     "with --share: rows, heads (whose files are those of rows), layers or auto, as the machines will be started "
-     "(default auto)",
-     .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|heads|layers", AT(load.split)},
-    {"delta", 0, NULL, "no groups: one base for all layers, that stays in memory, and what each layer differs by",
-     FLAG(delta)},
-    {"rank", 0, "R",
-     "with --delta: all differences have R pairs of vectors (default: as many, or as many bits, as --error wants)",
-     COUNT(delta_rank)},
-    {"error", 0, "E",
-     "with --delta: most that may be lost, of the matrices' size (default 0.1); with --base of the differences' (0.2)",
-     REAL(delta_error, 0, 1)},
-    {"base", 0, "BASE", "with --delta: OUT is what MODEL, a fine-tune of BASE, differs by: an adapter for --lora",
-     TEXT(delta_base)},
-    {"force", 0, NULL, "with --delta: write it, whatever is lost and even where nothing is gained", FLAG(force)},
-};
-static const struct ntx_setting quantize_entries[] = {
-    {"imatrix", 0, "FILE",
-     "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers",
-     TEXT(imatrix)},
-    {"tensor", 0, "REGEX=TYPE",
-     "tensors whose names match get this type (repeatable; the first that matches counts): 'ffn_down=Q6_K', "
-     "'^output=Q8_0'",
-     OWN(read_tensor)},
-    {"pure", 0, NULL, "all matrices in the one type, without what its name stands for besides", FLAG(pure)},
-    {"split", 0, "SIZE", "parts of at most SIZE: OUT-00001-of-00004.gguf and so on", .kind = NTX_SET_SIZE, AT(split)},
-    {"dry-run", 0, NULL, "print which tensor would get which type, and the sizes; write nothing", FLAG(dry_run)},
-    {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
-};
-static const struct ntx_setting imatrix_entries[] = {
-    {"output", 'o', "FILE", "the importance matrix to write", TEXT(out)},
-    {"limit", 0, "N", "tokens of the text at most", COUNT(limit)},
-};
-static const struct ntx_setting index_entries[] = {{"output", 'o', "FILE", "the index to write", TEXT(out)}};
-static const struct ntx_setting analyze_entries[] = {
-    {"ranks", 0, "R[,R...]", "ranks of deltas that are tried (default $)", OWN(read_ranks), .preset = "8,32,128"},
-    {"bound", 0, "E", "largest error that a delta may leave, of the matrix's own size (default $)", REAL(bound, 0, 1),
-     .preset = "0.1"},
-    {"apart", 0, "N", "compare layers that lie N apart (default $: neighbours)", COUNT(apart), .preset = "1"},
-    {"base", 0, "L", "compare all layers with layer L instead", .kind = NTX_SET_NUMBER, .max = 100000, AT(base),
-     .given = offsetof(struct ntx_options, has_base)},
-    {"experts", 0, "N", "of each layer's experts compare N (default $)", COUNT(experts), .preset = "4"},
-    {"pairs", 0, NULL, "a line for each two matrices, below the one that has their means", FLAG(pairs)},
-    {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
-};
-static const struct ntx_setting quiet_entries[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
-static const struct ntx_setting gen_entries[] = {
-    {"n", 'n', "N", "tokens to generate at most (default, and -1: until the model ends or the context is full)",
-     OWN(read_n)},
-    {"raw", 0, NULL, "the prompt as it is, no chat template", FLAG(raw)},
-    {"file", 'f', "FILE", "read the prompt from FILE; behind PROMPT where both are given", TEXT(prompt_file)},
-    {"system", 0, "TEXT", "system message of the chat", TEXT(system)},
-    {"stop", 0, "TEXT", "end before this text (repeatable)", OWN(read_stop)},
-    {"json-schema", 0, "FILE", "the answer is a JSON text for which the JSON Schema in FILE holds", TEXT(json_schema)},
-    {"grammar", 0, "FILE", "the answer keeps to the grammar in FILE (GBNF: root ::= \"yes\" | \"no\")", TEXT(grammar)},
-    {"adapter", 0, "NAME", "which of the --lora adapters answers, by its name; base: none (default: the first)",
-     TEXT(adapter)},
-    {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
-    {"chat-template", 0, "NAME",
-     "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's "
-     "own",
-     TEXT(chat_template)},
-};
-static const struct ntx_setting chat_entries[] = {
-    {"resume", 0, NULL,
-     "go on with a conversation that /save NAME saved: with the one of the NAME that follows, or the last one",
-     FLAG(resume)}};
-static const struct ntx_setting output_entries[] = {
-    {"stats", 0, "FILE", "write the statistics as JSON to FILE, '-' for stdout", TEXT(stats)},
-    {"quiet", 0, NULL, "only the text and errors", FLAG(quiet)},
-    {"json", 0, NULL,
-     "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line "
-     "{text}: what was held back as the beginning of a --stop",
-     FLAG(json)},
-};
-static const struct ntx_setting socket_entries[] = {
-    {"socket", 0, "PATH", "the daemon's socket (default: that of `ntx up`, else the service's, /run/ntx/ntx.sock)",
-     TEXT(socket)}};
-static const struct ntx_setting serve_entries[] = {
-    {"listen", 0, "WHERE", "127.0.0.1:8080, [::1]:8080 or unix:/path (default $)", TEXT(listen),
-     .preset = "127.0.0.1:8080"},
-    {"api-key-file", 0, "FILE",
-     "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE",
-     TEXT(key_file)},
-    {"cors", 0, "ORIGINS",
-     "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", TEXT(cors)},
-    {"hosts", 0, "NAMES",
-     "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
-     "addresses: example.org, several with blanks between them",
-     TEXT(hosts)},
-    {"stall", 0, "SECONDS",
-     "for a client to send more of a request, and to take more of an answer; then its connection is closed (default: "
-     "30)",
-     TEXT(http_stall)},
-};
-static const struct ntx_setting logits_entries[] = {
-    {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)},
-    {"output", 'o', "FILE", "float32, little-endian, [n_tokens x n_vocab]", TEXT(out)},
-    {"steps", 0, "FILE",
-     "what each step of each layer gave: a line of JSON for each, with a digest of every token's values", TEXT(steps)},
-    {"step-values", 0, NULL, "the values, too, in --steps", FLAG(step_values)},
-    {"compare", 0, "FILE",
-     "instead: in which step do this file of --steps and the one that stands in MODEL's place part first? Ends with 1 "
-     "where they do",
-     TEXT(compare)},
-    {"tolerance", 0, "T",
-     "with --compare: values may differ by T times the largest of their row (default 0: not in a bit); both files need "
-     "--step-values",
-     REAL(tolerance, 0, 1e9)},
-};
-static const struct ntx_setting bench_entries[] = {
-    {"prompt", 'p', "N[,N...]", "prompt tokens (default $), a test for each", OWN(read_prompts), .preset = "128"},
-    {"n", 'n', "N[,N...]",
-     "tokens to generate (default $), a test for each, but for 1: the first token comes with its prompt",
-     OWN(read_writes), .preset = "32"},
-    {"repeat", 'r', "N", "runs (default $)", COUNT(repeats), .preset = "5"},
-    {"output", 'o', "FORM", "md, csv or json: a row for each test (default md)", .kind = NTX_SET_WORD,
-     .choices = "form:md|csv|json", AT(out)},
-};
-static const struct ntx_setting tok_entries[] = {
-    {"no-bos", 0, NULL, "no beginning-of-text token", FLAG(no_bos)},
-    {"no-special", 0, NULL, "control tokens in the text are plain text", FLAG(no_special)}};
-static const struct ntx_setting ppl_entries[] = {
-    {"save-logits", 0, "BASE",
-     "keep what this model says of each scored token in the file BASE (2 bytes per token and vocabulary entry)",
-     TEXT(save_logits)},
-    {"kl", 0, "BASE",
-     "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities",
-     TEXT(kl)},
-};
-static const struct ntx_setting eval_entries[] = {
-    {"questions", 0, "FILE", "JSON lines {\"prompt\": \"...\", \"answer\": \"...\"}", TEXT(questions)}};
-static const struct ntx_setting plan_entries[] = {
-    {"profile", 0, "FILE",
-     "the hardware: a profile as `ntx doctor` writes it (default: this machine's, measured for a moment where there is "
-     "none)",
-     TEXT(profile)},
-    {"machine", 0, "WORDS",
-     "the hardware by words: gpu=3090,ram=64G,drive=7G,pcie=4x16 (also memory=ddr5 or a rate, cores=N); this,gpu=3090: "
-     "this machine with that changed",
-     TEXT(machine)},
-    {"machines", 0, "FILE",
-     "several machines that share the model (mpirun ... ntx up): a line NAME WORDS for each, as of --machine, and a "
-     "line net=RATE,TIME: 117M,100us",
-     TEXT(machines)},
-    {"list", 0, NULL, "models, types and GPUs that it knows by name", FLAG(list)},
-    {"roofline", 0, NULL, "each operation of a layer against the roof, too", FLAG(roofline)},
-    {"batch", 0, "N", "sequences of the roofline table (default $)", COUNT(batch), .preset = "1"},
-    {"compat", 0, NULL, "the roofline with the formulas as published, slips included", FLAG(compat)},
-};
-static const struct ntx_setting doctor_entries[] = {
-    {"dir", 0, "DIR", "where models are, on the drive to be measured (default: here)", TEXT(dir)},
-    {"seconds", 0, "S", "time for all measurements (default 18)", REAL(seconds, 0.1, 600)},
-};
-static const struct ntx_setting traced_entries[] = {
-    {"trace", 0, "FILE", "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
-static const struct ntx_setting up_entries[] = {
-    {"respawn", 0, "COMMAND",
-     "of several machines that share a model: instead of MODEL, how they are started, as 'mpirun -n 2 --hostfile HOSTS "
-     "ntx up MODEL --ram 12G'; when one of them dies or hangs, "
-     "all are started again",
-     TEXT(respawn)},
-};
-static const struct ntx_setting trace_entries[] = {
-    {"output", 'o', "FILE", "where to write the trace", TEXT(out)},
-    {"seconds", 's', "S", "how long to record (default $; Ctrl-C ends it earlier)", REAL(trace_seconds, 0.01, 3600),
-     .preset = "5"},
-    {"quiet", 0, NULL, "only errors", FLAG(quiet)},
-};
-static const struct ntx_setting calibrate_entries[] = {
-    {"text", 0, "FILE", "text to learn from", TEXT(text)},
-    {"output", 'o', "FILE", "the sidecar to write", TEXT(out)},
-    {"limit", 0, "N", "tokens of the text at most (default 32768; a state each is kept in memory)", COUNT(limit)},
-    {"first", 0, "L", "first layer that may be skipped; the state before it decides (default: an eighth of the layers)",
-     COUNT(first)},
-    {"last", 0, "L", "last layer that may be skipped (default: all but the last)", COUNT(last)},
-    {"share", 0, "P", "share of all tokens' layers, the least changing ones, that counts as skippable (default $)",
-     REAL(share, 0, 1), .preset = "0.3"},
-    {"precision", 0, "P", "of the skips on the held-out part, for the threshold written (default $)",
-     REAL(precision, 0, 1), .preset = "0.9"},
-    {"epochs", 0, "N", "passes over the samples in training (default $)", COUNT(epochs), .preset = "12"},
-    {"ffn", 0, NULL,
-     "also learn what the FFNs do: of a packed model, which groups of neurons will be active (for --ffn-sparse "
-     "predicted); of any other, "
-     "which neurons are so together (for ntx pack --order)",
-     FLAG(ffn)},
-    {"ffn-active", 0, "P",
-     "share of neurons, or of their groups, that counts as active at most: those that do most (default $)",
-     REAL(ffn_active, 0, 1), .preset = "0.3"},
-    {"ffn-recall", 0, "P", "of the active groups, to be predicted by the limit that is written (default $)",
-     REAL(ffn_recall, 0, 1), .preset = "0.95"},
-    {"ffn-rank", 0, "N", "hidden units of each layer's network (default $)", .kind = NTX_SET_COUNT, .min = 1,
-     .max = 4096, AT(ffn_rank), .preset = "64"},
-    {"seed", 0, "S", "of the training (default 1)", .kind = NTX_SET_NUMBER, AT(sampling.seed),
-     .given = offsetof(struct ntx_options, sampling.has_seed)},
-};
-static const struct ntx_setting pull_entries[] = {
-    {"token-file", 0, "FILE",
-     "the hub's token (mode 0600), for models that want one (default: HF_TOKEN, else ~/.config/ntx/token)",
-     TEXT(token_file)},
-    {"sha256", 0, "HEX", "of an address: what the file's SHA-256 must be (of the hub's models it is known)",
-     TEXT(sha256)},
-    {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true,
-     COUNT(retry_ms), .preset = "1000"},
-    {"stall-s", 0, "N",
-     "a server that sends less than 1 KiB a second for so many seconds is asked again; after six "
-     "such tries the pull ends, and goes on the next time (default $)",
-     .kind = NTX_SET_COUNT, .min = 1, .max = 3600, AT(stall_s), .preset = "30"},
-    {"anyway", 0, NULL, "pull a model, too, that ntx does not run", FLAG(anyway)},
-};
-static const struct ntx_setting json_entries[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
-
-#define ENTRIES(r)                                                                                                     \
-    {                                                                                                                  \
-        r, sizeof r / sizeof *r                                                                                        \
-    }
-static const struct option_group {
-    unsigned group;
-    struct ntx_settings here;
-    const struct ntx_settings *shared; /* instead of here */
-    size_t base;                       /* in struct ntx_options: where the entries' struct lies */
-    const char *title;
-} groups[] = {
-    /* neighbours may share a title */
-    {NTX_OPT_PROMPT, ENTRIES(prompt_entries), NULL, 0, "Text:"},
-    {NTX_OPT_GEN, ENTRIES(gen_entries), NULL, 0, "Text:"},
-    {NTX_OPT_GEN, {NULL, 0}, &ntx_sampling_settings, offsetof(struct ntx_options, sampling), "Text:"},
-    {NTX_OPT_CHAT, ENTRIES(chat_entries), NULL, 0, "Text:"},
-    {NTX_OPT_MODEL, ENTRIES(model_entries), NULL, 0, "Model and machine:"},
-    {NTX_OPT_LOAD, ENTRIES(load_entries), NULL, 0, "Model and machine:"},
-    {NTX_OPT_LOAD, {NULL, 0}, &ntx_load_settings, offsetof(struct ntx_options, load), "Model and machine:"},
-    {NTX_OPT_LOGITS, ENTRIES(logits_entries), NULL, 0, "Logits:"},
-    {NTX_OPT_PPL, ENTRIES(ppl_entries), NULL, 0, "Comparing:"},
-    {NTX_OPT_EVAL, ENTRIES(eval_entries), NULL, 0, "Questions:"},
-    {NTX_OPT_BENCH, ENTRIES(bench_entries), NULL, 0, "Measuring:"},
-    {NTX_OPT_CALIBRATE, ENTRIES(calibrate_entries), NULL, 0, "Calibrating:"},
-    {NTX_OPT_PACK, ENTRIES(pack_entries), NULL, 0, "Packing:"},
-    {NTX_OPT_IMATRIX, ENTRIES(imatrix_entries), NULL, 0, "Importance:"},
-    {NTX_OPT_INDEX, ENTRIES(index_entries), NULL, 0, "Index:"},
-    {NTX_OPT_QUANTIZE, ENTRIES(quantize_entries), NULL, 0, "Quantising:"},
-    {NTX_OPT_ANALYZE, ENTRIES(analyze_entries), NULL, 0, "Comparing layers:"},
-    {NTX_OPT_QUIET, ENTRIES(quiet_entries), NULL, 0, "Output:"},
-    {NTX_OPT_TOK, ENTRIES(tok_entries), NULL, 0, "Tokens:"},
-    {NTX_OPT_PLAN, ENTRIES(plan_entries), NULL, 0, "Prediction:"},
-    {NTX_OPT_DOCTOR, ENTRIES(doctor_entries), NULL, 0, "Measuring:"},
-    {NTX_OPT_OUTPUT, ENTRIES(output_entries), NULL, 0, "Output:"},
-    {NTX_OPT_JSON, ENTRIES(json_entries), NULL, 0, "Output:"},
-    {NTX_OPT_TRACED, ENTRIES(traced_entries), NULL, 0, "Output:"},
-    {NTX_OPT_TRACE, ENTRIES(trace_entries), NULL, 0, "Recording:"},
-    {NTX_OPT_UP, ENTRIES(up_entries), NULL, 0, "Several machines:"},
-    {NTX_OPT_SERVE, ENTRIES(serve_entries), NULL, 0, "HTTP:"},
-    {NTX_OPT_PULL, ENTRIES(pull_entries), NULL, 0, "Pulling:"},
-    {NTX_OPT_SOCKET, ENTRIES(socket_entries), NULL, 0, "Connection:"},
-};
-
-enum { N_GROUPS = sizeof groups / sizeof *groups, GROUP_KEYS = 64 }; /* more keys than a group has entries */
+static const struct option_group *const groups = ntx__option_groups;
 
 static const struct ntx_settings *entries_of(const struct option_group *g) { return g->shared ? g->shared : &g->here; }
 
@@ -477,11 +37,17 @@ static const struct ntx_settings *entries_of(const struct option_group *g) { ret
 struct parse {
     const struct ntx_command *cmd;
     struct ntx_options *o;
-    unsigned n_kids; /* groups of options */
-    unsigned groups; /* that the command takes */
+    struct argp *argp;
+    struct section *sections; /* [N_GROUPS] */
+    struct argp_child *kids;
+    unsigned n_kids; /* sections in use */
+    unsigned groups; /* groups of options that the command takes */
+    char doc[4096];
 };
 
-static int key_of(const struct option_group *g, unsigned entry)
+static void describe_command(struct parse *p, bool all);
+
+static int option_key(const struct option_group *g, unsigned entry)
 {
     int letter = entries_of(g)->entry[entry].key;
     return letter ? letter : O_ENTRIES + (int)(g - groups) * GROUP_KEYS + (int)entry;
@@ -492,7 +58,7 @@ static const struct ntx_setting *find_key(int key, unsigned chosen, const struct
 {
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
         for (unsigned i = 0; chosen & g->group && i < entries_of(g)->n; i++)
-            if (entries_of(g)->entry[i].help && key_of(g, i) == key)
+            if (entries_of(g)->entry[i].help && option_key(g, i) == key)
                 return *of = g, &entries_of(g)->entry[i];
     return NULL;
 }
@@ -538,7 +104,14 @@ static error_t common_opt(int key, struct parse *p, struct argp_state *st)
     case 'v': p->o->verbose = true; return 0;
     case 'h':
     case '?': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
-    case O_USAGE: argp_state_help(st, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK); return 0;
+    case O_HELP_ALL:
+        describe_command(p, true);
+        argp_state_help(st, stdout, ARGP_HELP_STD_HELP);
+        return 0;
+    case O_USAGE:
+        describe_command(p, true);
+        argp_state_help(st, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
+        return 0;
     case 'V': puts(argp_program_version); exit(0);
     default: return ARGP_ERR_UNKNOWN;
     }
@@ -594,7 +167,7 @@ static error_t parse_child(int key, char *arg, struct argp_state *st)
     return parse_opt(key, arg, st);
 }
 
-/* What stands under one title in the help. */
+/* One titled part of the help. */
 struct section {
     struct argp_option options[GROUP_KEYS]; /* the last is {0} */
     char help[GROUP_KEYS][128];             /* of those that show a preset */
@@ -611,7 +184,8 @@ static const char *help_of(const struct ntx_setting *s, char buf[128])
     return buf;
 }
 
-static void add_options(struct section *s, const struct option_group *g)
+/* Without `all`, the options that have a short text (options_brief.c) are shown, the others only parsed. */
+static void add_options(struct section *s, const struct option_group *g, bool all)
 {
     unsigned n = 0;
     while (s->options[n].name)
@@ -620,27 +194,62 @@ static void add_options(struct section *s, const struct option_group *g)
         const struct ntx_setting *e = &entries_of(g)->entry[i];
         if (!e->help)
             continue;
-        s->options[n] = (struct argp_option){
-            e->name, key_of(g, i), e->arg, e->hidden ? OPTION_HIDDEN : 0, help_of(e, s->help[n]), 0};
+        const char *brief = ntx__option_brief(g->group, e->name);
+        const char *text = all || !brief ? help_of(e, s->help[n]) : brief;
+        s->options[n] = (struct argp_option){e->name, option_key(g, i), e->arg, all || brief ? 0 : OPTION_HIDDEN, text,
+                                             0};
         n++;
     }
 }
 
-/* Returns how many there are. */
-static unsigned make_sections(unsigned chosen, struct section *sections, struct argp_child *kids)
+static bool any_shown(const struct section *s)
+{
+    for (const struct argp_option *o = s->options; o->name; o++)
+        if (!(o->flags & OPTION_HIDDEN))
+            return true;
+    return false;
+}
+
+/* Returns the number of sections. */
+static unsigned make_sections(unsigned chosen, bool all, struct section *sections, struct argp_child *kids)
 {
     unsigned n = 0;
+    const char *title = "";
+    memset(sections, 0, N_GROUPS * sizeof *sections);
     for (unsigned i = 0; i < N_GROUPS; i++) {
         if (!(chosen & groups[i].group))
             continue;
-        if (!n || strcmp(kids[n - 1].header, groups[i].title)) {
+        if (strcmp(title, groups[i].title)) {
+            title = groups[i].title;
             sections[n].argp = (struct argp){sections[n].options, parse_child, 0, 0, 0, 0, 0};
-            kids[n] = (struct argp_child){&sections[n].argp, 0, groups[i].title, (int)n + 1};
+            kids[n] = (struct argp_child){&sections[n].argp, 0, title, (int)n + 1};
             n++;
         }
-        add_options(&sections[n - 1], &groups[i]);
+        add_options(&sections[n - 1], &groups[i], all);
     }
+    for (unsigned i = 0; i < n; i++)
+        if (!any_shown(&sections[i]))
+            kids[i].header = NULL;
     return n;
+}
+
+/* Makes the help's text: --help has the usual options and examples, --help-all every option and the explanation. */
+static void describe_command(struct parse *p, bool all)
+{
+    const struct ntx_command *c = p->cmd;
+    const char *more = all && c->doc ? c->doc : "";
+    const char *examples = c->examples ? c->examples : "";
+    p->n_kids = make_sections(p->groups, all, p->sections, p->kids);
+    snprintf(p->doc, sizeof p->doc, "%s.\v%s%s%s%s", c->brief, more, *more && *examples ? "\n\n" : "",
+             *examples ? "Examples:\n" : "", examples);
+    p->argp->doc = p->doc;
+}
+
+/* Leaves out argp's note on short options. */
+static char *filter_help(int key, const char *text, void *input)
+{
+    (void)input;
+    return key == ARGP_KEY_HELP_DUP_ARGS_NOTE ? NULL : (char *)text;
 }
 
 /* "predictive" and its options become the policy's text (predictor/policy.h). */
@@ -696,7 +305,7 @@ static int take_default(void *arg, const char *section, const char *name, const 
 
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o)
 {
-    struct section sections[N_GROUPS] = {0};
+    struct section sections[N_GROUPS];
     struct argp_child kids[N_GROUPS + 1] = {0};
     struct ntx_err err = {0};
     char name[64];
@@ -705,9 +314,9 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
         chosen |= NTX_OPT_MODEL;
     if (strstr(cmd->args, "PROMPT"))
         chosen |= NTX_OPT_PROMPT;
-    unsigned n = make_sections(chosen, sections, kids);
-    struct argp argp = {common_options, parse_opt, cmd->args, cmd->doc, kids, NULL, NULL};
-    struct parse p = {.cmd = cmd, .o = o, .n_kids = n, .groups = chosen};
+    struct argp argp = {common_options, parse_opt, cmd->args, NULL, kids, filter_help, NULL};
+    struct parse p = {.cmd = cmd, .o = o, .argp = &argp, .sections = sections, .kids = kids, .groups = chosen};
+    describe_command(&p, false);
     *o = (struct ntx_options){.skip_threshold = -1};
     for (unsigned i = 0; i < N_GROUPS; i++)
         ntx_settings_preset(entries_of(&groups[i]), (char *)o + groups[i].base);

@@ -132,10 +132,16 @@ enum { /* groups */
        NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };
 
+/* Under which title `ntx --help` lists a command. */
+enum ntx_command_kind { NTX_KIND_RUN, NTX_KIND_SERVE, NTX_KIND_MODELS, NTX_KIND_MEASURE, NTX_KIND_TOOLS, NTX_N_KINDS };
+
 struct ntx_command {
+    enum ntx_command_kind kind;
     const char *name;
-    const char *args; /* as shown: "MODEL [PROMPT]" */
-    const char *doc;  /* one line, then \v and more */
+    const char *args;     /* as shown: "MODEL [PROMPT]" */
+    const char *brief;    /* one line of at most 43 characters, for `ntx --help` */
+    const char *doc;      /* the explanation that --help-all adds, or NULL */
+    const char *examples; /* lines for --help, or NULL */
     unsigned groups, min_args, max_args;
     int (*run)(struct ntx_options *o); /* an exit code */
 };
@@ -143,8 +149,8 @@ struct ntx_command {
 /* Its first argument is a MODEL. */
 bool ntx_command_takes_model(const struct ntx_command *cmd);
 
-/* Parses argv[0..argc) ("run", ...) for `cmd`; usage errors print and exit with 100, --help prints and exits with 0:
- * they come from argp before anything is started. */
+/* Parses argv[0..argc) ("run", ...) for `cmd`; usage errors print and exit with 100, --help and
+ * --help-all print and exit with 0: they come from argp before anything is started. */
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o);
 
 /* One option of the text's, by its name, outside of a command line: a chat's /set. Underscores may stand for dashes, a

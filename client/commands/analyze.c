@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx analyze: how alike the layers of a model are (client/delta/analyze.h). */
+/* ntx analyze: measures how alike a model's layers are (client/delta/analyze.h). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,15 +14,15 @@
 #include "model/quant.h"
 #include "model/share_file.h"
 
-static void show(void *ctx, uint32_t done, uint32_t total)
+static void show_pairs(void *ctx, uint32_t done, uint32_t total)
 {
     ntx_progress_say(ctx, "%u of %u pairs of matrices", done, total);
 }
 
-/* ---- for people */
+/* ---- text output */
 
 /* The mean of a figure over some pairs of a role. */
-static double mean(const struct ntx_analyze_pair *p, uint32_t n, size_t at)
+static double mean_figure(const struct ntx_analyze_pair *p, uint32_t n, size_t at)
 {
     double sum = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -30,7 +30,7 @@ static double mean(const struct ntx_analyze_pair *p, uint32_t n, size_t at)
     return sum / n;
 }
 
-#define MEAN(f) mean(p, n, offsetof(struct ntx_likeness, f))
+#define MEAN(f) mean_figure(p, n, offsetof(struct ntx_likeness, f))
 
 static void print_figures(const struct ntx_analyze_role *r, const struct ntx_analyze_pair *p, uint32_t n,
                           const struct ntx_analyze_options *o)
@@ -72,7 +72,16 @@ static void print_roles(const struct ntx_analysis *a, const struct ntx_analyze_o
     }
 }
 
-/* A row of digits for each kind of matrix: a pair each (of experts, their first). */
+static char cosine_digit(const struct ntx_likeness *is)
+{
+    if (!(is->change > 0))
+        return '#';
+    if (is->cosine < 0.05)
+        return '.';
+    return (char)('0' + NTX_MIN((int)(is->cosine * 10 + 0.5), 9));
+}
+
+/* Prints a row of digits for each kind of matrix, a digit for each pair (for experts, their first pair). */
 static void print_picture(const struct ntx_analysis *a)
 {
     puts("\ncosine of each layer's matrix with its partner, in tenths, layer by layer (. under 0.05, # equal):");
@@ -82,10 +91,8 @@ static void print_picture(const struct ntx_analysis *a)
             continue;
         printf("%-24s ", r->name);
         for (uint32_t p = r->first; p < r->first + r->n; p++) {
-            double c = a->pairs[p].is.cosine;
             if (p == r->first || a->pairs[p].b != a->pairs[p - 1].b)
-                putchar(a->pairs[p].is.change > 0 ? c < 0.05 ? '.' : (char)('0' + NTX_MIN((int)(c * 10 + 0.5), 9))
-                                                  : '#');
+                putchar(cosine_digit(&a->pairs[p].is));
         }
         putchar('\n');
     }
@@ -116,7 +123,7 @@ static void print_verdict(const struct ntx_analysis *a, const struct ntx_analyze
                o->has_base ? "" : " That is of neighbours; ask with --base L for one layer that stays in memory.");
 }
 
-/* ---- for programs */
+/* ---- JSON output */
 
 static json_t *figures(const double *v, uint32_t n)
 {
@@ -190,7 +197,7 @@ int ntx_cmd_analyze(struct ntx_options *o)
                                     .bound = (double)o->bound,
                                     .experts = o->experts,
                                     .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1),
-                                    .progress = show,
+                                    .progress = show_pairs,
                                     .ctx = &line};
     memcpy(q.ranks, o->ranks.v, sizeof q.ranks);
     int rc = ntx_model_files_open(o, o->args[0], &f, &err);

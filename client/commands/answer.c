@@ -15,17 +15,17 @@
 #include "client/progress.h"
 #include "client/supervise.h"
 
-struct answering { /* an answer under way */
+struct answering { /* an answer being generated */
     const struct ntx_options *o;
     struct ntx_progress progress;
     struct ntx_answered a;
     struct ntx_shown *shown;
-    size_t room;                    /* of its text */
-    bool told;                      /* that an interrupted pass takes its time */
-    struct ntx_supervisor *daemons; /* NULL: they are not ours */
+    size_t room;                    /* bytes of a.text */
+    bool told;                      /* the user knows that an interrupted pass may take long */
+    struct ntx_supervisor *daemons; /* NULL: not started by this process */
 };
 
-static int keep(struct answering *s, const void *p, size_t n)
+static int keep_text(struct answering *s, const void *p, size_t n)
 {
     struct ntx_answered *a = &s->a;
     if (!n)
@@ -44,7 +44,7 @@ static int keep(struct answering *s, const void *p, size_t n)
     return 0;
 }
 
-static int flushed(struct ntx_err *err)
+static int flush_stdout(struct ntx_err *err)
 {
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout))
@@ -63,30 +63,29 @@ static int on_token(struct answering *s, const Ntx__Token *t, struct ntx_err *er
 {
     ntx_progress_text(&s->progress, s->o->json ? "\n" : (const char *)t->text.data, s->o->json ? 1 : t->text.len);
     if (s->o->json) {
-        /* The daemon sends whole characters; what is no UTF-8 at all (a lone byte token at the end) is told as U+FFFD.
-         * */
+        /* The daemon sends whole characters; bytes that are not UTF-8 (a lone byte token at the end) become U+FFFD. */
         json_t *text = json_stringn(t->text.len ? (const char *)t->text.data : "", t->text.len);
         json_t *line = json_pack("{s:o}", "text", text ? text : json_string("\xef\xbf\xbd"));
-        if (t->token >= 0) /* else text of earlier tokens, which was held back */
+        if (t->token >= 0) /* -1: text of earlier tokens that was held back */
             json_object_set_new(line, "token", json_integer(t->token));
         print_line(line);
     } else if (t->text.len) {
         ntx_shown_text(s->shown, (const char *)t->text.data, t->text.len);
     }
-    int rc = flushed(err);
-    return rc ? rc : keep(s, t->text.data, t->text.len);
+    int rc = flush_stdout(err);
+    return rc ? rc : keep_text(s, t->text.data, t->text.len);
 }
 
-static double number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
+static double stat_number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
 
-/* A single token, or a prompt that was all there already, has none. */
-static void rate(double tok_s)
+/* A rate of 0 means that there is none: a single token, or a prompt that was cached. */
+static void print_rate(double tok_s)
 {
     if (tok_s >= 0.0005)
         fprintf(stderr, " at %.*f tok/s", tok_s < 0.1 ? 3 : 2, tok_s);
 }
 
-static void read_rate(double per_token, double bps)
+static void print_read_rate(double per_token, double bps)
 {
     fprintf(stderr, "; %.1f MB read per token", per_token / 1e6);
     if (bps >= 1e9)
@@ -97,24 +96,25 @@ static void read_rate(double per_token, double bps)
 
 static void print_summary(const struct answering *s, const json_t *j)
 {
-    double n = number(j, "generated_tokens"), prompt = number(j, "prompt_tokens"),
-           per_token = number(j, "bytes_read_per_token");
+    double n = stat_number(j, "generated_tokens"), prompt = stat_number(j, "prompt_tokens"),
+           per_token = stat_number(j, "bytes_read_per_token");
     fprintf(stderr, "ntx: %.0f token%s", n, n == 1 ? "" : "s");
-    rate(number(j, "decode_tok_s"));
+    print_rate(stat_number(j, "decode_tok_s"));
     if (prompt > 0)
         fprintf(stderr, ", prompt of %.0f", prompt);
-    if (number(j, "cached_tokens") > 0)
-        fprintf(stderr, " (%.0f cached)", number(j, "cached_tokens"));
+    if (stat_number(j, "cached_tokens") > 0)
+        fprintf(stderr, " (%.0f cached)", stat_number(j, "cached_tokens"));
     if (prompt > 0)
-        rate(number(j, "prefill_tok_s"));
-    if (number(j, "predicted_tok_s") > 0)
-        fprintf(stderr, "; predicted %.2f, limit: %s", number(j, "predicted_tok_s"),
+        print_rate(stat_number(j, "prefill_tok_s"));
+    if (stat_number(j, "predicted_tok_s") > 0)
+        fprintf(stderr, "; predicted %.2f, limit: %s", stat_number(j, "predicted_tok_s"),
                 json_string_value(json_object_get(j, "limit")));
     if (per_token >= 1e5)
-        read_rate(per_token, number(j, "io_gb_s") * 1e9);
-    if (number(j, "draft_nodes_per_pass") > 0)
-        fprintf(stderr, "; %.1f tokens per pass", number(j, "accepted_per_pass"));
-    fprintf(stderr, "; peak %.0f MiB; seed %llu", number(j, "peak_bytes") / (1 << 20), (unsigned long long)s->a.seed);
+        print_read_rate(per_token, stat_number(j, "io_gb_s") * 1e9);
+    if (stat_number(j, "draft_nodes_per_pass") > 0)
+        fprintf(stderr, "; %.1f tokens per pass", stat_number(j, "accepted_per_pass"));
+    fprintf(stderr, "; peak %.0f MiB; seed %llu", stat_number(j, "peak_bytes") / (1 << 20),
+            (unsigned long long)s->a.seed);
     const char *finish = json_string_value(json_object_get(j, "finish"));
     if (finish && !strcmp(finish, "length"))
         fputs("; ended by length", stderr);
@@ -144,7 +144,11 @@ int ntx_check_writable(const char *path, struct ntx_err *err)
 int ntx_check_readable(const char *path, struct ntx_err *err)
 {
     struct stat st;
-    int rc = stat(path, &st) || access(path, R_OK) ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : 0;
+    int rc = 0;
+    if (stat(path, &st) || access(path, R_OK))
+        rc = -errno;
+    else if (S_ISDIR(st.st_mode))
+        rc = -EISDIR;
     return rc ? ntx_err_set(err, rc, "%s: cannot read the text: %s", path, strerror(-rc)) : 0;
 }
 
@@ -181,10 +185,10 @@ static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
         print_line(json_pack("{s:O}", "stats", j));
     json_decref(s->a.stats);
     s->a.stats = j;
-    return rc ? rc : flushed(err);
+    return rc ? rc : flush_stdout(err);
 }
 
-static void cancel(struct ntx_client *c, uint64_t target)
+static void send_cancel(struct ntx_client *c, uint64_t target)
 {
     Ntx__Cancel k = NTX__CANCEL__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
@@ -195,8 +199,8 @@ static void cancel(struct ntx_client *c, uint64_t target)
     ntx_client_send(c, &q, NULL, 0, NULL, &ignored);
 }
 
-/* One reply: 1 when it was the last. */
-static int take(struct answering *s, const Ntx__Reply *r, struct ntx_err *err)
+/* Handles one reply. 1: it was the last one. */
+static int take_reply(struct answering *s, const Ntx__Reply *r, struct ntx_err *err)
 {
     switch (r->body_case) {
     case NTX__REPLY__BODY_STARTED:
@@ -225,17 +229,16 @@ void ntx_answered_free(struct ntx_answered *a)
     *a = (struct ntx_answered){0};
 }
 
-/* Milliseconds to wait for the next reply. A pass that others want, too, is not cut short, and a large model's takes
- * long. */
-static int patience(const struct answering *s, bool interrupted)
+/* Milliseconds to wait for the next reply. A pass that other clients share is not cut short, and may take long. */
+static int reply_timeout(const struct answering *s, bool interrupted)
 {
     if (!interrupted || s->told)
         return -1;
     return s->a.patient ? 1500 : 5000;
 }
 
-/* By nobody here. */
-static bool was_cut(const json_t *stats)
+/* Whether the daemon, not this client, cancelled the answer. */
+static bool daemon_cancelled(const json_t *stats)
 {
     const char *finish = json_string_value(json_object_get(stats, "finish"));
     return finish && !strcmp(finish, "cancel");
@@ -258,7 +261,7 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
     int rc = ntx_client_send(c, &q, NULL, 0, &id, err);
     while (!rc) {
         Ntx__Reply *r;
-        rc = ntx_client_next(c, id, patience(&s, interrupted), &r, err);
+        rc = ntx_client_next(c, id, reply_timeout(&s, interrupted), &r, err);
         if (rc == -ETIMEDOUT && s.a.patient && !s.told) {
             ntx_progress_text(&s.progress, "", 0);
             fputs("\nntx: the answer ends with the pass under way, which is others' too; Ctrl-C once more does not "
@@ -268,14 +271,14 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
             rc = 0;
             continue;
         }
-        if (rc == -EINTR && !interrupted) { /* the first Ctrl-C ends the answer; a second one ends the waiting */
-            cancel(c, id);
+        if (rc == -EINTR && !interrupted) { /* the first Ctrl-C ends the answer, a second one the waiting */
+            send_cancel(c, id);
             interrupted = true;
             rc = 0;
             continue;
         }
         if (!rc) {
-            rc = take(&s, r, err);
+            rc = take_reply(&s, r, err);
             ntx__reply__free_unpacked(r, NULL);
         }
     }
@@ -283,7 +286,7 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
     ntx_progress_clear(&s.progress);
     if (rc == -EINTR || (rc == 1 && interrupted))
         rc = ntx_err_set(err, -EINTR, "interrupted");
-    else if (rc == 1 && was_cut(s.a.stats))
+    else if (rc == 1 && daemon_cancelled(s.a.stats))
         rc = ntx_err_set(err, -ESHUTDOWN, "the answer is cut short: ntx-computed is shutting down");
     else if (rc == 1)
         rc = 0;

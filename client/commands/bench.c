@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c: `ntx bench`. Cases run one after the other, each several times; the k-th takes the k-th of the prompts and
- * of the lengths to write, or the last of the shorter list, whose test is then not repeated. */
+/* bench.c: `ntx bench`. Cases run one after the other, several times each. Case k uses the k-th prompt length and
+ * the k-th output length; after the shorter list ends, its last length is used, and its test is not repeated. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct bench {
     struct ntx_client *client;
     struct ntx_bench_case cases[NTX_MAX_LIST];
     unsigned n;
-    int32_t *ids; /* [longest prompt] */
+    int32_t *ids; /* [longest prompt length] */
     struct ntx_progress progress;
 };
 
@@ -60,7 +60,7 @@ static int run_case(struct bench *b, unsigned k, struct ntx_err *err)
     return rc;
 }
 
-/* Weights that stay in memory are re-arranged when they are first used: not in a run that counts. */
+/* Resident weights are interleaved at their first use; this must not happen in a measured run. */
 static int warm_up(struct bench *b, struct ntx_err *err)
 {
     json_t *ignored = NULL;
@@ -70,7 +70,7 @@ static int warm_up(struct bench *b, struct ntx_err *err)
     return rc;
 }
 
-/* Returns the tokens of context that they need. */
+/* Returns the context length that the cases need. */
 static uint32_t plan_cases(struct bench *b)
 {
     const struct ntx_list *p = &b->o->prompts, *w = &b->o->writes;
@@ -81,13 +81,13 @@ static uint32_t plan_cases(struct bench *b)
         c->prompt = p->v[NTX_MIN(k, p->n - 1)];
         c->write = k < w->n ? w->v[k] : 1;
         c->reads = k < p->n;
-        c->writes = k < w->n && c->write > 1; /* the first token comes with its prompt: of it alone there is no rate */
+        c->writes = k < w->n && c->write > 1; /* a single token comes with its prompt and has no rate */
         ctx = NTX_MAX(ctx, c->prompt + c->write + 1);
     }
     return ctx;
 }
 
-static int report(struct bench *b, const struct ntx_gguf *g, struct ntx_err *err)
+static int report_cases(struct bench *b, const struct ntx_gguf *g, struct ntx_err *err)
 {
     const struct ntx_options *o = b->o;
     int rc = 0;
@@ -115,10 +115,10 @@ int ntx_cmd_bench(struct ntx_options *o)
     b->progress = ntx_progress_begin(o);
     o->load.draft = o->load.draft && *o->load.draft
                         ? o->load.draft
-                        : "off"; /* what is guessed depends on the text, and these are none */
+                        : "off"; /* drafts depend on the text, and these tokens are no text */
     o->repeats = NTX_MIN(o->repeats, (uint32_t)NTX_BENCH_RUNS);
     uint32_t ctx = plan_cases(b);
-    o->load.no_prefix_cache = true; /* every repetition computes its prompt */
+    o->load.no_prefix_cache = true; /* every repetition must compute its prompt */
     if (!o->load.ctx)
         o->load.ctx = ctx;
     int rc = ntx_captive_model(o, &f, &b->client, &err);
@@ -134,7 +134,7 @@ int ntx_cmd_bench(struct ntx_options *o)
         rc = run_case(b, k, &err);
     ntx_progress_clear(&b->progress);
     if (!rc)
-        rc = report(b, f.gguf, &err);
+        rc = report_cases(b, f.gguf, &err);
     for (unsigned k = 0; k < b->n; k++)
         json_decref(b->cases[k].last);
     ntx_client_free(b->client);

@@ -16,17 +16,17 @@ struct summary {
     double mean, deviation, median, least, greatest;
 };
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static struct summary summary(const double *values, unsigned n)
+static struct summary summarize(const double *values, unsigned n)
 {
     double v[NTX_BENCH_RUNS], sum = 0, squares = 0;
     memcpy(v, values, n * sizeof *v);
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, compare_doubles);
     for (unsigned i = 0; i < n; i++)
         sum += v[i];
     for (unsigned i = 0; i < n; i++)
@@ -40,11 +40,11 @@ json_t *ntx_bench_object(const struct ntx_bench_case *c)
     json_t *j = json_copy(c->last);
     for (unsigned k = 0; k < NTX_N_FIGURES; k++) {
         char name[64];
-        if (k == NTX_FIG_DECODE && c->write < 2) { /* the first token comes with its prompt: there is no such rate */
+        if (k == NTX_FIG_DECODE && c->write < 2) { /* a single token comes with its prompt and has no rate */
             json_object_del(j, ntx_figure_name[k]);
             continue;
         }
-        struct summary s = summary(c->v[k], c->runs);
+        struct summary s = summarize(c->v[k], c->runs);
         json_object_set_new(j, ntx_figure_name[k], json_real(s.median));
         snprintf(name, sizeof name, "%s_min", ntx_figure_name[k]);
         json_object_set_new(j, name, json_real(s.least));
@@ -55,7 +55,7 @@ json_t *ntx_bench_object(const struct ntx_bench_case *c)
     return j;
 }
 
-/* What the file calls itself (general.file_type, by ggml's numbers), else the type of most of its bytes. */
+/* The file's own name of its type (general.file_type, in ggml's numbers), else the type of most of its bytes. */
 static const char *type_of(const struct ntx_gguf *g)
 {
     static const char *const names[] = {
@@ -75,13 +75,13 @@ static const char *type_of(const struct ntx_gguf *g)
     return ntx_type_info(most)->name;
 }
 
-/* A test as an object, from which all forms are made. */
-static json_t *row(const struct ntx_bench_case *c, bool writes, const char *type)
+/* One test as an object; all forms are printed from it. */
+static json_t *make_row(const struct ntx_bench_case *c, bool writes, const char *type)
 {
     char test[48];
     const double *v = c->v[writes ? NTX_FIG_DECODE : NTX_FIG_PREFILL];
-    struct summary s = summary(v, c->runs);
-    double bytes = writes ? summary(c->v[NTX_FIG_BYTES], c->runs).median : 0;
+    struct summary s = summarize(v, c->runs);
+    double bytes = writes ? summarize(c->v[NTX_FIG_BYTES], c->runs).median : 0;
     snprintf(test, sizeof test, writes ? "tg%u @ d%u" : "pp%u", writes ? c->write : c->prompt, c->prompt);
     json_t *samples = json_array(), *j = json_object();
     for (unsigned i = 0; i < c->runs; i++)
@@ -94,24 +94,24 @@ static json_t *row(const struct ntx_bench_case *c, bool writes, const char *type
                      (json_int_t)c->prompt, "generated_tokens", (json_int_t)(writes ? c->write : 0), "tok_s", s.mean,
                      "tok_s_stddev", s.deviation, "tok_s_median", s.median, "tok_s_min", s.least, "tok_s_max",
                      s.greatest, "tok_s_samples", samples, "bytes_read_per_token", bytes, "io_gb_s",
-                     summary(c->v[NTX_FIG_IO], c->runs).median));
+                     summarize(c->v[NTX_FIG_IO], c->runs).median));
     return j;
 }
 
-static const char *text(const json_t *j, const char *key)
+static const char *row_text(const json_t *j, const char *key)
 {
     const char *s = json_string_value(json_object_get(j, key));
     return s ? s : "";
 }
 
-static double number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
+static double row_number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
 
 static void print_md(const json_t *rows)
 {
     size_t i;
     json_t *j;
     int wide = 5;
-    json_array_foreach(rows, i, j) wide = NTX_MAX(wide, (int)NTX_MIN(strlen(text(j, "model")), (size_t)40));
+    json_array_foreach(rows, i, j) wide = NTX_MAX(wide, (int)NTX_MIN(strlen(row_text(j, "model")), (size_t)40));
     printf("| %-*s | %10s | %-6s | %-7s | %7s | %15s | %22s |\n", wide, "model", "size", "type", "backend", "threads",
            "test", "tok/s");
     printf("| %.*s | ---------: | ------ | ------- | ------: | --------------: | ---------------------: |\n", wide,
@@ -119,20 +119,23 @@ static void print_md(const json_t *rows)
     json_array_foreach(rows, i, j)
     {
         char size[32], rate[64];
-        int digits = number(j, "tok_s") < 1 ? 4 : 2;
-        snprintf(rate, sizeof rate, "%.*f ± %.*f", digits, number(j, "tok_s"), digits, number(j, "tok_s_stddev"));
-        ntx_out_format("| %-*.40s | %10s | %-6s | %-7s | %7.0f | %15s | %23s |\n", wide, text(j, "model"),
-                       ntx_format_size((uint64_t)number(j, "bytes_model"), size, sizeof size), text(j, "type"),
-                       text(j, "backend"), number(j, "threads"), text(j, "test"), rate); /* ± has two bytes */
+        int digits = row_number(j, "tok_s") < 1 ? 4 : 2;
+        snprintf(rate, sizeof rate, "%.*f ± %.*f", digits, row_number(j, "tok_s"), digits,
+                 row_number(j, "tok_s_stddev"));
+        ntx_out_format("| %-*.40s | %10s | %-6s | %-7s | %7.0f | %15s | %23s |\n", wide, row_text(j, "model"),
+                       ntx_format_size((uint64_t)row_number(j, "bytes_model"), size, sizeof size), row_text(j, "type"),
+                       row_text(j, "backend"), row_number(j, "threads"), row_text(j, "test"),
+                       rate); /* ± has two bytes */
     }
-    json_array_foreach(rows, i, j) if (number(j, "bytes_read_per_token") >= 1e5)
-        printf("\n%s: %.1f MB read per token at %.2f GB/s", text(j, "test"), number(j, "bytes_read_per_token") / 1e6,
-               number(j, "io_gb_s"));
-    if (json_array_size(rows) && number(json_array_get(rows, json_array_size(rows) - 1), "bytes_read_per_token") >= 1e5)
+    json_array_foreach(rows, i, j) if (row_number(j, "bytes_read_per_token") >= 1e5)
+        printf("\n%s: %.1f MB read per token at %.2f GB/s", row_text(j, "test"),
+               row_number(j, "bytes_read_per_token") / 1e6, row_number(j, "io_gb_s"));
+    if (json_array_size(rows) &&
+        row_number(json_array_get(rows, json_array_size(rows) - 1), "bytes_read_per_token") >= 1e5)
         putchar('\n');
 }
 
-/* Texts in quotes, as RFC 4180 has them; numbers without. */
+/* Texts are quoted as in RFC 4180, numbers are not. */
 static void print_field(const json_t *v)
 {
     if (json_is_integer(v)) {
@@ -177,10 +180,10 @@ void ntx_bench_report(const char *form, const struct ntx_bench_case *c, unsigned
     json_t *rows = json_array();
     for (unsigned i = 0; i < n; i++)
         if (c[i].reads)
-            json_array_append_new(rows, row(&c[i], false, type_of(g)));
+            json_array_append_new(rows, make_row(&c[i], false, type_of(g)));
     for (unsigned i = 0; i < n; i++)
         if (c[i].writes)
-            json_array_append_new(rows, row(&c[i], true, type_of(g)));
+            json_array_append_new(rows, make_row(&c[i], true, type_of(g)));
     if (!strcmp(form, "csv"))
         print_csv(rows);
     else if (!strcmp(form, "json"))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx calibrate: feeds a text to a model, sees what each layer does to each token, and writes a skip sidecar. */
+/* ntx calibrate: runs a model over a text, records the effect of each layer on each token, and writes a skip
+ * sidecar. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,9 +12,9 @@
 #include "common/util.h"
 #include "model/arch.h"
 
-#define HIDDEN 256 /* units of the network */
+#define HIDDEN 256 /* hidden units of the network */
 
-static int make_room(struct ntx_samples *a, uint32_t n)
+static int alloc_samples(struct ntx_samples *a, uint32_t n)
 {
     if (a->n + n <= a->room)
         return 0;
@@ -30,8 +31,8 @@ static int make_room(struct ntx_samples *a, uint32_t n)
     return 0;
 }
 
-/* The first token of a window is left out: its state is the same for every text, and like no other. */
-static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
+/* The first token of a window is left out: its state is the same for every text and unlike all others. */
+static int add_sample(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
 {
     struct ntx_samples *a = ctx;
     size_t state = a->n_embd * sizeof(float), similar = 3 * (size_t)a->n_layers * sizeof(float);
@@ -40,7 +41,7 @@ static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
                            r->state.len, r->similar.len, state, similar);
     if (!r->row)
         return 0;
-    if (make_room(a, 1))
+    if (alloc_samples(a, 1))
         return ntx_err_set(err, -ENOMEM, "no memory for %u states: use --limit", a->n);
     memcpy(a->x + (size_t)a->n * a->n_embd, r->state.data, state);
     memcpy(a->similar + (size_t)a->n * 3 * a->n_layers, r->similar.data, similar);
@@ -48,7 +49,7 @@ static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
     return 0;
 }
 
-/* The first layers do the coarse work and the last turns to the vocabulary: neither is left out, unless asked for. */
+/* The first layers do the coarse work and the last ones prepare the output: by default neither is skipped. */
 static int choose_range(const struct ntx_options *o, const struct ntx_model *m, struct ntx_sidecar *s,
                         struct ntx_err *err)
 {
@@ -88,8 +89,8 @@ static int note_model(const struct ntx_options *o, const struct ntx_model_files 
     return rc ? rc : ntx_model_digest(f->gguf, f->fds, s->model, err);
 }
 
-static int collect(struct ntx_options *o, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_samples *a,
-                   struct ntx_ffn_capture *ffn, struct ntx_err *err)
+static int collect_samples(struct ntx_options *o, const struct ntx_learning *l, struct ntx_sidecar *s,
+                           struct ntx_samples *a, struct ntx_ffn_capture *ffn, struct ntx_err *err)
 {
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
@@ -107,14 +108,20 @@ static int collect(struct ntx_options *o, const struct ntx_learning *l, struct n
         o->load.capture_ffns = ffn->at_once = ntx_calibrate_ffn_at_once(ffn, NTX_MIN((size_t)n, (size_t)o->limit));
     if (!rc)
         rc = ntx_captive_model(o, &f, &c, err);
-    struct ntx_calibrate_text text = {
-        .client = c, .ids = ids, .n_ids = n, .bos = bos, .layer = s->first - 1, .what = "", .row = take_row, .ctx = a};
+    struct ntx_calibrate_text text = {.client = c,
+                                      .ids = ids,
+                                      .n_ids = n,
+                                      .bos = bos,
+                                      .layer = s->first - 1,
+                                      .what = "",
+                                      .row = add_sample,
+                                      .ctx = a};
     if (!rc)
         rc = ntx_calibrate_text(&text, o, err);
     if (!rc && o->ffn)
         rc = ntx_calibrate_ffn(ffn, text, o, l, err);
     ntx_clear_progress();
-    ntx_client_free(c); /* its memory is wanted for the training */
+    ntx_client_free(c); /* training needs its memory */
     ntx_model_files_close(&f);
     free(ids);
     return rc;
@@ -143,7 +150,7 @@ int ntx_cmd_calibrate(struct ntx_options *o)
                              .seed = o->sampling.has_seed ? o->sampling.seed : 1,
                              .threads = o->load.threads ? o->load.threads : (uint32_t)NTX_MAX(cpus, 1),
                              .tell = !o->quiet && isatty(STDERR_FILENO)};
-    int rc = collect(o, &l, &s, &a, &ffn, &err);
+    int rc = collect_samples(o, &l, &s, &a, &ffn, &err);
     if (!rc)
         rc = ntx_sidecar_alloc(&s) ? ntx_err_set(&err, -ENOMEM, "no memory for the sidecar")
                                    : ntx_learn_layers(&a, &l, &s, &err);

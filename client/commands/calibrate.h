@@ -19,23 +19,23 @@ struct ntx_calibrate_text {
     struct ntx_client *client;
     int32_t *ids;
     int n_ids;
-    int32_t bos;                           /* -1: none */
-    uint32_t layer, ffn_first, ffn_layers; /* StatesReq */
-    const char *what;                      /* for progress: "" or "FFNs: " */
+    int32_t bos;                           /* -1: no such token */
+    uint32_t layer, ffn_first, ffn_layers; /* fields of StatesReq */
+    const char *what;                      /* title of the progress line: "" or "FFNs: " */
     int (*row)(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err);
     void *ctx;
 };
 int ntx_calibrate_text(const struct ntx_calibrate_text *t, const struct ntx_options *o, struct ntx_err *err);
 
-/* ---- calibrate_ffn.c: what the FFNs do */
-/* How many layers fit into what the capture may take in memory, for so many tokens. */
+/* ---- calibrate_ffn.c: activity of the FFNs' neurons */
+/* Number of layers whose capture fits into memory, for so many tokens. */
 uint32_t ntx_calibrate_ffn_at_once(const struct ntx_ffn_capture *f, size_t tokens);
-/* Reads the text as often as it takes; t: what to feed it to, its ffn fields and row are set here. */
+/* Runs the text as often as needed. t: the client and text; its ffn fields and row are set here. */
 int ntx_calibrate_ffn(struct ntx_ffn_capture *f, struct ntx_calibrate_text t, const struct ntx_options *o,
                       const struct ntx_learning *l, struct ntx_err *err);
 void ntx_ffn_capture_free(struct ntx_ffn_capture *f);
 
-/* For people, and as one JSON object. ffn: NULL where nobody asked for it. */
+/* Print the results as text, or as one JSON object. ffn: NULL without --ffn. */
 void ntx_calibrate_report(const struct ntx_samples *samples, const struct ntx_sidecar *s,
                           const struct ntx_ffn_capture *ffn);
 int ntx_calibrate_json(const struct ntx_samples *samples, const struct ntx_sidecar *s,

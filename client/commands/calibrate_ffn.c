@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the FFNs do, learned from a text: of a packed model which groups of neurons will be active, of any other which
- * neurons are so together (predictor/learn/learn.h). Layers are looked at some at a time: states and energies of all
- * tokens are kept of each. */
+/* Learns the activity of FFN neurons from a text: for a packed model, which groups will be active; for any other,
+ * which neurons are active together (predictor/learn/learn.h). Some layers are captured at a time, because the
+ * states and energies of all tokens are kept for each of them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,12 +11,13 @@
 #include "client/commands/calibrate.h"
 #include "common/util.h"
 
-#define MEMORY (512u << 20) /* for the samples of the layers at hand */
+#define MEMORY (512u << 20) /* for the samples of the layers captured at once */
 
-struct taken { /* of a reading of the text */
+struct taken { /* one run over the text */
     const struct ntx_ffn_capture *f;
     uint32_t first, layers, width, n,
-        room;                      /* width: of the energies that the daemons send, the most units that a layer has */
+        room;                      /* width: the most units of any layer, the width of the energies that the daemons
+                                    * send */
     float *x[NTX_MAX_LAYERS];      /* [room x n_embd] each */
     float *energy[NTX_MAX_LAYERS]; /* [room x units of the layer] */
 };
@@ -35,14 +36,14 @@ uint32_t ntx_calibrate_ffn_at_once(const struct ntx_ffn_capture *f, size_t token
     return (uint32_t)NTX_MAX(NTX_MIN(MEMORY / (layer + 1), (uint64_t)f->n_layers), 1u);
 }
 
-static int take_row(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
+static int add_capture(void *ctx, const Ntx__StatesRow *r, struct ntx_err *err)
 {
     struct taken *t = ctx;
     size_t state = t->f->n_embd * sizeof(float), energy = t->width * sizeof(float);
     if (r->ffn_state.len != t->layers * state || r->ffn_energy.len != t->layers * energy)
         return ntx_err_set(err, -EPROTO, "the daemon sent FFNs of %zu and %zu bytes, expected %zu and %zu",
                            r->ffn_state.len, r->ffn_energy.len, t->layers * state, t->layers * energy);
-    if (!r->row || t->n == t->room) /* the first token's state is like no other */
+    if (!r->row || t->n == t->room) /* the first token's state is unlike all others */
         return 0;
     for (uint32_t i = 0; i < t->layers; i++) {
         uint32_t units = t->f->units[t->first + i];
@@ -86,7 +87,7 @@ static int learn_range(struct ntx_ffn_capture *f, uint32_t first, struct ntx_cal
     text.what = "FFNs: ";
     text.ffn_first = first;
     text.ffn_layers = t.layers;
-    text.row = take_row;
+    text.row = add_capture;
     text.ctx = &t;
     if (!rc)
         rc = ntx_calibrate_text(&text, o, err);

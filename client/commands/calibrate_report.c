@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What was learned, in figures: for people and for programs. All of the held-out part, at the chosen threshold. */
+/* Prints the results of training, as text and as JSON. All figures are of the held-out part, at the threshold
+ * written. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -12,7 +13,7 @@
 #define COLUMNS 64 /* tokens in the picture */
 
 struct score {
-    double alike, skipped, right, n; /* counts: tokens that may, tokens that do, tokens that do rightly, tokens */
+    double alike, skipped, right, n; /* counts: may be skipped, skipped, skipped rightly, all tokens */
 };
 
 static float limit_of(const struct ntx_sidecar *s) { return logf(s->threshold / (1 - s->threshold)); }
@@ -76,7 +77,7 @@ static void print_layers(const struct ntx_samples *a, const struct ntx_sidecar *
     }
 }
 
-/* The first stretch of tokens that was held out, a column each. */
+/* Shows the first held-out tokens, a column each. */
 static void print_picture(const struct ntx_samples *a, const struct ntx_sidecar *s)
 {
     uint32_t out = ntx_sidecar_outputs(s), from = 0;
@@ -88,7 +89,8 @@ static void print_picture(const struct ntx_samples *a, const struct ntx_sidecar 
         printf("%5u   ", s->first + o);
         for (uint32_t i = from; i < a->n && i < from + COLUMNS; i++) {
             size_t k = (size_t)i * out + o;
-            putchar(a->p[k] >= limit ? (a->y[k] ? '#' : 'x') : a->y[k] ? 'o' : '.');
+            const char *marks = a->p[k] >= limit ? "x#" : ".o"; /* wrong or right to skip */
+            putchar(marks[a->y[k] != 0]);
         }
         putchar('\n');
     }
@@ -129,24 +131,24 @@ void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar 
         print_ffn(ffn);
 }
 
-static json_t *json_of(struct score c)
+static json_t *json_of_score(struct score c)
 {
     return json_pack("{s:f, s:f, s:f, s:f, s:f}", "alike", ratio(c.alike, c.n), "skipped", ratio(c.skipped, c.n),
                      "precision", precision(c), "recall", recall(c), "false_skip", false_rate(c));
 }
 
-static json_t *shares(const double v[3]) { return json_pack("[f, f, f]", v[0], v[1], v[2]); }
+static json_t *json_of_shares(const double v[3]) { return json_pack("[f, f, f]", v[0], v[1], v[2]); }
 
 static json_t *json_of_ffn(const struct ntx_ffn_capture *f)
 {
     json_t *layers = json_array();
     for (uint32_t l = 0; l < f->n_layers; l++) {
         const struct ntx_ffn_score *s = &f->score[l];
-        json_array_append_new(
-            layers,
-            f->packed ? json_pack("{s:f, s:f, s:f, s:f, s:f}", "active", s->active, "predicted", s->predicted,
-                                  "precision", s->precision, "recall", s->recall, "top", s->top)
-                      : json_pack("{s:o, s:o}", "groups_before", shares(s->before), "groups_after", shares(s->after)));
+        json_array_append_new(layers, f->packed ? json_pack("{s:f, s:f, s:f, s:f, s:f}", "active", s->active,
+                                                            "predicted", s->predicted, "precision", s->precision,
+                                                            "recall", s->recall, "top", s->top)
+                                                : json_pack("{s:o, s:o}", "groups_before", json_of_shares(s->before),
+                                                            "groups_after", json_of_shares(s->after)));
     }
     return layers;
 }
@@ -155,10 +157,10 @@ int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s,
 {
     json_t *j = json_pack("{s:i, s:i, s:i, s:f, s:f, s:o}", "tokens", (int)a->n, "first", (int)s->first, "last",
                           (int)s->last, "threshold", (double)s->threshold, "similarity", (double)s->similarity,
-                          "held_out", json_of(total_of(a, s)));
+                          "held_out", json_of_score(total_of(a, s)));
     json_t *layers = json_array();
     for (uint32_t l = 0; l < s->n_layers; l++) {
-        json_t *e = l < s->first || l > s->last ? json_object() : json_of(score_of(a, s, l - s->first));
+        json_t *e = l < s->first || l > s->last ? json_object() : json_of_score(score_of(a, s, l - s->first));
         json_object_set_new(e, "layer", json_integer(l));
         json_object_set_new(e, "cosine", json_real((double)s->mean[l]));
         json_object_set_new(e, "cosine_sd", json_real((double)s->sd[l]));

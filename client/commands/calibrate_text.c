@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The text goes to the daemons in windows, and what they saw of each token comes back. */
+/* Sends the text to the daemons in windows and receives the states of each token. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ int ntx_calibrate_text(const struct ntx_calibrate_text *t, const struct ntx_opti
     for (size_t i = 0; i + 2 <= end; i += o->load.ctx) {
         size_t len = NTX_MIN(end - i, (size_t)o->load.ctx);
         if (t->bos >= 0)
-            t->ids[i] = t->bos; /* each window begins as a text does */
+            t->ids[i] = t->bos; /* each window begins like a text */
         int rc = run_window(t, t->ids + i, len, &rows, err);
         if (rc)
             return rc;

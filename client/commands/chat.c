@@ -22,8 +22,8 @@ void ntx_chat_tell(const struct ntx_chat *k, const char *fmt, ...)
     ntx_say("%s", text);
 }
 
-/* A failure that leaves the conversation usable is told, at a terminal; a script is to hear of it by its exit code. */
-static int survive(struct ntx_chat *k, int rc, struct ntx_err *err)
+/* On a terminal, a failure that leaves the conversation usable is only printed; a script gets the exit code. */
+static int report_failure(struct ntx_chat *k, int rc, struct ntx_err *err)
 {
     if (!rc || !k->tty || (rc == -EINTR && ntx_client_signalled() != SIGINT))
         return rc;
@@ -32,7 +32,7 @@ static int survive(struct ntx_chat *k, int rc, struct ntx_err *err)
     return 0;
 }
 
-static int message(struct ntx_chat *k, const char *text, size_t len, struct ntx_err *err)
+static int handle_message(struct ntx_chat *k, const char *text, size_t len, struct ntx_err *err)
 {
     if (ntx_chat_is_command(text))
         return ntx_chat_command(k, text, err);
@@ -43,8 +43,8 @@ static int message(struct ntx_chat *k, const char *text, size_t len, struct ntx_
     return rc;
 }
 
-/* Ctrl-C at the prompt gives the line up; at an empty one it says how to end, and the second time in a row it ends. */
-static int canceled(struct ntx_chat *k, size_t given_up, bool *again, struct ntx_err *err)
+/* Ctrl-C at the prompt drops the line. At an empty line it prints how to end, and the second time in a row it ends. */
+static int handle_cancel(struct ntx_chat *k, size_t given_up, bool *again, struct ntx_err *err)
 {
     if (given_up || !k->tty) {
         *again = false;
@@ -65,10 +65,10 @@ static int converse(struct ntx_chat *k, struct ntx_chat_input *in, struct ntx_er
         size_t n;
         int rc = ntx_chat_input_next(in, &text, &n, err);
         if (rc == -ECANCELED) {
-            rc = canceled(k, n, &again, err);
+            rc = handle_cancel(k, n, &again, err);
         } else if (rc == 1) {
             again = false;
-            rc = survive(k, text[strspn(text, " \t\r\n")] ? message(k, text, n, err) : 0, err);
+            rc = report_failure(k, text[strspn(text, " \t\r\n")] ? handle_message(k, text, n, err) : 0, err);
             free(text);
         } else if (!rc) {
             break;

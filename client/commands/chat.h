@@ -27,83 +27,83 @@
 
 /* ---- chat_talk.c */
 struct ntx_turn {
-    char *asked, *answer; /* malloc'd; answer NULL: none yet */
+    char *asked, *answer; /* malloc'd; answer NULL: not yet answered */
     size_t n_asked, n_answer;
 };
 struct ntx_talk {
-    char *system; /* NULL: none */
+    char *system; /* NULL: no system message */
     struct ntx_turn *turns;
     unsigned n, room;
 };
-int ntx_talk_ask(struct ntx_talk *t, const char *text, size_t len); /* a new turn */
-void ntx_talk_answer(struct ntx_talk *t, char *text, size_t len);   /* the last turn's, which takes it over */
-void ntx_talk_drop(struct ntx_talk *t);                             /* the last turn */
-void ntx_talk_clear(struct ntx_talk *t);                            /* all turns, and the system's text */
-/* {"ntx": "conversation", "messages": [{"role": ..., "content": ...}, ...]}, the form that other programs read, too. A
- * file that is there is replaced only if it is a conversation; it is the old or the new one at every instant. */
+int ntx_talk_ask(struct ntx_talk *t, const char *text, size_t len); /* adds a turn */
+void ntx_talk_answer(struct ntx_talk *t, char *text, size_t len);   /* of the last turn; takes text over */
+void ntx_talk_drop(struct ntx_talk *t);                             /* removes the last turn */
+void ntx_talk_clear(struct ntx_talk *t);                            /* removes all turns and the system message */
+/* Writes {"ntx": "conversation", "messages": [{"role": ..., "content": ...}, ...]}, a form that other programs read,
+ * too. Replaces an existing file only if that is a conversation, and atomically. */
 int ntx_talk_save(const struct ntx_talk *t, const char *path, struct ntx_err *err);
-/* Also a bare list of messages. On failure t is as it was. */
+/* Also reads a bare list of messages. On failure t is unchanged. */
 int ntx_talk_load(struct ntx_talk *t, const char *path, struct ntx_err *err);
 
-/* ---- chat_names.c: conversations by name, files of ntx_talk_save in $XDG_STATE_HOME/ntx/chats (else
- * ~/.local/state/ntx/chats). Anything else is a file's path. */
+/* ---- chat_names.c: named conversations: files of ntx_talk_save in $XDG_STATE_HOME/ntx/chats (else
+ * ~/.local/state/ntx/chats). Any other text is the path of a file. */
 #define NTX_TALK_NAME 64
 #define NTX_TALK_PATH 4096
 bool ntx_talk_is_name(const char *text);
 int ntx_talk_path(const char *name, char path[NTX_TALK_PATH], struct ntx_err *err);
-unsigned ntx_talk_list(void); /* to the user; how many */
+unsigned ntx_talk_list(void); /* prints them; returns their number */
 
 /* ---- chat_input.c */
 struct ntx_chat_input;
 int ntx_chat_input_open(struct ntx_chat_input **out, struct ntx_err *err);
 void ntx_chat_input_close(struct ntx_chat_input *in);
-bool ntx_chat_input_shown(const struct ntx_chat_input *in); /* somebody sits at a terminal */
-/* The next message, malloc'd: a line, or what stands between """ and """. 1, or 0 at the end; -ECANCELED: Ctrl-C, *n:
- * how much was given up; -EINTR: another signal. */
+bool ntx_chat_input_shown(const struct ntx_chat_input *in); /* input is a terminal */
+/* Reads the next message, malloc'd: a line, or the text between """ and """. Returns 1, or 0 at the end; -ECANCELED:
+ * Ctrl-C, *n bytes were dropped; -EINTR: another signal. */
 int ntx_chat_input_next(struct ntx_chat_input *in, char **text, size_t *n, struct ntx_err *err);
 
 /* ---- chat.c */
 struct ntx_chat {
     struct ntx_client *c;
-    struct ntx_options o; /* as /set left them */
+    struct ntx_options o; /* as changed by /set */
     bool tty;
     struct ntx_talk talk;
-    unsigned first;           /* turn */
-    uint64_t session;         /* 0: none */
-    unsigned held;            /* messages in it, answers too */
-    unsigned before;          /* of them before its last turn */
-    uint32_t used, ctx;       /* tokens of the context, as last heard */
+    unsigned first;           /* first turn that is in the context */
+    uint64_t session;         /* 0: no session */
+    unsigned held;            /* messages in the session, including answers */
+    unsigned before;          /* of them, before the last turn */
+    uint32_t used, ctx;       /* tokens of the context, from the last reply */
     json_t *stats;            /* of the last answer, or NULL */
-    char *file;               /* last saved or loaded */
-    char name[NTX_TALK_NAME]; /* by which it is saved after each answer; "": none */
-    bool unsaved;             /* which went wrong, and was told */
-    char **texts;             /* that options point to */
+    char *file;               /* last one saved or loaded */
+    char name[NTX_TALK_NAME]; /* saved under this name after each answer; "": not saved */
+    bool unsaved;             /* saving failed, and the user knows */
+    char **texts;             /* texts that options point to */
     unsigned n_texts;
-    bool lost; /* the connection to the service */
-    bool done; /* /bye */
+    bool lost; /* the service's connection was lost */
+    bool done; /* /bye was typed */
 };
-/* A line to the user, unless --quiet. */
+/* Prints a line to the user, unless --quiet. */
 void ntx_chat_tell(const struct ntx_chat *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- chat_send.c */
-/* The answer to the last turn, which has none. 0 also when it was interrupted: the beginning counts as the answer. On
- * failure the turn is still there, unanswered, and everything is as it was before. */
+/* Answers the last turn. Returns 0 also when interrupted: the beginning then counts as the answer. On failure the
+ * turn stays, unanswered, and everything else is unchanged. */
 int ntx_chat_send(struct ntx_chat *k, struct ntx_err *err);
-/* The last answer once more, drawn otherwise. */
+/* Generates the last answer again, with another seed. */
 int ntx_chat_again(struct ntx_chat *k, struct ntx_err *err);
-/* The daemon's part of the conversation is forgotten: what comes next begins anew. */
+/* Drops the daemon's session; the next request sends the conversation again. */
 void ntx_chat_forget(struct ntx_chat *k);
 
 /* ---- chat_names.c */
-/* Saves it by this name, from now on after each answer, too. -EEXIST: another conversation has it. */
+/* Saves the conversation under this name, now and after each answer. -EEXIST: another conversation has the name. */
 int ntx_chat_keep(struct ntx_chat *k, const char *name, struct ntx_err *err);
-/* Goes on with the one of this name; NULL: with the one that was saved last. */
+/* Continues the conversation of this name; NULL: the one that was saved last. */
 int ntx_chat_resume(struct ntx_chat *k, const char *name, struct ntx_err *err);
 
 /* ---- chat_command.c */
 /* Whether the message is a command: "/" and a word. */
 bool ntx_chat_is_command(const char *text);
-/* Does it. Failures are told, not returned, but those that end the chat. */
+/* Runs the command. Failures are printed, and only those that end the chat are returned. */
 int ntx_chat_command(struct ntx_chat *k, const char *text, struct ntx_err *err);
 
 #endif

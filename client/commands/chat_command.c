@@ -12,13 +12,13 @@
 struct command {
     const char *name, *also, *args, *help;
     int (*run)(struct ntx_chat *k, char *rest,
-               struct ntx_err *err); /* rest: what follows, without the blanks around it */
+               struct ntx_err *err); /* rest: the arguments, without blanks around them */
 };
 
-static int help(struct ntx_chat *k, char *rest, struct ntx_err *err);
+static int help_command(struct ntx_chat *k, char *rest, struct ntx_err *err);
 
-/* Keeps a text as long as the chat lasts: options point to it. */
-static const char *keep(struct ntx_chat *k, const char *text)
+/* Copies a text that options point to; it lives as long as the chat. */
+static const char *keep_copy(struct ntx_chat *k, const char *text)
 {
     char **p = realloc(k->texts, (k->n_texts + 1) * sizeof *p), *copy = p ? strdup(text) : NULL;
     if (p)
@@ -28,8 +28,8 @@ static const char *keep(struct ntx_chat *k, const char *text)
     return copy;
 }
 
-/* A text of somebody's, line by line, without what a terminal would obey. */
-static void show(const char *text)
+/* Prints a text that others wrote, line by line, without control characters. */
+static void print_safely(const char *text)
 {
     size_t n = strlen(text);
     char *line = malloc(4 * n + 1);
@@ -41,7 +41,7 @@ static void show(const char *text)
     free(line);
 }
 
-static int clear(struct ntx_chat *k, char *rest, struct ntx_err *err)
+static int clear_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     (void)rest;
     (void)err;
@@ -54,7 +54,7 @@ static int clear(struct ntx_chat *k, char *rest, struct ntx_err *err)
     return 0;
 }
 
-/* "~/" is the user's home, as the shell would have it. NULL: there is none, or no memory. */
+/* Expands "~/" to the user's home. NULL: no home, or no memory. */
 static char *path_of(const struct ntx_chat *k, const char *rest)
 {
     const char *home = getenv("HOME");
@@ -87,7 +87,7 @@ static int with_file(struct ntx_chat *k, const char *rest, bool load, struct ntx
     return 0;
 }
 
-static int save(struct ntx_chat *k, char *rest, struct ntx_err *err)
+static int save_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     const char *name = *rest ? rest : k->name;
     if (!ntx_talk_is_name(name))
@@ -99,8 +99,8 @@ static int save(struct ntx_chat *k, char *rest, struct ntx_err *err)
     return rc;
 }
 
-/* What is no conversation's name may still be a file's. */
-static int load(struct ntx_chat *k, char *rest, struct ntx_err *err)
+/* A name without a saved conversation may be the name of a file. */
+static int load_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     char path[NTX_TALK_PATH];
     struct ntx_err ignored;
@@ -108,7 +108,7 @@ static int load(struct ntx_chat *k, char *rest, struct ntx_err *err)
     return named ? ntx_chat_resume(k, rest, err) : with_file(k, rest, true, err);
 }
 
-static int list(struct ntx_chat *k, char *rest, struct ntx_err *err)
+static int list_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     (void)rest;
     (void)err;
@@ -120,7 +120,7 @@ static int list(struct ntx_chat *k, char *rest, struct ntx_err *err)
 static int system_text(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     if (!*rest) {
-        show(k->talk.system ? k->talk.system : "there is no system text: /system TEXT gives one");
+        print_safely(k->talk.system ? k->talk.system : "there is no system text: /system TEXT gives one");
         return 0;
     }
     bool none = !strcmp(rest, "none");
@@ -134,7 +134,7 @@ static int system_text(struct ntx_chat *k, char *rest, struct ntx_err *err)
     return 0;
 }
 
-static int regenerate(struct ntx_chat *k, char *rest, struct ntx_err *err)
+static int regenerate_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     (void)rest;
     if (!k->talk.n)
@@ -162,7 +162,7 @@ static void show_settings(const struct ntx_chat *k)
     fputc('\n', stderr);
 }
 
-static int set(struct ntx_chat *k, char *rest, struct ntx_err *err)
+static int set_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     if (!*rest)
         return show_settings(k), 0;
@@ -173,7 +173,7 @@ static int set(struct ntx_chat *k, char *rest, struct ntx_err *err)
     }
     if (!*value)
         return ntx_err_set(err, -EINVAL, "/set NAME VALUE; /set alone shows all values");
-    const char *kept = keep(k, value);
+    const char *kept = keep_copy(k, value);
     struct ntx_options o = k->o;
     int rc = kept ? ntx_options_set(&o, rest, kept, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
@@ -186,7 +186,7 @@ static int set(struct ntx_chat *k, char *rest, struct ntx_err *err)
     return 0;
 }
 
-static int stats(struct ntx_chat *k, char *rest, struct ntx_err *err)
+static int stats_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     static const char *const keys[] = {"model",
                                        "prompt_tokens",
@@ -214,14 +214,14 @@ static int stats(struct ntx_chat *k, char *rest, struct ntx_err *err)
         char *s = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(4)) : NULL;
         if (s) {
             fprintf(stderr, "%-22s ", keys[i]);
-            show(s);
+            print_safely(s);
         }
         free(s);
     }
     return 0;
 }
 
-static int bye(struct ntx_chat *k, char *rest, struct ntx_err *err)
+static int bye_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     (void)rest;
     (void)err;
@@ -230,26 +230,26 @@ static int bye(struct ntx_chat *k, char *rest, struct ntx_err *err)
 }
 
 static const struct command commands[] = {
-    {"help", "?", "", "this list", help},
-    {"clear", NULL, "", "begins anew; the system's text and what was set stay", clear},
+    {"help", "?", "", "this list", help_command},
+    {"clear", NULL, "", "begins anew; the system's text and what was set stay", clear_command},
     {"save", NULL, "NAME",
      "saves the conversation, now and after each answer, to be gone on with by --resume NAME; or, /save FILE, writes "
      "it as JSON (alone: the last one named)",
-     save},
-    {"load", NULL, "NAME", "goes on with a conversation that was saved; or with that of a FILE", load},
-    {"list", NULL, "", "conversations that were saved by name, and when", list},
+     save_command},
+    {"load", NULL, "NAME", "goes on with a conversation that was saved; or with that of a FILE", load_command},
+    {"list", NULL, "", "conversations that were saved by name, and when", list_command},
     {"system", NULL, "TEXT", "sets the system's text; alone shows it; none removes it", system_text},
-    {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate},
+    {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate_command},
     {"set", NULL, "NAME VALUE",
      "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, "
      "chat-template; alone shows them",
-     set},
-    {"stats", NULL, "", "the conversation, its context, and the last answer in figures", stats},
-    {"bye", "exit", "", "ends the chat, as Ctrl-D does", bye},
+     set_command},
+    {"stats", NULL, "", "the conversation, its context, and the last answer in figures", stats_command},
+    {"bye", "exit", "", "ends the chat, as Ctrl-D does", bye_command},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static int help(struct ntx_chat *k, char *rest, struct ntx_err *err)
+static int help_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 {
     (void)k;
     (void)rest;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_editor.c: libedit with a reader of its own, which waits for signals too, and with what it lacks: bracketed
- * paste. */
+/* chat_editor.c: libedit with our own reader, which also waits for signals, and with bracketed paste, which libedit
+ * lacks. */
 #include "client/commands/chat_editor.h"
 
 #include <errno.h>
@@ -18,9 +18,9 @@
 
 #include "client/client.h"
 
-/* Keys that the reader makes: the terminal itself turns those characters into signals. */
+/* Keys that the reader makes from signals; the terminal turns the typed characters into signals. */
 #define KEY_CANCEL 3    /* SIGINT */
-#define KEY_REDRAW 0x1c /* the window has another size, or the shell has come back */
+#define KEY_REDRAW 0x1c /* after a change of the window's size, or after the shell had the terminal */
 
 static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l", paste_end[] = "\033[201~";
 
@@ -33,12 +33,12 @@ struct ntx_editor {
     History *recent;
     struct ntx_history *file;
     const char *prompt;
-    char in[4096]; /* read, not yet taken */
+    char in[4096]; /* read but not yet used */
     size_t n, at;
     bool canceled, signalled, ended;
     struct paste *pastes;
     unsigned n_pastes;
-    char *last; /* entry of the history */
+    char *last; /* last entry of the history */
     struct termios before;
 };
 
@@ -52,10 +52,10 @@ static void on_signal(int sig)
         continued = 1;
 }
 
-static void say(const char *s)
+static void write_terminal(const char *s)
 {
     if (write(STDERR_FILENO, s, strlen(s)) < 0)
-        return; /* then the terminal has gone, and reading tells */
+        return; /* the terminal is closed; the next read reports it */
 }
 
 bool ntx_editor_fits(void)
@@ -66,15 +66,15 @@ bool ntx_editor_fits(void)
 
 /* ---- reading */
 
-/* 1 when there are bytes, 0 at the end, or a key of ours. */
-static int fill(struct ntx_editor *e, wchar_t *key)
+/* 1: there are bytes; 0: the end of input; 2: *key is set. */
+static int read_input(struct ntx_editor *e, wchar_t *key)
 {
     while (e->at == e->n) {
         if (resized || continued) {
-            if (continued) { /* the shell had the terminal */
+            if (continued) { /* the shell has used the terminal */
                 el_set(e->el, EL_PREP_TERM, 0);
                 el_set(e->el, EL_PREP_TERM, 1);
-                say(paste_on);
+                write_terminal(paste_on);
             }
             el_resize(e->el);
             resized = continued = 0;
@@ -103,14 +103,14 @@ static int fill(struct ntx_editor *e, wchar_t *key)
     return 1;
 }
 
-/* libedit's el_rfunc_t: the next character, by the locale. */
+/* libedit's el_rfunc_t: returns the next character in the locale's encoding. */
 static int next_char(EditLine *el, wchar_t *out)
 {
     struct ntx_editor *e;
     mbstate_t state = {0};
     el_get(el, EL_CLIENTDATA, &e);
     for (int some = 0;; some++) {
-        int rc = fill(e, out);
+        int rc = read_input(e, out);
         if (rc == 2)
             return 1;
         if (rc != 1) {
@@ -120,9 +120,9 @@ static int next_char(EditLine *el, wchar_t *out)
         size_t k = mbrtowc(out, e->in + e->at, 1, &state);
         e->at++;
         if (k == (size_t)-2)
-            continue; /* of several bytes */
+            continue; /* more bytes are needed */
         if (k == (size_t)-1) {
-            e->at -= some > 0; /* what should have gone on begins something else */
+            e->at -= some > 0; /* an invalid continuation starts the next character */
             *out = 0xfffd;
         }
         return 1;
@@ -131,7 +131,7 @@ static int next_char(EditLine *el, wchar_t *out)
 
 /* ---- pastes */
 
-static void screen(unsigned *rows, unsigned *columns)
+static void screen_size(unsigned *rows, unsigned *columns)
 {
     struct winsize w = {0};
     bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &w) && w.ws_row && w.ws_col;
@@ -147,16 +147,16 @@ static unsigned count_lines(const char *s)
     return n;
 }
 
-/* libedit can edit no more than the screen holds: half of it at most is one piece's. */
+/* libedit edits only the text that is on the screen: one paste may take half of it. */
 static bool fits_screen(const char *s)
 {
     unsigned rows, columns;
-    screen(&rows, &columns);
+    screen_size(&rows, &columns);
     return count_lines(s) <= rows / 2 && strlen(s) <= (size_t)(rows / 2) * columns / 2;
 }
 
-/* The text as it is shown: itself, or a mark for it. Good until the next call; NULL without memory. */
-static const char *fold(struct ntx_editor *e, const char *text)
+/* The text as shown: itself, or a mark for it. Valid until the next call; NULL: no memory. */
+static const char *fold_paste(struct ntx_editor *e, const char *text)
 {
     if (fits_screen(text))
         return text;
@@ -180,8 +180,8 @@ static const char *fold(struct ntx_editor *e, const char *text)
     return e->pastes[e->n_pastes++].mark;
 }
 
-/* The line with its marks' texts in their places; malloc'd. */
-static char *unfold(const struct ntx_editor *e, const char *line, size_t len)
+/* The line with the texts in place of their marks; malloc'd. */
+static char *unfold_pastes(const struct ntx_editor *e, const char *line, size_t len)
 {
     char *out = NULL;
     size_t n = 0;
@@ -203,9 +203,9 @@ static char *unfold(const struct ntx_editor *e, const char *line, size_t len)
     return out;
 }
 
-static int insert(struct ntx_editor *e, const char *text)
+static int insert_text(struct ntx_editor *e, const char *text)
 {
-    const char *shown = fold(e, text);
+    const char *shown = fold_paste(e, text);
     size_t n = shown ? mbstowcs(NULL, shown, 0) : (size_t)-1;
     wchar_t *w = n == (size_t)-1 ? NULL : malloc((n + 1) * sizeof *w);
     if (!w)
@@ -216,7 +216,10 @@ static int insert(struct ntx_editor *e, const char *text)
     return rc;
 }
 
-/* Up to the end of the paste, line ends as \n and without what no text has; malloc'd. */
+static wchar_t line_end_or(wchar_t c) { return c == '\r' ? L'\n' : c; }
+
+/* Reads a paste up to its end, with line ends as
+ *  and without control characters; malloc'd. */
 static char *read_paste(EditLine *el)
 {
     struct ntx_editor *e;
@@ -233,14 +236,14 @@ static char *read_paste(EditLine *el)
         }
         match = c == (wchar_t)paste_end[match] ? match + 1 : c == (wchar_t)paste_end[0];
         bool text = c >= ' ' || c == '\t' || c == '\r' || (c == '\n' && before != '\r');
-        int k = c == 0x7f || !text ? 0 : wctomb(one, c == '\r' ? L'\n' : c);
+        int k = text && c != 0x7f ? wctomb(one, line_end_or(c)) : 0;
         if (k > 0)
             fwrite(one, 1, (size_t)k, f);
         before = c;
     }
     if (!f || fclose(f))
         return free(out), NULL;
-    n -= match == end && n >= end - 1 ? end - 1 : 0; /* "[201~" was taken for text */
+    n -= match == end && n >= end - 1 ? end - 1 : 0; /* "[201~" was added as text */
     while (n && out[n - 1] == '\n')
         n--;
     out[n] = 0;
@@ -253,7 +256,7 @@ static unsigned char key_cancel(EditLine *el, int ch)
     (void)ch;
     el_get(el, EL_CLIENTDATA, &e);
     e->canceled = true;
-    el_wpush(el, L"\r"); /* below all that is shown of it */
+    el_wpush(el, L"\r"); /* move below all shown lines */
     return CC_NORM;
 }
 
@@ -263,11 +266,13 @@ static unsigned char key_paste(EditLine *el, int ch)
     (void)ch;
     el_get(el, EL_CLIENTDATA, &e);
     char *text = read_paste(el);
-    int rc = text && !e->canceled ? insert(e, text) : -1;
+    int rc = text && !e->canceled ? insert_text(e, text) : -1;
     free(text);
     if (e->canceled)
         return key_cancel(el, 0);
-    return e->ended ? CC_EOF : rc ? CC_ERROR : CC_REFRESH;
+    if (e->ended)
+        return CC_EOF;
+    return rc ? CC_ERROR : CC_REFRESH;
 }
 
 static unsigned char key_newline(EditLine *el, int ch)
@@ -296,7 +301,7 @@ static void bind_keys(EditLine *el)
 {
     el_set(el, EL_EDITOR, "emacs");
     el_source(el, NULL); /* ~/.editrc */
-    /* The wide call keeps these names, the narrow one would keep copies of its own for good. */
+    /* The wide call keeps these strings; the narrow one would leak copies. */
     el_wset(el, EL_ADDFN, L"ntx-paste", L"takes a bracketed paste", key_paste);
     el_wset(el, EL_ADDFN, L"ntx-newline", L"a new line in the text", key_newline);
     el_wset(el, EL_ADDFN, L"ntx-cancel", L"gives the line up", key_cancel);
@@ -316,7 +321,7 @@ static void add_recent(void *ctx, const char *text)
 {
     struct ntx_editor *e = ctx;
     HistEvent ev;
-    const char *shown = fold(e, text);
+    const char *shown = fold_paste(e, text);
     char *copy = strdup(text);
     if (shown)
         history(e->recent, &ev, H_ENTER, shown);
@@ -326,28 +331,29 @@ static void add_recent(void *ctx, const char *text)
     }
 }
 
-/* Characters of several bytes need a locale that has them; where the user's has none, only the encoding is changed. */
-static void take_locale(void)
+/* Multi-byte characters need a locale with an encoding for them; without one, only the encoding is changed. */
+static void set_locale(void)
 {
     setlocale(LC_CTYPE, "");
     if (strcmp(nl_langinfo(CODESET), "UTF-8"))
         setlocale(LC_CTYPE, "C.UTF-8");
 }
 
-static void watch(bool on)
+static void watch_signals(bool on)
 {
-    struct sigaction a = {.sa_handler = on ? on_signal : SIG_DFL}; /* without SA_RESTART: waiting is to end */
+    struct sigaction a = {.sa_handler = on ? on_signal : SIG_DFL}; /* without SA_RESTART, so that a signal ends the
+                                                                    * wait */
     sigaction(SIGWINCH, &a, NULL);
     sigaction(SIGCONT, &a, NULL);
 }
 
-/* What is typed while an answer is being written, or before the first prompt, is neither shown nor edited nor an end of
- * anything: it is for the next line. Ctrl-C works. */
-static void hush(const struct ntx_editor *e)
+/* Input typed during an answer, or before the first prompt, is not echoed, edited or taken as an end: it is kept for
+ * the next line. Ctrl-C works. */
+static void silence_terminal(const struct ntx_editor *e)
 {
     struct termios t = e->before;
     t.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
-    t.c_iflag &= ~(tcflag_t)ICRNL; /* as the editor has it */
+    t.c_iflag &= ~(tcflag_t)ICRNL; /* as the editor sets it */
     t.c_cc[VMIN] = 1;
     t.c_cc[VTIME] = 0;
     tcsetattr(STDIN_FILENO, TCSANOW, &t);
@@ -357,7 +363,7 @@ int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
 {
     struct ntx_editor *e = calloc(1, sizeof *e);
     HistEvent ev;
-    take_locale();
+    set_locale();
     if (!e || tcgetattr(STDIN_FILENO, &e->before) || !(e->el = el_init("ntx", stdin, stderr, stderr)) ||
         !(e->recent = history_init())) {
         ntx_editor_close(e);
@@ -371,9 +377,9 @@ int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
     bind_keys(e->el);
     if (!ntx_history_open(&e->file))
         ntx_history_load(e->file, add_recent, e);
-    watch(true);
-    hush(e);
-    say(paste_on);
+    watch_signals(true);
+    silence_terminal(e);
+    write_terminal(paste_on);
     *out = e;
     return 0;
 }
@@ -383,8 +389,8 @@ void ntx_editor_close(struct ntx_editor *e)
     if (!e)
         return;
     if (e->el) {
-        watch(false);
-        say(paste_off);
+        watch_signals(false);
+        write_terminal(paste_off);
         el_end(e->el);
         tcsetattr(STDIN_FILENO, TCSADRAIN, &e->before);
     }
@@ -406,10 +412,10 @@ int ntx_editor_read(struct ntx_editor *e, const char *prompt, char **text, size_
     e->prompt = prompt;
     e->canceled = false;
     const char *line = el_gets(e->el, &count);
-    hush(e);
+    silence_terminal(e);
     *n = line && count > 0 ? strlen(line) : 0;
     if (e->signalled || !*n)
-        say("\n");
+        write_terminal("\n");
     if (e->signalled)
         return -EINTR;
     if (!*n)
@@ -417,7 +423,7 @@ int ntx_editor_read(struct ntx_editor *e, const char *prompt, char **text, size_
     *n -= line[*n - 1] == '\n';
     if (e->canceled)
         return -ECANCELED;
-    *text = unfold(e, line, *n);
+    *text = unfold_pastes(e, line, *n);
     *n = *text ? strlen(*text) : 0;
     return *text ? 1 : -ENOMEM;
 }

@@ -21,18 +21,18 @@
 
 struct ntx_editor;
 
-/* Whether standard input and error are a terminal that can be edited on. */
+/* Whether standard input and error are a terminal with line editing. */
 bool ntx_editor_fits(void);
 int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err);
-void ntx_editor_close(struct ntx_editor *e); /* the terminal is as it was before */
+void ntx_editor_close(struct ntx_editor *e); /* restores the terminal */
 
-/* 1: a line, malloc'd, without its end; 0: the end of input; -ECANCELED: Ctrl-C, *n: what stood there had so many
- * bytes; -EINTR: another signal, which ends the program. */
+/* Returns 1 and a malloc'd line without its end; 0: the end of input; -ECANCELED: Ctrl-C, the line had *n bytes;
+ * -EINTR: another signal, which ends the program. */
 int ntx_editor_read(struct ntx_editor *e, const char *prompt, char **text, size_t *n);
-/* Up and Down find it from now on, in later runs too. */
+/* Adds the text to the history, also for later runs. */
 void ntx_editor_remember(struct ntx_editor *e, const char *text);
 
-/* ---- chat_history.c: the file. Every function may fail silently but the first note: history is a convenience. */
+/* ---- chat_history.c: the file. All functions may fail silently after a first note: history is a convenience. */
 struct ntx_history;
 int ntx_history_open(struct ntx_history **out);
 /* Calls add for each entry, the oldest first. */
@@ -40,8 +40,8 @@ void ntx_history_load(struct ntx_history *h, void (*add)(void *ctx, const char *
 void ntx_history_append(struct ntx_history *h, const char *text);
 void ntx_history_close(struct ntx_history *h);
 
-/* A file of ours in $XDG_STATE_HOME/ntx, else ~/.local/state/ntx; -ENOENT: there is no such place. And every folder on
- * the way to it, for this user alone where it is made here. */
+/* ntx_state_path: our file in $XDG_STATE_HOME/ntx, else ~/.local/state/ntx; -ENOENT: neither is set.
+ * ntx_state_folders makes the folders on the way to it, mode 0700. */
 int ntx_state_path(const char *file, char *path, size_t n);
 int ntx_state_folders(char *path);
 

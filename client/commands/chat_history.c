@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_history.c: entries in libedit's own format, one a line. Appended as they come, so that several chats share the
- * file and none loses what another wrote; cut to the newest ones when a run begins. Whoever changes the file holds a
- * lock on it. */
+/* chat_history.c: entries in libedit's own format, one a line. They are appended one by one, so that several chats
+ * can share the file; a new run cuts the file to the newest entries. Every writer holds a lock on the file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <histedit.h>
@@ -15,14 +14,14 @@
 
 #include "client/commands/chat_editor.h"
 
-#define ENTRY_MOST 65536u /* bytes; longer ones are not kept */
+#define ENTRY_MOST 65536u /* bytes; longer entries are not kept */
 
 struct ntx_history {
     char path[PATH_MAX];
     bool told;
 };
 
-static void tell(struct ntx_history *h, int e)
+static void report_error(struct ntx_history *h, int e)
 {
     if (!h->told)
         fprintf(stderr, "ntx: %s: what you type is not remembered: %s\n", h->path, strerror(e));
@@ -44,7 +43,7 @@ int ntx_state_folders(char *path)
 int ntx_state_path(const char *file, char *path, size_t n)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    bool set = state && *state == '/'; /* else it is to be ignored, says the specification */
+    bool set = state && *state == '/'; /* the XDG specification: ignore a relative path */
     if (!set && (!home || *home != '/'))
         return -ENOENT;
     int len = set ? snprintf(path, n, "%s/ntx/%s", state, file)
@@ -66,8 +65,8 @@ int ntx_history_open(struct ntx_history **out)
 
 void ntx_history_close(struct ntx_history *h) { free(h); }
 
-/* The file, locked, and still the one of this name. */
-static FILE *lock(struct ntx_history *h, int flags)
+/* Opens and locks the file, and checks that the name still means this file. */
+static FILE *lock_file(struct ntx_history *h, int flags)
 {
     for (;;) {
         struct stat a, b;
@@ -85,12 +84,12 @@ static FILE *lock(struct ntx_history *h, int flags)
                 close(fd);
             return f;
         }
-        close(fd); /* somebody has cut it meanwhile */
+        close(fd); /* another chat has replaced the file meanwhile */
     }
 }
 
-/* The newest entries go to a new file that takes the old one's place. */
-static void rewrite(struct ntx_history *h, History *all)
+/* Writes the newest entries to a new file, which replaces the old one. */
+static void rewrite_file(struct ntx_history *h, History *all)
 {
     char path[PATH_MAX + 8];
     HistEvent ev;
@@ -99,7 +98,7 @@ static void rewrite(struct ntx_history *h, History *all)
     FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
     bool bad = !f || history(all, &ev, H_SAVE_FP, f) < 0;
     if (f && (fclose(f) || bad || rename(path, h->path))) {
-        tell(h, errno);
+        report_error(h, errno);
         unlink(path);
     }
 }
@@ -118,20 +117,20 @@ static bool too_many(FILE *f)
 void ntx_history_load(struct ntx_history *h, void (*add)(void *ctx, const char *text), void *ctx)
 {
     HistEvent ev;
-    FILE *f = lock(h, 0);
+    FILE *f = lock_file(h, 0);
     History *all = f ? history_init() : NULL;
     if (!all) {
         if (f)
             fclose(f);
         else if (errno != ENOENT)
-            tell(h, errno);
+            report_error(h, errno);
         return;
     }
     history(all, &ev, H_SETSIZE, NTX_HISTORY_MOST);
     if (history(all, &ev, H_LOAD, h->path) < 0)
-        tell(h, EINVAL);
+        report_error(h, EINVAL);
     else if (too_many(f))
-        rewrite(h, all);
+        rewrite_file(h, all);
     for (int rc = history(all, &ev, H_LAST); rc >= 0; rc = history(all, &ev, H_PREV))
         add(ctx, ev.str);
     history_end(all);
@@ -144,11 +143,11 @@ void ntx_history_append(struct ntx_history *h, const char *text)
     if (!h || h->told || strlen(text) > ENTRY_MOST)
         return;
     int rc = ntx_state_folders(h->path);
-    FILE *f = rc ? NULL : lock(h, O_CREAT | O_APPEND);
+    FILE *f = rc ? NULL : lock_file(h, O_CREAT | O_APPEND);
     History *one = f ? history_init() : NULL;
     if (!one || history(one, &ev, H_SETSIZE, 1) < 0 || history(one, &ev, H_ENTER, text) < 0 || fseek(f, 0, SEEK_END) ||
         history(one, &ev, H_NSAVE_FP, (size_t)1, f) < 0 || fflush(f))
-        tell(h, rc ? -rc : errno);
+        report_error(h, rc ? -rc : errno);
     if (one)
         history_end(one);
     if (f)

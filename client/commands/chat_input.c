@@ -12,10 +12,10 @@
 #define QUOTES "\"\"\""
 
 struct ntx_chat_input {
-    struct ntx_editor *editor; /* NULL: lines as they come */
-    bool prompts;              /* on a terminal */
-    char *buf;                 /* read without an editor */
-    size_t len, taken, room;   /* bytes of it, of them handed out */
+    struct ntx_editor *editor; /* NULL: plain lines */
+    bool prompts;              /* input is a terminal */
+    char *buf;                 /* bytes read without an editor */
+    size_t len, taken, room;   /* bytes in buf; bytes handed out */
     bool ended;
 };
 
@@ -45,9 +45,9 @@ void ntx_chat_input_close(struct ntx_chat_input *in)
 
 bool ntx_chat_input_shown(const struct ntx_chat_input *in) { return in->prompts; }
 
-/* ---- without an editor; unlike getline, it can be interrupted */
+/* ---- without an editor; unlike getline, reading can be interrupted */
 
-static int more(struct ntx_chat_input *in)
+static int read_more(struct ntx_chat_input *in)
 {
     if (in->room - in->len < 4096) {
         char *b = realloc(in->buf, in->room += 65536);
@@ -78,7 +78,7 @@ static int plain_line(struct ntx_chat_input *in, const char *prompt, char **text
     in->taken = 0;
     while (!rc && !(end = in->len > looked ? memchr(in->buf + looked, '\n', in->len - looked) : NULL) && !in->ended) {
         looked = in->len;
-        rc = more(in);
+        rc = read_more(in);
     }
     if (rc == -ECANCELED && in->prompts)
         fputc('\n', stderr);
@@ -91,7 +91,7 @@ static int plain_line(struct ntx_chat_input *in, const char *prompt, char **text
     if (!(*text = malloc(*len + 1)))
         return -ENOMEM;
     memcpy(*text, in->buf, *len);
-    *len -= *len && (*text)[*len - 1] == '\r'; /* a file from elsewhere */
+    *len -= *len && (*text)[*len - 1] == '\r'; /* a file with CRLF line ends */
     (*text)[*len] = 0;
     return 1;
 }
@@ -103,8 +103,8 @@ static int next_line(struct ntx_chat_input *in, const char *prompt, char **text,
 
 /* ---- messages of several lines */
 
-/* The closing quotes: those that end the text. NULL: it goes on. */
-static char *closing(char *body)
+/* The closing quotes, which end the text. NULL: the text goes on. */
+static char *find_closing(char *body)
 {
     size_t n = strlen(body);
     while (n && strchr(" \t\r\n", body[n - 1]))
@@ -112,17 +112,17 @@ static char *closing(char *body)
     return n >= 3 && !memcmp(body + n - 3, QUOTES, 3) ? body + n - 3 : NULL;
 }
 
-/* Where a text in quotes begins: at the beginning, or where a command's text does. A paste of several lines that begins
- * with quotes and does not end with them is no such text. */
-static char *opening(char *text)
+/* The place where a quoted text begins: at the beginning, or at the argument of a command. A paste of several lines
+ * that begins with quotes but does not end with them is not quoted. */
+static char *find_opening(char *text)
 {
     char *p = strncmp(text, "/system ", 8) ? text : text + 8 + strspn(text + 8, " ");
-    if (strncmp(p, QUOTES, 3) || (strchr(p, '\n') && !closing(p + 3)))
+    if (strncmp(p, QUOTES, 3) || (strchr(p, '\n') && !find_closing(p + 3)))
         return NULL;
     return p;
 }
 
-static int append(char **text, size_t *n, const char *more_text, size_t k)
+static int append_text(char **text, size_t *n, const char *more_text, size_t k)
 {
     char *p = realloc(*text, *n + k + 2);
     if (!p)
@@ -134,25 +134,25 @@ static int append(char **text, size_t *n, const char *more_text, size_t k)
     return 0;
 }
 
-/* Reads on to the closing quotes; what lies between them takes their place. */
+/* Reads on to the closing quotes; the text becomes the part between the quotes. */
 static int read_quoted(struct ntx_chat_input *in, char **text, size_t *n)
 {
-    size_t at = (size_t)(opening(*text) - *text), begin = at + 3;
+    size_t at = (size_t)(find_opening(*text) - *text), begin = at + 3;
     char *end, *line;
-    while (!(end = closing(*text + begin))) {
+    while (!(end = find_closing(*text + begin))) {
         size_t k = 0;
         int rc = next_line(in, "... ", &line, &k);
         if (rc == -ECANCELED)
-            *n += 1; /* something was given up */
+            *n += 1; /* input was dropped */
         if (rc <= 0)
             return rc ? rc : -ENODATA;
-        rc = append(text, n, line, k);
+        rc = append_text(text, n, line, k);
         free(line);
         if (rc)
             return rc;
     }
     size_t len = (size_t)(end - *text) - begin, skip = len && (*text)[begin] == '\n';
-    len -= len > skip && end[-1] == '\n'; /* quotes in lines of their own */
+    len -= len > skip && end[-1] == '\n'; /* the quotes are on lines of their own */
     memmove(*text + at, *text + begin + skip, len - skip);
     (*text)[ *n = at + len - skip] = 0;
     return 1;
@@ -163,7 +163,7 @@ int ntx_chat_input_next(struct ntx_chat_input *in, char **text, size_t *n, struc
     char *t = NULL;
     *n = 0;
     int rc = next_line(in, "> ", &t, n);
-    if (rc == 1 && opening(t))
+    if (rc == 1 && find_opening(t))
         rc = read_quoted(in, &t, n);
     if (rc == 1) {
         if (in->editor && t[strspn(t, " \t\r\n")])

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_names.c: conversations by name. Their state is not in these files, only what was said: a daemon with --state has
- * the rest by the same text. */
+/* chat_names.c: named conversations. The files hold the text only; a daemon with --state finds its prefix by the
+ * text. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -36,7 +36,7 @@ int ntx_talk_path(const char *name, char path[NTX_TALK_PATH], struct ntx_err *er
                : 0;
 }
 
-/* Calls `each` with the names there are. */
+/* Calls `each` with every saved name. */
 static void each_name(void (*each)(void *ctx, const char *name, time_t saved), void *ctx)
 {
     char path[NTX_TALK_PATH];
@@ -70,7 +70,7 @@ static void take_newest(void *ctx, const char *name, time_t saved)
     f->saved = saved;
 }
 
-/* The one that was saved last. */
+/* Finds the conversation that was saved last. */
 static int find_newest(char name[NTX_TALK_NAME], struct ntx_err *err)
 {
     struct found f = {0};
@@ -79,7 +79,7 @@ static int find_newest(char name[NTX_TALK_NAME], struct ntx_err *err)
     return f.n ? 0 : ntx_err_set(err, -ENOENT, "no conversation was saved by name: /save NAME in a chat does it");
 }
 
-static void print(void *ctx, const char *name, time_t saved)
+static void print_name(void *ctx, const char *name, time_t saved)
 {
     char at[32];
     struct tm tm;
@@ -92,7 +92,7 @@ static void print(void *ctx, const char *name, time_t saved)
 unsigned ntx_talk_list(void)
 {
     unsigned n = 0;
-    each_name(print, &n);
+    each_name(print_name, &n);
     return n;
 }
 

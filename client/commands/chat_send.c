@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_send.c: a turn goes to the daemon, with as much of the conversation as it does not have or as fits. */
+/* chat_send.c: sends a turn to the daemon, with the part of the conversation that the daemon lacks and that fits. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,15 +10,15 @@
 #include "client/commands/chat.h"
 #include "common/util.h"
 
-/* Tokens of context that an answer is to have; the daemon asks for a quarter of the context at most. When turns have to
- * go, as many go as leave that quarter, so that not every further turn costs the computing of all that stays. */
+/* Context that is left for an answer, in tokens; the daemon takes at most a quarter of the context. When turns must
+ * be dropped, enough are dropped to leave that quarter, so that not every further turn recomputes the context. */
 #define LEAVE 1024
 
 struct ask { /* a request under way */
     Ntx__Message *msg, **list;
     unsigned n;
     struct ntx_chat *k;
-    unsigned dropped; /* turns, by this request */
+    unsigned dropped; /* turns dropped by this request */
 };
 
 static void close_session(struct ntx_chat *k)
@@ -41,7 +41,7 @@ void ntx_chat_forget(struct ntx_chat *k)
     k->used = 0;
 }
 
-static void put(struct ask *a, const char *role, const char *text, size_t len)
+static void put_message(struct ask *a, const char *role, const char *text, size_t len)
 {
     Ntx__Message *m = &a->msg[a->n];
     ntx__message__init(m);
@@ -51,8 +51,8 @@ static void put(struct ask *a, const char *role, const char *text, size_t len)
     a->list[a->n++] = m;
 }
 
-/* The messages of the request: the last turn's, and before it all that a new session has to be told. */
-static int collect(struct ask *a, bool all)
+/* Collects the messages of the request: the last turn, and for a new session all messages before it. */
+static int collect_messages(struct ask *a, bool all)
 {
     const struct ntx_chat *k = a->k;
     unsigned from = all ? k->first : k->talk.n - 1, most = 2 * (k->talk.n - from) + 1;
@@ -62,18 +62,18 @@ static int collect(struct ask *a, bool all)
     if (!a->msg || !a->list)
         return -ENOMEM;
     if (all && k->talk.system)
-        put(a, "system", k->talk.system, strlen(k->talk.system));
+        put_message(a, "system", k->talk.system, strlen(k->talk.system));
     for (unsigned i = from; i < k->talk.n; i++) {
         const struct ntx_turn *t = &k->talk.turns[i];
-        put(a, "user", t->asked, t->n_asked);
+        put_message(a, "user", t->asked, t->n_asked);
         if (t->answer && i + 1 < k->talk.n)
-            put(a, "assistant", t->answer, t->n_answer);
+            put_message(a, "assistant", t->answer, t->n_answer);
     }
     return 0;
 }
 
-/* Before the answer's first token. */
-static void begun(void *ctx)
+/* Called before the answer's first token. */
+static void on_begun(void *ctx)
 {
     const struct ask *a = ctx;
     const struct ntx_chat *k = a->k;
@@ -88,7 +88,7 @@ static void begun(void *ctx)
                   k->talk.system ? ", the system's text stays" : "");
 }
 
-/* Asks once. leave: as in the protocol. got->session 0 tells that it was refused, and that the session is as it was. */
+/* Sends one request. leave: as in the protocol. got->session 0: refused, the session is unchanged. */
 static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answered *got, struct ntx_err *err)
 {
     struct ntx_chat *k = a->k;
@@ -97,7 +97,7 @@ static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answer
     bool all = !k->session || (again && !k->before);
     if (all)
         close_session(k);
-    int rc = collect(a, all);
+    int rc = collect_messages(a, all);
     if (!rc) {
         ntx_fill_generate(&k->o, &m, &s);
         m.messages = a->list;
@@ -107,7 +107,7 @@ static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answer
         m.leave = leave;
         m.cut_to = again && !all ? k->before : 0;
         unsigned base = m.cut_to ? m.cut_to : k->held;
-        *got = (struct ntx_answered){.begun = begun, .arg = a, .patient = k->tty};
+        *got = (struct ntx_answered){.begun = on_begun, .arg = a, .patient = k->tty};
         rc = ntx_answer(k->c, &k->o, &m, got, err);
         if (got->session) {
             k->session = got->session;
@@ -124,9 +124,8 @@ static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answer
 
 static bool too_long(int rc) { return rc == -E2BIG || rc == -EMSGSIZE; }
 
-/* Turns that cannot fit, whatever their words: a token has hardly more than 8 bytes. Spares a long conversation from a
- * file many refusals. */
-static void skip_hopeless(struct ask *a)
+/* Drops turns that cannot fit, since a token has hardly more than 8 bytes: this saves many refused requests. */
+static void drop_hopeless(struct ask *a)
 {
     struct ntx_chat *k = a->k;
     size_t bytes = 0;
@@ -141,13 +140,14 @@ static void skip_hopeless(struct ask *a)
     }
 }
 
-/* Asks, leaving out as many of the oldest turns as it takes. */
+/* Sends the request, dropping as many of the oldest turns as necessary. */
 static int ask_fitting(struct ask *a, bool again, struct ntx_answered *got, struct ntx_err *err)
 {
     struct ntx_chat *k = a->k;
     uint32_t leave = k->o.n && k->o.n < LEAVE ? k->o.n : LEAVE;
     int rc = ask_once(a, leave, again, got, err);
-    if (rc == -ENOENT && k->session && !got->session) { /* it has gone, as when another model was loaded */
+    if (rc == -ENOENT && k->session && !got->session) { /* the session is gone, for example after a load of another
+                                                         * model */
         k->session = 0;
         rc = ask_once(a, leave, again, got, err);
     }
@@ -156,14 +156,14 @@ static int ask_fitting(struct ask *a, bool again, struct ntx_answered *got, stru
     for (; too_long(rc) && !got->session && k->first + 1 < k->talk.n; rc = ask_once(a, UINT32_MAX, false, got, err)) {
         k->first++;
         a->dropped++;
-        skip_hopeless(a);
+        drop_hopeless(a);
     }
-    if (too_long(rc) && !got->session) /* nothing is left to leave out: any room will do */
+    if (too_long(rc) && !got->session) /* no turn is left to drop: take any room for the answer */
         rc = ask_once(a, 0, false, got, err);
     return rc;
 }
 
-/* What the answer was ended by, where it was not its own end. */
+/* Prints why the answer ended, if it did not end by itself. */
 static void tell_end(const struct ntx_chat *k)
 {
     const char *finish = json_string_value(json_object_get(k->stats, "finish"));
@@ -189,8 +189,8 @@ static int take_answer(struct ntx_chat *k, struct ntx_answered *got, struct ntx_
     return 0;
 }
 
-/* As it is now, where it has a name. */
-static void save(struct ntx_chat *k)
+/* Saves the conversation, if it has a name. */
+static void save_named(struct ntx_chat *k)
 {
     struct ntx_err why = {0};
     bool failed = *k->name && ntx_chat_keep(k, k->name, &why);
@@ -199,7 +199,7 @@ static void save(struct ntx_chat *k)
     k->unsaved = failed;
 }
 
-static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
+static int send_turn(struct ntx_chat *k, bool again, struct ntx_err *err)
 {
     struct ask a = {.k = k};
     struct ntx_answered got = {0};
@@ -212,27 +212,27 @@ static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
     bool stopped = rc == -EINTR && got.session && k->tty && ntx_client_signalled() == SIGINT;
     bool cut = rc == -ESHUTDOWN && got.session;
     if (!rc || stopped || cut) {
-        const struct ntx_err why = cut ? *err : (struct ntx_err){0}; /* not what was tried before */
+        const struct ntx_err why = cut ? *err : (struct ntx_err){0}; /* the reason, before other calls replace it */
         *err = why;
         if (!(rc = take_answer(k, &got, err))) {
             tell_end(k);
-            save(k);
+            save_named(k);
             rc = cut ? -ESHUTDOWN : 0;
         }
         if (cut && !ntx_client_supervisor(k->c)) {
             k->session = 0;
             k->lost = true;
         }
-        if (stopped && !k->stats) /* nobody waited for its end */
+        if (stopped && !k->stats) /* the end of the answer was not awaited */
             close_session(k);
     } else if (rc == -EPIPE && !ntx_client_supervisor(k->c)) {
         k->first = first;
-        k->session = 0; /* gone with the connection; the service may come back */
+        k->session = 0; /* the session ended with the connection; the service may come back */
         k->lost = true;
     } else {
         k->first = first;
         if (got.session || a.dropped || again ||
-            rc == -EINTR) /* it may hold half of an answer, or less than what is here */
+            rc == -EINTR) /* the session may hold a part of the answer, or fewer turns than k */
             close_session(k);
     }
     if (too_long(rc))
@@ -241,7 +241,7 @@ static int send(struct ntx_chat *k, bool again, struct ntx_err *err)
     return rc;
 }
 
-int ntx_chat_send(struct ntx_chat *k, struct ntx_err *err) { return send(k, false, err); }
+int ntx_chat_send(struct ntx_chat *k, struct ntx_err *err) { return send_turn(k, false, err); }
 
 int ntx_chat_again(struct ntx_chat *k, struct ntx_err *err)
 {
@@ -250,7 +250,7 @@ int ntx_chat_again(struct ntx_chat *k, struct ntx_err *err)
     if (getrandom(&other, sizeof other, 0) != sizeof other)
         return ntx_err_set(err, -EIO, "no random seed can be had");
     k->o.sampling.seed = other;
-    int rc = send(k, true, err);
+    int rc = send_turn(k, true, err);
     k->o.sampling.seed = seed;
     return rc;
 }

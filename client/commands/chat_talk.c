@@ -10,9 +10,9 @@
 
 #include "client/commands/chat.h"
 
-#define FILE_MOST (64u << 20) /* bytes of a conversation */
+#define FILE_MOST (64u << 20) /* bytes of a conversation's file */
 
-static char *copy_of(const char *text, size_t len)
+static char *copy_text(const char *text, size_t len)
 {
     char *t = malloc(len + 1);
     if (!t)
@@ -32,7 +32,7 @@ int ntx_talk_ask(struct ntx_talk *t, const char *text, size_t len)
         t->turns = p;
         t->room = room;
     }
-    struct ntx_turn turn = {.asked = copy_of(text, len), .n_asked = len};
+    struct ntx_turn turn = {.asked = copy_text(text, len), .n_asked = len};
     if (!turn.asked)
         return -ENOMEM;
     t->turns[t->n++] = turn;
@@ -70,7 +70,7 @@ static int add_message(json_t *list, const char *role, const char *text, size_t 
     return said ? json_array_append_new(list, json_pack("{s:s, s:o}", "role", role, "content", said)) : -1;
 }
 
-static json_t *to_json(const struct ntx_talk *t, struct ntx_err *err)
+static json_t *talk_to_json(const struct ntx_talk *t, struct ntx_err *err)
 {
     json_t *list = json_array();
     unsigned i = 0;
@@ -90,7 +90,7 @@ static json_t *to_json(const struct ntx_talk *t, struct ntx_err *err)
     return NULL;
 }
 
-/* NULL where there is none, or it is none. */
+/* NULL: there is no list of messages. */
 static json_t *messages_of(const json_t *j)
 {
     json_t *list = json_is_array(j) ? (json_t *)(uintptr_t)j : json_object_get(j, "messages");
@@ -118,7 +118,7 @@ static int read_json(const char *path, json_t **out, struct ntx_err *err)
     return rc;
 }
 
-/* Whether `path` may be written: it is not there, or it is a conversation of ours. */
+/* 0 where path is free, or holds a conversation of ntx. */
 static int may_replace(const char *path, struct ntx_err *err)
 {
     struct stat st;
@@ -132,16 +132,18 @@ static int may_replace(const char *path, struct ntx_err *err)
     return ours ? 0 : ntx_err_set(err, -EEXIST, "%s is there already and is no conversation: take another name", path);
 }
 
-/* A new file beside it takes its place when all of it is on the drive. */
-static int write_file(const char *path, const json_t *j)
+/* Writes a temporary file, which replaces path when it is on the drive. */
+static int write_conversation(const char *path, const json_t *j)
 {
     char temp[PATH_MAX];
     if (snprintf(temp, sizeof temp, "%s.XXXXXX", path) >= (int)sizeof temp)
         return -ENAMETOOLONG;
-    int fd = mkostemp(temp, O_CLOEXEC); /* 0600 */
+    int fd = mkostemp(temp, O_CLOEXEC); /* mode 0600 */
     if (fd < 0)
         return -errno;
-    int rc = json_dumpfd(j, fd, JSON_INDENT(2)) || write(fd, "\n", 1) != 1 || fsync(fd) ? (errno ? -errno : -EIO) : 0;
+    int rc = 0;
+    if (json_dumpfd(j, fd, JSON_INDENT(2)) || write(fd, "\n", 1) != 1 || fsync(fd))
+        rc = errno ? -errno : -EIO;
     close(fd);
     if (!rc && rename(temp, path))
         rc = -errno;
@@ -154,20 +156,20 @@ int ntx_talk_save(const struct ntx_talk *t, const char *path, struct ntx_err *er
 {
     char real[PATH_MAX];
     if (realpath(path, real))
-        path = real; /* what a link points to is replaced, not the link */
+        path = real; /* replace the target of a link, not the link */
     int rc = may_replace(path, err);
     if (rc)
         return rc;
-    json_t *j = to_json(t, err);
+    json_t *j = talk_to_json(t, err);
     if (!j)
         return -EILSEQ;
     errno = 0;
-    rc = write_file(path, j);
+    rc = write_conversation(path, j);
     json_decref(j);
     return rc ? ntx_err_set(err, rc, "%s: cannot be written: %s", path, strerror(-rc)) : 0;
 }
 
-/* One message of a file; i: its number, for messages. */
+/* Adds one message of a file; i: its number, for errors. */
 static int take_message(struct ntx_talk *t, const json_t *m, size_t i, struct ntx_err *err)
 {
     const char *role = json_string_value(json_object_get(m, "role"));
@@ -185,7 +187,7 @@ static int take_message(struct ntx_talk *t, const json_t *m, size_t i, struct nt
     if (system ? i > 0 : !t->n || t->turns[t->n - 1].answer)
         return ntx_err_set(err, -EINVAL, "message %zu: %s", i + 1,
                            system ? "the system's text comes first, once" : "an answer without a question");
-    char *copy = copy_of(text, len);
+    char *copy = copy_text(text, len);
     if (!copy)
         return ntx_err_set(err, -ENOMEM, "no memory");
     if (system)

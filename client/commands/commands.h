@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* commands.h: the commands of `ntx`, one function each, and what several of them share. */
+/* commands.h: the commands of `ntx`, one function each, and their shared parts. */
 #ifndef NTX_CLIENT_COMMANDS_COMMANDS_H
 #define NTX_CLIENT_COMMANDS_COMMANDS_H
 
@@ -42,89 +42,87 @@ int ntx_cmd_rm(struct ntx_options *o);
 /* Prints "ntx: TEXT" and returns NTX_EXIT_FAILED. */
 int ntx_fail(const struct ntx_err *err);
 
-/* A model's files, opened and its header validated, before any daemon starts. */
+/* A model's files, opened before any daemon starts; the header is validated. */
 struct ntx_model_files {
     int fds[128];
     char *names[128];
     unsigned n;
     struct ntx_gguf *gguf;
 };
-/* path: o's first argument, whose keys --override-kv may give, or the path of another file that is read beside it. What
- * is no language model is refused (model/kind.h); _any takes it. */
+/* path: o's first argument, to which --override-kv applies, or the path of another file that is read beside it.
+ * Files that are not language models are refused (model/kind.h); _any accepts them. */
 int ntx_model_files_open(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err);
 int ntx_model_files_any(const struct ntx_options *o, const char *path, struct ntx_model_files *f, struct ntx_err *err);
-/* A model that is about to be loaded: o's first argument, and the adapters of --lora behind its parts. */
+/* The model to load: o's first argument, with the adapters of --lora after its parts. */
 int ntx_model_files_load(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err);
-/* The files of --also, in order; whether they are the same bytes is for computed to see. No header is read. */
+/* Opens the files of --also, in order. ntx-computed checks that they are copies; no header is read here. */
 int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out,
                           struct ntx_err *err);
 void ntx_model_files_close(struct ntx_model_files *f);
-/* *model is no file, but a name of `ntx list` (client/pull/store.h): it becomes the path, which lies in `path`. What is
- * neither stays as it is. */
+/* If *model is not a file but a name of `ntx list` (client/pull/store.h), it becomes the path, stored in `path`. Any
+ * other text stays. */
 int ntx_model_by_name(const char **model, char path[1400], struct ntx_err *err);
 
-/* The tokens of a text file, malloc'd; *bos: the token that a text begins with, -1 where there is none. */
+/* The tokens of a text file, malloc'd; *bos: the beginning-of-text token, or -1. */
 int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos,
                        struct ntx_err *err);
 
-/* The sidecar that o's skip policy needs: its descriptor, or -1 when it needs none. */
+/* Opens the sidecar of o's skip policy; *fd -1: none is needed. */
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err);
-/* Likewise, of --draft FILE,...; with auto, the drafter that the model's card names, where it is there. */
+/* Opens the files of --draft FILE,...; with auto, the drafter that the model's card names, if that file exists. */
 int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd /* [NTX_DRAFT_FILES] */,
                       unsigned *n, struct ntx_err *err);
 
-/* Sends Load with f's descriptors, shows progress on a terminal, waits for Loaded. */
+/* Sends Load with f's descriptors, shows progress on a terminal, and waits for Loaded. */
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f,
                    struct ntx_err *err);
 
-/* captive pipeline + load in one: what logits, perplexity and bench begin with, and run, which looks at the files
- * itself before. */
+/* Starts private daemons and loads the model. `run` opens the files itself and uses _start. */
 int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c,
                       struct ntx_err *err);
 int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c,
                       struct ntx_err *err);
 
-/* What came of a request; the caller clears it with ntx_answered_free. */
+/* The result of a request; the caller clears it with ntx_answered_free. */
 struct ntx_answered {
     uint64_t session, seed; /* session 0: the request was refused */
-    uint32_t context, ctx;  /* tokens of the session with the prompt, and how many it can have */
-    char *text;             /* malloc'd; what came of it, where it was interrupted, NULL when nothing came */
+    uint32_t context, ctx;  /* tokens of the session with the prompt, and its context length */
+    char *text;             /* malloc'd; the answer as far as it came; NULL: none */
     size_t len;
-    json_t *stats;  /* NULL when it has not ended */
-    char note[128]; /* on the form of the prompt; "": there is none */
+    json_t *stats;  /* NULL: the answer has not ended */
+    char note[128]; /* a note on the prompt's form; "": none */
     /* set by the caller: */
     void (*begun)(void *arg); /* or NULL; called when the request was accepted, before anything is printed */
     void *arg;
-    bool patient; /* after Ctrl-C waits for the end of the pass under way, however long, or for another Ctrl-C; else 5 s
-                     at most */
+    bool patient; /* after Ctrl-C wait for the end of the pass, or for another Ctrl-C; else for at most 5 s */
 };
 void ntx_answered_free(struct ntx_answered *a);
 
-/* One answer: sends m (its id is set), prints text as it comes, then statistics as o asks. Ctrl-C ends the answer, not
- * the client: -EINTR is returned after what was generated has been printed. -ESHUTDOWN: the daemons' end cut it,
- * likewise. `a` may be NULL; filled in as far as it went, whatever is returned. */
+/* Generates one answer: sends m (its id is set), prints the text as it comes, then the statistics that o asks for.
+ * Ctrl-C ends the answer, not the client: -EINTR after the text so far was printed. -ESHUTDOWN: likewise, the
+ * daemons ended. `a` may be NULL; it is filled in as far as the answer came, whatever is returned. */
 int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_answered *a,
                struct ntx_err *err);
 
-/* What options say of a request: all but what is asked. s belongs to m. */
+/* Fills a request from the options, without the prompt. s belongs to m. */
 void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s);
 
-/* run without a prompt on a terminal, and chat (chat.c). */
+/* The chat: `ntx chat`, and `ntx run` without a prompt on a terminal (chat.c). */
 int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err);
 
-/* Before anything is started: whether a file that is written at the end can be (NULL, "-": yes). Makes nothing. */
+/* Checks, before anything is started, that a file can be written (NULL, "-": yes). Does not create it. */
 int ntx_check_writable(const char *path, struct ntx_err *err);
-/* Before anything is started: nothing that the command writes may be a file that it reads (output_guard.c). */
+/* Checks, before anything is started, that no output of the command is one of its inputs (output_guard.c). */
 int ntx_check_output_guard(const struct ntx_command *c, const struct ntx_options *o, struct ntx_err *err);
-/* Before anything is started: whether a text can be read. Reads nothing, so that a pipe keeps what is in it. */
+/* Checks, before anything is started, that a text can be read. Reads nothing, because it may be a pipe. */
 int ntx_check_readable(const char *path, struct ntx_err *err);
-/* Where --stats asks for it: j to a file or standard output. */
+/* Writes j to the file of --stats or to standard output, if --stats was given. */
 int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err *err);
 
-/* All of a stream, malloc'd and terminated. */
+/* Reads a whole stream; malloc'd and terminated. */
 int ntx_read_stream(FILE *f, char **text, size_t *len);
 
-/* Clears the line of a terminal's stderr, where a command showed how far it is. */
+/* Clears the progress line on a terminal's stderr. */
 void ntx_clear_progress(void);
 
 #endif

@@ -11,7 +11,7 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-static void show(void *ctx, const char *what)
+static void show_progress(void *ctx, const char *what)
 {
     (void)ctx;
     if (isatty(STDERR_FILENO))
@@ -36,7 +36,7 @@ static void print_kernels(const struct ntx_hw *hw)
     }
 }
 
-static void print_report(const struct ntx_doctor_report *r)
+static void print_doctor_report(const struct ntx_doctor_report *r)
 {
     const struct ntx_hw *hw = &r->hw;
     char size[32];
@@ -58,8 +58,9 @@ static void print_report(const struct ntx_doctor_report *r)
         puts("nothing to fix");
 }
 
-/* The user's place; as root also the service's, where the service is installed. */
-static int store(const struct ntx_hw *hw, const char *json, char *where, size_t n, bool *kept, struct ntx_err *err)
+/* Writes the profile for this user; root also writes the service's, where the service is installed. */
+static int store_profile(const struct ntx_hw *hw, const char *json, char *where, size_t n, bool *kept,
+                         struct ntx_err *err)
 {
     bool its = false;
     int none = ntx_hw_user_path(where, (unsigned)n), service = -ENOENT;
@@ -80,13 +81,14 @@ static int store(const struct ntx_hw *hw, const char *json, char *where, size_t 
 int ntx_cmd_doctor(struct ntx_options *o)
 {
     struct ntx_err err = {0};
-    struct ntx_doctor_config c = {.dir = o->dir ? o->dir : ".", .seconds = (double)o->seconds, .progress = show};
+    struct ntx_doctor_config c = {
+        .dir = o->dir ? o->dir : ".", .seconds = (double)o->seconds, .progress = show_progress};
     struct ntx_doctor_report *r = calloc(1, sizeof *r);
     const char *findings[NTX_DOCTOR_FINDINGS];
     char path[4096], line[4096];
     if (!r)
         return NTX_EXIT_FAILED;
-    ntx_log_init("ntx", NTX_LOG_WARN); /* how it reads is in the report */
+    ntx_log_init("ntx", NTX_LOG_WARN); /* the report says how reads are done */
     int rc = ntx_doctor_run(&c, r, &err);
     ntx_clear_progress();
     for (unsigned i = 0; !rc && i < r->n_findings; i++)
@@ -97,9 +99,9 @@ int ntx_cmd_doctor(struct ntx_options *o)
     if (!rc && o->json)
         ntx_out_json_text(json);
     else if (!rc)
-        print_report(r);
+        print_doctor_report(r);
     bool kept = false;
-    if (!rc && !(rc = store(&r->hw, json, path, sizeof path, &kept, &err)) && (kept || !o->json))
+    if (!rc && !(rc = store_profile(&r->hw, json, path, sizeof path, &kept, &err)) && (kept || !o->json))
         fprintf(o->json ? stderr : stdout,
                 kept ? "not stored: the machine was busy, and %s was measured while it was quiet\n" : "stored in %s\n",
                 ntx_out_line(path, line, sizeof line));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft_index.c: `ntx draft-index`: texts as a file that guesses (computed/draft/draft_index.h). */
+/* draft_index.c: `ntx draft-index` makes an index of texts, from which tokens are drafted
+ * (computed/draft/draft_index.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@ struct tokens {
     size_t n, room;
 };
 
-static int add(struct tokens *t, const int32_t *ids, size_t n)
+static int add_tokens(struct tokens *t, const int32_t *ids, size_t n)
 {
     if (t->n + n + 1 > t->room) {
         size_t room = 2 * (t->n + n + 1);
@@ -42,14 +43,14 @@ static int add_file(struct tokens *t, const struct ntx_tokenizer *tok, const cha
     if (!rc && (n = ntx_tokenize(tok, text, len, 0, &ids)) < 0)
         rc = n;
     if (!rc)
-        rc = add(t, ids, (size_t)n);
+        rc = add_tokens(t, ids, (size_t)n);
     free(ids);
     free(text);
     return rc ? ntx_err_set(err, rc, "%s: %s", path, strerror(-rc)) : 0;
 }
 
-/* It has its name when all of it is there. */
-static int write_file(const struct tokens *t, const struct ntx_gguf *g, const char *path, struct ntx_err *err)
+/* The file gets its name when it is complete. */
+static int write_index(const struct tokens *t, const struct ntx_gguf *g, const char *path, struct ntx_err *err)
 {
     char part[4096];
     uint32_t n_vocab;
@@ -91,7 +92,7 @@ int ntx_cmd_draft_index(struct ntx_options *o)
         rc = add_file(&t, tok, o->args[i], &err);
     if (!rc && t.n > NTX_DRAFT_INDEX_MOST)
         rc = ntx_err_set(&err, -E2BIG, "%zu tokens: an index has at most %u", t.n, NTX_DRAFT_INDEX_MOST);
-    if (!rc && !(rc = write_file(&t, f.gguf, o->out, &err)) && !o->quiet)
+    if (!rc && !(rc = write_index(&t, f.gguf, o->out, &err)) && !o->quiet)
         ntx_say("%s: %zu tokens of %u file%s; --draft %s guesses by it", o->out, t.n - (o->n_args - 1), o->n_args - 1,
                 o->n_args > 2 ? "s" : "", o->out);
     free(t.id);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx eval: how many questions a model answers exactly. Several are under way at once, so that they share each pass;
- * since a row's value does not depend on its neighbours, the figure does not depend on how many. */
+/* ntx eval: counts the questions that a model answers exactly. Several questions share each pass; since a row's
+ * value does not depend on its neighbours, the result does not depend on their number. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -13,17 +13,16 @@
 #include "common/util.h"
 #include "model/tokenizer.h"
 
-#define IN_FLIGHT    16u /* requests of one client that the daemon takes at once */
-#define ANSWER_SLACK 16  /* tokens beyond those that the right answer can have at most (a byte each) */
-#define FORM_TOKENS                                                                                                    \
-    256 /* what a chat template adds to a prompt: harmony most, even in a vocabulary that is not its own */
+#define IN_FLIGHT    16u /* requests of one client that the daemon accepts at once */
+#define ANSWER_SLACK 16  /* tokens beyond the most that the right answer can have (a byte each) */
+#define FORM_TOKENS  256 /* the most tokens that a chat template adds: harmony's, even in a foreign vocabulary */
 
 struct question {
     char *prompt, *answer;
     size_t prompt_len;
-    char *got; /* what came so far; trimmed once answered */
+    char *got; /* the answer so far; trimmed at its end */
     size_t got_len;
-    uint64_t id; /* of its request */
+    uint64_t id; /* id of its request */
     bool right;
 };
 
@@ -33,13 +32,13 @@ struct eval {
     struct question *q;
     size_t n, sent, done, right;
     uint64_t tokens;
-    json_t *last; /* statistics of the answer that came last */
+    json_t *last; /* statistics of the latest answer */
 };
 
 /* ------------------------------------------------------------------------------------------------ questions */
 
-/* Without the white space around it, in place. */
-static void trim(char *s)
+/* Removes the white space around a text, in place. */
+static void trim_text(char *s)
 {
     size_t n = strlen(s), skip = 0;
     while (n && isspace((unsigned char)s[n - 1]))
@@ -50,16 +49,16 @@ static void trim(char *s)
     s[n - skip] = 0;
 }
 
-/* A continuation ends before the first '.' and newline, so an answer cannot hold one, but at its end. */
+/* A continuation ends before the first '.' or newline, so an answer must not contain one, except at its end. */
 static int take_answer(struct question *q, const char *answer)
 {
     if (!(q->answer = strdup(answer)))
         return -ENOMEM;
-    trim(q->answer);
+    trim_text(q->answer);
     size_t n = strlen(q->answer);
     if (n && q->answer[n - 1] == '.')
         q->answer[n - 1] = 0;
-    trim(q->answer);
+    trim_text(q->answer);
     return *q->answer && !strpbrk(q->answer, ".\n") ? 0 : -EINVAL;
 }
 
@@ -76,7 +75,7 @@ static int take_line(struct eval *e, const char *path, size_t line_no, const cha
     if (json_unpack(j, "{s:s%, s:s}", "prompt", &prompt, &q->prompt_len, "answer", &answer) || !q->prompt_len)
         rc = ntx_err_set(err, -EINVAL, "%s, line %zu: not of the form {\"prompt\": \"...\", \"answer\": \"...\"}", path,
                          line_no);
-    e->n += !rc; /* freed with the others from here on */
+    e->n += !rc; /* from here on it is freed with the others */
     if (!rc && !(q->prompt = strdup(prompt)))
         rc = -ENOMEM;
     if (!rc)
@@ -147,7 +146,7 @@ static uint32_t answer_tokens(const struct eval *e, const struct question *q)
 /* ------------------------------------------------------------------------------------------------ loading */
 
 /* Tokens of the longest question with its answer. */
-static int longest(const struct eval *e, const struct ntx_model_files *f, uint32_t *ctx, struct ntx_err *err)
+static int longest_question(const struct eval *e, const struct ntx_model_files *f, uint32_t *ctx, struct ntx_err *err)
 {
     struct ntx_tokenizer *t = NULL;
     uint32_t most = 0;
@@ -167,14 +166,13 @@ static int longest(const struct eval *e, const struct ntx_model_files *f, uint32
     return rc;
 }
 
-/* KV for all that are under way at once where the budget allows it; else for one. What --ctx and --sessions say is
- * taken. */
-static int load(struct eval *e, struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
+/* Reserves KV cache for all concurrent questions where the budget allows it, else for one. --ctx and --sessions win. */
+static int load_model(struct eval *e, struct ntx_options *o, struct ntx_model_files *f, struct ntx_err *err)
 {
     bool free_choice = !o->load.sessions && !o->load.ctx;
     int rc = ntx_model_files_load(o, f, err);
     if (!rc && !o->load.ctx)
-        rc = longest(e, f, &o->load.ctx, err);
+        rc = longest_question(e, f, &o->load.ctx, err);
     if (!rc)
         rc = ntx_client_captive(true, &e->c, err);
     if (!rc && free_choice)
@@ -192,7 +190,7 @@ static int load(struct eval *e, struct ntx_options *o, struct ntx_model_files *f
 
 /* ------------------------------------------------------------------------------------------------ asking */
 
-static int ask(struct eval *e, struct question *q, struct ntx_err *err)
+static int send_question(struct eval *e, struct question *q, struct ntx_err *err)
 {
     static char *const ends[] = {"\n", "."};
     const struct ntx_options *o = e->o;
@@ -241,14 +239,14 @@ static int add_text(struct question *q, const ProtobufCBinaryData *text)
     return 0;
 }
 
-static int judge(struct eval *e, struct question *q, const Ntx__Done *d, struct ntx_err *err)
+static int judge_answer(struct eval *e, struct question *q, const Ntx__Done *d, struct ntx_err *err)
 {
     json_decref(e->last);
     if (!(e->last = json_loads(d->stats_json, 0, NULL)))
         return ntx_err_set(err, -EPROTO, "the daemon sent statistics that are no JSON");
     if (!q->got && !(q->got = strdup("")))
         return ntx_err_set(err, -ENOMEM, "no memory");
-    trim(q->got);
+    trim_text(q->got);
     q->right = !strcmp(q->got, q->answer);
     q->id = 0;
     e->tokens += (uint64_t)json_integer_value(json_object_get(e->last, "generated_tokens"));
@@ -262,7 +260,7 @@ static int judge(struct eval *e, struct question *q, const Ntx__Done *d, struct 
 static int take_reply(struct eval *e, const Ntx__Reply *r, struct ntx_err *err)
 {
     struct question *q = NULL;
-    for (size_t i = e->sent; i > 0 && !q; i--) /* those under way are among the last */
+    for (size_t i = e->sent; i > 0 && !q; i--) /* the questions under way are among the last */
         if (e->q[i - 1].id == r->id)
             q = &e->q[i - 1];
     if (!q)
@@ -272,7 +270,7 @@ static int take_reply(struct eval *e, const Ntx__Reply *r, struct ntx_err *err)
                            r->error->text);
     if (r->body_case == NTX__REPLY__BODY_TOKEN && add_text(q, &r->token->text))
         return ntx_err_set(err, -ENOMEM, "no memory");
-    return r->body_case == NTX__REPLY__BODY_DONE ? judge(e, q, r->done, err) : 0;
+    return r->body_case == NTX__REPLY__BODY_DONE ? judge_answer(e, q, r->done, err) : 0;
 }
 
 static int ask_all(struct eval *e, struct ntx_err *err)
@@ -281,7 +279,7 @@ static int ask_all(struct eval *e, struct ntx_err *err)
     while (!rc && e->done < e->n) {
         Ntx__Reply *r;
         while (!rc && e->sent < e->n && e->sent - e->done < IN_FLIGHT)
-            rc = ask(e, &e->q[e->sent++], err);
+            rc = send_question(e, &e->q[e->sent++], err);
         if (rc || (rc = ntx_client_any(e->c, -1, &r, err)))
             break;
         rc = take_reply(e, r, err);
@@ -291,7 +289,7 @@ static int ask_all(struct eval *e, struct ntx_err *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------------------------------------ telling */
+/* ------------------------------------------------------------------------------------------------ reporting */
 
 static json_t *wrong_answers(const struct eval *e)
 {
@@ -303,8 +301,8 @@ static json_t *wrong_answers(const struct eval *e)
     return list;
 }
 
-/* The figures, and of the statistics what holds for all answers alike. */
-static json_t *results(const struct eval *e, double seconds)
+/* The results, and those statistics that hold for all answers. */
+static json_t *json_of_results(const struct eval *e, double seconds)
 {
     static const char *const same[] = {"model",       "arch",       "backend",       "kernel", "threads",
                                        "bytes_model", "bytes_host", "bytes_storage", "lossy",  "commit"};
@@ -332,9 +330,9 @@ static void print_wrong(const struct question *q)
     putchar('\n');
 }
 
-static int report(const struct eval *e, double seconds, struct ntx_err *err)
+static int report_results(const struct eval *e, double seconds, struct ntx_err *err)
 {
-    json_t *j = results(e, seconds);
+    json_t *j = json_of_results(e, seconds);
     if (!j)
         return ntx_err_set(err, -ENOMEM, "no memory");
     for (size_t i = 0; i < e->n && e->o->verbose && !e->o->json; i++)
@@ -362,12 +360,12 @@ int ntx_cmd_eval(struct ntx_options *o)
         return fputs("ntx eval: --system has a meaning only with --chat-template\n", stderr), NTX_EXIT_USAGE;
     int rc = read_questions(&e, o->questions, &err);
     if (!rc)
-        rc = load(&e, o, &f, &err);
+        rc = load_model(&e, o, &f, &err);
     uint64_t t0 = ntx_now_ns();
     if (!rc)
         rc = ask_all(&e, &err);
     if (!rc)
-        rc = report(&e, (double)(ntx_now_ns() - t0) / 1e9, &err);
+        rc = report_results(&e, (double)(ntx_now_ns() - t0) / 1e9, &err);
     ntx_client_free(e.c);
     ntx_model_files_close(&f);
     free_questions(&e);

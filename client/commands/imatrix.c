@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx imatrix: windows of a text through the daemons, which sum what every matrix is multiplied by; then the sums, a
- * tensor at a time, into a file (client/quantize/imatrix.h). */
+/* ntx imatrix: runs a text through the daemons in windows, which sum the squared inputs of every matrix, then writes
+ * the sums, a tensor at a time, to a file (client/quantize/imatrix.h). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,8 +27,8 @@ struct run {
     uint64_t began;
 };
 
-/* All of the window's rows go through all layers, since all but the last are scored. */
-static int window(struct run *r, uint32_t at, struct ntx_err *err)
+/* All rows of the window go through all layers, since all but the last are scored. */
+static int run_window(struct run *r, uint32_t at, struct ntx_err *err)
 {
     Ntx__ScoreReq m = NTX__SCORE_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
@@ -37,7 +37,7 @@ static int window(struct run *r, uint32_t at, struct ntx_err *err)
     m.n_tokens = r->ctx;
     m.from = 1;
     if (r->bos >= 0)
-        m.tokens[0] = r->bos; /* each begins as a text does */
+        m.tokens[0] = r->bos; /* each window begins like a text */
     q.body_case = NTX__REQUEST__BODY_SCORE;
     q.score = &m;
     int rc = ntx_client_send(r->c, &q, NULL, 0, &p.id, err);
@@ -49,11 +49,11 @@ static int window(struct run *r, uint32_t at, struct ntx_err *err)
     return rc;
 }
 
-static int all_windows(struct run *r, struct ntx_err *err)
+static int run_windows(struct run *r, struct ntx_err *err)
 {
     int rc = 0;
     for (uint32_t i = 0; i < r->windows && !rc; i++) {
-        if ((rc = window(r, i, err)))
+        if ((rc = run_window(r, i, err)))
             break;
         double left = (double)(ntx_now_ns() - r->began) * 1e-9 * (r->windows - i - 1) / (i + 1);
         ntx_progress_say(&r->line, "window %u of %u, perplexity %.3f, %.0f %s left", i + 1, r->windows,
@@ -63,8 +63,8 @@ static int all_windows(struct run *r, struct ntx_err *err)
     return rc;
 }
 
-/* One matrix of a tensor. */
-static int take_row(struct ntx_importance *k, const Ntx__StatesRow *m, struct ntx_err *err)
+/* Stores one matrix of a tensor. */
+static int take_sums(struct ntx_importance *k, const Ntx__StatesRow *m, struct ntx_err *err)
 {
     if (m->row >= k->n_mat || m->state.len != k->n * sizeof(float) || m->similar.len != sizeof(float))
         return ntx_err_set(err, -EPROTO,
@@ -75,7 +75,7 @@ static int take_row(struct ntx_importance *k, const Ntx__StatesRow *m, struct nt
     return 0;
 }
 
-static int ask(struct run *r, uint32_t tensor, struct ntx_importance *k, uint32_t *got, struct ntx_err *err)
+static int request_sums(struct run *r, uint32_t tensor, struct ntx_importance *k, uint32_t *got, struct ntx_err *err)
 {
     Ntx__StatesReq m = NTX__STATES_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
@@ -87,7 +87,7 @@ static int ask(struct run *r, uint32_t tensor, struct ntx_importance *k, uint32_
     int rc = ntx_client_send(r->c, &q, NULL, 0, &p.id, err);
     while (ntx_client_more(&p, &rc, err))
         if (p.reply->body_case == NTX__REPLY__BODY_STATES) {
-            rc = take_row(k, p.reply->states, err);
+            rc = take_sums(k, p.reply->states, err);
             ++*got;
         }
     return rc;
@@ -101,9 +101,9 @@ static int take_tensor(struct run *r, uint32_t tensor, struct ntx_imatrix *out, 
     snprintf(k.name, sizeof k.name, "%s", t->name);
     k.sum2 = calloc((size_t)k.n * k.n_mat, sizeof *k.sum2);
     k.count = calloc(k.n_mat, sizeof *k.count);
-    int rc = k.sum2 && k.count ? ask(r, tensor, &k, &got, err)
+    int rc = k.sum2 && k.count ? request_sums(r, tensor, &k, &got, err)
                                : ntx_err_set(err, -ENOMEM, "no memory for tensor '%s'", t->name);
-    const bool experts = ntx_is_experts(t->name); /* heads have theirs, too, and are all seen */
+    const bool experts = ntx_is_experts(t->name); /* MLA heads have matrices, too, but each token uses all of them */
     for (uint32_t i = 0; !rc && got && experts && i < k.n_mat; i++) {
         r->n_unseen += k.count[i] == 0;
         r->n_experts++;
@@ -153,11 +153,11 @@ int ntx_cmd_imatrix(struct ntx_options *o)
         return fputs("ntx imatrix: -o FILE is needed; see ntx imatrix --help\n", stderr), NTX_EXIT_USAGE;
     o->load.ctx = r.ctx;
     o->load.sum_inputs = true;
-    o->load.backend = "cpu"; /* whose products are seen */
+    o->load.backend = "cpu"; /* only the CPU back end sums inputs */
     int rc = ntx_model_files_open(o, o->args[0], &r.f, &err);
     if (!rc && !(rc = cut_windows(&r, o->args[1], &err)) && !(rc = ntx_captive_model(o, &loaded, &r.c, &err))) {
         r.began = ntx_now_ns();
-        if (!(rc = all_windows(&r, &err)))
+        if (!(rc = run_windows(&r, &err)))
             rc = write_sums(&r, o->args[1], &err);
     }
     ntx_client_free(r.c);

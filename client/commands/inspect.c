@@ -15,16 +15,20 @@
 #include "model/quant.h"
 #include "model/tokenizer.h"
 
-static json_t *text(struct ntx_str s)
+static json_t *json_of_str(struct ntx_str s)
 {
     json_t *j = json_stringn(s.p, s.n);
     return j ? j : json_string("(not UTF-8)");
 }
 
-/* JSON has numbers for what is finite, and most readers of it integers up to 2^63 - 1: all else comes as text. */
-static json_t *real(double v)
+/* JSON numbers are finite, and most readers take integers up to 2^63 - 1: all other values become text. */
+static json_t *json_of_real(double v)
 {
-    return isfinite(v) ? json_real(v) : json_string(isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
+    if (isfinite(v))
+        return json_real(v);
+    if (isnan(v))
+        return json_string("nan");
+    return json_string(v < 0 ? "-inf" : "inf");
 }
 
 static json_t *unsigned_number(uint64_t v)
@@ -34,7 +38,7 @@ static json_t *unsigned_number(uint64_t v)
     return v <= INT64_MAX ? json_integer((json_int_t)v) : json_string(digits);
 }
 
-static json_t *value(const struct ntx_gguf_kv *kv)
+static json_t *json_of_value(const struct ntx_gguf_kv *kv)
 {
     union {
         uint8_t u8;
@@ -60,10 +64,10 @@ static json_t *value(const struct ntx_gguf_kv *kv)
     case NTX_GGUF_I32: return json_integer(v.i32);
     case NTX_GGUF_U64: return unsigned_number(v.u64);
     case NTX_GGUF_I64: return json_integer(v.i64);
-    case NTX_GGUF_F32: return real((double)v.f32);
-    case NTX_GGUF_F64: return real(v.f64);
+    case NTX_GGUF_F32: return json_of_real((double)v.f32);
+    case NTX_GGUF_F64: return json_of_real(v.f64);
     case NTX_GGUF_BOOL: return json_boolean(v.u8);
-    case NTX_GGUF_STR: return text(kv->strs[0]);
+    case NTX_GGUF_STR: return json_of_str(kv->strs[0]);
     case NTX_GGUF_ARR: return json_pack("{s:I}", "array_of", (json_int_t)kv->count);
     }
     return json_null();
@@ -73,11 +77,11 @@ static void add_key(json_t *meta, const struct ntx_gguf_kv *kv)
 {
     char *key = strndup(kv->key.p, kv->key.n); /* UTF-8, without a zero byte */
     if (key)
-        json_object_set_new(meta, key, value(kv));
+        json_object_set_new(meta, key, json_of_value(kv));
     free(key);
 }
 
-static json_t *describe(const struct ntx_model_files *m)
+static json_t *describe_model(const struct ntx_model_files *m)
 {
     const struct ntx_gguf *g = m->gguf;
     json_t *meta = json_object(), *tensors = json_array();
@@ -109,7 +113,7 @@ static void print_key(const struct ntx_gguf *g, const char *key, const json_t *v
                      : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(7)),
          line[4 * SHOWN], name[512];
     size_t n = s ? strlen(s) : 0, shown = NTX_MIN(n, (size_t)SHOWN);
-    while (shown < n && shown && ((unsigned char)s[shown] & 0xc0) == 0x80) /* whole characters */
+    while (shown < n && shown && ((unsigned char)s[shown] & 0xc0) == 0x80) /* whole characters only */
         shown--;
     ntx_printable(line, sizeof line, s ? s : "", shown);
     printf("%-44s %s%s\n", ntx_out_line(key, name, sizeof name), line, n > shown ? "..." : "");
@@ -136,7 +140,7 @@ static void print_plain(const struct ntx_gguf *g, const json_t *j)
            ntx_format_size((uint64_t)json_integer_value(json_object_get(j, "tensor_bytes")), size, sizeof size));
 }
 
-/* Whether ntx runs it: first of all, and on stderr, beside what is asked for. */
+/* Reports first, on stderr, whether ntx can run the model. */
 static int judge(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *why)
 {
     struct ntx_model *m = NULL;
@@ -158,7 +162,7 @@ int ntx_cmd_inspect(struct ntx_options *o)
     int rc = ntx_model_files_any(o, o->args[0], &f, &err);
     if (rc)
         return ntx_fail(&err);
-    json_t *j = describe(&f);
+    json_t *j = describe_model(&f);
     json_object_set_new(j, "supported", json_boolean(!judge(o, &f, &why)));
     if (why.code)
         json_object_set_new(j, "why", json_string(why.text));

@@ -16,7 +16,10 @@ int ntx_fail(const struct ntx_err *err)
 {
     if (err->code == -EINTR && ntx_client_signalled())
         return 128 + ntx_client_signalled();
-    ntx_say("%s", err->text[0] ? err->text : strerror(err->code ? -err->code : EIO));
+    if (err->text[0])
+        ntx_say("%s", err->text);
+    else
+        ntx_say("%s", strerror(err->code ? -err->code : EIO));
     return NTX_EXIT_FAILED;
 }
 
@@ -26,17 +29,17 @@ void ntx_clear_progress(void)
         fputs("\r\033[K", stderr);
 }
 
-/* What was chosen for the user, who did not ask: the context. And what fell back, and why. */
-static void tell_loaded(struct ntx_client *c, const struct ntx_options *o, const Ntx__Loaded *l)
+/* Reports the notes of the load; with --verbose also the context length, where it was chosen for the user. */
+static void report_loaded(struct ntx_client *c, const struct ntx_options *o, const Ntx__Loaded *l)
 {
     static const char on_cpu[] = "computing on the CPU:", predictor[] = "ntx-predictor ";
     json_t *info = json_loads(l->info_json, 0, NULL);
     json_int_t ctx = json_integer_value(json_object_get(info, "ctx"));
-    if (!o->quiet && !o->load.ctx && ctx)
+    if (o->verbose && !o->quiet && !o->load.ctx && ctx)
         ntx_say("context of %lld tokens (--ctx)", (long long)ctx);
     for (size_t i = 0; i < l->n_notes && !o->quiet; i++)
-        if (o->load.backend ||
-            strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1)) /* why no GPU computes: for those who ask for one */
+        /* why no GPU computes matters only to a user who asks for one */
+        if (o->load.backend || strncmp(l->notes[i], on_cpu, sizeof on_cpu - 1))
             ntx_say("%s", l->notes[i]);
     for (size_t i = 0; i < l->n_notes && ntx_client_supervisor(c); i++)
         if (!strncmp(l->notes[i], predictor, sizeof predictor - 1))
@@ -55,8 +58,8 @@ static int check_options(const struct ntx_options *o, struct ntx_err *err)
     return 0;
 }
 
-/* Beyond what a model was trained with, it runs, but what it writes gets worse and worse. */
-static void tell_long(const struct ntx_options *o, const struct ntx_model_files *f)
+/* A model runs beyond its training context, but its answers get worse and worse. */
+static void warn_long_context(const struct ntx_options *o, const struct ntx_model_files *f)
 {
     struct ntx_str arch;
     char key[128];
@@ -70,7 +73,7 @@ static void tell_long(const struct ntx_options *o, const struct ntx_model_files 
                 o->load.ctx, (unsigned long long)trained);
 }
 
-/* The Load request with all descriptors: the model's, then those of its copies. */
+/* Sends the Load request with all descriptors: the model's, then those of its copies. */
 static int send_load(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint64_t *id,
                      struct ntx_err *err)
 {
@@ -117,7 +120,7 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
     int rc = check_options(o, err);
     struct ntx_progress p = ntx_progress_begin(o);
     if (!rc) {
-        tell_long(o, f);
+        warn_long_context(o, f);
         ntx_progress_say(&p, "planning where the model goes");
         rc = send_load(c, o, f, &w.id, err);
     }
@@ -126,7 +129,7 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
             ntx_progress_show(&p, w.reply->progress);
         if (w.reply->body_case == w.last) {
             ntx_progress_clear(&p);
-            tell_loaded(c, o, w.reply->loaded);
+            report_loaded(c, o, w.reply->loaded);
         }
     }
     ntx_progress_clear(&p);

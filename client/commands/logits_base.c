@@ -16,7 +16,7 @@
 #define VERSION    1
 #define HEAD_BYTES 256
 #define ROW_HEAD   16
-#define SPAN       32.0 /* logits further below the largest are all rounded to this */
+#define SPAN       32.0 /* logits further below the largest are rounded to this distance */
 #define LEVELS     65535.0
 #define MAX_VOCAB  (1u << 24)
 #define MAX_TOKENS (1u << 30)
@@ -163,7 +163,8 @@ int ntx_base_finish(struct ntx_base_writer *w, int keep, struct ntx_err *err)
     errno = 0;
     if ((fclose(w->f) && keep) || (keep && w->left))
         rc = write_failed(w, err);
-    if ((rc || !keep) && !lstat(w->path, &st) && S_ISREG(st.st_mode)) /* half a file, but never a device or a link */
+    if ((rc || !keep) && !lstat(w->path, &st) && S_ISREG(st.st_mode)) /* remove an incomplete file, but never a
+                                                                       * device or a link */
         unlink(w->path);
     free(w->path);
     free(w);
@@ -177,10 +178,10 @@ struct ntx_base_reader {
     char *path;
     struct ntx_base_head head;
     int32_t *tokens;
-    uint64_t row; /* the next one */
+    uint64_t row; /* index of the next row */
 };
 
-static int bad(const struct ntx_base_reader *b, struct ntx_err *err, const char *what)
+static int refuse_base(const struct ntx_base_reader *b, struct ntx_err *err, const char *what)
 {
     return ntx_err_set(err, -EINVAL, "%s: %s; write it again with ntx perplexity --save-logits", b->path, what);
 }
@@ -190,9 +191,9 @@ static int read_head(struct ntx_base_reader *b, uint64_t size, struct ntx_err *e
     uint8_t p[HEAD_BYTES];
     struct ntx_base_head *h = &b->head;
     if (size < sizeof p || fread(p, sizeof p, 1, b->f) != 1 || memcmp(p, MAGIC, 8))
-        return bad(b, err, "not a file of logits");
+        return refuse_base(b, err, "not a file of logits");
     if (get32(p + 8) != VERSION)
-        return bad(b, err, "logits of another version of ntx");
+        return refuse_base(b, err, "logits of another version of ntx");
     *h = (struct ntx_base_head){
         .n_vocab = get32(p + 12), .ctx = get32(p + 16), .windows = get32(p + 20), .scored = get32(p + 24)};
     memcpy(h->model, p + 32, sizeof h->model - 1);
@@ -201,11 +202,11 @@ static int read_head(struct ntx_base_reader *b, uint64_t size, struct ntx_err *e
             *c = '?';
     if (!h->n_vocab || h->n_vocab > MAX_VOCAB || h->ctx < 4 || h->ctx > MAX_TOKENS || !h->windows ||
         h->windows > MAX_TOKENS / h->ctx || h->scored != h->ctx - (h->ctx / 2 + 1))
-        return bad(b, err, "its header is damaged");
-    uint64_t rows = (uint64_t)h->windows * h->scored; /* below 2^29, times a row below 2^26 bytes */
+        return refuse_base(b, err, "its header is damaged");
+    uint64_t rows = (uint64_t)h->windows * h->scored; /* below 2^29, times a row below 2^26 bytes: no overflow */
     uint64_t want = HEAD_BYTES + 4ull * h->windows * h->ctx + rows * (ROW_HEAD + 2ull * h->n_vocab);
     if (size != want)
-        return bad(b, err, size < want ? "the file is cut short" : "the file is longer than its header says");
+        return refuse_base(b, err, size < want ? "the file is cut short" : "the file is longer than its header says");
     return 0;
 }
 
@@ -215,10 +216,10 @@ static int read_tokens(struct ntx_base_reader *b, struct ntx_err *err)
     if (!(b->tokens = malloc(n * sizeof *b->tokens)))
         return ntx_err_set(err, -ENOMEM, "%s: no memory for %zu tokens", b->path, n);
     if (fread(b->tokens, sizeof *b->tokens, n, b->f) != n)
-        return bad(b, err, "the file is cut short");
+        return refuse_base(b, err, "the file is cut short");
     for (size_t i = 0; i < n; i++)
         if (b->tokens[i] < 0 || (uint32_t)b->tokens[i] >= b->head.n_vocab)
-            return bad(b, err, "its tokens are damaged");
+            return refuse_base(b, err, "its tokens are damaged");
     return 0;
 }
 
@@ -232,7 +233,7 @@ int ntx_base_open(const char *path, struct ntx_base_reader **out, struct ntx_err
     else if (!(b->f = fopen(path, "rbe")) || fstat(fileno(b->f), &st))
         rc = ntx_err_set(err, -errno, "%s: %s", path, strerror(errno));
     else if (!S_ISREG(st.st_mode))
-        rc = bad(b, err, "not a regular file");
+        rc = refuse_base(b, err, "not a regular file");
     if (!rc)
         rc = read_head(b, (uint64_t)st.st_size, err);
     if (!rc)
@@ -254,12 +255,12 @@ int ntx_base_read(struct ntx_base_reader *b, struct ntx_base_row *r, struct ntx_
     uint32_t n = b->head.n_vocab;
     if (b->row == (uint64_t)b->head.windows * b->head.scored || fread(head, sizeof head, 1, b->f) != 1 ||
         fread(r->q, sizeof *r->q, n, b->f) != n)
-        return bad(b, err, "the file ended early");
+        return refuse_base(b, err, "the file ended early");
     memcpy(&r->nll, head, 8);
     memcpy(&r->step, head + 8, 4);
     r->top = get32(head + 12);
     if (!isfinite(r->nll) || !(r->step >= 0 && r->step <= SPAN / LEVELS * 1.001) || r->top >= n || r->q[r->top])
-        return bad(b, err, "a row of it is damaged");
+        return refuse_base(b, err, "a row of it is damaged");
     b->row++;
     return 0;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logits_base.h: a file of what one model says of every scored token of a text, so that another run can be held against
- * it (`ntx perplexity --save-logits BASE`, then `--kl BASE`). Blocking, one thread, little-endian.
+/* logits_base.h: a file of one model's probabilities for every scored token of a text, with which another run is
+ * compared (`ntx perplexity --save-logits BASE`, then `--kl BASE`). Blocking, one thread, little-endian.
  *
  *   0     magic "ntxlogit", then uint32: version 1, n_vocab, ctx, windows, scored tokens per window, 0
  *   32    the model's name, zero-padded to 224 bytes
@@ -33,7 +33,7 @@ struct ntx_base_row {
 
 /* q is allocated for n_vocab and freed with free(). */
 int ntx_base_row_new(uint32_t n_vocab, struct ntx_base_row *r);
-/* Rounds one row of logits; `token` is the one that came. -EDOM: they are not finite. */
+/* Rounds one row of logits; `token` is the token that followed in the text. -EDOM: they are not finite. */
 int ntx_base_round(struct ntx_base_row *r, const float *logits, uint32_t n_vocab, int32_t token);
 /* KL(base || run) in nats, of two rounded rows; at least -1e-12. */
 double ntx_base_kl(const struct ntx_base_row *base, const struct ntx_base_row *run, uint32_t n_vocab);
@@ -46,12 +46,12 @@ int ntx_base_write(struct ntx_base_writer *w, const struct ntx_base_row *r, stru
 int ntx_base_finish(struct ntx_base_writer *w, int keep, struct ntx_err *err);
 
 struct ntx_base_reader;
-/* Checks header and size completely, so that a truncated or foreign file is refused at once. */
+/* Checks the header and the file's size, so that a truncated or foreign file is refused at once. */
 int ntx_base_open(const char *path, struct ntx_base_reader **out, struct ntx_err *err);
 const struct ntx_base_head *ntx_base_head(const struct ntx_base_reader *b);
 const int32_t *ntx_base_tokens(const struct ntx_base_reader *b); /* [windows * ctx] */
 int ntx_base_read(struct ntx_base_reader *b, struct ntx_base_row *r,
-                  struct ntx_err *err); /* the next row, into r->q of n_vocab */
+                  struct ntx_err *err); /* reads the next row into r->q of n_vocab */
 void ntx_base_close(struct ntx_base_reader *b);
 
 #endif

@@ -14,152 +14,167 @@
 enum { CAPTIVE = NTX_OPT_LOAD | NTX_OPT_OUTPUT };
 
 static const struct ntx_command commands[] = {
-    {"run", "MODEL [PROMPT] [-]",
-     "One answer from a private pipeline of the three daemons.\vWith '-' standard input is read and put after PROMPT, "
-     "and without PROMPT it is the "
-     "prompt; so it is without '-' when it is piped. The newline at its end is dropped. With neither a prompt nor a "
-     "pipe it becomes a chat; --resume NAME goes on with one. The model may be far bigger than --ram: what does not "
-     "fit is read from its drive for every token.",
+    {NTX_KIND_RUN, "run", "MODEL [PROMPT] [-]", "Answer one prompt, or start a chat",
+     "The three daemons are started for this command alone. With '-' standard input is read and put after "
+     "PROMPT; without PROMPT it is the prompt. A pipe is read without '-', too. The newline at its end is "
+     "dropped. With neither a prompt nor a pipe the command is a chat; --resume NAME continues one. The model "
+     "may be far bigger than --ram: the part that does not fit is read from the drive for every token "
+     "(offload).",
+     "  ntx run model.gguf \"Why is the sky blue?\" --ram 8G\n"
+     "  ntx run model.gguf --ctx 16384          (a chat)\n"
+     "  git diff | ntx run model.gguf \"Review this change.\" -",
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED | NTX_OPT_CHAT, 1, 3, ntx_cmd_run},
-    {"up", "[MODEL]", "The three daemons in this terminal, on a socket that the other commands find.",
-     NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_UP, 0, 1, ntx_cmd_up},
-    {"serve", "[MODEL]",
-     "The three daemons in this terminal, and ntx-gateway: HTTP as other programs speak it.\vPrograms that know "
-     "OpenAI's API are told http://127.0.0.1:8080/v1; `man ntx-gateway` names what there is. Other commands find the "
-     "daemons, as with `ntx up`.",
-     NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SERVE, 0, 1, ntx_cmd_serve},
-    {"generate", "[PROMPT] [-]", "One answer through the running daemons.",
-     NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 2, ntx_cmd_generate},
-    {"chat", "[NAME]",
-     "A conversation through the running daemons, which keep its KV.\vOn a terminal lines are edited, and found again "
-     "in later runs; /help tells the rest. Ctrl-C stops an answer, Ctrl-D ends "
-     "the conversation. From a pipe each line is a message, or what stands between two \"\"\". When it outgrows the "
-     "context the oldest turns are left out, which is told. "
-     "With --resume it goes on where NAME, saved by /save NAME, has ended; of a daemon with --state nothing of it is "
-     "computed again.",
+    {NTX_KIND_RUN, "chat", "[NAME]", "Chat with the running daemons",
+     "The daemons keep the conversation's KV cache. On a terminal, lines are edited and kept for later runs; "
+     "/help lists the chat's commands. Ctrl-C stops an answer, Ctrl-D ends the conversation. From a pipe, "
+     "each line is a message, or the text between two \"\"\". When the conversation outgrows the context, the "
+     "oldest turns are left out, and a note says so. With --resume it continues where NAME, saved by /save "
+     "NAME, has ended; a daemon with --state computes nothing of it again.",
+     "  ntx chat --system \"Answer in one sentence.\"\n"
+     "  ntx chat --resume physics",
      NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET | NTX_OPT_CHAT, 0, 1, ntx_cmd_chat},
-    {"load", "MODEL", "Loads a model into the running daemons.", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1,
-     ntx_cmd_load},
-    {"unload", "", "Unloads the model of the running daemons.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_unload},
-    {"prefix", "FILE",
-     "The running daemons compute a text that conversations begin with, and keep it before all else.\vFILE ('-': "
-     "standard input) is what the system message of "
-     "conversations will be. Those of this user that begin with it compute only what comes behind. [prefix] in "
-     "ntx.conf does it for all users, at each start.",
-     NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1, ntx_cmd_prefix},
-    {"status", "",
-     "State and statistics of the running daemons; exits with 0 when they answer.\vWithout --socket: those of `ntx "
-     "up`, else the service's, else a private `ntx run` of yours. Of several private runs, NTX_RUNTIME names one by "
-     "its directory.",
-     NTX_OPT_SOCKET | NTX_OPT_JSON, 0, 0, ntx_cmd_status},
-    {"trace", "",
-     "Records what the running daemons do, as a trace for Perfetto: reads, ring slots, layers, waits, decisions, "
-     "tokens.\vThey are those of `ntx up`, else the service's, else a private `ntx run` of yours. Of several private "
-     "runs, NTX_RUNTIME names one by its directory.",
-     NTX_OPT_TRACE, 0, 0, ntx_cmd_trace},
-    {"stop", "", "Ends the running daemons after their generations.", NTX_OPT_SOCKET, 0, 0, ntx_cmd_stop},
-    {"tokenize", "MODEL", "Text on standard input to a JSON array of token ids.", NTX_OPT_TOK, 1, 1, ntx_cmd_tokenize},
-    {"detokenize", "MODEL", "A JSON array of token ids on standard input to text.", 0, 1, 1, ntx_cmd_detokenize},
-    {"logits", "MODEL",
-     "The logits of each given token, as float32.\vntx logits MODEL --tokens IDS --steps FILE tells what each step of "
-     "each layer gave; two such files, of two back ends, "
-     "budgets, builds or models, are held against each other by ntx logits --compare FILE OTHER, which names the first "
-     "step that differs.",
-     NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_LOGITS, 1, 1, ntx_cmd_logits},
-    {"perplexity", "MODEL FILE",
-     "Perplexity of a text, in windows of --ctx tokens (default 512), the second half of each scored.\vWith --skip, "
-     "which prompts never do, the scored half is fed token by token as if it were being written. Two models, or two "
-     "ways of running one, are compared in "
-     "two runs over the same text: the first with --save-logits BASE, the second with --kl BASE. The divergence is "
-     "that of the second run's "
-     "probabilities from the first's, in nats per token: mean, median, 99th percentile, largest.",
-     CAPTIVE | NTX_OPT_PPL, 2, 2, ntx_cmd_perplexity},
-    {"eval", "MODEL",
-     "Share of questions that a model answers exactly, from --questions FILE.\vEach line of FILE is {\"prompt\": "
-     "\"...\", \"answer\": \"...\"}. The prompt goes in as it "
-     "is, unless --chat-template names a form. The continuation is greedy, unless --temp is given, up to a newline, "
-     "the first '.' or an end token; without the "
-     "space around it, it must equal the answer (whose own closing '.' does not count). Several questions share each "
-     "pass. -n defaults to "
-     "16 more than the answer has bytes, and --ctx and --sessions to what the questions need. --verbose shows each "
-     "wrong answer.",
-     CAPTIVE | NTX_OPT_GEN | NTX_OPT_EVAL, 1, 1, ntx_cmd_eval},
-    {"bench", "MODEL",
-     "Prefill and decode rates, mean and spread over runs.\vA row for each test: pp512 reads a prompt of 512 tokens, "
-     "tg32 @ d512 writes 32 behind it. -p and -n take "
-     "lists; the first of each go together, then the second, and so on. --json prints the statistics of each pair, "
-     "with medians, least and greatest. Nothing is guessed (--draft off) unless --draft says how.",
-     CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
-    {"plan", "MODEL",
-     "Whether a model fits, how fast it would be, what limits, and what to change for the most gain; loads "
-     "nothing.\vMODEL is a GGUF, or one by name that nobody "
-     "needs to have: llama-70b@q4_k_m (--list shows the names). The machine is this one as `ntx doctor` measured it, "
-     "one by words (--machine), or the one in "
-     "--profile. --ram is the budget, on any of them.",
-     NTX_OPT_LOAD | NTX_OPT_PLAN | NTX_OPT_JSON, 0, 1, ntx_cmd_plan},
-    {"doctor", "", "Measures this machine for `ntx plan`: drive, memory, kernels; says what to fix.",
-     NTX_OPT_DOCTOR | NTX_OPT_JSON, 0, 0, ntx_cmd_doctor},
-    {"calibrate", "MODEL",
-     "Learns from a text which layers may be skipped, and writes a sidecar for --skip; with --ffn also which neurons "
-     "are used.\vThe model is run over the text once (streamed where it is bigger than "
-     "--ram); then a small network learns to tell, from a token's state after the first layers, which later layers "
-     "will hardly change it. A part of the text is held "
-     "out of the training, and judges the result.",
-     NTX_OPT_LOAD | NTX_OPT_CALIBRATE | NTX_OPT_QUIET | NTX_OPT_JSON, 1, 1, ntx_cmd_calibrate},
-    {"pack", "MODEL OUT",
-     "Rewrites a model so that --ffn-sparse can read the neurons of its FFNs that a token uses.\vThe gate matrix stays "
-     "in one piece; of each neuron the up row and the down "
-     "column lie together, in groups that are worth a read on this machine's drive. Down matrices are quantised anew, "
-     "along the other axis, which is the only thing "
-     "that changes: the relative error is printed. OUT is a GGUF that only ntx runs. With --share I/N nothing is "
-     "changed: OUT is what one of several machines needs of the model. With --delta it is for models whose layers "
-     "share what they are made of (refused where that is not so): a base for all of them, and small differences, of "
-     "which the errors are printed; and, with --base, what a fine-tune differs by from its base.",
-     NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2, ntx_cmd_pack},
-    {"analyze", "MODEL",
-     "How alike a model's layers are, and whether it would pay to keep one in memory and stream what the others differ "
-     "by.\vEach matrix is compared with that of the layer before: cosine, size of the difference, "
-     "DOCS index (do they have the same neurons, in any order?), and what deltas of few vectors or few bits would "
-     "leave. Then the bytes per token that would follow (of experts those that a token uses), and a verdict. "
-     "Of ordinary models it is no. Nothing is loaded; the file is read four times, piece by piece.",
-     NTX_OPT_ANALYZE | NTX_OPT_JSON | NTX_OPT_QUIET, 1, 1, ntx_cmd_analyze},
-    {"imatrix", "MODEL TEXT",
-     "Learns from a text which weights are multiplied by large numbers, for ntx quantize --imatrix.\vThe model is run "
-     "over the text, streamed where it is bigger than --ram, in windows of "
-     "--ctx tokens (default 512), by the CPU. The file is a GGUF of the form that llama.cpp's tools read and write, "
-     "too. Some hundred thousand tokens of the kind of text that the model is for "
-     "are enough; with experts more, so that each is chosen.",
-     NTX_OPT_LOAD | NTX_OPT_IMATRIX | NTX_OPT_QUIET, 2, 2, ntx_cmd_imatrix},
-    {"quantize", "MODEL OUT TYPE",
-     "Rewrites a model in types of fewer bits.\vTYPE is a mix by the name that files go by (Q4_K_M, Q5_K_S, IQ4_XS, "
-     "IQ3_M, Q2_K, F16, ...; a wrong one lists all), or fit:SIZE, which "
-     "chooses a type for each tensor so that the file takes at most SIZE and as little as possible is lost. The model "
-     "may be far bigger than memory: it is read, and written, "
-     "piece by piece. Best from F16, BF16 or F32; from a quantised model both losses add up, which is said. With an "
-     "importance matrix (--imatrix) "
-     "files of under 4 bits become much better, and those of under 3 need one. OUT appears when all of it is on the "
-     "drive; a failure, or a kill, leaves nothing of it (but OUT.PID.tmp after SIGKILL, where the file system has no "
-     "files without names).",
+    {NTX_KIND_RUN, "generate", "[PROMPT] [-]", "Answer one prompt by the running daemons", NULL,
+     "  ntx generate \"Name three rivers.\" --temp 0 -n 64", NTX_OPT_GEN | NTX_OPT_OUTPUT | NTX_OPT_SOCKET, 0, 2,
+     ntx_cmd_generate},
+    {NTX_KIND_SERVE, "up", "[MODEL]", "Start the three daemons in this terminal",
+     "The other commands find the daemons' socket.", "  ntx up model.gguf --ram 16G --sessions 4",
+     NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_UP, 0, 1, ntx_cmd_up},
+    {NTX_KIND_SERVE, "serve", "[MODEL]", "Start the daemons and the HTTP gateway",
+     "Set the base URL of programs that use OpenAI's API to http://127.0.0.1:8080/v1; `man ntx-gateway` lists "
+     "the other APIs. Other commands find the daemons, as with `ntx up`.",
+     "  ntx serve model.gguf --ram 16G\n"
+     "  ntx serve model.gguf --cors https://example.org",
+     NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SERVE, 0, 1, ntx_cmd_serve},
+    {NTX_KIND_SERVE, "load", "MODEL", "Load a model into the running daemons", NULL, "  ntx load model.gguf --ram 16G",
+     NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1, ntx_cmd_load},
+    {NTX_KIND_SERVE, "unload", "", "Unload the model of the running daemons", NULL, NULL, NTX_OPT_SOCKET, 0, 0,
+     ntx_cmd_unload},
+    {NTX_KIND_SERVE, "prefix", "FILE", "Compute a system prompt before it is used",
+     "FILE ('-': standard input) holds the system prompt of later conversations. The daemons compute it and "
+     "keep it longer than other prefixes. This user's conversations that begin with it compute only the text "
+     "after it. [prefix] in ntx.conf does this for all users, at each start.",
+     "  ntx prefix system.txt", NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1, ntx_cmd_prefix},
+    {NTX_KIND_SERVE, "status", "", "Show the daemons' state and statistics",
+     "The exit code is 0 when the daemons answer. Without --socket these are the daemons of `ntx up`, else "
+     "the service's, else those of a private `ntx run` of yours. With several private runs, NTX_RUNTIME names "
+     "one by its directory.",
+     NULL, NTX_OPT_SOCKET | NTX_OPT_JSON, 0, 0, ntx_cmd_status},
+    {NTX_KIND_SERVE, "stop", "", "Stop the running daemons", "The daemons finish the answers under way first.", NULL,
+     NTX_OPT_SOCKET, 0, 0, ntx_cmd_stop},
+    {NTX_KIND_MODELS, "pull", "NAME", "Download a model (hub name or URL)",
+     "NAME is hf:OWNER/REPO, hf:OWNER/REPO:TYPE or the URL of a GGUF; all parts of a split one are fetched. "
+     "The header is read first, and the command says whether ntx runs the model and how fast it would be "
+     "here. An interrupted download continues where it was. A file gets its name when it is whole and its "
+     "SHA-256, where that is known, is right. Models are stored in $XDG_DATA_HOME/ntx/models (~/.local/share "
+     "without it), root's in /var/lib/ntx/models. HF_TOKEN, or a file, may hold a token; NTX_HUB names a "
+     "mirror of the hub.",
+     "  ntx pull hf:OWNER/REPO:Q4_K_M", NTX_OPT_PULL | NTX_OPT_QUIET, 1, 1, ntx_cmd_pull},
+    {NTX_KIND_MODELS, "list", "", "List the downloaded models", "Every command takes these names in place of MODEL.",
+     NULL, NTX_OPT_JSON | NTX_OPT_QUIET, 0, 0, ntx_cmd_list},
+    {NTX_KIND_MODELS, "rm", "NAME", "Remove a downloaded model", NULL, NULL, NTX_OPT_QUIET, 1, 1, ntx_cmd_rm},
+    {NTX_KIND_MODELS, "inspect", "MODEL", "Show metadata and tensors of a GGUF file", NULL, NULL, NTX_OPT_JSON, 1, 1,
+     ntx_cmd_inspect},
+    {NTX_KIND_MODELS, "quantize", "MODEL OUT TYPE", "Convert to smaller types (quantization)",
+     "TYPE is the name of a mix (Q4_K_M, Q5_K_S, IQ4_XS, IQ3_M, Q2_K, F16, ...; a wrong name lists all), or "
+     "fit:SIZE, which chooses a type for each tensor so that the file takes at most SIZE and the loss is "
+     "small. The model may be far bigger than memory: it is read and written piece by piece. F16, BF16 or F32 "
+     "sources are best; from a quantised model both losses add up, and a note says so. An importance matrix "
+     "(--imatrix) makes files of under 4 bits much better, and types of under 3 bits need one. OUT appears "
+     "when all of it is on the drive; a failure or a kill leaves nothing of it (except OUT.PID.tmp after "
+     "SIGKILL, where the file system has no unnamed files).",
+     "  ntx quantize big-f16.gguf small.gguf Q4_K_M\n"
+     "  ntx quantize big-f16.gguf small.gguf fit:6G --imatrix big.imatrix",
      NTX_OPT_QUANTIZE | NTX_OPT_JSON | NTX_OPT_QUIET, 3, 3, ntx_cmd_quantize},
-    {"draft-index", "MODEL FILE...",
-     "Makes of texts a file that guesses, for --draft.\vWhat came in them behind the like of a text's end is guessed "
-     "to come again: of the documents that answers quote, the code that "
-     "they change, the answers that were given before. The texts are kept in it, as tokens of MODEL's vocabulary; any "
-     "model with the same one may use it. It takes 8 bytes a token, "
-     "of the file and, with --draft, of --ram.",
+    {NTX_KIND_MODELS, "imatrix", "MODEL TEXT", "Compute an importance matrix for quantize",
+     "The CPU runs the model over the text in windows of --ctx tokens (default 512), streamed where the model "
+     "is bigger than --ram. The file is a GGUF in the form of llama.cpp's tools. Some hundred thousand tokens "
+     "of the kind of text that the model is for are enough; a mixture of experts needs more, so that each "
+     "expert is routed to.",
+     "  ntx imatrix model.gguf text.txt -o model.imatrix", NTX_OPT_LOAD | NTX_OPT_IMATRIX | NTX_OPT_QUIET, 2, 2,
+     ntx_cmd_imatrix},
+    {NTX_KIND_MODELS, "pack", "MODEL OUT", "Regroup FFN neurons for --ffn-sparse",
+     "The packed file lets --ffn-sparse read only the FFN neurons that a token uses. The gate matrix stays in "
+     "one piece; each neuron's up row and down column are stored together, in groups that are worth a read on "
+     "this machine's drive. Down matrices are quantised again along the other axis, and the relative error is "
+     "printed; nothing else changes. OUT is a GGUF that only ntx runs. With --share I/N, nothing is changed: "
+     "OUT has the part of the model that one of several machines needs. --delta is for models whose layers "
+     "resemble each other (others are refused): a base for all layers and small differences, whose errors are "
+     "printed; with --base, the difference of a fine-tune from its base.",
+     "  ntx pack model.gguf packed.gguf\n"
+     "  ntx run packed.gguf \"Hello\" --ffn-sparse threshold=0",
+     NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2, ntx_cmd_pack},
+    {NTX_KIND_MODELS, "calibrate", "MODEL", "Train predictors of layer skip, sparse FFN",
+     "The command learns from a text which layers may be skipped, and writes a sidecar for --skip; with --ffn "
+     "it also learns which neurons are used. The model runs over the text once (streamed where it is bigger "
+     "than --ram). Then a small network learns to predict, from a token's hidden state after the first "
+     "layers, which later layers will hardly change it. A held-out part of the text measures the result.",
+     "  ntx calibrate model.gguf --text text.txt -o model.skip.gguf",
+     NTX_OPT_LOAD | NTX_OPT_CALIBRATE | NTX_OPT_QUIET | NTX_OPT_JSON, 1, 1, ntx_cmd_calibrate},
+    {NTX_KIND_MODELS, "draft-index", "MODEL FILE...", "Index texts for speculative decoding",
+     "The index is a drafter for --draft (prompt lookup): where an answer repeats a passage of the texts, the "
+     "next tokens are drafted from there. Useful texts are documents that answers quote, code that they "
+     "change, and earlier answers. The texts are stored as tokens of MODEL's vocabulary; any model with the "
+     "same vocabulary may use the index. It takes 8 bytes a token, of the file and, with --draft, of --ram.",
+     "  ntx draft-index model.gguf notes/*.txt -o notes.index\n"
+     "  ntx run model.gguf \"Summarize my notes.\" --draft notes.index",
      NTX_OPT_INDEX | NTX_OPT_QUIET, 2, 1000, ntx_cmd_draft_index},
-    {"pull", "NAME",
-     "Fetches a model: hf:OWNER/REPO, hf:OWNER/REPO:TYPE, or the address of a GGUF; all parts of a split one.\vIts "
-     "header is read first, which tells whether ntx runs it and how fast it would be here. "
-     "What was interrupted goes on where it was. A file has its name when it is whole, and its SHA-256 right where "
-     "that is known. Models lie under $XDG_DATA_HOME/ntx/models "
-     "(~/.local/share without it), root's under /var/lib/ntx/models. HF_TOKEN, or a file, may hold a token; NTX_HUB "
-     "names a mirror of the hub.",
-     NTX_OPT_PULL | NTX_OPT_QUIET, 1, 1, ntx_cmd_pull},
-    {"list", "", "The models that were pulled, by the names that stand for MODEL in every command.",
-     NTX_OPT_JSON | NTX_OPT_QUIET, 0, 0, ntx_cmd_list},
-    {"rm", "NAME", "Removes a model of `ntx list`.", NTX_OPT_QUIET, 1, 1, ntx_cmd_rm},
-    {"inspect", "MODEL", "Metadata and tensors of a GGUF.", NTX_OPT_JSON, 1, 1, ntx_cmd_inspect},
+    {NTX_KIND_MEASURE, "doctor", "", "Measure drive, memory and kernels",
+     "`ntx plan` uses the measurements. The command also says what to fix on this machine.", NULL,
+     NTX_OPT_DOCTOR | NTX_OPT_JSON, 0, 0, ntx_cmd_doctor},
+    {NTX_KIND_MEASURE, "plan", "MODEL", "Predict fit, speed and bottleneck",
+     "The command predicts whether a model fits, how fast it would be, what limits it, and which change gains "
+     "most; it loads nothing. MODEL is a GGUF, or a name of a known model, whose file is not needed: "
+     "llama-70b@q4_k_m (--list shows the names). The machine is this one as `ntx doctor` measured it, one by "
+     "words (--machine), or the one in --profile. --ram is the budget on any of them.",
+     "  ntx plan model.gguf --ram 8G\n"
+     "  ntx plan llama-70b@q4_k_m --machine gpu=3090,ram=64G,drive=7G",
+     NTX_OPT_LOAD | NTX_OPT_PLAN | NTX_OPT_JSON, 0, 1, ntx_cmd_plan},
+    {NTX_KIND_MEASURE, "bench", "MODEL", "Measure prefill and decode rates",
+     "The command prints mean and spread over the runs, a row for each test: pp512 reads a prompt of 512 "
+     "tokens, tg32 @ d512 generates 32 after it. -p and -n take lists; their first values go together, then "
+     "the second, and so on. --json prints the statistics of each pair, with median, least and greatest. "
+     "Speculative decoding is off (--draft off) unless --draft turns it on.",
+     "  ntx bench model.gguf -p 512 -n 32 --ram 8G", CAPTIVE | NTX_OPT_BENCH, 1, 1, ntx_cmd_bench},
+    {NTX_KIND_MEASURE, "perplexity", "MODEL FILE", "Measure perplexity and KL divergence",
+     "The text is read in windows of --ctx tokens (default 512); the second half of each is scored. With "
+     "--skip, which never applies to prompts, the scored half is fed token by token, as in generation. To "
+     "compare two models, or two ways of running one, run twice over the same text: first with --save-logits "
+     "BASE, then with --kl BASE. The divergence of the second run's probabilities from the first's is in nats "
+     "per token: mean, median, 99th percentile, largest.",
+     "  ntx perplexity model.gguf text.txt --save-logits base\n"
+     "  ntx perplexity other.gguf text.txt --kl base",
+     CAPTIVE | NTX_OPT_PPL, 2, 2, ntx_cmd_perplexity},
+    {NTX_KIND_MEASURE, "eval", "MODEL", "Score exact answers to questions",
+     "The command prints the share of questions that a model answers exactly. Each line of --questions FILE "
+     "is {\"prompt\": \"...\", \"answer\": \"...\"}. The prompt is used as it is, unless --chat-template names a "
+     "form. The continuation is greedy, unless --temp is given, up to a newline, the first '.' or an end "
+     "token; without surrounding space it must equal the answer (whose own final '.' does not count). Several "
+     "questions share each pass. -n defaults to 16 more than the answer has bytes, and --ctx and --sessions "
+     "to the questions' needs. --verbose shows each wrong answer.",
+     "  ntx eval model.gguf --questions questions.jsonl", CAPTIVE | NTX_OPT_GEN | NTX_OPT_EVAL, 1, 1, ntx_cmd_eval},
+    {NTX_KIND_MEASURE, "trace", "", "Record a Perfetto trace of the daemons",
+     "The trace has reads, ring slots, layers, waits, decisions and tokens. It records the daemons of `ntx "
+     "up`, else the service's, else those of a private `ntx run` of yours. With several private runs, "
+     "NTX_RUNTIME names one by its directory.",
+     "  ntx trace -o ntx.trace --seconds 10", NTX_OPT_TRACE, 0, 0, ntx_cmd_trace},
+    {NTX_KIND_MEASURE, "analyze", "MODEL", "Compare layers (are low-rank deltas small?)",
+     "The command finds out whether it would pay to keep one layer in memory and stream only the differences "
+     "of the others. It compares each matrix with that of the layer before: cosine, size of the difference, "
+     "DOCS index (do they have the same neurons, in any order?), and the error of deltas of few vectors or "
+     "few bits. It then prints the bytes per token that would follow (for experts, of those that a token "
+     "uses) and a verdict. For ordinary models the verdict is no. Nothing is loaded; the file is read four "
+     "times, piece by piece.",
+     NULL, NTX_OPT_ANALYZE | NTX_OPT_JSON | NTX_OPT_QUIET, 1, 1, ntx_cmd_analyze},
+    {NTX_KIND_TOOLS, "tokenize", "MODEL", "Convert text on stdin to token ids (JSON)", NULL,
+     "  echo -n Hello | ntx tokenize model.gguf", NTX_OPT_TOK, 1, 1, ntx_cmd_tokenize},
+    {NTX_KIND_TOOLS, "detokenize", "MODEL", "Convert token ids on stdin (JSON) to text", NULL,
+     "  echo \"[1, 15043]\" | ntx detokenize model.gguf", 0, 1, 1, ntx_cmd_detokenize},
+    {NTX_KIND_TOOLS, "logits", "MODEL", "Write logits, or the values of each layer",
+     "The logits of each given token are written as float32. ntx logits MODEL --tokens IDS --steps FILE "
+     "writes the result of each operation of each layer. ntx logits --compare FILE OTHER compares two such "
+     "files, of two back ends, budgets, builds or models, and names the first operation that differs.",
+     "  ntx logits model.gguf --tokens 1,15043 -o logits.f32", NTX_OPT_LOAD | NTX_OPT_QUIET | NTX_OPT_LOGITS, 1, 1,
+     ntx_cmd_logits},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
@@ -173,23 +188,30 @@ static const struct ntx_command *find_command(const char *name)
     return NULL;
 }
 
-static void usage(FILE *to)
+static void print_usage(FILE *to)
 {
-    fputs("Usage: ntx COMMAND [OPTION...]\nRuns language models bigger than memory, streamed from the drive through "
-          "three daemons.\n\n",
+    static const char *const titles[NTX_N_KINDS] = {
+        [NTX_KIND_RUN] = "Run",         [NTX_KIND_SERVE] = "Serve", [NTX_KIND_MODELS] = "Models",
+        [NTX_KIND_MEASURE] = "Measure", [NTX_KIND_TOOLS] = "Tools",
+    };
+    fputs("Usage: ntx COMMAND [OPTION...]\nRuns language models bigger than memory: three daemons stream the weights "
+          "from\nthe drive (offload).\n",
           to);
-    for (unsigned i = 0; i < N_COMMANDS; i++) {
-        const char *doc = commands[i].doc;
-        fprintf(to, "  ntx %-10s %-16s %.*s\n", commands[i].name, commands[i].args, (int)strcspn(doc, "\v"), doc);
+    for (unsigned kind = 0; kind < NTX_N_KINDS; kind++) {
+        fprintf(to, "\n%s:\n", titles[kind]);
+        for (const struct ntx_command *c = commands; c < commands + N_COMMANDS; c++)
+            if (c->kind == kind)
+                fprintf(to, "  ntx %-11s %-18s %s\n", c->name, c->args, c->brief);
     }
-    fputs("\nntx help COMMAND tells a command's options. Sizes are written 512M, 3G (binary), rates 3.3G (bytes per "
-          "second).\n"
-          "Exit codes: 0 done, 100 wrong usage, 111 run-time failure.\n",
-          to);
+    fputs(
+        "\n`ntx COMMAND --help` shows a command's usual options and examples,\n`ntx COMMAND --help-all` every option. "
+        "Sizes are written 512M, 3G (binary),\nrates 3.3G (bytes per second). "
+        "Exit codes: 0 done, 100 wrong usage,\n111 run-time failure.\n",
+        to);
 }
 
-/* What a command printed must have arrived before it may be called done. */
-static int printed(int code)
+/* A command has succeeded only when its output has been written. */
+static int flush_output(int code)
 {
     errno = 0;
     bool bad = fflush(stdout) || ferror(stdout);
@@ -199,8 +221,8 @@ static int printed(int code)
     return NTX_EXIT_FAILED;
 }
 
-/* A signal that interrupted a command ends the program the way the shell expects: by that signal, after cleaning up. */
-static int finish(int code)
+/* After cleaning up, an interrupted program dies by the signal, as shells expect. */
+static int end_by_signal(int code)
 {
     int sig = ntx_client_signalled();
     if (code != 128 + sig || !sig)
@@ -224,18 +246,18 @@ int main(int argc, char **argv)
     argp_err_exit_status = NTX_EXIT_USAGE;
     ntx_log_init("ntx", NTX_LOG_INFO);
     if (argc < 2)
-        return usage(stderr), NTX_EXIT_USAGE;
+        return print_usage(stderr), NTX_EXIT_USAGE;
     if (!strcmp(argv[1], "help") && argc > 2 && find_command(argv[2])) { /* ntx help run */
         argv[1] = argv[2];
         argv[2] = (char *)"--help";
     }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "-?") ||
         (!strcmp(argv[1], "help") && argc == 2))
-        return usage(stdout), printed(0);
+        return print_usage(stdout), flush_output(0);
     if (!strcmp(argv[1], "help"))
-        argv[1] = argv[2]; /* which is told not to be a command */
+        argv[1] = argv[2]; /* the error below names it */
     if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V"))
-        return puts(argp_program_version), printed(0);
+        return puts(argp_program_version), flush_output(0);
     const struct ntx_command *c = find_command(argv[1]);
     if (c) {
         ntx_options_parse(c, argc - 1, argv + 1, &o);
@@ -244,7 +266,7 @@ int main(int argc, char **argv)
         if (ntx_check_output_guard(c, &o, &err) || ntx_check_writable(o.stats, &err) ||
             ntx_check_writable(o.trace, &err))
             return ntx_fail(&err);
-        return finish(printed(c->run(&o)));
+        return end_by_signal(flush_output(c->run(&o)));
     }
     ntx_say("'%s' is not a command; `ntx --help` lists them", argv[1]);
     return NTX_EXIT_USAGE;

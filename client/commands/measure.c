@@ -35,7 +35,7 @@ static int parse_ids(const char *s, int32_t **ids, size_t *n, struct ntx_err *er
     return 0;
 }
 
-/* Where the answer goes. */
+/* Destinations of the logits and the steps. */
 struct sheets {
     int fd;      /* -o, or -1 */
     FILE *steps; /* --steps, or NULL */
@@ -43,7 +43,7 @@ struct sheets {
     struct ntx_steps all;
 };
 
-static int take(struct sheets *w, const Ntx__Reply *r, struct ntx_err *err)
+static int take_reply(struct sheets *w, const Ntx__Reply *r, struct ntx_err *err)
 {
     if (r->body_case == NTX__REPLY__BODY_STEP)
         return ntx_steps_add(&w->all, r->step, err);
@@ -53,12 +53,12 @@ static int take(struct sheets *w, const Ntx__Reply *r, struct ntx_err *err)
     return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", w->out, strerror(-rc)) : 0;
 }
 
-static int receive(struct ntx_client *c, uint64_t id, struct sheets *w, struct ntx_err *err)
+static int receive_replies(struct ntx_client *c, uint64_t id, struct sheets *w, struct ntx_err *err)
 {
     struct ntx_replies p = {.client = c, .id = id, .last = NTX__REPLY__BODY_DONE};
     int rc = 0;
     while (ntx_client_more(&p, &rc, err))
-        rc = take(w, p.reply, err);
+        rc = take_reply(w, p.reply, err);
     if (rc)
         return rc;
     return w->steps ? ntx_steps_write(&w->all, w->steps, w->steps_path, err) : 0;
@@ -84,7 +84,7 @@ static int close_sheets(struct sheets *w, int rc, struct ntx_err *err)
     return rc;
 }
 
-static int compare(const struct ntx_options *o)
+static int compare_steps(const struct ntx_options *o)
 {
     struct ntx_err err = {0};
     struct ntx_steps a = {0}, b = {0};
@@ -108,7 +108,7 @@ int ntx_cmd_logits(struct ntx_options *o)
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
     if (o->compare)
-        return compare(o);
+        return compare_steps(o);
     if (!o->tokens || !(o->out || o->steps))
         return fputs("ntx logits: --tokens IDS and -o FILE or --steps FILE are needed; see ntx logits --help\n",
                      stderr),
@@ -118,13 +118,14 @@ int ntx_cmd_logits(struct ntx_options *o)
         rc = open_sheets(o, &w, &err);
     if (!rc)
         rc = ntx_captive_model(o, &f, &c, &err);
-    m.steps = !o->steps ? 0 : o->step_values ? 2 : 1;
+    if (o->steps)
+        m.steps = o->step_values ? 2 : 1;
     q.body_case = NTX__REQUEST__BODY_LOGITS;
     q.logits = &m;
     if (!rc)
         rc = ntx_client_send(c, &q, NULL, 0, &id, &err);
     if (!rc)
-        rc = receive(c, id, &w, &err);
+        rc = receive_replies(c, id, &w, &err);
     ntx_client_free(c);
     ntx_model_files_close(&f);
     free(m.tokens);

@@ -16,7 +16,8 @@
 static int open_part(const char *path, int *fd, struct ntx_err *err)
 {
     struct stat st;
-    int f = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a pipe is refused below, not waited for */
+    int f = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a pipe is refused below, without waiting for
+                                                                       * its writer */
     if (f < 0)
         return ntx_err_set(err, -errno, "%s: %s; %s", path, strerror(errno),
                            errno == EACCES ? "you may not read the file, or not look into a folder on its way"
@@ -35,7 +36,7 @@ static int open_parts(const char *path, struct ntx_model_files *m, struct ntx_er
 {
     char **paths = NULL;
     int rc = 0, probe;
-    /* The first part opens first, so that a wrong path is named as it was given. */
+    /* Open the first part first: a wrong path is then reported as the user gave it. */
     if ((rc = open_part(path, &probe, err)))
         return rc;
     close(probe);
@@ -47,8 +48,7 @@ static int open_parts(const char *path, struct ntx_model_files *m, struct ntx_er
     for (int i = 0; i < n && !rc; i++) {
         if ((rc = open_part(paths[i], &m->fds[m->n], err)))
             break;
-        char *real = realpath(paths[i],
-                              NULL); /* relative paths are the client's: the daemon's messages need the whole */
+        char *real = realpath(paths[i], NULL); /* the daemon's messages need absolute paths */
         m->names[m->n++] = real ? real : strdup(paths[i]);
     }
     for (int i = 0; i < n; i++)
@@ -71,7 +71,7 @@ static int look_at_adapter(int fd, const char *path, struct ntx_err *err)
     return rc;
 }
 
-/* Adapters stand behind the model's own parts. */
+/* Adapters follow the model's own parts. */
 static int open_lora(const char *lora, struct ntx_model_files *m, struct ntx_err *err)
 {
     char name[NTX_LORA_NAME], path[NTX_OPTION_MAX];
@@ -93,8 +93,9 @@ static int open_lora(const char *lora, struct ntx_model_files *m, struct ntx_err
     return rc;
 }
 
-/* Keys that are given, of the model and of no other file. One that the file has not may be a slip. */
-static int override(const struct ntx_options *o, const char *path, struct ntx_model_files *m, struct ntx_err *err)
+/* Applies --override-kv, to the model and no other file. A key that the file lacks may be a typing error. */
+static int apply_overrides(const struct ntx_options *o, const char *path, struct ntx_model_files *m,
+                           struct ntx_err *err)
 {
     const char *given = o->n_args && path == o->args[0] ? o->load.override_kv : NULL;
     struct ntx_override each;
@@ -105,7 +106,7 @@ static int override(const struct ntx_options *o, const char *path, struct ntx_mo
     return rc ? rc : ntx_gguf_override(m->gguf, given, err);
 }
 
-/* lora: adapters, or NULL. any: it need not be a language model. */
+/* lora: adapters, or NULL. any: the file need not be a language model. */
 static int open_all(const struct ntx_options *o, const char *path, const char *lora, bool any,
                     struct ntx_model_files *f, struct ntx_err *err)
 {
@@ -116,7 +117,7 @@ static int open_all(const struct ntx_options *o, const char *path, const char *l
     if (!rc)
         rc = ntx_gguf_open(m.fds, m.n, (const char *const *)m.names, &m.gguf, err);
     if (!rc)
-        rc = override(o, path, &m, err);
+        rc = apply_overrides(o, path, &m, err);
     if (!rc && !any)
         rc = ntx_kind_refuse(m.gguf, path, err);
     if (rc) {
@@ -144,9 +145,9 @@ int ntx_model_files_any(const struct ntx_options *o, const char *path, struct nt
     return open_all(o, path, NULL, true, f, err);
 }
 
-/* --ffn-sparse predicted by the sidecar's networks: named so, or what else there is to go by is in the groups
- * themselves. */
-static bool learned_ffn(const struct ntx_options *o, const struct ntx_model_files *f)
+/* Whether --ffn-sparse predicted uses the sidecar's networks: asked for, or the groups hold nothing else to predict
+ * from. */
+static bool uses_learned_ffn(const struct ntx_options *o, const struct ntx_model_files *f)
 {
     const char *m = o->load.ffn_sparse;
     if (!m || strncmp(m, "predicted", 9))
@@ -154,7 +155,7 @@ static bool learned_ffn(const struct ntx_options *o, const struct ntx_model_file
     return !m[9] || strstr(m, ",learned") || ntx_gguf_find(f->gguf, "ntx.pack.gate_type");
 }
 
-static int regular(int fd, const char *name, int *out, struct ntx_err *err)
+static int open_regular(int fd, const char *name, int *out, struct ntx_err *err)
 {
     struct stat st;
     if (fstat(fd, &st) || !S_ISREG(st.st_mode)) {
@@ -165,8 +166,8 @@ static int regular(int fd, const char *name, int *out, struct ntx_err *err)
     return 0;
 }
 
-/* The drafter that the model's card names (ntx_drafter_file_card); *n 0: none, or it is not there. */
-static void open_card(const struct ntx_model_files *f, int *fd, unsigned *n)
+/* Opens the drafter that the model's card names (ntx_drafter_file_card); *n 0: none, or the file does not exist. */
+static void open_card_drafter(const struct ntx_model_files *f, int *fd, unsigned *n)
 {
     char file[NTX_OPTION_MAX];
     struct stat st;
@@ -187,7 +188,7 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
 {
     char file[NTX_OPTION_MAX];
     if (ntx_draft_auto(o->load.draft))
-        return open_card(f, fd, n), 0;
+        return open_card_drafter(f, fd, n), 0;
     unsigned named = ntx_draft_files(o->load.draft);
     int rc = 0;
     for (*n = 0; *n < named && !rc; *n += !rc) {
@@ -198,7 +199,7 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
                                   "--draft %s: %s; there are auto, off, lookup, nextn, and files that guess, with "
                                   "commas between them",
                                   file, strerror(errno))
-                    : regular(at, file, &fd[*n], err);
+                    : open_regular(at, file, &fd[*n], err);
     }
     while (rc && *n)
         close(fd[--*n]);
@@ -210,7 +211,7 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
     char path[4096];
     size_t len = strlen(f->names[0]);
     *fd = -1;
-    if (!ntx_skip_learned(o->load.skip) && !learned_ffn(o, f))
+    if (!ntx_skip_learned(o->load.skip) && !uses_learned_ffn(o, f))
         return o->sidecar ? ntx_err_set(err, -EINVAL,
                                         "--sidecar has a meaning with --skip static or predictive, and with "
                                         "--ffn-sparse predicted where that is learned")
@@ -227,10 +228,10 @@ int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *
                            "%s: %s; %s %s needs a sidecar: make one with ntx calibrate MODEL --text FILE -o SIDECAR",
                            name, strerror(errno), ntx_skip_learned(o->load.skip) ? "--skip" : "--ffn-sparse",
                            ntx_skip_learned(o->load.skip) ? o->load.skip : o->load.ffn_sparse);
-    return regular(at, name, fd, err);
+    return open_regular(at, name, fd, err);
 }
 
-/* The copies of a model, without those that f has. */
+/* Opens the copies of a model, without those that f has. */
 int ntx_model_copies_open(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_model_files *out,
                           struct ntx_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx pack: rewrites a model so that the neurons of its FFNs can be read one group at a time (model/pack.h). */
+/* ntx pack: rewrites a model so that its FFN neurons can be read one group at a time (model/pack.h). */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,16 +17,17 @@
 #include "model/quant.h"
 #include "model/share_file.h"
 
-#define GROUP_DEFAULT (16u << 10) /* without a profile */
-#define WORTH                                                                                                          \
-    0.4 /* of the drive's best rate: half of what is gained by larger reads is paid for in neurons that nobody asked   \
-           for */
+#define GROUP_DEFAULT (16u << 10) /* bytes, without a profile */
+/* Share of the drive's best rate. Half of the gain of larger reads is lost on neurons that no token needs. */
+#define WORTH         0.4
 
 /* The smallest read that is worth its cost on this drive. */
 static int group_bytes(const struct ntx_options *o, uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_hw hw;
-    int rc = o->group ? 0 : o->profile ? ntx_hw_load(o->profile, &hw, err) : ntx_hw_find(&hw, err);
+    int rc = 0;
+    if (!o->group)
+        rc = o->profile ? ntx_hw_load(o->profile, &hw, err) : ntx_hw_find(&hw, err);
     *bytes = o->group ? o->group : GROUP_DEFAULT;
     if (rc == -ENOENT && !o->profile)
         return 0;
@@ -49,9 +50,12 @@ static int type_named(const char *name, uint32_t *type, struct ntx_err *err)
     return name && *type == NTX_TYPE_LIMIT ? ntx_err_set(err, -EINVAL, "'%s' is no type of weights", name) : 0;
 }
 
-static void tell(uint32_t layer, uint32_t n_layers) { fprintf(stderr, "\r\033[Klayer %u of %u", layer + 1, n_layers); }
+static void show_layer(uint32_t layer, uint32_t n_layers)
+{
+    fprintf(stderr, "\r\033[Klayer %u of %u", layer + 1, n_layers);
+}
 
-static void report(const struct ntx_options *o, const struct ntx_pack_report *r)
+static void print_pack_report(const struct ntx_options *o, const struct ntx_pack_report *r)
 {
     char bytes[32], padding[32];
     ntx_clear_progress();
@@ -92,7 +96,7 @@ static int pack_groups(const struct ntx_options *o, const struct ntx_model_files
     struct ntx_pack_report r;
     uint32_t *order = NULL;
     struct ntx_pack_options p = {.gate_in_bundle = o->gate_in_bundle,
-                                 .tell = !o->quiet && isatty(STDERR_FILENO) ? tell : NULL};
+                                 .tell = !o->quiet && isatty(STDERR_FILENO) ? show_layer : NULL};
     int rc = group_bytes(o, &p.group_bytes, err);
     if (!rc)
         rc = type_named(o->down_type, &p.down_type, err);
@@ -104,7 +108,7 @@ static int pack_groups(const struct ntx_options *o, const struct ntx_model_files
     if (!rc)
         rc = ntx_pack_make(m, f->fds, &p, o->args[1], &r, err);
     if (!rc)
-        report(o, &r);
+        print_pack_report(o, &r);
     free(order);
     ntx_model_files_close(&precise);
     return rc;
@@ -118,8 +122,12 @@ int ntx_cmd_pack(struct ntx_options *o)
     int rc = ntx_model_files_open(o, o->args[0], &f, &err);
     if (!rc && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], &err)))
         rc = ntx_model_open(f.gguf, &m, &err);
-    if (!rc)
-        rc = (o->delta ? ntx__pack_delta : o->of_machines ? ntx__pack_share : pack_groups)(o, &f, m, &err);
+    if (!rc && o->delta)
+        rc = ntx__pack_delta(o, &f, m, &err);
+    else if (!rc && o->of_machines)
+        rc = ntx__pack_share(o, &f, m, &err);
+    else if (!rc)
+        rc = pack_groups(o, &f, m, &err);
     ntx_model_free(m);
     ntx_model_files_close(&f);
     return rc ? ntx_fail(&err) : 0;

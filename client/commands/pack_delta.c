@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx pack --delta MODEL OUT: bases and differences (client/delta/make.h). */
+/* ntx pack --delta MODEL OUT: a base and layer deltas (client/delta/make.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -14,7 +14,10 @@
 #define ERROR_OF_LAYERS 0.1
 #define ERROR_OF_TUNED  0.2
 
-static void show(void *ctx, uint32_t done, uint32_t total) { ntx_progress_say(ctx, "%u of %u matrices", done, total); }
+static void show_progress(void *ctx, uint32_t done, uint32_t total)
+{
+    ntx_progress_say(ctx, "%u of %u matrices", done, total);
+}
 
 static void report_json(const struct ntx_delta_report *r)
 {
@@ -64,14 +67,14 @@ int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f
     struct ntx_delta_report r;
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     struct ntx_delta_options q = {.rank = o->delta_rank,
-                                  .error = o->delta_error > 0 ? (double)o->delta_error
-                                           : o->delta_base    ? ERROR_OF_TUNED
-                                                              : ERROR_OF_LAYERS,
+                                  .error = o->delta_base ? ERROR_OF_TUNED : ERROR_OF_LAYERS,
                                   .force = o->force,
                                   .threads = (uint32_t)NTX_MAX(cpus, 1),
-                                  .progress = show,
+                                  .progress = show_progress,
                                   .ctx = &line,
                                   .stop = ntx_interrupt_catch()};
+    if (o->delta_error > 0)
+        q.error = (double)o->delta_error;
     int rc = o->delta_base ? ntx_model_files_open(o, o->delta_base, &base, err) : 0;
     if (!rc && o->delta_base)
         q.base = (struct ntx_delta_source){base.gguf, base.fds};

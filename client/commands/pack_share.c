@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx pack MODEL OUT --share I/N: the file of one machine's share (model/share_file.h). */
+/* ntx pack MODEL OUT --share I/N: writes the file of one machine's share (model/share_file.h). */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 #include "common/util.h"
 #include "model/share_file.h"
 
-/* "2/3" is machine 2 of 3, rank 1. */
+/* Reads "2/3": machine 2 of 3, rank 1. */
 static int read_share(const char *text, struct ntx_share *s, struct ntx_err *err)
 {
     char *end;
@@ -29,8 +29,8 @@ static int read_share(const char *text, struct ntx_share *s, struct ntx_err *err
     return 0;
 }
 
-static int planned(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_share *s,
-                   struct ntx_err *err)
+static int planned_share(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_share *s,
+                         struct ntx_err *err)
 {
     struct ntx_share parts;
     int rc = ntx__plan_parts(o, f->gguf, f->names[0], &parts, err);
@@ -44,7 +44,7 @@ static int planned(const struct ntx_options *o, const struct ntx_model_files *f,
     return 0;
 }
 
-static void tell(uint64_t done, uint64_t all)
+static void show_bytes(uint64_t done, uint64_t all)
 {
     static uint64_t told;
     if (done - told < all / 100 && done != all)
@@ -53,7 +53,7 @@ static void tell(uint64_t done, uint64_t all)
     fprintf(stderr, "\r\033[K%.0f %%", all ? 100.0 * (double)done / (double)all : 100.0);
 }
 
-static void report(const struct ntx_options *o, const struct ntx_share *s, uint64_t bytes)
+static void print_share_report(const struct ntx_options *o, const struct ntx_share *s, uint64_t bytes)
 {
     char text[32];
     ntx_clear_progress();
@@ -79,20 +79,21 @@ int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f
     uint64_t bytes = 0;
     int rc = read_share(o->of_machines, &s, err);
     if (!rc && o->machines)
-        rc = planned(o, f, &s, err);
+        rc = planned_share(o, f, &s, err);
     else if (!rc && o->load.split && !strcmp(o->load.split, "layers"))
         rc = ntx_share_by_layers(m, &s, NULL, err);
     if (rc)
         return rc;
     if (s.split == NTX_SPLIT_HEADS)
-        s.split = NTX_SPLIT_ROWS; /* of weights it is the same */
+        s.split = NTX_SPLIT_ROWS; /* the weights' shares are the same */
     if (m->pack)
         return ntx_err_set(
             err, -ENOTSUP,
             "%s: a packed model (ntx pack) runs on one machine only; share the file that it was made from",
             f->names[0]);
-    rc = ntx_share_file_make(m, f->fds, &s, o->args[1], !o->quiet && isatty(STDERR_FILENO) ? tell : NULL, &bytes, err);
+    rc = ntx_share_file_make(m, f->fds, &s, o->args[1], !o->quiet && isatty(STDERR_FILENO) ? show_bytes : NULL, &bytes,
+                             err);
     if (!rc)
-        report(o, &s, bytes);
+        print_share_report(o, &s, bytes);
     return rc;
 }

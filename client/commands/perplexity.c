@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx perplexity: windows of a text through the daemons, alone or against the logits of an earlier run (logits_base.h).
- * */
+/* ntx perplexity: runs windows of a text through the daemons, alone or compared with an earlier run (logits_base.h). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,7 +17,7 @@ struct run {
     struct ntx_client *c;
     int32_t *ids, bos;
     size_t n, ctx;
-    uint32_t windows, count; /* count: tokens scored */
+    uint32_t windows, count; /* count: scored tokens */
     double nll;
     /* with --save-logits or --kl */
     struct ntx_base_writer *save;
@@ -28,15 +27,15 @@ struct run {
     double *kl; /* [windows * scored] */
     uint32_t same_top;
     double base_nll;
-    bool decode; /* a skip policy, or groups of neurons chosen for generated tokens: the scored half is fed token by
-                    token, as if written */
-    double decoded, skipped, bytes, seconds; /* with it */
-    double early, late, wasted; /* chunks of skipped layers: not read, read all the same; bytes of the latter */
+    bool decode; /* with layer skip or sparse FFN, the scored half is fed token by token, as in generation */
+    double decoded, skipped, bytes, seconds; /* with `decode` */
+    double early, late, wasted; /* chunks of skipped layers: cancelled before the read, read all the same; bytes of
+                                 * the latter */
 };
 
 static size_t scored_from(const struct run *r) { return r->ctx / 2 + 1; }
 
-/* What the daemons say of a window that was fed token by token. */
+/* Adds up the statistics of a window that was fed token by token. */
 static void take_stats(struct run *r, const char *text)
 {
     json_t *j = json_loads(text && *text ? text : "{}", 0, NULL);
@@ -76,8 +75,8 @@ static int score_window(struct run *r, int32_t *ids, struct ntx_err *err)
     return rc;
 }
 
-/* One scored token: `next` came after these logits. */
-static int take_row(struct run *r, const Ntx__LogitsRow *m, int32_t next, struct ntx_err *err)
+/* Scores one token: `next` followed these logits. */
+static int score_row(struct run *r, const Ntx__LogitsRow *m, int32_t next, struct ntx_err *err)
 {
     int rc = 0;
     if (m->f32.len != r->n_vocab * sizeof(float))
@@ -117,8 +116,8 @@ static int logits_window(struct run *r, int32_t *ids, struct ntx_err *err)
         if (p.reply->body_case == NTX__REPLY__BODY_LOGITS && p.reply->logits->row != next++)
             rc = ntx_err_set(err, -EPROTO, "the daemon sent rows of logits out of order");
         else if (p.reply->body_case == NTX__REPLY__BODY_LOGITS &&
-                 next < r->ctx) /* after the last token comes none of this window */
-            rc = take_row(r, p.reply->logits, ids[next], err);
+                 next < r->ctx) /* the last token has no successor in this window */
+            rc = score_row(r, p.reply->logits, ids[next], err);
     }
     if (!rc && next != r->ctx)
         rc = ntx_err_set(err, -EPROTO, "the daemon sent %u rows of logits instead of %zu", next - m.from,
@@ -160,11 +159,11 @@ static int tokens_of_file(const struct ntx_model_files *f, const char *path, str
         return rc;
     r->windows = (uint32_t)(r->n / r->ctx);
     for (size_t i = 0; r->bos >= 0 && i < r->windows; i++)
-        r->ids[i * r->ctx] = r->bos; /* each window begins as a text does */
+        r->ids[i * r->ctx] = r->bos; /* each window begins like a text */
     return 0;
 }
 
-static int same_text(const struct run *r, const char *base, const char *text, struct ntx_err *err)
+static int check_same_text(const struct run *r, const char *base, const char *text, struct ntx_err *err)
 {
     const struct ntx_base_head *h = ntx_base_head(r->base);
     const int32_t *ids = ntx_base_tokens(r->base);
@@ -184,8 +183,8 @@ static int same_text(const struct run *r, const char *base, const char *text, st
     return 0;
 }
 
-/* The size of the output is known by the vocabulary's: the daemons refuse a model where it is not at least that, and a
- * row that is longer is refused in take_row. */
+/* The vocabulary gives the row's size: the daemons refuse a model whose output is smaller, and score_row refuses a
+ * longer row. */
 static int prepare_rows(struct run *r, const struct ntx_options *o, const struct ntx_model_files *f,
                         struct ntx_err *err)
 {
@@ -200,12 +199,12 @@ static int prepare_rows(struct run *r, const struct ntx_options *o, const struct
     if (ntx_base_row_new(r->n_vocab, &r->row) || ntx_base_row_new(r->n_vocab, &r->base_row) ||
         !(r->kl = calloc((size_t)r->windows * scored, sizeof *r->kl)))
         return ntx_err_set(err, -ENOMEM, "no memory for the logits");
-    if (r->base && (rc = same_text(r, o->kl, o->args[1], err)))
+    if (r->base && (rc = check_same_text(r, o->kl, o->args[1], err)))
         return rc;
     return o->save_logits ? ntx_base_create(o->save_logits, &h, r->ids, &r->save, err) : 0;
 }
 
-static int all_windows(struct run *r, const struct ntx_options *o, struct ntx_err *err)
+static int run_windows(struct run *r, const struct ntx_options *o, struct ntx_err *err)
 {
     int rc = 0;
     for (uint32_t i = 0; !rc && i < r->windows; i++) {
@@ -218,13 +217,13 @@ static int all_windows(struct run *r, const struct ntx_options *o, struct ntx_er
     return rc;
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* Of sorted values, with linear interpolation between neighbours. */
+/* Quantile of sorted values, interpolated linearly. */
 static double quantile(const double *v, uint32_t n, double q)
 {
     double at = q * (n - 1);
@@ -232,7 +231,7 @@ static double quantile(const double *v, uint32_t n, double q)
     return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[n - 1];
 }
 
-static json_t *results(struct run *r)
+static json_t *json_of_results(struct run *r)
 {
     json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i}", "perplexity", exp(r->nll / r->count), "nll", r->nll / r->count,
                           "tokens", (int)r->count, "windows", (int)r->windows, "ctx", (int)r->ctx);
@@ -249,7 +248,7 @@ static json_t *results(struct run *r)
     double sum = 0;
     for (uint32_t i = 0; i < r->count; i++)
         sum += r->kl[i];
-    qsort(r->kl, r->count, sizeof *r->kl, by_value);
+    qsort(r->kl, r->count, sizeof *r->kl, compare_doubles);
     char name[512];
     json_t *k = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "base",
                           ntx_out_line(ntx_base_head(r->base)->model, name, sizeof name), "base_perplexity",
@@ -261,28 +260,29 @@ static json_t *results(struct run *r)
     return j;
 }
 
-static double number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
+static double stat_number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
 
-static int report(struct run *r, const struct ntx_options *o, struct ntx_err *err)
+static int print_perplexity_report(struct run *r, const struct ntx_options *o, struct ntx_err *err)
 {
-    json_t *j = results(r);
+    json_t *j = json_of_results(r);
     if (!j)
         return ntx_err_set(err, -ENOMEM, "no memory");
     if (o->json)
         ntx_out_json(j, JSON_COMPACT);
     else
-        printf("perplexity %.4f over %u tokens in %u windows of %zu\n", number(j, "perplexity"), r->count, r->windows,
-               r->ctx);
+        printf("perplexity %.4f over %u tokens in %u windows of %zu\n", stat_number(j, "perplexity"), r->count,
+               r->windows, r->ctx);
     if (r->decoded > 0 && !o->json)
         printf("%.3f layers skipped and %.0f bytes read per token, %.2f tok/s (the scored half, token by token)\n",
-               number(j, "skipped_layers_per_token"), number(j, "bytes_read_per_token"), number(j, "decode_tok_s"));
+               stat_number(j, "skipped_layers_per_token"), stat_number(j, "bytes_read_per_token"),
+               stat_number(j, "decode_tok_s"));
     if (r->base && !o->json) {
-        ntx_out_format("base %.4f (%s), ratio %.4f\n", number(j, "base_perplexity"),
+        ntx_out_format("base %.4f (%s), ratio %.4f\n", stat_number(j, "base_perplexity"),
                        json_string_value(json_object_get(j, "base")),
-                       number(j, "perplexity") / number(j, "base_perplexity"));
-        printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.6f\n", number(j, "kl_mean"),
-               number(j, "kl_median"), number(j, "kl_99"), number(j, "kl_max"));
-        printf("likeliest token agrees %.2f %%\n", 100 * number(j, "top1_agreement"));
+                       stat_number(j, "perplexity") / stat_number(j, "base_perplexity"));
+        printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.6f\n", stat_number(j, "kl_mean"),
+               stat_number(j, "kl_median"), stat_number(j, "kl_99"), stat_number(j, "kl_max"));
+        printf("likeliest token agrees %.2f %%\n", 100 * stat_number(j, "top1_agreement"));
     }
     int rc = ntx_write_stats(o, j, err);
     json_decref(j);
@@ -303,7 +303,7 @@ static int open_base(struct run *r, struct ntx_options *o, struct ntx_err *err)
     return 0;
 }
 
-static bool chooses_groups(const struct ntx_options *o)
+static bool is_sparse(const struct ntx_options *o)
 {
     return o->load.ffn_sparse &&
            (!strncmp(o->load.ffn_sparse, "predicted", 9) || !strncmp(o->load.ffn_sparse, "prompt", 6));
@@ -322,7 +322,7 @@ int ntx_cmd_perplexity(struct ntx_options *o)
     if (!o->load.ctx)
         o->load.ctx = 512;
     r.ctx = o->load.ctx;
-    r.decode = !ntx_skip_off(o->load.skip) || chooses_groups(o);
+    r.decode = !ntx_skip_off(o->load.skip) || is_sparse(o);
     if (!rc && r.ctx < 4)
         rc = ntx_err_set(&err, -EINVAL, "--ctx %zu: windows of at least 4 tokens are needed", r.ctx);
     if (!rc)
@@ -334,10 +334,10 @@ int ntx_cmd_perplexity(struct ntx_options *o)
     if (!rc && (o->kl || o->save_logits))
         rc = prepare_rows(&r, o, &f, &err);
     if (!rc)
-        rc = all_windows(&r, o, &err);
+        rc = run_windows(&r, o, &err);
     int end = ntx_base_finish(r.save, !rc, rc ? NULL : &err);
     if (!rc && !(rc = end))
-        rc = report(&r, o, &err);
+        rc = print_perplexity_report(&r, o, &err);
     ntx_base_close(r.base);
     free(r.row.q);
     free(r.base_row.q);

@@ -18,8 +18,8 @@
 #include "shm/drafts.h"
 #include "shm/memlimit.h"
 
-/* Where the model is: the drive that counts. One that is only named: here. */
-static const char *directory(const struct ntx_options *o, const struct ntx_plan_answer *a, char *buf, size_t n)
+/* The model's directory, whose drive counts; for a named model, the current one. */
+static const char *model_directory(const struct ntx_options *o, const struct ntx_plan_answer *a, char *buf, size_t n)
 {
     const char *path = o->n_args && !a->named && !access(o->args[0], F_OK) ? o->args[0] : "";
     const char *slash = strrchr(path, '/');
@@ -27,7 +27,7 @@ static const char *directory(const struct ntx_options *o, const struct ntx_plan_
     return buf;
 }
 
-/* The machine by words, from a file, or this one as doctor measured it. */
+/* The machine: by words, from a file, or this one as `ntx doctor` measured it. */
 static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err)
 {
     bool base = !o->machine || ntx_machine_is_this(o->machine);
@@ -36,7 +36,7 @@ static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, s
     if (base && o->profile)
         rc = ntx_hw_load(o->profile, &a->hw, err);
     else if (base)
-        rc = ntx__plan_profile(directory(o, a, dir, sizeof dir), a, err);
+        rc = ntx__plan_profile(model_directory(o, a, dir, sizeof dir), a, err);
     if (!base && o->profile)
         return ntx_err_set(err, -EINVAL,
                            "--profile and --machine are two machines; --machine this,... changes the profile's");
@@ -50,7 +50,7 @@ static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, s
     return rc;
 }
 
-/* The model's file, or its name. */
+/* The model: a file, or a name. */
 static int get_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_plan_answer *a,
                      struct ntx_err *err)
 {
@@ -60,14 +60,16 @@ static int get_model(const struct ntx_options *o, struct ntx_model_files *f, str
     if (a->named)
         return ntx_outline_named(path, &a->model, err);
     int rc = ntx_model_files_open(o, path, f, err);
-    return rc ? rc : ntx_outline_gguf(f->gguf, slash ? slash + 1 : path, &a->model, err);
+    if (rc)
+        return rc;
+    return ntx_outline_gguf(f->gguf, slash ? slash + 1 : path, &a->model, err);
 }
 
-static enum ntx_multiply multiply(const struct ntx_options *o)
+static enum ntx_multiply multiply_by(const struct ntx_options *o)
 {
-    return !o->load.backend || !strcmp(o->load.backend, "auto") ? NTX_MULTIPLY_BEST
-           : !strcmp(o->load.backend, "cpu")                    ? NTX_MULTIPLY_CPU
-                                                                : NTX_MULTIPLY_GPU;
+    if (!o->load.backend || !strcmp(o->load.backend, "auto"))
+        return NTX_MULTIPLY_BEST;
+    return !strcmp(o->load.backend, "cpu") ? NTX_MULTIPLY_CPU : NTX_MULTIPLY_GPU;
 }
 
 static uint32_t main_type(const struct ntx_outline *m)
@@ -84,7 +86,7 @@ static uint32_t main_type(const struct ntx_outline *m)
     return best;
 }
 
-/* Bytes of a weight on average; vectors, which are F32 in every file, are not weights of a matrix. */
+/* Mean bytes of a weight; vectors, which are F32 in every file, do not count. */
 static double weight_bytes(const struct ntx_outline *m, uint32_t main_type_)
 {
     double bytes = 0, values = 0;
@@ -97,8 +99,7 @@ static double weight_bytes(const struct ntx_outline *m, uint32_t main_type_)
     return bytes / values;
 }
 
-/* The GPU's roof where it is known, else the CPU's: memory's rate, and the best arithmetic that any row count reaches.
- * */
+/* The GPU's roof where it is known, else the CPU's: memory bandwidth, and the best arithmetic rate of any row count. */
 static void set_roof(struct ntx_plan_answer *a)
 {
     const struct ntx_outline *m = &a->model;
@@ -129,18 +130,21 @@ static void set_roof(struct ntx_plan_answer *a)
     a->roof.bps = a->roof.peak > 0 ? ntx_hw_ram_bps(hw, a->place.threads) : 0;
 }
 
-/* What a lossy pass reads depends on the text. */
+/* A lossy pass reads an amount that depends on the text. */
 static int refuse_lossy(const struct ntx_options *o, struct ntx_err *err)
 {
-    const char *named = !ntx_skip_off(o->load.skip)                               ? "--skip"
-                        : o->load.ffn_sparse && strcmp(o->load.ffn_sparse, "off") ? "--ffn-sparse"
-                                                                                  : NULL;
-    return named ? ntx_err_set(err, -EINVAL,
-                               "%s is not predicted: what it reads depends on the text (ntx bench measures it)", named)
-                 : 0;
+    const char *named = NULL;
+    if (!ntx_skip_off(o->load.skip))
+        named = "--skip";
+    else if (o->load.ffn_sparse && strcmp(o->load.ffn_sparse, "off"))
+        named = "--ffn-sparse";
+    if (!named)
+        return 0;
+    return ntx_err_set(err, -EINVAL, "%s is not predicted: what it reads depends on the text (ntx bench measures it)",
+                       named);
 }
 
-/* More than there is: what the machine has, or here what may still be taken. */
+/* Notes a budget above the machine's memory, or, for this machine, above the available memory. */
 static void note_budget(const struct ntx_options *o, struct ntx_plan_answer *a)
 {
     struct ntx_memlimit m = {.cgroup_limit = UINT64_MAX};
@@ -148,20 +152,19 @@ static void note_budget(const struct ntx_options *o, struct ntx_plan_answer *a)
     if (a->here)
         ntx_memlimit_read(&m);
     uint64_t most = NTX_MIN(a->hw.ram_bytes ? a->hw.ram_bytes : UINT64_MAX, m.cgroup_limit);
+    const char *owner = a->here ? "this machine has" : "that machine has";
+    if (m.cgroup_limit < a->hw.ram_bytes)
+        owner = "this process may take";
     if (o->load.ram > most)
         snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0],
                  "--ram %s is more memory than %s, %s: it would not run so.",
-                 ntx_format_size(o->load.ram, asked, sizeof asked),
-                 m.cgroup_limit < a->hw.ram_bytes ? "this process may take"
-                 : a->here                        ? "this machine has"
-                                                  : "that machine has",
-                 ntx_format_size(most, has, sizeof has));
+                 ntx_format_size(o->load.ram, asked, sizeof asked), owner, ntx_format_size(most, has, sizeof has));
     else if (a->here && o->load.ram > m.available)
         snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0], "--ram %s is more memory than is free now, %s.",
                  ntx_format_size(o->load.ram, asked, sizeof asked), ntx_format_size(m.available, has, sizeof has));
 }
 
-static int no_model(const struct ntx_options *o)
+static int report_no_model(const struct ntx_options *o)
 {
     if (o->list)
         return 0;
@@ -169,7 +172,7 @@ static int no_model(const struct ntx_options *o)
     return NTX_EXIT_USAGE;
 }
 
-/* The model's own block: as computed/engine/load_drafter.c. */
+/* Memory of the model's own next-token block, computed as in computed/engine/load_drafter.c. */
 static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m, uint32_t ctx, uint64_t ram,
                        uint64_t *bytes, struct ntx_err *err)
 {
@@ -186,7 +189,7 @@ static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m,
     return 0;
 }
 
-/* As computed/engine/load_drafter.c. */
+/* Memory of the drafters, computed as in computed/engine/load_drafter.c. */
 static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_outline *m,
                           uint64_t ram, uint64_t *bytes, struct ntx_err *err)
 {
@@ -211,8 +214,8 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
     return rc ? rc : nextn_bytes(o, m, ctx, ram, bytes, err);
 }
 
-/* What is kept of this model's guesses, where it has a file; whose they are the drafters' digests tell. */
-static void learn_guesses(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a)
+/* Loads the draft acceptance statistics of this model's file; the drafters' digests select them. */
+static void load_draft_stats(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a)
 {
     char digest[NTX_DIGEST_TEXT];
     struct ntx_err ignored = {0};
@@ -228,12 +231,12 @@ static void learn_guesses(const struct ntx_options *o, const struct ntx_model_fi
         close(fd[i]);
     }
     if (!ntx_model_digest(f->gguf, f->fds, digest, &ignored))
-        (void)ntx_draft_stats_load(digest, &a->guesses, &ignored); /* else it is as is common */
+        (void)ntx_draft_stats_load(digest, &a->guesses, &ignored); /* without statistics, common values hold */
 }
 
-/* As computed/engine/load.c asks. */
-static int request(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_plan_answer *a,
-                   struct ntx_place_request *r, struct ntx_err *err)
+/* Fills the request as computed/engine/load.c does. */
+static int fill_request(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_plan_answer *a,
+                        struct ntx_place_request *r, struct ntx_err *err)
 {
     *r = (struct ntx_place_request){
         .plan = {.ram_bytes = o->load.ram,
@@ -244,17 +247,16 @@ static int request(const struct ntx_options *o, const struct ntx_model_files *f,
                  .chunk_bytes = o->load.chunk,
                  .ring_slots = o->load.ring,
                  .prefetch = !o->load.no_prefetch,
-                 .multiply = multiply(o)},
+                 .multiply = multiply_by(o)},
         .logits_rows = ntx_draft_rows(o->load.draft, o->load.draft_nodes),
         .trees = ntx_draft_trees(o->load.draft, o->load.draft_nodes),
         .vram = o->load.vram,
         .smallest = true,
         .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses,
         .draft_nodes = o->load.draft_nodes,
-        .draft_kind = !ntx_draft_files(o->load.draft) && !ntx_draft_nextn(o->load.draft) ? 0
-                      : ntx_draft_looks_up(o->load.draft)                                ? 2
-                                                                                         : 1,
     };
+    if (ntx_draft_files(o->load.draft) || ntx_draft_nextn(o->load.draft))
+        r->draft_kind = ntx_draft_looks_up(o->load.draft) ? 2 : 1;
     if (a->here && !r->plan.ram_bytes)
         r->plan.ram_bytes = ntx_budget_default(0);
     r->plan.kv_ram = o->load.kv_ram;
@@ -262,12 +264,12 @@ static int request(const struct ntx_options *o, const struct ntx_model_files *f,
     return rc || a->named ? rc : drafters_bytes(o, f, &a->model, r->plan.ram_bytes, &r->plan.other_bytes, err);
 }
 
-/* Where each part goes. */
-static int place(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
-                 struct ntx_err *err)
+/* Computes the placement. */
+static int place_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
+                       struct ntx_err *err)
 {
     struct ntx_place_request r;
-    int rc = request(o, f, a, &r, err);
+    int rc = fill_request(o, f, a, &r, err);
     if (rc || (rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)))
         return rc;
     a->exact = !a->named && !*a->model.why && !a->place.vram;
@@ -298,8 +300,8 @@ int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f
     if (!rc)
         rc = get_machine(o, a, err);
     if (!rc)
-        learn_guesses(o, f, a);
-    return rc ? rc : place(o, f, a, err);
+        load_draft_stats(o, f, a);
+    return rc ? rc : place_model(o, f, a, err);
 }
 
 void ntx__plan_done(struct ntx_plan_answer *a) { ntx_outline_free(&a->model); }
@@ -311,7 +313,7 @@ int ntx_cmd_plan(struct ntx_options *o)
     if (o->list)
         ntx__plan_print_lists(o->json);
     if (o->list || !o->n_args)
-        return no_model(o);
+        return report_no_model(o);
     struct ntx_plan_answer *a = calloc(1, sizeof *a);
     int rc = a ? get_model(o, &f, a, &err) : ntx_err_set(&err, -ENOMEM, "no memory");
     if (!rc)
@@ -321,11 +323,11 @@ int ntx_cmd_plan(struct ntx_options *o)
         goto done;
     }
     if (!rc && (rc = get_machine(o, a, &err)) &&
-        *a->model.why) /* which matters more than a machine that is not known */
+        *a->model.why) /* an unknown model matters more than an unknown machine */
         rc = ntx_err_set(&err, rc, "%s: ntx does not run this file: %s", o->args[0], a->model.why);
     if (!rc) {
-        learn_guesses(o, &f, a);
-        rc = place(o, &f, a, &err);
+        load_draft_stats(o, &f, a);
+        rc = place_model(o, &f, a, &err);
     }
     if (!rc) {
         a->compat = o->compat;

@@ -19,7 +19,7 @@
 #include "computed/plan/machines.h"
 #include "computed/plan/plan.h"
 
-#define OF_RAM 0.85 /* of a machine's memory: as ntx_place takes where nobody said --ram */
+#define OF_RAM 0.85 /* of a machine's memory, as ntx_place takes without --ram */
 
 struct machines {
     char name[NTX_RANKS_MAX][64];
@@ -29,7 +29,7 @@ struct machines {
     struct ntx_machines_link link;
 };
 
-/* "net=RATE" and "100us", in either order. */
+/* Reads "net=RATE" and "100us", in either order. */
 static int read_net(const char *words, struct machines *m, struct ntx_err *err)
 {
     char buf[128];
@@ -84,11 +84,11 @@ static int read_file(const char *path, const struct ntx_options *o, struct machi
     return rc;
 }
 
-/* By all splits, and the one that would be taken. */
+/* The forecast for each split, and the best split. */
 struct found {
     struct ntx_machines_forecast by[NTX_SPLITS];
     enum ntx_split split;
-    const char *heads; /* why K and V cannot be dealt; NULL: they can */
+    const char *heads; /* why K and V cannot be split; NULL: they can */
     uint32_t ctx;
 };
 
@@ -107,7 +107,7 @@ static void print_others(const struct found *found)
     }
 }
 
-static void print(const struct ntx_plan_answer *a, const struct machines *m, const struct found *found)
+static void print_plan(const struct ntx_plan_answer *a, const struct machines *m, const struct found *found)
 {
     char bytes[32];
     const struct ntx_machines_forecast *f = &found->by[found->split];
@@ -172,8 +172,8 @@ static void print_json(const struct ntx_plan_answer *a, const struct machines *m
     json_decref(j);
 }
 
-static int forecast(const struct ntx_options *o, const struct ntx_outline *model, struct machines **out,
-                    struct found *f, struct ntx_err *err)
+static int make_forecast(const struct ntx_options *o, const struct ntx_outline *model, struct machines **out,
+                         struct found *f, struct ntx_err *err)
 {
     struct machines *m = *out = calloc(1, sizeof *m);
     int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
@@ -204,9 +204,9 @@ int ntx__plan_machines(const struct ntx_options *o, const struct ntx_plan_answer
 {
     struct machines *m;
     struct found f;
-    int rc = forecast(o, &a->model, &m, &f, err);
+    int rc = make_forecast(o, &a->model, &m, &f, err);
     if (!rc)
-        (o->json ? print_json : print)(a, m, &f);
+        (o->json ? print_json : print_plan)(a, m, &f);
     free(m);
     return rc;
 }
@@ -220,7 +220,7 @@ int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const
     int rc = ntx_outline_gguf(g, name, &model, err);
     if (rc)
         return rc;
-    rc = forecast(o, &model, &m, &f, err);
+    rc = make_forecast(o, &model, &m, &f, err);
     if (!rc)
         *parts = f.by[f.split].parts;
     free(m);

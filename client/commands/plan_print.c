@@ -14,7 +14,7 @@ static struct ntx_roof_run run_of(const struct ntx_plan_answer *a, bool prefill)
     return (struct ntx_roof_run){a->batch, a->place.ctx, prefill, a->compat};
 }
 
-/* ---- for people */
+/* ---- text output */
 
 static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_forecast *f, const char *what,
                            uint32_t rows)
@@ -36,8 +36,8 @@ static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_for
     putchar('\n');
 }
 
-/* The least budget: to the byte where computed's planner counted. */
-static const char *smallest(const struct ntx_plan_answer *a, char *buf, size_t n)
+/* The least budget: exact to the byte where ntx-computed's planner counted. */
+static const char *smallest_budget(const struct ntx_plan_answer *a, char *buf, size_t n)
 {
     char size[32];
     if (a->exact)
@@ -101,12 +101,10 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
         printf(", %u of %u experts used", m->model->hp.n_expert_used, m->model->hp.n_expert);
     printf("\nmachine  %s (%s)\n", ntx_out_line(a->hw.name, name, sizeof name),
            a->hw.source[0] ? ntx_out_line(a->hw.source, source, sizeof source) : "source unknown");
+    const char *vram = shared ? " for processor and GPU" : ", VRAM ";
     printf("budget   RAM %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n",
-           ntx_format_size(p->ram, b[0], 32),
-           !p->vram ? ""
-           : shared ? " for processor and GPU"
-                    : ", VRAM ",
-           p->vram && !shared ? ntx_format_size(p->vram, b[1], 64) : "", smallest(a, b[2], 64), p->ctx,
+           ntx_format_size(p->ram, b[0], 32), p->vram ? vram : "",
+           p->vram && !shared ? ntx_format_size(p->vram, b[1], 64) : "", smallest_budget(a, b[2], 64), p->ctx,
            ntx_format_size(p->kv_bytes, kv, 64), p->on_device && !shared ? "VRAM" : "RAM",
            ntx_format_size(p->work_bytes, b[3], 32));
     for (int t = 0; t < NTX_N_TIERS; t++)
@@ -123,7 +121,7 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
         print_roofs(a);
 }
 
-/* ---- for programs */
+/* ---- JSON output */
 
 static json_t *forecast_json(const struct ntx_plan_answer *a, const struct ntx_forecast *f, uint32_t rows)
 {

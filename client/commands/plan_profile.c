@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_profile.c: the hardware profile that `ntx plan` goes by: the one that is stored, or one of a moment, or an
- * estimate; and which of them it was. */
+/* plan_profile.c: the hardware profile that `ntx plan` uses: the stored one, a quick measurement, or an estimate;
+ * and a note on which of them it is. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,15 +16,15 @@
 
 #define BRIEF_SECONDS 2.0
 
-static void show(void *ctx, const char *what)
+static void show_progress(void *ctx, const char *what)
 {
     (void)ctx;
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r\033[Kno hardware profile yet, measuring for a moment: %s", what);
 }
 
-/* So that `ntx run` goes by the same numbers. Nothing is lost where it cannot be stored. */
-static bool keep(const struct ntx_hw *hw)
+/* Stores the profile, so that `ntx run` uses the same figures. A failure does no harm. */
+static bool store_profile(const struct ntx_hw *hw)
 {
     struct ntx_err ignored = {0};
     char path[4096], *json = ntx_hw_dump(hw, NULL, 0);
@@ -33,11 +33,11 @@ static bool keep(const struct ntx_hw *hw)
     return kept;
 }
 
-static int measure(const char *dir, struct ntx_hw *hw, struct ntx_err *err)
+static int measure_profile(const char *dir, struct ntx_hw *hw, struct ntx_err *err)
 {
-    struct ntx_doctor_config c = {.dir = dir, .seconds = BRIEF_SECONDS, .progress = show};
+    struct ntx_doctor_config c = {.dir = dir, .seconds = BRIEF_SECONDS, .progress = show_progress};
     struct ntx_doctor_report *r = calloc(1, sizeof *r);
-    ntx_log_init("ntx", NTX_LOG_WARN); /* how it reads is no matter here */
+    ntx_log_init("ntx", NTX_LOG_WARN); /* how reads are done is of no interest here */
     int rc = r ? ntx_doctor_run(&c, r, err) : ntx_err_set(err, -ENOMEM, "no memory");
     ntx_clear_progress();
     if (!rc) {
@@ -48,8 +48,8 @@ static int measure(const char *dir, struct ntx_hw *hw, struct ntx_err *err)
     return rc;
 }
 
-/* A common desktop with as many processors and as much memory as are here. */
-static int estimate(struct ntx_hw *hw, struct ntx_err *err)
+/* Estimates from a common desktop, with this machine's processors and memory. */
+static int estimate_profile(struct ntx_hw *hw, struct ntx_err *err)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN), pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     char words[96];
@@ -68,8 +68,8 @@ int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err
                  "This machine was measured for a moment only: `ntx doctor` measures it well (under 30 s).");
     if (rc != -ENOENT)
         return rc;
-    if (!measure(dir, &a->hw, &why)) {
-        bool kept = keep(&a->hw);
+    if (!measure_profile(dir, &a->hw, &why)) {
+        bool kept = store_profile(&a->hw);
         snprintf(note, sizeof a->notes[0],
                  "No hardware profile was there, so this machine was measured for a moment%s: `ntx doctor` measures it "
                  "well (under 30 s).",
@@ -81,7 +81,7 @@ int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err
         "No hardware profile is there, and none could be measured (%.120s): the figures are those of a common desktop. "
         "`ntx doctor --dir DIR` measures.",
         why.text);
-    return estimate(&a->hw, err);
+    return estimate_profile(&a->hw, err);
 }
 
 void ntx__plan_note_busy(struct ntx_plan_answer *a)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_words.c: the answer of `ntx plan` in the words that a person would use. */
+/* plan_words.c: the answer of `ntx plan` in plain words. */
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #define PROMPT_WORDS     500
 #define TOKENS_OF(words) ((words)*4 / 3) /* in English, about */
 
-static const char *duration(double s, char *buf, size_t n)
+static const char *duration_text(double s, char *buf, size_t n)
 {
     if (s < 0.95)
         snprintf(buf, n, "less than a second");
@@ -31,20 +31,20 @@ static const char *duration(double s, char *buf, size_t n)
     return buf;
 }
 
-static const char *about(double s, char *buf, size_t n)
+static const char *about_text(double s, char *buf, size_t n)
 {
     char text[32];
-    snprintf(buf, n, "%s%s", s < 0.95 ? "" : "about ", duration(s, text, sizeof text));
+    snprintf(buf, n, "%s%s", s < 0.95 ? "" : "about ", duration_text(s, text, sizeof text));
     return buf;
 }
 
-static const char *rate(double tok_s, char *buf, size_t n)
+static const char *rate_text(double tok_s, char *buf, size_t n)
 {
     char one[32];
     if (tok_s >= 1)
         snprintf(buf, n, tok_s >= 99.5 ? "%.0f tokens a second" : "%.2g tokens a second", tok_s);
     else
-        snprintf(buf, n, "a token every %s", duration(1 / tok_s, one, sizeof one));
+        snprintf(buf, n, "a token every %s", duration_text(1 / tok_s, one, sizeof one));
     return buf;
 }
 
@@ -79,20 +79,20 @@ static void print_rates(const struct ntx_plan_answer *a)
 {
     char r[64], d[32];
     double pass = a->place.decode.pass_s, per_token = a->place.prefill.pass_s / a->place.rows;
-    printf("Writing: %s; an answer of %d words takes %s.\n", rate(1 / pass, r, sizeof r), ANSWER_WORDS,
-           about(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
-    printf("Reading: %s; a prompt of %d words takes %s.\n", rate(1 / per_token, r, sizeof r), PROMPT_WORDS,
-           about(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
+    printf("Writing: %s; an answer of %d words takes %s.\n", rate_text(1 / pass, r, sizeof r), ANSWER_WORDS,
+           about_text(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
+    printf("Reading: %s; a prompt of %d words takes %s.\n", rate_text(1 / per_token, r, sizeof r), PROMPT_WORDS,
+           about_text(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
 }
 
-static void print_guesses(const struct ntx_plan_answer *a)
+static void print_drafts(const struct ntx_plan_answer *a)
 {
     const struct ntx_layout *p = &a->place;
     char r[64];
     const char *by = p->draft_known ? "as it was here before" : "if guesses hold as they commonly do";
     if (p->draft_nodes)
         printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->draft_tokens, p->draft_nodes,
-               rate(p->draft_tok_s, r, sizeof r), by);
+               rate_text(p->draft_tok_s, r, sizeof r), by);
     else if (p->draft_tok_s > 0)
         printf("Guesses: they do not pay here, %s.\n", by);
 }
@@ -114,13 +114,13 @@ static void print_limit(const struct ntx_plan_answer *a)
             printf("Limit:   %s.\n", words[i].means);
 }
 
-static const char *times(double gain, char *buf, size_t n)
+static const char *gain_text(double gain, char *buf, size_t n)
 {
     snprintf(buf, n, gain < 9.95 ? "%.1f" : "%.0f", gain);
     return buf;
 }
 
-/* The most of each kind, the most of all first: not everybody can put in the same things. */
+/* The best advice of each kind, the best of all first: not everybody can change the same parts. */
 static void print_advice(const struct ntx_plan_answer *a)
 {
     unsigned seen = 0;
@@ -129,8 +129,8 @@ static void print_advice(const struct ntx_plan_answer *a)
         const struct ntx_advice *v = &a->advice[i];
         if (seen >> v->kind & 1)
             continue;
-        printf("%s %s times as fast with %s: %s.\n", seen ? "        " : "Gain:   ", times(v->gain, t, sizeof t),
-               ntx_out_line(v->what, what, sizeof what), rate(v->gain / a->place.decode.pass_s, r, sizeof r));
+        printf("%s %s times as fast with %s: %s.\n", seen ? "        " : "Gain:   ", gain_text(v->gain, t, sizeof t),
+               ntx_out_line(v->what, what, sizeof what), rate_text(v->gain / a->place.decode.pass_s, r, sizeof r));
         seen |= 1u << v->kind;
     }
     if (!seen)
@@ -142,14 +142,14 @@ void ntx__plan_print_words(const struct ntx_plan_answer *a)
     print_fit(a);
     if (a->place.predicted) {
         print_rates(a);
-        print_guesses(a);
+        print_drafts(a);
         print_limit(a);
         print_advice(a);
     } else {
         puts("How fast: unknown, since the profile lacks a rate that this placement needs.");
     }
     for (size_t i = 0; i < sizeof a->notes / sizeof *a->notes; i++)
-        if (a->notes[i][0] && i != NTX_PLAN_NOTE_MODEL) /* it was said first */
+        if (a->notes[i][0] && i != NTX_PLAN_NOTE_MODEL) /* it was printed first */
             ntx_out_format("Note:    %s\n", a->notes[i]);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `ntx prefix`: the running daemons compute a text that conversations begin with, and keep it. */
+/* `ntx prefix`: the running daemons compute the beginning of later conversations (a system prompt) and keep it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +19,12 @@ static int read_file(const char *path, char **text, size_t *len, struct ntx_err 
         --*len;
     if (!rc && !*len)
         rc = -ENODATA;
-    return rc ? ntx_err_set(err, rc, "%s: %s", path, rc == -ENODATA ? "there is no text in it" : strerror(-rc)) : 0;
+    if (!rc)
+        return 0;
+    return ntx_err_set(err, rc, "%s: %s", path, rc == -ENODATA ? "there is no text in it" : strerror(-rc));
 }
 
-static void tell(const Ntx__Done *d, const char *path)
+static void report_prefix(const Ntx__Done *d, const char *path)
 {
     json_t *j = json_loads(d->stats_json, 0, NULL);
     ntx_say("%s is kept: %lld tokens, %u of them were there", path,
@@ -30,7 +32,7 @@ static void tell(const Ntx__Done *d, const char *path)
     json_decref(j);
 }
 
-static int compute(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_err *err)
+static int compute_prefix(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate *m, struct ntx_err *err)
 {
     struct ntx_progress p = ntx_progress_begin(o);
     Ntx__Request q = NTX__REQUEST__INIT;
@@ -43,7 +45,7 @@ static int compute(struct ntx_client *c, const struct ntx_options *o, Ntx__Gener
             ntx_progress_show(&p, w.reply->progress);
         if (w.reply->body_case == w.last) {
             ntx_clear_progress();
-            tell(w.reply->done, o->args[0]);
+            report_prefix(w.reply->done, o->args[0]);
         }
     }
     return rc;
@@ -68,7 +70,7 @@ int ntx_cmd_prefix(struct ntx_options *o)
     if (!rc)
         rc = ntx_client_connect(o->socket, &c, &err);
     if (!rc)
-        rc = compute(c, o, &m, &err);
+        rc = compute_prefix(c, o, &m, &err);
     ntx_client_free(c);
     free(text);
     return rc ? ntx_fail(&err) : 0;

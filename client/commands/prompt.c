@@ -36,7 +36,7 @@ int ntx_read_stream(FILE *f, char **text, size_t *len)
     return 0;
 }
 
-static int add(struct ntx_prompt *p, const char *text, size_t len, struct ntx_err *err)
+static int add_part(struct ntx_prompt *p, const char *text, size_t len, struct ntx_err *err)
 {
     size_t gap = p->text != NULL;
     char *t = realloc(p->text, p->len + gap + len + 1);
@@ -59,7 +59,7 @@ static int add_stream(struct ntx_prompt *p, FILE *f, const char *name, struct nt
     if (rc)
         return ntx_err_set(err, rc, "%s: cannot read the prompt: %s", name, strerror(-rc));
     len -= len && text[len - 1] == '\n';
-    rc = add(p, text, len, err);
+    rc = add_part(p, text, len, err);
     free(text);
     return rc;
 }
@@ -70,7 +70,7 @@ int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsig
     bool piped = n && !strcmp(words[n - 1], "-");
     int rc = 0;
     if (n && strcmp(words[0], "-"))
-        rc = add(p, words[0], strlen(words[0]), err);
+        rc = add_part(p, words[0], strlen(words[0]), err);
     if (!rc && o->prompt_file) {
         FILE *f = fopen(o->prompt_file, "rb");
         rc = add_stream(p, f, o->prompt_file, err);
@@ -80,12 +80,14 @@ int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsig
     p->took_input = piped || (!n && !o->prompt_file && !isatty(STDIN_FILENO));
     if (!rc && p->took_input)
         rc = add_stream(p, stdin, "standard input", err);
-    if (!rc && p->text && !p->len)
-        rc = ntx_err_set(err, -EINVAL, "the prompt is empty: %s",
-                         p->took_input    ? "nothing came from standard input"
-                         : o->prompt_file ? "the file has no text"
-                                          : "give a text, or none at all on a terminal for a chat");
-    return rc;
+    if (rc || !p->text || p->len)
+        return rc;
+    const char *why = "give a text, or none at all on a terminal for a chat";
+    if (p->took_input)
+        why = "nothing came from standard input";
+    else if (o->prompt_file)
+        why = "the file has no text";
+    return ntx_err_set(err, -EINVAL, "the prompt is empty: %s", why);
 }
 
 void ntx_prompt_free(struct ntx_prompt *p)

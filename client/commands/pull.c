@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models by name: pull, list, rm. What they are made of is in client/pull. */
+/* Models by name: pull, list, rm. Their parts are in client/pull. */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@
 #include "model/arch.h"
 #include "model/tokenizer.h"
 
-#define SPARE (64ull << 20) /* left free on the drive */
+#define SPARE (64ull << 20) /* bytes left free on the drive */
 
 struct pull {
     const struct ntx_options *o;
@@ -31,11 +31,11 @@ struct pull {
     struct ntx_model_files heads; /* only their headers */
     char (*etag)[200];            /* [model.n] */
     char dir[1400];
-    int folder;                  /* the same, opened; -1: not yet */
-    uint64_t all, before, whole; /* bytes: of the model, that were there at the beginning, of files that are done */
+    int folder;                  /* the folder, opened; -1: not yet */
+    uint64_t all, before, whole; /* bytes: of the model, present at the beginning, of completed files */
     uint64_t since_ns, shown_ns;
     struct ntx_progress line;
-    char name[300]; /* of the file under way */
+    char name[300]; /* of the current file */
 };
 
 /* ---- the token */
@@ -48,7 +48,7 @@ static bool is_token(const char *t)
     return *t;
 }
 
-/* $HF_TOKEN, or a file of one's own. token "": there is none. */
+/* Reads the token from $HF_TOKEN or a file. token "": there is none. */
 static int get_token(const struct ntx_options *o, char token[NTX_KEY_ROOM], struct ntx_err *err)
 {
     char path[1024];
@@ -60,11 +60,10 @@ static int get_token(const struct ntx_options *o, char token[NTX_KEY_ROOM], stru
         return is_token(env) && (size_t)snprintf(token, NTX_KEY_ROOM, "%s", env) < NTX_KEY_ROOM
                    ? 0
                    : ntx_err_set(err, -EINVAL, "HF_TOKEN is no token");
-    snprintf(path, sizeof path, "%s%s/ntx/token",
-             config && *config ? config
-             : home            ? home
-                               : "",
-             config && *config ? "" : "/.config");
+    if (config && *config)
+        snprintf(path, sizeof path, "%s/ntx/token", config);
+    else
+        snprintf(path, sizeof path, "%s/.config/ntx/token", home ? home : "");
     return access(path, F_OK) ? 0 : ntx_key_read(path, token, err);
 }
 
@@ -78,7 +77,7 @@ static int open_web(struct pull *p, const char *hub, struct ntx_err *err)
     return rc;
 }
 
-/* ---- what it is, before it travels */
+/* ---- the model's header, before the download */
 
 static int get_heads(struct pull *p, struct ntx_err *err)
 {
@@ -97,8 +96,8 @@ static int get_heads(struct pull *p, struct ntx_err *err)
     return rc ? rc : ntx_gguf_open(h->fds, h->n, (const char *const *)h->names, &h->gguf, err);
 }
 
-/* Whether ntx computes it, and how fast it would be here. */
-static int judge(struct pull *p, struct ntx_err *err)
+/* Reports whether ntx can run the model, and how fast it would be here. */
+static int judge_model(struct pull *p, struct ntx_err *err)
 {
     struct ntx_model *m = NULL;
     struct ntx_tokenizer *t = NULL;
@@ -159,15 +158,20 @@ static int check_space(struct pull *p, struct ntx_err *err)
                        (unsigned)(SPARE >> 20));
 }
 
-/* ---- the way */
+/* ---- the download */
 
 static const char *time_left(double s, char *buf, size_t n)
 {
-    snprintf(buf, n, s < 100 ? "%.0f s" : s < 6000 ? "%.0f min" : "%.1f h", s < 100 ? s : s < 6000 ? s / 60 : s / 3600);
+    if (s < 100)
+        snprintf(buf, n, "%.0f s", s);
+    else if (s < 6000)
+        snprintf(buf, n, "%.0f min", s / 60);
+    else
+        snprintf(buf, n, "%.1f h", s / 3600);
     return buf;
 }
 
-static void on_at(void *arg, uint64_t have)
+static void on_progress(void *arg, uint64_t have)
 {
     struct pull *p = arg;
     char done[32], all[32], left[32];
@@ -183,7 +187,7 @@ static void on_at(void *arg, uint64_t have)
                      rate > 0 ? time_left((double)(p->all - there) / rate, left, sizeof left) : "?", p->name);
 }
 
-static void on_again(void *arg, const char *why, unsigned seconds)
+static void on_retry(void *arg, const char *why, unsigned seconds)
 {
     struct pull *p = arg;
     ntx_progress_clear(&p->line);
@@ -196,8 +200,8 @@ static int pull_files(struct pull *p, struct ntx_err *err)
     p->since_ns = ntx_now_ns();
     for (unsigned i = 0; !rc && i < p->model.n; i++) {
         struct ntx_pull_part f = part_of(p, i);
-        f.at = on_at;
-        f.again = on_again;
+        f.at = on_progress;
+        f.again = on_retry;
         snprintf(p->name, sizeof p->name, "%s", p->model.file[i].name);
         rc = ntx_part_pull(p->web, &f, err);
         p->whole += p->model.file[i].size;
@@ -255,7 +259,7 @@ int ntx_cmd_pull(struct ntx_options *o)
     if (!rc)
         rc = get_heads(&p, &err);
     if (!rc)
-        rc = judge(&p, &err);
+        rc = judge_model(&p, &err);
     if (!rc)
         rc = make_place(&p, &err);
     if (!rc)
@@ -274,11 +278,11 @@ int ntx_cmd_pull(struct ntx_options *o)
     return rc ? ntx_fail(&err) : 0;
 }
 
-/* ---- what there is */
+/* ---- list, rm */
 
 static void print_one(const struct ntx_stored *m)
 {
-    char size[32], when[32], rest[64] = "", name[4 * NTX_STORE_NAME]; /* folders may be called anything */
+    char size[32], when[32], rest[64] = "", name[4 * NTX_STORE_NAME]; /* a folder's name may have any bytes */
     struct tm tm;
     localtime_r(&m->when, &tm);
     strftime(when, sizeof when, "%Y-%m-%d", &tm);
@@ -290,7 +294,7 @@ static void print_one(const struct ntx_stored *m)
 
 static json_t *json_of(const struct ntx_stored *m)
 {
-    char path[1400], name[4 * NTX_STORE_NAME], line[4 * sizeof path]; /* JSON takes no bytes that are no UTF-8 */
+    char path[1400], name[4 * NTX_STORE_NAME], line[4 * sizeof path]; /* JSON needs UTF-8 */
     snprintf(path, sizeof path, "%s/%s", m->dir, m->first);
     return json_pack("{s:s, s:s, s:I, s:i, s:b, s:I}", "name", ntx_out_line(m->name, name, sizeof name), "path",
                      ntx_out_line(path, line, sizeof line), "bytes", (json_int_t)(m->bytes + m->pulled), "files",
@@ -334,7 +338,7 @@ int ntx_cmd_rm(struct ntx_options *o)
     return rc ? ntx_fail(&err) : 0;
 }
 
-/* ---- a name in a model's place */
+/* ---- a name in place of a path */
 
 int ntx_model_by_name(const char **model, char path[1400], struct ntx_err *err)
 {
@@ -353,5 +357,5 @@ int ntx_model_by_name(const char **model, char path[1400], struct ntx_err *err)
         *model = path;
     }
     ntx_store_free(&s);
-    return rc == -ENOENT ? 0 : rc; /* the path is told to be none where it is opened */
+    return rc == -ENOENT ? 0 : rc; /* opening the path reports the error */
 }

@@ -24,10 +24,10 @@ struct told {
     const struct ntx_options *o;
     struct ntx_progress line;
     uint64_t began, last;
-    json_t *tensors; /* --json */
+    json_t *tensors; /* for --json */
 };
 
-static void show(void *ctx, const struct ntx_quantize_progress *p)
+static void show_progress(void *ctx, const struct ntx_quantize_progress *p)
 {
     struct told *t = ctx;
     char done[32], total[32];
@@ -47,7 +47,7 @@ static void show(void *ctx, const struct ntx_quantize_progress *p)
                      left < 120 ? left : left / 60, left < 120 ? "s" : "min");
 }
 
-static void chosen(void *ctx, const struct ntx_gguf_tensor *t, uint32_t type, double error)
+static void on_type(void *ctx, const struct ntx_gguf_tensor *t, uint32_t type, double error)
 {
     struct told *k = ctx;
     const char *from = ntx_type_info(t->type)->name, *to = ntx_type_info(type)->name;
@@ -68,7 +68,7 @@ static int read_fit(const char *text, uint64_t *bytes, struct ntx_err *err)
     return ntx_parse_size(text, bytes) ? ntx_err_set(err, -EINVAL, "'%s' is no size; write fit:4.5G", text) : 0;
 }
 
-/* What TYPE says. */
+/* Reads TYPE. */
 static int take_type(const char *type, struct ntx_quantize_options *q, struct ntx_err *err)
 {
     char names[1024];
@@ -80,7 +80,7 @@ static int take_type(const char *type, struct ntx_quantize_options *q, struct nt
     return ntx_err_set(err, -EINVAL, "'%s' is no type; there are fit:SIZE, %s", type, names);
 }
 
-/* "REGEX=TYPE": the last '=' parts them. */
+/* Reads "REGEX=TYPE"; the last '=' separates them. */
 static int take_rules(const struct ntx_options *o, struct ntx_quantize_options *q, char *patterns[],
                       struct ntx_err *err)
 {
@@ -110,7 +110,7 @@ static void report_json(const struct ntx_quantize_report *r, struct told *t)
     json_decref(j);
 }
 
-static void report(const struct ntx_options *o, const struct ntx_quantize_report *r)
+static void print_quantize_report(const struct ntx_options *o, const struct ntx_quantize_report *r)
 {
     char in[32], out[32];
     printf("%s to %s, %.2f bits per weight", ntx_format_size(r->bytes_in, in, sizeof in),
@@ -122,8 +122,8 @@ static void report(const struct ntx_options *o, const struct ntx_quantize_report
         ntx_out_format("relative error %.4f; worst %.4f, %s\n", r->error, r->worst, r->worst_name);
 }
 
-/* What people should know before they trust the file. */
-static void warn(const struct ntx_quantize_report *r)
+/* Warnings that the user should read before using the file. */
+static void print_warnings(const struct ntx_quantize_report *r)
 {
     if (r->n_twice)
         ntx_say("%u tensors were quantised before: what was lost then stays lost, and this comes on top; take the "
@@ -144,13 +144,13 @@ static void warn(const struct ntx_quantize_report *r)
                 r->n_unseen, r->n_experts);
 }
 
-static uint32_t cpus(void)
+static uint32_t count_cpus(void)
 {
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     return (uint32_t)NTX_MAX(n, 1);
 }
 
-/* Files of other models are rewritten, too, if they have matrices: other programs run them. */
+/* Files of other kinds are converted, too, if they have matrices: other programs run them. */
 static int check_kind(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err)
 {
     struct ntx_err why = {0};
@@ -179,9 +179,9 @@ static int quantize(struct ntx_options *o, struct ntx_quantize_options *q, struc
     if (!rc && o->json)
         report_json(&r, t);
     else if (!rc && !o->quiet)
-        report(o, &r);
+        print_quantize_report(o, &r);
     if (!rc && !o->quiet)
-        warn(&r);
+        print_warnings(&r);
     ntx_model_files_close(&f);
     ntx_imatrix_free(imatrix);
     return rc;
@@ -195,9 +195,9 @@ int ntx_cmd_quantize(struct ntx_options *o)
                                      .pure = o->pure,
                                      .dry = o->dry_run,
                                      .split = o->split,
-                                     .threads = o->load.threads ? o->load.threads : cpus(),
-                                     .progress = show,
-                                     .chosen = chosen,
+                                     .threads = o->load.threads ? o->load.threads : count_cpus(),
+                                     .progress = show_progress,
+                                     .chosen = on_type,
                                      .ctx = &t};
     char *patterns[NTX_MAX_TENSORS] = {NULL};
     int rc = take_type(o->args[2], &q, &err);

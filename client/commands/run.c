@@ -22,7 +22,7 @@ void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampl
     m->max_tokens = o->n;
 }
 
-/* What the answer must be like, as --grammar or --json-schema name a file of it. */
+/* The constraint of the answer, from the file of --grammar or --json-schema. */
 struct constraint {
     Ntx__Constraint m;
     char *text;
@@ -50,7 +50,7 @@ static int constraint_read(const struct ntx_options *o, struct constraint *c, st
     return len <= (256u << 10) ? 0 : ntx_err_set(err, -E2BIG, "%s: a grammar or schema may have 256 KiB", path);
 }
 
-/* A system message where there is one, then the user's: what a conversation begins with. */
+/* The first messages of a conversation: the system message, if any, then the user's. */
 struct turn {
     Ntx__Message msg[2], *list[2];
 };
@@ -99,7 +99,7 @@ int ntx_cmd_run(struct ntx_options *o)
     struct ntx_tracer *tracer = NULL;
     struct ntx_prompt p = {0};
     struct constraint must = {0};
-    int rc = ntx_supervisor_check(&err); /* before somebody types a prompt for nothing */
+    int rc = ntx_supervisor_check(&err); /* before the user types a prompt in vain */
     o->talk = o->resume && o->n_args > 1 ? o->args[1] : NULL;
     if (!rc && !o->resume)
         rc = ntx_prompt_read(o, o->args + 1, o->n_args - 1, &p, &err);
@@ -115,13 +115,13 @@ int ntx_cmd_run(struct ntx_options *o)
         rc = ntx_prompt_check_form(o, &f, !p.text, &err);
     if (!rc)
         rc = ntx_captive_start(o, &f, &c, &err);
-    ntx_prompt_tell_left(o, &p); /* what feeds the pipe may have been slow */
+    ntx_prompt_tell_left(o, &p); /* the program at the other end of the pipe may have been slow */
     if (!rc && o->trace)
         rc = ntx_tracer_start(ntx_client_dir(c), &tracer, &err);
     if (!rc)
         rc = p.text ? one_answer(c, o, &must, p.text, p.len, NULL, &err) : ntx_chat_loop(c, o, &err);
     if (!rc)
-        ntx_prompt_tell_form(o, &f, &p); /* behind the answer: who fails says one line */
+        ntx_prompt_tell_form(o, &f, &p); /* after the answer, so that a failure prints only one line */
     if (!rc && tracer)
         rc = ntx_trace_finish(tracer, o, o->trace, &err);
     ntx_tracer_free(tracer);

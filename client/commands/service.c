@@ -18,8 +18,8 @@
 
 #define PART_MS 10000
 
-/* Sends a request without a body worth naming and waits for its last reply. */
-static int simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
+/* Sends a request that has no body and waits for its last reply. */
+static int send_simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
 {
     uint64_t id;
     Ntx__Reply *r;
@@ -35,10 +35,10 @@ static int simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Re
     return 0;
 }
 
-/* The daemons run; MODEL, where given, is loaded, unless *loaded: then ntx-computed has what it served before it died
- * (computed/server/keeper.h). Returns when a signal came (-EINTR) or ntx-computed died (-EPIPE). */
-static int serve(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint32_t rank,
-                 bool *loaded, struct ntx_err *err)
+/* The daemons run. Loads MODEL, if given, unless *loaded: then ntx-computed loads again the model that it had before
+ * it died (computed/server/keeper.h). Returns at a signal (-EINTR) or when ntx-computed died (-EPIPE). */
+static int serve_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f,
+                       uint32_t rank, bool *loaded, struct ntx_err *err)
 {
     Ntx__Reply *r;
     int rc = f->n && !*loaded ? ntx_load_model(c, o, f, err) : 0;
@@ -47,7 +47,7 @@ static int serve(struct ntx_client *c, const struct ntx_options *o, const struct
     if (!o->quiet && !rank && !*loaded)
         ntx_say("ready%s%s; Ctrl-C stops", f->n ? " with " : "", f->n ? f->names[0] : "");
     *loaded = true;
-    return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* nothing answers: this waits for a signal or the end */
+    return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* no reply has this id: wait for a signal or the end */
 }
 
 static void stop_gracefully(struct ntx_client *c)
@@ -57,11 +57,11 @@ static void stop_gracefully(struct ntx_client *c)
     struct ntx_err ignored;
     q.body_case = NTX__REQUEST__BODY_STOP;
     q.stop = &s;
-    simple(c, &q, 35000, NULL, &ignored);
+    send_simple(c, &q, 35000, NULL, &ignored);
 }
 
-/* gateway: HTTP, too, or NULL. */
-static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
+/* gateway: serves HTTP, or NULL. */
+static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway)
 {
     struct ntx_err err = {0};
     struct ntx_model_files f = {0};
@@ -85,12 +85,12 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
         rc = ntx_gateway_child_start(gateway, dir, &err);
     while (!rc) {
         char how[320];
-        rc = serve(c, o, &f, rank, &loaded, &err);
-        if (rc == -EPIPE && among) /* its connections end before it has parted from the other machines */
+        rc = serve_model(c, o, &f, rank, &loaded, &err);
+        if (rc == -EPIPE && among) /* the connections close before this rank has left the other machines */
             ntx_client_wait(ntx_supervisor_fd(ntx_client_supervisor(c)), PART_MS);
         if (rc != -EPIPE || !ntx_supervisor_lost(ntx_client_supervisor(c), how, sizeof how))
             break;
-        if (!strcmp(how, "exit code 0")) { /* `ntx stop` */
+        if (!strcmp(how, "exit code 0")) { /* after `ntx stop` */
             rc = 0;
             break;
         }
@@ -110,7 +110,7 @@ static int up(struct ntx_options *o, struct ntx_gateway_child *gateway)
         stop_gracefully(c);
         rc = 0;
     }
-    ntx_gateway_child_free(gateway); /* while the daemons are still there: its answers' ends are told */
+    ntx_gateway_child_free(gateway); /* while the daemons still run, so that clients get the end of their answers */
     ntx_client_free(c);
     ntx_model_files_close(&f);
     return rc ? ntx_fail(&err) : 0;
@@ -120,7 +120,7 @@ int ntx_cmd_up(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     if (!o->respawn)
-        return up(o, NULL);
+        return run_daemons(o, NULL);
     int rc = o->n_args ? ntx_err_set(&err, -EINVAL,
                                      "--respawn 'mpirun ... ntx up MODEL ...' starts all machines, this one, too: the "
                                      "model and its options belong into that command")
@@ -134,7 +134,7 @@ int ntx_cmd_serve(struct ntx_options *o)
     struct ntx_gateway_child *g;
     int rc = ntx_gateway_child_new(
         &(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->http_stall}, &g, &err);
-    return rc ? ntx_fail(&err) : up(o, g);
+    return rc ? ntx_fail(&err) : run_daemons(o, g);
 }
 
 int ntx_cmd_load(struct ntx_options *o)
@@ -152,14 +152,14 @@ int ntx_cmd_load(struct ntx_options *o)
     return rc ? ntx_fail(&err) : 0;
 }
 
-/* Connects, sends one request, hands the reply over. */
-static int ask(const char *socket, Ntx__Request *q, int timeout_ms, Ntx__Reply **out)
+/* Connects, sends one request and returns the reply. */
+static int ask_once(const char *socket, Ntx__Request *q, int timeout_ms, Ntx__Reply **out)
 {
     struct ntx_err err = {0};
     struct ntx_client *c = NULL;
     int rc = ntx_client_connect(socket, &c, &err);
     if (!rc)
-        rc = simple(c, q, timeout_ms, out, &err);
+        rc = send_simple(c, q, timeout_ms, out, &err);
     ntx_client_free(c);
     return rc ? ntx_fail(&err) : 0;
 }
@@ -170,7 +170,7 @@ int ntx_cmd_unload(struct ntx_options *o)
     Ntx__Request q = NTX__REQUEST__INIT;
     q.body_case = NTX__REQUEST__BODY_UNLOAD;
     q.unload = &u;
-    return ask(o->socket, &q, 60000, NULL);
+    return ask_once(o->socket, &q, 60000, NULL);
 }
 
 int ntx_cmd_stop(struct ntx_options *o)
@@ -179,7 +179,7 @@ int ntx_cmd_stop(struct ntx_options *o)
     Ntx__Request q = NTX__REQUEST__INIT;
     q.body_case = NTX__REQUEST__BODY_STOP;
     q.stop = &s;
-    return ask(o->socket, &q, 60000, NULL);
+    return ask_once(o->socket, &q, 60000, NULL);
 }
 
 static void print_value(const char *key, const json_t *v)
@@ -191,18 +191,18 @@ static void print_value(const char *key, const json_t *v)
     free(s);
 }
 
-/* A private run will do: its daemons answer as any do. */
+/* Also accepts a private run, whose daemons answer like others. */
 static int ask_status(const struct ntx_options *o, Ntx__Request *q, Ntx__Reply **out)
 {
     struct ntx_err err = {0};
     struct ntx_where w;
     char path[256];
     if (o->socket)
-        return ask(o->socket, q, 5000, out);
+        return ask_once(o->socket, q, 5000, out);
     if (ntx_where(true, &w, &err))
         return ntx_fail(&err);
     snprintf(path, sizeof path, "%s/ntx.sock", w.dir);
-    int code = ask(path, q, 5000, out);
+    int code = ask_once(path, q, 5000, out);
     if (!code && w.run && !o->json)
         printf("%-22s process %d, in %s\n", "private run", (int)w.run, w.dir);
     return code;

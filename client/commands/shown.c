@@ -14,7 +14,7 @@ struct ntx_shown {
     bool dim;
 };
 
-static int part(void *arg, const struct ntx_reply_part *p)
+static int show_part(void *arg, const struct ntx_reply_part *p)
 {
     struct ntx_shown *s = arg;
     bool dim = p->kind == NTX_REPLY_THOUGHT;
@@ -34,7 +34,7 @@ bool ntx_shown_apart(void)
 struct ntx_shown *ntx_shown_begin(bool apart)
 {
     struct ntx_shown *s = apart ? calloc(1, sizeof *s) : NULL;
-    struct ntx_reply_ask ask = {.format = ntx_reply_by_name("plain"), .part = part, .arg = s};
+    struct ntx_reply_ask ask = {.format = ntx_reply_by_name("plain"), .part = show_part, .arg = s};
     if (s && ntx_reply_new(&ask, &s->reply)) {
         free(s);
         s = NULL;
@@ -47,7 +47,7 @@ void ntx_shown_text(struct ntx_shown *s, const char *p, size_t n)
     if (!s)
         ntx_out_text(p, n);
     else
-        ntx_reply_feed(s->reply, p, n); /* without memory the rest is not shown; it is kept all the same */
+        ntx_reply_feed(s->reply, p, n); /* without memory the rest is not shown, but it is kept */
 }
 
 void ntx_shown_end(struct ntx_shown *s)

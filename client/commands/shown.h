@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shown.h: an answer as people see it come: on a terminal, what the model thinks ("<think>...</think>" at its
- * beginning) is dim and without its marks, and an empty line is between it and the answer; elsewhere the text is as it
- * comes. */
+/* shown.h: prints an answer as it comes. On a terminal, the model's reasoning ("<think>...</think>" at the
+ * beginning) is dim and without its marks, and an empty line separates it from the answer. Elsewhere the text is
+ * unchanged. */
 #ifndef NTX_CLIENT_COMMANDS_SHOWN_H
 #define NTX_CLIENT_COMMANDS_SHOWN_H
 
@@ -10,10 +10,10 @@
 
 struct ntx_shown;
 
-/* NULL where thoughts are not to stand apart (or there is no memory for it): the other functions take that. */
+/* NULL: reasoning is not set apart (or no memory); the other functions accept NULL. */
 struct ntx_shown *ntx_shown_begin(bool apart);
-bool ntx_shown_apart(void); /* standard output is a terminal that can show it */
+bool ntx_shown_apart(void); /* standard output is a terminal that can show dim text */
 void ntx_shown_text(struct ntx_shown *s, const char *p, size_t n);
-void ntx_shown_end(struct ntx_shown *s); /* what was held back is shown; s is freed */
+void ntx_shown_end(struct ntx_shown *s); /* shows the text that was held back; frees s */
 
 #endif

@@ -24,7 +24,7 @@ struct ntx_step_line *ntx_steps_new(struct ntx_steps *s)
     return &s->step[s->n++];
 }
 
-static bool is(const struct ntx_step_line *t, uint32_t layer, uint32_t step, const char *buffer)
+static bool is_step(const struct ntx_step_line *t, uint32_t layer, uint32_t step, const char *buffer)
 {
     return t->layer == layer && t->step == step && !strcmp(t->buffer, buffer);
 }
@@ -32,8 +32,8 @@ static bool is(const struct ntx_step_line *t, uint32_t layer, uint32_t step, con
 struct ntx_step_line *ntx_steps_find(struct ntx_steps *s, uint32_t layer, uint32_t step, const char *buffer)
 {
     for (size_t i = 0; i < s->n; i++) {
-        size_t at = (s->last + 1 + i) % s->n; /* the next one, mostly */
-        if (is(&s->step[at], layer, step, buffer)) {
+        size_t at = (s->last + 1 + i) % s->n; /* usually the next one */
+        if (is_step(&s->step[at], layer, step, buffer)) {
             s->last = at;
             return &s->step[at];
         }
@@ -41,7 +41,7 @@ struct ntx_step_line *ntx_steps_find(struct ntx_steps *s, uint32_t layer, uint32
     return NULL;
 }
 
-static int grow(struct ntx_step_line *t, uint32_t n_rows)
+static int grow_rows(struct ntx_step_line *t, uint32_t n_rows)
 {
     uint32_t room = NTX_MAX(n_rows, 2 * t->n_rows);
     struct ntx_step_row *p = n_rows > t->n_rows ? realloc(t->row, room * sizeof *p) : t->row;
@@ -76,7 +76,7 @@ int ntx_steps_add(struct ntx_steps *s, const Ntx__StepRow *m, struct ntx_err *er
         snprintf(t->buffer, sizeof t->buffer, "%s", m->buffer);
         s->last = s->n - 1;
     }
-    if (!t || m->row >= MAX_ROWS || grow(t, m->row + 1))
+    if (!t || m->row >= MAX_ROWS || grow_rows(t, m->row + 1))
         return ntx_err_set(err, -ENOMEM, "no memory for what the steps gave");
     if (t->width != m->width || t->row[m->row].there)
         return ntx_err_set(err, -EPROTO, "the daemon sent step %u of layer %u twice for one token, or of two widths",

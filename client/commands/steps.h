@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* steps.h: what each step of a pass gave (`ntx logits --steps`), as a file, and two of them held against each other.
+/* steps.h: the values of each step of a pass (`ntx logits --steps`) as a file, and the comparison of two such files.
  *
  * The file is lines of JSON, a step each, in the order of the pass:
  *   {"layer": 3, "step": 11, "name": "MM ffn_down.weight", "buffer": "Y", "width": 256, "min": -1.5, "max": 2.25,
@@ -30,31 +30,31 @@ struct ntx_step_line {
     uint32_t layer, step, width;
     char name[64], buffer[16];
     float min, max;
-    double sum; /* of the rows' means */
+    double sum; /* sum of the rows' means */
     uint32_t n_there;
     struct ntx_step_row *row; /* [n_rows] */
     uint32_t n_rows;
 };
 
 struct ntx_steps {
-    struct ntx_step_line *step; /* [n] in the order of the pass */
-    size_t n, room, last;       /* last: where the one that was looked for last is */
+    struct ntx_step_line *step; /* [n], in the order of the pass */
+    size_t n, room, last;       /* last: index of the step found last */
 };
 
-/* Takes up what one step gave for one token. -EPROTO, -ENOMEM. */
+/* Adds the values of one step for one token. -EPROTO, -ENOMEM. */
 int ntx_steps_add(struct ntx_steps *s, const Ntx__StepRow *m, struct ntx_err *err);
-/* The step of that place and buffer; NULL: there is none. Quick where they are asked for in order. */
+/* The step of that layer, number and buffer; NULL: none. Fast when asked in order. */
 struct ntx_step_line *ntx_steps_find(struct ntx_steps *s, uint32_t layer, uint32_t step, const char *buffer);
-/* A new one behind the others, empty. NULL: no memory. */
+/* Adds an empty step at the end. NULL: no memory. */
 struct ntx_step_line *ntx_steps_new(struct ntx_steps *s);
 void ntx_steps_free(struct ntx_steps *s);
 
-/* steps_file.c. path: for messages; a file that is no such list is refused with path, line and what is wrong. */
+/* steps_file.c. path: for messages; other files are refused with path, line and reason. */
 int ntx_steps_write(const struct ntx_steps *s, FILE *f, const char *path, struct ntx_err *err);
 int ntx_steps_read(const char *path, struct ntx_steps *s, struct ntx_err *err);
 
-/* steps_compare.c: prints where a and b part first, or that they don't. 0: they are the same within the tolerance, 1:
- * they part. -EINVAL: they can't be compared. */
+/* steps_compare.c: prints the first difference of a and b, or that there is none. 0: equal within the tolerance, 1:
+ * different. -EINVAL: they cannot be compared. */
 int ntx_steps_compare(struct ntx_steps *a, struct ntx_steps *b, const char *name_a, const char *name_b,
                       double tolerance, struct ntx_err *err);
 

@@ -11,19 +11,19 @@
 struct comparison {
     const char *name[2];
     double tolerance;
-    size_t steps, only[2]; /* compared; that only one of them has */
+    size_t steps, only[2]; /* compared steps; steps in only one of the files */
     uint32_t tokens;       /* of the longest step */
 };
 
-/* How far two rows are apart, as a share of a's largest value, and where most. */
-static double apart(const float *a, const float *b, uint32_t n, uint32_t *where)
+/* Largest distance of two rows, relative to a's largest value, and its column. */
+static double row_distance(const float *a, const float *b, uint32_t n, uint32_t *where)
 {
     double most = 0, largest = 0;
     for (uint32_t i = 0; i < n; i++) {
         double d = fabs((double)a[i] - (double)b[i]);
         if (!memcmp(&a[i], &b[i], sizeof *a))
             d = 0;
-        if (!(d <= most)) { /* NaN, too */
+        if (!(d <= most)) { /* also true for NaN */
             most = isnan(d) ? INFINITY : d;
             *where = i;
         }
@@ -32,9 +32,9 @@ static double apart(const float *a, const float *b, uint32_t n, uint32_t *where)
     return most > 0 ? most / largest : 0;
 }
 
-/* Whether the rows differ by more than is allowed. 1, 0, or -EINVAL: their values would have to be known. */
-static int differ(const struct comparison *c, const struct ntx_step_line *t, const struct ntx_step_row *a,
-                  const struct ntx_step_row *b)
+/* Whether the rows differ by more than the tolerance: 1, 0, or -EINVAL where that needs their values. */
+static int rows_differ(const struct comparison *c, const struct ntx_step_line *t, const struct ntx_step_row *a,
+                       const struct ntx_step_row *b)
 {
     uint32_t where = 0;
     if (a->there != b->there)
@@ -43,10 +43,10 @@ static int differ(const struct comparison *c, const struct ntx_step_line *t, con
         return 0;
     if (c->tolerance > 0 && (!a->values || !b->values))
         return -EINVAL;
-    return c->tolerance > 0 ? apart(a->values, b->values, t->width, &where) > c->tolerance : 1;
+    return c->tolerance > 0 ? row_distance(a->values, b->values, t->width, &where) > c->tolerance : 1;
 }
 
-static const struct ntx_step_row *row_of(const struct ntx_step_line *t, uint32_t i)
+static const struct ntx_step_row *step_row(const struct ntx_step_line *t, uint32_t i)
 {
     static const struct ntx_step_row none;
     return i < t->n_rows ? &t->row[i] : &none;
@@ -69,18 +69,19 @@ static void print_sides(const struct comparison *c, const struct ntx_step_line *
                (double)t[i]->max, t[i]->sum / t[i]->n_there);
 }
 
-/* They part there: 1. */
-static int part(const struct comparison *c, const struct ntx_step_line *a, const struct ntx_step_line *b, uint32_t row)
+/* Prints the difference and returns 1. */
+static int print_difference(const struct comparison *c, const struct ntx_step_line *a, const struct ntx_step_line *b,
+                            uint32_t row)
 {
-    const struct ntx_step_row *ra = row_of(a, row), *rb = row_of(b, row);
+    const struct ntx_step_row *ra = step_row(a, row), *rb = step_row(b, row);
     uint32_t where = 0;
     print_step(a, "they part");
-    printf(", token %u%s\n", row,
-           ra->there == rb->there ? ""
-           : ra->there            ? ", which only the first has"
-                                  : ", which only the second has");
+    const char *only = "";
+    if (ra->there != rb->there)
+        only = ra->there ? ", which only the first has" : ", which only the second has";
+    printf(", token %u%s\n", row, only);
     if (ra->values && rb->values) {
-        double d = apart(ra->values, rb->values, a->width, &where);
+        double d = row_distance(ra->values, rb->values, a->width, &where);
         printf("  most at %u: %.9g and %.9g, %.3g of the row's largest value\n", where, (double)ra->values[where],
                (double)rb->values[where], d);
     }
@@ -88,7 +89,7 @@ static int part(const struct comparison *c, const struct ntx_step_line *a, const
     return 1;
 }
 
-/* 1: they part, and it was told. */
+/* 1: they differ, and it was printed. */
 static int compare_step(struct comparison *c, const struct ntx_step_line *a, const struct ntx_step_line *b,
                         struct ntx_err *err)
 {
@@ -98,11 +99,11 @@ static int compare_step(struct comparison *c, const struct ntx_step_line *a, con
         return 1;
     }
     for (uint32_t i = 0; i < NTX_MAX(a->n_rows, b->n_rows); i++) {
-        int rc = differ(c, a, row_of(a, i), row_of(b, i));
+        int rc = rows_differ(c, a, step_row(a, i), step_row(b, i));
         if (rc < 0)
             return ntx_err_set(err, rc, "--tolerance needs the values: write both files with --step-values");
         if (rc)
-            return part(c, a, b, i);
+            return print_difference(c, a, b, i);
     }
     c->steps++;
     c->tokens = NTX_MAX(c->tokens, a->n_there);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files of steps.h: written, and read again, which may be anybody's. */
+/* Writes and reads the files of steps.h; a file that is read may come from anybody. */
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -17,7 +17,7 @@
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-static json_t *text_of(const void *bytes, size_t n)
+static json_t *encode_base64(const void *bytes, size_t n)
 {
     const uint8_t *p = bytes;
     size_t len = (n + 2) / 3 * 4;
@@ -32,8 +32,8 @@ static json_t *text_of(const void *bytes, size_t n)
     return j;
 }
 
-/* Exactly n bytes, malloc'd; NULL: it is something else. */
-static void *bytes_of(const char *t, size_t len, size_t n)
+/* Exactly n bytes, malloc'd; NULL: the text is something else. */
+static void *decode_base64(const char *t, size_t len, size_t n)
 {
     if (len != (n + 2) / 3 * 4)
         return NULL;
@@ -57,20 +57,20 @@ static void *bytes_of(const char *t, size_t len, size_t n)
 
 /* ---- writing */
 
-static json_t *real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
+static json_t *json_of_real(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
-static json_t *digest(const struct ntx_step_row *r)
+static json_t *json_of_digest(const struct ntx_step_row *r)
 {
     char hex[17];
     snprintf(hex, sizeof hex, "%016" PRIx64, r->digest);
     return r->there ? json_string(hex) : json_null();
 }
 
-static json_t *line_of(const struct ntx_step_line *t)
+static json_t *json_of_step(const struct ntx_step_line *t)
 {
     json_t *j = json_pack("{si si ss ss si so so so}", "layer", (int)t->layer, "step", (int)t->step, "name", t->name,
-                          "buffer", t->buffer, "width", (int)t->width, "min", real((double)t->min), "max",
-                          real((double)t->max), "mean", real(t->sum / t->n_there));
+                          "buffer", t->buffer, "width", (int)t->width, "min", json_of_real((double)t->min), "max",
+                          json_of_real((double)t->max), "mean", json_of_real(t->sum / t->n_there));
     json_t *digests = json_array(), *values = json_array();
     uint32_t n = t->n_rows;
     bool any = false;
@@ -78,8 +78,8 @@ static json_t *line_of(const struct ntx_step_line *t)
         n--;
     for (uint32_t i = 0; i < n; i++) {
         const struct ntx_step_row *r = &t->row[i];
-        json_array_append_new(digests, digest(r));
-        json_array_append_new(values, r->values ? text_of(r->values, t->width * sizeof *r->values) : json_null());
+        json_array_append_new(digests, json_of_digest(r));
+        json_array_append_new(values, r->values ? encode_base64(r->values, t->width * sizeof *r->values) : json_null());
         any |= r->values != NULL;
     }
     json_object_set_new(j, "digests", digests);
@@ -93,22 +93,23 @@ int ntx_steps_write(const struct ntx_steps *s, FILE *f, const char *path, struct
 {
     int rc = 0;
     for (size_t i = 0; i < s->n && !rc; i++) {
-        json_t *j = line_of(&s->step[i]);
+        json_t *j = json_of_step(&s->step[i]);
         rc = j && !json_dumpf(j, f, JSON_COMPACT | JSON_REAL_PRECISION(9)) && putc('\n', f) != EOF ? 0 : -EIO;
         json_decref(j);
     }
-    return rc || fflush(f) ? ntx_err_set(err, -EIO, "%s: cannot be written: %s", path, strerror(errno ? errno : EIO))
-                           : 0;
+    if (!rc && !fflush(f))
+        return 0;
+    return ntx_err_set(err, -EIO, "%s: cannot be written: %s", path, strerror(errno ? errno : EIO));
 }
 
 /* ---- reading */
 
 struct reader {
-    const char *path, *what; /* what: is wrong, once something is */
+    const char *path, *what; /* what: the first error */
     size_t line;
 };
 
-static uint32_t number(struct reader *r, const json_t *j, const char *key, json_int_t max)
+static uint32_t read_json_number(struct reader *r, const json_t *j, const char *key, json_int_t max)
 {
     const json_t *v = json_object_get(j, key);
     if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) > max)
@@ -116,7 +117,7 @@ static uint32_t number(struct reader *r, const json_t *j, const char *key, json_
     return r->what ? 0 : (uint32_t)json_integer_value(v);
 }
 
-static void text(struct reader *r, const json_t *j, const char *key, char *to, size_t room)
+static void read_json_text(struct reader *r, const json_t *j, const char *key, char *to, size_t room)
 {
     const json_t *v = json_object_get(j, key);
     if (!json_is_string(v) || json_string_length(v) >= room || strlen(json_string_value(v)) != json_string_length(v))
@@ -125,7 +126,7 @@ static void text(struct reader *r, const json_t *j, const char *key, char *to, s
         memcpy(to, json_string_value(v), json_string_length(v) + 1);
 }
 
-static double value(struct reader *r, const json_t *j, const char *key)
+static double read_value(struct reader *r, const json_t *j, const char *key)
 {
     const json_t *v = json_object_get(j, key);
     if (!json_is_number(v) && !json_is_null(v))
@@ -133,7 +134,8 @@ static double value(struct reader *r, const json_t *j, const char *key)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-static void row(struct reader *r, const json_t *digest, const json_t *values, uint32_t width, struct ntx_step_row *to)
+static void read_row(struct reader *r, const json_t *digest, const json_t *values, uint32_t width,
+                     struct ntx_step_row *to)
 {
     char *end = NULL;
     to->there = !json_is_null(digest);
@@ -147,11 +149,11 @@ static void row(struct reader *r, const json_t *digest, const json_t *values, ui
     if (!values)
         return;
     if (!json_is_string(values) ||
-        !(to->values = bytes_of(json_string_value(values), json_string_length(values), width * sizeof(float))))
+        !(to->values = decode_base64(json_string_value(values), json_string_length(values), width * sizeof(float))))
         r->what = "values";
 }
 
-static void rows(struct reader *r, const json_t *j, struct ntx_step_line *t)
+static void read_rows(struct reader *r, const json_t *j, struct ntx_step_line *t)
 {
     const json_t *digests = json_object_get(j, "digests"), *values = json_object_get(j, "values");
     size_t n = json_array_size(digests);
@@ -163,7 +165,7 @@ static void rows(struct reader *r, const json_t *j, struct ntx_step_line *t)
         return;
     t->n_rows = (uint32_t)n;
     for (size_t i = 0; i < n && !r->what; i++) {
-        row(r, json_array_get(digests, i), values ? json_array_get(values, i) : NULL, t->width, &t->row[i]);
+        read_row(r, json_array_get(digests, i), values ? json_array_get(values, i) : NULL, t->width, &t->row[i]);
         t->n_there += t->row[i].there;
     }
 }
@@ -178,15 +180,15 @@ static int read_line(struct reader *r, const char *line, size_t len, struct ntx_
         return ntx_err_set(err, -EINVAL, "%s:%zu: no line of --steps: %s", r->path, r->line,
                            j ? "it is no object" : je.text);
     }
-    t.layer = number(r, j, "layer", INT32_MAX);
-    t.step = number(r, j, "step", INT32_MAX);
-    t.width = number(r, j, "width", MAX_WIDTH);
-    text(r, j, "name", t.name, sizeof t.name);
-    text(r, j, "buffer", t.buffer, sizeof t.buffer);
-    t.min = (float)value(r, j, "min");
-    t.max = (float)value(r, j, "max");
-    t.sum = value(r, j, "mean");
-    rows(r, j, &t);
+    t.layer = read_json_number(r, j, "layer", INT32_MAX);
+    t.step = read_json_number(r, j, "step", INT32_MAX);
+    t.width = read_json_number(r, j, "width", MAX_WIDTH);
+    read_json_text(r, j, "name", t.name, sizeof t.name);
+    read_json_text(r, j, "buffer", t.buffer, sizeof t.buffer);
+    t.min = (float)read_value(r, j, "min");
+    t.max = (float)read_value(r, j, "max");
+    t.sum = read_value(r, j, "mean");
+    read_rows(r, j, &t);
     t.sum *= t.n_there;
     json_decref(j);
     if (!r->what && s->n && ntx_steps_find(s, t.layer, t.step, t.buffer))

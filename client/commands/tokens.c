@@ -11,7 +11,7 @@
 #include "model/kind.h"
 #include "model/tokenizer.h"
 
-/* A vocabulary is all that is wanted, so a file that has no more will do. */
+/* Needs a vocabulary only, so that a file without tensors will do. */
 static int open_tokenizer(const struct ntx_options *o, struct ntx_tokenizer **t, struct ntx_err *err)
 {
     struct ntx_model_files f = {0};
@@ -51,7 +51,7 @@ int ntx_cmd_tokenize(struct ntx_options *o)
     return rc ? ntx_fail(&err) : 0;
 }
 
-/* The text of all; a character may be spread over several. */
+/* Writes the text of all tokens; a character may span several. */
 static int write_tokens(const struct ntx_tokenizer *t, const json_t *list, FILE *to, struct ntx_err *err)
 {
     size_t i;
@@ -67,7 +67,7 @@ static int write_tokens(const struct ntx_tokenizer *t, const json_t *list, FILE 
         if (n < 0)
             return ntx_err_set(err, n, "token %lld: %s", (long long)id, strerror(-n));
         if (id != ntx_tokenizer_bos(t))
-            first = false; /* the space before the first word belongs to it, not to the text */
+            first = false; /* the space before the first word belongs to the token, not to the text */
         fwrite(buf, 1, (size_t)n, to);
     }
     return 0;

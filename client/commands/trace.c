@@ -24,7 +24,7 @@ int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const ch
     return 0;
 }
 
-/* These signals end the recording early, and it is written all the same. */
+/* These signals end the recording early; the trace is written all the same. */
 static void hold_signals(sigset_t *set)
 {
     sigemptyset(set);

@@ -7,7 +7,7 @@
 #include "client/trace.h"
 
 int ntx_cmd_trace(struct ntx_options *o);
-/* Writes what t has recorded to path, and says on stderr what it shows. */
+/* Writes t's recording to path, and prints a summary on stderr. */
 int ntx_trace_finish(struct ntx_tracer *t, const struct ntx_options *o, const char *path, struct ntx_err *err);
 
 #endif
