@@ -44,7 +44,7 @@ json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index)
 
 /* ---- probabilities */
 
-static json_t *bytes_of(const struct ntx_event_token *t)
+static json_t *json_of_bytes(const struct ntx_event_token *t)
 {
     json_t *list = json_array();
     for (size_t i = 0; i < t->len; i++)
@@ -52,17 +52,17 @@ static json_t *bytes_of(const struct ntx_event_token *t)
     return list;
 }
 
-static json_t *told(const struct ntx_event_token *t)
+static json_t *json_of_token(const struct ntx_event_token *t)
 {
     return json_pack("{s:o, s:f, s:o}", "token", ntx_json_text(t->text, t->len), "logprob", (double)t->logprob, "bytes",
-                     bytes_of(t));
+                     json_of_bytes(t));
 }
 
 static void add_chat(struct ntx_choice *c, const struct ntx_event *e)
 {
-    json_t *one = told(&e->token[0]), *top = json_array();
+    json_t *one = json_of_token(&e->token[0]), *top = json_array();
     for (unsigned i = 1; i <= e->n_top; i++)
-        json_array_append_new(top, told(&e->token[i]));
+        json_array_append_new(top, json_of_token(&e->token[i]));
     json_object_set_new(one, "top_logprobs", top);
     c->logprobs = c->logprobs ? c->logprobs : json_pack("{s:[], s:n}", "content", "refusal");
     json_array_append_new(json_object_get(c->logprobs, "content"), one);
@@ -101,7 +101,7 @@ uint32_t ntx_answer_tokens(const struct ntx_answer *a)
     return n;
 }
 
-static void show(struct ntx_part_taker *t, bool thought, const char *text, size_t len)
+static void show_text(struct ntx_part_taker *t, bool thought, const char *text, size_t len)
 {
     struct ntx_choice *c = &t->a->choice[t->choice];
     if (!len)
@@ -163,7 +163,7 @@ static int on_part(void *arg, const struct ntx_reply_part *p)
 {
     if (p->kind == NTX_REPLY_CALL)
         return add_call(arg, p);
-    show(arg, p->kind == NTX_REPLY_THOUGHT, p->text, p->len);
+    show_text(arg, p->kind == NTX_REPLY_THOUGHT, p->text, p->len);
     return 0;
 }
 
@@ -191,18 +191,18 @@ int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, con
     return rc;
 }
 
-static void feed(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+static void feed_event(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
 {
     struct ntx_choice *c = &a->choice[e->choice];
     c->taker.out = out;
     if (!c->reply)
-        show(&c->taker, false, e->text, e->len);
+        show_text(&c->taker, false, e->text, e->len);
     else
         a->bad |= ntx_reply_feed(c->reply, e->text, e->len) != 0;
     a->bad |= c->text.bad || c->thought.bad;
 }
 
-/* cut: the model was not done. */
+/* cut: the answer was ended before the model was done. */
 static void end_reply(struct ntx_answer *a, struct ntx_choice *c, bool cut, struct ntx_buf *out)
 {
     c->taker.out = out;
@@ -211,7 +211,7 @@ static void end_reply(struct ntx_answer *a, struct ntx_choice *c, bool cut, stru
     a->bad |= c->text.bad || c->thought.bad;
 }
 
-static int finish(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err)
+static int finish_choice(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err)
 {
     struct ntx_choice *c = &a->choice[e->choice];
     bool length = !strcmp(e->text, "length");
@@ -235,7 +235,7 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
         return ntx_err_set(err, -EPROTO, "ntx-computed answers what was not asked");
     switch (e->kind) {
     case NTX_EVENT_STARTED:
-        if (e->choice % a->ask->n == 0) /* the others read the same prompt */
+        if (e->choice % a->ask->n == 0) /* the other choices read the same prompt */
             a->prompt_tokens += e->prompt_tokens;
         if (a->shape->brief)
             a->left = 0;
@@ -245,9 +245,9 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
         a->first_ns = a->first_ns ? a->first_ns : ntx_now_ns();
         if (e->has_logprob && a->ask->logprobs)
             (a->ask->api == NTX_API_CHAT ? add_chat : add_text)(&a->choice[e->choice], e);
-        feed(a, e, out);
+        feed_event(a, e, out);
         return 0;
-    case NTX_EVENT_DONE: return finish(a, e, out, err);
+    case NTX_EVENT_DONE: return finish_choice(a, e, out, err);
     case NTX_EVENT_PROGRESS:
         if (a->ask->stream && a->shape->alive)
             a->shape->alive(a, e, out);

@@ -9,8 +9,8 @@
 #include "client/gateway/json_memory.h"
 #include "common/util.h"
 
-/* Brackets within each other, outside of strings. */
-static unsigned deepest(const char *p, size_t n)
+/* Depth of nested brackets, outside of strings. */
+static unsigned json_depth(const char *p, size_t n)
 {
     unsigned depth = 0, most = 0;
     bool text = false;
@@ -31,8 +31,8 @@ static unsigned deepest(const char *p, size_t n)
 json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
 {
     json_error_t e;
-    if (deepest(body, len) >
-        NTX_API_REQUEST_DEPTH) { /* what is written again needs a stack, and templates take no more */
+    if (json_depth(body, len) >
+        NTX_API_REQUEST_DEPTH) { /* writing JSON again needs a stack, and templates accept no deeper nesting */
         ntx_fault(f, NTX_FAULT_INVALID, NULL, "no JSON with more than %u values within each other is taken",
                   NTX_API_REQUEST_DEPTH);
         return NULL;
@@ -61,7 +61,7 @@ static uint64_t random_seed(void)
     uint64_t seed = 0;
     while (getrandom(&seed, sizeof seed, 0) < 0)
         ;
-    return seed >> 12; /* a double holds it, as JSON's numbers do for most who read them */
+    return seed >> 12; /* most JSON readers keep numbers as doubles, which hold 52 bits */
 }
 
 static int (*const readers[NTX_N_APIS])(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f) = {
@@ -83,7 +83,7 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
     int rc = -1;
     if (!a)
         return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
-    /* As `ntx run`. */
+    /* Defaults of `ntx run`. */
     *a = (struct ntx_api_request){.api = api,
                                   .n = 1,
                                   .temp = 0.8f,

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api_request.h: a request for an answer, whatever API it came in: one plain struct, checked field by field, that owns
- * all it names.
+/* api_request.h: a request for an answer, from any of the APIs: one plain struct that owns its parts; each field is
+ * checked.
  *
- *   body --jansson--> ask_*.c --> struct ntx_api_request --> call.c
+ *   body --jansson--> request_*.c --> struct ntx_api_request --> call.c
  *
- * fields.c says what becomes of each field; what is not followed is told in `ignored`. null counts as absent. */
+ * fields.c lists how each field is handled; fields that are not followed are named in `ignored`. null counts as
+ * absent. */
 #ifndef NTX_CLIENT_GATEWAY_API_REQUEST_H
 #define NTX_CLIENT_GATEWAY_API_REQUEST_H
 
@@ -16,8 +17,8 @@
 #include "client/gateway/fault.h"
 #include "client/gateway/field.h"
 
-#define NTX_API_REQUEST_DEPTH   190u /* values within each other, at most */
-#define NTX_API_REQUEST_CHOICES 16u  /* answers of one request: as many as computed runs for a client */
+#define NTX_API_REQUEST_DEPTH   190u /* depth of nested values */
+#define NTX_API_REQUEST_CHOICES 16u  /* answers of one request: as many as ntx-computed runs for a client */
 #define NTX_API_REQUEST_STOPS   16u
 #define NTX_API_REQUEST_BIASES  1024u
 
@@ -40,26 +41,26 @@ struct ntx_api_request_message {
     char *fields; /* a JSON object for the model's template (tool_calls, tool_call_id), or NULL */
 };
 
-struct ntx_api_request_prompt { /* a text, or tokens */
+struct ntx_api_request_prompt { /* a text or tokens */
     char *text;
     size_t len;
     int32_t *tokens;
     size_t n_tokens;
 };
 
-/* The request's settings of the model's thinking, as variables of its template (think.c). Each has the field that
- * set it, or NULL. */
+/* The request's settings of the model's reasoning, as variables of its template (think.c). Each has the name of the
+ * field that set it, or NULL. */
 struct ntx_api_request_think {
     enum { NTX_THINK_UNSAID, NTX_THINK_OFF, NTX_THINK_ON } state;
-    char effort[12];   /* "": unsaid */
-    json_int_t budget; /* tokens; 0: unsaid */
+    char effort[12];   /* "": not given */
+    json_int_t budget; /* tokens; 0: not given */
     const char *state_by, *effort_by, *budget_by;
     json_t *more; /* chat_template_kwargs, or NULL */
 };
 
 struct ntx_api_request {
     enum ntx_api_request_api api;
-    bool stream, usage; /* usage: a stream tells it, too */
+    bool stream, usage; /* usage: a stream reports it, too */
     struct ntx_api_request_message *messages;
     size_t n_messages;
     struct ntx_api_request_prompt *prompts; /* each is answered n times */
@@ -67,30 +68,29 @@ struct ntx_api_request {
     unsigned n;
     char *stops[NTX_API_REQUEST_STOPS];
     unsigned n_stops;
-    uint32_t max_tokens, top_k; /* max_tokens 0: as far as the context reaches */
+    uint32_t max_tokens, top_k; /* max_tokens 0: until the context is full */
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    uint64_t seed;   /* choice i has seed + i */
+    uint64_t seed;   /* choice i uses seed + i */
     char *variables; /* a JSON object for the model's template, or NULL */
     bool parallel;   /* several calls in one answer */
-    bool tools;      /* are among them: calls are looked for in the answer */
+    bool tools;      /* the request has tools: calls are looked for in the answer */
     struct ntx_api_request_think think;
-    struct ntx_ignored ignored; /* what is not followed */
-    char *model;                /* as it is named; NULL: it is not */
-    char *
-        suffix; /* [n_suffix] infill: what stands behind the answer, where the one prompt stands before it; else NULL */
+    struct ntx_ignored ignored; /* fields that are not followed */
+    char *model;                /* as given; NULL: not given */
+    char *suffix; /* [n_suffix] infill: the text after the answer; the one prompt is the text before it; else NULL */
     size_t n_suffix;
-    const char *constraint_kind; /* of ntx.proto's Constraint, and its text; constraint NULL: none */
+    const char *constraint_kind; /* kind and text of ntx.proto's Constraint; constraint NULL: none */
     char *constraint;
-    bool constraint_soft; /* where it cannot be had, there is none */
+    bool constraint_soft; /* a constraint that is not possible is dropped */
     struct ntx_api_request_bias {
         int32_t token;
         float add;
     } * bias; /* [n_bias] */
     size_t n_bias;
-    bool logprobs; /* each token's is told, and those of so many likeliest */
+    bool logprobs; /* report each token's logprob, and those of the n likeliest */
     uint32_t top_logprobs;
-    json_t *echo;         /* Responses: fields of the request that its answer tells again; else NULL */
-    bool ignore_eos, raw; /* raw: Ollama's, no template */
+    json_t *echo;         /* Responses: fields of the request that its answer repeats; else NULL */
+    bool ignore_eos, raw; /* raw: Ollama's, without a template */
 };
 
 static inline unsigned ntx_api_request_choices(const struct ntx_api_request *a)
@@ -102,14 +102,14 @@ static inline unsigned ntx_api_request_choices(const struct ntx_api_request *a)
 int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out,
                          struct ntx_fault *f);
 void ntx_api_request_free(struct ntx_api_request *a);
-void ntx_api_request_clear(struct ntx_api_request *a); /* all that it owns, but not itself */
-/* think.c. Whether the template must be looked at; and what is asked as its variables, where names (a list of those
- * that it reads) has them. */
+void ntx_api_request_clear(struct ntx_api_request *a); /* frees its parts, but not a */
+/* think.c. _thinks: whether the template's variables are needed. _think: sets the requested ones of `names`, the
+ * list of variables that the template reads. */
 bool ntx_api_request_thinks(const struct ntx_api_request *a);
 int ntx_api_request_think(struct ntx_api_request *a, const json_t *names);
 
-/* ---- among the files of this room */
-/* The parsed object of a body, to be given back with json_decref, or NULL with f. */
+/* ---- among the files of this folder */
+/* The parsed object of a body (free with json_decref), or NULL with f. */
 json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f);
 int ntx__request_chat(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
@@ -119,30 +119,30 @@ int ntx__request_ollama_text(struct ntx_api_request *a, const json_t *body, stru
 int ntx__request_responses(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_infill(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_openai_messages(struct ntx_api_request *a, const json_t *messages,
-                                 struct ntx_fault *f); /* a list of them, as OpenAI and Ollama have it */
+                                 struct ntx_fault *f); /* a list of messages in the form of OpenAI and Ollama */
 int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthropic, struct ntx_fault *f);
 int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, const char *param, struct ntx_fault *f);
 int ntx__request_format(struct ntx_api_request *a, const json_t *format, const char *param, struct ntx_fault *f);
 int ntx__request_tool_choice(const json_t *v, const char **choice,
                              struct ntx_fault *f); /* none, auto, required, or a tool's name */
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel,
-                         struct ntx_fault *f); /* once the tools are there; not none */
+                         struct ntx_fault *f); /* after the tools were read; choice is not none */
 int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f);
 int ntx__request_logprobs(struct ntx_api_request *a, const json_t *body, bool chat, struct ntx_fault *f);
 int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields,
-                            struct ntx_fault *f); /* of the message that was added last; fields is taken */
+                            struct ntx_fault *f); /* of the message that was added last; takes fields */
 json_t *ntx__request_calls(const json_t *calls,
-                           struct ntx_fault *f); /* a list of tool_calls as templates read it, or NULL with f */
+                           struct ntx_fault *f); /* a list of tool_calls in the form of templates, or NULL with f */
 int ntx__request_prompts(struct ntx_api_request *a, const json_t *prompt, struct ntx_fault *f);
 int ntx__request_texts(struct ntx_api_request *a, const json_t *v, const char *name, size_t most,
-                       struct ntx_fault *f); /* the same, of a field of this name */
+                       struct ntx_fault *f); /* likewise, for a field of this name */
 int ntx__request_effort(struct ntx_api_request *a, const json_t *v, const char *name,
                         struct ntx_fault *f); /* think.c: a word: none, low, ... */
 int ntx__request_switch(struct ntx_api_request *a, const json_t *v, const char *name,
                         struct ntx_fault *f); /* true or false */
 int ntx__request_ends(const struct ntx_api_request *a,
-                      struct ntx_fault *f); /* whether the messages end so that there is something to answer */
+                      struct ntx_fault *f); /* checks that the last messages can be answered */
 int ntx__request_message(struct ntx_api_request *a, const char *role, const json_t *content, const char *param,
-                         struct ntx_fault *f); /* adds one; content: a string or parts of type text */
+                         struct ntx_fault *f); /* adds a message; content: a string, or parts of type text */
 
 #endif

@@ -39,7 +39,7 @@ void ntx_buf_format(struct ntx_buf *b, const char *fmt, ...)
         ntx_buf_add(b, text, (size_t)n);
 }
 
-static int dump(const char *p, size_t n, void *arg)
+static int dump_json(const char *p, size_t n, void *arg)
 {
     struct ntx_buf *b = arg;
     ntx_buf_add(b, p, n);
@@ -48,7 +48,7 @@ static int dump(const char *p, size_t n, void *arg)
 
 void ntx_buf_json(struct ntx_buf *b, json_t *j)
 {
-    if (!j || json_dump_callback(j, dump, b, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)))
+    if (!j || json_dump_callback(j, dump_json, b, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)))
         b->bad = true;
     json_decref(j);
 }
@@ -59,10 +59,18 @@ void ntx_buf_free(struct ntx_buf *b)
     *b = (struct ntx_buf){0};
 }
 
-/* Bytes of the character that p begins with, 0 when it is none. */
-static size_t character(const unsigned char *p, size_t n)
+/* Length in bytes of the UTF-8 character at p, 0 if it is none. */
+static size_t utf8_length(const unsigned char *p, size_t n)
 {
-    size_t want = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : p[0] < 0xf5 ? 4 : 0;
+    size_t want = 0; /* for invalid first bytes */
+    if (p[0] < 0x80)
+        want = 1;
+    else if (p[0] >= 0xc2 && p[0] < 0xe0)
+        want = 2;
+    else if (p[0] >= 0xe0 && p[0] < 0xf0)
+        want = 3;
+    else if (p[0] >= 0xf0 && p[0] < 0xf5)
+        want = 4;
     if (!want || want > n)
         return 0;
     for (size_t i = 1; i < want; i++)
@@ -80,7 +88,7 @@ json_t *ntx_json_text(const char *p, size_t n)
     if (j)
         return j;
     for (size_t i = 0, k; i < n; i += k ? k : 1) {
-        k = character((const unsigned char *)p + i, n - i);
+        k = utf8_length((const unsigned char *)p + i, n - i);
         ntx_buf_add(&b, k ? p + i : "\xef\xbf\xbd", k ? k : 3);
     }
     j = b.bad ? NULL : json_stringn(b.p, b.n);

@@ -21,14 +21,14 @@ enum { SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FI
 struct ntx_call {
     struct ntx_gate *gate;
     int sock, client;
-    struct ntx_seat *seat; /* NULL: who only looks needs none */
+    struct ntx_slot *slot; /* NULL: a status request needs none */
     struct ntx_frame_in in;
-    Ntx__Reply *last; /* its texts are lent out */
+    Ntx__Reply *last; /* owns the texts of the last event */
 };
 
 /* ---- the gate */
 
-int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_seats_config *seats, struct ntx_err *err)
+int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_slots_config *slots, struct ntx_err *err)
 {
     if (dir && strlen(dir) >= sizeof g->dir)
         return ntx_err_set(err, -EINVAL, "%s: longer than %zu bytes", dir, sizeof g->dir - 1);
@@ -38,7 +38,7 @@ int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_seats_co
         return ntx_err_set(err, -errno, "eventfd: %s", strerror(errno));
     int rc = -pthread_mutex_init(&g->look.lock, NULL);
     if (!rc)
-        rc = ntx_seats_init(&g->seats, seats);
+        rc = ntx_slots_init(&g->slots, slots);
     return rc ? ntx_err_set(err, rc, "no lock: %s", strerror(-rc)) : 0;
 }
 
@@ -46,12 +46,12 @@ void ntx_gate_quit(struct ntx_gate *g)
 {
     uint64_t one = 1;
     if (write(g->quit, &one, sizeof one) != sizeof one)
-        return; /* only a counter at its end refuses, which cannot be */
+        return; /* write fails only with a full counter, which cannot happen */
 }
 
 void ntx_gate_close(struct ntx_gate *g)
 {
-    ntx_seats_end(&g->seats);
+    ntx_slots_end(&g->slots);
     close(g->quit);
     free(g->look.said);
     pthread_mutex_destroy(&g->look.lock);
@@ -67,14 +67,14 @@ int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err)
 
 /* ---- waiting */
 
-static int gone(const struct ntx_call *c, const struct pollfd p[3], struct ntx_err *err)
+static int check_gone(const struct ntx_call *c, const struct pollfd p[3], struct ntx_err *err)
 {
     if (p[2].revents)
         return ntx_err_set(err, -ESHUTDOWN, "the gateway is shutting down");
     return c->client >= 0 && p[1].revents ? ntx_err_set(err, -ECANCELED, "the client is gone") : 0;
 }
 
-/* Until fd is readable (POLLIN), or takes more (POLLOUT). */
+/* Waits until fd is readable (POLLIN) or writable (POLLOUT). */
 static int wait_for(const struct ntx_call *c, int fd, short events, int timeout_ms, struct ntx_err *err)
 {
     struct pollfd p[3] = {
@@ -82,16 +82,16 @@ static int wait_for(const struct ntx_call *c, int fd, short events, int timeout_
     int n = poll(p, 3, timeout_ms);
     if (n < 0)
         return errno == EINTR ? 0 : -errno;
-    return n ? gone(c, p, err) : -ETIMEDOUT;
+    return n ? check_gone(c, p, err) : -ETIMEDOUT;
 }
 
-/* Until it has a seat: again after it lost one. -ETIMEDOUT: not within so long; -1: however long that takes. */
-static int have_seat(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
+/* Waits for a slot, also after one was lost. -ETIMEDOUT: none in timeout_ms; -1: no limit. */
+static int wait_for_slot(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
 {
     const uint64_t until = ntx_now_ns() + (uint64_t)NTX_MAX(timeout_ms, 0) * 1000000;
-    while (c->seat && !ntx_seat_held(c->seat)) {
-        ntx_seats_look(&c->gate->seats, ntx_now_ns());
-        int rc = wait_for(c, ntx_seat_fd(c->seat), POLLIN, NTX_SEATS_LOOK_MS, err);
+    while (c->slot && !ntx_slot_held(c->slot)) {
+        ntx_slots_look(&c->gate->slots, ntx_now_ns());
+        int rc = wait_for(c, ntx_slot_fd(c->slot), POLLIN, NTX_SLOTS_LOOK_MS, err);
         if (rc && rc != -ETIMEDOUT)
             return rc;
         if (timeout_ms >= 0 && ntx_now_ns() > until)
@@ -100,25 +100,25 @@ static int have_seat(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
     return 0;
 }
 
-static int take_seat(struct ntx_call *c, struct ntx_err *err)
+static int take_slot(struct ntx_call *c, struct ntx_err *err)
 {
-    int rc = ntx_seat_new(&c->gate->seats, c->client, ntx_now_ns(), &c->seat);
+    int rc = ntx_slot_new(&c->gate->slots, c->client, ntx_now_ns(), &c->slot);
     if (rc)
         return ntx_err_set(err, rc,
-                           rc == -EBUSY ? "busy: as many requests as there are seats for are under way, and none waits "
+                           rc == -EBUSY ? "busy: as many requests as there are slots for are under way, and none waits "
                                           "here ([clients] queue_wait = no); try again later"
-                                        : "no seat: %s",
+                                        : "no slot: %s",
                            strerror(-rc));
-    return have_seat(c, -1, err);
+    return wait_for_slot(c, -1, err);
 }
 
 void ntx_call_client(struct ntx_call *c, bool takes)
 {
-    if (c->seat)
-        ntx_seat_client(c->seat, takes, ntx_now_ns());
+    if (c->slot)
+        ntx_slot_client(c->slot, takes, ntx_now_ns());
 }
 
-static int reach(struct ntx_gate *g, const char *dir, struct ntx_err *err)
+static int connect_computed(struct ntx_gate *g, const char *dir, struct ntx_err *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     if ((size_t)snprintf(a.sun_path, sizeof a.sun_path, "%s/ntx.sock", dir) >= sizeof a.sun_path)
@@ -126,8 +126,8 @@ static int reach(struct ntx_gate *g, const char *dir, struct ntx_err *err)
     int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (s < 0)
         return ntx_err_set(err, -errno, "socket: %s", strerror(errno));
-    const struct timeval patience = {
-        .tv_sec = SEND_MS / 1000}; /* of connect, where too many wait before us: sends do not block */
+    const struct timeval patience = {.tv_sec = SEND_MS /
+                                               1000}; /* of connect, where many wait before us; sends do not block */
     setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (!connect(s, (struct sockaddr *)&a, sizeof a)) {
         atomic_store(&g->gone_ns, 0);
@@ -140,18 +140,18 @@ static int reach(struct ntx_gate *g, const char *dir, struct ntx_err *err)
     return ntx_err_set(err, e == EACCES ? -e : -ECONNREFUSED, "ntx's daemons do not answer (%s)", strerror(e));
 }
 
-int ntx_call_open(struct ntx_gate *g, int client_fd, bool seat, struct ntx_call **out, struct ntx_err *err)
+int ntx_call_open(struct ntx_gate *g, int client_fd, bool slot, struct ntx_call **out, struct ntx_err *err)
 {
     char dir[200];
     struct ntx_call *c = calloc(1, sizeof *c);
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
     *c = (struct ntx_call){.gate = g, .sock = -1, .client = client_fd};
-    int rc = seat ? take_seat(c, err) : 0;
+    int rc = slot ? take_slot(c, err) : 0;
     if (!rc)
         rc = ntx_gate_where(g, dir, err);
     if (!rc) {
-        c->sock = reach(g, dir, err);
+        c->sock = connect_computed(g, dir, err);
         rc = c->sock < 0 ? c->sock : 0;
     }
     if (rc) {
@@ -168,21 +168,25 @@ void ntx_call_close(struct ntx_call *c)
         return;
     if (c->sock >= 0)
         close(c->sock);
-    ntx_seat_free(c->seat);
+    ntx_slot_free(c->slot);
     ntx_frame_free(&c->in);
     if (c->last)
         ntx__reply__free_unpacked(c->last, NULL);
     free(c);
 }
 
-/* ---- asking */
+/* ---- requests */
 
-/* computed takes some of it within SEND_MS, or is not there any more. A client that leaves meanwhile is seen. */
+/* Sends all; ntx-computed must take some of it within SEND_MS. A client that leaves meanwhile is noticed. */
 static int send_all(struct ntx_call *c, const uint8_t *p, size_t n, struct ntx_err *err)
 {
     while (n) {
         ssize_t k = send(c->sock, p, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        int rc = k >= 0 || errno == EINTR ? 0 : errno != EAGAIN ? -errno : wait_for(c, c->sock, POLLOUT, SEND_MS, err);
+        int rc = 0;
+        if (k < 0 && errno == EAGAIN)
+            rc = wait_for(c, c->sock, POLLOUT, SEND_MS, err);
+        else if (k < 0 && errno != EINTR)
+            rc = -errno;
         if (rc)
             return rc;
         p += k > 0 ? k : 0;
@@ -219,7 +223,7 @@ int ntx_call_status(struct ntx_call *c, struct ntx_err *err)
     return send_request(c, &q, err);
 }
 
-static ProtobufCBinaryData bytes_of(const char *p, size_t n)
+static ProtobufCBinaryData wire_bytes(const char *p, size_t n)
 {
     return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)p};
 }
@@ -228,8 +232,8 @@ int ntx_call_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_
 {
     Ntx__TextReq m = NTX__TEXT_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
-    m.text = bytes_of(t->text, t->len);
-    m.suffix = bytes_of(t->suffix, t->n_suffix);
+    m.text = wire_bytes(t->text, t->len);
+    m.suffix = wire_bytes(t->suffix, t->n_suffix);
     m.tokens = (int32_t *)(uintptr_t)t->tokens;
     m.n_tokens = t->n_tokens;
     m.bos = t->bos;
@@ -258,10 +262,10 @@ static void set_sampling(const struct ntx_api_request *a, Ntx__Sampling *s)
 {
     s->temp = a->temp;
     s->top_k = a->top_k;
-    s->top_p = a->top_p > 0 ? a->top_p : 1e-6f; /* 0: the best token alone; in the message it means off */
+    s->top_p = a->top_p > 0 ? a->top_p : 1e-6f; /* 0: only the best token; in the message 0 means off */
     s->min_p = a->min_p;
     s->repeat_penalty = a->repeat_penalty > 0 ? NTX_MAX(a->repeat_penalty, 0.01f)
-                                              : 0; /* the least that the daemons take */
+                                              : 0; /* the least value that the daemons accept */
     s->presence_penalty = a->presence_penalty;
     s->frequency_penalty = a->frequency_penalty;
     s->seed = a->seed;
@@ -301,7 +305,7 @@ int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct
         bias[i].add = a->bias[i].add;
     }
     must.kind = (char *)(uintptr_t)(a->constraint ? a->constraint_kind : "");
-    must.text = bytes_of(a->constraint, a->constraint ? strlen(a->constraint) : 0);
+    must.text = wire_bytes(a->constraint, a->constraint ? strlen(a->constraint) : 0);
     must.soft = a->constraint_soft;
     m.constraint = a->constraint ? &must : NULL;
     m.bias = biases;
@@ -312,11 +316,11 @@ int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct
         ntx__message__init(list[i] = &each[i]);
         each[i].role = (char *)(uintptr_t)a->messages[i].role;
         each[i].text = (ProtobufCBinaryData){a->messages[i].len, (uint8_t *)a->messages[i].text};
-        each[i].fields = bytes_of(a->messages[i].fields, a->messages[i].fields ? strlen(a->messages[i].fields) : 0);
+        each[i].fields = wire_bytes(a->messages[i].fields, a->messages[i].fields ? strlen(a->messages[i].fields) : 0);
     }
     m.messages = list;
     m.n_messages = a->n_messages;
-    m.variables = bytes_of(a->variables, a->variables ? strlen(a->variables) : 0);
+    m.variables = wire_bytes(a->variables, a->variables ? strlen(a->variables) : 0);
     m.raw = !a->messages;
     m.stop = (char **)(uintptr_t)a->stops;
     m.n_stop = a->n_stops;
@@ -334,7 +338,7 @@ int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct
     return rc;
 }
 
-/* ---- what comes back */
+/* ---- replies */
 
 static void take_progress(const Ntx__Progress *p, struct ntx_event *e)
 {
@@ -355,7 +359,7 @@ static void take_logprobs(const Ntx__Token *t, struct ntx_event *e)
                                                         t->top[i]->own.len, t->top[i]->logprob};
 }
 
-static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
+static int take_reply(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
 {
     *e = (struct ntx_event){.choice = r->id >= FIRST_ID ? (unsigned)(r->id - FIRST_ID) : 0};
     switch (r->body_case) {
@@ -400,7 +404,7 @@ static int take(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *err)
     }
 }
 
-static int fill(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
+static int read_reply(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
 {
     uint8_t buf[65536];
     int rc = wait_for(c, c->sock, POLLIN, timeout_ms, err);
@@ -418,14 +422,15 @@ int ntx_call_next(struct ntx_call *c, int timeout_ms, struct ntx_event *e, struc
 {
     const uint8_t *body;
     size_t len;
-    int rc = have_seat(c, timeout_ms, err);
+    int rc = wait_for_slot(c, timeout_ms, err);
     if (rc)
         return rc;
     while (!(rc = ntx_frame_next(&c->in, &body, &len)))
-        if ((rc = fill(c, timeout_ms, err)))
+        if ((rc = read_reply(c, timeout_ms, err)))
             return rc;
     if (c->last)
         ntx__reply__free_unpacked(c->last, NULL);
     c->last = rc > 0 ? ntx_reply_decode(body, len) : NULL;
-    return c->last ? take(c->last, e, err) : ntx_err_set(err, -EPROTO, "ntx-computed sends no frames of this version");
+    return c->last ? take_reply(c->last, e, err)
+                   : ntx_err_set(err, -EPROTO, "ntx-computed sends no frames of this version");
 }

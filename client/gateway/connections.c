@@ -1,44 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/gateway/guests.h"
+#include "client/gateway/connections.h"
 
 #include <stdlib.h>
 #include <sys/socket.h>
 
-int ntx_guests_init(struct ntx_guests *g, unsigned most)
+int ntx_connections_init(struct ntx_connections *g, unsigned most)
 {
-    *g = (struct ntx_guests){.most = most};
+    *g = (struct ntx_connections){.most = most};
     return -pthread_mutex_init(&g->lock, NULL);
 }
 
-void ntx_guests_end(struct ntx_guests *g) { pthread_mutex_destroy(&g->lock); }
+void ntx_connections_end(struct ntx_connections *g) { pthread_mutex_destroy(&g->lock); }
 
-static void unlink_guest(struct ntx_guests *g, struct ntx_guest *s)
+static void unlink_connection(struct ntx_connections *g, struct ntx_connection *s)
 {
     *(s->older ? &s->older->younger : &g->oldest) = s->younger;
     *(s->younger ? &s->younger->older : &g->youngest) = s->older;
     s->older = s->younger = NULL;
 }
 
-static void link_youngest(struct ntx_guests *g, struct ntx_guest *s)
+static void link_youngest(struct ntx_connections *g, struct ntx_connection *s)
 {
     s->older = g->youngest;
     *(s->older ? &s->older->younger : &g->oldest) = s;
     g->youngest = s;
 }
 
-/* Its thread sees the end of its socket, and closes it. */
-static void cut_oldest(struct ntx_guests *g)
+/* The connection's thread notices the end of its socket and closes it. */
+static void cut_oldest(struct ntx_connections *g)
 {
-    struct ntx_guest *s = g->oldest;
-    unlink_guest(g, s);
+    struct ntx_connection *s = g->oldest;
+    unlink_connection(g, s);
     s->cut = true;
     g->n--;
     shutdown(s->fd, SHUT_RDWR);
 }
 
-struct ntx_guest *ntx_guest_new(struct ntx_guests *g, int fd)
+struct ntx_connection *ntx_connection_new(struct ntx_connections *g, int fd)
 {
-    struct ntx_guest *s = calloc(1, sizeof *s);
+    struct ntx_connection *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     s->fd = fd;
@@ -51,21 +51,21 @@ struct ntx_guest *ntx_guest_new(struct ntx_guests *g, int fd)
     return s;
 }
 
-void ntx_guest_gone(struct ntx_guests *g, struct ntx_guest *s)
+void ntx_connection_gone(struct ntx_connections *g, struct ntx_connection *s)
 {
     if (!s)
         return;
     pthread_mutex_lock(&g->lock);
     if (!s->cut) {
         if (!s->kept)
-            unlink_guest(g, s);
+            unlink_connection(g, s);
         g->n--;
     }
     pthread_mutex_unlock(&g->lock);
     free(s);
 }
 
-void ntx_guest_keep(struct ntx_guests *g, struct ntx_guest *s, bool kept)
+void ntx_connection_set_active(struct ntx_connections *g, struct ntx_connection *s, bool kept)
 {
     if (!s)
         return;
@@ -73,7 +73,7 @@ void ntx_guest_keep(struct ntx_guests *g, struct ntx_guest *s, bool kept)
     if (!s->cut && s->kept != kept) {
         s->kept = kept;
         if (kept)
-            unlink_guest(g, s);
+            unlink_connection(g, s);
         else
             link_youngest(g, s);
     }

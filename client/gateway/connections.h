@@ -1,36 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guests.h: who has a connection, and who must leave when they are many. A stranger costs us a connection for as long
- * as he likes: a header that comes byte by byte, one that never comes, an answer that nobody reads. So one that is
- * served is kept, and of the others the oldest goes as soon as there are more than some: whoever sends what he has to
- * say at once gets his place, and strangers take it from each other.
+/* connections.h: the clients' connections, and which one is cut off when there are too many. An idle connection costs
+ * as much as an active one: a header that comes byte by byte or never, an answer that nobody reads. So a connection
+ * whose request is served is active and stays; of the idle ones, the oldest is cut off when there are more than `most`.
  *
- *   accepted --> stranger --request whole, its key right--> kept --answered--> stranger, of the youngest age more than
- *     MOST: the oldest stranger is cut off
+ *   accepted --> idle --complete request, valid key--> active --answered--> idle, as the youngest
  *
- * Of all threads. */
+ * For all threads. */
 #ifndef NTX_CLIENT_GATEWAY_GUESTS_H
 #define NTX_CLIENT_GATEWAY_GUESTS_H
 
 #include <pthread.h>
 #include <stdbool.h>
 
-struct ntx_guest {
-    struct ntx_guest *older, *younger; /* among strangers */
+struct ntx_connection {
+    struct ntx_connection *older, *younger; /* among idle connections */
     int fd;
     bool kept, cut;
 };
 
-struct ntx_guests {
+struct ntx_connections {
     pthread_mutex_t lock;
-    struct ntx_guest *oldest, *youngest; /* strangers that are not cut off */
-    unsigned n, most;                    /* all connections but those cut off; more than these, and a stranger goes */
+    struct ntx_connection *oldest, *youngest; /* idle connections that are not cut off */
+    unsigned n, most;                         /* all connections except those cut off; above `most`, an idle one is cut
+                                          * off */
 };
 
-int ntx_guests_init(struct ntx_guests *g, unsigned most);
-void ntx_guests_end(struct ntx_guests *g); /* when all have gone */
-/* A new one, a stranger. fd: its socket, open until ntx_guest_gone. NULL: no memory; such a one is not counted. */
-struct ntx_guest *ntx_guest_new(struct ntx_guests *g, int fd);
-void ntx_guest_gone(struct ntx_guests *g, struct ntx_guest *s);            /* NULL is fine */
-void ntx_guest_keep(struct ntx_guests *g, struct ntx_guest *s, bool kept); /* NULL is fine; false: a stranger again */
+int ntx_connections_init(struct ntx_connections *g, unsigned most);
+void ntx_connections_end(struct ntx_connections *g); /* after all connections are gone */
+/* A new connection, idle at first. fd: its socket, open until ntx_connection_gone. NULL: no memory; it is then not
+ * counted. */
+struct ntx_connection *ntx_connection_new(struct ntx_connections *g, int fd);
+void ntx_connection_gone(struct ntx_connections *g, struct ntx_connection *s); /* NULL does nothing */
+void ntx_connection_set_active(struct ntx_connections *g, struct ntx_connection *s,
+                               bool kept); /* NULL does nothing; false: idle again */
 
 #endif

@@ -28,31 +28,31 @@ static const struct ntx_fault_info infos[] = {
     [NTX_FAULT_INTERNAL] = {500, "server_error", NULL, "api_error", 0},
 };
 
-/* Every errno that an answer can end with; others are our mistake. */
+/* Every errno that an answer can end with; any other is a mistake of ours. */
 static const struct {
     int err;
     enum ntx_fault_kind kind;
 } of_errno[] = {
-    /* the request's own */
+    /* errors of the request itself */
     {EINVAL, NTX_FAULT_INVALID},
     {ENOTSUP, NTX_FAULT_INVALID},
     {E2BIG, NTX_FAULT_CONTEXT},        /* more tokens than the context holds */
-    {ENOSPC, NTX_FAULT_CONTEXT},       /* more K and V than there is memory for at all */
-    {ENOBUFS, NTX_FAULT_CONTEXT},      /* a prompt that wants more memory than there is for reading or keeping it */
-    {EOVERFLOW, NTX_FAULT_CONSTRAINT}, /* a constraint that wants more memory than there is for one */
+    {ENOSPC, NTX_FAULT_CONTEXT},       /* more KV cache than there is memory for */
+    {ENOBUFS, NTX_FAULT_CONTEXT},      /* a prompt that needs more memory than there is for reading or keeping it */
+    {EOVERFLOW, NTX_FAULT_CONSTRAINT}, /* a constraint that needs more memory than there is for one */
     {EMSGSIZE, NTX_FAULT_LARGE},
     {EFBIG, NTX_FAULT_LARGE},
-    /* shared with others, and not waited for: the queue is full, or [clients] queue_wait is no */
+    /* limits shared with others, without waiting: the queue is full, or [clients] queue_wait is no */
     {EAGAIN, NTX_FAULT_BUSY},
     {EBUSY, NTX_FAULT_BUSY},
     {EUSERS, NTX_FAULT_BUSY}, /* connections of ntx-computed */
     {EMFILE, NTX_FAULT_BUSY}, /* sessions, descriptors */
     {ENFILE, NTX_FAULT_BUSY},
     {ENOMEM, NTX_FAULT_MEMORY},
-    /* nobody is there who could answer */
+    /* no daemon or model can answer */
     {ENOENT, NTX_FAULT_EMPTY},      /* no model is loaded */
-    {ESTALE, NTX_FAULT_EMPTY},      /* its files have been changed: it has to be loaded again */
-    {EHOSTDOWN, NTX_FAULT_LOADING}, /* the daemons or the model will be there soon */
+    {ESTALE, NTX_FAULT_EMPTY},      /* its files have changed: it must be loaded again */
+    {EHOSTDOWN, NTX_FAULT_LOADING}, /* the daemons or the model will be ready soon */
     {ECONNREFUSED, NTX_FAULT_DOWN},
     {ECONNRESET, NTX_FAULT_DOWN},
     {EPIPE, NTX_FAULT_DOWN},

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct ntx_field *find(enum ntx_fields of, const char *name)
+static const struct ntx_field *find_field(enum ntx_fields of, const char *name)
 {
     const struct ntx_field *t = ntx_field_table;
     while (t->name && (!(t->of >> of & 1) || strcmp(t->name, name)))
@@ -13,7 +13,7 @@ static const struct ntx_field *find(enum ntx_fields of, const char *name)
     return t->name ? t : NULL;
 }
 
-static bool asks_nothing(const json_t *v, double neutral)
+static bool is_neutral(const json_t *v, double neutral)
 {
     switch (json_typeof(v)) {
     case JSON_NULL:
@@ -47,7 +47,7 @@ static int read_real(const struct ntx_field *d, const json_t *v, void *at, struc
     return 0;
 }
 
-static int refuse(enum ntx_fields of, const struct ntx_field *d, struct ntx_fault *f)
+static int refuse_field(enum ntx_fields of, const struct ntx_field *d, struct ntx_fault *f)
 {
     const char *within = ntx_fields_info[of].within;
     return ntx_fault(f, NTX_FAULT_UNSUPPORTED, d->name, "'%s' is not supported%s%s%s%s%s", d->name,
@@ -72,10 +72,10 @@ static int read_one(enum ntx_fields of, const struct ntx_field *d, const json_t 
         *(uint64_t *)at = (uint64_t)json_integer_value(v);
         return 0;
     case NTX_FIELD_HINT:
-        if (!asks_nothing(v, d->least))
+        if (!is_neutral(v, d->least))
             ntx_ignored_add(g, ntx_fields_info[of].within, d->name);
         return 0;
-    case NTX_FIELD_ABSENT: return asks_nothing(v, d->least) ? 0 : refuse(of, d, f);
+    case NTX_FIELD_ABSENT: return is_neutral(v, d->least) ? 0 : refuse_field(of, d, f);
     default: return 0;
     }
 }
@@ -87,12 +87,12 @@ int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)body, name, v)
     {
-        const struct ntx_field *d = find(of, name);
+        const struct ntx_field *d = find_field(of, name);
         if (!d && info->strict)
             return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name,
                              "unknown field '%.40s'%s%s%s: ntx refuses what it would have to ignore", name,
                              *info->within ? " in '" : "", info->within, *info->within ? "'" : "");
-        if (!d && !asks_nothing(v, 0))
+        if (!d && !is_neutral(v, 0))
             ntx_ignored_add(g, info->within, name);
         if (d && !json_is_null(v) && read_one(of, d, v, to, g, f))
             return -1;
@@ -100,9 +100,9 @@ int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx
     return 0;
 }
 
-/* ---- what is not followed */
+/* ---- fields that are not followed */
 
-static bool is_there(const char *list, const char *name)
+static bool is_listed(const char *list, const char *name)
 {
     size_t n = strlen(name);
     for (const char *p = list; (p = strstr(p, name)); p += n)
@@ -117,10 +117,11 @@ void ntx_ignored_add(struct ntx_ignored *g, const char *within, const char *name
     char full[100];
     size_t n = strlen(g->text), room = sizeof g->text - sizeof more - 3;
     snprintf(full, sizeof full, "%.40s%s%.40s", within, *within ? "." : "", name);
-    for (char *p = full; *p; p++) /* a name is the client's own: nothing that ends a header, or a word of it */
+    for (char *p = full; *p; p++) /* the client chose the name: remove the characters that end a header or separate
+                                   * names */
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.[]", *p))
             *p = '?';
-    if (is_there(g->text, full) || is_there(g->text, more))
+    if (is_listed(g->text, full) || is_listed(g->text, more))
         return;
     snprintf(g->text + n, sizeof g->text - n, "%s%s", n ? ", " : "", n + strlen(full) < room ? full : more);
     g->n++;
@@ -142,7 +143,7 @@ json_t *ntx_ignored_json(const struct ntx_ignored *g, const char *note)
     return all;
 }
 
-/* ---- the table for people */
+/* ---- the table as Markdown */
 
 static void print_type(const struct ntx_field *d, FILE *out)
 {
@@ -155,12 +156,14 @@ static void print_type(const struct ntx_field *d, FILE *out)
     }
 }
 
-static const char *effect(const struct ntx_field *d)
+static const char *effect_name(const struct ntx_field *d)
 {
-    return d->kind == NTX_FIELD_LABEL    ? "no effect"
-           : d->kind == NTX_FIELD_HINT   ? "not followed"
-           : d->kind == NTX_FIELD_ABSENT ? "refused"
-                                         : "honoured";
+    switch (d->kind) {
+    case NTX_FIELD_LABEL: return "no effect";
+    case NTX_FIELD_HINT: return "not followed";
+    case NTX_FIELD_ABSENT: return "refused";
+    default: return "honoured";
+    }
 }
 
 void ntx_fields_print(FILE *out)
@@ -188,7 +191,7 @@ void ntx_fields_print(FILE *out)
                 continue;
             fprintf(out, "| `%s` | ", d->name);
             print_type(d, out);
-            fprintf(out, " | %s | %s |\n", effect(d), d->note ? d->note : "");
+            fprintf(out, " | %s | %s |\n", effect_name(d), d->note ? d->note : "");
         }
     }
 }

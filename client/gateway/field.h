@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* field.h: the members of requests' bodies. One table (fields.c) says of each what must stand there and what becomes of
- * it, one walk checks a body against the table, and `ntx-gateway --fields` prints the table: docs/http-fields.md is
- * that text.
+/* field.h: the fields of request bodies. One table (fields.c) says for each its type and how it is handled, one walk
+ * checks a body against the table, and `ntx-gateway --fields` prints the table: docs/http-fields.md is that text.
  *
- *   honoured      it changes the answer, or how it is told
- *   no effect     a label, or advice on loading and caching: it cannot change what is answered
- *   not followed  it asks for something that ntx has not, which an answer can do without: the answer says so (struct
- *                 ntx_ignored)
- *   refused       it asks for something that ntx has not, without which the answer would be another one: 400, by its
- *                 name */
+ *   honoured      it changes the answer, or its form
+ *   no effect     a label, or advice on loading and caching: it cannot change the answer
+ *   not followed  it asks for something that ntx lacks and an answer can do without: the answer says so (ntx_ignored)
+ *   refused       it asks for something that ntx lacks and that would change the answer: 400, with its name */
 #ifndef NTX_CLIENT_GATEWAY_FIELD_H
 #define NTX_CLIENT_GATEWAY_FIELD_H
 
@@ -20,7 +17,7 @@
 
 #include "client/gateway/fault.h"
 
-/* The objects that have members: bodies of requests, and what lies within them. */
+/* Objects that have fields: bodies of requests, and the objects within them. */
 enum ntx_fields {
     NTX_FIELDS_CHAT,
     NTX_FIELDS_TEXT,
@@ -65,8 +62,8 @@ enum ntx_field_kind {
     NTX_FIELD_REAL,   /* honoured: float from least to most */
     NTX_FIELD_SEED,   /* honoured: uint64_t, any integer */
     NTX_FIELD_LABEL,  /* no effect */
-    NTX_FIELD_HINT,   /* not followed, unless it asks for nothing */
-    NTX_FIELD_ABSENT, /* refused, unless it asks for nothing (null, false, the neutral number `least`, "", [], {}) */
+    NTX_FIELD_HINT,   /* not followed, unless it has a neutral value */
+    NTX_FIELD_ABSENT, /* refused, unless it has a neutral value (null, false, the number `least`, "", [], {}) */
 };
 
 struct ntx_field {
@@ -75,26 +72,26 @@ struct ntx_field {
     enum ntx_field_kind kind;
     size_t at; /* offset in the struct that is filled */
     double least, most;
-    const char *type; /* in words, where the kind does not tell it */
+    const char *type; /* in words, where the kind does not say it */
     const char *note; /* what it does, or why it does nothing; or NULL */
 };
 extern const struct ntx_field ntx_field_table[]; /* ended by a NULL name */
 
 struct ntx_fields_info {
-    const char *title;  /* of the documentation: the path, or where the object lies */
+    const char *title;  /* for the documentation: the path, or the place of the object */
     const char *within; /* the member that holds the object; "" for a body */
-    bool strict;        /* a member that the table lacks is refused; else it is told as not followed */
+    bool strict;        /* a field that the table lacks is refused; else it is reported as not followed */
 };
 extern const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS];
 
-/* Names of what is not followed, each once, with ", " between them: "verbosity, messages.annotations". Of characters
- * that a header may have. */
+/* Names of fields that are not followed, each once, with ", " between them: "verbosity, messages.annotations". Only
+ * characters that a header may have. */
 struct ntx_ignored {
     unsigned n;
     char text[480];
 };
 void ntx_ignored_add(struct ntx_ignored *g, const char *within, const char *name);
-/* {"ignored": ["verbosity"], "note": "..."}: what there is of both. */
+/* {"ignored": ["verbosity"], "note": "..."}, with the members that are not empty. */
 json_t *ntx_ignored_json(const struct ntx_ignored *g, const char *note);
 
 /* Checks an object and writes into to, which may be NULL where no kind writes. 0, or -1 with f. */

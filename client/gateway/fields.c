@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fields.c: all members of requests that ntx knows, and what becomes of each: see field.h. Names are those of the APIs'
- * own documents (OpenAI, Anthropic, Ollama, llama-server), whether ntx has what they ask for or not. */
+/* fields.c: all fields of requests that ntx knows, and how each is handled: see field.h. The names are those of the
+ * APIs' own documents (OpenAI, Anthropic, Ollama, llama-server), whether ntx supports them or not. */
 #include "client/gateway/request_fields.h"
 #include "client/gateway/field.h"
 
@@ -104,7 +104,7 @@ const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
 };
 
 const struct ntx_field ntx_field_table[] = {
-    /* ---- what is asked */
+    /* ---- the input */
     READ(OPENAI | CLAUDE | OLLAMA | FILL, "model", "string",
          "NAME:ADAPTER picks an adapter; any other name is the loaded model's"),
     READ(OF(EMBEDDINGS), "model", "string", "told again in the answer"),
@@ -134,7 +134,7 @@ const struct ntx_field ntx_field_table[] = {
     {OF(TOKENIZE), "add_special_tokens", NTX_FIELD_BOOL, NTX_TOKENIZE_BOS, 0, 0, NULL, "vLLM's name of it"},
     {OF(TOKENIZE), "parse_special", NTX_FIELD_BOOL, NTX_TOKENIZE_SPECIAL, 0, 0, NULL, NULL},
 
-    /* ---- how it is written */
+    /* ---- sampling and length */
     COUNT(CHAT | TEXT, "n", AT(n), 1, NTX_API_REQUEST_CHOICES),
     COUNT(CHAT | TEXT | CLAUDE, "max_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
     COUNT(CHAT, "max_completion_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
@@ -216,7 +216,7 @@ const struct ntx_field ntx_field_table[] = {
     ABSENT(CLAUDE, "mcp_servers", "nothing is reached from here: the client calls its tools itself"),
     ABSENT(CLAUDE, "container", "no code is run"),
 
-    /* ---- what else an answer might be */
+    /* ---- other kinds of answers */
     READ(CHAT, "modalities", "[\"text\"]", NULL),
     ABSENT(CHAT, "audio", NULL),
     ABSENT(CHAT, "prediction", NULL),
@@ -239,7 +239,7 @@ const struct ntx_field ntx_field_table[] = {
     ABSENT(OF(TOKENIZE), "return_token_strs", "/detokenize tells them"),
     ABSENT(OF(TOKENIZE), "messages", "/v1/messages/count_tokens counts them"),
 
-    /* ---- what an answer does without */
+    /* ---- fields that an answer can do without */
     HINT(CHAT, "verbosity", "ask for it in words"),
     HINT(CHAT | RESP, "store", "nothing is kept"),
     HINT(RESP, "include", NULL),
@@ -299,7 +299,7 @@ const struct ntx_field ntx_field_table[] = {
     LABEL(OPT, "embedding_only", LOADED),
     LABEL(OPT, "draft_num_predict", "drafts change no answer"),
 
-    /* ---- within */
+    /* ---- nested objects */
     BOOL(OF(STREAM_OPTIONS), "include_usage", AT(usage)),
     LABEL(OF(STREAM_OPTIONS), "include_obfuscation", "lengths are not hidden"),
     READ(OF(CHAT_MESSAGE), "role", "system, developer, user, assistant or tool", NULL),

@@ -9,19 +9,18 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/gateway/guests.h"
+#include "client/gateway/connections.h"
 #include "client/gateway/json_memory.h"
 #include "client/http_guard.h"
 #include "client/listen.h"
 #include "common/util.h"
 
-/* SEND_BYTES: of a client that takes nothing, the kernel holds no more, so that it shows soon; its own choice would be
- * megabytes each.
- * WITH_STRANGERS: of the connections, so many at most while there are some that are not served: the rest is for those
- * who come meanwhile. */
+/* SEND_BYTES: the socket's send buffer, so that a client that takes nothing is noticed soon; the kernel's default
+ * would be megabytes each. WITH_IDLE: at most so many connections while some of them are idle: the rest is for
+ * new ones. */
 enum {
     CONNECTIONS = 256,
-    WITH_STRANGERS = 192,
+    WITH_IDLE = 192,
     PER_ADDRESS = 64,
     BODY_S = 60,
     HEADER_BYTES = 32 << 10,
@@ -35,11 +34,11 @@ enum {
 struct ntx_http {
     const struct ntx_http_config *c;
     struct ntx_gate gate;
-    struct ntx_guests guests;
+    struct ntx_connections connections;
     struct ntx_http_guard guard;
     struct MHD_Daemon *daemon;
     atomic_size_t bodies;
-    atomic_uint busy; /* requests */
+    atomic_uint busy; /* requests under way */
     atomic_bool draining;
 };
 
@@ -79,17 +78,17 @@ int ntx__http_client(struct MHD_Connection *c) { return ntx_http_socket(c); }
 void ntx__http_patience(const struct ntx_http *h, struct MHD_Connection *c, bool ours)
 {
     MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT,
-                              ours ? 0u : h->c->stall_s); /* after 0 its clock starts anew */
+                              ours ? 0u : h->c->stall_s); /* setting 0 first restarts its clock */
 }
 
-/* ---- who may ask */
+/* ---- permissions */
 
-static const char *header(const struct ntx_request *q, const char *name)
+static const char *header_of(const struct ntx_request *q, const char *name)
 {
     return MHD_lookup_connection_value(q->conn, MHD_HEADER_KIND, name);
 }
 
-/* Takes as long for a wrong key as for the right one. */
+/* Takes the same time for a wrong key as for the right one. */
 static bool same_key(const char *given, const char *key)
 {
     size_t n = strlen(key), have = strlen(given);
@@ -101,7 +100,7 @@ static bool same_key(const char *given, const char *key)
 
 static bool has_key(const struct ntx_request *q)
 {
-    const char *auth = header(q, "Authorization"), *plain = header(q, "x-api-key"), *key = q->http->c->key;
+    const char *auth = header_of(q, "Authorization"), *plain = header_of(q, "x-api-key"), *key = q->http->c->key;
     if (!key)
         return true;
     if (auth && !strncasecmp(auth, "Bearer ", 7) && same_key(auth + 7, key))
@@ -109,18 +108,20 @@ static bool has_key(const struct ntx_request *q)
     return plain && same_key(plain, key);
 }
 
-/* The page's own server is its origin. */
+/* Whether the page came from this server. */
 static bool own_origin(const struct ntx_request *q, const char *origin)
 {
-    const char *host = header(q, "Host"), *rest = !strncmp(origin, "http://", 7)    ? origin + 7
-                                                  : !strncmp(origin, "https://", 8) ? origin + 8
-                                                                                    : NULL;
-    return host && rest && !strcmp(rest, host);
+    const char *host = header_of(q, "Host");
+    if (!host)
+        return false;
+    if (!strncmp(origin, "http://", 7))
+        return !strcmp(origin + 7, host);
+    return !strncmp(origin, "https://", 8) && !strcmp(origin + 8, host);
 }
 
-static bool origin_may(struct ntx_request *q)
+static bool allow_origin(struct ntx_request *q)
 {
-    const char *origin = header(q, "Origin");
+    const char *origin = header_of(q, "Origin");
     const struct ntx_http_config *c = q->http->c;
     if (!origin || own_origin(q, origin))
         return true;
@@ -130,7 +131,7 @@ static bool origin_may(struct ntx_request *q)
     return q->origin;
 }
 
-static bool host_may(const struct ntx_http_config *c, const char *host)
+static bool allow_host(const struct ntx_http_config *c, const char *host)
 {
     for (unsigned i = 0; i < c->n_hosts; i++)
         if (ntx_host_is(host, c->hosts[i]))
@@ -138,26 +139,27 @@ static bool host_may(const struct ntx_http_config *c, const char *host)
     return false;
 }
 
-static int check(struct ntx_request *q, struct ntx_fault *f)
+static int check_access(struct ntx_request *q, struct ntx_fault *f)
 {
-    const char *host = header(q, "Host");
+    const char *host = header_of(q, "Host");
     const struct ntx_http_config *c = q->http->c;
-    if (c->local && !c->key && host && !ntx_host_is_local(host) && !host_may(c, host))
+    if (c->local && !c->key && host && !ntx_host_is_local(host) && !allow_host(c, host))
         return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL,
                          "the Host header does not name this machine: without a key, only localhost, loopback "
                          "addresses and the names of --hosts are answered");
-    if (!origin_may(q))
-        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "pages of this origin may not ask: --cors names those that may");
+    if (!allow_origin(q))
+        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "CORS: origin %.200s is not allowed; add it with --cors",
+                         header_of(q, "Origin"));
     if (!q->route->open && !has_key(q))
         return ntx_fault(f, NTX_FAULT_KEY, NULL,
                          "an API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
     return 0;
 }
 
-/* ---- what there is */
+/* ---- routes */
 
-/* A path that ends with a slash is that of all below. */
-static bool leads(struct ntx_request *q, const char *route, const char *path)
+/* A route that ends with a slash matches all paths below it. */
+static bool match_route(struct ntx_request *q, const char *route, const char *path)
 {
     const size_t n = strlen(route);
     if (n < 2 || route[n - 1] != '/')
@@ -167,18 +169,20 @@ static bool leads(struct ntx_request *q, const char *route, const char *path)
 }
 
 /* HEAD is GET without the body, which libmicrohttpd leaves out. */
-static const struct ntx_route *find(struct ntx_request *q, const char *method, const char *path, struct ntx_fault *f)
+static const struct ntx_route *find_route(struct ntx_request *q, const char *method, const char *path,
+                                          struct ntx_fault *f)
 {
     const char *wanted = !strcmp(method, "HEAD") ? "GET" : method;
     const struct ntx_route *same = NULL;
     for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        if (!leads(q, routes[i].path, path))
+        if (!match_route(q, routes[i].path, path))
             continue;
         if (!strcmp(routes[i].method, wanted))
             return &routes[i];
         same = &routes[i];
     }
-    q->allow = same ? (strcmp(same->method, "GET") ? same->method : "GET, HEAD") : NULL;
+    if (same)
+        q->allow = strcmp(same->method, "GET") ? same->method : "GET, HEAD";
     if (same)
         ntx_fault(f, NTX_FAULT_METHOD, NULL, "%s is for %s", path, same->method);
     else
@@ -186,13 +190,13 @@ static const struct ntx_route *find(struct ntx_request *q, const char *method, c
     return strncmp(path, "/api/", 5) ? &nowhere : &nowhere_ollama;
 }
 
-/* A browser asks before it sends what a plain form could not. */
+/* A CORS preflight: browsers ask before they send a request that a plain form could not. */
 static enum MHD_Result preflight(struct ntx_request *q)
 {
     struct MHD_Response *r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (r && q->origin) {
         MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, OPTIONS");
-        const char *asked = header(q, "Access-Control-Request-Headers");
+        const char *asked = header_of(q, "Access-Control-Request-Headers");
         MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
                                 asked ? asked : "Authorization, Content-Type");
         MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, "600");
@@ -200,10 +204,10 @@ static enum MHD_Result preflight(struct ntx_request *q)
     return ntx__reply_queue(q, MHD_HTTP_NO_CONTENT, r);
 }
 
-static void keep(const struct ntx_request *q, bool kept)
+static void keep_connection(const struct ntx_request *q, bool kept)
 {
     const union MHD_ConnectionInfo *i = MHD_get_connection_info(q->conn, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    ntx_guest_keep(&q->http->guests, i ? i->socket_context : NULL, kept);
+    ntx_connection_set_active(&q->http->connections, i ? i->socket_context : NULL, kept);
 }
 
 static int check_framing(struct ntx_request *q, const char *method, const char *version, struct ntx_fault *f)
@@ -211,30 +215,34 @@ static int check_framing(struct ntx_request *q, const char *method, const char *
     bool unsupported;
     const char *why = ntx_http_bad(q->conn, method, version, &unsupported);
     q->ends = q->lingers = why;
-    return why ? ntx_fault(f, unsupported ? NTX_FAULT_UNSUPPORTED : NTX_FAULT_INVALID, NULL, "%s", why) : 0;
+    if (!why)
+        return 0;
+    return ntx_fault(f, unsupported ? NTX_FAULT_UNSUPPORTED : NTX_FAULT_INVALID, NULL, "%s", why);
 }
 
-/* A target may name its server (RFC 9112, 3.2.2): the same as the Host header, or it is refused. */
+/* A target may name its server (RFC 9112, 3.2.2): it must be that of the Host header. */
 static const char *path_of(struct ntx_request *q, const char *target, struct ntx_fault *f)
 {
-    const char *host = header(q, "Host"), *at = strncasecmp(target, "http://", 7) ? NULL : target + 7;
+    const char *host = header_of(q, "Host"), *at = strncasecmp(target, "http://", 7) ? NULL : target + 7;
     size_t n = at ? strcspn(at, "/") : 0;
     if (at && (!host || strlen(host) != n || strncasecmp(at, host, n))) {
         q->ends = true;
         ntx_fault(f, NTX_FAULT_INVALID, NULL, "the request is for another server than the Host header names");
     }
-    return !at ? target : at[n] ? at + n : "/";
+    if (!at)
+        return target;
+    return at[n] ? at + n : "/";
 }
 
-/* The header is there: what can be refused, is, before a body is read. */
-static enum MHD_Result begin(struct ntx_request *q, const char *method, const char *target, const char *version)
+/* The header has come: refuse what can be refused before a body is read. */
+static enum MHD_Result begin_request(struct ntx_request *q, const char *method, const char *target, const char *version)
 {
     struct ntx_fault f = {0}, denied = {0};
-    const char *length = header(q, "Content-Length");
+    const char *length = header_of(q, "Content-Length");
     bool options = !strcmp(method, "OPTIONS");
     const char *path = path_of(q, target, &denied);
-    q->route = options ? &asking : find(q, method, path, &f);
-    if (!denied.kind && !check_framing(q, method, version, &denied) && !check(q, &denied) && !f.kind && length &&
+    q->route = options ? &asking : find_route(q, method, path, &f);
+    if (!denied.kind && !check_framing(q, method, version, &denied) && !check_access(q, &denied) && !f.kind && length &&
         strtoull(length, NULL, 10) > BODY_MOST)
         ntx_fault(&f, NTX_FAULT_LARGE, NULL, "the body is longer than %u MiB", BODY_MOST >> 20);
     if (atomic_load(&q->http->draining) && !denied.kind) {
@@ -244,27 +252,28 @@ static enum MHD_Result begin(struct ntx_request *q, const char *method, const ch
     q->refused = options || denied.kind || f.kind;
     q->lingers |= q->refused && ntx_http_has_body(q->conn);
     q->ends |= q->lingers ||
-               (!strcmp(method, "POST") && !length && !header(q, "Transfer-Encoding")); /* what follows is in doubt */
+               /* the position of the next request is unknown */
+               (!strcmp(method, "POST") && !length && !header_of(q, "Transfer-Encoding"));
     if (denied.kind || f.kind)
         return ntx__reply_fault(q, denied.kind ? &denied : &f);
     if (q->http->c->key && !q->route->open)
-        keep(q, true); /* no stranger */
+        keep_connection(q, true); /* not idle any more */
     return options ? preflight(q) : MHD_YES;
 }
 
 /* ---- bodies */
 
-/* A reply may only be queued when all of the body has come: until then the rest of a body that is refused is let pass,
- * as long as it is no longer than a whole one. */
-static enum MHD_Result let_pass(struct ntx_request *q, size_t *n)
+/* libmicrohttpd can queue a reply only after the whole body: the rest of a refused body is read and dropped, up to
+ * the size of the largest body. */
+static enum MHD_Result drop_body(struct ntx_request *q, size_t *n)
 {
     q->passed += *n;
     *n = 0;
     return q->passed > BODY_MOST || ntx_now_ns() - q->since_ns > 2 * BODY_S * 1000000000ull ? MHD_NO : MHD_YES;
 }
 
-/* The request is refused: the part of its body that came is freed. */
-static void spoil(struct ntx_request *q, enum ntx_fault_kind why)
+/* The request is refused: frees the part of its body that came. */
+static void refuse_request(struct ntx_request *q, enum ntx_fault_kind why)
 {
     q->spoilt = why;
     atomic_fetch_sub(&q->http->bodies, q->body.room);
@@ -275,18 +284,18 @@ static enum MHD_Result take_body(struct ntx_request *q, const char *data, size_t
 {
     struct ntx_http *h = q->http;
     size_t room = q->body.room;
-    if (!q->spoilt && q->body.n + *n > BODY_MOST) /* without having said so */
-        spoil(q, NTX_FAULT_LARGE);
+    if (!q->spoilt && q->body.n + *n > BODY_MOST) /* a chunked body, without a length in advance */
+        refuse_request(q, NTX_FAULT_LARGE);
     else if (!q->spoilt && ntx_now_ns() - q->since_ns > BODY_S * 1000000000ull)
-        spoil(q, NTX_FAULT_SLOW);
+        refuse_request(q, NTX_FAULT_SLOW);
     else if (!q->spoilt && atomic_load(&h->bodies) > BODIES_MOST)
-        spoil(q, NTX_FAULT_BUSY);
+        refuse_request(q, NTX_FAULT_BUSY);
     if (q->spoilt)
-        return let_pass(q, n);
+        return drop_body(q, n);
     ntx_buf_add(&q->body, data, *n);
     atomic_fetch_add(&h->bodies, q->body.room - room);
     if (q->body.bad)
-        spoil(q, NTX_FAULT_MEMORY);
+        refuse_request(q, NTX_FAULT_MEMORY);
     *n = 0;
     return MHD_YES;
 }
@@ -309,7 +318,7 @@ static enum MHD_Result refuse_body(struct ntx_request *q)
 
 void ntx__http_body_done(struct ntx_request *q)
 {
-    q->charged += q->body.room; /* what was made of it lives on: given back with the request */
+    q->charged += q->body.room; /* the parsed body takes that memory until the request ends */
     ntx_buf_free(&q->body);
 }
 
@@ -322,9 +331,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
             return MHD_NO;
         *q = (struct ntx_request){.http = arg, .conn = conn, .since_ns = ntx_now_ns()};
         atomic_fetch_add(&q->http->busy, 1);
-        return begin(q, method, url, version);
+        return begin_request(q, method, url, version);
     }
-    if (q->refused) { /* what comes all the same is let pass */
+    if (q->refused) { /* drop the rest of the body */
         *n = 0;
         return MHD_YES;
     }
@@ -333,7 +342,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
     if (q->spoilt)
         return refuse_body(q);
     if (!q->route->open)
-        keep(q, true);
+        keep_connection(q, true);
     return q->route->serve(q);
 }
 
@@ -343,7 +352,7 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
     (void)arg;
     if (!q)
         return;
-    keep(q, false);
+    keep_connection(q, false);
     if (q->lingers && how == MHD_REQUEST_TERMINATED_COMPLETED_OK)
         ntx_http_linger(ntx__http_client(conn));
     ntx__http_body_done(q);
@@ -353,7 +362,7 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
     *state = NULL;
 }
 
-static void on_connection(void *arg, struct MHD_Connection *conn, void **guest,
+static void on_connection(void *arg, struct MHD_Connection *conn, void **connection,
                           enum MHD_ConnectionNotificationCode what)
 {
     struct ntx_http *h = arg;
@@ -361,12 +370,12 @@ static void on_connection(void *arg, struct MHD_Connection *conn, void **guest,
     if (what == MHD_CONNECTION_NOTIFY_STARTED)
         setsockopt(ntx__http_client(conn), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     if (what == MHD_CONNECTION_NOTIFY_STARTED)
-        *guest = ntx_guest_new(&h->guests, ntx__http_client(conn));
+        *connection = ntx_connection_new(&h->connections, ntx__http_client(conn));
     else
-        ntx_guest_gone(&h->guests, *guest);
+        ntx_connection_gone(&h->connections, *connection);
 }
 
-/* A path with an escaped NUL stays as it came: unescaped it would end there, and be another path. */
+/* A path with an escaped NUL stays escaped: otherwise it would end there and be another path. */
 static size_t unescape(void *arg, struct MHD_Connection *conn, char *text)
 {
     (void)arg;
@@ -374,19 +383,19 @@ static size_t unescape(void *arg, struct MHD_Connection *conn, char *text)
     return strstr(text, "%00") ? strlen(text) : MHD_http_unescape(text);
 }
 
-/* ---- from beginning to end */
+/* ---- start and end */
 
 int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **out, struct ntx_err *err)
 {
     struct ntx_http *h = calloc(1, sizeof *h);
-    struct ntx_seats_config seats = ntx_seats_share(c->clients, c->local);
-    seats.refuse = c->refuse;
-    int rc = h ? ntx_gate_open(&h->gate, c->dir, &seats, err) : ntx_err_set(err, -ENOMEM, "no memory");
-    if (!rc && (rc = ntx_guests_init(&h->guests, WITH_STRANGERS))) {
+    struct ntx_slots_config slots = ntx_slots_share(c->clients, c->local);
+    slots.refuse = c->refuse;
+    int rc = h ? ntx_gate_open(&h->gate, c->dir, &slots, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    if (!rc && (rc = ntx_connections_init(&h->connections, WITH_IDLE))) {
         ntx_gate_close(&h->gate);
         ntx_err_set(err, rc, "no lock: %s", strerror(-rc));
     } else if (!rc && (rc = ntx_http_guard_init(&h->guard))) {
-        ntx_guests_end(&h->guests);
+        ntx_connections_end(&h->connections);
         ntx_gate_close(&h->gate);
         ntx_err_set(err, rc, "no key for threads: %s", strerror(-rc));
     }
@@ -408,7 +417,7 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     if (!h->daemon) {
         close(fd);
         ntx_http_guard_end(&h->guard);
-        ntx_guests_end(&h->guests);
+        ntx_connections_end(&h->connections);
         ntx_gate_close(&h->gate);
         free(h);
         return ntx_err_set(err, -EIO, "the HTTP server does not start");
@@ -420,7 +429,7 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
 void ntx_http_drain(struct ntx_http *h)
 {
     atomic_store(&h->draining, true);
-    int fd = MHD_quiesce_daemon(h->daemon); /* ours again */
+    int fd = MHD_quiesce_daemon(h->daemon); /* the socket is ours again */
     if (fd >= 0)
         close(fd);
 }
@@ -434,11 +443,11 @@ void ntx_http_stop(struct ntx_http *h)
     const struct timespec look = {.tv_nsec = 10000000};
     ntx_gate_quit(&h->gate);
     for (unsigned i = 0; i < LAST_WORDS_MS / 10 && atomic_load(&h->busy);
-         i++) /* MHD_stop_daemon would take the sockets away from under them */
+         i++) /* MHD_stop_daemon would close the sockets under the threads */
         nanosleep(&look, NULL);
     MHD_stop_daemon(h->daemon); /* closes the socket; its threads end with their waits */
     ntx_http_guard_end(&h->guard);
-    ntx_guests_end(&h->guests);
+    ntx_connections_end(&h->connections);
     ntx_gate_close(&h->gate);
     free(h);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http.h: the HTTP server: who may ask, what there is to ask for, and how much of it at once. libmicrohttpd's, a thread
- * a connection.
+/* http.h: the HTTP server: permissions, routes, and limits. It uses libmicrohttpd with a thread a connection.
  *
- *   connection --> guests.c --> request --> Host, Origin, key (http.c) --> an entry of the routes' table --> body,
- *     bounded --> its function --> reply.c or stream.c
+ *   connection --> connections.c --> request --> Host, Origin, key (http.c) --> an entry of the routes' table
+ *     --> body, bounded --> its function --> reply.c or stream.c
  *
  * On this machine alone (a loopback address, a unix socket) no key is needed: then the Host header must name this
- * machine, or be one of --hosts, so that no web page reaches it by a name of its own (DNS rebinding). A web page of
- * another origin is answered only if --cors names it. */
+ * machine, or a name of --hosts, so that no web page reaches the server under its own name (DNS rebinding). A web page
+ * of another origin is answered only if --cors names the origin (CORS). */
 #ifndef NTX_CLIENT_GATEWAY_HTTP_H
 #define NTX_CLIENT_GATEWAY_HTTP_H
 
@@ -20,71 +19,71 @@
 #define NTX_HTTP_HOSTS 16u
 
 struct ntx_http_config {             /* borrowed as long as the server runs */
-    const char *dir;                 /* the daemons' runtime directory; NULL: wherever they run */
-    const char *key;                 /* NULL: none is asked for */
-    const char *cors[NTX_HTTP_CORS]; /* origins, or "*" */
+    const char *dir;                 /* the daemons' runtime directory; NULL: any running daemons */
+    const char *key;                 /* NULL: no key is required */
+    const char *cors[NTX_HTTP_CORS]; /* allowed origins, or "*" */
     unsigned n_cors;
-    const char *hosts[NTX_HTTP_HOSTS]; /* names (without a port) that a Host header may have, too */
+    const char *hosts[NTX_HTTP_HOSTS]; /* other names (without a port) that a Host header may have */
     unsigned n_hosts;
-    bool local;       /* listens on this machine alone */
-    unsigned stall_s; /* for a client to send more of a request, and to take more of an answer; then its connection is
-                         closed */
+    bool local;       /* listens only on this machine */
+    unsigned stall_s; /* time for a client to send more of a request or take more of an answer; then its connection
+                       * is closed */
     unsigned clients; /* connections that ntx-computed gives us */
-    bool refuse;      /* who finds no seat is refused, instead of waiting */
+    bool refuse;      /* without a free slot, refuse instead of wait */
 };
 
 struct ntx_http;
 
-/* fd: a listening socket, which is the server's from now on. */
+/* Takes over fd, a listening socket. */
 int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **out, struct ntx_err *err);
-/* Nobody comes in any more, and the socket is closed; who asks over a connection that is there is told so. */
+/* Accepts no connection any more and closes the socket; requests over existing connections are refused. */
 void ntx_http_drain(struct ntx_http *h);
 unsigned ntx_http_busy(const struct ntx_http *h); /* requests under way */
-void ntx_http_stop(struct ntx_http *h);           /* what is under way is cut short */
+void ntx_http_stop(struct ntx_http *h);           /* cuts requests under way short */
 
-/* ---- among the files of this room */
+/* ---- among the files of this folder */
 struct ntx_request;
 
 struct ntx_route {
     const char *method, *path;
     enum MHD_Result (*serve)(struct ntx_request *q);
-    const struct ntx_shape *shape; /* of its errors, too */
+    const struct ntx_shape *shape; /* also of its errors */
     enum ntx_api_request_api api;
-    bool open; /* without a key */
+    bool open; /* needs no key */
 };
 
-struct ntx_request { /* of its connection's thread */
+struct ntx_request { /* used by its connection's thread */
     struct ntx_http *http;
     struct MHD_Connection *conn;
     const struct ntx_route *route;
     struct ntx_buf body;
-    size_t charged;     /* of all bodies' bound, until it ends */
-    const char *origin; /* to be named in the answer's CORS header, or NULL */
-    const char *allow;  /* the method that this path is for, of a request by another one; else NULL */
+    size_t charged;     /* bytes of the bound on all bodies, held until the request ends */
+    const char *origin; /* for the answer's CORS header, or NULL */
+    const char *allow;  /* for the Allow header: the method of this path, if the request has another one; else NULL */
     uint64_t since_ns;
-    enum ntx_fault_kind spoilt; /* its body is refused; else NTX_FAULT_NONE */
-    size_t passed;              /* bytes of that which came all the same */
+    enum ntx_fault_kind spoilt; /* why the body is refused, or NTX_FAULT_NONE */
+    size_t passed;              /* bytes of a refused body that came */
     bool refused;
     unsigned retry_s;           /* the answer's Retry-After; 0: none */
-    bool ends;                  /* the connection, with the answer */
-    bool lingers;               /* there is a body that nobody reads */
-    struct ntx_ignored ignored; /* of its fields, told in the answer */
-    char note[128];             /* computed's, told in the answer; "": there is none */
-    const char *of;             /* what stands in the path behind the route's, where that ends with a slash */
+    bool ends;                  /* close the connection after the answer */
+    bool lingers;               /* a body remains unread */
+    struct ntx_ignored ignored; /* fields that are not followed; named in the answer */
+    char note[128];             /* ntx-computed's note for the answer; "": none */
+    const char *of;             /* the path after the route's, if the route ends with a slash */
 };
 
 struct ntx_gate *ntx__http_gate(struct ntx_http *h);
-void ntx__http_body_done(struct ntx_request *q); /* it is read */
+void ntx__http_body_done(struct ntx_request *q); /* after the body was used */
 int ntx__http_client(struct MHD_Connection *c);  /* its socket */
-/* No limit of time while we make the client wait; and the client's again. */
+/* ours: no time limit while the client waits for us; else the client's limit again. */
 void ntx__http_patience(const struct ntx_http *h, struct MHD_Connection *c, bool ours);
 
-/* reply.c. body is taken. */
+/* reply.c. Takes body. */
 enum MHD_Result ntx__reply(struct ntx_request *q, unsigned status, const char *type, struct ntx_buf *body);
 enum MHD_Result ntx__reply_json(struct ntx_request *q, unsigned status, json_t *j);
 enum MHD_Result ntx__reply_fault(struct ntx_request *q, const struct ntx_fault *f);
 enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status,
-                                 struct MHD_Response *r); /* with the headers that all have; r is taken */
+                                 struct MHD_Response *r); /* adds the common headers; takes r */
 
 enum MHD_Result ntx__serve_answer(struct ntx_request *q); /* stream.c */
 /* words.c */
@@ -92,8 +91,8 @@ enum MHD_Result ntx__serve_tokenize(struct ntx_request *q);
 enum MHD_Result ntx__serve_detokenize(struct ntx_request *q);
 enum MHD_Result ntx__serve_embeddings(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_embed(struct ntx_request *q);
-enum MHD_Result ntx__serve_ollama_embeddings(struct ntx_request *q); /* the older one, of one text */
-/* views.c: what there is to see */
+enum MHD_Result ntx__serve_ollama_embeddings(struct ntx_request *q); /* the older one, for one text */
+/* views.c: models, health, counters */
 enum MHD_Result ntx__serve_models(struct ntx_request *q);
 enum MHD_Result ntx__serve_model(struct ntx_request *q);
 enum MHD_Result ntx__serve_health(struct ntx_request *q);
@@ -103,7 +102,7 @@ enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q);
-/* The name of the loaded model as the counters have it, "" for none. */
+/* The name of the loaded model from the counters, "" for none. */
 void ntx__model_name(const struct ntx_gate *g, char name[128]);
 
 #endif

@@ -9,7 +9,7 @@ static _Thread_local struct {
     size_t left;
 } mine;
 
-static void *take(size_t n)
+static void *alloc_bounded(size_t n)
 {
     if (!mine.bounded)
         return malloc(n);
@@ -23,7 +23,7 @@ static void *take(size_t n)
 
 void ntx_json_memory_init(void)
 {
-    json_set_alloc_funcs(take, free);
+    json_set_alloc_funcs(alloc_bounded, free);
     json_object_seed(0);
 }
 

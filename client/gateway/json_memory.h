@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json_memory.h: a bound on what parsing a body takes. A body of "[[[[" or "1,1,1" would become forty times its length.
- * jansson's allocator is the program's one; the bound is the thread's that parses. */
+/* json_memory.h: a bound on the memory for parsing a body. A body of "[[[[" or "1,1,1" would take forty times its
+ * length. The program has one jansson allocator; each thread has its own bound. */
 #ifndef NTX_CLIENT_GATEWAY_JSON_MEMORY_H
 #define NTX_CLIENT_GATEWAY_JSON_MEMORY_H
 
@@ -8,7 +8,7 @@
 #include <stddef.h>
 
 void ntx_json_memory_init(void);          /* once, before any thread */
-void ntx_json_memory_begin(size_t bytes); /* this thread may allocate so many from now on */
-bool ntx_json_memory_end(void);           /* no bound any more; whether it was met */
+void ntx_json_memory_begin(size_t bytes); /* this thread may allocate so many bytes from now on */
+bool ntx_json_memory_end(void);           /* removes the bound; whether it was kept */
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama-server's shape of a text: content, and at the end why it ended. */
+/* llama-server's shape of a completion: content, and at the end the reason. */
 #include <string.h>
 
 #include "client/gateway/answer.h"
 
-static json_t *one(const struct ntx_answer *a, const char *text, size_t len)
+static json_t *json_of_text(const struct ntx_answer *a, const char *text, size_t len)
 {
     const struct ntx_choice *c = &a->choice[0];
     json_t *j = json_pack("{s:o, s:b, s:i}", "content", ntx_json_text(text, len), "stop", c->finish != NULL, "index",
@@ -26,31 +26,32 @@ static void send_one(struct ntx_buf *out, json_t *j)
     ntx_buf_text(out, "\n\n");
 }
 
-static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
-                  struct ntx_buf *out)
+static void send_piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
+                       struct ntx_buf *out)
 {
     (void)choice;
     (void)thought;
-    send_one(out, one(a, text, len));
+    send_one(out, json_of_text(a, text, len));
 }
 
-static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
+static void end_choice(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
 {
     (void)choice;
-    send_one(out, one(a, "", 0));
+    send_one(out, json_of_text(a, "", 0));
 }
 
-static void whole(struct ntx_answer *a, struct ntx_buf *out)
+static void llama_whole(struct ntx_answer *a, struct ntx_buf *out)
 {
-    ntx_buf_json(out, one(a, a->choice[0].text.p, a->choice[0].text.n));
+    ntx_buf_json(out, json_of_text(a, a->choice[0].text.p, a->choice[0].text.n));
 }
 
-static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+static void send_progress(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
 {
     ntx_openai_text.alive(a, e, out);
 }
-static void fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_text.fault(f, out); }
-static void broken(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_text.broken(f, out); }
+static void llama_fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_text.fault(f, out); }
+static void llama_error(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_text.broken(f, out); }
 
-const struct ntx_shape ntx_llama_infill = {
-    "infill-", "text/event-stream", false, NULL, piece, NULL, finish, NULL, alive, whole, fault, broken, false};
+const struct ntx_shape ntx_llama_infill = {"infill-",   "text/event-stream", false, NULL,          send_piece,
+                                           NULL,        end_choice,          NULL,  send_progress, llama_whole,
+                                           llama_fault, llama_error,         false};

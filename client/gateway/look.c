@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the daemons are, for all who ask at once. */
+/* The daemons' status, shared by concurrent callers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 enum { LOOK_MS = 10000, AGAIN_S = 30 };
 
-/* An end in order takes the counters' file along. One that is there still tells whether a model was served. */
+/* An orderly end removes the counters' file. If it is still there, it says whether a model was served. */
 int ntx_gate_gone(struct ntx_gate *g, const char *dir, struct ntx_err *err)
 {
     const struct ntx_counters *c = NULL;
@@ -26,7 +26,7 @@ int ntx_gate_gone(struct ntx_gate *g, const char *dir, struct ntx_err *err)
                        had_model ? "; then the model that it served is loaded again" : "");
 }
 
-static int look(struct ntx_gate *g, char **out, struct ntx_err *err)
+static int fetch_status(struct ntx_gate *g, char **out, struct ntx_err *err)
 {
     struct ntx_call *c = NULL;
     struct ntx_event e;
@@ -39,18 +39,20 @@ static int look(struct ntx_gate *g, char **out, struct ntx_err *err)
         ntx_err_set(err, rc, "ntx-computed has not answered for %d s: is it stopped?", LOOK_MS / 1000);
     *out = !rc && e.kind == NTX_EVENT_STATUS ? strdup(e.text) : NULL;
     ntx_call_close(c);
-    return *out ? 0 : rc ? rc : ntx_err_set(err, -EPROTO, "ntx-computed tells no status");
+    if (*out || rc)
+        return *out ? 0 : rc;
+    return ntx_err_set(err, -EPROTO, "ntx-computed tells no status");
 }
 
 int ntx_gate_look(struct ntx_gate *g, json_t **out, struct ntx_err *err)
 {
     uint64_t now = ntx_now_ns();
     pthread_mutex_lock(&g->look.lock);
-    if (g->look.since_ns < now) { /* nobody has asked since we came: we do, for those who come meanwhile, too */
+    if (g->look.since_ns < now) { /* nobody has asked since this call began: ask, also for those who come meanwhile */
         g->look.since_ns = ntx_now_ns();
         free(g->look.said);
         g->look.err = (struct ntx_err){0};
-        g->look.rc = look(g, &g->look.said, &g->look.err);
+        g->look.rc = fetch_status(g, &g->look.said, &g->look.err);
     }
     int rc = g->look.rc;
     *out = g->look.said ? json_loads(g->look.said, 0, NULL) : NULL;

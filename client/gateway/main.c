@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx-gateway: ntx over HTTP, in the words of the APIs that editors, agents and chat pages speak. A client of
- * computed's socket like any other, in a process of its own: a web server has no place in the daemon that holds the
- * sessions. */
+/* ntx-gateway: ntx over HTTP, with the APIs of editors, agents and chat pages. It is a client of ntx-computed's
+ * socket in its own process: the daemon that holds the sessions should not contain a web server. */
 #include <argp.h>
 #include <errno.h>
 #include <ini.h>
@@ -20,7 +19,7 @@
 #include "ntx_version.h"
 #include "proto/settings.h"
 
-#define DESCRIPTORS 1024 /* a connection, and one to computed */
+#define DESCRIPTORS 1024 /* a client's connection, and one to ntx-computed */
 
 enum { TELL_MS = 2000, LEAVE_MS = 10000 };
 
@@ -33,16 +32,16 @@ static const char like[] = "127.0.0.1:8080";
 struct options {
     struct ntx_http_config http;
     const char *config;
-    int fd;                 /* that listens there already, else -1 */
-    unsigned max, per_user; /* connections of ntx-computed, by ntx.conf; 0: not said */
-    bool stall;             /* said on the command line */
-    unsigned grace_s;       /* for answers under way, at the end of a service */
+    int fd;                 /* an inherited listening socket, else -1 */
+    unsigned max, per_user; /* connections of ntx-computed, from ntx.conf; 0: not given */
+    bool stall;             /* given on the command line */
+    unsigned grace_s;       /* time for answers under way when a service ends */
     char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
 };
 
 const char *argp_program_version = "ntx-gateway " NTX_BUILD;
 
-static error_t set(char *to, size_t n, const char *name, const char *value, struct argp_state *st)
+static error_t copy_option(char *to, size_t n, const char *name, const char *value, struct argp_state *st)
 {
     if (strlen(value) >= n)
         ntx_usage_error(st, "--%s: longer than %zu bytes", name, n - 1);
@@ -56,10 +55,10 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     switch (key) {
     case 'r': o->http.dir = arg; return 0;
     case 'c': o->config = arg; return 0;
-    case 'l': return set(o->listen, sizeof o->listen, "listen", arg, st);
-    case 'k': return set(o->key_file, sizeof o->key_file, "api-key-file", arg, st);
-    case 'o': return set(o->cors, sizeof o->cors, "cors", arg, st);
-    case 'n': return set(o->hosts, sizeof o->hosts, "hosts", arg, st);
+    case 'l': return copy_option(o->listen, sizeof o->listen, "listen", arg, st);
+    case 'k': return copy_option(o->key_file, sizeof o->key_file, "api-key-file", arg, st);
+    case 'o': return copy_option(o->cors, sizeof o->cors, "cors", arg, st);
+    case 'n': return copy_option(o->hosts, sizeof o->hosts, "hosts", arg, st);
     case O_FD: o->fd = atoi(arg); return 0;
     case O_STALL:
         if (!ntx_stall_read(arg, &o->http.stall_s))
@@ -73,8 +72,8 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     }
 }
 
-/* Of ntx.conf, only [gateway] is ours, and of [clients] how long answers may take at the end and how many there may
- * be; ntx-computed checks the rest. What the command line says has the say. */
+/* Of ntx.conf the gateway reads [gateway], and from [clients] stop_grace and the numbers of connections;
+ * ntx-computed checks the rest. The command line overrides the file. */
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
 {
     struct options *o = arg;
@@ -97,7 +96,7 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
     else if (!strcmp(name, "hosts") && !*o->hosts)
         snprintf(o->hosts, sizeof o->hosts, "%s", value);
     else if (!strcmp(name, "stall") && !o->stall)
-        ntx_stall_read(value, &o->http.stall_s); /* ntx-computed refuses what is none */
+        ntx_stall_read(value, &o->http.stall_s); /* ntx-computed refuses an invalid value */
     return 1;
 }
 
@@ -116,8 +115,8 @@ struct list {
     const char *kind, *like;
 };
 
-/* The words of text, which are lent out. */
-static int split(char *text, const struct list *l, struct ntx_err *err)
+/* Splits text into words, in place. */
+static int split_words(char *text, const struct list *l, struct ntx_err *err)
 {
     for (char *s; (s = strsep(&text, ", "));) {
         if (!*s)
@@ -131,21 +130,21 @@ static int split(char *text, const struct list *l, struct ntx_err *err)
     return 0;
 }
 
-static int split_all(struct options *o, struct ntx_err *err)
+static int split_lists(struct options *o, struct ntx_err *err)
 {
     const struct list origins = {o->http.cors, &o->http.n_cors, NTX_HTTP_CORS,
                                  is_origin,    "origin",        "https://example.org, or * for all"};
     const struct list hosts = {o->http.hosts, &o->http.n_hosts, NTX_HTTP_HOSTS,
                                is_host,       "host",           "its name alone, as in example.org"};
-    int rc = split(o->cors, &origins, err);
-    return rc ? rc : split(o->hosts, &hosts, err);
+    int rc = split_words(o->cors, &origins, err);
+    return rc ? rc : split_words(o->hosts, &hosts, err);
 }
 
 /* ---- serving */
 
-/* Answers under way have the time that ntx-computed gives them, and a moment more to tell how they ended; then, or at
- * another signal, they are cut short. */
-static void drain(struct ntx_http *h, const struct options *o, const sigset_t *set)
+/* Answers under way get the time that ntx-computed gives them, and a moment to report their end; then, or at another
+ * signal, they are cut short. */
+static void drain_requests(struct ntx_http *h, const struct options *o, const sigset_t *set)
 {
     const struct timespec look = {.tv_nsec = 20000000};
     char text[80];
@@ -158,17 +157,17 @@ static void drain(struct ntx_http *h, const struct options *o, const sigset_t *s
         ;
 }
 
-/* One that `ntx serve` holds: another gateway may have ended it before us. */
-static int listening(int fd, struct ntx_err *err)
+/* The socket that `ntx serve` holds: an earlier gateway may have shut it down. */
+static int relisten(int fd, struct ntx_err *err)
 {
     return listen(fd, SOMAXCONN) ? ntx_err_set(err, -EINVAL, "--listen-fd %d: %s", fd, strerror(errno)) : fd;
 }
 
-static int serve(struct options *o, struct ntx_err *err)
+static int serve_http(struct options *o, struct ntx_err *err)
 {
     sigset_t set;
     struct ntx_http *h;
-    int sig, fd = o->fd >= 0 ? listening(o->fd, err) : ntx_listen(o->listen, like, err);
+    int sig, fd = o->fd >= 0 ? relisten(o->fd, err) : ntx_listen(o->listen, like, err);
     o->http.local = ntx_listen_is_local(o->listen);
     if (fd < 0)
         return fd;
@@ -192,12 +191,12 @@ static int serve(struct options *o, struct ntx_err *err)
     if (o->fd < 0)
         ntx_listen_end(o->listen);
     if (o->config && sig == SIGTERM)
-        drain(h, o, &set);
+        drain_requests(h, o, &set);
     ntx_http_stop(h);
     return 0;
 }
 
-static int run(struct options *o, struct ntx_err *err)
+static int run_gateway(struct options *o, struct ntx_err *err)
 {
     int bad = o->config ? ini_parse(o->config, on_pair, o) : 0;
     if (bad)
@@ -216,10 +215,10 @@ static int run(struct options *o, struct ntx_err *err)
     o->http.clients = o->per_user ? NTX_MIN(o->per_user, o->max) : NTX_MAX(3 * o->max / 4, 1u);
     o->http.key = *o->key_file ? o->key : NULL;
     if (!rc)
-        rc = split_all(o, err);
+        rc = split_lists(o, err);
     if (!rc)
         rc = ntx_need_descriptors(DESCRIPTORS, err);
-    return rc ? rc : serve(o, err);
+    return rc ? rc : serve_http(o, err);
 }
 
 int main(int argc, char **argv)
@@ -267,8 +266,10 @@ int main(int argc, char **argv)
     argp_parse(&argp, argc, argv, 0, NULL, &o);
     ntx_log_init("ntx-gateway", NTX_LOG_INFO);
     signal(SIGPIPE, SIG_IGN);
-    int rc = run(&o, &err);
+    int rc = run_gateway(&o, &err);
     if (rc)
         ntx_log(NTX_LOG_ERR, "%s", err.text);
-    return !rc ? 0 : rc == -EINVAL ? NTX_EXIT_USAGE : NTX_EXIT_FAILED;
+    if (!rc)
+        return 0;
+    return rc == -EINVAL ? NTX_EXIT_USAGE : NTX_EXIT_FAILED;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ollama's shapes: a JSON object a line, the last one with the counts and times (in ns). */
+/* Ollama's shapes: a JSON object a line; the last one has the counts and times (in ns). */
 #include <stdio.h>
 #include <string.h>
 
 #include "client/gateway/answer.h"
 #include "common/util.h"
 
-/* Now, in UTC. */
-static json_t *created(void)
+/* The current time, in UTC. */
+static json_t *json_of_now(void)
 {
     char text[64];
     struct timespec t;
@@ -19,12 +19,12 @@ static json_t *created(void)
     return json_string(text);
 }
 
-static json_t *head(const struct ntx_answer *a)
+static json_t *reply_head(const struct ntx_answer *a)
 {
-    return json_pack("{s:o, s:o}", "model", ntx_json_text(a->model, strlen(a->model)), "created_at", created());
+    return json_pack("{s:o, s:o}", "model", ntx_json_text(a->model, strlen(a->model)), "created_at", json_of_now());
 }
 
-/* Into a message, or beside it. */
+/* Sets the text in a message, or in the reply itself. */
 static void set_text(const struct ntx_answer *a, json_t *j, const char *text, size_t n, const char *thought,
                      size_t n_thought)
 {
@@ -39,8 +39,8 @@ static void set_text(const struct ntx_answer *a, json_t *j, const char *text, si
         json_decref(to);
 }
 
-/* Ollama's calls have no ids, and arguments that are an object. One that was cut is left out: no object would say so,
- * and clients do what they are told. */
+/* Ollama's calls have no ids, and their arguments are an object. A call that was cut is left out: an object could
+ * not show it, and clients run calls. */
 static void set_calls(const struct ntx_choice *c, unsigned from, json_t *j)
 {
     json_t *list = json_array();
@@ -71,56 +71,57 @@ static void send_line(struct ntx_buf *out, json_t *j)
     ntx_buf_text(out, "\n");
 }
 
-static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
-                  struct ntx_buf *out)
+static void send_piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
+                       struct ntx_buf *out)
 {
-    json_t *j = head(a);
+    json_t *j = reply_head(a);
     (void)choice;
     set_text(a, j, thought ? "" : text, thought ? 0 : len, text, thought ? len : 0);
     json_object_set_new(j, "done", json_false());
     send_line(out, j);
 }
 
-static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
+static void send_call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
 {
     if (a->choice[choice].call[i].cut)
         return;
-    json_t *j = head(a);
+    json_t *j = reply_head(a);
     set_text(a, j, "", 0, "", 0);
     set_calls(&a->choice[choice], i, j);
     json_object_set_new(j, "done", json_false());
     send_line(out, j);
 }
 
-static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
+static void end_choice(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
 {
-    json_t *j = head(a);
+    json_t *j = reply_head(a);
     (void)choice;
     set_text(a, j, "", 0, "", 0);
     set_end(a, j);
     send_line(out, j);
 }
 
-static void whole(struct ntx_answer *a, struct ntx_buf *out)
+static void ollama_whole(struct ntx_answer *a, struct ntx_buf *out)
 {
     const struct ntx_choice *c = &a->choice[0];
-    json_t *j = head(a);
+    json_t *j = reply_head(a);
     set_text(a, j, c->text.p, c->text.n, c->thought.p, c->thought.n);
     set_calls(c, 0, j);
     set_end(a, j);
     ntx_buf_json(out, j);
 }
 
-static void fault(const struct ntx_fault *f, struct ntx_buf *out)
+static void ollama_fault(const struct ntx_fault *f, struct ntx_buf *out)
 {
     ntx_buf_json(out, json_pack("{s:o}", "error", ntx_json_text(f->text, strlen(f->text))));
 }
 
-static void broken(const struct ntx_fault *f, struct ntx_buf *out)
+static void ollama_error(const struct ntx_fault *f, struct ntx_buf *out)
 {
-    fault(f, out);
+    ollama_fault(f, out);
     ntx_buf_text(out, "\n");
 }
 
 const struct ntx_shape ntx_ollama = {
-    "", "application/x-ndjson", true, NULL, piece, call, finish, NULL, NULL, whole, fault, broken, false};
+    "",   "application/x-ndjson", true,         NULL,         send_piece, send_call, end_choice, NULL,
+    NULL, ollama_whole,           ollama_fault, ollama_error, false};

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OpenAI's shapes: chat completions and completions. What a model thinks is `reasoning_content`, as others who serve
- * such models have it. */
+/* OpenAI's shapes: chat completions and completions. A model's reasoning is `reasoning_content`, as in other servers
+ * of such models. */
 #include <stdio.h>
 #include <string.h>
 
 #include "client/gateway/answer.h"
 #include "ntx_version.h"
 
-static json_t *usage(const struct ntx_answer *a)
+static json_t *json_of_usage(const struct ntx_answer *a)
 {
     json_int_t in = a->prompt_tokens, out = ntx_answer_tokens(a);
     return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens",
                      in + out, "prompt_tokens_details", "cached_tokens", (json_int_t)a->cached_tokens);
 }
 
-static json_t *head(const struct ntx_answer *a, const char *object, json_t *choices)
+static json_t *reply_head(const struct ntx_answer *a, const char *object, json_t *choices)
 {
     return json_pack("{s:s, s:s, s:I, s:o, s:s, s:o}", "id", a->id, "object", object, "created", (json_int_t)a->created,
                      "model", ntx_json_text(a->model, strlen(a->model)), "system_fingerprint", "ntx-" NTX_BUILD,
@@ -24,7 +24,7 @@ static json_t *head(const struct ntx_answer *a, const char *object, json_t *choi
 static void send_chunk(const struct ntx_answer *a, const char *object, json_t *choices, json_t *use,
                        struct ntx_buf *out)
 {
-    json_t *j = head(a, object, choices);
+    json_t *j = reply_head(a, object, choices);
     if (j && a->ask->usage)
         json_object_set_new(j, "usage", use ? use : json_null());
     else
@@ -34,10 +34,10 @@ static void send_chunk(const struct ntx_answer *a, const char *object, json_t *c
     ntx_buf_text(out, "\n\n");
 }
 
-static void end(const struct ntx_answer *a, const char *object, struct ntx_buf *out)
+static void end_stream(const struct ntx_answer *a, const char *object, struct ntx_buf *out)
 {
     if (a->ask->usage)
-        send_chunk(a, object, json_array(), usage(a), out);
+        send_chunk(a, object, json_array(), json_of_usage(a), out);
     ntx_buf_text(out, "data: [DONE]\n\n");
 }
 
@@ -45,15 +45,15 @@ static void end(const struct ntx_answer *a, const char *object, struct ntx_buf *
 
 static const char chunk[] = "chat.completion.chunk";
 
-/* An answer that calls is not at its end before it knows what comes back. */
-static const char *reason(const struct ntx_choice *c)
+/* An answer with calls is not at its end: it waits for their results. */
+static const char *finish_reason(const struct ntx_choice *c)
 {
     return c->finish && *c->finish == 's' && ntx_answer_called(c) ? "tool_calls" : c->finish;
 }
 
 static void send_delta(struct ntx_answer *a, unsigned i, json_t *delta, struct ntx_buf *out)
 {
-    const char *why = reason(&a->choice[i]);
+    const char *why = finish_reason(&a->choice[i]);
     send_chunk(a, chunk,
                json_pack("[{s:i, s:o, s:o, s:s?}]", "index", (int)i, "delta", delta, "logprobs",
                          ntx_answer_logprobs(&a->choice[i]), "finish_reason", why),
@@ -79,9 +79,9 @@ static void chat_call(struct ntx_answer *a, unsigned i, unsigned call, struct nt
 
 static void chat_finish(struct ntx_answer *a, unsigned i, struct ntx_buf *out) { send_delta(a, i, json_object(), out); }
 
-static void chat_end(struct ntx_answer *a, struct ntx_buf *out) { end(a, chunk, out); }
+static void chat_end(struct ntx_answer *a, struct ntx_buf *out) { end_stream(a, chunk, out); }
 
-static json_t *message(const struct ntx_choice *c)
+static json_t *json_of_message(const struct ntx_choice *c)
 {
     bool silent = c->n_calls && !c->text.n;
     json_t *m = json_pack("{s:s, s:o}", "role", "assistant", "content",
@@ -93,25 +93,28 @@ static json_t *message(const struct ntx_choice *c)
     return m;
 }
 
-static void whole(struct ntx_answer *a, const char *object, json_t *(*choice)(struct ntx_choice *c, int i),
-                  struct ntx_buf *out)
+static void openai_whole(struct ntx_answer *a, const char *object, json_t *(*choice)(struct ntx_choice *c, int i),
+                         struct ntx_buf *out)
 {
     json_t *choices = json_array();
     for (unsigned i = 0; i < a->n; i++)
         json_array_append_new(choices, choice(&a->choice[i], (int)i));
-    json_t *j = head(a, object, choices);
+    json_t *j = reply_head(a, object, choices);
     if (j)
-        json_object_set_new(j, "usage", usage(a));
+        json_object_set_new(j, "usage", json_of_usage(a));
     ntx_buf_json(out, j);
 }
 
 static json_t *chat_choice(struct ntx_choice *c, int i)
 {
-    return json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", message(c), "logprobs", ntx_answer_logprobs(c),
-                     "finish_reason", reason(c));
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message", json_of_message(c), "logprobs",
+                     ntx_answer_logprobs(c), "finish_reason", finish_reason(c));
 }
 
-static void chat_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "chat.completion", chat_choice, out); }
+static void chat_whole(struct ntx_answer *a, struct ntx_buf *out)
+{
+    openai_whole(a, "chat.completion", chat_choice, out);
+}
 
 /* ---- completions */
 
@@ -121,7 +124,10 @@ static json_t *text_choice(struct ntx_choice *c, int i)
                      ntx_answer_logprobs(c), "finish_reason", c->finish);
 }
 
-static void text_whole(struct ntx_answer *a, struct ntx_buf *out) { whole(a, "text_completion", text_choice, out); }
+static void text_whole(struct ntx_answer *a, struct ntx_buf *out)
+{
+    openai_whole(a, "text_completion", text_choice, out);
+}
 
 static void text_piece(struct ntx_answer *a, unsigned i, bool thought, const char *text, size_t len,
                        struct ntx_buf *out)
@@ -134,12 +140,12 @@ static void text_piece(struct ntx_answer *a, unsigned i, bool thought, const cha
 
 static void text_finish(struct ntx_answer *a, unsigned i, struct ntx_buf *out) { text_piece(a, i, false, "", 0, out); }
 
-static void text_end(struct ntx_answer *a, struct ntx_buf *out) { end(a, "text_completion", out); }
+static void text_end(struct ntx_answer *a, struct ntx_buf *out) { end_stream(a, "text_completion", out); }
 
 /* ---- both */
 
-/* A comment, which readers of event streams pass over. */
-static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+/* A comment, which readers of event streams skip. */
+static void send_comment(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
 {
     (void)a;
     if (!e || !e->total)
@@ -148,7 +154,7 @@ static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_bu
         ntx_buf_format(out, ": prompt %llu/%llu\n\n", (unsigned long long)e->done, (unsigned long long)e->total);
 }
 
-static void fault(const struct ntx_fault *f, struct ntx_buf *out)
+static void openai_fault(const struct ntx_fault *f, struct ntx_buf *out)
 {
     const struct ntx_fault_info *i = ntx_fault_info(f->kind);
     ntx_buf_json(out, json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message",
@@ -156,18 +162,18 @@ static void fault(const struct ntx_fault *f, struct ntx_buf *out)
                                 *f->param ? ntx_json_text(f->param, strlen(f->param)) : json_null(), "code", i->code));
 }
 
-static void broken(const struct ntx_fault *f, struct ntx_buf *out)
+static void openai_error(const struct ntx_fault *f, struct ntx_buf *out)
 {
     ntx_buf_text(out, "data: ");
-    fault(f, out);
+    openai_fault(f, out);
     ntx_buf_text(out, "\n\n");
 }
 
 const struct ntx_shape ntx_openai_chat = {
-    "chatcmpl-", "text/event-stream", true,  chat_begin, chat_piece, chat_call, chat_finish, chat_end,
-    alive,       chat_whole,          fault, broken,     false,
+    "chatcmpl-", "text/event-stream", true,       chat_begin,   chat_piece,   chat_call, chat_finish,
+    chat_end,    send_comment,        chat_whole, openai_fault, openai_error, false,
 };
 const struct ntx_shape ntx_openai_text = {
-    "cmpl-", "text/event-stream", false, NULL,   text_piece, NULL, text_finish, text_end,
-    alive,   text_whole,          fault, broken, false,
+    "cmpl-",  "text/event-stream", false,      NULL,         text_piece,   NULL,  text_finish,
+    text_end, send_comment,        text_whole, openai_fault, openai_error, false,
 };

@@ -6,7 +6,7 @@
 #include "client/gateway/request_fields.h"
 #include "client/gateway/buf.h"
 
-enum { STOP_MOST = 4096, MESSAGES_MOST = 16384 }; /* as proto/frame.h and frame_valid.c have it */
+enum { STOP_MOST = 4096, MESSAGES_MOST = 16384 }; /* the limits of proto/frame.h and frame_valid.c */
 
 int ntx__request_stops(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f)
 {
@@ -53,7 +53,7 @@ static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *
     if (!type)
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of a message's content has no type");
     if (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking"))
-        return 0; /* of earlier answers: not of the text */
+        return 0; /* a part of earlier answers, not text */
     if (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "content of type '%.40s' is not supported: text is", type);
     if (!json_is_string(text))
@@ -89,7 +89,7 @@ int ntx__request_message(struct ntx_api_request *a, const char *role, const json
     int rc = content_of(a, &b, content, param, f);
     if (!rc && a->n_messages >= MESSAGES_MOST)
         rc = ntx_fault(f, NTX_FAULT_INVALID, param, "more than %d messages", MESSAGES_MOST);
-    ntx_buf_add(&b, "", 1); /* so that it is there, empty or not */
+    ntx_buf_add(&b, "", 1); /* terminates the text, even an empty one */
     if (!rc && (b.bad || !(m = realloc(a->messages, (a->n_messages + 1) * sizeof *m))))
         rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     if (rc) {
@@ -114,7 +114,7 @@ static const char *role_of(const json_t *m, struct ntx_fault *f)
     return NULL;
 }
 
-/* What the assistant thought before it said this, as it was told then; templates take of it what they want. */
+/* The assistant's reasoning before this message, as an earlier answer reported it; templates may use it. */
 static json_t *thought_of(const json_t *m)
 {
     json_t *v = json_object_get(m, "reasoning_content");
@@ -122,7 +122,7 @@ static json_t *thought_of(const json_t *m)
     return json_string_length(v) ? v : NULL;
 }
 
-/* What a template wants to know of a message besides its text. */
+/* The message's other fields for the template. */
 static int add_fields(struct ntx_api_request *a, const json_t *m, const json_t *calls, const char *role,
                       struct ntx_fault *f)
 {
@@ -162,10 +162,12 @@ static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fa
     json_t *none = called && (!content || json_is_null(content)) ? json_string("") : NULL;
     int rc = ntx__request_message(a, role, none ? none : content, "messages", f);
     json_decref(none);
-    return rc ? rc : add_fields(a, m, called ? calls : NULL, role, f);
+    if (rc)
+        return rc;
+    return add_fields(a, m, called ? calls : NULL, role, f);
 }
 
-/* What names the only thing that there is, is taken. */
+/* A field that names the only possible value is accepted. */
 static int check_words(const json_t *body, struct ntx_fault *f)
 {
     const json_t *modes = json_object_get(body, "modalities");

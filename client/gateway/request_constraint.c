@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an answer must be like (response_format, format, tool_choice, strict tools), biases, and what is to be told of
- * its tokens. */
+/* Constraints of the answer (response_format, format, tool_choice, strict tools), logit biases and logprobs. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +34,7 @@ int ntx__request_format(struct ntx_api_request *a, const json_t *format, const c
         return -1;
     if (!format || json_is_null(format) || (type && !strcmp(type, "text")))
         return 0;
-    if (type && !strcmp(type, "json_schema")) /* Responses have the schema flat */
+    if (type && !strcmp(type, "json_schema")) /* Responses have a flat schema */
         return ntx__request_schema(a, json_object_get(inner ? inner : format, "schema"), param, f);
     if (!type || strcmp(type, "json_object"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "'%s' is of type text, json_object or json_schema", param);
@@ -55,7 +54,7 @@ static bool any_strict(const json_t *tools)
     return false;
 }
 
-/* Where nothing must be, what cannot be had is no fault: calls are then the model's own words. */
+/* With "auto", an impossible constraint is no fault: the model then writes calls freely. */
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel, struct ntx_fault *f)
 {
     bool is_auto = !choice || !strcmp(choice, "auto");
@@ -78,7 +77,7 @@ int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool par
     return rc;
 }
 
-/* "auto", "none" or "required", or an object that names a function. *choice is good as long as v. */
+/* "auto", "none" or "required", or an object that names a function. *choice is valid as long as v. */
 int ntx__request_tool_choice(const json_t *v, const char **choice, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(v, "type")), *word = json_string_value(v);
@@ -98,7 +97,7 @@ int ntx__request_tool_choice(const json_t *v, const char **choice, struct ntx_fa
     return 0;
 }
 
-/* {"id": number}, of the tokens. */
+/* {"id": number}, for token ids. */
 int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
 {
     const char *key;
@@ -124,14 +123,14 @@ int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fau
     return 0;
 }
 
-/* Of chats: a bool, and how many beside it; of texts: how many. */
+/* For chats: a bool, and the number of likeliest tokens; for texts: the number. */
 int ntx__request_logprobs(struct ntx_api_request *a, const json_t *body, bool chat, struct ntx_fault *f)
 {
     const json_t *v = json_object_get(body, "logprobs"), *top = chat ? json_object_get(body, "top_logprobs") : v;
     json_int_t n = json_integer_value(top), most = chat ? 20 : 5;
     if (v && !json_is_null(v) && !json_is_boolean(v) && chat)
         return ntx_fault(f, NTX_FAULT_INVALID, "logprobs", "'logprobs' must be true or false");
-    if (!chat && json_is_false(v)) /* some say so */
+    if (!chat && json_is_false(v)) /* some clients send it */
         return 0;
     if (top && !json_is_null(top) && (!json_is_integer(top) || n < 0 || n > most))
         return ntx_fault(f, NTX_FAULT_INVALID, chat ? "top_logprobs" : "logprobs",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* request_fields.h: what fields.c and the readers of several APIs share. */
+/* request_fields.h: shared by fields.c and the readers of several APIs. */
 #ifndef NTX_CLIENT_GATEWAY_REQUEST_FIELDS_H
 #define NTX_CLIENT_GATEWAY_REQUEST_FIELDS_H
 
@@ -17,7 +17,7 @@ struct ntx_api_request_tokenize {
 #define NTX_TOKENIZE_BOS     offsetof(struct ntx_api_request_tokenize, bos)
 #define NTX_TOKENIZE_SPECIAL offsetof(struct ntx_api_request_tokenize, special)
 
-/* The lists that both have: stop (a string or strings) and stream_options.include_usage. */
+/* Lists of both of OpenAI's APIs: stop (a string or strings) and stream_options.include_usage. */
 int ntx__request_stops(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f);
 int ntx__request_openai(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama-server's /infill: what goes between two texts. What else its clients send of their editor's files stands before
- * the prefix. */
+/* llama-server's /infill: the text between two texts. Other parts of the editor's files go before the prefix. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/gateway/request_fields.h"
 #include "client/gateway/buf.h"
 
-static int add(struct ntx_buf *b, const json_t *v, const char *name, struct ntx_fault *f)
+static int add_text(struct ntx_buf *b, const json_t *v, const char *name, struct ntx_fault *f)
 {
     if (v && !json_is_null(v) && !json_is_string(v))
         return ntx_fault(f, NTX_FAULT_INVALID, name, "'%s' must be a string", name);
@@ -26,7 +25,7 @@ static int add_extra(struct ntx_buf *b, const json_t *list, struct ntx_fault *f)
         if (!json_is_string(json_object_get(one, "text")))
             return ntx_fault(f, NTX_FAULT_INVALID, "input_extra",
                              "each of 'input_extra' must be an object with a text");
-        add(b, json_object_get(one, "text"), "input_extra", f);
+        add_text(b, json_object_get(one, "text"), "input_extra", f);
         ntx_buf_text(b, "\n");
     }
     return 0;
@@ -50,9 +49,9 @@ int ntx__request_infill(struct ntx_api_request *a, const json_t *body, struct nt
     rc = rc ? rc : read_most(a, json_object_get(body, "n_predict"), f);
     rc = rc ? rc : ntx__request_stops(a, json_object_get(body, "stop"), "stop", f);
     rc = rc ? rc : add_extra(&before, json_object_get(body, "input_extra"), f);
-    rc = rc ? rc : add(&before, json_object_get(body, "input_prefix"), "input_prefix", f);
-    rc = rc ? rc : add(&before, json_object_get(body, "prompt"), "prompt", f); /* of the line that is being written */
-    rc = rc ? rc : add(&behind, json_object_get(body, "input_suffix"), "input_suffix", f);
+    rc = rc ? rc : add_text(&before, json_object_get(body, "input_prefix"), "input_prefix", f);
+    rc = rc ? rc : add_text(&before, json_object_get(body, "prompt"), "prompt", f); /* the line that is being written */
+    rc = rc ? rc : add_text(&behind, json_object_get(body, "input_suffix"), "input_suffix", f);
     ntx_buf_add(&before, "", 1);
     ntx_buf_add(&behind, "", 1);
     if (!rc && (before.bad || behind.bad || !(a->prompts = calloc(1, sizeof *a->prompts))))

@@ -10,18 +10,20 @@ static bool is_block(const json_t *block, const char *type)
     return is && !strcmp(is, type);
 }
 
-/* A result is a message of its own, before what the user says with it. */
+/* A tool result becomes its own message, before the user's text. */
 static int add_result(struct ntx_api_request *a, const json_t *block, struct ntx_fault *f)
 {
     json_t *content = json_object_get(block, "content"), *none = content ? NULL : json_string("");
     int rc = ntx__request_message(a, "tool", none ? none : content, "messages", f);
     json_decref(none);
     json_t *failed = json_object_get(block, "is_error");
-    return rc ? rc
-              : ntx__request_set_fields(a,
-                                        json_pack("{s:O*, s:O*}", "tool_call_id", json_object_get(block, "tool_use_id"),
-                                                  "is_error", json_is_true(failed) ? failed : NULL),
-                                        f);
+    if (!json_is_true(failed))
+        failed = NULL;
+    if (rc)
+        return rc;
+    json_t *fields = json_pack("{s:O*, s:O*}", "tool_call_id", json_object_get(block, "tool_use_id"), "is_error",
+                               failed);
+    return ntx__request_set_fields(a, fields, f);
 }
 
 static json_t *call_of(const json_t *block)
@@ -30,18 +32,20 @@ static json_t *call_of(const json_t *block)
                      json_object_get(block, "name"), "arguments", json_object_get(block, "input"));
 }
 
-/* What was thought, one block after the other: text is taken, and given back with it. */
+/* Joins the text of the reasoning blocks; takes text and returns it with the block added. */
 static json_t *with_thought(json_t *text, const json_t *block)
 {
     const char *more = json_string_value(json_object_get(block, "thinking"));
-    json_t *all = more ? json_sprintf("%s%s", text ? json_string_value(text) : "", more) : NULL;
+    json_t *all = NULL;
+    if (more)
+        all = json_sprintf("%s%s", text ? json_string_value(text) : "", more);
     if (!all)
         return text;
     json_decref(text);
     return all;
 }
 
-/* Results become messages, calls and thoughts fields, and the rest is the message's text. */
+/* Results become messages, calls and reasoning become fields, and the rest is the message's text. */
 static int add_blocks(struct ntx_api_request *a, const char *role, const json_t *content, struct ntx_fault *f)
 {
     json_t *rest = json_array(), *calls = json_array(), *list = NULL, *thought = NULL, *block;
@@ -49,9 +53,9 @@ static int add_blocks(struct ntx_api_request *a, const char *role, const json_t 
     int rc = 0;
     json_array_foreach((json_t *)(uintptr_t)content, i, block)
     {
-        rc = rc || is_block(block, "text")
-                 ? rc
-                 : ntx_fields_read(NTX_FIELDS_PART, block, NULL, &a->ignored, f); /* of texts: where they are added */
+        rc = rc || is_block(block, "text") ? rc
+                                           /* text blocks are checked where they are added */
+                                           : ntx_fields_read(NTX_FIELDS_PART, block, NULL, &a->ignored, f);
         if (*role == 'u' && is_block(block, "tool_result"))
             rc = rc ? rc : add_result(a, block, f);
         else if (*role == 'a' && is_block(block, "tool_use"))
@@ -87,12 +91,13 @@ static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fa
     if (!role || (strcmp(role, "user") && strcmp(role, "assistant")))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: a role is user or assistant");
     const json_t *content = json_object_get(m, "content");
-    return json_is_array(content)
-               ? add_blocks(a, *role == 'u' ? "user" : "assistant", content, f)
-               : ntx__request_message(a, *role == 'u' ? "user" : "assistant", content, "messages", f);
+    role = *role == 'u' ? "user" : "assistant";
+    if (json_is_array(content))
+        return add_blocks(a, role, content, f);
+    return ntx__request_message(a, role, content, "messages", f);
 }
 
-static int check(const struct ntx_api_request *a, const json_t *body, bool counts, struct ntx_fault *f)
+static int check_body(const struct ntx_api_request *a, const json_t *body, bool counts, struct ntx_fault *f)
 {
     if (!counts && !a->max_tokens)
         return ntx_fault(f, NTX_FAULT_INVALID, "max_tokens", "max_tokens: is required");
@@ -134,7 +139,7 @@ static int read_config(struct ntx_api_request *a, const json_t *v, struct ntx_fa
     return ntx__request_format(a, format, "output_config.format", f);
 }
 
-/* auto, any (of them), tool (this one), or none. */
+/* auto, any (at least one), tool (this one), or none. */
 static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
     const json_t *v = json_object_get(body, "tool_choice");
@@ -147,7 +152,11 @@ static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_
                          "tool_choice: is of type auto, any, none, or tool with a name");
     if (!strcmp(type, "none"))
         return 0;
-    const char *choice = !strcmp(type, "any") ? "required" : !strcmp(type, "tool") ? name : "auto";
+    const char *choice = "auto";
+    if (!strcmp(type, "any"))
+        choice = "required";
+    else if (!strcmp(type, "tool"))
+        choice = name;
     return ntx__request_tools(a, json_object_get(body, "tools"), true, f) ||
                    ntx__request_calling(a, choice, parallel, f)
                ? -1
@@ -160,7 +169,7 @@ int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct 
     size_t i;
     json_t *m;
     if (ntx_fields_read(a->api == NTX_API_COUNT ? NTX_FIELDS_COUNT : NTX_FIELDS_MESSAGES, body, a, &a->ignored, f) ||
-        check(a, body, a->api == NTX_API_COUNT, f) ||
+        check_body(a, body, a->api == NTX_API_COUNT, f) ||
         ntx__request_stops(a, json_object_get(body, "stop_sequences"), "stop_sequences", f))
         return -1;
     if (system && !json_is_null(system) && ntx__request_message(a, "system", system, "system", f))
@@ -170,7 +179,7 @@ int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct 
         return -1;
     json_array_foreach(json_object_get(body, "messages"), i, m) if (add_message(a, m, f)) return -1;
     if (a->api == NTX_API_COUNT) {
-        a->max_tokens = 1; /* the count comes with the answer's beginning, and nobody waits for more */
+        a->max_tokens = 1; /* the count comes with the answer's beginning, and no more is needed */
         a->stream = false;
     }
     return ntx__request_ends(a, f);

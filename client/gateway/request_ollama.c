@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ollama's chat and generate. Streams unless told; what it calls options lie in an object of their own. */
+/* Ollama's chat and generate. They stream by default; sampling settings are in the object `options`. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,13 +38,13 @@ static int read_format(struct ntx_api_request *a, const json_t *v, struct ntx_fa
     return rc;
 }
 
-/* A switch, or a word that says how much. */
+/* A bool, or a word for the effort. */
 static int read_think(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
 {
     return json_is_string(v) ? ntx__request_effort(a, v, "think", f) : ntx__request_switch(a, v, "think", f);
 }
 
-static int begin(struct ntx_api_request *a, enum ntx_fields of, const json_t *body, struct ntx_fault *f)
+static int begin_request(struct ntx_api_request *a, enum ntx_fields of, const json_t *body, struct ntx_fault *f)
 {
     a->stream = true;
     return ntx_fields_read(of, body, a, &a->ignored, f) || read_think(a, json_object_get(body, "think"), f) ||
@@ -56,8 +56,8 @@ static int begin(struct ntx_api_request *a, enum ntx_fields of, const json_t *bo
 
 int ntx__request_ollama_chat(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
-    if (begin(a, NTX_FIELDS_OLLAMA_CHAT, body, f) || ntx__request_tools(a, json_object_get(body, "tools"), false, f) ||
-        ntx__request_calling(a, "auto", true, f))
+    if (begin_request(a, NTX_FIELDS_OLLAMA_CHAT, body, f) ||
+        ntx__request_tools(a, json_object_get(body, "tools"), false, f) || ntx__request_calling(a, "auto", true, f))
         return -1;
     return ntx__request_openai_messages(a, json_object_get(body, "messages"), f);
 }
@@ -65,7 +65,7 @@ int ntx__request_ollama_chat(struct ntx_api_request *a, const json_t *body, stru
 int ntx__request_ollama_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
     const json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
-    if (begin(a, NTX_FIELDS_OLLAMA_TEXT, body, f))
+    if (begin_request(a, NTX_FIELDS_OLLAMA_TEXT, body, f))
         return -1;
     if (!json_is_string(prompt) || !json_string_length(prompt))
         return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string, and not empty");

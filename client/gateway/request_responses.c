@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OpenAI's Responses: items become the messages of a chat, whose reader takes them. Nothing is kept here, so a
+/* OpenAI's Responses: items become the messages of a chat, which its reader takes. Nothing is stored here, so a
  * conversation comes with each request. */
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 
 struct items {
     struct ntx_api_request *a;
-    json_t *messages;       /* as chat completions have them */
-    bool thinks;            /* there is */
-    struct ntx_buf thought; /* a text that belongs to the assistant's next message */
+    json_t *messages;       /* in the form of chat completions */
+    bool thinks;            /* there is reasoning */
+    struct ntx_buf thought; /* reasoning text of the assistant's next message */
 };
 
 /* ---- items */
@@ -19,7 +19,9 @@ struct items {
 /* NULL: no memory. */
 static json_t *take_thought(struct items *x)
 {
-    json_t *text = x->thought.bad ? NULL : json_stringn(x->thought.n ? x->thought.p : "", x->thought.n);
+    json_t *text = NULL;
+    if (!x->thought.bad)
+        text = json_stringn(x->thought.n ? x->thought.p : "", x->thought.n);
     ntx_buf_free(&x->thought);
     x->thinks = false;
     return text;
@@ -41,7 +43,7 @@ static void add_message(struct items *x, json_t *m)
     json_array_append_new(x->messages, m);
 }
 
-/* Calls of one answer follow each other, and the text that came with them. */
+/* The calls of one answer follow each other and the text that came with them. */
 static void add_call(struct items *x, const json_t *item)
 {
     json_t *call = json_pack("{s:O*, s:s, s:{s:O*, s:O*}}", "id", json_object_get(item, "call_id"), "type", "function",
@@ -57,7 +59,7 @@ static void add_call(struct items *x, const json_t *item)
     json_array_append_new(json_object_get(m, "tool_calls"), call);
 }
 
-/* The texts of its parts, one after the other. */
+/* Joins the texts of its parts. */
 static void add_thought(struct items *x, const json_t *item)
 {
     json_t *parts = json_object_get(item, "content"), *part;
@@ -127,13 +129,13 @@ static int read_messages(struct ntx_api_request *a, const json_t *body, struct n
     return rc;
 }
 
-/* ---- tools, which lie flat here */
+/* ---- tools, which have a flat form here */
 
 static json_t *nested(const json_t *tool)
 {
     const char *type = json_string_value(json_object_get(tool, "type"));
     if (!type || strcmp(type, "function"))
-        return json_incref((json_t *)(uintptr_t)tool); /* to be refused by its type */
+        return json_incref((json_t *)(uintptr_t)tool); /* refused later, by its type */
     return json_pack("{s:s, s:{s:O*, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
                      json_object_get(tool, "name"), "description", json_object_get(tool, "description"), "parameters",
                      json_object_get(tool, "parameters"), "strict", json_object_get(tool, "strict"));
@@ -165,7 +167,7 @@ static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_
     return rc ? rc : ntx__request_calling(a, choice, a->parallel, f);
 }
 
-/* What names the only thing that there is, is taken. */
+/* A field that names the only possible value is accepted. */
 static int check_words(const json_t *body, struct ntx_fault *f)
 {
     const json_t *cut = json_object_get(body, "truncation");
@@ -176,7 +178,7 @@ static int check_words(const json_t *body, struct ntx_fault *f)
     return 0;
 }
 
-/* The objects that the request holds. */
+/* Reads the nested objects. */
 static int read_objects(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
     static const struct {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Completions: a text goes on. The prompt is a string, tokens, or a list of either. */
+/* Completions: a text is continued. The prompt is a string, tokens, or a list of either. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/gateway/request_fields.h"
 
-enum { TOKENS_MOST = 1 << 20 }; /* as frame_valid.c has it */
+enum { TOKENS_MOST = 1 << 20 }; /* the limit of frame_valid.c */
 
 static int wrong(const char *name, struct ntx_fault *f)
 {
@@ -13,7 +13,7 @@ static int wrong(const char *name, struct ntx_fault *f)
                      "'%s' must be a string, a list of tokens, or a list of either, and not empty", name);
 }
 
-static int read_text(struct ntx_api_request_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
+static int read_text_prompt(struct ntx_api_request_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
 {
     p->len = json_string_length(v);
     if (!p->len)
@@ -43,9 +43,9 @@ static int read_tokens(struct ntx_api_request_prompt *p, const json_t *v, const 
 
 static int read_prompt(struct ntx_api_request_prompt *p, const json_t *v, const char *name, struct ntx_fault *f)
 {
-    return json_is_string(v)  ? read_text(p, v, name, f)
-           : json_is_array(v) ? read_tokens(p, v, name, f)
-                              : wrong(name, f);
+    if (json_is_string(v))
+        return read_text_prompt(p, v, name, f);
+    return json_is_array(v) ? read_tokens(p, v, name, f) : wrong(name, f);
 }
 
 /* [1, 2] is one prompt of tokens; ["a", "b"] and [[1], [2]] are two. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tools: what a request offers, as the model's own template reads it (OpenAI's form, which is transformers'), and the
+/* Tools: the tools that a request offers, in the form of the models' templates (OpenAI's and transformers'), and the
  * calls and results of earlier turns. */
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ static int check_openai(const json_t *tool, struct ntx_fault *f)
     return check_function(json_object_get(tool, "function"), f);
 }
 
-/* Without the members that are not followed: a template would write them into the prompt. */
-static json_t *only(const json_t *from, const char *const *names)
+/* Drops the members that are not followed: a template would write them into the prompt. */
+static json_t *keep_members(const json_t *from, const char *const *names)
 {
     const char *name;
     json_t *out = json_object(), *v;
@@ -46,12 +46,12 @@ static json_t *from_openai(const json_t *tool)
 {
     static const char *const mine[] = {"type", "function", NULL}, *const of_function[] = {"name", "description",
                                                                                           "parameters", "strict", NULL};
-    json_t *out = only(tool, mine);
-    json_object_set_new(out, "function", only(json_object_get(tool, "function"), of_function));
+    json_t *out = keep_members(tool, mine);
+    json_object_set_new(out, "function", keep_members(json_object_get(tool, "function"), of_function));
     return out;
 }
 
-/* Anthropic's form becomes OpenAI's. */
+/* Converts Anthropic's form to OpenAI's. */
 static json_t *from_anthropic(const json_t *tool, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(tool, "type"));
@@ -86,7 +86,11 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
         if (!anthropic &&
             (rc = ntx_fields_read(NTX_FIELDS_FUNCTION, json_object_get(tool, "function"), NULL, &a->ignored, f)))
             break;
-        json_t *one = anthropic ? from_anthropic(tool, f) : check_openai(tool, f) ? NULL : from_openai(tool);
+        json_t *one = NULL;
+        if (anthropic)
+            one = from_anthropic(tool, f);
+        else if (!check_openai(tool, f))
+            one = from_openai(tool);
         if (!one) {
             rc = -1;
             break;
@@ -106,7 +110,7 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
 
 /* ---- earlier turns */
 
-/* Of the message that was added last. fields: taken. */
+/* For the message that was added last. Takes fields. */
 int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields, struct ntx_fault *f)
 {
     struct ntx_api_request_message *m = &a->messages[a->n_messages - 1];
@@ -115,13 +119,13 @@ int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields, struct nt
     return m->fields ? 0 : no_memory(f);
 }
 
-/* Templates write arguments as an object, OpenAI's API as its text. */
+/* Templates need arguments as an object; OpenAI's API has them as text. */
 static json_t *arguments_of(const json_t *v)
 {
     struct ntx_fault f;
-    return json_is_string(v)   ? ntx__json_read(json_string_value(v), json_string_length(v), &f)
-           : json_is_object(v) ? json_incref((json_t *)(uintptr_t)v)
-                               : NULL;
+    if (json_is_string(v))
+        return ntx__json_read(json_string_value(v), json_string_length(v), &f);
+    return json_is_object(v) ? json_incref((json_t *)(uintptr_t)v) : NULL;
 }
 
 json_t *ntx__request_calls(const json_t *calls, struct ntx_fault *f)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* OpenAI's Responses: an answer as a list of items: what was thought, what is said, what is called. A stream tells each
- * item from its beginning to its end in numbered events. */
+/* OpenAI's Responses: an answer as a list of items: reasoning, messages, calls. A stream reports each item from its
+ * beginning to its end in numbered events. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 /* ---- items */
 
-/* Its id is made of the answer's. */
+/* The item's id is derived from the answer's. */
 static const char *item_id(const struct ntx_answer *a, const char *prefix, int i, char buf[80])
 {
     snprintf(buf, 80, "%s_%s%d", prefix, strchr(a->id, '_') + 1, i);
@@ -20,7 +20,7 @@ static json_t *text_part(json_t *text)
     return json_pack("{s:s, s:o, s:[], s:[]}", "type", "output_text", "text", text, "annotations", "logprobs");
 }
 
-/* content: taken. */
+/* Takes content. */
 static json_t *message_item(const struct ntx_answer *a, int i, const char *status, json_t *content)
 {
     char id[80];
@@ -46,9 +46,9 @@ static json_t *call_item(const struct ntx_answer *a, int i, const char *status, 
                      ntx_json_text(whole ? c->text : "", whole ? strlen(c->text) : 0));
 }
 
-/* ---- the whole */
+/* ---- complete answers */
 
-static json_t *usage(const struct ntx_answer *a)
+static json_t *json_of_usage(const struct ntx_answer *a)
 {
     json_int_t in = a->prompt_tokens, out = ntx_answer_tokens(a);
     return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", in, "input_tokens_details", "cached_tokens",
@@ -56,8 +56,8 @@ static json_t *usage(const struct ntx_answer *a)
                      "total_tokens", in + out);
 }
 
-/* Flat again, as they came. */
-static json_t *tools(const struct ntx_answer *a)
+/* Flat again, as in the request. */
+static json_t *json_of_tools(const struct ntx_answer *a)
 {
     json_t *v = a->ask->variables ? json_loads(a->ask->variables, 0, NULL) : NULL, *list = json_array(), *tool;
     size_t i;
@@ -71,33 +71,31 @@ static json_t *tools(const struct ntx_answer *a)
     return list;
 }
 
-/* output: taken. */
-static json_t *response(const struct ntx_answer *a, json_t *output)
+/* Takes output. */
+static json_t *json_of_response(const struct ntx_answer *a, json_t *output)
 {
     const char *finish = a->choice[0].finish;
     bool cut = finish && *finish == 'l';
+    const char *status = cut ? "incomplete" : "completed";
     json_t *j = json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:n, s:n, s:n, s:{}, s:b, s:f, s:s, s:o, s:f, s:n}", "id",
                           a->id, "object", "response", "created_at", (json_int_t)a->created, "status",
-                          !finish ? "in_progress"
-                          : cut   ? "incomplete"
-                                  : "completed",
-                          "model", ntx_json_text(a->model, strlen(a->model)), "output", output, "error", "instructions",
-                          "previous_response_id", "metadata", "parallel_tool_calls", 1, "temperature",
-                          (double)a->ask->temp, "tool_choice", "auto", "tools", tools(a), "top_p",
-                          (double)a->ask->top_p, "max_output_tokens");
+                          finish ? status : "in_progress", "model", ntx_json_text(a->model, strlen(a->model)), "output",
+                          output, "error", "instructions", "previous_response_id", "metadata", "parallel_tool_calls", 1,
+                          "temperature", (double)a->ask->temp, "tool_choice", "auto", "tools", json_of_tools(a),
+                          "top_p", (double)a->ask->top_p, "max_output_tokens");
     json_object_set_new(j, "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
     json_object_update_existing(j, a->ask->echo);
-    json_object_set_new(j, "usage", finish ? usage(a) : json_null());
+    json_object_set_new(j, "usage", finish ? json_of_usage(a) : json_null());
     return j;
 }
 
-static void whole(struct ntx_answer *a, struct ntx_buf *out)
+static void responses_whole(struct ntx_answer *a, struct ntx_buf *out)
 {
     const struct ntx_choice *c = &a->choice[0];
     json_t *output = json_array();
     const char *status = *c->finish == 'l' && !(c->n_calls && c->call[c->n_calls - 1].cut)
                              ? "incomplete"
-                             : "completed"; /* of what is said; where a call was cut it is that */
+                             : "completed"; /* of the message; a call that was cut is incomplete itself */
     int n = 0;
     if (c->thought.n)
         json_array_append_new(output,
@@ -109,12 +107,12 @@ static void whole(struct ntx_answer *a, struct ntx_buf *out)
     for (unsigned i = 0; i < c->n_calls; i++)
         json_array_append_new(output,
                               call_item(a, n++, c->call[i].cut ? "incomplete" : "completed", &c->call[i], true));
-    ntx_buf_json(out, response(a, output));
+    ntx_buf_json(out, json_of_response(a, output));
 }
 
-/* ---- streams. data: taken. a->block counts items; the text of the one under way is in the choice's buffers */
+/* ---- streams. data is taken. a->block counts items; the text of the current one is in the choice's buffers */
 
-static void event(struct ntx_answer *a, struct ntx_buf *out, const char *name, json_t *data)
+static void send_event(struct ntx_answer *a, struct ntx_buf *out, const char *name, json_t *data)
 {
     json_object_set_new(data, "type", json_string(name));
     json_object_set_new(data, "sequence_number", json_integer(a->sequence++));
@@ -123,15 +121,15 @@ static void event(struct ntx_answer *a, struct ntx_buf *out, const char *name, j
     ntx_buf_text(out, "\n\n");
 }
 
-static void begin(struct ntx_answer *a, struct ntx_buf *out)
+static void begin_stream(struct ntx_answer *a, struct ntx_buf *out)
 {
     a->items = json_array();
-    event(a, out, "response.created", json_pack("{s:o}", "response", response(a, json_array())));
-    event(a, out, "response.in_progress", json_pack("{s:o}", "response", response(a, json_array())));
+    send_event(a, out, "response.created", json_pack("{s:o}", "response", json_of_response(a, json_array())));
+    send_event(a, out, "response.in_progress", json_pack("{s:o}", "response", json_of_response(a, json_array())));
 }
 
-/* Of the item under way, with its part. */
-static json_t *about(const struct ntx_answer *a, const char *prefix)
+/* The fields of an event on the current item and its part. */
+static json_t *item_fields(const struct ntx_answer *a, const char *prefix)
 {
     char id[80];
     return json_pack("{s:s, s:i, s:i}", "item_id", item_id(a, prefix, a->block, id), "output_index", a->block,
@@ -140,17 +138,17 @@ static json_t *about(const struct ntx_answer *a, const char *prefix)
 
 static void item_event(struct ntx_answer *a, struct ntx_buf *out, const char *name, json_t *item)
 {
-    event(a, out, name, json_pack("{s:i, s:o}", "output_index", a->block, "item", item));
+    send_event(a, out, name, json_pack("{s:i, s:o}", "output_index", a->block, "item", item));
 }
 
 static void open_item(struct ntx_answer *a, bool thought, struct ntx_buf *out)
 {
-    json_t *j = about(a, thought ? "rs" : "msg");
+    json_t *j = item_fields(a, thought ? "rs" : "msg");
     item_event(a, out, "response.output_item.added",
                thought ? thought_item(a, a->block, "in_progress", json_array())
                        : message_item(a, a->block, "in_progress", json_array()));
     json_object_set_new(j, "part", thought ? thought_part(json_string("")) : text_part(json_string("")));
-    event(a, out, "response.content_part.added", j);
+    send_event(a, out, "response.content_part.added", j);
     a->block_open = true;
     a->block_thought = thought;
 }
@@ -163,14 +161,15 @@ static void close_item(struct ntx_answer *a, struct ntx_buf *out)
     if (!a->block_open)
         return;
     json_t *said = ntx_json_text(text->p, text->n),
-           *part = thought ? thought_part(json_incref(said)) : text_part(json_incref(said)), *j = about(a, prefix);
+           *part = thought ? thought_part(json_incref(said)) : text_part(json_incref(said)),
+           *j = item_fields(a, prefix);
     json_object_set_new(j, "text", said);
     if (!thought)
         json_object_set_new(j, "logprobs", json_array());
-    event(a, out, thought ? "response.reasoning_text.done" : "response.output_text.done", j);
-    j = about(a, prefix);
+    send_event(a, out, thought ? "response.reasoning_text.done" : "response.output_text.done", j);
+    j = item_fields(a, prefix);
     json_object_set(j, "part", part);
-    event(a, out, "response.content_part.done", j);
+    send_event(a, out, "response.content_part.done", j);
     const char *status = finish && *finish == 'l' ? "incomplete" : "completed";
     json_t *item = thought ? thought_item(a, a->block, status, json_pack("[o]", part))
                            : message_item(a, a->block, status, json_pack("[o]", part));
@@ -181,57 +180,57 @@ static void close_item(struct ntx_answer *a, struct ntx_buf *out)
     ntx_buf_free(text);
 }
 
-static void piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
-                  struct ntx_buf *out)
+static void send_piece(struct ntx_answer *a, unsigned choice, bool thought, const char *text, size_t len,
+                       struct ntx_buf *out)
 {
     if (a->block_open && a->block_thought != thought)
         close_item(a, out);
     if (!a->block_open)
         open_item(a, thought, out);
-    json_t *j = about(a, thought ? "rs" : "msg");
+    json_t *j = item_fields(a, thought ? "rs" : "msg");
     ntx_buf_add(&a->choice[choice].text, text, len);
     json_object_set_new(j, "delta", ntx_json_text(text, len));
     if (!thought)
         json_object_set_new(j, "logprobs", json_array());
-    event(a, out, thought ? "response.reasoning_text.delta" : "response.output_text.delta", j);
+    send_event(a, out, thought ? "response.reasoning_text.delta" : "response.output_text.delta", j);
 }
 
-static void call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
+static void send_call(struct ntx_answer *a, unsigned choice, unsigned i, struct ntx_buf *out)
 {
     const struct ntx_tool_call *c = &a->choice[choice].call[i];
     char id[80];
     close_item(a, out);
     item_id(a, "fc", a->block, id);
     item_event(a, out, "response.output_item.added", call_item(a, a->block, "in_progress", c, false));
-    event(a, out, "response.function_call_arguments.delta",
-          json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", a->block, "delta",
-                    ntx_json_text(c->text, strlen(c->text))));
-    event(a, out, "response.function_call_arguments.done",
-          json_pack("{s:s, s:i, s:O, s:o}", "item_id", id, "output_index", a->block, "name", c->name, "arguments",
-                    ntx_json_text(c->text, strlen(c->text))));
+    send_event(a, out, "response.function_call_arguments.delta",
+               json_pack("{s:s, s:i, s:o}", "item_id", id, "output_index", a->block, "delta",
+                         ntx_json_text(c->text, strlen(c->text))));
+    send_event(a, out, "response.function_call_arguments.done",
+               json_pack("{s:s, s:i, s:O, s:o}", "item_id", id, "output_index", a->block, "name", c->name, "arguments",
+                         ntx_json_text(c->text, strlen(c->text))));
     json_t *item = call_item(a, a->block, c->cut ? "incomplete" : "completed", c, true);
     json_array_append(a->items, item);
     item_event(a, out, "response.output_item.done", item);
     a->block++;
 }
 
-static void finish(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
+static void end_choice(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
 {
     const struct ntx_choice *c = &a->choice[choice];
-    if (!a->block_open && !json_array_size(a->items)) /* an answer without a word */
+    if (!a->block_open && !json_array_size(a->items)) /* an empty answer */
         open_item(a, false, out);
     close_item(a, out);
-    event(a, out, *c->finish == 'l' ? "response.incomplete" : "response.completed",
-          json_pack("{s:o}", "response", response(a, json_incref(a->items))));
+    send_event(a, out, *c->finish == 'l' ? "response.incomplete" : "response.completed",
+               json_pack("{s:o}", "response", json_of_response(a, json_incref(a->items))));
 }
 
-static void alive(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
+static void send_in_progress(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
 {
     ntx_openai_chat.alive(a, e, out);
 }
-static void fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_chat.fault(f, out); }
+static void responses_fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_chat.fault(f, out); }
 
-static void broken(const struct ntx_fault *f, struct ntx_buf *out)
+static void responses_error(const struct ntx_fault *f, struct ntx_buf *out)
 {
     ntx_buf_text(out, "event: error\ndata: ");
     ntx_buf_json(out, json_pack("{s:s, s:s?, s:o, s:n}", "type", "error", "code", ntx_fault_info(f->kind)->code,
@@ -240,4 +239,6 @@ static void broken(const struct ntx_fault *f, struct ntx_buf *out)
 }
 
 const struct ntx_shape ntx_openai_responses = {
-    "resp_", "text/event-stream", true, begin, piece, call, finish, NULL, alive, whole, fault, broken, false};
+    "resp_",         "text/event-stream", true, begin_stream,     send_piece,
+    send_call,       end_choice,          NULL, send_in_progress, responses_whole,
+    responses_fault, responses_error,     false};

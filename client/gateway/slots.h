@@ -1,56 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* seats.h: who may have something computed. ntx-computed has few connections, so there are few seats, and who finds
- * none waits in line.
+/* slots.h: which requests may compute. ntx-computed accepts few connections, so there are few slots, and a request
+ * without one waits in line.
  *
- *   WAITING --the next in line--> HELD --its client takes nothing for a second, and somebody waits--> PARKED
- *      ^--------------------------------------- its client takes again ----------------------------------'
+ *   WAITING --next in line--> HELD --its client takes nothing for a second, and others wait--> PARKED
+ *      ^----------------------------- its client takes again ----------------------------------'
  *
- * The next one is of the address that holds the fewest seats, and of those who came first: so an address with many
- * connections keeps no other waiting. Where other machines may come,
- * one address never has all seats. An IPv6 address counts by its first 64 bits, which one machine has to itself.
+ * The next request is that of the address with the fewest slots; among these, the oldest. So an address with many
+ * connections does not keep others waiting. Where other machines can connect, one address never gets all slots. An
+ * IPv6 address counts by its first 64 bits, which belong to one site.
  *
- * A parked stream keeps the answer that is under way (computed lets it rest, and takes nothing else for it), and goes
- * on when a seat is free again. Only so many are parked: of more, the one that has been so for longest is cut off. All
- * are cut off when they take nothing for `stall` (http.h).
+ * A parked stream keeps its unfinished answer (ntx-computed pauses it and takes nothing else for it), and goes on when
+ * a slot is free again. The number of parked streams is limited: above it, the one that was parked longest is cut off.
+ * All streams are cut off when they take nothing for `stall` (http.h).
  *
- * Any thread; a seat is its own thread's. */
-#ifndef NTX_CLIENT_GATEWAY_SEATS_H
-#define NTX_CLIENT_GATEWAY_SEATS_H
+ * The set may be used by any thread, a slot by its own thread. */
+#ifndef NTX_CLIENT_GATEWAY_SLOTS_H
+#define NTX_CLIENT_GATEWAY_SLOTS_H
 
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-struct ntx_seats_config {
-    unsigned most, address_most; /* seats; those of one address */
+struct ntx_slots_config {
+    unsigned most, address_most; /* slots in all, and of one address */
     unsigned parked_most;
-    bool refuse; /* nobody waits: who finds no seat is told so */
+    bool refuse; /* without a free slot, a request is refused */
 };
 
-/* Of `clients` connections that computed gives one user: some are for those who only look, some for the parked. */
-struct ntx_seats_config ntx_seats_share(unsigned clients, bool local);
+/* Shares the `clients` connections that ntx-computed gives one user: some for status requests, some for parked
+ * streams, the rest are slots. */
+struct ntx_slots_config ntx_slots_share(unsigned clients, bool local);
 
-struct ntx_seats {
-    struct ntx_seats_config c;
+struct ntx_slots {
+    struct ntx_slots_config c;
     pthread_mutex_t lock;
-    struct ntx_seat *first; /* all, in the order in which they stood in line */
+    struct ntx_slot *first; /* all, in the order of their waiting line */
     unsigned held, parked;
 };
-int ntx_seats_init(struct ntx_seats *s, const struct ntx_seats_config *c);
-void ntx_seats_end(struct ntx_seats *s);
-/* Stalled streams give their seats to requests that wait; now: in nanoseconds. Whoever waits calls it every
- * NTX_SEATS_LOOK_MS. */
-void ntx_seats_look(struct ntx_seats *s, uint64_t now);
-#define NTX_SEATS_LOOK_MS 250
+int ntx_slots_init(struct ntx_slots *s, const struct ntx_slots_config *c);
+void ntx_slots_end(struct ntx_slots *s);
+/* Takes slots from stalled streams for waiting requests; now: in nanoseconds. Waiting threads call it every
+ * NTX_SLOTS_LOOK_MS. */
+void ntx_slots_look(struct ntx_slots *s, uint64_t now);
+#define NTX_SLOTS_LOOK_MS 250
 
-struct ntx_seat;
-/* One that stands in line. client_fd: its client's socket, as long as the seat is there; -1: none. -ENOMEM, -EMFILE,
- * -ENFILE; -EBUSY: nobody waits here. */
-int ntx_seat_new(struct ntx_seats *s, int client_fd, uint64_t now, struct ntx_seat **out);
-void ntx_seat_free(struct ntx_seat *t);    /* NULL is fine */
-bool ntx_seat_held(struct ntx_seat *t);    /* false: it waits, or is parked: then it stands in line again */
-int ntx_seat_fd(const struct ntx_seat *t); /* becomes readable when it is held */
-/* true: there is something for its client to take, and nothing else to do; false: it was taken. */
-void ntx_seat_client(struct ntx_seat *t, bool takes, uint64_t now);
+struct ntx_slot;
+/* Enters the waiting line. client_fd: its client's socket, open as long as the slot exists; -1: none. -ENOMEM,
+ * -EMFILE, -ENFILE; -EBUSY: full, and waiting is disabled. */
+int ntx_slot_new(struct ntx_slots *s, int client_fd, uint64_t now, struct ntx_slot **out);
+void ntx_slot_free(struct ntx_slot *t);    /* NULL does nothing */
+bool ntx_slot_held(struct ntx_slot *t);    /* false: it waits; after it was parked it is in the line again */
+int ntx_slot_fd(const struct ntx_slot *t); /* becomes readable when the slot is held */
+/* true: its client has data to take, and the thread has nothing else to do; false: it took the data. */
+void ntx_slot_client(struct ntx_slot *t, bool takes, uint64_t now);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A request for an answer, from its body to the last byte: whole, or as a stream that begins when computed has taken
- * the prompt. */
+/* A request for an answer, from its body to the last byte: complete, or as a stream that begins when ntx-computed
+ * has taken the prompt. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct job {
     struct ntx_answer answer;
     const struct ntx_http *http;
     struct MHD_Connection *conn;
-    struct ntx_buf out; /* of a stream: from `at` on it is still to be sent */
+    struct ntx_buf out; /* of a stream: still to send, from `at` on */
     size_t at;
     uint64_t alive_ns;
     bool over;
@@ -36,13 +36,16 @@ static void job_free(void *arg)
 
 static int take_fault(const struct job *j, int rc, const struct ntx_err *err, struct ntx_fault *f)
 {
-    return ntx_fault(f, ntx_fault_of(rc),
-                     ntx_fault_of(rc) == NTX_FAULT_CONTEXT ? (j->ask->messages ? "messages" : "prompt") : NULL, "%s",
-                     err->text[0] ? err->text : strerror(-rc));
+    const enum ntx_fault_kind kind = ntx_fault_of(rc);
+    const char *param = NULL;
+    if (kind == NTX_FAULT_CONTEXT)
+        param = j->ask->messages ? "messages" : "prompt";
+    return ntx_fault(f, kind, param, "%s", err->text[0] ? err->text : strerror(-rc));
 }
 
-/* How the loaded model writes calls, and what its template has for its thinking. */
-static int fit(struct ntx_call *c, struct ntx_api_request *a, const struct ntx_reply_format **out, struct ntx_err *err)
+/* Gets the model's format of calls and the reasoning variables of its template. */
+static int fit_to_model(struct ntx_call *c, struct ntx_api_request *a, const struct ntx_reply_format **out,
+                        struct ntx_err *err)
 {
     struct ntx_event e;
     int rc = ntx_call_status(c, err);
@@ -50,15 +53,17 @@ static int fit(struct ntx_call *c, struct ntx_api_request *a, const struct ntx_r
         rc = ntx_call_next(c, ALIVE_MS, &e, err);
     json_t *j = !rc && e.kind == NTX_EVENT_STATUS ? json_loads(e.text, 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(j, "reply_format"));
-    *out = a->tools ? ntx_reply_by_name(name && *name ? name : "plain") : NULL;
+    *out = NULL;
+    if (a->tools)
+        *out = ntx_reply_by_name(name && *name ? name : "plain");
     if (!rc && ntx_api_request_think(a, json_object_get(j, "template_names")))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
     json_decref(j);
     return rc;
 }
 
-/* The prompt of an infill becomes tokens, the model's own around what was given. */
-static int infill(struct ntx_call *c, struct ntx_api_request *a, struct ntx_err *err)
+/* Replaces the prompt of an infill by tokens, with the model's own around the texts. */
+static int make_infill(struct ntx_call *c, struct ntx_api_request *a, struct ntx_err *err)
 {
     struct ntx_event e;
     struct ntx_api_request_prompt *p = a->prompts;
@@ -97,10 +102,10 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
         rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, &err);
         ntx__model_name(ntx__http_gate(q->http), model);
         if (!rc && (j->ask->tools || ntx_api_request_thinks(j->ask)))
-            rc = fit(j->call, j->ask, &format, &err);
+            rc = fit_to_model(j->call, j->ask, &format, &err);
         q->ignored = j->ask->ignored;
         if (!rc && j->ask->suffix)
-            rc = infill(j->call, j->ask, &err);
+            rc = make_infill(j->call, j->ask, &err);
         int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
         rc = rc ? rc : made;
         if (!rc)
@@ -114,8 +119,8 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
     return NULL;
 }
 
-/* What happens next, into the answer. -ETIMEDOUT: nothing within ALIVE_MS. */
-static int step(struct job *j, struct ntx_event *e, struct ntx_err *err)
+/* Adds the next event to the answer. -ETIMEDOUT: none within ALIVE_MS. */
+static int take_event(struct job *j, struct ntx_event *e, struct ntx_err *err)
 {
     int rc = ntx_call_next(j->call, ALIVE_MS, e, err);
     if (!rc && e->kind == NTX_EVENT_STARTED && !e->choice)
@@ -127,7 +132,7 @@ static int step(struct job *j, struct ntx_event *e, struct ntx_err *err)
     return rc;
 }
 
-/* Into the answer, whatever its shape: an object is at its end. Streams have the header. */
+/* Adds the ignored fields at the end of the answer's object. Streams have a header for them. */
 static void add_ignored(const struct job *j, struct ntx_buf *out)
 {
     const struct ntx_ignored *g = &j->ask->ignored;
@@ -147,7 +152,7 @@ static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
     struct ntx_buf out = {0};
     int rc = 0;
     while (j->answer.left && (!rc || rc == -ETIMEDOUT))
-        rc = step(j, &e, &err);
+        rc = take_event(j, &e, &err);
     if (rc && j->answer.left) {
         take_fault(j, rc, &err, &f);
         job_free(j);
@@ -162,7 +167,7 @@ static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
 
 /* ---- streams */
 
-/* The stream's last words: why there is no more. */
+/* Ends a stream with the reason why it was cut. */
 static void cut_short(struct job *j, int rc, const struct ntx_err *err)
 {
     struct ntx_fault f;
@@ -177,14 +182,14 @@ static void keep_alive(struct job *j)
         j->answer.shape->alive(&j->answer, NULL, &j->out);
 }
 
-/* Waits until there is something to send, or nothing more. 0, or -ECANCELED. */
-static int fill(struct job *j)
+/* Waits until there is something to send, or the end. 0, or -ECANCELED. */
+static int fill_output(struct job *j)
 {
     struct ntx_err err = {0};
     struct ntx_event e;
     j->out.n = j->at = 0;
     while (!j->out.n && j->answer.left && !j->over) {
-        int rc = step(j, &e, &err);
+        int rc = take_event(j, &e, &err);
         if (rc == -ETIMEDOUT)
             keep_alive(j);
         else if (rc == -ECANCELED)
@@ -203,7 +208,7 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t room)
     ntx_call_client(j->call, false);
     if (j->at == j->out.n) {
         ntx__http_patience(j->http, j->conn, true);
-        rc = fill(j);
+        rc = fill_output(j);
         ntx__http_patience(j->http, j->conn, false);
     }
     size_t n = NTX_MIN(room, j->out.n - j->at);
@@ -217,16 +222,16 @@ static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t room)
     return (ssize_t)n;
 }
 
-/* Until computed has taken the prompt, so that a refusal has a status of HTTP of its own; but a client is not kept
- * waiting for a first byte. */
-static int await(struct job *j, struct ntx_err *err)
+/* Waits until ntx-computed has taken the prompt, so that a refusal gets its own HTTP status; but a client does not
+ * wait long for a first byte. */
+static int await_start(struct job *j, struct ntx_err *err)
 {
     struct ntx_event e = {.kind = NTX_EVENT_PROGRESS};
     uint64_t until = ntx_now_ns() + ALIVE_MS * 1000000ull;
     int rc = 0;
     while (!rc && e.kind == NTX_EVENT_PROGRESS && ntx_now_ns() < until)
-        rc = step(j, &e, err);
-    j->out.n = 0; /* what was told of the progress comes before the stream's beginning */
+        rc = take_event(j, &e, err);
+    j->out.n = 0; /* progress reports come before the stream's beginning */
     return rc == -ETIMEDOUT ? 0 : rc;
 }
 
@@ -234,7 +239,7 @@ static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
 {
     struct ntx_err err = {0};
     struct ntx_fault f = {0};
-    int rc = await(j, &err);
+    int rc = await_start(j, &err);
     if (rc) {
         take_fault(j, rc, &err, &f);
         job_free(j);
@@ -258,9 +263,11 @@ enum MHD_Result ntx__serve_answer(struct ntx_request *q)
     struct ntx_fault f = {0};
     ntx__http_patience(q->http, q->conn, true);
     struct job *j = job_new(q, &f);
-    enum MHD_Result rc = j        ? (j->ask->stream ? serve_stream(q, j) : serve_whole(q, j))
-                         : f.kind ? ntx__reply_fault(q, &f)
-                                  : MHD_NO;
+    enum MHD_Result rc = MHD_NO;
+    if (j)
+        rc = j->ask->stream ? serve_stream(q, j) : serve_whole(q, j);
+    else if (f.kind)
+        rc = ntx__reply_fault(q, &f);
     ntx__http_patience(q->http, q->conn, false);
     return rc;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Thinking. Every API has its own words for it; a model's template has variables, if any: enable_thinking (Qwen, GLM),
- * thinking (DeepSeek, Granite), reasoning_effort (gpt-oss), thinking_budget (Seed). What the template lacks is not
- * followed, and told. */
+/* Reasoning settings. Every API has its own fields for them; a model's template has variables, if any:
+ * enable_thinking (Qwen, GLM), thinking (DeepSeek, Granite), reasoning_effort (gpt-oss), thinking_budget (Seed).
+ * Settings that the template lacks are reported as not followed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ bool ntx_api_request_thinks(const struct ntx_api_request *a)
     return a->think.state || a->think.effort[0] || a->think.budget || json_object_size(a->think.more);
 }
 
-static bool has(const json_t *names, const char *name)
+static bool reads_variable(const json_t *names, const char *name)
 {
     size_t i;
     json_t *one;
@@ -53,10 +53,10 @@ static bool has(const json_t *names, const char *name)
     return false;
 }
 
-/* False: the template does not read it. What the request has set itself stays. value: taken. */
-static bool set(json_t *vars, const json_t *names, const char *name, json_t *value)
+/* False: the template does not read it. A value that the request set itself stays. Takes value. */
+static bool set_variable(json_t *vars, const json_t *names, const char *name, json_t *value)
 {
-    bool there = has(names, name);
+    bool there = reads_variable(names, name);
     if (there && !json_object_get(vars, name))
         json_object_set_new(vars, name, value);
     else
@@ -64,7 +64,7 @@ static bool set(json_t *vars, const json_t *names, const char *name, json_t *val
     return there;
 }
 
-/* The conversation's own are ntx's to give. */
+/* Variables of the conversation, which only ntx sets. */
 static bool is_own(const char *name)
 {
     static const char *const own[] = {"messages", "tools", "add_generation_prompt", "bos_token", "eos_token"};
@@ -78,7 +78,7 @@ static void set_more(struct ntx_api_request *a, json_t *vars, const json_t *name
 {
     const char *name;
     json_t *v;
-    json_object_foreach(a->think.more, name, v) if (is_own(name) || !set(vars, names, name, json_incref(v)))
+    json_object_foreach(a->think.more, name, v) if (is_own(name) || !set_variable(vars, names, name, json_incref(v)))
         ntx_ignored_add(&a->ignored, "chat_template_kwargs", name);
 }
 
@@ -87,16 +87,16 @@ int ntx_api_request_think(struct ntx_api_request *a, const json_t *names)
     struct ntx_api_request_think *t = &a->think;
     json_t *vars = a->variables ? json_loads(a->variables, 0, NULL) : json_object();
     bool off = t->state == NTX_THINK_OFF, on = t->state == NTX_THINK_ON || (t->effort[0] && !off);
-    names = a->messages ? names : NULL; /* a text has no template */
+    names = a->messages ? names : NULL; /* a plain text has no template */
     set_more(a, vars, names);
-    bool first = (off || on) && set(vars, names, "enable_thinking", json_boolean(on)),
-         second = (off || on) && set(vars, names, "thinking", json_boolean(on));
-    bool degrees = t->effort[0] && !off && set(vars, names, "reasoning_effort", json_string(t->effort));
+    bool first = (off || on) && set_variable(vars, names, "enable_thinking", json_boolean(on)),
+         second = (off || on) && set_variable(vars, names, "thinking", json_boolean(on));
+    bool degrees = t->effort[0] && !off && set_variable(vars, names, "reasoning_effort", json_string(t->effort));
     if (t->state && !first && !second && !degrees)
         ntx_ignored_add(&a->ignored, "", t->state_by);
     if (t->effort[0] && !off && !degrees)
         ntx_ignored_add(&a->ignored, "", t->effort_by);
-    if (t->budget && !off && !set(vars, names, "thinking_budget", json_integer(t->budget)))
+    if (t->budget && !off && !set_variable(vars, names, "thinking_budget", json_integer(t->budget)))
         ntx_ignored_add(&a->ignored, "", t->budget_by);
     free(a->variables);
     a->variables = json_object_size(vars) ? json_dumps(vars, JSON_COMPACT) : NULL;

@@ -8,8 +8,8 @@
 #include "common/util.h"
 #include "ntx_version.h"
 
-/* computed's status, or NULL with f. */
-static json_t *status(struct ntx_request *q, struct ntx_fault *f)
+/* The status of ntx-computed, or NULL with f. */
+static json_t *get_status(struct ntx_request *q, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     json_t *j = NULL;
@@ -19,7 +19,7 @@ static json_t *status(struct ntx_request *q, struct ntx_fault *f)
     return j;
 }
 
-/* Why no request is answered, in llama-server's words where it has some. */
+/* Why no request is answered, with llama-server's words where it has some. */
 static const char *why_not(const char *state, const json_t *reasons, const struct ntx_fault *f)
 {
     const char *first = json_string_value(json_array_get(reasons, 0));
@@ -29,18 +29,21 @@ static const char *why_not(const char *state, const json_t *reasons, const struc
         return "the model is being unloaded";
     if (!strcmp(state, "stopping"))
         return "ntx-computed is shutting down";
-    return first ? first : *f->text ? f->text : "no model is loaded: load one first (ntx load MODEL)";
+    if (first)
+        return first;
+    return *f->text ? f->text : "no model is loaded: load one first (ntx load MODEL)";
 }
 
-/* As llama-server has it: {"status": "ok"}, or 503 with an error. Ours beside it: what the service is, and what is
- * wrong. */
+/* As in llama-server: {"status": "ok"}, or 503 with an error. Our fields beside it: the service's state and the
+ * reason. */
 enum MHD_Result ntx__serve_health(struct ntx_request *q)
 {
     struct ntx_fault f = {0};
-    json_t *j = status(q, &f), *reasons = json_object_get(j, "reasons"), *said;
+    json_t *j = get_status(q, &f), *reasons = json_object_get(j, "reasons"), *said;
     const char *state = json_string_value(json_object_get(j, "state"));
     const bool serving = json_is_true(json_object_get(j, "serving"));
-    state = state ? state : f.kind == NTX_FAULT_LOADING ? "loading" : "down";
+    if (!state)
+        state = f.kind == NTX_FAULT_LOADING ? "loading" : "down";
     if (serving)
         said = json_pack("{s:s}", "status", "ok");
     else
@@ -60,7 +63,7 @@ enum MHD_Result ntx__serve_health(struct ntx_request *q)
 }
 
 /* There is no model yet, or none at all. */
-static void no_model(const json_t *status, struct ntx_fault *f)
+static void fault_no_model(const json_t *status, struct ntx_fault *f)
 {
     const char *state = json_string_value(json_object_get(status, "state")),
                *why = json_string_value(json_array_get(json_object_get(status, "reasons"), 0));
@@ -71,7 +74,7 @@ static void no_model(const json_t *status, struct ntx_fault *f)
 }
 
 /* The loaded model, if there is one. */
-static json_t *models(const json_t *status)
+static json_t *json_of_models(const json_t *status)
 {
     const json_t *name = json_object_get(status, "model"), *ctx = json_object_get(status, "ctx"),
                  *up = json_object_get(status, "uptime_s");
@@ -93,10 +96,10 @@ static json_t *models(const json_t *status)
 enum MHD_Result ntx__serve_models(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = status(q, &f);
+    json_t *j = get_status(q, &f);
     if (!j)
         return ntx__reply_fault(q, &f);
-    json_t *list = json_pack("{s:s, s:o}", "object", "list", "data", models(j));
+    json_t *list = json_pack("{s:s, s:o}", "object", "list", "data", json_of_models(j));
     json_decref(j);
     return ntx__reply_json(q, MHD_HTTP_OK, list);
 }
@@ -104,7 +107,7 @@ enum MHD_Result ntx__serve_models(struct ntx_request *q)
 enum MHD_Result ntx__serve_model(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = status(q, &f), *list = j ? models(j) : NULL, *m, *found = NULL;
+    json_t *j = get_status(q, &f), *list = j ? json_of_models(j) : NULL, *m, *found = NULL;
     size_t i;
     json_array_foreach(list, i, m) if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
         found = json_incref(m);
@@ -117,7 +120,7 @@ enum MHD_Result ntx__serve_model(struct ntx_request *q)
 
 /* ---- Ollama's */
 
-static json_t *details(const json_t *status)
+static json_t *json_of_details(const json_t *status)
 {
     const char *arch = json_string_value(json_object_get(status, "arch"));
     arch = arch ? arch : "";
@@ -125,9 +128,9 @@ static json_t *details(const json_t *status)
                      "families", arch, "parameter_size", "", "quantization_level", "");
 }
 
-/* Ollama's own client shows the first twelve characters, and must have them. Of what is told of the model, not of its
+/* Ollama's client shows the first twelve characters and needs them. A hash of the model's description, not of its
  * bytes. */
-static json_t *digest(const json_t *status)
+static json_t *json_of_digest(const json_t *status)
 {
     char *text = json_dumps(json_object_get(status, "model"), JSON_ENCODE_ANY), hex[65] = "";
     json_int_t size = json_integer_value(json_object_get(status, "bytes_model"));
@@ -141,17 +144,17 @@ static json_t *digest(const json_t *status)
     return json_string(hex);
 }
 
-/* An entry of both lists: as much as they have in common; or NULL. */
-static json_t *entry(const json_t *status, json_int_t size)
+/* The fields that entries of both lists share; or NULL. */
+static json_t *json_of_entry(const json_t *status, json_int_t size)
 {
     json_t *name = json_object_get(status, "model");
     if (!json_is_string(name))
         return NULL;
-    return json_pack("{s:O, s:O, s:I, s:o, s:o}", "name", name, "model", name, "size", size, "digest", digest(status),
-                     "details", details(status));
+    return json_pack("{s:O, s:O, s:I, s:o, s:o}", "name", name, "model", name, "size", size, "digest",
+                     json_of_digest(status), "details", json_of_details(status));
 }
 
-/* {"models": []} with one, or none. one, more: taken. */
+/* {"models": [...]} with one entry, or none. Takes one and more. */
 static enum MHD_Result list_of(struct ntx_request *q, json_t *one, json_t *more)
 {
     json_t *list = json_array();
@@ -168,12 +171,12 @@ static json_int_t bytes_in(const json_t *status, const char *what)
     return json_integer_value(json_object_get(status, what));
 }
 
-/* A model stays until it is unloaded: in a hundred years, which Ollama's client calls for ever. What streams is nowhere
- * for long, and not counted. */
+/* A model stays until it is unloaded: in a hundred years, which Ollama's client shows as "forever". Streamed weights
+ * are not counted. */
 enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = status(q, &f);
+    json_t *j = get_status(q, &f);
     time_t then = time(NULL) + (time_t)100 * 365 * 86400;
     struct tm tm;
     char until[40];
@@ -185,7 +188,7 @@ enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
                size = bytes_in(j, "bytes_host") + card + kv;
     json_t *more = json_pack("{s:s, s:I, s:I}", "expires_at", until, "size_vram",
                              back && strcmp(back, "cpu") ? card + kv : 0, "context_length", bytes_in(j, "ctx"));
-    json_t *one = entry(j, size);
+    json_t *one = json_of_entry(j, size);
     json_decref(j);
     return list_of(q, one, more);
 }
@@ -198,21 +201,21 @@ enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q)
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = status(q, &f);
+    json_t *j = get_status(q, &f);
     if (!j)
         return ntx__reply_fault(q, &f);
-    json_t *one = entry(j, bytes_in(j, "bytes_model"));
+    json_t *one = json_of_entry(j, bytes_in(j, "bytes_model"));
     json_decref(j);
     return list_of(q, one, json_pack("{s:s}", "modified_at", "1970-01-01T00:00:00Z"));
 }
 
-/* Of whatever name: there is one model. */
+/* Reads the request; any name will do, because there is one model. */
 static json_t *read_show(struct ntx_request *q, struct ntx_fault *f)
 {
     json_t *body = ntx__json_read(q->body.n ? q->body.p : "{}", q->body.n ? q->body.n : 2, f);
     int rc = body ? ntx_fields_read(NTX_FIELDS_OLLAMA_SHOW, body, NULL, &q->ignored, f) : -1;
     json_decref(body);
-    return rc ? NULL : status(q, f);
+    return rc ? NULL : get_status(q, f);
 }
 
 enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
@@ -222,7 +225,7 @@ enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
     const char *arch = json_string_value(json_object_get(j, "arch"));
     char key[128];
     if (j && !arch)
-        no_model(j, &f);
+        fault_no_model(j, &f);
     if (!arch) {
         json_decref(j);
         return ntx__reply_fault(q, &f);
@@ -235,19 +238,19 @@ enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
     if (format && strcmp(format, "plain"))
         json_array_append_new(can, json_string("tools"));
     json_t *show = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template", "",
-                             "details", details(j), "model_info", info, "capabilities", can);
+                             "details", json_of_details(j), "model_info", info, "capabilities", can);
     json_decref(j);
     return ntx__reply_json(q, MHD_HTTP_OK, show);
 }
 
 /* ---- counters */
 
-static const struct ntx_counters *counters(const struct ntx_gate *g)
+static const struct ntx_counters *open_counters(const struct ntx_gate *g)
 {
     const struct ntx_counters *c = NULL;
     char dir[200];
     if (!ntx_gate_where(g, dir, NULL))
-        ntx_counters_open(dir, &c, NULL); /* each time anew: computed makes another file when it starts */
+        ntx_counters_open(dir, &c, NULL); /* opened each time: ntx-computed makes another file when it starts */
     return c;
 }
 
@@ -255,7 +258,7 @@ static void close_counters(const struct ntx_counters *c) { ntx_counters_close((s
 
 void ntx__model_name(const struct ntx_gate *g, char name[128])
 {
-    const struct ntx_counters *c = counters(g);
+    const struct ntx_counters *c = open_counters(g);
     name[0] = 0;
     if (c) {
         size_t n = strnlen(c->mon.model, NTX_MIN(sizeof c->mon.model, (size_t)127));
@@ -267,7 +270,7 @@ void ntx__model_name(const struct ntx_gate *g, char name[128])
 
 enum MHD_Result ntx__serve_metrics(struct ntx_request *q)
 {
-    const struct ntx_counters *c = counters(ntx__http_gate(q->http));
+    const struct ntx_counters *c = open_counters(ntx__http_gate(q->http));
     struct ntx_buf b = {0};
     b.p = ntx_metrics_text(c, &b.n);
     b.bad = !b.p;
@@ -275,7 +278,7 @@ enum MHD_Result ntx__serve_metrics(struct ntx_request *q)
     return ntx__reply(q, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &b);
 }
 
-/* page.html, as it is (cmake/embed.cmake). It loads nothing from anywhere, and talks to its own server only. */
+/* page.html, unchanged (cmake/embed.cmake). It loads nothing and talks only to its own server. */
 extern const unsigned char ntx_gateway_page[];
 extern const size_t ntx_gateway_page_len;
 

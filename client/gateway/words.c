@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the model says of words without writing any: their tokens, and where they lie among its states. */
+/* Requests that generate no text: tokens of a text, and embeddings. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static int fault_of(int rc, const struct ntx_err *err, struct ntx_fault *f)
     return ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err->text[0] ? err->text : strerror(-rc));
 }
 
-/* The next event of a kind; progress is passed over. */
-static int await(struct ntx_call *c, enum ntx_event_kind kind, struct ntx_event *e, struct ntx_fault *f)
+/* Waits for the next event of a kind; skips progress. */
+static int await_event(struct ntx_call *c, enum ntx_event_kind kind, struct ntx_event *e, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     int rc;
@@ -33,7 +33,7 @@ static int ask_text(struct ntx_call *c, const struct ntx_call_text *t, struct nt
 {
     struct ntx_err err = {0};
     int rc = ntx_call_text(c, t, &err);
-    return rc ? fault_of(rc, &err, f) : await(c, NTX_EVENT_WORDS, e, f);
+    return rc ? fault_of(rc, &err, f) : await_event(c, NTX_EVENT_WORDS, e, f);
 }
 
 static json_t *ids_json(const struct ntx_event *e)
@@ -44,21 +44,21 @@ static json_t *ids_json(const struct ntx_event *e)
     return list;
 }
 
-/* The body as an object, and a connection to computed: 0, or -1 with f. */
-static int begin(struct ntx_request *q, bool seat, json_t **body, struct ntx_call **c, struct ntx_fault *f)
+/* Reads the body and connects to ntx-computed: 0, or -1 with f. */
+static int begin_request(struct ntx_request *q, bool slot, json_t **body, struct ntx_call **c, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     *body = ntx__json_read(q->body.n ? q->body.p : "", q->body.n, f);
     ntx__http_body_done(q);
     if (!*body)
         return -1;
-    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), seat, c, &err);
+    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), slot, c, &err);
     return rc ? fault_of(rc, &err, f) : 0;
 }
 
-/* made: what is answered, or NULL with f. */
-static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call *c, json_t *made,
-                           const struct ntx_fault *f)
+/* made: the answer, or NULL with f. */
+static enum MHD_Result end_request(struct ntx_request *q, json_t *body, struct ntx_call *c, json_t *made,
+                                   const struct ntx_fault *f)
 {
     json_decref(body);
     ntx_call_close(c);
@@ -67,20 +67,20 @@ static enum MHD_Result end(struct ntx_request *q, json_t *body, struct ntx_call 
     return rc;
 }
 
-/* ---- llama-server's, and vLLM's under the same names: the first one says content, the second prompt, asked for as
- * answered */
+/* ---- llama-server's, and vLLM's under the same paths: llama-server says content, vLLM prompt; the answer's form
+ * follows */
 
-static json_t *counted(const struct ntx_event *e, const json_t *status)
+static json_t *json_of_counted(const struct ntx_event *e, const json_t *status)
 {
     return json_pack("{s:I, s:I, s:o, s:n}", "count", (json_int_t)e->n_ids, "max_model_len",
                      json_integer_value(json_object_get(status, "ctx")), "tokens", ids_json(e), "token_strs");
 }
 
-static json_t *tokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+static json_t *tokenize_text(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
     const json_t *content = json_object_get(body, "content"), *prompt = json_object_get(body, "prompt"),
                  *text = content ? content : prompt;
-    struct ntx_api_request_tokenize t = {.special = true, .bos = !content}; /* each as its own server has it */
+    struct ntx_api_request_tokenize t = {.special = true, .bos = !content}; /* the defaults of each server */
     struct ntx_err err = {0};
     struct ntx_event e;
     json_t *status = NULL, *made;
@@ -99,20 +99,20 @@ static json_t *tokenize(struct ntx_request *q, struct ntx_call *c, const json_t 
     int rc = ntx_gate_look(ntx__http_gate(q->http), &status, &err);
     if (rc)
         fault_of(rc, &err, f);
-    made = rc ? NULL : counted(&e, status);
+    made = rc ? NULL : json_of_counted(&e, status);
     json_decref(status);
     return made;
 }
 
-/* Nobody says which of the two is asked. */
-static json_t *both(json_t *text)
+/* The request does not say which of the two it wants. */
+static json_t *json_of_both(json_t *text)
 {
     json_t *made = text ? json_pack("{s:O, s:O}", "content", text, "prompt", text) : NULL;
     json_decref(text);
     return made;
 }
 
-static json_t *detokenize(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+static json_t *detokenize_ids(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
     struct ntx_api_request a = {0};
     struct ntx_event e;
@@ -122,42 +122,42 @@ static json_t *detokenize(struct ntx_request *q, struct ntx_call *c, const json_
         return NULL;
     (void)q;
     if (json_is_array(list) && !json_array_size(list))
-        return both(json_string(""));
+        return json_of_both(json_string(""));
     if (!json_is_array(list) || !json_is_integer(json_array_get(list, 0))) {
         ntx_fault(f, NTX_FAULT_INVALID, "tokens", "'tokens' must be a list of tokens");
         return NULL;
     }
     if (!ntx__request_prompts(&a, list, f)) {
         struct ntx_call_text ask = {.tokens = a.prompts->tokens, .n_tokens = a.prompts->n_tokens};
-        made = ask_text(c, &ask, &e, f) ? NULL : both(ntx_json_text(e.text, e.len));
+        made = ask_text(c, &ask, &e, f) ? NULL : json_of_both(ntx_json_text(e.text, e.len));
     }
     ntx_api_request_clear(&a);
     return made;
 }
 
-static enum MHD_Result serve(struct ntx_request *q, bool seat,
-                             json_t *(*answer)(struct ntx_request *q, struct ntx_call *c, const json_t *body,
-                                               struct ntx_fault *f))
+static enum MHD_Result serve_words(struct ntx_request *q, bool slot,
+                                   json_t *(*answer)(struct ntx_request *q, struct ntx_call *c, const json_t *body,
+                                                     struct ntx_fault *f))
 {
     struct ntx_fault f = {0};
     struct ntx_call *c = NULL;
     json_t *body = NULL;
     ntx__http_patience(q->http, q->conn, true);
-    json_t *made = begin(q, seat, &body, &c, &f) ? NULL : answer(q, c, body, &f);
+    json_t *made = begin_request(q, slot, &body, &c, &f) ? NULL : answer(q, c, body, &f);
     if (!made && !f.kind)
         ntx_fault(&f, NTX_FAULT_MEMORY, NULL, "no memory");
-    return end(q, body, c, made, &f);
+    return end_request(q, body, c, made, &f);
 }
 
-enum MHD_Result ntx__serve_tokenize(struct ntx_request *q) { return serve(q, true, tokenize); }
-enum MHD_Result ntx__serve_detokenize(struct ntx_request *q) { return serve(q, true, detokenize); }
+enum MHD_Result ntx__serve_tokenize(struct ntx_request *q) { return serve_words(q, true, tokenize_text); }
+enum MHD_Result ntx__serve_detokenize(struct ntx_request *q) { return serve_words(q, true, detokenize_ids); }
 
-/* ---- embeddings: the mean of the last layer's states, of length 1 */
+/* ---- embeddings: the mean of the last layer's states, scaled to length 1 */
 
-static json_t *base64(const float *v, size_t n)
+static json_t *json_of_base64(const float *v, size_t n)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *p = (const unsigned char *)v; /* little-endian, as the API has it */
+    const unsigned char *p = (const unsigned char *)v; /* little-endian, as the API specifies */
     struct ntx_buf b = {0};
     size_t bytes = n * sizeof *v;
     for (size_t i = 0; i < bytes; i += 3) {
@@ -172,7 +172,7 @@ static json_t *base64(const float *v, size_t n)
     return j;
 }
 
-static json_t *vector(const struct ntx_event *e, bool coded)
+static json_t *json_of_vector(const struct ntx_event *e, bool coded)
 {
     float *v = malloc(e->n_floats * sizeof *v + 1);
     double sum = 0;
@@ -187,12 +187,12 @@ static json_t *vector(const struct ntx_event *e, bool coded)
         if (j)
             json_array_append_new(j, json_real((double)v[i]));
     }
-    j = coded ? base64(v, e->n_floats) : j;
+    j = coded ? json_of_base64(v, e->n_floats) : j;
     free(v);
     return j;
 }
 
-/* A copy of the tokens of a text; *n of them, or NULL with f. */
+/* A copy of a text's tokens; *n of them, or NULL with f. */
 static int32_t *tokens_of(struct ntx_call *c, const struct ntx_api_request_prompt *p, size_t *n, struct ntx_fault *f)
 {
     struct ntx_event e = {.ids = p->tokens, .n_ids = p->n_tokens};
@@ -211,12 +211,12 @@ static int32_t *tokens_of(struct ntx_call *c, const struct ntx_api_request_promp
 
 struct embedding {
     bool coded;
-    size_t most;   /* tokens of a text, the rest is cut off; 0: as many as it has */
-    size_t tokens; /* of all that were made */
+    size_t most;   /* tokens of a text, the rest is cut off; 0: no limit */
+    size_t tokens; /* of all texts */
 };
 
-static json_t *embed(struct ntx_call *c, const struct ntx_api_request_prompt *p, struct embedding *as,
-                     struct ntx_fault *f)
+static json_t *embed_text(struct ntx_call *c, const struct ntx_api_request_prompt *p, struct embedding *as,
+                          struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     struct ntx_event e;
@@ -228,10 +228,10 @@ static json_t *embed(struct ntx_call *c, const struct ntx_api_request_prompt *p,
     if (ids && rc)
         fault_of(rc, &err, f);
     if (!rc)
-        rc = await(c, NTX_EVENT_STATE, &e, f);
+        rc = await_event(c, NTX_EVENT_STATE, &e, f);
     if (!rc)
-        v = vector(&e, as->coded);
-    if (!rc && await(c, NTX_EVENT_DONE, &e, f)) {
+        v = json_of_vector(&e, as->coded);
+    if (!rc && await_event(c, NTX_EVENT_DONE, &e, f)) {
         json_decref(v);
         v = NULL;
     }
@@ -255,15 +255,15 @@ static json_t *embed_all(struct ntx_call *c, const struct ntx_api_request *a, st
 {
     json_t *list = json_array();
     for (size_t i = 0; i < a->n_prompts; i++)
-        if (json_array_append_new(list, embed(c, &a->prompts[i], as, f))) {
+        if (json_array_append_new(list, embed_text(c, &a->prompts[i], as, f))) {
             json_decref(list);
             return NULL;
         }
     return list;
 }
 
-/* list: taken. */
-static json_t *numbered(json_t *list)
+/* Takes list. */
+static json_t *json_of_numbered(json_t *list)
 {
     json_t *all = json_array(), *v;
     size_t i;
@@ -273,7 +273,7 @@ static json_t *numbered(json_t *list)
     return all;
 }
 
-static json_t *embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
+static json_t *openai_embeddings(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
 {
     struct ntx_api_request a = {0};
     struct embedding as = {0};
@@ -286,23 +286,24 @@ static json_t *embeddings(struct ntx_request *q, struct ntx_call *c, const json_
              !ntx__request_texts(&a, json_object_get(body, "input"), "input", INPUTS_MOST, f))
         list = embed_all(c, &a, &as, f);
     ntx_api_request_clear(&a);
-    return list ? json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", numbered(list), "model",
-                            json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
-                            (json_int_t)as.tokens, "total_tokens", (json_int_t)as.tokens)
-                : NULL;
+    if (!list)
+        return NULL;
+    return json_pack("{s:s, s:o, s:s, s:{s:I, s:I}}", "object", "list", "data", json_of_numbered(list), "model",
+                     json_is_string(model) ? json_string_value(model) : "", "usage", "prompt_tokens",
+                     (json_int_t)as.tokens, "total_tokens", (json_int_t)as.tokens);
 }
 
-enum MHD_Result ntx__serve_embeddings(struct ntx_request *q) { return serve(q, true, embeddings); }
+enum MHD_Result ntx__serve_embeddings(struct ntx_request *q) { return serve_words(q, true, openai_embeddings); }
 
-/* Ollama's: what says how to write, or how to load, has no meaning for these. A text that is too long is cut unless
- * `truncate` says otherwise, and of none there is no embedding. */
+/* Ollama's fields on sampling and loading have no meaning here. A text that is too long is cut unless `truncate`
+ * says otherwise; an empty text has no embedding. */
 
 static bool is_nothing(const json_t *v)
 {
     return (json_is_string(v) && !json_string_length(v)) || (json_is_array(v) && !json_array_size(v));
 }
 
-/* The tokens of a context. */
+/* The context length in tokens. */
 static int read_most(struct ntx_request *q, size_t *most, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
@@ -355,5 +356,5 @@ static json_t *ollama_embeddings(struct ntx_request *q, struct ntx_call *c, cons
     return made;
 }
 
-enum MHD_Result ntx__serve_ollama_embed(struct ntx_request *q) { return serve(q, true, ollama_embed); }
-enum MHD_Result ntx__serve_ollama_embeddings(struct ntx_request *q) { return serve(q, true, ollama_embeddings); }
+enum MHD_Result ntx__serve_ollama_embed(struct ntx_request *q) { return serve_words(q, true, ollama_embed); }
+enum MHD_Result ntx__serve_ollama_embeddings(struct ntx_request *q) { return serve_words(q, true, ollama_embeddings); }

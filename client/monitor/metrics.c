@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx-metrics: the daemons' counters for Prometheus, over HTTP or once on standard output. A process of its own, with
- * nothing but the right to read the counters' file: a web server has no place in the daemon that holds the sessions.
- * HTTP is libmicrohttpd's. */
+/* ntx-metrics: the daemons' counters for Prometheus, over HTTP (libmicrohttpd) or once on standard output. It is a
+ * process of its own that may only read the counters' file: the daemon that holds the sessions should not contain a
+ * web server. */
 #include <argp.h>
 #include <errno.h>
 #include <ini.h>
@@ -15,14 +15,14 @@
 
 #include "client/http_guard.h"
 #include "client/listen.h"
-#include "client/monitor/metrics_seats.h"
+#include "client/monitor/metrics_slots.h"
 #include "client/monitor/metrics_text.h"
 #include "client/options.h"
 #include "client/where.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
-/* LEAVING: who was sent away counts for libmicrohttpd until it has looked. */
+/* LEAVING: connections that were cut off; libmicrohttpd counts them until it has closed them. */
 enum { MAX_CONNECTIONS = 32, LEAVING = 32, TIMEOUT_S = 10, CONNECTION_BYTES = 16 << 10, STACK_BYTES = 512 << 10 };
 
 struct options {
@@ -49,7 +49,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     }
 }
 
-/* Of ntx.conf, only [metrics] listen is ours; ntx-computed checks the rest. */
+/* Of ntx.conf only [metrics] listen is read here; ntx-computed checks the rest. */
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
 {
     struct options *o = arg;
@@ -60,8 +60,8 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
 
 /* ---- answers */
 
-static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status, const char *type, char *text, size_t len,
-                              bool ours)
+static enum MHD_Result send_answer(struct MHD_Connection *conn, unsigned status, const char *type, char *text,
+                                   size_t len, bool ours)
 {
     struct MHD_Response *r = MHD_create_response_from_buffer(len, text,
                                                              ours ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
@@ -73,13 +73,13 @@ static enum MHD_Result answer(struct MHD_Connection *conn, unsigned status, cons
     return rc;
 }
 
-static enum MHD_Result say(struct MHD_Connection *conn, unsigned status, const char *text)
+static enum MHD_Result answer_text(struct MHD_Connection *conn, unsigned status, const char *text)
 {
-    return answer(conn, status, "text/plain; charset=utf-8", (char *)(uintptr_t)text, strlen(text), false);
+    return send_answer(conn, status, "text/plain; charset=utf-8", (char *)(uintptr_t)text, strlen(text), false);
 }
 
 /* Ends the connection: the server ignores the rest of it. */
-static enum MHD_Result refuse(struct MHD_Connection *conn, unsigned status, const char *why)
+static enum MHD_Result refuse_request(struct MHD_Connection *conn, unsigned status, const char *why)
 {
     char text[400];
     int n = snprintf(text, sizeof text, "ntx: %s\n", why);
@@ -111,28 +111,28 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
     if (!*state) {
         bool unsupported;
         const char *why = ntx_http_bad(conn, method, version, &unsupported);
-        *state = why ? arg : conn; /* where the header is bad, more may come than it says */
+        *state = why ? arg : conn; /* after a bad header, more bytes may come than it announces */
         if (why)
-            return refuse(conn, MHD_HTTP_BAD_REQUEST, why);
+            return refuse_request(conn, MHD_HTTP_BAD_REQUEST, why);
         if (strcmp(method, "GET") && strcmp(method, "HEAD"))
-            return refuse(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "there is GET /metrics");
-        return ntx_http_has_body(conn) ? refuse(conn, MHD_HTTP_BAD_REQUEST, "a request for metrics has no body")
+            return refuse_request(conn, MHD_HTTP_METHOD_NOT_ALLOWED, "there is GET /metrics");
+        return ntx_http_has_body(conn) ? refuse_request(conn, MHD_HTTP_BAD_REQUEST, "a request for metrics has no body")
                                        : MHD_YES;
     }
     if (strcmp(url, "/metrics"))
-        return say(conn, MHD_HTTP_NOT_FOUND, "ntx: what there is to see is at /metrics\n");
-    ntx_counters_open(o->dir, &c, NULL); /* each time anew: computed makes another file when it starts */
+        return answer_text(conn, MHD_HTTP_NOT_FOUND, "ntx: what there is to see is at /metrics\n");
+    ntx_counters_open(o->dir, &c, NULL); /* opened each time: ntx-computed makes another file when it starts */
     char *text = ntx_metrics_text(c, &len);
     ntx_counters_close((struct ntx_counters *)(uintptr_t)c);
     if (!text)
         return MHD_NO;
-    return answer(conn, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, len, true);
+    return send_answer(conn, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", text, len, true);
 }
 
-static int serve(struct options *o, struct ntx_err *err)
+static int serve_http(struct options *o, struct ntx_err *err)
 {
     sigset_t set;
-    struct ntx_seats seats;
+    struct ntx_slots slots;
     struct ntx_http_guard guard;
     int sig, fd = ntx_listen(o->listen, "127.0.0.1:9464", err);
     if (fd < 0)
@@ -141,7 +141,7 @@ static int serve(struct options *o, struct ntx_err *err)
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
     sigprocmask(SIG_BLOCK, &set, NULL); /* before MHD's thread is made */
-    ntx_seats_init(&seats, MAX_CONNECTIONS);
+    ntx_slots_init(&slots, MAX_CONNECTIONS);
     int rc = ntx_http_guard_init(&guard);
     struct MHD_Daemon *d = rc ? NULL
                               : MHD_start_daemon(
@@ -152,7 +152,7 @@ static int serve(struct options *o, struct ntx_err *err)
                                     on_done, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)(MAX_CONNECTIONS + LEAVING),
                                     MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S,
                                     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_BYTES,
-                                    MHD_OPTION_NOTIFY_CONNECTION, ntx_seats_notify, &seats, MHD_OPTION_END);
+                                    MHD_OPTION_NOTIFY_CONNECTION, ntx_slots_notify, &slots, MHD_OPTION_END);
     if (!d) {
         close(fd);
         return ntx_err_set(err, -EIO, "%s: the HTTP server does not start", o->listen);
@@ -165,7 +165,7 @@ static int serve(struct options *o, struct ntx_err *err)
     return 0;
 }
 
-static int print(const struct options *o, struct ntx_err *err)
+static int print_once(const struct options *o, struct ntx_err *err)
 {
     const struct ntx_counters *c;
     size_t len;
@@ -179,7 +179,7 @@ static int print(const struct options *o, struct ntx_err *err)
     return written ? 0 : ntx_err_set(err, -EIO, "standard output: cannot be written");
 }
 
-static int run(struct options *o, struct ntx_err *err)
+static int run_metrics(struct options *o, struct ntx_err *err)
 {
     int bad = o->config ? ini_parse(o->config, on_pair, o) : 0;
     if (bad)
@@ -187,9 +187,9 @@ static int run(struct options *o, struct ntx_err *err)
                            bad < 0 ? "%s: cannot be read" : "%s:%d: neither '[section]' nor 'key = value'", o->config,
                            bad);
     if (*o->listen)
-        return serve(o, err);
+        return serve_http(o, err);
     if (!o->config)
-        return print(o, err);
+        return print_once(o, err);
     ntx_log(NTX_LOG_INFO, "%s names no address in [metrics] listen: nothing to do", o->config);
     ntx_notify("READY=1");
     return 0;
@@ -224,9 +224,11 @@ int main(int argc, char **argv)
     int rc = o.dir ? 0 : ntx_where(!*o.listen && !o.config, &w, &err);
     if (!o.dir)
         o.dir = w.dir;
-    if (!rc || (rc == -ENOENT && (*o.listen || o.config))) /* who serves can wait for them */
-        rc = run(&o, &err);
+    if (!rc || (rc == -ENOENT && (*o.listen || o.config))) /* a server can wait for the daemons */
+        rc = run_metrics(&o, &err);
     if (rc)
         ntx_log(NTX_LOG_ERR, "%s", err.text);
-    return !rc ? 0 : rc == -EINVAL ? NTX_EXIT_USAGE : NTX_EXIT_FAILED;
+    if (!rc)
+        return 0;
+    return rc == -EINVAL ? NTX_EXIT_USAGE : NTX_EXIT_FAILED;
 }

@@ -13,8 +13,8 @@
 #include "common/util.h"
 #include "ntx_version.h"
 
-/* "iod_busy_ns" without "_ns"; false when it does not end so. */
-static bool cut(char *name, const char *end)
+/* Removes the suffix `end`: "iod_busy_ns" becomes "iod_busy"; false if name has another suffix. */
+static bool cut_suffix(char *name, const char *end)
 {
     size_t n = strlen(name), k = strlen(end);
     if (n < k || strcmp(name + n - k, end))
@@ -23,19 +23,19 @@ static bool cut(char *name, const char *end)
     return true;
 }
 
-/* The name of a counter in Prometheus; returns what its values are to be multiplied with, 0 when it is left out. */
+/* A counter's name in Prometheus; returns the factor of its values, 0 when it is left out. */
 static double metric_name(const struct ntx_counter_info *i, char *buf, size_t n)
 {
     char base[96];
     const char *unit = "";
     double scale = 1;
     snprintf(base, sizeof base, "%s", i->name);
-    if (cut(base, "_pid"))
+    if (cut_suffix(base, "_pid"))
         return 0;
-    if (cut(base, "_ns")) {
+    if (cut_suffix(base, "_ns")) {
         unit = "_seconds";
         scale = 1e-9;
-    } else if (cut(base, "_bps")) {
+    } else if (cut_suffix(base, "_bps")) {
         unit = "_bytes_per_second";
     } else if (!strcmp(i->unit, "bytes") && !strstr(base, "bytes")) {
         unit = "_bytes";
@@ -44,7 +44,7 @@ static double metric_name(const struct ntx_counter_info *i, char *buf, size_t n)
     return scale;
 }
 
-static void head(FILE *f, const char *name, const char *type, const char *help)
+static void write_head(FILE *f, const char *name, const char *type, const char *help)
 {
     fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
@@ -54,7 +54,7 @@ static uint64_t get(const _Atomic uint64_t *v)
     return atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)v, memory_order_relaxed);
 }
 
-static void counters(FILE *f, const struct ntx_counters *c)
+static void write_counters(FILE *f, const struct ntx_counters *c)
 {
     for (int i = 0; i < NTX_N_COUNTERS; i++) {
         const struct ntx_counter_info *info = &ntx_counter_info[i];
@@ -63,7 +63,7 @@ static void counters(FILE *f, const struct ntx_counters *c)
         uint64_t v = ntx_counter_get(c, (enum ntx_counter)i);
         if (scale <= 0)
             continue;
-        head(f, name, info->kind == 'c' ? "counter" : "gauge", info->help);
+        write_head(f, name, info->kind == 'c' ? "counter" : "gauge", info->help);
         if (scale < 1)
             fprintf(f, "%s %.9f\n", name, (double)v * scale);
         else
@@ -71,14 +71,14 @@ static void counters(FILE *f, const struct ntx_counters *c)
     }
 }
 
-/* Buckets are read one after the other; their sum is the count, so that the two never disagree. */
-static void histogram(FILE *f, const struct ntx_hist *h, enum ntx_histogram which)
+/* The buckets are read one by one and summed for the count, so that the two always agree. */
+static void write_histogram(FILE *f, const struct ntx_hist *h, enum ntx_histogram which)
 {
     const struct ntx_hist_info *info = &ntx_hist_info[which];
     char name[128];
     uint64_t n = 0;
     snprintf(name, sizeof name, "ntx_%s_%s", info->name, info->unit);
-    head(f, name, "histogram", info->help);
+    write_head(f, name, "histogram", info->help);
     for (unsigned i = 0; i < NTX_HIST_BOUNDS; i++) {
         n += get(&h->bucket[i]);
         fprintf(f, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)ntx_hist_bound(which, i) / 1e6, n);
@@ -88,8 +88,8 @@ static void histogram(FILE *f, const struct ntx_hist *h, enum ntx_histogram whic
             (double)get(&h->sum) / 1e6, name, n);
 }
 
-/* A label's value from bytes [room] that anybody may have put into a file. */
-static void label(FILE *f, const char *name, const char *value, size_t room)
+/* A label's value from bytes [room] of a file, which may hold anything. */
+static void write_label(FILE *f, const char *name, const char *value, size_t room)
 {
     const utf8proc_uint8_t *p = (const utf8proc_uint8_t *)value, *end = p + strnlen(value, room);
     fprintf(f, "%s=\"", name);
@@ -107,22 +107,22 @@ static void label(FILE *f, const char *name, const char *value, size_t room)
     putc('"', f);
 }
 
-static void model(FILE *f, const struct ntx_counters *c)
+static void write_model(FILE *f, const struct ntx_counters *c)
 {
     const struct ntx_monitor *m = &c->mon;
     if (!atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&m->n_layers, memory_order_acquire))
         return;
-    head(f, "ntx_model_info", "gauge", "the loaded model; always 1");
+    write_head(f, "ntx_model_info", "gauge", "the loaded model; always 1");
     fputs("ntx_model_info{", f);
-    label(f, "model", m->model, sizeof m->model);
+    write_label(f, "model", m->model, sizeof m->model);
     putc(',', f);
-    label(f, "arch", m->arch, sizeof m->arch);
+    write_label(f, "arch", m->arch, sizeof m->arch);
     putc(',', f);
-    label(f, "kernel", m->kernel, sizeof m->kernel);
+    write_label(f, "kernel", m->kernel, sizeof m->kernel);
     fputs("} 1\n", f);
 }
 
-static void sessions(FILE *f, const struct ntx_counters *c)
+static void write_sessions(FILE *f, const struct ntx_counters *c)
 {
     static const char *const names[] = {[NTX_MON_WAITING] = "waiting",
                                         [NTX_MON_READING] = "reading",
@@ -134,17 +134,17 @@ static void sessions(FILE *f, const struct ntx_counters *c)
                                           memory_order_relaxed);
         n[s <= NTX_MON_KEPT ? s : 0]++;
     }
-    head(f, "ntx_sessions", "gauge", "sessions by what they do");
+    write_head(f, "ntx_sessions", "gauge", "sessions by what they do");
     for (int s = NTX_MON_WAITING; s <= NTX_MON_KEPT; s++)
         fprintf(f, "ntx_sessions{state=\"%s\"} %u\n", names[s], n[s]);
 }
 
-static void layers(FILE *f, const struct ntx_counters *c)
+static void write_layers(FILE *f, const struct ntx_counters *c)
 {
     uint32_t n = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.n_layers, memory_order_acquire);
     if (!n)
         return;
-    head(f, "ntx_layer_skipped_total", "counter", "passes that left this layer out");
+    write_head(f, "ntx_layer_skipped_total", "counter", "passes that left this layer out");
     for (uint32_t i = 0; i < NTX_MIN(n, (uint32_t)NTX_MON_LAYERS); i++)
         fprintf(f, "ntx_layer_skipped_total{layer=\"%u\"} %" PRIu64 "\n", i, get(&c->mon.layer[i].skipped));
 }
@@ -152,16 +152,16 @@ static void layers(FILE *f, const struct ntx_counters *c)
 static void rank_metric(FILE *f, const struct ntx_counters *c, uint32_t n, const char *name, const char *help,
                         size_t at, double by)
 {
-    head(f, name, strstr(name, "_total") ? "counter" : "gauge", help);
+    write_head(f, name, strstr(name, "_total") ? "counter" : "gauge", help);
     for (uint32_t i = 1; i < n; i++) {
         fprintf(f, "%s{", name);
-        label(f, "machine", c->mon.rank[i].name, sizeof c->mon.rank[i].name);
+        write_label(f, "machine", c->mon.rank[i].name, sizeof c->mon.rank[i].name);
         fprintf(f, "} %.9g\n",
                 by * (double)get((const _Atomic uint64_t *)(const void *)((const char *)&c->mon.rank[i] + at)));
     }
 }
 
-static void ranks(FILE *f, const struct ntx_counters *c)
+static void write_ranks(FILE *f, const struct ntx_counters *c)
 {
     uint32_t n = NTX_MIN(atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.n_ranks, memory_order_acquire),
                          (uint32_t)NTX_MON_RANKS);
@@ -181,25 +181,26 @@ static void ranks(FILE *f, const struct ntx_counters *c)
                 offsetof(struct ntx_mon_rank, kv_bytes), 1);
 }
 
-/* The process whose counters these are. One of another user is there, too. */
-static bool alive(const struct ntx_counters *c)
+/* Whether the process of these counters lives. EPERM: it does, as another user. */
+static bool is_alive(const struct ntx_counters *c)
 {
     pid_t pid = c ? (pid_t)ntx_counter_get(c, NTX_C_comp_pid) : 0;
     return pid > 0 && (!kill(pid, 0) || errno == EPERM);
 }
 
-/* dead: it was killed, and left its counters. */
-static void service(FILE *f, const struct ntx_counters *c, bool dead)
+/* dead: the daemon was killed and left its counters. */
+static void write_service(FILE *f, const struct ntx_counters *c, bool dead)
 {
     uint32_t now = dead ? NTX_MON_N_SERVICES
                         : atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.service, memory_order_acquire);
-    head(f, "ntx_state", "gauge", "1 for the state that the service is in");
+    write_head(f, "ntx_state", "gauge", "1 for the state that the service is in");
     for (uint32_t i = 0; i < NTX_MON_N_SERVICES; i++)
         fprintf(f, "ntx_state{state=\"%s\"} %d\n", ntx_mon_service_name[i], i == now);
     fprintf(f, "ntx_state{state=\"down\"} %d\n", dead);
-    head(f, "ntx_trouble", "gauge",
-         "what troubles the service: 0 nothing, 1 something, but requests are answered, 2 they are not (`ntx status` "
-         "tells why)");
+    write_head(
+        f, "ntx_trouble", "gauge",
+        "what troubles the service: 0 nothing, 1 something, but requests are answered, 2 they are not (`ntx status` "
+        "tells why)");
     for (int i = 0; i < NTX_MON_N_PARTS; i++) {
         uint32_t grade = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.trouble[i].grade,
                                               memory_order_acquire);
@@ -207,25 +208,25 @@ static void service(FILE *f, const struct ntx_counters *c, bool dead)
     }
 }
 
-static void all(FILE *f, const struct ntx_counters *c)
+static void write_all(FILE *f, const struct ntx_counters *c)
 {
-    const bool dead = c && !alive(c);
-    head(f, "ntx_up", "gauge", "1 while ntx-computed is there");
+    const bool dead = c && !is_alive(c);
+    write_head(f, "ntx_up", "gauge", "1 while ntx-computed is there");
     fprintf(f, "ntx_up %d\n", c && !dead);
-    head(f, "ntx_build_info", "gauge", "what these metrics come from; always 1");
+    write_head(f, "ntx_build_info", "gauge", "what these metrics come from; always 1");
     fputs("ntx_build_info{version=\"" NTX_VERSION "\",commit=\"" NTX_COMMIT "\"} 1\n", f);
     if (!c)
         return;
-    head(f, "ntx_uptime_seconds", "gauge", "time since ntx-computed began");
+    write_head(f, "ntx_uptime_seconds", "gauge", "time since ntx-computed began");
     fprintf(f, "ntx_uptime_seconds %.3f\n", (double)(ntx_now_ns() - c->started_ns) / 1e9);
-    service(f, c, dead);
-    model(f, c);
-    counters(f, c);
-    sessions(f, c);
-    layers(f, c);
-    ranks(f, c);
+    write_service(f, c, dead);
+    write_model(f, c);
+    write_counters(f, c);
+    write_sessions(f, c);
+    write_layers(f, c);
+    write_ranks(f, c);
     for (int h = 0; h < NTX_N_HISTOGRAMS; h++)
-        histogram(f, &c->mon.hist[h], (enum ntx_histogram)h);
+        write_histogram(f, &c->mon.hist[h], (enum ntx_histogram)h);
 }
 
 char *ntx_metrics_text(const struct ntx_counters *c, size_t *len)
@@ -234,7 +235,7 @@ char *ntx_metrics_text(const struct ntx_counters *c, size_t *len)
     FILE *f = open_memstream(&text, len);
     if (!f)
         return NULL;
-    all(f, c);
+    write_all(f, c);
     if (fclose(f)) {
         free(text);
         return NULL;

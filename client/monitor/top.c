@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx-top: the pipeline at a glance. Reads the counters' file (read-only shared memory) and /proc; asks the daemons
- * nothing, so it works while they are busy and costs them nothing. This file: options, and the loops that show. */
+/* ntx-top: the pipeline at a glance. It reads the counters' file (read-only shared memory) and /proc and sends the
+ * daemons no request, so that it works while they are busy and costs them nothing. This file has the options and the
+ * display loops. */
 #include <argp.h>
 #include <errno.h>
 #include <langinfo.h>
@@ -46,7 +47,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     }
 }
 
-static void nap(double seconds)
+static void sleep_seconds(double seconds)
 {
     struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&t, NULL);
@@ -59,32 +60,34 @@ static int columns(void)
     return n >= 60 && n <= NTX_CANVAS_W ? n : 80;
 }
 
-static int written(struct ntx_err *err)
+static int flush_output(struct ntx_err *err)
 {
     bool failed = ferror(stdout), now = fflush(stdout);
-    return failed || now ? ntx_err_set(err, -EIO, "standard output: %s", strerror(now ? errno : EIO)) : 0;
+    if (!failed && !now)
+        return 0;
+    return ntx_err_set(err, -EIO, "standard output: %s", strerror(now ? errno : EIO));
 }
 
 static int show_once(const struct options *o, struct ntx_top *t, struct ntx_err *err)
 {
-    nap(o->interval);
+    sleep_seconds(o->interval);
     ntx_top_step(t);
     if (o->json) {
         char *text = ntx_top_json(t);
         if (text)
             ntx_out_json_text(text);
         free(text);
-        return text ? written(err) : -ENOMEM;
+        return text ? flush_output(err) : -ENOMEM;
     }
     struct ntx_canvas *c = malloc(sizeof *c);
     if (!c)
         return -ENOMEM;
     ntx_canvas_begin(c, columns(), NTX_MAX(24, 21 + (int)t->n_sessions), o->ascii);
     ntx_top_draw(c, t, false);
-    c->h--; /* no keys here */
+    c->h--; /* no row of keys here */
     ntx_canvas_print(c, stdout);
     free(c);
-    return written(err);
+    return flush_output(err);
 }
 
 struct live {
@@ -103,7 +106,7 @@ static void redraw(struct live *l, const struct ntx_top *t)
         ntx_canvas_text(&l->canvas, 0, 0, NTX_MARK_PLAIN, "ntx-top needs 60 x 8");
     else if (l->help)
         ntx_top_draw_help(&l->canvas);
-    else if (t->n_history) /* else there is nothing to say yet */
+    else if (t->n_history) /* else there is no data yet */
         ntx_top_draw(&l->canvas, t, l->paused);
     ntx_screen_show(&l->canvas);
 }
@@ -129,8 +132,8 @@ static bool on_key(struct live *l, int key)
     return true;
 }
 
-/* The daemons may be started anew while we look: then there is another file under the same name. */
-static bool replaced(const char *dir, const struct ntx_top *t)
+/* Restarted daemons make another file under the same name. */
+static bool is_replaced(const char *dir, const struct ntx_top *t)
 {
     const struct ntx_counters *now;
     bool other = !ntx_counters_open(dir, &now, NULL);
@@ -141,10 +144,10 @@ static bool replaced(const char *dir, const struct ntx_top *t)
     return other;
 }
 
-static void look_again(const char *dir, struct ntx_top *t)
+static void reopen(const char *dir, struct ntx_top *t)
 {
     const struct ntx_counters *c;
-    if (!replaced(dir, t) || ntx_counters_open(dir, &c, NULL))
+    if (!is_replaced(dir, t) || ntx_counters_open(dir, &c, NULL))
         return;
     ntx_counters_close((struct ntx_counters *)(uintptr_t)t->c);
     ntx_top_begin(t, c);
@@ -159,7 +162,7 @@ static int show_live(const struct options *o, const char *dir, struct ntx_top *t
         return rc;
     }
     l->o = *o;
-    l->due_ns = ntx_now_ns() + 200000000u; /* the first picture comes soon */
+    l->due_ns = ntx_now_ns() + 200000000u; /* show the first picture soon */
     redraw(l, t);
     for (bool on = true; on;) {
         uint64_t now = ntx_now_ns();
@@ -168,7 +171,7 @@ static int show_live(const struct options *o, const char *dir, struct ntx_top *t
             on = on_key(l, key);
         if (ntx_now_ns() >= l->due_ns) {
             l->due_ns = ntx_now_ns() + (uint64_t)(l->o.interval * 1e9);
-            look_again(dir, t);
+            reopen(dir, t);
             if (!l->paused)
                 ntx_top_step(t);
         }

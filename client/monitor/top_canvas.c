@@ -24,12 +24,18 @@ void ntx_canvas_put(struct ntx_canvas *c, int x, int y, enum ntx_mark mark, wcha
         c->cell[y][x] = (struct ntx_cell){c->ascii ? (wchar_t)ascii : ch, mark};
 }
 
-/* The next character of UTF-8 text, '?' for what is none or has not one column; returns the bytes it took. No locale is
- * needed. */
+/* Decodes the next character of UTF-8 text, '?' for invalid bytes and characters that are not one column wide;
+ * returns its length in bytes. Needs no locale. */
 static int decode(const char *s, wchar_t *out)
 {
     const unsigned char *p = (const unsigned char *)s;
-    int n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : *p >= 0xe0 && *p < 0xf0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 1;
+    int n = 1;
+    if (*p >= 0xc2 && *p < 0xe0)
+        n = 2;
+    else if (*p >= 0xe0 && *p < 0xf0)
+        n = 3;
+    else if (*p >= 0xf0 && *p < 0xf5)
+        n = 4;
     uint32_t v = n == 1 ? *p : *p & (0xffu >> (n + 1));
     for (int i = 1; i < n; i++) {
         if ((p[i] & 0xc0) != 0x80) {
@@ -43,7 +49,7 @@ static int decode(const char *s, wchar_t *out)
     return n;
 }
 
-static int text(struct ntx_canvas *c, int x, int y, enum ntx_mark mark, const char *s)
+static int put_text(struct ntx_canvas *c, int x, int y, enum ntx_mark mark, const char *s)
 {
     while (*s) {
         wchar_t ch;
@@ -60,7 +66,7 @@ int ntx_canvas_text(struct ntx_canvas *c, int x, int y, enum ntx_mark mark, cons
     va_start(ap, fmt);
     vsnprintf(buf, sizeof buf, fmt, ap);
     va_end(ap);
-    return text(c, x, y, mark, buf);
+    return put_text(c, x, y, mark, buf);
 }
 
 void ntx_canvas_right(struct ntx_canvas *c, int end, int y, enum ntx_mark mark, const char *fmt, ...)
@@ -70,7 +76,7 @@ void ntx_canvas_right(struct ntx_canvas *c, int end, int y, enum ntx_mark mark, 
     va_start(ap, fmt);
     int n = vsnprintf(buf, sizeof buf, fmt, ap);
     va_end(ap);
-    text(c, NTX_MAX(0, end - n), y, mark, buf);
+    put_text(c, NTX_MAX(0, end - n), y, mark, buf);
 }
 
 void ntx_canvas_bar(struct ntx_canvas *c, int x, int y, int w, enum ntx_mark mark, double share)

@@ -4,9 +4,9 @@
 
 #include "client/monitor/top_view.h"
 
-static json_t *number(uint64_t v) { return json_integer((json_int_t)v); }
+static json_t *json_of_count(uint64_t v) { return json_integer((json_int_t)v); }
 
-static json_t *layers(const struct ntx_top *t)
+static json_t *json_of_layers(const struct ntx_top *t)
 {
     json_t *list = json_array();
     for (unsigned i = 0; i < t->n_layers; i++) {
@@ -17,7 +17,7 @@ static json_t *layers(const struct ntx_top *t)
     return list;
 }
 
-static json_t *sessions(const struct ntx_top *t)
+static json_t *json_of_sessions(const struct ntx_top *t)
 {
     static const char *const names[] = {"", "waiting", "reading", "writing", "kept"};
     json_t *list = json_array();
@@ -31,7 +31,7 @@ static json_t *sessions(const struct ntx_top *t)
     return list;
 }
 
-static json_t *machines(const struct ntx_top *t)
+static json_t *json_of_machines(const struct ntx_top *t)
 {
     json_t *list = json_array();
     for (unsigned i = 1; i < t->n_ranks; i++) {
@@ -46,7 +46,7 @@ static json_t *machines(const struct ntx_top *t)
                      "others", list);
 }
 
-static json_t *processes(const struct ntx_top *t)
+static json_t *json_of_processes(const struct ntx_top *t)
 {
     json_t *j = json_object();
     for (int i = 0; i < 3; i++)
@@ -56,35 +56,36 @@ static json_t *processes(const struct ntx_top *t)
     return j;
 }
 
-static json_t *share(const struct ntx_top *t, enum ntx_counter part, double whole)
+static json_t *json_of_share(const struct ntx_top *t, enum ntx_counter part, double whole)
 {
     return whole > 0 ? json_real((double)ntx_top_now(t, part) / whole) : json_null();
 }
 
-/* Shares since the start; null: nothing to take them of. */
-static json_t *experts(const struct ntx_top *t)
+/* Shares since the start; null: no base to divide by. */
+static json_t *json_of_experts(const struct ntx_top *t)
 {
     double wanted = (double)(ntx_top_now(t, NTX_C_comp_expert_hits) + ntx_top_now(t, NTX_C_comp_expert_misses));
-    return json_pack("{s:o,s:o,s:o}", "hit_rate", share(t, NTX_C_comp_expert_hits, wanted), "prefetch_recall",
-                     share(t, NTX_C_comp_prefetch_right, (double)ntx_top_now(t, NTX_C_comp_prefetch_wanted)),
-                     "prefetch_hit_rate",
-                     share(t, NTX_C_comp_prefetch_used_bytes, (double)ntx_top_now(t, NTX_C_comp_prefetch_bytes)));
+    return json_pack(
+        "{s:o,s:o,s:o}", "hit_rate", json_of_share(t, NTX_C_comp_expert_hits, wanted), "prefetch_recall",
+        json_of_share(t, NTX_C_comp_prefetch_right, (double)ntx_top_now(t, NTX_C_comp_prefetch_wanted)),
+        "prefetch_hit_rate",
+        json_of_share(t, NTX_C_comp_prefetch_used_bytes, (double)ntx_top_now(t, NTX_C_comp_prefetch_bytes)));
 }
 
 /* Likewise; the names are those of a request's statistics. */
-static json_t *drafts(const struct ntx_top *t)
+static json_t *json_of_drafts(const struct ntx_top *t)
 {
     double passes = (double)ntx_top_now(t, NTX_C_comp_draft_passes),
            held = (double)ntx_top_now(t, NTX_C_comp_draft_hits);
     return json_pack("{s:o,s:o,s:f,s:{s:o,s:o}}", "accepted_per_pass",
                      passes > 0 ? json_real(1 + held / passes) : json_null(), "draft_nodes_per_pass",
-                     share(t, NTX_C_comp_draft_nodes, passes), "draft_s",
+                     json_of_share(t, NTX_C_comp_draft_nodes, passes), "draft_s",
                      (double)ntx_top_now(t, NTX_C_comp_draft_wait_ns) / 1e9, "draft_hits", "lookup",
-                     number(ntx_top_now(t, NTX_C_comp_draft_hits_lookup)), "file",
-                     number(ntx_top_now(t, NTX_C_comp_draft_hits_file)));
+                     json_of_count(ntx_top_now(t, NTX_C_comp_draft_hits_lookup)), "file",
+                     json_of_count(ntx_top_now(t, NTX_C_comp_draft_hits_file)));
 }
 
-static json_t *reasons(const struct ntx_top *t)
+static json_t *json_of_reasons(const struct ntx_top *t)
 {
     json_t *list = json_array();
     for (int i = 0; i < NTX_MON_N_PARTS; i++) {
@@ -99,17 +100,17 @@ char *ntx_top_json(const struct ntx_top *t)
 {
     json_t *counters = json_object();
     for (int i = 0; i < NTX_N_COUNTERS; i++)
-        json_object_set_new(counters, ntx_counter_info[i].name, number(t->b.v[i]));
+        json_object_set_new(counters, ntx_counter_info[i].name, json_of_count(t->b.v[i]));
     json_t *model = json_stringn(t->c->mon.model, t->n_layers ? strnlen(t->c->mon.model, sizeof t->c->mon.model) : 0);
     json_t *j = json_pack("{s:o,s:f,s:s,s:f,s:f,s:b,s:f,s:f,s:f,s:f,s:f,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "model",
                           model ? model : json_string("?"), "uptime_s", t->uptime_s, "limit", t->limit, "drive_bps",
                           t->drive_bps, "drive_ceiling_bps", t->drive_ceiling_bps, "emulated", t->emulated, "ring_bps",
                           t->ring_bps, "ram_bps", t->ram_bps, "tok_s", t->tok_s, "prompt_tok_s", t->prompt_s, "stall",
-                          t->stall, "decisions_s", t->decisions_s, "layers", layers(t), "sessions", sessions(t),
-                          "processes", processes(t), "experts", experts(t), "machines", machines(t), "drafts",
-                          drafts(t), "counters", counters);
+                          t->stall, "decisions_s", t->decisions_s, "layers", json_of_layers(t), "sessions",
+                          json_of_sessions(t), "processes", json_of_processes(t), "experts", json_of_experts(t),
+                          "machines", json_of_machines(t), "drafts", json_of_drafts(t), "counters", counters);
     json_object_set_new(j, "state", json_string(ntx_mon_service_name[t->service]));
-    json_object_set_new(j, "reasons", reasons(t));
+    json_object_set_new(j, "reasons", json_of_reasons(t));
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text;

@@ -20,7 +20,7 @@ static uint32_t get32(const _Atomic uint32_t *v)
     return atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)v, memory_order_acquire);
 }
 
-static void take(const struct ntx_counters *c, struct ntx_top_sample *s)
+static void read_counters(const struct ntx_counters *c, struct ntx_top_sample *s)
 {
     s->t_ns = ntx_now_ns();
     for (int i = 0; i < NTX_N_COUNTERS; i++)
@@ -48,7 +48,7 @@ static uint64_t pss_of(uint64_t pid)
     return kb * 1024;
 }
 
-/* Proportional set size of a process in bytes; resident size where the former may not be read; 0 when it is gone. */
+/* Proportional set size of a process in bytes; its resident size if the former may not be read; 0 when it is gone. */
 static uint64_t memory_of(uint64_t pid)
 {
     char path[64];
@@ -65,7 +65,7 @@ static uint64_t memory_of(uint64_t pid)
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void processes(struct ntx_top *t, double s)
+static void sample_processes(struct ntx_top *t, double s)
 {
     static const struct {
         const char *name;
@@ -80,10 +80,10 @@ static void processes(struct ntx_top *t, double s)
     }
 }
 
-/* What the pipeline waits for, from where the time went. A pass may last longer than the interval, and is counted at
- * its end: while sessions generate, all of the interval is theirs. */
-/* Several machines: who is waited for. */
-static const char *slowest(struct ntx_top *t)
+/* Finds the bottleneck of the pipeline from the time spent. A pass may last longer than the interval and is counted
+ * at its end: while sessions generate, the whole interval counts. */
+/* With several machines: the one that the others wait for. */
+static const char *slowest_machine(struct ntx_top *t)
 {
     unsigned worst = 1;
     for (unsigned i = 2; i < t->n_ranks; i++)
@@ -97,7 +97,7 @@ static const char *slowest(struct ntx_top *t)
     return t->limit_text;
 }
 
-static const char *limit(struct ntx_top *t)
+static const char *find_bottleneck(struct ntx_top *t)
 {
     double interval = (double)(t->b.t_ns - t->pass.t_ns);
     double pass = NOW(comp_sessions) ? NTX_MAX(interval, DIFF(&t->pass, comp_pass_ns)) : DIFF(&t->pass, comp_pass_ns);
@@ -105,15 +105,15 @@ static const char *limit(struct ntx_top *t)
     if (pass <= 0 || !NOW(comp_sessions))
         return "nothing: idle";
     if (t->n_ranks && t->rank_wait > 0.5)
-        return slowest(t);
+        return slowest_machine(t);
     if (stall > 0.5 * pass)
         return "the drive";
     return stall > 0.1 * pass ? "drive and computing alike" : "computing";
 }
 
-/* What is counted when a pass ends. While one lasts, the rates of the last one stand, but never more than one pass in
- * all that time. */
-static void pass_rates(struct ntx_top *t)
+/* Rates of figures that are counted when a pass ends. During a pass the rates of the last one stay, but never more
+ * than one pass in all that time. */
+static void compute_pass_rates(struct ntx_top *t)
 {
     double p = (double)(t->b.t_ns - t->pass.t_ns) / 1e9;
     if (NOW(comp_sessions) && !DIFF(&t->pass, comp_passes)) {
@@ -138,8 +138,8 @@ static void pass_rates(struct ntx_top *t)
     t->stall = NTX_MIN(DIFF(&t->pass, comp_stall_ns) / 1e9 / p, 1.0);
 }
 
-/* Of other machines since the last pass that ended; they tell at each message. */
-static void ranks(struct ntx_top *t)
+/* Figures of other machines since the last pass that ended; they report with each message. */
+static void sample_ranks(struct ntx_top *t)
 {
     double s = (double)(t->b.t_ns - t->pass.t_ns) / 1e9;
     t->n_ranks = NTX_MIN(get32(&t->c->mon.n_ranks), (uint32_t)NTX_MON_RANKS);
@@ -157,21 +157,21 @@ static void ranks(struct ntx_top *t)
             get32(&t->c->mon.rank[i].ring_slots)};
 }
 
-static void rates(struct ntx_top *t)
+static void compute_rates(struct ntx_top *t)
 {
     double s = (double)(t->b.t_ns - t->a.t_ns) / 1e9;
     t->uptime_s = t->b.t_ns > t->c->started_ns ? (double)(t->b.t_ns - t->c->started_ns) / 1e9 : 0;
     t->drive_bps = DIFF(&t->a, iod_bytes_read) / s;
     t->emulated = NOW(comp_ceiling_bps) != 0;
     t->drive_ceiling_bps = (double)(t->emulated ? NOW(comp_ceiling_bps) : NOW(iod_best_bps));
-    pass_rates(t);
+    compute_pass_rates(t);
     t->decisions_s = DIFF(&t->a, comp_decisions) / s;
-    ranks(t);
-    t->limit = limit(t);
-    processes(t, s);
+    sample_ranks(t);
+    t->limit = find_bottleneck(t);
+    sample_processes(t, s);
 }
 
-static void service(struct ntx_top *t)
+static void sample_service(struct ntx_top *t)
 {
     const struct ntx_monitor *m = &t->c->mon;
     t->service = (enum ntx_mon_service)NTX_MIN(get32(&m->service), (uint32_t)NTX_MON_N_SERVICES - 1);
@@ -183,7 +183,7 @@ static void service(struct ntx_top *t)
     }
 }
 
-static void layers(struct ntx_top *t)
+static void sample_layers(struct ntx_top *t)
 {
     double passes = (double)(NOW(comp_passes) - t->layer_passes),
            decisions = (double)(NOW(comp_decisions) - t->layer_decisions);
@@ -213,7 +213,7 @@ static void layers(struct ntx_top *t)
     }
 }
 
-static void sessions(struct ntx_top *t)
+static void sample_sessions(struct ntx_top *t)
 {
     t->n_sessions = 0;
     for (unsigned i = 0; i < NTX_MON_SESSIONS; i++) {
@@ -235,7 +235,7 @@ static void sessions(struct ntx_top *t)
     }
 }
 
-static void remember(float *history, unsigned n, double v)
+static void append_history(float *history, unsigned n, double v)
 {
     if (n == NTX_TOP_HISTORY)
         memmove(history, history + 1, (NTX_TOP_HISTORY - 1) * sizeof *history);
@@ -245,7 +245,7 @@ static void remember(float *history, unsigned n, double v)
 void ntx_top_begin(struct ntx_top *t, const struct ntx_counters *c)
 {
     *t = (struct ntx_top){.c = c};
-    take(c, &t->b);
+    read_counters(c, &t->b);
     t->a = t->pass = t->b;
     t->layer_passes = NOW(comp_passes);
     t->layer_decisions = NOW(comp_decisions);
@@ -260,17 +260,17 @@ void ntx_top_step(struct ntx_top *t)
     if (t->b.v[NTX_C_comp_passes] != t->pass.v[NTX_C_comp_passes])
         t->pass = t->b;
     t->a = t->b;
-    take(t->c, &t->b);
+    read_counters(t->c, &t->b);
     if (t->b.t_ns == t->a.t_ns)
         t->b.t_ns++;
-    if (!NOW(comp_sessions)) /* at rest, no pass is waited for */
+    if (!NOW(comp_sessions)) /* without sessions, nothing waits for a pass */
         t->pass = t->a;
-    rates(t);
-    service(t);
-    layers(t);
-    sessions(t);
-    remember(t->drive_history, t->n_history, t->drive_bps / 1e9);
-    remember(t->tok_history, t->n_history, t->tok_s);
-    remember(t->stall_history, t->n_history, t->stall);
+    compute_rates(t);
+    sample_service(t);
+    sample_layers(t);
+    sample_sessions(t);
+    append_history(t->drive_history, t->n_history, t->drive_bps / 1e9);
+    append_history(t->tok_history, t->n_history, t->tok_s);
+    append_history(t->stall_history, t->n_history, t->stall);
     t->n_history = NTX_MIN(t->n_history + 1, (unsigned)NTX_TOP_HISTORY);
 }

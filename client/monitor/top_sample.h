@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* top_sample.h: what ntx-top shows, measured: samples of the counters' file, and the rates between two of them.
+/* top_sample.h: the measurements of ntx-top: samples of the counters' file, and the rates between two of them.
  *
- * Rates that are counted at the end of a pass (tokens, stalls, RAM) are taken over the time since the last sample in
- * which a pass ended, so that a model that needs seconds per token does not flicker between nothing and too much. */
+ * Figures that are counted at the end of a pass (tokens, stalls, RAM) give rates over the time since the last sample
+ * in which a pass ended, so that a model that needs seconds per token does not flicker between zero and too much. */
 #ifndef NTX_CLIENT_MONITOR_TOP_SAMPLE_H
 #define NTX_CLIENT_MONITOR_TOP_SAMPLE_H
 
@@ -30,7 +30,7 @@ struct ntx_top_session {
     uint64_t id;
     enum ntx_mon_state state;
     uint32_t prompt, past, generated;
-    double ttft_s, tok_s, age_s; /* 0: not yet */
+    double ttft_s, tok_s, age_s; /* 0: none yet */
 };
 
 struct ntx_top_rank {                           /* another machine that shares the model */
@@ -46,18 +46,18 @@ struct ntx_top_process {
     double cpu;           /* share of a core */
 };
 
-struct ntx_top { /* all that a view needs */
+struct ntx_top { /* all inputs of the views */
     const struct ntx_counters *c;
-    struct ntx_top_sample a, b, pass; /* before, now, the last one in which a pass had ended */
+    struct ntx_top_sample a, b, pass; /* the sample before, the present one, the last one in which a pass had ended */
     uint64_t layer_skipped[NTX_MON_LAYERS], layer_predicted[NTX_MON_LAYERS], layer_passes,
-        layer_decisions; /* as of the sample before */
+        layer_decisions; /* at the sample before */
 
     double uptime_s, drive_bps, drive_ceiling_bps, ram_bps, ram_best_bps, ring_bps;
     double tok_s, prompt_s, pass_s, stall, decisions_s;
     double draft_passes, draft_nodes,
-        draft_hits; /* with --draft, lately: passes that wrote, tokens guessed, and those that held: */
+        draft_hits; /* with --draft, recently: passes that wrote, drafted tokens, accepted ones */
     double draft_lookup, draft_file,
-        draft_wait; /*   by look-up, by a file; share of the time in which such a one was waited for */
+        draft_wait; /* drafted by prompt lookup, by a file; share of the time spent waiting for a drafter */
     const char *limit;
     char limit_text[96];
     bool emulated;
@@ -67,9 +67,8 @@ struct ntx_top { /* all that a view needs */
         char text[400];
     } trouble[NTX_MON_N_PARTS];
     struct ntx_top_process process[3];
-    double rank_bps,
-        rank_wait; /* that cross between machines; share of the time in which this one waits for the others */
-    unsigned n_layers, n_sessions, n_ranks;  /* n_ranks: machines, this one in it; 0: there is one */
+    double rank_bps, rank_wait; /* bytes between machines; share of the time in which this machine waits for others */
+    unsigned n_layers, n_sessions, n_ranks;  /* n_ranks: machines, including this one; 0: only one */
     struct ntx_top_rank rank[NTX_MON_RANKS]; /* [1 .. n_ranks) */
     struct ntx_top_layer layer[NTX_MON_LAYERS];
     struct ntx_top_session session[NTX_MON_SESSIONS];
@@ -80,7 +79,7 @@ struct ntx_top { /* all that a view needs */
 };
 
 void ntx_top_begin(struct ntx_top *t, const struct ntx_counters *c);
-void ntx_top_step(struct ntx_top *t); /* takes a sample and works everything out */
+void ntx_top_step(struct ntx_top *t); /* takes a sample and computes all figures */
 
 static inline uint64_t ntx_top_now(const struct ntx_top *t, enum ntx_counter i) { return t->b.v[i]; }
 

@@ -19,10 +19,10 @@ static attr_t attr_of(enum ntx_mark m)
     return plain[m] | (COLORS ? (attr_t)COLOR_PAIR(pair[m]) : 0);
 }
 
-static void colours(bool wanted)
+static void start_colours(bool wanted)
 {
     static const short of[] = {COLOR_GREEN, COLOR_YELLOW, COLOR_RED, COLOR_CYAN};
-    if (!wanted || !has_colors() || start_color() == ERR) /* COLORS stays 0 then */
+    if (!wanted || !has_colors() || start_color() == ERR) /* COLORS then stays 0 */
         return;
     short back = use_default_colors() == OK ? -1 : COLOR_BLACK;
     for (short i = 0; i < 4; i++)
@@ -34,7 +34,7 @@ int ntx_screen_open(bool colour, struct ntx_err *err)
     const char *term = getenv("TERM");
     if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
         return ntx_err_set(err, -ENOTTY, "standard input and output are no terminal; try --once or --json");
-    bool fit = false; /* a cursor can be placed: not so with TERM=dumb */
+    bool fit = false; /* the cursor can be moved: not with TERM=dumb */
     if (setupterm(NULL, STDOUT_FILENO, &(int){0}) == OK) {
         const char *place = tigetstr("cup");
         fit = place && place != (const char *)-1;
@@ -48,7 +48,7 @@ int ntx_screen_open(bool colour, struct ntx_err *err)
     noecho();
     curs_set(0);
     keypad(stdscr, TRUE);
-    colours(colour);
+    start_colours(colour);
     return 0;
 }
 
@@ -76,7 +76,10 @@ int ntx_screen_key(int timeout_ms)
     int k = getch();
     struct pollfd gone = {.fd = STDIN_FILENO};
     if (k == ERR &&
-        poll(&gone, 1, 0) > 0) /* closed, while SIGHUP is ignored: getch() would come back at once from now on */
+        poll(&gone, 1, 0) > 0) /* the terminal is closed while SIGHUP is ignored: getch() would return at once from
+                                * now on */
         return NTX_KEY_GONE;
-    return k == ERR ? NTX_KEY_NONE : k == KEY_RESIZE ? NTX_KEY_SIZE : k;
+    if (k == ERR)
+        return NTX_KEY_NONE;
+    return k == KEY_RESIZE ? NTX_KEY_SIZE : k;
 }

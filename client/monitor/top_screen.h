@@ -8,13 +8,9 @@
 #include "client/monitor/top_canvas.h"
 #include "common/err.h"
 
-enum {
-    NTX_KEY_NONE = -1,
-    NTX_KEY_SIZE = -2,
-    NTX_KEY_GONE = -3
-}; /* no key came; the terminal has another size, or is gone */
+enum { NTX_KEY_NONE = -1, NTX_KEY_SIZE = -2, NTX_KEY_GONE = -3 }; /* no key; the size changed; the terminal is gone */
 
-int ntx_screen_open(bool colour, struct ntx_err *err); /* fails where there is no terminal, or it cannot do it */
+int ntx_screen_open(bool colour, struct ntx_err *err); /* fails without a capable terminal */
 void ntx_screen_close(void);
 void ntx_screen_size(int *w, int *h);
 void ntx_screen_show(const struct ntx_canvas *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The picture, from top to bottom: title, pipeline, layers, history, counters, sessions, keys. 80 x 24 holds all of it;
- * a wider terminal gets longer arrows and more history, a higher one more sessions. */
+/* The picture, from top to bottom: title, pipeline, layers, history, counters, sessions, keys. It fits 80 x 24; a
+ * wider terminal gets longer arrows and more history, a higher one more sessions. */
 #include "client/monitor/top_view.h"
 
 #include <inttypes.h>
@@ -10,18 +10,23 @@
 #include "ntx_version.h"
 
 #define BOX       17
-#define TAIL      10 /* the arrow to the text */
+#define TAIL      10 /* from the arrow to the text */
 #define LABEL     11
-#define GUESS_BAR 8
-#define LINK_TEXT 9 /* columns of an arrow that a rate fits over */
+#define DRAFT_BAR 8
+#define LINK_TEXT 9 /* columns of an arrow that can hold a rate */
 
 #define NOW(name) ntx_top_now(t, NTX_C_##name)
 
 static double share(double a, double b) { return b > 0 ? a / b : 0; }
 
-static enum ntx_mark load_mark(double x) { return x > 0.85 ? NTX_MARK_GOOD : x > 0.3 ? NTX_MARK_BUSY : NTX_MARK_PLAIN; }
+static enum ntx_mark load_mark(double x)
+{
+    if (x > 0.85)
+        return NTX_MARK_GOOD;
+    return x > 0.3 ? NTX_MARK_BUSY : NTX_MARK_PLAIN;
+}
 
-static void title(struct ntx_canvas *c, const struct ntx_top *t)
+static void draw_title(struct ntx_canvas *c, const struct ntx_top *t)
 {
     uint64_t s = (uint64_t)t->uptime_s; /* 0 to 2^64 ns */
     int x = ntx_canvas_text(c, 1, 0, NTX_MARK_TITLE, "ntx-top");
@@ -37,7 +42,7 @@ static void title(struct ntx_canvas *c, const struct ntx_top *t)
 
 /* ---- the pipeline */
 
-static void drive_box(struct ntx_canvas *c, const struct ntx_top *t, int y)
+static void draw_drive(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     double used = share(t->drive_bps, t->drive_ceiling_bps);
     ntx_canvas_box(c, 0, y, BOX, 4, "drive");
@@ -50,7 +55,7 @@ static void drive_box(struct ntx_canvas *c, const struct ntx_top *t, int y)
         ntx_canvas_text(c, 2, y + 2, NTX_MARK_DIM, "ceiling unseen");
 }
 
-static void ring_box(struct ntx_canvas *c, const struct ntx_top *t, int x, int y)
+static void draw_ring(struct ntx_canvas *c, const struct ntx_top *t, int x, int y)
 {
     double full = share((double)NOW(comp_ring_ready), (double)NOW(comp_ring_slots));
     ntx_canvas_box(c, x, y, BOX, 4, "ring");
@@ -63,14 +68,14 @@ static void ring_box(struct ntx_canvas *c, const struct ntx_top *t, int x, int y
                         NOW(comp_ring_slots));
 }
 
-static void compute_box(struct ntx_canvas *c, const struct ntx_top *t, int x, int y)
+static void draw_compute(struct ntx_canvas *c, const struct ntx_top *t, int x, int y)
 {
     ntx_canvas_box(c, x, y, BOX, 4, "compute");
     ntx_canvas_text(c, x + 2, y + 1, NTX_MARK_PLAIN, "CPU %.0f %%", t->process[0].cpu * 100);
     ntx_canvas_text(c, x + 2, y + 2, t->stall > 0.5 ? NTX_MARK_BUSY : NTX_MARK_DIM, "waits %.0f %%", t->stall * 100);
 }
 
-static void arena_box(struct ntx_canvas *c, const struct ntx_top *t, int y)
+static void draw_arena(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     char size[32];
     double part = share((double)NOW(comp_bytes_host), (double)NOW(comp_bytes_model));
@@ -80,14 +85,14 @@ static void arena_box(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_text(c, 2, y + 2, NTX_MARK_DIM, "%s", ntx_format_size(NOW(comp_bytes_host), size, sizeof size));
 }
 
-static void pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
+static void draw_pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     int link = (c->w - 3 * BOX - TAIL) / 2, ring = BOX + link, compute = ring + BOX + link, tail = compute + BOX;
     double read = share(t->drive_bps, t->drive_ceiling_bps), ram = share(t->ram_bps, t->ram_best_bps);
-    drive_box(c, t, y);
-    ring_box(c, t, ring, y);
-    compute_box(c, t, compute, y);
-    arena_box(c, t, y + 4);
+    draw_drive(c, t, y);
+    draw_ring(c, t, ring, y);
+    draw_compute(c, t, compute, y);
+    draw_arena(c, t, y + 4);
     if (link >= LINK_TEXT) {
         ntx_canvas_text(c, BOX, y, NTX_MARK_PLAIN, "%.2f GB/s", t->drive_bps / 1e9);
         ntx_canvas_text(c, BOX, y + 2, NTX_MARK_DIM, "%.1f MB", (double)NOW(iod_inflight) / 1e6);
@@ -105,14 +110,14 @@ static void pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_text(c, BOX, y + 4, NTX_MARK_PLAIN, "%.2f GB/s", t->ram_bps / 1e9);
     if (t->ram_best_bps > 0)
         ntx_canvas_text(c, BOX + 11, y + 4, NTX_MARK_DIM, "of %.2f seen", t->ram_best_bps / 1e9);
-    ntx_canvas_arrow(c, BOX, y + 5, compute + BOX / 2 - BOX + 1, ram); /* its head is where it turns up */
+    ntx_canvas_arrow(c, BOX, y + 5, compute + BOX / 2 - BOX + 1, ram); /* its head is where it bends up */
     ntx_canvas_put(c, compute + BOX / 2, y + 5, NTX_MARK_FLOW, L'┘', '+');
     ntx_canvas_put(c, compute + BOX / 2, y + 4, NTX_MARK_FLOW, L'▲', '^');
     ntx_canvas_text(c, BOX + 1, y + 6, NTX_MARK_PLAIN, "limit: %s", t->limit);
 }
 
-/* This row shows the reason of a degraded service instead of the drafts. */
-static void trouble(struct ntx_canvas *c, const struct ntx_top *t, int y)
+/* Shows the reason of a degraded service in the row of the drafts. */
+static void draw_trouble(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     for (int i = 0; i < NTX_MON_N_PARTS; i++) {
         if (t->trouble[i].grade == NTX_MON_WELL)
@@ -125,7 +130,7 @@ static void trouble(struct ntx_canvas *c, const struct ntx_top *t, int y)
 
 /* ---- layers: a column for each, or for several when there are more than columns */
 
-static void layer_cell(struct ntx_canvas *c, int x, int y, const struct ntx_top_layer *l, unsigned n)
+static void draw_layer(struct ntx_canvas *c, int x, int y, const struct ntx_top_layer *l, unsigned n)
 {
     static const wchar_t fine[] = L"·░▒▓█";
     static const char coarse[] = ".:+%#";
@@ -147,7 +152,7 @@ static void layer_cell(struct ntx_canvas *c, int x, int y, const struct ntx_top_
         ntx_canvas_put(c, x, y + 1, NTX_MARK_DIM, L'p', 'p');
 }
 
-static void layers(struct ntx_canvas *c, const struct ntx_top *t, int y)
+static void draw_layers(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     char model[32], storage[32];
     int room = c->w - LABEL - 1;
@@ -156,7 +161,7 @@ static void layers(struct ntx_canvas *c, const struct ntx_top *t, int y)
         return;
     unsigned per = (t->n_layers + (unsigned)room - 1) / (unsigned)room;
     for (unsigned i = 0, x = LABEL; i < t->n_layers; i += per, x++)
-        layer_cell(c, (int)x, y, &t->layer[i], NTX_MIN(per, t->n_layers - i));
+        draw_layer(c, (int)x, y, &t->layer[i], NTX_MIN(per, t->n_layers - i));
     int x = ntx_canvas_text(c, LABEL, y + 2, NTX_MARK_DIM,
                             c->ascii ? "# RAM . drive D GPU s skipped p predicted"
                                      : "█ RAM · drive D GPU s skipped p predicted");
@@ -167,20 +172,20 @@ static void layers(struct ntx_canvas *c, const struct ntx_top *t, int y)
 
 /* ---- the rest */
 
-/* A row that only --draft has: of what was tried lately, what held, and who had guessed it. */
-static void guesses(struct ntx_canvas *c, const struct ntx_top *t, int y)
+/* A row for --draft: recent drafts, accepted ones, and their drafters. */
+static void draw_drafts(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     double passes = t->draft_passes;
     if (passes <= 0)
         return;
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "guesses");
-    ntx_canvas_bar(c, LABEL, y, GUESS_BAR, NTX_MARK_GOOD, share(t->draft_hits, t->draft_nodes));
-    ntx_canvas_text(c, LABEL + GUESS_BAR + 1, y, NTX_MARK_PLAIN,
+    ntx_canvas_bar(c, LABEL, y, DRAFT_BAR, NTX_MARK_GOOD, share(t->draft_hits, t->draft_nodes));
+    ntx_canvas_text(c, LABEL + DRAFT_BAR + 1, y, NTX_MARK_PLAIN,
                     "%.1f of %.0f a pass held: look-up %.1f, file %.1f; waited %.0f %%", t->draft_hits / passes,
                     t->draft_nodes / passes, t->draft_lookup / passes, t->draft_file / passes, 100 * t->draft_wait);
 }
 
-static void history(struct ntx_canvas *c, const struct ntx_top *t, int y)
+static void draw_history(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     int w = c->w - LABEL - 13;
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "drive");
@@ -195,7 +200,7 @@ static void history(struct ntx_canvas *c, const struct ntx_top *t, int y)
                      100 * ntx_canvas_spark(c, LABEL, y + 2, w, NTX_MARK_BUSY, t->stall_history, t->n_history, 1));
 }
 
-static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
+static void draw_figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     char m[3][32];
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "predictor");
@@ -219,8 +224,8 @@ static void figures(struct ntx_canvas *c, const struct ntx_top *t, int y)
         ntx_canvas_text(c, x, y + 1, NTX_MARK_DIM, ", %" PRIu64 " kept", NOW(comp_kv_blocks_kept));
 }
 
-/* A row that only models with experts have: they are not in the picture of the layers. */
-static void experts(struct ntx_canvas *c, const struct ntx_top *t, int y)
+/* A row for models with experts, which the picture of the layers does not show. */
+static void draw_experts(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     double hits = (double)NOW(comp_expert_hits), wanted = hits + (double)NOW(comp_expert_misses);
     double predictable = (double)NOW(comp_prefetch_wanted), ahead = (double)NOW(comp_prefetch_bytes);
@@ -235,8 +240,8 @@ static void experts(struct ntx_canvas *c, const struct ntx_top *t, int y)
                         ahead > 0 ? 100 * (1 - (double)NOW(comp_prefetch_used_bytes) / ahead) : 0);
 }
 
-/* A row for each other machine that shares the model, and what crosses; returns how many. */
-static int machines(struct ntx_canvas *c, const struct ntx_top *t, int y)
+/* A row for each other machine that shares the model, with the traffic; returns their number. */
+static int draw_machines(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     if (!t->n_ranks)
         return 0;
@@ -260,7 +265,7 @@ static const char *state_name(enum ntx_mon_state s)
     return names[s];
 }
 
-static void session_row(struct ntx_canvas *c, const struct ntx_top_session *s, int y)
+static void draw_session(struct ntx_canvas *c, const struct ntx_top_session *s, int y)
 {
     static const enum ntx_mark marks[] = {NTX_MARK_DIM, NTX_MARK_BUSY, NTX_MARK_FLOW, NTX_MARK_GOOD, NTX_MARK_DIM};
     ntx_canvas_text(c, 1, y, NTX_MARK_PLAIN, "%6" PRIu64, s->id);
@@ -273,15 +278,15 @@ static void session_row(struct ntx_canvas *c, const struct ntx_top_session *s, i
     ntx_canvas_text(c, 66, y, NTX_MARK_DIM, "%7.0f s", s->age_s);
 }
 
-static void sessions(struct ntx_canvas *c, const struct ntx_top *t, int y, int end)
+static void draw_sessions(struct ntx_canvas *c, const struct ntx_top *t, int y, int end)
 {
     ntx_canvas_text(c, 1, y, NTX_MARK_TITLE,
                     "session   state    prompt  written   context      TTFT      tok/s      age");
-    unsigned room = end > y + 1 ? (unsigned)(end - y - 1) : 0, shown = t->n_sessions <= room ? t->n_sessions
-                                                                       : room                ? room - 1
-                                                                                             : 0;
+    unsigned room = end > y + 1 ? (unsigned)(end - y - 1) : 0, shown = t->n_sessions;
+    if (shown > room)
+        shown = room ? room - 1 : 0;
     for (unsigned i = 0; i < shown; i++)
-        session_row(c, &t->session[i], ++y);
+        draw_session(c, &t->session[i], ++y);
     if (shown < t->n_sessions)
         ntx_canvas_text(c, LABEL, y + (room > 0), NTX_MARK_BUSY,
                         "%u%s more not shown: a taller terminal, or ntx-top --once", t->n_sessions - shown,
@@ -290,7 +295,7 @@ static void sessions(struct ntx_canvas *c, const struct ntx_top *t, int y, int e
         ntx_canvas_text(c, LABEL, y + 1, NTX_MARK_DIM, "none");
 }
 
-static void keys(struct ntx_canvas *c, bool paused)
+static void draw_keys(struct ntx_canvas *c, bool paused)
 {
     int y = c->h - 1, x = ntx_canvas_text(c, 1, y, NTX_MARK_DIM, "q quit  h help  p pause  + - interval  a ASCII");
     if (paused)
@@ -300,16 +305,16 @@ static void keys(struct ntx_canvas *c, bool paused)
 
 void ntx_top_draw(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
 {
-    title(c, t);
-    pipeline(c, t, 1);
-    guesses(c, t, 9);
-    trouble(c, t, 9);
-    layers(c, t, 10);
-    history(c, t, 13);
-    figures(c, t, 16);
-    experts(c, t, 18);
-    sessions(c, t, 19 + machines(c, t, 19), c->h - 1);
-    keys(c, paused);
+    draw_title(c, t);
+    draw_pipeline(c, t, 1);
+    draw_drafts(c, t, 9);
+    draw_trouble(c, t, 9);
+    draw_layers(c, t, 10);
+    draw_history(c, t, 13);
+    draw_figures(c, t, 16);
+    draw_experts(c, t, 18);
+    draw_sessions(c, t, 19 + draw_machines(c, t, 19), c->h - 1);
+    draw_keys(c, paused);
 }
 
 void ntx_top_draw_help(struct ntx_canvas *c)

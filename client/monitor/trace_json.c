@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chrome's trace format: slices ("X") on threads of processes. Ours: process 1 is the drive, with as many lanes as
- * reads were under way at once; process 2 the ring, a thread per slot; process 3 computing; process 4 the other
- * machines, if there are any, a thread each; process 5 the predictor's drafters. Slices of one thread never overlap. */
+/* Chrome's trace format: slices ("X") on threads of processes. Process 1 is the drive, with as many lanes as
+ * concurrent reads; process 2 the ring, a thread per slot; process 3 computing; process 4 the other machines, if
+ * any, a thread each; process 5 the drafters. Slices of one thread never overlap. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,27 +22,28 @@ struct out {
     bool comma;
     uint64_t lane_end[MAX_LANES];
     unsigned n_lanes;
-    uint64_t slot_end[MAX_NAMED]; /* 0: never seen */
+    uint64_t slot_end[MAX_NAMED]; /* 0: never used */
     bool session[MAX_NAMED], trees[MAX_NAMED], rank[64], drafter[64];
 };
 
-static void separator(struct out *o)
+static void put_separator(struct out *o)
 {
     fputs(o->comma ? ",\n" : "\n", o->f);
     o->comma = true;
 }
 
 /* args: JSON members, or "" */
-static void slice(struct out *o, int pid, unsigned tid, uint64_t t0, uint64_t t1, const char *name, const char *args)
+static void put_slice(struct out *o, int pid, unsigned tid, uint64_t t0, uint64_t t1, const char *name,
+                      const char *args)
 {
-    separator(o);
+    put_separator(o);
     fprintf(o->f, "{\"ph\":\"X\",\"pid\":%d,\"tid\":%u,\"ts\":%.3f,\"dur\":%.3f,\"name\":\"%s\",\"args\":{%s}}", pid,
             tid, (double)(t0 - o->begin) / 1e3, (double)(t1 > t0 ? t1 - t0 : 0) / 1e3, name, args);
 }
 
-static void name(struct out *o, const char *what, int pid, unsigned tid, const char *text)
+static void put_name(struct out *o, const char *what, int pid, unsigned tid, const char *text)
 {
-    separator(o);
+    put_separator(o);
     fprintf(o->f, "{\"ph\":\"M\",\"pid\":%d,\"tid\":%u,\"name\":\"%s\",\"args\":{\"name\":\"%s\"}}", pid, tid, what,
             text);
 }
@@ -58,14 +59,13 @@ static unsigned lane_for(struct out *o, uint64_t t0, uint64_t t1)
     return i;
 }
 
-/* iod looked at its clock a moment before it looked at the slot, so it may seem to have taken it before it was let go.
- * */
+/* ntx-iod reads the clock just before it looks at the slot, so that it may seem to take the slot before its release. */
 static void slot_slice(struct out *o, uint32_t slot, uint64_t t0, uint64_t t1, const char *text)
 {
     if (slot >= MAX_NAMED)
         return;
     t0 = NTX_MAX(t0, o->slot_end[slot]);
-    slice(o, RING, slot, t0, t1, text, "");
+    put_slice(o, RING, slot, t0, t1, text, "");
     o->slot_end[slot] = NTX_MAX(t1, t0);
 }
 
@@ -79,7 +79,7 @@ static void read_event(struct out *o, const struct ntx_trace_record *r)
         snprintf(text, sizeof text, "%s %u", to == NTX_TR_TO_ARENA ? "to arena, chunk" : "chunk", chunk);
     snprintf(args, sizeof args, "\"bytes\":%" PRIu64 ",\"gb_s\":%.3f", r->c,
              r->t1 > r->t0 ? (double)r->c / (double)(r->t1 - r->t0) : 0);
-    slice(o, DRIVE, lane_for(o, r->t0, r->t1), r->t0, r->t1, text, args);
+    put_slice(o, DRIVE, lane_for(o, r->t0, r->t1), r->t0, r->t1, text, args);
     snprintf(text, sizeof text, "fill %u", chunk);
     if (to == NTX_TR_TO_SLOT)
         slot_slice(o, r->a, r->t0, r->t1, text);
@@ -94,7 +94,7 @@ static void slot_event(struct out *o, const struct ntx_trace_record *r)
     slot_slice(o, r->a, r->t0, r->t1, text);
 }
 
-/* Of up to 64 experts. */
+/* Up to 64 experts. */
 static void experts_event(struct out *o, const struct ntx_trace_record *r)
 {
     char args[512];
@@ -106,7 +106,7 @@ static void experts_event(struct out *o, const struct ntx_trace_record *r)
             comma = ",";
         }
     snprintf(args + n, sizeof args - (size_t)n, "]");
-    slice(o, COMPUTE, T_EXPERTS, r->t0, r->t1, "experts", args);
+    put_slice(o, COMPUTE, T_EXPERTS, r->t0, r->t1, "experts", args);
 }
 
 static unsigned tree_track(struct out *o, uint64_t session)
@@ -115,7 +115,7 @@ static unsigned tree_track(struct out *o, uint64_t session)
     return T_SESSION + MAX_NAMED + (unsigned)(session % MAX_NAMED);
 }
 
-/* The path that held, by its nodes' numbers in their tree. */
+/* The accepted path, by the numbers of its nodes in their tree. */
 static void path_event(struct out *o, const struct ntx_trace_record *r)
 {
     char args[640], text[64];
@@ -126,7 +126,7 @@ static void path_event(struct out *o, const struct ntx_trace_record *r)
             n += snprintf(args + n, sizeof args - (size_t)n, "%s%u", held++ ? "," : "", k);
     snprintf(args + n, sizeof args - (size_t)n, "]");
     snprintf(text, sizeof text, "computed: %u held", held);
-    slice(o, COMPUTE, tree_track(o, r->a), r->t0, r->t1, text, args);
+    put_slice(o, COMPUTE, tree_track(o, r->a), r->t0, r->t1, text, args);
 }
 
 static void compute_event(struct out *o, const struct ntx_trace_record *r)
@@ -137,57 +137,57 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
     case NTX_TR_LAYER:
         snprintf(text, sizeof text, "layer %u", r->a);
         snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"rows\":%" PRIu64, r->b, r->c);
-        slice(o, COMPUTE, T_LAYERS, r->t0, r->t1, text, args);
+        put_slice(o, COMPUTE, T_LAYERS, r->t0, r->t1, text, args);
         return;
     case NTX_TR_PASS:
         snprintf(text, sizeof text, "pass %" PRIu64, r->b);
         snprintf(args, sizeof args, "\"rows\":%u", r->a);
-        slice(o, COMPUTE, T_PASSES, r->t0, r->t1, text, args);
+        put_slice(o, COMPUTE, T_PASSES, r->t0, r->t1, text, args);
         return;
     case NTX_TR_STALL:
         snprintf(args, sizeof args, "\"for\":\"%s\"", r->a < NTX_WAITS ? waits[r->a] : "?");
-        slice(o, COMPUTE, T_WAITS, r->t0, r->t1, "waits for a read", args);
+        put_slice(o, COMPUTE, T_WAITS, r->t0, r->t1, "waits for a read", args);
         return;
     case NTX_TR_DECISION:
         snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"rows\":%" PRIu64 ",\"layers_left_out\":%u", r->b, r->c,
                  r->a);
-        slice(o, COMPUTE, T_DECISIONS, r->t0, r->t1, "decision", args);
+        put_slice(o, COMPUTE, T_DECISIONS, r->t0, r->t1, "decision", args);
         return;
     case NTX_TR_TOKEN:
         snprintf(text, sizeof text, "token %" PRIu64, r->c);
         o->session[r->b % MAX_NAMED] = true;
-        slice(o, COMPUTE, T_SESSION + (unsigned)(r->b % MAX_NAMED), r->t0, r->t1, text, "");
+        put_slice(o, COMPUTE, T_SESSION + (unsigned)(r->b % MAX_NAMED), r->t0, r->t1, text, "");
         return;
     case NTX_TR_COPY:
         snprintf(text, sizeof text, "chunk %" PRIu64 " to the GPU", r->b);
         snprintf(args, sizeof args, "\"bytes\":%" PRIu64, r->c);
-        slice(o, COMPUTE, T_COPIES, r->t0, r->t1, text, args);
+        put_slice(o, COMPUTE, T_COPIES, r->t0, r->t1, text, args);
         return;
     case NTX_TR_DRAFT:
         snprintf(text, sizeof text, "%u guesses", r->a & 0xff);
         snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"held\":%u,\"by_lookup\":%u,\"by_file\":%u", r->b,
                  r->a >> 8 & 0xff, r->a >> 16 & 0xff, r->a >> 24);
-        slice(o, COMPUTE, tree_track(o, r->c), r->t0, r->t1, text, args);
+        put_slice(o, COMPUTE, tree_track(o, r->c), r->t0, r->t1, text, args);
         return;
     case NTX_TR_PATH: path_event(o, r); return;
     case NTX_TR_RANK:
         snprintf(text, sizeof text, "layer %" PRIu64, r->b);
         snprintf(args, sizeof args, "\"waits_us\":%.1f", (double)r->c / 1e3);
         o->rank[r->a % 64] = true;
-        slice(o, MACHINES, r->a % 64, NTX_MAX(r->t0, o->begin), r->t1, text, args);
+        put_slice(o, MACHINES, r->a % 64, NTX_MAX(r->t0, o->begin), r->t1, text, args);
         return;
     case NTX_TR_EXPERTS: experts_event(o, r); return;
     case NTX_TR_DRAFTING:
         snprintf(text, sizeof text, "%u rows", r->a);
         snprintf(args, sizeof args, "\"session\":%" PRIu64, r->c);
         o->drafter[r->b % 64] = true;
-        slice(o, PREDICT, (unsigned)(r->b % 64), r->t0, r->t1, text, args);
+        put_slice(o, PREDICT, (unsigned)(r->b % 64), r->t0, r->t1, text, args);
         return;
     default: return;
     }
 }
 
-static void event(struct out *o, const struct ntx_trace_event *e)
+static void put_event(struct out *o, const struct ntx_trace_event *e)
 {
     if (e->r.kind == NTX_TR_READ)
         read_event(o, &e->r);
@@ -197,56 +197,56 @@ static void event(struct out *o, const struct ntx_trace_event *e)
         compute_event(o, &e->r);
 }
 
-static void names(struct out *o)
+static void put_names(struct out *o)
 {
     static const char *const threads[] = {[T_PASSES] = "passes",       [T_LAYERS] = "layers", [T_WAITS] = "waits",
                                           [T_DECISIONS] = "decisions", [T_COPIES] = "copies", [T_EXPERTS] = "experts"};
     char text[64];
-    name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
-    name(o, "process_name", RING, 0, "ring");
-    name(o, "process_name", COMPUTE, 0, "ntx-computed");
+    put_name(o, "process_name", DRIVE, 0, "drive (ntx-iod)");
+    put_name(o, "process_name", RING, 0, "ring");
+    put_name(o, "process_name", COMPUTE, 0, "ntx-computed");
     for (unsigned i = 0; i < 64; i++)
         if (o->rank[i]) {
             snprintf(text, sizeof text, "machine of rank %u", i);
-            name(o, "process_name", MACHINES, 0, "other machines: products");
-            name(o, "thread_name", MACHINES, i, text);
+            put_name(o, "process_name", MACHINES, 0, "other machines: products");
+            put_name(o, "thread_name", MACHINES, i, text);
         }
     for (unsigned i = 0; i < 64; i++)
         if (o->drafter[i]) {
             snprintf(text, sizeof text, "drafter %u", i + 1);
-            name(o, "process_name", PREDICT, 0, "ntx-predictor");
-            name(o, "thread_name", PREDICT, i, text);
+            put_name(o, "process_name", PREDICT, 0, "ntx-predictor");
+            put_name(o, "thread_name", PREDICT, i, text);
         }
     for (unsigned i = 0; i < o->n_lanes; i++) {
         snprintf(text, sizeof text, "reads %u", i + 1);
-        name(o, "thread_name", DRIVE, i, text);
+        put_name(o, "thread_name", DRIVE, i, text);
     }
     for (unsigned i = T_PASSES; i <= T_EXPERTS; i++)
-        name(o, "thread_name", COMPUTE, i, threads[i]);
+        put_name(o, "thread_name", COMPUTE, i, threads[i]);
     for (unsigned i = 0; i < MAX_NAMED; i++) {
         if (o->slot_end[i]) {
             snprintf(text, sizeof text, "slot %u", i);
-            name(o, "thread_name", RING, i, text);
+            put_name(o, "thread_name", RING, i, text);
         }
         if (o->session[i]) {
             snprintf(text, sizeof text, "session %u: tokens", i);
-            name(o, "thread_name", COMPUTE, T_SESSION + i, text);
+            put_name(o, "thread_name", COMPUTE, T_SESSION + i, text);
         }
         if (o->trees[i]) {
             snprintf(text, sizeof text, "session %u: guesses", i);
-            name(o, "thread_name", COMPUTE, T_SESSION + MAX_NAMED + i, text);
+            put_name(o, "thread_name", COMPUTE, T_SESSION + MAX_NAMED + i, text);
         }
     }
 }
 
-/* ---- how long reading and computing lasted, and both at once: a sweep over the edges of all intervals */
+/* ---- duration of reading, of computing, and of both at once: a sweep over the edges of all intervals */
 
 struct edge {
     uint64_t t;
     int read, pass, stall, draft; /* +1 begins, -1 ends */
 };
 
-static int by_time(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
     const struct edge *x = a, *y = b;
     return x->t < y->t ? -1 : x->t > y->t;
@@ -267,7 +267,7 @@ static int summarize(const struct ntx_trace_event *e, size_t n, struct ntx_trace
         edges[k++] = (struct edge){e[i].r.t0, r, p, w, d};
         edges[k++] = (struct edge){e[i].r.t1, -r, -p, -w, -d};
     }
-    qsort(edges, k, sizeof *edges, by_time);
+    qsort(edges, k, sizeof *edges, compare_times);
     for (size_t i = 0; i + 1 < k; i++) {
         double dt = (double)(edges[i + 1].t - edges[i].t) / 1e9;
         reading += edges[i].read;
@@ -286,7 +286,7 @@ static int summarize(const struct ntx_trace_event *e, size_t n, struct ntx_trace
     return 0;
 }
 
-static int by_begin(const void *a, const void *b)
+static int compare_begins(const void *a, const void *b)
 {
     const struct ntx_trace_event *x = a, *y = b;
     return x->r.t0 < y->r.t0 ? -1 : x->r.t0 > y->r.t0;
@@ -295,7 +295,7 @@ static int by_begin(const void *a, const void *b)
 void ntx_trace_sort(struct ntx_trace_event *e, size_t n)
 {
     if (n)
-        qsort(e, n, sizeof *e, by_begin);
+        qsort(e, n, sizeof *e, compare_begins);
 }
 
 int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n, uint64_t missed,
@@ -317,8 +317,8 @@ int ntx_trace_export(const char *path, const struct ntx_trace_event *e, size_t n
     o->begin = n ? e[0].r.t0 : 0;
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", o->f);
     for (size_t i = 0; i < n; i++)
-        event(o, &e[i]);
-    names(o);
+        put_event(o, &e[i]);
+    put_names(o);
     fprintf(o->f,
             "\n],\"otherData\":{\"wall_s\":%.6f,\"reading_s\":%.6f,\"computing_s\":%.6f,\"both_s\":%.6f,\"drafting_s\":"
             "%.6f,\"drafting_in_passes_s\":%.6f,\"records\":%" PRIu64 ",\"missed\":%" PRIu64 "}}\n",

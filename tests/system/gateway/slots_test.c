@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Seats by themselves: who is next, who gives up a seat and when, who is cut off; addresses are those of loopback
+/* Slots by themselves: who is next, who gives up a slot and when, who is cut off; addresses are those of loopback
  * sockets. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "client/gateway/seats.h"
+#include "client/gateway/slots.h"
 #include "tests/lib/check.h"
 
 #define S 1000000000ull
@@ -38,129 +38,129 @@ static bool is_cut(int theirs)
     return recv(theirs, &c, 1, MSG_DONTWAIT) == 0;
 }
 
-static struct ntx_seat *seat(struct ntx_seats *s, int fd)
+static struct ntx_slot *slot(struct ntx_slots *s, int fd)
 {
-    struct ntx_seat *t;
-    CHECK_EQ(ntx_seat_new(s, fd, 0, &t), 0);
+    struct ntx_slot *t;
+    CHECK_EQ(ntx_slot_new(s, fd, 0, &t), 0);
     return t;
 }
 
-static bool readable(const struct ntx_seat *t)
+static bool readable(const struct ntx_slot *t)
 {
-    struct pollfd p = {.fd = ntx_seat_fd(t), .events = POLLIN};
+    struct pollfd p = {.fd = ntx_slot_fd(t), .events = POLLIN};
     return poll(&p, 1, 0) == 1;
 }
 
 /* One address with three waiting: another one that comes last is next, since it holds fewest. */
 static void test_addresses(void)
 {
-    struct ntx_seats s;
+    struct ntx_slots s;
     int other[2], a = from(1, &other[0]), b = from(2, &other[1]);
-    CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 2, .address_most = 2, .parked_most = 1}), 0);
-    struct ntx_seat *a1 = seat(&s, a), *a2 = seat(&s, a), *a3 = seat(&s, a), *a4 = seat(&s, a), *b1 = seat(&s, b),
-                    *b2 = seat(&s, b);
-    CHECK(ntx_seat_held(a1) && ntx_seat_held(a2) && !ntx_seat_held(a3) && !ntx_seat_held(a4) && !ntx_seat_held(b1));
-    ntx_seat_free(a1);
-    CHECK(readable(b1) && ntx_seat_held(b1) && !ntx_seat_held(a3));
-    ntx_seat_free(a2); /* a holds none now, b one */
-    CHECK(ntx_seat_held(a3) && !ntx_seat_held(b2) && !ntx_seat_held(a4));
-    ntx_seat_free(a3);
-    CHECK(ntx_seat_held(a4) && !ntx_seat_held(b2));
-    ntx_seat_free(b1);
-    CHECK(ntx_seat_held(b2));
-    ntx_seat_free(a4);
-    ntx_seat_free(b2);
-    ntx_seats_end(&s);
+    CHECK_EQ(ntx_slots_init(&s, &(struct ntx_slots_config){.most = 2, .address_most = 2, .parked_most = 1}), 0);
+    struct ntx_slot *a1 = slot(&s, a), *a2 = slot(&s, a), *a3 = slot(&s, a), *a4 = slot(&s, a), *b1 = slot(&s, b),
+                    *b2 = slot(&s, b);
+    CHECK(ntx_slot_held(a1) && ntx_slot_held(a2) && !ntx_slot_held(a3) && !ntx_slot_held(a4) && !ntx_slot_held(b1));
+    ntx_slot_free(a1);
+    CHECK(readable(b1) && ntx_slot_held(b1) && !ntx_slot_held(a3));
+    ntx_slot_free(a2); /* a holds none now, b one */
+    CHECK(ntx_slot_held(a3) && !ntx_slot_held(b2) && !ntx_slot_held(a4));
+    ntx_slot_free(a3);
+    CHECK(ntx_slot_held(a4) && !ntx_slot_held(b2));
+    ntx_slot_free(b1);
+    CHECK(ntx_slot_held(b2));
+    ntx_slot_free(a4);
+    ntx_slot_free(b2);
+    ntx_slots_end(&s);
     close(a), close(b), close(other[0]), close(other[1]);
 }
 
-/* Where other machines come, one address leaves a seat to others, and of its own streams one that stalls gives way to
+/* Where other machines come, one address leaves a slot to others, and of its own streams one that stalls gives way to
  * it. */
 static void test_share_of_address(void)
 {
-    struct ntx_seats s;
+    struct ntx_slots s;
     int other[2], a = from(1, &other[0]), b = from(2, &other[1]);
-    CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 3, .address_most = 2, .parked_most = 1}), 0);
-    struct ntx_seat *a1 = seat(&s, a), *a2 = seat(&s, a), *a3 = seat(&s, a), *b1 = seat(&s, b);
-    CHECK(ntx_seat_held(a1) && ntx_seat_held(a2) && !ntx_seat_held(a3) && ntx_seat_held(b1));
-    ntx_seat_client(b1, true, 1 * S);
-    ntx_seats_look(&s, 9 * S); /* b's seat would not help a3 */
-    CHECK(ntx_seat_held(b1) && !ntx_seat_held(a3));
-    ntx_seat_client(a2, true, 2 * S);
-    ntx_seats_look(&s, 9 * S);
-    CHECK(ntx_seat_held(b1) && ntx_seat_held(a3));
-    ntx_seat_free(a1), ntx_seat_free(a2), ntx_seat_free(a3), ntx_seat_free(b1);
-    ntx_seats_end(&s);
+    CHECK_EQ(ntx_slots_init(&s, &(struct ntx_slots_config){.most = 3, .address_most = 2, .parked_most = 1}), 0);
+    struct ntx_slot *a1 = slot(&s, a), *a2 = slot(&s, a), *a3 = slot(&s, a), *b1 = slot(&s, b);
+    CHECK(ntx_slot_held(a1) && ntx_slot_held(a2) && !ntx_slot_held(a3) && ntx_slot_held(b1));
+    ntx_slot_client(b1, true, 1 * S);
+    ntx_slots_look(&s, 9 * S); /* b's slot would not help a3 */
+    CHECK(ntx_slot_held(b1) && !ntx_slot_held(a3));
+    ntx_slot_client(a2, true, 2 * S);
+    ntx_slots_look(&s, 9 * S);
+    CHECK(ntx_slot_held(b1) && ntx_slot_held(a3));
+    ntx_slot_free(a1), ntx_slot_free(a2), ntx_slot_free(a3), ntx_slot_free(b1);
+    ntx_slots_end(&s);
     close(a), close(b), close(other[0]), close(other[1]);
 }
 
-/* Nobody loses a seat as long as nobody waits, nor within the first second. Who lost one stands in line again when its
+/* Nobody loses a slot as long as nobody waits, nor within the first second. Who lost one stands in line again when its
  * client takes; more than may be parked are cut off. */
 static void test_stalled(void)
 {
-    struct ntx_seats s;
+    struct ntx_slots s;
     int theirs[3], ours[3], other, b = from(9, &other);
-    struct ntx_seat *a[3], *w[4];
-    CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 3, .address_most = 3, .parked_most = 1}), 0);
+    struct ntx_slot *a[3], *w[4];
+    CHECK_EQ(ntx_slots_init(&s, &(struct ntx_slots_config){.most = 3, .address_most = 3, .parked_most = 1}), 0);
     for (int i = 0; i < 3; i++) {
         ours[i] = from(1, &theirs[i]);
-        a[i] = seat(&s, ours[i]);
-        ntx_seat_client(a[i], true, (uint64_t)(i + 1) * S);
+        a[i] = slot(&s, ours[i]);
+        ntx_slot_client(a[i], true, (uint64_t)(i + 1) * S);
     }
-    ntx_seats_look(&s, 100 * S);
+    ntx_slots_look(&s, 100 * S);
     for (int i = 0; i < 3; i++) {
-        CHECK(ntx_seat_held(a[i]));
-        ntx_seat_client(a[i], true, (uint64_t)(i + 1) * S);
+        CHECK(ntx_slot_held(a[i]));
+        ntx_slot_client(a[i], true, (uint64_t)(i + 1) * S);
     }
-    w[0] = seat(&s, b);
-    ntx_seats_look(&s, 2 * S);
-    CHECK(!ntx_seat_held(w[0])); /* nobody has stalled for more than a second */
-    ntx_seats_look(&s, 2 * S + S / 2);
-    CHECK(ntx_seat_held(w[0]) && ntx_seat_held(a[1]) && ntx_seat_held(a[2]));
-    ntx_seat_client(a[0], false, 3 * S); /* it takes again */
-    CHECK(!ntx_seat_held(a[0]));
-    ntx_seat_free(w[0]);
-    CHECK(ntx_seat_held(a[0]) && !is_cut(theirs[0]));
-    w[0] = seat(&s, b);
-    w[1] = seat(&s, b);
-    ntx_seats_look(&s, 9 * S); /* a[1] and a[2] give way, and one may be parked: who stalled first is cut off */
-    CHECK(ntx_seat_held(w[0]) && ntx_seat_held(w[1]));
+    w[0] = slot(&s, b);
+    ntx_slots_look(&s, 2 * S);
+    CHECK(!ntx_slot_held(w[0])); /* nobody has stalled for more than a second */
+    ntx_slots_look(&s, 2 * S + S / 2);
+    CHECK(ntx_slot_held(w[0]) && ntx_slot_held(a[1]) && ntx_slot_held(a[2]));
+    ntx_slot_client(a[0], false, 3 * S); /* it takes again */
+    CHECK(!ntx_slot_held(a[0]));
+    ntx_slot_free(w[0]);
+    CHECK(ntx_slot_held(a[0]) && !is_cut(theirs[0]));
+    w[0] = slot(&s, b);
+    w[1] = slot(&s, b);
+    ntx_slots_look(&s, 9 * S); /* a[1] and a[2] give way, and one may be parked: who stalled first is cut off */
+    CHECK(ntx_slot_held(w[0]) && ntx_slot_held(w[1]));
     CHECK(is_cut(theirs[1]) && !is_cut(theirs[2]) && !is_cut(theirs[0]));
-    CHECK(!ntx_seat_held(a[1]));
-    ntx_seat_free(w[0]);
-    CHECK(!ntx_seat_held(a[1]) && ntx_seat_held(a[2]));
+    CHECK(!ntx_slot_held(a[1]));
+    ntx_slot_free(w[0]);
+    CHECK(!ntx_slot_held(a[1]) && ntx_slot_held(a[2]));
     for (int i = 0; i < 3; i++)
-        ntx_seat_free(a[i]), close(ours[i]), close(theirs[i]);
-    ntx_seat_free(w[1]);
+        ntx_slot_free(a[i]), close(ours[i]), close(theirs[i]);
+    ntx_slot_free(w[1]);
     CHECK_EQ(s.held, 0);
     CHECK_EQ(s.parked, 0);
-    ntx_seats_end(&s);
+    ntx_slots_end(&s);
     close(b), close(other);
 }
 
 static void test_refuse(void)
 {
-    struct ntx_seats s;
-    struct ntx_seat *t;
-    CHECK_EQ(ntx_seats_init(&s, &(struct ntx_seats_config){.most = 1, .address_most = 1, .refuse = true}), 0);
-    struct ntx_seat *a = seat(&s, -1);
-    CHECK_EQ(ntx_seat_new(&s, -1, 0, &t), -EBUSY);
-    ntx_seat_free(a);
-    CHECK_EQ(ntx_seat_new(&s, -1, 0, &t), 0);
-    ntx_seat_free(t);
-    ntx_seats_end(&s);
+    struct ntx_slots s;
+    struct ntx_slot *t;
+    CHECK_EQ(ntx_slots_init(&s, &(struct ntx_slots_config){.most = 1, .address_most = 1, .refuse = true}), 0);
+    struct ntx_slot *a = slot(&s, -1);
+    CHECK_EQ(ntx_slot_new(&s, -1, 0, &t), -EBUSY);
+    ntx_slot_free(a);
+    CHECK_EQ(ntx_slot_new(&s, -1, 0, &t), 0);
+    ntx_slot_free(t);
+    ntx_slots_end(&s);
 }
 
 static void test_shares(void)
 {
-    struct ntx_seats_config c = ntx_seats_share(24, true);
+    struct ntx_slots_config c = ntx_slots_share(24, true);
     CHECK(c.most == 16 && c.address_most == 16 && c.parked_most == 5);
-    c = ntx_seats_share(24, false);
+    c = ntx_slots_share(24, false);
     CHECK(c.most == 16 && c.address_most == 13);
-    c = ntx_seats_share(5, false);
+    c = ntx_slots_share(5, false);
     CHECK(c.most == 3 && c.address_most == 2 && c.parked_most == 0);
     for (unsigned n = 1; n < 100; n++) {
-        c = ntx_seats_share(n, n & 1);
+        c = ntx_slots_share(n, n & 1);
         CHECK(c.most >= 1 && c.address_most >= 1 && c.address_most <= c.most &&
               (n < 4 || c.most + c.parked_most + 2 <= n));
     }
