@@ -23,17 +23,17 @@ struct ntx_client {
     int sock;
     uint64_t next_id;
     struct ntx_frame_in in;
-    struct ntx_supervisor *sup; /* captive and `up` */
-    char path[PATH_ROOM];       /* of the socket, where nothing was started */
+    struct ntx_supervisor *sup; /* private pipelines and `up` */
+    char path[PATH_ROOM];       /* of the socket, if nothing was started */
     char dir[200];
-    int mark;   /* captive: of our own directory (run_dir.h), removed by us; else -1 */
-    bool among; /* several machines: they are waited for */
+    int mark;   /* private pipeline: locked mark of our directory (run_dir.h), which we remove; else -1 */
+    bool among; /* several machines: wait for them */
 };
 
 static struct {
-    int fd; /* signalfd, -1 while there is none */
+    int fd; /* signalfd, -1: none */
     int last;
-    sigset_t before; /* the mask that comes back */
+    sigset_t before; /* the mask to restore */
 } signals = {.fd = -1};
 
 static int catch_signals(struct ntx_err *err)
@@ -54,7 +54,7 @@ static int catch_signals(struct ntx_err *err)
     return 0;
 }
 
-/* A signal that nobody took ends the program here. */
+/* A pending signal that no call took ends the program here. */
 static void release_signals(void)
 {
     if (signals.fd < 0)
@@ -90,8 +90,8 @@ static int open_socket(const char *path, struct ntx_err *err)
     return s;
 }
 
-/* A socket, connected, and its path. */
-static int reach(const char *socket_path, char path[PATH_ROOM], struct ntx_err *err)
+/* Connects a socket and returns its path. */
+static int connect_to(const char *socket_path, char path[PATH_ROOM], struct ntx_err *err)
 {
     struct ntx_where w;
     int rc = socket_path ? 0 : ntx_where(false, &w, err);
@@ -107,7 +107,7 @@ static int reach(const char *socket_path, char path[PATH_ROOM], struct ntx_err *
 int ntx_client_there(const char *socket_path, struct ntx_err *err)
 {
     char path[PATH_ROOM];
-    int s = reach(socket_path, path, err);
+    int s = connect_to(socket_path, path, err);
     if (s >= 0)
         close(s);
     return NTX_MIN(s, 0);
@@ -116,7 +116,7 @@ int ntx_client_there(const char *socket_path, struct ntx_err *err)
 int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct ntx_err *err)
 {
     char path[PATH_ROOM] = "";
-    int s = reach(socket_path, path, err);
+    int s = connect_to(socket_path, path, err);
     if (s < 0)
         return s;
     struct ntx_client *c = calloc(1, sizeof *c);
@@ -134,12 +134,12 @@ int ntx_client_connect(const char *socket_path, struct ntx_client **out, struct 
     return 0;
 }
 
-/* Somebody answers in a directory where daemons of ours were to run. */
-static int taken(int sock, const char *path, pid_t ours, struct ntx_err *err)
+/* Fails if other daemons already serve this directory. */
+static int check_taken(int sock, const char *path, pid_t ours, struct ntx_err *err)
 {
     struct ucred who = {0};
     socklen_t n = sizeof who;
-    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &n) || who.pid == ours) /* who called listen() */
+    if (getsockopt(sock, SOL_SOCKET, SO_PEERCRED, &who, &n) || who.pid == ours) /* the process that called listen() */
         return 0;
     return ntx_err_set(
         err, -EADDRINUSE,
@@ -147,7 +147,7 @@ static int taken(int sock, const char *path, pid_t ours, struct ntx_err *err)
         path, (int)who.pid);
 }
 
-/* Waits for the daemon's socket to answer; polls, since a socket's birth cannot be waited for otherwise. */
+/* Waits for the daemon's socket to answer, by polling: nothing else reports a new socket. */
 static int wait_socket(struct ntx_client *c, struct ntx_err *err)
 {
     char path[256], how[320];
@@ -156,8 +156,8 @@ static int wait_socket(struct ntx_client *c, struct ntx_err *err)
         int s = open_socket(path, err);
         if (s >= 0) {
             c->sock = s;
-            *err = (struct ntx_err){0}; /* of the attempts before */
-            return taken(s, path, ntx_supervisor_computed(c->sup), err);
+            *err = (struct ntx_err){0}; /* drop the errors of earlier attempts */
+            return check_taken(s, path, ntx_supervisor_computed(c->sup), err);
         }
         if (ntx_supervisor_lost(c->sup, how, sizeof how))
             return ntx_err_set(err, -EPIPE, "ntx-computed did not start (%s)", how);
@@ -167,7 +167,7 @@ static int wait_socket(struct ntx_client *c, struct ntx_err *err)
     return ntx_err_prefix(err, "ntx-computed does not answer");
 }
 
-static int start(struct ntx_client *c, bool quiet, struct ntx_client **out, struct ntx_err *err)
+static int start_daemons(struct ntx_client *c, bool quiet, struct ntx_client **out, struct ntx_err *err)
 {
     int rc = catch_signals(err); /* before there are threads */
     if (!rc)
@@ -182,7 +182,7 @@ static int start(struct ntx_client *c, bool quiet, struct ntx_client **out, stru
     return 0;
 }
 
-static struct ntx_client *blank(void)
+static struct ntx_client *new_client(void)
 {
     struct ntx_client *c = calloc(1, sizeof *c);
     if (c)
@@ -190,47 +190,46 @@ static struct ntx_client *blank(void)
     return c;
 }
 
-static int captive(bool quiet, bool among, struct ntx_client **out, struct ntx_err *err)
+static int start_captive(bool quiet, bool among, struct ntx_client **out, struct ntx_err *err)
 {
-    struct ntx_client *c = blank();
+    struct ntx_client *c = new_client();
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
     c->among = among;
-    int rc = ntx_need_descriptors(NTX_SUPERVISOR_DESCRIPTORS,
-                                  err); /* before anything is made that takes some to remove */
+    int rc = ntx_need_descriptors(NTX_SUPERVISOR_DESCRIPTORS, err); /* before anything is made that must be removed */
     if (!rc)
         rc = ntx_run_dir_make(c->dir, sizeof c->dir, &c->mark, err);
     if (rc) {
         free(c);
         return rc;
     }
-    return start(c, quiet, out, err);
+    return start_daemons(c, quiet, out, err);
 }
 
 int ntx_client_captive(bool quiet, struct ntx_client **out, struct ntx_err *err)
 {
-    return captive(quiet, false, out, err);
+    return start_captive(quiet, false, out, err);
 }
 
-int ntx_client_among(struct ntx_client **out, struct ntx_err *err) { return captive(false, true, out, err); }
+int ntx_client_among(struct ntx_client **out, struct ntx_err *err) { return start_captive(false, true, out, err); }
 
 int ntx_client_up(const char *dir, bool among, struct ntx_client **out, struct ntx_err *err)
 {
-    struct ntx_client *c = blank();
+    struct ntx_client *c = new_client();
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
     c->among = among;
     snprintf(c->dir, sizeof c->dir, "%s", dir);
     char path[256];
     snprintf(path, sizeof path, "%s/ntx.sock", dir);
-    int there = open_socket(path, NULL), rc = there < 0 ? 0 : taken(there, path, 0, err);
+    int there = open_socket(path, NULL), rc = there < 0 ? 0 : check_taken(there, path, 0, err);
     if (there >= 0)
         close(there);
     if (rc) {
         free(c);
         return rc;
     }
-    return start(c, false, out, err);
+    return start_daemons(c, false, out, err);
 }
 
 struct ntx_supervisor *ntx_client_supervisor(struct ntx_client *c) { return c->sup; }
@@ -265,8 +264,8 @@ void ntx_client_free(struct ntx_client *c)
     release_signals();
 }
 
-/* Why the connection ended, as far as this side can know. */
-static int lost(struct ntx_client *c, struct ntx_err *err)
+/* The reason why the connection ended, as far as this side knows. */
+static int connection_lost(struct ntx_client *c, struct ntx_err *err)
 {
     char how[320];
     if (!c->sup)
@@ -289,7 +288,7 @@ int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsig
                            NTX_OPTION_MAX);
     int rc = ntx_frame_send_request(c->sock, m, fds, n_fds);
     if (rc == -EPIPE || rc == -ECONNRESET)
-        return lost(c, err);
+        return connection_lost(c, err);
     if (rc == -EMSGSIZE)
         return ntx_err_set(err, rc, "the prompt is too long: a request may have %u MiB", NTX_FRAME_MAX >> 20);
     if (rc)
@@ -321,8 +320,8 @@ int ntx_client_wait(int fd, int timeout_ms)
     return 0;
 }
 
-/* One reply of any request, as it comes: 1 and *out, or 0 when more bytes are needed. */
-static int decode(struct ntx_client *c, Ntx__Reply **out, struct ntx_err *err)
+/* Decodes one reply to any request: 1 and *out, or 0 when more bytes are needed. */
+static int decode_reply(struct ntx_client *c, Ntx__Reply **out, struct ntx_err *err)
 {
     const uint8_t *body;
     size_t len;
@@ -337,7 +336,7 @@ static int decode(struct ntx_client *c, Ntx__Reply **out, struct ntx_err *err)
                               "the daemon sent a malformed reply; are ntx and the daemons of one version?");
 }
 
-static int fill(struct ntx_client *c, int timeout_ms, struct ntx_err *err)
+static int read_bytes(struct ntx_client *c, int timeout_ms, struct ntx_err *err)
 {
     uint8_t buf[65536];
     int rc = ntx_client_wait(c->sock, timeout_ms);
@@ -349,17 +348,17 @@ static int fill(struct ntx_client *c, int timeout_ms, struct ntx_err *err)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n <= 0)
-        return lost(c, err);
+        return connection_lost(c, err);
     return ntx_frame_feed(&c->in, buf, (size_t)n);
 }
 
 int ntx_client_any(struct ntx_client *c, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
 {
     for (;;) {
-        int rc = decode(c, out, err);
+        int rc = decode_reply(c, out, err);
         if (rc)
             return rc < 0 ? rc : 0;
-        if ((rc = fill(c, timeout_ms, err)))
+        if ((rc = read_bytes(c, timeout_ms, err)))
             return rc;
     }
 }
@@ -374,7 +373,7 @@ int ntx_client_next(struct ntx_client *c, uint64_t id, int timeout_ms, Ntx__Repl
         if (r->id == id && r->body_case == NTX__REPLY__BODY_ERROR && r->error->err == -ESHUTDOWN && c->sup &&
             ntx_supervisor_unfit(c->sup)) {
             ntx__reply__free_unpacked(r, NULL);
-            return lost(c, err); /* the reason is why it shuts down */
+            return connection_lost(c, err); /* the daemon gave the reason for its end */
         }
         if (r->id == id && r->body_case == NTX__REPLY__BODY_ERROR) {
             rc = ntx_err_set(err, r->error->err < 0 ? r->error->err : -EIO, "%s", r->error->text);

@@ -14,13 +14,13 @@
 struct reading {
     struct ntx_defaults *d;
     int (*take)(void *arg, const char *section, const char *name, const char *value,
-                struct ntx_err *err); /* NULL: only the model is wanted */
+                struct ntx_err *err); /* NULL: only the model is read */
     void *arg;
     struct ntx_err err;
 };
 
-/* Options borrow it until the program ends. */
-static const char *keep(const char *value)
+/* Copies a text that options borrow until the program ends. */
+static const char *keep_copy(const char *value)
 {
     static char *text[NTX_DEFAULTS];
     static unsigned n;
@@ -34,7 +34,7 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
     struct ntx_err why = {0};
     if (r->err.code || (model && !*value) || (!model && !r->take))
         return 1;
-    const char *kept = keep(value);
+    const char *kept = keep_copy(value);
     if (!kept)
         return ntx_err_set(&r->err, -E2BIG, "more than %d keys", NTX_DEFAULTS), 0;
     if (model)
@@ -46,7 +46,7 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
 
 static int read_one(struct reading *r, const char *path, struct ntx_err *err)
 {
-    if (access(path, R_OK)) /* it need not be there */
+    if (access(path, R_OK)) /* the file is optional */
         return 0;
     int bad = ini_parse(path, on_pair, r);
     if (r->err.code)
@@ -63,11 +63,10 @@ int ntx_defaults_read(struct ntx_defaults *d,
     char path[1024];
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     struct reading r = {.d = d, .take = take, .arg = arg};
-    snprintf(path, sizeof path, "%s%s/ntx/ntx.conf",
-             config && *config ? config
-             : home            ? home
-                               : "",
-             config && *config ? "" : "/.config");
+    if (config && *config)
+        snprintf(path, sizeof path, "%s/ntx/ntx.conf", config);
+    else
+        snprintf(path, sizeof path, "%s/.config/ntx/ntx.conf", home ? home : "");
     int rc = read_one(&r, path, err);
     r.take = NULL;
     return rc ? rc : read_one(&r, SERVICE, err);

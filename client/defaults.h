@@ -21,7 +21,7 @@ struct ntx_defaults {
     const char *model; /* NULL: none */
 };
 
-/* take: of each key but [model] path. Values stay. */
+/* Calls take for each key except [model] path. The values stay valid. */
 int ntx_defaults_read(struct ntx_defaults *d,
                       int (*take)(void *arg, const char *section, const char *name, const char *value,
                                   struct ntx_err *err),

@@ -64,12 +64,12 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0); /* Ctrl-C is the parent's to tell */
+    setpgid(0, 0); /* the parent handles Ctrl-C */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent)
         _exit(0);
     snprintf(fd, sizeof fd, "%d", g->fd);
-    fcntl(g->fd, F_SETFD, 0); /* this one is inherited */
+    fcntl(g->fd, F_SETFD, 0); /* the child inherits this one */
     const char *argv[16] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
     const struct {
         const char *name, *value;
@@ -99,8 +99,8 @@ static void end_child(pid_t pid, int pidfd)
         kill(pid, SIGKILL);
 }
 
-/* One life of it. Whether it is to be started again. */
-static bool live(struct ntx_gateway_child *g)
+/* Runs the child once. Returns whether to start it again. */
+static bool run_once(struct ntx_gateway_child *g)
 {
     pid_t self = getpid(), pid = fork();
     int status = 0;
@@ -127,9 +127,9 @@ static bool live(struct ntx_gateway_child *g)
     return !told_to_quit(g, AGAIN_MS);
 }
 
-static void *keep(void *arg)
+static void *keep_running(void *arg)
 {
-    while (live(arg))
+    while (run_once(arg))
         ;
     return NULL;
 }
@@ -146,7 +146,7 @@ int ntx_gateway_child_start(struct ntx_gateway_child *g, const char *dir, struct
         return ntx_err_set(err, -errno, "%s: %s; it belongs beside ntx itself", g->program, strerror(errno));
     if ((g->quit = eventfd(0, EFD_CLOEXEC)) < 0)
         return ntx_err_set(err, -errno, "eventfd: %s", strerror(errno));
-    rc = -pthread_create(&g->thread, NULL, keep, g);
+    rc = -pthread_create(&g->thread, NULL, keep_running, g);
     g->running = !rc;
     return rc ? ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc)) : 0;
 }

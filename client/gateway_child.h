@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gateway_child.h: ntx-gateway as a child of `ntx serve`, kept running: one that dies is started again, on the same
- * socket, which this process holds; so no request finds the door closed, at most it waits. The child ends with this
- * process, however that ends. */
+/* gateway_child.h: ntx-gateway as a child of `ntx serve`. A child that dies is started again on the same socket,
+ * which this process holds: so no connection is refused, at most it waits. The child ends with this process, however
+ * that ends. */
 #ifndef NTX_CLIENT_GATEWAY_CHILD_H
 #define NTX_CLIENT_GATEWAY_CHILD_H
 
@@ -9,16 +9,16 @@
 
 struct ntx_gateway_child;
 
-struct ntx_gateway_options { /* borrowed texts, as the command line has them; all but listen may be NULL */
+struct ntx_gateway_options { /* borrowed texts from the command line; all except listen may be NULL */
     const char *listen, *key_file, *cors, *hosts, *stall;
 };
 
-/* Takes the address and looks at the key, before any daemon is started: a taken port, or an address that other machines
+/* Binds the address and reads the key before any daemon is started: a port in use, or an address that other machines
  * reach without a key, is refused here. */
 int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gateway_child **out, struct ntx_err *err);
-/* Starts it beside the daemons of dir. SIGINT and SIGTERM are blocked by then: its thread leaves them to the caller's.
- * */
+/* Starts it beside the daemons of dir. SIGINT and SIGTERM are blocked by then: its thread leaves them to the
+ * caller's. */
 int ntx_gateway_child_start(struct ntx_gateway_child *g, const char *dir, struct ntx_err *err);
-void ntx_gateway_child_free(struct ntx_gateway_child *g); /* ends it; NULL is fine */
+void ntx_gateway_child_free(struct ntx_gateway_child *g); /* ends it; NULL does nothing */
 
 #endif

@@ -21,7 +21,7 @@ int ntx_http_socket(struct MHD_Connection *c)
     return i ? i->connect_fd : -1;
 }
 
-/* ---- lengths that are none */
+/* ---- invalid lengths */
 
 int ntx_http_guard_init(struct ntx_http_guard *g) { return -pthread_key_create(&g->socket, NULL); }
 void ntx_http_guard_end(struct ntx_http_guard *g) { pthread_key_delete(g->socket); }
@@ -31,10 +31,10 @@ void *ntx_http_guard_uri(void *guard, const char *uri, struct MHD_Connection *c)
     struct ntx_http_guard *g = guard;
     (void)uri;
     pthread_setspecific(g->socket, (void *)(intptr_t)(ntx_http_socket(c) + 1));
-    return NULL; /* the request's state */
+    return NULL; /* the state of the request */
 }
 
-/* It tells before it answers, and what it sends then comes to nothing. */
+/* libmicrohttpd logs before it answers; the bytes that it then sends are lost. */
 void ntx_http_guard_log(void *guard, const char *fmt, va_list ap)
 {
     static const char text[] = "the Content-Length header is no number that is taken\n";
@@ -48,7 +48,7 @@ void ntx_http_guard_log(void *guard, const char *fmt, va_list ap)
                   text, sizeof text - 1);
 }
 
-/* ---- headers that can be read in two ways */
+/* ---- ambiguous headers */
 
 struct header {
     unsigned lengths, codings, hosts, origins, bearers, keys;
@@ -74,11 +74,11 @@ static bool has_control(const char *s)
     return false;
 }
 
-/* Of a folded line (obsolete since RFC 7230) the library makes a longer name, which it keeps elsewhere. In one line the
- * value follows its name. */
+/* For a folded line (obsolete since RFC 7230) the library makes a longer name, stored elsewhere. Normally the value
+ * follows its name. */
 static bool is_folded(const char *name, const char *value) { return value && (uintptr_t)value < (uintptr_t)name; }
 
-/* A value ends at its first NUL: what follows up to the next header must be a line's end. */
+/* A value ends at its first NUL: the bytes up to the next header must be a line's end. */
 static bool has_rest(const char *end, const char *name)
 {
     if (!end || (uintptr_t)name <= (uintptr_t)end || (uintptr_t)name - (uintptr_t)end > LINE_BYTES)
@@ -89,11 +89,11 @@ static bool has_rest(const char *end, const char *name)
     return false;
 }
 
-/* The library put a NUL in the place of each CR and LF, where they came. */
+/* The library replaced each CR and LF by a NUL, in place. */
 static bool is_bare_lf(const char *end, const char *name) { return end && (uintptr_t)name - (uintptr_t)end == 1; }
 
-/* Why the header's last line, which ends at `end`, and the empty one behind it are not lines; NULL: they are. */
-static const char *bad_end(struct MHD_Connection *c, const char *method, const char *end)
+/* Why the header's last line, which ends at `end`, and the empty line after it are not lines; NULL: they are. */
+static const char *wrong_end(struct MHD_Connection *c, const char *method, const char *end)
 {
     const union MHD_ConnectionInfo *i = MHD_get_connection_info(c, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     if (!i || !end || end < method || i->header_size < (size_t)(end - method) || i->header_size > LINE_BYTES)
@@ -104,7 +104,7 @@ static const char *bad_end(struct MHD_Connection *c, const char *method, const c
     return n > 4 && !end[1] && !end[2] ? "a header line has no name" : NULL;
 }
 
-static enum MHD_Result look(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+static enum MHD_Result check_header(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
 {
     struct header *f = arg;
     (void)kind;
@@ -136,13 +136,13 @@ const char *ntx_http_bad(struct MHD_Connection *c, const char *method, const cha
 {
     struct header f = {.end = version + strlen(version)};
     bool old = !strcmp(version, MHD_HTTP_VERSION_1_0);
-    MHD_get_connection_values(c, MHD_HEADER_KIND, look, &f);
+    MHD_get_connection_values(c, MHD_HEADER_KIND, check_header, &f);
     *unsupported = false;
     if (f.folded)
         return "a header goes on in a second line";
     if (f.bare_lf)
         return "a line ends by LF alone: each must end by CR and LF";
-    const char *end = bad_end(c, method, f.end);
+    const char *end = wrong_end(c, method, f.end);
     if (end || f.nameless)
         return end ? end : "a header line has no name";
     if (f.misnamed)
@@ -181,7 +181,8 @@ void ntx_http_tell(int fd, const char *status, const char *type, const char *tex
                      type, len);
     const struct iovec parts[] = {{head, (size_t)n}, {(void *)(uintptr_t)text, len}};
     const struct msghdr m = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = 2};
-    if (sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) /* a few hundred bytes: they fit, or nobody reads */
+    if (sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) /* a few hundred bytes: they fit, or the client does not
+                                                            * read */
         ntx_http_linger(fd);
 }
 

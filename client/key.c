@@ -24,7 +24,7 @@ static int check_file(int fd, const char *path, struct ntx_err *err)
     return 0;
 }
 
-/* Cuts the newline off. */
+/* Checks the key; removes the newline. */
 static bool is_key(char *key)
 {
     size_t len = strcspn(key, "\r\n");

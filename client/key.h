@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* key.h: an API key, from a file that nobody else may read. */
+/* key.h: reads an API key from a file that only its owner may read. */
 #ifndef NTX_CLIENT_KEY_H
 #define NTX_CLIENT_KEY_H
 

@@ -14,7 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 512, NAME_ROOM = 256 }; /* names of DNS have 253 characters at most */
+enum { BACKLOG = 512, NAME_ROOM = 256 }; /* DNS names have at most 253 characters */
 
 static int listen_unix(const char *path, struct ntx_err *err)
 {
@@ -31,7 +31,7 @@ static int listen_unix(const char *path, struct ntx_err *err)
                            "unix:%s: somebody serves there already; stop that one, or give another path", path);
     }
     struct stat st;
-    if (!lstat(path, &st) && S_ISSOCK(st.st_mode)) /* of one that was killed */
+    if (!lstat(path, &st) && S_ISSOCK(st.st_mode)) /* left by a killed program */
         unlink(path);
     if (bind(fd, (struct sockaddr *)&a, sizeof a) || chmod(path, 0660) || listen(fd, BACKLOG)) {
         ntx_err_set(err, -errno, "unix:%s: %s", path, strerror(errno));
@@ -48,17 +48,19 @@ static int listen_at(const struct addrinfo *a, const char *where, struct ntx_err
         return ntx_err_set(err, -errno, "%s: socket: %s", where, strerror(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, BACKLOG)) {
-        ntx_err_set(err, -errno, "%s: cannot listen there: %s%s", where, strerror(errno),
-                    errno == EADDRINUSE ? "; stop who does, or give another port"
-                    : errno == EACCES   ? "; ports below 1024 are for root"
-                                        : "");
+        const char *advice = "";
+        if (errno == EADDRINUSE)
+            advice = "; stop the program that does, or give another port";
+        else if (errno == EACCES)
+            advice = "; ports below 1024 are for root";
+        ntx_err_set(err, -errno, "%s: cannot listen there: %s%s", where, strerror(errno), advice);
         close(fd);
         return err->code;
     }
     return fd;
 }
 
-/* Digits up to 65535; getaddrinfo takes larger ones for others. */
+/* Digits up to 65535; getaddrinfo wraps larger ones. */
 static bool is_port(const char *s)
 {
     size_t n = strlen(s);
@@ -98,10 +100,10 @@ void ntx_listen_end(const char *where)
         unlink(where + 5);
 }
 
-/* ---- who may reach it */
+/* ---- reachability */
 
 /* The host of HOST, HOST:PORT or [HOST]:PORT. */
-static bool host_of(const char *text, char host[NAME_ROOM])
+static bool split_host(const char *text, char host[NAME_ROOM])
 {
     bool v6 = *text == '[';
     size_t n = strcspn(text + v6, v6 ? "]" : ":");
@@ -125,19 +127,19 @@ static bool is_loopback(const char *host)
 bool ntx_listen_is_local(const char *where)
 {
     char host[NAME_ROOM];
-    return !strncmp(where, "unix:", 5) || (host_of(where, host) && is_loopback(host));
+    return !strncmp(where, "unix:", 5) || (split_host(where, host) && is_loopback(host));
 }
 
 bool ntx_host_is(const char *text, const char *name)
 {
     char host[NAME_ROOM];
-    return host_of(text, host) && !strcasecmp(host, name);
+    return split_host(text, host) && !strcasecmp(host, name);
 }
 
 bool ntx_host_is_local(const char *text)
 {
     char host[NAME_ROOM];
-    return host_of(text, host) && (!strcasecmp(host, "localhost") || is_loopback(host));
+    return split_host(text, host) && (!strcasecmp(host, "localhost") || is_loopback(host));
 }
 
 bool ntx_stall_read(const char *text, unsigned *seconds)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* machines.h: whether `ntx up` was started on several machines at once, by mpirun or srun. */
+/* machines.h: detects whether mpirun or srun started `ntx up` on several machines. */
 #ifndef NTX_CLIENT_MACHINES_H
 #define NTX_CLIENT_MACHINES_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* True when there are several. *rank: which is this one; 0 has the socket that clients use. By the environment that
- * Open MPI, MPICH and PMIx (srun --mpi=pmix) give. */
+/* True with several machines. *rank: number of this one; 0 has the socket for clients. Read from the environment
+ * variables of Open MPI, MPICH and PMIx (srun --mpi=pmix). */
 bool ntx_among_machines(uint32_t *rank);
-/* mpirun binds each of two processes to a core. Who is the only one on its machine takes all that mpirun may use there,
- * unless it was told how to bind (--bind-to); so do who it starts. */
+/* mpirun binds each of two processes to a core. A process that is alone on its machine takes all of mpirun's cores
+ * there, unless mpirun was told how to bind (--bind-to); its children inherit that. */
 void ntx_machine_unbind(void);
 
 #endif

@@ -26,7 +26,7 @@ void ntx_out_text(const char *p, size_t n)
     }
 }
 
-/* JSON's own escape for what steers a terminal: none of it stands outside of strings. */
+/* JSON's own escapes for characters that control a terminal; they occur only within strings. */
 static void put_json(const char *p, size_t n)
 {
     for (size_t i = 0; i < n;) {

@@ -10,15 +10,15 @@
 #include "client/out.h"
 #include "common/util.h"
 
-/* DEC's own sequences, which every terminal of today knows: ESC 7 and ESC 8 keep and restore the cursor, ESC D goes a
- * line down, and scrolls where there is none. */
+/* DEC's sequences, which all common terminals know: ESC 7 and ESC 8 save and restore the cursor, ESC D moves it a
+ * line down, scrolling at the bottom. */
 #define BELOW       "\033D\033[A\0337\033[B\r\033[K"
 #define BELOW_AGAIN "\0337\033[B\r\033[K"
 #define BACK        "\0338"
 
 struct ntx_progress ntx_progress_begin(const struct ntx_options *o)
 {
-    bool on = !o->quiet && !o->verbose && isatty(STDERR_FILENO); /* -v: the daemons write there, too */
+    bool on = !o->quiet && !o->verbose && isatty(STDERR_FILENO); /* -v: the daemons' log goes there, too */
     return (struct ntx_progress){.on = on, .shared = on && isatty(STDOUT_FILENO)};
 }
 
@@ -37,11 +37,10 @@ void ntx_progress_say(struct ntx_progress *p, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    fprintf(stderr, "%s%.*s%s",
-            !p->midline ? "\r\033[K"
-            : p->shown  ? BELOW_AGAIN
-                        : BELOW,
-            columns() - 1, line, p->midline ? BACK : "");
+    const char *start = "\r\033[K";
+    if (p->midline)
+        start = p->shown ? BELOW_AGAIN : BELOW;
+    fprintf(stderr, "%s%.*s%s", start, columns() - 1, line, p->midline ? BACK : "");
     p->shown = true;
     p->below = p->midline;
 }
@@ -60,7 +59,7 @@ void ntx_progress_text(struct ntx_progress *p, const void *text, size_t len)
         p->midline = ((const char *)text)[len - 1] != '\n';
 }
 
-static const char *duration(double s, char *buf, size_t n)
+static const char *duration_text(double s, char *buf, size_t n)
 {
     uint64_t t = (uint64_t)(s + 0.5);
     if (t < 120)
@@ -73,21 +72,25 @@ static const char *duration(double s, char *buf, size_t n)
 }
 
 /* "2.1 of 7.3 GiB" */
-static size_t share(uint64_t done, uint64_t total, char *buf, size_t n)
+static size_t share_text(uint64_t done, uint64_t total, char *buf, size_t n)
 {
-    int shift = total >> 30 ? 30 : total >> 20 ? 20 : 10;
+    int shift = 10;
+    if (total >> 30)
+        shift = 30;
+    else if (total >> 20)
+        shift = 20;
     double unit = (double)(1u << shift);
     return (size_t)snprintf(buf, n, "%.1f of %.1f %ciB", (double)done / unit, (double)total / unit,
                             "KMG"[shift / 10 - 1]);
 }
 
 /* ", 2.1 of 7.3 GiB at 1.90 GB/s, 3 s left", as much of it as is known. */
-static void amounts(const Ntx__Progress *m, char *buf, size_t n)
+static void amounts_text(const Ntx__Progress *m, char *buf, size_t n)
 {
     char size[32], left[32];
     size_t k = 0;
     if (m->total)
-        k = (size_t)snprintf(buf, n, ", ") + share(m->done, m->total, buf + 2, n - 2);
+        k = (size_t)snprintf(buf, n, ", ") + share_text(m->done, m->total, buf + 2, n - 2);
     else if (m->done)
         k = (size_t)snprintf(buf, n, ", %s read", ntx_format_size(m->done, size, sizeof size));
     buf[k] = 0;
@@ -96,13 +99,13 @@ static void amounts(const Ntx__Progress *m, char *buf, size_t n)
     else if (m->bytes_per_s >= 1e5)
         k += (size_t)snprintf(buf + k, n - k, " at %.1f MB/s", m->bytes_per_s / 1e6);
     if (m->left_s >= 0.5)
-        snprintf(buf + k, n - k, ", %s left", duration(m->left_s, left, sizeof left));
+        snprintf(buf + k, n - k, ", %s left", duration_text(m->left_s, left, sizeof left));
 }
 
 void ntx_progress_show(struct ntx_progress *p, const Ntx__Progress *m)
 {
     char prompt[64] = "", how_far[160], phase[24];
-    amounts(m, how_far, sizeof how_far);
+    amounts_text(m, how_far, sizeof how_far);
     if (m->prompt_total)
         snprintf(prompt, sizeof prompt, "prompt %llu of %llu, ", (unsigned long long)m->prompt_done,
                  (unsigned long long)m->prompt_total);

@@ -17,19 +17,19 @@
 #include "common/util.h"
 
 #define SECOND       1000000000ull
-#define PART_S       20u /* so long it may take to end when the first machine has */
-#define KILL_S       10u /* and when it was told to */
-#define PAUSE_MOST_S 30u /* between two starts */
-#define LIVED_S      60u /* who lived so long is started again soon */
+#define PART_S       20u /* time to end after the first machine has ended */
+#define KILL_S       10u /* time to end after SIGTERM */
+#define PAUSE_MOST_S 30u /* longest pause between two starts */
+#define LIVED_S      60u /* after a life of this length the pause is short again */
 
 struct command {
     const char *text;
     char dir[200]; /* runtime directory */
-    pid_t pid;     /* leads a group; 0: it has ended */
+    pid_t pid;     /* leads a process group; 0: it has ended */
     int status;
-    bool seen;        /* the first machine's socket was there */
-    uint64_t gone_ns; /* since when it is not; 0: it is */
-    int signal;       /* that was sent to us */
+    bool seen;        /* the first machine's socket answered once */
+    uint64_t gone_ns; /* when the socket disappeared; 0: it answers */
+    int signal;       /* sent to us */
 };
 
 static _Noreturn void exec_command(const char *text)
@@ -39,7 +39,7 @@ static _Noreturn void exec_command(const char *text)
     int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    setpgid(0, 0); /* Ctrl-C is ours to pass on */
+    setpgid(0, 0); /* we pass Ctrl-C on */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (null >= 0)
         dup2(null, STDIN_FILENO);
@@ -48,8 +48,8 @@ static _Noreturn void exec_command(const char *text)
     _exit(127);
 }
 
-/* Until something has come, or a second is over. */
-static void doze(struct command *c, const sigset_t *set)
+/* Waits for an event, or a second. */
+static void wait_event(struct command *c, const sigset_t *set)
 {
     const struct timespec second = {1, 0};
     int n = sigtimedwait(set, NULL, &second);
@@ -59,15 +59,15 @@ static void doze(struct command *c, const sigset_t *set)
         c->pid = 0;
 }
 
-/* told: it has the time to end by itself. mpirun that hangs has not: it is ending already. Its daemons elsewhere end
- * with it. */
-static void end(struct command *c, const sigset_t *set, bool told)
+/* told: the command gets the time to end by itself. A hanging mpirun does not: it is ending already. Its daemons on
+ * other machines end with it. */
+static void end_command(struct command *c, const sigset_t *set, bool told)
 {
     const uint64_t until = ntx_now_ns() + (told ? KILL_S * SECOND : 0);
     if (c->pid && told)
         kill(c->pid, SIGTERM);
     while (c->pid && ntx_now_ns() < until)
-        doze(c, set);
+        wait_event(c, set);
     if (!c->pid)
         return;
     kill(-c->pid, SIGKILL);
@@ -75,17 +75,20 @@ static void end(struct command *c, const sigset_t *set, bool told)
     c->pid = 0;
 }
 
-/* It goes on although the first machine has been gone for long. */
+/* The command still runs although the first machine has been gone for long. */
 static bool hangs(struct command *c)
 {
     const uint64_t now = ntx_now_ns();
     const bool there = ntx_where_answers(c->dir);
     c->seen |= there;
-    c->gone_ns = there || !c->seen ? 0 : c->gone_ns ? c->gone_ns : now;
+    if (there || !c->seen)
+        c->gone_ns = 0;
+    else if (!c->gone_ns)
+        c->gone_ns = now;
     return c->gone_ns && now - c->gone_ns > PART_S * SECOND;
 }
 
-static int run(struct command *c, const sigset_t *set, struct ntx_err *err)
+static int run_command(struct command *c, const sigset_t *set, struct ntx_err *err)
 {
     c->seen = false;
     c->gone_ns = 0;
@@ -94,20 +97,20 @@ static int run(struct command *c, const sigset_t *set, struct ntx_err *err)
     if (!c->pid)
         exec_command(c->text);
     while (c->pid && !c->signal) {
-        doze(c, set);
+        wait_event(c, set);
         if (c->pid && hangs(c)) {
             ntx_log(NTX_LOG_ERR,
                     "the first machine's ntx-computed is gone, and what started it has not ended for %u s: ending it",
                     PART_S);
-            end(c, set, false);
+            end_command(c, set, false);
         }
     }
-    end(c, set, true);
+    end_command(c, set, true);
     return 0;
 }
 
-/* 0: it is to be started again. */
-static int meant(const struct command *c, struct ntx_err *err)
+/* 0: start it again. */
+static int check_exit(const struct command *c, struct ntx_err *err)
 {
     const int code = WIFEXITED(c->status) ? WEXITSTATUS(c->status) : -1;
     return code == NTX_EXIT_USAGE || code == 126 || code == 127
@@ -130,13 +133,13 @@ int ntx_respawn(const char *command, struct ntx_err *err)
     int rc = ntx_runtime_dir(false, c.dir, sizeof c.dir, err);
     while (!rc) {
         const uint64_t began = ntx_now_ns();
-        rc = run(&c, &set, err);
-        if (rc || c.signal || (WIFEXITED(c.status) && !WEXITSTATUS(c.status)) || (rc = meant(&c, err)))
+        rc = run_command(&c, &set, err);
+        if (rc || c.signal || (WIFEXITED(c.status) && !WEXITSTATUS(c.status)) || (rc = check_exit(&c, err)))
             break;
         pause_s = ntx_now_ns() - began > LIVED_S * SECOND ? 1 : pause_s;
         ntx_log(NTX_LOG_ERR, "the machines that share the model have ended: starting them again in %u s", pause_s);
         for (const uint64_t until = ntx_now_ns() + pause_s * SECOND; ntx_now_ns() < until && !c.signal;)
-            doze(&c, &set);
+            wait_event(&c, &set);
         if (c.signal)
             break;
         pause_s = NTX_MIN(2 * pause_s, PAUSE_MOST_S);

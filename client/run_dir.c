@@ -16,10 +16,10 @@
 
 #define PREFIX        "ntx-run-"
 #define MARK          ".ntx-run"
-#define UNLOCKED_MARK ".ntx-run.new" /* not yet the mark */
-#define LONGEST       80             /* room for socket names within sun_path */
+#define UNLOCKED_MARK ".ntx-run.new" /* the mark's name until it is locked */
+#define LONGEST       80             /* keeps socket names within sun_path */
 
-/* What daemons make in a runtime directory. Links are sockets named ci.N, cp.N, pi.N.M (proto/link.h). */
+/* Names that daemons create in a runtime directory. Links are sockets named ci.N, cp.N, pi.N.M (proto/link.h). */
 static bool made_by_daemons(const char *name, mode_t mode)
 {
     static const char *const files[] = {"counters", ".counters.new", "ntx-iod.end", "ntx-predictor.end"},
@@ -37,8 +37,8 @@ static bool made_by_daemons(const char *name, mode_t mode)
     return false;
 }
 
-/* What is ours in the directory `name` of `base`, the mark last; then the directory, where that was all. */
-static void empty(int base, const char *name)
+/* Removes our files in the directory `name` of `base`, the mark last; then the directory, if it is empty. */
+static void remove_ours(int base, const char *name)
 {
     struct stat st;
     int fd = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -58,11 +58,11 @@ static void empty(int base, const char *name)
 
 void ntx_run_dir_remove(const char *dir, int mark)
 {
-    empty(AT_FDCWD, dir);
+    remove_ours(AT_FDCWD, dir);
     close(mark);
 }
 
-/* The mark of the directory `name` of `base`, open for reading; -1 where it is not one of ours. */
+/* Opens the mark of the directory `name` of `base` for reading; -1: not our directory. */
 static int open_mark(int base, const char *name)
 {
     struct stat st;
@@ -85,13 +85,13 @@ static pid_t marked_pid(int fd)
     return pread(fd, text, sizeof text - 1, 0) > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
 }
 
-struct looks {                                          /* at the directories of one base */
-    void (*see)(const char *dir, pid_t pid, void *arg); /* the living; NULL: nobody asks */
+struct looks {                                          /* one pass over the directories of a base */
+    void (*see)(const char *dir, pid_t pid, void *arg); /* called for live runs; may be NULL */
     void *arg;
-    bool sweep; /* the dead go */
+    bool sweep; /* remove dead runs */
 };
 
-static void look_at(int base, const char *base_name, const char *name, const struct looks *l)
+static void look_at_dir(int base, const char *base_name, const char *name, const struct looks *l)
 {
     char path[LONGEST + 1];
     int fd = open_mark(base, name);
@@ -99,31 +99,31 @@ static void look_at(int base, const char *base_name, const char *name, const str
         return;
     bool living = flock(fd, (l->sweep ? LOCK_EX : LOCK_SH) | LOCK_NB) && errno == EWOULDBLOCK;
     if (!living && l->sweep)
-        empty(base, name);
+        remove_ours(base, name);
     if (living && l->see && (size_t)snprintf(path, sizeof path, "%s/%s", base_name, name) < sizeof path)
         l->see(path, marked_pid(fd), l->arg);
     close(fd);
 }
 
-static void look(const char *base, const struct looks *l)
+static void look_at_all(const char *base, const struct looks *l)
 {
     DIR *d = opendir(base);
     if (!d)
         return;
     for (struct dirent *e; (e = readdir(d));)
         if (!strncmp(e->d_name, PREFIX, strlen(PREFIX)))
-            look_at(dirfd(d), base, e->d_name, l);
+            look_at_dir(dirfd(d), base, e->d_name, l);
     closedir(d);
 }
 
-static const char *temporary(void)
+static const char *temporary_base(void)
 {
     const char *s = getenv("TMPDIR");
     return s && *s ? s : "/tmp";
 }
 
-/* A run of another login may lie where our environment would not have put it; a variable that is set to nothing says
- * not to look. */
+/* A run of another login may be in a place that our environment does not name; a variable set to nothing excludes
+ * its place. */
 void ntx_run_dir_living(void (*see)(const char *dir, pid_t pid, void *arg), void *arg)
 {
     struct looks l = {.see = see, .arg = arg};
@@ -132,12 +132,12 @@ void ntx_run_dir_living(void (*see)(const char *dir, pid_t pid, void *arg), void
     snprintf(login, sizeof login, "/run/user/%u", (unsigned)geteuid());
     runtime = runtime ? runtime : login;
     if (*runtime)
-        look(runtime, &l);
-    if (strcmp(runtime, temporary()))
-        look(temporary(), &l);
+        look_at_all(runtime, &l);
+    if (strcmp(runtime, temporary_base()))
+        look_at_all(temporary_base(), &l);
 }
 
-/* The mark gets its name when it is locked: nobody ever sees it free while its run lives. */
+/* The mark gets its name after it is locked: it never looks free while its run lives. */
 static int make_mark(const char *dir)
 {
     int d = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), fd, rc;
@@ -160,11 +160,11 @@ int ntx_run_dir_make(char *dir, size_t n, int *mark, struct ntx_err *err)
 {
     const char *base = getenv("XDG_RUNTIME_DIR");
     if (!base || !*base || access(base, W_OK))
-        base = temporary();
+        base = temporary_base();
     if ((size_t)snprintf(dir, n, "%s/" PREFIX "XXXXXX", base) > NTX_MIN(n - 1, LONGEST))
         return ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long for sockets; set TMPDIR to a shorter one",
                            base);
-    look(base, &(struct looks){.sweep = true});
+    look_at_all(base, &(struct looks){.sweep = true});
     int rc = mkdtemp(dir) ? 0 : -errno;
     if (!rc && (rc = make_mark(dir)) < 0)
         rmdir(dir);

@@ -17,14 +17,14 @@
 
 #include "common/err.h"
 
-/* Removes those of the same user's dead runs, then makes one. *mark: the locked mark, to be kept open until the run is
- * over. */
+/* Removes directories of the same user's dead runs, then makes one. *mark: the locked mark; keep it open until the
+ * run is over. */
 int ntx_run_dir_make(char *dir, size_t n, int *mark, struct ntx_err *err);
-/* The daemons have ended. Closes mark. */
+/* Call after the daemons have ended. Closes mark. */
 void ntx_run_dir_remove(const char *dir, int mark);
 
-/* Calls see(dir, pid of its `ntx`, arg) for each living run of the same user, as far as this environment tells where
- * they are. */
+/* Calls see(dir, pid of its `ntx`, arg) for each live run of the same user in the places that this environment
+ * names. */
 void ntx_run_dir_living(void (*see)(const char *dir, pid_t pid, void *arg), void *arg);
 
 #endif

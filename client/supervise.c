@@ -24,8 +24,8 @@
 
 #define UNFIT_MS      500
 #define PATIENCE_MS   5000
-#define AGAIN_MS      20 /* until a dead worker is started again: long enough not to spin when it cannot start at all */
-#define AGAIN_MOST_MS 1000 /*   which it is the longer, the more often it has ended before ntx-computed had met it */
+#define AGAIN_MS      20   /* before a dead worker is started again: prevents a busy loop when it cannot start at all */
+#define AGAIN_MOST_MS 1000 /* longest such wait; it grows while workers end before ntx-computed has met them */
 
 enum { COMPUTED, IOD, PREDICTOR, N_CHILDREN };
 static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-predictor"};
@@ -33,32 +33,33 @@ static const char *const names[N_CHILDREN] = {"ntx-computed", "ntx-iod", "ntx-pr
 struct child {
     pid_t pid; /* 0: not running */
     int pidfd;
-    uint64_t met; /* its role's processes that ntx-computed had met when it began */
-    int again_ms; /* so long it is not started again */
+    uint64_t met; /* number of this role's processes that ntx-computed had met when this one began */
+    int again_ms; /* wait before its next start */
 };
 
 struct ntx_supervisor {
     char dir[256], bin[512];
     bool quiet, among;
-    int alive[2];     /* children hold [0], only we hold [1] */
-    int lost_fd;      /* readable once computed is gone */
+    int alive[2];     /* a pipe: children hold [0], only we hold [1] */
+    int lost_fd;      /* readable once ntx-computed is gone */
     int poke_fd;      /* wakes the thread */
-    int keep[2];      /* computed's: the served model waits in it for the next one (computed/server/keeper.h) */
+    int keep[2];      /* a socket of ntx-computed: it holds the served model for the next process
+                       * (computed/server/keeper.h) */
     int log_fd;       /* quiet: the daemons' stderr, in memory; else -1 */
-    char about[1024]; /* what they said of it is told in the end; "": nothing is */
+    char about[1024]; /* report their warnings on this at the end; "": none */
     pthread_t thread;
     bool running;
-    pthread_mutex_t mu; /* guards what follows */
+    pthread_mutex_t mu; /* guards the following fields */
     struct child child[N_CHILDREN];
     bool stopping, lost;
-    bool unfit;              /* a worker was refused for good: nothing will come of it */
-    bool ended;              /* so computed was told to end */
-    char predictor_end[320]; /* how it ended last */
+    bool unfit;              /* a worker was refused for good: no restart can help */
+    bool ended;              /* ntx-computed was therefore told to end */
+    char predictor_end[320]; /* how ntx-predictor ended last */
     bool predictor_told;
     char how[320];
 };
 
-/* How many processes of this worker ntx-computed has met so far. */
+/* Number of this worker's processes that ntx-computed has met so far. */
 static uint64_t met_by_computed(const struct ntx_supervisor *s, int which)
 {
     const struct ntx_counters *c = NULL;
@@ -69,8 +70,8 @@ static uint64_t met_by_computed(const struct ntx_supervisor *s, int which)
     return n;
 }
 
-/* ntx-computed cannot know how a worker ended, and tells it to whoever is concerned (computed/workers/workers_lost.c).
- * */
+/* Leaves a note for ntx-computed, which cannot know how a worker ended and reports it to the clients concerned
+ * (computed/workers/workers_lost.c). */
 static void leave_end(const struct ntx_supervisor *s, int which, const char *how)
 {
     char path[300];
@@ -91,12 +92,12 @@ static _Noreturn void exec_child(const struct ntx_supervisor *s, int which)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGCONT); /* stopped, it would not see that pipe's end */
+    prctl(PR_SET_PDEATHSIG, SIGCONT); /* a stopped process would not see that pipe's end */
     if (s->log_fd >= 0)
         dup2(s->log_fd, STDERR_FILENO);
     snprintf(path, sizeof path, "%s/%s", s->bin, names[which]);
     snprintf(fd, sizeof fd, "%d", s->alive[0]);
-    fcntl(s->alive[0], F_SETFD, 0); /* this one is inherited */
+    fcntl(s->alive[0], F_SETFD, 0); /* the child inherits this one */
     const char *argv[10] = {names[which], "--runtime", s->dir, "--alive-fd", fd};
     unsigned n = 5;
     if (s->quiet)
@@ -129,7 +130,7 @@ static int spawn(struct ntx_supervisor *s, int which)
 }
 
 /* ": LAST LINE" of the daemons' log, or nothing. */
-static void last_words(const struct ntx_supervisor *s, char *buf, size_t n)
+static void last_log_line(const struct ntx_supervisor *s, char *buf, size_t n)
 {
     char tail[512];
     off_t end = s->log_fd < 0 ? 0 : lseek(s->log_fd, 0, SEEK_END);
@@ -145,7 +146,7 @@ static void last_words(const struct ntx_supervisor *s, char *buf, size_t n)
     snprintf(buf, n, ": %.*s", (int)n - 3, line ? line + 1 : tail);
 }
 
-static void reap(struct ntx_supervisor *s, int which)
+static void reap_child(struct ntx_supervisor *s, int which)
 {
     struct child *c = &s->child[which];
     int st = 0;
@@ -158,7 +159,7 @@ static void reap(struct ntx_supervisor *s, int which)
     if (s->stopping)
         return;
     char how[sizeof s->how], words[256];
-    last_words(s, words, sizeof words);
+    last_log_line(s, words, sizeof words);
     if (WIFSIGNALED(st))
         snprintf(how, sizeof how, "killed by signal %d, %s", WTERMSIG(st), strsignal(WTERMSIG(st)));
     else
@@ -177,12 +178,12 @@ static void reap(struct ntx_supervisor *s, int which)
         snprintf(s->how, sizeof s->how, "%s is not fit for ntx-computed%s", names[which],
                  *words ? words : ": it was refused, as told above");
     } else if (!s->lost && !s->quiet &&
-               !(WIFEXITED(st) && !WEXITSTATUS(st))) { /* 0: it saw computed go before we did */
+               !(WIFEXITED(st) && !WEXITSTATUS(st))) { /* 0: it noticed the end of ntx-computed before us */
         ntx_log(NTX_LOG_WARN, "%s ended (%s); starting it again", names[which], how);
     }
 }
 
-/* It has had the time to tell its clients why. */
+/* Ends ntx-computed, which has had the time to tell its clients why. */
 static void end_unfit(struct ntx_supervisor *s)
 {
     s->ended = true;
@@ -190,8 +191,8 @@ static void end_unfit(struct ntx_supervisor *s)
         kill(s->child[COMPUTED].pid, SIGTERM);
 }
 
-/* Starts the workers that are missing. computed is left alone. */
-static void respawn(struct ntx_supervisor *s)
+/* Starts missing workers, but not ntx-computed. */
+static void start_missing(struct ntx_supervisor *s)
 {
     for (int i = IOD; i < N_CHILDREN && !s->stopping && !s->lost && !s->unfit; i++)
         if (!s->child[i].pid && spawn(s, i))
@@ -215,19 +216,22 @@ static void *supervise(void *arg)
         pthread_mutex_unlock(&s->mu);
         if (stop)
             return NULL;
-        int n = poll(p, N_CHILDREN + 1, !missing ? -1 : unfit ? UNFIT_MS : again_ms);
+        int timeout_ms = -1;
+        if (missing)
+            timeout_ms = unfit ? UNFIT_MS : again_ms;
+        int n = poll(p, N_CHILDREN + 1, timeout_ms);
         pthread_mutex_lock(&s->mu);
         if (!n && unfit)
             end_unfit(s);
         else if (!n)
-            respawn(s);
+            start_missing(s);
         if (p[0].revents) {
             eventfd_t v;
             eventfd_read(s->poke_fd, &v);
         }
         for (int i = 0; i < N_CHILDREN; i++)
             if (p[i + 1].fd >= 0 && p[i + 1].revents && s->child[i].pid)
-                reap(s, i);
+                reap_child(s, i);
         pthread_mutex_unlock(&s->mu);
     }
 }
@@ -259,7 +263,7 @@ int ntx_supervisor_check(struct ntx_err *err)
 
 static int open_log(struct ntx_supervisor *s)
 {
-    s->log_fd = memfd_create("ntx-log", MFD_CLOEXEC); /* no file: that directory may be what is full */
+    s->log_fd = memfd_create("ntx-log", MFD_CLOEXEC); /* not a file: the disk may be full */
     return s->log_fd < 0 || fcntl(s->log_fd, F_SETFL, O_APPEND) ? -errno : 0;
 }
 
@@ -308,7 +312,7 @@ fail:
     return ntx_err_set(err, rc, "cannot start the daemons: %s", strerror(-rc));
 }
 
-/* Bytes that it has written by calls so far. */
+/* Bytes that the process has written by system calls. */
 static uint64_t written_by(pid_t pid)
 {
     unsigned long long n = 0;
@@ -322,17 +326,16 @@ static uint64_t written_by(pid_t pid)
     return n;
 }
 
-/* 1: it has ended; 0: not within 5 s; -EINTR: who waits for it presses Ctrl-C. */
-static int ended(const struct child *c, bool patient)
+/* 1: it has ended; 0: not within 5 s; -EINTR: the user pressed Ctrl-C. */
+static int wait_for_end(const struct child *c, bool patient)
 {
     struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
     int rc = patient ? poll(&p, 1, PATIENCE_MS) : ntx_client_wait(c->pidfd, PATIENCE_MS);
     return !patient && rc == -EINTR ? rc : poll(&p, 1, 0) > 0;
 }
 
-/* computed writes what it keeps of texts (--state) before it goes: as long as it does, it is waited for, which is told
- * where it takes long, and ends by a Ctrl-C from then on. What came before that (timeout(1) sends its signal twice) was
- * meant for what is over. */
+/* ntx-computed writes its kept prefixes (--state) before it ends: this waits as long as it writes, with a note after
+ * a while, from which on Ctrl-C ends the wait. Earlier signals (timeout(1) sends its signal twice) do not count. */
 static void end_child(struct ntx_supervisor *s, int which)
 {
     struct child *c = &s->child[which];
@@ -342,7 +345,7 @@ static void end_child(struct ntx_supervisor *s, int which)
     bool told = false;
     int rc;
     kill(c->pid, SIGTERM);
-    while (!(rc = ended(c, !told)) && (now = written_by(c->pid)) > before) {
+    while (!(rc = wait_for_end(c, !told)) && (now = written_by(c->pid)) > before) {
         before = now;
         while (!told && ntx_client_wait(-1, 0) == -EINTR)
             ;
@@ -352,7 +355,7 @@ static void end_child(struct ntx_supervisor *s, int which)
     }
     if (rc != 1)
         kill(c->pid, SIGKILL);
-    reap(s, which);
+    reap_child(s, which);
 }
 
 void ntx_supervisor_tell(struct ntx_supervisor *s, const char *about)
@@ -360,8 +363,8 @@ void ntx_supervisor_tell(struct ntx_supervisor *s, const char *about)
     snprintf(s->about, sizeof s->about, "%s", about);
 }
 
-/* Lines of computed's that name it: quiet daemons write warnings and errors only. */
-static void tell(const struct ntx_supervisor *s)
+/* Prints ntx-computed's log lines that name s->about: quiet daemons log only warnings and errors. */
+static void print_warnings(const struct ntx_supervisor *s)
 {
     FILE *log = *s->about && s->log_fd >= 0 ? fdopen(dup(s->log_fd), "r") : NULL;
     static const char own[] = "ntx-computed: ";
@@ -391,9 +394,9 @@ void ntx_supervisor_stop(struct ntx_supervisor *s)
         pthread_join(s->thread, NULL);
     }
     for (int i = 0; i < N_CHILDREN;
-         i++) /* computed first: it tells the workers to let go, and they end by themselves */
+         i++) /* ntx-computed first: it closes the workers' links, and they end by themselves */
         end_child(s, i);
-    tell(s);
+    print_warnings(s);
     int fds[] = {s->alive[0], s->alive[1], s->lost_fd, s->poke_fd, s->keep[0], s->keep[1], s->log_fd};
     for (unsigned i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fds[i] >= 0)

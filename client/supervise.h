@@ -20,40 +20,40 @@
 
 struct ntx_supervisor;
 
-/* dir: the runtime directory, existing. quiet: the daemons' warnings and errors are kept in memory (clients are told by
- * replies what concerns them; how computed ended is told with its last line); else they go to stderr. among:
- * ntx-computed joins other machines that mpirun started. The programs are looked for beside this one. */
+/* dir: the existing runtime directory. quiet: the daemons' warnings and errors stay in memory (replies inform the
+ * clients; the end of ntx-computed is reported with its last line); else they go to stderr. among: ntx-computed
+ * joins other machines that mpirun started. The programs are expected beside this one. */
 int ntx_supervisor_start(const char *dir, bool quiet, bool among, struct ntx_supervisor **out, struct ntx_err *err);
 
-/* Whether the three programs are where they are looked for. */
+/* Checks that the three programs exist in the expected place. */
 int ntx_supervisor_check(struct ntx_err *err);
 
-/* Where the daemons are quiet: what ntx-computed warned of that names this (a path) is told when they are ended. */
+/* With quiet daemons: at the end, print ntx-computed's warnings that name `about` (a path). */
 void ntx_supervisor_tell(struct ntx_supervisor *s, const char *about);
 
-/* Ends all three, computed first (SIGTERM each, SIGKILL after 5 s), and reaps them. NULL is fine. */
+/* Ends all three, ntx-computed first (SIGTERM each, SIGKILL after 5 s), and reaps them. NULL does nothing. */
 void ntx_supervisor_stop(struct ntx_supervisor *s);
 
-/* True once ntx-computed is gone; then *how says how ("killed by signal 9", "exit code 111"). */
+/* True once ntx-computed is gone; *how then describes its end ("killed by signal 9", "exit code 111"). */
 bool ntx_supervisor_lost(struct ntx_supervisor *s, char *how, size_t n);
 
-/* A worker was refused by ntx-computed for good (another build): then nothing is started any more, ntx-computed is
- * ended once it has had the time to answer, and its end's *how says which worker. */
+/* ntx-computed refused a worker for good (another build): nothing is started any more, ntx-computed is ended after
+ * it had the time to answer, and *how of its end names the worker. */
 bool ntx_supervisor_unfit(struct ntx_supervisor *s);
 
-/* An answer was written without ntx-predictor: that is told, once, with how it ended. told: somebody has told it. */
+/* Reports once that an answer was written without ntx-predictor, and how that ended. told: already reported. */
 void ntx_supervisor_tell_predictor(struct ntx_supervisor *s, bool told);
 
-/* ntx-computed's process, 0 where none runs. */
+/* Process id of ntx-computed, 0 if it does not run. */
 pid_t ntx_supervisor_computed(struct ntx_supervisor *s);
 
 /* A descriptor that becomes readable when ntx-computed is gone. */
 int ntx_supervisor_fd(const struct ntx_supervisor *s);
 
-/* Starts ntx-computed again after its death (`ntx up`). */
+/* Starts ntx-computed again after its end (`ntx up`). */
 int ntx_supervisor_revive(struct ntx_supervisor *s, struct ntx_err *err);
 
-/* The directory that this program lies in, where the others of the house do, too. */
+/* The directory of this program and the other ntx programs. */
 int ntx_bin_dir(char *buf, size_t n);
 
 #endif

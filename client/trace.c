@@ -11,7 +11,7 @@
 
 #define PERIOD_NS 10000000
 #define AT_ONCE   1024
-#define MOST      (4u << 20) /* records kept: 256 MB; those after them count as missed */
+#define MOST      (4u << 20) /* records kept: 256 MB; later ones count as missed */
 
 struct ntx_tracer {
     const struct ntx_counters *c;
@@ -24,7 +24,7 @@ struct ntx_tracer {
     size_t n, room;
 };
 
-static bool make_room(struct ntx_tracer *t, unsigned more)
+static bool grow_events(struct ntx_tracer *t, unsigned more)
 {
     if (t->n + more <= t->room)
         return true;
@@ -37,30 +37,30 @@ static bool make_room(struct ntx_tracer *t, unsigned more)
     return true;
 }
 
-static void drain(struct ntx_tracer *t)
+static void drain_rings(struct ntx_tracer *t)
 {
     struct ntx_trace_record r[AT_ONCE];
     for (unsigned who = 0; who < NTX_N_TRACES; who++) {
         unsigned n;
         while ((n = ntx_trace_take(&t->c->trace[who], &t->next[who], r, AT_ONCE, &t->missed))) {
-            bool room = make_room(t, n);
+            bool room = grow_events(t, n);
             if (!room)
                 t->missed += n;
             for (unsigned i = 0; room && i < n; i++)
-                if (r[i].t0 >= t->begin_ns) /* what began before we did has no beginning here */
+                if (r[i].t0 >= t->begin_ns) /* events that began before the recording have no beginning in it */
                     t->events[t->n++] = (struct ntx_trace_event){r[i], who};
         }
     }
 }
 
-static void *record(void *arg)
+static void *record_loop(void *arg)
 {
     struct ntx_tracer *t = arg;
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
         struct timespec at;
         pthread_mutex_unlock(&t->lock);
-        drain(t);
+        drain_rings(t);
         pthread_mutex_lock(&t->lock);
         uint64_t until = ntx_now_ns() + PERIOD_NS;
         at = (struct timespec){(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
@@ -68,7 +68,7 @@ static void *record(void *arg)
             pthread_cond_timedwait(&t->wake, &t->lock, &at);
     }
     pthread_mutex_unlock(&t->lock);
-    drain(t);
+    drain_rings(t);
     return NULL;
 }
 
@@ -89,10 +89,10 @@ int ntx_tracer_start(const char *dir, struct ntx_tracer **out, struct ntx_err *e
     pthread_cond_init(&t->wake, &attr);
     pthread_condattr_destroy(&attr);
     t->begin_ns = ntx_now_ns();
-    for (unsigned who = 0; who < NTX_N_TRACES; who++) /* not what happened before */
+    for (unsigned who = 0; who < NTX_N_TRACES; who++) /* skip earlier events */
         t->next[who] = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&t->c->trace[who].head,
                                             memory_order_relaxed);
-    if ((rc = -pthread_create(&t->thread, NULL, record, t))) {
+    if ((rc = -pthread_create(&t->thread, NULL, record_loop, t))) {
         ntx_tracer_free(t);
         return ntx_err_set(err, rc, "cannot record: %s", strerror(-rc));
     }
@@ -101,7 +101,7 @@ int ntx_tracer_start(const char *dir, struct ntx_tracer **out, struct ntx_err *e
     return 0;
 }
 
-static void finish(struct ntx_tracer *t)
+static void end_recording(struct ntx_tracer *t)
 {
     if (!t->running)
         return;
@@ -115,7 +115,7 @@ static void finish(struct ntx_tracer *t)
 
 int ntx_tracer_write(struct ntx_tracer *t, const char *path, struct ntx_trace_summary *s, struct ntx_err *err)
 {
-    finish(t);
+    end_recording(t);
     ntx_trace_sort(t->events, t->n);
     return ntx_trace_export(path, t->events, t->n, t->missed, s, err);
 }
@@ -124,7 +124,7 @@ void ntx_tracer_free(struct ntx_tracer *t)
 {
     if (!t)
         return;
-    finish(t);
+    end_recording(t);
     ntx_counters_close((struct ntx_counters *)(uintptr_t)t->c);
     pthread_mutex_destroy(&t->lock);
     pthread_cond_destroy(&t->wake);

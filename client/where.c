@@ -26,13 +26,13 @@ bool ntx_where_answers(const char *dir)
 }
 
 struct found {
-    struct ntx_where *w; /* the first */
+    struct ntx_where *w; /* the first one found */
     unsigned n;
     char list[360];
 };
 
-/* "/run/user/1000/ntx-run-a1B2c3 (pid 4711, llama-13b)" */
-static void describe(const char *dir, pid_t pid, char *buf, size_t n)
+/* Writes "/run/user/1000/ntx-run-a1B2c3 (pid 4711, llama-13b)". */
+static void describe_run(const char *dir, pid_t pid, char *buf, size_t n)
 {
     const struct ntx_counters *c = NULL;
     char model[sizeof c->mon.model + 1] = "";
@@ -41,12 +41,12 @@ static void describe(const char *dir, pid_t pid, char *buf, size_t n)
         ntx_counters_close((struct ntx_counters *)(uintptr_t)c);
     }
     for (char *p = model; *p; p++)
-        if (*p < ' ' || *p > '~') /* a file's bytes */
+        if (*p < ' ' || *p > '~') /* the name comes from a file */
             *p = '?';
     snprintf(buf, n, "%s (pid %d%s%s)", dir, (int)pid, *model ? ", " : "", model);
 }
 
-static void add(const char *dir, pid_t pid, void *arg)
+static void add_run(const char *dir, pid_t pid, void *arg)
 {
     struct found *f = arg;
     char text[300];
@@ -56,7 +56,7 @@ static void add(const char *dir, pid_t pid, void *arg)
         snprintf(f->w->dir, sizeof f->w->dir, "%s", dir);
         f->w->run = pid;
     }
-    describe(dir, pid, text, sizeof text);
+    describe_run(dir, pid, text, sizeof text);
     size_t used = strlen(f->list), more = strlen(text) + 2;
     if (used + more + sizeof ", ..." <= sizeof f->list)
         sprintf(f->list + used, "%s%s", used ? ", " : "", text);
@@ -67,7 +67,7 @@ static void add(const char *dir, pid_t pid, void *arg)
 static int private_run(struct ntx_where *w, struct ntx_err *err)
 {
     struct found f = {.w = w};
-    ntx_run_dir_living(add, &f);
+    ntx_run_dir_living(add_run, &f);
     if (f.n > 1)
         return ntx_err_set(
             err, -EBUSY,

@@ -13,7 +13,7 @@
 #include "model/tensors.h"
 
 #define MAX_ROLES 256u
-#define FEWEST    32u /* inputs, and outputs: what is smaller is no matrix that anybody streams */
+#define FEWEST    32u /* inputs and outputs: smaller matrices are not worth streaming */
 
 struct entry { /* a matrix of a layer */
     uint32_t role, layer;
@@ -31,7 +31,7 @@ struct job {
     struct ntx_err *err;
 };
 
-/* ---- what there is */
+/* ---- the matrices */
 
 /* "blk.7.ffn_up.weight" -> 7, "ffn_up". */
 static bool take_name(const char *name, uint32_t *layer, char *role, size_t len)
@@ -64,7 +64,12 @@ static void choose_types(struct ntx_analyze_role *r)
     static const uint32_t large[NTX_ANALYZE_TYPES] = {NTX_Q2_K, NTX_Q3_K, NTX_Q4_K, NTX_Q6_K},
                           small[NTX_ANALYZE_TYPES] = {NTX_Q4_0, NTX_Q5_0, NTX_Q8_0, NTX_TYPE_LIMIT},
                           none[NTX_ANALYZE_TYPES] = {NTX_TYPE_LIMIT, NTX_TYPE_LIMIT, NTX_TYPE_LIMIT, NTX_TYPE_LIMIT};
-    memcpy(r->types, r->in % 256 == 0 ? large : r->in % 32 == 0 ? small : none, sizeof r->types);
+    const uint32_t *types = none;
+    if (r->in % 256 == 0)
+        types = large;
+    else if (r->in % 32 == 0)
+        types = small;
+    memcpy(r->types, types, sizeof r->types);
 }
 
 static int find_matrices(struct job *j)
@@ -110,8 +115,8 @@ static uint32_t experts_looked_at(const struct job *j, const struct ntx_gguf_ten
     return (uint32_t)NTX_MIN(t->ne[2], j->o->experts);
 }
 
-/* The layer that B's is compared with; NULL: none. */
-static const struct entry *partner(const struct job *j, const struct entry *b)
+/* The layer that b's layer is compared with; NULL: none. */
+static const struct entry *partner_of(const struct job *j, const struct entry *b)
 {
     uint32_t layer = j->o->has_base ? j->o->base : b->layer - j->o->apart;
     if (j->o->has_base ? b->layer == layer : b->layer < j->o->apart)
@@ -125,7 +130,7 @@ static void add_pairs(struct job *j, uint32_t role)
     struct ntx_analysis *a = j->a;
     a->roles[role].first = a->n_pairs;
     for (uint32_t i = 0; i < j->n_entries; i++) {
-        const struct entry *b = &j->entries[i], *with = b->role == role ? partner(j, b) : NULL;
+        const struct entry *b = &j->entries[i], *with = b->role == role ? partner_of(j, b) : NULL;
         uint32_t n = with ? experts_looked_at(j, b->t) : 0;
         for (uint32_t e = 0; e < n; e++)
             a->pairs[a->n_pairs++] = (struct ntx_analyze_pair){.role = role,
@@ -198,7 +203,7 @@ static void choose_delta(const struct ntx_analyze_options *o, const struct ntx_a
             take_smaller(p, type_bytes(r, t), 0, r->types[t]);
 }
 
-/* ---- comparing */
+/* ---- comparison */
 
 static int compare_pair(void *ctx, uint32_t i, struct ntx_err *err)
 {
@@ -245,7 +250,7 @@ static int compare_all(struct job *j)
     return ntx_pieces_do(&p, j->err);
 }
 
-/* Of a layer's experts the share that a token uses. */
+/* The share of a layer's experts that a token uses. */
 static double used_experts(const struct ntx_gguf *g)
 {
     struct ntx_str arch;

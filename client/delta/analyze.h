@@ -43,19 +43,19 @@ struct ntx_likeness {
 
 struct ntx_analyze_pair {
     uint32_t role, a, b; /* layers */
-    uint32_t matrix;     /* which expert, 0 without experts */
+    uint32_t matrix;     /* number of the expert, 0 without experts */
     struct ntx_likeness is;
-    uint64_t bytes;       /* of B as it is */
-    uint64_t alone_bytes; /* of B without A, in the smallest type within the bound; = bytes where none is smaller */
-    uint64_t delta_bytes; /* of the smallest delta within the bound; = alone_bytes where none is smaller */
-    uint32_t rank, type; /* of that delta: rank > 0, or the type; NTX_TYPE_LIMIT and 0: none, or (delta_bytes 0) the two
-                            are equal */
+    uint64_t bytes;       /* of B in the file */
+    uint64_t alone_bytes; /* of B without A, in the smallest type within the bound; = bytes if none is smaller */
+    uint64_t delta_bytes; /* of the smallest delta within the bound; = alone_bytes if none is smaller */
+    uint32_t rank, type;  /* of that delta: rank > 0, or the type; NTX_TYPE_LIMIT and 0: no delta, or (delta_bytes 0)
+                          * the two are equal */
 };
 
 struct ntx_analyze_role {
     char name[64]; /* without "blk.N." and ".weight" */
     uint64_t in, out;
-    uint32_t types[NTX_ANALYZE_TYPES]; /* of by_type; NTX_TYPE_LIMIT behind the last */
+    uint32_t types[NTX_ANALYZE_TYPES]; /* of by_type; NTX_TYPE_LIMIT after the last */
     uint32_t first, n;                 /* in pairs[] */
 };
 
@@ -63,24 +63,24 @@ struct ntx_analysis {
     struct ntx_analyze_role *roles;
     struct ntx_analyze_pair *pairs;
     uint32_t n_roles, n_pairs;
-    uint32_t n_delta;                       /* pairs for which a delta is smaller than what the matrix takes alone */
-    double bytes, alone_bytes, delta_bytes; /* of all matrices B that a token uses: of experts its share, those that
-                                               were left out counted like those that were looked at */
+    uint32_t n_delta;                       /* pairs whose delta is smaller than the matrix alone */
+    double bytes, alone_bytes, delta_bytes; /* of all matrices B that a token uses: of experts its share, and experts
+                                             * that were left out count like the others */
 };
 
 struct ntx_analyze_options {
     uint32_t ranks[NTX_ANALYZE_RANKS], n_ranks; /* rising; those above min(in, out) count as that */
-    uint32_t apart; /* pairs of layers that lie this far apart (1: neighbours), unless has_base */
+    uint32_t apart; /* compare layers that are this far apart (1: neighbours), unless has_base */
     uint32_t base;
     bool has_base;
-    double bound;     /* largest error of a delta, of |B| */
-    uint32_t experts; /* of each tensor of experts at most so many, evenly chosen */
+    double bound;     /* largest error of a delta, relative to |B| */
+    uint32_t experts; /* of each tensor of experts at most so many, evenly spread */
     uint32_t threads;
-    void (*progress)(void *ctx, uint32_t done, uint32_t total); /* under a lock; or NULL */
+    void (*progress)(void *ctx, uint32_t done, uint32_t total); /* called under a lock; or NULL */
     void *ctx;
 };
 
-/* Whether streaming deltas would pay, beside matrices that are quantised to the same error. */
+/* Whether streaming deltas would pay, compared with matrices quantised to the same error. */
 enum ntx_analyze_verdict {
     NTX_ANALYZE_NO,     /* they would save less than a tenth of the bytes */
     NTX_ANALYZE_LITTLE, /* less than half */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* analyze_impl.h: what the files of client/delta/ share. */
+/* analyze_impl.h: shared by the files of client/delta/. */
 #ifndef NTX_CLIENT_DELTA_ANALYZE_IMPL_H
 #define NTX_CLIENT_DELTA_ANALYZE_IMPL_H
 
@@ -24,9 +24,9 @@ int ntx__compare(const struct ntx__pair_job *j, struct ntx_likeness *is, struct 
 
 /* ---- extremes.c */
 
-/* Location of the Gumbel distribution (of largest values) that makes x[n] likeliest. */
+/* Maximum-likelihood location of a Gumbel distribution (of largest values) for x[n]. */
 double ntx__gumbel_location(const double *x, size_t n);
-/* Where the largest of m |cosines| with random vectors of n values is expected: the Gumbel distribution's location. */
+/* Expected largest of m |cosines| with random vectors of n values: the Gumbel distribution's location. */
 double ntx__chance_cosine(double m, double n);
 
 #endif

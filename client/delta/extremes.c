@@ -3,8 +3,8 @@
 
 #include "client/delta/analyze_impl.h"
 
-/* What the scale must satisfy (d log likelihood / d scale = 0): mean of x - weighted mean of x - scale = 0, weights
- * e^(-x / scale). */
+/* The equation of the scale (d log likelihood / d scale = 0): mean of x - weighted mean of x - scale = 0, with
+ * weights e^(-x / scale). */
 static double slope(const double *x, size_t n, double mean, double least, double scale)
 {
     double sum = 0, weighed = 0;
@@ -27,7 +27,7 @@ double ntx__gumbel_location(const double *x, size_t n)
     if (most - least < 1e-9)
         return mean;
     double low = (most - least) * 1e-6, high = most - least;
-    for (int i = 0; i < 100; i++) { /* the slope falls */
+    for (int i = 0; i < 100; i++) { /* the slope falls monotonically */
         double mid = 0.5 * (low + high);
         *(slope(x, n, mean, least, mid) > 0 ? &low : &high) = mid;
     }
@@ -36,7 +36,8 @@ double ntx__gumbel_location(const double *x, size_t n)
     return least - low * log(sum / (double)n);
 }
 
-/* A cosine with a random vector is about normal with variance 1 / n; the location is what one of m exceeds. */
+/* A cosine with a random vector is about normal with variance 1 / n; the location is the value that one of m
+ * exceeds. */
 double ntx__chance_cosine(double m, double n)
 {
     double low = 0, high = 40;

@@ -34,7 +34,7 @@ int ntx__read_outputs(const struct ntx__matrix *m, uint64_t first, uint64_t n, u
     type->dequant(raw, x, m->t->ne[0] * n / type->block);
     float sum = 0;
     for (size_t i = 0; i < m->t->ne[0] * n; i++)
-        sum += x[i] * 0; /* 0, or no number */
+        sum += x[i] * 0; /* 0, or NaN */
     return sum == 0 ? 0
                     : ntx_err_set(err, -EINVAL, "tensor '%s' has a weight that is no number; the model is broken",
                                   m->t->name);
@@ -61,7 +61,7 @@ void ntx__low_free(struct ntx__low *l)
     ntx__eigen_free(&l->eigen);
 }
 
-/* d times z into y, or d' times y into w. */
+/* Computes d times z into y, or d' times y into w. */
 static int one_round(struct ntx__low *l, bool transposed, bool first)
 {
     int rc = 0;

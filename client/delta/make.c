@@ -13,7 +13,7 @@
 #include "model/digest.h"
 #include "model/quant.h"
 
-#define FEWEST 32u /* outputs, and inputs, in multiples: what is smaller nobody streams */
+#define FEWEST 32u /* outputs and inputs, in multiples: smaller matrices are not worth streaming */
 #define NOTHING                                                                                                        \
     0.9 /* of what matrices take alone: deltas that save no more than the rest are not worth a lossy file \
                        */
@@ -33,7 +33,7 @@ struct maker {
     const struct ntx_delta_options *o;
     struct ntx_delta_report *report;
     struct ntx__spool spool;
-    struct ntx__types types[2]; /* of matrices whose inputs are whole super-blocks, and of others */
+    struct ntx__types types[2]; /* for matrices whose width is a multiple of the super-block, and for others */
     struct entry *entries;
     uint32_t n_entries;
     uint32_t *entry_of, *same; /* [tensors] + 1, 0: none; [layers] */
@@ -51,9 +51,9 @@ static void name_of(char *out, size_t size, uint32_t layer, enum ntx_tensor kind
     snprintf(out, size, "blk.%u.%s", layer, ntx_tensor_kinds[kind].name);
 }
 
-/* ---- which matrices */
+/* ---- the matrices */
 
-/* A layer's matrix of that kind, if it is one by its own name, without a scale; NTX_NO_TENSOR: not. */
+/* A layer's matrix of that kind, if it has one by its usual name, without a scale; else NTX_NO_TENSOR. */
 static uint32_t matrix_of(const struct maker *k, uint32_t layer, enum ntx_tensor kind)
 {
     const uint32_t i = k->m->layers[layer].tensor[kind];
@@ -145,7 +145,7 @@ static int mean_piece(struct maker *k, const struct entry *first, uint64_t at, u
     return rc;
 }
 
-/* Of one kind, whose entries stand behind one another. */
+/* Makes the mean of one kind, whose entries follow each other. */
 static int make_mean(struct maker *k, struct entry *first)
 {
     const struct ntx_gguf_tensor *t = tensor_at(k, first->tensor);
@@ -225,7 +225,7 @@ static int make_all(struct maker *k)
     return ntx_pieces_do(&p, k->err);
 }
 
-/* ---- what came of it */
+/* ---- figures */
 
 static double ratio(double part, double whole) { return whole > 0 ? sqrt(part / whole) : 0; }
 
@@ -260,7 +260,7 @@ static void add_up(struct maker *k)
     r->change = ratio(difference, square);
 }
 
-/* One tensor that a fine-tune's file does not have: how far it is from the base's. */
+/* Measures the distance from the base of a tensor that a fine-tune's file leaves out. */
 static int look_at_rest(struct maker *k, const struct ntx_gguf_tensor *t)
 {
     const struct ntx_gguf_tensor *b = ntx_gguf_tensor(k->o->base.gguf, t->name);
@@ -308,7 +308,7 @@ static int look_at_the_rest(struct maker *k)
     return rc;
 }
 
-static int judge(const struct maker *k)
+static int check_gain(const struct maker *k)
 {
     const struct ntx_delta_report *r = k->report;
     char delta[32], alone[32];
@@ -380,7 +380,7 @@ static void put_difference(struct ntx_gguf_out *g, struct maker *k, uint32_t i)
     }
 }
 
-/* "blk.N.rest" of a layer that is the same as an earlier one, and of which this tensor is, too. */
+/* Whether a "blk.N.rest" is left out: its layer equals an earlier one, and so does this tensor. */
 static bool left_out(struct maker *k, const struct ntx_gguf_tensor *t, int *rc)
 {
     uint32_t layer;
@@ -450,7 +450,7 @@ static int put_keys(struct ntx_gguf_out *g, struct maker *k)
     return 0;
 }
 
-static int write_file(struct maker *k, const char *out)
+static int write_model(struct maker *k, const char *out)
 {
     struct ntx_gguf_out *g = ntx_gguf_out_new();
     int rc = g ? put_keys(g, k) : ntx_err_set(k->err, -ENOMEM, "no memory");
@@ -462,7 +462,7 @@ static int write_file(struct maker *k, const char *out)
 
 /* ---- */
 
-/* Layers that are the same already: k->same is then there. */
+/* Finds layers that are equal already and sets k->same. */
 static int look_for_same(struct maker *k)
 {
     const uint32_t n = k->m->hp.n_layers;
@@ -492,21 +492,21 @@ static void report_same(struct maker *k)
     k->report->n_matrices = k->report->n_equal = k->n_entries;
 }
 
-static int make(struct maker *k, const char *out)
+static int make_delta(struct maker *k, const char *out)
 {
     int rc = find_matrices(k);
     if (!rc)
         rc = look_for_same(k);
     if (!rc && k->same) {
         report_same(k);
-        return write_file(k, out);
+        return write_model(k, out);
     }
     if (rc || (rc = look_at_the_rest(k)) || (rc = ntx__spool_open(out, &k->spool, k->err)) || (rc = make_types(k)) ||
         (rc = find_bases(k)) || (rc = make_all(k)))
         return rc;
     add_up(k);
-    rc = judge(k);
-    return rc ? rc : write_file(k, out);
+    rc = check_gain(k);
+    return rc ? rc : write_model(k, out);
 }
 
 int ntx_delta_make(const struct ntx_model *m, const int *fds, const char *out, const struct ntx_delta_options *o,
@@ -519,7 +519,7 @@ int ntx_delta_make(const struct ntx_model *m, const int *fds, const char *out, c
             err, -ENOTSUP,
             m->pack ? "a packed model (ntx pack) has no matrices of whole FFNs: take the file that it was made from"
                     : "the layers of this model share matrices, or add to them, already");
-    int rc = make(&k, out);
+    int rc = make_delta(&k, out);
     ntx__spool_close(&k.spool);
     for (int i = 0; i < 2; i++)
         for (uint32_t t = 0; t < NTX__TYPES; t++)

@@ -37,28 +37,28 @@ struct ntx_delta_source {
 };
 
 struct ntx_delta_options {
-    uint32_t rank; /* of all; 0: of each as large as the error wants */
-    double error;  /* largest that is allowed, over all matrices; each stays below it where ranks are free */
+    uint32_t rank; /* of all; 0: for each matrix as large as the error needs */
+    double error;  /* largest allowed error, over all matrices; each stays below it if ranks are free */
     bool force;
     struct ntx_delta_source base; /* gguf NULL: layers of one model */
     uint32_t threads;
-    void (*progress)(void *ctx, uint32_t done, uint32_t total); /* matrices; under a lock; or NULL */
+    void (*progress)(void *ctx, uint32_t done, uint32_t total); /* matrices; called under a lock; or NULL */
     void *ctx;
     const volatile sig_atomic_t *stop; /* not 0: ends with -EINTR */
 };
 
 struct ntx_delta_report {
     uint32_t n_matrices, n_low, n_typed,
-        n_equal; /* of layers: looked at; with thin matrices; in few bits; no difference at all */
+        n_equal; /* matrices: all, as thin matrices, in few bits, without a difference */
     uint32_t rank_least, rank_most;
-    uint32_t n_layers, n_distinct; /* distinct: of a recursive model, else n_layers */
-    uint64_t bytes;                /* of these matrices as they were */
-    uint64_t alone_bytes;          /* quantised to the same error, or as they were where that is smaller */
+    uint32_t n_layers, n_distinct; /* n_distinct: of a recursive model, else n_layers */
+    uint64_t bytes;                /* of these matrices in the source */
+    uint64_t alone_bytes;          /* quantised to the same error, or unchanged if that is smaller */
     uint64_t base_bytes, delta_bytes;
-    double error, worst; /* over all; of one */
+    double error, worst; /* over all; of the worst */
     double change;       /* |D| / |W| over all */
     char worst_name[80];
-    double rest; /* a fine-tune's: the largest difference of a tensor that is left as the base has it */
+    double rest; /* of a fine-tune: the largest difference of a tensor that stays like the base's */
     char rest_name[80];
 };
 

@@ -8,10 +8,10 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-#define SAMPLE    64u /* outputs by which the types' errors are judged */
+#define SAMPLE    64u /* outputs for judging a type's error */
 #define RANK_STEP 8u
-#define RANK_MOST 256u /* that is looked for */
-#define CLOSE     0.98 /* of the bound: what rounding to F16 may add */
+#define RANK_MOST 256u /* largest rank tried */
+#define CLOSE     0.98 /* of the bound: the rest is for rounding to F16 */
 
 struct work {
     const struct ntx__matrix_job *j;
@@ -31,7 +31,7 @@ static double square_of(const float *x, uint64_t n)
     return sum;
 }
 
-/* W - base; w->x is W. */
+/* Reads W - base; w->x is W. */
 static int read_piece(void *ctx, uint64_t first, uint64_t n, float *d)
 {
     struct work *w = ctx;
@@ -46,15 +46,15 @@ static int read_piece(void *ctx, uint64_t first, uint64_t n, float *d)
     return rc;
 }
 
-static void see(void *ctx, uint64_t n)
+static void add_squares(void *ctx, uint64_t n)
 {
     struct work *w = ctx;
     w->made->square += square_of(w->x, n * w->j->in);
     w->made->difference += square_of(w->low.d, n * w->j->in);
 }
 
-/* The squares that errors are measured against. */
-static double against(const struct work *w) { return w->j->o->base.gguf ? w->made->difference : w->made->square; }
+/* The sum of squares that errors are relative to. */
+static double error_base(const struct work *w) { return w->j->o->base.gguf ? w->made->difference : w->made->square; }
 
 /* ---- types */
 
@@ -63,8 +63,8 @@ static uint64_t type_bytes(const struct ntx__matrix_job *j, uint32_t type)
     return ntx_row_bytes(type, j->in) * j->out;
 }
 
-/* The smallest type within the bound: of the difference, its place in the list; and how many bytes the matrix would
- * take alone. */
+/* Finds the smallest type within the bound: for the difference its index in the list, and the bytes of the matrix
+ * alone. */
 static int judge_types(struct work *w, uint32_t *of_difference)
 {
     const struct ntx__matrix_job *j = w->j;
@@ -93,7 +93,7 @@ static int judge_types(struct work *w, uint32_t *of_difference)
     return 0;
 }
 
-/* D in that type, output by output. */
+/* Writes D in that type, output by output. */
 static int write_typed(struct work *w, uint32_t at)
 {
     const struct ntx__matrix_job *j = w->j;
@@ -121,10 +121,10 @@ static int write_typed(struct work *w, uint32_t at)
 
 static uint64_t rank_bytes(const struct ntx__matrix_job *j, uint64_t rank) { return rank * (j->in + j->out) * 2; }
 
-/* The least rank within the bound; 0: none. */
+/* The smallest rank within the bound; 0: none. */
 static uint32_t judge_ranks(struct work *w, const double *value, uint32_t most)
 {
-    double left = w->made->difference, bound = CLOSE * w->j->o->error * w->j->o->error * against(w);
+    double left = w->made->difference, bound = CLOSE * w->j->o->error * w->j->o->error * error_base(w);
     for (uint32_t r = 0; r < most; r++) {
         if (r && r % RANK_STEP == 0 && left <= bound)
             return r;
@@ -133,7 +133,7 @@ static uint32_t judge_ranks(struct work *w, const double *value, uint32_t most)
     return left <= bound ? most : 0;
 }
 
-/* Columns of x [n x k] as they are written, the first `rank` of them, which is where they stay rounded. */
+/* Rounds the first `rank` columns of x [n x k] as they will be written; the rounded values replace them. */
 static void round_columns(float *x, uint64_t n, size_t k, uint32_t rank, const double *factor, uint16_t *half,
                           bool across)
 {
@@ -145,7 +145,7 @@ static void round_columns(float *x, uint64_t n, size_t k, uint32_t rank, const d
         }
 }
 
-/* What D is besides y w', once these are rounded. */
+/* Measures the difference of D from y w', after rounding. */
 static int measure_low(struct work *w, uint32_t rank)
 {
     const struct ntx__matrix_job *j = w->j;
@@ -176,7 +176,7 @@ static int write_low(struct work *w, uint32_t rank, const double *value)
     uint16_t *half = malloc(NTX_MAX(j->in, j->out) * rank * sizeof *half);
     double *up = malloc(rank * sizeof *up), *down = malloc(rank * sizeof *down);
     int rc = half && up && down ? 0 : ntx_err_set(w->err, -ENOMEM, "no memory");
-    for (uint32_t c = 0; c < rank && !rc; c++) { /* both of one size */
+    for (uint32_t c = 0; c < rank && !rc; c++) { /* give both factors one size */
         const double length = sqrt(value[c]);
         up[c] = sqrt(length);
         down[c] = length > 0 ? 1 / sqrt(length) : 0;
@@ -201,7 +201,7 @@ static int write_low(struct work *w, uint32_t rank, const double *value)
 
 /* ---- */
 
-/* The largest rank that is looked at: thin matrices of more would be larger than the difference in that type. */
+/* The largest rank worth trying: above it, thin matrices are larger than the difference in that type. */
 static uint32_t largest_rank(const struct ntx__matrix_job *j, uint32_t type)
 {
     const uint64_t most = NTX_MIN(j->in, j->out),
@@ -209,16 +209,16 @@ static uint32_t largest_rank(const struct ntx__matrix_job *j, uint32_t type)
     return (uint32_t)NTX_MIN(most, j->o->rank ? (uint64_t)j->o->rank : NTX_MAX(worth, 1u));
 }
 
-static int choose(struct work *w, uint32_t type, double *value)
+static int choose_form(struct work *w, uint32_t type, double *value)
 {
     const struct ntx__matrix_job *j = w->j;
     const uint32_t most = largest_rank(j, type);
     int rc = ntx__low_basis(&w->low);
     if (rc || w->made->difference <= 0)
         return rc;
-    ntx__transpose_by_size(w->low.w, j->in, w->low.y, j->out, w->low.k, value, &w->low.eigen);
+    ntx__orthogonal_by_size(w->low.w, j->in, w->low.y, j->out, w->low.k, value, &w->low.eigen);
     if (!j->o->rank && !j->o->base.gguf &&
-        w->made->difference <= CLOSE * j->o->error * j->o->error * against(w)) { /* the base alone will do */
+        w->made->difference <= CLOSE * j->o->error * j->o->error * error_base(w)) { /* the base alone is good enough */
         w->made->left = w->made->difference;
         return 0;
     }
@@ -227,11 +227,11 @@ static int choose(struct work *w, uint32_t type, double *value)
         return write_low(w, rank, value);
     do
         rc = write_typed(w, type);
-    while (!rc && w->made->left > j->o->error * j->o->error * against(w) && ++type < j->types->n);
+    while (!rc && w->made->left > j->o->error * j->o->error * error_base(w) && ++type < j->types->n);
     return rc;
 }
 
-static int make(struct work *w)
+static int make_form(struct work *w)
 {
     const struct ntx__matrix_job *j = w->j;
     uint32_t type = 0;
@@ -241,7 +241,7 @@ static int make(struct work *w)
     w->low.k = ntx__low_columns(largest_rank(j, type));
     double *value = malloc(w->low.k * sizeof *value);
     w->b = malloc(w->low.n * w->low.k * sizeof *w->b);
-    rc = ntx__low_init(&w->low) && value && w->b ? choose(w, type, value)
+    rc = ntx__low_init(&w->low) && value && w->b ? choose_form(w, type, value)
                                                  : ntx_err_set(w->err, -ENOMEM, "no memory for '%s'", j->m.t->name);
     free(value);
     return rc;
@@ -250,14 +250,18 @@ static int make(struct work *w)
 int ntx__make_matrix(const struct ntx__matrix_job *j, struct ntx__made *made, struct ntx_err *err)
 {
     struct work w = {.j = j, .made = made, .err = err};
-    w.low = (struct ntx__low){
-        .in = j->in, .out = j->out, .n = ntx__low_piece(j->in, j->out), .read = read_piece, .seen = see, .ctx = &w};
+    w.low = (struct ntx__low){.in = j->in,
+                              .out = j->out,
+                              .n = ntx__low_piece(j->in, j->out),
+                              .read = read_piece,
+                              .seen = add_squares,
+                              .ctx = &w};
     *made = (struct ntx__made){.how = NTX__EQUAL};
     w.x = malloc(w.low.n * j->in * sizeof *w.x);
     w.one = malloc(j->in * sizeof *w.one);
     w.raw = malloc(w.low.n * NTX_MAX(ntx_row_bytes(j->m.t->type, j->in), ntx_row_bytes(j->base.t->type, j->in)));
     int rc = ntx__rounding_init(&w.by, j->in) && w.x && w.one && w.raw
-                 ? make(&w)
+                 ? make_form(&w)
                  : ntx_err_set(err, -ENOMEM, "no memory for '%s'", j->m.t->name);
     ntx__low_free(&w.low);
     free(w.b);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pair of matrices: some outputs' weights are quantised, a sample of neurons is fetched, and the rounds of
- * lowrank.c over the difference do the rest; the first of them sees all of them for the sums and for neurons' cosines.
- * */
+/* Compares one pair of matrices. Some outputs are quantised, a sample of neurons is fetched, and the rounds of
+ * lowrank.c run over the difference; the first round also adds up the sums and finds the neurons' cosines. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,14 +10,15 @@
 #include "common/util.h"
 #include "model/quant.h"
 
-#define SAMPLE    256u /* neurons whose nearest are looked for; a multiple of 16 */
-#define QUANTISED 64u  /* outputs of which types are judged by */
+#define SAMPLE    256u /* neurons whose nearest neighbours are searched; a multiple of 16 */
+#define QUANTISED 64u  /* outputs for judging types */
 
-struct side { /* of a pair */
+struct side { /* one matrix of the pair */
     const struct ntx__matrix *m;
     float *x;        /* [piece x in] */
-    float *sample;   /* [in x SAMPLE], or of columns [piece x SAMPLE] */
-    float *dots;     /* of the other's neurons with this one's sample: [piece x SAMPLE], or of columns [in x SAMPLE] */
+    float *sample;   /* [in x SAMPLE], or for columns [piece x SAMPLE] */
+    float *dots;     /* dot products of the other's neurons with this sample: [piece x SAMPLE], or for columns [in x
+                      * SAMPLE] */
     double *lengths; /* squares, of the sample: [SAMPLE] */
     double *columns; /* squares, of all columns: [in] */
     double nearest[SAMPLE];
@@ -51,9 +51,9 @@ static int read_piece(void *ctx, uint64_t first, uint64_t n, float *d)
     return rc;
 }
 
-/* ---- quantising some outputs' weights */
+/* ---- quantisation of some outputs */
 
-static int quantised(struct pair *p, struct ntx_likeness *is)
+static int measure_types(struct pair *p, struct ntx_likeness *is)
 {
     const struct ntx__pair_job *j = p->j;
     struct ntx__rounding by;
@@ -80,14 +80,14 @@ static int quantised(struct pair *p, struct ntx_likeness *is)
 
 /* ---- neurons */
 
-static uint64_t neurons(const struct ntx__pair_job *j) { return j->columns ? j->in : j->out; }
-static uint32_t sampled(const struct ntx__pair_job *j) { return (uint32_t)NTX_MIN(neurons(j), SAMPLE); }
+static uint64_t count_neurons(const struct ntx__pair_job *j) { return j->columns ? j->in : j->out; }
+static uint32_t count_sampled(const struct ntx__pair_job *j) { return (uint32_t)NTX_MIN(count_neurons(j), SAMPLE); }
 
-/* The sample's weights, as columns of a matrix. */
+/* Fetches the sample's weights as columns of a matrix. */
 static int fetch_sample(struct pair *p, struct side *s)
 {
     const struct ntx__pair_job *j = p->j;
-    uint32_t n = sampled(j);
+    uint32_t n = count_sampled(j);
     int rc = 0;
     for (uint32_t i = 0; i < n && !j->columns && !rc; i++) {
         if ((rc = read_outputs(p, s->m, (uint64_t)i * j->out / n, 1, s->x)))
@@ -100,13 +100,13 @@ static int fetch_sample(struct pair *p, struct side *s)
     return rc;
 }
 
-static void nearer(struct side *s, uint32_t i, double dot, double square, double other)
+static void keep_nearest(struct side *s, uint32_t i, double dot, double square, double other)
 {
     double cosine = square > 0 && other > 0 ? fabs(dot) / sqrt(square * other) : 0;
     s->nearest[i] = fmax(s->nearest[i], fmin(cosine, 1));
 }
 
-/* Of these outputs of the other matrix with the sample's. */
+/* Compares these outputs of the other matrix with the sample. */
 static void look_at_outputs(struct pair *p, struct side *s, const struct side *other, uint64_t n)
 {
     size_t in = p->j->in;
@@ -115,16 +115,16 @@ static void look_at_outputs(struct pair *p, struct side *s, const struct side *o
         double square = 0;
         for (size_t i = 0; i < in; i++)
             square += (double)other->x[r * in + i] * (double)other->x[r * in + i];
-        for (uint32_t i = 0; i < sampled(p->j); i++)
-            nearer(s, i, (double)s->dots[r * SAMPLE + i], s->lengths[i], square);
+        for (uint32_t i = 0; i < count_sampled(p->j); i++)
+            keep_nearest(s, i, (double)s->dots[r * SAMPLE + i], s->lengths[i], square);
     }
 }
 
-/* Of columns these outputs have a part: dots add up. */
+/* These outputs have a part of each column: adds up dot products. */
 static void look_at_columns(struct pair *p, struct side *s, const struct side *other, uint64_t some)
 {
     size_t in = p->j->in;
-    uint32_t n = sampled(p->j);
+    uint32_t n = count_sampled(p->j);
     for (uint64_t r = 0; r < some; r++) {
         const float *x = s->x + r * in;
         for (uint32_t i = 0; i < n; i++) {
@@ -140,8 +140,8 @@ static void look_at_columns(struct pair *p, struct side *s, const struct side *o
 static void columns_nearest(struct pair *p, struct side *s, const struct side *other)
 {
     for (uint64_t c = 0; c < p->j->in && p->j->columns; c++)
-        for (uint32_t i = 0; i < sampled(p->j); i++)
-            nearer(s, i, (double)s->dots[c * SAMPLE + i], s->lengths[i], other->columns[c]);
+        for (uint32_t i = 0; i < count_sampled(p->j); i++)
+            keep_nearest(s, i, (double)s->dots[c * SAMPLE + i], s->lengths[i], other->columns[c]);
 }
 
 static void likeness_of_neurons(struct pair *p, struct ntx_likeness *is)
@@ -149,9 +149,9 @@ static void likeness_of_neurons(struct pair *p, struct ntx_likeness *is)
     const struct ntx__pair_job *j = p->j;
     for (int s = 0; s < 2; s++) {
         columns_nearest(p, &p->side[s], &p->side[!s]);
-        is->docs += 0.5 * ntx__gumbel_location(p->side[s].nearest, sampled(j));
+        is->docs += 0.5 * ntx__gumbel_location(p->side[s].nearest, count_sampled(j));
     }
-    is->docs_chance = ntx__chance_cosine((double)neurons(j), (double)(j->columns ? j->out : j->in));
+    is->docs_chance = ntx__chance_cosine((double)count_neurons(j), (double)(j->columns ? j->out : j->in));
 }
 
 /* ---- the rounds */
@@ -187,7 +187,7 @@ static int errors_by_rank(struct pair *p, struct ntx_likeness *is)
         uint64_t r = NTX_MIN(o->ranks[i], NTX_MIN(p->j->in, p->j->out));
         for (uint64_t v = 0; v < r; v++)
             left -= value[v];
-        left = r == NTX_MIN(p->j->in, p->j->out) ? 0 : left; /* all of it */
+        left = r == NTX_MIN(p->j->in, p->j->out) ? 0 : left; /* the full rank leaves nothing */
         is->by_rank[i] = p->square[1] > 0 ? sqrt(fmax(left, 0) / p->square[1]) : 0;
     }
     free(value);
@@ -243,7 +243,7 @@ int ntx__compare(const struct ntx__pair_job *j, struct ntx_likeness *is, struct 
     p.low.ctx = &p;
     *is = (struct ntx_likeness){0};
     int rc = take_memory(&p)
-                 ? quantised(&p, is)
+                 ? measure_types(&p, is)
                  : ntx_err_set(err, -ENOMEM, "no memory to compare '%s' with '%s'", j->a.t->name, j->b.t->name);
     for (int s = 0; s < 2 && !rc; s++)
         rc = fetch_sample(&p, &p.side[s]);

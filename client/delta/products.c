@@ -7,7 +7,7 @@
 #include "client/delta/analyze_impl.h"
 #include "common/clones.h"
 
-#define SIDE  4 /* lines of a matrix, side by side */
+#define SIDE  4 /* rows of a matrix, side by side */
 #define LANES 16
 
 NTX_CLONES static void four_times(const float *const d[SIDE], size_t n, const float *w, size_t k, float *y)
@@ -65,8 +65,8 @@ void ntx__times_transposed(const float *d, size_t m, size_t n, const float *q, s
         add_one(d + r * n, n, q + r * k, k, z);
 }
 
-/* ---- singular values and bases, from the eigenvalues of y'y by Jacobi's rotations: rounding takes what is below 1e-7
- * of the largest, which is far below what is asked for here */
+/* ---- singular values and bases, from the eigenvalues of y'y by Jacobi's rotations: rounding hides values below
+ * 1e-7 of the largest, far less than is needed here */
 
 NTX_CLONES static void gram(const float *y, size_t n, size_t k, double *a)
 {
@@ -76,7 +76,7 @@ NTX_CLONES static void gram(const float *y, size_t n, size_t k, double *a)
                 a[p * k + q] += (double)y[i * k + p] * (double)y[i * k + q];
 }
 
-static void transpose_lines(double *a, size_t k, size_t p, size_t q, double c, double s)
+static void rotate_rows(double *a, size_t k, size_t p, size_t q, double c, double s)
 {
     for (size_t i = 0; i < k; i++) {
         double x = a[p * k + i], y = a[q * k + i];
@@ -85,7 +85,7 @@ static void transpose_lines(double *a, size_t k, size_t p, size_t q, double c, d
     }
 }
 
-static void transpose_columns(double *a, size_t k, size_t p, size_t q, double c, double s)
+static void rotate_columns(double *a, size_t k, size_t p, size_t q, double c, double s)
 {
     for (size_t i = 0; i < k; i++) {
         double x = a[i * k + p], y = a[i * k + q];
@@ -94,17 +94,17 @@ static void transpose_columns(double *a, size_t k, size_t p, size_t q, double c,
     }
 }
 
-/* v gets the vectors, one after the other. */
-static bool rotate(double *a, double *v, size_t k, size_t p, size_t q)
+/* One rotation; v gets the eigenvectors as rows. */
+static bool rotate_pair(double *a, double *v, size_t k, size_t p, size_t q)
 {
     double off = a[p * k + q];
     if (off * off <= 1e-26 * fabs(a[p * k + p] * a[q * k + q]))
         return false;
     double theta = (a[q * k + q] - a[p * k + p]) / (2 * off),
            t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1)), c = 1 / sqrt(t * t + 1), s = t * c;
-    transpose_columns(a, k, p, q, c, s);
-    transpose_lines(a, k, p, q, c, s);
-    transpose_lines(v, k, p, q, c, s);
+    rotate_columns(a, k, p, q, c, s);
+    rotate_rows(a, k, p, q, c, s);
+    rotate_rows(v, k, p, q, c, s);
     return true;
 }
 
@@ -118,14 +118,14 @@ static void diagonalise(double *a, double *v, size_t k)
         turned = false;
         for (size_t p = 0; p < k; p++)
             for (size_t q = p + 1; q < k; q++)
-                turned |= rotate(a, v, k, p, q);
+                turned |= rotate_pair(a, v, k, p, q);
     }
 }
 
-static int falling(const void *a, const void *b)
+static int compare_falling(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? 1 : x > y ? -1 : 0;
+    return (x < y) - (x > y);
 }
 
 void ntx__squared_singular(const float *y, size_t n, size_t k, double *value, struct ntx__eigen *e)
@@ -135,7 +135,7 @@ void ntx__squared_singular(const float *y, size_t n, size_t k, double *value, st
     diagonalise(e->a, e->v, k);
     for (size_t i = 0; i < k; i++)
         value[i] = fmax(e->a[i * k + i], 0);
-    qsort(value, k, sizeof *value, falling);
+    qsort(value, k, sizeof *value, compare_falling);
 }
 
 /* x becomes x times e->w. */
@@ -148,7 +148,7 @@ static void times_square(float *x, size_t n, size_t k, struct ntx__eigen *e)
     }
 }
 
-void ntx__transpose_by_size(float *y, size_t n, float *x, size_t m, size_t k, double *value, struct ntx__eigen *e)
+void ntx__orthogonal_by_size(float *y, size_t n, float *x, size_t m, size_t k, double *value, struct ntx__eigen *e)
 {
     memset(e->a, 0, k * k * sizeof *e->a);
     gram(y, n, k, e->a);
@@ -167,7 +167,7 @@ void ntx__transpose_by_size(float *y, size_t n, float *x, size_t m, size_t k, do
     times_square(x, m, k, e);
 }
 
-/* y times the vectors over their lengths; those of no length become 0. */
+/* y times the vectors, each divided by its length; vectors of length 0 become 0. */
 static void orthonormal_once(float *y, size_t n, size_t k, struct ntx__eigen *e)
 {
     double most = 0;
@@ -187,7 +187,7 @@ static void orthonormal_once(float *y, size_t n, size_t k, struct ntx__eigen *e)
 void ntx__orthonormal(float *y, size_t n, size_t k, struct ntx__eigen *e)
 {
     orthonormal_once(y, n, k, e);
-    orthonormal_once(y, n, k, e); /* what rounding left */
+    orthonormal_once(y, n, k, e); /* removes the rounding error of the first */
 }
 
 bool ntx__eigen_init(struct ntx__eigen *e, size_t k)
@@ -207,7 +207,7 @@ void ntx__eigen_free(struct ntx__eigen *e)
 
 /* ---- random numbers */
 
-static uint64_t mixed(uint64_t x) /* splitmix64's end */
+static uint64_t mix_bits(uint64_t x) /* the end of splitmix64 */
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -215,10 +215,10 @@ static uint64_t mixed(uint64_t x) /* splitmix64's end */
     return x ^ (x >> 31);
 }
 
-static double even(uint64_t i) { return ((double)(mixed(i) >> 11) + 0.5) * 0x1p-53; }
+static double uniform(uint64_t i) { return ((double)(mix_bits(i) >> 11) + 0.5) * 0x1p-53; }
 
 void ntx__normal(float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        x[i] = (float)(sqrt(-2 * log(even(2 * i))) * cos(2 * M_PI * even(2 * i + 1)));
+        x[i] = (float)(sqrt(-2 * log(uniform(2 * i))) * cos(2 * M_PI * uniform(2 * i + 1)));
 }

@@ -38,8 +38,9 @@ bool ntx__same_bytes(const struct ntx_gguf_tensor *a, const struct ntx_gguf_tens
     return same && !*rc;
 }
 
-/* All matrices of the layers' steps: there are some, and they are equal. */
-static bool same(const struct ntx_model *m, const int *fds, uint32_t a, uint32_t b, int *rc, struct ntx_err *err)
+/* Whether two layers have matrices, and all of them are equal. */
+static bool same_matrices(const struct ntx_model *m, const int *fds, uint32_t a, uint32_t b, int *rc,
+                          struct ntx_err *err)
 {
     bool any = false;
     for (int t = 0; t < NTX_N_TENSORS; t++) {
@@ -61,7 +62,7 @@ int ntx__same_layers(const struct ntx_model *m, const int *fds, uint32_t *base, 
     for (uint32_t l = 0; l < m->hp.n_layers && !rc; l++) {
         base[l] = l;
         for (uint32_t k = 0; k < l && base[l] == l && !rc; k++)
-            if (base[k] == k && same(m, fds, l, k, &rc, err))
+            if (base[k] == k && same_matrices(m, fds, l, k, &rc, err))
                 base[l] = k;
     }
     return rc;

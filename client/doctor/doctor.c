@@ -11,11 +11,11 @@
 #include "shm/memlimit.h"
 
 #define SECONDS         18.0
-#define BUFFER          (512ull << 20) /* more than the caches of large machines hold */
+#define BUFFER          (512ull << 20) /* more than the caches of large machines */
 #define N_STREAMS       2
-#define STEPS_PER_LAYER 9 /* hand-overs to the pool in a layer's forward pass */
+#define STEPS_PER_LAYER 9 /* pool runs in a layer's forward pass */
 
-static const uint32_t stream_reads[N_STREAMS] = {512u << 10, 1u << 20}; /* of which a model's chunks are made */
+static const uint32_t stream_reads[N_STREAMS] = {512u << 10, 1u << 20}; /* sizes of a model's chunks */
 
 void ntx__doctor_say(struct ntx_doctor_report *r, const char *fmt, ...)
 {
@@ -27,7 +27,7 @@ void ntx__doctor_say(struct ntx_doctor_report *r, const char *fmt, ...)
     va_end(ap);
 }
 
-static void tell(const struct ntx_doctor_config *c, const char *what)
+static void report_step(const struct ntx_doctor_config *c, const char *what)
 {
     if (c->progress)
         c->progress(c->ctx, what);
@@ -41,7 +41,7 @@ static size_t buffer_size(double seconds)
     return (size_t)NTX_ROUND_UP(NTX_MIN(want, m.available / 4), 2u << 20);
 }
 
-static int prepare(struct ntx__doctor_bench *b, double seconds, uint32_t threads, struct ntx_err *err)
+static int prepare_bench(struct ntx__doctor_bench *b, double seconds, uint32_t threads, struct ntx_err *err)
 {
     b->ops = ntx_cpu_pick(NULL);
     b->bytes = buffer_size(seconds);
@@ -52,14 +52,14 @@ static int prepare(struct ntx__doctor_bench *b, double seconds, uint32_t threads
     return rc ? rc : ntx_pool_new(threads, &b->all, err);
 }
 
-static void release(struct ntx__doctor_bench *b)
+static void release_bench(struct ntx__doctor_bench *b)
 {
     ntx_pool_free(b->one);
     ntx_pool_free(b->all);
     ntx__doctor_buffer_free(b->buf, b->bytes);
 }
 
-/* All that reads. */
+/* All that reads from the drive. */
 struct drives {
     struct ntx__doctor_drive *plain;
     struct ntx__doctor_stream *streams[N_STREAMS];
@@ -96,9 +96,9 @@ static int measure_drives(const struct drives *d, const struct ntx__doctor_bench
     return rc;
 }
 
-/* What the machine can do at this moment. */
-static int measure(const struct ntx__doctor_bench *b, const struct drives *d, double seconds, struct ntx_hw *hw,
-                   struct ntx_err *err)
+/* One round of measurements. */
+static int measure_round(const struct ntx__doctor_bench *b, const struct drives *d, double seconds, struct ntx_hw *hw,
+                         struct ntx_err *err)
 {
     hw->ram_bps_1 = ntx__doctor_read_rate(b->one, b->buf, b->bytes, seconds * 0.06);
     hw->ram_bps = ntx__doctor_read_rate(b->all, b->buf, b->bytes, seconds * 0.06);
@@ -113,7 +113,7 @@ static int measure_rounds(const struct ntx_doctor_config *c, double seconds, str
     struct ntx__doctor_bench b = {0};
     struct drives d = {0};
     struct ntx_hw *rounds = calloc(NTX_DOCTOR_ROUNDS, sizeof *rounds);
-    int rc = rounds ? prepare(&b, seconds, r->hw.threads, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = rounds ? prepare_bench(&b, seconds, r->hw.threads, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
         rc = open_drives(c, seconds * 0.4, r, &d, err);
     unsigned n = 0;
@@ -121,15 +121,15 @@ static int measure_rounds(const struct ntx_doctor_config *c, double seconds, str
          !rc && n < NTX_DOCTOR_ROUNDS && (!n || ntx_now_ns() < end); n++) {
         char what[64];
         snprintf(what, sizeof what, "memory, kernels, drive: round %u of %d", n + 1, NTX_DOCTOR_ROUNDS);
-        tell(c, what);
-        rc = measure(&b, &d, seconds / NTX_DOCTOR_ROUNDS, &rounds[n], err);
+        report_step(c, what);
+        rc = measure_round(&b, &d, seconds / NTX_DOCTOR_ROUNDS, &rounds[n], err);
     }
     if (!rc) {
         snprintf(r->hw.kernel, sizeof r->hw.kernel, "%s", b.ops->name);
         ntx__doctor_median(rounds, n, &r->hw);
     }
     close_drives(&d);
-    release(&b);
+    release_bench(&b);
     free(rounds);
     return rc;
 }

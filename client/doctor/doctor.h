@@ -25,18 +25,18 @@
 #define NTX_DOCTOR_ROUNDS   9
 
 struct ntx_doctor_config {
-    const char *dir;  /* where the models are: its largest file is read; one of a moment is written where it has none */
+    const char *dir;  /* folder of the models: its largest file is read; if it has none, a temporary file is written */
     double seconds;   /* for all measurements, about; 0: 18 */
-    uint32_t threads; /* 0: all this process may use */
+    uint32_t threads; /* 0: all that this process may use */
     void (*progress)(void *ctx, const char *what);
     void *ctx;
 };
 
 struct ntx_doctor_report {
     struct ntx_hw hw;
-    char findings[NTX_DOCTOR_FINDINGS][400]; /* sentences; what is fine is not mentioned */
+    char findings[NTX_DOCTOR_FINDINGS][400]; /* sentences; nothing is said of things in order */
     unsigned n_findings;
-    char drive_note[300]; /* what was read, and how */
+    char drive_note[300]; /* which file was read, and how */
 };
 
 int ntx_doctor_run(const struct ntx_doctor_config *c, struct ntx_doctor_report *out, struct ntx_err *err);

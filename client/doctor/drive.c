@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drive.c: the drive as iod will read it: its source over a region's pages, at random offsets, so much in flight as iod
- * keeps. */
+/* drive.c: measures the drive as ntx-iod reads it: with its source, into a region's pages, at random offsets, with
+ * as many reads in flight. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 #define IN_FLIGHT    (4u << 20)
 #define FILE_LEAST   (256u << 20) /* of a file that is worth reading */
-#define FILE_WRITTEN (512u << 20) /* of one that is written for it */
+#define FILE_WRITTEN (512u << 20) /* of a file that is written for the measurement */
 
 static const uint32_t sizes[] = {4096, 16384, 65536, 131072, 262144, 524288, 1048576};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
@@ -33,9 +33,9 @@ struct ntx__doctor_drive {
     int error;
 };
 
-/* ---- what is read */
+/* ---- the file */
 
-/* The largest file of the directory that is large enough, opened; -1: none. */
+/* Opens the largest file of the directory that is large enough; -1: none. */
 static int largest_file(const char *dir, char *name, size_t n, uint64_t *bytes)
 {
     DIR *d = opendir(dir);
@@ -47,7 +47,7 @@ static int largest_file(const char *dir, char *name, size_t n, uint64_t *bytes)
         int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
         if (fd < 0)
             continue;
-        /* a file with holes is read without the drive */
+        /* holes in a file are read without the drive */
         if (fstat(fd, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size <= *bytes ||
             (uint64_t)st.st_blocks * 512 < (uint64_t)st.st_size / 10 * 9) {
             close(fd);
@@ -64,8 +64,8 @@ static int largest_file(const char *dir, char *name, size_t n, uint64_t *bytes)
     return best;
 }
 
-/* A nameless file: gone with its descriptor. */
-static int write_file(const char *dir, uint64_t bytes, struct ntx_err *err)
+/* An unnamed file: gone when it is closed. */
+static int write_unnamed(const char *dir, uint64_t bytes, struct ntx_err *err)
 {
     static const size_t piece = 1u << 20;
     int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -99,7 +99,7 @@ static int open_file(struct ntx__doctor_drive *d, const char *dir, double second
         snprintf(r->drive_note, sizeof r->drive_note, "read from %.200s", name);
     } else {
         d->file_bytes = seconds < 1 ? 16u << 20 : FILE_WRITTEN;
-        if ((fd = write_file(dir, d->file_bytes, err)) < 0)
+        if ((fd = write_unnamed(dir, d->file_bytes, err)) < 0)
             return fd;
         snprintf(r->drive_note, sizeof r->drive_note,
                  "read from a file written for it, since there is none of 256 MiB here: a drive's cache may flatter "
@@ -152,7 +152,7 @@ static int open_source(struct ntx__doctor_drive *d, struct ntx_doctor_report *r,
 
 /* ---- reading */
 
-static void came(void *ctx, uint64_t tag, int32_t result)
+static void on_read(void *ctx, uint64_t tag, int32_t result)
 {
     struct ntx__doctor_drive *d = ctx;
     d->free_slots[d->n_free++] = (unsigned)tag;
@@ -186,11 +186,11 @@ static void wait_some(struct ntx__doctor_drive *d)
     for (unsigned i = 0; i < n; i++)
         p[i] = (struct pollfd){.fd = fds[i], .events = POLLIN};
     poll(p, n, 1000);
-    d->source->ops->reap(d->source, came, d);
+    d->source->ops->reap(d->source, on_read, d);
 }
 
-/* Bytes per second of reads of `size`, `depth` at a time, over `seconds`; what is under way at the end is waited for
- * and counted. */
+/* Bytes per second of reads of `size`, `depth` at a time, over `seconds`; reads under way at the end are awaited and
+ * counted. */
 static double read_for(struct ntx__doctor_drive *d, uint32_t size, unsigned depth, double seconds)
 {
     uint64_t t0 = ntx_now_ns(), end = t0 + (uint64_t)(seconds * 1e9);
@@ -232,7 +232,7 @@ int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_re
 int ntx__doctor_drive_measure(struct ntx__doctor_drive *d, double seconds, struct ntx_hw *hw, struct ntx_err *err)
 {
     double each = seconds / (N_SIZES + 1);
-    read_for(d, sizes[N_SIZES - 1], 4, each / 2); /* wakes it up */
+    read_for(d, sizes[N_SIZES - 1], 4, each / 2); /* wakes the drive up */
     for (int i = 0; i < N_SIZES; i++)
         hw->reads[hw->n_reads++] = (struct ntx_hw_read){
             sizes[i], read_for(d, sizes[i], NTX_MIN(IN_FLIGHT / sizes[i], NTX_IOD_MAX_READS), each)};

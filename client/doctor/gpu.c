@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu.c: a GPU's rates, by the plug-in that will use them: copying within its memory, copying to it, the matrix units,
- * each type's products of one row. */
+/* gpu.c: measures a GPU with its plug-in: copies within its memory and to it, the matrix units, and one-row products
+ * of each type. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,9 +9,9 @@
 #include "computed/gpu/gpu.h"
 #include "client/doctor/doctor_impl.h"
 
-#define COPY_BYTES      (512ull << 20) /* at most, and an eighth of what is free */
+#define COPY_BYTES      (512ull << 20) /* at most, and an eighth of the free memory */
 #define ROUNDS          3
-#define LEAST_MS        4.0f /* of a product that says something about the matrix units */
+#define LEAST_MS        4.0f /* of a product that is long enough to measure the matrix units */
 #define MOST_WALL_NS    100000000ull
 #define WIDTH           4096u /* values of a row of weights */
 #define PRODUCT_WALL_NS 20000000ull
@@ -25,10 +25,10 @@ struct bench {
     uint64_t bytes;
 };
 
-static int start(struct bench *t) { return t->ops->event_record(t->from, t->s); }
+static int start_timer(struct bench *t) { return t->ops->event_record(t->from, t->s); }
 
-/* *s: seconds since start. */
-static int stop(struct bench *t, double *s)
+/* *s: seconds since start_timer. */
+static int stop_timer(struct bench *t, double *s)
 {
     float ms;
     int rc = t->ops->event_record(t->to, t->s);
@@ -41,34 +41,35 @@ static int stop(struct bench *t, double *s)
     return rc;
 }
 
-/* The best of some rounds, in bytes per second; a copy on the device reads and writes. */
+/* The best of some rounds, in bytes per second; a copy on the device counts its read and its write. */
 static int copy_rate(struct bench *t, bool on_device, double *bps)
 {
     double s;
     for (int i = 0; i < ROUNDS; i++) {
-        int rc = start(t);
+        int rc = start_timer(t);
         if (!rc)
             rc = on_device ? t->ops->device_copy(t->s, t->b, t->a, t->bytes)
                            : t->ops->upload(t->s, t->a, t->host, t->bytes);
-        if (rc || (rc = stop(t, &s)))
+        if (rc || (rc = stop_timer(t, &s)))
             return rc;
-        *bps = NTX_MAX(*bps, s > 0 ? (on_device ? 2.0 : 1.0) * (double)t->bytes / s : 0);
+        if (s > 0)
+            *bps = NTX_MAX(*bps, (on_device ? 2.0 : 1.0) * (double)t->bytes / s);
     }
     return 0;
 }
 
-/* Products of n x n, larger ones until one takes long enough; 0 where the library for them is missing. */
+/* Products of n x n, larger and larger until one takes long enough; 0 without the library. */
 static int matrix_rate(struct bench *t, double *flops)
 {
     for (uint64_t n = 256; 2 * n * n <= t->bytes / 2; n *= 2) {
         uint64_t began = ntx_now_ns();
         uint16_t *w = t->a, *x = (uint16_t *)t->a + n * n;
         double s = 0;
-        for (int i = 0; i < 2; i++) { /* the first starts the library */
-            int rc = start(t);
+        for (int i = 0; i < 2; i++) { /* the first one starts the library */
+            int rc = start_timer(t);
             if (rc || (rc = t->ops->dense(t->s, w, x, t->b, (uint32_t)n, (uint32_t)n, (uint32_t)n)))
                 return i || n > 256 ? rc : 0;
-            if ((rc = stop(t, &s)))
+            if ((rc = stop_timer(t, &s)))
                 return rc;
         }
         *flops = s > 0 ? 2.0 * (double)n * (double)n * (double)n / s : 0;
@@ -78,7 +79,7 @@ static int matrix_rate(struct bench *t, double *flops)
     return 0;
 }
 
-/* A row as a product of this type takes it, to t->b: random bytes would be none, whose sums fit no integer. */
+/* Writes a row in the form that a product of this type needs, to t->b: with random bytes, sums would overflow. */
 static int give_row(struct bench *t, enum ntx_act form)
 {
     float row[WIDTH];
@@ -88,8 +89,8 @@ static int give_row(struct bench *t, enum ntx_act form)
     return t->ops->upload(t->s, t->b, t->host, ntx_act_row_bytes(form, WIDTH));
 }
 
-/* Bytes of weights per second of a product of one row: of more and more outputs, until weights fill the buffer or a
- * size took long. */
+/* Bytes of weights per second of a one-row product: of more and more outputs, until the weights fill the buffer or a
+ * size takes long. */
 static int product_rate(struct bench *t, uint32_t type, double *bps)
 {
     const size_t row = ntx_row_bytes(type, WIDTH), x_bytes = ntx_act_row_bytes(ntx_act_for(type), WIDTH);
@@ -107,8 +108,8 @@ static int product_rate(struct bench *t, uint32_t type, double *bps)
         double best = 0, s = 0;
         p.n_out = (uint32_t)outs, p.ldy = outs;
         for (int i = 0; i < ROUNDS; i++) {
-            int rc = start(t);
-            if (rc || (rc = t->ops->launch(t->s, NTX_GPU_PRODUCT, &p)) || (rc = stop(t, &s)))
+            int rc = start_timer(t);
+            if (rc || (rc = t->ops->launch(t->s, NTX_GPU_PRODUCT, &p)) || (rc = stop_timer(t, &s)))
                 return rc;
             best = NTX_MAX(best, s > 0 ? (double)(outs * row) / s : 0);
         }
@@ -131,18 +132,18 @@ static int product_rates(struct bench *t, double *type_bps)
     return rc;
 }
 
-static int prepare(struct bench *t)
+static int prepare_bench(struct bench *t)
 {
     int rc;
     if ((rc = t->ops->stream_new(t->g, &t->s)) || (rc = t->ops->event_new(t->g, true, &t->from)) ||
         (rc = t->ops->event_new(t->g, true, &t->to)) || (rc = t->ops->alloc(t->g, t->bytes, &t->a)) ||
         (rc = t->ops->alloc(t->g, t->bytes, &t->b)) || (rc = t->ops->host_alloc(t->g, t->bytes, &t->host)))
         return rc;
-    ntx__doctor_fill(t->host, t->bytes); /* as random as weights, which a card's power is measured by */
+    ntx__doctor_fill(t->host, t->bytes); /* as random as weights, which affects a card's power */
     return t->ops->upload(t->s, t->a, t->host, t->bytes);
 }
 
-static void finish(struct bench *t)
+static void free_bench(struct bench *t)
 {
     t->ops->event_free(t->from);
     t->ops->event_free(t->to);
@@ -162,13 +163,13 @@ bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n)
     }
     struct bench t = {.ops = back.ops, .g = back.gpu, .bytes = NTX_MIN(COPY_BYTES, back.info.free / 8 / 4096 * 4096)};
     double copy = 0, h2d = 0, flops = 0, type_bps[NTX_TYPE_LIMIT] = {0};
-    int rc = prepare(&t);
+    int rc = prepare_bench(&t);
     if (!rc && !(rc = copy_rate(&t, true, &copy)) && !(rc = copy_rate(&t, false, &h2d)) &&
         !(rc = product_rates(&t, type_bps)))
         rc = matrix_rate(&t, &flops);
     if (rc)
         snprintf(why, n, "%s", back.ops->error(back.gpu));
-    finish(&t);
+    free_bench(&t);
     if (!rc) {
         snprintf(r->hw.gpu.name, sizeof r->hw.gpu.name, "%s", back.info.name);
         r->hw.gpu.bytes = back.info.total;

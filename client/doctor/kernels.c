@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c: weights of each type from memory, as the forward pass takes them: pieces from a counter, all threads; of
- * one row with one thread, too. */
+/* kernels.c: measures weights of each type from memory, as in the forward pass: all threads take pieces from a
+ * counter; one-row products also with one thread. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 struct multiply {
     ntx_matmul_fn *matmul;
-    uint32_t type, rows, out; /* outputs in a piece */
+    uint32_t type, rows, out; /* outputs of a piece */
     const char *w;
     size_t bytes, row_bytes;
     const char *x;
@@ -42,19 +42,19 @@ void ntx__doctor_fill(void *buf, size_t bytes)
         s ^= s >> 7;
         s ^= s << 17;
         p[i] = (s & 0x3b3f3b3f3b3f3b3fu) |
-               0x3010301030103010u; /* halves that are finite, and bytes that as exponents are no subnormal floats */
+               0x3010301030103010u; /* finite halves; bytes that as exponents give no subnormal floats */
     }
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* The median rate; a run is as much of the buffer as takes a moment: of one row a quarter, still far more than caches
- * hold. */
-static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double seconds)
+/* The median rate; a run reads a part of the buffer that takes a moment: for one row a quarter, far more than the
+ * caches. */
+static double median_rate(struct ntx_pool *pool, struct multiply *m, size_t all, double seconds)
 {
     double v[64];
     int n = 0;
@@ -70,15 +70,15 @@ static double rate(struct ntx_pool *pool, struct multiply *m, size_t all, double
         v[n++] = (double)(m->bytes / piece * piece) / ((double)(ntx_now_ns() - t0) * 1e-9);
         m->w -= from;
         from = from + 2 * m->bytes <= all ? from + NTX_ROUND_DOWN(m->bytes, 64)
-                                          : 0; /* other memory each time: not what a cache still holds */
+                                          : 0; /* other memory each time, which no cache holds */
     } while (ntx_now_ns() < end && n < 64);
-    qsort(v, (size_t)n, sizeof *v, by_value);
+    qsort(v, (size_t)n, sizeof *v, compare_doubles);
     return v[n / 2];
 }
 
-/* interleaved: as they are kept that stay in memory. The bits mean nothing, so nothing has to be interleaved. */
-static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool interleaved, double seconds,
-                    struct ntx_hw *hw)
+/* interleaved: in the layout of resident weights. The bits are random, so nothing has to be rearranged. */
+static int measure_type(const struct ntx__doctor_bench *b, uint32_t type, bool interleaved, double seconds,
+                        struct ntx_hw *hw)
 {
     static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
     enum ntx_act form = ntx_act_for(type);
@@ -94,7 +94,7 @@ static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool inter
     m.y = ntx__doctor_buffer(y_bytes);
     int rc = x && quantized && m.y ? 0 : -ENOMEM;
     if (!rc)
-        memset(m.y, 0, y_bytes); /* its pages are not to come while it is timed */
+        memset(m.y, 0, y_bytes); /* fault its pages in before the timing */
     for (uint32_t k = 0; !rc && k < WIDTH; k++)
         x[k] = (float)(k * 7 % 31) - 15;
     for (uint32_t r = 0; !rc && r < ROWS_MAX; r++)
@@ -102,8 +102,8 @@ static int one_type(const struct ntx__doctor_bench *b, uint32_t type, bool inter
     m.x = quantized;
     for (size_t i = 0; !rc && i < sizeof row_counts / sizeof *row_counts && hw->n_kernels < NTX_HW_KERNELS; i++) {
         m.rows = row_counts[i];
-        double bps = rate(b->all, &m, b->bytes, seconds);
-        double bps_1 = m.rows == 1 && ntx_pool_threads(b->all) > 1 ? rate(b->one, &m, b->bytes, seconds) : 0;
+        double bps = median_rate(b->all, &m, b->bytes, seconds);
+        double bps_1 = m.rows == 1 && ntx_pool_threads(b->all) > 1 ? median_rate(b->one, &m, b->bytes, seconds) : 0;
         hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){
             .type = type, .rows = m.rows, .interleaved = interleaved, .bps = bps, .bps_1 = bps_1};
     }
@@ -122,9 +122,9 @@ int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struc
         n += ntx_type_info(t) ? !!ops->matmul[t] + !!ops->interleaved[t] : 0;
     for (uint32_t t = 0; !rc && t < NTX_TYPE_LIMIT; t++) {
         if (ntx_type_info(t) && ops->matmul[t])
-            rc = one_type(b, t, false, seconds / (4 * n), hw);
+            rc = measure_type(b, t, false, seconds / (4 * n), hw);
         if (!rc && ntx_type_info(t) && ops->interleaved[t])
-            rc = one_type(b, t, true, seconds / (4 * n), hw);
+            rc = measure_type(b, t, true, seconds / (4 * n), hw);
     }
     return rc;
 }

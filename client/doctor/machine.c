@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* machine.c: what the system says about itself, and which of it should be otherwise. */
+/* machine.c: reads the system's settings and reports those that should be changed. */
 #include <dirent.h>
 #include <sched.h>
 #include <stdio.h>
@@ -17,8 +17,8 @@ uint32_t ntx__doctor_threads(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : (uint32_t)NTX_MAX(CPU_COUNT(&set), 1);
 }
 
-/* The first line of a file that begins with `key`, behind its colon; the first line where key is "". */
-static bool line_of(const char *path, const char *key, char *buf, size_t n)
+/* The value in the first line of a file that begins with `key`, after its colon; the first line where key is "". */
+static bool read_line(const char *path, const char *key, char *buf, size_t n)
 {
     char line[512];
     FILE *f = fopen(path, "re");
@@ -36,7 +36,7 @@ static bool line_of(const char *path, const char *key, char *buf, size_t n)
     return found;
 }
 
-/* By the driver, or by the vendor and class of a PCI device where there is no driver. */
+/* Finds a GPU by its driver, or without one by the vendor and class of a PCI device. */
 static bool find_gpu(char *name, size_t n, bool *driver)
 {
     static const char *const roots[] = {"/proc/driver/nvidia/gpus", "/sys/bus/pci/devices"};
@@ -47,13 +47,13 @@ static bool find_gpu(char *name, size_t n, bool *driver)
             char path[400], vendor[32] = "", class[32] = "";
             snprintf(path, sizeof path, "%s/%s/%s", roots[k], e->d_name, k ? "vendor" : "information");
             if (!k) {
-                found = line_of(path, "Model", name, n);
+                found = read_line(path, "Model", name, n);
                 continue;
             }
             snprintf(name, n, "an NVIDIA GPU");
-            found = line_of(path, "", vendor, sizeof vendor) && !strcmp(vendor, "0x10de");
+            found = read_line(path, "", vendor, sizeof vendor) && !strcmp(vendor, "0x10de");
             snprintf(path, sizeof path, "%s/%s/class", roots[k], e->d_name);
-            found = found && line_of(path, "", class, sizeof class) && !strncmp(class, "0x03", 4);
+            found = found && read_line(path, "", class, sizeof class) && !strncmp(class, "0x03", 4);
         }
         if (d)
             closedir(d);
@@ -85,7 +85,7 @@ static void judge_limits(struct ntx_doctor_report *r)
                         "the drive's buffers are not registered: "
                         "raise 'memlock' in /etc/security/limits.conf, or run ntx as its service, which asks for it.",
                         ntx_format_size(l.rlim_cur, size, sizeof size));
-    if (line_of("/sys/kernel/mm/transparent_hugepage/enabled", "", thp, sizeof thp) && strstr(thp, "[never]"))
+    if (read_line("/sys/kernel/mm/transparent_hugepage/enabled", "", thp, sizeof thp) && strstr(thp, "[never]"))
         ntx__doctor_say(r,
                         "Transparent huge pages are off: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled.");
     long online = sysconf(_SC_NPROCESSORS_ONLN);
@@ -94,7 +94,7 @@ static void judge_limits(struct ntx_doctor_report *r)
                         ntx__doctor_threads(), online);
 }
 
-/* Others' work makes everything look slow, and predictions with it. */
+/* Other processes make all measurements slow, and so the predictions. */
 static void judge_quiet(struct ntx_doctor_report *r, double load_before)
 {
     if (ntx_hw_busy(&r->hw))
@@ -126,9 +126,9 @@ static void judge_hardware(struct ntx_doctor_report *r)
 void ntx__doctor_machine(double load_before, struct ntx_doctor_report *r)
 {
     char mem[64], host[64] = "this machine";
-    if (!line_of("/proc/cpuinfo", "model name", r->hw.cpu, sizeof r->hw.cpu))
+    if (!read_line("/proc/cpuinfo", "model name", r->hw.cpu, sizeof r->hw.cpu))
         snprintf(r->hw.cpu, sizeof r->hw.cpu, "unknown");
-    if (line_of("/proc/meminfo", "MemTotal", mem, sizeof mem))
+    if (read_line("/proc/meminfo", "MemTotal", mem, sizeof mem))
         r->hw.ram_bytes = strtoull(mem, NULL, 10) << 10;
     gethostname(host, sizeof host - 1);
     snprintf(r->hw.name, sizeof r->hw.name, "%s", host);

@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* median.c: the middle of several rounds. A machine that others use, too, changes within seconds: memory, drive and one
- * processor by half at a time. */
+/* median.c: the median of several rounds. On a shared machine, memory, drive and processor can each lose half of
+ * their rate within seconds. */
 #include <stddef.h>
 #include <stdlib.h>
 
 #include "client/doctor/doctor_impl.h"
 #include "common/util.h"
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* Of the double that lies so far from the beginning of each round. */
+/* Median of the double at this offset of each round. */
 static double median(const struct ntx_hw *rounds, unsigned n, size_t offset)
 {
     double v[NTX_DOCTOR_ROUNDS];
     n = NTX_MIN(n, (unsigned)NTX_DOCTOR_ROUNDS);
     for (unsigned i = 0; i < n; i++)
         v[i] = *(const double *)(const void *)((const char *)&rounds[i] + offset);
-    qsort(v, n, sizeof *v, by_value);
+    qsort(v, n, sizeof *v, compare_doubles);
     return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
@@ -48,7 +48,7 @@ void ntx__doctor_median(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *
         MEDIAN(kernels[i].bps);
         MEDIAN(kernels[i].bps_1);
         if (out->kernels[i].rows ==
-            1) { /* a kernel whose reads are prefetched better than plain ones shows what memory can do */
+            1) { /* a kernel with better prefetching than plain reads shows the memory's real rate */
             out->ram_bps = NTX_MAX(out->ram_bps, out->kernels[i].bps);
             out->ram_bps_1 = NTX_MAX(out->ram_bps_1, out->kernels[i].bps_1);
         }

@@ -43,10 +43,10 @@ struct reading {
     const char *buf;
     size_t bytes;
     _Atomic size_t next;
-    _Atomic uint64_t seen; /* so that no read can be left out */
+    _Atomic uint64_t seen; /* keeps the compiler from dropping reads */
 };
 
-static void read_all(void *ctx, unsigned thread)
+static void read_buffer(void *ctx, unsigned thread)
 {
     struct reading *r = ctx;
     uint64_t x = 0;
@@ -64,13 +64,13 @@ double ntx__doctor_read_rate(struct ntx_pool *pool, const void *buf, size_t byte
     do {
         uint64_t t0 = ntx_now_ns();
         atomic_store(&r.next, 0);
-        ntx_pool_run(pool, read_all, &r);
+        ntx_pool_run(pool, read_buffer, &r);
         best = NTX_MAX(best, (double)(bytes / PIECE * PIECE) / ((double)(ntx_now_ns() - t0) * 1e-9));
     } while (ntx_now_ns() < end);
     return best;
 }
 
-static void nothing(void *ctx, unsigned thread)
+static void do_nothing(void *ctx, unsigned thread)
 {
     (void)ctx;
     (void)thread;
@@ -81,7 +81,7 @@ double ntx__doctor_step(struct ntx_pool *pool, double seconds)
     uint64_t t0 = ntx_now_ns(), end = t0 + (uint64_t)(seconds * 1e9), n = 0, now;
     do {
         for (int i = 0; i < 100; i++, n++)
-            ntx_pool_run(pool, nothing, NULL);
+            ntx_pool_run(pool, do_nothing, NULL);
         now = ntx_now_ns();
     } while (now < end);
     return (double)(now - t0) * 1e-9 / (double)n;

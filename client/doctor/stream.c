@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stream.c: the drive as the pipeline will see it. iod's reader, in a thread, fills a ring as large as models get it;
- * the compute threads take its slots in turn through computed's own stream, multiply each chunk as soon as it is there,
- * and give the slot back. To a reader who looks at them bytes may come at half the rate at which they come to one who
- * does not (docs/log/memory-cap.md). */
+/* stream.c: measures the drive in the pipeline. ntx-iod's reader, in a thread, fills a ring of a model's size; the
+ * compute threads take its slots in turn through ntx-computed's stream, multiply each chunk at once, and release the
+ * slot. Bytes that are used may come at half the rate of bytes that nobody touches (docs/log/memory-cap.md). */
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -27,7 +26,7 @@
 #define CHUNKS_MOST 8192u /* of the file: a pass reads so many */
 
 struct ntx__doctor_stream {
-    struct ntx_region region; /* computed's mapping of it */
+    struct ntx_region region; /* ntx-computed's mapping of it */
     struct ntx_stream *stream;
     struct ntx_weights *weights;
     int wake_fd;
@@ -40,7 +39,7 @@ struct ntx__doctor_stream {
     uint64_t pass;
 };
 
-/* What the compute threads share: STEP chunks at a time, each in as many parts as there are threads. */
+/* Shared by the compute threads: STEP chunks at a time, each in as many parts as there are threads. */
 struct step {
     struct ntx__doctor_stream *s;
     ntx_matmul_fn *matmul;
@@ -74,7 +73,7 @@ static void multiply_parts(void *ctx, unsigned thread)
     }
 }
 
-/* One step; a pass ends and the next begins as in a model: iod reads on across them. */
+/* One step; passes follow each other as in a model: ntx-iod reads on across them. */
 static int take_step(struct ntx_pool *pool, struct step *t)
 {
     struct ntx__doctor_stream *s = t->s;
@@ -95,8 +94,8 @@ static int take_step(struct ntx_pool *pool, struct step *t)
     return atomic_load(&t->error);
 }
 
-static int prepare(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, struct step *t, float **x,
-                   char **quantized)
+static int prepare_step(struct ntx__doctor_stream *s, const struct ntx__doctor_bench *b, struct step *t, float **x,
+                        char **quantized)
 {
     enum ntx_act form = ntx_act_for(TYPE);
     *t = (struct step){.s = s,
@@ -125,8 +124,9 @@ int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__d
     float *x = NULL;
     char *quantized = NULL;
     uint64_t bytes = 0, ahead = 0, t0, now;
-    int rc = prepare(s, b, &t, &x, &quantized);
-    for (; !rc && ahead < RING_BYTES; ahead += STEP * s->region.chunks[0].bytes) /* what was read while nobody asked */
+    int rc = prepare_step(s, b, &t, &x, &quantized);
+    /* chunks that were read between measurements */
+    for (; !rc && ahead < RING_BYTES; ahead += STEP * s->region.chunks[0].bytes)
         rc = take_step(b->all, &t);
     t0 = now = ntx_now_ns();
     for (uint64_t end = t0 + (uint64_t)(seconds * 1e9); !rc && now < end;
@@ -142,16 +142,16 @@ int ntx__doctor_stream_measure(struct ntx__doctor_stream *s, const struct ntx__d
     return 0;
 }
 
-/* ---- iod's side */
+/* ---- ntx-iod's side */
 
-static void told(void *ctx, const struct ntx_iod_failure *f, const char *text)
+static void on_failure(void *ctx, const struct ntx_iod_failure *f, const char *text)
 {
     struct ntx__doctor_stream *s = ctx;
     if (f)
         ntx_stream_io_error(s->stream, f->chunk, text);
 }
 
-static void closed(void *ctx)
+static void on_reader_closed(void *ctx)
 {
     struct ntx__doctor_stream *s = ctx;
     uv_close((uv_handle_t *)&s->stop, NULL);
@@ -174,7 +174,7 @@ static int start_reader(struct ntx__doctor_stream *s, int file, uint32_t read_by
 {
     int fds[NTX_IOD_FDS + 1] = {[NTX_REGION_PARTS] = fcntl(s->wake_fd, F_DUPFD_CLOEXEC, 0),
                                 fcntl(file, F_DUPFD_CLOEXEC, 0)};
-    const struct ntx_reader_hooks hooks = {.ctx = s, .told = told, .closed = closed};
+    const struct ntx_reader_hooks hooks = {.ctx = s, .told = on_failure, .closed = on_reader_closed};
     const struct ntx_reader_config c = {
         .inflight_bytes = IN_FLIGHT, .piece_bytes = read_bytes, .source = "auto", .fault = "", .start = 1};
     for (int i = 0; i < NTX_REGION_PARTS; i++)
@@ -198,9 +198,9 @@ static int start_reader(struct ntx__doctor_stream *s, int file, uint32_t read_by
     return 0;
 }
 
-/* ---- computed's side */
+/* ---- ntx-computed's side */
 
-/* The file's whole chunks, from its beginning, as a schedule. */
+/* Makes a schedule of the file's whole chunks, from its beginning. */
 static int make_region(struct ntx__doctor_stream *s, uint64_t file_bytes, uint32_t read_bytes, struct ntx_err *err)
 {
     uint64_t slot = (uint64_t)read_bytes + 2 * BLOCK;

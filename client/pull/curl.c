@@ -13,7 +13,7 @@ static struct {
     struct ntx_err err;
 } library = {.once = PTHREAD_ONCE_INIT};
 
-static void load(void)
+static void load_libcurl(void)
 {
     void *l = dlopen(NTX_LIBCURL, RTLD_LAZY | RTLD_LOCAL);
     library.good = l;
@@ -25,7 +25,7 @@ static void load(void)
 
 const struct ntx__curl *ntx__curl(struct ntx_err *err)
 {
-    pthread_once(&library.once, load);
+    pthread_once(&library.once, load_libcurl);
     if (!library.good && err)
         *err = library.err;
     return library.good ? &library.curl : NULL;

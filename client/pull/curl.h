@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* curl.h: libcurl, loaded when it is first asked for. The thirty libraries that it brings take longer to load than all
- * else of ntx, which mostly pulls nothing. */
+/* curl.h: libcurl, loaded at its first use. Its thirty libraries take longer to load than all of ntx, which rarely
+ * pulls a model. */
 #ifndef NTX_CLIENT_PULL_CURL_H
 #define NTX_CLIENT_PULL_CURL_H
 
@@ -24,7 +24,7 @@ struct ntx__curl {
     NTX__CURL_FUNCTIONS(NTX__CURL_MEMBER)
 };
 
-/* Loaded once, and kept; any thread. NULL, and err (unless it is NULL) says why: it is not there. */
+/* Loads it once; any thread. NULL: it is missing, and err (unless NULL) says why. */
 const struct ntx__curl *ntx__curl(struct ntx_err *err);
 
 #endif

@@ -14,16 +14,16 @@
 #define FIRST (1u << 20)
 #define MOST  (256u << 20)
 
-/* ---- where it ends */
+/* ---- the end of the header */
 
 struct cursor {
     const uint8_t *p;
     size_t n, at;
     bool bad; /* no GGUF */
-    bool out; /* goes on behind n */
+    bool out; /* it continues after n */
 };
 
-static uint64_t number(struct cursor *c, unsigned bytes)
+static uint64_t read_integer(struct cursor *c, unsigned bytes)
 {
     uint64_t v = 0;
     c->out |= !c->bad && bytes > c->n - c->at;
@@ -35,7 +35,7 @@ static uint64_t number(struct cursor *c, unsigned bytes)
     return v;
 }
 
-static void pass(struct cursor *c, uint64_t bytes)
+static void skip_bytes(struct cursor *c, uint64_t bytes)
 {
     if (bytes > MOST)
         c->bad = true;
@@ -45,47 +45,50 @@ static void pass(struct cursor *c, uint64_t bytes)
         c->at += bytes;
 }
 
-/* Bytes of a value of GGUF's type, 0 for a string, an array and what there is not. */
-static unsigned width(uint64_t type)
+/* Bytes of a value of this GGUF type; 0 for a string, an array and an unknown type. */
+static unsigned type_width(uint64_t type)
 {
     return type < 13 ? (unsigned[]){1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8}[type] : 0;
 }
 
-static void value(struct cursor *c)
+static void skip_value(struct cursor *c)
 {
-    uint64_t type = number(c, 4), elem = type == 9 ? number(c, 4) : type, count = type == 9 ? number(c, 8) : 1;
+    uint64_t type = read_integer(c, 4), elem = type == 9 ? read_integer(c, 4) : type,
+             count = type == 9 ? read_integer(c, 8) : 1;
     c->bad |= elem > 12 || elem == 9 || count > MOST;
-    if (width(elem))
-        pass(c, c->bad ? 0 : count * width(elem));
+    if (type_width(elem))
+        skip_bytes(c, c->bad ? 0 : count * type_width(elem));
     else
         for (uint64_t i = 0; i < count && !c->bad && !c->out; i++)
-            pass(c, number(c, 8));
+            skip_bytes(c, read_integer(c, 8));
 }
 
-static void tensor(struct cursor *c)
+static void skip_tensor(struct cursor *c)
 {
-    pass(c, number(c, 8));
-    uint64_t dims = number(c, 4);
+    skip_bytes(c, read_integer(c, 8));
+    uint64_t dims = read_integer(c, 4);
     c->bad |= dims > 4;
-    pass(c, c->bad ? 0 : dims * 8 + 4 + 8);
+    skip_bytes(c, c->bad ? 0 : dims * 8 + 4 + 8);
 }
 
 uint64_t ntx_header_end(const void *p, size_t n)
 {
     struct cursor c = {p, n, 0, false, false};
-    c.bad |= number(&c, 4) != 0x46554747; /* "GGUF" */
-    uint64_t version = number(&c, 4), tensors = number(&c, 8), keys = number(&c, 8);
+    c.bad |= read_integer(&c, 4) != 0x46554747; /* "GGUF" */
+    uint64_t version = read_integer(&c, 4), tensors = read_integer(&c, 8), keys = read_integer(&c, 8);
     c.bad |= !c.out && (version < 2 || version > 3 || tensors > MOST || keys > MOST);
     for (uint64_t i = 0; i < keys && !c.bad && !c.out; i++) {
-        pass(&c, number(&c, 8));
-        value(&c);
+        skip_bytes(&c, read_integer(&c, 8));
+        skip_value(&c);
     }
     for (uint64_t i = 0; i < tensors && !c.bad && !c.out; i++)
-        tensor(&c);
-    return c.out ? (n < MOST ? 0 : UINT64_MAX) : c.bad ? UINT64_MAX : c.at;
+        skip_tensor(&c);
+    if (c.out)
+        return n < MOST ? 0 : UINT64_MAX;
+    return c.bad ? UINT64_MAX : c.at;
 }
 
-/* ---- reading it */
+/* ---- the download */
 
 struct head {
     uint8_t *p;
@@ -93,28 +96,28 @@ struct head {
     bool begun;
 };
 
-static int take(void *arg, const struct ntx_web_answer *a, const void *p, size_t n)
+static int take_bytes(void *arg, const struct ntx_web_answer *a, const void *p, size_t n)
 {
     struct head *h = arg;
     if (!h->begun && a->from && a->from != h->n)
         return -EPROTO;
     if (!h->begun && !a->from)
-        h->n = 0; /* of a server without ranges */
+        h->n = 0; /* from a server without ranges */
     h->begun = true;
     n = NTX_MIN(n, h->room - h->n);
     memcpy(h->p + h->n, p, n);
     h->n += n;
-    return h->n == h->room ? -ECANCELED : 0; /* enough */
+    return h->n == h->room ? -ECANCELED : 0; /* all that was asked for has come */
 }
 
-static int more(struct ntx_web *w, const struct ntx_hub_file *f, struct head *h, size_t room, struct ntx_web_answer *a,
-                struct ntx_err *err)
+static int fetch_more(struct ntx_web *w, const struct ntx_hub_file *f, struct head *h, size_t room,
+                      struct ntx_web_answer *a, struct ntx_err *err)
 {
     uint8_t *p = realloc(h->p, room);
     if (!p)
         return ntx_err_set(err, -ENOMEM, "no memory");
     *h = (struct head){.p = p, .n = h->n, .room = room};
-    struct ntx_web_ask q = {.url = f->url, .from = h->n, .to = room, .take = take, .arg = h};
+    struct ntx_web_ask q = {.url = f->url, .from = h->n, .to = room, .take = take_bytes, .arg = h};
     int rc = ntx_web_get(w, &q, a, err);
     return rc == -ECANCELED ? 0 : rc;
 }
@@ -132,7 +135,7 @@ static int check_size(struct ntx_hub_file *f, const struct ntx_web_answer *a, st
     return 0;
 }
 
-static int into_memory_file(const struct head *h, uint64_t size, int *fd)
+static int make_memory_file(const struct head *h, uint64_t size, int *fd)
 {
     int m = memfd_create("gguf header", MFD_CLOEXEC);
     bool good = m >= 0;
@@ -157,7 +160,7 @@ int ntx_header_get(struct ntx_web *w, struct ntx_hub_file *f, int *fd, char etag
     uint64_t end = 0;
     int rc = 0;
     for (size_t room = FIRST; !rc && !end && room <= MOST; room *= 4) {
-        rc = more(w, f, &h, room, &a, err);
+        rc = fetch_more(w, f, &h, room, &a, err);
         if (!rc)
             rc = check_size(f, &a, err);
         end = rc ? 0 : ntx_header_end(h.p, h.n);
@@ -166,7 +169,7 @@ int ntx_header_get(struct ntx_web *w, struct ntx_hub_file *f, int *fd, char etag
     }
     if (!rc && (!end || end == UINT64_MAX))
         rc = ntx_err_set(err, -EINVAL, "%s is no GGUF, or its header is not whole", f->name);
-    if (!rc && (rc = into_memory_file(&h, f->size, fd)))
+    if (!rc && (rc = make_memory_file(&h, f->size, fd)))
         ntx_err_set(err, rc, "%s: its header: %s", f->name, strerror(-rc));
     if (!rc)
         memcpy(etag, a.etag, 200);

@@ -15,23 +15,23 @@
 #include "common/util.h"
 
 #define LIST_MOST (16u << 20) /* bytes of a repository's list */
-#define LIST_S    120         /* seconds for all of it */
+#define LIST_S    120         /* seconds for the whole list */
 
-/* One GGUF of a list: all its parts. */
+/* One GGUF of a list, with all its parts. */
 struct offer {
-    char stem[256], folder[256]; /* folder: within the repository, some keep a type in each */
+    char stem[256], folder[256]; /* folder: within the repository; some repositories have a folder for each type */
     unsigned of;
     uint64_t bytes;
 };
 
 struct list {
-    char owner[128], repo[160], type[64]; /* type "": not said */
+    char owner[128], repo[160], type[64]; /* type "": not given */
     const char *hub;
     json_t *files;
     struct offer *offer;
     unsigned n;
-    uint64_t seed; /* of the hash, so that a list cannot be made whose names all fall together */
-    /* [slots], a power of two and more than n: by its names' hash, the number of an offer from 1 on; 0: free */
+    uint64_t seed; /* of the hash, so that nobody can make a list whose names all collide */
+    /* Hash table [slots], a power of two above n: number of an offer, from 1 on; 0: free */
     uint32_t *slot;
     unsigned slots;
 };
@@ -67,7 +67,7 @@ static int read_name(const char *what, struct list *l, struct ntx_err *err)
     return 0;
 }
 
-/* ---- the hub's list */
+/* ---- the repository's list */
 
 struct text {
     char *p;
@@ -103,11 +103,12 @@ static int get_list(struct ntx_web *w, struct list *l, struct ntx_err *err)
     if (!rc && a.more)
         rc = ntx_err_set(&why, -E2BIG, "it has more files than one list holds; give the address of the file");
     free(t.p);
-    return rc ? ntx_err_set(err, rc, "%s/%s: %.300s", l->owner, l->repo,
-                            *why.text      ? why.text
-                            : rc == -E2BIG ? "its list is too long"
-                                           : strerror(-rc))
-              : 0;
+    if (!rc)
+        return 0;
+    const char *reason = rc == -E2BIG ? "its list is too long" : strerror(-rc);
+    if (*why.text)
+        reason = why.text;
+    return ntx_err_set(err, rc, "%s/%s: %.300s", l->owner, l->repo, reason);
 }
 
 static const char *path_of(const json_t *file)
@@ -122,7 +123,7 @@ static uint64_t size_of(const json_t *file)
     return json_is_integer(size) && json_integer_value(size) > 0 ? (uint64_t)json_integer_value(size) : 0;
 }
 
-/* A path as folder, stem and number: false for what is no model. */
+/* Splits a path into folder, stem and number; false: not a model. */
 static bool read_path(const char *path, struct offer *o, unsigned *no)
 {
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
@@ -148,7 +149,7 @@ static uint64_t hash_of(const struct list *l, const struct offer *o)
     return h ^ h >> 32;
 }
 
-/* Its slot, or the free one where it belongs. */
+/* The slot of this offer, or the free slot for it. */
 static uint32_t *slot_of(const struct list *l, const struct offer *o)
 {
     unsigned i = (unsigned)hash_of(l, o) & (l->slots - 1);
@@ -157,8 +158,8 @@ static uint32_t *slot_of(const struct list *l, const struct offer *o)
     return &l->slot[i];
 }
 
-/* Room for one more; both arrays double, so that a list of any length takes time in proportion. */
-static int grow(struct list *l)
+/* Makes room for one more; both arrays double, so that the time is linear in the length. */
+static int grow_offers(struct list *l)
 {
     const unsigned slots = l->slots ? 2 * l->slots : 64;
     if (2 * l->n < l->slots)
@@ -178,7 +179,7 @@ static int grow(struct list *l)
 
 static int add_offer(struct list *l, const struct offer *o, uint64_t size)
 {
-    if (grow(l))
+    if (grow_offers(l))
         return -ENOMEM;
     uint32_t *at = slot_of(l, o);
     if (!*at) {
@@ -206,7 +207,7 @@ static int list_offers(struct list *l, struct ntx_err *err)
                               l->repo);
 }
 
-/* ---- which one */
+/* ---- the choice */
 
 static bool is_of_type(const struct offer *o, const char *type)
 {
@@ -218,13 +219,13 @@ static bool is_of_type(const struct offer *o, const char *type)
     return n > k && !strcasecmp(o->stem + n - k, type) && strchr("-.", o->stem[n - k - 1]);
 }
 
-/* Of a few, those with this type: the last one, and their number. */
-static unsigned of_type(const struct list *l, const char *type, const struct offer **o)
+/* Counts the offers of this type; *o: the last of them. */
+static unsigned count_type(const struct list *l, const char *type, const struct offer **o)
 {
     unsigned found = 0;
     for (unsigned i = 0; i < l->n; i++)
         if (is_of_type(&l->offer[i], type)) {
-            /* UD-Q4_K_M is a Q4_K_M, too, but who says Q4_K_M means the plain one */
+            /* UD-Q4_K_M is a Q4_K_M, too, but Q4_K_M means the plain one */
             bool exact = !strcasecmp(ntx_store_type(l->offer[i].stem), type);
             if (exact && found && strcasecmp(ntx_store_type((*o)->stem), type))
                 found = 0;
@@ -248,17 +249,19 @@ static int tell_choice(const struct list *l, const char *why, struct ntx_err *er
     return ntx_err_set(err, -ENOTUNIQ, "%s/%s: %s; there are %s: hf:OWNER/REPO:TYPE", l->owner, l->repo, why, all);
 }
 
-static int choose(const struct list *l, const struct offer **o, struct ntx_err *err)
+static int choose_offer(const struct list *l, const struct offer **o, struct ntx_err *err)
 {
     static const char *const usual[] = {"Q4_K_M", "MXFP4", "Q4_0", "Q8_0"};
     if (*l->type) {
-        unsigned n = of_type(l, l->type, o);
-        return n == 1 ? 0 : tell_choice(l, n ? "several files are of this type" : "no file is of this type", err);
+        unsigned n = count_type(l, l->type, o);
+        if (n == 1)
+            return 0;
+        return tell_choice(l, n ? "several files are of this type" : "no file is of this type", err);
     }
     if (l->n == 1)
         return *o = l->offer, 0;
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (of_type(l, usual[i], o) == 1)
+        if (count_type(l, usual[i], o) == 1)
             return 0;
     return tell_choice(l, "say which type", err);
 }
@@ -270,7 +273,7 @@ static int url_of(const struct list *l, const char *path, char url[NTX_WEB_URL])
     const struct ntx__curl *lib = ntx__curl(NULL);
     char *escaped = lib ? lib->easy_escape(NULL, path, 0) : NULL;
     int n = escaped ? snprintf(url, NTX_WEB_URL, "%s/%s/%s/resolve/main/", l->hub, l->owner, l->repo) : -1;
-    for (const char *c = escaped; n > 0 && c && *c && n < NTX_WEB_URL - 1; c++) { /* but for '/' */
+    for (const char *c = escaped; n > 0 && c && *c && n < NTX_WEB_URL - 1; c++) { /* keep '/' */
         bool slash = !strncmp(c, "%2F", 3);
         url[n++] = slash ? '/' : *c;
         c += slash ? 2 : 0;
@@ -347,7 +350,7 @@ static int find_repo(struct ntx_web *w, const char *hub, const char *name, struc
     if (!rc)
         rc = list_offers(&l, err);
     if (!rc)
-        rc = choose(&l, &o, err);
+        rc = choose_offer(&l, &o, err);
     if (!rc)
         rc = take_offer(&l, o, m, err);
     json_decref(l.files);
@@ -356,9 +359,9 @@ static int find_repo(struct ntx_web *w, const char *hub, const char *name, struc
     return rc;
 }
 
-/* ---- an address */
+/* ---- a URL */
 
-/* The file's name within the address: [at, at + n). */
+/* The file's name within the URL: [at, at + n). */
 static const char *last_name(const char *url, size_t *n)
 {
     const char *path = strstr(url, "://"), *end = url + strcspn(url, "?#"), *at = end;

@@ -20,10 +20,10 @@ struct pulling {
     const struct ntx_pull_part *p;
     int fd; /* .FILE.part */
     char part[300], from[300];
-    uint64_t have, most; /* bytes; the most that there were */
+    uint64_t have, most; /* bytes; the largest value so far */
     struct sha256_ctx sha;
-    bool begun;         /* the answer under way has sent something */
-    struct ntx_err why; /* of take() */
+    bool begun;         /* the current answer has sent something */
+    struct ntx_err why; /* error of take_bytes() */
 };
 
 static void set_names(struct pulling *x)
@@ -32,7 +32,7 @@ static void set_names(struct pulling *x)
     snprintf(x->from, sizeof x->from, ".%s.from", x->p->file->name);
 }
 
-/* ---- what is there */
+/* ---- present files */
 
 int ntx_part_have(const struct ntx_pull_part *p, uint64_t *bytes, bool *whole, struct ntx_err *err)
 {
@@ -51,8 +51,8 @@ int ntx_part_have(const struct ntx_pull_part *p, uint64_t *bytes, bool *whole, s
     return 0;
 }
 
-/* What the part must be of. */
-static void describe(const struct ntx_pull_part *p, char line[400])
+/* Describes the version that the part must belong to. */
+static void describe_version(const struct ntx_pull_part *p, char line[400])
 {
     snprintf(line, 400, "%llu %s\n", (unsigned long long)p->file->size, *p->file->sha256 ? p->file->sha256 : p->etag);
 }
@@ -64,7 +64,7 @@ static bool is_same(const struct pulling *x)
     ssize_t n = fd < 0 ? 0 : read(fd, got, sizeof got - 1);
     if (fd >= 0)
         close(fd);
-    describe(x->p, want);
+    describe_version(x->p, want);
     got[NTX_MAX(n, 0)] = 0;
     return (*x->p->file->sha256 || *x->p->etag) && !strcmp(want, got);
 }
@@ -80,8 +80,8 @@ static int write_all(int fd, const char *p, size_t n)
 static int note_from(const struct pulling *x)
 {
     char line[400];
-    describe(x->p, line);
-    unlinkat(x->p->folder, x->from, 0); /* made anew: one that is there may have a second name elsewhere */
+    describe_version(x->p, line);
+    unlinkat(x->p->folder, x->from, 0); /* made again: the present one may be a hard link to another file */
     int fd = openat(x->p->folder, x->from, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     int rc = fd < 0 ? -errno : write_all(fd, line, strlen(line));
     if (fd >= 0 && close(fd) && !rc)
@@ -96,8 +96,8 @@ static int start_over(struct pulling *x)
     return ftruncate(x->fd, 0) || lseek(x->fd, 0, SEEK_SET) ? -errno : note_from(x);
 }
 
-/* What is there is read for its hash; the descriptor is behind it then. */
-static int take_up(struct pulling *x)
+/* Hashes the present bytes; the descriptor is then after them. */
+static int hash_present(struct pulling *x)
 {
     uint8_t buf[1 << 16];
     struct stat st;
@@ -115,13 +115,15 @@ static int take_up(struct pulling *x)
     return 0;
 }
 
-/* In a folder of somebody else it may be a second name of any file. */
+/* In another user's folder it may be a hard link to any file. */
 static int check_part(const struct stat *st)
 {
-    return !S_ISREG(st->st_mode) ? -EINVAL : st->st_nlink != 1 ? -EPERM : 0;
+    if (!S_ISREG(st->st_mode))
+        return -EINVAL;
+    return st->st_nlink == 1 ? 0 : -EPERM;
 }
 
-/* Ours alone: the lock is on the file that has the name. */
+/* Locks the part and checks that the name still means this file. */
 static int lock_part(struct pulling *x)
 {
     struct stat mine, named;
@@ -134,14 +136,14 @@ static int lock_part(struct pulling *x)
         if (!fstat(x->fd, &mine) && !fstatat(x->p->folder, x->part, &named, AT_SYMLINK_NOFOLLOW) &&
             mine.st_ino == named.st_ino && mine.st_dev == named.st_dev)
             return check_part(&mine);
-        close(x->fd); /* another one finished it meanwhile */
+        close(x->fd); /* another process has finished it meanwhile */
     }
 }
 
-/* ---- what comes */
+/* ---- the download */
 
-/* The first bytes of an answer: a server without ranges, or with another version, begins anew. */
-static int begin(struct pulling *x, const struct ntx_web_answer *a)
+/* The first bytes of an answer: a server without ranges, or with another version, starts over. */
+static int begin_answer(struct pulling *x, const struct ntx_web_answer *a)
 {
     const struct ntx_hub_file *f = x->p->file;
     x->begun = true;
@@ -157,11 +159,11 @@ static int begin(struct pulling *x, const struct ntx_web_answer *a)
     return rc ? ntx_err_set(&x->why, rc, "%s/%s: %s", x->p->dir, x->part, strerror(-rc)) : 0;
 }
 
-static int take(void *arg, const struct ntx_web_answer *a, const void *p, size_t n)
+static int take_bytes(void *arg, const struct ntx_web_answer *a, const void *p, size_t n)
 {
     struct pulling *x = arg;
     const struct ntx_hub_file *f = x->p->file;
-    int rc = x->begun ? 0 : begin(x, a);
+    int rc = x->begun ? 0 : begin_answer(x, a);
     if (!rc && n > f->size - x->have)
         rc = ntx_err_set(&x->why, -EMSGSIZE, "the server sends more than the %llu bytes that were told",
                          (unsigned long long)f->size);
@@ -178,15 +180,15 @@ static int take(void *arg, const struct ntx_web_answer *a, const void *p, size_t
     return 0;
 }
 
-/* One try. -EAGAIN: it may go another time. */
+/* One try. -EAGAIN: try again. */
 static int get_rest(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
 {
     struct ntx_web_answer a;
     bool sure = *x->p->file->sha256,
-         same = sure || *x->p->etag; /* a hash tells at the end whether all parts were of one version */
+         same = sure || *x->p->etag; /* the hash shows at the end whether all parts were of one version */
     int rc = same || !x->have ? 0 : start_over(x);
     struct ntx_web_ask q = {
-        .url = x->p->file->url, .from = x->have, .if_range = sure ? "" : x->p->etag, .take = take, .arg = x};
+        .url = x->p->file->url, .from = x->have, .if_range = sure ? "" : x->p->etag, .take = take_bytes, .arg = x};
     x->begun = false;
     x->why = (struct ntx_err){0};
     if (!rc)
@@ -199,7 +201,7 @@ static int get_rest(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
     return rc;
 }
 
-/* Tries that get hardly further than all before them are counted. */
+/* Counts the tries that add little to the bytes of all before. */
 static int get_all(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
 {
     unsigned wait = x->p->wait_ms;
@@ -210,7 +212,7 @@ static int get_all(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
             rc = -EAGAIN;
         if (rc != -EAGAIN)
             break;
-        if (x->have >= x->most + GAIN) { /* a server that drips is no better than one that is silent */
+        if (x->have >= x->most + GAIN) { /* a server that drips is no better than a silent one */
             tries = 0;
             wait = x->p->wait_ms;
         }
@@ -225,7 +227,7 @@ static int get_all(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
     return rc;
 }
 
-/* ---- its end */
+/* ---- the end */
 
 static int check_hash(struct pulling *x, struct ntx_err *err)
 {
@@ -247,11 +249,11 @@ static int check_hash(struct pulling *x, struct ntx_err *err)
                        x->p->file->sha256);
 }
 
-static int name_it(struct pulling *x, struct ntx_err *err)
+static int rename_part(struct pulling *x, struct ntx_err *err)
 {
     int rc = fsync(x->fd) ? -errno : 0;
     if (!rc && renameat2(x->p->folder, x->part, x->p->folder, x->p->file->name, RENAME_NOREPLACE))
-        /* EINVAL: a file system without that */
+        /* EINVAL: a file system without RENAME_NOREPLACE */
         rc = errno == EINVAL && !renameat(x->p->folder, x->part, x->p->folder, x->p->file->name) ? 0 : -errno;
     if (rc)
         return ntx_err_set(err, rc, "%s/%s: %s", x->p->dir, x->p->file->name, strerror(-rc));
@@ -264,12 +266,12 @@ static int pull_locked(struct pulling *x, struct ntx_web *w, struct ntx_err *err
 {
     uint64_t bytes;
     bool whole;
-    int rc = ntx_part_have(x->p, &bytes, &whole, err); /* before the lock was ours, another one may have finished it */
+    int rc = ntx_part_have(x->p, &bytes, &whole, err); /* another process may have finished it before we got the lock */
     if (rc || whole) {
         unlinkat(x->p->folder, x->part, 0);
         return rc;
     }
-    if ((rc = take_up(x)))
+    if ((rc = hash_present(x)))
         return ntx_err_set(err, rc, "%s/%s: %s", x->p->dir, x->part, strerror(-rc));
     x->most = x->have;
     rc = get_all(x, w, err);
@@ -277,7 +279,7 @@ static int pull_locked(struct pulling *x, struct ntx_web *w, struct ntx_err *err
         ntx_err_set(err, rc, "%s: %s", x->p->file->name, strerror(-rc));
     if (!rc)
         rc = check_hash(x, err);
-    return rc ? rc : name_it(x, err);
+    return rc ? rc : rename_part(x, err);
 }
 
 int ntx_part_pull(struct ntx_web *w, const struct ntx_pull_part *p, struct ntx_err *err)

@@ -12,13 +12,13 @@
 enum { LINKS_MOST = 40, FOLDER = O_PATH | O_NOFOLLOW | O_CLOEXEC };
 
 struct walk {
-    char rest[2 * PATH_MAX], name[NAME_MAX + 1]; /* components to come, and the one that is being opened */
-    int at;                                      /* the folder that was reached */
-    unsigned links;                              /* that were followed */
+    char rest[2 * PATH_MAX], name[NAME_MAX + 1]; /* remaining components, and the current one */
+    int at;                                      /* the folder reached */
+    unsigned links;                              /* number of links followed */
     bool make, follow;
 };
 
-/* The next component into name. False: there is none. */
+/* Moves the next component into name. False: there is none. */
 static bool next_name(struct walk *w, int *rc)
 {
     size_t skip = strspn(w->rest, "/"), n = strcspn(w->rest + skip, "/");
@@ -31,7 +31,7 @@ static bool next_name(struct walk *w, int *rc)
     return true;
 }
 
-static int stand_on(struct walk *w, int fd)
+static int enter_folder(struct walk *w, int fd)
 {
     if (w->at >= 0)
         close(w->at);
@@ -39,8 +39,8 @@ static int stand_on(struct walk *w, int fd)
     return fd < 0 ? -errno : 0;
 }
 
-/* Where the link leads is walked like the rest, since others may have links there, too. */
-static int follow(struct walk *w, int link, const struct stat *st, struct ntx_err *err)
+/* The link's target is walked component by component, too, since others may have put links there. */
+static int follow_link(struct walk *w, int link, const struct stat *st, struct ntx_err *err)
 {
     char to[PATH_MAX];
     ssize_t n = readlinkat(link, "", to, sizeof to - 1);
@@ -63,10 +63,10 @@ static int follow(struct walk *w, int link, const struct stat *st, struct ntx_er
     memmove(w->rest + n + 1, w->rest, more + 1);
     memcpy(w->rest, to, (size_t)n);
     w->rest[n] = '/';
-    return *to == '/' ? stand_on(w, open("/", FOLDER | O_DIRECTORY)) : 0;
+    return *to == '/' ? enter_folder(w, open("/", FOLDER | O_DIRECTORY)) : 0;
 }
 
-static int step(struct walk *w, struct ntx_err *err)
+static int walk_step(struct walk *w, struct ntx_err *err)
 {
     struct stat st;
     int fd = openat(w->at, w->name, FOLDER);
@@ -78,8 +78,8 @@ static int step(struct walk *w, struct ntx_err *err)
     if (fd < 0 || fstat(fd, &st))
         return fd < 0 ? -errno : (close(fd), -EIO);
     if (S_ISDIR(st.st_mode))
-        return stand_on(w, fd);
-    int rc = S_ISLNK(st.st_mode) ? follow(w, fd, &st, err) : -ENOTDIR;
+        return enter_folder(w, fd);
+    int rc = S_ISLNK(st.st_mode) ? follow_link(w, fd, &st, err) : -ENOTDIR;
     close(fd);
     return rc;
 }
@@ -92,7 +92,7 @@ static int walk(struct walk *w, const char *path, bool links, struct ntx_err *er
         return -ENAMETOOLONG;
     strcpy(w->rest, path);
     while (!rc && next_name(w, &rc))
-        rc = step(w, err);
+        rc = walk_step(w, err);
     return rc;
 }
 
@@ -100,7 +100,7 @@ int ntx_place_open(const char *root, const char *within, bool make, struct ntx_e
 {
     struct walk w = {.at = -1, .make = make};
     struct ntx_err why = {0};
-    int rc = stand_on(&w, open("/", FOLDER | O_DIRECTORY)), fd = -1;
+    int rc = enter_folder(&w, open("/", FOLDER | O_DIRECTORY)), fd = -1;
     if (!rc)
         rc = walk(&w, root, true, &why);
     if (!rc)
@@ -109,7 +109,7 @@ int ntx_place_open(const char *root, const char *within, bool make, struct ntx_e
         rc = -errno;
     if (w.at >= 0)
         close(w.at);
-    return rc ? ntx_err_set(err, rc, "%s%s%s: %s", root, *within ? "/" : "", within,
-                            *why.text ? why.text : strerror(-rc))
-              : fd;
+    if (!rc)
+        return fd;
+    return ntx_err_set(err, rc, "%s%s%s: %s", root, *within ? "/" : "", within, *why.text ? why.text : strerror(-rc));
 }

@@ -100,10 +100,11 @@ int ntx_store_dir(char *buf, size_t n, struct ntx_err *err)
     return 0;
 }
 
-/* ---- what there is */
+/* ---- the models */
 
-/* The model of this stem in this folder: known, or new. */
-static struct ntx_stored *entry(struct ntx_store *s, const char *dir, const char *within, const char *stem, unsigned of)
+/* The model of this stem in this folder: found, or added. */
+static struct ntx_stored *find_or_add(struct ntx_store *s, const char *dir, const char *within, const char *stem,
+                                      unsigned of)
 {
     for (unsigned i = 0; i < s->n; i++)
         if (!strcmp(s->m[i].dir, dir) && !strcmp(s->m[i].stem, stem) && s->m[i].of == of)
@@ -136,7 +137,7 @@ static void add_file(struct ntx_store *s, const char *dir, const char *within, c
     snprintf(name, sizeof name, "%.*s", (int)(part ? n - 6 : n), file + part);
     if (n >= sizeof name || !ntx_store_stem(name, stem, &no, &of))
         return;
-    struct ntx_stored *m = entry(s, dir, within, stem, of);
+    struct ntx_stored *m = find_or_add(s, dir, within, stem, of);
     if (!m)
         return;
     m->when = NTX_MAX(m->when, st->st_mtime);
@@ -146,7 +147,7 @@ static void add_file(struct ntx_store *s, const char *dir, const char *within, c
     m->parts += !part;
 }
 
-static void scan(struct ntx_store *s, const char *dir, const char *within, unsigned depth)
+static void scan_folder(struct ntx_store *s, const char *dir, const char *within, unsigned depth)
 {
     char path[1024], name[300];
     struct stat st;
@@ -158,13 +159,13 @@ static void scan(struct ntx_store *s, const char *dir, const char *within, unsig
             add_file(s, dir, within, e->d_name, &st);
         else if (S_ISDIR(st.st_mode) && *e->d_name != '.' && depth &&
                  (size_t)snprintf(name, sizeof name, "%s%s%s", within, *within ? "/" : "", e->d_name) < sizeof name)
-            scan(s, path, name, depth - 1);
+            scan_folder(s, path, name, depth - 1);
     }
     if (d)
         closedir(d);
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     return strcasecmp(((const struct ntx_stored *)a)->name, ((const struct ntx_stored *)b)->name);
 }
@@ -175,13 +176,13 @@ int ntx_store_scan(struct ntx_store *s, struct ntx_err *err)
     *s = (struct ntx_store){0};
     bool mine = own_dir(own, sizeof own);
     if (mine)
-        scan(s, own, "", DEPTH);
+        scan_folder(s, own, "", DEPTH);
     if (service_dir(service, sizeof service) && !(mine && !strcmp(own, service)))
-        scan(s, service, "", DEPTH);
+        scan_folder(s, service, "", DEPTH);
     if (s->lack)
         return ntx_err_set(err, -ENOMEM, "more than %d models, or no memory", MODELS_MOST);
     if (s->n)
-        qsort(s->m, s->n, sizeof *s->m, by_name);
+        qsort(s->m, s->n, sizeof *s->m, compare_names);
     return 0;
 }
 
@@ -191,13 +192,13 @@ void ntx_store_free(struct ntx_store *s)
     *s = (struct ntx_store){0};
 }
 
-/* ---- taking one away */
+/* ---- removal */
 
 static int remove_file(const struct ntx_stored *m, int dir, const char *form, unsigned i, struct ntx_err *err)
 {
     char name[300], path[320];
     size_t len = strlen(m->first);
-    if (m->of > 1) /* .GGUF, as the first has it */
+    if (m->of > 1) /* .GGUF, if the first part has it */
         snprintf(name, sizeof name, "%s-%05u-of-%05u%s", m->stem, i, m->of, len > 5 ? m->first + len - 5 : ".gguf");
     else
         snprintf(name, sizeof name, "%s", m->first);
@@ -207,7 +208,7 @@ static int remove_file(const struct ntx_stored *m, int dir, const char *form, un
                : 0;
 }
 
-/* "OWNER/REPO", then "OWNER", as far as they are empty. */
+/* Removes "OWNER/REPO", then "OWNER", if they are empty. */
 static void remove_folders(const char *root, const char *within)
 {
     char path[NTX_STORE_NAME];
@@ -242,21 +243,21 @@ int ntx_store_remove(const struct ntx_stored *m, struct ntx_err *err)
     return rc;
 }
 
-/* ---- which one is meant */
+/* ---- names of models */
 
-static bool same(const char *a, size_t n, const char *b) { return strlen(b) == n && !strncasecmp(a, b, n); }
+static bool same_text(const char *a, size_t n, const char *b) { return strlen(b) == n && !strncasecmp(a, b, n); }
 
-static bool means(const char *name, const struct ntx_stored *m)
+static bool name_means(const char *name, const struct ntx_stored *m)
 {
     size_t n = strlen(name), all = strlen(m->name), repo = strcspn(m->name, ":");
     const char *tail = strrchr(m->name, '/');
     tail = tail ? tail + 1 : m->name;
     if (!n)
-        return false; /* as the first file of a model that lacks it */
+        return false; /* like the first file of a model that lacks it */
     if (!strcasecmp(name, m->name) || !strcasecmp(name, tail) || !strcasecmp(name, m->stem) ||
         !strcasecmp(name, m->first))
         return true;
-    return repo < all && ((n == repo && !strncasecmp(name, m->name, n)) || same(tail, strcspn(tail, ":"), name));
+    return repo < all && ((n == repo && !strncasecmp(name, m->name, n)) || same_text(tail, strcspn(tail, ":"), name));
 }
 
 int ntx_store_find(const struct ntx_store *s, const char *name, const struct ntx_stored **m, struct ntx_err *err)
@@ -266,8 +267,8 @@ int ntx_store_find(const struct ntx_store *s, const char *name, const struct ntx
     if (!strncasecmp(name, "hf:", 3))
         name += 3;
     for (unsigned i = 0; i < s->n; i++) {
-        if (!means(name, &s->m[i]) || (found && !strcmp(s->m[i].name, (*m)->name) &&
-                                       !strcmp(s->m[i].stem, (*m)->stem))) /* the same in both folders */
+        if (!name_means(name, &s->m[i]) || (found && !strcmp(s->m[i].name, (*m)->name) &&
+                                            !strcmp(s->m[i].stem, (*m)->stem))) /* the same in both folders */
             continue;
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%.150s", n ? ", " : "", s->m[i].name);

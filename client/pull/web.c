@@ -19,14 +19,15 @@ struct ntx_web {
     const struct ntx__curl *lib;
     CURL *curl;
     char home[300], authorization[700]; /* "": no token */
-    /* of the answer under way */
+    /* of the current answer */
     const struct ntx_web_ask *ask;
     struct ntx_web_answer a;
-    uint64_t length, part_end; /* of this answer; of a part: the byte behind its last one. NTX_WEB_UNKNOWN: not told */
+    uint64_t length, part_end; /* length: of this answer; part_end: for a range, the byte after its last one.
+                                * NTX_WEB_UNKNOWN: not reported */
     size_t header;             /* bytes of its header so far */
-    bool ranged;               /* Content-Range was there, and could be read */
-    int taken;                 /* what take gave */
-    bool home_now;             /* the host under way is the home */
+    bool ranged;               /* there was a valid Content-Range */
+    int taken;                 /* result of take */
+    bool home_now;             /* the current host is the home */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -80,16 +81,16 @@ static bool is_loopback(const char *origin)
     char *port = strrchr(host, ':');
     if (port)
         *port = 0;
-    if (inet_pton(AF_INET, host, &v4) == 1) /* 127.0.0.1.of.somebody is none */
+    if (inet_pton(AF_INET, host, &v4) == 1) /* 127.0.0.1.example.org is not an address */
         return ntohl(v4.s_addr) >> 24 == 127;
     return !strcmp(host, "localhost") || !strcmp(host, "[::1]");
 }
 
-/* ---- what comes */
+/* ---- headers */
 
 static void take_etag(struct ntx_web_answer *a, const char *v, size_t n)
 {
-    if (n > 2 && *v == '"' && n < sizeof a->etag) /* W/"..." says that the bytes may differ */
+    if (n > 2 && *v == '"' && n < sizeof a->etag) /* W/"..." is weak: the bytes may differ */
         snprintf(a->etag, sizeof a->etag, "%.*s", (int)n, v);
 }
 
@@ -117,7 +118,7 @@ static void take_range(struct ntx_web *w, const char *v)
     w->part_end = last + 1;
 }
 
-static bool named(const char *line, size_t n, const char *name, const char **v, size_t *len)
+static bool header_value(const char *line, size_t n, const char *name, const char **v, size_t *len)
 {
     size_t k = strlen(name);
     if (n <= k || strncasecmp(line, name, k) || line[k] != ':')
@@ -139,22 +140,22 @@ static size_t on_header(char *p, size_t size, size_t count, void *arg)
     size_t n = size * count, len;
     if ((w->header += n) > HEADER_MOST)
         return 0;
-    if (n >= sizeof line) /* nothing that is looked for */
+    if (n >= sizeof line) /* no header that matters is so long */
         return n;
     memcpy(line, p, n);
     line[n] = 0;
     if (!strncmp(line, "HTTP/", 5)) {
         w->length = w->part_end = NTX_WEB_UNKNOWN;
         w->ranged = false;
-    } else if (named(line, n, "content-range", &v, &len))
+    } else if (header_value(line, n, "content-range", &v, &len))
         take_range(w, v);
-    else if (named(line, n, "content-length", &v, &len) && isdigit((unsigned char)*v))
+    else if (header_value(line, n, "content-length", &v, &len) && isdigit((unsigned char)*v))
         w->length = strtoull(v, NULL, 10);
-    else if (named(line, n, "etag", &v, &len))
+    else if (header_value(line, n, "etag", &v, &len))
         take_etag(&w->a, v, len);
-    else if (w->home_now && named(line, n, "x-linked-etag", &v, &len))
+    else if (w->home_now && header_value(line, n, "x-linked-etag", &v, &len))
         take_sha256(&w->a, v, len);
-    else if (named(line, n, "link", &v, &len))
+    else if (header_value(line, n, "link", &v, &len))
         w->a.more = strstr(v, "rel=\"next\"") != NULL;
     return n;
 }
@@ -166,8 +167,8 @@ static long status_of(const struct ntx_web *w)
     return status;
 }
 
-/* Where the bytes lie that are coming now: of an answer to all, or of a part. */
-static int place(struct ntx_web *w, long status)
+/* Finds the position of the bytes that come now: of a whole answer, or of a range. */
+static int find_position(struct ntx_web *w, long status)
 {
     if (status == 206)
         return w->ranged ? 0 : -EPROTO;
@@ -183,9 +184,9 @@ static size_t on_body(char *p, size_t size, size_t count, void *arg)
     long status = status_of(w);
     if (status != 200 && status != 206)
         return n; /* of a redirect or a refusal */
-    w->taken = place(w, status);
+    w->taken = find_position(w, status);
     if (!w->taken && !w->ask->take)
-        w->taken = -ECANCELED; /* the header was all */
+        w->taken = -ECANCELED; /* only the header was wanted */
     if (!w->taken)
         w->taken = w->ask->take(w->ask->arg, &w->a, p, n);
     return w->taken ? 0 : n;
@@ -252,8 +253,8 @@ static struct curl_slist *headers_of(struct ntx_web *w, const struct ntx_web_ask
     return h;
 }
 
-/* One host's answer. *next: where it sends us, malloc'd by curl's rules, or NULL. */
-static int perform(struct ntx_web *w, const char *url, const char *origin, char **next, struct ntx_err *err)
+/* Gets one host's answer. *next: the redirect's target, malloc'd by curl's rules, or NULL. */
+static int request_host(struct ntx_web *w, const char *url, const char *origin, char **next, struct ntx_err *err)
 {
     char *to = NULL;
     w->home_now = !strcmp(origin, w->home);
@@ -265,7 +266,7 @@ static int perform(struct ntx_web *w, const char *url, const char *origin, char 
     w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, h);
     w->lib->easy_setopt(w->curl, CURLOPT_TIMEOUT, (long)w->ask->most_s);
     w->lib->easy_setopt(w->curl, CURLOPT_NOPROXY,
-                        is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy is to read its token */
+                        is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy may read its token */
     CURLcode c = w->lib->easy_perform(w->curl);
     w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, NULL);
     w->lib->slist_free_all(h);
@@ -283,7 +284,8 @@ static int perform(struct ntx_web *w, const char *url, const char *origin, char 
     }
     if (status != 200 && status != 206)
         return status_fault(status, origin, w->home_now && *w->authorization, err);
-    if (place(w, status) || (status == 206 && w->length != NTX_WEB_UNKNOWN && w->length != w->part_end - w->a.from))
+    if (find_position(w, status) ||
+        (status == 206 && w->length != NTX_WEB_UNKNOWN && w->length != w->part_end - w->a.from))
         return ntx_err_set(err, -EPROTO, "%s sends a part without saying which", origin);
     return 0;
 }
@@ -307,7 +309,7 @@ int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_a
         if (rc)
             break;
         plain = is_plain(origin);
-        rc = perform(w, url, origin, &next, err);
+        rc = request_host(w, url, origin, &next, err);
         if (rc || !next)
             break;
         free(url);
@@ -319,7 +321,7 @@ int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_a
     return rc;
 }
 
-/* ---- from beginning to end */
+/* ---- start and end */
 
 static void set_up(struct ntx_web *w, unsigned stall_s)
 {
@@ -327,7 +329,7 @@ static void set_up(struct ntx_web *w, unsigned stall_s)
     w->lib->easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     w->lib->easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
     w->lib->easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
-    w->lib->easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's are not the answer's */
+    w->lib->easy_setopt(c, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L); /* a proxy's headers are not the answer's */
     w->lib->easy_setopt(c, CURLOPT_USERAGENT, "ntx/" NTX_BUILD);
     w->lib->easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     w->lib->easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, (long)SLOWEST);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* web.h: one GET after the other, over libcurl: ranges, redirects that are followed by hand so that a token stays with
- * the host that it is for, and failures told apart: those that pass by, and those that do not.
+/* web.h: GET requests, one after the other, over libcurl: with ranges; redirects are followed by hand, so that a
+ * token stays with its host; and errors that may pass are told from those that will not.
  *
- * Nothing waits for ever: a connection must be there within 20 s, an answer's header must be smaller than 256 KiB,
- * an answer that brings less than 1 KiB a second for stall_s seconds is broken off (-EAGAIN), and so is one that
- * takes longer than its ask allows.
+ * Nothing waits for ever: a connection must be made within 20 s, an answer's header must be smaller than 256 KiB,
+ * and an answer that brings less than 1 KiB a second for stall_s seconds, or takes longer than its request allows,
+ * is broken off (-EAGAIN).
  *
- * HTTP and HTTPS alone; from HTTPS nothing leads to HTTP. What an address carries behind its '?' (signatures) is in no
- * message. A thread's own. */
+ * HTTP and HTTPS only; HTTPS never leads to HTTP. The part of a URL after '?' (signatures) is in no message. For one
+ * thread. */
 #ifndef NTX_CLIENT_PULL_WEB_H
 #define NTX_CLIENT_PULL_WEB_H
 
@@ -18,39 +18,38 @@
 #include "common/err.h"
 
 #define NTX_WEB_UNKNOWN UINT64_MAX
-#define NTX_WEB_URL     2048 /* of an address that is asked for; those of redirects may be longer */
+#define NTX_WEB_URL     2048 /* of a requested URL; those of redirects may be longer */
 
 struct ntx_web;
 
-/* token: NULL for none; it goes to `home` ("https://host") only, and over HTTP only where that is this machine. */
+/* token: NULL for none; it is sent to `home` ("https://host") only, and over HTTP only to this machine. */
 int ntx_web_open(const char *home, const char *token, unsigned stall_s, struct ntx_web **out, struct ntx_err *err);
 void ntx_web_close(struct ntx_web *w);
 
 struct ntx_web_answer {
-    uint64_t from, size; /* where its bytes begin, and how many the whole has */
-    char etag[200];      /* strong ones only, else "" */
-    char sha256[65];     /* as the home tells it of the whole, in lower case, or "" */
-    bool more;           /* a list goes on at another address (Link: rel="next") */
+    uint64_t from, size; /* position of its bytes, and size of the whole */
+    char etag[200];      /* only strong ones, else "" */
+    char sha256[65];     /* of the whole, as the home reports it, in lower case, or "" */
+    bool more;           /* a list continues at another URL (Link: rel="next") */
 };
 
 struct ntx_web_ask {
     const char *url;
-    uint64_t from, to; /* to 0: to its end, else without this byte */
+    uint64_t from, to; /* to 0: up to the end, else without this byte */
     const char
-        *if_range;   /* an ETag: a part is wanted of this version only, else all of it is sent. NULL or "": of any */
-    unsigned most_s; /* seconds for all of it; 0: as long as it does not stall */
-    /* Bytes, in their order. Not 0: no more, and that is what ntx_web_get returns. NULL: only the answer's header is
-     * wanted. */
+        *if_range;   /* an ETag: the range is wanted of this version only, else the whole is sent. NULL or "": of any
+                      * version */
+    unsigned most_s; /* seconds for the whole answer; 0: no limit unless it stalls */
+    /* Takes the bytes, in order. Not 0: ends, and ntx_web_get returns it. NULL: only the answer's header is wanted. */
     int (*take)(void *arg, const struct ntx_web_answer *a, const void *p, size_t n);
     void *arg;
 };
 
-/* 0: all that was asked for, or more of it, has come. -EAGAIN: it may go another time (no connection, it broke, 429,
- * 5xx); -EACCES: 401 or 403; -ENOENT: 404; -ERANGE: there is nothing behind `from`; what take gave; others. */
+/* 0: all that was asked for, or more, has come. -EAGAIN: another try may succeed (no connection, it broke, 429,
+ * 5xx); -EACCES: 401 or 403; -ENOENT: 404; -ERANGE: nothing follows `from`; the result of take; others. */
 int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_answer *a, struct ntx_err *err);
 
-/* The scheme, host and port of an address: "https://host:443". false: it is none, or none of HTTP's, or has a name and
- * password in it. */
+/* The scheme, host and port of a URL: "https://host:443". false: not an HTTP URL, or one with a name and password. */
 bool ntx_web_origin(const char *url, char origin[300]);
 
 #endif

@@ -47,8 +47,8 @@ struct ntx_imatrix *ntx_imatrix_new(const char *dataset, uint32_t chunks, uint32
     return m;
 }
 
-/* An empty place at the end, with room for the numbers. */
-static struct ntx_importance *append(struct ntx_imatrix *m, const char *name, uint32_t n, uint32_t n_mat)
+/* Adds an empty entry, with room for the numbers. */
+static struct ntx_importance *append_entry(struct ntx_imatrix *m, const char *name, uint32_t n, uint32_t n_mat)
 {
     if (m->n == m->room) {
         uint32_t room = m->room ? 2 * m->room : 64;
@@ -75,7 +75,7 @@ static struct ntx_importance *append(struct ntx_imatrix *m, const char *name, ui
 
 int ntx_imatrix_add(struct ntx_imatrix *m, const struct ntx_importance *from)
 {
-    struct ntx_importance *i = append(m, from->name, from->n, from->n_mat);
+    struct ntx_importance *i = append_entry(m, from->name, from->n, from->n_mat);
     if (!i)
         return -ENOMEM;
     memcpy(i->sum2, from->sum2, (size_t)i->n * i->n_mat * sizeof *i->sum2);
@@ -132,7 +132,7 @@ static int read_matrix(int fd, const struct ntx_gguf *g, const struct ntx_gguf_t
             err, -EINVAL,
             "tensor '%s' [%llu x %llu] needs '%s' beside it, with a count for each of its matrices, both F32",
             sums->name, (unsigned long long)sums->ne[0], (unsigned long long)n_mat, name);
-    struct ntx_importance *i = append(m, of, (uint32_t)sums->ne[0], (uint32_t)n_mat);
+    struct ntx_importance *i = append_entry(m, of, (uint32_t)sums->ne[0], (uint32_t)n_mat);
     if (!i)
         return ntx_err_set(err, -ENOMEM, "no memory for tensor '%s'", sums->name);
     int rc = read_values(fd, sums, i->sum2, err);
@@ -152,7 +152,7 @@ static void read_keys(const struct ntx_gguf *g, struct ntx_imatrix *m)
                  sets->strs[0].p);
 }
 
-static int read_all(int fd, const struct ntx_gguf *g, struct ntx_imatrix *m, struct ntx_err *err)
+static int read_entries(int fd, const struct ntx_gguf *g, struct ntx_imatrix *m, struct ntx_err *err)
 {
     struct ntx_str type = {"", 0};
     size_t stem;
@@ -184,7 +184,7 @@ int ntx_imatrix_read(const char *path, struct ntx_imatrix **out, struct ntx_err 
     else if ((rc = ntx_gguf_open(&fd, 1, &path, &g, err)) == -EINVAL)
         ntx_err_prefix(err, "this is no importance matrix in GGUF, make one with ntx imatrix MODEL TEXT -o FILE");
     else if (!rc)
-        rc = (m = ntx_imatrix_new("", 0, 0)) ? read_all(fd, g, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
+        rc = (m = ntx_imatrix_new("", 0, 0)) ? read_entries(fd, g, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (rc && g)
         ntx_err_prefix(err, "%s", path);
     close(fd);

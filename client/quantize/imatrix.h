@@ -18,24 +18,23 @@
 struct ntx_imatrix;
 
 struct ntx_importance {
-    char name[80];     /* of the matrix's tensor */
+    char name[80];     /* name of the matrix's tensor */
     uint32_t n, n_mat; /* inputs; matrices */
     float *sum2;       /* [n_mat x n] */
     float *count;      /* [n_mat] */
 };
 
-/* Reads a file, whose every number is checked. */
+/* Reads a file and checks every number. */
 int ntx_imatrix_read(const char *path, struct ntx_imatrix **out, struct ntx_err *err);
 void ntx_imatrix_free(struct ntx_imatrix *m);
 
 const struct ntx_importance *ntx_imatrix_find(const struct ntx_imatrix *m,
-                                              const char *tensor); /* NULL: it saw none of that name */
+                                              const char *tensor); /* NULL: no entry of that name */
 uint32_t ntx_imatrix_n(const struct ntx_imatrix *m);
-uint32_t ntx_imatrix_chunks(const struct ntx_imatrix *m);     /* how many windows of text it was made from */
+uint32_t ntx_imatrix_chunks(const struct ntx_imatrix *m);     /* number of text windows summed */
 const char *ntx_imatrix_dataset(const struct ntx_imatrix *m); /* the text's name, or "" */
 
-/* To make one: a new one, to which matrices are added (values are copied), and its file. -ENOMEM, or an error with
- * words. */
+/* Makes a new one; matrices are added (values are copied) and written. -ENOMEM, or an error with a text. */
 struct ntx_imatrix *ntx_imatrix_new(const char *dataset, uint32_t chunks, uint32_t chunk_tokens);
 int ntx_imatrix_add(struct ntx_imatrix *m, const struct ntx_importance *i);
 int ntx_imatrix_write(const struct ntx_imatrix *m, const char *path, struct ntx_err *err);

@@ -21,7 +21,7 @@
 #include "model/tensors.h"
 
 #define MAX_PARTS   128u
-#define HEADER_ROOM (64u << 10) /* of a part besides its tensors: their names */
+#define HEADER_ROOM (64u << 10) /* of a part, besides its tensors: their names */
 
 /* ---- types by pattern */
 
@@ -73,7 +73,7 @@ static int take_importance(struct ntx__job *j, struct ntx_err *err)
         const struct ntx_gguf_tensor *t = j->target[i].t;
         const struct ntx_importance *k = ntx_imatrix_find(j->o->imatrix, t->name);
         const uint64_t n_mat = t->ne[2] * t->ne[3];
-        const bool counted_once = k && k->n_mat == 1 && k->n == t->ne[0] * n_mat; /* llama.cpp's, of heads */
+        const bool counted_once = k && k->n_mat == 1 && k->n == t->ne[0] * n_mat; /* llama.cpp's form, for heads */
         if (k && !counted_once && (k->n != t->ne[0] || (k->n_mat != 1 && k->n_mat != n_mat)))
             return ntx_err_set(err, -EINVAL,
                                "the importance matrix is another model's: it has %u x %u values for tensor '%s', which "
@@ -84,7 +84,7 @@ static int take_importance(struct ntx__job *j, struct ntx_err *err)
     return 0;
 }
 
-/* What the matrix knows of what is quantised; and what cannot be done without it. */
+/* Reports the matrices that the importance matrix covers; refuses types that need it. */
 static int look_at_importance(struct ntx__job *j, struct ntx_err *err)
 {
     struct ntx_quantize_report *r = j->report;
@@ -108,7 +108,8 @@ static int look_at_importance(struct ntx__job *j, struct ntx_err *err)
     return 0;
 }
 
-/* ---- scales of whole matrices (NVFP4's "X.scale" beside "X.weight"): in other types they go into the weights */
+/* ---- scales of whole matrices (NVFP4's "X.scale" beside "X.weight"): in other types they are multiplied into the
+ * weights */
 
 static int32_t find_target(const struct ntx__job *j, const char *stem, size_t len, const char *end)
 {
@@ -148,7 +149,7 @@ static int fold_scales(struct ntx__job *j, struct ntx_err *err)
                 continue;
             if (e)
                 rc = fold_scale(j, &j->target[i], &j->target[at], err);
-            j->target[i].dropped = true; /* of inputs: for those who round these to four bits, too */
+            j->target[i].dropped = true; /* of inputs: for kernels that round these to four bits, too */
             break;
         }
     }
@@ -157,12 +158,12 @@ static int fold_scales(struct ntx__job *j, struct ntx_err *err)
 
 /* ---- types and sizes */
 
-static uint64_t bytes_of(const struct ntx__target *k)
+static uint64_t target_bytes(const struct ntx__target *k)
 {
     return k->dropped ? 0 : ntx_row_bytes(k->type, k->t->ne[0]) * k->t->ne[1] * k->t->ne[2] * k->t->ne[3];
 }
 
-/* Of blocks behind the layers, which predict tokens, no text tells anything: nobody runs them for it. */
+/* The text never reaches next-token blocks after the layers: they get types that need no importance matrix. */
 static uint32_t seen_or_safe(struct ntx__job *j, const struct ntx__target *k, uint32_t type)
 {
     if (!j->o->imatrix || k->importance || type == k->t->type || !ntx_mix_is_nextn(j->g, k->t->name) ||
@@ -190,7 +191,7 @@ static int choose_types(struct ntx__job *j, struct ntx_err *err)
 
 static bool was_quantised(uint32_t type) { return ntx_type_info(type)->block > 1; }
 
-static void count(struct ntx__job *j)
+static void count_report(struct ntx__job *j)
 {
     struct ntx_quantize_report *r = j->report;
     for (uint32_t i = 0; i < j->n; i++) {
@@ -203,7 +204,7 @@ static void count(struct ntx__job *j)
     }
 }
 
-static int prepare(struct ntx__job *j, struct ntx_err *err)
+static int prepare_job(struct ntx__job *j, struct ntx_err *err)
 {
     struct ntx_quantize_report *r = j->report;
     j->n = r->n_tensors = (uint32_t)ntx_gguf_n_tensors(j->g);
@@ -220,7 +221,7 @@ static int prepare(struct ntx__job *j, struct ntx_err *err)
     }
     int rc = take_importance(j, err);
     if (!rc && !(rc = choose_types(j, err)) && !(rc = look_at_importance(j, err)) && !(rc = fold_scales(j, err)))
-        count(j);
+        count_report(j);
     return rc;
 }
 
@@ -243,20 +244,21 @@ static bool starts(struct ntx_str s, const char *with)
 {
     return s.n >= strlen(with) && !memcmp(s.p, with, strlen(with));
 }
-static bool is(struct ntx_str s, const char *what) { return s.n == strlen(what) && !memcmp(s.p, what, s.n); }
+static bool str_is(struct ntx_str s, const char *what) { return s.n == strlen(what) && !memcmp(s.p, what, s.n); }
 
-/* Keys that this file has values of its own for. */
-static bool replaced(const struct ntx__job *j, struct ntx_str key)
+/* Keys that this file sets itself. */
+static bool is_replaced(const struct ntx__job *j, struct ntx_str key)
 {
-    return is(key, "general.file_type") || is(key, "general.quantization_version") || is(key, "general.alignment") ||
-           starts(key, "split.") || (j->o->imatrix && starts(key, "quantize.imatrix."));
+    return str_is(key, "general.file_type") || str_is(key, "general.quantization_version") ||
+           str_is(key, "general.alignment") || starts(key, "split.") ||
+           (j->o->imatrix && starts(key, "quantize.imatrix."));
 }
 
 static void put_keys(const struct ntx__job *j, struct ntx_gguf_out *g)
 {
     const struct ntx_quantize_options *o = j->o;
     for (uint64_t i = 0; i < ntx_gguf_n_kv(j->g); i++)
-        if (!replaced(j, ntx_gguf_kv_at(j->g, i)->key))
+        if (!is_replaced(j, ntx_gguf_kv_at(j->g, i)->key))
             ntx_gguf_out_copy(g, ntx_gguf_kv_at(j->g, i));
     if (o->mix)
         ntx_gguf_out_u32(g, "general.file_type", ntx_mix_file_type(o->mix));
@@ -281,40 +283,40 @@ static void put_split(struct ntx_gguf_out *g, uint32_t no, uint32_t n, uint32_t 
                              .key = {"split.tensors.count", 19}, .type = NTX_GGUF_I32, .count = 1, .data = &tensors});
 }
 
-static uint64_t largest(const struct ntx__job *j)
+static uint64_t largest_tensor(const struct ntx__job *j)
 {
     uint64_t most = 0;
     for (uint32_t i = 0; i < j->n; i++)
-        most = NTX_MAX(most, NTX_ROUND_UP(bytes_of(&j->target[i]), 32u));
+        most = NTX_MAX(most, NTX_ROUND_UP(target_bytes(&j->target[i]), 32u));
     return most;
 }
 
-/* Of a part: all but the last are full but for less than the largest tensor. */
-static uint64_t few_enough(const struct ntx__job *j)
+/* Size of a part: all but the last are full, less at most the largest tensor. */
+static uint64_t part_size(const struct ntx__job *j)
 {
     uint64_t all = ntx_gguf_header_bytes(j->g);
     for (uint32_t i = 0; i < j->n; i++)
-        all += NTX_ROUND_UP(bytes_of(&j->target[i]), 32u);
-    return all / (MAX_PARTS - 1) + 1 + HEADER_ROOM + largest(j);
+        all += NTX_ROUND_UP(target_bytes(&j->target[i]), 32u);
+    return all / (MAX_PARTS - 1) + 1 + HEADER_ROOM + largest_tensor(j);
 }
 
-/* Which tensors go into which part. */
-static int cut(const struct ntx__job *j, struct files *f, struct ntx_err *err)
+/* Assigns the tensors to parts. */
+static int cut_parts(const struct ntx__job *j, struct files *f, struct ntx_err *err)
 {
     uint64_t room = j->o->split ? j->o->split : UINT64_MAX, used = ntx_gguf_header_bytes(j->g) + HEADER_ROOM;
     f->n = 1;
     for (uint32_t i = 0; i < j->n; i++) {
-        uint64_t bytes = NTX_ROUND_UP(bytes_of(&j->target[i]), 32u);
+        uint64_t bytes = NTX_ROUND_UP(target_bytes(&j->target[i]), 32u);
         if (bytes > room - NTX_MIN(room, HEADER_ROOM))
             return ntx_err_set(
                 err, -EINVAL,
                 "tensor '%s' alone takes %llu bytes: parts of %llu are too small; --split %llu is the least",
                 j->target[i].t->name, (unsigned long long)bytes, (unsigned long long)room,
-                (unsigned long long)largest(j) + HEADER_ROOM);
+                (unsigned long long)largest_tensor(j) + HEADER_ROOM);
         if (f->part[f->n - 1].n && bytes > room - NTX_MIN(room, used)) {
             if (f->n == MAX_PARTS)
                 return ntx_err_set(err, -E2BIG, "more than %u parts; --split %llu or more is few enough", MAX_PARTS,
-                                   (unsigned long long)few_enough(j));
+                                   (unsigned long long)part_size(j));
             f->part[f->n++].first = i;
             used = HEADER_ROOM;
         }
@@ -366,7 +368,7 @@ static int make_part(struct ntx__job *j, struct files *f, uint32_t no, const cha
     return name_part(p, out, no, f->n, err);
 }
 
-/* No part may be one of the model's own files, which are read while they are written. */
+/* No part may be one of the model's own files, which are read at the same time. */
 static int check_place(const struct ntx__job *j, const struct files *f, struct ntx_err *err)
 {
     struct stat a, b;
@@ -382,15 +384,15 @@ static int check_place(const struct ntx__job *j, const struct files *f, struct n
     return 0;
 }
 
-/* A size for fit: that suffices where only `room` bytes are free; 0: none does. */
-static uint64_t fits(const struct ntx__job *j, uint64_t room)
+/* A size for fit that suffices where only `room` bytes are free; 0: none does. */
+static uint64_t fit_for_room(const struct ntx__job *j, uint64_t room)
 {
     uint32_t *given = malloc((size_t)(j->n + 1) * sizeof *given);
     uint64_t least = UINT64_MAX;
     if (given && !j->o->split && !take_rules(j, given, NULL))
         least = ntx__least_by_size(j, given);
     free(given);
-    room -= room / 256; /* what the file system wants for itself */
+    room -= room / 256; /* for the file system itself */
     return least <= room ? room : 0;
 }
 
@@ -403,7 +405,7 @@ static int check_space(const struct ntx__job *j, const char *path, struct ntx_er
     uint64_t bytes = (uint64_t)v.f_bavail * v.f_frsize, size;
     if (bytes >= j->report->bytes_out)
         return 0;
-    if ((size = fits(j, bytes)))
+    if ((size = fit_for_room(j, bytes)))
         snprintf(fit, sizeof fit, "; fit:%llu as TYPE makes a file that fits", (unsigned long long)size);
     return ntx_err_set(err, -ENOSPC, "%s needs %s, and %s are free there; make room, or take another drive%s", path,
                        ntx_format_size(j->report->bytes_out, want, sizeof want),
@@ -418,10 +420,12 @@ static int write_part(struct part *p, struct ntx_err *err)
         rc = ntx_gguf_out_write_fd(p->g, p->file.fd, &why);
     if (rc == -EINTR && why.code)
         return ntx_err_set(err, rc, "%s", why.text);
-    return rc ? ntx_err_set(err, rc, "%s: cannot write: %s", p->path, why.code ? why.text : strerror(-rc)) : 0;
+    if (!rc)
+        return 0;
+    return ntx_err_set(err, rc, "%s: cannot write: %s", p->path, why.code ? why.text : strerror(-rc));
 }
 
-/* The names are on the drive, too, when this returns. */
+/* After this, the names are on the drive, too. */
 static void sync_folder(const char *path)
 {
     char folder[NTX_NEW_FILE_PATH];
@@ -432,8 +436,8 @@ static void sync_folder(const char *path)
     }
 }
 
-/* A file that has the part's name already gets a second one until all parts are named (or, where drives know no second
- * names, another). */
+/* An existing file of the part's name gets a second name until all parts are named (or is renamed, on file systems
+ * without hard links). */
 static int keep_older(struct part *p)
 {
     struct stat st;
@@ -466,10 +470,10 @@ static int write_files(struct files *f, struct ntx_err *err)
     return rc ? rc : name_files(f, err);
 }
 
-/* After a failure all is as it was. */
+/* After a failure the old files are back. */
 static void clean_up(struct part *p, bool failed)
 {
-    bool back = failed && p->had_older && !rename(p->older, p->path); /* nothing where both are names of one file */
+    bool back = failed && p->had_older && !rename(p->older, p->path); /* does nothing where both names mean one file */
     ntx_new_file_drop(&p->file);
     if (failed && p->named && !p->had_older)
         unlink(p->path);
@@ -489,7 +493,7 @@ static void close_files(struct files *f, int rc)
 static int write_model(struct ntx__job *j, const char *out, struct ntx_err *err)
 {
     struct files *f = calloc(1, sizeof *f);
-    int rc = f ? cut(j, f, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = f ? cut_parts(j, f, err) : ntx_err_set(err, -ENOMEM, "no memory");
     for (uint32_t i = 0; !rc && i < f->n; i++)
         rc = make_part(j, f, i, out, err);
     if (!rc && !(rc = check_place(j, f, err)) && !j->o->dry && !(rc = check_space(j, f->part[0].path, err)))
@@ -505,7 +509,7 @@ int ntx_quantize_model(const struct ntx_gguf *g, const int *fds, const char *out
 {
     struct ntx_quantize_report r = {0};
     struct ntx__job j = {.g = g, .fds = fds, .o = o, .report = &r, .threads = NTX_MAX(o->threads, 1u)};
-    int rc = prepare(&j, err);
+    int rc = prepare_job(&j, err);
     if (!rc)
         rc = write_model(&j, out, err);
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)

@@ -28,48 +28,46 @@
 #define NTX_QUANTIZE_RULES 64
 
 struct ntx_quantize_rule {
-    const char *pattern; /* of the tensor's name, a regular expression that any part of it may match; the first rule
-                            that does counts */
+    const char *pattern; /* a regular expression that matches any part of the tensor's name; the first matching rule
+                          * counts */
     uint32_t type;
 };
 
 struct ntx_quantize_progress {
-    uint64_t done, total; /* bytes of the model that was given */
+    uint64_t done, total; /* bytes of the source model */
     uint32_t tensor, n_tensors;
     const char *name;
-    bool looking; /* types are being chosen by what they cost */
+    bool looking; /* types are being chosen by their loss */
 };
 
 struct ntx_quantize_options {
     const struct ntx_mix *mix;         /* NULL: by size */
-    uint64_t fit;                      /* bytes that the file may have, where there is no mix */
+    uint64_t fit;                      /* bytes of the file, without a mix */
     const struct ntx_imatrix *imatrix; /* or NULL */
     const char *imatrix_path;          /* for the file's keys */
     struct ntx_quantize_rule rules[NTX_QUANTIZE_RULES];
     uint32_t n_rules;
     bool pure;      /* no rules of the mix */
-    bool dry;       /* nothing is written: the report only */
+    bool dry;       /* writes nothing, only fills the report */
     uint64_t split; /* bytes of a part at most; 0: one file */
     uint32_t threads;
     void (*progress)(void *ctx, const struct ntx_quantize_progress *p); /* or NULL */
-    void (*chosen)(
-        void *ctx, const struct ntx_gguf_tensor *t, uint32_t type,
-        double error); /* or NULL: of each tensor, when it is done; dry: before. error < 0: it stays as it is */
+    void (*chosen)(void *ctx, const struct ntx_gguf_tensor *t, uint32_t type,
+                   double error); /* or NULL: for each tensor when it is done; dry: in advance. error < 0: unchanged */
     void *ctx;
     const volatile sig_atomic_t *stop; /* not 0: ends with -EINTR */
 };
 
 struct ntx_quantize_report {
-    uint64_t bytes_in, bytes_out, values; /* of the tensors; of the files; all weights */
+    uint64_t bytes_in, bytes_out, values; /* of the tensors; of the files; number of weights */
     uint32_t n_tensors, n_changed;
-    uint32_t n_other;   /* matrices whose inputs do not divide into the blocks of the type that was wanted */
-    uint32_t n_twice;   /* quantised before: what they lost then is lost, and this comes on top */
-    uint32_t n_unknown; /* quantised matrices of which the importance matrix says nothing */
-    uint32_t n_nextn;   /* matrices of next-token blocks, of which it cannot know: they got types that do without it */
-    uint32_t n_unseen, n_experts; /* experts that it never saw, which count by their own values alone; of how many */
+    uint32_t n_other;   /* matrices whose width is no multiple of the wanted type's block */
+    uint32_t n_twice;   /* matrices that were quantised before: both losses add up */
+    uint32_t n_unknown; /* quantised matrices that the importance matrix lacks */
+    uint32_t n_nextn;   /* matrices of next-token blocks, which it cannot cover: they got types that need none */
+    uint32_t n_unseen, n_experts; /* experts that the text never used, which count by their own values; all experts */
     uint32_t parts;
-    double error, worst; /* root of the squares of what changed by those of all, over all that was quantised; the worst
-                            tensor's */
+    double error, worst; /* relative root-mean-square error over all quantised weights; the worst tensor's */
     char worst_name[80];
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job_impl.h: what the files of a job share; nobody else includes it.
+/* job_impl.h: shared by the files of a job; no other file includes it.
  *
- *   job.c     which types, the files, what is said
- *   pieces.c    pieces of tensors: read, quantised by threads
- *   by_size.c types by what they cost and what they spoil */
+ *   job.c     types, files, messages
+ *   pieces.c  pieces of tensors: read, quantised by threads
+ *   by_size.c types by size and loss */
 #ifndef NTX_CLIENT_QUANTIZE_JOB_IMPL_H
 #define NTX_CLIENT_QUANTIZE_JOB_IMPL_H
 
@@ -14,9 +14,9 @@ struct ntx__target {
     const struct ntx_gguf_tensor *t;
     uint32_t type;
     const struct ntx_importance *importance; /* or NULL */
-    float *scale; /* [n_scale] what its file multiplies the products by, for the weights themselves; NULL: nothing */
+    float *scale;     /* [n_scale] the file's factors of the products, multiplied into the weights; NULL: none */
     uint32_t n_scale; /* 1, or one for each of its matrices */
-    bool dropped;     /* such a scale, which is in the weights now */
+    bool dropped;     /* a scale that is now in the weights */
 };
 
 struct ntx__job {
@@ -37,8 +37,8 @@ struct ntx__job {
 int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n,
                  struct ntx_err *err);
 
-/* The weights of n outputs, which lie in `in`: the tensor's output `first` and every `step`-th from there, to `out`
- * (NULL: only what is lost is wanted). error and squares are added to, weighed by importance or not. */
+/* The weights of n outputs in `in` (the tensor's output `first` and every `step`-th after it), quantised to `out`
+ * (NULL: only measure the loss). error and squares are added to, weighed by importance or not. */
 struct ntx__piece {
     const struct ntx__target *target;
     uint32_t type;
@@ -50,11 +50,11 @@ struct ntx__piece {
 };
 int ntx__quantize_piece(struct ntx__job *j, struct ntx__piece *r, struct ntx_err *err);
 
-/* All of a tensor, to fd. */
+/* Writes a whole tensor to fd. */
 int ntx__write_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct ntx_err *err);
 
-/* ---- by_size.c: types for all matrices but those that were given one, so that all takes at most so many bytes. */
-/* Those take no more than this, if they can be had at all; given: a type, or NTX_TYPE_LIMIT, of each tensor. */
+/* ---- by_size.c: types for all matrices without a given type, for a limit of bytes in all. */
+/* The least possible bytes; given: a type, or NTX_TYPE_LIMIT, of each tensor. */
 uint64_t ntx__least_by_size(const struct ntx__job *j, const uint32_t *given);
 int ntx__choose_by_size(struct ntx__job *j, const uint32_t *given, uint64_t bytes, struct ntx_err *err);
 

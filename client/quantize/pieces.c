@@ -12,7 +12,7 @@
 #include "common/util.h"
 
 #define PIECE       (8u << 20) /* bytes of a piece as floats, about */
-#define LEAST_SHARE 1e-4f      /* of the mean: what an input counts that was always about 0 */
+#define LEAST_SHARE 1e-4f      /* of the mean: least weight of an input that was always about 0 */
 
 int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint64_t at, void *p, size_t n,
                  struct ntx_err *err)
@@ -23,7 +23,7 @@ int ntx__read_at(const struct ntx__job *j, const struct ntx_gguf_tensor *t, uint
               : 0;
 }
 
-/* The type's quantiser, made when it is first wanted. */
+/* Returns the type's quantiser, made at its first use. */
 static int open_quantizer(struct ntx__job *j, uint32_t type, struct ntx_err *err)
 {
     if (!j->quantizer[type] && !(j->quantizer[type] = ntx_quantizer_new(type)))
@@ -38,7 +38,7 @@ struct work {
     struct ntx__piece *r;
     _Atomic uint64_t next;
     _Atomic int rc;
-    struct sums *sums;    /* [r->n] each output's */
+    struct sums *sums;    /* [r->n], for each output */
     pthread_mutex_t lock; /* of err */
     struct ntx_err *err;
 };
@@ -50,11 +50,11 @@ struct sums {
 struct scratch { /* [inputs] each */
     float *x, *w, *back, *importance;
     uint8_t *out;
-    uint64_t matrix; /* whose importance is there; UINT64_MAX: none */
+    uint64_t matrix; /* whose importance is stored; UINT64_MAX: none */
     bool seen;
 };
 
-static int fail(struct work *k, int rc, const char *what, uint64_t output)
+static int set_error(struct work *k, int rc, const char *what, uint64_t output)
 {
     pthread_mutex_lock(&k->lock);
     if (!k->rc)
@@ -72,11 +72,11 @@ static bool all_finite(const float *x, uint64_t n)
 {
     float sum = 0;
     for (uint64_t i = 0; i < n; i++)
-        sum += x[i] * 0; /* 0, or no number */
+        sum += x[i] * 0; /* 0, or NaN */
     return sum == 0;
 }
 
-/* Mean squares of a matrix's inputs, none of them so small that its weights might become anything. */
+/* Mean squares of a matrix's inputs, none of them so small that its weights would be arbitrary. */
 static void take_importance(const struct ntx__target *t, uint64_t matrix, struct scratch *s)
 {
     const struct ntx_importance *from = t->importance;
@@ -117,7 +117,7 @@ static int one_output(struct work *k, uint64_t i, struct scratch *s)
     for (uint64_t v = 0; v < n && r->target->scale; v++)
         s->x[v] *= r->target->scale[r->target->n_scale > 1 ? matrix : 0];
     if (!all_finite(s->x, n))
-        return fail(k, -EINVAL, "a weight is no number; the model is broken", output);
+        return set_error(k, -EINVAL, "a weight is no number; the model is broken", output);
     if (r->target->importance && s->matrix != matrix)
         take_importance(r->target, matrix, s);
     ntx_quantize_weights(s->x, s->seen ? s->importance : NULL, n, s->w);
@@ -125,12 +125,12 @@ static int one_output(struct work *k, uint64_t i, struct scratch *s)
     ntx_quantize(k->j->quantizer[r->type], s->x, s->w, out, n / to->block);
     to->dequant(out, s->back, n / to->block);
     if (!all_finite(s->back, n))
-        return fail(k, -ERANGE, "its weights are larger than the type can hold", output);
+        return set_error(k, -ERANGE, "its weights are larger than the type can hold", output);
     k->sums[i] = sums_of(r, s, n);
     return 0;
 }
 
-static void *work(void *arg)
+static void *quantize_outputs(void *arg)
 {
     struct work *k = arg;
     struct ntx__piece *r = k->r;
@@ -143,7 +143,7 @@ static void *work(void *arg)
         s.back = s.w + n;
         s.importance = s.back + n;
     } else {
-        fail(k, -ENOMEM, "no memory", r->first);
+        set_error(k, -ENOMEM, "no memory", r->first);
     }
     for (uint64_t i; !k->rc && (i = atomic_fetch_add(&k->next, 1)) < r->n;)
         if (one_output(k, i, &s))
@@ -163,14 +163,14 @@ int ntx__quantize_piece(struct ntx__job *j, struct ntx__piece *r, struct ntx_err
         return rc;
     if (!(k.sums = calloc(r->n + 1, sizeof *k.sums)))
         return ntx_err_set(err, -ENOMEM, "no memory");
-    while (n + 1 < NTX_MIN(j->threads, 64u) && n + 1 < r->n && !pthread_create(&thread[n], NULL, work, &k))
+    while (n + 1 < NTX_MIN(j->threads, 64u) && n + 1 < r->n && !pthread_create(&thread[n], NULL, quantize_outputs, &k))
         n++;
-    work(&k);
+    quantize_outputs(&k);
     while (n)
         pthread_join(thread[--n], NULL);
     pthread_mutex_destroy(&k.lock);
     for (uint64_t i = 0; i < r->n;
-         i++) { /* in their order: fit:SIZE chooses by these, and not by which thread was first */
+         i++) { /* in order: fit:SIZE decides by these sums, which must not depend on the order of threads */
         r->error += k.sums[i].error;
         r->squares += k.sums[i].squares;
     }
@@ -180,12 +180,12 @@ int ntx__quantize_piece(struct ntx__job *j, struct ntx__piece *r, struct ntx_err
 
 /* ---- a tensor */
 
-static int stopped(const struct ntx__job *j, struct ntx_err *err)
+static int check_stop(const struct ntx__job *j, struct ntx_err *err)
 {
     return j->o->stop && *j->o->stop ? ntx_err_set(err, -EINTR, "interrupted: nothing was written") : 0;
 }
 
-static void tell(struct ntx__job *j, uint32_t tensor, uint64_t bytes)
+static void report_progress(struct ntx__job *j, uint32_t tensor, uint64_t bytes)
 {
     j->done += bytes;
     if (j->o->progress)
@@ -200,9 +200,9 @@ static int copy_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct ntx_e
     int rc = p ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
     for (uint64_t at = 0, n; at < t->bytes && !rc; at += n) {
         n = NTX_MIN(t->bytes - at, (uint64_t)PIECE);
-        if (!(rc = stopped(j, err)) && !(rc = ntx__read_at(j, t, at, p, n, err)))
+        if (!(rc = check_stop(j, err)) && !(rc = ntx__read_at(j, t, at, p, n, err)))
             rc = ntx_write_all(fd, p, n);
-        tell(j, tensor, n);
+        report_progress(j, tensor, n);
     }
     free(p);
     return rc;
@@ -241,12 +241,12 @@ static int quantize_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct n
                                .out = out};
         posix_fadvise(j->fds[t->file], (off_t)(t->offset + (first + r.n) * in_bytes), (off_t)(each * in_bytes),
                       POSIX_FADV_WILLNEED); /* the next piece */
-        if (!(rc = stopped(j, err)) && !(rc = ntx__read_at(j, t, first * in_bytes, in, r.n * in_bytes, err)) &&
+        if (!(rc = check_stop(j, err)) && !(rc = ntx__read_at(j, t, first * in_bytes, in, r.n * in_bytes, err)) &&
             !(rc = ntx__quantize_piece(j, &r, err)))
             rc = ntx_write_all(fd, out, r.n * out_bytes);
         error += r.error;
         squares += r.squares;
-        tell(j, tensor, r.n * in_bytes);
+        report_progress(j, tensor, r.n * in_bytes);
     }
     free(in);
     free(out);
