@@ -17,11 +17,11 @@ enum { O_USAGE = 256, O_HELP_ALL, O_ENTRIES }; /* entries without a letter have 
 
 /* argp's own options, but with -h; --help-all; and --verbose. */
 static const struct argp_option common_options[] = {
-    {"verbose", 'v', NULL, 0, "more messages: notes on this machine, daemons' logs", 0},
+    {"verbose", 'v', NULL, 0, "more messages, and the daemons' logs", -1},
     {"help", 'h', NULL, 0, "the usual options", -1},
     {NULL, '?', NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, -1},
     {"help-all", O_HELP_ALL, NULL, 0, "all options, with more words", -1},
-    {"usage", O_USAGE, NULL, OPTION_HIDDEN, "all options in a few lines", -1},
+    {"usage", O_USAGE, NULL, 0, "all options in a few lines", -1},
     {"version", 'V', NULL, 0, "the version", -1},
     {0},
 };

@@ -3,7 +3,7 @@
 #ifndef NTX_CLIENT_OPTIONS_BRIEF_H
 #define NTX_CLIENT_OPTIONS_BRIEF_H
 
-/* The short text of option `name` of `group` (NTX_OPT_*), at most 50 characters; NULL: only --help-all shows it. */
+/* The short text of option `name` of `group` (NTX_OPT_*), at most 49 characters; NULL: only --help-all shows it. */
 const char *ntx__option_brief(unsigned group, const char *name);
 
 #endif

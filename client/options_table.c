@@ -12,7 +12,7 @@
 
 /* ---- readers of options with their own form */
 
-/* "50us" */
+/* Reads a latency: "50us". */
 static bool read_delay(const char *text, double *us)
 {
     char *end;
@@ -23,16 +23,23 @@ static bool read_delay(const char *text, double *us)
     return true;
 }
 
+/* The rate that a part of --link sets, or NULL. */
+static double *link_rate(struct ntx_options *o, const char *part)
+{
+    if (!strncmp(part, "nvme=", 5))
+        return &o->load.link_nvme;
+    if (!strncmp(part, "h2d=", 4))
+        return &o->load.link_h2d;
+    return !strncmp(part, "net=", 4) ? &o->load.link_net : NULL;
+}
+
 static int read_link(void *to, const char *text, struct ntx_err *err)
 {
     struct ntx_options *o = to;
     char buf[128];
     snprintf(buf, sizeof buf, "%s", text);
     for (char *save, *p = strtok_r(buf, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-        double *rate = !strncmp(p, "nvme=", 5)  ? &o->load.link_nvme
-                       : !strncmp(p, "h2d=", 4) ? &o->load.link_h2d
-                       : !strncmp(p, "net=", 4) ? &o->load.link_net
-                                                : NULL;
+        double *rate = link_rate(o, p);
         if (!strchr(p, '=') && read_delay(p, &o->load.link_delay))
             continue;
         if (!rate || ntx_parse_rate(strchr(p, '=') + 1, rate))
@@ -43,7 +50,7 @@ static int read_link(void *to, const char *text, struct ntx_err *err)
     return 0;
 }
 
-/* Each is judged where it stands; together they are what the daemons, too, are told. */
+/* Checks each key; the daemons get all of them, joined by commas. */
 static int read_override(void *to, const char *text, struct ntx_err *err)
 {
     struct ntx_options *o = to;
@@ -97,7 +104,7 @@ static int read_n(void *to, const char *text, struct ntx_err *err)
     return strcmp(text, "-1") ? ntx_setting_read(&at_least_one, text, &o->n, err) : 0;
 }
 
-/* "512,1024" */
+/* Reads a list: "512,1024". */
 static int read_list(struct ntx_list *l, const char *s, struct ntx_err *err)
 {
     char buf[256];
@@ -135,8 +142,8 @@ static int read_writes(void *to, const char *text, struct ntx_err *err)
     return read_list(&((struct ntx_options *)to)->writes, text, err);
 }
 
-/* ---- the entries: name, letter, value, help; then how it is read, and where it goes. Those of a load and of sampling
- * are in proto/settings_load.c */
+/* ---- the options: name, letter, value, help; then the kind and the destination. Options of a load and of sampling are
+ * in proto/settings_load.c */
 
 #define AT(f)           .at = offsetof(struct ntx_options, f)
 #define TEXT(f)         .kind = NTX_SET_TEXT, AT(f)
@@ -148,7 +155,7 @@ static int read_writes(void *to, const char *text, struct ntx_err *err)
 static const struct ntx_setting model_entries[] = {
     {"model", 'm', "MODEL", "the model, instead of as the first argument", TEXT(model)},
     {"override-kv", 0, "KEY=TYPE:VALUE",
-     "a key of MODEL's file that is wrong or missing (repeatable); TYPE is int, float, bool or str: "
+     "set a key of MODEL's file that is wrong or missing (repeatable); TYPE is int, float, bool or str: "
      "tokenizer.ggml.pre=str:llama-bpe",
      OWN(read_override)},
 };
@@ -164,7 +171,8 @@ static const struct ntx_setting load_entries[] = {
      "the same model on another drive (up to 3 times): each read is split between the drives, whose rates add up",
      OWN(read_also)},
     {"sidecar", 0, "FILE",
-     "what was learned for --skip, and for --ffn-sparse predicted (default: the model's path with .skip.gguf for "
+     "the file that `ntx calibrate` made, for --skip and --ffn-sparse predicted (default: the model's path with "
+     ".skip.gguf for "
      ".gguf)",
      TEXT(sidecar)},
     {"skip-threshold", 0, "P",
@@ -175,20 +183,20 @@ static const struct ntx_setting load_entries[] = {
 };
 static const struct ntx_setting pack_entries[] = {
     {"group", 0, "SIZE",
-     "bytes of a group of neurons, about (default: the smallest read that gets two fifths of the drive's best rate, by "
+     "approximate bytes of a group of neurons (default: the smallest read with two fifths of the drive's best rate, by "
      "`ntx doctor`'s profile; 16K without one)",
      .kind = NTX_SET_SIZE, AT(group)},
     {"gate-in-bundle", 0, NULL,
      "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt",
      FLAG(gate_in_bundle)},
     {"order", 0, "SIDECAR",
-     "neurons that are active together lie together, as `ntx calibrate --ffn` saw it of this model", TEXT(order)},
-    {"from", 0, "FILE", "the same model in a higher precision: down columns are made from there", TEXT(from)},
+     "store neurons together that are active together, as `ntx calibrate --ffn` found for this model", TEXT(order)},
+    {"from", 0, "FILE", "the same model in a higher precision: the source of the down columns", TEXT(from)},
     {"down-type", 0, "TYPE",
-     "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: as they were, or the next that can be "
+     "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: their type, or the next that can be "
      "written)",
      TEXT(down_type)},
-    {"profile", 0, "FILE", "the machine that it is packed for (default: this one, as `ntx doctor` measured it)",
+    {"profile", 0, "FILE", "profile of the target machine (default: this one, as `ntx doctor` measured it)",
      TEXT(profile)},
     {"share", 0, "I/N",
      "no groups: the file of machine I of N that share the model (mpirun ... ntx up), which has bytes only where that "
@@ -201,27 +209,25 @@ static const struct ntx_setting pack_entries[] = {
      "with --share: rows, heads (whose files are those of rows), layers or auto, as the machines will be started "
      "(default auto)",
      .kind = NTX_SET_WORD, .choices = "way to split a model:auto|rows|heads|layers", AT(load.split)},
-    {"delta", 0, NULL, "no groups: one base for all layers, that stays in memory, and what each layer differs by",
+    {"delta", 0, NULL, "no groups: one base for all layers, that stays in memory, and a difference for each layer",
      FLAG(delta)},
-    {"rank", 0, "R",
-     "with --delta: all differences have R pairs of vectors (default: as many, or as many bits, as --error wants)",
+    {"rank", 0, "R", "with --delta: rank R of all differences (default: the rank, or the bits, that --error needs)",
      COUNT(delta_rank)},
     {"error", 0, "E",
-     "with --delta: most that may be lost, of the matrices' size (default 0.1); with --base of the differences' (0.2)",
+     "with --delta: largest relative error, of the matrices (default 0.1); with --base of the differences (0.2)",
      REAL(delta_error, 0, 1)},
-    {"base", 0, "BASE", "with --delta: OUT is what MODEL, a fine-tune of BASE, differs by: an adapter for --lora",
+    {"base", 0, "BASE", "with --delta: OUT is the difference of MODEL, a fine-tune, from BASE: an adapter for --lora",
      TEXT(delta_base)},
-    {"force", 0, NULL, "with --delta: write it, whatever is lost and even where nothing is gained", FLAG(force)},
+    {"force", 0, NULL, "with --delta: write the file whatever its error, and even if it saves nothing", FLAG(force)},
 };
 static const struct ntx_setting quantize_entries[] = {
-    {"imatrix", 0, "FILE",
-     "an importance matrix, made by `ntx imatrix` or by llama.cpp: which weights are multiplied by large numbers",
+    {"imatrix", 0, "FILE", "an importance matrix, made by `ntx imatrix` or by llama.cpp: the mean square of each input",
      TEXT(imatrix)},
     {"tensor", 0, "REGEX=TYPE",
      "tensors whose names match get this type (repeatable; the first that matches counts): 'ffn_down=Q6_K', "
      "'^output=Q8_0'",
      OWN(read_tensor)},
-    {"pure", 0, NULL, "all matrices in the one type, without what its name stands for besides", FLAG(pure)},
+    {"pure", 0, NULL, "all matrices in one type, without the other types of the mix", FLAG(pure)},
     {"split", 0, "SIZE", "parts of at most SIZE: OUT-00001-of-00004.gguf and so on", .kind = NTX_SET_SIZE, AT(split)},
     {"dry-run", 0, NULL, "print which tensor would get which type, and the sizes; write nothing", FLAG(dry_run)},
     {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
@@ -238,8 +244,8 @@ static const struct ntx_setting analyze_entries[] = {
     {"apart", 0, "N", "compare layers that lie N apart (default $: neighbours)", COUNT(apart), .preset = "1"},
     {"base", 0, "L", "compare all layers with layer L instead", .kind = NTX_SET_NUMBER, .max = 100000, AT(base),
      .given = offsetof(struct ntx_options, has_base)},
-    {"experts", 0, "N", "of each layer's experts compare N (default $)", COUNT(experts), .preset = "4"},
-    {"pairs", 0, NULL, "a line for each two matrices, below the one that has their means", FLAG(pairs)},
+    {"experts", 0, "N", "compare N experts of each layer (default $)", COUNT(experts), .preset = "4"},
+    {"pairs", 0, NULL, "a line for each pair of matrices, below the line of their means", FLAG(pairs)},
     {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
 static const struct ntx_setting quiet_entries[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
@@ -250,10 +256,11 @@ static const struct ntx_setting gen_entries[] = {
     {"file", 'f', "FILE", "read the prompt from FILE; behind PROMPT where both are given", TEXT(prompt_file)},
     {"system", 0, "TEXT", "system message of the chat", TEXT(system)},
     {"stop", 0, "TEXT", "end before this text (repeatable)", OWN(read_stop)},
-    {"json-schema", 0, "FILE", "the answer is a JSON text for which the JSON Schema in FILE holds", TEXT(json_schema)},
-    {"grammar", 0, "FILE", "the answer keeps to the grammar in FILE (GBNF: root ::= \"yes\" | \"no\")", TEXT(grammar)},
-    {"adapter", 0, "NAME", "which of the --lora adapters answers, by its name; base: none (default: the first)",
-     TEXT(adapter)},
+    {"json-schema", 0, "FILE", "constrain the answer to JSON that is valid for the JSON Schema in FILE",
+     TEXT(json_schema)},
+    {"grammar", 0, "FILE", "constrain the answer to the grammar in FILE (GBNF: root ::= \"yes\" | \"no\")",
+     TEXT(grammar)},
+    {"adapter", 0, "NAME", "name of the --lora adapter to use; base: none (default: the first)", TEXT(adapter)},
     {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
     {"chat-template", 0, "NAME",
      "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's "
@@ -269,7 +276,7 @@ static const struct ntx_setting output_entries[] = {
     {"quiet", 0, NULL, "only the text and errors", FLAG(quiet)},
     {"json", 0, NULL,
      "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line "
-     "{text}: what was held back as the beginning of a --stop",
+     "{text}: text that was held back as the beginning of a --stop",
      FLAG(json)},
 };
 static const struct ntx_setting socket_entries[] = {
@@ -279,17 +286,17 @@ static const struct ntx_setting serve_entries[] = {
     {"listen", 0, "WHERE", "127.0.0.1:8080, [::1]:8080 or unix:/path (default $)", TEXT(listen),
      .preset = "127.0.0.1:8080"},
     {"api-key-file", 0, "FILE",
-     "only who sends the key in this file (mode 0600) is answered; needed where other machines reach WHERE",
+     "require the key in this file (mode 0600) of each request; needed where other machines reach WHERE",
      TEXT(key_file)},
     {"cors", 0, "ORIGINS",
      "origins whose web pages may send requests (CORS): https://example.org, several with blanks between them, or *",
      TEXT(cors)},
     {"hosts", 0, "NAMES",
-     "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
+     "without a key, also answer requests with these names in the Host header, beside localhost and loopback "
      "addresses: example.org, several with blanks between them",
      TEXT(hosts)},
     {"stall", 0, "SECONDS",
-     "for a client to send more of a request, and to take more of an answer; then its connection is closed (default: "
+     "time for a client to send more of a request or take more of an answer; then its connection is closed (default: "
      "30)",
      TEXT(http_stall)},
 };
@@ -297,21 +304,23 @@ static const struct ntx_setting logits_entries[] = {
     {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)},
     {"output", 'o', "FILE", "float32, little-endian, [n_tokens x n_vocab]", TEXT(out)},
     {"steps", 0, "FILE",
-     "what each step of each layer gave: a line of JSON for each, with a digest of every token's values", TEXT(steps)},
+     "write the result of each operation of each layer: a line of JSON for each, with a digest of every token's values",
+     TEXT(steps)},
     {"step-values", 0, NULL, "the values, too, in --steps", FLAG(step_values)},
     {"compare", 0, "FILE",
-     "instead: in which step do this file of --steps and the one that stands in MODEL's place part first? Ends with 1 "
-     "where they do",
+     "instead: find the first operation in which this file of --steps differs from the one in MODEL's place; exit code "
+     "1 "
+     "if there is one",
      TEXT(compare)},
     {"tolerance", 0, "T",
-     "with --compare: values may differ by T times the largest of their row (default 0: not in a bit); both files need "
+     "with --compare: values may differ by T times the largest of their row (default 0: equal bits); both files need "
      "--step-values",
      REAL(tolerance, 0, 1e9)},
 };
 static const struct ntx_setting bench_entries[] = {
     {"prompt", 'p', "N[,N...]", "prompt tokens (default $), a test for each", OWN(read_prompts), .preset = "128"},
     {"n", 'n', "N[,N...]",
-     "tokens to generate (default $), a test for each, but for 1: the first token comes with its prompt",
+     "tokens to generate (default $), a test for each except 1: the first token comes with its prompt",
      OWN(read_writes), .preset = "32"},
     {"repeat", 'r', "N", "runs (default $)", COUNT(repeats), .preset = "5"},
     {"output", 'o', "FORM", "md, csv or json: a row for each test (default md)", .kind = NTX_SET_WORD,
@@ -322,7 +331,7 @@ static const struct ntx_setting tok_entries[] = {
     {"no-special", 0, NULL, "control tokens in the text are plain text", FLAG(no_special)}};
 static const struct ntx_setting ppl_entries[] = {
     {"save-logits", 0, "BASE",
-     "keep what this model says of each scored token in the file BASE (2 bytes per token and vocabulary entry)",
+     "write this model's logits of each scored token to the file BASE (2 bytes per token and vocabulary entry)",
      TEXT(save_logits)},
     {"kl", 0, "BASE",
      "compare with the run that wrote BASE: KL divergence from it, agreement of the likeliest token, both perplexities",
@@ -353,10 +362,11 @@ static const struct ntx_setting doctor_entries[] = {
     {"seconds", 0, "S", "time for all measurements (default 18)", REAL(seconds, 0.1, 600)},
 };
 static const struct ntx_setting traced_entries[] = {
-    {"trace", 0, "FILE", "write what happened as a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
+    {"trace", 0, "FILE", "write a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
 static const struct ntx_setting up_entries[] = {
     {"respawn", 0, "COMMAND",
-     "of several machines that share a model: instead of MODEL, how they are started, as 'mpirun -n 2 --hostfile HOSTS "
+     "with several machines that share a model: instead of MODEL, the command that starts them: 'mpirun -n 2 "
+     "--hostfile HOSTS "
      "ntx up MODEL --ram 12G'; when one of them dies or hangs, "
      "all are started again",
      TEXT(respawn)},
@@ -380,14 +390,14 @@ static const struct ntx_setting calibrate_entries[] = {
      REAL(precision, 0, 1), .preset = "0.9"},
     {"epochs", 0, "N", "passes over the samples in training (default $)", COUNT(epochs), .preset = "12"},
     {"ffn", 0, NULL,
-     "also learn what the FFNs do: of a packed model, which groups of neurons will be active (for --ffn-sparse "
-     "predicted); of any other, "
-     "which neurons are so together (for ntx pack --order)",
+     "also learn the activity of FFN neurons: for a packed model, which groups will be active (for --ffn-sparse "
+     "predicted); for any other, "
+     "which neurons are active together (for ntx pack --order)",
      FLAG(ffn)},
     {"ffn-active", 0, "P",
-     "share of neurons, or of their groups, that counts as active at most: those that do most (default $)",
+     "largest share of neurons, or groups, that counts as active: those with the largest effect (default $)",
      REAL(ffn_active, 0, 1), .preset = "0.3"},
-    {"ffn-recall", 0, "P", "of the active groups, to be predicted by the limit that is written (default $)",
+    {"ffn-recall", 0, "P", "share of the active groups that the written limit must predict (default $)",
      REAL(ffn_recall, 0, 1), .preset = "0.95"},
     {"ffn-rank", 0, "N", "hidden units of each layer's network (default $)", .kind = NTX_SET_COUNT, .min = 1,
      .max = 4096, AT(ffn_rank), .preset = "64"},
@@ -396,17 +406,16 @@ static const struct ntx_setting calibrate_entries[] = {
 };
 static const struct ntx_setting pull_entries[] = {
     {"token-file", 0, "FILE",
-     "the hub's token (mode 0600), for models that want one (default: HF_TOKEN, else ~/.config/ntx/token)",
+     "the hub's token (mode 0600), for restricted models (default: HF_TOKEN, else ~/.config/ntx/token)",
      TEXT(token_file)},
-    {"sha256", 0, "HEX", "of an address: what the file's SHA-256 must be (of the hub's models it is known)",
-     TEXT(sha256)},
+    {"sha256", 0, "HEX", "for a URL: the file's expected SHA-256 (the hub knows that of its models)", TEXT(sha256)},
     {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true,
      COUNT(retry_ms), .preset = "1000"},
     {"stall-s", 0, "N",
-     "a server that sends less than 1 KiB a second for so many seconds is asked again; after six "
-     "such tries the pull ends, and goes on the next time (default $)",
+     "repeat the request when a server sends less than 1 KiB a second for N seconds; after six "
+     "such tries the pull ends, and continues the next time (default $)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 3600, AT(stall_s), .preset = "30"},
-    {"anyway", 0, NULL, "pull a model, too, that ntx does not run", FLAG(anyway)},
+    {"anyway", 0, NULL, "pull a model even if ntx cannot run it", FLAG(anyway)},
 };
 static const struct ntx_setting json_entries[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
 

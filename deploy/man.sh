@@ -9,8 +9,8 @@ shift 2
 mkdir -p "$out/man1" "$out/man8"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-page() { # SECTION NAME WHAT PROGRAM
-    help2man --no-info --no-discard-stderr --section="$1" --name="$3" --output="$out/man$1/$2.$1" "$4"
+page() { # SECTION NAME WHAT PROGRAM [HELP OPTION]
+    help2man --help-option="${5:---help}" --no-info --no-discard-stderr --section="$1" --name="$3" --output="$out/man$1/$2.$1" "$4"
     # help2man uses the first word of the usage, "ntx", as the name of every page
     sed -i "1,5{s/^\.TH [^ ]* /.TH $(echo "$2" | tr a-z A-Z) /;s/^[a-z-]* \\\\- /$2 \\\\- /}" "$out/man$1/$2.$1"
     gzip -9nf "$out/man$1/$2.$1"
@@ -34,7 +34,7 @@ page 1 ntx-gateway "an HTTP server for ntx with the APIs of other servers" "$tmp
 page 8 ntx-computed "the ntx daemon that computes" "$tmp/ntx-computed"
 page 8 ntx-iod "the ntx daemon that reads from the drive" "$tmp/ntx-iod"
 page 8 ntx-predictor "the ntx daemon that predicts" "$tmp/ntx-predictor"
-"$tmp/ntx" --help | sed -n 's/^  ntx \([a-z]*\) .*/\1/p' | while read -r command; do
+"$tmp/ntx" --help | sed -n 's/^  ntx \([a-z-]*\) .*/\1/p' | while read -r command; do
     script "ntx-$command" ntx "$command"
-    page 1 "ntx-$command" "the command $command of ntx" "$tmp/ntx-$command"
+    page 1 "ntx-$command" "the command $command of ntx" "$tmp/ntx-$command" --help-all
 done

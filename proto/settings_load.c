@@ -66,7 +66,7 @@ static const struct ntx_setting load_entries[] = {
      .kind = NTX_SET_TEXT, LOAD(ffn_sparse, ffn_sparse), CONF("model", "ffn_sparse", "off"),
      .about =
          "Sparse FFN for a model that `ntx pack` made: off, threshold=T, topk=F, predicted=F or prompt=F (lossy but\n"
-         "for threshold=0; `ntx run --help` explains each)"},
+         "for threshold=0; `ntx run --help-all` explains each)"},
     {"kv-type", 0, "TYPE",
      "type of the KV cache: f16; q8_0 (lossy), about half the memory; or q4_0 (lossier; not on a GPU), about a "
      "quarter (default f16)",

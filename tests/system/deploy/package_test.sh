@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The .deb that cpack makes: what is in it, that the programs in it run, that each man page names all options that
-# --help names, and that the completion completes.
+# --help-all names, and that the completion completes.
 . "$(dirname "$0")/../../lib/test.sh"
 command -v cpack dpkg-deb dpkg-shlibdeps >/dev/null || skip "no cpack, dpkg-deb or dpkg-shlibdeps"
 sanitized && skip "a package of sanitized programs is no package"
@@ -33,14 +33,14 @@ model "$tmp/m.gguf" --layers 2 --embd 64 --ff 128 --heads 2 --kv 1 --type Q8_0 -
 "$tmp/x/usr/bin/ntx" run "$tmp/m.gguf" Once --raw --ignore-eos -n 4 --ram 64M --ctx 64 \
     --quiet >"$tmp/out" 2>"$tmp/err" || fail "the packaged ntx: $(cat "$tmp/err")"
 
-commands=$("$tmp/x/usr/bin/ntx" --help | sed -n 's/^  ntx \([a-z]*\) .*/\1/p')
+commands=$("$tmp/x/usr/bin/ntx" --help | sed -n 's/^  ntx \([a-z-]*\) .*/\1/p')
 if [ -d "$tmp/x/usr/share/man" ]; then
     for c in $commands; do
         page=$tmp/x/usr/share/man/man1/ntx-$c.1.gz
         [ -s "$page" ] || fail "no man page for ntx $c"
         zcat "$page" | sed 's/\\-/-/g' >"$tmp/page"
         grep -q "^\.TH NTX-${c^^} " "$tmp/page" || fail "title of ntx-$c(1): $(grep '^.TH' "$tmp/page")"
-        for o in $("$tmp/x/usr/bin/ntx" "$c" --help | grep -o -- ' --[a-z][a-z-]*'); do
+        for o in $("$tmp/x/usr/bin/ntx" "$c" --help-all | grep -o -- ' --[a-z][a-z-]*'); do
             grep -q -- "$o" "$tmp/page" || fail "ntx-$c(1) lacks $o"
         done
     done

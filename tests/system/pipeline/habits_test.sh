@@ -12,8 +12,39 @@ for o in '-h, --help' '-m, --model=MODEL' '-p, --prompt=TEXT' '-c, --ctx=N' '-t,
     '-V, --version'; do grep -q -- "$o" "$tmp/h" || fail "run -h lacks $o"; done
 [ "$("$n" -h | head -1)" = "$("$n" --help | head -1)" ] && "$n" -h | grep -q 'ntx bench' || fail "ntx -h"
 for p in ntx-top ntx-metrics ntx-gateway; do "$NTX_BIN/$p" -h | grep -q '^Usage: ' || fail "$p -h"; done
-for c in $("$n" --help | sed -n 's/^  ntx \([a-z]*\) .*/\1/p'); do "$n" "$c" -h | grep -q -- '--help' ||
-    fail "ntx $c -h"; done
+python3 - "$n" "$NTX_SOURCE" <<'PY' || fail "--help, --help-all"
+import re, subprocess, sys
+ntx, source = sys.argv[1:]
+out = lambda *a: subprocess.run([ntx, *a], capture_output=True, text=True, check=True).stdout
+main = out("--help").splitlines()
+assert len(main) <= 60 and max(map(len, main)) <= 80, (len(main), max(main, key=len))
+assert [l for l in main if re.fullmatch("[A-Z][a-z]+:", l)] == ["Run:", "Serve:", "Models:", "Measure:", "Tools:"], main
+commands = [m[1] for l in main if (m := re.match("  ntx ([a-z-]+) ", l))]
+table = open(source + "/client/commands/main.c", encoding="utf-8").read()
+named = re.findall(r'\{NTX_KIND_[A-Z]+,\s*"([a-z-]+)"', table)
+assert sorted(commands) == sorted(named) and len(set(commands)) == len(commands) > 20, (commands, named)
+options = lambda text: set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text.split("Examples:")[0]))
+usual, every = set(), set()
+for c in commands:
+    short, all = out(c, "--help"), out(c, "--help-all")
+    lines = short.splitlines()
+    assert len(lines) <= 40 and max(map(len, lines)) <= 80, (c, len(lines), max(lines, key=len))
+    assert {"--help", "--help-all", "--version"} <= options(short) <= options(all), (c, options(short) - options(all))
+    usual |= options(short)
+    every |= options(all)
+run = out("run", "--help")
+assert run.count("\n  ntx run ") + run.count("| ntx run ") >= 2, run
+hidden = {"--skip-verify", "--chunk", "--ring", "--fault", "--trace-experts", "--kernel", "--source", "--link"}
+assert not hidden & options(run) and hidden <= options(out("run", "--help-all")), hidden & options(run)
+def table_options(path):
+    text = open(source + "/" + path, encoding="utf-8").read()
+    return set("--" + n for n in re.findall(r'^    \{"([a-z][a-z0-9-]*)", (?:0|\'.\'), ', text, re.M))
+declared = table_options("client/options_table.c") | table_options("proto/settings_load.c")
+assert len(declared) > 100 and declared <= every, declared - every
+briefs = set("--" + n for n in re.findall(r'\{NTX_OPT_[A-Z]+, "([a-z0-9-]+)"', open(source + "/client/options_brief.c", encoding="utf-8").read()))
+assert briefs <= usual and len(briefs) > 50, briefs - usual
+PY
+"$n" run x y --skip-verify 2 --chunk 1M --fault x -m z -p w 2>&1 | grep -q 'given twice' || fail "an option of --help-all is not parsed"
 
 greedy="--raw --temp 0 --ignore-eos --ram 64M --quiet"
 "$n" run "$tmp/m.gguf" "Once upon" $greedy --ctx 32 --threads 1 -n 5 >"$tmp/want" || fail "the long way"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ntx analyze on layers whose likeness is known by construction, and on the demo."""
+"""ntx analyze on layers with a known similarity, by construction, and on the demo model."""
 
 import json
 import math
@@ -53,7 +53,7 @@ def noise(rows=OUT, n=IN):
 
 
 def basis(n, count):
-    """orthonormal vectors of n values"""
+    """Orthonormal vectors of n values."""
     out = []
     while len(out) < count:
         v = [random.gauss(0, 1) for _ in range(n)]
@@ -66,7 +66,7 @@ def basis(n, count):
 
 
 def plus(a, weights):
-    """a and a matrix of these singular values"""
+    """Returns a plus a matrix with these singular values."""
     u, v = basis(OUT, len(weights)), basis(IN, len(weights))
     return [
         [x + sum(w * u[k][r] * v[k][c] for k, w in enumerate(weights)) for c, x in enumerate(row)]
@@ -122,7 +122,7 @@ assert p[2]["change"] == 0 and p[2]["delta_bytes"] == 0 and abs(p[2]["cosine"] -
 assert abs(p[3]["cosine"]) < 0.1 and abs(p[3]["docs"] - p[3]["docs_chance"]) < 0.06, p[3]
 assert found["verdict"] == "little" and found["deltas"] == 2
 
-# the bytes of a model of layers that are one base and small deltas; with a base of one's own choice
+# the bytes of a model whose layers are one base and small deltas; also with a chosen base
 write(made, {"blk.%d.ffn_down.weight" % i: (a if i == 2 else plus(a, [SCALE])) for i in range(5)})
 found = analyze(made, "--base", "2", "--bound", "0.02", "--ranks", "1,4")
 assert [(x["a"], x["b"]) for x in found["pairs"]] == [(2, 0), (2, 1), (2, 3), (2, 4)]
@@ -130,7 +130,7 @@ assert found["verdict"] == "yes" and all(x["delta_rank"] == 1 for x in found["pa
 assert found["delta_bytes_per_token"] == 4 * (IN + OUT) * 2
 assert all(x["docs"] > 0.9 for x in found["pairs"])  # columns are its neurons
 
-# experts: some of each layer, which stand for all; and any number of threads gives the same
+# experts: some of each layer represent all; any number of threads gives the same result
 experts = [[noise() for _ in range(6)] for _ in range(3)]
 write(made, {"blk.%d.ffn_up_exps.weight" % i: m for i, m in enumerate(experts)})
 found = analyze(made, "--experts", "3", "-t", "1")
@@ -150,12 +150,12 @@ assert [line.split("  ")[1] for line in table[2:6]] == [
 ], table
 assert len({len(line.split()) for line in table[2:6]}) == 1 and float(table[2].split()[5]) > 1.2, table
 
-# an ordinary model: no
+# an ordinary model: the verdict is no
 demo = analyze(os.environ["NTX_SOURCE"] + "/models/demo.gguf", "--ranks", "8")
 assert demo["verdict"] == "no" and demo["deltas"] == 0
 assert all(abs(x["cosine"]) < 0.02 and 1.2 < x["change"] < 1.6 for x in demo["pairs"]), demo
 
-# what cannot be
+# invalid arguments and models
 write(made, {"blk.0.ffn_up.weight": a})
 for words, more in [("no two layers that lie 1 apart", []), ("no layer but 7", ["--base", "7"])]:
     r = subprocess.run([NTX, "analyze", made, *more], capture_output=True, text=True)

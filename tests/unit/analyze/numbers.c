@@ -25,7 +25,7 @@ static void bases(void)
     CHECK(ntx__eigen_init(&e, K));
     ntx__normal(y, N * K);
     for (size_t i = 0; i < N; i++)
-        y[i * K + 7] = y[i * K + 3] + y[i * K + 5]; /* depends on others */
+        y[i * K + 7] = y[i * K + 3] + y[i * K + 5]; /* linearly dependent */
     memcpy(x, y, sizeof x);
     ntx__orthonormal(y, N, K, &e);
     int none = 0;
@@ -36,7 +36,7 @@ static void bases(void)
             CHECK_MSG(fabs(is) < 1e-5 || (p == q && fabs(is - 1) < 1e-5), "columns %zu, %zu: %g", p, q, is);
         }
     CHECK_EQ(none, 1);
-    for (size_t c = 0; c < K; c++) { /* every column of x is still within it */
+    for (size_t c = 0; c < K; c++) { /* every column of x is in the basis's span */
         double left = dot(x + c, x + c, N, K), of = left;
         for (size_t p = 0; p < K; p++)
             left -= pow(dot(x + c, y + p, N, K), 2);
@@ -45,7 +45,7 @@ static void bases(void)
     ntx__eigen_free(&e);
 }
 
-/* A matrix of which the singular values are known: two bases, and weights between them. */
+/* A matrix with known singular values: two bases, and weights between them. */
 static void singular_values(void)
 {
     static float y[N * K], z[M * K], a[M * N], out[N * K], value[K];
@@ -71,7 +71,7 @@ static void singular_values(void)
     ntx__eigen_free(&e);
 }
 
-/* rows that are no multiple of four, against the plain sum */
+/* a number of rows that is no multiple of four, compared with the plain sum */
 static void products(void)
 {
     static float d[7 * M], w[M * 32], y[7 * 32];
@@ -91,7 +91,7 @@ static void locations(void)
 {
     enum { MANY = 20000 };
     static double x[MANY];
-    for (int i = 0; i < MANY; i++) /* its quantiles */
+    for (int i = 0; i < MANY; i++) /* the quantiles of the distribution */
         x[i] = 0.3 - 0.05 * log(-log((i + 0.5) / MANY));
     CHECK(fabs(ntx__gumbel_location(x, MANY) - 0.3) < 1e-4);
     for (int i = 0; i < MANY; i++)

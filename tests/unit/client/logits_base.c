@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* logits_base: rounding, divergence, and a file that comes back as it was written. */
+/* logits_base: rounding, divergence, and a file that reads as it was written. */
 #include <errno.h>
 #include <math.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ static void rounding(void)
     CHECK_EQ(ntx_base_row_new(V, &x), 0);
     CHECK_EQ(ntx_base_row_new(V, &y), 0);
     CHECK_EQ(ntx_base_round(&x, a, V, 0), 0);
-    CHECK_EQ(x.top, 1); /* the first of equals */
+    CHECK_EQ(x.top, 1); /* the first of equal logits */
     CHECK_EQ(x.q[1], 0);
     CHECK_EQ(x.q[2], 65535);
     CHECK(fabs(x.nll - (log(exp(1) + 2 * exp(3) + exp(-2) + 1) - 1)) < 1e-12);
@@ -66,7 +66,7 @@ static void round_trip(void)
     CHECK(ntx_base_read(b, &y, &err) < 0);
     ntx_base_close(b);
 
-    CHECK_EQ(ntx_base_create(path, &h, tokens, &w, &err), 0); /* a row is missing: no file stays */
+    CHECK_EQ(ntx_base_create(path, &h, tokens, &w, &err), 0); /* a row is missing: the file is removed */
     CHECK_EQ(ntx_base_write(w, &x, &err), 0);
     CHECK(ntx_base_finish(w, 1, &err) < 0);
     CHECK(access(path, F_OK) != 0);

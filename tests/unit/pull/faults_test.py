@@ -29,7 +29,7 @@ def fresh(s):
 
 
 def asked(s):
-    """The ranges of what was pulled, without those of the header."""
+    """The downloaded ranges, without those of the header."""
     return [
         q["range"]
         for q in s.seen
@@ -71,7 +71,7 @@ def test_no_ranges(s, model):
 
 
 def test_interrupted(s, model):
-    """Killed at any moment; another one at the same time is told; what came is not asked for again."""
+    """A pull may be killed at any moment; a second one at the same time is refused; bytes are not requested twice."""
     fresh(s)
     s.hanging.clear()
     s.go_on.clear()
@@ -127,7 +127,7 @@ def test_hash(s, model):
 
 
 def test_changed(s, model, other):
-    """The part was of another file."""
+    """The present part belongs to another file."""
     fresh(s)
     s.faults = [("cut", 4000), 404]
     s.ntx("pull", "hf:some/Tiny", code=111)
@@ -274,7 +274,7 @@ def test_many(s):
 
 
 def test_full(s, model):
-    """Told before anything travels; and what a drive refuses in the middle."""
+    """A lack of space: reported before the download, or when a write fails in the middle."""
     fresh(s)
     s.totals["Tiny-Q8_0.gguf"] = s.sizes["Tiny-Q8_0.gguf"] = 1 << 50
     _, err = s.ntx("pull", "hf:some/Tiny", code=111)

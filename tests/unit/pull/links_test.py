@@ -78,7 +78,7 @@ def files_that_are_links(s, folder, model):
 
 
 def folders_of_any_name(s, folder):
-    """What a folder of another user is called does not steer the terminal of who lists it, and hides nothing."""
+    """The name of another user's folder cannot control the terminal of `ntx list`, and hides nothing."""
     begin(s, folder)
     for name in (b"a\x1b]0;x\x07b", b"caf\xc3\xa9", b"no\xffutf8"):
         os.makedirs(os.path.join(os.fsencode(s.path()), name, b"m"))
@@ -91,7 +91,7 @@ def folders_of_any_name(s, folder):
 
 
 def store_behind_links(s, folder, model):
-    """One's own, relative and absolute; round in a circle; and of somebody else, where the caller is root."""
+    """Own links, relative and absolute; circular ones; and another user's, when the caller is root."""
     begin(s, folder)
     real = os.path.join(folder, "real")
     os.makedirs(real, exist_ok=True)

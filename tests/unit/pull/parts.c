@@ -29,7 +29,7 @@ static void test_stems(void)
     check_stem("Tiny-Q8_0.gguf", "Tiny-Q8_0", 1, 1);
     check_stem("x.GGUF", "x", 1, 1);
     check_stem("Big-Q4_0-00002-of-00003.gguf", "Big-Q4_0", 2, 3);
-    check_stem("Big-00004-of-00003.gguf", "Big-00004-of-00003", 1, 1); /* no part of three */
+    check_stem("Big-00004-of-00003.gguf", "Big-00004-of-00003", 1, 1); /* not one of three parts */
     check_stem("Big-00000-of-00003.gguf", "Big-00000-of-00003", 1, 1);
     check_stem("-00001-of-00003.gguf", NULL, 0, 0);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -71,7 +71,7 @@ static void put_text(unsigned char **p, const char *text)
     *p += strlen(text);
 }
 
-/* A header with a value of each kind, and what it ends with. */
+/* A header with a value of each type, and its end. */
 static size_t make_header(unsigned char *buf)
 {
     unsigned char *p = buf;
@@ -106,14 +106,15 @@ static void test_headers(void)
     size_t n = make_header(buf);
     CHECK_EQ(ntx_header_end(buf, sizeof buf), n);
     CHECK_EQ(ntx_header_end(buf, n), n);
-    for (size_t i = 0; i < n; i++) { /* copies, so that a sanitizer sees a byte beyond */
+    for (size_t i = 0; i < n; i++) { /* copies, so that a sanitizer notices a read beyond the end */
         unsigned char *cut = malloc(i + 1);
         memcpy(cut, buf, i);
         CHECK_EQ(ntx_header_end(cut, i), 0);
         free(cut);
     }
     srand(1);
-    for (int k = 0; k < 200000; k++) { /* any byte changed: it ends somewhere, or nowhere, and never beyond */
+    for (int k = 0; k < 200000;
+         k++) { /* with any byte changed: the end is within the bytes, or unknown, never beyond */
         unsigned char bent[sizeof buf];
         memcpy(bent, buf, n);
         for (int i = 0; i < 1 + k % 3; i++)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Models by name: what a name of the hub or an address brings, where it lies, and what names mean afterwards."""
+"""Models by name: the files of a hub name or a URL, their place in the store, and the meaning of names afterwards."""
 
 import json
 import os
@@ -174,7 +174,7 @@ def test_token(s, model, folder):
 
 
 def test_judged(s, model):
-    """Before 100 GB travel."""
+    """The report before a download of 100 GB."""
     other = model.replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0lxama", 1)
     check(other != model, "the architecture was not found in the model")
     s.files = {"Odd-Q8_0.gguf": other}
@@ -203,7 +203,7 @@ def test_judged(s, model):
 
 
 def test_loaded():
-    """Who pulls nothing does not load libcurl with all that it brings."""
+    """Commands that pull nothing do not load libcurl and its libraries."""
     out = subprocess.run(["ldd", NTX], capture_output=True, text=True, check=True).stdout
     check("libc.so" in out and "libcurl" not in out, out)
 
