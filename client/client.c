@@ -276,7 +276,7 @@ static int connection_lost(struct ntx_client *c, struct ntx_err *err)
         return ntx_err_set(err, -EPIPE, "ntx-computed closed the connection");
     if (ntx_supervisor_unfit(c->sup))
         return ntx_err_set(err, -EPROTO, "%s", how);
-    return ntx_err_set(err, -EPIPE, "ntx-computed ended (%s); what it was generating is lost: run again", how);
+    return ntx_err_set(err, -EPIPE, "ntx-computed ended (%s); the answer under way is lost: run again", how);
 }
 
 int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsigned n_fds, uint64_t *id,

@@ -100,7 +100,7 @@ static int run_command(struct command *c, const sigset_t *set, struct ntx_err *e
         wait_event(c, set);
         if (c->pid && hangs(c)) {
             ntx_log(NTX_LOG_ERR,
-                    "the first machine's ntx-computed is gone, and what started it has not ended for %u s: ending it",
+                    "the first machine's ntx-computed is gone, and its command has not ended for %u s: ending it",
                     PART_S);
             end_command(c, set, false);
         }

@@ -176,7 +176,7 @@ static void reap_child(struct ntx_supervisor *s, int which)
     } else if (WIFEXITED(st) && WEXITSTATUS(st) == NTX_EXIT_UNFIT) {
         s->unfit = true;
         snprintf(s->how, sizeof s->how, "%s is not fit for ntx-computed%s", names[which],
-                 *words ? words : ": it was refused, as told above");
+                 *words ? words : ": it was refused, see above");
     } else if (!s->lost && !s->quiet &&
                !(WIFEXITED(st) && !WEXITSTATUS(st))) { /* 0: it noticed the end of ntx-computed before us */
         ntx_log(NTX_LOG_WARN, "%s ended (%s); starting it again", names[which], how);
@@ -350,7 +350,7 @@ static void end_child(struct ntx_supervisor *s, int which)
         while (!told && ntx_client_wait(-1, 0) == -EINTR)
             ;
         if (!told)
-            ntx_say("what was computed is being written, to be there next time; Ctrl-C leaves it");
+            ntx_say("writing the computed prefixes for the next run; Ctrl-C skips that");
         told = true;
     }
     if (rc != 1)

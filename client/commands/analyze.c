@@ -116,7 +116,7 @@ static void print_verdict(const struct ntx_analysis *a, const struct ntx_analyze
            ntx_format_size((uint64_t)a->alone_bytes, alone, sizeof alone),
            ntx_format_size((uint64_t)a->delta_bytes, then, sizeof then));
     if (v == NTX_ANALYZE_NO)
-        puts("Verdict: no. Deltas would save less than a tenth of what is read.");
+        puts("Verdict: no. Deltas would save less than a tenth of the bytes read.");
     else
         printf("Verdict: %s. With deltas %.0f %% would be read.%s\n", verdicts[v],
                100 * a->delta_bytes / a->alone_bytes,

@@ -82,7 +82,7 @@ static int learn_range(struct ntx_ffn_capture *f, uint32_t first, struct ntx_cal
                       .width = widest(f),
                       .room = NTX_MIN((uint32_t)text.n_ids, o->limit)};
     int rc = make_taken(&t)
-                 ? ntx_err_set(err, -ENOMEM, "no memory for what the FFNs of %u layers do: use --limit", t.layers)
+                 ? ntx_err_set(err, -ENOMEM, "no memory for the samples of %u layers' FFNs: use --limit", t.layers)
                  : 0;
     text.what = "FFNs: ";
     text.ffn_first = first;
@@ -96,7 +96,7 @@ static int learn_range(struct ntx_ffn_capture *f, uint32_t first, struct ntx_cal
                          t.n);
     for (uint32_t i = 0; i < t.layers && !rc; i++)
         if ((rc = ntx_learn_ffn(f, first + i, t.x[i], t.energy[i], t.n, l)))
-            ntx_err_set(err, rc, "cannot learn what layer %u does: %s", first + i, strerror(-rc));
+            ntx_err_set(err, rc, "cannot train the predictor of layer %u: %s", first + i, strerror(-rc));
     free_taken(&t);
     return rc;
 }

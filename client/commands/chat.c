@@ -106,7 +106,7 @@ int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_
             k.talk.system = strdup(o->system);
         }
         if (k.tty && !rc)
-            ntx_chat_tell(&k, "a chat: /help tells what can be done, Ctrl-C stops an answer, Ctrl-D ends it");
+            ntx_chat_tell(&k, "a chat: /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends it");
         rc = rc ? rc : converse(&k, in, err);
     }
     ntx_chat_input_close(in);

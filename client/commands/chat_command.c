@@ -231,7 +231,7 @@ static int bye_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
 
 static const struct command commands[] = {
     {"help", "?", "", "this list", help_command},
-    {"clear", NULL, "", "begins anew; the system's text and what was set stay", clear_command},
+    {"clear", NULL, "", "starts over; the system message and settings stay", clear_command},
     {"save", NULL, "NAME",
      "saves the conversation, now and after each answer, to be gone on with by --resume NAME; or, /save FILE, writes "
      "it as JSON (alone: the last one named)",
@@ -258,7 +258,7 @@ static int help_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
         fprintf(stderr, "  /%-10s %-10s  %s\n", commands[i].name, commands[i].args, commands[i].help);
     fputs(
         "A text of several lines is pasted, or written between \"\"\" and \"\"\"; Alt-Enter begins a new line.\n"
-        "Up and Down find what was written before, Ctrl-R searches it. Ctrl-C stops an answer, Ctrl-D ends the chat.\n",
+        "Up and Down browse the history, Ctrl-R searches it. Ctrl-C stops an answer, Ctrl-D ends the chat.\n",
         stderr);
     return 0;
 }
@@ -292,7 +292,7 @@ int ntx_chat_command(struct ntx_chat *k, const char *text, struct ntx_err *err)
     }
     if (rest && rc == -ENOENT && !err->code)
         ntx_err_set(err, rc,
-                    "there is no /%.*s; /help lists what there is, and a space before the / makes it a message", (int)n,
+                    "there is no /%.*s; /help lists the commands; a space before the / makes it a message", (int)n,
                     text + 1);
     free(rest);
     return rc;

@@ -24,7 +24,7 @@ struct ntx_history {
 static void report_error(struct ntx_history *h, int e)
 {
     if (!h->told)
-        fprintf(stderr, "ntx: %s: what you type is not remembered: %s\n", h->path, strerror(e));
+        fprintf(stderr, "ntx: %s: the history is not saved: %s\n", h->path, strerror(e));
     h->told = true;
 }
 

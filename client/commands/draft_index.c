@@ -93,7 +93,7 @@ int ntx_cmd_draft_index(struct ntx_options *o)
     if (!rc && t.n > NTX_DRAFT_INDEX_MOST)
         rc = ntx_err_set(&err, -E2BIG, "%zu tokens: an index has at most %u", t.n, NTX_DRAFT_INDEX_MOST);
     if (!rc && !(rc = write_index(&t, f.gguf, o->out, &err)) && !o->quiet)
-        ntx_say("%s: %zu tokens of %u file%s; --draft %s guesses by it", o->out, t.n - (o->n_args - 1), o->n_args - 1,
+        ntx_say("%s: %zu tokens of %u file%s; use it with --draft %s", o->out, t.n - (o->n_args - 1), o->n_args - 1,
                 o->n_args > 2 ? "s" : "", o->out);
     free(t.id);
     ntx_tokenizer_free(tok);

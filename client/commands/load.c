@@ -68,7 +68,7 @@ static void warn_long_context(const struct ntx_options *o, const struct ntx_mode
         return;
     snprintf(key, sizeof key, "%.*s.context_length", (int)NTX_MIN(arch.n, (size_t)64), arch.p);
     if (!ntx_gguf_u64(f->gguf, key, &trained) && o->load.ctx > trained)
-        ntx_say("--ctx %u is beyond the %llu tokens that the model was trained for: what comes after those may make no "
+        ntx_say("--ctx %u is beyond the %llu tokens that the model was trained for: later text may make no "
                 "sense",
                 o->load.ctx, (unsigned long long)trained);
 }

@@ -64,7 +64,7 @@ static int look_at_adapter(int fd, const char *path, struct ntx_err *err)
     int rc = ntx_gguf_open(&fd, 1, &path, &g, err);
     if (!rc && (ntx_gguf_str(g, "general.type", &type) || type.n != 7 || memcmp(type.p, "adapter", 7)))
         rc = ntx_err_set(err, -EINVAL,
-                         "%s: is no adapter (key general.type is not 'adapter'): --lora wants what llama.cpp's "
+                         "%s: is no adapter (key general.type is not 'adapter'): --lora needs a file of llama.cpp's "
                          "convert_lora_to_gguf.py or ntx pack --delta --base wrote",
                          path);
     ntx_gguf_free(g);
@@ -196,7 +196,7 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
             break;
         int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         rc = at < 0 ? ntx_err_set(err, -errno,
-                                  "--draft %s: %s; there are auto, off, lookup, nextn, and files that guess, with "
+                                  "--draft %s: %s; there are auto, off, lookup, nextn, and drafters' files, with "
                                   "commas between them",
                                   file, strerror(errno))
                     : open_regular(at, file, &fd[*n], err);

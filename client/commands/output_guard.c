@@ -82,7 +82,7 @@ int ntx_check_output_guard(const struct ntx_command *c, const struct ntx_options
         if (ntx_command_takes_model(c) && o->n_args && is_model_part(&w, o->args[0]))
             return ntx_err_set(err, -EINVAL, "%s: this is the model itself; give another name", w.path);
         if (is_input(o, n_args, &w))
-            return ntx_err_set(err, -EINVAL, "%s: ntx %s reads this file; give what it writes another name", w.path,
+            return ntx_err_set(err, -EINVAL, "%s: ntx %s reads this file; give the output another name", w.path,
                                c->name);
     }
     return 0;

@@ -55,7 +55,7 @@ static void report_text(const struct ntx_delta_report *r, bool tuned)
                        *r->worst_name ? r->worst_name : "none");
     if (tuned && r->rest > 0)
         ntx_out_format(
-            "left as the base has it: what is no matrix of attention or FFN; it differs by %.5f at most, %s\n", r->rest,
+            "left as in the base: tensors outside of attention and FFN; they differ by %.5f at most, %s\n", r->rest,
             r->rest_name);
 }
 

@@ -137,7 +137,7 @@ static void print_plan(const struct ntx_plan_answer *a, const struct machines *m
         printf("A prompt of %u tokens: products take %.3g s, its messages %.3g s.\n", NTX_MACHINES_PROMPT,
                f->prompt_products_s, NTX_MACHINES_PROMPT * f->prompt_s);
     else
-        printf("A prompt of %u tokens: its messages take %.3g s; what its products take is not in these machines' "
+        printf("A prompt of %u tokens: its messages take %.3g s; the time of its products is not in these machines' "
                "profiles.\n",
                NTX_MACHINES_PROMPT, NTX_MACHINES_PROMPT * f->prompt_s);
     printf("\n  split    a token s   prompt of %u   and %u tokens\n", NTX_MACHINES_PROMPT, NTX_MACHINES_ANSWER);

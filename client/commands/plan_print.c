@@ -30,7 +30,7 @@ static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_for
     if (f->copied > 0 && a->hw.gpu.unified)
         printf("; the GPU multiplies weights where they lie in RAM, and none is copied");
     else if (f->copied > 0)
-        printf("; %.0f %% of what is not in VRAM is copied to the GPU", f->copied * 100);
+        printf("; %.0f %% of the weights outside VRAM are copied to the GPU", f->copied * 100);
     if (f->estimated)
         printf("; the GPU's rates are estimates, nobody measured them");
     putchar('\n');

@@ -126,7 +126,7 @@ static void print_quantize_report(const struct ntx_options *o, const struct ntx_
 static void print_warnings(const struct ntx_quantize_report *r)
 {
     if (r->n_twice)
-        ntx_say("%u tensors were quantised before: what was lost then stays lost, and this comes on top; take the "
+        ntx_say("%u tensors were quantised before: their losses add to this one; take the "
                 "model in F16 or BF16 where there is one",
                 r->n_twice);
     if (r->n_other)

@@ -77,7 +77,7 @@ int ntx_steps_add(struct ntx_steps *s, const Ntx__StepRow *m, struct ntx_err *er
         s->last = s->n - 1;
     }
     if (!t || m->row >= MAX_ROWS || grow_rows(t, m->row + 1))
-        return ntx_err_set(err, -ENOMEM, "no memory for what the steps gave");
+        return ntx_err_set(err, -ENOMEM, "no memory for the steps' values");
     if (t->width != m->width || t->row[m->row].there)
         return ntx_err_set(err, -EPROTO, "the daemon sent step %u of layer %u twice for one token, or of two widths",
                            m->step, m->layer);

@@ -332,7 +332,7 @@ static int check_gain(const struct maker *k)
     return ntx_err_set(k->err, -ENOTSUP,
                        "not written: nothing would be gained. For each token %s of deltas would be read, and quantised "
                        "alone to the same error (%g) the matrices take %s: these layers have too "
-                       "little in common (ntx analyze tells how little). ntx quantize makes models smaller; --force "
+                       "little in common (see ntx analyze). ntx quantize makes models smaller; --force "
                        "writes it all the same",
                        delta, k->o->error, alone);
 }

@@ -40,7 +40,7 @@ int ntx__spool_write(const struct ntx__spool *s, const struct ntx__spooled *to, 
     for (uint64_t done = 0; done < n;) {
         ssize_t got = pwrite(s->fd, (const char *)from + done, n - done, (off_t)(to->at + at + done));
         if (got <= 0)
-            return ntx_err_set(err, got ? -errno : -ENOSPC, "what was made so far cannot be kept beside the output: %s",
+            return ntx_err_set(err, got ? -errno : -ENOSPC, "cannot keep the results beside the output: %s",
                                strerror(got ? errno : ENOSPC));
         done += (uint64_t)got;
     }

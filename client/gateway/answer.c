@@ -232,7 +232,7 @@ static int finish_choice(struct ntx_answer *a, const struct ntx_event *e, struct
 int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err)
 {
     if (e->choice >= a->n || a->choice[e->choice].finish)
-        return ntx_err_set(err, -EPROTO, "ntx-computed answers what was not asked");
+        return ntx_err_set(err, -EPROTO, "ntx-computed sent an unexpected reply");
     switch (e->kind) {
     case NTX_EVENT_STARTED:
         if (e->choice % a->ask->n == 0) /* the other choices read the same prompt */

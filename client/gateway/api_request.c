@@ -46,7 +46,7 @@ json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
         ntx_fault(f, NTX_FAULT_LARGE, NULL, "the body would take too much memory for its length");
     else if (json_error_code(&e) == json_error_numeric_overflow && !j)
         ntx_fault(f, NTX_FAULT_INVALID, NULL,
-                  "a number of the body is beyond what is taken (integers from -2^63 to 2^63 - 1, of a seed, too): "
+                  "a number of the body is out of range (integers from -2^63 to 2^63 - 1, of a seed, too): "
                   "%.120s (line %d)",
                   e.text, e.line);
     else

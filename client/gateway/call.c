@@ -200,7 +200,7 @@ static int send_request(struct ntx_call *c, Ntx__Request *q, struct ntx_err *err
     uint8_t *frame;
     size_t n;
     if (!ntx_request_valid(q))
-        return ntx_err_set(err, -EINVAL, "the request is beyond what ntx-computed takes");
+        return ntx_err_set(err, -EINVAL, "the request is larger than ntx-computed accepts");
     int rc = ntx_request_encode(q, &frame, &n);
     if (!rc) {
         rc = send_all(c, frame, n, err);
@@ -400,7 +400,7 @@ static int take_reply(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *
         e->floats = r->states->state.data;
         e->n_floats = r->states->state.len / sizeof(float);
         return 0;
-    default: return ntx_err_set(err, -EPROTO, "ntx-computed answers with what was not asked for");
+    default: return ntx_err_set(err, -EPROTO, "ntx-computed sent an unexpected reply");
     }
 }
 
@@ -414,7 +414,7 @@ static int read_reply(struct ntx_call *c, int timeout_ms, struct ntx_err *err)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return 0;
     if (n <= 0)
-        return ntx_err_set(err, -EPIPE, "ntx-computed ended, and with it what it was generating: try again");
+        return ntx_err_set(err, -EPIPE, "ntx-computed ended during the answer: try again");
     return ntx_frame_feed(&c->in, buf, (size_t)n);
 }
 

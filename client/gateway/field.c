@@ -90,7 +90,7 @@ int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx
         const struct ntx_field *d = find_field(of, name);
         if (!d && info->strict)
             return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name,
-                             "unknown field '%.40s'%s%s%s: ntx refuses what it would have to ignore", name,
+                             "unknown field '%.40s'%s%s%s: ntx does not ignore fields here", name,
                              *info->within ? " in '" : "", info->within, *info->within ? "'" : "");
         if (!d && !is_neutral(v, 0))
             ntx_ignored_add(g, info->within, name);
@@ -170,22 +170,22 @@ void ntx_fields_print(FILE *out)
 {
     fputs("# Fields of requests\n\nThis is the output of `ntx-gateway --fields`: the table that the gateway itself "
           "reads requests by.\n\n"
-          "- *honoured*: the field changes the answer, or how it is told. A value of another type is refused.\n"
+          "- *honoured*: the field changes the answer, or its form. A value of another type is refused.\n"
           "- *no effect*: the field is a label, or advice on loading or caching. It cannot change an answer.\n"
-          "- *not followed*: ntx has not what the field asks for, and answers without it. The answer says so: the "
+          "- *not followed*: ntx lacks the feature of the field, and answers without it. The answer says so: the "
           "header\n"
           "  `Warning: 299 ntx \"ignored: NAME, ...\"`, and in an answer that is no stream the member `ntx.ignored`, a "
           "list of names.\n"
-          "- *refused*: ntx has not what the field asks for, and the answer would be another one with it: status 400, "
+          "- *refused*: ntx lacks the feature of the field, which would change the answer: status 400, "
           "which names the field.\n\n"
           "A field of the last two kinds that asks for nothing (null, false, 0, an empty text, list or object) is "
           "taken.\n",
           out);
     for (int of = 0; of < NTX_N_FIELDS; of++) {
-        fprintf(out, "\n## %s\n\n%s\n\n| field | type | what happens | |\n|---|---|---|---|\n",
+        fprintf(out, "\n## %s\n\n%s\n\n| field | type | handling | |\n|---|---|---|---|\n",
                 ntx_fields_info[of].title,
                 ntx_fields_info[of].strict ? "A field that is not listed is refused."
-                                           : "A field that is not listed is not followed, and told.");
+                                           : "A field that is not listed is not followed, and reported.");
         for (const struct ntx_field *d = ntx_field_table; d->name; d++) {
             if (!(d->of >> of & 1))
                 continue;

@@ -41,7 +41,7 @@ static int fetch_status(struct ntx_gate *g, char **out, struct ntx_err *err)
     ntx_call_close(c);
     if (*out || rc)
         return *out ? 0 : rc;
-    return ntx_err_set(err, -EPROTO, "ntx-computed tells no status");
+    return ntx_err_set(err, -EPROTO, "ntx-computed sends no status");
 }
 
 int ntx_gate_look(struct ntx_gate *g, json_t **out, struct ntx_err *err)

@@ -174,7 +174,7 @@ static int check_words(const json_t *body, struct ntx_fault *f)
     const char *word = json_string_value(cut);
     if (cut && !json_is_null(cut) && !(word && !strcmp(word, "disabled")))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "truncation",
-                         "'truncation' other than disabled is not supported: what does not fit is refused");
+                         "'truncation' other than disabled is not supported: too long a prompt is refused");
     return 0;
 }
 

@@ -73,7 +73,7 @@ static int make_infill(struct ntx_call *c, struct ntx_api_request *a, struct ntx
     if (!rc)
         rc = ntx_call_next(c, -1, &e, err);
     if (!rc && (e.kind != NTX_EVENT_WORDS || !e.n_ids))
-        rc = ntx_err_set(err, -EPROTO, "ntx-computed answers with what was not asked for");
+        rc = ntx_err_set(err, -EPROTO, "ntx-computed sent an unexpected reply");
     if (!rc && !(p->tokens = malloc(e.n_ids * sizeof *p->tokens)))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
     if (rc)

@@ -112,7 +112,7 @@ enum MHD_Result ntx__serve_model(struct ntx_request *q)
     json_array_foreach(list, i, m) if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
         found = json_incref(m);
     if (j && !found)
-        ntx_fault(&f, NTX_FAULT_PATH, NULL, "no model '%.100s' is loaded: /v1/models tells what is", q->of);
+        ntx_fault(&f, NTX_FAULT_PATH, NULL, "no model '%.100s' is loaded: see /v1/models", q->of);
     json_decref(list);
     json_decref(j);
     return found ? ntx__reply_json(q, MHD_HTTP_OK, found) : ntx__reply_fault(q, &f);

@@ -25,7 +25,7 @@ static int await_event(struct ntx_call *c, enum ntx_event_kind kind, struct ntx_
         rc = ntx_call_next(c, WAIT_MS, e, &err);
     while (rc == -ETIMEDOUT || (!rc && e->kind == NTX_EVENT_PROGRESS));
     if (!rc && e->kind != kind)
-        rc = ntx_err_set(&err, -EPROTO, "ntx-computed answers with what was not asked for");
+        rc = ntx_err_set(&err, -EPROTO, "ntx-computed sent an unexpected reply");
     return rc ? fault_of(rc, &err, f) : 0;
 }
 

@@ -120,7 +120,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *conn, const 
                                        : MHD_YES;
     }
     if (strcmp(url, "/metrics"))
-        return answer_text(conn, MHD_HTTP_NOT_FOUND, "ntx: what there is to see is at /metrics\n");
+        return answer_text(conn, MHD_HTTP_NOT_FOUND, "ntx: the metrics are at /metrics\n");
     ntx_counters_open(o->dir, &c, NULL); /* opened each time: ntx-computed makes another file when it starts */
     char *text = ntx_metrics_text(c, &len);
     ntx_counters_close((struct ntx_counters *)(uintptr_t)c);

@@ -134,7 +134,7 @@ static void write_sessions(FILE *f, const struct ntx_counters *c)
                                           memory_order_relaxed);
         n[s <= NTX_MON_KEPT ? s : 0]++;
     }
-    write_head(f, "ntx_sessions", "gauge", "sessions by what they do");
+    write_head(f, "ntx_sessions", "gauge", "sessions by state");
     for (int s = NTX_MON_WAITING; s <= NTX_MON_KEPT; s++)
         fprintf(f, "ntx_sessions{state=\"%s\"} %u\n", names[s], n[s]);
 }
@@ -199,8 +199,8 @@ static void write_service(FILE *f, const struct ntx_counters *c, bool dead)
     fprintf(f, "ntx_state{state=\"down\"} %d\n", dead);
     write_head(
         f, "ntx_trouble", "gauge",
-        "what troubles the service: 0 nothing, 1 something, but requests are answered, 2 they are not (`ntx status` "
-        "tells why)");
+        "state of the service: 0 in order, 1 degraded, 2 unable to answer requests (`ntx status` "
+        "has the reason)");
     for (int i = 0; i < NTX_MON_N_PARTS; i++) {
         uint32_t grade = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.trouble[i].grade,
                                               memory_order_acquire);
@@ -213,7 +213,7 @@ static void write_all(FILE *f, const struct ntx_counters *c)
     const bool dead = c && !is_alive(c);
     write_head(f, "ntx_up", "gauge", "1 while ntx-computed is there");
     fprintf(f, "ntx_up %d\n", c && !dead);
-    write_head(f, "ntx_build_info", "gauge", "what these metrics come from; always 1");
+    write_head(f, "ntx_build_info", "gauge", "version of ntx; always 1");
     fputs("ntx_build_info{version=\"" NTX_VERSION "\",commit=\"" NTX_COMMIT "\"} 1\n", f);
     if (!c)
         return;

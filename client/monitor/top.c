@@ -205,7 +205,7 @@ int main(int argc, char **argv)
         "",
         "What the daemons do right now: rates on each link and their ceilings, memory, placement by layer, sessions, "
         "and what "
-        "limits.\vPress h for what the picture says. It reads the daemons' counters and asks them nothing.",
+        "limits.\vPress h for an explanation. It reads the daemons' counters and sends them no requests.",
         NULL,
         NULL,
         NULL};

@@ -178,7 +178,7 @@ static void draw_drafts(struct ntx_canvas *c, const struct ntx_top *t, int y)
     double passes = t->draft_passes;
     if (passes <= 0)
         return;
-    ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "guesses");
+    ntx_canvas_text(c, 1, y, NTX_MARK_TITLE, "drafts");
     ntx_canvas_bar(c, LABEL, y, DRAFT_BAR, NTX_MARK_GOOD, share(t->draft_hits, t->draft_nodes));
     ntx_canvas_text(c, LABEL + DRAFT_BAR + 1, y, NTX_MARK_PLAIN,
                     "%.1f of %.0f a pass held: look-up %.1f, file %.1f; waited %.0f %%", t->draft_hits / passes,
@@ -320,28 +320,28 @@ void ntx_top_draw(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
 void ntx_top_draw_help(struct ntx_canvas *c)
 {
     static const char *const lines[] = {
-        "drive      what ntx-iod reads, of the best rate this drive has shown, or of",
+        "drive      read rate of ntx-iod, of this drive's best rate so far, or of",
         "           --link; MB below the arrow: bytes in flight",
         "ring       chunks read and not yet used. Full: the drive is ahead; empty:",
         "           computing waits for it",
         "RAM arena  weights that stay in memory, and the rate at which they are used",
         "compute    CPU of ntx-computed in per cent of a core; waits: share of the time",
         "           in which it waited for reading",
-        "limit      what to improve first: a faster drive or more --ram, or computing",
-        "guesses    with --draft: share of guesses that held, and whose they were",
+        "limit      the bottleneck: a faster drive or more --ram, or computing",
+        "drafts     with --draft: share of accepted drafts, and their drafters",
         "layers     a column for each (or a few): where its weights are;",
         "           s: left out in some passes, S: in most, p: might have been",
         "predictor  chunks of skipped layers: early: not read; late: the read had begun",
         "           and was wasted; decisions that nobody waited for any more",
         "experts    share of those wanted that were in RAM; share that was predicted",
-        "machines   others that share the model: their drives, and what they do",
+        "machines   others that share the model: their drives and states",
         "KV         blocks of context in use, of all there are",
         "TTFT       time from the request to its first token",
         "",
         "keys       q quit   h help   p pause   + and - slower and faster",
         "           a ASCII or Unicode   any other: redraw",
     };
-    ntx_canvas_text(c, 1, 0, NTX_MARK_TITLE, "ntx-top: what the picture says");
+    ntx_canvas_text(c, 1, 0, NTX_MARK_TITLE, "ntx-top: the picture explained");
     for (unsigned i = 0; i < sizeof lines / sizeof *lines; i++)
         ntx_canvas_text(c, 1, 2 + (int)i, NTX_MARK_PLAIN, "%s", lines[i]);
     ntx_canvas_text(c, 1, c->h - 1, NTX_MARK_DIM, "any key: back");

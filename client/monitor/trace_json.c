@@ -164,7 +164,7 @@ static void compute_event(struct out *o, const struct ntx_trace_record *r)
         put_slice(o, COMPUTE, T_COPIES, r->t0, r->t1, text, args);
         return;
     case NTX_TR_DRAFT:
-        snprintf(text, sizeof text, "%u guesses", r->a & 0xff);
+        snprintf(text, sizeof text, "%u drafts", r->a & 0xff);
         snprintf(args, sizeof args, "\"pass\":%" PRIu64 ",\"held\":%u,\"by_lookup\":%u,\"by_file\":%u", r->b,
                  r->a >> 8 & 0xff, r->a >> 16 & 0xff, r->a >> 24);
         put_slice(o, COMPUTE, tree_track(o, r->c), r->t0, r->t1, text, args);
@@ -233,7 +233,7 @@ static void put_names(struct out *o)
             put_name(o, "thread_name", COMPUTE, T_SESSION + i, text);
         }
         if (o->trees[i]) {
-            snprintf(text, sizeof text, "session %u: guesses", i);
+            snprintf(text, sizeof text, "session %u: drafts", i);
             put_name(o, "thread_name", COMPUTE, T_SESSION + MAX_NAMED + i, text);
         }
     }

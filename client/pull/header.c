@@ -127,7 +127,7 @@ static int check_size(struct ntx_hub_file *f, const struct ntx_web_answer *a, st
     if (a->size == NTX_WEB_UNKNOWN)
         return ntx_err_set(err, -EMSGSIZE, "%s: the server does not tell how long it is", f->name);
     if (f->size != NTX_WEB_UNKNOWN && f->size != a->size)
-        return ntx_err_set(err, -EMSGSIZE, "%s: the server has %llu bytes of it, the list tells %llu", f->name,
+        return ntx_err_set(err, -EMSGSIZE, "%s: the server has %llu bytes of it, the list says %llu", f->name,
                            (unsigned long long)a->size, (unsigned long long)f->size);
     f->size = a->size;
     if (*a->sha256 && !*f->sha256)

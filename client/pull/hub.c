@@ -97,9 +97,9 @@ static int get_list(struct ntx_web *w, struct list *l, struct ntx_err *err)
     struct ntx_web_ask q = {.url = url, .most_s = LIST_S, .take = take_text, .arg = &t};
     int rc = ntx_web_get(w, &q, &a, &why);
     if (!rc && !(l->files = json_loadb(t.p ? t.p : "", t.n, JSON_REJECT_DUPLICATES, NULL)))
-        rc = ntx_err_set(&why, -EPROTO, "what came is no list");
+        rc = ntx_err_set(&why, -EPROTO, "the answer is not a list");
     if (!rc && !json_is_array(l->files))
-        rc = ntx_err_set(&why, -EPROTO, "what came is no list");
+        rc = ntx_err_set(&why, -EPROTO, "the answer is not a list");
     if (!rc && a.more)
         rc = ntx_err_set(&why, -E2BIG, "it has more files than one list holds; give the address of the file");
     free(t.p);

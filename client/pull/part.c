@@ -148,7 +148,7 @@ static int begin_answer(struct pulling *x, const struct ntx_web_answer *a)
     const struct ntx_hub_file *f = x->p->file;
     x->begun = true;
     if (a->size != NTX_WEB_UNKNOWN && a->size != f->size)
-        return ntx_err_set(&x->why, -EMSGSIZE, "the server has %llu bytes of it, where %llu were told",
+        return ntx_err_set(&x->why, -EMSGSIZE, "the server has %llu bytes of it, expected %llu",
                            (unsigned long long)a->size, (unsigned long long)f->size);
     if (a->from == x->have)
         return 0;
@@ -165,12 +165,12 @@ static int take_bytes(void *arg, const struct ntx_web_answer *a, const void *p, 
     const struct ntx_hub_file *f = x->p->file;
     int rc = x->begun ? 0 : begin_answer(x, a);
     if (!rc && n > f->size - x->have)
-        rc = ntx_err_set(&x->why, -EMSGSIZE, "the server sends more than the %llu bytes that were told",
+        rc = ntx_err_set(&x->why, -EMSGSIZE, "the server sends more than the expected %llu bytes",
                          (unsigned long long)f->size);
     if (rc)
         return rc;
     if ((rc = write_all(x->fd, p, n)))
-        return ntx_err_set(&x->why, rc, "%s/%s: %s; what has come stays, ntx pull goes on with it", x->p->dir, x->part,
+        return ntx_err_set(&x->why, rc, "%s/%s: %s; the part stays, and ntx pull continues with it", x->p->dir, x->part,
                            strerror(-rc));
     x->have += n;
     if (*f->sha256)
@@ -245,7 +245,7 @@ static int check_hash(struct pulling *x, struct ntx_err *err)
         return 0;
     unlinkat(x->p->folder, x->part, 0);
     unlinkat(x->p->folder, x->from, 0);
-    return ntx_err_set(err, -EBADMSG, "%s: its SHA-256 is %s, not %s: what came is thrown away", x->p->file->name, text,
+    return ntx_err_set(err, -EBADMSG, "%s: its SHA-256 is %s, not %s: the download is discarded", x->p->file->name, text,
                        x->p->file->sha256);
 }
 

@@ -368,7 +368,7 @@ def views(g):
     for other in ("tiny", "tiny%20%22one%22x", "a/b", "..%2f..", "%ff"):
         status, e = g.get("/v1/models/" + other)
         check(
-            status == 404 and "/v1/models tells what is" in e["error"]["message"] and e["error"]["code"] == "not_found",
+            status == 404 and "see /v1/models" in e["error"]["message"] and e["error"]["code"] == "not_found",
             other,
             e,
         )

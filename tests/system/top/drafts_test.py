@@ -87,11 +87,11 @@ def on_screen():
     while not row and not end.over():
         p = subprocess.Popen([NTX, "generate", STORY, *TEXT, "-n", "200", "--quiet"], stdout=subprocess.DEVNULL)
         row = re.search(
-            r"guesses .* ([\d.]+) of (\d+) a pass held: look-up ([\d.]+), file ([\d.]+); waited (\d+) %",
+            r"drafts .* ([\d.]+) of (\d+) a pass held: look-up ([\d.]+), file ([\d.]+); waited (\d+) %",
             output(os.path.join(BIN, "ntx-top"), "--once", "--interval", "0.2"),
         )
         equal(p.wait(60 * patience()), 0, "a longer text")
-    check(row, "no row of guesses on the screen")
+    check(row, "no row of drafts on the screen")
     held, tried, lookup, file, waited = map(float, row.groups())
     check(
         held <= tried <= 12 and max(lookup, file) <= held + 0.1 <= lookup + file + 0.3 and waited <= 100,
@@ -127,9 +127,9 @@ def traced(tmp):
     tracks = {
         (e["pid"], e["tid"])
         for e in events
-        if e["ph"] == "M" and re.fullmatch(r"session \d+: guesses", e["args"]["name"])
+        if e["ph"] == "M" and re.fullmatch(r"session \d+: drafts", e["args"]["name"])
     }
-    equal(len(tracks), 1, "tracks of guesses")
+    equal(len(tracks), 1, "tracks of drafts")
     spans = sorted(
         (e for e in events if e["ph"] == "X" and (e["pid"], e["tid"]) in tracks),
         key=lambda e: (e["ts"], e["name"].startswith("computed")),
@@ -137,7 +137,7 @@ def traced(tmp):
     trees, paths = spans[::2], spans[1::2]
     check(len(trees) > 5, "trees", len(trees))
     for tree, way in zip(trees, paths, strict=True):
-        guesses = int(re.fullmatch(r"(\d+) guesses", tree["name"])[1])
+        guesses = int(re.fullmatch(r"(\d+) drafts", tree["name"])[1])
         nodes = way["args"]["nodes"]
         equal(way["name"], "computed: %d held" % len(nodes), "name of a path")
         equal(

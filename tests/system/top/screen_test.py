@@ -143,7 +143,7 @@ def live(d):
     t.key("h")
     t.until(
         lambda lines: (
-            "what the picture says" in lines[0]
+            "the picture explained" in lines[0]
             and any("early: not read; late: the read had begun" in x for x in lines)
             and all(len(x.rstrip()) < 80 for x in lines)
         ),

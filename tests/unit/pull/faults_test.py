@@ -110,7 +110,7 @@ def test_hash(s, model):
     fresh(s)
     s.hashes["Tiny-Q8_0.gguf"] = "0" * 64
     _, err = s.ntx("pull", "hf:some/Tiny", code=111)
-    check("SHA-256" in err and "thrown away" in err, err)
+    check("SHA-256" in err and "discarded" in err, err)
     equal(s.kept(), [], "what is kept")
     fresh(s)  # a part whose bytes rotted
     os.makedirs(s.path("some/Tiny"), exist_ok=True)
