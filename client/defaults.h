@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* defaults.h: what a person need not say each time: a default model, and options, from $XDG_CONFIG_HOME/ntx/ntx.conf
- * (~/.config without it):
+/* defaults.h: a user's default model and options, from $XDG_CONFIG_HOME/ntx/ntx.conf (~/.config without it):
  *
- *   [model]              as the service's /etc/ntx/ntx.conf has it; path may be a name of `ntx list`
+ *   [model]              as in the service's /etc/ntx/ntx.conf; path may be a name of `ntx list`
  *   path = OWNER/REPO:Q4_K_M
  *   ram = 16G
  *   [options]            any option of `ntx run`, without its dashes
  *   temp = 0.6
  *
- * What the command line says has the say. Where the file names no model, the service's does; its other keys are the
- * service's own. */
+ * The command line overrides the file. If the file names no model, the service's model is the default; the service's
+ * other keys do not apply. */
 #ifndef NTX_CLIENT_DEFAULTS_H
 #define NTX_CLIENT_DEFAULTS_H
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_dir.h: the runtime directory of a captive pipeline, "ntx-run-XXXXXX" in $XDG_RUNTIME_DIR, $TMPDIR or /tmp: 0700,
- * flat, gone when `ntx` ends. One that was killed with SIGKILL could not remove its own; the next start does.
+/* run_dir.h: the runtime directory of a private pipeline, "ntx-run-XXXXXX" in $XDG_RUNTIME_DIR, $TMPDIR or /tmp: mode
+ * 0700, flat, removed when `ntx` ends. After SIGKILL, the next start removes it.
  *
- *   ntx-run-XXXXXX/.ntx-run                 the mark: made with the directory, and locked (flock) as long as its `ntx`
- *                                           lives
+ *   ntx-run-XXXXXX/.ntx-run                 the mark: made with the directory, and locked (flock) while its `ntx` lives
  *                  ntx.sock, region.sock    and the other sockets of the daemons
  *                  counters
  *
- * A directory without the mark is none of ours, whatever its name, and is never touched. From one with the mark exactly
- * these names are removed, and then the directory if nothing else is in it. */
+ * A directory without the mark is not ours, whatever its name, and is never touched. In one with the mark exactly these
+ * names are removed, and then the directory if it is empty. */
 #ifndef NTX_CLIENT_RUN_DIR_H
 #define NTX_CLIENT_RUN_DIR_H
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* supervise.h: starts the three daemons as children and restarts the workers when they die (captive mode, `ntx up`).
+/* supervise.h: starts the three daemons as children and restarts the workers when they die (private mode, `ntx up`).
  *
- * Children get the read end of a pipe whose write end only this process holds: when this process ends, however it ends,
+ * Children get the read end of a pipe whose write end only this process holds: when this process ends, for any reason,
  * they see end of file and exit. They are in their own process groups, so that Ctrl-C reaches only the client. A thread
- * waits for deaths (pidfds); workers are started again after 20 ms (up to a second where they end before ntx-computed
- * has met them), ntx-computed is not: its end is told through ntx_supervisor_wait and by the closed client socket. The
- * model that it served is kept for the next one (computed/server/keeper.h). */
+ * waits for deaths (pidfds). Workers are started again after 20 ms (up to a second while they end before ntx-computed
+ * has met them). ntx-computed is not: ntx_supervisor_lost and the closed client socket report its end. Its model is
+ * kept for the next one (computed/server/keeper.h). */
 #ifndef NTX_CLIENT_SUPERVISE_H
 #define NTX_CLIENT_SUPERVISE_H
 

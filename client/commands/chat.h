@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat.h: what the files of the chat share. The conversation is kept here, all of it; the daemon keeps KV of a part of
- * it.
+/* chat.h: shared by the files of the chat. This process keeps the whole conversation; the daemon keeps the KV cache of
+ * a part of it.
  *
- *      turn 1 | turn 2 | turn 3 | turn 4 | turn 5 `first`: what lies before it has been left out, the context was full
+ *      turn 1 | turn 2 | turn 3 | turn 4 | turn 5
  *               ^first                     ^under way
  *      \_____/  \_______________________/
- *      only here       in `session`, too: a new turn is sent alone, and where it cannot (there is no session any more,
- *                      or the
- *                      system's text is another), all from `first` on is sent again
+ *      only here       also in `session`
  *
- *  chat.c          the loop: a message or a command, again
- *  chat_input.c    where the lines come from: chat_editor.c on a terminal, else as they are; """ for several
- *  chat_talk.c     the turns; their file
- *  chat_send.c     a turn and its answer; what is done when the context is full
- *  chat_names.c    conversations by name
- *  chat_command.c  /help and the others
+ * The turns before `first` were dropped because the context was full. A new turn is sent alone; without a session, or
+ * after a change of the system message, all turns from `first` on are sent again.
  *
- * What is told goes to standard error, answers go to standard output. */
+ *  chat.c          the loop: reads and handles a message or a command
+ *  chat_input.c    the input: chat_editor.c on a terminal, else plain lines; """ for several lines
+ *  chat_talk.c     the turns, and their file
+ *  chat_send.c     sends a turn and gets its answer; handles a full context
+ *  chat_names.c    named conversations
+ *  chat_command.c  /help and the other commands
+ *
+ * Notes go to standard error, answers to standard output. */
 #ifndef NTX_CLIENT_COMMANDS_CHAT_H
 #define NTX_CLIENT_COMMANDS_CHAT_H
 

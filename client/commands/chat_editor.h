@@ -2,13 +2,13 @@
 /* chat_editor.h: a line of input on a terminal, by libedit: arrows, Emacs or vi keys (~/.editrc), history, several
  * lines at once.
  *
- * What is pasted arrives as it is, its newlines included, and is sent by Enter only (bracketed paste). What would not
- * fit on half of the screen stands there as a mark, [pasted 1: 213 lines], for which the text is put in when the line
- * is taken. Alt-Enter begins a new line. History is kept over runs in $XDG_STATE_HOME/ntx/history (else
- * ~/.local/state/ntx/history), for nobody else's eyes: the newest NTX_HISTORY_MOST entries.
+ * Pasted text keeps its newlines and is sent only by Enter (bracketed paste). A paste that would not fit on half of the
+ * screen is shown as a mark, [pasted 1: 213 lines], which is replaced by the text when the line is taken. Alt-Enter
+ * begins a new line. The history file, $XDG_STATE_HOME/ntx/history (else ~/.local/state/ntx/history), is readable only
+ * by its user and keeps the newest NTX_HISTORY_MOST entries.
  *
- * Between two lines the terminal shows nothing that is typed; it waits for the next line. One editor at a time: signals
- * and the screen are the process's. It writes to standard error. */
+ * Input typed between two lines is not echoed; it goes into the next line. One editor at a time: signals and the screen
+ * belong to the process. It writes to standard error. */
 #ifndef NTX_CLIENT_COMMANDS_CHAT_EDITOR_H
 #define NTX_CLIENT_COMMANDS_CHAT_EDITOR_H
 

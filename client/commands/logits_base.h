@@ -8,10 +8,10 @@
  *   then, for each scored token of each window in order, one row:
  *         double nll of the token itself (exact); float step; uint32 likeliest token; uint16 q[n_vocab]
  *
- * A row's logits are rounded to 16 bits, counted downwards from the largest: logit[v] = max - step * q[v], over at most
- * 32 (what is further down has no weight: e^-32). The run that is compared is rounded in the same way, so equal runs
- * differ by exactly 0; else the rounding moves a divergence by at most half a step (2.4e-4) times the difference of the
- * two distributions, and far less on average. */
+ * A row's logits are rounded to 16 bits, counted downwards from the largest: logit[v] = max - step * q[v], over a range
+ * of at most 32 (lower logits have no weight: e^-32). The compared run is rounded in the same way, so that equal runs
+ * differ by exactly 0. For others, rounding changes the divergence by at most half a step (2.4e-4) times the difference
+ * of the two distributions, and far less on average. */
 #ifndef NTX_CLIENT_COMMANDS_LOGITS_BASE_H
 #define NTX_CLIENT_COMMANDS_LOGITS_BASE_H
 

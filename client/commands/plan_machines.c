@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx plan MODEL --machines FILE: several machines as one, from a file of their words (computed/plan/machine.h), a
- * machine a line behind its name:
+/* ntx plan MODEL --machines FILE: several machines as one, described by a file (computed/plan/machine.h) with a line
+ * for each machine, its name first:
  *
  *     net=117M,100us
  *     a ram=16G,drive=3.3G

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* steps.h: the values of each step of a pass (`ntx logits --steps`) as a file, and the comparison of two such files.
  *
- * The file is lines of JSON, a step each, in the order of the pass:
+ * The file has a line of JSON for each step, in the order of the pass:
  *   {"layer": 3, "step": 11, "name": "MM ffn_down.weight", "buffer": "Y", "width": 256, "min": -1.5, "max": 2.25,
- *     "mean": 0.01,
- *    "digests": ["0123456789abcdef", null, ...], "values": ["AACAPw==", null, ...]}
- * digests: by position, of the bits of the row's values; null: the row left the layer out, or its logits were not asked
- * for. values: the same rows, little-endian float32 in base64; only where they were asked for. min, max and mean are
- * those of all rows; null where that is no number. Before the layers comes "EMBED", as of layer 0; behind them, as of
- * the layer that there is not, "OUTPUT". */
+ *    "mean": 0.01, "digests": ["0123456789abcdef", null, ...], "values": ["AACAPw==", null, ...]}
+ * digests: by position, a hash of the bits of the row's values; null: the row skipped the layer, or its logits were not
+ * requested. values: the same rows, little-endian float32 in base64, if requested. min, max and mean are over all rows;
+ * null: not a number. "EMBED" comes before the layers, as layer 0; "OUTPUT" after them, as the layer after the last. */
 #ifndef NTX_CLIENT_COMMANDS_STEPS_H
 #define NTX_CLIENT_COMMANDS_STEPS_H
 

@@ -134,8 +134,8 @@ static double read_value(struct reader *r, const json_t *j, const char *key)
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-static void read_row(struct reader *r, const json_t *digest, const json_t *values, uint32_t width,
-                     struct ntx_step_row *to)
+static void read_digest(struct reader *r, const json_t *digest, const json_t *values, uint32_t width,
+                        struct ntx_step_row *to)
 {
     char *end = NULL;
     to->there = !json_is_null(digest);
@@ -153,7 +153,7 @@ static void read_row(struct reader *r, const json_t *digest, const json_t *value
         r->what = "values";
 }
 
-static void read_rows(struct reader *r, const json_t *j, struct ntx_step_line *t)
+static void read_all_digests(struct reader *r, const json_t *j, struct ntx_step_line *t)
 {
     const json_t *digests = json_object_get(j, "digests"), *values = json_object_get(j, "values");
     size_t n = json_array_size(digests);
@@ -165,7 +165,7 @@ static void read_rows(struct reader *r, const json_t *j, struct ntx_step_line *t
         return;
     t->n_rows = (uint32_t)n;
     for (size_t i = 0; i < n && !r->what; i++) {
-        read_row(r, json_array_get(digests, i), values ? json_array_get(values, i) : NULL, t->width, &t->row[i]);
+        read_digest(r, json_array_get(digests, i), values ? json_array_get(values, i) : NULL, t->width, &t->row[i]);
         t->n_there += t->row[i].there;
     }
 }
@@ -188,7 +188,7 @@ static int read_line(struct reader *r, const char *line, size_t len, struct ntx_
     t.min = (float)read_value(r, j, "min");
     t.max = (float)read_value(r, j, "max");
     t.sum = read_value(r, j, "mean");
-    read_rows(r, j, &t);
+    read_all_digests(r, j, &t);
     t.sum *= t.n_there;
     json_decref(j);
     if (!r->what && s->n && ntx_steps_find(s, t.layer, t.step, t.buffer))

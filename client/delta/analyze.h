@@ -1,25 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* analyze.h: how alike are the layers of a model, and would it pay to keep one in memory and stream what the others
- * differ by?
+/* analyze.h: measures how alike a model's layers are, and whether it would pay to keep one of them in memory and
+ * stream the differences of the others.
  *
- * Matrices of one role (the layers' ffn_gate, say) are taken in pairs: neighbours, or one base and each other. Of a
- * pair A, B:
+ * Matrices of one role (the layers' ffn_gate, say) are compared in pairs: neighbours, or one base and each other one.
+ * For a pair A, B:
  *
  *   cosine    of the two, element by element: sum of A B / (|A| |B|); |.| is the root of the sum of squares
- *   change    |B - A| / |B|: what a delta has to hold. Two unrelated matrices of one size have 1.41
- *   docs      the DOCS index: of each neuron's weights the largest |cosine| with any neuron of the other matrix; a
- *             Gumbel distribution is fitted to these,
- *             and the index is its location (the mean of both directions). It does not see in which order neurons
- *               stand, which an addition of deltas does.
- *             `docs_chance` is what as many random vectors of that length have. Source: Min and Wang, "DOCS:
- *               Quantifying Weight Similarity for Deeper
- *             Insights into Large Language Models", 2025. A neuron: of ffn_down and attn_output a column, of others an
- *               output's weights
- *   by_rank   |D - D_r| / |B|, D = B - A, D_r the best matrix of rank r: what r pairs of vectors leave. By randomised
- *             SVD with one power iteration
- *             (Halko, Martinsson and Tropp, 2011); an upper bound, that is near the truth where the spectrum falls
- *   by_type   the same for D quantised to a type; `own` is B's, quantised to that type without A: what the type costs
- *             anyway
+ *   change    |B - A| / |B|: the size of a delta. Two unrelated matrices of one size have 1.41
+ *   docs      the DOCS index: for each neuron's weights the largest |cosine| with any neuron of the other matrix; a
+ *             Gumbel distribution is fitted to these, and the index is its location (the mean of both directions). It
+ *             ignores the order of neurons, which a delta does not. `docs_chance` is the index of as many random
+ *             vectors of that length. Source: Min and Wang, "DOCS: Quantifying Weight Similarity for Deeper Insights
+ *             into Large Language Models", 2025. A neuron: in ffn_down and attn_output a column, in others the weights
+ *             of an output
+ *   by_rank   |D - D_r| / |B|, with D = B - A and D_r its best approximation of rank r. By randomised SVD with one
+ *             power iteration (Halko, Martinsson and Tropp, 2011): an upper bound, close where the spectrum falls
+ *   by_type   the same for D quantised to a type; `own` is that of B without A: the cost of the type itself
  *
  * The model is streamed: a thread needs some 20 MiB and (2 in + out) x (largest rank + 16) + 512 in floats of the
  * largest matrix, and reads each pair four times. The figures do not depend on the number of threads. */

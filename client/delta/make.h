@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* make.h: writes what model/layer_delta.h describes, from models that were not made so.
+/* make.h: writes models in the form of model/layer_delta.h, from ordinary models.
  *
- *   layers of one model    base: of each kind of matrix the mean over all layers, which all of them then have; each
- *                          layer adds its difference to that. Where layers
- *                          are the very same matrices (recursive models), these are written once, nothing is added, and
- *                            nothing is lost
- *   a fine-tune            of a base model: OUT has the differences alone. It is an adapter (general.type "adapter",
+ *   layers of one model    base: for each kind of matrix the mean over all layers, in every layer; each layer adds its
+ *                          difference to it. Where layers have equal matrices (recursive models), these are written
+ *                          once, without differences and without loss
+ *   a fine-tune            of a base model: OUT has only the differences. It is an adapter (general.type "adapter",
  *                          adapter.type "lora"), for --lora
  *
  * A difference D [out x in] is written as two thin matrices in F16 (the best ones of their rank:
- * client/delta/lowrank.h), or in a type of few bits: whichever is smaller for the error that is allowed. Errors are
- * roots of squares, over those of the matrix W itself (layers), or over those of D (a fine-tune, whose D is small
- * beside W). They are measured on what is written, rounding and the base's own rounding included.
+ * client/delta/lowrank.h), or in a type of few bits: the smaller form for the allowed error. Errors are square roots of
+ * sums of squares, relative to the matrix W itself (layers), or to D (a fine-tune, whose D is small beside W). They are
+ * measured on the written values, with their rounding and the base's.
  *
- * Refused, unless forced, with the figures: an error above the bound; deltas that would take more than nine tenths of
- * what the matrices take that are quantised alone to the same error; and of a fine-tune, other tensors that differ from
- * the base's by more than a thousandth.
+ * Refused with the figures, unless forced: an error above the bound; deltas larger than nine tenths of the matrices
+ * quantised alone to the same error; and for a fine-tune, other tensors that differ from the base's by more than a
+ * thousandth.
  *
- * Memory: a piece of some MiB and (2 in + out) x (largest rank + 16) floats for each thread. What was made waits in an
- * unnamed file beside OUT, so there must be room on that drive for OUT twice. After a failure nothing is left behind.
- * What comes out does not depend on threads. */
+ * Memory: a piece of some MiB and (2 in + out) x (largest rank + 16) floats for each thread. Results wait in an unnamed
+ * file beside OUT, so that the drive needs room for OUT twice. After a failure no file is left behind. The output does
+ * not depend on threads. */
 #ifndef NTX_CLIENT_DELTA_MAKE_H
 #define NTX_CLIENT_DELTA_MAKE_H
 

@@ -7,7 +7,7 @@
 #include "client/delta/analyze_impl.h"
 #include "common/clones.h"
 
-#define SIDE  4 /* rows of a matrix, side by side */
+#define SIDE  4 /* lines of a matrix, side by side */
 #define LANES 16
 
 NTX_CLONES static void four_times(const float *const d[SIDE], size_t n, const float *w, size_t k, float *y)
@@ -76,7 +76,7 @@ NTX_CLONES static void gram(const float *y, size_t n, size_t k, double *a)
                 a[p * k + q] += (double)y[i * k + p] * (double)y[i * k + q];
 }
 
-static void rotate_rows(double *a, size_t k, size_t p, size_t q, double c, double s)
+static void rotate_lines(double *a, size_t k, size_t p, size_t q, double c, double s)
 {
     for (size_t i = 0; i < k; i++) {
         double x = a[p * k + i], y = a[q * k + i];
@@ -94,7 +94,7 @@ static void rotate_columns(double *a, size_t k, size_t p, size_t q, double c, do
     }
 }
 
-/* One rotation; v gets the eigenvectors as rows. */
+/* One rotation; v gets the eigenvectors, one after the other. */
 static bool rotate_pair(double *a, double *v, size_t k, size_t p, size_t q)
 {
     double off = a[p * k + q];
@@ -103,8 +103,8 @@ static bool rotate_pair(double *a, double *v, size_t k, size_t p, size_t q)
     double theta = (a[q * k + q] - a[p * k + p]) / (2 * off),
            t = (theta < 0 ? -1 : 1) / (fabs(theta) + sqrt(theta * theta + 1)), c = 1 / sqrt(t * t + 1), s = t * c;
     rotate_columns(a, k, p, q, c, s);
-    rotate_rows(a, k, p, q, c, s);
-    rotate_rows(v, k, p, q, c, s);
+    rotate_lines(a, k, p, q, c, s);
+    rotate_lines(v, k, p, q, c, s);
     return true;
 }
 

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor.h: what this machine can do, measured once with the product's own parts, and what should be set otherwise.
+/* doctor.h: measures this machine with the product's own code, and reports settings that should be changed.
  *
- *   drive    iod's source (io_uring, O_DIRECT, the region's huge pages), random reads of 4 KiB to 1 MiB, at most 4 MiB
- *            in flight
- *   streams  the same drive as a model meets it: iod's reader fills a ring, and the compute threads multiply what it
- *            brings at once
- *   memory   reading far more than caches hold, with one thread and with all
- *   kernels  each quant type from memory: one row, 8 and 64 rows
- *   steps    what handing a step of a layer to all threads costs
- *   GPU      by the plug-in: copying in its memory, copying to it from locked memory, each type's products of one row,
- *            the matrix units (a moment)
- *   machine  huge pages, locked memory, io_uring, NUMA, a GPU that cannot be used
+ *   drive    ntx-iod's source (io_uring, O_DIRECT, the region's huge pages): random reads of 4 KiB to 1 MiB, at most
+ *            4 MiB in flight
+ *   streams  the same drive in the pipeline: ntx-iod's reader fills a ring, the compute threads multiply its chunks
+ *   memory   reads of far more than the caches hold, with one thread and with all
+ *   kernels  each quantised type from memory: one row, 8 and 64 rows
+ *   steps    the cost of handing a step of a layer to all threads
+ *   GPU      by the plug-in: copies within its memory and to it, one-row products of each type, the matrix units
+ *   machine  huge pages, locked memory, io_uring, NUMA, an unusable GPU
  *
- * All but the last two in nine rounds, fewer where these take too long; their medians are the profile: others' work on
- * the same machine changes what it can do within seconds. Takes about `seconds` (18 by default) and a third more, of
- * one process; nothing else should run. */
+ * All but the last two run in nine rounds, fewer if these take too long. The profile has their medians, because other
+ * processes change the rates within seconds. It takes about `seconds` (18 by default) plus a third; nothing else should
+ * run. */
 #ifndef NTX_CLIENT_DOCTOR_DOCTOR_H
 #define NTX_CLIENT_DOCTOR_DOCTOR_H
 

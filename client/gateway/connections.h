@@ -6,8 +6,8 @@
  *   accepted --> idle --complete request, valid key--> active --answered--> idle, as the youngest
  *
  * For all threads. */
-#ifndef NTX_CLIENT_GATEWAY_GUESTS_H
-#define NTX_CLIENT_GATEWAY_GUESTS_H
+#ifndef NTX_CLIENT_GATEWAY_CONNECTIONS_H
+#define NTX_CLIENT_GATEWAY_CONNECTIONS_H
 
 #include <pthread.h>
 #include <stdbool.h>

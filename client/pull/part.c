@@ -245,8 +245,8 @@ static int check_hash(struct pulling *x, struct ntx_err *err)
         return 0;
     unlinkat(x->p->folder, x->part, 0);
     unlinkat(x->p->folder, x->from, 0);
-    return ntx_err_set(err, -EBADMSG, "%s: its SHA-256 is %s, not %s: the download is discarded", x->p->file->name, text,
-                       x->p->file->sha256);
+    return ntx_err_set(err, -EBADMSG, "%s: its SHA-256 is %s, not %s: the download is discarded", x->p->file->name,
+                       text, x->p->file->sha256);
 }
 
 static int rename_part(struct pulling *x, struct ntx_err *err)

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job.h: rewrites a model in other types, tensor after tensor, piece by piece: memory is bounded by a piece (some MiB)
- * and a few outputs' weights of each thread, however large the model is.
+/* job.h: rewrites a model in other types, tensor by tensor, in pieces. Memory is bounded by a piece (some MiB) and a
+ * few outputs' weights for each thread, whatever the model's size.
  *
- *   the model's header -> a type for each tensor (mix.h, patterns, or by size) -> room on the drive is looked for ->
- *     pieces, of whole outputs:
- *   read -> floats -> threads quantise them -> written to files without names (common/new_file.h) -> on the drive ->
- *     all get their names
+ *   the model's header -> a type for each tensor (mix.h, patterns, or by size) -> check of the drive's space -> pieces
+ *   of whole outputs: read -> floats -> quantised by threads -> written to unnamed files (common/new_file.h)
+ *   -> synced -> all get their names
  *
- * Scales of whole matrices, which NVFP4 has in tensors of their own (X.scale), go into the weights where these get
- * another type.
+ * Scales of whole matrices, which NVFP4 stores in separate tensors (X.scale), are multiplied into the weights if these
+ * get another type.
  *
- * After a failure, or when it was told to stop, nothing is left behind; nor when it is killed, where the file system
- * has files without names. What comes out depends on neither threads nor pieces. */
+ * After a failure or a stop no file is left behind; nor after a kill, if the file system has unnamed files. The output
+ * does not depend on threads or pieces. */
 #ifndef NTX_CLIENT_QUANTIZE_JOB_H
 #define NTX_CLIENT_QUANTIZE_JOB_H
 
