@@ -256,10 +256,9 @@ static int help_command(struct ntx_chat *k, char *rest, struct ntx_err *err)
     (void)err;
     for (unsigned i = 0; i < N_COMMANDS; i++)
         fprintf(stderr, "  /%-10s %-10s  %s\n", commands[i].name, commands[i].args, commands[i].help);
-    fputs(
-        "A text of several lines is pasted, or written between \"\"\" and \"\"\"; Alt-Enter begins a new line.\n"
-        "Up and Down browse the history, Ctrl-R searches it. Ctrl-C stops an answer, Ctrl-D ends the chat.\n",
-        stderr);
+    fputs("A text of several lines is pasted, or written between \"\"\" and \"\"\"; Alt-Enter begins a new line.\n"
+          "Up and Down browse the history, Ctrl-R searches it. Ctrl-C stops an answer, Ctrl-D ends the chat.\n",
+          stderr);
     return 0;
 }
 
@@ -291,9 +290,8 @@ int ntx_chat_command(struct ntx_chat *k, const char *text, struct ntx_err *err)
         break;
     }
     if (rest && rc == -ENOENT && !err->code)
-        ntx_err_set(err, rc,
-                    "there is no /%.*s; /help lists the commands; a space before the / makes it a message", (int)n,
-                    text + 1);
+        ntx_err_set(err, rc, "there is no /%.*s; /help lists the commands; a space before the / makes it a message",
+                    (int)n, text + 1);
     free(rest);
     return rc;
 }

@@ -54,9 +54,8 @@ static void report_text(const struct ntx_delta_report *r, bool tuned)
         ntx_out_format("lost: %.4f of the matrices' size; worst %.4f, %s\n", r->error, r->worst,
                        *r->worst_name ? r->worst_name : "none");
     if (tuned && r->rest > 0)
-        ntx_out_format(
-            "left as in the base: tensors outside of attention and FFN; they differ by %.5f at most, %s\n", r->rest,
-            r->rest_name);
+        ntx_out_format("left as in the base: tensors outside of attention and FFN; they differ by %.5f at most, %s\n",
+                       r->rest, r->rest_name);
 }
 
 int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m,

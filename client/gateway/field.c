@@ -182,8 +182,7 @@ void ntx_fields_print(FILE *out)
           "taken.\n",
           out);
     for (int of = 0; of < NTX_N_FIELDS; of++) {
-        fprintf(out, "\n## %s\n\n%s\n\n| field | type | handling | |\n|---|---|---|---|\n",
-                ntx_fields_info[of].title,
+        fprintf(out, "\n## %s\n\n%s\n\n| field | type | handling | |\n|---|---|---|---|\n", ntx_fields_info[of].title,
                 ntx_fields_info[of].strict ? "A field that is not listed is refused."
                                            : "A field that is not listed is not followed, and reported.");
         for (const struct ntx_field *d = ntx_field_table; d->name; d++) {

@@ -197,10 +197,9 @@ static void write_service(FILE *f, const struct ntx_counters *c, bool dead)
     for (uint32_t i = 0; i < NTX_MON_N_SERVICES; i++)
         fprintf(f, "ntx_state{state=\"%s\"} %d\n", ntx_mon_service_name[i], i == now);
     fprintf(f, "ntx_state{state=\"down\"} %d\n", dead);
-    write_head(
-        f, "ntx_trouble", "gauge",
-        "state of the service: 0 in order, 1 degraded, 2 unable to answer requests (`ntx status` "
-        "has the reason)");
+    write_head(f, "ntx_trouble", "gauge",
+               "state of the service: 0 in order, 1 degraded, 2 unable to answer requests (`ntx status` "
+               "has the reason)");
     for (int i = 0; i < NTX_MON_N_PARTS; i++) {
         uint32_t grade = atomic_load_explicit((_Atomic uint32_t *)(uintptr_t)&c->mon.trouble[i].grade,
                                               memory_order_acquire);

@@ -34,11 +34,11 @@ DEV void copies_over(void);
 #define ALIGNED16                         _Alignas(16)
 #define UNROLL
 #ifdef NTX_FAKE_FORMER /* as a card before 8.0 has it */
-#define MOST_CODEBOOK_COPIES  1u
-#define COPIES_GO_ON 0
+#define MOST_CODEBOOK_COPIES 1u
+#define COPIES_GO_ON         0
 #else
-#define MOST_CODEBOOK_COPIES  16u
-#define COPIES_GO_ON 1
+#define MOST_CODEBOOK_COPIES 16u
+#define COPIES_GO_ON         1
 #endif
 #define TID         ntx_fiber_tid()
 #define BLOCK_DIM   ntx_fiber_block()->threads

@@ -390,7 +390,7 @@ static void same_fused_and_weighed(void)
     make.expert_every = 2;
     same_by_circumstance(&(struct rig_options){.make = make});
     same_in_company(&(struct rig_options){.make = make});
-    make.attn_chunk = 9; /* rows on both sides of several boundaries */
+    make.chunk = 9; /* rows on both sides of several boundaries */
     same_by_circumstance(&(struct rig_options){.make = make});
 }
 

@@ -175,7 +175,7 @@ static struct rig_options sharing(const char *type, uint32_t plus, const char *f
 {
     struct rig_options o = options("llama-relu", type, ffn);
     o.make.shared = true;
-    o.make.lora_rank = plus;
+    o.make.plus = plus;
     return o;
 }
 
