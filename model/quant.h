@@ -198,7 +198,7 @@ struct ntx_block_q2_0 {
  *
  * For the GPU (cuda/fetch.h):
  *
- *   outputs     that a group of threads computes side by side for one row of x; for more rows at most 2
+ *   outputs     that neighbouring threads compute side by side for one row of x; for more rows at most 2
  *   pieces      of a matrix row in shared memory, including the one in use
  *   codebook    words of the codebook in shared memory (cuda/codes.h); 0: none */
 #define NTX_TYPES(X)                                                                                                   \

@@ -43,7 +43,7 @@ struct mk_options {
     bool fused, no_v;  /* an expert's gate and up are one; gemma4: layers without a window have no V, phi3: q, k and v
                           are not one */
     bool delta_joined; /* qwen3next: a delta net's q, k, v and gate are one */
-    uint32_t plus;
+    uint32_t lora_rank;
     bool shared; /* model/layer_delta.h: rank of the additions, ffn_up's being full; all layers share the first one's
                     matrices. The program has no options for these */
     bool holes;  /* weights are zeros in holes of the file, which take no room on the drive */

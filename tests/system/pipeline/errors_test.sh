@@ -63,13 +63,13 @@ for out in "$tmp/m.gguf" "$tmp/link.gguf"; do
 done
 expect 111 'part-00001-of-00001.gguf: this is the model itself' "$n" run "$tmp/part-00001-of-00001.gguf" x \
     --stats "$tmp/part-00001-of-00001.gguf"
-expect 111 'm.gguf: ntx run reads this file; give what it writes another name' "$n" run \
+expect 111 'm.gguf: ntx run reads this file; give the output another name' "$n" run \
     "$tmp/part-00001-of-00001.gguf" x --draft "lookup,$tmp/m.gguf" --stats "$tmp/m.gguf"
 for c in "imatrix $tmp/m.gguf $tmp/read.txt -o" "calibrate $tmp/m.gguf --text $tmp/read.txt -o" \
     "draft-index $tmp/m.gguf $tmp/read.txt -o" "perplexity $tmp/m.gguf $tmp/read.txt --save-logits" \
     "run $tmp/m.gguf --file $tmp/read.txt --stats"; do
     # shellcheck disable=SC2086
-    expect 111 "read.txt: ntx ${c%% *} reads this file; give what it writes another name" "$n" $c "$tmp/read.txt"
+    expect 111 "read.txt: ntx ${c%% *} reads this file; give the output another name" "$n" $c "$tmp/read.txt"
 done
 cmp -s "$tmp/m.gguf" "$tmp/part-00001-of-00001.gguf" && same "$tmp/read.txt" "$tmp/read.was" "what was read" ||
     fail "the model was written over"

@@ -161,7 +161,7 @@ static void check_shared(void)
     uint8_t *p;
     o.layers = 3;
     o.shared = true;
-    o.plus = 32;
+    o.lora_rank = 32;
     struct ntx_model *m = open_shared(&o, &p, &g);
     CHECK(m->delta.base && m->delta.any && m->delta.base[2] == 0 && m->delta.error == 0 && m->delta.alpha[0] == 0);
     CHECK(m->layers[2].q == m->layers[0].q && m->layers[2].attn_norm != m->layers[0].attn_norm &&

@@ -175,7 +175,7 @@ static struct rig_options sharing(const char *type, uint32_t plus, const char *f
 {
     struct rig_options o = options("llama-relu", type, ffn);
     o.make.shared = true;
-    o.make.plus = plus;
+    o.make.lora_rank = plus;
     return o;
 }
 
@@ -186,9 +186,9 @@ static void what_layers_share(void)
         uint32_t plus;
     } is[] = {{"F32", 5}, {"F16", 32}, {"Q8_0", 32}, {"Q8_0", 0}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options off = sharing(is[i].type, is[i].plus, NULL),
-                           zero = sharing(is[i].type, is[i].plus, "threshold=0"),
-                           few = sharing(is[i].type, is[i].plus, "topk=0.2"), b = few;
+        struct rig_options off = sharing(is[i].type, is[i].lora_rank, NULL),
+                           zero = sharing(is[i].type, is[i].lora_rank, "threshold=0"),
+                           few = sharing(is[i].type, is[i].lora_rank, "topk=0.2"), b = few;
         if (strcmp(is[i].type, "F32"))
             off.make.ff = zero.make.ff = few.make.ff = b.make.ff = 704; /* thin matrices in blocks */
         same(&off, N, &zero, 1, true);

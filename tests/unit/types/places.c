@@ -65,8 +65,7 @@ static void row_of(uint32_t type, const char *neon, const char *long_test, const
              avx512->interleaved[type] && amx->interleaved[type] ? "yes" : "no",
              has(codes || simple || super || in_line(neon, "#define NEON_FLOAT", t->name)),
              codes || simple || super ? "i8mm" : "rows", ntx_quantizes(type) ? "yes" : "no",
-             mk_type_known(t->name) ? "yes" : "no",
-             in_line(long_test, "for type in ${NTX_TYPES:-", t->name) ? "yes" : "no",
+             mk_type_known(t->name) ? "yes" : "no", in_line(long_test, "${NTX_TYPES:-", t->name) ? "yes" : "no",
              strstr(golden, oracle) ? "yes" : "no");
 }
 
