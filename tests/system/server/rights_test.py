@@ -58,10 +58,10 @@ def member(c):
         "more memory than configured",
     )
     refused(lambda: c.load(model, ctx=64, fault="iod:delay=1ms"), "not started for tests", "fault rules")
-    refused(lambda: c.load(model, ctx=64, kv_ram=1 << 20), r"not by --state or --kv-ram", "memory for K and V")
+    refused(lambda: c.load(model, ctx=64, kv_ram=1 << 20), r"not --state or --kv-ram", "memory for K and V")
     refused(
         lambda: c.load(model, ctx=64, state="/elsewhere"),
-        r"ntx.conf \(\[prefix\] state, kv_ram\), not by --state",
+        r"ntx.conf sets where state is kept.*\(\[prefix\] state, kv_ram\), not --state",
         "a place for state",
     )
     refused(lambda: c.until(c.send("stop", {"grace_ms": 1}), "done"), r"admin = group", "a stop")
@@ -75,7 +75,7 @@ def owner(d):
     refused(lambda: c.load(model, ctx=64, fault="iod:delay=1ms"), "not started for tests", "fault rules")
     refused(
         lambda: c.load(model, ctx=64, state="/elsewhere"),
-        r"ntx.conf \(\[prefix\] state, kv_ram\), not by --state",
+        r"ntx.conf sets where state is kept.*\(\[prefix\] state, kv_ram\), not --state",
         "a place for state",
     )
     c.load(model, ctx=64, ram_bytes=33 << 20)
