@@ -12,15 +12,15 @@ has() { grep -qF -- "$2" <<<"$1" || fail "no '$2' in: $1"; }
 # The published table: all 24 rows as printed, and the network below.
 out=$("$ntx" plan llama-2-7b@f16 --profile "$NTX_SOURCE/bench/profiles/a6000.json" --ctx 2048 --compat) ||
     fail "plan --compat"
-[ "$(grep -cE '^(q|k|v|o|gate|up|down)_proj |^(qk|sv)_matmul |^softmax |^norm |^add ' <<<"$out")" = 24 ] ||
-    fail "24 rows: $out"
+rows=$(grep -cE '^(q|k|v|o|gate|up|down)_proj |^(qk|sv)_matmul |^softmax |^norm |^add ' <<<"$out")
+[ "$rows" = 24 ] || fail "24 rows: $out"
 has "$out" "network: 2.87512e+13 OPs, 6.58611e+10 bytes, 226.88 ms; layers' weights 12.952 GB, KV 1.0737 GB"
 has "$out" "network: 1.41697e+10 OPs, 1.43132e+10 bytes, 18.637 ms; layers' weights 12.952 GB, KV 1.0737 GB"
 out=$("$ntx" plan llama-2-7b@f16 --profile "$NTX_SOURCE/bench/profiles/a6000.json" --ctx 2048 --roofline) || fail "plan"
 [ "$(grep -c '^lm_head' <<<"$out")" = 2 ] || fail "the corrected table has an output matrix"
 
-# Without a profile it measures for a moment, says so, and keeps that; the next plan goes by it, and one of a busy
-# machine is said to be that.
+# Without a profile it measures for a moment, says so, and stores that; the next plan uses it. A profile of a busy
+# machine is reported as such.
 out=$(cd "$dir" && "$ntx" plan llama-8b@q8_0 --ram 4G 2>&1) || fail "without a profile: $out"
 has "$out" "No hardware profile was there, so this machine was measured for a moment, and that is kept: \`ntx doctor\`"
 has "$out" "(brief)"
@@ -40,18 +40,18 @@ has "$out" "(estimated)"
 
 # Bad profile, bad names: one line, the right code.
 has "$("$ntx" plan lama-8b@q8_0 2>&1)" "did you mean 'llama-8b'" # before it asks for a profile
-out=$("$ntx" plan llama-8b@q9 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" 2>&1); [ $? = 111 ] ||
-    fail "unknown type: $out"
+out=$("$ntx" plan llama-8b@q9 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" 2>&1)
+[ $? = 111 ] || fail "unknown type: $out"
 has "$out" "q4_k_m"
 "$ntx" plan >/dev/null 2>&1; [ $? = 100 ] || fail "no model is wrong usage"
 
 # The answer first, in words; the table only when asked for.
 out=$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json") || fail "plan in words"
-[ "$(head -n 1 <<<"$out")" = \
-    "Fits in 27.2 GiB of memory: 27.1 of its 41.9 GB stay there; the other 14.8 are read from the drive for every"\
-" token." ] || fail "first line: $out"
-[ "$(sed -n 2p <<<"$out")" = "Writing: a token every 4.5 seconds; an answer of 300 words takes about 30 minutes." ] ||
-    fail "second line: $out"
+first="Fits in 27.2 GiB of memory: 27.1 of its 41.9 GB stay there;"
+first="$first the other 14.8 are read from the drive for every token."
+[ "$(head -n 1 <<<"$out")" = "$first" ] || fail "first line: $out"
+second="Writing: a token every 4.5 seconds; an answer of 300 words takes about 30 minutes."
+[ "$(sed -n 2p <<<"$out")" = "$second" ] || fail "second line: $out"
 has "$("$ntx" plan "$NTX_SOURCE/models/demo-chat.gguf" --machine ram=64G,drive=7G,cores=16)" \
     " tokens a second; an answer of 300 words takes less than a second."
 has "$(sed -n 3p <<<"$out")" "Reading: 4.4 tokens a second; a prompt of 500 words takes about 3 minutes."
@@ -86,14 +86,17 @@ for p in "$NTX_SOURCE"/bench/profiles/*.json; do
         "$ntx" plan $m --profile "$p" --json >"$dir/out" || fail "$m with $p"
     done
 done
-speed() { "$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/$1.json" --json "${@:2}" |
-    sed -n 's/^ "predicted_tok_s": \([0-9.]*\),*$/\1/p'; }
-less() { awk -v a="$1" -v b="$2" -v f="$3" 'BEGIN {exit !(a > 0 && a < b * f)}' ||
-    fail "$1 is not less than $3 times $2"; }
+speed() {
+    "$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/$1.json" --json "${@:2}" |
+        sed -n 's/^ "predicted_tok_s": \([0-9.]*\),*$/\1/p'
+}
+less() {
+    awk -v a="$1" -v b="$2" -v f="$3" 'BEGIN {exit !(a > 0 && a < b * f)}' || fail "$1 is not less than $3 times $2"
+}
 less "$(speed desktop-ddr4 --link nvme=1.65G)" "$(speed desktop-ddr4)" 0.51
 less "$(speed rtx3090-pcie3x8 --backend cuda --link h2d=3.25G)" "$(speed rtx3090-pcie3x8 --backend cuda)" 0.51
-# A GPU with the host's memory reads 42 GB of weights where they are, at 218 GB/s: neither at the processor's rate nor
-# over a link.
+# A GPU with the host's memory reads 42 GB of weights in place, at 218 GB/s: neither at the processor's rate nor over a
+# link.
 less "$(speed gb10-128g)" 5.3 1
 less 4.5 "$(speed gb10-128g)" 1
 less "$(speed gb10-128g --backend cpu)" "$(speed gb10-128g)" 0.6
@@ -109,16 +112,18 @@ done
 has "$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" --kv-type q8_0)" \
     "KV 0.174 MB per token"
 has "$("$ntx" plan llama-70b@q4_k_m --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json")" "KV 0.328 MB per token"
-out=$("$ntx" plan llama-8b@q8_0 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" --skip predictive 2>&1); [ $? \
-    = 111 ] || fail "--skip is not predicted: $out"
+out=$("$ntx" plan llama-8b@q8_0 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" --skip predictive 2>&1)
+[ $? = 111 ] || fail "--skip is not predicted: $out"
 
 # Doctor measures (in a hurry here), stores, and plan believes it.
 out=$("$ntx" doctor --dir "$dir" --seconds 1 --json) || fail "doctor"
 for key in '"ntx_profile": 1' '"source": "measured"' '"gb_s_1"' '"read_us"' '"type": "Q4_K"' '"bytes": 524288' \
-    '"streams"' '"findings"'; do has "$out" "$key"; done
+    '"streams"' '"findings"'; do
+    has "$out" "$key"
+done
 [ -s "$XDG_CACHE_HOME/ntx/profile.json" ] || fail "the profile was not stored"
-"$NTX_BIN/ntx-mkmodel" "$dir/m.gguf" --type Q4_K_M --layers 4 --embd 256 --ff 768 --heads 4 --kv 2 \
-    --ctx 512 >/dev/null || fail "mkmodel"
+"$NTX_BIN/ntx-mkmodel" "$dir/m.gguf" --type Q4_K_M --layers 4 --embd 256 --ff 768 --heads 4 --kv 2 --ctx 512 \
+    >/dev/null || fail "mkmodel"
 out=$("$ntx" plan "$dir/m.gguf" --ram 512M --json) || fail "plan with doctor's profile"
 has "$out" '"bytes_storage": 0'
 grep -q '"predicted_tok_s": 0' <<<"$out" && fail "no prediction: $out"
@@ -140,26 +145,21 @@ for ram in 7M 9M 64M; do
         fail "with $ram plan predicts $a, bench $b"
 done
 
-# Guesses: as is common (1 + 0.4 (1 + 1/4 + 1/9) by look-up), then as the model's own loads had it; none without
-# --draft, and what nobody can open is said.
-draft() { "$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 --threads 1 --draft lookup --draft-nodes 3 --json |
-    python3 \
-    -c \
-    'import json, sys
+# Drafts: common statistics first (1 + 0.4 (1 + 1/4 + 1/9) by look-up), then those of the model's own loads; none
+# without --draft; a file that cannot be opened is reported.
+draft() {
+    "$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 --threads 1 --draft lookup --draft-nodes 3 --json | python3 -c '
+import json, sys
 d = json.load(sys.stdin)["draft"]
-print(d["nodes"], "%.3f" % d["tokens_per_pass"], d["learned"])'; }
+print(d["nodes"], "%.3f" % d["tokens_per_pass"], d["learned"])'
+}
 [ "$(draft)" = "3 1.544 False" ] || fail "guesses before any: $(draft)"
 "$ntx" run "$dir/m.gguf" "a b c a b c a b c a b c" --raw --ignore-eos -n 60 --temp 0 --ram 7M --ctx 256 --threads 1 \
     --draft lookup --draft-nodes 3 --quiet --stats "$dir/s" >/dev/null || fail "run with look-up"
 seen=$(python3 -c 'import json, sys; print("3 %.3f True" % json.load(open(sys.argv[1]))["accepted_per_pass"])' "$dir/s")
-awk -v a="$(draft)" \
-    -v b="$seen" \
-    'BEGIN {
-        split(a, x, " ")
-        split(b, y, " ")
-        r = x[2] / y[2]
-        exit !(x[3] == "True" && y[2] > 1 && r > 0.98 && r < 1.02)
-    }' ||
+awk -v a="$(draft)" -v b="$seen" 'BEGIN {
+    split(a, x, " "); split(b, y, " "); r = x[2] / y[2]
+    exit !(x[3] == "True" && y[2] > 1 && r > 0.98 && r < 1.02)}' ||
     fail "guesses after a run: $(draft), and the run had $seen" # whose last pass guesses nothing
 has "$("$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 --draft lookup --draft-nodes 3)" "tokens per pass of 3 guesses: "
 "$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 | grep -q Guesses && fail "guesses without --draft"

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A machine dies or hangs: its clients get an error within a bounded time, and no process is left on any machine.
-
-After a restart, a text goes on from what --state has of it.
-"""
+"""A machine that dies or hangs: its clients get an error within a bound, no process is left on any machine, and a new
+start goes on from what --state has of the text."""
 
 import os
 import signal

@@ -51,11 +51,8 @@ SOCKET = os.path.join(tmp, "ntx.sock")
 
 
 class Machines:
-    """Several machines that run `ntx up` under mpirun.
-
-    rows: the arguments of each machine's `ntx up`. respawn: with `ntx up --respawn`. by: words before each `ntx`.
-    options: mpirun's own.
-    """
+    """rows: the arguments of each machine's `ntx up`. respawn: by `ntx up --respawn`. by: words before each `ntx`.
+    options: mpirun's own."""
 
     all = []
 

@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several machines, as users run them: mpirun starts `ntx up` on each (all on this one).
-
-The text is that of one machine, whatever the split. A worker that dies is restarted; an error about settings that do
-not fit together has the machine's name.
-"""
+"""Several machines as a user starts them: mpirun starts `ntx up` on each (all on this one). The text is one machine's,
+whatever the split; a worker that dies is started again; incompatible settings are reported with the machine's name."""
 
 import json
 import os
@@ -129,7 +126,7 @@ def seen_network(s):
 
 
 def seen_heads(s):
-    """Two of three machines keep one of the two KV heads each: half of what one machine keeps, beside some lists."""
+    """Of two heads of K and V, two of three machines keep one each: half of what one machine keeps, and lists."""
     kept = [r["bytes_kv"] for r in s["other_ranks"]] + [s["bytes_kv"]]
     one = 256 * 12 * 2 * 64 // 32 * 34  # of one head, in Q8_0
     if sorted(k > one // 100 for k in kept) != [False, True, True] or not all(
@@ -238,10 +235,8 @@ def the_same_text():
 
 
 def unlike_drives():
-    """Shares depend on what each machine's plan keeps in memory, so that unlike drives need equal time per token.
-
-    A drive of three times the rate reads three times as much.
-    """
+    """Shares follow what each machine keeps once it has planned, so that different drives need the same time for a
+    token: one of three times the rate reads three times as much."""
     model, out = (
         make(
             "unlike.gguf",
@@ -302,10 +297,8 @@ def refused(rows, *words, by=()):
 
 
 def all_cores():
-    """mpirun binds each of two processes to one core.
-
-    The only machine of a host uses all cores that mpirun has, unless mpirun was told how to bind.
-    """
+    """mpirun gives each of two processes one core: a machine's only one takes all that mpirun has, unless it was told
+    how to bind."""
     mine = os.sched_getaffinity(0)
     for bind, want_all in ((), True), (("--bind-to", "core"), False):
         m = Machines(
@@ -333,8 +326,8 @@ def what_does_not_go_together():
     refused([[DEMO, "--backend", "cuda"], [DEMO]], "several machines compute on their CPUs only: --backend cpu")
     refused(
         [[DEMO, "--split", "heads", "--state", os.path.join(tmp, "state")], [DEMO]],
-        "(rank 0): --split heads: keys and values stay with the first machine, for --state keeps texts on the first"
-        " machine's drive: use --split rows",
+        "(rank 0): --split heads: keys and values stay with the first machine, for --state keeps texts on the first "
+        "machine's drive: use --split rows",
     )
     refused(
         [[DEMO], [DEMO]],
@@ -435,10 +428,8 @@ def guessed(model, draft, hits, right=True):
 
 
 def guesses():
-    """Drafting by the model's next-token block: it runs on the first machine, whole in its memory.
-
-    So does a drafter that uses states of layers. The block cannot be read from the file of a share.
-    """
+    """The model's own block drafts on the first machine, whole in its memory, and so does a drafter that uses states of
+    layers. From the file of a share the block cannot be read."""
     small = ["--embd", "128", "--heads", "4", "--type", "Q8_0"]
     model = make(
         "nextn.gguf",
@@ -521,7 +512,8 @@ def guesses():
 
 
 def kv_on_the_drive():
-    """A text whose K and V exceed --kv-ram: older ones are read back from the first machine's drive for each pass."""
+    """A text whose K and V do not fit into --kv-ram: older ones are read back from the first machine's drive for each
+    pass."""
     kept, out, ram = os.path.join(tmp, "kept"), os.path.join(tmp, "stats"), 10 << 20
     os.mkdir(kept)
     if subprocess.run(["stat", "-f", "-c", "%T", kept], capture_output=True, text=True).stdout.strip() == "tmpfs":
