@@ -88,7 +88,7 @@ static const float *input_before(const struct channels *c, uint32_t k, uint32_t 
     return c->tail ? c->tail + (size_t)(c->back - (back - k)) * c->step->width + c->first : zeros;
 }
 
-/* What later rows see of the rows before row k. */
+/* Copies the rows before row k that later rows see. */
 static void put_tail(const struct channels *c, uint32_t k, float *tail)
 {
     for (uint32_t j = 0; tail && j < c->back; j++)

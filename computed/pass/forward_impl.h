@@ -412,7 +412,7 @@ size_t ntx__buf_ld(const struct ntx_model *m, uint8_t buf);
 uint32_t ntx__forms(const struct ntx_weight *const *w, unsigned n);
 
 /* ---- forward_mm.c */
-/* What all threads of the pool do in a step that multiplies. */
+/* A step that multiplies, for all threads of the pool. */
 struct ntx__mm {
     struct ntx_forward *f;
     const struct ntx__product *products;

@@ -123,7 +123,7 @@ uint64_t ntx_plan_constrains_from(const struct ntx_model *m, const struct ntx_pl
 /* NTX_PLAN_TEXT tokens; or the whole context if K and V are partly in a file, which is for long texts. */
 uint32_t ntx_plan_text(const struct ntx_plan *p);
 
-/* What a pass of `rows` rows, the last of which sees `positions` tokens, reads from where. asked: rows (few, or all)
+/* The bytes that a pass of `rows` rows reads, by place; the last row sees `positions` tokens. asked: rows (few, or all)
  * whose output is wanted: only they use the last layer's other weights and the output matrix. False if it depends on
  * the text: groups of a packed model on demand. Experts are assumed to be routed evenly. */
 bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked,

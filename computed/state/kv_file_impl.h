@@ -79,7 +79,7 @@ struct ntx_kv_file {
     int error;
     struct ntx_kv_file_stats stats;
 };
-/* What a turn moved. */
+/* Counts of a turn. */
 struct ntx__kv_moved {
     uint64_t taken, read, written, dropped;
     struct ntx__kv_run lost;
