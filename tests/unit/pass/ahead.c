@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is foretold of the next layer's experts (computed/pass/router_lookahead.c), before this layer's give anything or
- * when some have: all of it, where layers add next to nothing to the residual stream, or streams; most of it where they
- * do; nothing where what it follows from is not in memory. No bit depends on it. */
+/* Predictions of the next layer's experts (computed/pass/router_lookahead.c), before this layer's experts give anything
+ * or when some have: all are right if layers add nearly nothing to the residual stream, or streams; most are if they
+ * do; none are made if a needed weight is not in memory. No bit depends on them. */
 #include <string.h>
 
 #include "tests/unit/pass/rig.h"
@@ -14,7 +14,7 @@ struct predicted {
 
 static uint32_t ones(uint64_t bits) { return (uint32_t)__builtin_popcountll(bits); }
 
-/* Token by token; of the first one nothing is in memory yet. */
+/* Token by token; for the first one nothing is in memory yet. */
 static struct predicted run(const struct rig_options *o, bool predicts, unsigned late_of, float *logits)
 {
     struct rig r;
@@ -40,11 +40,10 @@ static struct predicted run(const struct rig_options *o, bool predicts, unsigned
     return sum;
 }
 
-static uint32_t right_before, right_later; /* of all models, where one of three experts is late */
+static uint32_t right_before, right_later; /* over all models, with one of three experts late */
 
-/* lists: of a token; of_rest: where only vectors and routers stay in memory. least: of a hundred wanted experts, so
- * many are foretold, to the last whole one: fewer where streams are not mixed on the way. all: where layers add little,
- * every one is. */
+/* lists: predictions per token; of_rest: with only vectors and routers resident. least: percent of wanted experts that
+ * are predicted, fewer where streams are mixed on the way. all: every one is, where layers add little. */
 static void check(struct mk_options make, uint32_t lists, uint32_t of_rest, uint32_t least, bool all)
 {
     struct rig_options o = {.make = make, .stay_every = 1};
@@ -56,8 +55,8 @@ static void check(struct mk_options make, uint32_t lists, uint32_t of_rest, uint
     CHECK_MSG(got.n == lists * (TOKENS - 1), "%s: %u lists", make.arch, got.n);
     CHECK_MSG(100 * got.right >= least * got.wanted && got.wanted >= got.n * make.experts_used, "%s: %u of %u",
               make.arch, got.right, got.wanted);
-    for (unsigned late_of = 3; late_of > 0; late_of--) { /* what experts that are there give, and the shared one, is
-                                                            known before it is foretold, where the others are read */
+    /* The output of experts in memory, and of the shared one, is used while the others are read. */
+    for (unsigned late_of = 3; late_of > 0; late_of--) {
         struct predicted more = run(&o, true, late_of, with);
         CHECK_MSG(late_of < 3 || more.right >= got.right,
                   "%s: %u of %u were foretold, and %u when most experts' outputs were known", make.arch, got.right,
@@ -67,7 +66,7 @@ static void check(struct mk_options make, uint32_t lists, uint32_t of_rest, uint
         CHECK_MSG(!memcmp(plain, with, n * sizeof *plain), "%s: floats differ where one of %u experts is late",
                   make.arch, late_of);
     }
-    o.make.nextn_agrees = 1e-6f; /* what layers add is so much smaller */
+    o.make.nextn_agrees = 1e-6f; /* layers add so much less */
     got = run(&o, true, 0, with);
     CHECK_MSG(!all || got.right == got.wanted, "%s, whose layers add next to nothing: %u of %u", make.arch, got.right,
               got.wanted);
@@ -95,8 +94,8 @@ static void of_one_stream(void)
 {
     check(of("qwen2moe"), 3, 3, 81, true);
     check(of("glm4moe"), 3, 3, 77, true);
-    check(of("gpt-oss"), 3, 3, 58, false); /* its biases are added as they are */
-    struct mk_options o = of("gemma4");    /* what is added is normed before; layers are scaled */
+    check(of("gpt-oss"), 3, 3, 58, false); /* its biases are added unchanged */
+    struct mk_options o = of("gemma4");    /* Y is normed before it is added; layers are scaled */
     rig_gemma4(&o, 1);
     o.layers = 6;
     o.window = 11;
@@ -106,7 +105,7 @@ static void of_one_stream(void)
 
 static void of_several_streams(void)
 {
-    struct mk_options o = rig_pooled(); /* deepseek4: layer 0 goes by the token */
+    struct mk_options o = rig_pooled(); /* deepseek4: layer 0 is routed by the token */
     o.type = "Q8_0";
     check(o, 3, 1, 88, true);
     o = rig_streamed(); /* glm5-next: layer 0 has no experts */
@@ -114,7 +113,7 @@ static void of_several_streams(void)
     o = rig_blocks(); /* qwen4exp */
     o.gram_layer = 0;
     check(o, 3, 0, 91, true);
-    o.gram_layer = 3; /* what tokens add to the streams in the third layer is not foretold */
+    o.gram_layer = 3; /* n-grams add to the streams in the third layer, which is not predicted */
     check(o, 3, 0, 87, false);
     o = rig_choosing();
     o.arch = "hy_v4"; /* layer 0 has no experts */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The drafter: its tree is the same whether it went along with the text or began there, its chances are those of its
- * own logits, and a vocabulary that differs is refused. */
+/* The drafter: its tree is the same whether it followed the text or began there, its chances are those of its own
+ * logits, and a different vocabulary is refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -51,7 +51,7 @@ static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, u
     return ntx_drafter_tree(d, (unsigned)i, out);
 }
 
-/* Every node of a has its like in b: with the same chance, to the bit. Returns how many there are. */
+/* Every node of a has its counterpart in b, with the same chance, to the bit. Returns their number. */
 static uint32_t compare(const struct ntx_draft_node *a, uint32_t n, const struct ntx_draft_node *b, uint32_t m)
 {
     uint32_t like[NTX_DRAFTER_NODES] = {0}, found = 1;
@@ -87,10 +87,10 @@ static void goes_along(int fd)
         if (round % 7 == 0) {
             struct ntx_drafter *fresh = drafter(fd);
             uint32_t m = grown(fresh, &t, 24, b);
-            CHECK(compare(b, m, a, n) > 8); /* what lay deep before has kept more or fewer nodes beside it */
+            CHECK(compare(b, m, a, n) > 8); /* earlier deep nodes may have kept more or fewer nodes beside them */
             ntx_drafter_free(fresh);
         }
-        uint32_t at = 0, go = round % 5; /* along the tree by none to three, or beside it */
+        uint32_t at = 0, go = round % 5; /* along the tree by none to three tokens, or beside it */
         for (uint32_t i = 1; i < n && go > 1 && t.n < CTX - 2; i++)
             if (a[i].parent == at) {
                 at = i;
@@ -129,7 +129,7 @@ static void takes_turns(int fd)
     ntx_drafter_free(d);
 }
 
-/* A model that guesses for itself: the likeliest child is the token that it draws. */
+/* A model that drafts for itself: the likeliest child is the token that it draws. */
 static void knows_itself(int fd)
 {
     static struct ntx_draft_node tree[NTX_DRAFTER_NODES];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failures: at any chunk, with any number of threads, the pass ends in order with the reason, and the next one works.
- * */
+/* Failures: at any chunk, with any number of threads, the pass ends in order with the reason, and the next one
+ * succeeds. */
 #include <errno.h>
 
 #include "tests/unit/pass/rig.h"
@@ -47,7 +47,7 @@ static void at_any_chunk(uint32_t threads, uint32_t window)
     free(want), free(got);
 }
 
-/* What no pass may be asked for is refused before anything is touched. */
+/* Invalid batches are refused before anything is touched. */
 static void bad_batches(void)
 {
     struct rig r;
@@ -102,7 +102,7 @@ static void bad_configs(void)
     rig_close(&r);
 }
 
-/* A step that takes another weight than the one whose turn it is says so at once, in the middle of a pass too. */
+/* A step that takes a weight out of turn reports it at once, also in the middle of a pass. */
 static void out_of_order(void)
 {
     struct rig r;
@@ -115,7 +115,7 @@ static void out_of_order(void)
     while (!l->step[gate].n_weights || l->step[gate].weight[0] != NTX_T_gate)
         gate++;
     l->step[gate].weight[0] = NTX_T_up;
-    r.w.forgive = true; /* the pass ends with chunks that nobody took */
+    r.w.forgive = true; /* the pass ends with chunks that were not taken */
     CHECK_EQ(rig_run(&r, &row, 1), -EPROTO);
     CHECK_STR(r.w.w.error.text, "layer 2 takes tensor 'blk.2.ffn_up.weight' when it is the turn of "
                                 "'blk.2.ffn_gate.weight': weights are read in the order of the steps");

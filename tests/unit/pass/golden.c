@@ -129,7 +129,7 @@ static void made(void)
 
 /* ---- shapes */
 
-enum { SHAPE_TOKENS = 40, SHAPE_ROWS = 4, SHAPE_VALUES = 10 }; /* as shapes.py has them */
+enum { SHAPE_TOKENS = 40, SHAPE_ROWS = 4, SHAPE_VALUES = 10 }; /* as in shapes.py */
 static const uint32_t shape_rows[SHAPE_ROWS] = {1, 9, 24, 39};
 
 static void count_ids(const struct rig *r, uint32_t seed, int32_t *ids)
@@ -168,7 +168,7 @@ static void shape_case(const json_t *e)
     free(logits), free(options);
 }
 
-/* Each architecture that the model maker knows has its dozen. */
+/* Each architecture of the model maker has its dozen. */
 static void shapes(void)
 {
     char path[512];
@@ -233,8 +233,8 @@ static void check_hidden(struct rig *r, const char *dir, const json_t *e, const 
     free(want);
 }
 
-/* A near-tie in a random router can turn a quantised model's row to another expert: of such models the median row is
- * compared, and no greedy path. */
+/* A near-tie in a random router can change a quantised model's routing: for such models the median row is compared, and
+ * no greedy path. */
 static bool may_turn(const json_t *e)
 {
     return !strncmp(str(e, "model"), "nanomoe", 7) && !strstr(str(e, "model"), "f16");
@@ -246,7 +246,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Root mean square of the difference from n_pos rows wanted: of all, or of the median row. */
+/* Root mean square of the difference of n_pos rows from `want`: over all, or of the median row. */
 static double difference(const float *logits, const int32_t *positions, const float *want, uint32_t n_pos,
                          uint32_t n_vocab, bool median)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that go by states of a model's layers: what they guess is what llama.cpp drafts by the same files
- * (tests/golden/heads.json); and those that do not suit are refused. */
+/* Drafter files that use states of a model's layers: their drafts are llama.cpp's with the same files
+ * (tests/golden/heads.json); unsuitable files are refused. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -78,7 +78,7 @@ static uint32_t child(const struct ntx_draft_node *g, uint32_t n, uint32_t paren
     return 0;
 }
 
-/* The likeliest are the same, and their chances are to one another as there. Those are printed with three places. */
+/* The likeliest tokens are the same, and their chances have the same ratios. The expected ones have three decimals. */
 static uint32_t check_children(const char *name, const struct ntx_draft_node *g, uint32_t n, uint32_t parent,
                                const json_t *want)
 {
@@ -102,7 +102,7 @@ static uint32_t check_children(const char *name, const struct ntx_draft_node *g,
     return best;
 }
 
-/* All at once, or as it would be written: each call's text shown behind the one before it. */
+/* All at once, or as if generated: each call's text is shown after the one before. */
 static void check_calls(const json_t *e, struct ntx_drafter *d, struct rig *r, uint32_t n_taps, bool along)
 {
     static struct ntx_draft_node g[NTX_DRAFTER_NODES];
@@ -168,7 +168,7 @@ static void golden(const json_t *e)
 
 #define BLOCK "--arch dflash --layers 2 --embd 64 --heads 2 --kv 2 --ff 96 --seed 4 "
 
-/* Of what does not suit, in words that say why. */
+/* Unsuitable files, with a text that says why. */
 static void refused(void)
 {
     static const struct {
@@ -205,7 +205,7 @@ static void refused(void)
     drop(&model);
 }
 
-/* A list of tokens that are not there, which only who reads it sees. */
+/* A list of tokens that do not exist, which only its reader notices. */
 static void no_such_token(void)
 {
     struct file model, head;

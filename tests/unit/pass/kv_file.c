@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* K and V in a file: what a pass sees of each block is what was last written there, whatever was dropped meanwhile, in
- * the memory that was given; a drive's fault is an error of the pass that wanted the bytes, and of no later one. */
+/* K and V in a file: a pass sees in each block what was last written there, whatever was dropped meanwhile, within the
+ * given memory; a drive's fault is an error of the pass that wanted the bytes, and of no later one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,14 +22,14 @@ enum { UNIT = 64, ROUNDS = 2 };
 enum {
     LAYERS = 16,
     PARTS = 18,
-    CHOSEN = 16 /* parts from there on */,
+    CHOSEN = 16 /* top-k parts from there on */,
     BLOCKS = 70,
     CLUSTER = 4,
     NONE = NTX_KV_NO_PART
 };
 
-/* Layer 2 keeps nothing; layer 3 reads two, whose runs end within pages; the last reads the first one's. Layers 5 and 6
- * choose of what they read besides, in runs of a block and of two. */
+/* Layer 2 keeps nothing; layer 3 reads two parts, whose runs end within pages; the last layer reads the first one's.
+ * Layers 5 and 6 also read top-k parts, in runs of one block and of two. */
 static struct ntx_kv_part parts[PARTS];
 static uint16_t reads[LAYERS][NTX_KV_READS];
 static struct ntx_kv_layout layout = {.n_blocks = BLOCKS,
@@ -42,18 +42,21 @@ static struct ntx_kv_layout layout = {.n_blocks = BLOCKS,
 static void lay_out(void)
 {
     for (uint16_t i = 0; i < PARTS; i++) {
-        parts[i] = (struct ntx_kv_part){i == 2 || i == LAYERS - 1 ? 0
-                                        : i == 3                  ? 41 * UNIT
-                                        : i == 4                  ? 55 * UNIT
-                                        : i == 17                 ? 32 * UNIT
-                                                                  : 64 * UNIT,
-                                        i < CHOSEN ? 0 : i - CHOSEN + 1, i >= CHOSEN};
+        parts[i] = (struct ntx_kv_part){64 * UNIT, i < CHOSEN ? 0 : i - CHOSEN + 1, i >= CHOSEN};
         if (i >= LAYERS)
             continue;
-        reads[i][0] = i == 2 || i == 4 ? NONE : i == LAYERS - 1 ? 0 : i;
-        reads[i][1] = i == 3 ? 4 : i == 6 ? 17 : NONE;
-        reads[i][2] = i == 5 ? 16 : NONE;
+        reads[i][0] = i;
+        reads[i][1] = reads[i][2] = NONE;
     }
+    parts[2].row = parts[LAYERS - 1].row = 0;
+    parts[3].row = 41 * UNIT;
+    parts[4].row = 55 * UNIT;
+    parts[17].row = 32 * UNIT;
+    reads[2][0] = reads[4][0] = NONE;
+    reads[LAYERS - 1][0] = 0;
+    reads[3][1] = 4;
+    reads[6][1] = 17;
+    reads[5][2] = 16;
 }
 
 static struct {
@@ -79,7 +82,7 @@ static void open_slow(uint64_t more, bool ring, struct ntx_drive drive)
     }
     CHECK_EQ(getrlimit(RLIMIT_NOFILE, &had), 0);
     none = had;
-    none.rlim_cur = 0; /* nobody gets a ring */
+    none.rlim_cur = 0; /* so that no ring can be made */
     CHECK_EQ(ring ? 0 : setrlimit(RLIMIT_NOFILE, &none), 0);
     CHECK_EQ(ntx_kv_file_new(w.fd, &layout, w.most, drive, &w.f, &err), 0);
     CHECK_EQ(setrlimit(RLIMIT_NOFILE, &had), 0);
@@ -121,8 +124,8 @@ static void look(uint32_t block, uint32_t part)
 
 static bool chooses(uint32_t part, uint32_t i) { return part < CHOSEN || (i * 7 + w.n_passes) % 5 == 0; }
 
-/* A pass over n blocks, of which those from `written` on are written anew; some: of what may be chosen from it reads a
- * fifth, and they. So many layers attend; the others read what is joined, too: blocks from there on. */
+/* A pass over n blocks, of which those from `written` on are written. some: reads a fifth of the top-k parts, and those
+ * blocks. `attends` layers attend; the others read only pooled blocks, from `joined` on. */
 static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t joined, uint32_t written, uint32_t attends,
                       bool some)
 {
@@ -183,7 +186,7 @@ static void texts_grow(uint64_t more, bool ring)
         CHECK_EQ(pass(b, n, n > 2 ? n - 2 : 0), 0);
         CHECK_EQ(pass(a, n, n - 1), 0);
     }
-    for (uint32_t i = 0; i < 2 * BLOCKS; i++) { /* beside passes */
+    for (uint32_t i = 0; i < 2 * BLOCKS; i++) { /* outside passes */
         uint32_t block = i * 53 % BLOCKS, part = i % PARTS;
         if (!parts[part].row)
             continue;
@@ -204,8 +207,8 @@ static void texts_grow(uint64_t more, bool ring)
 
 static bool there(uint32_t block, uint32_t part) { return ntx_kv_file_at(w.f, block, part); }
 
-/* Beside passes: what was touched is in memory until two others were, also when it was touched before, and when it has
- * a run in common with another. */
+/* Outside passes: a touched run is in memory until two others were touched, also if it was touched before, or is shared
+ * with another one. */
 static void guests_stay(void)
 {
     uint32_t a[BLOCKS / 2], b[BLOCKS / 2], out[3], n = 0;
@@ -238,7 +241,7 @@ static void guests_stay(void)
     close_file();
 }
 
-/* Until it is mended, what takes the file's place can only be written, or only be read. */
+/* Until it is mended, the file's replacement can only be written, or only be read. */
 static void faults(bool ring)
 {
     uint32_t a[BLOCKS / 2], b[BLOCKS / 2];
@@ -262,8 +265,8 @@ static void faults(bool ring)
     close_file();
 }
 
-/* Of passes over the same, without memory to spare, the one that chooses reads less: what it chooses, to the byte; and
- * the one of which two layers do not attend nothing of the one of these that has a part of its own. */
+/* Of passes over the same blocks, without memory to spare, one with a top-k reads exactly its selection; and one in
+ * which two layers do not attend reads nothing of the part that only one of these has. */
 static void reads_what_is_wanted(void)
 {
     uint32_t a[BLOCKS / 2], b[BLOCKS / 2];
@@ -272,8 +275,8 @@ static void reads_what_is_wanted(void)
     order(a, b);
     CHECK_EQ(run_pass(a, BLOCKS / 2, 0, false), 0);
     for (int i = 0; i < 5; i++) {
-        CHECK_EQ(run_pass(b, BLOCKS / 2, i ? BLOCKS / 2 : 0, false), 0); /* nothing of the other stays */
-        CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0); /* what is read ahead for the next one has come */
+        CHECK_EQ(run_pass(b, BLOCKS / 2, i ? BLOCKS / 2 : 0, false), 0); /* nothing of the other text stays */
+        CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0); /* what is read ahead for the next pass has come */
         uint64_t before = ntx_kv_file_stats(w.f).read_bytes;
         CHECK_EQ(run_layers(a, BLOCKS / 2, BLOCKS / 2, BLOCKS / 2, i == 4 ? LAYERS - 2 : LAYERS, i % 2), 0);
         CHECK_EQ(ntx_kv_file_wants(w.f, 1), 0);
@@ -282,7 +285,7 @@ static void reads_what_is_wanted(void)
         read[i] = ntx_kv_file_stats(w.f).read_bytes - before;
     }
     for (uint32_t block = 0; block < BLOCKS;
-         block++) { /* all clusters have something of the text: runs that the last one did not choose */
+         block++) { /* all clusters have blocks of the text: runs that the last pass did not select */
         bool wants[2] = {false};
         for (uint32_t i = 0; i < BLOCKS / 2; i++)
             for (uint32_t k = 0; k < 2; k++)
@@ -293,11 +296,11 @@ static void reads_what_is_wanted(void)
     CHECK_EQ(read[2] - read[4], (BLOCKS + CLUSTER - 1) / CLUSTER * CLUSTER * parts[LAYERS - 2].row);
     CHECK_EQ(ntx_kv_file_reads(&layout, BLOCKS, w.most, LAYERS, 0) -
                  ntx_kv_file_reads(&layout, BLOCKS, w.most, LAYERS - 2, 0),
-             BLOCKS / CLUSTER * CLUSTER * parts[LAYERS - 2].row); /* a cluster stays */
+             BLOCKS / CLUSTER * CLUSTER * parts[LAYERS - 2].row); /* one cluster stays */
     close_file();
 }
 
-/* From a drive that another one reads from, too, at the same rate: no faster than both need. */
+/* A drive that another process reads, too, at the same rate: as slow as both together. */
 static void shares_a_slow_drive(void)
 {
     enum { ROUNDS_OF = 3, RATE = 100000000 };
@@ -322,7 +325,7 @@ static void shares_a_slow_drive(void)
     close_file();
 }
 
-/* A process that says what cannot be stops nobody. */
+/* A process with an impossible entry stops no other. */
 static void drive_of_liars(void)
 {
     _Atomic uint64_t until = UINT64_MAX;

@@ -13,7 +13,7 @@
 
 static struct mem_weights *of(struct ntx_weights *w) { return (struct mem_weights *)w; }
 
-/* Taken in any order, or not at all. */
+/* May be taken in any order, or not at all. */
 static bool free_order(const struct mem_weights *m, uint32_t chunk)
 {
     return m->chunks->list[chunk].expert || m->chunks->list[chunk].on_demand;
@@ -26,7 +26,7 @@ static bool anytime(const struct mem_weights *m, uint32_t chunk)
     return c->fixed || c->expert || c->on_demand || (m->table && m->table[chunk].placement != NTX_PLACE_STORAGE);
 }
 
-/* A device has it: no pass asks for it. */
+/* A device has it: no pass acquires it. */
 static bool elsewhere(const struct mem_weights *m, uint32_t chunk)
 {
     bool freqs = m->chunks->rope_freqs.tensor != NTX_NO_TENSOR && chunk == m->chunks->rope_freqs.chunk0;
@@ -87,7 +87,7 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
     pthread_mutex_lock(&m->lock);
     CHECK(m->open && chunk < m->chunks->n);
     CHECK(m->state[chunk] <= MEM_HELD || m->chunks->list[chunk].fixed ||
-          stays(w, chunk)); /* what always stays may be taken again */
+          stays(w, chunk)); /* a resident chunk may be taken again */
     wait_for_room(m, chunk);
     if (chunk == m->fail_chunk && !m->failed) {
         m->failed = true;
@@ -100,7 +100,7 @@ static int acquire(struct ntx_weights *w, uint32_t chunk, const void **bytes)
         const struct ntx_chunk *c = &m->chunks->list[chunk];
         CHECK(c->offset + c->bytes <= m->file_bytes[c->file]);
         if (!m->copy[chunk]) {
-            m->copy[chunk] = malloc(c->bytes + m->slack); /* exact: a read past the end is seen too */
+            m->copy[chunk] = malloc(c->bytes + m->slack); /* exact: sanitizers see a read beyond the end */
             memcpy(m->copy[chunk], m->files[c->file] + c->offset, c->bytes);
         }
         m->state[chunk] = MEM_HELD;
@@ -153,7 +153,7 @@ static void skip(struct ntx_weights *w, uint32_t chunk)
     advance(m);
     CHECK(m->state[chunk] == MEM_IDLE || m->chunks->list[chunk].fixed);
     CHECK(m->first_open == chunk || free_order(m, chunk) ||
-          m->chunks->list[chunk].fixed); /* list order, and nothing before it is still held */
+          m->chunks->list[chunk].fixed); /* list order, and no earlier chunk is still held */
     for (unsigned i = 0; i < m->n_drops; i++)
         announced |= m->drops[i] == m->chunks->list[chunk].layer ||
                      (m->drops[i] == NTX_END_OF_LAST(m->chunks->n_layers) &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model's own next-token block: its chances are those of a model of one layer, whose rows of the embedding are made
- * here, in double, of what the block gets: of the token's own row and of the state that the token before it left. So is
- * what it predicts of what it predicted itself. */
+/* The model's own next-token block. Its chances are those of a model of one layer, whose embedding rows are the block's
+ * inputs, computed here in double: from the token's own row and from the state that the token before it left. The same
+ * holds for predictions from its own predictions. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -21,7 +21,7 @@ static char *path_of(const char *what)
     return p;
 }
 
-struct model { /* with a block behind its layers */
+struct model { /* with a block after its layers */
     int fd;
     struct ntx_gguf *gguf;
     uint32_t block, n_embd;
@@ -88,7 +88,7 @@ static void take_keys(struct mk_file *f, const struct model *m)
         say(f, m, "full_attention_interval", 1);
 }
 
-/* As its place in the model of one layer is called; "": it has none there. */
+/* Its name in the model of one layer; "": it has none there. */
 static void name_of(const struct model *m, const char *name, char out[64])
 {
     char block[16], norm[64];
@@ -141,8 +141,8 @@ static void norm(const float *x, const float *w, uint32_t n, double *out)
         out[i] = (double)x[i] / sqrt(sum / n + 1e-5) * (double)w[i];
 }
 
-/* What goes into the layer of a token and of a state that is normed by `first` before: into row `row` of the table of
- * the model of one layer. */
+/* Writes the layer's input for a token and a state, which is first normed by `first`, to row `row` of the table of the
+ * one-layer model. */
 static void put_input(struct rig *r, const struct model *m, uint32_t row, int32_t token, const float *state,
                       const float *first)
 {
@@ -177,7 +177,7 @@ static uint32_t likeliest(const struct ntx_draft_node *g, uint32_t n, uint32_t p
     return best;
 }
 
-/* Its children's chances are to one another as these logits say; the likeliest is theirs, too. */
+/* Its children's chances have the ratios of these logits; the likeliest token is the same. */
 static void check_children(const struct model *m, const struct ntx_draft_node *g, uint32_t n, uint32_t parent,
                            const float *logits, uint32_t n_vocab)
 {
@@ -232,7 +232,7 @@ static void same_tree(const struct ntx_draft_node *a, uint32_t n, const struct n
         CHECK(a[i].token == b[i].token && a[i].parent == b[i].parent && a[i].chance == b[i].chance);
 }
 
-/* Of the first `from` tokens' states it was shown none: it reads from there. */
+/* It was not shown the states of the first `from` tokens: it reads from there. */
 static void as_alone(const struct model *m, uint32_t from)
 {
     static struct ntx_draft_node g[NTX_DRAFTER_NODES];
@@ -264,7 +264,7 @@ static void as_alone(const struct model *m, uint32_t from)
     CHECK_EQ(rig_run(&r, &row, 1), 0);
     check_children(m, g, n, 0, logits, r.n_vocab);
     uint32_t node = likeliest(g, n, 0);
-    put_input(&r, m, n_rows, g[node].token, left, own); /* the state of its own */
+    put_input(&r, m, n_rows, g[node].token, left, own); /* with its own state */
     row = (struct ntx_row){.token = (int32_t)n_rows, .pos = n_rows, .kv = kv, .logits = logits};
     CHECK_EQ(rig_run(&r, &row, 1), 0);
     check_children(m, g, n, node, logits, r.n_vocab);
@@ -274,8 +274,8 @@ static void as_alone(const struct model *m, uint32_t from)
     ntx_drafter_free(d);
 }
 
-/* Shown piece by piece, with guesses that held between, or all at once; and again where the text was cut. Long texts
- * are read as they are shown. */
+/* Shown piece by piece, with accepted drafts between, or all at once; and again where the text was cut. Long texts are
+ * read as they are shown. */
 static void goes_along(const struct model *m)
 {
     static struct ntx_draft_node a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
@@ -298,7 +298,7 @@ static void goes_along(const struct model *m)
         ntx_drafter_free(fresh);
         shown = t.n - 1;
         uint32_t at = likeliest(a, n, 0), then = likeliest(a, n, at);
-        if (round == 7) { /* cut: other tokens come, and states are computed from there on */
+        if (round == 7) { /* cut: other tokens come, with states from there on */
             t.n -= 15;
             shown = t.n - 1;
             tokens[t.n++] = 77;
@@ -312,7 +312,7 @@ static void goes_along(const struct model *m)
     ntx_drafter_free(along);
 }
 
-/* Nobody reads for long: what was shown is forgotten but for the latest, and it reads from there. */
+/* If it does not read for long, only the latest states are kept, and it reads from there. */
 static void forgets(const struct model *m)
 {
     static struct ntx_draft_node a[NTX_DRAFTER_NODES], b[NTX_DRAFTER_NODES];
@@ -335,7 +335,7 @@ static void forgets(const struct model *m)
         CHECK_EQ(ntx_drafter_saw(d, &t, pos, state, false), 0);
     }
     uint32_t n = grown(d, &t, a);
-    show(fresh, m, &t, 192, t.n - 1); /* 128 at most are kept; 64 go at a time */
+    show(fresh, m, &t, 192, t.n - 1); /* at most 128 are kept; 64 are dropped at a time */
     same_tree(a, n, b, grown(fresh, &t, b));
     ntx_drafter_free(d);
     ntx_drafter_free(fresh);

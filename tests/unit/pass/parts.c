@@ -55,7 +55,7 @@ static void kv_blocks(void)
     ntx_kv_pool_free(NULL);
 }
 
-/* Of every two layers the first has a window: it keeps so many blocks of a session at most, whatever the session's
+/* The first of every two layers has a window: it keeps at most so many blocks of a session, whatever the session's
  * length. */
 static void kv_windows(void)
 {
@@ -75,7 +75,7 @@ static void kv_windows(void)
     CHECK_EQ(ntx_kv_seq_new(p, 1024, &s), 0);
     CHECK_EQ(ntx_kv_seq_new(p, 1024 - 128, &t), 0);
     for (uint32_t l = 0; l < 5;
-         l++) { /* a ring's length apart is the same place, where there is a ring; no two layers share any */
+         l++) { /* positions a ring's length apart share a place, where there is a ring; no two layers share any */
         CHECK((ntx_kv_k(s, l, 0, 0) == ntx_kv_k(s, l, 0, 96)) == (l % 2 == 0));
         CHECK(ntx_kv_k(s, l, 0, 64) != ntx_kv_k(s, l, 0, 96) && ntx_kv_k(s, l, 0, 0) != ntx_kv_k(t, l, 0, 0) &&
               ntx_kv_k(s, l, 0, 0) != ntx_kv_v(s, l, 0, 0));
@@ -87,10 +87,10 @@ static void kv_windows(void)
     CHECK_EQ(ntx_kv_seq_new(p, 160, &u), -EAGAIN);
     ntx_kv_written(s, 95);
     CHECK_EQ(ntx_kv_return(s, 20), 20);
-    ntx_kv_written(s, 150); /* 0 .. 54 are written over */
+    ntx_kv_written(s, 150); /* 0 .. 54 are overwritten */
     CHECK_EQ(ntx_kv_return(s, 95), 95);
     CHECK_EQ(ntx_kv_return(s, 94), 0);
-    CHECK_EQ(ntx_kv_return(s, 94), 94); /* which begins anew, from nothing */
+    CHECK_EQ(ntx_kv_return(s, 94), 94); /* which starts afresh, from nothing */
     ntx_kv_seq_free(s), ntx_kv_seq_free(t);
     CHECK_EQ(ntx_kv_pool_used(p), 0);
     ntx_kv_pool_free(p);
@@ -155,7 +155,7 @@ static void angles(void)
     CHECK(fabs(f[0] - 1) < 1e-12 && fabs(f[2] - 0.0025) < 1e-12 && fabs(f[3] - 0.00025) < 1e-12);
     ntx_rope_angles(&hp, NTX_TURN_ALL, f, 0, cs, sn);
     CHECK(cs[0] == (float)(1 + 0.1 * log(4.0)) && sn[0] == 0);
-    /* layers with a window turn without YaRN, and, where their table is plain, by no magnitude (deepseek4) */
+    /* layers with a window rotate without YaRN, and without a magnitude if their table is plain (deepseek4) */
     hp.rope_dim_window = 8;
     hp.rope_base_window = 10000;
     hp.rope_factor_window = 1;
@@ -169,8 +169,8 @@ static void angles(void)
     CHECK(cs[0] == 0.5f);
 }
 
-/* gpt-oss as it is published (base 150000, YaRN by 32 from 4096 positions, "truncate": false), by transformers'
- * formula; and with the ends of the ramp rounded to 8 and 18. */
+/* gpt-oss as published (base 150000, YaRN by 32 from 4096 positions, "truncate": false), by transformers' formula; and
+ * with the ends of the ramp rounded to 8 and 18. */
 static void exact_ramp(void)
 {
     static const struct {
@@ -210,7 +210,7 @@ static void exact_ramp(void)
 
 struct count {
     _Atomic unsigned next, calls, by[8];
-    unsigned done[64]; /* who took it writes it: ordered by the pool */
+    unsigned done[64]; /* the thread that took an item writes it: ordered by the pool */
 };
 
 static void tick(void *ctx, unsigned thread)
@@ -245,7 +245,7 @@ static void threads(unsigned n, unsigned rounds)
     ntx_pool_free(p);
 }
 
-/* Workers do come, while there is work: nobody ends before all have met. */
+/* Workers come while there is work: none ends before all have met. */
 static void meet(void *ctx, unsigned thread)
 {
     struct count *c = ctx;
@@ -293,7 +293,7 @@ static void hold_up(void *ctx, unsigned thread)
     }
 }
 
-/* Neither the caller that waits for a slow worker nor idle workers burn a processor. */
+/* Neither a caller that waits for a slow worker nor idle workers use a processor. */
 static void waiting_is_cheap(void)
 {
     struct ntx_pool *p;
@@ -307,7 +307,7 @@ static void waiting_is_cheap(void)
     ntx_pool_free(p);
 }
 
-/* Sides that nobody has: there is room for so many stops. */
+/* Free state buffers: there is room for so many stops. */
 static uint32_t buffers_left(struct ntx_kv_seq *s)
 {
     uint32_t n = 0;
@@ -321,7 +321,7 @@ static uint32_t buffers_left(struct ntx_kv_seq *s)
     return n;
 }
 
-/* a has 9 tokens, the last three a pass ago; b has nothing, and there is room for one side. */
+/* a has 9 tokens, the last three a pass ago; b has none, and there is room for one buffer. */
 static void snapshots(struct ntx_kv_seq *a, struct ntx_kv_seq *b)
 {
     struct ntx_kv_snapshot *s, *none;
@@ -343,7 +343,7 @@ static void snapshots(struct ntx_kv_seq *a, struct ntx_kv_seq *b)
     CHECK_EQ(ntx_kv_snapshot_new(b, 8, &s), -ENODATA);
     CHECK_EQ(ntx_recur_begin(b, 7), 0);
     ntx_recur_step(b, 2);
-    CHECK_EQ(ntx_kv_snapshot_new(b, 8, &s), 0); /* one that does, what it put there */
+    CHECK_EQ(ntx_kv_snapshot_new(b, 8, &s), 0); /* a pass that comes to it leaves its state */
     CHECK_EQ(buffers_left(b), 0);
     ntx_kv_snapshot_put(s, b);
     CHECK(ntx_recur_at(b) == 8 && ntx_recur_fold(b, 1)[0] == 77);
@@ -354,7 +354,7 @@ static void snapshots(struct ntx_kv_seq *a, struct ntx_kv_seq *b)
     CHECK_EQ(buffers_left(b), 1);
 }
 
-/* What is kept of layers without K and V: a session has its own, goes back by one pass, and has copies. */
+/* Kept state of layers without K and V: a session has its own, goes back by one pass, and can be copied. */
 static void recurrent_states(void)
 {
     struct ntx_hparams hp = {.n_layers = 5, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 8};
@@ -383,7 +383,7 @@ static void recurrent_states(void)
     }
     CHECK_EQ(ntx_recur_at(a), 9);
     CHECK_EQ(ntx_kv_seq_fork(a, 5, 0, &b), -ENODATA);
-    CHECK_EQ(ntx_kv_seq_fork(a, 6, 0, &b), 0); /* as it was a pass ago */
+    CHECK_EQ(ntx_kv_seq_fork(a, 6, 0, &b), 0); /* as it was one pass ago */
     CHECK_EQ(ntx_recur_at(b), 6);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &c), -EAGAIN);
     CHECK_EQ(buffers_left(a), 1);
@@ -392,17 +392,17 @@ static void recurrent_states(void)
               ntx_recur_fold(a, l)[fold - 1] == 20.5f + (float)l);
         CHECK(ntx_recur_tail(b, l)[tail - 1] == 10 + (float)l && ntx_recur_fold(b, l)[0] == 10.5f + (float)l);
     }
-    CHECK_EQ(ntx_recur_begin(b, 6), 0); /* a pass that fails changes nothing, */
+    CHECK_EQ(ntx_recur_begin(b, 6), 0); /* a failed pass changes nothing, */
     ntx_recur_next_fold(b, 0)[0] = 7;
     CHECK(ntx_recur_at(b) == 6 && ntx_recur_fold(b, 0)[0] == 10.5f);
     CHECK_EQ(ntx_recur_begin(b, 6), 0);
-    CHECK_EQ(ntx_kv_return(b, 3), 0); /* and what was before it is gone */
+    CHECK_EQ(ntx_kv_return(b, 3), 0); /* and the state before it is gone */
     CHECK(!ntx_recur_fold(b, 0));
     snapshots(a, b);
     CHECK_EQ(ntx_kv_return(a, 6), 6);
     CHECK(ntx_recur_fold(a, 1)[0] == 11.5f);
     CHECK_EQ(ntx_kv_return(a, 9), 9);
-    CHECK_EQ(ntx_recur_begin(a, 0), 0); /* anew */
+    CHECK_EQ(ntx_recur_begin(a, 0), 0); /* from the beginning */
     CHECK(!ntx_recur_at(a));
     ntx_kv_seq_free(b), ntx_kv_seq_free(NULL);
     CHECK_EQ(ntx_kv_seq_new(p, 32, &b), 0);
@@ -411,7 +411,7 @@ static void recurrent_states(void)
     ntx_kv_pool_free(p);
 }
 
-/* What attention reads: all, no more than a window, or what is chosen and all keys that it is chosen by. */
+/* What attention reads: everything, at most a window, or a top-k and all index keys. */
 static void reads_of_layers(void)
 {
     const struct ntx_hparams window = {
@@ -419,7 +419,7 @@ static void reads_of_layers(void)
     CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 0, 1000), 2 * (8 + 4) * 2 * 1000);
     CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 1, 1000), 2 * (8 + 4) * 2 * 40);
     CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 1, 30), 2 * (8 + 4) * 2 * 30);
-    /* latents: the second layer goes by the first one's choice, and has no keys */
+    /* MLA: the second layer uses the first one's top-k, and has no keys */
     const struct ntx_hparams chosen = {.n_layers = 2,
                                        .n_head = 2,
                                        .n_head_kv = 1,
@@ -431,7 +431,7 @@ static void reads_of_layers(void)
     CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 0, 50), 2 * (80 + 32) * 50);
 }
 
-/* The pool of rows beside it: layers without K and V take none of it, and a session without a state is not begun. */
+/* The pool of rows beside it: layers without K and V take none of it, and a session without a state is refused. */
 static void rows_beside_states(void)
 {
     struct ntx_hparams hp = {.n_layers = 4, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 8};
@@ -463,8 +463,8 @@ static int count_bytes(void *ctx, void *at, size_t bytes)
     return 0;
 }
 
-/* A model of all kinds: whatever is done to a sequence is done to each of them, and it goes back no further than the
- * one that reaches least. */
+/* A model with all kinds: every operation on a sequence applies to each of them, and it goes back only as far as all
+ * reach. */
 static void all_kinds(void)
 {
     struct ntx_hparams hp = {.n_layers = 3,
@@ -474,7 +474,7 @@ static void all_kinds(void)
                              .head_v = 8,
                              .window = 40,
                              .windowed = {2},
-                             .recurrent = {4}}; /* all, a window, a state */
+                             .recurrent = {4}}; /* all positions, a window, a state */
     hp.delta.taps = 2, hp.delta.head = 16, hp.delta.heads = hp.delta.key_heads = 1;
     const size_t block = 2 * 32 * 16 * 2, tail = 3 * 16, fold = 16 * 16;
     struct ntx_kv_shape shape = {.blocks = 16, .ring = 3, .window_blocks = 9, .states = 5};
@@ -508,7 +508,7 @@ static void all_kinds(void)
     CHECK_EQ(bytes, 4 * block + 3 * block + 4096); /* positions 60 .. 99 of the window */
     CHECK_EQ(ntx_kv_reach(a, 100), 100);
     CHECK_EQ(ntx_kv_reach(a, 99),
-             50); /* the state stands there, and positions 10 .. 49 are in the ring, which begins at 4 */
+             50); /* the state is there, and positions 10 .. 49 are in the ring, which begins at 4 */
     CHECK_EQ(ntx_kv_snapshot_new(a, 99, &m), -ENODATA);
     CHECK_EQ(ntx_kv_snapshot_new(a, 100, &m), 0);
     CHECK_EQ(ntx_kv_seq_promise(p, 256, NULL, 0, &b), 0);
@@ -516,8 +516,8 @@ static void all_kinds(void)
     CHECK(ntx_recur_at(b) == 100 && ntx_recur_fold(b, 2)[0] == 100 && *(uint16_t *)ntx_kv_k(b, 1, 0, 70) == 3 &&
           ntx_kv_k(b, 1, 0, 70) != ntx_kv_k(a, 1, 0, 70));
     ntx_kv_snapshot_free(m), ntx_kv_seq_free(b);
-    ntx_kv_written(a, 120);           /* 0 .. 24 are written over */
-    CHECK_EQ(ntx_kv_reach(a, 99), 0); /* for 50 tokens the window from 10 on would be needed */
+    ntx_kv_written(a, 120);           /* 0 .. 24 are overwritten */
+    CHECK_EQ(ntx_kv_reach(a, 99), 0); /* 50 tokens would need the window from 10 on */
     CHECK_EQ(ntx_kv_return(a, 99), 0);
     CHECK(ntx_recur_at(a) == 0 && ntx_kv_reach(a, 1) == 0);
     ntx_kv_seq_free(a);

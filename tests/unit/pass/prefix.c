@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefixes that are kept: who finds what, who makes room for whom, and that each sequence sees the values of its own
- * text, whatever others do. Values here tell the text before them: a hash of it. */
+/* The prefix store: which text finds what, what is evicted for what, and that each sequence sees the values of its own
+ * text, whatever others do. A value here is a hash of the text before it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,8 +32,8 @@ static const struct ntx_hparams *recurrent(void)
 
 static bool folds; /* the second layer has a recurrent state */
 
-/* rings: windows of so many sequences, or, below 0, so many sides of recurrent states in the second layer; 0: all
- * layers keep all. */
+/* rings: windows of so many sequences, or, if negative, so many state buffers in the second layer; 0: all layers keep
+ * all positions. */
 static void open_world(struct world *w, uint32_t blocks, int rings)
 {
     struct ntx_prefix_config c = {.block_cost = 1, .token_cost = 0.001};
@@ -42,11 +42,8 @@ static void open_world(struct world *w, uint32_t blocks, int rings)
                                  .states = rings < 0 ? (uint32_t)-rings : 0};
     shape.window_blocks = rings > 0 ? (uint32_t)rings * shape.ring : 0;
     folds = rings < 0;
-    CHECK_EQ(ntx_kv_pool_new(rings > 0   ? &windowed
-                             : rings < 0 ? recurrent()
-                                         : &hp,
-                             NTX_KV_F16, &shape, &c.pool, NULL),
-             0);
+    const struct ntx_hparams *of = rings < 0 ? recurrent() : &hp;
+    CHECK_EQ(ntx_kv_pool_new(rings > 0 ? &windowed : of, NTX_KV_F16, &shape, &c.pool, NULL), 0);
     CHECK_EQ(ntx_prefix_new(&c, &w->prefix), 0);
     w->pool = c.pool;
 }
@@ -83,7 +80,7 @@ static void put_hash(float *at, uint64_t h)
         memcpy(at, &h, sizeof h);
 }
 
-/* The second layer's state of ids[0 .. n) is the hash of them. */
+/* The second layer's state of ids[0 .. n) is their hash. */
 static void fold(struct ntx_kv_seq *kv, const int32_t *ids, uint32_t from, uint32_t to)
 {
     uint64_t h = hash_of(ids, from);
@@ -98,7 +95,7 @@ static void fold(struct ntx_kv_seq *kv, const int32_t *ids, uint32_t from, uint3
     ntx_recur_step(kv, to - from);
 }
 
-/* As a pass does it. */
+/* Like a pass. */
 static void compute(struct ntx_kv_seq *kv, const int32_t *ids, uint32_t from, uint32_t to)
 {
     uint64_t h = hash_of(ids, from);
@@ -193,8 +190,8 @@ static void found(void)
     close_world(&w);
 }
 
-/* Two who compute the same at the same time end with one of it; one who is behind takes over what the other has, its
- * own half block too. */
+/* Two sequences that compute the same at the same time end with one copy of it; one that is behind takes over what the
+ * other has, and replaces its own half block. */
 static void followed(void)
 {
     struct world w;
@@ -207,7 +204,7 @@ static void followed(void)
     CHECK_EQ(ntx_kv_pool_used(w.pool), 2 * 7);
     ntx_prefix_keep(w.prefix, 1, a, ids, 70, NTX_PREFIX_ON);
     ntx_prefix_keep(w.prefix, 1, b, ids, 40, NTX_PREFIX_ON);
-    CHECK_EQ(ntx_kv_pool_used(w.pool), 2 * 7 - 1); /* b let its first block go for a's */
+    CHECK_EQ(ntx_kv_pool_used(w.pool), 2 * 7 - 1); /* b released its first block for a's */
     CHECK_EQ(ntx_prefix_follow(w.prefix, 1, b, ids, 130, 40), 64);
     CHECK_EQ(ntx_kv_pool_used(w.pool), 2 * 7 - 2);
     compute(a, ids, 70, 150);
@@ -220,8 +217,8 @@ static void followed(void)
     close_world(&w);
 }
 
-/* What is kept is free for whoever needs it; what was wanted last, and took longest, stays longest; what is in use
- * stays. */
+/* Kept blocks are free for any sequence; those used last, and with the highest cost, stay longest; blocks in use
+ * stay. */
 static void given_up(void)
 {
     struct world w;
@@ -239,7 +236,7 @@ static void given_up(void)
     CHECK_EQ(ntx_prefix_begin(w.prefix, 2, a, 10, 11 * B, &none, &(uint32_t){0}), -ENOSPC);
     CHECK(!none);
     ntx_kv_seq_free(kv);
-    ntx_kv_seq_free(begin(&w, 1, a, 129, 129, 128)); /* wanted again */
+    ntx_kv_seq_free(begin(&w, 1, a, 129, 129, 128)); /* used again */
     CHECK_EQ(ntx_kv_seq_promise(w.pool, 10 * B, NULL, 0, &big), 0);
     CHECK_EQ(ntx_prefix_blocks(w.prefix), 8); /* a promise takes nothing yet */
     ntx_kv_seq_reach(big, 5 * B - 1);
@@ -253,7 +250,7 @@ static void given_up(void)
     close_world(&w);
 }
 
-/* What is for all is found by all, and what is asked for goes last. */
+/* Texts for all are found by all, and pinned ones are evicted last. */
 static void for_all(void)
 {
     struct world w;
@@ -273,13 +270,13 @@ static void for_all(void)
     ntx_kv_seq_free(big);
     ntx_kv_seq_free(begin(&w, 2, other, 101, 101, 0));
     ntx_kv_seq_free(begin(&w, 3, ids, 200, 200, 64));
-    CHECK_EQ(ntx_kv_seq_new(w.pool, 10 * B, &big), 0); /* but it does go */
+    CHECK_EQ(ntx_kv_seq_new(w.pool, 10 * B, &big), 0); /* but they are evicted */
     CHECK_EQ(ntx_prefix_blocks(w.prefix), 0);
     ntx_kv_seq_free(big);
     close_world(&w);
 }
 
-/* What a scope asks for goes last as far as a quarter of the pool: then it is as any other. */
+/* A scope's pins are evicted last only up to a quarter of the pool. */
 static void bounded_pins(void)
 {
     struct world w;
@@ -298,7 +295,7 @@ static void bounded_pins(void)
     close_world(&w);
 }
 
-/* Going on from within what others see: they keep it. */
+/* Going on from within a shared block: the others keep it. */
 static void cut_back(void)
 {
     struct world w;
@@ -326,8 +323,8 @@ static void cut_back(void)
     close_world(&w);
 }
 
-/* Where a layer keeps a window, a text goes on from where one ended, from behind the last whole block of a prompt's
- * passes, and from where two were seen to part. */
+/* With a window, a text goes on from where one ended, from behind the last whole block of a prompt's passes, and from
+ * where two were seen to diverge. */
 static void marked(void)
 {
     struct world w;
@@ -346,15 +343,15 @@ static void marked(void)
         compute(a, ids, at, at + 60);
         ntx_prefix_keep(w.prefix, 1, a, ids, at + 60, NTX_PREFIX_PROMPT);
     }
-    ntx_kv_seq_free(begin(&w, 1, ids, 200, 300, 160)); /* passes before it left theirs */
+    ntx_kv_seq_free(begin(&w, 1, ids, 200, 300, 160)); /* earlier passes left theirs */
     ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224));
     compute(a, ids, 240, 250);
     ntx_prefix_keep(w.prefix, 1, a, ids, 250, NTX_PREFIX_LAST);
     ntx_kv_seq_free(a);
     ntx_kv_seq_free(begin(&w, 2, ids, 251, 300, 0));
     ntx_kv_seq_free(begin(&w, 1, ids, 251, 300, 250));
-    ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224)); /* its last token is to be computed */
-    a = begin(&w, 1, other, 200, 300, 96);             /* they part at 128, where there is no mark yet */
+    ntx_kv_seq_free(begin(&w, 1, ids, 250, 300, 224)); /* its last token must be computed */
+    a = begin(&w, 1, other, 200, 300, 96);             /* they diverge at 128, where there is no snapshot yet */
     compute(a, other, 96, 150);
     ntx_prefix_keep(w.prefix, 1, a, other, 150, NTX_PREFIX_PROMPT);
     struct ntx_kv_seq *b = begin(&w, 1, third, 200, 300, 128);
@@ -362,7 +359,7 @@ static void marked(void)
     check_values(b, third, 200);
     ntx_kv_seq_free(a), ntx_kv_seq_free(b);
     struct ntx_kv_seq *all[4];
-    for (int i = 0; i < 4; i++) /* every ring is there for who comes */
+    for (int i = 0; i < 4; i++) /* every ring is free for new texts */
         CHECK_EQ(ntx_kv_seq_promise(w.pool, 15 * B, NULL, 0, &all[i]), 0);
     for (int i = 0; i < 4; i++)
         ntx_kv_seq_free(all[i]);
@@ -371,7 +368,7 @@ static void marked(void)
     window = 0;
 }
 
-/* Where a layer keeps a recurrent state: the same, and what is kept of a prompt is what the pass was told to leave. */
+/* With a recurrent state: the same, and a prompt's snapshot is the state that the pass was told to leave. */
 static void snapped(void)
 {
     struct world w;
@@ -393,7 +390,8 @@ static void snapped(void)
     ntx_kv_seq_free(a);
     ntx_kv_seq_free(begin(&w, 2, ids, 300, 300, 0));
     ntx_kv_seq_free(begin(&w, 1, ids, 261, 300, 260));
-    for (uint32_t found = 96; found <= 128; found += 32) { /* the second that parts at 128 leaves a mark there */
+    /* the second text that diverges at 128 leaves a snapshot there */
+    for (uint32_t found = 96; found <= 128; found += 32) {
         b = begin(&w, 1, other, 200, 300, found);
         ntx_prefix_prepare(w.prefix, 1, b, other, found, 200);
         compute(b, other, found, 200);
@@ -403,7 +401,7 @@ static void snapped(void)
         other[141]--;
     }
     struct ntx_kv_seq *all[4];
-    for (int i = 0; i < 4; i++) /* every side is there for who comes */
+    for (int i = 0; i < 4; i++) /* every buffer is free for new texts */
         CHECK_EQ(ntx_kv_seq_promise(w.pool, 15 * B, NULL, 0, &all[i]), 0);
     for (int i = 0; i < 4; i++)
         ntx_kv_seq_free(all[i]);
@@ -411,14 +409,14 @@ static void snapped(void)
     close_world(&w);
 }
 
-/* Of marks the one goes without which least is computed again: those of a long prompt stay apart from each other, and
+/* The snapshot that is cheapest to compute again is evicted: those of a long prompt stay apart from each other, and
  * where it ends. */
 static void thinned(void)
 {
     struct world w;
     static int32_t ids[40 * B];
     count_up(ids, 40 * B);
-    open_world(&w, 60, -7); /* two sides for who reads, and five */
+    open_world(&w, 60, -7); /* two buffers for a reader, and five */
     struct ntx_kv_seq *a = begin(&w, 1, ids, 32 * B, 32 * B, 0);
     for (uint32_t at = 0; at < 32 * B; at += B) {
         compute(a, ids, at, at + B);
@@ -427,7 +425,7 @@ static void thinned(void)
     ntx_kv_seq_free(a);
     ntx_kv_seq_free(begin(&w, 1, ids, 33 * B, 33 * B, 32 * B));
     uint32_t last = 0, gap = 0;
-    for (uint32_t k = 1; k < 32; k++) { /* what one that parts there finds */
+    for (uint32_t k = 1; k < 32; k++) { /* what a text that diverges there finds */
         struct ntx_kv_seq *kv;
         uint32_t n_past;
         int32_t kept = ids[k * B];
@@ -454,7 +452,7 @@ struct text {
 static uint32_t seed = 1;
 static uint32_t draw(uint32_t n) { return (seed = seed * 1664525u + 1013904223u) / 256 % n; }
 
-/* Texts part seldom, and at any place. */
+/* Texts diverge rarely, and anywhere. */
 static void write_text(struct text *t)
 {
     t->scope = draw(3); /* NTX_PREFIX_ALL is one */
@@ -468,7 +466,8 @@ static void go(struct world *w, struct text *t)
 {
     uint32_t to = t->n_past + draw(2 * B);
     t->n_past = ntx_prefix_follow(w->prefix, t->scope, t->kv, t->ids, t->n, t->n_past);
-    to = to > t->n ? t->n : to < t->n_past ? t->n_past : to;
+    to = to < t->n_past ? t->n_past : to;
+    to = to > t->n ? t->n : to;
     if (draw(4))
         ntx_prefix_prepare(w->prefix, t->scope, t->kv, t->ids, t->n_past, to);
     compute(t->kv, t->ids, t->n_past, to);

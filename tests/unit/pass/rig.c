@@ -171,7 +171,7 @@ static void pack(const struct rig_options *o, const char *path)
 }
 
 #define DIR_ROOM 96
-/* dir: [DIR_ROOM]; returns the number of parts and their paths as ntx_gguf_split_paths does. */
+/* dir: [DIR_ROOM]; returns the number of parts, and their paths like ntx_gguf_split_paths. */
 static int make(const struct rig_options *r, char *dir, char ***paths)
 {
     const struct mk_options *o = &r->make;
@@ -193,15 +193,15 @@ static int make(const struct rig_options *r, char *dir, char ***paths)
     return ntx_gguf_split_paths(path, paths, &err);
 }
 
-/* The files made last, which are open still: most models are opened again and again, in other circumstances. */
+/* The files made last, still open: most models are opened again and again, in different circumstances. */
 static struct {
     pthread_mutex_t lock;
-    struct mk_options make; /* what they were made by, */
+    struct mk_options make; /* the options that they were made by, */
     struct made_packed {
         uint64_t group_bytes;
         bool gate;
         uint32_t down_type;
-    } packed; /*   and packed */
+    } packed; /* and packed by */
     int n, fds[MODEL_FILES];
 } made = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -227,7 +227,7 @@ static void free_paths(char **paths, int n)
     free(paths);
 }
 
-/* made holds what o asks for. */
+/* Makes sure that `made` has the files for o. */
 static void make_once(const struct rig_options *o)
 {
     struct made_packed packed;
@@ -276,7 +276,7 @@ static void open_files(struct rig *r, const struct rig_options *o)
     close_parts(fds, n);
 }
 
-/* Networks of 16 hidden units that answer anything. */
+/* Networks of 16 hidden units with arbitrary answers. */
 static struct ntx_ffn_nets *make_nets(const struct ntx_model *m)
 {
     struct ntx_ffn_nets *x = calloc(1, sizeof *x);

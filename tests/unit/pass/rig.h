@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rig.h: a forward pass over a model without processes: weights come from memory (mem_weights.h). */
+/* rig.h: a forward pass over a model without processes: weights are in memory (mem_weights.h). */
 #ifndef NTX_TESTS_UNIT_PASS_RIG_H
 #define NTX_TESTS_UNIT_PASS_RIG_H
 
@@ -12,17 +12,17 @@ struct rig;
 struct rig_options {
     const char *path; /* a file, or NULL: made from `make` */
     struct mk_options make;
-    uint64_t pack;      /* not 0: what is made is packed, in groups of about so many bytes */
-    bool pack_gate;     /* gate rows in the groups */
-    uint32_t down_type; /* of the groups; 0: the matrix's own */
-    const char *ffn;    /* --ffn-sparse; NULL: off. Where that is learned, networks are made up */
-    const char *kernel; /* NULL: the best */
+    uint64_t pack;                              /* not 0: the made model is packed, in groups of about so many bytes */
+    bool pack_gate;                             /* gate rows in the groups */
+    uint32_t down_type;                         /* of the groups; 0: the matrix's own */
+    const char *ffn;                            /* --ffn-sparse; NULL: off. If it is learned, networks are made up */
+    const char *kernel;                         /* NULL: the best */
     uint32_t threads, max_rows, ctx, kv_tokens; /* 0: 2, 64, 512, 8 x ctx */
     uint64_t chunk_bytes;                       /* 0: 64 KiB */
     uint32_t window;
     uint32_t stay_every; /* mem_weights.h */
     enum ntx_kv_type kv_type;
-    bool windows; /* layers with a window keep no more than it needs */
+    bool windows; /* layers with a window keep only the window */
     struct ntx_skip_hooks skip;
     struct ntx_device *(*device)(struct rig *r, const struct rig_options *o, void *ctx); /* NULL: the CPU */
     const struct ntx_backend *backend;                                                   /* its table */
@@ -30,7 +30,7 @@ struct rig_options {
     uint32_t n_taps; /* computed/pass/forward.h */
     const uint32_t *taps;
     const struct ntx_share *share; /* rows of one machine of several, */
-    struct ntx_ranks *ranks;       /*   which this pass is shared with; its back end is `backend` */
+    struct ntx_ranks *ranks;       /* which share this pass; their back end is `backend` */
 };
 
 struct rig {
@@ -38,7 +38,7 @@ struct rig {
     struct ntx_model *model;
     struct ntx_chunks *chunks;
     struct ntx_kv_pool *pool;
-    struct ntx_kv_shape kv; /* its */
+    struct ntx_kv_shape kv; /* the pool's shape */
     struct ntx_forward *f;
     struct ntx_ffn_nets *nets;
     struct ntx_ffn_mode ffn;
@@ -48,20 +48,21 @@ struct rig {
     struct ntx_counters *counters;
 };
 
-/* 4 layers, 256 wide (so that every type fits), llama, F32, vocabulary of 548. Change what a test is about. */
+/* 4 layers, 256 wide (so that every type fits), llama, F32, vocabulary of 548. Tests change what they are about. */
 struct mk_options rig_model(void);
 struct mk_options rig_choosing(void);
 struct mk_options rig_kda(void);
-struct mk_options rig_blocks(void);   /* qwen4exp: blocks of three positions, two of which are chosen, and what follows
-                                         from the last three tokens */
-struct mk_options rig_streamed(void); /* rig_mla to positions that are chosen, 9 of them */
-void rig_gemma4(struct mk_options *o, uint32_t i); /* heads of two widths; i 1: experts beside a dense FFN, no V; 2: K
-                                                      and V of other layers, inputs of each layer */
-struct mk_options rig_pooled(
-    void); /* deepseek4: three layers, which pool nothing, 4 and 128 positions, 5 of those chosen; windows of 16 */
-struct mk_options rig_mla(void);          /* attention over latents, experts in groups */
-const char *rig_kernel(const char *name); /* this, or what a 64-bit Arm has in its place: neon of avx2, i8mm of avx512.
-                                             The processor may lack it (ntx_cpu_pick) */
+/* qwen4exp: blocks of three positions, two of which are in the top-k, and n-grams of the last three tokens. */
+struct mk_options rig_blocks(void);
+struct mk_options rig_streamed(void); /* rig_mla with a top-k of 9 positions */
+/* Heads of two widths; i 1: experts beside a dense FFN, no V; 2: K and V of other layers, inputs of each layer. */
+void rig_gemma4(struct mk_options *o, uint32_t i);
+/* deepseek4: three layers, which pool nothing, 4 and 128 positions, with a top-k of 5 of those; windows of 16. */
+struct mk_options rig_pooled(void);
+struct mk_options rig_mla(void); /* MLA, experts in groups */
+/* This kernel set, or its counterpart on 64-bit Arm: neon for avx2, i8mm for avx512. The processor may lack it
+ * (ntx_cpu_pick). */
+const char *rig_kernel(const char *name);
 void rig_open(struct rig *r, const struct rig_options *o);
 void rig_close(struct rig *r);
 struct ntx_kv_seq *rig_seq(struct rig *r, uint32_t n_tokens);
@@ -74,9 +75,9 @@ uint32_t rig_argmax(const float *v, uint32_t n);
 /* ids[i]: some tokens, the same for the same seed. */
 void rig_ids(const struct rig *r, uint32_t seed, int32_t *ids, uint32_t n);
 
-/* Logits of so many tokens of a rig of its own [*n = tokens x n_vocab], in passes of `step` rows; to be freed. */
+/* Logits of so many tokens of a new rig [*n = tokens x n_vocab], in passes of `step` rows; to be freed. */
 float *rig_logits(const struct rig_options *o, uint32_t tokens, uint32_t step, size_t *n);
-/* Feeds them where every `every`-th row alone is asked for logits, and the last; they are `want`'s, and the others went
+/* Feeds them with logits wanted only for every `every`-th row and the last: these are `want`'s, and the other rows went
  * no further than to the last layer's state. */
 void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t every, bool rounded, const float *want,
                      const char *what);

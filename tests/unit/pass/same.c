@@ -21,8 +21,8 @@ static const char *const types[] = {"F32",    "F16",     "BF16",  "Q4_0",  "Q5_1
 #define TYPES_STEP 1
 #endif
 
-/* Rows of which nobody wants anything leave K, V and states in the last layer, and change nothing for the others:
- * passes without any that is asked, beside some, and one by one. */
+/* Rows without a wanted output leave K, V and states in the last layer, and do not affect the others: passes with only
+ * such rows, beside others, and one by one. */
 static void asked_alone(const struct rig_options *of, const float *want)
 {
     static const struct {
@@ -75,7 +75,7 @@ static void same_by_circumstance(const struct rig_options *of)
     free(want);
 }
 
-/* Chunks that stay are re-arranged as far as a pass gets: one that fails leaves none half done. */
+/* Resident chunks are re-arranged as far as a pass gets: a failed one leaves none half done. */
 static void same_after_failures(const char *arch, const char *type)
 {
     struct rig r;
@@ -150,7 +150,7 @@ static void same_in_company(const struct rig_options *of)
     free(alone), free(together);
 }
 
-/* Chunks of what nobody has a use for but who wants logits. */
+/* Chunks that only rows with logits use. */
 static uint32_t end_of_last(const struct rig *r)
 {
     const struct ntx_layer_weights *w = &r->chunks->layers[r->n_layers - 1];
@@ -162,8 +162,8 @@ static uint32_t end_of_last(const struct rig *r)
     return n + w->ffn_norm.n_chunks; /* q's norm is taken with k's */
 }
 
-/* Logits only where they are wanted: the other rows' values stay the same, and a pass without any leaves the output
- * matrix alone. */
+/* Logits only where wanted: the other rows' values stay the same, and a pass without any does not touch the output
+ * matrix. */
 static void wanted_only(const struct mk_options *make)
 {
     struct rig r;
@@ -217,7 +217,7 @@ static void same_with_experts(void)
         make.rotated = 16;
         make.scales = i % 2;
         if (!strcmp(make.arch, "step35")) {
-            make.layers = 4; /* without a window, with one, and with activations bounded or not */
+            make.layers = 4; /* without a window, with one, and with limited activations or not */
             make.window_heads = 6;
             make.dense = make.qk_norms = make.biases = 1;
         }
@@ -226,7 +226,7 @@ static void same_with_experts(void)
     }
 }
 
-/* Attention over latents, with matrices of heads apart and in one, and experts in groups. */
+/* MLA, with matrices of heads in two tensors and in one, and experts in groups. */
 static void same_with_mla(void)
 {
     static const struct {
@@ -245,7 +245,7 @@ static void same_with_mla(void)
     }
 }
 
-/* Attention to chosen positions: by each layer, or by some for those behind them. */
+/* Indexer top-k: in each layer, or in some for those after them. */
 static void same_with_choices(void)
 {
     static const struct {
@@ -267,7 +267,7 @@ static void same_with_choices(void)
     }
 }
 
-/* As long as a row sees no more than it may choose, it chooses all; and beyond that not. */
+/* While a row sees at most the top-k, it attends to all; beyond that not. */
 static void choices_begin(void)
 {
     struct rig_options o = {.make = rig_choosing()};
@@ -283,7 +283,7 @@ static void choices_begin(void)
     free(a), free(all);
 }
 
-/* Packed, by neurons in groups: the same for all circumstances, group sizes and places of the gate. */
+/* Packed in groups of neurons: the same in all circumstances, for all group sizes and places of the gate. */
 static void same_packed(void)
 {
     static const char *const of[] = {"F32", "Q8_0", "Q4_K_M", "Q5_1", "MXFP4"};
@@ -294,7 +294,7 @@ static void same_packed(void)
         o.make.ff = 768;
         o.make.type = of[i];
         o.make.arch = i == 2 ? "llama-relu" : "llama";
-        if (i == 4) { /* 13 rows of 153 bytes, before rows that are to be aligned */
+        if (i == 4) { /* 13 rows of 153 bytes, before rows that must be aligned */
             o.pack = 4200;
             o.make.embd = 288;
             o.down_type = NTX_Q8_0;
@@ -310,7 +310,7 @@ static void same_packed(void)
     }
 }
 
-/* What packing changes is the order of down's sums, and its numbers where they are rounded. */
+/* Packing changes the order of down's sums, and its values where they are rounded. */
 static void packed_is_the_model(void)
 {
     static const struct {
@@ -335,7 +335,7 @@ static void packed_is_the_model(void)
     }
 }
 
-/* Norms behind attention and FFN, capped scores and logits, two bases of rotation. */
+/* Norms after attention and FFN, capped scores and logits, two bases of rotation. */
 static void same_gemma(void)
 {
     static const struct {
@@ -355,7 +355,7 @@ static void same_gemma(void)
     }
 }
 
-/* Widths of heads and of FFNs by layer, K and V of other layers, experts beside a dense FFN, inputs of each layer. */
+/* Widths of heads and FFNs by layer, K and V of other layers, experts beside a dense FFN, inputs of each layer. */
 static void same_gemma4(void)
 {
     for (int i = 0; i < 3; i++) {
@@ -370,7 +370,7 @@ static void same_gemma4(void)
     }
 }
 
-/* Matrices that are one in the file; experts whose input is weighed, in each second layer. */
+/* Matrices that are one in the file; experts whose input is weighted, in every second layer. */
 static void same_fused_and_weighed(void)
 {
     struct mk_options make = rig_model();
@@ -395,7 +395,7 @@ static void same_fused_and_weighed(void)
 }
 
 /* Layers with a window keep a ring of blocks: logits are those of a cache that keeps all, for passes of any size, and
- * after a conversation was cut back. */
+ * after a conversation was truncated. */
 static void same_with_windows(const char *arch, enum ntx_kv_type type)
 {
     enum { LONG = 500, CUT = 470 };
@@ -431,14 +431,14 @@ static void same_with_windows(const char *arch, enum ntx_kv_type type)
     CHECK_EQ(ntx_kv_return(kv, 0), 0);
     rig_feed(&r, kv, ids, 60, 0, 20, got);
     CHECK_SAME(got, want, 60 * (size_t)r.n_vocab);
-    CHECK_EQ(ntx_kv_return(kv, 30), 30); /* nothing was written over yet */
+    CHECK_EQ(ntx_kv_return(kv, 30), 30); /* nothing was overwritten yet */
     ntx_kv_seq_free(kv);
     rig_close(&r);
     free(want), free(got);
 }
 
-/* A prefix that is shared: what goes on from a snapshot of it has the bits of a sequence of its own, whatever its first
- * owner does meanwhile. */
+/* A shared prefix: a text from a snapshot has the bits of a separate sequence, whatever the first owner does
+ * meanwhile. */
 static void same_from_snapshots(bool windows, struct mk_options (*mla)(void))
 {
     enum { PREFIX = 75, MORE = 20 };
@@ -452,7 +452,9 @@ static void same_from_snapshots(bool windows, struct mk_options (*mla)(void))
     else
         o.make.arch = windows ? "gpt-oss" : "llama";
     o.make.type = "Q8_0";
-    o.make.experts = windows ? 4 : mla ? 8 : 0;
+    o.make.experts = mla ? 8 : 0;
+    if (windows)
+        o.make.experts = 4;
     o.make.layers = 3;
     o.make.ff = 128;
     o.make.head_dim = 64;
@@ -468,14 +470,14 @@ static void same_from_snapshots(bool windows, struct mk_options (*mla)(void))
     CHECK_EQ(ntx_kv_pool_used(r.pool), used + 1); /* two of its three blocks are shared */
     CHECK(ntx_kv_shared(kv, 63) && !ntx_kv_shared(kv, 64) && ntx_kv_shared(snapshot, 0) &&
           !ntx_kv_shared(snapshot, 64));
-    rig_feed(&r, kv, ids, MORE, PREFIX, 7, NULL); /* its owner says something else */
+    rig_feed(&r, kv, ids, MORE, PREFIX, 7, NULL); /* its owner goes on otherwise */
     CHECK_EQ(ntx_kv_seq_fork(snapshot, PREFIX, PREFIX + MORE, &one), 0);
     CHECK_EQ(ntx_kv_seq_fork(snapshot, PREFIX, PREFIX + MORE, &other), 0);
     rig_feed(&r, other, ids, MORE, PREFIX, 20, NULL);
     rig_feed(&r, one, ids + PREFIX, MORE, PREFIX, 20, got);
     CHECK_SAME(got, want + at, tail);
     struct ntx_row row = {.token = 3, .pos = 40, .kv = kv};
-    CHECK_EQ(rig_run(&r, &row, 1), -EINVAL); /* what others see is not written */
+    CHECK_EQ(rig_run(&r, &row, 1), -EINVAL); /* shared blocks are not written */
     CHECK_EQ(ntx_kv_own(kv, 40), 0);
     CHECK(ntx_kv_shared(kv, 31) && !ntx_kv_shared(kv, 32));
     CHECK_EQ(ntx_kv_return(kv, 40), 40);
@@ -491,7 +493,7 @@ static void same_from_snapshots(bool windows, struct mk_options (*mla)(void))
     free(want), free(got);
 }
 
-/* States by circumstance, in company, from where they stood before, and copies of them. */
+/* Recurrent states in all circumstances, in company, from an earlier state, and copies of them. */
 static void states_stand(struct rig_options o)
 {
     struct ntx_kv_seq *kv, *copy;
@@ -507,14 +509,14 @@ static void states_stand(struct rig_options o)
     rig_feed(&r, kv, ids, 17, 0, 9, NULL);
     CHECK_EQ(ntx_kv_seq_fork(kv, 16, N, &copy), -ENODATA);
     CHECK_EQ(ntx_kv_seq_fork(kv, 17, N, &copy), 0);
-    rig_feed(&r, kv, ids, 5, 17, 5, NULL); /* says something else, and goes back */
+    rig_feed(&r, kv, ids, 5, 17, 5, NULL); /* goes on otherwise, and goes back */
     CHECK_EQ(ntx_kv_return(kv, 17), 17);
     rig_feed(&r, kv, ids + 17, N - 17, 17, 7, got);
     CHECK_SAME(got, want + 17 * (size_t)r.n_vocab, (N - 17) * (size_t)r.n_vocab);
     rig_feed(&r, copy, ids + 17, N - 17, 17, 1, got);
     CHECK_SAME(got, want + 17 * (size_t)r.n_vocab, (N - 17) * (size_t)r.n_vocab);
     struct ntx_row row = {.token = 3, .pos = 20, .kv = kv};
-    CHECK_EQ(rig_run(&r, &row, 1), -EINVAL); /* it does not stand there */
+    CHECK_EQ(rig_run(&r, &row, 1), -EINVAL); /* the state is at another token */
     CHECK_EQ(ntx_kv_return(kv, 20), 0);
     rig_feed(&r, kv, ids, N, 0, 11, got);
     CHECK_SAME(got, want, n);
@@ -541,24 +543,25 @@ static void same_with_states(const char *arch, bool joined)
     states_stand(o);
 }
 
-/* Delta nets that forget by the key, in panels of 16 and of 32, beside attention over latents. */
+/* Delta nets with a decay for each key, in panels of 16 and of 32, beside MLA. */
 static void same_with_kda(void)
 {
     static const char *const of[] = {"F32", "Q8_0", "Q4_K_M"};
     struct rig_options o = {.make = rig_kda()};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         o.make.type = of[i];
-        o.make.delta_head = i == 1 ? 64 : i ? 256 : 48;
+        static const uint32_t heads[] = {48, 64, 256};
+        o.make.delta_head = heads[NTX_MIN(i, (size_t)2)];
         states_stand(o);
         struct mk_options more =
-            rig_streamed(); /* and positions that are chosen three at a time, of keys that passes cut anywhere */
+            rig_streamed(); /* and a top-k of groups of three positions, whose keys passes split anywhere */
         more.type = of[i];
         states_stand((struct rig_options){.make = more});
     }
 }
 
-/* Streams of which each value goes in as all say, blocks of positions that are chosen, keys beside V, and rows of a
- * table that follow from the last tokens, wherever passes cut these. */
+/* Hyper-connections mixed value by value, a top-k of blocks, keys beside V, and n-gram entries, with passes split
+ * anywhere. */
 static void same_with_blocks(void)
 {
     struct rig_options o = {.make = rig_blocks()};
@@ -571,8 +574,7 @@ static void same_with_blocks(void)
     states_stand(o);
 }
 
-/* K that stand for several positions: what is left of a session in its windows, its blocks and its state is all that
- * goes on needs, wherever passes were cut. */
+/* Pooled K: a session's windows, blocks and state are all that its continuation needs, with passes split anywhere. */
 static void same_with_pools(void)
 {
     enum { LONG = 300, CUT = 270, MARK = 199 };
@@ -614,7 +616,7 @@ static void same_with_pools(void)
     free(want), free(got);
 }
 
-/* Whether token 7's experts are possible, in the words of the pass that is to say so. */
+/* Whether token 7's experts are valid, or the text of the pass that must refuse them. */
 static bool possible(const int32_t *id, uint32_t used, uint32_t n, char *why, size_t size)
 {
     static const char name[] = "tensor 'blk.0.ffn_gate_tid2eid.weight': token 7 goes through expert ",
@@ -633,8 +635,8 @@ static bool possible(const int32_t *id, uint32_t used, uint32_t n, char *why, si
     return true;
 }
 
-/* A table of experts by token may say anything, also after it was checked: rows of it that are not possible end the
- * pass, however many rows have them, and no buffer is left. */
+/* A table of experts by token may change after it was checked: invalid rows of it end the pass, however many rows use
+ * them, and no buffer is overrun. */
 static void impossible_experts(void)
 {
     struct rig_options o = {.make = rig_pooled()};
@@ -653,9 +655,9 @@ static void impossible_experts(void)
             row[i] = (struct ntx_row){.token = i ? 7 : 6, .pos = i, .kv = kv};
         for (uint32_t k = 0; k < used; k++) {
             seed = seed * 1664525 + 1013904223;
-            id[k] = turn < 8     ? (int32_t)turn
-                    : seed >> 29 ? (int32_t)(seed >> 8) % (int32_t)n
-                                 : (int32_t)seed; /* one for all; then few that are out of range */
+            id[k] = seed >> 29 ? (int32_t)(seed >> 8) % (int32_t)n : (int32_t)seed; /* few are out of range */
+            if (turn < 8)                                                           /* one for all */
+                id[k] = (int32_t)turn;
         }
         const bool good = possible(id, used, n, why, sizeof why);
         const int rc = rig_run(&r, row, rows);
@@ -669,7 +671,7 @@ static void impossible_experts(void)
     rig_close(&r);
 }
 
-/* Layers that have one layer's matrices, and add to them. */
+/* Layers that share one layer's matrices, and add to them. */
 static void same_with_deltas(const char *type)
 {
     struct rig_options o = {.make = rig_model()};
@@ -765,7 +767,7 @@ static void of_caches(void)
         same_with_windows(windows[i].arch, windows[i].kv);
 }
 
-/* Of about equal length, so that one does not run when all else is done. */
+/* Of about equal length, so that none runs alone at the end. */
 static const struct {
     const char *name;
     void (*run)(void);

@@ -45,7 +45,7 @@ static void greedy(void)
     ntx_sampler_free(p);
 }
 
-/* Only what was written counts: what a prompt brought (accepted) does not. */
+/* Only generated tokens count, not those of a prompt (accepted). */
 static void written(void)
 {
     const struct ntx_sampling s = {
@@ -76,7 +76,7 @@ static void written(void)
     ntx_sampler_free(p);
 }
 
-/* Which tokens ever come, in 2000 draws. */
+/* The set of tokens that occur in 2000 draws. */
 static unsigned support(struct ntx_sampling s)
 {
     struct ntx_sampler *p = make(s, N);
@@ -184,8 +184,7 @@ static int by_logit(const void *a, const void *b)
     return x->logit != y->logit ? (x->logit < y->logit) - (x->logit > y->logit) : (x->id > y->id) - (x->id < y->id);
 }
 
-/* So many of the largest as the sampler says are enough give the tokens that all give, in any order; 0 where none are.
- * */
+/* As many of the largest as the sampler asks for give the tokens that all give, in any order; 0: all are needed. */
 static void enough(void)
 {
     enum { V = 500, DRAWS = 60 };
@@ -237,7 +236,7 @@ static void enough(void)
     }
 }
 
-/* ---- the same by the plainest means: all sorted, all noises */
+/* ---- the same by sorting everything and drawing all noises */
 
 struct sorted {
     struct ntx_candidate c[5000];
@@ -269,8 +268,8 @@ static int32_t plainly(const struct ntx_sampling *s, const float *l, uint32_t v,
 }
 
 /* Logits like a model's (a few stand out) and flat ones, vocabularies that are no multiple of a block, and settings
- * whose sets differ. The masses are rounded to 2^-30, so top-p could differ by a token where a sum comes that near to
- * it; it does not here. */
+ * with different sets. The masses are rounded to 2^-30, so top-p could differ by a token if a sum came that near to it;
+ * here none does. */
 static void as_plainly(void)
 {
     static const uint32_t sizes[] = {1, 2, 63, 64, 65, 1000, 4097};
@@ -301,7 +300,9 @@ static void as_plainly(void)
             for (uint32_t i = 0; i < v; i++) {
                 h = h * 1664525u + 1013904223u;
                 float u = (float)(h >> 8) * 0x1p-24f;
-                l[i] = i % 97 == 5 ? -INFINITY : i % 53 == 3 ? NAN : wide * u * u * u;
+                l[i] = i % 53 == 3 ? NAN : wide * u * u * u;
+                if (i % 97 == 5)
+                    l[i] = -INFINITY;
             }
             l[v / 2] = 1;
             struct ntx_sampler *p = make(s, v);
@@ -314,8 +315,8 @@ static void as_plainly(void)
         }
 }
 
-/* ---- the law: chi-square of draws over positions, and over seeds, against the softmax of a vocabulary whose tokens
- * have chances from 0.13 to 0.002 */
+/* ---- chi-square test of draws over positions, and over seeds, against the softmax of a vocabulary with chances from
+ * 0.13 to 0.002 */
 
 static void chi_square(bool seeds_differ, struct ntx_sampling s, uint32_t n_kept)
 {
@@ -365,7 +366,7 @@ static void independent(void)
     CHECK(fabs(c[3] - DRAWS / 12.0) < 4.5 * sqrt(DRAWS / 180.0));
 }
 
-/* The bits that every machine gives: what is written down here was computed on one. */
+/* Bits that every machine gives: the expected ones were computed on one. */
 static void bits(void)
 {
     uint64_t sum = 0;

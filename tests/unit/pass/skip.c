@@ -12,7 +12,7 @@ struct script { /* the predictor's part */
     uint64_t mask; /* layers that rows in `who` skip */
     uint32_t who;  /* bit per row of the batch */
     unsigned probes, decisions, rows_seen;
-    float *seen;       /* [rows x n_embd] what was shown last */
+    float *seen;       /* [rows x n_embd] the state that was reported last */
     bool shown;        /* since the last decision */
     uint32_t acquired; /* chunks acquired when asked */
 };
@@ -55,7 +55,7 @@ static uint32_t chunks_of(const struct rig *r, uint32_t layer)
     return n;
 }
 
-/* What K and V are made of, and biases, which are taken together. */
+/* Weights of K and V, and biases, which are taken together. */
 static uint32_t feeding(const struct rig *r, uint32_t layer)
 {
     const struct ntx_layer_weights *w = &r->chunks->layers[layer];
@@ -63,11 +63,11 @@ static uint32_t feeding(const struct rig *r, uint32_t layer)
            w->v_bias.n_chunks;
 }
 
-/* Where layer 5 is the last one its end is announced apart. */
+/* If layer 5 is the last one its end is announced separately. */
 static uint32_t skips_last(const struct rig *r) { return r->n_layers == 6; }
 
-/* Row 0 skips layers 3 and 5, row 1 none: each gives what it gives alone; nothing is dropped, and only row 0 has holes.
- * */
+/* Row 0 skips layers 3 and 5, row 1 none: each gives what it gives alone; nothing is dropped, and only row 0 has
+ * holes. */
 static void beside_another(const struct mk_options *make)
 {
     struct rig r;
@@ -87,7 +87,7 @@ static void beside_another(const struct mk_options *make)
     CHECK_EQ(s.probes, 4);
     CHECK_EQ(s.decisions, 0); /* no row might skip */
     struct ntx_row row[2];
-    s.mask = 1 << 3 | 1 << 5 | 1 << PROBE | 1; /* what is past cannot be skipped */
+    s.mask = 1 << 3 | 1 << 5 | 1 << PROBE | 1; /* past layers cannot be skipped */
     s.decisions = s.probes = 0;
     for (uint32_t i = 0; i < 2; i++) {
         row[i] = (struct ntx_row){.token = ids[i], .pos = 10, .kv = kv[i], .logits = alone[i], .may_skip = true};
@@ -120,8 +120,8 @@ static void beside_another(const struct mk_options *make)
     free(alone[0]), free(alone[1]), free(both[0]), free(both[1]), free(s.seen);
 }
 
-/* Every row skips layers 3 and 5: they are announced at once after the probe, their chunks passed over, and the state
- * goes through unchanged. A row that may not skip keeps all. */
+/* Every row skips layers 3 and 5: they are announced right after the probe, their chunks are skipped, and the state
+ * passes unchanged. A row that may not skip keeps all. */
 static float *trace_state;
 static void keep_state(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows)
 {
@@ -170,8 +170,8 @@ static void all_skip(const struct mk_options *make)
     free(logits), free(s.seen), free(trace_state);
 }
 
-/* A hole is masked: later tokens give what they give with any other values in that place; and it is gone when the
- * position is written again. */
+/* A hole is masked: later tokens give the same with any other values in that place; it is gone when the position is
+ * written again. */
 static void holes_are_masked(const struct mk_options *make)
 {
     struct rig r;
@@ -189,7 +189,7 @@ static void holes_are_masked(const struct mk_options *make)
     struct ntx_row row = {.token = ids[5], .pos = 5, .kv = kv, .logits = a, .may_skip = true};
     s.mask = 1 << 4;
     s.who = 1;
-    CHECK_EQ(rig_run(&r, &row, 1), 0); /* position 5 once more, without layer 4 */
+    CHECK_EQ(rig_run(&r, &row, 1), 0); /* position 5 again, without layer 4 */
     s.who = 0;
     rig_feed(&r, kv, ids + 6, 1, 6, 1, a);
     for (uint32_t h = 0; h < hp->n_head_kv; h++) {
@@ -208,9 +208,9 @@ static void holes_are_masked(const struct mk_options *make)
     free(a), free(b), free(plain), free(again), free(s.seen);
 }
 
-/* With propagation a row that skips a layer leaves there the K and V that its state gives, in the cache's type, bit for
- * bit those of a row that computes the layer; alone it reads nothing else of it; and beside another it changes nothing
- * for that one. */
+/* With propagation a row that skips a layer leaves there the K and V of its state, in the cache's type, bit for bit
+ * those of a row that computes the layer. Alone it reads nothing else of the layer; beside another row it does not
+ * affect that one. */
 static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
 {
     struct rig r;
@@ -261,7 +261,7 @@ static void propagated(const struct mk_options *make, enum ntx_kv_type kv_type)
     free(alone), free(both), free(s.seen);
 }
 
-/* What a capture says is what the traced states say; a skipped layer says nothing. */
+/* A capture agrees with the traced states; a skipped layer gives nothing. */
 static void captured(const struct mk_options *make)
 {
     struct rig r;
@@ -314,7 +314,7 @@ int main(void)
     propagated(&make, NTX_KV_F16);
     propagated(&make, NTX_KV_Q8_0);
     captured(&make);
-    make.arch = "gpt-oss"; /* windows, and sinks between what gives K and V and the rest */
+    make.arch = "gpt-oss"; /* windows, and sinks between the weights of K and V and the rest */
     make.layers = 6;
     make.type = "Q8_0";
     make.experts = make.experts_used = 4; /* all are acquired */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sparse.c: --ffn-sparse without processes. Zero thresholds change no bit, with ReLU and SiLU; only what is used is
- * asked for; the choice is a row's own. */
+/* sparse.c: --ffn-sparse without processes. Zero thresholds change no bit, with ReLU and SiLU; only used parts are
+ * requested; the selection is a row's own. */
 #include <math.h>
 
 #include "common/util.h"
@@ -99,8 +99,8 @@ static void a_predicted_rows_own_choice(void)
     }
 }
 
-/* Prompts of both texts in passes of `step` rows, then what follows them, together or one text after the other. logits:
- * [2 x (N - PROMPT) x n_vocab] */
+/* Prompts of both texts in passes of `step` rows, then the following tokens, together or one text after the other.
+ * logits: [2 x (N - PROMPT) x n_vocab] */
 #define PROMPT 15
 static float *prompted(const struct rig_options *o, uint32_t step, bool together, float share, size_t *n)
 {
@@ -168,8 +168,8 @@ static void a_prompt_chooses(void)
     }
 }
 
-/* ---- layers that share their groups, and add to them (up a whole matrix, down two thin ones; tests/system/delta has
- * thin ones for both) */
+/* ---- layers that share their groups, and add to them (up as a whole matrix, down as two low-rank ones;
+ * tests/system/delta has low-rank ones for both) */
 
 static struct rig_options sharing(const char *type, uint32_t plus, const char *ffn)
 {
@@ -190,7 +190,7 @@ static void what_layers_share(void)
                            zero = sharing(is[i].type, is[i].lora_rank, "threshold=0"),
                            few = sharing(is[i].type, is[i].lora_rank, "topk=0.2"), b = few;
         if (strcmp(is[i].type, "F32"))
-            off.make.ff = zero.make.ff = few.make.ff = b.make.ff = 704; /* thin matrices in blocks */
+            off.make.ff = zero.make.ff = few.make.ff = b.make.ff = 704; /* low-rank matrices in blocks */
         same(&off, N, &zero, 1, true);
         b = few;
         b.threads = 3;
@@ -209,7 +209,7 @@ static void what_layers_share(void)
     }
 }
 
-/* As matrices that are not packed: products of floats by another order of sums. */
+/* Like matrices that are not packed: products of floats in another order of sums. */
 static void groups_are_the_matrices(void)
 {
     struct rig_options packed = sharing("F32", 5, "threshold=0"), plain = packed;
@@ -226,7 +226,7 @@ static void groups_are_the_matrices(void)
     free(x), free(y);
 }
 
-/* ---- one layer by its definition */
+/* ---- one layer, by its definition */
 
 struct watched {
     const struct rig *r;
@@ -239,7 +239,7 @@ static void keep(void *ctx, uint32_t layer, const float *hidden, uint32_t n_rows
     memcpy(w->after[layer], hidden + (size_t)(n_rows - 1) * w->r->n_embd, w->r->n_embd * sizeof *hidden);
 }
 
-/* Chunks that a pass took of the groups, by mode: fewer neurons, fewer groups. */
+/* Chunks of the groups that a pass took, by mode: fewer neurons, fewer groups. */
 static uint32_t acquired(const char *ffn)
 {
     struct rig_options o = options("llama", "F32", ffn);
@@ -275,7 +275,7 @@ static void only_what_is_used(void)
     CHECK_EQ(acquired("threshold=1e20"), 0);
 }
 
-/* Without any neuron a layer is its attention alone; the state then differs from the full one by what the FFN adds. */
+/* Without neurons a layer is its attention alone; the state then differs from the full one by the FFN's output. */
 static void none_is_attention_alone(void)
 {
     struct rig_options o = options("llama", "F32", "threshold=1e20"), p = options("llama", "F32", NULL);

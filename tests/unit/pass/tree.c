@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trees of rows: a session's rows that share positions give what the same tokens give one after another, bit for bit;
- * an accepted path stays, the rest is forgotten. */
+/* Draft trees: rows of a session that share positions give the values of the same tokens one after another, bit for
+ * bit; an accepted path stays, the rest is forgotten. */
 #include "shm/region.h" /* NTX_MAP_WORDS */
 #include "tests/unit/pass/trees.h"
 
@@ -8,7 +8,7 @@
 
 static void same_as_chains(const struct rig_options *of)
 {
-    static const uint32_t bases[] = {1, 27, 249}; /* nearly from the beginning; over the border of a block; of a part */
+    static const uint32_t bases[] = {1, 27, 249}; /* nearly from the beginning; across the end of a block; of a part */
     struct rig r;
     rig_open(&r, of);
     for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
@@ -85,13 +85,13 @@ static void same_with_skips(void)
         o.make.arch = "glm-dsa";
         o.make.type = "Q8_0";
         o.make.layers = 4;
-        o.make.index_every = 2; /* one that chooses may be skipped, and the one that goes by it not */
+        o.make.index_every = 2; /* a layer with an indexer may be skipped, and the one that uses its top-k not */
         o.kv_type = NTX_KV_F16;
         same_as_chains(&o);
     }
 }
 
-/* ---- what is not a tree */
+/* ---- invalid trees */
 
 static void refused(void)
 {

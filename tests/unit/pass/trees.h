@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trees.h: a tree of 13 rows, for any back end. */
+/* trees.h: a draft tree of 13 rows, for any back end. */
 #ifndef NTX_TESTS_UNIT_PASS_TREES_H
 #define NTX_TESTS_UNIT_PASS_TREES_H
 
@@ -7,7 +7,7 @@
 
 enum { TREE_ROWS = 13, TREE_DEPTH = 6, TREE_PREFIX = 256 };
 
-/* Row i of the tree continues row tree_parent[i]; row 0 the session. */
+/* Row i of the tree continues row tree_parent[i]; row 0 continues the session. */
 static const uint8_t tree_parent[TREE_ROWS] = {0, 0, 0, 0, 1, 1, 2, 3, 4, 4, 6, 8, 10};
 
 struct tree {
@@ -67,8 +67,8 @@ static inline void tree_prefix(struct rig *r, struct ntx_kv_seq *kv, uint32_t n)
     rig_feed(r, kv, ids, n, 0, 64, NULL);
 }
 
-/* The path to row i is accepted: what is decoded behind it is what follows the chain. Both stand at the tree's base or
- * behind it, and go back. */
+/* Accepts the path to row i: tokens decoded after it match those after the chain. Both are at the tree's base or after
+ * it, and go back. */
 static inline void tree_commit_same(struct rig *r, const struct tree *t, struct ntx_kv_seq *kv,
                                     struct ntx_kv_seq *chain, uint32_t i, const char *what)
 {

@@ -102,7 +102,7 @@ int main(void)
     const double bytes = (double)ntx_outline_model_bytes(&o);
     struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=1G")};
     uint64_t budget[2] = {1000000000, 1000000000};
-    /* alike: half each; three quarters of a budget stay, the rest is read */
+    /* equal machines: half each; three quarters of a budget are resident, the rest is read */
     CHECK_MSG(!forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
     NEAR(f.of[0].share, 0.5);
     NEAR(f.of[1].reads, bytes / 2 - 0.75e9);
@@ -110,12 +110,12 @@ int main(void)
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, gate up, down; the output */
     CHECK(f.messages_s == 0);
     CHECK_STR(f.limit, "drives");
-    /* what crosses: inputs of 4096, 4096, 4096 and 11008 values, of the output 4096, and half of all outputs, gate and
-     * up as one; and 150 bytes an exchange */
+    /* bytes sent: inputs of 4096, 4096, 4096 and 11008 values, of the output 4096, and half of all outputs, gate and up
+     * as one; and 150 bytes per exchange */
     NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q6_K, 4096) +
                         4 * (32 * (3 * 4096 + 4096 + 11008 + 4096) + 32000) / 2.0 + 129 * 150);
-    /* whole layers: a drive's time is the same, if 33rds were halves; of 16 or 17 layers q, k, v, o and what comes of
-     * gate and up cross once; nobody waits for gate and up; the output is dealt by rows */
+    /* whole layers: a drive's time is the same, apart from 16 and 17 layers; q, k, v, o and the result of gate and up
+     * are sent once; nobody waits for gate and up; the output is split by rows */
     struct ntx_machines_forecast l;
     CHECK_MSG(!forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), "%s", err.text);
     uint32_t away = 0;
@@ -134,7 +134,7 @@ int main(void)
     CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
     NEAR(f.messages_s, 129 * 200e-6 + f.crosses / 117e6);
     CHECK(f.token_s == f.drives_s &&
-          f.messages_s + f.products_s < f.drives_s); /* which read on while messages are under way */
+          f.messages_s + f.products_s < f.drives_s); /* the drives read on while messages are under way */
     CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), 0);
     CHECK(l.messages_s < f.messages_s / 2);
     struct ntx_machines_forecast by[NTX_SPLITS] = {f, f, l};
@@ -145,17 +145,17 @@ int main(void)
         by[s] = (struct ntx_machines_forecast){.token_s = 1, .prompt_pass_s = 10};
     by[NTX_SPLIT_LAYERS].token_s = 0.94;
     CHECK_EQ(ntx_machines_choose("auto", by, true), NTX_SPLIT_LAYERS);
-    by[NTX_SPLIT_LAYERS].prompt_pass_s = 20; /* which is more than the answer gains */
+    by[NTX_SPLIT_LAYERS].prompt_pass_s = 20; /* more than the answer gains */
     CHECK_EQ(ntx_machines_choose("", by, true), NTX_SPLIT_ROWS);
     by[NTX_SPLIT_LAYERS].token_s = 0.97;
     by[NTX_SPLIT_LAYERS].prompt_pass_s = 10;
     CHECK_EQ(ntx_machines_choose(NULL, by, true), NTX_SPLIT_ROWS);
-    /* a drive of three times the rate, nothing stays */
+    /* a drive of three times the rate, nothing is resident */
     hw[1] = machine("ram=16G,drive=3G");
     budget[0] = budget[1] = 0;
     CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
     NEAR(f.of[1].reads / f.of[0].reads, 3);
-    /* all stays, and a slow network */
+    /* all is resident, and a slow network */
     budget[0] = budget[1] = 64000000000;
     link.latency_s = 1;
     CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
@@ -165,7 +165,7 @@ int main(void)
     CHECK_EQ(forecast(&o, hw, budget, 1, &link, NTX_SPLIT_ROWS, &f, &err), -EINVAL);
     ntx_outline_free(&o);
     CHECK_MSG(!ntx_outline_named("mixtral-8x7b@q4_0", &o, &err), "%s", err.text);
-    /* experts: 2 of 8 for a token; what stays is dense first, then experts */
+    /* experts: 2 of 8 for a token; dense weights are resident first, then experts */
     const double dense = (double)(ntx_outline_bytes(&o, NTX_PART_DENSE) + ntx_outline_bytes(&o, NTX_PART_HEAD)),
                  experts = (double)ntx_outline_bytes(&o, NTX_PART_EXPERT);
     hw[1] = hw[0];
@@ -179,13 +179,13 @@ int main(void)
     CHECK(fabs(l.experts_s / f.experts_s - 2) < 0.1); /* one machine reads at a time */
     CHECK_EQ(l.runs, 3 * 16 + 1);
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, experts in and out; the output */
-    /* a row goes once to both of its experts, and their sum comes back */
+    /* a row is sent once for both of its experts, and their sum comes back */
     NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q6_K, 4096) +
                         4 * (32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 32000) / 2.0 + 129 * 150);
     NEAR(f.prompt_s, (31 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q4_0, 4096) +
                       4 * (31 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 2 * 1024) / 2.0 + 125 * 150) /
                          117e6);
-    /* a prompt that the drives limit reads all of 31 layers, and of the last one two experts of eight */
+    /* a prompt limited by the drives reads all of 31 layers, and of the last one two experts of eight */
     hw[0] = hw[1] = machine("ram=16G,drive=50M");
     link = (struct ntx_machines_link){0};
     CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);

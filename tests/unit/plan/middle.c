@@ -36,7 +36,7 @@ static void one_rate_each(void)
     CHECK(out.n_kernels == 2 && out.kernels[0].type == NTX_Q4_K && out.kernels[0].interleaved &&
           out.kernels[0].bps == 31e9 && out.kernels[0].bps_1 == 31e9 / 2);
     CHECK(out.kernels[1].rows == 8 && out.kernels[1].bps == 31e9 / 4 && out.kernels[1].bps_1 == 0);
-    rounds[1].kernels[0].bps = rounds[2].kernels[0].bps = 40e9; /* memory gave as much */
+    rounds[1].kernels[0].bps = rounds[2].kernels[0].bps = 40e9; /* memory's own rate was as high */
     rounds[1].kernels[1].bps = rounds[2].kernels[1].bps = 60e9; /* eight rows from it at a time: not memory's rate */
     ntx__doctor_median(rounds, N, &out);
     CHECK(out.ram_bps == 40e9 && out.ram_bps_1 == 31e9 && out.kernels[1].bps == 60e9);

@@ -28,7 +28,7 @@ static uint64_t wide(const struct ntx_plan_chunk *c)
     return NTX_ROUND_UP(c->offset + c->bytes, 4096) - NTX_ROUND_DOWN(c->offset, 4096);
 }
 
-/* Every chunk stands once, in the arena or in the schedule; arena places do not overlap. */
+/* Every chunk is once in the arena or in the schedule; places in the arena do not overlap. */
 static void check_places(const struct ntx_plan *p)
 {
     uint64_t host = 0, storage = 0, end = 0;
@@ -62,8 +62,8 @@ static void check_places(const struct ntx_plan *p)
     CHECK_EQ(p->bytes_model, p->chunks->matrix_bytes + p->chunks->fixed_bytes);
 }
 
-/* At any point of the list what has been streamed is within two chunks of its share of what went before. So each layer
- * streams the same part of itself, and within a layer streamed chunks come at regular distances. */
+/* At any point of the list the bytes streamed so far are within two chunks of their share. So each layer streams the
+ * same part of itself, and within a layer streamed chunks come at regular distances. */
 static void check_spread(const struct shape *s, const struct ntx_plan *p)
 {
     double streamed = 0, seen = 0, total = 0, most = 0;
@@ -100,7 +100,7 @@ static void check_layers(const struct shape *s, const struct ntx_plan *p)
     free(streamed);
 }
 
-/* The bill, item by item, and the promise. */
+/* The bill, item by item, and the bound. */
 static void check_bill(const struct shape *s, const struct ntx_plan *p, const struct ntx_plan_request *r)
 {
     const struct ntx_forward_config c = {
@@ -141,7 +141,7 @@ static void check_plan(const struct shape *s, const struct ntx_plan *p, const st
     check_ring(p);
 }
 
-/* The number that a refusal names. */
+/* The number in a refusal. */
 static uint64_t smallest(const struct shape *s, struct ntx_plan_request r)
 {
     struct ntx_plan *p = NULL;
@@ -156,7 +156,7 @@ static uint64_t smallest(const struct shape *s, struct ntx_plan_request r)
     return n;
 }
 
-/* That very number succeeds and one byte less does not; the same number is named whatever was tried. */
+/* Exactly that number succeeds and one byte less fails; the same number is named for any budget. */
 static void check_smallest(const struct shape *s, struct ntx_plan_request r)
 {
     struct ntx_err err = {0};
@@ -206,7 +206,7 @@ static void sweep(const struct shape *s)
         r.ram_bytes = (uint64_t)((double)least * f) + 12345;
         struct ntx_plan *p = make(s, r);
         check_plan(s, p, &r);
-        /* what is left over is less than two chunks and two roundings to huge pages */
+        /* the rest is less than two chunks and two roundings to huge pages */
         if (p->geo.n_sched)
             CHECK_MSG(r.ram_bytes - p->bytes_total <= 2 * p->geo.slot_bytes + 4 * MIB + p->chunk_bytes,
                       "%s: %llu left over", s->name, (unsigned long long)(r.ram_bytes - p->bytes_total));
@@ -238,7 +238,7 @@ static void defaults(const struct shape *s13, const struct shape *s1)
     /* a quarter of 4 GiB in blocks of 32 x 0.8 MiB */
     CHECK_EQ(p->ctx, GIB / ntx_kv_block_bytes(&s13->model->hp, NTX_KV_F16) * 32);
     CHECK_EQ(p->kv.blocks, p->ctx / 32);
-    CHECK_EQ(p->chunk_bytes, MIB / 2); /* a read each */
+    CHECK_EQ(p->chunk_bytes, MIB / 2); /* one read each */
     CHECK(p->bytes_activations <= r.ram_bytes / 8);
     CHECK(p->max_rows >= 256);
     CHECK_STR(p->limit, "drive");
@@ -261,7 +261,7 @@ static void defaults(const struct shape *s13, const struct shape *s1)
     ntx_plan_free(p);
 }
 
-/* Reads of a MiB where the profile has them no slower than half of that. */
+/* Reads of 1 MiB if the profile has them no slower than half of that. */
 static void reads(const struct shape *s)
 {
     static const struct {
@@ -283,7 +283,7 @@ static void reads(const struct shape *s)
     }
 }
 
-/* What is asked for is what is planned, or it is refused. */
+/* Requested values are planned, or refused. */
 static void requests(const struct shape *s)
 {
     struct ntx_plan_request r = {.ram_bytes = 3 * GIB,
@@ -316,8 +316,8 @@ static void requests(const struct shape *s)
     CHECK(ntx_plan_make(s->model, &r, &p, &err) < 0 && !p && *err.text);
 }
 
-/* Guesses have rows of logits beyond the fewest as soon as a sixteenth of the budget holds them; who does not guess
- * gets none for it. */
+/* Drafts get rows of logits beyond the fewest once a sixteenth of the budget holds them; without drafts there are
+ * none. */
 static void rows_for_guesses(void)
 {
     CHECK_EQ(ntx_budget_clients(4096, 0, 0, false, 16 << 20).logits_rows, 8);
@@ -328,8 +328,8 @@ static void rows_for_guesses(void)
     CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 0).logits_rows, 32);
 }
 
-/* Clients have room for a constrained answer and its vocabulary, where that is a small part of the budget; else it is
- * said from where on. */
+/* Clients have room for a constrained answer and its vocabulary if that is a small part of the budget; otherwise the
+ * plan says from which budget on. */
 static void constrained(const struct shape *s)
 {
     const uint32_t large = 151936; /* Qwen2.5's */
@@ -337,7 +337,7 @@ static void constrained(const struct shape *s)
     struct ntx_budget_clients c = ntx_budget_clients(large, 0, 0, false, 400 * MIB);
     struct ntx_budget_clients few = ntx_budget_clients(large, 0, 0, false, 16 * MIB);
     struct ntx_budget_clients none = ntx_budget_clients(large, 0, 0, false, 0);
-    CHECK(words > 2 * MIB && words < 3 * MIB); /* as it was measured there: 2.1 MiB */
+    CHECK(words > 2 * MIB && words < 3 * MIB); /* as measured there: 2.1 MiB */
     CHECK(c.constrains && c.kept_bytes >= words + 512 * 1024 && c.kept_bytes <= kept);
     CHECK(!few.constrains && few.kept_bytes == 128 * 1024 && !none.constrains);
     CHECK_EQ(ntx_budget_clients(large, 0, 0, false, ntx_budget_constrains_from(large)).constrains, true);

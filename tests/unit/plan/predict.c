@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cost model on numbers that can be checked by hand, the profile's file, and the lineage's measured figures. */
+/* The cost model on numbers that can be checked by hand, the profile's file, and ntransformer's measured figures. */
 #include <errno.h>
 #include <math.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static struct ntx_hw profile(const char *json)
     return hw;
 }
 
-/* Weights that stay have rates of their own where the profile has them; beside a GPU nothing does. */
+/* Resident weights have their own rates if the profile has them; not beside a GPU. */
 static void test_interleaved(void)
 {
     struct ntx_hw hw = profile("{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s_1\": 100, \"gb_s\": "
@@ -83,8 +83,8 @@ static void test_rates(void)
     NEAR(ntx_hw_drive_bps(&hw, 4096), 0.5 * GB);
 }
 
-/* What streams is predicted at the rate at which bytes come that are multiplied at once; a profile without it is read
- * as before. */
+/* A streaming model is predicted at the rate of bytes that are multiplied as they come; a profile without it is read as
+ * before. */
 static void test_streams(void)
 {
     static const char drive[] = "{\"ntx_profile\": 1, \"cpu\": {\"threads\": 4}, \"ram\": {\"gb_s\": 50}, \"kernels\": "
@@ -139,7 +139,7 @@ static void test_terms(void)
     NEAR(f.compute_s, 11.0 / 20);
     NEAR(f.pass_s, 2.0);
     CHECK_STR(f.limit, "drive");
-    l.late_bytes = 3.5 * GB; /* half of what is streamed cannot be prefetched */
+    l.late_bytes = 3.5 * GB; /* half of the streamed bytes cannot be read ahead */
     CHECK(!ntx_predict(&hw, &l, &f));
     NEAR(f.pass_s, 2.0);
     NEAR(f.late_s, 1.0);
@@ -183,8 +183,7 @@ static void test_gpu(void)
     NEAR(f.copied, 13.0 / 64); /* 1.01 - s (1 - 0.025) = 4 s at 0.203, in steps of 1/64 */
     CHECK(f.pass_s < 0.83);
     CHECK(f.estimated);
-    hw.gpu.bps = 4000 *
-                 GB; /* more than the kernels get out of it, as far as is known; what was measured counts instead */
+    hw.gpu.bps = 4000 * GB; /* more than the kernels reach, by the estimate; a measured rate replaces it */
     l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 0;
     CHECK(!ntx_predict(&hw, &l, &f));
     NEAR(f.device_s, 8.0 / (5167 * 2.0 / 3));
@@ -192,7 +191,7 @@ static void test_gpu(void)
     CHECK(!ntx_predict(&hw, &l, &f));
     NEAR(f.device_s, 8.0 / 2000);
     CHECK(!f.estimated);
-    l.rows = 7; /* one row was measured; of eight no more is believed than the estimate */
+    l.rows = 7; /* one row was measured; for up to eight rows at most the estimate */
     CHECK(!ntx_predict(&hw, &l, &f));
     NEAR(f.device_s, 8.0 / (1205 * 2.0 / 3));
     CHECK(f.estimated);
@@ -202,7 +201,7 @@ static void test_gpu(void)
     CHECK(!f.estimated);
 }
 
-/* Every type that is multiplied has an estimate, no larger with more rows. */
+/* Every type with products has an estimate, no larger with more rows. */
 static void test_estimates(void)
 {
 #define NUMBER(rule, TYPE, ...) NTX_##TYPE,
@@ -215,7 +214,7 @@ static void test_estimates(void)
     CHECK_EQ(ntx_estimate_bps(NTX_I32, 1), 0);
 }
 
-/* What a GPU has besides matrices. */
+/* GPU memory for all but matrices. */
 static uint64_t work_of(const struct ntx_outline *o, const struct ntx_plan_request *r)
 {
     const struct ntx_plan_clients clients = {.least_rows = 0};
@@ -232,14 +231,14 @@ static uint64_t work_of(const struct ntx_outline *o, const struct ntx_plan_reque
     return need;
 }
 
-/* What ntransformer measured (PCIe 3 x8, RTX 3090, 48 GB, 3.35 GB/s): all is copied to the GPU. */
+/* Figures measured by ntransformer (PCIe 3 x8, RTX 3090, 48 GB, 3.35 GB/s): all is copied to the GPU. */
 static void test_lineage(void)
 {
-    enum { REST = 862 + 300 }; /* MB of VRAM besides layers: the output matrix, KV and work */
+    enum { REST = 862 + 300 }; /* MB of VRAM beside layers: the output matrix, KV and work */
     static const struct {
         const char *model;
-        uint64_t vram;    /* of weights */
-        uint64_t ram;     /* of weights */
+        uint64_t vram;    /* for weights */
+        uint64_t ram;     /* for weights */
         double low, high; /* tok/s measured */
         const char *limit;
     } runs[] = {
@@ -281,12 +280,12 @@ static void test_experts(void)
     CHECK(!ntx_outline_named("qwen3-235b-a22b@q4_k_m", &o, &err));
     struct ntx_plan_request q = {.ram_bytes = 14ull << 30, .ctx = 1024, .threads = 2, .hw = &hw};
     CHECK_MSG(!ntx_plan_make(o.model, &q, &p, &err), "%s", err.text);
-    CHECK_EQ(p->geo.n_sched, 0); /* all but experts stays */
+    CHECK_EQ(p->geo.n_sched, 0); /* all but experts is resident */
     double off = (double)p->bytes_storage;
     CHECK(off > 0.9 * (double)ntx_outline_bytes(&o, NTX_PART_EXPERT));
     CHECK(ntx_plan_load(o.model, p, 1, 1, 1, &l));
     CHECK_MSG(fabs(l.late_bytes / (off * 8 / 128) - 1) < 0.01, "%g of %g", l.late_bytes,
-              off); /* (frames have room for the widest) */
+              off); /* (frames have room for the largest) */
     double one = l.late_bytes;
     CHECK(ntx_plan_load(o.model, p, 2, 2, 1, &l));
     NEAR(l.late_bytes, one / 0.0625 * (1 - (1 - 0.0625) * (1 - 0.0625)));
@@ -323,8 +322,8 @@ static double sum_of(const double bytes[NTX_N_TIERS][NTX_TYPE_LIMIT])
     return n;
 }
 
-/* Rows of a prompt of which nobody wants anything leave K and V in the last layer: what it has beside that, and the
- * output, are for the others. */
+/* Prompt rows without a wanted output only leave K and V in the last layer: the rest of it, and the output, are for the
+ * others. */
 static void test_asked(void)
 {
     struct ntx_hw hw = profile(machine);
@@ -356,7 +355,7 @@ static void test_asked(void)
     CHECK_MSG(f_none.pass_s < f_one.pass_s && f_one.pass_s < f_all.pass_s, "%g, %g, %g", f_none.pass_s, f_one.pass_s,
               f_all.pass_s);
     CHECK_MSG(f_one.cpu_s < f_all.cpu_s * LAYERS / (LAYERS + 0.9), "%g of %g", f_one.cpu_s,
-              f_all.cpu_s); /* a row of 512 */
+              f_all.cpu_s); /* one row of 512 */
     ntx_plan_free(p);
     ntx_outline_free(&o);
 }
@@ -400,8 +399,8 @@ static double stored_load(const char *path)
     return hw.load;
 }
 
-/* A profile of a busy machine replaces one of a busy machine, one of a moment and one of another machine, but none of a
- * quiet one; a quiet one replaces each. */
+/* A profile of a busy machine replaces one of a busy machine, a brief one and one of another machine, but none of a
+ * quiet machine; a quiet one replaces each. */
 static void store_busy(const char *path, struct ntx_hw hw)
 {
     static const struct {
@@ -427,7 +426,7 @@ static void store_busy(const char *path, struct ntx_hw hw)
         }
 }
 
-/* What is stored is found again where it belongs, the user's place first. */
+/* A stored profile is found again, the user's first. */
 static void test_store(void)
 {
     char dir[256], path[400];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans become regions: the smallest and some larger ones are made, filled as computed fills them, and accepted by
- * whoever attaches; the forward pass and the KV pool can be had with what the plan says. */
+/* Plans become regions: the smallest and some larger ones are made, filled as computed fills them, and accepted when
+ * attached; the forward pass and the KV pool fit the plan's figures. */
 
 #include "computed/pass/forward.h"
 #include "computed/plan/plan.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The published roofline table, row by row, and the network figures; and where the corrected formulas differ. */
+/* The published roofline table, row by row, and the network figures; and the differences of the corrected formulas. */
 #include <math.h>
 
 #include "common/util.h"
@@ -78,7 +78,7 @@ static void test_published_rows(void)
     CHECK_EQ(rows, 24);
 }
 
-/* The very integers behind the rounded ones. */
+/* The exact integers behind the rounded ones. */
 static void test_exact(void)
 {
     struct ntx_roof_op p[NTX_ROOF_OPS], d[NTX_ROOF_OPS];
@@ -179,7 +179,7 @@ static void test_corrected(void)
     CHECK_EQ(now[9].ops, 5 * 2048ll * 2049 / 2 * 32);
 }
 
-/* Models by name have the sizes that the mixes give: per layer of a 70B, and whole files that people have. */
+/* Models by name have the sizes of their mixes: per layer of a 70B, and whole files. */
 static void named(const char *name, struct ntx_outline *o)
 {
     struct ntx_err err = {0};
@@ -187,7 +187,7 @@ static void named(const char *name, struct ntx_outline *o)
     CHECK_MSG(!ntx_outline_named(name, o, &err), "%s", err.text);
 }
 
-/* Of a layer. */
+/* Of one layer. */
 static double layer_mib(const struct ntx_outline *o, uint32_t l)
 {
     uint64_t bytes = 0;
@@ -197,7 +197,7 @@ static double layer_mib(const struct ntx_outline *o, uint32_t l)
     return (double)bytes / (1 << 20);
 }
 
-/* Weights, and those that a token uses, in units of 10^9; and layers with experts. */
+/* Weights, and those that a token uses, in units of 10^9; layers with experts. */
 static void check_experts(const char *name, const char *all, const char *used, uint32_t layers)
 {
     struct ntx_outline o = {.own = NULL};
@@ -217,13 +217,13 @@ static void check_experts(const char *name, const char *all, const char *used, u
     ntx_outline_free(&o);
 }
 
-/* Values in all, and that a token uses, in billions; layers with experts. */
+/* Values in all, and those that a token uses, in billions; layers with experts. */
 static const struct {
     const char *name, *all, *used;
     uint32_t layers;
 } with_experts[] = {
     {"qwen3-235b-a22b@q4_k_m", "235", "22", 94},
-    {"glm-4.5-air@q4_k_m", "107", "13", 45}, /* published as 106B-A12B: a next-token block, and embeddings, aside */
+    {"glm-4.5-air@q4_k_m", "107", "13", 45}, /* published as 106B-A12B: without a next-token block and embeddings */
     {"minimax-m2@q4_k_m", "229", "11", 62},
     {"step-3.5-flash@q4_k_m", "197", "12", 42}, /* published as 196B-A11B, without embeddings */
     {"olmoe-7b@q4_k_m", "7", "1", 16},
@@ -231,13 +231,13 @@ static const struct {
     {"qwen3-next-80b-a3b@q4_k_m", "80", "4", 48}, /* published as A3B: without embeddings */
     {"qwen3.5-35b-a3b@q4_k_m", "35", "3", 40},
     {"qwen3.5-122b-a10b@q4_k_m", "122", "10", 48},
-    {"qwen3.5-397b-a17b@q4_k_m", "396", "17", 60}, /* 397B with what sees */
+    {"qwen3.5-397b-a17b@q4_k_m", "396", "17", 60}, /* 397B with the vision part */
     {"qwen3.8-flash-next@q4_k_m", "128", "57",
-     48}, /* published as 125B-A6B, with a table of 51B: all of which is counted here; widths are guesses in part */
-    {"deepseek-v2-lite@q4_k_m", "16", "3", 26}, /* as published: 15.7 and 2.4, of these without embeddings */
+     48}, /* published as 125B-A6B, with a table of 51B: all of it is counted here; some widths are assumed */
+    {"deepseek-v2-lite@q4_k_m", "16", "3", 26}, /* as published: 15.7 and 2.4, the latter without embeddings */
     {"deepseek-v2@q4_k_m", "236", "21", 59},
     {"deepseek-v3@q4_k_m", "671", "38", 58},
-    {"deepseek-v3.2@q4_k_m", "672", "38", 58},     /* what chooses positions included */
+    {"deepseek-v3.2@q4_k_m", "672", "38", 58},     /* with the indexer */
     {"glm-5@q4_k_m", "744", "42", 75},             /* published as A40B: without embeddings */
     {"deepseek-v4-flash@q4_k_m", "284", "14", 43}, /* published as A13B: without embeddings */
     {"deepseek-v4-pro@mxfp4", "1573", "50", 61},   /* published as 1.6T-A49B: without embeddings */
@@ -249,12 +249,12 @@ static const struct {
     {"mistral-small-4@q4_k_m", "119", "7", 36}, /* published as 119B-A6.5B: the embedding matrix is counted, too */
     {"deepseek-moe-16b@q4_k_m", "16", "3", 27},
     {"gemma-4-26b-a4b@q4_k_m", "26", "5",
-     30}, /* published as 25.2 and 3.8: the embedding is counted as the output matrix, too */
-    {"llama-4-scout@q4_k_m", "108", "17", 48}, /* published as 109, with what sees images */
+     30}, /* published as 25.2 and 3.8: the embedding is also counted as the output matrix */
+    {"llama-4-scout@q4_k_m", "108", "17", 48}, /* published as 109, with the vision part */
     {"llama-4-maverick@q4_k_m", "401", "17", 24},
 };
 
-/* Values of matrices that a token is multiplied by, in billions. */
+/* Matrix values that a token is multiplied by, in billions. */
 static const struct {
     const char *name, *values;
 } dense[] = {
@@ -262,26 +262,26 @@ static const struct {
     {"gemma-4-e2b@q8_0", "2.28"},  {"gemma-2-9b@q4_k_m", "9.24"},
 };
 
-/* Values of K and V, or of what stands in their place, of a position. */
+/* Values of K and V, or of their replacement, for one position. */
 static const struct {
     const char *name;
     uint64_t kv;
 } kept[] = {
     {"qwen3.5-35b-a3b@q4_k_m", 10 * 2 * 512},
-    {"qwen3.8-flash-next@q4_k_m", 12 * (2 * 512 + 128)}, /* and of each position a key that it is chosen by */
-    {"glm-5.2@q4_k_m", 78 * 576 + 21 * 128},             /* 21 of its layers choose */
+    {"qwen3.8-flash-next@q4_k_m", 12 * (2 * 512 + 128)}, /* and an index key for each position */
+    {"glm-5.2@q4_k_m", 78 * 576 + 21 * 128},             /* 21 of its layers have an indexer */
     {"deepseek-v4-flash@mxfp4",
      21 * ((512 + 128) / 4) + 20 * (512 / 128)}, /* beside windows: 21 layers pool 4 positions, and 20 pool 128 */
     {"kimi-linear-48b-a3b@q4_k_m", 7 * 576},
-    {"glm-5.3-flash@q4_k_m", 11 * (512 + 2 * 128)}, /* latents, and of each position a key and what it weighs */
-    {"hy-4@q4_k_m", 34 * 576 + 10 * 128},           /* 10 of its layers choose */
+    {"glm-5.3-flash@q4_k_m", 11 * (512 + 2 * 128)}, /* c_kv, and an index key and its weight for each position */
+    {"hy-4@q4_k_m", 34 * 576 + 10 * 128},           /* 10 of its layers have an indexer */
     {"mistral-small-4@q4_k_m", 36 * 320},
     {"deepseek-v3@q4_k_m", 61 * 576},
     {"gemma-4-31b@q4_k_m", 50ull * 16 * 512 + 10ull * 4 * 1024},
     {"gemma-4-e2b@q8_0", 12ull * 512 + 3ull * 1024},
 };
 
-/* Layers that keep a state, and bytes of it; 0: not looked at. */
+/* Layers with a recurrent state, and its bytes; 0: not checked. */
 static const struct {
     const char *name;
     uint32_t layers;
@@ -352,7 +352,7 @@ static void test_names(void)
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "28.4", "%.1f");
     named("gpt-oss-120b@mxfp4", &o); /* experts are, the rest is Q8_0 */
     check_digits((double)(ntx_outline_model_bytes(&o) + ntx_outline_bytes(&o, NTX_PART_EMBED)) / 1e9, "63.4",
-                 "%.1f"); /* 0.16 of it the experts' biases */
+                 "%.1f"); /* 0.16 of it are the experts' biases */
     CHECK_EQ(o.bytes[NTX_PART_EXPERT][NTX_MXFP4], 36ull * 3 * 128 * 2880 * 2880 / 32 * 17);
     ntx_outline_free(&o);
 }

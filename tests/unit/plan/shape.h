@@ -21,7 +21,7 @@ enum {
     SHAPE_70B,
     N_SHAPES,
     SHAPE_3T = N_SHAPES
-}; /* the last: what a sparse file may claim to be */
+}; /* the last one: what a sparse file may claim to be */
 
 void shape_open(struct shape *s, int which);
 void shape_close(struct shape *s);
