@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amx.c: many rows of x at once, with matrix tiles. The same order as everywhere (cpu.h): a tile holds the exact
- * integer sums of one block for 16 rows and 16 outputs, which then go to the float accumulators of lane b % 16.
+/* amx.c: many rows of x at once, with matrix tiles (AMX). The order is the same as everywhere (cpu.h): a tile holds
+ * the exact integer sums of one block for 16 rows and 16 outputs, which are then added to the float accumulators of
+ * lane b % 16.
  *
  * A band of rows (as many as keep x and the accumulators in the second-level cache) passes over 16 outputs at a time:
  *
  *   for each 256 columns: weights -> panel (once); for each 16 rows: tiles, then acc[rows][lane b % 16] += ...
  *   then the tree over the 16 lanes.
  *
- * A last tile that is not full starts early instead, so that its first rows are done twice, with the same result. */
+ * A last tile that is not full starts earlier, so that its first rows are computed twice, with the same result. */
 #include "computed/cpu/panel.h"
 
 enum {
     TILE_ROWS = 16,
-    MIN_ROWS = 5,         /* below, the vector kernels are faster */
+    MIN_ROWS = 5,         /* for fewer rows the vector kernels are faster */
     MAX_TILES = 16,       /* of rows in a band */
     BAND_BYTES = 3 << 19, /* of x in a band */
 };
@@ -26,7 +27,7 @@ struct tile_config {
     uint8_t rows[16];
 };
 
-/* Tiles: 0 1 sums of the low and high plane, 2 3 the same for a second set of rows, 4 5 x, 6 7 weights. */
+/* Tiles 0 1: sums of the low and high plane; 2 3: the same for a second set of rows; 4 5: x; 6 7: weights. */
 static void configure(uint32_t rows, uint32_t cols)
 {
     struct tile_config c = {.palette = 1};
@@ -43,7 +44,7 @@ struct kind {
     uint32_t high_bits; /* 0: one plane */
     bool has_min;
     uint32_t min_pairs; /* super-blocks: 4 (minima of 32 values) or 8 (of 16) */
-    bool halves;        /* simple blocks: each 16 values have their scale */
+    bool halves;        /* simple blocks: each 16 values have a scale */
 };
 
 /* One pass over a band: 16 outputs. */
@@ -104,8 +105,8 @@ INLINE void tiles_super(const struct panel *p, const char *xa, const char *xb, s
     store_tiles(high_bits, out);
 }
 
-/* The same for one set of rows: out[0] has the first half of the columns, out[1] the second, since a tile's products
- * wait for one another. */
+/* The same for one set of rows: out[0] has the first half of the columns, out[1] the second. Two accumulators are used
+ * since products of one tile wait for one another. */
 INLINE void tiles_halves(const struct panel *p, const char *x, size_t stride, const uint32_t high_bits,
                          struct sums out[2])
 {
@@ -138,7 +139,7 @@ INLINE void tiles_halves(const struct panel *p, const char *x, size_t stride, co
     store_tiles(high_bits, out);
 }
 
-/* Sums of the columns from a panel's row `row` on, as many as a tile has, for two sets of rows. */
+/* Sums of a tile's columns, from the panel's row `row` on, for two sets of rows. */
 INLINE void tiles_simple(const struct panel *p, uint32_t row, const char *xa, const char *xb, size_t stride,
                          struct sums out[2])
 {
@@ -159,8 +160,7 @@ INLINE __m512 start_or_add(__m512 a, __m512 b, const float *acc, bool start)
     return _mm512_fmadd_ps(a, b, start ? _mm512_setzero_ps() : _mm512_load_ps(acc));
 }
 
-/* The tree over the 16 lanes of one row, whose accumulators lie `apart` floats from one lane to the next; n_out outputs
- * to y. */
+/* The tree over the 16 lanes of one row, whose accumulators are `apart` floats per lane; stores n_out outputs to y. */
 INLINE void join_row(const float *acc, size_t apart, uint32_t blocks, uint32_t n_out, float *y)
 {
     __m512 v[LANES];
@@ -192,7 +192,7 @@ INLINE __m512i sums_of(const struct sums *s, uint32_t r, const bool halves, cons
     return _mm512_add_epi32(low, _mm512_slli_epi32(high, high_bits));
 }
 
-/* Sums of super-block b (halves: in two parts) to the accumulators of a tile. */
+/* Adds the sums of super-block b (halves: in two parts) to the accumulators of a tile. */
 INLINE void scale_super(const struct pass *ps, const struct panel *p, const struct sums *s, const bool halves,
                         uint32_t b, uint32_t tile, const uint32_t high_bits, const uint32_t min_pairs)
 {
@@ -217,7 +217,7 @@ INLINE void scale_super(const struct pass *ps, const struct panel *p, const stru
     }
 }
 
-/* Sums of simple block b, the k-th of its panel, or of a half of it, to the accumulators of a tile. */
+/* Adds the sums of simple block b, or of half of it, to the accumulators of a tile. k: number of b in its panel. */
 INLINE void scale_simple(const struct pass *ps, const struct panel *p, const struct sums *s, uint32_t b, uint32_t k,
                          uint32_t tile, const bool has_min, const bool second)
 {
@@ -237,8 +237,8 @@ INLINE void scale_simple(const struct pass *ps, const struct panel *p, const str
     }
 }
 
-/* Two tiles of rows, t and u (which may be the same), against a panel whose first block is b. halves: 2 where each half
- * of a simple block has its scale. */
+/* Multiplies two tiles of rows, t and u (which may be the same), by a panel whose first block is b. halves: 2 if each
+ * half of a simple block has a scale. */
 INLINE void panel_rows(const struct pass *ps, const struct panel *p, uint32_t b, uint32_t n_blocks, uint32_t t,
                        uint32_t u, const bool super, const uint32_t halves, const uint32_t high_bits,
                        const uint32_t min_pairs)
@@ -287,7 +287,7 @@ static void panel_all_rows(const void *pass, const struct panels *p)
     }
 }
 
-/* Rows of a band; at least MIN_ROWS. */
+/* Cuts a band of at least MIN_ROWS rows into tiles. */
 static void lay_tiles(struct pass *ps, uint32_t n_rows)
 {
     ps->rows = n_rows < TILE_ROWS ? n_rows : TILE_ROWS;
@@ -299,7 +299,9 @@ static void lay_tiles(struct pass *ps, uint32_t n_rows)
 static uint32_t band_rows(size_t x_stride)
 {
     size_t tiles = BAND_BYTES / x_stride / TILE_ROWS;
-    return TILE_ROWS * (uint32_t)(tiles < 2 ? 2 : tiles > MAX_TILES ? MAX_TILES : tiles);
+    if (tiles < 2)
+        tiles = 2;
+    return TILE_ROWS * (uint32_t)(tiles > MAX_TILES ? MAX_TILES : tiles);
 }
 
 static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct shape *s, uint32_t n_rows)
@@ -307,6 +309,7 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
     tile_acc acc[MAX_TILES] __attribute__((aligned(64)));
     struct pass ps = {.kind = kind, .x_stride = s->x_stride, .acc = acc};
     bool is_super = kind->weights.block == NTX_QKK;
+    const uint32_t simple_cols = kind->halves ? NTX_QK / 2 : NTX_QK;
     ps.at = x_parts_of(s->x, s->n_in, is_super, kind->min_pairs == 4);
     uint32_t band = band_rows(s->x_stride);
     for (uint32_t r = 0; r < n_rows;) {
@@ -318,7 +321,7 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
             return;
         }
         lay_tiles(&ps, here);
-        configure(ps.rows, is_super ? 64 : kind->halves ? NTX_QK / 2 : NTX_QK);
+        configure(ps.rows, is_super ? 64 : simple_cols);
         for (uint32_t o = 0; o < s->n_out; o += PANEL_OUTS) {
             multiply_panels(&kind->weights, s, o, 1, &ps, panel_all_rows);
             for (uint32_t t = 0; t < ps.n_tiles; t++)

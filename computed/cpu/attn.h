@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn.h: attention of the query heads that share a KV head, over one row's context, K and V in F16 (Q8_0: attn_q8.h).
- * Included by ops.h, compiled per instruction set.
+/* attn.h: attention of the query heads that share a KV head, over one row's context, with K and V in F16 (Q8_0:
+ * attn_q8.h). Included by ops.h, compiled per instruction set.
  *
- * Online softmax over parts of PART positions, counted from 0: per part the scores of all heads, then the new maximum
- * m, the sums of weights and of weighted values scaled to it, and the part's own added. So K and V are read once, and
- * nothing grows with the context. Parts, lanes and the order of positions are fixed, hence so are the bits: however
- * heads and rows are grouped into tiles, which only saves loads and joins. Several rows together: attn_rows.h. */
+ * Online softmax over parts of PART positions, counted from 0. For each part: the scores of all heads, the new maximum
+ * m, earlier sums of weights and of weighted values scaled to m, and the part's sums added. So K and V are read once,
+ * and no memory grows with the context. Parts, lanes and the order of positions are fixed, and therefore the bits:
+ * they do not depend on how heads and rows are grouped into tiles, which only saves loads and joins. Several rows
+ * together: attn_rows.h. */
 #ifndef NTX_COMPUTED_CPU_ATTN_H
 #define NTX_COMPUTED_CPU_ATTN_H
 
@@ -14,42 +15,50 @@
 #include "model/arch.h"
 
 enum {
-    PART = 256, /* positions: as many as NTX_GPU_SPLIT, so that up to there a GPU gives the same bits */
-    HEADS = 4,  /* of a tile, at most */
-    TILE = 16,  /* scores, or vecs of 16 values, at once, at most: accumulators that registers hold */
-    VECS = 4,   /* of 16 values, of a tile of values, at most */
-    BATCH = 32, /* rows that go through all heads' scores, or are unpacked, at a time */
+    PART = 256, /* positions; equal to NTX_GPU_SPLIT, so that a GPU gives the same bits up to there */
+    HEADS = 4,  /* most heads of a tile */
+    TILE = 16,  /* most scores, or vectors of 16 values, at once: accumulators that registers hold */
+    VECS = 4,   /* most vectors of 16 values of a tile of values */
+    BATCH = 32, /* rows that are scored for all heads, or unpacked, at a time */
 };
 
 INLINE int rows_of_tile(const int heads)
 {
-    return WIDTH == 16 ? (heads == 3 ? 4 : TILE / heads) : heads == 3 ? 2 : 4 / heads;
+    if (WIDTH == 16)
+        return heads == 3 ? 4 : TILE / heads;
+    return heads == 3 ? 2 : 4 / heads;
 }
-INLINE int vecs_of_tile(const int heads) { return WIDTH == 16 ? VECS : heads == 4 ? 1 : 2; }
+INLINE int vecs_of_tile(const int heads)
+{
+    if (WIDTH == 16)
+        return VECS;
+    return heads == 4 ? 1 : 2;
+}
 
-struct part {                            /* one part of the context, for all heads of the call */
-    float w[NTX_ATTN_HEADS][PART];       /* scores, then weights; minus infinity and 0 for holes and behind the end */
-    float by[NTX_ATTN_HEADS];            /* what the sums so far are multiplied by */
-    const uint8_t *k[2][PART], *v[PART]; /* rows, NULL for holes; of K of this part and the next, in turn */
+struct part { /* one part of the context, for all heads of the call */
+    /* scores, then weights; holes and positions after the end have minus infinity, then 0 */
+    float w[NTX_ATTN_HEADS][PART];
+    float by[NTX_ATTN_HEADS];            /* factor for the sums of earlier parts */
+    const uint8_t *k[2][PART], *v[PART]; /* rows, NULL for holes; K of this part and of the next, alternating */
     uint32_t first, n, n_next;
-    bool gaps; /* among k and v are some that are NULL */
+    bool gaps; /* some of k and v are NULL */
 };
 
-struct rows { /* n <= BATCH of them, from place p of the part on */
+struct rows { /* n <= BATCH rows, from place p of the part on */
     const uint8_t *const *at;
     uint32_t p, n;
 };
 
 /* ---- K and V as they are stored */
 
-/* 16 values, or the n that there are (else 0). */
+/* Loads 16 values; if n < 16, the rest are 0. */
 INLINE struct f16 kv_load(const uint8_t *at, uint32_t n)
 {
     const uint16_t *h = (const uint16_t *)(const void *)at;
     return n < 16 ? load_part_f16(h, n) : load16_f16(h);
 }
 
-/* Where the rows first .. first + n of K or V are; NULL for holes, and for those that no row of the call sees. */
+/* Finds rows first .. first + n of K or V; NULL for holes, and for positions that no row of the call sees. */
 INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_t row_bytes, uint32_t first, uint32_t n,
                       const uint8_t **rows)
 {
@@ -64,16 +73,16 @@ INLINE void find_rows(const struct ntx_attn *a, const void *const *blocks, size_
     }
 }
 
-/* From position to position of V. */
+/* Bytes of a position of V. */
 INLINE size_t v_row_bytes(const struct ntx_attn *a) { return 2 * (size_t)(a->v_in_k ? a->head_k : a->head_v); }
 
 INLINE bool has_gaps(const struct ntx_attn *a, uint32_t first) { return a->hole || first < ntx_attn_from(a, 0); }
 
-/* The part to begin with: that of the first position that is seen. */
+/* The first part: that of the first visible position. */
 INLINE uint32_t first_part(const struct ntx_attn *a) { return ntx_attn_from(a, 0) / PART * PART; }
 
-/* V is fetched while its part is scored, the next part's K while values are summed: a head's runs are too short for the
- * processor to see them all. One line at a time between the products: many at once keep the products' own loads waiting
+/* V is prefetched while its part is scored, and the next part's K while values are summed: a head's runs are too short
+ * for the hardware prefetcher. One line at a time between the products: many at once delay the products' own loads
  * (docs/log/kernels-x86.md). */
 INLINE void fetch_at(const uint8_t *row, size_t at)
 {
@@ -83,11 +92,11 @@ INLINE void fetch_at(const uint8_t *row, size_t at)
 
 /* ---- scores */
 
-/* The sums of n vectors, each by the fixed tree; v and out have room for a power of two of them. */
+/* The sums of n vectors by the fixed tree; v and out have room for n rounded up to a power of two. */
 INLINE void join_all(struct f16 *v, int n, float *out)
 {
 #if defined(__AVX512F__)
-    if (n > 4) { /* each level halves the lanes of a vector, so two share one from then on */
+    if (n > 4) { /* each level halves the lanes of a vector, so two vectors share one from then on */
         const ipart lo8 = {0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23},
                     lo4 = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
         const ipart lo2 = {0, 1, 4, 5, 8, 9, 12, 13, 16, 17, 20, 21, 24, 25, 28, 29},
@@ -109,7 +118,7 @@ INLINE void join_all(struct f16 *v, int n, float *out)
         out[i] = join16(v[i]);
 }
 
-/* q.k of `heads` heads from g on with n rows from row r on: 16 lanes over the head's elements, then the fixed tree. */
+/* q.k of `heads` heads from g on for n rows from row r on: 16 lanes over the head's values, then the fixed tree. */
 INLINE void score_tile(const struct ntx_attn *a, struct part *t, const float *q, const struct rows *rows, uint32_t g,
                        const int heads, uint32_t r, const int n)
 {
@@ -158,7 +167,7 @@ INLINE void scores(const struct ntx_attn *a, struct part *t, const float *q, con
     }
 }
 
-/* How many heads the tile from g on has: tiles are about as wide as one another. */
+/* Heads of the tile from g on; tiles are about equally wide. */
 INLINE uint32_t tile_heads(const struct ntx_attn *a, uint32_t g)
 {
     uint32_t tiles = (a->n_q + HEADS - 1) / HEADS;
@@ -186,7 +195,7 @@ INLINE void all_scores(const struct ntx_attn *a, struct part *t, const float *q)
 
 /* ---- weights */
 
-/* What head g begins with: nothing, or a sink's weight. */
+/* The maximum and sum that head g begins with: those of its attention sink, if it has one. */
 INLINE void begin_head(const struct ntx_attn *a, uint32_t g, float *max, struct f16 *sum)
 {
     *max = a->sinks ? a->sinks[g] : -INFINITY;
@@ -194,16 +203,16 @@ INLINE void begin_head(const struct ntx_attn *a, uint32_t g, float *max, struct 
     sum->p[0][0] = a->sinks ? 1 : 0;
 }
 
-/* Scores that have a bound; NaN stays. */
+/* Caps scores (cap16); NaN is kept. */
 INLINE void cap_scores(float *w, uint32_t n, float most)
 {
     for (uint32_t p = 0; p < n; p += 16)
         store16(w + p, cap16(load16(w + p), most));
 }
 
-/* Turns n scores of a head into weights e^(score - max); the maximum and the 16 lanes of their sum go on from the parts
- * before. Returns what sums of those are multiplied by. w is written up to a multiple of 16. */
-INLINE float weigh(const struct ntx_attn *a, float *w, uint32_t n, float *max, struct f16 *sum)
+/* Turns n scores of a head into weights e^(score - max). *max and the 16 lanes of *sum continue from earlier parts.
+ * Returns the factor for the sums of these. w is written up to a multiple of 16. */
+INLINE float softmax_part(const struct ntx_attn *a, float *w, uint32_t n, float *max, struct f16 *sum)
 {
     uint32_t end = round_up(n, 16);
     for (uint32_t p = n; p < end; p++)
@@ -214,7 +223,7 @@ INLINE float weigh(const struct ntx_attn *a, float *w, uint32_t n, float *max, s
     for (uint32_t p = 0; p < end; p += 16)
         top = max16(top, load16(w + p));
     float now = top16(top);
-    if (now == -INFINITY) { /* nothing but holes up to here */
+    if (now == -INFINITY) { /* only holes so far */
         memset(w, 0, end * sizeof *w);
         return 1;
     }
@@ -231,8 +240,8 @@ INLINE float weigh(const struct ntx_attn *a, float *w, uint32_t n, float *max, s
 
 /* ---- values */
 
-/* out[e .. e + 16 * vecs) of `heads` heads += weight * v over the rows, in their order. part: of a last vec only so
- * many. */
+/* out[e .. e + 16 * vecs) of `heads` heads += weight * v over the rows, in order. part: values of a last vector, if
+ * fewer than 16. */
 INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g,
                        const int heads, uint32_t e, const int vecs, uint32_t part)
 {
@@ -301,9 +310,9 @@ INLINE void all_values(const struct ntx_attn *a, struct part *t)
     }
 }
 
-/* ---- the whole */
+/* ---- attention of a row */
 
-/* q with its rows filled up to a multiple of 16, in pad where they are not. */
+/* q with rows of a multiple of 16 values; copied to pad if necessary. */
 INLINE const float *whole_lanes(const struct ntx_attn *a, float *pad)
 {
     uint32_t ld = round_up(a->head_k, 16);
@@ -335,7 +344,7 @@ INLINE void attend_row(const struct ntx_attn *a)
         find_rows(a, a->v, v_row_bytes(a), t.first, t.n, t.v);
         all_scores(a, &t, q);
         for (uint32_t g = 0; g < a->n_q; g++)
-            t.by[g] = weigh(a, t.w[g], t.n, &max[g], &sum[g]);
+            t.by[g] = softmax_part(a, t.w[g], t.n, &max[g], &sum[g]);
         all_values(a, &t);
     }
     for (uint32_t g = 0; g < a->n_q && max[g] != -INFINITY; g++) {

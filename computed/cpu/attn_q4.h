@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_q4.h: K and V in Q4_0: what attn_q8.h multiplies, two values a byte. Included by attn_q8.h, compiled per
- * instruction set.
+/* attn_q4.h: K and V in Q4_0: two values per byte, which are unpacked to the form that attn_q8.h multiplies. Included
+ * by attn_q8.h, compiled per instruction set.
  *
- * Four bits hold no channel that is far larger than the others, as K has them. So K and V are rotated before they are
- * rounded: by the orthonormal Walsh-Hadamard transform of a head's values, which spreads each of them over all (QuaRot:
- * Ashkboos et al. 2024). It is symmetric, hence its own inverse: q that is rotated likewise has the same products with
- * K, and the weighted sum of V is rotated back.
+ * Four bits cannot hold channels that are far larger than the others, and K has such channels. So K and V are rotated
+ * before they are rounded, by the orthonormal Walsh-Hadamard transform of a head's values, which spreads each value
+ * over all (QuaRot: Ashkboos et al. 2024). The transform is symmetric and so its own inverse: q, rotated likewise, has
+ * the same products with K, and the weighted sum of V is rotated back.
  *
- * A byte has two values of the same position, so that threads which store neighbouring positions share no byte. */
+ * A byte has two values of the same position, so that threads that store adjacent positions share no byte. */
 #ifndef NTX_COMPUTED_CPU_ATTN_Q4_H
 #define NTX_COMPUTED_CPU_ATTN_Q4_H
 
@@ -16,14 +16,14 @@
 
 #include "computed/cpu/attn.h"
 
-enum { Q4_BYTES = NTX_KV_Q8_TOKENS * (NTX_KV_Q4_HEAD + NTX_KV_Q4_HEAD / 16) }; /* of the widest block, unpacked */
+enum { Q4_BYTES = NTX_KV_Q8_TOKENS * (NTX_KV_Q4_HEAD + NTX_KV_Q4_HEAD / 16) }; /* of the widest block when unpacked */
 
-struct q4 {                                                    /* blocks as Q8_0 has them */
-    uint8_t k[Q4_BYTES], v[PART / NTX_KV_Q8_TOKENS][Q4_BYTES]; /* K's that is multiplied; V's of the part */
+struct q4 {                                                    /* blocks in Q8_0's form */
+    uint8_t k[Q4_BYTES], v[PART / NTX_KV_Q8_TOKENS][Q4_BYTES]; /* the current block of K; the part's blocks of V */
 };
 
-/* By pieces of the largest power of two that n is a multiple of. */
-INLINE void turn(float *x, uint32_t n)
+/* Walsh-Hadamard transform, in pieces of the largest power of two that divides n. */
+INLINE void hadamard_rotate(float *x, uint32_t n)
 {
     const uint32_t piece = n & -n;
     const float by = 1.0f / sqrtf((float)piece);
@@ -38,31 +38,32 @@ INLINE void turn(float *x, uint32_t n)
         x[k] *= by;
 }
 
-/* 32 values as q + 8, rounded to even; returns their scale. The largest lies half a step beyond what there is, and so
- * is off by no more than the others may be. */
+/* Quantises 32 values as q + 8, rounded to even; returns their scale. The largest value is half a step beyond the
+ * range, so its error is not larger than that of others. */
 INLINE uint16_t q4_quantise(const float *x, uint8_t *q)
 {
     float most = 0, inverse = 0;
     for (int i = 0; i < 32; i++)
-        most = fabsf(x[i]) <= most ? most : fabsf(x[i]); /* NaN stays */
+        most = fabsf(x[i]) <= most ? most : fabsf(x[i]); /* keeps NaN */
     uint16_t h = f32_to_f16(most <= FLT_MAX ? most / 7.5f : NAN);
     float d = f16_to_f32(h);
     if (d > 0 && d <= FLT_MAX)
         inverse = 1.0f / d;
     for (int i = 0; i < 32; i++) {
         float v = inverse != 0 ? x[i] * inverse : 0;
-        v = v > 7.0f ? 7.0f : v < -8.0f ? -8.0f : v;
+        const float least = v < -8.0f ? -8.0f : v;
+        v = v > 7.0f ? 7.0f : least;
         q[i] = (uint8_t)((int)((v + 0x1.8p23f) - 0x1.8p23f) + 8);
     }
     return h;
 }
 
-/* n values, their integers to q, their scales behind all integers of the block. */
+/* Quantises n values: integers to q, scales to their place after all integers of the block. */
 INLINE void q4_row(const float *x, uint8_t *block, uint32_t at, uint32_t n, uint8_t *q)
 {
     float y[NTX_KV_Q4_HEAD];
     memcpy(y, x, n * sizeof *x);
-    turn(y, n);
+    hadamard_rotate(y, n);
     for (uint32_t b = 0; b < n / 32; b++) {
         uint16_t h = q4_quantise(y + 32 * b, q + 32 * b);
         memcpy(block + (size_t)NTX_KV_Q8_TOKENS * n / 2 + 2 * (b * NTX_KV_Q8_TOKENS + at), &h, sizeof h);
@@ -78,7 +79,7 @@ static void q4_store_k(const float *x, void *to, uint32_t at, uint32_t n)
             k[i] = (uint8_t)(q[g + i] | q[g + 4 + i] << 4);
 }
 
-/* Half of the values of the panel of V that value i is in. */
+/* Half the width of the panel of V that has value i. */
 INLINE uint32_t q4_half(uint32_t n, uint32_t i)
 {
     return NTX_MIN(n - i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL, (uint32_t)NTX_KV_Q8_PANEL) / 2;
@@ -96,7 +97,7 @@ static void q4_store_v(const float *x, void *to, uint32_t at, uint32_t n)
     }
 }
 
-/* `bytes` of two integers each become as many of the first ones, and behind them of the second. */
+/* Unpacks `bytes` bytes of two integers each: first all low ones, then all high ones. */
 INLINE void q4_part(const uint8_t *from, uint8_t *to, const uint32_t bytes, const int add)
 {
     for (uint32_t i = 0; i < bytes; i++) {

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_q8.h: attention over K and V in Q8_0, and in Q4_0 once unpacked (attn_q4.h), by integer products: of the query
- * heads that share a KV head, of one row or of several at neighbouring positions. Included by ops.h, compiled per
+/* attn_q8.h: attention over K and V in Q8_0, and in Q4_0 after unpacking (attn_q4.h), by integer products: the query
+ * heads that share a KV head, of one row or of several at adjacent positions. Included by ops.h, compiled per
  * instruction set.
  *
- * As attn.h it goes by parts of PART positions and keeps a maximum and sums on the way. Products are sums of integers,
- * hence exact: a score is, for each 32 values of the head in turn, the integer product of q's and K's, multiplied by
- * both scales and added, fused. V is weighed by integers, too: for each 32 values of V what a position weighs is its
- * weight times its scale, as 15 bits of the part's largest. So bits depend neither on the instruction set nor on how
- * heads and rows are grouped: they only share what is read.
+ * As attn.h it works in parts of PART positions, with a running maximum and sums. Products are sums of integers and so
+ * exact. A score is, for each 32 values of the head in order, the integer product of q and K, multiplied by both
+ * scales and added, fused. Weights of V are integers, too: for each 32 values of V, a position's weight times its
+ * scale, as 15 bits of the part's largest. So the bits depend neither on the instruction set nor on how heads and rows
+ * are grouped: groups only share loads.
  *
- * K's bytes lie in the order in which products by four take them, positions side by side, V's values side by side, of
- * four positions (cpu.h): both are read from start to end. A vector here is a query head of a row. */
+ * K's bytes are stored in the order in which products of four bytes take them, positions side by side; V's values side
+ * by side, four positions each (cpu.h). Both are read from start to end. A vector here is a query head of a row. */
 #ifndef NTX_COMPUTED_CPU_ATTN_Q8_H
 #define NTX_COMPUTED_CPU_ATTN_Q8_H
 
@@ -21,20 +21,19 @@ enum {
     BLOCKS = NTX_MAX_HEAD / 32,
     TOKENS = NTX_KV_Q8_TOKENS,
     SCORED = WIDTH == 16 ? 4 : 2, /* vectors of a tile of scores */
-    SUMMED = 6,                   /* that go over V together, a block of positions at a time */
-    TILED = WIDTH == 16 ? 2 : 1,  /* of a tile of values */
+    SUMMED = 6,                   /* vectors that go over V together, a block of positions at a time */
+    TILED = WIDTH == 16 ? 2 : 1,  /* vectors of a tile of values */
     PANEL = NTX_KV_Q8_PANEL,
     PAIR = PANEL / 32,
-    SPANS = WIDTH == 16 ? PANEL / 16 : 2, /* of 16 values, of it */
+    SPANS = WIDTH == 16 ? PANEL / 16 : 2, /* spans of 16 values of a tile of values */
     WEIGHT_MAX = 32767,
 };
-#define WEIGHT_LEAST                                                                                                   \
-    0x1p-100f /* parts whose largest weight, scaled, is less are nothing beside the others; its inverse could overflow \
-               */
+/* A part whose largest scaled weight is smaller counts as 0: the inverse could overflow. */
+#define WEIGHT_LEAST 0x1p-100f
 
 #if defined(__AVX512VNNI__)
-enum { BIAS = 128 }; /* K's bytes are unsigned; what that adds is taken off before the products */
-struct weights {     /* of four positions for PAIR times 32 values of V */
+enum { BIAS = 128 }; /* K's bytes are unsigned, 128 too large; sums begin with what corrects this */
+struct weights {     /* of four positions, for PAIR times 32 values of V */
     struct {
         uint8_t high[4], low[4];
     } of[PAIR];
@@ -61,19 +60,19 @@ struct sums {
 struct q8 {
     int8_t q[NTX_ATTN_VECTORS][NTX_MAX_HEAD];
     float q_scale[NTX_ATTN_VECTORS][BLOCKS];
-    int32_t q_start[NTX_ATTN_VECTORS][BLOCKS]; /* what a sum of products begins with */
+    int32_t q_start[NTX_ATTN_VECTORS][BLOCKS]; /* start value of a sum of products */
     float w[NTX_ATTN_VECTORS][PART];           /* scores, then weights */
     float v_scale[BLOCKS][PART];
     struct weights u[NTX_MAX_HEAD / PANEL][PART / 4][SUMMED];
     struct sums sums[SUMMED][NTX_MAX_HEAD / 16];
-    float step[SUMMED][BLOCKS]; /* what 1 of such a weight means */
+    float step[SUMMED][BLOCKS]; /* the weight of integer 1 */
     float max[NTX_ATTN_VECTORS];
     struct f16 sum[NTX_ATTN_VECTORS];
-    uint32_t n_vectors, end, first, n; /* end: positions that the last row sees; n: of the part */
-    uint32_t lines_k, lines_v;         /* of a block, for each step through the other: fetch_lines */
-    uint32_t fetch_k, fetch_v;         /* values of a head, as if all were of 8 bits */
+    uint32_t n_vectors, end, first, n; /* end: positions that the last row sees; n: positions of the part */
+    uint32_t lines_k, lines_v;         /* cache lines to prefetch per step through the other (fetch_lines) */
+    uint32_t fetch_k, fetch_v;         /* bytes of a head's values */
     const uint8_t *v[PART / TOKENS];   /* blocks of the part */
-    bool odd;                          /* a scale of V is no number */
+    bool odd;                          /* a scale of V is NaN or infinite */
 };
 
 /* ---- integer products */
@@ -85,7 +84,7 @@ INLINE struct i16 splat_int(int32_t n)
     return v;
 }
 
-/* Of 16 positions' four bytes of K with the four bytes of q. */
+/* Adds the products of four bytes of K of 16 positions and four bytes of q. */
 INLINE struct i16 add_scores(struct i16 acc, const uint8_t *k, int32_t q)
 {
 #if defined(__AVX512VNNI__)
@@ -122,7 +121,7 @@ INLINE struct f16 as_floats(struct i16 v)
     return f;
 }
 
-/* s += the weights of four positions for 32 values, the first or second of the pair, times 16 of these. */
+/* s += weights of four positions times 16 values of V. which: the pair's first or second 32 values. */
 INLINE struct sums add_values(struct sums s, const struct weights *u, const int which, const uint8_t *v)
 {
 #if defined(__AVX512VNNI__)
@@ -159,8 +158,8 @@ INLINE struct f16 all_sums(struct sums s)
     return as_floats(v);
 }
 
-/* The low 15 bits of two times sixteen integers, as a vector's weights of 16 positions for a pair; those of four
- * positions are `apart`. */
+/* Stores the low 15 bits of two times 16 integers as a vector's weights of 16 positions for a pair. Weights of four
+ * positions are `apart` structs from the next four. */
 INLINE void store_weights(struct weights *u, const size_t apart, struct i16 first, struct i16 second)
 {
     _Static_assert(PAIR == 2 && sizeof *u == 16, "as stored");
@@ -192,7 +191,7 @@ INLINE void store_weights(struct weights *u, const size_t apart, struct i16 firs
 
 /* ---- K and V as they are stored */
 
-/* Values of the panel of V that value i is in. */
+/* Width of the panel of V that has value i. */
 INLINE uint32_t q8_panel(uint32_t n, uint32_t i) { return NTX_MIN(n - i / PANEL * PANEL, (uint32_t)PANEL); }
 INLINE const uint16_t *q8_scales(const uint8_t *block, uint32_t n)
 {
@@ -233,8 +232,8 @@ static void q8_store_v(const float *x, void *to, uint32_t at, uint32_t n)
 
 INLINE uint32_t q8_lines(uint32_t n) { return TOKENS * (n + n / 16) / 64; }
 
-/* Lines of a block that will be needed, `some` for each step, while the other of K and V is multiplied: V of a block
- * whose K is, K of the next part. */
+/* Prefetches `some` lines of a block per step: V while the same block's K is multiplied, the next part's K while V
+ * is. */
 INLINE void fetch_lines(const uint8_t *block, uint32_t n, uint32_t step, uint32_t some)
 {
     for (uint32_t i = step * some, end = NTX_MIN(i + some, q8_lines(n)); block && i < end; i++)
@@ -243,7 +242,7 @@ INLINE void fetch_lines(const uint8_t *block, uint32_t n, uint32_t step, uint32_
 
 /* ---- scores */
 
-/* Scores of `vectors` vectors from m on with the TOKENS positions from place p of the part on, whose K is k. */
+/* Scores of `vectors` vectors from m on for TOKENS positions from place p of the part on, whose K is k. */
 INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, const uint8_t *k, uint32_t m, const int vectors,
                           uint32_t p)
 {
@@ -276,14 +275,14 @@ INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, const uint8_t 
             store16(&t->w[m + (uint32_t)h][p + 16 * (uint32_t)i], mul16(score[h][i], splat(a->scale)));
 }
 
-/* Positions of the part before what a vector's row sees; all of it, where they are more. */
+/* Positions of the part that lie before the vector's window; at most PART. */
 INLINE uint32_t q8_unseen(const struct ntx_attn *a, const struct q8 *t, uint32_t vector)
 {
     uint32_t from = ntx_attn_from(a, vector / a->n_q);
     return from < t->first ? 0 : NTX_MIN(from - t->first, (uint32_t)PART);
 }
 
-/* The block to begin with: that of the first position of the part that any row sees. */
+/* The first block: that of the part's first position that any row sees. */
 INLINE uint32_t q8_first(const struct ntx_attn *a, const struct q8 *t) { return q8_unseen(a, t, 0) / TOKENS * TOKENS; }
 
 INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
@@ -314,8 +313,8 @@ INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
 
 /* ---- values */
 
-/* x[p] = weight * scale of n positions, a multiple of 16, and the largest; 0 where there is no weight. odd: among
- * scales are some that are no number. Returns whether one of them has a weight. */
+/* x[p] = weight * scale of n positions (a multiple of 16), 0 without a weight; *most: the largest. odd: some scales
+ * are not finite. Returns whether one of these has a weight. */
 INLINE bool q8_scaled(const float *w, const float *scale, uint32_t n, const bool odd, float *x, float *most)
 {
     struct f16 top = splat(0);
@@ -339,7 +338,7 @@ INLINE bool q8_scaled(const float *w, const float *scale, uint32_t n, const bool
     return any;
 }
 
-/* What is multiplied by to have integers of 15 bits of x[0 .. n), and what 1 of them means. */
+/* Sets *inverse, the factor that makes x[0 .. n) integers of 15 bits; returns the value of integer 1. */
 INLINE float q8_step(const struct q8 *t, uint32_t m, uint32_t n, uint32_t b, float *x, float *inverse)
 {
     float most;
@@ -353,7 +352,7 @@ INLINE float q8_step(const struct q8 *t, uint32_t m, uint32_t n, uint32_t b, flo
     return most / WEIGHT_MAX;
 }
 
-/* A part's weights of vector m, n of them, as integers for a panel of V, into place h; 0 behind them, up to end. */
+/* Stores the n weights of vector m as integers for a panel of V, at place h; 0 after them, up to end. */
 INLINE void q8_weights(const struct ntx_attn *a, struct q8 *t, uint32_t m, uint32_t n, uint32_t end, uint32_t h,
                        uint32_t panel)
 {
@@ -371,8 +370,8 @@ INLINE void q8_weights(const struct ntx_attn *a, struct q8 *t, uint32_t m, uint3
     }
 }
 
-/* Sums of `vectors` vectors over 16 * spans values, of which s is the first span: their weights of `tokens` positions
- * from place p of the part on times V. */
+/* Adds V times the weights of `tokens` positions from place p of the part on, for `vectors` vectors and 16 * spans
+ * values; s: the first span. */
 INLINE void q8_value_tile(const struct ntx_attn *a, struct q8 *t, uint32_t h, const int vectors, const uint8_t *v,
                           uint32_t width, uint32_t p, uint32_t tokens, uint32_t s, const int spans)
 {
@@ -404,7 +403,7 @@ INLINE void q8_value_spans(const struct ntx_attn *a, struct q8 *t, uint32_t h, c
         q8_value_tile(a, t, h, vectors, v, width, p, tokens, s, SPANS);
 }
 
-/* Sums of n vectors over some of a block's positions, panel by panel. */
+/* Adds some positions of a block for n vectors, panel by panel. */
 INLINE void q8_value_block(const struct ntx_attn *a, struct q8 *t, uint32_t n, const uint8_t *v, uint32_t p,
                            uint32_t tokens)
 {
@@ -448,23 +447,23 @@ INLINE void q8_values(const struct ntx_attn *a, struct q8 *t)
         for (uint32_t p = q8_first(a, t); p < end; p += TOKENS)
             q8_value_block(a, t, vectors, t->v[p / TOKENS], p, NTX_MIN(end - p, (uint32_t)TOKENS));
         for (uint32_t h = 0; h < vectors; h++) {
-            float *out = q8_out(a, m + h); /* untouched, signs of zeros included, where a row sees none of the part */
+            float *out = q8_out(a, m + h); /* unchanged, even in signs of zeros, if the row sees none of the part */
             for (uint32_t i = 0; q8_seen(a, t, m + h) && i < a->head_v; i += 16)
                 store16(out + i, fma16(all_sums(t->sums[h][i / 16]), splat(t->step[h][i / 32]), load16(out + i)));
         }
     }
 }
 
-/* ---- the whole */
+/* ---- attention */
 
-/* A vector of q as integers; turned: rotated before. */
-INLINE void q8_take(const struct ntx_attn *a, struct q8 *t, uint32_t m, const bool turned)
+/* Quantises a vector of q; turned: rotates it before. */
+INLINE void q8_load_q(const struct ntx_attn *a, struct q8 *t, uint32_t m, const bool turned)
 {
     const float *q = a->q + m / a->n_q * a->ld_q + (size_t)(m % a->n_q) * a->head_k;
     float x[NTX_KV_Q4_HEAD];
     if (turned) {
         memcpy(x, q, a->head_k * sizeof *q);
-        turn(x, a->head_k);
+        hadamard_rotate(x, a->head_k);
         q = x;
     }
     for (uint32_t b = 0; b < a->head_k / 32; b++) {
@@ -484,24 +483,24 @@ INLINE void q8_begin(const struct ntx_attn *a, struct q8 *t, const bool four)
     t->lines_v = (q8_lines(t->fetch_v) + a->head_k / 4 - 1) / (a->head_k / 4);
     t->lines_k = (q8_lines(t->fetch_k) + steps_v - 1) / steps_v;
     for (uint32_t m = 0; m < t->n_vectors; m++) {
-        q8_take(a, t, m, four);
+        q8_load_q(a, t, m, four);
         begin_head(a, m % a->n_q, &t->max[m], &t->sum[m]);
         memset(q8_out(a, m), 0, a->head_v * sizeof(float));
     }
 }
 
-/* Scores to weights; what there is so far goes by the new maximum. */
-INLINE void q8_weigh(const struct ntx_attn *a, struct q8 *t)
+/* Turns scores into weights, and scales the output so far to the new maximum. */
+INLINE void q8_softmax(const struct ntx_attn *a, struct q8 *t)
 {
     for (uint32_t m = 0; m < t->n_vectors; m++) {
         uint32_t n = q8_seen(a, t, m);
-        float by = n ? weigh(a, t->w[m], n, &t->max[m], &t->sum[m]) : 1, *out = q8_out(a, m);
+        float by = n ? softmax_part(a, t->w[m], n, &t->max[m], &t->sum[m]) : 1, *out = q8_out(a, m);
         for (uint32_t i = 0; n && i < a->head_v; i += 16)
             store16(out + i, mul16(load16(out + i), splat(by)));
     }
 }
 
-/* Scales of V as floats, and whether all are numbers: those of holes and behind the end need not be. */
+/* Converts the scales of V to floats, and notes whether all are finite: those of holes and after the end may not be. */
 INLINE void q8_widen(const struct ntx_attn *a, struct q8 *t)
 {
     const uint32_t end = round_up(t->n, 16);
@@ -524,7 +523,7 @@ INLINE void q8_widen(const struct ntx_attn *a, struct q8 *t)
         t->odd |= odd[i] != 0;
 }
 
-/* Where the part's V is. */
+/* Finds the part's V, and unpacks it if it is Q4_0. */
 INLINE void q8_find(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
 {
     for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS) {
@@ -536,7 +535,7 @@ INLINE void q8_find(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
     }
 }
 
-/* four: room for what is unpacked, of Q4_0; NULL: it is Q8_0. */
+/* four: room for unpacked blocks of Q4_0; NULL: K and V are Q8_0. */
 INLINE void attend_ints(const struct ntx_attn *a, struct q4 *four)
 {
     struct q8 t;
@@ -544,7 +543,7 @@ INLINE void attend_ints(const struct ntx_attn *a, struct q4 *four)
     for (t.first = first_part(a); t.first < t.end; t.first += PART) {
         t.n = NTX_MIN((uint32_t)PART, t.end - t.first);
         q8_scores(a, &t, four);
-        q8_weigh(a, &t);
+        q8_softmax(a, &t);
         q8_find(a, &t, four);
         q8_widen(a, &t);
         q8_values(a, &t);
@@ -554,7 +553,7 @@ INLINE void attend_ints(const struct ntx_attn *a, struct q4 *four)
         for (uint32_t i = 0; i < a->head_v; i++)
             out[i] *= by;
         if (four)
-            turn(out, a->head_v);
+            hadamard_rotate(out, a->head_v);
     }
 }
 

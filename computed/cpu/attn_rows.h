@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_rows.h: attention of several rows of a pass, at neighbouring positions of one context, together: what attn.h
- * does for each, with the same bits, but K and V are read and unpacked once for all. Included by ops.h, compiled per
- * instruction set.
+/* attn_rows.h: attention of several rows of a pass at adjacent positions of one context, together. The bits are those
+ * of attn.h for each row, but K and V are read and unpacked once for all. Included by ops.h, compiled per instruction
+ * set.
  *
- * A vector here is a query head of a row. K of BATCH positions is turned over, so that the lanes of a register are
- * positions: lane l of the sums of attn.h is then a register, and their tree sums of registers, whatever the order of
- * its 16 lanes. V is unpacked as it lies. Rows end one after another: behind a row's end its scores are not looked at,
- * and its sums leave V out. */
+ * A vector here is a query head of a row. K of BATCH positions is transposed, so that the lanes of a register are
+ * positions: lane l of attn.h's sums is then a register, and the tree adds registers. V is unpacked in its own order.
+ * Rows end at different positions: scores after a row's end are ignored, and its sums leave V out. */
 #ifndef NTX_COMPUTED_CPU_ATTN_ROWS_H
 #define NTX_COMPUTED_CPU_ATTN_ROWS_H
 
@@ -14,24 +13,24 @@
 
 enum {
     VECTORS = WIDTH == 16 ? 8 : 4, /* of a tile of scores */
-    COLUMNS = 2,                   /* registers of positions of it */
+    COLUMNS = 2,                   /* registers of positions of a tile of scores */
     WEIGHED = 4,                   /* vectors of a tile of values */
-    SPREAD = WIDTH == 16 ? 4 : 1,  /* vecs of 16 values of it */
-    FEW = 10,                      /* vectors that are not worth turning K over */
+    SPREAD = WIDTH == 16 ? 4 : 1,  /* vectors of 16 values of a tile of values */
+    FEW = 10,                      /* for at most so many vectors K is not transposed */
 };
 _Static_assert(NTX_ATTN_VECTORS % VECTORS == 0 && NTX_ATTN_VECTORS % WEIGHED == 0 && BATCH % (COLUMNS * WIDTH) == 0,
                "whole tiles");
 
 struct many {
-    float q[NTX_ATTN_VECTORS * NTX_MAX_HEAD],
-        out[NTX_ATTN_VECTORS * NTX_MAX_HEAD]; /* filled up with 0 to a multiple of 16 values, and of VECTORS */
-    float w[NTX_ATTN_VECTORS][PART];          /* as a part's */
-    float rows[BATCH * NTX_MAX_HEAD];         /* of K or V, unpacked */
-    float turned[NTX_MAX_HEAD * BATCH];       /* K: [values][BATCH] */
+    float q[NTX_ATTN_VECTORS * NTX_MAX_HEAD];   /* padded with 0 to multiples of 16 values and of VECTORS */
+    float out[NTX_ATTN_VECTORS * NTX_MAX_HEAD]; /* the same */
+    float w[NTX_ATTN_VECTORS][PART];            /* scores, then weights */
+    float rows[BATCH * NTX_MAX_HEAD];           /* unpacked rows of K or V */
+    float turned[NTX_MAX_HEAD * BATCH];         /* transposed K: [values][BATCH] */
     float max[NTX_ATTN_VECTORS];
     struct f16 sum[NTX_ATTN_VECTORS];
     const uint8_t *k[PART], *v[PART];
-    uint32_t n_vectors, first, n; /* n: positions of the part that the last row sees */
+    uint32_t n_vectors, first, n; /* n: positions of the part up to the last row's end */
 };
 
 /* Positions of the part that a vector's row sees. */
@@ -41,24 +40,24 @@ INLINE uint32_t seen(const struct ntx_attn *a, const struct many *t, uint32_t ve
     return end < t->first ? 0 : NTX_MIN(end - t->first, (uint32_t)PART);
 }
 
-/* How many of them, the first, lie before what its row sees. */
+/* Positions of the part that lie before the vector's window. */
 INLINE uint32_t unseen(const struct ntx_attn *a, const struct many *t, uint32_t vector)
 {
     uint32_t from = ntx_attn_from(a, NTX_MIN(vector / a->n_q, a->n_rows - 1));
     return from < t->first ? 0 : NTX_MIN(from - t->first, (uint32_t)PART);
 }
 
-/* The batch to begin with: that of the first position of the part that any row sees. */
+/* The first batch: that of the part's first position that any row sees. */
 INLINE uint32_t first_batch(const struct ntx_attn *a, const struct many *t) { return unseen(a, t, 0) / BATCH * BATCH; }
 
-/* A row of n values as floats, filled up with 0 to a multiple of 16. */
+/* Converts a row of n values to floats, padded with 0 to a multiple of 16. */
 INLINE void unpack(const uint8_t *row, uint32_t n, float *out)
 {
     for (uint32_t i = 0; i < n; i += 16)
         store16(out + i, kv_load(row + 2 * (size_t)i, n - i));
 }
 
-/* BATCH rows from p on, as far as there are so many; 0 where there are none. */
+/* Unpacks BATCH rows from p on; rows that do not exist are 0. */
 INLINE void unpack_batch(struct many *t, const uint8_t *const *rows, uint32_t p, uint32_t width)
 {
     const uint32_t ld = round_up(width, 16);
@@ -71,8 +70,7 @@ INLINE void unpack_batch(struct many *t, const uint8_t *const *rows, uint32_t p,
 
 /* ---- scores */
 
-/* WIDTH rows of WIDTH values to as many columns: each step is the same perfect shuffle, and after as many as WIDTH has
- * bits, rows are columns. */
+/* Transposes WIDTH rows of WIDTH values: log2(WIDTH) steps of the same perfect shuffle. */
 INLINE void transpose_square(const float *x, size_t ld, float *y, size_t ld_y)
 {
     fpart v[WIDTH], u[WIDTH];
@@ -101,8 +99,8 @@ INLINE void transpose_batch(struct many *t, uint32_t ld)
             transpose_square(t->rows + r * ld + i, ld, t->turned + i * BATCH + r, BATCH);
 }
 
-/* q.k of VECTORS vectors from m on with COLUMNS * WIDTH turned positions. Lanes of the 16 come in the order of the
- * tree: 0 8 4 12 2 10 6 14 1 ..., so that a sum waits only for the next of its level. */
+/* q.k of VECTORS vectors from m on for COLUMNS * WIDTH transposed positions. The 16 lanes are computed in the order of
+ * the tree, 0 8 4 12 2 10 6 14 1 ..., so that a sum waits only for the next of its level. */
 INLINE void score_vectors(const struct ntx_attn *a, struct many *t, uint32_t ld, uint32_t m, uint32_t column, float *w)
 {
     static const uint8_t order[16] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
@@ -156,8 +154,8 @@ INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
 
 /* ---- values */
 
-/* out[e .. e + 16 * vecs) of `vectors` vectors from m on += weight * v over unpacked rows r .. end, which are at place
- * p + r of the part. */
+/* out[e .. e + 16 * vecs) of `vectors` vectors from m on += weight * v over unpacked rows r .. end. Row r is place p +
+ * r of the part. */
 INLINE void value_vectors(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t e, const int vecs,
                           uint32_t p, uint32_t r, uint32_t end)
 {
@@ -194,11 +192,11 @@ INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vec
         value_vectors(t, ld, m, vectors, e, 1, p, r, end);
 }
 
-/* Place n of the part in the batch from p on. */
+/* Place n of the part as a place in the batch from p on, within 0 .. BATCH. */
 INLINE uint32_t in_batch(uint32_t n, uint32_t p) { return n <= p ? 0 : NTX_MIN(n - p, (uint32_t)BATCH); }
 
-/* WEIGHED vectors from m on with the batch from p on: what all of them see together, the rest each for itself. Later
- * ones begin as late and end as late, or later. */
+/* Adds the batch from p on for WEIGHED vectors from m on: together where all see a row, else one by one. Later vectors
+ * never begin or end earlier. */
 INLINE void values_of_batch(const struct ntx_attn *a, struct many *t, uint32_t ld, uint32_t m, uint32_t p)
 {
     const uint32_t from = in_batch(unseen(a, t, m + WEIGHED - 1), p), to = NTX_MAX(in_batch(seen(a, t, m), p), from);
@@ -220,7 +218,7 @@ INLINE void values_of_rows(const struct ntx_attn *a, struct many *t)
     }
 }
 
-/* ---- the whole */
+/* ---- attention */
 
 INLINE void begin_rows(const struct ntx_attn *a, struct many *t)
 {
@@ -236,12 +234,12 @@ INLINE void begin_rows(const struct ntx_attn *a, struct many *t)
     }
 }
 
-INLINE void weigh_rows(const struct ntx_attn *a, struct many *t)
+INLINE void softmax_rows(const struct ntx_attn *a, struct many *t)
 {
     const uint32_t ld = round_up(a->head_v, 16);
     for (uint32_t m = 0; m < a->n_rows * a->n_q; m++) {
         uint32_t n = unseen(a, t, m) < seen(a, t, m) ? seen(a, t, m) : 0;
-        struct f16 by = splat(n ? weigh(a, t->w[m], n, &t->max[m], &t->sum[m]) : 1);
+        struct f16 by = splat(n ? softmax_part(a, t->w[m], n, &t->max[m], &t->sum[m]) : 1);
         for (uint32_t i = 0; n && i < ld; i += 16)
             store16(t->out + (size_t)m * ld + i, mul16(load16(t->out + (size_t)m * ld + i), by));
     }
@@ -267,7 +265,7 @@ INLINE void attend_together(const struct ntx_attn *a)
         find_rows(a, a->k, 2 * (size_t)a->head_k, t.first, t.n, t.k);
         find_rows(a, a->v, v_row_bytes(a), t.first, t.n, t.v);
         scores_of_rows(a, &t);
-        weigh_rows(a, &t);
+        softmax_rows(a, &t);
         values_of_rows(a, &t);
     }
     end_rows(a, &t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2.h: what the AVX2 files share. They follow cpu.h's order with the 16 lanes in two registers: integer sums of 8
- * blocks are brought into the 8 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all
- * at once. */
+/* avx2.h: functions that the AVX2 files share. They follow cpu.h's order with the 16 lanes in two registers: integer
+ * sums of 8 blocks are moved to the 8 lanes of one register by a tree of shuffles and (exact) integer adds, then
+ * scaled all at once. */
 #ifndef NTX_COMPUTED_CPU_AVX2_H
 #define NTX_COMPUTED_CPU_AVX2_H
 
@@ -13,7 +13,7 @@ INLINE __m256i load256(const void *p) { return _mm256_loadu_si256(p); }
 INLINE __m128i load128(const void *p) { return _mm_loadu_si128(p); }
 INLINE __m256i bytes256(int b) { return _mm256_set1_epi8((char)b); }
 
-/* Of each 128-bit lane, element g becomes the sum of v[g]'s four elements there. */
+/* In each 128-bit lane, element g becomes the sum of v[g]'s four elements. */
 INLINE __m256i sum4x4(const __m256i v[4])
 {
     __m256i a = _mm256_add_epi32(_mm256_unpacklo_epi32(v[0], v[1]), _mm256_unpackhi_epi32(v[0], v[1]));
@@ -43,7 +43,7 @@ INLINE __m256 first_lanes(uint32_t n)
     return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32(n < 8 ? (int)n : 8), lane));
 }
 
-/* acc + a * b where live, acc's bits elsewhere. */
+/* acc + a * b in live lanes; other lanes keep acc's bits. */
 INLINE __m256 fma_live(__m256 a, __m256 b, __m256 acc, __m256 live)
 {
     return _mm256_blendv_ps(acc, _mm256_fmadd_ps(a, b, acc), live);
@@ -90,16 +90,16 @@ struct shape {
     X(Q5_K, q5_k)                                                                                                      \
     X(Q6_K, q6_k)                                                                                                      \
     X(IQ4_XS, iq4_xs)                                                             /* avx2_super.c */                   \
-    AVX2_CODES(X) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0) /* there, too */
-/* i-quants of code books (avx2_codes.c), and what their d is to be multiplied by. */
+    AVX2_CODES(X) X(IQ1_S, iq1_s) X(IQ1_M, iq1_m) X(TQ1_0, tq1_0) X(TQ2_0, tq2_0) /* avx2_codes.c */
+/* i-quants with codebooks (avx2_codes.c), and the factor of their d. */
 #define AVX2_CODES(X)                                                                                                  \
     X(IQ2_XXS, iq2_xxs, 0.125f)                                                                                        \
     X(IQ2_XS, iq2_xs, 0.125f) X(IQ2_S, iq2_s, 0.125f) X(IQ3_XXS, iq3_xxs, 0.25f) X(IQ3_S, iq3_s, 1)
 #define AVX2_DECLARE(TYPE, type, ...) DECLARE_MATMUL(ntx__mm256_##type);
 AVX2_TYPES(AVX2_DECLARE)
 
-/* ntx__mm256_<type> from rows<k>_<type>(shape, first row), k = 1, 2: bands of outputs whose weights stay in the cache
- * while all rows pass over them. */
+/* Defines ntx__mm256_<type> by rows<k>_<type>(shape, first row), k = 1, 2: in bands of outputs whose weights stay in
+ * the cache for all rows. */
 enum { BAND = 128 << 10 };
 
 #define MATMUL_BY_ROWS(type)                                                                                           \

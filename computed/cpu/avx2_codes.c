@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one or two rows of x at a time.
- * Books hold whole entries of values here (codebooks.h); signs go to x. */
+/* avx2_codes.c: products with i-quants that have codebooks (model/codes.h) and with ternary types, one or two rows of
+ * x at a time. Codebooks hold whole entries of values here (codebooks.h); x gets the signs. */
 #include "computed/cpu/avx2_x8.h"
 #include "computed/cpu/codebooks.h"
 
-/* Bit k of 32 to byte k: all ones where it is set, with the lowest bit always. */
+/* Byte k is -1 if bit k is set, else 1. */
 INLINE __m256i minus_ones(uint32_t bits)
 {
     const __m256i at = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0),
@@ -13,7 +13,7 @@ INLINE __m256i minus_ones(uint32_t bits)
     return _mm256_or_si256(_mm256_cmpeq_epi8(spread, mask), bytes256(1));
 }
 
-/* 4 x 7 signs to 4 x 8: the number of minuses in each is even. */
+/* 4 x 7 sign bits to 4 x 8: the eighth bit makes the number of minuses even. */
 INLINE uint32_t eight_signs(uint32_t s)
 {
     uint32_t v = (s & 127) | (s >> 7 & 127) << 8 | (s >> 14 & 127) << 16 | (s >> 21 & 127) << 24,
@@ -38,7 +38,7 @@ INLINE __m256i eight_entries(const uint32_t *codebook, const uint8_t *at, uint32
                             (int)codebook[i[3]], (int)codebook[i[2]], (int)codebook[i[1]], (int)codebook[i[0]]);
 }
 
-/* 32 values without and their signs, and the scales of 16 values each. */
+/* 32 absolute values, their signs, and the scales of 16 values each. */
 struct part {
     __m256i v;
     uint32_t signs;
@@ -142,7 +142,7 @@ INLINE struct part part_iq1_s(const uint8_t *w, uint32_t t)
     return (struct part){_mm256_add_epi8(v, bytes256(h >> 15 ? -1 : 1)), 0, {scale, scale}};
 }
 
-/* Bit 3 of a nibble: eight bytes of one less, else of one more. */
+/* Eight bytes of -1 if bit 3 of the nibble is set, else of 1. */
 INLINE long long more_or_less(uint32_t nibble) { return nibble & 8 ? -1ll : 0x0101010101010101ll; }
 
 INLINE struct part part_iq1_m(const uint8_t *w, uint32_t t)
@@ -170,15 +170,16 @@ INLINE void block_signed(const uint8_t *w, size_t b, const struct q8k_row *x, in
     }
 }
 
-/* ---- ternary: values of 0 to 2, one too many */
+/* ---- ternary: values 0 to 2, one too large */
 
 INLINE __m256i ternary_tq2_0(const uint8_t *w, uint32_t t)
 {
     return _mm256_and_si256(_mm256_srli_epi16(load256(w + t / 4 * 32), (int)(t % 4 * 2)), bytes256(3));
 }
 
-/* The digit that is left of each byte's fraction, times three, when its power of three has gone over its top. */
-INLINE __m128i digits(__m128i bytes, __m256i power)
+/* The digit at a power of three of each byte: times the power, the byte's fraction remains; three times that overflows
+ * by the digit. */
+INLINE __m128i ternary_digits(__m128i bytes, __m256i power)
 {
     __m256i v = _mm256_and_si256(_mm256_mullo_epi16(_mm256_cvtepu8_epi16(bytes), power), _mm256_set1_epi16(255));
     v = _mm256_srli_epi16(_mm256_mullo_epi16(v, _mm256_set1_epi16(3)), 8);
@@ -191,14 +192,14 @@ INLINE __m256i ternary_tq1_0(const uint8_t *w, uint32_t t)
     int last;
     memcpy(&last, w + 48, 4);
     if (t < 5)
-        return _mm256_set_m128i(digits(load128(w + 16), _mm256_set1_epi16(power[t])),
-                                digits(load128(w), _mm256_set1_epi16(power[t])));
-    const __m128i low = digits(load128(w + 32), _mm256_set1_epi16(power[2 * (t - 5)]));
+        return _mm256_set_m128i(ternary_digits(load128(w + 16), _mm256_set1_epi16(power[t])),
+                                ternary_digits(load128(w), _mm256_set1_epi16(power[t])));
+    const __m128i low = ternary_digits(load128(w + 32), _mm256_set1_epi16(power[2 * (t - 5)]));
     if (t < 7)
-        return _mm256_set_m128i(digits(load128(w + 32), _mm256_set1_epi16(power[2 * (t - 5) + 1])), low);
+        return _mm256_set_m128i(ternary_digits(load128(w + 32), _mm256_set1_epi16(power[2 * (t - 5) + 1])), low);
     const __m256i by_x4 = _mm256_set_epi64x(0x001b001b001b001b, 0x0009000900090009, 0x0003000300030003,
                                             0x0001000100010001);
-    return _mm256_set_m128i(digits(_mm_set1_epi32(last), by_x4), low);
+    return _mm256_set_m128i(ternary_digits(_mm_set1_epi32(last), by_x4), low);
 }
 
 typedef __m256i ternary_fn(const uint8_t *w, uint32_t t);

@@ -66,7 +66,7 @@ INLINE void dots(const struct pair *p, uint32_t n, const int outs, const int row
         }
 }
 
-INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, size_t bytes, load_fn *load)
+INLINE void float_rows(const struct shape *s, uint32_t row, const int rows, size_t bytes, load_fn *load)
 {
     struct pair p;
     float out[2][2];
@@ -87,7 +87,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, size_t 
 }
 
 #define FLOAT_ROWS(type, k, bytes)                                                                                     \
-    static void rows##k##_##type(const struct shape *s, uint32_t r) { mm_rows(s, r, k, bytes, load_##type); }
+    static void rows##k##_##type(const struct shape *s, uint32_t r) { float_rows(s, r, k, bytes, load_##type); }
 #define FLOAT_MATMUL(type, bytes)                                                                                      \
     FLOAT_ROWS(type, 1, bytes)                                                                                         \
     FLOAT_ROWS(type, 2, bytes)                                                                                         \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head
- * (Q1_0 Q2_0 NVFP4), one or two rows of x at a time. A 32 is one register; eight make half a set of lanes. A last octet
- * that is not full points again at the row's last 32; those lanes are left out at the end, so nothing behind the
- * weights is read. */
+/* avx2_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of several 32s that share a
+ * head (Q1_0 Q2_0 NVFP4), one or two rows of x at a time. 32 values are one register; eight of these are half of the
+ * lanes. If the last eight are not complete, the row's last 32 values are repeated; their lanes are dropped at the
+ * end. So nothing after the weights is read. */
 #include "computed/cpu/avx2.h"
 
 enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
@@ -17,8 +17,9 @@ struct simple_kind {
     uint32_t parts; /* of a block: 1, 2 or 4 */
     block_fn *block;
     enum scales scales;
-    int log2_offset; /* what was added to each integer; 0: nothing, and they are signed; -1: nothing, the type has a
-                        minimum at byte 2 instead */
+    /* what was added to each integer; 0: nothing, integers are signed; -1: nothing, the type has a minimum at
+     * byte 2 */
+    int log2_offset;
 };
 
 INLINE __m256i nibbles(const uint8_t *p)
@@ -27,7 +28,7 @@ INLINE __m256i nibbles(const uint8_t *p)
     return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), bytes256(15));
 }
 
-/* Bit k of 32: all ones in byte k where it is set. */
+/* Byte k is all ones if bit k of 32 is set, else 0. */
 INLINE __m256i bit_mask(const uint8_t *p)
 {
     int bits;
@@ -80,7 +81,7 @@ INLINE __m256i block_q1_0(const uint8_t *w, uint32_t part)
     return _mm256_or_si256(_mm256_andnot_si256(plus, bytes256(-1)), bytes256(1));
 }
 
-/* Four to a byte, which becomes the dword of all of them. */
+/* A byte has four values; it becomes their dword. */
 INLINE __m256i block_q2_0(const uint8_t *w, uint32_t part)
 {
     __m256i v = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(w + 2 + 8 * part)));
@@ -89,7 +90,7 @@ INLINE __m256i block_q2_0(const uint8_t *w, uint32_t part)
     return _mm256_sub_epi8(_mm256_and_si256(v, bytes256(3)), bytes256(1));
 }
 
-/* Eight bytes of low and of high nibbles for each 16 values. */
+/* Each 16 values have eight bytes: low nibbles, then high ones. */
 INLINE __m256i block_nvfp4(const uint8_t *w, uint32_t part)
 {
     const __m128i v = load128(w + 4 + 16 * part), nibble = _mm_set1_epi8(15), values = _mm_setr_epi8(NTX_VALUES_mxfp4);
@@ -98,7 +99,7 @@ INLINE __m256i block_nvfp4(const uint8_t *w, uint32_t part)
     return _mm256_set_m128i(_mm_unpackhi_epi64(low, high), _mm_unpacklo_epi64(low, high));
 }
 
-/* d of 8 blocks of MXFP4, whose first bytes are those of the dwords: the two least are subnormal. */
+/* d of 8 blocks of MXFP4: the first byte of each dword is the exponent. The two smallest exponents are subnormal. */
 INLINE __m256 widen_exponents(__m256i heads)
 {
     __m256i e = _mm256_slli_epi32(_mm256_and_si256(heads, _mm256_set1_epi32(255)), 23);
@@ -190,7 +191,7 @@ INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, co
     }
 }
 
-INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const struct simple_kind *kind)
+INLINE void simple_rows(const struct shape *s, uint32_t row, const int rows, const struct simple_kind *kind)
 {
     struct q8_row x[2];
     for (int r = 0; r < rows; r++)
@@ -207,7 +208,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const s
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
         const struct simple_kind kind = {sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset};   \
-        mm_rows(s, r, k, &kind);                                                                                       \
+        simple_rows(s, r, k, &kind);                                                                                   \
     }
 #define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                                \
     SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                   \

@@ -10,7 +10,10 @@ INLINE __m256i shifted_right(__m256i v, int bits) { return bits ? _mm256_srli_ep
 /* Bit `from` of each byte, alone, at bit `to`. */
 INLINE __m256i moved_bit(__m256i v, int from, int to)
 {
-    v = from > to ? _mm256_srli_epi16(v, from - to) : from < to ? _mm256_slli_epi16(v, to - from) : v;
+    if (from > to)
+        v = _mm256_srli_epi16(v, from - to);
+    else if (from < to)
+        v = _mm256_slli_epi16(v, to - from);
     return _mm256_and_si256(v, bytes256(1 << to));
 }
 
@@ -124,7 +127,7 @@ INLINE void block_q2_k(const uint8_t *w, size_t b, const struct q8k_row *x, int 
     }
 }
 
-/* ---- IQ4_XS: nibbles that stand for values, signed: |w| meets x with w's sign ---- */
+/* ---- IQ4_XS: nibbles stand for signed values: |w| is multiplied by x with w's sign ---- */
 
 INLINE void block_iq4_xs(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx2_x8.h: what the files of super-block kernels share: eight super-blocks make half a set of lanes. A last octet
- * that is not full points again at the row's last block; those lanes are left out at the end, so nothing behind the
- * weights is read. */
+/* avx2_x8.h: functions that the files of super-block kernels share: eight super-blocks are half of the lanes. If the
+ * last eight are not complete, the row's last block is repeated; its lanes are dropped at the end. So nothing after
+ * the weights is read. */
 #ifndef NTX_COMPUTED_CPU_AVX2_X8_H
 #define NTX_COMPUTED_CPU_AVX2_X8_H
 
@@ -9,7 +9,7 @@
 
 enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
 
-/* Sums of block b's products for each row: i in acc, minima's in low, each spread over 8 elements. */
+/* Sums of block b's products for each row: acc of values, low of minima, each spread over 8 elements. */
 typedef void block_fn(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low);
 
 /* acc += scale * (w . x) for 32 values; w of 7 bits. */
@@ -18,7 +18,7 @@ INLINE __m256i scaled_dot(__m256i acc, __m256i w, const int8_t *x, __m256i scale
     return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_maddubs_epi16(w, load256(x)), scale));
 }
 
-/* The same of signed w. */
+/* The same for signed w. */
 INLINE __m256i scaled_signed(__m256i acc, __m256i w, const int8_t *x, __m256i scale)
 {
     __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(load256(x), w));
@@ -44,7 +44,7 @@ INLINE __m256i scale_pair(const struct scales *s, int t)
     return _mm256_shuffle_epi8(s->half[t / 4], _mm256_blend_epi32(low, high, 0xf0));
 }
 
-/* -offset * sum of scale * (sum of 16 x): what is left of the offset inside the integers. */
+/* -offset * sum of scale * (sum of 16 x): corrects integers that are `offset` too large. */
 INLINE __m256i offset_term(__m256i s16, const int16_t *sums, int log2_offset)
 {
     __m256i p = _mm256_madd_epi16(s16, load256(sums));
@@ -54,9 +54,9 @@ INLINE __m256i offset_term(__m256i s16, const int16_t *sums, int log2_offset)
 #define D_SPREAD SIZE_MAX
 
 struct super_kind {
-    size_t block_bytes, d_at; /* where d is; dmin, if any, follows it; D_SPREAD: as IQ1_M has it */
+    size_t block_bytes, d_at; /* offset of d, which dmin follows; D_SPREAD: as in IQ1_M */
     bool has_min;
-    float factor; /* what d is to be multiplied by, a power of two */
+    float factor; /* factor of d, a power of two */
     block_fn *block;
 };
 
@@ -97,7 +97,7 @@ INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_ro
     }
 }
 
-INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const struct super_kind *kind)
+INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, const struct super_kind *kind)
 {
     struct q8k_row x[2];
     uint32_t nb = s->n_in / NTX_QKK;
@@ -122,7 +122,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const s
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
         const struct super_kind kind = {sizeof(struct ntx_block_##type), d_at, has_min, factor, block_##type};         \
-        mm_rows(s, r, k, &kind);                                                                                       \
+        super_rows(s, r, k, &kind);                                                                                    \
     }
 #define SUPER_MATMUL(type, d_at, has_min, factor)                                                                      \
     SUPER_ROWS(type, 1, d_at, has_min, factor)                                                                         \

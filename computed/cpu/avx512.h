@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512.h: what the AVX-512 files share. They follow cpu.h's order with one lane per block: integer sums of 16 blocks
- * are brought into the 16 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all at
- * once. */
+/* avx512.h: functions that the AVX-512 files share. They follow cpu.h's order with one lane per block: integer sums of
+ * 16 blocks are moved to the 16 lanes of one register by a tree of shuffles and (exact) integer adds, then scaled all
+ * at once. */
 #ifndef NTX_COMPUTED_CPU_AVX512_H
 #define NTX_COMPUTED_CPU_AVX512_H
 
@@ -9,8 +9,7 @@
 
 #include "computed/cpu/lanes.h"
 
-/* Joins int32 lanes of four registers: of each 128-bit lane, element g becomes the sum of v[g]'s four elements there.
- * */
+/* Joins int32 lanes of four registers: in each 128-bit lane, element g becomes the sum of v[g]'s four elements. */
 INLINE __m512i sum4x4(__m512i v0, __m512i v1, __m512i v2, __m512i v3)
 {
     __m512i a = _mm512_add_epi32(_mm512_unpacklo_epi32(v0, v1), _mm512_unpackhi_epi32(v0, v1));
@@ -42,7 +41,7 @@ INLINE __m512i fold_halves(const __m256i v[4])
 /* 16 F16 in the low halves of 16 dwords. */
 INLINE __m512 widen_low_halves(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 
-/* 16 scales that are exponents. The two least are subnormal, and seldom. */
+/* 16 scales that are exponents. The two smallest are subnormal, and rare. */
 INLINE __m512 widen_exponents(__m128i e)
 {
     __m512i d = _mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_subs_epu8(e, _mm_set1_epi8(1))), 23);
@@ -63,7 +62,7 @@ INLINE __m512 widen_e4m3(__m512i x)
     return _mm512_mask_mov_ps(v, _mm512_cmpeq_epi32_mask(x, _mm512_set1_epi32(127)), _mm512_setzero_ps());
 }
 
-/* NTX_VALUES_<type>, and more so that none is negative, for shuffles within 128-bit lanes. */
+/* Tables for shuffles within 128-bit lanes: NTX_VALUES_<type>, and the same raised so that none is negative. */
 #define LOOKUP_VALUES(TYPE, type, scale, raise)                                                                        \
     INLINE __m512i values_##type(void) { return _mm512_broadcast_i32x4(_mm_setr_epi8(NTX_VALUES_##type)); }            \
     INLINE __m512i raised_##type(void)                                                                                 \
@@ -78,7 +77,7 @@ INLINE __mmask16 first_lanes(uint32_t n) { return n >= 16 ? (__mmask16)0xffff : 
 /* The fixed tree over 16 lanes. */
 INLINE float join_ps(__m512 v) { return join16((struct f16){{(fpart)v}}); }
 
-/* A call's arguments, for the loops under it; end: of all its weights, where w is a part of them. */
+/* A call's arguments for its loops; end: the end of all weights, of which w is a part. */
 struct shape {
     const uint8_t *w;
     const char *x;
@@ -88,13 +87,15 @@ struct shape {
     const uint8_t *end;
 };
 
-/* How far ahead few rows' weights are fetched. */
+/* How far ahead weights are prefetched for few rows. */
 INLINE enum reach reach_for(const int rows)
 {
-    return ntx__cpu_fetch_far ? REACH_FAR : rows == 1 ? REACH_BOTH : REACH_NEAR;
+    if (ntx__cpu_fetch_far)
+        return REACH_FAR;
+    return rows == 1 ? REACH_BOTH : REACH_NEAR;
 }
 
-/* What comes behind `bytes` at p that are multiplied now. */
+/* Prefetches the weights that follow `bytes` at p, which are multiplied now. */
 INLINE void prefetch_next(const uint8_t *p, size_t bytes, const size_t near, const enum reach reach, const uint8_t *end)
 {
     const ptrdiff_t far = reach == REACH_FAR ? FAR_AHEAD : FAR_AHEAD_OF_NEAR;
@@ -125,8 +126,8 @@ INLINE void prefetch_next(const uint8_t *p, size_t bytes, const size_t near, con
     X(Q5_K, q5_k)                                                                                                      \
     X(Q6_K, q6_k) /* avx512_super.c */                                                                                 \
     X(IQ4_XS, iq4_xs) AVX512_CODES(X)
-/* i-quants of code books and ternary types (avx512_codes.c), what their d is to be multiplied by, and how many values
- * share a scale (0: it is 1). */
+/* i-quants with codebooks and ternary types (avx512_codes.c), the factor of their d, and how many values share a scale
+ * (0: it is 1). */
 #define AVX512_CODES(X)                                                                                                \
     X(IQ2_XXS, iq2_xxs, 0.125f, 32)                                                                                    \
     X(IQ2_XS, iq2_xs, 0.125f, 16)                                                                                      \
@@ -134,7 +135,8 @@ INLINE void prefetch_next(const uint8_t *p, size_t bytes, const size_t near, con
     X(IQ3_XXS, iq3_xxs, 0.25f, 32)                                                                                     \
     X(IQ3_S, iq3_s, 1, 32)                                                                                             \
     X(IQ1_S, iq1_s, 0.125f, 32) X(IQ1_M, iq1_m, 0.125f, 16) X(TQ1_0, tq1_0, 1, 0) X(TQ2_0, tq2_0, 1, 0)
-/* ntx__mm512_: few rows. ntx__mmvec_, ntx__mmamx_: from 5 rows on by panels (vnni.c, amx.c), below as few. */
+/* ntx__mm512_: few rows. ntx__mmvec_, ntx__mmamx_: panels from 5 rows on (vnni.c, amx.c); fewer rows call
+ * ntx__mm512_. */
 #define AVX512_DECLARE_FLOAT(TYPE, type) DECLARE_MATMUL(ntx__mm512_##type);
 #define AVX512_DECLARE(TYPE, type, ...)                                                                                \
     DECLARE_MATMUL(ntx__mm512_##type);                                                                                 \
@@ -142,22 +144,22 @@ INLINE void prefetch_next(const uint8_t *p, size_t bytes, const size_t near, con
     DECLARE_MATMUL(ntx__mmamx_##type);
 AVX512_FLOATS(AVX512_DECLARE_FLOAT)
 AVX512_BLOCKS(AVX512_DECLARE)
-/* For processors that lack what avx512_codes.c wants: AVX2's (avx2_codes.c). */
+/* AVX2's kernels (avx2_codes.c), for processors without the extensions that avx512_codes.c needs. */
 #define AVX512_DECLARE_INSTEAD(TYPE, type, ...) DECLARE_MATMUL(ntx__mm256_##type);
 AVX512_CODES(AVX512_DECLARE_INSTEAD)
 extern bool ntx__cpu_permutes_bytes; /* pick.c */
 
-/* 16 super-blocks of those types, if the processor permutes bytes (panel_codes.c): values in a panel's order (panel.h),
- * RAISED too many, which leaves them seven bits; scales of 32 or 16 values each, none of ternary types; d as it is
- * stored. */
+/* Unpacks 16 super-blocks of these types, if the processor permutes bytes (panel_codes.c): values in a panel's order
+ * (panel.h), RAISED too large, so that they have seven bits; scales of 32 or 16 values each (ternary types: none); d
+ * as stored. */
 enum { RAISED = 64, RAISED_LOG2 = 6 };
 #define AVX512_DECLARE_TURN(TYPE, type, ...)                                                                           \
     void ntx__transpose512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t(*values)[64],                        \
                                   int32_t(*scales)[NTX_SLICE_OUTS], float *d);
 AVX512_CODES(AVX512_DECLARE_TURN)
 
-/* ntx__mm512_<type> from rows<k>_<type>(shape, first row), k = 1, 2, 4: bands of outputs whose weights stay in the
- * cache while all rows pass over them. */
+/* Defines ntx__mm512_<type> by rows<k>_<type>(shape, first row), k = 1, 2, 4: in bands of outputs whose weights stay
+ * in the cache for all rows. */
 enum { BAND = 256 << 10 };
 
 #define MATMUL_BY_ROWS(type)                                                                                           \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512_bits.h: the integers of a super-block, 64 values in their natural order to a register, and its scales. */
+/* avx512_bits.h: unpacks the integers of a super-block, 64 values in natural order per register, and its scales. */
 #ifndef NTX_COMPUTED_CPU_AVX512_BITS_H
 #define NTX_COMPUTED_CPU_AVX512_BITS_H
 
@@ -13,16 +13,16 @@ INLINE void store128(void *p, __m128i v) { _mm_storeu_si128(p, v); }
 
 INLINE __m512i halves(int low, int high) { return _mm512_set_epi64(high, high, high, high, low, low, low, low); }
 
-/* 32 bytes twice, the upper copy shifted right by `high` bits, the lower by `low`: two sub-blocks' bits at the bottom.
- * */
+/* 32 bytes twice: the upper copy shifted right by `high` bits, the lower by `low`, so that two sub-blocks' bits are
+ * lowest. */
 INLINE __m512i twice_shifted(const uint8_t *p, int low, int high)
 {
     __m512i v = _mm512_broadcast_i64x4(load256(p));
     return _mm512_srlv_epi64(v, halves(low, high));
 }
 
-/* In each 128-bit lane, a matrix of 4 x 4 dwords, rows to columns. */
-INLINE void turn_quads(const __m512i r[4], __m512i v[4])
+/* Transposes a matrix of 4 x 4 dwords in each 128-bit lane. */
+INLINE void transpose_quads(const __m512i r[4], __m512i v[4])
 {
     __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
     __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
@@ -32,7 +32,7 @@ INLINE void turn_quads(const __m512i r[4], __m512i v[4])
     v[3] = _mm512_unpackhi_epi64(b, d);
 }
 
-/* Dword `at` / 4 + k of each of 16 rows, in v[k]. */
+/* v[k] = dword `at` / 4 + k of each of 16 rows. */
 INLINE void transpose16(const uint8_t *const w[NTX_SLICE_OUTS], size_t at, __m512i v[4])
 {
     __m512i r[4];
@@ -42,11 +42,11 @@ INLINE void transpose16(const uint8_t *const w[NTX_SLICE_OUTS], size_t at, __m51
         r[j] = _mm512_inserti32x4(r[j], load128(w[8 + j] + at), 2);
         r[j] = _mm512_inserti32x4(r[j], load128(w[12 + j] + at), 3);
     }
-    turn_quads(r, v);
+    transpose_quads(r, v);
 }
 
-/* IQ4_XS's scale of values 32 t .. of each of 16 blocks, as int32. first: their first dwords, d below eight pairs of
- * bits; second: eight nibbles. */
+/* IQ4_XS: the scale of values 32 t .. of each of 16 blocks, as int32. first: their first dwords, d below eight pairs
+ * of bits; second: eight nibbles. */
 INLINE __m512i scales_iq4_xs_16(__m512i first, __m512i second, const unsigned t)
 {
     __m512i low = _mm512_and_si512(_mm512_srli_epi32(second, 4 * t), _mm512_set1_epi32(15)),
@@ -61,8 +61,8 @@ INLINE __m512i low_twice(__m512i v)
     return _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi32(0xffff)), _mm512_slli_epi32(v, 16));
 }
 
-/* 16 pairs of dwords apart: the first of each, the second of each. */
-INLINE void part_pairs(const uint8_t *p, __m512i v[2])
+/* Splits 16 pairs of dwords: v[0] has the first of each, v[1] the second. */
+INLINE void split_pairs(const uint8_t *p, __m512i v[2])
 {
     __m512i a = load512(p), b = load512(p + 64),
             even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
@@ -72,7 +72,7 @@ INLINE void part_pairs(const uint8_t *p, __m512i v[2])
 
 /* ---- values 64 t .. 64 t + 63 of block w ---- */
 
-INLINE __m512i six_bits(const uint8_t *w, int t) /* Q6_K, 32 too many */
+INLINE __m512i six_bits(const uint8_t *w, int t) /* Q6_K, 32 too large */
 {
     __m512i low = load512(w + t / 2 * 64), high = _mm512_broadcast_i64x4(load256(w + 128 + t / 2 * 32));
     if (t % 2) {
@@ -89,7 +89,7 @@ INLINE __m512i two_bits(const uint8_t *qs, int t) /* Q2_K, and the low bits of Q
     return _mm512_and_si512(twice_shifted(qs + t / 2 * 32, t % 2 * 4, t % 2 * 4 + 2), bytes512(3));
 }
 
-INLINE __m512i three_bits(const uint8_t *w, int t) /* Q3_K, 4 too many */
+INLINE __m512i three_bits(const uint8_t *w, int t) /* Q3_K, 4 too large */
 {
     __m512i v = twice_shifted(w + 32 + t / 2 * 32, t % 2 * 4, t % 2 * 4 + 2), up = _mm512_broadcast_i64x4(load256(w));
     up = _mm512_rolv_epi64(up, halves(2 - 2 * t, 1 - 2 * t)); /* bits 2 t and 2 t + 1 to bit 2 */
@@ -98,8 +98,9 @@ INLINE __m512i three_bits(const uint8_t *w, int t) /* Q3_K, 4 too many */
 
 /* ---- scales ---- */
 
-/* Per 128-bit lane of headers: 8 scales, then 8 minima, a byte each. As dwords u0 u1 u2 of the 12 bytes: the first four
- * scales are u0 & 63, the first minima u1 & 63, the others nibbles of u2 under the top bits of u0 and u1. */
+/* Unpacks headers, one per 128-bit lane: 8 scales, then 8 minima, a byte each. With dwords u0 u1 u2 of the 12 bytes,
+ * the first four scales are u0 & 63, the first minima u1 & 63; the others are nibbles of u2 below the top bits of u0
+ * and u1. */
 INLINE __m512i unpack_scales(__m512i h)
 {
     __m512i low = _mm512_shuffle_epi32(h, _MM_PERM_DCDB); /* u0 u2 u1 u2 */
@@ -110,7 +111,7 @@ INLINE __m512i unpack_scales(__m512i h)
     return _mm512_or_si512(low, top);
 }
 
-/* Per 128-bit lane: the block's last 16 bytes, of which 2..13 hold the scales, to 16 scales of a byte. */
+/* Unpacks 16 scales of a byte from each 128-bit lane: the block's last 16 bytes, with scales in bytes 2..13. */
 INLINE __m512i unpack_scales_q3_k(__m512i tail)
 {
     __m512i low = _mm512_shuffle_epi8(tail, _mm512_set4_epi32(0x09080706, 0x05040302, 0x09080706, 0x05040302));
@@ -121,7 +122,7 @@ INLINE __m512i unpack_scales_q3_k(__m512i tail)
     return _mm512_sub_epi8(_mm512_or_si512(low, top), bytes512(32));
 }
 
-/* int16 scales of a block for each t: lane l of register t is scale 4 t + l. */
+/* Spreads a block's int16 scales: 128-bit lane l of register t is scale 4 t + l. */
 INLINE __m512i spread_scales(__m256i s16, int t)
 {
     __m512i at = _mm512_add_epi16(_mm512_set1_epi16((short)(4 * t)),

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512_codebooks.h: the books of codes of i-quants (model/codes.h) in registers, and what their codes stand for. For
- * files that want VBMI and BITALG.
+/* avx512_codebooks.h: codebooks of i-quants (model/codes.h) in registers, and the values of their codes. For files
+ * that use VBMI and BITALG.
  *
- * Codes are looked up 64 at a time by permutes of bytes: a book of 256 is four registers for the codes' low bytes and
- * four for their high ones. A code is an entry of eight values of two bits (IQ2, IQ1) or of four of three (IQ3, whose
- * low and high "bytes" are two values each). Values are 64 too many, and signs are masks that put 64 - v in place of 64
- * + v: seven bits. */
+ * Codes are looked up 64 at a time by permutes of bytes: a codebook of 256 entries is four registers for the codes'
+ * low bytes and four for their high ones. A code is an entry of eight values of two bits (IQ2, IQ1) or of four values
+ * of three bits (IQ3, whose low and high "bytes" have two values each). Values are 64 too large; signs are masks that
+ * replace 64 + v by 64 - v. So values have seven bits. */
 #ifndef NTX_COMPUTED_CPU_AVX512_CODEBOOKS_H
 #define NTX_COMPUTED_CPU_AVX512_CODEBOOKS_H
 
@@ -13,19 +13,19 @@
 
 #define LOW_BYTE(c)  (uint8_t)(c),
 #define HIGH_BYTE(c) (uint8_t)((c) >> 8),
-#define LOW_PAIR(c)  (c) & 63, /* of four levels of three bits two to a byte */
+#define LOW_PAIR(c)  (c) & 63, /* two of four levels of three bits per byte */
 #define HIGH_PAIR(c) (c) >> 6 & 63,
-#define BOOK(type, LOW, HIGH)                                                                                          \
+#define CODEBOOK(type, LOW, HIGH)                                                                                      \
     static const _Alignas(64) uint8_t low_##type[] = {NTX_CODES_##type(LOW)}, high_##type[] = {NTX_CODES_##type(HIGH)};
-BOOK(iq2_xxs, LOW_BYTE, HIGH_BYTE)
-BOOK(iq2_xs, LOW_BYTE, HIGH_BYTE)
-BOOK(iq2_s, LOW_BYTE, HIGH_BYTE)
-BOOK(iq3_xxs, LOW_PAIR, HIGH_PAIR)
-BOOK(iq3_s, LOW_PAIR, HIGH_PAIR)
-BOOK(iq1, LOW_BYTE, HIGH_BYTE)
+CODEBOOK(iq2_xxs, LOW_BYTE, HIGH_BYTE)
+CODEBOOK(iq2_xs, LOW_BYTE, HIGH_BYTE)
+CODEBOOK(iq2_s, LOW_BYTE, HIGH_BYTE)
+CODEBOOK(iq3_xxs, LOW_PAIR, HIGH_PAIR)
+CODEBOOK(iq3_s, LOW_PAIR, HIGH_PAIR)
+CODEBOOK(iq1, LOW_BYTE, HIGH_BYTE)
 
-/* Bytes of a book of 256 at 64 places, as is best where one look-up is all; of 256 again, with two operations less, one
- * after the other; of 512, the ninth bit of each in a mask; of 1024. */
+/* Look up bytes of a codebook at 64 places. _256_apart: faster for a single look-up; _256: two operations less, but
+ * dependent ones; larger codebooks have the upper index bits in masks. */
 INLINE __m512i look_up_256_apart(const uint8_t *codebook, __m512i at)
 {
     __m512i a = _mm512_permutex2var_epi8(load512(codebook), at, load512(codebook + 64)),
@@ -35,8 +35,8 @@ INLINE __m512i look_up_256_apart(const uint8_t *codebook, __m512i at)
 
 INLINE __m512i look_up_256(const uint8_t *codebook, __m512i at)
 {
-    const __mmask64 upper = _mm512_movepi8_mask(
-        at); /* a masked permute leaves places where it looks nothing up, so the other one finds them there */
+    /* a masked permute keeps the places that it does not look up, so the second permute still finds them */
+    const __mmask64 upper = _mm512_movepi8_mask(at);
     __m512i v = _mm512_mask2_permutex2var_epi8(load512(codebook), at, _knot_mask64(upper), load512(codebook + 64));
     return _mm512_mask2_permutex2var_epi8(load512(codebook + 128), v, upper, load512(codebook + 192));
 }
@@ -57,19 +57,17 @@ INLINE __m512i look_up_2048(const uint8_t *codebook, __m512i at, __mmask64 ninth
                                   look_up_1024(codebook + 1024, at, ninth, tenth));
 }
 
-/* From seven signs in each byte, whatever its top bit, eight: the number of minuses is even. */
+/* Sets the eighth sign of each byte so that the number of minuses is even; the top bit is ignored. */
 INLINE __m512i eight_signs(__m512i v)
 {
     v = _mm512_and_si512(v, bytes512(127));
     return _mm512_ternarylogic_epi32(v, _mm512_slli_epi16(_mm512_popcnt_epi8(v), 7), bytes512((char)128), 0xf8);
 }
 
-/* The levels of a type's values, raised, over and over: what else is in the upper bits of a place does not matter. */
+/* Raised levels of a type's values, repeated, so that upper bits of an index do not matter. */
 INLINE __m512i levels_2(void) { return _mm512_set1_epi32((RAISED + 8) | (RAISED + 25) << 8 | (RAISED + 43) << 16); }
-INLINE __m512i levels_1(void)
-{
-    return _mm512_set1_epi32((RAISED - 7) | (RAISED + 1) << 8 | (RAISED + 9) << 16);
-} /* in eighths, one more */
+/* IQ1: in eighths, one too large. */
+INLINE __m512i levels_1(void) { return _mm512_set1_epi32((RAISED - 7) | (RAISED + 1) << 8 | (RAISED + 9) << 16); }
 INLINE __m512i levels_3_xxs(void) { return _mm512_set1_epi64(0x7e746c645c544c44); } /* RAISED + 4, 12, ..., 52, 62 */
 INLINE __m512i levels_3_s(void) { return _mm512_set1_epi64(0x4f4d4b4947454341); }   /* RAISED + 1, 3, ..., 15 */
 
@@ -80,7 +78,7 @@ INLINE __m512i with_signs(__m512i v, __mmask64 minus)
 
 /* ---- ternary */
 
-/* Of a byte its digits after the first, two bits each. */
+/* The digits of each byte after the first, two bits each. */
 #define DIGIT(v, power) (((v) * (power) % 256 * 3) >> 8)
 #define DIGITS_1(v)     DIGIT(v, 3) | DIGIT(v, 9) << 2 | DIGIT(v, 27) << 4 | DIGIT(v, 81) << 6,
 #define DIGITS_4(v)     DIGITS_1(v) DIGITS_1((v) + 1) DIGITS_1((v) + 2) DIGITS_1((v) + 3)
@@ -95,7 +93,7 @@ INLINE __m512i first_digit(__m512i v)
     return _mm512_mask_add_epi8(d, _mm512_cmpge_epu8_mask(v, bytes512(171)), d, one);
 }
 
-/* ---- where d is */
+/* ---- the block's d as F16 bits */
 
 INLINE uint32_t half_word(const uint8_t *p)
 {

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512_codes.c: products with i-quants of code books (model/codes.h) and ternary types, one to four rows of x at a
- * time, by quads of super-blocks (avx512_quads.h).
+/* avx512_codes.c: products with i-quants that have codebooks (model/codes.h) and with ternary types, one to four rows
+ * of x at a time, by quads of super-blocks (avx512_quads.h).
  *
- * Codes are looked up as avx512_codebooks.h says. Values are taken by planes: a register has the i-th value of each of
- * the 64 entries, which is a shift of the codes and a permute of the levels, and meets a copy of x that lies by planes,
- * too. What is whole in a lane then has one scale. Raised values have seven bits and meet x as those of Q6_K do.
- * TQ1_0's digits lie by planes as they are.
+ * Codes are looked up as avx512_codebooks.h describes. Values are taken by planes: a register has the i-th value of
+ * each of 64 entries, by a shift of the codes and a permute of the levels, and is multiplied by a copy of x in the
+ * same order. So a lane's products share a scale. Raised values have seven bits and are multiplied like those of Q6_K.
+ * TQ1_0's digits are stored by planes.
  *
- * Wants VBMI and BITALG besides what the other files want; without them, and for rows of more than 65536 columns,
- * AVX2's stand in. */
+ * Needs VBMI and BITALG in addition to the other files' extensions. Without these, and for rows of more than 65536
+ * columns, AVX2's kernels are used. */
 #include "computed/cpu/avx512_codebooks.h"
 #include "computed/cpu/avx512_quads.h"
 
-/* 64 codes, by bytes; the signs of their values, a bit each, in the values' order (of IQ1 all ones where a code's
- * values are one less); scales of 16 values each, as int16. */
+/* 64 codes, by bytes; the signs of their values, a bit each, in the values' order (IQ1: all ones if a code's values
+ * are one smaller); scales of 16 values each, as int16. */
 struct codes {
     __m512i low, high, signs, scales;
 };
@@ -39,7 +39,7 @@ INLINE __m256i odd_nibbles(const uint8_t *p)
     return _mm256_cvtepu8_epi16(_mm_add_epi8(_mm_add_epi8(v, v), _mm_set1_epi8(1)));
 }
 
-/* ---- codes: of two blocks of IQ2 or IQ1, of one of IQ3 */
+/* ---- codes of two blocks (IQ2, IQ1) or of one (IQ3) */
 
 INLINE __m512i two_halves(__m256i a, __m256i b) { return _mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1); }
 
@@ -112,7 +112,7 @@ INLINE void codes_iq3_s(const uint8_t *w, struct codes *c)
     c->scales = odd_twice(_mm512_castsi256_si512(_mm256_and_si256(s, _mm256_set1_epi32(15))));
 }
 
-/* ups: of each byte of qs, in its three lowest bits, what goes above it. */
+/* ups: the three bits above each byte of qs. */
 INLINE void look_up_iq1(struct codes *c, __m512i qs, __m512i ups)
 {
     __mmask64 ninth = _mm512_test_epi8_mask(ups, bytes512(1)), tenth = _mm512_test_epi8_mask(ups, bytes512(2)),
@@ -125,7 +125,9 @@ INLINE void codes_iq1_s(const uint8_t *const w[2], struct codes *c)
 {
     __m512i qs = two_halves(load256(w[0] + 2), load256(w[1] + 2));
     __m256i words = _mm256_set_m128i(load128(w[1] + 34),
-                                     load128(w[0] + 34)); /* of 32 values each: 4 x 3 bits, scale, less */
+                                     /* a word per 32 values: 4 x 3 bits, the scale, and whether values are
+                                      * smaller */
+                                     load128(w[0] + 34));
     __m512i twos = _mm512_cvtepu32_epi64(words), dwords = _mm512_cvtepu16_epi32(words);
     look_up_iq1(c, qs, _mm512_multishift_epi64_epi8(_mm512_set1_epi64(0x1916131009060300), twos));
     c->signs = _mm512_srai_epi32(_mm512_slli_epi32(dwords, 16), 31);
@@ -152,22 +154,23 @@ INLINE void codes_iq1_m(const uint8_t *const w[2], struct codes *c)
     c->scales = two_halves(odd_triples(w[0] + 48), odd_triples(w[1] + 48));
 }
 
-/* ---- values by planes, against rows of x by planes */
+/* ---- values by planes, times rows of x by planes */
 
-/* Values of two bits with signs from one table for both: at a place whose two low bits are a code, and whose bit
- * `sign`, of 2 to 5, is its sign. What the other bits are does not matter. */
-#define SIGNED_2(at, sign)                                                                                             \
-    (((at)&3) == 3 ? 0 : RAISED + ((at) >> (sign)&1 ? -1 : 1) * (((at)&3) == 0 ? 8 : ((at)&3) == 1 ? 25 : 43)),
+/* A table of signed values of two bits: an index has a code in its two low bits and the sign in bit `sign`, of 2 to
+ * 5. Other bits do not matter. Levels are 8, 25 and 43. */
+#define SIGN_AT(at, sign)    ((at) >> (sign)&1 ? -1 : 1)
+#define LEVEL_2_AT(at)       (8 + 17 * ((at)&3) + (((at)&3) == 2))
+#define SIGNED_2(at, sign)   (((at)&3) == 3 ? 0 : RAISED + SIGN_AT(at, sign) * LEVEL_2_AT(at)),
 #define SIGNED_2_4(at, sign) SIGNED_2(at, sign) SIGNED_2(at + 1, sign) SIGNED_2(at + 2, sign) SIGNED_2(at + 3, sign)
 #define SIGNED_2_16(at, sign)                                                                                          \
     SIGNED_2_4(at, sign) SIGNED_2_4(at + 4, sign) SIGNED_2_4(at + 8, sign) SIGNED_2_4(at + 12, sign)
 #define SIGNED_2_64(sign) {SIGNED_2_16(0, sign) SIGNED_2_16(16, sign) SIGNED_2_16(32, sign) SIGNED_2_16(48, sign)},
 static const _Alignas(64) uint8_t signed_2[4][64] = {SIGNED_2_64(2) SIGNED_2_64(3) SIGNED_2_64(4) SIGNED_2_64(5)};
 
-/* The same of three bits, for signs at bits 3 to 5. */
+/* The same for values of three bits, with signs in bits 3 to 5. */
 #define LEVEL_3_xxs(code)         ((code) == 7 ? 62 : 4 + 8 * (code))
 #define LEVEL_3_s(code)           (2 * (code) + 1)
-#define SIGNED_3(LEVEL, at, sign) (RAISED + ((at) >> (sign)&1 ? -1 : 1) * LEVEL((at)&7)),
+#define SIGNED_3(LEVEL, at, sign) (RAISED + SIGN_AT(at, sign) * LEVEL((at)&7)),
 #define SIGNED_3_4(LEVEL, at, sign)                                                                                    \
     SIGNED_3(LEVEL, at, sign) SIGNED_3(LEVEL, at + 1, sign) SIGNED_3(LEVEL, at + 2, sign) SIGNED_3(LEVEL, at + 3, sign)
 #define SIGNED_3_16(LEVEL, at, sign)                                                                                   \
@@ -183,18 +186,18 @@ static const _Alignas(64) uint8_t signed_2[4][64] = {SIGNED_2_64(2) SIGNED_2_64(
 static const _Alignas(64) uint8_t signed_3_xxs[3][64] = SIGNED_3_ALL(LEVEL_3_xxs), signed_3_s[3][64] =
                                                                                        SIGNED_3_ALL(LEVEL_3_s);
 
-/* Bits where the mask has them of a, elsewhere of b. */
+/* Bits of a where the mask is 1, else of b. */
 INLINE __m512i bits_or(__m512i a, __m512i b, __m512i mask) { return _mm512_ternarylogic_epi32(a, b, mask, 0xe4); }
 
-/* Plane i of values of two bits: of signs their i-th bits, brought to where a table wants them. */
+/* Plane i of values of two bits; the i-th sign bits are moved to the place that the table expects. */
 INLINE __m512i plane_of_x8(const struct codes *c, const __m512i signs[3], const int i)
 {
     const __m512i code = _mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4));
-    const int way = i < 2 ? 0 : i < 6 ? 1 : 2, bit = way == 0 ? i + 4 : way == 1 ? i : i - 4;
-    return _mm512_permutexvar_epi8(bits_or(code, signs[way], bytes512(3)), load512(signed_2[bit - 2]));
+    const int shift = (i >= 2) + (i >= 6), bit = i + 4 - 4 * shift;
+    return _mm512_permutexvar_epi8(bits_or(code, signs[shift], bytes512(3)), load512(signed_2[bit - 2]));
 }
 
-/* Two blocks against x from block b on: a register of sums, the first block's in the lower half. sub: values that share
+/* Two blocks times x from block b on: a register of sums, the first block's in the lower half. sub: values that share
  * a scale. */
 INLINE void multiply_x8(const struct codes *c, const bool iq1, const int sub, const struct q8k_row *x, size_t b,
                         const int rows, __m512i *acc)
@@ -209,11 +212,9 @@ INLINE void multiply_x8(const struct codes *c, const bool iq1, const int sub, co
     }
 #pragma GCC unroll 8
     for (int i = 0; i < 8; i++) {
-        __m512i v = iq1 ? _mm512_sub_epi8(
-                              _mm512_permutexvar_epi8(
-                                  _mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4)), levels_1()),
-                              less)
-                        : plane_of_x8(c, signs, i);
+        const __m512i code = _mm512_srli_epi16(i < 4 ? c->low : c->high, 2 * (unsigned)(i % 4));
+        const __m512i v = iq1 ? _mm512_sub_epi8(_mm512_permutexvar_epi8(code, levels_1()), less)
+                              : plane_of_x8(c, signs, i);
         for (int r = 0; r < rows; r++) {
             const __m512i q = load512(x[r].q + b * NTX_QKK + 64 * (size_t)i);
             if (sub == 16)
@@ -226,7 +227,7 @@ INLINE void multiply_x8(const struct codes *c, const bool iq1, const int sub, co
         acc[r] = _mm512_add_epi32(acc[r], _mm512_mullo_epi32(sum[r], _mm512_srli_epi32(c->scales, 16)));
 }
 
-/* One block; its scales are of 32 values, 16 bytes of two planes or two lanes. */
+/* One block. A scale holds for 32 values: 16 bytes of two planes, or two lanes. */
 INLINE void multiply_x4(const struct codes *c, const uint8_t (*levels)[64], const struct q8k_row *x, size_t b,
                         const int rows, __m512i *acc)
 {
@@ -251,13 +252,13 @@ INLINE void multiply_x4(const struct codes *c, const uint8_t (*levels)[64], cons
         acc[r] = _mm512_add_epi32(_mm512_mullo_epi32(sum[r], scale), offset_term(s16, x[r].s16 + b * 16, RAISED_LOG2));
 }
 
-/* From two registers of two blocks' sums: 128-bit lane k, four sums of block k. */
+/* Joins two registers of two blocks' sums: 128-bit lane k has four sums of block k. */
 INLINE __m512i fold_pairs(__m512i a, __m512i b)
 {
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
-/* n bytes of x by planes: of each 64 entries of `entry` values first all first ones, then all second ones. */
+/* Orders n bytes of x by planes: of each 64 entries of `entry` values first all first values, then all second ones. */
 INLINE void by_planes(const int8_t *q, size_t n, const size_t entry, int8_t *to)
 {
     for (size_t at = 0; at < n; at += 64 * entry)
@@ -266,9 +267,9 @@ INLINE void by_planes(const int8_t *q, size_t n, const size_t entry, int8_t *to)
                 to[at + 64 * i + k] = q[at + entry * k + i];
 }
 
-/* ---- ternary: no codes, but the same way on */
+/* ---- ternary types: no codes, the rest is the same */
 
-/* Four blocks' values, RAISED too many. */
+/* Four blocks' values, RAISED too large. */
 struct raised {
     uint8_t values[4][NTX_QKK];
 } __attribute__((aligned(64)));
@@ -279,7 +280,7 @@ INLINE void one_tq2_0(const uint8_t *w, struct raised *u, int k)
         _mm512_store_si512(u->values[k] + 64 * t, _mm512_add_epi8(two_bits(w, t), bytes512(RAISED - 1)));
 }
 
-/* 64 bytes' digits against five registers of x each. */
+/* The digits of 64 bytes times five registers of x each. */
 INLINE void multiply_digits(__m512i v, const int8_t *const x[4], size_t at, const int rows, __m512i *acc)
 {
     const __m512i later = look_up_256_apart(digits_tq1_0, v);
@@ -293,9 +294,9 @@ INLINE void multiply_digits(__m512i v, const int8_t *const x[4], size_t at, cons
     }
 }
 
-/* Four blocks of x for TQ1_0, as their weights' digits lie: of the first 32 bytes of two blocks all first digits, all
- * second ones, ..., of the other two likewise; of the next 16 bytes of all four; of their last four, whose digits are
- * four, the first of each block, the second ... */
+/* Orders four blocks of x for TQ1_0 as the weights' digits are stored. For the first 32 bytes of two blocks: all first
+ * digits, all second ones, ...; the same for the other two blocks; then for the next 16 bytes of all four; then for
+ * their last four bytes, which have four digits: the first of each block, the second ... */
 INLINE void by_digits(const int8_t *q, size_t n, int8_t *to)
 {
     for (size_t b = 0; b < n; b += 4 * NTX_QKK)
@@ -309,7 +310,7 @@ INLINE void by_digits(const int8_t *q, size_t n, int8_t *to)
             }
 }
 
-/* Values are one too many. */
+/* Values are one too large, which the sums of x correct. */
 INLINE void quad_sums_tq1_0(const struct quad *q, const struct q8k_row *x, const int rows, struct quad_sums *out)
 {
     const size_t at = (size_t)q->block * NTX_QKK;
@@ -330,7 +331,7 @@ INLINE void quad_sums_tq1_0(const struct quad *q, const struct q8k_row *x, const
     __m512i digits = _mm512_and_si512(
         _mm512_srlv_epi64(look_up_256_apart(digits_tq1_0, last), _mm512_set_epi64(4, 4, 2, 2, 0, 0, 0, 0)),
         bytes512(3));
-    last = _mm512_mask_blend_epi64(3, digits, first_digit(last)); /* the digits of a lane */
+    last = _mm512_mask_blend_epi64(3, digits, first_digit(last)); /* the four digits of each lane */
     for (int r = 0; r < rows; r++) {
         __m512i sums = _mm512_madd_epi16(_mm512_loadu_si512(x[r].s32 + (size_t)q->block * 8), _mm512_set1_epi16(1));
         __m512i ends = _mm512_dpbusd_epi32(_mm512_setzero_si512(), last, load512(from[r] + at + 960));
@@ -361,7 +362,7 @@ INLINE void multiply_quad(const struct quad *q, const struct raised *u, const st
         out[r].i = fold4(acc[r]);
 }
 
-/* Half words as the quads' heads. */
+/* Half words in the order of a quad's heads. */
 INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     __m128i v = _mm_set_epi32((int)d, (int)c, (int)b, (int)a);
@@ -378,8 +379,8 @@ INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
     *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                           \
     }
 
-/* unroll: 2 where both pairs' look-ups at once were measured to be faster, else 1 (docs/log/kernels-x86.md). */
-#define EIGHTS(type, D, iq1, sub, unroll)                                                                              \
+/* unroll: 2 if look-ups of both pairs at once were measured to be faster, else 1 (docs/log/kernels-x86.md). */
+#define CODES_X8(type, D, iq1, sub, unroll)                                                                            \
     QUAD_BEGIN(type)                                                                                                   \
     __m512i acc[2][4];                                                                                                 \
     _Pragma(unroll) for (size_t k = 0; k < 2; k++)                                                                     \
@@ -392,7 +393,7 @@ INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
         out[r].i = fold_pairs(acc[0][r], acc[1][r]);                                                                   \
     QUAD_END(type, D)
 
-#define FOURS(type, D, levels)                                                                                         \
+#define CODES_X4(type, D, levels)                                                                                      \
     QUAD_BEGIN(type)                                                                                                   \
     __m512i acc[4][4];                                                                                                 \
     for (size_t k = 0; k < 4; k++) {                                                                                   \
@@ -412,23 +413,23 @@ quad_sums_tq1_0(q, x, rows, out);
 QUAD_END(tq1_0, D_AT)
 
 QUAD_BEGIN(tq2_0)
-struct raised u; /* four of it */
+struct raised u;
 for (int k = 0; k < 4; k++)
     one_tq2_0(q->w[k], &u, k);
 multiply_quad(q, &u, x, rows, out);
 QUAD_END(tq2_0, D_AT)
 
-EIGHTS(iq2_xxs, D_AT, false, 32, "GCC unroll 1")
-EIGHTS(iq2_xs, D_AT, false, 16, "GCC unroll 1")
-EIGHTS(iq2_s, D_AT, false, 16, "GCC unroll 2")
-EIGHTS(iq1_s, D_AT, true, 32, "GCC unroll 1")
-EIGHTS(iq1_m, D_SPREAD, true, 16, "GCC unroll 1")
-FOURS(iq3_xxs, D_AT, signed_3_xxs)
-FOURS(iq3_s, D_AT, signed_3_s)
+CODES_X8(iq2_xxs, D_AT, false, 32, "GCC unroll 1")
+CODES_X8(iq2_xs, D_AT, false, 16, "GCC unroll 1")
+CODES_X8(iq2_s, D_AT, false, 16, "GCC unroll 2")
+CODES_X8(iq1_s, D_AT, true, 32, "GCC unroll 1")
+CODES_X8(iq1_m, D_SPREAD, true, 16, "GCC unroll 1")
+CODES_X4(iq3_xxs, D_AT, signed_3_xxs)
+CODES_X4(iq3_s, D_AT, signed_3_s)
 
 /* ---- all outputs */
 
-enum { PLANES_MAX = 64 << 10 }; /* bytes of a row of x by planes, on the stack */
+enum { PLANES_MAX = 64 << 10 }; /* most bytes of a row of x by planes, on the stack */
 
 enum entry_of {
     ENTRY_iq2_xxs = 8,
@@ -442,7 +443,7 @@ enum entry_of {
     ENTRY_tq2_0 = 0
 };
 
-/* As mm_rows, with x by planes. */
+/* As super_rows(), with x by planes. */
 INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const float factor,
                       const size_t entry, quad_fn *quad)
 {
@@ -471,7 +472,7 @@ INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t 
         if (ENTRY_##type)                                                                                              \
             mm_planes(s, r, k, sizeof(struct ntx_block_##type), factor, ENTRY_##type, quad_##type);                    \
         else                                                                                                           \
-            mm_rows(s, r, k, sizeof(struct ntx_block_##type), false, factor, NULL, quad_##type);                       \
+            super_rows(s, r, k, sizeof(struct ntx_block_##type), false, factor, NULL, quad_##type);                    \
     }
 
 #define CODES_MATMUL(TYPE, type, factor, ...)                                                                          \

@@ -40,15 +40,15 @@ INLINE void tile_step(const struct tile *t, size_t k, __mmask16 live, const int 
     }
 }
 
-/* Of outputs side by side those that come next are fetched: a distance that is the same for all would fetch some twice
- * and others late. */
+/* Prefetches the next outputs' weights. For outputs side by side, a fixed distance would fetch some bytes twice and
+ * others late. */
 INLINE void fetch_next(const uint8_t *w, size_t bytes)
 {
     for (size_t at = 0; at < bytes; at += 64)
         __builtin_prefetch(w + at, 0, 1);
 }
 
-/* next: bytes from these outputs' weights to those of the next ones. */
+/* next: bytes from these outputs' weights to the next outputs' weights. */
 INLINE void tile_dots(const struct tile *t, uint32_t n, size_t next, const int outs, const int rows, size_t bytes,
                       load_fn *load, float out[MAX_OUTS][MAX_ROWS])
 {
@@ -77,11 +77,11 @@ INLINE void tile_dots(const struct tile *t, uint32_t n, size_t next, const int o
             out[o][r] = join_ps(_mm512_add_ps(low[o][r], high[o][r]));
 }
 
-INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t bytes, load_fn *load)
+INLINE void float_rows(const struct shape *s, uint32_t r, const int rows, size_t bytes, load_fn *load)
 {
     struct tile t;
     float out[MAX_OUTS][MAX_ROWS];
-    const int outs = rows == 1 ? 4 : rows == 2 ? 4 : 3; /* as many accumulators as there are registers for */
+    const int outs = rows <= 2 ? 4 : 3; /* as many accumulators as registers allow */
     for (int k = 0; k < rows; k++)
         t.x[k] = (const float *)(const void *)(s->x + (r + (size_t)k) * s->x_stride);
     for (uint32_t o = 0; o < s->n_out;) {
@@ -99,7 +99,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t by
 }
 
 #define FLOAT_ROWS(type, k, bytes)                                                                                     \
-    static void rows##k##_##type(const struct shape *s, uint32_t r) { mm_rows(s, r, k, bytes, load_##type); }
+    static void rows##k##_##type(const struct shape *s, uint32_t r) { float_rows(s, r, k, bytes, load_##type); }
 #define FLOAT_MATMUL(type, bytes)                                                                                      \
     FLOAT_ROWS(type, 1, bytes)                                                                                         \
     FLOAT_ROWS(type, 2, bytes)                                                                                         \

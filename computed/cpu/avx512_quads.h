@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512_quads.h: what the files of super-block kernels share: four super-blocks, a quad, are unpacked together, one to
- * a 128-bit lane where their headers are concerned, and the quad's sums end in one register, super-block k in 128-bit
- * lane k. Four quads are 16 blocks: a full set of lanes.
+/* avx512_quads.h: functions that the files of super-block kernels share. Four super-blocks, a quad, are unpacked
+ * together, with one header per 128-bit lane. The quad's sums end in one register, super-block k in 128-bit lane k.
+ * Four quads are 16 blocks: all lanes.
  *
- * A last quad that is not full points again at the row's last block: x is zero there and those lanes are masked at the
- * end, so nothing behind the weights is read. */
+ * If the last quad is not complete, the row's last block is repeated; x is zero there and those lanes are masked at
+ * the end. So nothing after the weights is read. */
 #ifndef NTX_COMPUTED_CPU_AVX512_QUADS_H
 #define NTX_COMPUTED_CPU_AVX512_QUADS_H
 
 #include "computed/cpu/avx512_bits.h"
 
-/* Four super-blocks of weights, and where they meet x. */
+/* Four super-blocks of weights, and their place in x. */
 struct quad {
     const uint8_t *w[4];
     uint32_t block; /* number of the first */
 };
 
-/* What a quad gives per row of x: sums of the four blocks, each spread over the four elements of its 128-bit lane. */
+/* Sums of a quad's four blocks for a row of x, each spread over the four elements of its 128-bit lane. */
 struct quad_sums {
     __m512i i, j;
 };
 
-/* What a quad's headers hold, for types that unpack them ahead. */
+/* Scales of a quad, for types that unpack headers ahead. */
 struct quad_heads {
-    int32_t scales[2][4][4]
-        __attribute__((aligned(64))); /* pairs of int16: [half of the sub-blocks][block][sub-block] */
+    /* pairs of int16: [half of the sub-blocks][block][sub-block] */
+    int32_t scales[2][4][4] __attribute__((aligned(64)));
 };
 
 typedef void head_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
@@ -46,14 +46,14 @@ INLINE __m512i scaled_dot(__m512i acc, __m512i w, const int8_t *x, __m512i scale
     return _mm512_dpwssd_epi32(acc, _mm512_maddubs_epi16(w, load512(x)), scale);
 }
 
-/* -offset * sum of scale * (sum of 16 x): what is left of the offset inside the integers. 8 lanes used. */
+/* -offset * sum of scale * (sum of 16 x): corrects integers that are `offset` too large. Uses 8 lanes. */
 INLINE __m512i offset_term(__m256i s16, const int16_t *sums, int log2_offset)
 {
     __m256i p = _mm256_madd_epi16(s16, _mm256_loadu_si256((const void *)sums));
     return _mm512_zextsi256_si512(_mm256_sub_epi32(_mm256_setzero_si256(), _mm256_slli_epi32(p, log2_offset)));
 }
 
-/* Element 4 k + g of the quads' joined sums is block 4 g + k. */
+/* Reorders the quads' joined sums, whose element 4 k + g is block 4 g + k, to blocks in order. */
 INLINE __m512i natural_order(__m512i v)
 {
     return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), v);
@@ -75,7 +75,7 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
         for (uint32_t g = 0; g < 4; g++) {
             struct quad q = {.block = b + 4 * g};
             const uint8_t *p = w + (size_t)q.block * block_bytes;
-            if (!follows || head) /* headers wait else */
+            if (!follows || head) /* types without `head` would wait for headers */
                 prefetch_next(p, 4 * block_bytes, 3584, follows ? REACH_NEAR : reach_for(rows), end);
             if (q.block + 4 <= nb) {
                 for (int k = 0; k < 4; k++)
@@ -91,7 +91,7 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
                 continue;
             }
             quads[g] = q;
-            if (head) /* all of them first, since each waits longer for its headers than for its weights */
+            if (head) /* all headers first: their latency is longer than that of the weights */
                 head(&quads[g], x, rows, sums[g], &d[g], &heads[g]);
         }
         for (uint32_t g = 0; g < 4 && quads[g].block < nb; g++)
@@ -116,8 +116,8 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
 }
 
 /* All outputs for rows r .. r + rows - 1. */
-INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min,
-                    const float factor, head_fn *head, quad_fn *quad)
+INLINE void super_rows(const struct shape *s, uint32_t r, const int rows, size_t block_bytes, const bool has_min,
+                       const float factor, head_fn *head, quad_fn *quad)
 {
     struct q8k_row x[4];
     for (int k = 0; k < rows; k++)
@@ -131,11 +131,11 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, size_t bl
     }
 }
 
-/* rows<k>_<type>; factor: what d is to be multiplied by, a power of two. */
+/* Defines rows<k>_<type>; factor: factor of d, a power of two. */
 #define SUPER_ROWS(type, k, has_min, factor, head)                                                                     \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
-        mm_rows(s, r, k, sizeof(struct ntx_block_##type), has_min, factor, head, quad_##type);                         \
+        super_rows(s, r, k, sizeof(struct ntx_block_##type), has_min, factor, head, quad_##type);                      \
     }
 
 #endif

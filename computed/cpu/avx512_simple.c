@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of some 32s that share a head
- * (Q1_0 Q2_0 NVFP4), one to four rows of x at a time.
+/* avx512_simple.c: products with blocks of 32 (Q4_0 Q4_1 Q5_0 Q5_1 Q8_0, NTX_LOOKUPS) or of several 32s that share a
+ * head (Q1_0 Q2_0 NVFP4), one to four rows of x at a time.
  *
- * Two 32s fill a register as unsigned bytes (an offset of 1, 8, 16 or 128 is taken back through the sum of x); sixteen
- * of them have their products brought into one lane each by a tree of shuffles. A last run that is not full points
- * again at the row's last block: x is zero there and the lanes are masked, so nothing behind the weights is read. */
+ * Two 32s fill a register as unsigned bytes; an offset of 1, 8, 16 or 128 is corrected by the sum of x. Products of
+ * sixteen 32s are moved to one lane each by a tree of shuffles. If the last run is not complete, the row's last block
+ * is repeated; x is zero there and the lanes are masked. So nothing after the weights is read. */
 #include "computed/cpu/avx512.h"
 
-/* Two 32s as unsigned bytes in natural order: of the blocks at w and next, or (types whose blocks have several) the
- * part-th of w and the one behind it. */
+/* Two 32s as unsigned bytes in natural order: of the blocks at w and next, or, in types with several 32s per block,
+ * the part-th of w and the next one. */
 typedef __m512i pair_fn(const uint8_t *w, const uint8_t *next, uint32_t part);
 
 enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
@@ -18,7 +18,7 @@ struct kind {
     uint32_t parts; /* of a block: 1, 2 or 4 */
     pair_fn *pair;
     enum scales scales;
-    int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 instead */
+    int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 */
 };
 
 INLINE __m512i low_and_high(__m512i v)
@@ -33,7 +33,7 @@ INLINE __m512i nibbles(const uint8_t *qs, const uint8_t *next)
     return low_and_high(_mm512_mask_broadcast_i32x4(v, 0xff00, _mm_loadu_si128((const void *)next)));
 }
 
-/* The same under a fifth bit each: the four bytes before. */
+/* The same with a fifth bit each, from the four bytes before. */
 INLINE __m512i fives(const uint8_t *qs, const uint8_t *next)
 {
     uint32_t fifth[2];
@@ -89,7 +89,7 @@ INLINE __m512i pair_q1_0(const uint8_t *w, const uint8_t *next, uint32_t part)
     return _mm512_maskz_set1_epi8(_cvtu64_mask64(bits), 2);
 }
 
-/* Four to a byte, which becomes the dword of all of them. */
+/* A byte has four values; it becomes their dword. */
 INLINE __m512i pair_q2_0(const uint8_t *w, const uint8_t *next, uint32_t part)
 {
     (void)next;
@@ -99,7 +99,7 @@ INLINE __m512i pair_q2_0(const uint8_t *w, const uint8_t *next, uint32_t part)
     return _mm512_and_si512(v, _mm512_set1_epi8(3));
 }
 
-/* Eight bytes of low and of high nibbles for each 16 values. */
+/* Each 16 values have eight bytes: low nibbles, then high ones. */
 INLINE __m512i pair_nvfp4(const uint8_t *w, const uint8_t *next, uint32_t part)
 {
     (void)next;
@@ -109,11 +109,11 @@ INLINE __m512i pair_nvfp4(const uint8_t *w, const uint8_t *next, uint32_t part)
     return _mm512_shuffle_epi8(raised_mxfp4(), v);
 }
 
-/* Where 16 times 32 values lie. */
+/* A run of 16 times 32 values. */
 struct run {
-    const uint8_t *w; /* the first one's block */
+    const uint8_t *w; /* the first block */
     const struct kind *kind;
-    uint32_t last; /* number of the last that exists, counted from w; 15 or more: all do */
+    uint32_t last; /* number of the last 32 that exists, counted from w; 15 or more: all exist */
 };
 
 INLINE uint32_t run_number(const struct run *g, uint32_t k, const bool full)
@@ -126,8 +126,8 @@ INLINE const uint8_t *run_at(const struct run *g, uint32_t k, const bool full)
     return g->w + run_number(g, k, full) / g->kind->parts * g->kind->block_bytes;
 }
 
-/* 64 products in fours: each 128-bit lane has those of 16 values. Where each 16 have their scale, what the values have
- * too many is taken back here. */
+/* 64 products in sums of four: each 128-bit lane has those of 16 values. If each 16 values have a scale, the offset is
+ * corrected here. */
 INLINE __m512i pair_dot(const struct kind *kind, __m512i v, const int8_t *x)
 {
     __m512i q = _mm512_loadu_si512(x), z = _mm512_dpbusd_epi32(_mm512_setzero_si512(), v, q);
@@ -137,7 +137,7 @@ INLINE __m512i pair_dot(const struct kind *kind, __m512i v, const int8_t *x)
         z, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)(1 << kind->log2_offset)), q));
 }
 
-/* The k-th and the next of 16 times 32 values, k even. */
+/* The k-th and the next 32 of a run, k even. */
 INLINE __m512i run_pair(const struct run *g, uint32_t k, const bool full)
 {
     if (g->kind->parts == 1)
@@ -147,12 +147,11 @@ INLINE __m512i run_pair(const struct run *g, uint32_t k, const bool full)
     return g->kind->pair(run_at(g, k, true), NULL, k % g->kind->parts);
 }
 
-/* Integer products of 16 times 32 values, a lane each; of TWO_E4M3 those of each first 16 and, in second, of the
- * others. */
+/* Integer products of a run, a lane per 32. TWO_E4M3: `out` for the first 16 of each 32, `second` for the others. */
 INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows, const bool full, __m512i *out,
                      __m512i *second)
 {
-    /* of eight 32s: (0 2 4 6)'s first halves, their second ones, (1 3 5 7)'s first and second ones */
+    /* order of eight 32s: (0 2 4 6)'s first halves, their second ones, (1 3 5 7)'s first and second ones */
     const __m512i natural = _mm512_set_epi32(15, 11, 14, 10, 13, 9, 12, 8, 7, 3, 6, 2, 5, 1, 4, 0);
     __m512i eight[4][2];
     for (uint32_t h = 0; h < 2; h++) {
@@ -177,8 +176,8 @@ INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows
     }
 }
 
-/* Heads of 16 blocks of `words` half words that follow one another: four at a time out of a register, or two, since 16
- * small loads and the wide one behind them cost more than all the rest. */
+/* Heads of 16 adjacent blocks of `words` half words, four at a time from one register or two: 16 small loads, and a
+ * wide load after them, would cost more than all the rest. */
 INLINE __m512i heads_of_words(const uint8_t *w, const int words)
 {
     const __m512i at = _mm512_set4_epi32(3 * words | (3 * words + 1) << 16, 2 * words | (2 * words + 1) << 16,
@@ -194,7 +193,7 @@ INLINE __m512i heads_of_words(const uint8_t *w, const int words)
     return _mm512_or_si512(_mm512_or_si512(v[0], v[1]), _mm512_or_si512(v[2], v[3]));
 }
 
-/* The dwords at the heads: d, and m above it where the type has one. */
+/* The first dwords of the blocks: d, and m above it in types that have one. */
 INLINE __m512i run_heads(const struct run *g, const bool full)
 {
     uint32_t h[16] __attribute__((aligned(64)));
@@ -206,12 +205,12 @@ INLINE __m512i run_heads(const struct run *g, const bool full)
     return _mm512_load_si512(h);
 }
 
-/* The first bytes of 16 blocks of 17 bytes: that of block k is byte k of the k-th 16. */
+/* The first bytes of 16 blocks of 17 bytes: block k's is byte k of the k-th 16 bytes. */
 INLINE __m128i run_exponents(const struct run *g, const bool full)
 {
     const __mmask64 first = 1 | 1ull << 17 | 1ull << 34 | 1ull << 51;
     __m512i v = _mm512_setzero_si512();
-    for (uint32_t k = 0; k < 4; k++) { /* of a run that is not full those that there are */
+    for (uint32_t k = 0; k < 4; k++) { /* an incomplete run: only bytes that exist */
         uint64_t left = 17 * (uint64_t)g->last + 1 - 64 * k,
                  there = full || left - 1 >= 63 ? ~0ull : (1ull << left) - 1;
         if (full || 64 * k <= 17 * g->last)
@@ -221,7 +220,7 @@ INLINE __m128i run_exponents(const struct run *g, const bool full)
     return _mm_or_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 }
 
-/* The scales of 16 times 32 values: d and m, or of the first and second 16. */
+/* The scales of a run: d and m, or the scales of the first and second 16 values. */
 INLINE void run_scales(const struct run *g, const bool full, __m512 *d, __m512 *m)
 {
     if (g->kind->scales == EXPONENT) {
@@ -267,7 +266,7 @@ INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, con
     }
 }
 
-/* One output for `rows` rows of x; nb: of 32 values. */
+/* One output for `rows` rows of x; nb: blocks of 32 values. */
 INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8_row *x, const int rows,
                        const struct kind *kind, __m512 *acc)
 {
@@ -288,7 +287,7 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
     dot_run(&g, x, b, rows, false, acc);
 }
 
-INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const struct kind *kind)
+INLINE void simple_rows(const struct shape *s, uint32_t r, const int rows, const struct kind *kind)
 {
     struct q8_row x[4];
     for (int k = 0; k < rows; k++)
@@ -305,7 +304,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t r, const int rows, const str
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
         const struct kind kind = {sizeof(struct ntx_block_##type), parts, pair_##type, scales, log2_offset};           \
-        mm_rows(s, r, k, &kind);                                                                                       \
+        simple_rows(s, r, k, &kind);                                                                                   \
     }
 #define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                                \
     SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                   \

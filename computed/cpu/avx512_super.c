@@ -5,16 +5,15 @@
  * sub-block's scale and added up in int32; four blocks, a quad, end in one register (avx512_quads.h). */
 #include "computed/cpu/avx512_quads.h"
 
-/* Index for byte shuffles: unsigned bytes s .. s + 3 of each lane as int16, one for each 128-bit lane. */
+/* Index for byte shuffles: byte s + l of 128-bit lane l as int16, repeated. */
 INLINE __m512i pick_quarters(int s)
 {
     const long long one = 0x0001000100010001, v = (long long)(0x8000800080008000u + 0x0001000100010001u * (unsigned)s);
     return _mm512_set_epi64(v + 3 * one, v + 3 * one, v + 2 * one, v + 2 * one, v + one, v + one, v, v);
 }
 
-/* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima. By half registers, a sub-block each: its scale is
- * then one pair of int16 that the multiplication itself spreads from memory, where whole ones would need a shuffle.
- * ---- */
+/* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima. Half registers have one sub-block each, so its scale
+ * is one pair of int16, which the multiplication broadcasts from memory; whole registers would need a shuffle. ---- */
 
 /* Sub-blocks 2 t and 2 t + 1 of block w. */
 INLINE void two_sub_blocks(const uint8_t *w, const int t, const bool five, __m256i out[2])
@@ -46,7 +45,7 @@ INLINE void head_q45(const struct quad *q, const struct q8k_row *x, int rows, st
     __m512i mins = _mm512_unpackhi_epi8(sm, _mm512_setzero_si512());
     _mm512_store_si512(heads->scales[0], scale_pairs(sm, 0));
     _mm512_store_si512(heads->scales[1], scale_pairs(sm, 4));
-    __asm__("" : "+m"(*heads)); /* loads that spread are free, shuffles are not */
+    __asm__("" : "+m"(*heads)); /* forces broadcasts from memory, which are free; shuffles are not */
     *d = head;
     for (int r = 0; r < rows; r++)
         out[r].j = _mm512_madd_epi16(mins, load512(x[r].s32 + (size_t)q->block * 8));
@@ -62,7 +61,7 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
 #pragma GCC unroll 4
     for (int t = 0; t < 4; t++)
 #pragma GCC unroll 4
-        for (int k = 0; k < 4; k++) { /* four sums take turns: each product waits for the one before it */
+        for (int k = 0; k < 4; k++) { /* four sums alternate, since a product waits for the one before it in its sum */
             __m256i v[2];
             two_sub_blocks(q->w[k], t, five, v);
             for (int h = 0; h < 2; h++)
@@ -179,8 +178,8 @@ INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, s
         out[r].i = fold4(acc[r]);
 }
 
-/* ---- IQ4_XS: d, bit pairs and nibbles of 8 scales, then nibbles that stand for values, 128 too many: eight bits, so
- * sums of four meet the scale, as int32. ---- */
+/* ---- IQ4_XS: d, bit pairs and nibbles of 8 scales, then nibbles that stand for values. Values are raised by 128 and
+ * so have eight bits: sums of four are multiplied by the scale, as int32. ---- */
 
 /* 8 scales as int16, from the header's 8 bytes. */
 INLINE __m128i scales_iq4_xs(const uint8_t *w)
@@ -229,7 +228,7 @@ INLINE void quad_iq4_xs(const struct quad *q, const struct q8k_row *x, int rows,
         out[r].i = fold4(acc[r]);
 }
 
-/* ---- all of them ---- */
+/* ---- the kernels ---- */
 
 #define SUPER_MATMUL(type, has_min, head)                                                                              \
     SUPER_ROWS(type, 1, has_min, 1, head)                                                                              \

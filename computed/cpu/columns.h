@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* columns.h: sums of weighted columns, for FFNs whose down matrix lies column by column (model/fill.h). One source for
- * every instruction set, like ops.h. Columns are widened to floats a segment at a time (exactly the values of
- * ntx_type_info(type)->dequant), 16 columns together, and added to each row that has a use for them: who has none costs
- * nothing. */
+/* columns.h: sums of weighted columns, for FFNs whose down matrix is stored column by column (model/fill.h). One
+ * source for every instruction set, like ops.h. Columns are widened to floats a segment at a time (exactly the values
+ * of ntx_type_info(type)->dequant), 16 columns together, and added to each row that uses them; a row that uses none
+ * costs nothing. */
 #ifndef NTX_COMPUTED_CPU_COLUMNS_H
 #define NTX_COMPUTED_CPU_COLUMNS_H
 
@@ -79,13 +79,13 @@ static void widen_bf16(const void *p, float *out, uint32_t n)
         out[k] = bf16_to_f32(h[k]);
 }
 
-/* ---- adding */
+/* ---- sums */
 
 struct widened {
     _Alignas(64) float w[TOGETHER][SEGMENT];
 };
 
-/* y[0..n) += sum of a[i] * w[column[i]], one after the other; n at most SEGMENT. */
+/* y[0..n) += sum of a[i] * w[column[i]], in order; n at most SEGMENT. */
 INLINE void add_columns_to_row(const struct widened *s, const uint8_t *column, const float *a, uint32_t n_columns,
                                float *y, uint32_t n)
 {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* delta_net.h: gated delta nets: part of ops.h. A panel of a head's matrix, 16 or 32 columns, goes through its rows
- * (keys) in their order; columns do not see one another. So a value depends neither on the width of registers nor on
- * which thread has which columns. */
+/* delta_net.h: gated delta nets: part of ops.h. A panel of a head's matrix (16 or 32 columns) is updated row by row
+ * (key by key); columns are independent. So a value depends neither on the width of registers nor on the thread. */
 
 INLINE struct f16 silu16(struct f16 x) { return div16(x, add16(exp16(sub16(splat(-0.0f), x)), splat(1.0f))); }
 
-static void conv(const float *w, const float *const *x, uint32_t taps, uint32_t n, float *y)
+static void convolve(const float *w, const float *const *x, uint32_t taps, uint32_t n, float *y)
 {
     for (uint32_t c = 0; c < n; c += 16) {
         struct f16 sum = splat(0);
@@ -15,14 +14,14 @@ static void conv(const float *w, const float *const *x, uint32_t taps, uint32_t 
     }
 }
 
-static void unit(float *x, float eps, uint32_t n)
+static void normalise_unit(float *x, float eps, uint32_t n)
 {
     float scale = (float)(1.0 / sqrt(sum_of_squares(x, n) + (double)eps));
     for (uint32_t k = 0; k < n; k++)
         x[k] *= scale;
 }
 
-INLINE void delta_look(const struct ntx_delta_net *a, const uint32_t vecs)
+INLINE void delta_read(const struct ntx_delta_net *a, const uint32_t vecs)
 {
     struct f16 seen[2] = {splat(0), splat(0)};
     const float *from = a->from;
@@ -33,7 +32,7 @@ INLINE void delta_look(const struct ntx_delta_net *a, const uint32_t vecs)
         store16(a->seen + 16 * v, seen[v]);
 }
 
-INLINE void delta_fold(const struct ntx_delta_net *a, const uint32_t vecs, const bool by_key)
+INLINE void delta_update(const struct ntx_delta_net *a, const uint32_t vecs, const bool by_key)
 {
     struct f16 seen[2] = {splat(0), splat(0)}, out[2] = {splat(0), splat(0)}, d[2] = {splat(0), splat(0)};
     const struct f16 decay = splat(a->decay);
@@ -57,18 +56,18 @@ INLINE void delta_fold(const struct ntx_delta_net *a, const uint32_t vecs, const
     }
 }
 
-static void delta(const struct ntx_delta_net *a)
+static void delta_net(const struct ntx_delta_net *a)
 {
     if (a->k && a->decays && a->n_values == 32)
-        delta_fold(a, 2, true);
+        delta_update(a, 2, true);
     else if (a->k && a->decays)
-        delta_fold(a, 1, true);
+        delta_update(a, 1, true);
     else if (a->k && a->n_values == 32)
-        delta_fold(a, 2, false);
+        delta_update(a, 2, false);
     else if (a->k)
-        delta_fold(a, 1, false);
+        delta_update(a, 1, false);
     else if (a->n_values == 32)
-        delta_look(a, 2);
+        delta_read(a, 2);
     else
-        delta_look(a, 1);
+        delta_read(a, 1);
 }

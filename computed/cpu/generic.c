@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* generic.c: kernels in plain C, for any CPU: the oracle of the others. */
+/* generic.c: kernels in plain C, for any CPU: the reference for the others. */
 #include "common/clones.h"
 #define PLAIN_CLONES NTX_CLONES_FMA
 #include "computed/cpu/mm_plain.h"

@@ -1,37 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two rows of x meet two
- * outputs, and four integer sums come of it at once.
+/* i8mm.c: products of many rows by SMMLA, which multiplies two rows of eight bytes by two: two rows of x by two
+ * outputs, which gives four integer sums at once.
  *
- * Rows of x are taken four or eight at a time, interleaved by pairs once for all outputs: of each eight values first
- * one row's, then the other's. Weights of four outputs are unpacked as two pairs interleaved likewise (struct from),
- * and meet the pairs; those that are interleaved in memory (interleaved.h) come by quarters of tiles, which are four
- * outputs. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), so that of each two pairs one register
- * of sums is alive:
+ * Rows of x are taken four or eight at a time, interleaved by pairs once for all outputs: each eight values of one
+ * row, then of the other. Weights of four outputs are unpacked as two pairs interleaved likewise (struct from).
+ * Weights that are interleaved in memory (interleaved.h) come by quarters of tiles, which are four outputs. Lanes are
+ * computed one after another (blocks l, l + 16, ... are lane l's), so that each two pairs have one register of sums:
  *
  *   element    0            1            2            3
  *              x0 . w0      x0 . w1      x1 . w0      x1 . w1
  *
- * The order within a lane, and the tree over the lanes, are cpu.h's. One row, or two, go by SDOT (neon.h). */
+ * The order within a lane, and the tree over the lanes, are cpu.h's. One or two rows use SDOT (neon.h). */
 #include "computed/cpu/neon_tiles.h"
 
 SIMPLE_KINDS
 SUPER_KINDS
 
 enum {
-    PAIRS = 4, /* of rows of x, at most: a batch of them */
+    PAIRS = 4, /* most pairs of rows of x in a batch */
     TWINS = 2, /* pairs of outputs */
     LEAST_ROWS = 3,
     ROOM = 448 << 10, /* bytes of interleaved rows, on the stack */
-    BLOCK = 96,       /* of them, of a pair of SIMPLE rows */
+    BLOCK = 96,       /* bytes of a block of a pair of SIMPLE rows */
     BLOCKS = ROOM / 2 / BLOCK,
 };
 
-/* Of a pair of rows of x: their bytes, interleaved; with scales and sums behind. */
+/* A pair of rows of x: interleaved bytes, followed by scales and sums. */
 struct paired {
-    const int8_t *q; /* SIMPLE: behind the 64 bytes of each block four scales, d0 d0 d1 d1, and four times likewise what
-                        integer sums begin with, as bits of floats; or sums of x, of types with minima */
+    /* SIMPLE: 64 bytes of each block, then four scales d0 d0 d1 d1, then likewise four start values of integer sums, as
+     * bits of floats, or (types with minima) sums of x */
+    const int8_t *q;
     const float *d;  /* SUPER: [super-blocks][4] d0 d0 d1 d1 */
-    const int8_t *s; /*   and [super-blocks][64]: sums of x below 128 and the rest, in a pair's order */
+    const int8_t *s; /* SUPER: [super-blocks][64] sums of x: their low 7 bits and the rest, in a pair's order */
 };
 
 struct pass {
@@ -40,15 +40,15 @@ struct pass {
     uint32_t row; /* the batch's first */
 };
 
-INLINE int32x4_t meet(int32x4_t sum, const int8x16_t x[4], const struct quad *w, const int from, const int to)
+INLINE int32x4_t multiply_add(int32x4_t sum, const int8x16_t x[4], const struct quad *w, const int from, const int to)
 {
     for (int k = from; k < to; k++)
         sum = vmmlaq_s32(sum, x[k], w->v[k]);
     return sum;
 }
 
-/* A sum that begins with what four_ints are, which are loaded: of values in a register the compiler makes a copy, a
- * step of those that multiply. In one piece: loads by themselves would be taken for one value, and spilt. */
+/* A sum that begins with four_ints from memory: from a register the compiler would make a copy, which occupies a
+ * multiply pipe. Load and product are one asm: the compiler would merge separate loads into one value, and spill it. */
 INLINE int32x4_t first_meet(const int32_t *four_ints, const int8x16_t x[4], const struct quad *w, const int from,
                             const int to)
 {
@@ -56,20 +56,20 @@ INLINE int32x4_t first_meet(const int32_t *four_ints, const int8x16_t x[4], cons
     __asm__("ldr %q0, %1\n\tsmmla %0.4s, %2.16b, %3.16b"
             : "=&w"(sum)
             : "m"(*(const int32x4_t *)(const void *)four_ints), "w"(x[from]), "w"(w->v[from]));
-    return meet(sum, x, w, from + 1, to);
+    return multiply_add(sum, x, w, from + 1, to);
 }
 
-/* The same from 0: by first_meet, with a place for its zero that is handed in, and the 32s in an order out of an array,
- * Q6_K takes 5 to 10 % more (GCC 12). */
+/* The same from 0. With first_meet, a zero passed in, and the order of the 32s in an array, Q6_K takes 5 to 10 %
+ * longer (GCC 12). */
 INLINE int32x4_t zero_meet(const int8x16_t x[4], const struct quad *w, const int from, const int to)
 {
     static const int32x4_t zero;
     int32x4_t sum;
     __asm__("ldr %q0, %1\n\tsmmla %0.4s, %2.16b, %3.16b" : "=&w"(sum) : "m"(zero), "w"(x[from]), "w"(w->v[from]));
-    return meet(sum, x, w, from + 1, to);
+    return multiply_add(sum, x, w, from + 1, to);
 }
 
-/* p in a register of its own: else the compiler makes an index for each load behind it, and adds these up each time. */
+/* Keeps p in a register: else the compiler computes an index for each load after it, and adds these up each time. */
 INLINE const void *held(const void *p)
 {
     __asm__("" : "+r"(p));
@@ -82,7 +82,7 @@ INLINE void load_quad(const int8_t *p, int8x16_t x[4])
         x[k] = vld1q_s8(p + 16 * k);
 }
 
-/* Two rows, by eights. n: bytes, a multiple of 32, of which each 32 come to 64, `step` apart. */
+/* Interleaves n bytes of two rows, eight by eight. n is a multiple of 32; each 32 bytes become 64, `step` apart. */
 INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to, size_t step)
 {
     for (size_t k = 0; k < n; k += 32, to += step) {
@@ -94,8 +94,8 @@ INLINE void interleave(const int8_t *a, const int8_t *b, uint32_t n, int8_t *to,
     }
 }
 
-/* a0 a0 b0 b0, a1 a1 b1 b1, ...: four of each, `step` floats from one to the next. */
-INLINE void spread(float32x4_t a, float32x4_t b, float *to, size_t step)
+/* Stores a0 a0 b0 b0, a1 a1 b1 b1, ..., `step` floats apart. */
+INLINE void spread_pairs(float32x4_t a, float32x4_t b, float *to, size_t step)
 {
     const float32x4_t low = vzip1q_f32(a, b), high = vzip2q_f32(a, b);
     vst1q_f32(to, vzip1q_f32(low, low));
@@ -105,7 +105,7 @@ INLINE void spread(float32x4_t a, float32x4_t b, float *to, size_t step)
 }
 
 /* The tree over the lanes, then y. */
-INLINE void join(const struct pass *p, uint32_t o, const uint32_t pairs, float32x4_t lanes[LANES][PAIRS][TWINS])
+INLINE void store_joined(const struct pass *p, uint32_t o, const uint32_t pairs, float32x4_t lanes[LANES][PAIRS][TWINS])
 {
     for (int step = LANES / 2; step; step /= 2)
         for (int l = 0; l < step; l++)
@@ -124,8 +124,8 @@ INLINE void join(const struct pass *p, uint32_t o, const uint32_t pairs, float32
     }
 }
 
-/* ---- blocks of 32. Sums of a block are below 2^22: added to MAGIC's bits they are those of a float that is greater by
- * MAGIC. */
+/* ---- blocks of 32. Sums of a block are below 2^22: added to MAGIC's bits they are the bits of the sum plus MAGIC as
+ * a float. */
 
 static size_t simple_bytes(uint32_t n_in) { return (size_t)round_up(n_in / NTX_QK, 4) * BLOCK; }
 
@@ -137,12 +137,12 @@ INLINE void spread_scales(const struct q8_row *x, const struct q8_row *z, uint32
     for (uint32_t k = 0; k < nb; k += 4) {
         const int32x4_t xs = vld1q_s32(x->s + k), zs = vld1q_s32(z->s + k);
         float *head = (float *)(void *)(room + (size_t)k * BLOCK + 64);
-        spread(vld1q_f32(x->d + k), vld1q_f32(z->d + k), head, step);
+        spread_pairs(vld1q_f32(x->d + k), vld1q_f32(z->d + k), head, step);
         if (sums)
-            spread(vcvtq_f32_s32(xs), vcvtq_f32_s32(zs), head + 4, step);
+            spread_pairs(vcvtq_f32_s32(xs), vcvtq_f32_s32(zs), head + 4, step);
         else
-            spread(vreinterpretq_f32_s32(vmlsq_s32(magic, xs, offsets)),
-                   vreinterpretq_f32_s32(vmlsq_s32(magic, zs, offsets)), head + 4, step);
+            spread_pairs(vreinterpretq_f32_s32(vmlsq_s32(magic, xs, offsets)),
+                         vreinterpretq_f32_s32(vmlsq_s32(magic, zs, offsets)), head + 4, step);
     }
 }
 
@@ -155,12 +155,10 @@ static void interleave_simple(const struct shape *s, uint32_t a, uint32_t b, con
     *to = (struct paired){(const int8_t *)room, NULL, NULL};
 }
 
-INLINE float32x4_t two_halves(uint16_t a, uint16_t b)
-{
-    return four_halves((a | (uint64_t)b << 16) * 0x100000001);
-} /* a b a b */
+/* a b a b */
+INLINE float32x4_t two_halves(uint16_t a, uint16_t b) { return four_halves((a | (uint64_t)b << 16) * 0x100000001); }
 
-/* d, and m: d0 d1 d0 d1. */
+/* Scales of two outputs: d0 d1 d0 d1, and m likewise. */
 INLINE void two_heads(const uint8_t *a, const uint8_t *b, uint32_t part, const struct simple_kind *kind, float32x4_t *d,
                       float32x4_t *m)
 {
@@ -181,8 +179,7 @@ INLINE void two_heads(const uint8_t *a, const uint8_t *b, uint32_t part, const s
     }
 }
 
-/* A block of four outputs, or the part-th 32 of one, by all pairs. d, m: of each two outputs, as two_heads gives them.
- * */
+/* A block of four outputs times all pairs. d, m: of each two outputs, in two_heads()'s order. */
 INLINE void simple_block(const struct pass *p, uint32_t b, const uint32_t pairs, const struct simple_kind *kind,
                          const struct quad v[TWINS], const float32x4_t d[TWINS], const float32x4_t m[TWINS],
                          float32x4_t acc[PAIRS][TWINS])
@@ -202,9 +199,10 @@ INLINE void simple_block(const struct pass *p, uint32_t b, const uint32_t pairs,
 #pragma GCC unroll 2
         for (int h = 0; h < TWINS; h++) {
             const int32x4_t begin = begins[h];
-            acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 0, halves ? 2 : 4)), vmulq_f32(d[h], dx));
+            acc[i][h] = vfmaq_f32(acc[i][h], float_sum(multiply_add(begin, x, &v[h], 0, halves ? 2 : 4)),
+                                  vmulq_f32(d[h], dx));
             if (halves)
-                acc[i][h] = vfmaq_f32(acc[i][h], float_sum(meet(begin, x, &v[h], 2, 4)), vmulq_f32(m[h], dx));
+                acc[i][h] = vfmaq_f32(acc[i][h], float_sum(multiply_add(begin, x, &v[h], 2, 4)), vmulq_f32(m[h], dx));
             if (kind->has_min)
                 acc[i][h] = vfmaq_f32(acc[i][h], behind, vmulq_f32(m[h], dx));
         }
@@ -228,7 +226,7 @@ INLINE void keep_sums(const uint32_t pairs, float32x4_t acc[PAIRS][TWINS], float
 INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pairs, const struct simple_kind *kind)
 {
     const uint32_t nb = p->s.n_in / NTX_QK;
-    const bool shared = kind->parts > 1 && kind->scales == HALF_WORD; /* a head by several lanes */
+    const bool shared = kind->parts > 1 && kind->scales == HALF_WORD; /* several lanes share a head */
     const uint8_t *w[2 * TWINS];
     float32x4_t lanes[LANES][PAIRS][TWINS], heads[BLOCKS / 2][TWINS];
     outputs_at(&p->s, o, w);
@@ -238,7 +236,7 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
                                      half_at(w[2 * h + 1] + k * kind->block_bytes));
     for (uint32_t l = 0; l < LANES; l++) {
         float32x4_t acc[PAIRS][TWINS];
-        const uint32_t part = l % kind->parts; /* of all blocks of this lane */
+        const uint32_t part = l % kind->parts; /* the same in all blocks of this lane */
         size_t at = l / kind->parts * kind->block_bytes;
         no_sums(pairs, acc);
         for (uint32_t b = l; b < nb; b += LANES, at += LANES / kind->parts * kind->block_bytes) {
@@ -255,12 +253,12 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
         }
         keep_sums(pairs, acc, lanes[l]);
     }
-    join(p, o, pairs, lanes);
+    store_joined(p, o, pairs, lanes);
 }
 
-/* ---- the same of a quarter of interleaved tiles */
+/* ---- simple blocks of a quarter of interleaved tiles */
 
-/* 32 values of a quarter's first two outputs, or of its last two, by eights. */
+/* 32 values of a quarter's first two outputs, or of its last two, eight by eight. */
 #define TILE_QUAD(kind, words, h, part, pattern)                                                                       \
     ({                                                                                                                 \
         const int two_ = (h) ? LAST_TWO : FIRST_TWO;                                                                   \
@@ -269,7 +267,7 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
         (struct quad){{first_.v[0], last_.v[0], first_.v[1], last_.v[1]}};                                             \
     })
 
-/* Of four outputs the first two, twice, and the last two. */
+/* Splits values of four outputs: the first two twice, and the last two twice. */
 INLINE void by_twos(float32x4_t v, float32x4_t to[TWINS])
 {
     to[0] = vreinterpretq_f32_u64(vdupq_laneq_u64(vreinterpretq_u64_f32(v), 0));
@@ -300,12 +298,11 @@ INLINE void simple_quarter(const struct pass *p, uint32_t o, const uint32_t pair
         }
         keep_sums(pairs, acc, lanes[ntx__lane_order[turn]]);
     }
-    join(p, o, pairs, lanes);
+    store_joined(p, o, pairs, lanes);
 }
 
-/* ---- the same of Q1_0 (neon_tiles.h): of each two outputs both have their words twice, so that of each eight bytes,
- * which meet eight of x, four have one bit and four the next. Sums are doubled, and have those of x, as floats, added.
- * */
+/* ---- the same for Q1_0 (neon_tiles.h). Each output's words are there twice: of eight bytes, which are multiplied by
+ * eight values of x, four have one bit and four the next. Sums are doubled, and the sums of x are added as floats. */
 
 #define bits_q1_0  simple_q1_0
 #define bits_bytes simple_bytes
@@ -352,7 +349,7 @@ INLINE void bits_quarter(const struct pass *p, uint32_t o, const uint32_t pairs,
 {
     const uint32_t nb = p->s.n_in / NTX_QK, q = o / 4 % QUARTERS;
     const uint8_t *slice = p->s.w + o / NTX_SLICE_OUTS * NTX_SLICE_OUTS * p->s.row_bytes;
-    float32x4_t lanes[LANES][PAIRS][TWINS], heads[BLOCKS / 4][TWINS]; /* a head by four lanes */
+    float32x4_t lanes[LANES][PAIRS][TWINS], heads[BLOCKS / 4][TWINS]; /* four lanes share a head */
     for (uint32_t b = 0; b < nb; b += 4)
         by_twos(quarter_scales(slice + bits_at(b).head, q, kind), heads[b / 4]);
     for (uint32_t l = 0; l < LANES; l++) {
@@ -370,14 +367,14 @@ INLINE void bits_quarter(const struct pass *p, uint32_t o, const uint32_t pairs,
         }
         keep_sums(pairs, acc, lanes[l]);
     }
-    join(p, o, pairs, lanes);
+    store_joined(p, o, pairs, lanes);
 }
 
 /* ---- super-blocks */
 
 static size_t super_bytes(uint32_t n_in) { return (size_t)n_in * 2 + (size_t)round_up(n_in / NTX_QKK, 4) * (16 + 64); }
 
-/* s = low + 128 high, 0 <= low < 128: both are bytes. */
+/* Splits sums s = low + 128 high, 0 <= low < 128, into bytes. */
 INLINE void interleave_sums(const int16_t *a, const int16_t *b, int8_t *to)
 {
     const int16x8_t va = vld1q_s16(a), vb = vld1q_s16(b), low = vdupq_n_s16(127);
@@ -394,7 +391,7 @@ static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, cons
     int8_t *sums = (int8_t *)(d + (size_t)round_up(nb, 4) * 4);
     interleave(x.q, z.q, s->n_in, (int8_t *)room, 64);
     for (uint32_t k = 0; k < nb; k += 4)
-        spread(vld1q_f32(x.d + k), vld1q_f32(z.d + k), d + 4 * k, 4);
+        spread_pairs(vld1q_f32(x.d + k), vld1q_f32(z.d + k), d + 4 * k, 4);
     for (uint32_t k = 0; k < nb * parts; k++) {
         const int16_t *from[2] = {kind->by_16 ? x.s16 : x.s32, kind->by_16 ? z.s16 : z.s32};
         interleave_sums(from[0] + 8 * k, from[1] + 8 * k, sums + 64 * (k / parts) + 32 * (k % parts));
@@ -402,10 +399,10 @@ static void interleave_super(const struct shape *s, uint32_t a, uint32_t b, cons
     *to = (struct paired){(const int8_t *)room, d, sums};
 }
 
-/* What two outputs have of each sub-block. */
+/* Scales of two outputs' sub-blocks. */
 struct subs {
-    int32_t scale[16 * 2]; /* of each sub-block both outputs' */
-    int8x16_t by[2]; /* of eights of them, what meets the sums of x: minima, or scales where all values are too large */
+    int32_t scale[16 * 2]; /* both outputs' scales of each sub-block */
+    int8x16_t by[2];       /* of eight sub-blocks: factors of the sums of x: minima, or scales if there is an offset */
 };
 
 INLINE int8x16_t bytes_of_two(int16x8_t a, int16x8_t b) { return vcombine_s8(vmovn_s16(a), vmovn_s16(b)); }
@@ -442,16 +439,18 @@ INLINE int32x4_t sums_meet(const struct subs *s, const int8_t *sums, const bool 
     return vaddq_s32(low, vshlq_n_s32(high, 7));
 }
 
-/* What sums of super-block b begin with. */
+/* Start values of super-block b's sums. */
 INLINE void super_begin(const struct pass *p, uint32_t b, const uint32_t pairs, const struct super_kind *kind,
                         const struct subs subs[TWINS], int32x4_t dot[PAIRS][TWINS])
 {
     for (int h = 0; h < TWINS; h++)
         for (uint32_t i = 0; i < pairs; i++) {
             const int8_t *sums = p->x[i].s + 64 * (size_t)b;
-            dot[i][h] = kind->dmin_at == ADDED ? sums_meet(&subs[h], sums, kind->by_16)
-                        : kind->offset         ? vmulq_n_s32(sums_meet(&subs[h], sums, kind->by_16), -kind->offset)
-                                               : vdupq_n_s32(0);
+            if (kind->dmin_at == ADDED)
+                dot[i][h] = sums_meet(&subs[h], sums, kind->by_16);
+            else
+                dot[i][h] = kind->offset ? vmulq_n_s32(sums_meet(&subs[h], sums, kind->by_16), -kind->offset)
+                                         : vdupq_n_s32(0);
         }
 }
 
@@ -526,10 +525,10 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const uint32_t pairs
             super_sums(p, b, pairs, kind, subs, d, m, dot, acc);
         }
     }
-    join(p, o, pairs, lanes);
+    store_joined(p, o, pairs, lanes);
 }
 
-/* ---- the same of a quarter of interleaved tiles */
+/* ---- super-blocks of a quarter of interleaved tiles */
 
 INLINE void quarter_subs(const struct quarter_heads *q, const struct super_kind *kind, struct subs to[TWINS])
 {
@@ -572,10 +571,9 @@ INLINE void super_quarter(const struct pass *p, uint32_t o, const uint32_t pairs
             super_begin(p, b, pairs, kind, subs, dot);
 #pragma GCC unroll 8
             for (int k = 0; k < 8; k++) {
-                const int t = kind->by_16 ? (k & 4) + (k % 4 == 1   ? 2
-                                                       : k % 4 == 2 ? 1
-                                                                    : k % 4)
-                                          : k; /* Q6_K: those that share nibbles, so that fewer registers are alive */
+                /* Q6_K: 32s that share nibbles follow one another, so that fewer registers are in
+                                 * use */
+                const int swapped = (k & 4) + (k & 1) * 2 + (k >> 1 & 1), t = kind->by_16 ? swapped : k;
                 struct quad v[TWINS];
                 for (int h = 0; h < TWINS; h++)
                     v[h] = TILE_QUAD(kind, words, h, t, pattern);
@@ -586,15 +584,15 @@ INLINE void super_quarter(const struct pass *p, uint32_t o, const uint32_t pairs
             super_sums(p, b, pairs, kind, subs, d, m, dot, acc);
         }
     }
-    join(p, o, pairs, lanes);
+    store_joined(p, o, pairs, lanes);
 }
 
 /* ---- calls */
 
 typedef void outputs_fn(const struct pass *p);
 
-/* Batches of eight rows, the last of which may be of four; rows that it lacks are its last once more. name, few: of a
- * call, and who makes one row or two. outputs: four outputs by pairs of rows. */
+/* Batches of eight rows; the last may have four. If it has fewer, its last row is repeated. few: the function for one
+ * or two rows. outputs: multiplies four outputs by pairs of rows. */
 #define I8MM_MATMUL(name, few, type, rule, outputs)                                                                    \
     static void name##_4(const struct pass *p)                                                                         \
     {                                                                                                                  \

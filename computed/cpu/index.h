@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.h: scores that positions are chosen by: part of ops.h. A lane is a query, and a query's product goes through
- * the values in their order: so nothing is joined but the sum over queries, once for each position. */
+/* index.h: indexer scores of positions: part of ops.h. A lane is a query, and a query's product adds its values in
+ * order; so only the sum over queries is joined, once per position. */
 
 enum { INDEX_KEYS = 4 /* positions at a time */, INDEX_VECS = NTX_INDEX_HEADS_MAX / 16 };
 
-/* Lane g of vector v of values i: query 16 v + g; those that there are not are 0. */
-INLINE void index_turn(const struct ntx_index *a, uint32_t vecs, float *turned)
+/* Transposes q: lane g of vector v of value i is query 16 v + g; queries that do not exist are 0. */
+INLINE void index_transpose(const struct ntx_index *a, uint32_t vecs, float *turned)
 {
     memset(turned, 0, (size_t)a->width * vecs * 16 * sizeof *turned);
     for (uint32_t h = 0; h < a->heads; h++)
@@ -13,7 +13,7 @@ INLINE void index_turn(const struct ntx_index *a, uint32_t vecs, float *turned)
             turned[((size_t)i * vecs + h / 16) * 16 + h % 16] = a->q[(size_t)h * a->width + i];
 }
 
-/* 16 or 32 queries' part of n positions' sums. */
+/* Adds 16 or 32 queries' part of INDEX_KEYS positions' sums. */
 INLINE void index_tile(const float *q, uint32_t vecs, uint32_t width, const float (*key)[NTX_INDEX_HEAD_MAX],
                        const float *weights, struct f16 *sum, const int wide)
 {
@@ -33,9 +33,9 @@ INLINE void index_tile(const float *q, uint32_t vecs, uint32_t width, const floa
             sum[j] = fma16(load16(weights + 16 * v), max16(acc[j][v], splat(0)), sum[j]);
 }
 
-/* Positions whose keys are given, INDEX_KEYS of them; those that are NULL count as 0 here. */
-INLINE void index_keys(const struct ntx_index *a, const float *turned, const float *weights, uint32_t vecs,
-                       const uint16_t *const *key, float *score)
+/* Scores of INDEX_KEYS positions; keys that are NULL count as 0 here. */
+INLINE void index_score_keys(const struct ntx_index *a, const float *turned, const float *weights, uint32_t vecs,
+                             const uint16_t *const *key, float *score)
 {
     float wide[INDEX_KEYS][NTX_INDEX_HEAD_MAX];
     struct f16 sum[INDEX_KEYS];
@@ -57,14 +57,14 @@ static void index_scores(const struct ntx_index *a)
 {
     float turned[NTX_INDEX_HEAD_MAX * NTX_INDEX_HEADS_MAX], weights[NTX_INDEX_HEADS_MAX] = {0}, score[INDEX_KEYS];
     const uint32_t vecs = (a->heads + 15) / 16;
-    index_turn(a, vecs, turned);
+    index_transpose(a, vecs, turned);
     memcpy(weights, a->weights, a->heads * sizeof *weights);
     for (uint32_t p = 0; p < a->n; p += INDEX_KEYS) {
         const uint16_t *key[INDEX_KEYS];
         uint32_t n = NTX_MIN((uint32_t)INDEX_KEYS, a->n - p);
         for (uint32_t j = 0; j < INDEX_KEYS; j++)
             key[j] = j < n ? a->key[p + j] : NULL;
-        index_keys(a, turned, weights, vecs, key, score);
+        index_score_keys(a, turned, weights, vecs, key, score);
         for (uint32_t j = 0; j < n; j++)
             a->score[p + j] = key[j] && score[j] == score[j] ? score[j] : -INFINITY;
     }

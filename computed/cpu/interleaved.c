@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interleaved.c: weights interleaved (interleaved.h), and their products with one to four rows of x at a time: the four
- * columns of 16 outputs in a register meet four values of x, spread over another. For many rows: vnni.c. */
+/* interleaved.c: interleaves weights (interleaved.h), and multiplies them by one to four rows of x at a time: a
+ * register has four columns of 16 outputs and is multiplied by four values of x, broadcast to another register. Many
+ * rows: vnni.c. */
 #include "computed/cpu/interleaved.h"
 
 #include "common/util.h"
@@ -9,12 +10,12 @@
 
 enum {
     OUTS = NTX_SLICE_OUTS,
-    ROWS = 4,    /* of x at once, at most */
-    NEAR = 3584, /* bytes fetched ahead to the first level, elsewhere than on AMD */
-    FAR = 8192,  /* to the second: on AMD, and of one row on Intel */
+    ROWS = 4,    /* most rows of x at once */
+    NEAR = 3584, /* bytes of prefetch to the first level, except on AMD */
+    FAR = 8192,  /* to the second level: on AMD, and for one row on Intel */
 };
 
-/* On AMD, for one row of x: fetched ahead into which level of the cache, if at all. */
+/* The cache level of prefetches for one row of x on AMD. */
 enum fetch { NOT_FETCHED, FETCHED_TO_FIRST, FETCHED_TO_SECOND };
 
 /* The rows of x of one turn. */
@@ -23,7 +24,7 @@ struct rows {
     struct x_parts at;
 };
 
-/* What a tile gives: exact integers per row, and the scales they meet. j and m: minima, where the type has them. */
+/* Results of a tile: exact integers per row, and their scales. j and m: minima, in types that have them. */
 struct tile {
     __m512i i[ROWS], j[ROWS];
     __m512 d, m;
@@ -33,14 +34,14 @@ struct tile {
 typedef void tile_fn(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
                      struct tile *out);
 
-INLINE __m512i spread(const char *x)
+INLINE __m512i spread_dword(const char *x)
 {
     int32_t v;
     memcpy(&v, x, 4);
     return _mm512_set1_epi32(v);
 }
 
-/* Loaded once: the compiler would rather load again for each use. */
+/* Forces a single load: the compiler would load again for each use. */
 INLINE __m512i dword(const uint8_t *w, int k)
 {
     __m512i v = load512(w + 64 * k);
@@ -68,8 +69,14 @@ INLINE __m512i pair_of(__m512i v, const int k, const bool is_signed)
     return is_signed ? _mm512_srai_epi16(p, 8) : _mm512_srli_epi16(p, 8);
 }
 
-/* A product waits for the one before it in its sum, four cycles or five: with few rows a row's sum is kept in parts. */
-INLINE int chains(const int n) { return n == 1 ? 4 : n == 2 ? 2 : 1; }
+/* Partial sums per row: a product waits four or five cycles for the one before it in its sum, so few rows need
+ * several. */
+INLINE int chains(const int n)
+{
+    if (n == 1)
+        return 4;
+    return n == 2 ? 2 : 1;
+}
 
 INLINE void join_chains(__m512i *v, const int n)
 {
@@ -122,15 +129,16 @@ INLINE void tile_q45(const uint8_t *w, const struct rows *x, uint32_t b, const i
 #pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
                 const int p = r * parts + k % parts;
-                a[p] = _mm512_dpbusd_epi32(a[p], lo, spread(x->x[r] + q + (size_t)(64 * t + 4 * k)));
-                c[p] = _mm512_dpbusd_epi32(c[p], hi, spread(x->x[r] + q + (size_t)(64 * t + 32 + 4 * k)));
+                a[p] = _mm512_dpbusd_epi32(a[p], lo, spread_dword(x->x[r] + q + (size_t)(64 * t + 4 * k)));
+                c[p] = _mm512_dpbusd_epi32(c[p], hi, spread_dword(x->x[r] + q + (size_t)(64 * t + 32 + 4 * k)));
             }
         }
         join_chains(a, n);
         join_chains(c, n);
         const __m512i sa = byte_of(scale[t / 2], t % 2 * 2, false), sc = byte_of(scale[t / 2], t % 2 * 2 + 1, false);
         for (int r = 0; r < n; r++) {
-            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], sa)); /* high nibbles count 16 times */
+            /* sums of high nibbles are 16 times too large */
+            out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(a[r], sa));
             out->i[r] = _mm512_add_epi32(out->i[r], _mm512_mullo_epi32(five ? c[r] : _mm512_srai_epi32(c[r], 4), sc));
         }
     }
@@ -138,7 +146,7 @@ INLINE void tile_q45(const uint8_t *w, const struct rows *x, uint32_t b, const i
         out->j[r] = _mm512_setzero_si512();
         for (int k = 0; k < 4; k++)
             out->j[r] = _mm512_dpwssd_epi32(out->j[r], pair_of(min[k / 2], k % 2, false),
-                                            spread(x->x[r] + sums + 4 * (size_t)k));
+                                            spread_dword(x->x[r] + sums + 4 * (size_t)k));
     }
 }
 
@@ -155,8 +163,8 @@ INLINE void tile_q5_k(const uint8_t *w, const uint8_t *head, const struct rows *
     tile_q45(w, x, b, n, out, true);
 }
 
-/* ---- Q6_K: dwords: 16 scales | of each half, of each 16 columns (of 32): bit pairs, then nibbles of the first and
- * third 32, then of the second and fourth; and d. Values are 32 too many. */
+/* ---- Q6_K: dwords: 16 scales | for each half and each 16 columns (of 32): bit pairs, then nibbles of the first and
+ * third 32, then of the second and fourth; and d. Values are 32 too large. */
 
 INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
                       struct tile *out)
@@ -173,7 +181,7 @@ INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *
     for (int k = 0; k < 8; k++) {
         __m512i s = pair_of(scale[k / 2], k % 2, true);
         for (int r = 0; r < n; r++)
-            out->i[r] = _mm512_dpwssd_epi32(out->i[r], s, spread(x->x[r] + sums + 4 * (size_t)k));
+            out->i[r] = _mm512_dpwssd_epi32(out->i[r], s, spread_dword(x->x[r] + sums + 4 * (size_t)k));
     }
     for (int r = 0; r < n; r++)
         out->i[r] = _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(out->i[r], 5));
@@ -193,8 +201,8 @@ INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *
 #pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
                 const char *from = x->x[r] + q + (size_t)(128 * part + 32 * j + 16 * i + 4 * k);
-                a[r] = _mm512_dpbusd_epi32(a[r], lo, spread(from));
-                e[r] = _mm512_dpbusd_epi32(e[r], hi, spread(from + 64));
+                a[r] = _mm512_dpbusd_epi32(a[r], lo, spread_dword(from));
+                e[r] = _mm512_dpbusd_epi32(e[r], hi, spread_dword(from + 64));
             }
         }
         const __m512i sa = byte_of(scale[2 * part], 2 * j + i, true),
@@ -208,8 +216,8 @@ INLINE void tile_q6_k(const uint8_t *w, const uint8_t *head, const struct rows *
 
 /* ---- IQ4_XS: heads of d and scales; nibbles, whose values are raised by 128 */
 
-/* permutes: bytes are looked up across a register, by the lower six bits of each place, so the sixteen values stand
- * there four times and nothing needs masking. */
+/* _across: bytes are looked up in a whole register, by the lower six bits of each index. The sixteen values are in it
+ * four times, so nothing needs masking. */
 #define VBMI __attribute__((target("avx512vbmi")))
 INLINE VBMI __m512i looked_up_across(__m512i values, __m512i v) { return _mm512_permutexvar_epi8(v, values); }
 INLINE __m512i looked_up_within(__m512i values, __m512i v)
@@ -224,9 +232,9 @@ INLINE void tile_iq4_xs_by(const uint8_t *w, const uint8_t *head, const struct r
 {
     const __m512i values = raised_iq4_nl();
     const size_t q = (size_t)b * NTX_QKK, sums = x->at.sums_at + (size_t)b * 32;
-    const int parts = n == 1 ? 2 : 1; /* chains of products: those of one 32 overlap with those of the next */
+    const int parts = n == 1 ? 2 : 1; /* partial sums; products of one 32 overlap with those of the next */
     __m512i h[2];
-    part_pairs(head, h);
+    split_pairs(head, h);
     out->d = widen_low_halves(h[0]);
     for (int r = 0; r < n; r++)
         out->i[r] = _mm512_setzero_si512();
@@ -234,10 +242,10 @@ INLINE void tile_iq4_xs_by(const uint8_t *w, const uint8_t *head, const struct r
     for (unsigned t = 0; t < 8; t++) {
         const __m512i scale = scales_iq4_xs_16(h[0], h[1], t);
         __m512i a[ROWS];
-        for (int p = 0; p < n * parts; p++) /* begins with minus 128 times the sum of x */
+        for (int p = 0; p < n * parts; p++) /* start: -128 times the sum of x */
             a[p] = p % parts ? _mm512_setzero_si512()
                              : _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi16(-128),
-                                                   spread(x->x[p / parts] + sums + 4 * t));
+                                                   spread_dword(x->x[p / parts] + sums + 4 * t));
 #pragma GCC unroll 4
         for (unsigned k = 0; k < 4; k++) {
             const __m512i v = dword(w, (int)(4 * t + k)), lo = look_up(values, v),
@@ -245,8 +253,8 @@ INLINE void tile_iq4_xs_by(const uint8_t *w, const uint8_t *head, const struct r
 #pragma GCC unroll 4
             for (int r = 0; r < n; r++) {
                 const char *from = x->x[r] + q + 32 * t + 4 * k;
-                a[r * parts] = _mm512_dpbusd_epi32(a[r * parts], lo, spread(from));
-                a[r * parts + parts - 1] = _mm512_dpbusd_epi32(a[r * parts + parts - 1], hi, spread(from + 16));
+                a[r * parts] = _mm512_dpbusd_epi32(a[r * parts], lo, spread_dword(from));
+                a[r * parts + parts - 1] = _mm512_dpbusd_epi32(a[r * parts + parts - 1], hi, spread_dword(from + 16));
             }
         }
         for (int r = 0; r < n; r++)
@@ -267,16 +275,16 @@ INLINE VBMI void tile_iq4_xs_across(const uint8_t *w, const uint8_t *head, const
     tile_iq4_xs_by(w, head, x, b, n, out, looked_up_across);
 }
 
-/* ---- simple blocks: dwords of bits, then d. The offset is taken back through the sum of x, which fits an int16. */
+/* ---- simple blocks: dwords of bits, then d. The offset is corrected by the sum of x, which fits an int16. */
 
 INLINE void start_simple(const struct rows *x, uint32_t b, const int n, struct tile *out, const int offset)
 {
     for (int r = 0; r < n; r++)
         out->i[r] = _mm512_dpwssd_epi32(_mm512_setzero_si512(), _mm512_set1_epi32(-offset & 0xffff),
-                                        spread(x->x[r] + x->at.sums_at + 4 * (size_t)b));
+                                        spread_dword(x->x[r] + x->at.sums_at + 4 * (size_t)b));
 }
 
-/* values: what a nibble means, or NULL: itself. */
+/* values: the table of a nibble's values; NULL: the nibble itself. */
 INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct tile *out,
                     const __m512i *values)
 {
@@ -291,8 +299,8 @@ INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const in
 #pragma GCC unroll 8
         for (int r = 0; r < n; r++) {
             const char *at = x->x[r] + (size_t)b * NTX_QK + 4 * (size_t)k;
-            out->i[r] = _mm512_dpbusd_epi32(out->i[r], lo, spread(at));
-            out->i[r] = _mm512_dpbusd_epi32(out->i[r], hi, spread(at + 16));
+            out->i[r] = _mm512_dpbusd_epi32(out->i[r], lo, spread_dword(at));
+            out->i[r] = _mm512_dpbusd_epi32(out->i[r], hi, spread_dword(at + 16));
         }
     }
 }
@@ -328,14 +336,13 @@ INLINE void tile_q8_0(const uint8_t *w, const uint8_t *head, const struct rows *
         __m512i v = _mm512_xor_si512(dword(w, k), bytes512((char)0x80));
 #pragma GCC unroll 8
         for (int r = 0; r < n; r++)
-            out->i[r] = _mm512_dpbusd_epi32(out->i[r], v, spread(x->x[r] + (size_t)b * NTX_QK + 4 * (size_t)k));
+            out->i[r] = _mm512_dpbusd_epi32(out->i[r], v, spread_dword(x->x[r] + (size_t)b * NTX_QK + 4 * (size_t)k));
     }
 }
 
 /* ---- the common part ---- */
 
-/* A tile's share of what comes FAR bytes behind it, up to the end of all the weights: behind that lies what nobody may
- * want. */
+/* Prefetches a tile's share of the bytes FAR ahead, up to the end of all weights; bytes after these may be unused. */
 INLINE void fetch_far(const uint8_t *w, size_t bytes, const uint8_t *end, const enum fetch fetch)
 {
     if (FAR >= end - w)
@@ -346,7 +353,7 @@ INLINE void fetch_far(const uint8_t *w, size_t bytes, const uint8_t *end, const 
         prefetch_weights(w, bytes < (size_t)(end - w) - FAR ? bytes : (size_t)(end - w) - FAR, FAR, REACH_NEAR);
 }
 
-/* fetch: on AMD. */
+/* fetch: the cache level on AMD. */
 INLINE void fetch_tile(const uint8_t *w, size_t bytes, const uint8_t *end, const int n, const enum fetch fetch)
 {
     if (!ntx__cpu_fetch_far) {
@@ -358,7 +365,7 @@ INLINE void fetch_tile(const uint8_t *w, size_t bytes, const uint8_t *end, const
     }
 }
 
-/* n rows against the `blocks` tiles of a slice; end: of the weights. */
+/* n rows times the `blocks` tiles of a slice; end: end of the weights. */
 INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks, const struct rows *x, const int n,
                            float *y, size_t ldy, const size_t block_bytes, const bool has_min, const enum fetch fetch,
                            tile_fn *tile)
@@ -375,7 +382,7 @@ INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks
             fetch_tile(w + p.words, OUTS * block_bytes, end, n, fetch);
             tile(w + p.words, w + p.head, x, b, n, &k);
             for (int r = 0; r < n; r++) {
-                __m512 dx = _mm512_castsi512_ps(spread(x->x[r] + x->at.d_at + 4 * (size_t)b));
+                __m512 dx = _mm512_castsi512_ps(spread_dword(x->x[r] + x->at.d_at + 4 * (size_t)b));
                 v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(k.i[r]), _mm512_mul_ps(k.d, dx), v[r]);
                 if (has_min)
                     v[r] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(k.j[r]), _mm512_mul_ps(k.m, dx), v[r]);
@@ -402,7 +409,7 @@ struct turn {
 
 typedef void turn_fn(const struct turn *t);
 
-/* Any number of rows over each slice, in fours and what is left. by_rows: of 1, 2 and 4. */
+/* Multiplies each slice by any number of rows, four at a time and the rest. by_rows: kernels for 1, 2 and 4 rows. */
 static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, turn_fn *const by_rows[3])
 {
     t->end = s->end;
@@ -411,7 +418,7 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
     for (uint32_t o = 0; o < s->n_out; o += OUTS) {
         t->w = s->w + o * s->row_bytes;
         for (uint32_t r = 0; r < n_rows;) {
-            unsigned log2 = n_rows - r >= 4 ? 2 : n_rows - r >= 2 ? 1 : 0;
+            const unsigned few = n_rows - r >= 2 ? 1 : 0, log2 = n_rows - r >= 4 ? 2 : few;
             for (uint32_t k = 0; k < 1u << log2; k++)
                 t->x.x[k] = s->x + (r + k) * s->x_stride;
             t->y = s->y + r * s->ldy + o;
@@ -421,7 +428,7 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
     }
 }
 
-/* how: the block's type, or another way to multiply it, which wants more of the processor. */
+/* how: the block's type, or a variant that needs more of the processor. */
 #define INTERLEAVED_ROWS(type, how, wants, n, has_min, fetch)                                                          \
     static __attribute__((noinline)) wants void rows##n##_##how(const struct turn *t)                                  \
     {                                                                                                                  \
@@ -449,8 +456,8 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
     INTERLEAVED_TURNS(type, type, , has_min, fetch)                                                                    \
     INTERLEAVED_MATMUL(type, super, sums32, by_rows_##type)
 
-/* As measured: simple blocks are followed well by the processor's own prefetchers (Q8_0 loses a sixth by help), the
- * scales in front of each super-block's values are not, but by Zen 4's. */
+/* As measured: hardware prefetchers follow simple blocks well (Q8_0 loses a sixth by software prefetches). They do not
+ * follow the scales before each super-block's values, except on Zen 4. */
 INTERLEAVED(q4_0, false, false, false, NOT_FETCHED)
 INTERLEAVED(q8_0, false, false, false, NOT_FETCHED)
 #define INTERLEAVED_LOOKUP(TYPE, type, scale, raise) INTERLEAVED(type, false, false, false, NOT_FETCHED)
@@ -464,7 +471,7 @@ INTERLEAVED_MATMUL(iq4_xs, true, false, ntx__cpu_permutes_bytes ? by_rows_iq4_xs
 
 /* ---- interleaving ---- */
 
-/* A slice in place. */
+/* Interleaves a slice in place. */
 INLINE void interleave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const struct ntx__interleave_pattern *p)
 {
     const uint32_t blocks = (uint32_t)(row_bytes / p->block_bytes);

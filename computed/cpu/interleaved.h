@@ -27,14 +27,13 @@
 
 #include "computed/cpu/kern.h"
 
-/* Lanes in such an order that the tree over them (cpu.h) is done as they come, with four sums kept at most: after the
- * i-th lane as many sums are joined as i ends in bits of 1. */
+/* An order of lanes in which the tree over them (cpu.h) can be computed on the way, with at most four sums kept: after
+ * the i-th lane, as many sums are joined as i has trailing bits of 1. */
 static const uint8_t ntx__lane_order[LANES] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
 
 enum { TREE_LEVELS = 4 };
 
-/* Of how many lanes' turns, as a power of two, the sum of lane `turn` is: of those after it that have no blocks, too.
- * For these 0 is to be added. */
+/* log2 of the turns that the sum of lane `turn` covers: also following lanes without blocks, for which 0 is added. */
 INLINE uint32_t ntx__turns_log2(uint32_t blocks, uint32_t turn)
 {
     uint32_t n = 0;
@@ -51,26 +50,26 @@ struct ntx__tile_at {
 /* Bytes of a block's head. */
 INLINE size_t ntx__head_bytes(const size_t block_bytes) { return block_bytes % 16; }
 
-/* Of the `place`-th tile. */
+/* The offsets of the `place`-th tile. */
 INLINE struct ntx__tile_at ntx__tile_at(uint32_t blocks, uint32_t place, const size_t block_bytes)
 {
     const size_t words = NTX_SLICE_OUTS * (block_bytes / 16 * 16),
                  heads = NTX_SLICE_OUTS * ntx__head_bytes(block_bytes);
-    const uint32_t together = heads && heads < 64 ? 64 / (uint32_t)heads : 1; /* whose heads fill a line */
+    const uint32_t together = heads && heads < 64 ? 64 / (uint32_t)heads : 1; /* tiles whose heads fill a cache line */
     uint32_t first = place / together * together, n = blocks - first < together ? blocks - first : together;
     size_t from = first * (words + heads);
     return (struct ntx__tile_at){from + n * heads + (place - first) * words, from + (place - first) * heads};
 }
 
-/* How a type's blocks become tiles. head_at: where the head lies, -1: there is none. order[k]: which 16 bytes of the
- * rest come k-th; place[g]: when 16 bytes g of the block come; NULL: in turn. */
+/* How a type's blocks become tiles. head_at: offset of the head, -1: none. order[k]: number of the 16 bytes of the
+ * rest that come k-th; place[g]: the inverse; NULL: unchanged order. */
 struct ntx__interleave_pattern {
     size_t block_bytes;
     int head_at;
     const uint8_t *order, *place;
 };
 
-/* Q6_K: scales first, and then as the kernel reads: the processor's own prefetchers follow one run. */
+/* Q6_K: scales first, then in the order in which the kernel reads: hardware prefetchers follow one run. */
 static const uint8_t ntx__order_q6_k[] = {12, 8, 0, 2, 9, 1, 3, 10, 4, 6, 11, 5, 7};
 static const uint8_t ntx__place_q6_k[] = {2, 5, 3, 6, 8, 11, 9, 12, 1, 4, 7, 10, 0};
 
@@ -86,15 +85,15 @@ static const struct ntx__interleave_pattern ntx__pattern_q4_0 = {sizeof(struct n
     static const struct ntx__interleave_pattern ntx__pattern_##type = {sizeof(struct ntx_block_##type), 0, NULL, NULL};
 NTX_LOOKUPS(INTERLEAVE_PATTERN_LOOKUP)
 
-/* Where the rest of a block begins. */
+/* Offset of the rest of a block. */
 INLINE size_t ntx__behind_head(const struct ntx__interleave_pattern *p)
 {
     return p->head_at == 0 ? ntx__head_bytes(p->block_bytes) : 0;
 }
 
 /* ntx__interleaved_: VNNI, one to four rows of x at a time (interleaved.c). ntx__interleaved_vec_,
- * ntx__interleaved_amx_: many of them by panels (vnni.c, amx.c). On 64-bit Arm ntx__interleaved_: SDOT, any number of
- * rows (neon_interleaved.c, neon_interleaved_super.c). ntx__interleaved_i8mm_: many by SMMLA (i8mm.c). */
+ * ntx__interleaved_amx_: many rows by panels (vnni.c, amx.c). On 64-bit Arm, ntx__interleaved_: SDOT, any number of
+ * rows (neon_interleaved.c, neon_interleaved_super.c). ntx__interleaved_i8mm_: many rows by SMMLA (i8mm.c). */
 #define INTERLEAVED_SIMPLE_TYPES(X) X(Q4_0, q4_0) X(Q8_0, q8_0) NTX_LOOKUPS(X)
 #define INTERLEAVED_SUPER_TYPES(X)  X(Q4_K, q4_k) X(Q5_K, q5_k) X(Q6_K, q6_k) X(IQ4_XS, iq4_xs)
 #define INTERLEAVED_TYPES(X)        INTERLEAVED_SIMPLE_TYPES(X) INTERLEAVED_SUPER_TYPES(X)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lanes.h: sixteen floats that behave alike on every instruction set.
+/* lanes.h: sixteen floats that behave the same on every instruction set.
  *
- * They lie in as many registers as the file's flags allow (one with AVX-512, two with AVX, four with SSE), each a GCC
- * vector, whose + - * / are exact IEEE operations lane by lane. Only the fused multiply-add and the F16 conversions
- * need a spelling per instruction set. Nothing re-associates, so the same source gives the same bits everywhere. */
+ * They are in as many registers as the file's flags require (one with AVX-512, two with AVX, four with SSE). Each
+ * register is a GCC vector, whose + - * / are exact IEEE operations lane by lane. Only the fused multiply-add and the
+ * F16 conversions differ per instruction set. Nothing re-associates, so the same source gives the same bits
+ * everywhere. */
 #ifndef NTX_COMPUTED_CPU_LANES_H
 #define NTX_COMPUTED_CPU_LANES_H
 
@@ -213,7 +214,7 @@ JOIN(top16, f16, fpart, float, LARGER)
 JOIN(isum16, i16, ipart, int32_t, PLUS)
 JOIN(itop16, i16, ipart, int32_t, ILARGER)
 
-/* 16 integers that fit as bytes. */
+/* Stores 16 integers that fit in bytes. */
 INLINE void store_bytes(int8_t *q, struct i16 v)
 {
 #if defined(__AVX512F__)
@@ -254,7 +255,7 @@ INLINE struct f16 exp16(struct f16 in)
     return p;
 }
 
-/* most * tanh(x / most); minus infinity, which is no score, stays. */
+/* most * tanh(x / most); minus infinity (no score) is kept. */
 INLINE struct f16 cap16(struct f16 x, float most)
 {
     struct f16 e = exp16(mul16(div16(x, splat(most)), splat(2.0f)));

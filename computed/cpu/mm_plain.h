@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mm_plain.h: matrix products in plain C of every type, made from its unpacking (model/unpack.h): the oracle of every
- * other kernel. It follows cpu.h's accumulation order word for word. Included by generic.c, and by each instruction set
- * for types without a kernel of their own. */
+/* mm_plain.h: matrix products of every type in plain C, by its unpacking (model/unpack.h): the reference for all other
+ * kernels. It follows cpu.h's accumulation order literally. Included by generic.c, and by each instruction set for
+ * types without faster kernels. */
 #ifndef NTX_COMPUTED_CPU_MM_PLAIN_H
 #define NTX_COMPUTED_CPU_MM_PLAIN_H
 
@@ -22,9 +22,9 @@ INLINE float join_lanes(float acc[LANES])
 
 typedef void plain_unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
 
-enum { PLAIN_ROWS = 4 }; /* of x for which weights are unpacked once */
+enum { PLAIN_ROWS = 4 }; /* rows of x that share the unpacking of weights */
 
-/* A row of weights, and where its sums go: those of n <= PLAIN_ROWS rows of x. */
+/* A row of weights, n <= PLAIN_ROWS rows of x, and the place of their sums. */
 struct plain_dot {
     const char *w, *x;
     size_t x_stride;
@@ -51,7 +51,7 @@ INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n)
 }
 #endif
 
-/* values: of a block, whose 32s each have a lane. */
+/* values: of a block; each 32 values have a lane. */
 INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min,
                        plain_unpack_fn *unpack)
 {
@@ -167,7 +167,7 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
             }                                                                                                          \
     }
 #ifndef PLAIN_CLONES
-#define PLAIN_CLONES /* of those that need fmaf() for each weight, where the file's own flags lack it */
+#define PLAIN_CLONES /* attribute of functions that call fmaf() for each weight, in files without that instruction */
 #endif
 #define PLAIN_FLOAT(type, values, bytes, min, ...) PLAIN_CLONES PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
 #define PLAIN_SIMPLE(type, values, scale, min, ...)                                                                    \
@@ -177,12 +177,14 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
 #define PLAIN_SUPER(type, values, scale, min, ...)                                                                     \
     PLAIN_MATMUL(type, dot_super(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
 
-/* For NTX_TYPES: the products of all types, and their places in a table. */
+/* For NTX_TYPES: the products of all types, and their entries in a table. */
 #define PLAIN(rule, TYPE, type, ...)       PLAIN_##rule(type, __VA_ARGS__)
 #define PLAIN_ENTRY(rule, TYPE, type, ...) [NTX_##TYPE] = plain_mm_##type,
 
-/* Around a table whose plain rows give way to better ones that follow. */
-#define OVERRIDES_BEGIN                    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")
-#define OVERRIDES_END                      _Pragma("GCC diagnostic pop")
+/* Around a table whose plain entries are overridden by faster ones. */
+/* clang-format off */
+#define OVERRIDES_BEGIN _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"")
+#define OVERRIDES_END   _Pragma("GCC diagnostic pop")
+/* clang-format on */
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon.h: what the files for 64-bit Arm share: how 32 neighbouring values of a row become bytes in two registers, by
- * type, and their scales. neon_simple.c and neon_super.c multiply them by SDOT, a row of x or two at a time,
- * neon_many.c many rows, i8mm.c many rows by SMMLA. All follow cpu.h's order; integer sums are exact, so it does not
- * matter which instruction makes them. */
+/* neon.h: shared by the files for 64-bit Arm: unpacks 32 adjacent values of a row to bytes in two registers, by type,
+ * and their scales. neon_simple.c and neon_super.c multiply them by SDOT, one or two rows of x at a time; neon_many.c
+ * many rows; i8mm.c many rows by SMMLA. All follow cpu.h's order; integer sums are exact, so the instruction does not
+ * matter. */
 #ifndef NTX_COMPUTED_CPU_NEON_H
 #define NTX_COMPUTED_CPU_NEON_H
 
@@ -10,11 +10,11 @@
 
 #include "computed/cpu/interleaved.h"
 
-enum { NEON_ROWS = 2 }; /* of x at a time, at most */
+enum { NEON_ROWS = 2 }; /* most rows of x at a time */
 enum {
-    MANY_ROWS = 3, /* from so many on neon_many.c is faster */
+    MANY_ROWS = 3, /* least rows for which neon_many.c is faster */
     MANY_AT_ONCE = 8,
-    MANY_ROOM = 768 << 10, /* bytes of x in its order, on the stack */
+    MANY_ROOM = 768 << 10, /* bytes of reordered x, on the stack */
 };
 
 struct pair { /* 32 values */
@@ -56,10 +56,10 @@ NEON_SUPER(NEON_DECLARE)
 NEON_SUPER(MANY_DECLARE)
 NEON_FLOAT(NEON_DECLARE)
 
-/* Where 32 values are read: of one row; or of two at once: of each 16 the first or the last eight, first one row's,
- * then the other's; or of a quarter of an interleaved tile, whose words are of four outputs: of each 16 the word-th
- * four of each output, or from there on eight of the first two outputs, or of the last two. What is done to each byte
- * by itself is written once for all. */
+/* The source of 32 values. ALONE: one row. FIRST, LAST: two rows at once: of each 16 values the first, or last, eight
+ * of one row, then of the other. Others: a quarter of an interleaved tile, whose words belong to four outputs. FOURS:
+ * of each 16 values, the word-th four of each output; FIRST_TWO, LAST_TWO: eight values from there on of the first, or
+ * last, two outputs. Code that works byte by byte is written once for all sources. */
 struct from {
     const uint8_t *a, *b;
     enum { ALONE, FIRST, LAST, FOURS, FIRST_TWO, LAST_TWO } take;
@@ -85,8 +85,8 @@ INLINE uint32_t word32(const uint8_t *p)
     return v;
 }
 
-/* Both first halves, and both last: TRN, which older cores do in one step where ZIP, the compiler's choice, takes
- * three. */
+/* The first, or last, halves of both, by TRN: older cores need one step for it, and three for ZIP, which the compiler
+ * would choose. */
 INLINE uint64x2_t first_halves(uint64x2_t a, uint64x2_t b)
 {
     uint64x2_t v;
@@ -106,7 +106,7 @@ INLINE struct from quarter(const uint8_t *words, const int take, int word, const
     return (struct from){words, words, take, word, tile};
 }
 
-/* Of a quarter, the word of bytes `at` of a block, or a later one. */
+/* A quarter's word at offset `at` of a block, or a later word. */
 INLINE uint32x4_t tile_word(struct from w, size_t at, int later)
 {
     const size_t behind = at - ntx__behind_head(w.tile),
@@ -141,7 +141,7 @@ INLINE struct pair nibbles(struct from w, size_t at)
     return pair_u8(low_nibbles(v), vshrq_n_u8(v, 4));
 }
 
-/* Of 32 bits, the byte of each. */
+/* For each of 32 bits, the byte that has it. */
 INLINE struct pair bytes_of_bits(struct from w, size_t at)
 {
     static const uint8_t spread[3][16] = {{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1},
@@ -154,7 +154,7 @@ INLINE struct pair bytes_of_bits(struct from w, size_t at)
     return pair_u8(vqtbl1q_u8(all, which), vqtbl1q_u8(all, vaddq_u8(which, vdupq_n_u8(2))));
 }
 
-/* All ones where they are set. */
+/* Byte k is all ones if bit k is set, else 0. */
 INLINE struct pair bit_masks(struct from w, size_t at)
 {
     const int8x16_t bit = vreinterpretq_s8_u64(vdupq_n_u64(0x8040201008040201u));
@@ -169,8 +169,8 @@ INLINE struct pair looked_up(struct pair p, const int8_t *values)
         {vqtbl1q_s8(table, vreinterpretq_u8_s8(p.v[0])), vqtbl1q_s8(table, vreinterpretq_u8_s8(p.v[1]))}};
 }
 
-/* ---- blocks of 32, and of some 32s that share a head. values(w, part): the part-th 32 values of a block, `offset` too
- * large each. */
+/* ---- blocks of 32, and of several 32s that share a head. values(w, part): the part-th 32 values of a block, each
+ * `offset` too large. */
 
 enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
 
@@ -180,7 +180,7 @@ struct simple_kind {
     struct pair (*values)(struct from w, uint32_t part);
     enum scales scales;
     int offset_log2; /* 0: none */
-    bool has_min;    /* a half word behind the scale */
+    bool has_min;    /* a half word after the scale */
 };
 
 static const int8_t neon_mxfp4[16] __attribute__((unused)) = {NTX_VALUES_mxfp4};
@@ -212,7 +212,7 @@ INLINE struct pair values_iq4_nl(struct from w, uint32_t part)
     return looked_up(nibbles(w, 2), neon_iq4_nl);
 }
 
-/* Four to a byte: each is spread over four bytes, which take their own two bits. */
+/* A byte has four values: it is spread to four bytes, each of which takes two bits. */
 INLINE struct pair values_q2_0(struct from w, uint32_t part)
 {
     static const uint8_t spread[3][16] = {{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3},
@@ -228,8 +228,8 @@ INLINE struct pair values_q2_0(struct from w, uint32_t part)
     return pair_u8(a, b);
 }
 
-/* Eight bytes of low and of high nibbles for each 16 values. Of one row the first eight of both 16s, then the others.
- * */
+/* Each 16 values have eight bytes: low nibbles, then high ones. One row gives the first eight of both 16s, then the
+ * others. */
 INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 {
     const size_t at = 4 + 16 * part;
@@ -255,7 +255,9 @@ INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 
 INLINE int offset_of(const struct simple_kind *kind)
 {
-    return kind->offset_log2 < 0 ? 1 : kind->offset_log2 ? 1 << kind->offset_log2 : 0;
+    if (kind->offset_log2 < 0)
+        return 1;
+    return kind->offset_log2 ? 1 << kind->offset_log2 : 0;
 }
 
 INLINE float head_float(const uint8_t *p)
@@ -265,13 +267,13 @@ INLINE float head_float(const uint8_t *p)
     return (float)h;
 }
 
-/* Integer sums below 2^22, added to MAGIC's bits, are those of a float that is greater by MAGIC. */
+/* An integer sum below 2^22, added to MAGIC's bits, gives the bits of the sum plus MAGIC as a float. */
 #define MAGIC 0x1.8p23f
 enum { MAGIC_BITS = 0x4b400000 };
 
 INLINE float32x4_t float_sum(int32x4_t sum) { return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(MAGIC)); }
 
-/* Scales of four blocks that are half words, and minima that stand behind them. */
+/* Scales of four blocks that are half words, and the minima that follow them. */
 INLINE void four_heads(const uint8_t *const p[4], const bool has_min, float32x4_t *d, float32x4_t *m)
 {
     uint16x4_t h = vdup_n_u16(0);
@@ -292,7 +294,7 @@ INLINE void four_heads(const uint8_t *const p[4], const bool has_min, float32x4_
     *m = vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(both, 16)));
 }
 
-/* ntx_e4m3_half_float of eight: an F16 has the same mantissa's head, and an exponent that is greater by 8. */
+/* ntx_e4m3_half_float of eight: an F16 begins with the same mantissa bits; its exponent is greater by 8. */
 INLINE void e4m3_halves(uint8x8_t v, float32x4_t to[2])
 {
     v = vand_u8(vbic_u8(v, vceq_u8(v, vdup_n_u8(0x7f))), vdup_n_u8(0x7f));
@@ -301,7 +303,7 @@ INLINE void e4m3_halves(uint8x8_t v, float32x4_t to[2])
     to[1] = vmulq_n_f32(vcvt_high_f32_f16(h), 128);
 }
 
-/* What stands there, by a load of its own: a copy of a register would take a pipe that multiplies. */
+/* Forces a load: a copy of a register would occupy a multiply pipe. */
 INLINE int32x4_t loaded_again(const int32_t *p)
 {
     int32x4_t v;
@@ -309,7 +311,7 @@ INLINE int32x4_t loaded_again(const int32_t *p)
     return v;
 }
 
-/* 32 values of two outputs, by eights. */
+/* 32 values of two outputs, eight by eight. */
 struct quad {
     int8x16_t v[4];
 };
@@ -321,15 +323,15 @@ struct quad {
         (struct quad){{first.v[0], last.v[0], first.v[1], last.v[1]}};                                                 \
     })
 
-/* Where the weights of four outputs are; the last again where there are not four. */
+/* The weights of four outputs; if there are fewer, the last is repeated. */
 INLINE void outputs_at(const struct shape *s, uint32_t o, const uint8_t *w[4])
 {
     for (uint32_t k = 0; k < 4; k++)
         w[k] = s->w + (size_t)(o + k < s->n_out ? o + k : s->n_out - 1) * s->row_bytes;
 }
 
-/* ---- super-blocks of 256. values(w, t): values 32 t .. 32 t + 31, `offset` too large each; scales(w, s, min): 16 of
- * each, or 8 where 32 values share one. */
+/* ---- super-blocks of 256. values(w, t): values 32 t .. 32 t + 31, each `offset` too large; scales(w, s, min): 16 of
+ * each, or 8 if 32 values share one. */
 
 enum { ADDED = -2 };
 
@@ -338,7 +340,7 @@ struct super_kind {
     struct pair (*values)(struct from w, int t);
     void (*scales)(const uint8_t *w, int16x8_t s[2], int16x8_t min[2]);
     uint16_t (*d)(const uint8_t *w);
-    float times; /* that many d */
+    float times; /* factor of d */
     int offset;
     int dmin_at; /* -1: no minima; ADDED: min times sums of x is part of the integer sum */
     bool by_16;
@@ -347,7 +349,9 @@ struct super_kind {
 
 INLINE uint8x16_t shifted(uint8x16_t v, int right) /* negative: to the left */
 {
-    return right > 0 ? v >> right : right < 0 ? v << -right : v;
+    if (right > 0)
+        return v >> right;
+    return right < 0 ? v << -right : v;
 }
 
 INLINE struct pair two_bits(struct from w, size_t at, int shift)
@@ -356,7 +360,7 @@ INLINE struct pair two_bits(struct from w, size_t at, int shift)
     return shift == 6 ? pair_u8(a, b) : pair_u8(vandq_u8(a, three), vandq_u8(b, three));
 }
 
-/* p with the bits of the mask that 32 bytes at `at` have there, when they are shifted. */
+/* p with the bits of the mask replaced by those of the 32 shifted bytes at `at`. */
 INLINE struct pair with_bits(struct pair p, struct from w, size_t at, int shift, uint8_t mask)
 {
     const uint8x16_t m = vdupq_n_u8(mask);
@@ -432,7 +436,7 @@ INLINE void widen_scales(int8x16_t v, int16x8_t s[2])
     s[1] = vmovl_s8(vget_high_s8(v));
 }
 
-/* 16 of 6 bits, 32 too large: low nibbles in bytes 0..7, then the high ones; pairs of bits in 8..11. */
+/* 16 scales of 6 bits, 32 too large: low nibbles in bytes 0..7, then the high ones; pairs of bits in 8..11. */
 INLINE void scales_q3_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
 {
     static const int8_t right[16] = {0, 0, 0, 0, -2, -2, -2, -2, -4, -4, -4, -4, -6, -6, -6, -6};
@@ -452,13 +456,13 @@ INLINE void scales_q6_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
     widen_scales(vld1q_s8((const int8_t *)w + 192), s);
 }
 
-/* Eight of 6 bits, 32 too large. */
+/* Eight scales of 6 bits, 32 too large. */
 INLINE void scales_iq4_xs(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
 {
     uint16_t high;
     (void)min;
     memcpy(&high, w + 2, 2);
-    uint64_t low = word32(w + 4), top = high; /* spread over bytes by the processor's other half */
+    uint64_t low = word32(w + 4), top = high; /* spread over bytes by integer instructions, beside the vector ones */
     low = (low | low << 16) & 0x0000ffff0000ffff;
     low = (low | low << 8) & 0x00ff00ff00ff00ff;
     low = (low | low << 4) & 0x0f0f0f0f0f0f0f0f;
@@ -489,7 +493,7 @@ INLINE uint16_t d_tq1_0(const uint8_t *w) { return half_at(w + 52); }
 INLINE uint16_t d_tq2_0(const uint8_t *w) { return half_at(w + 64); }
 INLINE uint16_t d_iq1_m(const uint8_t *w) { return ntx__spread_half(w + 48); }
 
-/* Four of them, the first in the lowest bits. */
+/* Four halves as floats, the first in the lowest bits. */
 INLINE float32x4_t four_halves(uint64_t h) { return vcvt_f32_f16(vcreate_f16(h)); }
 
 #include "computed/cpu/neon_codes.h"
@@ -538,15 +542,15 @@ INLINE float32x4_t fma_first(float32x4_t acc, float32x4_t a, float32x4_t b, uint
     return n < 4 ? vbslq_f32(first_lanes(n), v, acc) : v;
 }
 
-/* Blocks b .. b + 3 of one output's weights with `rows` rows of x, into a quarter of their lanes; n of the blocks
- * exist. x, kind: what its file makes of them. */
+/* Adds blocks b .. b + 3 of one output times `rows` rows of x to a quarter of the lanes; n of the blocks exist. x,
+ * kind: defined by each file. */
 typedef void quad_fn(const uint8_t *w, uint32_t b, uint32_t n, const void *x, const int rows, const void *kind,
                      float32x4_t *acc);
 
-/* All outputs, nb blocks each. ahead: bytes of 16 blocks, which are then asked for early and gone through without a
- * loop; 0: a quad at a time, which looks ahead by itself. */
-INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const uint32_t nb, const void *x,
-                    const void *kind, quad_fn *quad, const size_t ahead)
+/* All outputs, nb blocks each. ahead: bytes of 16 blocks, which are prefetched and computed without a loop; 0: four
+ * blocks at a time, with prefetches in quad(). */
+INLINE void quad_rows(const struct shape *s, uint32_t row, const int rows, const uint32_t nb, const void *x,
+                      const void *kind, quad_fn *quad, const size_t ahead)
 {
     for (uint32_t o = 0; o < s->n_out; o++) {
         const uint8_t *w = s->w + o * s->row_bytes;
@@ -570,7 +574,7 @@ INLINE void mm_rows(const struct shape *s, uint32_t row, const int rows, const u
     }
 }
 
-/* Bands of outputs whose weights stay in the cache while all rows pass over them. */
+/* Bytes of a band of outputs, whose weights stay in the cache for all rows. */
 enum { BAND = 64 << 10 };
 
 typedef void rows_fn(const struct shape *s, uint32_t row);
@@ -593,8 +597,8 @@ INLINE void by_rows(const struct shape *all, rows_fn *four, rows_fn *two, rows_f
     }
 }
 
-/* What neon_many.c keeps of `rows` rows of x: of each block their bytes twice, what integer sums begin with, or a sum
- * of x, and scales. */
+/* Bytes that neon_many.c keeps per row and block of x: its bytes twice, start values of sums or a sum of x, and a
+ * scale. */
 enum { MANY_BYTES = 2 * NTX_QK + 16 + 4 };
 
 INLINE size_t many_bytes(uint32_t n_in, uint32_t rows) { return (size_t)n_in / NTX_QK * MANY_BYTES * rows; }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon_codes.h: values and scales of i-quants with code books, of TQ1_0, and of types with a bit for each value, for
- * neon.h, whose part it is. A code fetches a group of 8 or 4 values; seven signs fetch eight factors, whole bytes of
- * signs become masks. */
+/* neon_codes.h: part of neon.h: values and scales of i-quants with codebooks, of TQ1_0, and of types with a bit for
+ * each value. A code looks up 8 or 4 values; seven signs look up eight factors; whole bytes of signs become masks. */
 #ifndef NTX_COMPUTED_CPU_NEON_CODES_H
 #define NTX_COMPUTED_CPU_NEON_CODES_H
 
 #include "computed/cpu/codebooks.h"
 
-/* For seven signs, eight factors of 1 and -1: the number of minuses is even. */
+/* Table: for seven sign bits, eight factors of 1 and -1 with an even number of minuses. */
 #define FACTOR(s, i) ((uint64_t)((s) >> (i)&1 ? 255 : 1) << 8 * (i))
 #define ODD(s)       (((s) ^ (s) >> 1 ^ (s) >> 2 ^ (s) >> 3 ^ (s) >> 4 ^ (s) >> 5 ^ (s) >> 6) & 1)
 #define FACTORS(s)                                                                                                     \
@@ -18,7 +17,7 @@
 static const uint64_t neon_factors[128] = {FACTORS_16(0) FACTORS_16(16) FACTORS_16(32) FACTORS_16(48) FACTORS_16(64)
                                                FACTORS_16(80) FACTORS_16(96) FACTORS_16(112)};
 
-/* For eight bits, the values of Q1_0. */
+/* Table: for eight bits, the values of Q1_0. */
 #define SIGNS(s)                                                                                                       \
     FACTOR((s) ^ 255, 0) | FACTOR((s) ^ 255, 1) | FACTOR((s) ^ 255, 2) | FACTOR((s) ^ 255, 3) | FACTOR((s) ^ 255, 4) | \
         FACTOR((s) ^ 255, 5) | FACTOR((s) ^ 255, 6) | FACTOR((s) ^ 255, 7),
@@ -30,7 +29,7 @@ static const uint64_t neon_factors[128] = {FACTORS_16(0) FACTORS_16(16) FACTORS_
     SIGNS_8((s) + 16) SIGNS_8((s) + 24) SIGNS_8((s) + 32) SIGNS_8((s) + 40) SIGNS_8((s) + 48) SIGNS_8((s) + 56)
 static const uint64_t neon_signs[256] = {SIGNS_64(0) SIGNS_64(64) SIGNS_64(128) SIGNS_64(192)};
 
-/* And what they add to eight values of four bits. */
+/* Table: for eight fifth bits, what they add to eight values of four bits. */
 #define FIFTH(s, i) ((uint64_t)((s) >> (i)&1) << (8 * (i) + 4))
 #define FIFTHS(s)                                                                                                      \
     FIFTH(s, 0) | FIFTH(s, 1) | FIFTH(s, 2) | FIFTH(s, 3) | FIFTH(s, 4) | FIFTH(s, 5) | FIFTH(s, 6) | FIFTH(s, 7),
@@ -48,8 +47,8 @@ INLINE int8x16_t two_x8(const uint64_t *codebook, size_t a, size_t b)
     return vreinterpretq_s8_u64(vld1q_lane_u64(codebook + b, vcombine_u64(vld1_u64(codebook + a), vcreate_u64(0)), 1));
 }
 
-/* The same by two plain loads, which take an index; one into a register's half takes an address, which is to be added
- * up first. */
+/* The same by two plain loads, which take an index; a load to a register's half needs an address that is computed
+ * first. */
 INLINE int8x16_t zipped_x8(const uint64_t *codebook, size_t a, size_t b)
 {
     const uint64x1_t none = vcreate_u64(0);
@@ -57,12 +56,12 @@ INLINE int8x16_t zipped_x8(const uint64_t *codebook, size_t a, size_t b)
         vzip1q_u64(vcombine_u64(vld1_u64(codebook + a), none), vcombine_u64(vld1_u64(codebook + b), none)));
 }
 
-/* What says which entries, of one row or of two. */
+/* Bit fields with indices, of one row or two. */
 struct fields {
     uint64_t a, b;
 };
 
-/* Bits `at` and `width` of four fields of `step` bits each. */
+/* Looks up four entries of eight values: by `width` bits from bit `at` on, in fields of `step` bits. */
 INLINE struct pair four_x8(const uint64_t *codebook, struct from w, struct fields f, int at, int step, int width)
 {
     const size_t most = ((size_t)1 << width) - 1;
@@ -74,13 +73,12 @@ INLINE struct pair four_x8(const uint64_t *codebook, struct from w, struct field
                           zipped_x8(codebook, f.a >> (k + 2 * step) & most, f.b >> (k + 2 * step) & most)}};
 }
 
-/* Of four fields of a row; of two of each of two rows. */
+/* Looks up four entries of four values: by four fields of a row, or by two fields of each of two rows. */
 INLINE int8x16_t four_x4(const uint32_t *codebook, struct from w, struct fields f, int step)
 {
     const size_t most = ((size_t)1 << (step == 8 ? 8 : 9)) - 1;
-    const uint64_t low = w.take == LAST ? f.a >> 2 * step : f.a, high = w.take == ALONE   ? f.a >> 2 * step
-                                                                        : w.take == FIRST ? f.b
-                                                                                          : f.b >> 2 * step;
+    const uint64_t low = w.take == LAST ? f.a >> 2 * step : f.a, other = w.take == FIRST ? f.b : f.b >> 2 * step,
+                   high = w.take == ALONE ? f.a >> 2 * step : other;
     uint32x4_t v = vld1q_dup_u32(codebook + (low & most));
     v = vld1q_lane_u32(codebook + (low >> step & most), v, 1);
     v = vld1q_lane_u32(codebook + (high & most), v, 2);
@@ -100,7 +98,7 @@ INLINE struct pair with_signs(struct pair v, struct from w, size_t at)
     return (struct pair){{negated(v.v[0], m.v[0]), negated(v.v[1], m.v[1])}};
 }
 
-/* Four bytes, and above each what `high` has of it: element l shifted to the left by left[l], and masked. */
+/* Four indices: bytes of q with bits of `high` above, which is shifted left by left[l] for index l, and masked. */
 INLINE uint64_t four_indices(const uint8_t *q, uint16_t high, const int16_t *left, uint16_t mask)
 {
     const uint16x4_t low = vget_low_u16(vmovl_u8(vcreate_u8(word32(q)))),
@@ -192,7 +190,8 @@ INLINE uint64_t indices_iq1_s(const uint8_t *w, int t)
     return four_indices(w + 2 + 4 * t, h, left, 7 << 8);
 }
 
-INLINE struct pair values_iq1_s(struct from w, int t) /* without what is more or less */
+/* Without the eighth that is added or subtracted: scales_iq1_s() has it as a minimum. */
+INLINE struct pair values_iq1_s(struct from w, int t)
 {
     return four_x8(codebook_iq1, w, (struct fields){indices_iq1_s(w.a, t), indices_iq1_s(w.b, t)}, 0, 16, 11);
 }
@@ -205,7 +204,7 @@ INLINE uint64_t indices_iq1_m(const uint8_t *w, int t)
     return four_indices(w + 4 * t, both, left, 7 << 8);
 }
 
-/* Of eight values each an eighth less where bit 3 of their nibble is set, else more. */
+/* Eight values are an eighth smaller if bit 3 of their nibble is set, else an eighth larger. */
 INLINE struct pair values_iq1_m(struct from w, int t)
 {
 #define EIGHT_OF(n) n, n, n, n, n, n, n, n
@@ -223,8 +222,7 @@ INLINE struct pair values_iq1_m(struct from w, int t)
     return v;
 }
 
-/* The digit to base 3 that is over the top of each byte, less one: three times a byte reaches 256 from 86 on, and 512
- * from 171 on. */
+/* The first digit to base 3 of each byte, less one: three times a byte reaches 256 from 86 on, and 512 from 171 on. */
 INLINE int8x16_t top_digits(uint8x16_t v)
 {
     return vreinterpretq_s8_u8(vsubq_u8(vcltq_u8(v, vdupq_n_u8(86)), vcgeq_u8(v, vdupq_n_u8(171))));
@@ -252,7 +250,7 @@ INLINE struct pair values_tq1_0(struct from w, int t)
 
 /* ---- scales: 2 n + 1 */
 
-/* Of eight words, the top four bits. */
+/* Scales from the top four bits of eight words. */
 INLINE int16x8_t odd_tops(uint32x4_t a, uint32x4_t b)
 {
     const uint32x4_t one = vdupq_n_u32(1);
@@ -273,7 +271,7 @@ INLINE void scales_iq3_xxs(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
     s[0] = odd_tops(vreinterpretq_u32_u8(vld1q_u8(w + 66)), vreinterpretq_u32_u8(vld1q_u8(w + 82)));
 }
 
-/* Of bytes' low and high nibbles in turn. */
+/* Scales from the low and high nibbles of bytes, alternating. */
 INLINE uint8x16_t odd_nibbles(uint8x8_t v)
 {
     const uint8x8_t low = vand_u8(vshl_n_u8(v, 1), vdup_n_u8(30)), high = vand_u8(vshr_n_u8(v, 3), vdup_n_u8(30));
@@ -298,7 +296,7 @@ INLINE void scales_iq3_s(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
     s[0] = widened(vget_low_u8(odd_nibbles(vcreate_u8(word32(w + 106)))));
 }
 
-/* min: the scale, less than nothing where the top bit is set. */
+/* min: the scale, negative if the top bit is set. */
 INLINE void scales_iq1_s(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
 {
     const uint16x8_t h = vreinterpretq_u16_u8(vld1q_u8(w + 34));
@@ -307,7 +305,7 @@ INLINE void scales_iq1_s(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
     min[0] = vsubq_s16(veorq_s16(s[0], minus), minus);
 }
 
-/* Four of three bits in each of four words. */
+/* Four scales of three bits in each of four words. */
 INLINE void scales_iq1_m(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
 {
     static const int16_t left[8] = {1, -2, -5, -8, 1, -2, -5, -8};

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon_interleaved.c: products of interleaved weights (interleaved.h) with blocks of 32 by SDOT, and interleaving
- * itself. A word of x is multiplied by four values of each of four outputs, a quarter of a tile, and element k of the
- * sum is output k's; sums begin with what makes them floats and takes the values' offset off. One row of x, or two,
- * pass over whole tiles; four over a quarter of a slice after the other, and are first put into the order in which they
- * are wanted. Super-blocks: neon_interleaved_super.c. */
+/* neon_interleaved.c: interleaving, and products of interleaved weights (interleaved.h) with blocks of 32 by SDOT. A
+ * word of x is multiplied by four values of each of four outputs, a quarter of a tile; element k of the sum is output
+ * k's. Sums begin with a value that makes them floats and corrects the values' offset. One or two rows of x are
+ * multiplied by whole tiles; four rows by one quarter of a slice after another, and are first put into the order of
+ * use. Super-blocks: neon_interleaved_super.c. */
 #include "computed/cpu/neon_many.h"
 
 SIMPLE_KINDS
 
-/* A block of four rows of x. They lie as lanes l and l + 8 are gone through at once, which are the tree's first sums:
- * blocks l, l + 8, l + 16, ... */
+/* A block of four rows of x. Blocks are in the order l, l + 8, l + 16, ...: lanes l and l + 8, the first sums of the
+ * tree, are computed at once. */
 struct ordered {
     int8_t q[4][NTX_QK];
-    int32_t begin[4][4]; /* what each row's sums begin with */
+    int32_t begin[4][4]; /* start values of each row's sums */
     float d[4];
     struct ntx__tile_at tile;
 };
@@ -28,12 +28,12 @@ INLINE struct pair ordered_x(const int8_t *x, const struct simple_kind *kind)
     return kind->parts > 1 ? by_bits(x) : load_pair(x);
 }
 
-/* 32 values of a quarter. parts > 1: of Q1_0. */
+/* 32 values of a quarter. parts > 1: Q1_0. */
 INLINE struct x8 x8_of(const struct simple_kind *kind, const uint8_t *words,
                        const struct ntx__interleave_pattern *pattern)
 {
     if (kind->parts == 1)
-        return TILE_OCTET(kind->values, words, 0, pattern);
+        return TILE_X8(kind->values, words, 0, pattern);
     const uint8x16_t unset = vld1q_u8(words);
     struct x8 v;
     for (int t = 0; t < 8; t++)
@@ -41,7 +41,7 @@ INLINE struct x8 x8_of(const struct simple_kind *kind, const uint8_t *words,
     return v;
 }
 
-/* begin: what sums begin with; of Q1_0, whose sums are doubled, the sum of x as a float. */
+/* begin: start values; for Q1_0, whose sums are doubled, the sum of x as a float. */
 INLINE float32x4_t dot_32(const struct simple_kind *kind, int32x4_t begin, const struct x8 *v, struct pair x)
 {
     static const int32_t twice_magic[4] = {MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23), MAGIC_BITS + (1 << 23),
@@ -71,8 +71,8 @@ static void order_rows(const struct pass *p, const struct simple_kind *kind, str
                 vst1q_s32(to->begin[r], beginning(kind, x[r].s[b]));
                 to->d[r] = x[r].d[b];
             }
-            to->tile = kind->parts > 1 ? bits_at(b)
-                                       : ntx__tile_at(blocks, place + i / 2 + (i % 2 ? of_lane : 0), kind->block_bytes);
+            const uint32_t tile = place + i / 2 + (i % 2 ? of_lane : 0);
+            to->tile = kind->parts > 1 ? bits_at(b) : ntx__tile_at(blocks, tile, kind->block_bytes);
         }
         place += of_lane;
         if (lane + LANES / 2 < blocks)
@@ -86,8 +86,7 @@ INLINE void tile_by_four(const uint8_t *slice, uint32_t q, const struct ordered 
     const struct x8 v = x8_of(kind, slice + x->tile.words + 16 * q, pattern);
     const float32x4_t d = quarter_scales(slice + x->tile.head, q, kind), dx = vld1q_f32(x->d);
 #define ROW(r)                                                                                                         \
-    __asm__ volatile("" ::                                                                                             \
-                         : "memory"); /* loads for all rows drawn to the beginning are more than the registers hold */ \
+    __asm__ volatile("" ::: "memory"); /* keeps loads of other rows from moving here: there are too few registers */   \
     acc[r] = vfmaq_f32(acc[r], dot_32(kind, vld1q_s32(x->begin[r]), &v, load_pair(x->q[r])), vmulq_laneq_f32(d, dx, r));
     ROW(0) ROW(1) ROW(2) ROW(3)
 #undef ROW

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* neon_interleaved_super.c: products of interleaved weights (interleaved.h) with super-blocks of 256 by SDOT:
- * neon_outs.h by a quarter of a tile at a time, one, two or four rows of x. Scales and minima of four outputs stand in
- * the bytes of one register, and are widened together. */
+ * neon_outs.h a quarter of a tile at a time, for one, two or four rows of x. Scales and minima of four outputs are
+ * bytes of one register, and are widened together. */
 #include "computed/cpu/neon_outs.h"
 
 SUPER_KINDS
@@ -85,7 +85,7 @@ INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const 
 #define INTERLEAVED_SUPER(TYPE, type, ...)                                                                             \
     INLINE struct x8 x8_##type(const struct super_kind *kind, const uint8_t *const *w, int t)                          \
     {                                                                                                                  \
-        return TILE_OCTET(kind->values, *w, t, &ntx__pattern_##type);                                                  \
+        return TILE_X8(kind->values, *w, t, &ntx__pattern_##type);                                                     \
     }                                                                                                                  \
     static const struct tile_kind tile_##type = {&super_##type, heads_##type, x8_##type};                              \
     static void rows1_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 1, &tile_##type); }               \

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon_many.c: products of many rows with blocks of 32 by SDOT, for processors without i8mm (Cortex-A76, Neoverse N1),
- * four outputs by four rows of x or eight. One row, or two, go by neon_simple.c.
+/* neon_many.c: products of many rows with blocks of 32 by SDOT, for processors without i8mm (Cortex-A76, Neoverse N1):
+ * four outputs times four or eight rows of x. One or two rows use neon_simple.c.
  *
- * Eight values of one output lie beside the same eight of the next (struct from), and meet eight of x that stand there
- * twice, the last four of them negated. Two registers of sums for each row begin with what makes them floats, MAGIC and
- * -MAGIC, so that one pairwise addition of floats both adds up an output's two sums and takes the MAGIC off:
+ * A register has eight values of one output and the same eight of the next (struct from). It is multiplied by eight
+ * values of x, which are there twice, with the last four negated. Each row has two registers of sums, which begin with
+ * MAGIC and -MAGIC as bits of floats. So one pairwise addition of floats adds an output's two sums and removes MAGIC:
  *
  *   element    0                  1                   2                  3
  *              MAGIC + w0 . x0-3  -MAGIC + w0 . x4-7  MAGIC + w1 . x0-3  -MAGIC + w1 . x4-7
  *
- * Rows of x are put into that order once for all outputs of a band, blocks in the order in which they are wanted. Of
- * four rows two lanes are gone through at once, l and l + 8, which are the tree's first sums. */
+ * Rows of x are put into that order once for all outputs of a band, with blocks in the order of use. For four rows two
+ * lanes are computed at once, l and l + 8, which are the first sums of the tree. */
 #include "computed/cpu/neon_many.h"
 
 SIMPLE_KINDS
 
 enum {
-    X_BYTES = 2 * NTX_QK, /* of a row's block in that order; behind those of all rows: */
-    SUM_BYTES = 16, /* what each row's sums begin with, or sums of x, of types with minima, four times; then scales */
+    X_BYTES = 2 * NTX_QK, /* bytes of a row's block in that order. After those of all rows: */
+    SUM_BYTES = 16,       /* bytes of each row's four start values, or (types with minima) sums of x; then scales */
 };
 
 INLINE uint32_t lanes_at_once(uint32_t rows) { return rows == 4 ? 2 : 1; }
@@ -58,7 +58,7 @@ static void order_rows(const struct pass *p, const uint32_t rows, const struct s
 #define EXPONENTS_64(e)  EXPONENTS_16(e), EXPONENTS_16((e) + 16), EXPONENTS_16((e) + 32), EXPONENTS_16((e) + 48)
 static const uint32_t exponents[256] = {EXPONENTS_64(0), EXPONENTS_64(64), EXPONENTS_64(128), EXPONENTS_64(192)};
 
-/* d, and m, of four blocks. */
+/* Scales d, and m, of four blocks. */
 INLINE void many_heads(const uint8_t *const w[OUTS], uint32_t part, const struct simple_kind *kind, float32x4_t *d,
                        float32x4_t *m)
 {
@@ -81,9 +81,9 @@ INLINE void many_heads(const uint8_t *const w[OUTS], uint32_t part, const struct
     }
 }
 
-/* Groups from .. to - 1 of eight values of a row, by four outputs. */
-INLINE float32x4_t meet(const int32_t *begin, const int8x16_t x[4], const struct quad w[2], const int from,
-                        const int to)
+/* Groups from .. to - 1 of eight values of a row, times four outputs. */
+INLINE float32x4_t multiply_add(const int32_t *begin, const int8x16_t x[4], const struct quad w[2], const int from,
+                                const int to)
 {
     int32x4_t a = vld1q_s32(begin), b = loaded_again(begin);
     for (int k = from; k < to; k++) {
@@ -111,9 +111,9 @@ INLINE void four_rows(const char *x, const uint32_t first, const uint32_t rows, 
         int8x16_t q[4];                                                                                                \
         for (int i = 0; i < 4; i++)                                                                                    \
             q[i] = vld1q_s8((const int8_t *)x + r * X_BYTES + 16 * i);                                                 \
-        acc[r] = vfmaq_f32(acc[r], meet(begin, q, v, 0, halves ? 2 : 4), vmulq_laneq_f32(d, dx, k));                   \
+        acc[r] = vfmaq_f32(acc[r], multiply_add(begin, q, v, 0, halves ? 2 : 4), vmulq_laneq_f32(d, dx, k));           \
         if (halves)                                                                                                    \
-            acc[r] = vfmaq_f32(acc[r], meet(begin, q, v, 2, 4), vmulq_laneq_f32(m, dx, k));                            \
+            acc[r] = vfmaq_f32(acc[r], multiply_add(begin, q, v, 2, 4), vmulq_laneq_f32(m, dx, k));                    \
         if (kind->has_min)                                                                                             \
             acc[r] = vfmaq_f32(acc[r], vreinterpretq_f32_s32(vld1q_s32(behind)), vmulq_laneq_f32(m, dx, k));           \
     }
@@ -141,7 +141,7 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t rows
     float32x4_t lanes[LANES][MANY_AT_ONCE];
     outputs_at(&p->s, o, outs);
     for (uint32_t l = 0; l < step; l++) {
-        const uint32_t part = l % kind->parts; /* of all blocks of this lane */
+        const uint32_t part = l % kind->parts; /* the same in all blocks of this lane */
         const size_t at = l / kind->parts * kind->block_bytes;
         const uint8_t *w[OUTS] = {outs[0] + at, outs[1] + at, outs[2] + at, outs[3] + at};
         float32x4_t acc[2][MANY_AT_ONCE];
@@ -163,7 +163,7 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t rows
         for (uint32_t r = 0; r < rows; r++)
             lanes[l][r] = at_once == 2 ? vaddq_f32(acc[0][r], acc[1][r]) : acc[0][r];
     }
-    join(p, o, (int)rows, lanes, (int)step / 2);
+    store_joined(p, o, (int)rows, lanes, (int)step / 2);
 }
 
 #define MANY_SIMPLE(TYPE, type)                                                                                        \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon_many.h: what neon_many.c and neon_many_super.c share: batches of rows by bands of outputs, four of these at a
- * time, and how lanes are joined. Lanes are gone through in turn (blocks l, l + 16, ... are lane l's), as in i8mm.c.
- * The order within a lane, and the tree over the lanes, are cpu.h's. */
+/* neon_many.h: shared by neon_many.c and neon_many_super.c: batches of rows times bands of outputs, four outputs at a
+ * time, and the tree over the lanes. Lanes are computed one after another (blocks l, l + 16, ... are lane l's), as in
+ * i8mm.c. The order within a lane, and the tree over the lanes, are cpu.h's. */
 #ifndef NTX_COMPUTED_CPU_NEON_MANY_H
 #define NTX_COMPUTED_CPU_NEON_MANY_H
 
@@ -9,7 +9,7 @@
 
 enum {
     OUTS = 4,
-    BAND_BYTES = 256 << 10, /* of outputs: they stay in the second cache while batches of rows pass */
+    BAND_BYTES = 256 << 10, /* bytes of a band of outputs, which stay in the second-level cache for all batches */
 };
 
 struct pass {
@@ -18,9 +18,9 @@ struct pass {
     uint32_t row; /* the batch's first */
 };
 
-/* The tree over the lanes, whose first sums are made, then y. */
-INLINE void join(const struct pass *p, uint32_t o, const int rows, float32x4_t lanes[LANES][MANY_AT_ONCE],
-                 const int first_step)
+/* Computes the tree over the lanes from first_step on, and stores y. */
+INLINE void store_joined(const struct pass *p, uint32_t o, const int rows, float32x4_t lanes[LANES][MANY_AT_ONCE],
+                         const int first_step)
 {
     for (int step = first_step; step; step /= 2)
         for (int l = 0; l < step; l++)
@@ -36,7 +36,7 @@ INLINE void join(const struct pass *p, uint32_t o, const int rows, float32x4_t l
     }
 }
 
-/* sum + 16 values of a row by those of four outputs, fours by fours. */
+/* sum + 16 values of a row times those of four outputs, four by four. */
 INLINE int32x4_t dot_16_values(int32x4_t sum, const int8x16_t v[4], int8x16_t x)
 {
     sum = vdotq_laneq_s32(sum, v[0], x, 0);
@@ -45,13 +45,13 @@ INLINE int32x4_t dot_16_values(int32x4_t sum, const int8x16_t v[4], int8x16_t x)
     return vdotq_laneq_s32(sum, v[3], x, 3);
 }
 
-/* 32 values of four outputs, fours by fours. */
+/* 32 values of four outputs, four by four. */
 struct x8 {
     int8x16_t v[8];
 };
 
-/* The same of a quarter of a tile: values(w, part) of a struct from. */
-#define TILE_OCTET(values, words, part, pattern)                                                                       \
+/* An x8 of a quarter of a tile. values(w, part): unpacks by a struct from. */
+#define TILE_X8(values, words, part, pattern)                                                                          \
     ({                                                                                                                 \
         struct x8 o_;                                                                                                  \
         for (int k_ = 0; k_ < 4; k_++) {                                                                               \
@@ -62,8 +62,8 @@ struct x8 {
         o_;                                                                                                            \
     })
 
-/* Four sums of the lane of turn `turn` (ntx__lane_order), or of lanes of 1 << level turns that were joined, which end
- * with it, join those before them as far as the tree goes. After the last turn they are those of all lanes. */
+/* Joins four sums of the lane of turn `turn` (ntx__lane_order) with earlier sums, as far as the tree goes. level: log2
+ * of the turns that the sums cover. After the last turn they are the sums of all lanes. */
 INLINE void join_turn(float32x4_t tree[TREE_LEVELS][4], float32x4_t sums[4], const uint32_t turn, uint32_t level)
 {
     for (; turn >> level & 1; level++)
@@ -73,7 +73,7 @@ INLINE void join_turn(float32x4_t tree[TREE_LEVELS][4], float32x4_t sums[4], con
         tree[level][k] = sums[k];
 }
 
-/* Row r of the batch; its last once more where there is none. */
+/* Row r of the batch; the last row is repeated. */
 INLINE const char *row_at(const struct pass *p, uint32_t r)
 {
     const uint32_t at = p->row + r < p->s.n_rows ? p->row + r : p->s.n_rows - 1;
@@ -82,8 +82,8 @@ INLINE const char *row_at(const struct pass *p, uint32_t r)
 
 typedef void batch_fn(const struct pass *p, char *room);
 
-/* Batches of eight rows, or of four: all, or the last; a row that it lacks is its last once more, but one row or two
- * are left to `few`. Bands are of whole `together` outputs. */
+/* Multiplies in batches of eight rows (if `eight` is given) or four; the last row of a batch is repeated. One or two
+ * rows are left to `few`. Bands have multiples of `together` outputs. */
 INLINE void many(const struct shape *all, const uint32_t together, batch_fn *eight, batch_fn *four, ntx_matmul_fn *few,
                  char *room)
 {
@@ -97,7 +97,9 @@ INLINE void many(const struct shape *all, const uint32_t together, batch_fn *eig
         p.s.n_out = all->n_out - o < band ? all->n_out - o : band;
         for (uint32_t rows; p.row < all->n_rows; p.row += rows) {
             const uint32_t left = all->n_rows - p.row;
-            rows = left < MANY_ROWS ? left : eight && left > 4 ? 8 : 4;
+            rows = eight && left > 4 ? 8 : 4;
+            if (left < MANY_ROWS)
+                rows = left;
             if (left < MANY_ROWS)
                 few(p.s.w, p.s.row_bytes, p.s.n_out, p.s.n_in, p.s.x + p.row * p.s.x_stride, p.s.x_stride, rows,
                     p.s.y + p.row * p.s.ldy, p.s.ldy);

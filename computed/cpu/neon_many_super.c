@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon_many_super.c: products of many rows with super-blocks of 256 by SDOT, for processors without i8mm, four outputs
- * by four rows of x. A register has four neighbouring values of each output; a word of x, as it lies in its row, is
- * multiplied by all of them, and element k of the sum is output k's. So scales are one register, too, and nothing is
- * added up across a register. One row, or two, go by neon_super.c. */
+/* neon_many_super.c: products of many rows with super-blocks of 256 by SDOT, for processors without i8mm: four outputs
+ * times four rows of x. A register has four adjacent values of each output, and is multiplied by a word of x; element
+ * k of the sum is output k's. So the scales are one register, too, and nothing is added across a register. One or two
+ * rows use neon_super.c. */
 #include "computed/cpu/neon_outs.h"
 
 SUPER_KINDS
 
-#define OCTET(kind, w, t)                                                                                              \
+#define QUADS_X8(kind, w, t)                                                                                           \
     ({                                                                                                                 \
         const struct quad even_ = QUAD(kind, (w)[0], (w)[2], t), odd_ = QUAD(kind, (w)[1], (w)[3], t);                 \
         struct x8 o_;                                                                                                  \
@@ -26,7 +26,7 @@ INLINE float32x4_t halves_of(const uint16_t h[OUTS])
 
 INLINE struct x8 x8_of_rows(const struct super_kind *kind, const uint8_t *const w[OUTS], int t)
 {
-    return OCTET(kind, w, t);
+    return QUADS_X8(kind, w, t);
 }
 
 /* Super-block b of four outputs. */
@@ -69,7 +69,7 @@ INLINE void super_outputs(const struct pass *p, uint32_t o, const struct super_k
             one_super_block(at, b, x, kind, lanes[l]);
         }
     }
-    join(p, o, 4, lanes, LANES / 2);
+    store_joined(p, o, 4, lanes, LANES / 2);
 }
 
 #define MANY_SUPER(TYPE, type)                                                                                         \

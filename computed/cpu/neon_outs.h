@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* neon_outs.h: super-blocks of four outputs side by side, whose values come from rows (neon_many_super.c) or from
- * interleaved tiles (neon_interleaved_super.c). A register has four neighbouring values of each output; a word of x, as
- * it lies in its row, is multiplied by all of them, and element k of the sum is output k's. So scales are one register,
- * too, and nothing is added up across a register. */
+ * interleaved tiles (neon_interleaved_super.c). A register has four adjacent values of each output, and is multiplied
+ * by a word of x; element k of the sum is output k's. So the scales are one register, too, and nothing is added across
+ * a register. */
 #ifndef NTX_COMPUTED_CPU_NEON_OUTS_H
 #define NTX_COMPUTED_CPU_NEON_OUTS_H
 
 #include "computed/cpu/neon_many.h"
 
-/* What four outputs have of each sub-block: of k and of k + 4 in a register. */
+/* Scales or minima of four outputs: a register has sub-blocks k and k + 4. */
 struct by_outs {
     int16x8_t v[8];
 };
@@ -33,8 +33,8 @@ INLINE int16x4_t of_sub_block(const struct by_outs *s, const int k)
     return k / 4 % 2 ? vget_high_s16(v) : vget_low_s16(v);
 }
 
-/* The sum over sub-blocks of these times sums of x. */
-INLINE int32x4_t weighed(const struct by_outs *by, const struct q8k_row *x, uint32_t b, const bool by_16)
+/* The sum over sub-blocks of scales (or minima) times sums of x. */
+INLINE int32x4_t scaled_sums(const struct by_outs *by, const struct q8k_row *x, uint32_t b, const bool by_16)
 {
     int32x4_t sum = vdupq_n_s32(0);
     for (int k = 0; k < (by_16 ? 2 : 1); k++) {
@@ -59,19 +59,19 @@ struct heads {
 /* Values 32 t .. 32 t + 31 of four outputs. */
 typedef struct x8 x8_fn(const struct super_kind *kind, const uint8_t *const *w, int t);
 
-/* Super-block b of four outputs, by `rows` rows, at most four. */
+/* Super-block b of four outputs times `rows` rows, at most four. */
 INLINE void outs_by_rows(const struct super_kind *kind, const struct heads *h, x8_fn *x8, const uint8_t *const *w,
                          uint32_t b, const struct q8k_row *x, const int rows, float32x4_t *acc)
 {
     int32x4_t dot[4], low[4];
     for (int r = 0; r < rows; r++) {
-        low[r] = kind->dmin_at >= 0 ? weighed(&h->less, &x[r], b, kind->by_16) : vdupq_n_s32(0);
+        low[r] = kind->dmin_at >= 0 ? scaled_sums(&h->less, &x[r], b, kind->by_16) : vdupq_n_s32(0);
         if (kind->dmin_at == ADDED)
-            dot[r] = weighed(&h->less, &x[r], b, kind->by_16);
+            dot[r] = scaled_sums(&h->less, &x[r], b, kind->by_16);
         else if (kind->flat)
             dot[r] = vdupq_n_s32(-kind->offset * vaddlvq_s16(vld1q_s16(x[r].s32 + 8 * b)));
         else
-            dot[r] = kind->offset ? vmulq_n_s32(weighed(&h->scale, &x[r], b, kind->by_16), -kind->offset)
+            dot[r] = kind->offset ? vmulq_n_s32(scaled_sums(&h->scale, &x[r], b, kind->by_16), -kind->offset)
                                   : vdupq_n_s32(0);
     }
 #pragma GCC unroll 8

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon_simple.c: products with blocks of 32 by SDOT, one or two rows of x at a time; more of them by neon_many.c. Four
- * blocks make a quarter of the lanes: their integer sums come into one register by three pairwise additions, and are
- * scaled together. Of a last quarter that is not full the lanes without a block are left as they are. */
+/* neon_simple.c: products with blocks of 32 by SDOT, one or two rows of x at a time; more rows: neon_many.c. Four
+ * blocks are a quarter of the lanes: three pairwise additions move their integer sums to one register, which is scaled
+ * at once. If the last four are not complete, lanes without a block keep their values. */
 #include "computed/cpu/neon.h"
 
 SIMPLE_KINDS
 
-/* The first eight of both 16s, then the others. */
+/* The first eight values of both 16s, then the others. */
 INLINE struct pair x8(struct pair p)
 {
     const int64x2_t a = vreinterpretq_s64_s8(p.v[0]), b = vreinterpretq_s64_s8(p.v[1]);
@@ -34,7 +34,7 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, 
             ds[k] = ntx_e8m0_float(p[0]);
         for (int r = 0; r < rows; r++) {
             struct pair xs = load_pair(x[r].q + (size_t)at * NTX_QK);
-            if (halves) /* elements 0 and 1 of the sums are of the first 16 then */
+            if (halves) /* so that elements 0 and 1 of the sums belong to the first 16 values */
                 xs = x8(xs);
             i[r][k] = vdotq_s32(vdotq_s32(vdupq_n_s32(0), v.v[0], xs.v[0]), v.v[1], xs.v[1]);
         }
@@ -73,7 +73,7 @@ INLINE void simple_rows(const struct shape *s, uint32_t row, const int rows, con
     struct q8_row x[NEON_ROWS];
     for (int r = 0; r < rows; r++)
         x[r] = q8_view(s->x + (row + (size_t)r) * s->x_stride, s->n_in);
-    mm_rows(s, row, rows, s->n_in / NTX_QK, x, kind, dot_quad, 16 / kind->parts * kind->block_bytes);
+    quad_rows(s, row, rows, s->n_in / NTX_QK, x, kind, dot_quad, 16 / kind->parts * kind->block_bytes);
 }
 
 #define SIMPLE_MATMUL(TYPE, type)                                                                                      \

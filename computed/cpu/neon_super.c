@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon_super.c: products with super-blocks of 256 by SDOT, one or two rows of x at a time, more of them by neon_many.c:
- * sums of 32 or of 16 products in four lanes, times their scale, are added up for the super-block; four super-blocks
- * make a quarter of the lanes, as in neon_simple.c. Floats, too. */
+/* neon_super.c: products with super-blocks of 256 by SDOT, one or two rows of x at a time; more rows:
+ * neon_many_super.c. Sums of 32 or 16 products in four lanes are multiplied by their scale and added for the
+ * super-block; four super-blocks are a quarter of the lanes, as in neon_simple.c. Also products with floats. */
 #include <math.h>
 
 #include "computed/cpu/neon.h"
@@ -19,7 +19,7 @@ INLINE int32x4_t dot_16(int16x8_t a, const int16_t *s, int32x4_t acc)
     return vmlal_high_s16(vmlal_s16(acc, vget_low_s16(a), vget_low_s16(v)), a, v);
 }
 
-/* What minima, or an offset of all values, take of them. */
+/* The sum over sub-blocks of minima (or scales, for an offset) times sums of x. */
 INLINE int32x4_t weighed_sums(const int16x8_t by[2], const struct q8k_row *x, uint32_t b, bool by_16)
 {
     const int32x4_t none = vdupq_n_s32(0);
@@ -74,14 +74,14 @@ INLINE void dot_super(const uint8_t *w, uint32_t b, const struct q8k_row *x, con
                             : vmlsq_n_s32(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->offset);
 }
 
-/* Element k: the sum of super-block k's values of x, of four. */
+/* Element k: the sum of x over super-block k of four. */
 INLINE int32x4_t four_totals(const int16_t *s32)
 {
     return vpaddlq_s16(vpaddq_s16(vpaddq_s16(vld1q_s16(s32), vld1q_s16(s32 + 8)),
                                   vpaddq_s16(vld1q_s16(s32 + 16), vld1q_s16(s32 + 24))));
 }
 
-/* Super-block k of four that begin at w and x. d, m: halves of them all. */
+/* Super-block k of the four at w and x; adds its d and m to the halves of all four. */
 INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, const int rows,
                         const struct super_kind *kind, struct sums *sums, uint64_t *d, uint64_t *m)
 {
@@ -90,7 +90,7 @@ INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, c
     if (kind->flat)
         __asm__ volatile(
             "" ::
-                : "memory"); /* four blocks' loads drawn to the beginning are more than the registers hold */
+                : "memory"); /* keeps loads of other blocks from moving here: there are too few registers */
     else
         prefetch_weights(p, kind->block_bytes, 1024, REACH_NEAR);
     dot_super(p, k, x, rows, kind, dot, low);
@@ -147,7 +147,7 @@ INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, cons
     struct q8k_row x[NEON_ROWS];
     for (int r = 0; r < rows; r++)
         x[r] = q8k_view(s->x + (row + (size_t)r) * s->x_stride, s->n_in);
-    mm_rows(s, row, rows, s->n_in / NTX_QKK, x, kind, dot_quad, 0);
+    quad_rows(s, row, rows, s->n_in / NTX_QKK, x, kind, dot_quad, 0);
 }
 
 #define SUPER_MATMUL(TYPE, type)                                                                                       \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* neon_tiles.h: interleaved weights (interleaved.h) as 64-bit Arm takes them: the tiles of a slice in turn, and the
- * heads of a quarter of a tile, four outputs. Their values come by neon.h's struct from. */
+/* neon_tiles.h: interleaved weights (interleaved.h) on 64-bit Arm: the tiles of a slice in order, and the heads of a
+ * quarter of a tile (four outputs). Values are unpacked by neon.h's struct from. */
 #ifndef NTX_COMPUTED_CPU_NEON_TILES_H
 #define NTX_COMPUTED_CPU_NEON_TILES_H
 
@@ -8,10 +8,10 @@
 
 enum { QUARTERS = NTX_SLICE_OUTS / 4 };
 
-/* Tiles of a slice in turn. */
+/* Iterates over the tiles of a slice. */
 struct tiles {
     const uint8_t *words, *heads;
-    uint32_t together, left; /* until there are other heads; in the slice */
+    uint32_t together, left; /* tiles until the next heads; tiles left in the slice */
 };
 
 INLINE void next_heads(struct tiles *t, const size_t block_bytes)
@@ -39,7 +39,7 @@ INLINE void next_tile(struct tiles *t, const size_t block_bytes)
         next_heads(t, block_bytes);
 }
 
-/* ntx_e8m0_float of four: the two least are subnormal. */
+/* ntx_e8m0_float of four: the two smallest exponents are subnormal. */
 INLINE float32x4_t four_exponents(const uint8_t *p)
 {
     const uint32x4_t e = vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(word32(p)))));
@@ -56,10 +56,10 @@ INLINE float32x4_t quarter_scales(const uint8_t *heads, uint32_t q, const struct
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(heads + 8 * q)));
 }
 
-/* ---- Q1_0 (interleaved.h): blocks' tiles as they come. A bit of each of four bytes that is inverted makes four
- * values, columns t, 8 + t, 16 + t and 24 + t of each output; x is put in that order. */
+/* ---- Q1_0 (interleaved.h): tiles in the order of the blocks. Bits are stored inverted. Bit t of four bytes makes
+ * four values: columns t, 8 + t, 16 + t and 24 + t of each output; x is put in that order. */
 
-/* Where block b of 32 values of a slice lies. */
+/* The offsets of block b of 32 values in a slice. */
 INLINE struct ntx__tile_at bits_at(uint32_t b)
 {
     const size_t head = b / 4 * NTX_SLICE_OUTS * sizeof(struct ntx_block_q1_0);
@@ -74,8 +74,8 @@ INLINE struct pair by_bits(const int8_t *x)
     return (struct pair){{vqtbl2q_s8(v, vld1q_u8(from)), vqtbl2q_s8(v, vld1q_u8(from + 16))}};
 }
 
-/* -1 where `unset` has one of the bits, else 0: with the sum of x once and the sum of these products twice, that is
- * what -1 and 1 make. CMTST as assembly: the compiler writes two instructions for it. */
+/* -1 where `unset` has one of the bits, else 0. The sum of x plus twice the sum of these products equals the product
+ * with -1 and 1. CMTST is in assembly: the compiler would use two instructions. */
 INLINE int8x16_t where_unset(uint8x16_t unset, uint8x16_t bits)
 {
     int8x16_t v;
@@ -83,7 +83,8 @@ INLINE int8x16_t where_unset(uint8x16_t unset, uint8x16_t bits)
     return v;
 }
 
-/* ---- of super-blocks. Bytes of words: each output's, of four sub-blocks, then of the next four. */
+/* ---- heads of super-blocks. A word has an output's bytes of four sub-blocks; the next register those of the next
+ * four. */
 struct quarter_heads {
     uint8x16_t scale[4], min[2];
     float32x4_t d, m;
@@ -125,7 +126,7 @@ INLINE void heads_q6_k(const uint8_t *words, const uint8_t *heads, uint32_t q, s
         to->scale[k] = vld1q_u8(words + 64 * k);
 }
 
-/* Heads of eight bytes: d, of each scale two bits, of each scale four; 32 too large. */
+/* Heads of eight bytes: d, two bits of each scale, four bits of each scale; scales are 32 too large. */
 INLINE void heads_iq4_xs(const uint8_t *words, const uint8_t *heads, uint32_t q, struct quarter_heads *to)
 {
     static const uint8_t spread[16] = {2, 2, 3, 3, 6, 6, 7, 7, 10, 10, 11, 11, 14, 14, 15, 15};
@@ -142,14 +143,14 @@ INLINE void heads_iq4_xs(const uint8_t *words, const uint8_t *heads, uint32_t q,
                                        less);
     const uint32x4_t low = vreinterpretq_u32_u8(vzip1q_u8(of_even, of_odd)),
                      high = vreinterpretq_u32_u8(
-                         vzip2q_u8(of_even, of_odd)); /* of the first two outputs, of the others */
+                         vzip2q_u8(of_even, of_odd)); /* low: the first two outputs, high: the others */
     (void)words;
     to->d = to->m = low_halves(first);
     to->scale[0] = vreinterpretq_u8_u32(vuzp1q_u32(low, high));
     to->scale[1] = vreinterpretq_u8_u32(vuzp2q_u32(low, high));
 }
 
-/* bytes[0]: of sub-blocks k = 0 .. 3, bytes[1]: 4 .. 7. to[k]: four outputs' of k, then of k + 4. */
+/* bytes[0]: sub-blocks 0 .. 3, bytes[1]: 4 .. 7. to[k]: four outputs' values of sub-block k, then of k + 4. */
 INLINE void widen_bytes(const uint8x16_t bytes[2], const struct super_kind *kind, int16x8_t to[4])
 {
     const bool positive = kind->dmin_at >= 0;
@@ -166,7 +167,7 @@ INLINE void widen_bytes(const uint8x16_t bytes[2], const struct super_kind *kind
     to[3] = vuzp2q_s16(odd[0], odd[1]);
 }
 
-/* few_TYPE: rows two at a time, and the last of an odd number alone, by rows2_TYPE and rows1_TYPE. */
+/* Defines few_TYPE: two rows at a time by rows2_TYPE, and the last of an odd number by rows1_TYPE. */
 #define FEW_BY_TWOS(type)                                                                                              \
     static DECLARE_MATMUL(few_##type)                                                                                  \
     {                                                                                                                  \

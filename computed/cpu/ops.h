@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ops.h: everything but matrix products: one source, included by generic.c, avx2.c and avx512.c and compiled with each
- * one's flags. All arithmetic goes lane by lane in the order written, so the three give the same bits (lanes.h). */
+/* ops.h: all operations except matrix products: one source, which generic.c, avx2.c, avx512.c and neon.c include and
+ * compile with their flags. Arithmetic is lane by lane in the order written, so all give the same bits (lanes.h). */
 #ifndef NTX_COMPUTED_CPU_OPS_H
 #define NTX_COMPUTED_CPU_OPS_H
 
@@ -8,11 +8,11 @@
 
 /* ---- quantising of activations (kern.h has the layout) ---- */
 
-/* One block of 16 * vecs values: its scale; q and the sum of each 16 q. */
+/* Quantises a block of 16 * vecs values: returns its scale, and sets q and the sum of each 16 q. */
 INLINE float quantize_block(const float *x, const int vecs, int8_t *q, int32_t *sums)
 {
     const struct f16 magic = splat(0x1.8p23f);
-    struct i16 top = {{{0}}}; /* as integers, since absolute values order alike and NaN is then the largest */
+    struct i16 top = {{{0}}}; /* as integers: absolute values have the same order, and NaN is the largest */
     for (int g = 0; g < vecs; g++) {
         struct i16 bits = bits16(load16(x + 16 * g));
         EACH_PART bits.p[i] &= 0x7fffffff;
@@ -23,7 +23,7 @@ INLINE float quantize_block(const float *x, const int vecs, int8_t *q, int32_t *
     memcpy(&max, &bits, 4);
     if (bits >= 0x7f800000) {
         d = NAN;
-    } else if (max > 0x1p-100f) { /* smaller ones are zero: their inverse could overflow */
+    } else if (max > 0x1p-100f) { /* smaller values become zero: their inverse could overflow */
         d = max / 127.0f;
         inverse = 127.0f / max;
     }
@@ -73,7 +73,7 @@ static void quantize_q8k(const float *x, void *dst, uint32_t n)
 
 /* ---- small vector operations ---- */
 
-/* In 16 lanes of double, joined by the fixed tree. */
+/* Sums in 16 lanes of double, joined by the fixed tree. */
 INLINE double sum_of_squares(const float *x, uint32_t n)
 {
     double acc[16] = {0};
@@ -123,7 +123,7 @@ INLINE struct f16 silu_times(struct f16 gate, struct f16 up)
     return mul16(div16(gate, add16(e, splat(1.0f))), up);
 }
 
-/* Each of them kept within NTX_SWIGLU_LIMIT first, the gate from above only. */
+/* Both inputs are clamped to NTX_SWIGLU_LIMIT first, the gate from above only. */
 INLINE struct f16 clamped_silu_times(struct f16 gate, struct f16 up)
 {
     const struct f16 limit = splat(NTX_SWIGLU_LIMIT);
@@ -164,7 +164,7 @@ static void reglu(const float *gate, const float *up, uint32_t n, float *y)
         y[k] = (gate[k] < 0 ? 0 : gate[k]) * up[k];
 }
 
-static void add(float *x, const float *y, uint32_t n)
+static void add_floats(float *x, const float *y, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++)
         x[k] += y[k];
@@ -176,7 +176,7 @@ static void add_scaled(float *x, float by, const float *y, uint32_t n)
         x[k] += by * y[k];
 }
 
-static void mul(float *x, const float *y, uint32_t n)
+static void mul_floats(float *x, const float *y, uint32_t n)
 {
     for (uint32_t k = 0; k < n; k++)
         x[k] *= y[k];
@@ -205,7 +205,7 @@ static void exp_of(float *x, float less, uint32_t n)
         store_part(x + k, exp16(sub16(load_part(x + k, n - k), splat(less))), n - k);
 }
 
-static void cap(float *x, float most, uint32_t n)
+static void cap_floats(float *x, float most, uint32_t n)
 {
     uint32_t k = 0;
     for (; k + 16 <= n; k += 16)
@@ -240,11 +240,11 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
             [NTX_FFN_RELU] = reglu,                                                                                    \
             [NTX_FFN_SILU_CLAMPED] = clamped_swiglu,                                                                   \
             [NTX_FFN_GELU] = geglu},                                                                                   \
-    .add = add, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap, .f16_store = f16_store,                        \
+    .add = add_floats, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap_floats, .f16_store = f16_store,          \
     .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k, [NTX_KV_Q4_0] = q4_store_k},                 \
     .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v, [NTX_KV_Q4_0] = q4_store_v},                 \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0, [NTX_KV_Q4_0] = attend_q4_0},                   \
-    .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul, .conv = conv, .unit = unit, .delta = delta,              \
-    .index = index_scores
+    .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul_floats, .conv = convolve, .unit = normalise_unit,         \
+    .delta = delta_net, .index = index_scores
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* panel.c: weights to panels (panel.h), for tiles and for vectors, from rows or from interleaved slices. Plain AVX-512.
+/* panel.c: unpacks weights to panels (panel.h), for tiles and for vectors, from rows or from interleaved slices. Plain
+ * AVX-512.
  *
- * The bits of 16 rows are transposed as they are stored (or come interleaved, which is the same), 4 bytes of each row
- * to a register, and only then taken apart: so each lane of 32 bits belongs to one output, whose scale lies in the same
- * lane of another register. */
+ * The bits of 16 rows are transposed as stored (interleaved slices already are), 4 bytes of each row per register, and
+ * unpacked only then. So each lane of 32 bits belongs to one output, whose scale is in the same lane of another
+ * register. */
 #include "computed/cpu/avx512_bits.h"
 #include "computed/cpu/panel.h"
 
@@ -18,13 +19,13 @@ INLINE void widen_heads(__m512i heads, float *d, float *m)
 /* One block of each of 16 rows. */
 struct blocks {
     const uint8_t *row[PANEL_OUTS];
-    uint32_t
-        part; /* of a block of several 32s the one that is meant: lanes are 16, so of all the panel's blocks the same */
-    const uint8_t *words, *head;                   /* interleaved: the tile's */
+    /* number of the 32 in a block of several; the same in all the panel's blocks, since there are 16 lanes */
+    uint32_t part;
+    const uint8_t *words, *head;                   /* interleaved: of the tile */
     const struct ntx__interleave_pattern *pattern; /* NULL: rows */
 };
 
-/* Those of the k-th of a panel. parts: of a block, the panel's 32s. */
+/* The k-th blocks of a panel. parts: 32s in a block. */
 INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const uint32_t parts,
                                const size_t block_bytes, const struct ntx__interleave_pattern *pattern)
 {
@@ -41,8 +42,8 @@ INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const 
     return w;
 }
 
-/* The 16 bytes at `at` of each block: dword k of each in v[k]. */
-INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
+/* Loads 16 bytes at `at` of each block: v[k] has dword k of each. */
+INLINE void load_dwords(const struct blocks *w, const size_t at, __m512i v[4])
 {
     if (!w->pattern) {
         transpose16(w->row, at, v);
@@ -54,7 +55,7 @@ INLINE void take16(const struct blocks *w, const size_t at, __m512i v[4])
         v[i] = load512(w->words + 64 * (4 * place + i));
 }
 
-/* The n <= 4 bytes at `at` of each block; interleaved, its head. */
+/* Loads n <= 4 bytes at `at` of each block; for interleaved slices, its head. */
 INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
 {
     if (w->pattern)
@@ -69,11 +70,11 @@ INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
 INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, bytes512(15)); }
 INLINE __m512i high_nibbles(__m512i v) { return _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes512(15)); }
 
-/* ---- simple blocks: for tiles signed bytes, for vectors unsigned ones, more by the offset */
+/* ---- simple blocks: signed bytes for tiles, unsigned ones (with the offset) for vectors */
 
 enum simple_bits { BITS_4, BITS_5, BITS_8, BITS_LOOKUP };
 
-/* Of columns 4 k .. 4 k + 3 bits 4 k .. of their output's dword. */
+/* Bits of columns 4 k .. 4 k + 3, which are bits 4 k .. of each output's dword. */
 INLINE __mmask64 bits_of(__m512i dword, uint32_t k)
 {
     __m512i spread = _mm512_shuffle_epi8(
@@ -88,20 +89,20 @@ INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool 
     return minus ? _mm512_mask_sub_epi8(v, ~set, v, bytes512(16)) : _mm512_mask_add_epi8(v, set, v, bytes512(16));
 }
 
-/* One block of each row to 8 panel rows. at: where its bits are. has_min: the type has no offset. values: of
- * BITS_LOOKUP. */
+/* Unpacks one block of each row to 8 panel rows. at: offset of its bits. has_min: the type has no offset. values:
+ * table of BITS_LOOKUP. */
 INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PANEL_OUTS * 4],
                        const enum simple_bits bits, const bool has_min, const bool tiles, __m512i values)
 {
     const bool minus = tiles && !has_min;
     __m512i v[8], fifth = _mm512_setzero_si512();
     if (bits == BITS_8) {
-        take16(w, at, v);
-        take16(w, at + 16, v + 4);
+        load_dwords(w, at, v);
+        load_dwords(w, at + 16, v + 4);
     } else {
         if (bits == BITS_5)
             fifth = heads_at(w, at, 4);
-        take16(w, bits == BITS_5 ? at + 4 : at, v);
+        load_dwords(w, bits == BITS_5 ? at + 4 : at, v);
         for (int k = 0; k < 4; k++) {
             v[4 + k] = high_nibbles(v[k]);
             v[k] = low_nibbles(v[k]);
@@ -125,13 +126,14 @@ INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct
                         const struct ntx__interleave_pattern *pattern)
 {
     const bool scale_byte = block_bytes % 2; /* d is an exponent, not an F16 */
+    const size_t no_min_at = scale_byte ? 1 : 2;
     for (uint32_t k = 0; k < n_blocks; k++) {
         struct blocks w = blocks_at(from, k, 1, block_bytes, pattern);
         if (scale_byte)
             _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
         else
             widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
-        fill_block(&w, has_min ? 4 : scale_byte ? 1 : 2, p->low + 8 * (size_t)k, bits, has_min, tiles, values);
+        fill_block(&w, has_min ? 4 : no_min_at, p->low + 8 * (size_t)k, bits, has_min, tiles, values);
     }
 }
 
@@ -176,7 +178,7 @@ INLINE void fill_q1_0(const struct blocks *w, struct panel *p, uint32_t k, const
                            _mm512_mask_mov_epi8(bytes512(tiles ? -1 : 0), bits_of(bits, i), bytes512(tiles ? 1 : 2)));
 }
 
-/* Four values to a byte, which becomes the dword of all of them; one too many. */
+/* A byte has four values, one too large each; it becomes their dword. */
 INLINE void fill_q2_0(const struct blocks *w, struct panel *p, uint32_t k, const bool tiles)
 {
     widen_heads(heads_at(w, 0, 2), p->d[k], p->m[k]);
@@ -192,14 +194,14 @@ INLINE void fill_q2_0(const struct blocks *w, struct panel *p, uint32_t k, const
     }
 }
 
-/* Eight bytes of low and of high nibbles for each 16 values, which have their own scale. */
+/* Each 16 values have a scale and eight bytes: low nibbles, then high ones. */
 INLINE void fill_nvfp4(const struct blocks *w, struct panel *p, uint32_t k, const bool tiles)
 {
     const __m512i scales = heads_at(w, 2 * (size_t)w->part, 2), values = values_mxfp4();
     __m512i v[4];
     _mm512_store_ps(p->d[k], widen_e4m3(_mm512_and_si512(scales, dwords512(255))));
     _mm512_store_ps(p->m[k], widen_e4m3(_mm512_srli_epi32(scales, 8)));
-    take16(w, 4 + 16 * (size_t)w->part, v);
+    load_dwords(w, 4 + 16 * (size_t)w->part, v);
     for (uint32_t half = 0; half < 2; half++) {
         __m512i sum = _mm512_setzero_si512();
         for (uint32_t i = 0; i < 4; i++) {
@@ -250,14 +252,14 @@ INLINE __m512i byte_pair(__m512i v, int j)
                                                   dwords512(0x80018000u + 0x00010001u * (unsigned)j)));
 }
 
-/* Minima, four to a register, as pairs for VNNI. */
+/* Stores minima, four per register, as pairs for VNNI. */
 INLINE void store_mins(const __m512i *mins, uint32_t pairs, struct panel *p)
 {
     for (uint32_t k = 0; k < pairs; k++)
         _mm512_store_si512(p->mins[k], byte_pair(mins[k / 2], k % 2 * 2));
 }
 
-/* Four scales to a register, a byte each, as int32. */
+/* Stores scales, four bytes per register, as int32. */
 INLINE void store_scales(const __m512i *scales, const bool is_signed, uint32_t n, struct panel *p)
 {
     for (uint32_t k = 0; k < n; k++) {
@@ -266,8 +268,8 @@ INLINE void store_scales(const __m512i *scales, const bool is_signed, uint32_t n
     }
 }
 
-/* Q4_K, Q5_K, for tiles: a scale of 6 bits is two of 3 bits; times 5 bits that is a byte, so two bytes are multiplied
- * at a time, and neither carries into the other. */
+/* Q4_K, Q5_K, for tiles: a scale of 6 bits is split into two of 3 bits. Times 5 bits that is a byte, so two bytes are
+ * multiplied at a time without a carry. */
 struct two_scales {
     __m512i low, high;
 };
@@ -281,7 +283,7 @@ INLINE void store_two_scaled(struct panel *p, size_t row, __m512i q, struct two_
 INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scales s[8], const bool tiles)
 {
     __m512i h[4], mins[2], six = dwords512(0x3f3f3f3f), top = dwords512(0x30303030), three = bytes512(7);
-    take16(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima, as model/unpack.h says */
+    load_dwords(w, 0, h); /* d and dmin, then the 12 bytes of scales and minima, as model/unpack.h says */
     widen_heads(h[0], p->d[0], p->m[0]);
     __m512i scales[2] = {_mm512_and_si512(h[1], six),
                          _mm512_or_si512(low_nibbles(h[3]), _mm512_and_si512(_mm512_srli_epi32(h[1], 2), top))};
@@ -296,7 +298,7 @@ INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scale
     }
 }
 
-/* Bit `bit` of each byte of h to bit 4, under it the nibble v. */
+/* Moves bit `bit` of each byte of h to bit 4, above the nibble v. */
 INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
 {
     h = bit > 4 ? _mm512_srli_epi16(h, (unsigned)(bit - 4)) : _mm512_slli_epi16(h, (unsigned)(4 - bit));
@@ -311,10 +313,10 @@ INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, c
     for (int i = 0; i < 2; i++) {
         __m512i h[4], v[4];
         if (five)
-            take16(w, 16 + 16 * (size_t)i, h);
+            load_dwords(w, 16 + 16 * (size_t)i, h);
 #pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
-            take16(w, (five ? 48 : 16) + 32 * (size_t)t + 16 * (size_t)i, v);
+            load_dwords(w, (five ? 48 : 16) + 32 * (size_t)t + 16 * (size_t)i, v);
             for (int k = 0; k < 4; k++) {
                 size_t row = (size_t)(16 * t + 4 * i + k);
                 __m512i a = low_nibbles(v[k]), b = high_nibbles(v[k]);
@@ -332,7 +334,7 @@ INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, c
     }
 }
 
-/* Q3_K, Q6_K, for tiles: scale * (q - offset) as int16, its low byte to one plane and its high byte to the other. */
+/* Stores q; for tiles scale * (q - offset) as int16, its low byte in one plane and its high byte in the other. */
 INLINE void store_scaled(struct panel *p, size_t row, __m512i q, __m512i scale, int offset, const bool tiles)
 {
     if (!tiles) {
@@ -346,7 +348,7 @@ INLINE void store_scaled(struct panel *p, size_t row, __m512i q, __m512i scale, 
     _mm512_store_si512(p->high[row], _mm512_ternarylogic_epi32(low, _mm512_srli_epi16(even, 8), odd, 0xca));
 }
 
-/* Bits `from` and up of h to bits `to` and up, as far as the mask reaches, under it v. */
+/* Moves bits of h from bit `from` to bit `to`, within the mask, above v. */
 INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
 {
     h = from > to ? _mm512_srli_epi16(h, (unsigned)(from - to)) : _mm512_slli_epi16(h, (unsigned)(to - from));
@@ -356,19 +358,19 @@ INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
 INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
 {
     __m512i scales[4], h[4], v[4];
-    take16(w, 192, scales);
+    load_dwords(w, 192, scales);
     widen_heads(heads_at(w, 208, 2), p->d[0], p->m[0]);
     if (!tiles)
         store_scales(scales, true, 16, p);
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) { /* columns 16 c % 2 .. of each 32, of half c / 2 */
         int n = c / 2, i = c % 2;
-        take16(w, 128 + 16 * (size_t)c, h);
+        load_dwords(w, 128 + 16 * (size_t)c, h);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
             __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i),
                     sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
-            take16(w, (size_t)(64 * n + 32 * j + 16 * i), v);
+            load_dwords(w, (size_t)(64 * n + 32 * j + 16 * i), v);
             for (int k = 0; k < 4; k++) {
                 size_t row = (size_t)(32 * n + 8 * j + 4 * i + k);
                 store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32, tiles);
@@ -381,7 +383,7 @@ INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
 INLINE void fill_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
 {
     __m512i tail[4], scales[4], h[2][4], v[4], three = bytes512(3);
-    take16(w, 92, tail); /* from 1 on: 12 bytes of scales */
+    load_dwords(w, 92, tail); /* from 1 on: 12 bytes of scales */
     widen_heads(heads_at(w, 108, 2), p->d[0], p->m[0]);
     for (int g = 0; g < 4; g++) {
         __m512i nibble = g < 2 ? low_nibbles(tail[1 + g]) : high_nibbles(tail[g - 1]);
@@ -389,12 +391,12 @@ INLINE void fill_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
     }
     if (!tiles)
         store_scales(scales, true, 16, p);
-    take16(w, 0, h[0]);
-    take16(w, 16, h[1]);
+    load_dwords(w, 0, h[0]);
+    load_dwords(w, 16, h[1]);
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
         int n = c / 2, i = c % 2;
-        take16(w, 32 + 16 * (size_t)c, v);
+        load_dwords(w, 32 + 16 * (size_t)c, v);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             __m512i s = signed_byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
@@ -411,7 +413,7 @@ INLINE void fill_q3_k(const struct blocks *w, struct panel *p, const bool tiles)
 INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
 {
     __m512i scales[4], mins[4], v[4], three = bytes512(3);
-    take16(w, 0, scales);
+    load_dwords(w, 0, scales);
     for (int g = 0; g < 4; g++) {
         mins[g] = high_nibbles(scales[g]);
         scales[g] = low_nibbles(scales[g]);
@@ -421,7 +423,7 @@ INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
 #pragma GCC unroll 4
     for (int c = 0; c < 4; c++) {
         int n = c / 2, i = c % 2;
-        take16(w, 16 + 16 * (size_t)c, v);
+        load_dwords(w, 16 + 16 * (size_t)c, v);
 #pragma GCC unroll 4
         for (int j = 0; j < 4; j++) {
             __m512i s = byte_twice(scales[2 * n + j / 2], 2 * (j % 2) + i);
@@ -433,22 +435,22 @@ INLINE void fill_q2_k(const struct blocks *w, struct panel *p)
     }
 }
 
-/* IQ4_XS: nibbles that stand for values of 8 bits, behind d and eight scales of 6 bits. */
+/* IQ4_XS: d, eight scales of 6 bits, then nibbles that stand for values of 8 bits. */
 INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tiles)
 {
     const __m512i values = raised_iq4_nl();
     __m512i h[4], v[4];
     if (w->pattern)
-        part_pairs(w->head, h);
+        split_pairs(w->head, h);
     else
-        take16(w, 0, h);
+        load_dwords(w, 0, h);
     widen_heads(h[0], p->d[0], p->m[0]);
 #pragma GCC unroll 8
     for (unsigned t = 0; t < 8; t++) {
         __m512i s = scales_iq4_xs_16(h[0], h[1], t), twice = low_twice(s);
         if (!tiles)
             _mm512_store_si512(p->scale[t], s);
-        take16(w, 8 + 16 * (size_t)t, v);
+        load_dwords(w, 8 + 16 * (size_t)t, v);
         for (size_t k = 0; k < 4; k++) {
             store_scaled(p, 8 * t + k, _mm512_shuffle_epi8(values, low_nibbles(v[k])), twice, 128, tiles);
             store_scaled(p, 8 * t + 4 + k, _mm512_shuffle_epi8(values, high_nibbles(v[k])), twice, 128, tiles);
@@ -456,13 +458,13 @@ INLINE void fill_iq4_xs(const struct blocks *w, struct panel *p, const bool tile
     }
 }
 
-/* ---- i-quants of code books and ternary types, unpacked by panel_codes.c or as they are defined */
+/* ---- i-quants with codebooks, and ternary types: unpacked by panel_codes.c or by model/unpack.h */
 
 typedef void unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
 
-/* The values and scales of 16 super-blocks as ntx__transpose512_ gives them. The unpacking as it is defined has d times
- * the type's factor. */
-struct turned {
+/* The values and scales of 16 super-blocks in ntx__transpose512_'s form. model/unpack.h's d includes the type's
+ * factor. */
+struct transposed {
     uint8_t values[PANEL_COLS / 4][PANEL_OUTS * 4];
     int32_t scales[16][PANEL_OUTS];
 } __attribute__((aligned(64)));
@@ -484,12 +486,13 @@ INLINE void transpose_plain(const uint8_t *const row[PANEL_OUTS], uint8_t (*valu
     }
 }
 
-/* For tiles. sub: how many values share a scale, 0: it is 1. */
-INLINE void scale_transposed(const struct turned *u, struct panel *p, const int sub)
+/* Scales values for tiles. sub: how many values share a scale; 0: it is 1. */
+INLINE void scale_transposed(const struct transposed *u, struct panel *p, const int sub)
 {
 #pragma GCC unroll 16
     for (size_t g = 0; g < 16; g++) {
-        const __m512i scale = sub ? low_twice(load512(u->scales[sub == 16 ? g : g / 2])) : _mm512_set1_epi16(1);
+        const size_t run = sub == 16 ? g : g / 2;
+        const __m512i scale = sub ? low_twice(load512(u->scales[run])) : _mm512_set1_epi16(1);
         for (size_t k = 0; k < 4; k++)
             store_scaled(p, 4 * g + k, load512(u->values[4 * g + k]), scale, RAISED, true);
     }
@@ -529,7 +532,7 @@ INLINE void times(float *d, const float factor)
     _mm512_store_ps(d, _mm512_mul_ps(_mm512_load_ps(d), _mm512_set1_ps(factor)));
 }
 
-#define PANEL_TURN(type, values, scales, factor, sub)                                                                  \
+#define PANEL_TRANSPOSE(type, values, scales, factor, sub)                                                             \
     struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL);                                    \
     (void)n_blocks;                                                                                                    \
     if (ntx__cpu_permutes_bytes) {                                                                                     \
@@ -542,12 +545,12 @@ INLINE void times(float *d, const float factor)
 #define PANEL_CODES(TYPE, type, factor, sub)                                                                           \
     void ntx__panel_vec_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                      \
     {                                                                                                                  \
-        PANEL_TURN(type, p->low, p->scale, factor, sub)                                                                \
+        PANEL_TRANSPOSE(type, p->low, p->scale, factor, sub)                                                           \
     }                                                                                                                  \
     void ntx__panel_##type(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                          \
     {                                                                                                                  \
-        struct turned u;                                                                                               \
-        PANEL_TURN(type, u.values, u.scales, factor, sub)                                                              \
+        struct transposed u;                                                                                           \
+        PANEL_TRANSPOSE(type, u.values, u.scales, factor, sub)                                                         \
         scale_transposed(&u, p, sub);                                                                                  \
     }
 AVX512_CODES(PANEL_CODES)

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* panel.h: products for many rows, by panels: 16 outputs by 256 columns of weights as small integers, unpacked once for
- * all rows (panel.c). Multiplied by matrix tiles (AMX-INT8, amx.c) or by vectors (VNNI, vnni.c). In a plane, row k
- * holds columns 4 k .. 4 k + 3 of each of the 16 outputs: what a tile wants as its right factor, and VNNI as its left
+/* panel.h: products for many rows, by panels: 16 outputs times 256 columns of weights as small integers, unpacked once
+ * for all rows (panel.c), and multiplied by matrix tiles (AMX-INT8, amx.c) or vectors (VNNI, vnni.c). In a plane, row
+ * k holds columns 4 k .. 4 k + 3 of each of the 16 outputs: the layout of a tile's right factor and of VNNI's left
  * one.
  *
- * Simple blocks: one plane, for tiles of signed bytes, for vectors of unsigned ones (more by the type's offset). Blocks
- * of several 32s are taken apart into these. NVFP4, whose 16 values share a scale (d of the first, m of the others):
- * signed bytes, for vectors, too, which meet x raised by 128. Super-blocks, for tiles: scale * q has up to 14 bits, so
- * it goes into two planes of bytes; the exact sum over a block is then (low plane . x) + 2^high_bits * (high plane .
- * x), with no scale left inside the integers. Q4_K, Q5_K: q times the scale's low and high three bits, both unsigned
- * (high_bits 3). Q3_K, Q6_K, the i-quants and ternary types: the product's low byte, unsigned, and its high byte,
- * signed (high_bits 8). Q2_K needs one plane. Super-blocks, for vectors: q as it is in the low plane; each sub-block's
- * sum is multiplied by its scale. What q has too much is taken back where a sub-block's sum begins. Q2_K as for tiles.
- * */
+ * Simple blocks: one plane of signed bytes for tiles, of unsigned ones (with the type's offset) for vectors. Blocks of
+ * several 32s are split into these. NVFP4, whose 16 values share a scale (d of the first, m of the others): signed
+ * bytes also for vectors, and x is raised by 128.
+ *
+ * Super-blocks, for tiles: scale * q has up to 14 bits, so it is split into two planes of bytes. The exact sum over a
+ * block is (low plane . x) + 2^high_bits * (high plane . x), with no scale left inside the integers. Q4_K, Q5_K: q
+ * times the scale's low and high three bits, both unsigned (high_bits 3). Q3_K, Q6_K, i-quants and ternary types: the
+ * product's low byte, unsigned, and its high byte, signed (high_bits 8). Q2_K needs one plane.
+ *
+ * Super-blocks, for vectors: q in the low plane; each sub-block's sum is multiplied by its scale, and begins with a
+ * correction of q's offset. Q2_K as for tiles. */
 #ifndef NTX_COMPUTED_CPU_PANEL_H
 #define NTX_COMPUTED_CPU_PANEL_H
 
@@ -22,43 +24,42 @@
 enum {
     PANEL_OUTS = 16,
     PANEL_COLS = 256,
-    MAX_BLOCKS = 8, /* in a panel: one super-block or eight simple ones */
+    MAX_BLOCKS = 8, /* blocks of a panel: one super-block or eight simple ones */
 };
 
 struct panel {
     uint8_t low[PANEL_COLS / 4][PANEL_OUTS * 4] __attribute__((aligned(64)));
     uint8_t high[PANEL_COLS / 4][PANEL_OUTS * 4]; /* for tiles */
-    int32_t scale[16][PANEL_OUTS]; /* for vectors: of each sub-block; NVFP4: -128 times the sum of each 16 values */
+    /* for vectors: scale of each sub-block; NVFP4: -128 times the sum of each 16 values */
+    int32_t scale[16][PANEL_OUTS];
     float d[MAX_BLOCKS][PANEL_OUTS], m[MAX_BLOCKS][PANEL_OUTS];
-    int32_t mins[8][PANEL_OUTS]; /* super-blocks with minima: pairs of int16, to meet pairs of sums of x */
+    int32_t mins[8][PANEL_OUTS]; /* super-blocks with minima: pairs of int16, for pairs of sums of x */
 };
 
-/* Where a panel's blocks are: 16 rows of w, of which the last come again if there are n_out < 16; or an interleaved
- * slice. */
+/* The source of a panel's blocks: 16 rows of w (if n_out < 16, the last is repeated), or an interleaved slice. */
 struct panel_from {
     const uint8_t *w;
     size_t row_bytes;
     uint32_t n_out;
     uint32_t blocks; /* of a row */
-    uint32_t b; /* the first of the panel, by 32 values or by super-blocks; the others are b + LANES, ..., of the same
-                   lane (cpu.h) */
-    uint32_t place; /* interleaved: which tile that is; the others come behind it */
+    /* the panel's first block (32 values or a super-block); the others, b + LANES, ..., share its lane */
+    uint32_t b;
+    uint32_t place; /* interleaved: number of its tile; the others follow it */
 };
 
 /* Fills p with n_blocks blocks. */
 typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct panel *p);
 
-/* From rows, from interleaved slices; for tiles, for vectors. */
+/* ntx__panel_: for tiles, ntx__panel_vec_: for vectors; from rows or from interleaved slices. */
 #define PANEL_DECLARE(TYPE, type, ...) panel_fn ntx__panel_##type, ntx__panel_vec_##type;
 #define PANEL_DECLARE_INTERLEAVED(TYPE, type, ...)                                                                     \
     panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
 AVX512_BLOCKS(PANEL_DECLARE)
 INTERLEAVED_TYPES(PANEL_DECLARE_INTERLEAVED)
 
-/* ---- what amx.c and vnni.c share */
+/* ---- shared by amx.c and vnni.c */
 
-/* Where a quantised row of x has its scales and its sums (int32 of 32, int16 of 32 or of 16), in bytes from its start.
- * */
+/* Byte offsets of the scales and the sums (int32 of 32 values, int16 of 32 or 16) in a quantised row of x. */
 struct x_parts {
     size_t d_at, sums_at;
 };
@@ -74,7 +75,7 @@ INLINE struct x_parts x_parts_of(const void *x, uint32_t n_in, const bool super,
     return (struct x_parts){(size_t)((const char *)v.d - row), (size_t)((const char *)(sums32 ? v.s32 : v.s16) - row)};
 }
 
-/* How the weights of a type lie. */
+/* The weights of a type. */
 struct panel_kind {
     panel_fn *fill;
     uint32_t block; /* 32 or 256 values */
@@ -83,20 +84,20 @@ struct panel_kind {
 
 enum { MAX_SLICES = 2 };
 
-/* What meets the rows of x: a panel of each of one or two slices, of blocks b, b + LANES, ... */
+/* Panels that are multiplied by the rows of x: one of each of one or two slices, of blocks b, b + LANES, ... */
 struct panels {
     struct panel of[MAX_SLICES];
     uint32_t slices, b, n;
-    uint32_t turn, turns_log2;       /* which lane, in ntx__lane_order; of how many turns its sum is */
-    bool first, last;                /* of its lane */
-    const uint8_t *next[MAX_SLICES]; /* weights to fetch meanwhile */
-    size_t next_bytes;               /* of each */
+    uint32_t turn, turns_log2;       /* number of the lane in ntx__lane_order; turns that its sum covers */
+    bool first, last;                /* panel of its lane */
+    const uint8_t *next[MAX_SLICES]; /* weights to prefetch meanwhile */
+    size_t next_bytes;               /* of each slice */
 };
 
 typedef void panels_fn(const void *pass, const struct panels *p);
 
-/* Fetches share t of n of the next weights to the second-level cache: all at once the processor would wait. Behind the
- * weights' end a fetch reads nothing. */
+/* Prefetches share t of n of the next weights to the second-level cache; all at once would stall the processor.
+ * Prefetches after the weights' end do not fault. */
 INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
 {
     for (uint32_t k = 0; k < p->slices; k++)
@@ -104,20 +105,23 @@ INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
             _mm_prefetch((const char *)p->next[k] + at, _MM_HINT_T1);
 }
 
-/* What to fetch while the n blocks before the done-th are multiplied. Of interleaved slices the next panels; of rows,
- * where a panel is spread over many lines, as much of the next slices as was done of these. */
+/* Selects what to prefetch while the n blocks before the done-th are multiplied. Interleaved slices: the next panels.
+ * Rows, where a panel is spread over many lines: the same part of the next slices. */
 INLINE void fetch_ahead(struct panels *p, const struct panel_kind *kind, const struct shape *s, uint32_t o,
                         uint32_t done, uint32_t blocks)
 {
     const size_t slice = PANEL_OUTS * s->row_bytes, tile = slice / blocks;
     for (uint32_t k = 0; k < p->slices; k++) {
         const uint8_t *here = s->w + o * s->row_bytes + k * slice, *next = here + p->slices * slice;
-        p->next[k] = !kind->interleaved ? next + (done - p->n) * tile : done < blocks ? here + done * tile : next;
+        if (!kind->interleaved)
+            p->next[k] = next + (done - p->n) * tile;
+        else
+            p->next[k] = done < blocks ? here + done * tile : next;
     }
     p->next_bytes = p->n * tile;
 }
 
-/* One or two slices from output o on: each panel in turn against all rows, by `rows`, lane by lane. */
+/* Multiplies one or two slices from output o on, lane by lane: each panel by all rows, by `rows`. */
 INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t slices,
                             const void *pass, panels_fn *rows)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* panel_codes.c: i-quants of code books (model/codes.h) and ternary types to panels (panel.h): values of 16
- * super-blocks, RAISED too many, in a panel's order, and their scales.
+/* panel_codes.c: unpacks i-quants with codebooks (model/codes.h) and ternary types to panels (panel.h): values of 16
+ * super-blocks, RAISED too large, in a panel's order, and their scales.
  *
- * Indices, signs and scales are transposed as they are stored, four bytes of each output to a register (take16 of
- * panel.c), and looked up and taken apart only then: so nothing that is unpacked has to be moved, and of a register of
- * four indices of 16 outputs each index becomes one or two rows of the panel. */
+ * Indices, signs and scales are transposed as stored, four bytes of each output per register (transpose16), and looked
+ * up and unpacked only then. So unpacked values need not be moved: a register of four indices of 16 outputs gives one
+ * or two rows of the panel per index. */
 #include "computed/cpu/avx512_codebooks.h"
 
-/* Bytes 4 o .. 4 o + 3 of a panel's row are output o's: two outputs to eight bytes. at: of an output, where to begin
- * each of its four bytes. */
+/* Bit offsets for multishift: bytes 4 o .. 4 o + 3 of a panel's row are output o's, so eight bytes have two outputs. a
+ * .. d: offsets of an output's four bytes. */
 INLINE __m512i four_of_each(unsigned a, unsigned b, unsigned c, unsigned d)
 {
     const uint64_t at = a | b << 8 | c << 16 | (uint64_t)d << 24;
@@ -27,7 +27,7 @@ INLINE __mmask64 bits_at(__m512i dwords, unsigned first, unsigned step)
     return _mm512_bitshuffle_epi64_mask(dwords, four_of_each(first, first + step, first + 2 * step, first + 3 * step));
 }
 
-/* Scales 2 s + 1: s in the low bits, as many as the mask has. */
+/* Stores scales 2 s + 1; s: the bits of the mask. */
 INLINE void store_odd(int32_t *to, __m512i s, int mask)
 {
     s = _mm512_and_si512(s, _mm512_set1_epi32(mask));
@@ -37,7 +37,7 @@ INLINE void store_odd(int32_t *to, __m512i s, int mask)
 typedef uint8_t panel_rows[64];
 typedef int32_t panel_scales[NTX_SLICE_OUTS];
 
-/* Four codes of eight values each to eight rows. signs: a bit each, in the values' order. */
+/* Stores four codes of eight values each as eight rows. signs: a bit each, in the values' order. */
 INLINE void store_x8(panel_rows *to, __m512i low, __m512i high, __m512i signs, __m512i levels)
 {
 #pragma GCC unroll 4
@@ -50,7 +50,7 @@ INLINE void store_x8(panel_rows *to, __m512i low, __m512i high, __m512i signs, _
     }
 }
 
-/* Four codes of four values each, by pairs of them, to four rows; signs from bit `first` on. */
+/* Stores four codes of four values each as four rows; signs from bit `first` on. */
 INLINE void store_x4(panel_rows *to, __m512i low, __m512i high, __m512i signs, const unsigned first, __m512i levels)
 {
 #pragma GCC unroll 4
@@ -62,7 +62,7 @@ INLINE void store_x4(panel_rows *to, __m512i low, __m512i high, __m512i signs, c
     }
 }
 
-/* Four codes of eight values in -1, 0, 1, in eighths, one more or one less; less: all ones for codes of the latter. */
+/* Stores four codes of eight values -1, 0, 1, in eighths, plus or minus one; less: all ones for codes with minus. */
 INLINE void store_ones(panel_rows *to, __m512i low, __m512i high, __m512i less)
 {
     const __m512i levels = levels_1(), two = bytes512(2);
@@ -197,7 +197,7 @@ INLINE void transpose_iq3_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
 INLINE void transpose_iq1_s(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *to, panel_scales *scales)
 {
     __m512i ups[4], at[4];
-    transpose16(w, 34, ups); /* words of 32 values each: 4 x 3 bits, scale, less */
+    transpose16(w, 34, ups); /* a word per 32 values: 4 x 3 bits, the scale, and whether values are smaller */
 #pragma GCC unroll 2
     for (size_t g = 0; g < 2; g++) {
         transpose16(w, 2 + 16 * g, at);
@@ -227,7 +227,8 @@ INLINE void transpose_iq1_m(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
     for (size_t g = 0; g < 2; g++) {
         transpose16(w, 16 * g, at);
 #pragma GCC unroll 4
-        for (size_t k = 0; k < 4; k++) { /* a nibble for each code: three bits of index, less */
+        /* a nibble per code: three bits of the index, and whether values are smaller */
+        for (size_t k = 0; k < 4; k++) {
             const __m512i pair = ups[2 * g + k / 2];
             const unsigned first = 16 * (k % 2);
             const __mmask64 ninth = bits_at(pair, first, 4), tenth = bits_at(pair, first + 1, 4),
@@ -245,7 +246,7 @@ INLINE void transpose_tq2_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
 {
     (void)scales;
 #pragma GCC unroll 4
-    for (size_t g = 0; g < 4; g++) { /* each half of 128 values has 32 bytes, 32 values to two of their bits */
+    for (size_t g = 0; g < 4; g++) { /* each 128 values have 32 bytes; each two bits of these are 32 values */
         __m512i v[4];
         transpose16(w, 16 * g, v);
 #pragma GCC unroll 4
@@ -258,7 +259,7 @@ INLINE void transpose_tq2_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
     }
 }
 
-/* Four bytes' digits, n of them: rows `apart` from one another. */
+/* Stores n digits of four bytes as rows that are `apart` rows from one another. */
 INLINE void store_digits(panel_rows *to, size_t apart, __m512i v, const unsigned n)
 {
     const __m512i later = look_up_256(digits_tq1_0, v), base = bytes512(RAISED - 1);
@@ -280,7 +281,7 @@ INLINE void transpose_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
         for (size_t k = 0; k < 4; k++)
             store_digits(to + (g < 2 ? 4 * g : 40) + k, g < 2 ? 8 : 4, v[k], 5);
     }
-    transpose16(w, 38, v);              /* with d behind it */
+    transpose16(w, 38, v);              /* includes d */
     v[2] = _mm512_srli_epi32(v[2], 16); /* 46..49 48.. */
     v[2] = _mm512_or_si512(v[2], _mm512_slli_epi32(v[3], 16));
     store_digits(to + 60, 1, v[2], 4);
@@ -288,7 +289,7 @@ INLINE void transpose_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
 
 /* ---- all types */
 
-#define TURNED(type, D)                                                                                                \
+#define TRANSPOSED(type, D)                                                                                            \
     void ntx__transpose512_##type(const uint8_t *const w[NTX_SLICE_OUTS], uint8_t(*values)[64],                        \
                                   int32_t(*scales)[NTX_SLICE_OUTS], float *d)                                          \
     {                                                                                                                  \
@@ -298,12 +299,12 @@ INLINE void transpose_tq1_0(const uint8_t *const w[NTX_SLICE_OUTS], panel_rows *
         _mm512_store_ps(d, widen_low_halves(load512(heads)));                                                          \
         transpose_##type(w, values, scales);                                                                           \
     }
-TURNED(iq2_xxs, D_AT)
-TURNED(iq2_xs, D_AT)
-TURNED(iq2_s, D_AT)
-TURNED(iq3_xxs, D_AT)
-TURNED(iq3_s, D_AT)
-TURNED(iq1_s, D_AT)
-TURNED(iq1_m, D_SPREAD)
-TURNED(tq1_0, D_AT)
-TURNED(tq2_0, D_AT)
+TRANSPOSED(iq2_xxs, D_AT)
+TRANSPOSED(iq2_xs, D_AT)
+TRANSPOSED(iq2_s, D_AT)
+TRANSPOSED(iq3_xxs, D_AT)
+TRANSPOSED(iq3_s, D_AT)
+TRANSPOSED(iq1_s, D_AT)
+TRANSPOSED(iq1_m, D_SPREAD)
+TRANSPOSED(tq1_0, D_AT)
+TRANSPOSED(tq2_0, D_AT)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick.c: chooses the table of kernels, once, and says how activations are quantised. */
+/* pick.c: selects the table of kernels, once, and the form of activations for each type. */
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -16,7 +16,7 @@ static bool have_generic(void) { return true; }
 bool ntx__cpu_fetch_far, ntx__cpu_follows;
 bool ntx__cpu_permutes_bytes;
 
-/* AMD's with AVX-512 before Zen 5, whose family is 26. */
+/* An AMD processor with AVX-512 before Zen 5, whose family is 26. */
 static bool is_zen4(void)
 {
     unsigned a, b, c, d;
@@ -41,7 +41,7 @@ static bool have_avx512(void)
            __builtin_cpu_supports("avx512vnni");
 }
 
-/* Tiles need the CPU (AMX-TILE, AMX-INT8) and the kernel's leave, which holds for the whole process once given. */
+/* Tiles need the CPU (AMX-TILE, AMX-INT8) and the kernel's permission, which then holds for the whole process. */
 static bool have_amx(void)
 {
     enum { AMX_TILE = 1 << 24, AMX_INT8 = 1 << 25, REQ_XCOMP_PERM = 0x1023, XFEATURE_TILEDATA = 18 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c: fork and join by two words. `round` counts the functions started and wakes the workers; `gate` is open while
- * a function may be entered and counts the workers inside. Each has a word for sleepers beside it, so that a futex call
- * is made only for who really sleeps. */
+/* pool.c: fork and join by two words. `round` counts the functions started, and wakes the workers. `gate` is open
+ * while a function may be entered, and counts the workers inside. Each word has a count of sleepers, so that a futex
+ * call is made only if a thread really sleeps. */
 #include "computed/cpu/pool.h"
 
 #include <errno.h>
@@ -20,11 +20,10 @@
 
 #include "common/util.h"
 
-#define SPIN_NS    50000
-#define SPIN_POLLS 64 /* looks at the word between two looks at the clock */
-#define STACK_BYTES                                                                                                    \
-    (2u << 20) /* attention of several rows takes 900 KiB, and the thread sanitizer keeps 700 of its own there */
-#define OPEN (1u << 31)
+#define SPIN_NS     50000
+#define SPIN_POLLS  64         /* reads of the word between two reads of the clock */
+#define STACK_BYTES (2u << 20) /* attention of several rows takes 900 KiB, and the thread sanitizer 700 KiB */
+#define OPEN        (1u << 31)
 
 struct worker {
     struct ntx_pool *pool;
@@ -34,15 +33,16 @@ struct worker {
 
 struct ntx_pool {
     unsigned n_threads, n_started;
-    bool spin;       /* not where threads outnumber processors: a spinner would hold up whom it waits for */
-    ntx_pool_fn *fn; /* caller, while the gate is closed and nobody inside; so the next two */
+    bool spin; /* false if threads outnumber processors: a spinning thread would delay the one it waits for */
+    /* The caller writes fn, ctx and run while the gate is closed and no worker is inside. */
+    ntx_pool_fn *fn;
     void *ctx;
-    uint32_t run; /* what `round` is or, between the opening of the gate and the count, is about to be */
-    _Alignas(64) _Atomic uint32_t round; /* caller */
-    _Atomic uint32_t round_sleepers;     /* workers */
-    _Atomic bool stop;                   /* caller, before `round` */
-    _Alignas(64) _Atomic uint32_t gate;  /* OPEN: caller; the count below it: workers */
-    _Atomic uint32_t caller_sleeps;      /* caller */
+    uint32_t run; /* the value of `round`, or the next one while the gate is open and `round` is not counted yet */
+    _Alignas(64) _Atomic uint32_t round; /* written by the caller */
+    _Atomic uint32_t round_sleepers;     /* written by workers */
+    _Atomic bool stop;                   /* written by the caller, before `round` */
+    _Alignas(64) _Atomic uint32_t gate;  /* OPEN: written by the caller; the count below it: by workers */
+    _Atomic uint32_t caller_sleeps;      /* written by the caller */
     struct worker workers[];
 };
 
@@ -62,7 +62,7 @@ static void pause_cpu(void)
 #endif
 }
 
-/* True when (*word == v) has become `equal` within the spinning time. */
+/* Returns whether (*word == v) becomes `equal` within the spinning time. */
 static bool spin_until(const struct ntx_pool *p, _Atomic uint32_t *word, uint32_t v, bool equal)
 {
     uint64_t end = p->spin ? ntx_now_ns() + SPIN_NS : 0;
@@ -80,15 +80,15 @@ static void wait_round(struct ntx_pool *p, uint32_t seen)
 {
     if (spin_until(p, &p->round, seen, false))
         return;
-    atomic_fetch_add(&p->round_sleepers,
-                     1); /* seq_cst, pairs with next_round(): it sees the sleeper or we the new round */
+    /* seq_cst, pairs with next_round(): either it sees the sleeper, or this thread sees the new round */
+    atomic_fetch_add(&p->round_sleepers, 1);
     while (atomic_load(&p->round) == seen)
         sleep_on(&p->round, seen);
     atomic_fetch_sub(&p->round_sleepers, 1);
 }
 
-/* False when the function is over already. Acquire: fn and ctx are those of the open round. */
-static bool enter(struct ntx_pool *p)
+/* Returns false if the function has ended already. Acquire: fn and ctx are those of the open round. */
+static bool enter_gate(struct ntx_pool *p)
 {
     uint32_t g = atomic_load_explicit(&p->gate, memory_order_relaxed);
     while (g & OPEN)
@@ -97,14 +97,14 @@ static bool enter(struct ntx_pool *p)
     return false;
 }
 
-/* seq_cst, pairs with join(): it sees nobody inside or we see that it sleeps. */
-static void leave(struct ntx_pool *p)
+/* seq_cst, pairs with wait_for_workers(): either it sees no worker inside, or this thread sees that it sleeps. */
+static void leave_gate(struct ntx_pool *p)
 {
     if (atomic_fetch_sub(&p->gate, 1) == 1 && atomic_load(&p->caller_sleeps))
         wake_all(&p->gate);
 }
 
-static void *work(void *arg)
+static void *run_worker(void *arg)
 {
     struct worker *w = arg;
     struct ntx_pool *p = w->pool;
@@ -114,12 +114,11 @@ static void *work(void *arg)
         seen = atomic_load_explicit(&p->round, memory_order_acquire);
         if (atomic_load_explicit(&p->stop, memory_order_relaxed))
             return NULL;
-        if (seen == ran || !enter(p))
+        if (seen == ran || !enter_gate(p))
             continue;
-        ran = p->run; /* a late one may enter a later round than it saw, even before that is counted: it is not to come
-                         twice */
+        ran = p->run; /* may be later than `seen`, even before `round` is counted; it must not run twice */
         p->fn(p->ctx, w->index);
-        leave(p);
+        leave_gate(p);
     }
 }
 
@@ -130,7 +129,7 @@ static void next_round(struct ntx_pool *p)
         wake_all(&p->round);
 }
 
-static void join(struct ntx_pool *p)
+static void wait_for_workers(struct ntx_pool *p)
 {
     atomic_fetch_and(&p->gate, ~OPEN);
     if (spin_until(p, &p->gate, 0, true))
@@ -150,10 +149,10 @@ void ntx_pool_run(struct ntx_pool *p, ntx_pool_fn *fn, void *ctx)
     p->fn = fn;
     p->ctx = ctx;
     p->run = atomic_load_explicit(&p->round, memory_order_relaxed) + 1;
-    atomic_store_explicit(&p->gate, OPEN, memory_order_release); /* publishes the three above to enter() */
+    atomic_store_explicit(&p->gate, OPEN, memory_order_release); /* publishes the three values above to enter_gate() */
     next_round(p);
     fn(ctx, 0);
-    join(p);
+    wait_for_workers(p);
 }
 
 unsigned ntx_pool_threads(const struct ntx_pool *p) { return p->n_threads; }
@@ -164,7 +163,7 @@ static bool enough_processors(unsigned n)
     return sched_getaffinity(0, sizeof set, &set) || (unsigned)CPU_COUNT(&set) >= n;
 }
 
-/* Workers take no signals: those are the main thread's. */
+/* Workers block all signals, which the main thread handles. */
 static int start_workers(struct ntx_pool *p)
 {
     pthread_attr_t attr;
@@ -178,7 +177,7 @@ static int start_workers(struct ntx_pool *p)
     while (!rc && p->n_started + 1 < p->n_threads) {
         struct worker *w = &p->workers[p->n_started];
         *w = (struct worker){.pool = p, .index = p->n_started + 1};
-        rc = pthread_create(&w->thread, &attr, work, w);
+        rc = pthread_create(&w->thread, &attr, run_worker, w);
         p->n_started += !rc;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vnni.c: many rows of x at once, with vectors. The same order as everywhere (cpu.h): a register holds the exact
- * integer sums of one block for a row and 16 outputs, which then go to the float accumulators of lane b % 16.
+/* vnni.c: many rows of x at once, with vectors (AVX-512 VNNI). The order is the same as everywhere (cpu.h): a register
+ * holds the exact integer sums of one block for a row and 16 outputs, which are then added to the float accumulators
+ * of lane b % 16.
  *
  * A band of rows, as many as leave room in the second-level cache, passes over two slices of 16 outputs at a time. Of
- * each slice a panel (panel.h) is unpacked and meets the band's rows, six or four at a time: four values of x, spread
- * over a register, serve both slices. (Spread from memory for each product alone they would cost as much as the
- * product.) A panel has blocks of one lane, whose accumulators stay in registers for it; lanes come in such an order
- * that the tree over them is done on the way. */
+ * each slice a panel (panel.h) is unpacked and multiplied by the band's rows, six or four at a time: four values of x,
+ * broadcast to a register, serve both slices. (Broadcast from memory for each product they would cost as much as the
+ * product.) A panel has blocks of one lane, whose accumulators stay in registers for it; lanes are ordered so that the
+ * tree over them is computed on the way. */
 #include "common/util.h"
 #include "computed/cpu/panel.h"
 
 enum {
-    TILE = 6, /* rows at once, or */
-    SMALL = 4,
+    TILE = 6,  /* rows of a tile */
+    SMALL = 4, /* rows of a small tile */
     SLICES = MAX_SLICES,
-    MAX_TILES = 22,         /* of a band */
-    BAND_BYTES = 800 << 10, /* of x in a band, unless that is under four tiles */
+    MAX_TILES = 22,         /* most tiles of a band */
+    BAND_BYTES = 800 << 10, /* bytes of x in a band, but at least four tiles */
 };
 
 /* Sums of a tile. */
@@ -24,40 +25,40 @@ typedef float tile_sums[TILE][SLICES][PANEL_OUTS];
 struct pass {
     const struct shape *shape;
     const char *x;                   /* first row of the band */
-    float *y;                        /* of that row, the first output of the slices */
+    float *y;                        /* the slices' first output of that row */
     uint32_t n_rows, n_tiles, n_out; /* n_out: of the slices */
     struct x_parts at;
     struct {
         const char *x[TILE];
-        uint32_t first,
-            rows; /* 6 or 4, of which the last may be one behind the end: then it has the last row's x, and no y */
+        uint32_t first;
+        uint32_t rows; /* 6 or 4; the last may not exist: then it has the last row's x, and no y */
     } tiles[MAX_TILES];
     tile_sums *lane, (*tree)[MAX_TILES]; /* [tile], [level][tile] */
 };
 
 INLINE __m512i load512(const void *p) { return _mm512_load_si512(p); }
 
-INLINE __m512i spread(const char *x)
+INLINE __m512i spread_dword(const char *x)
 {
     int32_t v;
     memcpy(&v, x, 4);
     return _mm512_set1_epi32(v);
 }
 
-INLINE void rows_of(const struct pass *ps, uint32_t t, const int rows, const char *x[TILE])
+INLINE void load_tile_rows(const struct pass *ps, uint32_t t, const int rows, const char *x[TILE])
 {
     for (int r = 0; r < rows; r++)
         x[r] = ps->tiles[t].x[r];
 }
 
-/* All sums of a tile, without a loop: else the compiler keeps them in memory. */
+/* Unrolled over all sums of a tile: in a loop the compiler would keep them in memory. */
 #define EACH_SUM(what)                                                                                                 \
     {                                                                                                                  \
         _Pragma("GCC unroll 2") for (int s = 0; s < slices; s++)                                                       \
             _Pragma("GCC unroll 6") for (int r = 0; r < rows; r++) what;                                               \
     }
 
-/* A lane's sums as they are before its panel p: none, or what earlier panels gave. */
+/* Loads a lane's sums before its panel p: 0, or the sums of earlier panels. */
 INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices,
                        __m512 v[SLICES][TILE])
 {
@@ -67,7 +68,8 @@ INLINE void start_lane(const struct pass *ps, const struct panels *p, uint32_t t
         EACH_SUM(v[s][r] = _mm512_load_ps(ps->lane[t][r][s]))
 }
 
-/* After panel p: they wait for the lane's next panel, or join those of other lanes, and after the last lane are y. */
+/* After panel p: stores the sums for the lane's next panel, or joins them with other lanes; after the last lane stores
+ * y. */
 INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, const int rows, const int slices,
                      __m512 v[SLICES][TILE])
 {
@@ -89,10 +91,10 @@ INLINE void end_lane(const struct pass *ps, const struct panels *p, uint32_t t, 
     EACH_SUM(_mm512_store_ps((*to)[r][s], v[s][r]))
 }
 
-/* n rows of the panels from `from` on against x at x[r]. raise_x: the panels' values have signs, and x gets 128 more
- * instead. */
-INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t from, const int n,
-                     const char *const x[TILE], size_t at, const int rows, const int slices, const bool raise_x)
+/* Multiplies n rows of the panels from `from` on by x at x[r]. raise_x: the panels' values are signed, and x is raised
+ * by 128. */
+INLINE void multiply_panel(__m512i acc[SLICES][TILE], const struct panel *p, size_t from, const int n,
+                           const char *const x[TILE], size_t at, const int rows, const int slices, const bool raise_x)
 {
 #pragma GCC unroll 8
     for (int k = 0; k < n; k++) {
@@ -102,7 +104,7 @@ INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t fr
             w[s] = load512(p[s].low[from + (size_t)k]);
 #pragma GCC unroll 6
         for (int r = 0; r < rows; r++) {
-            __m512i v = spread(x[r] + at + 4 * (size_t)k);
+            __m512i v = spread_dword(x[r] + at + 4 * (size_t)k);
             if (raise_x)
                 v = _mm512_xor_si512(v, _mm512_set1_epi8((char)0x80));
 #pragma GCC unroll 2
@@ -112,8 +114,7 @@ INLINE void multiply(__m512i acc[SLICES][TILE], const struct panel *p, size_t fr
     }
 }
 
-/* What the sums of a row's sub-blocks begin with: minus the offset, 2^offset, times the sum of x. Of 16 values each, or
- * of 32. */
+/* Start values of a row's sub-block sums: -2^offset times the sum of x, of 16 values each or of 32. */
 INLINE void less_offset(const char *sums, const bool of_16, const unsigned offset, int32_t *start)
 {
     const __m256i s = _mm256_loadu_si256((const void *)sums);
@@ -127,8 +128,8 @@ INLINE void less_offset(const char *sums, const bool of_16, const unsigned offse
                 _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_cvtepi16_epi32(_mm256_castsi256_si128(s))), offset));
 }
 
-INLINE void begin(__m512i acc[SLICES][TILE], const int32_t start[TILE][16], const size_t i, const int rows,
-                  const int slices, const bool offset)
+INLINE void begin_sums(__m512i acc[SLICES][TILE], const int32_t start[TILE][16], const size_t i, const int rows,
+                       const int slices, const bool offset)
 {
     for (int r = 0; r < rows; r++) {
         acc[0][r] = offset ? _mm512_set1_epi32(start[r][i]) : _mm512_setzero_si512();
@@ -137,8 +138,8 @@ INLINE void begin(__m512i acc[SLICES][TILE], const int32_t start[TILE][16], cons
     }
 }
 
-/* One super-block; sub: values that share a scale, 0: none is left inside the integers. offset: log2 of what the
- * weights have too much, 0: nothing. */
+/* One super-block. sub: values that share a scale; 0: no scale is left inside the integers. offset: log2 of the
+ * weights' offset; 0: none. */
 INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows, const int slices,
                        const int sub, const unsigned offset, const int min_pairs)
 {
@@ -148,9 +149,10 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     _Alignas(64) int32_t start[TILE][16];
     const struct panel *p = panels->of;
     const bool of_16 = sub == 16;
+    const int offset_pairs = of_16 ? 8 : 4;
     const size_t b = panels->b, q_at = b * NTX_QKK,
-                 sums_at = ps->at.sums_at + b * 4 * (size_t)(offset ? of_16 ? 8 : 4 : min_pairs);
-    rows_of(ps, t, rows, x);
+                 sums_at = ps->at.sums_at + b * 4 * (size_t)(offset ? offset_pairs : min_pairs);
+    load_tile_rows(ps, t, rows, x);
     for (int r = 0; offset && r < rows; r++)
         less_offset(x[r] + sums_at, of_16, offset, start[r]);
     for (int s = 0; s < slices; s++)
@@ -160,15 +162,15 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     for (int i = 0; i < NTX_QKK / step; i++) {
         __m512i acc[SLICES][TILE];
         const size_t from = (size_t)(i * step / 4), at = q_at + (size_t)(i * step);
-        begin(acc, start, i, rows, slices, offset);
+        begin_sums(acc, start, i, rows, slices, offset);
         if (!sub) {
-            multiply(acc, p, from, step / 4, x, at, rows, slices, false);
+            multiply_panel(acc, p, from, step / 4, x, at, rows, slices, false);
             for (int s = 0; s < slices; s++)
                 for (int r = 0; r < rows; r++)
                     total[s][r] = _mm512_add_epi32(total[s][r], acc[s][r]);
             continue;
         }
-        multiply(acc, p, from, step / 4, x, at, rows, slices, false);
+        multiply_panel(acc, p, from, step / 4, x, at, rows, slices, false);
         for (int s = 0; s < slices; s++)
             for (int r = 0; r < rows; r++)
                 total[s][r] = _mm512_add_epi32(total[s][r], _mm512_mullo_epi32(acc[s][r], load512(p[s].scale[i])));
@@ -176,13 +178,13 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     start_lane(ps, panels, t, rows, slices, v);
     for (int s = 0; s < slices; s++)
         for (int r = 0; r < rows; r++) {
-            __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
+            __m512 dx = _mm512_castsi512_ps(spread_dword(x[r] + ps->at.d_at + 4 * b));
             v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(total[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[0]), dx),
                                       v[s][r]);
             if (min_pairs) {
                 __m512i j = _mm512_setzero_si512();
                 for (int k = 0; k < min_pairs; k++)
-                    j = _mm512_dpwssd_epi32(j, load512(p[s].mins[k]), spread(x[r] + sums_at + 4 * k));
+                    j = _mm512_dpwssd_epi32(j, load512(p[s].mins[k]), spread_dword(x[r] + sums_at + 4 * k));
                 v[s][r] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(j), _mm512_mul_ps(_mm512_load_ps(p[s].m[0]), dx),
                                            v[s][r]);
             }
@@ -190,47 +192,48 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     end_lane(ps, panels, t, rows, slices, v);
 }
 
-/* The simple blocks of a panel; offset: what the weights have too much, 0: the type has minima. */
+/* The simple blocks of a panel. offset: of the weights; 0: the type has minima. */
 INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows,
                         const int slices, const int offset)
 {
     const char *x[TILE];
     __m512 v[SLICES][TILE];
     const struct panel *p = panels->of;
-    rows_of(ps, t, rows, x);
+    load_tile_rows(ps, t, rows, x);
     start_lane(ps, panels, t, rows, slices, v);
     for (size_t k = 0, b = panels->b; k < panels->n; k++, b += LANES) {
         __m512i acc[SLICES][TILE];
-        for (int r = 0; r < rows; r++) { /* the sum of 32 bytes fits an int16, so a pair of them is it and its sign */
+        /* the sum of 32 bytes fits an int16, so the int32 is a pair of the sum and its sign */
+        for (int r = 0; r < rows; r++) {
             acc[0][r] = _mm512_setzero_si512();
             if (offset)
                 acc[0][r] = _mm512_dpwssd_epi32(acc[0][r], _mm512_set1_epi32(-offset & 0xffff),
-                                                spread(x[r] + ps->at.sums_at + 4 * b));
+                                                spread_dword(x[r] + ps->at.sums_at + 4 * b));
             if (slices > 1)
                 acc[1][r] = acc[0][r];
         }
-        multiply(acc, p, 8 * k, 8, x, b * NTX_QK, rows, slices, false);
+        multiply_panel(acc, p, 8 * k, 8, x, b * NTX_QK, rows, slices, false);
         for (int r = 0; r < rows; r++)
             for (int s = 0; s < slices; s++) {
-                __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
+                __m512 dx = _mm512_castsi512_ps(spread_dword(x[r] + ps->at.d_at + 4 * b));
                 v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[k]), dx),
                                           v[s][r]);
                 if (!offset)
-                    v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(spread(x[r] + ps->at.sums_at + 4 * b)),
+                    v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(spread_dword(x[r] + ps->at.sums_at + 4 * b)),
                                               _mm512_mul_ps(_mm512_load_ps(p[s].m[k]), dx), v[s][r]);
             }
     }
     end_lane(ps, panels, t, rows, slices, v);
 }
 
-/* The same, where each 16 values have their scale. */
+/* The same for types whose 16 values share a scale. */
 INLINE void tile_halves(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows,
                         const int slices)
 {
     const char *x[TILE];
     __m512 v[SLICES][TILE];
     const struct panel *p = panels->of;
-    rows_of(ps, t, rows, x);
+    load_tile_rows(ps, t, rows, x);
     start_lane(ps, panels, t, rows, slices, v);
     for (size_t k = 0, b = panels->b; k < panels->n; k++, b += LANES)
         for (size_t half = 0; half < 2; half++) {
@@ -238,9 +241,9 @@ INLINE void tile_halves(const struct pass *ps, const struct panels *panels, uint
             for (int s = 0; s < slices; s++)
                 for (int r = 0; r < rows; r++)
                     acc[s][r] = load512(p[s].scale[2 * k + half]);
-            multiply(acc, p, 8 * k + 4 * half, 4, x, b * NTX_QK + 16 * half, rows, slices, true);
+            multiply_panel(acc, p, 8 * k + 4 * half, 4, x, b * NTX_QK + 16 * half, rows, slices, true);
             for (int r = 0; r < rows; r++) {
-                __m512 dx = _mm512_castsi512_ps(spread(x[r] + ps->at.d_at + 4 * b));
+                __m512 dx = _mm512_castsi512_ps(spread_dword(x[r] + ps->at.d_at + 4 * b));
                 for (int s = 0; s < slices; s++)
                     v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]),
                                               _mm512_mul_ps(_mm512_load_ps(half ? p[s].m[k] : p[s].d[k]), dx), v[s][r]);
@@ -249,8 +252,7 @@ INLINE void tile_halves(const struct pass *ps, const struct panels *panels, uint
     end_lane(ps, panels, t, rows, slices, v);
 }
 
-/* Of a band's rows: tiles of six and up to two of four, for an even number of rows, one more than there are if that is
- * odd. */
+/* Cuts a band's rows into tiles of six and up to two of four. An odd number of rows is rounded up. */
 static void lay_tiles(struct pass *ps)
 {
     uint32_t even = NTX_ROUND_UP(ps->n_rows, 2u), small = even % TILE ? (TILE - even % TILE) / 2 : 0,
@@ -266,7 +268,7 @@ static void lay_tiles(struct pass *ps)
 
 struct kind {
     struct panel_kind weights;
-    ntx_matmul_fn *few; /* faster for fewer rows than `least`, which is 5 or more */
+    ntx_matmul_fn *few; /* for fewer than `least` rows; least is 5 or more */
     uint32_t least;
     bool sums32; /* super-blocks: sums of 32 values of x are used, not of 16 */
 };
@@ -285,7 +287,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
     const uint32_t most = NTX_MIN(NTX_MAX((uint32_t)(BAND_BYTES / s->x_stride), 4u * TILE), (uint32_t)MAX_TILES * TILE),
                    bands = (n_rows + most - 1) / most;
     for (uint32_t band = 0, r = 0; band < bands; band++, r += ps.n_rows) {
-        ps.n_rows = (n_rows - r + bands - band - 1) / (bands - band); /* as equal as can be, so never under 5 */
+        ps.n_rows = (n_rows - r + bands - band - 1) / (bands - band); /* bands are about equal, so never under 5 rows */
         ps.x = s->x + r * s->x_stride;
         lay_tiles(&ps);
         for (uint32_t o = 0; o < s->n_out; o += SLICES * PANEL_OUTS) {
@@ -296,7 +298,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
     }
 }
 
-/* All tiles of a band; with the number of rows and slices known, the compiler keeps their sums in registers. */
+/* Tiles with constant numbers of rows and slices, so that the compiler keeps the sums in registers. */
 #define TILE_OF(r, s, call)                                                                                            \
     {                                                                                                                  \
         enum { R = r, S = s };                                                                                         \
