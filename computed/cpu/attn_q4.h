@@ -51,8 +51,10 @@ INLINE uint16_t q4_quantise(const float *x, uint8_t *q)
         inverse = 1.0f / d;
     for (int i = 0; i < 32; i++) {
         float v = inverse != 0 ? x[i] * inverse : 0;
-        const float least = v < -8.0f ? -8.0f : v;
-        v = v > 7.0f ? 7.0f : least;
+        if (v > 7.0f)
+            v = 7.0f;
+        else
+            v = v < -8.0f ? -8.0f : v;
         q[i] = (uint8_t)((int)((v + 0x1.8p23f) - 0x1.8p23f) + 8);
     }
     return h;

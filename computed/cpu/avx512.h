@@ -90,9 +90,12 @@ struct shape {
 /* How far ahead weights are prefetched for few rows. */
 INLINE enum reach reach_for(const int rows)
 {
+    enum reach reach;
     if (ntx__cpu_fetch_far)
-        return REACH_FAR;
-    return rows == 1 ? REACH_BOTH : REACH_NEAR;
+        reach = REACH_FAR;
+    else
+        reach = rows == 1 ? REACH_BOTH : REACH_NEAR;
+    return reach;
 }
 
 /* Prefetches the weights that follow `bytes` at p, which are multiplied now. */
