@@ -7,8 +7,9 @@
  * before it had finished. Weights are used in the order of the steps, and within a step in the order of its list; the
  * chunks (chunk.h) have the same order, so that they can be prefetched.
  *
- * The table shows what each operation does with one row. `out`, `in[0]` and `in[1]` are buffers; names in quotes are
- * fields of struct ntx_step. "In place" means that `out` is read too. A run is one of `heads` pieces of `width` values.
+ * The table shows what each operation does with one row. out, in[0] and in[1] are buffers; `names` are fields of struct
+ * ntx_step, or of the operation's own struct in it. "In place" means that out is read, too. A run is one of `heads`
+ * pieces of `width` values. Weights in [] are optional.
  *
  *   operation   effect                                                        weights
  *   NORM        out = RMS norm of each run of in[0], times `scale` if it is   [scale: width, or heads x width (`each`)]
@@ -40,9 +41,10 @@
  *   HADAMARD    orthonormal Walsh-Hadamard transform of each run, in place,   -
  *               in pieces of the largest power of 2 that divides `width`
  *   INDEX_TOPK  chooses the positions that ATTEND reads, here and in layers   [places (`keys`), or scale (`mean`)]
- *               after it without this step: those with the `most` largest
- *               sums of `scale` x weight x relu(query . key) over `heads`
- *               queries in[0] and weights in[1] (none: 1)
+ *               after it without this step: the `most` with the largest
+ *               score, which is the sum over `heads` of `scale` x weight x
+ *               relu(query . key), with queries in[0] and weights in[1]
+ *               (none: 1)
  *   STREAMS     out = `heads` copies of in[0]                                 -
  *   MIXW        weights of residual streams (hyper-connections), in place:    scales, bases
  *               for MIX sigmoid(scale x + base) + eps; for SPREAD `scale`
@@ -62,8 +64,8 @@
  *               out = sigmoid(sign(s) sqrt(max(|s|, 1e-6))) in[1]
  *   INPUTS      out = (out + `scale` x the token's entry of the model's       -
  *               table) / sqrt(2)
- *   ROUTE       chooses each row's experts and their weights from in[0]       router, [bias], [choice bias],
- *                                                                             [token's experts]
+ *   ROUTE       chooses each row's experts and their weights from in[0]       router, [bias], [choice bias], [token's
+ *                                                                             experts], [factor of each expert]
  *   EXPERTS     out = weighted sum of the row's experts of in[0], plus the    [biases], [shared expert and its gate],
  *               shared expert                                                 experts
  *   LORA        out += `scale` W in[0], stored from `offset` on; in[0] is     [W]
