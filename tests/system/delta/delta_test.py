@@ -109,7 +109,7 @@ def alike(g, size, layers):
 
 
 def summed(g):
-    """The ordinary model that a file of bases and thin matrices stands for."""
+    """The ordinary model that a file of bases and low-rank matrices represents."""
     scale = g.keys[b"adapter.lora.alpha"][1] if b"adapter.lora.alpha" in g.keys else 0
     for l in reversed(range(LAYERS)):
         for kind in KINDS:

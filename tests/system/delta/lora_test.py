@@ -54,7 +54,7 @@ def floats(rows):
 
 
 def adapter(name, kinds, rank, alpha):
-    """The adapter's file, and the model's with it merged."""
+    """Returns the adapter's file and the file of the model with the adapter merged."""
     a, m = Gguf(path("base.gguf")), Gguf(path("base.gguf"))
     a.keys = {
         b"general.architecture": (STR, b"llama"),

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Commands and options that README.md and the other pages name are there; and the commands that README.md begins with
-work as they stand there, but for quickstart, which would build all once more. (Files: tests/style/docs_test.py.)"""
+"""Commands and options that README.md and the other pages name exist.
+
+The commands at the beginning of README.md work as printed there, except quickstart, which would build all once more.
+tests/style/docs_test.py checks the files that pages name.
+"""
 
 import glob
 import os

@@ -25,7 +25,7 @@ def log_softmax(row):
 
 
 def rows_of(name, ids):
-    """Log-probabilities behind each token of a window, from `ntx logits`."""
+    """Log-probabilities after each token of a window, from `ntx logits`."""
     ntx('logits', name, '--tokens', ','.join(map(str, ids)), '-o', path('l'), '--quiet')
     a = array.array('f')
     with open(path('l'), 'rb') as f:
@@ -65,7 +65,7 @@ def reference(ids):
 
 
 def hostile(base, text):
-    """Every cut and every damaged field of the header is refused in one line."""
+    """A file cut anywhere, or with any field of the header damaged, is refused in one line."""
     with open(base, 'rb') as f:
         good = f.read()
 

@@ -103,7 +103,7 @@ def induction(name):
 
 
 def text():
-    """Needles (a key, its value) anywhere in what is between, then all keys: behind each its value is to come."""
+    """Needles (a key and its value) anywhere in filler text, then all keys: the model must write each key's value."""
     ids = list(range(FIRST, FIRST + 2 * QUESTIONS + 110))
     keys, values, hay = ids[:QUESTIONS], ids[QUESTIONS : 2 * QUESTIONS], ids[2 * QUESTIONS :]
     body = [[draw.choice(hay)] for _ in range(CTX - 3 * QUESTIONS - 1)]

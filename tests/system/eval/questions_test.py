@@ -35,7 +35,7 @@ WORDS = [
 
 
 def alone(prompt):
-    """The continuation, by the other command."""
+    """The answer that `ntx run` writes for this question."""
     text = ''
     for line in ntx(
         'run',

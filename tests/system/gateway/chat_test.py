@@ -40,7 +40,7 @@ ASKED = [
 
 
 def loop(create, messages, made):
-    """Until the model calls nothing more. create(messages) gives the message as a dictionary."""
+    """Runs a tool loop until the model calls no more tools. create(messages) returns the message as a dictionary."""
     for _ in range(6):
         m = create(messages)
         messages.append(m)
@@ -59,7 +59,7 @@ def loop(create, messages, made):
 
 
 def every(create):
-    """Each in a conversation of its own, then the first two in one."""
+    """Each task in a conversation of its own, then the first two in one."""
     for asked, tools, said in ASKED:
         made = []
         equal((loop(create, [{"role": "user", "content": asked}], made), made), (said, tools), asked)

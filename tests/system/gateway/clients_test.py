@@ -30,7 +30,7 @@ def skip(why):
 
 
 def make(home, packages, seconds):
-    """An environment with these packages, made beside its place and moved there whole."""
+    """An environment with these packages, made beside its final place and renamed when complete."""
     new = "%s.%d" % (home, os.getpid())
     try:
         venv.create(new, with_pip=True)
@@ -68,7 +68,7 @@ def make(home, packages, seconds):
 
 
 def home_of(packages):
-    """Named for what is in it, so that other versions make another one."""
+    """The environment's folder: its name depends on the packages' versions."""
     return os.path.join(
         os.environ["NTX_BUILD"], "clients-" + ("long" if LONG else "-".join(p.replace("==", "-") for p in packages))
     )
@@ -226,7 +226,7 @@ def with_ollama(url, want, n):
 
 
 def agent(url):
-    """A loop of tools to its end with the unmodified client, by chat completions and by Responses."""
+    """A tool loop with the unmodified client, by chat completions and by Responses."""
     import openai
     from chat_test import ASKED, RUN, TOOLS, every
 

@@ -262,7 +262,7 @@ ODD = [{"odd": [1]}, 5.5, "odd", True, [3]]  # of these at least one is of no fi
 
 
 def table():
-    """[(object, field, type, what happens)], of the documentation."""
+    """[(object, field, type, effect)], from the documentation."""
     rows, title, seen = [], None, set()
     for line in open(FIELDS):
         if line.startswith("## "):
@@ -280,7 +280,7 @@ class Walk:
         self.c, self.g = c, g
 
     def ask(self, path, body):
-        """(status, Warning header, what computed was asked and what came back, masked)"""
+        """Returns (status, Warning header, what ntx-computed was asked and the reply, both masked)."""
         self.c.asked.clear()
         status, head, text = self.g.request("POST", path, body)
         said = re.sub(
@@ -344,7 +344,7 @@ class Walk:
 
 
 def unknown(g):
-    """A misspelt field of a request is refused; what messages have from elsewhere is told."""
+    """An unknown field of a request is refused; one of a message, perhaps another program's, is reported as ignored."""
     for title, (path, body, places) in OBJECTS.items():
         if places == [[]]:
             status, e = g.post(path, dict(body, temprature=1))
@@ -372,7 +372,7 @@ def unknown(g):
 
 
 def thinking(c, g):
-    """What is asked for goes to the variables that the template has; what it has none for is told."""
+    """Requested thinking goes to the template's variables; what the template has no variable for is reported."""
 
     def variables(path, body):
         status, head, _ = g.request("POST", path, body)
@@ -456,7 +456,7 @@ def thinking(c, g):
 
 
 def clients(g):
-    """What Claude Code and Codex send without being told to."""
+    """What Claude Code and Codex send by default."""
     claude = {
         "model": "claude-x",
         "max_tokens": 4,
@@ -512,7 +512,7 @@ FORM = (  # as Qwen3's
 
 
 def through_daemons(tmp):
-    """The switch changes what the model reads, and says so where its template has none."""
+    """The thinking switch changes the model's prompt, and is reported as ignored if the template has none."""
     plain = make_model(
         os.path.join(tmp, "m.gguf"),
         "--layers",

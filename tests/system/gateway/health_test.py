@@ -116,7 +116,7 @@ WELL = ("ready", True, [])
 
 
 def troubled(d, g, serving, pattern, part, word):
-    """All who tell of it say the same."""
+    """All sources of the status report the same trouble."""
     wait_for(lambda: state(d)[0] == "degraded" and re.search(pattern, state(d)[2][0]), 12, "degraded: " + pattern)
     s = status(d)
     equal(s["serving"], serving, "serving")
@@ -183,7 +183,7 @@ def workers(d, g):
 
 
 def silent(d, g):
-    """Not stopped, but of no use: a debugger that holds it."""
+    """A worker that runs but does nothing, held by a debugger."""
     pid = d.child["iod"].pid
     import ctypes
 
@@ -200,7 +200,7 @@ def silent(d, g):
 
 
 def files(d, g):
-    """In place, by its length, by another one of its name, and gone."""
+    """The model's file changed in place, in length, replaced by another of the same name, and removed."""
     again = r"load the model again \(ntx load MODEL\)"
     mine = os.path.join(tmp.name, "mine.gguf")
     data = open(model, "rb").read()
@@ -254,7 +254,7 @@ def files(d, g):
 
 
 def death(d, g, want):
-    """Killed: the one after it has the model again, and says so while it is not there yet."""
+    """ntx-computed is killed: its successor loads the same model, and reports that it is loading until then."""
     load(d, model, link_nvme_bps=4e6)  # slow enough to be seen loading
     d.kill("computed")
     code, said_, retry = health(g)  # nobody is there at all
@@ -296,7 +296,7 @@ def death(d, g, want):
 
 
 def replaced_then_death(d, g):
-    """What was served is served again, by the descriptor: its name leads elsewhere by now."""
+    """The former model is served again through its descriptor, though its name is another file's by then."""
     mine = os.path.join(tmp.name, "away.gguf")
     shutil.copy(other, mine)
     load(d, mine)
@@ -310,7 +310,7 @@ def replaced_then_death(d, g):
 
 
 def unloaded(d, g):
-    """One that was unloaded does not come back; an end in order leaves nothing."""
+    """A model that was unloaded does not come back; a regular stop leaves nothing behind."""
     c = d.client()
     c.until(c.send("unload", {}), "done")
     c.close()

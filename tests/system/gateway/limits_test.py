@@ -120,7 +120,7 @@ def constrained(g):
 
 
 def calls(g):
-    """Calls of tools that must come, of 8 clients at once."""
+    """Required tool calls, of 8 clients at once."""
     tools = [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]
     body = {
         "messages": [{"role": "user", "content": "Hello"}],
@@ -140,7 +140,7 @@ def calls(g):
 
 
 def alone_too_much(g):
-    """A schema that no memory here is enough for: 400, with numbers, and no word of another try."""
+    """A schema that exceeds all memory: 400 with numbers, and no advice to try again."""
     many = {
         "type": "object",
         "properties": {"p%d" % i: {"type": "string", "pattern": "^[a-z]{1,200}[0-9]{1,200}$"} for i in range(150)},
@@ -205,7 +205,7 @@ def rest_of(s):
 
 
 def text_of(raw):
-    """Of chunked HTTP, the text of all events of a stream."""
+    """The text of all events of a stream in chunked HTTP."""
     head, body = raw.split(b"\r\n\r\n", 1)
     check(head.startswith(b"HTTP/1.1 200"), head)
     whole = b""
@@ -262,7 +262,7 @@ def stalled(d, g):
 
 
 def cut_off(d):
-    """Of --stall 2, who takes nothing for two seconds has no end of the stream."""
+    """With --stall 2, a client that reads nothing for two seconds does not get the end of its stream."""
     with Gateway(d, "--stall", "2") as g:
         since = time.monotonic()
         s = deaf(g, 1, 3000)

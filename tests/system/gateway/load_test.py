@@ -31,7 +31,7 @@ def ask(seed, stream):
 
 
 def held(g):
-    """(descriptors, threads, KiB of memory of its own) of the gateway."""
+    """(descriptors, threads, KiB of private memory) of the gateway."""
     with open("/proc/%d/status" % g.p.pid) as f:
         lines = dict(line.split(":", 1) for line in f)
     return len(os.listdir("/proc/%d/fd" % g.p.pid)), int(lines["Threads"]), int(lines["RssAnon"].split()[0])

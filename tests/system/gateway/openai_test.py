@@ -62,7 +62,7 @@ SAMPLING = {"temp": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.1, "repeat_penalt
 
 
 def mask(text):
-    """What changes from answer to answer."""
+    """Replaces what differs from answer to answer."""
     text = re.sub(r'"id":"(chatcmpl|cmpl)-[0-9a-f]{24}"', r'"id":"\1-ID"', text)
     text = re.sub(r'"system_fingerprint":"ntx-[^"]+"', '"system_fingerprint":"ntx"', text)
     return re.sub(r'"created":17\d{8}|"created":1[89]\d{8}|"created":[2-9]\d{9}', '"created":0', text)
@@ -75,7 +75,7 @@ def dumps(text):
 
 
 def straight(d, seed=7, **options):
-    """The answer that computed gives a client of its own socket."""
+    """The answer that ntx-computed gives to a client of its own socket."""
     c = d.client()
     a = c.ask(temp=SAMPLING["temp"], seed=seed, ignore_eos=True, max_tokens=12, sampling=SAMPLING, **options)
     c.close()
@@ -137,7 +137,7 @@ def chat(d, g):
 
 
 def choices(d, g):
-    """Each of n has a seed of its own; the same ones that single requests with these seeds have."""
+    """Each of n choices has its own seed, and the text of a single request with this seed."""
     asked = [straight(d, seed=7 + i, prompt="Once upon a time")[0] for i in range(3)]
     check(len(set(asked)) == 3, "seeds make no difference:", asked)
     status, r = g.post("/v1/completions", dict(FIXED, prompt="Once upon a time", n=3))
@@ -645,7 +645,7 @@ def one_answer(reply, what):
 
 
 def malformed(g):
-    """Each is answered once, and its connection ends."""
+    """Each request is answered once, and its connection is closed."""
     post, host, body = b"POST /tokenize HTTP/1.1\r\n", b"Host: localhost\r\n", b'{"content":"Hi"}'
     n, end, get = b"Content-Length: %d\r\n" % len(body), b"Connection: close\r\n\r\n", b"GET /health HTTP/1.1\r\n"
     chunked = b"Transfer-Encoding: chunked\r\n"
@@ -789,7 +789,7 @@ def leaving(d, g):
 
 
 def crowd(d, g):
-    """More at once than there are seats: all are answered, each with its own text."""
+    """More clients at once than seats: all are answered, each with its own text."""
     import concurrent.futures
 
     want = {

@@ -167,7 +167,7 @@ class Page:
         )
 
     def tab_to(self, name):
-        """By the Tab key alone; each stop on the way shows that it has the focus."""
+        """Moves with the Tab key alone; each element on the way shows that it has the focus."""
         for _ in range(60):
             self.key("Tab")
             if self.js("document.activeElement !== document.body"):
@@ -195,7 +195,7 @@ class Page:
 
 
 def within(p, what):
-    """Nothing is wider than the screen, and all that can be pressed lies on it."""
+    """Nothing is wider than the screen, and all buttons and inputs are on it."""
     equal(p.js("document.documentElement.scrollWidth <= innerWidth"), True, what + ": wider than the screen")
     out = p.js(
         """[...document.querySelectorAll("#top button, #form button, #ask, dialog[open] button, dialog[open] input")]
@@ -210,7 +210,7 @@ def within(p, what):
 
 
 def contrast(p, what):
-    """WCAG's, of text on what is behind it: 4.5."""
+    """Text has WCAG's contrast of 4.5 with its background."""
     low = p.js("""(() => {
         const rgb = s => s.match(/[\\d.]+/g).map(Number);
         const linear = x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4;
@@ -349,7 +349,7 @@ def use(p, want, phone, what):
 
 
 def thoughts(p, what):
-    """Folded until somebody wants them; by the keyboard, too."""
+    """Thoughts are folded until the user opens them, also with the keyboard."""
     p.js(
         "talks[at].messages.push({role: 'assistant', thought: 'Hm.', content: 'So:\\n```\\n' + 'x'.repeat(500) +"
         " '\\n```\\n' + 'y'.repeat(500)}); showTalk()"

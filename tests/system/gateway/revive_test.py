@@ -71,7 +71,7 @@ def computed(p):
 
 
 def kill(p):
-    """Returns once the next one runs."""
+    """Kills ntx-computed, and returns when its successor runs."""
     before = computed(p)
     os.kill(before, signal.SIGKILL)
     wait_for(lambda: computed(p) not in (0, before) and status()["pid"] == computed(p), 20, "another ntx-computed")
@@ -91,7 +91,7 @@ def text(port):
 
 
 def watched(port, stop, seen):
-    """What a load balancer and an impatient client are told."""
+    """What a load balancer and an impatient client get meanwhile."""
     while not stop.is_set():
         for method, path, body in (("GET", "/health", None), ("POST", "/v1/completions", ASK)):
             seen.append((path, *ask(port, method, path, body)))
@@ -160,7 +160,7 @@ def serve():
 
 
 def up():
-    """A model whose file is damaged meanwhile: the reason is told, where one looks."""
+    """The model's file is damaged meanwhile: the reason is in the log and in the status."""
     mine = os.path.join(tmp.name, "mine.gguf")
     shutil.copy(first, mine)
     p = subprocess.Popen(

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Answers that must be JSON, by every API; the probabilities of tokens, against the logits themselves; and biases."""
+"""JSON answers, by every API; token probabilities, compared with the logits; and logit biases."""
 
 import json
 import math

@@ -382,7 +382,7 @@ def responses(c, g):
 
 
 def thoughts(c, g):
-    """What was thought in earlier turns goes back to the template."""
+    """Thoughts of earlier turns go back to the template."""
     c.text, c.step = "ok", 1000
     parts = [{"type": "thinking", "thinking": "Hm.", "signature": ""}, {"type": "text", "text": "So."}]
     for path, ask in (
@@ -405,7 +405,7 @@ def thoughts(c, g):
 
 
 def many_messages(c, g):
-    """A long conversation is wide, not deep: what its values are within is counted, not how many there are."""
+    """The JSON depth limit does not limit a long conversation: nesting counts, not the number of values."""
     c.text = "ok"
     long = [
         {"role": ("user", "assistant")[i % 2], "content": [{"type": "text", "text": "%d" % i}]} for i in range(1001)
@@ -446,7 +446,7 @@ def many_thoughts(c, g):
 
 
 def leaves(c, g):
-    """Who leaves while computed takes nothing is gone for it, too."""
+    """A client leaves while ntx-computed reads nothing: ntx-computed notices, too."""
     c.deaf = True
     body = json.dumps({"prompt": "a " * (2 << 20)}).encode()
     with socket.create_connection(("127.0.0.1", g.port)) as s:
@@ -457,7 +457,7 @@ def leaves(c, g):
 
 
 def cut(c, g):
-    """A call within which the answer ended: as far as each API can say it, and never as text. Whole and as a stream."""
+    """An answer that ended within a call: each API reports what it can of it, never as text; whole and streamed."""
     tools, anthropics = (
         {"messages": HELLO, "tools": [TOOL]},
         {"max_tokens": 9, "messages": HELLO, "tools": [{"name": "weather", "input_schema": SCHEMA}]},

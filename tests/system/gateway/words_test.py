@@ -107,7 +107,7 @@ def unit(v):
 
 
 def reference(ids):
-    """The mean of the states behind the last layer, each of root mean square 1; brought to length 1."""
+    """The mean of the states after the last layer, each scaled to a root mean square of 1; scaled to length 1."""
     steps = os.path.join(tmp.name, "steps")
     ntx("logits", plain, "--tokens", ",".join(map(str, ids)), "--steps", steps, "--step-values", "--quiet")
     last = None

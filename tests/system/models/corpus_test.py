@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""models/train/corpus.py: the held-out files in models/ are what it writes, and training never sees a held-out pair."""
+"""models/train/corpus.py writes the held-out files in models/, and training never sees a held-out pair."""
 
 import json
 import os

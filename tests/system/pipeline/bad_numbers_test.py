@@ -89,7 +89,7 @@ TYPES = {
 
 
 def poison(g, name, row):
-    """The last block of a row gets a scale that is no number."""
+    """Makes the scale of a row's last block NaN or infinite."""
     shape, number, body = g.tensors[name]
     kind = TYPES[number]
     values, size = BLOCKS[kind]
@@ -129,7 +129,7 @@ def experts():
 
 
 def tables():
-    """Each token's experts: all of the table is looked at before anything is computed."""
+    """The table of each token's experts is checked as a whole before anything is computed."""
     plain = make_model(
         path("table.gguf"),
         "--arch",
@@ -194,7 +194,7 @@ def tables():
 
 
 def packed():
-    """Groups of neurons, in memory and read as they are used."""
+    """Groups of neurons, in memory and read on demand."""
     plain = make_model(path("m.gguf"), *SHAPE, "--arch", "llama-relu", "--type", "Q8_0")
     g = Gguf(plain)
     for row in range(768):
@@ -211,7 +211,7 @@ def packed():
 
 
 def overflow():
-    """Numbers all of them, but what they give is none."""
+    """All weights are finite, but results overflow."""
     plain = make_model(path("f32.gguf"), *SHAPE, "--type", "F32")
     g = Gguf(plain)
     body = g.tensors[b"output_norm.weight"][2]
@@ -299,7 +299,7 @@ def small_ones():
 
 
 def limits():
-    """Stacks and address space of any size: an answer, or one line that says what lacks; never a signal."""
+    """With any limit of stack and address space: an answer, or one line that names what is short; never a signal."""
     plain = make_model(path("f32.gguf"), *SHAPE, "--type", "F32")
     if b"__asan_init" in open(NTX, "rb").read():
         return  # takes terabytes of address space

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons of different builds: one clear error at once, with both builds in it, and nobody who tries for ever."""
+"""Daemons of different builds: one clear error at once, with both builds in it, and no endless retries."""
 
 import json
 import os
@@ -42,7 +42,7 @@ other = ("9" + build[1:])[: len(build)]
 
 
 def programs(*changed):
-    """A folder with all programs, those of `changed` of another build."""
+    """A folder with all programs, those in `changed` with another build id."""
     folder = tempfile.mkdtemp(dir=tmp.name)
     for name in ("ntx", "ntx-computed", "ntx-iod", "ntx-predictor"):
         shutil.copy(os.path.join(BIN, name), folder)

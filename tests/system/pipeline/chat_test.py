@@ -53,7 +53,7 @@ paste = lambda text: "\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~"
 
 
 class Chat:
-    """ntx on a terminal of its own; what stands on its screen."""
+    """ntx on a terminal of its own, and the content of its screen."""
 
     def __init__(self, *argv, size=(100, 30), **env):
         self.screen = pyte.Screen(*size)
@@ -93,7 +93,7 @@ class Chat:
         return self.screen.display[self.screen.cursor.y].rstrip()
 
     def prompt(self):
-        """An empty prompt after whatever was written since the last one."""
+        """Waits for an empty prompt after the output since the last one."""
         self.until(lambda: b"\n> " in self.raw[self.shown :] and self.line() == ">", "a prompt")
         text, self.shown = self.raw[self.shown :].decode(errors="replace"), len(self.raw)
         return text
@@ -102,17 +102,17 @@ class Chat:
         os.write(self.fd, text.encode())
 
     def typed(self, text, line):
-        """Types, and waits until the line looks so."""
+        """Types, and waits until the line looks as given."""
         self.type(text)
         self.until(lambda: self.line() == line, "the line '%s'" % line)
 
     def say(self, text):
-        """A message or a command, and what came of it."""
+        """Sends a message or a command, and returns what was shown."""
         self.type(text + ENTER)
         return self.prompt()
 
     def saved(self):
-        """The conversation as it is: (system, [[asked, answer], ...])."""
+        """The saved conversation: (system, [[question, answer], ...])."""
         if os.path.exists(here("saved.json")):
             os.remove(here("saved.json"))
         told = self.say("/save " + here("saved.json"))
@@ -378,7 +378,7 @@ def outgrown():
 
 
 def stopping():
-    """Ctrl-C stops the answer, and the conversation keeps its beginning."""
+    """Ctrl-C stops the answer, and the conversation keeps what was written."""
     c = Chat(
         "run",
         big,
@@ -410,7 +410,7 @@ def stopping():
 
 
 def stopping_beside_others():
-    """A pass that has another client's rows, too, is not cut short. Who does not want to wait for its end need not."""
+    """A pass with another client's rows is not aborted; the user need not wait for its end."""
     with Daemons() as d:
         argv = ("load", big, "--ram", "10M", "--ctx", "256", "--sessions", "2", "--link", "nvme=60M")
         p = subprocess.run([NTX, *argv, "--socket", d.socket()], capture_output=True)
@@ -440,7 +440,7 @@ def dumb():
 
 
 def service():
-    """From a pipe, through daemons that run already; then on a terminal."""
+    """From a pipe, with daemons that already run; then on a terminal."""
     with Daemons() as d:
 
         def pipe(text, *options):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Bytes that a stranger put into a file, a name or a model reach terminals, logs and JSON only escaped."""
+"""Control characters in a file, a name or a model's text reach terminals, logs and JSON only escaped."""
 
 import json
 import os
@@ -39,7 +39,7 @@ plain = make_model(
 
 
 def clean(what, data, lines=None):
-    """Nothing in data steers a terminal."""
+    """Checks that data contains no terminal control sequences."""
     text = data.decode()  # which a lone C1 byte is not
     for c in text:
         check(
@@ -147,7 +147,7 @@ def written(tty, *argv):
 
 
 def generated():
-    """A model whose every token is a control sequence: a pipe gets it as it is, a terminal does not obey it."""
+    """A model whose every token is a control sequence: a pipe gets it unchanged, a terminal gets it escaped."""
     g = Gguf(plain)
     kind, (elem, tokens) = g.keys[b"tokenizer.ggml.tokens"]
     types = g.keys[b"tokenizer.ggml.token_type"][1][1]

@@ -206,7 +206,7 @@ def tokens(model, *more):
 
 
 def before_pre():
-    """Files before May 2024 do not say how their tokenizer cuts words."""
+    """Files from before May 2024 do not name their pre-tokenizer."""
     demo = os.path.join(os.environ["NTX_SOURCE"], "models", "demo.gguf")
     g = Gguf(demo)
     pre = g.keys.pop(b"tokenizer.ggml.pre")[1].decode()
@@ -295,7 +295,7 @@ def overrides():
 
 
 def names():
-    """What its keys say counts, not what it is called."""
+    """A file's keys count, not its name."""
     for name in ("m-00001-of-00003.gguf", "m-00002-of-00003.gguf", "mmproj-F16.gguf", "m.imatrix", "m-Q2_K.skip.gguf"):
         os.link(plain, path(name))
         equal(run("inspect", path(name))[::2], (0, ""), name)
@@ -310,7 +310,7 @@ def opens(what, model):
 
 
 def written():
-    """What a tool wrote, ntx opens."""
+    """ntx opens the files that other tools wrote."""
     relu = make_model(path("relu.gguf"), "--arch", "llama-relu", *SHAPE)
     text = path("text")
     opens("ntx-mkmodel", relu)

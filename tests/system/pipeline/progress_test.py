@@ -68,7 +68,7 @@ PASS = re.compile(r"layer (\d+) of 7, ([\d.]+) of ([\d.]+) MiB(?: at ([\d.]+) MB
 
 
 def shown(size, *argv, keep=False):
-    """Runs ntx in a terminal of that size. All pictures that it had, each a list of lines; exit status."""
+    """Runs ntx in a terminal of that size. Returns all its screens, each a list of lines, and the exit status."""
     screen = pyte.Screen(*size)
     stream = pyte.ByteStream(screen)
     pictures, raw = [], b""
@@ -99,12 +99,12 @@ def plain(*argv):
 
 
 def of_passes(pictures):
-    """(words before it, match, lines) of each picture with a line about a pass."""
+    """(text before it, match, lines) of each screen with a line about a pass."""
     return [(m.string[: m.start()], m, p) for p in pictures for l in p if (m := PASS.search(l))]
 
 
 def throttled(size, n):
-    """The prompt and the writing behind it: values, and that the text is what it is without a terminal."""
+    """The progress of prompt and generation; the text is the same without a terminal."""
     text, said = plain(*RUN, "-n", str(n))
     check("\x1b" not in said and "layer" not in said, "standard error is no terminal:", said)
     text = text.rstrip("\n")
@@ -154,7 +154,7 @@ def loading():
 
 
 def nobody_waits():
-    """Passes that are over before anybody wonders, --quiet, and JSON."""
+    """No progress for passes that end soon, with --quiet, and with JSON."""
     for options in ((), ("--quiet", *SLOW)):
         _, raw, code = shown((80, 24), *RUN, "-n", "2", *options)
         check(code == 0 and b"layer" not in raw, options, raw)
@@ -205,7 +205,7 @@ def of_a_service():
 
 
 def more_words():
-    """That the region is not locked is no news to whoever may not lock."""
+    """A region that is not locked is no message for users who may not lock memory."""
 
     def unprivileged():
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))

@@ -82,7 +82,7 @@ def logits(model):
 
 
 def bend(g, arch):
-    """All of it at once; returns how many vectors there were."""
+    """Makes all of these changes at once; returns how many vectors there were."""
     n = 0
     for name, t in g.tensors.items():
         if len(t[0]) == 1:

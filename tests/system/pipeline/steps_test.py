@@ -122,7 +122,7 @@ def everywhere():
 
 
 def values():
-    """They are those that the digests are of, and the last ones are the logits."""
+    """The values have the recorded digests, and the last ones are the logits."""
     model = made("values.gguf", "--ff", "512")
     logits = path("logits")
     got = lines(steps(model, "v", "--step-values", "-o", logits))

@@ -56,7 +56,7 @@ class Terminal:
             return None  # it has ended already
 
     def until(self, pattern, seconds=20):
-        """What came up to and with the pattern, which is then forgotten."""
+        """Waits for the pattern; returns and discards the output up to its end."""
         end = Deadline(5 * seconds * SLOW)
         while not (m := re.search(pattern, self.seen, re.S)):
             check(not end.over(), "waited in vain for", pattern, "in", self.seen[-2000:])
@@ -72,7 +72,7 @@ class Terminal:
         os.write(self.fd, data)
 
     def end(self):
-        """How it ended, after reading what it still wrote."""
+        """Reads the rest of the output; returns the exit status."""
         try:
             while data := os.read(self.fd, 65536):
                 self.seen += data
@@ -120,7 +120,7 @@ def chat():
 
 
 def progress():
-    """Loading and the prompt's passes show how far they are, on one line that is cleared."""
+    """Loading and the prompt's passes show progress, on one line that is cleared."""
     run = ("run", model, "word " * 200, "--raw", "-n", "2", "--ctx", "512", "--rows", "64", "--ignore-eos")
     # All of it is loaded, in a second or so; then little of it, so that the prompt's passes take their time.
     for phase, options in (
@@ -143,7 +143,7 @@ def waits_for_input():
 
 
 def no_daemons():
-    """Nobody is asked for a prompt when there is nobody to give it to."""
+    """Without daemons, the user is not asked for a prompt."""
     alone = os.path.join(tmp.name, "alone")
     os.mkdir(alone)
     shutil.copy(NTX, alone)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""By hand: the types that ntx quantize chooses for each tensor, held against llama.cpp's quantiser.
-peer.py NTX LLAMA_QUANTIZE MODEL... [--imatrix FILE]    (MODEL in F16 or F32)"""
+"""Compares the types that `ntx quantize` chooses for each tensor with llama.cpp's quantiser; run by hand.
+
+  peer.py NTX LLAMA_QUANTIZE MODEL... [--imatrix FILE]    (MODEL in F16 or F32)
+"""
 
 import os
 import re

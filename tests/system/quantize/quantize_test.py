@@ -130,7 +130,7 @@ SEVERAL = (
 
 
 def said(r, model, out):
-    """The arguments of the ntx quantize that a refusal names."""
+    """The arguments of the `ntx quantize` command that an error proposes."""
     words = r.stderr.split("ntx quantize ")[1].split()[:3]
     assert words[:2] == ["MODEL", "OUT.gguf"], words
     return model, out, words[2]
@@ -179,7 +179,7 @@ def check_mixes():
 
 
 def check_bytes():
-    """One file, whatever makes it."""
+    """The same file from any number of threads and in parts."""
     done(DEMO, OUT, "Q4_K_M", "--threads", "1")
     one = digest(OUT)
     done(DEMO, TMP + "/three.gguf", "Q4_K_M", "--threads", "3")
@@ -267,7 +267,7 @@ def apart(a, b):
 
 
 def check_scales():
-    """A file that multiplies matrices' products by numbers of their own: in another type these are in the weights."""
+    """A file with separate scales of matrices: in another type, the weights include these scales."""
     from gguf_edit import Gguf
 
     done(DEMO, TMP + "/f32.gguf", "F32")
@@ -389,7 +389,7 @@ def imatrix(*args):
 
 
 def check_imatrix():
-    """What it sums, that it depends on neither memory nor threads, and what it is good for."""
+    """What the importance matrix sums, that memory and threads do not change it, and what it improves."""
     text = os.environ["NTX_SOURCE"] + "/models/held-out.txt"
     path, again = TMP + "/im.gguf", TMP + "/im2.gguf"
     imatrix(DEMO, text, "-o", path, "--ctx", "256", "--limit", "2048", "--threads", "1")
@@ -511,7 +511,7 @@ def near(a, b):
 
 
 def check_several():
-    """Matrices of experts and of heads: what is summed is what llama.cpp sums, and is enough for two bits."""
+    """Matrices of experts and of heads: the sums are llama.cpp's, and suffice for two bits."""
     text = os.environ["NTX_SOURCE"] + "/models/held-out.txt"
     path, again, model = TMP + "/im.gguf", TMP + "/im2.gguf", TMP + "/m.gguf"
     from gguf_edit import Gguf
@@ -559,7 +559,7 @@ def check_several():
 
 
 def written(p):
-    """The files below TMP, with names or without, that a process writes."""
+    """The files below TMP, named or unnamed, that a process writes."""
     n = set()
     try:
         for fd in os.listdir("/proc/%d/fd" % p.pid):
@@ -575,7 +575,7 @@ def written(p):
 
 
 def begun(*args):
-    """A job that writes by now."""
+    """Starts a job, and waits until it writes."""
     p = subprocess.Popen(
         [NTX, "quantize", *args, "--threads", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
@@ -595,7 +595,7 @@ fit=$(echo "$said" | sed -n 's/.*\\(fit:[0-9]*\\).*/\\1/p')
 
 
 def check_full():
-    """A drive without room: the size that is proposed fits, and where none does none is proposed."""
+    """A full drive: the type that the error proposes fits, and if none fits, it proposes none."""
     os.mkdir(TMP + "/small")
     for size, fits in ((7 << 20, True), (2 << 20, False)):
         r = subprocess.run(
@@ -613,7 +613,7 @@ def check_full():
 
 
 def check_failures():
-    """A drive that takes no more; and a user who wants no more."""
+    """Write errors of the drive, and the user's Ctrl-C."""
     refused(
         "cannot write",
         DEMO,

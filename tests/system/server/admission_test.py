@@ -47,7 +47,7 @@ def memory(pid):
 
 
 class Sender:
-    """A request that is one large string of tokens, sent as far as the daemon takes it."""
+    """A request with one large string of tokens, sent as fast as the daemon reads it."""
 
     def __init__(self, d):
         self.c = d.client()

@@ -46,7 +46,7 @@ def field(pid, name):
 
 
 class Peak:
-    """The most that the three daemons took while it was looked: what is theirs alone, and the region once."""
+    """The peak memory of the three daemons while it runs: private memory, and the region once."""
 
     def __init__(self, d):
         self.pids, self.most, self.end = [p.pid for p in d.child.values()], 0, False
@@ -75,7 +75,7 @@ class Peak:
 
 
 def conversations(d):
-    """Two clients whose conversations grow: by texts of which little remains, by many of them, by long ones."""
+    """Two clients whose conversations grow: many texts, long texts, and texts of which little is kept."""
     blank = [{"role": "user", "text": b" " * (250 << 10) + b"x"}]
     form = {"chat_template": "llama-2", "keep": True, "max_tokens": 1, "ignore_eos": True}
     with Peak(d) as peak:
@@ -100,7 +100,7 @@ def conversations(d):
 
 
 def gaps(c, until):
-    """The longest time between two tokens of an answer that goes on until it is told to end."""
+    """The longest time between two tokens of an answer that goes on until it is cancelled."""
     r = c.generate("A", ignore_eos=True, max_tokens=0)
     worst, n, last = 0.0, 0, None
     while True:
@@ -167,7 +167,7 @@ def prompts(d):
 
 
 def leaving(d):
-    """Whoever sends a prompt and leaves is not read to the end: the next one does not wait for it."""
+    """The prompt of a client that left is not read to its end: the next client does not wait for that."""
     for _ in range(20):
         c = d.client()
         c.generate(b"once upon a time " * (900 << 10))
@@ -186,7 +186,7 @@ def leaving(d):
 
 
 def same_id(d):
-    """A request with the id of one under way is refused, and frees nothing of the other's."""
+    """A request with the id of one under way is refused, and releases nothing of the other."""
     big = wire.frame({"id": 7, "generate": wire.generation("A", ignore_eos=True, max_tokens=0, stop=["z" * 4000] * 60)})
     c = d.client()
     c.sock.sendall(big)

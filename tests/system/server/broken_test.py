@@ -50,7 +50,7 @@ def say(s, kind, build=b"", epoch=0, ring=-1):
 
 
 def play(directory, build, kind, seed, ring_fd):
-    """An ntx-iod of this build that somebody has taken over."""
+    """Plays an ntx-iod of this build that an attacker has taken over."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.connect(os.path.join(directory, "region.sock"))
         say(s, HELLO, build.encode())
@@ -145,7 +145,7 @@ def stays_away(d, c, want):
 
 
 def keeps_dying(d, c, want):
-    """Each process reads what it meets before a certain chunk, and dies at that."""
+    """Each process reads what comes before a certain chunk, and dies at that chunk."""
     fd = os.open(model, os.O_RDONLY)
     load = c.send("load", dict(LOAD, names=["m"], fault="iod:kill@chunk=30"), [fd])
     os.close(fd)

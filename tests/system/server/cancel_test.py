@@ -45,7 +45,7 @@ TELL = dict(ignore_eos=True, max_tokens=4)
 
 
 def right(d, want):
-    """What everything must come to on a fast drive."""
+    """The expected texts, from a fast drive."""
     c = d.client()
     c.load(model, **PLAN)
     equal(c.ask("A dog", **TELL).tokens, want, "the answer after all that")

@@ -44,7 +44,7 @@ rng = random.Random(SEED)
 
 
 class Wild:
-    """A client of its own kind: sends without waiting, reads when it likes."""
+    """A random client: it sends without waiting and reads at random times."""
 
     def __init__(self, d):
         self.c = d.client()

@@ -111,7 +111,7 @@ def idle(d):
 
 
 def conversation(d):
-    """Who keeps a conversation is not idle so soon."""
+    """A client with a kept conversation counts as idle later than others."""
     talk = d.client()
     session = talk.ask("A", keep=True, ignore_eos=True, max_tokens=3).started["session"]
     keep = wire.frame({"id": 1, "generate": dict(wire.generation("A", ignore_eos=True, max_tokens=1), keep=True)})
@@ -128,7 +128,7 @@ def conversation(d):
 
 
 def just_left(d):
-    """A newcomer whom the daemon sees before it sees that another client has gone: the place is free."""
+    """A client that the daemon accepts before it notices that another one has left gets that one's seat."""
     leaver = d.client()
     with Crowd(d, SEATS - 1):
         wait_for(
@@ -215,7 +215,7 @@ def used_up(d):
 
 
 def users(d):
-    """Another user who takes all that he may get leaves room for the rest."""
+    """A user who takes as many seats as possible leaves some to the others."""
     if os.getuid():
         print("skipped: in part, the rest passed: other users need root")
         sys.exit(77)

@@ -104,7 +104,7 @@ def read_errors(d, c, want):
 
 
 def skipping(d, c):
-    """A policy that skips: tokens do not depend on deaths; a predictor that stays away is reported, not waited for."""
+    """A policy that skips: deaths do not change tokens; a predictor that stays away is reported, without waiting."""
     skip = dict(LOAD, skip="script:3,5")
     c.load(model, **skip)
     want = three(c)

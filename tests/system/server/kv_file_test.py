@@ -75,7 +75,7 @@ def ask(c, tokens, n=24):
 
 
 def the_file(pid):
-    """The unnamed one, as a path by which its owner may cut it off."""
+    """The unnamed KV file, as a path by which its owner can truncate it."""
 
     def leads(fd):
         try:

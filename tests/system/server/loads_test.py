@@ -36,7 +36,7 @@ def begin(c, stuck):
 
 
 def takers(d):
-    """Processes that look at models, by their parent; those that the kernel does not let die among them."""
+    """The processes that open models, found by their parent, including those that cannot be killed."""
     n = 0
     for p in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -83,7 +83,7 @@ def others_go_on():
 
 
 def none_ready():
-    """With no model there: who asks for one that is stuck waits, is told of the end, and the end comes at once."""
+    """Without a loaded model: requests wait for a stuck load, and get an error as soon as the service stops."""
     with Daemons(restart=False) as d, Stuck() as stuck:
         c, requester = d.client(20 * SLOW), d.client(20 * SLOW)
         request = begin(requester, stuck)
@@ -95,7 +95,7 @@ def none_ready():
 
 
 def of_a_member():
-    """Another user's file that a program of his serves is not taken at all."""
+    """A file on another user's own FUSE file system is not accepted at all."""
 
     def act(c):
         request = begin(c, stuck)
@@ -131,7 +131,7 @@ def failed_loads():
 
 
 def workers_die_meanwhile():
-    """A worker that ends while a thread frees the model: nothing of it is looked at any more."""
+    """A worker ends while a thread frees the model: the freed model is not accessed again."""
     with Daemons() as d:
         c = d.client(20 * SLOW)
         for i in range(12):

@@ -73,7 +73,7 @@ def connect(path, kind=socket.SOCK_STREAM):
 
 
 def rude(path, data, kind=socket.SOCK_STREAM, stays=False):
-    """Sends what is taken of it, and leaves, or is returned."""
+    """Sends as much as the daemon reads, then leaves, or returns the socket."""
     s = connect(path, kind)
     try:
         s.sendall(data)
@@ -85,7 +85,7 @@ def rude(path, data, kind=socket.SOCK_STREAM, stays=False):
 
 
 class Asker:
-    """A client that asks on and on; each answer must be the right one."""
+    """A client that repeats its request without end; each answer must be the right one."""
 
     def __init__(self, d, want):
         self.c, self.want, self.answers, self.end, self.failed = d.client(120), want, 0, threading.Event(), None
@@ -156,7 +156,7 @@ def deaths(d):
 
 
 def drip(d):
-    """A byte now and then is no reason to wait for the rest."""
+    """The daemon does not wait for the rest of a request that comes byte by byte."""
     f, begin = FRAMES[0], time.monotonic()
     s = connect(d.socket())
     try:
@@ -205,7 +205,7 @@ def newcomers(d):
 
 
 def links(d):
-    """The sockets between the daemons are their user's alone, and what comes there from somebody else is dropped."""
+    """The daemons' sockets between them belong to their user alone; what another user sends there is dropped."""
     equal(stat.S_IMODE(os.stat(d.dir).st_mode), 0o700, "the directory's mode")
     for name in os.listdir(d.dir):
         path = os.path.join(d.dir, name)

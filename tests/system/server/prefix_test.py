@@ -166,7 +166,7 @@ def turns(d, exact=True, **load):
 
 
 def clients(d, **load):
-    """Eight at once with one preamble: it is computed once."""
+    """Eight clients at once with one preamble: it is computed once."""
     prompts = [PREAMBLE + ids(10, 80 + i) for i in range(8)]
     want = answers_without(d, prompts, ctx=256, sessions=8, **load)
     c = loaded(d, ctx=256, sessions=8, **load)
@@ -203,7 +203,7 @@ def parted(d, file=None, **load):
 
 
 def asked_for(d, **load):
-    """`ntx prefix FILE`: what conversations begin with is computed once, and outlives what is wanted less."""
+    """`ntx prefix FILE`: a preamble is computed in advance, and kept longer than texts that are used less."""
     text = "You help whoever asks, with few words. " * 4
     path = os.path.join(tmp.name, "system.txt")
     with open(path, "w") as f:
@@ -265,7 +265,7 @@ def together(d, file=None, **load):
 
 
 def scarce(d, **load):
-    """With KV for one context, others' texts make room at once, and come back computed anew."""
+    """With KV for one context, kept texts make room at once; when they come again, they are computed again."""
     prompts = [ids(300, 20 + i) for i in range(3)]
     want = answers_without(d, prompts, ctx=512, **load)
     c = loaded(d, ctx=512, **load)
@@ -286,7 +286,7 @@ def scarce(d, **load):
 
 
 def edited(d, **load):
-    """A conversation that is cut back, while another one goes on from what it was."""
+    """A conversation is cut back, while another one continues from its former text."""
     say = lambda text: [{"role": "user", "text": text.encode()}]
     talk = lambda c, text, **more: c.ask(
         messages=say(text), chat_template="plain", keep=True, max_tokens=40, ignore_eos=True, temp=0.0, **more
@@ -306,7 +306,7 @@ def edited(d, **load):
 
 
 def killed(d, **load):
-    """Workers die in the middle of a preamble that two read; the text is what it is."""
+    """Workers die in the middle of a preamble that two clients share; the text stays the same."""
     prompts = [PREAMBLE + ids(10, 90 + i) for i in range(2)]
     want = answers_without(d, prompts, ctx=256, sessions=2, **load)
     c = loaded(d, ctx=256, sessions=2, **load)

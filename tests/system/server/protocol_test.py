@@ -129,7 +129,7 @@ def loading(d, c, want):
 
 
 def cycles(d, c, want):
-    """Loads, unloads and replaces; requests that are sent along wait for the model. Nothing is left open or taken."""
+    """Loads, unloads and replaces models; requests sent meanwhile wait for the model. Nothing leaks."""
     pid = d.child["computed"].pid
 
     def held():
@@ -156,7 +156,7 @@ def cycles(d, c, want):
 
 
 def changed_file(c, want):
-    """A model that is written to while it is loaded is no model any more."""
+    """A model whose file is written to while it is loaded is not used any more."""
     path = os.path.join(tmp.name, "changing.gguf")
     subprocess.run(["cp", model, path], check=True)
     c.load(path, **LOAD)
@@ -220,7 +220,7 @@ def slow_reader(d, c):
 
 
 def versions(d):
-    """A worker of another build is told so and refused."""
+    """A worker of another build is refused with a message."""
     s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     s.settimeout(5 * patience())
     s.connect(os.path.join(d.dir, "region.sock"))
@@ -247,7 +247,7 @@ def second_daemon(d):
 
 
 def graceful(signal_it):
-    """The end lets an answer finish within the grace, refuses what is new, then ends what still runs."""
+    """A stop lets answers finish within the grace period, refuses new ones, then ends what still runs."""
     with Daemons(restart=False) as d:
         c, k = d.client(), d.client()
         tight = dict(LOAD, ram_bytes=4 << 20)

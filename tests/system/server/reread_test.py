@@ -45,7 +45,7 @@ def want():
 
 
 def passing(rounds, right):
-    """The chunk's reads fail for the load and `rounds` requests more."""
+    """The chunk's reads fail during the load and `rounds` more requests."""
     with Daemons("--model", model, "--fault", "iod:eio@chunk=9,count=%d" % (TRIES * (1 + rounds))) as d:
         wait_for(lambda: "tried again when a request needs it" in d.text(), 20, "the failure in the log")
         c = d.client()

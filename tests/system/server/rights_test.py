@@ -84,13 +84,13 @@ def owner(d):
 
 
 def theirs(c):
-    """What others asked is found only where ntx.conf lets it be; what one asked oneself is."""
+    """Other users' texts are found in the cache only if ntx.conf allows it; one's own always."""
     cached = [c.ask("Once upon a time", max_tokens=3, ignore_eos=True).cached for _ in range(2)]
     check(cached[1] > 0 and (cached[0] > 0) == shared, "cached tokens of a member:", cached)
 
 
 def preamble(c):
-    """[prefix] in ntx.conf is for everybody, and computed before anybody asks."""
+    """[prefix] in ntx.conf is for all users, and computed before the first request."""
     with open(os.path.join(tmp.name, "system.txt")) as f:
         text = f.read().strip() + " "
     a, b = c.ask(text + "What now?", max_tokens=3, ignore_eos=True), c.ask("It", max_tokens=3, ignore_eos=True)

@@ -203,7 +203,7 @@ def cancelling(d, c):
 
 
 def waiting(d, c):
-    """More than memory holds: the rest waits in line, and goes on when there is room."""
+    """More requests than fit in memory: the rest waits in line until there is room."""
     clients = [d.client() for _ in range(7)]
     ids = [k.generate("Once upon a time", max_tokens=0 if i < 4 else 5, ignore_eos=True) for i, k in enumerate(clients)]
     wait_for(lambda: json.loads(c.status())["queued"] == 3, 10, "three wait")

@@ -88,7 +88,7 @@ def clear():
 
 
 def answers(prompts, file=model, **load):
-    """What they are where nothing is kept."""
+    """The expected answers, without kept state."""
     with Daemons() as d:
         c = loaded(d, file, no_prefix_cache=1, **load)
         found = [ask(c, p).tokens for p in prompts]
@@ -97,7 +97,7 @@ def answers(prompts, file=model, **load):
 
 
 def put(prompt, file=model, most="1G", share="user", **load):
-    """One more file: what is left of a text."""
+    """Makes one more file: the state of a text."""
     before = files()
     with daemons(most, share) as d:
         c = loaded(d, file, **load)
@@ -108,7 +108,10 @@ def put(prompt, file=model, most="1G", share="user", **load):
 
 
 def again(prompt, file=model, said=0, share="user", **load):
-    """The same in a new process: what it answers, how much was there; and how often it says that a file is not used."""
+    """Repeats the requests in a new process.
+
+    Returns its answers, how many tokens were kept, and how often it reports that a file is not used.
+    """
     with daemons(share=share) as d:
         c = loaded(d, file, **load)
         a = ask(c, prompt)
@@ -213,7 +216,7 @@ def damaged():
 
 
 def foreign():
-    """Of another model, KV type, or context: not used, and left alone."""
+    """Files of another model, KV type or context are not used, and not removed."""
     clear()
     text = ids(200, 1)
     put(text)
@@ -237,7 +240,7 @@ def foreign():
 
 
 def shared():
-    """What was everybody's is nobody's once users share no more."""
+    """What users shared is used by none of them once sharing is turned off."""
     clear()
     put(ids(200, 1), share="all")
     equal(again(ids(200, 1) + [9]).cached, 0, "cached tokens of a text that all shared")
@@ -272,7 +275,7 @@ def covered():
 
 
 def bounded():
-    """No more bytes than it may have: the one goes whose computing costs least for its bytes."""
+    """Files take at most the allowed bytes: the one with the least computing time per byte goes first."""
     clear()
     put(ids(120, 1))
     small = os.path.getsize(files()[0])
@@ -287,7 +290,7 @@ def bounded():
 
 
 def torn_ones():
-    """What is torn when it is found counts, is said, and goes before what can be used."""
+    """A damaged file that is found counts towards the bytes, is reported, and is removed before usable ones."""
     clear()
     put(ids(120, 1))
     kept, torn = files()[0], os.path.join(place, "0123.prefix")
@@ -306,7 +309,7 @@ def torn_ones():
 
 
 def recent():
-    """Of files that cost about the same, the one goes that was not wanted for longest, in another process, too."""
+    """Of files with about the same cost, the least recently used one goes first, also in another process."""
     clear()
     sizes = {}
     for n, seed, age in ((200, 1, 30), (190, 2, 20), (190, 3, 10)):
@@ -322,7 +325,7 @@ def recent():
 
 
 def full():
-    """No room on the drive: said once, and the answers come."""
+    """A full drive: reported once, and the answers come."""
     clear()
     prompts = [ids(150, 10 + i) for i in range(3)]
     old = ids(90, 4)
@@ -343,7 +346,7 @@ def full():
 
 
 def writing(seconds):
-    """Waits for a file that is being written, that long at most."""
+    """Waits until a file is being written, for that time at most."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not glob.glob(os.path.join(place, "*.new")):
         pass

@@ -143,7 +143,7 @@ def crowd(d, c, want):
 
 
 def rude(d, c, want, rng):
-    """Clients that never read, and clients that leave in mid-answer."""
+    """Clients that never read, and clients that leave in the middle of an answer."""
     mute = []
     for _ in range(4):
         k = d.client()
@@ -161,7 +161,7 @@ def rude(d, c, want, rng):
 
 
 def slots(d):
-    """Ring slots and frames that are kept out of use."""
+    """Ring slots and frames that are tainted and not reused yet."""
     top = subprocess.run(
         [os.path.join(BIN, "ntx-top"), "--runtime", d.dir, "--json", "--interval", "0.05"],
         capture_output=True,
@@ -172,7 +172,7 @@ def slots(d):
 
 
 def leaks(d, c, want, n, batch=lambda work: work()):
-    """After n generations all is as after the first 40; `batch` may wait between some and some."""
+    """After n generations, descriptors and memory are as after the first 40. `batch` may wait between some."""
     pids = {name: p.pid for name, p in d.child.items()}
 
     def some(k):  # eight at a time: four write in the same passes, four wait for their memory
@@ -199,7 +199,7 @@ def leaks(d, c, want, n, batch=lambda work: work()):
 
 
 def kills(d, model, want, rounds, rng):
-    """A random daemon dies at a random moment: a worker costs nothing, computed a clear end and a clean start."""
+    """A random daemon dies at a random moment: a worker's death costs nothing, computed's gives a clear error."""
     killed = {"iod": 0, "predictor": 0, "computed": 0}
     longest = 0
     c = None

@@ -33,7 +33,7 @@ def output(*command):
 
 
 def watched(tmp):
-    """One request to daemons of its own: all that was counted since the start is of it."""
+    """One request to its own daemons, so that all counters since the start belong to it."""
     stats = os.path.join(tmp, "s")
     os.environ["NTX_RUNTIME"] = os.path.join(tmp, "rt")
     os.environ["XDG_CACHE_HOME"] = os.path.join(tmp, "cache")
@@ -153,7 +153,7 @@ def traced(tmp):
 
 
 def hidden(tmp):
-    """A drafter's work has a track of its own, and the sums are those of its spans: what it did while passes ran."""
+    """A drafter's work has its own track, and the sums (what it did while passes ran) are those of its spans."""
     path = os.path.join(tmp, "h.json")
     p = subprocess.run(
         [
@@ -214,7 +214,7 @@ def hidden(tmp):
 
 
 def streamed():
-    """Each pass reads for 0.2 s: tokens of one come together, those of the next later."""
+    """Each pass reads for 0.2 s: the tokens of one come together, those of the next later."""
     p = subprocess.Popen(
         [
             NTX,

@@ -75,7 +75,7 @@ def parse(text):
 
 
 def prometheus(text, values):
-    """The project's own parser, and promtool where it is installed, see what we see."""
+    """Prometheus' own parser, and promtool where installed, read the same values as this test."""
     try:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError:
@@ -174,7 +174,7 @@ def dashboard(types):
 
 
 def page(text):
-    """The operator's page has each metric with its meaning, in the words of its HELP line."""
+    """docs/operating.md has each metric with its meaning, in the words of its HELP line."""
     with open(os.path.join(os.environ["NTX_SOURCE"], "docs", "operating.md")) as f:
         have = set(f.read().splitlines())
     want = ["| `%s` | %s |" % m for m in re.findall(r"^# HELP (\S+) (.*)$", text, re.M)]
@@ -192,7 +192,7 @@ def page(text):
 
 
 def beside(address):
-    """Asks again where the crowd had the last place for a moment: all of it within the time that an answer may take."""
+    """Retries if the crowd had the last place for a moment; all within the time that an answer may take."""
     for _ in range(20):
         try:
             return http(address, GET)[0]

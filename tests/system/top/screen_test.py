@@ -88,7 +88,7 @@ class Terminal:
 
 
 def pipeline(lines):
-    """All of the picture that a model under way has."""
+    """All of the screen's content for a running model."""
     row = next((x for x in lines if " writes " in x), "")
     got = re.match(r" +(\d+)    writes +(\d+) +(\d+) +(\d+) +([\d.]+) s +([\d.]+) ", row)
     return (
@@ -234,7 +234,7 @@ def scripts(d):
 
 
 def terminals(d):
-    """Those that cannot show it are refused with a hint; where it is gone, ntx-top ends, even if SIGHUP is ignored."""
+    """A terminal that cannot show ntx-top gets a hint; if it goes away, ntx-top ends, even if SIGHUP is ignored."""
     for term in ("dumb", "nonesuch"):
         said = in_terminal(d, {"TERM": term})
         check(said[0] == 111 and "'%s' cannot show" % term in said[1] and "--once" in said[1], "TERM=" + term, said)
@@ -243,7 +243,7 @@ def terminals(d):
 
 
 def in_terminal(d, env, hang_up=False):
-    """Exit status and all that was shown. hang_up: the terminal goes away once something is shown."""
+    """Returns the exit status and all output. hang_up: the terminal goes away after the first output."""
     pid, fd = pty.fork()
     if not pid:
         os.environ.update(env)
@@ -272,7 +272,7 @@ def in_terminal(d, env, hang_up=False):
 
 
 def many(d, model):
-    """Six sessions do not fit on 80 x 24: it says how many are missing. They do on a taller one, and in --once."""
+    """Six sessions do not fit on 80 x 24, so the screen says how many are missing; a taller one and --once have all."""
     clients = [d.client() for _ in range(6)]
     wait_for(lambda: json.loads(clients[0].status())["sessions"] == 0, 10, "the end of who left")
     clients[0].load(model, ram_bytes=24 << 20, ctx=400, sessions=6, link_nvme_bps=RATE)

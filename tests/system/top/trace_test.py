@@ -20,7 +20,7 @@ TOKENS = 24
 
 
 def tracks(trace):
-    """{(process, thread): [(begin, end, name, args)]} by name, in order of time; no two of a track overlap."""
+    """{(process, thread): [(begin, end, name, args)]} by name, sorted by time; slices of a track do not overlap."""
     named, slices = {}, {}
     for e in trace["traceEvents"]:
         if e["ph"] == "M":
