@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# ntx-computed with --config: the model that it names is served with the memory that it names; a mistake ends it at
-# once, for good.
+# ntx-computed --config: it serves the model and uses the memory of the configuration; an error in it ends ntx-computed
+# at once, without restarts.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 dir=$tmp/rt

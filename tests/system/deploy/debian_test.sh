@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The .deb on a clean Debian: debootstrap makes a root of this machine's release, apt installs the package there with
-# what it depends on, and there a model writes, man pages are found, completion completes, the user and the directories
-# are made; purged, nothing is left. Minutes, and packages from the network: part of tests/run --long. All mounts are in
-# a namespace of our own.
+# The .deb on a clean Debian. debootstrap makes a root of this machine's release; apt installs the package there with
+# its dependencies; a model writes text, man pages and completion work, the user and the directories exist; after a
+# purge nothing is left.
+#
+# Takes minutes and packages from the network: part of tests/run --long. All mounts are in a namespace of its own.
 . "$(dirname "$0")/../../lib/test.sh"
 [ "${NTX_LONG:-}" ] || skip "part of tests/run --long (NTX_LONG is set there)"
 [ "$(id -u)" = 0 ] || skip "needs root"

@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# After deploy/quickstart `cmake --install build` works: whatever it takes out of the build directory is made by the
-# target ntx_installed, the CUDA plug-in and the man pages included where they are built at all, and quickstart builds
-# that target.
+# After deploy/quickstart, `cmake --install build` works: the target ntx_installed makes all files that it takes from
+# the build directory, with the CUDA plug-in and man pages if they are built at all, and quickstart builds that target.
 . "$(dirname "$0")/../../lib/test.sh"
 command -v ninja >/dev/null && [ -e "$NTX_BUILD/build.ninja" ] ||
     skip "not built by ninja, which could tell what a target makes"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash machine.sh: to be sourced after lib.sh: a machine made of namespaces whose PID 1 is systemd
-# (systemd_root.sh), with this build installed below /opt/ntx and m.gguf in alice's home; she is in the group ntx,
-# mallory is not. `inside COMMAND` runs there as root, `as WHO COMMAND` as somebody. Skips where that cannot be.
+# shellcheck shell=bash
+# machine.sh: a machine made of namespaces whose PID 1 is systemd (systemd_root.sh). Source it after lib.sh.
+# This build is installed below /opt/ntx, and m.gguf is in alice's home; alice is in the group ntx, mallory is not.
+# `inside COMMAND` runs there as root, `as WHO COMMAND` as another user. The test is skipped where that is impossible.
 here=$(dirname "$(realpath "$0")")
 [ "$(id -u)" = 0 ] || skip "needs root"
 [ -x /lib/systemd/systemd ] && command -v nsenter systemd-sysusers >/dev/null || skip "no systemd here"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The .deb that cpack makes: what is in it, that the programs in it run, that each man page names all options that
-# --help-all names, and that the completion completes.
+# The .deb that cpack makes: its files, that its programs run, that each man page names all options of --help, and that
+# completion works.
 . "$(dirname "$0")/../../lib/test.sh"
 command -v cpack dpkg-deb dpkg-shlibdeps >/dev/null || skip "no cpack, dpkg-deb or dpkg-shlibdeps"
 sanitized && skip "a package of sanitized programs is no package"

@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# deploy/packages.sh with an apt-get of the test's own: what is missing is installed; a lock that another program
-# holds is waited for, and said to be, but not for ever; and any
-# other failure is told at once.
+# deploy/packages.sh with a fake apt-get: missing packages are installed; it waits for a lock of another program, with a
+# message and a limit; any other failure is reported at once.
 . "$(dirname "$0")/../../lib/test.sh"
 fake=${tmp:?}/bin
 mkdir "$fake" || fail "no place for programs"

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # systemd_root.sh STAGE: becomes PID 1 of a machine of its own, for systemd_test.sh. Runs in new namespaces of every
-# kind but user. The machine's files are this one's, read-only; whatever may be written lies in tmpfs. Nothing of this
-# machine's own units, generators, tmpfiles or sysctl settings runs: a boot of those would empty the real /tmp. All of
-# it is verified before systemd is run.
+# kind but user. The machine's files are this one's, read-only; all that is writable is in tmpfs. None of this machine's
+# own units, generators, tmpfiles or sysctl settings run, since those would empty the real /tmp at boot. All of this is
+# checked before systemd is started.
 set -eu
 stage=$1
 die() { echo "systemd_root: $*" >&2; exit 1; }

@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The service as strangers run it: systemd is PID 1 of a machine made of namespaces (systemd_root.sh), ntx is installed
-# there, a member of the group ntx has text written while daemons are killed, an outsider is refused, and a stop leaves
-# nothing behind.
+# The installed service under systemd, which is PID 1 of a machine made of namespaces (systemd_root.sh). A member of the
+# group ntx gets text while daemons are killed, an outsider is refused, and a stop leaves nothing behind.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/machine.sh"
 

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --draft auto, which is the default: the text is the text without drafts, byte for byte; look-up and the drafter that
-# the model's card names guess where it pays, and what the card names never stands in a run's way.
+# --draft auto, the default: the text is the text without drafts, byte for byte; lookup and the drafter that the model's
+# card names draft where it pays, and a drafter on the card never prevents a run.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 here=$(cd "$(dirname "$0")" && pwd) models=$(cd "$here/../../../models" && pwd)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Nothing goes through the page cache: after a run the model's pages in it are the header's at most, and no byte fell
-# back. Where O_DIRECT or io_uring is refused, the text is the same, and a line says what fell back.
+# Reads bypass the page cache: after a run it has at most the header's pages of the model, and no read was buffered.
+# Where O_DIRECT or io_uring is refused, the text is the same, and a line reports it.
 . "$(dirname "$0")/../../lib/test.sh"
 command -v fincore >/dev/null || skip "fincore is not installed"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Answers that must be JSON of a schema, or keep to a grammar, are and do, at any temperature, streamed, with the
-# daemons of a pipeline; with drafts they are the same.
+# Answers with a JSON schema or a grammar conform to it, at any temperature, streamed, with the daemons of a pipeline;
+# drafts do not change them.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 demo=$(dirname "$0")/../../../models/demo.gguf

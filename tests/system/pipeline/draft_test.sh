@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Text with drafts is the text without, byte for byte: greedy and sampled, with penalties, resident and streamed, K and
-# V in both types; and where the text repeats, it takes fewer passes.
+# Text with drafts is the text without, byte for byte: greedy and sampled, with penalties, resident and streamed, with
+# both KV types. Text that repeats itself takes fewer passes.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 demo=$(dirname "$0")/../../../models/demo.gguf

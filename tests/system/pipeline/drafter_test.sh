@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A small model that guesses (--draft FILE): the text is the text without, byte for byte, whatever the settings, and
-# however often the drafter is killed; it takes fewer passes; and what cannot be a drafter is refused in one line.
+# A small model as drafter (--draft FILE): the text is the text without, byte for byte, with any settings, and however
+# often the drafter is killed. It takes fewer passes. A file that cannot be a drafter is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 models=$(dirname "$0")/../../../models

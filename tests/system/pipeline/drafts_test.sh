@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Text with drafts is the text without, whoever guesses, beside all that changes a pass or a draw: texts of several
-# clients in one pass, groups of neurons left out, masks of a grammar, layers skipped, K and V in Q8_0. draft_test.sh
-# and drafter_test.sh have the samplers, budgets and deaths.
+# Text with drafts is the text without, with any drafter, together with all that changes a pass or a draw: several
+# clients in one pass, sparse FFN, a grammar's masks, skipped layers, KV in Q8_0. draft_test.sh and drafter_test.sh
+# cover samplers, budgets and deaths.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 models=$(dirname "$0")/../../../models

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The same model on several drives: the same text, read from both, at the sum of their rates; what is no copy is
-# refused. And --link holds its rate in the whole pipeline.
+# Copies of a model on several drives: the same text, read from both, at the sum of their rates; a file that is no copy
+# is refused. And --link keeps its rate in the whole pipeline.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/a.gguf" --layers 8 --embd 512 --ff 2048 --heads 8 --kv 2 --type Q8_0 --seed 3
 cp "$tmp/a.gguf" "$tmp/b.gguf"

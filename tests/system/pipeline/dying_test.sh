@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Workers that end again and again: before they have read or answered anything, at once when they are started, and at
-# each chunk that they bring. Nobody waits for ever, and whoever waits is told how they end; who makes progress between
-# two deaths goes on, however often that is.
+# Workers that die again and again: before they have read or answered anything, at their start, and at each chunk.
+# Clients do not wait for ever, and get an error that says how the workers end. If there is progress between two deaths,
+# the run goes on, however often they die.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 options=("$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ram 12M --ctx 64 -n 6)

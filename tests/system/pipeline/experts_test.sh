@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Experts in frames: the output is that of a model that lies in RAM as a whole, bit for bit, for any budget, rows,
-# threads and instruction set, whatever is replaced or prefetched, and though iod is killed with reads of experts under
-# way; the statistics tell how many were there.
+# The cache of experts: the output is that of a model wholly in RAM, bit for bit, for any budget, rows, threads and
+# instruction set, with any evictions and prefetches, and although ntx-iod is killed while it reads experts. The
+# statistics have the hits.
 . "$(dirname "$0")/../../lib/test.sh"
 ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
 shape="--layers 5 --embd 256 --heads 8 --kv 2 --expert-ff 256 --shared-ff 256"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# status, trace, ntx-top and ntx-metrics find a private run by themselves; several are listed; where nothing runs, they
-# say where they looked. What would change others' daemons leaves a private run alone.
+# status, trace, ntx-top and ntx-metrics find a private run by themselves. They list several, and if none runs, say
+# where they looked. Commands that would change other users' daemons do not use a private run.
 . "$(dirname "$0")/../../lib/test.sh"
 [ ! -e /run/ntx/ntx.sock ] || skip "a service runs here: it would be found first"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0

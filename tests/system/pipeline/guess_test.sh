@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Files that guess without a model, and several at once: the text is the text without, byte for byte. A script gives the
-# tokens per pass that its chances say; an index of a text makes that text cheap; what is no such file, or of another
-# vocabulary, is refused in one line.
+# Drafters that are no models (scripts and indexes), and several drafters at once: the text is the text without, byte
+# for byte. A script gives the tokens per pass that its chances imply; an index of a text makes that text cheap; any
+# other file, or one of another vocabulary, is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 models=$(dirname "$0")/../../../models

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What hands are used to from other programs: -h, -m, -p, -c, -t, -n -1, `ntx help COMMAND`; errors that name the
-# option; bench's table and its forms.
+# Options that users know from other programs: -h, -m, -p, -c, -t, -n -1, `ntx help COMMAND`; errors that name the
+# option; the output formats of ntx bench.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 2 --embd 256 --ff 768 --heads 4 --kv 2 --type Q8_0 --seed 7
 n=$NTX_BIN/ntx

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --draft FILE, a drafter that goes by the states of the model's layers: text with its guesses is the text without, byte
-# for byte, resident and streamed, whoever dies, with others beside it; fewer passes where it is right; plan counts its
-# memory; and one that is another model's, or too much, is refused in a line.
+# --draft FILE with a drafter that uses states of the model's layers: text with its drafts is the text without, byte for
+# byte, resident and streamed, after deaths, with other drafters beside it. Fewer passes if it is right; plan counts its
+# memory; a drafter of another model, or one that is too large, is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 head=(--arch eagle3 --layers 1 --embd 128 --heads 4 --ff 128)

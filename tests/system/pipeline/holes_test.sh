@@ -1,8 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Full size without the bytes: files of the true sizes of GLM-5, GLM-5.3-Flash, Qwen3.8-Flash-Next and DeepSeek V4,
-# whose weights are holes, load and write a token in less than 2 GB: tables, what is always resident, chunks and start
-# time are those of the real ones.
+# Models of full size in sparse files: GLM-5, GLM-5.3-Flash, Qwen3.8-Flash-Next and DeepSeek V4 with holes for weights
+# load and write a token in less than 2 GB. Tables, resident weights, chunks and start time are those of the real files.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/cgroup.sh"
 sanitized && skip "a sanitizer's own memory is beyond the cap"

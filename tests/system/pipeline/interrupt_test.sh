@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Ctrl-C ends `ntx run` at once, also in the middle of a pass that would never end, and leaves nothing behind. What a
-# run leaves that is killed with SIGKILL, the next one removes.
+# Ctrl-C ends `ntx run` at once, also in the middle of a pass that would never end, and leaves nothing behind. The next
+# run removes what a run killed by SIGKILL leaves.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0
 limit_ms=$((4000 * ${NTX_TEST_SLOW:-1})) # who does not end by itself is killed after 5 s

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# kill -9 of iod and predictor at any moment: they come back and the text is identical. Every slot-state transition
-# through the fault source, the predictor around probe and decision, seeded random moments, and during the restart
-# itself.
+# kill -9 of ntx-iod and ntx-predictor at any moment: they restart and the text is the same. At every state transition
+# of a slot, by fault injection; the predictor around probe and decision; at seeded random moments; and during the
+# restart itself.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3
 run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ram 12M --ctx 64 --quiet -n 16)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Contexts beyond memory: --kv-ram SIZE. What is written is the same, however little of K and V is in memory, and what
-# is in memory stays below what was said.
+# Contexts beyond memory, --kv-ram SIZE: the text is the same, however few of K and V are in memory, and memory stays
+# below SIZE.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 16 --embd 128 --heads 2 --kv 2 --head-dim 64 --ff 128 --type Q8_0 --ctx 4096 --seed 5
 long=$(words 3000)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Learned layer skip as its user meets it: calibrate (streamed and resident, any threads: one sidecar), static and
-# predictive runs, bytes that fall with the layers, what is refused, and a predictor that dies or stays silent.
+# Learned layer skip, from the command line: calibrate (streamed and resident, with any threads, the same sidecar),
+# static and predictive runs, bytes that fall with the layers, refusals, and a predictor that dies or stays silent.
 . "$(dirname "$0")/../../lib/test.sh"
 m=$tmp/m.gguf
 model "$m" --layers 10 --embd 256 --ff 768 --heads 8 --kv 2 --type Q8_0 --seed 4 --ctx 256

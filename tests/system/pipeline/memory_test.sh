@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The budget is a promise: under a memory cgroup of --ram plus 64 MiB (page cache charged) a model of three times the
-# cap runs, and the peak stays within. Needs root and a memory controller, of either version of cgroups.
+# Memory stays within the budget: under a memory cgroup of --ram plus 64 MiB (page cache included) a model of three
+# times that size runs, and the peak stays below the limit. Needs root and a memory controller, of either version of
+# cgroups.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/cgroup.sh"
 sanitized && skip "a sanitizer's own memory is beyond the cap"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --draft nextn: text with the guesses of the model's own block is the text without, byte for byte, resident and
-# streamed, and takes fewer passes where the block is right; auto takes it by itself; and who has none is told so.
+# --draft nextn: text with drafts of the model's own next-token block is the text without, byte for byte, resident and
+# streamed, and takes fewer passes where the block is right. auto uses the block by itself; a model without one gives an
+# error.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 small=(--embd 128 --heads 4 --kv 2 --head-dim 32)

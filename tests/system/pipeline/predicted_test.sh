@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --ffn-sparse predicted and prompt through the daemons: what calibrate --ffn learns does not depend on threads or
-# budget; a text is the same resident and read on demand, prefetched or not; only the groups that are predicted are
-# read; and pack --order moves neurons, not what they compute.
+# --ffn-sparse predicted and prompt through the daemons: the result of calibrate --ffn does not depend on threads or
+# budget; a text is the same resident and read on demand, prefetched or not; only the predicted groups are read; and
+# pack --order moves neurons without a change of results.
 . "$(dirname "$0")/../../lib/test.sh"
 m=$tmp/m.gguf
 model "$m" --layers 6 --embd 256 --ff 3072 --heads 8 --kv 2 --type Q8_0 --seed 8 --ctx 256

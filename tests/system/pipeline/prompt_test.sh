@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What a prompt is made of, and what is said of a wrong order before a model is loaded.
+# Where a prompt's parts come from, and errors about wrong commands before a model is loaded.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --ctx 128
 model "$tmp/chatml.gguf" --chat-template chatml

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What runs out, and clocks that jump: /dev/shm full (nothing of ntx is there), the runtime directory's file system
-# full, a memory cgroup smaller than the model wants, and one that becomes so while text is written, memory that ends
-# while a model is loaded. Each is a clear error within seconds, or makes no difference; nothing stays behind.
+# Resources that run out, and clocks that jump: /dev/shm full (nothing of ntx is in it), the runtime directory's file
+# system full, a memory cgroup smaller than the model needs, or made so during an answer, and memory that runs out
+# during a load. Each gives a clear error within seconds, or makes no difference; nothing is left behind.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/cgroup.sh"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# `ntx up` and its clients: several at once get the text that they get alone, share passes, come and go.
+# `ntx up` and its clients: several at once get the text that each gets alone, share passes, come and go.
 . "$(dirname "$0")/../../lib/test.sh"
 export NTX_RUNTIME=$tmp/rt
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 5

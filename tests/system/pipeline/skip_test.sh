@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The predictor's circuit with a scripted policy: layers 3 and 5 are skipped, their chunks are not read, statistics say
-# so, and a decision that comes late changes the statistics, never a token.
+# Layer skip with a scripted policy, through the predictor: layers 3 and 5 are skipped and their chunks not read, as the
+# statistics show. A late decision changes the statistics, never a token.
 . "$(dirname "$0")/../../lib/test.sh"
 model "$tmp/m.gguf" --layers 8 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 11
 run=(ntx run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos -n 16 --ram 12M --ctx 64 --quiet)

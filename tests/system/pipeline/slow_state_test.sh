@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The end waits for a state that is being written (--state), however slow the drive is: `ntx run` for its ntx-computed,
-# that one for its engine, and systemd, which is told that it takes longer than TimeoutStopSec. A drive whose MiB takes
-# seconds is played by a library that is preloaded.
+# The end waits until a state is written (--state), however slow the drive is: `ntx run` waits for its ntx-computed,
+# which waits for its engine; systemd is told that it takes longer than TimeoutStopSec. A preloaded library emulates a
+# drive that takes seconds per MiB.
 . "$(dirname "$0")/../../lib/test.sh"
 sanitized && skip "a sanitizer wants to be preloaded itself"
 model "$tmp/m.gguf" --layers 10 --embd 256 --ff 512 --heads 4 --kv 4 --ctx 1024 --type Q8_0 --seed 3

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# --ffn-sparse through the daemons: a zero threshold gives the bits of the packed model with all its neurons, and any
-# mode the same bits resident and read on demand, whatever budget, threads, rows and source; what is read is what is
-# used.
+# --ffn-sparse through the daemons: a threshold of zero gives the bits of the packed model with all its neurons, and
+# each mode the same bits resident and read on demand, with any budget, threads, rows and source. Only used groups are
+# read.
 . "$(dirname "$0")/../../lib/test.sh"
 ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
 model "$tmp/relu.gguf" --arch llama-relu --layers 6 --embd 512 --ff 3072 --heads 8 --kv 2 --type Q8_0 --seed 7

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What lasts, by kinds of models: each architecture goes on from a state on the drive (--state), after an edit in the
-# middle, too, and keeps K and V of positions beyond memory in a file (--kv-ram), with the same text each time.
-# NTX_LONG: all of them, else one of each kind.
+# Kept state, by kinds of models: each architecture continues from a state on the drive (--state), also after an edit in
+# the middle, and keeps K and V beyond memory in a file (--kv-ram), with the same text each time. With NTX_LONG all
+# architectures, else one of each kind.
 . "$(dirname "$0")/../../lib/test.sh"
 [ "$(stat -f -c %T "$tmp")" != tmpfs ] || skip "$tmp lies in memory"
 shape="--layers 10 --embd 64 --heads 2 --kv 1 --ff 64 --experts-used 2 --expert-ff 64 --shared-ff 64 --ctx 2048 \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# State that lasts, as its user has it: --state DIR, --resume, /save NAME, /list. What was computed is not computed
-# again, and what is written is the same.
+# Kept state, from the command line: --state DIR, --resume, /save NAME, /list. What was computed is not computed again,
+# and the text is the same.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_STATE_HOME=$tmp/home
 demo=$NTX_SOURCE/models/demo-chat.gguf

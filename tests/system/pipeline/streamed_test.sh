@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Streamed equals resident, bit for bit: logits of every token for several budgets, thread counts, batch sizes, chunk
-# sizes, instruction sets and sources; and the statistics tell where the bytes lay.
+# sizes, instruction sets and sources. The statistics show where the bytes were.
 . "$(dirname "$0")/../../lib/test.sh"
 ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
 for type in Q4_K_M Q8_0 F32 Q5_1; do

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# kill -9 of iod at seeded random moments while the block layer itself is throttled: the dead process's reads are still
-# under way, and land for seconds after its death. The text is identical every time: tainted slots hold nothing else
-# until then. Needs root and a controller of either version of cgroups that throttles reads. NTX_KILL_ROUNDS moments
-# (10; the campaign has 50).
+# kill -9 of ntx-iod at seeded random moments while the block layer throttles reads: the dead process's reads are still
+# under way, and arrive for seconds after its death. The text is the same every time: tainted slots are not reused until
+# then. Needs root and a controller of either version of cgroups that throttles reads. NTX_KILL_ROUNDS: number of
+# moments (10; the campaign has 50).
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/cgroup.sh"
 cgroup_make io || skip "no blkio (cgroup v1) or io (v2) controller that we may use"

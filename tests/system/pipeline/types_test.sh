@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Each type that files hold, at each place that weights go to: the same logits resident and streamed, by each
-# instruction set, by few rows and by many, with experts, where the FFNs are packed, and beside other types; rows of any
-# multiple of a type's block; and `ntx plan` knows it.
+# Each quantised type, at each place of weights: the same logits resident and streamed, with each instruction set, with
+# few rows and with many, with experts, in packed FFNs, and beside other types; rows of any multiple of a type's block;
+# and `ntx plan` knows it.
 . "$(dirname "$0")/../../lib/test.sh"
 ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,304
 kernels=generic
