@@ -34,7 +34,7 @@ wait_for 20 eval \
 ntx generate "Once" --raw --ignore-eos --quiet >/dev/null 2>"$tmp/cut" &
 client=$!
 wait_for 10 eval 'ntx status --json | grep -q "\"sessions\": *1"' || fail "session not seen"
-# Memory is kept for one session, and nobody may wait in line.
+# Memory is reserved for one session, and the queue is empty.
 ntx generate "Once" --raw --ignore-eos --quiet >"$tmp/text" 2>"$tmp/err" && fail "a second session had room"
 grep -q 'busy: [0-9]* of [0-9]* KV blocks are taken' "$tmp/err" ||
     fail "a request without room is told: $(cat "$tmp/err")"

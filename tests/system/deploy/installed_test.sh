@@ -16,7 +16,7 @@ while read -r f; do
     esac
     grep -qx "$f" "$tmp/made" || fail "$f is installed, but ntx_installed does not make it"
 done <"$tmp/wanted"
-# kernels that are hardly optimised are for nobody to have
+# kernels that are hardly optimised are not installed
 if [ -e "$NTX_BUILD/bin/libntx-cuda.so" ] && grep -q '^NTX_CUDA_QUICK:BOOL=ON' "$NTX_BUILD/CMakeCache.txt"; then
     ! grep -qx bin/libntx-cuda.so "$tmp/wanted" || fail "kernels that are hardly optimised are installed"
     cmake -D CMAKE_INSTALL_PREFIX="$tmp/there" -P "$NTX_BUILD/cuda/cmake_install.cmake" 2>&1 |

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/../../lib/test.sh"
 fake=${tmp:?}/bin
 mkdir "$fake" || fail "no place for programs"
-# Refuses by the lock as often as the file `locked` says, each time less; then fails where there is a file `broken`.
+# Reports a held lock as often as the file `locked` says, one less each time; fails if there is a file `broken`.
 cat >"$fake/apt-get" <<'END'
 #!/bin/bash
 echo "$*" >>"$FAKE/asked"

@@ -13,8 +13,8 @@ mount --make-rprivate /
 new=$stage/root
 mount --rbind / "$new"
 mount --make-rprivate "$new"
-# deepest first; what cannot be made read-only is taken away; what lies below another mount, as binfmt_misc does below
-# the new /proc, has no path
+# deepest first; what cannot be made read-only is unmounted; what is below another mount, as binfmt_misc is below the
+# new /proc, has no path
 awk -v p="$new" '$5 == p || index($5, p "/") == 1 {print $5}' /proc/self/mountinfo | sort -ru | while read -r m; do
     mount -o remount,bind,ro "$m" 2>/dev/null || [ "$(stat -c %d "$m")" = "$(stat -c %d "$m/..")" ] || umount -l "$m" ||
         die "$m stays writable"
@@ -24,7 +24,7 @@ cp -a /etc/. "$etc/"
 for d in tmp run var home root opt etc dev/shm mnt sys/fs/cgroup; do
     [ ! -d "$new/$d" ] || mount -t tmpfs -o mode=755 tmpfs "$new/$d"
 done
-# processes are ours, the kernel's settings are not
+# processes are those of this machine, the kernel settings are not
 mount -t proc proc "$new/proc"
 for f in sys sysrq-trigger irq bus fs; do
     [ ! -e "$new/proc/$f" ] || { mount --bind "$new/proc/$f" "$new/proc/$f" &&
@@ -48,7 +48,7 @@ pivot_root . run/old
 umount -l /run/old
 cd /
 
-# Nothing outside tmpfs is writable, or there will be no boot.
+# If anything outside of tmpfs is writable, do not boot.
 for d in / /usr /bin /lib /boot /srv /proc/sys/kernel /sys/kernel /dev; do
     [ ! -d "$d" ] || ! touch "$d/.ntx-probe" 2>/dev/null || die "$d is writable"
 done
@@ -61,7 +61,7 @@ done
 
 [ "${NTX_DRY:-}" = "" ] || { echo "contained"; exit 0; }
 
-# People: alice may use ntx, mallory may not. None of this machine's own are there: their names and numbers are theirs.
+# Users: alice may use ntx, mallory may not. No user of the host exists here.
 # The user ntx comes from the installed sysusers file.
 printf '%s\n' 'root:x:0:0::/root:/bin/sh' 'nobody:x:65534:65534::/nonexistent:/bin/false' \
     'alice:x:4001:4001::/home/alice:/bin/sh' 'mallory:x:4002:4002::/home/mallory:/bin/sh' >/etc/passwd
@@ -74,7 +74,7 @@ mkdir -m 700 /home/alice
 mv /run/m.gguf /home/alice/m.gguf
 chown -R 4001:4001 /home/alice
 
-# Units: ours, journald, and the targets that they hang on, which here want nothing.
+# Units: those of ntx, journald, and the targets that they depend on, which have no dependences here.
 units=/run/ntx-units
 mkdir -p $units /run/none /run/systemd/journald.conf.d
 printf '[Journal]\nStorage=volatile\nAudit=no\nReadKMsg=no\nForwardToConsole=no\n' \

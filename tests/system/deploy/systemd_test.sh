@@ -14,7 +14,7 @@ done
 [ "$(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)" = "ntx:ntx 660" ] ||
     fail "socket: $(inside stat -c '%U:%G %a' /run/ntx/ntx.sock)"
 
-# One slice holds them, with a limit by ntx.conf as it is at each start.
+# All daemons are in one slice, with the limit of ntx.conf as it was at the last start.
 for d in computed iod predictor; do
     case $(state ntx-$d.service ControlGroup) in
     */ntx.slice/ntx-$d.service) ;;
@@ -27,7 +27,7 @@ inside sh -c 'echo >/opt/ntx/etc/ntx/ntx.conf'
 inside systemctl restart ntx.target || fail "restart: $(journal -n 20)"
 [ "$(state ntx.slice MemoryMax)" = infinity ] || fail "limit of ntx.slice without ram: $(state ntx.slice MemoryMax)"
 
-# The model lies where the service cannot look.
+# The service itself cannot open the model's path.
 inside systemctl show -p ProtectHome --value ntx-computed.service | grep -qx yes || fail "ProtectHome"
 as alice ntx load /home/alice/m.gguf --ram 14M --ctx 64 --link nvme=40M >"$tmp/load" 2>&1 ||
     fail "load by descriptor: $(cat "$tmp/load"; journal -n 20)"
@@ -63,7 +63,7 @@ wait_for 20 eval \
     'now=$(pid_of computed); [ "$now" != 0 ] && [ "$now" != "$before" ] && as alice ntx status >/dev/null 2>&1' ||
     fail "ntx-computed is not restarted: $(journal -n 30)"
 
-# What alice had brought is served again, though the service may not look where it lies; systemd kept the descriptors.
+# Alice's model is served again, though the service cannot open its path; systemd kept the descriptors.
 # One model after another, and after each other.
 served() { as alice ntx status --json >"$tmp/status" 2>/dev/null && grep -q "\"serving\":true" "$tmp/status"; }
 gen >"$tmp/got" 2>"$tmp/err" || fail "generate after the death of computed: $(cat "$tmp/err"; journal -n 20)"
@@ -81,7 +81,7 @@ for i in 1 2; do
     grep -q "\"ctx\":$((i == 1 ? 64 : 48))[,}]" "$tmp/status" ||
         fail "other settings after a death, $i: $(cat "$tmp/status")"
 done
-# A worker that is stopped: the status says so, the log once, and that it is over.
+# A worker is stopped: the status reports it, and the log once, and both its end.
 inside kill -STOP "$(pid_of iod)"
 wait_for 10 eval \
     'as alice ntx status --json |
@@ -92,7 +92,7 @@ wait_for 10 served || fail "after SIGCONT: $(as alice ntx status)"
 [ "$(journal -u ntx-computed -o cat | grep -c 'degraded: ntx-iod .* is stopped')" = 1 ] &&
     [ "$(journal -u ntx-computed -o cat | grep -c 'over: ntx-iod .* is stopped')" = 1 ] ||
     fail "the log of a stop: $(journal -n 20)"
-# Unloaded, and killed: none comes back.
+# After an unload and a kill, no model comes back.
 as alice ntx unload || fail "unload"
 before=$(pid_of computed)
 inside kill -9 "$before"
@@ -126,7 +126,7 @@ for d in computed iod predictor metrics gateway; do
     esac
 done
 
-# The end: it waits for a text's state that is being written, of which one MiB takes longer than TimeoutStopSec says.
+# A stop waits while a text's state is written, one MiB of which takes longer than TimeoutStopSec.
 inside sh \
     -c \
     'printf "[clients]\nstop_grace = 1\n[prefix]\nstate = /var/lib/ntx/state\n" >/opt/ntx/etc/ntx/ntx.conf &&

@@ -30,12 +30,12 @@ done
 grep -q -- "--config $tmp/usr/etc/ntx/ntx.conf" "$units/ntx-computed.service" ||
     fail "ntx-computed.service names another ntx.conf"
 
-# Someone's configuration is not overwritten.
+# An existing configuration is not overwritten.
 echo "# mine" >"$tmp/usr/etc/ntx/ntx.conf"
 cmake --install "$NTX_BUILD" --prefix "$tmp/usr" >"$tmp/log" 2>&1 || fail "a second cmake --install: $(cat "$tmp/log")"
 [ "$(cat "$tmp/usr/etc/ntx/ntx.conf")" = "# mine" ] || fail "ntx.conf was overwritten"
 
-# DESTDIR, as packagers use it: the paths in the files are those of the final place.
+# With DESTDIR, as packagers use it, the paths in the files are the final ones.
 DESTDIR=$tmp/stage cmake --install "$NTX_BUILD" --prefix /usr >"$tmp/log" 2>&1 || fail "DESTDIR: $(cat "$tmp/log")"
 grep -q "^ExecStart=/usr/bin/ntx-computed .*--config /etc/ntx/ntx.conf" \
     "$tmp/stage/usr/lib/systemd/system/ntx-computed.service" || fail "DESTDIR: paths"

@@ -70,7 +70,7 @@ for u in ntx.target ntx-computed.service ntx-gateway.service; do
 done
 whole "a reload"
 
-# A new version over the running one: programs are replaced as dpkg does, and its script runs.
+# A new version over the running one: programs are replaced as by dpkg, and its script runs.
 begin $N
 inside sh -c 'cp -a /opt/ntx/bin /run/new && cp -a --remove-destination /run/new/. /opt/ntx/bin/ &&
     for d in sysusers.d tmpfiles.d; do mkdir -p /etc/$d && cp /opt/ntx/lib/$d/ntx.conf /etc/$d/ || exit 1; done' ||
@@ -81,7 +81,7 @@ inside test /proc/"$(state ntx-computed.service MainPID)"/exe -ef /opt/ntx/bin/n
     fail "the program was not replaced"
 whole "an upgrade"
 
-# Then ntx-iod dies, and its successor is of another build: what is installed now is started.
+# Then ntx-iod dies, and its successor is of the build that is now installed.
 cat "$NTX_BUILD/tests/other_iod" |
     inside sh \
     -c \

@@ -13,7 +13,7 @@ g.keys["ntx.drafter"] = (e.STR, sys.argv[3])
 g.write(sys.argv[2])' "$models/demo.gguf" "$tmp/carded.gguf" "$1" || fail "a card"
 }
 story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
-# auto WHAT MODEL HOW...: the text without, and as it comes by default
+# auto WHAT MODEL HOW...: compares the text without drafts with that of the default
 auto() {
     local what=$1 model=$2; shift 2
     ntx run "$model" "$story" --raw -n 100 --ignore-eos --quiet --ctx 256 --draft off "$@" >"$tmp/plain" ||

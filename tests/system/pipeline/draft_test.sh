@@ -36,7 +36,7 @@ both "few rows" "$demo" --temp 0 --rows 5
 model "$tmp/m.gguf" --arch gpt-oss --layers 3 --embd 256 --ff 256 --heads 8 --kv 2 --head-dim 64 --type Q8_0 \
     --window 20 --seed 7
 both "windows and experts" "$tmp/m.gguf" --temp 0.3 --seed 2
-# Recurrent states do not branch: guesses are a chain, and what held of it is computed again where the rest did not.
+# Recurrent states do not branch: drafts are a chain, and after a rejection the accepted part is computed again.
 model "$tmp/d.gguf" --arch qwen35 --layers 4 --embd 128 --ff 256 --heads 4 --kv 2 --delta-head 32 --type Q8_0 --seed 9
 both "delta nets" "$tmp/d.gguf" --temp 0
 model "$tmp/r.gguf" --arch qwen35 --layers 2 --attention-every 2 --embd 64 --ff 64 --heads 2 --kv 2 --delta-head 16 \

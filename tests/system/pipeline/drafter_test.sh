@@ -7,9 +7,9 @@ export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
 models=$(dirname "$0")/../../../models
 demo=$models/demo.gguf draft=$models/demo-draft.gguf
 story="Once upon a time there was a little girl who"
-# both WHAT LEAST HOW...: the same command without and with drafts, which must give so many tokens per pass; how many
-# guesses come in time is the machine's to say, so it may try again, and with sanitizers, which slow the drafter down
-# most, only the text counts
+# both WHAT LEAST HOW...: the same command without and with drafts, which must give LEAST tokens per pass. How many
+# drafts come in time depends on the machine, so it may try again; with sanitizers, which slow the drafter down most,
+# only the text counts.
 both() {
     local what=$1 least=$2 try; shift 2
     [ "$NTX_TEST_SLOW" = 1 ] || least=1
@@ -34,10 +34,10 @@ both streamed 1.5 --temp 0.8 --seed 9 --ram 14M --rows 32 --ctx 256
 both "few rows" 1.2 --temp 0.8 --seed 10 --rows 8 --ctx 256 -n 200
 both q8_0 1.3 --temp 0.5 --seed 7 --kv-type q8_0 --threads 1
 both "as many as pay" 1 --temp 0.8 --seed 11 --draft-nodes 1
-# one that takes as long as a pass is not waited for: how many of its guesses come in time is the machine's to say
+# a drafter as slow as a pass is not waited for: how many of its drafts come in time depends on the machine
 draft=$demo both "by the model itself" 1 --temp 0.8 --seed 12
 
-# By look-up and by the small model at once: each has hits where it can have any, and the text is the text.
+# Lookup and the small model at once: each has hits where it can have any, and the text is the same.
 many() { [ "$NTX_TEST_SLOW" != 1 ] || [ "$(hits "$1")" -gt 10 ]; }
 hits() { sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits" && stat_of "$tmp/hits" "$1"; }
 draft="lookup,$draft"

@@ -11,7 +11,7 @@ ways=(lookup "$small" "lookup,$small")
 prompts=("Tom had a red ball. Tom had a red ball. Tom had a" "Once upon a time there was a little girl who" \
     "In the park they saw")
 
-# all WHAT MODEL PROMPT HOW...: without drafts, and each way; with LEAST guesses a pass at least
+# all WHAT MODEL PROMPT HOW...: without drafts, and with each drafter; at least LEAST drafts per pass
 all() {
     local what=$1 model=$2 prompt=$3; shift 3
     ntx run "$model" "$prompt" --quiet --ctx 256 --draft off "$@" >"$tmp/plain" || fail "$what: plain"
@@ -38,8 +38,8 @@ printf %s \
     '{"type": "object", "additionalProperties": false, "required": ["name", "age"], "properties": {' \
     '"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 99}}}' >"$tmp/schema"
 all "masks" "$demo" "Tell me." --json-schema "$tmp/schema" --temp 1 --seed 2 --min-p 0 --top-k 0 -n 80
-# Each guess skips what the token would; every so many tokens nothing is skipped, and what that shows moves the policy:
-# guesses end before it.
+# A drafted token skips the layers that the token itself would. Every so many tokens nothing is skipped, which may
+# change the policy: drafts end before that token.
 all "layers skipped by the first row of a pass" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 --skip script:3-4@0
 all "other layers for each token" "$demo" "${prompts[0]}" "${text[@]}" --temp 0.8 --seed 6 --skip random:0.4,2-6 \
     --ram 14M --rows 32
@@ -76,8 +76,8 @@ for way in off "${ways[@]}"; do
 done
 echo "the same texts, whoever guessed"
 
-# What was learned is there for the next load, of the model and of its drafter; a file that cannot be believed is left,
-# and said.
+# Statistics of drafts are there at the next load, of the model and of its drafter; an invalid file is ignored, with a
+# message.
 one() {
     ntx run "$demo" "${prompts[1]}" --quiet --ctx 256 "${text[@]}" --temp 0 --ram 16M --draft "$small" \
         --draft-nodes 12 2>"$tmp/log"
@@ -97,8 +97,8 @@ same "$tmp/plain" "$tmp/again" "the text after a bad file"
 [ "$(passes)" -ge 8 ] || fail "a bad file was not replaced"
 echo "kept: $first passes, then $(passes)"
 
-# A drafter that did not pay where the model lies leaves its memory to weights, with the next loads: the run reads what
-# one without reads, and says so. A number of guesses has it in any case.
+# At the next loads, a drafter that did not pay leaves its memory to weights: the run reads as much as one without
+# drafter, and reports it. A fixed number of drafts keeps the drafter.
 rm -rf "$tmp/cache"
 few() {
     ntx run "$models/demo-moe.gguf" "${prompts[1]}" --quiet --ctx 256 "${text[@]}" --temp 0 --ram 20M \

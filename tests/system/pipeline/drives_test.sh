@@ -19,8 +19,8 @@ for also in "--also $tmp/b.gguf" "--also $tmp/b.gguf --also $tmp/c.gguf" "--also
     [ "$(stat_of "$tmp/s1" bytes_storage)" -gt 10000000 ] || fail "nothing was streamed"
 done
 
-# Rates, each drive at 60 MB/s: one holds that (within 3 %, in tests/unit/iod; here with what else the pipeline does),
-# two give twice as much.
+# Rates, with each drive at 60 MB/s: one keeps this rate (within 3 % in tests/unit/iod; here with the rest of the
+# pipeline), two give twice as much.
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.3f", a / b}'; }
 within() { awk -v x="$1" -v lo="$2" -v hi="$3" 'BEGIN {exit !(x >= lo && x <= hi)}'; }
 rate() { # OPTIONS...: bytes per second while decoding
@@ -48,7 +48,7 @@ rates_add_up() {
 if [ "${NTX_TEST_SLOW:-1}" -lt 10 ]; then rates_add_up; else left_out \
     "rates: under TSan computing is slower than these drives"; fi
 
-# No copies: other sizes, other bytes, other numbers of parts, no file.
+# These are no copies: other sizes, other bytes, other numbers of parts, no file.
 refused() { # WORDS OPTIONS...
     ntx run "$tmp/a.gguf" hello --raw -n 1 "${@:2}" >/dev/null 2>"$tmp/err"
     [ $? = 111 ] || fail "exit code with ${*:2}"

@@ -9,7 +9,7 @@ options=("$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ram 12M
 run=(timeout 100 "$NTX_BIN/ntx" run "${options[@]}")
 "${run[@]}" --quiet >"$tmp/want" || fail "undisturbed run"
 
-# the one line that is told, and that exit code
+# the line of the error, and its exit code
 refused() { # WHAT CODE PATTERN
     [ "$2" = 111 ] && [ "$(wc -l <"$tmp/err")" = 1 ] && grep -Eq "$3" "$tmp/err" ||
         fail "$1: exit $2: $(cat "$tmp/err")"

@@ -40,13 +40,13 @@ expect 111 '[Tt]emplate' "$n" run "$tmp/m.gguf" x --chat-template nope --ram 64M
 expect 111 'ctx|context' "$n" run "$tmp/m.gguf" "$(printf 'word %.0s' {1..200})" --raw --ctx 32 --ram 64M
 expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M --ctx 64 \
     --fault iod:eio@chunk=9,count=99
-# What is written at the end is looked at before the beginning.
+# Output files are checked before the work begins.
 expect 111 'no/dir/s.json: cannot be written: No such file' "$n" run "$tmp/m.gguf" x --ram 64M \
     --stats "$tmp/no/dir/s.json"
 expect 111 'cannot be written: Is a directory' "$n" run "$tmp/m.gguf" x --ram 64M --trace "$tmp"
 [ ! -s "$tmp/out" ] || fail "a token came before --trace was looked at"
 
-# What is written is none of the files that are read, by whatever name: they stay as they are.
+# An output file must not be one of the input files, by whatever name; those stay as they are.
 cp "$tmp/m.gguf" "$tmp/part-00001-of-00001.gguf"
 ln -s m.gguf "$tmp/link.gguf"
 for i in {1..300}; do echo "once upon a time there was number $i"; done >"$tmp/read.txt"
@@ -82,8 +82,7 @@ if [ "$(id -u)" != 0 ]; then
     cp "$tmp/m.gguf" "$tmp/secret.gguf"; chmod 000 "$tmp/secret.gguf"
     expect 111 'may not read' "$n" run "$tmp/secret.gguf" x
 fi
-# Limits of the shell: descriptors (libraries abort for want of one; a soft limit is raised), the size of files that are
-# written.
+# Limits of the shell: descriptors (libraries abort without one; a soft limit is raised), and the size of written files.
 for least in 20 28 100; do expect 111 '256 descriptors are needed, but no more than' bash \
     -c "ulimit -n $least; exec \"\$@\"" - "$n" run "$tmp/m.gguf" x --ram 64M --quiet; done
 (ulimit -Sn 40; exec "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 64M --quiet) >/dev/null 2>"$tmp/err" ||
@@ -96,7 +95,7 @@ NTX_RUNTIME=$tmp/open expect 111 \
     'open: owned by somebody else or writable by others.*NTX_RUNTIME to a directory of your own' "$n" status
 expect 100 'quotes' "$n" run "$tmp/m.gguf" two words
 
-# Too small a budget is refused with one that does, and that one does.
+# The error about too small a budget names one that suffices, and that one works.
 expect 111 'at least|smallest' "$n" run "$tmp/m.gguf" x --raw -n 2 --ctx 64 --ram 1M
 least=$(sed -n 's/.*would do is [^(]*(\([0-9]*\) bytes).*/\1/p' "$tmp/err")
 [ -n "$least" ] || fail "no number in: $(cat "$tmp/err")"

@@ -50,12 +50,12 @@ for arch in "llama --experts 16 --experts-used 2 --type Q8_0" "qwen2moe --expert
     done
 done
 
-# the last of these, DeepSeek V4's: what it does not do is refused by name
+# the last is DeepSeek V4: what it does not support is refused with its name
 ntx run "$tmp/m.gguf" x --raw -n 1 --kv-type q8_0 2>"$tmp/err" && fail "V4's K in q8_0"
 grep -q "K of a deepseek4 model is its V, too, and is kept in f16 only" "$tmp/err" || fail "$(cat "$tmp/err")"
 
-# experts of layer 0 follow from the tokens here, and are asked for when a pass begins; those of the others from the
-# residual streams, to which layers add next to nothing
+# Layer 0's experts depend on the tokens here, so they are known when a pass begins; those of other layers are predicted
+# from the residual stream, to which layers add next to nothing.
 model "$tmp/h.gguf" --layers 3 --embd 256 --heads 8 --kv 1 --arch deepseek4 --experts 24 --experts-used 3 --hashed 1 \
     --head-dim 64 --rotated 32 --q-lora 128 --expert-ff 256 --shared-ff 256 --seed 7 --nextn-agrees 0.001
 hashed=("$NTX_BIN/ntx" run "$tmp/h.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)

@@ -38,8 +38,8 @@ sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
 [ "$(stat_of "$tmp/hits" file1)" -gt 15 ] && [ "$(stat_of "$tmp/hits" file2)" -gt 20 ] &&
     [ "$(stat_of "$tmp/hits" file)" -ge "$(stat_of "$tmp/hits" file1)" ] || fail "hits: $(cat "$tmp/hits")"
 
-# Where each row reads experts that no other row wants, guesses cost more than they give, and before any pass tells so
-# what is predicted of them does.
+# Where each row reads experts of its own, drafts cost more than they gain; before any pass shows that, the prediction
+# does.
 model "$tmp/x.gguf" --arch qwen3moe --layers 6 --embd 256 --heads 4 --kv 2 --head-dim 64 --experts 64 --experts-used 4 \
     --expert-ff 256 --type Q4_0 --seed 3
 spread=(ntx run "$tmp/x.gguf" one --raw --ignore-eos --quiet --temp 0.8 --seed 3 --ram 15M --ctx 64 --rows 32 -n 24)

@@ -58,7 +58,7 @@ for fault in iod:kill@state=FILLING,nth=60,start=1 iod:kill@state=READY,nth=90,s
         --draft "$tmp/be.gguf" --draft-nodes 6 --fault "$fault" >"$tmp/got" || fail "$fault"
     same "$tmp/streamed" "$tmp/got" "$fault"
 done
-# Several clients at once, each with a tree of his own in the one pass.
+# Several clients at once, each with a tree of its own in the same pass.
 ask=(--raw -n 40 --ignore-eos --quiet --temp 0.6)
 for i in 1 2 3; do
     ntx run "$tmp/big.gguf" "one two $i" "${ask[@]}" --seed "$i" --draft off >"$tmp/alone$i" || fail "client $i alone"

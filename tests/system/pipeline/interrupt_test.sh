@@ -37,7 +37,7 @@ for signal in INT TERM; do
     interrupted prompt $signal
     ! grep -q '"token"' "$tmp/out" || fail "prompt: its pass was over: $(cat "$tmp/out")"
 done
-# Who has no patience presses again, while the answer's end is waited for: no more is said.
+# A second Ctrl-C, while the end of the answer is waited for, prints nothing more.
 stalled --fault "iod:stall=600s@chunk=$last"
 wait_for 60 grep -q context "$tmp/err" || fail "twice: not loaded: $(cat "$tmp/err")"
 computed=$(child $pid ntx-computed)
@@ -55,7 +55,7 @@ wait_for 60 child $pid ntx-iod >/dev/null || fail "loading: the daemons did not 
 interrupted loading INT
 ! grep -q context "$tmp/err" || fail "loading: it was over: $(cat "$tmp/err")"
 
-# Whatever else computes in private daemons ends by the signal, too, and no more is said than what was.
+# Other commands with private daemons end by the signal, too, without further messages.
 for i in {1..400}; do echo "once upon a time there was number $i"; done >"$tmp/text"
 for i in {1..30}; do echo "{\"prompt\": \"hello $i\", \"answer\": \"x\"}"; done >"$tmp/questions"
 ready() { NTX_RUNTIME=$(run_dirs) ntx status --json 2>/dev/null | grep -q '"state": *"ready"' || [ -s "$tmp/err" ]; }
@@ -75,7 +75,7 @@ for c in "bench -p 8 -n 9" "perplexity $tmp/text --ctx 64" "eval --questions $tm
     rm -f "$tmp/made"
 done
 
-# Text that is held back, since it might become a stop string, is shown at the end, on a line of its own without a
+# Text that is held back as the possible beginning of a stop string is shown at the end, on a line of its own without a
 # token.
 "$NTX_BIN/ntx" run "$tmp/m.gguf" hello --raw --ram 10M -n 1 --ignore-eos --temp 0 --quiet | tr -d '\n' >"$tmp/first" ||
     fail "one token"
@@ -93,8 +93,7 @@ assert lines[0]["token"] >= 0 and lines[2]["stats"]["finish"] == "cancel", lines
 PY
 echo "held back and shown: $(tail -2 "$tmp/out" | head -1)"
 
-# Of runs that are over, however they ended, the next start removes the directories; of those that go on, none, and
-# nothing that is not theirs.
+# The next start removes the directories of runs that ended, in any way; those of running ones and all else stay.
 one_token() {
     ntx run "$tmp/m.gguf" hello --raw --ram 10M -n 1 --quiet >/dev/null ||
         fail "a run beside others' directories"
@@ -114,8 +113,8 @@ killed
 one_token
 [ ! -e "$dir" ] || fail "$dir is still there"
 
-# Another's directory of such a name, a file of such a name, a link to a directory of ours, and one of ours into which
-# somebody put a file.
+# Not removed: another user's directory with such a name, a file with such a name, a link to a run's directory, and a
+# run's directory with a foreign file in it.
 killed
 outside=$tmp/outside
 mkdir "$outside" && echo mine >"$outside/counters"

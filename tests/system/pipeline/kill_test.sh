@@ -18,7 +18,7 @@ for fault in "iod:kill@state=FILLING,nth=1,start=1" "iod:kill@state=FILLING,nth=
     same "$tmp/want" "$tmp/got" "$fault"
 done
 
-# A kill right after a read failed for good: the answer fails with the reason, and does not wait for what died.
+# A kill right after a read failed for good: the answer fails with the reason, without waiting for the restart.
 timeout $((60 * $(patience))) "${run[@]}" \
     --fault "iod:eio@chunk=9,count=999;kill@state=FAILED,nth=1,start=1" >"$tmp/got" 2>"$tmp/err"
 code=$?

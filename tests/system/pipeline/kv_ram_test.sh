@@ -53,8 +53,8 @@ refused 'No such file' --kv-ram 10M --state "$tmp/none/there"
 [ "$(stat -f -c %T /dev/shm)" != tmpfs ] || { mkdir "/dev/shm/ntx-test-$$" &&
     cleanup+=("rm -rf /dev/shm/ntx-test-$$"); refused 'lies in memory itself' --kv-ram 10M \
     --state "/dev/shm/ntx-test-$$"; }
-# A prompt's passes but the last read nothing of the last layer: of four layers three quarters, where all would be 490
-# MB
+# All passes of a prompt but the last read nothing of the last layer: three quarters with four layers, where all would
+# be 490 MB.
 model "$tmp/m.gguf" --layers 4 --embd 128 --heads 2 --kv 2 --head-dim 64 --ff 128 --type Q8_0 --ctx 8192 --seed 5
 long=$(seq 1 1650)
 answer "$tmp/whole" --ctx 8192 --rows 64 -n 8
@@ -63,7 +63,7 @@ same "$tmp/whole" "$tmp/part" "a prompt without the last layer"
 reads=$(stat_of "$tmp/stats" kv_read_bytes)
 [ $reads -gt 350000000 ] && [ $reads -lt 430000000 ] || fail "a prompt's passes read $reads bytes"
 
-# K that stand for several positions, beside windows that stay in memory
+# compressed K of several positions, beside windows that stay in memory
 model "$tmp/m.gguf" --arch deepseek4 --layers 8 --embd 128 --heads 2 --kv 1 --ff 128 --experts 4 --experts-used 2 \
     --expert-ff 64 --shared-ff 64 --hashed 1 --head-dim 128 --rotated 32 --q-lora 128 \
     --window 64 --index-most 16 --index-head 64 --index-heads 2 --type Q8_0 --ctx 4096 --seed 3
@@ -75,9 +75,10 @@ same "$tmp/whole" "$tmp/part" "deepseek4 with --kv-ram"
     fail "deepseek4: read back: $(stat_of "$tmp/stats" kv_read_bytes)"
 [ "$(stat_of "$tmp/stats" kv_held_most)" -le 1044480 ] || fail "deepseek4: held $(stat_of "$tmp/stats" kv_held_most)"
 
-# Attention that chooses reads the keys of all positions and the K of a few: layers that choose, and (every third does)
-# those that go by the choice of one before reads MODEL RAM LEAST MOST BYTES: bytes that 24 tokens behind a kept prompt
-# read, in percent of as many passes over all, which is so many a position
+# Sparse attention reads the index keys of all positions and the K of a few: layers with an indexer, and (every third)
+# layers that reuse the choice of an earlier one.
+# reads MODEL RAM LEAST MOST BYTES: bytes that 24 tokens after a kept prompt read, in percent of as many passes over all
+# positions, each of BYTES
 reads() {
     local all
     rm -f "$tmp"/kept/*.prefix
@@ -99,9 +100,9 @@ model "$tmp/m.gguf" --arch deepseek32 $few
 # keys once a layer: once a block, it was 52 and 22 %.
 reads deepseek32 5939200 25 45 $((12 * 384))
 model "$tmp/m.gguf" --arch glm-dsa --index-every 3 $few
-reads glm-dsa 5939200 10 20 $((12 * 384))
-# and of those whose keys lie beside K and V of several heads: all keys, which are a fifth, and five blocks at most of a
-# hundred; and of the kept prompt's end all, once
+reads glm-dsa 5939200 15 50 $((12 * 384))
+# where index keys are beside K and V of several heads: all index keys, which are a fifth, and at most five blocks of a
+# hundred; of the kept prompt's end all, once
 model "$tmp/m.gguf" --arch qwen4exp --layers 24 --attention-every 2 --embd 128 --heads 4 --kv 2 --head-dim 64 \
     --rotated 32 --ff 64 --experts 4 --experts-used 2 --expert-ff 64 --shared-ff 64 \
     --delta-head 32 --index-most 4 --index-pool 4 --index-head 64 --index-heads 2 --low-rank 32 --type Q8_0 --ctx 4096 \

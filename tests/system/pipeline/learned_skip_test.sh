@@ -50,7 +50,7 @@ awk "BEGIN { exit !($b < 0.62 * $a + $w / 23) }" || fail "six of ten layers skip
 "${run[@]}" "${patient[@]}" --skip static --skip-threshold 0 --stats "$tmp/k.json" >"$tmp/k" || fail "propagating run"
 c=$(stat_of "$tmp/k.json" bytes_read_per_token) cw=$(stat_of "$tmp/k.json" skip_wasted_bytes)
 echo "bytes per token: $c with K and V of skipped layers (late in all: $cw)"
-# What was read in vain depends on how early each decision came: it is no part of either.
+# Wasted reads depend on how early each decision came: neither sum includes them.
 awk "BEGIN { exit !($c - $cw / 23 > $b - $w / 23 && $c < 0.8 * $a + $cw / 23) }" ||
     fail "K and V of skipped layers: $c bytes per token, $b without"
 

@@ -30,13 +30,13 @@ ntx run "$tmp/p.gguf" "Once upon a time" --raw -n 16 --ignore-eos --quiet --ram 
 same "$tmp/t1" "$tmp/t2" "text of an F16 model, which packing does not round,"
 [ "$(stat_of "$tmp/s" bytes_storage)" -gt 0 ] || fail "16M hold all of a larger model"
 grep -q '"down_error":0.0,' "$tmp/report" || fail "F16 columns were rounded: $(cat "$tmp/report")"
-# What cannot be.
+# Refusals.
 ntx pack "$tmp/p.gguf" "$tmp/q.gguf" 2>"$tmp/e" && fail "a packed model was packed"
 grep -q "packed already" "$tmp/e" || fail "$(cat "$tmp/e")"
 ntx pack "$tmp/m.gguf" "$tmp/m.gguf" 2>"$tmp/e" && fail "a model was packed onto itself"
 ntx pack "$tmp/m.gguf" "$tmp/q.gguf" --down-type I8 2>"$tmp/e" && fail "packed into bytes"
 [ ! -e "$tmp/q.gguf" ] || fail "half a file was left behind"
-# From a higher precision: less error than from the model's own.
+# Packed from a higher precision: less error than from the model's own type.
 model "$tmp/q4.gguf" --layers 2 --embd 256 --ff 512 --heads 4 --kv 2 --type Q4_K --seed 3
 model "$tmp/f16.gguf" --layers 2 --embd 256 --ff 512 --heads 4 --kv 2 --type F16 --seed 4
 ntx pack "$tmp/q4.gguf" "$tmp/p.gguf" --from "$tmp/f16.gguf" --down-type F16 --json >"$tmp/report" || fail "--from"

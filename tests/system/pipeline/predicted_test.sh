@@ -39,7 +39,7 @@ check() { # FILE MODE
 for mode in predicted=0.3 predicted=0.3,learned prompt=0.3; do check p $mode; done
 for mode in predicted=0.3 prompt=0.3 predicted; do check g $mode; done
 
-# What is read is what is used: without a profile nothing between. The rest is a block for each token's row of the
+# Only used groups are read; without a profile nothing between them. The rest is a block for each token's row of the
 # embedding.
 export XDG_CACHE_HOME=$tmp
 run "$tmp/g.gguf" --ram 10M --prefetch on --ffn-sparse predicted=0.3
@@ -52,20 +52,21 @@ assert s['ffn_precision'] == 1 and s['ffn_recall'] > 0.7, 'predicted groups are 
 print('read per token %.0f of %.0f not in RAM, groups %.3f'
       % (s['bytes_read_per_token'], s['bytes_storage'], s['active_groups']))
 P
-# Written tokens only: perplexity feeds them one by one, and all groups give what the model itself gives.
+# Only for generated tokens: perplexity feeds them one by one, and with all groups the result is that of the model
+# itself.
 nll() { ntx perplexity "$@" --ctx 64 --json --quiet | sed 's/.*"nll":\([^,]*\).*/\1/'; }
 head -c 600 "$tmp/text" >"$tmp/short"
 [ "$(nll "$tmp/p.gguf" "$tmp/short")" = "$(nll "$tmp/p.gguf" "$tmp/short" --ffn-sparse predicted=1)" ] ||
     fail "all groups, and another likelihood"
 [ "$(nll "$tmp/p.gguf" "$tmp/short")" != "$(nll "$tmp/p.gguf" "$tmp/short" --ffn-sparse predicted=0.3)" ] ||
     fail "perplexity leaves nothing out"
-# A killed iod costs no bit.
+# Killing ntx-iod changes no bit.
 run "$tmp/g.gguf" --ram 1G --ffn-sparse predicted=0.3 && cp "$tmp/text.out" "$tmp/want"
 for fault in "iod:kill@state=FILLING,nth=60,start=1" "iod:kill@state=READY,nth=90,start=1"; do
     run "$tmp/g.gguf" --ram 10M --ffn-sparse predicted=0.3 --fault "$fault"
     same "$tmp/want" "$tmp/text.out" "$fault"
 done
-# An order of neurons: of a model of floats, in which nothing but the order of sums can differ.
+# Reordered neurons, of a float model, where only the order of sums can differ.
 model "$tmp/f.gguf" --layers 3 --embd 256 --ff 512 --heads 8 --kv 2 --type F32 --seed 9 --ctx 256
 ntx calibrate "$tmp/f.gguf" "${cal[@]}" -o "$tmp/order" --json >"$tmp/cal.json" || fail "calibrate what is not packed"
 grep -q '"groups_after"' "$tmp/cal.json" || fail "calibrate --json: $(cat "$tmp/cal.json")"
@@ -82,7 +83,7 @@ a, b = (array.array('f', open(f, 'rb').read()) for f in sys.argv[1:])
 most = max(abs(x - y) for x, y in zip(a, b))
 assert len(a) == len(b) and 0 < most < 1e-3 * max(map(abs, b)), most
 P
-# Refused with words.
+# Refusals.
 says() { # TEXT COMMAND...
     local text=$1; shift
     "$@" >"$tmp/out" 2>"$tmp/err" && fail "$*: succeeded"

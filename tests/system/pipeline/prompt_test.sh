@@ -12,7 +12,7 @@ answer() {
     stat_of "$tmp/stats" prompt_tokens >>"$out"
 }
 loads() { grep -q "loading\|context of\|tok/s" "$tmp/err"; }
-# refused CODE PATTERN COMMAND...: with so much to load that a load would be seen in the time
+# refused CODE PATTERN COMMAND...: with a model so large that a load would be noticed by its time
 refused() {
     local code=$1 pattern=$2; shift 2
     "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
@@ -21,7 +21,7 @@ refused() {
     [ "$code" = 100 ] || [ "$(wc -l <"$tmp/err")" = 1 ] || fail "$*: more than a line: $(cat "$tmp/err")"
 }
 
-# The newline that ends a pipe or a file goes, one of them, and no other.
+# One newline at the end of a pipe or a file is removed, and no other.
 answer "$tmp/a" 'ab c'
 printf 'ab c\n' | answer "$tmp/b"
 same "$tmp/a" "$tmp/b" "a pipe's last newline"
@@ -42,7 +42,7 @@ same "$tmp/a" "$tmp/b" "PROMPT -"
 cmp -s "$tmp/a" <(answer /dev/stdout ask) && fail "the piped text counts for nothing"
 refused 100 "unexpected argument 'more'; a prompt of several words goes in quotes" ntx run "$tmp/m.gguf" one more
 
-# What nobody asked for stays in the pipe, and is noted; nothing is where nothing waits, or it is a file.
+# Input that the command does not use stays in the pipe, with a note; no note without input, or for a file.
 printf 'kept\n' |
     { ntx run "$tmp/m.gguf" x --raw -n 1 --ram 64M --ctx 128 >/dev/null 2>"$tmp/err"; read \
     -r rest; [ "$rest" = kept ] || fail "it was read: '$rest'"; } || exit 1
@@ -53,7 +53,7 @@ for quiet in "--quiet <<<waits" "< $tmp/prompt" "< /dev/null" "< <(:)" "- <<<use
     ! grep -q unread "$tmp/err" || fail "noted with $quiet: $(cat "$tmp/err")"
 done
 
-# Said before the model is loaded: --fault is only looked at by the load, which would fail otherwise.
+# Errors before the model is loaded: --fault is only read by the load, which would fail otherwise.
 run=(ntx run "$tmp/chatml.gguf" --ram 64M --fault nonsense)
 refused 111 'no fault\|fault' "${run[@]}" x
 refused 111 "chat-template: there is no 'llama-9', but llama-2, " "${run[@]}" x --chat-template llama-9
@@ -69,7 +69,7 @@ sed 's/endfor %}/endfro %}/g' "$tmp/chatml.gguf" >"$tmp/strange.gguf"
 [ "$(stat -c %s "$tmp/strange.gguf")" = "$(stat -c %s "$tmp/chatml.gguf")" ] || fail "the model's size has changed"
 refused 111 "chat template, line 1: .*: use --raw" ntx run "$tmp/strange.gguf" x --ram 64M --fault nonsense
 
-# Beyond what it was trained for; not at it.
+# A warning above the context that the model was trained for, not at it.
 ntx run "$tmp/m.gguf" x --raw -n 1 --ram 64M --ctx 129 >/dev/null 2>"$tmp/err" || fail "--ctx 129"
 grep -q -- '--ctx 129 is beyond the 128 tokens' "$tmp/err" || fail "no word of --ctx: $(cat "$tmp/err")"
 ntx run "$tmp/m.gguf" x --raw -n 1 --ram 64M --ctx 128 2>&1 >/dev/null | grep -q beyond && fail "128 is not beyond"

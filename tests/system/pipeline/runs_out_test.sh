@@ -22,7 +22,7 @@ told() {
     [ -z "$(left)" ] || fail "left behind: $(left)"
 }
 
-# ---- /dev/shm, and the directory in which a captive pipeline lives: full, in a mount namespace of our own
+# ---- /dev/shm, and the private daemons' directory: full, in a mount namespace of its own
 if unshare --mount true 2>/dev/null; then
     export NTX_FULL=$tmp/full
     mkdir "$NTX_FULL"
@@ -48,17 +48,17 @@ elif cgroup_make memory; then
     in_group=(bash -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup")
     memory_limit $((20 << 20)) || skip "cannot set a limit"
     told 'limit of the memory cgroup' 10 "${in_group[@]}" "${run[@]}" --ram 300M
-    # No more than the daemons themselves take: there is no budget, and who asked is told of the limit, not of "0 B".
+    # As little as the daemons themselves take: there is no budget, and the error names the limit, not "0 B".
     memory_limit $((60 << 20))
     told 'memory limit of this cgroup.* is 60\.0 MiB.*raise the limit' 10 "${in_group[@]}" "${run[@]}"
-    # The cap comes down on what is running: the kernel kills, and that is told.
+    # The cap is lowered during a run: the kernel kills, and that is reported.
     memory_limit $((200 << 20))
     "${in_group[@]}" "${run[@]}" --ram 14M --link nvme=30M -n 40 >"$tmp/out" 2>"$tmp/err" &
     pid=$!
     wait_for 20 test -s "$tmp/out" || fail "no token under the cap: $(cat "$tmp/err")"
     begin=$SECONDS
     for ((mib = 60; mib > 4; mib -= 4)); do memory_limit $((mib << 20)) 2>/dev/null || break; done
-    # What is locked cannot go: the limit stops there. The next allocation of any size is one too many.
+    # Locked memory cannot be reclaimed: the limit stops there, and the next allocation of any size fails.
     (cgroup_run python3 -c 'b = bytearray(64 << 20)') 2>/dev/null
     wait $pid; code=$?
     if [ $code = 0 ]; then # none of ours was the victim
@@ -87,8 +87,7 @@ if ! sanitized; then
     done_+=(" memory that ends")
 fi
 
-# ---- the clock on the wall: it jumps by days and years at every look. What counts is CLOCK_MONOTONIC, which nobody can
-# set
+# ---- the wall clock jumps by days and years at every look; ntx uses CLOCK_MONOTONIC, which nobody can set
 if ! sanitized; then
     jumped=(env LD_PRELOAD="$NTX_BUILD/tests/libjumping_clock.so")
     "${jumped[@]}" date +%Y >"$tmp/year" && ! date +%Y | cmp -s - "$tmp/year" ||

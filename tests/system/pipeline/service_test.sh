@@ -11,11 +11,11 @@ wait_for 20 eval "ntx status >/dev/null 2>&1" || fail "no daemon: $(cat "$tmp/up
 wait_for 20 grep -q 'ready' "$tmp/up.log" || fail "not ready: $(cat "$tmp/up.log")"
 ntx status --json | grep -q '"model"' || fail "status lacks the model"
 
-# Another one in the same directory is refused before it starts anything, and this one goes on.
+# A second one in the same directory is refused before it starts anything, and the first goes on.
 "$NTX_BIN/ntx" up "$tmp/m.gguf" >"$tmp/second" 2>&1 && fail "two services in one directory"
 grep -q "another ntx-computed (pid $(child $up ntx-computed)) answers there" "$tmp/second" &&
     [ "$(wc -l <"$tmp/second")" = 1 ] || fail "a second service: $(cat "$tmp/second")"
-# Who closes standard output is told so; nothing is written to the socket in its place.
+# A closed standard output is an error; nothing is written to the socket in its place.
 ntx generate "Once" --raw -n 2 2>"$tmp/closed" >&- && fail "generate without standard output"
 grep -q 'standard output: ' "$tmp/closed" || fail "generate without standard output: $(cat "$tmp/closed")"
 grep -q 'connection closed' "$tmp/up.log" && fail "what was to be printed went to ntx-computed: $(cat "$tmp/up.log")"
@@ -23,8 +23,9 @@ grep -q 'connection closed' "$tmp/up.log" && fail "what was to be printed went t
 prompts=("Once upon a time" "The little dog" "In the park they saw" "A big tree")
 gen() { ntx generate "${prompts[$1]}" --raw --ignore-eos -n 24 --quiet --stats "$tmp/stats.$2.$1" >"$tmp/$2.$1"; }
 for i in 0 1 2 3; do gen $i alone || fail "generate $i"; done
-# Bytes are counted from a moment at which all four are there: until then ntx-iod is held, so that no pass ends. (They
-# ask as soon as they are connected; and the drive is so slow that a moment's delay is no pass.)
+# Bytes are counted from the time when all four clients are connected: until then ntx-iod is stopped, so that no pass
+# ends. (They send requests as soon as they are connected; and the drive is so slow that a short delay is much less than
+# a pass.)
 ntx unload && ntx load "$tmp/m.gguf" --ram 16M --ctx 128 --sessions 4 --link nvme=100M --quiet ||
     fail "load with a slow drive"
 gen 0 slow || fail "generate, slow"
@@ -46,7 +47,7 @@ for i in 0 1 2 3; do same "$tmp/alone.$i" "$tmp/together.$i" "client $i"; done
 echo "four together read $((b1 - b0)) bytes, one alone $one"
 [ $((b1 - b0)) -le $((one * 12 / 10)) ] || fail "four clients read $((b1 - b0)) bytes, one reads $one"
 
-# A client that goes away frees what it held.
+# A client that leaves releases what it used.
 "$NTX_BIN/ntx" generate "A story" --raw --ignore-eos --quiet >/dev/null & # itself, not a shell around it: it is killed
 p=$!
 wait_for 10 eval 'ntx status --json | grep -q "\"sessions\": *1"' || fail "session not seen"

@@ -29,8 +29,7 @@ b=$(stat_of "$tmp/slow.skip" bytes_read)
 echo "bytes read: $a with all layers, $b with two of eight skipped"
 [ "$b" -lt $((a * 85 / 100)) ] || fail "skipping two of eight layers saved too little: $b of $a"
 
-# where tokens go into a state, or there are several residual streams, layers are not skipped: one line says so, by the
-# architecture's name
+# with a recurrent state or several residual streams, layers are not skipped: one line says so, with the architecture
 shape="--layers 4 --embd 128 --heads 4 --kv 2 --ff 96 --experts-used 2"
 for arch in "qwen35 --head-dim 32 --rotated 16 --attention-every 2" \
     "qwen3next --experts 4 --head-dim 32 --rotated 16 --attention-every 2" \

@@ -11,7 +11,7 @@ asked=("$tmp/m.gguf" "$text" --raw --temp 0 --ignore-eos -n 4 --ctx 1024 --ram 1
 slow=(env LD_PRELOAD="$NTX_BUILD/tests/libslow_write.so" NTX_WRITE_MS=3500)
 ntx run "${asked[@]}" >"$tmp/want" || fail "undisturbed run"
 
-# systemd, as far as it listens: what the daemons tell it, and when they do, by a clock in seconds.
+# A fake systemd that records the daemons' notifications, with times in seconds.
 python3 -u - "$tmp/notify" >"$tmp/told" <<'PY' &
 import socket, sys, time
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -55,7 +55,7 @@ more = [(t, int(re.search(r"EXTEND_TIMEOUT_USEC=(\d+)", l)[1]) / 1e6) for t, l i
 assert len(more) >= 4 and more[-1][0] >= begin + 7, more
 assert all(until > 11 and t + until > after for (t, until), (after, _) in zip(more, more[1:])), more
 PY
-# Who waits for it is told why, and need not.
+# A user who waits for the end is told the reason, and can abort it.
 "${slow[@]}" env --default-signal=INT "$NTX_BIN/ntx" run "${asked[@]}" \
     --state "$tmp/left-state" >"$tmp/out" 2>"$tmp/err" & run=$!
 wait_for 30 grep -q '^ntx: what was computed is being written, .*Ctrl-C leaves it$' "$tmp/err" ||

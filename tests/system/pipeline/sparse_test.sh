@@ -26,7 +26,7 @@ for m in relu silu; do
         done
     done
 done
-# What is read: the share of the groups that were used, and what lay between them; nothing else, since all else stays.
+# Bytes read: the share of used groups, and what is between them; nothing else, since the rest is resident.
 run() {
     ntx run "$tmp/p.gguf" "Once upon a time" --raw -n 24 --ignore-eos --ctx 64 \
         --quiet --stats "$tmp/s" "$@" >"$tmp/text" || fail "run $*"
@@ -49,8 +49,7 @@ print('precision %.3f, recall %.3f' % (s['ffn_precision'], s['ffn_recall']))
 print('active neurons %.3f, groups %.3f, read per token %.0f, of those between %.0f'
       % (s['active_neurons'], s['active_groups'], s['bytes_read_per_token'], s['ffn_bytes_between_per_token']))
 P
-# A window for the next layer's groups is only there where they are prefetched: with a ring that is where they are
-# known.
+# A window for the next layer's groups exists only if they are prefetched, in a ring with known groups.
 least() {
     ntx run "$tmp/p.gguf" x --quiet --ctx 64 --ram 1M --ffn-sparse "$@" 2>&1 | grep -o "([0-9]* bytes)" |
         head -n 1 | tr -dc 0-9
@@ -60,7 +59,7 @@ one=$(least topk=0.05) none=$(least topk=0.05 --prefetch off) two=$(least predic
 [ -n "$one" ] && [ "$one" = "$none" ] || fail "the smallest budget with topk is $one, without prefetching $none"
 [ $((two - known)) -ge 2000000 ] ||
     fail "the smallest budget with groups known ahead is $two, without prefetching $known"
-# Refused with words.
+# Refusals.
 for bad in "--ffn-sparse threshold=-1" "--ffn-sparse much"; do
     # shellcheck disable=SC2086
     ntx run "$tmp/p.gguf" x --quiet $bad 2>"$tmp/e" && fail "$bad was taken"
@@ -68,7 +67,7 @@ for bad in "--ffn-sparse threshold=-1" "--ffn-sparse much"; do
 done
 ntx run "$tmp/silu.gguf" x --quiet --ffn-sparse topk=0.5 2>"$tmp/e" && fail "an unpacked model"
 grep -q "ntx pack" "$tmp/e" || fail "$(cat "$tmp/e")"
-# iod killed at any time costs no bit.
+# Killing ntx-iod at any time changes no bit.
 for fault in "iod:kill@state=FILLING,nth=60,start=1" "iod:kill@state=FILLING,nth=400,start=1" \
     "iod:kill@state=READY,nth=90,start=1"; do
     run --ram 14M --ffn-sparse topk=0.05 --fault "$fault"

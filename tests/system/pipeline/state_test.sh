@@ -8,7 +8,7 @@ demo=$NTX_SOURCE/models/demo-chat.gguf
 [ -e "$demo" ] || skip "models/demo-chat.gguf is not there"
 long=$(words 3000)
 
-# answer OUT COMMAND...: the text, and how many tokens of the prompt were there
+# answer OUT COMMAND...: the text, and how many of the prompt's tokens were kept
 answer() {
     local out=$1; shift
     ntx run "$demo" "$@" -n 24 --temp 0 --ctx 2048 --quiet --stats "$tmp/stats" >"$out" 2>"$tmp/err" ||
@@ -17,7 +17,7 @@ answer() {
 }
 files() { ls "$1" | grep -c '\.prefix$'; }
 
-# A text that another process has computed goes on from its file; DIR may be relative, and is the user's alone.
+# A text of another process continues from its file; DIR may be relative, and only its owner has access.
 answer "$tmp/plain" "$long: what is it?"
 cd "$tmp" || exit 1
 answer "$tmp/first" "$long: what is it?" --state kept
@@ -28,8 +28,8 @@ same "$tmp/plain" "$tmp/first" "with --state"
 same "$tmp/plain" "$tmp/second" "from a file"
 [ "$(stat -c %a kept)$(stat -c %a kept/*.prefix | sort -u)" = 700600 ] || fail "modes: $(ls -la kept)"
 
-# A file in which a bit was turned is said, once, also where the daemons' own words are not shown, and so is one that
-# was cut. The text is the same.
+# A file with a flipped bit, and one that was cut, are reported once, also where the daemons' messages are hidden. The
+# text is the same.
 for harm in 'printf "\\377" | dd of="$f" bs=1 seek=$(($(stat -c %s "$f") / 2)) conv=notrunc status=none' \
     'truncate -s -100 "$f"'; do
     f=$(ls -S kept/*.prefix | head -1)
@@ -40,7 +40,7 @@ for harm in 'printf "\\377" | dd of="$f" bs=1 seek=$(($(stat -c %s "$f") / 2)) c
     same "$tmp/plain" "$tmp/out" "$harm"
 done
 
-# The same weights under another key of the model compute other values: what one computed is not the other's.
+# The same weights with another key of the model give other values: neither uses the state of the other.
 for base in 10000 20000; do
     model "$tmp/base.gguf" --arch llama --layers 2 --rope-base $base --ctx 2048
     ntx run "$tmp/base.gguf" "${long:0:2000}" --raw -n 4 --temp 0 --ctx 2048 --state bases \
@@ -51,7 +51,7 @@ ntx run "$tmp/base.gguf" "${long:0:2000}" --raw -n 4 --temp 0 --ctx 2048 --state
     --quiet --stats "$tmp/stats" >"$tmp/out" 2>"$tmp/err" || fail "rope base again: $(cat "$tmp/err")"
 [ "$(stat_of "$tmp/stats" cached_tokens)" -gt 1000 ] || fail "its own state is not used"
 
-# Its bytes are bounded; a directory that another process uses, or that others may write in, is said, and the answer
+# The bytes are limited; a directory that another process uses, or that others may write to, is reported, and the answer
 # comes.
 size=$(stat -c %s kept/*.prefix | sort -n | tail -1)
 answer "$tmp/third" "$long: and why?" --state kept --state-max $((size + size / 2))
@@ -67,7 +67,7 @@ done
 [ "$(files kept)" = 0 ] || fail "written where others may write"
 ntx run "$demo" x --state-max none 2>/dev/null; [ $? = 100 ] || fail "--state-max none"
 
-# A conversation: saved by name, gone on with by another process, its state from a file: what follows is as if all had
+# A conversation is saved by name and continued by another process with its state from a file: the text is as if all had
 # been computed.
 chat() { # OUT WORDS [options]: lines of WORDS are messages and commands
     local out=$1 words=$2; shift 2
@@ -104,7 +104,7 @@ daemons talks 'printf "What is your name?\n" | talk --resume my-talk' ||
     fail "ntx chat --resume NAME: $(cat "$tmp/err")"
 same "$tmp/a" "$tmp/c" "a conversation of a service's"
 
-# Another one of the name stays; one that is torn, or not there, is said in one line.
+# Saving does not replace another one of that name; a damaged or missing one gives one line.
 daemons talks 'printf "hello\n/save my-talk\n" | talk && fail "another conversation was overwritten"'
 grep -q 'a conversation my-talk is there already' "$tmp/err" || fail "a name that is taken: $(cat "$tmp/err")"
 grep -q hello "$XDG_STATE_HOME/ntx/chats/my-talk.json" && fail "another conversation was written over"

@@ -22,7 +22,7 @@ done
 size=$(stat -c %s "$tmp/resident")
 [ "$size" -gt 0 ] && [ $((size % (20 * 4))) = 0 ] || fail "logits file of $size bytes is no [20 x n_vocab] of float32"
 
-# Text, and what the statistics say of it.
+# Text, and its statistics.
 ntx run "$tmp/m.gguf" "Once upon a time" --raw -n 24 --ignore-eos --ram 1G --stats "$tmp/s1" --quiet >"$tmp/t1" ||
     fail "resident run"
 ntx run "$tmp/m.gguf" "Once upon a time" --raw -n 24 --ignore-eos --ram 14M --ctx 64 --stats "$tmp/s2" \
@@ -40,8 +40,8 @@ read_=$(stat_of "$tmp/s2" bytes_read)
 [ "$read_" -ge $((storage * 23)) ] && [ "$read_" -le $((storage * 27 + 4000000)) ] ||
     fail "bytes_read $read_ for $storage of storage"
 
-# The embedding's rows: where all fits they stay in memory and the drive is left alone; where all but they fits, and
-# where less does, they are read. Tied ones are there once.
+# The embedding's rows: if everything fits, they stay in memory and the drive is not read; if everything but them fits,
+# or less, they are read. Tied ones are in memory once.
 model "$tmp/r.gguf" --layers 2 --embd 512 --ff 1024 --heads 8 --kv 2 --type Q4_K_M --seed 7 --vocab-size 32000
 rows() {
     ntx run "$tmp/$3.gguf" "Once upon a time" --raw -n 24 --ignore-eos --ctx 64 --ram "$1" \

@@ -10,7 +10,7 @@ for k in avx2:avx2 avx512:avx512_vnni neon:asimddp i8mm:i8mm; do # what Linux ca
     ! grep -qw "${k#*:}" /proc/cpuinfo || kernels+=" ${k%:*}"
 done
 
-# everywhere OPTIONS...: a model of these, at every place
+# everywhere OPTIONS...: a model with these options, with weights at every place
 everywhere() {
     model "$tmp/m.gguf" "$@"
     ntx logits "$tmp/m.gguf" --tokens $ids -o "$tmp/resident" --ctx 64 --ram 1G 2>"$tmp/e" || fail "$*: $(cat "$tmp/e")"
@@ -37,8 +37,8 @@ everywhere() {
         fail "plan of $*: $(cat "$tmp/plan")"
 }
 
-# odd TYPE [BLOCK]: rows of any number of blocks, here of the least that are no multiples of 256: dense, and experts in
-# frames
+# odd TYPE [BLOCK]: rows of any number of blocks, here the least that are no multiples of 256: dense, and experts in the
+# cache
 odd() {
     local row=$((9 * ${2:-32}))
     everywhere --layers 9 --embd $row --ff $((row + ${2:-32} * 4)) --heads 3 --kv 1 --head-dim 96 --type "$1" --seed 7
