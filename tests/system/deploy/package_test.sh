@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The .deb that cpack makes: its files, that its programs run, that each man page names all options of --help, and that
+# The .deb that cpack makes: its files, that its programs run, that each man page names all options of --help-all, and
 # completion works.
 . "$(dirname "$0")/../../lib/test.sh"
 command -v cpack dpkg-deb dpkg-shlibdeps >/dev/null || skip "no cpack, dpkg-deb or dpkg-shlibdeps"
