@@ -141,7 +141,7 @@ def near(x, y, bound):
     assert distance(x, y) < bound, distance(x, y)
 
 
-# Layers that differ by RANK pairs of vectors: from their mean by twice as many.
+# Layers that differ by RANK pairs of vectors: from their mean they differ by twice as many.
 g = Gguf(make("plain.gguf"))
 alike(g, 0.2, range(1, LAYERS))
 g.write(path("alike.gguf"))
@@ -160,7 +160,7 @@ assert (
 )
 near(logits(path("packed.gguf")), logits(path("alike.gguf")), 2e-3)
 
-# The values of what is written are those of the sums, with a scale, too; and the error is named.
+# The values of the written model are those of the sums, also with a scale; and the error is printed.
 summed(Gguf(path("packed.gguf"))).write(path("sum.gguf"))
 near(logits(path("packed.gguf")), logits(path("sum.gguf")), 2e-4)  # K and V are rounded to F16
 p.keys[b"adapter.lora.alpha"] = (F32, 20.0)
@@ -171,7 +171,7 @@ assert distance(logits(path("scaled.gguf")), logits(path("packed.gguf"))) > 0.01
 out = run("run", path("packed.gguf"), "a", "-n", "2", "--raw", "--quiet", "--stats", "-", "--ctx", "64", "--ignore-eos")
 assert out.returncode == 0 and '"delta:error=%.4f"' % r["error"] in out.stdout, out
 
-# Layers are skipped, and the file is quantised, as any other.
+# Layers can be skipped, and the file quantised, as any other.
 text = [
     run(
         "run",
@@ -202,7 +202,7 @@ assert run("quantize", path("packed.gguf"), path("q8.gguf"), "Q8_0", "--quiet").
 near(logits(path("q8.gguf")), logits(path("packed.gguf")), 0.1)
 assert distance(logits(path("q8.gguf")), logits(path("packed.gguf"))) > 0
 
-# Streamed, where skipped layers still make K and V: by all that these are made of.
+# Streamed, with skipped layers that still compute K and V, from all tensors that these need.
 few = [
     "-n",
     "40",
@@ -230,8 +230,8 @@ assert (
 ), shared
 
 
-# In groups of neurons: what is added is read by group, the groups that layers share stay; the same values whatever is
-# read, and those of the summed matrices.
+# In groups of neurons: the added matrices are read by group, the groups that layers share stay in memory. The values
+# are the same whatever is read, and those of the summed matrices.
 def grouped(model, *more):
     r = run("pack", model, path("groups.gguf"), "--group", "4K", "--json", *more)
     assert r.returncode == 0, r
@@ -301,7 +301,7 @@ assert (
 assert read[4] < 0.98 * read[1] and read[6] < 0.95 * read[4], read
 
 
-# What ntx plan says of it: what is there once is counted once; on a GPU, and where there is none for it.
+# ntx plan: shared tensors count once; with a GPU, and where it has no room for them.
 def plan(model, *more):
     r = run(
         "plan",
@@ -347,7 +347,7 @@ if os.path.exists(fake):
     ), r
     del os.environ["NTX_CUDA_LIBRARY"]
 
-# Without a rank: few bits, or as many vectors as the bound wants; the bound holds.
+# Without a rank: few bits, or as many vectors as the error bound needs; the bound holds.
 r = pack("--error", "0.05", "--force", path("alike.gguf"), path("free.gguf"))
 assert r["error"] < 0.05 and r["few_bits"] + r["low_rank"] == LAYERS * len(KINDS), r
 near(logits(path("free.gguf")), logits(path("alike.gguf")), 0.2)
@@ -356,7 +356,7 @@ near(
     logits(path("groups.gguf")), logits(path("free.gguf")), 0.02
 )  # down's differences are rounded once more, by columns
 
-# Layers that are the same: once, and with the very same values.
+# Identical layers: stored once, with exactly the same values.
 make("again.gguf", "--repeat-layers")
 g = Gguf(path("again.gguf"))
 for name in [n for n in g.tensors if n.startswith(b"blk.2.")]:
@@ -412,8 +412,8 @@ def not_of(model):
     ), r
 
 
-# Beside a quantised copy of its base, too: the copy's matrices and the same differences. Another model stays another
-# one, quantised or not.
+# With a quantised copy of its base as well: the copy's matrices and the same differences. A different model is refused,
+# quantised or not.
 not_of(path("alike.gguf"))
 strong = Gguf(path("plain.gguf"))
 alike(strong, 0.3, [1])
@@ -443,7 +443,7 @@ t.write(path("tuned.gguf"))
 refused("'output_norm.weight'", "--base", path("plain.gguf"), path("tuned.gguf"), path("x.gguf"))
 refused("no fine-tune of the base", "--base", MODELS + "demo.gguf", path("tuned.gguf"), path("x.gguf"))
 
-# What is refused.
+# Refusals.
 refused("nothing would be gained", MODELS + "demo.gguf", path("x.gguf"))
 refused("of the matrices would be lost", "--rank", "8", path("plain.gguf"), path("x.gguf"))
 refused("already", path("packed.gguf"), path("x.gguf"))

@@ -121,8 +121,8 @@ adapter("all", [b"attn_q", b"attn_k", b"attn_v", b"attn_output", b"ffn_gate", b"
 adapter("some", [b"attn_q", b"attn_v"], 3, 6.0)
 BASE, ALL, SOME = path("base.gguf"), path("all.gguf"), path("some.gguf")
 
-# Values: those of the merged model, within what rounds K and V; the first of several is who names none; no bit depends
-# on the others, nor on memory.
+# Values: those of the merged model, up to the rounding of K and V. A request that names no adapter gets the first. No
+# bit depends on the other adapters, nor on memory.
 plain, alone = logits(BASE), {n: logits(BASE, "--lora", path(n + ".gguf")) for n in ("all", "some")}
 for n in alone:
     near(alone[n], logits(path(n + "-merged.gguf")), 2e-4)
@@ -160,8 +160,8 @@ assert (
 )
 assert json.load(open(path("stats")))["bytes_storage"] > 4 << 20
 
-# Several at once: each text is what it is alone. The same prompt again and again, so that a prefix of another adapter
-# would be found.
+# Several at once: each text is the one that it is alone. The prompt is always the same, so that a kept prefix of
+# another adapter would be found if they were mixed.
 ways = {"base": [], "all": ["--lora", ALL], "some": ["--lora", SOME]}
 PROMPT = "abc def ghi jkl " * 3
 want = {n: must("run", BASE, PROMPT, *ask, "--ctx", "128", *more) for n, more in ways.items()}
@@ -200,8 +200,8 @@ finally:
     up.wait(60 * SLOW)
 
 
-# Beside everything else that a text must not depend on: each adapter's text is what it was, also where the text before
-# it was another's.
+# With other options that must not change a text: each adapter's text stays the same, also after a text of another
+# adapter.
 def same(name, *more, model=BASE, prompt=PROMPT, ctx="128"):
     r = must("run", model, prompt, *ask, "--ctx", ctx, *ways[name], *more, "--stats", path("stats"))
     assert r == want[name], (name, more, r, want[name])
@@ -293,7 +293,7 @@ os.mkdir(path("kv"))
 text, stats = long_text("demo", "--kv-ram", "6M", "--state", path("kv"))
 assert text == long["demo"] and stats["kv_ram"] > 0, stats
 
-# A service by its file; over HTTP a model's name has the adapter's behind it.
+# A service with adapters in its configuration; over HTTP the adapter's name follows that of the model.
 runtime = path("service")
 os.mkdir(runtime, 0o700)
 open(path("ntx.conf"), "w").write("[model]\npath = %s\nctx = 128\nsessions = 3\nlora = all=%s,%s\n" % (BASE, ALL, SOME))
@@ -352,7 +352,7 @@ finally:
         p.terminate()
     for p in daemons:
         p.wait(60 * SLOW)
-# What is refused: no adapter, another's, what nothing is added to, half of a pair, other shapes, two of one name.
+# Refusals: no adapter, one of another model, one without targets, half of a pair, other shapes, two of one name.
 refused("is no adapter", "--lora", "x=" + BASE)
 refused("No such file", "--lora", path("none.gguf"))
 refused("two adapters are called", "--lora", "x=%s,x=%s" % (ALL, SOME))

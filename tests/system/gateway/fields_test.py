@@ -132,7 +132,7 @@ OBJECTS = {
         [["output_config", "format"]],
     ),
 }
-# A value that is honoured, by the field's name, or by its object's and its.
+# A value that is honoured, by the field's name, or by its object's name and its own.
 GOOD = {
     "model": "m:a",
     "messages": [{"role": "user", "content": "Ho"}],
@@ -227,7 +227,7 @@ GOOD_IN = {
     ("`output_config` of /v1/messages", "effort"): "low",
     ("`output_config` of /v1/messages", "format"): {"type": "json_schema", "schema": SCHEMA},
 }
-# Honoured, but the one value that is taken is what is there anyway; or what it changes is not told to computed here.
+# Honoured, but the only accepted value is the default, or ntx-computed is not asked for what it changes.
 SAME = {
     ("POST /v1/chat/completions", "modalities"),
     ("POST /v1/responses", "truncation"),

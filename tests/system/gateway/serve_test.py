@@ -97,7 +97,7 @@ def main():
     refused("cannot be read", "--api-key-file", "/none/there", env=other)
     refused("another ntx-computed", "--listen", "127.0.0.1:%d" % free_port())
 
-    # The gateway dies: who asks meanwhile waits at the door, and is answered.
+    # The gateway dies: clients that connect meanwhile wait at the listening socket, and are answered.
     gateway = child(p, "ntx-gateway")
     os.kill(gateway, signal.SIGKILL)
     equal(ask(port, "POST", "/v1/chat/completions", hello)[1]["choices"], first["choices"], "after the gateway's death")

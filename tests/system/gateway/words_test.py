@@ -69,7 +69,7 @@ def tokens(g):
         "with the beginning of a text",
     )
     equal(g.post("/detokenize", {"tokens": []}), (200, {"content": "", "prompt": ""}), "no tokens")
-    # vLLM's words for the same, as its clients send and read them
+    # vLLM's names of the same fields
     equal(
         g.post("/tokenize", {"model": "x", "prompt": "Hello"}),
         (200, {"count": len(with_bos), "max_model_len": 512, "tokens": with_bos, "token_strs": None}),

@@ -476,7 +476,7 @@ def service():
             int(re.search(r"prompt of (\d+)", c.say(x)).group(1)) for x in ("through the service", "again")
         )
         check(second < first, "the daemons do not keep the conversation:", first, second)
-        # Another model there: the conversation is told to it as a whole.
+        # After a load of another model, it gets the whole conversation.
         for argv in (("unload",), ("load", model, "--ram", "64M", "--ctx", "256")):
             p = subprocess.run([NTX, *argv, "--socket", d.socket()], capture_output=True)
             equal(p.returncode, 0, p.stderr)

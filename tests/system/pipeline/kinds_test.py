@@ -229,7 +229,7 @@ def before_pre():
 
 
 def overrides():
-    # The daemons, too, go by them: other numbers, as if the file had them.
+    # The daemons use the overrides, too: the numbers change as if they were in the file.
     g = Gguf(plain)
     g.keys[b"qwen3.rope.freq_base"] = (F32, 500000.0)
     g.keys[b"qwen3.context_length"] = (U32, 100)

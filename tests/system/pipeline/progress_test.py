@@ -123,7 +123,7 @@ def throttled(size, n):
         check(float(a[2]) <= float(b[2]) and int(a[1]) <= int(b[1]), "it goes backwards:", a[0], b[0])
     left = [(int(m[5]), (total - float(m[2])) * (1 << 20) / RATE) for m in prompt if m[5] and float(m[2]) > 0.2 * total]
     check(left and all(abs(l - want) < 2 + want for l, want in left), "time left, and what it would be by bytes:", left)
-    # Each picture of a terminal shows the beginning of the text unharmed, whatever stands below it.
+    # Each screen shows the beginning of the text unchanged, whatever is below it.
     for m, lines in writing:
         shown_text = "".join(lines[: lines.index(m.string)])
         tail = shown_text[-(size[0] // 2) :].strip()

@@ -45,8 +45,8 @@ for state in up-state run-state; do
     [ "$(stat_of "$tmp/stats" cached_tokens)" -ge 600 ] || fail "$state was lost: $(ls -la "$tmp/$state")"
 done
 
-# STOPPING with grace and all (30 s by default; of `ntx up`: 2), then again and again as long as it grows; each time for
-# longer than the next one took to come.
+# STOPPING with the grace period (30 s by default; 2 with `ntx up`), then again and again as long as the file grows,
+# each time for longer than the time until the next one.
 python3 - "$tmp/told" <<'PY' || fail "what systemd was told: $(cat "$tmp/told")"
 import re, sys
 told = [(int(l.split()[0]), l) for l in open(sys.argv[1])]

@@ -46,7 +46,7 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if not self.pid:
             os.execv(ntx, [ntx, *argv])
-        # A signal that comes before would be this program's.
+        # Before that, a signal would go to this program.
         wait_for(lambda: self.program() in (None, os.path.realpath(ntx)), 10, "the start of ntx")
 
     def program(self):

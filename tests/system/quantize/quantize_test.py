@@ -72,8 +72,8 @@ CHOSEN = {
 }
 
 
-# Mean squares of the first input, and of all together, as llama.cpp's llama-imatrix finds them in the same 8 windows of
-# 256 tokens.
+# Mean squares of the first input, and of all together, from llama.cpp's llama-imatrix with the same 8 windows of 256
+# tokens.
 ORACLE = (
     ("blk.0.attn_q.weight", 0.981703, 122.635),
     ("blk.3.attn_output.weight", 0.168563, 88.5375),
@@ -82,11 +82,11 @@ ORACLE = (
 )
 
 
-# The same of models whose matrices are several in a tensor, or take other inputs than most: rows that came to each, and
-# the sums of the squares of their inputs, in 2 windows of 256 tokens. llama.cpp has the inputs of all heads under one
-# count.
+# The same for models with several matrices in a tensor, or with other inputs than most: the number of rows for each,
+# and the sums of the squares of their inputs, in 2 windows of 256 tokens. llama.cpp counts the inputs of all heads
+# together.
 SEVERAL = (
-    # experts whose input is weighed by the share, in each second layer
+    # experts whose input is scaled by their share, in every second layer
     (
         "--arch llama4 --layers 4 --head-dim 64 --experts-used 1 --expert-every 2",
         36 - 2,
@@ -105,7 +105,7 @@ SEVERAL = (
             ),
         },
     ),
-    # an expert's gate and up in one matrix
+    # gate and up of an expert in one matrix
     (
         "--arch mistral4 --kv-lora 64 --q-lora 64 --head-dim 64 --rotated 32 --experts-used 2 --fused",
         24 - 2,
@@ -153,7 +153,7 @@ def check_mixes():
     ), own
     assert set(types(DEMO, OUT, "Q4_K_M", "--pure").values()) == {"F32", "Q4_K"}
     assert left() == []
-    # what stays as it is: of every model, and by what an architecture's file says
+    # tensors that are not quantised: of every model, and by architecture
     mkmodel("--layers 4 --arch glm5-next --kv-lora 64 --q-lora 64 --head-dim 64 --nextn 1", TMP + "/kept.gguf")
     next = types(TMP + "/kept.gguf", OUT, "Q4_0")
     kept = sorted({n.split(".", 2)[2] for n, t in next.items() if n.startswith("blk.") and t == "F16"})
@@ -184,7 +184,7 @@ def check_bytes():
     one = digest(OUT)
     done(DEMO, TMP + "/three.gguf", "Q4_K_M", "--threads", "3")
     assert digest(TMP + "/three.gguf") == one
-    # in parts, and put together again
+    # in parts, which are then joined
     r = json.loads(done(DEMO, TMP + "/p.gguf", "Q4_K_M", "--split", "2M", "--json").stdout)
     parts = [n for n in left() if n.startswith("p-")]
     assert r["parts"] == len(parts) >= 3 and all(os.path.getsize(TMP + "/" + n) <= 2 << 20 for n in parts), (
@@ -195,10 +195,10 @@ def check_bytes():
     r = done(TMP + "/" + parts[0], TMP + "/joined.gguf", "Q4_K_M")
     assert "quantised before" not in r.stderr  # every tensor had its type already
     assert digest(TMP + "/joined.gguf") == one, "parts are not what the whole is"
-    # lossy twice, and said so
+    # quantised twice, with a warning
     r = done(OUT, TMP + "/again.gguf", "Q8_0")
     assert "86 tensors were quantised before" in r.stderr, r.stderr
-    # what loses nothing
+    # lossless conversions
     done(DEMO, TMP + "/f32.gguf", "F32")
     done(TMP + "/f32.gguf", TMP + "/f16.gguf", "F16")
     from gguf_edit import Gguf
@@ -233,7 +233,7 @@ def check_size():
     done(DEMO, OUT, "fit:" + least)
     assert os.path.getsize(OUT) <= int(least)
     refused("the least that this model takes is fit:" + least, DEMO, OUT + "x", "fit:%d" % (int(least) - 1))
-    # where layers are alike, gains tie: which of them gets more is no matter of threads
+    # where layers are alike, gains tie: the choice between them must not depend on threads
     from gguf_edit import Gguf
 
     g = Gguf(DEMO)
@@ -290,7 +290,7 @@ def check_scales():
         done(*said(r, TMP + "/scaled.gguf", TMP + "/folded.gguf"))
         subprocess.run([NTX, "pack", TMP + "/folded.gguf", TMP + "/packed.gguf"], check=True, stdout=subprocess.DEVNULL)
         os.unlink(TMP + "/packed.gguf")
-    # one that has no place in the model
+    # a tensor that does not belong to the model
     for kind in ("F16", "Q8_0"):
         mkmodel(
             "--arch deepseek2 --kv-lora 64 --q-lora 64 --head-dim 64 --rotated 32 --experts-used 2 --type " + kind,
@@ -349,14 +349,14 @@ def check_refused():
     refused("this is the model itself", cut, cut, "Q4_K_M")
     refused("this is the model itself", cut, TMP + "/link.gguf", "Q4_K_M")
     assert open(cut, "rb").read() == whole
-    # weights that are no numbers
+    # weights that are not finite
     from gguf_edit import Gguf
 
     g = Gguf(DEMO)
     g.tensors[b"blk.3.ffn_up.weight"][2][512 * 7 : 512 * 7 + 2] = b"\x00\x7c"
     g.write(cut)
     refused("blk.3.ffn_up.weight', matrix row 7: a weight is no number", cut, OUT, "Q4_K_M")
-    # larger than the type can hold: the command that is named keeps it
+    # values beyond the type: the command that the error proposes keeps them
     g = Gguf(DEMO)
     ne, _, data = g.tensors[b"blk.3.ffn_up.weight"]
     values = struct.unpack("<%de" % (len(data) // 2), bytes(data))
@@ -409,12 +409,12 @@ def check_imatrix():
             v[0] / count,
             sum(v) / count,
         )
-    # it makes the weighed error less, and two bits possible
+    # it reduces the weighted error, and makes two bits possible
     done(DEMO, OUT, "IQ2_XXS", "--imatrix", path)
     from gguf_edit import Gguf
 
     assert b"quantize.imatrix.entries_count\x04\x00\x00\x00\x54\x00\x00\x00" in open(OUT, "rb").read()
-    # bad ones
+    # invalid files
     bad = TMP + "/bad.gguf"
     for words, spoil in (
         (
@@ -438,7 +438,7 @@ def check_imatrix():
         os.path.exists(OUT) and os.unlink(OUT)
         refused(words, DEMO, OUT, "IQ2_XXS", "--imatrix", bad)
         assert not os.path.exists(OUT)
-    # experts that no token chose are said, and are quantised all the same
+    # experts that no token chose are reported, and quantised all the same
     moe = TMP + "/moe.gguf"
     subprocess.run(
         [
@@ -532,7 +532,7 @@ def check_several():
             else:
                 assert all(near(sum(v[i * each : (i + 1) * each]), t) for i, t in enumerate(totals)), name
         done(model, OUT, "IQ2_XXS", "--imatrix", path)
-    # heads under one count
+    # all heads counted together
     one = digest(OUT)
     g = Gguf(path)
     for name in [n for n in g.tensors if n.endswith(b"_b.weight.counts") and b"attn_q" not in n]:
@@ -543,7 +543,7 @@ def check_several():
     assert digest(path) != digest(again)
     done(model, OUT, "IQ2_XXS", "--imatrix", path)
     assert digest(OUT) == one, "counts of heads say another thing in one"
-    # small matrices of delta nets; and blocks that no text goes through
+    # small matrices of delta nets; and blocks that the model does not run
     mkmodel("--arch qwen35moe --layers 4 --head-dim 64 --delta-head 64 --nextn 1", model)
     imatrix(model, text, "-o", path, "--ctx", "256", "--limit", "512")
     assert {"blk.0.ssm_beta.weight", "blk.2.ssm_alpha.weight"} < set(
@@ -636,7 +636,7 @@ def check_failures():
     p = begun(DEMO, OUT, "IQ3_S")
     p.send_signal(signal.SIGINT)
     assert p.communicate(timeout=30 * SLOW) and p.returncode == -signal.SIGINT and left() == [], (p.returncode, left())
-    # a part that cannot be named after others were: the files that had these names are there again
+    # if a part cannot be renamed after others were, the former files are restored
     part = TMP + "/p-0000%d-of-00004.gguf"
     for i in (1, 2):
         open(part % i, "w").write("older %d" % i)

@@ -98,7 +98,7 @@ def main():
             "%d MiB offered, %d MiB sent, memory grew by %.1f MiB"
             % (CLIENTS * FRAME >> 20, taken >> 20, (most - before) / 2**20)
         )
-        # The first leaves in the middle; the others have their turns and are told that no such prompt fits.
+        # The first client leaves in the middle; the others get their turns, and an error that no such prompt fits.
         first = next(s for s in senders if s.sent == FRAME - 4096)
         first.c.close()
         waiting = [s for s in senders if s is not first]

@@ -91,7 +91,7 @@ def conversations(d):
                 equal(
                     c.ask(messages=blank, session=last[c], **form).started["session"], last[c], "a conversation goes on"
                 )
-    # The bound of what is kept, a request of each client, and the heap's slack.
+    # The limit of kept conversations, a request of each client, and the allocator's slack.
     peak.check((RAM // 128) + (12 << 20), "growing conversations")
     check(RAM // 128 < 2 * 40 * 3000 * 4, "the conversations are too short to be forgotten")
     for c in clients:  # what nobody has gone on with for longest is gone
@@ -176,7 +176,7 @@ def leaving(d):
     begin = time.monotonic()
     equal(len(c.ask("A", ignore_eos=True, max_tokens=3).tokens), 3, "tokens")
     check(time.monotonic() - begin < 5 * SLOW * patience(), "the next prompt waited", time.monotonic() - begin)
-    # A cancel finds a prompt that is being read, and one that waits to be.
+    # Cancelling a prompt that is being read, and one that waits for it.
     ids = [c.generate("word " * 1500, ignore_eos=True, max_tokens=0) for _ in range(4)]
     for i in ids:
         c.send("cancel", {"target": i})
@@ -199,7 +199,7 @@ def same_id(d):
     while seen < 5:
         r = c.reply()
         seen += "error" in r and "same id is under way" in r["error"]["text"]
-    # A client whose share is taken twice over may send no more; 5 refusals have given nothing back.
+    # A client at twice its share may send no more; 5 refusals have released nothing.
     c.sock.setblocking(False)
     body = wire.pack(wire.REQUEST, {"id": 8, "generate": {"prompt": b"a" * (FRAME - 64), "raw": True}})
     blocker = d.client()  # the one that may send a big one

@@ -73,7 +73,7 @@ def main():
         check(streamed > 8 << 20, "only", streamed, "bytes are streamed")
         want = c.ask("A dog", **TELL).tokens
 
-        # Cancelled in the middle of a pass: the answer ends with what there is, and nothing is lost of the connection.
+        # Cancelled in the middle of a pass: the answer ends with the tokens so far, and the connection stays usable.
         with d.held("iod"):
             request = c.generate("A dog", **TELL)
             in_a_pass(d, c, request)
@@ -88,14 +88,14 @@ def main():
             c.send("close_session", {"session": session})
             equal(c.answer(request).finish, "cancel", "what was closed")
 
-        # A client that leaves frees what it held.
+        # A client that leaves releases what it used.
         with d.held("iod"):
             other = d.client()
             in_a_pass(d, other, other.generate("A dog", **TELL))
             other.close()
             wait_for(lambda: status(d)["sessions"] == 0, 3, "the session of who left")
 
-        # A kept session goes on after a pass of it was cut short, and its KV is that of its tokens.
+        # A kept session continues after one of its passes was aborted, and its KV is that of its tokens.
         with d.held("iod"):
             request = c.generate(tokens=[5, 6, 7], keep=True, **TELL)
             session = in_a_pass(d, c, request)
@@ -104,8 +104,8 @@ def main():
         goes_on = c.ask(tokens=[8, 9], session=session, **TELL)
         equal(goes_on.tokens, c.ask(tokens=[5, 6, 7, 8, 9], **TELL).tokens, "what was cut short and went on")
 
-        # Who shares the pass is not disturbed: both join the same one, one of them is cancelled. (At a second for a
-        # pass neither ends before.)
+        # Another client of the same pass is not disturbed: both join one pass, and one of them is cancelled. (With a
+        # second per pass neither ends before.)
         c.load(model, link_nvme_bps=streamed, **PLAN)
         other = d.client()
         mine, theirs = c.generate("A dog", **TELL), other.generate("A dog", ignore_eos=True, max_tokens=50)

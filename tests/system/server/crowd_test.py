@@ -42,8 +42,8 @@ model = make_model(
 QUIET = 10  # seconds after which an idle connection without a conversation makes room
 SEATS, GUESTS = 32, 16
 
-# Connects so many times, sends `first` on each, and holds them: in another process, since the one that started the
-# daemons has rights of its own.
+# Connects so many times, sends `first` on each, and keeps them open: in another process, since the one that started the
+# daemons has special rights.
 HOLDER = """
 import os, socket, sys
 path, n, first, uid = sys.argv[1], int(sys.argv[2]), bytes.fromhex(sys.argv[3]), int(sys.argv[4])
@@ -103,7 +103,7 @@ def idle(d):
         refused(lambda: ask(d), "too many clients", "one more, while the others have only come")
         wait_for(lambda: time.monotonic() - begin > QUIET + 1 and ask(d) == 3, QUIET + 5, "an idle one makes room")
     wait_for(lambda: clients(d) <= 1, 5, "the crowd has left")
-    # Guests that say nothing make room, too; those that take none of their answers as well.
+    # Guests that send nothing make room, too, and so do those that read none of their answers.
     with Crowd(d, SEATS), Crowd(d, 3 * GUESTS), Crowd(d, 2 * GUESTS, wire.frame({"id": 1, "status": {}}) * 400):
         for _ in range(20):
             equal(clients(d), SEATS, "clients")

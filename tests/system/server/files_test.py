@@ -86,7 +86,7 @@ make_model(
 parts = [path("s-0000%d-of-00002.gguf" % i) for i in (1, 2)]
 one, two = make_adapter("one.gguf"), make_adapter("two.gguf")
 
-# Files, what is said of them, and the words of the refusal.
+# Files, their announcement, and the message of the refusal.
 WRONG = (
     ([model], dict(lora="one.gguf"), "--lora names 1 adapters, and 1 files came"),
     ([model, one], dict(lora="one.gguf,two.gguf"), "--lora names 2 adapters, and 2 files came"),

@@ -62,7 +62,7 @@ def others_go_on():
         c.load(model, **LOAD)
         equal(text(c), want, "after a load beside a stuck one")
         requester.close()
-        # At the most so many of one user are stuck at a time; then loads are refused, and all else goes on.
+        # Only so many loads of one user may be stuck at a time; more are refused, and all else goes on.
         requesters = [d.client() for _ in range(8)]
         for a in requesters:
             begin(a, stuck)
@@ -74,7 +74,7 @@ def others_go_on():
             "a load beside as many stuck ones as may be",
         )
         equal(text(c), want, "an answer beside all of them")
-        # Its end waits for none of them.
+        # A stop waits for none of them.
         began = time.monotonic()
         c.until(c.send("stop", {"grace_ms": 1}), "done")
         equal(d.child["computed"].wait(60 * patience()), 0, "exit code")
@@ -116,7 +116,7 @@ def failed_loads():
         want = text(c)
         refused(lambda: c.load(other, **LOAD, fault="cosmic rays"), "expected iod:", "a fault for nobody")
         equal(json.loads(c.status())["state"], "ready", "the state after a load that was refused")
-        # What only a worker can tell comes too late to leave the old model in its place: it comes back.
+        # An error that only a worker can find comes after the old model was unloaded: that is loaded again.
         for options in (
             dict(fault="iod:cosmic=rays"),
             dict(skip="script:99"),

@@ -54,7 +54,7 @@ def garbage(d):
             c.sock.shutdown(socket.SHUT_WR)
         gone(c, repr(data[:20]))
         check(len(d.text().splitlines()) <= before + 1, "more than one line for", repr(data[:20]))
-    # A frame in many pieces is a frame.
+    # A frame may come in many pieces.
     c = d.client()
     for b in wire.frame({"id": 9, "status": {}}):
         c.sock.sendall(bytes([b]))
@@ -114,10 +114,10 @@ def loading(d, c, want):
     refused(lambda: c.load(model, **LOAD, kernel="mmx"), "mmx.*generic", "an unknown kernel")
     refused(lambda: c.load(model, **LOAD, skip="script:99"), "99", "a layer that is not there")
     refused(lambda: c.load(model, **LOAD, fault="cosmic rays"), "iod:|fault", "an unknown fault")
-    # All this left the model that was there at work, or took it away in order; the next load works.
+    # After all this the former model still works, or was unloaded in order; the next load works.
     c.load(model, **LOAD)
     equal(c.ask("Once", max_tokens=9, ignore_eos=True).tokens, want, "after refused loads")
-    # While something is generated, which here takes a while, the model stays.
+    # The model stays while an answer is generated, which takes a while here.
     c.load(model, **dict(LOAD, ctx=4096, ram_bytes=24 << 20))
     other = d.client()
     request = other.generate("Once", max_tokens=0, ignore_eos=True)
@@ -209,7 +209,7 @@ def slow_reader(d, c):
             rows += "logits" in reply
             check("logits" not in reply or len(reply["logits"]["f32"]) == 80000, "a row's size")
         equal(rows, len(ids), "rows of a slow reader")
-    # What steps gave is a reply of each row, also of those before the first whose logits are asked for.
+    # With steps there is a reply for each row, also those before the first whose logits are requested.
     shown = slow.send("logits", {"tokens": ids, "from": len(ids) - 1, "steps": 2})
     for _ in range(4):
         equal(c.ask("Once", max_tokens=9, ignore_eos=True).tokens, want, "beside a slow reader of steps")

@@ -87,7 +87,7 @@ def stop_strings(c, alone):
     stop = text[at : at + 3]
     a = c.ask(PROMPTS[1], **options(1, stop=["nowhere in it", stop]))
     equal((a.text.decode(), a.finish), (text[: text.index(stop)], "stop"), "stop string")
-    # Text that was held back because it might have become a stop string comes at the end.
+    # Text that was held back as the possible beginning of a stop string comes at the end.
     last = text[-1]
     a = c.ask(PROMPTS[1], **options(1, stop=[last + "\x01never"]))
     equal((a.text.decode(), a.finish), (text, "length"), "text that looked like a stop string")
@@ -192,7 +192,7 @@ def cancelling(d, c):
         a = c.answer(request)
     equal(a.finish, "cancel", "finish")
     c.until(done, "done")
-    # Another client cannot cancel it; a client that goes away takes its sessions with it.
+    # Another client cannot cancel it; the sessions of a client that leaves end.
     other = d.client()
     request = other.generate("Once upon", max_tokens=0, ignore_eos=True)
     other.until(request, "token")
@@ -212,7 +212,7 @@ def waiting(d, c):
     answers = [clients[i].answer(ids[i]) for i in (0, 1, 2, 3, 4, 6)]
     check(any(p["phase"] == "queue" for p in answers[5].progress), "nobody told that it waits")
     equal(answers[4].tokens, answers[0].tokens[:5], "text after waiting")
-    # An idle kept session gives its memory up and computes it again.
+    # An idle kept session gives its memory up, and is computed again later.
     kept = [c.ask("Once upon a time", keep=True, max_tokens=2, ignore_eos=True) for _ in range(4)]
     equal(
         clients[0].ask("Once upon a time", max_tokens=5, ignore_eos=True).tokens,
@@ -239,7 +239,7 @@ with Daemons() as d:
     )  # 0.05 s for a pass: who writes until the context is full does so for 6 s
     cancelling(d, c)
     waiting(d, c)
-    # Where rows are scarce all the same holds.
+    # The same with few rows per pass.
     c.until(c.send("unload"), "done")
     c.load(model, **LOAD, max_rows=2, threads=1)
     ids = [c.generate(p, **options(i)) for i, p in enumerate(PROMPTS)]

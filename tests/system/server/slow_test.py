@@ -57,14 +57,14 @@ def main():
             k.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             slow.append((k, k.send("logits", {"tokens": list(range(3, 3 + TOKENS))})))
         check(CLIENTS * TOKENS * ROW > 4 * OUTLET, "the clients ask for too little")
-        # Others are served meanwhile, also with logits; their turns let the slow ones' writers fill.
+        # Others are served meanwhile, also with logits; during their passes the slow clients' buffers fill.
         begin, most = time.monotonic(), 0
         while time.monotonic() - begin < 2 or (most - before <= 2 << 20 and time.monotonic() - begin < 60 * patience()):
             equal(len(c.ask("A", ignore_eos=True, max_tokens=8).tokens), 8, "tokens of who reads")
             most = max(most, memory(d.child["computed"].pid))
         equal(c.logits([3, 4, 5]), right[:3], "logits of who reads")
-        # A reply per client beyond the bound, and the allocator's slack.
-        # A sanitizer keeps what was freed for a while (256 MiB of it), so that there the bound of memory says nothing.
+        # The limit, a reply per client beyond it, and the allocator's slack.
+        # A sanitizer keeps freed memory for a while (256 MiB of it), so the limit is not checked there.
         check(
             SANITIZED or most - before < OUTLET + CLIENTS * ROW + (6 << 20),
             "memory grew by",
