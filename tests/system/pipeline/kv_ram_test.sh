@@ -100,7 +100,7 @@ model "$tmp/m.gguf" --arch deepseek32 $few
 # keys once a layer: once a block, it was 52 and 22 %.
 reads deepseek32 5939200 25 45 $((12 * 384))
 model "$tmp/m.gguf" --arch glm-dsa --index-every 3 $few
-reads glm-dsa 5939200 15 50 $((12 * 384))
+reads glm-dsa 5939200 10 20 $((12 * 384))
 # where index keys are beside K and V of several heads: all index keys, which are a fifth, and at most five blocks of a
 # hundred; of the kept prompt's end all, once
 model "$tmp/m.gguf" --arch qwen4exp --layers 24 --attention-every 2 --embd 128 --heads 4 --kv 2 --head-dim 64 \
