@@ -127,13 +127,14 @@ DEV void step_dotgate(const struct ntx_gpu_step *a, const struct step_row *r, do
 }
 
 /* A delta net's decay, per head or per key, and its update rate (beta). */
+DEV double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
+
 DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
     const double x = (double)r->out[k] + (double)a->w[k], by = (double)a->w2[k / (a->s.width / a->s.heads)];
     if (k < a->s.heads)
         r->other[k] = sigmoid_exact(r->other[k]);
-    r->out[k] = (float)exp(a->s.rates.bound != 0 ? (double)a->s.rates.bound / (1 + exp(by * x))
-                                                 : by * (x > 20 ? x : log1p(exp(x))));
+    r->out[k] = (float)exp(a->s.rates.bound != 0 ? (double)a->s.rates.bound / (1 + exp(by * x)) : by * softplus(x));
 }
 
 /* ---- hyper-connections (computed/pass/hyper_connections.c): value c of all residual streams */

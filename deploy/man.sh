@@ -10,7 +10,8 @@ mkdir -p "$out/man1" "$out/man8"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 page() { # SECTION NAME WHAT PROGRAM [HELP OPTION]
-    help2man --help-option="${5:---help}" --no-info --no-discard-stderr --section="$1" --name="$3" --output="$out/man$1/$2.$1" "$4"
+    help2man --help-option="${5:---help}" --no-info --no-discard-stderr --section="$1" --name="$3" \
+        --output="$out/man$1/$2.$1" "$4"
     # help2man uses the first word of the usage, "ntx", as the name of every page
     sed -i "1,5{s/^\.TH [^ ]* /.TH $(echo "$2" | tr a-z A-Z) /;s/^[a-z-]* \\\\- /$2 \\\\- /}" "$out/man$1/$2.$1"
     gzip -9nf "$out/man$1/$2.$1"

@@ -369,8 +369,8 @@ bool ntx_mix_allows(const struct ntx_gguf *g, const struct ntx_gguf_tensor *t)
     return !is_small(t->name) && !ntx_arch_keeps(g, t->name);
 }
 
-/* The type for matrix rows that are no multiple of a type's block, and whether the type needs an importance matrix. A type
- * that is not listed gives way to Q4_0, and needs none. */
+/* The type for matrix rows that are no multiple of a type's block, and whether the type needs an importance matrix. A
+ * type that is not listed gives way to Q4_0, and needs none. */
 static const struct {
     uint8_t type, narrow;
     bool needs_importance;

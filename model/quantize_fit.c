@@ -12,7 +12,9 @@
 
 /* Rounds to the nearest integer, ties to even: adding 1.5 * 2^23 drops the fraction. |v| < 2^22. */
 #define ROUND(v)         (((v) + 12582912.0f) - 12582912.0f)
-#define BOUND(v, lo, hi) ((v) < (lo) ? (lo) : (v) > (hi) ? (hi) : (v))
+#define AT_LEAST(v, lo)  ((v) < (lo) ? (lo) : (v))
+#define AT_MOST(v, hi)   ((v) > (hi) ? (hi) : (v))
+#define BOUND(v, lo, hi) AT_MOST(AT_LEAST(v, lo), hi)
 
 struct sums {
     float xq[NTX__LANES], qq[NTX__LANES], q[NTX__LANES];

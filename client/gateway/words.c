@@ -45,7 +45,7 @@ static json_t *ids_json(const struct ntx_event *e)
 }
 
 /* Reads the body and connects to ntx-computed: 0, or -1 with f. */
-static int begin_request(struct ntx_request *q, bool slot, json_t **body, struct ntx_call **c, struct ntx_fault *f)
+static int begin_words(struct ntx_request *q, bool slot, json_t **body, struct ntx_call **c, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     *body = ntx__json_read(q->body.n ? q->body.p : "", q->body.n, f);
@@ -143,7 +143,7 @@ static enum MHD_Result serve_words(struct ntx_request *q, bool slot,
     struct ntx_call *c = NULL;
     json_t *body = NULL;
     ntx__http_patience(q->http, q->conn, true);
-    json_t *made = begin_request(q, slot, &body, &c, &f) ? NULL : answer(q, c, body, &f);
+    json_t *made = begin_words(q, slot, &body, &c, &f) ? NULL : answer(q, c, body, &f);
     if (!made && !f.kind)
         ntx_fault(&f, NTX_FAULT_MEMORY, NULL, "no memory");
     return end_request(q, body, c, made, &f);

@@ -534,7 +534,9 @@ static int by_states(const void *a, const void *b, void *frames)
     for (; x != y && x != UINT32_MAX && y != UINT32_MAX; x = f[x].under, y = f[y].under)
         if (f[x].state != f[y].state)
             return f[x].state < f[y].state ? -1 : 1;
-    return x == y ? 0 : x == UINT32_MAX ? -1 : 1;
+    if (x == y)
+        return 0;
+    return x == UINT32_MAX ? -1 : 1;
 }
 
 /* Of each stack its states from the top, the stacks in order. Its words; 0: more than KEY_MOST. */

@@ -121,7 +121,7 @@ static void await_arrival(struct ntx_net *net, uint64_t at, size_t n)
 
 /* ---- requests */
 
-static int begin_request(struct ntx_net *net, uint32_t peer, void *to, uint8_t *bytes, size_t n)
+static int begin_transfer(struct ntx_net *net, uint32_t peer, void *to, uint8_t *bytes, size_t n)
 {
     net->of[net->n] = (struct request){to, bytes, n, peer};
     net->n++;
@@ -158,7 +158,7 @@ static int send_message(struct ntx_net *net, uint32_t to, const void *bytes, siz
         free(copy);
         return rc;
     }
-    return begin_request(net, to, NULL, copy, n);
+    return begin_transfer(net, to, NULL, copy, n);
 }
 
 static int take_message(struct ntx_net *net, uint32_t from, void *bytes, size_t n)
@@ -177,7 +177,7 @@ static int take_message(struct ntx_net *net, uint32_t from, void *bytes, size_t 
         free(copy);
         return rc;
     }
-    return begin_request(net, from, bytes, copy, n);
+    return begin_transfer(net, from, bytes, copy, n);
 }
 
 /* Copies a message of an emulated link to its place. */

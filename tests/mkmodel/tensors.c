@@ -336,7 +336,8 @@ static void add_lora(struct model *m, uint32_t l, enum ntx_tensor of)
     if (!m->o->lora_rank || low == NTX_N_TENSORS)
         return;
     for (int part = of == NTX_T_up ? NTX_REST : NTX_LOW; part <= (of == NTX_T_up ? NTX_REST : NTX_HIGH); part++) {
-        const uint32_t n_in = part == NTX_HIGH ? m->o->lora_rank : s.n_in, n_out = part == NTX_LOW ? m->o->lora_rank : s.n_out;
+        const uint32_t n_in = part == NTX_HIGH ? m->o->lora_rank : s.n_in,
+                       n_out = part == NTX_LOW ? m->o->lora_rank : s.n_out;
         snprintf(name, sizeof name, "blk.%u.%s", l, ntx_tensor_kinds[low + part].name);
         struct mk_tensor *t = mk_tensor_add(m->f, name, fitting(m->recipe->base, n_in), n_in, n_out, 0);
         if (t)

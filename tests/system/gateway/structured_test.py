@@ -237,9 +237,37 @@ def calls(g, thinks):
 
 
 def memory(d, g):
-    """A refusal for memory names the smallest --ram that has room: with it the same request is answered, with less it is refused and names the same."""
-    big = make_model(os.path.join(tmp.name, "big.gguf"), "--chat-template", "chatml", "--layers", "2", "--embd", "64", "--ff", "96", "--heads", "4", "--kv", "2", "--seed", "5", "--vocab-size", "32000")
-    many = {"type": "json_schema", "json_schema": {"name": "many", "strict": True, "schema": {"enum": ["%019d" % (i * 7919) for i in range(3000)]}}}
+    """A refusal for memory names the smallest --ram that has room.
+
+    With it the same request is answered; with less it is refused and names the same number.
+    """
+    big = make_model(
+        os.path.join(tmp.name, "big.gguf"),
+        "--chat-template",
+        "chatml",
+        "--layers",
+        "2",
+        "--embd",
+        "64",
+        "--ff",
+        "96",
+        "--heads",
+        "4",
+        "--kv",
+        "2",
+        "--seed",
+        "5",
+        "--vocab-size",
+        "32000",
+    )
+    many = {
+        "type": "json_schema",
+        "json_schema": {
+            "name": "many",
+            "strict": True,
+            "schema": {"enum": ["%019d" % (i * 7919) for i in range(3000)]},
+        },
+    }
 
     def ask(mib, form):
         c = d.client()
@@ -249,7 +277,12 @@ def memory(d, g):
         named = re.search(r"--ram (\d+)M or more$", r.get("error", {}).get("message", ""))
         equal(code, 400 if named else 200, r)
         return int(named[1]) if named else 0
-    for what, form, few in (("the vocabulary", FORMAT, 16), ("a large schema, without any room", many, 16), ("a large schema", many, 40)):
+
+    for what, form, few in (
+        ("the vocabulary", FORMAT, 16),
+        ("a large schema, without any room", many, 16),
+        ("a large schema", many, 40),
+    ):
         want = ask(few, form)
         check(want > few, what, want)
         equal(ask(want, form), 0, "%s, with --ram %dM" % (what, want))

@@ -41,10 +41,12 @@ def table_options(path):
     return set("--" + n for n in re.findall(r'^    \{"([a-z][a-z0-9-]*)", (?:0|\'.\'), ', text, re.M))
 declared = table_options("client/options_table.c") | table_options("proto/settings_load.c")
 assert len(declared) > 100 and declared <= every, declared - every
-briefs = set("--" + n for n in re.findall(r'\{NTX_OPT_[A-Z]+, "([a-z0-9-]+)"', open(source + "/client/options_brief.c", encoding="utf-8").read()))
+brief = open(source + "/client/options_brief.c", encoding="utf-8").read()
+briefs = set("--" + n for n in re.findall(r'\{NTX_OPT_[A-Z]+, "([a-z0-9-]+)"', brief))
 assert briefs <= usual and len(briefs) > 50, briefs - usual
 PY
-"$n" run x y --skip-verify 2 --chunk 1M --fault x -m z -p w 2>&1 | grep -q 'given twice' || fail "an option of --help-all is not parsed"
+"$n" run x y --skip-verify 2 --chunk 1M --fault x -m z -p w 2>&1 | grep -q 'given twice' ||
+    fail "an option of --help-all is not parsed"
 
 greedy="--raw --temp 0 --ignore-eos --ram 64M --quiet"
 "$n" run "$tmp/m.gguf" "Once upon" $greedy --ctx 32 --threads 1 -n 5 >"$tmp/want" || fail "the long way"

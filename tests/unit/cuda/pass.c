@@ -29,7 +29,7 @@ static void deltas(struct world *w)
         make.type = types[i];
         make.layers = 2;
         make.shared = true;
-        make.plus = 32;
+        make.lora_rank = 32;
         pass_mixtures(w, &make, NTX_KV_F16, ways, sizeof ways / sizeof *ways, i ? 0.05 : 0.02);
     }
 }

@@ -679,7 +679,7 @@ static void same_with_deltas(const char *type)
     o.make.layers = 3;
     o.make.shared = true;
     same_by_circumstance(&o);
-    o.make.plus = 32;
+    o.make.lora_rank = 32;
     same_by_circumstance(&o);
     same_in_company(&o);
 }

@@ -171,11 +171,11 @@ static void a_prompt_chooses(void)
 /* ---- layers that share their groups, and add to them (up as a whole matrix, down as two low-rank ones;
  * tests/system/delta has low-rank ones for both) */
 
-static struct rig_options sharing(const char *type, uint32_t plus, const char *ffn)
+static struct rig_options sharing(const char *type, uint32_t lora_rank, const char *ffn)
 {
     struct rig_options o = options("llama-relu", type, ffn);
     o.make.shared = true;
-    o.make.lora_rank = plus;
+    o.make.lora_rank = lora_rank;
     return o;
 }
 
@@ -183,7 +183,7 @@ static void what_layers_share(void)
 {
     static const struct {
         const char *type;
-        uint32_t plus;
+        uint32_t lora_rank;
     } is[] = {{"F32", 5}, {"F16", 32}, {"Q8_0", 32}, {"Q8_0", 0}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct rig_options off = sharing(is[i].type, is[i].lora_rank, NULL),
