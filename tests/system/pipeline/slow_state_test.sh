@@ -55,9 +55,11 @@ more = [(t, int(re.search(r"EXTEND_TIMEOUT_USEC=(\d+)", l)[1]) / 1e6) for t, l i
 assert len(more) >= 4 and more[-1][0] >= begin + 7, more
 assert all(until > 11 and t + until > after for (t, until), (after, _) in zip(more, more[1:])), more
 PY
-# Who waits for it is told why, and need not.
-"${slow[@]}" env --default-signal=INT "$NTX_BIN/ntx" run "${asked[@]}" --state "$tmp/left-state" >"$tmp/out" 2>"$tmp/err" & run=$!
-wait_for 30 grep -q '^ntx: writing the computed prefixes .*Ctrl-C skips that$' "$tmp/err" || fail "a long end is not told: $(cat "$tmp/err")"
+# A user who waits for the end is told the reason, and can abort it.
+"${slow[@]}" env --default-signal=INT "$NTX_BIN/ntx" run "${asked[@]}" \
+    --state "$tmp/left-state" >"$tmp/out" 2>"$tmp/err" & run=$!
+wait_for 30 grep -q '^ntx: writing the computed prefixes .*Ctrl-C skips that$' "$tmp/err" ||
+    fail "a long end is not told: $(cat "$tmp/err")"
 kill -INT $run
 begin=$SECONDS
 wait $run || fail "a run whose state was left ended with $?: $(cat "$tmp/err")"
