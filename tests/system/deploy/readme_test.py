@@ -47,7 +47,7 @@ def page(name):
 
 
 def names():
-    commands = re.findall(r"^  ntx ([a-z-]+)", said("ntx", "--help")[1], re.M)
+    commands = re.findall(r"^  ntx ([a-z][a-z-]*)", said("ntx", "--help")[1], re.M)
     check(len(commands) > 20, "commands:", commands)
     of = {c: options("ntx", c) for c in commands}
     for other in ("ntx-top", "ntx-metrics", "ntx-gateway", "ntx-computed", "ntx-iod", "ntx-predictor"):
@@ -56,13 +56,13 @@ def names():
     for name in PAGES:
         for n, line in enumerate(page(name).splitlines(), 1):
             where = "%s:%d:" % (name, n)
-            for c in re.findall(r"(?:`|^    |; )ntx ([a-z-]+)\b", line):
+            for c in re.findall(r"(?:`|^    |; )ntx ([a-z][a-z-]*)\b", line):
                 check(c in commands + ["help"], where, "no command", c)
             if re.search(OTHERS, line):
                 continue
             for o in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", line):
                 check(o in known, where, "no option", o)
-            for c, rest in re.findall(r"(?:`|^    |; )ntx ([a-z-]+)\b([^`;|]*)", line):
+            for c, rest in re.findall(r"(?:`|^    |; )ntx ([a-z][a-z-]*)\b([^`;|]*)", line):
                 for o in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", rest):
                     check(c not in of or o in of[c], where, "ntx", c, "has no", o)
 

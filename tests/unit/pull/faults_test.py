@@ -163,7 +163,7 @@ def test_lengths(s, model):
     fresh(s)
     s.sizes["Tiny-Q8_0.gguf"] = len(model) + 1
     _, err = s.ntx("pull", "hf:some/Tiny", code=111)
-    check("the server has %d bytes of it, the list tells %d" % (len(model), len(model) + 1) in err, err)
+    check("the server has %d bytes of it, the list says %d" % (len(model), len(model) + 1) in err, err)
     fresh(s)
     s.chunked, s.ranges = True, False
     _, err = s.ntx("pull", s.store + "/Tiny-Q8_0.gguf", code=111)
