@@ -21,7 +21,7 @@ struct ntx_iod_options {
 
 /* Called once, first of all: makes the ring, asks for short time slices, and enters the sandbox (common/sandbox.h). No
  * bytes of others were read before. */
-int ntx_iod_lock_in(const char *dir, struct ntx_iod_ring *ring, struct ntx_err *err);
+int ntx_iod_sandbox(const char *dir, struct ntx_iod_ring *ring, struct ntx_err *err);
 
 /* Waits up to 10 s for computed, then runs until it is told to end (0) or fails (negative errno, text in err). */
 int ntx_iod_run(const struct ntx_iod_options *o, struct ntx_err *err);

@@ -8,7 +8,7 @@ static int run_iod(const char *dir, int alive_fd, struct ntx_err *err)
 {
     struct ntx_iod_ring ring;
     struct ntx_iod_options o = {.dir = dir, .alive_fd = alive_fd, .ring = &ring};
-    int rc = ntx_iod_lock_in(dir, &ring, err);
+    int rc = ntx_iod_sandbox(dir, &ring, err);
     if (!rc)
         rc = ntx_iod_run(&o, err);
     ntx_iod_ring_close(&ring);

@@ -41,7 +41,7 @@ static void take_short_slices(void)
     (void)syscall(SYS_sched_setattr, 0, &a, 0);
 }
 
-int ntx_iod_lock_in(const char *dir, struct ntx_iod_ring *ring, struct ntx_err *err)
+int ntx_iod_sandbox(const char *dir, struct ntx_iod_ring *ring, struct ntx_err *err)
 {
     const struct ntx_sandbox needs = {.calls = calls, .n_calls = sizeof calls / sizeof *calls};
     ntx_iod_ring_open(ring); /* on failure the reader reports it */

@@ -87,7 +87,7 @@ struct ntx_hparams {
     bool yarn_exact; /* the ends of YaRN's ramp are not rounded to whole pairs */
     uint32_t rope_dim_window;
     float rope_base_window,
-        rope_factor_window; /* RoPE of layers with a window, if they use NTX_TURN_WINDOW (layer.h) */
+        rope_factor_window; /* RoPE of layers with a window, if they use NTX_ROTATION_WINDOW (layer.h) */
     /* Experts, in layers that have them: each row uses n_expert_used of n_expert. */
     uint32_t n_expert, n_expert_used; /* 0: no experts */
     uint32_t n_ff_exp;                /* width of an expert */
@@ -132,7 +132,7 @@ struct ntx_hparams {
     float limit, shared_limit; /* limits of gates and ups of experts, and of shared ones; 0: none */
     const struct ntx_share
         *kv_share;     /* K and V heads are dealt over several machines: this one keeps its own; NULL: all */
-    bool plain_window; /* NTX_TURN_WINDOW scales no magnitudes */
+    bool plain_window; /* NTX_ROTATION_WINDOW scales no magnitudes */
     /* A drafter (ntx_model_open_head) that uses states of the large model: the inputs of its layers `tap` (tap =
      * number of layers: the output of the last one), `width` values each, which the first part fuses into n_embd. It
      * knows n_out tokens.

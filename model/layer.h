@@ -183,7 +183,11 @@ extern const struct ntx_op_kind ntx_op_kinds[NTX_N_OPS + 1]; /* the last: UNKNOW
 enum ntx_rope_kind { NTX_ROPE_NORM /* adjacent pairs */, NTX_ROPE_NEOX /* halves */ };
 
 /* The model's tables of angles for RoPE. */
-enum ntx_rotation { NTX_TURN_ALL, NTX_TURN_WINDOW /* layers with a sliding window, if theirs differ */, NTX_N_TURNS };
+enum ntx_rotation {
+    NTX_ROTATION_ALL,
+    NTX_ROTATION_WINDOW /* layers with a sliding window, if theirs differ */,
+    NTX_N_TURNS
+};
 
 /* From a router's logits to the weights of a row's experts: scores, the largest of which are chosen, divided by their
  * sum if `norm`, times `scale`. */

@@ -22,8 +22,15 @@ static void none_decide(const struct ntx_policy *p, const struct ntx_policy_inpu
 static void none_close(struct ntx_policy *p) { (void)p; }
 
 static const struct ntx_policy_ops none = {"none", none_open, none_decide, none_close};
-static const struct ntx_policy_ops *const table[] = {&none, &ntx_policy_script, &ntx_policy_random, &ntx_policy_static,
-                                                     &ntx_policy_predictive};
+static const struct ntx_policy_ops *const table[] = {
+    &none,
+    &ntx_policy_static,
+    &ntx_policy_predictive,
+#ifdef NTX_TEST_POLICIES
+    &ntx_policy_script,
+    &ntx_policy_random,
+#endif
+};
 
 /* text = NAME[:ARGS] */
 static const struct ntx_policy_ops *find_policy(const char *text, const char **args)
@@ -43,10 +50,7 @@ int ntx_policy_new(const char *text, const struct ntx_policy_shape *shape, struc
     const char *args;
     const struct ntx_policy_ops *ops = find_policy(text, &args);
     if (!ops)
-        return ntx_err_set(err, -EINVAL,
-                           "unknown policy '%.100s'; there are off, static, predictive, random:P,FIRST-LAST and "
-                           "script:LAYERS[@ROW][;...]",
-                           text);
+        return ntx_err_set(err, -EINVAL, "unknown policy '%.100s'; there are off, static and predictive", text);
     struct ntx_policy *p = calloc(1, sizeof *p);
     if (!p)
         return ntx_err_set(err, -ENOMEM, "no memory for a policy");

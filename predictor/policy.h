@@ -4,7 +4,7 @@
  *
  *     text of PolicySet --ntx_policy_new--> policy --ntx_policy_decide(probe)--> a bit per layer
  *
- * Each policy is an entry of the table in policy.c:
+ * Each policy is an entry of the table in policy.c. A build without tests has neither script nor random.
  *
  *   none                   skip nothing ("" and "off" are the same)
  *   script:PART[;PART...]  for tests and measurements. PART = LAYERS[@ROW], LAYERS = N or N-M, separated by commas.

@@ -45,8 +45,8 @@ static const struct ntx_setting load_entries[] = {
      .choices = "way to read:auto|uring|pread", LOAD(source, source), CONF("model", "source", "auto"),
      .about = "How ntx-iod reads: auto (io_uring, else pread), uring or pread"},
     {"skip", 0, "POLICY",
-     "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made); "
-     "random:P,FIRST-LAST[,SEED] and script:LAYERS[@ROW][;...] for measurements (default off)",
+     "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made) "
+     "(default off)",
      .kind = NTX_SET_TEXT, LOAD(skip, skip), CONF("model", "skip", "off"),
      .about = "Layer skip, which changes the output: off, or a policy"},
     {"skip-kv", 0, "HOW",

@@ -10,7 +10,7 @@
 
 static uint64_t asks_bytes(uint32_t ctx)
 {
-    return sizeof(struct ntx_drafts_asks) + (uint64_t)NTX_DRAFTS_TEXTS * ctx * sizeof(int32_t);
+    return sizeof(struct ntx_drafts_requests) + (uint64_t)NTX_DRAFTS_TEXTS * ctx * sizeof(int32_t);
 }
 
 uint64_t ntx_drafts_bytes(uint32_t ctx)
@@ -20,7 +20,7 @@ uint64_t ntx_drafts_bytes(uint32_t ctx)
 
 static void set_pointers(struct ntx_drafts *d)
 {
-    d->asks = (struct ntx_drafts_asks *)d->part[0].at;
+    d->asks = (struct ntx_drafts_requests *)d->part[0].at;
     d->tokens = (int32_t *)(d->part[0].at + sizeof *d->asks);
     d->answers = (struct ntx_drafts_answers *)d->part[1].at;
     d->ctx = d->asks->ctx;
@@ -37,7 +37,7 @@ int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct
         ntx_drafts_close(&d);
         return rc;
     }
-    struct ntx_drafts_asks *a = (struct ntx_drafts_asks *)d.part[0].at;
+    struct ntx_drafts_requests *a = (struct ntx_drafts_requests *)d.part[0].at;
     a->magic = NTX_DRAFTS_MAGIC;
     a->version = NTX_DRAFTS_VERSION;
     a->hdr_bytes = sizeof *a;
@@ -51,7 +51,7 @@ int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct
 static int check_parts(const struct ntx_segment *asks, const struct ntx_segment *answers, uint64_t epoch,
                        struct ntx_err *err)
 {
-    const struct ntx_drafts_asks *a = (const struct ntx_drafts_asks *)asks->at;
+    const struct ntx_drafts_requests *a = (const struct ntx_drafts_requests *)asks->at;
     if (asks->bytes < sizeof *a || a->magic != NTX_DRAFTS_MAGIC || a->version != NTX_DRAFTS_VERSION ||
         a->hdr_bytes != sizeof *a)
         return ntx_err_set(err, -EPROTO, "draft requests: this is no such part, or one of another version");

@@ -32,7 +32,7 @@ struct ntx_drafts_text { /* the tokens [ctx] of each text follow after all texts
     uint64_t session, seed;
 };
 
-struct ntx_drafts_asks {
+struct ntx_drafts_requests {
     uint64_t magic;
     uint32_t version, hdr_bytes;
     uint64_t epoch;
@@ -65,7 +65,7 @@ struct ntx_drafts_answers {
 
 struct ntx_drafts { /* the private handle */
     uint32_t ctx;   /* a copy of the checked header's */
-    struct ntx_drafts_asks *asks;
+    struct ntx_drafts_requests *asks;
     int32_t *tokens; /* [NTX_DRAFTS_TEXTS x ctx] */
     struct ntx_drafts_answers *answers;
     struct ntx_segment part[2];

@@ -15,7 +15,7 @@ static const struct {
     uint64_t align;
 } parts[NTX_REGION_PARTS] = {
     [NTX_REGION_PLAN] = {"ntx-plan", NTX_SEGMENT_CONSTANT, 0},
-    [NTX_REGION_ORDERS] = {"ntx-orders", NTX_SEGMENT_OWNED, 0},
+    [NTX_REGION_CONTROL] = {"ntx-orders", NTX_SEGMENT_OWNED, 0},
     [NTX_REGION_RING] = {"ntx-ring", NTX_SEGMENT_SHARED, 0},
     [NTX_REGION_BYTES] = {"ntx-bytes", NTX_SEGMENT_SHARED, NTX_HUGE},
 };
@@ -39,7 +39,7 @@ uint64_t ntx_region_bytes(const struct ntx_region_geometry *g)
 
 static void set_pointers(struct ntx_region *r, const struct ntx__region_layout *l, uint8_t *plan)
 {
-    uint8_t *control = r->part[NTX_REGION_ORDERS].at, *ring = r->part[NTX_REGION_RING].at;
+    uint8_t *control = r->part[NTX_REGION_CONTROL].at, *ring = r->part[NTX_REGION_RING].at;
     r->hdr = (struct ntx_region_hdr *)plan;
     r->chunks = (struct ntx_plan_chunk *)(plan + l->off_chunks);
     r->sched = (uint32_t *)(plan + l->off_sched);

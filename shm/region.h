@@ -137,7 +137,7 @@ struct ntx_ring {
  * computed may cancel a read that iod has not begun, POSTED -> FREE(gen + 1). The first n_demands are for entries of
  * tables: demand i reads into frame i. The others are for parts of bundles: they read into the arena, at `dest`;
  * computed alone knows which bundle owns which part of the arena. Reads complete in any order. */
-enum ntx_early {
+enum ntx_read_priority {
     NTX_DEMAND_READ,
     NTX_PREFETCH_READ, /* no layer waits for it: read when nothing else is wanted */
     NTX_CANCELLED      /* no longer wanted: if iod has begun it, it may end FAILED with -ECANCELED, which is no error */
@@ -148,7 +148,7 @@ struct ntx_read_request {
     uint32_t file;                /* computed */
     uint32_t bytes;               /* computed */
     _Atomic uint32_t quarantined; /* computed: while set, the request is not posted */
-    /* computed: enum ntx_early. NTX_PREFETCH_READ may become NTX_DEMAND_READ at any time (demand_posted then grows), or
+    /* computed: enum ntx_read_priority. NTX_PREFETCH_READ may become NTX_DEMAND_READ at any time (demand_posted then grows), or
      * NTX_CANCELLED, which stays until the next post. */
     _Atomic uint32_t early;
     char pad[32];
@@ -185,7 +185,7 @@ struct ntx_region_pages {
 
 enum ntx_region_part {
     NTX_REGION_PLAN,
-    NTX_REGION_ORDERS,
+    NTX_REGION_CONTROL,
     NTX_REGION_RING,
     NTX_REGION_BYTES,
     NTX_REGION_PARTS /* parts that iod gets, in the order in which they are passed */

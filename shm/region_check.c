@@ -72,7 +72,7 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     l->off_arena = place_array(&bytes, page, 1, g->arena_bytes);
     place_array(&bytes, NTX_HUGE, !bytes.at, NTX_HUGE); /* the part is never empty */
     l->bytes[NTX_REGION_PLAN] = plan.at;
-    l->bytes[NTX_REGION_ORDERS] = control.at;
+    l->bytes[NTX_REGION_CONTROL] = control.at;
     l->bytes[NTX_REGION_RING] = ring.at;
     l->bytes[NTX_REGION_BYTES] = bytes.at;
     if (plan.over || control.over || ring.over || bytes.over || !ntx_board_bytes(g->n_probes, g->n_layers, g->n_embd))
@@ -116,8 +116,8 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_se
         {"off_frames", h->off_frames, l->off_frames},
         {"off_arena", h->off_arena, l->off_arena},
         {"size of the plan", part[NTX_REGION_PLAN].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], ntx_page_bytes())},
-        {"size of the orders", part[NTX_REGION_ORDERS].bytes,
-         NTX_ROUND_UP(l->bytes[NTX_REGION_ORDERS], ntx_page_bytes())},
+        {"size of the orders", part[NTX_REGION_CONTROL].bytes,
+         NTX_ROUND_UP(l->bytes[NTX_REGION_CONTROL], ntx_page_bytes())},
         {"size of the ring", part[NTX_REGION_RING].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_RING], ntx_page_bytes())},
         {"size of the bytes", part[NTX_REGION_BYTES].bytes, l->bytes[NTX_REGION_BYTES]},
     };

@@ -109,7 +109,7 @@ static void lock_parts(struct ntx_region *r, char *note, size_t note_len)
 {
     struct rlimit lim = {0, 0};
     char have[32], want[32];
-    struct ntx_segment *const parts[] = {&r->part[NTX_REGION_BYTES], &r->part[NTX_REGION_ORDERS],
+    struct ntx_segment *const parts[] = {&r->part[NTX_REGION_BYTES], &r->part[NTX_REGION_CONTROL],
                                          &r->part[NTX_REGION_RING], &r->board.part};
     unsigned n = 0;
     while (n < 4 && !mlock(parts[n]->at, parts[n]->bytes))
@@ -129,7 +129,7 @@ static void lock_parts(struct ntx_region *r, char *note, size_t note_len)
 
 int ntx__region_bring_in_front(struct ntx_region *r, struct ntx_err *err)
 {
-    int rc = populate(r->part[NTX_REGION_ORDERS].at, r->part[NTX_REGION_ORDERS].bytes);
+    int rc = populate(r->part[NTX_REGION_CONTROL].at, r->part[NTX_REGION_CONTROL].bytes);
     if (!rc)
         rc = populate(r->part[NTX_REGION_RING].at, r->part[NTX_REGION_RING].bytes);
     if (!rc)

@@ -20,7 +20,9 @@ static const struct {
 } kinds[NTX_DRAFTER_FILE_KINDS] = {
     [NTX_DRAFTER_FILE_MODEL] = {"GGUF", "model", NULL, 0},
     [NTX_DRAFTER_FILE_INDEX] = {NTX_DRAFT_INDEX_MAGIC, "index", &ntx__draft_index, 1},
+#ifdef NTX_TEST_POLICIES
     [NTX_DRAFTER_FILE_SCRIPT] = {"ntx-script", "script", &ntx__draft_script, 3},
+#endif
 };
 
 struct ntx_drafter_file {
@@ -56,7 +58,7 @@ int ntx__drafter_file_kind(int fd, enum ntx_drafter_file_kind *kind, uint64_t *b
     if (n < 0)
         return ntx_err_set(err, (int)n, "%s", strerror((int)-n));
     for (unsigned k = 0; k < NTX_DRAFTER_FILE_KINDS; k++)
-        if (!strncmp(begin, kinds[k].magic, strlen(kinds[k].magic))) {
+        if (kinds[k].magic && !strncmp(begin, kinds[k].magic, strlen(kinds[k].magic))) {
             *kind = (enum ntx_drafter_file_kind)k;
             *bytes = (uint64_t)st.st_size;
             return 0;

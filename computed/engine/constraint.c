@@ -158,7 +158,7 @@ static int compile_text(char *text, struct ntx_grammar **out, struct ntx_err *er
 /* An ntx_grammar_make_fn. */
 static int compile_constraint(void *ctx, struct ntx_grammar **out, struct ntx_err *err)
 {
-    const struct ntx_constraint_ask *a = ctx;
+    const struct ntx_constraint_request *a = ctx;
     const char *text = a->m->constraint_text.len ? a->m->constraint_text.data : "";
     size_t len = a->m->constraint_text.len;
     char *made = NULL;
@@ -199,7 +199,7 @@ const char *ntx_constraint_ram(uint32_t n_vocab, uint64_t from, const struct ntx
 
 /* Gets the shared vocabulary. One that is too large would take memory from others for good, so the request is
  * refused. */
-static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **out, struct ntx_err *err)
+static int share_words(const struct ntx_constraint_request *a, struct ntx_words **out, struct ntx_err *err)
 {
     struct ntx_words *w = atomic_load(a->words);
     int rc = w ? 0 : words_new(a->tok, &w);
@@ -224,7 +224,7 @@ static int share_words(const struct ntx_constraint_ask *a, struct ntx_words **ou
         ntx_constraint_ram(a->n_vocab, a->constrains_from, &r, ram, sizeof ram));
 }
 
-static int set_grammar(struct ntx_constraint *c, const struct ntx_constraint_ask *a, struct ntx_err *err)
+static int set_grammar(struct ntx_constraint *c, const struct ntx_constraint_request *a, struct ntx_err *err)
 {
     struct ntx_words *w = NULL;
     const struct ntx_grammar_key key = {a->m->constraint, a->reply, a->chat, a->m->constraint_text};
@@ -264,7 +264,7 @@ static void release_grammar(struct ntx_constraint *c)
     c->grammar = NULL;
 }
 
-static int copy_biases(struct ntx_constraint *c, const struct ntx_constraint_ask *a, struct ntx_err *err)
+static int copy_biases(struct ntx_constraint *c, const struct ntx_constraint_request *a, struct ntx_err *err)
 {
     for (size_t i = 0; i < a->m->n_bias; i++)
         if (a->m->bias[i].token < 0 || (uint32_t)a->m->bias[i].token >= a->n_vocab)
@@ -279,7 +279,7 @@ static int copy_biases(struct ntx_constraint *c, const struct ntx_constraint_ask
     return 0;
 }
 
-int ntx_constraint_new(const struct ntx_constraint_ask *a, struct ntx_constraint **out, struct ntx_err *err)
+int ntx_constraint_new(const struct ntx_constraint_request *a, struct ntx_constraint **out, struct ntx_err *err)
 {
     struct ntx_constraint *c = calloc(1, sizeof *c);
     if (!c)

@@ -47,8 +47,8 @@ int ntx__device_join_keys(struct ntx_device *d, const struct ntx_step *s)
         set_places(d, weight_of(d, s, 0), &g);
     } else {
         g.norm = ntx__device_vector(d, weight_of(d, s, 0));
-        g.freq = d->m.freq[NTX_TURN_ALL];
-        g.magnitude = ntx_rope_magnitude(d->hp, NTX_TURN_ALL);
+        g.freq = d->m.freq[NTX_ROTATION_ALL];
+        g.magnitude = ntx_rope_magnitude(d->hp, NTX_ROTATION_ALL);
         g.rotated = d->hp->rope_dim;
         g.neox = 1;
     }

@@ -267,11 +267,11 @@ static int make_angles(struct ntx_forward *f)
             return rc;
     }
     const float *by_context = f->c.ctx > f->hp->rope_ctx_orig ? factors[1] : factors[2];
-    make_turn(f, NTX_TURN_ALL, factors[0] ? factors[0] : by_context);
+    make_turn(f, NTX_ROTATION_ALL, factors[0] ? factors[0] : by_context);
     for (int i = 0; i < 3; i++)
         ntx__give(f, w[i]);
-    if (f->m.cs[NTX_TURN_WINDOW])
-        make_turn(f, NTX_TURN_WINDOW, NULL);
+    if (f->m.cs[NTX_ROTATION_WINDOW])
+        make_turn(f, NTX_ROTATION_WINDOW, NULL);
     return 0;
 }
 

@@ -399,7 +399,7 @@ static bool rotates(const struct ntx_model *m, enum ntx_rotation turn)
 static void place_angles(struct cursor *c, const struct ntx_forward_config *cfg, enum ntx_rotation turn,
                          struct ntx__mem *m)
 {
-    uint64_t n = turn != NTX_TURN_ALL && !rotates(cfg->model, turn)
+    uint64_t n = turn != NTX_ROTATION_ALL && !rotates(cfg->model, turn)
                      ? 0
                      : (uint64_t)cfg->max_rows * (ntx_rope_dim(&cfg->model->hp, turn) / 2);
     m->cs[turn] = n ? place_bytes(c, n * sizeof(float)) : NULL;

@@ -94,7 +94,7 @@ static void pool_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
     for (uint32_t c = 0; c < s->width; c++)
         mean[c] /= (float)s->index_topk.every;
     f->c.ops->rmsnorm(mean, f->vec[s->weight[0]], f->hp->rms_eps, s->width, key);
-    ntx_rope_angles(f->hp, NTX_TURN_ALL, f->m.freq, first, cs, sn);
+    ntx_rope_angles(f->hp, NTX_ROTATION_ALL, f->m.freq, first, cs, sn);
     f->c.ops->rope_neox(key, 1, s->width, f->hp->rope_dim, cs, sn);
     f->c.ops->f16_store(key, ntx__index_kept(f, r, r->pos), s->width);
 }

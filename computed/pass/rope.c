@@ -12,7 +12,7 @@ struct table { /* two tables of a model may differ in these */
 
 static struct table rope_table(const struct ntx_hparams *hp, enum ntx_rotation turn)
 {
-    if (turn == NTX_TURN_WINDOW)
+    if (turn == NTX_ROTATION_WINDOW)
         return (struct table){hp->rope_dim_window, hp->rope_base_window, hp->rope_factor_window, hp->plain_window};
     return (struct table){hp->rope_dim, hp->rope_base, hp->rope_factor, false};
 }

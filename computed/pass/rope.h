@@ -12,7 +12,7 @@
 #include "model/arch.h"
 
 uint32_t ntx_rope_dim(const struct ntx_hparams *hp, enum ntx_rotation turn);
-/* freq: [rope_dim / 2] out, radians per position. factors: [rope_dim / 2] divisors, or NULL; NTX_TURN_WINDOW has
+/* freq: [rope_dim / 2] out, radians per position. factors: [rope_dim / 2] divisors, or NULL; NTX_ROTATION_WINDOW has
  * none. */
 void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_rotation turn, const float *factors, double *freq);
 /* The factor of cosines and sines. */

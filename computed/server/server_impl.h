@@ -9,7 +9,7 @@
  *   request.c      dispatch of requests
  *   text.c         tokenize and detokenize
  *   wire.c         messages as plain structs
- *   takers.c       processes that receive descriptors (take.h)
+ *   fd_receivers.c       processes that receive descriptors (take.h)
  *   open.c         pending loads: checked, opened, planned
  *   model.c        the states of the model
  *   warm_prefix.c  the warm prefix
@@ -98,7 +98,7 @@ struct ntx_requester { /* the client to tell the outcome; replies NULL: it is lo
     uint64_t id;
 };
 
-struct ntx_fd_receiver { /* takers.c */
+struct ntx_fd_receiver { /* fd_receivers.c */
     struct ntx_fd_receiver *next;
     struct ntx_server *server;
     pid_t pid;
@@ -288,7 +288,7 @@ void ntx__requester_clear(struct ntx_requester *a);
 /* Sends an error and clears the requester. */
 void ntx__requester_tell(struct ntx_server *s, struct ntx_requester *a, const struct ntx_err *e);
 
-/* ---- takers.c */
+/* ---- fd_receivers.c */
 int ntx__fd_receiver_new(
     struct ntx_server *s, struct ntx_conn *c,
     struct ntx_fd_receiver **out); /* c: its next request comes with descriptors. -EBUSY: too many for one user. */

@@ -1,6 +1,5 @@
-/* a read is to be posted; 0: nothing is left; or negative errno. */
-/* kv_file_turns.c: runs are brought into memory, read, written and dropped; and the thread that does so turn by
- * turn. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kv_file_turns.c: brings runs into memory, reads, writes and drops them; and the thread that does so step by step. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

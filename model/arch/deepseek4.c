@@ -136,7 +136,9 @@ static struct ntx_step *add_rope(const struct ntx_hparams *hp, uint32_t layer, s
     s->width = width;
     s->offset = width - hp->rope_dim;
     *(op == NTX_OP_POOL ? &s->pool.rope : &s->rope) = (struct ntx_rope_step){
-        .rotated = hp->rope_dim, .pairs = NTX_ROPE_NORM, .angles = hp->pool[layer] ? NTX_TURN_ALL : NTX_TURN_WINDOW};
+        .rotated = hp->rope_dim,
+        .pairs = NTX_ROPE_NORM,
+        .angles = hp->pool[layer] ? NTX_ROTATION_ALL : NTX_ROTATION_WINDOW};
     return s;
 }
 

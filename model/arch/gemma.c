@@ -68,7 +68,7 @@ static void layer3(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
                                        .qk_norm = NTX__ALWAYS,
                                        .post_norm = true,
                                        .scale = hp->score_scale,
-                                       .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
+                                       .turn = windowed ? NTX_ROTATION_WINDOW : NTX_ROTATION_ALL,
                                        .window = windowed ? hp->window : 0};
     ntx__add_attention(hp, out, &has);
     ntx__add_dense_normed(m, l, out, NTX_FFN_GELU);

@@ -100,7 +100,7 @@ static void gemma4_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer
         .qk_norm = NTX__ALWAYS,
         .post_norm = true,
         .scale = 1,
-        .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
+        .turn = windowed ? NTX_ROTATION_WINDOW : NTX_ROTATION_ALL,
         .window = windowed ? hp->window : 0,
         .borrows = ntx_dims_of(hp, l).kv_of != l,
         .v_of_k = hp->v_of_k && !windowed,

@@ -87,7 +87,7 @@ static void add_rope(const struct ntx_hparams *hp, struct ntx_layer *l, const st
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = heads;
     s->width = ntx_dims_of(hp, has->layer).head_k;
-    s->rope.rotated = has->turn == NTX_TURN_WINDOW ? hp->rope_dim_window : hp->rope_dim;
+    s->rope.rotated = has->turn == NTX_ROTATION_WINDOW ? hp->rope_dim_window : hp->rope_dim;
     s->rope.pairs = (uint8_t)has->rope;
     s->rope.angles = (uint8_t)has->turn;
 }

@@ -119,7 +119,7 @@ static void step35_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer
                                              .rope = NTX_ROPE_NEOX,
                                              .qk_norm = NTX__MAYBE,
                                              .head_gates = true,
-                                             .turn = windowed ? NTX_TURN_WINDOW : NTX_TURN_ALL,
+                                             .turn = windowed ? NTX_ROTATION_WINDOW : NTX_ROTATION_ALL,
                                              .window = windowed ? m->hp.window : 0};
     ntx__add_attention(&m->hp, out, &attention);
     if (l < m->hp.n_dense)

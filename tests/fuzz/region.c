@@ -17,7 +17,7 @@ static uint8_t *image, *now; /* of all that is looked at: plan, orders, ring, bo
 
 #define BOARD    NTX_REGION_PARTS
 #define N_PIECES 4
-static const int pieces[N_PIECES] = {NTX_REGION_PLAN, NTX_REGION_ORDERS, NTX_REGION_RING, BOARD};
+static const int pieces[N_PIECES] = {NTX_REGION_PLAN, NTX_REGION_CONTROL, NTX_REGION_RING, BOARD};
 
 static uint8_t *at_of(int part)
 {

@@ -161,8 +161,8 @@ seeds_region() { made_seeds; }
 seeds_ring() { made_seeds; }
 seeds_monitor() { made_seeds; }
 seeds_drafts() { made_seeds; }
-seeds_guess() { made_seeds; }
-seeds_shelf() { (cd "$dir" && made_seeds); }
+seeds_drafters() { made_seeds; }
+seeds_prefixes() { (cd "$dir" && made_seeds); }
 
 seeds_adapter() {
     made_seeds

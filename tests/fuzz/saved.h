@@ -6,7 +6,7 @@
 #include "shm/region.h"
 #include "tests/fuzz/fuzz.h"
 
-static const enum ntx_region_part fuzz_words[] = {NTX_REGION_ORDERS, NTX_REGION_RING};
+static const enum ntx_region_part fuzz_words[] = {NTX_REGION_CONTROL, NTX_REGION_RING};
 
 struct fuzz_saved {
     void *copy[2];

@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../../lib/test.sh"
 here=$(dirname "$(realpath "$0")")
 PATH=/usr/sbin:/usr/bin:/sbin:/bin # what is taken along is the distribution's own
-scripts="system/pipeline/memory_test.sh system/pipeline/taint_test.sh system/pipeline/runs_out_test.sh"
+scripts="system/pipeline/memory_test.sh system/pipeline/quarantine_test.sh system/pipeline/runs_out_test.sh"
 scripts+=" system/pipeline/cache_test.sh"
 programs="test_iod-late-dma test_weights-dma test_shm-memlimit"
 [ "${NTX_LONG:-}" ] || skip "part of tests/run --long (NTX_LONG is set there)"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # The workers of a pipeline without service have sandboxed all of their threads, and have mapped only the parts of the
-# region that they need. tests/unit/lockin tries from within what the sandbox prevents.
+# region that they need. tests/unit/sandbox tries from within what the sandbox prevents.
 . "$(dirname "$0")/../../lib/test.sh"
 sanitized && skip "a build with sanitizers is not locked in all the way"
 model "$tmp/m.gguf" --layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 3

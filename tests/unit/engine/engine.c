@@ -630,7 +630,7 @@ static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
     g->l.env.words = &g->l.words;
     g->l.env.constraint_bytes = 256 << 10;
     g->l.env.words_most = 1 << 20;
-    struct ntx_constraint_ask ask = {
+    struct ntx_constraint_request ask = {
         .tok = g->l.tok, .words = &g->l.words, .n_vocab = g->rig.n_vocab, .memory = 256 << 10, .words_most = 1 << 20};
     struct ntx_request q = constrained(0, NULL, 0, 0);
     struct ntx_constraint *c;

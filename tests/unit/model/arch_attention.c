@@ -67,7 +67,7 @@ static void check_gemma3(void)
     for (uint32_t l = 0; l < 7; l++) {
         const struct ntx_layer *layer = &x.m->layers[l];
         CHECK_EQ(window_of(layer), l == 5 ? 0u : 9u);
-        CHECK_EQ(ntx_layer_find(layer, NTX_OP_ROPE)->rope.angles, l == 5 ? NTX_TURN_ALL : NTX_TURN_WINDOW);
+        CHECK_EQ(ntx_layer_find(layer, NTX_OP_ROPE)->rope.angles, l == 5 ? NTX_ROTATION_ALL : NTX_ROTATION_WINDOW);
         CHECK_EQ(ntx_layer_find(layer, NTX_OP_GLU)->glu.hidden.act, NTX_FFN_GELU);
     }
     CHECK_STR(name_of(&x, x.m->layers[1].attn_post_norm), "blk.1.post_attention_norm.weight");
@@ -86,7 +86,7 @@ static void check_gemma2(void)
     const struct ntx_step *attend = ntx_layer_find(&x.m->layers[2], NTX_OP_ATTEND);
     CHECK(attend->attend.cap == 5 && x.m->hp.logit_cap == 8 && attend->attend.window == 9 &&
           !window_of(&x.m->layers[3]));
-    CHECK(ntx_layer_find(&x.m->layers[2], NTX_OP_ROPE)->rope.angles == NTX_TURN_ALL &&
+    CHECK(ntx_layer_find(&x.m->layers[2], NTX_OP_ROPE)->rope.angles == NTX_ROTATION_ALL &&
           attend->scale == 1 / sqrtf((float)x.m->hp.head_k));
     close_model(&x);
     o.layers = 46; /* the largest one */
@@ -253,7 +253,8 @@ static void check_step(void)
                               *e = ntx_layer_find(&l[i], NTX_OP_EXPERTS);
         const bool all = i % 3 == 0;
         CHECK(window_of(&l[i]) == (all ? 0 : 9) && rope->heads == (all ? 4 : 6) &&
-              rope->rope.rotated == (all ? 8 : 16) && rope->rope.angles == (all ? NTX_TURN_ALL : NTX_TURN_WINDOW));
+              rope->rope.rotated == (all ? 8 : 16) &&
+              rope->rope.angles == (all ? NTX_ROTATION_ALL : NTX_ROTATION_WINDOW));
         CHECK(gate->gate.by_head && gate->heads == rope->heads && gate->width == 16 * gate->heads);
         CHECK((e != NULL) == (i >= 2));
         if (!e) {

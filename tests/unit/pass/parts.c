@@ -136,24 +136,24 @@ static void angles(void)
     double f[4];
     float cs[4], sn[4];
     const float factors[] = {1, 2, 4, 8};
-    ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
+    ntx_rope_frequencies(&hp, NTX_ROTATION_ALL, NULL, f);
     CHECK(fabs(f[0] - 1) < 1e-15 && fabs(f[1] - 0.1) < 1e-15 && fabs(f[2] - 0.01) < 1e-15 &&
           fabs(f[3] - 0.001) < 1e-15);
-    ntx_rope_angles(&hp, NTX_TURN_ALL, f, 5, cs, sn);
+    ntx_rope_angles(&hp, NTX_ROTATION_ALL, f, 5, cs, sn);
     CHECK(cs[0] == (float)cos(5.0) && sn[1] == (float)sin(5 * f[1]));
-    ntx_rope_frequencies(&hp, NTX_TURN_ALL, factors, f);
+    ntx_rope_frequencies(&hp, NTX_ROTATION_ALL, factors, f);
     CHECK(fabs(f[1] - 0.05) < 1e-15 && fabs(f[3] - 0.000125) < 1e-15);
     hp.rope_scaling = NTX_ROPE_SCALE_LINEAR;
     hp.rope_factor = 4;
-    ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
+    ntx_rope_frequencies(&hp, NTX_ROTATION_ALL, NULL, f);
     CHECK(fabs(f[0] - 0.25) < 1e-15 && fabs(f[2] - 0.0025) < 1e-15);
     /* YaRN: within 64 positions pair 0 turns 10 times, pair 1 once: pair 0 is nearer to "fast", the slow ones are
      * divided */
     hp.rope_scaling = NTX_ROPE_SCALE_YARN;
     hp.yarn_ext_factor = 1;
-    ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
+    ntx_rope_frequencies(&hp, NTX_ROTATION_ALL, NULL, f);
     CHECK(fabs(f[0] - 1) < 1e-12 && fabs(f[2] - 0.0025) < 1e-12 && fabs(f[3] - 0.00025) < 1e-12);
-    ntx_rope_angles(&hp, NTX_TURN_ALL, f, 0, cs, sn);
+    ntx_rope_angles(&hp, NTX_ROTATION_ALL, f, 0, cs, sn);
     CHECK(cs[0] == (float)(1 + 0.1 * log(4.0)) && sn[0] == 0);
     /* layers with a window rotate without YaRN, and without a magnitude if their table is plain (deepseek4) */
     hp.rope_dim_window = 8;
@@ -161,11 +161,11 @@ static void angles(void)
     hp.rope_factor_window = 1;
     hp.rope_attn_factor = 0.5f;
     hp.plain_window = true;
-    ntx_rope_frequencies(&hp, NTX_TURN_WINDOW, NULL, f);
-    ntx_rope_angles(&hp, NTX_TURN_WINDOW, f, 0, cs, sn);
+    ntx_rope_frequencies(&hp, NTX_ROTATION_WINDOW, NULL, f);
+    ntx_rope_angles(&hp, NTX_ROTATION_WINDOW, f, 0, cs, sn);
     CHECK(fabs(f[2] - 0.01) < 1e-15 && fabs(f[3] - 0.001) < 1e-15 && cs[0] == 1);
     hp.plain_window = false;
-    ntx_rope_angles(&hp, NTX_TURN_WINDOW, f, 0, cs, sn);
+    ntx_rope_angles(&hp, NTX_ROTATION_WINDOW, f, 0, cs, sn);
     CHECK(cs[0] == 0.5f);
 }
 
@@ -197,7 +197,7 @@ static void exact_ramp(void)
     double f[32];
     for (int exact = 0; exact < 2; exact++) {
         hp.yarn_exact = exact;
-        ntx_rope_frequencies(&hp, NTX_TURN_ALL, NULL, f);
+        ntx_rope_frequencies(&hp, NTX_ROTATION_ALL, NULL, f);
         for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
             const double want = exact ? is[i].exact : is[i].rounded;
             CHECK_MSG(fabs(f[is[i].pair] - want) < 1e-10 * want, "pair %u turns by %.12g, not %.12g", is[i].pair,

@@ -68,7 +68,7 @@ static void test_plan_is_private(void)
     r.chunks[3].offset++;
     CHECK_EQ(a.chunks[3].offset, offset);
     CHECK(pwrite(r.part[NTX_REGION_PLAN].fd, &byte, 1, 0) < 0 && errno == EPERM);
-    CHECK_EQ(fcntl(r.part[NTX_REGION_ORDERS].fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, F_SEAL_FUTURE_WRITE);
+    CHECK_EQ(fcntl(r.part[NTX_REGION_CONTROL].fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, F_SEAL_FUTURE_WRITE);
     CHECK_EQ(fcntl(r.board.part.fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE, F_SEAL_FUTURE_WRITE);
     r.control->stop = 1; /* the creator can still write the control page */
     CHECK_EQ(a.control->stop, 1);
@@ -320,13 +320,13 @@ static void test_descriptors(void)
         int seals = F_SEAL_SHRINK;
         if (i == NTX_REGION_PLAN)
             seals |= F_SEAL_WRITE;
-        else if (i == NTX_REGION_ORDERS)
+        else if (i == NTX_REGION_CONTROL)
             seals |= F_SEAL_FUTURE_WRITE;
         refused(&r, i, sealed("other", 99 * (off_t)ntx_page_bytes(), seals), i ? "expected" : "magic");
     }
     /* an unsealed part could be written after the check */
     refused(&r, NTX_REGION_PLAN, dup(r.part[NTX_REGION_RING].fd), "sealed");
-    refused(&r, NTX_REGION_ORDERS, dup(r.part[NTX_REGION_RING].fd), "sealed");
+    refused(&r, NTX_REGION_CONTROL, dup(r.part[NTX_REGION_RING].fd), "sealed");
     ntx_region_close(&r);
 }
 

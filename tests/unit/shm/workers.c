@@ -97,7 +97,7 @@ static void child_attach(struct child *c, const struct ntx_attach_msg *m, int *f
     CHECK_EQ(fcntl(fds[0], F_GETFD), FD_CLOEXEC);
     cannot_write(fds[0]);
     if (iod) {
-        cannot_write(fds[NTX_REGION_ORDERS]);
+        cannot_write(fds[NTX_REGION_CONTROL]);
         CHECK_EQ(ntx_region_attach(fds, &c->region, NULL), 0);
         cannot_become_writable(c->region.control);
         CHECK_EQ(c->region.hdr->epoch, m->epoch);

@@ -290,7 +290,7 @@ static void restart(void)
         t.iod[i] = (struct daemon){0};
     }
     ntx_stream_free(t.s);
-    for (int i = NTX_REGION_ORDERS; i <= NTX_REGION_RING; i++)
+    for (int i = NTX_REGION_CONTROL; i <= NTX_REGION_RING; i++)
         memcpy(t.r.part[i].at, t.start[i], t.r.part[i].bytes);
     for (uint64_t at = 0; at < t.r.hdr->off_arena + t.r.hdr->arena_bytes; at += BLOCK)
         memset(t.r.base + at, 0xee, 8);
@@ -313,7 +313,7 @@ static void open_region(uint32_t per_layer, uint32_t n_desc, uint32_t n_slots)
                             .host = true};
     make_region(&s, &t.r);
     weak_forget();
-    for (int i = NTX_REGION_ORDERS; i <= NTX_REGION_RING; i++) {
+    for (int i = NTX_REGION_CONTROL; i <= NTX_REGION_RING; i++) {
         t.start[i] = malloc(t.r.part[i].bytes);
         memcpy(t.start[i], t.r.part[i].at, t.r.part[i].bytes);
         weak_share(t.r.part[i].at, t.r.part[i].bytes, WEAK_CHECKED);
@@ -330,7 +330,7 @@ static void close_region(void)
     }
     ntx_stream_free(t.s);
     t.s = NULL;
-    for (int i = NTX_REGION_ORDERS; i <= NTX_REGION_RING; i++)
+    for (int i = NTX_REGION_CONTROL; i <= NTX_REGION_RING; i++)
         free(t.start[i]);
     ntx_region_close(&t.r);
 }
@@ -378,7 +378,7 @@ static void restart_trace(void)
 
 enum { CTX = 4 };
 static struct ntx_drafts drafts;
-static struct ntx_drafts_asks asks;
+static struct ntx_drafts_requests asks;
 static struct ntx_drafts_answers answers;
 static int32_t tokens[NTX_DRAFTS_TEXTS * CTX];
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chosen.c: experts chosen on a device (argument: the plug-in's path): the choice, and the order of choices by expert,
+/* routed.c: experts chosen on a device (argument: the plug-in's path): the choice, and the order of choices by expert,
  * against what computed/pass/moe.c says; and products of choices, and of tiles of them, of every type, which are the
  * CPU's bits. */
 #include "common/util.h"

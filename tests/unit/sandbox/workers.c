@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a worker that somebody took over can still do. Each role locks itself in as its main function does
- * (ntx_iod_lock_in, ntx_service_lock_in), in a process of its own, and then tries: what it needs works, everything else
+ * (ntx_iod_sandbox, ntx_service_lock_in), in a process of its own, and then tries: what it needs works, everything else
  * is refused. A build with sanitizers allows more (common/sandbox.h), so there only the rest is tried. */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -233,10 +233,10 @@ static void iod(struct ntx_region *mine)
     char path[96];
     CHECK_EQ(attach_to(mine, &r, &err), 0);
     ntx_region_close(mine);
-    CHECK_MSG(!ntx_iod_lock_in(dir, &ring, &err), "%s", err.text);
+    CHECK_MSG(!ntx_iod_sandbox(dir, &ring, &err), "%s", err.text);
     all_alike();
     sealed(r.part[NTX_REGION_PLAN].fd, NULL); /* a private mapping, which writing to would change for nobody else */
-    sealed(r.part[NTX_REGION_ORDERS].fd, r.control);
+    sealed(r.part[NTX_REGION_CONTROL].fd, r.control);
     r.desc[0].slot = 3; /* what is its own */
     r.base[0] = 1;
     snprintf(path, sizeof path, "%s/socket", dir);

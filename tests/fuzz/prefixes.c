@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shelf.c: the file of a text's state, as another hand left it: right but for some changes, or anything at all; its
+/* prefixes.c: the file of a prefix, as another process left it: right but for some changes, or anything at all; its
  * sums made right again or not, so that sizes and numbers that lie are met, too. What is taken without a sum that was
  * made right has the values that were written. */
 #include <errno.h>

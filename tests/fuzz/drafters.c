@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* guess.c: files that guess: an index, or a script, read and then looked in. What is taken gives trees that are well
+/* drafters.c: files that propose drafts: an index, or a script, read and then looked in. What is taken gives trees that are well
  * formed, of tokens that there are. */
 #include "common/err.h"
 #include "computed/draft/draft_index.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch_latents.c: MLA, indexers, and pooled K: deepseek2, deepseek32, glm-dsa, hy_v4, deepseek4. */
+/* arch_mla.c: MLA, indexers, and pooled K: deepseek2, deepseek32, glm-dsa, hy_v4, deepseek4. */
 #include "tests/unit/model/opened.h"
 
 static struct mk_options mla_options(bool joined)
@@ -279,10 +279,10 @@ static void check_pooled(void)
               attend->attend.window == 11 && ntx_windowed(h, i));
         CHECK((pool != NULL) == (every[i] != 0) &&
               (!pool || (pool->pool.every == every[i] && pool->pool.spans == spans[i] && pool->offset == 32 &&
-                         pool->pool.rope.angles == NTX_TURN_ALL)));
+                         pool->pool.rope.angles == NTX_ROTATION_ALL)));
         CHECK((choose != NULL) == (i == 1) && attend->attend.topk == (i == 1) &&
               (!choose || (choose->index_topk.every == 4 && choose->index_topk.most == 7)));
-        CHECK(attend[1].rope.back && attend[1].rope.angles == (every[i] ? NTX_TURN_ALL : NTX_TURN_WINDOW) &&
+        CHECK(attend[1].rope.back && attend[1].rope.angles == (every[i] ? NTX_ROTATION_ALL : NTX_ROTATION_WINDOW) &&
               attend[2].mm.parts == 4);
         CHECK((l->token_experts != NTX_NO_TENSOR) == (i < 2) && (l->router_select != NTX_NO_TENSOR) == (i >= 2) &&
               (l->head_mix != NTX_NO_TENSOR) == (i == 3));

@@ -18,7 +18,7 @@ import time
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import Daemons, check, equal, make_model, wait_for  # noqa: E402
 
-tmp = tempfile.TemporaryDirectory(prefix="ntx-server-shelf-")
+tmp = tempfile.TemporaryDirectory(prefix="ntx-server-prefix-store-")
 SMALL = ("--layers", "6", "--embd", "256", "--ff", "512", "--heads", "8", "--kv", "2", "--type", "Q8_0")
 model = make_model(os.path.join(tmp.name, "m.gguf"), *SMALL, "--seed", "5")
 other = make_model(os.path.join(tmp.name, "o.gguf"), *SMALL, "--seed", "6")
