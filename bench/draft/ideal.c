@@ -103,7 +103,9 @@ static uint32_t write_text(struct writer *w, const char *prompt, const struct nt
     struct ntx_row rows[CTX];
     int32_t *ids;
     int n = ntx_tokenize(w->tok, prompt, strlen(prompt), NTX_TOK_BOS, &ids);
-    must(n < 0 ? n : (uint32_t)n + more > CTX ? -E2BIG : ntx_kv_seq_new(w->pool, CTX, &kv), &none);
+    must(n < 0 ? n : 0, &none);
+    must((uint32_t)n + more > CTX ? -E2BIG : 0, &none);
+    must(ntx_kv_seq_new(w->pool, CTX, &kv), &none);
     must(ntx_sampler_new(how, w->model->hp.n_vocab, &s), &none);
     memcpy(text, ids, (size_t)n * sizeof *ids);
     for (uint32_t at = 0, end = (uint32_t)n; end < (uint32_t)n + more; at = end++) {
@@ -128,7 +130,7 @@ static struct ntx_draft_file file = {.part = &part};
 /* The drafter's whole tree, as if it had come through the region. */
 static void answer(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t most)
 {
-    static struct ntx_draft_node guess[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node draft[NTX_DRAFTER_NODES];
     struct ntx_err none = {0};
     struct ntx_drafts_tree *x = &part.answers->tree[0];
     int i = ntx_drafter_follow(d, t), rc;
@@ -137,17 +139,16 @@ static void answer(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint
         ;
     must(rc, &none);
     ntx_drafts_open_seq(&x->seq);
-    x->n_nodes = ntx_drafter_tree(d, (unsigned)i, guess);
+    x->n_nodes = ntx_drafter_tree(d, (unsigned)i, draft);
     x->n_expanded = ntx_drafter_expanded(d, (unsigned)i);
     x->session = t->session;
     x->n_text = t->n;
     for (uint32_t k = 0; k < x->n_nodes; k++)
-        x->node[k] = (struct ntx_drafts_node){guess[k].token, guess[k].parent, guess[k].chance};
+        x->node[k] = (struct ntx_drafts_node){draft[k].token, draft[k].parent, draft[k].chance};
     ntx_drafts_close_seq(&x->seq, &part.answers->bell);
 }
 
-/* Tokens that follow through the `rows` likeliest nodes of that tree: of those with the chance of the last one or more.
- * */
+/* Counts the tokens that the text follows through the `rows` likeliest nodes of the drafter's tree. */
 static uint32_t walk_said(const int32_t *next, uint32_t rows)
 {
     const struct ntx_drafts_tree *x = &part.answers->tree[0];

@@ -93,8 +93,10 @@ int main(int argc, char **argv)
     } shapes[] = {{432, 9}, {432, 19}, {864, 4}, {864, 9}, {1280, 6}, {432, 1}, {864, 1}, {432, 2}};
     struct lab l = {.seed = 1};
     double seconds = argc > 2 ? atof(argv[2]) : 1;
-    int rounds = argc > 3 ? atoi(argv[3]) : 3,
-        rc = argc < 2 ? -EINVAL : open_lab(&l, argv[1], (argc > 4 ? strtoull(argv[4], NULL, 10) : 1700) << 20);
+    int rounds = argc > 3 ? atoi(argv[3]) : 3, rc = -EINVAL;
+    uint64_t arena_mib = argc > 4 ? strtoull(argv[4], NULL, 10) : 1700;
+    if (argc >= 2)
+        rc = open_lab(&l, argv[1], arena_mib << 20);
     if (rc) {
         fprintf(stderr, "cold FILE [SECONDS] [ROUNDS] [ARENA_MIB]: %s\n", strerror(-rc));
         return 100;

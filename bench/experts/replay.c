@@ -201,10 +201,11 @@ static int synthesize(struct trace *t, double exponent, uint32_t drift, uint32_t
     for (uint32_t pass = 0; pass < PASSES; pass++)
         for (uint32_t l = 0; l < LAYERS; l++) {
             uint64_t taken = 0;
+            uint32_t era = drift ? pass / drift : 0;
             for (uint32_t k = 0; k < USED; k++) {
-                uint32_t e = pass && k < kept ? last[l][k] : draw(&state, exponent, l, drift ? pass / drift : 0);
+                uint32_t e = pass && k < kept ? last[l][k] : draw(&state, exponent, l, era);
                 while (taken >> e & 1)
-                    e = draw(&state, exponent, l, drift ? pass / drift : 0);
+                    e = draw(&state, exponent, l, era);
                 taken |= 1ull << e;
                 last[l][(k + kept) % USED] = e; /* the kept ones are the newest of last time */
                 if (add(t, pass, l * EXPERTS + e))

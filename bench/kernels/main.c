@@ -119,16 +119,25 @@ static struct seconds measure(struct job *j)
     return (struct seconds){j->pass[0], j->pass[j->n_passes / 2]};
 }
 
-/* Bytes that make finite scales in every type, and no subnormal floats. */
+/* Exponent bits that keep the scales of this type finite and its floats from being subnormal. */
+static uint16_t exponent_bits(uint32_t type)
+{
+    if (ntx_type_info(type)->block == 1)
+        return 0x3c00;
+    return type == NTX_MXFP4 ? 0x4040 : 0;
+}
+
+/* Random weights with finite scales and no subnormal floats. */
 static void fill_weights(char *p, size_t bytes, uint32_t type)
 {
     uint64_t s = 88172645463325252u;
     uint16_t *h = (uint16_t *)(void *)p;
+    const uint16_t exponent = exponent_bits(type);
     for (size_t i = 0; i < bytes / 2; i++) {
         s ^= s << 13;
         s ^= s >> 7;
         s ^= s << 17;
-        h[i] = (uint16_t)((s & 0x3f3f) | (ntx_type_info(type)->block == 1 ? 0x3c00 : type == NTX_MXFP4 ? 0x4040 : 0));
+        h[i] = (uint16_t)((s & 0x3f3f) | exponent);
     }
 }
 

@@ -85,11 +85,12 @@ static json_t *json_of_models(const json_t *status)
                              "ntx", "context_length", json_integer_value(ctx)),
            *adapter;
     size_t i;
-    json_array_foreach(json_object_get(status, "adapters"), i, adapter) json_array_append_new(
-        list,
-        json_pack("{s:o, s:s, s:I, s:s, s:I, s:O}", "id",
-                  json_sprintf("%s:%s", json_string_value(name), json_string_value(adapter)), "object", "model",
-                  "created", since, "owned_by", "ntx", "context_length", json_integer_value(ctx), "parent", name));
+    json_array_foreach (json_object_get(status, "adapters"), i, adapter)
+        json_array_append_new(list,
+                              json_pack("{s:o, s:s, s:I, s:s, s:I, s:O}", "id",
+                                        json_sprintf("%s:%s", json_string_value(name), json_string_value(adapter)),
+                                        "object", "model", "created", since, "owned_by", "ntx", "context_length",
+                                        json_integer_value(ctx), "parent", name));
     return list;
 }
 
@@ -109,8 +110,9 @@ enum MHD_Result ntx__serve_model(struct ntx_request *q)
     struct ntx_fault f;
     json_t *j = get_status(q, &f), *list = j ? json_of_models(j) : NULL, *m, *found = NULL;
     size_t i;
-    json_array_foreach(list, i, m) if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
-        found = json_incref(m);
+    json_array_foreach (list, i, m)
+        if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
+            found = json_incref(m);
     if (j && !found)
         ntx_fault(&f, NTX_FAULT_PATH, NULL, "no model '%.100s' is loaded: see /v1/models", q->of);
     json_decref(list);

@@ -13,6 +13,14 @@
 
 static int some_fd;
 
+/* File descriptors that come with the message, in the first byte of its seed. */
+static uint8_t files_of_seed(int kind)
+{
+    if (kind == NTX_AT_WELCOME)
+        return 1;
+    return kind == NTX_AT_ATTACH ? NTX_IOD_FDS + 3 : 0;
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
@@ -27,7 +35,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
                                    .role = NTX_ROLE_IOD,
                                    .build = "build"};
         m.n_files = kind == NTX_AT_ATTACH ? 3 : 0;
-        uint8_t seed[1 + sizeof m] = {kind == NTX_AT_WELCOME ? 1 : kind == NTX_AT_ATTACH ? NTX_IOD_FDS + 3 : 0};
+        uint8_t seed[1 + sizeof m] = {files_of_seed(kind)};
         char name[16];
         memcpy(seed + 1, &m, sizeof m);
         snprintf(name, sizeof name, "kind%d", kind);

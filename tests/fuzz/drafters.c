@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drafters.c: files that propose drafts: an index, or a script, read and then looked in. What is taken gives trees that are well
- * formed, of tokens that there are. */
+/* drafters.c: the files that a drafter drafts from, an index or a script. A file that opens must give well-formed trees
+ * of tokens within the vocabulary. */
 #include "common/err.h"
 #include "computed/draft/draft_index.h"
 #include "computed/draft/drafter_file_impl.h"
@@ -37,7 +37,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static struct ntx_draft_node guess[NTX_DRAFTER_NODES];
+    static struct ntx_draft_node draft[NTX_DRAFTER_NODES];
     const struct ntx_drafter_file_ops *ops = size && data[0] == 'N' ? &ntx__draft_index : &ntx__draft_script;
     const int32_t text[] = {4, 0, 1, 4, 0, 7};
     struct ntx_err err = {0};
@@ -53,12 +53,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (uint32_t n = 1; n <= 6; n++) {
         const struct ntx_drafter_file_text t = {text, n, n / 2, VOCAB};
-        guess[0] = (struct ntx_draft_node){text[n - 1], 0, 1};
-        uint32_t k = ops->tree(self, &t, guess);
+        draft[0] = (struct ntx_draft_node){text[n - 1], 0, 1};
+        uint32_t k = ops->tree(self, &t, draft);
         MUST(k >= 1 && k <= NTX_DRAFTER_NODES);
         for (uint32_t i = 1; i < k; i++)
-            MUST(guess[i].parent < i && guess[i].token >= 0 && guess[i].token < (int32_t)VOCAB &&
-                 guess[i].chance >= 0 && guess[i].chance <= 1);
+            MUST(draft[i].parent < i && draft[i].token >= 0 && draft[i].token < (int32_t)VOCAB &&
+                 draft[i].chance >= 0 && draft[i].chance <= 1);
     }
     ops->free(self);
     return 0;

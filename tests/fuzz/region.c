@@ -13,7 +13,7 @@
 #define READS 200
 
 static struct ntx_region right;
-static uint8_t *image, *now; /* of all that is looked at: plan, orders, ring, board, one behind the other */
+static uint8_t *image, *now; /* plan, control page, ring and board, one after the other */
 
 #define BOARD    NTX_REGION_PARTS
 #define N_PIECES 4
@@ -21,14 +21,19 @@ static const int pieces[N_PIECES] = {NTX_REGION_PLAN, NTX_REGION_CONTROL, NTX_RE
 
 static uint8_t *at_of(int part)
 {
-    return part == NTX_REGION_PLAN ? right.own : part == BOARD ? right.board.part.at : right.part[part].at;
-}
-static size_t bytes_of(int part)
-{
-    return part == NTX_REGION_PLAN ? right.own_bytes : part == BOARD ? right.board.part.bytes : right.part[part].bytes;
+    if (part == NTX_REGION_PLAN)
+        return right.own;
+    return part == BOARD ? right.board.part.at : right.part[part].at;
 }
 
-/* Where a place in the parts is in the image. */
+static size_t bytes_of(int part)
+{
+    if (part == NTX_REGION_PLAN)
+        return right.own_bytes;
+    return part == BOARD ? right.board.part.bytes : right.part[part].bytes;
+}
+
+/* Offset in the image of a pointer into one of the parts. */
 static uint32_t in_image(const void *place)
 {
     size_t before = 0;
@@ -176,12 +181,11 @@ static void use_core(const struct ntx_region *r, unsigned how)
         if (how & 64 && i % 5 == 4 && ntx_iod_core_next(c, i, &got)) /* two at once; the later one is through first */
             ntx_iod_core_done(c, i, got.tag, (int32_t)got.len, &last);
         MUST(!ntx_iod_core_idle(c) || ntx_iod_core_inflight(c) >= rd.len);
-        ntx_iod_core_done(c, i, rd.tag,
-                          how & 32 && i < 20 ? -EIO
-                          : (i + how) % 7    ? (int32_t)rd.len
-                                             : (int32_t)rd.expect / 2,
-                          &last);
-        ntx_iod_core_done(c, i, rd.tag, -EIO, &last); /* told twice */
+        int32_t result = (i + how) % 7 ? (int32_t)rd.len : (int32_t)rd.expect / 2;
+        if (how & 32 && i < 20)
+            result = -EIO;
+        ntx_iod_core_done(c, i, rd.tag, result, &last);
+        ntx_iod_core_done(c, i, rd.tag, -EIO, &last); /* reported twice */
     }
     ntx_iod_core_free(c);
 }

@@ -20,7 +20,9 @@ static const char *const ntx_kind[] = {"F16", "Q8_0", "Q4_0"};
 
 static size_t row_bytes(enum ntx_kv_type type, uint32_t width)
 {
-    return type == NTX_KV_F16 ? 2 * width : width / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
+    if (type == NTX_KV_F16)
+        return 2 * width;
+    return width / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
 }
 
 /* key: K, not V. F16: a last block that is part full ends at its page; Q8_0: there are whole blocks, with noise behind
@@ -104,7 +106,7 @@ static void transpose_floats(const float *q, uint32_t n, float *x)
         x[k] *= 1.0f / sqrtf((float)piece);
 }
 
-/* What is multiplied with K in Q8_0: q in blocks of 32, to int8. */
+/* q as the Q8_0 product uses it: blocks of 32, rounded to int8. */
 static void quantise(const float *q, uint32_t n, double *out)
 {
     for (uint32_t b = 0; b < n; b += 32) {
@@ -326,8 +328,16 @@ static void check_rows(struct rng *r, enum ntx_kv_type type, uint32_t n_q, uint3
     kv_free(&v, n_pos);
 }
 
-/* Values come back within half a step of their block, and the same bytes on every instruction set; nothing but a
- * position's own is written. */
+/* check_store's values: the first block is small, the second large, the others zero. */
+static double store_scale(uint32_t i)
+{
+    if (i < 32)
+        return 1;
+    return i < 64 ? 1000 : 0;
+}
+
+/* Q8_0 values read back within half a step of their block. Every instruction set writes the same bytes, and only those
+ * of the position. */
 static void check_store(struct rng *r, bool key)
 {
     enum { N = 160, TOKENS = NTX_KV_Q8_TOKENS };
@@ -336,16 +346,13 @@ static void check_store(struct rng *r, bool key)
     struct kv kv = {.at = {a}, .type = NTX_KV_Q8_0, .width = N, .tokens = TOKENS, .key = key};
     for (uint32_t t = 0; t < TOKENS; t++)
         for (int i = 0; i < N; i++)
-            x[t][i] = rng_float(r) * (i < 32 ? 1 : i < 64 ? 1000 : 0);
+            x[t][i] = rng_float(r) * (float)store_scale((uint32_t)i);
     const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
     for (uint32_t t = 0; t < TOKENS; t++)
         (key ? ops->k_store : ops->v_store)[NTX_KV_Q8_0](x[t * 7 % TOKENS], a, t * 7 % TOKENS, N);
     for (uint32_t t = 0; t < TOKENS; t++)
         for (uint32_t i = 0; i < N; i++)
-            CHECK(fabs(kv_at(&kv, t, i) - (double)x[t][i]) <= (i < 32   ? 1
-                                                               : i < 64 ? 1000
-                                                                        : 0) *
-                                                                  (0.5 / 127 + 1.0 / 2048));
+            CHECK(fabs(kv_at(&kv, t, i) - (double)x[t][i]) <= store_scale(i) * (0.5 / 127 + 1.0 / 2048));
     for (unsigned n = 0; (ops = isa_at(n)); n++) {
         memset(b, 0x55, sizeof b);
         for (uint32_t t = 0; t < TOKENS; t++)
@@ -354,9 +361,16 @@ static void check_store(struct rng *r, bool key)
     }
 }
 
-/* Rotated back, values of a position whose largest is the block's own come back within half a step of their block: a
- * step is 1 / 7.5 of the largest rotated one, which is at most the sum of all by the root of their number. Instruction
- * sets agree; a position's store touches nothing else. */
+/* check_store_four's values: one channel is far above the others, and the last block is zero. */
+static float four_scale(int i)
+{
+    if (i == 3)
+        return 100;
+    return i < 128 ? 1 : 0;
+}
+
+/* Q4_0 values, which are stored rotated, read back within half a step of their block. A step is 1 / 7.5 of the block's
+ * largest rotated value. Every instruction set writes the same bytes, and only those of the position. */
 static void check_store_four(struct rng *r, bool key)
 {
     enum { N = 160, TOKENS = NTX_KV_Q8_TOKENS };
@@ -366,7 +380,7 @@ static void check_store_four(struct rng *r, bool key)
     const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
     for (uint32_t t = 0; t < TOKENS; t++)
         for (int i = 0; i < N; i++)
-            x[t][i] = rng_float(r) * (i == 3 ? 100 : i < 128 ? 1 : 0); /* a channel far above the others */
+            x[t][i] = rng_float(r) * four_scale(i);
     memset(a, 0x55, sizeof a);
     for (uint32_t t = 0; t < TOKENS; t++)
         (key ? ops->k_store : ops->v_store)[NTX_KV_Q4_0](x[t * 7 % TOKENS], a, t * 7 % TOKENS, N);

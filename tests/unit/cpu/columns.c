@@ -44,8 +44,11 @@ static void make(struct problem *p, struct rng *r)
     p->a = malloc(ROWS * COLS * sizeof(float));
     p->start = malloc(p->n_rows * p->n * sizeof(float));
     p->want = malloc(p->n_rows * p->n * sizeof(float));
-    for (uint32_t i = 0; i < ROWS * COLS; i++)
-        p->a[i] = rng_u32(r) % 3 && i % COLS % 5 ? rng_float(r) : i % 2 ? 0.0f : -0.0f;
+    for (uint32_t i = 0; i < ROWS * COLS; i++) {
+        p->a[i] = i % 2 ? 0.0f : -0.0f;
+        if (rng_u32(r) % 3 && i % COLS % 5)
+            p->a[i] = rng_float(r);
+    }
     for (uint32_t i = 0; i < p->n_rows * p->n; i++)
         p->start[i] = i % 7 ? rng_float(r) : 0;
     define(p);

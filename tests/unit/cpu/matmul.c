@@ -19,6 +19,8 @@ struct problem {
     bool extreme;
 };
 
+static float extreme_value(struct rng *r) { return rng_u32(r) & 1 ? 3.0f : -3.0f; }
+
 static void problem_new(struct problem *p, struct rng *r)
 {
     const struct ntx_cpu_ops *g = ntx_cpu_pick("generic");
@@ -35,7 +37,7 @@ static void problem_new(struct problem *p, struct rng *r)
     float *x = aligned_bytes(sizeof *x * p->n_in);
     for (uint32_t row = 0; row < p->n_rows; row++) {
         for (uint32_t k = 0; k < p->n_in; k++)
-            x[k] = p->extreme ? (rng_u32(r) & 1 ? 3.0f : -3.0f) : rng_float(r);
+            x[k] = p->extreme ? extreme_value(r) : rng_float(r);
         g->act_quantize[form](x, p->x + row * p->x_stride, p->n_in);
     }
     free(x);
@@ -185,22 +187,23 @@ static void check_many_rows(uint32_t type, struct rng *r)
     problem_free(&p);
 }
 
-/* What an emulator does in seconds: a few shapes; prints the oracle's bits in short, which are the same on every
- * machine. */
+/* Checks a few shapes, so that an emulator needs only seconds. Prints a hash of the oracle's bits, which is the same on
+ * every machine. */
 static int few(struct rng *r)
 {
-    static const uint32_t values[] = {40960,
-                                      81920}; /* rows of which eight, and four, are more than neon_many.c holds */
+    /* Eight rows of the first width, and four of the second, are more than neon_many.c holds. */
+    static const uint32_t values[] = {40960, 81920};
     static const uint32_t blocks[] = {1, 5, 18}, outs[] = {1, 5}, rows[] = {1, 2, 3, 4, 5, 7};
     enum { N_ROWS = sizeof rows / sizeof *rows };
     for (unsigned t = 0; t < sizeof types / sizeof *types; t++) {
         uint64_t bits = 14695981039346656037u; /* FNV-1a */
         for (unsigned b = 0; b < (types[t] == NTX_Q4_0 ? 5 : 3); b++) {
             const uint32_t block = ntx_type_info(types[t])->block;
+            uint32_t n_in = b < 3 ? blocks[b] * block : values[b - 3];
+            if (b < 3 && block == 1)
+                n_in = blocks[b] * 7 + 1;
             struct problem p = {.type = types[t],
-                                .n_in = b >= 3       ? values[b - 3]
-                                        : block == 1 ? blocks[b] * 7 + 1
-                                                     : blocks[b] * block,
+                                .n_in = n_in,
                                 .n_out = 2 * NTX_SLICE_OUTS,
                                 .n_rows = 7,
                                 .extreme = b == 1 && block > 1};

@@ -106,13 +106,21 @@ static void check_pack(enum ntx_act form, uint32_t n, const float *x)
     free(b);
 }
 
+/* One block of large values, one of tiny ones, the others usual. */
+static float pack_scale(int block)
+{
+    if (block == 2)
+        return 1e30f;
+    return block == 3 ? 1e-36f : 4;
+}
+
 static void check_packs(void)
 {
     float x[N];
     struct rng r = {11};
     for (int round = 0; round < 50; round++) {
         for (int i = 0; i < N; i++)
-            x[i] = rng_float(&r) * (i / 256 == 2 ? 1e30f : i / 256 == 3 ? 1e-36f : 4) * (i / 32 % 5 != 0);
+            x[i] = rng_float(&r) * pack_scale(i / 256) * (i / 32 % 5 != 0);
         for (uint32_t n = 256; n <= N; n += 256)
             for (int form = 0; form < NTX_N_ACTS; form++)
                 check_pack(form, n, x);

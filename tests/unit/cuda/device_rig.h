@@ -10,16 +10,17 @@
 
 struct world {
     struct gpu gpu;
-    struct ntx_fake_control *fake; /* NULL: it is a card */
+    struct ntx_fake_control *fake; /* NULL: a real GPU */
     struct ntx_device *device;
     struct ntx_plan_chunk *table;
-    const char *mix; /* of "d", "h", "s": chunk i lives at mix[i % its length]; experts: host where it says s; all
-                        groups of neurons of layer i */
-    uint32_t in_flight, share; /* share: 64ths of the host's bytes that are copied; UINT32_MAX: the default's */
+    /* Letters d (device), h (host) and s (storage). Matrix i is placed by mix[i % length], all neuron groups of layer l
+     * by mix[l % length]. Experts with s are on the host. */
+    const char *mix;
+    uint32_t in_flight, share; /* share: 64ths of the host's bytes that are copied; UINT32_MAX: the default */
     double h2d_bps;
-    uint32_t panel_outs; /* 0: the device's */
+    uint32_t panel_outs; /* 0: the device's default */
     bool no_graphs;
-    bool in_place; /* all memory is the GPU's, too */
+    bool in_place; /* the GPU addresses all of the host's memory */
 };
 
 KIT int world_read(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
@@ -31,6 +32,16 @@ KIT int world_read(void *ctx, uint32_t chunk, void *to, struct ntx_err *err)
     return 0;
 }
 
+/* at: a letter of the mix. */
+KIT uint32_t world_placement(const struct ntx_chunk *c, char at)
+{
+    if (at == 'd')
+        return NTX_PLACE_DEVICE;
+    if (c->on_demand)
+        return NTX_PLACE_FRAME;
+    return at == 'h' || c->expert ? NTX_PLACE_HOST : NTX_PLACE_STORAGE;
+}
+
 KIT void world_table(struct world *w, struct rig *r)
 {
     uint32_t matrix = 0;
@@ -38,11 +49,12 @@ KIT void world_table(struct world *w, struct rig *r)
     for (uint32_t i = 0; i < r->chunks->n; i++) {
         const struct ntx_chunk *c = &r->chunks->list[i];
         bool group = c->layer < r->chunks->n_layers && r->chunks->layers[c->layer].groups.tensor == c->tensor;
-        char at = c->fixed ? 'h' : w->mix[(group ? c->layer : matrix++) % strlen(w->mix)];
-        w->table[i].placement = at == 'd'                ? NTX_PLACE_DEVICE
-                                : c->on_demand           ? NTX_PLACE_FRAME
-                                : at == 'h' || c->expert ? NTX_PLACE_HOST
-                                                         : NTX_PLACE_STORAGE;
+        char at = 'h';
+        if (!c->fixed) {
+            uint32_t index = group ? c->layer : matrix++;
+            at = w->mix[index % strlen(w->mix)];
+        }
+        w->table[i].placement = world_placement(c, at);
     }
     mem_weights_table(&r->w, w->table);
 }
@@ -88,7 +100,7 @@ KIT struct ntx_device *world_device(struct rig *r, const struct rig_options *o, 
     return w->device;
 }
 
-/* The CPU's where w is NULL. */
+/* w: NULL runs the pass on the CPU. */
 KIT void world_rig(struct world *w, struct rig *r, struct rig_options *o)
 {
     o->device = w ? world_device : NULL;
@@ -127,11 +139,11 @@ KIT double worst(const float *got, const float *want, size_t n)
     return off / size;
 }
 
-/* ---- what passes give */
+/* ---- logits of passes */
 
 enum { N = 7, LONG = 260 };
 
-/* Passes of `step` rows; the CPU's where w is NULL. */
+/* Logits [n][n_vocab] of passes of `step` rows; w: NULL runs them on the CPU. The caller frees them. */
 KIT float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint32_t step, bool prompt, size_t *size)
 {
     struct rig r;
@@ -158,7 +170,7 @@ KIT float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint32_t
     return logits;
 }
 
-/* Small: each thread of a card is a fiber here. */
+/* The model is small because the fake runs each GPU thread as a fiber. */
 KIT struct mk_options small_model(const char *type, uint32_t layers)
 {
     struct mk_options make = rig_model();
@@ -192,7 +204,7 @@ struct way {
     uint32_t in_flight, window, step, share;
 };
 
-/* Rows that nobody asks for anything do not change the others, prompts' neither. */
+/* Rows without logits do not change the logits of the others, in a prompt or not. */
 KIT void asked_alone(struct world *w, struct rig_options o, bool prompt, const float *want, const char *what)
 {
     struct rig r;
@@ -202,7 +214,7 @@ KIT void asked_alone(struct world *w, struct rig_options o, bool prompt, const f
     world_close(w, &r);
 }
 
-/* The CPU's logits, which the device gives in each of these ways, bit for bit. */
+/* Checks that the device gives the CPU's logits bit for bit in each of these configurations; returns the logits. */
 KIT float *same_every_way(struct world *w, const struct rig_options *o, const struct way *ways, size_t n_ways,
                           const char *what, const char *which)
 {

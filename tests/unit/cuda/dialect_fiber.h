@@ -102,13 +102,14 @@ DEV uint32_t pick_bytes_below_8(uint32_t lo, uint32_t hi, uint32_t at)
         abort(); /* a card would repeat a sign */
     return pick_bytes(lo, hi, at);
 }
+DEV uint32_t sign_of_byte(uint32_t byte) { return byte & 0x80 ? 0xff : 0; }
 DEV uint32_t pick_bytes_or_signs(uint32_t lo, uint32_t hi, uint32_t at)
 {
     const uint32_t v = pick_bytes(lo, hi, at);
     uint32_t s = 0;
     for (int i = 0; i < 4; i++) {
         const uint32_t byte = v >> 8 * i & 0xff;
-        s |= (at >> 4 * i & 8 ? byte & 0x80 ? 0xff : 0 : byte) << 8 * i;
+        s |= (at >> 4 * i & 8 ? sign_of_byte(byte) : byte) << 8 * i;
     }
     return s;
 }
@@ -149,7 +150,7 @@ DEV void store_words4(void *p, const uint32_t *v)
         abort();
     memcpy(p, v, 16);
 }
-/* What is on its way comes when it is waited for, and not before; until then poison is there. */
+/* An asynchronous copy arrives only when the thread waits for it; until then its target holds poison. */
 enum { NTX_COPY_THREADS = 512, NTX_COPIES = 16 };
 static _Thread_local struct ntx_copies {
     struct {

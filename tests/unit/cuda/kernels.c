@@ -412,7 +412,9 @@ static void groups(struct gpu *u, struct rng *rng)
 {
     static const uint32_t rows[] = {1, 2, 5, 9, 35};
     for (unsigned i = 0; i < N_TYPES; i++) {
-        uint32_t block = ntx_type_info(types[i])->block, n = block == 1 ? 74 : block == 32 ? 160 : 512;
+        uint32_t block = ntx_type_info(types[i])->block, n = block == 32 ? 160 : 512;
+        if (block == 1)
+            n = 74;
         group_product(u, rng, types[i], n, rows[i % 4], i % 2);
         group_product(u, rng, types[i], n, 35, i % 2 == 0);
         columns(u, rng, types[i], n, rows[i % 5], i % 2);

@@ -216,9 +216,10 @@ static void dense_models(struct world *w)
         {"sdhhd", 1, 2, 3, 32},     {"ddhs", 4, 5, N, 0},       {"h", 2, 0, N, 40},
     };
     static const char *const types[] = {"Q8_0", "F16", "Q4_K_M"};
+    static const char *const archs[] = {"qwen2", "qwen3", "llama-relu"};
     for (unsigned i = 0; i < 3; i++) {
         struct mk_options make = small_model(types[i], i ? 1 : 2);
-        make.arch = i == 1 ? "qwen3" : i == 2 ? "llama-relu" : "qwen2";
+        make.arch = archs[i];
         pass_mixtures(w, &make, i == 0 ? NTX_KV_Q8_0 : NTX_KV_F16, ways + i, i ? 4 : 7, 0.05);
     }
 }

@@ -211,10 +211,13 @@ static void score(const struct router *r, float *p)
             sum += p[e];
         }
     for (uint32_t e = 0; e < r->n; e++)
-        p[e] = r->by.score == NTX_SCORE_SIGMOID ? 1 / (1 + p[e]) : r->by.score == NTX_SCORE_SOFTMAX ? p[e] / sum : p[e];
+        if (r->by.score == NTX_SCORE_SIGMOID)
+            p[e] = 1 / (1 + p[e]);
+        else if (r->by.score == NTX_SCORE_SOFTMAX)
+            p[e] /= sum;
 }
 
-/* Of n values, some of which are taken: the first of the largest. */
+/* Index of the first largest of the n values that are not taken. */
 static uint32_t largest_left(const float *v, const bool *taken, uint32_t n)
 {
     uint32_t best = UINT32_MAX;
@@ -224,7 +227,7 @@ static uint32_t largest_left(const float *v, const bool *taken, uint32_t n)
     return best;
 }
 
-/* All but the best groups are taken. */
+/* Marks the experts of all but the best groups as taken. */
 static void leave_groups(const struct router *r, const float *v, bool *taken)
 {
     const uint32_t each = r->by.n_expert_groups ? r->n / r->by.n_expert_groups : 0;

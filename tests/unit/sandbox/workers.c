@@ -241,7 +241,7 @@ static void iod(struct ntx_region *mine)
     r.base[0] = 1;
     snprintf(path, sizeof path, "%s/socket", dir);
     REFUSED(bind_at(path));
-    WORKS(prctl(PR_SET_PTRACER, getppid(), 0, 0, 0) ? errno == EINVAL ? 0 : -1 : 0); /* EINVAL without Yama */
+    WORKS(prctl(PR_SET_PTRACER, getppid(), 0, 0, 0) && errno != EINVAL ? -1 : 0); /* EINVAL without Yama */
     if (ring.why)
         printf("iod: no io_uring here (%s): its ring is not tried\n", strerror(-ring.why));
     else
