@@ -74,7 +74,7 @@ static void uring_reap(struct ntx_source *s, ntx_source_cb *cb, void *ctx)
     struct uring *u = (struct uring *)s;
     struct io_uring_cqe *cqe;
     unsigned head, n = 0;
-    io_uring_for_each_cqe (u->ring, head, cqe) {
+    io_uring_for_each_cqe(u->ring, head, cqe) {
         u->inflight--;
         cb(ctx, cqe->user_data, cqe->res);
         n++;

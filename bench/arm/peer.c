@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer.c: llama.cpp's products for cycles.py, as row.c: NAME ROWS OUTS. NAME: of ggml_vec_dot_NAME, which makes one
- * output by one row, or two by two where it says ":2"; or of a ggml_gemv_NAME (one row) or ggml_gemm_NAME of re-packed
- * weights. Linked to these of a llama.cpp that was compiled beside it; peer.h lists them. */
+/* peer.c: llama.cpp's products for cycles.py, with row.c's arguments: NAME ROWS OUTS. NAME is that of a
+ * ggml_vec_dot_NAME, which computes one output of one row, or two by two with the suffix ":2"; or that of a
+ * ggml_gemv_NAME (one row) or ggml_gemm_NAME of repacked weights. The program links these functions from a llama.cpp
+ * that was compiled beside it; peer.h lists them. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* row.c: one product for cycles.py: KERNEL TYPE ROWS OUTS [interleaved]: `OUTS` rows of weights of 4096 random values
- * by `ROWS` rows of x; the second call stands between the marks. */
+/* row.c: one product for cycles.py: KERNEL TYPE ROWS OUTS [interleaved]. It multiplies OUTS rows of 4096 random
+ * weights by ROWS rows of x. The second call is between the marks that cycles.py counts from and to. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]: attention as forward passes do it: rows of 8 to 64 query heads on
- * 8 KV heads of 128, over a context of POSITIONS (8192) in ntx_kv's pool, in each of LAYERS (8) in turn; items of a KV
- * head and some rows go to THREADS (2). CSV: medians of the rounds of a second, in turn with rounds in which the same
- * threads merely read the pool's bytes: GB of K and V per second of the clock (of a pass of more rows: as if each row
- * read them), of merely reading, and the first over the second. */
+/* bench_attend [POSITIONS [LAYERS [THREADS [ROWS]]]]: attention as forward passes run it: rows of 8 to 64 query
+ * heads on 8 KV heads of 128, over a context of POSITIONS (8192) in ntx_kv's pool, in each of LAYERS (8) in turn.
+ * Work items, of one KV head and some rows each, go to THREADS (2). Rounds of a second alternate with rounds in
+ * which the same threads only read the pool's bytes. CSV of the medians: GB/s of K and V in attention (as if each
+ * row of a pass read them), GB/s of only reading, and the ratio of the first to the second. */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>

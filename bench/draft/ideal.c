@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ideal.c: how many tokens a pass could give with a drafter that always has time: bench_ideal MODEL DRAFTER TOKENS TEMP
- * < PROMPTS (each ends in a zero byte; measure.py --prompts TASK writes them). Both models lie in memory; the model
- * writes each text once (seed 1, 2, ...), and then the text is walked through trees of B rows: `said` by the product of
- * the drafter's own chances, `learned` as the engine chooses them (computed/engine/draft_file.h), every pass with as
- * many nodes expanded as it wants. Behind the last token the text goes on, so no tree is cut. CSV: rows, tokens per
- * pass by said, by learned. */
+/* ideal.c: tokens per pass with a drafter that is never late: bench_ideal MODEL DRAFTER TOKENS TEMP < PROMPTS (each
+ * ends in a zero byte; measure.py --prompts TASK writes them). Both models are in memory. The model writes each text
+ * once (seed 1, 2, ...); then the bench follows the text through trees of B rows. `said` takes nodes by the product
+ * of the drafter's own chances, `learned` as the engine does (computed/engine/draft_file.h), with as many nodes
+ * expanded as each pass requests. The text goes on behind the last counted token, so no tree is cut. CSV: rows,
+ * tokens per pass by said, by learned. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

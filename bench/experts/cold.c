@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cold: what the drive gives for random reads as long as an expert's matrix, into memory that is used again at once,
- * and into places all over a large arena, as frames of experts are: the ceiling of reads on demand.
+/* cold: the drive's rate for random reads of the length of an expert's matrix, into memory that is reused at once,
+ * and into places all over a large arena, where frames of experts are. This is the ceiling for reads on demand.
  *
  *   cold FILE [SECONDS=1] [ROUNDS=3] [ARENA_MIB=1700]
  *
- * io_uring, O_DIRECT, huge pages; each read is submitted by itself. CSV: round, bytes of a read, reads in flight,
- * footprint in MiB, GB/s. */
+ * It uses io_uring, O_DIRECT and huge pages, and submits each read by itself. CSV: round, bytes of a read, reads in
+ * flight, footprint in MiB, GB/s. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>

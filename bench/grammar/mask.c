@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mask.c: what the mask of a token costs: bench_mask MODEL.gguf [SEED]. The vocabulary is the model's; texts are drawn
- * at random under the masks of some schemas. CSV: schema, tokens, masks per token: median, 90th and 99th per cent and
- * the longest in microseconds, the vocabulary's sorting in milliseconds. */
+/* mask.c: the cost of a token mask: bench_mask MODEL.gguf [SEED]. The vocabulary is the model's; texts are drawn at
+ * random under the masks of some schemas. CSV: schema, tokens, masks per token; median, 90th and 99th percentile and
+ * maximum in microseconds; milliseconds to sort the vocabulary. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

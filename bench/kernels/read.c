@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* read.c: a plain read of memory, the ceiling that one-row kernels are held against. */
+/* read.c: a plain read of memory, the ceiling for one-row kernels. */
 #include "bench/kernels/lab.h"
 
 typedef uint64_t v8 __attribute__((vector_size(64)));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.c: what a token costs to sample, from a large vocabulary: bench_sampler [VOCAB [DRAWS]]. Logits as a model's:
- * a normal of deviation 2, and thirty that stand out. CSV: the way, its settings, microseconds a draw (median, and the
- * 99th of 100). */
+/* sampler.c: the cost of sampling a token from a large vocabulary: bench_sampler [VOCAB [DRAWS]]. The logits are
+ * like a model's: normal with a deviation of 2, and thirty that stand out. CSV: method, its settings, microseconds
+ * per draw (median and 99th percentile). */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* floor.c: what a token's exchanges cost by themselves: the same calls of the MPI plug-in, and nothing multiplied.
+/* floor.c: the cost of a token's exchanges alone: the same calls of the MPI plug-in without any product.
  *
  *     mpirun -n 3 build/bench/bench_ranks_floor build/bin/libntx-mpi.so EXCHANGES BYTES TOKENS
  *
- * An exchange is a message of half of BYTES from rank 0 to the others together, and one of the other half back from all
- * of them. Prints seconds a token. */
+ * In an exchange rank 0 sends half of BYTES to all others together, and all of them send the other half back. The
+ * program prints seconds per token. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* roundtrip.c: how long from a probe on the board to its decision, through the real ntx-predictor and the real links,
- * one at a time: with a scripted policy, whose answer costs nothing, and with a network of a 70B model's shape (8192 x
- * 256, 80 layers). Beside them the network alone, by kernel, and the machine's own floor: a byte to another process and
- * back over a socket pair. "cold": 64 MiB are read before each, as a forward pass would, so that the weights of the
- * network have left the caches that the cores have to themselves. In turn, there and back. CSV on stdout. */
+/* roundtrip.c: the time from a probe on the board to its decision, through the real ntx-predictor and the real
+ * links, one probe at a time: with a scripted policy, whose answer costs nothing, and with a network of a 70B
+ * model's shape (8192 x 256, 80 layers). It also measures the network alone, by kernel, and the machine's floor: a
+ * byte to another process and back over a socket pair. "cold": 64 MiB are read before each probe, as a forward pass
+ * would, so that the network's weights have left the cores' private caches. The measurements alternate. CSV on
+ * stdout. */
 #include <errno.h>
 #include <fcntl.h>
 #include <ntx_version.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_trace_switch DIR: switches the records of the daemons that run in DIR: a line "0" on standard input stops them,
- * "1" lets them go on. Each is answered with the number of records so far. */
+/* bench_trace_switch DIR: switches tracing of the daemons that run in DIR. A line "0" on standard input stops the
+ * records, "1" resumes them. The answer to each is the number of records so far. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer.c: peer MODEL.gguf THREADS REPACK: llama.cpp, or with -DIK ik_llama.cpp, decodes random tokens for ever, 900 at
- * a time from an empty context, and writes '[' for each. REPACK 1: ik's run-time repacking. Built by hand, since
- * nothing of the peers is here:
+/* peer.c: peer MODEL.gguf THREADS REPACK: llama.cpp, or with -DIK ik_llama.cpp, decodes random tokens without end,
+ * 900 at a time from an empty context, and writes '[' for each. REPACK 1 turns ik's run-time repacking on. Built by
+ * hand, since the project holds no code of the peers:
+ *
  *   cc -O2 [-DIK] -I PEER/include -I PEER/ggml/include peer.c -L ... -lllama -lggml [-lggml-base] -o peer */
 #include <stdio.h>
 #include <stdlib.h>

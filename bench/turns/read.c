@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* read.c: read MB: two threads read so many million bytes of memory together, each its half in one run, for ever, and
- * write '[' for each time: what a token would take whose weights were only read. Built by hand: cc -O2 -I .
- * bench/turns/read.c bench/kernels/read.c -lpthread -o read */
+/* read.c: read MB: two threads read MB million bytes of memory together without end, each its half in one run, and
+ * write '[' after each round. This is the time of a token whose weights are only read. Built by hand:
+ *
+ *   cc -O2 -I . bench/turns/read.c bench/kernels/read.c -lpthread -o read */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>

@@ -120,7 +120,7 @@ static void print_summary(const struct answering *s, const json_t *j)
         fputs("; ended by length", stderr);
     size_t i;
     json_t *v;
-    json_array_foreach (json_object_get(j, "lossy"), i, v)
+    json_array_foreach(json_object_get(j, "lossy"), i, v)
         fprintf(stderr, "; lossy: %s", json_string_value(v));
     fputc('\n', stderr);
 }

@@ -111,13 +111,13 @@ static void print_md(const json_t *rows)
     size_t i;
     json_t *j;
     int wide = 5;
-    json_array_foreach (rows, i, j)
+    json_array_foreach(rows, i, j)
         wide = NTX_MAX(wide, (int)NTX_MIN(strlen(row_text(j, "model")), (size_t)40));
     printf("| %-*s | %10s | %-6s | %-7s | %7s | %15s | %22s |\n", wide, "model", "size", "type", "backend", "threads",
            "test", "tok/s");
     printf("| %.*s | ---------: | ------ | ------- | ------: | --------------: | ---------------------: |\n", wide,
            "----------------------------------------");
-    json_array_foreach (rows, i, j) {
+    json_array_foreach(rows, i, j) {
         char size[32], rate[64];
         int digits = row_number(j, "tok_s") < 1 ? 4 : 2;
         snprintf(rate, sizeof rate, "%.*f ± %.*f", digits, row_number(j, "tok_s"), digits,
@@ -127,7 +127,7 @@ static void print_md(const json_t *rows)
                        row_text(j, "backend"), row_number(j, "threads"), row_text(j, "test"),
                        rate); /* ± has two bytes */
     }
-    json_array_foreach (rows, i, j)
+    json_array_foreach(rows, i, j)
         if (row_number(j, "bytes_read_per_token") >= 1e5)
             printf("\n%s: %.1f MB read per token at %.2f GB/s", row_text(j, "test"),
                    row_number(j, "bytes_read_per_token") / 1e6, row_number(j, "io_gb_s"));
@@ -156,16 +156,16 @@ static void print_csv(const json_t *rows)
     size_t i, n;
     json_t *j, *v;
     const char *key;
-    json_array_foreach (rows, i, j) {
+    json_array_foreach(rows, i, j) {
         n = 0;
         if (!i) {
-            json_object_foreach (j, key, v)
+            json_object_foreach(j, key, v)
                 if (!json_is_array(v))
                     printf("%s%s", n++ ? "," : "", key);
             putchar('\n');
             n = 0;
         }
-        json_object_foreach (j, key, v) {
+        json_object_foreach(j, key, v) {
             if (json_is_array(v))
                 continue;
             if (n++)

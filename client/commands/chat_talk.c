@@ -205,7 +205,7 @@ int ntx_talk_load(struct ntx_talk *t, const char *path, struct ntx_err *err)
     int rc = read_json(path, &j, err);
     if (rc)
         return rc;
-    json_array_foreach (messages_of(j), i, m)
+    json_array_foreach(messages_of(j), i, m)
         if (!rc && (rc = take_message(&got, m, i, err)))
             ntx_err_prefix(err, "%s", path);
     json_decref(j);

@@ -126,9 +126,9 @@ static void print_plain(const struct ntx_gguf *g, const json_t *j)
     json_t *v;
     size_t i;
     char size[32];
-    json_object_foreach (json_object_get(j, "metadata"), key, v)
+    json_object_foreach(json_object_get(j, "metadata"), key, v)
         print_key(g, key, v);
-    json_array_foreach (json_object_get(j, "tensors"), i, v) {
+    json_array_foreach(json_object_get(j, "tensors"), i, v) {
         char *shape = json_dumps(json_object_get(v, "shape"), JSON_COMPACT);
         ntx_out_format("%-40s %-5s %-22s %s\n", json_string_value(json_object_get(v, "name")),
                        json_string_value(json_object_get(v, "type")), shape,

@@ -229,7 +229,7 @@ int ntx_cmd_status(struct ntx_options *o)
     if (o->json)
         ntx_out_json_text(r->status->json);
     else
-        json_object_foreach (j, key, v)
+        json_object_foreach(j, key, v)
             print_value(key, v);
     json_decref(j);
     ntx__reply__free_unpacked(r, NULL);

@@ -57,7 +57,7 @@ static int write_tokens(const struct ntx_tokenizer *t, const json_t *list, FILE 
     size_t i;
     json_t *v;
     bool first = true;
-    json_array_foreach (list, i, v) {
+    json_array_foreach(list, i, v) {
         char buf[NTX_TOKEN_MAX];
         json_int_t id = json_integer_value(v);
         if (!json_is_integer(v) || id < 0 || id >= ntx_tokenizer_n_vocab(t))

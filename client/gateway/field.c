@@ -85,7 +85,7 @@ int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx
     const struct ntx_fields_info *info = &ntx_fields_info[of];
     const char *name;
     json_t *v;
-    json_object_foreach ((json_t *)(uintptr_t)body, name, v) {
+    json_object_foreach((json_t *)(uintptr_t)body, name, v) {
         const struct ntx_field *d = find_field(of, name);
         if (!d && info->strict)
             return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name,

@@ -77,7 +77,7 @@ static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t
         return ntx_fault(f, NTX_FAULT_INVALID, param, "%s%s must be a string, or a list of parts of type text",
                          strcmp(param, "messages") ? param : "the content of a message",
                          strcmp(param, "messages") ? ":" : "");
-    json_array_foreach ((json_t *)(uintptr_t)content, i, part)
+    json_array_foreach((json_t *)(uintptr_t)content, i, part)
         if (add_part(a, b, part, param, f))
             return -1;
     return 0;
@@ -132,7 +132,7 @@ static int add_fields(struct ntx_api_request *a, const json_t *m, const json_t *
     json_t *id = tool ? json_object_get(m, "tool_call_id") : NULL, *name = json_object_get(m, "name"), *call;
     json_t *thought = strcmp(role, "assistant") ? NULL : thought_of(m), *list;
     size_t i;
-    json_array_foreach ((json_t *)(uintptr_t)calls, i, call)
+    json_array_foreach((json_t *)(uintptr_t)calls, i, call)
         if (ntx_fields_read(NTX_FIELDS_CHAT_CALL, call, NULL, &a->ignored, f))
             return -1;
     name = name ? name : json_object_get(m, "tool_name");
@@ -195,7 +195,7 @@ int ntx__request_openai_messages(struct ntx_api_request *a, const json_t *messag
     json_t *m;
     if (!json_array_size(messages))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "'messages' must be a list of at least one message");
-    json_array_foreach ((json_t *)(uintptr_t)messages, i, m)
+    json_array_foreach((json_t *)(uintptr_t)messages, i, m)
         if (add_message(a, m, f))
             return -1;
     return ntx__request_ends(a, f);

@@ -48,7 +48,7 @@ static bool any_strict(const json_t *tools)
 {
     size_t i;
     json_t *tool;
-    json_array_foreach ((json_t *)(uintptr_t)tools, i, tool)
+    json_array_foreach((json_t *)(uintptr_t)tools, i, tool)
         if (json_is_true(json_object_get(json_object_get(tool, "function"), "strict")))
             return true;
     return false;
@@ -109,7 +109,7 @@ int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fau
                          NTX_API_REQUEST_BIASES);
     if (!(a->bias = calloc(json_object_size(v) + 1, sizeof *a->bias)))
         return no_memory(f);
-    json_object_foreach ((json_t *)(uintptr_t)v, key, one) {
+    json_object_foreach((json_t *)(uintptr_t)v, key, one) {
         char *end;
         unsigned long id = strtoul(key, &end, 10);
         double add = json_number_value(one);

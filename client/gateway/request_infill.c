@@ -20,7 +20,7 @@ static int add_extra(struct ntx_buf *b, const json_t *list, struct ntx_fault *f)
     json_t *one;
     if (list && !json_is_null(list) && !json_is_array(list))
         return ntx_fault(f, NTX_FAULT_INVALID, "input_extra", "'input_extra' must be a list");
-    json_array_foreach ((json_t *)(uintptr_t)list, i, one) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
         if (!json_is_string(json_object_get(one, "text")))
             return ntx_fault(f, NTX_FAULT_INVALID, "input_extra",
                              "each of 'input_extra' must be an object with a text");

@@ -51,7 +51,7 @@ static int add_blocks(struct ntx_api_request *a, const char *role, const json_t 
     json_t *rest = json_array(), *calls = json_array(), *list = NULL, *thought = NULL, *block;
     size_t i;
     int rc = 0;
-    json_array_foreach ((json_t *)(uintptr_t)content, i, block) {
+    json_array_foreach((json_t *)(uintptr_t)content, i, block) {
         rc = rc || is_block(block, "text") ? rc
                                            /* text blocks are checked where they are added */
                                            : ntx_fields_read(NTX_FIELDS_PART, block, NULL, &a->ignored, f);
@@ -176,7 +176,7 @@ int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct 
     if (read_thinking(a, json_object_get(body, "thinking"), f) ||
         read_config(a, json_object_get(body, "output_config"), f) || read_tools(a, body, f))
         return -1;
-    json_array_foreach (json_object_get(body, "messages"), i, m)
+    json_array_foreach(json_object_get(body, "messages"), i, m)
         if (add_message(a, m, f))
             return -1;
     if (a->api == NTX_API_COUNT) {

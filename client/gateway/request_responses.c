@@ -64,7 +64,7 @@ static void add_thought(struct items *x, const json_t *item)
 {
     json_t *parts = json_object_get(item, "content"), *part;
     size_t i;
-    json_array_foreach (parts, i, part) {
+    json_array_foreach(parts, i, part) {
         const json_t *text = json_object_get(part, "text");
         if (!json_is_string(text))
             continue;
@@ -106,7 +106,7 @@ static int add_input(struct items *x, const json_t *input, struct ntx_fault *f)
     }
     if (!json_array_size(input))
         return ntx_fault(f, NTX_FAULT_INVALID, "input", "'input' must be a string, or a list of at least one item");
-    json_array_foreach ((json_t *)(uintptr_t)input, i, item)
+    json_array_foreach((json_t *)(uintptr_t)input, i, item)
         if (add_item(x, item, f))
             return -1;
     return 0;
@@ -158,7 +158,7 @@ static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_
         return ntx__request_tools(a, list, false, f); /* which refuses it */
     json_t *all = json_array();
     int rc = 0;
-    json_array_foreach ((json_t *)(uintptr_t)list, i, tool) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
         rc = rc ? rc : ntx_fields_read(NTX_FIELDS_RESPONSE_TOOL, tool, NULL, &a->ignored, f);
         json_array_append_new(all, nested(tool));
     }

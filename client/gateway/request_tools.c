@@ -37,7 +37,7 @@ static json_t *keep_members(const json_t *from, const char *const *names)
 {
     const char *name;
     json_t *out = json_object(), *v;
-    json_object_foreach ((json_t *)(uintptr_t)from, name, v)
+    json_object_foreach((json_t *)(uintptr_t)from, name, v)
         for (size_t i = 0; names[i]; i++)
             if (!strcmp(name, names[i]))
                 json_object_set(out, name, v);
@@ -81,7 +81,7 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
         return ntx_fault(f, NTX_FAULT_INVALID, "tools", "'tools' must be a list");
     }
     int rc = 0;
-    json_array_foreach ((json_t *)(uintptr_t)list, i, tool) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
         if ((rc = ntx_fields_read(anthropic ? NTX_FIELDS_CLAUDE_TOOL : NTX_FIELDS_TOOL, tool, NULL, &a->ignored, f)))
             break;
         if (!anthropic &&
@@ -133,7 +133,7 @@ json_t *ntx__request_calls(const json_t *calls, struct ntx_fault *f)
 {
     size_t i;
     json_t *call, *out = json_array();
-    json_array_foreach ((json_t *)(uintptr_t)calls, i, call) {
+    json_array_foreach((json_t *)(uintptr_t)calls, i, call) {
         json_t *fn = json_object_get(call, "function"), *name = json_object_get(fn, "name"),
                *arguments = arguments_of(json_object_get(fn, "arguments"));
         if (!json_is_string(name) || !arguments) {

@@ -61,7 +61,7 @@ static json_t *json_of_tools(const struct ntx_answer *a)
 {
     json_t *v = a->ask->variables ? json_loads(a->ask->variables, 0, NULL) : NULL, *list = json_array(), *tool;
     size_t i;
-    json_array_foreach (json_object_get(v, "tools"), i, tool) {
+    json_array_foreach(json_object_get(v, "tools"), i, tool) {
         json_t *flat = json_pack("{s:s}", "type", "function");
         json_object_update_missing(flat, json_object_get(tool, "function"));
         json_array_append_new(list, flat);

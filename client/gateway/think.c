@@ -49,7 +49,7 @@ static bool reads_variable(const json_t *names, const char *name)
 {
     size_t i;
     json_t *one;
-    json_array_foreach ((json_t *)(uintptr_t)names, i, one)
+    json_array_foreach((json_t *)(uintptr_t)names, i, one)
         if (!strcmp(json_string_value(one), name))
             return true;
     return false;
@@ -80,7 +80,7 @@ static void set_more(struct ntx_api_request *a, json_t *vars, const json_t *name
 {
     const char *name;
     json_t *v;
-    json_object_foreach (a->think.more, name, v)
+    json_object_foreach(a->think.more, name, v)
         if (is_own(name) || !set_variable(vars, names, name, json_incref(v)))
             ntx_ignored_add(&a->ignored, "chat_template_kwargs", name);
 }

@@ -85,7 +85,7 @@ static json_t *json_of_models(const json_t *status)
                              "ntx", "context_length", json_integer_value(ctx)),
            *adapter;
     size_t i;
-    json_array_foreach (json_object_get(status, "adapters"), i, adapter)
+    json_array_foreach(json_object_get(status, "adapters"), i, adapter)
         json_array_append_new(list,
                               json_pack("{s:o, s:s, s:I, s:s, s:I, s:O}", "id",
                                         json_sprintf("%s:%s", json_string_value(name), json_string_value(adapter)),
@@ -110,7 +110,7 @@ enum MHD_Result ntx__serve_model(struct ntx_request *q)
     struct ntx_fault f;
     json_t *j = get_status(q, &f), *list = j ? json_of_models(j) : NULL, *m, *found = NULL;
     size_t i;
-    json_array_foreach (list, i, m)
+    json_array_foreach(list, i, m)
         if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
             found = json_incref(m);
     if (j && !found)

@@ -267,7 +267,7 @@ static json_t *json_of_numbered(json_t *list)
 {
     json_t *all = json_array(), *v;
     size_t i;
-    json_array_foreach (list, i, v)
+    json_array_foreach(list, i, v)
         json_array_append_new(
             all, json_pack("{s:s, s:I, s:O}", "object", "embedding", "index", (json_int_t)i, "embedding", v));
     json_decref(list);

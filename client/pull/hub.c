@@ -194,7 +194,7 @@ static int list_offers(struct list *l, struct ntx_err *err)
 {
     size_t i;
     json_t *file;
-    json_array_foreach (l->files, i, file) {
+    json_array_foreach(l->files, i, file) {
         struct offer o = {0};
         unsigned no;
         const char *path = path_of(file);
@@ -322,7 +322,7 @@ static int take_offer(const struct list *l, const struct offer *want, struct ntx
                            NTX_HUB_PARTS);
     m->n = want->of;
     snprintf(m->dir, sizeof m->dir, "%s/%s", l->owner, l->repo);
-    json_array_foreach (l->files, i, file) {
+    json_array_foreach(l->files, i, file) {
         struct offer o = {0};
         unsigned no = 1;
         const char *path = path_of(file);

@@ -119,7 +119,7 @@ static void put_text_value(struct text *t, const struct ntx_reply_writing *w, co
         return;
     }
     fputc('(', t->f);
-    json_array_foreach ((json_t *)(uintptr_t)list, i, v) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, v) {
         fputs(i ? "| " : "", t->f);
         put_literal(t, json_is_string(v) ? json_string_value(v) : "");
     }
@@ -162,7 +162,7 @@ static bool is_required(const json_t *schema, const char *key)
 {
     size_t i;
     json_t *v;
-    json_array_foreach (json_object_get(schema, "required"), i, v)
+    json_array_foreach(json_object_get(schema, "required"), i, v)
         if (json_is_string(v) && !strcmp(json_string_value(v), key))
             return true;
     return false;
@@ -181,7 +181,7 @@ static void put_arguments(struct text *t, const struct ntx_reply_writing *w, jso
         json_decref(object);
         return;
     }
-    json_object_foreach (json_object_get(schema, "properties"), key, v) {
+    json_object_foreach(json_object_get(schema, "properties"), key, v) {
         if (too_long(t)) /* each parameter repeats the targets of references */
             return;
         put_parameter(t, w, key, v, schema);
@@ -197,7 +197,7 @@ static int put_calls(struct text *t, const struct ntx_reply_writing *w, const js
     size_t i;
     json_t *tool;
     fputs("call ::= ", t->f);
-    json_array_foreach (json_object_get(ask, "tools"), i, tool) {
+    json_array_foreach(json_object_get(ask, "tools"), i, tool) {
         json_t *fn = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(fn, "name"));
         if (!name || (only && strcmp(name, only)))

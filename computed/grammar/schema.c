@@ -41,12 +41,12 @@ uint64_t ntx__schema_weigh(struct tree *t, const json_t *v)
     size_t i;
     if (!ntx__schema_step(t, out))
         return out;
-    json_array_foreach ((json_t *)(uintptr_t)v, i, one) {
+    json_array_foreach((json_t *)(uintptr_t)v, i, one) {
         if (t->failed)
             break;
         out += ntx__schema_weigh(t, one);
     }
-    json_object_foreach ((json_t *)(uintptr_t)v, key, one) {
+    json_object_foreach((json_t *)(uintptr_t)v, key, one) {
         if (!ntx__schema_step(t, strlen(key) / 16))
             break;
         out += strlen(key) / 16 + ntx__schema_weigh(t, one);
@@ -60,7 +60,7 @@ json_t *ntx__schema_copy(struct tree *t, const json_t *v)
     uint64_t steps = 32 + 8 * json_object_size(v) + json_array_size(v);
     const char *key;
     json_t *one;
-    json_object_foreach ((json_t *)(uintptr_t)v, key, one)
+    json_object_foreach((json_t *)(uintptr_t)v, key, one)
         steps += strlen(key) / 8;
     json_t *out = ntx__schema_step(t, steps) ? json_copy((json_t *)(uintptr_t)v) : NULL;
     if (!out)
@@ -93,7 +93,7 @@ bool ntx__schema_says(const json_t *schema, const char *except)
 {
     const char *key;
     json_t *v;
-    json_object_foreach ((json_t *)(uintptr_t)schema, key, v)
+    json_object_foreach((json_t *)(uintptr_t)schema, key, v)
         if (!ntx__schema_annotation(key) && !(except && !strcmp(key, except)))
             return true;
     return false;
@@ -266,7 +266,7 @@ static node all_of(struct tree *t, const json_t *schema)
     json_t *one;
     if (!json_is_array(list) || !json_array_size(list))
         return ntx__tree_fail(t, -EINVAL, "the schema's 'allOf' must be a list with something in it");
-    json_array_foreach ((json_t *)(uintptr_t)list, i, one)
+    json_array_foreach((json_t *)(uintptr_t)list, i, one)
         if (!both || !(both = ntx__schema_both(t, both, one)))
             return 0;
     return ntx__schema_value(t, both);
@@ -297,7 +297,7 @@ static node any_of(struct tree *t, const json_t *schema, const char *key)
         return ntx__tree_fail(t, -EINVAL, "the schema's '%s' must be a list with something in it", key);
     if (*key == 'o')
         check_apart(t, list);
-    json_array_foreach ((json_t *)(uintptr_t)list, i, one) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
         const json_t *both = more && rest ? ntx__schema_both(t, rest, one) : one;
         if (t->failed || !both)
             return 0;
@@ -365,7 +365,7 @@ static unsigned types_of(struct tree *t, const json_t *schema)
         return meant(schema);
     if (!json_is_array(type))
         return type_bit(t, type);
-    json_array_foreach ((json_t *)(uintptr_t)type, i, one)
+    json_array_foreach((json_t *)(uintptr_t)type, i, one)
         out |= type_bit(t, one);
     if (!out)
         ntx__tree_fail(t, -EINVAL, "the schema's list of types is empty");
@@ -422,7 +422,7 @@ static node constants(struct tree *t, const json_t *schema)
         return ntx__tree_fail(t, -EINVAL, "the schema's 'enum' must be a list with something in it");
     if (list && one)
         ntx__schema_weigh(t, list);
-    json_array_foreach ((json_t *)(uintptr_t)list, i, v)
+    json_array_foreach((json_t *)(uintptr_t)list, i, v)
         if (!t->failed && (!one || json_equal(one, v)))
             add_constant(t, schema, v, out);
     if (!list)

@@ -41,7 +41,7 @@ static bool in_list(const json_t *list, const json_t *v)
 {
     size_t i;
     json_t *one;
-    json_array_foreach (own(list), i, one)
+    json_array_foreach(own(list), i, one)
         if (json_equal(one, v))
             return true;
     return false;
@@ -60,10 +60,10 @@ static json_t *both_in(struct tree *t, const json_t *a, const json_t *b, bool jo
         json_decref(out);
         return NULL;
     }
-    json_array_foreach (x, i, one)
+    json_array_foreach(x, i, one)
         if (join || in_list(y, one))
             json_array_append(out, one);
-    json_array_foreach (y, i, one)
+    json_array_foreach(y, i, one)
         if (join && !in_list(x, one))
             json_array_append(out, one);
     json_decref(x);
@@ -97,7 +97,7 @@ static json_t *both_properties(struct tree *t, const json_t *a, const json_t *b)
 {
     json_t *out = ntx__schema_copy(t, a), *v;
     const char *key;
-    json_object_foreach (own(b), key, v) {
+    json_object_foreach(own(b), key, v) {
         if (!ntx__schema_step(t, 8 + strlen(key) / 8))
             break;
         const json_t *mine = json_object_get(a, key);
@@ -152,7 +152,7 @@ static void check_closed(struct tree *t, const json_t *closed, const json_t *oth
     json_t *v;
     if (!more || json_is_true(more) || !ntx__schema_step(t, json_object_size(json_object_get(other, "properties"))))
         return;
-    json_object_foreach (json_object_get(other, "properties"), key, v)
+    json_object_foreach(json_object_get(other, "properties"), key, v)
         if (!json_object_get(mine, key))
             ntx__tree_fail(
                 t, -EINVAL,
@@ -183,7 +183,7 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
         return NULL;
     check_closed(t, a, b);
     check_closed(t, b, a);
-    json_object_foreach (own(b), key, v) {
+    json_object_foreach(own(b), key, v) {
         const json_t *mine = json_object_get(a, key);
         if (!ntx__schema_step(t, 8 + strlen(key) / 8))
             return NULL;
@@ -260,7 +260,7 @@ bool ntx__schema_apart(struct tree *t, const json_t *a, const json_t *b)
         return false;
     if (types_apart(t, a, b) || values_apart(t, a, b))
         return true;
-    json_object_foreach (json_object_get(a, "properties"), key, v) {
+    json_object_foreach(json_object_get(a, "properties"), key, v) {
         const json_t *other = json_object_get(json_object_get(b, "properties"), key);
         if (!ntx__schema_step(t, 4))
             return false;

@@ -78,7 +78,7 @@ static node other_name(struct tree *t, const json_t *properties)
     json_t *v;
     if (!list)
         return ntx__tree_fail(t, -ENOMEM, "no memory for the schema");
-    json_object_foreach ((json_t *)(uintptr_t)properties, key, v)
+    json_object_foreach((json_t *)(uintptr_t)properties, key, v)
         list[n++] = key;
     qsort(list, n, sizeof *list, by_text);
     struct names s = {t, list};
@@ -101,7 +101,7 @@ static bool is_required(const struct object *o, const char *key)
 {
     size_t i;
     json_t *v;
-    json_array_foreach ((json_t *)(uintptr_t)o->required, i, v)
+    json_array_foreach((json_t *)(uintptr_t)o->required, i, v)
         if (json_is_string(v) && !strcmp(json_string_value(v), key))
             return true;
     return false;
@@ -136,7 +136,7 @@ static node members(struct object *o)
     const char *keys[MEMBERS_MOST], *key;
     json_t *v;
     size_t n = 0;
-    json_object_foreach ((json_t *)(uintptr_t)o->properties, key, v)
+    json_object_foreach((json_t *)(uintptr_t)o->properties, key, v)
         keys[n++] = key; /* the array has room for all */
     uint32_t later = rule_of(t, extras(o, false)), first = rule_of(t, extras(o, true));
     while (n-- > 0 && !t->failed) {
@@ -163,7 +163,7 @@ static void check_counts(struct object *o, const json_t *schema)
              max = ntx__schema_count(t, schema, "maxProperties", NO_LIMIT);
     const char *key;
     json_t *v;
-    json_object_foreach ((json_t *)(uintptr_t)o->properties, key, v)
+    json_object_foreach((json_t *)(uintptr_t)o->properties, key, v)
         required += is_required(o, key);
     if (min > required)
         ntx__tree_fail(t, -EINVAL, "minProperties is supported where as many declared members are required");
@@ -178,7 +178,7 @@ static void check_required(struct object *o)
     json_t *v;
     if (o->required && !json_is_array(o->required))
         ntx__tree_fail(o->t, -EINVAL, "the schema's 'required' must be a list");
-    json_array_foreach ((json_t *)(uintptr_t)o->required, i, v)
+    json_array_foreach((json_t *)(uintptr_t)o->required, i, v)
         if (!json_is_string(v))
             ntx__tree_fail(o->t, -EINVAL, "the schema's 'required' must be a list of names");
         else if (!json_object_get(o->properties, json_string_value(v)))

@@ -75,7 +75,7 @@ static unsigned read_rates(struct reader *r, const json_t *d, const char *key, s
     unsigned n = 0;
     size_t i;
     json_t *v;
-    json_array_foreach (rates, i, v) {
+    json_array_foreach(rates, i, v) {
         struct ntx_hw_read e = {(uint32_t)get_number(r, v, "bytes", 1e9), get_number(r, v, "gb_s", RATE_MAX) * 1e9};
         if (!e.bytes || e.bps <= 0 || (n && e.bytes <= to[n - 1].bytes))
             return set_error(r, key, "increasing \"bytes\", each with its \"gb_s\""), 0;
@@ -106,7 +106,7 @@ static void read_kernels(struct reader *r, const json_t *k, struct ntx_hw *hw)
 {
     size_t i;
     json_t *v;
-    json_array_foreach (k, i, v) {
+    json_array_foreach(k, i, v) {
         struct ntx_hw_kernel e = {.rows = (uint32_t)get_number(r, v, "rows", 1e6),
                                   .bps = get_number(r, v, "gb_s", RATE_MAX) * 1e9,
                                   .bps_1 = get_number(r, v, "gb_s_1", RATE_MAX) * 1e9,

@@ -79,7 +79,7 @@ static json_t *template_names(const struct ntx_chat_template *t)
     json_t *seen = json_object(), *list = json_array(), *v;
     const char *name;
     ntx_chat_reads(t, add_name, seen);
-    json_object_foreach (seen, name, v)
+    json_object_foreach(seen, name, v)
         json_array_append_new(list, json_string(name));
     json_decref(seen);
     return list;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adapter.c: files that are loaded beside a model (--lora), and models whose layers share matrices and add to them, in
- * groups of neurons or not. The first byte says which: 0 an adapter, with room for its tensors behind it or without,
- * behind a small model that is right; 1 a model. */
+/* adapter.c: files that are loaded beside a model (--lora), and models with layers that share matrices and add a
+ * low-rank product to them, with neuron groups or without. The first byte picks: 0 is an adapter, with or without
+ * room for its tensors, beside a small valid model; 1 is a model. */
 #include <math.h>
 
 #include "common/util.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attach.c: packets on the socket by which workers get the region, with descriptors, under libFuzzer. The first byte is
- * how many descriptors come along. What is taken is whole and terminated; what is refused leaves no descriptor open. */
+/* attach.c: packets with descriptors on the socket through which workers get the region, under libFuzzer. The first
+ * byte is the number of descriptors. An accepted packet is complete and terminated; a refused one leaves no
+ * descriptor open. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>

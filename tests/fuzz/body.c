@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* body.c: the bodies of HTTP requests under libFuzzer, in every API: the first byte picks it. A body is refused with a
- * reason, or all that it asks for is within bounds. */
+/* body.c: bodies of HTTP requests in every API, under libFuzzer. The first byte picks the API. A body is refused
+ * with a reason, or all its values are within bounds. */
 #include "client/gateway/api_request.h"
 #include "client/gateway/json_memory.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c: ntx.conf under libFuzzer. A file is refused with its line, or taken; nothing in between, and a refusal
- * changes nothing. */
+/* config.c: ntx.conf under libFuzzer. A file is either accepted, or refused with the number of its line. A refused
+ * file changes nothing. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* drafts.c: the parts in which computed asks for drafts and the predictor answers (shm/drafts.h), under libFuzzer:
- * right ones with changes (fuzz.h), those of the asks first, as many as the first byte says. What the predictor takes
- * is of the size that it says; what computed makes of any tree is a proposal that is well formed. */
+/* drafts.c: the shared parts through which ntx-computed requests drafts and the predictor answers (shm/drafts.h),
+ * under libFuzzer. The input is changes to valid parts (fuzz.h); the first byte says how many of them go to the
+ * requests. The predictor accepts only requests within their sizes; ntx-computed makes a well-formed proposal of any
+ * tree. */
 #include "computed/engine/draft_file.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.c: files that come from elsewhere: a sidecar, read and then used by skip policies and for FFNs, a base of
- * logits, a list of steps, and an importance matrix. The first byte says which. What is taken is whole, finite and of
- * the sizes that it says. */
+/* files.c: files from elsewhere: a sidecar, which skip policies and FFNs then use, a base of logits, a list of
+ * steps, and an importance matrix. The first byte picks the kind. An accepted file is complete and finite, and has
+ * the sizes that it states. */
 #include <errno.h>
 #include <math.h>
 

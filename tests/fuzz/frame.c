@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frame.c: what comes from outside a daemon's own memory, under libFuzzer: the byte stream of clients, their requests,
- * our replies, and the messages between daemons. The first byte of the input says which; for the stream the second says
- * how it is cut. */
+/* frame.c: untrusted bytes of the protocol, under libFuzzer: the byte stream of clients, their requests, our
+ * replies, and the messages between daemons. The first byte picks the kind; the second byte of a stream says how it
+ * is cut. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz.h: what the fuzzers share. A fuzzer aborts when something is wrong that the sanitizers would not see. */
+/* fuzz.h: helpers that the fuzzers share. A fuzzer aborts on an error that the sanitizers would not see. */
 #ifndef NTX_TESTS_FUZZ_FUZZ_H
 #define NTX_TESTS_FUZZ_FUZZ_H
 

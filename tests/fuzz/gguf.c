@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gguf.c: the GGUF reader, the architecture table and the chunk list under libFuzzer.
  *
- * And a header made anew of it, with other types, as ntx plan --type has it. The input is the beginning of a file, once
- * with nothing behind it and once with plenty, so that offsets can be right. */
+ * Each accepted header is also written anew with other types, as ntx plan --type does. The input is the beginning of
+ * a file. It is read once with nothing behind it and once with plenty, so that offsets can be valid. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grammar.c: grammars and schemas under libFuzzer. The first byte says which it is; then its text, up to a NUL, and
- * what is to be gone along with. What may come by the mask may come by its bytes; memory keeps to what was allowed. */
+/* grammar.c: grammars and schemas under libFuzzer. The first byte picks one of the two. Then come its text, up to a
+ * NUL, and the bytes to match. A token that the mask allows is also accepted byte by byte; memory stays within its
+ * limit. */
 #include <errno.h>
 
 #include "computed/grammar/grammar.h"

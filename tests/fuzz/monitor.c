@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* monitor.c: the counters' file of somebody else's daemons, as ntx-top, ntx-metrics and ntx trace read it, under
- * libFuzzer: a right one with changes (fuzz.h), one half of them before the first look of ntx-top, the other before its
- * next two. Behind the changes a byte says how large the terminal is. The metrics are lines of text and nothing else,
- * the JSON parses, the picture fits. */
+/* monitor.c: a foreign counters' file, as ntx-top, ntx-metrics and ntx trace read it, under libFuzzer. The input is
+ * changes to a valid file (fuzz.h): one half is made before the first sample of ntx-top, the other before its next
+ * two. The byte behind the changes is the size of the terminal. The metrics are lines of text and nothing else, the
+ * JSON parses, and the picture fits the terminal. */
 #include <fcntl.h>
 #include <jansson.h>
 

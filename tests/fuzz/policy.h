@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* policy.h: one decision of a skip policy, with what must hold of any: only layers behind the one that it looks at are
- * skipped. */
+/* policy.h: makes one decision of a skip policy and checks what holds for every policy: it skips only layers behind
+ * the one that it probes. */
 #ifndef NTX_TESTS_FUZZ_POLICY_H
 #define NTX_TESTS_FUZZ_POLICY_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefixes.c: the file of a prefix, as another process left it: right but for some changes, or anything at all; its
- * sums made right again or not, so that sizes and numbers that lie are met, too. What is taken without a sum that was
- * made right has the values that were written. */
+/* prefixes.c: a file of the prefix store that another program wrote: a valid one with some changes, or any bytes. The
+ * checksums are mended or not, so that wrong sizes and counts are reached, too. A file that is accepted without
+ * mended checksums has the values that were written. */
 #include <errno.h>
 #include <fcntl.h>
 #include <nettle/umac.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pull.c: what `ntx pull` reads of servers that it does not know, under libFuzzer: lines of HTTP's header, the header
- * of a GGUF that is somewhere else, addresses and names of files. The first byte says which. */
+/* pull.c: the input that `ntx pull` reads from unknown servers, under libFuzzer: HTTP header lines, the header of a
+ * remote GGUF, addresses and file names. The first byte picks the kind. */
 #include "client/pull/web.c" /* on_header is its own */
 
 #include "client/pull/header.h"

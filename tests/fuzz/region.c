@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* region.c: a shared region made by somebody else, under libFuzzer: a right one with changes (fuzz.h). What attaching
- * takes is used as ntx-iod and ntx-predictor do: every read asked for lies in its file and in the region, and a probe
- * is whole. */
+/* region.c: a shared region that a foreign process made, under libFuzzer: changes to a valid one (fuzz.h). A region
+ * that attaching accepts is used as ntx-iod and ntx-predictor use it: every read lies in its file and in the region,
+ * and every probe is whole. */
 #include <errno.h>
 
 #include "iod/core.h"

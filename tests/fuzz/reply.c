@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reply.c: what a model writes, under libFuzzer. The first byte says the format and how it begins, the second in what
- * pieces it comes, and whether it was cut; the rest is the reply. Whole and in pieces it gives the same, and no text is
- * lost but marks and blanks. */
+/* reply.c: the parser of model output, under libFuzzer. The first byte picks the format and its start; the second
+ * says how the reply is split and whether it was cut off. The rest is the reply. It parses the same whole and split,
+ * and loses no text but markers and blanks. */
 #include "model/reply/reply.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ring.c: what ntx-iod says in the region, read by ntx-computed, under libFuzzer: descriptors and states of chunks with
- * changes (fuzz.h), and, in ring_demands.c, answers to demands. The first byte says which. Bytes that are handed out
- * lie in a slot or in the arena, or the pass fails with its reason. Nobody sleeps: instead of waiting for a word, iod
- * is played (the linker wraps ntx_futex_wait). */
+/* ring.c: ntx-computed reads what a faulty ntx-iod writes to the region, under libFuzzer: changed descriptors and
+ * chunk states (fuzz.h) and, in ring_demands.c, answers to demands. The first byte picks one of the two. Acquired
+ * bytes lie in a slot or in the arena, or the pass fails with a reason. Nothing sleeps: the linker wraps
+ * ntx_futex_wait, and each wait plays a step of iod instead. */
 #include <errno.h>
 #include <sys/eventfd.h>
 

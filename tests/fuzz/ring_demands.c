@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ring_demands.c: demands of ntx-computed (entries, experts, groups of neurons) and what ntx-iod answers to them, part
- * of fuzz_ring. The input is read from both ends: from the front what the engine does, three bytes each, from the back
- * what iod does whenever the engine waits, two bytes each; when they meet, nobody answers any more. An answer may be
- * right, late, failed, misplaced, of another generation, or a word that says nothing; iod may die in the midst of it.
- * Whatever it is, what is handed out lies in the arena, in a place for its kind. */
+/* ring_demands.c: demands of ntx-computed (entries, experts, neuron groups) and the answers of ntx-iod, part of
+ * fuzz_ring. The input is read from both ends. The front has the engine's actions, three bytes each; the back has
+ * iod's actions, two bytes each, one whenever the engine waits. When the ends meet, iod answers no more. An answer
+ * may be right, late, failed, misplaced, of another generation or a spurious wake-up; iod may also die. In every
+ * case the bytes that the engine gets lie in the arena, in a place for their kind. */
 #include <errno.h>
 #include <limits.h>
 #include <sys/eventfd.h>

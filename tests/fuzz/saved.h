@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* saved.h: the words of a region, as they are when all is well, put back before each input. */
+/* saved.h: the words of a valid region, which are restored before each input. */
 #ifndef NTX_TESTS_FUZZ_SAVED_H
 #define NTX_TESTS_FUZZ_SAVED_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* template.c: a stranger's chat template, and a stranger's variables, under libFuzzer. The input is the template;
- * behind a NUL, if there is one, the variables as JSON, else those of a conversation. What is written keeps to its
- * limit, and its marks are 0 and 1. */
+/* template.c: untrusted chat templates and variables, under libFuzzer. The input is the template. Variables may
+ * follow a NUL as JSON; otherwise those of a conversation are used. The output keeps to its limit, and its marks are
+ * 0 and 1. */
 #include "model/template/template.h"
 #include "tests/fuzz/fuzz.h"
 

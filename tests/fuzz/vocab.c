@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vocab.c: a vocabulary and a chat template out of a stranger's GGUF, and a stranger's text, under libFuzzer. The input
- * is a GGUF, and behind it the text; its last byte says how long that is, in fours. Ids are of the vocabulary, and
- * bytes come back. */
+/* vocab.c: a vocabulary and a chat template of an untrusted GGUF, and untrusted text, under libFuzzer. The input is
+ * a GGUF, followed by the text; the last byte is the length of the text in units of four bytes. Token ids are within
+ * the vocabulary, and detokenizing gives the bytes back. */
 #include "model/chat.h"
 #include "model/tokenizer.h"
 #include "tests/fuzz/fuzz.h"

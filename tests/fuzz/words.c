@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* words.c: short texts that a client sends or a person writes into a file: faults, skip policies, sizes and rates, a
- * hardware profile, the strings of a Load message. The first byte says which. */
+/* words.c: short texts from clients or configuration files: faults, skip policies, sizes and rates, a hardware
+ * profile, the strings of a Load message. The first byte picks the kind. */
 #include <math.h>
 
 #include "common/util.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.c: rotation, the paged cache and attention of a plug-in library (argument: its path) against the CPU's: F16
- * and Q8_0, holes, windows, sinks, rows in any order, several sessions; of decoding (the CPU's bits up to a split) and
- * of prompts (F16's rounding). */
+/* attention.c: rotation, the paged cache and attention of a plug-in library (argument: its path) against the CPU's:
+ * F16 and Q8_0, holes, windows, sinks, rows in any order, several sessions. Decoding gives the CPU's bits up to a
+ * split, prompts its values within F16's rounding. */
 #include "computed/cpu/cpu.h"
 #include "tests/lib/cuda_kit.h"
 

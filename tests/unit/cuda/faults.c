@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* faults.c: the host's side of a pass on the fake device (argument: its path): when slots are given back, that CPU and
- * GPU work at once, what a share of copied chunks is, the emulated link, and what becomes of a device that is lost at
- * any call, or too small. */
+/* faults.c: the host's part of a pass on the fake device (argument: its path): when slots are released, that CPU and
+ * GPU work at the same time, the share of copied chunks, the emulated link, and a device that is lost at any call or
+ * too small. */
 #include <errno.h>
 
 #include "tests/unit/cuda/device_rig.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fiber.h: a block of a kernel's threads on one thread of the CPU: each has a stack of its own and runs until it comes
- * to a barrier or a shuffle; it goes on when its warp, or the block, has come there too. A block whose threads do not
- * all come there is a bug in the kernel and ends the program with the place's kind. One block at a time per thread of
- * the CPU. x86-64 only. */
+/* fiber.h: runs a kernel's thread block on one thread of the CPU. Each GPU thread has its own stack and runs until
+ * it comes to a barrier or a shuffle; it goes on when its warp, or the block, has come there too. A block whose
+ * threads do not all come there is a bug in the kernel and ends the program with the kind of the place. A thread of
+ * the CPU runs one block at a time. x86-64 only. */
 #ifndef NTX_TESTS_UNIT_CUDA_FIBER_H
 #define NTX_TESTS_UNIT_CUDA_FIBER_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launches.c: how much a pass asks of a device (argument: the plug-in's path): launches, and how often the host waits.
- * What is chosen, and joined, on the device has the CPU's bits. */
+/* launches.c: the number of launches and of host waits in a pass on a device (argument: the plug-in's path). Routed
+ * and joined experts on the device have the CPU's bits. */
 #include "tests/unit/cuda/device_rig.h"
 
 /* ---- few launches: matrices that are alike, and of experts those of a wave, go together */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass.h: the parts of test_cuda_pass that stand in files of their own. */
+/* pass.h: the parts of test_cuda_pass that are in other files. */
 #ifndef NTX_TESTS_UNIT_CUDA_PASS_H
 #define NTX_TESTS_UNIT_CUDA_PASS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_kinds.c: whole passes of each kind of layer: experts, and what architectures have that no other test has. */
+/* pass_kinds.c: whole passes of each kind of layer: experts, and the features of architectures that no other test
+ * has. */
 #include "tests/unit/cuda/pass.h"
 
 void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways,

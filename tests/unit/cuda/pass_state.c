@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pass_state.c: whole passes where what a layer keeps of the tokens before is not one row after another: skipped
- * layers, trees, windows as rings. */
+/* pass_state.c: whole passes of layers whose state is not one row per token: skipped layers, trees, windows as
+ * rings. */
 #include "tests/unit/cuda/pass.h"
 #include "tests/unit/pass/trees.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routed.c: experts chosen on a device (argument: the plug-in's path): the choice, and the order of choices by expert,
- * against what computed/pass/moe.c says; and products of choices, and of tiles of them, of every type, which are the
- * CPU's bits. */
+/* routed.c: routing on a device (argument: the plug-in's path). The routed experts, and their order by expert, are
+ * those of computed/pass/moe.c. Products of routed experts, and of tiles of them, have the CPU's bits for every
+ * type. */
 #include "common/util.h"
 #include "computed/cpu/cpu.h"
 #include "tests/lib/cuda_kit.h"

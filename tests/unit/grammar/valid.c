@@ -52,7 +52,7 @@ static bool is_types(const json_t *v, const json_t *type)
 {
     size_t i;
     json_t *one;
-    json_array_foreach (own(type), i, one)
+    json_array_foreach(own(type), i, one)
         if (is_type(v, json_string_value(one)))
             return true;
     return json_is_string(type) && is_type(v, json_string_value(type));
@@ -83,7 +83,7 @@ static bool any(const json_t *root, const json_t *list, const json_t *v, unsigne
     json_t *one;
     const char *why;
     *n = 0;
-    json_array_foreach (own(list), i, one)
+    json_array_foreach(own(list), i, one)
         *n += valid(root, one, v, &why);
     return *n > 0;
 }
@@ -93,7 +93,7 @@ static bool members(const json_t *root, const json_t *s, const json_t *v, const 
     const json_t *properties = json_object_get(s, "properties"), *more = json_object_get(s, "additionalProperties");
     const char *key;
     json_t *one;
-    json_object_foreach (own(v), key, one) {
+    json_object_foreach(own(v), key, one) {
         const json_t *declared = json_object_get(properties, key);
         if (declared ? !valid(root, declared, one, why) : more && !valid(root, more, one, why))
             return false;
@@ -106,7 +106,7 @@ static bool items(const json_t *root, const json_t *s, const json_t *v, const ch
     const json_t *prefix = json_object_get(s, "prefixItems"), *rest = json_object_get(s, "items");
     size_t i;
     json_t *one;
-    json_array_foreach (own(v), i, one) {
+    json_array_foreach(own(v), i, one) {
         const json_t *is = i < json_array_size(prefix) ? json_array_get(prefix, i) : rest;
         if (is && !valid(root, is, one, why))
             return false;
@@ -118,7 +118,7 @@ static bool requires(const json_t *list, const json_t *v)
 {
     size_t i;
     json_t *one;
-    json_array_foreach (own(list), i, one)
+    json_array_foreach(own(list), i, one)
         if (!json_object_get(v, json_string_value(one)))
             return false;
     return true;
@@ -128,7 +128,7 @@ static bool listed(const json_t *list, const json_t *v)
 {
     size_t i;
     json_t *one;
-    json_array_foreach (own(list), i, one)
+    json_array_foreach(own(list), i, one)
         if (json_equal(one, v) ||
             (json_is_number(one) && json_is_number(v) && json_number_value(one) == json_number_value(v)))
             return true;
@@ -187,7 +187,7 @@ static bool holds(const json_t *root, const json_t *s, const char *key, const js
     if (!strcmp(key, "oneOf"))
         return any(root, k, v, &n) && n == 1;
     if (!strcmp(key, "allOf")) {
-        json_array_foreach (own(k), i, one)
+        json_array_foreach(own(k), i, one)
             if (!valid(root, one, v, why))
                 return false;
         return true;
@@ -222,7 +222,7 @@ bool valid(const json_t *root, const json_t *s, const json_t *v, const char **wh
     json_t *k;
     if (json_is_boolean(s))
         return json_is_true(s);
-    json_object_foreach (own(s), key, k) {
+    json_object_foreach(own(s), key, k) {
         bool is = !strcmp(key, "$ref") ? valid(root, target(root, json_string_value(k)), v, why)
                                        : holds(root, s, key, k, v, why);
         if (!is) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a worker that somebody took over can still do. Each role locks itself in as its main function does
- * (ntx_iod_sandbox, ntx_service_lock_in), in a process of its own, and then tries: what it needs works, everything else
+/* A sandboxed worker can do only what it needs. Each role locks itself in as its main function does
+ * (ntx_iod_sandbox, ntx_service_lock_in), in its own process, and then tries: what it needs works, everything else
  * is refused. A build with sanitizers allows more (common/sandbox.h), so there only the rest is tried. */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -110,7 +110,7 @@ int main(int argc, char **argv)
     char *variables = json_dumps(json_object_get(all, "variables"), 0);
     size_t wrong = 0, i;
     json_t *c;
-    json_array_foreach (cases, i, c)
+    json_array_foreach(cases, i, c)
         wrong += !run_case(c, variables);
     printf("%zu cases, %zu wrong\n", json_array_size(cases), wrong);
     CHECK(json_array_size(cases) > 100 && !wrong);

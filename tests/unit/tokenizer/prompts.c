@@ -32,7 +32,7 @@ int main(void)
     CHECK(json_object_size(all) >= 5);
     CHECK_EQ(ntx_tokenizer_n_vocab(tok512), 512);
     CHECK_EQ(ntx_tokenizer_n_vocab(spm), 32000);
-    json_object_foreach (all, name, prompt) {
+    json_object_foreach(all, name, prompt) {
         check_prompt(tok512, name, prompt, "tok512");
         check_prompt(spm, name, prompt, "spm");
     }
