@@ -148,8 +148,8 @@ struct ntx_read_request {
     uint32_t file;                /* computed */
     uint32_t bytes;               /* computed */
     _Atomic uint32_t quarantined; /* computed: while set, the request is not posted */
-    /* computed: enum ntx_read_priority. NTX_PREFETCH_READ may become NTX_DEMAND_READ at any time (demand_posted then grows), or
-     * NTX_CANCELLED, which stays until the next post. */
+    /* computed: enum ntx_read_priority. NTX_PREFETCH_READ may become NTX_DEMAND_READ at any time (demand_posted then
+     * grows), or NTX_CANCELLED, which stays until the next post. */
     _Atomic uint32_t early;
     char pad[32];
 };

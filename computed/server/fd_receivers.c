@@ -21,8 +21,6 @@
 #define MOST_OF_USER 4
 #define MOST         16
 
-extern char **environ;
-
 static const int first_free = 10; /* above a receiver's own descriptors */
 
 static int spawn_receiver(struct ntx_fd_receiver *t, int theirs, int conn)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pending loads: a receiver checks the files (fd_receivers.c), then a work thread opens and plans the model. The loaded model
- * serves meanwhile.
+/* Pending loads: a receiver checks the files (fd_receivers.c), then a work thread opens and plans the model. The loaded
+ * model serves meanwhile.
  *
  *   Load -> receiver -> verdict -> ntx_load_open -> ntx__model_switch
  *

@@ -821,7 +821,7 @@ def without(g):
 
 
 def formless(d):
-    """Without a chat template each answer to messages says so once, also on `ntx generate`; an answer to a text does not."""
+    """Without a chat template each answer to messages says so once, also on `ntx generate`; one to a text does not."""
     continued = "the model has no chat template: the text is continued"
     written = "the model has no chat template: the conversation is written in the form 'plain'"
     plain = make_model(
