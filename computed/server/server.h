@@ -11,10 +11,10 @@
  *             of the one     region      workers    host       |
  *             before                     configured arena      the requester gets Loaded
  *
- * Before that, a load is checked and planned while the current model goes on (fd_receivers.c, open.c). If a load fails
- * after the old model was unloaded, the old one is loaded again. Answers are generated from FILLING on: a pass waits
- * for the chunks that it needs. Requests that come while a model is being loaded wait for it. Everything here runs in the
- * loop's thread. */
+ * Before that, a load is checked and planned while the current model goes on (fd_receivers.c, open.c). If a load
+ * fails after the old model was unloaded, the old one is loaded again. Answers are generated from FILLING on: a pass
+ * waits for the chunks that it needs. Requests that come while a model is being loaded wait for it. Everything here
+ * runs in the loop's thread. */
 #ifndef NTX_COMPUTED_SERVER_SERVER_H
 #define NTX_COMPUTED_SERVER_SERVER_H
 
