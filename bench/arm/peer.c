@@ -19,7 +19,7 @@ enum { N = 4096 };
 #undef DOT
 #undef REPACKED
 
-/* What these products want of the rest of ggml. */
+/* Symbols of the rest of ggml that these products refer to. */
 #ifdef PEER_dot
 enum { HAS_I8MM = 0, HAS_SVE = 0 };
 #define PLAIN(name)                                                                                                    \

@@ -96,7 +96,7 @@ static double median(double *v, uint32_t n)
     return v[n / 2];
 }
 
-/* Rounds of attention and of merely reading in turn: memory's rate may move. */
+/* Rounds of attention and of only reading alternate, because the memory's rate may drift. */
 static void measure(struct ntx_pool *pool, struct run *r, uint32_t layers, double bytes, double *rate, double *read,
                     double *share)
 {

@@ -127,7 +127,7 @@ static uint32_t write_text(struct writer *w, const char *prompt, const struct nt
 static struct ntx_drafts part;
 static struct ntx_draft_file file = {.part = &part};
 
-/* The drafter's whole tree, as if it had come through the region. */
+/* Writes the drafter's whole tree to the part, as if it had come through the region. */
 static void answer(struct ntx_drafter *d, const struct ntx_drafter_text *t, uint32_t most)
 {
     static struct ntx_draft_node draft[NTX_DRAFTER_NODES];

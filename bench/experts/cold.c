@@ -45,7 +45,8 @@ static void ask(struct lab *l, uint32_t bytes, uint64_t place)
     io_uring_submit(&l->ring);
 }
 
-/* In place: what was read into is read into next; else it moves on through the arena. GB/s, negative on failure. */
+/* in_place: the next read reuses the memory of the last one; else reads move on through the arena. Returns GB/s,
+ * negative on failure. */
 static double measure(struct lab *l, double seconds, uint32_t bytes, unsigned depth, bool in_place)
 {
     uint64_t begin = ntx_now_ns(), end = begin + (uint64_t)(seconds * 1e9), done = 0, places = l->arena_bytes / bytes,

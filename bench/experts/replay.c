@@ -53,7 +53,7 @@ static int add(struct trace *t, uint32_t pass, uint32_t bundle)
     return 0;
 }
 
-/* What a layer of a pass wants is held until all of it is there. */
+/* The experts of a layer of a pass are held until all of them are in the cache. */
 static uint64_t hits_of(struct ntx_cache *c, const struct trace *t, uint64_t from, uint64_t to)
 {
     static uint32_t expert[MOST], rows[MOST]; /* a row each */
@@ -100,7 +100,7 @@ static double hit_rate(const struct trace *t, uint32_t frames, const struct ntx_
     return (double)hits / (double)t->n;
 }
 
-/* ---- where sizes differ, and all share one pool: what a cost-aware policy could gain over classes of frames
+/* ---- sizes differ and all share one pool: the possible gain of a cost-aware policy over classes of frames
  * (computed/weights/frames.h) */
 
 enum {
@@ -121,8 +121,8 @@ static double cost_aware(const struct held *h, double clock, double bytes)
     return clock + h->count * (3 * READ_S + bytes / RATE) / bytes;
 }
 
-/* Greedy-dual by size and frequency, or with `plain` the least frequently used with ageing: share of bytes that were
- * there. */
+/* Greedy-dual by size and frequency, or with `plain` least frequently used with ageing. Returns the share of bytes
+ * that were hits. */
 static double pool_rate(const struct trace *t, unsigned percent, bool plain)
 {
     struct held *h = calloc((size_t)t->layers * t->experts, sizeof *h);
@@ -180,7 +180,7 @@ static double uniform(uint64_t *state)
     return (double)(*state >> 11) * 0x1p-53;
 }
 
-/* One expert by weights 1 / (rank + 1)^exponent; which expert has which rank differs by layer and era. */
+/* Draws an expert with weight 1 / (rank + 1)^exponent. The ranks of experts differ by layer and era. */
 static uint32_t draw(uint64_t *state, double exponent, uint32_t layer, uint32_t era)
 {
     double total = 0, at;

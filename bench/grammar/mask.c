@@ -44,7 +44,7 @@ static uint64_t next(uint64_t *s)
     return *s >> 33;
 }
 
-/* A token that may come. */
+/* The first token from a random one on that the mask allows; -1: none. */
 static int32_t pick(const struct ntx_tokenizer *tok, const uint32_t *mask, uint64_t *seed)
 {
     uint32_t n = ntx_tokenizer_n_vocab(tok), from = (uint32_t)(next(seed) % n);

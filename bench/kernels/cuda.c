@@ -47,8 +47,8 @@ static double median_s(struct timer *t)
         OK((t)->u, (t)->u->ops->event_ms((t)->from, (t)->to, &(t)->ms[round_]));                                       \
     }
 
-/* Data as random as a model's, which a card's power is measured by: bytes of 0 to 63, so that what they are taken for
- * is finite in any type. */
+/* Data as random as a model's, since the power that a GPU draws depends on it: bytes of 0 to 63, which are finite in
+ * any type. */
 static void fill(struct gpu *u, void *dev, size_t bytes)
 {
     static uint8_t some[1 << 20];

@@ -98,7 +98,7 @@ struct seconds {
     double best, median;
 };
 
-/* Of a pass. */
+/* Seconds of a pass. */
 static struct seconds measure(struct job *j)
 {
     pthread_t id[MAX_THREADS];

@@ -150,7 +150,7 @@ static float value(uint32_t *x)
     return (float)(*x >> 8) / (float)(1 << 23) - 1;
 }
 
-/* A sidecar of a 70B model's shape: what it says is noise, what it costs is not. */
+/* A sidecar of a 70B model's shape. Its answers are noise, but its cost is real. */
 static void make_sidecar(void)
 {
     struct ntx_err err = {0};

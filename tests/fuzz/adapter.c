@@ -107,7 +107,7 @@ static struct ntx_gguf_out *adapter(void)
     return g;
 }
 
-/* Layer 1 has layer 0's matrices; in groups, or not. */
+/* A model whose layer 1 shares the matrices of layer 0, in neuron groups or not. */
 static struct ntx_gguf_out *shared_model(bool grouped)
 {
     static const uint32_t base[LAYERS], types[LAYERS] = {NTX_F16, NTX_F16}, groups[LAYERS] = {8, 8};
@@ -145,7 +145,7 @@ static struct ntx_gguf_out *shared_model(bool grouped)
     return g;
 }
 
-/* With zeros for what its tensors hold. */
+/* A file with this header and zeros as the data of its tensors. */
 static int file_of(const void *header, size_t n, uint64_t more)
 {
     char path[64];
@@ -166,7 +166,7 @@ static void seed(const char *name, uint8_t first, struct ntx_gguf_out *g)
     ntx_gguf_out_free(g);
 }
 
-/* What is whole is taken, and what it adds comes to chunks. */
+/* Opens the files as the product does. Complete ones are accepted, and their adapters are cut into chunks. */
 static void use(const int *fds, unsigned n, uint64_t bytes, bool must_do)
 {
     char *const names[] = {(char[]){"model"}, (char[]){"adapter"}};

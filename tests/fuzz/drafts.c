@@ -42,7 +42,7 @@ static void change(uint8_t *seed, const void *part, const void *at, uint8_t how,
     memcpy(seed + 1, c, sizeof c);
 }
 
-/* One change each of what is read first. */
+/* Writes seeds that change one of the fields that are read first. */
 static void write_seeds(void)
 {
     uint8_t seed[9] = {1};

@@ -13,7 +13,7 @@
 
 static const char model[NTX_DIGEST_TEXT] = "0123456789abcdef0123456789abcdef";
 
-/* What the FFN part of a sidecar is read for: 5 layers, 6 wide, 8 neurons in 4 groups. */
+/* The model to which the FFN part of a sidecar must fit: 5 layers, 6 wide, 8 neurons in 4 groups. */
 static struct ntx_pack_layer groups[5];
 static const struct ntx_model *ffn_model(void)
 {

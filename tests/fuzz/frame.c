@@ -12,9 +12,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What was accepted and packed must mean the same when it is read again. (It may be refused: protobuf-c takes an
- * unknown field with the number 0 when its tag is written in two bytes, and packs it in one, which it does not take.)
- * */
+/* A request that was accepted and packed must mean the same when it is read again. It may be refused then:
+ * protobuf-c accepts an unknown field of number 0 whose tag has two bytes, packs the tag in one, and refuses that. */
 static void use_request(const uint8_t *data, size_t size)
 {
     Ntx__Request *m = ntx_request_decode(data, size, NULL);

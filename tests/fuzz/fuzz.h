@@ -30,7 +30,7 @@ static inline int fuzz_file(const void *data, size_t size, char path[64])
     return fd;
 }
 
-/* Inputs that no shell can write: with NTX_FUZZ_SEEDS=DIR the fuzzer writes them there and ends. */
+/* Seeds that a shell cannot write: with NTX_FUZZ_SEEDS=DIR the fuzzer writes them to DIR and ends. */
 static inline const char *fuzz_seed_dir(void) { return getenv("NTX_FUZZ_SEEDS"); }
 static inline void fuzz_seed(const char *name, const void *data, size_t size)
 {
@@ -40,9 +40,9 @@ static inline void fuzz_seed(const char *name, const void *data, size_t size)
     MUST(f && fwrite(data, 1, size, f) == size && !fclose(f));
 }
 
-/* Memory that another process could have written, as a list of changes to what is right: each 8 bytes, a place (in
- * steps of 4 bytes, 24 bits), how (8 bits: 0 to 3 set 1, 2, 4 or 8 bytes; else add the value, as a signed byte), and 4
- * bytes of value. */
+/* Simulates memory that another process wrote, as a list of changes to valid contents. A change has 8 bytes: a place
+ * in units of 4 bytes (24 bits), a mode (8 bits: 0 to 3 set 1, 2, 4 or 8 bytes; others add the value as a signed
+ * byte), and a value of 4 bytes. */
 static inline size_t fuzz_place(const uint8_t *change, size_t bytes)
 {
     return ((size_t)change[0] | (size_t)change[1] << 8 | (size_t)change[2] << 16) * 4 % (bytes - 8);
@@ -67,7 +67,7 @@ static inline void fuzz_patch(uint8_t *base, size_t bytes, const uint8_t *data, 
     }
 }
 
-/* Takes the changes back. */
+/* Undoes the changes. */
 static inline void fuzz_restore(uint8_t *base, const uint8_t *right, size_t bytes, const uint8_t *data, size_t size)
 {
     for (; size >= 8; data += 8, size -= 8) {

@@ -28,7 +28,7 @@ static void use_model(const struct ntx_gguf *g, uint64_t file_bytes)
     ntx_model_free(m);
 }
 
-/* Every byte that an accessor promises is touched. */
+/* Reads every byte that an accessor returns. */
 static void use_keys(const struct ntx_gguf *g)
 {
     volatile unsigned sum = 0;

@@ -138,7 +138,7 @@ static void sum(const uint8_t *at, size_t n, const uint8_t *more, size_t k, uint
     umac64_digest(&u, 8, out);
 }
 
-/* Sums of what there is now. */
+/* Mends the checksums for the present bytes. */
 static void make_right(uint8_t *file, size_t bytes, uint8_t how)
 {
     struct ntx_prefix_store_head h;

@@ -7,7 +7,7 @@
 #include "client/pull/store.h"
 #include "tests/fuzz/fuzz.h"
 
-/* Each line is a call of libcurl's, whose bytes no NUL ends. */
+/* Each line is passed as libcurl passes it: without a NUL at its end. */
 static void use_lines(const uint8_t *data, size_t size)
 {
     struct ntx_web w = {.home_now = size & 1, .a = {.size = NTX_WEB_UNKNOWN}};
@@ -27,7 +27,7 @@ static void use_lines(const uint8_t *data, size_t size)
     MUST(!w.ranged || (w.a.from < w.part_end && w.part_end <= w.a.size && w.a.size < 1ull << 62));
 }
 
-/* Where it ends lies within what is there; what is longer tells the same. */
+/* The header's end lies within the bytes, and bytes behind it do not change the result. */
 static void use_gguf(const uint8_t *data, size_t size)
 {
     uint8_t *p = malloc(size ? size : 1);

@@ -89,8 +89,7 @@ static void seed_tables(void)
     }
 }
 
-/* A demand for the arena, posted: 4 bytes each of word, offset, bytes, dest, early, as iod finds them when it begins.
- * */
+/* Posts a demand for the arena as iod finds it when it starts: word, offset, bytes, dest and early, 4 bytes each. */
 static void seed_bundle(uint8_t early)
 {
     const struct ntx_read_request *a = &right.ask[2];

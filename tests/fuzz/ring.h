@@ -12,7 +12,7 @@ struct ntx_stream;
 
 void fuzz_demands_init(void);
 void fuzz_demands(const uint8_t *data, size_t size, bool groups);
-/* ntx-computed waits for a word: iod does its next step. False: no demands are being played. */
+/* Plays the next step of iod while ntx-computed waits for a word. False: no demands are being played. */
 bool fuzz_demands_wait(void);
 
 /* iod is dead, and its reads have landed: a well one (iod/core.c) takes the words up as they are now. Until it is let

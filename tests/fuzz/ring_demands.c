@@ -53,7 +53,7 @@ static struct { /* this run's */
     bool in_pass, forged; /* forged: iod has made demands of its own */
 } now;
 
-/* ---- what is right */
+/* ---- the valid state */
 
 static void make(struct rig *t, uint32_t n_chunks, uint64_t file, uint64_t arena)
 {
@@ -336,7 +336,7 @@ static void use_chunk_must(uint32_t chunk)
     MUST(!now.w->ops->acquire(now.w, chunk, &bytes) && bytes);
 }
 
-/* The iod that said all that dies, and a well one comes: whatever is wanted from then on comes, too. */
+/* The broken iod dies and a working one starts: from then on every request is answered. */
 static void recover(void)
 {
     static const int32_t ids[4] = {1, 2, 3, 1};

@@ -23,7 +23,7 @@ static void use_text(const struct ntx_tokenizer *t, const char *text, size_t len
     }
 }
 
-/* The file's own template, executed. */
+/* Runs the chat template of the file. */
 static void use_own(const struct ntx_gguf *g, const struct ntx_tokenizer *t, const struct ntx_chat_msg *msgs)
 {
     struct ntx_str jinja;

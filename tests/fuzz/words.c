@@ -86,7 +86,7 @@ static void use_profile(char *text)
     ntx_hw_cap(&hw, 1e9, 2e9);
 }
 
-/* Each worker is told its own part of the fault, which lies in the text. */
+/* Each worker gets its own part of the fault; the part lies in the text. */
 static void use_load(char *text)
 {
     Ntx__Load m = NTX__LOAD__INIT;
@@ -112,7 +112,7 @@ static void use_load(char *text)
     ntx_load_request_free(r);
 }
 
-/* Keys of a file that somebody gives: what is taken is in the file then, and nothing else of it has changed. */
+/* Overrides keys of a GGUF: each accepted pair is in the file afterwards, and no other key has changed. */
 static void use_override(char *text)
 {
     static const uint8_t file[] = "GGUF\3\0\0\0\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\4\0\0\0\7\0\0";

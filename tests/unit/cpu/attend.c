@@ -25,8 +25,8 @@ static size_t row_bytes(enum ntx_kv_type type, uint32_t width)
     return width / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
 }
 
-/* key: K, not V. F16: a last block that is part full ends at its page; Q8_0: there are whole blocks, with noise behind
- * the last position. */
+/* key: K, else V. A partial last block of F16 ends at a guard page; blocks of Q8_0 are whole, with noise behind the
+ * last position. */
 static void kv_fill(struct kv *kv, struct rng *r, uint32_t n_pos, uint32_t tokens, uint32_t width, const uint8_t *hole,
                     enum ntx_kv_type type, bool key)
 {
@@ -89,8 +89,8 @@ static void turn(double *x, uint32_t n)
     memcpy(x, y, n * sizeof *x);
 }
 
-/* q as Q4_0 multiplies it: the same floats in the same order, since a value at the bound between two integers may go
- * either way. */
+/* q as the Q4_0 product uses it. The floats are added in the same order, since rounding to integers may go either
+ * way at the bound. */
 static void transpose_floats(const float *q, uint32_t n, float *x)
 {
     uint32_t piece = n & -n;
@@ -402,8 +402,8 @@ static void check_store_four(struct rng *r, bool key)
     }
 }
 
-/* A value that is none in K or V shows in every head that sees it, and nowhere else; and weights far below the part's
- * largest, or below what integers hold, do no harm. */
+/* A NaN in K or V shows in every head that sees it, and in no other. Weights far below the part's largest, or below
+ * the range of integers, do no harm. */
 static void check_odd_values(struct rng *r)
 {
     enum { N = 64, POS = 300 };
@@ -449,8 +449,8 @@ static void check_odd_values(struct rng *r)
     }
 }
 
-/* Scores of positions, in the order that cpu.h tells, to the bit; keys that are NULL are minus infinity, and none is
- * read beyond its end. */
+/* Scores of positions have the bits of the order that cpu.h states. The score of a NULL key is minus infinity, and
+ * no key is read beyond its end. */
 static void check_index(struct rng *r, uint32_t heads, uint32_t width, uint32_t n)
 {
     static float q[NTX_INDEX_HEADS_MAX * NTX_INDEX_HEAD_MAX], weights[NTX_INDEX_HEADS_MAX], score[64];
@@ -487,7 +487,7 @@ static void check_index(struct rng *r, uint32_t heads, uint32_t width, uint32_t 
     guard_free(mem);
 }
 
-/* Positions that are given one by one are summed as those of blocks are. */
+/* Positions that are given one by one are summed like those of blocks. */
 static void check_one_by_one(struct rng *r)
 {
     enum { POS = 300 };

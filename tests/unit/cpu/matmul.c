@@ -87,8 +87,8 @@ static void check_float64(const struct problem *p)
     free(w);
 }
 
-/* The last n_out weight rows and the first n_rows of x must give those outputs of the whole. `matmul` is of `ops`, and
- * `w` has those rows, as it wants them. */
+/* The last n_out weight rows and the first n_rows of x must give their part of the whole result. `matmul` belongs to
+ * `ops`, and `w` holds those rows in its layout. */
 static void check_outputs(const struct problem *p, const struct ntx_cpu_ops *ops, ntx_matmul_fn *matmul, const char *w,
                           uint32_t n_out, uint32_t n_rows)
 {
@@ -130,8 +130,8 @@ static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops 
 
 static bool wants_vbmi(uint32_t type) { return type >= NTX_IQ2_XXS && type != NTX_IQ4_NL && type != NTX_BF16; }
 
-/* Those of isa_at, then for types that want VBMI and BITALG the last of them as it is without. (No processor with tiles
- * is.) */
+/* The sets of isa_at; for types that use VBMI and BITALG the last AVX-512 set follows once more without them.
+ * Emulated tiles are left out, since processors with tiles have both. */
 static const struct ntx_cpu_ops *build_at(uint32_t type, unsigned k)
 {
     const struct ntx_cpu_ops *ops = isa_at(k);

@@ -19,8 +19,8 @@ struct shape {
 
 static const float sinks[] = {1.5f, -2, 0.3f, 4, -0.7f, 0, 2.5f, -1, 0.6f};
 
-/* A cache of two sessions (blocks [0, BLOCKS / 2) and the rest of `tables`), on both sides, and a pass of n rows over
- * it. */
+/* A cache of two sessions on the CPU and on the device (blocks [0, BLOCKS / 2) and the others of `tables`), and a
+ * pass of n rows over it. */
 struct cache {
     const struct shape *c;
     struct gpu *u;
@@ -31,7 +31,7 @@ struct cache {
     void *dev, *d_tables, *d_holes, *d_pos, *d_at;
 };
 
-/* A row as the GPU has it. Its quants are the CPU's, which has them in blocks. */
+/* A row in the GPU's layout. It has the quants of the CPU, which keeps them in blocks. */
 static void store_row(enum ntx_kv_type type, const float *x, uint8_t *row, uint32_t n)
 {
     uint8_t block[BLOCK * NTX_GPU_HEAD_MAX * 2];
@@ -47,7 +47,7 @@ static void store_row(enum ntx_kv_type type, const float *x, uint8_t *row, uint3
     }
 }
 
-/* A block of the CPU's from the GPU's rows. */
+/* Makes a block in the CPU's layout from rows in the GPU's. */
 static void block_of_rows(enum ntx_kv_type type, const uint8_t *rows, uint8_t *block, uint32_t n, bool key)
 {
     if (type == NTX_KV_F16) {
@@ -136,7 +136,7 @@ static uint8_t *v_row(const struct cache *k, uint32_t row, uint32_t head, uint32
            (head * BLOCK + pos % BLOCK) * k->row_v;
 }
 
-/* A row's attention by the CPU, for one head. */
+/* Attention of a row on the CPU, for one head. */
 static void attend_cpu(const struct cache *k, uint32_t row, uint32_t head, const float *q, float *out)
 {
     static uint8_t blocks[2][BLOCKS][BLOCK * NTX_GPU_HEAD_MAX * 2];

@@ -128,7 +128,7 @@ static int is_zero(const uint16_t *x, uint32_t n)
     return !n;
 }
 
-/* In an order that depends on the product's shape and on the output's place, as a library may have it. */
+/* Sums in an order that depends on the product's shape and on the output's place, as a library may do. */
 static void run_dense(const struct dense *d)
 {
     for (uint32_t r = 0; r < d->n_rows; r++)
@@ -258,7 +258,7 @@ static int fake_info(struct ntx_gpu *g, struct ntx_gpu_info *out)
 
 static const char *fake_error(const struct ntx_gpu *g) { return g->error; }
 
-/* Its size stands before it, for the account. */
+/* The size is stored before the memory, to account for it when it is freed. */
 static int fake_alloc(struct ntx_gpu *g, uint64_t bytes, void **out)
 {
     uint8_t *p;

@@ -15,7 +15,7 @@
 
 #include "cuda/ntx_cuda.h"
 
-/* Of the device that was opened last; looked up as "ntx_fake_control" in the library. */
+/* Controls of the device that was opened last; looked up as "ntx_fake_control" in the library. */
 struct ntx_fake_control {
     uint64_t calls,
         fail_at; /* calls that may fail, so far; from the fail_at-th on the device is lost (UINT64_MAX: never) */
@@ -33,8 +33,8 @@ struct ntx_fake_control {
 };
 struct ntx_fake_control *ntx_fake_control(void) __attribute__((visibility("default")));
 
-/* For the launchers: dims = blocks in x, y, z, and threads; shared: bytes for each block, of which it has to be told
- * above 48 KiB. */
+/* For the launchers. dims: blocks in x, y, z, and threads. shared: bytes of shared memory for each block; above 48
+ * KiB they must be allowed first. */
 int ntx__fake_launch(struct ntx_gpu_stream *s, void (*fn)(const void *args), const uint32_t dims[4],
                      uint32_t most_threads, uint32_t shared, const void *args, size_t bytes);
 int ntx__fake_allow_shared(struct ntx_gpu_stream *s, void (*fn)(const void *args), uint32_t bytes);

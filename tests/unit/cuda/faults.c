@@ -8,7 +8,7 @@
 
 #include <time.h>
 
-/* ---- what happened, in order */
+/* ---- events, in order */
 
 enum { EVENTS = 4096 };
 struct seen {
@@ -131,7 +131,7 @@ static void order(struct world *w, const char *mix, uint32_t in_flight)
     free(logits);
 }
 
-/* ---- how much of the host's bytes is copied, and how fast */
+/* ---- the share of the host's bytes that is copied, and its rate */
 
 static uint64_t uploaded(struct world *w, uint32_t share, double h2d_bps, double *seconds, uint64_t *host_bytes)
 {
@@ -177,7 +177,7 @@ static void shares(struct world *w)
 
 /* ---- a device that is lost, or too small */
 
-/* From the n-th call on everything fails. True: the run never came so far. */
+/* Every call fails from the n-th on. True: the run made fewer calls. */
 static bool lost_at(struct world *w, const struct rig_options *given, uint64_t n)
 {
     struct rig r;
@@ -289,8 +289,8 @@ static void failing_read(struct world *w)
     free(logits);
 }
 
-/* A step that takes another weight than the one whose turn it is says so at once, wherever chunks live; and then the
- * device is as it was. */
+/* A step that takes a weight out of turn reports it at once, wherever chunks are placed. The device works as before
+ * afterwards. */
 static void out_of_order(struct world *w, const char *mix)
 {
     struct rig r;
@@ -317,7 +317,7 @@ static void out_of_order(struct world *w, const char *mix)
     free(logits);
 }
 
-/* What a device lacks is told at load, with the layer and its steps. */
+/* An operation that the device lacks is reported at load, with the layer and its steps. */
 static void lacking(void)
 {
     struct rig r;

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* An odd number of cache lines more than a power of two, so that the tops of stacks do not all fall into the same sets.
- * */
+/* A power of two and an odd number of cache lines, so that the tops of stacks do not all map to the same cache sets. */
 #define STACK ((128u << 10) + 17 * 64)
 
 struct world {
@@ -26,7 +25,7 @@ static struct world *world(void) /* its first member is what all see */
     return (struct world *)(void *)ntx__fiber_seen;
 }
 
-/* Saves what a function must keep, and goes on where `to` was saved. */
+/* Saves the callee-saved state and resumes where `to` was saved. */
 void ntx__fiber_switch(void **from, void *to);
 __asm__(".text\n.globl ntx__fiber_switch\n.hidden ntx__fiber_switch\n.type "
         "ntx__fiber_switch,@function\nntx__fiber_switch:\n"
@@ -35,7 +34,7 @@ __asm__(".text\n.globl ntx__fiber_switch\n.hidden ntx__fiber_switch\n.type "
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n"
         ".size ntx__fiber_switch,.-ntx__fiber_switch\n");
 
-/* On to the warp's next thread, without a detour by the scheduler; from the last one to that. */
+/* Switches to the warp's next thread without the scheduler; the last thread switches to the scheduler. */
 void ntx__fiber_leave(enum ntx_fiber_place at)
 {
     struct world *w = world();
@@ -64,7 +63,7 @@ static void prepare(struct world *w, uint32_t i)
     w->sp[i] = top - 8;
 }
 
-/* One warp until all of it wait for the block or are through: which of the two. */
+/* Runs one warp until all its threads wait for the block or have ended; returns which of the two. */
 static enum ntx_fiber_place run_warp(struct world *w, uint32_t first, uint32_t n, int backwards)
 {
     w->first = first;

@@ -23,7 +23,7 @@ struct ntx_fiber_block {
 void ntx_fiber_run(const struct ntx_fiber_block *b, void (*fn)(const void *args), const void *args, int backwards);
 void ntx_fiber_free(void); /* this thread's stacks */
 
-/* For the threads inside, inline since kernels do little else. */
+/* Functions for the threads inside. They are inline because kernels do little else. */
 enum ntx_fiber_place { NTX_FIBER_WARP, NTX_FIBER_BLOCK, NTX_FIBER_DONE, NTX_FIBER_PLACES };
 
 struct ntx_fiber_seen {
@@ -34,7 +34,7 @@ struct ntx_fiber_seen {
                                         lane still reads */
 };
 
-/* Of this thread of the CPU. */
+/* The state of this thread of the CPU. */
 extern _Thread_local struct ntx_fiber_seen *ntx__fiber_seen __attribute__((visibility("hidden")));
 void ntx__fiber_leave(enum ntx_fiber_place at); /* returns when all have come there */
 
@@ -42,8 +42,8 @@ static inline uint32_t ntx_fiber_tid(void) { return ntx__fiber_seen->current; }
 static inline const struct ntx_fiber_block *ntx_fiber_block(void) { return &ntx__fiber_seen->block; }
 static inline void ntx_fiber_sync(void) { ntx__fiber_leave(NTX_FIBER_BLOCK); }
 
-/* The values of the warp's 32 threads, 16 bytes apart, until the next but one shuffle; all threads are there; n <= 16.
- * */
+/* The values of the warp's 32 threads, 16 bytes apart, valid until the next but one shuffle. All threads must take
+ * part; n <= 16. */
 static inline const uint8_t (*ntx_fiber_all(const void *v, size_t n))[16]
 {
     struct ntx_fiber_seen *s = ntx__fiber_seen;

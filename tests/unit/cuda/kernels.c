@@ -66,7 +66,7 @@ static void products(struct gpu *u, struct rng *rng)
     }
 }
 
-/* ---- several matrices in a launch, of different heights, by rows of their own */
+/* ---- several matrices of different heights in a launch, each with its own rows */
 
 static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t rows)
 {
@@ -114,8 +114,8 @@ static void together(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_i
     free(x), free(row), free(want), free(got);
 }
 
-/* ---- so much of IQ1 that blocks stay with a book of many copies (cuda/persistent.h): two matrices of each choice's
- * expert, and of x one row for two choices; or two matrices by a row or two */
+/* ---- enough IQ1 weights that blocks stay resident with copies of the codebook (cuda/persistent.h): two matrices of
+ * each routed expert, with one row of x for two of them; or two matrices by a row or two */
 
 static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *fake, uint32_t type, uint32_t n_in,
                  const uint32_t *expert, uint32_t n, uint32_t few, bool persistent)
@@ -300,7 +300,7 @@ static void group_product(struct gpu *u, struct rng *rng, uint32_t type, uint32_
     free(x), free(row), free(want), free(got);
 }
 
-/* Zeros are left out: what those of neuron POISON would be multiplied by is no number. */
+/* Kernels must skip zeros: those of neuron POISON would be multiplied by NaN. */
 static void columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, uint32_t rows, bool listed)
 {
     enum { POISON = 7 };
@@ -340,7 +340,7 @@ static void columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, u
     free(h), free(y), free(in);
 }
 
-/* So many neurons that a block goes through them step by step, the last step not full. */
+/* Enough neurons that a block takes several steps, the last of them partial. */
 static void deep_columns(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n, uint32_t rows)
 {
     enum { DEEP = 301 };

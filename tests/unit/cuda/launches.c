@@ -3,7 +3,7 @@
  * and joined experts on the device have the CPU's bits. */
 #include "tests/unit/cuda/device_rig.h"
 
-/* ---- few launches: matrices that are alike, and of experts those of a wave, go together */
+/* ---- few launches: equal matrices, and the experts of a wave, share a launch */
 
 static uint64_t launches_of(struct world *w, const struct mk_options *make, uint32_t n_rows, uint64_t *syncs)
 {
@@ -26,7 +26,8 @@ static uint64_t launches_of(struct world *w, const struct mk_options *make, uint
     return n;
 }
 
-/* Of a layer; the host waits as often in a pass. */
+/* Checks the launches of a layer, the host's waits in a pass of the first model (`syncs`), and those of a further
+ * layer. The second model has two layers more. */
 static void launches_are(struct world *w, const struct mk_options make[2], uint32_t n_rows, uint64_t launches,
                          uint64_t syncs, uint64_t syncs_of_layer)
 {
@@ -84,11 +85,11 @@ static void routes(struct world *w)
     puts("experts chosen on the device: bits equal");
 }
 
-/* ---- graphs: passes of a few rows whose launches are those of the pass before */
+/* ---- graphs: passes of a few rows with the launches of the pass before */
 
 enum { WRITTEN = 6, OUTPUT = 3 /* launches behind the layers, too few for a graph */ };
 
-/* Tokens one by one, then two rows together, twice as many times; their logits. */
+/* Logits of WRITTEN passes of one token and as many of two rows. */
 static float *written(struct world *w, const struct mk_options *make, size_t *size)
 {
     struct rig r;
@@ -195,7 +196,7 @@ static void graphs_anew(struct world *w)
     puts("graphs: one is made anew where launches change");
 }
 
-/* What a card shows of them. */
+/* The part of the graph tests that runs on a real GPU. */
 static void graphs_of_card(struct world *w, const struct mk_options *make)
 {
     size_t n;

@@ -18,8 +18,8 @@ static struct rig_options packed_options(const char *ffn, bool gate_in)
     return o;
 }
 
-/* Layers that share matrices, and add to them: the shared ones are all on the device; and adapters, of which each row
- * has its own (tests/system/delta/lora_test.py). */
+/* Layers that share matrices and add a low-rank product to them, with the shared ones on the device; and adapters,
+ * of which each row has its own (tests/system/delta/lora_test.py). */
 static void deltas(struct world *w)
 {
     static const struct way ways[] = {{"d", 1, 0, 4, 0}, {"hs", 2, 4, N, 64}, {"dsh", 1, 2, 2, UINT32_MAX}};
@@ -99,8 +99,8 @@ static float *prompted(struct world *w, bool gate_in, size_t *size)
     return logits;
 }
 
-/* Prompts through the matrix units may choose otherwise where groups are nearly alike; without them bits are the CPU's.
- * */
+/* Prompts through the matrix units may route to other groups where scores are nearly equal. Without the units the
+ * bits are the CPU's. */
 static void packed_prompts(struct world *w)
 {
     static const char *const mix[] = {"dhs", "hds", "d"};
@@ -224,8 +224,8 @@ static void dense_models(struct world *w)
     }
 }
 
-/* ---- what steps gave (ntx_forward_watch): of every step that a device shows the CPU's bits, and it shows all but what
- * its kernels keep to themselves */
+/* ---- watched steps (ntx_forward_watch): each step that a device reports has the CPU's bits; it reports all but
+ * those inside its fused kernels */
 
 struct seen {
     uint32_t layer, step, pos, width;
@@ -322,8 +322,8 @@ static void steps(struct world *w)
     puts("what steps gave: the CPU's bits");
 }
 
-/* ---- a GPU whose memory is the host's: chunks are multiplied where they are, in a ring that gives each out again once
- * it is used, and none is copied */
+/* ---- a GPU that shares the host's memory: chunks are multiplied in place and never copied; the ring releases each
+ * after its use */
 
 static uint64_t uploads(struct world *w, const struct rig_options *o, bool in_place, const float *want,
                         uint64_t *matrices)
@@ -381,8 +381,8 @@ static void in_place(struct world *w)
     w->in_place = false;
 }
 
-/* ---- steps that begin within a row: a norm from a value on, in place, and a copy of what lies behind another; no
- * architecture's layers but drafters' have them */
+/* ---- steps that begin within a row: an in-place norm of a part, and a copy of the values behind another; only
+ * drafters have such layers */
 
 static struct ntx_step *insert_step(struct ntx_layer *l, uint32_t at)
 {
@@ -448,7 +448,7 @@ static void within(struct world *w)
     puts("steps that begin within a row: bits equal");
 }
 
-/* ---- what a device refuses: heads whose rows of K or V would not lie 16-aligned */
+/* ---- refusals: heads whose rows of K or V would not be 16-aligned */
 
 static void refusals(struct world *w)
 {
@@ -478,8 +478,8 @@ static void refusals(struct world *w)
     puts("heads of widths that are no multiples of 8, or too wide, are refused");
 }
 
-/* Prompts have the same bits wherever chunks are cut and live, though the product that a library gives depends on its
- * shape and on an output's place in it (fake.c). */
+/* A prompt's bits do not depend on where chunks are cut and placed, though a library's product depends on its shape
+ * and on an output's place in it (fake.c). */
 static void panels(struct world *w)
 {
     static const struct {

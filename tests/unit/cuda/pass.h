@@ -5,8 +5,8 @@
 
 #include "tests/unit/cuda/device_rig.h"
 
-/* ---- pass_kinds.c: the parts; what others have of it: models by kind, and one in all mixtures, its prompts off by so
- * much of the largest logit at most */
+/* ---- pass_kinds.c. Other files use its checks of models by kind, and of one model in all mixtures, with a bound on
+ * the error of prompts relative to the largest logit. */
 void pass_experts(struct world *w);
 void pass_crowds(struct world *w);
 void pass_architectures(struct world *w);

@@ -21,8 +21,8 @@ void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_t
     free(got), free(again), free(want);
 }
 
-/* Experts on the device, in place, and copied; a router of random weights may turn either way on a prompt's rounding.
- * */
+/* Experts on the device, in place, and copied. A router of random weights may decide either way when a prompt is
+ * rounded. */
 void pass_experts(struct world *w)
 {
     static const struct way ways[] = {{"hd", 1, 0, 5, 0}, {"dhs", 2, 4, N, 40}};
@@ -38,8 +38,8 @@ void pass_experts(struct world *w)
     }
 }
 
-/* So many rows that experts, and matrices where nothing is widened, take them through the integer matrix units; passes
- * of which are cut at other places, too. Where each has its chunks changes no bit. */
+/* Enough rows that experts, and matrices that are not widened, use the integer matrix units; such passes are also
+ * cut at other places. The placement of chunks changes no bit. */
 void pass_crowds(struct world *w)
 {
     enum { ROWS = 41 };
@@ -64,9 +64,9 @@ void pass_crowds(struct world *w)
     puts("many rows of experts: bits equal");
 }
 
-/* ---- layers whose steps no kernel does in one go: norms behind attention and FFN, capped scores and logits, two
- * tables of angles, widths, K and V by layer, experts beside a dense FFN, inputs of each layer; matrices that are one
- * in the file; experts whose input is weighed; attention over latents, its matrices apart and one; recurrent states */
+/* ---- layers with steps that have no fused kernel: norms after attention and FFN, capped scores and logits, two
+ * tables of angles, widths and K and V by layer, experts beside a dense FFN, inputs of each layer; matrices that are
+ * one in the file; weighted inputs of experts; MLA with split and fused matrices; recurrent states */
 
 static struct mk_options gemma4(uint32_t i)
 {
@@ -138,7 +138,7 @@ static struct mk_options step35(void)
     return make;
 }
 
-/* Attention to chosen positions: by each layer, or by every second one for the next, too. */
+/* Attention to an indexer's top-k: of each layer, or of every second layer for the next one, too. */
 struct mk_options pass_choosing(const char *arch, const char *type, uint32_t most, uint32_t every)
 {
     struct mk_options make = rig_choosing();
@@ -151,7 +151,7 @@ struct mk_options pass_choosing(const char *arch, const char *type, uint32_t mos
     return make;
 }
 
-/* Delta nets that forget by the key, and attention over latents that turns nothing. */
+/* Delta nets with a decay for each key, and MLA without RoPE. */
 static struct mk_options kda(void)
 {
     struct mk_options make = rig_kda();

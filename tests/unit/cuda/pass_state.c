@@ -108,7 +108,7 @@ static void decide_by_token(void *ctx, const struct ntx_batch *b, uint64_t *skip
         skip[i * NTX_MAP_WORDS] = (uint64_t)(b->rows[i].token % 2) << 1;
 }
 
-/* The tree's logits of the device are its chains', and the CPU's. */
+/* The device's logits of the tree are those of its chains and of the CPU. */
 void pass_trees(struct world *w)
 {
     static const struct {
@@ -162,8 +162,7 @@ void pass_trees(struct world *w)
     puts("trees: bits equal to their chains', and to the CPU's");
 }
 
-/* ---- windows that keep no more than they need: a ring that is written over several times has the bits of a cache that
- * keeps all */
+/* ---- windows with no spare room: a ring that is overwritten several times has the bits of a cache that keeps all */
 
 enum { WRAPS = 70 };
 

@@ -11,7 +11,8 @@ static const uint32_t types[] = {NTX_TYPES(TYPE)};
 
 static const struct ntx_cpu_ops *oracle;
 
-/* ---- choices of experts: a row of y each, by two matrices of its expert; of x a row each, or one for every three */
+/* ---- routed experts: each has a row of y, by two matrices of its expert; x has a row for each, or one for every
+ * three */
 
 static void chosen(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t each)
 {
@@ -63,7 +64,7 @@ static void chosen(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in,
     free(w), free(x), free(row);
 }
 
-/* ---- tiles: rows of x and y by one of several matrices, two of each; what no tile has stays */
+/* ---- tiles: rows of x and y by one of several matrices, two of each; rows outside all tiles stay unchanged */
 
 static void tiles(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t high)
 {
@@ -128,7 +129,7 @@ static void tiles(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, 
     free(w), free(x), free(row);
 }
 
-/* ---- choices sorted by expert, and their tiles wave by wave */
+/* ---- routed experts sorted by expert, and their tiles wave by wave */
 
 static void sorted(struct gpu *u, struct rng *rng, uint32_t n_rows, uint32_t used, uint32_t n_expert, uint32_t wave,
                    uint32_t high)
@@ -187,7 +188,7 @@ static void sorted(struct gpu *u, struct rng *rng, uint32_t n_rows, uint32_t use
     free(got);
 }
 
-/* ---- the choice of experts: as computed/pass/moe.c says it */
+/* ---- routing: the experts that computed/pass/moe.c routes to */
 
 struct router {
     uint32_t n, used;
