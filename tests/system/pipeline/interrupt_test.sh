@@ -11,7 +11,7 @@ last=90 # a chunk late in the pass, read from the drive for each: once it is ask
 stalled() {
     rm -f "$tmp/out" "$tmp/err" # what is waited for there is to be this run's
     : >"$tmp/err"
-    "$NTX_BIN/ntx" run "$tmp/m.gguf" hello --raw --ram 10M --threads 2 -n 40 --ignore-eos --temp 0 \
+    "$NTX_BIN/ntx" run "$tmp/m.gguf" hello -v --raw --ram 10M --threads 2 -n 40 --ignore-eos --temp 0 \
         --json "$@" >"$tmp/out" 2>"$tmp/err" &
     pid=$!
 }
