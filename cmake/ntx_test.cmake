@@ -67,12 +67,13 @@ set(ntx_test_longest
     server-sessions pass-tree pass-sparse cpu-attend cpu-matmul cpu-matmul-tiles template-limits tokenizer-round
     pipeline-bad-numbers pipeline-experts)
 
-# Tests that compute the same numbers in many ways. Sanitizers find nothing there that the other tests of the pass do
+# Tests that compute the same numbers in many ways, or that read texts. Sanitizers find nothing there that other tests do
 # not show, so tests/run leaves them out of the sanitized build; tests/run --long does not.
-set(ntx_test_arithmetic
+set(ntx_test_plain
     analyze-command cpu-attend cpu-matmul cpu-matmul-tiles delta-command delta-lora golden-made golden-shapes
     models-quality pass-golden-made pass-same-caches pass-same-experts pass-same-layers pass-same-states pass-same-types
-    pass-sparse pass-tree plan-agree plan-cli quantize-command ranks-same)
+    pass-sparse pass-tree plan-agree plan-cli quantize-command ranks-same style-docs style-form style-format style-rooms
+    style-words)
 
 # ctest -L quick, tests/run --quick: some tests of every folder, in two minutes on two idle processors (style-alone
 # checks that no folder is left out).
@@ -99,8 +100,8 @@ function(ntx_test_environment name timeout)
   if(name IN_LIST ntx_test_quick)
     set_property(TEST ${name} APPEND PROPERTY LABELS quick)
   endif()
-  if(name IN_LIST ntx_test_arithmetic)
-    set_property(TEST ${name} APPEND PROPERTY LABELS arithmetic)
+  if(name IN_LIST ntx_test_plain)
+    set_property(TEST ${name} APPEND PROPERTY LABELS plain)
   endif()
   if(name IN_LIST ntx_test_longest)
     set_tests_properties(${name} PROPERTIES COST 100)

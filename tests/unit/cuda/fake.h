@@ -6,7 +6,7 @@
  * early, always shows as a wrong value. Device memory is poisoned when it is allocated, and has its exact size, so that
  * sanitizers see an index out of bounds.
  *
- * NTX_FAKE_GPU_MEMORY: bytes of its memory (1 GiB). NTX_FAKE_GPU_FAIL=N: the device is lost at the N-th call that may fail.
+ * NTX_FAKE_GPU_MEMORY: bytes of its memory (1 GiB). NTX_FAKE_GPU_FAIL=N: the N-th call that may fail loses the device.
  * NTX_FAKE_GPU_BACKWARDS: threads in descending order. NTX_FAKE_GPU_NO_DENSE: as if cuBLAS were missing.
  * NTX_FAKE_GPU_NO_GRAPHS: it records no graphs. NTX_FAKE_GPU_NO_LOCK=N: it locks host memory N times, then refuses.
  * NTX_FAKE_GPU_INTEGRATED: its memory is the host's. Tests in the same process use the controls below. */
