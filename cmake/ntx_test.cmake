@@ -67,8 +67,8 @@ set(ntx_test_longest
     server-sessions pass-tree pass-sparse cpu-attend cpu-matmul cpu-matmul-tiles template-limits tokenizer-round
     pipeline-bad-numbers pipeline-experts)
 
-# Tests that compute the same numbers in many ways, or that read texts. Sanitizers find nothing there that other tests do
-# not show, so tests/run leaves them out of the sanitized build; tests/run --long does not.
+# Tests that compute the same numbers in many ways, or that read texts. Sanitizers find nothing there that other tests
+# do not show, so tests/run leaves them out of the sanitized build; tests/run --long does not.
 set(ntx_test_plain
     analyze-command cpu-attend cpu-matmul cpu-matmul-tiles delta-command delta-lora golden-made golden-shapes
     models-quality pass-golden-made pass-same-caches pass-same-experts pass-same-layers pass-same-states pass-same-types
