@@ -101,6 +101,19 @@ wait_for 20 eval \
         as alice ntx status --json 2>/dev/null | grep -q "\"state\":\"empty\""' ||
     fail "after an unload: $(as alice ntx status)"
 
+# An ntx-iod that ends again and again before it delivers a byte fails the load, which names its signal. The next load
+# works: systemd starts it each time.
+(while [ ! -e "$tmp/enough" ]; do inside pkill -KILL -x ntx-iod; done) & killer=$!
+as alice ntx load /home/alice/m.gguf --ram 14M --ctx 48 >"$tmp/load" 2>&1 &&
+    gen >"$tmp/got" 2>>"$tmp/load" && fail "a dying ntx-iod: no error"
+: >"$tmp/enough"
+wait "$killer"
+grep -Eq 'ntx-iod (ended 10 times in a row|did not get ready).* the last time:? killed' "$tmp/load" ||
+    fail "a dying ntx-iod: $(cat "$tmp/load"; journal -n 20)"
+as alice ntx load /home/alice/m.gguf --ram 14M --ctx 48 --quiet || fail "load after a dying ntx-iod"
+gen >"$tmp/got" 2>"$tmp/err" && same "$tmp/want" "$tmp/got" "after a dying ntx-iod" || fail "$(cat "$tmp/err")"
+as alice ntx unload || fail "unload after a dying ntx-iod"
+
 # The log: one line for an event, with its level.
 journal -u 'ntx-*' -o json --output-fields=PRIORITY,MESSAGE,_SYSTEMD_UNIT >"$tmp/journal"
 python3 - "$tmp/journal" <<'PY' || fail "the journal"
