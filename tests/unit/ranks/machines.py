@@ -11,6 +11,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests"))
+from patient import patience  # noqa: E402
+
 BIN = os.path.join(os.environ["NTX_BUILD"], "bin")
 NTX = os.path.join(BIN, "ntx")
 MODELS = os.path.join(os.environ["NTX_SOURCE"], "models")
@@ -111,7 +114,7 @@ def daemons(name):
 
 
 def ntx(*args, rc=0):
-    p = subprocess.run([NTX, *args], env=env, capture_output=True, text=True, timeout=120 * SLOW)
+    p = subprocess.run([NTX, *args], env=env, capture_output=True, text=True, timeout=120 * SLOW * patience())
     if p.returncode != rc:
         fail("ntx %s: %d instead of %d: %s" % (" ".join(args), p.returncode, rc, p.stderr))
     return p

@@ -16,6 +16,9 @@ from machines import ASK, BIN, DEMO, MODELS, NTX, PROMPT, SLOW, Machines, cleanu
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gguf_edit import F32, STR, Gguf  # noqa: E402
 
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests"))
+from patient import patience  # noqa: E402
+
 want = ntx("run", DEMO, PROMPT, *ASK).stdout
 want_q8 = ntx("run", DEMO, PROMPT, *ASK, "--kv-type", "q8_0").stdout
 
@@ -26,7 +29,7 @@ def output(name, *args):
         env=dict(env, LC_ALL="C.UTF-8", COLUMNS="120", LINES="40"),
         capture_output=True,
         text=True,
-        timeout=60 * SLOW,
+        timeout=60 * SLOW * patience(),
     )
     if p.returncode:
         fail("%s: %s" % (name, p.stderr))
@@ -46,7 +49,7 @@ def seen():
     screen = output("ntx-top", "--once", "--interval", "0.5")
     ntx("trace", "-o", path, "--seconds", "0.7")
     metrics = output("ntx-metrics")
-    if work.wait(60 * SLOW):
+    if work.wait(60 * SLOW * patience()):
         fail("generate beside ntx-top")
     m = top["machines"]
     if (
@@ -118,7 +121,7 @@ def seen_network(s):
     time.sleep(0.5)
     top = json.loads(output("ntx-top", "--json", "--interval", "1"))
     if (
-        work.wait(60 * SLOW)
+        work.wait(60 * SLOW * patience())
         or not top["machines"]["others"][0]["message"] > 0.5
         or top["limit"] != "the network between the machines"
     ):
@@ -395,7 +398,7 @@ def files_of_shares():
         (["pack", DEMO, DEMO, "--share", "1/2"], "this is the model itself"),
         (["pack", DEMO, "/dev/full/x", "--share", "1/2"], "cannot write"),
     ):
-        p = subprocess.run([NTX, *args], env=env, capture_output=True, text=True, timeout=60 * SLOW)
+        p = subprocess.run([NTX, *args], env=env, capture_output=True, text=True, timeout=60 * SLOW * patience())
         if p.returncode == 0 or words not in p.stderr:
             fail("ntx %s: %s" % (" ".join(args), p.stderr))
 
