@@ -101,15 +101,17 @@ wait_for 20 eval \
         as alice ntx status --json 2>/dev/null | grep -q "\"state\":\"empty\""' ||
     fail "after an unload: $(as alice ntx status)"
 
-# An ntx-iod that ends again and again before it delivers a byte fails the load, which names its signal. The next load
-# works: systemd starts it each time.
+# An ntx-iod that ends again and again before it delivers a byte fails the load or the answer, which names how it ended.
+# (On a busy machine it may read something between two kills; then the answer comes.) The next load works.
 (while [ ! -e "$tmp/enough" ]; do inside pkill -KILL -x ntx-iod; done) & killer=$!
-as alice ntx load /home/alice/m.gguf --ram 14M --ctx 48 >"$tmp/load" 2>&1 &&
-    gen >"$tmp/got" 2>>"$tmp/load" && fail "a dying ntx-iod: no error"
+if as alice ntx load /home/alice/m.gguf --ram 14M --ctx 48 >"$tmp/load" 2>&1 && gen >"$tmp/got" 2>>"$tmp/load"; then
+    same "$tmp/want" "$tmp/got" "while ntx-iod was killed again and again"
+else
+    grep -Eq 'ntx-iod (ended 10 times in a row|did not get ready).*the last time:? killed' "$tmp/load" ||
+        fail "a dying ntx-iod: $(cat "$tmp/load"; journal -n 20)"
+fi
 : >"$tmp/enough"
 wait "$killer"
-grep -Eq 'ntx-iod (ended 10 times in a row|did not get ready).* the last time:? killed' "$tmp/load" ||
-    fail "a dying ntx-iod: $(cat "$tmp/load"; journal -n 20)"
 as alice ntx load /home/alice/m.gguf --ram 14M --ctx 48 --quiet || fail "load after a dying ntx-iod"
 gen >"$tmp/got" 2>"$tmp/err" && same "$tmp/want" "$tmp/got" "after a dying ntx-iod" || fail "$(cat "$tmp/err")"
 as alice ntx unload || fail "unload after a dying ntx-iod"
