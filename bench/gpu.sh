@@ -182,7 +182,7 @@ bench() {
     cp "$dir/last.json" "$logs/run-$((++n_runs))-${name//[!A-Za-z0-9.]/-}.json"
     say "$mark$name: $(figures)"
 }
-# What the last run moved, beside what the card's memory, its matrix units and the link can.
+# The last run: what was moved, beside what the card's memory, its matrix units and the link can.
 figures() {
     python3 - "$dir/last.json" "$dir/profile/ntx/profile.json" "$params" <<'PY'
 import json, os, sys

@@ -36,7 +36,7 @@ void ntx_mlp_weights_free(struct ntx_mlp_weights *n);
 /* Adds keys and tensors of f to a sidecar. f is borrowed until the sidecar is written. model: the digest. */
 void ntx_ffn_learned_put(const struct ntx_ffn_learned *f, const char *model, struct ntx_gguf_out *g);
 
-/* What a pass uses, read from a sidecar that must belong to m, whose digest is `model`. */
+/* The networks that a pass uses, read from a sidecar that must belong to m, whose digest is `model`. */
 struct ntx_ffn_nets {
     uint32_t n_layers;
     struct ntx_mlp **mlp; /* [n_layers] */

@@ -80,7 +80,7 @@ uint32_t ntx_layer_delta_rank_of_high(const struct ntx_gguf *g, uint32_t layer, 
     return t && t->ne[0] < RANK_MOST ? (uint32_t)t->ne[0] : 0;
 }
 
-/* What is added to a product: which of its three tensors the file has, and where its part of NTX_BUF_LOW begins. */
+/* The low-rank add of a product: which of its three tensors the file has, and where its part of NTX_BUF_LOW begins. */
 struct added {
     const struct ntx_step *to;
     enum ntx_tensor low;

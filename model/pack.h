@@ -37,7 +37,7 @@
  *   ntx.pack.up_delta_type, down_delta_type both where layers add to what they share: types of what is added; I8:
  *     nothing
  *
- * What is computed (computed/pass/sparse.c): hidden value of neuron j is act(gate_j . x) * (up_j . x), or nothing where
+ * Computation (computed/pass/sparse.c): hidden value of neuron j is act(gate_j . x) * (up_j . x), or nothing where
  * act gives 0 or the mode leaves the neuron out; y = sum over j, increasing, of fmaf(hidden_j, down_j, y). So an exact
  * zero changes no bit. With what is added, up_j . x becomes fmaf(s, up_delta_j . z, up_j . x) with z = A x of ffn_up,
  * and fmaf(s, B v, y) is the outcome, B of ffn_down, with v = sum over j, likewise, of fmaf(hidden_j, down_delta_j, v).

@@ -77,7 +77,7 @@ NTX_UNPACK float ntx_e4m3_half_float(uint8_t x)
     return e ? ntx_bits_float((e + 119) << 23 | m << 20) : (float)m * 0x1p-10f;
 }
 
-/* What d is, by the table of types, and whether there is a minimum. */
+/* The value of d, by the table of types, and whether there is a minimum. */
 #define NTX_SCALE_half(b)          ntx_half_float((b)->d)
 #define NTX_SCALE_quarter(b)       (ntx_half_float((b)->d) * 0.25f)
 #define NTX_SCALE_eighth(b)        (ntx_half_float((b)->d) * 0.125f)

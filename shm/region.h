@@ -119,7 +119,7 @@ struct ntx_pass_map {
     char pad[128 - 8 * (1 + NTX_MAP_WORDS)];
 };
 
-/* What computed tells iod, besides the plan: the control page. */
+/* The control page: all that computed tells iod besides the plan. */
 struct ntx_control_page {
     _Alignas(64) _Atomic uint32_t demand_posted; /* computed: number of posts so far; iod scans when it changed */
     _Atomic uint32_t host_again;                 /* computed: grows when host chunks were set FREE; iod rescans all */

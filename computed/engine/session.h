@@ -95,7 +95,7 @@ struct ntx_session {
     struct ntx_run_stats run;
 };
 
-/* What requests are checked against: the model and its limits. */
+/* The model and its limits: requests are checked against them. */
 struct ntx_session_env {
     const struct ntx_tokenizer *tok;
     const struct ntx_chat_template *chat;          /* the model's own; NULL: none, or it cannot be executed */

@@ -280,7 +280,7 @@ static uint64_t decode_rows(const struct ntx_forward_config *cfg)
     return cfg->ffn.kind == NTX_FFN_PREDICTED ? NTX_MIN(cfg->max_rows, NTX_DECODE_ROWS) : 0;
 }
 
-/* Of those rows, the ones multiplied by the gate matrix in its turn, after the layer's own rows. */
+/* The rows of those that the gate matrix multiplies in its turn, after the layer's own rows. */
 static uint64_t late_rows(const struct ntx_forward_config *cfg) { return cfg->ffn.learned ? 0 : decode_rows(cfg); }
 
 /* Predictions live from one layer to the next, beside the layers' own buffers. */

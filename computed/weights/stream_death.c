@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the main thread does to the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so only
+/* The main thread mends the region when iod is dead (shm/region.h, DEATH). No iod is attached meanwhile, so only
  * this process writes the words, and `own` (stream_own.c) is held. Afterwards every word that the next iod may read is
  * right: a value of the dead one stays where it can be true, and is written anew elsewhere. Compute threads go on
  * waiting. */

@@ -46,7 +46,7 @@ CASES = {
         '--arch dflash --layers 2 %s --taps 0,1,2,3 --draft-vocab 400 --window 6 --block 4 --rope-base 1000000'
         ' --seed 14' % HEAD,
     ),
-    # What the last layer leaves llama.cpp has of some architectures only, of gpt-oss before its norm.
+    # llama.cpp gives the output of the last layer for some architectures only, and for gpt-oss before its norm.
     'eagle3.last': (
         (
             '--arch gpt-oss --layers 3 --embd 128 --heads 4 --kv 2 --head-dim 32 --experts 4 --experts-used 2'

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The form of the code: lines of at most 120 columns, no conditional expression within another, statics that say their
-object, none of the words that the field has better ones for, and commit subjects of at most 72 characters.
+object, comments with a subject, none of the words that the field has better ones for, and commit subjects of at most
+72 characters.
 
 With paths as arguments, only what lies there is looked at (tests/style/form_test.py computed/engine)."""
 
@@ -38,6 +39,8 @@ PRIVATE = {
 TOKEN = re.compile(
     r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\d[\w.]*|\n|\S", re.S
 )
+# A comment begins with its subject.
+NO_SUBJECT = re.compile(r"^\s*(?:/\*| \*|#) (?:What|Who|Whose|Of which) [a-z]")
 STATIC = re.compile(
     r"^(?:static|INLINE|DEV|DEV_APART)\b[^;={}()]*?\b(\w+)\((?:[^;{}]|\n)*?\)\s*\n?\{", re.M
 )
@@ -141,6 +144,8 @@ def main(paths):
             for number, line in enumerate(text.split("\n"), 1):
                 if len(line) > COLUMNS:
                     bad.append("%s:%d: %d columns (%d at most)" % (name, number, len(line), COLUMNS))
+                if NO_SUBJECT.match(line):
+                    bad.append("%s:%d: a comment that opens without a subject" % (name, number))
         if not is_c(name):
             continue
         if here(name):

@@ -10,7 +10,7 @@ import re
 import sys
 
 SOURCE = os.environ["NTX_SOURCE"]
-# What may not stand there, where it may nevertheless, and what it is called. A place (?!X) is everywhere but X.
+# Pattern that may not occur, places where it may, and the reason. A place (?!X) is everywhere but X.
 WORDS = [
     (
         r"chunk_rows|SLICE_ROWS|ntx_share_rows|finite_rows|\bch->(row0|n_rows)|list\[[^][]*\]\.(row0|n_rows)",

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# What an operator does while answers stream: a reload, which does not exist; a new version installed over the running
+# Actions of an operator while answers stream: a reload, which does not exist; a new version installed over the running
 # one, a worker of which dies; a restart with time for the answers to end, over the socket and over HTTP, and one
 # without. Each client gets its whole answer, or one line with the reason.
 . "$(dirname "$0")/../../lib/test.sh"

@@ -57,7 +57,7 @@ def types(*args):
     return {t["name"]: t["type"] for t in tensors}
 
 
-# What llama.cpp's quantiser chose for the demo's matrices (tests/system/quantize/peer.py compares many more).
+# Types that llama.cpp's quantiser chose for the demo's matrices (tests/system/quantize/peer.py compares many more).
 CHOSEN = {
     "Q4_K_M": {"F32": 25, "Q4_K": 73, "Q6_K": 13},
     "Q5_K_S": {"F32": 25, "Q5_K": 85, "Q6_K": 1},

@@ -411,7 +411,7 @@ static void recurrent_states(void)
     ntx_kv_pool_free(p);
 }
 
-/* What attention reads: everything, at most a window, or a top-k and all index keys. */
+/* Attention reads everything, at most a window, or a top-k and all index keys. */
 static void reads_of_layers(void)
 {
     const struct ntx_hparams window = {

@@ -127,7 +127,7 @@ done
 out=$("$ntx" plan "$dir/m.gguf" --ram 512M --json) || fail "plan with doctor's profile"
 has "$out" '"bytes_storage": 0'
 grep -q '"predicted_tok_s": 0' <<<"$out" && fail "no prediction: $out"
-# What plan says of a file is what run does: the same least budget, to the byte, and the same prediction.
+# ntx plan and ntx run agree about a file: the same least budget, to the byte, and the same prediction.
 least=$("$ntx" plan "$dir/m.gguf" --json | sed -n 's/^ "smallest": \([0-9]*\),$/\1/p')
 [ "$least" -gt 0 ] || fail "no smallest budget"
 said=$("$ntx" run "$dir/m.gguf" hello -n 1 --ram 100K 2>&1); [ $? = 111 ] || fail "100K are enough: $said"

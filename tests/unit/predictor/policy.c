@@ -78,7 +78,7 @@ static void test_refusals(void)
     refused(many, "more than 256 parts");
 }
 
-/* What a policy reports to computed, which decides by it whether to wait. */
+/* A policy reports its state to computed, which decides by it whether to wait. */
 static void test_state(void)
 {
     struct ntx_policy *p;

@@ -130,7 +130,7 @@ BLOCKS = [
     "{{ bos_token }}{% for m in messages %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 1) and false %}{{ raise_exception('alternate') }}{% endif %}[{{ m.role }}]{{ m.content }}{{ eos_token if m.role == 'assistant' }}{% endfor %}",
 ]
 
-# What is refused, by transformers and by us.
+# Templates that both transformers and ntx refuse.
 REFUSED = [
     "{{ raise_exception('no ' ~ n) }}",
     "{{ missing.x }}",

@@ -173,7 +173,7 @@ static void case_wrong_chunk(void)
     tear_down(&e);
 }
 
-/* What a hijacked iod may write about the first chunk of the schedule: each changes one value. */
+/* Values that a hijacked iod may write about the first chunk of the schedule: each case changes one. */
 static const struct {
     const char *what;
     uint32_t state, slot, chunk, sched, shift, gen;
