@@ -289,7 +289,8 @@ static const struct ntx_setting serve_entries[] = {
      "require the key in this file (mode 0600) of each request; needed where other machines reach WHERE",
      TEXT(key_file)},
     {"cors", 0, "ORIGINS",
-     "origins whose web pages may send requests (CORS): https://example.org, several with blanks between them, or *",
+     "origins whose web pages may send requests (CORS): https://example.org, several with blanks between them, or *; "
+     "pages of localhost may always, except with none",
      TEXT(cors)},
     {"hosts", 0, "NAMES",
      "without a key, also answer requests with these names in the Host header, beside localhost and loopback "

@@ -7,6 +7,7 @@
 #include "model/chat_impl.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -263,8 +264,21 @@ static int put_message(struct writer *w, const struct ntx_chat_msg *m, bool last
     return 0;
 }
 
+int ntx__chat_text(const struct ntx_tokenizer *tok, const struct ntx__seg *segs, size_t n, struct ntx_chat_more *more)
+{
+    FILE *f = more->wants_text ? open_memstream(&more->text, &more->n_text) : NULL;
+    if (!f)
+        return more->wants_text ? -ENOMEM : 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t len = segs[i].len;
+        const char *p = segs[i].id >= 0 ? ntx__vocab_text(&tok->v, (uint32_t)segs[i].id, &len) : segs[i].text;
+        fwrite(p, 1, len, f);
+    }
+    return fclose(f) ? -ENOMEM : 0;
+}
+
 static int row_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok,
-                      const struct ntx_chat_msg *msgs, unsigned from, unsigned n, const struct ntx_chat_more *more,
+                      const struct ntx_chat_msg *msgs, unsigned from, unsigned n, struct ntx_chat_more *more,
                       const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
 {
     if (more->n_variables)
@@ -284,6 +298,8 @@ static int row_tokens(const struct ntx_chat_template *t, const struct ntx_tokeni
         if (put_message(&w, &msgs[i], i + 1 == n))
             rc = ntx_err_set(err, -EINVAL, "the role of a message is system, user or assistant, not \"%.40s\"",
                              msgs[i].role);
+    if (!rc)
+        rc = ntx__chat_text(tok, w.segs, w.n, more);
     if (!rc)
         rc = ntx__tokenize_segs(tok, w.segs, w.n, from == 0, false, from != 0, limits, ids);
     if (rc == -ENOMEM || rc == -EFBIG)

@@ -37,6 +37,10 @@ struct ntx_chat_more {
     const char *variables; /* [n_variables] a JSON object: tools, documents, enable_thinking, reasoning_effort, ... */
     size_t n_variables;
     bool thinks; /* out: the template opened a reasoning block ("<think>"), which the answer continues */
+    bool wants_text;
+    /* out, if wants_text: [n_text] the rendered conversation, without the token that begins every text; free it */
+    char *text;
+    size_t n_text;
 };
 
 /* Opens a model's own template. The arguments are not kept; the tokenizer is the model's. The caller frees it.

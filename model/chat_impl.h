@@ -30,6 +30,8 @@ struct ntx_chat_template {
 
 /* The answer without its reasoning block (<think>). */
 struct ntx_chat_msg ntx__chat_without_asides(struct ntx_chat_msg m);
+/* Sets more->text, if it is wanted: the text of n segments. 0 or -ENOMEM. */
+int ntx__chat_text(const struct ntx_tokenizer *tok, const struct ntx__seg *segs, size_t n, struct ntx_chat_more *more);
 
 /* ntx_chat_tokens_with for a template with a program. */
 int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok,

@@ -220,7 +220,10 @@ static int tokens_of(const struct talk *k, const struct ntx_template_text *x, co
     if (!segs)
         return ntx_err_set(err, -ENOMEM, "no memory for the conversation");
     segments(x, from, to, segs);
-    rc = ntx__tokenize_segs(k->tok, segs, n, !k->from && !begins_with_bos(k->tok, x), false, k->from != 0, limits, ids);
+    rc = ntx__chat_text(k->tok, segs, n, more);
+    if (!rc)
+        rc = ntx__tokenize_segs(k->tok, segs, n, !k->from && !begins_with_bos(k->tok, x), false, k->from != 0, limits,
+                                ids);
     free(segs);
     more->thinks = !k->open && opens_thought(x, to);
     return rc;

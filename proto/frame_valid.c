@@ -73,13 +73,18 @@ static bool constraint_ok(const Ntx__Generate *m)
            (m->constraint->text.len <= MAX_CONSTRAINT && ntx__text_fits(m->constraint->kind, NTX_WORD_MAX));
 }
 
+static bool messages_ok(Ntx__Message *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!list[i] || !ntx__text_fits(list[i]->role, NTX_WORD_MAX))
+            return false;
+    return n <= MAX_MESSAGES;
+}
+
 static bool generate_ok(const Ntx__Generate *m)
 {
-    if (!m || m->n_messages > MAX_MESSAGES || m->n_tokens > MAX_TOKENS || m->n_stop > MAX_STOPS)
+    if (!m || m->n_tokens > MAX_TOKENS || m->n_stop > MAX_STOPS || !messages_ok(m->messages, m->n_messages))
         return false;
-    for (size_t i = 0; i < m->n_messages; i++)
-        if (!m->messages[i] || !ntx__text_fits(m->messages[i]->role, NTX_WORD_MAX))
-            return false;
     for (size_t i = 0; i < m->n_stop; i++)
         if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))
             return false;
@@ -99,7 +104,8 @@ bool ntx_request_valid(const Ntx__Request *m)
     case NTX__REQUEST__BODY_SCORE:
         return m->score && m->score->n_tokens <= MAX_TOKENS && m->score->from <= m->score->n_tokens;
     case NTX__REQUEST__BODY_STATES: return m->states && m->states->n_tokens <= MAX_TOKENS;
-    case NTX__REQUEST__BODY_TEXT: return m->text && m->text->n_tokens <= MAX_TOKENS;
+    case NTX__REQUEST__BODY_TEXT:
+        return m->text && m->text->n_tokens <= MAX_TOKENS && messages_ok(m->text->messages, m->text->n_messages);
     case NTX__REQUEST__BODY_UNLOAD: return m->unload;
     case NTX__REQUEST__BODY_CANCEL: return m->cancel;
     case NTX__REQUEST__BODY_STATUS: return m->status;

@@ -167,6 +167,14 @@ static int on_part(void *arg, const struct ntx_reply_part *p)
     return 0;
 }
 
+static void begin_with_prompt(const struct ntx_answer *a, struct ntx_choice *c, const struct ntx_api_request_prompt *p)
+{
+    c->logprobs = p->logprobs ? json_deep_copy(p->logprobs) : NULL;
+    c->offset = (uint32_t)p->n_shown;
+    if (!a->ask->stream)
+        ntx_buf_add(&c->text, p->shown, p->n_shown);
+}
+
 int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, const struct ntx_shape *shape,
                     const char *model, const struct ntx_reply_format *format)
 {
@@ -187,8 +195,23 @@ int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, con
             .format = format ? format : ntx_reply_by_name("plain"), .part = on_part, .arg = &c->taker};
         if (!rc && shape->thinks)
             rc = ntx_reply_new(&with, &c->reply);
+        if (ask->shows_prompt)
+            begin_with_prompt(a, c, &ask->prompts[i / ask->n]);
     }
     return rc;
+}
+
+void ntx_answer_without(struct ntx_answer *a, struct ntx_buf *out)
+{
+    for (unsigned i = 0; i < a->n; i++) {
+        a->choice[i].finish = "length";
+        a->prompt_tokens += i % a->ask->n ? 0 : (uint32_t)a->ask->prompts[i / a->ask->n].n_tokens;
+        if (a->ask->stream && a->shape->finish)
+            a->shape->finish(a, i, out);
+    }
+    a->left = 0;
+    if (a->ask->stream && a->shape->end)
+        a->shape->end(a, out);
 }
 
 static void feed_event(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)
@@ -237,8 +260,6 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
     case NTX_EVENT_STARTED:
         if (e->choice % a->ask->n == 0) /* the other choices read the same prompt */
             a->prompt_tokens += e->prompt_tokens;
-        if (a->shape->brief)
-            a->left = 0;
         return 0;
     case NTX_EVENT_TEXT:
         a->choice[e->choice].tokens += e->tokens;

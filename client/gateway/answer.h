@@ -32,11 +32,10 @@ struct ntx_shape {
     void (*whole)(struct ntx_answer *a, struct ntx_buf *out);
     void (*fault)(const struct ntx_fault *f, struct ntx_buf *out);  /* body of an error */
     void (*broken)(const struct ntx_fault *f, struct ntx_buf *out); /* error within a stream that has begun */
-    bool brief; /* all results are known when ntx-computed has taken the prompt: the answer ends there */
 };
 
 extern const struct ntx_shape ntx_openai_chat, ntx_openai_text, ntx_anthropic, ntx_anthropic_count, ntx_ollama,
-    ntx_llama_infill, ntx_openai_responses;
+    ntx_llama, ntx_openai_responses;
 
 struct ntx_tool_call {
     char id[64];
@@ -85,6 +84,8 @@ struct ntx_answer {
 int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, const struct ntx_shape *shape,
                     const char *model, const struct ntx_reply_format *format);
 void ntx_answer_free(struct ntx_answer *a);
+/* The whole answer is the prompt: ends all choices. */
+void ntx_answer_without(struct ntx_answer *a, struct ntx_buf *out);
 /* For a stream, the bytes to send go to out. 0, or a negative errno with err when the daemons' end cut the answer. */
 int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err);
 /* [{id, type, function: {name, arguments}}], arguments as text. from: the first call; index: include each call's

@@ -137,11 +137,16 @@ static void send_ping(struct ntx_answer *a, const struct ntx_event *e, struct nt
     send_event(out, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
+/* A prompt that is too long is told in Anthropic's words, by which agents know that they must shorten it. */
 static void anthropic_fault(const struct ntx_fault *f, struct ntx_buf *out)
 {
-    ntx_buf_json(out,
-                 json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", ntx_fault_info(f->kind)->anthropic,
-                           "message", ntx_json_text(f->text, strlen(f->text))));
+    char text[sizeof f->text + 80] = "";
+    if (f->tokens > f->context)
+        snprintf(text, sizeof text, "prompt is too long: %u tokens > %u maximum (", f->tokens, f->context);
+    size_t n = strlen(text);
+    snprintf(text + n, sizeof text - n, "%s%s", f->text, n ? ")" : "");
+    ntx_buf_json(out, json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type",
+                                ntx_fault_info(f->kind)->anthropic, "message", ntx_json_text(text, strlen(text))));
 }
 
 static void anthropic_error(const struct ntx_fault *f, struct ntx_buf *out)
@@ -151,7 +156,6 @@ static void anthropic_error(const struct ntx_fault *f, struct ntx_buf *out)
     ntx_buf_text(out, "\n\n");
 }
 
-/* The count is known when ntx-computed has taken the prompt: the answer itself is not awaited. */
 static void write_count(struct ntx_answer *a, struct ntx_buf *out)
 {
     ntx_buf_json(out, json_pack("{s:I}", "input_tokens", (json_int_t)a->prompt_tokens));
@@ -159,7 +163,7 @@ static void write_count(struct ntx_answer *a, struct ntx_buf *out)
 
 const struct ntx_shape ntx_anthropic = {"msg_",          "text/event-stream", true, begin_stream, send_piece,
                                         send_call,       end_choice,          NULL, send_ping,    anthropic_whole,
-                                        anthropic_fault, anthropic_error,     false};
+                                        anthropic_fault, anthropic_error};
 const struct ntx_shape ntx_anthropic_count = {
-    "msg_",      "text/event-stream", false,           NULL, NULL, NULL, NULL, NULL, NULL,
-    write_count, anthropic_fault,     anthropic_error, true};
+    "msg_", "text/event-stream", false,           NULL,           NULL, NULL, NULL, NULL,
+    NULL,   write_count,         anthropic_fault, anthropic_error};

@@ -72,6 +72,7 @@ static int (*const readers[NTX_N_APIS])(struct ntx_api_request *a, const json_t 
     [NTX_API_OLLAMA_CHAT] = ntx__request_ollama_chat,
     [NTX_API_OLLAMA_TEXT] = ntx__request_ollama_text,
     [NTX_API_INFILL] = ntx__request_infill,
+    [NTX_API_COMPLETION] = ntx__request_completion,
     [NTX_API_RESPONSES] = ntx__request_responses,
 };
 
@@ -126,6 +127,8 @@ void ntx_api_request_clear(struct ntx_api_request *a)
     for (size_t i = 0; i < a->n_prompts; i++) {
         free(a->prompts[i].text);
         free(a->prompts[i].tokens);
+        free(a->prompts[i].shown);
+        json_decref(a->prompts[i].logprobs);
     }
     for (unsigned i = 0; i < a->n_stops; i++)
         free(a->stops[i]);

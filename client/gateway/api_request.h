@@ -30,6 +30,7 @@ enum ntx_api_request_api {
     NTX_API_OLLAMA_CHAT,
     NTX_API_OLLAMA_TEXT,
     NTX_API_INFILL,
+    NTX_API_COMPLETION,
     NTX_API_RESPONSES,
     NTX_N_APIS
 };
@@ -46,6 +47,10 @@ struct ntx_api_request_prompt { /* a text or tokens */
     size_t len;
     int32_t *tokens;
     size_t n_tokens;
+    /* With echo (echo.c): the text of its tokens, and, if they are wanted, OpenAI's logprobs of them; else NULL. */
+    char *shown;
+    size_t n_shown;
+    json_t *logprobs;
 };
 
 /* The request's settings of the model's reasoning, as variables of its template (think.c). Each has the name of the
@@ -90,6 +95,8 @@ struct ntx_api_request {
     bool logprobs; /* report each token's logprob, and those of the n likeliest */
     uint32_t top_logprobs;
     json_t *echo;         /* Responses: fields of the request that its answer repeats; else NULL */
+    bool shows_prompt;    /* completions' echo: the answer begins with the prompt */
+    bool no_answer;       /* the prompt is all of the answer */
     bool ignore_eos, raw; /* raw: Ollama's, without a template */
 };
 
@@ -118,6 +125,11 @@ int ntx__request_ollama_chat(struct ntx_api_request *a, const json_t *body, stru
 int ntx__request_ollama_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_responses(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_infill(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
+int ntx__request_completion(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
+int ntx__request_most(struct ntx_api_request *a, const json_t *body,
+                      struct ntx_fault *f); /* llama-server's n_predict */
+/* Constraints as llama-server and vLLM write them: grammar, json_schema, guided_json, ... */
+int ntx__request_guides(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_openai_messages(struct ntx_api_request *a, const json_t *messages,
                                  struct ntx_fault *f); /* a list of messages in the form of OpenAI and Ollama */
 int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthropic, struct ntx_fault *f);
@@ -127,6 +139,8 @@ int ntx__request_tool_choice(const json_t *v, const char **choice,
                              struct ntx_fault *f); /* none, auto, required, or a tool's name */
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel,
                          struct ntx_fault *f); /* after the tools were read; choice is not none */
+/* After the prompts were read: the text after the answer. */
+int ntx__request_suffix(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f);
 int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f);
 int ntx__request_logprobs(struct ntx_api_request *a, const json_t *body, bool chat, struct ntx_fault *f);
 int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields,
@@ -140,8 +154,8 @@ int ntx__request_effort(struct ntx_api_request *a, const json_t *v, const char *
                         struct ntx_fault *f); /* think.c: a word: none, low, ... */
 int ntx__request_switch(struct ntx_api_request *a, const json_t *v, const char *name,
                         struct ntx_fault *f); /* true or false */
-int ntx__request_ends(const struct ntx_api_request *a,
-                      struct ntx_fault *f); /* checks that the last messages can be answered */
+/* Checks that the last message can be answered: the user's, a result, or text of the assistant's that is continued. */
+int ntx__request_ends(const struct ntx_api_request *a, struct ntx_fault *f);
 int ntx__request_message(struct ntx_api_request *a, const char *role, const json_t *content, const char *param,
                          struct ntx_fault *f); /* adds a message; content: a string, or parts of type text */
 

@@ -228,10 +228,37 @@ static ProtobufCBinaryData wire_bytes(const char *p, size_t n)
     return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)p};
 }
 
+/* The request's messages as a list of n pointers and the messages behind it, or NULL; free it. */
+static Ntx__Message **wire_messages(const struct ntx_api_request *a)
+{
+    const size_t n = a->n_messages;
+    Ntx__Message **list = calloc(n + 1, sizeof *list + sizeof **list), *each = list ? (void *)(list + n + 1) : NULL;
+    for (size_t i = 0; list && i < n; i++) {
+        ntx__message__init(list[i] = &each[i]);
+        each[i].role = (char *)(uintptr_t)a->messages[i].role;
+        each[i].text = (ProtobufCBinaryData){a->messages[i].len, (uint8_t *)a->messages[i].text};
+        each[i].fields = wire_bytes(a->messages[i].fields, a->messages[i].fields ? strlen(a->messages[i].fields) : 0);
+    }
+    return list;
+}
+
+static ProtobufCBinaryData wire_variables(const struct ntx_api_request *a)
+{
+    return wire_bytes(a->variables, a->variables ? strlen(a->variables) : 0);
+}
+
 int ntx_call_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_err *err)
 {
     Ntx__TextReq m = NTX__TEXT_REQ__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
+    m.messages = t->talk ? wire_messages(t->talk) : NULL;
+    if (t->talk && !m.messages)
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    m.n_messages = t->talk ? t->talk->n_messages : 0;
+    if (t->talk)
+        m.variables = wire_variables(t->talk);
+    m.pieces = t->pieces;
+    m.template_ = t->template;
     m.text = wire_bytes(t->text, t->len);
     m.suffix = wire_bytes(t->suffix, t->n_suffix);
     m.tokens = (int32_t *)(uintptr_t)t->tokens;
@@ -242,6 +269,21 @@ int ntx_call_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_
     q.id = STATUS_ID;
     q.body_case = NTX__REQUEST__BODY_TEXT;
     q.text = &m;
+    int rc = send_request(c, &q, err);
+    free(m.messages);
+    return rc;
+}
+
+int ntx_call_score(struct ntx_call *c, const int32_t *tokens, size_t n, struct ntx_err *err)
+{
+    Ntx__ScoreReq m = NTX__SCORE_REQ__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    m.tokens = (int32_t *)(uintptr_t)tokens;
+    m.n_tokens = n;
+    m.from = 1;
+    q.id = FIRST_ID;
+    q.body_case = NTX__REQUEST__BODY_SCORE;
+    q.score = &m;
     return send_request(c, &q, err);
 }
 
@@ -295,10 +337,10 @@ int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct
 {
     Ntx__Generate m = NTX__GENERATE__INIT;
     Ntx__Sampling s = NTX__SAMPLING__INIT;
-    Ntx__Message *each = calloc(a->n_messages + 1, sizeof *each), **list = calloc(a->n_messages + 1, sizeof *list);
+    Ntx__Message **list = wire_messages(a);
     Ntx__Constraint must = NTX__CONSTRAINT__INIT;
     Ntx__Bias *bias = calloc(a->n_bias + 1, sizeof *bias), **biases = calloc(a->n_bias + 1, sizeof *biases);
-    int rc = each && list && bias && biases ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = list && bias && biases ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
     for (size_t i = 0; !rc && i < a->n_bias; i++) {
         ntx__bias__init(biases[i] = &bias[i]);
         bias[i].token = a->bias[i].token;
@@ -312,15 +354,9 @@ int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct
     m.n_bias = a->n_bias;
     m.logprobs = a->logprobs;
     m.top_logprobs = a->top_logprobs;
-    for (size_t i = 0; !rc && i < a->n_messages; i++) {
-        ntx__message__init(list[i] = &each[i]);
-        each[i].role = (char *)(uintptr_t)a->messages[i].role;
-        each[i].text = (ProtobufCBinaryData){a->messages[i].len, (uint8_t *)a->messages[i].text};
-        each[i].fields = wire_bytes(a->messages[i].fields, a->messages[i].fields ? strlen(a->messages[i].fields) : 0);
-    }
     m.messages = list;
     m.n_messages = a->n_messages;
-    m.variables = wire_bytes(a->variables, a->variables ? strlen(a->variables) : 0);
+    m.variables = wire_variables(a);
     m.raw = !a->messages;
     m.stop = (char **)(uintptr_t)a->stops;
     m.n_stop = a->n_stops;
@@ -334,7 +370,6 @@ int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct
     free(biases);
     free(bias);
     free(list);
-    free(each);
     return rc;
 }
 
@@ -394,6 +429,17 @@ static int take_reply(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *
         e->len = r->text->text.len;
         e->ids = r->text->tokens;
         e->n_ids = r->text->n_tokens;
+        e->lengths = r->text->lengths;
+        e->n_lengths = r->text->n_lengths;
+        return 0;
+    case NTX__REPLY__BODY_SCORE:
+        if (r->score->n_each != r->score->n_best || r->score->n_each != r->score->n_best_token)
+            return ntx_err_set(err, -EPROTO, "ntx-computed sent an unexpected reply");
+        e->kind = NTX_EVENT_SCORE;
+        e->nll = r->score->each;
+        e->best = r->score->best;
+        e->ids = r->score->best_token;
+        e->n_ids = r->score->n_best_token;
         return 0;
     case NTX__REPLY__BODY_STATES:
         e->kind = NTX_EVENT_STATE;

@@ -51,6 +51,7 @@ enum ntx_event_kind {
     NTX_EVENT_DONE,
     NTX_EVENT_STATUS,
     NTX_EVENT_WORDS,
+    NTX_EVENT_SCORE,
     NTX_EVENT_STATE
 };
 
@@ -73,9 +74,12 @@ struct ntx_event { /* texts are valid until the next call */
     } token[21];
     unsigned n_top;
     const char *stop;   /* DONE: the stop string that ended the answer, or "" */
-    const int32_t *ids; /* WORDS: [n_ids], beside text */
+    const int32_t *ids; /* WORDS: [n_ids], beside text. SCORE: the likeliest token at each place */
     size_t n_ids;
-    const void *floats; /* STATE: [n_floats], perhaps unaligned */
+    const uint32_t *lengths; /* WORDS with pieces: bytes of each token in text */
+    size_t n_lengths;
+    const float *nll, *best; /* SCORE: [n_ids] negative log-likelihood of each token, and of the likeliest one */
+    const void *floats;      /* STATE: [n_floats], perhaps unaligned */
     size_t n_floats;
 };
 
@@ -97,9 +101,14 @@ struct ntx_call_text {
     size_t len, n_suffix;
     const int32_t *tokens; /* instead of text, if there are any */
     size_t n_tokens;
+    const struct ntx_api_request *talk; /* instead of text: its messages, as the model's template writes them */
     bool bos, special, infill;
+    bool pieces;   /* the event has each token's length, and the text of all */
+    bool template; /* the event's text is the template of the model's file */
 };
 int ntx_call_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_err *err);
+/* Computes the likelihood of each token but the first, at least two: an event SCORE. */
+int ntx_call_score(struct ntx_call *c, const int32_t *tokens, size_t n, struct ntx_err *err);
 /* The mean of these tokens' hidden states: an event STATE, then DONE. */
 int ntx_call_pool(struct ntx_call *c, const int32_t *tokens, size_t n, struct ntx_err *err);
 int ntx_call_status(struct ntx_call *c, struct ntx_err *err);

@@ -67,6 +67,7 @@ int ntx_fault(struct ntx_fault *f, enum ntx_fault_kind kind, const char *param, 
 {
     va_list ap;
     f->kind = kind;
+    f->tokens = f->context = 0;
     snprintf(f->param, sizeof f->param, "%s", param ? param : "");
     va_start(ap, fmt);
     char raw[sizeof f->text];

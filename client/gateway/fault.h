@@ -4,6 +4,7 @@
 #define NTX_CLIENT_GATEWAY_FAULT_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum ntx_fault_kind {
     NTX_FAULT_NONE,
@@ -29,6 +30,7 @@ struct ntx_fault {
     enum ntx_fault_kind kind;
     char param[48]; /* the field concerned, "" for none */
     char text[600];
+    uint32_t tokens, context; /* CONTEXT: of the prompt, and what the context holds; 0: not known */
 };
 
 struct ntx_fault_info {

@@ -12,7 +12,7 @@
 #define CLAUDE (OF(MESSAGES) | OF(COUNT))
 #define OLLAMA (OF(OLLAMA_CHAT) | OF(OLLAMA_TEXT))
 #define EMBED  (OF(OLLAMA_EMBED) | OF(OLLAMA_EMBEDDINGS))
-#define FILL   OF(INFILL)
+#define FILL   (OF(INFILL) | OF(COMPLETION))
 #define OPT    OF(OPTIONS)
 #define WORDS  (OF(TOKENIZE) | OF(DETOKENIZE))
 #define OPENAI (CHAT | TEXT | RESP)
@@ -66,7 +66,7 @@
 #define ANSWER_ONLY "of answers only"
 
 const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
-    [NTX_FIELDS_CHAT] = {"POST /v1/chat/completions", "", true},
+    [NTX_FIELDS_CHAT] = {"POST /v1/chat/completions and /apply-template", "", true},
     [NTX_FIELDS_TEXT] = {"POST /v1/completions", "", true},
     [NTX_FIELDS_RESPONSES] = {"POST /v1/responses", "", true},
     [NTX_FIELDS_EMBEDDINGS] = {"POST /v1/embeddings", "", true},
@@ -78,11 +78,13 @@ const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
     [NTX_FIELDS_OLLAMA_EMBEDDINGS] = {"POST /api/embeddings", "", true},
     [NTX_FIELDS_OLLAMA_SHOW] = {"POST /api/show", "", true},
     [NTX_FIELDS_INFILL] = {"POST /infill", "", true},
+    [NTX_FIELDS_COMPLETION] = {"POST /completion", "", true},
     [NTX_FIELDS_TOKENIZE] = {"POST /tokenize", "", true},
     [NTX_FIELDS_DETOKENIZE] = {"POST /detokenize", "", true},
     [NTX_FIELDS_OPTIONS] = {"`options` of /api/chat and /api/generate", "options", true},
     [NTX_FIELDS_STREAM_OPTIONS] = {"`stream_options` of /v1/chat/completions, /v1/completions and /v1/responses",
                                    "stream_options", true},
+    [NTX_FIELDS_STRUCTURED] = {"`structured_outputs` (vLLM)", "structured_outputs", true},
     [NTX_FIELDS_CHAT_MESSAGE] = {"one of `messages` of /v1/chat/completions and /api/chat", "messages", false},
     [NTX_FIELDS_CHAT_CALL] = {"one of `tool_calls` of a message of /v1/chat/completions and /api/chat",
                               "messages.tool_calls", false},
@@ -110,16 +112,20 @@ const struct ntx_field ntx_field_table[] = {
     READ(OF(EMBEDDINGS), "model", "string", "repeated in the answer"),
     LABEL(EMBED | OF(OLLAMA_SHOW) | WORDS, "model", "there is one model"),
     READ(CHAT | CLAUDE | OF(OLLAMA_CHAT), "messages", "list of messages", NULL),
+    READ(CHAT, "continue_final_message", "true or false",
+         "a last message of the assistant is continued, also without it"),
+    READ(CHAT, "add_generation_prompt", "true or false", "the contrary of continue_final_message"),
     READ(TEXT, "prompt", "string, list of tokens, or list of either", NULL),
+    READ(OF(COMPLETION), "prompt", "string or list of tokens", NULL),
     READ(OF(OLLAMA_TEXT) | OF(OLLAMA_EMBEDDINGS), "prompt", "string", NULL),
     READ(RESP, "input", "string or list of items", NULL),
     READ(RESP, "instructions", "string", NULL),
     READ(CLAUDE, "system", "string or list of text blocks", NULL),
     READ(OF(OLLAMA_TEXT), "system", "string", NULL),
-    READ(FILL, "input_prefix", "string", NULL),
-    READ(FILL, "input_suffix", "string", NULL),
-    READ(FILL, "input_extra", "list of {filename, text}", NULL),
-    READ(FILL, "prompt", "string", "of the line that is being written"),
+    READ(OF(INFILL), "input_prefix", "string", NULL),
+    READ(OF(INFILL), "input_suffix", "string", NULL),
+    READ(OF(INFILL), "input_extra", "list of {filename, text}", NULL),
+    READ(OF(INFILL), "prompt", "string", "of the line that is being written"),
     READ(OF(EMBEDDINGS) | OF(OLLAMA_EMBED), "input", "string, list of tokens, or list of either", NULL),
     READ(OF(TOKENIZE), "content", "string", NULL),
     READ(OF(TOKENIZE), "prompt", "string", "vLLM's name of it"),
@@ -132,11 +138,14 @@ const struct ntx_field ntx_field_table[] = {
     {OF(OLLAMA_EMBED), "truncate", NTX_FIELD_BOOL, 0, 0, 0, NULL, NULL},
     {OF(TOKENIZE), "add_special", NTX_FIELD_BOOL, NTX_TOKENIZE_BOS, 0, 0, NULL, NULL},
     {OF(TOKENIZE), "add_special_tokens", NTX_FIELD_BOOL, NTX_TOKENIZE_BOS, 0, 0, NULL, "vLLM's name of it"},
+    {OF(TOKENIZE), "with_pieces", NTX_FIELD_BOOL, NTX_TOKENIZE_PIECES, 0, 0, NULL, NULL},
+    {OF(TOKENIZE), "return_token_strs", NTX_FIELD_BOOL, NTX_TOKENIZE_PIECES, 0, 0, NULL, "vLLM's name of it"},
     {OF(TOKENIZE), "parse_special", NTX_FIELD_BOOL, NTX_TOKENIZE_SPECIAL, 0, 0, NULL, NULL},
 
     /* ---- sampling and length */
     COUNT(CHAT | TEXT, "n", AT(n), 1, NTX_API_REQUEST_CHOICES),
-    COUNT(CHAT | TEXT | CLAUDE, "max_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
+    COUNT(CHAT | CLAUDE, "max_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
+    READ(TEXT, "max_tokens", "integer of at least 1; with echo also 0: the prompt alone", NULL),
     COUNT(CHAT, "max_completion_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
     COUNT(RESP, "max_output_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
     READ(OPT, "num_predict", "integer of at least 1, or -1", NULL),
@@ -154,7 +163,7 @@ const struct ntx_field ntx_field_table[] = {
     BOOL(CHAT | TEXT | FILL, "ignore_eos", AT(ignore_eos)),
     READ(CHAT | TEXT | FILL | OPT, "stop", "string or list of strings", NULL),
     READ(CLAUDE, "stop_sequences", "list of strings", NULL),
-    READ(CHAT | TEXT, "logit_bias", "object of a number for each token", NULL),
+    READ(CHAT | TEXT | OF(COMPLETION), "logit_bias", "object of a number for each token", NULL),
     READ(CHAT, "logprobs", "true or false", NULL),
     READ(TEXT, "logprobs", "integer from 0 to 5", NULL),
     READ(CHAT, "top_logprobs", "integer from 0 to 20", NULL),
@@ -165,8 +174,21 @@ const struct ntx_field ntx_field_table[] = {
     READ(OLLAMA, "format", "\"json\" or a schema", NULL),
     READ(RESP, "text", "object", NULL),
     READ(CLAUDE, "output_config", "object", NULL),
-    ABSENT(CHAT | TEXT | FILL, "grammar", "a schema can be asked for: 'response_format' of /v1/chat/completions"),
-    ABSENT(CHAT | TEXT | FILL, "json_schema", "a schema can be asked for: 'response_format' of /v1/chat/completions"),
+    READ(CHAT | TEXT | FILL, "grammar", "string: a grammar in GBNF", NULL),
+    READ(CHAT | TEXT | FILL, "json_schema", "schema", NULL),
+    READ(CHAT | TEXT | FILL, "guided_json", "schema", "vLLM's name of json_schema"),
+    READ(CHAT | TEXT | FILL, "guided_choice", "list of strings", "vLLM's: the answer is one of them"),
+    READ(CHAT | TEXT | FILL, "guided_grammar", "string: a grammar in GBNF", "vLLM's name of grammar"),
+    ABSENT(CHAT | TEXT | FILL, "guided_regex", "'grammar' can say it"),
+    LABEL(CHAT | TEXT | FILL, "guided_decoding_backend", "there is one"),
+    ABSENT(CHAT | TEXT | FILL, "guided_whitespace_pattern", NULL),
+    READ(CHAT | TEXT | FILL, "structured_outputs", "object", "vLLM's, with one of json, choice and grammar"),
+    READ(OF(STRUCTURED), "json", "schema", NULL),
+    READ(OF(STRUCTURED), "choice", "list of strings", NULL),
+    READ(OF(STRUCTURED), "grammar", "string: a grammar in GBNF", NULL),
+    ABSENT(OF(STRUCTURED), "regex", "'grammar' can say it"),
+    ABSENT(OF(STRUCTURED), "json_object", "'response_format' of type json_object can say it"),
+    ABSENT(OF(STRUCTURED), "structural_tag", NULL),
     ABSENT1(OPT | CHAT | TEXT | FILL, "typical_p", 1, NULL),
     ABSENT1(OPT, "tfs_z", 1, NULL),
     ABSENT(OPT | CHAT | TEXT | FILL, "mirostat", NULL),
@@ -188,10 +210,10 @@ const struct ntx_field ntx_field_table[] = {
     HINT(CHAT | TEXT | FILL, "post_sampling_probs", NULL),
     HINT(CHAT | TEXT | FILL, "t_max_prompt_ms", "close the connection instead"),
     HINT(CHAT | TEXT | FILL, "t_max_predict_ms", "close the connection instead"),
-    ABSENT(FILL, "n_indent", NULL),
+    ABSENT(OF(INFILL), "n_indent", NULL),
     ABSENT(CHAT | TEXT | FILL, "lora", "'model' picks an adapter: NAME:ADAPTER"),
-    ABSENT(TEXT, "echo", NULL),
-    ABSENT(TEXT | OF(OLLAMA_TEXT), "suffix", "/infill has it"),
+    BOOL(TEXT, "echo", AT(shows_prompt)),
+    READ(TEXT | OF(OLLAMA_TEXT), "suffix", "string", "the text after the answer, where the vocabulary can say it"),
     ABSENT1(TEXT, "best_of", 1, NULL),
 
     /* ---- thinking */
@@ -235,8 +257,6 @@ const struct ntx_field ntx_field_table[] = {
     ABSENT(OF(OLLAMA_TEXT), "height", "no images are made"),
     ABSENT(OF(OLLAMA_TEXT), "steps", "no images are made"),
     ABSENT(OF(EMBEDDINGS) | OF(OLLAMA_EMBED), "dimensions", "a vector has all that the model gives"),
-    ABSENT(OF(TOKENIZE), "with_pieces", "/detokenize gives them"),
-    ABSENT(OF(TOKENIZE), "return_token_strs", "/detokenize gives them"),
     ABSENT(OF(TOKENIZE), "messages", "/v1/messages/count_tokens counts them"),
 
     /* ---- fields that an answer can do without */

@@ -57,7 +57,17 @@ static const struct ntx_route routes[] = {
     {"POST", "/v1/embeddings", ntx__serve_embeddings, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/tokenize", ntx__serve_tokenize, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/detokenize", ntx__serve_detokenize, &ntx_openai_chat, NTX_API_CHAT, false},
-    {"POST", "/infill", ntx__serve_answer, &ntx_llama_infill, NTX_API_INFILL, false},
+    {"POST", "/infill", ntx__serve_answer, &ntx_llama, NTX_API_INFILL, false},
+    {"POST", "/completion", ntx__serve_answer, &ntx_llama, NTX_API_COMPLETION, false},
+    {"POST", "/completions", ntx__serve_answer, &ntx_llama, NTX_API_COMPLETION, false},
+    {"POST", "/chat/completions", ntx__serve_answer, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/embeddings", ntx__serve_embeddings, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/apply-template", ntx__serve_template, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"GET", "/props", ntx__serve_props, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"GET", "/slots", ntx__serve_slots, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/rerank", ntx__serve_rerank, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/v1/rerank", ntx__serve_rerank, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/v1/reranking", ntx__serve_rerank, &ntx_openai_chat, NTX_API_CHAT, false},
     {"GET", "/api/version", ntx__serve_ollama_version, &ntx_ollama, NTX_API_CHAT, true},
     {"GET", "/api/tags", ntx__serve_ollama_tags, &ntx_ollama, NTX_API_CHAT, false},
     {"GET", "/api/ps", ntx__serve_ollama_ps, &ntx_ollama, NTX_API_CHAT, false},
@@ -119,12 +129,25 @@ static bool own_origin(const struct ntx_request *q, const char *origin)
     return !strncmp(origin, "https://", 8) && !strcmp(origin + 8, host);
 }
 
+/* Pages and apps of this machine: any port of localhost, and the schemes of desktop apps, which no web page has. */
+static bool local_origin(const char *origin)
+{
+    static const char *const apps[] = {"app://", "tauri://", "vscode-webview://", "vscode-file://"};
+    for (size_t i = 0; i < sizeof apps / sizeof *apps; i++)
+        if (!strncmp(origin, apps[i], strlen(apps[i])))
+            return true;
+    const char *host = strstr(origin, "://");
+    return host && (!strncmp(origin, "http://", 7) || !strncmp(origin, "https://", 8)) && ntx_host_is_local(host + 3);
+}
+
 static bool allow_origin(struct ntx_request *q)
 {
     const char *origin = header_of(q, "Origin");
     const struct ntx_http_config *c = q->http->c;
     if (!origin || own_origin(q, origin))
         return true;
+    if (!c->own_pages_only && local_origin(origin))
+        q->origin = origin;
     for (unsigned i = 0; i < c->n_cors && !q->origin; i++)
         if (!strcmp(c->cors[i], "*") || !strcmp(c->cors[i], origin))
             q->origin = origin;

@@ -6,7 +6,7 @@
  *
  * On this machine alone (a loopback address, a unix socket) no key is needed: then the Host header must name this
  * machine, or a name of --hosts, so that no web page reaches the server under its own name (DNS rebinding). A web page
- * of another origin is answered only if --cors names the origin (CORS). */
+ * of another origin is answered if that is localhost, at any port, or if --cors names it (CORS). */
 #ifndef NTX_CLIENT_GATEWAY_HTTP_H
 #define NTX_CLIENT_GATEWAY_HTTP_H
 
@@ -23,6 +23,7 @@ struct ntx_http_config {             /* borrowed as long as the server runs */
     const char *key;                 /* NULL: no key is required */
     const char *cors[NTX_HTTP_CORS]; /* allowed origins, or "*" */
     unsigned n_cors;
+    bool own_pages_only;               /* --cors none: not even pages of localhost */
     const char *hosts[NTX_HTTP_HOSTS]; /* other names (without a port) that a Host header may have */
     unsigned n_hosts;
     bool local;       /* listens only on this machine */
@@ -87,6 +88,13 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status,
 
 enum MHD_Result ntx__serve_answer(struct ntx_request *q); /* stream.c */
 /* words.c */
+enum MHD_Result ntx__serve_props(struct ntx_request *q); /* server_views.c */
+enum MHD_Result ntx__serve_slots(struct ntx_request *q);
+enum MHD_Result ntx__serve_template(struct ntx_request *q);
+enum MHD_Result ntx__serve_rerank(struct ntx_request *q);
+/* Sets the reasoning variables of the model's template. *out (may be NULL): its format of calls, NULL without tools. */
+int ntx__fit_to_model(struct ntx_call *c, struct ntx_api_request *a, const struct ntx_reply_format **out,
+                      struct ntx_err *err);
 enum MHD_Result ntx__serve_tokenize(struct ntx_request *q);
 enum MHD_Result ntx__serve_detokenize(struct ntx_request *q);
 enum MHD_Result ntx__serve_embeddings(struct ntx_request *q);

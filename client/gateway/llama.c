@@ -11,9 +11,12 @@ static json_t *json_of_text(const struct ntx_answer *a, const char *text, size_t
                           0);
     if (!j || !c->finish)
         return j;
-    json_t *end = json_pack("{s:o, s:I, s:I, s:s, s:b}", "model", ntx_json_text(a->model, strlen(a->model)),
+    const char *why = c->stop ? "word" : "eos";
+    json_t *end = json_pack("{s:o, s:I, s:I, s:I, s:s, s:o, s:b}", "model", ntx_json_text(a->model, strlen(a->model)),
                             "tokens_predicted", (json_int_t)c->tokens, "tokens_evaluated", (json_int_t)a->prompt_tokens,
-                            "stop_type", *c->finish == 'l' ? "limit" : "eos", "truncated", 0);
+                            "tokens_cached", (json_int_t)a->cached_tokens, "stop_type",
+                            *c->finish == 'l' ? "limit" : why, "stopping_word",
+                            ntx_json_text(c->stop ? c->stop : "", c->stop ? strlen(c->stop) : 0), "truncated", 0);
     json_object_update(j, end);
     json_decref(end);
     return j;
@@ -52,6 +55,6 @@ static void send_progress(struct ntx_answer *a, const struct ntx_event *e, struc
 static void llama_fault(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_text.fault(f, out); }
 static void llama_error(const struct ntx_fault *f, struct ntx_buf *out) { ntx_openai_text.broken(f, out); }
 
-const struct ntx_shape ntx_llama_infill = {"infill-",   "text/event-stream", false, NULL,          send_piece,
-                                           NULL,        end_choice,          NULL,  send_progress, llama_whole,
-                                           llama_fault, llama_error,         false};
+const struct ntx_shape ntx_llama = {"infill-",   "text/event-stream", false, NULL,          send_piece,
+                                    NULL,        end_choice,          NULL,  send_progress, llama_whole,
+                                    llama_fault, llama_error};

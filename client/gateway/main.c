@@ -133,10 +133,11 @@ static int split_words(char *text, const struct list *l, struct ntx_err *err)
 static int split_lists(struct options *o, struct ntx_err *err)
 {
     const struct list origins = {o->http.cors, &o->http.n_cors, NTX_HTTP_CORS,
-                                 is_origin,    "origin",        "https://example.org, or * for all"};
+                                 is_origin,    "origin",        "https://example.org, * for all, or none alone"};
     const struct list hosts = {o->http.hosts, &o->http.n_hosts, NTX_HTTP_HOSTS,
                                is_host,       "host",           "its name alone, as in example.org"};
-    int rc = split_words(o->cors, &origins, err);
+    o->http.own_pages_only = !strcmp(o->cors, "none");
+    int rc = o->http.own_pages_only ? 0 : split_words(o->cors, &origins, err);
     return rc ? rc : split_words(o->hosts, &hosts, err);
 }
 
@@ -228,7 +229,9 @@ int main(int argc, char **argv)
         {"api-key-file", 'k', "FILE", 0,
          "require the key in this file (mode 0600) of each request; needed where other machines reach WHERE", 0},
         {"cors", 'o', "ORIGINS", 0,
-         "pages of these origins may ask, too: https://example.org, several with blanks between them, or *", 0},
+         "pages of these origins may ask, too (CORS): https://example.org, several with blanks between them, or *; "
+         "pages of localhost may always, except with none",
+         0},
         {"hosts", 'n', "NAMES", 0,
          "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
          "addresses: example.org, several with blanks between them",

@@ -123,5 +123,5 @@ static void ollama_error(const struct ntx_fault *f, struct ntx_buf *out)
 }
 
 const struct ntx_shape ntx_ollama = {
-    "",   "application/x-ndjson", true,         NULL,         send_piece, send_call, end_choice, NULL,
-    NULL, ollama_whole,           ollama_fault, ollama_error, false};
+    "",   "application/x-ndjson", true,         NULL,        send_piece, send_call, end_choice, NULL,
+    NULL, ollama_whole,           ollama_fault, ollama_error};

@@ -138,6 +138,12 @@ static void text_piece(struct ntx_answer *a, unsigned i, bool thought, const cha
     send_chunk(a, "text_completion", choices, NULL, out);
 }
 
+static void text_begin(struct ntx_answer *a, struct ntx_buf *out)
+{
+    for (unsigned i = 0; a->ask->shows_prompt && i < a->n; i++)
+        text_piece(a, i, false, a->ask->prompts[i / a->ask->n].shown, a->ask->prompts[i / a->ask->n].n_shown, out);
+}
+
 static void text_finish(struct ntx_answer *a, unsigned i, struct ntx_buf *out) { text_piece(a, i, false, "", 0, out); }
 
 static void text_end(struct ntx_answer *a, struct ntx_buf *out) { end_stream(a, "text_completion", out); }
@@ -157,8 +163,15 @@ static void send_comment(struct ntx_answer *a, const struct ntx_event *e, struct
 static void openai_fault(const struct ntx_fault *f, struct ntx_buf *out)
 {
     const struct ntx_fault_info *i = ntx_fault_info(f->kind);
-    ntx_buf_json(out, json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message",
-                                ntx_json_text(f->text, strlen(f->text)), "type", i->openai, "param",
+    char text[sizeof f->text + 120] = "";
+    if (f->tokens > f->context) /* OpenAI's words, which clients look for */
+        snprintf(text, sizeof text,
+                 "This model's maximum context length is %u tokens. However, your prompt has %u tokens. ", f->context,
+                 f->tokens);
+    size_t n = strlen(text);
+    snprintf(text + n, sizeof text - n, "%s", f->text);
+    ntx_buf_json(out, json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", ntx_json_text(text, strlen(text)),
+                                "type", i->openai, "param",
                                 *f->param ? ntx_json_text(f->param, strlen(f->param)) : json_null(), "code", i->code));
 }
 
@@ -169,11 +182,9 @@ static void openai_error(const struct ntx_fault *f, struct ntx_buf *out)
     ntx_buf_text(out, "\n\n");
 }
 
-const struct ntx_shape ntx_openai_chat = {
-    "chatcmpl-", "text/event-stream", true,       chat_begin,   chat_piece,   chat_call, chat_finish,
-    chat_end,    send_comment,        chat_whole, openai_fault, openai_error, false,
-};
-const struct ntx_shape ntx_openai_text = {
-    "cmpl-",  "text/event-stream", false,      NULL,         text_piece,   NULL,  text_finish,
-    text_end, send_comment,        text_whole, openai_fault, openai_error, false,
-};
+const struct ntx_shape ntx_openai_chat = {"chatcmpl-",  "text/event-stream", true,         chat_begin,
+                                          chat_piece,   chat_call,           chat_finish,  chat_end,
+                                          send_comment, chat_whole,          openai_fault, openai_error};
+const struct ntx_shape ntx_openai_text = {"cmpl-",      "text/event-stream", false,    text_begin,   text_piece,
+                                          NULL,         text_finish,         text_end, send_comment, text_whole,
+                                          openai_fault, openai_error};

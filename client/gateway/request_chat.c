@@ -182,10 +182,32 @@ static int check_words(const json_t *body, struct ntx_fault *f)
 
 int ntx__request_ends(const struct ntx_api_request *a, struct ntx_fault *f)
 {
-    if (!strcmp(a->messages[a->n_messages - 1].role, "assistant"))
-        return ntx_fault(
-            f, NTX_FAULT_UNSUPPORTED, "messages",
-            "the last message is the assistant's own: ntx does not continue it; end with a message of the user");
+    const struct ntx_api_request_message *last = &a->messages[a->n_messages - 1];
+    if (!strcmp(last->role, "assistant") && last->fields && strstr(last->fields, "\"tool_calls\""))
+        return ntx_fault(f, NTX_FAULT_INVALID, "messages",
+                         "the last message has calls of tools: send their results after it");
+    return 0;
+}
+
+/* vLLM's fields. Without them a last message of the assistant is continued, as llama-server does. */
+static int check_continues(const struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
+{
+    static const char field[] = "continue_final_message", other[] = "add_generation_prompt";
+    const json_t *on = json_object_get(body, field), *begins = json_object_get(body, other);
+    const bool last = !strcmp(a->messages[a->n_messages - 1].role, "assistant");
+    if ((on && !json_is_null(on) && !json_is_boolean(on)) ||
+        (begins && !json_is_null(begins) && !json_is_boolean(begins)))
+        return ntx_fault(f, NTX_FAULT_INVALID, field, "'%s' and '%s' must be true or false", field, other);
+    if (json_is_true(on) && json_is_true(begins))
+        return ntx_fault(f, NTX_FAULT_INVALID, field, "'%s' and '%s' exclude each other", field, other);
+    if (json_is_true(on) && !last)
+        return ntx_fault(f, NTX_FAULT_INVALID, field, "'%s': the last message is not the assistant's", field);
+    if (json_is_false(begins) && !last)
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, other,
+                         "'%s' may be false only where the last message is the assistant's", other);
+    if (last && (json_is_true(begins) || json_is_false(on)))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages",
+                         "the last message is the assistant's, which can only be continued ('%s')", field);
     return 0;
 }
 
@@ -221,10 +243,11 @@ int ntx__request_chat(struct ntx_api_request *a, const json_t *body, struct ntx_
     const char *choice;
     if (ntx__request_logprobs(a, body, true, f) ||
         ntx__request_format(a, json_object_get(body, "response_format"), "response_format", f) ||
-        ntx__request_tool_choice(json_object_get(body, "tool_choice"), &choice, f))
+        ntx__request_guides(a, body, f) || ntx__request_tool_choice(json_object_get(body, "tool_choice"), &choice, f))
         return -1;
     if (strcmp(choice, "none") && (ntx__request_tools(a, json_object_get(body, "tools"), false, f) ||
                                    ntx__request_calling(a, choice, a->parallel, f)))
         return -1;
-    return ntx__request_openai_messages(a, json_object_get(body, "messages"), f);
+    return ntx__request_openai_messages(a, json_object_get(body, "messages"), f) || check_continues(a, body, f) ? -1
+                                                                                                                : 0;
 }

@@ -12,10 +12,11 @@
 #define AT(x)           offsetof(struct ntx_api_request, x)
 
 struct ntx_api_request_tokenize {
-    bool bos, special;
+    bool bos, special, pieces;
 };
 #define NTX_TOKENIZE_BOS     offsetof(struct ntx_api_request_tokenize, bos)
 #define NTX_TOKENIZE_SPECIAL offsetof(struct ntx_api_request_tokenize, special)
+#define NTX_TOKENIZE_PIECES  offsetof(struct ntx_api_request_tokenize, pieces)
 
 /* Lists of both of OpenAI's APIs: stop (a string or strings) and stream_options.include_usage. */
 int ntx__request_stops(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f);

@@ -30,23 +30,13 @@ static int add_extra(struct ntx_buf *b, const json_t *list, struct ntx_fault *f)
     return 0;
 }
 
-static int read_most(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
-{
-    json_int_t n = json_integer_value(v);
-    if (!v || json_is_null(v) || (json_is_integer(v) && n == -1))
-        return 0;
-    if (!json_is_integer(v) || n < 1 || (double)n > NTX_MOST_TOKENS)
-        return ntx_fault(f, NTX_FAULT_INVALID, "n_predict", "'n_predict' must be an integer from 1, or -1");
-    a->max_tokens = (uint32_t)n;
-    return 0;
-}
-
 int ntx__request_infill(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
     struct ntx_buf before = {0}, behind = {0};
     int rc = ntx_fields_read(NTX_FIELDS_INFILL, body, a, &a->ignored, f);
-    rc = rc ? rc : read_most(a, json_object_get(body, "n_predict"), f);
+    rc = rc ? rc : ntx__request_most(a, body, f);
     rc = rc ? rc : ntx__request_stops(a, json_object_get(body, "stop"), "stop", f);
+    rc = rc ? rc : ntx__request_guides(a, body, f);
     rc = rc ? rc : add_extra(&before, json_object_get(body, "input_extra"), f);
     rc = rc ? rc : add_text(&before, json_object_get(body, "input_prefix"), "input_prefix", f);
     rc = rc ? rc : add_text(&before, json_object_get(body, "prompt"), "prompt", f); /* the line that is being written */

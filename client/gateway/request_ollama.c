@@ -69,8 +69,10 @@ int ntx__request_ollama_text(struct ntx_api_request *a, const json_t *body, stru
         return -1;
     if (!json_is_string(prompt) || !json_string_length(prompt))
         return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string, and not empty");
-    if (a->raw)
-        return ntx__request_prompts(a, prompt, f);
+    const json_t *suffix = json_object_get(body, "suffix");
+    const bool fills = suffix && !json_is_null(suffix) && !(json_is_string(suffix) && !json_string_length(suffix));
+    if (a->raw || fills)
+        return ntx__request_prompts(a, prompt, f) || ntx__request_suffix(a, suffix, f) ? -1 : 0;
     if (system && !json_is_null(system) && !json_is_string(system))
         return ntx_fault(f, NTX_FAULT_INVALID, "system", "'system' must be a string");
     if (json_string_length(system) && ntx__request_message(a, "system", system, "system", f))

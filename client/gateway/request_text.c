@@ -73,10 +73,42 @@ int ntx__request_prompts(struct ntx_api_request *a, const json_t *prompt, struct
     return ntx__request_texts(a, prompt, "prompt", NTX_API_REQUEST_CHOICES, f);
 }
 
+/* 0 only with echo: the prompt alone. */
+static int read_max_tokens(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
+{
+    json_int_t n = json_integer_value(v);
+    if (!v || json_is_null(v))
+        return 0;
+    if (!json_is_integer(v) || n < 0 || (double)n > NTX_MOST_TOKENS || (n == 0 && !a->shows_prompt))
+        return ntx_fault(f, NTX_FAULT_INVALID, "max_tokens",
+                         "'max_tokens' must be an integer of at least 1, or 0 together with 'echo'");
+    a->max_tokens = (uint32_t)n;
+    a->no_answer = n == 0;
+    return 0;
+}
+
+int ntx__request_suffix(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
+{
+    if (!v || json_is_null(v) || (json_is_string(v) && !json_string_length(v)))
+        return 0;
+    if (!json_is_string(v))
+        return ntx_fault(f, NTX_FAULT_INVALID, "suffix", "'suffix' must be a string");
+    if (a->n_prompts != 1 || !a->prompts->text || a->shows_prompt)
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "suffix",
+                         "'suffix' is possible with one prompt, which is a string, and without 'echo'");
+    a->n_suffix = json_string_length(v);
+    if (!(a->suffix = malloc(a->n_suffix + 1)))
+        return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
+    memcpy(a->suffix, json_string_value(v), a->n_suffix + 1);
+    return 0;
+}
+
 int ntx__request_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
     if (ntx_fields_read(NTX_FIELDS_TEXT, body, a, &a->ignored, f) || ntx__request_openai(a, body, f) ||
-        ntx__request_logprobs(a, body, false, f))
+        ntx__request_logprobs(a, body, false, f) || ntx__request_guides(a, body, f) ||
+        read_max_tokens(a, json_object_get(body, "max_tokens"), f) ||
+        ntx__request_prompts(a, json_object_get(body, "prompt"), f))
         return -1;
-    return ntx__request_prompts(a, json_object_get(body, "prompt"), f);
+    return ntx__request_suffix(a, json_object_get(body, "suffix"), f);
 }

@@ -240,4 +240,4 @@ static void responses_error(const struct ntx_fault *f, struct ntx_buf *out)
 const struct ntx_shape ntx_openai_responses = {
     "resp_",         "text/event-stream", true, begin_stream,     send_piece,
     send_call,       end_choice,          NULL, send_in_progress, responses_whole,
-    responses_fault, responses_error,     false};
+    responses_fault, responses_error};

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/gateway/echo.h"
 #include "client/gateway/http.h"
 #include "common/util.h"
 
@@ -34,18 +35,46 @@ static void job_free(void *arg)
     free(j);
 }
 
+/* How long the prompt is, and how long it may be: each API has words for that. */
+static void measure_prompt(const struct job *j, struct ntx_fault *f)
+{
+    const struct ntx_api_request *a = j->ask;
+    const struct ntx_api_request_prompt *p = a->messages ? NULL : a->prompts;
+    const struct ntx_call_text t = {
+        .talk = p ? NULL : a, .text = p ? p->text : NULL, .len = p ? p->len : 0, .bos = p != NULL};
+    struct ntx_gate *gate = ntx__http_gate((struct ntx_http *)(uintptr_t)j->http);
+    struct ntx_event e = {.n_ids = p ? p->n_tokens : 0};
+    struct ntx_err err;
+    struct ntx_call *c = NULL;
+    json_t *status = NULL;
+    if (ntx_gate_look(gate, &status, &err) || ntx_call_open(gate, -1, false, &c, &err)) {
+        json_decref(status);
+        return;
+    }
+    const json_int_t most = json_integer_value(json_object_get(status, "ctx"));
+    if (most > 0 && ((p && p->tokens) || (!ntx_call_text(c, &t, &err) && !ntx_call_next(c, ALIVE_MS, &e, &err)))) {
+        f->tokens = (uint32_t)e.n_ids;
+        f->context = (uint32_t)most;
+    }
+    json_decref(status);
+    ntx_call_close(c);
+}
+
 static int take_fault(const struct job *j, int rc, const struct ntx_err *err, struct ntx_fault *f)
 {
     const enum ntx_fault_kind kind = ntx_fault_of(rc);
     const char *param = NULL;
     if (kind == NTX_FAULT_CONTEXT)
         param = j->ask->messages ? "messages" : "prompt";
-    return ntx_fault(f, kind, param, "%s", err->text[0] ? err->text : strerror(-rc));
+    ntx_fault(f, kind, param, "%s", err->text[0] ? err->text : strerror(-rc));
+    if (kind == NTX_FAULT_CONTEXT)
+        measure_prompt(j, f);
+    return -1;
 }
 
 /* Gets the model's format of calls and the reasoning variables of its template. */
-static int fit_to_model(struct ntx_call *c, struct ntx_api_request *a, const struct ntx_reply_format **out,
-                        struct ntx_err *err)
+int ntx__fit_to_model(struct ntx_call *c, struct ntx_api_request *a, const struct ntx_reply_format **out,
+                      struct ntx_err *err)
 {
     struct ntx_event e;
     int rc = ntx_call_status(c, err);
@@ -53,8 +82,9 @@ static int fit_to_model(struct ntx_call *c, struct ntx_api_request *a, const str
         rc = ntx_call_next(c, ALIVE_MS, &e, err);
     json_t *j = !rc && e.kind == NTX_EVENT_STATUS ? json_loads(e.text, 0, NULL) : NULL;
     const char *name = json_string_value(json_object_get(j, "reply_format"));
-    *out = NULL;
-    if (a->tools)
+    if (out)
+        *out = NULL;
+    if (out && a->tools)
         *out = ntx_reply_by_name(name && *name ? name : "plain");
     if (!rc && ntx_api_request_think(a, json_object_get(j, "template_names")))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
@@ -86,6 +116,21 @@ static int make_infill(struct ntx_call *c, struct ntx_api_request *a, struct ntx
     return 0;
 }
 
+/* Counts the tokens of the conversation, with no limit by the context. */
+static int count_prompt(struct job *j, struct ntx_err *err)
+{
+    const struct ntx_call_text t = {.talk = j->ask};
+    struct ntx_event e;
+    int rc = ntx_call_text(j->call, &t, err);
+    if (!rc)
+        rc = ntx_call_next(j->call, -1, &e, err);
+    if (!rc && e.kind != NTX_EVENT_WORDS)
+        rc = ntx_err_set(err, -EPROTO, "ntx-computed sent an unexpected reply");
+    j->answer.prompt_tokens = rc ? 0 : (uint32_t)e.n_ids;
+    j->answer.left = 0;
+    return rc;
+}
+
 static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
@@ -102,13 +147,17 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
         rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, &err);
         ntx__model_name(ntx__http_gate(q->http), model);
         if (!rc && (j->ask->tools || ntx_api_request_thinks(j->ask)))
-            rc = fit_to_model(j->call, j->ask, &format, &err);
+            rc = ntx__fit_to_model(j->call, j->ask, &format, &err);
         q->ignored = j->ask->ignored;
         if (!rc && j->ask->suffix)
             rc = make_infill(j->call, j->ask, &err);
+        if (!rc && j->ask->shows_prompt)
+            rc = ntx_echo_read(j->call, j->ask, &err);
         int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
         rc = rc ? rc : made;
-        if (!rc)
+        if (!rc && j->ask->api == NTX_API_COUNT)
+            rc = count_prompt(j, &err);
+        else if (!rc && !j->ask->no_answer)
             rc = ntx_call_request(j->call, j->ask, &err);
         if (rc)
             take_fault(j, rc, &err, f);
@@ -151,6 +200,8 @@ static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
     struct ntx_event e;
     struct ntx_buf out = {0};
     int rc = 0;
+    if (j->ask->no_answer)
+        ntx_answer_without(&j->answer, &out);
     while (j->answer.left && (!rc || rc == -ETIMEDOUT))
         rc = take_event(j, &e, &err);
     if (rc && j->answer.left) {
@@ -239,7 +290,7 @@ static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
 {
     struct ntx_err err = {0};
     struct ntx_fault f = {0};
-    int rc = await_start(j, &err);
+    int rc = j->ask->no_answer ? 0 : await_start(j, &err);
     if (rc) {
         take_fault(j, rc, &err, &f);
         job_free(j);
@@ -248,6 +299,8 @@ static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
     memcpy(q->note, j->note, sizeof q->note);
     if (j->answer.shape->begin)
         j->answer.shape->begin(&j->answer, &j->out);
+    if (j->ask->no_answer)
+        ntx_answer_without(&j->answer, &j->out);
     struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, j, job_free);
     if (!r) {
         job_free(j);

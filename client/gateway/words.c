@@ -44,6 +44,24 @@ static json_t *ids_json(const struct ntx_event *e)
     return list;
 }
 
+/* [{"id", "piece"}], or the pieces alone. A piece that is no whole UTF-8 text is a list of bytes beside its id. */
+static json_t *pieces_json(const struct ntx_event *e, bool ids)
+{
+    json_t *list = json_array();
+    const unsigned char *p = (const unsigned char *)e->text;
+    for (size_t i = 0; i < e->n_lengths; p += e->lengths[i++]) {
+        json_t *piece = json_stringn((const char *)p, e->lengths[i]);
+        if (!piece && ids) {
+            piece = json_array();
+            for (size_t k = 0; k < e->lengths[i]; k++)
+                json_array_append_new(piece, json_integer(p[k]));
+        }
+        piece = piece ? piece : ntx_json_text((const char *)p, e->lengths[i]);
+        json_array_append_new(list, ids ? json_pack("{s:i, s:o}", "id", e->ids[i], "piece", piece) : piece);
+    }
+    return list;
+}
+
 /* Reads the body and connects to ntx-computed: 0, or -1 with f. */
 static int begin_words(struct ntx_request *q, bool slot, json_t **body, struct ntx_call **c, struct ntx_fault *f)
 {
@@ -72,8 +90,9 @@ static enum MHD_Result end_request(struct ntx_request *q, json_t *body, struct n
 
 static json_t *json_of_counted(const struct ntx_event *e, const json_t *status)
 {
-    return json_pack("{s:I, s:I, s:o, s:n}", "count", (json_int_t)e->n_ids, "max_model_len",
-                     json_integer_value(json_object_get(status, "ctx")), "tokens", ids_json(e), "token_strs");
+    return json_pack("{s:I, s:I, s:o, s:o}", "count", (json_int_t)e->n_ids, "max_model_len",
+                     json_integer_value(json_object_get(status, "ctx")), "tokens", ids_json(e), "token_strs",
+                     e->n_lengths ? pieces_json(e, false) : json_null());
 }
 
 static json_t *tokenize_text(struct ntx_request *q, struct ntx_call *c, const json_t *body, struct ntx_fault *f)
@@ -90,12 +109,15 @@ static json_t *tokenize_text(struct ntx_request *q, struct ntx_call *c, const js
         ntx_fault(f, NTX_FAULT_INVALID, "content", "'content' must be a string ('prompt' instead: as vLLM has it)");
         return NULL;
     }
-    struct ntx_call_text ask = {
-        .text = json_string_value(text), .len = json_string_length(text), .bos = t.bos, .special = t.special};
+    struct ntx_call_text ask = {.text = json_string_value(text),
+                                .len = json_string_length(text),
+                                .bos = t.bos,
+                                .special = t.special,
+                                .pieces = t.pieces};
     if (ask_text(c, &ask, &e, f))
         return NULL;
     if (content)
-        return json_pack("{s:o}", "tokens", ids_json(&e));
+        return json_pack("{s:o}", "tokens", t.pieces ? pieces_json(&e, true) : ids_json(&e));
     int rc = ntx_gate_look(ntx__http_gate(q->http), &status, &err);
     if (rc)
         fault_of(rc, &err, f);

@@ -102,7 +102,8 @@ void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t
 static void send_score(struct ntx_engine *e, struct ntx_session *s)
 {
     char *stats = s->one_by_one ? ntx_stats_run(&s->run, e->l, e->c.counters) : NULL;
-    ntx_mail_score(e->c.mail, s->replies, s->request, s->nll, s->each, s->n_tokens - s->from, stats);
+    const struct ntx_scores scores = {s->nll, s->each, s->best, s->best_token, s->n_tokens - s->from};
+    ntx_mail_score(e->c.mail, s->replies, s->request, &scores, stats);
     free(stats);
 }
 

@@ -317,15 +317,17 @@ void ntx_mail_token(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint
     ntx_mail_reply(b, replies, &r, false);
 }
 
-void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, double nll, const float *each,
-                    uint32_t n, const char *stats_json)
+void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id,
+                    const struct ntx_scores *scores, const char *stats_json)
 {
     Ntx__Score m = NTX__SCORE__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
-    m.nll = nll;
-    m.count = n;
-    m.each = (float *)(uintptr_t)each;
-    m.n_each = n;
+    m.nll = scores->nll;
+    m.count = scores->n;
+    m.each = (float *)(uintptr_t)scores->each;
+    m.best = (float *)(uintptr_t)scores->best;
+    m.best_token = (int32_t *)(uintptr_t)scores->best_token;
+    m.n_each = m.n_best = m.n_best_token = scores->n;
     if (stats_json)
         m.stats_json = (char *)(uintptr_t)stats_json;
     r.id = id;

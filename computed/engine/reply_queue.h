@@ -146,8 +146,15 @@ struct ntx_token_told {
 /* told: or NULL. */
 void ntx_mail_token(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int32_t token,
                     const char *text, size_t len, const struct ntx_token_told *told);
-void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, double nll, const float *each,
-                    uint32_t n, const char *stats_json);
+struct ntx_scores {
+    double nll; /* sum of each */
+    /* [n] negative log-likelihood of each token, the least that any token had there, and that token */
+    const float *each, *best;
+    const int32_t *best_token;
+    uint32_t n;
+};
+void ntx_mail_score(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id,
+                    const struct ntx_scores *scores, const char *stats_json);
 void ntx_mail_logits(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, uint32_t row,
                      const float *logits, uint32_t n);
 void ntx_mail_states(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id,

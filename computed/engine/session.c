@@ -10,6 +10,8 @@
 
 #include "common/util.h"
 
+#define SCORE_BYTES (2 * sizeof(float) + sizeof(int32_t)) /* of a token: session.h's each, best and best_token */
+
 int ntx_session_new(struct ntx_reply_queue *replies, uint64_t id, struct ntx_session **out)
 {
     struct ntx_session *s = calloc(1, sizeof *s);
@@ -252,7 +254,7 @@ uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session
         bytes += e->n_embd * sizeof *s->pool;
     bytes += s->state == NTX_SESSION_RUNNING ? ntx_constraint_most(s->constraint) : ntx_constraint_bytes(s->constraint);
     if (s->each)
-        bytes += (s->n_tokens - s->from) * sizeof *s->each;
+        bytes += (s->n_tokens - s->from) * SCORE_BYTES;
     return bytes + (s->similar ? e->n_layers * sizeof *s->similar : 0);
 }
 
@@ -323,7 +325,8 @@ int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, co
         return ntx_err_set(err, -EINVAL,
                            "tokens %u to %zu cannot be scored: the first needs one before it, and there must be one",
                            m->from, m->n_tokens);
-    float *each = calloc(m->n_tokens - m->from, sizeof *each);
+    const size_t n = m->n_tokens - m->from;
+    float *each = calloc(n, SCORE_BYTES);
     int rc = each ? set_tokens(s, e, m->tokens, m->n_tokens, err)
                   : ntx_err_set(err, -ENOMEM, "no memory for the scores");
     if (rc) {
@@ -335,6 +338,8 @@ int ntx_session_score(struct ntx_session *s, const struct ntx_session_env *e, co
     s->one_by_one = m->decode;
     s->nll = 0;
     s->each = each;
+    s->best = each + n;
+    s->best_token = (int32_t *)(void *)(s->best + n);
     return 0;
 }
 
@@ -454,12 +459,16 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
 /* Negative log-likelihood in double, so that the sum over a long text loses no bits. */
 void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab)
 {
-    double max = logits[0], sum = 0;
+    uint32_t best = 0;
+    double sum = 0;
     for (uint32_t v = 1; v < n_vocab; v++)
-        max = logits[v] > max ? logits[v] : max;
+        best = logits[v] > logits[best] ? v : best;
+    const double max = logits[best];
     for (uint32_t v = 0; v < n_vocab; v++)
         sum += exp((double)logits[v] - max);
     double nll = log(sum) + max - (double)logits[s->tokens[i + 1]];
     s->each[i + 1 - s->from] = (float)nll;
+    s->best[i + 1 - s->from] = (float)log(sum);
+    s->best_token[i + 1 - s->from] = (int32_t)best;
     s->nll += nll;
 }

@@ -90,7 +90,9 @@ struct ntx_session {
     bool one_by_one;                             /* logits, score: tokens from `from` on are fed like generated ones */
     uint32_t from;                               /* logits: rows from here on; score: tokens from here on */
     double nll;
-    float *each;
+    float *each;         /* [n] negative log-likelihoods of tokens from `from` on */
+    float *best;         /* [n] the least that any token had there (part of each) */
+    int32_t *best_token; /* [n] that token (part of each) */
 
     struct ntx_run_stats run;
 };

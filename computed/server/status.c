@@ -88,6 +88,7 @@ static json_t *template_names(const struct ntx_chat_template *t)
 static void add_model(json_t *j, const struct ntx_loaded *l)
 {
     ntx_stats_add_model(j, l);
+    json_object_set_new(j, "max_sessions", json_integer((json_int_t)l->max_sessions));
     json_object_set_new(j, "reply_format", json_string(ntx_chat_reply(l->env.chat)));
     json_object_set_new(j, "template_names", template_names(l->env.chat));
 }

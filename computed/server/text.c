@@ -8,15 +8,19 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define TEXT_MOST   (1u << 20) /* bytes in */
-#define TOKENS_MOST (1u << 18) /* tokens in */
-#define OUT_MOST    (4u << 20) /* bytes out */
-#define WORK_MOST   (8u << 20) /* of memory, for the longest piece of a text */
+/* A frame holds 16 MiB (proto/frame.h). */
+#define TEXT_MOST   (8u << 20)  /* bytes in */
+#define TOKENS_MOST (1u << 20)  /* tokens in or out */
+#define OUT_MOST    (8u << 20)  /* bytes out */
+#define WORK_MOST   (8u << 20)  /* of memory, for the longest piece of a text */
+#define TALK_WORK   (64u << 20) /* of memory, for the text of a conversation */
 
 struct answer_text {
     int32_t *ids; /* [n] */
     char *text;   /* [len] */
     size_t n, len;
+    uint32_t *lengths; /* [n_lengths] bytes of each token in text, if they are wanted */
+    size_t n_lengths;
 };
 
 static int add_ids(struct answer_text *a, const int32_t *ids, size_t n)
@@ -33,7 +37,7 @@ static int add_ids(struct answer_text *a, const int32_t *ids, size_t n)
 
 static int add_text(struct answer_text *a, const struct ntx_tokenizer *t, const ProtobufCBinaryData *text, int flags)
 {
-    struct ntx_tok_limits limits = {.ids = 2 * TEXT_MOST, .memory = WORK_MOST};
+    struct ntx_tok_limits limits = {.ids = TOKENS_MOST, .memory = WORK_MOST};
     int32_t *ids = NULL;
     int n = ntx_tokenize_within(t, text->len ? (const char *)text->data : "", text->len, flags, &limits, &ids),
         rc = n < 0 ? n : add_ids(a, ids, (size_t)n);
@@ -57,18 +61,20 @@ static int add_infill(struct answer_text *a, const struct ntx_tokenizer *t, cons
     return rc ? rc : add_ids(a, &fim[2], 1);
 }
 
-static int add_token_texts(struct answer_text *a, const struct ntx_tokenizer *t, const Ntx__TextReq *m,
-                           struct ntx_err *err)
+static int add_token_texts(struct answer_text *a, const struct ntx_tokenizer *t, const int32_t *ids, size_t n_ids,
+                           bool pieces, struct ntx_err *err)
 {
     char piece[NTX_TOKEN_MAX];
     size_t room = 0;
-    if (m->n_tokens > TOKENS_MOST)
-        return ntx_err_set(err, -EMSGSIZE, "%zu tokens are too many for one request: %u are the most", m->n_tokens,
+    if (n_ids > TOKENS_MOST)
+        return ntx_err_set(err, -EMSGSIZE, "%zu tokens are too many for one request: %u are the most", n_ids,
                            TOKENS_MOST);
-    for (size_t i = 0; i < m->n_tokens; i++) {
-        int n = ntx_detokenize_one(t, m->tokens[i], !i, true, piece, sizeof piece);
+    if (pieces && !(a->lengths = malloc((n_ids + 1) * sizeof *a->lengths)))
+        return -ENOMEM;
+    for (size_t i = 0; i < n_ids; i++) {
+        int n = ntx_detokenize_one(t, ids[i], !i, true, piece, sizeof piece);
         if (n < 0)
-            return ntx_err_set(err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", m->tokens[i], i,
+            return ntx_err_set(err, -EINVAL, "token %d (number %zu) is not one of the vocabulary's %u", ids[i], i,
                                ntx_tokenizer_n_vocab(t));
         if (a->len + (size_t)n > OUT_MOST)
             return ntx_err_set(err, -EMSGSIZE, "the text is too long for one answer: %u MiB are the most",
@@ -82,20 +88,74 @@ static int add_token_texts(struct answer_text *a, const struct ntx_tokenizer *t,
         if (n)
             memcpy(a->text + a->len, piece, (size_t)n);
         a->len += (size_t)n;
+        if (pieces)
+            a->lengths[a->n_lengths++] = (uint32_t)n;
     }
     return 0;
 }
 
-static int answer_text(struct answer_text *a, const struct ntx_tokenizer *t, const Ntx__TextReq *m, struct ntx_err *err)
+/* A conversation as the model's template writes it; the limits bound the template's work, too. */
+static int add_conversation(struct answer_text *a, const struct ntx_session_env *e, const Ntx__TextReq *m,
+                            struct ntx_err *err)
 {
+    const struct ntx_chat_template *chat = e->chat ? e->chat : ntx_chat_by_name("plain");
+    struct ntx_tok_limits limits = {.ids = TOKENS_MOST, .memory = TALK_WORK};
+    struct ntx_chat_more more = {.variables = m->variables.len ? (const char *)m->variables.data : "",
+                                 .n_variables = m->variables.len,
+                                 .wants_text = true};
+    struct ntx_chat_msg *msgs = calloc(m->n_messages, sizeof *msgs);
+    if (!msgs)
+        return -ENOMEM;
+    for (size_t i = 0; i < m->n_messages; i++)
+        msgs[i] = (struct ntx_chat_msg){.role = m->messages[i]->role,
+                                        .text = m->messages[i]->text.len ? (const char *)m->messages[i]->text.data : "",
+                                        .len = m->messages[i]->text.len,
+                                        .fields = (const char *)m->messages[i]->fields.data,
+                                        .n_fields = m->messages[i]->fields.len};
+    int n = !e->chat && e->has_template
+                ? ntx_err_set(err, -ENOTSUP, "%s", e->chat_err.text)
+                : ntx_chat_tokens_with(chat, e->tok, msgs, 0, (unsigned)m->n_messages, &more, &limits, &a->ids, err);
+    free(msgs);
+    a->text = more.text;
+    a->len = NTX_MIN(more.n_text, (size_t)OUT_MOST);
+    a->n = n < 0 ? 0 : (size_t)n;
+    return n < 0 ? n : 0;
+}
+
+static int find_tokens(struct answer_text *a, const struct ntx_session_env *e, const Ntx__TextReq *m,
+                       struct ntx_err *err)
+{
+    const struct ntx_tokenizer *t = e->tok;
     if (m->text.len + m->suffix.len > TEXT_MOST)
         return ntx_err_set(err, -EMSGSIZE, "the text is too long for one request: %u MiB are the most",
                            TEXT_MOST >> 20);
-    if (m->n_tokens)
-        return add_token_texts(a, t, m, err);
+    if (m->n_messages)
+        return add_conversation(a, e, m, err);
     if (m->infill)
         return add_infill(a, t, m, err);
     return add_text(a, t, &m->text, (m->bos ? NTX_TOK_BOS : 0) | (m->special ? NTX_TOK_SPECIAL : 0));
+}
+
+static int add_template(struct answer_text *a, const struct ntx_gguf *g)
+{
+    struct ntx_str jinja;
+    if (ntx_gguf_str(g, "tokenizer.chat_template", &jinja) || !jinja.n)
+        return 0;
+    if (!(a->text = malloc(jinja.n)))
+        return -ENOMEM;
+    memcpy(a->text, jinja.p, a->len = jinja.n);
+    return 0;
+}
+
+static int answer_text(struct answer_text *a, const struct ntx_loaded *l, const Ntx__TextReq *m, struct ntx_err *err)
+{
+    const struct ntx_session_env *e = &l->env;
+    if (m->template_)
+        return add_template(a, l->gguf);
+    if (m->n_tokens)
+        return add_token_texts(a, e->tok, m->tokens, m->n_tokens, m->pieces, err);
+    int rc = find_tokens(a, e, m, err);
+    return !rc && m->pieces && !m->n_messages ? add_token_texts(a, e->tok, a->ids, a->n, true, err) : rc;
 }
 
 void ntx__text_request(struct ntx_conn *c, Ntx__Request *req)
@@ -106,13 +166,15 @@ void ntx__text_request(struct ntx_conn *c, Ntx__Request *req)
     Ntx__TextRep m = NTX__TEXT_REP__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     bool there = s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
-    int rc = there ? answer_text(&a, s->loaded->tok, req->text, &err)
+    int rc = there ? answer_text(&a, s->loaded, req->text, &err)
                    : ntx_err_set(&err, -ENOENT, "no model is loaded: load one first (ntx load MODEL)");
     if (rc && !err.code)
         ntx_err_set(&err, rc, "cannot tokenize the text: %s", strerror(-rc));
     m.tokens = a.ids;
     m.n_tokens = a.n;
     m.text = (ProtobufCBinaryData){a.len, (uint8_t *)a.text};
+    m.lengths = a.lengths;
+    m.n_lengths = a.n_lengths;
     r.id = req->id;
     r.body_case = NTX__REPLY__BODY_TEXT;
     r.text = &m;
@@ -123,4 +185,5 @@ void ntx__text_request(struct ntx_conn *c, Ntx__Request *req)
     ntx__request__free_unpacked(req, NULL);
     free(a.ids);
     free(a.text);
+    free(a.lengths);
 }

@@ -120,7 +120,7 @@ REPLY = {
     6: ("done", {1: ("finish", "s"), 2: ("stats_json", "s"), 3: ("cached_tokens", "v"), 4: ("stop", "s")}),
     7: ("status", {1: ("json", "s")}),
     8: ("logits", {1: ("row", "v"), 2: ("f32", "b")}),
-    9: ("score", {1: ("nll", "d"), 2: ("count", "v"), 3: ("each", "f*")}),
+    9: ("score", {1: ("nll", "d"), 2: ("count", "v"), 3: ("each", "f*"), 4: ("best", "f*"), 5: ("best_token", "z*")}),
     10: (
         "started",
         {

@@ -27,11 +27,15 @@ wire.REQUEST.setdefault(
             4: ("special", "v"),
             5: ("infill", "v"),
             6: ("suffix", "b"),
+            7: ("pieces", "v"),
+            8: ("messages", wire.MESSAGE, "*"),
+            9: ("variables", "b"),
+            10: ("template", "v"),
         },
     ),
 )
 wire.REQUEST[8][1].setdefault(13, ("pool", "v"))
-wire.REPLY.setdefault(23, ("text", {1: ("tokens", "z*"), 2: ("text", "b")}))
+wire.REPLY.setdefault(23, ("text", {1: ("tokens", "z*"), 2: ("text", "b"), 3: ("lengths", "v*")}))
 wire.REPLY.setdefault(21, ("states", {1: ("row", "v"), 2: ("state", "b")}))
 
 
@@ -112,7 +116,8 @@ class Computed:
 
     def words(self, m):
         self.asked.append(("text", m))
-        return [{"text": {"tokens": [1, 2, 3], "text": b"abc"}}]
+        lengths = {"lengths": [1, 1, 1]} if m.get("pieces") else {}
+        return [{"text": {"tokens": [1, 2, 3], "text": b"abc", **lengths}}]
 
     def states(self, m):
         self.asked.append(("logits", m))

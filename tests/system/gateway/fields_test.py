@@ -57,7 +57,7 @@ ITEMS = [
 # Each object: a path, a body that is answered, and where in it the object lies (a path for each that can have members;
 # the first one unless BELONGS says otherwise).
 OBJECTS = {
-    "POST /v1/chat/completions": ("/v1/chat/completions", CHAT, [[]]),
+    "POST /v1/chat/completions and /apply-template": ("/v1/chat/completions", CHAT, [[]]),
     "POST /v1/completions": ("/v1/completions", {"prompt": "Hi"}, [[]]),
     "POST /v1/responses": ("/v1/responses", RESPONSE, [[]]),
     "POST /v1/embeddings": ("/v1/embeddings", {"input": "Hi"}, [[]]),
@@ -69,6 +69,7 @@ OBJECTS = {
     "POST /api/embeddings": ("/api/embeddings", {"prompt": "Hi"}, [[]]),
     "POST /api/show": ("/api/show", {}, [[]]),
     "POST /infill": ("/infill", {"input_prefix": "a", "input_suffix": "b"}, [[]]),
+    "POST /completion": ("/completion", {"prompt": "Hi", "n_predict": 3}, [[]]),
     "POST /tokenize": ("/tokenize", {"content": "Hi"}, [[]]),
     "POST /detokenize": ("/detokenize", {"tokens": [1]}, [[]]),
     "`options` of /api/chat and /api/generate": ("/api/chat", dict(CHAT, stream=False, options={}), [["options"]]),
@@ -76,6 +77,11 @@ OBJECTS = {
         "/v1/chat/completions",
         dict(CHAT, stream=True, stream_options={}),
         [["stream_options"]],
+    ),
+    "`structured_outputs` (vLLM)": (
+        "/v1/completions",
+        {"prompt": "Hi", "structured_outputs": {}},
+        [["structured_outputs"]],
     ),
     "one of `messages` of /v1/chat/completions and /api/chat": (
         "/v1/chat/completions",
@@ -153,6 +159,18 @@ GOOD = {
     "stop": ["s"],
     "stop_sequences": ["s"],
     "logit_bias": {"5": 1},
+    "max_tokens": 3,
+    "echo": False,
+    "suffix": "",
+    "grammar": 'root ::= "x"',
+    "guided_json": SCHEMA,
+    "guided_choice": ["x"],
+    "guided_grammar": 'root ::= "x"',
+    "structured_outputs": {"choice": ["x"]},
+    "json": SCHEMA,
+    "choice": ["x"],
+    "continue_final_message": False,
+    "add_generation_prompt": True,
     "response_format": JSON,
     "format": "json",
     "text": {"format": {"type": "json_object"}},
@@ -197,6 +215,8 @@ GOOD = {
     "add_special": True,
     "add_special_tokens": True,
     "parse_special": False,
+    "with_pieces": True,
+    "return_token_strs": True,
     "top_logprobs": 2,
     "include_usage": True,
     "metadata": {"a": "b"},
@@ -229,7 +249,12 @@ GOOD_IN = {
 }
 # Honoured, but the only accepted value is the default, or ntx-computed is not asked for what it changes.
 SAME = {
-    ("POST /v1/chat/completions", "modalities"),
+    ("POST /v1/chat/completions and /apply-template", "modalities"),
+    ("POST /v1/chat/completions and /apply-template", "continue_final_message"),
+    ("POST /v1/chat/completions and /apply-template", "add_generation_prompt"),
+    ("POST /v1/completions", "echo"),
+    ("POST /v1/completions", "suffix"),
+    ("POST /api/generate", "suffix"),
     ("POST /v1/responses", "truncation"),
     ("POST /api/embed", "truncate"),
     ("one of `messages` of /v1/messages", "role"),
@@ -239,8 +264,10 @@ SAME = {
     ("one of `tools` of /v1/responses", "type"),
     ("one of `tools` of /v1/messages", "type"),
     ("`format` of it, Anthropic's", "type"),
-    ("POST /v1/messages/count_tokens", "max_tokens"),
-    ("POST /v1/messages/count_tokens", "stream"),
+    *(
+        ("POST /v1/messages/count_tokens", name)  # no part of the prompt
+        for name in "max_tokens model stream temperature top_p top_k stop_sequences tool_choice".split()
+    ),
     ("POST /v1/responses", "stream_options"),
 }
 ALSO = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}  # what must be there, too

@@ -227,12 +227,6 @@ REFUSED = [
         "unsupported_parameter",
         "'image_url'",
     ),
-    (
-        {"messages": HELLO + [{"role": "assistant", "content": "so"}]},
-        "messages",
-        "unsupported_parameter",
-        "does not continue",
-    ),
     (dict(messages=HELLO, tools=[{"type": "function"}]), "tools", None, "with a name"),
     (dict(messages=HELLO, top_logprobs=2), "top_logprobs", None, "needs 'logprobs'"),
     (dict(messages=HELLO, logprobs=True, top_logprobs=21), "top_logprobs", None, "from 0 to 20"),

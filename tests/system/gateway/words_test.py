@@ -60,6 +60,10 @@ def tokens(g):
     for text in ("Hello there, world", "", "  two\n\nlines äöü €", "x" * 5000):
         want = json.loads(ntx("tokenize", plain, "--no-bos", "--no-special", stdin=text.encode()))
         equal(g.post("/tokenize", {"content": text, "parse_special": False}), (200, {"tokens": want}), text[:20])
+        said = g.post("/tokenize", {"content": text, "parse_special": False, "with_pieces": True})[1]["tokens"]
+        equal([t["id"] for t in said], want, "with pieces: " + text[:20])
+        pieces = [bytes(t["piece"]) if isinstance(t["piece"], list) else t["piece"].encode() for t in said]
+        equal(b"".join(pieces).decode(), text, "pieces of " + text[:20])
         if want:
             equal(g.post("/detokenize", {"tokens": want}), (200, {"content": text, "prompt": text}), text[:20])
     with_bos = json.loads(ntx("tokenize", plain, stdin=b"Hello"))
@@ -86,11 +90,10 @@ def tokens(g):
     for path, bad, words in (
         ("/tokenize", {}, "'content' must be a string"),
         ("/tokenize", {"content": 5}, "'content'"),
-        ("/tokenize", {"content": "x", "with_pieces": True}, "not supported"),
         ("/tokenize", {"prompt": 5}, "must be a string"),
         ("/tokenize", {"prompt": "x", "content": "x"}, "must be a string"),
         ("/tokenize", {"messages": [{}]}, "'messages' is not supported"),
-        ("/tokenize", {"content": "x" * (1 << 20) + "y"}, "1 MiB are the most"),
+        ("/tokenize", {"content": "x" * (8 << 20) + "y"}, "8 MiB are the most"),
         ("/detokenize", {"tokens": "x"}, "'tokens'"),
         ("/detokenize", {"tokens": [99999]}, "not one of the vocabulary's"),
         ("/detokenize", {"tokens": [-1]}, "list"),

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""ntx-gateway: the paths and fields of llama-server and vLLM, echo with the likelihood of a prompt, answers that go on
+from the assistant's own message, limits in each API's words, and pages of other origins."""
+
+import json
+import os
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
+from gateway import Daemons, Gateway, check, equal, events, make_model  # noqa: E402
+
+CTX = 512
+tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
+SHAPE = "--layers 3 --embd 64 --ff 128 --heads 2 --kv 1 --seed 5 --vocab-size 2400 --chat-template chatml".split()
+model = make_model(os.path.join(tmp.name, "m.gguf"), *SHAPE, "--ctx", str(CTX))
+GREEDY = {"temperature": 0}
+TALK = [{"role": "user", "content": "What is it?"}]
+
+
+def completion(g):
+    text = g.post("/v1/completions", {"prompt": "One day", "max_tokens": 9, **GREEDY})[1]["choices"][0]["text"]
+    for path in ("/completion", "/completions"):
+        status, said = g.post(path, {"prompt": "One day", "n_predict": 9, **GREEDY})
+        equal((status, said["content"], said["stop"], said["stop_type"]), (200, text, True, "limit"), path)
+        equal((said["tokens_predicted"], said["stopping_word"], said["truncated"]), (9, "", False), path)
+    status, _, body = g.request("POST", "/completion", {"prompt": "One day", "n_predict": 9, "stream": True, **GREEDY})
+    parts = [json.loads(e) for e in events(body)]
+    equal("".join(p["content"] for p in parts), text, "streamed")
+    equal([p["stop"] for p in parts], [False] * (len(parts) - 1) + [True], "the end of the stream")
+    word = text[2:5]
+    said = g.post("/completion", {"prompt": "One day", "n_predict": 9, "stop": [word], **GREEDY})[1]
+    equal((said["content"], said["stop_type"], said["stopping_word"]), (text[: text.index(word)], "word", word), "stop")
+    ids = g.post("/tokenize", {"content": "One day", "add_special": True})[1]["tokens"]
+    equal(g.post("/completion", {"prompt": ids, "n_predict": 9, **GREEDY})[1]["content"], text, "tokens as the prompt")
+    equal(g.post("/completion", {"prompt": ["a", "b"]})[0], 400, "two prompts")
+    equal(g.post("/chat/completions", {"messages": TALK, "max_tokens": 1})[0], 200, "chat without /v1")
+    equal(len(g.post("/embeddings", {"input": "a"})[1]["data"]), 1, "embeddings without /v1")
+
+
+def forms(g):
+    """Constraints in other servers' words."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 9}}, "required": ["n"]}
+    choice = ["left", 'ri"ght\\\n', "über"]
+    for fields, fits in (
+        ({"grammar": 'root ::= "yes" | "no"'}, lambda t: t in ("yes", "no")),
+        ({"guided_grammar": 'root ::= [ab]{3}'}, lambda t: len(t) == 3 and set(t) <= set("ab")),
+        ({"json_schema": schema}, lambda t: json.loads(t)["n"] <= 9),
+        ({"guided_json": schema}, lambda t: json.loads(t)["n"] <= 9),
+        ({"guided_json": json.dumps(schema)}, lambda t: json.loads(t)["n"] <= 9),
+        ({"guided_choice": choice}, lambda t: t in choice),
+        ({"structured_outputs": {"choice": choice}}, lambda t: t in choice),
+        ({"structured_outputs": {"json": schema}}, lambda t: json.loads(t)["n"] <= 9),
+        ({"structured_outputs": {"grammar": 'root ::= "x"'}}, lambda t: t == "x"),
+        ({"grammar": ""}, lambda t: True),
+    ):
+        for path, body, text in (
+            ("/v1/chat/completions", {"messages": TALK}, lambda r: r["choices"][0]["message"]["content"]),
+            ("/v1/completions", {"prompt": "It is"}, lambda r: r["choices"][0]["text"]),
+            ("/completion", {"prompt": "It is", "n_predict": 40}, lambda r: r["content"]),
+        ):
+            more = {} if path == "/completion" else {"max_tokens": 40}
+            status, said = g.post(path, {**body, **fields, **more, "seed": 3})
+            check(status == 200 and fits(text(said)), path, fields, said)
+    for fields, words in (
+        ({"grammar": 5}, "'grammar' must be a string"),
+        ({"grammar": "root ::= ("}, "grammar"),
+        ({"guided_json": "{"}, "'guided_json' must be a schema"),
+        ({"guided_choice": []}, "'guided_choice' must be a list"),
+        ({"guided_choice": [""]}, "not empty"),
+        ({"guided_regex": "a+"}, "'guided_regex' is not supported"),
+        ({"structured_outputs": {"regex": "a+"}}, "'regex' is not supported"),
+        ({"grammar": 'root ::= "x"', "guided_json": schema}, "has another form of the answer already"),
+    ):
+        status, said = g.post("/v1/chat/completions", {"messages": TALK, "max_tokens": 4, **fields})
+        check(status == 400 and words in said["error"]["message"], fields, said)
+
+
+def echo(g):
+    """The likelihood of a prompt: as a measuring program asks for it, and equal to that of generated tokens."""
+
+    def ask(prompt, **more):
+        status, said = g.post("/v1/completions", {"prompt": prompt, "echo": True, "logprobs": 1, **GREEDY, **more})
+        equal(status, 200, said)
+        return said["choices"]
+
+    text = "Once upon a time there was a little house"
+    ids = g.post("/tokenize", {"content": text, "add_special": True})[1]["tokens"]
+    whole = ask(ids, max_tokens=1)[0]
+    probs = whole["logprobs"]
+    equal([len(v) for v in probs.values()], [len(ids) + 1] * 4, "one entry a token")
+    equal((probs["token_logprobs"][0], probs["top_logprobs"][0]), (None, None), "nothing is before the first token")
+    equal("".join(probs["tokens"]), whole["text"], "the tokens' texts are the text")
+    equal(whole["text"][: len("<s> " + text)], "<s> " + text, "the prompt begins the answer")
+    for i in range(1, len(ids)):
+        check(max(probs["top_logprobs"][i].values()) >= probs["token_logprobs"][i], "no token is likelier", i)
+    for i in (1, 4, len(ids) - 1):  # the likeliest next token of a shorter prompt is the one that would be written
+        said = g.post(
+            "/v1/completions", {"prompt": ids[:i], "max_tokens": 1, "logprobs": 1, "ignore_eos": True, **GREEDY}
+        )
+        value = said[1]["choices"][0]["logprobs"]["token_logprobs"][0]
+        check(abs(value - max(probs["top_logprobs"][i].values())) < 1e-4, "place", i, value, probs["top_logprobs"][i])
+    alone = ask(text, max_tokens=0)[0]
+    equal((alone["text"], alone["finish_reason"]), (text, "length"), "the prompt alone")
+    equal(alone["logprobs"]["token_logprobs"], probs["token_logprobs"][:-1], "its values")
+    equal(
+        alone["logprobs"]["text_offset"][:3], [0, 0, text.index(alone["logprobs"]["tokens"][2])], "places of its tokens"
+    )
+    equal(ask(text, max_tokens=0, logprobs=None)[0]["logprobs"], None, "without logprobs")
+    two = ask([ids, ids[:3]], max_tokens=0)
+    equal([len(c["logprobs"]["tokens"]) for c in two], [len(ids), 3], "two prompts")
+    equal(two[1]["logprobs"]["token_logprobs"], probs["token_logprobs"][:3], "the shorter one's values")
+    status, _, body = g.request(
+        "POST", "/v1/completions", {"prompt": text, "echo": True, "max_tokens": 3, "stream": True, **GREEDY}
+    )
+    said = "".join(json.loads(e)["choices"][0]["text"] for e in events(body)[:-1])
+    plain = g.post("/v1/completions", {"prompt": text, "max_tokens": 3, **GREEDY})[1]["choices"][0]["text"]
+    equal(said, text + plain, "a stream")
+    # A task as measuring programs have it: the likelier of two endings.
+    ends = [" big house", " zzqx qqz"]
+    sums = [sum(ask(text + e, max_tokens=0)[0]["logprobs"]["token_logprobs"][1:]) for e in ends]
+    check(all(v < 0 for v in sums) and sums[0] != sums[1], "endings", sums)
+    equal(g.post("/v1/completions", {"prompt": "a", "max_tokens": 0})[0], 400, "no answer without echo")
+
+
+def prompts(g):
+    """/apply-template, counting, and an answer that goes on."""
+    said = g.post("/apply-template", {"messages": TALK})[1]["prompt"]
+    equal(said, "<|im_start|>user\nWhat is it?<|im_end|>\n<|im_start|>assistant\n", "the prompt of a chat")
+    ids = g.post("/tokenize", {"content": said, "add_special": True})[1]["tokens"]
+    count = lambda talk: g.post("/v1/messages/count_tokens", {"messages": talk})  # noqa: E731
+    equal(count(TALK), (200, {"input_tokens": len(ids)}), "its tokens")
+    long = [{"role": "user", "content": "word " * 3 * CTX}]
+    status, n = count(long)
+    check(status == 200 and n["input_tokens"] > CTX, "more than the context holds can be counted:", n)
+    begun = TALK + [{"role": "assistant", "content": "It is a"}]
+    equal(g.post("/apply-template", {"messages": begun})[1]["prompt"], said + "It is a", "the last message stays open")
+    want = g.post("/v1/completions", {"prompt": said + "It is a", "max_tokens": 5, **GREEDY})[1]["choices"][0]["text"]
+    chat = {"messages": begun, "max_tokens": 5, **GREEDY}
+    got = g.post("/v1/chat/completions", chat)[1]["choices"][0]["message"]["content"]
+    for more in ({"continue_final_message": True}, {"add_generation_prompt": False}):
+        equal(g.post("/v1/chat/completions", {**chat, **more})[1]["choices"][0]["message"]["content"], got, more)
+    equal(g.post("/v1/messages", chat)[1]["content"][0]["text"], got, "Anthropic's prefill")
+    ollama = {"messages": begun, "stream": False, "options": {"num_predict": 5, "temperature": 0}}
+    equal(g.post("/api/chat", ollama)[1]["message"]["content"], got, "Ollama's")
+    check(want, "a continuation")
+    for more, words in (
+        ({"continue_final_message": False}, "can only be continued"),
+        ({"messages": TALK, "continue_final_message": True}, "is not the assistant's"),
+        ({"messages": TALK, "add_generation_prompt": False}, "may be false only"),
+        ({"continue_final_message": True, "add_generation_prompt": True}, "exclude each other"),
+    ):
+        status, e = g.post("/v1/chat/completions", {**chat, **more})
+        check(status == 400 and words in e["error"]["message"], more, e)
+
+
+def limits(g):
+    """A prompt that is too long, in the words by which clients know it."""
+    long = [{"role": "user", "content": "word " * 3 * CTX}]
+    n = g.post("/v1/messages/count_tokens", {"messages": long})[1]["input_tokens"]
+    status, e = g.post("/v1/messages", {"messages": long, "max_tokens": 5})
+    check(e["error"]["message"].startswith("prompt is too long: %d tokens > %d maximum" % (n, CTX)), status, e)
+    status, e = g.post("/v1/chat/completions", {"messages": long})
+    check(
+        "maximum context length is %d tokens. However, your prompt has %d tokens" % (CTX, n) in e["error"]["message"], e
+    )
+    equal((status, e["error"]["code"], e["error"]["param"]), (400, "context_length_exceeded", "messages"), "OpenAI's")
+    status, e = g.post("/v1/completions", {"prompt": list(range(100, 200)) * 9})
+    check("maximum context length is %d tokens. However, your prompt has 900" % CTX in e["error"]["message"], e)
+
+
+def views(g):
+    status, p = g.get("/props")
+    equal((status, p["default_generation_settings"]["n_ctx"], p["total_slots"] >= 1), (200, CTX, True), "props")
+    check("im_start" in p["chat_template"] and p["modalities"] == {"vision": False, "audio": False}, p)
+    slots = g.get("/slots")[1]
+    equal((len(slots), [s["is_processing"] for s in slots]), (p["total_slots"], [False] * len(slots)), "slots")
+    for path in ("/rerank", "/v1/rerank", "/v1/reranking"):
+        status, e = g.post(path, {"query": "a", "documents": ["b"]})
+        check(status == 400 and "reranker" in e["error"]["message"], path, e)
+
+
+def origins(d):
+    def asks(g, origin):
+        status, head, _ = g.request("GET", "/v1/models", headers={"Origin": origin})
+        return status, head.get("access-control-allow-origin")
+
+    ours = ("http://localhost:3000", "https://127.0.0.1", "http://[::1]:80", "app://x", "vscode-webview://abc")
+    others = ("https://evil.example", "http://localhost.evil.example", "null", "http://evil.example/localhost")
+    with Gateway(d) as g:
+        for origin in ours:
+            equal(asks(g, origin), (200, origin), origin)
+        for origin in others:
+            equal(asks(g, origin), (403, None), origin)
+        check("CORS" in g.request("GET", "/v1/models", headers={"Origin": others[0]})[2].decode(), "the word CORS")
+    with Gateway(d, "--cors", "none") as g:
+        for origin in ours + others:
+            equal(asks(g, origin), (403, None), "none: " + origin)
+        own = "http://127.0.0.1:%d" % g.port
+        equal(asks(g, own)[0], 200, "its own page")
+
+
+with Daemons() as d:
+    c = d.client()
+    c.load(model, ctx=CTX, sessions=2, threads=1)
+    with Gateway(d) as g:
+        completion(g)
+        forms(g)
+        echo(g)
+        prompts(g)
+        limits(g)
+        views(g)
+    origins(d)
+    c.close()
+tmp.cleanup()
