@@ -16,6 +16,7 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
+from page_markdown import LONG, MARKDOWN, XSS  # noqa: E402
 from gateway import Daemons, Gateway, check, equal, fail, make_model, wait_for  # noqa: E402
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -363,6 +364,125 @@ def thoughts(p, what):
     p.js("talks[at].messages.pop(); showTalk()")
 
 
+def markdown(p, what):
+    """Markdown becomes these elements, in a stream as well as at once; nothing that a text has is run."""
+    shown = "(t => { const e = make('div'); fill(e, t); return e.innerHTML; })(%s)"
+    for text, want in MARKDOWN:
+        equal(p.js(shown % json.dumps(text)), want, what + ": " + text)
+    pieces = "(t => { const e = make('div'); for (let i = 1; i <= t.length; i++) fill(e, t.slice(0, i)); return e.innerHTML; })(%s)"
+    for text, want in MARKDOWN + [(LONG, p.js(shown % json.dumps(LONG)))]:
+        equal(p.js(pieces % json.dumps(text)), want, what + ", letter by letter: " + text[:40])
+    kept = p.js(
+        "(() => { const e = make('div'); fill(e, 'one\\n\\ntwo'); const first = e.firstChild; fill(e, 'one\\n\\ntwo and');"
+        " return first === e.firstChild && e.children.length === 2; })()"
+    )
+    equal(kept, True, what + ": what did not change stays")
+    for deep in (
+        "> " * 5000 + "x",
+        "- " * 3000 + "x",
+        "*" * 20000,
+        "[" * 20000,
+        "`" * 9999 + "x",
+        "$a " * 9000,
+        "**a " * 9000,
+    ):
+        took = p.js(
+            "(() => { const t = performance.now(); %s; return performance.now() - t; })()" % (shown % json.dumps(deep))
+        )
+        check(took < 3000, what, "a text of", deep[:10], "takes", took, "ms")
+
+
+def attacks(p, what):
+    check(len(XSS) >= 100, "attacks:", len(XSS))
+    p.js("window.ran = 0; window.xss = () => window.ran++")
+    for text in XSS:
+        p.js(
+            "talks[at].messages = [{role: 'user', content: %s}, {role: 'assistant', content: %s, thought: %s}];"
+            " talks[at].title = %s; showList(); showTalk()" % ((json.dumps(text),) * 4)
+        )
+        bad = p.js(
+            """[...document.querySelectorAll("#talk *, #list *")].filter(e =>
+            !["ARTICLE", "DIV", "P", "SPAN", "BUTTON", "DETAILS", "SUMMARY", "PRE", "CODE", "HEADER", "STRONG", "EM", "BR", "A", "H1",
+              "H2", "UL", "LI", "BLOCKQUOTE", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "DEL"].includes(e.tagName) ||
+            [...e.attributes].some(a => a.name.startsWith("on")) ||
+            (e.tagName === "A" && !/^https?:/.test(e.href))).map(e => e.outerHTML)"""
+        )
+        equal(bad, [], what + ": " + text)
+        p.js("document.querySelectorAll('#talk a').forEach(a => a.dispatchEvent(new Event('mouseover')))")
+    equal(p.js("window.ran"), 0, what + ": code of a text that was run")
+    p.js("talks[at].messages = []; talks[at].title = ''; showList(); showTalk()")
+
+
+def layout(p, what):
+    """A long answer keeps to the screen. A stream's end looks, to the pixel, as the same text at once."""
+    say = "talks[at].messages = [{role: 'user', content: 'Show it.'}, {role: 'assistant', content: %s}]; showTalk()"
+    p.js(say % json.dumps(LONG))
+    within(p, what + ", Markdown")
+    contrast(p, what + ", Markdown")
+    wide = p.js(
+        "[...document.querySelectorAll('#talk article *')].filter(e => !e.closest('pre, .wide') &&"
+        " e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML.slice(0, 80))"
+    )
+    equal(wide, [], what + ": elements beyond the screen")
+    whole = p.ask("Page.captureScreenshot", format="png")["data"]
+    p.js(
+        "talks[at].messages[1].content = ''; showTalk(); (t => { const m = talks[at].messages[1], e = $('talk').children[1];"
+        " for (let i = 0; i < t.length; i += 7) { m.content = t.slice(0, i); update(e, m, 1); } m.content = t; update(e, m, 1); })"
+        "(%s); $('talk').scrollTop = $('talk').scrollHeight; document.activeElement.blur()" % json.dumps(LONG)
+    )
+    p.js("$('ask').focus()")
+    equal(p.ask("Page.captureScreenshot", format="png")["data"] == whole, True, what + ": a stream's picture")
+    p.js("talks[at].messages = []; showTalk()")
+
+
+def keep_talks(p, what):
+    """Search, a question before something is deleted, the file of a conversation, defaults, and the list of models."""
+    p.js(
+        "talks = [{title: 'Bread', messages: [{role: 'user', content: 'flour'}, {role: 'assistant', content: 'yes'}]},"
+        " {title: 'Stones', messages: [{role: 'user', content: 'granite'}]}, {title: '', messages: []}]; open(0)"
+    )
+    names = "[...document.querySelectorAll('#list .open')].map(e => e.textContent)"
+    for want, found in (
+        ("stone", ["Stones"]),
+        ("FLOUR", ["Bread"]),
+        ("zzz", []),
+        ("", ["Bread", "Stones", "New conversation"]),
+    ):
+        p.js("$('find').value = %s; $('find').oninput()" % json.dumps(want))
+        equal(p.js(names), found, what + ": search for " + want)
+    p.js("document.querySelectorAll('#list button')[3].click()")
+    p.until("$('sure').open")
+    within(p, what + ", the question")
+    check("Stones" in p.js("$('which').textContent"), "what is to be deleted")
+    p.key("Escape")
+    p.until("!$('sure').open")
+    equal(p.js("talks.length"), 3, what + ": kept")
+    p.js("document.querySelectorAll('#list button')[3].click()")
+    p.until("$('sure').open")
+    p.js("document.querySelector('#sure button[value=yes]').click()")
+    p.until("talks.length === 2")
+    equal(p.js(names), ["Bread", "New conversation"], what + ": deleted")
+    saved = p.js(
+        "(async () => { let a; const click = HTMLAnchorElement.prototype.click; HTMLAnchorElement.prototype.click ="
+        " function() { a = this; }; open(0); $('export').click(); HTMLAnchorElement.prototype.click = click;"
+        " const blobs = []; return [a.download, a.href.slice(0, 5)]; })()"
+    )
+    equal(saved, ["Bread.md", "blob:"], what + ": the file of a conversation")
+    equal(p.js("document.querySelector('[name=temperature]').placeholder"), "0.8", what + ": a default is shown")
+    p.js(
+        "window.fetch = (f => (u, o) => u === 'v1/models' ? Promise.resolve(new Response(JSON.stringify({data: [{id: 'a',"
+        " context_length: 5}, {id: 'b', status: {value: 'loaded'}}]}))) : f(u, o))(window.fetch); name()"
+    )
+    p.until("!$('models').hidden")
+    equal(p.js("[$('models').value, $('model').hidden, $('models').options.length]"), ["b", True, 2], what + ": models")
+    p.js("$('models').value = 'a'; $('models').onchange()")
+    equal(p.js("request([]).model"), "a", what + ": the chosen model is asked")
+    within(p, what + ", with models")
+    p.js("delete settings.model; settings.reasoning_effort = 'low'")
+    equal(p.js("request([]).reasoning_effort"), "low", what + ": thinking")
+    p.js("localStorage.clear()")
+
+
 def attach(p, folder):
     path = os.path.join(folder, "notes.txt")
     with open(path, "w") as f:
@@ -414,7 +534,15 @@ def main():
                     screen == "phone",
                     screen + " " + scheme,
                 )
-            attach(Page(b, "http://127.0.0.1:%d/" % g.port, "desktop", "light"), tmp)
+                p = Page(b, "http://127.0.0.1:%d/" % g.port, screen, scheme)
+                layout(p, screen + " " + scheme)
+                keep_talks(p, screen + " " + scheme)
+                equal(p.errors(), [], screen + ": errors")
+            p = Page(b, "http://127.0.0.1:%d/" % g.port, "desktop", "light")
+            markdown(p, "Markdown")
+            attacks(p, "attacks")
+            equal(p.errors(), [], "errors")
+            attach(p, tmp)
         finally:
             b.end()
         c.close()
