@@ -134,7 +134,7 @@ static int add_logprobs(struct ntx_call *c, struct ntx_api_request_prompt *p, co
         json_array_append_new(offsets, json_integer((json_int_t)at));
         at += shown_bytes(p, at, piece, all->lengths[i]);
     }
-    json_t *likeliest = !rc && top ? json_of_top(c, &s, p->n_tokens ? p->n_tokens - 1 : 0, err) : json_null();
+    json_t *likeliest = !rc && top ? json_of_top(c, &s, p->n_tokens - (p->n_tokens > 0), err) : json_null();
     if (!likeliest)
         rc = err->code ? err->code : -ENOMEM;
     p->logprobs = json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", each, "top_logprobs",

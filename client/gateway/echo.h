@@ -6,7 +6,8 @@
 
 #include "client/gateway/answer.h"
 
-/* Fills `shown`, and with logprobs `logprobs`, of each prompt of a; prompts become tokens. A negative errno with err. */
+/* Fills `shown`, and with logprobs `logprobs`, of each prompt of a; prompts become tokens. A negative errno with
+ * err. */
 int ntx_echo_read(struct ntx_call *c, struct ntx_api_request *a, struct ntx_err *err);
 
 #endif

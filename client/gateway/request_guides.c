@@ -33,10 +33,12 @@ static int read_schema(struct ntx_api_request *a, const json_t *v, const char *p
         return 0;
     if (a->constraint)
         return set_text(a, param, "", f);
-    json_t *read = json_is_string(v) ? json_loads(json_string_value(v), JSON_DECODE_ANY, NULL) : NULL;
-    int rc = json_is_string(v) && !read
-                 ? ntx_fault(f, NTX_FAULT_INVALID, param, "'%s' must be a schema, or the text of one", param)
-                 : ntx__request_schema(a, read ? read : v, param, f);
+    if (!json_is_string(v))
+        return ntx__request_schema(a, v, param, f);
+    json_t *read = json_loads(json_string_value(v), JSON_DECODE_ANY, NULL);
+    if (!read)
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "'%s' must be a schema, or the text of one", param);
+    int rc = ntx__request_schema(a, read, param, f);
     json_decref(read);
     return rc;
 }

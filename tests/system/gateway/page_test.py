@@ -369,11 +369,15 @@ def markdown(p, what):
     shown = "(t => { const e = make('div'); fill(e, t); return e.innerHTML; })(%s)"
     for text, want in MARKDOWN:
         equal(p.js(shown % json.dumps(text)), want, what + ": " + text)
-    pieces = "(t => { const e = make('div'); for (let i = 1; i <= t.length; i++) fill(e, t.slice(0, i)); return e.innerHTML; })(%s)"
+    pieces = (
+        "(t => { const e = make('div'); for (let i = 1; i <= t.length; i++) fill(e, t.slice(0, i));"
+        " return e.innerHTML; })(%s)"
+    )
     for text, want in MARKDOWN + [(LONG, p.js(shown % json.dumps(LONG)))]:
         equal(p.js(pieces % json.dumps(text)), want, what + ", letter by letter: " + text[:40])
     kept = p.js(
-        "(() => { const e = make('div'); fill(e, 'one\\n\\ntwo'); const first = e.firstChild; fill(e, 'one\\n\\ntwo and');"
+        "(() => { const e = make('div'); fill(e, 'one\\n\\ntwo'); const first = e.firstChild;"
+        " fill(e, 'one\\n\\ntwo and');"
         " return first === e.firstChild && e.children.length === 2; })()"
     )
     equal(kept, True, what + ": what did not change stays")
@@ -402,7 +406,8 @@ def attacks(p, what):
         )
         bad = p.js(
             """[...document.querySelectorAll("#talk *, #list *")].filter(e =>
-            !["ARTICLE", "DIV", "P", "SPAN", "BUTTON", "DETAILS", "SUMMARY", "PRE", "CODE", "HEADER", "STRONG", "EM", "BR", "A", "H1",
+            !["ARTICLE", "DIV", "P", "SPAN", "BUTTON", "DETAILS", "SUMMARY", "PRE", "CODE", "HEADER", "STRONG", "EM", "BR",
+              "A", "H1",
               "H2", "UL", "LI", "BLOCKQUOTE", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "DEL"].includes(e.tagName) ||
             [...e.attributes].some(a => a.name.startsWith("on")) ||
             (e.tagName === "A" && !/^https?:/.test(e.href))).map(e => e.outerHTML)"""
@@ -426,8 +431,9 @@ def layout(p, what):
     equal(wide, [], what + ": elements beyond the screen")
     whole = p.ask("Page.captureScreenshot", format="png")["data"]
     p.js(
-        "talks[at].messages[1].content = ''; showTalk(); (t => { const m = talks[at].messages[1], e = $('talk').children[1];"
-        " for (let i = 0; i < t.length; i += 7) { m.content = t.slice(0, i); update(e, m, 1); } m.content = t; update(e, m, 1); })"
+        "talks[at].messages[1].content = ''; showTalk(); (t => { const m = talks[at].messages[1],"
+        " e = $('talk').children[1]; for (let i = 0; i < t.length; i += 7) { m.content = t.slice(0, i);"
+        " update(e, m, 1); } m.content = t; update(e, m, 1); })"
         "(%s); $('talk').scrollTop = $('talk').scrollHeight; document.activeElement.blur()" % json.dumps(LONG)
     )
     p.js("$('ask').focus()")
@@ -470,7 +476,8 @@ def keep_talks(p, what):
     equal(saved, ["Bread.md", "blob:"], what + ": the file of a conversation")
     equal(p.js("document.querySelector('[name=temperature]').placeholder"), "0.8", what + ": a default is shown")
     p.js(
-        "window.fetch = (f => (u, o) => u === 'v1/models' ? Promise.resolve(new Response(JSON.stringify({data: [{id: 'a',"
+        "window.fetch = (f => (u, o) => u === 'v1/models' ?"
+        " Promise.resolve(new Response(JSON.stringify({data: [{id: 'a',"
         " context_length: 5}, {id: 'b', status: {value: 'loaded'}}]}))) : f(u, o))(window.fetch); name()"
     )
     p.until("!$('models').hidden")
