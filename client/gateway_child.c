@@ -70,11 +70,14 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
         _exit(0);
     snprintf(fd, sizeof fd, "%d", g->fd);
     fcntl(g->fd, F_SETFD, 0); /* the child inherits this one */
-    const char *argv[16] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
+    const char *argv[18] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
     const struct {
         const char *name, *value;
-    } more[] = {
-        {"--api-key-file", g->o.key_file}, {"--cors", g->o.cors}, {"--hosts", g->o.hosts}, {"--stall", g->o.stall}};
+    } more[] = {{"--api-key-file", g->o.key_file},
+                {"--cors", g->o.cors},
+                {"--hosts", g->o.hosts},
+                {"--stable-prompts", g->o.stable},
+                {"--stall", g->o.stall}};
     for (unsigned i = 0, n = 7; i < sizeof more / sizeof *more; i++)
         if (more[i].value) {
             argv[n++] = more[i].name;

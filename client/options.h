@@ -57,7 +57,7 @@ struct ntx_options {
     const char *steps, *compare; /* logits */
     bool step_values;
     float tolerance;
-    const char *listen, *key_file, *cors, *hosts, *http_stall; /* HTTP */
+    const char *listen, *key_file, *cors, *hosts, *stable, *http_stall; /* HTTP */
     const char *questions, *save_logits, *kl;
     struct ntx_list prompts, writes; /* bench: tokens */
     uint32_t repeats;

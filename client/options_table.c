@@ -296,6 +296,10 @@ static const struct ntx_setting serve_entries[] = {
      "without a key, also answer requests with these names in the Host header, beside localhost and loopback "
      "addresses: example.org, several with blanks between them",
      TEXT(hosts)},
+    {"stable-prompts", 0, "yes|no",
+     "leave out parts of system prompts that clients change with each request and that mean nothing to a model, so "
+     "that the rest is found in the prefix cache (default: yes)",
+     TEXT(stable)},
     {"stall", 0, "SECONDS",
      "time for a client to send more of a request or take more of an answer; then its connection is closed (default: "
      "30)",

@@ -84,12 +84,18 @@ static const struct ntx_setting entries[] = {
               "install -o ntx-gateway -m 600 KEYFILE /etc/ntx/gateway.key"},
     {"cors", .kind = NTX_SET_TEXT, ENTRY("gateway", "cors", gateway_cors), .preset = "",
      .about = "CORS: web pages of these origins may send requests, too: https://example.org, several separated by "
-              "blanks, or *"},
+              "blanks, or *\n"
+              "Pages of localhost, at any port, and desktop apps always may; `none` forbids these as well."},
     {"hosts", .kind = NTX_SET_TEXT, ENTRY("gateway", "hosts", gateway_hosts), .preset = "",
      .about = "Without a key, requests with these Host headers are answered, too, beside localhost and loopback "
               "addresses:\n"
               "example.org, several separated by blanks. For a reverse proxy in front of the gateway that passes "
               "such a name on."},
+    {"stable_prompts", .kind = NTX_SET_YES, ENTRY("gateway", "stable_prompts", gateway_stable), .preset = "yes",
+     .about = "Leave out parts of system prompts that clients change with each request and that mean nothing to a "
+              "model (Claude Code's\n"
+              "x-anthropic-billing-header), so that the rest is found in the prefix cache: yes or no. An answer names "
+              "what was left out."},
     {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ENTRY("gateway", "stall", gateway_stall_ms),
      .preset = NTX_GATEWAY_STALL,
      .about = "Seconds for a client to send more of its request, and to take more of its answer; then its "

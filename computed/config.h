@@ -43,6 +43,7 @@ struct ntx_config {
     const char *metrics_listen;
     /* [gateway]: read by ntx-gateway, in the same way */
     const char *gateway_listen, *gateway_key, *gateway_cors, *gateway_hosts;
+    bool gateway_stable;
     uint32_t gateway_stall_ms;
 
     struct ntx_config_text *texts; /* values from the file */

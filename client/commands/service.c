@@ -133,7 +133,7 @@ int ntx_cmd_serve(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_gateway_child *g;
     int rc = ntx_gateway_child_new(
-        &(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->http_stall}, &g, &err);
+        &(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->stable, o->http_stall}, &g, &err);
     return rc ? ntx_fail(&err) : run_daemons(o, g);
 }
 

@@ -23,7 +23,7 @@
 
 enum { TELL_MS = 2000, LEAVE_MS = 10000 };
 
-enum { O_FD = 256, O_STALL, O_FIELDS };
+enum { O_FD = 256, O_STALL, O_FIELDS, O_STABLE };
 
 #define CLIENTS 32u /* of ntx-computed, unless ntx.conf says otherwise */
 
@@ -35,6 +35,7 @@ struct options {
     int fd;                 /* an inherited listening socket, else -1 */
     unsigned max, per_user; /* connections of ntx-computed, from ntx.conf; 0: not given */
     bool stall;             /* given on the command line */
+    char stable[8];         /* "yes", "no", or "" */
     unsigned grace_s;       /* time for answers under way when a service ends */
     char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
 };
@@ -65,6 +66,10 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
             ntx_usage_error(st, "--stall '%s': seconds from 1 to %d are possible", arg, NTX_STALL_MOST);
         o->stall = true;
         return 0;
+    case O_STABLE:
+        if (strcmp(arg, "yes") && strcmp(arg, "no"))
+            ntx_usage_error(st, "--stable-prompts '%s': yes or no", arg);
+        return copy_option(o->stable, sizeof o->stable, "stable-prompts", arg, st);
     case O_FIELDS: ntx_fields_print(stdout); exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
@@ -95,6 +100,8 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
         snprintf(o->cors, sizeof o->cors, "%s", value);
     else if (!strcmp(name, "hosts") && !*o->hosts)
         snprintf(o->hosts, sizeof o->hosts, "%s", value);
+    else if (!strcmp(name, "stable_prompts") && !*o->stable)
+        snprintf(o->stable, sizeof o->stable, "%s", value);
     else if (!strcmp(name, "stall") && !o->stall)
         ntx_stall_read(value, &o->http.stall_s); /* ntx-computed refuses an invalid value */
     return 1;
@@ -215,6 +222,7 @@ static int run_gateway(struct options *o, struct ntx_err *err)
     o->max = o->max ? o->max : CLIENTS;
     o->http.clients = o->per_user ? NTX_MIN(o->per_user, o->max) : NTX_MAX(3 * o->max / 4, 1u);
     o->http.key = *o->key_file ? o->key : NULL;
+    ntx_api_request_stable(strcmp(o->stable, "no"));
     if (!rc)
         rc = split_lists(o, err);
     if (!rc)
@@ -239,6 +247,10 @@ int main(int argc, char **argv)
         {"stall", O_STALL, "SECONDS", 0,
          "for a client to send more of a request, and to take more of an answer; then its connection is closed "
          "(default: 30). After one second, a stalled stream gives its slot to a waiting request",
+         0},
+        {"stable-prompts", O_STABLE, "yes|no", 0,
+         "leave out parts of system prompts that clients change with each request and that mean nothing to a model, so "
+         "that the rest is found in the prefix cache (default: yes)",
          0},
         {"config", 'c', "FILE", 0,
          "defaults from [gateway] of this ntx.conf; without its key listen, nothing is served", 0},

@@ -45,7 +45,7 @@ int ntx__request_openai(struct ntx_api_request *a, const json_t *body, struct nt
 
 /* ---- messages */
 
-static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *part, const char *param,
+static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *part, bool system, const char *param,
                     struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
@@ -60,12 +60,16 @@ static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of type text has no text");
     if (ntx_fields_read(NTX_FIELDS_PART, part, NULL, &a->ignored, f))
         return -1;
+    if (system && ntx__request_is_volatile(json_string_value(text))) {
+        ntx_ignored_add(&a->ignored, "system", "x-anthropic-billing-header");
+        return 0;
+    }
     ntx_buf_add(b, json_string_value(text), json_string_length(text));
     return 0;
 }
 
-static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t *content, const char *param,
-                      struct ntx_fault *f)
+static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t *content, bool system,
+                      const char *param, struct ntx_fault *f)
 {
     size_t i;
     json_t *part;
@@ -78,7 +82,7 @@ static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t
                          strcmp(param, "messages") ? param : "the content of a message",
                          strcmp(param, "messages") ? ":" : "");
     json_array_foreach((json_t *)(uintptr_t)content, i, part)
-        if (add_part(a, b, part, param, f))
+        if (add_part(a, b, part, system, param, f))
             return -1;
     return 0;
 }
@@ -88,7 +92,7 @@ int ntx__request_message(struct ntx_api_request *a, const char *role, const json
 {
     struct ntx_buf b = {0};
     struct ntx_api_request_message *m;
-    int rc = content_of(a, &b, content, param, f);
+    int rc = content_of(a, &b, content, !strcmp(role, "system"), param, f);
     if (!rc && a->n_messages >= MESSAGES_MOST)
         rc = ntx_fault(f, NTX_FAULT_INVALID, param, "more than %d messages", MESSAGES_MOST);
     ntx_buf_add(&b, "", 1); /* terminates the text, even an empty one */

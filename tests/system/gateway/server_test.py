@@ -170,6 +170,28 @@ def limits(g):
     check("maximum context length is %d tokens. However, your prompt has 900" % CTX in e["error"]["message"], e)
 
 
+def stable(d, g):
+    """What Claude Code changes in each request does not hide the prompt from the prefix cache."""
+    rules = " ".join("Rule %d: keep it short." % i for i in range(20))
+
+    def ask(g, hash_):
+        bill = "x-anthropic-billing-header: cc_version=2.1.2.%s; cc_entrypoint=cli; cch=%s;" % (hash_, hash_)
+        system = [{"type": "text", "text": bill}, {"type": "text", "text": rules}]
+        status, head, body = g.request("POST", "/v1/messages", {"max_tokens": 3, "system": system, "messages": TALK})
+        use = json.loads(body)["usage"]
+        equal(status, 200, body)
+        return use["cache_read_input_tokens"], use.get("input_tokens"), head.get("warning", "")
+
+    ask(g, "a1b")
+    cached, fresh, warning = ask(g, "77f")
+    check(cached > 100 and fresh <= 1, "cached", cached, "computed", fresh)
+    check("x-anthropic-billing-header" in warning, "the answer names it:", warning)
+    with Gateway(d, "--stable-prompts", "no") as other:
+        ask(other, "0d9")
+        cached, _, warning = ask(other, "e11")
+        check(cached < 60 and warning == "", "as it is:", cached, warning)
+
+
 def views(g):
     status, p = g.get("/props")
     equal((status, p["default_generation_settings"]["n_ctx"], p["total_slots"] >= 1), (200, CTX, True), "props")
@@ -210,6 +232,7 @@ with Daemons() as d:
         echo(g)
         prompts(g)
         limits(g)
+        stable(d, g)
         views(g)
     origins(d)
     c.close()
