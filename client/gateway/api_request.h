@@ -110,8 +110,8 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
                          struct ntx_fault *f);
 void ntx_api_request_free(struct ntx_api_request *a);
 void ntx_api_request_clear(struct ntx_api_request *a); /* frees its parts, but not a */
-/* Whether parts of system prompts are left out that change with each request and mean nothing to a model (request_stable.c).
- * For all requests; set before the first. */
+/* request_stable.c: whether parts of system prompts are left out that change with each request and mean nothing to a
+ * model. For all requests; set before the first. */
 void ntx_api_request_stable(bool on);
 bool ntx__request_is_volatile(const char *text);
 /* think.c. _thinks: whether the template's variables are needed. _think: sets the requested ones of `names`, the

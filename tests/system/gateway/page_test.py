@@ -406,8 +406,8 @@ def attacks(p, what):
         )
         bad = p.js(
             """[...document.querySelectorAll("#talk *, #list *")].filter(e =>
-            !["ARTICLE", "DIV", "P", "SPAN", "BUTTON", "DETAILS", "SUMMARY", "PRE", "CODE", "HEADER", "STRONG", "EM", "BR",
-              "A", "H1", "H2", "UL", "LI",
+            !["ARTICLE", "DIV", "P", "SPAN", "BUTTON", "DETAILS", "SUMMARY", "PRE", "CODE", "HEADER", "STRONG", "EM",
+              "BR", "A", "H1", "H2", "UL", "LI",
               "BLOCKQUOTE", "TABLE", "THEAD", "TBODY", "TR", "TH", "TD", "DEL"].includes(e.tagName) ||
             [...e.attributes].some(a => a.name.startsWith("on")) ||
             (e.tagName === "A" && !/^https?:/.test(e.href))).map(e => e.outerHTML)"""
