@@ -23,7 +23,7 @@ struct followed { /* a text that wants a draft */
     uint32_t seq; /* seq of the text that the drafter has; 0: none yet */
     int number;   /* the drafter's number for the text; negative: it has none */
     bool done;
-    struct ntx_drafts_text ask;
+    struct ntx_drafts_text request;
 };
 
 struct ntx_drafting {
@@ -45,8 +45,8 @@ static void publish_tree(struct ntx_drafting *d, unsigned i)
     struct ntx_drafts_tree *t = &d->part.answers->tree[i];
     uint32_t n = f->number < 0 ? 0 : ntx_drafter_tree(d->drafter, (unsigned)f->number, d->nodes);
     ntx_drafts_open_seq(&t->seq);
-    t->n_text = f->ask.n;
-    t->session = f->ask.session;
+    t->n_text = f->request.n;
+    t->session = f->request.session;
     t->n_nodes = n;
     t->n_expanded = n ? ntx_drafter_expanded(d->drafter, (unsigned)f->number) : 0;
     t->done = f->done;
@@ -67,12 +67,12 @@ static void assign_slot(struct ntx_drafting *d, unsigned i, int number)
 static void take_request(struct ntx_drafting *d, unsigned i)
 {
     struct followed *f = &d->text[i];
-    uint32_t seq = atomic_load_explicit(&d->part.asks->text[i].seq, memory_order_relaxed);
-    struct ntx_drafts_text ask = {0};
-    if (seq == f->seq || !ntx_drafts_asked(&d->part, i, &ask, d->tokens, &seq))
+    uint32_t seq = atomic_load_explicit(&d->part.requests->text[i].seq, memory_order_relaxed);
+    struct ntx_drafts_text request = {0};
+    if (seq == f->seq || !ntx_drafts_read_request(&d->part, i, &request, d->tokens, &seq))
         return;
-    f->ask = ask; /* copied only now: the text that is followed stays unchanged on failure */
-    const struct ntx_drafts_text *a = &f->ask;
+    f->request = request; /* copied only now: the text that is followed stays unchanged on failure */
+    const struct ntx_drafts_text *a = &f->request;
     const struct ntx_drafter_text t = {
         .session = a->session,
         .tokens = d->tokens,
@@ -103,11 +103,11 @@ static void expand_tree(struct ntx_drafting *d, unsigned i)
     if (!f->seq || f->done || f->number < 0)
         return;
     uint64_t t0 = ntx_traced_now(d->counters, NTX_TRACE_PREDICTOR);
-    int rows = ntx_drafter_grow(d->drafter, (unsigned)f->number, f->ask.most);
+    int rows = ntx_drafter_grow(d->drafter, (unsigned)f->number, f->request.most);
     f->done = rows <= 0;
     if (rows > 0)
         ntx_traced(d->counters, NTX_TRACE_PREDICTOR, NTX_TR_DRAFTING, t0,
-                   ntx_traced_now(d->counters, NTX_TRACE_PREDICTOR), (uint32_t)rows, d->number, f->ask.session);
+                   ntx_traced_now(d->counters, NTX_TRACE_PREDICTOR), (uint32_t)rows, d->number, f->request.session);
     ntx_count(d->counters, NTX_C_pred_draft_rows, (uint64_t)NTX_MAX(rows, 0));
     publish_tree(d, i);
 }
@@ -145,9 +145,9 @@ static void *run_drafter(void *arg)
     publish_state(d, rc ? NTX_DRAFTS_FAILED : NTX_DRAFTS_READY, err.text);
     while (!rc && !atomic_load_explicit(&d->stop, memory_order_relaxed)) {
         /* pairs with computed's ring of the bell: changes made before it are seen */
-        uint32_t bell = atomic_load_explicit(&d->part.asks->bell, memory_order_acquire);
+        uint32_t bell = atomic_load_explicit(&d->part.requests->bell, memory_order_acquire);
         if (!serve_texts(d))
-            ntx_futex_wait(&d->part.asks->bell, bell, LOOK_NS);
+            ntx_futex_wait(&d->part.requests->bell, bell, LOOK_NS);
     }
     return NULL;
 }
@@ -161,12 +161,12 @@ static void free_drafting(struct ntx_drafting *d)
     free(d);
 }
 
-int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, unsigned number, struct ntx_counters *counters,
+int ntx_drafting_start(int requests, int answers, int file, uint64_t epoch, unsigned number, struct ntx_counters *counters,
                        struct ntx_drafting **out, struct ntx_err *err)
 {
     struct ntx_drafting *d = calloc(1, sizeof *d);
     if (!d) {
-        close(asks);
+        close(requests);
         close(answers);
         close(file);
         return ntx_err_set(err, -ENOMEM, "no memory for a drafter");
@@ -174,7 +174,7 @@ int ntx_drafting_start(int asks, int answers, int file, uint64_t epoch, unsigned
     d->file = file;
     d->number = number;
     d->counters = counters;
-    int rc = ntx_drafts_attach(asks, answers, epoch, &d->part, err);
+    int rc = ntx_drafts_attach(requests, answers, epoch, &d->part, err);
     if (!rc && (rc = -pthread_create(&d->thread, NULL, run_drafter, d)))
         ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
     if (rc) {

@@ -20,16 +20,16 @@ uint64_t ntx_drafts_bytes(uint32_t ctx)
 
 static void set_pointers(struct ntx_drafts *d)
 {
-    d->asks = (struct ntx_drafts_requests *)d->part[0].at;
-    d->tokens = (int32_t *)(d->part[0].at + sizeof *d->asks);
+    d->requests = (struct ntx_drafts_requests *)d->part[0].at;
+    d->tokens = (int32_t *)(d->part[0].at + sizeof *d->requests);
     d->answers = (struct ntx_drafts_answers *)d->part[1].at;
-    d->ctx = d->asks->ctx;
+    d->ctx = d->requests->ctx;
 }
 
 int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct ntx_err *err)
 {
     struct ntx_drafts d = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT}};
-    int rc = ntx_segment_make("ntx-asks", asks_bytes(ctx), NTX_SEGMENT_OWNED, 0, NULL, &d.part[0], err);
+    int rc = ntx_segment_make("ntx-requests", asks_bytes(ctx), NTX_SEGMENT_OWNED, 0, NULL, &d.part[0], err);
     if (!rc)
         rc = ntx_segment_make("ntx-drafts", sizeof(struct ntx_drafts_answers), NTX_SEGMENT_SHARED, 0, NULL, &d.part[1],
                               err);
@@ -48,28 +48,28 @@ int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct
     return 0;
 }
 
-static int check_parts(const struct ntx_segment *asks, const struct ntx_segment *answers, uint64_t epoch,
+static int check_parts(const struct ntx_segment *requests, const struct ntx_segment *answers, uint64_t epoch,
                        struct ntx_err *err)
 {
-    const struct ntx_drafts_requests *a = (const struct ntx_drafts_requests *)asks->at;
-    if (asks->bytes < sizeof *a || a->magic != NTX_DRAFTS_MAGIC || a->version != NTX_DRAFTS_VERSION ||
+    const struct ntx_drafts_requests *a = (const struct ntx_drafts_requests *)requests->at;
+    if (requests->bytes < sizeof *a || a->magic != NTX_DRAFTS_MAGIC || a->version != NTX_DRAFTS_VERSION ||
         a->hdr_bytes != sizeof *a)
         return ntx_err_set(err, -EPROTO, "draft requests: this is no such part, or one of another version");
     if (a->epoch != epoch)
         return ntx_err_set(err, -ESTALE, "draft requests: the part belongs to another epoch");
-    if (!a->ctx || NTX_ROUND_UP(asks_bytes(a->ctx), ntx_page_bytes()) != asks->bytes)
+    if (!a->ctx || NTX_ROUND_UP(asks_bytes(a->ctx), ntx_page_bytes()) != requests->bytes)
         return ntx_err_set(err, -EINVAL, "draft requests: %" PRIu64 " bytes, but %u tokens of context take %" PRIu64,
-                           asks->bytes, a->ctx, asks_bytes(a->ctx));
+                           requests->bytes, a->ctx, asks_bytes(a->ctx));
     if (NTX_ROUND_UP(sizeof(struct ntx_drafts_answers), ntx_page_bytes()) != answers->bytes)
         return ntx_err_set(err, -EINVAL, "draft trees: %" PRIu64 " bytes, but they take %zu", answers->bytes,
                            sizeof(struct ntx_drafts_answers));
     return 0;
 }
 
-int ntx_drafts_attach(int asks, int answers, uint64_t epoch, struct ntx_drafts *out, struct ntx_err *err)
+int ntx_drafts_attach(int requests, int answers, uint64_t epoch, struct ntx_drafts *out, struct ntx_err *err)
 {
     struct ntx_drafts d = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT}};
-    int rc = ntx_segment_take(asks, NTX_SEGMENT_OWNED, 0, &d.part[0], err);
+    int rc = ntx_segment_take(requests, NTX_SEGMENT_OWNED, 0, &d.part[0], err);
     int other = ntx_segment_take(answers, NTX_SEGMENT_SHARED, 0, &d.part[1], err);
     rc = rc ? rc : other;
     if (!rc)
@@ -106,13 +106,13 @@ void ntx_drafts_close_seq(_Atomic uint32_t *seq, _Atomic uint32_t *bell)
     ntx_futex_wake(bell);
 }
 
-void ntx_drafts_ask(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t, const int32_t *tokens)
+void ntx_drafts_post_request(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t, const int32_t *tokens)
 {
-    struct ntx_drafts_text *to = &d->asks->text[text];
+    struct ntx_drafts_text *to = &d->requests->text[text];
     ntx_drafts_open_seq(&to->seq);
     memcpy((char *)to + sizeof to->seq, (const char *)t + sizeof t->seq, sizeof *to - sizeof to->seq);
     memcpy(d->tokens + (size_t)text * d->ctx, tokens, t->n * sizeof *tokens);
-    ntx_drafts_close_seq(&to->seq, &d->asks->bell);
+    ntx_drafts_close_seq(&to->seq, &d->requests->bell);
 }
 
 static bool begin_copy(const _Atomic uint32_t *seq, uint32_t *was)
@@ -127,10 +127,10 @@ static bool unchanged(const _Atomic uint32_t *seq, uint32_t was)
     return atomic_load_explicit(seq, memory_order_relaxed) == was;
 }
 
-bool ntx_drafts_asked(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens,
+bool ntx_drafts_read_request(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens,
                       uint32_t *seq)
 {
-    const struct ntx_drafts_text *from = &d->asks->text[text];
+    const struct ntx_drafts_text *from = &d->requests->text[text];
     if (!begin_copy(&from->seq, seq))
         return false;
     memcpy((char *)t + sizeof t->seq, (const char *)from + sizeof from->seq, sizeof *t - sizeof t->seq);

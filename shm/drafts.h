@@ -65,7 +65,7 @@ struct ntx_drafts_answers {
 
 struct ntx_drafts { /* the private handle */
     uint32_t ctx;   /* a copy of the checked header's */
-    struct ntx_drafts_requests *asks;
+    struct ntx_drafts_requests *requests;
     int32_t *tokens; /* [NTX_DRAFTS_TEXTS x ctx] */
     struct ntx_drafts_answers *answers;
     struct ntx_segment part[2];
@@ -74,7 +74,7 @@ struct ntx_drafts { /* the private handle */
 uint64_t ntx_drafts_bytes(uint32_t ctx);
 int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *d, struct ntx_err *err);
 /* The predictor maps both parts and validates the asks. Takes over the descriptors, also on failure. */
-int ntx_drafts_attach(int asks, int answers, uint64_t epoch, struct ntx_drafts *d, struct ntx_err *err);
+int ntx_drafts_attach(int requests, int answers, uint64_t epoch, struct ntx_drafts *d, struct ntx_err *err);
 void ntx_drafts_close(struct ntx_drafts *d); /* accepts a zeroed or closed handle */
 
 /* A writer calls these before and after a change. If it dies in between, the next writer may call them all the same. */
@@ -82,9 +82,9 @@ void ntx_drafts_open_seq(_Atomic uint32_t *seq);
 void ntx_drafts_close_seq(_Atomic uint32_t *seq, _Atomic uint32_t *bell);
 
 /* computed sets text number `text` (t->n at most ctx) and rings the bell. */
-void ntx_drafts_ask(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t, const int32_t *tokens);
+void ntx_drafts_post_request(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t, const int32_t *tokens);
 /* The predictor copies a consistent text (tokens [ctx]) and its seq; false: no text, or it is being changed. */
-bool ntx_drafts_asked(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens,
+bool ntx_drafts_read_request(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens,
                       uint32_t *seq);
 /* computed copies a tree; false: no tree, or it is being changed. In the copy n_nodes is at most NTX_DRAFTS_NODES; all
  * else is unchecked. */

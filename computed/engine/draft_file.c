@@ -20,7 +20,7 @@ static unsigned place_of(struct ntx_draft_file *f, uint64_t session)
     return oldest;
 }
 
-void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most)
+void ntx_draft_file_request(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most)
 {
     unsigned i = place_of(f, t->session);
     const struct ntx_sampling *s = t->sampling;
@@ -31,7 +31,7 @@ void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t
     f->text[i].n = t->n;
     f->text[i].n_prompt = t->n_prompt;
     f->text[i].seed = s->seed;
-    const struct ntx_drafts_text ask = {
+    const struct ntx_drafts_text request = {
         .n = t->n,
         .n_prompt = t->n_prompt,
         .top_k = s->top_k,
@@ -46,7 +46,7 @@ void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t
         .session = t->session,
         .seed = s->seed,
     };
-    ntx_drafts_ask(f->part, i, &ask, t->tokens);
+    ntx_drafts_post_request(f->part, i, &request, t->tokens);
 }
 
 void ntx_draft_file_rest(struct ntx_draft_file *f)
@@ -56,7 +56,7 @@ void ntx_draft_file_rest(struct ntx_draft_file *f)
     for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++)
         if (f->text[i].n) {
             f->text[i].n = 0;
-            ntx_drafts_ask(f->part, i, &nothing, &none);
+            ntx_drafts_post_request(f->part, i, &nothing, &none);
         }
 }
 

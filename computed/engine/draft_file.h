@@ -37,7 +37,7 @@ struct ntx_draft_file {
 
 /* Asks a draft model to go on with this text, expanding `most` nodes at most. More than once for one state of a text
  * does no harm. */
-void ntx_draft_file_ask(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most);
+void ntx_draft_file_request(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most);
 /* Its texts are not wanted any more: it stops. */
 void ntx_draft_file_rest(struct ntx_draft_file *f);
 /* Waits at most ns until the tree for this text has its `most` likeliest nodes (of those with a chance above `cost`),

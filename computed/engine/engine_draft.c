@@ -61,7 +61,7 @@ void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
     const struct ntx_draft_text t = draft_text(e, s);
     for (unsigned i = 0; i < e->n_files && !drafts_impossible(e) && e->turn.on; i++)
         if (e->file[i].part)
-            ntx_draft_file_ask(&e->file[i], &t, nodes_to_expand(e));
+            ntx_draft_file_request(&e->file[i], &t, nodes_to_expand(e));
 }
 
 /* How long to wait for a tree: a part of a pass, or of the plain passes that it saves, as long as trees bring tokens. A
@@ -88,7 +88,7 @@ static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const s
     bool late = false, any = false;
     for (unsigned i = 0; i < e->n_files; i++)
         if (e->file[i].part)
-            ntx_draft_file_ask(&e->file[i], &t, nodes_to_expand(e));
+            ntx_draft_file_request(&e->file[i], &t, nodes_to_expand(e));
     for (unsigned i = 0; i < e->n_files; i++) {
         uint64_t now = ntx_now_ns();
         late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, w->cost, end > now ? end - now : 0);

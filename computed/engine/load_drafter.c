@@ -250,7 +250,7 @@ void ntx__load_drafters_free(struct ntx_loaded *l)
             close(d->fd);
         ntx_drafter_file_free(d->drafter_file);
         ntx_drafter_free(d->by_states);
-        if (d->drafts.asks)
+        if (d->drafts.requests)
             ntx_drafts_close(&d->drafts);
     }
     for (unsigned i = 0; i < l->n_left_out; i++)

@@ -9,7 +9,7 @@
 enum { CTX = 64, N_TEXT = 6, VOCAB = 100, EPOCH = 77 };
 
 static struct ntx_drafts made;
-static uint8_t *asks, *answers; /* as they are right */
+static uint8_t *requests, *answers; /* as they are right */
 static const int32_t text[N_TEXT + 2] = {4, 9, 2, 9, 2, 7, 11, 12};
 static const struct ntx_sampling sampling = {.temp = 0.8f, .top_p = 1, .seed = 5};
 
@@ -46,9 +46,9 @@ static void change(uint8_t *seed, const void *part, const void *at, uint8_t how,
 static void write_seeds(void)
 {
     uint8_t seed[9] = {1};
-    change(seed, made.asks, &made.asks->ctx, 2, 1u << 30);
+    change(seed, made.requests, &made.requests->ctx, 2, 1u << 30);
     fuzz_seed("ctx", seed, sizeof seed);
-    change(seed, made.asks, &made.asks->text[0].n, 2, CTX + 1);
+    change(seed, made.requests, &made.requests->text[0].n, 2, CTX + 1);
     fuzz_seed("text", seed, sizeof seed);
     seed[0] = 0;
     change(seed, made.answers, &made.answers->tree[0].n_nodes, 2, NTX_DRAFTS_NODES + 1);
@@ -67,10 +67,10 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     MUST(!ntx_drafts_make(EPOCH, CTX, &made, &err));
-    ntx_draft_file_ask(&f, &t, 40);
+    ntx_draft_file_request(&f, &t, 40);
     for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++)
         answer(i);
-    asks = copy_of(&made.part[0]);
+    requests = copy_of(&made.part[0]);
     answers = copy_of(&made.part[1]);
     if (!fuzz_seed_dir())
         return 0;
@@ -91,7 +91,7 @@ static void take_asks(void)
     MUST(tokens && d.ctx * sizeof *tokens < d.part[0].bytes);
     for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++) {
         struct ntx_drafts_text t = {0};
-        MUST(!ntx_drafts_asked(&d, i, &t, tokens, &seq) || t.n <= d.ctx);
+        MUST(!ntx_drafts_read_request(&d, i, &t, tokens, &seq) || t.n <= d.ctx);
     }
     free(tokens);
     ntx_drafts_close(&d);
@@ -135,7 +135,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_patch(made.part[0].at, made.part[0].bytes, data + 1, first);
     fuzz_patch(made.part[1].at, made.part[1].bytes, data + 1 + first, size - 1 - first);
     take_asks();
-    memcpy(made.part[0].at, asks, made.part[0].bytes);
+    memcpy(made.part[0].at, requests, made.part[0].bytes);
     take_answers();
     memcpy(made.part[1].at, answers, made.part[1].bytes);
     return 0;

@@ -61,17 +61,17 @@ static void asked(void)
     int32_t tokens[64];
     uint32_t seq, before;
     const struct ntx_draft_text t = text_of(5);
-    CHECK(!ntx_drafts_asked(&part, 0, &got, tokens, &seq)); /* nothing yet */
-    ntx_draft_file_ask(&file, &t, 40);
-    CHECK(ntx_drafts_asked(&part, 0, &got, tokens, &before));
+    CHECK(!ntx_drafts_read_request(&part, 0, &got, tokens, &seq)); /* nothing yet */
+    ntx_draft_file_request(&file, &t, 40);
+    CHECK(ntx_drafts_read_request(&part, 0, &got, tokens, &before));
     CHECK(got.session == 3 && got.n == 5 && got.n_prompt == 2 && got.most == 40 && got.temp == 0.8f && got.seed == 5);
     CHECK(!memcmp(tokens, text, 5 * sizeof *text));
-    ntx_draft_file_ask(&file, &t, 40); /* the same again: nothing happens */
-    CHECK(ntx_drafts_asked(&part, 0, &got, tokens, &seq));
+    ntx_draft_file_request(&file, &t, 40); /* the same again: nothing happens */
+    CHECK(ntx_drafts_read_request(&part, 0, &got, tokens, &seq));
     CHECK_EQ(seq, before);
-    ntx_drafts_open_seq(&part.asks->text[0].seq); /* a write in progress */
-    CHECK(!ntx_drafts_asked(&part, 0, &got, tokens, &seq));
-    ntx_drafts_close_seq(&part.asks->text[0].seq, &part.asks->bell);
+    ntx_drafts_open_seq(&part.requests->text[0].seq); /* a write in progress */
+    CHECK(!ntx_drafts_read_request(&part, 0, &got, tokens, &seq));
+    ntx_drafts_close_seq(&part.requests->text[0].seq, &part.requests->bell);
 }
 
 /* 0 -> 1 (0.5) -> 3 (0.8); 0 -> 2 (0.25) -> 4 (0.95): paths of 0.5, 0.4, 0.25, 0.2375. */

@@ -35,12 +35,12 @@ static struct ntx_drafts_text text(uint32_t n, uint32_t most)
 /* A text with more tokens than there is room for, as computed may leave it in the middle of a change. */
 static void tear(void)
 {
-    struct ntx_drafts_text *t = &part.asks->text[0];
+    struct ntx_drafts_text *t = &part.requests->text[0];
     ntx_drafts_open_seq(&t->seq);
     t->n = CTX + 1;
     t->session = SESSION + 1;
     t->most = 1;
-    ntx_drafts_close_seq(&t->seq, &part.asks->bell);
+    ntx_drafts_close_seq(&t->seq, &part.requests->bell);
 }
 
 static void check_torn(void)
@@ -48,7 +48,7 @@ static void check_torn(void)
     struct ntx_drafts_text t = text(TEXT, 200);
     for (int i = 0; i < CTX; i++)
         tokens[i] = 300 + i % 50;
-    ntx_drafts_ask(&part, 0, &t, tokens);
+    ntx_drafts_post_request(&part, 0, &t, tokens);
     next_tree(0);
     CHECK(!tree.done);
     tear();
@@ -65,7 +65,7 @@ static void check_next(void)
 {
     struct ntx_drafts_text t = text(TEXT + 1, 3);
     t.session = SESSION + 2;
-    ntx_drafts_ask(&part, 0, &t, tokens);
+    ntx_drafts_post_request(&part, 0, &t, tokens);
     do
         next_tree(0);
     while (tree.session == SESSION);
@@ -92,18 +92,18 @@ static void check_rest(void)
     t.session = SESSION + 3;
     for (int tries = 0; tries < 20; tries++) {
         t.session++;
-        ntx_drafts_ask(&part, 0, &t, tokens);
+        ntx_drafts_post_request(&part, 0, &t, tokens);
         do
             next_tree(0);
         while (tree.session != t.session);
-        ntx_drafts_ask(&part, 0, &nothing, tokens);
+        ntx_drafts_post_request(&part, 0, &nothing, tokens);
         wait_silent();
         CHECK_EQ(tree.session, t.session);
         if (!tree.done)
             break;
     }
     CHECK_MSG(tree.n_expanded < 200 && !tree.done, "%u nodes", tree.n_expanded);
-    ntx_drafts_ask(&part, 0, &t, tokens);
+    ntx_drafts_post_request(&part, 0, &t, tokens);
     do
         next_tree(200);
     while (tree.session != t.session || tree.n_text != t.n || !tree.done);

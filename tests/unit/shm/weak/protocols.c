@@ -378,7 +378,7 @@ static void restart_trace(void)
 
 enum { CTX = 4 };
 static struct ntx_drafts drafts;
-static struct ntx_drafts_requests asks;
+static struct ntx_drafts_requests requests;
 static struct ntx_drafts_answers answers;
 static int32_t tokens[NTX_DRAFTS_TEXTS * CTX];
 
@@ -387,7 +387,7 @@ static void asker(void)
     for (uint32_t n = 1; n <= 3; n++) {
         const struct ntx_drafts_text text = {.n = n, .n_prompt = n, .session = n, .seed = n, .top_k = n};
         const int32_t ids[CTX] = {(int32_t)n, (int32_t)n, (int32_t)n, (int32_t)n};
-        ntx_drafts_ask(&drafts, 0, &text, ids);
+        ntx_drafts_post_request(&drafts, 0, &text, ids);
     }
 }
 
@@ -397,9 +397,9 @@ static void drafter_file(void)
     while (newest < 3) {
         struct ntx_drafts_text text = {0};
         int32_t ids[CTX] = {0};
-        uint32_t bell = weak_acquire(&asks.bell);
-        if (!ntx_drafts_asked(&drafts, 0, &text, ids, &seq)) {
-            ntx_futex_wait(&asks.bell, bell, 0);
+        uint32_t bell = weak_acquire(&requests.bell);
+        if (!ntx_drafts_read_request(&drafts, 0, &text, ids, &seq)) {
+            ntx_futex_wait(&requests.bell, bell, 0);
             continue;
         }
         if (text.n != text.session || text.n != text.seed || text.n != text.top_k || text.n < newest)
@@ -410,15 +410,15 @@ static void drafter_file(void)
                 weak_fail("tokens of %u and %d", text.n, ids[i]);
         newest = text.n;
         if (newest < 3)
-            ntx_futex_wait(&asks.bell, bell, 0);
+            ntx_futex_wait(&requests.bell, bell, 0);
     }
 }
 
 static void restart_drafts(void)
 {
-    memset(&asks, 0, sizeof asks);
+    memset(&requests, 0, sizeof requests);
     memset(tokens, 0, sizeof tokens);
-    drafts = (struct ntx_drafts){.ctx = CTX, .asks = &asks, .answers = &answers, .tokens = tokens};
+    drafts = (struct ntx_drafts){.ctx = CTX, .requests = &requests, .answers = &answers, .tokens = tokens};
 }
 
 /* ---- running */
@@ -452,7 +452,7 @@ static void open_protocol(const struct protocol *p)
     weak_forget();
     weak_share(&trace.head, sizeof trace.head, WEAK_RACY);
     weak_share(trace.r, 4 * sizeof trace.r[0], WEAK_RACY);
-    weak_share(&asks, sizeof asks, WEAK_RACY);
+    weak_share(&requests, sizeof requests, WEAK_RACY);
     weak_share(tokens, sizeof tokens, WEAK_RACY);
 }
 
