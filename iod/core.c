@@ -220,7 +220,7 @@ static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
 static bool is_cancelled(const struct ntx_iod_core *c, const struct ntx__job *j)
 {
     return j->kind == NTX_IOD_FRAME && j->next < j->n_pieces &&
-           atomic_load_explicit(&c->r->ask[j->index].early, memory_order_relaxed) == NTX_CANCELLED;
+           atomic_load_explicit(&c->r->request[j->index].early, memory_order_relaxed) == NTX_CANCELLED;
 }
 
 /* The job ends with its last read in flight. */

@@ -223,7 +223,7 @@ static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, const st
 
 bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand)
 {
-    return atomic_load_explicit(&c->r->ask[demand].early, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&c->r->request[demand].early, memory_order_relaxed) != 0;
 }
 
 /* POSTED becomes FILLING, unless computed has just cancelled the request. The request is read only after this, since it
@@ -242,7 +242,7 @@ static bool demand_job(struct ntx_iod_core *c, uint32_t i, uint32_t gen, struct 
 {
     const struct ntx_region_hdr *h = c->r->hdr;
     struct ntx_demand *d = &c->r->demand[i];
-    const struct ntx_read_request *a = &c->r->ask[i];
+    const struct ntx_read_request *a = &c->r->request[i];
     uint32_t file = a->file, bytes = a->bytes;
     uint64_t offset = a->offset, room, place = demand_place(h, i, a->dest, &room);
     if (!demand_fits(h, file, offset, bytes, room)) {

@@ -46,7 +46,7 @@ static void set_pointers(struct ntx_region *r, const struct ntx__region_layout *
     r->control = (struct ntx_control_page *)control;
     r->quarantine = (_Atomic uint32_t *)(control + l->off_quarantine);
     r->pass_map = (struct ntx_pass_map *)(control + l->off_pass);
-    r->ask = (struct ntx_read_request *)(control + l->off_requests);
+    r->request = (struct ntx_read_request *)(control + l->off_requests);
     r->ring = (struct ntx_ring *)ring;
     r->state = (_Atomic uint32_t *)(ring + l->off_state);
     r->desc = (struct ntx_desc *)(ring + l->off_desc);

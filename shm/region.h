@@ -199,7 +199,7 @@ struct ntx_region {
     struct ntx_control_page *control;
     _Atomic uint32_t *quarantine;
     struct ntx_pass_map *pass_map;
-    struct ntx_read_request *ask;
+    struct ntx_read_request *request;
     struct ntx_ring *ring;
     _Atomic uint32_t *state;
     struct ntx_desc *desc;

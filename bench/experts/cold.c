@@ -37,7 +37,7 @@ static uint64_t rnd(struct lab *l, uint64_t n)
 }
 
 /* A random piece of the file into place `place` of the footprint. */
-static void ask(struct lab *l, uint32_t bytes, uint64_t place)
+static void post_read(struct lab *l, uint32_t bytes, uint64_t place)
 {
     struct io_uring_sqe *s = io_uring_get_sqe(&l->ring);
     io_uring_prep_read(s, l->fd, l->arena + place * bytes, bytes, rnd(l, (l->file_bytes - bytes) / BLOCK) * BLOCK);
@@ -53,7 +53,7 @@ static double measure(struct lab *l, double seconds, uint32_t bytes, unsigned de
              next = 0;
     unsigned inflight = 0;
     for (; inflight < depth; inflight++)
-        ask(l, bytes, next++);
+        post_read(l, bytes, next++);
     while (inflight) {
         struct io_uring_cqe *c;
         if (io_uring_wait_cqe(&l->ring, &c) || c->res != (int)bytes)
@@ -62,7 +62,7 @@ static double measure(struct lab *l, double seconds, uint32_t bytes, unsigned de
         io_uring_cqe_seen(&l->ring, c);
         done += bytes;
         if (ntx_now_ns() < end)
-            ask(l, bytes, in_place ? place : next++ % places);
+            post_read(l, bytes, in_place ? place : next++ % places);
         else
             inflight--;
     }

@@ -72,7 +72,7 @@ static uint64_t rnd(struct lab *l, uint64_t n)
 /* Locked. */
 static uint8_t *arena_place(struct lab *l) { return l->arena + l->moved++ % (l->arena_bytes / l->bytes) * l->bytes; }
 
-static void ask(struct lab *l, uint8_t *to)
+static void post_read(struct lab *l, uint8_t *to)
 {
     struct io_uring_sqe *s = io_uring_get_sqe(&l->ring);
     io_uring_prep_read(s, l->fd, to, l->bytes, rnd(l, (l->file_bytes - l->bytes) / BLOCK) * BLOCK);
@@ -137,7 +137,7 @@ static double measure(struct lab *l, double seconds, unsigned depth, unsigned sl
         struct io_uring_cqe *c;
         pthread_mutex_lock(&l->lock);
         while (now < end && inflight < depth && l->spare.n) {
-            ask(l, l->spare.at[0]);
+            post_read(l, l->spare.at[0]);
             memmove(l->spare.at, l->spare.at + 1, --l->spare.n * sizeof *l->spare.at);
             inflight++;
         }

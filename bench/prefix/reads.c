@@ -58,7 +58,7 @@ static uint8_t *place_of(const struct lab *l, const struct how *h, uint64_t read
     return l->memory + (h->pages == NEW ? read * h->places + place : (read * h->places + place * 13) % n) * part;
 }
 
-static void ask(const struct lab *l, const struct how *h, struct io_uring *ring, struct iovec *to, uint64_t read)
+static void post_read(const struct lab *l, const struct how *h, struct io_uring *ring, struct iovec *to, uint64_t read)
 {
     struct io_uring_sqe *e = io_uring_get_sqe(ring);
     for (uint32_t i = 0; i < h->places; i++)
@@ -80,7 +80,7 @@ static double pass(const struct lab *l, const struct how *h, struct io_uring *ri
     for (uint64_t asked = 0, done = 0; done < n; done++) {
         struct io_uring_cqe *c;
         while (asked < n && n_free)
-            ask(l, h, ring, free_to[--n_free], asked++);
+            post_read(l, h, ring, free_to[--n_free], asked++);
         io_uring_submit(ring);
         if (io_uring_wait_cqe(ring, &c) || c->res != (int)h->size)
             exit(111);

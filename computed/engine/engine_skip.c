@@ -95,7 +95,7 @@ static void show_row(struct ntx_skip *s, uint32_t i, const struct ntx_batch *b, 
     s->asked[i] = (struct asked){.gen = gen, .row = row, .seat = b->rows[row].seat, .waiting = true};
 }
 
-static void ask_decisions(struct ntx_skip *s)
+static void request_decisions(struct ntx_skip *s)
 {
     for (uint32_t i = 0; i < s->n_asked; i++)
         if (s->asked[i].waiting)
@@ -114,7 +114,7 @@ static void probe_rows(void *ctx, const struct ntx_batch *b, const float *hidden
         if (b->rows[r].may_skip)
             show_row(s, s->n_asked++, b, r, hidden + (size_t)r * s->n_embd);
     s->n_waiting = s->n_asked;
-    ask_decisions(s);
+    request_decisions(s);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -133,7 +133,7 @@ static void wait_for_answers(struct ntx_skip *s)
         pthread_cond_timedwait(&s->answered, &s->lock, &t);
         now = ntx_now_ns();
         if (now >= again) {
-            ask_decisions(s);
+            request_decisions(s);
             again = now + ASK_AGAIN_NS;
         }
     }
@@ -207,11 +207,11 @@ void ntx_skip_decision(struct ntx_skip *s, const struct ntx_skip_answer *m)
     pthread_mutex_unlock(&s->lock);
 }
 
-void ntx_skip_ask_again(struct ntx_skip *s)
+void ntx_skip_resend(struct ntx_skip *s)
 {
     pthread_mutex_lock(&s->lock);
     if (s->c.skips)
-        ask_decisions(s);
+        request_decisions(s);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -49,7 +49,7 @@ struct ntx_skip_answer { /* a predictor's decision on probe `index`: the layers 
     size_t n_skip;       /* bytes */
 };
 void ntx_skip_decision(struct ntx_skip *s, const struct ntx_skip_answer *m);
-void ntx_skip_ask_again(struct ntx_skip *s); /* a predictor has connected */
+void ntx_skip_resend(struct ntx_skip *s); /* a predictor has connected */
 /* true: the predictor is lost, so nothing waits and rows are lost at once. false: it is back. */
 void ntx_skip_away(struct ntx_skip *s, bool away);
 bool ntx_skip_waits(struct ntx_skip *s);                 /* a pass waits for a decision */

@@ -339,7 +339,7 @@ static void apply_skips(struct ntx_forward *f)
 }
 
 /* Reports the state to the predictor; if rows may skip, asks which layers. */
-static void ask_predictor(struct ntx_forward *f)
+static void consult_predictor(struct ntx_forward *f)
 {
     const struct ntx_skip_hooks *hooks = &f->c.skip;
     const struct ntx_batch *b = f->b;
@@ -375,7 +375,7 @@ static int report_probe(struct ntx_forward *f)
     int rc = fetch_states(f);
     if (rc)
         return rc;
-    ask_predictor(f);
+    consult_predictor(f);
     f->ended_ns = 0;
     return f->back->decided ? f->back->decided(f) : 0;
 }
@@ -574,7 +574,7 @@ static int (*const by_pass[NTX_N_OPS])(struct ntx_forward *, const struct ntx__r
 
 static int do_run(struct ntx_forward *f, const struct ntx__run *r)
 {
-    if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (await_kv(f) || check_kv(f, ntx__ask_topk(f))))
+    if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (await_kv(f) || check_kv(f, ntx__request_topk(f))))
         return -EIO;
     if (r->by == NTX_BY_ROWS)
         return f->back->rows(f, r);
@@ -589,7 +589,7 @@ static int run_steps(struct ntx_forward *f)
     for (uint32_t k = 0; k < all->n && !rc; k++) {
         const struct ntx__run *r = f->run = &all->run[k];
         bool needed = f->n_live || (f->n_kv_only && r->feeds);
-        if (f->grams_asked && (rc = ntx__grams_more(f)))
+        if (f->grams_requested && (rc = ntx__grams_more(f)))
             return rc;
         if (f->c.weights->ops->more_experts)
             f->c.weights->ops->more_experts(f->c.weights);
@@ -665,7 +665,7 @@ static int run_pass(struct ntx_forward *f)
     if (!choose_logits(f))
         f->c.weights->ops->drop_layer(f->c.weights, f->hp->n_layers);
     drop_end(f);
-    if ((rc = make_angles(f)) || (rc = embed_tokens(f)) || (rc = ntx__grams_ask(f)))
+    if ((rc = make_angles(f)) || (rc = embed_tokens(f)) || (rc = ntx__grams_request(f)))
         return rc;
     if (f->watched)
         ntx__watch_embedded(f);

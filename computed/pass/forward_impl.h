@@ -388,7 +388,7 @@ struct ntx_forward {
     const struct ntx__run *run;
     uint32_t lora;                  /* the step of the run, for LORA */
     bool watched;                   /* a row of the pass is watched */
-    bool grams_asked;               /* entries of the n-gram table are requested */
+    bool grams_requested;               /* entries of the n-gram table are requested */
     uint32_t n_grams;               /* how many */
     const struct ntx_step *putting; /* PUT of rows that came from elsewhere */
     const struct ntx__glu *glu;
@@ -571,7 +571,7 @@ bool ntx__has_topk(const struct ntx_forward *f, uint32_t row); /* of the batch *
 /* The position's index key. */
 uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot);
 /* Before an ATTEND: if K is in a file, waits for what its rows read. Negative errno: it cannot be read. */
-int ntx__ask_topk(struct ntx_forward *f);
+int ntx__request_topk(struct ntx_forward *f);
 /* a's K is that of the row's top-k positions. */
 void ntx__attend_topk(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane,
                       struct ntx_attn *a);
@@ -582,7 +582,7 @@ static inline float *ntx__grams_in(const struct ntx_forward *f, const float *fol
 {
     return fold ? (float *)fold + ntx_fold_floats(f->hp) : NULL;
 }
-int ntx__grams_ask(struct ntx_forward *f);  /* for all rows, when the pass begins */
+int ntx__grams_request(struct ntx_forward *f);  /* for all rows, when the pass begins */
 int ntx__grams_more(struct ntx_forward *f); /* between steps: posts more reads as others end */
 /* Before its convolution: m.gram_taps, and each session's last tokens. */
 void ntx__grams_keep(struct ntx_forward *f, const struct ntx_step *s);

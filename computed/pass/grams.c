@@ -72,11 +72,11 @@ static void make_distinct(struct ntx_forward *f, uint32_t n)
     f->n_grams = n_ids;
 }
 
-int ntx__grams_ask(struct ntx_forward *f)
+int ntx__grams_request(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->gram_embd;
     const struct ntx_weights_ops *ops = f->c.weights->ops;
-    f->grams_asked = false;
+    f->grams_requested = false;
     if (!f->hp->grams.layer)
         return 0;
     for (uint32_t i = 0; i < f->n_turns; i++) {
@@ -86,9 +86,9 @@ int ntx__grams_ask(struct ntx_forward *f)
     }
     make_distinct(f, f->b->n_rows * f->hp->grams.heads);
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
-    int rc = (ops->ask_entries ? ops->ask_entries : ops->entries)(f->c.weights, t->file, t->offset, w->row_bytes,
+    int rc = (ops->request_entries ? ops->request_entries : ops->entries)(f->c.weights, t->file, t->offset, w->row_bytes,
                                                                   f->m.gram_ids, f->n_grams, f->m.gram_entries);
-    f->grams_asked = !rc && ops->ask_entries;
+    f->grams_requested = !rc && ops->request_entries;
     return rc;
 }
 
@@ -111,8 +111,8 @@ static void use_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 int ntx__cpu_grams(struct ntx_forward *f, const struct ntx__run *r)
 {
     const struct ntx_weight *w = &f->c.chunks->gram_embd;
-    int rc = f->grams_asked ? f->c.weights->ops->entries_there(f->c.weights) : 0;
-    f->grams_asked = false;
+    int rc = f->grams_requested ? f->c.weights->ops->entries_there(f->c.weights) : 0;
+    f->grams_requested = false;
     for (uint32_t i = 0; !rc && i < f->n_grams; i++)
         rc = ntx__finite_token(f, w, f->m.gram_entries + (size_t)i * w->row_bytes, f->m.gram_ids[i]);
     if (!rc)

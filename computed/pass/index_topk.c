@@ -210,7 +210,7 @@ static void select_row(const struct ntx_forward *f, const struct ntx_step *s, ui
     }
 }
 
-int ntx__ask_topk(struct ntx_forward *f)
+int ntx__request_topk(struct ntx_forward *f)
 {
     const struct ntx_step *s = ntx__steps_of(f, f->run);
     if (!s->attend.topk || !ntx_kv_pass_requests_topk(f->b->rows->kv))

@@ -67,7 +67,7 @@ struct ntx_weights_ops {
      * more: collects what has come and posts further reads, without waiting. there: waits until all have come; a
      * negative errno. One thread, which asks for no others in between. The end of a pass forgets them. All NULL: use
      * `entries`. */
-    int (*ask_entries)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
+    int (*request_entries)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
                        uint32_t n, void *out);
     int (*more_entries)(struct ntx_weights *w);
     int (*entries_there)(struct ntx_weights *w);

@@ -118,7 +118,7 @@ static void on_policy(struct ntx_server *s, const Ntx__PolicyState *m)
         s->policy_ready = true;
         ntx__model_workers_ready(s);
     } else if (s->skip) { /* it was restarted: asks again for missing decisions */
-        ntx_skip_ask_again(s->skip);
+        ntx_skip_resend(s->skip);
     }
 }
 

@@ -145,7 +145,7 @@ static void died_demands(struct ntx_stream *s)
     uint32_t n = 0;
     for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
         struct ntx_demand *d = &s->r->demand[i];
-        struct ntx_read_request *a = &s->r->ask[i];
+        struct ntx_read_request *a = &s->r->request[i];
         const uint32_t w = atomic_load_explicit(&d->word, memory_order_acquire), gen = ntx__own_gen(s, i);
         const bool posted = ntx_word_state(s->said[i]) == NTX_POSTED;
         if (w == s->said[i] || (posted && w == ntx_word(gen, NTX_FAILED)) ||
@@ -200,8 +200,8 @@ void ntx_stream_end_quarantine(struct ntx_stream *s)
     for (uint32_t i = 0; i < s->r->hdr->n_chunks; i++)
         atomic_store_explicit(&s->quarantined_host[i], 0, memory_order_release);
     for (uint32_t i = 0; i < ntx_region_all_demands(s->r->hdr); i++) {
-        atomic_store_explicit(&s->r->ask[i].quarantined, 0, memory_order_release);
-        ntx_futex_wake(&s->r->ask[i].quarantined);
+        atomic_store_explicit(&s->r->request[i].quarantined, 0, memory_order_release);
+        ntx_futex_wake(&s->r->request[i].quarantined);
     }
     ntx_gauge(s->counters, NTX_C_comp_quarantined_slots, 0);
     ntx__stream_wake(s); /* iod may sleep for want of a slot */

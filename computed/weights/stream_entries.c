@@ -46,7 +46,7 @@ static bool has_come(const struct ntx_stream *s, uint32_t frame)
 /* Called while no frame is ours: READY or FAILED was left over by a call that failed. */
 static bool frame_free(struct ntx_stream *s, uint32_t i)
 {
-    if (atomic_load_explicit(&s->r->ask[i].quarantined, memory_order_acquire))
+    if (atomic_load_explicit(&s->r->request[i].quarantined, memory_order_acquire))
         return false;
     if (has_come(s, i))
         ntx__own_free_demand(s, i);
@@ -55,7 +55,7 @@ static bool frame_free(struct ntx_stream *s, uint32_t i)
 
 static void post_entry(struct ntx_stream *s, uint32_t i, const struct ntx__entry_query *q, uint32_t entry)
 {
-    struct ntx_read_request *a = &s->r->ask[i];
+    struct ntx_read_request *a = &s->r->request[i];
     a->file = q->file;
     a->offset = entry_offset(q, entry);
     a->bytes = q->entry_bytes;
@@ -124,7 +124,7 @@ static int collect_entries(struct ntx_stream *s, const struct ntx__entry_query *
 /* Every frame is quarantined, or still busy for a call that failed. */
 static int wait_for_frame(struct ntx_stream *s, const struct ntx__entry_query *q, struct ntx_patience *patience)
 {
-    _Atomic uint32_t *t = &s->r->ask[0].quarantined;
+    _Atomic uint32_t *t = &s->r->request[0].quarantined;
     return ntx__stream_pause(s, t, atomic_load_explicit(t, memory_order_relaxed), patience, "a free frame for entry",
                              (uint64_t)q->ids[q->next]);
 }
@@ -138,7 +138,7 @@ static int check_frames(struct ntx_stream *s, const struct ntx__entry_query *q)
                                                : ntx__stream_fail(s, -EINVAL, "the region has no frames for entries");
 }
 
-int ntx__stream_ask_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
+int ntx__stream_request_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
                             const int32_t *ids, uint32_t n, void *out)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;

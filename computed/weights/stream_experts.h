@@ -51,7 +51,7 @@ static inline struct ntx_demand *ntx__demand_of(struct ntx_stream *s, uint32_t i
 static inline uint32_t ntx__number_of(const struct ntx_stream *s, uint32_t i) { return s->r->hdr->n_demands + i; }
 static inline struct ntx_read_request *ntx__request_of(struct ntx_stream *s, uint32_t i)
 {
-    return &s->r->ask[s->r->hdr->n_demands + i];
+    return &s->r->request[s->r->hdr->n_demands + i];
 }
 static inline uint32_t ntx__bundle_of(const struct ntx__experts *x, uint32_t layer, uint32_t expert)
 {

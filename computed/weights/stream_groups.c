@@ -58,7 +58,7 @@ static struct ntx_demand *demand_of(struct ntx_stream *s, uint32_t i)
 }
 static struct ntx_read_request *request_of(struct ntx_stream *s, uint32_t i)
 {
-    return &s->r->ask[s->r->hdr->n_demands + i];
+    return &s->r->request[s->r->hdr->n_demands + i];
 }
 
 /* ---- a layer's part on demand */

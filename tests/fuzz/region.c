@@ -77,7 +77,7 @@ static void seed_tables(void)
                               right.pass_map,
                               right.demand,
                               right.board.probe,
-                              right.ask,
+                              right.request,
                               &((struct ntx_board_hdr *)right.board.part.at)->n_probes};
     for (unsigned i = 0; i < sizeof at / sizeof *at; i++) {
         uint32_t w = in_image(at[i]) / 4;
@@ -92,7 +92,7 @@ static void seed_tables(void)
 /* Posts a demand for the arena as iod finds it when it starts: word, offset, bytes, dest and early, 4 bytes each. */
 static void seed_bundle(uint8_t early)
 {
-    const struct ntx_read_request *a = &right.ask[2];
+    const struct ntx_read_request *a = &right.request[2];
     const struct {
         const void *at;
         uint32_t value;

@@ -150,7 +150,7 @@ static void answer(uint32_t i, uint8_t how)
     static const int32_t errors[] = {-EIO, 0, 5, INT32_MIN, -ENODATA, -100000, INT32_MAX, -1};
     struct ntx_demand *d = &now.t->r.demand[i];
     uint32_t w = atomic_load(&d->word), gen = ntx_word_gen(w);
-    d->shift = (uint32_t)(now.t->r.ask[i].offset % BLOCK);
+    d->shift = (uint32_t)(now.t->r.request[i].offset % BLOCK);
     switch (how & 7) {
     case 0: /* as it should be, step by step */
     case 1:
@@ -187,7 +187,7 @@ static void serve(void)
         uint32_t w = atomic_load(&d->word);
         if (ntx_word_state(w) != NTX_POSTED && ntx_word_state(w) != NTX_FILLING)
             continue;
-        d->shift = (uint32_t)(now.t->r.ask[i].offset % BLOCK);
+        d->shift = (uint32_t)(now.t->r.request[i].offset % BLOCK);
         atomic_store(&d->word, ntx_word(ntx_word_gen(w), NTX_READY));
     }
 }
@@ -197,7 +197,7 @@ static void check_posted(void)
 {
     const struct ntx_region_hdr *h = now.t->r.hdr;
     for (uint32_t i = 0; i < ROWS + DEMANDS && !now.forged; i++) {
-        const struct ntx_read_request *a = &now.t->r.ask[i];
+        const struct ntx_read_request *a = &now.t->r.request[i];
         if (ntx_word_state(now.t->r.demand[i].word) != NTX_POSTED)
             continue;
         MUST(a->bytes && a->file < h->n_files && a->offset < h->file_bytes[a->file] &&

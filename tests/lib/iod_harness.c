@@ -333,7 +333,7 @@ void harness_bury(struct harness *h)
     for (uint32_t i = 0; i < r->hdr->n_demands; i++) {
         uint32_t w = r->demand[i].word;
         if (ntx_word_state(w) == NTX_FILLING) {
-            r->ask[i].quarantined = 1;
+            r->request[i].quarantined = 1;
             r->demand[i].word = ntx_word(ntx_word_gen(w), NTX_POSTED);
         }
     }
@@ -345,7 +345,7 @@ void harness_end_quarantine(struct harness *h)
     for (uint32_t i = 0; i < h->region.hdr->n_slots; i++)
         h->region.quarantine[i] = 0;
     for (uint32_t i = 0; i < h->region.hdr->n_demands; i++)
-        h->region.ask[i].quarantined = 0;
+        h->region.request[i].quarantined = 0;
     harness_wake(h);
 }
 
@@ -409,9 +409,9 @@ uint32_t harness_post(struct harness *h, uint32_t frame, uint64_t offset, uint32
 {
     struct ntx_demand *d = &h->region.demand[frame];
     uint32_t gen = ntx_word_gen(d->word);
-    h->region.ask[frame].file = 0;
-    h->region.ask[frame].offset = offset;
-    h->region.ask[frame].bytes = bytes;
+    h->region.request[frame].file = 0;
+    h->region.request[frame].offset = offset;
+    h->region.request[frame].bytes = bytes;
     atomic_store(&d->word, ntx_word(gen, NTX_POSTED));
     atomic_fetch_add(&h->region.control->demand_posted, 1);
     harness_wake(h);

@@ -423,8 +423,8 @@ static void test_host_memory(void)
 static void post(struct fake *f, uint32_t i, uint64_t offset, uint32_t bytes)
 {
     struct ntx_demand *d = &f->r.demand[i];
-    f->r.ask[i].offset = offset;
-    f->r.ask[i].bytes = bytes;
+    f->r.request[i].offset = offset;
+    f->r.request[i].bytes = bytes;
     d->word = ntx_word(ntx_word_gen(d->word), NTX_POSTED);
     f->r.control->demand_posted++;
 }
@@ -463,7 +463,7 @@ static void test_demands(void)
     } bad[] = {{3001000, 1, 0}, {3000999, 2, 0}, {4095, 4 * FAKE_BLOCK, 0},
                {0, 0, 0},       {0, 1, 1},       {UINT64_MAX, 4096, 0}};
     for (unsigned i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
-        f.r.ask[1].file = bad[i].file;
+        f.r.request[1].file = bad[i].file;
         post(&f, 1, bad[i].offset, bad[i].bytes);
         rd = fake_next(&f);
         CHECK_EQ(f.r.demand[1].word, ntx_word(0, NTX_FAILED));
@@ -486,8 +486,8 @@ static const struct fake_shape bundles = {.n_chunks = 4,
 
 static void post_bundle(struct fake *f, uint32_t i, uint64_t offset, uint32_t bytes, uint64_t dest, bool early)
 {
-    f->r.ask[i].dest = dest;
-    f->r.ask[i].early = early;
+    f->r.request[i].dest = dest;
+    f->r.request[i].early = early;
     post(f, i, offset, bytes);
 }
 
@@ -624,14 +624,14 @@ static void test_early(void)
     rd[0] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 1);
     /* a layer now waits for it: all of it is read at once, before demands that came later */
-    f.r.ask[1].early = NTX_DEMAND_READ;
+    f.r.request[1].early = NTX_DEMAND_READ;
     f.r.control->demand_posted++;
     post_bundle(&f, 5, 9 * MIB, 4096, arena + 9 * MIB, false);
     CHECK_EQ(ntx_iod_tag_index((rd[n++] = fake_next(&f)).tag), 1);
     rd[n] = fake_next(&f);
     CHECK_EQ(ntx_iod_tag_index(rd[n++].tag), 5);
     f.r.demand[3].word = ntx_word(1, NTX_FREE); /* cancelled */
-    f.r.ask[2].early = NTX_DEMAND_READ;
+    f.r.request[2].early = NTX_DEMAND_READ;
     f.r.control->demand_posted++;
     for (uint32_t k = 0; k < n; k++)
         fake_done(&f, &rd[k], (int32_t)rd[k].expect);
@@ -679,7 +679,7 @@ static void test_cancelled(void)
     for (uint32_t i = 0; i < 4; i++)
         rd[i] = fake_next(&f);
     fake_done(&f, &rd[0], (int32_t)rd[0].expect);
-    f.r.ask[1].early = NTX_CANCELLED;
+    f.r.request[1].early = NTX_CANCELLED;
     rd[0] = fake_next(&f); /* a read of the other one, while three of the first are in flight */
     CHECK_EQ(ntx_iod_tag_index(rd[0].tag), 2);
     fake_done(&f, &rd[1], -EIO); /* not tried again */
@@ -692,19 +692,19 @@ static void test_cancelled(void)
     CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_errors), failures);
     for (uint32_t i = 1; i < 4; i++)
         CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 2);
-    f.r.ask[2].early = NTX_CANCELLED; /* all its pieces are issued */
+    f.r.request[2].early = NTX_CANCELLED; /* all its pieces are issued */
     for (uint32_t i = 0; i < 4; i++)
         fake_done(&f, &rd[i], (int32_t)rd[i].expect);
     CHECK_EQ(f.r.demand[2].word, ntx_word(0, NTX_READY));
     post_bundle(&f, 4, 0, 4 * MIB, arena, true);
     for (uint32_t i = 0; i < 4; i++)
         CHECK_EQ(ntx_iod_tag_index((rd[i] = fake_next(&f)).tag), 4);
-    f.r.ask[4].early = NTX_CANCELLED;
+    f.r.request[4].early = NTX_CANCELLED;
     for (uint32_t i = 0; i < 4; i++) /* no read is issued meanwhile: it ends all the same */
         fake_done(&f, &rd[i], (int32_t)rd[i].expect);
     CHECK_EQ(f.r.demand[4].word, ntx_word(0, NTX_FAILED));
     post_bundle(&f, 3, 8 * MIB, MIB, arena + 8 * MIB, true);
-    f.r.ask[3].early = NTX_CANCELLED; /* as after a death: posted again */
+    f.r.request[3].early = NTX_CANCELLED; /* as after a death: posted again */
     CHECK(fake_next(&f).tag != UINT64_MAX);
     fake_free(&f);
 }

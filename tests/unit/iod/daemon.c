@@ -50,7 +50,7 @@ static void consume_passes(struct harness *h, unsigned n)
 static void check_demand(struct harness *h, uint32_t frame, uint64_t offset, uint32_t bytes)
 {
     struct ntx_demand *d = &h->region.demand[frame];
-    CHECK(!h->region.ask[frame].quarantined);
+    CHECK(!h->region.request[frame].quarantined);
     uint32_t gen = harness_post(h, frame, offset, bytes);
     CHECK_EQ(harness_wait_word(h, &d->word, 1u << NTX_READY | 1u << NTX_FAILED), NTX_READY);
     CHECK_EQ(d->word, ntx_word(gen, NTX_READY));

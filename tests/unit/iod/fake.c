@@ -71,7 +71,7 @@ void fake_new(struct fake *f, const struct fake_shape *s)
     f->r.pass_map = table(NTX_PASS_MAPS, sizeof(*f->r.pass_map));
     h->arena_bytes = FAKE_ARENA;
     f->r.demand = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.demand));
-    f->r.ask = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.ask));
+    f->r.request = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.request));
     f->r.control = table(1, sizeof(*f->r.control));
     f->r.ring = table(1, sizeof(*f->r.ring));
     for (int i = 0; i < NTX_PASS_MAPS; i++)
@@ -99,7 +99,7 @@ void fake_free(struct fake *f)
     free((void *)f->r.quarantine);
     free(f->r.pass_map);
     free(f->r.demand);
-    free(f->r.ask);
+    free(f->r.request);
     free(f->r.control);
     free(f->r.ring);
 }

@@ -49,8 +49,8 @@ static void test_good(void)
     CHECK_EQ(r.desc[3].slot, 4);
     r.quarantine[5] = 1;
     CHECK_EQ(a.quarantine[5], 1);
-    r.ask[2].offset = 1234;
-    CHECK_EQ(a.ask[2].offset, 1234);
+    r.request[2].offset = 1234;
+    CHECK_EQ(a.request[2].offset, 1234);
     ntx_region_close(&a);
     ntx_region_close(&a); /* a second close does nothing */
     ntx_region_close(&r);
@@ -250,7 +250,7 @@ static void walk(const struct ntx_region *a)
     for (uint32_t i = 0; i < h->n_slots; i++)
         sum += a->quarantine[i] + ntx_region_slot(a, i)[h->slot_bytes - 1];
     for (uint32_t i = 0; i < h->n_demands; i++)
-        sum += a->demand[i].word + a->ask[i].bytes + ntx_region_frame(a, i)[h->frame_bytes - 1];
+        sum += a->demand[i].word + a->request[i].bytes + ntx_region_frame(a, i)[h->frame_bytes - 1];
 }
 
 static void test_random_damage(void)

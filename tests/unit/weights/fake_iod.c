@@ -62,7 +62,7 @@ static bool take_demand(struct fake_iod *f)
         uint32_t w = load(&d->word);
         if (ntx_word_state(w) != NTX_POSTED)
             continue;
-        const struct ntx_read_request *a = &f->r->ask[i];
+        const struct ntx_read_request *a = &f->r->request[i];
         d->shift = (uint32_t)(a->offset % BLOCK);
         put_under_way(f, (struct fill){.file = a->file,
                                        .offset = a->offset,

@@ -115,7 +115,7 @@ static void close_rig(struct rig *t)
 /* ---- iod */
 
 static struct ntx_demand *demand(struct rig *t, uint32_t i) { return &t->r.demand[ROWS + i]; }
-static struct ntx_read_request *ask(struct rig *t, uint32_t i) { return &t->r.ask[ROWS + i]; }
+static struct ntx_read_request *request_of(struct rig *t, uint32_t i) { return &t->r.request[ROWS + i]; }
 static enum ntx_state state(struct rig *t, uint32_t i) { return ntx_word_state(demand(t, i)->word); }
 static void set(struct ntx_demand *d, enum ntx_state st) { d->word = ntx_word(ntx_word_gen(d->word), st); }
 
@@ -129,14 +129,14 @@ static void land(struct rig *t, uint64_t offset, uint64_t to, uint64_t bytes)
 static void begin(struct rig *t, uint32_t i)
 {
     CHECK_EQ(state(t, i), NTX_POSTED);
-    demand(t, i)->shift = (uint32_t)(ask(t, i)->offset % BLOCK);
+    demand(t, i)->shift = (uint32_t)(request_of(t, i)->offset % BLOCK);
     set(demand(t, i), NTX_FILLING);
 }
 
 static void finish(struct rig *t, uint32_t i)
 {
     struct ntx_demand *d = demand(t, i);
-    const struct ntx_read_request *a = ask(t, i);
+    const struct ntx_read_request *a = request_of(t, i);
     if (t->fail && a->early && !rnd(t, t->fail)) {
         d->err = -EIO;
         set(d, NTX_FAILED);
@@ -160,9 +160,9 @@ static void step(struct rig *t)
 static void serve(struct rig *t)
 {
     for (uint32_t i = 0; i < DEMANDS; i++) {
-        if (state(t, i) == NTX_POSTED && !ask(t, i)->early)
+        if (state(t, i) == NTX_POSTED && !request_of(t, i)->early)
             begin(t, i);
-        if (state(t, i) == NTX_FILLING && !ask(t, i)->early)
+        if (state(t, i) == NTX_FILLING && !request_of(t, i)->early)
             finish(t, i);
     }
 }
@@ -171,9 +171,9 @@ static void die(struct rig *t)
 {
     for (uint32_t i = 0; i < DEMANDS; i++)
         if (state(t, i) == NTX_FILLING && t->n_late < DEMANDS) {
-            uint64_t start = NTX_ROUND_DOWN(ask(t, i)->offset, (uint64_t)BLOCK);
+            uint64_t start = NTX_ROUND_DOWN(request_of(t, i)->offset, (uint64_t)BLOCK);
             t->late[t->n_late++] = (struct late){
-                start, ask(t, i)->dest, NTX_ROUND_UP(ask(t, i)->offset + ask(t, i)->bytes, (uint64_t)BLOCK) - start};
+                start, request_of(t, i)->dest, NTX_ROUND_UP(request_of(t, i)->offset + request_of(t, i)->bytes, (uint64_t)BLOCK) - start};
         }
     ntx_stream_iod_died(t->s);
 }
@@ -190,7 +190,7 @@ static uint32_t count(struct rig *t, enum ntx_state st, bool early)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < DEMANDS; i++)
-        n += state(t, i) == st && (st == NTX_FREE || ask(t, i)->early == early);
+        n += state(t, i) == st && (st == NTX_FREE || request_of(t, i)->early == early);
     return n;
 }
 
@@ -247,7 +247,7 @@ static void case_right_and_wrong(void)
     CHECK_EQ(count(&t, NTX_POSTED, true), 2 * PARTS);
     CHECK_EQ(count(&t, NTX_POSTED, false), 0);
     for (uint32_t i = 0; i < PARTS; i++) { /* the likelier one first: all of it, and the beginning of the other */
-        CHECK_EQ(ask(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], 5, (enum ntx_expert_part)i)].offset);
+        CHECK_EQ(request_of(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], 5, (enum ntx_expert_part)i)].offset);
         begin(&t, i);
         finish(&t, i);
     }
@@ -261,7 +261,7 @@ static void case_right_and_wrong(void)
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_bytes), bundle_bytes(&t, 1));
     CHECK_EQ(counter(&t, NTX_C_comp_prefetch_used_bytes), bundle_bytes(&t, 1));
     CHECK_EQ(state(&t, PARTS), NTX_FILLING); /* it had begun, and is cancelled; its other parts were withdrawn */
-    CHECK_EQ(ask(&t, PARTS)->early, NTX_CANCELLED);
+    CHECK_EQ(request_of(&t, PARTS)->early, NTX_CANCELLED);
     CHECK_EQ(state(&t, PARTS + 1), NTX_FREE);
     CHECK_EQ(ntx_word_gen(demand(&t, PARTS + 1)->word), 1);
     CHECK_EQ(state(&t, PARTS + 2), NTX_FREE);
@@ -335,10 +335,10 @@ static void case_cancelled(void)
     t.w->ops->prefetch_experts(t.w, 1, (const uint32_t[]){3}, 1);
     for (uint32_t i = 0; i < PARTS; i++)
         begin(&t, i);
-    const uint64_t down = ask(&t, 2)->bytes, gate = ask(&t, 0)->bytes;
+    const uint64_t down = request_of(&t, 2)->bytes, gate = request_of(&t, 0)->bytes;
     finish(&t, 0);
     want(&t, 1, (const uint32_t[]){6}, 1);
-    CHECK(ask(&t, 1)->early == NTX_CANCELLED && ask(&t, 2)->early == NTX_CANCELLED);
+    CHECK(request_of(&t, 1)->early == NTX_CANCELLED && request_of(&t, 2)->early == NTX_CANCELLED);
     give_up(&t, 1, 512);
     CHECK_EQ(t.w->ops->want(t.w, 1, (const uint32_t[]){3}, 1, false, late), 0); /* the third part may still land */
     give_up(&t, 2, UINT32_MAX);
@@ -370,8 +370,8 @@ static void case_predicted_again(void)
     begin(&t, 0);
     begin(&t, PARTS);
     t.w->ops->prefetch_experts(t.w, 1, (const uint32_t[]){6, 3}, 2);
-    CHECK_EQ(ask(&t, 0)->early, NTX_PREFETCH_READ);
-    CHECK_EQ(ask(&t, PARTS)->early, NTX_CANCELLED);
+    CHECK_EQ(request_of(&t, 0)->early, NTX_PREFETCH_READ);
+    CHECK_EQ(request_of(&t, PARTS)->early, NTX_CANCELLED);
     CHECK_EQ(count(&t, NTX_POSTED, true), PARTS + PARTS - 1);
     give_up(&t, PARTS, 0);
     want(&t, 1, (const uint32_t[]){3, 6}, 2);
@@ -493,7 +493,7 @@ static void case_shared_first(void)
         uint32_t e = want_order[down ? i - 8 : i / 2], part = i % 2 ? NTX_EXPERT_UP : NTX_EXPERT_GATE;
         if (down)
             part = NTX_EXPERT_DOWN;
-        CHECK_EQ(ask(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
+        CHECK_EQ(request_of(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
     }
     serve(&t);
     t.w->ops->done(t.w, 1, number, 4);
@@ -506,7 +506,7 @@ static uint64_t first_posted(struct rig *t, uint32_t *i)
 {
     for (*i = 0; *i < DEMANDS; ++*i)
         if (state(t, *i) == NTX_POSTED)
-            return ask(t, *i)->offset;
+            return request_of(t, *i)->offset;
     return 0;
 }
 
@@ -614,7 +614,7 @@ static void case_left_out(void)
     CHECK_EQ(t.w->ops->want(t.w, 0, (const uint32_t[]){3}, 1, true, late), 1);
     for (uint32_t i = 0; i < DEMANDS; i++)
         if (state(&t, i) == NTX_POSTED) {
-            demand(&t, i)->shift = (uint32_t)(ask(&t, i)->offset % BLOCK);
+            demand(&t, i)->shift = (uint32_t)(request_of(&t, i)->offset % BLOCK);
             demand(&t, i)->err = INT32_MIN; /* and not an errno either */
             set(demand(&t, i), NTX_SKIPPED);
         }

@@ -78,7 +78,7 @@ static void scribbled_pass(struct engine *e, unsigned kind)
     for (uint32_t i = 0; i < HOLD; i++)
         CHECK_EQ(e->w->ops->acquire(e->w, i, &bytes[i]), 0);
     fake_kill(&e->iod);
-    CHECK_EQ(e->w->ops->ask_entries(e->w, 1, ENTRIES_AT, ENTRY_BYTES, ids, 3, out), 0);
+    CHECK_EQ(e->w->ops->request_entries(e->w, 1, ENTRIES_AT, ENTRY_BYTES, ids, 3, out), 0);
     fake_land(&e->iod, false);
     scribble(e, kind);
     ntx_stream_iod_died(e->s);

@@ -393,7 +393,7 @@ static void case_kills(void)
     CHECK_MSG(!r.rc, "%s", e.w->error.text);
     CHECK(quarantined > 10);
     for (uint32_t i = 0; i < ntx_region_all_demands(e.r.hdr); i++)
-        CHECK_EQ(e.r.ask[i].quarantined, 0);
+        CHECK_EQ(e.r.request[i].quarantined, 0);
     fake_kill(&e.iod);
     tear_down(&e);
 }
