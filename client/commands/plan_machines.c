@@ -177,7 +177,7 @@ static int make_forecast(const struct ntx_options *o, const struct ntx_outline *
 {
     struct machines *m = *out = calloc(1, sizeof *m);
     int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
-    struct ntx_machines_ask ask = {.ctx = o->load.ctx};
+    struct ntx_machines_request ask = {.ctx = o->load.ctx};
     if (!rc)
         rc = ntx_kv_type_of(o->load.kv_type, &model->model->hp, &ask.kv_type, err);
     if (!rc) {

@@ -34,7 +34,7 @@ bool ntx_shown_apart(void)
 struct ntx_shown *ntx_shown_begin(bool apart)
 {
     struct ntx_shown *s = apart ? calloc(1, sizeof *s) : NULL;
-    struct ntx_reply_ask ask = {.format = ntx_reply_by_name("plain"), .part = show_part, .arg = s};
+    struct ntx_reply_options ask = {.format = ntx_reply_by_name("plain"), .part = show_part, .arg = s};
     if (s && ntx_reply_new(&ask, &s->reply)) {
         free(s);
         s = NULL;

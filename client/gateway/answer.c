@@ -191,7 +191,7 @@ int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, con
     for (unsigned i = 0; i < a->n; i++) {
         struct ntx_choice *c = &a->choice[i];
         c->taker = (struct ntx_part_taker){.a = a, .choice = i};
-        struct ntx_reply_ask with = {
+        struct ntx_reply_options with = {
             .format = format ? format : ntx_reply_by_name("plain"), .part = on_part, .arg = &c->taker};
         if (!rc && shape->thinks)
             rc = ntx_reply_new(&with, &c->reply);

@@ -56,7 +56,7 @@ struct ntx_told { /* reported of a token, with logprobs */
 
 struct ntx_constraint;
 bool ntx_constraint_wanted(const struct ntx_request *m);
-int ntx_constraint_new(const struct ntx_constraint_request *ask, struct ntx_constraint **out, struct ntx_err *err);
+int ntx_constraint_new(const struct ntx_constraint_request *request, struct ntx_constraint **out, struct ntx_err *err);
 void ntx_constraint_free(struct ntx_constraint *c);
 /* Bytes that it holds now, and most bytes while it draws. Shared ones (ntx_words_bytes) are not counted. NULL: 0. */
 uint64_t ntx_constraint_bytes(const struct ntx_constraint *c);

@@ -190,14 +190,14 @@ static void put_arguments(struct text *t, const struct ntx_reply_writing *w, jso
 }
 
 /* Writes the rules call and calls. -EINVAL: there is no tool of that name; -E2BIG: too long. */
-static int put_calls(struct text *t, const struct ntx_reply_writing *w, const json_t *ask, const char *only,
+static int put_calls(struct text *t, const struct ntx_reply_writing *w, const json_t *request, const char *only,
                      struct ntx_err *err)
 {
-    bool several = !json_is_false(json_object_get(ask, "parallel")) && w->think_end, any = false;
+    bool several = !json_is_false(json_object_get(request, "parallel")) && w->think_end, any = false;
     size_t i;
     json_t *tool;
     fputs("call ::= ", t->f);
-    json_array_foreach(json_object_get(ask, "tools"), i, tool) {
+    json_array_foreach(json_object_get(request, "tools"), i, tool) {
         json_t *fn = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(fn, "name"));
         if (!name || (only && strcmp(name, only)))
@@ -244,11 +244,11 @@ int ntx__constraint_calls(const char *reply, const char *json, size_t len, char 
     struct text t;
     bool calls;
     struct ntx_reply_writing w = writing_of(reply, &calls);
-    json_t *ask = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
-    const char *choice = json_string_value(json_object_get(ask, "choice"));
+    json_t *request = json_loadb(json, len, JSON_REJECT_DUPLICATES, NULL);
+    const char *choice = json_string_value(json_object_get(request, "choice"));
     bool must = choice && strcmp(choice, "auto");
     int rc;
-    if (!ask)
+    if (!request)
         rc = ntx_err_set(err, -EINVAL, "the tools are no JSON");
     else if (!calls)
         rc = ntx_err_set(err, -ENOTSUP,
@@ -256,11 +256,11 @@ int ntx__constraint_calls(const char *reply, const char *json, size_t len, char 
     else
         rc = text_begin(&t, err);
     if (rc) {
-        json_decref(ask);
+        json_decref(request);
         return rc;
     }
     put_root(&t, &w, must);
-    rc = put_calls(&t, &w, ask, must && strcmp(choice, "required") ? choice : NULL, err);
-    json_decref(ask);
+    rc = put_calls(&t, &w, request, must && strcmp(choice, "required") ? choice : NULL, err);
+    json_decref(request);
     return text_end(&t, rc, out, err);
 }

@@ -188,7 +188,7 @@ static int explain_error(struct ntx_prompt *p, int rc)
 /* Compiles the request's constraint; an error of it is an error of the prompt. */
 static void read_constraint(struct ntx_prompt *p)
 {
-    const struct ntx_constraint_request ask = {.m = p->m,
+    const struct ntx_constraint_request request = {.m = p->m,
                                                .tok = p->tok,
                                                .words = p->words,
                                                .n_vocab = p->n_vocab,
@@ -198,7 +198,7 @@ static void read_constraint(struct ntx_prompt *p)
                                                .memory = p->constraint_bytes,
                                                .words_most = p->words_most,
                                                .constrains_from = p->constrains_from};
-    int rc = ntx_constraint_new(&ask, &p->constraint, &p->err);
+    int rc = ntx_constraint_new(&request, &p->constraint, &p->err);
     /* the grammar is too large, not the prompt */
     if (rc)
         p->n = rc == -E2BIG ? -EINVAL : rc;

@@ -83,13 +83,13 @@ int ntx__text_read(struct tree *t, const char *text, size_t len); /* reads all r
 node ntx__schema_read(struct tree *t, const char *json, size_t len,
                       size_t *took); /* reads a schema at the start of the text; took NULL: it must be the whole text */
 void ntx__schema_free(struct tree *t);
-struct regex_ask {
+struct regex_request {
     const char *text;
     size_t len;
     uint32_t min, max; /* limits of characters; an expression that cannot be held to them is refused */
 };
 node ntx__regex_read(struct tree *t,
-                     const struct regex_ask *ask); /* inside of a JSON string in which the expression matches */
+                     const struct regex_request *request); /* inside of a JSON string in which the expression matches */
 /* An internal expression, anchored at both ends, outside of JSON strings. */
 node ntx__regex_plain(struct tree *t, const char *text);
 

@@ -408,7 +408,7 @@ static struct part alternatives(struct reader *r)
     return out;
 }
 
-node ntx__regex_read(struct tree *t, const struct regex_ask *a)
+node ntx__regex_read(struct tree *t, const struct regex_request *a)
 {
     struct reader r = {.t = t, .p = a->text, .end = a->text + a->len};
     struct part p = alternatives(&r);

@@ -61,8 +61,8 @@ node ntx__schema_string(struct tree *t, const json_t *schema)
     if (pattern && !json_is_string(pattern))
         return ntx__tree_fail(t, -EINVAL, "the schema's 'pattern' must be a string");
     if (pattern) {
-        struct regex_ask ask = {json_string_value(pattern), json_string_length(pattern), min, max};
-        return quoted(t, ntx__regex_read(t, &ask));
+        struct regex_request request = {json_string_value(pattern), json_string_length(pattern), min, max};
+        return quoted(t, ntx__regex_read(t, &request));
     }
     if (!long_enough)
         return ntx__schema_common(t, C_STRING);

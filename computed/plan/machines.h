@@ -60,7 +60,7 @@ void ntx_machines_text(const struct ntx_hparams *hp, enum ntx_kv_type type, uint
 
 /* budget [n]: bytes of each machine's --ram. -ENODATA: a profile lacks a rate. NTX_SPLIT_HEADS of a model whose heads
  * cannot be split is as by rows. */
-struct ntx_machines_ask {
+struct ntx_machines_request {
     const struct ntx_hw *hw;
     const uint64_t *budget;
     uint32_t n;
@@ -69,7 +69,7 @@ struct ntx_machines_ask {
     uint32_t ctx; /* as in ntx_machines_text */
     bool no_text; /* K and V do not count */
 };
-int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_machines_ask *ask, enum ntx_split split,
+int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_machines_request *request, enum ntx_split split,
                           struct ntx_machines_forecast *out, struct ntx_err *err);
 /* The same for machines that are known: of [n]. */
 int ntx_machines_predict(const struct ntx_model *m, const struct ntx_share_work *work,

@@ -13,14 +13,14 @@ static struct ntx_share_work work_of(const struct ntx_outline *o)
         .used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
 }
 
-int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_machines_ask *ask, enum ntx_split split,
+int ntx_machines_forecast(const struct ntx_outline *o, const struct ntx_machines_request *request, enum ntx_split split,
                           struct ntx_machines_forecast *out, struct ntx_err *err)
 {
     struct ntx_share_machine of[NTX_RANKS_MAX];
     struct ntx_share_work work = work_of(o);
-    if (!ask->no_text)
-        ntx_machines_text(&o->model->hp, ask->kv_type, ask->ctx, 1, &work);
-    for (uint32_t i = 0; i < ask->n && i < NTX_RANKS_MAX; i++)
-        of[i] = ntx_machines_can(o->model, &ask->hw[i], ask->budget[i]);
-    return ntx_machines_predict(o->model, &work, of, ask->n, &ask->link, split, out, err);
+    if (!request->no_text)
+        ntx_machines_text(&o->model->hp, request->kv_type, request->ctx, 1, &work);
+    for (uint32_t i = 0; i < request->n && i < NTX_RANKS_MAX; i++)
+        of[i] = ntx_machines_can(o->model, &request->hw[i], request->budget[i]);
+    return ntx_machines_predict(o->model, &work, of, request->n, &request->link, split, out, err);
 }

@@ -49,7 +49,7 @@ struct ntx__peer {
     unsigned handles; /* open uv handles; the memory is freed with the last */
     bool closing;
     enum ntx_role role;  /* 0: a newcomer */
-    enum ntx_role asks;  /* role of its HELLO */
+    enum ntx_role claimed; /* role of its HELLO */
     enum ntx_role wants; /* role of its HELLO, while it waits for its predecessor to end */
     uint32_t instance;
     struct ntx_link *link;

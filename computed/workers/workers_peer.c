@@ -199,8 +199,8 @@ void ntx__peer_refuse(struct ntx__peer *p, bool for_good, const char *fmt, ...)
             m.text);
     snprintf(w->refused, sizeof w->refused, "%s", m.text);
     ntx_attach_send(p->sock, &m, NULL, 0);
-    if (for_good && p->asks && w->cb.refused)
-        w->cb.refused(w->cb.ctx, p->asks, m.text);
+    if (for_good && p->claimed && w->cb.refused)
+        w->cb.refused(w->cb.ctx, p->claimed, m.text);
     ntx__peer_close(p);
 }
 
@@ -289,7 +289,7 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
     struct ntx__peer *old;
     if (p->wants)
         return;
-    p->asks = m->role;
+    p->claimed = m->role;
     if (p->uid != geteuid() && p->uid != 0) { /* not earlier: before its HELLO it would not read the reason */
         ntx__peer_refuse(p, true, "it runs as user %u, ntx-computed as user %u", (unsigned)p->uid, (unsigned)geteuid());
         return;

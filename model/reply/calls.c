@@ -52,7 +52,7 @@ static bool hand_out(struct calls *c, struct span name, struct span id, struct s
                                   .len = arguments.n,
                                   .cut = c->cut && !is_whole(arguments)};
     if (!c->rc)
-        c->rc = c->ask->part(c->ask->arg, &part);
+        c->rc = c->options->part(c->options->arg, &part);
     return true;
 }
 
@@ -134,8 +134,8 @@ static void add_parameter(struct calls *c, struct bytes *b, const char *tool, st
     char parameter[NAME_MAX] = "";
     struct span at = v, json = {NULL, 0};
     put_name(parameter, name);
-    if (is_string < 0 && c->ask->is_string)
-        is_string = c->ask->is_string(c->ask->arg, tool, parameter);
+    if (is_string < 0 && c->options->is_string)
+        is_string = c->options->is_string(c->options->arg, tool, parameter);
     bool is_json = is_string <= 0 && ntx__reply_value(&at, &json) && !ntx__reply_trim(at).n &&
                    (is_string == 0 || json.p[0] != '"');
     ntx__reply_add_text(b, b->n > 1 ? ", " : "");

@@ -32,7 +32,7 @@ bool ntx__reply_until(struct span *s, const char *mark, struct span *before); /*
 /* ---- calls.c: parse the text between the marks of a call. false: it cannot be parsed. part() is called for each
  * call; *rc: its result. */
 struct calls {
-    const struct ntx_reply_ask *ask;
+    const struct ntx_reply_options *options;
     struct span body;
     bool cut; /* the reply ended inside the call: the known part is passed on */
     int rc;

@@ -144,7 +144,7 @@ bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_
 enum at { BEGIN, THOUGHT, TEXT, CALL, HEAD, BODY };
 
 struct ntx_reply {
-    struct ntx_reply_ask ask;
+    struct ntx_reply_options ask;
     enum at at;
     bool cut;          /* the reply ended in the middle of something */
     bool after;        /* after a mark, which takes white space */
@@ -153,14 +153,14 @@ struct ntx_reply {
     struct bytes head; /* BODY: the text before <|message|> */
 };
 
-int ntx_reply_new(const struct ntx_reply_ask *ask, struct ntx_reply **out)
+int ntx_reply_new(const struct ntx_reply_options *options, struct ntx_reply **out)
 {
     struct ntx_reply *r = calloc(1, sizeof *r);
     if (!r)
         return -ENOMEM;
-    r->ask = *ask;
-    r->at = ask->thinks ? THOUGHT : BEGIN;
-    r->after = ask->thinks;
+    r->options = *options;
+    r->at = options->thinks ? THOUGHT : BEGIN;
+    r->after = options->thinks;
     *out = r;
     return 0;
 }
@@ -196,7 +196,7 @@ static int pass_on(struct ntx_reply *r, enum ntx_reply_kind kind, size_t n)
         r->after = false;
         if (r->at == BEGIN)
             r->at = TEXT;
-        rc = r->ask.part(r->ask.arg, &part);
+        rc = r->options.part(r->options.arg, &part);
     }
     drop_bytes(&r->held, n);
     return rc;
@@ -250,7 +250,7 @@ static int pass_mark(struct ntx_reply *r, enum ntx_reply_kind kind, size_t at, c
 
 static int call_of(struct ntx_reply *r, struct span body, bool (*read)(struct calls *c), bool *done)
 {
-    struct calls c = {.ask = &r->ask, .body = body, .cut = r->cut};
+    struct calls c = {.options = &r->options, .body = body, .cut = r->cut};
     *done = read(&c);
     return c.rc;
 }
@@ -258,7 +258,7 @@ static int call_of(struct ntx_reply *r, struct span body, bool (*read)(struct ca
 /* Passes on a call that cannot be parsed as text, with its marks. */
 static int plain_call(struct ntx_reply *r, struct span body, const char *close)
 {
-    const struct ntx_reply_format *f = r->ask.format;
+    const struct ntx_reply_format *f = r->options.format;
     struct bytes text = {0};
     ntx__reply_add_text(&text, f->whole && !close ? "" : f->open);
     ntx__reply_add(&text, body.p, body.n);
@@ -266,7 +266,7 @@ static int plain_call(struct ntx_reply *r, struct span body, const char *close)
     struct ntx_reply_part part = {.kind = NTX_REPLY_TEXT, .text = text.p, .len = text.n};
     int rc = text.failed ? -ENOMEM : 0;
     if (!rc && text.n)
-        rc = r->ask.part(r->ask.arg, &part);
+        rc = r->options.part(r->options.arg, &part);
     free(text.p);
     return rc;
 }
@@ -275,7 +275,7 @@ static int finish_call(struct ntx_reply *r, size_t n, const char *close)
 {
     struct span body = {r->held.p, n};
     bool done;
-    int rc = call_of(r, body, r->ask.format->read, &done);
+    int rc = call_of(r, body, r->options.format->read, &done);
     if (!rc && !done && !r->cut)
         rc = plain_call(r, body, close);
     drop_bytes(&r->held, n + (close ? strlen(close) : 0));
@@ -287,7 +287,7 @@ static int finish_call(struct ntx_reply *r, size_t n, const char *close)
 /* One step; *more: another may follow. */
 static int step_text(struct ntx_reply *r, bool *more)
 {
-    const struct ntx_reply_format *f = r->ask.format;
+    const struct ntx_reply_format *f = r->options.format;
     const char *const marks[] = {
         r->at == BEGIN ? f->think : NULL, f->open, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
     size_t which = 0, at = find_mark(&r->held, marks, 6, &which), first = 0;
@@ -314,7 +314,7 @@ static int step_text(struct ntx_reply *r, bool *more)
 
 static int step_thought(struct ntx_reply *r, bool *more)
 {
-    const struct ntx_reply_format *f = r->ask.format;
+    const struct ntx_reply_format *f = r->options.format;
     const char *const marks[] = {f->think_end,
                                  r->after ? f->think : NULL}; /* both the template and the model may open it */
     size_t which = 0, at = find_mark(&r->held, marks, 2, &which);
@@ -331,7 +331,7 @@ static int step_thought(struct ntx_reply *r, bool *more)
 
 static int step_call(struct ntx_reply *r, bool *more)
 {
-    const struct ntx_reply_format *f = r->ask.format;
+    const struct ntx_reply_format *f = r->options.format;
     const char *end = f->close ? f->close : f->open;
     size_t which = 0, from = r->seen > strlen(end) ? r->seen - strlen(end) : 0;
     size_t at = find_mark(&(struct bytes){.p = r->held.p + from, .n = r->held.n - from}, &end, 1, &which);
@@ -367,7 +367,7 @@ static int step_head(struct ntx_reply *r, bool *more)
 
 static int end_body(struct ntx_reply *r, size_t n)
 {
-    struct calls c = {.ask = &r->ask, .body = {r->held.p, n}, .cut = r->cut};
+    struct calls c = {.options = &r->options, .body = {r->held.p, n}, .cut = r->cut};
     if (says(&r->head, "to=functions.")) {
         if (ntx__calls_harmony(&c, (struct span){r->head.p, r->head.n}))
             drop_bytes(&r->held, n);
@@ -399,7 +399,7 @@ static int step_body(struct ntx_reply *r, bool *more)
 
 static int step_state(struct ntx_reply *r, bool *more)
 {
-    if (r->ask.format->channels && (r->at == BEGIN || r->at == THOUGHT || r->at == HEAD))
+    if (r->options.format->channels && (r->at == BEGIN || r->at == THOUGHT || r->at == HEAD))
         return step_head(r, more);
     switch (r->at) {
     case BODY: return step_body(r, more);
@@ -431,7 +431,7 @@ static bool may_call(const struct bytes *b)
 /* Drops an incomplete mark of a call, and what follows it. */
 static void drop_begun(struct ntx_reply *r)
 {
-    const struct ntx_reply_format *f = r->ask.format;
+    const struct ntx_reply_format *f = r->options.format;
     const char *const marks[] = {f->open, f->skip[0], f->skip[1], f->skip[2], f->skip[3]};
     for (size_t i = 0; i < 5; i++)
         for (size_t n = marks[i] ? strlen(marks[i]) : 0, k = n; 2 * k > n; k--)
@@ -453,13 +453,13 @@ int ntx_reply_end(struct ntx_reply *r)
 {
     bool done = false;
     int rc = 0;
-    if (r->ask.format->channels)
+    if (r->options.format->channels)
         return end_channels(r);
     if (r->at == CALL)
         return finish_call(r, r->held.n, NULL);
-    if (r->at == BEGIN && r->ask.format->whole && r->held.n)
-        rc = call_of(r, (struct span){r->held.p, r->held.n}, r->ask.format->read, &done);
-    if (done || (r->cut && r->at == BEGIN && r->ask.format->whole && may_call(&r->held)))
+    if (r->at == BEGIN && r->options.format->whole && r->held.n)
+        rc = call_of(r, (struct span){r->held.p, r->held.n}, r->options.format->read, &done);
+    if (done || (r->cut && r->at == BEGIN && r->options.format->whole && may_call(&r->held)))
         r->held.n = 0;
     if (r->cut && r->at != THOUGHT)
         drop_begun(r);

@@ -54,7 +54,7 @@ struct ntx_reply_part {
     bool cut;         /* CALL: the reply ended inside it: text is the start of an object, or empty */
 };
 
-struct ntx_reply_ask {
+struct ntx_reply_options {
     const struct ntx_reply_format *format;
     bool thinks; /* the reply begins inside a thought */
     /* For formats without types (qwen3-coder, glm, minimax): 1 if the tool's parameter is a string. NULL: values
@@ -66,7 +66,7 @@ struct ntx_reply_ask {
 };
 
 struct ntx_reply;
-int ntx_reply_new(const struct ntx_reply_ask *ask, struct ntx_reply **out); /* -ENOMEM */
+int ntx_reply_new(const struct ntx_reply_options *options, struct ntx_reply **out); /* -ENOMEM */
 void ntx_reply_free(struct ntx_reply *r);
 /* Parses more of the reply. 0, -ENOMEM, or the result of part(). */
 int ntx_reply_feed(struct ntx_reply *r, const char *text, size_t len);

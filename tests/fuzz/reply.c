@@ -27,8 +27,8 @@ static struct sum run(const struct ntx_reply_format *f, bool thinks, const char 
 {
     struct sum s = {.bytes = 0};
     struct ntx_reply *r;
-    struct ntx_reply_ask ask = {.format = f, .thinks = thinks, .part = part, .arg = &s};
-    MUST(!ntx_reply_new(&ask, &r));
+    struct ntx_reply_options options = {.format = f, .thinks = thinks, .part = part, .arg = &s};
+    MUST(!ntx_reply_new(&options, &r));
     for (size_t i = 0; i < len; i += piece)
         MUST(!ntx_reply_feed(r, text + i, len - i < piece ? len - i : piece));
     MUST(!(cut ? ntx_reply_cut : ntx_reply_end)(r));

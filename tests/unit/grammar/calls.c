@@ -67,7 +67,7 @@ static void try_format(const char *format, const json_t *schema, const char *cho
         char *out = walk_text(g, seed, 30, false, &len);
         struct seen s = {.schema = schema};
         struct ntx_reply *r;
-        struct ntx_reply_ask ask = {
+        struct ntx_reply_options ask = {
             .format = ntx_reply_by_name(format), .is_string = is_string, .part = part, .arg = &s};
         CHECK_EQ(ntx_reply_new(&ask, &r), 0);
         CHECK_EQ(ntx_reply_feed(r, out, len), 0);
@@ -114,7 +114,7 @@ static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
         char *out = walk_text(g, seed, 30, false, &len);
         const char *why = "";
         struct ntx_reply *r;
-        struct ntx_reply_ask ask = {.format = ntx_reply_by_name(format), .part = hear, .arg = &s};
+        struct ntx_reply_options ask = {.format = ntx_reply_by_name(format), .part = hear, .arg = &s};
         s = (struct said){.n = 0};
         CHECK_EQ(ntx_reply_new(&ask, &r), 0);
         CHECK_EQ(ntx_reply_feed(r, out, len), 0);

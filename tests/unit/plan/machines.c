@@ -26,7 +26,7 @@ static int forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const 
                     const struct ntx_machines_link *link, enum ntx_split split, struct ntx_machines_forecast *f,
                     struct ntx_err *err)
 {
-    const struct ntx_machines_ask ask = {.hw = hw, .budget = budget, .n = n, .link = *link, .no_text = true};
+    const struct ntx_machines_request ask = {.hw = hw, .budget = budget, .n = n, .link = *link, .no_text = true};
     return ntx_machines_forecast(o, &ask, split, f, err);
 }
 
@@ -39,7 +39,7 @@ static void of_texts(void)
     struct ntx_machines_forecast by[NTX_SPLITS];
     const struct ntx_hw hw[2] = {machine("ram=64G,drive=1G"), machine("ram=64G,drive=1G")};
     const uint64_t budget[2] = {32000000000, 32000000000};
-    struct ntx_machines_ask ask = {.hw = hw, .budget = budget, .n = 2, .link = {117e6, 100e-6}, .ctx = 8192};
+    struct ntx_machines_request ask = {.hw = hw, .budget = budget, .n = 2, .link = {117e6, 100e-6}, .ctx = 8192};
     CHECK_MSG(!ntx_outline_named("llama-2-7b@q4_0", &o, &err), "%s", err.text);
     const double memory = ntx_hw_ram_bps(&hw[0], 0), token = 32 * 2 * 4096 * 2; /* bytes: 32 layers, F16 */
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)

@@ -42,10 +42,10 @@ static void check_to(int (*end)(struct ntx_reply *r), const char *format, bool t
         const size_t size = sizes[k];
         struct got g = {.n = 0};
         struct ntx_reply *r;
-        struct ntx_reply_ask ask = {
+        struct ntx_reply_options options = {
             .format = ntx_reply_by_name(format), .thinks = thinks, .is_string = zip_is_string, .part = part, .arg = &g};
         CHECK_MSG(ask.format, "%s", format);
-        CHECK(!ntx_reply_new(&ask, &r));
+        CHECK(!ntx_reply_new(&options, &r));
         for (size_t i = 0, n = strlen(reply); i < n; i += size)
             CHECK(!ntx_reply_feed(r, reply + i, n - i < size ? n - i : size));
         CHECK(!end(r));
@@ -281,14 +281,14 @@ static int refuse(void *arg, const struct ntx_reply_part *p)
 int main(void)
 {
     struct ntx_reply *r;
-    struct ntx_reply_ask ask = {.format = ntx_reply_by_name("plain"), .part = refuse};
+    struct ntx_reply_options ask = {.format = ntx_reply_by_name("plain"), .part = refuse};
     check_thoughts();
     check_json();
     check_marks();
     check_xml();
     check_cuts();
     check_templates();
-    CHECK(!ntx_reply_new(&ask, &r));
+    CHECK(!ntx_reply_new(&options, &r));
     CHECK_EQ(ntx_reply_feed(r, "x", 1), 7);
     ntx_reply_free(r);
     return 0;
