@@ -16,7 +16,7 @@
 #include "computed/server/keeper.h"
 #include "computed/engine/machines.h"
 #include "computed/server/server.h"
-#include "computed/server/take.h"
+#include "computed/server/receiver.h"
 #include "shm/region.h"
 #include "ntx_version.h"
 
@@ -290,8 +290,8 @@ int main(int argc, char **argv)
     struct ntx_err err = {0};
     char dir[4096];
     ntx_stdio_init();
-    if (argc == 3 && !strcmp(argv[1], "--take")) /* a receiver of another ntx-computed: computed/server/take.h */
-        return ntx_take_main(*argv[2] == '1');
+    if (argc == 3 && !strcmp(argv[1], "--receive")) /* a receiver of another ntx-computed: computed/server/receiver.h */
+        return ntx_receiver_main(*argv[2] == '1');
     argp_err_exit_status = EXIT_USAGE;
     argp_parse(&argp, argc, argv, 0, NULL, &args);
     ntx_log_init("ntx-computed", args.level);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Receivers of descriptors, as the main thread sees them (take.h has the reasons). */
+/* Receivers of descriptors, as the main thread sees them (receiver.h has the reasons). */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 
 #include "common/util.h"
 #include "computed/server/server_impl.h"
-#include "computed/server/take.h"
+#include "computed/server/receiver.h"
 
 #define REQUEST_S    10 /* for a client to send a whole request with descriptors */
 #define LOOK_S       60 /* to read headers */
@@ -25,7 +25,7 @@ static const int first_free = 10; /* above a receiver's own descriptors */
 
 static int spawn_receiver(struct ntx_fd_receiver *t, int theirs, int conn)
 {
-    char *argv[] = {(char *)"ntx-computed", (char *)"--take", (char *)(conn >= 0 ? "1" : "0"), NULL};
+    char *argv[] = {(char *)"ntx-computed", (char *)"--receive", (char *)(conn >= 0 ? "1" : "0"), NULL};
     posix_spawn_file_actions_t a;
     posix_spawnattr_t attr;
     sigset_t none, all;
@@ -40,9 +40,9 @@ static int spawn_receiver(struct ntx_fd_receiver *t, int theirs, int conn)
     posix_spawnattr_setsigdefault(&attr, &all);
     posix_spawn_file_actions_addopen(&a, 0, "/dev/null", O_RDWR, 0);
     posix_spawn_file_actions_addopen(&a, 1, "/dev/null", O_RDWR, 0);
-    posix_spawn_file_actions_adddup2(&a, high[0], NTX_TAKE_SOCK);
+    posix_spawn_file_actions_adddup2(&a, high[0], NTX_RECEIVER_SOCK);
     if (conn >= 0)
-        posix_spawn_file_actions_adddup2(&a, high[1], NTX_TAKE_CONN);
+        posix_spawn_file_actions_adddup2(&a, high[1], NTX_RECEIVER_CONN);
     int rc = high[0] < 0 || (conn >= 0 && high[1] < 0)
                  ? -EMFILE
                  : -posix_spawn(&t->pid, "/proc/self/exe", &a, &attr, argv, environ);
@@ -134,7 +134,7 @@ static int read_body(struct ntx_fd_receiver *t)
     if (n <= 0)
         return n < 0 ? -errno : -EPIPE;
     t->have += (size_t)n;
-    if (t->have == sizeof t->len && (!t->len || t->len > NTX_TAKE_MAX || !(t->body = malloc(t->len))))
+    if (t->have == sizeof t->len && (!t->len || t->len > NTX_RECEIVER_MAX || !(t->body = malloc(t->len))))
         return -EMSGSIZE;
     if (t->have < sizeof t->len + t->len || t->have == sizeof t->len)
         return 0;
@@ -148,7 +148,7 @@ static int read_body(struct ntx_fd_receiver *t)
 
 static int read_verdict(struct ntx_fd_receiver *t)
 {
-    struct ntx_take_verdict v;
+    struct ntx_receiver_verdict v;
     int fds[NTX_MAX_FILES];
     unsigned n_fds = NTX_MAX_FILES;
     int n = ntx_recv_fds(t->sock, &v, sizeof v, fds, &n_fds); /* so few bytes come at once */
@@ -237,7 +237,7 @@ int ntx__fd_receiver_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_fd
 
 int ntx__fd_receiver_order(struct ntx_fd_receiver *t, struct ntx_pending_load *o, const Ntx__Load *m, bool foreign)
 {
-    struct ntx_take_order order = {.foreign = foreign,
+    struct ntx_receiver_order order = {.foreign = foreign,
                                    .load_bytes = t->conn ? 0 : (uint32_t)ntx__load__get_packed_size(m)};
     uint8_t *body = malloc(sizeof order + order.load_bytes);
     if (!body)

@@ -9,7 +9,7 @@
  *   request.c      dispatch of requests
  *   text.c         tokenize and detokenize
  *   wire.c         messages as plain structs
- *   fd_receivers.c       processes that receive descriptors (take.h)
+ *   fd_receivers.c       processes that receive descriptors (receiver.h)
  *   open.c         pending loads: checked, opened, planned
  *   model.c        the states of the model
  *   warm_prefix.c  the warm prefix

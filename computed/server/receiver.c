@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "computed/server/take.h"
+#include "computed/server/receiver.h"
 
 #include <errno.h>
 #include <linux/magic.h>
@@ -17,7 +17,7 @@
 #include "computed/server/wire.h"
 #include "proto/frame.h"
 
-struct taken {
+struct receiver {
     int fds[NTX_MAX_FILES];
     unsigned n;
     Ntx__Request *request; /* from a client */
@@ -43,7 +43,7 @@ static int receive_all(int fd, void *to, size_t n)
 static int send_all(const void *from, size_t n)
 {
     for (size_t done = 0; done < n;) {
-        ssize_t k = send(NTX_TAKE_SOCK, (const char *)from + done, n - done, MSG_NOSIGNAL);
+        ssize_t k = send(NTX_RECEIVER_SOCK, (const char *)from + done, n - done, MSG_NOSIGNAL);
         if (k < 0 && errno != EINTR)
             return -errno;
         done += k > 0 ? (size_t)k : 0;
@@ -54,23 +54,23 @@ static int send_all(const void *from, size_t n)
 /* Reads a body of n bytes. */
 static int read_body(int fd, uint32_t n, uint8_t **body)
 {
-    int rc = n && n <= NTX_TAKE_MAX && (*body = malloc(n)) ? 0 : -EMSGSIZE;
+    int rc = n && n <= NTX_RECEIVER_MAX && (*body = malloc(n)) ? 0 : -EMSGSIZE;
     return rc ? rc : receive_all(fd, *body, n);
 }
 
 /* Takes the client's request and its descriptors. Then the connection is ntx-computed's again. */
-static int take_request(struct taken *t)
+static int take_request(struct receiver *t)
 {
     uint8_t head[4], *body = NULL;
     t->n = NTX_MAX_FILES;
-    int n = ntx_recv_fds(NTX_TAKE_CONN, head, sizeof head, t->fds, &t->n);
+    int n = ntx_recv_fds(NTX_RECEIVER_CONN, head, sizeof head, t->fds, &t->n);
     if (n <= 0)
         return n ? n : -EPIPE;
-    int rc = receive_all(NTX_TAKE_CONN, head + n, sizeof head - (size_t)n);
+    int rc = receive_all(NTX_RECEIVER_CONN, head + n, sizeof head - (size_t)n);
     uint32_t len = (uint32_t)head[0] | (uint32_t)head[1] << 8 | (uint32_t)head[2] << 16 | (uint32_t)head[3] << 24;
     if (!rc)
-        rc = read_body(NTX_TAKE_CONN, len, &body);
-    close(NTX_TAKE_CONN);
+        rc = read_body(NTX_RECEIVER_CONN, len, &body);
+    close(NTX_RECEIVER_CONN);
     if (!rc && !(t->request = ntx_request_decode(body, len, NULL)))
         rc = -EBADMSG;
     if (!rc && !(rc = send_all(&len, sizeof len)))
@@ -81,13 +81,13 @@ static int take_request(struct taken *t)
     return rc;
 }
 
-static int take_order(struct taken *t, struct ntx_take_order *o)
+static int take_order(struct receiver *t, struct ntx_receiver_order *o)
 {
     uint8_t *body = NULL;
-    int rc = receive_all(NTX_TAKE_SOCK, o, sizeof *o);
+    int rc = receive_all(NTX_RECEIVER_SOCK, o, sizeof *o);
     if (rc || t->request)
         return rc;
-    if (!(rc = read_body(NTX_TAKE_SOCK, o->load_bytes, &body)))
+    if (!(rc = read_body(NTX_RECEIVER_SOCK, o->load_bytes, &body)))
         t->load = ntx__load__unpack(NULL, o->load_bytes, body);
     free(body);
     return rc;
@@ -136,7 +136,7 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
 }
 
 /* Checks the files. The descriptors stay open, since the process ends soon. */
-static int check_files(struct taken *t, bool foreign, struct ntx_err *err)
+static int check_files(struct receiver *t, bool foreign, struct ntx_err *err)
 {
     static struct ntx_loaded l;
     struct ntx_load_request *r;
@@ -152,11 +152,11 @@ static int check_files(struct taken *t, bool foreign, struct ntx_err *err)
     return rc ? rc : read_headers(&l, r, err);
 }
 
-int ntx_take_main(int conn)
+int ntx_receiver_main(int conn)
 {
-    static struct taken t;
-    struct ntx_take_order order;
-    struct ntx_take_verdict v = {0};
+    static struct receiver t;
+    struct ntx_receiver_order order;
+    struct ntx_receiver_verdict v = {0};
     struct ntx_err err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, "ntx-take");
@@ -164,5 +164,5 @@ int ntx_take_main(int conn)
         return 1;
     v.rc = check_files(&t, order.foreign, &err);
     snprintf(v.text, sizeof v.text, "%s", err.text);
-    return ntx_send_fds(NTX_TAKE_SOCK, &v, sizeof v, t.fds, v.rc ? 0 : t.n) ? 1 : 0;
+    return ntx_send_fds(NTX_RECEIVER_SOCK, &v, sizeof v, t.fds, v.rc ? 0 : t.n) ? 1 : 0;
 }

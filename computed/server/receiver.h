@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* take.h: the receiver, a separate process that takes a client's descriptors and reads the files first.
+/* receiver.h: the receiver, a separate process that takes a client's descriptors and reads the files first.
  *
- *   client ==Load + descriptors==> [ntx-computed --take] --Load--> computed
+ *   client ==Load + descriptors==> [ntx-computed --receive] --Load--> computed
  *                                          | <-------- order ---------
  *                                          | looks: kind of file, copies, headers
  *                                          | -- verdict + descriptors -->
@@ -15,29 +15,29 @@
  *
  * From users other than the daemon's own and root, files of user-space file systems are refused: ntx-iod would read
  * them as long as the model is loaded. */
-#ifndef NTX_COMPUTED_SERVER_TAKE_H
-#define NTX_COMPUTED_SERVER_TAKE_H
+#ifndef NTX_COMPUTED_SERVER_RECEIVER_H
+#define NTX_COMPUTED_SERVER_RECEIVER_H
 
 #include <stdint.h>
 
 #include "common/err.h"
 
-#define NTX_TAKE_SOCK 3 /* the receiver's descriptors at its start */
-#define NTX_TAKE_CONN 4
-#define NTX_TAKE_MAX  (1u << 20) /* most bytes of a request that comes with descriptors */
+#define NTX_RECEIVER_SOCK 3 /* the receiver's descriptors at its start */
+#define NTX_RECEIVER_CONN 4
+#define NTX_RECEIVER_MAX  (1u << 20) /* most bytes of a request that comes with descriptors */
 
 /* computed to receiver; then load_bytes of an encoded Load, if the receiver has no connection */
-struct ntx_take_order {
+struct ntx_receiver_order {
     uint32_t load_bytes;
     uint32_t foreign; /* it comes from another user */
 };
 
-struct ntx_take_verdict { /* receiver to computed, with a client's descriptors on its first byte */
+struct ntx_receiver_verdict { /* receiver to computed, with a client's descriptors on its first byte */
     int32_t rc;
     char text[sizeof((struct ntx_err *)0)->text];
 };
 
-/* The receiver's main. conn: first reads a request from NTX_TAKE_CONN and sends it on as length (uint32) and bytes. */
-int ntx_take_main(int conn);
+/* The receiver's main. conn: first reads a request from NTX_RECEIVER_CONN and sends it on as length (uint32) and bytes. */
+int ntx_receiver_main(int conn);
 
 #endif
