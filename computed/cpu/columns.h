@@ -7,63 +7,60 @@
 #define NTX_COMPUTED_CPU_COLUMNS_H
 
 #include "computed/cpu/lanes.h"
+#include "computed/cpu/parts.h"
 
 enum { SEGMENT = 256, TOGETHER = 16 }; /* values of a column, columns */
 
-/* ---- n values (whole blocks) of a column as floats */
+_Static_assert(SEGMENT / NTX_QK == PARTS_MAX, "a segment's parts are unpacked together");
 
-#define WIDEN_FLOAT(type, ...)
-#define WIDEN_SIMPLE(type, values, scale_, minimum, ...)                                                               \
-    static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
-    {                                                                                                                  \
-        const struct ntx_block_##type *b = w;                                                                          \
-        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                     \
-            struct ntx_part p;                                                                                         \
-            ntx_unpack_##type(b + k / (values), k % (values) / NTX_QK, &p);                                            \
-            for (uint32_t i = 0; i < NTX_QK; i++)                                                                      \
-                out[k + i] = NTX_HAS_##minimum ? p.d * (float)p.q[i] + p.m : p.d * (float)p.q[i];                      \
-        }                                                                                                              \
-    }
+/* ---- n values (whole blocks, SEGMENT at most) of a column as floats */
 
-#define WIDEN_HALVES(type, values, scale_, minimum, ...)                                                               \
-    static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
-    {                                                                                                                  \
-        const struct ntx_block_##type *b = w;                                                                          \
-        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                     \
-            struct ntx_part p;                                                                                         \
-            ntx_unpack_##type(b + k / (values), k % (values) / NTX_QK, &p);                                            \
-            for (uint32_t i = 0; i < NTX_QK; i++)                                                                      \
-                out[k + i] = (i < 16 ? p.d : p.m) * (float)p.q[i];                                                     \
-        }                                                                                                              \
-    }
+struct column_type {
+    void (*widen)(const struct column_type *t, const void *w, float *out, uint32_t n);
+    parts_fn *unpack; /* NULL: floats */
+    bool has_min;
+    uint32_t block, block_bytes;
+};
 
-#define WIDEN_SUPER(type, values, scale_, minimum, ...)                                                                \
-    static void widen_##type(const void *w, float *out, uint32_t n)                                                    \
-    {                                                                                                                  \
-        const struct ntx_block_##type *b = w;                                                                          \
-        for (uint32_t k = 0; k < n; k += NTX_QK) {                                                                     \
-            struct ntx_part p;                                                                                         \
-            ntx_unpack_##type(b + k / NTX_QKK, k % NTX_QKK / NTX_QK, &p);                                              \
-            widen_32(&p, NTX_HAS_##minimum, out + k);                                                                  \
-        }                                                                                                              \
-    }
-
-INLINE void widen_32(const struct ntx_part *p, const bool has_min, float *out)
+PARTS_ONCE void widen_simple(const struct column_type *t, const void *w, float *out, uint32_t n)
 {
-    for (uint32_t h = 0; h < 2; h++) {
-        float d = p->d * (float)p->scale[h], m = has_min ? p->m * (float)p->min[h] : 0;
-        for (uint32_t i = 16 * h; i < 16 * h + 16; i++)
-            out[i] = has_min ? d * (float)p->q[i] - m : d * (float)p->q[i];
-    }
+    struct ntx_part part[PARTS_MAX], *p = part;
+    t->unpack(w, 0, n / NTX_QK, part);
+    for (uint32_t k = 0; k < n; k += NTX_QK, p++)
+        for (uint32_t i = 0; i < NTX_QK; i++)
+            out[k + i] = t->has_min ? p->d * (float)p->q[i] + p->m : p->d * (float)p->q[i];
 }
 
-#define WIDEN(rule, TYPE, type, ...) WIDEN_##rule(type, __VA_ARGS__)
-NTX_TYPES(WIDEN)
-
-static void widen_f32(const void *p, float *out, uint32_t n) { memcpy(out, p, n * sizeof *out); }
-
-static void widen_f16(const void *p, float *out, uint32_t n)
+PARTS_ONCE void widen_halves(const struct column_type *t, const void *w, float *out, uint32_t n)
 {
+    struct ntx_part part[PARTS_MAX], *p = part;
+    t->unpack(w, 0, n / NTX_QK, part);
+    for (uint32_t k = 0; k < n; k += NTX_QK, p++)
+        for (uint32_t i = 0; i < NTX_QK; i++)
+            out[k + i] = (i < 16 ? p->d : p->m) * (float)p->q[i];
+}
+
+PARTS_ONCE void widen_super(const struct column_type *t, const void *w, float *out, uint32_t n)
+{
+    struct ntx_part part[PARTS_MAX], *p = part;
+    t->unpack(w, 0, n / NTX_QK, part);
+    for (uint32_t k = 0; k < n; k += NTX_QK, p++)
+        for (uint32_t h = 0; h < 2; h++) {
+            float d = p->d * (float)p->scale[h], m = t->has_min ? p->m * (float)p->min[h] : 0;
+            for (uint32_t i = 16 * h; i < 16 * h + 16; i++)
+                out[k + i] = t->has_min ? d * (float)p->q[i] - m : d * (float)p->q[i];
+        }
+}
+
+static void widen_f32(const struct column_type *t, const void *p, float *out, uint32_t n)
+{
+    (void)t;
+    memcpy(out, p, n * sizeof *out);
+}
+
+static void widen_f16(const struct column_type *t, const void *p, float *out, uint32_t n)
+{
+    (void)t;
     const uint16_t *h = p;
     uint32_t k = 0;
     for (; k + 16 <= n; k += 16)
@@ -72,8 +69,9 @@ static void widen_f16(const void *p, float *out, uint32_t n)
         store_part(out + k, load_part_f16(h + k, n - k), n - k);
 }
 
-static void widen_bf16(const void *p, float *out, uint32_t n)
+static void widen_bf16(const struct column_type *t, const void *p, float *out, uint32_t n)
 {
+    (void)t;
     const uint16_t *h = p;
     for (uint32_t k = 0; k < n; k++)
         out[k] = bf16_to_f32(h[k]);
@@ -120,8 +118,8 @@ INLINE uint32_t list_columns(const float *a, uint32_t n, uint8_t *column, float 
 }
 
 /* Columns [0, n_cols), n_cols <= TOGETHER, over values [k, k + n). */
-INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a, size_t lda,
-                        uint32_t n_rows, float *y, size_t ldy, void (*widen)(const void *, float *, uint32_t))
+INLINE void add_segment(const struct column_type *t, const uint8_t *w, size_t col_bytes, uint32_t n_cols, uint32_t n,
+                        const float *a, size_t lda, uint32_t n_rows, float *y, size_t ldy)
 {
     struct widened s;
     uint32_t have = 0;
@@ -131,7 +129,7 @@ INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uin
         uint32_t m = list_columns(a + r * lda, n_cols, column, value);
         for (uint32_t i = 0; i < m; i++)
             if (!(have >> column[i] & 1)) {
-                widen(w + column[i] * col_bytes, s.w[column[i]], n);
+                t->widen(t, w + column[i] * col_bytes, s.w[column[i]], n);
                 have |= 1u << column[i];
             }
         if (m)
@@ -139,23 +137,32 @@ INLINE void add_segment(const uint8_t *w, size_t col_bytes, uint32_t n_cols, uin
     }
 }
 
-#define COLUMNS_OF(name, block, block_bytes)                                                                           \
-    static void columns_##name(const void *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a,           \
+PARTS_ONCE void add_columns(const struct column_type *t, const uint8_t *w, size_t col_bytes, uint32_t n_cols,
+                            uint32_t n, const float *a, size_t lda, uint32_t n_rows, float *y, size_t ldy)
+{
+    for (uint32_t k = 0; k < n; k += SEGMENT) {
+        const uint8_t *at = w + (size_t)k / t->block * t->block_bytes;
+        uint32_t here = n - k < SEGMENT ? n - k : SEGMENT;
+        for (uint32_t c = 0; c < n_cols; c += TOGETHER)
+            add_segment(t, at + c * col_bytes, col_bytes, n_cols - c < TOGETHER ? n_cols - c : TOGETHER, here, a + c,
+                        lda, n_rows, y + k, ldy);
+    }
+}
+
+#define COLUMNS_OF(type, ...)                                                                                          \
+    static void columns_##type(const void *w, size_t col_bytes, uint32_t n_cols, uint32_t n, const float *a,           \
                                size_t lda, uint32_t n_rows, float *y, size_t ldy)                                      \
     {                                                                                                                  \
-        for (uint32_t k = 0; k < n; k += SEGMENT) {                                                                    \
-            const uint8_t *at = (const uint8_t *)w + (size_t)k / block * (block_bytes);                                \
-            uint32_t here = n - k < SEGMENT ? n - k : SEGMENT;                                                         \
-            for (uint32_t c = 0; c < n_cols; c += TOGETHER)                                                            \
-                add_segment(at + c * col_bytes, col_bytes, n_cols - c < TOGETHER ? n_cols - c : TOGETHER, here, a + c, \
-                            lda, n_rows, y + k, ldy, widen_##name);                                                    \
-        }                                                                                                              \
+        static const struct column_type t = {__VA_ARGS__};                                                             \
+        add_columns(&t, w, col_bytes, n_cols, n, a, lda, n_rows, y, ldy);                                              \
     }
+#define COLUMNS_BLOCKS(type, widen, values, min)                                                                       \
+    COLUMNS_OF(type, widen, parts_##type, NTX_HAS_##min, values, sizeof(struct ntx_block_##type))
 
-#define COLUMNS_FLOAT(type, values, bytes, min, ...)  COLUMNS_OF(type, 1, bytes)
-#define COLUMNS_SIMPLE(type, values, scale, min, ...) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
-#define COLUMNS_HALVES(type, values, scale, min, ...) COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
-#define COLUMNS_SUPER(type, values, scale, min, ...)  COLUMNS_OF(type, values, sizeof(struct ntx_block_##type))
+#define COLUMNS_FLOAT(type, values, bytes, min, ...)  COLUMNS_OF(type, widen_##type, NULL, false, 1, bytes)
+#define COLUMNS_SIMPLE(type, values, scale, min, ...) COLUMNS_BLOCKS(type, widen_simple, values, min)
+#define COLUMNS_HALVES(type, values, scale, min, ...) COLUMNS_BLOCKS(type, widen_halves, values, min)
+#define COLUMNS_SUPER(type, values, scale, min, ...)  COLUMNS_BLOCKS(type, widen_super, values, min)
 #define COLUMNS(rule, TYPE, type, ...)                COLUMNS_##rule(type, __VA_ARGS__)
 #define COLUMNS_ROW(rule, TYPE, type, ...)            [NTX_##TYPE] = columns_##type,
 

@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+#include "common/clones.h"
 #include "computed/cpu/kern.h"
 #ifdef __AVX2__
 #include <immintrin.h>
@@ -35,6 +36,16 @@ struct f16 { /* 16 x float */
 struct i16 { /* 16 x int32 */
     ipart p[PARTS];
 };
+
+/* Without instructions for fused products and for F16 these operations are long: calls of a function that is compiled
+ * for both kinds of processors, not copies in every tile. */
+#if defined(__x86_64__) && !defined(__FMA__)
+#define LANES_LONG static __attribute__((noinline, unused))
+#define LANES_FMA  NTX_CLONES_FMA LANES_LONG
+#else
+#define LANES_LONG INLINE
+#define LANES_FMA  INLINE
+#endif
 
 #define EACH_PART for (int i = 0; i < PARTS; i++)
 #define LANEWISE(name, type, expression)                                                                               \
@@ -144,13 +155,13 @@ INLINE hpart narrow_part(fpart v)
 }
 
 /* a * b + c, rounded once. */
-INLINE struct f16 fma16(struct f16 a, struct f16 b, struct f16 c)
+LANES_FMA struct f16 fma16(struct f16 a, struct f16 b, struct f16 c)
 {
     EACH_PART c.p[i] = fma_part(a.p[i], b.p[i], c.p[i]);
     return c;
 }
 
-INLINE struct f16 load16_f16(const uint16_t *p)
+LANES_LONG struct f16 load16_f16(const uint16_t *p)
 {
     struct f16 v;
     EACH_PART
@@ -169,7 +180,7 @@ INLINE struct f16 load_part_f16(const uint16_t *p, uint32_t n)
     return load16_f16(h);
 }
 
-INLINE void store16_f16(uint16_t *p, struct f16 v)
+LANES_LONG void store16_f16(uint16_t *p, struct f16 v)
 {
     EACH_PART
     {
@@ -232,7 +243,7 @@ INLINE void store_bytes(int8_t *q, struct i16 v)
 
 /* e^x within 1 ulp over the whole range, gradual underflow, infinity above 88.72, NaN kept.
  * x = n ln2 + r, |r| <= ln2 / 2; e^r by its series to degree 7; 2^n in two factors so that both ends round once. */
-INLINE struct f16 exp16(struct f16 in)
+LANES_FMA struct f16 exp16(struct f16 in)
 {
     const struct f16 magic = splat(0x1.8p23f); /* adding it rounds to an integer, left in the low bits */
     struct f16 x = min16(max16(splat(-110.0f), in), splat(100.0f));

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include "computed/cpu/kern.h"
+#include "computed/cpu/parts.h"
 #if defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>
 #endif
@@ -19,8 +19,6 @@ INLINE float join_lanes(float acc[LANES])
             acc[l] += acc[l + step];
     return acc[0];
 }
-
-typedef void plain_unpack_fn(const void *block, uint32_t t, struct ntx_part *p);
 
 enum { PLAIN_ROWS = 4 }; /* rows of x that share the unpacking of weights */
 
@@ -51,54 +49,61 @@ INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n)
 }
 #endif
 
-/* values: of a block; each 32 values have a lane. */
-INLINE void dot_simple(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min,
-                       plain_unpack_fn *unpack)
+/* One rule's product of a row of weights. The dots exist once for all types: compiled anew for each, they would take
+ * most of the time that this folder takes to compile. */
+typedef void plain_dot_fn(const struct plain_dot *d, parts_fn *unpack, bool has_min);
+
+/* each 32 values have a lane */
+PARTS_ONCE void dot_simple(const struct plain_dot *d, parts_fn *unpack, bool has_min)
 {
+    const uint32_t n_parts = d->n_in / NTX_QK;
     float acc[PLAIN_ROWS][LANES] = {{0}};
-    struct ntx_part p;
-    for (uint32_t b = 0; b < d->n_in / NTX_QK; b++) {
-        unpack(d->w + b / (values / NTX_QK) * block_bytes, b % (values / NTX_QK), &p);
+    struct ntx_part p[PARTS_MAX];
+    for (uint32_t first = 0; first < n_parts; first += PARTS_MAX) {
+        const uint32_t n = n_parts - first < PARTS_MAX ? n_parts - first : PARTS_MAX;
+        unpack(d->w, first, n, p);
         for (uint32_t r = 0; r < d->n; r++) {
             struct q8_row x = q8_view(d->x + r * d->x_stride, d->n_in);
-            float *to = &acc[r][b % LANES];
-            *to = fmaf((float)dot_bytes(p.q, x.q + b * NTX_QK, NTX_QK), p.d * x.d[b], *to);
-            if (has_min)
-                *to = fmaf((float)x.s[b], p.m * x.d[b], *to);
+            for (uint32_t i = 0, b = first; i < n; i++, b++) {
+                float *to = &acc[r][b % LANES];
+                *to = fmaf((float)dot_bytes(p[i].q, x.q + b * NTX_QK, NTX_QK), p[i].d * x.d[b], *to);
+                if (has_min)
+                    *to = fmaf((float)x.s[b], p[i].m * x.d[b], *to);
+            }
         }
     }
     for (uint32_t r = 0; r < d->n; r++)
         d->y[r * d->ldy] = join_lanes(acc[r]);
 }
 
-INLINE void dot_halves(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min,
-                       plain_unpack_fn *unpack)
+PARTS_ONCE void dot_halves(const struct plain_dot *d, parts_fn *unpack, bool has_min)
 {
+    const uint32_t n_parts = d->n_in / NTX_QK;
     float acc[PLAIN_ROWS][LANES] = {{0}};
-    struct ntx_part p;
+    struct ntx_part p[PARTS_MAX];
     (void)has_min;
-    for (uint32_t b = 0; b < d->n_in / NTX_QK; b++) {
-        unpack(d->w + b / (values / NTX_QK) * block_bytes, b % (values / NTX_QK), &p);
+    for (uint32_t first = 0; first < n_parts; first += PARTS_MAX) {
+        const uint32_t n = n_parts - first < PARTS_MAX ? n_parts - first : PARTS_MAX;
+        unpack(d->w, first, n, p);
         for (uint32_t r = 0; r < d->n; r++) {
             struct q8_row x = q8_view(d->x + r * d->x_stride, d->n_in);
-            float *to = &acc[r][b % LANES];
-            *to = fmaf((float)dot_bytes(p.q, x.q + b * NTX_QK, 16), p.d * x.d[b], *to);
-            *to = fmaf((float)dot_bytes(p.q + 16, x.q + b * NTX_QK + 16, 16), p.m * x.d[b], *to);
+            for (uint32_t i = 0, b = first; i < n; i++, b++) {
+                float *to = &acc[r][b % LANES];
+                *to = fmaf((float)dot_bytes(p[i].q, x.q + b * NTX_QK, 16), p[i].d * x.d[b], *to);
+                *to = fmaf((float)dot_bytes(p[i].q + 16, x.q + b * NTX_QK + 16, 16), p[i].m * x.d[b], *to);
+            }
         }
     }
     for (uint32_t r = 0; r < d->n; r++)
         d->y[r * d->ldy] = join_lanes(acc[r]);
 }
 
-INLINE void dot_super(const struct plain_dot *d, size_t block_bytes, uint32_t values, bool has_min,
-                      plain_unpack_fn *unpack)
+PARTS_ONCE void dot_super(const struct plain_dot *d, parts_fn *unpack, bool has_min)
 {
     float acc[PLAIN_ROWS][LANES] = {{0}};
-    struct ntx_part p[NTX_QKK / NTX_QK];
-    (void)values;
+    struct ntx_part p[PARTS_MAX];
     for (uint32_t b = 0; b < d->n_in / NTX_QKK; b++) {
-        for (uint32_t t = 0; t < NTX_QKK / NTX_QK; t++)
-            unpack(d->w + b * block_bytes, t, &p[t]);
+        unpack(d->w, b * PARTS_MAX, PARTS_MAX, p);
         for (uint32_t r = 0; r < d->n; r++) {
             struct q8k_row x = q8k_view(d->x + r * d->x_stride, d->n_in);
             float *to = &acc[r][b % LANES];
@@ -169,17 +174,15 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
 #ifndef PLAIN_CLONES
 #define PLAIN_CLONES /* attribute of functions that call fmaf() for each weight, in files without that instruction */
 #endif
-#define PLAIN_FLOAT(type, values, bytes, min, ...) PLAIN_CLONES PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
-#define PLAIN_SIMPLE(type, values, scale, min, ...)                                                                    \
-    PLAIN_MATMUL(type, dot_simple(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
-#define PLAIN_HALVES(type, values, scale, min, ...)                                                                    \
-    PLAIN_MATMUL(type, dot_halves(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
-#define PLAIN_SUPER(type, values, scale, min, ...)                                                                     \
-    PLAIN_MATMUL(type, dot_super(&d, sizeof(struct ntx_block_##type), values, NTX_HAS_##min, ntx_unpack_##type))
+#define PLAIN_FLOAT(type, values, bytes, min, ...)  PLAIN_CLONES PLAIN_MATMUL(type, dot_float(&d, bytes, plain_##type))
+#define PLAIN_BLOCKS(type, dot, min)                PLAIN_MATMUL(type, dot(&d, parts_##type, NTX_HAS_##min))
+#define PLAIN_SIMPLE(type, values, scale, min, ...) PLAIN_BLOCKS(type, dot_simple, min)
+#define PLAIN_HALVES(type, values, scale, min, ...) PLAIN_BLOCKS(type, dot_halves, min)
+#define PLAIN_SUPER(type, values, scale, min, ...)  PLAIN_BLOCKS(type, dot_super, min)
 
 /* For NTX_TYPES: the products of all types, and their entries in a table. */
-#define PLAIN(rule, TYPE, type, ...)       PLAIN_##rule(type, __VA_ARGS__)
-#define PLAIN_ENTRY(rule, TYPE, type, ...) [NTX_##TYPE] = plain_mm_##type,
+#define PLAIN(rule, TYPE, type, ...)                PLAIN_##rule(type, __VA_ARGS__)
+#define PLAIN_ENTRY(rule, TYPE, type, ...)          [NTX_##TYPE] = plain_mm_##type,
 
 /* Around a table whose plain entries are overridden by faster ones. */
 /* clang-format off */
