@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick.c: selects the table of kernels, once, and the form of activations for each type. */
+/* pick.c: selects the table of kernels, once, and the form of activations for each type. NTX_WITHOUT_<SET>: this
+ * build lacks the kernels of that set (computed/cpu/CMakeLists.txt). */
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -15,7 +16,9 @@ static bool have_generic(void) { return true; }
 #if defined(__x86_64__)
 bool ntx__cpu_fetch_far, ntx__cpu_follows;
 bool ntx__cpu_permutes_bytes;
+#endif
 
+#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX2)
 /* An AMD processor with AVX-512 before Zen 5, whose family is 26. */
 static bool is_zen4(void)
 {
@@ -31,7 +34,14 @@ static bool have_avx2(void)
     ntx__cpu_follows = is_zen4();
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
 }
+#define AVX2_CHOICES {&ntx__cpu_avx2, have_avx2},
+#define AVX2_NAMES   ",avx2"
+#else
+#define AVX2_CHOICES
+#define AVX2_NAMES
+#endif
 
+#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
 static bool have_avx512(void)
 {
     __builtin_cpu_init();
@@ -50,27 +60,29 @@ static bool have_amx(void)
         return false;
     return syscall(SYS_arch_prctl, REQ_XCOMP_PERM, XFEATURE_TILEDATA) == 0;
 }
-#elif defined(__aarch64__)
+#define AVX512_CHOICES {&ntx__cpu_amx, have_amx}, {&ntx__cpu_avx512, have_avx512},
+#define AVX512_NAMES   ",avx512,amx"
+#else
+#define AVX512_CHOICES
+#define AVX512_NAMES
+#endif
+
+#if defined(__aarch64__) && !defined(NTX_WITHOUT_NEON)
 static bool have_neon(void) { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
 
 static bool have_i8mm(void) { return have_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM); }
+#define NEON_CHOICES {&ntx__cpu_i8mm, have_i8mm}, {&ntx__cpu_neon, have_neon},
+#define NEON_NAMES   ",neon,i8mm"
+#else
+#define NEON_CHOICES
+#define NEON_NAMES
 #endif
 
 /* Best first. */
 static const struct {
     const struct ntx_cpu_ops *ops;
     bool (*have)(void);
-} choices[] = {
-#if defined(__x86_64__)
-    {&ntx__cpu_amx, have_amx},
-    {&ntx__cpu_avx512, have_avx512},
-    {&ntx__cpu_avx2, have_avx2},
-#elif defined(__aarch64__)
-    {&ntx__cpu_i8mm, have_i8mm},
-    {&ntx__cpu_neon, have_neon},
-#endif
-    {&ntx__cpu_generic, have_generic},
-};
+} choices[] = {AVX512_CHOICES AVX2_CHOICES NEON_CHOICES{&ntx__cpu_generic, have_generic}};
 
 const struct ntx_cpu_ops *ntx_cpu_pick(const char *force)
 {
@@ -80,16 +92,7 @@ const struct ntx_cpu_ops *ntx_cpu_pick(const char *force)
     return NULL;
 }
 
-const char *ntx_cpu_names(void)
-{
-#if defined(__x86_64__)
-    return "generic,avx2,avx512,amx";
-#elif defined(__aarch64__)
-    return "generic,neon,i8mm";
-#else
-    return "generic";
-#endif
-}
+const char *ntx_cpu_names(void) { return "generic" AVX2_NAMES AVX512_NAMES NEON_NAMES; }
 
 #define FORM_FLOAT                NTX_ACT_F32
 #define FORM_SIMPLE               NTX_ACT_Q8
