@@ -136,6 +136,18 @@ const char *ntx_format_size(uint64_t bytes, char *buf, size_t n)
     return buf;
 }
 
+const char *ntx_format_exact(uint64_t bytes, char *buf, size_t n)
+{
+    static const char unit[] = "KMGT";
+    unsigned u = 0;
+    while (bytes && bytes % 1024 == 0 && u < 4) {
+        bytes /= 1024;
+        u++;
+    }
+    snprintf(buf, n, u ? "%llu%c" : "%llu", (unsigned long long)bytes, u ? unit[u - 1] : 0);
+    return buf;
+}
+
 uint64_t ntx_now_ns(void)
 {
     struct timespec t;

@@ -16,6 +16,8 @@ int ntx_parse_rate(const char *text, double *bytes_per_s);
 
 /* "3.2 GiB" into buf; returns buf. */
 const char *ntx_format_size(uint64_t bytes, char *buf, size_t n);
+/* The same size as ntx_parse_size reads it, exactly: "3G", "2765M", "14863117". */
+const char *ntx_format_exact(uint64_t bytes, char *buf, size_t n);
 
 uint64_t ntx_now_ns(void); /* CLOCK_MONOTONIC */
 

@@ -123,7 +123,8 @@ static const struct ntx_command commands[] = {
      NTX_OPT_DOCTOR | NTX_OPT_JSON, 0, 0, ntx_cmd_doctor},
     {NTX_KIND_MEASURE, "plan", "MODEL", "Predict fit, speed and bottleneck",
      "The command predicts whether a model fits, how fast it would be, what limits it, and which change gains "
-     "most; it loads nothing. MODEL is a GGUF, or a name of a known model, whose file is not needed: "
+     "most: what can be done now first, then at most one line on what could be bought. It loads nothing. MODEL is a "
+     "GGUF, or a name of a known model, whose file is not needed: "
      "llama-70b@q4_k_m (--list shows the names). The machine is this one as `ntx doctor` measured it, one by "
      "words (--machine), or the one in --profile. --ram is the budget on any of them.",
      "  ntx plan model.gguf --ram 8G\n"

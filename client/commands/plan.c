@@ -56,6 +56,7 @@ static int get_model(const struct ntx_options *o, struct ntx_model_files *f, str
 {
     const char *path = o->args[0], *slash = strrchr(path, '/');
     bool absent = access(path, F_OK) && errno == ENOENT;
+    a->path = path;
     a->named = absent && !slash && (strchr(path, '@') || ntx_outline_nearest(path)) && !strstr(path, ".gguf");
     if (a->named)
         return ntx_outline_named(path, &a->model, err);
@@ -151,17 +152,18 @@ static void note_budget(const struct ntx_options *o, struct ntx_plan_answer *a)
     char asked[32], has[32];
     if (a->here)
         ntx_memlimit_read(&m);
-    uint64_t most = NTX_MIN(a->hw.ram_bytes ? a->hw.ram_bytes : UINT64_MAX, m.cgroup_limit);
+    m.available = NTX_ROUND_DOWN(m.available, 1ull << 20);
+    uint64_t most = NTX_ROUND_DOWN(NTX_MIN(a->hw.ram_bytes ? a->hw.ram_bytes : UINT64_MAX, m.cgroup_limit), 1ull << 20);
     const char *owner = a->here ? "this machine has" : "that machine has";
     if (m.cgroup_limit < a->hw.ram_bytes)
         owner = "this process may take";
     if (o->load.ram > most)
         snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0],
                  "--ram %s is more memory than %s, %s: it would not run so.",
-                 ntx_format_size(o->load.ram, asked, sizeof asked), owner, ntx_format_size(most, has, sizeof has));
+                 ntx_format_exact(o->load.ram, asked, sizeof asked), owner, ntx_format_exact(most, has, sizeof has));
     else if (a->here && o->load.ram > m.available)
         snprintf(a->notes[NTX_PLAN_NOTE_BUDGET], sizeof a->notes[0], "--ram %s is more memory than is free now, %s.",
-                 ntx_format_size(o->load.ram, asked, sizeof asked), ntx_format_size(m.available, has, sizeof has));
+                 ntx_format_exact(o->load.ram, asked, sizeof asked), ntx_format_exact(m.available, has, sizeof has));
 }
 
 static int report_no_model(const struct ntx_options *o)
@@ -283,12 +285,12 @@ static int place_model(const struct ntx_options *o, const struct ntx_model_files
         snprintf(a->notes[NTX_PLAN_NOTE_CONSTRAINED], sizeof a->notes[0],
                  "Grammars, schemas and tool calls are refused with so little memory; from --ram %s on there is room "
                  "for one.",
-                 ntx_format_size(NTX_ROUND_UP(a->place.constrains_from, 1ull << 20), from, sizeof from));
+                 ntx_format_exact(NTX_ROUND_UP(a->place.constrains_from, 1ull << 20), from, sizeof from));
     }
     r.plan.ram_bytes = a->place.ram;
     r.plan.ctx = a->place.ctx;
     r.smallest = false;
-    struct ntx_advice_request q = {&a->hw, &a->model, r};
+    struct ntx_advice_request q = {&a->hw, &a->model, r, a->here ? ntx_budget_default(0) : 0};
     a->n_advice = a->place.predicted ? ntx_advise(&q, a->advice) : 0;
     return 0;
 }

@@ -26,6 +26,7 @@ struct ntx_plan_answer {
     struct ntx_draft_stats guesses;  /* statistics of earlier loads of the model (--draft) */
     bool exact;                      /* exact to the byte, as `ntx run` would place it: there is a file, and no GPU */
     bool named, here;                /* the model has no file; the machine is this one */
+    const char *path;                /* of its file, for commands; NULL: it is not here yet */
     char notes[NTX_PLAN_NOTES][300]; /* warnings on the figures; "" */
     struct ntx_advice advice[NTX_ADVICE_MAX];
     unsigned n_advice;

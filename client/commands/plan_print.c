@@ -40,11 +40,11 @@ static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_for
 static const char *smallest_budget(const struct ntx_plan_answer *a, char *buf, size_t n)
 {
     char size[32];
+    ntx_format_exact(NTX_ROUND_UP(a->place.smallest, 1ull << 20), size, sizeof size);
     if (a->exact)
-        snprintf(buf, n, "%s (%llu bytes)", ntx_format_size(a->place.smallest, size, sizeof size),
-                 (unsigned long long)a->place.smallest);
+        snprintf(buf, n, "--ram %s (%llu bytes)", size, (unsigned long long)a->place.smallest);
     else
-        snprintf(buf, n, "about %s", ntx_format_size(a->place.smallest, size, sizeof size));
+        snprintf(buf, n, "about --ram %s", size);
     return buf;
 }
 
@@ -101,10 +101,10 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
         printf(", %u of %u experts used", m->model->hp.n_expert_used, m->model->hp.n_expert);
     printf("\nmachine  %s (%s)\n", ntx_out_line(a->hw.name, name, sizeof name),
            a->hw.source[0] ? ntx_out_line(a->hw.source, source, sizeof source) : "source unknown");
-    const char *vram = shared ? " for processor and GPU" : ", VRAM ";
-    printf("budget   RAM %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n",
-           ntx_format_size(p->ram, b[0], 32), p->vram ? vram : "",
-           p->vram && !shared ? ntx_format_size(p->vram, b[1], 64) : "", smallest_budget(a, b[2], 64), p->ctx,
+    const char *vram = shared ? " for processor and GPU" : ", --vram ";
+    printf("budget   --ram %s%s%s; %s would do; context %u tokens, KV %s in %s, work %s\n",
+           ntx_format_exact(p->ram, b[0], 32), p->vram ? vram : "",
+           p->vram && !shared ? ntx_format_exact(p->vram, b[1], 64) : "", smallest_budget(a, b[2], 64), p->ctx,
            ntx_format_size(p->kv_bytes, kv, 64), p->on_device && !shared ? "VRAM" : "RAM",
            ntx_format_size(p->work_bytes, b[3], 32));
     for (int t = 0; t < NTX_N_TIERS; t++)
@@ -162,8 +162,10 @@ static json_t *advice_json(const struct ntx_plan_answer *a)
 {
     json_t *list = json_array();
     for (unsigned i = 0; i < a->n_advice; i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "kind", ntx_advice_kind_name(a->advice[i].kind),
-                                              "change", a->advice[i].what, "gain", a->advice[i].gain));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:s, s:b, s:f}", "kind", ntx_advice_kind_name(a->advice[i].kind),
+                                        "change", a->advice[i].what, "options", a->advice[i].options, "buy",
+                                        ntx_advice_is_bought(a->advice[i].kind), "gain", a->advice[i].gain));
     return list;
 }
 

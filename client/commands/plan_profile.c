@@ -60,27 +60,29 @@ static int estimate_profile(struct ntx_hw *hw, struct ntx_err *err)
 
 int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err *err)
 {
-    struct ntx_err why = {0};
+    struct ntx_err broken = {0}, why = {0};
     char *note = a->notes[NTX_PLAN_NOTE_PROFILE];
-    int rc = ntx_hw_find(&a->hw, err);
+    int rc = ntx_hw_find(&a->hw, &broken);
+    bool none = rc == -ENOENT;
     if (!rc && !strcmp(a->hw.source, NTX_HW_BRIEF))
         snprintf(note, sizeof a->notes[0],
                  "This machine was measured for a moment only: `ntx doctor` measures it well (under 30 s).");
-    if (rc != -ENOENT)
-        return rc;
+    if (!rc)
+        return 0;
+    const char *lack = none ? "No hardware profile was there" : "The hardware profile cannot be used";
+    if (!none)
+        ntx_say("%s", broken.text);
     if (!measure_profile(dir, &a->hw, &why)) {
-        bool kept = store_profile(&a->hw);
+        bool kept = none && store_profile(&a->hw); /* another's file is not replaced: it may have been edited */
         snprintf(note, sizeof a->notes[0],
-                 "No hardware profile was there, so this machine was measured for a moment%s: `ntx doctor` measures it "
-                 "well (under 30 s).",
+                 "%s, so this machine was measured for a moment%s: `ntx doctor` measures it well (under 30 s).", lack,
                  kept ? ", and that is kept" : "");
         return 0;
     }
-    snprintf(
-        note, sizeof a->notes[0],
-        "No hardware profile is there, and none could be measured (%.120s): the figures are those of a common desktop. "
-        "`ntx doctor --dir DIR` measures.",
-        why.text);
+    snprintf(note, sizeof a->notes[0],
+             "%s, and nothing could be measured (%.100s): the figures are those of a common desktop. `ntx doctor --dir "
+             "DIR` measures.",
+             lack, why.text);
     return estimate_profile(&a->hw, err);
 }
 

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan_words.c: the answer of `ntx plan` in plain words. */
+#include <ctype.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "client/commands/plan.h"
 #include "client/out.h"
+#include "client/pull/store.h"
 #include "common/util.h"
 #include "computed/plan/cards.h"
 #include "model/arch.h"
 
+#define BOUGHT           31 /* all kinds that must be bought, as one */
 #define ANSWER_WORDS     300
 #define PROMPT_WORDS     500
 #define TOKENS_OF(words) ((words)*4 / 3) /* in English, about */
@@ -54,10 +57,11 @@ static void print_fit(const struct ntx_plan_answer *a)
 {
     const uint64_t *b = a->place.bytes;
     double all = gb(ntx_outline_model_bytes(&a->model));
-    char ram[32];
+    char ram[32], exact[32];
     if (*a->model.why)
         printf("ntx does not run this file: %s.\nEstimated all the same, it would fit", a->model.why);
-    printf("%s in %s of memory: ", *a->model.why ? "" : "Fits", ntx_format_size(a->place.ram, ram, sizeof ram));
+    printf("%s in %s of memory (--ram %s): ", *a->model.why ? "" : "Fits",
+           ntx_format_size(a->place.ram, ram, sizeof ram), ntx_format_exact(a->place.ram, exact, sizeof exact));
     if (!b[NTX_TIER_STORAGE] && !b[NTX_TIER_HOST])
         printf("all %.3g GB of it lie on the GPU.\n", all);
     else if (!b[NTX_TIER_STORAGE] && !b[NTX_TIER_DEVICE])
@@ -120,21 +124,45 @@ static const char *gain_text(double gain, char *buf, size_t n)
     return buf;
 }
 
-/* The best advice of each kind, the best of all first: not everybody can change the same parts. */
+/* A path that needs no quotes in a shell. */
+static bool is_plain(const char *path)
+{
+    for (const char *c = path; *c; c++)
+        if (!isalnum((unsigned char)*c) && !strchr("/._+-", *c))
+            return false;
+    return *path && *path != '-';
+}
+
+/* The command that makes the smaller file; "" where the model has no file, or its name needs quotes. */
+static void type_command(const struct ntx_plan_answer *a, char *buf, size_t n)
+{
+    char stem[256];
+    unsigned no, of;
+    const char *slash = a->path ? strrchr(a->path, '/') : NULL;
+    *buf = 0;
+    if (!a->named && a->path && is_plain(a->path) && ntx_store_stem(slash ? slash + 1 : a->path, stem, &no, &of))
+        snprintf(buf, n, " (`ntx quantize %s %s-Q4_K_M.gguf Q4_K_M`)", a->path, stem);
+}
+
+/* One line for each kind of what can be done now, the best first; then at most one for what must be bought. */
 static void print_advice(const struct ntx_plan_answer *a)
 {
     unsigned seen = 0;
-    char r[64], t[32], what[300];
-    for (unsigned i = 0; i < a->n_advice; i++) {
-        const struct ntx_advice *v = &a->advice[i];
-        if (seen >> v->kind & 1)
-            continue;
-        printf("%s %s times as fast with %s: %s.\n", seen ? "        " : "Gain:   ", gain_text(v->gain, t, sizeof t),
-               ntx_out_line(v->what, what, sizeof what), rate_text(v->gain / a->place.decode.pass_s, r, sizeof r));
-        seen |= 1u << v->kind;
-    }
+    char r[64], t[32], what[300], command[4500];
+    for (int bought = 0; bought < 2; bought++)
+        for (unsigned i = 0; i < a->n_advice; i++) {
+            const struct ntx_advice *v = &a->advice[i];
+            if (ntx_advice_is_bought(v->kind) != bought || seen >> (bought ? BOUGHT : v->kind) & 1)
+                continue;
+            type_command(a, command, v->kind == NTX_ADVICE_TYPE ? sizeof command : 1);
+            const char *head = seen ? "        " : "Gain:   ";
+            printf("%s %s times as fast with %s: %s%s.\n", bought ? "To buy: " : head, gain_text(v->gain, t, sizeof t),
+                   ntx_out_line(v->what, what, sizeof what), rate_text(v->gain / a->place.decode.pass_s, r, sizeof r),
+                   command);
+            seen |= 1u << (bought ? BOUGHT : v->kind);
+        }
     if (!seen)
-        puts("Gain:    nothing that was tried (memory, drive, GPU, a smaller type) makes it a twentieth faster.");
+        puts("Gain:    nothing that was tried (memory, drive, a smaller type) makes it a twentieth faster.");
 }
 
 void ntx__plan_print_words(const struct ntx_plan_answer *a)

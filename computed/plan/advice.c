@@ -11,12 +11,13 @@
 #include "computed/plan/machine.h"
 
 #define GIB           (1ull << 30)
+#define MIB           (1ull << 20)
 #define LEAST_GAIN    1.05
 #define USABLE(bytes) ((bytes) - (bytes) / 100 * 15) /* of a machine's memory, as in place.c */
 
 const char *ntx_advice_kind_name(enum ntx_advice_kind k)
 {
-    static const char *const names[] = {"setting", "type", "memory", "drive", "gpu"};
+    static const char *const names[] = {"setting", "type", "memory", "drive", "slot"};
     return names[k];
 }
 
@@ -30,8 +31,8 @@ struct trial {
 struct list {
     const struct ntx_advice_request *r;
     struct trial *trial;
-    double pass_s; /* without a change */
-    struct ntx_layout layout;
+    double pass_s;                   /* without a change */
+    struct ntx_layout layout, tried; /* without a change; of the last trial */
     struct ntx_advice *out;
     unsigned n;
 };
@@ -50,22 +51,30 @@ static struct trial *begin_trial(struct list *a)
     return a->trial;
 }
 
-/* Measures the trial's gain, and keeps it if there is any. */
-static void keep_trial(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...)
+/* Measures the trial's gain, and keeps it if there is any. NULL: there is none. */
+static struct ntx_advice *keep_trial(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-static void keep_trial(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...)
+static struct ntx_advice *keep_trial(struct list *a, enum ntx_advice_kind kind, const char *fmt, ...)
 {
-    struct ntx_layout l;
     struct ntx_advice *to = &a->out[a->n];
     va_list ap;
-    double gain = a->pass_s / pass_of(&a->trial->hw, a->trial->model, &a->trial->place, &l);
-    if (a->n == NTX_ADVICE_MAX || gain < LEAST_GAIN)
-        return;
+    double gain = a->pass_s / pass_of(&a->trial->hw, a->trial->model, &a->trial->place, &a->tried);
+    if (a->n == NTX_ADVICE_MAX || !(gain >= LEAST_GAIN && isfinite(gain)))
+        return NULL;
     *to = (struct ntx_advice){.kind = kind, .gain = gain};
     va_start(ap, fmt);
     vsnprintf(to->what, sizeof to->what, fmt, ap);
     va_end(ap);
     a->n++;
+    return to;
+}
+
+static struct ntx_advice *keep_setting(struct list *a, const char *options)
+{
+    struct ntx_advice *to = keep_trial(a, NTX_ADVICE_SETTING, "%s", options);
+    if (to)
+        snprintf(to->options, sizeof to->options, "%s", options);
+    return to;
 }
 
 static bool streams(const struct list *a) { return a->layout.bytes[NTX_TIER_STORAGE] > 0; }
@@ -75,20 +84,31 @@ static uint64_t resident_budget(const struct list *a)
 {
     uint64_t bytes = a->layout.bytes[NTX_TIER_HOST] + a->layout.bytes[NTX_TIER_STORAGE] + a->layout.kv_bytes +
                      a->layout.work_bytes;
-    return bytes + bytes / 50;
+    return NTX_ROUND_UP(bytes + bytes / 50, MIB);
+}
+
+/* The largest budget, in whole MiB. */
+static uint64_t usable_memory(const struct list *a)
+{
+    uint64_t most = USABLE(a->r->hw->ram_bytes);
+    return NTX_ROUND_DOWN(a->r->most ? NTX_MIN(a->r->most, most) : most, MIB);
 }
 
 /* The rest of the memory, or as much of it as the model can use. */
 static void try_budget(struct list *a)
 {
     struct trial *t = begin_trial(a);
-    uint64_t usable = USABLE(a->r->hw->ram_bytes), want = resident_budget(a);
-    char size[32];
-    if (!streams(a) || !usable || a->layout.ram >= usable)
+    uint64_t usable = usable_memory(a), want = resident_budget(a);
+    char option[64], size[32];
+    if (!streams(a) || a->layout.ram >= usable)
         return;
     t->place.plan.ram_bytes = NTX_MIN(usable, want);
-    keep_trial(a, NTX_ADVICE_SETTING, "--ram %s%s", ntx_format_size(t->place.plan.ram_bytes, size, sizeof size),
-               want <= usable ? ", which holds all of it" : "");
+    snprintf(option, sizeof option, "--ram %s", ntx_format_exact(t->place.plan.ram_bytes, size, sizeof size));
+    struct ntx_advice *to = keep_setting(a, option);
+    if (to && !a->tried.bytes[NTX_TIER_STORAGE])
+        snprintf(to->what, sizeof to->what, "%s, which holds all of it", option);
+    else if (to && want > usable)
+        snprintf(to->what, sizeof to->what, "%s, all that can be given", option);
 }
 
 static void try_type(struct list *a)
@@ -114,8 +134,10 @@ static void try_threads(struct list *a)
     struct trial *t = begin_trial(a);
     if (!t->place.plan.threads || t->place.plan.threads >= t->hw.threads)
         return;
+    char option[64];
     t->place.plan.threads = t->hw.threads;
-    keep_trial(a, NTX_ADVICE_SETTING, "--threads %u", t->hw.threads);
+    snprintf(option, sizeof option, "--threads %u", t->hw.threads);
+    keep_setting(a, option);
 }
 
 /* GPU memory that is not used. */
@@ -127,62 +149,55 @@ static void try_vram(struct list *a)
         return;
     t->place.vram = 0;
     t->place.plan.multiply = unused ? NTX_MULTIPLY_BEST : t->place.plan.multiply;
-    keep_trial(a, NTX_ADVICE_SETTING, "%s",
-               unused ? "--backend auto, which uses the GPU" : "all of the GPU's memory (no --vram)");
+    if (unused)
+        keep_setting(a, "--backend auto");
+    else
+        keep_trial(a, NTX_ADVICE_SETTING, "all of the GPU's memory (no --vram)");
 }
 
-/* If the budget is no more than the machine's part of it, more memory raises the budget. */
+/* Where the model fits into the memory that is there, --ram does it, and nothing need be bought. */
+static bool lacks_memory(const struct list *a) { return streams(a) && usable_memory(a) < resident_budget(a); }
+
+/* More memory, of sizes that are sold: up to four times as much, and no more than the model fills. */
 static void try_memory(struct list *a)
 {
     static const uint32_t sizes[] = {16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 768, 1024};
+    const uint64_t has = a->r->hw->ram_bytes, want = resident_budget(a);
     char have[32];
-    bool done = !streams(a) || !a->r->hw->ram_bytes;
+    bool done = !lacks_memory(a) || !has;
     for (size_t i = 0; !done && i < sizeof sizes / sizeof *sizes; i++) {
         uint64_t bytes = sizes[i] * GIB;
-        if (bytes < a->r->hw->ram_bytes + a->r->hw->ram_bytes / 4 || USABLE(bytes) < a->layout.ram + a->layout.ram / 4)
+        if (bytes < has + has / 4 || USABLE(bytes) < a->layout.ram + a->layout.ram / 4)
             continue;
+        if (bytes > 4 * has)
+            return;
         struct trial *t = begin_trial(a);
         t->hw.ram_bytes = bytes;
         t->place.plan.ram_bytes = USABLE(bytes);
         keep_trial(a, NTX_ADVICE_MEMORY, "%u GiB of memory instead of %s", sizes[i],
-                   ntx_format_size(a->r->hw->ram_bytes, have, sizeof have));
-        done = USABLE(bytes) >= resident_budget(a) || bytes >= 4 * a->r->hw->ram_bytes;
+                   ntx_format_size(has, have, sizeof have));
+        done = USABLE(bytes) >= want;
     }
 }
 
+/* The next class of drives, and a second one of the same. */
 static void try_drive(struct list *a)
 {
     static const double rates[] = {3.3e9, 7e9, 14e9};
     double now = ntx_hw_stream_bps(a->r->hw, 524288);
-    if (!streams(a) || now <= 0)
+    size_t next = 0;
+    if (!lacks_memory(a) || now <= 0)
         return;
-    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+    while (next < sizeof rates / sizeof *rates && rates[next] < 1.5 * now)
+        next++;
+    if (next < sizeof rates / sizeof *rates) {
         struct trial *t = begin_trial(a);
-        if (rates[i] < 1.2 * now)
-            continue;
-        ntx_machine_set_drive(&t->hw, rates[i]);
-        keep_trial(a, NTX_ADVICE_DRIVE, "a drive of %.3g GB/s instead of %.2g", rates[i] / 1e9, now / 1e9);
+        ntx_machine_set_drive(&t->hw, rates[next]);
+        keep_trial(a, NTX_ADVICE_DRIVE, "a drive of %.3g GB/s instead of %.2g", rates[next] / 1e9, now / 1e9);
     }
     struct trial *t = begin_trial(a);
     ntx_machine_set_drive(&t->hw, 2 * now);
     keep_trial(a, NTX_ADVICE_DRIVE, "a second such drive with a copy of the model (--also)");
-}
-
-static void try_gpu(struct list *a)
-{
-    static const char *const cards[] = {"3060", "5060ti-16g", "3090", "5090"};
-    const struct ntx_hw *hw = a->r->hw;
-    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++) {
-        const struct ntx_card *c = ntx_card_find(cards[i]);
-        struct trial *t = begin_trial(a);
-        if ((uint64_t)c->gib * GIB <= hw->gpu.bytes + hw->gpu.bytes / 4)
-            continue;
-        ntx_machine_set_gpu(&t->hw, c, hw->gpu.bytes ? 0 : ntx_pcie_bps(4, 16));
-        t->place.vram = 0;
-        t->place.plan.multiply = NTX_MULTIPLY_BEST;
-        keep_trial(a, NTX_ADVICE_GPU, "a GPU with %u GiB (%s)%s%s", c->gib, c->name,
-                   hw->gpu.bytes ? " instead of " : "", hw->gpu.bytes ? hw->gpu.name : "");
-    }
 }
 
 static void try_slot(struct list *a)
@@ -192,7 +207,7 @@ static void try_slot(struct list *a)
     if (!t->hw.gpu.bytes || t->hw.gpu.h2d_bps <= 0 || t->hw.gpu.h2d_bps > 0.8 * full)
         return;
     t->hw.gpu.h2d_bps = full;
-    keep_trial(a, NTX_ADVICE_GPU, "a slot of PCIe 4 x16 for the GPU");
+    keep_trial(a, NTX_ADVICE_SLOT, "a slot of PCIe 4 x16 for the GPU");
 }
 
 /* Cheaper changes were tried first: one that is about as good stays behind them. */
@@ -209,8 +224,8 @@ static void sort_advice(struct ntx_advice *list, unsigned n)
 
 unsigned ntx_advise(const struct ntx_advice_request *r, struct ntx_advice out[NTX_ADVICE_MAX])
 {
-    static void (*const tries[])(struct list *) = {try_budget, try_threads, try_vram,   try_type,
-                                                   try_slot,   try_drive,   try_memory, try_gpu};
+    static void (*const tries[])(struct list *) = {try_budget, try_threads, try_vram,  try_type,
+                                                   try_slot,   try_drive,   try_memory};
     struct list a = {.r = r, .out = out, .trial = calloc(1, sizeof *a.trial)};
     if (!a.trial)
         return 0;

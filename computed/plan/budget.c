@@ -19,7 +19,7 @@ uint64_t ntx_budget_default(uint64_t reclaim_bytes)
         uint64_t left = m.cgroup_left + reclaim_bytes, spare = NTX_MAX(left / 10, PROCESS_BYTES);
         ram = NTX_MIN(ram, left > spare ? left - spare : 0);
     }
-    return ram;
+    return NTX_ROUND_DOWN(ram, 1ull << 20);
 }
 
 int ntx_budget_nothing(struct ntx_err *err)

@@ -12,8 +12,8 @@
 #define NTX_BUDGET_SESSIONS_MIN 4
 #define NTX_BUDGET_SESSIONS_MAX 32
 
-/* The memory that is available, less a tenth, and less what the processes themselves need. reclaim_bytes: will be freed
- * before. */
+/* The memory that is available, less a tenth, and less what the processes themselves need, in whole MiB.
+ * reclaim_bytes: will be freed before. */
 uint64_t ntx_budget_default(uint64_t reclaim_bytes);
 /* The error for no memory at all: -ENOMEM. */
 int ntx_budget_nothing(struct ntx_err *err);

@@ -49,7 +49,8 @@ void ntx_machine_set_drive(struct ntx_hw *hw, double bps)
     hw->in_flight = 4u << 20;
 }
 
-void ntx_machine_set_gpu(struct ntx_hw *hw, const struct ntx_card *card, double slot_bps)
+/* slot_bps 0: as good as the card's plug */
+static void set_gpu(struct ntx_hw *hw, const struct ntx_card *card, double slot_bps)
 {
     double plug = ntx_pcie_bps(card->pcie, card->lanes);
     snprintf(hw->gpu.name, sizeof hw->gpu.name, "%s", card->name);
@@ -172,7 +173,7 @@ static void apply(const struct said *s, struct ntx_hw *hw)
     if (s->no_gpu)
         memset(&hw->gpu, 0, sizeof hw->gpu);
     if (s->card)
-        ntx_machine_set_gpu(hw, s->card, s->slot_bps);
+        set_gpu(hw, s->card, s->slot_bps);
     else if (s->slot_bps > 0 && hw->gpu.bytes)
         hw->gpu.h2d_bps = BELIEVED * s->slot_bps;
 }

@@ -26,9 +26,7 @@ int ntx_machine_parse(const char *words, bool have_this, struct ntx_hw *hw, stru
 /* Whether the words begin with `this`. */
 bool ntx_machine_is_this(const char *words);
 
-/* Changes one part, also to try an upgrade. */
-void ntx_machine_set_gpu(struct ntx_hw *hw, const struct ntx_card *card,
-                         double slot_bps /* 0: as good as the card's plug */);
+/* Changes the drive, also to try another one. */
 void ntx_machine_set_drive(struct ntx_hw *hw, double bps);
 
 #endif

@@ -98,7 +98,8 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
     q.clients = &clients;
     q.other_bytes += o->held_bytes;
     q.threads = NTX_MIN(q.threads ? q.threads : NTX_MAX(hw->threads, 1u), THREADS_MOST);
-    q.ram_bytes = out->ram = q.ram_bytes ? q.ram_bytes : hw->ram_bytes - hw->ram_bytes * 15 / 100;
+    q.ram_bytes = out->ram = q.ram_bytes ? q.ram_bytes
+                                         : NTX_ROUND_DOWN(hw->ram_bytes - hw->ram_bytes * 15 / 100, 1ull << 20);
     q.vram_bytes = out->vram = vram_of(hw, o, r, out);
     q.unified = hw->gpu.unified;
     if (!q.ram_bytes)

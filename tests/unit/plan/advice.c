@@ -4,11 +4,13 @@
 #include <math.h>
 
 #include "common/nearest.h"
+#include "common/util.h"
 #include "computed/plan/advice.h"
 #include "computed/plan/machine.h"
 #include "tests/lib/check.h"
 
 #define GIB        (1ull << 30)
+#define MIB        (1ull << 20)
 #define NEAR(a, b) CHECK_MSG(fabs((a) - (b)) <= 1e-9 * fabs(b), "%.12g, expected %.12g", (double)(a), (double)(b))
 
 static struct ntx_hw machine(const char *words)
@@ -104,6 +106,37 @@ static double pass_s(const struct ntx_hw *hw, const struct ntx_outline *o, const
     return l.decode.pass_s;
 }
 
+/* A model of 8.5 GB: nothing beyond it, beyond the machine, or for a part that the machine lacks. */
+static void test_possible(const struct ntx_outline *o)
+{
+    struct ntx_advice list[NTX_ADVICE_MAX];
+    struct ntx_hw roomy = machine("ram=64G,drive=2G"), tiny = machine("ram=4G,drive=2G"),
+                  with_gpu = machine("ram=64G,drive=2G,gpu=3060,pcie=3x4");
+    struct ntx_advice_request r = {&roomy, o, {.plan = {.ram_bytes = 4 * GIB, .ctx = 512}}, 0};
+    unsigned n = ntx_advise(&r, list);
+    CHECK(find(list, n, "--ram") && find(list, n, ", which holds all of it") && !find(list, n, "of memory"));
+    CHECK(!find(list, n, "drive"));
+    uint64_t asked = 0;
+    CHECK(!ntx_parse_size(find(list, n, "--ram")->options + 6, &asked));
+    CHECK_MSG(asked > 8000 * MIB && asked < 10 * GIB, "%llu", (unsigned long long)asked);
+    CHECK(!find(list, n, "GPU") && !find(list, n, "slot"));
+    r.most = 5 * GIB + 1; /* others have the rest of the memory */
+    n = ntx_advise(&r, list);
+    CHECK_STR(find(list, n, "--ram")->options, "--ram 5G");
+    CHECK(find(list, n, "all that can be given"));
+    r = (struct ntx_advice_request){&tiny, o, {.plan = {.ram_bytes = 3 * GIB, .ctx = 512}}, 0};
+    n = ntx_advise(&r, list);
+    CHECK(find(list, n, "16 GiB of memory instead of 4.0 GiB") && !find(list, n, "24 GiB") && !find(list, n, "32 GiB"));
+    CHECK(find(list, n, "a drive of 3.3 GB/s") && !find(list, n, "a drive of 7") && !find(list, n, "a drive of 14"));
+    tiny.ram_bytes = 2 * GIB; /* eight times as much is no advice */
+    r.place.plan.ram_bytes = GIB;
+    CHECK(!find(list, ntx_advise(&r, list), "of memory"));
+    r = (struct ntx_advice_request){&with_gpu, o, {.plan = {.ram_bytes = 4 * GIB, .ctx = 512}}, 0};
+    n = ntx_advise(&r, list);
+    for (unsigned i = 0; i < n; i++)
+        CHECK_MSG(!strstr(list[i].what, "instead of 3060"), "%s", list[i].what);
+}
+
 static void test_gains(void)
 {
     struct ntx_hw hw = machine("ram=32G,drive=2G"), faster = machine("ram=32G,drive=4G"),
@@ -112,7 +145,7 @@ static void test_gains(void)
     struct ntx_err err = {0};
     struct ntx_advice list[NTX_ADVICE_MAX];
     CHECK(!ntx_outline_named("llama-70b@q4_k_m", &o, &err));
-    struct ntx_advice_request r = {&hw, &o, {.plan = {.ram_bytes = 10 * GIB, .ctx = 512}}};
+    struct ntx_advice_request r = {&hw, &o, {.plan = {.ram_bytes = 10 * GIB, .ctx = 512}}, 0};
     unsigned n = ntx_advise(&r, list);
     double now = pass_s(&hw, &o, &r.place);
     for (unsigned i = 1; i < n; i++) /* earlier ones are better, or as good and cheaper */
@@ -122,12 +155,14 @@ static void test_gains(void)
     CHECK(second && second->kind == NTX_ADVICE_DRIVE && budget && budget->kind == NTX_ADVICE_SETTING && memory &&
           memory->kind == NTX_ADVICE_MEMORY);
     NEAR(second->gain, now / pass_s(&faster, &o, &r.place));
-    struct ntx_place_request more = {.plan = {.ram_bytes = 32 * GIB - 32 * GIB / 100 * 15, .ctx = 512}};
+    struct ntx_place_request more = {.plan = {.ram_bytes = 27852 * MIB, .ctx = 512}}; /* 85 % */
     NEAR(budget->gain, now / pass_s(&hw, &o, &more));
     more.plan.ram_bytes = 48 * GIB - 48 * GIB / 100 * 15;
     NEAR(memory->gain, now / pass_s(&larger, &o, &more));
     CHECK(list[0].gain >= memory->gain && !find(list, n, "Q4_K_M")); /* the model already has that type */
-    CHECK(find(list, n, "3090") && find(list, n, "3090")->kind == NTX_ADVICE_GPU);
+    CHECK_STR(budget->options, "--ram 27852M");
+    CHECK(!budget->kind && !ntx_advice_is_bought(budget->kind) && ntx_advice_is_bought(memory->kind));
+    CHECK(!find(list, n, "GPU"));
     ntx_outline_free(&o);
     /* all in memory: neither drive nor memory help, a smaller type does */
     CHECK(!ntx_outline_named("llama-8b@q8_0", &o, &err));
@@ -136,6 +171,7 @@ static void test_gains(void)
     CHECK(n && !find(list, n, "drive") && !find(list, n, "of memory") && !find(list, n, "--ram"));
     CHECK(find(list, n, "Q4_K_M") && find(list, n, "Q4_K_M")->kind == NTX_ADVICE_TYPE &&
           fabs(find(list, n, "Q4_K_M")->gain - 1.72) < 0.05);
+    test_possible(&o);
     hw.n_kernels = 0;
     hw.ram_bps = 0;
     CHECK_EQ(ntx_advise(&r, list), 0); /* no rate is known */
