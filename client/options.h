@@ -96,8 +96,8 @@ struct ntx_options {
     uint32_t apart, experts;
     uint64_t base;
     bool has_base;
-    const char *token_file, *sha256; /* pulling */
-    uint32_t retry_ms, stall_s;
+    const char *token_file, *sha256, *type; /* pulling */
+    uint32_t retry_ms, stall_s, results;
     bool anyway;
     struct ntx_defaults defaults;
 };
@@ -128,6 +128,8 @@ enum { /* groups */
        NTX_OPT_CHAT = 1 << 25,
        NTX_OPT_INDEX = 1 << 26,
        NTX_OPT_UP = 1 << 27,
+       NTX_OPT_HUB = 1 << 28,
+       NTX_OPT_SEARCH = 1 << 29,
        NTX_OPT_MODEL = 1 << 18,
        NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };

@@ -409,18 +409,29 @@ static const struct ntx_setting calibrate_entries[] = {
     {"seed", 0, "S", "of the training (default 1)", .kind = NTX_SET_NUMBER, AT(sampling.seed),
      .given = offsetof(struct ntx_options, sampling.has_seed)},
 };
-static const struct ntx_setting pull_entries[] = {
+static const struct ntx_setting hub_entries[] = {
     {"token-file", 0, "FILE",
      "the hub's token (mode 0600), for restricted models (default: HF_TOKEN, else ~/.config/ntx/token)",
      TEXT(token_file)},
-    {"sha256", 0, "HEX", "for a URL: the file's expected SHA-256 (the hub knows that of its models)", TEXT(sha256)},
-    {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true,
-     COUNT(retry_ms), .preset = "1000"},
     {"stall-s", 0, "N",
      "repeat the request when a server sends less than 1 KiB a second for N seconds; after six "
      "such tries the pull ends, and continues the next time (default $)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 3600, AT(stall_s), .preset = "30"},
+};
+static const struct ntx_setting pull_entries[] = {
+    {"type", 0, "TYPE",
+     "the type to pull, Q4_K_M for example; best: the recommended one (default: shows all types, and asks on a "
+     "terminal)",
+     TEXT(type)},
+    {"list", 0, NULL, "list the short names, and those of ~/.config/ntx/models.ini", FLAG(list)},
+    {"sha256", 0, "HEX", "for a URL: the file's expected SHA-256 (the hub knows that of its models)", TEXT(sha256)},
+    {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true,
+     COUNT(retry_ms), .preset = "1000"},
     {"anyway", 0, NULL, "pull a model even if ntx cannot run it", FLAG(anyway)},
+};
+static const struct ntx_setting search_entries[] = {
+    {"limit", 0, "N", "results at most (default $)", .kind = NTX_SET_COUNT, .min = 1, .max = 50, AT(results),
+     .preset = "10"},
 };
 static const struct ntx_setting json_entries[] = {{"json", 0, NULL, "as JSON", FLAG(json)}};
 
@@ -458,5 +469,7 @@ const struct option_group ntx__option_groups[NTX__N_OPTION_GROUPS] = {
     {NTX_OPT_UP, ENTRIES(up_entries), NULL, 0, "Several machines:"},
     {NTX_OPT_SERVE, ENTRIES(serve_entries), NULL, 0, "HTTP:"},
     {NTX_OPT_PULL, ENTRIES(pull_entries), NULL, 0, "Pulling:"},
+    {NTX_OPT_SEARCH, ENTRIES(search_entries), NULL, 0, "The hub:"},
+    {NTX_OPT_HUB, ENTRIES(hub_entries), NULL, 0, "The hub:"},
     {NTX_OPT_SOCKET, ENTRIES(socket_entries), NULL, 0, "Connection:"},
 };

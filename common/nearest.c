@@ -30,16 +30,32 @@ static size_t edit_distance(const char *a, const char *b)
     return rows[n % 3][m];
 }
 
+/* Distances from which on a name is another one. */
+static size_t too_far(const char *word) { return (strlen(word) + 2) / 3 + 1; }
+
+static void keep_nearer(const char *word, const char *name, size_t *few, const char **best)
+{
+    size_t d = edit_distance(word, name);
+    if (d >= *few)
+        return;
+    *few = d;
+    *best = name;
+}
+
 const char *ntx_nearest(const char *word, const char *(*at)(size_t i), size_t n)
 {
     const char *best = NULL;
-    size_t few = (strlen(word) + 2) / 3 + 1;
-    for (size_t i = 0; i < n; i++) {
-        size_t d = edit_distance(word, at(i));
-        if (d < few) {
-            few = d;
-            best = at(i);
-        }
-    }
+    size_t few = too_far(word);
+    for (size_t i = 0; i < n; i++)
+        keep_nearer(word, at(i), &few, &best);
+    return best;
+}
+
+const char *ntx_nearest_of(const char *word, const char *const *names, size_t n)
+{
+    const char *best = NULL;
+    size_t few = too_far(word);
+    for (size_t i = 0; i < n; i++)
+        keep_nearer(word, names[i], &few, &best);
     return best;
 }

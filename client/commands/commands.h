@@ -36,6 +36,7 @@ int ntx_cmd_imatrix(struct ntx_options *o);
 int ntx_cmd_draft_index(struct ntx_options *o);
 int ntx_cmd_calibrate(struct ntx_options *o);
 int ntx_cmd_pull(struct ntx_options *o);
+int ntx_cmd_search(struct ntx_options *o);
 int ntx_cmd_list(struct ntx_options *o);
 int ntx_cmd_rm(struct ntx_options *o);
 

@@ -21,7 +21,8 @@ static int open_part(const char *path, int *fd, struct ntx_err *err)
     if (f < 0)
         return ntx_err_set(err, -errno, "%s: %s; %s", path, strerror(errno),
                            errno == EACCES ? "you may not read the file, or not look into a folder on its way"
-                                           : "give the path of a GGUF file, or a name of `ntx list`");
+                                           : "give the path of a GGUF file, or a name of `ntx list` (`ntx pull NAME` "
+                                             "fetches one)");
     if (fstat(f, &st) || !S_ISREG(st.st_mode)) {
         close(f);
         return ntx_err_set(err, -EINVAL, "%s: not a regular file; give the path of a GGUF file", path);

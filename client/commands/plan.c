@@ -28,7 +28,7 @@ static const char *model_directory(const struct ntx_options *o, const struct ntx
 }
 
 /* The machine: by words, from a file, or this one as `ntx doctor` measured it. */
-static int get_machine(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err)
+int ntx__plan_machine(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err)
 {
     bool base = !o->machine || ntx_machine_is_this(o->machine);
     char dir[4096];
@@ -300,7 +300,7 @@ int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f
 {
     int rc = ntx_outline_gguf(f->gguf, name, &a->model, err);
     if (!rc)
-        rc = get_machine(o, a, err);
+        rc = ntx__plan_machine(o, a, err);
     if (!rc)
         load_draft_stats(o, f, a);
     return rc ? rc : place_model(o, f, a, err);
@@ -324,7 +324,7 @@ int ntx_cmd_plan(struct ntx_options *o)
         rc = ntx__plan_machines(o, a, &err);
         goto done;
     }
-    if (!rc && (rc = get_machine(o, a, &err)) &&
+    if (!rc && (rc = ntx__plan_machine(o, a, &err)) &&
         *a->model.why) /* an unknown model matters more than an unknown machine */
         rc = ntx_err_set(&err, rc, "%s: ntx does not run this file: %s", o->args[0], a->model.why);
     if (!rc) {

@@ -49,6 +49,17 @@ int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const
 int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name,
                     struct ntx_plan_answer *a, struct ntx_err *err);
 
+/* Fills a->hw, and notes on it: the machine by words, from a file, or this one. */
+int ntx__plan_machine(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err);
+
+/* plan_types.c: tokens a second of the same model in another type, "Q4_K_M" or "UD-Q4_K_XL", with a's machine and
+ * budget; bytes: of that file, or UINT64_MAX. The layout of the type's own mix, at the scale of those bytes. 0: no
+ * prediction. *streamed: its share that is read from the drive. */
+double ntx__plan_type_rate(const struct ntx_plan_answer *a, const struct ntx_gguf *g, const char *type, uint64_t bytes,
+                           double *streamed);
+/* The same by the size alone, if each weight is used for each token: experts make it faster. */
+double ntx__plan_size_rate(const struct ntx_hw *hw, uint64_t ram, uint64_t bytes, double *streamed);
+
 /* plan_profile.c: fills a->hw, and a note unless it is the stored profile of a complete measurement. dir: where to
  * measure if nothing is stored. */
 int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err *err);
@@ -59,6 +70,8 @@ void ntx__plan_done(struct ntx_plan_answer *a);
 void ntx_plan_print(const struct ntx_plan_answer *a);
 void ntx_plan_print_json(const struct ntx_plan_answer *a);
 void ntx__plan_print_words(const struct ntx_plan_answer *a);
+/* "12 tokens a second", "a token every 2.1 seconds"; returns buf. */
+const char *ntx__plan_rate_text(double tok_s, char *buf, size_t n);
 /* Prints the known models, types and GPUs. */
 void ntx__plan_print_lists(bool json);
 

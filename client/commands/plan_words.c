@@ -41,7 +41,7 @@ static const char *about_text(double s, char *buf, size_t n)
     return buf;
 }
 
-static const char *rate_text(double tok_s, char *buf, size_t n)
+const char *ntx__plan_rate_text(double tok_s, char *buf, size_t n)
 {
     char one[32];
     if (tok_s >= 1)
@@ -83,9 +83,10 @@ static void print_rates(const struct ntx_plan_answer *a)
 {
     char r[64], d[32];
     double pass = a->place.decode.pass_s, per_token = a->place.prefill.pass_s / a->place.rows;
-    printf("Writing: %s; an answer of %d words takes %s.\n", rate_text(1 / pass, r, sizeof r), ANSWER_WORDS,
+    printf("Writing: %s; an answer of %d words takes %s.\n", ntx__plan_rate_text(1 / pass, r, sizeof r), ANSWER_WORDS,
            about_text(TOKENS_OF(ANSWER_WORDS) * pass, d, sizeof d));
-    printf("Reading: %s; a prompt of %d words takes %s.\n", rate_text(1 / per_token, r, sizeof r), PROMPT_WORDS,
+    printf("Reading: %s; a prompt of %d words takes %s.\n", ntx__plan_rate_text(1 / per_token, r, sizeof r),
+           PROMPT_WORDS,
            about_text(NTX_MAX(TOKENS_OF(PROMPT_WORDS) * per_token, a->place.prefill.pass_s), d, sizeof d));
 }
 
@@ -96,7 +97,7 @@ static void print_drafts(const struct ntx_plan_answer *a)
     const char *by = p->draft_known ? "as it was here before" : "if guesses hold as they commonly do";
     if (p->draft_nodes)
         printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->draft_tokens, p->draft_nodes,
-               rate_text(p->draft_tok_s, r, sizeof r), by);
+               ntx__plan_rate_text(p->draft_tok_s, r, sizeof r), by);
     else if (p->draft_tok_s > 0)
         printf("Guesses: they do not pay here, %s.\n", by);
 }
@@ -157,8 +158,8 @@ static void print_advice(const struct ntx_plan_answer *a)
             type_command(a, command, v->kind == NTX_ADVICE_TYPE ? sizeof command : 1);
             const char *head = seen ? "        " : "Gain:   ";
             printf("%s %s times as fast with %s: %s%s.\n", bought ? "To buy: " : head, gain_text(v->gain, t, sizeof t),
-                   ntx_out_line(v->what, what, sizeof what), rate_text(v->gain / a->place.decode.pass_s, r, sizeof r),
-                   command);
+                   ntx_out_line(v->what, what, sizeof what),
+                   ntx__plan_rate_text(v->gain / a->place.decode.pass_s, r, sizeof r), command);
             seen |= 1u << (bought ? BOUGHT : v->kind);
         }
     if (!seen)

@@ -110,14 +110,14 @@ static int take_bytes(void *arg, const struct ntx_web_answer *a, const void *p, 
     return h->n == h->room ? -ECANCELED : 0; /* all that was asked for has come */
 }
 
-static int fetch_more(struct ntx_web *w, const struct ntx_hub_file *f, struct head *h, size_t room,
+static int fetch_more(struct ntx_web *w, const struct ntx_hub_file *f, unsigned most_s, struct head *h, size_t room,
                       struct ntx_web_answer *a, struct ntx_err *err)
 {
     uint8_t *p = realloc(h->p, room);
     if (!p)
         return ntx_err_set(err, -ENOMEM, "no memory");
     *h = (struct head){.p = p, .n = h->n, .room = room};
-    struct ntx_web_ask q = {.url = f->url, .from = h->n, .to = room, .take = take_bytes, .arg = h};
+    struct ntx_web_ask q = {.url = f->url, .from = h->n, .to = room, .most_s = most_s, .take = take_bytes, .arg = h};
     int rc = ntx_web_get(w, &q, a, err);
     return rc == -ECANCELED ? 0 : rc;
 }
@@ -153,14 +153,15 @@ static int make_memory_file(const struct head *h, uint64_t size, int *fd)
     return rc;
 }
 
-int ntx_header_get(struct ntx_web *w, struct ntx_hub_file *f, int *fd, char etag[200], struct ntx_err *err)
+int ntx_header_get(struct ntx_web *w, struct ntx_hub_file *f, unsigned most_s, int *fd, char etag[200],
+                   struct ntx_err *err)
 {
     struct head h = {0};
     struct ntx_web_answer a;
     uint64_t end = 0;
     int rc = 0;
     for (size_t room = FIRST; !rc && !end && room <= MOST; room *= 4) {
-        rc = fetch_more(w, f, &h, room, &a, err);
+        rc = fetch_more(w, f, most_s, &h, room, &a, err);
         if (!rc)
             rc = check_size(f, &a, err);
         end = rc ? 0 : ntx_header_end(h.p, h.n);

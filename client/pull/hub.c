@@ -10,31 +10,31 @@
 #include <strings.h>
 #include <sys/random.h>
 
+#include "client/pull/ask.h"
 #include "client/pull/curl.h"
+#include "client/pull/hub_impl.h"
 #include "client/pull/store.h"
 #include "common/util.h"
 
-#define LIST_MOST (16u << 20) /* bytes of a repository's list */
-#define LIST_S    120         /* seconds for the whole list */
+#define SIZE_MOST (1ull << 56) /* so that sums do not overflow */
 
-/* One GGUF of a list, with all its parts. */
-struct offer {
-    char stem[256], folder[256]; /* folder: within the repository; some repositories have a folder for each type */
-    unsigned of;
-    uint64_t bytes;
-};
-
-struct list {
-    char owner[128], repo[160], type[64]; /* type "": not given */
+struct ntx_hub_repo {
+    char name[NTX_HUB_NAME];
     const char *hub;
-    json_t *files;
-    struct offer *offer;
+    json_t *list, *files; /* files: borrowed from list */
+    struct ntx_hub_offer *offer;
     unsigned n;
     uint64_t seed; /* of the hash, so that nobody can make a list whose names all collide */
     /* Hash table [slots], a power of two above n: number of an offer, from 1 on; 0: free */
     uint32_t *slot;
     unsigned slots;
 };
+
+const char *ntx_hub_address(void)
+{
+    const char *hub = getenv("NTX_HUB");
+    return hub && *hub ? hub : NTX_HUB;
+}
 
 /* ---- names */
 
@@ -48,85 +48,55 @@ static bool is_word(const char *s, size_t n)
     return true;
 }
 
-static int read_name(const char *what, struct list *l, struct ntx_err *err)
+bool ntx_hub_is_name(const char *name)
 {
-    const char *slash = strchr(what, '/'), *colon = strchr(what, ':'), *end = colon ? colon : what + strlen(what);
-    bool good = slash && slash < end && is_word(what, (size_t)(slash - what)) &&
-                is_word(slash + 1, (size_t)(end - slash - 1)) && (!colon || is_word(colon + 1, strlen(colon + 1)));
-    if (good)
-        good = (size_t)(slash - what) < sizeof l->owner && (size_t)(end - slash - 1) < sizeof l->repo &&
-               (!colon || strlen(colon + 1) < sizeof l->type);
-    if (!good)
-        return ntx_err_set(err, -EINVAL,
-                           "'%.120s' names no model of the hub: write hf:OWNER/REPO or hf:OWNER/REPO:TYPE, as "
-                           "hf:someone/Some-Model-GGUF:Q4_K_M",
-                           what);
-    snprintf(l->owner, sizeof l->owner, "%.*s", (int)(slash - what), what);
-    snprintf(l->repo, sizeof l->repo, "%.*s", (int)(end - slash - 1), slash + 1);
-    snprintf(l->type, sizeof l->type, "%s", colon ? colon + 1 : "");
-    return 0;
+    const char *slash = strchr(name, '/');
+    return slash && slash - name < 128 && strlen(slash + 1) < 160 && is_word(name, (size_t)(slash - name)) &&
+           is_word(slash + 1, strlen(slash + 1));
 }
+
+bool ntx_hub_is_url(const char *what) { return !strncasecmp(what, "http://", 7) || !strncasecmp(what, "https://", 8); }
 
 /* ---- the repository's list */
 
-struct text {
-    char *p;
-    size_t n;
-};
-
-static int take_text(void *arg, const struct ntx_web_answer *a, const void *p, size_t n)
-{
-    struct text *t = arg;
-    char *more = t->n + n > LIST_MOST ? NULL : realloc(t->p, t->n + n);
-    (void)a;
-    if (!more)
-        return -E2BIG;
-    memcpy(more + t->n, p, n);
-    t->p = more;
-    t->n += n;
-    return 0;
-}
-
-static int get_list(struct ntx_web *w, struct list *l, struct ntx_err *err)
-{
-    char url[NTX_WEB_URL];
-    struct text t = {0};
-    struct ntx_web_answer a;
-    struct ntx_err why = {0};
-    snprintf(url, sizeof url, "%s/api/models/%s/%s/tree/main?recursive=true", l->hub, l->owner, l->repo);
-    struct ntx_web_ask q = {.url = url, .most_s = LIST_S, .take = take_text, .arg = &t};
-    int rc = ntx_web_get(w, &q, &a, &why);
-    if (!rc && !(l->files = json_loadb(t.p ? t.p : "", t.n, JSON_REJECT_DUPLICATES, NULL)))
-        rc = ntx_err_set(&why, -EPROTO, "the answer is not a list");
-    if (!rc && !json_is_array(l->files))
-        rc = ntx_err_set(&why, -EPROTO, "the answer is not a list");
-    if (!rc && a.more)
-        rc = ntx_err_set(&why, -E2BIG, "it has more files than one list holds; give the address of the file");
-    free(t.p);
-    if (!rc)
-        return 0;
-    const char *reason = rc == -E2BIG ? "its list is too long" : strerror(-rc);
-    if (*why.text)
-        reason = why.text;
-    return ntx_err_set(err, rc, "%s/%s: %.300s", l->owner, l->repo, reason);
-}
-
+/* Of an element of a list of files, or of one of an information's siblings. */
 static const char *path_of(const json_t *file)
 {
     const char *type = json_string_value(json_object_get(file, "type"));
-    return type && !strcmp(type, "file") ? json_string_value(json_object_get(file, "path")) : NULL;
+    if (type && strcmp(type, "file"))
+        return NULL;
+    return json_string_value(json_object_get(file, type ? "path" : "rfilename"));
 }
 
 static uint64_t size_of(const json_t *file)
 {
     const json_t *lfs = json_object_get(file, "lfs"), *size = json_object_get(lfs ? lfs : file, "size");
-    return json_is_integer(size) && json_integer_value(size) > 0 ? (uint64_t)json_integer_value(size) : 0;
+    json_int_t n = json_is_integer(size) ? json_integer_value(size) : 0;
+    return n > 0 && (uint64_t)n <= SIZE_MOST ? (uint64_t)n : NTX_WEB_UNKNOWN;
+}
+
+/* No component is empty, "." or "..", and nothing in it steers a terminal. */
+static bool is_safe(const char *path)
+{
+    for (const char *c = path;; c++) {
+        size_t n = strcspn(c, "/");
+        if (!n || (n <= 2 && !strncmp(c, "..", n)))
+            return false;
+        for (size_t i = 0; i < n; i++)
+            if ((unsigned char)c[i] < ' ' || c[i] == 127 || c[i] == '\\')
+                return false;
+        c += n;
+        if (!*c)
+            return true;
+    }
 }
 
 /* Splits a path into folder, stem and number; false: not a model. */
-static bool read_path(const char *path, struct offer *o, unsigned *no)
+static bool read_path(const char *path, struct ntx_hub_offer *o, unsigned *no)
 {
     const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    if (!is_safe(path))
+        return false;
     if (slash && (size_t)(slash - path) >= sizeof o->folder)
         return false;
     snprintf(o->folder, sizeof o->folder, "%.*s", slash ? (int)(slash - path) : 0, path);
@@ -134,12 +104,12 @@ static bool read_path(const char *path, struct offer *o, unsigned *no)
            strncasecmp(o->stem, "imatrix", 7);
 }
 
-static bool same_offer(const struct offer *a, const struct offer *b)
+static bool same_offer(const struct ntx_hub_offer *a, const struct ntx_hub_offer *b)
 {
     return a->of == b->of && !strcmp(a->stem, b->stem) && !strcmp(a->folder, b->folder);
 }
 
-static uint64_t hash_of(const struct list *l, const struct offer *o)
+static uint64_t hash_of(const struct ntx_hub_repo *l, const struct ntx_hub_offer *o)
 {
     uint64_t h = l->seed ^ o->of; /* FNV-1a */
     for (const char *c = o->stem; *c; c++)
@@ -150,7 +120,7 @@ static uint64_t hash_of(const struct list *l, const struct offer *o)
 }
 
 /* The slot of this offer, or the free slot for it. */
-static uint32_t *slot_of(const struct list *l, const struct offer *o)
+static uint32_t *slot_of(const struct ntx_hub_repo *l, const struct ntx_hub_offer *o)
 {
     unsigned i = (unsigned)hash_of(l, o) & (l->slots - 1);
     while (l->slot[i] && !same_offer(&l->offer[l->slot[i] - 1], o))
@@ -159,12 +129,12 @@ static uint32_t *slot_of(const struct list *l, const struct offer *o)
 }
 
 /* Makes room for one more; both arrays double, so that the time is linear in the length. */
-static int grow_offers(struct list *l)
+static int grow_offers(struct ntx_hub_repo *l)
 {
     const unsigned slots = l->slots ? 2 * l->slots : 64;
     if (2 * l->n < l->slots)
         return 0;
-    struct offer *more = realloc(l->offer, slots / 2 * sizeof *more);
+    struct ntx_hub_offer *more = realloc(l->offer, slots / 2 * sizeof *more);
     uint32_t *slot = more ? calloc(slots, sizeof *slot) : NULL;
     l->offer = more ? more : l->offer;
     if (!slot)
@@ -177,7 +147,7 @@ static int grow_offers(struct list *l)
     return 0;
 }
 
-static int add_offer(struct list *l, const struct offer *o, uint64_t size)
+static int add_offer(struct ntx_hub_repo *l, const struct ntx_hub_offer *o, uint64_t size)
 {
     if (grow_offers(l))
         return -ENOMEM;
@@ -186,29 +156,28 @@ static int add_offer(struct list *l, const struct offer *o, uint64_t size)
         l->offer[l->n++] = *o;
         *at = l->n;
     }
-    l->offer[*at - 1].bytes += size;
+    uint64_t *sum = &l->offer[*at - 1].bytes;
+    *sum = *sum == NTX_WEB_UNKNOWN || size == NTX_WEB_UNKNOWN ? NTX_WEB_UNKNOWN : NTX_MIN(*sum + size, SIZE_MOST);
     return 0;
 }
 
-static int list_offers(struct list *l, struct ntx_err *err)
+static int list_offers(struct ntx_hub_repo *l, struct ntx_err *err)
 {
     size_t i;
     json_t *file;
     json_array_foreach(l->files, i, file) {
-        struct offer o = {0};
+        struct ntx_hub_offer o = {0};
         unsigned no;
         const char *path = path_of(file);
         if (path && read_path(path, &o, &no) && add_offer(l, &o, size_of(file)))
             return ntx_err_set(err, -ENOMEM, "no memory");
     }
-    return l->n ? 0
-                : ntx_err_set(err, -ENOENT, "%s/%s has no GGUF: look for a repository of this model that has", l->owner,
-                              l->repo);
+    return l->n ? 0 : ntx_err_set(err, -ENOENT, "%s has no GGUF: `ntx search` finds repositories that have", l->name);
 }
 
 /* ---- the choice */
 
-static bool is_of_type(const struct offer *o, const char *type)
+static bool is_of_type(const struct ntx_hub_offer *o, const char *type)
 {
     size_t n = strlen(o->stem), k = strlen(type);
     const char *folder = strrchr(o->folder, '/');
@@ -219,7 +188,7 @@ static bool is_of_type(const struct offer *o, const char *type)
 }
 
 /* Counts the offers of this type; *o: the last of them. */
-static unsigned count_type(const struct list *l, const char *type, const struct offer **o)
+static unsigned count_type(const struct ntx_hub_repo *l, const char *type, const struct ntx_hub_offer **o)
 {
     unsigned found = 0;
     for (unsigned i = 0; i < l->n; i++)
@@ -236,42 +205,48 @@ static unsigned count_type(const struct list *l, const char *type, const struct 
     return found;
 }
 
-static int tell_choice(const struct list *l, const char *why, struct ntx_err *err)
+const char *ntx_hub_label(const struct ntx_hub_repo *r, const struct ntx_hub_offer *o)
 {
-    char all[420] = "", size[32];
-    for (unsigned i = 0; i < l->n && strlen(all) < sizeof all - 60; i++) {
-        const char *type = ntx_store_type(l->offer[i].stem);
-        size_t n = strlen(all);
-        snprintf(all + n, sizeof all - n, "%s%.80s (%s)", n ? ", " : "", *type ? type : l->offer[i].stem,
-                 ntx_format_size(l->offer[i].bytes, size, sizeof size));
-    }
-    return ntx_err_set(err, -ENOTUNIQ, "%s/%s: %s; there are %s: hf:OWNER/REPO:TYPE", l->owner, l->repo, why, all);
+    const char *type = ntx_store_type(o->stem);
+    unsigned same = 0;
+    for (unsigned i = 0; i < r->n; i++)
+        same += !strcasecmp(ntx_store_type(r->offer[i].stem), type);
+    return *type && same == 1 ? type : o->stem;
 }
 
-static int choose_offer(const struct list *l, const struct offer **o, struct ntx_err *err)
+static int tell_choice(const struct ntx_hub_repo *l, const char *why, struct ntx_err *err)
 {
-    static const char *const usual[] = {"Q4_K_M", "MXFP4", "Q4_0", "Q8_0"};
-    if (*l->type) {
-        unsigned n = count_type(l, l->type, o);
-        if (n == 1)
-            return 0;
-        return tell_choice(l, n ? "several files are of this type" : "no file is of this type", err);
+    char all[420] = "", size[32];
+    for (unsigned i = 0; i < l->n && strlen(all) < sizeof all - 100; i++) {
+        size_t n = strlen(all);
+        ntx_format_size(l->offer[i].bytes, size, sizeof size);
+        snprintf(all + n, sizeof all - n, "%s%.60s (%s)", n ? ", " : "", ntx_hub_label(l, &l->offer[i]),
+                 l->offer[i].bytes == NTX_WEB_UNKNOWN ? "?" : size);
     }
-    if (l->n == 1)
-        return *o = l->offer, 0;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (count_type(l, usual[i], o) == 1)
-            return 0;
-    return tell_choice(l, "say which type", err);
+    return ntx_err_set(err, -ENOTUNIQ, "%s: %s; there are %s", l->name, why, all);
+}
+
+int ntx_hub_choose(const struct ntx_hub_repo *r, const char *type, const struct ntx_hub_offer **o, struct ntx_err *err)
+{
+    unsigned n = count_type(r, type, o);
+    if (n == 1)
+        return 0;
+    return tell_choice(r, n ? "several files are of this type" : "no file is of this type", err);
+}
+
+const struct ntx_hub_offer *ntx_hub_offers(const struct ntx_hub_repo *r, unsigned *n)
+{
+    *n = r->n;
+    return r->offer;
 }
 
 /* ---- its files */
 
-static int url_of(const struct list *l, const char *path, char url[NTX_WEB_URL])
+static int url_of(const struct ntx_hub_repo *l, const char *path, char url[NTX_WEB_URL])
 {
     const struct ntx__curl *lib = ntx__curl(NULL);
     char *escaped = lib ? lib->easy_escape(NULL, path, 0) : NULL;
-    int n = escaped ? snprintf(url, NTX_WEB_URL, "%s/%s/%s/resolve/main/", l->hub, l->owner, l->repo) : -1;
+    int n = escaped ? snprintf(url, NTX_WEB_URL, "%s/%s/resolve/main/", l->hub, l->name) : -1;
     for (const char *c = escaped; n > 0 && c && *c && n < NTX_WEB_URL - 1; c++) { /* keep '/' */
         bool slash = !strncmp(c, "%2F", 3);
         url[n++] = slash ? '/' : *c;
@@ -300,30 +275,33 @@ static void set_sha256(struct ntx_hub_file *f, const char *hex)
         f->sha256[i] = (char)tolower((unsigned char)hex[i]);
 }
 
-static int add_part(const struct list *l, const json_t *file, const char *path, unsigned no, struct ntx_hub_model *m)
+static int add_part(const struct ntx_hub_repo *l, const json_t *file, const char *path, unsigned no,
+                    struct ntx_hub_model *m)
 {
     char url[NTX_WEB_URL];
     const char *slash = strrchr(path, '/');
     struct ntx_hub_file *f = &m->file[no - 1];
     if (f->url || url_of(l, path, url) || set_file(f, url, slash ? slash + 1 : path))
         return -EINVAL;
-    f->size = size_of(file) ? size_of(file) : NTX_WEB_UNKNOWN;
+    f->size = size_of(file);
     set_sha256(f, json_string_value(json_object_get(json_object_get(file, "lfs"), "oid")));
     return 0;
 }
 
-static int take_offer(const struct list *l, const struct offer *want, struct ntx_hub_model *m, struct ntx_err *err)
+int ntx_hub_take(const struct ntx_hub_repo *l, const struct ntx_hub_offer *want, struct ntx_hub_model *m,
+                 struct ntx_err *err)
 {
     size_t i;
     json_t *file;
     int rc = 0;
+    *m = (struct ntx_hub_model){0};
     if (want->of > NTX_HUB_PARTS || !(m->file = calloc(want->of, sizeof *m->file)))
         return ntx_err_set(err, -E2BIG, "%s: %u parts are too many; %u is the most", want->stem, want->of,
                            NTX_HUB_PARTS);
     m->n = want->of;
-    snprintf(m->dir, sizeof m->dir, "%s/%s", l->owner, l->repo);
+    snprintf(m->dir, sizeof m->dir, "%s", l->name);
     json_array_foreach(l->files, i, file) {
-        struct offer o = {0};
+        struct ntx_hub_offer o = {0};
         unsigned no = 1;
         const char *path = path_of(file);
         if (!rc && path && read_path(path, &o, &no) && same_offer(&o, want))
@@ -331,29 +309,64 @@ static int take_offer(const struct list *l, const struct offer *want, struct ntx
     }
     for (unsigned k = 0; !rc && k < m->n; k++)
         if (!m->file[k].url)
-            return ntx_err_set(err, -ENOENT, "%s/%s lacks part %u of %u of %s", l->owner, l->repo, k + 1, m->n,
-                               want->stem);
-    return rc ? ntx_err_set(err, rc, "%s/%s: its list is in no order", l->owner, l->repo) : 0;
+            return ntx_err_set(err, -ENOENT, "%s lacks part %u of %u of %s", l->name, k + 1, m->n, want->stem);
+    return rc ? ntx_err_set(err, rc, "%s: its list is in no order", l->name) : 0;
 }
 
-static int find_repo(struct ntx_web *w, const char *hub, const char *name, struct ntx_hub_model *m, struct ntx_err *err)
+void ntx_hub_repo_free(struct ntx_hub_repo *r)
 {
-    struct list l = {.hub = hub};
-    const struct offer *o = NULL;
-    int rc = read_name(name, &l, err);
-    if (!rc && getrandom(&l.seed, sizeof l.seed, 0) != sizeof l.seed)
+    if (!r)
+        return;
+    json_decref(r->list);
+    free(r->offer);
+    free(r->slot);
+    free(r);
+}
+
+int ntx__hub_make(const char *hub, const char *name, json_t *list, struct ntx_hub_repo **out, struct ntx_err *err)
+{
+    struct ntx_hub_repo *r = calloc(1, sizeof *r);
+    if (!r) {
+        json_decref(list);
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    }
+    snprintf(r->name, sizeof r->name, "%s", name);
+    r->hub = hub;
+    r->list = list;
+    r->files = json_is_object(list) ? json_object_get(list, "siblings") : list;
+    int rc = json_is_array(r->files) ? 0 : ntx_err_set(err, -EPROTO, "%s: the hub's answer is not a list", name);
+    if (!rc && getrandom(&r->seed, sizeof r->seed, 0) != sizeof r->seed)
         rc = ntx_err_set(err, -EIO, "the kernel has no random bytes: %s", strerror(errno));
     if (!rc)
-        rc = get_list(w, &l, err);
+        rc = list_offers(r, err);
+    if (rc)
+        ntx_hub_repo_free(r);
+    else
+        *out = r;
+    return rc;
+}
+
+int ntx_hub_parse(const char *hub, const char *name, const char *text, size_t n, struct ntx_hub_repo **out,
+                  struct ntx_err *err)
+{
+    json_t *list = NULL;
+    int rc = ntx__ask_parse(text, n, &list, err);
+    return rc ? ntx_err_prefix(err, "%s", name), rc : ntx__hub_make(hub, name, list, out, err);
+}
+
+int ntx_hub_list(struct ntx_web *w, const char *hub, const char *name, struct ntx_hub_repo **out, struct ntx_err *err)
+{
+    char url[NTX_WEB_URL];
+    json_t *list = NULL;
+    bool more = false;
+    snprintf(url, sizeof url, "%s/api/models/%s/tree/main?recursive=true", hub, name);
+    int rc = ntx__ask_json(w, url, &list, &more, err);
+    if (!rc && more)
+        rc = ntx_err_set(err, -E2BIG, "it has more files than one list holds; give the address of the file");
     if (!rc)
-        rc = list_offers(&l, err);
-    if (!rc)
-        rc = choose_offer(&l, &o, err);
-    if (!rc)
-        rc = take_offer(&l, o, m, err);
-    json_decref(l.files);
-    free(l.offer);
-    free(l.slot);
+        return ntx__hub_make(hub, name, list, out, err);
+    json_decref(list);
+    ntx_err_prefix(err, "%s", name);
     return rc;
 }
 
@@ -372,12 +385,13 @@ static const char *last_name(const char *url, size_t *n)
     return at;
 }
 
-static int find_url(const char *url, struct ntx_hub_model *m, struct ntx_err *err)
+int ntx_hub_url(const char *url, struct ntx_hub_model *m, struct ntx_err *err)
 {
     char stem[256], name[256], each[NTX_WEB_URL];
     unsigned no, of;
     size_t n = 0;
     int len = 0;
+    *m = (struct ntx_hub_model){0};
     const char *at = last_name(url, &n);
     const struct ntx__curl *lib = ntx__curl(NULL);
     char *plain = lib && at ? lib->easy_unescape(NULL, at, (int)n, &len) : NULL;
@@ -408,14 +422,6 @@ static int find_url(const char *url, struct ntx_hub_model *m, struct ntx_err *er
             return ntx_err_set(err, -ENOMEM, "no memory");
     }
     return 0;
-}
-
-int ntx_hub_find(struct ntx_web *w, const char *hub, const char *what, struct ntx_hub_model *m, struct ntx_err *err)
-{
-    *m = (struct ntx_hub_model){0};
-    if (!strncasecmp(what, "http://", 7) || !strncasecmp(what, "https://", 8))
-        return find_url(what, m, err);
-    return find_repo(w, hub, strncasecmp(what, "hf:", 3) ? what : what + 3, m, err);
 }
 
 void ntx_hub_free(struct ntx_hub_model *m)

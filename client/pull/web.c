@@ -208,6 +208,15 @@ static int curl_fault(const struct ntx_web *w, CURLcode c, const char *origin, s
                            origin);
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_CONNECT:
+        return ntx_err_set(err, -EAGAIN,
+                           "%s: %.200s; is there a network? A proxy is set with https_proxy, a mirror of the hub with "
+                           "NTX_HUB",
+                           origin, why);
+    case CURLE_PEER_FAILED_VERIFICATION:
+        return ntx_err_set(err, -EIO,
+                           "%s: %.200s; its certificate is not trusted: is the clock right, and is the package "
+                           "ca-certificates installed?",
+                           origin, why);
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_GOT_NOTHING:
@@ -224,13 +233,19 @@ static int status_fault(long status, const char *origin, bool token, struct ntx_
 {
     if (status == 401 || status == 403)
         return ntx_err_set(err, -EACCES, "%s refuses (%ld): %s", origin, status,
-                           token ? "the token has no right to it, or its terms have to be accepted there first"
-                                 : "it is not there, or wants a token: HF_TOKEN, or --token-file FILE");
+                           token ? "the token has no right to it, or its terms have to be accepted on its page first"
+                                 : "it is not there, or wants a token: set HF_TOKEN, or --token-file FILE, or write it "
+                                   "to ~/.config/ntx/token");
     if (status == 404 || status == 410)
         return ntx_err_set(err, -ENOENT, "%s has no such file (%ld)", origin, status);
     if (status == 416)
         return ntx_err_set(err, -ERANGE, "%s has nothing there (416)", origin);
-    if (status == 408 || status == 429 || status >= 500)
+    if (status == 429)
+        return ntx_err_set(err, -EAGAIN,
+                           "%s has had too many requests from here (429): try again in some minutes; a token "
+                           "(HF_TOKEN) raises the limit",
+                           origin);
+    if (status == 408 || status >= 500)
         return ntx_err_set(err, -EAGAIN, "%s cannot answer now (%ld)", origin, status);
     return ntx_err_set(err, -EPROTO, "%s answers with status %ld, which was not expected", origin, status);
 }

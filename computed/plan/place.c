@@ -44,6 +44,7 @@ static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const s
     l->ctx = p->ctx;
     l->rows = p->max_rows;
     l->threads = p->threads;
+    l->kv_type = p->kv_type;
     l->kv_token_bytes = (double)ntx_kv_block_bytes(&o->model->hp, p->kv_type) / NTX_KV_BLOCK;
     l->on_device = p->on_device;
     l->predicted = ntx_plan_load(o->model, p, 1, 1, text, &one) &&

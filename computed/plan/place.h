@@ -31,6 +31,7 @@ struct ntx_layout {
     uint64_t smallest;        /* the smallest RAM budget */
     uint64_t constrains_from; /* the smallest with room for a grammar, a schema or calls; 0: this one, or not wanted */
     uint32_t ctx, rows, threads;
+    enum ntx_kv_type kv_type;
     double kv_token_bytes; /* KV of a token, all layers */
     bool on_device;        /* a GPU computes, and has the KV */
     bool predicted;        /* the profile had everything needed for: */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pull.c: the input that `ntx pull` reads from unknown servers, under libFuzzer: HTTP header lines, the header of a
- * remote GGUF, addresses and file names. The first byte picks the kind. */
+ * remote GGUF, addresses and file names, lists of a repository, results of a search. The first byte picks the kind. */
 #include "client/pull/web.c" /* on_header is its own */
 
 #include "client/pull/header.h"
+#include "client/pull/search.h"
 #include "client/pull/store.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -57,7 +58,7 @@ static void use_texts(const char *text)
         return; /* anything else asks the hub */
     char *url = malloc(strlen(text) + 10);
     MUST(url && sprintf(url, "http://%s", text + 4) > 0);
-    if (ntx_hub_find(NULL, NTX_HUB, url, &m, &err))
+    if (ntx_hub_url(url, &m, &err))
         MUST(err.code < 0 && err.text[0]);
     else
         for (unsigned i = 0; i < m.n; i++)
@@ -66,14 +67,60 @@ static void use_texts(const char *text)
     free(url);
 }
 
+/* Whatever a list says: what is taken of it has safe names, and addresses below the repository's. */
+static void use_list(const char *text, size_t size)
+{
+    struct ntx_hub_repo *r = NULL;
+    struct ntx_err err = {0};
+    char stem[256];
+    unsigned n, no, of;
+    if (ntx_hub_parse("http://hub", "some/Tiny", text, size, &r, &err)) {
+        MUST(err.code < 0 && err.text[0]);
+        return;
+    }
+    const struct ntx_hub_offer *o = ntx_hub_offers(r, &n), *chosen;
+    MUST(n);
+    for (unsigned i = 0; i < n; i++) {
+        struct ntx_hub_model m;
+        MUST(*ntx_hub_label(r, &o[i]) && strncmp(o[i].folder, "../", 3) && strcmp(o[i].folder, ".."));
+        MUST(o[i].bytes == NTX_WEB_UNKNOWN || o[i].bytes <= 1ull << 56);
+        if (!ntx_hub_choose(r, ntx_hub_label(r, &o[i]), &chosen, &err))
+            MUST(chosen >= o && chosen < o + n);
+        if (!ntx_hub_take(r, &o[i], &m, &err))
+            for (unsigned k = 0; k < m.n; k++)
+                MUST(!strncmp(m.file[k].url, "http://hub/some/Tiny/resolve/main/", 34) &&
+                     !strstr(m.file[k].url, "/../") && ntx_store_stem(m.file[k].name, stem, &no, &of) && no == k + 1 &&
+                     of == m.n);
+        ntx_hub_free(&m);
+    }
+    ntx_hub_repo_free(r);
+}
+
+static void use_results(const char *text, size_t size)
+{
+    struct ntx_found found[NTX_SEARCH_MOST];
+    struct ntx_err err = {0};
+    unsigned n = 0;
+    if (!ntx_search_parse(text, size, NTX_SEARCH_MOST, found, &n, &err))
+        for (unsigned i = 0; i < n; i++)
+            MUST(ntx_hub_is_name(found[i].name) && (!i || found[i].downloads <= found[i - 1].downloads));
+    struct ntx_found one = {.name = "some/Tiny"};
+    if (!ntx_search_parse_look("http://hub", text, size, &one, &err))
+        MUST(one.looked && memchr(one.arch, 0, sizeof one.arch) && one.least <= one.most);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (!size)
         return 0;
-    if (data[0] % 3 == 0)
+    if (data[0] % 5 == 0)
         use_lines(data + 1, size - 1);
-    else if (data[0] % 3 == 1)
+    else if (data[0] % 5 == 1)
         use_gguf(data + 1, size - 1);
+    else if (data[0] % 5 == 3)
+        use_list((const char *)data + 1, size - 1);
+    else if (data[0] % 5 == 4)
+        use_results((const char *)data + 1, size - 1);
     else {
         char *text = strndup((const char *)data + 1, size - 1);
         MUST(text);

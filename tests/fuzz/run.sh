@@ -196,8 +196,16 @@ seeds_pull() {
 '\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0' >"$dir/corpus/small"
     printf '\2httphost.org:80/a/b-Q4_K_M-00001-of-00003.gguf?x=1' >"$dir/corpus/address"
     printf '\2https://host/a%%2Fb.gguf' >"$dir/corpus/name"
+    printf '\3[{"type":"file","path":"x/Big-Q4_0-00001-of-00002.gguf","size":7,"lfs":{"oid":"%064d","size":7}},'\
+'{"type":"file","path":"Big-Q4_0-00002-of-00002.gguf","size":9}]' 7 >"$dir/corpus/list"
+    printf '\3{"siblings":[{"rfilename":"a/../b-Q8_0.gguf","size":72057594037927937},{"rfilename":"b-Q8_0.gguf"}]}' \
+        >"$dir/corpus/siblings"
+    printf '\4[{"id":"some/Tiny","downloads":7},{"modelId":"a/b"},{"id":"../x","downloads":-1}]' >"$dir/corpus/results"
+    printf '\4{"gguf":{"total":7,"architecture":"llama"},"gated":"auto","siblings":[{"rfilename":"b-Q8_0.gguf"}]}' \
+        >"$dir/corpus/information"
     for word in 'content-range: bytes ' 'content-length: ' 'etag: ' 'x-linked-etag: ' 'link: ' 'rel=\"next\"' \
-        'HTTP/1.1 ' GGUF .gguf -00001-of-00002 http '://' localhost %2F; do
+        'HTTP/1.1 ' GGUF .gguf -00001-of-00002 http '://' localhost %2F siblings rfilename size lfs oid path type \
+        file id modelId downloads gguf architecture total gated ../ mmproj; do
         echo "\"$word\""
     done >"$dir/words"
 }

@@ -57,7 +57,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.say(401)
         if path.startswith("/api/models/") and site.endless:
             return self.send_endless(site)
+        if path == "/api/models" or (path.startswith("/api/models/") and "/tree/" not in path):
+            return self.search(site, path)
         if path.startswith("/api/models/"):
+            if site.list_elsewhere:
+                return self.say(307, Location=site.list_elsewhere)
             body = site.list_body if site.list_body is not None else json.dumps(site.list()).encode()
             return self.say(site.list_status, body, Content_Type="application/json")
         name = path.split("/resolve/main/", 1)[-1]
@@ -67,6 +71,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.send_file(site, path)
         more = {"X_Linked_ETag": '"%s"' % site.sha(name)} if site.linked else {}
         return self.say(302, Location=site.redirect % urllib.parse.quote(name), **more)
+
+    def search(self, site, path):
+        """/api/models?search=...: the results that hold the words; /api/models/OWNER/REPO: its information."""
+        if path == "/api/models":
+            asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+            site.searched.append(asked)
+            words = asked.get("search", [""])[0].lower()
+            body = [{"id": n, "downloads": r.get("downloads")} for n, r in site.repos.items() if words in n.lower()]
+            body = body[: int(asked["limit"][0])]
+        else:
+            repo = site.repos.get(path[len("/api/models/") :])
+            if repo is None or isinstance(repo.get("info"), int):
+                return self.say(repo["info"] if repo else 404)
+            body = repo["info"]
+        said = body if isinstance(body, bytes) else json.dumps(body).encode()
+        said = site.search_body if site.search_body is not None and path == "/api/models" else said
+        self.say(site.search_status, said, Content_Type="application/json")
 
     def send_endless(self, site):
         """ "drip": three bytes a second; "silent": none; "header": lines of a header without end."""
@@ -147,6 +168,8 @@ class Site:
         self.lock, self.hanging, self.go_on = threading.Lock(), threading.Event(), threading.Event()
         self.token = self.list_body = self.endless = None
         self.list_status, self.linked, self.ranges, self.redirects, self.chunked = 200, True, True, True, False
+        self.repos, self.searched, self.search_body, self.search_status = {}, [], None, 200  # the search
+        self.list_elsewhere = None
         self.hashes = {}  # what the list says instead
         self.sizes = {}
         self.totals = {}  # what the store says

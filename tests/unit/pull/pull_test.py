@@ -30,7 +30,7 @@ def test_types(s, model, other):
         "mmproj-Tiny-F16.gguf": model,
         "README.md": b"#",
     }
-    _, err = s.ntx("pull", "hf:some/Tiny-GGUF")
+    _, err = s.ntx("pull", "hf:some/Tiny-GGUF:Q4_K_M")
     check("ntx run some/Tiny-GGUF:Q4_K_M" in err, err)
     equal(s.kept(), ["some/Tiny-GGUF/Tiny-Q4_K_M.gguf"], "what is kept")
     equal(read(s.path("some/Tiny-GGUF/Tiny-Q4_K_M.gguf")), other, "its bytes")
