@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,6 +56,22 @@ int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gatewa
     else
         *out = g;
     return rc;
+}
+
+void ntx_gateway_child_url(const struct ntx_gateway_child *g, char *buf, size_t n)
+{
+    const char *where = g->o.listen, *colon = strrchr(where, ':');
+    struct sockaddr_storage a = {0};
+    socklen_t len = sizeof a;
+    unsigned port = 0;
+    if (!strncmp(where, "unix:", 5)) {
+        snprintf(buf, n, "%s", where);
+        return;
+    }
+    if (!getsockname(g->fd, (struct sockaddr *)&a, &len)) /* port 0 was asked for: the kernel has chosen one */
+        port = ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&a)->sin6_port
+                                             : ((struct sockaddr_in *)&a)->sin_port);
+    snprintf(buf, n, "http://%.*s:%u", colon ? (int)(colon - where) : (int)strlen(where), where, port);
 }
 
 /* ---- the child */

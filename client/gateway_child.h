@@ -5,6 +5,8 @@
 #ifndef NTX_CLIENT_GATEWAY_CHILD_H
 #define NTX_CLIENT_GATEWAY_CHILD_H
 
+#include <stddef.h>
+
 #include "common/err.h"
 
 struct ntx_gateway_child;
@@ -19,6 +21,8 @@ int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gatewa
 /* Starts it beside the daemons of dir. SIGINT and SIGTERM are blocked by then: its thread leaves them to the
  * caller's. */
 int ntx_gateway_child_start(struct ntx_gateway_child *g, const char *dir, struct ntx_err *err);
+/* Its base URL, "http://127.0.0.1:8080", or "unix:/path". */
+void ntx_gateway_child_url(const struct ntx_gateway_child *g, char *buf, size_t n);
 void ntx_gateway_child_free(struct ntx_gateway_child *g); /* ends it; NULL does nothing */
 
 #endif

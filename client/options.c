@@ -142,13 +142,13 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
         p->o->args[p->o->n_args++] = arg;
         return 0;
     case ARGP_KEY_END:
-        if (!p->o->n_args && p->groups & NTX_OPT_MODEL && !p->o->list && !p->o->respawn)
+        if (!p->o->n_args && p->groups & NTX_OPT_MODEL && !p->o->list && !p->o->respawn && !p->o->resume)
             p->o->model = p->o->model ? p->o->model : p->o->defaults.model;
         if (p->o->model)
             insert_arg(p, 0, p->o->model, st);
         if (p->o->prompt)
             insert_arg(p, p->groups & NTX_OPT_MODEL ? 1 : 0, p->o->prompt, st);
-        if (p->o->n_args < p->cmd->min_args)
+        if (p->o->n_args < p->cmd->min_args && !p->o->resume)
             ntx_usage_error(st, "%s needs %s", p->cmd->name, p->cmd->args);
         return 0;
     case ARGP_KEY_INIT:

@@ -50,7 +50,8 @@ struct ntx_options {
     const char *talk; /* its name; NULL: the last one */
     /* output */
     const char *stats;
-    bool quiet, json;
+    bool quiet, json, no_wrap;
+    bool tell_stats; /* a line of statistics after each answer; the chat's /set stats */
     /* the rest */
     const char *respawn; /* up: a command */
     const char *socket, *out, *tokens;

@@ -19,7 +19,7 @@ static const struct option_brief {
     {NTX_OPT_GEN, "json-schema", "constrain the answer to the JSON Schema in FILE"},
     {NTX_OPT_GEN, "grammar", "constrain the answer to the GBNF grammar in FILE"},
     {NTX_OPT_GEN, "temp", "temperature; 0 is greedy (default 0.8)"},
-    {NTX_OPT_GEN, "seed", "random seed (default: random, printed)"},
+    {NTX_OPT_GEN, "seed", "random seed (default: random; -v prints it)"},
     {NTX_OPT_CHAT, "resume", "continue a chat that /save NAME saved"},
     {NTX_OPT_MODEL, "model", "the model, instead of as the first argument"},
     {NTX_OPT_LOAD, "ram", "memory to use (default: 90 % of the available)"},

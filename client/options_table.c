@@ -274,6 +274,7 @@ static const struct ntx_setting chat_entries[] = {
 static const struct ntx_setting output_entries[] = {
     {"stats", 0, "FILE", "write the statistics as JSON to FILE, '-' for stdout", TEXT(stats)},
     {"quiet", 0, NULL, "only the text and errors", FLAG(quiet)},
+    {"no-wrap", 0, NULL, "on a terminal, do not break lines between words", FLAG(no_wrap)},
     {"json", 0, NULL,
      "a JSON line {token, text} per token, then one with the statistics; an interrupted answer may end with a line "
      "{text}: text that was held back as the beginning of a --stop",

@@ -10,20 +10,38 @@
 
 #include "common/printable.h"
 
+static void put_stdout(void *arg, const char *text, size_t n)
+{
+    (void)arg;
+    fwrite(text, 1, n, stdout);
+}
+
+void ntx_out_clean(const char *p, size_t n, void (*put)(void *arg, const char *text, size_t n), void *arg)
+{
+    size_t clean = 0; /* bytes before p that can be shown and wait */
+    while (n) {
+        size_t k = *p == '\n' || *p == '\t' ? 1 : ntx_printable_at(p, n);
+        if (!k && clean)
+            put(arg, p - clean, clean);
+        clean = k ? clean + k : 0;
+        if (!k && (*p != '\r' || n == 1 || p[1] != '\n')) {
+            char shown[8];
+            put(arg, shown, (size_t)snprintf(shown, sizeof shown, "\\x%02x", (unsigned)(unsigned char)*p));
+        }
+        k = k ? k : 1;
+        p += k;
+        n -= k;
+    }
+    if (clean)
+        put(arg, p - clean, clean);
+}
+
 void ntx_out_text(const char *p, size_t n)
 {
-    if (!isatty(STDOUT_FILENO)) {
+    if (isatty(STDOUT_FILENO))
+        ntx_out_clean(p, n, put_stdout, NULL);
+    else
         fwrite(p, 1, n, stdout);
-        return;
-    }
-    for (size_t i = 0; i < n;) {
-        size_t k = p[i] == '\n' || p[i] == '\t' ? 1 : ntx_printable_at(p + i, n - i);
-        if (k)
-            fwrite(p + i, 1, k, stdout);
-        else if (p[i] != '\r' || i + 1 == n || p[i + 1] != '\n')
-            printf("\\x%02x", (unsigned)(unsigned char)p[i]);
-        i += k ? k : 1;
-    }
 }
 
 /* JSON's own escapes for characters that control a terminal; they occur only within strings. */

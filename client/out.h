@@ -11,6 +11,8 @@
  * characters (common/printable.h) except newline and tab are shown as \xNN, so that a model cannot rearrange the
  * screen (a carriage return before a newline is dropped). */
 void ntx_out_text(const char *p, size_t n);
+/* The same for a terminal, in pieces that `put` gets. */
+void ntx_out_clean(const char *p, size_t n, void (*put)(void *arg, const char *text, size_t n), void *arg);
 
 /* JSON and a newline. Terminal controls that JSON allows (DEL, C1, direction marks) become \uNNNN: the same JSON,
  * and safe to look at. */

@@ -16,10 +16,17 @@
 #define BELOW_AGAIN "\0337\033[B\r\033[K"
 #define BACK        "\0338"
 
+/* The line, of which a process has one at a time. Other threads write lines, too. */
+static struct {
+    _Atomic bool shown, below; /* below: on the line below unfinished text */
+    _Atomic bool midline;      /* the cursor is behind unfinished text */
+} line;
+
 struct ntx_progress ntx_progress_begin(const struct ntx_options *o)
 {
+    bool shared = isatty(STDERR_FILENO) && isatty(STDOUT_FILENO);
     bool on = !o->quiet && !o->verbose && isatty(STDERR_FILENO); /* -v: the daemons' log goes there, too */
-    return (struct ntx_progress){.on = on, .shared = on && isatty(STDOUT_FILENO)};
+    return (struct ntx_progress){.on = on, .shared = shared};
 }
 
 static int columns(void)
@@ -30,33 +37,42 @@ static int columns(void)
 
 void ntx_progress_say(struct ntx_progress *p, const char *fmt, ...)
 {
-    char line[256];
+    char text[256];
     va_list ap;
     if (!p->on)
         return;
     va_start(ap, fmt);
-    vsnprintf(line, sizeof line, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     const char *start = "\r\033[K";
-    if (p->midline)
-        start = p->shown ? BELOW_AGAIN : BELOW;
-    fprintf(stderr, "%s%.*s%s", start, columns() - 1, line, p->midline ? BACK : "");
-    p->shown = true;
-    p->below = p->midline;
+    if (line.midline)
+        start = line.shown ? BELOW_AGAIN : BELOW;
+    fprintf(stderr, "%s%.*s%s", start, columns() - 1, text, line.midline ? BACK : "");
+    line.shown = true;
+    line.below = line.midline;
+}
+
+static void erase_line(void)
+{
+    if (line.shown)
+        fputs(line.below ? BELOW_AGAIN BACK : "\r\033[K", stderr);
+    line.shown = false;
 }
 
 void ntx_progress_clear(struct ntx_progress *p)
 {
-    if (p->shown)
-        fputs(p->below ? BELOW_AGAIN BACK : "\r\033[K", stderr);
-    p->shown = false;
+    (void)p;
+    erase_line();
 }
 
-void ntx_progress_text(struct ntx_progress *p, const void *text, size_t len)
+void ntx_progress_midline(struct ntx_progress *p, bool midline) { line.midline = p->shared && midline; }
+
+void ntx_progress_yield(void)
 {
-    ntx_progress_clear(p);
-    if (p->shared && len)
-        p->midline = ((const char *)text)[len - 1] != '\n';
+    erase_line();
+    if (line.midline)
+        fputc('\n', stderr);
+    line.midline = false;
 }
 
 static const char *duration_text(double s, char *buf, size_t n)

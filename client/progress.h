@@ -17,17 +17,18 @@
 #include "client/options.h"
 
 struct ntx_progress {
-    bool on;      /* progress is shown */
-    bool shared;  /* text on standard output moves the cursor of the same terminal */
-    bool midline; /* the cursor is behind unfinished text */
-    bool shown, below;
+    bool on;     /* progress is shown */
+    bool shared; /* text on standard output moves the cursor of the same terminal */
 };
 
 struct ntx_progress ntx_progress_begin(const struct ntx_options *o);
 void ntx_progress_say(struct ntx_progress *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ntx_progress_show(struct ntx_progress *p, const Ntx__Progress *m);
 void ntx_progress_clear(struct ntx_progress *p);
-/* Call before this text is written to standard output, or with an empty text before a whole line to standard error. */
-void ntx_progress_text(struct ntx_progress *p, const void *text, size_t len);
+/* Says whether the cursor is now behind an unfinished line on standard output. */
+void ntx_progress_midline(struct ntx_progress *p, bool midline);
+/* Makes room for a line on standard error, from any thread: erases the progress line, and ends an unfinished line of
+ * text. */
+void ntx_progress_yield(void);
 
 #endif

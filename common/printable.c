@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define C1_END  0xa0u
@@ -48,4 +49,18 @@ size_t ntx_printable(char *out, size_t room, const char *p, size_t n)
     }
     out[at] = 0;
     return at;
+}
+
+char *ntx_printable_lines(const char *text)
+{
+    size_t room = ESCAPED * strlen(text) + 2, n = 0;
+    char *out = malloc(room);
+    for (size_t k; out && *text; text += k + (text[k] == '\n')) {
+        k = strcspn(text, "\n");
+        n += ntx_printable(out + n, room - n - 1, text, k);
+        out[n++] = '\n';
+    }
+    if (out)
+        out[n] = 0;
+    return out;
 }

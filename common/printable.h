@@ -25,4 +25,7 @@ size_t ntx_printable_at(const char *p, size_t n);
  * length. */
 size_t ntx_printable(char *out, size_t room, const char *p, size_t n);
 
+/* All lines of the text so, each with a newline; malloc'd. NULL: no memory. */
+char *ntx_printable_lines(const char *text);
+
 #endif

@@ -178,25 +178,32 @@ bool ntx_patience_over(struct ntx_patience *p)
 static struct {
     char name[32];
     int max;
-    bool journal;
-} logger = {"ntx", NTX_LOG_INFO, false};
+    bool journal, erases;
+    void (*put)(const char *line, size_t n); /* or NULL */
+} logger = {"ntx", NTX_LOG_INFO, false, false, NULL};
 
 void ntx_log_init(const char *name, enum ntx_log_level max)
 {
     snprintf(logger.name, sizeof logger.name, "%s", name);
     logger.max = (int)max;
     logger.journal = getenv("JOURNAL_STREAM") != NULL;
+    logger.erases = getenv(NTX_LOG_ERASES) && isatty(STDERR_FILENO);
 }
+
+void ntx_log_through(void (*put)(const char *line, size_t n)) { logger.put = put; }
 
 /* Writes head and the formatted text as one line by one write, so that lines of several processes do not mix. */
 static void write_line(const char *head, const char *fmt, va_list ap)
 {
     char raw[1024], line[1200];
-    size_t n = (size_t)snprintf(line, sizeof line, "%s", head);
+    size_t n = (size_t)snprintf(line, sizeof line, "%s%s", logger.erases ? "\r\033[K" : "", head);
     vsnprintf(raw, sizeof raw, fmt, ap);
     n += ntx_printable(line + n, sizeof line - n - 1, raw, strlen(raw));
     line[n++] = '\n';
-    ntx_write_all(STDERR_FILENO, line, n);
+    if (logger.put)
+        logger.put(line, n);
+    else
+        ntx_write_all(STDERR_FILENO, line, n);
 }
 
 void ntx_log(enum ntx_log_level level, const char *fmt, ...)

@@ -50,6 +50,12 @@ int ntx_need_descriptors(unsigned n, struct ntx_err *err);
 enum ntx_log_level { NTX_LOG_ERR = 3, NTX_LOG_WARN = 4, NTX_LOG_INFO = 6, NTX_LOG_DEBUG = 7 };
 void ntx_log_init(const char *name, enum ntx_log_level max);
 void ntx_log(enum ntx_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Lines of this process, each with its newline, go to `put`, in any thread, instead of to stderr. Call it before there
+ * are threads. */
+void ntx_log_through(void (*put)(const char *line, size_t n));
+/* In the environment of a program whose terminal another one may show a progress line on: each line of the log first
+ * erases what stands in its place. */
+#define NTX_LOG_ERASES "NTX_LOG_ERASES"
 
 /* Message to the user: "name: text" to stderr, at any log level. */
 void ntx_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

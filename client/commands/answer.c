@@ -9,11 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "client/commands/answer_stats.h"
 #include "client/commands/commands.h"
 #include "client/commands/shown.h"
 #include "client/out.h"
 #include "client/progress.h"
 #include "client/supervise.h"
+#include "common/util.h"
 
 struct answering { /* an answer being generated */
     const struct ntx_options *o;
@@ -61,7 +63,7 @@ static void print_line(json_t *j)
 
 static int on_token(struct answering *s, const Ntx__Token *t, struct ntx_err *err)
 {
-    ntx_progress_text(&s->progress, s->o->json ? "\n" : (const char *)t->text.data, s->o->json ? 1 : t->text.len);
+    ntx_progress_clear(&s->progress);
     if (s->o->json) {
         /* The daemon sends whole characters; bytes that are not UTF-8 (a lone byte token at the end) become U+FFFD. */
         json_t *text = json_stringn(t->text.len ? (const char *)t->text.data : "", t->text.len);
@@ -71,58 +73,10 @@ static int on_token(struct answering *s, const Ntx__Token *t, struct ntx_err *er
         print_line(line);
     } else if (t->text.len) {
         ntx_shown_text(s->shown, (const char *)t->text.data, t->text.len);
+        ntx_progress_midline(&s->progress, ntx_shown_midline(s->shown));
     }
     int rc = flush_stdout(err);
     return rc ? rc : keep_text(s, t->text.data, t->text.len);
-}
-
-static double stat_number(const json_t *j, const char *key) { return json_number_value(json_object_get(j, key)); }
-
-/* A rate of 0 means that there is none: a single token, or a prompt that was cached. */
-static void print_rate(double tok_s)
-{
-    if (tok_s >= 0.0005)
-        fprintf(stderr, " at %.*f tok/s", tok_s < 0.1 ? 3 : 2, tok_s);
-}
-
-static void print_read_rate(double per_token, double bps)
-{
-    fprintf(stderr, "; %.1f MB read per token", per_token / 1e6);
-    if (bps >= 1e9)
-        fprintf(stderr, " at %.2f GB/s", bps / 1e9);
-    else if (bps > 0)
-        fprintf(stderr, " at %.0f MB/s", bps / 1e6);
-}
-
-static void print_summary(const struct answering *s, const json_t *j)
-{
-    double n = stat_number(j, "generated_tokens"), prompt = stat_number(j, "prompt_tokens"),
-           per_token = stat_number(j, "bytes_read_per_token");
-    fprintf(stderr, "ntx: %.0f token%s", n, n == 1 ? "" : "s");
-    print_rate(stat_number(j, "decode_tok_s"));
-    if (prompt > 0)
-        fprintf(stderr, ", prompt of %.0f", prompt);
-    if (stat_number(j, "cached_tokens") > 0)
-        fprintf(stderr, " (%.0f cached)", stat_number(j, "cached_tokens"));
-    if (prompt > 0)
-        print_rate(stat_number(j, "prefill_tok_s"));
-    if (stat_number(j, "predicted_tok_s") > 0)
-        fprintf(stderr, "; predicted %.2f, limit: %s", stat_number(j, "predicted_tok_s"),
-                json_string_value(json_object_get(j, "limit")));
-    if (per_token >= 1e5)
-        print_read_rate(per_token, stat_number(j, "io_gb_s") * 1e9);
-    if (stat_number(j, "draft_nodes_per_pass") > 0)
-        fprintf(stderr, "; %.1f tokens per pass", stat_number(j, "accepted_per_pass"));
-    fprintf(stderr, "; peak %.0f MiB; seed %llu", stat_number(j, "peak_bytes") / (1 << 20),
-            (unsigned long long)s->a.seed);
-    const char *finish = json_string_value(json_object_get(j, "finish"));
-    if (finish && !strcmp(finish, "length"))
-        fputs("; ended by length", stderr);
-    size_t i;
-    json_t *v;
-    json_array_foreach(json_object_get(j, "lossy"), i, v)
-        fprintf(stderr, "; lossy: %s", json_string_value(v));
-    fputc('\n', stderr);
 }
 
 int ntx_check_writable(const char *path, struct ntx_err *err)
@@ -169,17 +123,21 @@ int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err
 static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
 {
     json_t *j = json_loads(d->stats_json, 0, NULL);
+    ntx_progress_clear(&s->progress);
     ntx_shown_end(s->shown);
     s->shown = NULL;
-    ntx_progress_text(&s->progress, "\n", 1);
     if (!s->o->json)
         putchar('\n');
     fflush(stdout);
+    ntx_progress_midline(&s->progress, false);
     if (!j)
         return ntx_err_set(err, -EPROTO, "the daemon sent statistics that are no JSON");
     int rc = ntx_write_stats(s->o, j, err);
-    if (!s->o->quiet)
-        print_summary(s, j);
+    if (!s->o->quiet && (s->o->verbose || s->o->tell_stats)) {
+        char line[512];
+        ntx_stats_line(j, line, sizeof line);
+        ntx_say("%s", line);
+    }
     if (!s->o->quiet && s->daemons && json_is_true(json_object_get(j, "predictor_lost")))
         ntx_supervisor_tell_predictor(s->daemons, false);
     if (s->o->json)
@@ -252,7 +210,7 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
                           .daemons = ntx_client_supervisor(c),
                           .a = a ? *a : (struct ntx_answered){0},
                           .progress = ntx_progress_begin(o),
-                          .shown = ntx_shown_begin(!o->json && !o->raw && ntx_shown_apart())};
+                          .shown = o->json ? NULL : ntx_shown_begin(!o->raw && ntx_shown_apart())};
     s.a.seed = o->sampling.seed;
     Ntx__Request q = NTX__REQUEST__INIT;
     uint64_t id;
@@ -264,10 +222,8 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
         Ntx__Reply *r;
         rc = ntx_client_next(c, id, reply_timeout(&s, interrupted), &r, err);
         if (rc == -ETIMEDOUT && s.a.patient && !s.told) {
-            ntx_progress_text(&s.progress, "", 0);
-            fputs("\nntx: the answer ends with the pass under way, which is others' too; Ctrl-C once more does not "
-                  "wait for that\n",
-                  stderr);
+            ntx_say("the answer ends with the pass under way, which is others' too; Ctrl-C once more does not wait for "
+                    "that");
             s.told = true;
             rc = 0;
             continue;
@@ -283,8 +239,8 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
             ntx__reply__free_unpacked(r, NULL);
         }
     }
-    ntx_shown_end(s.shown);
     ntx_progress_clear(&s.progress);
+    ntx_shown_end(s.shown);
     if (rc == -EINTR || (rc == 1 && interrupted))
         rc = ntx_err_set(err, -EINTR, "interrupted");
     else if (rc == 1 && daemon_cancelled(s.a.stats))

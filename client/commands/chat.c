@@ -52,18 +52,18 @@ static int handle_cancel(struct ntx_chat *k, size_t given_up, bool *again, struc
     }
     if (*again)
         return ntx_err_set(err, -EINTR, "interrupted");
-    fputs("ntx: Ctrl-D or /bye ends the chat, or Ctrl-C once more\n", stderr);
+    ntx_say("Ctrl-D or /bye ends the chat, or Ctrl-C once more");
     *again = true;
     return 0;
 }
 
-static int converse(struct ntx_chat *k, struct ntx_chat_input *in, struct ntx_err *err)
+static int converse(struct ntx_chat *k, struct ntx_err *err)
 {
     bool again = false;
     while (!k->done) {
         char *text;
         size_t n;
-        int rc = ntx_chat_input_next(in, &text, &n, err);
+        int rc = ntx_chat_input_next(k->in, &text, &n, err);
         if (rc == -ECANCELED) {
             rc = handle_cancel(k, n, &again, err);
         } else if (rc == 1) {
@@ -85,31 +85,34 @@ static void close_chat(struct ntx_chat *k)
     free(k->talk.turns);
     json_decref(k->stats);
     free(k->file);
+    free(k->model);
     while (k->n_texts)
         free(k->texts[--k->n_texts]);
     free(k->texts);
 }
 
-int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err)
+int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, const char *model, struct ntx_err *err)
 {
     struct ntx_chat k = {.c = c, .o = *o};
-    struct ntx_chat_input *in = NULL;
     int rc = 0;
+    k.o.tell_stats |= o->verbose;
+    if (model)
+        k.model = realpath(model, NULL);
     if (o->system && !(k.talk.system = strdup(o->system)))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
-        rc = ntx_chat_input_open(&in, err);
+        rc = ntx_chat_input_open(&k.in, err);
     if (!rc) {
-        k.tty = ntx_chat_input_shown(in);
+        k.tty = ntx_chat_input_shown(k.in);
         if (o->resume && !(rc = ntx_chat_resume(&k, o->talk, err)) && o->system) {
             free(k.talk.system);
             k.talk.system = strdup(o->system);
         }
         if (k.tty && !rc)
             ntx_chat_tell(&k, "a chat: /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends it");
-        rc = rc ? rc : converse(&k, in, err);
+        rc = rc ? rc : converse(&k, err);
     }
-    ntx_chat_input_close(in);
+    ntx_chat_input_close(k.in);
     close_chat(&k);
     return rc;
 }

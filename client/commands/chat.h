@@ -15,7 +15,10 @@
  *  chat_talk.c     the turns, and their file
  *  chat_send.c     sends a turn and gets its answer; handles a full context
  *  chat_names.c    named conversations
+ *  chat_show.c     shows the end of a conversation that goes on; its model
  *  chat_command.c  /help and the other commands
+ *  chat_save.c     /save, /load and /list
+ *  chat_set.c      /set and /stats
  *
  * Notes go to standard error, answers to standard output. */
 #ifndef NTX_CLIENT_COMMANDS_CHAT_H
@@ -33,15 +36,17 @@ struct ntx_turn {
 };
 struct ntx_talk {
     char *system; /* NULL: no system message */
+    char *model;  /* the model's file or name, as it was held; NULL: unknown */
     struct ntx_turn *turns;
     unsigned n, room;
 };
 int ntx_talk_ask(struct ntx_talk *t, const char *text, size_t len); /* adds a turn */
 void ntx_talk_answer(struct ntx_talk *t, char *text, size_t len);   /* of the last turn; takes text over */
 void ntx_talk_drop(struct ntx_talk *t);                             /* removes the last turn */
-void ntx_talk_clear(struct ntx_talk *t);                            /* removes all turns and the system message */
-/* Writes {"ntx": "conversation", "messages": [{"role": ..., "content": ...}, ...]}, a form that other programs read,
- * too. Replaces an existing file only if that is a conversation, and atomically. */
+void ntx_talk_clear(struct ntx_talk *t);                       /* removes all turns, the system message and the model */
+int ntx_talk_set_model(struct ntx_talk *t, const char *model); /* NULL: unknown */
+/* Writes {"ntx": "conversation", "model": ..., "messages": [{"role": ..., "content": ...}, ...]}, a form that other programs
+ * read, too. Replaces an existing file only if that is a conversation, and atomically. */
 int ntx_talk_save(const struct ntx_talk *t, const char *path, struct ntx_err *err);
 /* Also reads a bare list of messages. On failure t is unchanged. */
 int ntx_talk_load(struct ntx_talk *t, const char *path, struct ntx_err *err);
@@ -53,6 +58,9 @@ int ntx_talk_load(struct ntx_talk *t, const char *path, struct ntx_err *err);
 bool ntx_talk_is_name(const char *text);
 int ntx_talk_path(const char *name, char path[NTX_TALK_PATH], struct ntx_err *err);
 unsigned ntx_talk_list(void); /* prints them; returns their number */
+/* The model's file that the conversation of this name (NULL: the last one) was held with. -ENOENT: it is unknown, or
+ * gone; err says how to go on. */
+int ntx_talk_model(const char *name, char model[NTX_TALK_PATH], struct ntx_err *err);
 
 /* ---- chat_input.c */
 struct ntx_chat_input;
@@ -62,12 +70,16 @@ bool ntx_chat_input_shown(const struct ntx_chat_input *in); /* input is a termin
 /* Reads the next message, malloc'd: a line, or the text between """ and """. Returns 1, or 0 at the end; -ECANCELED:
  * Ctrl-C, *n bytes were dropped; -EINTR: another signal. */
 int ntx_chat_input_next(struct ntx_chat_input *in, char **text, size_t *n, struct ntx_err *err);
+/* Prints the question and reads an answer; true: yes. Where input is no terminal, it is no. */
+bool ntx_chat_input_ask(struct ntx_chat_input *in, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- chat.c */
 struct ntx_chat {
     struct ntx_client *c;
+    struct ntx_chat_input *in;
     struct ntx_options o; /* as changed by /set */
     bool tty;
+    char *model; /* whole path of a private run's model; NULL: the daemons have their own */
     struct ntx_talk talk;
     unsigned first;           /* first turn that is in the context */
     uint64_t session;         /* 0: no session */
@@ -96,10 +108,24 @@ int ntx_chat_again(struct ntx_chat *k, struct ntx_err *err);
 void ntx_chat_forget(struct ntx_chat *k);
 
 /* ---- chat_names.c */
-/* Saves the conversation under this name, now and after each answer. -EEXIST: another conversation has the name. */
+/* Saves the conversation under this name, now and after each answer. */
 int ntx_chat_keep(struct ntx_chat *k, const char *name, struct ntx_err *err);
+/* Whether another conversation has the name. */
+bool ntx_chat_taken(const struct ntx_chat *k, const char *name);
 /* Continues the conversation of this name; NULL: the one that was saved last. */
 int ntx_chat_resume(struct ntx_chat *k, const char *name, struct ntx_err *err);
+
+/* ---- chat_show.c */
+/* Prints the last turns, shortened, of a conversation that was loaded, and what became of its model. */
+void ntx_chat_show(struct ntx_chat *k);
+/* Notes which model holds the conversation; a note tells of a change. */
+void ntx_chat_model(struct ntx_chat *k, const char *model);
+
+/* ---- chat_save.c; chat_set.c; arguments without blanks around them */
+int ntx_chat_save(struct ntx_chat *k, char *rest, struct ntx_err *err);
+int ntx_chat_load(struct ntx_chat *k, char *rest, struct ntx_err *err);
+int ntx_chat_set(struct ntx_chat *k, char *rest, struct ntx_err *err);
+int ntx_chat_stats(struct ntx_chat *k, char *rest, struct ntx_err *err);
 
 /* ---- chat_command.c */
 /* Whether the message is a command: "/" and a word. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "client/commands/chat.h"
 #include "client/commands/chat_editor.h"
+#include "common/util.h"
 
 #define QUOTES "\"\"\""
 
@@ -177,4 +179,20 @@ int ntx_chat_input_next(struct ntx_chat_input *in, char **text, size_t *n, struc
     if (rc == -ENODATA)
         return ntx_err_set(err, rc, "the text that %s began has no end", QUOTES);
     return rc < 0 && rc != -ECANCELED ? ntx_err_set(err, rc, "cannot read standard input: %s", strerror(-rc)) : rc;
+}
+
+bool ntx_chat_input_ask(struct ntx_chat_input *in, const char *fmt, ...)
+{
+    char question[1024], *text = NULL;
+    size_t n = 0;
+    va_list ap;
+    if (!in->prompts)
+        return false;
+    va_start(ap, fmt);
+    vsnprintf(question, sizeof question, fmt, ap);
+    va_end(ap);
+    ntx_say("%s", question);
+    bool yes = next_line(in, "[y/N] ", &text, &n) == 1 && n && strchr("yY", *text);
+    free(text);
+    return yes;
 }

@@ -96,13 +96,17 @@ unsigned ntx_talk_list(void)
     return n;
 }
 
+bool ntx_chat_taken(const struct ntx_chat *k, const char *name)
+{
+    char path[NTX_TALK_PATH];
+    struct ntx_err ignored;
+    return strcmp(name, k->name) && !ntx_talk_path(name, path, &ignored) && !access(path, F_OK);
+}
+
 int ntx_chat_keep(struct ntx_chat *k, const char *name, struct ntx_err *err)
 {
     char path[NTX_TALK_PATH];
     int rc = ntx_talk_path(name, path, err);
-    if (!rc && strcmp(name, k->name) && !access(path, F_OK))
-        return ntx_err_set(err, -EEXIST, "a conversation %s is there already (%s): take another name; /list shows them",
-                           name, path);
     if (!rc && (rc = ntx_state_folders(path)))
         return ntx_err_set(err, rc, "%s: its folder cannot be made: %s", path, strerror(-rc));
     if (!rc && !(rc = ntx_talk_save(&k->talk, path, err)) && name != k->name)
@@ -110,20 +114,48 @@ int ntx_chat_keep(struct ntx_chat *k, const char *name, struct ntx_err *err)
     return rc;
 }
 
+/* Finds the file of a saved conversation; *name NULL: the one that was saved last. */
+static int find_saved(const char **name, char newest[NTX_TALK_NAME], char path[NTX_TALK_PATH], struct ntx_err *err)
+{
+    int rc = *name ? 0 : find_newest(newest, err);
+    if (!*name)
+        *name = newest;
+    if (rc || (rc = ntx_talk_path(*name, path, err)))
+        return rc;
+    return access(path, F_OK) && errno == ENOENT
+               ? ntx_err_set(err, -ENOENT, "no conversation is named %s: /list in a chat shows those there are", *name)
+               : 0;
+}
+
+int ntx_talk_model(const char *name, char model[NTX_TALK_PATH], struct ntx_err *err)
+{
+    char path[NTX_TALK_PATH], newest[NTX_TALK_NAME];
+    struct ntx_talk t = {0};
+    int rc = find_saved(&name, newest, path, err);
+    if (rc || (rc = ntx_talk_load(&t, path, err)))
+        return rc;
+    int n = t.model && *t.model == '/' ? snprintf(model, NTX_TALK_PATH, "%s", t.model) : 0;
+    if (!n || n >= NTX_TALK_PATH)
+        rc = ntx_err_set(err, -ENOENT, "%s does not say which model file it was held with: ntx run MODEL --resume %s",
+                         name, name);
+    else if (access(model, R_OK))
+        rc = ntx_err_set(err, -errno, "%s was held with %s (%s): with another model, ntx run MODEL --resume %s", name,
+                         model, strerror(errno), name);
+    ntx_talk_clear(&t);
+    free(t.turns);
+    return rc;
+}
+
 int ntx_chat_resume(struct ntx_chat *k, const char *name, struct ntx_err *err)
 {
     char path[NTX_TALK_PATH], newest[NTX_TALK_NAME];
-    int rc = name ? 0 : find_newest(newest, err);
-    name = name ? name : newest;
-    if (rc || (rc = ntx_talk_path(name, path, err)))
-        return rc;
-    if (access(path, F_OK) && errno == ENOENT)
-        return ntx_err_set(err, -ENOENT, "no conversation is named %s: /list in a chat shows those there are", name);
-    if ((rc = ntx_talk_load(&k->talk, path, err)))
+    int rc = find_saved(&name, newest, path, err);
+    if (rc || (rc = ntx_talk_load(&k->talk, path, err)))
         return rc;
     snprintf(k->name, sizeof k->name, "%s", name);
     k->first = 0;
     ntx_chat_forget(k);
     ntx_chat_tell(k, "%u turn%s of %s; it is saved after each answer", k->talk.n, k->talk.n == 1 ? "" : "s", name);
+    ntx_chat_show(k);
     return 0;
 }

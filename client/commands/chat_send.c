@@ -184,6 +184,9 @@ static int take_answer(struct ntx_chat *k, struct ntx_answered *got, struct ntx_
     json_decref(k->stats);
     k->stats = got->stats;
     got->stats = NULL;
+    const char *name = json_string_value(json_object_get(k->stats, "model"));
+    if (k->model || name)
+        ntx_chat_model(k, k->model ? k->model : name);
     k->ctx = got->ctx;
     k->used = got->context + (uint32_t)json_integer_value(json_object_get(k->stats, "generated_tokens"));
     return 0;

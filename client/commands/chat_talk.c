@@ -59,7 +59,18 @@ void ntx_talk_clear(struct ntx_talk *t)
     while (t->n)
         ntx_talk_drop(t);
     free(t->system);
-    t->system = NULL;
+    free(t->model);
+    t->system = t->model = NULL;
+}
+
+int ntx_talk_set_model(struct ntx_talk *t, const char *model)
+{
+    char *copy = model ? strdup(model) : NULL;
+    if (model && !copy)
+        return -ENOMEM;
+    free(t->model);
+    t->model = copy;
+    return 0;
 }
 
 /* ---- the file */
@@ -83,8 +94,9 @@ static json_t *talk_to_json(const struct ntx_talk *t, struct ntx_err *err)
         if (!rc && u->answer)
             rc = add_message(list, "assistant", u->answer, u->n_answer);
     }
-    if (!rc)
-        return json_pack("{s:s, s:i, s:o}", "ntx", "conversation", "version", 1, "messages", list);
+    if (!rc) /* a model's name that is no UTF-8 is left out */
+        return json_pack("{s:s, s:i, s:o*, s:o}", "ntx", "conversation", "version", 1, "model",
+                         t->model ? json_string(t->model) : NULL, "messages", list);
     json_decref(list);
     ntx_err_set(err, -EILSEQ, "turn %u is no UTF-8, which JSON must be", i);
     return NULL;
@@ -208,6 +220,8 @@ int ntx_talk_load(struct ntx_talk *t, const char *path, struct ntx_err *err)
     json_array_foreach(messages_of(j), i, m)
         if (!rc && (rc = take_message(&got, m, i, err)))
             ntx_err_prefix(err, "%s", path);
+    if (!rc && ntx_talk_set_model(&got, json_string_value(json_object_get(j, "model"))))
+        rc = ntx_err_set(err, -ENOMEM, "no memory");
     json_decref(j);
     struct ntx_talk *gone = rc ? &got : t;
     ntx_talk_clear(gone);

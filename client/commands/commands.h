@@ -108,8 +108,11 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
 /* Fills a request from the options, without the prompt. s belongs to m. */
 void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s);
 
-/* The chat: `ntx chat`, and `ntx run` without a prompt on a terminal (chat.c). */
-int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, struct ntx_err *err);
+/* The chat: `ntx chat`, and `ntx run` without a prompt on a terminal (chat.c). model: the file that a private run
+ * loaded; NULL: the daemons have their own. */
+int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, const char *model, struct ntx_err *err);
+/* `ntx run --resume [NAME]` without a model: the conversation's model becomes the first argument, stored in `path`. */
+int ntx_run_resumes(struct ntx_options *o, char path[4096], struct ntx_err *err);
 
 /* Checks, before anything is started, that a file can be written (NULL, "-": yes). Does not create it. */
 int ntx_check_writable(const char *path, struct ntx_err *err);

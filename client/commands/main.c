@@ -8,6 +8,7 @@
 
 #include "client/commands/commands.h"
 #include "client/commands/trace.h"
+#include "client/terminal.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
@@ -17,11 +18,13 @@ static const struct ntx_command commands[] = {
     {NTX_KIND_RUN, "run", "MODEL [PROMPT] [-]", "Answer one prompt, or start a chat",
      "The three daemons are started for this command alone. With '-' standard input is read and put after "
      "PROMPT; without PROMPT it is the prompt. A pipe is read without '-', too. The newline at its end is "
-     "dropped. With neither a prompt nor a pipe the command is a chat; --resume NAME continues one. The model "
-     "may be far bigger than --ram: the part that does not fit is read from the drive for every token "
+     "dropped. With neither a prompt nor a pipe the command is a chat; --resume NAME continues one, "
+     "with its own model where MODEL is left out. The model may be far bigger than --ram: the part that does not fit "
+     "is read from the drive for every token "
      "(offload).",
      "  ntx run model.gguf \"Why is the sky blue?\" --ram 8G\n"
      "  ntx run model.gguf --ctx 16384   # a chat\n"
+     "  ntx run --resume physics\n"
      "  git diff | ntx run model.gguf \"Review this change.\" -",
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED | NTX_OPT_CHAT, 1, 3, ntx_cmd_run},
     {NTX_KIND_RUN, "chat", "[NAME]", "Chat with the running daemons",
@@ -255,10 +258,11 @@ int main(int argc, char **argv)
 {
     struct ntx_options o;
     struct ntx_err err = {0};
-    char path[1400];
+    char path[1400], talk_model[4096];
     ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
     ntx_log_init("ntx", NTX_LOG_INFO);
+    ntx_terminal_take_notes();
     if (argc < 2)
         return print_usage(stderr), NTX_EXIT_USAGE;
     if (!strcmp(argv[1], "help") && argc > 2 && find_command(argv[2])) { /* ntx help run */
@@ -275,6 +279,9 @@ int main(int argc, char **argv)
     const struct ntx_command *c = find_command(argv[1]);
     if (c) {
         ntx_options_parse(c, argc - 1, argv + 1, &o);
+        ntx_terminal_set_wrap(!o.no_wrap);
+        if (c->run == ntx_cmd_run && ntx_run_resumes(&o, talk_model, &err))
+            return ntx_fail(&err);
         if (ntx_command_takes_model(c) && o.n_args && ntx_model_by_name(&o.args[0], path, &err))
             return ntx_fail(&err);
         if (ntx_check_output_guard(c, &o, &err) || ntx_check_writable(o.stats, &err) ||

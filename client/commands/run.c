@@ -5,9 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/commands/chat.h"
 #include "client/commands/prompt.h"
 #include "client/commands/trace.h"
 #include "client/supervise.h"
+#include "common/util.h"
 
 void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampling *s)
 {
@@ -88,7 +90,31 @@ static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct 
     } else {
         fill_turn(&turn, &m, o->system, prompt, len);
     }
-    return ntx_answer(c, o, &m, a, err);
+    int rc = ntx_answer(c, o, &m, a, err);
+    uint32_t used = a->context + (uint32_t)json_integer_value(json_object_get(a->stats, "generated_tokens"));
+    if (!rc && !o->quiet && a->ctx && used >= a->ctx)
+        ntx_say("the context of %u tokens is full, which cut the answer: --ctx makes it longer", a->ctx);
+    return rc;
+}
+
+int ntx_run_resumes(struct ntx_options *o, char path[4096], struct ntx_err *err)
+{
+    char file[NTX_TALK_PATH], store[1400];
+    struct ntx_err ignored = {0};
+    const char *name = o->n_args ? o->args[0] : NULL, *model = name;
+    if (!o->resume || o->n_args > 1)
+        return 0;
+    bool saved = name && ntx_talk_is_name(name) && !ntx_talk_path(name, file, &ignored) && !access(file, F_OK);
+    bool is_model = name && (!access(name, F_OK) || (!ntx_model_by_name(&model, store, &ignored) && model != name));
+    if (name && (!saved || is_model))
+        return 0;
+    int rc = ntx_talk_model(name, path, err);
+    if (rc)
+        return rc;
+    o->args[0] = path;
+    o->args[1] = name;
+    o->n_args = name ? 2 : 1;
+    return 0;
 }
 
 int ntx_cmd_run(struct ntx_options *o)
@@ -99,6 +125,7 @@ int ntx_cmd_run(struct ntx_options *o)
     struct ntx_tracer *tracer = NULL;
     struct ntx_prompt p = {0};
     struct constraint must = {0};
+    struct ntx_answered a = {0};
     int rc = ntx_supervisor_check(&err); /* before the user types a prompt in vain */
     o->talk = o->resume && o->n_args > 1 ? o->args[1] : NULL;
     if (!rc && !o->resume)
@@ -119,11 +146,12 @@ int ntx_cmd_run(struct ntx_options *o)
     if (!rc && o->trace)
         rc = ntx_tracer_start(ntx_client_dir(c), &tracer, &err);
     if (!rc)
-        rc = p.text ? one_answer(c, o, &must, p.text, p.len, NULL, &err) : ntx_chat_loop(c, o, &err);
+        rc = p.text ? one_answer(c, o, &must, p.text, p.len, &a, &err) : ntx_chat_loop(c, o, o->args[0], &err);
     if (!rc)
         ntx_prompt_tell_form(o, &f, &p); /* after the answer, so that a failure prints only one line */
     if (!rc && tracer)
         rc = ntx_trace_finish(tracer, o, o->trace, &err);
+    ntx_answered_free(&a);
     ntx_tracer_free(tracer);
     ntx_client_free(c);
     ntx_model_files_close(&f);
@@ -176,7 +204,7 @@ int ntx_cmd_chat(struct ntx_options *o)
     if (!rc)
         rc = ntx_client_connect(o->socket, &c, &err);
     if (!rc)
-        rc = ntx_chat_loop(c, o, &err);
+        rc = ntx_chat_loop(c, o, NULL, &err);
     ntx_client_free(c);
     return rc ? ntx_fail(&err) : 0;
 }

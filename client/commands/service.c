@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/commands/commands.h"
 #include "client/gateway_child.h"
@@ -35,17 +36,32 @@ static int send_simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Nt
     return 0;
 }
 
+static void tell_ready(const struct ntx_model_files *f, const struct ntx_gateway_child *gateway)
+{
+    char url[320];
+    const char *with = f->n ? " with " : "", *model = f->n ? f->names[0] : "";
+    if (!gateway) {
+        ntx_say("ready%s%s; Ctrl-C stops", with, model);
+        return;
+    }
+    ntx_gateway_child_url(gateway, url, sizeof url);
+    if (strncmp(url, "http", 4))
+        ntx_say("ready%s%s: %s, API at /v1; Ctrl-C stops", with, model, url);
+    else
+        ntx_say("ready%s%s: %s/ (chat page), API at %s/v1; Ctrl-C stops", with, model, url, url);
+}
+
 /* The daemons run. Loads MODEL, if given, unless *loaded: then ntx-computed loads again the model that it had before
  * it died (computed/server/keeper.h). Returns at a signal (-EINTR) or when ntx-computed died (-EPIPE). */
 static int serve_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f,
-                       uint32_t rank, bool *loaded, struct ntx_err *err)
+                       const struct ntx_gateway_child *gateway, uint32_t rank, bool *loaded, struct ntx_err *err)
 {
     Ntx__Reply *r;
     int rc = f->n && !*loaded ? ntx_load_model(c, o, f, err) : 0;
     if (rc)
         return rc;
     if (!o->quiet && !rank && !*loaded)
-        ntx_say("ready%s%s; Ctrl-C stops", f->n ? " with " : "", f->n ? f->names[0] : "");
+        tell_ready(f, gateway);
     *loaded = true;
     return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* no reply has this id: wait for a signal or the end */
 }
@@ -75,6 +91,8 @@ static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway)
         ntx_machine_unbind();
     if (!rc && among && !o->n_args)
         rc = ntx_err_set(&err, -EINVAL, "machines that share a model are started with it: mpirun ... ntx up MODEL");
+    if (isatty(STDERR_FILENO))
+        setenv(NTX_LOG_ERASES, "yes", 1); /* the daemons' lines stand where the progress of a load was */
     if (!rc && !rank)
         rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
     if (!rc && o->n_args)
@@ -85,7 +103,7 @@ static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway)
         rc = ntx_gateway_child_start(gateway, dir, &err);
     while (!rc) {
         char how[320];
-        rc = serve_model(c, o, &f, rank, &loaded, &err);
+        rc = serve_model(c, o, &f, gateway, rank, &loaded, &err);
         if (rc == -EPIPE && among) /* the connections close before this rank has left the other machines */
             ntx_client_wait(ntx_supervisor_fd(ntx_client_supervisor(c)), PART_MS);
         if (rc != -EPIPE || !ntx_supervisor_lost(ntx_client_supervisor(c), how, sizeof how))
