@@ -124,9 +124,11 @@ static void put_prompt(FILE *f, const json_t *j)
     fprintf(f, "Its prompt had %.0f token%s", n, plural(n));
     if (cached > 0)
         fprintf(f, ", of which %.0f were cached", cached);
+    if (s > 0 && cached > 0)
+        fprintf(f, "; %.0f were", computed_prompt(j));
     if (s > 0)
-        fprintf(f, "; %.0f were computed in %.*f s: %.*f tokens/s", computed_prompt(j), s < 10 ? 2 : 0, s,
-                decimals_of(rate), rate);
+        fprintf(f, "%s computed in %.*f s: %.*f tokens/s", cached > 0 ? "" : ",", s < 10 ? 2 : 0, s, decimals_of(rate),
+                rate);
     fputs(".\n", f);
     if (ttft >= SHORTEST_S)
         fprintf(f, "The first token came after %.2f s.\n", ttft);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chat_editor.c: libedit with our own reader, which also waits for signals, and with bracketed paste, which libedit
- * lacks. */
+/* chat_editor.c: libedit with our own reader, which also waits for signals, and with bracketed paste and grapheme
+ * clusters, which libedit lacks. */
 #include "client/commands/chat_editor.h"
 
 #include <errno.h>
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,10 +18,19 @@
 #include <wchar.h>
 
 #include "client/client.h"
+#include "client/cluster.h"
+#include "client/commands/chat_clusters.h"
+#include "common/util.h"
 
 /* Keys that the reader makes from signals; the terminal turns the typed characters into signals. */
 #define KEY_CANCEL 3    /* SIGINT */
+#define KEY_JOIN   0x1e /* the character before the cursor becomes e->joined */
 #define KEY_REDRAW 0x1c /* after a change of the window's size, or after the shell had the terminal */
+
+/* Asks whether the terminal shows whole clusters (DECRQM of mode 2027), then for its kind (DA1), which all terminals
+ * answer. One that does not know the first question may show a part of it, which is erased. */
+static const char ask_whole[] = "\033[?2027$p\r\033[K\033[c", whole_on[] = "\033[?2027h", whole_off[] = "\033[?2027l";
+#define ANSWER_MS 100
 
 static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l", paste_end[] = "\033[201~";
 
@@ -32,6 +42,11 @@ struct ntx_editor {
     EditLine *el;
     History *recent;
     struct ntx_history *file;
+    struct ntx_clusters *clusters;
+    FILE *screen;
+    wchar_t joined;
+    bool verbatim;  /* a paste is being read: no clusters are made */
+    bool whole_set; /* we have switched the terminal to whole clusters */
     const char *prompt;
     char in[4096]; /* read but not yet used */
     size_t n, at;
@@ -66,6 +81,25 @@ bool ntx_editor_fits(void)
 
 /* ---- reading */
 
+/* Removes the first "ESC [ ? digits and ; END" from the input; digits: what is between. False: there is none. */
+static bool take_answer(struct ntx_editor *e, const char *end, char digits[32])
+{
+    for (size_t i = e->at; i + 3 < e->n; i++) {
+        if (memcmp(e->in + i, "\033[?", 3))
+            continue;
+        size_t k = i + 3, n = strlen(end);
+        while (k < e->n && strchr("0123456789;", e->in[k]) && e->in[k] && k - i < 30)
+            k++;
+        if (k + n > e->n || memcmp(e->in + k, end, n))
+            continue;
+        snprintf(digits, 32, "%.*s", (int)(k - i - 3), e->in + i + 3);
+        memmove(e->in + i, e->in + k + n, e->n - k - n);
+        e->n -= k + n - i;
+        return true;
+    }
+    return false;
+}
+
 /* 1: there are bytes; 0: the end of input; 2: *key is set. */
 static int read_input(struct ntx_editor *e, wchar_t *key)
 {
@@ -99,8 +133,21 @@ static int read_input(struct ntx_editor *e, wchar_t *key)
             return 0;
         e->at = 0;
         e->n = (size_t)n;
+        char late[32]; /* answers of a slow terminal, which has to do without whole clusters */
+        while (take_answer(e, "$y", late) || take_answer(e, "c", late))
+            ;
     }
     return 1;
+}
+
+/* A character that belongs to the cluster before the cursor becomes a key that changes that cluster. */
+static wchar_t join_cluster(struct ntx_editor *e, wchar_t c)
+{
+    const LineInfoW *line = el_wline(e->el);
+    if (e->verbatim)
+        return c;
+    e->joined = line->cursor > line->buffer ? ntx_clusters_join(e->clusters, line->cursor[-1], c) : 0;
+    return e->joined ? KEY_JOIN : ntx_clusters_alone(e->clusters, c);
 }
 
 /* libedit's el_rfunc_t: returns the next character in the locale's encoding. */
@@ -125,8 +172,40 @@ static int next_char(EditLine *el, wchar_t *out)
             e->at -= some > 0; /* an invalid continuation starts the next character */
             *out = 0xfffd;
         }
+        *out = join_cluster(e, *out);
         return 1;
     }
+}
+
+/* ---- the terminal's kind */
+
+/* What was typed before stays in e->in. */
+static void ask_terminal(struct ntx_editor *e)
+{
+    const char *term = getenv("TERM");
+    char mode[32] = "", kind[32];
+    int64_t end = (int64_t)ntx_now_ns() + ANSWER_MS * 1000000LL;
+    bool answered = false;
+    if (!strcmp(term, "linux"))
+        return;
+    write_terminal(ask_whole);
+    while (!answered && e->n < sizeof e->in) {
+        int64_t left = (end - (int64_t)ntx_now_ns()) / 1000000;
+        struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
+        if (left <= 0 || poll(&p, 1, (int)left) <= 0)
+            break;
+        ssize_t n = read(STDIN_FILENO, e->in + e->n, sizeof e->in - e->n);
+        if (n <= 0)
+            break;
+        e->n += (size_t)n;
+        answered = take_answer(e, "c", kind);
+    }
+    take_answer(e, "$y", mode);
+    int state = strncmp(mode, "2027;", 5) ? 0 : atoi(mode + 5);
+    e->whole_set = state == 2;
+    if (e->whole_set)
+        write_terminal(whole_on);
+    ntx_cluster_set_whole(state >= 1 && state <= 3);
 }
 
 /* ---- pastes */
@@ -205,14 +284,17 @@ static char *unfold_pastes(const struct ntx_editor *e, const char *line, size_t 
 
 static int insert_text(struct ntx_editor *e, const char *text)
 {
-    const char *shown = fold_paste(e, text);
+    const char *paste = fold_paste(e, text);
+    char *shown = paste ? ntx_clusters_fold(e->clusters, paste) : NULL;
     size_t n = shown ? mbstowcs(NULL, shown, 0) : (size_t)-1;
     wchar_t *w = n == (size_t)-1 ? NULL : malloc((n + 1) * sizeof *w);
-    if (!w)
-        return -1;
-    mbstowcs(w, shown, n + 1);
-    int rc = n ? el_winsertstr(e->el, w) : 0;
+    int rc = w ? 0 : -1;
+    if (w)
+        mbstowcs(w, shown, n + 1);
+    if (w && n)
+        rc = el_winsertstr(e->el, w);
     free(w);
+    free(shown);
     return rc;
 }
 
@@ -265,7 +347,9 @@ static unsigned char key_paste(EditLine *el, int ch)
     struct ntx_editor *e;
     (void)ch;
     el_get(el, EL_CLIENTDATA, &e);
+    e->verbatim = true;
     char *text = read_paste(el);
+    e->verbatim = false;
     int rc = text && !e->canceled ? insert_text(e, text) : -1;
     free(text);
     if (e->canceled)
@@ -279,6 +363,20 @@ static unsigned char key_newline(EditLine *el, int ch)
 {
     (void)ch;
     return el_winsertstr(el, L"\n") ? CC_ERROR : CC_REFRESH;
+}
+
+static unsigned char key_join(EditLine *el, int ch)
+{
+    struct ntx_editor *e;
+    wchar_t cluster[2] = {0};
+    (void)ch;
+    el_get(el, EL_CLIENTDATA, &e);
+    cluster[0] = e->joined;
+    e->joined = 0;
+    if (!*cluster)
+        return CC_ERROR;
+    el_deletestr(el, 1);
+    return el_winsertstr(el, cluster) ? CC_ERROR : CC_REFRESH;
 }
 
 static unsigned char key_redraw(EditLine *el, int ch)
@@ -305,12 +403,14 @@ static void bind_keys(EditLine *el)
     el_wset(el, EL_ADDFN, L"ntx-paste", L"takes a bracketed paste", key_paste);
     el_wset(el, EL_ADDFN, L"ntx-newline", L"a new line in the text", key_newline);
     el_wset(el, EL_ADDFN, L"ntx-cancel", L"gives the line up", key_cancel);
+    el_wset(el, EL_ADDFN, L"ntx-join", L"joins a mark to its character", key_join);
     el_wset(el, EL_ADDFN, L"ntx-redraw", L"draws the line again", key_redraw);
     el_set(el, EL_BIND, "\033[200~", "ntx-paste", NULL);
     el_set(el, EL_BIND, "\033\r", "ntx-newline", NULL);
     el_set(el, EL_BIND, "\033\n", "ntx-newline", NULL);
     el_set(el, EL_BIND, "\003", "ntx-cancel", NULL);
     el_set(el, EL_BIND, "\034", "ntx-redraw", NULL);
+    el_set(el, EL_BIND, "\036", "ntx-join", NULL);
     el_set(el, EL_BIND, "\033[3~", "ed-delete-next-char", NULL);
     el_set(el, EL_BIND, "\033[1;5C", "em-next-word", NULL); /* Ctrl-Right, Ctrl-Left */
     el_set(el, EL_BIND, "\033[1;5D", "ed-prev-word", NULL);
@@ -321,10 +421,11 @@ static void add_recent(void *ctx, const char *text)
 {
     struct ntx_editor *e = ctx;
     HistEvent ev;
-    const char *shown = fold_paste(e, text);
-    char *copy = strdup(text);
+    const char *paste = fold_paste(e, text);
+    char *copy = strdup(text), *shown = paste ? ntx_clusters_fold(e->clusters, paste) : NULL;
     if (shown)
         history(e->recent, &ev, H_ENTER, shown);
+    free(shown);
     if (copy) {
         free(e->last);
         e->last = copy;
@@ -364,7 +465,9 @@ int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
     struct ntx_editor *e = calloc(1, sizeof *e);
     HistEvent ev;
     set_locale();
-    if (!e || tcgetattr(STDIN_FILENO, &e->before) || !(e->el = el_init("ntx", stdin, stderr, stderr)) ||
+    if (!e || tcgetattr(STDIN_FILENO, &e->before) || !(e->clusters = ntx_clusters_new()) ||
+        !(e->screen = ntx_clusters_stream(e->clusters, STDERR_FILENO)) ||
+        !(e->el = el_init_fd("ntx", stdin, e->screen, stderr, STDIN_FILENO, STDERR_FILENO, STDERR_FILENO)) ||
         !(e->recent = history_init())) {
         ntx_editor_close(e);
         return ntx_err_set(err, -ENOMEM, "the line editor cannot be prepared");
@@ -375,10 +478,11 @@ int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
     el_set(e->el, EL_HIST, history, e->recent);
     el_wset(e->el, EL_GETCFN, next_char);
     bind_keys(e->el);
+    silence_terminal(e);
+    ask_terminal(e);
     if (!ntx_history_open(&e->file))
         ntx_history_load(e->file, add_recent, e);
     watch_signals(true);
-    silence_terminal(e);
     write_terminal(paste_on);
     *out = e;
     return 0;
@@ -391,12 +495,17 @@ void ntx_editor_close(struct ntx_editor *e)
     if (e->el) {
         watch_signals(false);
         write_terminal(paste_off);
+        if (e->whole_set)
+            write_terminal(whole_off);
         el_end(e->el);
         tcsetattr(STDIN_FILENO, TCSADRAIN, &e->before);
     }
     if (e->recent)
         history_end(e->recent);
     ntx_history_close(e->file);
+    if (e->screen)
+        fclose(e->screen);
+    ntx_clusters_free(e->clusters);
     for (unsigned i = 0; i < e->n_pastes; i++) {
         free(e->pastes[i].mark);
         free(e->pastes[i].text);
@@ -423,7 +532,9 @@ int ntx_editor_read(struct ntx_editor *e, const char *prompt, char **text, size_
     *n -= line[*n - 1] == '\n';
     if (e->canceled)
         return -ECANCELED;
-    *text = unfold_pastes(e, line, *n);
+    char *plain = ntx_clusters_unfold(e->clusters, line, *n);
+    *text = plain ? unfold_pastes(e, plain, strlen(plain)) : NULL;
+    free(plain);
     *n = *text ? strlen(*text) : 0;
     return *text ? 1 : -ENOMEM;
 }

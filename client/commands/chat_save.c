@@ -51,6 +51,9 @@ static int check_file(struct ntx_chat *k, const char *path, bool quoted, bool *g
     bool there = !stat(path, &st);
     if (path[strlen(path) - 1] == '/' || (there && S_ISDIR(st.st_mode)))
         return ntx_err_set(err, -EISDIR, "%s is a folder: name a file in it", path);
+    int rc = ntx_talk_may_replace(path, err);
+    if (rc)
+        return rc;
     if (strpbrk(path, " \t\n") && !quoted) {
         if (!k->tty)
             return ntx_err_set(err, -EINVAL, "a file's name with blanks goes in quotes: /save \"%s\"", path);
@@ -80,9 +83,7 @@ static int save_file(struct ntx_chat *k, const char *rest, bool quoted, struct n
     }
     free(k->file);
     k->file = path;
-    ntx_chat_tell(k,
-                  "%u turn%s saved to %s, once; /save NAME with letters, digits, '-' and '_' saves after each answer",
-                  k->talk.n, plural(k->talk.n), whole_path(path, real));
+    ntx_chat_tell(k, "%u turn%s saved to the file %s", k->talk.n, plural(k->talk.n), whole_path(path, real));
     return 0;
 }
 

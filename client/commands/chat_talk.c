@@ -130,8 +130,7 @@ static int read_json(const char *path, json_t **out, struct ntx_err *err)
     return rc;
 }
 
-/* 0 where path is free, or holds a conversation of ntx. */
-static int may_replace(const char *path, struct ntx_err *err)
+int ntx_talk_may_replace(const char *path, struct ntx_err *err)
 {
     struct stat st;
     struct ntx_err ignored;
@@ -169,7 +168,7 @@ int ntx_talk_save(const struct ntx_talk *t, const char *path, struct ntx_err *er
     char real[PATH_MAX];
     if (realpath(path, real))
         path = real; /* replace the target of a link, not the link */
-    int rc = may_replace(path, err);
+    int rc = ntx_talk_may_replace(path, err);
     if (rc)
         return rc;
     json_t *j = talk_to_json(t, err);

@@ -55,7 +55,7 @@ paste = lambda text: "\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~"
 class Chat:
     """ntx on a terminal of its own, and the content of its screen."""
 
-    def __init__(self, *argv, size=(100, 30), **env):
+    def __init__(self, *argv, size=(100, 30), stats=False, **env):
         self.screen = pyte.Screen(*size)
         self.stream = pyte.ByteStream(self.screen)
         self.raw, self.shown = b"", 0
@@ -66,6 +66,8 @@ class Chat:
             os.execv(NTX, [NTX, *(argv or CHAT)])
         self.before = termios.tcgetattr(self.fd)[3]
         self.prompt()
+        if stats:
+            self.say("/set stats on")
 
     def read(self, seconds=0.02):
         while select.select([self.fd], [], [], seconds)[0]:
@@ -96,7 +98,7 @@ class Chat:
         """Waits for an empty prompt after the output since the last one."""
         self.until(lambda: b"\n> " in self.raw[self.shown :] and self.line() == ">", "a prompt")
         text, self.shown = self.raw[self.shown :].decode(errors="replace"), len(self.raw)
-        return text
+        return text.replace("\r\n     ", " ")  # notes as one line
 
     def type(self, text):
         os.write(self.fd, text.encode())
@@ -229,7 +231,7 @@ def pasting():
 
 
 def commands():
-    c = Chat(*CHAT, "--seed", "7", "--system", "be brief")
+    c = Chat(*CHAT, "--seed", "7", "--system", "be brief", stats=True)
     check(
         all("/" + word in c.say("/help") for word in "help clear save load system regenerate set stats bye".split()),
         "help",
@@ -248,7 +250,7 @@ def commands():
     check("seed 7" in c.say("second"), "/regenerate has changed the seed for good")
     check(re.search(r"ntx: 2 tokens", c.say("/set n 2") + c.say("third")), "/set n")
     check("temp 0 " in c.say("/set temp 0") + c.say("/set"), "/set temp")
-    context = lambda: re.search(r"context +(\d+)", c.say("/stats")).group(1)
+    context = lambda: re.search(r"context has (\d+)", c.say("/stats")).group(1)
     c.say("/set top_k=3")
     before, asked_last = context(), c.saved()[1][-1][0]
     c.say("/regenerate")
@@ -269,9 +271,9 @@ def commands():
     before = c.saved()
     told = c.say("/stats")
     check(
-        re.search(r"turns +3\r", told)
-        and re.search(r"context +[0-9]+ of 512 tokens", told)
-        and re.search(r"generated_tokens +2\r", told),
+        "has 3 turns." in told
+        and re.search(r"context has [0-9]+ of 512 tokens", told)
+        and "The last answer has 2 tokens" in told,
         "/stats:",
         told,
     )
@@ -341,6 +343,7 @@ def outgrown():
         "--ignore-eos",
         "--system",
         "be brief",
+        stats=True,
     )
     told, n = "", 0
     while "outgrown" not in told and n < 20:
@@ -353,16 +356,16 @@ def outgrown():
     per_turn = prompt / (n - left)
     check(prompt + per_turn > 256 * 3 / 4, "another turn would have fitted: %d tokens in %d turns" % (prompt, n - left))
     told = c.say("and on")
-    check("outgrown" not in told and "tok/s" in told, "the next turn:", told)
+    check("outgrown" not in told and "; peak " in told, "the next turn:", told)
     stats = c.say("/stats")
-    check(re.search(r"turns +%d, of which 1 to %d are left out" % (n + 1, left), stats), "/stats:", stats)
+    check(re.search(r"has %d turns.*Turns? 1( to %d)? (is|are) left out" % (n + 1, left), stats, re.S), "/stats:", stats)
     told = c.say("word " * 300)
     check(
         re.search(r"too long even alone: the prompt has (more than )?\d+ tokens", told),
         "a message that is too long:",
         told,
     )
-    check("tok/s" in c.say("short"), "the conversation goes on")
+    check("; peak " in c.say("short"), "the conversation goes on")
     system, turns = c.saved()
     equal((system, len(turns)), ("be brief", n + 2), "all is kept here")
     told = c.say("/clear") + c.say("hello")
@@ -373,7 +376,7 @@ def outgrown():
         "a full context:",
         told,
     )
-    check(re.search(r"outgrown the context.*tok/s", c.say("go on"), re.S), "after a full context")
+    check(re.search(r"outgrown the context.*; peak ", c.say("go on"), re.S), "after a full context")
     equal(c.end(), 0, "end")
 
 
@@ -393,6 +396,7 @@ def stopping():
         "nvme=30M",
         "-n",
         "400",
+        stats=True,
     )
     c.type("hello" + ENTER)
     signs = rb"\x1b\[[0-9;?]*[A-Za-z]|(layer|prompt|loading)[^\r\n]*"  # of life
@@ -401,10 +405,10 @@ def stopping():
     )
     c.type("\x03")
     told = c.prompt()
-    check("tok/s" in told and "saved" not in told, "statistics of what was stopped:", told)
+    check("; peak " in told and "saved" not in told, "statistics of what was stopped:", told)
     turns = c.saved()[1]
     check(len(turns) == 1 and 0 < len(turns[0][1]) < 400, "the answer's beginning:", turns)
-    check("tok/s" in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
+    check("; peak " in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
     os.kill(c.pid, signal.SIGTERM)
     equal(c.end(""), -signal.SIGTERM, "SIGTERM at the prompt")
 
@@ -417,7 +421,7 @@ def stopping_beside_others():
         equal(p.returncode, 0, p.stderr)
         k = d.client()
         k.until(k.generate("x", ignore_eos=True), "token")
-        c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "--ignore-eos", "-n", "200")
+        c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "--ignore-eos", "-n", "200", stats=True)
         c.type("hello" + ENTER)
         c.until(lambda: c.raw[c.shown :].partition(b"hello\r\n")[2].strip(), "the beginning of an answer")
         with d.held("iod"):
@@ -427,7 +431,7 @@ def stopping_beside_others():
             c.prompt()
             equal(asked(c), ["hello"], "what was asked")
         k.close()
-        check("tok/s" in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
+        check("; peak " in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
         equal(c.end(), 0, "end")
 
 
@@ -444,6 +448,7 @@ def service():
     with Daemons() as d:
 
         def pipe(text, *options):
+            options = options or ("-v",)  # a line of statistics for each answer
             p = subprocess.run(
                 [NTX, "chat", "--socket", d.socket(), "--chat-template", "plain", "-n", "4", "--ignore-eos", *options],
                 input=text.encode(),
@@ -471,7 +476,7 @@ def service():
         equal((code, err), (0, ""), "outgrown quietly")
         code, out, err = pipe("word " * 300)
         check(code == 111 and "too long even alone" in err, "too long in a script:", err)
-        c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "-n", "4", "--ignore-eos")
+        c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "-n", "4", "--ignore-eos", stats=True)
         first, second = (
             int(re.search(r"prompt of (\d+)", c.say(x)).group(1)) for x in ("through the service", "again")
         )
@@ -513,7 +518,7 @@ def cut_by_the_service():
             [NTX, "load", big, "--ram", "10M", "--ctx", "256", *link, "--socket", d.socket()], capture_output=True
         )
         equal(load("--link", "nvme=30M").returncode, 0, "load")
-        c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "--ignore-eos", "-n", "200")
+        c = Chat("chat", "--socket", d.socket(), "--chat-template", "plain", "--ignore-eos", "-n", "200", stats=True)
         c.type("hello" + ENTER)
         c.until(
             lambda: re.sub(rb"(layer|prompt)[^\r\n]*", b"", c.raw[c.shown :].partition(b"hello\r\n")[2]).strip(),
@@ -530,7 +535,7 @@ def cut_by_the_service():
         d.child["computed"].wait()
         d.spawn("computed")
         wait_for(lambda: not load().returncode, 20, "another load")
-        check("tok/s" in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
+        check("; peak " in c.say("/set n 2") + c.say("and then?"), "the conversation goes on")
         now = c.saved()[1]
         equal((now[0], now[1][0]), (turns[0], "and then?"), "the conversation")
         equal(c.end(), 0, "end")

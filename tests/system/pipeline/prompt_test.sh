@@ -11,7 +11,6 @@ answer() {
         --quiet --stats "$tmp/stats" >"$out" 2>"$tmp/err" || fail "run $*: $(cat "$tmp/err")"
     stat_of "$tmp/stats" prompt_tokens >>"$out"
 }
-loads() { grep -q "loading\|context of\|tok/s" "$tmp/err"; }
 # refused CODE PATTERN COMMAND...: with a model so large that a load would be noticed by its time
 refused() {
     local code=$1 pattern=$2; shift 2
