@@ -111,7 +111,8 @@ void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampl
 /* The chat: `ntx chat`, and `ntx run` without a prompt on a terminal (chat.c). model: the file that a private run
  * loaded; NULL: the daemons have their own. */
 int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, const char *model, struct ntx_err *err);
-/* `ntx run --resume [NAME]` without a model: the conversation's model becomes the first argument, stored in `path`. */
+/* `ntx run --resume [NAME]` without a model: the conversation's model becomes the first argument, stored in `path`. A
+ * NAME that is also a file or a model's name is the model. */
 int ntx_run_resumes(struct ntx_options *o, char path[4096], struct ntx_err *err);
 
 /* Checks, before anything is started, that a file can be written (NULL, "-": yes). Does not create it. */

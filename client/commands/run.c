@@ -99,15 +99,13 @@ static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct 
 
 int ntx_run_resumes(struct ntx_options *o, char path[4096], struct ntx_err *err)
 {
-    char file[NTX_TALK_PATH], store[1400];
+    char store[1400];
     struct ntx_err ignored = {0};
     const char *name = o->n_args ? o->args[0] : NULL, *model = name;
-    if (!o->resume || o->n_args > 1)
+    if (!o->resume || o->n_args > 1 || (name && !ntx_talk_is_name(name)))
         return 0;
-    bool saved = name && ntx_talk_is_name(name) && !ntx_talk_path(name, file, &ignored) && !access(file, F_OK);
-    bool is_model = name && (!access(name, F_OK) || (!ntx_model_by_name(&model, store, &ignored) && model != name));
-    if (name && (!saved || is_model))
-        return 0;
+    if (name && (!access(name, F_OK) || (!ntx_model_by_name(&model, store, &ignored) && model != name)))
+        return 0; /* a model, whose last conversation is meant */
     int rc = ntx_talk_model(name, path, err);
     if (rc)
         return rc;

@@ -39,7 +39,8 @@ static int send_simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Nt
 static void tell_ready(const struct ntx_model_files *f, const struct ntx_gateway_child *gateway)
 {
     char url[320];
-    const char *with = f->n ? " with " : "", *model = f->n ? f->names[0] : "";
+    const char *with = f->n ? " with " : "", *model = f->n ? f->names[0] : "", *slash = strrchr(model, '/');
+    model = slash ? slash + 1 : model;
     if (!gateway) {
         ntx_say("ready%s%s; Ctrl-C stops", with, model);
         return;

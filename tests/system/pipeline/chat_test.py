@@ -358,7 +358,9 @@ def outgrown():
     told = c.say("and on")
     check("outgrown" not in told and "; peak " in told, "the next turn:", told)
     stats = c.say("/stats")
-    check(re.search(r"has %d turns.*Turns? 1( to %d)? (is|are) left out" % (n + 1, left), stats, re.S), "/stats:", stats)
+    check(
+        re.search(r"has %d turns.*Turns? 1( to %d)? (is|are) left out" % (n + 1, left), stats, re.S), "/stats:", stats
+    )
     told = c.say("word " * 300)
     check(
         re.search(r"too long even alone: the prompt has (more than )?\d+ tokens", told),
