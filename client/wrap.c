@@ -43,7 +43,7 @@ void ntx_wrap_free(struct ntx_wrap *w)
     free(w);
 }
 
-static void put_text(struct ntx_wrap *w, const char *p, size_t n)
+static void show_piece(struct ntx_wrap *w, const char *p, size_t n)
 {
     if (n)
         w->to.put(w->to.arg, p, n);
@@ -124,15 +124,15 @@ static void place_word(struct ntx_wrap *w)
         classify_line(w);
     bool full = w->column + w->gap_columns + w->word_columns > w->width;
     if (!w->as_is && !w->tail && full && w->column > w->indent) {
-        put_text(w, "\n", 1);
+        show_piece(w, "\n", 1);
         for (unsigned left = w->indent, k; left; left -= k)
-            put_text(w, blanks, k = left < sizeof blanks ? left : sizeof blanks - 1);
+            show_piece(w, blanks, k = left < sizeof blanks ? left : sizeof blanks - 1);
         w->column = w->indent;
     } else {
-        put_text(w, w->held, w->gap);
+        show_piece(w, w->held, w->gap);
         move_cursor(w, w->gap_columns);
     }
-    put_text(w, w->held + w->gap, w->end - w->gap);
+    show_piece(w, w->held + w->gap, w->end - w->gap);
     move_cursor(w, w->word_columns);
     drop_held(w, w->end);
 }
@@ -146,7 +146,7 @@ static void pass_line(struct ntx_wrap *w)
         w->ticks += line[i] == w->fence;
         w->only_ticks = line[i] == w->fence || line[i] == ' ';
     }
-    put_text(w, line, n + (end != NULL));
+    show_piece(w, line, n + (end != NULL));
     for (size_t i = 0, k; i < n; i += k) {
         k = ntx_cluster_at(line + i, n - i);
         move_cursor(w, line[i] == '\t' ? TAB - w->column % TAB : ntx_cluster_columns(line + i, k));
@@ -166,7 +166,7 @@ static void end_line(struct ntx_wrap *w)
     place_word(w);
     if (w->as_is) /* its first word was its only one */
         return;
-    put_text(w, "\n", 1);
+    show_piece(w, "\n", 1);
     w->end++;
     drop_held(w, w->end);
     begin_line(w);
@@ -223,7 +223,7 @@ int ntx_wrap_text(struct ntx_wrap *w, unsigned width, const char *p, size_t n)
 {
     if (width < NARROWEST) {
         ntx_wrap_flush(w);
-        put_text(w, p, n);
+        show_piece(w, p, n);
         if (n)
             w->column = p[n - 1] != '\n';
         return 0;
@@ -235,7 +235,7 @@ int ntx_wrap_text(struct ntx_wrap *w, unsigned width, const char *p, size_t n)
         char *more = realloc(w->held, 2 * (w->n + n));
         if (!more) {
             ntx_wrap_flush(w);
-            put_text(w, p, n);
+            show_piece(w, p, n);
             return -ENOMEM;
         }
         w->held = more;
@@ -251,7 +251,7 @@ void ntx_wrap_flush(struct ntx_wrap *w)
 {
     look_further(w, true);
     place_word(w);
-    put_text(w, w->held, w->gap);
+    show_piece(w, w->held, w->gap);
     move_cursor(w, w->gap_columns);
     if (w->n)
         drop_held(w, w->n);

@@ -27,8 +27,8 @@ struct ntx_wrap_to {
 struct ntx_wrap *ntx_wrap_new(const struct ntx_wrap_to *to);
 void ntx_wrap_free(struct ntx_wrap *w); /* does not show what is held back; NULL does nothing */
 
-/* Takes text in whole characters, without control characters except newline and tab. width: columns of the terminal now, which may change
- * between calls; 0: the text is not wrapped. -ENOMEM: the text is shown without wrapping. */
+/* Takes text in whole characters, without control characters except newline and tab. width: columns of the terminal
+ * now, which may change between calls; 0: the text is not wrapped. -ENOMEM: the text is shown without wrapping. */
 int ntx_wrap_text(struct ntx_wrap *w, unsigned width, const char *p, size_t n);
 /* Shows what is held back; the line goes on. */
 void ntx_wrap_flush(struct ntx_wrap *w);

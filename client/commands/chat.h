@@ -45,8 +45,8 @@ void ntx_talk_answer(struct ntx_talk *t, char *text, size_t len);   /* of the la
 void ntx_talk_drop(struct ntx_talk *t);                             /* removes the last turn */
 void ntx_talk_clear(struct ntx_talk *t);                       /* removes all turns, the system message and the model */
 int ntx_talk_set_model(struct ntx_talk *t, const char *model); /* NULL: unknown */
-/* Writes {"ntx": "conversation", "model": ..., "messages": [{"role": ..., "content": ...}, ...]}, a form that other programs
- * read, too. Replaces an existing file only if that is a conversation, and atomically. */
+/* Writes {"ntx": "conversation", "model": ..., "messages": [{"role": ..., "content": ...}, ...]}, a form that other
+ * programs read, too. Replaces an existing file only if that is a conversation, and atomically. */
 int ntx_talk_save(const struct ntx_talk *t, const char *path, struct ntx_err *err);
 int ntx_talk_may_replace(const char *path, struct ntx_err *err); /* 0: path is free, or such a file */
 /* Also reads a bare list of messages. On failure t is unchanged. */

@@ -57,7 +57,7 @@ static const char *text_of(const struct ntx_clusters *c, wchar_t w)
     return NULL;
 }
 
-static int add_text(struct ntx_clusters *c, unsigned s, const char *p, size_t n)
+static int add_cluster(struct ntx_clusters *c, unsigned s, const char *p, size_t n)
 {
     char **more = realloc(c->text[s], (c->used[s] + 1) * sizeof *more), *copy = more ? strndup(p, n) : NULL;
     if (more)
@@ -86,7 +86,7 @@ static wchar_t find_stand_in(struct ntx_clusters *c, const char *p, size_t n)
         if (free_one == N_SCRIPTS && scripts[s].columns == columns && c->used[s] < script_size(s))
             free_one = s;
     }
-    if (free_one == N_SCRIPTS || add_text(c, free_one, p, n))
+    if (free_one == N_SCRIPTS || add_cluster(c, free_one, p, n))
         return 0;
     return scripts[free_one].first + (wchar_t)c->used[free_one] - 1;
 }

@@ -179,7 +179,7 @@ static int next_char(EditLine *el, wchar_t *out)
 
 /* ---- the terminal's kind */
 
-/* What was typed before stays in e->in. */
+/* Asks and waits for the answer. Keys that were typed before it stay in e->in. */
 static void ask_terminal(struct ntx_editor *e)
 {
     const char *term = getenv("TERM");

@@ -155,7 +155,8 @@ int ntx_chat_resume(struct ntx_chat *k, const char *name, struct ntx_err *err)
     snprintf(k->name, sizeof k->name, "%s", name);
     k->first = 0;
     ntx_chat_forget(k);
-    ntx_chat_tell(k, "%u turn%s of %s; it is saved after each answer", k->talk.n, k->talk.n == 1 ? "" : "s", name);
+    ntx_chat_tell(k, "the conversation %s goes on after %u turn%s; it is saved after each answer", name, k->talk.n,
+                  k->talk.n == 1 ? "" : "s");
     ntx_chat_show(k);
     return 0;
 }

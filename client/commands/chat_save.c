@@ -44,8 +44,8 @@ static bool is_same(const char *a, const char *b)
     return a && !stat(a, &x) && !stat(b, &y) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* What a user who types a path may not have meant is asked for. *go: the file may be written. */
-static int check_file(struct ntx_chat *k, const char *path, bool quoted, bool *go, struct ntx_err *err)
+/* The user is asked about a path that may be meant otherwise. *go: the file may be written. */
+static int check_save_path(struct ntx_chat *k, const char *path, bool quoted, bool *go, struct ntx_err *err)
 {
     struct stat st;
     bool there = !stat(path, &st);
@@ -72,7 +72,7 @@ static int save_file(struct ntx_chat *k, const char *rest, bool quoted, struct n
     bool go = true;
     if (!path)
         return ntx_err_set(err, -EINVAL, "/save needs a name: /save NAME");
-    int rc = check_file(k, path, quoted || !*rest, &go, err);
+    int rc = check_save_path(k, path, quoted || !*rest, &go, err);
     if (!rc && !go)
         ntx_chat_tell(k, "nothing is saved");
     if (!rc && go)

@@ -24,7 +24,6 @@ static const struct ntx_command commands[] = {
      "(offload).",
      "  ntx run model.gguf \"Why is the sky blue?\" --ram 8G\n"
      "  ntx run model.gguf --ctx 16384   # a chat\n"
-     "  ntx run --resume physics\n"
      "  git diff | ntx run model.gguf \"Review this change.\" -",
      CAPTIVE | NTX_OPT_GEN | NTX_OPT_TRACED | NTX_OPT_CHAT, 1, 3, ntx_cmd_run},
     {NTX_KIND_RUN, "chat", "[NAME]", "Chat with the running daemons",
