@@ -133,7 +133,7 @@ static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
     if (!j)
         return ntx_err_set(err, -EPROTO, "the daemon sent statistics that are no JSON");
     int rc = ntx_write_stats(s->o, j, err);
-    if (!s->o->quiet && (s->o->verbose || s->o->tell_stats)) {
+    if (!s->o->quiet && s->o->tell_stats) {
         char line[512];
         ntx_stats_line(j, line, sizeof line);
         ntx_say("%s", line);
@@ -239,8 +239,12 @@ int ntx_answer(struct ntx_client *c, const struct ntx_options *o, Ntx__Generate 
             ntx__reply__free_unpacked(r, NULL);
         }
     }
+    bool open = s.shown && s.a.len; /* the answer's end did not come */
     ntx_progress_clear(&s.progress);
     ntx_shown_end(s.shown);
+    fflush(stdout);
+    ntx_progress_midline(&s.progress, open);
+    ntx_progress_yield();
     if (rc == -EINTR || (rc == 1 && interrupted))
         rc = ntx_err_set(err, -EINTR, "interrupted");
     else if (rc == 1 && daemon_cancelled(s.a.stats))

@@ -95,7 +95,6 @@ int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, const char 
 {
     struct ntx_chat k = {.c = c, .o = *o};
     int rc = 0;
-    k.o.tell_stats |= o->verbose;
     if (model)
         k.model = realpath(model, NULL);
     if (o->system && !(k.talk.system = strdup(o->system)))

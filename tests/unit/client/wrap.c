@@ -116,6 +116,33 @@ static void streamed(void)
     free(out);
 }
 
+/* Whatever the text, the width and the pieces are, only blanks and newlines change. */
+static void random_texts(void)
+{
+    static const char *const parts[] = {
+        "a", "bc", " ",      "  ",     "\n", "\t",   "`",    "```",    "~~~",           "|",
+        "-", "1.", "\u8a9e", "\u3002", FLAG, FAMILY, ACCENT, "\u0301", "longerthanthis"};
+    unsigned r = 1;
+    for (unsigned round = 0; round < 3000; round++) {
+        char text[1024] = "", want[1024], got[8192];
+        for (unsigned k = round % 40; k; k--) {
+            r = r * 1664525 + 1013904223;
+            strcat(text, parts[(r >> 8) % (sizeof parts / sizeof *parts)]);
+        }
+        char *out = wrapped(text, 8 + round % 30, 1 + round % 7, true, round % 5);
+        size_t n = 0, k = 0;
+        for (const char *p = text; *p; p++)
+            if (!strchr(" \n\t", *p))
+                want[n++] = *p;
+        for (const char *p = out; *p && k + 1 < sizeof got; p++)
+            if (!strchr(" \n\t", *p))
+                got[k++] = *p;
+        want[n] = got[k] = 0;
+        CHECK_STR(got, want);
+        free(out);
+    }
+}
+
 static void cluster(const char *text, unsigned apart, size_t shown, unsigned whole)
 {
     size_t n = strlen(text);
@@ -135,6 +162,7 @@ int main(void)
     markdown();
     wide();
     streamed();
+    random_texts();
     cluster("a", 1, 1, 1);
     cluster(ACCENT, 1, 3, 1);
     cluster("語", 2, 3, 2);
