@@ -16,11 +16,20 @@
 
 enum { BACKLOG = 512, NAME_ROOM = 256 }; /* DNS names have at most 253 characters */
 
+static int check_unix(const char *path, struct ntx_err *err)
+{
+    const size_t room = sizeof((struct sockaddr_un *)0)->sun_path;
+    return *path && strlen(path) < room
+               ? 0
+               : ntx_err_set(err, -EINVAL, "unix:%s: a path of 1 to %zu bytes is expected", path, room - 1);
+}
+
 static int listen_unix(const char *path, struct ntx_err *err)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (!*path || strlen(path) >= sizeof a.sun_path)
-        return ntx_err_set(err, -EINVAL, "unix:%s: a path of 1 to %zu bytes is expected", path, sizeof a.sun_path - 1);
+    int rc = check_unix(path, err);
+    if (rc)
+        return rc;
     memcpy(a.sun_path, path, strlen(path));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -68,9 +77,9 @@ static bool is_port(const char *s)
 }
 
 /* "127.0.0.1:PORT", "[::1]:PORT"; numbers only, so that no name is looked up. */
-static int listen_tcp(const char *where, const char *like, struct ntx_err *err)
+static int find_address(const char *where, const char *like, struct addrinfo **a, struct ntx_err *err)
 {
-    struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM}, *a;
+    struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     char host[128];
     const char *colon = strrchr(where, ':');
     size_t n = colon ? (size_t)(colon - where) : 0;
@@ -80,13 +89,33 @@ static int listen_tcp(const char *where, const char *like, struct ntx_err *err)
         return ntx_err_set(err, -EINVAL, "'%s': the port is no number from 0 to %d", where, UINT16_MAX);
     bool v6 = where[0] == '[' && where[n - 1] == ']';
     snprintf(host, sizeof host, "%.*s", (int)(v6 ? n - 2 : n), where + v6);
-    int rc = getaddrinfo(host, colon + 1, &hints, &a);
+    int rc = getaddrinfo(host, colon + 1, &hints, a);
     if (rc)
         return ntx_err_set(err, -EINVAL, "'%s' is no address to listen at (%s); write %s or unix:/path", where,
                            gai_strerror(rc), like);
+    return 0;
+}
+
+static int listen_tcp(const char *where, const char *like, struct ntx_err *err)
+{
+    struct addrinfo *a;
+    int rc = find_address(where, like, &a, err);
+    if (rc)
+        return rc;
     int fd = listen_at(a, where, err);
     freeaddrinfo(a);
     return fd;
+}
+
+int ntx_listen_check(const char *where, const char *like, struct ntx_err *err)
+{
+    struct addrinfo *a;
+    if (!strncmp(where, "unix:", 5))
+        return check_unix(where + 5, err);
+    int rc = find_address(where, like, &a, err);
+    if (!rc)
+        freeaddrinfo(a);
+    return rc;
 }
 
 int ntx_listen(const char *where, const char *like, struct ntx_err *err)

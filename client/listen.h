@@ -12,6 +12,7 @@
  * text names `like` as an example), -EADDRINUSE when another program listens there. A unix socket is made with mode
  * 0660 and replaces a socket file that nobody serves. */
 int ntx_listen(const char *where, const char *like, struct ntx_err *err);
+int ntx_listen_check(const char *where, const char *like, struct ntx_err *err); /* the address only; 0 or -EINVAL */
 void ntx_listen_end(const char *where); /* after the socket was closed: removes a unix socket's path */
 
 /* Whether only processes of this machine can connect to the address. */

@@ -10,27 +10,13 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "common/program.h"
 #include "common/util.h"
 #include "proto/frame.h"
 
-enum { O_USAGE = 256, O_HELP_ALL, O_ENTRIES }; /* entries without a letter have keys from O_ENTRIES on */
-
-/* argp's own options, but with -h; --help-all; and --verbose. */
-static const struct argp_option common_options[] = {
-    {"verbose", 'v', NULL, 0, "more messages, and the daemons' logs", -1},
-    {"help", 'h', NULL, 0, "the usual options", -1},
-    {NULL, '?', NULL, OPTION_ALIAS | OPTION_HIDDEN, NULL, -1},
-    {"help-all", O_HELP_ALL, NULL, 0, "all options, with more words", -1},
-    {"usage", O_USAGE, NULL, 0, "all options in a few lines", -1},
-    {"version", 'V', NULL, 0, "the version", -1},
-    {0},
-};
-
-enum { N_GROUPS = NTX__N_OPTION_GROUPS, GROUP_KEYS = 64 }; /* more keys than a group has entries */
+enum { N_GROUPS = NTX__N_OPTION_GROUPS, GROUP_KEYS = NTX__GROUP_KEYS };
 
 static const struct option_group *const groups = ntx__option_groups;
-
-static const struct ntx_settings *entries_of(const struct option_group *g) { return g->shared ? g->shared : &g->here; }
 
 /* ---- argp */
 
@@ -47,19 +33,13 @@ struct parse {
 
 static void describe_command(struct parse *p, bool all);
 
-static int option_key(const struct option_group *g, unsigned entry)
-{
-    int letter = entries_of(g)->entry[entry].key;
-    return letter ? letter : O_ENTRIES + (int)(g - groups) * GROUP_KEYS + (int)entry;
-}
-
 /* NULL: it is none of the entries. */
 static const struct ntx_setting *find_key(int key, unsigned chosen, const struct option_group **of)
 {
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
-        for (unsigned i = 0; chosen & g->group && i < entries_of(g)->n; i++)
-            if (entries_of(g)->entry[i].help && option_key(g, i) == key)
-                return *of = g, &entries_of(g)->entry[i];
+        for (unsigned i = 0; chosen & g->group && i < ntx__option_entries(g)->n; i++)
+            if (ntx__option_entries(g)->entry[i].help && ntx__option_key(g, i) == key)
+                return *of = g, &ntx__option_entries(g)->entry[i];
     return NULL;
 }
 
@@ -104,11 +84,11 @@ static error_t common_opt(int key, struct parse *p, struct argp_state *st)
     case 'v': p->o->verbose = true; return 0;
     case 'h':
     case '?': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
-    case O_HELP_ALL:
+    case NTX__HELP_ALL:
         describe_command(p, true);
         argp_state_help(st, stdout, ARGP_HELP_STD_HELP);
         return 0;
-    case O_USAGE:
+    case NTX__USAGE:
         describe_command(p, true);
         argp_state_help(st, stdout, ARGP_HELP_USAGE | ARGP_HELP_EXIT_OK);
         return 0;
@@ -170,19 +150,9 @@ static error_t parse_child(int key, char *arg, struct argp_state *st)
 /* One titled part of the help. */
 struct section {
     struct argp_option options[GROUP_KEYS]; /* the last is {0} */
-    char help[GROUP_KEYS][128];             /* of those that show a preset */
+    char help[GROUP_KEYS][NTX_OPTION_HELP]; /* of those that show a preset */
     struct argp argp;
 };
-
-/* '$' becomes the preset. */
-static const char *help_of(const struct ntx_setting *s, char buf[128])
-{
-    const char *at = s->preset ? strchr(s->help, '$') : NULL;
-    if (!at)
-        return s->help;
-    snprintf(buf, 128, "%.*s%s%s", (int)(at - s->help), s->help, s->preset, at + 1);
-    return buf;
-}
 
 /* Without `all`, the options that have a short text (options_brief.c) are shown, the others only parsed. */
 static void add_options(struct section *s, const struct option_group *g, bool all)
@@ -190,14 +160,14 @@ static void add_options(struct section *s, const struct option_group *g, bool al
     unsigned n = 0;
     while (s->options[n].name)
         n++;
-    for (unsigned i = 0; i < entries_of(g)->n && n + 1 < GROUP_KEYS; i++) {
-        const struct ntx_setting *e = &entries_of(g)->entry[i];
+    for (unsigned i = 0; i < ntx__option_entries(g)->n && n + 1 < GROUP_KEYS; i++) {
+        const struct ntx_setting *e = &ntx__option_entries(g)->entry[i];
         if (!e->help)
             continue;
         const char *brief = ntx__option_brief(g->group, e->name);
-        const char *text = all || !brief ? help_of(e, s->help[n]) : brief;
-        s->options[n] = (struct argp_option){e->name, option_key(g, i), e->arg, all || brief ? 0 : OPTION_HIDDEN, text,
-                                             0};
+        const char *text = all || !brief ? ntx_option_help(e, s->help[n]) : brief;
+        s->options[n] = (struct argp_option){
+            e->name, ntx__option_key(g, i), e->arg, all || brief ? 0 : OPTION_HIDDEN, text, 0};
         n++;
     }
 }
@@ -238,10 +208,8 @@ static void describe_command(struct parse *p, bool all)
 {
     const struct ntx_command *c = p->cmd;
     const char *more = all && c->doc ? c->doc : "";
-    const char *examples = c->examples ? c->examples : "";
     p->n_kids = make_sections(p->groups, all, p->sections, p->kids);
-    snprintf(p->doc, sizeof p->doc, "%s.\v%s%s%s%s", c->brief, more, *more && *examples ? "\n\n" : "",
-             *examples ? "Examples:\n" : "", examples);
+    snprintf(p->doc, sizeof p->doc, "%s.\v%s%sExamples:\n%s", c->brief, more, *more ? "\n\n" : "", c->examples);
     p->argp->doc = p->doc;
 }
 
@@ -281,19 +249,14 @@ static bool same_name(const char *option, const char *name)
     return !*option && !*name;
 }
 
-bool ntx_command_takes_model(const struct ntx_command *cmd)
-{
-    return !strncmp(cmd->args + (*cmd->args == '['), "MODEL", 5);
-}
-
 /* A default of a person's own ntx.conf, of a command that knows it. */
 static int take_default(void *arg, const char *section, const char *name, const char *value, struct ntx_err *err)
 {
     struct parse *p = arg;
     bool model = strcmp(section, "options") != 0;
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
-        for (unsigned i = 0; g->group & (NTX_OPT_LOAD | NTX_OPT_GEN) && i < entries_of(g)->n; i++) {
-            const struct ntx_setting *s = &entries_of(g)->entry[i];
+        for (unsigned i = 0; g->group & (NTX_OPT_LOAD | NTX_OPT_GEN) && i < ntx__option_entries(g)->n; i++) {
+            const struct ntx_setting *s = &ntx__option_entries(g)->entry[i];
             if (model ? !s->section || strcmp(s->section, section) || strcmp(s->in_conf, name)
                       : !s->help || !same_name(s->name, name))
                 continue;
@@ -309,17 +272,13 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     struct argp_child kids[N_GROUPS + 1] = {0};
     struct ntx_err err = {0};
     char name[64];
-    unsigned chosen = cmd->groups;
-    if (ntx_command_takes_model(cmd))
-        chosen |= NTX_OPT_MODEL;
-    if (strstr(cmd->args, "PROMPT"))
-        chosen |= NTX_OPT_PROMPT;
-    struct argp argp = {common_options, parse_opt, cmd->args, NULL, kids, filter_help, NULL};
+    const unsigned chosen = ntx_command_groups(cmd);
+    struct argp argp = {ntx_common_options, parse_opt, cmd->args, NULL, kids, filter_help, NULL};
     struct parse p = {.cmd = cmd, .o = o, .argp = &argp, .sections = sections, .kids = kids, .groups = chosen};
     describe_command(&p, false);
     *o = (struct ntx_options){.skip_threshold = -1};
     for (unsigned i = 0; i < N_GROUPS; i++)
-        ntx_settings_preset(entries_of(&groups[i]), (char *)o + groups[i].base);
+        ntx_settings_preset(ntx__option_entries(&groups[i]), (char *)o + groups[i].base);
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
     if (chosen & (NTX_OPT_LOAD | NTX_OPT_GEN | NTX_OPT_MODEL) &&
@@ -327,6 +286,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
         ntx_say("%s", err.text);
         exit(NTX_EXIT_USAGE);
     }
+    ntx_check_options(&argp, name, argc, argv);
     argp_parse(&argp, argc, argv, ARGP_NO_HELP, NULL, &p);
     if (o->raw && !o->sampling.has_temp)
         o->sampling.temp = 0;
@@ -339,9 +299,9 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
 static const struct ntx_setting *find_name(const char *name, const struct option_group **of)
 {
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
-        for (unsigned i = 0; g->group == NTX_OPT_GEN && i < entries_of(g)->n; i++)
-            if (entries_of(g)->entry[i].help && same_name(entries_of(g)->entry[i].name, name))
-                return *of = g, &entries_of(g)->entry[i];
+        for (unsigned i = 0; g->group == NTX_OPT_GEN && i < ntx__option_entries(g)->n; i++)
+            if (ntx__option_entries(g)->entry[i].help && same_name(ntx__option_entries(g)->entry[i].name, name))
+                return *of = g, &ntx__option_entries(g)->entry[i];
     return NULL;
 }
 

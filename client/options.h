@@ -144,13 +144,22 @@ struct ntx_command {
     const char *args;     /* as shown: "MODEL [PROMPT]" */
     const char *brief;    /* one line of at most 43 characters, for `ntx --help` */
     const char *doc;      /* the explanation that --help-all adds, or NULL */
-    const char *examples; /* lines for --help, or NULL */
+    const char *examples; /* two or more lines for --help */
     unsigned groups, min_args, max_args;
-    int (*run)(struct ntx_options *o); /* an exit code */
 };
 
 /* Its first argument is a MODEL. */
 bool ntx_command_takes_model(const struct ntx_command *cmd);
+/* Its groups, with those that follow from its arguments. */
+unsigned ntx_command_groups(const struct ntx_command *cmd);
+/* Calls see for each option that --help-all shows, but for those of all commands. title: of the help's part. */
+void ntx_command_options(const struct ntx_command *cmd,
+                         void (*see)(void *arg, const char *title, const struct ntx_setting *s), void *arg);
+/* Options of all commands: --help and its like. */
+extern const struct argp_option ntx_common_options[];
+/* The whole help of an option, in buf if it shows a preset. */
+#define NTX_OPTION_HELP 512
+const char *ntx_option_help(const struct ntx_setting *s, char buf[NTX_OPTION_HELP]);
 
 /* Parses argv[0..argc) ("run", ...) for `cmd`; usage errors print and exit with 100, --help and
  * --help-all print and exit with 0: they come from argp before anything is started. */

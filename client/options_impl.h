@@ -16,4 +16,10 @@ struct option_group {
 enum { NTX__N_OPTION_GROUPS = 31 };
 extern const struct option_group ntx__option_groups[NTX__N_OPTION_GROUPS];
 
+/* Keys for argp: entries without a letter have keys from NTX__ENTRIES on; a group has fewer entries than
+ * NTX__GROUP_KEYS. */
+enum { NTX__USAGE = 256, NTX__HELP_ALL, NTX__ENTRIES, NTX__GROUP_KEYS = 64 };
+const struct ntx_settings *ntx__option_entries(const struct option_group *g);
+int ntx__option_key(const struct option_group *g, unsigned entry);
+
 #endif

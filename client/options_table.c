@@ -185,7 +185,7 @@ static const struct ntx_setting pack_entries[] = {
     {"group", 0, "SIZE",
      "approximate bytes of a group of neurons (default: the smallest read with two fifths of the drive's best rate, by "
      "`ntx doctor`'s profile; 16K without one)",
-     .kind = NTX_SET_SIZE, AT(group)},
+     .kind = NTX_SET_SIZE, .small = true, AT(group)},
     {"gate-in-bundle", 0, NULL,
      "gate rows go into the groups, too, and are read with them: for --ffn-sparse predicted and prompt",
      FLAG(gate_in_bundle)},
@@ -195,7 +195,7 @@ static const struct ntx_setting pack_entries[] = {
     {"down-type", 0, "TYPE",
      "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: their type, or the next that can be "
      "written)",
-     TEXT(down_type)},
+     TEXT(down_type), .values = "F16|Q8_0|Q6_K|Q5_K|Q4_K|Q5_0|Q4_0"},
     {"profile", 0, "FILE", "profile of the target machine (default: this one, as `ntx doctor` measured it)",
      TEXT(profile)},
     {"share", 0, "I/N",
@@ -265,7 +265,8 @@ static const struct ntx_setting gen_entries[] = {
     {"chat-template", 0, "NAME",
      "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's "
      "own",
-     TEXT(chat_template)},
+     TEXT(chat_template),
+     .values = "llama-2|llama-3|chatml|mistral|mistral-v1|mistral-v7|harmony|harmony-low|harmony-high|plain"},
 };
 static const struct ntx_setting chat_entries[] = {
     {"resume", 0, NULL,

@@ -25,6 +25,8 @@ bool ntx_where_answers(const char *dir)
     return !none;
 }
 
+enum { BAD_CONFIG = 100 }; /* exit status of ntx-computed */
+
 struct found {
     struct ntx_where *w; /* the first one found */
     unsigned n;
@@ -76,12 +78,36 @@ static int private_run(struct ntx_where *w, struct ntx_err *err)
     return f.n ? 0 : -ENOENT;
 }
 
+/* Asks systemd whether the service's unit has failed. *status: its exit status. */
+static bool has_failed(int *status)
+{
+    char line[128];
+    bool failed = false;
+    FILE *f = popen("exec systemctl show -p ActiveState -p ExecMainStatus ntx-computed.service 2>/dev/null", "re");
+    *status = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        failed |= !strcmp(line, "ActiveState=failed\n");
+        sscanf(line, "ExecMainStatus=%d", status);
+    }
+    if (f)
+        pclose(f);
+    return failed;
+}
+
+static int refuse_failed(int status, struct ntx_err *err)
+{
+    return ntx_err_set(err, -ENOENT,
+                       "no daemons run: the service has failed (ntx-computed: exit status %d%s); `journalctl -u "
+                       "ntx-computed -e` says why",
+                       status, status == BAD_CONFIG ? ", a wrong configuration" : "");
+}
+
 int ntx_where(bool looks, struct ntx_where *w, struct ntx_err *err)
 {
     struct ntx_err own = {0};
     const char *given = getenv("NTX_RUNTIME");
     *w = (struct ntx_where){0};
-    int rc = ntx_runtime_dir(false, w->dir, sizeof w->dir, &own), found;
+    int rc = ntx_runtime_dir(false, w->dir, sizeof w->dir, &own), found, status;
     if (given && *given) {
         if (rc && err)
             *err = own;
@@ -100,6 +126,8 @@ int ntx_where(bool looks, struct ntx_where *w, struct ntx_err *err)
         return ntx_err_set(err, rc, "%s", own.text);
     if (access(NTX_SERVICE_DIR, F_OK))
         memcpy(w->dir, up, sizeof up);
+    else if (has_failed(&status))
+        return refuse_failed(status, err);
     return ntx_err_set(err, -ENOENT,
                        "no daemons run: neither the service (%s) nor `ntx up` (%s)%s; start them with `ntx up MODEL` "
                        "or `systemctl start ntx.target`",

@@ -11,26 +11,30 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "common/nearest.h"
+#include "common/programs.h"
 #include "common/util.h"
-#include "computed/config.h"
+#include "computed/program.h"
 #include "computed/server/keeper.h"
 #include "computed/engine/machines.h"
+#include "computed/plan/config_fit.h"
 #include "computed/server/server.h"
 #include "computed/server/receiver.h"
+#include "proto/config_check.h"
 #include "shm/region.h"
 #include "ntx_version.h"
 
 #define EXIT_USAGE       100
 #define EXIT_FAILED      111
+#define EXIT_BAD_CONFIG  1 /* of --check-config */
 #define CAPTIVE_GRACE_MS 2000
-#define CONFIG_FILE      "/etc/ntx/ntx.conf" /* of the service, unless --config names another */
 
 const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT ")";
 
 struct args {
     const char *dir, *config, *model, *fault;
     int alive_fd, keep[2];
-    bool service, memory_max, print_config, machines;
+    bool service, memory_max, print_config, check_config, machines;
     enum ntx_log_level level;
 };
 
@@ -45,33 +49,6 @@ struct app { /* everything that a callback needs */
     uint32_t grace_ms;
 };
 
-enum { OPT_MEMORY_MAX = 256, OPT_PRINT_CONFIG, OPT_MACHINES, OPT_KEEP };
-
-static const struct argp_option options[] = {
-    {"runtime", 'r', "DIR", 0,
-     "runtime directory with the sockets (default: $NTX_RUNTIME, /run/ntx for the service, $XDG_RUNTIME_DIR/ntx)", 0},
-    {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
-    {"keep", OPT_KEEP, "R,W", OPTION_HIDDEN,
-     "an inherited pair of sockets, in which the served model outlives this process (computed/server/keeper.h)", 0},
-    {"config", 'c', "FILE", 0, "configuration file (--print-config shows its keys)", 0},
-    {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
-    {"fault", 'f', "RULES", 0,
-     "for tests: fault rules for the reads of that model (iod/source.h); a service takes such rules from its clients "
-     "only with this option",
-     0},
-    {"service", 's', NULL, 0, "serve the socket's group, too (0660), and read " CONFIG_FILE, 0},
-    {"log-level", 'l', "LEVEL", 0, "error, warning, info (default) or debug", 0},
-    {"machines", OPT_MACHINES, NULL, 0,
-     "share the model with the other machines that mpirun started (ntx up sets this)", 0},
-    {"memory-max", OPT_MEMORY_MAX, NULL, 0,
-     "print the MemoryMax (systemd) that the three daemons need by the configuration, and exit", 0},
-    {"print-config", OPT_PRINT_CONFIG, NULL, 0,
-     "print a configuration file with every key, its default and its meaning, and exit", 0},
-    {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
-    {"quiet", 'q', NULL, 0, "only warnings and errors", 0},
-    {0},
-};
-
 static error_t parse(int key, char *arg, struct argp_state *st)
 {
     struct args *a = st->input;
@@ -82,14 +59,15 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 'm': a->model = arg; return 0;
     case 'f': a->fault = arg; return 0;
     case 's': a->service = true; return 0;
-    case OPT_MEMORY_MAX: a->memory_max = true; return 0;
-    case OPT_MACHINES: a->machines = true; return 0;
-    case OPT_KEEP:
+    case NTX__OPT_MEMORY_MAX: a->memory_max = true; return 0;
+    case NTX__OPT_MACHINES: a->machines = true; return 0;
+    case NTX__OPT_KEEP:
         if (sscanf(arg, "%d,%d", &a->keep[0], &a->keep[1]) != 2 || fcntl(a->keep[0], F_GETFD) < 0 ||
             fcntl(a->keep[1], F_GETFD) < 0)
             ntx_usage_error(st, "--keep: '%s' is not a pair of descriptors", arg);
         return 0;
-    case OPT_PRINT_CONFIG: a->print_config = true; return 0;
+    case NTX__OPT_PRINT_CONFIG: a->print_config = true; return 0;
+    case NTX__OPT_CHECK_CONFIG: a->check_config = true; return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case 'q': a->level = NTX_LOG_WARN; return 0;
     case 'a':
@@ -106,8 +84,12 @@ static error_t parse(int key, char *arg, struct argp_state *st)
             a->level = NTX_LOG_INFO;
         else if (!strcmp(arg, "debug"))
             a->level = NTX_LOG_DEBUG;
-        else
-            ntx_usage_error(st, "--log-level: '%s' is none of error, warning, info, debug", arg);
+        else {
+            struct ntx_near near;
+            ntx_near_begin(&near, arg, "");
+            ntx_near_offer_list(&near, "error|warning|info|debug");
+            ntx_usage_error(st, "--log-level: '%s' is none of error, warning, info, debug%s", arg, near.hint);
+        }
         return 0;
     case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -166,12 +148,43 @@ static void close_handle(uv_handle_t *h, void *arg)
         uv_close(h, NULL);
 }
 
+/* Reports a failed write: a reader would take a part of the output for all of it. */
+static int check_output(void)
+{
+    if (!fflush(stdout) && !ferror(stdout))
+        return 0;
+    ntx_log(NTX_LOG_ERR, "standard output: %s", strerror(errno));
+    return EXIT_FAILED;
+}
+
+static void log_error(const char *text) { ntx_log(NTX_LOG_ERR, "%s", text); }
+
+/* Logs every error; `systemctl status` shows the last text, and the status with the first. */
 static int read_config(struct app *a, const struct args *args, struct ntx_err *err)
 {
+    const char *path = args->config ? args->config : NTX_CONF_FILE;
+    struct ntx_config_errors e = {.say = args->memory_max ? NULL : log_error};
+    char status[sizeof e.first.text + 16];
     ntx_config_defaults(&a->config);
-    if (!args->config && (!args->service || access(CONFIG_FILE, F_OK)))
+    if (!args->config && (!args->service || access(NTX_CONF_FILE, F_OK)))
         return 0;
-    return ntx_config_load(args->config ? args->config : CONFIG_FILE, &a->config, err);
+    int rc = ntx_config_read(path, &a->config, &e, err);
+    if (!rc && e.n)
+        rc = ntx_err_set(err, -EINVAL, "not started: %s has %u error%s; `ntx config check %s` shows all", path, e.n,
+                         e.n > 1 ? "s" : "", path);
+    if (rc) {
+        snprintf(status, sizeof status, "STATUS=%s", e.n ? e.first.text : err->text);
+        ntx_notify(status);
+    }
+    return rc;
+}
+
+static int check_config(const struct args *args)
+{
+    return ntx_config_check(args->config ? args->config : NTX_CONF_FILE,
+                            &(struct ntx_config_checks){.model = ntx_config_fit})
+               ? EXIT_BAD_CONFIG
+               : check_output();
 }
 
 /* The configuration's defaults of a load. The strings stay the configuration's. */
@@ -249,15 +262,6 @@ static int run_server(struct app *a, const struct args *args, const char *dir, s
     return rc;
 }
 
-/* Reports a failed write: a reader would take a part of the output for all of it. */
-static int check_output(void)
-{
-    if (!fflush(stdout) && !ferror(stdout))
-        return 0;
-    ntx_log(NTX_LOG_ERR, "standard output: %s", strerror(errno));
-    return EXIT_FAILED;
-}
-
 static int print_memory_max(const struct ntx_config *c)
 {
     uint64_t max = ntx_config_memory_max(c);
@@ -276,15 +280,6 @@ static int report_failure(const struct ntx_err *err, int code)
 
 int main(int argc, char **argv)
 {
-    static const struct argp argp = {
-        options,
-        parse,
-        NULL,
-        "Serves language models bigger than memory: the compute daemon of ntx. "
-        "Usually started by 'ntx' or by systemd, with ntx-iod and ntx-predictor beside it.",
-        NULL,
-        NULL,
-        NULL};
     struct args args = {.alive_fd = -1, .keep = {-1, -1}, .level = NTX_LOG_INFO};
     static struct app app;
     struct ntx_err err = {0};
@@ -293,8 +288,10 @@ int main(int argc, char **argv)
     if (argc == 3 && !strcmp(argv[1], "--receive")) /* a receiver of another ntx-computed: computed/server/receiver.h */
         return ntx_receiver_main(*argv[2] == '1');
     argp_err_exit_status = EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &args);
+    ntx_program_parse(&ntx_computed_program, parse, argc, argv, &args);
     ntx_log_init("ntx-computed", args.level);
+    if (args.check_config)
+        return check_config(&args);
     if (args.print_config) {
         ntx_config_print(stdout);
         return check_output();

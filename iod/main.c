@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-iod: reads the model from the drive into the shared region. Its arguments are those of all workers; iod/daemon.h
  * has the rest. */
+#include "common/programs.h"
 #include "common/worker_main.h"
 #include "iod/daemon.h"
 
@@ -15,10 +16,4 @@ static int run_iod(const char *dir, int alive_fd, struct ntx_err *err)
     return rc;
 }
 
-int main(int argc, char **argv)
-{
-    return ntx_worker_main(
-        argc, argv, "ntx-iod",
-        "Reads the model's weights from the drive into memory shared with ntx-computed. Started by ntx or systemd.",
-        run_iod);
-}
+int main(int argc, char **argv) { return ntx_worker_main(argc, argv, &ntx_iod_program, run_iod); }

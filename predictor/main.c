@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ntx-predictor: decides which layers a row may skip, and drafts tokens. Its arguments are those of all workers;
  * predictor/service.h has the rest. */
+#include "common/programs.h"
 #include "common/worker_main.h"
 #include "predictor/service.h"
 
@@ -11,10 +12,4 @@ static int run_predictor(const char *dir, int alive_fd, struct ntx_err *err)
     return rc ? rc : ntx_service_run(&c, err);
 }
 
-int main(int argc, char **argv)
-{
-    return ntx_worker_main(argc, argv, "ntx-predictor",
-                           "Decides by hidden states which layers ntx-computed skips, and drafts tokens with a "
-                           "small model (--draft FILE, speculative decoding). Started by ntx or systemd.",
-                           run_predictor);
-}
+int main(int argc, char **argv) { return ntx_worker_main(argc, argv, &ntx_predictor_program, run_predictor); }

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/nearest.h"
+
 static int none_open(struct ntx_policy *p, const char *args, const struct ntx_policy_shape *shape, struct ntx_err *err)
 {
     (void)p;
@@ -45,12 +47,21 @@ static const struct ntx_policy_ops *find_policy(const char *text, const char **a
     return NULL;
 }
 
+static int refuse_policy(const char *text, struct ntx_err *err)
+{
+    struct ntx_near near;
+    ntx_near_begin(&near, text, "");
+    ntx_near_offer_list(&near, "off|static|predictive");
+    return ntx_err_set(err, -EINVAL, "unknown policy '%.100s'; there are off, static and predictive%s", text,
+                       near.hint);
+}
+
 int ntx_policy_new(const char *text, const struct ntx_policy_shape *shape, struct ntx_policy **out, struct ntx_err *err)
 {
     const char *args;
     const struct ntx_policy_ops *ops = find_policy(text, &args);
     if (!ops)
-        return ntx_err_set(err, -EINVAL, "unknown policy '%.100s'; there are off, static and predictive", text);
+        return refuse_policy(text, err);
     struct ntx_policy *p = calloc(1, sizeof *p);
     if (!p)
         return ntx_err_set(err, -ENOMEM, "no memory for a policy");

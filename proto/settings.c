@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/nearest.h"
 #include "common/util.h"
 #include "proto/frame.h"
 
@@ -27,11 +28,28 @@ static double most_of(const struct ntx_setting *s)
     }
 }
 
+/* A number of bytes without a unit that is no sensible size: the unit was forgotten. */
+static bool lacks_unit(const struct ntx_setting *s, const char *text, uint64_t v)
+{
+    return !text[strspn(text, "0123456789.")] && v < (s->small ? 1u << 10 : 1u << 20);
+}
+
+static int ask_unit(const struct ntx_setting *s, const char *text, struct ntx_err *err)
+{
+    const char *unit = atof(text) <= 64 ? "G" : "M";
+    if (s->small)
+        unit = "K";
+    return REFUSE(err, "'%s' has no unit and would be bytes; did you mean %s%s? (%sB is bytes)", text, text, unit,
+                  text);
+}
+
 static int read_size(const struct ntx_setting *s, const char *text, uint64_t *to, struct ntx_err *err)
 {
     uint64_t v = 0;
     if (ntx_parse_size(text, &v) || !v || (double)v > most_of(s))
         return REFUSE(err, "'%s' is not a size; write it as 512M or 3G", text);
+    if (lacks_unit(s, text, v))
+        return ask_unit(s, text, err);
     *to = v;
     return 0;
 }
@@ -101,7 +119,11 @@ static int no_choice(const struct ntx_setting *s, const char *text, struct ntx_e
             between = "";
         n += (size_t)snprintf(all + n, sizeof all - n, "%s%.*s", between, (int)strcspn(c, "|"), c);
     }
-    return REFUSE(err, "'%.64s' is not a %.*s; there are %s", text, (int)strcspn(s->choices, ":"), s->choices, all);
+    struct ntx_near near;
+    ntx_near_begin(&near, text, "");
+    ntx_near_offer_list(&near, first_choice(s));
+    return REFUSE(err, "'%.64s' is not a %.*s; there are %s%s", text, (int)strcspn(s->choices, ":"), s->choices, all,
+                  near.hint);
 }
 
 static int read_text(const struct ntx_setting *s, const char *text, const char **to, struct ntx_err *err)

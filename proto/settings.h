@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* settings.h: the settings of a load and of an answer's sampling, from the command line, ntx.conf or a client. Each
  * setting is declared once, as an entry of a table. The entries give the options of `ntx` with their help
- * (client/options.c), the keys of ntx.conf (computed/config.c), the fields of Load and Sampling in both directions, and
+ * (client/options.c), the keys of ntx.conf (proto/config.c), the fields of Load and Sampling in both directions, and
  * the bounds of all of them.
  *
  *     text --ntx_setting_read--> plain struct --to_wire--> message --fit (frame_valid.c), check--> from_wire --> struct
@@ -39,13 +39,15 @@ struct ntx_setting {
     const char *arg;  /* its value's name in the help */
     const char *help; /* '$' stands for preset. NULL: no option of `ntx` */
     bool hidden;      /* not in the help */
+    bool small;       /* a size that is usually given in KiB; of others less than 1 MiB without a unit is an error */
     enum ntx_setting_kind kind;
-    double min, max;          /* bounds of a number; max: also bytes of a text. max 0: the kind's own limit */
-    const char *choices;      /* of words: "form:md|csv|json": the noun for messages, then the words */
-    const char *preset;       /* default, as text; NULL: zero */
-    uint16_t at;              /* its offset in the plain struct */
-    uint16_t given;           /* offset of a bool that says that it was set; 0: none */
-    uint16_t wire, wire_size; /* offset and size in the message; 0: not there */
+    double min, max;     /* bounds of a number; max: also bytes of a text. max 0: the kind's own limit */
+    const char *choices; /* of words: "form:md|csv|json": the noun for messages, then the words */
+    const char *values;  /* for completion, beside choices: "off|lookup|FILE"; FILE, DIR and MODEL stand for names */
+    const char *preset;  /* default, as text; NULL: zero */
+    uint16_t at;         /* its offset in the plain struct */
+    uint16_t given;      /* offset of a bool that says that it was set; 0: none */
+    uint16_t wire, wire_size;             /* offset and size in the message; 0: not there */
     const char *section, *in_conf, *open; /* in ntx.conf: section, key, and the value that means "not set" */
     const char *about;                    /* its comment in ntx.conf */
     int (*own)(void *to, const char *text, struct ntx_err *err);

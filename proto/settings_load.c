@@ -47,7 +47,7 @@ static const struct ntx_setting load_entries[] = {
     {"skip", 0, "POLICY",
      "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made) "
      "(default off)",
-     .kind = NTX_SET_TEXT, LOAD(skip, skip), CONF("model", "skip", "off"),
+     .kind = NTX_SET_TEXT, .values = "off|static|predictive", LOAD(skip, skip), CONF("model", "skip", "off"),
      .about = "Layer skip, which changes the output: off, or a policy"},
     {"skip-kv", 0, "HOW",
      "KV of a token in a layer that it skips: propagate (computed from the state that skips the layer, which reads "
@@ -63,7 +63,8 @@ static const struct ntx_setting load_entries[] = {
      "largest; lossy); for generated tokens, and lossy: predicted=F[,gate|,learned] (the share F of the groups, "
      "predicted from the state before the layer by the gate matrix or by the sidecar's networks; without F the "
      "networks' own limits) or prompt=F (the share F of the groups that were most active in the prompt) (default off)",
-     .kind = NTX_SET_TEXT, LOAD(ffn_sparse, ffn_sparse), CONF("model", "ffn_sparse", "off"),
+     .kind = NTX_SET_TEXT, .values = "off|threshold=|topk=|predicted|predicted=|prompt=", LOAD(ffn_sparse, ffn_sparse),
+     CONF("model", "ffn_sparse", "off"),
      .about =
          "Sparse FFN for a model that `ntx pack` made: off, threshold=T, topk=F, predicted=F or prompt=F (lossy but\n"
          "for threshold=0; `ntx run --help-all` explains each)"},
@@ -81,7 +82,7 @@ static const struct ntx_setting load_entries[] = {
      "what followed an earlier part that equals the text's end), nextn (that block), FILE (a small model of the same "
      "vocabulary, which drafts while weights are read; a drafter of the EAGLE-3 or DFlash kind made for the model; or "
      "an index that `ntx draft-index` made of texts); or several of them, with commas between (default auto)",
-     .kind = NTX_SET_TEXT, LOAD(draft, draft), CONF("model", "draft", "auto"),
+     .kind = NTX_SET_TEXT, .values = "auto|off|lookup|nextn|FILE", LOAD(draft, draft), CONF("model", "draft", "auto"),
      .about =
          "Speculative decoding: draft tokens and verify several in one pass; the text stays the same. auto: lookup,\n"
          "the model's own next-token block and the drafter that its card names, where they pay. off. lookup:\n"
@@ -150,7 +151,8 @@ static const struct ntx_setting load_entries[] = {
     {"trace-experts", 0, NULL,
      "event traces name the experts that each layer uses, which reveals something about the text", .kind = NTX_SET_FLAG,
      LOAD(trace_experts, trace_experts)},
-    {"chunk", 0, "SIZE", "bytes of a chunk at most (default: planned)", .kind = NTX_SET_SIZE, LOAD(chunk, chunk_bytes)},
+    {"chunk", 0, "SIZE", "bytes of a chunk at most (default: planned)", .kind = NTX_SET_SIZE, .small = true,
+     LOAD(chunk, chunk_bytes)},
     {"ring", 0, "N", "slots of the staging ring (default: planned)", .kind = NTX_SET_COUNT, .min = 3,
      .max = NTX_COUNT_MAX, LOAD(ring, ring_slots)},
     {"fault", 0, "SPEC", "inject faults (tests)", true, .kind = NTX_SET_TEXT, LOAD(fault, fault)},

@@ -8,6 +8,7 @@
 
 #include "client/client.h"
 #include "client/options.h"
+#include "common/nearest.h"
 #include "model/gguf.h"
 
 int ntx_cmd_run(struct ntx_options *o);
@@ -39,6 +40,7 @@ int ntx_cmd_pull(struct ntx_options *o);
 int ntx_cmd_search(struct ntx_options *o);
 int ntx_cmd_list(struct ntx_options *o);
 int ntx_cmd_rm(struct ntx_options *o);
+int ntx_cmd_config(struct ntx_options *o);
 
 /* Prints "ntx: TEXT" and returns NTX_EXIT_FAILED. */
 int ntx_fail(const struct ntx_err *err);
@@ -63,6 +65,11 @@ void ntx_model_files_close(struct ntx_model_files *f);
 /* If *model is not a file but a name of `ntx list` (client/pull/store.h), it becomes the path, stored in `path`. Any
  * other text stays. */
 int ntx_model_by_name(const char **model, char path[1400], struct ntx_err *err);
+
+/* Searches the model that `name` may mean: names of `ntx list`, and the GGUF files in its folder. */
+void ntx_model_near(const char *name, struct ntx_near *near);
+/* Calls see for each name of `ntx list`. */
+void ntx_model_names(void (*see)(void *arg, const char *name), void *arg);
 
 /* The tokens of a text file, malloc'd; *bos: the beginning-of-text token, or -1. */
 int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos,

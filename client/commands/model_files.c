@@ -9,9 +9,24 @@
 
 #include "client/commands/commands.h"
 #include "computed/draft/drafter_file.h"
+#include "common/nearest.h"
 #include "common/util.h"
 #include "model/kind.h"
 #include "model/override.h"
+
+/* errno says why the file cannot be opened. */
+static int refuse_path(const char *path, struct ntx_err *err)
+{
+    const int why = errno;
+    struct ntx_near near = {.hint = ""};
+    if (why == EACCES)
+        return ntx_err_set(err, -why, "%s: %s; you may not read the file, or not look into a folder on its way", path,
+                           strerror(why));
+    if (why == ENOENT)
+        ntx_model_near(path, &near);
+    return ntx_err_set(err, -why, "%s: %s%s", path, strerror(why),
+                       *near.hint ? near.hint : "; give the path of a GGUF file, or a name of `ntx list`");
+}
 
 static int open_part(const char *path, int *fd, struct ntx_err *err)
 {
@@ -19,10 +34,7 @@ static int open_part(const char *path, int *fd, struct ntx_err *err)
     int f = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK); /* a pipe is refused below, without waiting for
                                                                        * its writer */
     if (f < 0)
-        return ntx_err_set(err, -errno, "%s: %s; %s", path, strerror(errno),
-                           errno == EACCES ? "you may not read the file, or not look into a folder on its way"
-                                           : "give the path of a GGUF file, or a name of `ntx list` (`ntx pull NAME` "
-                                             "fetches one)");
+        return refuse_path(path, err);
     if (fstat(f, &st) || !S_ISREG(st.st_mode)) {
         close(f);
         return ntx_err_set(err, -EINVAL, "%s: not a regular file; give the path of a GGUF file", path);
@@ -184,6 +196,19 @@ static void open_card_drafter(const struct ntx_model_files *f, int *fd, unsigned
         fd[(*n)++] = at;
 }
 
+/* errno says why the file cannot be opened. */
+static int refuse_drafter(const char *file, struct ntx_err *err)
+{
+    const int why = errno;
+    struct ntx_near near;
+    ntx_near_begin(&near, file, "");
+    ntx_near_offer_list(&near, "auto|off|lookup|nextn");
+    return ntx_err_set(err, -why,
+                       "--draft %s: %s; there are auto, off, lookup, nextn, and drafters' files, with commas between "
+                       "them%s",
+                       file, strerror(why), near.hint);
+}
+
 int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, unsigned *n,
                       struct ntx_err *err)
 {
@@ -196,11 +221,7 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
         if ((rc = ntx_draft_file(o->load.draft, *n, file, sizeof file, err)))
             break;
         int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-        rc = at < 0 ? ntx_err_set(err, -errno,
-                                  "--draft %s: %s; there are auto, off, lookup, nextn, and drafters' files, with "
-                                  "commas between them",
-                                  file, strerror(errno))
-                    : open_regular(at, file, &fd[*n], err);
+        rc = at < 0 ? refuse_drafter(file, err) : open_regular(at, file, &fd[*n], err);
     }
     while (rc && *n)
         close(fd[--*n]);

@@ -10,6 +10,7 @@
 
 #include "client/commands/pack.h"
 #include "client/out.h"
+#include "common/nearest.h"
 #include "common/util.h"
 #include "computed/plan/hw.h"
 #include "model/ffn_learned.h"
@@ -47,7 +48,14 @@ static int type_named(const char *name, uint32_t *type, struct ntx_err *err)
     for (uint32_t t = 0; name && t < NTX_TYPE_LIMIT; t++)
         if (ntx_type_info(t) && !strcasecmp(ntx_type_info(t)->name, name))
             *type = t;
-    return name && *type == NTX_TYPE_LIMIT ? ntx_err_set(err, -EINVAL, "'%s' is no type of weights", name) : 0;
+    if (!name || *type != NTX_TYPE_LIMIT)
+        return 0;
+    struct ntx_near near;
+    ntx_near_begin(&near, name, "");
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        if (ntx_type_info(t))
+            ntx_near_offer(&near, ntx_type_info(t)->name, strlen(ntx_type_info(t)->name));
+    return ntx_err_set(err, -EINVAL, "'%s' is no type of weights%s", name, near.hint);
 }
 
 static void show_layer(uint32_t layer, uint32_t n_layers)

@@ -18,6 +18,7 @@
 #include "client/pull/part.h"
 #include "client/pull/place.h"
 #include "client/pull/store.h"
+#include "common/nearest.h"
 #include "common/util.h"
 #include "model/arch.h"
 #include "model/tokenizer.h"

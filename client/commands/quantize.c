@@ -12,6 +12,7 @@
 #include "client/out.h"
 #include "client/progress.h"
 #include "client/quantize/job.h"
+#include "common/nearest.h"
 #include "common/util.h"
 #include "model/arch.h"
 #include "model/kind.h"
@@ -76,8 +77,12 @@ static int take_type(const char *type, struct ntx_quantize_options *q, struct nt
         return read_fit(type + 4, &q->fit, err);
     if ((q->mix = ntx_mix_named(type)))
         return 0;
+    struct ntx_near near;
     ntx_mix_names(names, sizeof names);
-    return ntx_err_set(err, -EINVAL, "'%s' is no type; there are fit:SIZE, %s", type, names);
+    ntx_near_begin(&near, type, "");
+    ntx_near_offer_list(&near, names);
+    return ntx_err_set(err, -EINVAL, "'%.40s' is no type%s there are fit:SIZE, %s", type, *near.hint ? near.hint : ";",
+                       names);
 }
 
 /* Reads "REGEX=TYPE"; the last '=' separates them. */

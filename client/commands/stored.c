@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models that are here: list, rm, and a name in place of a path. */
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "client/commands/commands.h"
 #include "client/out.h"
 #include "client/pull/names.h"
 #include "client/pull/store.h"
+#include "common/nearest.h"
 #include "common/util.h"
 
 /* ---- short names */
@@ -79,6 +82,29 @@ int ntx_cmd_list(struct ntx_options *o)
     return rc ? ntx_fail(&err) : 0;
 }
 
+/* Also the short forms of a name. */
+static void offer_names(const struct ntx_store *s, struct ntx_near *near)
+{
+    for (unsigned i = 0; i < s->n; i++) {
+        const char *name = s->m[i].name, *tail = strrchr(name, '/');
+        ntx_near_offer(near, name, strlen(name));
+        ntx_near_offer(near, name, strcspn(name, ":"));
+        if (tail)
+            ntx_near_offer(near, tail + 1, strlen(tail + 1));
+        if (tail)
+            ntx_near_offer(near, tail + 1, strcspn(tail + 1, ":"));
+        ntx_near_offer(near, s->m[i].stem, strlen(s->m[i].stem));
+    }
+}
+
+static void refuse_name(const struct ntx_store *s, const char *name, struct ntx_err *err)
+{
+    struct ntx_near near;
+    ntx_near_begin(&near, name, "");
+    offer_names(s, &near);
+    ntx_err_set(err, -ENOENT, "'%.200s' is no model of `ntx list`%s", name, near.hint);
+}
+
 int ntx_cmd_rm(struct ntx_options *o)
 {
     struct ntx_err err = {0};
@@ -88,7 +114,7 @@ int ntx_cmd_rm(struct ntx_options *o)
     if (!rc && (rc = ntx_store_find(&s, o->args[0], &m, &err)) == -ENOENT)
         rc = find_short(&s, o->args[0], &m, &err);
     if (rc == -ENOENT)
-        ntx_err_set(&err, rc, "'%.200s' is no model of `ntx list`", o->args[0]);
+        refuse_name(&s, o->args[0], &err);
     if (!rc)
         rc = ntx_store_remove(m, &err);
     if (!rc && !o->quiet)
@@ -119,4 +145,50 @@ int ntx_model_by_name(const char **model, char path[1400], struct ntx_err *err)
     }
     ntx_store_free(&s);
     return rc == -ENOENT ? 0 : rc; /* opening the path reports the error */
+}
+
+void ntx_model_names(void (*see)(void *arg, const char *name), void *arg)
+{
+    struct ntx_err ignored = {0};
+    struct ntx_store s;
+    if (!ntx_store_scan(&s, &ignored))
+        for (unsigned i = 0; i < s.n; i++)
+            see(arg, s.m[i].name);
+    ntx_store_free(&s);
+}
+
+static bool ends_with_gguf(const char *name)
+{
+    size_t n = strlen(name);
+    return n > 5 && !strcasecmp(name + n - 5, ".gguf");
+}
+
+/* The GGUF files in the folder of a path that does not exist. folder: must outlive near. */
+static void offer_files(const char *path, char folder[1024], struct ntx_near *near)
+{
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    snprintf(folder, 1024, "%.*s", (int)(base - path), path);
+    ntx_near_begin(near, base, folder);
+    DIR *d = opendir(*folder ? folder : ".");
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (ends_with_gguf(e->d_name))
+            ntx_near_offer(near, e->d_name, strlen(e->d_name));
+    if (d)
+        closedir(d);
+}
+
+void ntx_model_near(const char *name, struct ntx_near *near)
+{
+    char folder[1024];
+    struct ntx_err ignored = {0};
+    struct ntx_near files;
+    struct ntx_store s;
+    ntx_near_begin(near, name, "");
+    offer_files(name, folder, &files);
+    if (!ntx_store_scan(&s, &ignored))
+        offer_names(&s, near);
+    ntx_store_free(&s);
+    if (*files.hint && (!*near->hint || files.few < near->few))
+        *near = files;
+    near->head = near->word = NULL;
 }

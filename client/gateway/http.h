@@ -13,10 +13,8 @@
 #include <microhttpd.h>
 #include <stdatomic.h>
 
+#include "client/http_conf.h"
 #include "client/gateway/answer.h"
-
-#define NTX_HTTP_CORS  16u
-#define NTX_HTTP_HOSTS 16u
 
 struct ntx_http_config {             /* borrowed as long as the server runs */
     const char *dir;                 /* the daemons' runtime directory; NULL: any running daemons */

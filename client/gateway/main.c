@@ -12,9 +12,11 @@
 #include <unistd.h>
 
 #include "client/gateway/http.h"
+#include "client/gateway/program.h"
 #include "client/key.h"
 #include "client/listen.h"
 #include "client/options.h"
+#include "common/programs.h"
 #include "common/util.h"
 #include "ntx_version.h"
 #include "proto/settings.h"
@@ -23,15 +25,14 @@
 
 enum { TELL_MS = 2000, LEAVE_MS = 10000 };
 
-enum { O_FD = 256, O_STALL, O_FIELDS, O_STABLE };
-
 #define CLIENTS 32u /* of ntx-computed, unless ntx.conf says otherwise */
 
-static const char like[] = "127.0.0.1:8080";
+static const char like[] = NTX_GATEWAY_WHERE;
 
 struct options {
     struct ntx_http_config http;
     const char *config;
+    bool check;
     int fd;                 /* an inherited listening socket, else -1 */
     unsigned max, per_user; /* connections of ntx-computed, from ntx.conf; 0: not given */
     bool stall;             /* given on the command line */
@@ -60,17 +61,18 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     case 'k': return copy_option(o->key_file, sizeof o->key_file, "api-key-file", arg, st);
     case 'o': return copy_option(o->cors, sizeof o->cors, "cors", arg, st);
     case 'n': return copy_option(o->hosts, sizeof o->hosts, "hosts", arg, st);
-    case O_FD: o->fd = atoi(arg); return 0;
-    case O_STALL:
+    case NTX__GATEWAY_FD: o->fd = atoi(arg); return 0;
+    case NTX__GATEWAY_STALL:
         if (!ntx_stall_read(arg, &o->http.stall_s))
             ntx_usage_error(st, "--stall '%s': seconds from 1 to %d are possible", arg, NTX_STALL_MOST);
         o->stall = true;
         return 0;
-    case O_STABLE:
+    case NTX__GATEWAY_STABLE:
         if (strcmp(arg, "yes") && strcmp(arg, "no"))
             ntx_usage_error(st, "--stable-prompts '%s': yes or no", arg);
         return copy_option(o->stable, sizeof o->stable, "stable-prompts", arg, st);
-    case O_FIELDS: ntx_fields_print(stdout); exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
+    case NTX__GATEWAY_CHECK: o->check = true; return 0;
+    case NTX__GATEWAY_FIELDS: ntx_fields_print(stdout); exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case ARGP_KEY_ARG: ntx_usage_error(st, "unexpected argument '%s'", arg); return 0;
     default: return ARGP_ERR_UNKNOWN;
@@ -107,45 +109,11 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
     return 1;
 }
 
-/* ---- origins and names */
-
-static bool is_origin(const char *s)
-{
-    return !strcmp(s, "*") || !strcmp(s, "null") || (strstr(s, "://") && !strchr(strstr(s, "://") + 3, '/'));
-}
-static bool is_host(const char *s) { return ntx_host_is(s, s); }
-
-struct list {
-    const char **to;
-    unsigned *n, most;
-    bool (*fits)(const char *word);
-    const char *kind, *like;
-};
-
-/* Splits text into words, in place. */
-static int split_words(char *text, const struct list *l, struct ntx_err *err)
-{
-    for (char *s; (s = strsep(&text, ", "));) {
-        if (!*s)
-            continue;
-        if (*l->n == l->most)
-            return ntx_err_set(err, -EINVAL, "more than %u %ss", l->most, l->kind);
-        if (!l->fits(s))
-            return ntx_err_set(err, -EINVAL, "'%s' is no %s: write %s", s, l->kind, l->like);
-        l->to[(*l->n)++] = s;
-    }
-    return 0;
-}
-
 static int split_lists(struct options *o, struct ntx_err *err)
 {
-    const struct list origins = {o->http.cors, &o->http.n_cors, NTX_HTTP_CORS,
-                                 is_origin,    "origin",        "https://example.org, * for all, or none alone"};
-    const struct list hosts = {o->http.hosts, &o->http.n_hosts, NTX_HTTP_HOSTS,
-                               is_host,       "host",           "its name alone, as in example.org"};
-    o->http.own_pages_only = !strcmp(o->cors, "none");
-    int rc = o->http.own_pages_only ? 0 : split_words(o->cors, &origins, err);
-    return rc ? rc : split_words(o->hosts, &hosts, err);
+    int rc = ntx_origins_split(o->cors, o->http.cors, &o->http.n_cors, err);
+    o->http.own_pages_only = o->http.n_cors && !strcmp(o->http.cors[0], "none");
+    return rc ? rc : ntx_hosts_split(o->hosts, o->http.hosts, &o->http.n_hosts, err);
 }
 
 /* ---- serving */
@@ -232,54 +200,17 @@ static int run_gateway(struct options *o, struct ntx_err *err)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"listen", 'l', "WHERE", 0, "127.0.0.1:8080, [::1]:8080 or unix:/path (default: 127.0.0.1:8080)", 0},
-        {"api-key-file", 'k', "FILE", 0,
-         "require the key in this file (mode 0600) of each request; needed where other machines reach WHERE", 0},
-        {"cors", 'o', "ORIGINS", 0,
-         "pages of these origins may ask, too (CORS): https://example.org, several with blanks between them, or *; "
-         "pages of localhost may always, except with none",
-         0},
-        {"hosts", 'n', "NAMES", 0,
-         "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
-         "addresses: example.org, several with blanks between them",
-         0},
-        {"stall", O_STALL, "SECONDS", 0,
-         "for a client to send more of a request, and to take more of an answer; then its connection is closed "
-         "(default: 30). After one second, a stalled stream gives its slot to a waiting request",
-         0},
-        {"stable-prompts", O_STABLE, "yes|no", 0,
-         "leave out parts of system prompts that clients change with each request and that mean nothing to a model, so "
-         "that the rest is found in the prefix cache (default: yes)",
-         0},
-        {"config", 'c', "FILE", 0,
-         "defaults from [gateway] of this ntx.conf; without its key listen, nothing is served", 0},
-        {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)",
-         0},
-        {"fields", O_FIELDS, NULL, 0, "print how each field of each API's requests is handled, and exit", 0},
-        {"listen-fd", O_FD, "N", OPTION_HIDDEN, "a socket that listens at WHERE, from `ntx serve`", 0},
-        {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
-        {0},
-    };
-    static const struct argp argp = {
-        options,
-        parse_opt,
-        "",
-        "ntx over HTTP: a chat page at /, OpenAI's API (/v1/models, /v1/chat/completions, /v1/completions, "
-        "/v1/responses, /v1/embeddings), Anthropic's (/v1/messages, /v1/messages/count_tokens), "
-        "Ollama's (/api/chat, /api/generate, /api/embed, /api/tags, /api/ps, /api/show, /api/version); llama-server's "
-        "/infill, /tokenize and /detokenize; /health, /metrics.",
-        NULL,
-        NULL,
-        NULL};
     static struct options o = {.fd = -1};
     struct ntx_err err = {0};
     ntx_stdio_init();
     o.http.stall_s = (unsigned)strtoul(NTX_GATEWAY_STALL, NULL, 10);
     o.grace_s = (unsigned)strtoul(NTX_STOP_GRACE, NULL, 10);
     argp_err_exit_status = NTX_EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &o);
+    ntx_program_parse(&ntx_gateway_program, parse_opt, argc, argv, &o);
     ntx_log_init("ntx-gateway", NTX_LOG_INFO);
+    if (o.check)
+        return ntx_config_check(o.config ? o.config : NTX_CONF_FILE,
+                                &(struct ntx_config_checks){.gateway = ntx_http_conf_check}) > 0;
     signal(SIGPIPE, SIG_IGN);
     int rc = run_gateway(&o, &err);
     if (rc)

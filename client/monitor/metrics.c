@@ -13,12 +13,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client/http_conf.h"
 #include "client/http_guard.h"
 #include "client/listen.h"
 #include "client/monitor/metrics_slots.h"
 #include "client/monitor/metrics_text.h"
 #include "client/options.h"
 #include "client/where.h"
+#include "common/programs.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
@@ -27,6 +29,7 @@ enum { MAX_CONNECTIONS = 32, LEAVING = 32, TIMEOUT_S = 10, CONNECTION_BYTES = 16
 
 struct options {
     const char *dir, *config;
+    bool check;
     char listen[300];
 };
 
@@ -39,6 +42,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     case 'r': o->dir = arg; return 0;
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
     case 'c': o->config = arg; return 0;
+    case 'k': o->check = true; return 0;
     case 'l':
         if (strlen(arg) >= sizeof o->listen)
             ntx_usage_error(st, "--listen: longer than %zu bytes", sizeof o->listen - 1);
@@ -134,7 +138,7 @@ static int serve_http(struct options *o, struct ntx_err *err)
     sigset_t set;
     struct ntx_slots slots;
     struct ntx_http_guard guard;
-    int sig, fd = ntx_listen(o->listen, "127.0.0.1:9464", err);
+    int sig, fd = ntx_listen(o->listen, NTX_METRICS_WHERE, err);
     if (fd < 0)
         return fd;
     sigemptyset(&set);
@@ -197,29 +201,16 @@ static int run_metrics(struct options *o, struct ntx_err *err)
 
 int main(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"listen", 'l', "WHERE", 0,
-         "serve http://WHERE/metrics: 127.0.0.1:9464, [::1]:9464 or unix:/path (default: print once and exit)", 0},
-        {"config", 'c', "FILE", 0, "take the address from [metrics] listen of this ntx.conf", 0},
-        {"runtime", 'r', "DIR", 0,
-         "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of "
-         "yours)",
-         0},
-        {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
-        {0},
-    };
-    static const struct argp argp = {
-        options, parse_opt,
-        "",      "The daemons' counters as Prometheus text. Reads them from shared memory and asks nobody anything.",
-        NULL,    NULL,
-        NULL};
     struct options o = {0};
     struct ntx_err err = {0};
     struct ntx_where w;
     ntx_stdio_init();
     argp_err_exit_status = NTX_EXIT_USAGE;
-    argp_parse(&argp, argc, argv, 0, NULL, &o);
+    ntx_program_parse(&ntx_metrics_program, parse_opt, argc, argv, &o);
     ntx_log_init("ntx-metrics", NTX_LOG_INFO);
+    if (o.check)
+        return ntx_config_check(o.config ? o.config : NTX_CONF_FILE,
+                                &(struct ntx_config_checks){.gateway = ntx_http_conf_check}) > 0;
     signal(SIGPIPE, SIG_IGN);
     int rc = o.dir ? 0 : ntx_where(!*o.listen && !o.config, &w, &err);
     if (!o.dir)

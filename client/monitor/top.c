@@ -17,6 +17,7 @@
 #include "client/options.h"
 #include "client/out.h"
 #include "client/where.h"
+#include "common/programs.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
@@ -186,29 +187,6 @@ const char *argp_program_version = "ntx-top " NTX_BUILD;
 
 int main(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"once", 'o', NULL, 0, "print the picture once and exit", 0},
-        {"json", 'j', NULL, 0, "print everything once as JSON and exit", 0},
-        {"interval", 'd', "SECONDS", 0, "time between samples (default 1)", 0},
-        {"ascii", 'a', NULL, 0, "no characters beyond ASCII (default: as the locale says)", 0},
-        {"no-color", 'n', NULL, 0, "no colours (also with NO_COLOR in the environment)", 0},
-        {"runtime", 'r', "DIR", 0,
-         "the daemons' runtime directory (default: those of `ntx up`, else the service's, else a private `ntx run` of "
-         "yours)",
-         0},
-        {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
-        {0},
-    };
-    static const struct argp argp = {
-        options,
-        parse_opt,
-        "",
-        "What the daemons do right now: rates on each link and their ceilings, memory, placement by layer, sessions, "
-        "and what "
-        "limits.\vPress h for an explanation. It reads the daemons' counters and sends them no requests.",
-        NULL,
-        NULL,
-        NULL};
     struct options o = {.interval = 1};
     struct ntx_err err = {0};
     const struct ntx_counters *c;
@@ -217,7 +195,7 @@ int main(int argc, char **argv)
     argp_err_exit_status = NTX_EXIT_USAGE;
     ntx_log_init("ntx-top", NTX_LOG_INFO);
     setlocale(LC_CTYPE, "");
-    argp_parse(&argp, argc, argv, 0, NULL, &o);
+    ntx_program_parse(&ntx_top_program, parse_opt, argc, argv, &o);
     o.ascii |= strcmp(nl_langinfo(CODESET), "UTF-8") != 0;
     int rc = o.dir ? 0 : ntx_where(true, &w, &err);
     if (!o.dir)

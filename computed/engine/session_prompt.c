@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/nearest.h"
 #include "common/util.h"
 #include "computed/engine/session.h"
 
@@ -62,10 +63,13 @@ static int pick_template(const struct ntx_session_env *e, const struct ntx_reque
 {
     *chat = e->chat;
     if (m->chat_template && *m->chat_template) {
-        if (!(*chat = ntx_chat_by_name(m->chat_template)))
-            return ntx_err_set(err, -EINVAL, "unknown chat template '%s': there are %s", m->chat_template,
-                               ntx_chat_names());
-        return 0;
+        if ((*chat = ntx_chat_by_name(m->chat_template)))
+            return 0;
+        struct ntx_near near;
+        ntx_near_begin(&near, m->chat_template, "");
+        ntx_near_offer_list(&near, ntx_chat_names());
+        return ntx_err_set(err, -EINVAL, "unknown chat template '%.64s': there are %s%s", m->chat_template,
+                           ntx_chat_names(), near.hint);
     }
     if (!*chat && e->has_template)
         return ntx_err_set(err, -ENOTSUP, "%s: use --raw, or --chat-template with one of %s", e->chat_err.text,

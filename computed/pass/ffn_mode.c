@@ -3,8 +3,11 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/nearest.h"
 
 /* "NAME=NUMBER" with a number in [least, most], followed by `rest`. */
 static bool parse_number(const char *text, const char *name, float least, float most, const char *rest, float *out)
@@ -41,15 +44,25 @@ static bool parse_mode(const char *text, bool gate_in_groups, struct ntx_ffn_mod
     return m->kind != NTX_FFN_ALL;
 }
 
+static int refuse_mode(const char *text, struct ntx_err *err)
+{
+    char word[64];
+    struct ntx_near near;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(text, "="), text);
+    ntx_near_begin(&near, word, "");
+    ntx_near_offer_list(&near, "off|threshold|topk|predicted|prompt");
+    return ntx_err_set(err, -EINVAL,
+                       "--ffn-sparse %.60s: there are off, threshold=T (T not negative), topk=F (F up to 1), "
+                       "predicted[=F][,gate|,learned] and prompt=F%s",
+                       text, near.hint);
+}
+
 int ntx_ffn_mode_parse(const char *text, const struct ntx_model *m, struct ntx_ffn_mode *out, struct ntx_err *err)
 {
     struct ntx_ffn_mode mode;
     bool gate_in_groups = m->pack && ntx_pack_has_gate(m->pack);
     if (!parse_mode(text, gate_in_groups, &mode))
-        return ntx_err_set(err, -EINVAL,
-                           "--ffn-sparse %.60s: there are off, threshold=T (T not negative), topk=F (F up to 1), "
-                           "predicted[=F][,gate|,learned] and prompt=F",
-                           text);
+        return refuse_mode(text, err);
     if (mode.kind != NTX_FFN_ALL && !m->pack)
         return ntx_err_set(err, -EINVAL, "--ffn-sparse needs a packed model: make one with `ntx pack MODEL OUT`");
     bool by_gate = mode.kind == NTX_FFN_THRESHOLD || mode.kind == NTX_FFN_TOPK ||

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "computed/config.h"
+#include "proto/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

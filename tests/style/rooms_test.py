@@ -18,7 +18,7 @@ SOURCE = os.environ["NTX_SOURCE"]
 GENERATED = {"proto/ntx.pb-c.h"}
 CIRCLE_MOST = 4  # modules: a file of AVX-512 and what it gives to others
 WIRE = re.compile(
-    r"proto/|computed/(main|config)|computed/(server|workers)/|computed/engine/(reply_queue|reply)\.|iod/|predictor/|"
+    r"proto/|computed/main|computed/(server|workers)/|computed/engine/(reply_queue|reply)\.|iod/|predictor/|"
     r"client/(?!quantize|delta|doctor)"
 )  # who knows messages
 NAMED = re.compile(r"model/tensors\.h|model/arch/")  # who names tensors: the table, and what tells an architecture

@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 [ "${NTX_LONG:-}" ] || skip "part of tests/run --long (NTX_LONG is set there)"
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
-for tool in qemu-system-aarch64 mke2fs cpack dpkg-shlibdeps help2man busybox modprobe depmod debugfs; do
+for tool in qemu-system-aarch64 mke2fs cpack dpkg-shlibdeps busybox modprobe depmod debugfs; do
     command -v $tool >/dev/null || skip "no $tool"
 done
 sanitized && skip "the guest's programs are not sanitized"

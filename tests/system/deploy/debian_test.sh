@@ -8,8 +8,7 @@
 . "$(dirname "$0")/../../lib/test.sh"
 [ "${NTX_LONG:-}" ] || skip "part of tests/run --long (NTX_LONG is set there)"
 [ "$(id -u)" = 0 ] || skip "needs root"
-command -v debootstrap cpack dpkg-shlibdeps help2man >/dev/null ||
-    skip "no debootstrap, cpack, dpkg-shlibdeps or help2man"
+command -v debootstrap cpack dpkg-shlibdeps >/dev/null || skip "no debootstrap, cpack or dpkg-shlibdeps"
 sanitized && skip "a package of sanitized programs is no package"
 unshare --mount --pid --fork true 2>/dev/null || skip "no namespaces"
 # shellcheck disable=SC1091

@@ -20,7 +20,7 @@ main = out("--help").splitlines()
 assert len(main) <= 60 and max(map(len, main)) <= 80, (len(main), max(main, key=len))
 assert [l for l in main if re.fullmatch("[A-Z][a-z]+:", l)] == ["Run:", "Serve:", "Models:", "Measure:", "Tools:"], main
 commands = [m[1] for l in main if (m := re.match("  ntx ([a-z-]+) ", l))]
-table = open(source + "/client/commands/main.c", encoding="utf-8").read()
+table = open(source + "/client/commands/table.c", encoding="utf-8").read()
 named = re.findall(r'\{NTX_KIND_[A-Z]+,\s*"([a-z-]+)"', table)
 assert sorted(commands) == sorted(named) and len(set(commands)) == len(commands) > 20, (commands, named)
 options = lambda text: set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", text.split("Examples:")[0]))

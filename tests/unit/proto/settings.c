@@ -158,7 +158,8 @@ static void wire(void)
     CHECK_EQ(ntx_settings_check(&ntx_load_settings, &m, &err), 0);
     m.kv_type = (char *)"q5_0";
     CHECK_EQ(ntx_settings_check(&ntx_load_settings, &m, &err), -EINVAL);
-    CHECK_STR(err.text, "--kv-type: 'q5_0' is not a type of keys and values; there are f16, q8_0 and q4_0");
+    CHECK_STR(err.text,
+              "--kv-type: 'q5_0' is not a type of keys and values; there are f16, q8_0 and q4_0; did you mean q8_0?");
     CHECK_EQ(ntx_settings_keep(&ntx_load_settings, &b), 0);
     CHECK(b.backend != a.backend);
     CHECK_STR(b.backend, "cpu");

@@ -6,13 +6,14 @@
  *     [clients]  max per_user idle stall admin share queue_wait stop_grace
  *     [prefix]   file, and settings of a load: state state_max kv_ram
  *     [metrics]  listen
+ *     [gateway]  listen api_key_file cors hosts stall
  *
  * INI: "key = value"; comments begin with '#' or ';' at the start of a line, or with " ;" after a value. Every key may
  * be left out. deploy/ntx.conf has all keys with their defaults and explanations, as `ntx-computed --print-config`
  * writes it. An unknown section or key, a repeated key and a value out of range are refused with file, line and remedy:
  * a misspelt limit must not silently become no limit. */
-#ifndef NTX_COMPUTED_CONFIG_H
-#define NTX_COMPUTED_CONFIG_H
+#ifndef NTX_PROTO_CONFIG_H
+#define NTX_PROTO_CONFIG_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,6 +21,10 @@
 
 #include "common/err.h"
 #include "proto/settings.h"
+
+#define NTX_CONF_FILE     "/etc/ntx/ntx.conf" /* the service's */
+#define NTX_CONF_SECTIONS "[model], [links], [clients], [prefix], [metrics] and [gateway]"
+#define NTX_CONF_KEYS     96 /* more than there are */
 
 struct ntx_config {
     /* [model] and [links]: zero or "" leaves the value to the load */
@@ -46,8 +51,13 @@ struct ntx_config {
     bool gateway_stable;
     uint32_t gateway_stall_ms;
 
+    unsigned lines[NTX_CONF_KEYS]; /* where each key (ntx_config_key) was set; 0: it was not */
     struct ntx_config_text *texts; /* values from the file */
 };
+
+/* Key i: first the settings of a load in their order, then the others; those without a section are no keys. NULL: there
+ * are no more. *to: the part of c that it goes to. */
+const struct ntx_setting *ntx_config_key(unsigned i, struct ntx_config *c, void **to);
 
 void ntx_config_defaults(struct ntx_config *c);
 
@@ -59,6 +69,20 @@ uint64_t ntx_config_memory_max(const struct ntx_config *c);
  * error. */
 int ntx_config_load(const char *path, struct ntx_config *c, struct ntx_err *err);
 void ntx_config_free(struct ntx_config *c); /* frees its texts */
+
+/* Errors of a file, each of which `say` gets as "FILE:LINE: TEXT". */
+struct ntx_config_errors {
+    void (*say)(const char *text); /* NULL: nobody */
+    const char *path;              /* set by ntx_config_read */
+    unsigned n;
+    struct ntx_err first;
+};
+void ntx_config_refuse(struct ntx_config_errors *e, unsigned line /* 0: none */, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+/* Reads on after errors in the file; 0 then, too. */
+int ntx_config_read(const char *path, struct ntx_config *c, struct ntx_config_errors *e, struct ntx_err *err);
+/* The line that set a key; 0: none did. */
+unsigned ntx_config_line(const struct ntx_config *c, const char *section, const char *key);
 
 /* Prints the file with every key as a comment, its default and meaning: deploy/ntx.conf, which a test keeps equal. */
 void ntx_config_print(FILE *to);

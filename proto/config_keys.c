@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ntx.conf: settings of a load and of the service, over libinih. inih reports no line to its handler and stops at no
- * error: so lines are counted where it fetches them, and the first error is kept. */
-#include "computed/config.h"
-
-#include <errno.h>
-#include <ini.h>
+/* config_keys.c: the keys of ntx.conf, and the file that shows them all. */
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/util.h"
+#include "proto/config.h"
 
 #define HEAD                                                                                                           \
     "ntx.conf: the configuration that ntx-computed reads at start, as ntx-computed.service runs it.\n"                 \
@@ -104,20 +98,16 @@ static const struct ntx_setting entries[] = {
               "when its client takes\n"
               "more."},
 };
-static const struct ntx_settings own = {entries, sizeof entries / sizeof *entries};
+static const struct ntx_settings own_keys = {entries, sizeof entries / sizeof *entries};
 
-enum { MOST_KEYS = 64 };
-
-/* Key i: first the settings of a load in their order, then the others. NULL: there are no more. *to: the struct that it
- * goes to. */
-static const struct ntx_setting *key_at(unsigned i, struct ntx_config *c, void **to)
+const struct ntx_setting *ntx_config_key(unsigned i, struct ntx_config *c, void **to)
 {
     const unsigned loads = ntx_load_settings.n;
     if (to)
         *to = i < loads ? (void *)&c->load : c;
     if (i < loads)
         return &ntx_load_settings.entry[i];
-    return i - loads < own.n ? &entries[i - loads] : NULL;
+    return i - loads < own_keys.n ? &entries[i - loads] : NULL;
 }
 
 /* Prints each line after "# ". */
@@ -133,7 +123,7 @@ static void print_comment(FILE *to, const char *text)
 static void print_rows(FILE *to, const char *section, unsigned first, unsigned last, bool *begun)
 {
     for (unsigned i = first; i < last; i++) {
-        const struct ntx_setting *s = key_at(i, NULL, NULL);
+        const struct ntx_setting *s = ntx_config_key(i, NULL, NULL);
         const char *value = s->open ? s->open : s->preset;
         if (!s->section || strcmp(s->section, section))
             continue;
@@ -154,24 +144,10 @@ void ntx_config_print(FILE *to)
     print_comment(to, HEAD);
     for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
         bool begun = false;
-        print_rows(to, sections[i], loads, loads + own.n, &begun);
+        print_rows(to, sections[i], loads, loads + own_keys.n, &begun);
         print_rows(to, sections[i], 0, loads, &begun);
     }
 }
-
-struct ntx_config_text { /* a value from the file */
-    struct ntx_config_text *next;
-    char text[];
-};
-
-struct reading {
-    FILE *file;
-    const char *path;
-    unsigned line;
-    unsigned seen[MOST_KEYS]; /* line where each key was set */
-    struct ntx_config c;
-    struct ntx_err err; /* the first error */
-};
 
 void ntx_config_defaults(struct ntx_config *c)
 {
@@ -179,120 +155,5 @@ void ntx_config_defaults(struct ntx_config *c)
     *c = (struct ntx_config){0};
     l->backend = l->kernel = l->source = l->fault = l->skip = l->skip_kv = l->kv_type = l->ffn_sparse = l->draft =
         l->state = "";
-    ntx_settings_preset(&own, c);
-}
-
-void ntx_config_free(struct ntx_config *c)
-{
-    for (struct ntx_config_text *t = c->texts, *next; t; t = next) {
-        next = t->next;
-        free(t);
-    }
-    c->texts = NULL;
-}
-
-#define PROCESS_BYTES (64ull << 20) /* for the three daemons beside ram, as in computed/plan/budget.c */
-#define KERNEL_PART   64            /* 1/64 of ram: page tables for small pages, mapped by three processes */
-
-uint64_t ntx_config_memory_max(const struct ntx_config *c)
-{
-    uint64_t ram = c->load.ram;
-    return ram ? ram + PROCESS_BYTES + ram / KERNEL_PART : 0;
-}
-
-#define REFUSE(r, fmt, ...) ntx_err_set(&(r)->err, -EINVAL, "%s:%u: " fmt, (r)->path, (r)->line, __VA_ARGS__)
-
-/* Copies a value, which must outlive inih's buffer. */
-static const char *keep_text(struct reading *r, const char *v)
-{
-    size_t n = strlen(v) + 1;
-    struct ntx_config_text *t = malloc(sizeof *t + n);
-    if (!t)
-        return NULL;
-    memcpy(t->text, v, n);
-    t->next = r->c.texts;
-    r->c.texts = t;
-    return t->text;
-}
-
-static int set_value(struct reading *r, const struct ntx_setting *s, void *to, const char *v)
-{
-    struct ntx_err err = {0};
-    if (s->open && !strcmp(v, s->open)) /* unchanged */
-        return 0;
-    if (!(v = keep_text(r, v)))
-        return ntx_err_set(&r->err, -ENOMEM, "no memory for the configuration");
-    return ntx_setting_read(s, v, to, &err) ? REFUSE(r, "%s: %s", s->in_conf, err.text) : 0;
-}
-
-static void refuse_unknown(struct reading *r, const char *section, const char *name)
-{
-    const struct ntx_setting *elsewhere = NULL, *s;
-    for (unsigned i = 0; (s = key_at(i, NULL, NULL)); i++)
-        if (s->section && !strcmp(s->in_conf, name))
-            elsewhere = s;
-    if (elsewhere)
-        REFUSE(r, "unknown key '%s' in [%s]; it belongs in [%s]", name, section, elsewhere->section);
-    else
-        REFUSE(r, "unknown key '%s' in [%s]", name, section);
-}
-
-/* Called by inih. 1: go on; 0: an error. */
-static int on_pair(void *arg, const char *section, const char *name, const char *value)
-{
-    struct reading *r = arg;
-    const struct ntx_setting *s;
-    void *to;
-    if (r->err.code)
-        return 0;
-    for (unsigned i = 0; (s = key_at(i, &r->c, &to)); i++) {
-        if (!s->section || strcmp(s->section, section) || strcmp(s->in_conf, name))
-            continue;
-        if (r->seen[i])
-            return REFUSE(r, "%s is set again; it was in line %u", name, r->seen[i]), 0;
-        r->seen[i] = r->line;
-        return !set_value(r, s, to, value);
-    }
-    refuse_unknown(r, section, name);
-    return 0;
-}
-
-/* fgets() that counts lines. A line that inih's buffer cannot hold is refused, since inih would take the rest for
- * another line. */
-static char *next_line(char *buf, int n, void *arg)
-{
-    struct reading *r = arg;
-    if (r->err.code || !fgets(buf, n, r->file))
-        return NULL;
-    r->line++;
-    if (!strchr(buf, '\n') && !feof(r->file)) {
-        REFUSE(r, "longer than %d bytes", n - 2);
-        return NULL;
-    }
-    /* inih takes an indented line for more of the value above, which no key has */
-    if (*buf == ' ' || *buf == '\t')
-        memmove(buf, buf + strspn(buf, " \t"), strlen(buf + strspn(buf, " \t")) + 1);
-    return buf;
-}
-
-int ntx_config_load(const char *path, struct ntx_config *c, struct ntx_err *err)
-{
-    struct reading r = {.file = fopen(path, "re"), .path = path};
-    if (!r.file)
-        return ntx_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    ntx_config_defaults(&r.c);
-    int bad = ini_parse_stream(next_line, &r, on_pair, &r);
-    if (bad && !r.err.code) {
-        r.line = bad > 0 ? (unsigned)bad : r.line;
-        REFUSE(&r, "neither '[section]' nor '%s'", "key = value");
-    }
-    if (ferror(r.file) && !r.err.code)
-        ntx_err_set(&r.err, -EIO, "%s: cannot be read", path);
-    fclose(r.file);
-    if (r.err.code) {
-        ntx_config_free(&r.c);
-        return ntx_err_set(err, r.err.code, "%s", r.err.text);
-    }
-    *c = r.c;
-    return 0;
+    ntx_settings_preset(&own_keys, c);
 }

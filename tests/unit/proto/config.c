@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ntx.conf: every value, refusals by text and line, and the shipped file against the defaults. */
-#include "computed/config.h"
+#include "proto/config.h"
 
 #include <errno.h>
 #include <stdbool.h>
