@@ -407,7 +407,7 @@ stage_sessions() {
 # The budget that leaves so many layers' bytes for matrices: what KV and work take is told by a refusal.
 budget() { # FILE LAYERS ALL
     local work size
-    work=$("$root/bin/ntx" run "$1" x --raw -n 1 --backend cuda --ctx $ctx --vram 1 2>&1 |
+    work=$("$root/bin/ntx" run "$1" x --raw -n 1 --backend cuda --ctx $ctx --vram 1B 2>&1 |
         sed -n 's/.* take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p')
     size=$("$root/bin/ntx" inspect "$1" --json | sed -n 's/^ *"tensor_bytes": \([0-9]*\),*/\1/p')
     echo $((${work:-1000000000} + size / $3 * $2))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* http_conf.h: the settings of the programs that serve HTTP: origins and names, and the check of [gateway] and [metrics]
- * in ntx.conf. */
+/* http_conf.h: the settings of the programs that serve HTTP: origins and names, and the check of [gateway] and
+ * [metrics] in ntx.conf. */
 #ifndef NTX_CLIENT_HTTP_CONF_H
 #define NTX_CLIENT_HTTP_CONF_H
 

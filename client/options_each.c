@@ -57,7 +57,7 @@ void ntx_command_options(const struct ntx_command *cmd,
     for (const struct option_group *g = ntx__option_groups; g < ntx__option_groups + NTX__N_OPTION_GROUPS; g++)
         for (unsigned i = 0; chosen & g->group && i < ntx__option_entries(g)->n; i++) {
             const struct ntx_setting *s = &ntx__option_entries(g)->entry[i];
-            if (s->help && !s->hidden)
+            if (s->help)
                 see(arg, g->title, s);
         }
 }

@@ -110,6 +110,15 @@ void ntx_prompt_tell_left(const struct ntx_options *o, struct ntx_prompt *p)
     p->told = true;
 }
 
+static int refuse_template(const char *name, struct ntx_err *err)
+{
+    struct ntx_near near;
+    ntx_near_begin(&near, name, "");
+    ntx_near_offer_list(&near, ntx_chat_names());
+    return ntx_err_set(err, -EINVAL, "--chat-template: there is no '%.64s', but %s%s", name, ntx_chat_names(),
+                       near.hint);
+}
+
 int ntx_prompt_check_form(const struct ntx_options *o, const struct ntx_model_files *f, bool chat, struct ntx_err *err)
 {
     struct ntx_str jinja;
@@ -120,10 +129,7 @@ int ntx_prompt_check_form(const struct ntx_options *o, const struct ntx_model_fi
     if (o->raw)
         return 0;
     if (o->chat_template)
-        return ntx_chat_by_name(o->chat_template)
-                   ? 0
-                   : ntx_err_set(err, -EINVAL, "--chat-template: there is no '%s', but %s", o->chat_template,
-                                 ntx_chat_names());
+        return ntx_chat_by_name(o->chat_template) ? 0 : refuse_template(o->chat_template, err);
     struct ntx_err why = {0};
     if (!f || ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) || !jinja.n ||
         !ntx_chat_check(jinja.p, jinja.n, &why))

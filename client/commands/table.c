@@ -133,6 +133,7 @@ const struct ntx_command ntx_commands[] = {
      "resemble each other (others are refused): a base for all layers and small differences, whose errors are "
      "printed; with --base, the difference of a fine-tune from its base.",
      "  ntx pack model.gguf packed.gguf\n"
+     "  ntx pack model.gguf part.gguf --share 1/2\n"
      "  ntx run packed.gguf \"Hello\" --ffn-sparse threshold=0",
      NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2},
     {NTX_KIND_MODELS, "calibrate", "MODEL", "Train predictors of layer skip, sparse FFN",
@@ -149,6 +150,7 @@ const struct ntx_command ntx_commands[] = {
      "change, and earlier answers. The texts are stored as tokens of MODEL's vocabulary; any model with the "
      "same vocabulary may use the index. It takes 8 bytes a token, of the file and, with --draft, of --ram.",
      "  ntx draft-index model.gguf notes/*.txt -o notes.index\n"
+     "  ntx draft-index model.gguf src/*.c -o code.index\n"
      "  ntx run model.gguf \"Summarize my notes.\" --draft notes.index",
      NTX_OPT_INDEX | NTX_OPT_QUIET, 2, 1000},
     {NTX_KIND_MEASURE, "doctor", "", "Measure drive, memory and kernels",

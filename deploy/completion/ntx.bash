@@ -15,7 +15,10 @@ _ntx() {
         case $line in
         :more) more=yes ;;
         :files) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "${cur#--*=}"); files=yes ;;
-        :gguf) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- "$cur"; compgen -f -X '!*.[gG][gG][uU][fF]' -- "$cur"); files=yes ;;
+        :gguf)
+            mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- "$cur"; compgen -f -X '!*.[gG][gG][uU][fF]' -- "$cur")
+            files=yes
+            ;;
         :dirs) mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- "${cur#--*=}"); files=yes ;;
         *)
             value=${line%%$'\t'*}

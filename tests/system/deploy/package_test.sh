@@ -1,7 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The .deb that cpack makes: its files, that its programs run, that each man page names all options of --help-all, and
-# completion works.
+# The .deb that cpack makes: its files, that its programs run, and its man pages.
 . "$(dirname "$0")/../../lib/test.sh"
 command -v cpack dpkg-deb dpkg-shlibdeps >/dev/null || skip "no cpack, dpkg-deb or dpkg-shlibdeps"
 sanitized && skip "a package of sanitized programs is no package"
@@ -33,42 +32,48 @@ model "$tmp/m.gguf" --layers 2 --embd 64 --ff 128 --heads 2 --kv 1 --type Q8_0 -
 "$tmp/x/usr/bin/ntx" run "$tmp/m.gguf" Once --raw --ignore-eos -n 4 --ram 64M --ctx 64 \
     --quiet >"$tmp/out" 2>"$tmp/err" || fail "the packaged ntx: $(cat "$tmp/err")"
 
+# Man pages: one for each program and command, with all options of --help-all, and without complaints.
 commands=$("$tmp/x/usr/bin/ntx" --help | sed -n 's/^  ntx \([a-z-]*\) .*/\1/p')
-if [ -d "$tmp/x/usr/share/man" ]; then
-    for c in $commands; do
-        page=$tmp/x/usr/share/man/man1/ntx-$c.1.gz
-        [ -s "$page" ] || fail "no man page for ntx $c"
-        zcat "$page" | sed 's/\\-/-/g' >"$tmp/page"
-        grep -q "^\.TH NTX-${c^^} " "$tmp/page" || fail "title of ntx-$c(1): $(grep '^.TH' "$tmp/page")"
-        for o in $("$tmp/x/usr/bin/ntx" "$c" --help-all | grep -o -- ' --[a-z][a-z-]*'); do
-            grep -q -- "$o" "$tmp/page" || fail "ntx-$c(1) lacks $o"
-        done
+man=$tmp/x/usr/share/man
+page() { # SECTION NAME: unpacks it to $tmp/page, checked for what every page has
+    local title=${2^^} part
+    [ -s "$man/man$1/$2.$1.gz" ] || fail "no man page $2($1)"
+    zcat "$man/man$1/$2.$1.gz" >"$tmp/roff" && sed 's/\\-/-/g' "$tmp/roff" >"$tmp/page"
+    grep -q "^\.TH $title $1 [0-9-]* \"ntx " "$tmp/page" || fail "title of $2($1): $(grep '^.TH' "$tmp/page")"
+    grep -q "^$2 - [a-zA-Z]" "$tmp/page" || fail "$2($1): its NAME"
+    for part in NAME SYNOPSIS DESCRIPTION EXAMPLES FILES "SEE ALSO"; do
+        grep -qx "\.SH $part" "$tmp/page" || fail "$2($1) lacks $part"
     done
-else
-    left_out "no help2man here: no man pages"
-fi
-
-# shellcheck disable=SC1090,SC1091,SC2034
-complete_line() { # WORD...: what the last one is completed to
-    COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-    _ntx
-    printf '%s\n' "${COMPREPLY[@]}"
+    if command -v mandoc >/dev/null; then
+        mandoc -T lint -W style "$tmp/roff" >"$tmp/lint" 2>&1 || fail "$2($1): $(cat "$tmp/lint")"
+    fi
+    if command -v man >/dev/null; then
+        man --warnings -l -E UTF-8 -T utf8 -Z "$tmp/roff" 2>&1 >/dev/null | grep . && fail "$2($1): groff warns"
+    fi
 }
-. "$tmp/x/usr/share/bash-completion/completions/ntx"
-[ "$(complete_line "$tmp/x/usr/bin/ntx" ru)" = run ] ||
-    fail "completion of 'ru': $(complete_line "$tmp/x/usr/bin/ntx" ru)"
-complete_line "$tmp/x/usr/bin/ntx" run --tem | grep -qx -- --temp || fail "completion of 'run --tem'"
-[ "$(complete_line "$tmp/x/usr/bin/ntx" help benc)" = bench ] || fail "completion of 'help benc'"
-[ "$(complete_line "$tmp/x/usr/bin/ntx" run --backend c | tr '\n' ' ')" = "cpu cuda " ] ||
-    fail "completion of 'run --backend c'"
-[ "$(complete_line "$tmp/x/usr/bin/ntx" run --prefetch '' | tr '\n' ' ')" = "on off " ] ||
-    fail "completion of 'run --prefetch'"
-[ "$(complete_line "$tmp/x/usr/bin/ntx" run --kv-type q | tr '\n' ' ')" = "q8_0 q4_0 " ] ||
-    fail "completion of 'run --kv-type q'"
-export XDG_DATA_HOME=$tmp/data
-mkdir -p "$XDG_DATA_HOME/ntx/models/some/Tiny-GGUF"
-cp "$NTX_SOURCE/models/demo-draft.gguf" "$XDG_DATA_HOME/ntx/models/some/Tiny-GGUF/Tiny-Q8_0.gguf"
-for command in run serve rm; do
-    [ "$(complete_line "$tmp/x/usr/bin/ntx" $command so)" = some/Tiny-GGUF:Q8_0 ] || fail "completion of '$command so'"
+for c in $commands; do
+    page 1 "ntx-$c"
+    for o in $("$tmp/x/usr/bin/ntx" "$c" --help-all | grep -o -- ' --[a-z][a-z-]*'); do
+        grep -q -- "$o" "$tmp/page" || fail "ntx-$c(1) lacks $o"
+    done
+done
+for p in 1.ntx-top 1.ntx-metrics 1.ntx-gateway 8.ntx-computed 8.ntx-iod 8.ntx-predictor; do
+    page ${p%%.*} ${p#*.}
+    for o in $("$tmp/x/usr/bin/${p#*.}" --help | grep -o -- ' --[a-z][a-z-]*'); do
+        grep -q -- "$o" "$tmp/page" || fail "${p#*.}(${p%%.*}) lacks $o"
+    done
+done
+page 1 ntx
+for c in $commands; do grep -q "^.fBntx $c " "$tmp/page" || fail "ntx(1) lacks $c"; done
+page 5 ntx.conf
+for key in $(sed -n 's/^#\([a-z_]*\) =.*/\1/p' "$NTX_SOURCE/deploy/ntx.conf"); do
+    grep -q "^.fB$key =" "$tmp/page" || fail "ntx.conf(5) lacks $key"
+done
+[ "$(find "$man" -name '*.gz' | wc -l)" = $(($(echo "$commands" | wc -w) + 8)) ] || fail "other man pages"
+command -v mandoc >/dev/null || left_out "no mandoc here: man pages are not checked by it"
+
+# Completion: completion_test.py tries it; here are the files' places.
+for f in bash-completion/completions/ntx zsh/vendor-completions/_ntx fish/vendor_completions.d/ntx.fish; do
+    [ -s "$tmp/x/usr/share/$f" ] || fail "$f is not in the package"
 done
 finish "$(basename "$deb"): $(stat -c %s "$deb") bytes, $(echo $commands | wc -w) commands"

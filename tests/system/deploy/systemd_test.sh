@@ -5,8 +5,37 @@
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/machine.sh"
 
+# A wrong configuration: the unit fails for good, its status has the reason, and `ntx status` names the journal.
+inside sh -c 'printf "[model]\nram = 640M\nctxx = 5\npath = m.gguf\n" >/opt/ntx/etc/ntx/ntx.conf'
+inside systemctl start ntx.target
+wait_for 20 eval '[ "$(state ntx-computed.service ActiveState)" = failed ]' ||
+    fail "a wrong configuration: $(inside systemctl status ntx-computed; journal -n 20)"
+inside systemctl status --no-pager --lines 20 ntx-computed >"$tmp/status"
+grep -q "status=100" "$tmp/status" && grep -q "ntx.conf:3: unknown key 'ctxx' in .model.; did you mean ctx" "$tmp/status" &&
+    grep -q 'ntx.conf:4: path: ' "$tmp/status" && grep -q 'not started: .* has 2 errors' "$tmp/status" ||
+    fail "systemctl status: $(cat "$tmp/status")"
+grep -q '^ *Status: .*ntx.conf:3: ' "$tmp/status" || fail "the unit's status: $(cat "$tmp/status")"
+[ "$(journal -u ntx-computed | grep -c 'not started:')" = 1 ] && [ "$(state ntx-computed.service NRestarts)" = 0 ] ||
+    fail "it was started again: $(journal -u ntx-computed)"
+# (As root: this machine has no D-Bus, by which others ask systemd.)
+inside ntx status >"$tmp/out" 2>"$tmp/err" && fail "ntx status without daemons"
+grep -q 'the service has failed (ntx-computed: exit status 100, a wrong configuration); .journalctl -u ntx-computed -e. ' \
+    "$tmp/err" || fail "ntx status of a failed service: $(cat "$tmp/err")"
+
+# Root checks as the service's user, who may not read this model; alice is told that root would see more.
+inside sh -c 'cp /home/alice/m.gguf /var/lib/m.gguf && chmod 600 /var/lib/m.gguf &&
+    printf "[model]\npath = /var/lib/m.gguf\nram = 640M\n" >/opt/ntx/etc/ntx/ntx.conf'
+inside ntx config check /opt/ntx/etc/ntx/ntx.conf >"$tmp/out" 2>"$tmp/err" && fail "a model that ntx may not read"
+grep -q '^/opt/ntx/etc/ntx/ntx.conf:2: path: /var/lib/m.gguf: Permission denied' "$tmp/err" ||
+    fail "config check of a model that ntx may not read: $(cat "$tmp/err")"
+as alice ntx config check /opt/ntx/etc/ntx/ntx.conf >"$tmp/out" 2>"$tmp/err"
+grep -q '^note: as root' "$tmp/err" || fail "config check by alice: $(cat "$tmp/err")"
+inside sh -c 'chmod 644 /var/lib/m.gguf' && inside ntx config check /opt/ntx/etc/ntx/ntx.conf >"$tmp/out" ||
+    fail "config check of a good configuration"
+inside rm /var/lib/m.gguf
+
 inside sh -c 'printf "[model]\nram = 640M\n" >/opt/ntx/etc/ntx/ntx.conf'
-inside systemctl start ntx.target || fail "start: $(journal -n 40)"
+inside systemctl start ntx.target ntx-computed || fail "start: $(journal -n 40)"
 for d in computed iod predictor; do
     wait_for 20 eval '[ "$(state ntx-$d.service ActiveState)" = active ]' ||
         fail "ntx-$d is not active: $(journal -n 40)"

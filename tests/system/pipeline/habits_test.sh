@@ -33,7 +33,9 @@ for c in commands:
     usual |= options(short)
     every |= options(all)
 run = out("run", "--help")
-assert run.count("\n  ntx run ") + run.count("| ntx run ") >= 2, run
+for c in commands:
+    examples = out(c, "--help").split("Examples:\n")[1].splitlines()
+    assert sum(1 for l in examples if re.search(r"\bntx %s\b" % c, l)) >= 2, (c, examples)
 hidden = {"--skip-verify", "--chunk", "--ring", "--fault", "--trace-experts", "--kernel", "--source", "--link"}
 assert not hidden & options(run) and hidden <= options(out("run", "--help-all")), hidden & options(run)
 def table_options(path):
@@ -77,8 +79,8 @@ wrong "^ntx run: --backend: 'tpu' is not" run "$m" x --backend tpu
 wrong "^ntx run: --link: 'usb=3' is not" run "$m" x --link usb=3
 wrong "^ntx run: --skip-kv: 'x' is not a way to keep KV at skipped layers; there are hole and propagate" run "$m" x \
     --skip-kv x
-wrong "^ntx run: --kv-type: 'q5_0' is not a type of keys and values; there are f16, q8_0 and q4_0" run "$m" x \
-    --kv-type q5_0
+wrong "^ntx run: --kv-type: 'q5_0' is not a type of keys and values; there are f16, q8_0 and q4_0; did you mean q8_0?" run \
+    "$m" x --kv-type q5_0
 wrong "^ntx bench: --output: 'xml' is not a form" bench "$m" -o xml
 wrong "^ntx bench: --prompt: '16,' is not a list" bench "$m" -p 16,
 wrong "^ntx bench: -n: '0' is not a whole number of at least 1" bench "$m" -n 4,0
@@ -86,6 +88,47 @@ wrong "^ntx bench: -n: '0' is not a whole number of at least 1" bench "$m" -n 4,
     fail "ntx-top names no option"
 wrong "given twice" run "$m" x -m "$m" -p y
 wrong "'frobnicate' is not a command" help frobnicate
+
+# "Did you mean": commands, options, words and models; sizes without a unit.
+wrong "^ntx: 'statsu' is not a command; did you mean ntx status?" statsu
+wrong "^ntx: 'bnech' is not a command; did you mean ntx bench?" help bnech
+wrong "^ntx run: there is no option '--tempp'; did you mean --temp?" run "$m" x --tempp 1
+wrong "^ntx chat: there is no option '--ram'" chat --ram 3G
+wrong "^ntx run: there is no option '-y'" run "$m" x -y
+wrong "^ntx run: --kv-type: 'q8' is not .*; did you mean q8_0?" run "$m" x --kv-type q8
+wrong "^ntx bench: --output: 'cvs' is not .*; did you mean csv?" bench "$m" -o cvs
+wrong "^ntx run: --ram: '3' has no unit and would be bytes; did you mean 3G?" run "$m" x --ram 3
+wrong "^ntx quantize: --split: '700' has no unit .*; did you mean 700M?" quantize "$m" y Q8_0 --split 700
+wrong "^ntx: config: 'chek' is no action of it; did you mean ntx config check?" config chek
+for d in ntx-computed:--check-confg:--check-config ntx-iod:--runtim2:--runtime ntx-predictor:--alife-fd:--alive-fd \
+    ntx-top:--jsno:--json ntx-metrics:--lisetn:--listen ntx-gateway:--corsss:--cors; do
+    IFS=: read -r p given meant <<<"$d"
+    "$NTX_BIN/$p" "$given" x >"$tmp/out" 2>"$tmp/err"; code=$?
+    [ $code = 100 ] && grep -q "^$p: there is no option '$given'; did you mean $meant?" "$tmp/err" ||
+        fail "$p $given: exit $code: $(cat "$tmp/err")"
+    [ "$("$NTX_BIN/$p" --help | sed '1,/^Examples:/d' | grep -c "^  .*$p")" -ge 2 ] || fail "$p --help: two examples"
+done
+"$NTX_BIN/ntx-computed" --log-level inof 2>&1 | grep -q 'did you mean info?' || fail "--log-level inof"
+# meant PATTERN ARGUMENT...: exit 111 and the pattern
+meant() {
+    local pattern=$1 code; shift
+    XDG_DATA_HOME=$tmp/data "$n" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; code=$?
+    [ $code = 111 ] && grep -q -- "$pattern" "$tmp/err" || fail "$*: exit $code: $(cat "$tmp/err") lacks $pattern"
+}
+mkdir -p "$tmp/data/ntx/models/some/Tiny-GGUF" "$tmp/models"
+cp "$m" "$tmp/data/ntx/models/some/Tiny-GGUF/Tiny-Q8_0.gguf"
+cp "$m" "$tmp/models/kitten.gguf"
+for c in "run -p x" plan up serve load inspect bench; do
+    # shellcheck disable=SC2086 # a command and its options
+    meant "did you mean $tmp/models/kitten.gguf?" $c "$tmp/models/kiten.gguf"
+    # shellcheck disable=SC2086
+    meant "did you mean some/Tiny-GGUF:Q8_0?" $c some/Tiny-GGFU:Q8_0
+done
+meant "^ntx: 'Tinny-GGUF' is no model of .ntx list.; did you mean Tiny-GGUF?" rm Tinny-GGUF
+meant "did you mean Q4_K_M?" quantize "$m" "$tmp/out.gguf" Q4_KM
+meant "did you mean lookup?" run "$m" x --draft lookpu
+meant "did you mean chatml?" run "$m" x --ram 64M --chat-template chatlm
+meant "did you mean predictive?" run "$m" x --ram 64M --skip predictiv
 
 for d in ntx-top ntx-metrics ntx-gateway ntx-computed ntx-iod ntx-predictor; do
     "$NTX_BIN/$d" -h >"$tmp/h" 2>&1 && "$NTX_BIN/$d" --help | cmp -s - "$tmp/h" || fail "$d -h: $(head -2 "$tmp/h")"

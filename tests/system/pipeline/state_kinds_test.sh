@@ -31,7 +31,7 @@ lasts() { # the text, and one with another end
         fail "$arch: cached tokens after an edit: $(stat_of "$tmp/stats" cached_tokens)"
 }
 beyond() {
-    ntx run "$tmp/m.gguf" --raw x -n 1 --ctx 1536 --ram 256M --kv-ram 1 --state "$tmp/kept" >/dev/null 2>"$tmp/err" &&
+    ntx run "$tmp/m.gguf" --raw x -n 1 --ctx 1536 --ram 256M --kv-ram 1B --state "$tmp/kept" >/dev/null 2>"$tmp/err" &&
         fail "$arch: K and V in one byte"
     local least; least=$(sed -n 's/.*--kv-ram.*take .*(\([0-9]*\) bytes)$/\1/p' "$tmp/err")
     [ -n "$least" ] || fail "$arch: no least is named: $(cat "$tmp/err")"

@@ -105,7 +105,7 @@ NTX_FAKE_GPU_NO_GRAPHS=1 run --backend cuda --gpu-graphs off >"$tmp/gpu" || fail
 same "$tmp/cpu" "$tmp/gpu" "graphs off"
 grep -q "not as graphs" "$tmp/err" && fail "graphs off, and something said: $(cat "$tmp/err")"
 
-run --backend cuda --vram 1 >/dev/null && fail "--vram 1 works"
+run --backend cuda --vram 1B >/dev/null && fail "--vram 1B works"
 grep -Eq 'take [0-9.]+ .iB \([0-9]+ bytes\) of GPU memory, and the budget is 1 ' "$tmp/err" ||
     fail "no numbers: $(cat "$tmp/err")"
 run --backend cuda --skip-verify 4 --skip script:3 >/dev/null && fail "--skip-verify works on the GPU"
@@ -163,7 +163,7 @@ model "$tmp/m.gguf" --layers 3 --embd 256 --heads 4 --kv 2 --arch qwen3moe --exp
     --expert-ff 256 --type Q8_0 --seed 3
 pair "experts on the GPU"
 [ "$(stat_of "$tmp/stats" bytes_host)" -lt 100000 ] || fail "experts are not on the GPU: $(cat "$tmp/stats")"
-need=$(run --backend cuda --vram 1 >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' \
+need=$(run --backend cuda --vram 1B >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' \
     "$tmp/err")
 gpu_options="--vram $((need + 6000000)) --ram 24M" pair "experts in frames" -n 4 --ignore-eos
 [ "$(stat_of "$tmp/stats" bytes_device)" -gt 1000000 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 1000000 ] ||
@@ -173,7 +173,7 @@ gpu_options="--vram $((need + 6000000)) --ram 24M" pair "experts in frames" -n 4
 model "$tmp/m.gguf" --layers 3 --embd 256 --heads 4 --kv 2 --arch gpt-oss --experts 8 --experts-used 3 --expert-ff 256 \
     --window 6 --type MXFP4 --seed 3
 pair "gpt-oss on the GPU"
-need=$(run --backend cuda --vram 1 >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' \
+need=$(run --backend cuda --vram 1B >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' \
     "$tmp/err")
 gpu_options="--vram $((need + 1500000)) --ram 24M" pair "gpt-oss in frames" -n 4 --ignore-eos
 [ "$(stat_of "$tmp/stats" bytes_device)" -gt 100000 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 100000 ] ||
@@ -193,7 +193,7 @@ for arch in "step35 --dense 1 --head-dim 64 --window-heads 6 --window 3 --qk-nor
     "deepseek4 --kv 1 --hashed 2 --head-dim 128 --rotated 32 --q-lora 128 --window 4 --index-most 1"; do
     # shellcheck disable=SC2086
     model "$tmp/m.gguf" $moe --arch $arch
-    need=$(run --backend cuda --vram 1 >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' \
+    need=$(run --backend cuda --vram 1B >/dev/null; sed -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' \
         "$tmp/err")
     prompt="hi there you" gpu_options="--vram $((need + 2500000)) --ram 32M" pair "${arch%% *} in frames" -n 3 \
         --ignore-eos
@@ -208,7 +208,7 @@ ntx pack "$tmp/d.gguf" "$tmp/m.gguf" --group 16K >/dev/null || fail "pack"
 for mode in off threshold=0.02 topk=0.3 predicted=0.3,gate prompt=0.3; do
     gpu_options="" pair "packed on the GPU, $mode" --ffn-sparse $mode
     [ "$(stat_of "$tmp/stats" bytes_host)" -lt 100000 ] || fail "$mode: groups are not on the GPU: $(cat "$tmp/stats")"
-    need=$(run --backend cuda --vram 1 --ffn-sparse $mode >/dev/null; sed \
+    need=$(run --backend cuda --vram 1B --ffn-sparse $mode >/dev/null; sed \
         -n 's/.*take [^(]*(\([0-9]*\) bytes) of GPU memory.*/\1/p' "$tmp/err")
     gpu="--backend cuda --vram $((need + 5200000)) --ffn-sparse $mode"
     # shellcheck disable=SC2086

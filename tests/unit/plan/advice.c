@@ -87,6 +87,13 @@ static void test_nearest(void)
     CHECK_STR(ntx_nearest("PAER", fruit_at, 3), "pear"); /* two letters swapped */
     CHECK_STR(ntx_nearest("plumb", fruit_at, 3), "plum");
     CHECK(!ntx_nearest("quince", fruit_at, 3) && !ntx_nearest("", fruit_at, 3));
+    struct ntx_near near;
+    ntx_near_begin(&near, "app", "--");
+    ntx_near_offer_list(&near, "pear|apple|plum");
+    CHECK_STR(near.hint, "; did you mean --apple?"); /* it begins so */
+    ntx_near_begin(&near, "quince", "");
+    ntx_near_offer_list(&near, "pear, apple, plum");
+    CHECK_STR(near.hint, "");
 }
 
 static const struct ntx_advice *find(const struct ntx_advice *list, unsigned n, const char *what)

@@ -183,6 +183,40 @@ static void refusals(const struct dir *d)
     refused(d, path, 2, "longer than");
 }
 
+static char said[8][512];
+static unsigned n_said;
+
+static void keep_said(const char *text)
+{
+    CHECK(n_said < 8);
+    snprintf(said[n_said++], sizeof *said, "%s", text);
+}
+
+/* Reading goes on after errors: each is told with its line, and the values beside them are taken. */
+static void every_error(const struct dir *d)
+{
+    struct ntx_config_errors e = {.say = keep_said};
+    struct ntx_config c;
+    struct ntx_err err = {0};
+    char text[2048] = "[model]\nctxx = 5\nram = 3\nthreads = 2\nnonsense\n[modle]\nx = 1\n[clients]\nmax = 0\n#";
+    memset(text + strlen(text), 'a', 900);
+    write_file(d->file, text);
+    CHECK_EQ(ntx_config_read(d->file, &c, &e, &err), 0);
+    CHECK_EQ(e.n, 6);
+    CHECK_EQ(n_said, 6);
+    CHECK(strstr(said[0], ":2: unknown key 'ctxx' in [model]; did you mean ctx?"));
+    CHECK(strstr(said[1], ":3: ram: '3' has no unit and would be bytes; did you mean 3G?"));
+    CHECK(strstr(said[2], ":5: neither '[section]' nor 'key = value'"));
+    CHECK(strstr(said[3], ":7: there is no section [modle]"));
+    CHECK(strstr(said[4], ":9: max: '0' is not a whole number of at least 1"));
+    CHECK(strstr(said[5], ":10: longer than"));
+    CHECK_STR(e.first.text, said[0]);
+    CHECK_EQ(c.load.threads, 2);
+    CHECK_EQ(ntx_config_line(&c, "model", "threads"), 4);
+    CHECK_EQ(ntx_config_line(&c, "model", "rows"), 0);
+    ntx_config_free(&c);
+}
+
 static void missing(const struct dir *d)
 {
     struct ntx_config c = {.load.ctx = 77};
@@ -240,6 +274,7 @@ int main(void)
     defaults(&d);
     values(&d);
     refusals(&d);
+    every_error(&d);
     missing(&d);
     shipped(&d);
     printed(&d);

@@ -229,6 +229,12 @@ static void texts(void)
     ntx_settings_preset(&ntx_sampling_settings, &s);
     CHECK(s.temp == 0.8f && s.top_k == 40 && s.top_p == 0.95f && s.min_p == 0.05f && s.repeat_penalty == 1 &&
           !s.has_temp);
+    refused(&ntx_load_settings, "ram", "3", "'3' has no unit and would be bytes; did you mean 3G? (3B is bytes)");
+    refused(&ntx_load_settings, "ram", "512",
+            "'512' has no unit and would be bytes; did you mean 512M? (512B is bytes)");
+    refused(&ntx_load_settings, "kv-ram", "1.5",
+            "'1.5' has no unit and would be bytes; did you mean 1.5G? (1.5B is bytes)");
+    refused(&ntx_load_settings, "chunk", "64", "'64' has no unit and would be bytes; did you mean 64K? (64B is bytes)");
     refused(&ntx_load_settings, "ram", "0", "'0' is not a size; write it as 512M or 3G");
     refused(&ntx_load_settings, "ram", "2000T", "'2000T' is not a size; write it as 512M or 3G");
     refused(&ntx_load_settings, "ctx", "0", "'0' is not a whole number of at least 1");
@@ -236,7 +242,8 @@ static void texts(void)
     refused(&ntx_load_settings, "ring", "2", "'2' is not a whole number of at least 3");
     refused(&ntx_load_settings, "threads", "-1", "'-1' is not a whole number of at least 1");
     refused(&ntx_load_settings, "threads", "4x", "'4x' is not a whole number of at least 1");
-    refused(&ntx_load_settings, "backend", "cp", "'cp' is not a back end; there are auto, cpu and cuda");
+    refused(&ntx_load_settings, "backend", "cp",
+            "'cp' is not a back end; there are auto, cpu and cuda; did you mean cpu?");
     refused(&ntx_load_settings, "backend", "", "'' is not a back end; there are auto, cpu and cuda");
     refused(&ntx_load_settings, "prefetch", "x", "on or off, not 'x'");
     refused(&ntx_sampling_settings, "temp", "nan", "'nan' is not a number from 0 to 100");
