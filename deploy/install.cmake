@@ -6,6 +6,7 @@ else()
   set(sysconfdir ${CMAKE_INSTALL_PREFIX}/etc)
 endif()
 set(bindir ${CMAKE_INSTALL_PREFIX}/${NTX_BINDIR})
+set(docdir ${CMAKE_INSTALL_PREFIX}/share/doc/ntx)
 
 set(units ${NTX_DEPLOY}/units/ntx.target ${NTX_DEPLOY}/units/ntx.slice)
 foreach(daemon computed iod predictor metrics gateway)
