@@ -17,6 +17,9 @@ function(ntx_test)
   add_executable(test_${T_NAME} ${T_SOURCES})
   target_link_libraries(test_${T_NAME} PRIVATE ${T_LIBS})
   set_target_properties(test_${T_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  if(NTX_SANITIZE AND NTX_KERNELS AND T_NAME IN_LIST ntx_test_plain)
+    set_target_properties(test_${T_NAME} PROPERTIES EXCLUDE_FROM_ALL ON) # tests/run does not run it there
+  endif()
   ntx_add_test(${T_NAME} $<TARGET_FILE:test_${T_NAME}> ${T_ARGS})
   ntx_test_environment(${T_NAME} ${T_TIMEOUT})
 endfunction()
@@ -68,12 +71,12 @@ set(ntx_test_longest
     pipeline-bad-numbers pipeline-experts)
 
 # Tests that compute the same numbers in many ways, or that read texts. Sanitizers find nothing there that other tests
-# do not show, so tests/run leaves them out of the sanitized build; tests/run --long does not.
+# do not show, so tests/run leaves them out of the sanitized build (NTX_KERNELS); tests/run --long does not.
 set(ntx_test_plain
     analyze-command cpu-attend cpu-matmul cpu-matmul-tiles delta-command delta-lora golden-made golden-shapes
     models-quality pass-golden-made pass-same-caches pass-same-experts pass-same-layers pass-same-states pass-same-types
     pass-sparse pass-tree plan-agree plan-cli quantize-command ranks-same style-docs style-form style-format style-rooms
-    style-words)
+    style-words types-places)
 
 # ctest -L quick, tests/run --quick: some tests of every folder, in two minutes on two idle processors (style-alone
 # checks that no folder is left out).
