@@ -28,10 +28,11 @@ static double most_of(const struct ntx_setting *s)
     }
 }
 
-/* A number of bytes without a unit that is no sensible size: the unit was forgotten. */
+/* A number of bytes without a unit that is no sensible size: the unit was forgotten. Larger numbers are taken from
+ * messages, which name sizes to the byte. */
 static bool lacks_unit(const struct ntx_setting *s, const char *text, uint64_t v)
 {
-    return !text[strspn(text, "0123456789.")] && v < (s->small ? 1u << 10 : 1u << 20);
+    return !text[strspn(text, "0123456789.")] && v < (s->small ? 1024u : 100000u);
 }
 
 static int ask_unit(const struct ntx_setting *s, const char *text, struct ntx_err *err)

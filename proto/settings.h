@@ -39,7 +39,7 @@ struct ntx_setting {
     const char *arg;  /* its value's name in the help */
     const char *help; /* '$' stands for preset. NULL: no option of `ntx` */
     bool hidden;      /* not in the help */
-    bool small;       /* a size that is usually given in KiB; of others less than 1 MiB without a unit is an error */
+    bool small;       /* a size that may be a few KiB; others below 100000 need a unit */
     enum ntx_setting_kind kind;
     double min, max;     /* bounds of a number; max: also bytes of a text. max 0: the kind's own limit */
     const char *choices; /* of words: "form:md|csv|json": the noun for messages, then the words */

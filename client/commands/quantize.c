@@ -66,7 +66,10 @@ static void on_type(void *ctx, const struct ntx_gguf_tensor *t, uint32_t type, d
 
 static int read_fit(const char *text, uint64_t *bytes, struct ntx_err *err)
 {
-    return ntx_parse_size(text, bytes) ? ntx_err_set(err, -EINVAL, "'%s' is no size; write fit:4.5G", text) : 0;
+    static const struct ntx_setting size = {.name = "fit", .kind = NTX_SET_SIZE};
+    struct ntx_err why = {0};
+    int rc = ntx_setting_read(&size, text, bytes, &why);
+    return rc ? ntx_err_set(err, rc, "fit:SIZE: %s", why.text) : 0;
 }
 
 /* Reads TYPE. */
@@ -81,8 +84,7 @@ static int take_type(const char *type, struct ntx_quantize_options *q, struct nt
     ntx_mix_names(names, sizeof names);
     ntx_near_begin(&near, type, "");
     ntx_near_offer_list(&near, names);
-    return ntx_err_set(err, -EINVAL, "'%.40s' is no type%s there are fit:SIZE, %s", type, *near.hint ? near.hint : ";",
-                       names);
+    return ntx_err_set(err, -EINVAL, "'%.40s' is no type; there are fit:SIZE, %s%s", type, names, near.hint);
 }
 
 /* Reads "REGEX=TYPE"; the last '=' separates them. */

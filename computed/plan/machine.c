@@ -123,7 +123,7 @@ static int set_word(size_t key, const char *value, struct ntx_hw *hw, struct sai
     switch (key) {
     case GPU: return set_gpu_word(value, s, err);
     case RAM:
-        return ntx_parse_size(value, &hw->ram_bytes) || !hw->ram_bytes
+        return ntx_parse_size(value, &hw->ram_bytes) || hw->ram_bytes < 1u << 20 /* a number without its unit */
                    ? bad_value("ram", value, "a size such as 64G", err)
                    : 0;
     case MEMORY: return set_memory_word(value, s, err);

@@ -82,7 +82,7 @@ bad ntx config check "$c"
 grep -v '^18\|^19\|^21' "$tmp/want" >"$tmp/daemon" && mv "$tmp/daemon" "$tmp/want"
 bad "$NTX_BIN/ntx-computed" --check-config --config "$c"
 
-# What a file holds.
+# The contents of files.
 head -c 200 "$tmp/m.gguf" >"$tmp/cut.gguf"
 printf '[model]\npath = %s\n[prefix]\nkv_ram = 64M\n[gateway]\nlisten = 0.0.0.0:80\n' "$tmp/cut.gguf" >"$c"
 printf '%s\n' '2: path: .*cut.gguf' '4: kv_ram: .* set state' '6: listen: other machines reach .*: set api_key_file' \
@@ -100,7 +100,8 @@ ntx config check "$tmp/nowhere.conf" >"$tmp/out" 2>"$tmp/err" && fail "a file th
 # The daemon tells all of it, too, and does not start.
 printf '[model]\nctxx = 5\nram = lots\n' >"$c"
 "$NTX_BIN/ntx-computed" --service --runtime "$tmp" --config "$c" 2>"$tmp/err"
-[ $? = 100 ] && [ "$(wc -l <"$tmp/err")" = 3 ] && grep -q ':2: unknown key' "$tmp/err" && grep -q ':3: ram: ' "$tmp/err" &&
+[ $? = 100 ] && [ "$(wc -l <"$tmp/err")" = 3 ] && grep -q ':2: unknown key' "$tmp/err" &&
+    grep -q ':3: ram: ' "$tmp/err" &&
     tail -n 1 "$tmp/err" | grep -q "not started: $c has 2 errors; .ntx config check $c. shows all" ||
     fail "ntx-computed with errors: $(cat "$tmp/err")"
 echo "good ones are ok, and every error has its line"

@@ -136,7 +136,7 @@ class Zsh:
             os.chdir(tmp + "/here")
             os.execvpe("zsh", ["zsh", "-f", "-i"], env)
         setup = (
-            "PS1= ; unsetopt zle_bracketed_paste beep auto_menu auto_list; unset zle_bracketed_paste; fpath=(%s $fpath); "
+            "PS1= ; unsetopt beep auto_menu auto_list; unset zle_bracketed_paste; fpath=(%s $fpath); "
             "autoload -Uz compinit; compinit -u -D; "
             "show() { print -r -- \"<<$BUFFER>>\" > %s/line; zle kill-buffer }; zle -N show; bindkey '^X' show; "
             "print ready >%s/ready\n" % (FILES, tmp, tmp)

@@ -48,7 +48,7 @@ page() { # SECTION NAME: unpacks it to $tmp/page, checked for what every page ha
         mandoc -T lint -W style "$tmp/roff" >"$tmp/lint" 2>&1 || fail "$2($1): $(cat "$tmp/lint")"
     fi
     if command -v man >/dev/null; then
-        man --warnings -l -E UTF-8 -T utf8 -Z "$tmp/roff" 2>&1 >/dev/null | grep . && fail "$2($1): groff warns"
+        man --warnings -E UTF-8 -l "$tmp/roff" 2>&1 >/dev/null | grep . && fail "$2($1): groff warns"
     fi
 }
 for c in $commands; do

@@ -230,6 +230,8 @@ static void texts(void)
     CHECK(s.temp == 0.8f && s.top_k == 40 && s.top_p == 0.95f && s.min_p == 0.05f && s.repeat_penalty == 1 &&
           !s.has_temp);
     refused(&ntx_load_settings, "ram", "3", "'3' has no unit and would be bytes; did you mean 3G? (3B is bytes)");
+    refused(&ntx_load_settings, "ram", "99999",
+            "'99999' has no unit and would be bytes; did you mean 99999M? (99999B is bytes)");
     refused(&ntx_load_settings, "ram", "512",
             "'512' has no unit and would be bytes; did you mean 512M? (512B is bytes)");
     refused(&ntx_load_settings, "kv-ram", "1.5",
