@@ -12,6 +12,7 @@
 
 #include "common/program.h"
 #include "common/util.h"
+#include "model/chat.h"
 #include "proto/frame.h"
 
 enum { N_GROUPS = NTX__N_OPTION_GROUPS, GROUP_KEYS = NTX__GROUP_KEYS };
@@ -249,6 +250,61 @@ static bool same_name(const char *option, const char *name)
     return !*option && !*name;
 }
 
+/* The text of the file, which options borrow until the program ends. */
+static const char *template_text(const char *path, struct ntx_err *err)
+{
+    enum { MOST = 1 << 20 };
+    static char *kept;
+    FILE *f = fopen(path, "rb");
+    char *p = f ? malloc(MOST + 2) : NULL;
+    size_t n = p ? fread(p, 1, MOST + 1, f) : 0;
+    if (!f)
+        ntx_err_set(err, -ENOENT, "--chat-template: '%s' is neither a name (%s) nor a file that can be read: %s", path,
+                    ntx_chat_names(), strerror(errno));
+    else if (!p || ferror(f) || !n || n > MOST || memchr(p, 0, n))
+        ntx_err_set(err, -EINVAL, "--chat-template %s: it must be a text of 1 byte to 1 MiB", path);
+    else
+        ntx_chat_check(p, n, err);
+    if (f)
+        fclose(f);
+    if (err->code) {
+        free(p);
+        return NULL;
+    }
+    p[n] = 0;
+    free(kept);
+    return kept = p;
+}
+
+/* --chat-template: a name of the table, or else a file. running: the model is another process's. */
+static int read_template(struct ntx_options *o, bool running, struct ntx_err *err)
+{
+    struct ntx_err why = {0};
+    if (!o->chat_template || ntx_chat_by_name(o->chat_template))
+        return 0;
+    const char *text = template_text(o->chat_template, &why);
+    if (!text)
+        return ntx_err_set(err, why.code, strncmp(why.text, "--", 2) ? "--chat-template %s: %s" : "%.0s%s",
+                           o->chat_template, why.text);
+    if (running)
+        return ntx_err_set(err, -EINVAL,
+                           "--chat-template %s: the running daemons have their model's template: give the file to `ntx "
+                           "load`, `ntx up` or `ntx serve`",
+                           o->chat_template);
+    o->template_file = o->chat_template;
+    o->template_text = text;
+    o->chat_template = NULL;
+    return 0;
+}
+
+/* Takes the key of one's own ntx.conf as if it were an option. */
+static void take_load_template(struct ntx_options *o)
+{
+    const char *set = o->load.chat_template;
+    o->chat_template = o->chat_template || !set || !*set ? o->chat_template : set;
+    o->load.chat_template = NULL;
+}
+
 /* A default of a person's own ntx.conf, of a command that knows it. */
 static int take_default(void *arg, const char *section, const char *name, const char *value, struct ntx_err *err)
 {
@@ -293,6 +349,11 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     compose_skip(o);
     if (!o->sampling.has_seed)
         new_seed(o);
+    take_load_template(o);
+    if (read_template(o, !(chosen & NTX_OPT_LOAD), &err)) {
+        ntx_say("%s", err.text);
+        exit(NTX_EXIT_USAGE);
+    }
 }
 
 /* One of the text's that may change within a conversation; NULL: none is called so. */
@@ -326,6 +387,8 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
     struct ntx_load_settings s = o->load;
     if (o->skip_policy[0])
         s.skip = o->skip_policy;
+    s.think = o->think ? o->think : s.think;
+    s.chat_template = o->template_text ? o->template_text : o->chat_template;
     ntx_settings_to_wire(&ntx_load_settings, &s, m);
     m->copies = o->n_also + 1;
 }

@@ -43,7 +43,9 @@ struct ntx_options {
     uint32_t n;
     bool raw, ignore_eos;
     const char *adapter;
-    const char *prompt_file, *system, *chat_template, *json_schema, *grammar;
+    const char *prompt_file, *system, *json_schema, *grammar, *think;
+    const char *chat_template;                 /* a name of the table, or NULL */
+    const char *template_file, *template_text; /* or a file, and the Jinja in it */
     const char *stops[NTX_MAX_STOPS];
     unsigned n_stops;
     bool resume;      /* a chat */
@@ -131,6 +133,7 @@ enum { /* groups */
        NTX_OPT_UP = 1 << 27,
        NTX_OPT_HUB = 1 << 28,
        NTX_OPT_SEARCH = 1 << 29,
+       NTX_OPT_FORM = 1 << 30, /* the form of conversations, for commands that only load a model */
        NTX_OPT_MODEL = 1 << 18,
        NTX_OPT_PROMPT = 1 << 19, /* taken from how the command shows its arguments */
 };

@@ -15,6 +15,8 @@ static const struct option_brief {
     {NTX_OPT_GEN, "file", "read the prompt from FILE"},
     {NTX_OPT_GEN, "system", "the system message (system prompt)"},
     {NTX_OPT_GEN, "raw", "the prompt as it is, without a chat template"},
+    {NTX_OPT_GEN, "think", "thoughts: on, off, low, medium, high, N tokens"},
+    {NTX_OPT_FORM, "think", "thoughts: on, off, low, medium, high, N tokens"},
     {NTX_OPT_GEN, "stop", "end the answer before this text (repeatable)"},
     {NTX_OPT_GEN, "json-schema", "constrain the answer to the JSON Schema in FILE"},
     {NTX_OPT_GEN, "grammar", "constrain the answer to the GBNF grammar in FILE"},

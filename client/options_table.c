@@ -9,6 +9,7 @@
 #include "common/util.h"
 #include "model/layer_delta.h"
 #include "model/override.h"
+#include "model/think.h"
 
 /* ---- readers of options with their own form */
 
@@ -48,6 +49,17 @@ static int read_link(void *to, const char *text, struct ntx_err *err)
                                p);
     }
     return 0;
+}
+
+static int read_think(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_options *o = to;
+    struct ntx_think t;
+    int rc = *text ? ntx_think_read(text, &t, err)
+                   : ntx_err_set(err, -EINVAL, "on, off, a level or a number is missing");
+    if (!rc)
+        o->think = text;
+    return rc;
 }
 
 /* Checks each key; the daemons get all of them, joined by commas. */
@@ -249,6 +261,21 @@ static const struct ntx_setting analyze_entries[] = {
     {"threads", 't', "N", "threads (default: a thread for each CPU)", COUNT(load.threads)},
 };
 static const struct ntx_setting quiet_entries[] = {{"quiet", 0, NULL, "only errors", FLAG(quiet)}};
+#define THINK_ENTRY                                                                                                    \
+    {                                                                                                                  \
+        "think", 0, "HOW", THINK_HELP, OWN(read_think)                                                                 \
+    }
+#define THINK_HELP                                                                                                     \
+    "thoughts (reasoning): on, off, minimal, low, medium, high, xhigh, max, or a number of tokens after which they "   \
+    "are ended (0: off, -1: no limit); also several: on,high,2048 (default: as the chat template has it)"
+#define TEMPLATE_ENTRY                                                                                                 \
+    {                                                                                                                  \
+        "chat-template", 0, "FILE", TEMPLATE_HELP, TEXT(chat_template), .values = TEMPLATE_NAMES                       \
+    }
+#define TEMPLATE_NAMES "llama-2|llama-3|chatml|mistral|mistral-v1|mistral-v7|harmony|harmony-low|harmony-high|plain"
+#define TEMPLATE_HELP                                                                                                  \
+    "the chat template (Jinja) in FILE, or llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, "    \
+    "-high) or plain, instead of the model's own; a file is for commands that load a model"
 static const struct ntx_setting gen_entries[] = {
     {"n", 'n', "N", "tokens to generate at most (default, and -1: until the model ends or the context is full)",
      OWN(read_n)},
@@ -262,12 +289,10 @@ static const struct ntx_setting gen_entries[] = {
      TEXT(grammar)},
     {"adapter", 0, "NAME", "name of the --lora adapter to use; base: none (default: the first)", TEXT(adapter)},
     {"ignore-eos", 0, NULL, "go on past end-of-generation tokens", FLAG(ignore_eos)},
-    {"chat-template", 0, "NAME",
-     "llama-2, llama-3, chatml, mistral (also -v1, -v7), harmony (also -low, -high) or plain, instead of the model's "
-     "own",
-     TEXT(chat_template),
-     .values = "llama-2|llama-3|chatml|mistral|mistral-v1|mistral-v7|harmony|harmony-low|harmony-high|plain"},
+    THINK_ENTRY,
+    TEMPLATE_ENTRY,
 };
+static const struct ntx_setting form_entries[] = {THINK_ENTRY, TEMPLATE_ENTRY};
 static const struct ntx_setting chat_entries[] = {
     {"resume", 0, NULL,
      "go on with a conversation that /save NAME saved: with the one of the NAME that follows, or the last one",
@@ -445,6 +470,7 @@ const struct option_group ntx__option_groups[NTX__N_OPTION_GROUPS] = {
     /* neighbours may share a title */
     {NTX_OPT_PROMPT, ENTRIES(prompt_entries), NULL, 0, "Text:"},
     {NTX_OPT_GEN, ENTRIES(gen_entries), NULL, 0, "Text:"},
+    {NTX_OPT_FORM, ENTRIES(form_entries), NULL, 0, "Text:"},
     {NTX_OPT_GEN, {NULL, 0}, &ntx_sampling_settings, offsetof(struct ntx_options, sampling), "Text:"},
     {NTX_OPT_CHAT, ENTRIES(chat_entries), NULL, 0, "Text:"},
     {NTX_OPT_MODEL, ENTRIES(model_entries), NULL, 0, "Model and machine:"},

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/reply/reply.h"
+
 /* OpenAI's harmony. Its system message is fixed except for the reasoning effort; the date that the original template
  * computes is left out. The system text of the client is the "developer" message there. */
 #define HARMONY(title, effort)                                                                                         \
@@ -23,7 +25,9 @@
             "\n\n# Valid channels: analysis, commentary, final. Channel must be included for every message.<|end|>",   \
         .system_open = "<|start|>developer<|message|># Instructions\n\n", .system_close = "<|end|>",                   \
         .user_open = "<|start|>user<|message|>", .user_close = "<|end|>", .answer_open = "<|start|>assistant",         \
-        .answer_lead = "<|channel|>final<|message|>", .answer_close = "<|end|>", .channel = "final"                    \
+        .answer_lead = "<|channel|>final<|message|>", .answer_close = "<|end|>", .channel = "final", .think = {        \
+            .marks = true                                                                                              \
+        }                                                                                                              \
     }
 
 static const struct ntx_chat_template table[] = {
@@ -137,6 +141,19 @@ const struct ntx_chat_template *ntx_chat_by_shape(const char *jinja, size_t len)
 }
 
 const char *ntx_chat_name(const struct ntx_chat_template *t) { return t->name; }
+
+const struct ntx_think_facts *ntx_chat_think(const struct ntx_chat_template *t)
+{
+    static const struct ntx_think_facts none = {0};
+    return t ? &t->think : &none;
+}
+
+const struct ntx_reply_format *ntx_chat_thoughts(const struct ntx_chat_template *t)
+{
+    if (t && t->program)
+        return t->reply;
+    return ntx_reply_by_name(t && t->channel ? "harmony" : "plain");
+}
 
 const char *ntx_chat_names(void)
 {
@@ -372,13 +389,56 @@ static const char *head_token(struct ntx_chat_view *v, const struct ntx_tokenize
     return is_control(tok, id, "<|end|>") ? move_view(v, NTX_VIEW_TEXT, false) : NULL;
 }
 
+static int show_text(const char *text, char *buf)
+{
+    size_t n = strlen(text);
+    memcpy(buf, text, n);
+    return (int)n;
+}
+
+static bool is_text(const char *want, const char *p, int n)
+{
+    return want && n >= 0 && strlen(want) == (size_t)n && !memcmp(want, p, (size_t)n);
+}
+
+/* The n bytes in buf are those of a token of a model's own template. Other marks of reasoning become <think> and
+ * </think>. Returns the bytes to show. */
+static int usual_marks(struct ntx_chat_view *v, char *buf, int n)
+{
+    const struct ntx_reply_thought t = ntx_reply_thought(v->chat->reply, false);
+    if (v->opening) {
+        const char *rest = t.open + strlen(t.token);
+        const size_t left = strlen(rest) - v->opened;
+        if ((size_t)n < left && !memcmp(rest + v->opened, buf, (size_t)n)) {
+            v->opened += (uint8_t)n;
+            return 0;
+        }
+        v->opening = false;
+        if ((size_t)n < left || memcmp(rest + v->opened, buf, left))
+            return n;
+        memmove(buf + strlen("<think>"), buf + left, (size_t)n - left);
+        return show_text("<think>", buf) + n - (int)left;
+    }
+    v->opening = is_text(t.token, buf, n);
+    v->opened = 0;
+    if (v->opening)
+        return 0;
+    if (is_text(t.open, buf, n))
+        return show_text("<think>", buf);
+    return is_text(t.close, buf, n) ? show_text("</think>", buf) : n;
+}
+
 int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id, bool first, char *buf,
                         size_t room)
 {
     if (v->thinks) {
-        const size_t no = sizeof(aside_open) - 1;
+        const char *mark = v->marks ? ntx_reply_thought(ntx_chat_thoughts(v->chat), true).open : "<think>";
+        const size_t no = strlen(mark) + 1;
+        if (room < no)
+            return -ERANGE;
         v->thinks = false;
-        memcpy(buf, aside_open, no);
+        memcpy(buf, mark, no - 1);
+        buf[no - 1] = '\n';
         int n = ntx_chat_view_token(v, tok, id, first, buf + no, room - no);
         return n < 0 ? n : n + (int)no;
     }
@@ -390,7 +450,9 @@ int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok
     }
     int n = ntx_detokenize_one(tok, id, first, false, buf, room);
     if (n == 0 && v->chat && v->chat->program && ntx__chat_own_mark(v->chat, tok, id))
-        return ntx_detokenize_one(tok, id, first, true, buf, room);
+        n = ntx_detokenize_one(tok, id, first, true, buf, room);
+    if (n > 0 && v->chat && v->chat->program && !v->marks && !v->chat->channel)
+        return usual_marks(v, buf, n);
     if (n <= 0 || v->at == NTX_VIEW_TEXT)
         return n;
     for (int i = 0; v->at == NTX_VIEW_CHANNEL && i < n && v->n < sizeof(v->channel); i++)

@@ -18,8 +18,10 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "model/think.h"
 #include "model/tokenizer.h"
 
+struct ntx_reply_format;
 struct ntx_chat_template; /* an entry of the table (static), or a model's own */
 
 struct ntx_chat_msg {
@@ -36,6 +38,9 @@ struct ntx_chat_msg {
 struct ntx_chat_more {
     const char *variables; /* [n_variables] a JSON object: tools, documents, enable_thinking, reasoning_effort, ... */
     size_t n_variables;
+    const char *think; /* [n_think] "", or such an object for thoughts, which the variables override */
+    size_t n_think;
+    bool silent; /* if the template opens a reasoning block, the prompt closes it again */
     bool thinks; /* out: the template opened a reasoning block ("<think>"), which the answer continues */
     bool wants_text;
     /* out, if wants_text: [n_text] the rendered conversation, without the token that begins every text; free it */
@@ -62,6 +67,10 @@ const char *ntx_chat_reply(const struct ntx_chat_template *t);
 /* Calls `each` with every name that a model's own template reads, its variables among them; entries of the table
  * read none. t may be NULL. */
 void ntx_chat_reads(const struct ntx_chat_template *t, void (*each)(void *arg, const char *p, size_t n), void *arg);
+/* The template's variables for thoughts, and whether it knows any. t may be NULL. */
+const struct ntx_think_facts *ntx_chat_think(const struct ntx_chat_template *t);
+/* The format of the answers' thoughts; with an entry of the table, too, and for t NULL. */
+const struct ntx_reply_format *ntx_chat_thoughts(const struct ntx_chat_template *t);
 const char *ntx_chat_names(void); /* comma separated, for messages */
 
 /* Token ids of msgs[from..n), rendered as the continuation of a conversation whose first `from` messages are in the
@@ -89,7 +98,7 @@ int ntx_chat_tokens_with(const struct ntx_chat_template *t, const struct ntx_tok
  *
  * A model's own template: the control tokens with which the model marks reasoning and tool calls are shown. If tools
  * were offered (marks), its channels are shown, too: the heads of messages name the calls, and model/reply parses
- * them.
+ * them. Otherwise other marks of reasoning than <think> ([THINK], Gemma 4's channel) are shown as <think>.
  *
  * All other answers are shown as by ntx_detokenize_one, after "<think>\n" if the template opened a reasoning block.
  * Begin an answer with {.chat = its template, or NULL, .thinks = as ntx_chat_more has it}. */
@@ -101,10 +110,13 @@ struct ntx_chat_view {
     bool thinks; /* the template opened a reasoning block: its mark is shown first */
     uint8_t n;
     char channel[15]; /* [n] the beginning of the channel's name */
+    bool opening;     /* a mark of several tokens has begun */
+    uint8_t opened;   /* bytes of it that came after its control token */
 };
 
-/* ntx_detokenize_one without `special`, for the next token of the answer. room: at least 16, and 16 more than the
- * token takes. */
+/* ntx_detokenize_one without `special`, for the next token of the answer. room: NTX_VIEW_MORE beyond what the token
+ * takes. */
+#define NTX_VIEW_MORE 32
 int ntx_chat_view_token(struct ntx_chat_view *v, const struct ntx_tokenizer *tok, int32_t id, bool first, char *buf,
                         size_t room);
 /* The token ends an answer: ntx_chat_tokens with from > 0 begins with it, so it is not fed back. t may be NULL. */

@@ -25,6 +25,7 @@ struct ntx_chat_template {
     const char *channel;                  /* the channel for the user, if answers have channels; NULL: they have none */
     struct ntx_template *program;         /* the model's own template; NULL: an entry of the table */
     const struct ntx_reply_format *reply; /* with a program: how its model writes reasoning and tool calls */
+    struct ntx_think_facts think;         /* what it can do about thoughts */
     int32_t closer;                       /* with a program: the control token that ends an answer, or -1 */
 };
 

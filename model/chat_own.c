@@ -84,6 +84,7 @@ static int variables(const struct talk *k, char **text, size_t *len)
     if (!f)
         return -ENOMEM;
     fputs("{\"tools\":null,\"documents\":null", f);
+    put_members(f, k->more->think, k->more->n_think);
     put_members(f, k->more->variables, k->more->n_variables);
     put_token(f, "bos_token", k->tok, k->tok->v.bos);
     put_token(f, "eos_token", k->tok, k->tok->v.eos);
@@ -195,13 +196,12 @@ static bool begins_with_bos(const struct ntx_tokenizer *tok, const struct ntx_te
 }
 
 /* The text ends inside a reasoning block, which the model continues. */
-static bool opens_thought(const struct ntx_template_text *x, size_t to)
+static bool opens_thought(const struct ntx_template_text *x, size_t to, const char *mark)
 {
-    static const char mark[] = "<think>";
+    const size_t n = strlen(mark);
     while (to && strchr(" \t\r\n", x->text[to - 1]) && x->text[to - 1])
         to--;
-    return to >= sizeof mark - 1 && !memcmp(x->text + to - (sizeof mark - 1), mark, sizeof mark - 1) &&
-           !x->people[to - 1];
+    return to >= n && !memcmp(x->text + to - n, mark, n) && !x->people[to - 1];
 }
 
 static int tokens_of(const struct talk *k, const struct ntx_template_text *x, const struct ntx_tok_limits *limits,
@@ -220,12 +220,16 @@ static int tokens_of(const struct talk *k, const struct ntx_template_text *x, co
     if (!segs)
         return ntx_err_set(err, -ENOMEM, "no memory for the conversation");
     segments(x, from, to, segs);
+    const struct ntx_reply_thought thought = ntx_reply_thought(k->t->reply, false);
+    bool thinks = !k->open && opens_thought(x, to, thought.open);
+    if (thinks && more->silent)
+        segs[n++] = (struct ntx__seg){.text = thought.end, .len = strlen(thought.end), .id = -1, .template = true};
     rc = ntx__chat_text(k->tok, segs, n, more);
     if (!rc)
         rc = ntx__tokenize_segs(k->tok, segs, n, !k->from && !begins_with_bos(k->tok, x), false, k->from != 0, limits,
                                 ids);
     free(segs);
-    more->thinks = !k->open && opens_thought(x, to);
+    more->thinks = thinks && !more->silent;
     return rc;
 }
 
@@ -295,6 +299,24 @@ static int32_t find_closer(const struct ntx_chat_template *t, const struct ntx_t
     return id;
 }
 
+struct named {
+    const char *name;
+    bool found;
+};
+
+static void find_named(void *arg, const char *p, size_t n)
+{
+    struct named *k = arg;
+    k->found |= strlen(k->name) == n && !memcmp(k->name, p, n);
+}
+
+static bool reads_name(void *program, const char *name)
+{
+    struct named k = {.name = name};
+    ntx_template_names(program, find_named, &k);
+    return k.found;
+}
+
 int ntx_chat_open(const char *jinja, size_t len, const struct ntx_tokenizer *tok, struct ntx_chat_template **out,
                   struct ntx_err *err)
 {
@@ -313,6 +335,7 @@ int ntx_chat_open(const char *jinja, size_t len, const struct ntx_tokenizer *tok
     t->channel = shape ? shape->channel : NULL;
     t->program = program;
     t->reply = ntx_reply_by_template(jinja, len);
+    t->think = ntx_think_facts(jinja, len, ntx_reply_thinks(t->reply, jinja, len), reads_name, program);
     t->closer = find_closer(t, tok);
     *out = t;
     return 0;

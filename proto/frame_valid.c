@@ -89,7 +89,8 @@ static bool generate_ok(const Ntx__Generate *m)
         if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))
             return false;
     return constraint_ok(m) && ntx__text_fits(m->chat_template, NTX_WORD_MAX) &&
-           ntx__text_fits(m->adapter, NTX_WORD_MAX) && ntx__text_fits(m->model, NTX_OPTION_MAX) &&
+           ntx__text_fits(m->adapter, NTX_WORD_MAX) && ntx__text_fits(m->think, NTX_WORD_MAX) &&
+           ntx__text_fits(m->model, NTX_OPTION_MAX) &&
            (!m->sampling || ntx_settings_fit(&ntx_sampling_settings, m->sampling));
 }
 

@@ -102,6 +102,16 @@ static const struct ntx_setting load_entries[] = {
      .about =
          "Replaces keys of the model's file that are wrong or missing: KEY=TYPE:VALUE, several with commas between.\n"
          "TYPE is int, float, bool or str: tokenizer.ggml.pre=str:llama-bpe"},
+    {"think", .kind = NTX_SET_TEXT, .max = 47, LOAD(think, think),
+     CONF("model", "think", ""), /* an option with the texts': client/options_table.c */
+     .about =
+         "Thoughts (reasoning) of answers whose request says nothing of them: on, off, minimal, low, medium, high,\n"
+         "xhigh, max, a number of tokens as the limit, or several: on,2048. Empty: as the chat template has it."},
+    {"chat-template", .kind = NTX_SET_TEXT, .max = 1 << 20, LOAD(chat_template, chat_template),
+     CONF("model", "chat_template", ""), /* likewise */
+     .about =
+         "The chat template, instead of the model's own: the path of a file with one (Jinja), which the user ntx must\n"
+         "be able to read, or a name: llama-2, llama-3, chatml, mistral, harmony, plain. Empty: the model's own."},
     {"draft-nodes", 0, "N",
      "draft N tokens for a pass wherever a drafter has a proposal (default: as many as pay, up to 127)",
      .kind = NTX_SET_COUNT, .min = 1, .max = 127, LOAD(draft_nodes, draft_nodes)},

@@ -168,6 +168,7 @@ static int take_reply(struct answering *s, const Ntx__Reply *r, struct ntx_err *
         s->a.context = r->started->context;
         s->a.ctx = r->started->ctx;
         snprintf(s->a.note, sizeof s->a.note, "%s", r->started->note);
+        snprintf(s->a.think_note, sizeof s->a.think_note, "%s", r->started->think_note);
         if (s->a.begun)
             s->a.begun(s->a.arg);
         return 0;

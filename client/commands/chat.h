@@ -93,8 +93,9 @@ struct ntx_chat {
     bool unsaved;             /* saving failed, and the user knows */
     char **texts;             /* texts that options point to */
     unsigned n_texts;
-    bool lost; /* the service's connection was lost */
-    bool done; /* /bye was typed */
+    const char *told; /* the setting of `think` of which a note was given, or NULL */
+    bool lost;        /* the service's connection was lost */
+    bool done;        /* /bye was typed */
 };
 /* Prints a line to the user, unless --quiet. */
 void ntx_chat_tell(const struct ntx_chat *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -96,7 +96,7 @@ static const struct command commands[] = {
     {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate_command},
     {"set", NULL, "NAME VALUE",
      "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, "
-     "chat-template; stats on: a line of statistics after each answer; wrap off: lines are not broken between words. "
+     "think, chat-template; stats on: a line of statistics after each answer; wrap off: lines are not broken between words. "
      "Alone shows them",
      ntx_chat_set},
     {"stats", NULL, "", "an account of the conversation, its context and the last answer", ntx_chat_stats},

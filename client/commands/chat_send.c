@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "client/commands/chat.h"
+#include "client/commands/prompt.h"
 #include "common/util.h"
 
 /* Context that is left for an answer, in tokens; the daemon takes at most a quarter of the context. When turns must
@@ -192,6 +193,14 @@ static int take_answer(struct ntx_chat *k, struct ntx_answered *got, struct ntx_
     return 0;
 }
 
+/* Says once of a setting that the model has no use for it. */
+static void tell_think(struct ntx_chat *k, const char *note)
+{
+    if (*note && k->told != k->o.think)
+        ntx_prompt_tell_think(&k->o, note);
+    k->told = k->o.think;
+}
+
 /* Saves the conversation, if it has a name. */
 static void save_named(struct ntx_chat *k)
 {
@@ -218,6 +227,7 @@ static int send_turn(struct ntx_chat *k, bool again, struct ntx_err *err)
         const struct ntx_err why = cut ? *err : (struct ntx_err){0}; /* the reason, before other calls replace it */
         *err = why;
         if (!(rc = take_answer(k, &got, err))) {
+            tell_think(k, got.think_note);
             tell_end(k);
             save_named(k);
             rc = cut ? -ESHUTDOWN : 0;

@@ -38,8 +38,10 @@ static void show_settings(const struct ntx_chat *k)
             o->tell_stats ? "on" : "off", ntx_terminal_wraps() ? "on" : "off");
     if (o->n)
         fprintf(f, "  n %u", o->n);
-    if (o->chat_template)
-        fprintf(f, "  chat-template %s", o->chat_template);
+    if (o->think)
+        fprintf(f, "  think %s", o->think);
+    if (o->chat_template || o->template_file)
+        fprintf(f, "  chat-template %s", o->chat_template ? o->chat_template : o->template_file);
     for (unsigned i = 0; i < o->n_stops; i++)
         fprintf(f, "  stop \"%s\"", o->stops[i]);
     fputc('\n', f);
@@ -70,7 +72,7 @@ static int set_option(struct ntx_chat *k, const char *name, const char *value, s
         rc = ntx_prompt_check_form(&o, NULL, true, err);
     if (rc)
         return rc;
-    if (o.chat_template != k->o.chat_template)
+    if (o.chat_template != k->o.chat_template || o.think != k->o.think) /* either may change the prompt's beginning */
         ntx_chat_forget(k);
     k->o = o;
     return 0;

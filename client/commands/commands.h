@@ -97,8 +97,9 @@ struct ntx_answered {
     uint32_t context, ctx;  /* tokens of the session with the prompt, and its context length */
     char *text;             /* malloc'd; the answer as far as it came; NULL: none */
     size_t len;
-    json_t *stats;  /* NULL: the answer has not ended */
-    char note[128]; /* a note on the prompt's form; "": none */
+    json_t *stats;        /* NULL: the answer has not ended */
+    char note[128];       /* a note on the prompt's form; "": none */
+    char think_note[128]; /* the same on --think */
     /* set by the caller: */
     void (*begun)(void *arg); /* or NULL; called when the request was accepted, before anything is printed */
     void *arg;

@@ -138,6 +138,8 @@ static void free_questions(struct eval *e)
     json_decref(e->last);
 }
 
+static bool has_form(const struct ntx_options *o) { return o->chat_template || o->template_file; }
+
 static uint32_t answer_tokens(const struct eval *e, const struct question *q)
 {
     return e->o->n ? e->o->n : (uint32_t)strlen(q->answer) + ANSWER_SLACK;
@@ -158,7 +160,7 @@ static int longest_question(const struct eval *e, const struct ntx_model_files *
         if (n < 0)
             rc = ntx_err_set(err, n, "cannot tokenize question %zu: %s", i + 1, strerror(-n));
         else
-            most = NTX_MAX(most, (uint32_t)n + answer_tokens(e, &e->q[i]) + (e->o->chat_template ? FORM_TOKENS : 0));
+            most = NTX_MAX(most, (uint32_t)n + answer_tokens(e, &e->q[i]) + (has_form(e->o) ? FORM_TOKENS : 0));
     }
     ntx_tokenizer_free(t);
     if (!rc)
@@ -208,7 +210,8 @@ static int send_question(struct eval *e, struct question *q, struct ntx_err *err
     m.sampling = &s;
     m.ignore_eos = o->ignore_eos;
     m.max_tokens = answer_tokens(e, q);
-    m.raw = !o->chat_template;
+    m.raw = !has_form(o);
+    m.think = o->think ? (char *)o->think : m.think;
     m.chat_template = (char *)(o->chat_template ? o->chat_template : "");
     ProtobufCBinaryData prompt = {q->prompt_len, (uint8_t *)q->prompt};
     if (m.raw) {
@@ -356,7 +359,7 @@ int ntx_cmd_eval(struct ntx_options *o)
     if (!o->questions || o->prompt_file)
         return fputs("ntx eval: --questions FILE is needed, and -f has no meaning; see ntx eval --help\n", stderr),
                NTX_EXIT_USAGE;
-    if (o->system && !o->chat_template)
+    if (o->system && !has_form(o))
         return fputs("ntx eval: --system has a meaning only with --chat-template\n", stderr), NTX_EXIT_USAGE;
     int rc = read_questions(&e, o->questions, &err);
     if (!rc)

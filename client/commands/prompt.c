@@ -128,6 +128,8 @@ int ntx_prompt_check_form(const struct ntx_options *o, const struct ntx_model_fi
                            "(--chat-template plain suits models without a form of their own)");
     if (o->raw)
         return 0;
+    if (o->template_file)
+        return 0; /* it was checked when it was read */
     if (o->chat_template)
         return ntx_chat_by_name(o->chat_template) ? 0 : refuse_template(o->chat_template, err);
     struct ntx_err why = {0};
@@ -143,10 +145,16 @@ void ntx_prompt_tell_note(const char *note)
     fprintf(stderr, "ntx: %s (--raw says nothing of this; --chat-template NAME makes it a conversation)\n", note);
 }
 
+void ntx_prompt_tell_think(const struct ntx_options *o, const char *note)
+{
+    if (*note && !o->quiet)
+        fprintf(stderr, "ntx: --think %s: %s\n", o->think ? o->think : "", note);
+}
+
 void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p)
 {
     struct ntx_str jinja;
-    if (o->quiet || o->raw || o->chat_template || o->system || !p->text ||
+    if (o->quiet || o->raw || o->chat_template || o->template_file || o->system || !p->text ||
         (!ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) && jinja.n))
         return;
     ntx_prompt_tell_note("the model has no chat template: the text is continued");

@@ -25,6 +25,7 @@ int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsig
 /* Prints a note, once, if the prompt is continued as plain text because the model has no chat template. */
 void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p);
 void ntx_prompt_tell_note(const char *note); /* the daemon's note on the form of a prompt */
+void ntx_prompt_tell_think(const struct ntx_options *o, const char *note); /* on --think; "": none */
 void ntx_prompt_free(struct ntx_prompt *p);
 /* Prints a note, once, if standard input is a pipe with data that the command does not read. */
 void ntx_prompt_tell_left(const struct ntx_options *o, struct ntx_prompt *p);

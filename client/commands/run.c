@@ -17,6 +17,7 @@ void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampl
     m->sampling = s;
     m->raw = o->raw;
     m->chat_template = (char *)(o->chat_template ? o->chat_template : "");
+    m->think = o->think ? (char *)o->think : m->think;
     m->stop = (char **)o->stops;
     m->n_stop = o->n_stops;
     m->ignore_eos = o->ignore_eos;
@@ -146,6 +147,8 @@ int ntx_cmd_run(struct ntx_options *o)
     if (!rc)
         rc = p.text ? one_answer(c, o, &must, p.text, p.len, &a, &err) : ntx_chat_loop(c, o, o->args[0], &err);
     if (!rc)
+        ntx_prompt_tell_think(o, a.think_note);
+    if (!rc)
         ntx_prompt_tell_form(o, &f, &p); /* after the answer, so that a failure prints only one line */
     if (!rc && tracer)
         rc = ntx_trace_finish(tracer, o, o->trace, &err);
@@ -181,6 +184,8 @@ int ntx_cmd_generate(struct ntx_options *o)
         rc = one_answer(c, o, &must, p.text, p.len, &a, &err);
     if (!rc && *a.note && !o->quiet)
         ntx_prompt_tell_note(a.note);
+    if (!rc)
+        ntx_prompt_tell_think(o, a.think_note);
     ntx_answered_free(&a);
     ntx_client_free(c);
     ntx_prompt_free(&p);

@@ -141,6 +141,7 @@ struct ntx_constraint {
     struct ntx_request_bias *bias; /* [n_bias] */
     size_t n_bias;
     bool ignore_eos, over, logprobs;
+    bool given; /* the last token was not drawn */
     uint32_t top;
     double max, log_sum; /* of the current logits */
     struct ntx_told told;
@@ -376,7 +377,7 @@ static void find_top(struct ntx_constraint *c, const float *logits)
 
 const struct ntx_told *ntx_constraint_told(const struct ntx_constraint *c)
 {
-    return c && c->logprobs ? &c->told : NULL;
+    return c && c->logprobs && !c->given ? &c->told : NULL;
 }
 
 /* ---- the draw */
@@ -426,6 +427,7 @@ int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_
                         bool lead, int32_t *token)
 {
     int rc = 0;
+    c->given = false;
     if (c->logprobs) {
         set_log_sum(c, logits);
         find_top(c, logits);
@@ -442,6 +444,12 @@ int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_
     if (c->logprobs)
         c->told.logprob = logprob(c, logits[*token]);
     return c->match ? advance_match(c, *token, lead) : 0;
+}
+
+int ntx_constraint_take(struct ntx_constraint *c, int32_t token, bool lead)
+{
+    c->given = true;
+    return c->match ? advance_match(c, token, lead) : 0;
 }
 
 bool ntx_constraint_over(const struct ntx_constraint *c) { return c && c->over; }

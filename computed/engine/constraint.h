@@ -70,9 +70,12 @@ void ntx_constraint_rest(struct ntx_constraint *c);
  * cannot go on (ntx_constraint_why says why). */
 int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_t position, const float *logits,
                         bool lead, int32_t *token);
+/* Takes a token that was not drawn. */
+int ntx_constraint_take(struct ntx_constraint *c, int32_t token, bool lead);
 const char *ntx_constraint_why(int rc);
 bool ntx_constraint_over(const struct ntx_constraint *c); /* the constraint is fulfilled and allows no more */
-const struct ntx_told *ntx_constraint_told(const struct ntx_constraint *c); /* of the last token; NULL: not asked for */
+const struct ntx_told *ntx_constraint_told(
+    const struct ntx_constraint *c); /* of the last token; NULL: not asked for, or not drawn */
 
 /* ---- constraint_text.c: grammar texts for a schema's or tools' answers; malloc'd. guarded: channel marks are control
  * tokens */

@@ -364,21 +364,52 @@ static int commit_rows(struct ntx_engine *e, struct ntx_session *s, const uint32
     return rc;
 }
 
+/* -EINVAL: the grammar is at fault, not the prompt. */
+static void fail_draw(struct ntx_engine *e, struct ntx_session *s, int rc)
+{
+    ntx__engine_fail(e, s, s->constraint && (rc == -E2BIG || rc == -EILSEQ) ? -EINVAL : rc,
+                     s->constraint ? ntx_constraint_why(rc) : strerror(-rc));
+}
+
 static int draw_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row, struct drawn *t)
 {
     int rc = ntx_session_sample(s, &e->l->env, row, &t->token, &t->finish, &t->text, &t->len);
-    /* -EINVAL: the grammar is at fault, not the prompt */
     if (rc)
-        ntx__engine_fail(e, s, s->constraint && (rc == -E2BIG || rc == -EILSEQ) ? -EINVAL : rc,
-                         s->constraint ? ntx_constraint_why(rc) : strerror(-rc));
+        fail_draw(e, s, rc);
     return rc;
+}
+
+/* Adds tokens that are known without logits (the end of a thought), so that they share the next pass. A skip policy, a
+ * sparse FFN and a drafter by states want each token's own row of logits: there they come one by one. */
+static void send_due(struct ntx_engine *e, struct ntx_session *s)
+{
+    struct drawn t = {0};
+    if (e->l->skips || e->l->ffn.kind != NTX_FFN_ALL || e->by_states)
+        return;
+    while (!t.finish && ntx_session_is_due(s)) {
+        int rc = ntx_session_add_due(s, &e->l->env, &t.token, &t.finish, &t.text, &t.len);
+        if (rc) {
+            fail_draw(e, s, rc);
+            return;
+        }
+        send_drawn(e, s, &t);
+    }
+}
+
+/* Sends a drawn token, and those that follow it in any case. s may be freed afterwards. */
+static void send_all_drawn(struct ntx_engine *e, struct ntx_session *s, const struct drawn *t)
+{
+    bool over = t->finish != NULL;
+    send_drawn(e, s, t);
+    if (!over)
+        send_due(e, s);
 }
 
 void ntx__engine_give_token(struct ntx_engine *e, struct ntx_session *s, const struct ntx_row *row)
 {
     struct drawn t;
     if (!draw_token(e, s, row, &t))
-        send_drawn(e, s, &t);
+        send_all_drawn(e, s, &t);
 }
 
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
@@ -410,10 +441,11 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
             return;
         if (s->shadow)
             ntx_draft_follow(s->shadow, &e->draft_stats.chances, 0, t.token);
-        next = d && !t.finish && !s->predictor_lost ? ntx_draft_follow(d, &e->draft_stats.chances, at, t.token) : 0;
+        bool follows = d && !t.finish && !s->predictor_lost && !ntx_session_is_due(s);
+        next = follows ? ntx_draft_follow(d, &e->draft_stats.chances, at, t.token) : 0;
         if (!next && commit_rows(e, s, slots, &held))
             return;
-        send_drawn(e, s, &t);
+        send_all_drawn(e, s, &t);
         at = next;
     } while (next);
 }

@@ -61,7 +61,8 @@ void ntx__engine_send_started(struct ntx_engine *e, struct ntx_session *s)
                                   .seed = s->run.seed,
                                   .context = s->n_tokens,
                                   .ctx = e->l->env.ctx,
-                                  .note = s->note};
+                                  .note = s->note,
+                                  .think_note = s->think_note};
     ntx_mail_started(e->c.mail, s->replies, s->request, &m);
 }
 
@@ -134,6 +135,7 @@ void ntx__engine_finish(struct ntx_engine *e, struct ntx_session *s, const char 
     ntx__engine_keep(e, s, !s->keep);
     flush_text(e, s);
     s->run.finish = finish;
+    s->run.thinking = ntx_thought_tokens(s->thought);
     s->run.predictor_lost = s->predictor_lost;
     ntx_run_ended(&s->run, e->c.counters);
     if (s->kind == NTX_SESSION_SCORE && !*finish) {

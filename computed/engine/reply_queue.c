@@ -283,6 +283,8 @@ void ntx_mail_started(struct ntx_mailbox *b, struct ntx_reply_queue *replies, ui
     m.ctx = s->ctx;
     if (s->note)
         m.note = (char *)(uintptr_t)s->note;
+    if (s->think_note)
+        m.think_note = (char *)(uintptr_t)s->think_note;
     r.id = id;
     r.body_case = NTX__REPLY__BODY_STARTED;
     r.started = &m;

@@ -104,7 +104,7 @@ struct ntx_how_far {
 struct ntx_started {
     uint64_t session, seed;
     uint32_t prompt_tokens, context, ctx;
-    const char *note; /* or NULL */
+    const char *note, *think_note; /* or NULL */
 };
 struct ntx_floats {
     const float *v;

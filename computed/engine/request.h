@@ -49,6 +49,7 @@ struct ntx_request { /* fields as in ntx.proto; zero where a kind has no use for
     size_t n_messages;
     const char *chat_template;  /* NULL or "": the model's own */
     struct ntx_bytes variables; /* variables of the template */
+    const char *think;          /* NULL or "": the load's default; else as model/think.h reads it */
     char *const *stop;
     size_t n_stop;
     const char *model;   /* may name an adapter, too: "MODEL:NAME" */
@@ -77,6 +78,7 @@ struct ntx_request { /* fields as in ntx.proto; zero where a kind has no use for
     void *owner;                  /* of the memory that the pointers point to */
 };
 
+bool ntx_request_has_tools(const struct ntx_request *a);
 void ntx_request_free(struct ntx_request *a); /* NULL is fine */
 
 #endif

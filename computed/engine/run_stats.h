@@ -25,6 +25,7 @@ struct ntx_run_stats {
     uint64_t asked_ns, admitted_ns, first_ns, last_ns; /* CLOCK_MONOTONIC; 0: not yet */
     struct ntx_counts at_start, at_first, at_end;
     uint32_t prompt_tokens, cached_tokens, generated; /* cached: prompt tokens that were not computed */
+    uint32_t thinking;                                /* of generated: in thoughts */
     uint64_t draft_ns;                                /* time spent waiting for drafters */
     uint32_t written_passes, draft_nodes,
         committed; /* passes in which it decoded; nodes that it proposed there; tokens accepted in them */

@@ -28,12 +28,14 @@ static void free_request(struct ntx_session *s)
 {
     ntx_sampler_free(s->sampler);
     ntx_constraint_free(s->constraint);
+    ntx_thought_free(s->thought);
     ntx_text_free(s->text);
     free(s->options);
     free(s->each);
     free(s->pool);
     s->sampler = NULL;
     s->constraint = NULL;
+    s->thought = NULL;
     s->text = NULL;
     s->options = NULL;
     s->each = NULL;
@@ -217,19 +219,19 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->kind = NTX_SESSION_GENERATE;
     s->constraint = p->constraint;
     p->constraint = NULL;
+    s->thought = p->thought;
+    p->thought = NULL;
     s->keep = m->keep;
     s->pinned = m->prefix;
     s->max_tokens = m->max_tokens;
     s->ignore_eos = m->ignore_eos;
-    s->view = (struct ntx_chat_view){.chat = p->chat,
-                                     .thinks = p->more.thinks,
-                                     .marks = m->variables.len &&
-                                              memmem(m->variables.data, m->variables.len, "\"tools\"", 7)};
+    s->view = (struct ntx_chat_view){.chat = p->chat, .thinks = p->more.thinks, .marks = ntx_request_has_tools(m)};
     s->skip_space = p->chat || s->n_tokens <= 1;
     s->n_prompt = ntx_session_todo(s);
     s->generated = s->decoded = 0;
     s->predictor_lost = false;
     s->note = p->note;
+    s->think_note = p->think_note;
     s->run.prompt_tokens = n;
     s->reserve = tokens_to_reserve(s, e);
     return 0;
@@ -394,7 +396,7 @@ bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i)
 /* Feeds the sampled token's text to the filter. *stopped: it completed a stop string. */
 static int feed_text(struct ntx_session *s, const struct ntx_session_env *e, int32_t token, bool *stopped)
 {
-    char buf[NTX_TOKEN_MAX + 16];
+    char buf[NTX_TOKEN_MAX + NTX_VIEW_MORE];
     int n = ntx_chat_view_token(&s->view, e->tok, token, s->skip_space, buf, sizeof buf);
     if (n < 0)
         return n;
@@ -416,12 +418,22 @@ static int keep_token(struct ntx_session *s, int32_t token)
     }
     s->tokens[s->n_tokens++] = token;
     s->generated++;
+    ntx_thought_take(s->thought, token);
     ntx_sampler_wrote(s->sampler, token);
     return 0;
 }
 
+static int take_due(struct ntx_session *s, int32_t due, int32_t *t)
+{
+    *t = due;
+    return s->constraint ? ntx_constraint_take(s->constraint, due, s->skip_space) : 0;
+}
+
 static int draw_token(struct ntx_session *s, const struct ntx_row *row, int32_t *t)
 {
+    int32_t due = ntx_thought_due(s->thought);
+    if (due >= 0)
+        return take_due(s, due, t);
     if (s->constraint)
         return ntx_constraint_draw(s->constraint, s->sampler, s->n_tokens, row->logits, s->skip_space, t);
     *t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best)
@@ -429,15 +441,12 @@ static int draw_token(struct ntx_session *s, const struct ntx_row *row, int32_t 
     return 0;
 }
 
-int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row,
-                       int32_t *token, const char **finish, const char **text, size_t *text_len)
+/* Adds t to the answer. */
+static int add_drawn(struct ntx_session *s, const struct ntx_session_env *e, int32_t t, const char **finish,
+                     const char **text, size_t *text_len)
 {
-    int32_t t;
-    int rc = draw_token(s, row, &t);
-    if (rc)
-        return rc;
     bool stopped = ntx_tokenizer_is_eog(e->tok, t) && (!s->ignore_eos || ntx_constraint_over(s->constraint));
-    rc = keep_token(s, t);
+    int rc = keep_token(s, t);
     if (!rc && !stopped)
         rc = feed_text(s, e, t, &stopped);
     if (rc)
@@ -449,11 +458,25 @@ int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, c
     if (stopped)
         why = "stop";
     rc = ntx_text_take(s->text, why != NULL, text, text_len);
-    if (rc)
-        return rc;
-    *token = t;
-    *finish = why;
-    return 0;
+    if (!rc)
+        *finish = why;
+    return rc;
+}
+
+int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row,
+                       int32_t *token, const char **finish, const char **text, size_t *text_len)
+{
+    int rc = draw_token(s, row, token);
+    return rc ? rc : add_drawn(s, e, *token, finish, text, text_len);
+}
+
+bool ntx_session_is_due(const struct ntx_session *s) { return ntx_thought_due(s->thought) >= 0; }
+
+int ntx_session_add_due(struct ntx_session *s, const struct ntx_session_env *e, int32_t *token, const char **finish,
+                        const char **text, size_t *text_len)
+{
+    int rc = take_due(s, ntx_thought_due(s->thought), token);
+    return rc ? rc : add_drawn(s, e, *token, finish, text, text_len);
 }
 
 /* Negative log-likelihood in double, so that the sum over a long text loses no bits. */

@@ -22,6 +22,7 @@
 #include "computed/engine/request.h"
 #include "computed/engine/reply_queue.h"
 #include "computed/engine/session_text.h"
+#include "computed/engine/thought.h"
 #include "proto/settings.h"
 #include "computed/engine/run_stats.h"
 #include "model/chat.h"
@@ -71,13 +72,15 @@ struct ntx_session {
     struct ntx_sampling sampling;
     struct ntx_sampler *sampler;       /* while RUNNING */
     struct ntx_constraint *constraint; /* NULL: none */
+    struct ntx_thought *thought;       /* NULL: no answer in a conversation */
     struct ntx_text *text;
     bool ignore_eos, skip_space; /* skip_space: the next token begins the text */
     struct ntx_dialog dialog;
     struct ntx_chat_view view; /* of the answer under way, or the last one */
     bool predictor_lost;
-    const char *note; /* about the form of its prompt, or NULL; not freed */
-    char *options;    /* JSON of the request's options, for the statistics */
+    const char *note;       /* about the form of its prompt, or NULL; not freed */
+    const char *think_note; /* about thoughts, likewise */
+    char *options;          /* JSON of the request's options, for the statistics */
 
     uint32_t decoded; /* rows of the request that were fed one by one */
     /* [n_layers] mean cosine of each layer's input and output, which the skip policy adapts to; or NULL */
@@ -102,6 +105,7 @@ struct ntx_session_env {
     const struct ntx_tokenizer *tok;
     const struct ntx_chat_template *chat;          /* the model's own; NULL: none, or it cannot be executed */
     bool has_template;                             /* the model names a template */
+    struct ntx_think think;                        /* the load's default */
     char adapter[NTX_ADAPTERS_MAX][NTX_LORA_NAME]; /* names of the model's adapters */
     uint32_t n_adapters;
     struct ntx_err chat_err; /* why it cannot be executed */
@@ -120,7 +124,11 @@ struct ntx_prompt {
     bool follows;                         /* chat: an answer comes before it */
     const char *note;                     /* about its form, or NULL; not freed */
     struct ntx_chat_more more;            /* chat: in- and output of the model's own template */
-    int flags;                            /* flags of the tokenizer */
+    struct ntx_think think;               /* chat: what holds for thoughts */
+    char think_variables[NTX_THINK_VARIABLES];
+    const char *think_note;      /* or NULL; not freed */
+    struct ntx_thought *thought; /* owned until a session takes it */
+    int flags;                   /* flags of the tokenizer */
     uint32_t ctx, n_vocab;
     struct ntx_tok_limits limits;
     uint64_t constraint_bytes, words_most, constrains_from;
@@ -184,6 +192,10 @@ bool ntx_session_wants_logits(const struct ntx_session *s, uint32_t i);
 struct ntx_row;
 int ntx_session_sample(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_row *row,
                        int32_t *token, const char **finish, const char **text, size_t *text_len);
+/* The token that must come next, without logits: the end of a thought. False: none. */
+bool ntx_session_is_due(const struct ntx_session *s);
+int ntx_session_add_due(struct ntx_session *s, const struct ntx_session_env *e, int32_t *token, const char **finish,
+                        const char **text, size_t *text_len);
 /* Scores tokens[i + 1] by the logits after tokens[i]. */
 void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logits, uint32_t n_vocab);
 /* Makes what s needs to run, once it has KV. Not before, since it is large and many sessions may wait. */

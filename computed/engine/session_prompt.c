@@ -97,6 +97,17 @@ static const char *note_of(const struct ntx_session *s, const struct ntx_session
                                     : "the model has no chat template: the conversation is written in the form 'plain'";
 }
 
+/* Combines the request's setting with the load's default. The note is on what the request itself asks for. */
+static void plan_thoughts(struct ntx_prompt *p, struct ntx_think preset)
+{
+    const struct ntx_think_facts *facts = ntx_chat_think(p->chat);
+    const char *note = ntx_think_note(facts, &p->think);
+    p->think_note = *note ? note : NULL;
+    p->think = ntx_think_or(p->think, preset);
+    if (p->chat)
+        ntx_think_variables(facts, &p->think, p->think_variables);
+}
+
 int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
                        const atomic_bool *unwanted, struct ntx_prompt *p, struct ntx_err *err)
 {
@@ -112,7 +123,10 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
                              .reply = ntx_chat_reply(e->chat),
                              .limits = {.memory = e->read_bytes, .cancel = unwanted}};
     p->note = note_of(s, e, m);
-    int rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
+    int rc = ntx_think_read(m->think, &p->think, err);
+    if (rc)
+        return ntx_err_prefix(err, "think"), rc;
+    rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
     if (m->n_messages && m->raw && !m->n_tokens)
@@ -120,7 +134,11 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
     bool begins = s->n_tokens == (uint32_t)ntx__session_ends(s, e, m);
     p->limits.ids = 2 * (size_t)e->ctx; /* a prompt beyond the context is counted so far, for the message */
     p->flags = begins ? NTX_TOK_BOS : 0;
-    return m->n_tokens || !m->n_messages || is_plain_prompt(s, e, m) ? 0 : pick_template(e, m, &p->chat, err);
+    bool plain = m->n_tokens || !m->n_messages || is_plain_prompt(s, e, m);
+    rc = plain ? 0 : pick_template(e, m, &p->chat, err);
+    if (!rc)
+        plan_thoughts(p, e->think);
+    return rc;
 }
 
 /* ---- reader thread */
@@ -144,7 +162,11 @@ static int chat_tokens(struct ntx_prompt *p)
     msgs[0] = (struct ntx_chat_msg){.role = "assistant", .text = ""};
     for (size_t i = 0; i < n; i++)
         msgs[before + i] = message_of(&p->m->messages[i]);
-    p->more = (struct ntx_chat_more){.variables = p->m->variables.data, .n_variables = p->m->variables.len};
+    p->more = (struct ntx_chat_more){.variables = p->m->variables.data,
+                                     .n_variables = p->m->variables.len,
+                                     .think = p->think_variables,
+                                     .n_think = strlen(p->think_variables),
+                                     .silent = p->think.state == NTX_THINK_OFF};
     int rc = ntx_chat_tokens_with(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits,
                                   &p->ids, &p->err);
     free(msgs);
@@ -208,6 +230,18 @@ static void read_constraint(struct ntx_prompt *p)
         p->n = rc == -E2BIG ? -EINVAL : rc;
 }
 
+static void begin_thought(struct ntx_prompt *p)
+{
+    const struct ntx_thought_config c = {.format = ntx_chat_thoughts(p->chat),
+                                         .tok = p->tok,
+                                         .calls = ntx_request_has_tools(p->m),
+                                         .begun = p->more.thinks,
+                                         .think = p->think};
+    int rc = ntx_thought_new(&c, &p->thought);
+    if (rc)
+        p->n = ntx_err_set(&p->err, rc, "no memory for a request");
+}
+
 void ntx_prompt_read(struct ntx_prompt *p)
 {
     if (p->limits.cancel && atomic_load(p->limits.cancel)) {
@@ -222,12 +256,16 @@ void ntx_prompt_read(struct ntx_prompt *p)
         explain_error(p, p->n);
     if (p->n >= 0 && ntx_constraint_wanted(p->m))
         read_constraint(p);
+    if (p->n >= 0 && p->chat)
+        begin_thought(p);
 }
 
 void ntx_prompt_free(struct ntx_prompt *p)
 {
     free(p->ids);
     ntx_constraint_free(p->constraint);
+    ntx_thought_free(p->thought);
+    p->thought = NULL;
     p->ids = NULL;
     p->constraint = NULL;
 }

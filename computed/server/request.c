@@ -148,6 +148,8 @@ static Ntx__Load with_defaults(const Ntx__Load *m, const Ntx__Load *d, bool own)
         ntx_settings_fill(&ntx_load_settings, &q, d);
     if (own && is_unset(m->lora))
         q.lora = m->lora;
+    if (own && is_unset(m->chat_template))
+        q.chat_template = m->chat_template;
     if (own && is_unset(m->draft) && ntx_draft_files(q.draft))
         q.draft = m->draft;
     if (own && is_unset(m->skip) && ntx_skip_learned(q.skip))
@@ -178,6 +180,8 @@ static int check_rights(const struct ntx_conn *c, const Ntx__Load *m, struct ntx
     uint64_t limit;
     if ((m->path && *m->path) || m->n_also)
         return ntx_err_set(err, -EPERM, "a client passes the model's descriptors, not its path");
+    if (m->chat_template && *m->chat_template == '/')
+        return ntx_err_set(err, -EPERM, "a client passes the chat template's text, not its path");
     if (!c->receiver && (ntx_lora_files(m->lora) || ntx_draft_files(m->draft)))
         return ntx_err_set(err, -EPERM,
                            "a client passes descriptors of adapters (--lora) and drafters (--draft), not their paths; "

@@ -44,6 +44,7 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
     a->raw = m->raw;
     a->chat_template = m->chat_template;
     a->variables = (struct ntx_bytes){(const char *)m->variables.data, m->variables.len};
+    a->think = m->think;
     a->stop = m->stop;
     a->n_stop = m->n_stop;
     a->ignore_eos = m->ignore_eos;

@@ -24,7 +24,8 @@
 struct ntx_reply_format {
     const char *name;
     const char *all[3]; /* templates of the format contain all of these; the first entry that fits is used */
-    const char *think, *think_end;
+    const char *think, *think_end, *think_close; /* the last: with what stands around it */
+    const char *think_token;                     /* the control token that begins `think`, if that has more text */
     const char *open, *close;      /* marks around a call, or several; close NULL: up to the next call, or the end */
     bool (*read)(struct calls *c); /* parses the text between; NULL: no calls */
     const char *skip[MARKS];       /* marks that are ignored */
@@ -32,7 +33,7 @@ struct ntx_reply_format {
     bool channels;                 /* harmony: <|channel|>HEAD<|message|>TEXT<|end|> */
 };
 
-#define THINK     .think = "<think>", .think_end = "</think>"
+#define THINK     .think = "<think>", .think_end = "</think>", .think_close = "\n</think>\n\n"
 #define TOOL_CALL .open = "<tool_call>", .close = "</tool_call>"
 
 static const struct ntx_reply_format table[] = {
@@ -79,6 +80,7 @@ static const struct ntx_reply_format table[] = {
      .all = {"[TOOL_CALLS]"},
      .think = "[THINK]",
      .think_end = "[/THINK]",
+     .think_close = "[/THINK]",
      .open = "[TOOL_CALLS]",
      .read = ntx__calls_mistral},
     {.name = "hermes", .all = {"<tool_call>"}, THINK, TOOL_CALL, .read = ntx__calls_hermes},
@@ -88,6 +90,17 @@ static const struct ntx_reply_format table[] = {
      .open = "<|python_tag|>",
      .read = ntx__calls_llama,
      .whole = true},
+    {.name = "gemma-4",
+     .all = {"<|channel>", "<channel|>"},
+     .think = "<|channel>thought",
+     .think_end = "<channel|>",
+     .think_close = "\n<channel|>",
+     .think_token = "<|channel>"},
+    {.name = "seed",
+     .all = {"<seed:think>"},
+     .think = "<seed:think>",
+     .think_end = "</seed:think>",
+     .think_close = "</seed:think>"},
     {.name = "plain", THINK},
 };
 #define N_FORMATS (sizeof table / sizeof *table)
@@ -114,6 +127,32 @@ const struct ntx_reply_format *ntx_reply_by_template(const char *jinja, size_t l
 
 const char *ntx_reply_name(const struct ntx_reply_format *f) { return f->name; }
 
+struct ntx_reply_thought ntx_reply_thought(const struct ntx_reply_format *f, bool calls)
+{
+    /* Calls stand on the channel commentary, so with tools the model chooses its next channel, once. */
+    static const struct ntx_reply_thought final = {NULL,
+                                                   "<|channel|>analysis<|message|>",
+                                                   "<|end|>",
+                                                   "<|end|><|start|>assistant<|channel|>final<|message|>",
+                                                   "<|end|><|start|>assistant<|channel|>final<|message|>",
+                                                   true},
+                                          calling = {NULL,
+                                                     "<|channel|>analysis<|message|>",
+                                                     "<|end|>",
+                                                     "<|end|><|start|>assistant",
+                                                     "<|end|><|start|>assistant<|channel|>commentary",
+                                                     true};
+    if (f->channels)
+        return calls ? calling : final;
+    return (struct ntx_reply_thought){f->think_token, f->think, f->think_end, f->think_close, f->think_close, false};
+}
+
+bool ntx_reply_thinks(const struct ntx_reply_format *f, const char *jinja, size_t len)
+{
+    const char *mark = f->think_token ? f->think_token : f->think;
+    return f->channels || (len && memmem(jinja, len, mark, strlen(mark)));
+}
+
 bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_t len)
 {
     static const char *const within[] = {DS("tool" LOW "sep"),
@@ -125,9 +164,9 @@ bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_
                                          "<arg_value>",
                                          "</arg_value>"};
     static const char *const heads[] = {"<|start|>", "<|channel|>", "<|message|>"};
-    const char *const own[] = {f->think,   f->think_end, f->open,    f->close,
-                               f->skip[0], f->skip[1],   f->skip[2], f->skip[3]};
-    for (size_t i = 0; i < 8; i++)
+    const char *const own[] = {f->think,   f->think_end, f->think_token, f->open,   f->close,
+                               f->skip[0], f->skip[1],   f->skip[2],     f->skip[3]};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (own[i] && strlen(own[i]) == len && !memcmp(own[i], text, len))
             return true;
     for (size_t i = 0; f->channels && i < 3; i++)

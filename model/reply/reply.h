@@ -7,8 +7,8 @@
  *
  * The format of calls depends on the model; one table (reply.c) has them: hermes (also Qwen's JSON), qwen3-coder
  * (XML), glm (arg_key), deepseek (V3, R1, V3.1), deepseek-v3.2, deepseek-v4, kimi, minimax, mistral, llama-3,
- * harmony (gpt-oss, its channels), and plain (thoughts only). The text of the model's chat template decides which
- * one is used.
+ * harmony (gpt-oss, its channels), and three for thoughts only: gemma-4, seed and plain. The text of the model's chat
+ * template decides which one is used.
  *
  * Text and thoughts are passed on as soon as they cannot begin a mark; a call when it is complete. Marks, and white
  * space beside them, are dropped. A thought is only recognised before any text. A call that cannot be parsed becomes
@@ -41,6 +41,17 @@ struct ntx_reply_writing {
 };
 bool ntx_reply_writing(const struct ntx_reply_format *f,
                        struct ntx_reply_writing *w); /* false: the format has no calls; `think` is set anyway */
+
+/* The marks of a thought in what the model writes, control tokens included. end: what the model would write to end its
+ * thought and begin the answer; again: the same for one that it begins after that. calls: the request has tools. */
+struct ntx_reply_thought {
+    const char *token; /* the control token that begins `open`, if that has more text; else NULL */
+    const char *open, *close, *end, *again;
+    bool anywhere; /* thoughts may come after text, too */
+};
+struct ntx_reply_thought ntx_reply_thought(const struct ntx_reply_format *f, bool calls);
+/* A template of the format with this text knows thoughts. */
+bool ntx_reply_thinks(const struct ntx_reply_format *f, const char *jinja, size_t len);
 
 enum ntx_reply_kind { NTX_REPLY_TEXT, NTX_REPLY_THOUGHT, NTX_REPLY_CALL };
 

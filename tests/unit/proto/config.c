@@ -82,7 +82,8 @@ static void values(const struct dir *d)
         "[model]\npath = /srv/models/a model.gguf\n  ram=3G\nctx = 2048 ; a comment\nthreads = 2\nsessions = 4\nrows = "
         "64\n"
         "backend = cpu\nkernel = avx2\nsource = pread\nkv_type = q8_0\nprefix_cache = off\ndraft = /m/d.gguf\nlora = "
-        "x=/m/l.gguf\noverride_kv = a.b=int:5,c=str:x y\nffn_sparse = topk=0.2\nskip = script:3,5@0;7\r\n"
+        "x=/m/l.gguf\noverride_kv = a.b=int:5,c=str:x y\nthink = on,2048\nchat_template = /m/t.jinja\nffn_sparse = "
+        "topk=0.2\nskip = script:3,5@0;7\r\n"
         "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = "
         "all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = "
         "/var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
@@ -102,6 +103,8 @@ static void values(const struct dir *d)
     CHECK_STR(c.load.draft, "/m/d.gguf");
     CHECK_STR(c.load.lora, "x=/m/l.gguf");
     CHECK_STR(c.load.override_kv, "a.b=int:5,c=str:x y");
+    CHECK_STR(c.load.think, "on,2048");
+    CHECK_STR(c.load.chat_template, "/m/t.jinja");
     CHECK_STR(c.load.ffn_sparse, "topk=0.2");
     CHECK_STR(c.load.skip, "script:3,5@0;7");
     CHECK(c.load.link_nvme == 3.3e9);
@@ -251,7 +254,7 @@ static void shipped(const struct dir *d)
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
     ntx_config_free(&c);
-    CHECK_EQ(keys, 37);
+    CHECK_EQ(keys, 39);
 }
 
 /* The shipped file equals the printed table of settings. */
