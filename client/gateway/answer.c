@@ -101,6 +101,48 @@ uint32_t ntx_answer_tokens(const struct ntx_answer *a)
     return n;
 }
 
+/* ---- figures */
+
+static double figure(const json_t *stats, const char *name) { return json_number_value(json_object_get(stats, name)); }
+
+static void take_stats(struct ntx_timings *t, const char *text)
+{
+    json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+    double cached = figure(j, "cached_tokens"), prompt = figure(j, "prompt_tokens");
+    t->known |= json_object_get(j, "prefill_s") != NULL;
+    t->cache_n += (json_int_t)NTX_MIN(cached, prompt);
+    t->prompt_n += (json_int_t)(prompt - NTX_MIN(cached, prompt));
+    t->predicted_n += (json_int_t)figure(j, "generated_tokens");
+    t->thinking_n += (json_int_t)figure(j, "thinking_tokens");
+    t->draft_n += (json_int_t)figure(j, "draft_tokens");
+    t->draft_accepted += (json_int_t)figure(j, "draft_accepted");
+    t->prompt_ms += 1e3 * figure(j, "prefill_s");
+    t->predicted_ms += 1e3 * figure(j, "decode_s");
+    t->queue_ms += 1e3 * figure(j, "queue_s");
+    json_decref(j);
+}
+
+static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+
+void ntx_answer_add_timings(const struct ntx_answer *a, json_t *j)
+{
+    const struct ntx_timings *t = &a->timings;
+    const double in = (double)t->prompt_n, out = (double)t->predicted_n;
+    if (!t->known || a->left)
+        return;
+    json_t *all = json_pack("{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:I, s:f}", "cache_n", t->cache_n,
+                            "prompt_n", t->prompt_n, "prompt_ms", t->prompt_ms, "prompt_per_token_ms",
+                            ratio(t->prompt_ms, in), "prompt_per_second", ratio(1e3 * in, t->prompt_ms), "predicted_n",
+                            t->predicted_n, "predicted_ms", t->predicted_ms, "predicted_per_token_ms",
+                            ratio(t->predicted_ms, out), "predicted_per_second", ratio(1e3 * out, t->predicted_ms),
+                            "thinking_n", t->thinking_n, "queue_ms", t->queue_ms);
+    if (t->draft_n) {
+        json_object_set_new(all, "draft_n", json_integer(t->draft_n));
+        json_object_set_new(all, "draft_n_accepted", json_integer(t->draft_accepted));
+    }
+    json_object_set_new(j, "timings", all);
+}
+
 static void show_text(struct ntx_part_taker *t, bool thought, const char *text, size_t len)
 {
     struct ntx_choice *c = &t->a->choice[t->choice];
@@ -243,6 +285,7 @@ static int finish_choice(struct ntx_answer *a, const struct ntx_event *e, struct
     c->stop = !length && e->stop && *e->stop ? strdup(e->stop) : NULL;
     end_reply(a, c, length || c->stop, out);
     c->finish = length ? "length" : "stop";
+    take_stats(&a->timings, e->stats);
     a->cached_tokens += e->choice % a->ask->n ? 0 : e->cached_tokens;
     a->left--;
     if (a->ask->stream && a->shape->finish)

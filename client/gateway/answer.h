@@ -62,6 +62,13 @@ struct ntx_choice {
     char *stop;       /* the stop string that ended the choice, or NULL */
 };
 
+/* Of all choices that have ended; counts in tokens. */
+struct ntx_timings {
+    bool known;
+    json_int_t prompt_n, cache_n, predicted_n, thinking_n, draft_n, draft_accepted;
+    double prompt_ms, predicted_ms, queue_ms;
+};
+
 struct ntx_answer {
     const struct ntx_api_request *ask;
     const struct ntx_shape *shape;
@@ -70,7 +77,8 @@ struct ntx_answer {
     struct ntx_choice choice[NTX_API_REQUEST_CHOICES];
     unsigned n, left;                      /* choices; choices that have not ended */
     uint32_t prompt_tokens, cached_tokens; /* cached_tokens: of the prompt; known at the end */
-    uint64_t since_ns, first_ns;           /* time of the request, and of the first text (0: none yet) */
+    struct ntx_timings timings;
+    uint64_t since_ns, first_ns; /* time of the request, and of the first text (0: none yet) */
     int block; /* Anthropic's blocks and the items of Responses: index of the current or next one; whether it is
                 * open; its kind */
     bool block_open, block_thought;
@@ -94,5 +102,7 @@ json_t *ntx_answer_calls(const struct ntx_choice *c, unsigned from, bool index);
 bool ntx_answer_called(const struct ntx_choice *c); /* the choice ended with complete calls */
 json_t *ntx_answer_logprobs(struct ntx_choice *c);  /* those collected, or null; clears them */
 uint32_t ntx_answer_tokens(const struct ntx_answer *a);
+/* Adds `timings` with llama-server's names, once the answer is complete and its figures are known. j may be NULL. */
+void ntx_answer_add_timings(const struct ntx_answer *a, json_t *j);
 
 #endif

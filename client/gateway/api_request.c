@@ -139,6 +139,7 @@ void ntx_api_request_clear(struct ntx_api_request *a)
     free(a->bias);
     json_decref(a->echo);
     json_decref(a->think.more);
+    json_decref(a->left_out);
     free(a->messages);
     free(a->prompts);
 }

@@ -53,14 +53,14 @@ struct ntx_api_request_prompt { /* a text or tokens */
     json_t *logprobs;
 };
 
-/* The request's settings of the model's reasoning, as variables of its template (think.c). Each has the name of the
- * field that set it, or NULL. */
+/* The request's settings of the model's reasoning (think.c). Each has the name of the field that set it, or NULL. */
 struct ntx_api_request_think {
-    enum { NTX_THINK_UNSAID, NTX_THINK_OFF, NTX_THINK_ON } state;
-    char effort[12];   /* "": not given */
-    json_int_t budget; /* tokens; 0: not given */
+    enum { NTX_THINKS_UNSAID, NTX_THINKS_AUTO, NTX_THINKS_OFF, NTX_THINKS_ON } state; /* AUTO: as the model has it */
+    char effort[12];                                                                  /* "": not given */
+    json_int_t budget;                                                                /* tokens; 0: not given */
     const char *state_by, *effort_by, *budget_by;
-    json_t *more; /* chat_template_kwargs, or NULL */
+    json_t *more;  /* chat_template_kwargs, or NULL */
+    char text[48]; /* all of it, in the form of Generate.think; made by ntx_api_request_think */
 };
 
 struct ntx_api_request {
@@ -75,10 +75,11 @@ struct ntx_api_request {
     unsigned n_stops;
     uint32_t max_tokens, top_k; /* max_tokens 0: until the context is full */
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    uint64_t seed;   /* choice i uses seed + i */
-    char *variables; /* a JSON object for the model's template, or NULL */
-    bool parallel;   /* several calls in one answer */
-    bool tools;      /* the request has tools: calls are looked for in the answer */
+    uint64_t seed;    /* choice i uses seed + i */
+    char *variables;  /* a JSON object for the model's template, or NULL */
+    bool parallel;    /* several calls in one answer */
+    bool tools;       /* the request has tools: calls are looked for in the answer */
+    json_t *left_out; /* names, or types, of tools that cannot be offered, or NULL */
     struct ntx_api_request_think think;
     struct ntx_ignored ignored; /* fields that are not followed */
     char *model;                /* as given; NULL: not given */
@@ -114,10 +115,10 @@ void ntx_api_request_clear(struct ntx_api_request *a); /* frees its parts, but n
  * model. For all requests; set before the first. */
 void ntx_api_request_stable(bool on);
 bool ntx__request_is_volatile(const char *text);
-/* think.c. _thinks: whether the template's variables are needed. _think: sets the requested ones of `names`, the
- * list of variables that the template reads. */
+/* think.c. _thinks: whether the model's status is needed. _think: sets the template's variables and think.text; what
+ * the model has no use for becomes ignored. status: of ntx-computed. */
 bool ntx_api_request_thinks(const struct ntx_api_request *a);
-int ntx_api_request_think(struct ntx_api_request *a, const json_t *names);
+int ntx_api_request_think(struct ntx_api_request *a, const json_t *status);
 
 /* ---- among the files of this folder */
 /* The parsed object of a body (free with json_decref), or NULL with f. */
@@ -140,9 +141,11 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
 int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, const char *param, struct ntx_fault *f);
 int ntx__request_format(struct ntx_api_request *a, const json_t *format, const char *param, struct ntx_fault *f);
 int ntx__request_tool_choice(const json_t *v, const char **choice,
-                             struct ntx_fault *f); /* none, auto, required, or a tool's name */
+                             struct ntx_fault *f); /* none, auto, required, or a tool's name or type */
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel,
                          struct ntx_fault *f); /* after the tools were read; choice is not none */
+/* Whether the tool has this type, which can be offered. If not, it is left out, and reported. */
+bool ntx__request_offers(struct ntx_api_request *a, const json_t *tool, const char *type);
 /* After the prompts were read: the text after the answer. */
 int ntx__request_suffix(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f);
 int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f);
@@ -158,6 +161,12 @@ int ntx__request_effort(struct ntx_api_request *a, const json_t *v, const char *
                         struct ntx_fault *f); /* think.c: a word: none, low, ... */
 int ntx__request_switch(struct ntx_api_request *a, const json_t *v, const char *name,
                         struct ntx_fault *f); /* true or false */
+int ntx__request_budget(struct ntx_api_request *a, const json_t *v, const char *name,
+                        struct ntx_fault *f); /* tokens; 0: none, -1: no limit */
+int ntx__request_reasoning(struct ntx_api_request *a, const json_t *v,
+                           struct ntx_fault *f); /* `reasoning`: effort, enabled, max_tokens */
+int ntx__request_thinking(struct ntx_api_request *a, const json_t *v,
+                          struct ntx_fault *f); /* `thinking`: type, budget_tokens */
 /* Checks that the last message can be answered: the user's, a result, or text of the assistant's that is continued. */
 int ntx__request_ends(const struct ntx_api_request *a, struct ntx_fault *f);
 int ntx__request_message(struct ntx_api_request *a, const char *role, const json_t *content, const char *param,

@@ -357,6 +357,7 @@ int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct
     m.messages = list;
     m.n_messages = a->n_messages;
     m.variables = wire_variables(a);
+    m.think = a->think.text[0] ? (char *)(uintptr_t)a->think.text : m.think;
     m.raw = !a->messages;
     m.stop = (char **)(uintptr_t)a->stops;
     m.n_stop = a->n_stops;
@@ -418,6 +419,7 @@ static int take_reply(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *
         e->cached_tokens = r->done->cached_tokens;
         e->text = r->done->finish;
         e->stop = r->done->stop;
+        e->stats = r->done->stats_json;
         return 0;
     case NTX__REPLY__BODY_STATUS:
         e->kind = NTX_EVENT_STATUS;

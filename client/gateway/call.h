@@ -74,6 +74,7 @@ struct ntx_event { /* texts are valid until the next call */
     } token[21];
     unsigned n_top;
     const char *stop;   /* DONE: the stop string that ended the answer, or "" */
+    const char *stats;  /* DONE: statistics, JSON */
     const int32_t *ids; /* WORDS: [n_ids], beside text. SCORE: the likeliest token at each place */
     size_t n_ids;
     const uint32_t *lengths; /* WORDS with pieces: bytes of each token in text */

@@ -5,12 +5,53 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/util.h"
+
 static const struct ntx_field *find_field(enum ntx_fields of, const char *name)
 {
     const struct ntx_field *t = ntx_field_table;
     while (t->name && (!(t->of >> of & 1) || strcmp(t->name, name)))
         t++;
     return t->name ? t : NULL;
+}
+
+/* Changes of one character that turn a into b; at least `most` + 1: more than `most`. */
+static unsigned distance(const char *a, const char *b, unsigned most)
+{
+    enum { LONGEST = 40 };
+    unsigned row[LONGEST + 1], n = (unsigned)strlen(b), m = (unsigned)strlen(a);
+    if (n > LONGEST || m > n + most || n > m + most)
+        return most + 1;
+    for (unsigned j = 0; j <= n; j++)
+        row[j] = j;
+    for (unsigned i = 1; i <= m; i++) {
+        unsigned diagonal = row[0];
+        row[0] = i;
+        for (unsigned j = 1; j <= n; j++) {
+            unsigned above = row[j], change = diagonal + (a[i - 1] != b[j - 1]);
+            row[j] = NTX_MIN(change, NTX_MIN(above, row[j - 1]) + 1);
+            diagonal = above;
+        }
+    }
+    return row[n];
+}
+
+/* The field that a misspelt name may mean, or NULL. Short names resemble each other without being wrong. */
+static const char *find_meant(enum ntx_fields of, const char *name)
+{
+    enum { SHORT = 6, MOST = 2 };
+    const struct ntx_field *best = NULL;
+    unsigned least = MOST + 1;
+    if (strlen(name) < SHORT)
+        return NULL;
+    for (const struct ntx_field *t = ntx_field_table; t->name; t++) {
+        unsigned d = t->of >> of & 1 && strlen(t->name) >= SHORT ? distance(name, t->name, MOST) : MOST + 1;
+        if (d < least) {
+            least = d;
+            best = t;
+        }
+    }
+    return best ? best->name : NULL;
 }
 
 static bool is_neutral(const json_t *v, double neutral)
@@ -87,10 +128,10 @@ int ntx_fields_read(enum ntx_fields of, const json_t *body, void *to, struct ntx
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)body, name, v) {
         const struct ntx_field *d = find_field(of, name);
-        if (!d && info->strict)
-            return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name,
-                             "unknown field '%.40s'%s%s%s: ntx does not ignore fields here", name,
-                             *info->within ? " in '" : "", info->within, *info->within ? "'" : "");
+        const char *meant = !d && info->strict ? find_meant(of, name) : NULL;
+        if (meant)
+            return ntx_fault(f, NTX_FAULT_UNSUPPORTED, name, "unknown field '%.40s'%s%s%s: is '%s' meant?", name,
+                             *info->within ? " in '" : "", info->within, *info->within ? "'" : "", meant);
         if (!d && !is_neutral(v, 0))
             ntx_ignored_add(g, info->within, name);
         if (d && !json_is_null(v) && read_one(of, d, v, to, g, f))
@@ -182,8 +223,10 @@ void ntx_fields_print(FILE *out)
           out);
     for (int of = 0; of < NTX_N_FIELDS; of++) {
         fprintf(out, "\n## %s\n\n%s\n\n| field | type | handling | |\n|---|---|---|---|\n", ntx_fields_info[of].title,
-                ntx_fields_info[of].strict ? "A field that is not listed is refused."
-                                           : "A field that is not listed is not followed, and reported.");
+                ntx_fields_info[of].strict
+                    ? "A field that is not listed is not followed, and reported; one that looks like a misspelling of "
+                      "a listed one is refused."
+                    : "A field that is not listed is not followed, and reported.");
         for (const struct ntx_field *d = ntx_field_table; d->name; d++) {
             if (!(d->of >> of & 1))
                 continue;

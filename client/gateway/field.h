@@ -82,7 +82,7 @@ extern const struct ntx_field ntx_field_table[]; /* ended by a NULL name */
 struct ntx_fields_info {
     const char *title;  /* for the documentation: the path, or the place of the object */
     const char *within; /* the member that holds the object; "" for a body */
-    bool strict;        /* a field that the table lacks is refused; else it is reported as not followed */
+    bool strict;        /* a field that the table lacks is refused if it resembles one; others are reported */
 };
 extern const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS];
 

@@ -19,6 +19,7 @@ static json_t *json_of_text(const struct ntx_answer *a, const char *text, size_t
                             ntx_json_text(c->stop ? c->stop : "", c->stop ? strlen(c->stop) : 0), "truncated", 0);
     json_object_update(j, end);
     json_decref(end);
+    ntx_answer_add_timings(a, j);
     return j;
 }
 

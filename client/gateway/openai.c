@@ -10,8 +10,9 @@
 static json_t *json_of_usage(const struct ntx_answer *a)
 {
     json_int_t in = a->prompt_tokens, out = ntx_answer_tokens(a);
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens",
-                     in + out, "prompt_tokens_details", "cached_tokens", (json_int_t)a->cached_tokens);
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I}}", "prompt_tokens", in, "completion_tokens", out, "total_tokens",
+                     in + out, "prompt_tokens_details", "cached_tokens", (json_int_t)a->cached_tokens,
+                     "completion_tokens_details", "reasoning_tokens", a->timings.thinking_n);
 }
 
 static json_t *reply_head(const struct ntx_answer *a, const char *object, json_t *choices)
@@ -21,6 +22,7 @@ static json_t *reply_head(const struct ntx_answer *a, const char *object, json_t
                      "choices", choices);
 }
 
+/* The last chunk has the timings: that with the usage, if that is wanted. */
 static void send_chunk(const struct ntx_answer *a, const char *object, json_t *choices, json_t *use,
                        struct ntx_buf *out)
 {
@@ -29,6 +31,8 @@ static void send_chunk(const struct ntx_answer *a, const char *object, json_t *c
         json_object_set_new(j, "usage", use ? use : json_null());
     else
         json_decref(use);
+    if (use || !a->ask->usage)
+        ntx_answer_add_timings(a, j);
     ntx_buf_text(out, "data: ");
     ntx_buf_json(out, j);
     ntx_buf_text(out, "\n\n");
@@ -102,6 +106,7 @@ static void openai_whole(struct ntx_answer *a, const char *object, json_t *(*cho
     json_t *j = reply_head(a, object, choices);
     if (j)
         json_object_set_new(j, "usage", json_of_usage(a));
+    ntx_answer_add_timings(a, j);
     ntx_buf_json(out, j);
 }
 

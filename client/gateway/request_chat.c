@@ -125,6 +125,7 @@ static json_t *thought_of(const json_t *m)
 {
     json_t *v = json_object_get(m, "reasoning_content");
     v = json_string_length(v) ? v : json_object_get(m, "thinking");
+    v = json_string_length(v) ? v : json_object_get(m, "reasoning");
     return json_string_length(v) ? v : NULL;
 }
 
@@ -233,7 +234,14 @@ static int read_thinking(struct ntx_api_request *a, const json_t *body, struct n
     if (more && !json_is_null(more) && !json_is_object(more))
         return ntx_fault(f, NTX_FAULT_INVALID, "chat_template_kwargs", "'chat_template_kwargs' must be an object");
     a->think.more = json_is_object(more) ? json_incref(more) : NULL;
-    return ntx__request_effort(a, json_object_get(body, "reasoning_effort"), "reasoning_effort", f) ||
+    static const char *const budgets[] = {"thinking_budget", "thinking_budget_tokens", "thinking_token_budget",
+                                          "reasoning_budget"};
+    for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++)
+        if (ntx__request_budget(a, json_object_get(body, budgets[i]), budgets[i], f))
+            return -1;
+    return ntx__request_reasoning(a, json_object_get(body, "reasoning"), f) ||
+                   ntx__request_thinking(a, json_object_get(body, "thinking"), f) ||
+                   ntx__request_effort(a, json_object_get(body, "reasoning_effort"), "reasoning_effort", f) ||
                    ntx__request_switch(a, json_object_get(body, "enable_thinking"), "enable_thinking", f)
                ? -1
                : 0;

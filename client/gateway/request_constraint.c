@@ -34,6 +34,8 @@ int ntx__request_format(struct ntx_api_request *a, const json_t *format, const c
         return -1;
     if (!format || json_is_null(format) || (type && !strcmp(type, "text")))
         return 0;
+    if (inner && !json_is_null(inner) && !json_is_object(inner))
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "'json_schema' of '%s' must be an object", param);
     if (type && !strcmp(type, "json_schema")) /* Responses have a flat schema */
         return ntx__request_schema(a, json_object_get(inner ? inner : format, "schema"), param, f);
     if (!type || strcmp(type, "json_object"))
@@ -54,6 +56,16 @@ static bool any_strict(const json_t *tools)
     return false;
 }
 
+static bool is_left_out(const struct ntx_api_request *a, const char *name)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(a->left_out, i, one)
+        if (!strcmp(json_string_value(one), name))
+            return true;
+    return false;
+}
+
 /* With "auto", an impossible constraint is no fault: the model then writes calls freely. */
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel, struct ntx_fault *f)
 {
@@ -61,7 +73,13 @@ int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool par
     json_t *variables = a->variables ? json_loads(a->variables, 0, NULL) : NULL,
            *tools = json_object_get(variables, "tools");
     int rc = 0;
-    if (!tools && !is_auto)
+    if (!is_auto && is_left_out(a, choice))
+        rc = ntx_fault(
+            f, NTX_FAULT_UNSUPPORTED, "tool_choice",
+            "'tool_choice' asks for the tool '%.60s', which ntx cannot offer: it runs none itself, and offers "
+            "functions (of type custom in Anthropic's API)",
+            choice);
+    else if (!tools && !is_auto)
         rc = ntx_fault(f, NTX_FAULT_INVALID, "tool_choice", "'tool_choice' asks for a tool, and there is none");
     else if (tools && a->constraint && !is_auto)
         rc = ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice",
@@ -87,6 +105,10 @@ int ntx__request_tool_choice(const json_t *v, const char **choice, struct ntx_fa
     if (!v || json_is_null(v) ||
         (word && (!strcmp(word, "none") || !strcmp(word, "auto") || !strcmp(word, "required"))))
         return 0;
+    if (type && strcmp(type, "function") && strcmp(type, "allowed_tools")) { /* if that tool came, it is left out */
+        *choice = json_string_length(name) ? json_string_value(name) : type;
+        return 0;
+    }
     if (!type || strcmp(type, "function") || !json_string_length(name))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice",
                          "'tool_choice' is none, auto, required, or names a function");

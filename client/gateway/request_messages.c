@@ -87,9 +87,12 @@ static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fa
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: each must be an object");
     if (ntx_fields_read(NTX_FIELDS_CLAUDE_MESSAGE, m, a, &a->ignored, f))
         return -1;
-    if (!role || (strcmp(role, "user") && strcmp(role, "assistant")))
-        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: a role is user or assistant");
+    bool system = role && (!strcmp(role, "system") || !strcmp(role, "developer"));
+    if (!system && (!role || (strcmp(role, "user") && strcmp(role, "assistant"))))
+        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: a role is user, assistant or system");
     const json_t *content = json_object_get(m, "content");
+    if (system)
+        return ntx__request_message(a, "system", content, "messages", f);
     role = *role == 'u' ? "user" : "assistant";
     if (json_is_array(content))
         return add_blocks(a, role, content, f);
@@ -103,24 +106,6 @@ static int check_body(const struct ntx_api_request *a, const json_t *body, bool 
     return json_array_size(json_object_get(body, "messages"))
                ? 0
                : ntx_fault(f, NTX_FAULT_INVALID, "messages", "messages: at least one message is required");
-}
-
-static int read_thinking(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
-{
-    const char *type = json_string_value(json_object_get(v, "type"));
-    const json_t *budget = json_object_get(v, "budget_tokens");
-    if (!v || json_is_null(v))
-        return 0;
-    if (!type || (strcmp(type, "enabled") && strcmp(type, "adaptive") && strcmp(type, "disabled")))
-        return ntx_fault(f, NTX_FAULT_INVALID, "thinking",
-                         "thinking: is an object of type enabled, adaptive or disabled");
-    if (budget && !json_is_null(budget) && (!json_is_integer(budget) || json_integer_value(budget) < 1))
-        return ntx_fault(f, NTX_FAULT_INVALID, "thinking", "thinking.budget_tokens: must be an integer of at least 1");
-    a->think.state = *type == 'd' ? NTX_THINK_OFF : NTX_THINK_ON;
-    a->think.state_by = "thinking";
-    a->think.budget = json_integer_value(budget);
-    a->think.budget_by = "thinking.budget_tokens";
-    return ntx_fields_read(NTX_FIELDS_THINKING, v, NULL, &a->ignored, f);
 }
 
 static int read_config(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
@@ -173,7 +158,7 @@ int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct 
         return -1;
     if (system && !json_is_null(system) && ntx__request_message(a, "system", system, "system", f))
         return -1;
-    if (read_thinking(a, json_object_get(body, "thinking"), f) ||
+    if (ntx__request_thinking(a, json_object_get(body, "thinking"), f) ||
         read_config(a, json_object_get(body, "output_config"), f) || read_tools(a, body, f))
         return -1;
     json_array_foreach(json_object_get(body, "messages"), i, m)

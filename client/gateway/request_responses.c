@@ -134,9 +134,6 @@ static int read_messages(struct ntx_api_request *a, const json_t *body, struct n
 
 static json_t *nested(const json_t *tool)
 {
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    if (!type || strcmp(type, "function"))
-        return json_incref((json_t *)(uintptr_t)tool); /* refused later, by its type */
     return json_pack("{s:s, s:{s:O*, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
                      json_object_get(tool, "name"), "description", json_object_get(tool, "description"), "parameters",
                      json_object_get(tool, "parameters"), "strict", json_object_get(tool, "strict"));
@@ -159,6 +156,8 @@ static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_
     json_t *all = json_array();
     int rc = 0;
     json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
+        if (!ntx__request_offers(a, tool, "function"))
+            continue;
         rc = rc ? rc : ntx_fields_read(NTX_FIELDS_RESPONSE_TOOL, tool, NULL, &a->ignored, f);
         json_array_append_new(all, nested(tool));
     }
@@ -168,13 +167,15 @@ static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_
 }
 
 /* A field that names the only possible value is accepted. */
-static int check_words(const json_t *body, struct ntx_fault *f)
+static int check_words(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
     const json_t *cut = json_object_get(body, "truncation");
     const char *word = json_string_value(cut);
-    if (cut && !json_is_null(cut) && !(word && !strcmp(word, "disabled")))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "truncation",
-                         "'truncation' other than disabled is not supported: too long a prompt is refused");
+    if (word && !strcmp(word, "auto"))
+        ntx_ignored_add(&a->ignored, "", "truncation");
+    else if (cut && !json_is_null(cut) && !(word && !strcmp(word, "disabled")))
+        return ntx_fault(f, NTX_FAULT_INVALID, "truncation",
+                         "'truncation' is auto or disabled; too long a prompt is refused in either case");
     return 0;
 }
 
@@ -184,9 +185,7 @@ static int read_objects(struct ntx_api_request *a, const json_t *body, struct nt
     static const struct {
         const char *name;
         enum ntx_fields of;
-    } all[] = {{"stream_options", NTX_FIELDS_STREAM_OPTIONS},
-               {"reasoning", NTX_FIELDS_REASONING},
-               {"text", NTX_FIELDS_TEXT_CONFIG}};
+    } all[] = {{"stream_options", NTX_FIELDS_STREAM_OPTIONS}, {"text", NTX_FIELDS_TEXT_CONFIG}};
     const json_t *format = json_object_get(json_object_get(body, "text"), "format");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const json_t *v = json_object_get(body, all[i].name);
@@ -197,7 +196,7 @@ static int read_objects(struct ntx_api_request *a, const json_t *body, struct nt
     }
     if (json_is_object(format) && ntx_fields_read(NTX_FIELDS_TEXT_FORMAT, format, NULL, &a->ignored, f))
         return -1;
-    if (ntx__request_effort(a, json_object_get(json_object_get(body, "reasoning"), "effort"), "reasoning.effort", f))
+    if (ntx__request_reasoning(a, json_object_get(body, "reasoning"), f))
         return -1;
     return ntx__request_format(a, format, "text.format", f);
 }
@@ -221,7 +220,7 @@ static int keep_echo(struct ntx_api_request *a, const json_t *body, struct ntx_f
 
 int ntx__request_responses(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
-    if (ntx_fields_read(NTX_FIELDS_RESPONSES, body, a, &a->ignored, f) || check_words(body, f) ||
+    if (ntx_fields_read(NTX_FIELDS_RESPONSES, body, a, &a->ignored, f) || check_words(a, body, f) ||
         read_objects(a, body, f) || read_tools(a, body, f))
         return -1;
     return keep_echo(a, body, f) ? -1 : read_messages(a, body, f);

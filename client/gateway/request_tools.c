@@ -23,13 +23,18 @@ static int check_function(const json_t *fn, struct ntx_fault *f)
     return 0;
 }
 
-static int check_openai(const json_t *tool, struct ntx_fault *f)
+bool ntx__request_offers(struct ntx_api_request *a, const json_t *tool, const char *type)
 {
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    if (!type || strcmp(type, "function"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: functions are",
-                         type ? type : "");
-    return check_function(json_object_get(tool, "function"), f);
+    json_t *is = json_object_get(tool, "type"), *name = json_object_get(tool, "name");
+    if (!json_is_string(is) || !strcmp(json_string_value(is), type))
+        return true; /* without a type: checked like any other */
+    name = name ? name : json_object_get(json_object_get(tool, json_string_value(is)), "name");
+    a->left_out = a->left_out ? a->left_out : json_array();
+    json_array_append(a->left_out, is);
+    if (json_is_string(name))
+        json_array_append(a->left_out, name);
+    ntx_ignored_add(&a->ignored, "tools", json_string_value(is));
+    return false;
 }
 
 /* Drops the members that are not followed: a template would write them into the prompt. */
@@ -56,13 +61,8 @@ static json_t *from_openai(const json_t *tool)
 /* Converts Anthropic's form to OpenAI's. */
 static json_t *from_anthropic(const json_t *tool, struct ntx_fault *f)
 {
-    const char *type = json_string_value(json_object_get(tool, "type"));
     json_t *name = json_object_get(tool, "name"), *about = json_object_get(tool, "description"),
            *schema = json_object_get(tool, "input_schema");
-    if (type && strcmp(type, "custom")) {
-        ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tools", "tools of type '%.40s' are not supported: one's own are", type);
-        return NULL;
-    }
     json_t *fn = json_pack("{s:O*, s:O*, s:O*, s:O*}", "name", name, "description", about, "parameters", schema,
                            "strict", json_object_get(tool, "strict")),
            *out = NULL;
@@ -82,6 +82,8 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
     }
     int rc = 0;
     json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
+        if (!ntx__request_offers(a, tool, anthropic ? "custom" : "function"))
+            continue;
         if ((rc = ntx_fields_read(anthropic ? NTX_FIELDS_CLAUDE_TOOL : NTX_FIELDS_TOOL, tool, NULL, &a->ignored, f)))
             break;
         if (!anthropic &&
@@ -90,7 +92,7 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
         json_t *one = NULL;
         if (anthropic)
             one = from_anthropic(tool, f);
-        else if (!check_openai(tool, f))
+        else if (!check_function(json_object_get(tool, "function"), f))
             one = from_openai(tool);
         if (!one) {
             rc = -1;

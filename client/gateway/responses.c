@@ -51,9 +51,9 @@ static json_t *call_item(const struct ntx_answer *a, int i, const char *status, 
 static json_t *json_of_usage(const struct ntx_answer *a)
 {
     json_int_t in = a->prompt_tokens, out = ntx_answer_tokens(a);
-    return json_pack("{s:I, s:{s:I}, s:I, s:{s:i}, s:I}", "input_tokens", in, "input_tokens_details", "cached_tokens",
-                     (json_int_t)a->cached_tokens, "output_tokens", out, "output_tokens_details", "reasoning_tokens", 0,
-                     "total_tokens", in + out);
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", in, "input_tokens_details", "cached_tokens",
+                     (json_int_t)a->cached_tokens, "output_tokens", out, "output_tokens_details", "reasoning_tokens",
+                     a->timings.thinking_n, "total_tokens", in + out);
 }
 
 /* Flat again, as in the request. */

@@ -72,7 +72,7 @@ static int take_fault(const struct job *j, int rc, const struct ntx_err *err, st
     return -1;
 }
 
-/* Gets the model's format of calls and the reasoning variables of its template. */
+/* Gets the model's format of calls, and fits the settings of reasoning to it. */
 int ntx__fit_to_model(struct ntx_call *c, struct ntx_api_request *a, const struct ntx_reply_format **out,
                       struct ntx_err *err)
 {
@@ -86,7 +86,7 @@ int ntx__fit_to_model(struct ntx_call *c, struct ntx_api_request *a, const struc
         *out = NULL;
     if (out && a->tools)
         *out = ntx_reply_by_name(name && *name ? name : "plain");
-    if (!rc && ntx_api_request_think(a, json_object_get(j, "template_names")))
+    if (!rc && ntx_api_request_think(a, j))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
     json_decref(j);
     return rc;

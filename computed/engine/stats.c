@@ -108,6 +108,9 @@ static void add_times(json_t *j, const struct ntx_run_stats *r)
              decode = r->at_end.bytes_read - r->at_first.bytes_read;
     uint64_t prefill_end = r->first_ns ? r->first_ns : r->last_ns;
     uint64_t stall = r->at_end.stall_ns - r->at_start.stall_ns, pass = r->at_end.pass_ns - r->at_start.pass_ns;
+    set_real(j, "queue_s", r->admitted_ns ? seconds(r->asked_ns, r->admitted_ns) : 0);
+    set_real(j, "prefill_s", r->admitted_ns ? seconds(r->admitted_ns, prefill_end) : 0);
+    set_real(j, "decode_s", seconds(r->first_ns, r->last_ns));
     set_real(j, "ttft_s", r->first_ns ? seconds(r->asked_ns, r->first_ns) : 0);
     set_real(j, "prefill_tok_s",
              r->admitted_ns ? ratio(r->prompt_tokens - NTX_MIN(r->cached_tokens, r->prompt_tokens),
@@ -200,6 +203,8 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
     if (file || lookup || nextn)
         json_object_set(j, "draft_hits", hits);
     json_decref(hits);
+    set_int(j, "draft_tokens", r->draft_nodes);
+    set_int(j, "draft_accepted", r->committed > r->written_passes ? r->committed - r->written_passes : 0);
     set_real(j, "accepted_per_pass", ratio(r->committed, r->written_passes));
     set_real(j, "draft_nodes_per_pass", ratio(r->draft_nodes, r->written_passes));
     set_real(j, "draft_s", (double)r->draft_ns / 1e9);
@@ -250,6 +255,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     set_int(j, "prompt_tokens", r->prompt_tokens);
     set_int(j, "cached_tokens", r->cached_tokens);
     set_int(j, "generated_tokens", r->generated);
+    set_int(j, "thinking_tokens", r->thinking);
     add_times(j, r);
     set_int(j, "peak_bytes", ntx_stats_memory(pids, 3));
     set_str(j, "finish", r->finish ? r->finish : "");

@@ -85,12 +85,25 @@ static json_t *template_names(const struct ntx_chat_template *t)
     return list;
 }
 
+/* The part of Generate.think that has an effect with this model. */
+static json_t *thinking(const struct ntx_chat_template *t)
+{
+    const struct ntx_think_facts *f = ntx_chat_think(t);
+    json_t *levels = json_array();
+    for (int i = 1; i < NTX_N_LEVELS; i++)
+        if (ntx_think_levels(f) >> i & 1)
+            json_array_append_new(levels, json_string(ntx_level_names[i]));
+    return json_pack("{s:b, s:b, s:o}", "thinks", ntx_think_thinks(f), "switch", ntx_think_switches(f), "levels",
+                     levels);
+}
+
 static void add_model(json_t *j, const struct ntx_loaded *l)
 {
     ntx_stats_add_model(j, l);
     json_object_set_new(j, "max_sessions", json_integer((json_int_t)l->max_sessions));
     json_object_set_new(j, "reply_format", json_string(ntx_chat_reply(l->env.chat)));
     json_object_set_new(j, "template_names", template_names(l->env.chat));
+    json_object_set_new(j, "thinking", thinking(l->env.chat));
 }
 
 char *ntx__status(struct ntx_server *s)

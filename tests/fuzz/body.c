@@ -43,11 +43,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int rc = ntx_api_request_read(data[0] % NTX_N_APIS, (const char *)data + 1, size - 1, &a, &f);
     MUST(rc ? f.kind && f.text[0] && ntx_fault_info(f.kind)->status >= 400 : a != NULL);
     if (!rc) {
-        json_t *names = json_pack("[s, s, s]", "enable_thinking", "reasoning_effort", "x");
+        json_t *status = json_pack("{s:[s, s, s], s:{s:b, s:[s]}}", "template_names", "enable_thinking",
+                                   "reasoning_effort", "x", "thinking", "thinks", size % 3 > 0, "levels", "low");
         check(a);
-        MUST(!ntx_api_request_think(a, size % 2 ? names : NULL));
+        MUST(!ntx_api_request_think(a, size % 2 ? status : NULL));
+        MUST(strlen(a->think.text) + 1 < sizeof a->think.text);
         MUST(strlen(a->ignored.text) < sizeof a->ignored.text && !a->ignored.n == !a->ignored.text[0]);
-        json_decref(names);
+        json_decref(status);
         json_decref(ntx_ignored_json(&a->ignored, ""));
         ntx_api_request_free(a);
     }

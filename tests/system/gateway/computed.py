@@ -16,6 +16,7 @@ import wire  # noqa: E402
 
 wire.MESSAGE.setdefault(3, ("fields", "b"))
 wire.GENERATE.setdefault(14, ("variables", "b"))
+wire.GENERATE.setdefault(31, ("think", "s"))
 wire.REQUEST.setdefault(
     22,
     (
@@ -46,6 +47,7 @@ class Computed:
         self.dir, self.text, self.step, self.request = dir, "", 1000, None
         self.format, self.done = "hermes", {"finish": "stop"}
         self.names, self.asked = [], []  # of its template; all requests but those for the status
+        self.thinking = {"thinks": True, "switch": True, "levels": ["low", "high"]}
         self.deaf, self.left = (
             False,
             threading.Event(),
@@ -108,6 +110,7 @@ class Computed:
                             "ctx": 512,
                             "reply_format": self.format,
                             "template_names": self.names,
+                            "thinking": self.thinking,
                         }
                     )
                 }

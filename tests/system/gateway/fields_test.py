@@ -4,7 +4,7 @@
 
 A field that is honoured changes the request to ntx-computed, or the answer. One without effect changes nothing. One
 that is ignored changes nothing and is reported. One that is refused gives an error with its name. A setting for
-thinking reaches the chat template if that has a variable for it.
+thinking reaches ntx-computed, and from there the prompt and the answer.
 """
 
 import copy
@@ -36,7 +36,7 @@ CHAT, RESPONSE, CLAUDE = (
     {"max_tokens": 5, "messages": USER, "tools": [CLAUDE_TOOL]},
 )
 JSON = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
-NAMES = ["enable_thinking", "reasoning_effort", "thinking_budget", "colour"]
+NAMES = ["colour"]
 BLOCKS = [
     {"role": "user", "content": "Hi"},
     {
@@ -129,8 +129,16 @@ OBJECTS = {
         {"input": "Hi", "text": {"format": {"type": "json_schema", "schema": SCHEMA}}},
         [["text", "format"]],
     ),
-    "`reasoning` of /v1/responses": ("/v1/responses", dict(RESPONSE, reasoning={}), [["reasoning"]]),
-    "`thinking` of /v1/messages": ("/v1/messages", dict(CLAUDE, thinking={"type": "adaptive"}), [["thinking"]]),
+    "`reasoning` of /v1/responses and /v1/chat/completions": (
+        "/v1/responses",
+        dict(RESPONSE, reasoning={}),
+        [["reasoning"]],
+    ),
+    "`thinking` of /v1/messages and /v1/chat/completions": (
+        "/v1/messages",
+        dict(CLAUDE, thinking={"type": "adaptive"}),
+        [["thinking"]],
+    ),
     "`output_config` of /v1/messages": ("/v1/messages", dict(CLAUDE, output_config={}), [["output_config"]]),
     "`format` of it, Anthropic's": (
         "/v1/messages",
@@ -177,6 +185,11 @@ GOOD = {
     "output_config": {"effort": "low"},
     "reasoning_effort": "low",
     "enable_thinking": False,
+    "enabled": False,
+    "thinking_budget": 5,
+    "thinking_budget_tokens": 5,
+    "thinking_token_budget": 5,
+    "reasoning_budget": 5,
     "chat_template_kwargs": {"colour": "red"},
     "reasoning": {"effort": "none"},
     "thinking": {"type": "disabled"},
@@ -230,6 +243,8 @@ GOOD_IN = {
     ("POST /api/chat", "stream"): True,
     ("one of `messages` of /v1/messages", "role"): "user",
     ("one of `messages` of /v1/chat/completions and /api/chat", "thinking"): "Hm.",
+    ("one of `messages` of /v1/chat/completions and /api/chat", "reasoning"): "Hm.",
+    ("`reasoning` of /v1/responses and /v1/chat/completions", "max_tokens"): 5,
     ("a part or block of a message's `content`, in every API", "text"): "No",
     ("a part or block of a message's `content`, in every API", "thinking"): "Ah.",
     ("a part or block of a message's `content`, in every API", "input"): {"a": 1},
@@ -243,7 +258,7 @@ GOOD_IN = {
     ("`format` of it", "type"): "json_object",
     ("`format` of it, Anthropic's", "type"): "json_schema",
     ("`text` of /v1/responses", "format"): {"type": "json_object"},
-    ("`thinking` of /v1/messages", "type"): "disabled",
+    ("`thinking` of /v1/messages and /v1/chat/completions", "type"): "disabled",
     ("`output_config` of /v1/messages", "effort"): "low",
     ("`output_config` of /v1/messages", "format"): {"type": "json_schema", "schema": SCHEMA},
 }
@@ -271,7 +286,13 @@ SAME = {
     ("POST /v1/responses", "stream_options"),
 }
 ALSO = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}}  # what must be there, too
-NEXT = {"tool_call_id": 2, "tool_calls": 1, "reasoning_content": 1, "thinking": 1}  # which message, call or item has it
+NEXT = {
+    "tool_call_id": 2,
+    "tool_calls": 1,
+    "reasoning_content": 1,
+    "reasoning": 1,
+    "thinking": 1,
+}  # which message, call or item has it
 BELONGS = {
     "one of `messages` of /v1/chat/completions and /api/chat": NEXT,
     "a part or block of a message's `content`, in every API": {
@@ -285,6 +306,7 @@ BELONGS = {
     },
     "one of `input` of /v1/responses": {"call_id": 1, "name": 1, "arguments": 1, "output": 2},
 }
+KNOWN = {}  # the fields of each object
 ODD = [{"odd": [1]}, 5.5, "odd", True, [3]]  # of these at least one is of no field's type
 
 
@@ -371,11 +393,15 @@ class Walk:
 
 
 def unknown(g):
-    """An unknown field of a request is refused; one of a message, perhaps another program's, is reported as ignored."""
+    """An unknown field is reported as ignored, but a misspelling of a known one is refused."""
     for title, (path, body, places) in OBJECTS.items():
         if places == [[]]:
             status, e = g.post(path, dict(body, temprature=1))
-            check(status == 400 and "'temprature'" in json.dumps(e), title, status, e)
+            near = "temperature" in KNOWN[title]
+            check(status == (400 if near else 200), title, status, e)
+            check(not near or "'temprature'" in json.dumps(e), title, e)
+            status, head, _ = g.request("POST", path, dict(body, of_a_later_version=1))
+            equal((status, head.get("warning")), (200, '299 ntx "ignored: of_a_later_version"'), title)
     evil = "x\r\nSet-Cookie: a=b\u202e" + "y" * 100
     status, head, body = g.request(
         "POST",
@@ -399,12 +425,13 @@ def unknown(g):
 
 
 def thinking(c, g):
-    """Requested thinking goes to the template's variables; what the template has no variable for is reported."""
+    """Each API's settings become one text for ntx-computed; what the model has no use for is reported."""
 
-    def variables(path, body):
-        status, head, _ = g.request("POST", path, body)
-        equal(status, 200, body)
-        return json.loads(c.request.get("variables", b"{}") or b"{}"), head.get("warning", "")
+    def asked(path, body):
+        status, head, text = g.request("POST", path, body)
+        equal(status, 200, "%s: %s" % (body, text))
+        variables = json.loads(c.request.get("variables", b"{}") or b"{}")
+        return c.request.get("think", ""), variables, head.get("warning", "")
 
     chat, messages, ollama, responses = (
         ("/v1/chat/completions", {"messages": USER}),
@@ -412,73 +439,76 @@ def thinking(c, g):
         ("/api/chat", {"messages": USER, "stream": False}),
         ("/v1/responses", {"input": "Hi"}),
     )
-    off = [
-        (chat, {"reasoning_effort": "none"}),
-        (chat, {"enable_thinking": False}),
-        (chat, {"chat_template_kwargs": {"enable_thinking": False}}),
-        (messages, {"thinking": {"type": "disabled"}}),
-        (ollama, {"think": False}),
-        (responses, {"reasoning": {"effort": "none"}}),
-    ]
-    low = [
-        (chat, {"reasoning_effort": "low"}),
-        (messages, {"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}),
-        (ollama, {"think": "low"}),
-        (responses, {"reasoning": {"effort": "low"}}),
-    ]
-    said = [
-        "reasoning_effort",
-        "enable_thinking",
-        "chat_template_kwargs.enable_thinking",
-        "thinking",
-        "think",
-        "reasoning.effort",
-    ]
-    for names, is_off, is_low in (
-        (("enable_thinking",), {"enable_thinking": False}, {"enable_thinking": True}),
-        (("thinking",), {"thinking": False}, {"thinking": True}),
+    kwargs = "chat_template_kwargs"
+    rows = [  # the request's field, what ntx-computed is asked for, and what is reported of a model without thoughts
+        (chat, {"reasoning_effort": "none"}, "off", ""),
+        (chat, {"enable_thinking": False}, "off", ""),
+        (chat, {kwargs: {"enable_thinking": False}}, "off", ""),
+        (chat, {kwargs: {"thinking": False}}, "off", ""),
+        (chat, {"thinking": {"type": "disabled"}}, "off", ""),
+        (chat, {"thinking_budget": 0}, "off", ""),
+        (chat, {"reasoning": {"enabled": False}}, "off", ""),
+        (chat, {"reasoning": {"effort": "none"}}, "off", ""),
+        (messages, {"thinking": {"type": "disabled"}}, "off", ""),
+        (ollama, {"think": False}, "off", ""),
+        (responses, {"reasoning": {"effort": "none"}}, "off", ""),
+        (chat, {"enable_thinking": True}, "on", "enable_thinking"),
+        (chat, {kwargs: {"enable_thinking": True}}, "on", kwargs + ".enable_thinking"),
+        (ollama, {"think": True}, "on", "think"),
+        (messages, {"thinking": {"type": "adaptive"}}, "auto", ""),
+        (chat, {"reasoning_effort": "low"}, "on,low", "reasoning_effort"),
+        (chat, {kwargs: {"reasoning_effort": "high"}}, "on,high", kwargs + ".reasoning_effort"),
+        (ollama, {"think": "max"}, "on,max", "think"),
+        (responses, {"reasoning": {"effort": "xhigh"}}, "on,xhigh", "reasoning.effort"),
         (
-            ("enable_thinking", "reasoning_effort"),
-            {"enable_thinking": False},
-            {"enable_thinking": True, "reasoning_effort": "low"},
+            messages,
+            {"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}},
+            "auto,medium",
+            "output_config.effort",
         ),
-        ((), {}, {}),
-    ):
-        c.names = list(names)
-        for ((path, body), more), by in zip(off, said):
-            got, warning = variables(path, dict(body, **more))
-            if names == ("thinking",) and "chat_template_kwargs" in more:
-                equal(
-                    (got, warning),
-                    ({}, '299 ntx "ignored: chat_template_kwargs.enable_thinking"'),
-                    "a variable that the template lacks",
-                )
-            else:
-                equal((got, warning), (is_off, "" if names else '299 ntx "ignored: %s"' % by), (names, path, more))
-        for (path, body), more in low:
-            got, warning = variables(path, dict(body, **more))
-            equal(got, is_low, (names, path, more))
-            check(
-                bool(warning) == ("reasoning_effort" not in names),
-                "a degree that the template lacks",
-                names,
-                more,
-                warning,
+        (
+            messages,
+            {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+            "on,1024",
+            "thinking, thinking.budget_tokens",
+        ),
+        (chat, {"thinking_budget": 77}, "on,77", "thinking_budget"),
+        (chat, {"thinking_token_budget": 77}, "on,77", "thinking_token_budget"),
+        (
+            chat,
+            {"reasoning": {"max_tokens": 9, "effort": "high"}},
+            "on,high,9",
+            "reasoning.effort, reasoning.max_tokens",
+        ),
+        (chat, {"thinking_budget": -1}, "", ""),
+        (chat, {"reasoning_effort": "none", "thinking_budget": 5}, "off", ""),
+    ]
+    for (path, body), more, want, unused in rows:
+        for can in (True, False):
+            c.thinking = {"thinks": can, "switch": can, "levels": ["low"] if can else []}
+            equal(
+                asked(path, dict(body, **more)),
+                (want, {}, '299 ntx "ignored: %s"' % unused if unused and not can else ""),
+                (path, more, "with thoughts" if can else "without"),
             )
-    c.names = ["thinking_budget", "enable_thinking"]
+    c.thinking = {"thinks": True, "switch": True, "levels": []}
     equal(
-        variables("/v1/messages", dict(messages[1], thinking={"type": "enabled", "budget_tokens": 1024})),
-        ({"thinking_budget": 1024, "enable_thinking": True}, ""),
-        "a budget",
+        asked(*chat[:1], dict(chat[1], reasoning_effort="low")),
+        ("on,low", {}, '299 ntx "ignored: reasoning_effort"'),
+        "a level of a model that has none",
     )
-    got, warning = variables(
-        "/v1/chat/completions",
-        dict(CHAT, enable_thinking=False, chat_template_kwargs={"messages": [], "enable_thinking": True}),
+    c.names = ["colour", "enable_thinking"]
+    more = {"messages": [], "enable_thinking": True, "colour": "red", "size": 5}
+    think, got, warning = asked("/v1/chat/completions", dict(CHAT, chat_template_kwargs=more))
+    equal(
+        (think, got["enable_thinking"], got["colour"], got["tools"], "messages" in got, warning),
+        ("on", True, "red", [TOOL], False, '299 ntx "ignored: %s.messages, %s.size"' % (kwargs, kwargs)),
+        "variables of the template, and those that are ntx's own",
     )
     equal(
-        (got["enable_thinking"], got["tools"], "messages" in got, warning),
-        (True, [TOOL], False, '299 ntx "ignored: chat_template_kwargs.messages"'),
-        "variables that are ntx's own",
+        asked("/api/generate", {"prompt": "Hi", "raw": True, "stream": False, "think": False})[::2],
+        ("", '299 ntx "ignored: think"'),
+        "a text has no thoughts",
     )
 
 
@@ -576,11 +606,7 @@ def through_daemons(tmp):
                 ("off", {"thinking": {"type": "disabled"}}),
             ):
                 status, head, body = g.request("POST", "/v1/messages/count_tokens", dict(more, messages=USER))
-                equal(
-                    (status, head.get("warning", "")),
-                    (200, '299 ntx "ignored: thinking"' if more and not switch else ""),
-                    "thinking " + what,
-                )
+                equal((status, head.get("warning", "")), (200, ""), "thinking " + what)
                 counts[what] = json.loads(body)["input_tokens"]
             equal(
                 (counts["on"], counts["off"] > counts["on"]), (counts[""], switch), "tokens of the prompt: %r" % counts
@@ -598,6 +624,8 @@ def main():
     rows = table()
     equal(len({r[:2] for r in rows}), len(rows), "rows that name a field once")
     equal({r[0] for r in rows}, set(OBJECTS), "objects")
+    for title, name, _, _ in rows:
+        KNOWN.setdefault(title, set()).add(name)
     equal(len(rows), len(re.findall(r"^\| `", told, re.M)), "rows that this test reads")
     with tempfile.TemporaryDirectory(prefix="ntx-fields-") as tmp:
         c = Computed(tmp)

@@ -61,6 +61,7 @@ def mask(text):
     """Replaces what differs from answer to answer."""
     text = re.sub(r'"id":"(chatcmpl|cmpl)-[0-9a-f]{24}"', r'"id":"\1-ID"', text)
     text = re.sub(r'"system_fingerprint":"ntx-[^"]+"', '"system_fingerprint":"ntx"', text)
+    text = re.sub(r',"timings":\{[^}]*\}', "", text)
     return re.sub(r'"created":17\d{8}|"created":1[89]\d{8}|"created":[2-9]\d{9}', '"created":0', text)
 
 
@@ -78,12 +79,22 @@ def straight(d, seed=7, **options):
     return a.text.decode(), a
 
 
+def timings(t, n):
+    """Checks the figures of an answer of 12 tokens to a prompt of n tokens that was cached."""
+    equal((t["cache_n"], t["prompt_n"], t["predicted_n"], t["thinking_n"]), (n - 1, 1, 12, 0), "counts in the timings")
+    check(t["prompt_ms"] > 0 and t["predicted_ms"] > 0 and t["queue_ms"] >= 0, "times in the timings", t)
+    for part in ("prompt", "predicted"):
+        each = t[part + "_ms"] / t[part + "_n"]
+        check(abs(t[part + "_per_token_ms"] - each) < 1e-6 * each, "time of a token", t)
+        check(abs(t[part + "_per_second"] - 1000 / each) < 1e-3 / each * 1000, "tokens a second", t)
+
+
 def chat(d, g):
     want, a = straight(d, messages=[{"role": m["role"], "text": m["content"]} for m in HELLO])
     n = a.started["prompt_tokens"]
     usage = (
-        '{"prompt_tokens":%d,"completion_tokens":12,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}'
-        % (n, n + 12, n - 1)
+        '{"prompt_tokens":%d,"completion_tokens":12,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d},'
+        '"completion_tokens_details":{"reasoning_tokens":0}}' % (n, n + 12, n - 1)
     )  # it was asked before
     status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, model="any"))
     equal((status, head["content-type"]), (200, "application/json"), "chat")
@@ -101,7 +112,10 @@ def chat(d, g):
         % (dumps(want), usage),
         "a chat's answer",
     )
+    timings(json.loads(body)["timings"], n)
     status, head, body = g.request("POST", "/v1/chat/completions", dict(FIXED, messages=HELLO, stream=True))
+    timings(json.loads(events(body)[-2])["timings"], n)
+    check(all("timings" not in json.loads(e) for e in events(body)[:-2]), "timings before the end of a stream")
     equal(
         (status, head["content-type"], head["cache-control"]), (200, "text/event-stream", "no-cache"), "a stream's head"
     )
@@ -250,7 +264,7 @@ REFUSED = [
     ),
     (dict(messages=HELLO, tool_choice="required"), "tool_choice", None, "there is none"),
     (dict(messages=HELLO, tool_choice="some"), "tool_choice", "unsupported_parameter", "names a function"),
-    (dict(messages=HELLO, frobnicate=1), "frobnicate", "unsupported_parameter", "unknown field 'frobnicate'"),
+    (dict(messages=HELLO, temperatur=1), "temperatur", "unsupported_parameter", "is 'temperature' meant"),
     (dict(messages=HELLO, temperature=3), "temperature", None, "from 0 to 2"),
     (dict(messages=HELLO, temperature="1"), "temperature", None, "from 0 to 2"),
     (dict(messages=HELLO, n=0), "n", None, "from 1 to 16"),

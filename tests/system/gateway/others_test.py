@@ -126,10 +126,18 @@ def anthropic(d, g):
     )
     for bad, kind, words in (
         (dict(ask, max_tokens=None), "invalid_request_error", "max_tokens: is required"),
-        (dict(ask, tools=[{"type": "bash_20250124", "name": "x"}]), "invalid_request_error", "'bash_20250124'"),
+        (
+            dict(
+                ask,
+                tools=[{"type": "bash_20250124", "name": "bash"}],
+                tool_choice={"type": "tool", "name": "bash"},
+            ),
+            "invalid_request_error",
+            "'bash', which ntx cannot offer",
+        ),
         (dict(ask, thinking={"type": "off"}), "invalid_request_error", "enabled, adaptive or disabled"),
-        (dict(ask, n=2), "invalid_request_error", "unknown field 'n'"),
-        (dict(ask, messages=[{"role": "system", "content": "x"}]), "invalid_request_error", "user or assistant"),
+        (dict(ask, n=2), "invalid_request_error", "'n' is not supported"),
+        (dict(ask, messages=[{"role": "critic", "content": "x"}]), "invalid_request_error", "assistant or system"),
         (dict(ask, messages=[{"role": "user", "content": "a " * 3000}]), "invalid_request_error", "tokens"),
     ):
         status, e = g.post("/v1/messages", bad)
@@ -184,7 +192,7 @@ def ollama(d, g):
         "generate, raw",
     )
     for path, bad, words in (
-        ("/api/chat", dict(ask, tools=[{}]), "tools of type"),
+        ("/api/chat", dict(ask, tools=[{}]), "with a name"),
         ("/api/chat", dict(ask, options={"mirostat": 1}), "'mirostat' is not"),
         ("/api/generate", {"prompt": ""}, "not empty"),
         ("/api/generate", {"prompt": "a", "context": [1]}, "'context' is not"),

@@ -114,7 +114,15 @@ def openai(c, g):
         "its messages",
     )
     for bad, words in (
-        (dict(ask, tools=[{"type": "web_search"}]), "'web_search'"),
+        (dict(ask, tools=[{"type": "web_search"}], tool_choice={"type": "web_search"}), "'web_search'"),
+        (
+            dict(
+                ask,
+                tools=ask["tools"] + [{"type": "custom", "custom": {"name": "patch"}}],
+                tool_choice={"type": "custom", "name": "patch"},
+            ),
+            "'patch', which ntx cannot offer",
+        ),
         (dict(ask, tools=[{"type": "function", "function": {}}]), "with a name"),
         (dict(ask, tools="x"), "a list"),
         (
@@ -360,12 +368,13 @@ def responses(c, g):
         (dict(ask, input=[]), "at least one item"),
         (dict(ask, input=[{"type": "item_reference", "id": "x"}]), "nothing is kept"),
         (dict(ask, input=[{"type": "computer_call"}]), "'computer_call'"),
-        (dict(ask, tools=[{"type": "web_search"}]), "'web_search'"),
+        (dict(ask, tools=[{"type": "web_search"}], tool_choice={"type": "web_search"}), "'web_search'"),
         (dict(ask, text={"format": {"type": "odd"}}), "format"),
         (dict(ask, background=True), "nothing is kept"),
         (dict(ask, input=5), "a string, or a list"),
         (dict(ask, input=["x"]), "must be an object"),
-        (dict(ask, n=2), "unknown field"),
+        (dict(ask, n=2), "'n' is not supported"),
+        (dict(ask, max_output_token=2), "is 'max_output_tokens' meant?"),
         (
             dict(ask, input=[{"type": "function_call", "name": "f", "call_id": "x", "arguments": "5"}]),
             "arguments that are an object",

@@ -204,7 +204,7 @@ def ollama_embeddings(g, text, v, n):
         ("/api/embed", {"input": long, "truncate": False}, "context"),
         ("/api/embed", {"input": "x", "truncate": 5}, "truncate"),
         ("/api/embeddings", {"prompt": 5}, "must be a string"),
-        ("/api/embeddings", {"input": "x"}, "unknown field 'input'"),
+        ("/api/embeddings", {"input": "x"}, "'prompt' must be a string"),
     ):
         status, e = g.post(path, bad)
         check(status == 400 and list(e) == ["error"] and words in e["error"], path, str(bad)[:60], status, e)
