@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/gateway/field.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,6 +37,15 @@ static unsigned distance(const char *a, const char *b, unsigned most)
     return row[n];
 }
 
+/* The names differ in case and underscores only: another language's spelling, which some clients send by themselves. */
+static bool is_camel_case(const char *name, const char *of)
+{
+    for (; *of; of++)
+        if (*of != '_' && tolower((unsigned char)*name++) != *of)
+            return false;
+    return !*name;
+}
+
 /* The field that a misspelt name may mean, or NULL. Short names resemble each other without being wrong. */
 static const char *find_meant(enum ntx_fields of, const char *name)
 {
@@ -51,7 +61,7 @@ static const char *find_meant(enum ntx_fields of, const char *name)
             best = t;
         }
     }
-    return best ? best->name : NULL;
+    return best && !is_camel_case(name, best->name) ? best->name : NULL;
 }
 
 static bool is_neutral(const json_t *v, double neutral)

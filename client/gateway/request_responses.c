@@ -73,11 +73,39 @@ static void add_thought(struct items *x, const json_t *item)
     }
 }
 
+/* Calls that another server made itself, with what it got. They are left out, and reported. */
+static bool is_foreign(const char *type)
+{
+    static const char *const types[] = {
+        "web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_list_tools",
+        "mcp_call",        "compaction"};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!strcmp(type, types[i]))
+            return true;
+    return false;
+}
+
+/* A call of a tool of another type, from a conversation with another server, in the form of a function's. */
+static void add_other_call(struct items *x, const json_t *item, const char *name, const char *key)
+{
+    json_t *arguments = json_pack("{s:O*}", key, json_object_get(item, key)),
+           *call = json_pack("{s:O*, s:O*, s:o}", "call_id", json_object_get(item, "call_id"), "name",
+                             json_object_get(item, "name"), "arguments", arguments);
+    if (!json_object_get(call, "name"))
+        json_object_set_new(call, "name", json_string(name));
+    add_call(x, call);
+    json_decref(call);
+}
+
 static int add_item(struct items *x, const json_t *item, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(item, "type"));
     if (!json_is_object(item))
         return ntx_fault(f, NTX_FAULT_INVALID, "input", "an item of 'input' must be an object");
+    if (type && is_foreign(type)) {
+        ntx_ignored_add(&x->a->ignored, "input", type);
+        return 0;
+    }
     if (ntx_fields_read(NTX_FIELDS_ITEM, item, NULL, &x->a->ignored, f))
         return -1;
     if (!type || !strcmp(type, "message"))
@@ -85,7 +113,12 @@ static int add_item(struct items *x, const json_t *item, struct ntx_fault *f)
                                  json_object_get(item, "content")));
     else if (!strcmp(type, "function_call"))
         add_call(x, item);
-    else if (!strcmp(type, "function_call_output"))
+    else if (!strcmp(type, "custom_tool_call"))
+        add_other_call(x, item, "custom", "input");
+    else if (!strcmp(type, "local_shell_call"))
+        add_other_call(x, item, "local_shell", "action");
+    else if (!strcmp(type, "function_call_output") || !strcmp(type, "custom_tool_call_output") ||
+             !strcmp(type, "local_shell_call_output"))
         add_message(x, json_pack("{s:s, s:O*, s:O*}", "role", "tool", "tool_call_id", json_object_get(item, "call_id"),
                                  "content", json_object_get(item, "output")));
     else if (!strcmp(type, "reasoning"))
