@@ -346,6 +346,12 @@ int ntx_chat_tokens_with(const struct ntx_chat_template *t, const struct ntx_tok
                       : row_tokens(t, tok, msgs, from, n, more, limits, ids, err);
 }
 
+int ntx_chat_text_tokens(const struct ntx_tokenizer *tok, const char *text, int32_t **ids)
+{
+    const struct ntx__seg seg = {.text = text, .len = strlen(text), .id = -1, .template = true};
+    return ntx__tokenize_segs(tok, &seg, 1, false, false, true, NULL, ids);
+}
+
 /* ---- showing */
 
 static bool is_control(const struct ntx_tokenizer *tok, int32_t id, const char *text)

@@ -90,6 +90,9 @@ int ntx_chat_tokens_with(const struct ntx_chat_template *t, const struct ntx_tok
                          const struct ntx_chat_msg *msgs, unsigned from, unsigned n, struct ntx_chat_more *more,
                          const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err);
 
+/* Tokens of a text of the model's form (marks parse as such) that follows other tokens. Returns as ntx_tokenize. */
+int ntx_chat_text_tokens(const struct ntx_tokenizer *tok, const char *text, int32_t **ids);
+
 /* How the tokens of an answer become text.
  *
  * Templates with channels (harmony): the model writes several messages, each with a head that names its channel.

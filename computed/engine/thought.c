@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/chat.h"
+
 enum { TAIL = 64, CHARACTER = 4 }; /* more than any mark has; most tokens of a character */
 
 struct ntx_thought {
@@ -26,7 +28,7 @@ static int find_end_tokens(struct ntx_thought *t)
 {
     const char *const text[] = {t->marks.end, t->marks.again};
     for (int i = 0; i < 2; i++) {
-        t->n_end[i] = ntx_tokenize(t->tok, text[i], strlen(text[i]), NTX_TOK_SPECIAL, &t->end[i]);
+        t->n_end[i] = ntx_chat_text_tokens(t->tok, text[i], &t->end[i]);
         if (t->n_end[i] < 0)
             return t->n_end[i];
     }
@@ -105,11 +107,13 @@ static bool may_open(const struct ntx_thought *t, const char *p, size_t n)
 void ntx_thought_take(struct ntx_thought *t, int32_t token)
 {
     char buf[TAIL + NTX_TOKEN_MAX];
+    const bool due = t && t->n_due, was_in = t && t->at == IN;
+    if (due) {
+        t->due++;
+        t->n_due--;
+    }
     if (!t || t->at == AFTER)
         return;
-    const bool was_in = t->at == IN, due = t->n_due > 0;
-    t->n_due -= due;
-    t->due += due;
     memcpy(buf, t->tail, t->n_tail);
     int more = ntx_detokenize_one(t->tok, token, false, true, buf + t->n_tail, sizeof buf - t->n_tail);
     size_t n = t->n_tail + (more > 0 ? (size_t)more : 0), from = 0, at;

@@ -53,6 +53,8 @@ LOAD = {
     91: ("kv_ram", "v"),
     72: ("draft", "s"),
     74: ("no_prefix_cache", "v"),
+    111: ("think", "s"),
+    112: ("chat_template", "s"),
 }
 GENERATE = {
     1: ("session", "v"),
@@ -74,6 +76,7 @@ GENERATE = {
     18: ("top_logprobs", "v"),
     19: ("adapter", "s"),
     20: ("model", "s"),
+    31: ("think", "s"),
     40: ("prefix", "v"),
 }
 REQUEST = {
@@ -130,6 +133,7 @@ REPLY = {
             4: ("context", "v"),
             5: ("ctx", "v"),
             6: ("note", "s"),
+            17: ("think_note", "s"),
         },
     ),
     22: (

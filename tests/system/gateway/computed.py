@@ -16,7 +16,6 @@ import wire  # noqa: E402
 
 wire.MESSAGE.setdefault(3, ("fields", "b"))
 wire.GENERATE.setdefault(14, ("variables", "b"))
-wire.GENERATE.setdefault(31, ("think", "s"))
 wire.REQUEST.setdefault(
     22,
     (
