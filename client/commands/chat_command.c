@@ -87,19 +87,19 @@ static const struct command commands[] = {
     {"help", "?", "", "this list", help_command},
     {"clear", NULL, "", "starts over; the system message and settings stay", clear_command},
     {"save", NULL, "NAME",
-     "saves the conversation, now and after each answer: --resume NAME goes on with it. /save FILE writes it as JSON "
-     "once; a FILE with blanks goes in quotes. Alone: the last one named",
+     "saves the conversation, now and after each answer, for --resume NAME; /save FILE writes it as JSON once (with "
+     "blanks in quotes)",
      ntx_chat_save},
-    {"load", NULL, "NAME", "goes on with a conversation that was saved; or with that of a FILE", ntx_chat_load},
+    {"load", NULL, "NAME", "goes on with a saved conversation, or a FILE's", ntx_chat_load},
     {"list", NULL, "", "conversations that were saved by name, and when", list_command},
-    {"system", NULL, "TEXT", "sets the system's text; alone shows it; none removes it", system_text},
+    {"system", NULL, "TEXT", "the system's text; alone shows it, none removes it", system_text},
     {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate_command},
     {"set", NULL, "NAME VALUE",
      "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, "
      "think, chat-template; stats on: a line of statistics after each answer; wrap off: lines are not broken between words. "
      "Alone shows them",
      ntx_chat_set},
-    {"stats", NULL, "", "an account of the conversation, its context and the last answer", ntx_chat_stats},
+    {"stats", NULL, "", "an account of the chat and its last answer", ntx_chat_stats},
     {"bye", "exit", "", "ends the chat, as Ctrl-D does", bye_command},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };

@@ -200,6 +200,11 @@ def chat_lines():
     told = t.say("/nonsense")
     check("/help lists\nthe" not in told and len(told.splitlines()[0]) == 30, "/set wrap off", told)
     equal(t.end(), 0, "end")
+    t = Terminal("run", DEMO, *CHAT, size=(80, 24))
+    t.prompt()
+    told = t.say("/help")
+    check(told.splitlines()[0].endswith("this list"), "/help does not fit on 80x24", told)
+    equal(t.end(), 0, "end")
 
 
 def clusters(whole):
