@@ -47,7 +47,7 @@ call_b="copies packed experts ncu sanitizer"
 call_c="resident70 tiers contexts sessions"
 stages="$call_a $call_b $call_c"
 programs="bin/ntx bin/ntx-computed bin/ntx-iod bin/ntx-predictor bin/ntx-mkmodel bin/libntx-cuda.so
-    tests/test_cuda_kernels tests/test_cuda_attention tests/test_cuda_chosen tests/test_cuda_launches
+    tests/test_cuda_kernels tests/test_cuda_attention tests/test_cuda_routed tests/test_cuda_launches
     tests/test_cuda_pass bench/bench_cuda"
 fake=tests/libntx-gpu-fake.so
 
@@ -57,7 +57,7 @@ prepare() {
     [ "${DRY:-}" ] || cmake -DNTX_CUDA_QUICK=OFF -DNTX_CUDA_CARD="${card_of_packages//./}" "$build" >/dev/null ||
         exit 111
     cmake --build "$build" --target ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel ntx_cuda_plugin \
-        test_cuda_kernels test_cuda_attention test_cuda_chosen test_cuda_launches test_cuda_pass bench_cuda \
+        test_cuda_kernels test_cuda_attention test_cuda_routed test_cuda_launches test_cuda_pass bench_cuda \
         ${DRY:+ntx_gpu_fake} || exit 111
     rm -rf "$out"
     mkdir -p "$out/bin" "$out/tests" "$out/bench" "$out/lib"
@@ -281,7 +281,7 @@ stage_preflight() {
 # A wrong value marks what is measured, and all goes on.
 stage_tests() {
     local t rc=0
-    for t in kernels attention chosen launches "pass${DRY:+ best}"; do
+    for t in kernels attention routed launches "pass${DRY:+ best}"; do
         # shellcheck disable=SC2086
         set -- $t
         within 150 "$root/tests/test_cuda_$1" "$plugin" ${2:-} >"$logs/test-$1" 2>&1 &&
@@ -472,7 +472,7 @@ stage_sanitizer() {
     cs=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
     [ "$cs" ] || { say "sanitizer: compute-sanitizer is not here"; return; }
     for tool in memcheck racecheck; do
-        for t in attention kernels chosen "pass best" "pass skip" "pass packed-prompts" "pass crowds"; do
+        for t in attention kernels routed "pass best" "pass skip" "pass packed-prompts" "pass crowds"; do
             # shellcheck disable=SC2086
             set -- $t
             within 150 "$cs" --tool $tool --error-exitcode 9 "$root/tests/test_cuda_$1" "$plugin" \

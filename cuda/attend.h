@@ -18,23 +18,23 @@ DEV uint32_t splits_of(uint32_t positions) { return (positions + NTX_GPU_SPLIT -
 struct entries {
     uint32_t n, from; /* positions [from, n); listed: n entries */
     int listed;
-    uint32_t window;        /* the list begins with this many slots from `from` on, */
-    const uint32_t *chosen; /* then has these slots or numbers of pooled K; NULL: numbers from 0 on */
+    uint32_t window;      /* the list begins with this many slots from `from` on, */
+    const uint32_t *topk; /* then has these slots or numbers of pooled K; NULL: numbers from 0 on */
 };
 
 /* lists: constant; 0: no row has a list. */
 DEV struct entries entries_of(const struct ntx_gpu_attend *a, uint32_t row, const int lists)
 {
-    const uint32_t pos = a->kv.pos[row], chosen = lists && a->n_topk ? a->n_topk[row] : UINT32_MAX;
-    struct entries e = {pos + 1, seen_from(a->window, pos), lists && (chosen != UINT32_MAX || a->most_entries), 0,
+    const uint32_t pos = a->kv.pos[row], n_topk = lists && a->n_topk ? a->n_topk[row] : UINT32_MAX;
+    struct entries e = {pos + 1, seen_from(a->window, pos), lists && (n_topk != UINT32_MAX || a->most_entries), 0,
                         NULL};
     if (!e.listed)
         return e;
-    if (chosen != UINT32_MAX)
-        e.chosen = a->chosen + (uint64_t)row * a->max_topk;
+    if (n_topk != UINT32_MAX)
+        e.topk = a->topk + (uint64_t)row * a->max_topk;
     e.window = a->most_entries ? pos + 1 - e.from : 0;
-    if (chosen != UINT32_MAX)
-        e.n = e.window + chosen;
+    if (n_topk != UINT32_MAX)
+        e.n = e.window + n_topk;
     else
         e.n = e.window + (a->pooled.base ? (pos + 1) / a->every : 0);
     return e;
@@ -56,7 +56,7 @@ DEV const uint8_t *listed_at(const struct ntx_gpu_attend *a, const struct entrie
 {
     uint32_t number = e->from + t;
     if (t >= e->window)
-        number = e->chosen ? e->chosen[t - e->window] : t - e->window;
+        number = e->topk ? e->topk[t - e->window] : t - e->window;
     if (t >= e->window && a->pooled.base)
         return pooled_in(&a->pooled, row, number, a->every);
     return v ? v_in(&a->kv, row, kv_head, number) : k_in(&a->kv, row, kv_head, number);

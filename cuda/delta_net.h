@@ -116,15 +116,15 @@ DEV float update_column(const float *s, float *to, uint32_t n, uint32_t step, co
 {
     float out = 0;
     for (uint32_t i = 0; i < n; i += KEYS_AHEAD) {
-        float v[KEYS_AHEAD], by[KEYS_AHEAD], asks[KEYS_AHEAD];
+        float v[KEYS_AHEAD], by[KEYS_AHEAD], queries[KEYS_AHEAD];
         load_keys_ahead(s, step, i, v);
         load_keys_ahead(k, 1, i, by);
-        load_keys_ahead(q, 1, i, asks);
+        load_keys_ahead(q, 1, i, queries);
         UNROLL
         for (uint32_t j = 0; j < KEYS_AHEAD; j++) {
             v[j] = fmaf(by[j], d, v[j] * (g ? g[i + j] : keeps));
             to[(i + j) * step] = v[j];
-            out = fmaf(v[j], asks[j], out);
+            out = fmaf(v[j], queries[j], out);
         }
     }
     return out;

@@ -112,7 +112,7 @@ KERNEL_OF(BEST_THREADS, select_topk, struct ntx_gpu_index_topk)
     SHARED struct best_memory m;
     const uint32_t row = row_of_pass(&a.kv, BX), pos = a.kv.pos[row], n = entries_at(a.every, pos);
     const float *x = a.score + BX * a.ld_score;
-    uint32_t *out = a.chosen + (uint64_t)row * a.max_topk;
+    uint32_t *out = a.topk + (uint64_t)row * a.max_topk;
     if (n <= a.most) {
         if (!TID)
             a.n_topk[row] = UINT32_MAX;
@@ -140,7 +140,7 @@ KERNEL_OF(BEST_THREADS, drop_holes, struct ntx_gpu_index_topk)
     SHARED uint32_t each[BEST_THREADS], warps[BEST_THREADS / WARP];
     const uint32_t row = row_of_pass(&a.kv, BX), n = a.from_n[row];
     const uint32_t *list = a.from + (uint64_t)row * a.max_topk;
-    uint32_t *out = a.chosen + (uint64_t)row * a.max_topk, some = 0;
+    uint32_t *out = a.topk + (uint64_t)row * a.max_topk, some = 0;
     if (n == UINT32_MAX) {
         if (!TID)
             a.n_topk[row] = n;

@@ -518,7 +518,7 @@ static bool is_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_product
     for (uint32_t i = 0; i < p->n_others; i++)
         outputs += p->others[i].n_out;
     if (most_rows(p) > 2 || p->heads.n || p->tiles.n ||
-        outputs * p->n_in * (p->chosen.n ? p->chosen.n : 1) < (uint64_t)PERSISTENT_LEAST * card.processors)
+        outputs * p->n_in * (p->routed.n ? p->routed.n : 1) < (uint64_t)PERSISTENT_LEAST * card.processors)
         return false;
     switch (p->type) {
         PERSISTENT_TYPES(PERSISTENT_CASE)
@@ -554,8 +554,8 @@ static int launch_persistent(struct ntx_gpu_stream *s, const struct ntx_gpu_prod
 /* Blocks in z: one for each routed row, tile or head. */
 static uint32_t product_depth(const struct ntx_gpu_product *p)
 {
-    if (p->chosen.n)
-        return p->chosen.n;
+    if (p->routed.n)
+        return p->routed.n;
     if (p->tiles.n)
         return p->tiles.n;
     return p->heads.n ? p->heads.n : 1;
@@ -584,9 +584,9 @@ static bool is_float(uint32_t type)
 
 int ntx__launch_product(struct ntx_gpu_stream *s, const struct ntx_gpu_product *p)
 {
-    if (p->chosen.n && (!p->chosen.each || most_rows(p) != 1 || p->groups.size || p->heads.n))
+    if (p->routed.n && (!p->routed.each || most_rows(p) != 1 || p->groups.size || p->heads.n))
         return -EINVAL;
-    if (p->tiles.n && (p->chosen.n || p->groups.size || p->heads.n ||
+    if (p->tiles.n && (p->routed.n || p->groups.size || p->heads.n ||
                        most_rows(p) > (is_float(p->type) ? NTX_GPU_ROWS : NTX_GPU_MANY)))
         return -EINVAL;
     if (p->n_others && (p->n_others >= NTX_GPU_TOGETHER || p->groups.size || p->heads.n))

@@ -99,16 +99,16 @@ struct ntx_gpu_another {
  * bytes apart. w: n_out rows, 2-aligned (MXFP4: unaligned), with NTX_GPU_SLACK readable bytes after them.
  *
  *   others   each has at most NTX_GPU_ROWS rows, or all have more; no groups, no heads
- *   chosen   n_rows is 1, also of others: y has a row per routed row; no groups, no heads
+ *   routed   n_rows is 1, also of others: y has a row per routed row; no groups, no heads
  *   tiles    n_rows is the most rows of a tile, also of others: at most NTX_GPU_MANY, of floats NTX_GPU_ROWS; no
- *            chosen, groups, heads
+ *            routed, groups, heads
  *   groups   the rows of one part of each group; n_out = n * size, and o is a neuron's number */
 struct ntx_gpu_product {
     const void *w, *x;
     float *y;
     struct ntx_gpu_groups groups;
     struct ntx_gpu_heads heads;
-    struct ntx_gpu_routed chosen;
+    struct ntx_gpu_routed routed;
     struct ntx_gpu_tiles tiles;
     uint64_t row_bytes, x_stride, ldy;
     uint32_t type, n_out, n_in, n_rows, n_others;
@@ -220,8 +220,8 @@ struct ntx_gpu_attend {
     float scale, cap;          /* scores s become cap * tanh(s / cap); cap 0: no cap */
     /* Indexer top-k by row of the pass (struct ntx_gpu_index_topk): the row attends to n_topk slots, and splits count
      * them. NULL: no row has a list. F16 only. */
-    const uint32_t *n_topk, *chosen;
-    uint32_t max_topk; /* row stride of `chosen` */
+    const uint32_t *n_topk, *topk;
+    uint32_t max_topk; /* row stride of `topk` */
     /* Besides the window, the row attends to pooled K that stand for `every` positions each (V is K): the top-k by
      * number, or all up to the row's position. Splits count all entries, the window first; at most most_entries. */
     struct ntx_gpu_kv pooled;     /* the pooled K; base NULL: none */
@@ -256,13 +256,13 @@ struct ntx_gpu_index {
     float scale;
 };
 
-/* Row i selects its `most` largest scores (of equal ones the first): n_topk[row] and, in order, chosen[row * max_topk
+/* Row i selects its `most` largest scores (of equal ones the first): n_topk[row] and, in order, topk[row * max_topk
  * ..], by row of the pass. n_topk UINT32_MAX: the row has no more entries than `most`, and no list. The list has slots
  * of `each` positions per entry, and with `tail` those after the last entry's; pooled: numbers. If `from` is given
  * there are no scores: the lists `from` are copied without the holes of kv's layer. */
 struct ntx_gpu_index_topk {
     const float *score;
-    uint32_t *n_topk, *chosen;
+    uint32_t *n_topk, *topk;
     const uint32_t *from_n, *from;
     struct ntx_gpu_kv kv;
     uint64_t ld_score;
@@ -295,15 +295,15 @@ struct ntx_gpu_route {
     struct ntx_router by;
 };
 
-/* Sorts routed rows c (`used` per row, of experts chosen[c]) by expert, stable. Routed row c gets number place[c]; the
+/* Sorts routed rows c (`used` per row, of expert selected[c]) by expert, stable. Routed row c gets number place[c]; the
  * number's row and expert are written. A wave has `wave` numbers. tiles[w * n_tiles ..] are the tiles of wave w, each
  * of at most `high` rows of one expert, by numbers relative to the wave's first; unused tiles have n 0. n_tiles: the
  * most tiles of a wave. */
 #define NTX_GPU_TILES(wave, n_expert, high)                                                                            \
     (((wave) < (n_expert) ? (wave) : (n_expert)) + ((wave) < (n_expert) ? 0 : ((wave) - (n_expert)) / (high)))
 struct ntx_gpu_sort {
-    const uint32_t *chosen;         /* [n_rows x used] */
-    uint32_t *place, *row, *expert; /* the same size; they must not overlap `chosen` */
+    const uint32_t *selected;       /* [n_rows x used] */
+    uint32_t *place, *row, *expert; /* the same size; they must not overlap `selected` */
     struct ntx_gpu_tile *tiles;
     uint32_t n_rows, used, n_expert, wave, high, n_tiles;
 };

@@ -47,7 +47,7 @@ DEV void prefetch_share(const struct ntx_gpu_product *a, uint32_t i, uint32_t ea
 DEV void product_persistent(const uint32_t type, const int rows, const int outs, const struct ntx_gpu_product *a,
                             uint8_t *shared)
 {
-    const uint32_t each = persistent_shares(a, (uint32_t)outs), n = each * (a->chosen.n ? a->chosen.n : 1),
+    const uint32_t each = persistent_shares(a, (uint32_t)outs), n = each * (a->routed.n ? a->routed.n : 1),
                    mine = TID / WARP * BLOCKS + BX; /* so that all blocks have equally many */
     if (mine < n)
         prefetch_share(a, mine, each, (uint32_t)outs);

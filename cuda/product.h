@@ -31,7 +31,7 @@ DEV uint32_t matrix_of_block(const struct ntx_gpu_product *a, uint32_t b, struct
     p->n_out = a->n_out;
     p->n_in = a->n_in;
     p->n_rows = a->n_rows;
-    p->chosen = a->chosen;
+    p->routed = a->routed;
     p->tiles = a->tiles;
     if (!a->n_others || b < a->others[0].first_block)
         return b;
@@ -75,10 +75,10 @@ DEV int take_rows(struct ntx_gpu_product *p)
 /* Sets *p to the expert and rows of routed row c. */
 DEV void take_routed(struct ntx_gpu_product *p, uint32_t c)
 {
-    if (!p->chosen.n)
+    if (!p->routed.n)
         return;
-    p->w = (const uint8_t *)p->w + p->chosen.expert[c] * p->chosen.bytes;
-    p->x = (const uint8_t *)p->x + c / p->chosen.each * p->x_stride;
+    p->w = (const uint8_t *)p->w + p->routed.expert[c] * p->routed.bytes;
+    p->x = (const uint8_t *)p->x + c / p->routed.each * p->x_stride;
     p->y += c * p->ldy;
 }
 
@@ -276,13 +276,13 @@ DEV int steps_together(const int rows, const int outs)
 }
 DEV int sums_kept(const int rows, const int outs) { return rows * outs > 8 ? 2 : 1; }
 
-/* Joins n <= 8 sums of which eight threads have parts; returns sum TID % n. From sum `chosen` on, threads hold the
+/* Joins n <= 8 sums of which eight threads have parts; returns sum TID % n. From sum `own` on, threads hold the
  * sums that they keep first. */
-DEV int32_t join_eight(int32_t *v, const int n, const int chosen)
+DEV int32_t join_eight(int32_t *v, const int n, const int own)
 {
     UNROLL
     for (int half = n / 2; half; half /= 2) {
-        const int upper = half < chosen && TID & (uint32_t)half;
+        const int upper = half < own && TID & (uint32_t)half;
         UNROLL
         for (int j = 0; j < half; j++) {
             const int32_t low = v[j], high = v[j + half];

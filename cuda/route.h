@@ -240,14 +240,14 @@ KERNEL(sort_choices, struct ntx_gpu_sort)
         m.first[i] = 0;
     SYNC();
     for (uint32_t c = from; c < to; c++) {
-        count_one(&m.first[a.chosen[c]]);
-        mine += a.chosen[c] == e;
+        count_one(&m.first[a.selected[c]]);
+        mine += a.selected[c] == e;
     }
     const uint32_t before = sort_before(mine, m.sums);
     sort_firsts(&m);
     uint32_t number = m.first[e] + before;
     for (uint32_t c = from; c < to; c++)
-        if (a.chosen[c] == e) {
+        if (a.selected[c] == e) {
             a.place[c] = number;
             a.row[number] = c / a.used;
             a.expert[number++] = e;

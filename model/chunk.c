@@ -229,7 +229,7 @@ static int cut_experts(struct cutter *k, uint32_t l)
 {
     int rc = 0;
     k->experts_dealt = ntx_share_deals(k->share, l, k->m->hp.n_ff_exp) && ntx_share_deals(k->share, l, k->m->hp.n_embd);
-    if (k->share && k->share->rank && !(k->experts_dealt && ntx_share_asks(k->share, l, k->share->rank)))
+    if (k->share && k->share->rank && !(k->experts_dealt && ntx_share_has_outputs(k->share, l, k->share->rank)))
         return 0;
     for (uint32_t e = 0; e < k->m->hp.n_expert && !rc; e++)
         for (int part = 0; part < NTX_EXPERT_PARTS && !rc; part++)

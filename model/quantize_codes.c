@@ -207,7 +207,7 @@ struct part {
     int share; /* IQ1: values that share a shift; else 0 */
     const struct ntx__grid *g;
 };
-struct chosen {
+struct block_codes {
     uint16_t code[8]; /* code of each entry */
     int8_t less[4];   /* IQ1: the shift of each `share` values is down */
     float xq, qq;     /* sums of w x q and w q^2 over the values */
@@ -215,7 +215,7 @@ struct chosen {
 
 /* dim: g->dim, as a constant for the compiler. */
 NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float *x, const float *w, int from, int n,
-                           float inverse, float by, struct chosen *c, float *xq, float *qq)
+                           float inverse, float by, struct block_codes *c, float *xq, float *qq)
 {
     float error = 0;
     *xq = *qq = 0;
@@ -238,20 +238,20 @@ NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float
 
 /* Chooses codes for x / a; `by` is the shift of IQ1. Returns the weighted error in units of a. */
 NTX_CLONES static float choose_codes(const struct part *p, const float *x, const float *w, int from, int n,
-                                     float inverse, float by, struct chosen *c, float *xq, float *qq)
+                                     float inverse, float by, struct block_codes *c, float *xq, float *qq)
 {
     return p->g->dim == 8 ? choose_by(p->g, 8, x, w, from, n, inverse, by, c, xq, qq)
                           : choose_by(p->g, 4, x, w, from, n, inverse, by, c, xq, qq);
 }
 
 /* Chooses codes for a part at a given scale. Returns the weighted error in units of the scale. */
-static float choose_part(const struct part *p, const float *x, const float *w, float inverse, struct chosen *c)
+static float choose_part(const struct part *p, const float *x, const float *w, float inverse, struct block_codes *c)
 {
     float error = 0, xq, qq;
     int share = p->share ? p->share : p->width;
-    *c = (struct chosen){0};
+    *c = (struct block_codes){0};
     for (int i = 0; i < p->width; i += share) {
-        struct chosen down = *c;
+        struct block_codes down = *c;
         float down_xq = 0, down_qq = 0, up = choose_codes(p, x, w, i, share, inverse, p->share ? 1 : 0, c, &xq, &qq);
         float e = p->share ? choose_codes(p, x, w, i, share, inverse, -1, &down, &down_xq, &down_qq) : INFINITY;
         if (e < up) {
@@ -279,7 +279,7 @@ static float largest_value(const float *x, int n)
 static float fit_part(const struct part *p, const float *x, const float *w)
 {
     float top = largest_value(x, p->width), best = 0, gain = 0;
-    struct chosen c;
+    struct block_codes c;
     if (top < 1e-30f)
         return 0;
     for (int t = 0; t < TRIES; t++) {
@@ -304,18 +304,18 @@ struct block {
     float d; /* d of a scale of 1; the type stores this times a power of two */
     uint16_t half;
     int scale[16]; /* odd numbers from 1 on */
-    struct chosen part[16];
+    struct block_codes part[16];
     float error;
 };
 
 /* Fits a part with the stored scale `want` or a neighbour of it. */
 static float choose_scale(const struct part *p, const float *x, const float *w, float d, float want, int most,
-                          int *scale, struct chosen *out)
+                          int *scale, struct block_codes *out)
 {
     int at = ntx__clamp((want / d - 1) / 2, 0, (most - 1) / 2);
     float least = INFINITY;
     for (int s = NTX_MAX(at - 1, 0); s <= NTX_MIN(at + 1, (most - 1) / 2); s++) {
-        struct chosen c;
+        struct block_codes c;
         float a = d * (float)(2 * s + 1), e = a * a * choose_part(p, x, w, 1 / a, &c);
         if (e < least) {
             least = e;

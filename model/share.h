@@ -45,12 +45,12 @@ struct ntx_share_range ntx_share_of(const struct ntx_share *s, uint32_t layer, u
 /* The K and V heads of a layer that a rank keeps, by the parts; rank 0 has at least one. share NULL: all. With fewer
  * heads than ranks, some have none. */
 struct ntx_share_range ntx_share_heads(const struct ntx_share *s, uint32_t n_heads, uint32_t rank);
-/* ntx_share_whole: the layer belongs to one rank. ntx_share_asks: that rank has outputs of the layer. */
+/* ntx_share_whole: the layer belongs to one rank. ntx_share_has_outputs: that rank has outputs of the layer. */
 static inline bool ntx_share_whole(const struct ntx_share *s, uint32_t layer)
 {
     return s->split == NTX_SPLIT_LAYERS && s->owner[layer] != NTX_SHARE_ALL;
 }
-static inline bool ntx_share_asks(const struct ntx_share *s, uint32_t layer, uint32_t rank)
+static inline bool ntx_share_has_outputs(const struct ntx_share *s, uint32_t layer, uint32_t rank)
 {
     return !ntx_share_whole(s, layer) || s->owner[layer] == rank;
 }

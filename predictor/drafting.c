@@ -161,8 +161,8 @@ static void free_drafting(struct ntx_drafting *d)
     free(d);
 }
 
-int ntx_drafting_start(int requests, int answers, int file, uint64_t epoch, unsigned number, struct ntx_counters *counters,
-                       struct ntx_drafting **out, struct ntx_err *err)
+int ntx_drafting_start(int requests, int answers, int file, uint64_t epoch, unsigned number,
+                       struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err)
 {
     struct ntx_drafting *d = calloc(1, sizeof *d);
     if (!d) {

@@ -8,14 +8,14 @@
 
 #include "common/util.h"
 
-static uint64_t asks_bytes(uint32_t ctx)
+static uint64_t requests_bytes(uint32_t ctx)
 {
     return sizeof(struct ntx_drafts_requests) + (uint64_t)NTX_DRAFTS_TEXTS * ctx * sizeof(int32_t);
 }
 
 uint64_t ntx_drafts_bytes(uint32_t ctx)
 {
-    return asks_bytes(ctx) + sizeof(struct ntx_drafts_answers) + 2 * ntx_page_bytes();
+    return requests_bytes(ctx) + sizeof(struct ntx_drafts_answers) + 2 * ntx_page_bytes();
 }
 
 static void set_pointers(struct ntx_drafts *d)
@@ -29,7 +29,7 @@ static void set_pointers(struct ntx_drafts *d)
 int ntx_drafts_make(uint64_t epoch, uint32_t ctx, struct ntx_drafts *out, struct ntx_err *err)
 {
     struct ntx_drafts d = {.part = {NTX_NO_SEGMENT, NTX_NO_SEGMENT}};
-    int rc = ntx_segment_make("ntx-requests", asks_bytes(ctx), NTX_SEGMENT_OWNED, 0, NULL, &d.part[0], err);
+    int rc = ntx_segment_make("ntx-requests", requests_bytes(ctx), NTX_SEGMENT_OWNED, 0, NULL, &d.part[0], err);
     if (!rc)
         rc = ntx_segment_make("ntx-drafts", sizeof(struct ntx_drafts_answers), NTX_SEGMENT_SHARED, 0, NULL, &d.part[1],
                               err);
@@ -57,9 +57,9 @@ static int check_parts(const struct ntx_segment *requests, const struct ntx_segm
         return ntx_err_set(err, -EPROTO, "draft requests: this is no such part, or one of another version");
     if (a->epoch != epoch)
         return ntx_err_set(err, -ESTALE, "draft requests: the part belongs to another epoch");
-    if (!a->ctx || NTX_ROUND_UP(asks_bytes(a->ctx), ntx_page_bytes()) != requests->bytes)
+    if (!a->ctx || NTX_ROUND_UP(requests_bytes(a->ctx), ntx_page_bytes()) != requests->bytes)
         return ntx_err_set(err, -EINVAL, "draft requests: %" PRIu64 " bytes, but %u tokens of context take %" PRIu64,
-                           requests->bytes, a->ctx, asks_bytes(a->ctx));
+                           requests->bytes, a->ctx, requests_bytes(a->ctx));
     if (NTX_ROUND_UP(sizeof(struct ntx_drafts_answers), ntx_page_bytes()) != answers->bytes)
         return ntx_err_set(err, -EINVAL, "draft trees: %" PRIu64 " bytes, but they take %zu", answers->bytes,
                            sizeof(struct ntx_drafts_answers));
@@ -106,7 +106,8 @@ void ntx_drafts_close_seq(_Atomic uint32_t *seq, _Atomic uint32_t *bell)
     ntx_futex_wake(bell);
 }
 
-void ntx_drafts_post_request(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t, const int32_t *tokens)
+void ntx_drafts_post_request(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t,
+                             const int32_t *tokens)
 {
     struct ntx_drafts_text *to = &d->requests->text[text];
     ntx_drafts_open_seq(&to->seq);
@@ -128,7 +129,7 @@ static bool unchanged(const _Atomic uint32_t *seq, uint32_t was)
 }
 
 bool ntx_drafts_read_request(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens,
-                      uint32_t *seq)
+                             uint32_t *seq)
 {
     const struct ntx_drafts_text *from = &d->requests->text[text];
     if (!begin_copy(&from->seq, seq))

@@ -82,10 +82,11 @@ void ntx_drafts_open_seq(_Atomic uint32_t *seq);
 void ntx_drafts_close_seq(_Atomic uint32_t *seq, _Atomic uint32_t *bell);
 
 /* computed sets text number `text` (t->n at most ctx) and rings the bell. */
-void ntx_drafts_post_request(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t, const int32_t *tokens);
+void ntx_drafts_post_request(struct ntx_drafts *d, unsigned text, const struct ntx_drafts_text *t,
+                             const int32_t *tokens);
 /* The predictor copies a consistent text (tokens [ctx]) and its seq; false: no text, or it is being changed. */
 bool ntx_drafts_read_request(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_text *t, int32_t *tokens,
-                      uint32_t *seq);
+                             uint32_t *seq);
 /* computed copies a tree; false: no tree, or it is being changed. In the copy n_nodes is at most NTX_DRAFTS_NODES; all
  * else is unchecked. */
 bool ntx_drafts_answered(const struct ntx_drafts *d, unsigned text, struct ntx_drafts_tree *t);

@@ -147,7 +147,7 @@ int main(int argc, char **argv)
         ntx_options_parse(c, argc - 1, argv + 1, &o);
         ntx_terminal_set_wrap(!o.no_wrap);
         o.tell_stats = o.verbose;
-        if (c->run == ntx_cmd_run && ntx_run_resumes(&o, talk_model, &err))
+        if (!strcmp(c->name, "run") && ntx_run_resumes(&o, talk_model, &err))
             return ntx_fail(&err);
         if (ntx_command_takes_model(c) && o.n_args && ntx_model_by_name(&o.args[0], path, &err))
             return ntx_fail(&err);

@@ -226,14 +226,14 @@ static void load_draft_stats(const struct ntx_options *o, const struct ntx_model
     if (a->named || ntx_draft_off(o->load.draft) || ntx_drafters_open(o, f, fd, &n, &ignored))
         return;
     if (ntx_draft_nextn(o->load.draft) && n < NTX_DRAFT_FILES)
-        memcpy(a->guesses.drafter[n], NTX_DRAFTER_FILE_NEXTN_DIGEST, NTX_DRAFTER_FILE_TEXT);
+        memcpy(a->draft_stats.drafter[n], NTX_DRAFTER_FILE_NEXTN_DIGEST, NTX_DRAFTER_FILE_TEXT);
     for (unsigned i = 0; i < n; i++) {
-        if (ntx_drafter_file_digest(fd[i], a->guesses.drafter[i], &ignored))
-            *a->guesses.drafter[i] = 0;
+        if (ntx_drafter_file_digest(fd[i], a->draft_stats.drafter[i], &ignored))
+            *a->draft_stats.drafter[i] = 0;
         close(fd[i]);
     }
     if (!ntx_model_digest(f->gguf, f->fds, digest, &ignored))
-        (void)ntx_draft_stats_load(digest, &a->guesses, &ignored); /* without statistics, common values hold */
+        (void)ntx_draft_stats_load(digest, &a->draft_stats, &ignored); /* without statistics, common values hold */
 }
 
 /* Fills the request as computed/engine/load.c does. */
@@ -254,7 +254,7 @@ static int fill_request(const struct ntx_options *o, const struct ntx_model_file
         .trees = ntx_draft_trees(o->load.draft, o->load.draft_nodes),
         .vram = o->load.vram,
         .smallest = true,
-        .guesses = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->guesses,
+        .draft_stats = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->draft_stats,
         .draft_nodes = o->load.draft_nodes,
     };
     if (ntx_draft_files(o->load.draft) || ntx_draft_nextn(o->load.draft))

@@ -23,7 +23,7 @@ struct ntx_plan_answer {
     struct ntx_hw hw;
     struct ntx_outline model;
     struct ntx_layout place;
-    struct ntx_draft_stats guesses;  /* statistics of earlier loads of the model (--draft) */
+    struct ntx_draft_stats draft_stats; /* statistics of earlier loads of the model (--draft) */
     bool exact;                      /* exact to the byte, as `ntx run` would place it: there is a file, and no GPU */
     bool named, here;                /* the model has no file; the machine is this one */
     const char *path;                /* of its file, for commands; NULL: it is not here yet */

@@ -94,12 +94,12 @@ static void print_drafts(const struct ntx_plan_answer *a)
 {
     const struct ntx_layout *p = &a->place;
     char r[64];
-    const char *by = p->draft_known ? "as it was here before" : "if guesses hold as they commonly do";
+    const char *by = p->draft_known ? "as it was here before" : "at the usual acceptance rates";
     if (p->draft_nodes)
-        printf("Guesses: %.1f tokens per pass of %u guesses: %s, %s.\n", p->draft_tokens, p->draft_nodes,
+        printf("Drafts: %.1f tokens per pass of %u drafts: %s, %s.\n", p->draft_tokens, p->draft_nodes,
                ntx__plan_rate_text(p->draft_tok_s, r, sizeof r), by);
     else if (p->draft_tok_s > 0)
-        printf("Guesses: they do not pay here, %s.\n", by);
+        printf("Drafts: they do not pay here, %s.\n", by);
 }
 
 static void print_limit(const struct ntx_plan_answer *a)

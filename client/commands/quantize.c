@@ -204,7 +204,7 @@ int ntx_cmd_quantize(struct ntx_options *o)
                                      .split = o->split,
                                      .threads = o->load.threads ? o->load.threads : count_cpus(),
                                      .progress = show_progress,
-                                     .chosen = on_type,
+                                     .on_type = on_type,
                                      .ctx = &t};
     char *patterns[NTX_MAX_TENSORS] = {NULL};
     int rc = take_type(o->args[2], &q, &err);

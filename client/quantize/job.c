@@ -199,8 +199,8 @@ static void count_report(struct ntx__job *j)
         r->values += k->t->ne[0] * k->t->ne[1] * k->t->ne[2] * k->t->ne[3];
         r->n_changed += k->type != k->t->type;
         r->n_twice += k->type != k->t->type && was_quantised(k->t->type);
-        if (j->o->dry && j->o->chosen)
-            j->o->chosen(j->o->ctx, k->t, k->type, -1);
+        if (j->o->dry && j->o->on_type)
+            j->o->on_type(j->o->ctx, k->t, k->type, -1);
     }
 }
 

@@ -51,8 +51,8 @@ struct ntx_quantize_options {
     uint64_t split; /* bytes of a part at most; 0: one file */
     uint32_t threads;
     void (*progress)(void *ctx, const struct ntx_quantize_progress *p); /* or NULL */
-    void (*chosen)(void *ctx, const struct ntx_gguf_tensor *t, uint32_t type,
-                   double error); /* or NULL: for each tensor when it is done; dry: in advance. error < 0: unchanged */
+    void (*on_type)(void *ctx, const struct ntx_gguf_tensor *t, uint32_t type,
+                    double error); /* or NULL: for each tensor when it is done; dry: in advance. error < 0: unchanged */
     void *ctx;
     const volatile sig_atomic_t *stop; /* not 0: ends with -EINTR */
 };

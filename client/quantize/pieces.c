@@ -217,8 +217,8 @@ static void note_error(struct ntx__job *j, const struct ntx__target *k, double e
         j->report->worst = share;
         strncpy(j->report->worst_name, k->t->name, sizeof j->report->worst_name - 1);
     }
-    if (j->o->chosen)
-        j->o->chosen(j->o->ctx, k->t, k->type, share);
+    if (j->o->on_type)
+        j->o->on_type(j->o->ctx, k->t, k->type, share);
 }
 
 static int quantize_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct ntx_err *err)
@@ -260,7 +260,7 @@ int ntx__write_tensor(struct ntx__job *j, uint32_t tensor, int fd, struct ntx_er
     const struct ntx__target *k = &j->target[tensor];
     if (k->type != k->t->type)
         return quantize_tensor(j, tensor, fd, err);
-    if (j->o->chosen)
-        j->o->chosen(j->o->ctx, k->t, k->type, -1);
+    if (j->o->on_type)
+        j->o->on_type(j->o->ctx, k->t, k->type, -1);
     return copy_tensor(j, tensor, fd, err);
 }

@@ -144,7 +144,7 @@ struct ntx_constraint {
     bool given; /* the last token was not drawn */
     uint32_t top;
     double max, log_sum; /* of the current logits */
-    struct ntx_told told;
+    struct ntx_token_top token_top;
 };
 
 bool ntx_constraint_wanted(const struct ntx_request *m) { return m->constraint || m->n_bias || m->logprobs; }
@@ -360,7 +360,7 @@ static float logprob(const struct ntx_constraint *c, float logit)
 /* Finds the likeliest tokens; of equal ones, those of least id. */
 static void find_top(struct ntx_constraint *c, const float *logits)
 {
-    struct ntx_candidate *top = c->told.top;
+    struct ntx_candidate *top = c->token_top.top;
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->n_vocab && c->top; i++) {
         if (n == c->top && !(logits[i] > top[n - 1].logit))
@@ -372,12 +372,12 @@ static void find_top(struct ntx_constraint *c, const float *logits)
     }
     for (uint32_t i = 0; i < n; i++)
         top[i].logit = logprob(c, top[i].logit);
-    c->told.n = n;
+    c->token_top.n = n;
 }
 
-const struct ntx_told *ntx_constraint_told(const struct ntx_constraint *c)
+const struct ntx_token_top *ntx_constraint_token_top(const struct ntx_constraint *c)
 {
-    return c && c->logprobs && !c->given ? &c->told : NULL;
+    return c && c->logprobs && !c->given ? &c->token_top : NULL;
 }
 
 /* ---- the draw */
@@ -442,7 +442,7 @@ int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_
         return rc;
     *token = ntx_sampler_draw(s, position);
     if (c->logprobs)
-        c->told.logprob = logprob(c, logits[*token]);
+        c->token_top.logprob = logprob(c, logits[*token]);
     return c->match ? advance_match(c, *token, lead) : 0;
 }
 

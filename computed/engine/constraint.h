@@ -48,7 +48,7 @@ struct ntx_budget_refused;
 const char *ntx_constraint_ram(uint32_t n_vocab, uint64_t from, const struct ntx_budget_refused *r, char *buf,
                                size_t room);
 
-struct ntx_told { /* reported of a token, with logprobs */
+struct ntx_token_top { /* reported of a token, with logprobs */
     float logprob;
     uint32_t n;
     struct ntx_candidate top[NTX_TOP_MOST]; /* the likeliest first; .logit is the log of the probability */
@@ -74,8 +74,8 @@ int ntx_constraint_draw(struct ntx_constraint *c, struct ntx_sampler *s, uint64_
 int ntx_constraint_take(struct ntx_constraint *c, int32_t token, bool lead);
 const char *ntx_constraint_why(int rc);
 bool ntx_constraint_over(const struct ntx_constraint *c); /* the constraint is fulfilled and allows no more */
-const struct ntx_told *ntx_constraint_told(
-    const struct ntx_constraint *c); /* of the last token; NULL: not asked for, or not drawn */
+/* Of the last token; NULL: the request has no logprobs, or the token was not drawn. */
+const struct ntx_token_top *ntx_constraint_token_top(const struct ntx_constraint *c);
 
 /* ---- constraint_text.c: grammar texts for a schema's or tools' answers; malloc'd. guarded: channel marks are control
  * tokens */

@@ -82,9 +82,9 @@ static bool has_failed(struct ntx_draft_file *f)
     why[sizeof why - 1] = 0;
     for (char *p = why; *p; p++)
         *p = *p >= ' ' && *p < 127 ? *p : '?';
-    if (!f->told)
+    if (!f->failure_logged)
         ntx_log(NTX_LOG_WARN, "no drafts: the drafter: %s", why);
-    f->told = true;
+    f->failure_logged = true;
     return true;
 }
 

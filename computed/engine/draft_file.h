@@ -31,7 +31,7 @@ struct ntx_draft_file {
         uint32_t n, n_prompt;
     } text[NTX_DRAFTS_TEXTS]; /* the requests */
     uint64_t asked;
-    bool told;                   /* its failure was logged */
+    bool failure_logged;         /* its failure was logged */
     struct ntx_drafts_tree tree; /* copy of the tree */
 };
 

@@ -34,9 +34,9 @@ bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *
         take_tree(f, t, number);
     while (!ntx__draft_settled(&f->tree, most, cost) &&
            (rc = ntx_drafter_grow(f->by_states, number, NTX_DRAFT_NODES)) > 0);
-    if (rc < 0 && !f->told)
+    if (rc < 0 && !f->failure_logged)
         ntx_log(NTX_LOG_WARN, "no drafts by the model's states: %s", strerror(-rc));
-    f->told |= rc < 0;
+    f->failure_logged |= rc < 0;
     return rc >= 0;
 }
 
@@ -45,5 +45,5 @@ void ntx_draft_file_show(struct ntx_draft_file *f, const struct ntx_draft_text *
 {
     const struct ntx_drafter_text x = shown_text(t);
     /* a failure shows when a tree is wanted */
-    (void)ntx_drafter_saw(f->by_states, &x, pos, state, read && !f->told);
+    (void)ntx_drafter_saw(f->by_states, &x, pos, state, read && !f->failure_logged);
 }

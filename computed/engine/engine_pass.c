@@ -172,7 +172,7 @@ static struct ntx_capture *next_capture(struct ntx_engine *e, const struct ntx_s
 /* Chooses the session's groups of neurons, once its prompt has been read. */
 static struct ntx_ffn_set *session_ffn_set(const struct ntx_engine *e, struct ntx_session *s)
 {
-    if (s->ffn && !s->ffn->chosen)
+    if (s->ffn && !s->ffn->current)
         ntx_ffn_set_choose(s->ffn, e->l->ffn.value);
     return s->ffn;
 }

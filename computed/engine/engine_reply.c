@@ -76,7 +76,7 @@ static struct ntx_token_prob token_prob(const struct ntx_engine *e, int32_t toke
 }
 
 static void send_token_probs(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len,
-                             const struct ntx_told *t)
+                             const struct ntx_token_top *t)
 {
     struct ntx_token_prob top[NTX_TOP_MOST];
     char *buf = malloc((t->n + 1) * (size_t)NTX_TOKEN_MAX);
@@ -86,14 +86,14 @@ static void send_token_probs(struct ntx_engine *e, struct ntx_session *s, int32_
     }
     for (uint32_t i = 0; i < t->n; i++)
         top[i] = token_prob(e, t->top[i].id, t->top[i].logit, true, buf + (i + 1) * (size_t)NTX_TOKEN_MAX);
-    const struct ntx_token_told told = {.it = token_prob(e, token, t->logprob, false, buf), .top = top, .n = t->n};
-    ntx_mail_token(e->c.mail, s->replies, s->request, token, text, len, &told);
+    const struct ntx_token_probs probs = {.it = token_prob(e, token, t->logprob, false, buf), .top = top, .n = t->n};
+    ntx_mail_token(e->c.mail, s->replies, s->request, token, text, len, &probs);
     free(buf);
 }
 
 void ntx__engine_send_token(struct ntx_engine *e, struct ntx_session *s, int32_t token, const char *text, size_t len)
 {
-    const struct ntx_told *t = token >= 0 ? ntx_constraint_told(s->constraint) : NULL;
+    const struct ntx_token_top *t = token >= 0 ? ntx_constraint_token_top(s->constraint) : NULL;
     if (t)
         send_token_probs(e, s, token, text, len, t);
     else

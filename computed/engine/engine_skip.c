@@ -10,8 +10,8 @@
 
 #include "common/util.h"
 
-#define ASK_AGAIN_NS 100000000ull
-#define WAIT_MS      5000
+#define RESEND_NS 100000000ull
+#define WAIT_MS   5000
 
 struct asked { /* a place on the probe board, by its index */
     uint32_t gen;
@@ -127,14 +127,14 @@ static struct timespec to_timespec(uint64_t ns)
 static void wait_for_answers(struct ntx_skip *s)
 {
     struct ntx_patience patience = ntx_patience(s->c.wait_ms * 1000000ull);
-    uint64_t now = ntx_now_ns(), again = now + ASK_AGAIN_NS;
+    uint64_t now = ntx_now_ns(), again = now + RESEND_NS;
     while (s->n_waiting && !s->given_up && !s->away && s->cancelled != s->pass + 1 && !ntx_patience_over(&patience)) {
         struct timespec t = to_timespec(now + NTX_MIN(again - now, patience.left_ns));
         pthread_cond_timedwait(&s->answered, &s->lock, &t);
         now = ntx_now_ns();
         if (now >= again) {
             request_decisions(s);
-            again = now + ASK_AGAIN_NS;
+            again = now + RESEND_NS;
         }
     }
 }

@@ -530,14 +530,14 @@ int ntx_prefix_store_write(struct ntx_prefix_store *s, uint64_t scope, const int
                            struct ntx_kv_seq *kv, struct ntx_kv_snapshot *const *snapshots, uint32_t n_snapshots)
 {
     struct file f = {.scope = scope, .n = n};
-    struct ntx_kv_snapshot *chosen[NTX_PREFIX_STORE_SNAPSHOTS];
+    struct ntx_kv_snapshot *kept[NTX_PREFIX_STORE_SNAPSHOTS];
     uint32_t old = 0, old_n, most = ntx_prefix_store_find(s, scope, ids, n, s->c.whole, &old, &old_n);
     if (most == n ||
         (most && common_tokens(s->file[old].ids, ids, NTX_MIN(n, old_n)) < old_n && is_near_enough(s, n, most)))
         return 0;
     f.bytes = sizeof(struct ntx_prefix_store_head) + n * sizeof *ids + ntx_kv_parts_bytes(kv, n);
     uint64_t more = 0;
-    f.n_snapshots = choose_snapshots(s, &f, snapshots, n_snapshots, chosen, &more);
+    f.n_snapshots = choose_snapshots(s, &f, snapshots, n_snapshots, kept, &more);
     if (f.bytes + more > s->c.most)
         f.n_snapshots = 0, more = 0;
     f.bytes += more;
@@ -545,9 +545,9 @@ int ntx_prefix_store_write(struct ntx_prefix_store *s, uint64_t scope, const int
         return -EFBIG;
     evict_for(s, f.bytes);
     name_file(f.name, scope, ids, n, s->of);
-    int rc = fill_tables(&f, ids, chosen);
+    int rc = fill_tables(&f, ids, kept);
     if (!rc) {
-        rc = write_new(s, &f, kv, chosen);
+        rc = write_new(s, &f, kv, kept);
         log_full(s, rc);
     }
     if (rc) {

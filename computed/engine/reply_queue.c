@@ -294,17 +294,17 @@ void ntx_mail_started(struct ntx_mailbox *b, struct ntx_reply_queue *replies, ui
 enum { TOP_MOST = 20 };
 
 void ntx_mail_token(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int32_t token,
-                    const char *text, size_t len, const struct ntx_token_told *told)
+                    const char *text, size_t len, const struct ntx_token_probs *probs)
 {
     Ntx__Token t = NTX__TOKEN__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     Ntx__TopToken top[TOP_MOST], *list[TOP_MOST];
-    if (told) {
-        t.own = (ProtobufCBinaryData){told->it.len, (uint8_t *)(uintptr_t)told->it.own};
-        t.logprob = told->it.logprob;
+    if (probs) {
+        t.own = (ProtobufCBinaryData){probs->it.len, (uint8_t *)(uintptr_t)probs->it.own};
+        t.logprob = probs->it.logprob;
         t.top = list;
-        for (t.n_top = 0; t.n_top < told->n && t.n_top < TOP_MOST; t.n_top++) {
-            const struct ntx_token_prob *p = &told->top[t.n_top];
+        for (t.n_top = 0; t.n_top < probs->n && t.n_top < TOP_MOST; t.n_top++) {
+            const struct ntx_token_prob *p = &probs->top[t.n_top];
             ntx__top_token__init(list[t.n_top] = &top[t.n_top]);
             top[t.n_top].token = p->token;
             top[t.n_top].logprob = p->logprob;

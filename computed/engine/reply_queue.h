@@ -134,7 +134,7 @@ void ntx_mail_progress(struct ntx_mailbox *b, struct ntx_reply_queue *replies, u
 void ntx_mail_how_far(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const struct ntx_how_far *p);
 void ntx_mail_started(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, const struct ntx_started *m);
 /* A token's probability and the n likeliest in top; own: the token's bytes. */
-struct ntx_token_told {
+struct ntx_token_probs {
     struct ntx_token_prob {
         int32_t token;
         float logprob;
@@ -143,9 +143,9 @@ struct ntx_token_told {
     } it, *top;
     unsigned n;
 };
-/* told: or NULL. */
+/* probs: or NULL. */
 void ntx_mail_token(struct ntx_mailbox *b, struct ntx_reply_queue *replies, uint64_t id, int32_t token,
-                    const char *text, size_t len, const struct ntx_token_told *told);
+                    const char *text, size_t len, const struct ntx_token_probs *probs);
 struct ntx_scores {
     double nll; /* sum of each */
     /* [n] negative log-likelihood of each token, the least that any token had there, and that token */

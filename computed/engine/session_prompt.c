@@ -215,15 +215,15 @@ static int explain_error(struct ntx_prompt *p, int rc)
 static void read_constraint(struct ntx_prompt *p)
 {
     const struct ntx_constraint_request request = {.m = p->m,
-                                               .tok = p->tok,
-                                               .words = p->words,
-                                               .n_vocab = p->n_vocab,
-                                               .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply,
-                                               .chat = p->chat,
-                                               .thinks = p->more.thinks,
-                                               .memory = p->constraint_bytes,
-                                               .words_most = p->words_most,
-                                               .constrains_from = p->constrains_from};
+                                                   .tok = p->tok,
+                                                   .words = p->words,
+                                                   .n_vocab = p->n_vocab,
+                                                   .reply = p->chat ? ntx_chat_reply(p->chat) : p->reply,
+                                                   .chat = p->chat,
+                                                   .thinks = p->more.thinks,
+                                                   .memory = p->constraint_bytes,
+                                                   .words_most = p->words_most,
+                                                   .constrains_from = p->constrains_from};
     int rc = ntx_constraint_new(&request, &p->constraint, &p->err);
     /* the grammar is too large, not the prompt */
     if (rc)

@@ -171,7 +171,7 @@ static void place_experts(struct ntx_device *d, struct cursor *c)
     m->moe.place = place_bytes(c, choices * 4);
     m->moe.row = place_bytes(c, choices * 4);
     m->moe.expert = place_bytes(c, choices * 4);
-    m->moe.chosen = place_bytes(c, choices * 4);
+    m->moe.routed = place_bytes(c, choices * 4);
     m->moe.tiles = place_bytes(c, (choices + wave) * sizeof *m->moe.tiles);
     for (uint8_t b = NTX__BUF_ROUTED_X; b <= NTX__BUF_ROUTED_Y; b++)
         place_buf(d, c, b, wave);
@@ -206,7 +206,7 @@ static void place_index_topk(struct ntx_device *d, struct cursor *c)
         return;
     m->scores = place_floats(c, d->score_rows * ctx);
     m->n_topk = place_bytes(c, r * 4);
-    m->chosen = place_bytes(c, r * d->max_topk * 4);
+    m->topk = place_bytes(c, r * d->max_topk * 4);
     m->n_left = place_bytes(c, r * 4);
     m->left = place_bytes(c, r * d->max_topk * 4);
 }

@@ -62,13 +62,13 @@ struct ntx__device_mem {
     uint32_t *tables[2]; /* [kv.blocks] KV block tables: of layers without a window ring, and with one */
     uint32_t *holes;     /* [n_layers x kv.blocks] */
     /* NULL in models without an indexer. most: ntx__most_topk */
-    float *scores;             /* [score_rows x ctx] */
-    uint32_t *n_topk, *chosen; /* [R], [R x most] indexer top-k by row of the pass (struct ntx_gpu_index_topk) */
-    uint32_t *n_left, *left;   /* the same without this layer's KV holes */
+    float *scores;           /* [score_rows x ctx] */
+    uint32_t *n_topk, *topk; /* [R], [R x most] indexer top-k by row of the pass (struct ntx_gpu_index_topk) */
+    uint32_t *n_left, *left; /* the same without this layer's KV holes */
     struct {
         float *weight;                  /* [R x n_expert_used] */
         uint32_t *place, *row, *expert; /* the same size */
-        uint32_t *chosen;               /* the same size: experts before they are sorted */
+        uint32_t *routed;               /* the same size: experts before they are sorted */
         struct ntx_gpu_tile *tiles;     /* of all waves; a wave has at most as many tiles as routed rows */
     } moe;
     uint32_t *groups;    /* [n_groups] groups of a packed layer that rows use */

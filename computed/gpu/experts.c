@@ -183,7 +183,7 @@ static uint32_t tiles_of_wave(const struct ntx_device *d)
 static int sort_by_expert(struct ntx_device *d)
 {
     const struct ntx_gpu_sort g = {
-        .chosen = d->m.moe.chosen,
+        .selected = d->m.moe.routed,
         .place = d->m.moe.place,
         .row = d->m.moe.row,
         .expert = d->m.moe.expert,
@@ -210,7 +210,7 @@ int ntx__device_route(struct ntx_forward *f)
         .weight = d->m.moe.weight,
         .place = d->m.moe.place,
         .row = d->m.moe.row,
-        .expert = d->tile_rows ? d->m.moe.chosen : d->m.moe.expert,
+        .expert = d->tile_rows ? d->m.moe.routed : d->m.moe.expert,
         .ld_logits = f->buf[NTX__BUF_PROBS].ld,
         .n_rows = f->n_live,
         .n_expert = f->hp->n_expert,
@@ -254,7 +254,7 @@ static struct ntx_gpu_product product_of(const struct ntx_device *d, enum ntx_ex
     if (d->tile_rows)
         g.tiles = wave_tiles(d);
     else
-        g.chosen = (struct ntx_gpu_routed){.expert = d->m.moe.expert,
+        g.routed = (struct ntx_gpu_routed){.expert = d->m.moe.expert,
                                            .bytes = d->expert_bytes[f->layer],
                                            .n = f->moe.n,
                                            .each = rows ? d->hp->n_expert_used : 1};

@@ -53,7 +53,7 @@ static int choose_rows(struct ntx_device *d, const struct ntx_step *s, uint32_t 
     };
     const struct ntx_gpu_index_topk choice = {.score = d->m.scores,
                                               .n_topk = d->m.n_topk,
-                                              .chosen = d->m.chosen,
+                                              .topk = d->m.topk,
                                               .kv = keys,
                                               .ld_score = d->c.ctx,
                                               .n_rows = n,
@@ -81,9 +81,9 @@ static bool lists(const struct ntx_device *d, const struct ntx_step *s) { return
 int ntx__device_drop_holes(struct ntx_device *d, const struct ntx_step *s)
 {
     const struct ntx_gpu_index_topk g = {.n_topk = d->m.n_left,
-                                         .chosen = d->m.left,
+                                         .topk = d->m.left,
                                          .from_n = d->m.n_topk,
-                                         .from = d->m.chosen,
+                                         .from = d->m.topk,
                                          .kv = ntx__device_kv(d, 0),
                                          .n_rows = d->now.n_live,
                                          .max_topk = d->max_topk};
@@ -96,7 +96,7 @@ void ntx__device_lists(const struct ntx_device *d, const struct ntx_step *s, str
     if (!lists(d, s))
         return;
     g->n_topk = d->with_holes ? d->m.n_left : d->m.n_topk;
-    g->chosen = d->with_holes ? d->m.left : d->m.chosen;
+    g->topk = d->with_holes ? d->m.left : d->m.topk;
     g->max_topk = d->max_topk;
     if (!d->f->c.skip.decide)
         g->most_pos = NTX_MIN(g->most_pos, d->max_topk);

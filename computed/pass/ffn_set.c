@@ -52,7 +52,7 @@ void ntx_ffn_set_add(struct ntx_ffn_set *s, uint32_t layer, const float *energy)
     for (uint32_t g = 0; g < n; g++)
         sum += energy[g];
     s->any = true;
-    s->chosen = false;
+    s->current = false;
     if (!(sum > 0) || !isfinite(sum))
         return;
     for (uint32_t g = 0; g < n; g++)
@@ -71,5 +71,5 @@ void ntx_ffn_set_choose(struct ntx_ffn_set *s, float share)
         for (uint32_t g = 0; g < n; g++)
             s->uses[(size_t)l * s->stride + g] = ntx_cut_keeps(&cut, seen[g]);
     }
-    s->chosen = true;
+    s->current = true;
 }

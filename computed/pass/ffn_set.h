@@ -16,10 +16,10 @@
 
 struct ntx_ffn_set {
     const struct ntx_model *model;
-    uint32_t stride;  /* groups of the layer with most */
-    bool any, chosen; /* any: a row was added since it was made; chosen: `uses` is up to date */
-    float *seen;      /* [n_layers x stride] */
-    uint8_t *uses;    /* [n_layers x stride] 1: the group is used */
+    uint32_t stride;   /* groups of the layer with most */
+    bool any, current; /* any: a row was added since it was made; current: `uses` is up to date */
+    float *seen;       /* [n_layers x stride] */
+    uint8_t *uses;     /* [n_layers x stride] 1: the group is used */
 };
 
 uint64_t ntx_ffn_set_bytes(const struct ntx_model *m);
@@ -32,7 +32,7 @@ void ntx_ffn_set_choose(struct ntx_ffn_set *s, float share);
 /* [n_groups] of a layer, or NULL: all of them. */
 static inline const uint8_t *ntx_ffn_set_uses(const struct ntx_ffn_set *s, uint32_t layer)
 {
-    return s && s->chosen && s->any ? s->uses + (uint64_t)layer * s->stride : NULL;
+    return s && s->current && s->any ? s->uses + (uint64_t)layer * s->stride : NULL;
 }
 /* The number of groups in the share F of n. */
 uint32_t ntx_ffn_share(float share, uint32_t n);

@@ -59,8 +59,8 @@ struct ntx__lane {       /* scratch of one thread */
     float *logits;       /* [max_rows x NTX__LOGIT_TILE] */
     /* MLA: [NTX_ATTN_VECTORS] rows that a head's matrix multiplies, in its form. */
     void *mla_x;
-    const void **chosen_v;  /* [max_topk] V of the top-k, where K does not contain it; else NULL */
-    const void **chosen;    /* [max_topk, or a window's and the pooled ones] K of the top-k, if there is one */
+    const void **topk_v;    /* [max_topk] V of the top-k, where K does not contain it; else NULL */
+    const void **topk_k;    /* [max_topk, or a window's and the pooled ones] K of the top-k, if there is one */
     float *mla_q, *mla_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
     uint8_t *slice;         /* [NTX_SLICE_OUTS of the longest row] where weights are interleaved */
 };
@@ -217,9 +217,9 @@ struct ntx_backend {
     int (*low)(struct ntx_forward *f, const struct ntx_step *s, uint32_t n, uint32_t forms);
     int (*lora)(struct ntx_forward *f, const struct ntx_step *s, uint32_t n);
     int (*clear)(struct ntx_forward *f, enum ntx_buf b); /* sets its live rows to 0 */
-    /* Experts. chosen: the choices are in m.moe. gather: the wave's choices (f->moe) get their rows of X. combine: they
+    /* Experts. routed: the choices are in m.moe. gather: the wave's choices (f->moe) get their rows of X. combine: they
      * are added to Y, after the shared expert's gate has been applied to Y if f->moe.weigh is set. */
-    int (*chosen)(struct ntx_forward *f);
+    int (*routed)(struct ntx_forward *f);
     /* It has all of f->layer's experts and routes by itself, from the router's logits; m.moe is then not written. NULL:
      * never. */
     bool (*routes)(const struct ntx_forward *f);
@@ -326,7 +326,7 @@ struct ntx__mem {
     uint32_t *choosers; /* [R] live rows that select */
     /* [R], [R x max_topk] by row of the batch: ascending positions, and their number; NTX__ALL: it attends to all that
      * it sees. */
-    uint32_t *n_topk, *chosen, max_topk;
+    uint32_t *n_topk, *topk, max_topk;
 };
 
 struct ntx_forward {
@@ -388,7 +388,7 @@ struct ntx_forward {
     const struct ntx__run *run;
     uint32_t lora;                  /* the step of the run, for LORA */
     bool watched;                   /* a row of the pass is watched */
-    bool grams_requested;               /* entries of the n-gram table are requested */
+    bool grams_requested;           /* entries of the n-gram table are requested */
     uint32_t n_grams;               /* how many */
     const struct ntx_step *putting; /* PUT of rows that came from elsewhere */
     const struct ntx__glu *glu;
@@ -582,8 +582,8 @@ static inline float *ntx__grams_in(const struct ntx_forward *f, const float *fol
 {
     return fold ? (float *)fold + ntx_fold_floats(f->hp) : NULL;
 }
-int ntx__grams_request(struct ntx_forward *f);  /* for all rows, when the pass begins */
-int ntx__grams_more(struct ntx_forward *f); /* between steps: posts more reads as others end */
+int ntx__grams_request(struct ntx_forward *f); /* for all rows, when the pass begins */
+int ntx__grams_more(struct ntx_forward *f);    /* between steps: posts more reads as others end */
 /* Before its convolution: m.gram_taps, and each session's last tokens. */
 void ntx__grams_keep(struct ntx_forward *f, const struct ntx_step *s);
 void ntx__grams_keep_tokens(struct ntx_forward *f); /* the tokens alone */

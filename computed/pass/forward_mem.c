@@ -184,7 +184,7 @@ static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg
     m->scores = any ? place_bytes(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
     m->choosers = any ? place_bytes(c, rows * sizeof *m->choosers) : NULL;
     m->n_topk = any ? place_bytes(c, rows * sizeof *m->n_topk) : NULL;
-    m->chosen = any ? place_bytes(c, rows * m->max_topk * sizeof *m->chosen) : NULL;
+    m->topk = any ? place_bytes(c, rows * m->max_topk * sizeof *m->topk) : NULL;
 }
 
 /* K that a row attends to by address. */
@@ -215,8 +215,8 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .path_k = place_bytes(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_k(hp)),
             .path_v = place_bytes(c, (uint64_t)NTX__PATH_BLOCKS * NTX_KV_BLOCK * 2 * most_v(hp)),
             .path_holes = place_bytes(c, blocks * (NTX_KV_BLOCK / 8)),
-            .chosen = place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.chosen),
-            .chosen_v = hp->index_beside ? place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.chosen_v) : NULL,
+            .topk_k = place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.topk_k),
+            .topk_v = hp->index_beside ? place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.topk_v) : NULL,
             .logits = place_bytes(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place_bytes(c, slice),
         };

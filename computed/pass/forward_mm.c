@@ -268,11 +268,11 @@ static uint32_t number_of(const struct ntx_forward *f, const struct ntx_weight *
 static void add_inputs(struct ntx_forward *f, const struct ntx__product *p, const struct ntx__input *in)
 {
     uint32_t matrix = number_of(f, p->w), n = p->n_rows ? p->n_rows : in->n_rows;
-    bool chosen = in->buf == NTX__BUF_ROUTED_X && !ntx__weighs_input(f);
+    bool routed = in->buf == NTX__BUF_ROUTED_X && !ntx__weighs_input(f);
     for (uint32_t i = p->row0; i < p->row0 + n && matrix != UINT32_MAX; i++)
         for (uint32_t part = 0; part < NTX_MAX(p->parts, 1u); part++)
             ntx_input_sums_add(f->c.sums, p->w->tensor, matrix,
-                               chosen ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x
+                               routed ? f->m.x + f->m.moe.row[f->moe.first + i] * f->ld_x
                                       : f->buf[in->buf].at + in->at + (size_t)i * f->buf[in->buf].ld +
                                             (size_t)part * p->w->n_in,
                                0, 1);

@@ -192,15 +192,15 @@ void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, u
     const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
     const uint32_t from = r->pos + 1 > s->attend.window ? r->pos + 1 - s->attend.window : 0,
                    all = s->attend.every ? (r->pos + 1) / s->attend.every : 0;
-    const bool chosen = s->attend.topk && ntx__has_topk(f, row);
-    const uint32_t more = chosen ? f->m.n_topk[row] : all,
-                   *which = chosen ? f->m.chosen + (size_t)row * f->m.max_topk : NULL;
+    const bool has_topk = s->attend.topk && ntx__has_topk(f, row);
+    const uint32_t more = has_topk ? f->m.n_topk[row] : all,
+                   *which = has_topk ? f->m.topk + (size_t)row * f->m.max_topk : NULL;
     uint32_t n = 0;
     for (uint32_t pos = from; pos <= r->pos; pos++)
-        lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, pos) + pos % NTX_KV_BLOCK * bytes;
+        lane->topk_k[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, pos) + pos % NTX_KV_BLOCK * bytes;
     for (uint32_t k = 0; k < more; k++)
-        lane->chosen[n++] = ntx__pooled(f, r->kv, which ? which[k] : k, s->attend.every, false);
-    a->k = a->v = lane->chosen;
+        lane->topk_k[n++] = ntx__pooled(f, r->kv, which ? which[k] : k, s->attend.every, false);
+    a->k = a->v = lane->topk_k;
     a->v_in_k = true;
     a->block_tokens = 1;
     a->n_pos = n;

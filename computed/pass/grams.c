@@ -86,8 +86,8 @@ int ntx__grams_request(struct ntx_forward *f)
     }
     make_distinct(f, f->b->n_rows * f->hp->grams.heads);
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
-    int rc = (ops->request_entries ? ops->request_entries : ops->entries)(f->c.weights, t->file, t->offset, w->row_bytes,
-                                                                  f->m.gram_ids, f->n_grams, f->m.gram_entries);
+    int rc = (ops->request_entries ? ops->request_entries : ops->entries)(
+        f->c.weights, t->file, t->offset, w->row_bytes, f->m.gram_ids, f->n_grams, f->m.gram_entries);
     f->grams_requested = !rc && ops->request_entries;
     return rc;
 }

@@ -135,13 +135,13 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
                    n = candidates_at(s->index_topk.every, pos), each = s->index_topk.keys ? s->index_topk.every : 1;
     const float *score = f->m.scores + (size_t)at * f->c.ctx;
     struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->index_topk.most);
-    uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk, k = 0;
+    uint32_t *topk = f->m.topk + (size_t)row * f->m.max_topk, k = 0;
     for (uint32_t p = 0; p < n; p++)
         if (score[p] != -INFINITY && ntx_cut_keeps(&cut, score[p]))
             for (uint32_t j = 0; j < each; j++)
-                chosen[k++] = p * each + j;
+                topk[k++] = p * each + j;
     for (uint32_t p = n * each; s->index_topk.keys && p <= pos; p++)
-        chosen[k++] = p;
+        topk[k++] = p;
     f->m.n_topk[row] = k;
 }
 
@@ -196,13 +196,13 @@ static void select_row(const struct ntx_forward *f, const struct ntx_step *s, ui
 {
     const struct ntx_row *r = &f->b->rows[row];
     const bool some = ntx__has_topk(f, row), pooled = f->hp->v_is_k;
-    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk;
+    const uint32_t *topk = f->m.topk + (size_t)row * f->m.max_topk;
     const uint32_t layer = pooled ? f->hp->n_layers + f->layer : f->layer;
     uint32_t n = pooled ? candidates_at(s->attend.every, r->pos) : r->pos / NTX_KV_BLOCK + 1;
     if (some)
         n = f->m.n_topk[row];
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t which = some ? chosen[i] : i;
+        const uint32_t which = some ? topk[i] : i;
         if (pooled)
             ntx_kv_pass_set_topk(r->kv, layer, (which + 1) * s->attend.every - 1);
         else
@@ -225,21 +225,20 @@ void ntx__attend_topk(const struct ntx_forward *f, uint32_t row, uint32_t kv_hea
 {
     const struct ntx_row *r = &f->b->rows[row];
     const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
-    const uint32_t *chosen = f->m.chosen + (size_t)row * f->m.max_topk;
+    const uint32_t *topk = f->m.topk + (size_t)row * f->m.max_topk;
     const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK,
                  v_bytes = ntx_kv_v_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->m.n_topk[row]; i++) {
-        uint32_t slot = slot_of(r, chosen[i]);
+        uint32_t slot = slot_of(r, topk[i]);
         if (is_hole(hole, slot))
             continue;
-        if (lane->chosen_v)
-            lane->chosen_v[n] = (const uint8_t *)ntx_kv_v(r->kv, f->layer, kv_head, slot) +
-                                slot % NTX_KV_BLOCK * v_bytes;
-        lane->chosen[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * bytes;
+        if (lane->topk_v)
+            lane->topk_v[n] = (const uint8_t *)ntx_kv_v(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * v_bytes;
+        lane->topk_k[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * bytes;
     }
-    a->k = lane->chosen;
-    a->v = lane->chosen_v ? lane->chosen_v : lane->chosen;
+    a->k = lane->topk_k;
+    a->v = lane->topk_v ? lane->topk_v : lane->topk_k;
     a->block_tokens = 1;
     a->n_pos = n;
     a->hole = NULL;

@@ -169,7 +169,7 @@ static float take_numbered(struct ntx_forward *f, const float *p, uint32_t *id, 
 /* The cache wants the routing and the scores. */
 static bool wants_scores(const struct ntx_forward *f)
 {
-    return f->c.weights->ops->chosen && !ntx__moe_held(f, f->layer) && !f->vec[NTX_T_token_experts];
+    return f->c.weights->ops->routed && !ntx__moe_held(f, f->layer) && !f->vec[NTX_T_token_experts];
 }
 
 /* Normalises x [n] to mean 0 and standard deviation 1; 0 where that is impossible. */
@@ -442,11 +442,11 @@ static void report_routing(struct ntx_forward *f)
 {
     const struct ntx__moe_mem *m = &f->m.moe;
     struct ntx_weights *w = f->c.weights;
-    if (!w->ops->chosen || ntx__moe_held(f, f->layer))
+    if (!w->ops->routed || ntx__moe_held(f, f->layer))
         return;
     for (uint32_t i = 0; i < f->moe.n_wanted; i++)
         m->order[i] = rows_of_expert(m, m->wanted[i]); /* not in use yet */
-    w->ops->chosen(w, f->layer, m->wanted, m->order, f->moe.n_wanted, f->n_live,
+    w->ops->routed(w, f->layer, m->wanted, m->order, f->moe.n_wanted, f->n_live,
                    ntx__layer_weights(f)->token_experts.tensor == NTX_NO_TENSOR ? mean_scores(f) : NULL);
 }
 
@@ -537,7 +537,7 @@ int ntx__run_route(struct ntx_forward *f, const struct ntx__run *r)
     f->moe.n_wanted = sort_choices(f);
     if (f->c.trace_experts)
         trace_wanted(f, f->moe.n_wanted);
-    return f->back->chosen ? f->back->chosen(f) : 0;
+    return f->back->routed ? f->back->routed(f) : 0;
 }
 
 /* Few rows, and some of their experts are still read: the others are computed first, to improve the prediction for the

@@ -29,7 +29,7 @@ struct ntx_weights_ops {
     /* Of n_rows rows of this pass, rows[i] were routed to experts[i] (ascending) of a layer; it decides what stays in
      * memory. scores [n_expert]: for each expert the mean over the rows of the router's score, normalised per row to
      * mean 0 and standard deviation 1; NULL: not known. Once, before any is wanted. One thread. NULL: not used. */
-    void (*chosen)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n,
+    void (*routed)(struct ntx_weights *w, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n,
                    uint32_t n_rows, const float *scores);
     /* Experts (chunks with `expert` set) to which rows of this pass are routed, ascending. Takes as many of the first
      * ones as there is room for and starts their reads; only then may their chunks be acquired, in any order. Returns
@@ -67,8 +67,8 @@ struct ntx_weights_ops {
      * more: collects what has come and posts further reads, without waiting. there: waits until all have come; a
      * negative errno. One thread, which asks for no others in between. The end of a pass forgets them. All NULL: use
      * `entries`. */
-    int (*request_entries)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
-                       uint32_t n, void *out);
+    int (*request_entries)(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
+                           const int32_t *ids, uint32_t n, void *out);
     int (*more_entries)(struct ntx_weights *w);
     int (*entries_there)(struct ntx_weights *w);
     /* Copies entries ids[0..n) of a lookup table (an embedding, n-grams), each of entry_bytes, from (file, offset) to

@@ -11,15 +11,21 @@
 #include "common/util.h"
 #include "computed/plan/hw.h"
 
-#define SOME   20.0f  /* the initial estimate by depth counts as so many nodes */
-#define PASSES 2000.0 /* passes that ranks cover, roughly; older ones count half, and half again */
-#define SEEN   8.0    /* attempts at a rank that are needed to judge it */
-#define FALLS  0.95   /* factor per rank beyond those seen */
-#define LIKE   0.1    /* places whose streamed bytes differ by less are the same */
-#define BIG    1e18
-#define PAYS   1.02  /* the least gain over no drafts */
-#define WORTH  1.005 /* memory that makes plain passes this much faster is worth giving back */
-#define AWAY   16u   /* loads without a drafter that did not pay, at first; doubled each time, three times at most */
+/* Up to 0.2 the folder and the file's version had other names: they are still read. */
+#define FOLDER     "drafts"
+#define OLD_FOLDER "guesses"
+#define KEY        "ntx_draft_stats"
+#define OLD_KEY    "ntx_guesses"
+
+#define SOME       20.0f  /* the initial estimate by depth counts as so many nodes */
+#define PASSES     2000.0 /* passes that ranks cover, roughly; older ones count half, and half again */
+#define SEEN       8.0    /* attempts at a rank that are needed to judge it */
+#define FALLS      0.95   /* factor per rank beyond those seen */
+#define LIKE       0.1    /* places whose streamed bytes differ by less are the same */
+#define BIG        1e18
+#define PAYS       1.02  /* the least gain over no drafts */
+#define WORTH      1.005 /* memory that makes plain passes this much faster is worth giving back */
+#define AWAY       16u /* loads without a drafter that did not pay, at first; doubled each time, three times at most */
 
 void ntx_draft_stats_begin(struct ntx_draft_stats *g, float (*first)(uint32_t kind))
 {
@@ -149,7 +155,7 @@ char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
     json_t *drafters = json_array();
     for (unsigned i = 0; i < NTX_DRAFT_STATS_FILES && *g->drafter[i]; i++)
         json_array_append_new(drafters, json_string(g->drafter[i]));
-    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "ntx_guesses", 2, "drafters", drafters, "held",
+    json_t *j = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", KEY, 2, "drafters", drafters, "held",
                           float_list_json(c->held, NTX_DRAFT_KINDS), "said", float_list_json(c->said, NTX_DRAFT_KINDS),
                           "deep_held", float_list_json(c->deep_held[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS),
                           "deep_said", float_list_json(c->deep_said[0], NTX_DRAFT_SOURCES * NTX_DRAFT_DEPTHS), "ranks",
@@ -238,7 +244,8 @@ static bool take_all(const json_t *j, struct ntx_draft_stats *g)
 {
     struct ntx_draft_chances *c = &g->chances;
     const json_t *ranks = json_object_get(j, "ranks"), *places = json_object_get(j, "places");
-    bool good = json_integer_value(json_object_get(j, "ntx_guesses")) == 2 &&
+    bool good = (json_integer_value(json_object_get(j, KEY)) == 2 ||
+                 json_integer_value(json_object_get(j, OLD_KEY)) == 2) &&
                 take_drafters(json_object_get(j, "drafters"), g) &&
                 take_chances(json_object_get(j, "held"), json_object_get(j, "said"), NTX_DRAFT_KINDS, c->held,
                              c->said) &&
@@ -271,14 +278,14 @@ int ntx_draft_stats_parse(const char *json, struct ntx_draft_stats *out, struct 
 }
 
 /* service 1: the service's path, else the user's. */
-static int path_of(const char *digest, int service, char *path, unsigned n)
+static int path_of(const char *folder, const char *digest, int service, char *path, unsigned n)
 {
     char profile[3072] = NTX_HW_SERVICE_PATH;
     int rc = service ? 0 : ntx_hw_user_path(profile, sizeof profile);
     if (rc)
         return rc;
     *strrchr(profile, '/') = 0;
-    return snprintf(path, n, "%s/guesses/%s.json", profile, digest) < (int)n ? 0 : -ENAMETOOLONG;
+    return snprintf(path, n, "%s/%s/%s.json", profile, folder, digest) < (int)n ? 0 : -ENAMETOOLONG;
 }
 
 #define FILE_MOST 65536u
@@ -331,7 +338,9 @@ int ntx_draft_stats_load(const char *digest, struct ntx_draft_stats *g, struct n
     struct ntx_draft_stats kept;
     int rc = text ? -ENOENT : -ENOMEM;
     for (int service = 0; service < 2 && rc == -ENOENT; service++)
-        rc = path_of(digest, service, path, sizeof path) ? -ENOENT : read_file(path, text);
+        for (int old = 0; old < 2 && rc == -ENOENT; old++)
+            rc = path_of(old ? OLD_FOLDER : FOLDER, digest, service, path, sizeof path) ? -ENOENT
+                                                                                        : read_file(path, text);
     if (rc && rc != -ENOENT)
         ntx_err_set(err, rc, "%s: %s", path, strerror(-rc));
     if (!rc && !(rc = ntx_draft_stats_parse(text, &kept, err)))
@@ -346,7 +355,7 @@ int ntx_draft_stats_store(const char *digest, const struct ntx_draft_stats *g, s
     struct ntx_err why = {0};
     int rc = text ? -ENOENT : -ENOMEM;
     for (int service = 0; service < 2 && text; service++)
-        if (!path_of(digest, service, path, sizeof path) && !(rc = ntx_hw_store(path, text, &why)))
+        if (!path_of(FOLDER, digest, service, path, sizeof path) && !(rc = ntx_hw_store(path, text, &why)))
             break;
     free(text);
     return rc ? ntx_err_set(err, rc, "the statistics of drafts cannot be stored: %s", strerror(-rc)) : 0;

@@ -3,7 +3,7 @@
  * were accepted, by drafter, by its confidence and by depth in the tree; what a tree's first, second, ... node gained;
  * and whether drafts paid at the model's place. One file for each model, beside the hardware profile:
  *
- *   guesses/DIGEST.json
+ *   drafts/DIGEST.json
  *     { "ntx_draft_stats": 2, "drafters": [...], "held": [...], "said": [...], ..., "places": [...] }
  *
  * It contains nothing of a text, and no text depends on it: it decides only how many passes one takes. */

@@ -70,7 +70,7 @@ static void choose_draft_nodes(const struct ntx_hw *hw, const struct ntx_model *
                             NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows), 1u) - 1);
     double tokens = 1;
     for (uint32_t n = 0; n <= most; n++) {
-        tokens += n ? ntx_draft_stats_gain(r->guesses, r->draft_kind, n - 1, &l->draft_known) : 0;
+        tokens += n ? ntx_draft_stats_gain(r->draft_stats, r->draft_kind, n - 1, &l->draft_known) : 0;
         double rate = n < most && r->draft_nodes ? 0 : draft_rate(hw, m, p, n + 1, tokens);
         if (rate <= l->draft_tok_s)
             continue;
@@ -113,7 +113,7 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
         out->constrains_from = ntx_plan_constrains_from(o->model, &q);
     sum_up(hw, o, p, out);
     note_small_gpu(p, out);
-    if (r->guesses && out->predicted)
+    if (r->draft_stats && out->predicted)
         choose_draft_nodes(hw, o->model, p, r, out);
     ntx_plan_free(p);
     return 0;

@@ -14,12 +14,12 @@ struct ntx_place_request {
     /* ram_bytes 0: the profile's memory less 15 %; threads 0: as in the profile. Its hw is ignored. other_bytes: beside
      * the outline's. */
     struct ntx_plan_request plan;
-    uint32_t logits_rows;                  /* rows of logits that drafts need, */
-    bool trees;                            /* and more of them if there is room */
-    uint64_t vram;                         /* 0: the GPU's less 8 %; UINT64_MAX: none */
-    const struct ntx_draft_stats *guesses; /* draft statistics of the model; NULL: no drafts */
-    uint32_t draft_kind, draft_nodes;      /* the drafter; draft tokens for each pass, 0: as many as pay */
-    bool smallest;                         /* compute the smallest budget, too */
+    uint32_t logits_rows;                      /* rows of logits that drafts need, */
+    bool trees;                                /* and more of them if there is room */
+    uint64_t vram;                             /* 0: the GPU's less 8 %; UINT64_MAX: none */
+    const struct ntx_draft_stats *draft_stats; /* draft statistics of the model; NULL: no drafts */
+    uint32_t draft_kind, draft_nodes;          /* the drafter; draft tokens for each pass, 0: as many as pay */
+    bool smallest;                             /* compute the smallest budget, too */
 };
 
 struct ntx_layout {

@@ -334,7 +334,7 @@ static void report_routing(struct follower *x, uint32_t n)
 {
     struct ntx_weights *w = x->f->c.weights;
     uint32_t rows[1024] = {0}, choices = 0;
-    if (!w->ops->chosen || x->listed[0].kind == NTX_T_expert_down)
+    if (!w->ops->routed || x->listed[0].kind == NTX_T_expert_down)
         return;
     for (uint32_t i = 0, at; i < x->h.n; i++) {
         if (x->listed[i].kind != x->listed[0].kind)
@@ -345,7 +345,7 @@ static void report_routing(struct follower *x, uint32_t n)
             rows[at] += x->listed[i].n_rows;
         choices += x->listed[i].n_rows;
     }
-    w->ops->chosen(w, x->h.layer, x->wanted, rows, n, NTX_MAX(choices / x->f->hp->n_expert_used, 1u), NULL);
+    w->ops->routed(w, x->h.layer, x->wanted, rows, n, NTX_MAX(choices / x->f->hp->n_expert_used, 1u), NULL);
 }
 
 /* As many at a time as there are frames for. */

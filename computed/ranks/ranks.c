@@ -55,7 +55,7 @@ int ntx__ranks_broken(struct ntx_ranks *r, struct ntx_forward *f, int rc)
 /* The rank has products of this layer. */
 static bool has_products(const struct ntx_forward *f, uint32_t rank)
 {
-    return ntx_share_asks(&f->c.chunks->share, f->layer, rank);
+    return ntx_share_has_outputs(&f->c.chunks->share, f->layer, rank);
 }
 
 /* Sends to the ranks that have rows of a layer; NTX__ALL: to all. */
@@ -63,7 +63,7 @@ static int send_all(struct ntx_ranks *r, struct ntx_forward *f, const void *byte
 {
     int rc = r->broken;
     for (uint32_t to = 1; to < r->size && !rc; to++)
-        if ((layer == NTX__ALL || ntx_share_asks(&f->c.chunks->share, layer, to)) &&
+        if ((layer == NTX__ALL || ntx_share_has_outputs(&f->c.chunks->share, layer, to)) &&
             !(rc = r->c.ops->send(r->c.net, to, bytes, n)))
             ntx_count(f->c.counters, NTX_C_comp_rank_bytes, n);
     return rc ? ntx__ranks_broken(r, f, rc) : 0;

@@ -238,7 +238,7 @@ int ntx__fd_receiver_new(struct ntx_server *s, struct ntx_conn *c, struct ntx_fd
 int ntx__fd_receiver_order(struct ntx_fd_receiver *t, struct ntx_pending_load *o, const Ntx__Load *m, bool foreign)
 {
     struct ntx_receiver_order order = {.foreign = foreign,
-                                   .load_bytes = t->conn ? 0 : (uint32_t)ntx__load__get_packed_size(m)};
+                                       .load_bytes = t->conn ? 0 : (uint32_t)ntx__load__get_packed_size(m)};
     uint8_t *body = malloc(sizeof order + order.load_bytes);
     if (!body)
         return -ENOMEM;

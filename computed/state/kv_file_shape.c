@@ -67,12 +67,12 @@ static uint64_t shared_parts(const struct ntx_kv_layout *l)
 /* A touched place is one run, or one of each of the two parts of a layer's K and keys. */
 static uint64_t touched_bytes(const struct ntx_kv_layout *l)
 {
-    uint64_t most = 0, chosen = 0;
+    uint64_t most = 0, topk = 0;
     for (uint32_t i = 0; i < l->n_parts; i++) {
         most = l->part[i].topk ? most : NTX_MAX(most, ntx__kv_file_run_bytes(l, i));
-        chosen = l->part[i].topk ? NTX_MAX(chosen, ntx__kv_file_run_bytes(l, i)) : chosen;
+        topk = l->part[i].topk ? NTX_MAX(topk, ntx__kv_file_run_bytes(l, i)) : topk;
     }
-    return NTX__KV_TOUCHED * (most + chosen);
+    return NTX__KV_TOUCHED * (most + topk);
 }
 
 uint64_t ntx_kv_file_least(const struct ntx_kv_layout *l)

@@ -165,12 +165,12 @@ static bool continues_batch(const struct ntx_kv_file *f, const struct batch *b, 
 
 /* The next run, and the neighbours that fit into one read; gives them memory. Runs never written are complete at
  * once. */
-static int begin_batch(struct ntx_kv_file *f, bool chosen, struct ntx__kv_moved *m)
+static int begin_batch(struct ntx_kv_file *f, bool topk, struct ntx__kv_moved *m)
 {
-    struct batch b = {.turn = chosen ? f->l.n_layers : f->asked};
+    struct batch b = {.turn = topk ? f->l.n_layers : f->asked};
     struct ntx__kv_run r;
     int rc = 0;
-    while ((r = chosen ? next_of_topk(f) : next_of_turn(f)).part != NTX__KV_NOBODY) {
+    while ((r = topk ? next_of_topk(f) : next_of_turn(f)).part != NTX__KV_NOBODY) {
         const bool stored = *ntx__kv_file_state_of(f, r) & NTX__KV_STORED;
         if ((b.n && !continues_batch(f, &b, r, stored)) || (rc = ntx__kv_file_bring(f, r, m)))
             break;
@@ -261,7 +261,7 @@ static bool may_read(const struct ntx_kv_file *f)
 
 static void run_step(struct ntx_kv_file *f)
 {
-    const bool drops = may_drop(f), asks = !drops && may_read(f);
+    const bool drops = may_drop(f), reads = !drops && may_read(f);
     struct ntx__kv_moved m = {0};
     bool whole = false;
     int rc = 0;
@@ -271,7 +271,7 @@ static void run_step(struct ntx_kv_file *f)
     pthread_mutex_unlock(&f->lock);
     if (drops)
         rc = ntx__kv_file_drop_turn(f, f->dropped, &m);
-    else if (asks)
+    else if (reads)
         rc = post_reads(f, &whole, &m);
     else
         rc = await_read(f, &m);

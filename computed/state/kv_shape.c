@@ -126,9 +126,9 @@ int ntx__kv_make_layout(const struct ntx_kv_pool *p, uint32_t n_blocks, struct n
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const struct ntx__kv_rows *k = &p->rows[l];
         const size_t all = k->kind == NTX__KV_ALL ? NTX_KV_BLOCK * k->heads * (k->row_k + k->row_v) : 0,
-                     chosen = k->v_is_key ? NTX_KV_BLOCK * k->row_k : all;
-        part[l] = (struct ntx_kv_part){.row = k->topk ? chosen : all, .run = k->run, .topk = k->topk};
-        part[p->n_layers + l] = (struct ntx_kv_part){.row = k->topk ? all - chosen : 0};
+                     topk = k->v_is_key ? NTX_KV_BLOCK * k->row_k : all;
+        part[l] = (struct ntx_kv_part){.row = k->topk ? topk : all, .run = k->run, .topk = k->topk};
+        part[p->n_layers + l] = (struct ntx_kv_part){.row = k->topk ? all - topk : 0};
     }
     for (uint32_t l = 0; l < p->n_turns; l++) {
         const uint16_t own = p->rows[l].of, pooled = (uint16_t)(l + p->n_turns);

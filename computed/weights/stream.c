@@ -379,10 +379,10 @@ static bool is_resident(struct ntx_weights *w, uint32_t chunk)
 
 #define OPS                                                                                                            \
     .begin = begin_pass, .acquire = acquire_chunk, .release = release_chunk, .drop_layer = drop_layer,                 \
-    .skip = skip_chunk, .end = end_pass, .entries = ntx__stream_entries, .request_entries = ntx__stream_request_entries,       \
-    .more_entries = ntx__stream_more_entries, .entries_there = ntx__stream_entries_there, .stays = is_resident,        \
-    .chosen = ntx__stream_routed, .want = ntx__stream_want, .want_groups = ntx__stream_want_groups,                    \
-    .done = ntx__stream_done
+    .skip = skip_chunk, .end = end_pass, .entries = ntx__stream_entries,                                               \
+    .request_entries = ntx__stream_request_entries, .more_entries = ntx__stream_more_entries,                          \
+    .entries_there = ntx__stream_entries_there, .stays = is_resident, .routed = ntx__stream_routed,                    \
+    .want = ntx__stream_want, .want_groups = ntx__stream_want_groups, .done = ntx__stream_done
 static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS,
                                                                     .prefetch_experts = ntx__stream_prefetch_experts,
                                                                     .stage_experts = ntx__stream_stage_experts,

@@ -139,7 +139,7 @@ static int check_frames(struct ntx_stream *s, const struct ntx__entry_query *q)
 }
 
 int ntx__stream_request_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
-                            const int32_t *ids, uint32_t n, void *out)
+                                const int32_t *ids, uint32_t n, void *out)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
     s->asked = (struct ntx__entry_query){

@@ -209,7 +209,7 @@ int ntx__stream_acquire_groups(struct ntx_stream *s, uint32_t chunk, const struc
 int ntx__stream_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
                         uint32_t n, void *out);
 int ntx__stream_request_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
-                            const int32_t *ids, uint32_t n, void *out);
+                                const int32_t *ids, uint32_t n, void *out);
 int ntx__stream_more_entries(struct ntx_weights *w);
 int ntx__stream_entries_there(struct ntx_weights *w);
 

@@ -48,9 +48,9 @@ struct ntx__peer {
     uv_poll_t sock_poll, pid_poll;
     unsigned handles; /* open uv handles; the memory is freed with the last */
     bool closing;
-    enum ntx_role role;  /* 0: a newcomer */
+    enum ntx_role role;    /* 0: a newcomer */
     enum ntx_role claimed; /* role of its HELLO */
-    enum ntx_role wants; /* role of its HELLO, while it waits for its predecessor to end */
+    enum ntx_role wants;   /* role of its HELLO, while it waits for its predecessor to end */
     uint32_t instance;
     struct ntx_link *link;
     bool leaving;          /* its socket is closed, and its death is awaited */

@@ -311,11 +311,11 @@ static int get_expert_widths(struct ntx__keys *k)
 }
 
 /* values of expert_gating_func */
-enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_CHOSEN, SQRT_SOFTPLUS };
+enum { SOFTMAX = 1, SIGMOID, SOFTMAX_OF_ROUTED, SQRT_SOFTPLUS };
 
 static bool can_score(const struct ntx__arch *a, uint32_t function)
 {
-    bool softmax = function == SOFTMAX || function == SOFTMAX_OF_CHOSEN;
+    bool softmax = function == SOFTMAX || function == SOFTMAX_OF_ROUTED;
     if (a->score == NTX_SCORE_SQRT_SOFTPLUS)
         return function == SQRT_SOFTPLUS;
     if (a->any_score) /* with a bias for the choice, a softmax of the chosen differs */
@@ -368,7 +368,7 @@ static int get_router(struct ntx__keys *k)
         k->hp->router.score = NTX_SCORE_SIGMOID;
     else if (function == SQRT_SOFTPLUS)
         k->hp->router.score = NTX_SCORE_SQRT_SOFTPLUS;
-    k->hp->router.norm |= function == SOFTMAX_OF_CHOSEN; /* equals a softmax divided by the sum of the chosen */
+    k->hp->router.norm |= function == SOFTMAX_OF_ROUTED; /* equals a softmax divided by the sum of the chosen */
     return 0;
 }
 

@@ -183,7 +183,7 @@ bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_
 enum at { BEGIN, THOUGHT, TEXT, CALL, HEAD, BODY };
 
 struct ntx_reply {
-    struct ntx_reply_options ask;
+    struct ntx_reply_options options;
     enum at at;
     bool cut;          /* the reply ended in the middle of something */
     bool after;        /* after a mark, which takes white space */

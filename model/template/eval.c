@@ -190,7 +190,7 @@ static struct val called(struct ntx__tpl *t, const struct node *n)
     return ntx__tpl_call(t, f, &a);
 }
 
-static struct val chosen(struct ntx__tpl *t, const struct node *n) /* b if a else c */
+static struct val conditional(struct ntx__tpl *t, const struct node *n) /* b if a else c */
 {
     if (ntx__tpl_truth(ntx__tpl_eval(t, n->a)))
         return ntx__tpl_eval(t, n->b);
@@ -229,7 +229,7 @@ static struct val eval(struct ntx__tpl *t, const struct node *n)
     case E_NOT: return ntx__tpl_bool(!ntx__tpl_truth(ntx__tpl_eval(t, n->a)));
     case E_AND:
     case E_OR: return either(t, n);
-    case E_COND: return chosen(t, n);
+    case E_COND: return conditional(t, n);
     case E_COMPARE: return chain(t, n);
     default: return concat(t, n);
     }

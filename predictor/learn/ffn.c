@@ -130,7 +130,7 @@ static int learn_groups(struct ntx_ffn_capture *f, uint32_t layer, float *x, con
         ntx_learn_standardize(net, x, n);
         rc = ntx_learn_train(l, x, y, n, on_epoch, net);
     }
-    if (!rc && !(rc = ntx_learn_ask(net, x, n, logits)) &&
+    if (!rc && !(rc = ntx_learn_logits(net, x, n, logits)) &&
         !(rc = limit_for(logits, y, n, units, l->ffn_recall, &f->learned.limit[layer]))) {
         score_limit(logits, y, n, units, f->learned.limit[layer], s);
         rc = score_top(logits, energy, n, units, s);

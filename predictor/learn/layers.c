@@ -86,7 +86,7 @@ static int train_network(const struct ntx_samples *a, const struct ntx_learning 
 static int predict_samples(struct ntx_samples *a, const struct ntx_sidecar *s)
 {
     struct ntx_mlp_weights net = ntx_sidecar_net(s);
-    return ntx_learn_ask(&net, a->x, a->n, a->p);
+    return ntx_learn_logits(&net, a->x, a->n, a->p);
 }
 
 /* The least threshold at which skips of the held-out samples reach the wanted precision. */

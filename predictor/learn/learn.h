@@ -48,7 +48,7 @@ void ntx_learn_standardize(const struct ntx_mlp_weights *net, float *x, uint32_t
 int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t *y, uint32_t n,
                     int (*progress)(void *ctx, uint32_t epoch, double loss), const struct ntx_mlp_weights *net);
 /* Logits [n x n_out] of standardised samples, computed as at run time. */
-int ntx_learn_ask(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits);
+int ntx_learn_logits(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits);
 
 /* Fills all of s but `model`. The caller has set s->n_layers, n_embd, n_hidden, first and last, and made its arrays.
  * Changes samples->x. */

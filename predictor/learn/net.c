@@ -54,7 +54,7 @@ int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t 
 }
 
 /* The samples are already standardised, so mean and scale are 0 and 1. */
-int ntx_learn_ask(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits)
+int ntx_learn_logits(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits)
 {
     struct ntx_mlp_weights plain = *net;
     struct ntx_mlp *mlp = NULL;

@@ -78,7 +78,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     exit(0);
 }
 
-static void take_asks(void)
+static void take_requests(void)
 {
     struct ntx_drafts d;
     struct ntx_err err = {0};
@@ -117,7 +117,7 @@ static void take_answers(void)
         chances.deep_held[i / NTX_DRAFT_DEPTHS][i % NTX_DRAFT_DEPTHS] =
             chances.deep_said[i / NTX_DRAFT_DEPTHS][i % NTX_DRAFT_DEPTHS] = 1;
     for (uint32_t n = N_TEXT; n <= N_TEXT + 2; n++) {
-        f = (struct ntx_draft_file){.part = &made, .told = true};
+        f = (struct ntx_draft_file){.part = &made, .failure_logged = true};
         f.text[n % NTX_DRAFTS_TEXTS].session = 3;
         const struct ntx_draft_text t = {3, text, n, 2, VOCAB, &sampling};
         ntx_draft_from_file(&f, &d, &chances, &t, 31, 8, 0.01);
@@ -134,7 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t first = data[0] * 8u < size - 1 ? data[0] * 8u : size - 1;
     fuzz_patch(made.part[0].at, made.part[0].bytes, data + 1, first);
     fuzz_patch(made.part[1].at, made.part[1].bytes, data + 1 + first, size - 1 - first);
-    take_asks();
+    take_requests();
     memcpy(made.part[0].at, requests, made.part[0].bytes);
     take_answers();
     memcpy(made.part[1].at, answers, made.part[1].bytes);

@@ -245,7 +245,7 @@ static const struct {
 };
 
 /* Optional tensors that were asked for. */
-static bool chosen(const struct mk_options *o, enum ntx_tensor t)
+static bool wants_optional(const struct mk_options *o, enum ntx_tensor t)
 {
     bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm,
          bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
@@ -259,7 +259,7 @@ static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum nt
     for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
         for (uint8_t i = 0; i < s->n_weights; i++)
             if (s->weight[i] == t)
-                return !(s->maybe >> i & 1) || chosen(o, t);
+                return !(s->maybe >> i & 1) || wants_optional(o, t);
     return false;
 }
 

@@ -35,6 +35,13 @@ PRIVATE = {
     "stretch": "chunk",
     "stranger": "idle",
     "strangers": "idle",
+    "guesses": "drafts",
+}
+# The same of all but the clients, which ask their users and speak of choices in the sense of HTTP.
+PRIVATE_OF_DAEMONS = {
+    "ask": "request",
+    "asks": "requests",
+    "chosen": "topk or routed",
 }
 TOKEN = re.compile(
     r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\d[\w.]*|\n|\S", re.S
@@ -108,11 +115,12 @@ def parts(identifier):
 
 
 def private_words(name, text):
+    words = PRIVATE if name.startswith("client/") else {**PRIVATE, **PRIVATE_OF_DAEMONS}
     for line, t, _ in tokens(text):
         if t[0].isalpha() or t[0] == "_":
             for part in parts(t):
-                if part in PRIVATE:
-                    yield "%s:%d: %s: say %s" % (name, line, t, PRIVATE[part])
+                if part in words:
+                    yield "%s:%d: %s: say %s" % (name, line, t, words[part])
 
 
 def subjects():

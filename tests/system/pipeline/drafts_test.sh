@@ -84,14 +84,14 @@ one() {
 }
 rm -rf "$tmp/cache"
 one >"$tmp/plain" || fail "first load: $(cat "$tmp/log")"
-learned=$(echo "$tmp"/cache/ntx/guesses/*.json)
+learned=$(echo "$tmp"/cache/ntx/drafts/*.json)
 passes() { python3 -c 'import json, sys; print(int(json.load(open(sys.argv[1]))["ranks"][1]["passes"]))' "$learned"; }
 first=$(passes) || fail "nothing was kept: $learned"
 one >"$tmp/again" || fail "second load: $(cat "$tmp/log")"
 [ "$first" -ge 8 ] && [ "$(passes)" -gt "$first" ] ||
     fail "the second load did not go on from the first: $first, $(passes) passes"
 same "$tmp/plain" "$tmp/again" "the text of the second load"
-echo '{"ntx_guesses": 2, "held": [1e999]}' >"$learned"
+echo '{"ntx_draft_stats": 2, "held": [1e999]}' >"$learned"
 one >"$tmp/again" || fail "a bad file: $(cat "$tmp/log")"
 same "$tmp/plain" "$tmp/again" "the text after a bad file"
 [ "$(passes)" -ge 8 ] || fail "a bad file was not replaced"
@@ -109,7 +109,7 @@ plain=$(stat_of "$tmp/s" bytes_read_per_token)
 few --draft "$small" >"$tmp/got" || fail "experts, a drafter"
 same "$tmp/plain" "$tmp/got" "experts, a drafter"
 grep -q draft_left_out "$tmp/s" && fail "left out before anything was learned"
-learned=$(echo "$tmp"/cache/ntx/guesses/*.json)
+learned=$(echo "$tmp"/cache/ntx/drafts/*.json)
 python3 -c 'import json, sys
 j = json.load(open(sys.argv[1]))
 for p in j["places"]: p.update(on=False, rate=[1e-7, 5e-8])

@@ -10,7 +10,7 @@ for arch in "llama --experts 16 --experts-used 2 --type Q8_0" "qwen2moe --expert
     "qwen3moe --experts 12 --experts-used 12 --type F16" \
     "gpt-oss --experts 16 --experts-used 4 --window 7 --type MXFP4" \
     "gemma4 --head-dim 64 --window-head 32 --full-kv 1 --experts 16 --experts-used 4 --fused --window 7 --type Q8_0" \
-    "llama4 --experts 16 --experts-used 2 --expert-every 2 --head-dim 32 --stretch 8 --type Q4_K_M" \
+    "llama4 --experts 16 --experts-used 2 --expert-every 2 --head-dim 32 --attn-chunk 8 --type Q4_K_M" \
     "glm4moe --experts 16 --experts-used 4 --dense 2 --nextn 1 --rotated 16 --type Q8_0" \
     "qwen35moe --experts 16 --experts-used 4 --nextn 1 --rotated 16 --type Q8_0" \
     "qwen3next --experts 12 --experts-used 3 --type Q4_K_M" \

@@ -51,7 +51,7 @@ few=("llama" "step35 --experts 4 --window-heads 4 --window 40 --layers 24" \
 many=("gemma4 --window-head 32 --full-kv 1 --window 40 --layers 24" "gpt-oss --experts 4 --window 40 --layers 20" \
     "qwen35 --head-dim 64 --rotated 16 --delta-head 32 --attention-every 3 --layers 24" \
     "qwen3next --experts 4 --head-dim 64 --rotated 16 --delta-head 32 --attention-every 2 --layers 20" \
-    "llama4 --experts 4 --stretch 64 --layers 40"
+    "llama4 --experts 4 --attn-chunk 64 --layers 40"
       "deepseek2 --experts 4 --head-dim 48 --rotated 16 --kv-lora 64 --q-lora 32" \
           "deepseek32 --experts 4 --head-dim 48 --rotated 16 --kv-lora 64 --q-lora 32 --index-most 8" \
           "glm-dsa --experts 4 --head-dim 48 --rotated 16 --kv-lora 64 --q-lora 32 --index-most 8 --index-every 2"

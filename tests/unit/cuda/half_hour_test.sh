@@ -14,7 +14,7 @@ for p in ntx ntx-computed ntx-iod ntx-predictor ntx-mkmodel; do ln -s "$NTX_BIN/
 ln -s "$fake" "$here/.gpu/tests/"
 : >"$here/.gpu/bin/libntx-cuda.so"
 echo abc123 >"$here/.gpu/commit"
-for p in tests/test_cuda_{kernels,attention,chosen,launches,pass} bench/bench_cuda; do
+for p in tests/test_cuda_{kernels,attention,routed,launches,pass} bench/bench_cuda; do
     printf \
         '#!/bin/sh\n[ "$WRONG" != "%s" ] ||\n{ echo "output 3 is 1.5, expected 1.25"; exit 1; }\n'\
 'echo "%s: all agree"\n' \

@@ -163,7 +163,7 @@ static void much(struct gpu *u, struct rng *rng, const struct ntx_fake_control *
                                             .n_out = out[1],
                                             .n_rows = few}}};
     if (n)
-        p.chosen = (struct ntx_gpu_routed){dl, bytes, n, EACH};
+        p.routed = (struct ntx_gpu_routed){dl, bytes, n, EACH};
     OK(u, u->ops->launch(u->s, NTX_GPU_PRODUCT, &p)); /* what is recorded has run before */
     for (int recorded = 0; recorded < 2; recorded++) {
         for (uint32_t i = 0; i < 2; i++) {

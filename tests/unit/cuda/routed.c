@@ -14,7 +14,7 @@ static const struct ntx_cpu_ops *oracle;
 /* ---- routed experts: each has a row of y, by two matrices of its expert; x has a row for each, or one for every
  * three */
 
-static void chosen(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t each)
+static void routed(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in, uint32_t each)
 {
     enum { EXPERTS = 5, N = 6, OUT = 9, LDY = 12 };
     static const uint32_t expert[N] = {4, 0, 3, 3, 1, 4};
@@ -43,7 +43,7 @@ static void chosen(struct gpu *u, struct rng *rng, uint32_t type, uint32_t n_in,
         .w = dw,
         .x = dx,
         .y = dy[0],
-        .chosen = {list, bytes, N, each},
+        .routed = {list, bytes, N, each},
         .row_bytes = row_bytes,
         .x_stride = stride,
         .ldy = LDY,
@@ -135,23 +135,23 @@ static void sorted(struct gpu *u, struct rng *rng, uint32_t n_rows, uint32_t use
                    uint32_t high)
 {
     enum { MOST = 4000 };
-    static uint32_t chosen[MOST], place[MOST], row[MOST], expert[MOST], lists[3][MOST];
+    static uint32_t selected[MOST], place[MOST], row[MOST], expert[MOST], lists[3][MOST];
     const uint32_t n = n_rows * used, waves = (n + wave - 1) / wave, n_tiles = NTX_GPU_TILES(wave, n_expert, high) + 1;
     struct ntx_gpu_tile *got = malloc(waves * n_tiles * sizeof *got);
     CHECK(n <= MOST);
     for (uint32_t c = 0; c < n; c++) /* one expert has half of them; some have none */
-        chosen[c] = rng_u32(rng) % 2 ? n_expert / 2 : rng_u32(rng) % n_expert & ~1u;
+        selected[c] = rng_u32(rng) % 2 ? n_expert / 2 : rng_u32(rng) % n_expert & ~1u;
     for (uint32_t e = 0, at = 0; e < n_expert; e++)
         for (uint32_t c = 0; c < n; c++)
-            if (chosen[c] == e) {
+            if (selected[c] == e) {
                 place[c] = at;
                 row[at] = c / used;
                 expert[at++] = e;
             }
-    void *dc = gpu_put(u, chosen, n * 4, 0), *dl = gpu_new(u, sizeof lists),
+    void *dc = gpu_put(u, selected, n * 4, 0), *dl = gpu_new(u, sizeof lists),
          *dt = gpu_new(u, waves * n_tiles * sizeof *got);
     uint32_t *const list = dl;
-    struct ntx_gpu_sort g = {.chosen = dc,
+    struct ntx_gpu_sort g = {.selected = dc,
                              .place = list,
                              .row = list + MOST,
                              .expert = list + 2 * MOST,
@@ -359,7 +359,7 @@ int main(int argc, char **argv)
     gpu_open(&u, argv[1]);
     for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
         const uint32_t block = ntx_type_info(types[i])->block;
-        chosen(&u, &rng, types[i], block == 1 ? 37 : 3 * block, i % 2 ? 3 : 1);
+        routed(&u, &rng, types[i], block == 1 ? 37 : 3 * block, i % 2 ? 3 : 1);
     }
     for (unsigned i = 0; i < sizeof types / sizeof *types; i++) {
         const uint32_t block = ntx_type_info(types[i])->block, n_in = block == 1 ? 37 : 2 * block;

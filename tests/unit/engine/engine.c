@@ -630,13 +630,13 @@ static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
     g->l.env.words = &g->l.words;
     g->l.env.constraint_bytes = 256 << 10;
     g->l.env.words_most = 1 << 20;
-    struct ntx_constraint_request ask = {
+    struct ntx_constraint_request request = {
         .tok = g->l.tok, .words = &g->l.words, .n_vocab = g->rig.n_vocab, .memory = 256 << 10, .words_most = 1 << 20};
     struct ntx_request q = constrained(0, NULL, 0, 0);
     struct ntx_constraint *c;
     struct ntx_err err = {0};
-    ask.m = &q;
-    CHECK_MSG(!ntx_constraint_new(&ask, &c, &err), "%s", err.text);
+    request.m = &q;
+    CHECK_MSG(!ntx_constraint_new(&request, &c, &err), "%s", err.text);
     g->l.kept_bytes = ntx_words_bytes(g->l.words) + answers * ntx_constraint_most(c) + (128 << 10);
     ntx_constraint_free(c);
 }

@@ -71,7 +71,7 @@ static void generate(struct stage *g, const struct ntx_request *m)
 }
 
 /* A user's message. In the first request nothing comes before it. All prompt tokens are fed. */
-static void ask(struct stage *g, const char *text, uint32_t max_tokens)
+static void send_text(struct stage *g, const char *text, uint32_t max_tokens)
 {
     const struct ntx_request_message msg = {.role = "user", .text = {text, strlen(text)}};
     struct ntx_request m = {.sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
@@ -122,15 +122,15 @@ static void test_turns(void)
 {
     struct stage g;
     open_stage(&g, "harmony");
-    ask(&g, "hello", 0);
+    send_text(&g, "hello", 0);
     answer(&g, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi<|return|>", "<think>\nhm\n</think>\n\nhi",
            "stop");
     uint32_t first = g.answer;
-    ask(&g, "more", 0); /* <|return|> is not fed, <|end|> replaces it; the thoughts stay */
+    send_text(&g, "more", 0); /* <|return|> is not fed, <|end|> replaces it; the thoughts stay */
     check_tokens(&g, first, THOUGHT "<|start|>assistant<|channel|>final<|message|>hi" NEXT);
     first = g.answer;
     answer(&g, "<|channel|>final<|message|>hello<|return|>", "hello", "stop"); /* a new answer begins with a new view */
-    ask(&g, "more", 0);
+    send_text(&g, "more", 0);
     check_tokens(&g, first, "<|channel|>final<|message|>hello" NEXT);
     close_stage(&g);
 }
@@ -140,10 +140,10 @@ static void check_cut(const char *script, uint32_t n, const char *shown, const c
 {
     struct stage g;
     open_stage(&g, "harmony");
-    ask(&g, "hello", n);
+    send_text(&g, "hello", n);
     uint32_t first = g.answer;
     answer(&g, script, shown, "length");
-    ask(&g, "more", 0);
+    send_text(&g, "more", 0);
     check_tokens(&g, first, kept);
     close_stage(&g);
 }

@@ -49,11 +49,12 @@ static int part(void *arg, const struct ntx_reply_part *p)
 
 static struct ntx_grammar *grammar(const char *format, const char *choice, bool parallel)
 {
-    char ask[2000], *text;
+    char request[2000], *text;
     struct ntx_grammar *g;
     struct ntx_err err = {0};
-    snprintf(ask, sizeof ask, "{%s, \"choice\": \"%s\", \"parallel\": %s}", tools, choice, parallel ? "true" : "false");
-    CHECK_MSG(!ntx__constraint_calls(format, ask, strlen(ask), &text, &err), "%s: %s", format, err.text);
+    snprintf(request, sizeof request, "{%s, \"choice\": \"%s\", \"parallel\": %s}", tools, choice,
+             parallel ? "true" : "false");
+    CHECK_MSG(!ntx__constraint_calls(format, request, strlen(request), &text, &err), "%s: %s", format, err.text);
     CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s: %s\n%s", format, err.text, text);
     free(text);
     return g;
@@ -67,9 +68,9 @@ static void try_format(const char *format, const json_t *schema, const char *cho
         char *out = walk_text(g, seed, 30, false, &len);
         struct seen s = {.schema = schema};
         struct ntx_reply *r;
-        struct ntx_reply_options ask = {
+        struct ntx_reply_options options = {
             .format = ntx_reply_by_name(format), .is_string = is_string, .part = part, .arg = &s};
-        CHECK_EQ(ntx_reply_new(&ask, &r), 0);
+        CHECK_EQ(ntx_reply_new(&options, &r), 0);
         CHECK_EQ(ntx_reply_feed(r, out, len), 0);
         CHECK_EQ(ntx_reply_end(r), 0);
         CHECK_MSG(!strcmp(choice, "auto") || s.calls >= 1, "%s: no call in %s", format, out);
@@ -114,9 +115,9 @@ static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
         char *out = walk_text(g, seed, 30, false, &len);
         const char *why = "";
         struct ntx_reply *r;
-        struct ntx_reply_options ask = {.format = ntx_reply_by_name(format), .part = hear, .arg = &s};
+        struct ntx_reply_options options = {.format = ntx_reply_by_name(format), .part = hear, .arg = &s};
         s = (struct said){.n = 0};
-        CHECK_EQ(ntx_reply_new(&ask, &r), 0);
+        CHECK_EQ(ntx_reply_new(&options, &r), 0);
         CHECK_EQ(ntx_reply_feed(r, out, len), 0);
         CHECK_EQ(ntx_reply_end(r), 0);
         json_t *v = json_loadb(s.text, s.n, 0, NULL);
@@ -134,18 +135,18 @@ static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
 static void too_many(void)
 {
     size_t len;
-    char *ask, *out;
+    char *request, *out;
     struct ntx_err err = {0};
-    FILE *f = open_memstream(&ask, &len);
+    FILE *f = open_memstream(&request, &len);
     fputs("{\"tools\": [{\"function\": {\"name\": \"big\", \"parameters\": {\"type\": \"object\", \"properties\": {",
           f);
     for (int i = 0; i < 5000; i++)
         fprintf(f, "%s\"p%d\": {\"$ref\": \"#/$defs/a\"}", i ? ", " : "", i);
     fprintf(f, "}, \"$defs\": {\"a\": {\"enum\": [\"%0100000d\"]}}}}}], \"choice\": \"big\"}", 0);
     fclose(f);
-    CHECK_EQ(ntx__constraint_calls("qwen3-coder", ask, len, &out, &err), -E2BIG);
+    CHECK_EQ(ntx__constraint_calls("qwen3-coder", request, len, &out, &err), -E2BIG);
     CHECK_MSG(strstr(err.text, "grammar of the tools"), "%s", err.text);
-    free(ask);
+    free(request);
 }
 
 static bool taken(bool guarded, const char *answer)
@@ -199,10 +200,11 @@ int main(void)
         try_schema(formats[i], schema, &seed);
     }
     struct ntx_err err = {0};
-    char *out, ask[2000];
-    snprintf(ask, sizeof ask, "{%s, \"choice\": \"other\"}", tools);
-    CHECK(ntx__constraint_calls("hermes", ask, strlen(ask), &out, &err) < 0 && strstr(err.text, "no tool 'other'"));
-    CHECK(ntx__constraint_calls("plain", ask, strlen(ask), &out, &err) < 0 &&
+    char *out, request[2000];
+    snprintf(request, sizeof request, "{%s, \"choice\": \"other\"}", tools);
+    CHECK(ntx__constraint_calls("hermes", request, strlen(request), &out, &err) < 0 &&
+          strstr(err.text, "no tool 'other'"));
+    CHECK(ntx__constraint_calls("plain", request, strlen(request), &out, &err) < 0 &&
           strstr(err.text, "no calls of a known form"));
     too_many();
     spelled_marks();

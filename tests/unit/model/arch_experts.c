@@ -28,7 +28,7 @@ static void check_experts(void)
 }
 
 static void add_every_third(struct mk_file *f) { mk_kv_u32(f, "gpt-oss.attention.sliding_window_pattern", 3); }
-static void add_softmax_of_chosen(struct mk_file *f) { mk_kv_u32(f, "gpt-oss.expert_gating_func", 3); }
+static void add_softmax_of_routed(struct mk_file *f) { mk_kv_u32(f, "gpt-oss.expert_gating_func", 3); }
 
 static void check_gpt_oss(void)
 {
@@ -72,7 +72,7 @@ static void check_gpt_oss(void)
     finish(p, n, -EINVAL, "tensor 'blk.0.ffn_down_exps.bias' is F16; it must be F32");
     o.layers = 3;
     o.window = 9;
-    void (*const extra[])(struct mk_file *) = {add_every_third, add_softmax_of_chosen};
+    void (*const extra[])(struct mk_file *) = {add_every_third, add_softmax_of_routed};
     for (int i = 0; i < 2; i++) {
         x = open_with(&o, extra[i]);
         CHECK(x.m->hp.router.norm && x.m->hp.windowed[0] == (i ? 1u | 1u << 2 : 1u | 1u << 1));

@@ -22,7 +22,7 @@ enum { UNIT = 64, ROUNDS = 2 };
 enum {
     LAYERS = 16,
     PARTS = 18,
-    CHOSEN = 16 /* top-k parts from there on */,
+    TOPK_PARTS = 16 /* top-k parts from there on */,
     BLOCKS = 70,
     CLUSTER = 4,
     NONE = NTX_KV_NO_PART
@@ -42,7 +42,7 @@ static struct ntx_kv_layout layout = {.n_blocks = BLOCKS,
 static void lay_out(void)
 {
     for (uint16_t i = 0; i < PARTS; i++) {
-        parts[i] = (struct ntx_kv_part){64 * UNIT, i < CHOSEN ? 0 : i - CHOSEN + 1, i >= CHOSEN};
+        parts[i] = (struct ntx_kv_part){64 * UNIT, i < TOPK_PARTS ? 0 : i - TOPK_PARTS + 1, i >= TOPK_PARTS};
         if (i >= LAYERS)
             continue;
         reads[i][0] = i;
@@ -122,7 +122,7 @@ static void look(uint32_t block, uint32_t part)
                   (word(block, part)[i] - (uint32_t)i) * 244002641u, told, w.n_told);
 }
 
-static bool chooses(uint32_t part, uint32_t i) { return part < CHOSEN || (i * 7 + w.n_passes) % 5 == 0; }
+static bool chooses(uint32_t part, uint32_t i) { return part < TOPK_PARTS || (i * 7 + w.n_passes) % 5 == 0; }
 
 /* A pass over n blocks, of which those from `written` on are written. some: reads a fifth of the top-k parts, and those
  * blocks. `attends` layers attend; the others read only pooled blocks, from `joined` on. */
@@ -141,14 +141,14 @@ static int run_layers(const uint32_t *blocks, uint32_t n, uint32_t joined, uint3
                 put(blocks[i], reads[l][k]);
         rc = rc ? rc : ntx_kv_file_wants(w.f, l);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc && some; k++)
-            for (uint32_t i = 0; i < n && l < attends && reads[l][k] != NONE && reads[l][k] >= CHOSEN; i++)
+            for (uint32_t i = 0; i < n && l < attends && reads[l][k] != NONE && reads[l][k] >= TOPK_PARTS; i++)
                 if (chooses(reads[l][k], i))
                     ntx_kv_file_set_topk(w.f, blocks[i], reads[l][k]);
         rc = rc ? rc : ntx_kv_file_topk(w.f);
         for (uint32_t k = 0; k < NTX_KV_READS && !rc; k++)
             for (uint32_t i = 0; i < n && reads[l][k] != NONE; i++)
                 if (i >= written || (l < attends && (!some || chooses(reads[l][k], i))) || !reads[l][k] ||
-                    (i >= joined && reads[l][k] < CHOSEN))
+                    (i >= joined && reads[l][k] < TOPK_PARTS))
                     look(blocks[i], reads[l][k]);
         ntx_kv_file_done(w.f, l);
     }

@@ -420,15 +420,15 @@ static void reads_of_layers(void)
     CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 1, 1000), 2 * (8 + 4) * 2 * 40);
     CHECK_EQ(ntx_kv_layer_reads(&window, NTX_KV_F16, 1, 30), 2 * (8 + 4) * 2 * 30);
     /* MLA: the second layer uses the first one's top-k, and has no keys */
-    const struct ntx_hparams chosen = {.n_layers = 2,
-                                       .n_head = 2,
-                                       .n_head_kv = 1,
-                                       .kv_lora = 64,
-                                       .rope_dim = 16,
-                                       .index = {.heads = 2, .head = 32, .most = 100, .in = {1}}};
-    CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 0, 1000), 2 * (80 * 100 + 32 * 1000));
-    CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 1, 1000), 2 * 80 * 100);
-    CHECK_EQ(ntx_kv_layer_reads(&chosen, NTX_KV_F16, 0, 50), 2 * (80 + 32) * 50);
+    const struct ntx_hparams hp = {.n_layers = 2,
+                                   .n_head = 2,
+                                   .n_head_kv = 1,
+                                   .kv_lora = 64,
+                                   .rope_dim = 16,
+                                   .index = {.heads = 2, .head = 32, .most = 100, .in = {1}}};
+    CHECK_EQ(ntx_kv_layer_reads(&hp, NTX_KV_F16, 0, 1000), 2 * (80 * 100 + 32 * 1000));
+    CHECK_EQ(ntx_kv_layer_reads(&hp, NTX_KV_F16, 1, 1000), 2 * 80 * 100);
+    CHECK_EQ(ntx_kv_layer_reads(&hp, NTX_KV_F16, 0, 50), 2 * (80 + 32) * 50);
 }
 
 /* The pool of rows beside it: layers without K and V take none of it, and a session without a state is refused. */

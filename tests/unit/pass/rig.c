@@ -433,19 +433,19 @@ void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t eve
     struct ntx_row *rows = calloc(step, sizeof *rows);
     struct ntx_kv_seq *kv = rig_seq(r, tokens);
     uint64_t before = ntx_counter_get(r->counters, NTX_C_comp_rows_unasked);
-    uint32_t unasked = 0;
+    uint32_t without_logits = 0;
     rig_ids(r, 5, ids, tokens);
     for (uint32_t i = 0; i < tokens; i += step) {
         uint32_t n = tokens - i < step ? tokens - i : step;
         for (uint32_t k = 0; k < n; k++) {
-            bool asks = (i + k + 1) % every == 0 || i + k + 1 == tokens;
+            bool with_logits = (i + k + 1) % every == 0 || i + k + 1 == tokens;
             rows[k] = (struct ntx_row){.token = ids[i + k],
                                        .pos = i + k,
                                        .kv = kv,
-                                       .logits = asks ? got + (size_t)k * r->n_vocab : NULL,
+                                       .logits = with_logits ? got + (size_t)k * r->n_vocab : NULL,
                                        .rounded = rounded,
                                        .all_groups = rounded};
-            unasked += !asks;
+            without_logits += !with_logits;
         }
         CHECK_MSG(!rig_run(r, rows, n), "%s", r->w.w.error.text);
         for (uint32_t k = 0; k < n; k++) {
@@ -454,7 +454,7 @@ void rig_check_asked(struct rig *r, uint32_t tokens, uint32_t step, uint32_t eve
                       "%s: row %u in passes of %u, of which every %uth is asked, differs", what, i + k, step, every);
         }
     }
-    CHECK_EQ(ntx_counter_get(r->counters, NTX_C_comp_rows_unasked) - before, unasked);
+    CHECK_EQ(ntx_counter_get(r->counters, NTX_C_comp_rows_unasked) - before, without_logits);
     ntx_kv_seq_free(kv);
     free(rows), free(got), free(ids);
 }

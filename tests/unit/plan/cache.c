@@ -97,7 +97,7 @@ static uint32_t random_bundle(uint64_t *state)
 /* The same policies over all bundles of one layer, computed by their definition. */
 struct plain {
     bool there[EXPERTS];
-    double chosen[3000][EXPERTS]; /* by pass */
+    double routed[3000][EXPERTS]; /* by pass */
     double share[3], alike;
     uint32_t n;
 };
@@ -111,7 +111,7 @@ static double counted(const struct plain *p, double by_half, uint32_t e, uint64_
     double n = 0, all = 0;
     for (uint64_t before = pass; before-- > 0 && pass - before < 30 * by_half + 2;) {
         double left = pow(2, -(double)(pass - 1 - before) / by_half);
-        n += left * p->chosen[before][e];
+        n += left * p->routed[before][e];
         all += left;
     }
     return n / all;
@@ -150,7 +150,7 @@ static void same_as_looking_at_all(const struct ntx_cache_policy *policy)
             e = random_bundle(&state) % EXPERTS * (random_bundle(&state) % 4 > 0); /* 0 is frequent */
         if (pass)
             learn(p, e, pass);
-        p->chosen[pass][e] = 1;
+        p->routed[pass][e] = 1;
         const uint32_t gone = use(c, e);
         if (!p->there[e] && p->n == 5) {
             CHECK(gone < EXPERTS && p->there[gone]);
@@ -240,7 +240,7 @@ static void policies(void)
     CHECK(hits(&half_12, false) > 1.05 * hits(&most_recent, false) && hits(NULL, false) > 0.99 * hits(&half_12, false));
 }
 
-enum { MANY = 64, CHOSEN = 4 };
+enum { MANY = 64, ROUTED = 4 };
 enum told { NOTHING, SCORES, NOISE /* distributed like scores, but unrelated to the experts */ };
 
 static struct ntx_cache *one_layer(uint32_t n)
@@ -248,7 +248,7 @@ static struct ntx_cache *one_layer(uint32_t n)
     struct ntx_frames f;
     struct ntx_cache *c;
     ntx_frames_sort(&f, (const uint64_t[]){4096}, 1, MANY, NTX_FRAME_CLASSES);
-    ntx_frames_share(&f, n, CHOSEN, 0);
+    ntx_frames_share(&f, n, ROUTED, 0);
     CHECK_EQ(ntx_cache_new(&f, 1, MANY, NULL, &c), 0);
     return c;
 }
@@ -275,7 +275,7 @@ static void draw_scores(const float *own, uint64_t *state, float *x)
 
 static void best_of(const float *x, uint32_t *best)
 {
-    for (uint32_t k = 0; k < CHOSEN; k++) {
+    for (uint32_t k = 0; k < ROUTED; k++) {
         best[k] = UINT32_MAX;
         for (uint32_t e = 0; e < MANY; e++) {
             bool taken = false;
@@ -293,18 +293,18 @@ static uint32_t misses(uint32_t n_rows, enum told told)
     struct ntx_cache *c = one_layer(MANY / 3);
     uint64_t state = 31;
     float own[MANY], x[MANY], other[MANY];
-    uint32_t n = 0, e[CHOSEN];
+    uint32_t n = 0, e[ROUTED];
     for (uint32_t i = 0; i < MANY; i++)
         own[i] = normal(&state);
     for (uint32_t row = 0; row < n_rows; row++) {
         draw_scores(own, &state, x);
         draw_scores((const float[MANY]){0}, &state, other);
         best_of(x, e);
-        for (uint32_t k = 0; k < CHOSEN; k++)
+        for (uint32_t k = 0; k < ROUTED; k++)
             n += ntx_cache_frame(c, e[k]) == NTX_NO_FRAME;
         const float *scores = told == SCORES ? x : other;
-        ntx_cache_count(c, 0, e, (const uint32_t[CHOSEN]){1, 1, 1, 1}, CHOSEN, 1, told == NOTHING ? NULL : scores);
-        for (uint32_t k = 0; k < CHOSEN; k++)
+        ntx_cache_count(c, 0, e, (const uint32_t[ROUTED]){1, 1, 1, 1}, ROUTED, 1, told == NOTHING ? NULL : scores);
+        for (uint32_t k = 0; k < ROUTED; k++)
             if (ntx_cache_frame(c, e[k]) == NTX_NO_FRAME)
                 ntx_cache_let_go(c, ntx_cache_take(c, e[k], 0, NTX_CACHE_WANTED));
     }
@@ -320,7 +320,7 @@ static void scores_tell(void)
     CHECK_MSG(few[1] < 0.95 * few[0], "%u misses, and with scores %u", few[0], few[1]);
     CHECK_MSG(many[1] < 0.97 * many[0], "%u misses, and with scores %u", many[0], many[1]);
     CHECK_MSG(many[2] < 1.02 * many[0], "%u misses, and with scores that say nothing %u", many[0], many[2]);
-    struct ntx_cache *c = one_layer(CHOSEN + 1); /* also for a prompt's rows: all were routed to equally often */
+    struct ntx_cache *c = one_layer(ROUTED + 1); /* also for a prompt's rows: all were routed to equally often */
     uint32_t all[MANY], rows[MANY];
     float x[MANY];
     for (uint32_t e = 0; e < MANY; e++) {
@@ -330,7 +330,7 @@ static void scores_tell(void)
     }
     x[2] = -2.0f;
     ntx_cache_count(c, 0, all, rows, MANY, MANY, x);
-    for (uint32_t e = 0; e < CHOSEN + 1; e++)
+    for (uint32_t e = 0; e < ROUTED + 1; e++)
         ntx_cache_let_go(c, ntx_cache_take(c, e, 0, NTX_CACHE_WANTED));
     ntx_cache_let_go(c, ntx_cache_take(c, 63, 0, NTX_CACHE_WANTED));
     CHECK_EQ(ntx_cache_frame(c, 2), NTX_NO_FRAME);

@@ -153,16 +153,16 @@ import json, sys
 d = json.load(sys.stdin)["draft"]
 print(d["nodes"], "%.3f" % d["tokens_per_pass"], d["learned"])'
 }
-[ "$(draft)" = "3 1.544 False" ] || fail "guesses before any: $(draft)"
+[ "$(draft)" = "3 1.544 False" ] || fail "drafts before any: $(draft)"
 "$ntx" run "$dir/m.gguf" "a b c a b c a b c a b c" --raw --ignore-eos -n 60 --temp 0 --ram 7M --ctx 256 --threads 1 \
     --draft lookup --draft-nodes 3 --quiet --stats "$dir/s" >/dev/null || fail "run with look-up"
 seen=$(python3 -c 'import json, sys; print("3 %.3f True" % json.load(open(sys.argv[1]))["accepted_per_pass"])' "$dir/s")
 awk -v a="$(draft)" -v b="$seen" 'BEGIN {
     split(a, x, " "); split(b, y, " "); r = x[2] / y[2]
     exit !(x[3] == "True" && y[2] > 1 && r > 0.98 && r < 1.02)}' ||
-    fail "guesses after a run: $(draft), and the run had $seen" # whose last pass guesses nothing
-has "$("$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 --draft lookup --draft-nodes 3)" "tokens per pass of 3 guesses: "
-"$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 | grep -q Guesses && fail "guesses without --draft"
+    fail "drafts after a run: $(draft), and the run had $seen" # whose last pass has no drafts
+has "$("$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 --draft lookup --draft-nodes 3)" "tokens per pass of 3 drafts: "
+"$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 | grep -q Drafts: && fail "drafts without --draft"
 has "$("$ntx" plan "$dir/m.gguf" --ram 7M --draft "$dir/none.gguf" 2>&1)" "none.gguf"
 has "$("$ntx" plan "$dir/m.gguf" --ram 900T)" "than this machine has"
 out=$("$ntx" doctor --dir "$dir/nowhere" --seconds 1 2>&1); [ $? = 111 ] || fail "a directory that is not there: $out"

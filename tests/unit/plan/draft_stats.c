@@ -123,7 +123,7 @@ static void kept(void)
     char dir[256], path[400];
     struct ntx_draft_stats g = some(), back;
     struct ntx_err err = {0};
-    temporary_dir(dir, sizeof dir, "guesses");
+    temporary_dir(dir, sizeof dir, "drafts");
     CHECK(!setenv("XDG_CACHE_HOME", dir, 1));
     ntx_draft_stats_begin(&back, first);
     CHECK_EQ(ntx_draft_stats_load("none", &back, &err), -ENOENT);
@@ -148,16 +148,49 @@ static void kept(void)
     CHECK(back.chances.held[19] == 20.0f / 16 && back.chances.held[20] == 31.0f / 16 && back.chances.held[30] == 4 &&
           back.chances.deep_held[2][7] == 20 && back.chances.deep_held[1][7] == 4.5f);
     CHECK(!back.ranks[1].passes && !back.n_places && !strcmp(back.drafter[0], other_file) && back.drafter[1][5] == 'a');
-    snprintf(path, sizeof path, "%s/ntx/guesses/abc.json", dir);
+    snprintf(path, sizeof path, "%s/ntx/drafts/abc.json", dir);
     FILE *f = fopen(path, "w");
-    CHECK(f && fputs("{\"ntx_guesses\": 1}", f) > 0 && !fclose(f));
+    CHECK(f && fputs("{\"ntx_draft_stats\": 1}", f) > 0 && !fclose(f));
     CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), -EINVAL);
     CHECK(back.chances.held[19] == 20.0f / 16); /* nothing has changed */
     CHECK(!unlink(path));
-    snprintf(path, sizeof path, "%s/ntx/guesses", dir);
+    snprintf(path, sizeof path, "%s/ntx/drafts", dir);
     CHECK(!rmdir(path));
     snprintf(path, sizeof path, "%s/ntx", dir);
     CHECK(!rmdir(path) && !rmdir(dir));
+}
+
+/* A file of version 0.2 is read under its old names, until one is stored under the new ones. */
+static void old_names(void)
+{
+    static const char old[] = "{\"ntx_guesses\": 2";
+    char dir[256], now[400], before[400];
+    struct ntx_draft_stats g = some(), back;
+    struct ntx_err err = {0};
+    temporary_dir(dir, sizeof dir, "drafts");
+    CHECK(!setenv("XDG_CACHE_HOME", dir, 1));
+    snprintf(now, sizeof now, "%s/ntx", dir);
+    CHECK(!mkdir(now, 0700));
+    snprintf(before, sizeof before, "%s/ntx/guesses", dir);
+    CHECK(!mkdir(before, 0700));
+    snprintf(before, sizeof before, "%s/ntx/guesses/abc.json", dir);
+    FILE *f = fopen(before, "w");
+    char *text = ntx_draft_stats_dump(&g), *rest = strchr(text, ',');
+    CHECK(f && rest && fputs(old, f) >= 0 && fputs(rest, f) >= 0 && !fclose(f));
+    free(text);
+    ntx_draft_stats_begin(&back, first);
+    CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0);
+    CHECK(back.chances.held[29] == 30.0f / 16);
+    g.chances.held[29] = 7;
+    CHECK_EQ(ntx_draft_stats_store("abc", &g, &err), 0);
+    CHECK_EQ(ntx_draft_stats_load("abc", &back, &err), 0);
+    CHECK(back.chances.held[29] == 7);
+    snprintf(now, sizeof now, "%s/ntx/drafts/abc.json", dir);
+    CHECK(!unlink(now) && !unlink(before));
+    *strrchr(now, '/') = *strrchr(before, '/') = 0;
+    CHECK(!rmdir(now) && !rmdir(before));
+    *strrchr(now, '/') = 0;
+    CHECK(!rmdir(now) && !rmdir(dir));
 }
 
 /* Replaces one word of a good file. */
@@ -180,7 +213,8 @@ int main(void)
     placed();
     left_out();
     kept();
-    refused("\"ntx_guesses\": 2", "\"ntx_guesses\": 1");
+    old_names();
+    refused("\"ntx_draft_stats\": 2", "\"ntx_draft_stats\": 1");
     refused("00112233", "0011");
     refused("\"00112233445566778899aabbccddeeff\"", "5");
     refused("3.5", "1e300");

@@ -26,8 +26,8 @@ static int forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const 
                     const struct ntx_machines_link *link, enum ntx_split split, struct ntx_machines_forecast *f,
                     struct ntx_err *err)
 {
-    const struct ntx_machines_request ask = {.hw = hw, .budget = budget, .n = n, .link = *link, .no_text = true};
-    return ntx_machines_forecast(o, &ask, split, f, err);
+    const struct ntx_machines_request request = {.hw = hw, .budget = budget, .n = n, .link = *link, .no_text = true};
+    return ntx_machines_forecast(o, &request, split, f, err);
 }
 
 /* K and V by heads: each machine keeps and reads its part, at the cost of one more exchange per layer. A split is
@@ -39,11 +39,11 @@ static void of_texts(void)
     struct ntx_machines_forecast by[NTX_SPLITS];
     const struct ntx_hw hw[2] = {machine("ram=64G,drive=1G"), machine("ram=64G,drive=1G")};
     const uint64_t budget[2] = {32000000000, 32000000000};
-    struct ntx_machines_request ask = {.hw = hw, .budget = budget, .n = 2, .link = {117e6, 100e-6}, .ctx = 8192};
+    struct ntx_machines_request request = {.hw = hw, .budget = budget, .n = 2, .link = {117e6, 100e-6}, .ctx = 8192};
     CHECK_MSG(!ntx_outline_named("llama-2-7b@q4_0", &o, &err), "%s", err.text);
     const double memory = ntx_hw_ram_bps(&hw[0], 0), token = 32 * 2 * 4096 * 2; /* bytes: 32 layers, F16 */
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)
-        CHECK_MSG(!ntx_machines_forecast(&o, &ask, (enum ntx_split)s, &by[s], &err), "%s", err.text);
+        CHECK_MSG(!ntx_machines_forecast(&o, &request, (enum ntx_split)s, &by[s], &err), "%s", err.text);
     const struct ntx_machines_forecast *rows = &by[NTX_SPLIT_ROWS], *heads = &by[NTX_SPLIT_HEADS];
     NEAR(rows->attend_s, 4096 * token / memory);
     NEAR(heads->attend_s, 4096 * token / memory / 2);
@@ -67,27 +67,27 @@ static void of_texts(void)
                              117e6);
     CHECK(by[NTX_SPLIT_LAYERS].prompt_products_s > 1.9 * rows->prompt_products_s && rows->prompt_products_s > 0);
     /* a better network and a long text: by heads; a short text: not */
-    ask.link = (struct ntx_machines_link){1.17e9, 30e-6};
-    ask.ctx = 65536;
+    request.link = (struct ntx_machines_link){1.17e9, 30e-6};
+    request.ctx = 65536;
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)
-        CHECK_EQ(ntx_machines_forecast(&o, &ask, (enum ntx_split)s, &by[s], &err), 0);
+        CHECK_EQ(ntx_machines_forecast(&o, &request, (enum ntx_split)s, &by[s], &err), 0);
     CHECK_EQ(ntx_machines_choose(NULL, by, true), NTX_SPLIT_HEADS);
     CHECK(rows->of[0].share < rows->of[1].share); /* its K and V leave no room for more weights */
     NEAR(heads->of[0].share, 0.5);
-    ask.ctx = 131072; /* 64 GiB: no machine has that much, nor half of it */
+    request.ctx = 131072; /* 64 GiB: no machine has that much, nor half of it */
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)
-        CHECK_EQ(ntx_machines_forecast(&o, &ask, (enum ntx_split)s, &by[s], &err), 0);
+        CHECK_EQ(ntx_machines_forecast(&o, &request, (enum ntx_split)s, &by[s], &err), 0);
     CHECK(rows->lacks == 1 && heads->lacks == 1);
-    ask.ctx = 81920; /* 40 GiB: two machines have them */
+    request.ctx = 81920; /* 40 GiB: two machines have them */
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)
-        CHECK_EQ(ntx_machines_forecast(&o, &ask, (enum ntx_split)s, &by[s], &err), 0);
+        CHECK_EQ(ntx_machines_forecast(&o, &request, (enum ntx_split)s, &by[s], &err), 0);
     CHECK(rows->lacks == 1 && by[NTX_SPLIT_LAYERS].lacks == 1 && !heads->lacks);
     by[NTX_SPLIT_HEADS].token_s *= 10;
     CHECK_EQ(ntx_machines_choose(NULL, by, true), NTX_SPLIT_HEADS);
     CHECK_EQ(ntx_machines_choose("rows", by, true), NTX_SPLIT_ROWS);
-    ask.ctx = 256;
+    request.ctx = 256;
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS; s++)
-        CHECK_EQ(ntx_machines_forecast(&o, &ask, (enum ntx_split)s, &by[s], &err), 0);
+        CHECK_EQ(ntx_machines_forecast(&o, &request, (enum ntx_split)s, &by[s], &err), 0);
     CHECK_EQ(ntx_machines_choose(NULL, by, true), NTX_SPLIT_ROWS);
     ntx_outline_free(&o);
 }

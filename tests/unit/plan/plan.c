@@ -318,7 +318,7 @@ static void requests(const struct shape *s)
 
 /* Drafts get rows of logits beyond the fewest once a sixteenth of the budget holds them; without drafts there are
  * none. */
-static void rows_for_guesses(void)
+static void rows_for_drafts(void)
 {
     CHECK_EQ(ntx_budget_clients(4096, 0, 0, false, 16 << 20).logits_rows, 8);
     CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 16 << 20).logits_rows, 64);
@@ -369,7 +369,7 @@ static void constrained(const struct shape *s)
 int main(void)
 {
     struct shape s[N_SHAPES];
-    rows_for_guesses();
+    rows_for_drafts();
     for (int i = 0; i < N_SHAPES; i++)
         shape_open(&s[i], i);
     defaults(&s[SHAPE_13B], &s[SHAPE_1B]);

@@ -50,7 +50,7 @@ static void layers_go_round(void)
     CHECK(ntx_share_deals(&s, 0, 1) && !ntx_share_deals(&s, 1, 100000) && ntx_share_deals(&s, 8, 16000));
     CHECK_EQ(ntx_share_of(&s, 1, 77, 0).n, 77);
     CHECK_EQ(ntx_share_of(&s, 8, 16000, 1).n, 7984);
-    CHECK(ntx_share_asks(&s, 3, 2) && !ntx_share_asks(&s, 3, 1) && ntx_share_asks(&s, 8, 1));
+    CHECK(ntx_share_has_outputs(&s, 3, 2) && !ntx_share_has_outputs(&s, 3, 1) && ntx_share_has_outputs(&s, 8, 1));
     /* 10 of each layer are streamed: of two layers of a run two thirds must have been read when it begins; they would
      * be 40 beside the resident ones */
     static const struct ntx_share pairs = {.n = 3, .split = NTX_SPLIT_LAYERS, .owner = {0, 0, 1, 2, 0, 0, 1, 2}};

@@ -44,7 +44,7 @@ static void check_to(int (*end)(struct ntx_reply *r), const char *format, bool t
         struct ntx_reply *r;
         struct ntx_reply_options options = {
             .format = ntx_reply_by_name(format), .thinks = thinks, .is_string = zip_is_string, .part = part, .arg = &g};
-        CHECK_MSG(ask.format, "%s", format);
+        CHECK_MSG(options.format, "%s", format);
         CHECK(!ntx_reply_new(&options, &r));
         for (size_t i = 0, n = strlen(reply); i < n; i += size)
             CHECK(!ntx_reply_feed(r, reply + i, n - i < size ? n - i : size));
@@ -281,7 +281,7 @@ static int refuse(void *arg, const struct ntx_reply_part *p)
 int main(void)
 {
     struct ntx_reply *r;
-    struct ntx_reply_options ask = {.format = ntx_reply_by_name("plain"), .part = refuse};
+    struct ntx_reply_options options = {.format = ntx_reply_by_name("plain"), .part = refuse};
     check_thoughts();
     check_json();
     check_marks();

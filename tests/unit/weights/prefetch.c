@@ -173,7 +173,8 @@ static void die(struct rig *t)
         if (state(t, i) == NTX_FILLING && t->n_late < DEMANDS) {
             uint64_t start = NTX_ROUND_DOWN(request_of(t, i)->offset, (uint64_t)BLOCK);
             t->late[t->n_late++] = (struct late){
-                start, request_of(t, i)->dest, NTX_ROUND_UP(request_of(t, i)->offset + request_of(t, i)->bytes, (uint64_t)BLOCK) - start};
+                start, request_of(t, i)->dest,
+                NTX_ROUND_UP(request_of(t, i)->offset + request_of(t, i)->bytes, (uint64_t)BLOCK) - start};
         }
     ntx_stream_iod_died(t->s);
 }
@@ -214,7 +215,7 @@ static void want(struct rig *t, uint32_t layer, const uint32_t *experts, uint32_
 {
     uint8_t late[EXPERTS] = {0};
     const uint32_t rows[EXPERTS] = {1, 1, 1, 1, 1, 1, 1, 1};
-    t->w->ops->chosen(t->w, layer, experts, rows, n, 1, NULL);
+    t->w->ops->routed(t->w, layer, experts, rows, n, 1, NULL);
     CHECK_EQ(t->w->ops->want(t->w, layer, experts, n, true, late), n);
     serve(t);
     for (uint32_t i = 0; i < n; i++)
@@ -493,7 +494,8 @@ static void case_shared_first(void)
         uint32_t e = want_order[down ? i - 8 : i / 2], part = i % 2 ? NTX_EXPERT_UP : NTX_EXPERT_GATE;
         if (down)
             part = NTX_EXPERT_DOWN;
-        CHECK_EQ(request_of(&t, i)->offset, t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
+        CHECK_EQ(request_of(&t, i)->offset,
+                 t.list[ntx_expert_chunk(&t.layers[1], e, (enum ntx_expert_part)part)].offset);
     }
     serve(&t);
     t.w->ops->done(t.w, 1, number, 4);
