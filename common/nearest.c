@@ -2,6 +2,7 @@
 #include "common/nearest.h"
 
 #include <ctype.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -16,7 +17,7 @@ static size_t edit_distance(const char *a, const char *b, size_t m)
 {
     size_t n = strlen(a), rows[3][LONGEST + 1];
     if (n > LONGEST || m > LONGEST)
-        return LONGEST;
+        return SIZE_MAX;
     for (size_t j = 0; j <= m; j++)
         rows[0][j] = j;
     for (size_t i = 1; i <= n; i++) {

@@ -91,6 +91,12 @@ static void test_nearest(void)
     ntx_near_begin(&near, "app", "--");
     ntx_near_offer_list(&near, "pear|apple|plum");
     CHECK_STR(near.hint, "; did you mean --apple?"); /* it begins so */
+    char endless[2000];
+    memset(endless, 'a', sizeof endless - 1);
+    endless[sizeof endless - 1] = 0;
+    ntx_near_begin(&near, endless, "");
+    ntx_near_offer_list(&near, "pear|apple|plum");
+    CHECK_STR(near.hint, "");
     ntx_near_begin(&near, "quince", "");
     ntx_near_offer_list(&near, "pear, apple, plum");
     CHECK_STR(near.hint, "");
