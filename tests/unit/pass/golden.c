@@ -3,7 +3,7 @@
  *   made       tests/golden/golden.json: models by the model maker, logits by llama.cpp
  *   shapes     tests/golden/shapes.json: the same for a dozen random shapes of each architecture, as
  *              tests/golden/shapes.py draws them
- *              (an emulator takes a part of each of these two)
+ *              (an emulator takes a part of each of these two; sanitizers, but for --long, a quarter of the shapes)
  *   reference  $NTX_DATA: models by llama.cpp's quantiser, logits by a float64 pass and by llama.cpp */
 #include <jansson.h>
 #include <math.h>
@@ -168,9 +168,21 @@ static void shape_case(const json_t *e)
     free(logits), free(options);
 }
 
+/* Every n-th shape of an architecture is tried. Under sanitizers fewer suffice: shapes differ in numbers, and the same
+ * functions compute them. */
+static unsigned shape_step(void)
+{
+#ifdef NTX_SANITIZED
+    if (!getenv("NTX_LONG"))
+        return 4;
+#endif
+    return emulated_step(6);
+}
+
 /* Each architecture of the model maker has its dozen. */
 static void shapes(void)
 {
+    const unsigned every = shape_step();
     char path[512];
     unsigned of[64] = {0}, n_archs = 0;
     snprintf(path, sizeof path, "%s/tests/golden/shapes.json", getenv("NTX_SOURCE"));
@@ -183,12 +195,12 @@ static void shapes(void)
             n_archs++;
         last = str(e, "options");
         CHECK(n_archs < 64);
-        if (of[n_archs]++ % emulated_step(6) == 0)
+        if (of[n_archs]++ % every == 0)
             shape_case(e);
     }
     for (unsigned i = 1; i <= n_archs; i++)
         CHECK_EQ(of[i], 12);
-    printf("%zu shapes of %u architectures\n", json_array_size(all) / emulated_step(6), n_archs);
+    printf("%zu shapes of %u architectures\n", json_array_size(all) / every, n_archs);
     CHECK_MSG(n_archs >= 32, "%u", n_archs);
     json_decref(all);
 }
