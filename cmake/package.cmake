@@ -20,7 +20,7 @@ endif()
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 if(CMAKE_CROSSCOMPILING AND CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
   set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE arm64) # the default is the building machine's
-  if(NTX_ARM64_ROOT) # its packages are not installed here: tests/guest/arm64/root.sh keeps what dpkg-shlibdeps needs
+  if(NTX_ARM64_ROOT) # its packages are not installed here: deploy/arm64-root keeps what dpkg-shlibdeps needs
     set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${NTX_ARM64_ROOT}/usr/lib/aarch64-linux-gnu)
   endif()
 endif()

@@ -26,7 +26,7 @@ if [ -z "$deb" ]; then
 fi
 [ -e "$deb" ] && [ "$(dpkg-deb -f "$deb" Architecture)" = arm64 ] || fail "no package for arm64: $(ls "$tmp/pkg")"
 depends=$(dpkg-deb -f "$deb" Depends | tr , '\n' | sed 's/|.*//;s/(.*//;s/ //g' | paste -sd,)
-[ -d "$arm64_root.apt/dpkg" ] || skip "the libraries were not unpacked by tests/guest/arm64/root.sh"
+[ -d "$arm64_root.apt/dpkg" ] || skip "the libraries were not unpacked by deploy/arm64-root"
 arm64_build ntx_installed ntx-mkmodel
 echo "package: $(basename "$deb"), depends on $depends"
 eval "ntx run '$NTX_SOURCE/models/demo.gguf' $run --quiet" >"$tmp/want" || fail "run here"
@@ -50,7 +50,7 @@ case $suite in
 bookworm) next=trixie ;;
 *) next=$suite ;;
 esac
-if NTX_SUITE=$next "$arm64_source/root.sh" "$arm64_dir.root.16k" linux-image-arm64-16k >"$tmp/log" 2>&1; then
+if NTX_SUITE=$next "$NTX_SOURCE/deploy/arm64-root" "$arm64_dir.root.16k" linux-image-arm64-16k >"$tmp/log" 2>&1; then
     kernels+=("$arm64_dir.root.16k")
 else
     left_out "no kernel with pages of 16 KiB: $(tail -n 1 "$tmp/log")"

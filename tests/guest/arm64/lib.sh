@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # lib.sh: what the tests of 64-bit Arm share: a cross build in $NTX_BUILD/arm64 (NTX_ARM64_DIR). Sourced, not run. Calls
 # skip and fail, which are its caller's. NTX_ARM64_ROOT: where the libraries for arm64 lie. Else they are installed; or
-# tests/run --long gets them (root.sh) into $NTX_BUILD/arm64.root, and what is there is used.
-arm64_source=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
+# tests/run --long gets them (deploy/arm64-root) into $NTX_BUILD/arm64.root, and what is there is used.
 arm64_dir=${NTX_ARM64_DIR:-$NTX_BUILD/arm64}
 
 # arm64_configured [PACKAGE...]: sets arm64_root. The packages come into a root that is made here.
@@ -13,7 +12,7 @@ arm64_configured() {
     done
     arm64_root=${NTX_ARM64_ROOT:-$arm64_dir.root}
     if [ -z "${NTX_ARM64_ROOT:-}" ] && [ "${NTX_LONG:-}" ]; then
-        "$arm64_source/root.sh" "$arm64_root" "$@" >"$arm64_root.log" 2>&1 ||
+        "$NTX_SOURCE/deploy/arm64-root" "$arm64_root" "$@" >"$arm64_root.log" 2>&1 ||
             skip "no libraries for arm64: $(tail -n 1 "$arm64_root.log")"
     elif [ ! -e "$arm64_root/usr/lib/aarch64-linux-gnu/pkgconfig/liburing.pc" ]; then
         arm64_root=

@@ -32,8 +32,19 @@ there() {
         exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
             DEBIAN_FRONTEND=noninteractive bash -c "$1"' "$root" "$1"
 }
-there 'apt-get update -q && apt-get install -q -y --no-install-recommends /ntx.deb man-db' >"$tmp/log" 2>&1 ||
+# What it depends on comes first, so that the tree before and after is compared for this package alone.
+there "apt-get update -q && apt-get install -q -y --no-install-recommends man-db &&
+    apt-get satisfy -q -y --no-install-recommends '$(dpkg-deb -f "$root/ntx.deb" Depends)'" >"$tmp/log" 2>&1 ||
+    fail "apt-get satisfy: $(tail -n 20 "$tmp/log")"
+users='^/etc/(\.pwd\.lock|(passwd|group|shadow|gshadow)-?) ' # they stay
+tree() {
+    find "$root" -xdev -printf '/%P %y %m %u %l\n' | grep -Ev '^/var/(log|cache/(apt|man|ldconfig)|lib/(apt|dpkg))/' |
+        grep -Ev "$users" | sort
+}
+tree >"$tmp/before"
+there 'apt-get install -q -y --no-install-recommends /ntx.deb' >"$tmp/log" 2>&1 ||
     fail "apt-get install: $(tail -n 20 "$tmp/log")"
+grep -q 'upgraded, 1 newly installed' "$tmp/log" || fail "ntx alone was to be installed: $(cat "$tmp/log")"
 there \
     'ntx --version && ntx run /m.gguf "Once upon a time" --raw --ignore-eos -n 16 --ram 14M --ctx 64 --quiet' \
     >"$tmp/got" 2>"$tmp/err" || fail "ntx there: $(cat "$tmp/err")"
@@ -56,9 +67,12 @@ there \
 there \
     'systemd-analyze verify /usr/lib/systemd/system/ntx.target /usr/lib/systemd/system/ntx-*.service' >"$tmp/units" \
     2>&1 || fail "units: $(cat "$tmp/units")"
-there 'dpkg --purge ntx' >"$tmp/log" 2>&1 || fail "purge: $(cat "$tmp/log")"
-left=$(find "$root" -xdev \( -name 'ntx*' -o -path '*/ntx/*' \) -not -path "$root/ntx.deb" -not -path '*/var/lib/ntx' \
-    -not -path '*/apt/*' -not -path '*/log/*' -not -path '*/cache/*')
-[ -z "$left" ] || fail "left after purge: $left"
+# enabled and used, then purged
+there 'systemctl enable ntx.target && mkdir -p /var/cache/ntx/cuda /var/lib/ntx/models && touch /var/cache/ntx/cuda/code \
+    /var/lib/ntx/models/m.gguf' >"$tmp/log" 2>&1 || fail "enable: $(cat "$tmp/log")"
+[ -L "$root/etc/systemd/system/multi-user.target.wants/ntx.target" ] || fail "not enabled: $(cat "$tmp/log")"
+there 'apt-get purge -q -y ntx' >"$tmp/log" 2>&1 || fail "purge: $(cat "$tmp/log")"
+tree >"$tmp/after"
+diff "$tmp/before" "$tmp/after" >"$tmp/diff" || fail "left after a purge: $(cat "$tmp/diff")"
 echo "installed on a clean $suite: writes the same text, $(wc \
     -l <"$tmp/units") complaints about units, nothing left after purge"

@@ -28,6 +28,28 @@ for lib in libuv1 liburing2 libnanomsg5 libc6 libcurl; do grep -q "^Depends:.*$l
 grep -q '^ExecStart=/usr/bin/ntx-computed .*--config /etc/ntx/ntx.conf' \
     "$tmp/x/usr/lib/systemd/system/ntx-computed.service" || fail "the unit's paths"
 
+# Documents exist where the units, the programs, the configuration and the man pages refer to them. Paths are those of an
+# installation in /usr.
+exists() { # PAGE(SECTION) or a path of the documentation
+    case $1 in
+    *\(*) name=${1%(*} section=${1#*(}; ls "$tmp/x/usr/share/man/man${section%)}/$name.${section%)}"* >/dev/null 2>&1 ;;
+    /usr/* | /etc/*) [ -e "$tmp/x$1" ] ;;
+    *) [ -e "$tmp/x/usr/share/doc/ntx/$1" ] ;;
+    esac
+}
+sed -n 's/^Documentation=//p' "$tmp"/x/usr/lib/systemd/system/ntx* | tr ' ' '\n' | sed 's/^[a-z]*://' >"$tmp/named"
+[ "$(wc -l <"$tmp/named")" -ge 10 ] || fail "the units name no documents: $(cat "$tmp/named")"
+documents='(docs|deploy|models|predictor)/[A-Za-z0-9_/-]+\.md|(README|SECURITY|CONTRIBUTING|CHANGELOG)\.md'
+documents+='|/usr/share/doc/ntx/[A-Za-z0-9_./-]*[a-z]|/etc/ntx/[a-z]+\.conf'
+grep -ohaE "$documents" "$tmp"/x/usr/bin/* "$tmp/x/etc/ntx/ntx.conf" >>"$tmp/named"
+if [ -d "$tmp/x/usr/share/man" ]; then
+    zcat "$tmp"/x/usr/share/man/man?/* | sed 's/\\f.//g;s/\\-/-/g' | grep -oE "ntx[a-z-]*\([1-8]\)|$documents" >>"$tmp/named"
+else
+    sed -i '/(/d' "$tmp/named"
+fi
+sort -u "$tmp/named" >"$tmp/names"
+while read -r name; do exists "$name" || fail "$name is referred to, and is not in the package"; done <"$tmp/names"
+
 model "$tmp/m.gguf" --layers 2 --embd 64 --ff 128 --heads 2 --kv 1 --type Q8_0 --seed 3
 "$tmp/x/usr/bin/ntx" run "$tmp/m.gguf" Once --raw --ignore-eos -n 4 --ram 64M --ctx 64 \
     --quiet >"$tmp/out" 2>"$tmp/err" || fail "the packaged ntx: $(cat "$tmp/err")"
