@@ -21,7 +21,7 @@ struct ntx_pull_heads {
 
 /* The hub, with the user's token. Call ntx_web_close also on failure. */
 int ntx__pull_web(const struct ntx_options *o, struct ntx_web **w, struct ntx_err *err);
-/* What the first argument and --type mean. */
+/* Reads the first argument and --type. */
 int ntx__pull_what(const struct ntx_options *o, struct ntx_pull_what *what, struct ntx_err *err);
 
 /* Reads the headers of h->model, each within most_s seconds (0: no limit). Call ntx__pull_heads_free in any case. */

@@ -109,7 +109,7 @@ static bool is_short(const char *name)
     return isalnum((unsigned char)*name) && strlen(name) < 64;
 }
 
-static int on_pair(void *arg, const char *section, const char *name, const char *value)
+static int take_name(void *arg, const char *section, const char *name, const char *value)
 {
     struct ntx_names *n = arg;
     const char *means = strncasecmp(value, "hf:", 3) ? value : value + 3;
@@ -139,7 +139,7 @@ static int read_own(struct ntx_names *n, struct ntx_err *err)
         snprintf(n->path, sizeof n->path, "%s/.config/ntx/models.ini", home ? home : "");
     if (access(n->path, R_OK)) /* the file is optional */
         return 0;
-    int bad = ini_parse(n->path, on_pair, n);
+    int bad = ini_parse(n->path, take_name, n);
     if (n->err.code)
         return ntx_err_set(err, n->err.code, "%s", n->err.text);
     return bad > 0 ? ntx_err_set(err, -EINVAL, "%s:%d: neither '[models]' nor 'name = OWNER/REPO'", n->path, bad) : 0;

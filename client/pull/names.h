@@ -20,7 +20,7 @@ struct ntx_names;
 int ntx_names_open(struct ntx_names **out, struct ntx_err *err);
 void ntx_names_free(struct ntx_names *n);
 
-/* What the name stands for; case does not matter. NULL: it is no short name. */
+/* The meaning of a name, whose case does not matter. NULL: it is no short name. */
 const char *ntx_names_find(const struct ntx_names *n, const char *name);
 /* The name that was perhaps meant, or NULL. */
 const char *ntx_names_nearest(const struct ntx_names *n, const char *name);
