@@ -30,7 +30,6 @@ static const struct option_brief {
     {NTX_OPT_LOAD, "backend", "auto, cpu or cuda (default auto)"},
     {NTX_OPT_LOAD, "kv-type", "KV cache: f16, q8_0 or q4_0 (default f16)"},
     {NTX_OPT_LOAD, "draft", "speculative decoding: auto, off, lookup or FILE"},
-    {NTX_OPT_LOAD, "lora", "LoRA adapters: [NAME=]FILE,..."},
     {NTX_OPT_LOGITS, "tokens", "token ids, with commas between them"},
     {NTX_OPT_LOGITS, "output", "file of float32 [n_tokens x n_vocab]"},
     {NTX_OPT_LOGITS, "steps", "write a digest of each layer's operations (JSON)"},

@@ -39,10 +39,10 @@ struct ntx_think {
 /* Reads a setting. "": nothing is set. A level or a number alone switches thoughts on; "none" and 0 switch them off,
  * -1 sets no limit. -EINVAL: err says what is possible, without the option's name. */
 int ntx_think_read(const char *text, struct ntx_think *out, struct ntx_err *err);
-/* The request's setting, and what it leaves open from the model's default. */
+/* The request's setting, completed by the model's default where it leaves something open. */
 struct ntx_think ntx_think_or(struct ntx_think asked, struct ntx_think preset);
 
-/* What a template can do. All zero: it has no variables, and knows no thoughts. */
+/* The abilities of a template. All zero: it has no variables, and knows no thoughts. */
 struct ntx_think_facts {
     uint32_t rows;   /* bits of the table's rows whose variable it reads */
     uint16_t levels; /* bits of the levels (enum ntx_think_level; bit 0: none) that its text names */

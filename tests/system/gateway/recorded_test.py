@@ -125,8 +125,8 @@ def main():
             for name, r in all.items():
                 as_asked(c, g, name, r)
         plain = make_model(
-            os.path.join(tmp, "plain.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv", "1",
-            "--seed", "5", "--chat-template", "chatml", "--ctx", "8192",
+            os.path.join(tmp, "plain.gguf"), "--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv",
+            "1", "--seed", "5", "--chat-template", "chatml", "--ctx", "8192",
         )  # fmt: skip
         bent = Gguf(plain)
         bent.keys[b"tokenizer.chat_template"] = (STR, FORM)

@@ -17,7 +17,10 @@ from daemons import BIN, refused  # noqa: E402
 from gateway import Daemons, Gateway, check, equal, events, make_model  # noqa: E402
 from gguf_edit import STR, Gguf  # noqa: E402
 
-TURNS = b"{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor -%}<|im_start|>assistant\n"
+TURNS = (
+    b"{%- for m in messages -%}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor -%}"
+    b"<|im_start|>assistant\n"
+)
 OPENED, CLOSED = b"<think>\n", b"<think>\n\n</think>\n\n"
 SWITCH = (
     TURNS
@@ -85,7 +88,7 @@ def limits(c):
         head, mark, tail = text.partition(END)
         cut = stats["thinking_tokens"] - n  # a character is not cut in two
         equal((mark, cut in range(4 if n == 11 else 1)), (END, True), "a thought of %d tokens: %r" % (n, text))
-        check(tail and free.startswith(head.rstrip("\ufffd")), "its beginning is the free one's", repr(text), repr(free))
+        check(tail and free.startswith(head.rstrip("\ufffd")), "its beginning is another", repr(text), repr(free))
         equal(stats["generated_tokens"], 48, "tokens in all")
         again = ask(c, str(n), n=48)[0]
         equal(again, text, "the same again")
@@ -209,8 +212,8 @@ def command_line(tmp, model, plain):
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-think-") as tmp:
         plain = make_model(
-            os.path.join(tmp, "plain.gguf"), "--layers", "4", "--embd", "256", "--ff", "512", "--heads", "4", "--kv", "2",
-            "--type", "Q8_0", "--seed", "5", "--chat-template", "chatml", "--ctx", "2048",
+            os.path.join(tmp, "plain.gguf"), "--layers", "4", "--embd", "256", "--ff", "512", "--heads", "4", "--kv",
+            "2", "--type", "Q8_0", "--seed", "5", "--chat-template", "chatml", "--ctx", "2048",
         )  # fmt: skip
         switch = bend(plain, os.path.join(tmp, "switch.gguf"), SWITCH)
         with Daemons() as d:

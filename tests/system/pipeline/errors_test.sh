@@ -36,7 +36,8 @@ expect 100 'not a known instruction set; there are generic' "$n" run "$tmp/m.ggu
 expect 111 'ntx up' "$n" status --socket "$tmp/none.sock"
 expect 111 'no daemons run there.*ntx up' env NTX_RUNTIME="$tmp/none" "$n" trace -o "$tmp/t.json"
 expect 111 'no daemons run there.*ntx up' "$NTX_BIN/ntx-metrics" --runtime "$tmp/none"
-expect 100 "chat-template: 'nope' is neither a name .llama-2, .*nor a file" "$n" run "$tmp/m.gguf" x --chat-template nope --ram 64M
+expect 100 "chat-template: 'nope' is neither a name .llama-2, .*nor a file" "$n" run "$tmp/m.gguf" x \
+    --chat-template nope
 echo '{% if %}' >"$tmp/bad.jinja"
 expect 100 'chat-template .*bad.jinja: .*line 1' "$n" run "$tmp/m.gguf" x --chat-template "$tmp/bad.jinja" --ram 64M
 expect 100 'give the file to .ntx load., .ntx up. or .ntx serve.' "$n" generate x --chat-template <(echo x)
