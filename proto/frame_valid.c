@@ -106,7 +106,8 @@ bool ntx_request_valid(const Ntx__Request *m)
         return m->score && m->score->n_tokens <= MAX_TOKENS && m->score->from <= m->score->n_tokens;
     case NTX__REQUEST__BODY_STATES: return m->states && m->states->n_tokens <= MAX_TOKENS;
     case NTX__REQUEST__BODY_TEXT:
-        return m->text && m->text->n_tokens <= MAX_TOKENS && messages_ok(m->text->messages, m->text->n_messages);
+        return m->text && m->text->n_tokens <= MAX_TOKENS && messages_ok(m->text->messages, m->text->n_messages) &&
+               ntx__text_fits(m->text->think, NTX_WORD_MAX);
     case NTX__REQUEST__BODY_UNLOAD: return m->unload;
     case NTX__REQUEST__BODY_CANCEL: return m->cancel;
     case NTX__REQUEST__BODY_STATUS: return m->status;

@@ -35,7 +35,7 @@ static bool lacks_unit(const struct ntx_setting *s, const char *text, uint64_t v
     return !text[strspn(text, "0123456789.")] && v < (s->small ? 1024u : 100000u);
 }
 
-static int ask_unit(const struct ntx_setting *s, const char *text, struct ntx_err *err)
+static int refuse_without_unit(const struct ntx_setting *s, const char *text, struct ntx_err *err)
 {
     const char *unit = atof(text) <= 64 ? "G" : "M";
     if (s->small)
@@ -50,7 +50,7 @@ static int read_size(const struct ntx_setting *s, const char *text, uint64_t *to
     if (ntx_parse_size(text, &v) || !v || (double)v > most_of(s))
         return REFUSE(err, "'%s' is not a size; write it as 512M or 3G", text);
     if (lacks_unit(s, text, v))
-        return ask_unit(s, text, err);
+        return refuse_without_unit(s, text, err);
     *to = v;
     return 0;
 }

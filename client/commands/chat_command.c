@@ -96,8 +96,8 @@ static const struct command commands[] = {
     {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate_command},
     {"set", NULL, "NAME VALUE",
      "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, "
-     "think, chat-template; stats on: a line of statistics after each answer; wrap off: lines are not broken between words. "
-     "Alone shows them",
+     "think, chat-template; stats on: a line of statistics after each answer; wrap off: lines are not broken between "
+     "words. Alone shows them",
      ntx_chat_set},
     {"stats", NULL, "", "an account of the chat and its last answer", ntx_chat_stats},
     {"bye", "exit", "", "ends the chat, as Ctrl-D does", bye_command},

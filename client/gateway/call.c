@@ -257,6 +257,8 @@ int ntx_call_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_
     m.n_messages = t->talk ? t->talk->n_messages : 0;
     if (t->talk)
         m.variables = wire_variables(t->talk);
+    if (t->talk && t->talk->think.text[0])
+        m.think = (char *)(uintptr_t)t->talk->think.text;
     m.pieces = t->pieces;
     m.template_ = t->template;
     m.text = wire_bytes(t->text, t->len);

@@ -8,7 +8,8 @@ static const struct argp_option options[] = {
     {"api-key-file", 'k', "FILE", 0,
      "require the key in this file (mode 0600) of each request; needed where other machines reach WHERE", 0},
     {"cors", 'o', "ORIGINS", 0,
-     "pages of these origins may ask, too (CORS): https://example.org, several with blanks between them, or *; pages of "
+     "pages of these origins may ask, too (CORS): https://example.org, several with blanks between them, or *; pages "
+     "of "
      "localhost may always, except with none",
      0},
     {"hosts", 'n', "NAMES", 0,

@@ -448,7 +448,7 @@ static int choose_chunk_size(struct planner *p, struct option *best)
 
 static int refuse_plan(const struct planner *p)
 {
-    char need[32], have[32], kv[32], ask[32];
+    char need[32], have[32], kv[32], budget[32];
     struct ntx_kv_shape shape = ntx_kv_shape_for(&p->m->hp, least_ctx(p), NTX_MAX(p->r->sessions, 1u), least_rows(p),
                                                  p->r->kv_all);
     if (ntx_kv_shape_limit(&p->m->hp, p->r->kv_type, p->r->kv_ram, &shape, p->err))
@@ -471,7 +471,7 @@ static int refuse_plan(const struct planner *p)
                        ntx_format_size(p->smallest, need, sizeof need), (unsigned long long)p->smallest, least_ctx(p),
                        ntx_format_size(kv_bytes, kv, sizeof kv), ntx_format_size(p->r->ram_bytes, have, sizeof have),
                        (unsigned long long)p->r->ram_bytes,
-                       ntx_format_exact(NTX_ROUND_UP(p->smallest, 1ull << 20), ask, sizeof ask));
+                       ntx_format_exact(NTX_ROUND_UP(p->smallest, 1ull << 20), budget, sizeof budget));
 }
 
 /* ---- the rest of the budget */

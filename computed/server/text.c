@@ -100,8 +100,19 @@ static int add_conversation(struct answer_text *a, const struct ntx_session_env 
 {
     const struct ntx_chat_template *chat = e->chat ? e->chat : ntx_chat_by_name("plain");
     struct ntx_tok_limits limits = {.ids = TOKENS_MOST, .memory = TALK_WORK};
+    char variables[NTX_THINK_VARIABLES] = "";
+    struct ntx_think think;
+    int rc = ntx_think_read(m->think, &think, err);
+    if (rc)
+        return ntx_err_prefix(err, "think"), rc;
+    think = ntx_think_or(think, e->think);
+    if (e->chat)
+        ntx_think_variables(ntx_chat_think(chat), &think, variables);
     struct ntx_chat_more more = {.variables = m->variables.len ? (const char *)m->variables.data : "",
                                  .n_variables = m->variables.len,
+                                 .think = variables,
+                                 .n_think = strlen(variables),
+                                 .silent = think.state == NTX_THINK_OFF,
                                  .wants_text = true};
     struct ntx_chat_msg *msgs = calloc(m->n_messages, sizeof *msgs);
     if (!msgs)

@@ -120,13 +120,14 @@ static const char *lower_first(const char *brief, char *buf, size_t n)
 static void put_files(FILE *f, const struct ntx_command *c)
 {
     const unsigned g = ntx_command_groups(c);
-    const bool loads = g & NTX_OPT_LOAD, asks = g & NTX_OPT_SOCKET, model = g & NTX_OPT_MODEL;
+    const bool loads = g & NTX_OPT_LOAD, connects = g & NTX_OPT_SOCKET, model = g & NTX_OPT_MODEL;
     const bool names = model || c->kind == NTX_KIND_MODELS;
     char files[1024], places[1024];
-    snprintf(files, sizeof files, "%s%s%s", CONF_FILES, names ? MODEL_FILES : "", loads || asks ? DAEMON_FILES : "");
-    snprintf(places, sizeof places, "%s%s%s%s", CONF_PLACE, names ? MODEL_PLACE : "", loads || asks ? DAEMON_PLACE : "",
-             g & NTX_OPT_PULL ? "HF_TOKEN\tThe hub's token, for restricted models.\nNTX_HUB\tA mirror of the hub.\n"
-                              : "");
+    snprintf(files, sizeof files, "%s%s%s", CONF_FILES, names ? MODEL_FILES : "",
+             loads || connects ? DAEMON_FILES : "");
+    snprintf(
+        places, sizeof places, "%s%s%s%s", CONF_PLACE, names ? MODEL_PLACE : "", loads || connects ? DAEMON_PLACE : "",
+        g & NTX_OPT_PULL ? "HF_TOKEN\tThe hub's token, for restricted models.\nNTX_HUB\tA mirror of the hub.\n" : "");
     roff_list(f, "FILES", files);
     roff_list(f, "ENVIRONMENT", places);
 }

@@ -78,14 +78,14 @@ static void use_list(const char *text, size_t size)
         MUST(err.code < 0 && err.text[0]);
         return;
     }
-    const struct ntx_hub_offer *o = ntx_hub_offers(r, &n), *chosen;
+    const struct ntx_hub_offer *o = ntx_hub_offers(r, &n), *picked;
     MUST(n);
     for (unsigned i = 0; i < n; i++) {
         struct ntx_hub_model m;
         MUST(*ntx_hub_label(r, &o[i]) && strncmp(o[i].folder, "../", 3) && strcmp(o[i].folder, ".."));
         MUST(o[i].bytes == NTX_WEB_UNKNOWN || o[i].bytes <= 1ull << 56);
-        if (!ntx_hub_choose(r, ntx_hub_label(r, &o[i]), &chosen, &err))
-            MUST(chosen >= o && chosen < o + n);
+        if (!ntx_hub_choose(r, ntx_hub_label(r, &o[i]), &picked, &err))
+            MUST(picked >= o && picked < o + n);
         if (!ntx_hub_take(r, &o[i], &m, &err))
             for (unsigned k = 0; k < m.n; k++)
                 MUST(!strncmp(m.file[k].url, "http://hub/some/Tiny/resolve/main/", 34) &&

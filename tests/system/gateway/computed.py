@@ -31,6 +31,7 @@ wire.REQUEST.setdefault(
             8: ("messages", wire.MESSAGE, "*"),
             9: ("variables", "b"),
             10: ("template", "v"),
+            11: ("think", "s"),
         },
     ),
 )

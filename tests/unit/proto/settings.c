@@ -90,10 +90,11 @@ static void put_number(const struct ntx_setting *s, void *m, double v)
 static void bounds_of(const struct ntx_setting *s)
 {
     Ntx__Load m = NTX__LOAD__INIT;
-    char text[NTX_OPTION_MAX + 2];
+    static char text[(1 << 20) + 2];
     double max = s->kind == NTX_SET_SIZE ? (double)NTX_BYTES_MAX : s->max;
     if (is_text(s)) {
         size_t most = s->kind == NTX_SET_WORD ? NTX_WORD_MAX : NTX_OPTION_MAX;
+        most = s->max > 0 ? (size_t)s->max : most;
         memset(text, 'x', most + 1);
         text[most + 1] = 0;
         *(char **)((char *)&m + s->wire) = text;
