@@ -160,8 +160,12 @@ def with_anthropic(url, want, n):
     )
     equal(
         refused(
-            lambda: c.messages.create(**dict(ask, tools=[{"type": "bash_20250124", "name": "bash"}])),
-            "'bash_20250124' are not supported",
+            lambda: c.messages.create(
+                **dict(
+                    ask, tool_choice={"type": "tool", "name": "bash"}, tools=[{"type": "bash_20250124", "name": "bash"}]
+                )
+            ),
+            "ntx cannot offer",
         ),
         "BadRequestError",
         "anthropic: refused",
