@@ -22,7 +22,8 @@ cmake -S "$NTX_SOURCE" -B "$quick" -G Ninja -DCMAKE_MAKE_PROGRAM="$tmp/ninja" -D
 for program in ntx ntx-top ntx-metrics ntx-gateway ntx-computed ntx-iod ntx-predictor; do
     grep -q -- " -o bin/$program " "$tmp/first" || fail "the first build lacks $program"
 done
-! grep -E 'man\.sh|ntx-mpi| -o tests/|mkmodel' "$tmp/first" || fail "the first build makes what the first text does not need"
+! grep -E 'man\.sh|ntx-mpi| -o tests/|mkmodel' "$tmp/first" ||
+    fail "the first build makes what the first text does not need"
 [ -e /dev/nvidiactl ] || ! grep -q nvcc "$tmp/first" || fail "the first build makes the CUDA plug-in without a card"
 
 # Kernels: those that the full program selects on this machine, and none that it cannot run.
@@ -50,7 +51,8 @@ echo 7 >"$tmp/code"
 tr -s ' \n' ' ' <"$tmp/said" | grep -q 'Nothing is installed: .* cmake -DNTX_THIS_CPU=OFF .* --target ntx_installed' ||
     fail "it does not say what is missing: $(cat "$tmp/said")"
 [ ! -e "$tmp/root" ] || fail "files were installed although the rest is missing"
-grep -qx 'NTX_THIS_CPU:BOOL=OFF' "$tmp/asked" || fail "the rest was built with this processor's kernels: $(cat "$tmp/asked")"
+grep -qx 'NTX_THIS_CPU:BOOL=OFF' "$tmp/asked" ||
+    fail "the rest was built with this processor's kernels: $(cat "$tmp/asked")"
 "$real" -C "$quick" -t commands ntx_installed >"$tmp/all" || fail "ninja -t commands"
 "$real" -C "$NTX_BUILD" -t commands ntx_installed >"$tmp/usual" || fail "ninja -t commands"
 [ "$(set_of "$tmp/all")" = "$(set_of "$tmp/usual")" ] || fail "kernels of the rest: $(set_of "$tmp/all")"

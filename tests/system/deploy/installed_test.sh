@@ -27,6 +27,7 @@ if [ -e "$NTX_BUILD/bin/libntx-cuda.so" ] && grep -q '^NTX_CUDA_QUICK:BOOL=ON' "
 elif [ -e "$NTX_BUILD/bin/libntx-cuda.so" ]; then
     grep -qx bin/libntx-cuda.so "$tmp/wanted" || fail "the CUDA plug-in is built and not installed"
 fi
-grep -q -- '--target ntx_installed' "$NTX_SOURCE/cmake/complete.cmake" || fail "complete.cmake does not build ntx_installed"
+grep -q -- '--target ntx_installed' "$NTX_SOURCE/cmake/complete.cmake" ||
+    fail "complete.cmake does not build ntx_installed"
 grep -qx 'targets=ntx_first .*' "$NTX_SOURCE/deploy/quickstart" || fail "quickstart does not build ntx_first"
 echo "$(wc -l <"$tmp/wanted") things are installed from the build directory, and ntx_installed makes them all"
