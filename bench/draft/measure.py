@@ -86,7 +86,7 @@ def main():
             for x, _ in zip(TASKS[task](), range(a.p)):
                 print(x, end='\0')
         sys.exit()
-    print('task,temp,way,tokens_per_pass,guesses_per_pass,ms_per_token,mb_per_token,waited,text', flush=True)
+    print('task,temp,way,tokens_per_pass,drafts_per_pass,ms_per_token,mb_per_token,waited,text', flush=True)
     for task in a.tasks.split(','):
         prompts = [x for x, _ in zip(TASKS[task](), range(a.p))]
         for temp in a.temps.split(','):

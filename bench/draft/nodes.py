@@ -89,7 +89,7 @@ with tempfile.TemporaryDirectory() as tmp:
                     s['bytes_read_per_token'] * s['decode_tok_s'] / 1e9,
                 )
             )
-    print('way,tok_s,ms_per_pass,tokens_per_pass,guesses_per_pass,mb_per_token,drive_gb_s,ms_least,ms_most,text')
+    print('way,tok_s,ms_per_pass,tokens_per_pass,drafts_per_pass,mb_per_token,drive_gb_s,ms_least,ms_most,text')
     for w in got:
         print(
             '%s,%.3f,%.1f,%.2f,%.1f,%.2f,%.2f,%.1f,%.1f,%s'

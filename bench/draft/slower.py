@@ -146,8 +146,8 @@ mean = lambda name, k: statistics.mean(x[k] for x in out[name])
 way = median_of([(x[4], 2 * x[0] / (y + z)) for x, y, z in zip(out['way'], ms['off'], ms['again'])])
 again = median_of([(x[4], x[0] / y) for x, y in zip(out['again'], ms['off'])])
 print(
-    '%s %s: off %.3f ms; guesses %s, CPU %.3f; off again %s, CPU %.3f; MB read a token %.2f and %.2f; %.2f tokens a'
-    ' pass of %.2f guesses; %d rounds in %d loads; texts %s'
+    '%s %s: off %.3f ms; drafts %s, CPU %.3f; off again %s, CPU %.3f; MB read a token %.2f and %.2f; %.2f tokens a'
+    ' pass of %.2f drafts; %d rounds in %d loads; texts %s'
     % (
         os.path.basename(a.model),
         ' '.join([a.draft] + a.more),

@@ -430,7 +430,7 @@ def moe(a):
         "tok_s_emulated",
         "tok_s_real",
         "recall",
-        "read_on_guesses_used",
+        "read_on_predictions_used",
         "perplexity",
         "accuracy",
     )

@@ -80,7 +80,7 @@ int ntx__cpu_move(struct ntx_forward *f, struct ntx_kv_seq *kv, const uint32_t *
             for (uint32_t h = 0; h < heads; h++)
                 move_slot(kv, l, h, from[i], to[i]);
         }
-    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of guesses cannot be kept on the drive of --state: %s",
+    return rc ? ntx_err_set(&f->c.weights->error, rc, "K and V of drafts cannot be kept on the drive of --state: %s",
                             strerror(-rc))
               : 0;
 }

@@ -37,8 +37,8 @@ struct ntx_receiver_verdict { /* receiver to computed, with a client's descripto
     char text[sizeof((struct ntx_err *)0)->text];
 };
 
-/* The receiver's main. conn: it reads a request from NTX_RECEIVER_CONN first, and sends its length (uint32) and
- * bytes. */
+/* The main function of a receiver. conn: it first reads a request from NTX_RECEIVER_CONN and sends its length (uint32)
+ * and bytes. */
 int ntx_receiver_main(int conn);
 
 #endif

@@ -520,7 +520,7 @@ static int get_nextn(struct opening *o)
     return rc;
 }
 
-/* ---- a file that guesses by states of another model's layers */
+/* ---- a drafter that uses states of another model's layers */
 
 static int find_head(struct opening *o)
 {

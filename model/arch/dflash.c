@@ -33,7 +33,7 @@ static int get_mask(struct ntx__keys *k)
     int rc = ntx_gguf_u64(k->g, "tokenizer.ggml.mask_token_id", &mask);
     if (rc || mask >= k->hp->n_vocab)
         return ntx_err_set(k->err, -EINVAL,
-                           "key 'tokenizer.ggml.mask_token_id' names no token: it stands for those that are guessed");
+                           "key 'tokenizer.ggml.mask_token_id' names no token: drafted tokens are read under it");
     k->hp->head.mask = (uint32_t)mask;
     return 0;
 }

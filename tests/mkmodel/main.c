@@ -51,7 +51,7 @@ static void usage(FILE *to)
         "  --arch eagle3 or dflash, drafters: --taps N,N,N (0,1,2: layers of the model that it is for)  --state-width "
         "N (embd: that model's)  --draft-vocab N (all: tokens that it knows)  --norm-before-fc  --norm-before-residual "
         " --bare (embedding and output are that model's)\n"
-        "  dflash: --block N (8: tokens that are guessed at once)  --window N (32: of each other layer)\n"
+        "  dflash: --block N (8: tokens that are drafted at once)  --window N (32: of each other layer)\n"
         "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)  "
         "--yarn-magnitude F (no key)\n"
         "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"

@@ -3,7 +3,7 @@
 # --draft auto, the default: the text is the text without drafts, byte for byte; lookup and the drafter that the model's
 # card names draft where it pays, and a drafter on the card never prevents a run.
 . "$(dirname "$0")/../../lib/test.sh"
-export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
+export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 here=$(cd "$(dirname "$0")" && pwd) models=$(cd "$here/../../../models" && pwd)
 # carded NAME: demo with a card that names it
 carded() {
@@ -24,7 +24,7 @@ auto() {
     [ "$(stat_of "$tmp/s" draft)" = auto ] || fail "$what: draft is $(stat_of "$tmp/s" draft)"
     sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
     echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens a pass of $(stat_of "$tmp/s" \
-        draft_nodes_per_pass) guesses"
+        draft_nodes_per_pass) drafts"
 }
 more_than() {
     awk -v x="$(stat_of "$1" "$2")" -v y="$3" 'BEGIN {exit !(x > y)}' ||
@@ -36,11 +36,11 @@ auto "streamed" "$models/demo.gguf" --temp 0 "${streamed[@]}"
 more_than "$tmp/s" accepted_per_pass 1.05 # how many pay depends on what else the machine does
 more_than "$tmp/hits" lookup 4
 # which hangs on nothing but the text
-auto "streamed, so many guesses" "$models/demo.gguf" --temp 0 "${streamed[@]}" --draft-nodes 8
+auto "streamed, so many drafts" "$models/demo.gguf" --temp 0 "${streamed[@]}" --draft-nodes 8
 more_than "$tmp/s" accepted_per_pass 1.2
 more_than "$tmp/hits" lookup 10
 auto "experts" "$models/demo-moe.gguf" --temp 0.7 --seed 4 --ram 24M
-auto "so many guesses" "$models/demo.gguf" --temp 0 --draft-nodes 8
+auto "so many drafts" "$models/demo.gguf" --temp 0 --draft-nodes 8
 more_than "$tmp/s" draft_nodes_per_pass 2
 cp "$models/demo-draft.gguf" "$tmp/small.gguf"
 carded small.gguf

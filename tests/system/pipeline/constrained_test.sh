@@ -3,7 +3,7 @@
 # Answers with a JSON schema or a grammar conform to it, at any temperature, streamed, with the daemons of a pipeline;
 # drafts do not change them.
 . "$(dirname "$0")/../../lib/test.sh"
-export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
+export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 demo=$(dirname "$0")/../../../models/demo.gguf
 cat >"$tmp/schema" <<'END'
 {"type": "object", "additionalProperties": false, "required": ["name", "age", "tags"], "properties": {

@@ -3,7 +3,7 @@
 # Text with drafts is the text without, byte for byte: greedy and sampled, with penalties, resident and streamed, with
 # both KV types. Text that repeats itself takes fewer passes.
 . "$(dirname "$0")/../../lib/test.sh"
-export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
+export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 demo=$(dirname "$0")/../../../models/demo.gguf
 story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
 # both WHAT WHERE HOW...: the same command without and with drafts
@@ -17,7 +17,7 @@ both() {
     [ "$(stat_of "$tmp/s0" accepted_per_pass)" = 1.0 ] ||
         fail "$what: without drafts $(stat_of "$tmp/s0" accepted_per_pass) tokens per pass"
     echo "$what: $(stat_of "$tmp/s1" accepted_per_pass) tokens per pass, $(stat_of "$tmp/s1" \
-        draft_nodes_per_pass) guessed"
+        draft_nodes_per_pass) drafted"
 }
 more_than() {
     awk -v x="$(stat_of "$tmp/s1" "$1")" -v y="$2" 'BEGIN {exit !(x > y)}' ||

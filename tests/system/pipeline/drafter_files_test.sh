@@ -4,7 +4,7 @@
 # for byte. A script gives the tokens per pass that its chances imply; an index of a text makes that text cheap; any
 # other file, or one of another vocabulary, is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"
-export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
+export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 models=$(dirname "$0")/../../../models
 demo=$models/demo.gguf small=$models/demo-draft.gguf
 story="Once upon a time there was a little girl who" n=120
@@ -14,26 +14,26 @@ run=(ntx run "$demo" "$story" --raw --ignore-eos --quiet --ctx 256 --temp 0.8 --
 ids=$(sed -n 's/^{"text".*"token": *\([0-9]*\)}.*/\1/p' "$tmp/lines" | tr '\n' ' ')
 [ "$(wc -w <<<"$ids")" = $n ] || fail "ids: $ids"
 
-# guessed WHAT LEAST MOST HOW...: the plain text with so many tokens a pass
-guessed() {
+# with_drafter WHAT LEAST MOST HOW...: the plain text with so many tokens a pass
+with_drafter() {
     local what=$1 least=$2 most=$3; shift 3
     "${run[@]}" -n $n --stats "$tmp/s" "$@" >"$tmp/got" || fail "$what"
     same "$tmp/plain" "$tmp/got" "$what"
     local per; per=$(stat_of "$tmp/s" accepted_per_pass)
-    echo "$what: $per tokens a pass of $(stat_of "$tmp/s" draft_nodes_per_pass) guesses"
+    echo "$what: $per tokens a pass of $(stat_of "$tmp/s" draft_nodes_per_pass) drafts"
     awk -v x="$per" -v least="$least" -v most="$most" 'BEGIN {exit !(x >= least && x <= most)}' ||
         fail "$what: $per tokens a pass"
 }
 script() { printf 'ntx-script 1\n%s\nseed 5\ntext 1 2 3\ntext %s\n' "$1" "$ids" >"$tmp/script"; }
 script "chance 1"
-guessed "a script that is always right" 14 16 --draft "$tmp/script" --draft-nodes 15
+with_drafter "a script that is always right" 14 16 --draft "$tmp/script" --draft-nodes 15
 script "chance 0.8"
-guessed "a script of 0.8 a token" 3.5 6.5 --draft "$tmp/script" --draft-nodes 15
-guessed "the same, streamed" 3.5 6.5 --draft "$tmp/script" --draft-nodes 15 --ram 9M --rows 32
+with_drafter "a script of 0.8 a token" 3.5 6.5 --draft "$tmp/script" --draft-nodes 15
+with_drafter "the same, streamed" 3.5 6.5 --draft "$tmp/script" --draft-nodes 15 --ram 9M --rows 32
 script $'chance 0.6 0.3\nbeside 3'
-guessed "a tree" 1.5 2.6 --draft "$tmp/script" --draft-nodes 24
+with_drafter "a tree" 1.5 2.6 --draft "$tmp/script" --draft-nodes 24
 script "chance 0.8"
-guessed "a script, a small model and look-up" 3.5 14 --draft "$tmp/script,lookup,$small" --draft-nodes 20
+with_drafter "a script, a small model and look-up" 3.5 14 --draft "$tmp/script,lookup,$small" --draft-nodes 20
 sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
 [ "$(stat_of "$tmp/hits" file1)" -gt 15 ] && [ "$(stat_of "$tmp/hits" file2)" -gt 20 ] &&
     [ "$(stat_of "$tmp/hits" file)" -ge "$(stat_of "$tmp/hits" file1)" ] || fail "hits: $(cat "$tmp/hits")"
@@ -48,15 +48,15 @@ printf 'ntx-script 1\nchance 0.8\nseed 5\ntext %s\n' \
     "$(sed -n 's/^{"text".*"token": *\([0-9]*\)}.*/\1/p' "$tmp/lines" | tr '\n' ' ')" >"$tmp/spread"
 "${spread[@]}" --draft "$tmp/spread" --stats "$tmp/s" >"$tmp/got" || fail "spread experts"
 awk -v x="$(stat_of "$tmp/s" draft_nodes_per_pass)" 'BEGIN {exit !(x < 2)}' ||
-    fail "spread experts: $(stat_of "$tmp/s" draft_nodes_per_pass) guesses a pass"
+    fail "spread experts: $(stat_of "$tmp/s" draft_nodes_per_pass) drafts a pass"
 
 # An index, of the text itself among others.
 { printf '%s' "$story"; cat "$tmp/plain"; } >"$tmp/known"
 ntx draft-index "$demo" "$models/held-out.txt" "$tmp/known" -o "$tmp/index" --quiet || fail "draft-index"
-guessed "an index" 6 16 --draft "$tmp/index" --draft-nodes 15
-guessed "an index and two small models" 6 16 --draft "$small,$tmp/index,$demo" --draft-nodes 15
+with_drafter "an index" 6 16 --draft "$tmp/index" --draft-nodes 15
+with_drafter "an index and two small models" 6 16 --draft "$small,$tmp/index,$demo" --draft-nodes 15
 ntx draft-index "$demo" "$models/held-out.txt" -o "$tmp/other" --quiet || fail "draft-index"
-guessed "an index of other texts" 1 4 --draft "$tmp/other" --draft-nodes 15
+with_drafter "an index of other texts" 1 4 --draft "$tmp/other" --draft-nodes 15
 
 # refused WORDS COMMAND...
 refused() {

@@ -3,7 +3,7 @@
 # A small model as drafter (--draft FILE): the text is the text without, byte for byte, with any settings, and however
 # often the drafter is killed. It takes fewer passes. A file that cannot be a drafter is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"
-export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
+export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 models=$(dirname "$0")/../../../models
 demo=$models/demo.gguf draft=$models/demo-draft.gguf
 story="Once upon a time there was a little girl who"
@@ -20,7 +20,7 @@ both() {
             --stats "$tmp/s" "$@" >"$tmp/drafts" || fail "$what: with drafts"
         same "$tmp/plain" "$tmp/drafts" "$what"
         echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens per pass of $(stat_of "$tmp/s" \
-            draft_nodes_per_pass) guesses, waited $(stat_of "$tmp/s" draft_s) s"
+            draft_nodes_per_pass) drafts, waited $(stat_of "$tmp/s" draft_s) s"
         awk -v x="$(stat_of "$tmp/s" accepted_per_pass)" -v y="$least" 'BEGIN {exit !(x >= y)}' && return
     done
     fail "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens per pass"

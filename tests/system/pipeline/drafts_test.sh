@@ -4,7 +4,7 @@
 # clients in one pass, sparse FFN, a grammar's masks, skipped layers, KV in Q8_0. draft_test.sh and drafter_test.sh
 # cover samplers, budgets and deaths.
 . "$(dirname "$0")/../../lib/test.sh"
-export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
+export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 models=$(dirname "$0")/../../../models
 demo=$models/demo.gguf small=$models/demo-draft.gguf
 ways=(lookup "$small" "lookup,$small")
@@ -21,7 +21,7 @@ all() {
             --stats "$tmp/s" "$@" >"$tmp/drafts" || fail "$what: --draft $way"
         same "$tmp/plain" "$tmp/drafts" "$what, --draft $way"
         awk -v x="$(stat_of "$tmp/s" draft_nodes_per_pass)" -v y="$least" 'BEGIN {exit !(x >= y)}' ||
-            fail "$what, --draft $way: $(stat_of "$tmp/s" draft_nodes_per_pass) guesses a pass"
+            fail "$what, --draft $way: $(stat_of "$tmp/s" draft_nodes_per_pass) drafts a pass"
         echo "$what, $(stat_of "$tmp/s" draft): $(stat_of "$tmp/s" accepted_per_pass) tokens per pass"
     done
 }
@@ -51,8 +51,8 @@ skipped=$(stat_of "$tmp/s" skipped_layers_per_token)
 awk -v x="$skipped" 'BEGIN {exit !(x >= 0.5)}' || fail "$skipped layers skipped per token"
 ntx run "$demo" "${prompts[0]}" --quiet --ctx 256 "${text[@]}" --temp 0 "${learned[@]}" --draft lookup \
     --draft-nodes 12 --fault predictor:kill@decision=9,start=1 >"$tmp/killed" ||
-    fail "the predictor is killed while guesses wait for it"
-same "$tmp/plain" "$tmp/killed" "layers skipped, guesses, a killed predictor"
+    fail "the predictor is killed while drafts wait for it"
+same "$tmp/plain" "$tmp/killed" "layers skipped, drafts, a killed predictor"
 
 # Several clients, whose texts share passes; the small model is killed once meanwhile.
 export NTX_RUNTIME=$tmp/rt
@@ -74,7 +74,7 @@ for way in off "${ways[@]}"; do
     kill $up
     wait $up || fail "ntx up ended with $?"
 done
-echo "the same texts, whoever guessed"
+echo "the same texts, with every drafter"
 
 # Statistics of drafts are there at the next load, of the model and of its drafter; an invalid file is ignored, with a
 # message.
@@ -121,7 +121,7 @@ grep -q '"draft_left_out": true' "$tmp/s" && [ "$(stat_of "$tmp/s" draft)" = off
 awk -v x="$(stat_of "$tmp/s" bytes_read_per_token)" -v y="$plain" 'BEGIN {exit !(x < 1.08 * y && x > 0.92 * y)}' ||
     fail "left out, $(stat_of "$tmp/s" bytes_read_per_token) bytes a token are read, $plain without"
 grep -q '"away": 1' "$learned" || fail "it is not counted: $(cat "$learned")"
-few --draft "$small" --draft-nodes 6 >"$tmp/got" || fail "so many guesses"
-same "$tmp/plain" "$tmp/got" "so many guesses"
+few --draft "$small" --draft-nodes 6 >"$tmp/got" || fail "so many drafts"
+same "$tmp/plain" "$tmp/got" "so many drafts"
 grep -q draft_left_out "$tmp/s" && fail "left out, though a number was asked for"
 :

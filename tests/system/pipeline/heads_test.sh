@@ -4,7 +4,7 @@
 # byte, resident and streamed, after deaths, with other drafters beside it. Fewer passes if it is right; plan counts its
 # memory; a drafter of another model, or one that is too large, is refused in one line.
 . "$(dirname "$0")/../../lib/test.sh"
-export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
+export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 head=(--arch eagle3 --layers 1 --embd 128 --heads 4 --ff 128)
 # both WHAT MODEL DRAFT HOW...: the same command without and with
 both() {
@@ -12,7 +12,7 @@ both() {
     ntx run "$model" "one two three" --raw -n 60 --ignore-eos --quiet --draft off "$@" >"$tmp/plain" ||
         fail "$what: plain"
     ntx run "$model" "one two three" --raw -n 60 --ignore-eos --quiet --draft "$draft" --draft-nodes 6 \
-        --stats "$tmp/s" "$@" >"$tmp/got" || fail "$what: with guesses"
+        --stats "$tmp/s" "$@" >"$tmp/got" || fail "$what: with drafts"
     same "$tmp/plain" "$tmp/got" "$what"
     echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens per pass"
 }
@@ -38,7 +38,7 @@ model "$tmp/f.gguf" --arch dflash --layers 2 --embd 128 --heads 4 --kv 2 --ff 12
     --bare
 both "dflash" "$tmp/m.gguf" "$tmp/f.gguf" --temp 0.7 --seed 6
 [ "$(stat_of "$tmp/s" draft_nodes_per_pass | cut -d. -f1)" -gt 2 ] ||
-    fail "dflash guesses $(stat_of "$tmp/s" draft_nodes_per_pass) a pass"
+    fail "dflash drafts $(stat_of "$tmp/s" draft_nodes_per_pass) a pass"
 both "beside look-up" "$tmp/m.gguf" "lookup,$tmp/e.gguf" --temp 0.5 --seed 2
 model "$tmp/d.gguf" --layers 1 --embd 64 --heads 2 --ff 96 --type Q8_0
 both "beside a small model" "$tmp/m.gguf" "$tmp/d.gguf,$tmp/e.gguf" --temp 0.5 --seed 2
@@ -52,7 +52,7 @@ cp "$tmp/plain" "$tmp/streamed"
 ntx run "$tmp/big.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0.6 --seed 5 --ram 18M --ctx 256 \
     --draft "$tmp/be.gguf" >"$tmp/got" || fail "by what pays"
 same "$tmp/streamed" "$tmp/got" "by what pays"
-# the reader dies while guesses are verified
+# the reader dies while drafts are verified
 for fault in iod:kill@state=FILLING,nth=60,start=1 iod:kill@state=READY,nth=90,start=1; do
     ntx run "$tmp/big.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0.6 --seed 5 --ram 18M --ctx 256 \
         --draft "$tmp/be.gguf" --draft-nodes 6 --fault "$fault" >"$tmp/got" || fail "$fault"

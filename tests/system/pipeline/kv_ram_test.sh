@@ -33,7 +33,7 @@ done
 answer "$tmp/whole"
 rm -f "$tmp"/kept/*.prefix
 answer "$tmp/part" --kv-ram 10M --state "$tmp/kept" --draft lookup
-same "$tmp/whole" "$tmp/part" "with guesses"
+same "$tmp/whole" "$tmp/part" "with drafts"
 answer "$tmp/part" --kv-ram 10M --state "$tmp/kept" # goes on from the file that the run before wrote
 [ "$(stat_of "$tmp/stats" cached_tokens)" -gt 1000 ] || fail "cached tokens: $(stat_of "$tmp/stats" cached_tokens)"
 same "$tmp/whole" "$tmp/part" "from a file of state"

@@ -4,7 +4,7 @@
 # streamed, and takes fewer passes where the block is right. auto uses the block by itself; a model without one gives an
 # error.
 . "$(dirname "$0")/../../lib/test.sh"
-export XDG_CACHE_HOME=$tmp/cache # what is learned of guesses is kept there
+export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 small=(--embd 128 --heads 4 --kv 2 --head-dim 32)
 experts=(--experts 6 --experts-used 2 --expert-ff 64 --shared-ff 64)
 # both WHAT MODEL HOW...: the same command without and with
@@ -13,7 +13,7 @@ both() {
     ntx run "$model" "one two three" --raw -n 60 --ignore-eos --quiet --draft off "$@" >"$tmp/plain" ||
         fail "$what: plain"
     ntx run "$model" "one two three" --raw -n 60 --ignore-eos --quiet --draft nextn --draft-nodes 6 \
-        --stats "$tmp/s" "$@" >"$tmp/got" || fail "$what: with guesses"
+        --stats "$tmp/s" "$@" >"$tmp/got" || fail "$what: with drafts"
     same "$tmp/plain" "$tmp/got" "$what"
     [ "$(stat_of "$tmp/s" draft)" = nextn ] || fail "$what: draft is $(stat_of "$tmp/s" draft)"
     echo "$what: $(stat_of "$tmp/s" accepted_per_pass) tokens per pass"
@@ -38,7 +38,7 @@ model "$tmp/q.gguf" --arch qwen35 --layers 8 --embd 256 --heads 4 --kv 2 --head-
 both "qwen35, streamed" "$tmp/q.gguf" --temp 0.6 --seed 5 --ram 16M --ctx 256
 more_than bytes_read 1000000
 cp "$tmp/plain" "$tmp/streamed"
-# the reader dies while guesses are verified
+# the reader dies while drafts are verified
 for fault in iod:kill@state=FILLING,nth=60,start=1 iod:kill@state=READY,nth=90,start=1; do
     ntx run "$tmp/q.gguf" "one two three" --raw -n 60 --ignore-eos --quiet --temp 0.6 --seed 5 --ram 16M --ctx 256 \
         --draft nextn --draft-nodes 6 --fault "$fault" >"$tmp/got" || fail "$fault"

@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from daemons import BIN, Daemons, check, equal, make_model  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-prefix-")
-os.environ["XDG_CACHE_HOME"] = os.path.join(tmp.name, "cache")  # what is learned of guesses is kept there
+os.environ["XDG_CACHE_HOME"] = os.path.join(tmp.name, "cache")  # draft statistics are kept there
 model = make_model(
     os.path.join(tmp.name, "m.gguf"),
     "--layers",

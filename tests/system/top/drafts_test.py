@@ -62,7 +62,7 @@ def watched(tmp):
 def agree(s, drafts, n):
     for name in ("accepted_per_pass", "draft_nodes_per_pass", "draft_s"):
         check(abs(drafts[name] - s[name]) < 1e-6, name, drafts[name], "is not", s[name])
-    equal(drafts["draft_hits"], s["draft_hits"], "hits by who guessed them")
+    equal(drafts["draft_hits"], s["draft_hits"], "hits by drafter")
     hits = s["draft_hits"]
     check(hits["lookup"] > 5 and hits["file"] > 5, "hits", hits)
     check(
@@ -137,7 +137,7 @@ def traced(tmp):
     trees, paths = spans[::2], spans[1::2]
     check(len(trees) > 5, "trees", len(trees))
     for tree, way in zip(trees, paths, strict=True):
-        guesses = int(re.fullmatch(r"(\d+) drafts", tree["name"])[1])
+        n_drafts = int(re.fullmatch(r"(\d+) drafts", tree["name"])[1])
         nodes = way["args"]["nodes"]
         equal(way["name"], "computed: %d held" % len(nodes), "name of a path")
         equal(
@@ -146,7 +146,7 @@ def traced(tmp):
             "nodes of a path",
         )
         check(
-            nodes == sorted(set(nodes)) and all(1 <= n <= guesses <= 12 for n in nodes), "nodes", nodes, "of", guesses
+            nodes == sorted(set(nodes)) and all(1 <= n <= n_drafts <= 12 for n in nodes), "nodes", nodes, "of", drafts
         )
         check(abs(tree["ts"] + tree["dur"] - way["ts"]) < 0.01, "a path begins where its tree was taken")
     equal(sum(t["args"]["held"] for t in trees), s["draft_hits"]["lookup"], "hits in the trace")

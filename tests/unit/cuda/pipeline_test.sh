@@ -57,23 +57,23 @@ mv "$tmp/small.gguf" "$tmp/m.gguf"
 run --backend cpu >"$tmp/cpu" || fail "cpu: $(cat "$tmp/err")"
 unset NTX_FAKE_GPU_INTEGRATED
 
-# Guesses by the states of layers, which then come from the GPU, and by the model's own block: the text without them.
+# Drafts by the states of layers, which then come from the GPU, and by the model's own block: the text without them.
 mv "$tmp/m.gguf" "$tmp/small.gguf"
 model "$tmp/e.gguf" --arch eagle3 --layers 1 --embd 256 --heads 4 --kv 4 --ff 128 --taps 1,2,4 --type F32 \
     --bare --nextn-agrees 0.05
-guessing() { # guessing WHAT DRAFT
-    gpu_options="--draft $2 --draft-nodes 4" pair "guesses by $1" -n 12 --temp 0.7 --ignore-eos
+check_drafts() { # check_drafts WHAT DRAFT
+    gpu_options="--draft $2 --draft-nodes 4" pair "drafts by $1" -n 12 --temp 0.7 --ignore-eos
     awk -v x="$(stat_of "$tmp/stats" accepted_per_pass)" 'BEGIN {exit !(x > 1.3)}' ||
-        fail "guesses by $1: $(cat "$tmp/stats")"
+        fail "drafts by $1: $(cat "$tmp/stats")"
 }
 model "$tmp/m.gguf" --layers 4 --embd 256 --ff 512 --heads 4 --kv 2 --type Q8_0 --seed 5 --nextn-agrees 0.1
-guessing states "$tmp/e.gguf"
+check_drafts states "$tmp/e.gguf"
 own=(--embd 256 --heads 4 --kv 2 --head-dim 64 --experts 4 --experts-used 2 --expert-ff 256 --shared-ff 256 \
     --type Q8_0 --nextn 1 --nextn-agrees 0.1)
 model "$tmp/m.gguf" --arch glm4moe --layers 3 --dense 1 --rotated 16 "${own[@]}"
-guessing "its own block" nextn
+check_drafts "its own block" nextn
 model "$tmp/m.gguf" --arch qwen3next --layers 4 "${own[@]}"
-run --backend cuda --draft nextn >/dev/null && fail "guesses on a recurrent state of the GPU"
+run --backend cuda --draft nextn >/dev/null && fail "drafts on a recurrent state of the GPU"
 grep -q "draft FILE or nextn: layers of a qwen3next model keep a recurrent state, and a GPU's does not go back" \
     "$tmp/err" || fail "no reason: $(cat "$tmp/err")"
 mv "$tmp/small.gguf" "$tmp/m.gguf"

@@ -191,7 +191,7 @@ static void check_children(const struct model *m, const struct ntx_draft_node *g
                       m->arch, g[i].token, parent, (double)g[i].chance, c);
             k++;
         }
-    CHECK_MSG(k > 1, "%s: %u guesses below node %u", m->arch, k, parent);
+    CHECK_MSG(k > 1, "%s: %u drafts below node %u", m->arch, k, parent);
 }
 
 static uint32_t grown(struct ntx_drafter *d, const struct ntx_drafter_text *t, struct ntx_draft_node *out)

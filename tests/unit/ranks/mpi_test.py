@@ -408,8 +408,8 @@ def make(name, *how):
     return os.path.join(tmp, name)
 
 
-def guessed(model, draft, hits, right=True):
-    """Over two machines it is the text without guesses, whoever reads dies."""
+def check_drafter(model, draft, hits, right=True):
+    """Over two machines it is the text without drafts, whichever reader dies."""
     plain, out = ntx("run", model, PROMPT, *ASK, "--draft", "off").stdout, os.path.join(tmp, "stats")
     m = Machines(
         *[[model, "--ctx", "256", "--ram", "60M", "--threads", "1", "--draft", draft, "--draft-nodes", "6"]] * 2
@@ -425,12 +425,12 @@ def guessed(model, draft, hits, right=True):
     for i in (0, 1):
         os.kill(daemons("ntx-iod")[i], signal.SIGKILL)
         if ntx("generate", PROMPT, *ASK).stdout != plain:
-            fail("ntx-iod was killed, and the text with guesses is another")
+            fail("ntx-iod was killed, and the text with drafts is another")
     ntx("stop")
     m.ended(30)
 
 
-def guesses():
+def check_drafters():
     """The model's own block drafts on the first machine, whole in its memory, and so does a drafter that uses states of
     layers. From the file of a share the block cannot be read."""
     small = ["--embd", "128", "--heads", "4", "--type", "Q8_0"]
@@ -462,7 +462,7 @@ def guesses():
         "--nextn-agrees",
         "0.1",
     )
-    guessed(model, "nextn", "nextn")
+    check_drafter(model, "nextn", "nextn")
     head = make(
         "eagle.gguf",
         "--arch",
@@ -481,8 +481,8 @@ def guesses():
         "0.05",
     )
     states = make("states.gguf", "--layers", "4", *small, "--kv", "2", "--ff", "256", "--nextn-agrees", "0.1")
-    guessed(states, head, "file")
-    guessed(
+    check_drafter(states, head, "file")
+    check_drafter(
         states,
         make(
             "dflash.gguf",
@@ -624,7 +624,7 @@ try:
     unlike_drives()
     what_does_not_go_together()
     files_of_shares()
-    guesses()
+    check_drafters()
     kv_on_the_drive()
     other_settings()
 finally:
