@@ -166,7 +166,7 @@ void ntx_ignored_add(struct ntx_ignored *g, const char *within, const char *name
     static const char more[] = "and others";
     char full[100];
     size_t n = strlen(g->text), room = sizeof g->text - sizeof more - 3;
-    snprintf(full, sizeof full, "%.40s%s%.40s", within, *within ? "." : "", name);
+    snprintf(full, sizeof full, "%.40s%s%.40s", within, *within ? "." : "", *name ? name : "?");
     for (char *p = full; *p; p++) /* the client chose the name: remove the characters that end a header or separate
                                    * names */
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.[]", *p))

@@ -402,6 +402,8 @@ def unknown(g):
             check(not near or "'temprature'" in json.dumps(e), title, e)
             status, head, _ = g.request("POST", path, dict(body, of_a_later_version=1))
             equal((status, head.get("warning")), (200, '299 ntx "ignored: of_a_later_version"'), title)
+    status, head, _ = g.request("POST", "/v1/completions", {"prompt": "Hi", "": 1})
+    equal((status, head["warning"]), (200, '299 ntx "ignored: ?"'), "a field without a name")
     evil = "x\r\nSet-Cookie: a=b\u202e" + "y" * 100
     status, head, body = g.request(
         "POST",
