@@ -324,7 +324,7 @@ static int take_default(void *arg, const char *section, const char *name, const 
 
 void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, struct ntx_options *o)
 {
-    struct section sections[N_GROUPS];
+    static struct section sections[N_GROUPS]; /* too big for a small stack */
     struct argp_child kids[N_GROUPS + 1] = {0};
     struct ntx_err err = {0};
     char name[64];
