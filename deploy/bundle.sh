@@ -7,7 +7,8 @@
 #                          lib/ntx/    the libraries, all but glibc's, and the CUDA plug-in where it was built
 #                          share/      man pages, completion, documents, licences of the libraries
 #                          etc/ntx/    ntx.conf
-# The image has the same below /usr, and glibc, certificates and a terminal's descriptions. No shell, no package manager.
+# The image has the same below /usr, and glibc, certificates and descriptions of terminals. No shell, no package
+# manager.
 bundle_rpath="\$ORIGIN/../lib/ntx"
 bundle_glibc_max=2.36
 
@@ -67,16 +68,17 @@ bundle_closure() {
 
 # bundle_licences TO LIBRARY...: the copyright files of the packages that they are of, as TO/PACKAGE.copyright
 bundle_licences() {
-    local to=$1 package
+    local to=$1 name package
     shift
-    # dpkg-query reads all its lists, so it is asked once
-    dpkg-query -S "${@/#/"*/$bundle_triplet/"}" | grep "/$bundle_triplet/[^/]*$" | sed 's/[:,].*//' | sort -u >"$to/.packages"
-    while read -r package; do
-        [ -r "$bundle_root/usr/share/doc/$package/copyright" ] ||
-            die "no copyright file of the package $package, whose licence asks for it"
+    # asked once and by path, since a search by pattern takes minutes; a package may name it below /lib or /usr/lib
+    { dpkg-query -S "${@/#/"$bundle_root/usr/lib/$bundle_triplet/"}" "${@/#/"$bundle_root/lib/$bundle_triplet/"}" \
+        2>/dev/null || :; } >"$bundle_work/owners"
+    for name; do
+        package=$(grep -m 1 "/$name\$" "$bundle_work/owners" | sed 's/[:,].*//')
+        [ -n "$package" ] && [ -r "$bundle_root/usr/share/doc/$package/copyright" ] ||
+            die "no copyright file of $name (package '$package'), whose licence asks for it"
         cp -L "$bundle_root/usr/share/doc/$package/copyright" "$to/$package.copyright"
-    done <"$to/.packages"
-    rm "$to/.packages"
+    done
 }
 
 # bundle_stage BUILD VERSION [WORK]: programs, libraries and documents, as they are in the tarball, in WORK
@@ -162,7 +164,8 @@ bundle_blob() {
 
 # bundle_image FILE: an OCI layout in a tar file, of one layer; with docker's manifest.json beside it
 bundle_image() {
-    local at=$bundle_work/image root=$bundle_work/root version=$bundle_version created diff layer layer_size config config_size manifest size
+    local at=$bundle_work/image root=$bundle_work/root version=$bundle_version
+    local created diff layer layer_size config config_size manifest size
     bundle_root_files "$root"
     mkdir -p "$at/blobs/sha256"
     created=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)

@@ -157,7 +157,7 @@ ROWS = [
     Row("build/bin/ntx doctor", ["drive"]),
     Row("build/bin/ntx plan MODEL.gguf", ["tok"]),
     Row('build/bin/ntx run MODEL.gguf ".*"', DEMO_WORDS),
-    Row("sudo cmake --install build", ["Installing"]),
+    Row("sudo cmake --install build", ["/usr/local/bin/ntx"]),
     Row('ntx run MODEL ".*" --ram 3G', DEMO_WORDS),
     Row("ntx run MODEL", ["/help"], typed=["/help\n", "Once upon a time\n", "\x04"]),
     Row(r'some-program \| ntx run MODEL ".*" -', DEMO_WORDS),
@@ -184,7 +184,9 @@ ROWS = [
 
 
 def spelt(command):
-    """The placeholders of README are filled in; a command that is only named is asked for its help."""
+    """The placeholders of README are filled in; a command that is only named is asked for its help. No systemd runs in
+    the root, so the service is enabled and not started (deploy-systemd starts it)."""
+    command = command.replace("enable --now", "enable")
     command = re.sub(r"hf:OWNER/REPO\[:TYPE\]", PULLED, command)
     command = re.sub(r"\bNAME\b", "tiny/Demo-GGUF:Q8_0", command)
     command = re.sub(r"\bCOMMAND\b", "run", command)
@@ -277,6 +279,8 @@ def make_root(tmp):
         if r.returncode:
             skip("debootstrap fails here: " + (r.stdout + r.stderr)[-200:])
     shutil.copy("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
+    with open(os.path.join(root, "etc/hosts"), "w") as f:  # sudo looks its own name up
+        f.write("127.0.0.1 localhost %s\n" % os.uname().nodename)
     there = os.path.join(root, "root/ntx")
     os.makedirs(there, exist_ok=True)
     subprocess.run(
