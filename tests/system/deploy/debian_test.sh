@@ -32,7 +32,7 @@ there() {
         exec chroot "$0" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 \
             DEBIAN_FRONTEND=noninteractive bash -c "$1"' "$root" "$1"
 }
-# What it depends on comes first, so that the tree before and after is compared for this package alone.
+# Its dependencies come first, so that the tree before and after is compared for this package alone.
 there "apt-get update -q && apt-get install -q -y --no-install-recommends man-db &&
     apt-get satisfy -q -y --no-install-recommends '$(dpkg-deb -f "$root/ntx.deb" Depends)'" >"$tmp/log" 2>&1 ||
     fail "apt-get satisfy: $(tail -n 20 "$tmp/log")"
@@ -68,7 +68,8 @@ there \
     'systemd-analyze verify /usr/lib/systemd/system/ntx.target /usr/lib/systemd/system/ntx-*.service' >"$tmp/units" \
     2>&1 || fail "units: $(cat "$tmp/units")"
 # enabled and used, then purged
-there 'systemctl enable ntx.target && mkdir -p /var/cache/ntx/cuda /var/lib/ntx/models && touch /var/cache/ntx/cuda/code \
+there 'systemctl enable ntx.target && mkdir -p /var/cache/ntx/cuda /var/lib/ntx/models &&
+    touch /var/cache/ntx/cuda/code \
     /var/lib/ntx/models/m.gguf' >"$tmp/log" 2>&1 || fail "enable: $(cat "$tmp/log")"
 [ -L "$root/etc/systemd/system/multi-user.target.wants/ntx.target" ] || fail "not enabled: $(cat "$tmp/log")"
 there 'apt-get purge -q -y ntx' >"$tmp/log" 2>&1 || fail "purge: $(cat "$tmp/log")"

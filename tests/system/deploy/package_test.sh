@@ -28,7 +28,8 @@ for lib in libuv1 liburing2 libnanomsg5 libc6 libcurl; do grep -q "^Depends:.*$l
 grep -q '^ExecStart=/usr/bin/ntx-computed .*--config /etc/ntx/ntx.conf' \
     "$tmp/x/usr/lib/systemd/system/ntx-computed.service" || fail "the unit's paths"
 
-# Documents exist where the units, the programs, the configuration and the man pages refer to them. Paths are those of an
+# Documents exist where the units, the programs, the configuration and the man pages refer to them. Paths are those of
+# an
 # installation in /usr.
 exists() { # PAGE(SECTION) or a path of the documentation
     case $1 in
@@ -43,7 +44,8 @@ documents='(docs|deploy|models|predictor)/[A-Za-z0-9_/-]+\.md|(README|SECURITY|C
 documents+='|/usr/share/doc/ntx/[A-Za-z0-9_./-]*[a-z]|/etc/ntx/[a-z]+\.conf'
 grep -ohaE "$documents" "$tmp"/x/usr/bin/* "$tmp/x/etc/ntx/ntx.conf" >>"$tmp/named"
 if [ -d "$tmp/x/usr/share/man" ]; then
-    zcat "$tmp"/x/usr/share/man/man?/* | sed 's/\\f.//g;s/\\-/-/g' | grep -oE "ntx[a-z-]*\([1-8]\)|$documents" >>"$tmp/named"
+    zcat "$tmp"/x/usr/share/man/man?/* | sed 's/\\f.//g;s/\\-/-/g' |
+        grep -oE "ntx[a-z-]*\([1-8]\)|$documents" >>"$tmp/named"
 else
     sed -i '/(/d' "$tmp/named"
 fi

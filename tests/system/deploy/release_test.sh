@@ -30,7 +30,8 @@ same "$tmp/1/image.tar" "$tmp/2/image.tar" "the image made twice"
 
 # ---- the tarball
 where="$tmp/root/some where"
-mkdir -p "$where" "$tmp/root"/{proc,dev,tmp} && bundle_glibc "$tmp/root" && tar -xf "$tmp/1/ntx.tar.gz" -C "$where" || fail "tar"
+mkdir -p "$where" "$tmp/root"/{proc,dev,tmp} && bundle_glibc "$tmp/root" &&
+    tar -xf "$tmp/1/ntx.tar.gz" -C "$where" || fail "tar"
 ntx=$where/ntx-9.9-linux-amd64
 for f in bin/ntx bin/ntx-computed lib/ntx/libcurl.so.4 lib/ntx/libuv.so.1 lib/ntx/libgcc_s.so.1 etc/ntx/ntx.conf \
     share/doc/ntx/README.md share/doc/ntx/copyright share/doc/ntx/libraries/libuv1.copyright \
@@ -75,7 +76,11 @@ done
 ! grep -rlaF -e "$NTX_BUILD" -e "$tmp" "$tmp/image/usr/bin" "$tmp/image/usr/lib/ntx" || fail "a path of this machine"
 
 # ---- both run, where there is nothing else
-[ "$(id -u)" = 0 ] && unshare --mount --pid --fork true 2>/dev/null || { left_out "not run: needs root and namespaces"; finish; exit; }
+[ "$(id -u)" = 0 ] && unshare --mount --pid --fork true 2>/dev/null || {
+    left_out "not run: needs root and namespaces"
+    finish
+    exit
+}
 demo=$NTX_SOURCE/models/demo.gguf
 run=(run /tmp/m.gguf "Once upon a time" --raw --temp 0 -n 16 --ram 14M --ctx 64 --draft off)
 "$NTX_BIN/ntx" run "$demo" "${run[@]:2}" --quiet >"$tmp/want" || fail "run here"
@@ -87,7 +92,8 @@ there() {
     unshare --mount --pid --fork --kill-child bash -c 'root=$0 && mount -t proc proc "$root/proc" &&
         mount --rbind /dev "$root/dev" && mount -t tmpfs tmpfs "$root/tmp" && touch "$root/tmp/m.gguf" &&
         mount --bind "$1" "$root/tmp/m.gguf" && shift && exec "$@"' \
-        "$root" "$demo" /usr/bin/env -i PATH=/usr/bin HOME=/tmp LC_ALL=C.UTF-8 NTX_HUB=http://127.0.0.1:1 "${through[@]}" \
+        "$root" "$demo" /usr/bin/env -i PATH=/usr/bin HOME=/tmp LC_ALL=C.UTF-8 \
+        NTX_HUB=http://127.0.0.1:1 "${through[@]}" \
         /usr/sbin/chroot "$root" "$@"
 }
 mkdir -p "$tmp/image"/{proc,dev}

@@ -26,9 +26,12 @@ used() { # what running leaves
 
 # ---- the package
 if command -v cpack dpkg-deb systemctl systemd-sysusers >/dev/null; then
-    (cd "$NTX_BUILD" && cpack -D CPACK_DEBIAN_COMPRESSION_TYPE=none -D CPACK_DEBIAN_PACKAGE_SHLIBDEPS=OFF -B "$tmp/pkg") \
+    (cd "$NTX_BUILD" && cpack -D CPACK_DEBIAN_COMPRESSION_TYPE=none -D CPACK_DEBIAN_PACKAGE_SHLIBDEPS=OFF \
+        -B "$tmp/pkg") \
         >"$tmp/log" 2>&1 || fail "cpack: $(cat "$tmp/log")"
-    dpkg_there() { dpkg --root="$root" --log=/dev/null --force-script-chrootless --force-depends "$@" >"$tmp/log" 2>&1; }
+    dpkg_there() {
+        dpkg --root="$root" --log=/dev/null --force-script-chrootless --force-depends "$@" >"$tmp/log" 2>&1
+    }
     dpkg_there -i "$tmp"/pkg/ntx_*.deb || fail "dpkg -i: $(cat "$tmp/log")"
     grep -q ^ntx: "$root/etc/passwd" && grep -q ^ntx-gateway: "$root/etc/passwd" && grep -q ^ntx: "$root/etc/group" ||
         fail "users: $(cat "$root/etc/passwd")"

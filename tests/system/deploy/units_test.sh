@@ -42,6 +42,7 @@ grep -q "^ExecStart=/usr/bin/ntx-computed .*--config /etc/ntx/ntx.conf" \
 [ -s "$tmp/stage/etc/ntx/ntx.conf" ] || fail "DESTDIR: no ntx.conf"
 
 command -v systemd-analyze >/dev/null || skip "no systemd-analyze here"
-SYSTEMD_UNIT_PATH="$units:" systemd-analyze verify --man=no "$units"/ntx.target "$units"/ntx.slice "$units"/ntx-*.service \
+SYSTEMD_UNIT_PATH="$units:" systemd-analyze verify --man=no "$units"/ntx.target "$units"/ntx.slice \
+    "$units"/ntx-*.service \
     >"$tmp/verify" 2>&1 || fail "systemd-analyze verify: $(cat "$tmp/verify")"
 ! grep "$units" "$tmp/verify" || fail "systemd-analyze verify warns: $(cat "$tmp/verify")"
