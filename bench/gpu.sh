@@ -278,7 +278,7 @@ stage_preflight() {
     grep -v '^what,' "$logs/preflight" | while IFS= read -r p; do say "$p"; done
 }
 
-# A wrong value marks what is measured, and all goes on.
+# After a wrong value all figures are marked, and the measurements go on.
 stage_tests() {
     local t rc=0
     for t in kernels attention routed launches "pass${DRY:+ best}"; do
@@ -375,7 +375,7 @@ stage_contexts() {
     rm -f "$file"
 }
 
-# Eight texts of one service, told by its own statistics.
+# Eight texts of one service, measured by its own statistics.
 stage_sessions() {
     local i up t0 t1 waits=0 done=0 texts=()
     profiles
@@ -404,7 +404,7 @@ stage_sessions() {
         -v ns=$((t1 - t0)) 'BEGIN {printf "%.3g", n / ns * 1e9}') tok/s together, prompts included"
 }
 
-# The budget that leaves so many layers' bytes for matrices: what KV and work take is told by a refusal.
+# The budget that leaves room for so many layers' matrices; a refusal names the bytes of KV and work.
 budget() { # FILE LAYERS ALL
     local work size
     work=$("$root/bin/ntx" run "$1" x --raw -n 1 --backend cuda --ctx $ctx --vram 1B 2>&1 |

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* through: would experts come faster through a few warm slots? Reads of an expert's matrix go
+/* through: are experts read faster through a few warm slots? Reads of an expert's matrix go
  *
  *   cold   to places all over a large arena, as frames of experts are;
  *   warm   to a few slots that are used again at once;
  *
- * and there they are left alone, or multiplied, and of the warm ones a share is then copied to such a place of the
- * arena by who multiplied.
+ * and there they are left alone, or multiplied. The multiplying thread then copies a share of the warm ones to a place
+ * in the arena.
  *
  *   through FILE [SECONDS=1] [ROUNDS=2] [ARENA_MIB=1700] [THREADS=2]
  *
- * io_uring, O_DIRECT, huge pages, as cold.c; THREADS compute threads take what has come. "Multiplied" is read once,
- * which takes less than any product. CSV: round, bytes of a read, reads in flight, slots, what is done with them, GB/s.
- * */
+ * io_uring, O_DIRECT, huge pages, as cold.c; THREADS compute threads take completed reads. "Multiplied" bytes are
+ * read once, which takes less than any product. CSV: round, bytes of a read, reads in flight, slots, use, GB/s. */
 #include <errno.h>
 #include <fcntl.h>
 #include <liburing.h>
@@ -33,7 +32,7 @@
 
 struct way {
     const char *name;
-    bool cold, multiplied, flushed; /* flushed: out of the caches once they are multiplied */
+    bool cold, multiplied, flushed; /* flushed: removed from the caches after the product */
     double copied;                  /* share */
 };
 
@@ -51,13 +50,13 @@ struct queue { /* of places */
 
 struct lab {
     int fd;
-    uint64_t file_bytes, arena_bytes, seed, moved; /* moved: of the arena, next place */
+    uint64_t file_bytes, arena_bytes, seed, moved; /* moved: next place in the arena */
     uint8_t *slots, *arena;
     struct io_uring ring;
     uint32_t bytes;
     struct way way;
     pthread_mutex_t lock;
-    pthread_cond_t come; /* something is ready, or all is over */
+    pthread_cond_t come; /* a read is complete, or the run ends */
     struct queue ready, spare;
     bool over;
     uint64_t sum;

@@ -158,7 +158,7 @@ static void widen_rate(struct timer *t, double copy, uint32_t type, uint32_t n)
     gpu_drop(u, w), gpu_drop(u, out);
 }
 
-/* Columns of as many neurons as make WEIGHTS bytes, in groups of four, every `of`-th of them chosen; a row of hidden
+/* Columns of as many neurons as make WEIGHTS bytes, in groups of four, every `of`-th of them selected; a row of hidden
  * values that are not 0. */
 static void columns_rate(struct timer *t, double copy, uint32_t type, uint32_t n, uint32_t of)
 {

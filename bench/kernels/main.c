@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c: bench_kernels [-t TYPES] [-i ISAS] [-j THREADS] [-r ROWS] [-n WIDTHS] [-m MIB] [-s SECONDS]
  *
- * [-w]: weights interleaved (computed/cpu/interleaved.h), where the type is. [-c KIB]: multiplied in pieces of that
- * size (1024), a seventh of them apart, as experts are: what is fetched behind a piece's end is for nothing.
+ * -w: interleaved weights (computed/cpu/interleaved.h), for types that have them. -c KIB: weights are multiplied in
+ * pieces of that size (1024), a seventh of a piece apart, like experts: prefetches beyond a piece's end are wasted.
  *
- * Prints CSV: for each width of a row, type, instruction set, thread count and row count the rate at which weights are
- * multiplied, from memory (more weights than any cache; the best pass and the median one) and from cache (256 KiB per
- * thread), beside the rate at which the same memory can be read at all, measured before and after. Lists are comma
- * separated. Ratios are of best passes within SECONDS, since neighbours only ever make a pass slower; the medians say
- * what lasts. */
+ * Prints CSV: for each row width, type, instruction set, thread count and row count the rate of multiplied weights:
+ * from memory (more weights than any cache; best and median pass) and from cache (256 KiB per thread). Beside it stands the
+ * rate of plain reads of the same memory, measured before and after. Lists are comma separated. Ratios compare the best
+ * passes within SECONDS, since other processes only make a pass slower; medians show the sustained rate. */
 #include <getopt.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_kv_reads: what a drive gives for reads like those of K and V in a file, by where they go to. CSV: kind of
- * pages, bytes of a read, depth, places that it goes to, GB/s, CPU s, s.
+/* bench_kv_reads: a drive's rate for reads like those of K and V in a file, by kind of target memory. CSV: kind of
+ * pages, bytes of a read, depth, number of targets, GB/s, CPU s, s.
  *
  *   bench_kv_reads FILE [MIB=600] [HOLD_MIB=100]
  *
- * FILE is made with MIB of bytes where it is not there. Each line is the last of four passes over it by io_uring and
- * O_DIRECT, in order. Pages: new (each read has pages of its own, which are dropped when as much as HOLD_MIB was read
- * after it), kept (HOLD_MIB are used again and again, in pages of 4 KiB) and huge (the same in huge pages). */
+ * A missing FILE is made with MIB of bytes. Each line is the last of four passes over it in order, by io_uring and
+ * O_DIRECT. Pages: new (each read has its own pages, which are dropped after HOLD_MIB of further reads), kept (HOLD_MIB
+ * of 4 KiB pages are reused) and huge (the same in huge pages). */
 #include <fcntl.h>
 #include <liburing.h>
 #include <stdio.h>

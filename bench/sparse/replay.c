@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay: what the drive gives for reads of certain sizes when nothing depends on them.
+/* replay: the drive's rate for independent reads of given sizes.
  *
- *   bench_replay FILE [SECONDS=0.5 [KIB=4096 [look]]] < SIZES sizes in bytes, one a line, in the order in which they
- *     are to be read, again and again
+ *   bench_replay FILE [SECONDS=0.5 [KIB=4096 [look]]] < SIZES     sizes in bytes, one per line; they are read in
+ *     this order, again and again
  *
- * iod's source over a region's huge pages, random offsets, so many KiB in flight (4 MiB: as `ntx doctor` measures one
- * size); look: each byte is then read once by this thread, as inference must. GB/s on standard output. The sizes are
- * those of a trace (bench/sparse/share.py): so a run is held against the drive of the same minute. */
+ * It uses iod's source, a region's huge pages and random offsets, with so many KiB in flight (4 MiB, as in `ntx
+ * doctor`). look: this thread then reads each byte once, as inference must. It prints GB/s. bench/sparse/share.py takes
+ * the sizes from a trace, so that a run is compared with the drive of the same minute. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,7 +26,7 @@ struct drive {
     struct ntx_iod_files files;
     struct ntx_source *source;
     uint64_t file_bytes, random, done, inflight;
-    uint64_t most, sum; /* bytes in flight; of what was looked at */
+    uint64_t most, sum; /* most: bytes in flight; sum: of the bytes read by the CPU */
     bool look;
     unsigned free[NTX_IOD_MAX_READS], n_free;
     int error;
@@ -57,7 +57,7 @@ static void submit(struct drive *d, uint32_t size)
                               .offset = (d->random >> 16) % ((d->file_bytes - size) / 4096 + 1) * 4096,
                               .len = size,
                               .expect = size,
-                              .dest = (uint64_t)slot % 8 * SLOT}; /* the bytes are no matter, so two may meet */
+                              .dest = (uint64_t)slot % 8 * SLOT}; /* the bytes do not matter, so reads may overlap */
     d->inflight += size;
     d->error = d->source->ops->submit(d->source, &rd);
     if (size >= 262144)

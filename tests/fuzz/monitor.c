@@ -11,7 +11,7 @@
 #include "client/trace.h"
 #include "tests/fuzz/fuzz.h"
 
-#define RECORDS 64 /* of each ring are made right; the others are empty */
+#define RECORDS 64 /* valid records in each ring; the others are empty */
 
 static struct ntx_counters *shared, *right;
 static FILE *nowhere;
@@ -63,7 +63,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
             snprintf(name, sizeof name, "zone%u", i);
             fuzz_seed(name, seed, sizeof seed);
         }
-        /* what is counted between two looks, with a terminal that is small, or large and without more than ASCII */
+        /* counts between two samples; the terminal is small, or large with ASCII only */
         static const struct {
             uint32_t at;
             uint8_t bits, value;
@@ -169,7 +169,7 @@ static void use_trace(const struct ntx_counters *c)
     MUST(s.records == n);
 }
 
-/* The file says who the daemons are: no process of this machine, please, but maybe this one. */
+/* The file names the daemons' process ids: they must not hit a process of this machine, except this one. */
 static void nobody(uint8_t how)
 {
     ntx_gauge(shared, NTX_C_comp_pid, how >= 192 ? (uint64_t)getpid() : 0);

@@ -150,7 +150,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 static void on_state(void *ctx, _Atomic uint32_t *word, enum ntx_state s)
 {
     (void)ctx;
-    MUST((uint8_t *)word > right.base || s); /* it is somewhere, and something */
+    MUST((uint8_t *)word > right.base || s); /* the word lies in the region and was read */
 }
 
 static void on_failed(void *ctx, const struct ntx_iod_failure *f)
@@ -177,7 +177,7 @@ static void use_core(const struct ntx_region *r, unsigned how)
         MUST(rd.len && rd.file < h->n_files && rd.dest + rd.len <= h->bytes);
         MUST(rd.offset < h->file_bytes[rd.file] && rd.expect <= rd.len &&
              rd.offset + rd.expect <= h->file_bytes[rd.file]);
-        if (how & 64 && i % 5 == 4 && ntx_iod_core_next(c, i, &got)) /* two at once; the later one is through first */
+        if (how & 64 && i % 5 == 4 && ntx_iod_core_next(c, i, &got)) /* of two reads the later one completes first */
             ntx_iod_core_done(c, i, got.tag, (int32_t)got.len, &last);
         MUST(!ntx_iod_core_idle(c) || ntx_iod_core_inflight(c) >= rd.len);
         int32_t result = (i + how) % 7 ? (int32_t)rd.len : (int32_t)rd.expect / 2;

@@ -21,7 +21,7 @@ static struct ntx_stream *playing;
 static struct ntx_iod_core *successor;
 static uint32_t answered;
 
-/* ---- a well one behind a broken one */
+/* ---- a healthy iod takes over from a broken one */
 
 static void on_state(void *ctx, _Atomic uint32_t *word, enum ntx_state st)
 {
@@ -72,12 +72,12 @@ int __wrap_ntx_futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t timeou
     (void)timeout_ns;
     if (successor)
         serve();
-    else if (!fuzz_demands_wait()) /* nobody delivers to the ring here: a chunk that is not there by now never comes */
+    else if (!fuzz_demands_wait()) /* nobody fills the ring here: a missing chunk never comes */
         ntx_stream_abort(playing, -EIO, "over");
     return 0;
 }
 
-/* As ntx-iod leaves it when it is well: the first pass is there, as far as the ring holds it. */
+/* The state that a healthy ntx-iod leaves: the ring holds as much of the first pass as fits. */
 static void fill(void)
 {
     for (uint32_t i = 0; i < r.hdr->n_chunks; i++)
@@ -97,7 +97,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     (void)argc;
     (void)argv;
-    ntx_log_init("fuzz_ring", NTX_LOG_ERR); /* of each death with nonsense there is a warning */
+    ntx_log_init("fuzz_ring", NTX_LOG_ERR); /* each death with invalid words logs a warning */
     const struct shape shape = {
         .n_layers = 2, .per_layer = 3, .n_desc = 6, .n_slots = 8, .n_demands = 2, .chunk_bytes = 12000, .host = true};
     make_region(&shape, &r);
@@ -142,7 +142,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         fuzz_seed(name, seed, sizeof seed);
     }
     for (uint8_t kind = 2; kind < 4;
-         kind++) { /* demands that iod says it left out: once, that was waited for without end */
+         kind++) { /* demands that iod reports as skipped: once, the engine waited for them for ever */
         uint8_t seed[4 + 2 * 14] = {kind, 0x05, 0xff, 0};
         for (uint8_t i = 0; i < 14; i++) {
             seed[4 + 2 * i] = i;
@@ -179,7 +179,7 @@ static void fuzz_ring(const uint8_t *data, size_t size)
     struct ntx_weights *w = ntx_stream_weights(s);
     playing = s;
     MUST(!w->ops->begin(w, 0));
-    /* what is ntx-iod's to write, all of it; the first byte says where the changes begin */
+    /* restores all that ntx-iod may write; the first byte says where the changes begin */
     uint8_t *from = size && data[0] & 1 ? (uint8_t *)r.state : (uint8_t *)r.desc;
     if (size)
         fuzz_patch(from, (size_t)(r.part[NTX_REGION_RING].at + r.part[NTX_REGION_RING].bytes - from), data + 1,
@@ -197,7 +197,7 @@ static void fuzz_ring(const uint8_t *data, size_t size)
     MUST(ntx_stream_host_ready(s) <= r.hdr->bytes);
     fuzz_successor(s, &r);
     for (uint64_t pass = 1; pass < 4;
-         pass++) { /* that a chunk of the first one failed or was left out can be true; then all is well */
+         pass++) { /* in the first pass a chunk may really have failed or been skipped; later passes succeed */
         MUST(!w->ops->begin(w, pass));
         for (uint32_t i = 0; i < r.hdr->n_chunks; i++)
             use_chunk(w, i, pass > 1);

@@ -15,8 +15,8 @@ void fuzz_demands(const uint8_t *data, size_t size, bool groups);
 /* Plays the next step of iod while ntx-computed waits for a word. False: no demands are being played. */
 bool fuzz_demands_wait(void);
 
-/* iod is dead, and its reads have landed: a well one (iod/core.c) takes the words up as they are now. Until it is let
- * go it answers whenever the engine waits, and the engine gives up where it finds nothing to do. */
+/* iod is dead, and its reads have landed: a healthy iod (iod/core.c) starts from the present words. Until
+ * fuzz_successor_gone() it answers whenever the engine waits; if it has nothing to do, the wait fails. */
 void fuzz_successor(struct ntx_stream *s, const struct ntx_region *r);
 void fuzz_successor_gone(void);
 

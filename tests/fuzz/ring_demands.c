@@ -36,7 +36,7 @@ struct rig {
     struct ntx_layer_weights layers[LAYERS];
     struct ntx_chunks chunks;
     struct ntx_frames frames;
-    uint64_t places, places_end; /* in the bytes, between which experts or groups lie */
+    uint64_t places, places_end; /* file offsets between which experts or groups lie */
     uint64_t window_bytes;
     struct fuzz_saved right;
     int wake_fd;
@@ -192,7 +192,7 @@ static void serve(void)
     }
 }
 
-/* Before iod begins a read it looks where it goes; what is asked for must pass (iod/core_pick.c). */
+/* Before a read iod checks its target (iod/core_pick.c); a posted request must pass that check. */
 static void check_posted(void)
 {
     const struct ntx_region_hdr *h = now.t->r.hdr;
@@ -318,7 +318,7 @@ static void step(const uint8_t *b)
     case 1: entries(b[1], b[2]); break;
     case 2: ahead(layer, b[1], b[2] & 1); break;
     case 3:
-        (void)fuzz_demands_wait(); /* iod does something though nobody waits */
+        (void)fuzz_demands_wait(); /* a step of iod while nobody waits */
         now.w->ops->more_experts(now.w);
         break;
     case 4: ntx_stream_cancel(now.s, now.pass - (b[1] & 1)); break;

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # run.sh NAME SECONDS: runs one fuzzer for a while on inputs made on the spot. A crash leaves its input and fails.
-# NTX_FUZZ_CORPUS=DIR: what was found there before is gone on with, and what is found is kept there.
-# NTX_FUZZ_TIMEOUT=SECONDS: what an input may take by the clock; more, where the machine stops for others.
+# NTX_FUZZ_CORPUS=DIR: starts from the inputs in DIR, and keeps new ones there.
+# NTX_FUZZ_TIMEOUT=SECONDS: time limit of one input; raise it where the machine pauses this process.
 set -eu
 name=$1 seconds=$2
 fuzzer=$NTX_BUILD/tests/fuzz_$name

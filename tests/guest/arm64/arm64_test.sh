@@ -1,12 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# arm64_test.sh [--all]: cross-builds for 64-bit Arm what needs no other program, and runs it by qemu-user: unpacking of
-# the types, which has the same bits everywhere, quantising, and the kernels against the plain ones. As a Cortex-A76,
-# and as a processor with everything; then each of them beside this machine: alone they have the same logits, and so
-# have both as two machines that share a model (tests/unit/ranks/pair.c). --all, and tests/run --long: every test that a
-# cross build has: unit tests, golden ones, and those of equal bits; and with pages of 16 and of 64 KiB those that
-# depend on it. Those that start ntx's programs are skipped: qemu-user filters no system calls; and what would take an
-# emulator many minutes takes a part of its models there (tests/lib/emulated.h).
+# arm64_test.sh [--all]: cross-builds tests for 64-bit Arm and runs them by qemu-user, as a Cortex-A76 and as one with all
+# extensions: unpacking of types (the same bits everywhere), quantising, and kernels against the plain ones.
+# Then each emulated processor has the logits of this machine, alone and as one of two machines that share a model
+# (tests/unit/ranks/pair.c). --all, and tests/run --long, run every test of the cross build: unit tests, golden tests
+# and tests of equal bits, and with pages of 16 and 64 KiB those that depend on the page size. Tests that start ntx's
+# programs are skipped, since qemu-user filters no system calls. Slow tests use fewer models (tests/lib/emulated.h).
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 fail() { echo "FAILED: $*" >&2; exit 1; }

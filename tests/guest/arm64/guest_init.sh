@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
-# guest_init.sh: PID 1 of the guest that guest_test.sh makes. Installs the package, runs ntx as /what says, and purges
-# it; then goes through a newcomer's commands in a checkout; then the machine is off.
+# guest_init.sh: PID 1 of the guest that guest_test.sh makes. It installs the package, runs ntx as /what says, and
+# purges it. Then it runs a newcomer's commands in a checkout, and switches the machine off.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C DEBIAN_FRONTEND=noninteractive
 /bin/busybox --install -s /bin 2>/dev/null # what the packages lack
 off() {
@@ -11,7 +11,7 @@ off() {
     while :; do sleep 1; done
 }
 mount -t proc proc /proc
-echo 1 >/proc/sys/kernel/printk # what the kernel says of a slow emulator would stand in the middle of our lines
+echo 1 >/proc/sys/kernel/printk # else the kernel's warnings about a slow machine would break our lines
 mount -t sysfs sysfs /sys
 mkdir -p /dev/shm
 mount -t tmpfs tmpfs /dev/shm
@@ -24,7 +24,7 @@ dpkg -i /ntx.deb >/dpkg.log 2>&1 || { cat /dpkg.log; off; }
 echo "guest: $(ntx --version), installed: $(dpkg-query -W -f '${Package} ${Architecture} ${Status}' ntx)"
 sectors() { awk '$3 == "nvme0n1" {print $6}' /proc/diskstats; }
 stat_of() { sed -n "s/^ *\"$1\": *\"\{0,1\}\([^\",]*\)\"\{0,1\},*$/\1/p" /stats | head -n 1; }
-cat /m.gguf >/dev/null # it is in the page cache: only reads that pass it by come from the drive
+cat /m.gguf >/dev/null # now it is in the page cache: only direct reads use the drive
 before=$(sectors)
 sh /what >/text 2>/err
 echo "guest: ended with $?"

@@ -1,10 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# A whole 64-bit Arm, by qemu-system-aarch64: as a Cortex-A76 with an NVMe drive, Debian's kernel and unpacked packages
-# of Debian's, dpkg installs ntx's package for arm64 there, with what it depends on named and found, and the pipeline
-# runs by io_uring and O_DIRECT: the text is the one that this machine writes. Then once more on the next release's
-# kernel with pages of 16 KiB. Emulated, so it takes minutes: part of tests/run --long. NTX_ARM64_DEB: a package that
-# has been made already.
+# Emulates a 64-bit Arm machine by qemu-system-aarch64: a Cortex-A76 with an NVMe drive, Debian's kernel and packages.
+# dpkg installs ntx's package for arm64 there and finds its dependencies. The pipeline runs by io_uring and O_DIRECT,
+# and writes the same text as this machine. The test then repeats this on the next release's kernel with pages of
+# 16 KiB. It takes minutes: part of tests/run --long. NTX_ARM64_DEB: an existing package to test.
 . "$(dirname "$0")/../../lib/test.sh"
 . "$(dirname "$0")/lib.sh"
 [ "${NTX_LONG:-}" ] || skip "part of tests/run --long (NTX_LONG is set there)"
@@ -31,7 +30,7 @@ arm64_build ntx_installed ntx-mkmodel
 echo "package: $(basename "$deb"), depends on $depends"
 eval "ntx run '$NTX_SOURCE/models/demo.gguf' $run --quiet" >"$tmp/want" || fail "run here"
 
-# ---- a newcomer's commands: README.md's, what they take and how long being shorter; then daemons
+# ---- a newcomer's commands: those of README.md, with a smaller model and fewer tokens; then daemons
 sed -n '/^## Quick start/,/^`quickstart/s/^    \([^ ].*[^ ]\)   .*$/\1/p' "$NTX_SOURCE/README.md" >"$tmp/four"
 [ "$(sed 's/ .*//' "$tmp/four" | sort | uniq -c | xargs)" = "3 build/bin/ntx 1 deploy/quickstart" ] ||
     fail "README.md's quick start: $(cat "$tmp/four")"
@@ -44,7 +43,7 @@ sed -n '/^## Quick start/,/^`quickstart/s/^    \([^ ].*[^ ]\)   .*$/\1/p' "$NTX_
     echo 'build/bin/ntx stop && wait'
 } >"$tmp/newcomer"
 
-# ---- kernels: of this release; of the one after Debian 12, with pages of 16 KiB
+# ---- kernels: that of this release, and that of the next one with pages of 16 KiB
 kernels=("$arm64_root")
 case $suite in
 bookworm) next=trixie ;;
@@ -56,7 +55,7 @@ else
     left_out "no kernel with pages of 16 KiB: $(tail -n 1 "$tmp/log")"
 fi
 
-# initramfs ROOT: $tmp/initramfs: busybox, the modules for NVMe and ext4, and an init that goes on to the drive
+# initramfs ROOT: $tmp/initramfs: busybox, the modules for NVMe and ext4, and an init that mounts the drive
 initramfs() {
     local at=$tmp/early version m
     version=$(cd "$1/lib/modules" && echo *)
@@ -65,7 +64,7 @@ initramfs() {
     depmod -b "$1" "$version" || fail "depmod of $version"
     modprobe -d "$1" -S "$version" -a --show-depends nvme ext4 crc32c_generic 2>/dev/null |
         awk '$1 == "insmod" && !($2 in seen) {seen[$2]; print $2}' >"$tmp/modules"
-    { # those that are built in are not in the list
+    { # the list lacks built-in modules
         echo '#!/bin/busybox sh'
         while read -r m; do
             case $m in
@@ -87,7 +86,7 @@ END
     (cd "$at" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$tmp/initramfs"
 }
 
-# guest ROOT: with that kernel, until it is off; what it said is in $tmp/said
+# guest ROOT: runs the guest with that kernel until it is off; its output is in $tmp/said
 guest() {
     initramfs "$1"
     timeout -k 5 2700 qemu-system-aarch64 -machine virt -accel tcg -cpu cortex-a76 -smp 2 -m 2G -nodefaults \
@@ -131,13 +130,13 @@ for k in "${kernels[@]}"; do
     about=$(sed -n 's/^guest: \(Linux .*\)/\1/p' "$tmp/said")
     sed -n 's/^text: //p' "$tmp/said" >"$tmp/got"
     same "$tmp/want" "$tmp/got" "the text there ($about): $(tail -n 20 "$tmp/said")"
-    # By O_DIRECT nothing stays in the page cache: as many bytes came off the drive as ntx read.
+    # O_DIRECT bypasses the page cache: the drive delivered as many bytes as ntx read.
     read -r asked came < <(sed -n 's/^guest: read \([0-9]*\) bytes, the drive gave \([0-9]*\).*/\1 \2/p' "$tmp/said")
     [ "${asked:-0}" -gt 100000000 ] || fail "$about: ntx read '${asked:-}' bytes: $(tail -n 20 "$tmp/said")"
     [ "$came" -ge "$asked" ] || fail "$about: $asked bytes were read, of them $came off the drive: not by O_DIRECT"
     grep -qx 'guest: kernels neon' "$tmp/said" || fail "$about: $(grep '^guest: kernels' "$tmp/said")"
     grep -qx 'guest: purged, 0 files left' "$tmp/said" || fail "$about: $(grep '^guest: purged' "$tmp/said")"
-    # The newcomer's: each command ended with 0, and said something.
+    # The newcomer's commands: each ended with 0 and printed something.
     n=0
     while read -r command; do
         n=$((n + 1))

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# kernels_test.sh: the kernels for 64-bit Arm, cross-compiled alone, which wants no libraries for it, and run by
-# qemu-user: of every type a few shapes have the bits of plain C there, which are those of this machine; as a Cortex-A76
-# (NEON), as a processor with everything (i8mm), and with pages of 16 and of 64 KiB. More of it: arm64_test.sh.
+# kernels_test.sh: cross-compiles only the kernels for 64-bit Arm, which needs no libraries for Arm, and runs them by
+# qemu-user. A few shapes of every type have the bits of plain C and of this machine: as a Cortex-A76 (NEON), as a
+# processor with all extensions (i8mm), and with pages of 16 and 64 KiB. arm64_test.sh tests more.
 set -eu
 skip() { echo "skipped: $*"; exit 77; }
 fail() { echo "FAILED: $*" >&2; exit 1; }

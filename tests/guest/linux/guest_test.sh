@@ -1,12 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Another kernel, and cgroups of version 2: a machine of its own, by QEMU, with Debian's own Linux 6.1, the oldest that
-# the README promises, runs the tests named below on an NVMe drive of its own. There nothing has cgroups of version 1,
-# as on Debian 12 and Ubuntu 24.04 as people install them. Part of tests/run --long. /dev/kvm is used where it works;
-# else the machine is emulated, which takes ten times as long.
+# Runs the tests named below on another kernel with cgroups of version 2: a QEMU machine with an NVMe drive and Debian's
+# Linux 6.1, the oldest supported kernel. It has no cgroups of version 1, like a default Debian 12 or Ubuntu 24.04.
+# Part of tests/run --long. It uses /dev/kvm where possible; else the machine is emulated, and takes ten times as long.
 . "$(dirname "$0")/../../lib/test.sh"
 here=$(dirname "$(realpath "$0")")
-PATH=/usr/sbin:/usr/bin:/sbin:/bin # what is taken along is the distribution's own
+PATH=/usr/sbin:/usr/bin:/sbin:/bin # the guest gets the distribution's own programs
 scripts="system/pipeline/memory_test.sh system/pipeline/quarantine_test.sh system/pipeline/runs_out_test.sh"
 scripts+=" system/pipeline/cache_test.sh"
 programs="test_iod-late-dma test_weights-dma test_shm-memlimit"
@@ -15,7 +14,7 @@ sanitized && skip "a sanitizer's own memory is beyond the caps that are tried"
 command -v qemu-system-x86_64 mke2fs ldd dpkg >/dev/null && [ -x /bin/busybox ] ||
     skip "needs qemu-system-x86, busybox-static and e2fsprogs"
 
-# ---- the kernel: NTX_GUEST_KERNEL, or the one for clouds, which has NVMe and ext4 built in, out of Debian's package
+# ---- the kernel: NTX_GUEST_KERNEL, or that of Debian's cloud package, which has NVMe and ext4 built in
 kernel=${NTX_GUEST_KERNEL:-}
 if [ -z "$kernel" ]; then
     package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null |

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# init.sh: PID 1 of the guest that guest_test.sh makes. Runs the tests and tells how each ended; then the machine is
-# off.
+# init.sh: PID 1 of the guest that guest_test.sh makes. It runs the tests, prints the result of each, and switches the
+# machine off.
 export PATH=/bin HOME=/root TMPDIR=/tmp LC_ALL=C
 bb=/bin/busybox
 $bb mount -t proc proc /proc

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots by themselves: who is next, who gives up a slot and when, who is cut off; addresses are those of loopback
- * sockets. */
+/* Slots: which client is next, which gives up its slot and when, and which is cut off. The addresses are those of
+ * loopback sockets. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -51,7 +51,7 @@ static bool readable(const struct ntx_slot *t)
     return poll(&p, 1, 0) == 1;
 }
 
-/* One address with three waiting: another one that comes last is next, since it holds fewest. */
+/* One address has three waiting clients: another address that comes last is next, since it holds fewest slots. */
 static void test_addresses(void)
 {
     struct ntx_slots s;
@@ -74,8 +74,7 @@ static void test_addresses(void)
     close(a), close(b), close(other[0]), close(other[1]);
 }
 
-/* Where other machines come, one address leaves a slot to others, and of its own streams one that stalls gives way to
- * it. */
+/* If other machines connect, one address leaves a slot to them, and one of its stalled streams gives way. */
 static void test_share_of_address(void)
 {
     struct ntx_slots s;
@@ -94,8 +93,8 @@ static void test_share_of_address(void)
     close(a), close(b), close(other[0]), close(other[1]);
 }
 
-/* Nobody loses a slot as long as nobody waits, nor within the first second. Who lost one stands in line again when its
- * client takes; more than may be parked are cut off. */
+/* No client loses a slot while none waits, nor within the first second. One that lost its slot waits for one again when
+ * it takes replies. Clients beyond the number that may be parked are cut off. */
 static void test_stalled(void)
 {
     struct ntx_slots s;
@@ -123,7 +122,7 @@ static void test_stalled(void)
     CHECK(ntx_slot_held(a[0]) && !is_cut(theirs[0]));
     w[0] = slot(&s, b);
     w[1] = slot(&s, b);
-    ntx_slots_look(&s, 9 * S); /* a[1] and a[2] give way, and one may be parked: who stalled first is cut off */
+    ntx_slots_look(&s, 9 * S); /* a[1] and a[2] give way, and one may be parked: the first to stall is cut off */
     CHECK(ntx_slot_held(w[0]) && ntx_slot_held(w[1]));
     CHECK(is_cut(theirs[1]) && !is_cut(theirs[2]) && !is_cut(theirs[0]));
     CHECK(!ntx_slot_held(a[1]));

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# bench/gpu.sh where it is to run: a folder with the script and what `prepare` would have put beside it, and no build.
-# The fake device and the real daemons; the kernels' own tests and the kernel lab, which have tests of their own, are
-# scripts that agree, or not. A wrong bit marks figures, those of later calls, too; the profile and each run's figures
-# come back; no time left is said.
+# bench/gpu.sh as it runs on a bare machine: a folder with the script and the files that `prepare` makes, without a
+# build. It uses the fake device and the real daemons; the kernel tests and the kernel lab are replaced by scripts that
+# succeed or fail. A wrong bit marks the figures of this and of later calls. The profile and each run's figures are
+# stored, and a message says when no time is left.
 . "$(dirname "$0")/../../lib/test.sh"
 fake=$1
 [ -e "$fake" ] || skip "no fake GPU in this build"

@@ -124,7 +124,7 @@ static void packed_prompts(struct world *w)
     puts("packed models: groups by the prompt");
 }
 
-/* A row of decoding has the same bits whoever shares its pass: alone, or before a prompt's rows. */
+/* A row of decoding has the same bits whichever rows share its pass: alone, or before a prompt's rows. */
 static void in_company(struct world *w)
 {
     struct rig r;

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The whole pipeline with a GPU that is none (fake.h): the CPU's text with matrices on the device, on the host and
-# streamed, sampled from the best logits, with layers skipped, with experts in frames, with packed models; refusals with
-# numbers; a lost device is an error to the client, and a new ntx-computed works.
+# The whole pipeline with a simulated GPU (fake.h). It gives the CPU's text with matrices on the device, on the host and
+# streamed, when sampled from the best logits, with skipped layers, with experts in frames, and with packed models.
+# Refusals have numbers; a lost device is an error for the client, and a new ntx-computed works.
 . "$(dirname "$0")/../../lib/test.sh"
 fake=$1
 [ -e "$fake" ] || skip "no fake GPU in this build"
@@ -40,7 +40,7 @@ gpu_options="--link h2d=100M" pair "an emulated link"
 gpu_options="--vram 2M" pair "in tiers"
 [ "$(stat_of "$tmp/stats" bytes_host)" -gt 100000 ] && [ "$(stat_of "$tmp/stats" bytes_device)" -gt 100000 ] ||
     fail "not in two tiers: $(cat "$tmp/stats")"
-# A GPU whose memory is the host's: weights stay where the host has them or come, and KV and work are of the one budget.
+# A GPU that shares the host's memory: weights are used in place, and one budget covers weights, KV and work buffers.
 export NTX_FAKE_GPU_INTEGRATED=1
 pair "unified memory"
 [ "$(stat_of "$tmp/stats" bytes_device)" = 0 ] && [ "$(stat_of "$tmp/stats" bytes_storage)" = 0 ] &&
@@ -57,7 +57,7 @@ mv "$tmp/small.gguf" "$tmp/m.gguf"
 run --backend cpu >"$tmp/cpu" || fail "cpu: $(cat "$tmp/err")"
 unset NTX_FAKE_GPU_INTEGRATED
 
-# Drafts by the states of layers, which then come from the GPU, and by the model's own block: the text without them.
+# Drafts by states of layers, which the GPU delivers, and by the model's own block do not change the text.
 mv "$tmp/m.gguf" "$tmp/small.gguf"
 model "$tmp/e.gguf" --arch eagle3 --layers 1 --embd 256 --heads 4 --kv 4 --ff 128 --taps 1,2,4 --type F32 \
     --bare --nextn-agrees 0.05
@@ -82,8 +82,8 @@ unset NTX_FAKE_GPU_NO_DENSE
 run --backend cuda >/dev/null || fail "through the matrix units: $(cat "$tmp/err")"
 export NTX_FAKE_GPU_NO_DENSE=1
 
-# Memory that is not locked costs speed only, and is told of.
-# unlocked LOCKS: so many are granted; in $bytes what was not
+# Memory that is not locked costs only speed, and a message says so.
+# unlocked LOCKS: grants so many locks; $bytes is the memory without one
 unlocked() {
     NTX_FAKE_GPU_NO_LOCK=$1 run --backend cuda --stats "$tmp/stats" >"$tmp/gpu" || fail "$1 locks: $(cat "$tmp/err")"
     same "$tmp/cpu" "$tmp/gpu" "$1 locks"
@@ -91,12 +91,12 @@ unlocked() {
         fail "a refused lock goes unsaid: $(cat "$tmp/err")"
     bytes=$(stat_of "$tmp/stats" bytes_unlocked)
 }
-unlocked 1 # the region's; what is computed with is refused
+unlocked 1 # the region is locked; locks of work buffers are refused
 rows=$bytes
 unlocked 0
 [ "$rows" -gt 0 ] && [ "$bytes" -gt "$rows" ] || fail "$bytes bytes without a lock, $rows with one"
 
-# So do graphs that it does not make; the text is that with them, and without.
+# Missing graphs cost only speed, too; the text is the same with and without them.
 NTX_FAKE_GPU_NO_GRAPHS=1 run --backend cuda >"$tmp/gpu" || fail "no graphs: $(cat "$tmp/err")"
 same "$tmp/cpu" "$tmp/gpu" "no graphs"
 grep -q "the GPU's kernels are launched one by one, not as graphs (the fake GPU records nothing)" "$tmp/err" ||
@@ -114,8 +114,8 @@ run --backend cuda --kv-ram 1M --state "$tmp/kept" >/dev/null && fail "--kv-ram 
 grep -q 'backend cuda: its KV lies in its own memory, which --kv-ram does not reach' "$tmp/err" ||
     fail "no reason: $(cat "$tmp/err")"
 
-# Doctor measures it with the same plug-in; the plan then counts on it, and the cost model decides what is copied: with
-# a CPU as slow as this, all.
+# Doctor measures the GPU with the same plug-in, and the plan uses these rates. The cost model decides how much is
+# copied: everything, with a CPU as slow as this.
 export XDG_CACHE_HOME=$tmp/cache
 timeout $((60 * $(patience))) "$NTX_BIN/ntx" doctor --dir "$tmp" --seconds 1 >"$tmp/doctor" 2>&1 ||
     fail "doctor: $(cat "$tmp/doctor")"
@@ -152,7 +152,7 @@ PY
 [ "$(stat_of "$tmp/stats" predicted_tok_s)" != 0.0 ] || fail "nothing is predicted: $(cat "$tmp/stats")"
 unset XDG_CACHE_HOME
 
-# Layer skip, a decision of the CPU on what the GPU shows it.
+# Layer skip: the CPU decides by the states that the GPU delivers.
 model "$tmp/m.gguf" --layers 6 --embd 256 --ff 256 --heads 4 --kv 2 --type Q8_0
 pair "skipped layers" --skip script:3,4 -n 4 --ignore-eos
 case $(stat_of "$tmp/stats" skipped_layers_per_token) in 0|0.0|"") fail "nothing was skipped: $(cat "$tmp/stats")";; \
@@ -179,8 +179,8 @@ gpu_options="--vram $((need + 1500000)) --ram 24M" pair "gpt-oss in frames" -n 4
 [ "$(stat_of "$tmp/stats" bytes_device)" -gt 100000 ] && [ "$(stat_of "$tmp/stats" bytes_host)" -gt 100000 ] ||
     fail "gpt-oss is not in two tiers: $(cat "$tmp/stats")"
 
-# Attention to positions that are chosen, by themselves or some at a time, delta nets that forget by the key, residual
-# streams, K that stand for several positions, rows that follow from tokens: with experts in frames.
+# An indexer's top-k of positions or of blocks, delta nets with a decay per key, hyper-connections, pooled K, and
+# n-gram embeddings: with experts in frames.
 moe="--layers 4 --embd 256 --heads 4 --kv 2 --experts 8 --experts-used 3 --expert-ff 256 --shared-ff 256 --type Q8_0 \
     --seed 3"
 latents="--dense 1 --head-dim 96 --rotated 32 --kv-lora 256"
@@ -201,8 +201,8 @@ for arch in "step35 --dense 1 --head-dim 64 --window-heads 6 --window 3 --qk-nor
         fail "$arch: not in two tiers: $(cat "$tmp/stats")"
 done
 
-# Packed: all on the GPU; layers of groups in windows of the host, read as rows want them; chosen by gates, predicted,
-# by the prompt.
+# Packed: all on the GPU; then groups in windows of the host, read on demand. They are selected by gates, by prediction,
+# and by the prompt.
 model "$tmp/d.gguf" --layers 8 --embd 256 --ff 1024 --heads 4 --kv 2 --type Q8_0 --seed 3
 ntx pack "$tmp/d.gguf" "$tmp/m.gguf" --group 16K >/dev/null || fail "pack"
 for mode in off threshold=0.02 topk=0.3 predicted=0.3,gate prompt=0.3; do
@@ -223,7 +223,8 @@ for mode in off threshold=0.02 topk=0.3 predicted=0.3,gate prompt=0.3; do
         --ignore-eos
 done
 
-# Lost in the middle of an answer. Under a supervisor, ntx-computed ends so that a new one may find the device again.
+# The device is lost in the middle of an answer. Under a supervisor, ntx-computed ends, and a new one opens the device
+# again.
 NTX_FAKE_GPU_FAIL=600 run --backend cuda -n 30 --ignore-eos >/dev/null && fail "a lost device goes unnoticed"
 grep -q 'GPU, .*lost since call' "$tmp/err" || fail "a lost device without its reason: $(cat "$tmp/err")"
 export NTX_RUNTIME=$tmp/rt
