@@ -1,14 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-<<<<<<< HEAD
-# lib.sh: what the tests of 64-bit Arm share: a cross build in $NTX_BUILD/arm64 (NTX_ARM64_DIR). Sourced, not run. Calls
-# skip and fail, which are its caller's. NTX_ARM64_ROOT: where the libraries for arm64 lie. Else they are installed; or
-# tests/run --long gets them (deploy/arm64-root) into $NTX_BUILD/arm64.root, and what is there is used.
-=======
 # lib.sh: shared by the tests of 64-bit Arm: a cross build in $NTX_BUILD/arm64 (NTX_ARM64_DIR). Sourced, not run. The
 # caller defines skip and fail. NTX_ARM64_ROOT: the folder of the libraries for arm64. Without it the installed ones are
-# used, or those that tests/run --long put into $NTX_BUILD/arm64.root (root.sh).
-arm64_source=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
->>>>>>> 7a625225 (Rewrite comments of tests and benches that need two readings)
+# used, or those that tests/run --long put into $NTX_BUILD/arm64.root (deploy/arm64-root).
 arm64_dir=${NTX_ARM64_DIR:-$NTX_BUILD/arm64}
 
 # arm64_configured [PACKAGE...]: sets arm64_root. The packages come into a root that is made here.
