@@ -130,4 +130,14 @@ uint32_t ntx__utf8_build(struct ntx_grammar *g, const struct range *r, uint32_t 
 int ntx__check(struct ntx_grammar *g, const uint32_t *starts,
                struct ntx_err *err); /* computes need; refuses left recursion, and grammars without an end */
 
+/* The value of a hexadecimal digit; -1: c is none. */
+static inline int ntx__hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 #endif

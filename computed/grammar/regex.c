@@ -139,22 +139,13 @@ static bool class_escape(char e, struct chars *c)
     return true;
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
 {
     *out = 0;
     for (unsigned i = 0; i < n; i++, r->p++) {
-        if (r->p >= r->end || hex(*r->p) < 0)
+        if (r->p >= r->end || ntx__hex_digit(*r->p) < 0)
             return false;
-        *out = *out << 4 | (uint32_t)hex(*r->p);
+        *out = *out << 4 | (uint32_t)ntx__hex_digit(*r->p);
     }
     return *out < 0xd800 || *out > 0xdfff;
 }

@@ -76,22 +76,13 @@ static bool rule_begins(const struct reader *r)
 
 /* ---- characters */
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
 {
     uint32_t v = 0;
     for (unsigned i = 0; i < n; i++, r->p++) {
-        if (r->p >= r->end || hex(*r->p) < 0)
+        if (r->p >= r->end || ntx__hex_digit(*r->p) < 0)
             return false;
-        v = v << 4 | (uint32_t)hex(*r->p);
+        v = v << 4 | (uint32_t)ntx__hex_digit(*r->p);
     }
     *out = v;
     return v <= 0x10ffff;
