@@ -5,7 +5,7 @@
  * pieces of that size (1024), a seventh of a piece apart, like experts: prefetches beyond a piece's end are wasted.
  *
  * Prints CSV: for each row width, type, instruction set, thread count and row count the rate of multiplied weights:
- * from memory (more weights than any cache; best and median pass) and from cache (256 KiB per thread). Beside it stands the
+ * from memory (more weights than any cache; best and median pass) and from cache (256 KiB per thread). Beside it is the
  * rate of plain reads of the same memory, measured before and after. Lists are comma separated. Ratios compare the best
  * passes within SECONDS, since other processes only make a pass slower; medians show the sustained rate. */
 #include <getopt.h>

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# arm64_test.sh [--all]: cross-builds tests for 64-bit Arm and runs them by qemu-user, as a Cortex-A76 and as one with all
-# extensions: unpacking of types (the same bits everywhere), quantising, and kernels against the plain ones.
+# arm64_test.sh [--all]: cross-builds tests for 64-bit Arm and runs them by qemu-user, as a Cortex-A76 and as a CPU with
+# all extensions: unpacking of types (the same bits everywhere), quantising, and kernels against the plain ones.
 # Then each emulated processor has the logits of this machine, alone and as one of two machines that share a model
 # (tests/unit/ranks/pair.c). --all, and tests/run --long, run every test of the cross build: unit tests, golden tests
 # and tests of equal bits, and with pages of 16 and 64 KiB those that depend on the page size. Tests that start ntx's
