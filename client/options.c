@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "common/nearest.h"
 #include "common/program.h"
 #include "common/util.h"
 #include "model/chat.h"
@@ -250,6 +251,15 @@ static bool same_name(const char *option, const char *name)
     return !*option && !*name;
 }
 
+static void refuse_template(const char *path, int errnum, struct ntx_err *err)
+{
+    struct ntx_near near;
+    ntx_near_begin(&near, path, "");
+    ntx_near_offer_list(&near, ntx_chat_names());
+    ntx_err_set(err, -ENOENT, "--chat-template: '%s' is neither a name (%s) nor a file that can be read: %s%s", path,
+                ntx_chat_names(), strerror(errnum), near.hint);
+}
+
 /* The text of the file, which options borrow until the program ends. */
 static const char *template_text(const char *path, struct ntx_err *err)
 {
@@ -259,8 +269,7 @@ static const char *template_text(const char *path, struct ntx_err *err)
     char *p = f ? malloc(MOST + 2) : NULL;
     size_t n = p ? fread(p, 1, MOST + 1, f) : 0;
     if (!f)
-        ntx_err_set(err, -ENOENT, "--chat-template: '%s' is neither a name (%s) nor a file that can be read: %s", path,
-                    ntx_chat_names(), strerror(errno));
+        refuse_template(path, errno, err);
     else if (!p || ferror(f) || !n || n > MOST || memchr(p, 0, n))
         ntx_err_set(err, -EINVAL, "--chat-template %s: it must be a text of 1 byte to 1 MiB", path);
     else

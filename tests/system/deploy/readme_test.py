@@ -20,7 +20,8 @@ PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md", "pre
 )
 OTHERS = (  # options behind these are not ours
     "bench/|build/tests/|mpirun|srun|systemctl|journalctl|cmake|ctest|apt|curl|docker|pip|tests/run|swapon|llama-|"
-    "mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-"
+    "mount|fio|sysctl|udevadm|--prefix /usr|setcap|usermod|systemd-|deploy/release|deploy/uninstall|podman|seccomp|"
+    "--no-cuda|--user"
 )
 failures = []
 

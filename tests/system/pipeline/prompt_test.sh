@@ -55,14 +55,14 @@ done
 # Errors before the model is loaded: --fault is only read by the load, which would fail otherwise.
 run=(ntx run "$tmp/chatml.gguf" --ram 64M --fault nonsense)
 refused 111 'no fault\|fault' "${run[@]}" x
-refused 111 "chat-template: there is no 'llama-9', but llama-2, " "${run[@]}" x --chat-template llama-9
+refused 100 "chat-template: 'llama-9' is neither a name (llama-2, .* nor a file" "${run[@]}" x --chat-template llama-9
 refused 111 "prompt.*No such file\|No such file.*" "${run[@]}" -f "$tmp/none"
 refused 111 "none: cannot read the text: No such file" ntx perplexity "$tmp/m.gguf" "$tmp/none" --fault nonsense
 refused 111 "$tmp: cannot read the text: Is a directory" ntx perplexity "$tmp/m.gguf" "$tmp" --fault nonsense
 refused 111 "none" ntx calibrate "$tmp/m.gguf" --text "$tmp/none" -o "$tmp/s" --fault nonsense
 refused 111 "none" ntx eval "$tmp/m.gguf" --questions "$tmp/none" --fault nonsense
 refused 111 "a chat needs a form" ntx chat --raw --socket "$tmp/none"
-refused 111 "there is no 'llama-9'" ntx generate x --chat-template llama-9 --socket "$tmp/none"
+refused 100 "'llama-9' is neither a name" ntx generate x --chat-template llama-9 --socket "$tmp/none"
 # A template that does not parse.
 sed 's/endfor %}/endfro %}/g' "$tmp/chatml.gguf" >"$tmp/strange.gguf"
 [ "$(stat -c %s "$tmp/strange.gguf")" = "$(stat -c %s "$tmp/chatml.gguf")" ] || fail "the model's size has changed"
