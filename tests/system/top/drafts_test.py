@@ -146,7 +146,7 @@ def traced(tmp):
             "nodes of a path",
         )
         check(
-            nodes == sorted(set(nodes)) and all(1 <= n <= n_drafts <= 12 for n in nodes), "nodes", nodes, "of", drafts
+            nodes == sorted(set(nodes)) and all(1 <= n <= n_drafts <= 12 for n in nodes), "nodes", nodes, "of", n_drafts
         )
         check(abs(tree["ts"] + tree["dur"] - way["ts"]) < 0.01, "a path begins where its tree was taken")
     equal(sum(t["args"]["held"] for t in trees), s["draft_hits"]["lookup"], "hits in the trace")
