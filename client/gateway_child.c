@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "client/http_conf.h"
 #include "client/key.h"
 #include "client/listen.h"
 #include "client/supervise.h"
@@ -44,6 +45,9 @@ int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gatewa
     int rc = o->key_file ? ntx_key_read(o->key_file, key, err) : 0;
     if (!rc && o->stall && !ntx_stall_read(o->stall, &stall))
         rc = ntx_err_set(err, -EINVAL, "--stall '%s': seconds from 1 to %d are possible", o->stall, NTX_STALL_MOST);
+    int64_t keep_ms;
+    if (!rc && o->keep && !ntx_keep_read(o->keep, &keep_ms))
+        rc = ntx_err_set(err, -EINVAL, "--keep-alive '%s': a time such as 5m, 30s or 2h, or -1", o->keep);
     if (!rc && (g->fd = ntx_listen(o->listen, "127.0.0.1:8080", err)) < 0)
         rc = g->fd;
     if (!rc && !o->key_file && !ntx_listen_is_local(o->listen))
@@ -88,14 +92,11 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
         _exit(0);
     snprintf(fd, sizeof fd, "%d", g->fd);
     fcntl(g->fd, F_SETFD, 0); /* the child inherits this one */
-    const char *argv[18] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
+    const char *argv[20] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
     const struct {
         const char *name, *value;
-    } more[] = {{"--api-key-file", g->o.key_file},
-                {"--cors", g->o.cors},
-                {"--hosts", g->o.hosts},
-                {"--stable-prompts", g->o.stable},
-                {"--stall", g->o.stall}};
+    } more[] = {{"--api-key-file", g->o.key_file}, {"--cors", g->o.cors},       {"--hosts", g->o.hosts},
+                {"--stable-prompts", g->o.stable}, {"--keep-alive", g->o.keep}, {"--stall", g->o.stall}};
     for (unsigned i = 0, n = 7; i < sizeof more / sizeof *more; i++)
         if (more[i].value) {
             argv[n++] = more[i].name;

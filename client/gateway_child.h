@@ -12,7 +12,7 @@
 struct ntx_gateway_child;
 
 struct ntx_gateway_options { /* borrowed texts from the command line; all except listen may be NULL */
-    const char *listen, *key_file, *cors, *hosts, *stable, *stall;
+    const char *listen, *key_file, *cors, *hosts, *stable, *stall, *keep;
 };
 
 /* Binds the address and reads the key before any daemon is started: a port in use, or an address that other machines

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/key.h"
@@ -51,6 +52,24 @@ int ntx_hosts_split(char *text, const char *to[NTX_HTTP_HOSTS], unsigned *n, str
     return split_words(text, &hosts, to, n, err);
 }
 
+bool ntx_keep_read(const char *text, int64_t *ms)
+{
+    static const struct {
+        const char *name;
+        double ms;
+    } units[] = {{"", 1000}, {"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}};
+    char *end;
+    double v = strtod(text, &end);
+    if (end == text || !(v > -1e9 && v < 1e9))
+        return false;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcmp(end, units[i].name)) {
+            *ms = v < 0 ? NTX_KEEP_EVER : (int64_t)(v * units[i].ms);
+            return true;
+        }
+    return false;
+}
+
 /* ---- the check of ntx.conf */
 
 static void check_list(const struct ntx_config *c, struct ntx_config_errors *e, const char *key, const char *value,
@@ -86,6 +105,10 @@ void ntx_http_conf_check(const struct ntx_config *c, struct ntx_config_errors *e
                           c->gateway_listen);
     if (*c->gateway_key && ntx_key_read(c->gateway_key, key, &err))
         ntx_config_refuse(e, ntx_config_line(c, "gateway", "api_key_file"), "api_key_file: %s", err.text);
+    int64_t ms;
+    if (*c->gateway_keep && !ntx_keep_read(c->gateway_keep, &ms))
+        ntx_config_refuse(e, ntx_config_line(c, "gateway", "keep_alive"),
+                          "keep_alive: '%s' is no time: write 5m, 30s or 2h, or -1 for ever", c->gateway_keep);
     check_list(c, e, "cors", c->gateway_cors, ntx_origins_split);
     check_list(c, e, "hosts", c->gateway_hosts, ntx_hosts_split);
 }

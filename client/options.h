@@ -60,7 +60,9 @@ struct ntx_options {
     const char *steps, *compare; /* logits */
     bool step_values;
     float tolerance;
-    const char *listen, *key_file, *cors, *hosts, *stable, *http_stall; /* HTTP */
+    const char *listen, *key_file, *cors, *hosts, *stable, *http_stall, *keep_alive; /* HTTP */
+    const char *alias;                                                               /* serve */
+    bool when_wait, when_drain, when_force;                                          /* load */
     const char *questions, *save_logits, *kl;
     struct ntx_list prompts, writes; /* bench: tokens */
     uint32_t repeats;
@@ -128,6 +130,7 @@ enum { /* groups */
        NTX_OPT_QUANTIZE = 1 << 22,
        NTX_OPT_IMATRIX = 1 << 23,
        NTX_OPT_ANALYZE = 1 << 24,
+       NTX_OPT_WHEN = 1 << 15,
        NTX_OPT_CHAT = 1 << 25,
        NTX_OPT_INDEX = 1 << 26,
        NTX_OPT_UP = 1 << 27,

@@ -331,6 +331,18 @@ static const struct ntx_setting serve_entries[] = {
      "time for a client to send more of a request or take more of an answer; then its connection is closed (default: "
      "30)",
      TEXT(http_stall)},
+    {"alias", 0, "NAME", "another name of the first MODEL in requests", TEXT(alias)},
+    {"keep-alive", 0, "TIME",
+     "unload a model after so long without requests: 5m, 30s, 2h; -1: never (default). A request's keep_alive "
+     "overrides "
+     "it for its model",
+     TEXT(keep_alive)},
+};
+static const struct ntx_setting when_entries[] = {
+    {"wait", 0, NULL, "while answers are generated, wait for a moment without any (default: refuse)", FLAG(when_wait)},
+    {"drain", 0, NULL, "wait for the end of the present answers; new requests wait for the new model",
+     FLAG(when_drain)},
+    {"force", 0, NULL, "end the present answers where they are", FLAG(when_force)},
 };
 static const struct ntx_setting logits_entries[] = {
     {"tokens", 0, "IDS", "token ids, comma separated", TEXT(tokens)},
@@ -496,6 +508,7 @@ const struct option_group ntx__option_groups[NTX__N_OPTION_GROUPS] = {
     {NTX_OPT_TRACE, ENTRIES(trace_entries), NULL, 0, "Recording:"},
     {NTX_OPT_UP, ENTRIES(up_entries), NULL, 0, "Several machines:"},
     {NTX_OPT_SERVE, ENTRIES(serve_entries), NULL, 0, "HTTP:"},
+    {NTX_OPT_WHEN, ENTRIES(when_entries), NULL, 0, "Answers under way:"},
     {NTX_OPT_PULL, ENTRIES(pull_entries), NULL, 0, "Pulling:"},
     {NTX_OPT_SEARCH, ENTRIES(search_entries), NULL, 0, "The hub:"},
     {NTX_OPT_HUB, ENTRIES(hub_entries), NULL, 0, "The hub:"},

@@ -223,6 +223,7 @@ static int run_server(struct app *a, const struct args *args, const char *dir, s
         .grace_ms = a->config.stop_grace_ms,
         .stall_s = a->config.stall_ms / 1000,
         .defaults = &load,
+        .known_list = a->config.models,
         .warm_prefix = a->config.prefix_file,
         .share_all = !strcmp(a->config.share, "all"),
         .group_admin = !strcmp(a->config.admin, "group"),

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.h: ntx.conf, the configuration of the service by its administrator. Read at start, before there are threads.
  *
- *     [model]    path also, and the settings of a load that proto/settings_load.c assigns to it
+ *     [model]    path also models, and the settings of a load that proto/settings_load.c assigns to it
  *     [links]    settings of a load
  *     [clients]  max per_user idle stall admin share queue_wait stop_grace
  *     [prefix]   file, and settings of a load: state state_max kv_ram
  *     [metrics]  listen
- *     [gateway]  listen api_key_file cors hosts stall
+ *     [gateway]  listen api_key_file cors hosts stall keep_alive
  *
  * INI: "key = value"; comments begin with '#' or ';' at the start of a line, or with " ;" after a value. Every key may
  * be left out. deploy/ntx.conf has all keys with their defaults and explanations, as `ntx-computed --print-config`
@@ -29,8 +29,9 @@
 struct ntx_config {
     /* [model] and [links]: zero or "" leaves the value to the load */
     struct ntx_load_settings load;
-    const char *model; /* absolute path of the GGUF to load at start, "" for none */
-    const char *also;  /* the same model on another drive, "" for none */
+    const char *model;  /* absolute path of the GGUF to load at start, "" for none */
+    const char *also;   /* the same model on another drive, "" for none */
+    const char *models; /* models that requests may name, "" for none */
 
     /* [clients] */
     uint32_t max_clients;   /* connections at once */
@@ -47,7 +48,7 @@ struct ntx_config {
     /* [metrics]: read by ntx-metrics itself; here so that the key is known */
     const char *metrics_listen;
     /* [gateway]: read by ntx-gateway, in the same way */
-    const char *gateway_listen, *gateway_key, *gateway_cors, *gateway_hosts;
+    const char *gateway_listen, *gateway_key, *gateway_cors, *gateway_hosts, *gateway_keep;
     bool gateway_stable;
     uint32_t gateway_stall_ms;
 

@@ -25,6 +25,12 @@ static const struct ntx_setting entries[] = {
     {"also", .kind = NTX_SET_PATH, ENTRY("model", "also", also), .preset = "",
      .about = "The same model on another drive (a copy, byte for byte): each read is split between the two, whose "
               "rates add up. Empty: none."},
+    {"models", .kind = NTX_SET_TEXT, ENTRY("model", "models", models), .preset = "",
+     .about = "Models that requests of the gateway may name, which are then loaded in turn: [NAME=]PATH, several with "
+              "commas between.\n"
+              "A PATH is a GGUF or a folder with some (three folders deep). The user ntx must be able to read them. "
+              "Empty: only the\n"
+              "loaded model is there, whatever name a request has."},
     {"max", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, ENTRY("clients", "max", max_clients), .preset = "32",
      .about = "Connections at once. If all are taken, an idle one makes room for a newcomer. If none is idle, the "
               "newcomer may only\n"
@@ -90,6 +96,10 @@ static const struct ntx_setting entries[] = {
               "model (Claude Code's\n"
               "x-anthropic-billing-header), so that the rest is found in the prefix cache: yes or no. An answer names "
               "what was left out."},
+    {"keep_alive", .kind = NTX_SET_TEXT, ENTRY("gateway", "keep_alive", gateway_keep), .preset = "-1",
+     .about = "Unload a model of [model] models after so long without requests: 5m, 30s, 2h; -1: never. A request's "
+              "keep_alive\n"
+              "overrides it for its model."},
     {"stall", .kind = NTX_SET_SECONDS, .min = 1, .max = 3600, ENTRY("gateway", "stall", gateway_stall_ms),
      .preset = NTX_GATEWAY_STALL,
      .about = "Seconds for a client to send more of its request, and to take more of its answer; then its "

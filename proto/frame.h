@@ -18,6 +18,8 @@
 #define NTX_BYTES_MAX  (1ull << 50)
 #define NTX_WORD_MAX   64u   /* names of back ends, kernels, sources, roles */
 #define NTX_OPTION_MAX 4096u /* fault and policy texts, stop strings */
+#define NTX_KNOWN_NAME 256u  /* names of known models */
+#define NTX_KNOWN_LIST 65536u
 
 struct ntx_frame_in { /* zero-initialised; holds the bytes of one frame and the surplus of the last feed */
     uint8_t *buf;

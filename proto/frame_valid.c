@@ -59,7 +59,13 @@ static bool load_ok(const Ntx__Load *m)
     for (size_t i = 0; i < m->n_names; i++)
         if (!ntx__text_fits(m->names[i], MAX_PATH))
             return false;
-    return ntx__text_fits(m->path, MAX_PATH) && ntx_settings_fit(&ntx_load_settings, m);
+    return ntx__text_fits(m->path, MAX_PATH) && ntx__text_fits(m->known, NTX_KNOWN_NAME) &&
+           m->when <= NTX__WHEN__FORCE && ntx_settings_fit(&ntx_load_settings, m);
+}
+
+static bool models_ok(const Ntx__Models *m)
+{
+    return m && ntx__text_fits(m->list, NTX_KNOWN_LIST) && (!m->defaults || load_ok(m->defaults));
 }
 
 static bool constraint_ok(const Ntx__Generate *m)
@@ -96,7 +102,7 @@ static bool generate_ok(const Ntx__Generate *m)
 
 bool ntx_request_valid(const Ntx__Request *m)
 {
-    if (!ntx__text_fits(m->build, NTX_WORD_MAX))
+    if (!ntx__text_fits(m->build, NTX_WORD_MAX) || !ntx__text_fits(m->known, NTX_KNOWN_NAME))
         return false;
     switch (m->body_case) {
     case NTX__REQUEST__BODY_LOAD: return load_ok(m->load);
@@ -109,6 +115,7 @@ bool ntx_request_valid(const Ntx__Request *m)
         return m->text && m->text->n_tokens <= MAX_TOKENS && messages_ok(m->text->messages, m->text->n_messages) &&
                ntx__text_fits(m->text->think, NTX_WORD_MAX);
     case NTX__REQUEST__BODY_UNLOAD: return m->unload;
+    case NTX__REQUEST__BODY_MODELS: return models_ok(m->models);
     case NTX__REQUEST__BODY_CANCEL: return m->cancel;
     case NTX__REQUEST__BODY_STATUS: return m->status;
     case NTX__REQUEST__BODY_STOP: return m->stop;

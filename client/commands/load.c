@@ -73,6 +73,15 @@ static void warn_long_context(const struct ntx_options *o, const struct ntx_mode
                 o->load.ctx, (unsigned long long)trained);
 }
 
+static Ntx__When when_to_load(const struct ntx_options *o)
+{
+    if (o->when_force)
+        return NTX__WHEN__FORCE;
+    if (o->when_drain)
+        return NTX__WHEN__DRAIN;
+    return o->when_wait ? NTX__WHEN__WAIT : NTX__WHEN__REFUSE;
+}
+
 /* Sends the Load request with all descriptors: the model's, then those of its copies. */
 static int send_load(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f, uint64_t *id,
                      struct ntx_err *err)
@@ -92,6 +101,7 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     memcpy(fds + f->n, copies.fds, copies.n * sizeof *fds);
     memcpy(names + f->n, copies.names, copies.n * sizeof *names);
     ntx_options_load(o, &load);
+    load.when = when_to_load(o);
     rc = ntx_drafters_open(o, f, drafter, &drafters, err);
     if (!rc && !(rc = ntx_sidecar_open(o, f, &sidecar, err))) {
         load.names = names;

@@ -149,7 +149,8 @@ int main(int argc, char **argv)
         o.tell_stats = o.verbose;
         if (!strcmp(c->name, "run") && ntx_run_resumes(&o, talk_model, &err))
             return ntx_fail(&err);
-        if (ntx_command_takes_model(c) && o.n_args && ntx_model_by_name(&o.args[0], path, &err))
+        if (ntx_command_takes_model(c) && strcmp(c->name, "serve") && o.n_args &&
+            ntx_model_by_name(&o.args[0], path, &err))
             return ntx_fail(&err);
         if (ntx_check_output_guard(c, &o, &err) || ntx_check_writable(o.stats, &err) ||
             ntx_check_writable(o.trace, &err))

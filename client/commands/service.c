@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/commands/commands.h"
+#include "client/commands/serve_list.h"
 #include "client/gateway_child.h"
 #include "client/machines.h"
 #include "client/out.h"
@@ -18,6 +20,7 @@
 #include "common/util.h"
 
 #define PART_MS 10000
+#define LIST_MS 600000 /* a scan reads the header of each model */
 
 /* Sends a request that has no body and waits for its last reply. */
 static int send_simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Ntx__Reply **out, struct ntx_err *err)
@@ -52,13 +55,32 @@ static void tell_ready(const struct ntx_model_files *f, const struct ntx_gateway
         ntx_say("ready%s%s: %s/ (chat page), API at %s/v1; Ctrl-C stops", with, model, url, url);
 }
 
-/* The daemons run. Loads MODEL, if given, unless *loaded: then ntx-computed loads again the model that it had before
+/* Tells ntx-computed which models requests may name, and how they are loaded. */
+static int send_list(struct ntx_client *c, const struct ntx_options *o, const char *list, struct ntx_err *err)
+{
+    Ntx__Load load = NTX__LOAD__INIT;
+    Ntx__Models m = NTX__MODELS__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    ntx_options_load(o, &load);
+    load.copies = 1;
+    m.list = (char *)(uintptr_t)list;
+    m.defaults = &load;
+    q.body_case = NTX__REQUEST__BODY_MODELS;
+    q.models = &m;
+    return send_simple(c, &q, LIST_MS, NULL, err);
+}
+
+/* list: of the known models, or "".
+ * The daemons run. Loads MODEL, if given, unless *loaded: then ntx-computed loads again the model that it had before
  * it died (computed/server/keeper.h). Returns at a signal (-EINTR) or when ntx-computed died (-EPIPE). */
 static int serve_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f,
-                       const struct ntx_gateway_child *gateway, uint32_t rank, bool *loaded, struct ntx_err *err)
+                       const struct ntx_gateway_child *gateway, uint32_t rank, const char *list, bool *loaded,
+                       struct ntx_err *err)
 {
     Ntx__Reply *r;
-    int rc = f->n && !*loaded ? ntx_load_model(c, o, f, err) : 0;
+    int rc = *list ? send_list(c, o, list, err) : 0;
+    if (!rc && f->n && !*loaded)
+        rc = ntx_load_model(c, o, f, err);
     if (rc)
         return rc;
     if (!o->quiet && !rank && !*loaded)
@@ -77,8 +99,14 @@ static void stop_gracefully(struct ntx_client *c)
     send_simple(c, &q, 35000, NULL, &ignored);
 }
 
-/* gateway: serves HTTP, or NULL. */
-static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway)
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
+/* gateway: serves HTTP, or NULL. list: of the known models, or "". */
+static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway, const char *list)
 {
     struct ntx_err err = {0};
     struct ntx_model_files f = {0};
@@ -96,7 +124,7 @@ static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway)
         setenv(NTX_LOG_ERASES, "yes", 1); /* the daemons' lines stand where the progress of a load was */
     if (!rc && !rank)
         rc = ntx_runtime_dir(false, dir, sizeof dir, &err);
-    if (!rc && o->n_args)
+    if (!rc && o->n_args && !(*list && is_folder(o->args[0])))
         rc = ntx_model_files_load(o, &f, &err);
     if (!rc)
         rc = rank ? ntx_client_among(&c, &err) : ntx_client_up(dir, among, &c, &err);
@@ -104,7 +132,7 @@ static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway)
         rc = ntx_gateway_child_start(gateway, dir, &err);
     while (!rc) {
         char how[320];
-        rc = serve_model(c, o, &f, gateway, rank, &loaded, &err);
+        rc = serve_model(c, o, &f, gateway, rank, among ? "" : list, &loaded, &err);
         if (rc == -EPIPE && among) /* the connections close before this rank has left the other machines */
             ntx_client_wait(ntx_supervisor_fd(ntx_client_supervisor(c)), PART_MS);
         if (rc != -EPIPE || !ntx_supervisor_lost(ntx_client_supervisor(c), how, sizeof how))
@@ -139,7 +167,7 @@ int ntx_cmd_up(struct ntx_options *o)
 {
     struct ntx_err err = {0};
     if (!o->respawn)
-        return run_daemons(o, NULL);
+        return run_daemons(o, NULL, "");
     int rc = o->n_args ? ntx_err_set(&err, -EINVAL,
                                      "--respawn 'mpirun ... ntx up MODEL ...' starts all machines, this one, too: the "
                                      "model and its options belong into that command")
@@ -150,10 +178,14 @@ int ntx_cmd_up(struct ntx_options *o)
 int ntx_cmd_serve(struct ntx_options *o)
 {
     struct ntx_err err = {0};
-    struct ntx_gateway_child *g;
-    int rc = ntx_gateway_child_new(
-        &(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->stable, o->http_stall}, &g, &err);
-    return rc ? ntx_fail(&err) : run_daemons(o, g);
+    struct ntx_gateway_child *g = NULL;
+    static char list[NTX_KNOWN_LIST];
+    int rc = ntx_serve_list(o, list, &err);
+    if (!rc)
+        rc = ntx_gateway_child_new(&(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->stable,
+                                                                 o->http_stall, o->keep_alive},
+                                   &g, &err);
+    return rc ? ntx_fail(&err) : run_daemons(o, g, list);
 }
 
 int ntx_cmd_load(struct ntx_options *o)

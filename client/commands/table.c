@@ -35,16 +35,19 @@ const struct ntx_command ntx_commands[] = {
      "  ntx up model.gguf --ram 16G --sessions 4\n"
      "  mpirun -n 2 --hostfile HOSTS ntx up model.gguf --ram 12G",
      NTX_OPT_LOAD | NTX_OPT_FORM | NTX_OPT_QUIET | NTX_OPT_UP, 0, 1},
-    {NTX_KIND_SERVE, "serve", "[MODEL]", "Start the daemons and the HTTP gateway",
-     "Set the base URL of programs that use OpenAI's API to http://127.0.0.1:8080/v1; `man ntx-gateway` lists "
+    {NTX_KIND_SERVE, "serve", "[MODEL]...", "Start the daemons and the HTTP gateway",
+     "With several MODELs, NAME=MODELs, or a folder of GGUFs, a request's model is loaded when it is asked for; one is "
+     "loaded at a time. Set the base URL of programs that use OpenAI's API to http://127.0.0.1:8080/v1; `man "
+     "ntx-gateway` lists "
      "the other APIs. Other commands find the daemons, as with `ntx up`.",
      "  ntx serve model.gguf --ram 16G\n"
-     "  ntx serve model.gguf --cors https://example.org",
-     NTX_OPT_LOAD | NTX_OPT_FORM | NTX_OPT_QUIET | NTX_OPT_SERVE, 0, 1},
+     "  ntx serve small=small.gguf big.gguf --keep-alive 30m\n"
+     "  ntx serve /models --cors https://example.org",
+     NTX_OPT_LOAD | NTX_OPT_FORM | NTX_OPT_QUIET | NTX_OPT_SERVE, 0, 64},
     {NTX_KIND_SERVE, "load", "MODEL", "Load a model into the running daemons", NULL,
      "  ntx load model.gguf --ram 16G\n"
-     "  ntx load OWNER/REPO:Q4_K_M --ctx 16384",
-     NTX_OPT_LOAD | NTX_OPT_FORM | NTX_OPT_QUIET | NTX_OPT_SOCKET, 1, 1},
+     "  ntx load OWNER/REPO:Q4_K_M --ctx 16384 --drain",
+     NTX_OPT_LOAD | NTX_OPT_FORM | NTX_OPT_QUIET | NTX_OPT_SOCKET | NTX_OPT_WHEN, 1, 1},
     {NTX_KIND_SERVE, "unload", "", "Unload the model of the running daemons", NULL,
      "  ntx unload\n"
      "  ntx unload --socket /run/ntx/ntx.sock",

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "client/gateway/api_request.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
 #include "client/gateway/field.h"
 #include "client/gateway/json_memory.h"
+#include "client/http_conf.h"
 #include "common/util.h"
 
 /* Depth of nested brackets, outside of strings. */
@@ -76,6 +78,24 @@ static int (*const readers[NTX_N_APIS])(struct ntx_api_request *a, const json_t 
     [NTX_API_RESPONSES] = ntx__request_responses,
 };
 
+/* How long the model stays: seconds, or a text with a unit; negative: for ever. */
+static int read_keep(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f)
+{
+    char number[32];
+    const char *text = json_string_value(v);
+    if (!v || json_is_null(v))
+        return 0;
+    if (json_is_number(v)) {
+        snprintf(number, sizeof number, "%.3f", json_number_value(v));
+        text = number;
+    }
+    if (!text || !ntx_keep_read(text, &a->keep_ms))
+        return ntx_fault(f, NTX_FAULT_INVALID, name,
+                         "'%s' must be seconds, or a time such as \"5m\" or \"2h\"; -1: for ever", name);
+    a->keeps = true;
+    return 0;
+}
+
 int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out,
                          struct ntx_fault *f)
 {
@@ -99,6 +119,11 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
         ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
     else if (j)
         rc = readers[api](a, j, f);
+    if (!rc)
+        rc = read_keep(a, json_object_get(j, "keep_alive"), "keep_alive", f) ||
+                     read_keep(a, json_object_get(j, "ttl"), "ttl", f)
+                 ? -1
+                 : 0;
     const char *model = json_string_value(named);
     if (!rc && model && !(a->model = strdup(model)))
         rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");

@@ -99,6 +99,9 @@ struct ntx_api_request {
     bool shows_prompt;    /* completions' echo: the answer begins with the prompt */
     bool no_answer;       /* the prompt is all of the answer */
     bool ignore_eos, raw; /* raw: Ollama's, without a template */
+    bool loads;           /* Ollama's request without a prompt: only loads the model, or unloads it */
+    bool keeps;           /* keep_alive or ttl is given: the model stays so long after the request */
+    int64_t keep_ms;      /* -1: for ever */
 };
 
 static inline unsigned ntx_api_request_choices(const struct ntx_api_request *a)

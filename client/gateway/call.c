@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "client/gateway/models.h"
 #include "client/where.h"
 #include "common/util.h"
 #include "proto/frame.h"
@@ -22,13 +23,17 @@ struct ntx_call {
     struct ntx_gate *gate;
     int sock, client;
     struct ntx_slot *slot; /* NULL: a status request needs none */
+    const char *known;     /* NULL: any model */
     struct ntx_frame_in in;
     Ntx__Reply *last; /* owns the texts of the last event */
 };
 
 /* ---- the gate */
 
-int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_slots_config *slots, struct ntx_err *err)
+enum { TURNS = 256 }; /* as many as there may be connections (http.c) */
+
+int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_slots_config *slots, int64_t keep_ms,
+                  struct ntx_err *err)
 {
     if (dir && strlen(dir) >= sizeof g->dir)
         return ntx_err_set(err, -EINVAL, "%s: longer than %zu bytes", dir, sizeof g->dir - 1);
@@ -38,7 +43,14 @@ int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_slots_co
         return ntx_err_set(err, -errno, "eventfd: %s", strerror(errno));
     int rc = -pthread_mutex_init(&g->look.lock, NULL);
     if (!rc)
+        rc = -pthread_mutex_init(&g->models.lock, NULL);
+    if (!rc)
         rc = ntx_slots_init(&g->slots, slots);
+    if (!rc)
+        rc = ntx_turns_new(
+            &(struct ntx_turns_config){
+                .load = ntx_models_load, .arg = g, .most = slots->refuse ? 0 : TURNS, .keep_ms = keep_ms},
+            &g->turns);
     return rc ? ntx_err_set(err, rc, "no lock: %s", strerror(-rc)) : 0;
 }
 
@@ -51,9 +63,12 @@ void ntx_gate_quit(struct ntx_gate *g)
 
 void ntx_gate_close(struct ntx_gate *g)
 {
+    ntx_turns_free(g->turns);
     ntx_slots_end(&g->slots);
     close(g->quit);
     free(g->look.said);
+    free(g->models.said);
+    pthread_mutex_destroy(&g->models.lock);
     pthread_mutex_destroy(&g->look.lock);
 }
 
@@ -114,7 +129,7 @@ static int take_slot(struct ntx_call *c, struct ntx_err *err)
 
 void ntx_call_client(struct ntx_call *c, bool takes)
 {
-    if (c->slot)
+    if (c && c->slot)
         ntx_slot_client(c->slot, takes, ntx_now_ns());
 }
 
@@ -199,6 +214,8 @@ static int send_request(struct ntx_call *c, Ntx__Request *q, struct ntx_err *err
 {
     uint8_t *frame;
     size_t n;
+    if (c->known)
+        q->known = (char *)(uintptr_t)c->known;
     if (!ntx_request_valid(q))
         return ntx_err_set(err, -EINVAL, "the request is larger than ntx-computed accepts");
     int rc = ntx_request_encode(q, &frame, &n);
@@ -220,6 +237,34 @@ int ntx_call_status(struct ntx_call *c, struct ntx_err *err)
     q.id = STATUS_ID;
     q.body_case = NTX__REQUEST__BODY_STATUS;
     q.status = &s;
+    return send_request(c, &q, err);
+}
+
+void ntx_call_for(struct ntx_call *c, const char *known) { c->known = known; }
+
+int ntx_call_models(struct ntx_call *c, struct ntx_err *err)
+{
+    Ntx__Models m = NTX__MODELS__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    q.id = STATUS_ID;
+    q.body_case = NTX__REQUEST__BODY_MODELS;
+    q.models = &m;
+    return send_request(c, &q, err);
+}
+
+int ntx_call_load(struct ntx_call *c, const char *known, struct ntx_err *err)
+{
+    Ntx__Load m = NTX__LOAD__INIT;
+    Ntx__Unload u = NTX__UNLOAD__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    m.known = (char *)(uintptr_t)known;
+    m.when = NTX__WHEN__DRAIN;
+    q.id = STATUS_ID;
+    q.body_case = *known ? NTX__REQUEST__BODY_LOAD : NTX__REQUEST__BODY_UNLOAD;
+    if (*known)
+        q.load = &m;
+    else
+        q.unload = &u;
     return send_request(c, &q, err);
 }
 
@@ -423,6 +468,7 @@ static int take_reply(const Ntx__Reply *r, struct ntx_event *e, struct ntx_err *
         e->stop = r->done->stop;
         e->stats = r->done->stats_json;
         return 0;
+    case NTX__REPLY__BODY_LOADED: e->kind = NTX_EVENT_LOADED; return 0;
     case NTX__REPLY__BODY_STATUS:
         e->kind = NTX_EVENT_STATUS;
         e->text = r->status->json;

@@ -17,6 +17,7 @@
 
 #include "client/gateway/api_request.h"
 #include "client/gateway/slots.h"
+#include "client/gateway/turns.h"
 #include "common/err.h"
 
 struct ntx_gate {
@@ -31,9 +32,19 @@ struct ntx_gate {
         int rc;            /* the error, if said is NULL */
         struct ntx_err err;
     } look;
+    struct { /* the known models, as JSON text (models.h) */
+        pthread_mutex_t lock;
+        uint64_t since_ns;
+        char *said;
+        bool many;  /* more than one */
+        bool other; /* a model is loaded that is not known */
+        bool none;  /* no model is loaded */
+    } models;
+    struct ntx_turns *turns;
 };
-int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_slots_config *slots,
-                  struct ntx_err *err); /* dir NULL: any running daemons */
+/* dir NULL: any running daemons. keep_ms: how long a known model stays without requests; NTX_KEEP_EVER. */
+int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_slots_config *slots, int64_t keep_ms,
+                  struct ntx_err *err);
 void ntx_gate_quit(struct ntx_gate *g); /* every wait ends with -ESHUTDOWN; from any thread */
 void ntx_gate_close(struct ntx_gate *g);
 /* The status of ntx-computed, not older than the call. Concurrent callers share a reply: a thousand of them need two
@@ -52,7 +63,8 @@ enum ntx_event_kind {
     NTX_EVENT_STATUS,
     NTX_EVENT_WORDS,
     NTX_EVENT_SCORE,
-    NTX_EVENT_STATE
+    NTX_EVENT_STATE,
+    NTX_EVENT_LOADED
 };
 
 struct ntx_event { /* texts are valid until the next call */
@@ -90,7 +102,9 @@ struct ntx_call;
  * must; a status request (ntx_gate_look) needs none. */
 int ntx_call_open(struct ntx_gate *g, int client_fd, bool slot, struct ntx_call **out, struct ntx_err *err);
 void ntx_call_close(struct ntx_call *c); /* NULL does nothing */
-/* For a stream. true: the client has data to take; false: it took all. While it takes nothing and others wait, the
+/* Its requests are for this known model, borrowed; -EMEDIUMTYPE: another one is loaded. NULL: for any. */
+void ntx_call_for(struct ntx_call *c, const char *known);
+/* For a stream; c may be NULL. true: the client has data to take; false: it took all. While it takes nothing and others wait, the
  * call may lose its slot; ntx_call_next then waits for one. */
 void ntx_call_client(struct ntx_call *c, bool takes);
 
@@ -113,6 +127,9 @@ int ntx_call_score(struct ntx_call *c, const int32_t *tokens, size_t n, struct n
 /* The mean of these tokens' hidden states: an event STATE, then DONE. */
 int ntx_call_pool(struct ntx_call *c, const int32_t *tokens, size_t n, struct ntx_err *err);
 int ntx_call_status(struct ntx_call *c, struct ntx_err *err);
+int ntx_call_models(struct ntx_call *c, struct ntx_err *err); /* the known models: an event STATUS */
+/* Loads a known model: events PROGRESS, then LOADED. "": unloads; an event DONE. */
+int ntx_call_load(struct ntx_call *c, const char *known, struct ntx_err *err);
 
 /* The next event: 0; -ETIMEDOUT; -ECANCELED, the client is gone; -ESHUTDOWN; or the negative errno of a failed
  * choice, or of the connection, with err. */

@@ -17,6 +17,7 @@ static const struct ntx_fault_info infos[] = {
     [NTX_FAULT_KEY] = {401, "invalid_request_error", "invalid_api_key", "authentication_error", 0},
     [NTX_FAULT_FORBIDDEN] = {403, "invalid_request_error", "forbidden", "permission_error", 0},
     [NTX_FAULT_PATH] = {404, "invalid_request_error", "not_found", "not_found_error", 0},
+    [NTX_FAULT_MODEL] = {404, "invalid_request_error", "model_not_found", "not_found_error", 0},
     [NTX_FAULT_METHOD] = {405, "invalid_request_error", "method_not_allowed", "invalid_request_error", 0},
     [NTX_FAULT_SLOW] = {408, "invalid_request_error", "request_timeout", "invalid_request_error", 0},
     [NTX_FAULT_LARGE] = {413, "invalid_request_error", "request_too_large", "request_too_large", 0},
@@ -50,9 +51,11 @@ static const struct {
     {ENFILE, NTX_FAULT_BUSY},
     {ENOMEM, NTX_FAULT_MEMORY},
     /* no daemon or model can answer */
-    {ENOENT, NTX_FAULT_EMPTY},      /* no model is loaded */
-    {ESTALE, NTX_FAULT_EMPTY},      /* its files have changed: it must be loaded again */
-    {EHOSTDOWN, NTX_FAULT_LOADING}, /* the daemons or the model will be ready soon */
+    {ENOENT, NTX_FAULT_EMPTY},        /* no model is loaded */
+    {ENOMEDIUM, NTX_FAULT_EMPTY},     /* the model that was asked for cannot be loaded */
+    {EMEDIUMTYPE, NTX_FAULT_LOADING}, /* models are swapped by others all the time */
+    {ESTALE, NTX_FAULT_EMPTY},        /* its files have changed: it must be loaded again */
+    {EHOSTDOWN, NTX_FAULT_LOADING},   /* the daemons or the model will be ready soon */
     {ECONNREFUSED, NTX_FAULT_DOWN},
     {ECONNRESET, NTX_FAULT_DOWN},
     {EPIPE, NTX_FAULT_DOWN},

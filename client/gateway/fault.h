@@ -15,6 +15,7 @@ enum ntx_fault_kind {
     NTX_FAULT_KEY,
     NTX_FAULT_FORBIDDEN,
     NTX_FAULT_PATH,
+    NTX_FAULT_MODEL,
     NTX_FAULT_METHOD,
     NTX_FAULT_SLOW, /* the body did not come in time */
     NTX_FAULT_LARGE,

@@ -2,6 +2,7 @@
 #include "client/gateway/http.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -49,6 +50,9 @@ static const struct ntx_route routes[] = {
     {"GET", "/metrics", ntx__serve_metrics, &ntx_openai_chat, NTX_API_CHAT, false},
     {"GET", "/v1/models", ntx__serve_models, &ntx_openai_chat, NTX_API_CHAT, false},
     {"GET", "/v1/models/", ntx__serve_model, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"GET", "/models", ntx__serve_models, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/models/load", ntx__serve_load, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"POST", "/models/unload", ntx__serve_unload, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/v1/chat/completions", ntx__serve_answer, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/v1/completions", ntx__serve_answer, &ntx_openai_text, NTX_API_TEXT, false},
     {"POST", "/v1/responses", ntx__serve_answer, &ntx_openai_responses, NTX_API_RESPONSES, false},
@@ -82,6 +86,26 @@ static const struct ntx_route nowhere = {"", "", NULL, &ntx_openai_chat, NTX_API
                               asking = {"", "", NULL, &ntx_openai_chat, NTX_API_CHAT, true};
 
 struct ntx_gate *ntx__http_gate(struct ntx_http *h) { return &h->gate; }
+
+int ntx__http_turn(struct ntx_request *q, const char *model, int timeout_ms, struct ntx_fault *f)
+{
+    struct ntx_gate *g = &q->http->gate;
+    struct ntx_err err = {0};
+    if (ntx_models_turn(g, model, &q->turn, f))
+        return -1;
+    int rc = ntx_models_wait(g, q->turn, ntx__http_client(q->conn), timeout_ms, &err);
+    if (!rc || rc == -ETIMEDOUT)
+        return rc;
+    return ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err.text[0] ? err.text : strerror(-rc));
+}
+
+void ntx__http_model(const struct ntx_request *q, char name[128])
+{
+    if (q->turn)
+        snprintf(name, 128, "%.127s", ntx_turn_model(q->turn));
+    else
+        ntx__model_name(&q->http->gate, name);
+}
 
 int ntx__http_client(struct MHD_Connection *c) { return ntx_http_socket(c); }
 
@@ -376,6 +400,7 @@ static void on_done(void *arg, struct MHD_Connection *conn, void **state, enum M
     if (!q)
         return;
     keep_connection(q, false);
+    ntx_turn_free(q->turn);
     if (q->lingers && how == MHD_REQUEST_TERMINATED_COMPLETED_OK)
         ntx_http_linger(ntx__http_client(conn));
     ntx__http_body_done(q);
@@ -413,7 +438,7 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     struct ntx_http *h = calloc(1, sizeof *h);
     struct ntx_slots_config slots = ntx_slots_share(c->clients, c->local);
     slots.refuse = c->refuse;
-    int rc = h ? ntx_gate_open(&h->gate, c->dir, &slots, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = h ? ntx_gate_open(&h->gate, c->dir, &slots, c->keep_ms, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc && (rc = ntx_connections_init(&h->connections, WITH_IDLE))) {
         ntx_gate_close(&h->gate);
         ntx_err_set(err, rc, "no lock: %s", strerror(-rc));

@@ -15,6 +15,7 @@
 
 #include "client/http_conf.h"
 #include "client/gateway/answer.h"
+#include "client/gateway/models.h"
 
 struct ntx_http_config {             /* borrowed as long as the server runs */
     const char *dir;                 /* the daemons' runtime directory; NULL: any running daemons */
@@ -29,6 +30,7 @@ struct ntx_http_config {             /* borrowed as long as the server runs */
                        * is closed */
     unsigned clients; /* connections that ntx-computed gives us */
     bool refuse;      /* without a free slot, refuse instead of wait */
+    int64_t keep_ms;  /* how long a known model stays without requests; NTX_KEEP_EVER */
 };
 
 struct ntx_http;
@@ -69,6 +71,7 @@ struct ntx_request { /* used by its connection's thread */
     struct ntx_ignored ignored; /* fields that are not followed; named in the answer */
     char note[128];             /* ntx-computed's note for the answer; "": none */
     const char *of;             /* the path after the route's, if the route ends with a slash */
+    struct ntx_turn *turn;      /* for its model, until the end of the request; NULL: it needs none */
 };
 
 struct ntx_gate *ntx__http_gate(struct ntx_http *h);
@@ -108,6 +111,18 @@ enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q);
+enum MHD_Result ntx__serve_load(struct ntx_request *q); /* models_views.c */
+enum MHD_Result ntx__serve_unload(struct ntx_request *q);
+/* Ollama's load, or unload with keep_alive 0, by a request without a prompt. */
+enum MHD_Result ntx__serve_preload(struct ntx_request *q, const struct ntx_api_request *a);
+/* The data of /v1/models from the list of known models, and Ollama's entry of one. */
+json_t *ntx__models_data(struct ntx_request *q, const json_t *list);
+json_t *ntx__models_entry(const json_t *known);
+/* A turn for the model of this name, which q keeps: 0 once it is held; -ETIMEDOUT after timeout_ms (-1: no limit), and
+ * then ntx_models_wait waits on; else -1 with f. */
+int ntx__http_turn(struct ntx_request *q, const char *model, int timeout_ms, struct ntx_fault *f);
+/* The name of the request's model, or else of the loaded one. */
+void ntx__http_model(const struct ntx_request *q, char name[128]);
 /* The name of the loaded model from the counters, "" for none. */
 void ntx__model_name(const struct ntx_gate *g, char name[128]);
 

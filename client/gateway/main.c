@@ -35,7 +35,7 @@ struct options {
     bool check;
     int fd;                 /* an inherited listening socket, else -1 */
     unsigned max, per_user; /* connections of ntx-computed, from ntx.conf; 0: not given */
-    bool stall;             /* given on the command line */
+    bool stall, keep;       /* given on the command line */
     char stable[8];         /* "yes", "no", or "" */
     unsigned grace_s;       /* time for answers under way when a service ends */
     char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
@@ -71,6 +71,11 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
         if (strcmp(arg, "yes") && strcmp(arg, "no"))
             ntx_usage_error(st, "--stable-prompts '%s': yes or no", arg);
         return copy_option(o->stable, sizeof o->stable, "stable-prompts", arg, st);
+    case NTX__GATEWAY_KEEP:
+        if (!ntx_keep_read(arg, &o->http.keep_ms))
+            ntx_usage_error(st, "--keep-alive '%s': a time such as 5m, 30s or 2h, or -1", arg);
+        o->keep = true;
+        return 0;
     case NTX__GATEWAY_CHECK: o->check = true; return 0;
     case NTX__GATEWAY_FIELDS: ntx_fields_print(stdout); exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
@@ -104,6 +109,8 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
         snprintf(o->hosts, sizeof o->hosts, "%s", value);
     else if (!strcmp(name, "stable_prompts") && !*o->stable)
         snprintf(o->stable, sizeof o->stable, "%s", value);
+    else if (!strcmp(name, "keep_alive") && !o->keep)
+        ntx_keep_read(value, &o->http.keep_ms); /* `ntx config check` refuses an invalid value */
     else if (!strcmp(name, "stall") && !o->stall)
         ntx_stall_read(value, &o->http.stall_s); /* ntx-computed refuses an invalid value */
     return 1;
@@ -203,6 +210,7 @@ int main(int argc, char **argv)
     static struct options o = {.fd = -1};
     struct ntx_err err = {0};
     ntx_stdio_init();
+    o.http.keep_ms = NTX_KEEP_EVER;
     o.http.stall_s = (unsigned)strtoul(NTX_GATEWAY_STALL, NULL, 10);
     o.grace_s = (unsigned)strtoul(NTX_STOP_GRACE, NULL, 10);
     argp_err_exit_status = NTX_EXIT_USAGE;

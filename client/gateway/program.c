@@ -24,6 +24,10 @@ static const struct argp_option options[] = {
      "leave out parts of system prompts that clients change with each request and that mean nothing to a model, so "
      "that the rest is found in the prefix cache (default: yes)",
      0},
+    {"keep-alive", NTX__GATEWAY_KEEP, "TIME", 0,
+     "unload a known model after so long without requests: 5m, 30s, 2h; -1: never (default). A request's keep_alive "
+     "overrides it",
+     0},
     {"config", 'c', "FILE", 0, "defaults from [gateway] of this ntx.conf; without its key listen, nothing is served",
      0},
     {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)", 0},

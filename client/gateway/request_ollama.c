@@ -59,7 +59,10 @@ int ntx__request_ollama_chat(struct ntx_api_request *a, const json_t *body, stru
     if (begin_request(a, NTX_FIELDS_OLLAMA_CHAT, body, f) ||
         ntx__request_tools(a, json_object_get(body, "tools"), false, f) || ntx__request_calling(a, "auto", true, f))
         return -1;
-    return ntx__request_openai_messages(a, json_object_get(body, "messages"), f);
+    const json_t *messages = json_object_get(body, "messages");
+    if ((a->loads = !messages || json_is_null(messages) || (json_is_array(messages) && !json_array_size(messages))))
+        return 0;
+    return ntx__request_openai_messages(a, messages, f);
 }
 
 int ntx__request_ollama_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
@@ -67,8 +70,10 @@ int ntx__request_ollama_text(struct ntx_api_request *a, const json_t *body, stru
     const json_t *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system");
     if (begin_request(a, NTX_FIELDS_OLLAMA_TEXT, body, f))
         return -1;
-    if (!json_is_string(prompt) || !json_string_length(prompt))
-        return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string, and not empty");
+    if (prompt && !json_is_null(prompt) && !json_is_string(prompt))
+        return ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string");
+    if ((a->loads = !json_string_length(prompt)))
+        return 0;
     const json_t *suffix = json_object_get(body, "suffix");
     const bool fills = suffix && !json_is_null(suffix) && !(json_is_string(suffix) && !json_string_length(suffix));
     if (a->raw || fills)

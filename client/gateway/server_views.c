@@ -112,7 +112,13 @@ enum MHD_Result ntx__serve_template(struct ntx_request *q)
     if (ntx_api_request_read(NTX_API_CHAT, q->body.n ? q->body.p : "", q->body.n, &a, &f))
         return ntx__reply_fault(q, &f);
     ntx__http_body_done(q);
+    if (ntx__http_turn(q, a->model, -1, &f)) {
+        ntx_api_request_free(a);
+        return ntx__reply_fault(q, &f);
+    }
     int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &c, &err);
+    if (!rc && q->turn)
+        ntx_call_for(c, ntx_turn_model(q->turn));
     rc = rc ? rc : render_prompt(c, a, &text, &err);
     q->ignored = a->ignored;
     ntx_call_close(c);

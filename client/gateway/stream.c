@@ -10,7 +10,7 @@
 #include "client/gateway/http.h"
 #include "common/util.h"
 
-enum { ALIVE_MS = 5000, BLOCK = 16384 };
+enum { ALIVE_MS = 5000, BLOCK = 16384, START_TRIES = 5 };
 
 struct job {
     struct ntx_api_request *ask;
@@ -20,9 +20,11 @@ struct job {
     struct MHD_Connection *conn;
     struct ntx_buf out; /* of a stream: still to send, from `at` on */
     size_t at;
-    uint64_t alive_ns;
-    bool over;
-    char note[128]; /* of the first choice */
+    struct ntx_request *q;
+    bool over, begun; /* begun: a stream has sent its beginning */
+    bool started;     /* ntx-computed has the request */
+    unsigned tries;   /* starts again, since its model was not there any more */
+    char note[128];   /* of the first choice */
 };
 
 static void job_free(void *arg)
@@ -131,38 +133,84 @@ static int count_prompt(struct job *j, struct ntx_err *err)
     return rc;
 }
 
+/* Gives the request to ntx-computed; its model is loaded. */
+static int start_job(struct job *j, struct ntx_err *err)
+{
+    struct ntx_request *q = j->q;
+    const struct ntx_reply_format *format = NULL;
+    char model[128];
+    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, err);
+    if (!rc && q->turn)
+        ntx_call_for(j->call, ntx_turn_model(q->turn));
+    if (q->turn && j->ask->keeps)
+        ntx_turn_keep(q->turn, j->ask->keep_ms);
+    ntx__http_model(q, model);
+    if (!rc && (j->ask->tools || ntx_api_request_thinks(j->ask)))
+        rc = ntx__fit_to_model(j->call, j->ask, &format, err);
+    q->ignored = j->ask->ignored;
+    if (!rc && j->ask->suffix)
+        rc = make_infill(j->call, j->ask, err);
+    if (!rc && j->ask->shows_prompt)
+        rc = ntx_echo_read(j->call, j->ask, err);
+    int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
+    rc = rc ? rc : made;
+    if (!rc && j->ask->api == NTX_API_COUNT)
+        rc = count_prompt(j, err);
+    else if (!rc && !j->ask->no_answer)
+        rc = ntx_call_request(j->call, j->ask, err);
+    j->started = !rc;
+    return rc;
+}
+
+/* Whether a start that failed is tried again: another model was loaded meanwhile, or the daemons ended before there was
+ * an answer. Then the request waits for its model again. */
+static bool starts_again(struct job *j, int rc)
+{
+    if (!j->q->turn || !ntx_models_lost(rc) || j->answer.first_ns || j->begun || j->tries++ == START_TRIES)
+        return false;
+    ntx_call_close(j->call);
+    ntx_answer_free(&j->answer);
+    j->call = NULL;
+    j->answer = (struct ntx_answer){0};
+    j->started = false;
+    ntx_turn_lost(j->q->turn);
+    return true;
+}
+
+/* Waits for the model, and starts. -ETIMEDOUT: the model is not there yet. */
+static int await_model(struct job *j, int timeout_ms, struct ntx_err *err)
+{
+    struct ntx_gate *g = ntx__http_gate(j->q->http);
+    int rc = 0;
+    while (!rc && !j->started) {
+        rc = ntx_models_wait(g, j->q->turn, ntx__http_client(j->conn), timeout_ms, err);
+        if (rc == -ETIMEDOUT)
+            return rc;
+        rc = rc ? rc : start_job(j, err);
+        if (rc && starts_again(j, rc))
+            rc = 0;
+    }
+    return rc;
+}
+
+/* Reads the request, and starts it; a stream starts later if its model is not there yet. */
 static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
-    char model[128];
-    const struct ntx_reply_format *format = NULL;
     struct job *j = calloc(1, sizeof *j);
     if (!j)
         return NULL;
     j->http = q->http;
     j->conn = q->conn;
+    j->q = q;
     int rc = ntx_api_request_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &j->ask, f);
     ntx__http_body_done(q);
-    if (!rc) {
-        rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, &err);
-        ntx__model_name(ntx__http_gate(q->http), model);
-        if (!rc && (j->ask->tools || ntx_api_request_thinks(j->ask)))
-            rc = ntx__fit_to_model(j->call, j->ask, &format, &err);
-        q->ignored = j->ask->ignored;
-        if (!rc && j->ask->suffix)
-            rc = make_infill(j->call, j->ask, &err);
-        if (!rc && j->ask->shows_prompt)
-            rc = ntx_echo_read(j->call, j->ask, &err);
-        int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
-        rc = rc ? rc : made;
-        if (!rc && j->ask->api == NTX_API_COUNT)
-            rc = count_prompt(j, &err);
-        else if (!rc && !j->ask->no_answer)
-            rc = ntx_call_request(j->call, j->ask, &err);
-        if (rc)
-            take_fault(j, rc, &err, f);
-    }
-    if (!rc)
+    if (!rc && j->ask->loads)
+        return j;
+    rc = rc ? rc : ntx_models_turn(ntx__http_gate(q->http), j->ask->model, &q->turn, f);
+    if (!rc && (rc = await_model(j, j->ask->stream ? ALIVE_MS : -1, &err)) && rc != -ETIMEDOUT)
+        take_fault(j, rc, &err, f);
+    if (!rc || rc == -ETIMEDOUT)
         return j;
     job_free(j);
     return NULL;
@@ -171,7 +219,10 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
 /* Adds the next event to the answer. -ETIMEDOUT: none within ALIVE_MS. */
 static int take_event(struct job *j, struct ntx_event *e, struct ntx_err *err)
 {
-    int rc = ntx_call_next(j->call, ALIVE_MS, e, err);
+    int rc = await_model(j, ALIVE_MS, err);
+    rc = rc ? rc : ntx_call_next(j->call, ALIVE_MS, e, err);
+    if (rc && starts_again(j, rc))
+        return -ETIMEDOUT;
     if (!rc && e->kind == NTX_EVENT_STARTED && !e->choice)
         snprintf(j->note, sizeof j->note, "%s", e->note);
     if (!rc)
@@ -193,6 +244,8 @@ static void add_ignored(const struct job *j, struct ntx_buf *out)
     ntx_buf_text(out, "}");
 }
 
+static bool goes_on(const struct job *j) { return !j->started || j->answer.left; }
+
 static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
 {
     struct ntx_err err = {0};
@@ -202,9 +255,9 @@ static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
     int rc = 0;
     if (j->ask->no_answer)
         ntx_answer_without(&j->answer, &out);
-    while (j->answer.left && (!rc || rc == -ETIMEDOUT))
+    while (goes_on(j) && (!rc || rc == -ETIMEDOUT))
         rc = take_event(j, &e, &err);
-    if (rc && j->answer.left) {
+    if (rc && goes_on(j)) {
         take_fault(j, rc, &err, &f);
         job_free(j);
         return rc == -ECANCELED ? MHD_NO : ntx__reply_fault(q, &f);
@@ -223,14 +276,25 @@ static void cut_short(struct job *j, int rc, const struct ntx_err *err)
 {
     struct ntx_fault f;
     take_fault(j, rc, err, &f);
-    j->answer.shape->broken(&f, &j->out);
+    j->q->route->shape->broken(&f, &j->out);
     j->over = true;
 }
 
 static void keep_alive(struct job *j)
 {
-    if (j->answer.shape->alive)
+    if (!j->begun && !strcmp(j->q->route->shape->type, "text/event-stream"))
+        ntx_buf_text(&j->out, ": waiting for the model\n\n");
+    else if (j->begun && j->answer.shape->alive)
         j->answer.shape->alive(&j->answer, NULL, &j->out);
+}
+
+static void begin_stream(struct job *j)
+{
+    j->begun = true;
+    if (j->answer.shape->begin)
+        j->answer.shape->begin(&j->answer, &j->out);
+    if (j->ask->no_answer)
+        ntx_answer_without(&j->answer, &j->out);
 }
 
 /* Waits until there is something to send, or the end. 0, or -ECANCELED. */
@@ -239,8 +303,12 @@ static int fill_output(struct job *j)
     struct ntx_err err = {0};
     struct ntx_event e;
     j->out.n = j->at = 0;
-    while (!j->out.n && j->answer.left && !j->over) {
-        int rc = take_event(j, &e, &err);
+    while (!j->out.n && goes_on(j) && !j->over) {
+        int rc = j->begun ? 0 : await_model(j, ALIVE_MS, &err);
+        if (!rc && !j->begun)
+            begin_stream(j);
+        if (!rc && j->answer.left)
+            rc = take_event(j, &e, &err);
         if (rc == -ETIMEDOUT)
             keep_alive(j);
         else if (rc == -ECANCELED)
@@ -290,23 +358,21 @@ static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
 {
     struct ntx_err err = {0};
     struct ntx_fault f = {0};
-    int rc = j->ask->no_answer ? 0 : await_start(j, &err);
+    int rc = j->ask->no_answer || !j->started ? 0 : await_start(j, &err);
     if (rc) {
         take_fault(j, rc, &err, &f);
         job_free(j);
         return rc == -ECANCELED ? MHD_NO : ntx__reply_fault(q, &f);
     }
     memcpy(q->note, j->note, sizeof q->note);
-    if (j->answer.shape->begin)
-        j->answer.shape->begin(&j->answer, &j->out);
-    if (j->ask->no_answer)
-        ntx_answer_without(&j->answer, &j->out);
+    if (j->started)
+        begin_stream(j);
     struct MHD_Response *r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, on_read, j, job_free);
     if (!r) {
         job_free(j);
         return MHD_NO;
     }
-    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, j->answer.shape->type);
+    MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, q->route->shape->type);
     MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
     return ntx__reply_queue(q, MHD_HTTP_OK, r);
 }
@@ -317,7 +383,10 @@ enum MHD_Result ntx__serve_answer(struct ntx_request *q)
     ntx__http_patience(q->http, q->conn, true);
     struct job *j = job_new(q, &f);
     enum MHD_Result rc = MHD_NO;
-    if (j)
+    if (j && j->ask->loads) {
+        rc = ntx__serve_preload(q, j->ask);
+        job_free(j);
+    } else if (j)
         rc = j->ask->stream ? serve_stream(q, j) : serve_whole(q, j);
     else if (f.kind)
         rc = ntx__reply_fault(q, &f);

@@ -34,6 +34,18 @@ static const char *why_not(const char *state, const json_t *reasons, const struc
     return *f->text ? f->text : "no model is loaded: load one first (ntx load MODEL)";
 }
 
+/* Whether requests are answered although no model is loaded: they load the known one that they name. */
+static bool is_swapped(struct ntx_request *q, const char *state)
+{
+    struct ntx_err ignored;
+    struct ntx_turns_state s;
+    json_t *known = NULL;
+    const bool some = !ntx_gate_models(ntx__http_gate(q->http), &known, &ignored) && json_array_size(known);
+    json_decref(known);
+    ntx_turns_look(ntx__http_gate(q->http)->turns, &s);
+    return some && (!strcmp(state, "empty") || *s.loading);
+}
+
 /* As in llama-server: {"status": "ok"}, or 503 with an error. Our fields beside it: the service's state and the
  * reason. */
 enum MHD_Result ntx__serve_health(struct ntx_request *q)
@@ -41,9 +53,11 @@ enum MHD_Result ntx__serve_health(struct ntx_request *q)
     struct ntx_fault f = {0};
     json_t *j = get_status(q, &f), *reasons = json_object_get(j, "reasons"), *said;
     const char *state = json_string_value(json_object_get(j, "state"));
-    const bool serving = json_is_true(json_object_get(j, "serving"));
+    bool serving = json_is_true(json_object_get(j, "serving"));
     if (!state)
         state = f.kind == NTX_FAULT_LOADING ? "loading" : "down";
+    if (!serving && j && is_swapped(q, state))
+        serving = true;
     if (serving)
         said = json_pack("{s:s}", "status", "ok");
     else
@@ -94,29 +108,40 @@ static json_t *json_of_models(const json_t *status)
     return list;
 }
 
+/* The known models, or else the loaded one; NULL with f. */
+static json_t *models_data(struct ntx_request *q, struct ntx_fault *f)
+{
+    struct ntx_err ignored;
+    json_t *known = NULL, *data = NULL, *j;
+    if (!ntx_gate_models(ntx__http_gate(q->http), &known, &ignored) && json_array_size(known))
+        data = ntx__models_data(q, known);
+    json_decref(known);
+    if (data || !(j = get_status(q, f)))
+        return data;
+    data = json_of_models(j);
+    json_decref(j);
+    return data;
+}
+
 enum MHD_Result ntx__serve_models(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = get_status(q, &f);
-    if (!j)
-        return ntx__reply_fault(q, &f);
-    json_t *list = json_pack("{s:s, s:o}", "object", "list", "data", json_of_models(j));
-    json_decref(j);
-    return ntx__reply_json(q, MHD_HTTP_OK, list);
+    json_t *data = models_data(q, &f);
+    return data ? ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:s, s:o}", "object", "list", "data", data))
+                : ntx__reply_fault(q, &f);
 }
 
 enum MHD_Result ntx__serve_model(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = get_status(q, &f), *list = j ? json_of_models(j) : NULL, *m, *found = NULL;
+    json_t *list = models_data(q, &f), *m, *found = NULL;
     size_t i;
     json_array_foreach(list, i, m)
         if (!strcmp(json_string_value(json_object_get(m, "id")), q->of))
             found = json_incref(m);
-    if (j && !found)
+    if (list && !found)
         ntx_fault(&f, NTX_FAULT_PATH, NULL, "no model '%.100s' is loaded: see /v1/models", q->of);
     json_decref(list);
-    json_decref(j);
     return found ? ntx__reply_json(q, MHD_HTTP_OK, found) : ntx__reply_fault(q, &f);
 }
 
@@ -173,13 +198,31 @@ static json_int_t bytes_in(const json_t *status, const char *what)
     return json_integer_value(json_object_get(status, what));
 }
 
-/* A model stays until it is unloaded: in a hundred years, which Ollama's client shows as "forever". Streamed weights
- * are not counted. */
+/* Ollama's entry of the known model of this name; NULL: there is none. */
+static json_t *known_named(struct ntx_request *q, const char *name)
+{
+    struct ntx_fault f;
+    struct ntx_err ignored;
+    struct ntx_gate *g = ntx__http_gate(q->http);
+    json_t *list = NULL, *entry = NULL;
+    if (name && *name && !ntx_gate_models(g, &list, &ignored) && json_array_size(list)) {
+        const json_t *known = ntx_models_find(g, list, name, &f);
+        entry = known ? ntx__models_entry(known) : NULL;
+    }
+    json_decref(list);
+    return entry;
+}
+
+/* A model that stays until it is unloaded stays for a hundred years, which Ollama's client shows as "forever". Streamed
+ * weights are not counted. */
 enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
 {
     struct ntx_fault f;
     json_t *j = get_status(q, &f);
-    time_t then = time(NULL) + (time_t)100 * 365 * 86400;
+    struct ntx_turns_state s;
+    ntx_turns_look(ntx__http_gate(q->http)->turns, &s);
+    const time_t stays = s.left_ms < 0 ? (time_t)100 * 365 * 86400 : (time_t)(s.left_ms / 1000),
+                 then = time(NULL) + stays;
     struct tm tm;
     char until[40];
     if (!j)
@@ -190,7 +233,12 @@ enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
                size = bytes_in(j, "bytes_host") + card + kv;
     json_t *more = json_pack("{s:s, s:I, s:I}", "expires_at", until, "size_vram",
                              back && strcmp(back, "cpu") ? card + kv : 0, "context_length", bytes_in(j, "ctx"));
-    json_t *one = json_of_entry(j, size);
+    json_t *one = json_of_entry(j, size), *known = known_named(q, s.loaded);
+    if (one && known) {
+        json_object_update(one, known);
+        json_object_set_new(one, "size", json_integer(size));
+    }
+    json_decref(known);
     json_decref(j);
     return list_of(q, one, more);
 }
@@ -203,46 +251,86 @@ enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q)
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = get_status(q, &f);
-    if (!j)
+    struct ntx_err ignored;
+    json_t *known = NULL, *j, *each, *entries = json_array();
+    size_t i;
+    if (!ntx_gate_models(ntx__http_gate(q->http), &known, &ignored))
+        json_array_foreach(known, i, each)
+            json_array_append_new(entries, ntx__models_entry(each));
+    json_decref(known);
+    if (json_array_size(entries))
+        return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:o}", "models", entries));
+    json_decref(entries);
+    if (!(j = get_status(q, &f)))
         return ntx__reply_fault(q, &f);
     json_t *one = json_of_entry(j, bytes_in(j, "bytes_model"));
     json_decref(j);
     return list_of(q, one, json_pack("{s:s}", "modified_at", "1970-01-01T00:00:00Z"));
 }
 
-/* Reads the request; any name will do, because there is one model. */
-static json_t *read_show(struct ntx_request *q, struct ntx_fault *f)
+/* What /api/show tells of a model. details: taken over. */
+static json_t *json_of_show(json_t *details, const char *arch, json_int_t ctx, const char *format)
 {
-    json_t *body = ntx__json_read(q->body.n ? q->body.p : "{}", q->body.n ? q->body.n : 2, f);
-    int rc = body ? ntx_fields_read(NTX_FIELDS_OLLAMA_SHOW, body, NULL, &q->ignored, f) : -1;
-    json_decref(body);
-    return rc ? NULL : get_status(q, f);
+    char key[128];
+    snprintf(key, sizeof key, "%.64s.context_length", arch);
+    json_t *info = json_pack("{s:s, s:I}", "general.architecture", arch, key, ctx),
+           *can = json_pack("[s]", "completion");
+    if (format && strcmp(format, "plain"))
+        json_array_append_new(can, json_string("tools"));
+    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template", "", "details",
+                     details, "model_info", info, "capabilities", can);
+}
+
+/* Of a known model that is not loaded, nobody knows whether it calls tools. */
+static json_t *show_known(struct ntx_request *q, const json_t *list, const json_t *status, const char *name,
+                          struct ntx_fault *f)
+{
+    struct ntx_turns_state s;
+    const json_t *known = ntx_models_find(ntx__http_gate(q->http), list, name, f);
+    json_t *entry = known ? ntx__models_entry(known) : NULL;
+    const char *id = known ? json_string_value(json_object_get(known, "id")) : NULL;
+    if (!entry)
+        return NULL;
+    ntx_turns_look(ntx__http_gate(q->http)->turns, &s);
+    const bool loaded = !strcmp(s.loaded, id);
+    json_int_t ctx = json_integer_value(json_object_get(loaded ? status : known, "ctx"));
+    json_t *show = json_of_show(json_incref(json_object_get(entry, "details")),
+                                json_string_value(json_object_get(known, "arch")), ctx,
+                                loaded ? json_string_value(json_object_get(status, "reply_format")) : NULL);
+    json_object_set(show, "modified_at", json_object_get(entry, "modified_at"));
+    json_decref(entry);
+    return show;
+}
+
+static json_t *show_loaded(const json_t *status, struct ntx_fault *f)
+{
+    const char *arch = json_string_value(json_object_get(status, "arch"));
+    if (!arch)
+        fault_no_model(status, f);
+    return arch ? json_of_show(json_of_details(status), arch, json_integer_value(json_object_get(status, "ctx")),
+                               json_string_value(json_object_get(status, "reply_format")))
+                : NULL;
 }
 
 enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
 {
     struct ntx_fault f;
-    json_t *j = read_show(q, &f);
-    const char *arch = json_string_value(json_object_get(j, "arch"));
-    char key[128];
-    if (j && !arch)
-        fault_no_model(j, &f);
-    if (!arch) {
-        json_decref(j);
-        return ntx__reply_fault(q, &f);
-    }
-    snprintf(key, sizeof key, "%.64s.context_length", arch);
-    json_t *info = json_pack("{s:s, s:I}", "general.architecture", arch, key,
-                             json_integer_value(json_object_get(j, "ctx")));
-    const char *format = json_string_value(json_object_get(j, "reply_format"));
-    json_t *can = json_pack("[s]", "completion");
-    if (format && strcmp(format, "plain"))
-        json_array_append_new(can, json_string("tools"));
-    json_t *show = json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "modelfile", "", "parameters", "", "template", "",
-                             "details", json_of_details(j), "model_info", info, "capabilities", can);
-    json_decref(j);
-    return ntx__reply_json(q, MHD_HTTP_OK, show);
+    struct ntx_err ignored;
+    json_t *body = ntx__json_read(q->body.n ? q->body.p : "{}", q->body.n ? q->body.n : 2, &f), *list = NULL,
+           *show = NULL;
+    int rc = body ? ntx_fields_read(NTX_FIELDS_OLLAMA_SHOW, body, NULL, &q->ignored, &f) : -1;
+    json_t *status = rc ? NULL : get_status(q, &f);
+    const char *name = json_string_value(json_object_get(body, "model"));
+    if (!name)
+        name = json_string_value(json_object_get(body, "name"));
+    if (status && !ntx_gate_models(ntx__http_gate(q->http), &list, &ignored) && json_array_size(list))
+        show = show_known(q, list, status, name, &f);
+    else if (status)
+        show = show_loaded(status, &f);
+    json_decref(list);
+    json_decref(status);
+    json_decref(body);
+    return show ? ntx__reply_json(q, MHD_HTTP_OK, show) : ntx__reply_fault(q, &f);
 }
 
 /* ---- counters */
@@ -270,13 +358,34 @@ void ntx__model_name(const struct ntx_gate *g, char name[128])
     close_counters(c);
 }
 
+/* The queue for models, in Prometheus' form. */
+static void add_turns(const struct ntx_gate *g, struct ntx_buf *b)
+{
+    struct ntx_turns_state s;
+    char text[800];
+    ntx_turns_look(g->turns, &s);
+    snprintf(text, sizeof text,
+             "# HELP ntx_gateway_turns_held Requests that have the loaded model.\n"
+             "# TYPE ntx_gateway_turns_held gauge\nntx_gateway_turns_held %u\n"
+             "# HELP ntx_gateway_turns_waiting Requests that wait for another model.\n"
+             "# TYPE ntx_gateway_turns_waiting gauge\nntx_gateway_turns_waiting %u\n"
+             "# HELP ntx_gateway_swaps_total Models that were loaded for requests.\n"
+             "# TYPE ntx_gateway_swaps_total counter\nntx_gateway_swaps_total %llu\n"
+             "# HELP ntx_gateway_swap_seconds Duration of the last such load.\n"
+             "# TYPE ntx_gateway_swap_seconds gauge\nntx_gateway_swap_seconds %.3f\n",
+             s.held, s.waiting, (unsigned long long)s.swaps, (double)s.swap_ns / 1e9);
+    ntx_buf_text(b, text);
+}
+
 enum MHD_Result ntx__serve_metrics(struct ntx_request *q)
 {
     const struct ntx_counters *c = open_counters(ntx__http_gate(q->http));
     struct ntx_buf b = {0};
     b.p = ntx_metrics_text(c, &b.n);
     b.bad = !b.p;
+    b.room = b.n;
     close_counters(c);
+    add_turns(ntx__http_gate(q->http), &b);
     return ntx__reply(q, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8", &b);
 }
 

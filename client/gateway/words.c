@@ -68,9 +68,11 @@ static int begin_words(struct ntx_request *q, bool slot, json_t **body, struct n
     struct ntx_err err = {0};
     *body = ntx__json_read(q->body.n ? q->body.p : "", q->body.n, f);
     ntx__http_body_done(q);
-    if (!*body)
+    if (!*body || ntx__http_turn(q, json_string_value(json_object_get(*body, "model")), -1, f))
         return -1;
     int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), slot, c, &err);
+    if (!rc && q->turn)
+        ntx_call_for(*c, ntx_turn_model(q->turn));
     return rc ? fault_of(rc, &err, f) : 0;
 }
 
@@ -353,7 +355,7 @@ static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const jso
     else if (!ntx__request_texts(&a, input, "input", INPUTS_MOST, f))
         list = embed_all(c, &a, &as, f);
     ntx_api_request_clear(&a);
-    ntx__model_name(ntx__http_gate(q->http), model);
+    ntx__http_model(q, model);
     return list ? json_pack("{s:o, s:o, s:I, s:i, s:I}", "model", ntx_json_text(model, strlen(model)), "embeddings",
                             list, "total_duration", (json_int_t)(ntx_now_ns() - since), "load_duration", 0,
                             "prompt_eval_count", (json_int_t)as.tokens)

@@ -32,6 +32,7 @@ static void end_pending_load(struct ntx_pending_load *o)
 {
     struct ntx_server *s = o->server;
     unlink_pending_load(o);
+    s->closing = false; /* another load that waits sets it again */
     ntx__requester_clear(&o->requester);
     ntx__fd_receiver_end(o->receiver);
     if (o->load)
@@ -61,12 +62,27 @@ static void open_work(uv_work_t *w)
     o->rc = ntx_load_open(o->request, &o->loaded, &o->err);
 }
 
+/* Whether a ready load waits for the end of the present answers. */
+static bool waits_for_answers(const struct ntx_pending_load *o)
+{
+    struct ntx_server *s = o->server;
+    if (s->draining || !ntx__answers_run(s) || o->load->when == NTX__WHEN__REFUSE)
+        return false;
+    if (o->load->when == NTX__WHEN__FORCE && !s->closing)
+        ntx_engine_cancel_all(s->engine);
+    s->closing |= o->load->when != NTX__WHEN__WAIT;
+    return true;
+}
+
 /* Switches to a ready load, while no model is in transit. */
 static void switch_to(struct ntx_pending_load *o)
 {
     struct ntx_server *s = o->server;
     const char *why = ntx__load_refusal(s);
     struct ntx_err e = {0};
+    if (waits_for_answers(o))
+        return;
+    s->closing = false;
     if (why) {
         ntx_err_set(&e, -EBUSY, "%s", why);
         fail_pending_load(o, &e);

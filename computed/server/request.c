@@ -48,14 +48,23 @@ static void submit_to_engine(struct ntx_server *s, struct ntx_reply_queue *repli
         fail_request(s, replies, req, -ENOMEM, "no memory");
 }
 
+static const char other_model[] = "another model has been loaded meanwhile: try again";
+
+static bool is_up(const struct ntx_server *s)
+{
+    return s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY);
+}
+
 /* Generate, LogitsReq, ScoreReq, CloseSession: for the engine, or parked until the model is loaded. */
 static void submit_or_park(struct ntx_server *s, struct ntx_reply_queue *replies, Ntx__Request *req)
 {
     if (s->draining)
         fail_request(s, replies, req, -ESHUTDOWN, "ntx-computed is shutting down");
-    else if (ntx__pending_load_of(s, replies)) /* it has asked for another model before */
+    else if (ntx__pending_load_of(s, replies) || s->closing) /* it has asked for another model before; or others did */
         park(s, replies, req);
-    else if (s->engine && (s->state == NTX_MODEL_FILLING || s->state == NTX_MODEL_READY)) {
+    else if (is_up(s) && ntx__known_other(s, req))
+        fail_request(s, replies, req, -EMEDIUMTYPE, other_model);
+    else if (is_up(s)) {
         submit_to_engine(s, replies, req);
         ntx__server_pulse(s);
     } else if (s->state == NTX_MODEL_EMPTY && !ntx__pending_load_of(s, NULL))
@@ -128,11 +137,16 @@ static void cancel_request(struct ntx_server *s, struct ntx_reply_queue *replies
 
 bool ntx__in_transit(const struct ntx_server *s) { return s->state != NTX_MODEL_EMPTY && s->state != NTX_MODEL_READY; }
 
+bool ntx__answers_run(const struct ntx_server *s)
+{
+    return s->state == NTX_MODEL_READY && s->engine && ntx_engine_busy(s->engine);
+}
+
 const char *ntx__load_refusal(const struct ntx_server *s)
 {
     if (s->draining)
         return "ntx-computed is shutting down";
-    if (s->state == NTX_MODEL_READY && s->engine && ntx_engine_busy(s->engine))
+    if (ntx__answers_run(s))
         return "answers are being generated: wait for them, or cancel them";
     return NULL;
 }
@@ -201,13 +215,44 @@ static int check_rights(const struct ntx_conn *c, const Ntx__Load *m, struct ntx
         ntx_format_size(m->ram_bytes, asked, sizeof asked), ntx_format_size(limit, most, sizeof most));
 }
 
+/* Whether a load must be refused now. One that waits goes on to its files. */
+static int check_time(const struct ntx_server *s, const Ntx__Load *m, struct ntx_err *err)
+{
+    const char *why = ntx__load_refusal(s);
+    const bool waits = m->when != NTX__WHEN__REFUSE && ntx__answers_run(s) && !s->draining;
+    return why && !waits ? ntx_err_set(err, -EBUSY, "%s", why) : 0;
+}
+
+int ntx__load_known(struct ntx_conn *c, const Ntx__Request *req, const struct ntx_catalog_model *k, struct ntx_err *err)
+{
+    struct ntx_server *s = c->server;
+    const Ntx__Load *d = s->known_defaults ? s->known_defaults : s->c.defaults;
+    char *configured = d && d->path && *d->path ? realpath(d->path, NULL) : NULL;
+    const bool same = configured && !strcmp(configured, k->path), own = !same;
+    Ntx__Load m = s->known_defaults ? *d : with_defaults(req->load, d, own);
+    free(configured);
+    int rc = check_time(s, req->load, err);
+    if (!rc)
+        rc = check_rights(c, req->load, err);
+    m.when = req->load->when;
+    m.path = k->path;
+    m.known = k->name[0];
+    if (same) {
+        m.also = d->also;
+        m.n_also = d->n_also;
+    }
+    if (!rc && (rc = ntx__pending_load_new(s, c, req->id, &m)))
+        ntx_err_set(err, rc, "cannot begin to open the model: %s", strerror(-rc));
+    return rc;
+}
+
 static void begin_load(struct ntx_conn *c, Ntx__Request *req)
 {
     struct ntx_server *s = c->server;
     struct ntx_err err = {0};
     Ntx__Load m = with_defaults(req->load, s->c.defaults, c->receiver != NULL);
-    const char *why = ntx__load_refusal(s);
-    int rc = why ? ntx_err_set(&err, -EBUSY, "%s", why) : 0;
+    int rc = check_time(s, req->load, &err);
+    m.known = (char *)"";
     if (!rc && c->no_receiver)
         rc = ntx_err_set(&err, -EBUSY, "too many models are being opened: wait until that is done");
     if (!rc)
@@ -306,11 +351,22 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes)
     ntx__admission_took(c, req->id, bytes);
     c->talks |= req->body_case == NTX__REQUEST__BODY_GENERATE && req->generate->keep;
     switch (req->body_case) {
-    case NTX__REQUEST__BODY_LOAD: begin_load(c, req); return;
+    case NTX__REQUEST__BODY_LOAD:
+        if (*req->load->known && !c->receiver && !c->no_receiver)
+            ntx__known_request(c, req);
+        else
+            begin_load(c, req);
+        return;
+    case NTX__REQUEST__BODY_MODELS: ntx__known_request(c, req); return;
     case NTX__REQUEST__BODY_UNLOAD: begin_unload(c, req); return;
     case NTX__REQUEST__BODY_STATUS: send_status(c, req); return;
     case NTX__REQUEST__BODY_STOP: begin_stop(c, req); return;
-    case NTX__REQUEST__BODY_TEXT: ntx__text_request(c, req); return;
+    case NTX__REQUEST__BODY_TEXT:
+        if (is_up(s) && ntx__known_other(s, req))
+            fail_request(s, c->replies, req, -EMEDIUMTYPE, other_model);
+        else
+            ntx__text_request(c, req);
+        return;
     case NTX__REQUEST__BODY_CANCEL: cancel_request(s, c->replies, req); return;
     default: submit_or_park(s, c->replies, req); return;
     }

@@ -182,6 +182,7 @@ int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct nt
     s->loop = loop;
     s->listen_fd = s->counters_fd = -1;
     s->last_parked = &s->held;
+    s->known_list = c->known_list && *c->known_list ? strdup(c->known_list) : NULL;
     ntx_output_budget_init(&s->output_budget, c->max_clients + NTX_MAX_OVER_LIMIT);
     s->started_ns = s->looked_ns = ntx_now_ns();
     s->epoch = first_epoch();
@@ -326,6 +327,7 @@ void ntx_server_free(struct ntx_server *s)
     if (!s)
         return;
     free_parked(s);
+    ntx__known_free(s);
     ntx_reply_queue_unref(s->warm_prefix);
     for (unsigned i = 0; i < s->n_notes; i++)
         free(s->notes[i]);

@@ -48,6 +48,7 @@ struct ntx_server_config {
     /* values for fields that a Load leaves at zero, or NULL. Members of a service's group may not ask for more
      * memory. */
     const Ntx__Load *defaults;
+    const char *known_list; /* models that can be loaded by name (computed/engine/catalog.h); NULL, "": none */
     /* file with the text of the warm prefix (warm_prefix.c); NULL, "": none */
     const char *warm_prefix;
     bool share_all;                /* users share prefixes of texts */

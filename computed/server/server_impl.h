@@ -9,6 +9,7 @@
  *   request.c      dispatch of requests
  *   text.c         tokenize and detokenize
  *   wire.c         messages as plain structs
+ *   known.c        known models, and loads by name
  *   fd_receivers.c       processes that receive descriptors (receiver.h)
  *   open.c         pending loads: checked, opened, planned
  *   model.c        the states of the model
@@ -23,6 +24,7 @@
 
 #include "computed/engine/engine.h"
 #include "computed/server/keeper.h"
+#include "computed/engine/catalog.h"
 #include "computed/engine/load.h"
 #include "computed/server/server.h"
 #include "computed/engine/reply.h"
@@ -176,6 +178,12 @@ struct ntx_server {
     struct ntx_kept old;         /* the replaced model, which is loaded again if the new one fails */
     struct ntx_pending_load *pending_loads;
     struct ntx_fd_receiver *receivers;
+    char *known_list; /* known.c: the list, its latest scan, and defaults of loads by name (NULL: c.defaults) */
+    Ntx__Load *known_defaults;
+    struct ntx_catalog known;
+    struct ntx_parked *asked; /* requests that wait for a scan that has not begun */
+    bool scanning;
+    bool closing; /* a load waits for the end of the present answers: new requests are parked */
     struct ntx_requester loader, unloader, stopper;
     struct ntx_err load_err; /* why the model that is being unloaded failed to load */
     uv_work_t work;
@@ -263,8 +271,19 @@ void ntx__text_request(struct ntx_conn *c, Ntx__Request *req);
 void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes: memory of the request */
 /* why no model may be loaded or unloaded now; NULL: it may, once no other is in transit */
 const char *ntx__load_refusal(const struct ntx_server *s);
+bool ntx__answers_run(const struct ntx_server *s); /* which is one such reason */
+/* Begins to load a known model. 0, or a negative errno with err. */
+int ntx__load_known(struct ntx_conn *c, const Ntx__Request *req, const struct ntx_catalog_model *m,
+                    struct ntx_err *err);
 bool ntx__in_transit(const struct ntx_server *s); /* a model is being loaded or unloaded */
 void ntx__release_parked(struct ntx_server *s);   /* the model is loaded, or will not be */
+
+/* ---- known.c */
+void ntx__known_request(struct ntx_conn *c, Ntx__Request *req); /* a Models, or a Load by name; takes req over */
+const char *ntx__known_loaded(const struct ntx_server *s); /* id of the loaded model; "": it is not known, or none */
+bool ntx__known_other(const struct ntx_server *s, const Ntx__Request *req); /* req is for another known model */
+void ntx__known_clear(struct ntx_server *s);                                /* the list */
+void ntx__known_free(struct ntx_server *s);
 
 /* ---- model.c */
 /* Loads `next`; takes next, load and requester over. Only while ntx__load_refusal is NULL and nothing is in transit. */

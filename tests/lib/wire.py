@@ -55,6 +55,8 @@ LOAD = {
     74: ("no_prefix_cache", "v"),
     111: ("think", "s"),
     112: ("chat_template", "s"),
+    113: ("known", "s"),
+    114: ("when", "v"),
 }
 GENERATE = {
     1: ("session", "v"),
@@ -91,6 +93,8 @@ REQUEST = {
     9: ("score", {1: ("tokens", "z*"), 2: ("from", "v")}),
     10: ("close_session", {1: ("session", "v")}),
     15: ("build", "s"),
+    16: ("known", "s"),
+    23: ("models", {1: ("list", "s"), 2: ("defaults", LOAD)}),
 }
 REPLY = {
     1: ("id", "v"),

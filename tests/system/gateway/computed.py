@@ -90,6 +90,7 @@ class Computed:
         while q := self.read(s):
             for kind, reply in (
                 ("status", self.status),
+                ("models", lambda _: [{"status": {"json": '{"models": [], "loaded": "", "other": true}'}}]),
                 ("text", self.words),
                 ("logits", self.states),
                 ("generate", self.generate),

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* turns.h: whose turn it is, where one model of several is loaded at a time. A request takes a turn for its model
+ * before it asks ntx-computed for anything, and has it until its end.
+ *
+ *   WAITING --its model is loaded and open--> HELD --the answer has ended--> freed
+ *      '-----its model cannot be loaded-----> FAILED
+ *
+ * Requests for the loaded model do not wait, so that a swap serves many of them. It is swapped when it has no turns and
+ * others wait. It closes for newcomers when others have waited for a while: four times as long as the last swap took,
+ * 1 s at least and 30 s at most. Then those turns that are held end, and the model that was waited for longest is
+ * loaded. A model without turns is unloaded after `keep_ms`.
+ *
+ * A thread loads and unloads. The set may be used by any thread, a turn by its own thread. */
+#ifndef NTX_CLIENT_GATEWAY_TURNS_H
+#define NTX_CLIENT_GATEWAY_TURNS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/http_conf.h"
+#include "common/err.h"
+#include "proto/frame.h"
+
+struct ntx_turns_config {
+    /* Loads a model, or unloads with "": 0, or a negative errno with err. now: the model that is loaded afterwards. It
+     * blocks; called by the turns' thread. */
+    int (*load)(void *arg, const char *model, char now[NTX_KNOWN_NAME], struct ntx_err *err);
+    void *arg;
+    unsigned most;   /* turns that may wait */
+    int64_t keep_ms; /* a request may say otherwise, for its model */
+};
+
+struct ntx_turns;
+struct ntx_turn;
+
+int ntx_turns_new(const struct ntx_turns_config *c, struct ntx_turns **out);
+void ntx_turns_free(struct ntx_turns *s); /* after all turns; waits for `load`. NULL does nothing */
+/* The model that is loaded, "" for none, as ntx-computed says. It has no effect while turns are held. */
+void ntx_turns_see(struct ntx_turns *s, const char *loaded);
+
+struct ntx_turns_state {
+    char loaded[NTX_KNOWN_NAME], loading[NTX_KNOWN_NAME]; /* "": none */
+    unsigned held, waiting;
+    bool asleep;             /* the last one was unloaded here */
+    int64_t left_ms;         /* until the loaded model is unloaded, from now or from its last turn on; NTX_KEEP_EVER */
+    uint64_t swaps, swap_ns; /* number, and duration of the last */
+};
+void ntx_turns_look(struct ntx_turns *s, struct ntx_turns_state *out);
+
+/* -EAGAIN: too many wait already; -ENOMEM, -EMFILE. */
+int ntx_turn_new(struct ntx_turns *s, const char *model, struct ntx_turn **out);
+void ntx_turn_free(struct ntx_turn *t); /* NULL does nothing */
+/* 0: held; -EAGAIN: it waits; else why the model cannot be loaded, with err. */
+int ntx_turn_check(struct ntx_turn *t, struct ntx_err *err);
+int ntx_turn_fd(const struct ntx_turn *t); /* becomes readable when ntx_turn_check has news */
+/* Another model was loaded under it, or none: it waits again. */
+void ntx_turn_lost(struct ntx_turn *t);
+const char *ntx_turn_model(const struct ntx_turn *t);
+/* How long its model stays after the last turn. */
+void ntx_turn_keep(struct ntx_turn *t, int64_t keep_ms);
+/* Unloads a model once it has no turns. False: it is not loaded. */
+bool ntx_turns_unload(struct ntx_turns *s, const char *model);
+
+#endif
