@@ -19,6 +19,7 @@
  *   @@"mark"       the control token alone
  *   %json {...}    a JSON text that is valid under the schema (schema.c lists the supported keywords; the rest is
  *                  refused by name)
+ *   %closest {...} likewise, but keywords that are not supported are left out (valid.h: ntx_schema_look names them)
  *   thinking ::=   the answer, instead of root, if the model's template has opened a reasoning block
  *
  * Left recursion is refused; other recursion is allowed. Every answer can end: rules that cannot end are left out,

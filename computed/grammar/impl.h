@@ -6,6 +6,8 @@
  *   schema.c   JSON schema -> tree: types, references, unions; schema_object.c, schema_string.c, schema_number.c;
  *              schema_merge.c: several schemas as one
  *   regex.c    regular expression (of a schema's pattern) -> tree
+ *   dfa.c      several expressions that must match, or must not
+ *   valid.c    whether a value is valid under a schema
  *   build.c    tree -> automaton; utf8.c: characters -> bytes
  *   check.c    checks of an automaton: it can end, and has no left recursion
  *   match.c    sets of stacks, and their transitions
@@ -54,6 +56,7 @@ struct tree {
     int failed;
     struct ntx_err *err;
     void *schema; /* data of schema.c, shared by all schemas of a text */
+    bool closest; /* schemas are read as far as an automaton can enforce them */
 };
 
 int ntx__tree_init(struct tree *t, struct ntx_err *err);
@@ -86,10 +89,22 @@ void ntx__schema_free(struct tree *t);
 struct regex_request {
     const char *text;
     size_t len;
-    uint32_t min, max; /* limits of characters; an expression that cannot be held to them is refused */
+    uint32_t min, max; /* limits of characters */
 };
-node ntx__regex_read(struct tree *t,
-                     const struct regex_request *request); /* inside of a JSON string in which the expression matches */
+/* The inside of a JSON string in which the expression matches. REGEX_DFA: it takes its parts, and ntx__dfa. */
+#define NTX__REGEX_DFA UINT32_MAX
+node ntx__regex_read(struct tree *t, const struct regex_request *request);
+node ntx__regex_json(struct tree *t, const struct range *r, size_t n); /* one of these characters, in a JSON string */
+/* dfa.c: texts that match each part, or do not (not). Parts are trees of plain characters, without recursion. json:
+ * as inside of a JSON string. 0: t has failed, or it would be too large. */
+#define DFA_PARTS 40
+struct dfa_part {
+    node n;
+    bool not ;
+};
+node ntx__dfa(struct tree *t, const struct dfa_part *part, size_t n, bool json);
+/* The expression as parts, into out, which has room for so many; their number. 0: t has failed. */
+size_t ntx__regex_parts(struct tree *t, const char *text, size_t len, struct dfa_part *out, size_t room);
 /* An internal expression, anchored at both ends, outside of JSON strings. */
 node ntx__regex_plain(struct tree *t, const char *text);
 

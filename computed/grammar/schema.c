@@ -15,10 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "computed/grammar/schema.h"
+#include "computed/grammar/valid.h"
 
-enum { STEPS_MOST = 1 << 22 };
+enum { STEPS_MOST = 1 << 22 }; /* also of validations of constants */
 
 static struct schemas *of(struct tree *t) { return t->schema; }
 
@@ -191,9 +193,15 @@ const json_t *ntx__schema_target(struct tree *t, const char *ref)
 {
     const json_t *at = of(t)->doc;
     if (*ref != '#' || (ref[1] && ref[1] != '/')) {
-        ntx__tree_fail(t, -EINVAL, "$ref '%.80s' is not supported: references within the schema (#/$defs/NAME) are",
-                       ref);
-        return NULL;
+        const bool named = ntx__schema_step(t, 16 + ntx__schema_weigh(t, at) / 4);
+        const json_t *out = named ? ntx_valid_named(at, *ref == '#' ? "$anchor" : "$id", ref + (*ref == '#'), NEST)
+                                  : NULL;
+        if (!out)
+            ntx__tree_fail(t, -EINVAL,
+                           "$ref '%.80s' is not supported: references within the schema (#/$defs/NAME) are, and ntx "
+                           "fetches none from elsewhere",
+                           ref);
+        return out;
     }
     for (const char *p = ref + 1; *p && at && ntx__schema_step(t, 4 + strcspn(p + 1, "/") / 8);) {
         size_t n = strcspn(++p, "/");
@@ -229,19 +237,10 @@ static node ruled(struct tree *t, const json_t *schema, node (*make)(struct tree
     return ntx__tree_rule(t, rule);
 }
 
-/* A copy of the schema without one keyword. */
-static json_t *without(struct tree *t, const json_t *schema, const char *key)
-{
-    json_t *copy = ntx__schema_keep(t, ntx__schema_copy(t, schema));
-    if (copy)
-        json_object_del(copy, key);
-    return copy;
-}
-
 static node reference_with(struct tree *t, const json_t *schema)
 {
     const json_t *target = ntx__schema_target(t, json_string_value(json_object_get(schema, "$ref")));
-    const json_t *rest = target ? without(t, schema, "$ref") : NULL,
+    const json_t *rest = target ? ntx__schema_without(t, schema, "$ref") : NULL,
                  *both = rest ? ntx__schema_both(t, rest, target) : NULL;
     return both ? ntx__schema_value(t, both) : 0;
 }
@@ -261,11 +260,13 @@ static node reference(struct tree *t, const json_t *schema)
 
 static node all_of(struct tree *t, const json_t *schema)
 {
-    const json_t *list = json_object_get(schema, "allOf"), *both = without(t, schema, "allOf");
+    const json_t *list = json_object_get(schema, "allOf"), *both = ntx__schema_without(t, schema, "allOf");
     size_t i;
     json_t *one;
     if (!json_is_array(list) || !json_array_size(list))
         return ntx__tree_fail(t, -EINVAL, "the schema's 'allOf' must be a list with something in it");
+    if (both && json_array_size(list) > 1) /* what is left over of one schema would be that of the others */
+        json_object_set_new((json_t *)(uintptr_t)both, "ntx: beside", json_true());
     json_array_foreach((json_t *)(uintptr_t)list, i, one)
         if (!both || !(both = ntx__schema_both(t, both, one)))
             return 0;
@@ -279,7 +280,7 @@ static void check_apart(struct tree *t, const json_t *list)
         ntx__tree_fail(t, -EINVAL, "oneOf with more than 64 alternatives is not supported: use anyOf");
     for (size_t i = 0; i < n && !t->failed; i++)
         for (size_t k = i + 1; k < n && !t->failed; k++)
-            if (!ntx__schema_apart(t, json_array_get(list, i), json_array_get(list, k)))
+            if (!ntx__schema_apart(t, json_array_get(list, i), json_array_get(list, k)) && !t->failed)
                 ntx__tree_fail(t, -EINVAL,
                                "oneOf is supported where its alternatives exclude each other (by type, or by a "
                                "required member with different constants): use anyOf");
@@ -289,7 +290,7 @@ static node any_of(struct tree *t, const json_t *schema, const char *key)
 {
     const json_t *list = json_object_get(schema, key);
     bool more = ntx__schema_says(schema, key);
-    const json_t *rest = more ? without(t, schema, key) : NULL;
+    const json_t *rest = more ? ntx__schema_without(t, schema, key) : NULL;
     node out = ntx__tree_list(t, N_ALT);
     size_t i;
     json_t *one;
@@ -297,6 +298,8 @@ static node any_of(struct tree *t, const json_t *schema, const char *key)
         return ntx__tree_fail(t, -EINVAL, "the schema's '%s' must be a list with something in it", key);
     if (*key == 'o')
         check_apart(t, list);
+    if (*key == 'o' && t->failed)
+        ntx__schema_forgive(t, schema, key);
     json_array_foreach((json_t *)(uintptr_t)list, i, one) {
         const json_t *both = more && rest ? ntx__schema_both(t, rest, one) : one;
         if (t->failed || !both)
@@ -311,23 +314,10 @@ static node any_of(struct tree *t, const json_t *schema, const char *key)
 static const char *const types[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
 enum { N_TYPES = 7 };
 
-static bool is_of(const json_t *v, unsigned type)
-{
-    switch (type) {
-    case 0: return json_is_object(v);
-    case 1: return json_is_array(v);
-    case 2: return json_is_string(v);
-    case 3: return json_is_number(v);
-    case 4: return json_is_integer(v) || (json_is_real(v) && json_real_value(v) == floor(json_real_value(v)));
-    case 5: return json_is_boolean(v);
-    default: return json_is_null(v);
-    }
-}
-
 static unsigned type_bit(struct tree *t, const json_t *name)
 {
     for (unsigned i = 0; i < N_TYPES && json_is_string(name); i++)
-        if (!strcmp(json_string_value(name), types[i]))
+        if (!strcasecmp(json_string_value(name), types[i]))
             return 1u << i;
     ntx__tree_fail(
         t, -EINVAL,
@@ -342,12 +332,29 @@ static unsigned meant(const json_t *schema)
     static const struct {
         const char *key;
         unsigned type;
-    } keys[] = {{"properties", 0},       {"required", 0},         {"additionalProperties", 0},
-                {"minProperties", 0},    {"maxProperties", 0},    {"items", 1},
-                {"prefixItems", 1},      {"minItems", 1},         {"maxItems", 1},
-                {"minLength", 2},        {"maxLength", 2},        {"pattern", 2},
-                {"format", 2},           {"minimum", 3},          {"maximum", 3},
-                {"exclusiveMinimum", 3}, {"exclusiveMaximum", 3}, {"multipleOf", 3}};
+    } keys[] = {{"properties", 0},
+                {"required", 0},
+                {"additionalProperties", 0},
+                {"minProperties", 0},
+                {"maxProperties", 0},
+                {"items", 1},
+                {"prefixItems", 1},
+                {"minItems", 1},
+                {"maxItems", 1},
+                {"uniqueItems", 1},
+                {"unevaluatedItems", 1},
+                {"patternProperties", 0},
+                {"propertyNames", 0},
+                {"unevaluatedProperties", 0},
+                {"minLength", 2},
+                {"maxLength", 2},
+                {"pattern", 2},
+                {"format", 2},
+                {"minimum", 3},
+                {"maximum", 3},
+                {"exclusiveMinimum", 3},
+                {"exclusiveMaximum", 3},
+                {"multipleOf", 3}};
     unsigned out = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (json_object_get(schema, keys[i].key))
@@ -399,67 +406,31 @@ static node by_type(struct tree *t, const json_t *schema)
 
 /* ---- constants */
 
-static void add_constant(struct tree *t, const json_t *schema, const json_t *v, node list)
-{
-    const json_t *type = json_object_get(schema, "type");
-    unsigned all = ntx__schema_step(t, 1 + json_array_size(type)) && type ? types_of(t, schema) : ~0u;
-    for (unsigned i = 0; i < N_TYPES; i++)
-        if (all >> i & 1 && is_of(v, i)) {
-            ntx__tree_add(t, list, ntx__schema_literal(t, v));
-            return;
-        }
-}
-
+/* Those values of enum and const for which the whole schema holds. */
 static node constants(struct tree *t, const json_t *schema)
 {
     const json_t *list = json_object_get(schema, "enum"), *one = json_object_get(schema, "const");
+    json_t *all = list ? json_incref((json_t *)(uintptr_t)list) : json_pack("[O]", one), *v;
     node out = ntx__tree_list(t, N_ALT);
     size_t i;
-    json_t *v;
-    if (meant(schema))
-        return ntx__tree_fail(t, -EINVAL, "enum and const together with other keywords than type are not supported");
-    if (list && (!json_is_array(list) || !json_array_size(list)))
-        return ntx__tree_fail(t, -EINVAL, "the schema's 'enum' must be a list with something in it");
-    if (list && one)
-        ntx__schema_weigh(t, list);
-    json_array_foreach((json_t *)(uintptr_t)list, i, v)
-        if (!t->failed && (!one || json_equal(one, v)))
-            add_constant(t, schema, v, out);
-    if (!list)
-        add_constant(t, schema, one, out);
+    if (!json_is_array(all) || !json_array_size(all))
+        ntx__tree_fail(t, -EINVAL, "the schema's 'enum' must be a list with something in it");
+    const bool more = ntx__schema_says(schema, list ? "enum" : "const");
+    ntx__schema_weigh(t, all);
+    json_array_foreach(all, i, v) {
+        unsigned took = 0;
+        if (t->failed)
+            break;
+        const bool holds = !more || ntx_valid_within(of(t)->doc, schema, v, STEPS_MOST - (unsigned)of(t)->steps,
+                                                     &took) == NTX_VALID_YES;
+        if (ntx__schema_step(t, took) && holds)
+            ntx__tree_add(t, out, ntx__schema_literal(t, v));
+    }
+    json_decref(all);
     return out;
 }
 
 /* ---- */
-
-static bool supported(struct tree *t, const json_t *schema)
-{
-    static const char *const absent[] = {"not",
-                                         "if",
-                                         "then",
-                                         "else",
-                                         "dependentRequired",
-                                         "dependentSchemas",
-                                         "dependencies",
-                                         "patternProperties",
-                                         "propertyNames",
-                                         "contains",
-                                         "minContains",
-                                         "maxContains",
-                                         "unevaluatedProperties",
-                                         "unevaluatedItems",
-                                         "$dynamicRef",
-                                         "$recursiveRef",
-                                         "$dynamicAnchor",
-                                         "additionalItems"};
-    for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
-        if (json_object_get(schema, absent[i]))
-            return ntx__tree_fail(t, -EINVAL, "the schema's '%s' is not supported", absent[i]), false;
-    const json_t *unique = json_object_get(schema, "uniqueItems");
-    if (unique && !json_is_false(unique) && ntx__schema_count(t, schema, "maxItems", NO_LIMIT) > 1)
-        return ntx__tree_fail(t, -EINVAL, "the schema's 'uniqueItems' is not supported"), false;
-    return !t->failed;
-}
 
 static node dispatch(struct tree *t, const json_t *schema)
 {
@@ -469,18 +440,19 @@ static node dispatch(struct tree *t, const json_t *schema)
         return ntx__tree_list(t, N_NEVER);
     if (!json_is_object(schema))
         return ntx__tree_fail(t, -EINVAL, "a schema must be an object, true or false");
-    if (!supported(t, schema))
+    if (json_object_get(schema, "type") && !types_of(t, schema))
+        return 0;
+    if (json_object_get(schema, "enum") || json_object_get(schema, "const"))
+        return constants(t, schema);
+    if (!(schema = ntx__schema_rewrite(t, schema, NULL)))
         return 0;
     if (json_object_get(schema, "$ref"))
         return reference(t, schema);
-    if (json_object_get(schema, "allOf"))
-        return all_of(t, schema);
     if (json_object_get(schema, "anyOf"))
         return any_of(t, schema, "anyOf");
     if (json_object_get(schema, "oneOf"))
         return any_of(t, schema, "oneOf");
-    return json_object_get(schema, "enum") || json_object_get(schema, "const") ? constants(t, schema)
-                                                                               : by_type(t, schema);
+    return json_object_get(schema, "allOf") ? all_of(t, schema) : by_type(t, schema);
 }
 
 node ntx__schema_value(struct tree *t, const json_t *schema)
@@ -490,7 +462,9 @@ node ntx__schema_value(struct tree *t, const json_t *schema)
     if (++of(t)->depth > NEST)
         return ntx__tree_fail(t, -E2BIG, "the schema has more than %u schemas within each other, or goes in a circle",
                               NEST);
+    of(t)->frame[of(t)->depth] = schema;
     node out = dispatch(t, schema);
+    ntx__schema_tell_place(t);
     of(t)->depth--;
     return out;
 }
@@ -501,6 +475,9 @@ static bool begin_schema(struct tree *t)
         return false;
     if (!of(t)->kept)
         of(t)->kept = json_array();
+    if (!of(t)->dropped && t->closest)
+        of(t)->dropped = json_array();
+    of(t)->closest = t->closest;
     return of(t)->kept;
 }
 
@@ -527,6 +504,7 @@ void ntx__schema_free(struct tree *t)
     if (!t->schema)
         return;
     json_decref(of(t)->kept);
+    json_decref(of(t)->dropped);
     free(of(t)->seen);
     free(of(t));
     t->schema = NULL;

@@ -7,7 +7,19 @@
 #include "computed/grammar/schema.h"
 
 /* How two values of a keyword are merged. */
-enum how { HOW_MOST, HOW_LEAST, HOW_UNION, HOW_TYPE, HOW_ENUM, HOW_PROPERTIES, HOW_ALL };
+enum how {
+    HOW_MOST,
+    HOW_LEAST,
+    HOW_UNION,
+    HOW_TYPE,
+    HOW_ENUM,
+    HOW_PROPERTIES,
+    HOW_PATTERN,
+    HOW_CONST,
+    HOW_EITHER,
+    HOW_MULTIPLE,
+    HOW_ALL
+};
 
 static enum how how(const char *key)
 {
@@ -28,6 +40,13 @@ static enum how how(const char *key)
                  {"type", HOW_TYPE},
                  {"enum", HOW_ENUM},
                  {"properties", HOW_PROPERTIES},
+                 {"patternProperties", HOW_PROPERTIES},
+                 {"pattern", HOW_PATTERN},
+                 {"const", HOW_CONST},
+                 {"uniqueItems", HOW_EITHER},
+                 {"multipleOf", HOW_MULTIPLE},
+                 {NTX__NOT_TEXTS, HOW_UNION},
+                 {"propertyNames", HOW_ALL},
                  {"items", HOW_ALL}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (!strcmp(key, table[i].key))
@@ -93,6 +112,24 @@ static bool equal(struct tree *t, const json_t *a, const json_t *b)
     return !t->failed && json_equal(a, b);
 }
 
+static json_t *values(const json_t *s)
+{
+    const json_t *list = json_object_get(s, "enum"), *one = json_object_get(s, "const");
+    if (one)
+        return json_pack("[O]", one);
+    return json_is_array(list) ? json_incref(own(list)) : NULL;
+}
+
+static bool values_apart(struct tree *t, const json_t *a, const json_t *b)
+{
+    json_t *x = values(a), *y = values(b), *both = x && y ? both_in(t, x, y, false) : NULL;
+    bool apart = both && !json_array_size(both);
+    json_decref(x);
+    json_decref(y);
+    json_decref(both);
+    return apart;
+}
+
 static json_t *both_properties(struct tree *t, const json_t *a, const json_t *b)
 {
     json_t *out = ntx__schema_copy(t, a), *v;
@@ -101,6 +138,10 @@ static json_t *both_properties(struct tree *t, const json_t *a, const json_t *b)
         if (!ntx__schema_step(t, 8 + strlen(key) / 8))
             break;
         const json_t *mine = json_object_get(a, key);
+        if (mine && values_apart(t, mine, v)) { /* seen at once, so that alternatives end early */
+            json_object_set_new(out, key, json_false());
+            continue;
+        }
         json_t *both = mine && !equal(t, mine, v) && ntx__schema_step(t, 48) ? json_pack("{s:[O, O]}", "allOf", mine, v)
                                                                              : NULL;
         if (both && !ntx__schema_keep(t, json_incref(both)))
@@ -109,6 +150,23 @@ static json_t *both_properties(struct tree *t, const json_t *a, const json_t *b)
         json_decref(both);
     }
     return out;
+}
+
+/* The least common multiple; NULL: t has failed, or it is not known. */
+static json_t *both_multiples(struct tree *t, const json_t *a, const json_t *b)
+{
+    json_int_t x = json_integer_value(a), y = json_integer_value(b), p = x, q = y;
+    if (!json_is_integer(a) || !json_is_integer(b) || x < 1 || y < 1 || x > 1000000 || y > 1000000) {
+        ntx__tree_fail(t, -EINVAL, "two schemas that must both hold differ in 'multipleOf': that is not supported");
+        ntx__schema_forgive(t, NULL, "multipleOf");
+        return NULL;
+    }
+    while (q) {
+        const json_int_t rest = p % q;
+        p = q;
+        q = rest;
+    }
+    return json_integer(x / p * y);
 }
 
 /* Merges a keyword that differs in both. */
@@ -123,8 +181,15 @@ static void merge_key(struct tree *t, json_t *out, const char *key, const json_t
     case HOW_TYPE: v = both_types(t, a, b); break;
     case HOW_ENUM: v = both_in(t, a, b, false); break;
     case HOW_PROPERTIES: v = both_properties(t, a, b); break;
+    case HOW_PATTERN:
+        v = both_in(t, a, b, true);
+        ntx__schema_keep(t, json_incref(v));
+        break;
+    case HOW_CONST: v = json_array(); break;
+    case HOW_EITHER: v = json_incref(own(json_is_true(a) ? a : b)); break;
+    case HOW_MULTIPLE: v = both_multiples(t, a, b); break;
     case HOW_ALL:
-        if (!strcmp(key, "items"))
+        if (!strcmp(key, "items") || !strcmp(key, "propertyNames"))
             v = json_pack("{s:[O, O]}", "allOf", a, b);
         else if (!strcmp(key, "$ref") || !strcmp(key, "anyOf") || !strcmp(key, "oneOf") || !strcmp(key, "allOf")) {
             json_t *list = json_object_get(out, "allOf"), *longer = list ? ntx__schema_copy(t, list) : json_array();
@@ -134,6 +199,7 @@ static void merge_key(struct tree *t, json_t *out, const char *key, const json_t
             return;
         } else {
             ntx__tree_fail(t, -EINVAL, "two schemas that must both hold differ in '%.40s': that is not supported", key);
+            ntx__schema_forgive(t, out, key);
             return;
         }
     }
@@ -145,19 +211,50 @@ static void merge_key(struct tree *t, json_t *out, const char *key, const json_t
 }
 
 /* A schema that allows no other members cannot be merged with one that has more. */
-static void check_closed(struct tree *t, const json_t *closed, const json_t *other)
+static void check_closed(struct tree *t, const json_t *closed, const json_t *other, json_t *out)
 {
     const json_t *more = json_object_get(closed, "additionalProperties"), *mine = json_object_get(closed, "properties");
     const char *key;
     json_t *v;
-    if (!more || json_is_true(more) || !ntx__schema_step(t, json_object_size(json_object_get(other, "properties"))))
+    const bool patterns = json_object_size(json_object_get(other, "patternProperties"));
+    if (more && !json_is_true(more) && patterns && !json_object_get(closed, "patternProperties") && !t->failed)
+        ntx__tree_fail(t, -EINVAL,
+                       "patternProperties and additionalProperties of two schemas that must both hold are "
+                       "not supported");
+    else if (!more || json_is_true(more) ||
+             !ntx__schema_step(t, json_object_size(json_object_get(other, "properties"))))
         return;
     json_object_foreach(json_object_get(other, "properties"), key, v)
-        if (!json_object_get(mine, key))
+        if (!json_object_get(mine, key) && !json_is_false(v) && !t->failed)
             ntx__tree_fail(
                 t, -EINVAL,
                 "two schemas must both hold, and one has no member '%.60s', which the other has: that is not supported",
                 key);
+    if (t->failed && ntx__schema_forgive(t, closed, "additionalProperties"))
+        json_object_del(out, "additionalProperties");
+}
+
+/* What it says of members and items that nothing else looks at does not see those of the schema around it. */
+static const json_t *without_left(struct tree *t, const json_t *a, const json_t *b)
+{
+    static const char *const keys[] = {"unevaluatedProperties", "unevaluatedItems"};
+    for (int i = 0; i < 2 && b; i++)
+        if (json_object_get(b, keys[i]) && ntx__schema_says(a, NULL))
+            b = ntx__schema_drop(t, b, keys[i], " beside other schemas") ? ntx__schema_without(t, b, keys[i]) : NULL;
+    return b;
+}
+
+/* A member that is required may not be there. */
+static bool is_impossible(struct tree *t, const json_t *s)
+{
+    const json_t *properties = json_object_get(s, "properties");
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(s, "required"), i, one)
+        if (ntx__schema_step(t, 1) && json_is_string(one) &&
+            json_is_false(json_object_get(properties, json_string_value(one))))
+            return true;
+    return false;
 }
 
 const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
@@ -178,25 +275,31 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
             b = ntx__schema_target(t, json_string_value(json_object_get(b, "$ref")));
     if (!b || !json_is_object(b))
         return b ? ntx__schema_both(t, a, b) : NULL;
+    if (!(a = ntx__schema_rewrite(t, a, b)) || !(b = ntx__schema_rewrite(t, b, a)) || !(b = without_left(t, a, b)))
+        return NULL;
     json_t *out = ntx__schema_keep(t, ntx__schema_copy(t, a));
     if (!out)
         return NULL;
-    check_closed(t, a, b);
-    check_closed(t, b, a);
     json_object_foreach(own(b), key, v) {
         const json_t *mine = json_object_get(a, key);
         if (!ntx__schema_step(t, 8 + strlen(key) / 8))
             return NULL;
         if (ntx__schema_annotation(key) && mine)
             continue;
-        if (!mine && strcmp(key, "allOf"))
+        if (!mine && (strcmp(key, "allOf") || !json_object_get(out, key)))
             json_object_set(out, key, v);
         else if (!mine)
             merge_key(t, out, key, NULL, v);
         else if (!equal(t, mine, v) && !t->failed)
             merge_key(t, out, key, mine, v);
     }
-    return t->failed ? NULL : out;
+    check_closed(t, a, b, out);
+    check_closed(t, b, a, out);
+    if (t->failed)
+        return NULL;
+    const char *type = json_string_value(json_object_get(out, "type"));
+    const bool object = type ? !strcmp(type, "object") : json_object_get(out, "properties") != NULL;
+    return object && is_impossible(t, out) ? ntx__schema_keep(t, json_false()) : out;
 }
 
 /* ---- apart */
@@ -207,24 +310,6 @@ static const json_t *behind(struct tree *t, const json_t *s)
     for (int i = 0; i < 8 && s && json_is_string(json_object_get(s, "$ref")) && !t->failed; i++)
         s = ntx__schema_target(t, json_string_value(json_object_get(s, "$ref")));
     return s;
-}
-
-static json_t *values(const json_t *s)
-{
-    const json_t *list = json_object_get(s, "enum"), *one = json_object_get(s, "const");
-    if (one)
-        return json_pack("[O]", one);
-    return json_is_array(list) ? json_incref(own(list)) : NULL;
-}
-
-static bool values_apart(struct tree *t, const json_t *a, const json_t *b)
-{
-    json_t *x = values(a), *y = values(b), *both = x && y ? both_in(t, x, y, false) : NULL;
-    bool apart = both && !json_array_size(both);
-    json_decref(x);
-    json_decref(y);
-    json_decref(both);
-    return apart;
 }
 
 static bool types_apart(struct tree *t, const json_t *a, const json_t *b)

@@ -244,10 +244,69 @@ static node remainders(struct tree *t, uint32_t k)
     return begin;
 }
 
+/* The fractions from lo to hi, in units of 10^-places, that are multiples of k. */
+static node some_fractions(struct tree *t, int64_t k, int64_t lo, int64_t hi, int places)
+{
+    node out = ntx__tree_list(t, N_ALT);
+    for (int64_t x = (lo + k - 1) / k * k; x <= hi; x += k) {
+        char text[32];
+        snprintf(text, sizeof text, ".%0*" PRId64, places, x);
+        ntx__tree_add(t, out, ntx__tree_text(t, text));
+        if (!x)
+            ntx__tree_add(t, out, ntx__tree_list(t, N_EMPTY));
+    }
+    return out;
+}
+
+/* Multiples of k from lo to hi, all in units of 10^-places, 0 <= lo. k divides 10^places. */
+static node stepped(struct tree *t, int64_t k, int64_t lo, int64_t hi, int places)
+{
+    const int64_t p = power(places), a = lo / p, b = hi / p;
+    node out = ntx__tree_list(t, N_ALT);
+    if (lo > hi)
+        return out;
+    ntx__tree_add(t, out,
+                  SEQ(t, integer_range(t, a, a), some_fractions(t, k, lo % p, a == b ? hi % p : p - 1, places)));
+    if (a + 1 < b)
+        ntx__tree_add(t, out, SEQ(t, integer_range(t, a + 1, b - 1), some_fractions(t, k, 0, p - 1, places)));
+    if (a < b)
+        ntx__tree_add(t, out, SEQ(t, integer_range(t, b, b), some_fractions(t, k, 0, hi % p, places)));
+    return out;
+}
+
+/* multipleOf 0.01, 0.5, 0.25, ...: the step is k units of 10^-places. */
+static node fractions(struct tree *t, const struct bounds *b, double of)
+{
+    enum { PLACES = 3 };
+    int places = 1;
+    while (places < PLACES && fabs(of * (double)power(places) - round(of * (double)power(places))) > 1e-9)
+        places++;
+    const int64_t p = power(places), k = llround(of * (double)p);
+    double lo = b->has_lo ? b->lo : -1e9, hi = b->has_hi ? b->hi : 1e9;
+    if (k < 1 || p % k || fabs(of * (double)p - (double)k) > 1e-9)
+        return ntx__tree_fail(t, -EINVAL,
+                              "multipleOf of decimals is supported for those of up to %d places that divide 1", PLACES);
+    if (!b->has_lo && hi < 0)
+        lo = hi - 1e9;
+    if (!b->has_hi && lo > 0)
+        hi = lo + 1e9;
+    if (fabs(lo) > 1e11 || fabs(hi) > 1e11)
+        return integers(t, lowest(b), highest(b)); /* these are multiples, too */
+    const int64_t from = least_of(lo, p, b->has_lo && b->open_lo), to = most_of(hi, p, b->has_hi && b->open_hi);
+    node out = ntx__tree_list(t, N_ALT);
+    if (to >= 0)
+        ntx__tree_add(t, out, stepped(t, k, from > 0 ? from : 0, to, places));
+    if (from < 0)
+        ntx__tree_add(t, out, minus(t, stepped(t, k, to < 0 ? -to : k, -from, places)));
+    return out;
+}
+
 static node multiples(struct tree *t, const struct bounds *b, double of)
 {
-    if (of < 1 || of != floor(of) || of > 50000)
-        return ntx__tree_fail(t, -EINVAL, "multipleOf is supported for whole numbers from 1 to 50000");
+    if (of > 0 && of != floor(of))
+        return fractions(t, b, of);
+    if (of < 1 || of > 50000)
+        return ntx__tree_fail(t, -EINVAL, "multipleOf is supported for whole numbers from 1 to 50000, and decimals");
     int64_t k = (int64_t)of, lo = lowest(b), hi = highest(b);
     if (k == 1)
         return integers(t, lo, hi);
@@ -277,11 +336,34 @@ node ntx__schema_number(struct tree *t, const json_t *schema, bool integer)
 {
     const json_t *of = json_object_get(schema, "multipleOf");
     struct bounds b = bounds_of(t, schema);
-    if (of)
-        return multiples(t, &b, bound_of(t, of, "multipleOf"));
+    if (of && !t->failed) {
+        const double step = bound_of(t, of, "multipleOf");
+        const bool nothing = integer && step != floor(step) && !t->failed; /* 0.01 of an integer, if 1 is a multiple */
+        const double inverse = 1 / step;
+        if (nothing && fabs(inverse - round(inverse)) < 1e-9)
+            return ntx__schema_number(t, ntx__schema_without(t, schema, "multipleOf"), true);
+        if (nothing)
+            ntx__tree_fail(t, -EINVAL, "multipleOf of decimals is not supported for integers");
+        const node out = nothing ? 0 : multiples(t, &b, step);
+        if (!t->failed || !ntx__schema_forgive(t, schema, "multipleOf"))
+            return out;
+    }
     if (t->failed)
         return 0;
     if (!b.has_lo && !b.has_hi)
         return ntx__schema_common(t, integer ? C_INTEGER : C_NUMBER);
-    return integer ? integers(t, lowest(&b), highest(&b)) : reals(t, &b);
+    const node out = integer ? integers(t, lowest(&b), highest(&b)) : reals(t, &b);
+    static const char *const bounds[] = {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"};
+    if (!t->failed)
+        return out;
+    bool forgiven = false;
+    for (int i = 0; i < 4; i++) {
+        if (!json_object_get(schema, bounds[i]))
+            continue;
+        if (forgiven)
+            ntx__schema_drop(t, schema, bounds[i], "");
+        else
+            forgiven = ntx__schema_forgive(t, schema, bounds[i]);
+    }
+    return forgiven ? ntx__schema_common(t, integer ? C_INTEGER : C_NUMBER) : 0;
 }

@@ -93,8 +93,9 @@ static node other_name(struct tree *t, const json_t *properties)
 struct object {
     struct tree *t;
     const json_t *properties, *required;
-    uint32_t extra;  /* rule + 1 of an additional member; 0: none allowed */
-    uint32_t extras; /* most additional members */
+    uint32_t extra;        /* rule + 1 of an additional member; 0: none allowed */
+    uint32_t extras;       /* most additional members */
+    uint32_t first, later; /* least ones, without and behind other members; 0 or 1, since one name may come twice */
 };
 
 static bool is_required(const struct object *o, const char *key)
@@ -115,11 +116,12 @@ static node pair(struct tree *t, node name, node value)
 static node extras(struct object *o, bool first)
 {
     struct tree *t = o->t;
+    const uint32_t least = first ? o->first : o->later;
     if (!o->extra || !o->extras)
-        return ntx__tree_list(t, N_EMPTY);
+        return ntx__tree_list(t, least ? N_NEVER : N_EMPTY);
     uint32_t more = o->extras == NO_LIMIT ? NO_LIMIT : o->extras - first;
-    node rest = ntx__tree_repeat(t, SEQ(t, comma(t), ntx__tree_rule(t, o->extra - 1)), 0, more);
-    return first ? ntx__tree_repeat(t, SEQ(t, ntx__tree_rule(t, o->extra - 1), rest), 0, 1) : rest;
+    node rest = ntx__tree_repeat(t, SEQ(t, comma(t), ntx__tree_rule(t, o->extra - 1)), first ? 0 : least, more);
+    return first ? ntx__tree_repeat(t, SEQ(t, ntx__tree_rule(t, o->extra - 1), rest), least, 1) : rest;
 }
 
 static uint32_t rule_of(struct tree *t, node body)
@@ -165,10 +167,21 @@ static void check_counts(struct object *o, const json_t *schema)
     json_t *v;
     json_object_foreach((json_t *)(uintptr_t)o->properties, key, v)
         required += is_required(o, key);
-    if (min > required)
-        ntx__tree_fail(t, -EINVAL, "minProperties is supported where as many declared members are required");
-    if (max < declared)
+    if (min > required && min > 1 && (min > required + 1 || declared > required))
+        ntx__tree_fail(t, -EINVAL,
+                       "minProperties is supported up to 1, and where as many declared members, or one less, are "
+                       "required");
+    if (t->failed)
+        ntx__schema_forgive(t, schema, "minProperties");
+    else if (min > required)
+        o->first = o->later = 1;
+    if (!required && declared)
+        o->later = 0;
+    if (max < declared) {
         ntx__tree_fail(t, -EINVAL, "maxProperties below the number of declared members is not supported");
+        ntx__schema_forgive(t, schema, "maxProperties");
+        max = NO_LIMIT;
+    }
     o->extras = max == NO_LIMIT ? NO_LIMIT : max - declared;
 }
 
@@ -181,9 +194,44 @@ static void check_required(struct object *o)
     json_array_foreach((json_t *)(uintptr_t)o->required, i, v)
         if (!json_is_string(v))
             ntx__tree_fail(o->t, -EINVAL, "the schema's 'required' must be a list of names");
-        else if (!json_object_get(o->properties, json_string_value(v)))
-            ntx__tree_fail(o->t, -EINVAL, "the member '%.60s' is required, but not declared in properties",
-                           json_string_value(v));
+}
+
+/* Sets the rule of additional members. */
+static void find_extras(struct object *o, const json_t *schema, const json_t *more)
+{
+    struct tree *t = o->t;
+    static const char *const keys[] = {"patternProperties", "propertyNames"};
+    const bool open = !json_is_false(more) && (more || !(json_object_size(json_object_get(schema, "properties")) ||
+                                                         json_object_size(json_object_get(schema, keys[0]))));
+    if (json_object_size(json_object_get(schema, keys[0])) || json_object_get(schema, keys[1])) {
+        const node other = ntx__schema_others(t, schema, o->properties, more, open);
+        if (other && !t->failed) {
+            o->extra = 1 + rule_of(t, other);
+            return;
+        }
+        if (!t->failed)
+            return;
+        bool forgiven = true;
+        for (int i = 0; i < 2; i++)
+            if (json_object_get(schema, keys[i]))
+                forgiven = i && forgiven && !t->failed ? ntx__schema_drop(t, schema, keys[i], "")
+                                                       : ntx__schema_forgive(t, schema, keys[i]);
+        if (t->failed || !forgiven)
+            return;
+        more = open ? more : json_true();
+    } else if (!open) {
+        return;
+    }
+    o->extra = 1 + rule_of(t, pair(t, other_name(t, o->properties),
+                                   more ? ntx__schema_value(t, more) : ntx__schema_common(t, C_ANY)));
+}
+
+static bool check_patterns(struct tree *t, const json_t *schema)
+{
+    const json_t *patterns = json_object_get(schema, "patternProperties");
+    if (patterns && !json_is_object(patterns))
+        ntx__tree_fail(t, -EINVAL, "the schema's 'patternProperties' must be an object");
+    return !t->failed;
 }
 
 node ntx__schema_object(struct tree *t, const json_t *schema)
@@ -197,12 +245,16 @@ node ntx__schema_object(struct tree *t, const json_t *schema)
         return ntx__tree_fail(t, -EINVAL, "the schema's 'properties' must be an object");
     if (json_object_size(o.properties) > MEMBERS_MOST)
         return ntx__tree_fail(t, -E2BIG, "a schema has more than %d members", MEMBERS_MOST);
-    if (!json_is_false(more) && (more || !json_object_size(o.properties)))
-        o.extra = 1 + rule_of(t, pair(t, other_name(t, o.properties),
-                                      more ? ntx__schema_value(t, more) : ntx__schema_common(t, C_ANY)));
     if (!ntx__schema_step(t, json_object_size(o.properties) * json_array_size(o.required) / 4)) /* both are compared */
         return 0;
     check_required(&o);
+    if (t->failed || !check_patterns(t, schema) || (schema && !(o.properties = ntx__schema_declare(t, schema))))
+        return 0;
+    if (json_object_size(o.properties) > MEMBERS_MOST)
+        return ntx__tree_fail(t, -E2BIG, "a schema has more than %d members", MEMBERS_MOST);
+    find_extras(&o, schema, more ? more : json_object_get(schema, "unevaluatedProperties"));
+    if (t->failed)
+        return 0;
     check_counts(&o, schema);
     if (t->failed)
         return 0;
@@ -249,6 +301,14 @@ node ntx__schema_array(struct tree *t, const json_t *schema)
                               "the schema's 'items' must be a schema, and 'prefixItems' a list of at most 100");
     if (max < min)
         return ntx__tree_list(t, N_NEVER);
+    items = items ? items : json_object_get(schema, "unevaluatedItems");
+    if (json_is_true(json_object_get(schema, "uniqueItems")) && max > 1) {
+        const node set = json_array_size(prefix) ? 0 : ntx__schema_set(t, items, min, max);
+        if (set || t->failed)
+            return set;
+        if (!ntx__schema_drop(t, schema, "uniqueItems", ": it is for items of an enum, booleans and null"))
+            return 0;
+    }
     uint32_t item = ntx__tree_rule_new(t, NULL, 0);
     ntx__tree_define(t, item, of_item(t, items));
     return SEQ(t, ntx__tree_text(t, "["), space(t), items_from(t, prefix, 0, item, min, max), space(t),

@@ -242,9 +242,10 @@ static node class_node(struct reader *r)
 
 static node alternatives(struct reader *r);
 
-static node json_node(struct reader *r)
+static node json_node(struct reader *r, bool closest)
 {
     size_t took = 0;
+    r->t->closest = closest;
     node out = ntx__schema_read(r->t, r->p, (size_t)(r->end - r->p), &took);
     r->p += took;
     return out;
@@ -277,7 +278,9 @@ static node symbol(struct reader *r)
     if (take_literal(r, "("))
         return parenthesised(r);
     if (take_literal(r, "%json"))
-        return json_node(r);
+        return json_node(r, false);
+    if (take_literal(r, "%closest"))
+        return json_node(r, true);
     if (take_literal(r, "."))
         return ntx__tree_chars(r->t, &any, 1);
     if (!(n = name_length(r)))
