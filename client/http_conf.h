@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/keep.h"
 #include "common/err.h"
 #include "proto/config_check.h"
 
@@ -20,11 +21,6 @@
  * commas between them. -EINVAL: too many, or one is wrong. */
 int ntx_origins_split(char *text, const char *to[NTX_HTTP_CORS], unsigned *n, struct ntx_err *err);
 int ntx_hosts_split(char *text, const char *to[NTX_HTTP_HOSTS], unsigned *n, struct ntx_err *err);
-
-/* How long a model is kept without requests: "5m", "30s", "2h", "500ms", "10" (seconds); negative: NTX_KEEP_EVER.
- * False: it is none of these. */
-#define NTX_KEEP_EVER (-1)
-bool ntx_keep_read(const char *text, int64_t *ms);
 
 /* Checks [gateway] and [metrics], for ntx_config_check. */
 void ntx_http_conf_check(const struct ntx_config *c, struct ntx_config_errors *e);
