@@ -104,8 +104,8 @@ int ntx_call_open(struct ntx_gate *g, int client_fd, bool slot, struct ntx_call 
 void ntx_call_close(struct ntx_call *c); /* NULL does nothing */
 /* Its requests are for this known model, borrowed; -EMEDIUMTYPE: another one is loaded. NULL: for any. */
 void ntx_call_for(struct ntx_call *c, const char *known);
-/* For a stream; c may be NULL. true: the client has data to take; false: it took all. While it takes nothing and others wait, the
- * call may lose its slot; ntx_call_next then waits for one. */
+/* For a stream; c may be NULL. true: the client has data to take; false: it took all. While it takes nothing and others
+ * wait, the call may lose its slot; ntx_call_next then waits for one. */
 void ntx_call_client(struct ntx_call *c, bool takes);
 
 int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct ntx_err *err); /* all its choices */

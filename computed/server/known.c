@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests about known models (computed/engine/catalog.h): the list, and loads by name. Each waits for a scan that began
- * after it, so that new and vanished files count. A thread scans, one scan at a time. */
+/* Requests about known models (computed/engine/catalog.h): the list, and loads by name. Each waits for a scan that
+ * began after it, so that new and vanished files count. A thread scans, one scan at a time. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -4,13 +4,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from gateway import BIN, Daemons, Gateway, check, equal, events, make_model, patience, wait_for  # noqa: E402
+from gateway import BIN, Daemons, Gateway, check, equal, events, free_port, make_model, patience, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-models-")
 DIR = os.path.join(tmp.name, "models")
@@ -214,6 +215,95 @@ def check_keep_alive(g, texts):
     equal(g.post("/api/generate", {"model": "alpha", "keep_alive": "soon"})[0], 400, "no time")
 
 
+def check_state(conf):
+    """With a prefix store, a model that is swapped in again knows the beginnings that it knew."""
+    store = os.path.join(tmp.name, "state")
+    with open(conf, "a") as f:
+        f.write("[prefix]\nstate = %s\n" % store)
+    talk = {"messages": [{"role": "user", "content": "word " * 60}], "max_tokens": 2, "temperature": 0}
+    with Daemons("--config", conf) as d, Gateway(d) as g:
+        cached = []
+        for model in ("alpha", "beta", "alpha"):
+            status, j = g.post("/v1/chat/completions", dict(talk, model=model))
+            equal((status, j["model"]), (200, model), j)
+            cached.append(j["usage"]["prompt_tokens_details"]["cached_tokens"])
+    equal(cached[:2], [0, 0], "nothing is known at first")
+    check(cached[2] > 0, "the prefix store has the beginning:", cached)
+
+
+def check_when(conf):
+    """`ntx load` while an answer is generated: refused, or after its end, or instead of it."""
+    longer = os.path.join(tmp.name, "longer.conf")
+    with open(conf) as f, open(longer, "w") as to:
+        to.write(f.read().replace("ctx = 256", "ctx = 4096"))
+    with Daemons("--config", longer) as d, Gateway(d) as g:
+        said = []
+
+        def load(*options):
+            call = [os.path.join(BIN, "ntx"), "load", path("beta.gguf"), "--socket", d.socket(), "--quiet", *options]
+            return subprocess.run(call, capture_output=True, text=True, timeout=120 * patience())
+
+        def answer():
+            body = {"model": "alpha", "prompt": PROMPT, "max_tokens": 4000, "ignore_eos": True}
+            said.append(g.post("/v1/completions", body)[1])
+
+        for options in ([], ["--drain"], ["--wait"], ["--force"]):
+            t = threading.Thread(target=answer)
+            t.start()
+            wait_for(lambda: busy(g), 20, "an answer under way")
+            r = load(*options)
+            t.join()
+            j = said.pop()
+            whole = j.get("usage", {}).get("completion_tokens") == 4000
+            if options:
+                equal(r.returncode, 0, (options, r.stderr))
+                wait_for(lambda: state(g)["beta"] == "loaded", 20, "the other model")
+            else:
+                check(r.returncode and "answers are being generated" in r.stderr, r)
+            equal(whole, options != ["--force"], (options, "the whole answer", str(j)[:200]))
+
+
+def busy(g):
+    slots = g.get("/slots")[1]
+    return bool(slots) and slots[0]["is_processing"]
+
+
+def check_serve(texts):
+    """`ntx serve` with several models, which it names again to another ntx-computed."""
+    env = dict(os.environ, NTX_RUNTIME=os.path.join(tmp.name, "rt"), XDG_RUNTIME_DIR="")
+    port = free_port()
+    command = [os.path.join(BIN, "ntx"), "serve", path("alpha.gguf"), "second=" + path("beta.gguf"), "--alias", "first"]
+    p = subprocess.Popen(
+        command + ["--ram", "64M", "--ctx", "256", "--listen", "127.0.0.1:%d" % port, "--quiet"], env=env
+    )
+    try:
+        g = Client(port)
+        wait_for(lambda: g.there() or p.poll() is not None, 60, "ntx serve")
+        wait_for(lambda: state(g) == {"first": "loaded", "second": "unloaded"}, 20, "the first one")
+        equal([ask(g, m) for m in ("second", "alpha", "beta")], [texts[1], texts[0], texts[1]], "answers")
+        said = subprocess.run(["pgrep", "-P", str(p.pid), "-x", "ntx-computed"], capture_output=True, text=True).stdout
+        os.kill(int(said), signal.SIGKILL)
+        equal([ask(g, m) for m in ("first", "second")], texts[:2], "answers of its successor")
+    finally:
+        p.send_signal(signal.SIGINT)
+        equal(p.wait(60 * patience()), 0, "exit code after Ctrl-C")
+    said = subprocess.run([BIN + "/ntx", "serve", path("alfa.gguf")], env=env, capture_output=True, text=True)
+    check(said.returncode and "did you mean" in said.stderr, said)
+
+
+class Client(Gateway):
+    """A gateway that somebody else started."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def there(self):
+        try:
+            return self.get("/health")[0] == 200
+        except OSError:
+            return False
+
+
 def main():
     conf = make_files()
     texts = [direct("alpha.gguf"), direct("beta.gguf"), direct("OWNER/REPO/gam ma-Q8_0.gguf")]
@@ -226,6 +316,9 @@ def main():
         check_keep_alive(g, texts)
         check_kill(d, g, texts)
         check_traffic(g, texts)
+    check_when(conf)
+    check_serve(texts)
+    check_state(conf)
 
 
 main()
