@@ -12,6 +12,7 @@
 void ntx_answer_free(struct ntx_answer *a)
 {
     json_decref(a->items);
+    json_decref(a->kept.broken);
     for (unsigned i = 0; i < a->n; i++) {
         ntx_reply_free(a->choice[i].reply);
         for (unsigned k = 0; k < a->choice[i].n_calls; k++) {
@@ -24,6 +25,7 @@ void ntx_answer_free(struct ntx_answer *a)
         free(a->choice[i].stop);
         ntx_buf_free(&a->choice[i].text);
         ntx_buf_free(&a->choice[i].thought);
+        ntx_buf_free(&a->choice[i].checked);
     }
 }
 
@@ -150,7 +152,9 @@ static void show_text(struct ntx_part_taker *t, bool thought, const char *text, 
         return;
     if (t->a->ask->stream)
         t->a->shape->piece(t->a, t->choice, thought, text, len, t->out);
-    else
+    if (t->a->ask->stream && !thought && t->a->ask->unenforced.keywords)
+        ntx_buf_add(&c->checked, text, len);
+    if (!t->a->ask->stream)
         ntx_buf_add(thought ? &c->thought : &c->text, text, len);
 }
 
@@ -264,7 +268,7 @@ static void feed_event(struct ntx_answer *a, const struct ntx_event *e, struct n
         show_text(&c->taker, false, e->text, e->len);
     else
         a->bad |= ntx_reply_feed(c->reply, e->text, e->len) != 0;
-    a->bad |= c->text.bad || c->thought.bad;
+    a->bad |= c->text.bad || c->thought.bad || c->checked.bad;
 }
 
 /* cut: the answer was ended before the model was done. */
@@ -273,7 +277,31 @@ static void end_reply(struct ntx_answer *a, struct ntx_choice *c, bool cut, stru
     c->taker.out = out;
     if (c->reply)
         a->bad |= (cut ? ntx_reply_cut(c->reply) : ntx_reply_end(c->reply)) != 0;
-    a->bad |= c->text.bad || c->thought.bad;
+    a->bad |= c->text.bad || c->thought.bad || c->checked.bad;
+}
+
+/* Checks the choice's values against what was not enforced. */
+static void check_kept(struct ntx_answer *a, const struct ntx_choice *c)
+{
+    const struct ntx_unenforced *u = &a->ask->unenforced;
+    if (!u->keywords)
+        return;
+    const struct ntx_buf *text = a->ask->stream ? &c->checked : &c->text;
+    ntx_kept_text(&a->kept, u, text->p, text->n);
+    for (unsigned i = 0; i < c->n_calls; i++) {
+        a->kept.unknown |= c->call[i].cut;
+        if (!c->call[i].cut)
+            ntx_kept_value(&a->kept, u, json_string_value(c->call[i].name), c->call[i].arguments);
+    }
+}
+
+void ntx_answer_add_kept(const struct ntx_answer *a, json_t *j)
+{
+    if (!j || !a->ask->stream || a->left || !a->ask->unenforced.keywords)
+        return;
+    json_t *ntx = json_object();
+    ntx_kept_add(&a->kept, &a->ask->unenforced, ntx);
+    json_object_set_new(j, "ntx", ntx);
 }
 
 static int finish_choice(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out, struct ntx_err *err)
@@ -285,6 +313,7 @@ static int finish_choice(struct ntx_answer *a, const struct ntx_event *e, struct
     c->stop = !length && e->stop && *e->stop ? strdup(e->stop) : NULL;
     end_reply(a, c, length || c->stop, out);
     c->finish = length ? "length" : "stop";
+    check_kept(a, c);
     take_stats(&a->timings, e->stats);
     a->cached_tokens += e->choice % a->ask->n ? 0 : e->cached_tokens;
     a->left--;

@@ -55,6 +55,7 @@ struct ntx_choice {
     struct ntx_tool_call *call; /* [n_calls] */
     unsigned n_calls;
     struct ntx_buf text, thought; /* unused in streams */
+    struct ntx_buf checked;       /* in streams: the text, if it is to be checked at the end */
     const char *finish;           /* "stop" or "length"; NULL: not yet */
     uint32_t tokens;
     json_t *logprobs; /* if requested: those of the tokens whose text is not sent yet; else NULL */
@@ -78,6 +79,7 @@ struct ntx_answer {
     unsigned n, left;                      /* choices; choices that have not ended */
     uint32_t prompt_tokens, cached_tokens; /* cached_tokens: of the prompt; known at the end */
     struct ntx_timings timings;
+    struct ntx_kept kept;        /* whether the values keep to what was not enforced */
     uint64_t since_ns, first_ns; /* time of the request, and of the first text (0: none yet) */
     int block; /* Anthropic's blocks and the items of Responses: index of the current or next one; whether it is
                 * open; its kind */
@@ -104,5 +106,7 @@ json_t *ntx_answer_logprobs(struct ntx_choice *c);  /* those collected, or null;
 uint32_t ntx_answer_tokens(const struct ntx_answer *a);
 /* Adds `timings` with llama-server's names, once the answer is complete and its figures are known. j may be NULL. */
 void ntx_answer_add_timings(const struct ntx_answer *a, json_t *j);
+/* Adds `ntx` to the last event of a stream, if keywords of a schema were not enforced. j may be NULL. */
+void ntx_answer_add_kept(const struct ntx_answer *a, json_t *j);
 
 #endif

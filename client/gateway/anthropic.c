@@ -123,10 +123,11 @@ static void send_call(struct ntx_answer *a, unsigned choice, unsigned i, struct 
 static void end_choice(struct ntx_answer *a, unsigned choice, struct ntx_buf *out)
 {
     close_block(a, out);
-    send_event(out, "message_delta",
-               json_pack("{s:s, s:{s:s?, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
-                         stop_reason(&a->choice[choice]), "stop_sequence", stop_of(&a->choice[choice]), "usage",
-                         json_of_usage(a)));
+    json_t *j = json_pack("{s:s, s:{s:s?, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
+                          stop_reason(&a->choice[choice]), "stop_sequence", stop_of(&a->choice[choice]), "usage",
+                          json_of_usage(a));
+    ntx_answer_add_kept(a, j);
+    send_event(out, "message_delta", j);
     send_event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 

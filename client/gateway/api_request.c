@@ -161,6 +161,7 @@ void ntx_api_request_clear(struct ntx_api_request *a)
     free(a->model);
     free(a->variables);
     free(a->constraint);
+    ntx_unenforced_free(&a->unenforced);
     free(a->bias);
     json_decref(a->echo);
     json_decref(a->think.more);

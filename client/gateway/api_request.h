@@ -16,6 +16,7 @@
 
 #include "client/gateway/fault.h"
 #include "client/gateway/field.h"
+#include "client/gateway/schemas.h"
 
 #define NTX_API_REQUEST_DEPTH   190u /* depth of nested values */
 #define NTX_API_REQUEST_CHOICES 16u  /* answers of one request: as many as ntx-computed runs for a client */
@@ -88,6 +89,7 @@ struct ntx_api_request {
     const char *constraint_kind; /* kind and text of ntx.proto's Constraint; constraint NULL: none */
     char *constraint;
     bool constraint_soft; /* a constraint that is not possible is dropped */
+    struct ntx_unenforced unenforced;
     struct ntx_api_request_bias {
         int32_t token;
         float add;
@@ -141,7 +143,9 @@ int ntx__request_guides(struct ntx_api_request *a, const json_t *body, struct nt
 int ntx__request_openai_messages(struct ntx_api_request *a, const json_t *messages,
                                  struct ntx_fault *f); /* a list of messages in the form of OpenAI and Ollama */
 int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthropic, struct ntx_fault *f);
-int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, const char *param, struct ntx_fault *f);
+/* strict: a schema that cannot be enforced whole is refused; else the closest one is. */
+int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, bool strict, const char *param,
+                        struct ntx_fault *f);
 int ntx__request_format(struct ntx_api_request *a, const json_t *format, const char *param, struct ntx_fault *f);
 int ntx__request_tool_choice(const json_t *v, const char **choice,
                              struct ntx_fault *f); /* none, auto, required, or a tool's name or type */

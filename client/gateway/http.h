@@ -70,6 +70,7 @@ struct ntx_request { /* used by its connection's thread */
     bool lingers;               /* a body remains unread */
     struct ntx_ignored ignored; /* fields that are not followed; named in the answer */
     char note[128];             /* ntx-computed's note for the answer; "": none */
+    char unenforced[300];       /* keywords of schemas that are not enforced; "": none */
     const char *of;             /* the path after the route's, if the route ends with a slash */
     struct ntx_turn *turn;      /* for its model, until the end of the request; NULL: it needs none */
 };

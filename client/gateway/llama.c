@@ -20,6 +20,7 @@ static json_t *json_of_text(const struct ntx_answer *a, const char *text, size_t
     json_object_update(j, end);
     json_decref(end);
     ntx_answer_add_timings(a, j);
+    ntx_answer_add_kept(a, j);
     return j;
 }
 

@@ -98,6 +98,7 @@ static void end_choice(struct ntx_answer *a, unsigned choice, struct ntx_buf *ou
     (void)choice;
     set_text(a, j, "", 0, "", 0);
     set_end(a, j);
+    ntx_answer_add_kept(a, j);
     send_line(out, j);
 }
 

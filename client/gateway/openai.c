@@ -27,12 +27,15 @@ static void send_chunk(const struct ntx_answer *a, const char *object, json_t *c
                        struct ntx_buf *out)
 {
     json_t *j = reply_head(a, object, choices);
+    const bool last = use || !a->ask->usage;
     if (j && a->ask->usage)
         json_object_set_new(j, "usage", use ? use : json_null());
     else
         json_decref(use);
-    if (use || !a->ask->usage)
+    if (last) {
         ntx_answer_add_timings(a, j);
+        ntx_answer_add_kept(a, j);
+    }
     ntx_buf_text(out, "data: ");
     ntx_buf_json(out, j);
     ntx_buf_text(out, "\n\n");

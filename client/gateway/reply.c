@@ -28,6 +28,11 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status, struct 
         snprintf(warning, sizeof warning, "299 ntx \"ignored: %s\"", q->ignored.text);
         MHD_add_response_header(r, "Warning", warning);
     }
+    if (*q->unenforced) {
+        char warning[sizeof q->unenforced + 40];
+        snprintf(warning, sizeof warning, "299 ntx \"not enforced: %s\"", q->unenforced);
+        MHD_add_response_header(r, "Warning", warning);
+    }
     if (*q->note) {
         char warning[sizeof q->note + 16];
         snprintf(warning, sizeof warning, "299 ntx \"%s\"", q->note);

@@ -15,11 +15,15 @@ static int constrain(struct ntx_api_request *a, const char *kind, const json_t *
     return a->constraint ? 0 : no_memory(f);
 }
 
-int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, const char *param, struct ntx_fault *f)
+int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, bool strict, const char *param,
+                        struct ntx_fault *f)
 {
     if (!json_is_object(schema) && !json_is_boolean(schema))
         return ntx_fault(f, NTX_FAULT_INVALID, param, "'%s' must have a schema, which is an object", param);
-    return constrain(a, "schema", schema, f);
+    ntx_unenforced_free(&a->unenforced);
+    if (ntx_unenforced_look(&a->unenforced, schema, NULL, strict ? NTX_SCHEMA_STRICT : NTX_SCHEMA_CLOSEST, param, f))
+        return -1;
+    return constrain(a, a->unenforced.keywords ? "closest" : "schema", schema, f);
 }
 
 int ntx__request_format(struct ntx_api_request *a, const json_t *format, const char *param, struct ntx_fault *f)
@@ -37,7 +41,8 @@ int ntx__request_format(struct ntx_api_request *a, const json_t *format, const c
     if (inner && !json_is_null(inner) && !json_is_object(inner))
         return ntx_fault(f, NTX_FAULT_INVALID, param, "'json_schema' of '%s' must be an object", param);
     if (type && !strcmp(type, "json_schema")) /* Responses have a flat schema */
-        return ntx__request_schema(a, json_object_get(inner ? inner : format, "schema"), param, f);
+        return ntx__request_schema(a, json_object_get(inner ? inner : format, "schema"),
+                                   json_is_true(json_object_get(inner ? inner : format, "strict")), param, f);
     if (!type || strcmp(type, "json_object"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "'%s' is of type text, json_object or json_schema", param);
     json_t *object = json_pack("{s:s}", "type", "object");
@@ -66,6 +71,26 @@ static bool is_left_out(const struct ntx_api_request *a, const char *name)
     return false;
 }
 
+/* Looks at the parameters of the tools that may be called. A schema that fails ends a soft constraint later. */
+static int look_at_tools(struct ntx_api_request *a, const json_t *tools, const char *only, bool soft,
+                         struct ntx_fault *f)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach((json_t *)(uintptr_t)tools, i, tool) {
+        const json_t *fn = json_object_get(tool, "function"), *schema = json_object_get(fn, "parameters");
+        const char *name = json_string_value(json_object_get(fn, "name"));
+        enum ntx_schema_use use = soft ? NTX_SCHEMA_MAY_FAIL : NTX_SCHEMA_CLOSEST;
+        if (!json_is_object(schema) || !name || (only && strcmp(only, name)))
+            continue;
+        if (json_is_true(json_object_get(fn, "strict")))
+            use = NTX_SCHEMA_STRICT;
+        if (ntx_unenforced_look(&a->unenforced, schema, name, use, "tools", f))
+            return -1;
+    }
+    return 0;
+}
+
 /* With "auto", an impossible constraint is no fault: the model then writes calls freely. */
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel, struct ntx_fault *f)
 {
@@ -88,7 +113,9 @@ int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool par
         json_t *what = json_pack("{s:O, s:s, s:b}", "tools", tools, "choice", is_auto ? "auto" : choice, "parallel",
                                  parallel);
         a->constraint_soft = is_auto && parallel && !any_strict(tools);
-        rc = what ? constrain(a, "calls", what, f) : no_memory(f);
+        rc = look_at_tools(a, tools, is_auto || !strcmp(choice, "required") ? NULL : choice, a->constraint_soft, f);
+        if (!rc)
+            rc = what ? constrain(a, "calls", what, f) : no_memory(f);
         json_decref(what);
     }
     json_decref(variables);

@@ -34,11 +34,11 @@ static int read_schema(struct ntx_api_request *a, const json_t *v, const char *p
     if (a->constraint)
         return set_text(a, param, "", f);
     if (!json_is_string(v))
-        return ntx__request_schema(a, v, param, f);
+        return ntx__request_schema(a, v, false, param, f);
     json_t *read = json_loads(json_string_value(v), JSON_DECODE_ANY, NULL);
     if (!read)
         return ntx_fault(f, NTX_FAULT_INVALID, param, "'%s' must be a schema, or the text of one", param);
-    int rc = ntx__request_schema(a, read, param, f);
+    int rc = ntx__request_schema(a, read, false, param, f);
     json_decref(read);
     return rc;
 }

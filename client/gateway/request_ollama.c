@@ -29,11 +29,11 @@ static int read_format(struct ntx_api_request *a, const json_t *v, struct ntx_fa
     if (!v || json_is_null(v) || (word && !*word))
         return 0;
     if (!word)
-        return ntx__request_schema(a, v, "format", f);
+        return ntx__request_schema(a, v, false, "format", f);
     if (strcmp(word, "json"))
         return ntx_fault(f, NTX_FAULT_INVALID, "format", "'format' is \"json\", or a schema");
     json_t *any = json_pack("{s:s}", "type", "object");
-    int rc = ntx__request_schema(a, any, "format", f);
+    int rc = ntx__request_schema(a, any, false, "format", f);
     json_decref(any);
     return rc;
 }

@@ -219,8 +219,10 @@ static void end_choice(struct ntx_answer *a, unsigned choice, struct ntx_buf *ou
     if (!a->block_open && !json_array_size(a->items)) /* an empty answer */
         open_item(a, false, out);
     close_item(a, out);
+    json_t *response = json_of_response(a, json_incref(a->items));
+    ntx_answer_add_kept(a, response);
     send_event(a, out, *c->finish == 'l' ? "response.incomplete" : "response.completed",
-               json_pack("{s:o}", "response", json_of_response(a, json_incref(a->items))));
+               json_pack("{s:o}", "response", response));
 }
 
 static void send_in_progress(struct ntx_answer *a, const struct ntx_event *e, struct ntx_buf *out)

@@ -148,6 +148,7 @@ static int start_job(struct job *j, struct ntx_err *err)
     if (!rc && (j->ask->tools || ntx_api_request_thinks(j->ask)))
         rc = ntx__fit_to_model(j->call, j->ask, &format, err);
     q->ignored = j->ask->ignored;
+    ntx_unenforced_text(&j->ask->unenforced, q->unenforced, sizeof q->unenforced);
     if (!rc && j->ask->suffix)
         rc = make_infill(j->call, j->ask, err);
     if (!rc && j->ask->shows_prompt)
@@ -236,11 +237,13 @@ static int take_event(struct job *j, struct ntx_event *e, struct ntx_err *err)
 static void add_ignored(const struct job *j, struct ntx_buf *out)
 {
     const struct ntx_ignored *g = &j->ask->ignored;
-    if ((!g->n && !*j->note) || !out->n || out->bad)
+    if ((!g->n && !*j->note && !j->ask->unenforced.keywords) || !out->n || out->bad)
         return;
+    json_t *ntx = ntx_ignored_json(g, j->note);
+    ntx_kept_add(&j->answer.kept, &j->ask->unenforced, ntx);
     out->n--;
     ntx_buf_text(out, ",\"ntx\":");
-    ntx_buf_json(out, ntx_ignored_json(g, j->note));
+    ntx_buf_json(out, ntx);
     ntx_buf_text(out, "}");
 }
 

@@ -166,9 +166,10 @@ static int compile_constraint(void *ctx, struct ntx_grammar **out, struct ntx_er
     int rc;
     if (!strcmp(a->m->constraint, "grammar"))
         return ntx_grammar_compile(text, len, out, err);
-    if (!strcmp(a->m->constraint, "schema"))
-        rc = ntx__constraint_schema(a->reply, a->chat, ntx_tokenizer_has_control(a->tok, "<|channel|>"), text, len,
-                                    &made, err);
+    const bool closest = !strcmp(a->m->constraint, "closest");
+    if (closest || !strcmp(a->m->constraint, "schema"))
+        rc = ntx__constraint_schema(closest, a->reply, a->chat, ntx_tokenizer_has_control(a->tok, "<|channel|>"), text,
+                                    len, &made, err);
     else if (!strcmp(a->m->constraint, "calls"))
         rc = ntx__constraint_calls(a->reply, text, len, &made, err);
     else

@@ -79,8 +79,8 @@ const struct ntx_token_top *ntx_constraint_token_top(const struct ntx_constraint
 
 /* ---- constraint_text.c: grammar texts for a schema's or tools' answers; malloc'd. guarded: channel marks are control
  * tokens */
-int ntx__constraint_schema(const char *reply, bool chat, bool guarded, const char *json, size_t len, char **out,
-                           struct ntx_err *err);
+int ntx__constraint_schema(bool closest, const char *reply, bool chat, bool guarded, const char *json, size_t len,
+                           char **out, struct ntx_err *err);
 int ntx__constraint_calls(const char *reply, const char *json, size_t len, char **out, struct ntx_err *err);
 
 #endif

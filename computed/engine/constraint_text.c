@@ -20,6 +20,7 @@ struct text {
     FILE *f;
     char *p;
     size_t n;
+    bool strict; /* the tool that is being written must have its schema enforced whole */
 };
 
 static int text_begin(struct text *t, struct ntx_err *err)
@@ -56,8 +57,8 @@ static void put_thinking(struct text *t, const struct ntx_reply_writing *w)
         fprintf(t->f, "thinking ::= ~\"%s\" @\"%s\" [ \\n]* root\n", w->think_end, w->think_end);
 }
 
-int ntx__constraint_schema(const char *reply, bool chat, bool guarded, const char *json, size_t len, char **out,
-                           struct ntx_err *err)
+int ntx__constraint_schema(bool closest, const char *reply, bool chat, bool guarded, const char *json, size_t len,
+                           char **out, struct ntx_err *err)
 {
     struct text t;
     bool calls;
@@ -78,7 +79,7 @@ int ntx__constraint_schema(const char *reply, bool chat, bool guarded, const cha
     if (!whole)
         rc = ntx_err_set(err, -EINVAL, "the schema is no JSON: %.120s (line %d)", e.text, e.line);
     json_decref(whole);
-    fprintf(t.f, "value ::= %%json %.*s\n", (int)len, json);
+    fprintf(t.f, "value ::= %s %.*s\n", closest ? "%closest" : "%json", (int)len, json);
     return text_end(&t, rc, out, err);
 }
 
@@ -97,7 +98,7 @@ static void put_literal(struct text *t, const char *s)
 
 static void put_json(struct text *t, const json_t *j)
 {
-    fputs("%json ", t->f);
+    fputs(t->strict ? "%json " : "%closest ", t->f);
     json_dumpf(j, t->f, JSON_ENCODE_ANY | JSON_COMPACT);
     fputc(' ', t->f);
 }
@@ -206,6 +207,7 @@ static int put_calls(struct text *t, const struct ntx_reply_writing *w, const js
         put_literal(t, name);
         fprintf(t->f, "%s ", w->middle);
         json_t *schema = json_object_get(fn, "parameters");
+        t->strict = json_is_true(json_object_get(fn, "strict"));
         put_arguments(t, w, json_is_object(schema) ? schema : NULL);
         fprintf(t->f, "%s\n", w->close);
         any = true;

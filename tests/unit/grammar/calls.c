@@ -106,7 +106,7 @@ static void try_schema(const char *format, const json_t *schema, uint64_t *seed)
     struct ntx_grammar *g;
     struct ntx_err err = {0};
     char *text, *json = json_dumps(schema, JSON_COMPACT);
-    CHECK_MSG(!ntx__constraint_schema(format, true, false, json, strlen(json), &text, &err), "%s: %s", format,
+    CHECK_MSG(!ntx__constraint_schema(false, format, true, false, json, strlen(json), &text, &err), "%s: %s", format,
               err.text);
     CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s: %s\n%s", format, err.text, text);
     for (int i = 0; i < 6; i++) {
@@ -156,7 +156,8 @@ static bool taken(bool guarded, const char *answer)
     struct ntx_grammar *g;
     struct ntx_match *m;
     struct ntx_err err = {0};
-    CHECK_MSG(!ntx__constraint_schema("harmony", true, guarded, json, sizeof json - 1, &text, &err), "%s", err.text);
+    CHECK_MSG(!ntx__constraint_schema(false, "harmony", true, guarded, json, sizeof json - 1, &text, &err), "%s",
+              err.text);
     CHECK_MSG(!ntx_grammar_compile(text, strlen(text), &g, &err), "%s", err.text);
     struct ntx_match_config c = {.grammar = g, .memory = 4 << 20};
     CHECK_EQ(ntx_match_new(&c, &m), 0);

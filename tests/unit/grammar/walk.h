@@ -31,4 +31,7 @@ bool valid(const json_t *root, const json_t *schema, const json_t *v, const char
 /* A random schema of what is supported. */
 json_t *random_schema(uint64_t *seed);
 
+/* Parameters of a tool as generators write them (shapes.c). */
+json_t *tool_schema(uint64_t *seed);
+
 #endif
