@@ -84,7 +84,10 @@ def formats(g):
         )[1]["output"][-1]["content"][0]["text"],
         "Responses' format",
     )
-    for pattern, words in (("^([a-z]{0,4000}){0,4000}$", "grammar is too ambiguous"), ("a{5,2}", "no quantifier")):
+    for pattern, strict, param, words in (
+        ("^([a-z]{0,4000}){0,4000}$", False, None, "grammar is too ambiguous"),
+        ("a{5,2}", True, "response_format", "no quantifier"),
+    ):
         watch = Watch()
         status, e = g.post(
             "/v1/chat/completions",
@@ -92,14 +95,14 @@ def formats(g):
                 "messages": HELLO,
                 "response_format": {
                     "type": "json_schema",
-                    "json_schema": {"name": "p", "schema": {"type": "string", "pattern": pattern}},
+                    "json_schema": {"name": "p", "strict": strict, "schema": {"type": "string", "pattern": pattern}},
                 },
             },
         )
         check(
             status == 400
             and e["error"]["code"] is None
-            and e["error"]["param"] is None
+            and e["error"]["param"] == param
             and words in e["error"]["message"],
             pattern,
             status,
@@ -113,6 +116,56 @@ def formats(g):
     check(text["message"]["content"].startswith("{"), text)
     if text["finish_reason"] == "stop":
         check(isinstance(json.loads(text["message"]["content"]), dict), text)
+
+
+SET = {"type": "array", "items": {"type": "integer", "minimum": 1, "maximum": 2}, "uniqueItems": True, "maxItems": 4}
+DRAWS = {"type": "object", "properties": {"s": SET}, "required": ["s"], "additionalProperties": False}
+LEFT_OUT = {"keyword": "uniqueItems", "at": "#/properties/s"}
+
+
+def says(ntx, text):
+    """The answer names the keyword that was left out, and whether it keeps to it."""
+    drawn = json.loads(text)["s"]
+    kept = len(set(drawn)) == len(drawn)
+    equal({k: v for k, v in ntx["unenforced"][0].items() if k != "tool"}, LEFT_OUT, ntx)
+    equal(ntx["kept"], kept, ntx, text)
+    equal("broken" in ntx, not kept, ntx)
+    return kept
+
+
+def left_out(g):
+    """A schema that an automaton cannot enforce whole: the closest one is, unless it is strict."""
+    schema = {"name": "d", "schema": DRAWS}
+    ask = {"messages": HELLO, "temperature": 1, "response_format": {"type": "json_schema", "json_schema": schema}}
+    results = set()
+    for seed in range(8):
+        code, headers, body = g.request("POST", "/v1/chat/completions", dict(ask, seed=seed))
+        equal(code, 200, body)
+        r = json.loads(body)
+        results.add(says(r["ntx"], r["choices"][0]["message"]["content"]))
+        check("not enforced: uniqueItems at #/properties/s" in str(headers), headers)
+    equal(results, {True, False}, "some answers keep to it")
+    sent = [json.loads(e) for e in events(g.request("POST", "/v1/chat/completions", dict(ask, stream=True))[2])[:-1]]
+    says(sent[-1]["ntx"], "".join(e["choices"][0]["delta"].get("content", "") for e in sent))
+    code, r = g.post("/api/chat", {"messages": HELLO, "format": DRAWS, "stream": False})
+    says(r["ntx"], r["message"]["content"])
+    schema["strict"] = True
+    code, r = g.post("/v1/chat/completions", ask)
+    check(code == 400 and "'uniqueItems'" in r["error"]["message"], r)
+    check("(at #/properties/s)" in r["error"]["message"], r)
+
+
+def calls_left_out(g):
+    draw = {"type": "function", "function": {"name": "draw", "parameters": DRAWS}}
+    plain = {"type": "function", "function": {"name": "plain", "parameters": SCHEMA}}
+    ask = {"messages": HELLO, "tools": [plain, draw], "tool_choice": {"type": "function", "function": {"name": "draw"}}}
+    code, r = g.post("/v1/chat/completions", dict(ask, seed=1, max_tokens=400))
+    equal(code, 200, r)
+    equal(r["ntx"]["unenforced"], [dict(LEFT_OUT, tool="draw")], r)
+    draw["function"]["strict"] = True
+    code, r = g.post("/v1/chat/completions", ask)
+    check(code == 400 and "the tool 'draw'" in r["error"]["message"], r)
+    check("'uniqueItems'" in r["error"]["message"] and "(at #/properties/s)" in r["error"]["message"], r)
 
 
 def probabilities(d, g):
@@ -295,6 +348,7 @@ def main():
         c.load(model, ram_bytes=256 << 20, ctx=512, sessions=4)
         c.close()
         formats(g)
+        left_out(g)
         biases(g, probabilities(d, g))
         for template in ("harmony",):
             other = make_model(
@@ -318,6 +372,7 @@ def main():
             c.load(other, ram_bytes=256 << 20, ctx=1024, sessions=4)
             c.close()
             calls(g, template == "harmony")
+            calls_left_out(g)
         memory(d, g)
 
 
