@@ -39,6 +39,28 @@ int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tok
                          const struct ntx_chat_msg *msgs, unsigned from, unsigned n, struct ntx_chat_more *more,
                          const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err);
 
+/* Other orders of a conversation, for a template that refuses it, or drops a system text, as it came. Each has the
+ * changes of those before it. */
+enum ntx__chat_order {
+    NTX__ORDER_ASKED,  /* as it came */
+    NTX__ORDER_JOINED, /* messages of one role in a row are one, with empty lines between their texts */
+    NTX__ORDER_USERS,  /* system messages behind the first message are the user's; users' texts behind a tool's result
+                        * are part of it */
+    NTX__ORDER_ALL,    /* a system message at the beginning is the user's, too */
+    NTX__N_ORDERS
+};
+struct ntx__chat_talk {
+    struct ntx_chat_msg *msgs; /* [n] */
+    unsigned n;
+    char *texts;
+};
+/* msgs[from..n) in this order; those before stay. 0 or -ENOMEM; free it. */
+int ntx__chat_reorder(const struct ntx_chat_msg *msgs, unsigned from, unsigned n, enum ntx__chat_order order,
+                      struct ntx__chat_talk *out);
+void ntx__chat_talk_free(struct ntx__chat_talk *t);
+/* Whether the rendered text has the texts of all system messages. */
+bool ntx__chat_says_systems(const struct ntx_chat_msg *msgs, unsigned from, unsigned n, const char *text, size_t len);
+
 /* The token is a control token that marks a part of replies, and is shown. */
 bool ntx__chat_own_mark(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok, int32_t id);
 

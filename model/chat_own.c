@@ -233,6 +233,54 @@ static int tokens_of(const struct talk *k, const struct ntx_template_text *x, co
     return rc;
 }
 
+static int render(const struct talk *k, const struct ntx_template_limits *l, struct ntx_template_text *text,
+                  struct ntx_err *err)
+{
+    char *json = NULL;
+    size_t len = 0;
+    struct ntx_err why = {0};
+    int rc = variables(k, &json, &len);
+    if (rc)
+        return ntx_err_set(err, rc, "no memory for the conversation");
+    rc = ntx_template_render(k->t->program, json, len, l, text, &why);
+    free(json);
+    if (rc && rc != -ECANCELED)
+        ntx_err_set(err, rc, "the model's %s (--raw goes without it, --chat-template takes another)", why.text);
+    return rc;
+}
+
+/* Renders the first order that the template takes with all system texts; else the conversation as it came. */
+static int render_any(struct talk *k, const struct ntx_template_limits *l, struct ntx__chat_talk *as,
+                      struct ntx_template_text *text, struct ntx_err *err)
+{
+    const struct talk asked = *k;
+    const int first = render(k, l, text, err);
+    if (first && first != -EINVAL)
+        return first;
+    if (!first && ntx__chat_says_systems(k->msgs, k->from, k->n, text->text, text->len))
+        return 0;
+    for (int order = NTX__ORDER_JOINED; order < NTX__N_ORDERS; order++) {
+        struct ntx_template_text other;
+        if (ntx__chat_reorder(asked.msgs, asked.from, asked.n, order, as))
+            return first;
+        k->msgs = as->msgs;
+        k->n = as->n;
+        if (!render(k, l, &other, NULL)) {
+            if (ntx__chat_says_systems(asked.msgs, asked.from, asked.n, other.text, other.len)) {
+                if (!first)
+                    free(text->text);
+                *text = other;
+                return 0;
+            }
+            free(other.text);
+        }
+        ntx__chat_talk_free(as);
+        *as = (struct ntx__chat_talk){0};
+    }
+    *k = asked;
+    return first;
+}
+
 int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tokenizer *tok,
                          const struct ntx_chat_msg *msgs, unsigned from, unsigned n, struct ntx_chat_more *more,
                          const struct ntx_tok_limits *limits, int32_t **ids, struct ntx_err *err)
@@ -245,25 +293,18 @@ int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tok
                      .more = more,
                      .open = !strcmp(msgs[n - 1].role, "assistant")};
     struct ntx_template_text text;
-    struct ntx_err why = {0};
-    char *json = NULL;
-    size_t len = 0;
+    struct ntx__chat_talk as = {0};
     struct ntx_template_limits l = limits_of(limits);
     int rc = check_memory(&k, l.memory, err);
     if (!rc)
         rc = check_json(&k, l.cancel, err);
-    if (!rc && (rc = variables(&k, &json, &len)))
-        ntx_err_set(err, rc, "no memory for the conversation");
+    if (!rc)
+        rc = render_any(&k, &l, &as, &text, err);
     if (rc)
         return rc;
-    rc = ntx_template_render(t->program, json, len, &l, &text, &why);
-    free(json);
-    if (rc == -ECANCELED)
-        return rc;
-    if (rc)
-        return ntx_err_set(err, rc, "the model's %s (--raw goes without it, --chat-template takes another)", why.text);
     rc = tokens_of(&k, &text, limits, more, ids, err);
     free(text.text);
+    ntx__chat_talk_free(&as);
     return rc;
 }
 

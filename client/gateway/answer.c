@@ -188,6 +188,8 @@ static void name_call(const struct ntx_answer *a, struct ntx_tool_call *call, co
 static int add_call(struct ntx_part_taker *t, const struct ntx_reply_part *p)
 {
     struct ntx_choice *c = &t->a->choice[t->choice];
+    if (c->n_calls && !t->a->ask->parallel)
+        return 0; /* the request takes one call at most */
     struct ntx_tool_call *call = realloc(c->call, (c->n_calls + 1) * sizeof *call);
     if (!call)
         return -ENOMEM;
@@ -211,6 +213,12 @@ static int on_part(void *arg, const struct ntx_reply_part *p)
         return add_call(arg, p);
     show_text(arg, p->kind == NTX_REPLY_THOUGHT, p->text, p->len);
     return 0;
+}
+
+static bool offers(void *arg, const char *name, size_t n)
+{
+    const struct ntx_part_taker *t = arg;
+    return json_object_getn(t->a->ask->offered, name, n) != NULL;
 }
 
 static void begin_with_prompt(const struct ntx_answer *a, struct ntx_choice *c, const struct ntx_api_request_prompt *p)
@@ -239,6 +247,8 @@ int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, con
         c->taker = (struct ntx_part_taker){.a = a, .choice = i};
         struct ntx_reply_options with = {
             .format = format ? format : ntx_reply_by_name("plain"), .part = on_part, .arg = &c->taker};
+        if (ask->offered && !(ask->constraint && strcmp(ask->constraint_kind, "calls")))
+            with.offers = offers;
         if (!rc && shape->thinks)
             rc = ntx_reply_new(&with, &c->reply);
         if (ask->shows_prompt)

@@ -32,6 +32,11 @@ static unsigned json_depth(const char *p, size_t n)
 
 json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
 {
+    return ntx__json_load(body, len, JSON_REJECT_DUPLICATES, f);
+}
+
+json_t *ntx__json_load(const char *body, size_t len, size_t flags, struct ntx_fault *f)
+{
     json_error_t e;
     if (json_depth(body, len) >
         NTX_API_REQUEST_DEPTH) { /* writing JSON again needs a stack, and templates accept no deeper nesting */
@@ -40,7 +45,7 @@ json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
         return NULL;
     }
     ntx_json_memory_begin(NTX_MIN(24 * len + (64u << 10), 6 * len + (16u << 20)));
-    json_t *j = json_loadb(body, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &e);
+    json_t *j = json_loadb(body, len, flags | JSON_ALLOW_NUL, &e);
     bool full = ntx_json_memory_end();
     if (j && json_is_object(j))
         return j;
@@ -166,6 +171,7 @@ void ntx_api_request_clear(struct ntx_api_request *a)
     json_decref(a->echo);
     json_decref(a->think.more);
     json_decref(a->left_out);
+    json_decref(a->offered);
     free(a->messages);
     free(a->prompts);
 }

@@ -80,6 +80,7 @@ struct ntx_api_request {
     char *variables;  /* a JSON object for the model's template, or NULL */
     bool parallel;    /* several calls in one answer */
     bool tools;       /* the request has tools: calls are looked for in the answer */
+    json_t *offered;  /* an object whose members are their names, or NULL */
     json_t *left_out; /* names, or types, of tools that cannot be offered, or NULL */
     struct ntx_api_request_think think;
     struct ntx_ignored ignored; /* fields that are not followed */
@@ -128,6 +129,7 @@ int ntx_api_request_think(struct ntx_api_request *a, const json_t *status);
 /* ---- among the files of this folder */
 /* The parsed object of a body (free with json_decref), or NULL with f. */
 json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f);
+json_t *ntx__json_load(const char *body, size_t len, size_t flags, struct ntx_fault *f); /* with jansson's flags */
 int ntx__request_chat(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
@@ -159,7 +161,7 @@ int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fau
 int ntx__request_logprobs(struct ntx_api_request *a, const json_t *body, bool chat, struct ntx_fault *f);
 int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields,
                             struct ntx_fault *f); /* of the message that was added last; takes fields */
-json_t *ntx__request_calls(const json_t *calls,
+json_t *ntx__request_calls(struct ntx_api_request *a, const json_t *calls,
                            struct ntx_fault *f); /* a list of tool_calls in the form of templates, or NULL with f */
 int ntx__request_prompts(struct ntx_api_request *a, const json_t *prompt, struct ntx_fault *f);
 int ntx__request_texts(struct ntx_api_request *a, const json_t *v, const char *name, size_t most,

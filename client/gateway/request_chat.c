@@ -19,6 +19,8 @@ int ntx__request_stops(struct ntx_api_request *a, const json_t *v, const char *n
     for (size_t i = 0; i < n; i++) {
         const json_t *s = json_is_array(v) ? json_array_get(v, i) : v;
         size_t len = json_string_length(s);
+        if (json_is_string(s) && !len)
+            continue; /* it would end no answer */
         if (!len || len > STOP_MOST || strlen(json_string_value(s)) != len)
             return ntx_fault(f, NTX_FAULT_INVALID, name,
                              "'%s' must be a string, or several, of 1 to %d bytes without NUL", name, STOP_MOST);
@@ -134,7 +136,8 @@ static int add_fields(struct ntx_api_request *a, const json_t *m, const json_t *
                       struct ntx_fault *f)
 {
     bool tool = !strcmp(role, "tool");
-    json_t *id = tool ? json_object_get(m, "tool_call_id") : NULL, *name = json_object_get(m, "name"), *call;
+    json_t *id = tool && !json_is_null(json_object_get(m, "tool_call_id")) ? json_object_get(m, "tool_call_id") : NULL,
+           *name = json_object_get(m, "name"), *call;
     json_t *thought = strcmp(role, "assistant") ? NULL : thought_of(m), *list;
     size_t i;
     json_array_foreach((json_t *)(uintptr_t)calls, i, call)
@@ -144,7 +147,7 @@ static int add_fields(struct ntx_api_request *a, const json_t *m, const json_t *
     name = tool || json_string_length(name) ? name : NULL;
     if (name && !json_is_null(name) && !json_is_string(name))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "the 'name' of a message must be a string");
-    if (!(list = calls ? ntx__request_calls(calls, f) : NULL) && calls)
+    if (!(list = calls ? ntx__request_calls(a, calls, f) : NULL) && calls)
         return -1;
     if (!list && !thought && !name && !tool)
         return 0;
@@ -164,10 +167,10 @@ static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fa
     if (!role)
         return -1;
     const json_t *content = json_object_get(m, "content"), *calls = json_object_get(m, "tool_calls");
-    bool called = json_array_size(calls);
+    const bool called = json_array_size(calls), ours = !strcmp(role, "assistant") || !strcmp(role, "tool");
     if (called && strcmp(role, "assistant"))
         return ntx_fault(f, NTX_FAULT_INVALID, "messages", "only the assistant's messages have tool_calls");
-    json_t *none = called && (!content || json_is_null(content)) ? json_string("") : NULL;
+    json_t *none = (content || ours) && (!content || json_is_null(content)) ? json_string("") : NULL;
     int rc = ntx__request_message(a, role, none ? none : content, "messages", f);
     json_decref(none);
     if (rc)

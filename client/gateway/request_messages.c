@@ -13,7 +13,8 @@ static bool is_block(const json_t *block, const char *type)
 /* A tool result becomes its own message, before the user's text. */
 static int add_result(struct ntx_api_request *a, const json_t *block, struct ntx_fault *f)
 {
-    json_t *content = json_object_get(block, "content"), *none = content ? NULL : json_string("");
+    json_t *content = json_object_get(block, "content"),
+           *none = content && !json_is_null(content) ? NULL : json_string("");
     int rc = ntx__request_message(a, "tool", none ? none : content, "messages", f);
     json_decref(none);
     json_t *failed = json_object_get(block, "is_error");
@@ -67,7 +68,7 @@ static int add_blocks(struct ntx_api_request *a, const char *role, const json_t 
     bool speaks = json_array_size(rest) || json_array_size(calls) || thought || !json_array_size(content);
     if (!rc && speaks)
         rc = ntx__request_message(a, role, rest, "messages", f);
-    if (!rc && json_array_size(calls) && !(list = ntx__request_calls(calls, f)))
+    if (!rc && json_array_size(calls) && !(list = ntx__request_calls(a, calls, f)))
         rc = -1;
     if (!rc && (list || json_string_length(thought)))
         rc = ntx__request_set_fields(a,
@@ -136,6 +137,7 @@ static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_
                          "tool_choice: is of type auto, any, none, or tool with a name");
     if (!strcmp(type, "none"))
         return 0;
+    a->parallel = parallel;
     const char *choice = "auto";
     if (!strcmp(type, "any"))
         choice = "required";

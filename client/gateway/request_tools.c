@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/gateway/buf.h"
 #include "client/gateway/request_fields.h"
+#include "model/reply/reply.h"
 
 static int no_memory(struct ntx_fault *f) { return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory"); }
 
@@ -98,6 +100,8 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
             rc = -1;
             break;
         }
+        a->offered = a->offered ? a->offered : json_object();
+        json_object_set(a->offered, json_string_value(json_object_get(json_object_get(one, "function"), "name")), one);
         json_array_append_new(all, one);
     }
     if (!rc && json_array_size(all)) {
@@ -122,31 +126,66 @@ int ntx__request_set_fields(struct ntx_api_request *a, json_t *fields, struct nt
     return m->fields ? 0 : no_memory(f);
 }
 
-/* Templates need arguments as an object; OpenAI's API has them as text. */
-static json_t *arguments_of(const json_t *v)
+/* Reads the first n bytes and `end`. NULL: they are no object. */
+static json_t *read_object(const char *text, size_t n, const char *end)
 {
+    struct ntx_buf b = {0};
     struct ntx_fault f;
-    if (json_is_string(v))
-        return ntx__json_read(json_string_value(v), json_string_length(v), &f);
-    return json_is_object(v) ? json_incref((json_t *)(uintptr_t)v) : NULL;
+    ntx_buf_add(&b, text, n);
+    ntx_buf_text(&b, end);
+    json_t *j = b.bad ? NULL : ntx__json_load(b.p, b.n, 0, &f);
+    if (!j && !b.bad) /* an integer beyond 64 bits */
+        j = ntx__json_load(b.p, b.n, JSON_DECODE_INT_AS_REAL, &f);
+    ntx_buf_free(&b);
+    return j;
 }
 
-json_t *ntx__request_calls(const json_t *calls, struct ntx_fault *f)
+static bool says_nothing(const json_t *v)
+{
+    static const char *const words[] = {"", "null", "[]", "{}", "\"\""};
+    const char *text = json_string_value(v);
+    size_t from = text ? strspn(text, " \t\r\n") : 0, n = text ? strlen(text + from) : 0;
+    while (n && strchr(" \t\r\n", text[from + n - 1]))
+        n--;
+    for (size_t i = 0; text && i < sizeof words / sizeof *words; i++)
+        if (strlen(words[i]) == n && !memcmp(text + from, words[i], n))
+            return true;
+    return !v || json_is_null(v) || (json_is_array(v) && !json_array_size(v));
+}
+
+/* Templates need arguments as an object; OpenAI's API has them as text. Of a text that is not one (a call that was
+ * cut, or that a small model wrote wrongly) the complete members are kept, and the rest is reported as ignored. */
+static json_t *arguments_of(struct ntx_api_request *a, const json_t *v)
+{
+    json_t *j = NULL;
+    if (json_is_object(v))
+        return json_incref((json_t *)(uintptr_t)v);
+    if (json_is_string(v))
+        j = read_object(json_string_value(v), json_string_length(v), "");
+    if (!j && !says_nothing(v)) {
+        ntx_ignored_add(&a->ignored, "messages.tool_calls", "arguments");
+        const char *text = json_is_string(v) ? json_string_value(v) : "";
+        size_t whole = ntx_reply_whole(text, strlen(text));
+        j = whole ? read_object(text, whole, "}") : NULL;
+    }
+    return j ? j : json_object();
+}
+
+json_t *ntx__request_calls(struct ntx_api_request *a, const json_t *calls, struct ntx_fault *f)
 {
     size_t i;
     json_t *call, *out = json_array();
     json_array_foreach((json_t *)(uintptr_t)calls, i, call) {
         json_t *fn = json_object_get(call, "function"), *name = json_object_get(fn, "name"),
-               *arguments = arguments_of(json_object_get(fn, "arguments"));
-        if (!json_is_string(name) || !arguments) {
-            json_decref(arguments);
+               *id = json_object_get(call, "id");
+        if (!json_is_string(name)) {
             json_decref(out);
-            ntx_fault(f, NTX_FAULT_INVALID, "messages",
-                      "a call of tool_calls must have a function with a name, and arguments that are an object");
+            ntx_fault(f, NTX_FAULT_INVALID, "messages", "a call of tool_calls must have a function with a name");
             return NULL;
         }
-        json_array_append_new(out, json_pack("{s:O*, s:s, s:{s:O, s:o}}", "id", json_object_get(call, "id"), "type",
-                                             "function", "function", "name", name, "arguments", arguments));
+        json_array_append_new(out, json_pack("{s:O*, s:s, s:{s:O, s:o}}", "id", json_is_null(id) ? NULL : id, "type",
+                                             "function", "function", "name", name, "arguments",
+                                             arguments_of(a, json_object_get(fn, "arguments"))));
     }
     return out;
 }

@@ -63,8 +63,10 @@ static bool object_call(struct calls *c, struct span object, bool only_look)
     struct span name, arguments = {"{}", 2}, id = {"", 0}, v;
     if (!ntx__reply_member(object, "name", &v) || !ntx__reply_text(v, &name) || !name.n)
         return false;
-    if (!ntx__reply_member(object, "arguments", &arguments))
-        ntx__reply_member(object, "parameters", &arguments);
+    const bool given = ntx__reply_member(object, "arguments", &arguments) ||
+                       ntx__reply_member(object, "parameters", &arguments);
+    if (c->bare && (!given || !c->options->offers(c->options->arg, name.p, name.n)))
+        return false;
     if (ntx__reply_member(object, "id", &v))
         ntx__reply_text(v, &id);
     return arguments.p[0] == '{' && (only_look || hand_out(c, name, id, arguments));
@@ -79,7 +81,7 @@ static bool cut_object(struct calls *c, struct span object, bool only_look)
         return false;
     if (!ntx__reply_begun(object, "arguments", &arguments))
         ntx__reply_begun(object, "parameters", &arguments);
-    if (arguments.n && arguments.p[0] != '{')
+    if ((arguments.n && arguments.p[0] != '{') || (c->bare && !c->options->offers(c->options->arg, name.p, name.n)))
         return false;
     if (ntx__reply_begun(object, "id", &v) && ntx__reply_value(&v, &id) && !ntx__reply_text(id, &id))
         id.n = 0;
@@ -110,6 +112,7 @@ static bool read_objects(struct calls *c, bool only_look)
 }
 
 bool ntx__calls_hermes(struct calls *c) { return read_objects(c, true) && read_objects(c, false); }
+bool ntx__calls_bare(struct calls *c, bool only_look) { return read_objects(c, only_look); }
 bool ntx__calls_llama(struct calls *c) { return ntx__calls_hermes(c); }
 
 /* NAME[ARGS]{...}, in some models with [CALL_ID]ID between; else a list of objects. */

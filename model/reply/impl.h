@@ -34,7 +34,8 @@ bool ntx__reply_until(struct span *s, const char *mark, struct span *before); /*
 struct calls {
     const struct ntx_reply_options *options;
     struct span body;
-    bool cut; /* the reply ended inside the call: the known part is passed on */
+    bool cut;  /* the reply ended inside the call: the known part is passed on */
+    bool bare; /* without marks: only offered tools, with their arguments, are calls */
     int rc;
 };
 bool ntx__calls_hermes(struct calls *c);
@@ -47,5 +48,19 @@ bool ntx__calls_dsml(struct calls *c);
 bool ntx__calls_mistral(struct calls *c);
 bool ntx__calls_llama(struct calls *c);
 bool ntx__calls_harmony(struct calls *c, struct span head);
+
+bool ntx__calls_bare(struct calls *c, bool only_look);
+
+/* ---- bare.c: calls without marks, inside text */
+struct bare {
+    size_t seen;       /* bytes of the held text that have been looked at */
+    size_t tried;      /* so many bytes behind did not decide whether calls begin there */
+    bool line, fenced; /* there: only white space since a line began; inside of another fence */
+};
+enum bare_is { BARE_TEXT, BARE_MAYBE, BARE_CALLS };
+/* Looks for calls in the held text. BARE_TEXT: it has none. BARE_MAYBE: at *from, calls may begin; more text, or the
+ * end, decides. BARE_CALLS: calls are at *from .. *to, and c->body is their JSON. ended: no more text follows. */
+enum bare_is ntx__reply_bare(struct bare *b, const struct bytes *held, struct calls *c, bool ended, size_t *from,
+                             size_t *to);
 
 #endif

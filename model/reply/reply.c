@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/util.h"
 #include "model/reply/impl.h"
 
 #define MARKS     4
@@ -190,6 +191,7 @@ struct ntx_reply {
     struct bytes held; /* text of the current state, not passed on yet */
     size_t seen;       /* CALL: this part has been searched */
     struct bytes head; /* BODY: the text before <|message|> */
+    struct bare bare;  /* BEGIN, TEXT */
 };
 
 int ntx_reply_new(const struct ntx_reply_options *options, struct ntx_reply **out)
@@ -200,6 +202,7 @@ int ntx_reply_new(const struct ntx_reply_options *options, struct ntx_reply **ou
     r->options = *options;
     r->at = options->thinks ? THOUGHT : BEGIN;
     r->after = options->thinks;
+    r->bare.line = true;
     *out = r;
     return 0;
 }
@@ -238,6 +241,7 @@ static int pass_on(struct ntx_reply *r, enum ntx_reply_kind kind, size_t n)
         rc = r->options.part(r->options.arg, &part);
     }
     drop_bytes(&r->held, n);
+    r->bare.seen -= NTX_MIN(r->bare.seen, n);
     return rc;
 }
 
@@ -284,6 +288,7 @@ static int pass_mark(struct ntx_reply *r, enum ntx_reply_kind kind, size_t at, c
     drop_bytes(&r->held, at - n + strlen(mark));
     r->at = next;
     r->after = true;
+    r->bare = (struct bare){.line = true};
     return rc;
 }
 
@@ -320,6 +325,43 @@ static int finish_call(struct ntx_reply *r, size_t n, const char *close)
     drop_bytes(&r->held, n + (close ? strlen(close) : 0));
     r->at = TEXT;
     r->after = true;
+    r->bare = (struct bare){.line = true};
+    return rc;
+}
+
+/* Looks for calls without marks in the held text, of which the first n bytes have no mark. *keep: where calls may
+ * begin, or n. Calls that are whole are passed on, with the text before them. */
+static int step_bare(struct ntx_reply *r, size_t n, bool ended, size_t *keep, bool *found)
+{
+    struct bytes held = {.p = r->held.p, .n = n};
+    struct calls c = {.options = &r->options, .cut = r->cut, .bare = true};
+    size_t from = n, to = n;
+    *keep = n;
+    *found = false;
+    if (!r->options.offers || !n)
+        return 0;
+    enum bare_is is = ntx__reply_bare(&r->bare, &held, &c, ended, &from, &to);
+    if (is == BARE_MAYBE)
+        *keep = from;
+    if (is != BARE_CALLS)
+        return 0;
+    *found = true;
+    size_t text = without_blanks(&(struct bytes){.p = held.p, .n = from}, from);
+    /* The text before comes first, and c.body stays valid: held is not moved before the calls are passed on. */
+    struct ntx_reply_part part = {.kind = NTX_REPLY_TEXT, .text = held.p, .len = text};
+    while (r->after && part.len && is_blank(part.text[0])) {
+        part.text++;
+        part.len--;
+    }
+    int rc = part.len ? r->options.part(r->options.arg, &part) : 0;
+    if (!rc) {
+        ntx__calls_bare(&c, false);
+        rc = c.rc;
+    }
+    drop_bytes(&r->held, to);
+    r->at = TEXT;
+    r->after = true;
+    r->bare = (struct bare){.line = true};
     return rc;
 }
 
@@ -337,9 +379,15 @@ static int step_text(struct ntx_reply *r, bool *more)
         *more = false;
         return 0;
     }
+    size_t keep;
+    bool found;
+    int rc = step_bare(r, at == SIZE_MAX ? r->held.n : at, at != SIZE_MAX, &keep, &found);
+    if (rc || found)
+        return rc;
     if (at == SIZE_MAX) {
+        size_t n = certain_bytes(&r->held, marks, 6);
         *more = false;
-        return pass_on(r, NTX_REPLY_TEXT, certain_bytes(&r->held, marks, 6));
+        return pass_on(r, NTX_REPLY_TEXT, NTX_MIN(n, without_blanks(&r->held, keep)));
     }
     if (which == 0 && without_blanks(&r->held, at)) { /* a thought after text is not recognised */
         r->at = TEXT;
@@ -498,6 +546,9 @@ int ntx_reply_end(struct ntx_reply *r)
         return finish_call(r, r->held.n, NULL);
     if (r->at == BEGIN && r->options.format->whole && r->held.n)
         rc = call_of(r, (struct span){r->held.p, r->held.n}, r->options.format->read, &done);
+    bool found = r->at == TEXT || (r->at == BEGIN && !done);
+    for (size_t keep; !rc && found && r->held.n;)
+        rc = step_bare(r, r->held.n, true, &keep, &found);
     if (done || (r->cut && r->at == BEGIN && r->options.format->whole && may_call(&r->held)))
         r->held.n = 0;
     if (r->cut && r->at != THOUGHT)

@@ -13,7 +13,10 @@
  * Text and thoughts are passed on as soon as they cannot begin a mark; a call when it is complete. Marks, and white
  * space beside them, are dropped. A thought is only recognised before any text. A call that cannot be parsed becomes
  * text; of a call that the end of the reply cut (a limit of tokens, a stop string) the known part is passed on, or
- * nothing if even the tool is unknown. Control tokens that are marks must be in the text. Not thread-safe. */
+ * nothing if even the tool is unknown. Small models forget the marks: with ntx_reply_options.offers, a JSON object (or
+ * several, or a list) at the beginning of a line that names an offered tool and has arguments or parameters is a call,
+ * too, also within ``` (with or without the word json). Control tokens that are marks must be in the text. Not
+ * thread-safe. */
 #ifndef NTX_MODEL_REPLY_REPLY_H
 #define NTX_MODEL_REPLY_REPLY_H
 
@@ -71,6 +74,8 @@ struct ntx_reply_options {
     /* For formats without types (qwen3-coder, glm, minimax): 1 if the tool's parameter is a string. NULL: values
      * that are not JSON, or that are quoted, are strings. */
     bool (*is_string)(void *arg, const char *tool, const char *parameter);
+    /* Whether a tool of this name is offered. NULL: calls without the format's marks are text. */
+    bool (*offers)(void *arg, const char *name, size_t n);
     int (*part)(void *arg, const struct ntx_reply_part *part); /* another result than 0 stops ntx_reply_feed, which
                                                                   returns it */
     void *arg;

@@ -34,6 +34,14 @@ static bool zip_is_string(void *arg, const char *tool, const char *parameter)
     return !strcmp(tool, "f") && !strcmp(parameter, "zip");
 }
 
+static bool is_offered(void *arg, const char *name, size_t n)
+{
+    (void)arg;
+    return n == 1 && (*name == 'f' || *name == 'g');
+}
+
+static bool bare; /* calls without marks are looked for */
+
 static void check_to(int (*end)(struct ntx_reply *r), const char *format, bool thinks, const char *reply,
                      const char *want)
 {
@@ -44,6 +52,7 @@ static void check_to(int (*end)(struct ntx_reply *r), const char *format, bool t
         struct ntx_reply *r;
         struct ntx_reply_options options = {
             .format = ntx_reply_by_name(format), .thinks = thinks, .is_string = zip_is_string, .part = part, .arg = &g};
+        options.offers = bare ? is_offered : NULL;
         CHECK_MSG(options.format, "%s", format);
         CHECK(!ntx_reply_new(&options, &r));
         for (size_t i = 0, n = strlen(reply); i < n; i += size)
@@ -243,6 +252,50 @@ static void check_cuts(void)
         CHECK_EQ(ntx_reply_whole(whole[i].text, strlen(whole[i].text)), whole[i].n);
 }
 
+/* Calls without marks, of the tools f and g. */
+static void check_bare(void)
+{
+    static const char *const formats[] = {"hermes", "plain", "mistral", "qwen3-coder", "glm", "gemma-4"};
+    bare = true;
+    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+        const char *in = formats[i];
+        check(in, "{\"name\": \"f\", \"arguments\": {\"a\": \"}\"}}", "C:f {\"a\": \"}\"}");
+        check(in, "Ok.\n\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```\nDone",
+              "T:Ok.|C:f {\"a\": 1}|T:Done");
+        check(in, "```\n{\"name\": \"f\", \"parameters\": {}}\n{\"name\": \"g\", \"parameters\": {}}\n```",
+              "C:f {}|C:g {}");
+        check(in, "So:\n {\"arguments\": {}, \"name\": \"g\"}\n{\"name\":\"f\",\"arguments\":{}}",
+              "T:So:|C:g {}|C:f {}");
+        check(in, "[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]", "C:f {}|C:g {}");
+        static const char *const texts[] = {
+            "{\"name\": \"h\", \"arguments\": {}}",                     /* not offered */
+            "{\"name\": \"f\"}",                                        /* no arguments */
+            "{\"name\": \"f\", \"arguments\": 3}",                      /* no object */
+            "{\"name\": \"f\", \"arguments\": {}, }",                   /* no JSON */
+            "Say {\"name\": \"f\", \"arguments\": {}}",                 /* inside a line */
+            "```python\n{\"name\": \"f\", \"arguments\": {}}\n```\nso", /* another language */
+            "```json\n{\"name\": \"h\", \"arguments\": {}}\n```",
+            "```json\n[1, 2]\n```\n{\"a\": 1}\n[x]",
+            "[1] a\n{b}\n``",
+        };
+        for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+            char want[200];
+            snprintf(want, sizeof want, "T:%s", texts[k]);
+            check(in, texts[k], want);
+        }
+        check_cut(in, "So:\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": [1,", "T:So:|C:f cut {\"a\": [1,");
+        check_cut(in, "{\"name\": \"f\", \"arguments\": {}}", "C:f {}");
+        check_cut(in, "{\"name\": \"h\", \"argu", "T:{\"name\": \"h\", \"argu");
+    }
+    check("hermes", "<think>{\"name\": \"f\", \"arguments\": {}}</think>{\"name\": \"g\", \"arguments\": {}}",
+          "H:{\"name\": \"f\", \"arguments\": {}}|C:g {}");
+    check("hermes", "{\"name\": \"f\", \"arguments\": {}}\n<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>",
+          "C:f {}|C:g {}");
+    check("llama-3", "So:\n{\"name\": \"f\", \"parameters\": {}}", "T:So:|C:f {}");
+    bare = false;
+    check("hermes", "{\"name\": \"f\", \"arguments\": {}}", "T:{\"name\": \"f\", \"arguments\": {}}");
+}
+
 static void check_told(const char *jinja, const char *want)
 {
     CHECK_STR(ntx_reply_name(ntx_reply_by_template(jinja, strlen(jinja))), want);
@@ -287,6 +340,12 @@ int main(void)
     check_marks();
     check_xml();
     check_cuts();
+    check_bare();
+    bare = true; /* the marks of the formats mean the same then */
+    check_thoughts();
+    check_marks();
+    check_xml();
+    bare = false;
     check_templates();
     CHECK(!ntx_reply_new(&options, &r));
     CHECK_EQ(ntx_reply_feed(r, "x", 1), 7);

@@ -113,6 +113,42 @@ static void test_more(void)
     check_text("{{ messages[0].content }}", "llama-bpe", msgs, 1, &none, "<s><s>"); /* a user's <s> is text */
 }
 
+/* Orders of roles that a template refuses, or whose system texts it leaves out. */
+static void test_orders(void)
+{
+    static const char
+        turns[] = "{% set ns = namespace(n=0) %}{% for m in messages %}"
+                  "{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}"
+                  "{% if m.role in ['user', 'assistant'] %}{% if (m.role == 'user') != (ns.n % 2 == 0) %}"
+                  "{{ raise_exception('turns') }}{% endif %}{% if not m.tool_calls %}"
+                  "{% set ns.n = ns.n + 1 %}{% else %}{% set ns.n = 0 %}{% endif %}{% endif %}"
+                  "[{{ m.role }}:{{ m.content }}]{% if m.role == 'tool' %}{% set ns.n = 1 %}{% endif %}"
+                  "{% endfor %}",
+        first[] = "{% for m in messages %}{% if m.role != 'system' or loop.first %}[{{ m.content }}]"
+                  "{% endif %}{% endfor %}",
+        none[] =
+            "{% for m in messages %}{% if m.role in ['system', 'developer'] %}{{ raise_exception('no') }}{% endif %}"
+            "[{{ m.role[0] }}:{{ m.content }}]{% endfor %}",
+        any[] = "{% for m in messages %}[{{ m.role[0] }}:{{ m.content }}]{% endfor %}";
+    struct ntx_chat_more more = {0};
+    struct ntx_chat_msg twice[] = {MSG("user", "a"), MSG("user", "b"), MSG("assistant", "c"), MSG("assistant", ""),
+                                   MSG("user", "d")},
+                        late[] = {MSG("system", "s"), MSG("developer", "t"), MSG("user", "a"), MSG("system", " u\n"),
+                                  MSG("user", "b")},
+                        tool[] = {
+                            MSG("user", "a"), {.role = "assistant", .text = ""}, MSG("tool", "r"), MSG("user", "b")};
+    tool[1].fields = "{\"tool_calls\": [1]}";
+    tool[1].n_fields = strlen(tool[1].fields);
+    check_text(turns, "qwen2", twice, 5, &more, "[user:a\n\nb][assistant:c][user:d]");
+    check_text(turns, "qwen2", tool, 4, &more, "[user:a][assistant:][tool:r\n\nb]");
+    check_text(first, "qwen2", late + 2, 3, &more, "[a\n\n u\n\n\nb]");
+    check_text(none, "qwen2", late, 1, &more, "[u:s]");
+    check_text(none, "qwen2", late + 1, 4, &more, "[u:t\n\na\n\n u\n\n\nb]");
+    check_text(any, "qwen2", late, 5, &more, "[s:s][d:t][u:a][s: u\n][u:b]"); /* as it came */
+    check_text(any, "qwen2", twice, 3, &more, "[u:a][u:b][a:c");
+    check_text(turns, "qwen2", twice, 4, &more, "[user:a\n\nb][assistant:c");
+}
+
 static void check_refused(const char *jinja, const struct ntx_chat_msg *msgs, unsigned from, unsigned n,
                           struct ntx_chat_more *more, int want, const char *words)
 {
@@ -171,6 +207,7 @@ int main(void)
     test_view();
     test_same_as_row();
     test_more();
+    test_orders();
     test_refusals();
     return 0;
 }
