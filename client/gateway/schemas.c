@@ -10,7 +10,7 @@
 
 enum { KEYWORDS_MOST = 64, BROKEN_MOST = 16 };
 
-static json_t *own(const json_t *v) { return (json_t *)(uintptr_t)v; }
+static json_t *own_json(const json_t *v) { return (json_t *)(uintptr_t)v; }
 
 static int refuse(const char *tool, const char *param, const struct ntx_err *err, struct ntx_fault *f)
 {
@@ -25,8 +25,8 @@ static void take_keywords(struct ntx_unenforced *u, const json_t *schema, const 
     json_t *one;
     u->keywords = u->keywords ? u->keywords : json_array();
     u->schemas = u->schemas ? u->schemas : json_object();
-    json_object_set(u->schemas, tool ? tool : "", own(schema));
-    json_array_foreach(own(found), i, one) {
+    json_object_set(u->schemas, tool ? tool : "", own_json(schema));
+    json_array_foreach(own_json(found), i, one) {
         if (json_array_size(u->keywords) >= KEYWORDS_MOST)
             break;
         json_t *copy = json_copy(one);

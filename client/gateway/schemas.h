@@ -15,7 +15,7 @@ struct ntx_unenforced {
     json_t *schemas;  /* {tool: schema}, "" being the answer's; those of `keywords` */
 };
 
-/* How a schema that cannot be enforced whole is handled. */
+/* The handling of a schema that cannot be enforced whole. */
 enum ntx_schema_use { NTX_SCHEMA_STRICT, NTX_SCHEMA_CLOSEST, NTX_SCHEMA_MAY_FAIL };
 /* tool: its name, or NULL. 0, or -1 with f, which names the tool, the keyword and its place. */
 int ntx_unenforced_look(struct ntx_unenforced *u, const json_t *schema, const char *tool, enum ntx_schema_use use,
@@ -24,7 +24,7 @@ void ntx_unenforced_free(struct ntx_unenforced *u);
 /* "uniqueItems at #/properties/s, ..." for a header, without the characters that end one. */
 void ntx_unenforced_text(const struct ntx_unenforced *u, char *out, size_t room);
 
-/* What came of it, over all of an answer's values. */
+/* The result, over all of an answer's values. */
 struct ntx_kept {
     bool unknown;   /* a value was cut short, or too much work to check */
     json_t *broken; /* [{keyword, at, tool}], at being a JSON pointer in the value; NULL: none */

@@ -154,7 +154,7 @@ static uint32_t nfa_of(struct dfa *d, node at, uint32_t next)
 
 /* ---- classes of characters */
 
-static int by_number(const void *a, const void *b)
+static int by_code_point(const void *a, const void *b)
 {
     const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
     return x < y ? -1 : x > y;
@@ -205,7 +205,7 @@ static void find_cuts(struct dfa *d)
             at[n++] = t->ranges[t->nodes[d->sets[i]].a + k].lo;
             at[n++] = t->ranges[t->nodes[d->sets[i]].a + k].hi + 1;
         }
-    qsort(at, n, sizeof *at, by_number);
+    qsort(at, n, sizeof *at, by_code_point);
     for (uint32_t i = 0; i + 1 < n && spend(d, d->n_sets); i++) {
         struct set in = {{0}};
         bool any = false;
@@ -258,7 +258,7 @@ static uint32_t intern(struct dfa *d, uint32_t n)
             d->item[d->n_items++] = at;
     }
     const uint32_t many = d->n_items - first;
-    qsort(d->item + first, many, sizeof *d->item, by_number);
+    qsort(d->item + first, many, sizeof *d->item, by_code_point);
     for (uint32_t i = first; i < d->n_items; i++)
         h = (h ^ d->item[i]) * 16777619u;
     for (h ^= h >> 15; d->slot[h % SLOTS]; h++) {

@@ -194,8 +194,8 @@ const json_t *ntx__schema_target(struct tree *t, const char *ref)
     const json_t *at = of(t)->doc;
     if (*ref != '#' || (ref[1] && ref[1] != '/')) {
         const bool named = ntx__schema_step(t, 16 + ntx__schema_weigh(t, at) / 4);
-        const json_t *out = named ? ntx_valid_named(at, *ref == '#' ? "$anchor" : "$id", ref + (*ref == '#'), NEST)
-                                  : NULL;
+        const char *key = *ref == '#' ? "$anchor" : "$id";
+        const json_t *out = named ? ntx_valid_named(at, key, ref + (*ref == '#'), NEST) : NULL;
         if (!out)
             ntx__tree_fail(t, -EINVAL,
                            "$ref '%.80s' is not supported: references within the schema (#/$defs/NAME) are, and ntx "

@@ -49,8 +49,8 @@ bool ntx__schema_says(const json_t *schema, const char *except); /* it has keywo
 uint32_t ntx__schema_count(struct tree *t, const json_t *schema, const char *key, uint32_t otherwise);
 
 /* ---- schema_rewrite.c: keywords in terms of others */
-/* around: a schema that holds as well, or NULL. A schema that says the same, or less, without if, then, else, dependentRequired, dependentSchemas, dependencies, not,
- * $dynamicRef and keywords of older drafts. NULL: t has failed. */
+/* A schema that says the same, or less, without if, then, else, dependentRequired, dependentSchemas, dependencies, not,
+ * $dynamicRef and keywords of older drafts. around: a schema that holds as well, or NULL. NULL: t has failed. */
 const json_t *ntx__schema_rewrite(struct tree *t, const json_t *schema, const json_t *around);
 
 /* ---- schema_merge.c */

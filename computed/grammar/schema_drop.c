@@ -12,7 +12,7 @@ enum { DROPPED_MOST = 24, PLACE_MOST = 200 };
 
 static struct schemas *of(struct tree *t) { return t->schema; }
 
-/* What is searched for: this value, or the object that has this value as its member of that name. */
+/* The aim of a search: this value, or the object that has this value as its member of that name. */
 struct wanted {
     const json_t *at, *value;
     const char *key;
@@ -71,7 +71,7 @@ static bool find(struct tree *t, const json_t *at, const char *key, char out[PLA
 }
 
 /* The place of the schema, or of the innermost one around it that was not made by a merge. */
-static void place_of(struct tree *t, const json_t *schema, const char *key, char out[PLACE_MOST + 8])
+static void schema_place(struct tree *t, const json_t *schema, const char *key, char out[PLACE_MOST + 8])
 {
     const int failed = t->failed;
     t->failed = 0;
@@ -103,7 +103,7 @@ static void note(struct tree *t, const json_t *schema, const char *key)
     json_t *list = of(t)->dropped;
     if (!list || json_array_size(list) >= DROPPED_MOST)
         return;
-    place_of(t, schema, key, place);
+    schema_place(t, schema, key, place);
     json_array_foreach(list, i, one)
         if (!strcmp(json_string_value(json_object_get(one, "keyword")), key) &&
             !strcmp(json_string_value(json_object_get(one, "at")), place))
@@ -140,7 +140,7 @@ void ntx__schema_tell_place(struct tree *t)
     if (!t->failed || of(t)->placed || !t->err || t->failed == -ENOMEM)
         return;
     of(t)->placed = true;
-    place_of(t, NULL, NULL, place);
+    schema_place(t, NULL, NULL, place);
     const size_t n = strlen(t->err->text);
     if (strcmp(place, "#"))
         snprintf(t->err->text + n, sizeof t->err->text - n, " (at %s)", place);

@@ -234,7 +234,7 @@ static void check_closed(struct tree *t, const json_t *closed, const json_t *oth
         json_object_del(out, "additionalProperties");
 }
 
-/* What it says of members and items that nothing else looks at does not see those of the schema around it. */
+/* unevaluatedProperties and unevaluatedItems of b do not see the members and items of a. */
 static const json_t *without_left(struct tree *t, const json_t *a, const json_t *b)
 {
     static const char *const keys[] = {"unevaluatedProperties", "unevaluatedItems"};

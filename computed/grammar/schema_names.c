@@ -9,7 +9,7 @@
 
 enum { PATTERNS_MOST = 4, LITERALS_MOST = 300 };
 
-static json_t *own(const json_t *v) { return (json_t *)(uintptr_t)v; }
+static json_t *mutable_json(const json_t *v) { return (json_t *)(uintptr_t)v; }
 
 static bool name_holds(struct tree *t, const json_t *schema, const char *name)
 {
@@ -30,12 +30,12 @@ static bool name_matches(struct tree *t, const char *pattern, const char *name)
     return yes;
 }
 
-/* What holds for a member of this name by patternProperties; NULL: nothing. */
+/* The schemas that patternProperties has for a member of this name; NULL: none. */
 static json_t *by_patterns(struct tree *t, const json_t *patterns, const char *name)
 {
     const char *pattern;
     json_t *schema, *all = NULL;
-    json_object_foreach(own(patterns), pattern, schema)
+    json_object_foreach(mutable_json(patterns), pattern, schema)
         if (!t->failed && name_matches(t, pattern, name)) {
             all = all ? all : json_array();
             json_array_append(all, schema);
@@ -56,7 +56,7 @@ const json_t *ntx__schema_declare(struct tree *t, const json_t *schema)
     json_array_foreach(json_object_get(schema, "required"), i, one)
         if (json_is_string(one) && !json_object_get(properties, json_string_value(one)) && ntx__schema_step(t, 16)) {
             json_t *pattern = by_patterns(t, patterns, json_string_value(one));
-            json_object_set(out, json_string_value(one), pattern || !more ? json_true() : own(more));
+            json_object_set(out, json_string_value(one), pattern || !more ? json_true() : mutable_json(more));
             json_decref(pattern);
         }
     json_t *all = json_object_size(patterns) || names ? json_copy(out) : json_object();
@@ -86,7 +86,7 @@ static bool add_names(struct tree *t, struct texts *x, const json_t *names, unsi
         return false;
     if (ref && !ntx__schema_says(names, "$ref"))
         return (names = ntx__schema_target(t, ref)) && add_names(t, x, names, depth + 1);
-    json_object_foreach(own(names), key, one) {
+    json_object_foreach(mutable_json(names), key, one) {
         bool found = ntx__schema_annotation(key);
         for (size_t k = 0; k < sizeof known / sizeof *known; k++)
             found |= !strcmp(key, known[k]);
@@ -131,7 +131,7 @@ static node names_of(const struct others *o, unsigned which)
     }
     if (json_object_size(o->declared)) {
         node list = ntx__tree_list(t, N_ALT);
-        json_object_foreach(own(o->declared), key, one)
+        json_object_foreach(mutable_json(o->declared), key, one)
             ntx__tree_add(t, list, ntx__texts_literal(t, key, strlen(key)));
         ntx__texts_add(t, &x, list, true);
     }
@@ -145,7 +145,7 @@ static node value_of(const struct others *o, unsigned which, const json_t *more)
     json_t *all = json_array();
     for (unsigned i = 0; i < o->n; i++)
         if (which >> i & 1)
-            json_array_append(all, own(o->pattern[i].schema));
+            json_array_append(all, mutable_json(o->pattern[i].schema));
     const json_t *schema = more;
     if (json_array_size(all) == 1)
         schema = json_array_get(all, 0);
@@ -168,7 +168,7 @@ node ntx__schema_others(struct tree *t, const json_t *schema, const json_t *decl
                               "more than %d patternProperties, or these or propertyNames beside more than %d "
                               "members, are not supported",
                               PATTERNS_MOST, LITERALS_MOST);
-    json_object_foreach(own(patterns), pattern, one) {
+    json_object_foreach(mutable_json(patterns), pattern, one) {
         json_t *text = ntx__schema_keep(t, json_string(pattern));
         if (!text)
             return 0;

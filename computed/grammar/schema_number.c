@@ -365,5 +365,6 @@ node ntx__schema_number(struct tree *t, const json_t *schema, bool integer)
         else
             forgiven = ntx__schema_forgive(t, schema, bounds[i]);
     }
-    return forgiven ? ntx__schema_common(t, integer ? C_INTEGER : C_NUMBER) : 0;
+    const enum common any = integer ? C_INTEGER : C_NUMBER;
+    return forgiven ? ntx__schema_common(t, any) : 0;
 }

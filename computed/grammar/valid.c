@@ -41,7 +41,7 @@ struct look {
     json_t *seen;
 };
 
-static json_t *own(const json_t *v) { return (json_t *)(uintptr_t)v; }
+static json_t *own_json(const json_t *v) { return (json_t *)(uintptr_t)v; }
 
 static bool valid_under(const struct look *l, const json_t *schema, const json_t *value, const struct place *at,
                         json_t *seen);
@@ -86,10 +86,10 @@ static bool equal(struct check *c, const json_t *a, const json_t *b)
     if (json_typeof(a) != json_typeof(b) || json_object_size(a) != json_object_size(b) ||
         json_array_size(a) != json_array_size(b))
         return false;
-    json_array_foreach(own(a), i, one)
+    json_array_foreach(own_json(a), i, one)
         if (!equal(c, one, json_array_get(b, i)))
             return false;
-    json_object_foreach(own(a), key, one) {
+    json_object_foreach(own_json(a), key, one) {
         const json_t *other = json_object_get(b, key);
         if (!other || !equal(c, one, other))
             return false;
@@ -169,7 +169,7 @@ static bool k_type(const struct look *l, const json_t *k)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(k), i, one)
+    json_array_foreach(own_json(k), i, one)
         if (json_is_string(one) && is_type(l->value, json_string_value(one)))
             return true;
     return json_is_string(k) && is_type(l->value, json_string_value(k));
@@ -179,7 +179,7 @@ static bool k_enum(const struct look *l, const json_t *k)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(k), i, one)
+    json_array_foreach(own_json(k), i, one)
         if (equal(l->c, one, l->value))
             return true;
     return false;
@@ -203,7 +203,7 @@ static unsigned count_holding(const struct look *l, const json_t *list)
     size_t i;
     json_t *one;
     unsigned n = 0;
-    json_array_foreach(own(list), i, one)
+    json_array_foreach(own_json(list), i, one)
         n += holds_here(l, one, true);
     return n;
 }
@@ -214,7 +214,7 @@ static bool k_all_of(const struct look *l, const json_t *k)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(k), i, one)
+    json_array_foreach(own_json(k), i, one)
         if (!holds_here(l, one, true))
             return false;
     return true;
@@ -235,10 +235,10 @@ const json_t *ntx_valid_named(const json_t *doc, const char *key, const char *te
     json_t *one;
     if (json_is_string(is) && !strcmp(json_string_value(is), text))
         return doc;
-    json_object_foreach(own(doc), name, one)
+    json_object_foreach(own_json(doc), name, one)
         if (!out && depth && strcmp(name, "enum") && strcmp(name, "const"))
             out = ntx_valid_named(one, key, text, depth - 1);
-    json_array_foreach(own(doc), i, one)
+    json_array_foreach(own_json(doc), i, one)
         if (!out && depth)
             out = ntx_valid_named(one, key, text, depth - 1);
     return out;
@@ -330,7 +330,7 @@ static bool k_pattern(const struct look *l, const json_t *k)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(k), i, one) /* of several schemas that were merged */
+    json_array_foreach(own_json(k), i, one) /* of several schemas that were merged */
         if (!matches(l->c, one, json_string_value(l->value), json_string_length(l->value)))
             return false;
     if (json_is_array(k))
@@ -461,7 +461,7 @@ static bool k_properties(const struct look *l, const json_t *k)
 {
     const char *key;
     json_t *one;
-    json_object_foreach(own(k), key, one) {
+    json_object_foreach(own_json(k), key, one) {
         const json_t *v = json_object_get(l->value, key);
         if (v && !valid_member(l, one, key, v))
             return false;
@@ -486,8 +486,8 @@ static bool k_patterns(const struct look *l, const json_t *k)
 {
     const char *key, *pattern;
     json_t *one, *schema;
-    json_object_foreach(own(l->value), key, one) {
-        json_object_foreach(own(k), pattern, schema) {
+    json_object_foreach(own_json(l->value), key, one) {
+        json_object_foreach(own_json(k), pattern, schema) {
             if (!step(l->c, 64))
                 return false;
             if (key_matches(l, pattern, key) && !valid_member(l, schema, key, one))
@@ -513,7 +513,7 @@ static bool k_more(const struct look *l, const json_t *k)
 {
     const char *key;
     json_t *one;
-    json_object_foreach(own(l->value), key, one)
+    json_object_foreach(own_json(l->value), key, one)
         if (!is_declared(l, key) && !valid_member(l, k, key, one))
             return false;
     return true;
@@ -523,7 +523,7 @@ static bool k_left(const struct look *l, const json_t *k)
 {
     const char *key;
     json_t *one;
-    json_object_foreach(own(l->value), key, one)
+    json_object_foreach(own_json(l->value), key, one)
         if (!is_seen(l, key, 0) && !valid_member(l, k, key, one))
             return false;
     return true;
@@ -533,7 +533,7 @@ static bool k_names(const struct look *l, const json_t *k)
 {
     const char *key;
     json_t *one;
-    json_object_foreach(own(l->value), key, one) {
+    json_object_foreach(own_json(l->value), key, one) {
         json_t *name = json_string(key);
         const bool yes = valid_under(l, k, name, l->at, NULL);
         json_decref(name);
@@ -547,7 +547,7 @@ static bool k_required(const struct look *l, const json_t *k)
 {
     size_t i;
     json_t *one;
-    json_array_foreach(own(k), i, one)
+    json_array_foreach(own_json(k), i, one)
         if (json_is_string(one) && !json_object_get(l->value, json_string_value(one)))
             return false;
     return true;
@@ -566,7 +566,7 @@ static bool k_dependent(const struct look *l, const json_t *k)
 {
     const char *key;
     json_t *one;
-    json_object_foreach(own(k), key, one) {
+    json_object_foreach(own_json(k), key, one) {
         if (!json_object_get(l->value, key))
             continue;
         if (json_is_array(one) ? !k_required(l, one) : !holds_here(l, one, true))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* valid.h: what an automaton cannot enforce of a schema, and whether a JSON value is valid under a JSON Schema (draft 2020-12, and the older keywords items as a list,
- * additionalItems and dependencies). For answers whose schema an automaton cannot enforce whole. References lead
+/* valid.h: the keywords of a schema that an automaton cannot enforce, and whether a JSON value is valid under a JSON
+ * Schema (draft 2020-12, and the older keywords items as a list, additionalItems and dependencies). For answers whose schema an automaton cannot enforce whole. References lead
  * within the document; formats are those of schema_string.c. Schemas and values are not trusted: work and depth are
  * bounded. */
 #ifndef NTX_COMPUTED_GRAMMAR_VALID_H
@@ -11,8 +11,8 @@
 
 #include "common/err.h"
 
-/* Which keywords an automaton cannot enforce, [{keyword, at}], at being a JSON pointer in the form #/a/b; an empty list:
- * all are enforced. strict: any of them is an error instead. -EINVAL, -E2BIG, -ENOMEM. */
+/* The keywords that an automaton cannot enforce, [{keyword, at}], at being a JSON pointer in the form #/a/b; an empty
+ * list: all are enforced. strict: any of them is an error instead. -EINVAL, -E2BIG, -ENOMEM. */
 int ntx_schema_look(const char *json, size_t len, bool strict, json_t **dropped, struct ntx_err *err);
 
 enum ntx_valid {
