@@ -2,14 +2,12 @@
 /* schema.c: turns a JSON Schema into the tree of JSON texts that are valid under it, or of some of them; never of
  * others.
  *
- * Supported: type (one or several), properties, required, additionalProperties, minProperties and maxProperties (if
- * the declared members decide), items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf (of schemas that
- * exclude each other), allOf, $ref within the document, minLength, maxLength, pattern, format (date, time,
- * date-time, duration, email, hostname, ipv4, ipv6, uuid, uri), minimum, maximum, exclusiveMinimum,
- * exclusiveMaximum, multipleOf of integers.
+ * docs/usage/grammars.md lists the keywords. schema_rewrite.c says some in terms of others, and constants are those for
+ * which the validator (valid.h) says that all of the schema holds.
  *
  * If properties are declared without additionalProperties, there are no others. Members come in the declared order.
- * Annotations and unknown keywords are ignored; known keywords that are not supported are refused by name. */
+ * Annotations and unknown keywords are ignored. Known keywords that cannot be enforced are refused by name and place, or
+ * left out and noted (schema_drop.c). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
