@@ -129,6 +129,30 @@ static void check_state(const struct checking *k)
         REFUSE(k, line, "state: %s: other users have access to it; chmod 700 it", path);
 }
 
+static void check_known(const struct checking *k, unsigned line, const char *path)
+{
+    struct stat st;
+    if (*path != '/')
+        REFUSE(k, line, "models: '%s' is no absolute path; write [NAME=]PATH, several with commas between", path);
+    else if (stat(path, &st) || !S_ISDIR(st.st_mode))
+        check_gguf(k, line, "models", path);
+    else if (is_hidden(k, path) || access(path, R_OK | X_OK))
+        REFUSE(k, line, "models: %s: the service cannot look into this folder", path);
+}
+
+static void check_models(const struct checking *k)
+{
+    const unsigned line = LINE(k, "model", "models");
+    char *list = strdup(k->c->models), *save;
+    for (char *p = list ? strtok_r(list, ",", &save) : NULL; p; p = strtok_r(NULL, ",", &save)) {
+        const char *equals = strchr(p, '='), *slash = strchr(p, '/');
+        const char *path = equals && (!slash || equals < slash) ? equals + 1 : p + strspn(p, " ");
+        if (*path)
+            check_known(k, line, path);
+    }
+    free(list);
+}
+
 /* Files and settings of [model] and [prefix]. */
 static void check_model(const struct checking *k)
 {
@@ -141,6 +165,7 @@ static void check_model(const struct checking *k)
         REFUSE(k, LINE(k, "model", "also"), "also: a copy of [model] path, which is not set");
     else if (*c->also)
         check_gguf(k, LINE(k, "model", "also"), "also", c->also);
+    check_models(k);
     check_lora(k);
     check_drafters(k);
     if (*c->prefix_file) {

@@ -291,6 +291,15 @@ def check_serve(texts):
     check(said.returncode and "did you mean" in said.stderr, said)
 
 
+def check_config():
+    bad = os.path.join(tmp.name, "bad.conf")
+    with open(bad, "w") as f:
+        f.write("[model]\nmodels = %s, x=a.gguf, y=/none/b.gguf\n[gateway]\nkeep_alive = soon\n" % DIR)
+    said = subprocess.run([BIN + "/ntx", "config", "check", bad], capture_output=True, text=True).stderr
+    check("'a.gguf' is no absolute path" in said and "/none/b.gguf: No such file" in said, said)
+    check("keep_alive: 'soon' is no time" in said and "3 errors" in said, said)
+
+
 class Client(Gateway):
     """A gateway that somebody else started."""
 
@@ -316,6 +325,7 @@ def main():
         check_keep_alive(g, texts)
         check_kill(d, g, texts)
         check_traffic(g, texts)
+    check_config()
     check_when(conf)
     check_serve(texts)
     check_state(conf)

@@ -254,7 +254,7 @@ static void shipped(const struct dir *d)
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
     ntx_config_free(&c);
-    CHECK_EQ(keys, 40);
+    CHECK_EQ(keys, 42);
 }
 
 /* The shipped file equals the printed table of settings. */
