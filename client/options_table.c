@@ -113,7 +113,7 @@ static int read_n(void *to, const char *text, struct ntx_err *err)
 {
     struct ntx_options *o = to;
     o->n = 0;
-    return strcmp(text, "-1") ? ntx_setting_read(&at_least_one, text, &o->n, err) : 0;
+    return strcmp(text, "-1") && strcmp(text, "-2") ? ntx_setting_read(&at_least_one, text, &o->n, err) : 0;
 }
 
 /* Reads a list: "512,1024". */

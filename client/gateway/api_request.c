@@ -117,6 +117,7 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
                                   .top_p = 0.95f,
                                   .min_p = 0.05f,
                                   .repeat_penalty = 1,
+                                  .repeat_last = 64,
                                   .parallel = true,
                                   .seed = random_seed()};
     const json_t *named = json_object_get(j, "model");

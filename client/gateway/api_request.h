@@ -74,7 +74,8 @@ struct ntx_api_request {
     unsigned n;
     char *stops[NTX_API_REQUEST_STOPS];
     unsigned n_stops;
-    uint32_t max_tokens, top_k; /* max_tokens 0: until the context is full */
+    uint32_t max_tokens, top_k; /* 0: until the context is full; all tokens */
+    uint32_t repeat_last;       /* tokens that repeat_penalty looks back at; UINT32_MAX: the context */
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     uint64_t seed;    /* choice i uses seed + i */
     char *variables;  /* a JSON object for the model's template, or NULL */

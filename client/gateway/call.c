@@ -17,7 +17,7 @@
 #include "common/util.h"
 #include "proto/frame.h"
 
-enum { SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
+enum { MOST_TOKENS = 1 << 28, SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
 
 struct ntx_call {
     struct ntx_gate *gate;
@@ -355,6 +355,9 @@ static void set_sampling(const struct ntx_api_request *a, Ntx__Sampling *s)
     s->min_p = a->min_p;
     s->repeat_penalty = a->repeat_penalty > 0 ? NTX_MAX(a->repeat_penalty, 0.01f)
                                               : 0; /* the least value that the daemons accept */
+    if (!a->repeat_last)
+        s->repeat_penalty = 0; /* in the message, repeat_last 0 is the default */
+    s->repeat_last = NTX_MIN(a->repeat_last, MOST_TOKENS);
     s->presence_penalty = a->presence_penalty;
     s->frequency_penalty = a->frequency_penalty;
     s->seed = a->seed;

@@ -81,6 +81,10 @@ static bool is_neutral(const json_t *v, double neutral)
 static int read_count(const struct ntx_field *d, const json_t *v, void *at, struct ntx_fault *f)
 {
     json_int_t n = json_integer_value(v);
+    if (d->kind == NTX_FIELD_LIMIT && json_is_integer(v) && n == -1) {
+        *(uint32_t *)at = 0;
+        return 0;
+    }
     if (!json_is_integer(v) || (double)n < d->least || (double)n > d->most)
         return ntx_fault(f, NTX_FAULT_INVALID, d->name, "'%s' must be an integer from %.0f to %.0f", d->name, d->least,
                          d->most);
@@ -110,6 +114,7 @@ static int read_one(enum ntx_fields of, const struct ntx_field *d, const json_t 
 {
     void *at = to ? (char *)to + d->at : NULL;
     switch (d->kind) {
+    case NTX_FIELD_LIMIT:
     case NTX_FIELD_COUNT: return read_count(d, v, at, f);
     case NTX_FIELD_REAL: return read_real(d, v, at, f);
     case NTX_FIELD_BOOL:
@@ -120,7 +125,8 @@ static int read_one(enum ntx_fields of, const struct ntx_field *d, const json_t 
     case NTX_FIELD_SEED:
         if (!json_is_integer(v))
             return ntx_fault(f, NTX_FAULT_INVALID, d->name, "'%s' must be an integer", d->name);
-        *(uint64_t *)at = (uint64_t)json_integer_value(v);
+        if (json_integer_value(v) != -1) /* -1: the random seed that the request has already */
+            *(uint64_t *)at = (uint64_t)json_integer_value(v);
         return 0;
     case NTX_FIELD_HINT:
         if (!is_neutral(v, d->least))
@@ -199,7 +205,8 @@ static void print_type(const struct ntx_field *d, FILE *out)
 {
     switch (d->kind) {
     case NTX_FIELD_BOOL: fputs("true or false", out); break;
-    case NTX_FIELD_SEED: fputs("integer", out); break;
+    case NTX_FIELD_SEED: fputs("integer; -1: random", out); break;
+    case NTX_FIELD_LIMIT: fprintf(out, "integer from %.0f to %.0f; -1: no limit", d->least, d->most); break;
     case NTX_FIELD_REAL: fprintf(out, "number from %g to %g", d->least, d->most); break;
     case NTX_FIELD_COUNT: fprintf(out, "integer from %.0f to %.0f", d->least, d->most); break;
     default: fputs(d->type ? d->type : "any", out);

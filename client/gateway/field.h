@@ -61,6 +61,7 @@ enum ntx_field_kind {
     NTX_FIELD_READ,   /* honoured; its own function reads it */
     NTX_FIELD_BOOL,   /* honoured: bool */
     NTX_FIELD_COUNT,  /* honoured: uint32_t from least to most */
+    NTX_FIELD_LIMIT,  /* honoured: the same, or -1, which becomes 0: no limit */
     NTX_FIELD_REAL,   /* honoured: float from least to most */
     NTX_FIELD_SEED,   /* honoured: uint64_t, any integer */
     NTX_FIELD_LABEL,  /* no effect */

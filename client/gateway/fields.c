@@ -29,6 +29,10 @@
     {                                                                                                                  \
         of, name, NTX_FIELD_COUNT, at, least, most, NULL, NULL                                                         \
     }
+#define LIMIT(of, name, at, least, most)                                                                               \
+    {                                                                                                                  \
+        of, name, NTX_FIELD_LIMIT, at, least, most, NULL, NULL                                                         \
+    }
 #define REAL(of, name, at, least, most)                                                                                \
     {                                                                                                                  \
         of, name, NTX_FIELD_REAL, at, least, most, NULL, NULL                                                          \
@@ -145,17 +149,18 @@ const struct ntx_field ntx_field_table[] = {
 
     /* ---- sampling and length */
     COUNT(CHAT | TEXT, "n", AT(n), 1, NTX_API_REQUEST_CHOICES),
-    COUNT(CHAT | CLAUDE, "max_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
+    LIMIT(CHAT, "max_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
+    COUNT(CLAUDE, "max_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
     READ(TEXT, "max_tokens", "integer of at least 1; with echo also 0: the prompt alone", NULL),
-    COUNT(CHAT, "max_completion_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
+    LIMIT(CHAT, "max_completion_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
     COUNT(RESP, "max_output_tokens", AT(max_tokens), 1, NTX_MOST_TOKENS),
-    READ(OPT, "num_predict", "integer of at least 1, or -1", NULL),
-    READ(FILL, "n_predict", "integer of at least 1, or -1", NULL),
+    READ(OPT, "num_predict", "integer of at least 1; 0, -1 or -2: no limit", NULL),
+    READ(FILL, "n_predict", "integer of at least 1; -1 or -2: no limit", NULL),
     ABSENT1(CHAT | TEXT, "n_predict", -1, "it is 'max_tokens' here"),
     REAL(OPENAI | CLAUDE | FILL, "temperature", AT(temp), 0, 2),
     REAL(OPT, "temperature", AT(temp), 0, 100),
     REAL(OPENAI | CLAUDE | FILL | OPT, "top_p", AT(top_p), 0, 1),
-    COUNT(CHAT | TEXT | CLAUDE | FILL | OPT, "top_k", AT(top_k), 0, NTX_MOST_TOKENS),
+    LIMIT(CHAT | TEXT | CLAUDE | FILL | OPT, "top_k", AT(top_k), 0, NTX_MOST_TOKENS),
     REAL(CHAT | TEXT | FILL | OPT, "min_p", AT(min_p), 0, 1),
     REAL(CHAT | TEXT | FILL | OPT, "repeat_penalty", AT(repeat_penalty), 0, 100),
     REAL(CHAT | TEXT, "repetition_penalty", AT(repeat_penalty), 0, 100),
@@ -191,12 +196,15 @@ const struct ntx_field ntx_field_table[] = {
     ABSENT(OF(STRUCTURED), "regex", "'grammar' can say it"),
     ABSENT(OF(STRUCTURED), "json_object", "'response_format' of type json_object can say it"),
     ABSENT(OF(STRUCTURED), "structural_tag", NULL),
-    ABSENT1(OPT | CHAT | TEXT | FILL, "typical_p", 1, NULL),
-    ABSENT1(OPT, "tfs_z", 1, NULL),
-    ABSENT(OPT | CHAT | TEXT | FILL, "mirostat", NULL),
-    LABEL(OPT | CHAT | TEXT | FILL, "mirostat_tau", "of mirostat, which is refused"),
-    LABEL(OPT | CHAT | TEXT | FILL, "mirostat_eta", "of mirostat, which is refused"),
-    ABSENT1(OPT | CHAT | TEXT | FILL, "repeat_last_n", 64, "it is 64"),
+    ABSENT1(CHAT | TEXT | FILL, "typical_p", 1, NULL),
+    HINT1(OPT, "typical_p", 1, NULL),
+    HINT1(OPT, "tfs_z", 1, NULL),
+    ABSENT(CHAT | TEXT | FILL, "mirostat", NULL),
+    HINT(OPT, "mirostat", NULL),
+    LABEL(OPT | CHAT | TEXT | FILL, "mirostat_tau", "of mirostat, which ntx has not"),
+    LABEL(OPT | CHAT | TEXT | FILL, "mirostat_eta", "of mirostat, which ntx has not"),
+    {OPT | CHAT | TEXT | FILL, "repeat_last_n", NTX_FIELD_COUNT, AT(repeat_last), -1, NTX_MOST_TOKENS, NULL,
+     "tokens that repeat_penalty looks back at; 0: none, -1: the context"},
     HINT(OPT | CHAT | TEXT | FILL, "penalize_newline", NULL),
     ABSENT(CHAT | TEXT | FILL, "dynatemp_range", NULL),
     LABEL(CHAT | TEXT | FILL, "dynatemp_exponent", "of dynatemp_range, which is refused"),

@@ -6,10 +6,11 @@ int ntx__request_most(struct ntx_api_request *a, const json_t *body, struct ntx_
 {
     const json_t *v = json_object_get(body, "n_predict");
     json_int_t n = json_integer_value(v);
-    if (!v || json_is_null(v) || (json_is_integer(v) && n == -1))
+    if (!v || json_is_null(v) || (json_is_integer(v) && (n == -1 || n == -2)))
         return 0;
     if (!json_is_integer(v) || n < 1 || (double)n > NTX_MOST_TOKENS)
-        return ntx_fault(f, NTX_FAULT_INVALID, "n_predict", "'n_predict' must be an integer from 1, or -1");
+        return ntx_fault(f, NTX_FAULT_INVALID, "n_predict",
+                         "'n_predict' must be an integer from 1; or -1 or -2: no limit");
     a->max_tokens = (uint32_t)n;
     return 0;
 }

@@ -15,9 +15,9 @@ static int read_options(struct ntx_api_request *a, const json_t *o, struct ntx_f
         return ntx_fault(f, NTX_FAULT_INVALID, "options", "'options' must be an object");
     if (ntx_fields_read(NTX_FIELDS_OPTIONS, o, a, &a->ignored, f))
         return -1;
-    if (most && !json_is_null(most) && (!json_is_integer(most) || n < -2 || n == 0 || (double)n > NTX_MOST_TOKENS))
+    if (most && !json_is_null(most) && (!json_is_integer(most) || n < -2 || (double)n > NTX_MOST_TOKENS))
         return ntx_fault(f, NTX_FAULT_INVALID, "num_predict",
-                         "'num_predict' must be an integer of at least 1, or -1: no limit");
+                         "'num_predict' must be an integer of at least 1; or 0, -1 or -2: no limit");
     a->max_tokens = n > 0 ? (uint32_t)n : 0;
     return ntx__request_stops(a, json_object_get(o, "stop"), "stop", f);
 }

@@ -333,7 +333,7 @@ def refusals(g):
     for path in ("/%00", "/health%00x", "/v1/models%00", "/health%2f%00?a=b"):  # not the path that ends there
         equal(g.get(path)[0], 404, path)
     equal(g.get("/heal%74h?a=%00")[0], 200, "an escaped path")
-    for seed in ("-1", "-9223372036854775808", "9223372036854775807"):
+    for seed in ("-2", "-9223372036854775808", "9223372036854775807"):
         texts = [
             g.post(
                 "/v1/completions",

@@ -193,10 +193,9 @@ def ollama(d, g):
     )
     for path, bad, words in (
         ("/api/chat", dict(ask, tools=[{}]), "with a name"),
-        ("/api/chat", dict(ask, options={"mirostat": 1}), "'mirostat' is not"),
         ("/api/generate", {"prompt": 7}, "must be a string"),
         ("/api/generate", {"prompt": "a", "context": [1]}, "'context' is not"),
-        ("/api/chat", dict(ask, options={"num_predict": 0}), "'num_predict'"),
+        ("/api/chat", dict(ask, options={"num_predict": -3}), "'num_predict'"),
         ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aa"]}]}, "'images' is not"),
     ):
         status, e = g.post(path, bad)
