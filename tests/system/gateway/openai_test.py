@@ -268,10 +268,10 @@ REFUSED = [
     (dict(messages=HELLO, temperature=3), "temperature", None, "from 0 to 2"),
     (dict(messages=HELLO, temperature="1"), "temperature", None, "from 0 to 2"),
     (dict(messages=HELLO, n=0), "n", None, "from 1 to 16"),
-    (dict(messages=HELLO, max_tokens=-1), "max_tokens", None, "an integer from 1"),
+    (dict(messages=HELLO, max_tokens=-2), "max_tokens", None, "an integer from 1"),
     (dict(messages=HELLO, stream="yes"), "stream", None, "true or false"),
     (dict(messages=HELLO, stop=["a"] * 17), "stop", None, "17 strings"),
-    (dict(messages=HELLO, stop=[""]), "stop", None, "1 to 4096 bytes"),
+    (dict(messages=HELLO, stop=[5]), "stop", None, "1 to 4096 bytes"),
     (dict(messages=HELLO, stream_options={"include_usage": True}), "stream_options", None, "streams only"),
     (dict(messages=[{"role": "user", "content": "a " * 3000}]), "messages", "context_length_exceeded", "tokens"),
     (
