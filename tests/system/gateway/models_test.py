@@ -5,6 +5,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -261,6 +262,30 @@ def check_when(conf):
             else:
                 check(r.returncode and "answers are being generated" in r.stderr, r)
             equal(whole, options != ["--force"], (options, "the whole answer", str(j)[:200]))
+        check_waiting_stream(d, g, answer)
+
+
+def check_waiting_stream(d, g, answer):
+    """A stream that waits for its model gets comments."""
+    equal(ask(g, "alpha"), direct("alpha.gguf"), "an answer")
+    t = threading.Thread(target=answer)
+    t.start()
+    wait_for(lambda: busy(g), 20, "an answer under way")
+    body = json.dumps({"model": "beta", "prompt": PROMPT, "max_tokens": 4, "temperature": 0, "stream": True}).encode()
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", g.port), 60 * patience()) as s:
+        s.sendall(head % len(body) + body)
+        wait_for(lambda: b"\nntx_gateway_turns_waiting 1\n" in g.request("GET", "/metrics")[2], 20, "a waiting request")
+        got = b""
+        with d.held("computed"):
+            while b": waiting for the model\n\n" not in got:
+                more = s.recv(65536)
+                check(more, "the stream's end:", got)
+                got += more
+        while more := s.recv(65536):
+            got += more
+    t.join()
+    check(b"200 OK" in got and b"[DONE]" in got and b'"model":"beta"' in got, got)
 
 
 def busy(g):
