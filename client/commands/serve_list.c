@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The models of `ntx serve MODEL...` as a list for ntx-computed (computed/engine/catalog.h). */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ static int find_path(const char *what, char **real, bool *named, struct ntx_err 
 
 static int add_model(struct ntx_options *o, unsigned i, char list[NTX_KNOWN_LIST], struct ntx_err *err)
 {
+    static char first[PATH_MAX]; /* options borrow their arguments until the program ends */
     char name[NTX_KNOWN_NAME] = "", *real = NULL;
     const char *arg = o->args[i], *equals = strchr(arg, '='), *slash = strchr(arg, '/');
     const bool given = equals && (!slash || equals < slash) && equals - arg < (int)sizeof name;
@@ -54,16 +56,17 @@ static int add_model(struct ntx_options *o, unsigned i, char list[NTX_KNOWN_LIST
         snprintf(name, sizeof name, "%.*s", (int)(equals - arg), arg);
     else if (named && !strpbrk(what, ",/="))
         snprintf(name, sizeof name, "%s", what);
-    if (!i)
-        o->args[0] = real; /* borrowed until the program ends, as all arguments */
+    if (!i) {
+        snprintf(first, sizeof first, "%s", real);
+        o->args[0] = first;
+    }
     if (!i && o->alias)
         rc = stat(real, &st) || !S_ISDIR(st.st_mode)
                  ? add_entry(list, o->alias, real, err)
                  : ntx_err_set(err, -EINVAL, "--alias: the first MODEL is a folder; write NAME=FILE instead");
     if (!rc)
         rc = add_entry(list, name, real, err);
-    if (i)
-        free(real);
+    free(real);
     return rc;
 }
 

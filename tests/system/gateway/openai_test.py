@@ -254,7 +254,7 @@ REFUSED = [
         dict(messages=HELLO, response_format={"type": "json_schema", "json_schema": {"schema": {"not": {}}}}),
         None,
         None,
-        "'not' is not supported",
+        "contradicts itself",
     ),
     (
         dict(messages=HELLO, response_format={"type": "json_schema", "json_schema": {}}),
