@@ -72,6 +72,10 @@ static void load_named(struct ntx_server *s, struct ntx_conn *c, const Ntx__Requ
     int rc = m ? ntx__load_known(c, req, m, &err) : -ENOENT;
     if (!rc)
         return;
+    if (!s->known.n) { /* `ntx serve` gives a successor its list a moment later */
+        ntx_mail_error(s->mail, c->replies, req->id, -EHOSTDOWN, "no list of models is here yet: try again soon");
+        return;
+    }
     ntx_near_begin(&near, req->load->known, "");
     for (unsigned i = 0; !m && i < s->known.n; i++)
         ntx_near_offer(&near, s->known.m[i].name[0], strlen(s->known.m[i].name[0]));
