@@ -20,11 +20,15 @@ shm=$(mktemp -d /dev/shm/ntx-test-XXXXXX) || skip "no /dev/shm"
 cleanup+=("rm -rf $shm")
 cp "$tmp/m.gguf" "$shm/"
 ntx run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos -n 8 --ram 12M --ctx 64 --quiet >"$tmp/a" || fail "run"
-ntx run "$shm/m.gguf" "Once upon a time" --raw --ignore-eos -n 8 --ram 12M --ctx 64 >"$tmp/b" 2>"$tmp/err" ||
-    fail "run on tmpfs: $(cat "$tmp/err")"
-same "$tmp/a" "$tmp/b" "tmpfs"
-grep -q 'read through the page cache: it lies in memory (tmpfs)' "$tmp/err" || fail "tmpfs: not told: $(cat "$tmp/err")"
+told='read through the page cache: it lies in memory (tmpfs)'
 for _ in 1 2 3 4 5; do # ntx-iod tells it beside the load, whose end may come first
+    ntx run "$shm/m.gguf" "Once upon a time" --raw --ignore-eos -n 8 --ram 12M --ctx 64 >"$tmp/b" 2>"$tmp/err" ||
+        fail "run on tmpfs: $(cat "$tmp/err")"
+    same "$tmp/a" "$tmp/b" "tmpfs"
+    ! grep -q "$told" "$tmp/err" || break
+done
+grep -q "$told" "$tmp/err" || fail "tmpfs: not told: $(cat "$tmp/err")"
+for _ in 1 2 3 4 5; do # likewise
     "$(dirname "$0")/no_uring.py" "$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time" --raw --ignore-eos -n 8 \
         --ram 12M --ctx 64 >"$tmp/c" 2>"$tmp/err"
     rc=$?

@@ -70,7 +70,7 @@ wrong() {
 }
 m=$tmp/m.gguf
 wrong "^ntx run: --ram: 'lots' is not a size" run "$m" x --ram lots
-wrong "^ntx run: -n: '-2' is not a whole number" run "$m" x -n -2
+wrong "^ntx run: -n: '-3' is not a whole number" run "$m" x -n -3
 wrong "^ntx run: --ctx: '0' is not" run "$m" x -c 0
 wrong "^ntx run: --threads: '99999999' is more than" run "$m" x -t 99999999
 wrong "^ntx run: --temp: 'hot' is not a number from 0 to 100" run "$m" x --temp hot
