@@ -6,8 +6,8 @@
  * which the validator (valid.h) says that all of the schema holds.
  *
  * If properties are declared without additionalProperties, there are no others. Members come in the declared order.
- * Annotations and unknown keywords are ignored. Known keywords that cannot be enforced are refused by name and place, or
- * left out and noted (schema_drop.c). */
+ * Annotations and unknown keywords are ignored. Known keywords that cannot be enforced are refused by name and place,
+ * or left out and noted (schema_drop.c). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

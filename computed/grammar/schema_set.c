@@ -64,7 +64,8 @@ static json_t *valid_values(struct tree *t, const json_t *items)
     return out;
 }
 
-/* The rule of all that may follow once these values are used (mask), or the first `next` values are passed and `have` used. */
+/* The rule of all that may follow once these values are used (mask), or the first `next` values are passed and `have`
+ * used. */
 static node follows(struct values *s, uint32_t used, uint32_t next, uint32_t have)
 {
     struct tree *t = s->t;

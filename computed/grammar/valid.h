@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* valid.h: the keywords of a schema that an automaton cannot enforce, and whether a JSON value is valid under a JSON
- * Schema (draft 2020-12, and the older keywords items as a list, additionalItems and dependencies). For answers whose schema an automaton cannot enforce whole. References lead
- * within the document; formats are those of schema_string.c. Schemas and values are not trusted: work and depth are
- * bounded. */
+ * Schema (draft 2020-12, and the older keywords items as a list, additionalItems and dependencies). For answers whose
+ * schema an automaton cannot enforce whole. References lead within the document; formats are those of schema_string.c.
+ * Schemas and values are not trusted: work and depth are bounded. */
 #ifndef NTX_COMPUTED_GRAMMAR_VALID_H
 #define NTX_COMPUTED_GRAMMAR_VALID_H
 

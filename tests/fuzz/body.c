@@ -22,11 +22,10 @@ static void check_message(const struct ntx_api_request_message *m)
 
 static void check(const struct ntx_api_request *a)
 {
-    MUST(ntx_api_request_choices(a) >= 1 && ntx_api_request_choices(a) <= NTX_API_REQUEST_CHOICES);
-    MUST(a->n_messages ? !a->n_prompts : a->n_prompts >= 1);
+    MUST(a->loads || (ntx_api_request_choices(a) >= 1 && ntx_api_request_choices(a) <= NTX_API_REQUEST_CHOICES));
+    MUST(a->n_messages ? !a->n_prompts : a->loads || a->n_prompts >= 1);
     for (size_t i = 0; i < a->n_messages; i++)
         check_message(&a->messages[i]);
-    MUST(!a->n_messages || strcmp(a->messages[a->n_messages - 1].role, "assistant"));
     for (size_t i = 0; i < a->n_prompts; i++)
         MUST(a->prompts[i].text ? !a->prompts[i].text[a->prompts[i].len] : a->prompts[i].n_tokens > 0);
     for (unsigned i = 0; i < a->n_stops; i++)

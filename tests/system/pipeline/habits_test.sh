@@ -113,7 +113,8 @@ done
 meant() {
     local pattern=$1 code; shift
     XDG_DATA_HOME=$tmp/data "$n" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null; code=$?
-    { [ $code = 111 ] || [ $code = 100 ]; } && grep -q -- "$pattern" "$tmp/err" || fail "$*: exit $code: $(cat "$tmp/err") lacks $pattern"
+    { [ $code = 111 ] || [ $code = 100 ]; } && grep -q -- "$pattern" "$tmp/err" ||
+        fail "$*: exit $code: $(cat "$tmp/err") lacks $pattern"
 }
 mkdir -p "$tmp/data/ntx/models/some/Tiny-GGUF" "$tmp/models"
 cp "$m" "$tmp/data/ntx/models/some/Tiny-GGUF/Tiny-Q8_0.gguf"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* draft.c: small cases for the keywords of draft 2020-12, in draft.json: [schema, [valid values], [others]]. Each
- * schema is enforced, or the closest one is and the rest is validated, or it is refused. None is wrong: the validator agrees
- * with the case, no automaton that enforces a schema takes a text of an invalid value, and random texts are valid. */
+ * schema is enforced, or the closest one is and the rest is validated, or it is refused. None is wrong: the validator
+ * agrees with the case, no automaton that enforces a schema takes a text of an invalid value, and random texts are
+ * valid. */
 #include <stdlib.h>
 #include <string.h>
 
