@@ -8,7 +8,7 @@ Needs root, debootstrap and the network. debootstrap makes a root of variant min
 committed files of this checkout, and starts deploy/quickstart there, in namespaces of its own. Printed for each run and
 as the median: seconds until the packages are there, until the programs are built, until the first text appears, the
 difference of the last and the first, and the processor seconds of all of it. --install goes on with
-`cmake --install build` and checks that each program, unit, man page (where help2man is) and plug-in (where nvcc is) is
+`cmake --install build` and checks that each program, unit, man page and plug-in (where nvcc is) is
 there. --root: such a root that was made before. --apt-conf: a file for /etc/apt/apt.conf.d, such as a proxy's. A busy
 machine only makes the numbers larger; the load at the start of each run is printed beside them.
 """
