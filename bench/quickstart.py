@@ -106,9 +106,7 @@ def check_installation(root):
     command = inside(root, "cmake --install build")
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     programs = ["ntx", "ntx-top", "ntx-metrics", "ntx-gateway", "ntx-computed", "ntx-iod", "ntx-predictor"]
-    wanted = ["bin/" + p for p in programs] + ["lib/systemd/system/ntx.target"]
-    if os.path.exists(os.path.join(root, "usr/bin/help2man")):
-        wanted.append("share/man/man1/ntx.1.gz")
+    wanted = ["bin/" + p for p in programs] + ["lib/systemd/system/ntx.target", "share/man/man1/ntx.1.gz"]
     if os.path.exists(os.path.join(root, "ntx/build/cuda/cards")):
         wanted.append("lib/ntx/libntx-cuda.so")
     missing = [f for f in wanted if not os.path.exists(os.path.join(root, "usr/local", f))]
