@@ -78,7 +78,7 @@ class Bare:
 
     def start(self, command, **more):
         # `some-program` of README stands for any
-        command = "some-program() { echo 'a list of words'; }; cd /root/ntx || exit; " + command
+        command = "some-program() { echo 'a list of words'; }; cd /ntx || exit; " + command
         return subprocess.Popen(
             ["nsenter", "-t", self.init, "-m", "-p", "chroot", self.root, "env", "-i"]
             + ["%s=%s" % v for v in self.env.items()]
@@ -281,7 +281,7 @@ def make_root(tmp):
     shutil.copy("/etc/resolv.conf", os.path.join(root, "etc/resolv.conf"))
     with open(os.path.join(root, "etc/hosts"), "w") as f:  # sudo looks its own name up
         f.write("127.0.0.1 localhost %s\n" % os.uname().nodename)
-    there = os.path.join(root, "root/ntx")
+    there = os.path.join(root, "ntx")
     os.makedirs(there, exist_ok=True)
     subprocess.run(
         "git ls-files -z | tar -c --null --ignore-failed-read -T - | tar -x --no-same-owner -C %s" % shlex.quote(there),
@@ -303,7 +303,7 @@ def main():
             site.files["Demo-Q8_0.gguf"] = f.read()
         bare = Bare(root, site.url)
         try:
-            with open(os.path.join(root, "root/ntx/README.md"), encoding="utf-8") as f:
+            with open(os.path.join(root, "ntx/README.md"), encoding="utf-8") as f:
                 n = walk(bare, f.read())
             installed(root)
         finally:
