@@ -93,11 +93,14 @@ struct ntx_hparams {
     uint32_t n_ff_exp;                /* width of an expert */
     uint32_t n_ff_shexp;              /* width of the shared expert; 0: none */
     struct ntx_router router;         /* from the keys */
-    /* Recurrent layers (bit l): delta nets with `heads` heads over key_heads key heads, behind a convolution. */
+    /* Recurrent layers (bit l), behind a convolution: delta nets with `heads` heads of `head` values over key_heads key
+     * heads of `keys` values; or Mamba-2 scans, where key_heads is the number of groups, and `keys` the width of a
+     * state. keys 0: a convolution alone, over `head` channels. */
     uint64_t recurrent[NTX_MAX_LAYERS / 64];
     struct {
-        uint32_t taps, head, heads, key_heads;
+        uint32_t taps, head, heads, keys, key_heads;
     } delta;
+    bool recurrent_attends; /* recurrent layers attend as well: they keep K and V, too */
     /* Indexer: `heads` queries of `head` values choose `most` positions. Layers `in` (bit l) have one; the others
      * reuse the choice of the last one before them. head 0: no indexer. */
     struct {

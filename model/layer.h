@@ -27,7 +27,8 @@
  *               the second goes to in[1]
  *   GATE        out *= sigmoid(in[1]), by value or by head                    -
  *   CONV        out = silu(causal depthwise convolution of in[0]) over        taps of each channel, the row's own
- *               `taps` positions; earlier inputs are in the layer's state     last; a list for q, k and v each, or one
+ *               `taps` positions; earlier inputs are in the layer's state     last; a list for q, k and v each, or one;
+ *                                                                             [with `bias`: bias of each channel]
  *   UNIT        divides each run by its length, in place                      -
  *   RATES       the row's rates of a delta net, in place. Decay: out =        dt [width], a [heads]
  *               exp(a softplus(out + dt)); with a `bound` exp(bound
@@ -35,6 +36,11 @@
  *   DELTA       gated delta rule: with q, k, v in in[0], b in in[1], decay g  -
  *               in buffer A, and the state S of each head:
  *               S = g S;  S += k (x) b (v - S'k);  out = `scale` S'q
+ *   SCAN        Mamba-2: with x, B and C in in[0], rates t = softplus(in[1] +  dt [heads], A [heads],
+ *               dt), and the state S of each head:                            D [heads]
+ *               S = exp(t A) S + B (x) t x;  out = S'C + D x
+ *   SHORTCONV   out *= causal depthwise convolution of in[0] * in[1] over      taps of each channel, the row's own
+ *               `taps` positions; in[0] becomes that product                  last
  *   ADD         out += in[0]                                                  -
  *   SCALE       out = in[0], from value `from` on, times `scale` or w         [w: one value]
  *   LAYERNORM   layer norm of one run, in place                               scale, bias
@@ -125,6 +131,8 @@
     X(UNIT,      unit,      ROWS, HEADS,  0,                                                    RUNS) \
     X(RATES,     rates,     ROWS, ONE,    0,                                                    VALUES) \
     X(DELTA,     delta,     BACK, HEADS,  NTX_DOES_FEED,                                        OWN) \
+    X(SCAN,      scan,      BACK, HEADS,  NTX_DOES_FEED,                                        NO) \
+    X(SHORTCONV, shortconv, BACK, ONE,    NTX_DOES_FEED,                                        NO) \
     X(SCALE,     scale,     ROWS, ONE,    NTX_DOES_WEIGHTS,                                     VALUES) \
     X(INPUTS,    inputs,    ROWS, ONE,    0,                                                    VALUES) \
     X(LAYERNORM, layernorm, ROWS, ONE,    0,                                                    ROW) \
@@ -282,6 +290,7 @@ struct ntx_gate_step {
 struct ntx_conv_step {
     uint32_t taps;     /* inputs of one output, the row's own included */
     uint32_t dilation; /* positions from one tap to the next, for n-gram layers; 0: 1, for delta nets */
+    bool bias;         /* its last weight has a bias of each channel */
 };
 struct ntx_unit_step {
     float eps; /* added to the square of the length; 0: the model's */
@@ -296,6 +305,13 @@ struct ntx_delta_step {
     uint32_t key_heads;
     bool tiled;  /* head h has key head h % key_heads, else h / (heads / key_heads) */
     bool by_key; /* the decay has one value for each key channel (KDA), else one for each head */
+};
+struct ntx_scan_step {
+    uint32_t groups; /* neighbouring heads that share B and C form a group */
+    uint32_t keys;   /* values of B and of C */
+};
+struct ntx_shortconv_step {
+    uint32_t taps; /* inputs of one output, the row's own included */
 };
 struct ntx_index_topk_step {
     uint32_t most;  /* positions that a row's attention reads, or blocks of `every` of them */
@@ -351,6 +367,8 @@ struct ntx_step {
         struct ntx_layernorm_step layernorm;
         struct ntx_rates_step rates;
         struct ntx_delta_step delta;
+        struct ntx_scan_step scan;
+        struct ntx_shortconv_step shortconv;
         struct ntx_index_topk_step index_topk;
         struct ntx_pool_step pool;
         struct ntx_mixw_step mixw;

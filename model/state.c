@@ -8,12 +8,14 @@ uint32_t ntx_states_of(const struct ntx_hparams *hp, uint32_t l, struct ntx_kept
     if (ntx_is_recurrent(hp, l)) {
         out[n++] = (struct ntx_kept_state){
             .keep = NTX_KEEP_TAIL, .floats = (size_t)(hp->delta.taps - 1) * ntx_width(hp, l, NTX_DIM_DELTA_MIX)};
-        out[n++] = (struct ntx_kept_state){.keep = NTX_KEEP_FOLD, .floats = ntx_fold_floats(hp)};
+        if (hp->delta.keys)
+            out[n++] = (struct ntx_kept_state){.keep = NTX_KEEP_FOLD, .floats = ntx_fold_floats(hp)};
         if (ntx_has_grams(hp, l))
             out[n++] = (struct ntx_kept_state){.keep = NTX_KEEP_TAIL, .floats = ntx_grams_floats(hp)};
-        return n;
+        if (!hp->recurrent_attends)
+            return n;
     }
-    if (ntx_dims_of(hp, l).kv_of == l)
+    if (ntx_dims_of(hp, l).kv_of == l && ntx_kept_heads(hp, l))
         out[n++] = (struct ntx_kept_state){.keep = NTX_KEEP_ROWS,
                                            .windowed = ntx_windowed(hp, l),
                                            .every = 1,

@@ -7,7 +7,7 @@
  *         place. An entry stays until it is overwritten; with a window only the last positions are kept
  *   TAIL  the last inputs of a convolution, or of pooling. A layer with n-gram embeddings (computed/pass/grams.c) has
  *         another one behind its fold, with the last tokens
- *   FOLD  a matrix for each head, updated by every token
+ *   FOLD  a matrix for each head, updated by every token; none where the convolution is all
  *
  * Tails and folds depend on all tokens so far. They have no positions, so no holes and no trees, and they go back
  * only to where a copy was made. */
@@ -27,13 +27,13 @@ struct ntx_kept_state {
     size_t floats;        /* TAIL, FOLD */
 };
 
-#define NTX_STATES_MOST 3 /* most states of a layer */
+#define NTX_STATES_MOST 4 /* most states of a layer */
 
 uint32_t ntx_states_of(const struct ntx_hparams *hp, uint32_t layer,
                        struct ntx_kept_state out[NTX_STATES_MOST]); /* returns their number */
 static inline size_t ntx_fold_floats(const struct ntx_hparams *hp)
 {
-    return (size_t)hp->delta.heads * hp->delta.head * hp->delta.head;
+    return (size_t)hp->delta.heads * hp->delta.keys * hp->delta.head;
 }
 /* Floats of the n-gram state: inputs of its convolution, oldest first, then the last tokens (int32), likewise. */
 static inline size_t ntx_grams_floats(const struct ntx_hparams *hp)

@@ -47,7 +47,9 @@
     X(DELTA_HEADS,          hp->delta.heads) \
     X(DELTA_RATES,          2 * hp->delta.heads) \
     X(DELTA_VALUES,         hp->delta.heads * hp->delta.head) \
-    X(DELTA_MIX,            (2 * hp->delta.key_heads + hp->delta.heads) * hp->delta.head) \
+    X(DELTA_MIX,            2 * hp->delta.key_heads * hp->delta.keys + hp->delta.heads * hp->delta.head) \
+    X(SCAN_GROUP,           hp->delta.key_heads ? hp->delta.heads * hp->delta.head / hp->delta.key_heads : 1) \
+    X(SCAN_GROUPS,          hp->delta.key_heads) \
     X(INDEX_HEAD,           hp->index.head) \
     X(INDEX_EVERY,          hp->index.every) \
     X(INDEX_HEADS,          hp->index.heads) \
@@ -227,6 +229,18 @@ enum ntx_use {
     X(kda_dt, "ssm_dt.bias", DELTA_VALUES, ONE, VECTOR)                                                                \
     X(kda_a, "ssm_a", ONE, DELTA_HEADS, VECTORS)                                                                       \
     X(kda_out, "attn_output.weight", DELTA_VALUES, EMBD, MATRIX)                                                       \
+    X(scan_gate, "ssm_z.weight", EMBD, DELTA_VALUES, MATRIX)  /* Mamba-2, fused in files: gate of its output, */       \
+    X(scan_mix, "ssm_xbc.weight", EMBD, DELTA_MIX, MATRIX)    /* x, B and C, */                                        \
+    X(scan_dt, "ssm_rates.weight", EMBD, DELTA_HEADS, MATRIX) /* and the rate of each head */                          \
+    X(scan_conv_bias, "ssm_conv1d.bias", DELTA_MIX, ONE, VECTOR)                                                       \
+    X(scan_a, "ssm_a", ONE, DELTA_HEADS, VECTORS)                                                                      \
+    X(scan_d, "ssm_d", ONE, DELTA_HEADS, VECTORS)                                                                      \
+    X(scan_norm, "ssm_norm.weight", SCAN_GROUP, SCAN_GROUPS, VECTORS)                                                  \
+    X(short_gate, "shortconv.b.weight", EMBD, EMBD, MATRIX)     /* short convolution, fused in files: factor of its */ \
+    X(short_out_gate, "shortconv.c.weight", EMBD, EMBD, MATRIX) /* input and of its output, */                         \
+    X(short_in, "shortconv.x.weight", EMBD, EMBD, MATRIX)       /* and the input */                                    \
+    X(short_conv, "shortconv.conv.weight", DELTA_TAPS, EMBD, VECTORS)                                                  \
+    X(short_out, "shortconv.out_proj.weight", EMBD, EMBD, MATRIX)                                                      \
     X(mla_gate, "attn_gate.weight", EMBD, HEADS_V, MATRIX)  /* gate of the output of MLA */                            \
     X(head_gate, "attn_gate.weight", EMBD, HEADS, RESIDENT) /* of each head's output */                                \
     X(sinks, "attn_sinks.weight", HEADS, ONE, VECTOR)       /* attention sink: a score without a value */              \
@@ -310,7 +324,9 @@ enum ntx_end {
     X(qkv, "attn_qkv.weight", hp->qkv_fused, q, v, 0)                                                                  \
     X(gate_up, "ffn_up.weight", hp->gate_up_fused, gate, up, 0)                                                        \
     X(delta, "ssm_in.weight", hp->delta_joined, delta_mix, delta_gate,                                                 \
-      hp->delta.head) /* for each key head q and k, then v of its heads, then the gates of their outputs */
+      hp->delta.head) /* for each key head q and k, then v of its heads, then the gates of their outputs */            \
+    X(scan, "ssm_in.weight", true, scan_gate, scan_dt, 0)                                                              \
+    X(short_conv, "shortconv.in_proj.weight", true, short_gate, short_in, 0)
 
 enum ntx_whole_kind {
 #define X(symbol, name, has, first, last, run) NTX_WHOLE_##symbol,

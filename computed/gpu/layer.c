@@ -543,7 +543,10 @@ static bool can_run(const struct ntx_model *m, const struct ntx_layer *l, const 
 
 static bool has_chunk(const struct ntx_forward *f, uint32_t chunk) { return f->c.device->at[chunk] != NULL; }
 
-#define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by([NTX_OP_##name] = ntx__device_##symbol, )
+#define IF_DEVICE_NO(...)
+#define IF_DEVICE_OWN(...)                       __VA_ARGS__
+#define ENTRY(name, symbol, device)              IF_DEVICE_##device([NTX_OP_##name] = ntx__device_##symbol, )
+#define X(name, symbol, by, width, does, device) NTX__IF_BACK_##by(ENTRY(name, symbol, device))
 const struct ntx_backend ntx_device_backend = {
     .can = can_run,
     .begin = ntx__device_begin,

@@ -190,8 +190,6 @@ void ntx__row_hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t
     ntx__hadamard(layer_row(f, s->out, i), s->heads, s->width);
 }
 
-static double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
-
 void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
@@ -201,7 +199,7 @@ void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         keeps[k] = (float)exp((double)s->rates.bound /
                               (1 + exp((double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
     for (uint32_t k = 0; s->rates.bound == 0 && k < s->width; k++)
-        keeps[k] = (float)exp((double)a[k / each] * softplus((double)keeps[k] + (double)dt[k]));
+        keeps[k] = (float)exp((double)a[k / each] * ntx__softplus((double)keeps[k] + (double)dt[k]));
     f->c.ops->sigmoid(layer_row(f, s->in[1], i), s->heads);
 }
 

@@ -33,6 +33,7 @@
 #ifndef NTX_COMPUTED_PASS_FORWARD_IMPL_H
 #define NTX_COMPUTED_PASS_FORWARD_IMPL_H
 
+#include <math.h>
 #include <stdatomic.h>
 
 #include "computed/cpu/pool.h"
@@ -272,6 +273,8 @@ extern const struct ntx_backend ntx__cpu_backend;
             NTX__IF_BACK_##by(int ntx__cpu_##symbol(struct ntx_forward *f, const struct ntx__run *r);)
 NTX_OPS(X)
 #undef X
+
+static inline double ntx__softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded as
  * ntx_act_row_bytes requires, since matrices of floats multiply them directly. */

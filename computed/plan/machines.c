@@ -180,7 +180,7 @@ static double kv_part(const struct ntx_model *m, const struct ntx_share *s, uint
         return rank ? 0 : 1;
     for (uint32_t l = 0; l < m->hp.n_layers; l++) {
         const struct ntx_dims w = ntx_dims_of(&m->hp, l);
-        const double head = ntx_is_recurrent(&m->hp, l) ? 0 : (double)(w.head_k + w.head_v);
+        const double head = ntx_is_recurrent(&m->hp, l) && !m->hp.recurrent_attends ? 0 : (double)(w.head_k + w.head_v);
         own += head * ntx_share_heads(s, w.n_head_kv, rank).n;
         all += head * w.n_head_kv;
     }

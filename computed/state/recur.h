@@ -9,7 +9,7 @@
  *
  *   buffer   [layers]{ tail, fold }
  *   tail     of a convolution: float [taps - 1][its width], oldest first; of pooled positions: see forward_pool.c
- *   fold     float [heads][panels][head: by key][panel: by value] columns of a panel are contiguous: a panel stays in
+ *   fold     float [heads][panels][keys][panel: by value] columns of a panel are contiguous: a panel stays in
  *            the first-level cache for all rows of a pass
  *
  * For sequences of models that have such state. Not thread-safe: the engine thread calls; compute threads fill what the

@@ -198,7 +198,9 @@ static int get_tensor(struct opening *o, const char *name, struct ntx_shape s, e
 static int get_end(struct opening *o, enum ntx_end t, bool required)
 {
     const struct ntx_tensor_kind *k = &ntx_end_kinds[t];
-    return get_tensor(o, k->name, ntx_end_shape(&o->m->hp, t), (enum ntx_use)k->use, required, &o->m->end[t]);
+    const char *own = t == NTX_END_output_norm && o->arch ? o->arch->output_norm : NULL;
+    const char *name = own && ntx_gguf_tensor(o->g, own) ? own : k->name;
+    return get_tensor(o, name, ntx_end_shape(&o->m->hp, t), (enum ntx_use)k->use, required, &o->m->end[t]);
 }
 
 static const char *name_of(const struct ntx__arch *a, enum ntx_tensor t)

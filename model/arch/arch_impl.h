@@ -5,6 +5,7 @@
  *   pieces.c           steps that most layers have
  *   pieces_mla.c       keys and steps of multi-head latent attention (MLA)
  *   pieces_delta.c     keys and steps of delta nets
+ *   pieces_scan.c      keys and steps of Mamba-2 scans, and of short convolutions
  *   pieces_streams.c   keys and steps of hyper-connections
  *   the others         one architecture each (and its relatives), or one kind of drafter
  *
@@ -44,7 +45,10 @@
     X(qwen35moe, "qwen35moe")                                                                                          \
     X(kimi_linear, "kimi-linear")                                                                                      \
     X(glm5_next, "glm5-next")                                                                                          \
-    X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4") X(step35, "step35") X(hy_v4, "hy_v4")
+    X(granitehybrid, "granitehybrid")                                                                                  \
+    X(falcon_h1, "falcon-h1")                                                                                          \
+    X(nemotron_h, "nemotron_h") X(lfm2, "lfm2") X(lfm2moe, "lfm2moe") X(qwen4exp, "qwen4exp") X(phi3, "phi3")          \
+        X(llama4, "llama4") X(step35, "step35") X(hy_v4, "hy_v4")
 
 /* Drafters that use states of another model's layers; they are not models by themselves. */
 #define NTX_HEADS(X)       X(eagle3, "eagle3", "EAGLE-3") X(dflash, "dflash", "DFlash")
@@ -77,6 +81,7 @@ struct ntx__arch {
     uint32_t (*width)(const struct ntx_hparams *hp,
                       enum ntx_dim d);      /* a width that differs from tensors.h; 0: it does not. May be NULL */
     const char *names[NTX_N_TENSORS];       /* names that differ from tensors.h */
+    const char *output_norm;                /* another name of output_norm.weight that files may have, or NULL */
     bool kept[NTX_N_TENSORS];               /* matrices that a quantiser does not touch, besides those of all
                                                architectures (model/mix.c) */
     const char *images[NTX__IMAGE_TENSORS]; /* tensors of a layer, named as in tensors.h, that only images use: they
@@ -118,6 +123,7 @@ struct ntx__attention {                                      /* features of a la
     bool paired;   /* input of q, k, v: the token's embedding and the state of the token before it, each normed; h is
                       that state */
     bool unturned; /* no RoPE */
+    bool normed;   /* the normed state is in x already */
     enum ntx_rotation turn;
     bool post_norm;  /* a norm after the last product, also of FFNs */
     bool gated;      /* q's matrix also computes gates of the output */
@@ -158,6 +164,12 @@ void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out);
 /* y = the same of x, for models with several residual streams. */
 void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx_tensor a,
                         float bound); /* bound of RATES (layer.h) */
+/* y = out(norm(gate(Mamba-2 scan of x))); without `norm` there is no norm. */
+void ntx__add_scan_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx__presence norm);
+/* h += the same of norm(h) */
+void ntx__add_scan(const struct ntx_hparams *hp, struct ntx_layer *out);
+/* h += short convolution of norm(h), with factors of its input and output */
+void ntx__add_short(const struct ntx_hparams *hp, struct ntx_layer *out);
 void ntx__add_mla_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out,
                         const struct ntx__mla *has);
 void ntx__add_dense_alone(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
@@ -238,12 +250,13 @@ int ntx__key_kda(struct ntx__keys *k);
  * (qwen35.c). */
 int ntx__key_recurrent(struct ntx__keys *k);
 int ntx__key_delta(struct ntx__keys *k);
+int ntx__key_scan(struct ntx__keys *k); /* widths of Mamba-2 scans */
 int ntx__check_sections(struct ntx__keys *k);
 /* target_layers, and the drafter's vocabulary (eagle3.c). */
 int ntx__key_taps(struct ntx__keys *k);
 int ntx__key_truth(struct ntx__keys *k, const char *suffix, bool *out); /* an absent key leaves *out */
-/* Recurrent layers, as attention.head_count_kv names them. */
-int ntx__key_recurrent_kv(struct ntx__keys *k);
+/* Recurrent layers, as attention.head_count_kv names them: 0 there, and `heads` in all other layers. */
+int ntx__key_recurrent_kv(struct ntx__keys *k, uint32_t heads);
 /* nextn_predict_layers: so many of the last blocks are next-token blocks. Their tensors are accepted, and not read. */
 int ntx__key_nextn(struct ntx__keys *k);
 double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by); /* 1 + 0.1 `by` ln(rope_factor) */

@@ -84,7 +84,7 @@ static int attention_keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     float eps;
     int rc;
-    if ((rc = ntx__key_recurrent_kv(k)) || (rc = ntx__key_kda(k)) || (rc = bound_key(k)) || (rc = ntx__key_mla(k)) ||
+    if ((rc = ntx__key_recurrent_kv(k, 1)) || (rc = ntx__key_kda(k)) || (rc = bound_key(k)) || (rc = ntx__key_mla(k)) ||
         (rc = ntx__key_f32(k, "attention.layer_norm_epsilon", NAN, 0, 1, &eps)))
         return rc;
     if (hp->rope_dim)

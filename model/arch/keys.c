@@ -544,7 +544,7 @@ void *ntx__own(struct ntx__keys *k, size_t size)
     return own;
 }
 
-int ntx__key_recurrent_kv(struct ntx__keys *k)
+int ntx__key_recurrent_kv(struct ntx__keys *k, uint32_t heads)
 {
     struct ntx_hparams *hp = k->hp;
     const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "attention.head_count_kv"));
@@ -553,11 +553,11 @@ int ntx__key_recurrent_kv(struct ntx__keys *k)
     for (uint32_t l = 0; l < hp->n_layers; l++) {
         uint32_t n = 0;
         of_layer(k, "attention.head_count_kv", l, &n);
-        if (n > 1)
+        if (n && n != heads)
             return ntx_err_set(
                 k->err, -EINVAL,
-                "key '%s' is %u for layer %u: 1 where it keeps latents, and 0 where it keeps a state, are possible",
-                k->key, n, l);
+                "key '%s' is %u for layer %u: %u where it keeps %s, and 0 where it keeps a state, are possible", k->key,
+                n, l, heads, heads == 1 ? "latents" : "K and V");
         hp->recurrent[l / 64] |= (uint64_t)!n << l % 64;
     }
     return ntx_count_recurrent(hp) < hp->n_layers

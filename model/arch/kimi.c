@@ -12,7 +12,7 @@ static int kimi_keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     uint32_t shared;
     int rc;
-    if ((rc = ntx__key_recurrent_kv(k)) || (rc = ntx__key_kda(k)) || (rc = ntx__key_mla(k)) ||
+    if ((rc = ntx__key_recurrent_kv(k, 1)) || (rc = ntx__key_kda(k)) || (rc = ntx__key_mla(k)) ||
         (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_count", -1, 1, NTX_MAX(1u, NTX__MAX_WIDTH / hp->n_ff_exp), &shared)))
         return rc;

@@ -158,6 +158,8 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     const enum ntx_buf x = has->paired ? NTX_BUF_NORMED : NTX_BUF_X;
     if (has->paired)
         add_pair(hp, l);
+    else if (has->normed) /* quantised anew for the products */
+        copy_row(hp, l, x, x, 0);
     else
         ntx__norm(l, x, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
     ntx__add_product(l, NTX_BUF_Q, x, has->gated ? NTX_T_q_gated : NTX_T_q);

@@ -61,6 +61,7 @@ int ntx__key_delta(struct ntx__keys *k)
                            "a delta net of %u values in %u heads of %u over %u key heads is not supported: the width "
                            "of a head is a multiple of %u, and key heads divide the others",
                            inner, hp->delta.heads, hp->delta.head, hp->delta.key_heads, NTX_DELTA_HEAD_STEP);
+    hp->delta.keys = hp->delta.head;
     return 0;
 }
 
@@ -74,6 +75,7 @@ int ntx__key_kda(struct ntx__keys *k)
                            NTX_MIN((uint64_t)NTX_MAX_HEAD, NTX__MAX_WIDTH / 3 / hp->n_head), &hp->delta.head)))
         return rc;
     hp->delta.heads = hp->delta.key_heads = hp->n_head;
+    hp->delta.keys = hp->delta.head;
     if (hp->delta.head % NTX_DELTA_HEAD_STEP)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is %u; multiples of %u are supported", k->key, hp->delta.head,
                            NTX_DELTA_HEAD_STEP);

@@ -77,7 +77,7 @@ static void make(struct world *w, bool recurrent)
     w->hp = (struct ntx_hparams){.n_layers = 2, .n_head_kv = 1, .head_k = 4, .head_v = 4};
     if (recurrent) {
         w->hp.recurrent[0] = 2;
-        w->hp.delta.taps = 2, w->hp.delta.head = 16, w->hp.delta.heads = w->hp.delta.key_heads = 1;
+        w->hp.delta.taps = 2, w->hp.delta.head = w->hp.delta.keys = 16, w->hp.delta.heads = w->hp.delta.key_heads = 1;
     }
     MUST(!ntx_kv_pool_new(&w->hp, NTX_KV_F16, &shape, &w->pool, &err));
     struct ntx_kv_seq *kv = sequence(w, TEXT);

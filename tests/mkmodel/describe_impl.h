@@ -51,7 +51,10 @@ enum {
     STREAMED = 524288,
     BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */,
     STEP = 2097152,
-    GATED = 4194304 /* latents */
+    GATED = 4194304 /* latents */,
+    SCANS = 8388608 /* Mamba-2 */,
+    SHORT = 16777216 /* convolutions */,
+    ALONE = 33554432 /* a layer has a scan, attention or an FFN */
 };
 bool mk__says(const struct mk_options *o, unsigned key);
 

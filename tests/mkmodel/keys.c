@@ -21,6 +21,11 @@ static const struct {
     {"mistral3", TEMPERATURE},
     {"granite", SCALES},
     {"granitemoe", SCALES | SHARED_WIDTH},
+    {"granitehybrid", SCALES | SHARED_WIDTH | SCANS},
+    {"falcon-h1", SCANS},
+    {"nemotron_h", SCANS | ALONE},
+    {"lfm2", SHORT},
+    {"lfm2moe", SHORT | SIGMOID | DENSE},
     {"gemma2", WINDOW | CAPS | EMBED_SCALED},
     {"gemma3", WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"deepseek", SHARED_COUNT | DENSE},
@@ -135,6 +140,37 @@ static void add_kda_keys(struct model *m)
     mk_kv_arr(m->f, key, NTX_GGUF_U32, kv, m->o->layers + m->o->nextn);
     mk__kv_u32(m, "ssm.conv_kernel", m->hp.delta.taps);
     mk__kv_u32(m, "kda.head_dim", m->hp.delta.head);
+}
+
+static void add_scan_keys(struct model *m)
+{
+    mk__kv_u32(m, "ssm.conv_kernel", m->hp.delta.taps);
+    mk__kv_u32(m, "ssm.state_size", m->hp.delta.keys);
+    mk__kv_u32(m, "ssm.group_count", m->hp.delta.key_heads);
+    mk__kv_u32(m, "ssm.time_step_rank", m->hp.delta.heads);
+    mk__kv_u32(m, "ssm.inner_size", m->hp.delta.heads * m->hp.delta.head);
+}
+
+/* Whether recurrent layers are told by a list of K and V heads. */
+static bool lists_kv(const struct model *m)
+{
+    return (mk__says(m->o, SCANS) && !m->hp.recurrent_attends) || mk__says(m->o, SHORT);
+}
+
+static void add_kv_list(struct model *m)
+{
+    uint32_t kv[NTX_MAX_LAYERS];
+    for (uint32_t l = 0; l < m->o->layers; l++)
+        kv[l] = ntx_is_recurrent(&m->hp, l) ? 0 : ntx_dims_of(&m->hp, l).n_head_kv;
+    kv_u32s(m, "attention.head_count_kv", kv);
+}
+
+static void add_ff_list(struct model *m)
+{
+    uint32_t ff[NTX_MAX_LAYERS];
+    for (uint32_t l = 0; l < m->o->layers; l++)
+        ff[l] = ntx_dims_of(&m->hp, l).n_ff;
+    kv_u32s(m, "feed_forward_length", ff);
 }
 
 static void add_choice_keys(struct model *m)
@@ -354,6 +390,8 @@ void mk__add_keys(struct model *m, uint32_t orig)
     mk__kv_u32(m, "embedding_length", o->embd);
     if (is_gemma4(o))
         add_gemma4_keys(m);
+    else if (mk__says(o, ALONE))
+        add_ff_list(m);
     else
         mk__kv_u32(m, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
     const uint32_t mla_kv_heads = o->kv_joined ? o->heads : 1;
@@ -363,6 +401,8 @@ void mk__add_keys(struct model *m, uint32_t orig)
         mk__kv_u32(m, "attention.head_count", o->heads);
     if (mk__says(o, KDA))
         add_kda_keys(m);
+    else if (lists_kv(m))
+        add_kv_list(m);
     else if (!is_gemma4(o) && !mk__says(o, STEP))
         mk__kv_u32(m, "attention.head_count_kv", mk__says(o, MLA) ? mla_kv_heads : o->kv);
     kv_f32(m, "attention.layer_norm_rms_epsilon", 1e-5f);
@@ -406,6 +446,10 @@ void mk__add_keys(struct model *m, uint32_t orig)
     }
     if (mk__says(o, DELTA))
         add_delta_keys(m);
+    if (mk__says(o, SCANS))
+        add_scan_keys(m);
+    if (mk__says(o, SHORT))
+        mk__kv_u32(m, "shortconv.l_cache", m->hp.delta.taps);
     if (chooses(o))
         add_choice_keys(m);
     if (mk__says(o, POOLED))

@@ -103,6 +103,21 @@ static void block_widths(struct model *m)
     hp->grams.entries = (hp->grams.entries + 127) / 128 * 128;
 }
 
+/* Scan, attention, FFN, and so on. */
+static void alone_widths(struct model *m)
+{
+    memset(m->hp.recurrent, 0, sizeof m->hp.recurrent);
+    for (uint32_t l = 0; l < m->o->layers; l++) {
+        const struct ntx_hparams *hp = &m->hp;
+        m->dims[l] = (struct ntx_dims){hp->n_head, l % 3 == 1 ? hp->n_head_kv : 0, hp->head_k,
+                                       hp->head_v, l % 3 == 2 ? hp->n_ff : 0,      l};
+        m->hp.recurrent[l / 64] |= (uint64_t)(l % 3 == 0) << l % 64;
+    }
+    m->hp.dims = m->dims;
+}
+
+enum { SCAN_STATE = 48 };
+
 void mk__find_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
@@ -132,6 +147,7 @@ void mk__find_widths(struct model *m)
     m->hp.delta.heads = or_else(o->delta_heads, 4);
     m->hp.delta.key_heads = or_else(o->delta_keys, 2);
     m->hp.delta.taps = or_else(o->delta_taps, 4);
+    m->hp.delta.keys = mk__says(o, SCANS) ? SCAN_STATE : m->hp.delta.head;
     if (mk__says(o, KDA))
         m->hp.delta.heads = m->hp.delta.key_heads = o->heads;
     if (chooses(o)) {
@@ -142,6 +158,14 @@ void mk__find_widths(struct model *m)
             m->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
     }
     ntx_set_recurrent(&m->hp, attention_every(o)); /* other architectures ignore it */
+    if (mk__says(o, SHORT))
+        m->hp.delta.heads = 1, m->hp.delta.head = o->embd, m->hp.delta.keys = m->hp.delta.key_heads = 0;
+    if (!strcmp(o->arch, "falcon-h1")) {
+        memset(m->hp.recurrent, 0xff, sizeof m->hp.recurrent);
+        m->hp.recurrent_attends = true;
+    }
+    if (mk__says(o, ALONE))
+        alone_widths(m);
     if (is_gemma4(o))
         gemma4_widths(m);
     if (mk__says(o, STEP))

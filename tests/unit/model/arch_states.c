@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arch_states.c: recurrent layers: qwen3next, qwen35, kimi-linear, glm5-next, qwen4exp. */
+/* arch_states.c: recurrent layers: qwen3next, qwen35, kimi-linear, glm5-next, qwen4exp; granitehybrid, falcon-h1,
+ * nemotron_h, lfm2 and lfm2moe. */
 #include "model/chunk.h"
+#include "model/state.h"
 #include "tests/unit/model/opened.h"
 
 /* Fused rows: for each key head q and k, then v of its heads and their gates, in runs of a head. */
@@ -336,8 +338,88 @@ static void refuse_qwen4(void)
            "key 'qwen4exp.attention.indexer.key_length' is 40; multiples of 16 are supported");
 }
 
+static struct mk_options scan_options(const char *arch)
+{
+    struct mk_options o = make_options();
+    o.arch = arch;
+    o.layers = 6;
+    o.attention_every = 3;
+    o.delta_head = 32;
+    o.delta_heads = 6;
+    o.delta_keys = 2;
+    return o;
+}
+
+static uint32_t n_states(const struct opened *x, uint32_t layer)
+{
+    struct ntx_kept_state kept[NTX_STATES_MOST];
+    return ntx_states_of(&x->m->hp, layer, kept);
+}
+
+static void check_granite(void)
+{
+    struct mk_options o = scan_options("granitehybrid");
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    const struct ntx_step *scan = ntx_layer_find(&l[0], NTX_OP_SCAN), *conv = ntx_layer_find(&l[0], NTX_OP_CONV);
+    CHECK(ntx_count_recurrent(h) == 4 && ntx_is_recurrent(h, 0) && !ntx_is_recurrent(h, 2));
+    CHECK(h->delta.head == 32 && h->delta.heads == 6 && h->delta.key_heads == 2 && h->delta.keys == 48);
+    CHECK(scan->scan.groups == 2 && scan->scan.keys == 48 && scan->feeds && conv->conv.bias && conv->n_weights == 2);
+    CHECK_EQ(ntx_buf_width(x.m, NTX_BUF_V), 6 * 32 + 2 * 2 * 48);
+    CHECK_EQ(ntx_fold_floats(h), 6 * 32 * 48);
+    CHECK_STR(name_of(&x, l[0].scan_gate), "blk.0.ssm_in.weight");
+    CHECK(l[0].scan_gate == l[0].scan_mix && l[0].scan_mix == l[0].scan_dt);
+    CHECK_STR(name_of(&x, l[0].scan_norm), "blk.0.ssm_norm.weight");
+    CHECK(n_states(&x, 0) == 2 && n_states(&x, 2) == 1);
+    close_model(&x);
+}
+
+/* A layer with both keeps both; a layer of an FFN keeps nothing; a short convolution has no matrix. */
+static void check_kinds_of_state(void)
+{
+    struct mk_options o = scan_options("falcon-h1");
+    struct opened x = open_model(&o);
+    CHECK(ntx_layer_find(&x.m->layers[3], NTX_OP_ATTEND) && ntx_layer_find(&x.m->layers[3], NTX_OP_SCAN));
+    CHECK_EQ(n_states(&x, 3), 3);
+    close_model(&x);
+    o = scan_options("nemotron_h");
+    x = open_model(&o);
+    CHECK(n_states(&x, 0) == 2 && n_states(&x, 1) == 1 && n_states(&x, 2) == 0);
+    CHECK(!ntx_layer_find(&x.m->layers[1], NTX_OP_ROPE) && x.m->layers[2].gate == NTX_NO_TENSOR);
+    CHECK_STR(name_of(&x, x.m->layers[2].up), "blk.2.ffn_up.weight");
+    close_model(&x);
+    o = scan_options("lfm2");
+    x = open_model(&o);
+    CHECK(n_states(&x, 0) == 1 && ntx_state_floats(&x.m->hp, 0) == 3 * (size_t)o.embd && n_states(&x, 2) == 1);
+    CHECK_STR(name_of(&x, x.m->layers[0].short_in), "blk.0.shortconv.in_proj.weight");
+    CHECK(x.m->layers[0].short_in == x.m->layers[0].short_gate);
+    close_model(&x);
+}
+
+static void refuse_scans(void)
+{
+    struct mk_options o = scan_options("granitehybrid");
+    refuse(&o, "granitehybrid.ssm.inner_size", "granitehybrid.ssm.inner_zize", -EINVAL,
+           "key 'granitehybrid.ssm.inner_size' is missing");
+    refuse(&o, "blk.0.ssm_conv1d.bias", "blk.0.ssm_conv1d.bios", -EINVAL, "tensor 'blk.0.ssm_conv1d.bias' is missing");
+    o.delta_head = 24;
+    refuse(&o, NULL, NULL, -ENOTSUP, "a Mamba-2 scan of 144 values in 6 heads and 2 groups, with states of 48, is not");
+    o.delta_head = 32;
+    o.delta_keys = 4;
+    refuse(&o, NULL, NULL, -ENOTSUP, "a Mamba-2 scan of 192 values in 6 heads and 4 groups");
+    o = scan_options("nemotron_h");
+    o.layers = 1;
+    refuse(&o, NULL, NULL, -EINVAL, "key 'nemotron_h.feed_forward_length' is 0");
+    o = scan_options("lfm2");
+    refuse(&o, "lfm2.shortconv.l_cache", "lfm2.shortconv.l_cachf", -EINVAL, "key 'lfm2.shortconv.l_cache' is missing");
+}
+
 int main(void)
 {
+    check_granite();
+    check_kinds_of_state();
+    refuse_scans();
     check_joined();
     check_deltas();
     refuse_deltas();

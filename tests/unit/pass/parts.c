@@ -359,7 +359,7 @@ static void recurrent_states(void)
 {
     struct ntx_hparams hp = {.n_layers = 5, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 8};
     ntx_set_recurrent(&hp, 4); /* 0 1 2 and 4 */
-    hp.delta.taps = 4, hp.delta.head = 48, hp.delta.heads = 4, hp.delta.key_heads = 2;
+    hp.delta.taps = 4, hp.delta.head = hp.delta.keys = 48, hp.delta.heads = 4, hp.delta.key_heads = 2;
     const size_t tail = 3 * 48 * 8, fold = 4 * 48 * 48;
     const struct ntx_kv_shape shape = {.blocks = 8, .states = 5};
     struct ntx_kv_pool *p;
@@ -436,7 +436,7 @@ static void rows_beside_states(void)
 {
     struct ntx_hparams hp = {.n_layers = 4, .n_head = 2, .n_head_kv = 2, .head_k = 8, .head_v = 8};
     ntx_set_recurrent(&hp, 2);
-    hp.delta.taps = 2, hp.delta.head = 16, hp.delta.heads = 1, hp.delta.key_heads = 1;
+    hp.delta.taps = 2, hp.delta.head = hp.delta.keys = 16, hp.delta.heads = 1, hp.delta.key_heads = 1;
     struct ntx_kv_shape shape = ntx_kv_shape_for(&hp, 64, 2, 8, false);
     struct ntx_kv_pool *p;
     struct ntx_kv_seq *a, *b, *c = NULL;
@@ -475,7 +475,7 @@ static void all_kinds(void)
                              .window = 40,
                              .windowed = {2},
                              .recurrent = {4}}; /* all positions, a window, a state */
-    hp.delta.taps = 2, hp.delta.head = 16, hp.delta.heads = hp.delta.key_heads = 1;
+    hp.delta.taps = 2, hp.delta.head = hp.delta.keys = 16, hp.delta.heads = hp.delta.key_heads = 1;
     const size_t block = 2 * 32 * 16 * 2, tail = 3 * 16, fold = 16 * 16;
     struct ntx_kv_shape shape = {.blocks = 16, .ring = 3, .window_blocks = 9, .states = 5};
     struct ntx_kept_state kept[NTX_STATES_MOST];

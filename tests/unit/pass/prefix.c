@@ -26,7 +26,7 @@ static const struct ntx_hparams *recurrent(void)
     static struct ntx_hparams x;
     x = hp;
     x.recurrent[0] = 2;
-    x.delta.taps = 2, x.delta.head = 16, x.delta.heads = x.delta.key_heads = 1;
+    x.delta.taps = 2, x.delta.head = x.delta.keys = 16, x.delta.heads = x.delta.key_heads = 1;
     return &x;
 }
 

@@ -543,6 +543,32 @@ static void same_with_states(const char *arch, bool joined)
     states_stand(o);
 }
 
+/* Mamba-2 scans and short convolutions, alone, beside attention, and where a layer is only one thing. */
+static void same_with_scans(void)
+{
+    static const struct {
+        const char *arch, *type;
+        uint32_t experts, head;
+    } of[] = {{"granitehybrid", "F32", 0, 48}, {"granitehybrid", "Q8_0", 6, 64},
+              {"falcon-h1", "Q8_0", 0, 32},    {"nemotron_h", "Q8_0", 0, 32},
+              {"lfm2", "F32", 0, 0},           {"lfm2moe", "Q8_0", 6, 0}};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        struct rig_options o = {.make = rig_model()};
+        o.make.arch = of[i].arch;
+        o.make.type = of[i].type;
+        o.make.layers = 4;
+        o.make.ff = 96;
+        o.make.experts = of[i].experts;
+        o.make.expert_ff = strcmp(of[i].arch, "granitehybrid") ? 64 : 0; /* there experts are as wide as the FFN */
+        o.make.attention_every = 2;
+        o.make.delta_head = of[i].head;
+        o.make.delta_heads = 6;
+        o.make.delta_keys = 3;
+        o.make.delta_taps = 3;
+        states_stand(o);
+    }
+}
+
 /* Delta nets with a decay for each key, in panels of 16 and of 32, beside MLA. */
 static void same_with_kda(void)
 {
@@ -743,6 +769,7 @@ static void of_states(void)
     same_with_states("qwen35", false);
     same_with_states("qwen3next", true);
     same_with_states("qwen35moe", false);
+    same_with_scans();
     same_with_kda();
     same_with_blocks();
 }
