@@ -30,6 +30,6 @@ done
 for page in 16384 65536; do
     echo "with pages of $page bytes"
     QEMU_PAGESIZE=$page QEMU_CPU=max ctest --test-dir "$arm64_dir" \
-        -j "$(nproc)" -R '^(shm-(counters|monitor|memlimit|region)|iod-core|pass-(fail|parts)|plan-cache)$' \
+        -j "$(nproc)" -R '^(shm-(counters|monitor|memlimit|region)|iod-(core|demands)|pass-(fail|parts)|plan-cache)$' \
         --output-on-failure --no-tests=error
 done

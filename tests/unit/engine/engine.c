@@ -1,322 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine alone: a small model in memory, requests as structs, no socket and no daemon. Each pass stops at the skip
- * policy's probe until the test lets it go on, so the rows of each pass are known exactly. */
+/* The engine alone (stage.h): which rows each pass has, and the replies. */
 #include <errno.h>
-#include <pthread.h>
-#include <time.h>
 
-#include "common/util.h"
-#include "computed/engine/engine_impl.h"
-#include "proto/frame.h"
-#include "proto/settings.h"
-#include "tests/lib/patient.h"
-#include "tests/unit/pass/rig.h"
-
-enum { ROWS = 8, CTX = 64, MOST_PASSES = 256, MOST_REPLIES = 1024, DEADLINE_MS = 60000 };
-
-struct seen_row {
-    uint64_t session;
-    uint32_t pos;
-    bool prompt;
-};
-
-struct seen_pass {
-    uint32_t n;
-    struct seen_row row[ROWS];
-};
-
-struct reply {
-    const struct ntx_reply_queue *to;
-    uint64_t id, session;
-    Ntx__Reply__BodyCase kind;
-    int32_t token, err;
-    uint32_t cached;
-    char text[256]; /* text of an error, or why the answer ended */
-};
-
-struct stage {
-    struct rig rig;
-    struct ntx_loaded l;
-    struct ntx_counters *counters;
-    struct ntx_skip *skip;
-    struct ntx_engine *e;
-    uv_loop_t loop;
-    struct ntx_output_budget output_budget;
-    struct ntx_mailbox *mail;
-    struct ntx_reply_queue *ann, *bob;
-    bool stopped;
-    const struct ntx_reply_queue *deaf;      /* takes no replies: */
-    size_t untaken[MOST_REPLIES], n_untaken; /* lengths of the replies that wait for it */
-    struct reply replies[MOST_REPLIES];
-    unsigned n_replies;
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t moved;
-    struct seen_pass pass[MOST_PASSES];
-    unsigned n_passes, allowed;
-};
-
-static void on_probe(void *ctx, const struct ntx_batch *b, const float *hidden)
-{
-    struct stage *g = ctx;
-    (void)hidden;
-    pthread_mutex_lock(&g->lock);
-    CHECK(g->n_passes < MOST_PASSES && b->n_rows <= ROWS);
-    struct seen_pass *p = &g->pass[g->n_passes++];
-    p->n = b->n_rows;
-    for (uint32_t i = 0; i < b->n_rows; i++)
-        p->row[i] = (struct seen_row){b->rows[i].session, b->rows[i].pos, b->rows[i].rounded};
-    pthread_cond_broadcast(&g->moved);
-    while (g->allowed < g->n_passes)
-        pthread_cond_wait(&g->moved, &g->lock);
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void on_mail(void *ctx, struct ntx_mail *m)
-{
-    struct stage *g = ctx;
-    g->stopped |= m->kind == NTX_MAIL_STOPPED;
-    if (m->kind != NTX_MAIL_REPLY)
-        return;
-    CHECK(g->n_replies < MOST_REPLIES);
-    struct reply *to = &g->replies[g->n_replies++];
-    Ntx__Reply *r = ntx_reply_decode(m->frame + 4, m->len - 4);
-    CHECK(r);
-    *to = (struct reply){.to = m->replies, .id = r->id, .kind = r->body_case};
-    if (r->body_case == NTX__REPLY__BODY_STARTED)
-        to->session = r->started->session;
-    if (r->body_case == NTX__REPLY__BODY_TOKEN)
-        to->token = r->token->token;
-    if (r->body_case == NTX__REPLY__BODY_DONE)
-        to->cached = r->done->cached_tokens;
-    if (r->body_case == NTX__REPLY__BODY_ERROR)
-        to->err = r->error->err;
-    if (r->body_case == NTX__REPLY__BODY_ERROR || r->body_case == NTX__REPLY__BODY_DONE)
-        snprintf(to->text, sizeof to->text, "%s",
-                 r->body_case == NTX__REPLY__BODY_ERROR ? r->error->text : r->done->finish);
-    if (m->replies == g->deaf)
-        g->untaken[g->n_untaken++] = m->len;
-    else
-        ntx_reply_queue_sent(m->replies, m->len);
-    ntx__reply__free_unpacked(r, NULL);
-}
-
-static struct rig_options options(struct stage *g, uint32_t kv_tokens)
-{
-    struct rig_options o = {.make = rig_model(), .max_rows = ROWS, .ctx = CTX, .kv_tokens = kv_tokens};
-    o.make.layers = 2;
-    if (g)
-        o.skip = (struct ntx_skip_hooks){.ctx = g, .probe = on_probe};
-    return o;
-}
-
-/* The parts of a loaded model that the engine needs. */
-static void load(struct stage *g)
-{
-    struct ntx_loaded *l = &g->l;
-    struct ntx_err err = {0};
-    CHECK_MSG(!ntx_tokenizer_open(g->rig.gguf, &l->tok, &err), "%s", err.text);
-    CHECK_EQ(ntx_settings_keep(&ntx_load_settings, &l->set), 0);
-    CHECK((l->plan = calloc(1, sizeof *l->plan)) && (l->region.control = calloc(1, sizeof *l->region.control)));
-    l->plan->max_rows = l->logits_rows = ROWS;
-    l->plan->ctx = CTX;
-    l->names[0] = (char *)"m.gguf";
-    l->model = g->rig.model;
-    l->ops = ntx_cpu_pick(NULL);
-    l->forward = g->rig.f;
-    l->kv = g->rig.pool;
-    l->weights = &g->rig.w.w;
-    l->counters = g->counters;
-    l->max_sessions = 4;
-    l->kept_bytes = 1 << 20;
-    l->env = (struct ntx_session_env){
-        .tok = l->tok, .n_vocab = g->rig.n_vocab, .ctx = CTX, .n_layers = g->rig.n_layers, .read_bytes = 1 << 20};
-}
-
-static void open_any_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue, const char *draft, bool shares)
-{
-    struct ntx_err err = {0};
-    memset(g, 0, sizeof *g);
-    pthread_mutex_init(&g->lock, NULL);
-    pthread_cond_init(&g->moved, NULL);
-    struct rig_options o = options(g, kv_tokens);
-    rig_open(&g->rig, &o);
-    CHECK((g->counters = calloc(1, sizeof *g->counters)));
-    load(g);
-    g->l.set.no_prefix_cache = !shares;
-    free((char *)(uintptr_t)g->l.set.draft);
-    CHECK((g->l.set.draft = strdup(draft ? draft : "off")));
-    struct ntx_skip_config skip = {.region = &g->l.region, .counters = g->counters, .max_rows = ROWS};
-    CHECK_EQ(ntx_skip_new(&skip, &g->skip), 0);
-    CHECK_EQ(uv_loop_init(&g->loop), 0);
-    CHECK_EQ(ntx_mailbox_new(&g->loop, on_mail, g, &g->mail), 0);
-    ntx_output_budget_init(&g->output_budget, 4);
-    CHECK((g->ann = ntx_reply_queue_new(&g->output_budget, 1)) && (g->bob = ntx_reply_queue_new(&g->output_budget, 2)));
-    struct ntx_engine_config c = {
-        .loaded = &g->l, .skip = g->skip, .counters = g->counters, .mail = g->mail, .max_queue = max_queue};
-    CHECK_MSG(!ntx_engine_new(&c, &g->e, &err), "%s", err.text);
-}
-
-static void open_stage(struct stage *g, uint32_t kv_tokens, uint32_t max_queue)
-{
-    open_any_stage(g, kv_tokens, max_queue, NULL, false);
-}
-
-static void allow(struct stage *g, unsigned passes)
-{
-    pthread_mutex_lock(&g->lock);
-    g->allowed = passes;
-    pthread_cond_broadcast(&g->moved);
-    pthread_mutex_unlock(&g->lock);
-}
-
-static void nap(void) { nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); }
-
-static void close_stage(struct stage *g)
-{
-    ntx_engine_quit(g->e);
-    allow(g, UINT32_MAX);
-    for (int i = 0; !g->stopped; i++, nap()) {
-        CHECK(i < DEADLINE_MS);
-        ntx_mailbox_flush(g->mail);
-    }
-    ntx_engine_free(g->e);
-    CHECK_EQ(ntx_kv_pool_used(g->rig.pool), 0); /* every session has freed its KV */
-    ntx_reply_queue_unref(g->ann);
-    ntx_reply_queue_unref(g->bob);
-    ntx_mailbox_free(g->mail);
-    uv_run(&g->loop, UV_RUN_DEFAULT);
-    CHECK_EQ(uv_loop_close(&g->loop), 0);
-    ntx_skip_free(g->skip);
-    ntx_tokenizer_free(g->l.tok);
-    ntx_settings_drop(&ntx_load_settings, &g->l.set);
-    free(g->l.plan);
-    free(g->l.region.control);
-    free(g->counters);
-    rig_close(&g->rig);
-}
-
-/* Waits until the pass of that number (from 1) has begun, and is held. */
-static const struct seen_pass *reached(struct stage *g, unsigned pass)
-{
-    unsigned waited_ms = 0;
-    pthread_mutex_lock(&g->lock);
-    while (g->n_passes < pass)
-        CHECK_MSG(patient_wait(&g->moved, &g->lock, &waited_ms, DEADLINE_MS), "pass %u never came", pass);
-    pthread_mutex_unlock(&g->lock);
-    return &g->pass[pass - 1];
-}
-
-static const struct reply *find(const struct stage *g, uint64_t id, Ntx__Reply__BodyCase kind, unsigned nth)
-{
-    for (unsigned i = 0; i < g->n_replies; i++)
-        if (g->replies[i].id == id && g->replies[i].kind == kind && !nth--)
-            return &g->replies[i];
-    return NULL;
-}
-
-/* Waits for the nth reply of that kind to the request. */
-static const struct reply *reply(struct stage *g, uint64_t id, Ntx__Reply__BodyCase kind, unsigned nth)
-{
-    for (int i = 0; !find(g, id, kind, nth); i++, nap()) {
-        CHECK_MSG(i < DEADLINE_MS, "no reply of kind %d to request %llu", (int)kind, (unsigned long long)id);
-        ntx_mailbox_flush(g->mail);
-    }
-    return find(g, id, kind, nth);
-}
-
-static void ended(struct stage *g, uint64_t id, const char *why)
-{
-    CHECK_STR(reply(g, id, NTX__REPLY__BODY_DONE, 0)->text, why);
-}
-
-static void submit(struct stage *g, struct ntx_reply_queue *who, struct ntx_request q)
-{
-    struct ntx_request *copy = malloc(sizeof q);
-    CHECK(copy);
-    *copy = q;
-    CHECK_EQ(ntx_engine_submit(g->e, who, copy), 0);
-}
-
-static struct ntx_request generation(uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n)
-{
-    return (struct ntx_request){.kind = NTX_REQUEST_GENERATE,
-                                .id = id,
-                                .tokens = ids,
-                                .n_tokens = n_ids,
-                                .max_tokens = n,
-                                .ignore_eos = true,
-                                .raw = true,
-                                .sampling = {.top_p = 1, .repeat_penalty = 1, .repeat_last = 64}};
-}
-
-/* Asks for an answer of n tokens to `ids`, which must stay. */
-static void generate(struct stage *g, struct ntx_reply_queue *who, uint64_t id, const int32_t *ids, uint32_t n_ids,
-                     uint32_t n)
-{
-    submit(g, who, generation(id, ids, n_ids, n));
-}
-
-/* While a pass is held: waits until requests first to last that have not started are read; they then wait for its
- * end. */
-static void prompts_read(struct stage *g, uint64_t first, uint64_t last)
-{
-    unsigned n = 0;
-    ntx_mailbox_flush(g->mail);
-    for (uint64_t id = first; id <= last; id++)
-        n += !find(g, id, NTX__REPLY__BODY_STARTED, 0);
-    for (int i = 0;; i++, nap()) {
-        unsigned have = 0;
-        pthread_mutex_lock(&g->e->lock);
-        for (const struct ntx_reading *r = g->e->read; r; r = r->next)
-            have++;
-        pthread_mutex_unlock(&g->e->lock);
-        if (have == n)
-            return;
-        CHECK_MSG(i < DEADLINE_MS, "%u of %u prompts were read", have, n);
-    }
-}
-
-/* The greedy answer of the forward pass alone. */
-static void expected(const int32_t *ids, uint32_t n_ids, int32_t *out, uint32_t n)
-{
-    struct rig_options o = options(NULL, CTX);
-    struct rig r;
-    rig_open(&r, &o);
-    struct ntx_kv_seq *kv = rig_seq(&r, CTX);
-    float *logits = malloc((size_t)n_ids * r.n_vocab * sizeof *logits);
-    rig_feed(&r, kv, ids, n_ids, 0, ROWS, logits);
-    const float *last = logits + (size_t)(n_ids - 1) * r.n_vocab;
-    for (uint32_t i = 0; i < n; i++) {
-        out[i] = (int32_t)rig_argmax(last, r.n_vocab);
-        rig_feed(&r, kv, &out[i], 1, n_ids + i, 1, logits);
-        last = logits;
-    }
-    free(logits);
-    ntx_kv_seq_free(kv);
-    rig_close(&r);
-}
-
-static void same_answer(struct stage *g, uint64_t id, const int32_t *want, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        CHECK_EQ(reply(g, id, NTX__REPLY__BODY_TOKEN, i)->token, want[i]);
-}
-
-static uint64_t session_of(struct stage *g, uint64_t id) { return reply(g, id, NTX__REPLY__BODY_STARTED, 0)->session; }
-
-/* Checks that only these sessions have rows, in this order. */
-static void rows_are(const struct seen_pass *p, uint64_t a, uint32_t n_a, uint64_t b, uint32_t n_b)
-{
-    CHECK_EQ(p->n, n_a + n_b);
-    for (uint32_t i = 0; i < p->n; i++)
-        CHECK_EQ(p->row[i].session, i < n_a ? a : b);
-}
-
-static const struct seen_pass *next(struct stage *g, unsigned *pass)
-{
-    allow(g, *pass);
-    return reached(g, ++*pass);
-}
+#include "tests/unit/engine/stage.h"
 
 /* A prompt of several passes joins at the next one, and takes no row from a decoding session. Neither changes the
  * other's tokens. */
@@ -325,35 +11,35 @@ static void test_share(void)
     static struct stage g;
     int32_t ids[40], a[12], b[3];
     unsigned pass = 1;
-    open_stage(&g, 4 * CTX, 4);
+    stage_open(&g, 4 * CTX, 4);
     rig_ids(&g.rig, 3, ids, 40);
-    expected(ids, 4, a, 12);
-    expected(ids, 40, b, 3);
-    generate(&g, g.ann, 1, ids, 4, 12);
-    CHECK_EQ(reached(&g, 1)->n, 4);
-    uint64_t ann = session_of(&g, 1);
-    generate(&g, g.bob, 2, ids, 40, 3); /* handled after the pass, then read beside the next one */
-    const struct seen_pass *p = next(&g, &pass);
+    stage_expected(ids, 4, a, 12);
+    stage_expected(ids, 40, b, 3);
+    stage_generate(&g, g.ann, 1, ids, 4, 12);
+    CHECK_EQ(stage_reached(&g, 1)->n, 4);
+    uint64_t ann = stage_session_of(&g, 1);
+    stage_generate(&g, g.bob, 2, ids, 40, 3); /* handled after the pass, then read beside the next one */
+    const struct seen_pass *p = stage_next(&g, &pass);
     if (p->n == 1) {
-        prompts_read(&g, 2, 2);
-        p = next(&g, &pass);
+        stage_prompts_read(&g, 2, 2);
+        p = stage_next(&g, &pass);
     }
-    uint64_t bob = session_of(&g, 2);
+    uint64_t bob = stage_session_of(&g, 2);
     for (uint32_t read = 0; read < 40; read += ROWS - 1) {
-        rows_are(p, ann, 1, bob, 40 - read < ROWS - 1 ? 40 - read : ROWS - 1);
+        stage_rows_are(p, ann, 1, bob, 40 - read < ROWS - 1 ? 40 - read : ROWS - 1);
         CHECK(!p->row[0].prompt && p->row[1].prompt);
         CHECK_EQ(p->row[0].pos, 4 + pass - 2);
         CHECK_EQ(p->row[1].pos, read);
-        p = next(&g, &pass);
+        p = stage_next(&g, &pass);
     }
-    rows_are(p, ann, 1, bob, 1);
+    stage_rows_are(p, ann, 1, bob, 1);
     CHECK(!p->row[1].prompt);
-    allow(&g, UINT32_MAX);
-    ended(&g, 1, "length");
-    ended(&g, 2, "length");
-    same_answer(&g, 1, a, 12);
-    same_answer(&g, 2, b, 3);
-    close_stage(&g);
+    stage_allow(&g, UINT32_MAX);
+    stage_ended(&g, 1, "length");
+    stage_ended(&g, 2, "length");
+    stage_same_answer(&g, 1, a, 12);
+    stage_same_answer(&g, 2, b, 3);
+    stage_close(&g);
 }
 
 /* A request without a prompt to read has rows in the very next pass, after decode rows. */
@@ -362,24 +48,24 @@ static void test_join(void)
     static struct stage g;
     int32_t ids[8];
     unsigned pass = 1;
-    open_stage(&g, 4 * CTX, 4);
+    stage_open(&g, 4 * CTX, 4);
     rig_ids(&g.rig, 4, ids, 8);
-    generate(&g, g.ann, 1, ids, 2, 5);
-    reached(&g, 1);
-    submit(&g, g.bob,
-           (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 2, .tokens = ids, .n_tokens = 3, .from = 1});
-    const struct seen_pass *p = next(&g, &pass);
-    CHECK(p->n == 4 && p->row[0].session == session_of(&g, 1) && !p->row[0].prompt && p->row[1].prompt &&
+    stage_generate(&g, g.ann, 1, ids, 2, 5);
+    stage_reached(&g, 1);
+    stage_submit(&g, g.bob,
+                 (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 2, .tokens = ids, .n_tokens = 3, .from = 1});
+    const struct seen_pass *p = stage_next(&g, &pass);
+    CHECK(p->n == 4 && p->row[0].session == stage_session_of(&g, 1) && !p->row[0].prompt && p->row[1].prompt &&
           p->row[1].pos == 0);
-    p = next(&g, &pass);
+    p = stage_next(&g, &pass);
     CHECK_EQ(p->n, 1);
-    ended(&g, 2, "");
-    CHECK(find(&g, 2, NTX__REPLY__BODY_LOGITS, 1) && !find(&g, 2, NTX__REPLY__BODY_LOGITS, 2));
-    submit(&g, g.bob,
-           (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 3, .tokens = ids, .n_tokens = 3, .from = 3});
-    next(&g, &pass);
-    CHECK_EQ(reply(&g, 3, NTX__REPLY__BODY_ERROR, 0)->err, -EINVAL);
-    close_stage(&g);
+    stage_ended(&g, 2, "");
+    CHECK(stage_find(&g, 2, NTX__REPLY__BODY_LOGITS, 1) && !stage_find(&g, 2, NTX__REPLY__BODY_LOGITS, 2));
+    stage_submit(&g, g.bob,
+                 (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 3, .tokens = ids, .n_tokens = 3, .from = 3});
+    stage_next(&g, &pass);
+    CHECK_EQ(stage_reply(&g, 3, NTX__REPLY__BODY_ERROR, 0)->err, -EINVAL);
+    stage_close(&g);
 }
 
 /* KV for one context and a block: the first request runs first, though a later one would fit already. */
@@ -388,23 +74,23 @@ static void test_order(void)
     static struct stage g;
     int32_t ids[8];
     unsigned pass = 1;
-    open_stage(&g, CTX + NTX_KV_BLOCK, 2);
+    stage_open(&g, CTX + NTX_KV_BLOCK, 2);
     rig_ids(&g.rig, 4, ids, 8);
-    generate(&g, g.ann, 1, ids, 4, 0);
-    reached(&g, 1);
-    generate(&g, g.bob, 2, ids, 5, 0);
-    generate(&g, g.bob, 3, ids, 3, 1);
-    generate(&g, g.bob, 4, ids, 3, 1);
-    next(&g, &pass);
-    prompts_read(&g, 2, 4);
-    rows_are(next(&g, &pass), session_of(&g, 1), 1, 0, 0);
-    CHECK_EQ(reply(&g, 4, NTX__REPLY__BODY_ERROR, 0)->err, -EBUSY); /* two wait already */
-    submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 5, .target = 1});
-    const struct seen_pass *p = next(&g, &pass);
-    ended(&g, 1, "cancel");
-    ended(&g, 5, "");
-    rows_are(p, session_of(&g, 2), 5, session_of(&g, 3), 3);
-    close_stage(&g);
+    stage_generate(&g, g.ann, 1, ids, 4, 0);
+    stage_reached(&g, 1);
+    stage_generate(&g, g.bob, 2, ids, 5, 0);
+    stage_generate(&g, g.bob, 3, ids, 3, 1);
+    stage_generate(&g, g.bob, 4, ids, 3, 1);
+    stage_next(&g, &pass);
+    stage_prompts_read(&g, 2, 4);
+    stage_rows_are(stage_next(&g, &pass), stage_session_of(&g, 1), 1, 0, 0);
+    CHECK_EQ(stage_reply(&g, 4, NTX__REPLY__BODY_ERROR, 0)->err, -EBUSY); /* two wait already */
+    stage_submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 5, .target = 1});
+    const struct seen_pass *p = stage_next(&g, &pass);
+    stage_ended(&g, 1, "cancel");
+    stage_ended(&g, 5, "");
+    stage_rows_are(p, stage_session_of(&g, 2), 5, stage_session_of(&g, 3), 3);
+    stage_close(&g);
 }
 
 /* A request that is cancelled, or whose client has gone, is not in the next pass. The others' tokens stay the same. */
@@ -413,29 +99,29 @@ static void test_leave(void)
     static struct stage g;
     int32_t ids[8], want[9];
     unsigned pass = 1;
-    open_stage(&g, 4 * CTX, 4);
+    stage_open(&g, 4 * CTX, 4);
     rig_ids(&g.rig, 6, ids, 8);
-    expected(ids, 5, want, 9);
-    generate(&g, g.ann, 1, ids, 5, 9);
-    reached(&g, 1);
-    generate(&g, g.ann, 2, ids, 3, 9);
-    generate(&g, g.bob, 3, ids, 4, 9);
-    next(&g, &pass);
-    prompts_read(&g, 2, 3);
-    next(&g, &pass);
-    CHECK_EQ(next(&g, &pass)->n, 3);
-    submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 4, .target = 2});
-    rows_are(next(&g, &pass), session_of(&g, 1), 1, session_of(&g, 3), 1);
-    ended(&g, 2, "cancel");
+    stage_expected(ids, 5, want, 9);
+    stage_generate(&g, g.ann, 1, ids, 5, 9);
+    stage_reached(&g, 1);
+    stage_generate(&g, g.ann, 2, ids, 3, 9);
+    stage_generate(&g, g.bob, 3, ids, 4, 9);
+    stage_next(&g, &pass);
+    stage_prompts_read(&g, 2, 3);
+    stage_next(&g, &pass);
+    CHECK_EQ(stage_next(&g, &pass)->n, 3);
+    stage_submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 4, .target = 2});
+    stage_rows_are(stage_next(&g, &pass), stage_session_of(&g, 1), 1, stage_session_of(&g, 3), 1);
+    stage_ended(&g, 2, "cancel");
     CHECK_EQ(ntx_engine_client_gone(g.e, g.bob), 0);
-    rows_are(next(&g, &pass), session_of(&g, 1), 1, 0, 0);
-    submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CLOSE, .id = 6, .session = 77});
-    allow(&g, UINT32_MAX);
-    CHECK_EQ(reply(&g, 6, NTX__REPLY__BODY_ERROR, 0)->err, -ENOENT);
-    ended(&g, 1, "length");
-    same_answer(&g, 1, want, 9);
-    CHECK(!find(&g, 3, NTX__REPLY__BODY_DONE, 0));
-    close_stage(&g);
+    stage_rows_are(stage_next(&g, &pass), stage_session_of(&g, 1), 1, 0, 0);
+    stage_submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CLOSE, .id = 6, .session = 77});
+    stage_allow(&g, UINT32_MAX);
+    CHECK_EQ(stage_reply(&g, 6, NTX__REPLY__BODY_ERROR, 0)->err, -ENOENT);
+    stage_ended(&g, 1, "length");
+    stage_same_answer(&g, 1, want, 9);
+    CHECK(!stage_find(&g, 3, NTX__REPLY__BODY_DONE, 0));
+    stage_close(&g);
 }
 
 /* A pass that fails ends the sessions that had rows in it, with the reason. The engine goes on. */
@@ -444,23 +130,23 @@ static void test_fail(void)
     static struct stage g;
     int32_t ids[8], want[4];
     char text[64];
-    open_stage(&g, 4 * CTX, 4);
+    stage_open(&g, 4 * CTX, 4);
     rig_ids(&g.rig, 7, ids, 8);
-    expected(ids, 5, want, 4);
+    stage_expected(ids, 5, want, 4);
     g.rig.w.forgive = true;
     g.rig.w.fail_chunk = g.rig.chunks->n - 1;
-    generate(&g, g.ann, 1, ids, 5, 4);
-    reached(&g, 1);
-    allow(&g, UINT32_MAX);
-    CHECK_EQ(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->err, -EIO);
+    stage_generate(&g, g.ann, 1, ids, 5, 4);
+    stage_reached(&g, 1);
+    stage_allow(&g, UINT32_MAX);
+    CHECK_EQ(stage_reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->err, -EIO);
     snprintf(text, sizeof text, "chunk %u cannot be read", g.rig.w.fail_chunk);
-    CHECK_STR(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, text);
-    CHECK(!find(&g, 1, NTX__REPLY__BODY_TOKEN, 0));
+    CHECK_STR(stage_reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, text);
+    CHECK(!stage_find(&g, 1, NTX__REPLY__BODY_TOKEN, 0));
     g.rig.w.fail_chunk = UINT32_MAX;
-    generate(&g, g.ann, 2, ids, 5, 4);
-    ended(&g, 2, "length");
-    same_answer(&g, 2, want, 4);
-    close_stage(&g);
+    stage_generate(&g, g.ann, 2, ids, 5, 4);
+    stage_ended(&g, 2, "length");
+    stage_same_answer(&g, 2, want, 4);
+    stage_close(&g);
 }
 
 /* A kept session goes on where it was: only new tokens are fed. */
@@ -468,31 +154,31 @@ static void test_keep(void)
 {
     static struct stage g;
     int32_t ids[12], both[12], first[2], second[2];
-    open_stage(&g, 4 * CTX, 4);
+    stage_open(&g, 4 * CTX, 4);
     rig_ids(&g.rig, 8, ids, 8);
-    expected(ids, 4, first, 2);
+    stage_expected(ids, 4, first, 2);
     memcpy(both, ids, 4 * sizeof *ids);
     memcpy(both + 4, first, sizeof first);
     memcpy(both + 6, ids + 4, 4 * sizeof *ids);
-    expected(both, 10, second, 2);
-    allow(&g, UINT32_MAX);
-    struct ntx_request q = generation(1, ids, 4, 2);
+    stage_expected(both, 10, second, 2);
+    stage_allow(&g, UINT32_MAX);
+    struct ntx_request q = stage_generation(1, ids, 4, 2);
     q.keep = true;
-    submit(&g, g.ann, q);
-    ended(&g, 1, "length");
-    same_answer(&g, 1, first, 2);
-    q = generation(2, ids + 4, 4, 2);
-    q.session = session_of(&g, 1);
-    submit(&g, g.bob, q); /* a session of another client */
-    CHECK_EQ(reply(&g, 2, NTX__REPLY__BODY_ERROR, 0)->err, -ENOENT);
+    stage_submit(&g, g.ann, q);
+    stage_ended(&g, 1, "length");
+    stage_same_answer(&g, 1, first, 2);
+    q = stage_generation(2, ids + 4, 4, 2);
+    q.session = stage_session_of(&g, 1);
+    stage_submit(&g, g.bob, q); /* a session of another client */
+    CHECK_EQ(stage_reply(&g, 2, NTX__REPLY__BODY_ERROR, 0)->err, -ENOENT);
     unsigned before = g.n_passes;
     q.id = 3;
-    submit(&g, g.ann, q);
-    ended(&g, 3, "length");
-    same_answer(&g, 3, second, 2);
+    stage_submit(&g, g.ann, q);
+    stage_ended(&g, 3, "length");
+    stage_same_answer(&g, 3, second, 2);
     CHECK_EQ(g.pass[before].n, 5); /* the last token drawn, and the four */
     CHECK_EQ(g.pass[before].row[0].pos, 5);
-    close_stage(&g);
+    stage_close(&g);
 }
 
 /* ---- prefixes */
@@ -501,11 +187,11 @@ static void answers(struct stage *g, struct ntx_reply_queue *who, uint64_t id, c
                     uint32_t n, uint32_t cached)
 {
     int32_t want[CTX];
-    expected(ids, n_ids, want, n);
-    generate(g, who, id, ids, n_ids, n);
-    ended(g, id, "length");
-    same_answer(g, id, want, n);
-    CHECK_EQ(reply(g, id, NTX__REPLY__BODY_DONE, 0)->cached, cached);
+    stage_expected(ids, n_ids, want, n);
+    stage_generate(g, who, id, ids, n_ids, n);
+    stage_ended(g, id, "length");
+    stage_same_answer(g, id, want, n);
+    CHECK_EQ(stage_reply(g, id, NTX__REPLY__BODY_DONE, 0)->cached, cached);
 }
 
 /* A text with a known prefix computes only its new tokens: from any token on, after an answer too, with drafts or
@@ -514,10 +200,10 @@ static void test_prefix(const char *draft)
 {
     static struct stage g;
     int32_t ids[40], other[40], more[CTX], *at;
-    open_any_stage(&g, 6 * CTX, 4, draft, true);
+    stage_open_with(&g, 6 * CTX, 4, draft, true);
     ntx_reply_queue_whose(g.ann, 5);
     ntx_reply_queue_whose(g.bob, 6);
-    allow(&g, UINT32_MAX);
+    stage_allow(&g, UINT32_MAX);
     rig_ids(&g.rig, 3, ids, 40);
     memcpy(other, ids, sizeof ids);
     other[35] = ids[36];
@@ -529,13 +215,13 @@ static void test_prefix(const char *draft)
     answers(&g, g.ann, 4, ids, 33, 8, 32);
     answers(&g, g.bob, 5, ids, 40, 5, 0);
     memcpy(more, ids, sizeof ids);
-    expected(ids, 40, at = more + 40, 5);
+    stage_expected(ids, 40, at = more + 40, 5);
     memcpy(at + 5, other, 10 * sizeof *other);
     answers(&g, g.ann, 6, more, 55, 3, 44); /* the answer's last token was never fed */
     answers(&g, g.ann, 7, more, 55, 3, 54);
     answers(&g, g.bob, 8, more, 55, 3, 44);
     CHECK_EQ(ntx_counter_get(g.counters, NTX_C_comp_cached_tokens), 39 + 35 + 32 + 44 + 54 + 44);
-    close_stage(&g);
+    stage_close(&g);
 }
 
 static uint32_t rows_of(const struct stage *g, uint64_t session, uint32_t from, uint32_t to)
@@ -553,33 +239,33 @@ static void test_prefix_at_once(void)
 {
     static struct stage g;
     int32_t ids[3][40], want[3][4];
-    open_any_stage(&g, 6 * CTX, 4, NULL, true);
+    stage_open_with(&g, 6 * CTX, 4, NULL, true);
     for (int i = 0; i < 3; i++) {
         rig_ids(&g.rig, 3, ids[i], 40);
         ids[i][36] = 7 + i;
-        expected(ids[i], 40, want[i], 4);
+        stage_expected(ids[i], 40, want[i], 4);
     }
-    generate(&g, g.ann, 1, ids[0], 40, 4);
-    reached(&g, 1);
-    generate(&g, g.ann, 2, ids[1], 40, 4);
-    generate(&g, g.bob, 3, ids[2], 40, 4);
+    stage_generate(&g, g.ann, 1, ids[0], 40, 4);
+    stage_reached(&g, 1);
+    stage_generate(&g, g.ann, 2, ids[1], 40, 4);
+    stage_generate(&g, g.bob, 3, ids[2], 40, 4);
     unsigned pass = 1;
-    next(&g, &pass);
-    prompts_read(&g, 2, 3);
-    next(&g, &pass);
+    stage_next(&g, &pass);
+    stage_prompts_read(&g, 2, 3);
+    stage_next(&g, &pass);
     CHECK_EQ(g.pass[pass - 1].n, ROWS);
-    submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 4, .target = 1});
-    allow(&g, UINT32_MAX);
-    ended(&g, 1, "cancel");
-    ended(&g, 2, "length");
-    ended(&g, 3, "length");
-    same_answer(&g, 2, want[1], 4);
-    same_answer(&g, 3, want[2], 4);
-    uint64_t one = session_of(&g, 1), two = session_of(&g, 2), three = session_of(&g, 3);
+    stage_submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 4, .target = 1});
+    stage_allow(&g, UINT32_MAX);
+    stage_ended(&g, 1, "cancel");
+    stage_ended(&g, 2, "length");
+    stage_ended(&g, 3, "length");
+    stage_same_answer(&g, 2, want[1], 4);
+    stage_same_answer(&g, 3, want[2], 4);
+    uint64_t one = stage_session_of(&g, 1), two = stage_session_of(&g, 2), three = stage_session_of(&g, 3);
     CHECK(rows_of(&g, one, 0, 32) && rows_of(&g, two, 0, 32));
     CHECK_EQ(rows_of(&g, one, 0, 32) + rows_of(&g, two, 0, 32) + rows_of(&g, three, 0, 32), 32);
-    CHECK(reply(&g, 3, NTX__REPLY__BODY_DONE, 0)->cached >= 32);
-    close_stage(&g);
+    CHECK(stage_reply(&g, 3, NTX__REPLY__BODY_DONE, 0)->cached >= 32);
+    stage_close(&g);
 }
 
 /* Kept prefixes never make a request wait: a text that needs all blocks gets them at once. */
@@ -587,17 +273,17 @@ static void test_prefix_evicted(void)
 {
     static struct stage g;
     int32_t ids[40], other[40];
-    open_any_stage(&g, CTX, 0, NULL, true);
-    allow(&g, UINT32_MAX);
+    stage_open_with(&g, CTX, 0, NULL, true);
+    stage_allow(&g, UINT32_MAX);
     rig_ids(&g.rig, 3, ids, 40);
     rig_ids(&g.rig, 4, other, 40);
     answers(&g, g.ann, 1, ids, 40, 5, 0);
     answers(&g, g.ann, 2, other, 40, 20, 0);
     answers(&g, g.ann, 3, ids, 40, 5, 0);
     answers(&g, g.ann, 4, ids, 40, 5, 39);
-    generate(&g, g.ann, 5, other, 20, 0); /* up to the end of the context */
-    ended(&g, 5, "length");
-    close_stage(&g);
+    stage_generate(&g, g.ann, 5, other, 20, 0); /* up to the end of the context */
+    stage_ended(&g, 5, "length");
+    stage_close(&g);
 }
 
 /* ---- memory of all requests */
@@ -605,7 +291,7 @@ static void test_prefix_evicted(void)
 static struct ntx_request constrained(uint64_t id, const int32_t *ids, uint32_t n_ids, uint32_t n)
 {
     static const char text[] = "root ::= [^x]{40,}";
-    struct ntx_request q = generation(id, ids, n_ids, n);
+    struct ntx_request q = stage_generation(id, ids, n_ids, n);
     q.constraint = "grammar";
     q.constraint_text = (struct ntx_bytes){text, sizeof text - 1};
     return q;
@@ -626,7 +312,7 @@ static uint32_t most_at_once(const struct stage *g)
 /* A stage with memory for the vocabulary, so many constrained answers, a few tokens and masks. */
 static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
 {
-    open_stage(g, 6 * CTX, max_queue);
+    stage_open(g, 6 * CTX, max_queue);
     g->l.env.words = &g->l.words;
     g->l.env.constraint_bytes = 256 << 10;
     g->l.env.words_most = 1 << 20;
@@ -644,7 +330,7 @@ static void open_narrow(struct stage *g, uint32_t answers, uint32_t max_queue)
 static void close_narrow(struct stage *g)
 {
     struct ntx_words *w = g->l.words;
-    close_stage(g);
+    stage_close(g);
     ntx_words_free(w);
 }
 
@@ -656,23 +342,24 @@ static void test_memory(void)
     int32_t ids[8], want[6];
     open_narrow(&g, 2, 8);
     rig_ids(&g.rig, 4, ids, 8);
-    expected(ids, 5, want, 6);
+    stage_expected(ids, 5, want, 6);
     uint64_t words = ntx_words_bytes(g.l.words);
     for (uint64_t id = 1; id <= 4; id++)
-        submit(&g, g.ann, constrained(id, ids, 5, 6));
-    generate(&g, g.ann, 5, ids, 5, 6);
-    allow(&g, UINT32_MAX);
+        stage_submit(&g, g.ann, constrained(id, ids, 5, 6));
+    stage_generate(&g, g.ann, 5, ids, 5, 6);
+    stage_allow(&g, UINT32_MAX);
     for (uint64_t id = 1; id <= 5; id++)
-        ended(&g, id, "length");
+        stage_ended(&g, id, "length");
     for (uint64_t id = 2; id <= 4; id++) /* the same draws */
         for (unsigned i = 0; i < 6; i++)
-            CHECK_EQ(reply(&g, id, NTX__REPLY__BODY_TOKEN, i)->token, reply(&g, 1, NTX__REPLY__BODY_TOKEN, i)->token);
-    same_answer(&g, 5, want, 6);
+            CHECK_EQ(stage_reply(&g, id, NTX__REPLY__BODY_TOKEN, i)->token,
+                     stage_reply(&g, 1, NTX__REPLY__BODY_TOKEN, i)->token);
+    stage_same_answer(&g, 5, want, 6);
     CHECK_EQ(most_at_once(&g), 3);
     uint64_t computed = ntx_words_masks(g.l.words); /* each mask once, by simultaneous answers, too */
     CHECK_EQ(computed, 6);
-    submit(&g, g.ann, constrained(6, ids, 5, 6));
-    ended(&g, 6, "length");
+    stage_submit(&g, g.ann, constrained(6, ids, 5, 6));
+    stage_ended(&g, 6, "length");
     CHECK_EQ(ntx_words_masks(g.l.words), computed);
     CHECK(ntx_words_bytes(g.l.words) > words && ntx_words_bytes(g.l.words) <= g.l.kept_bytes);
     ntx_words_allow(g.l.words, 0);
@@ -689,22 +376,22 @@ static void test_memory_refused(void)
     open_narrow(&g, 0, 8);
     g.l.env.constrains_from = 1;
     rig_ids(&g.rig, 4, ids, 8);
-    allow(&g, UINT32_MAX);
-    submit(&g, g.ann, constrained(1, ids, 5, 6));
-    CHECK_EQ(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->err, -EOVERFLOW);
-    CHECK(strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "takes up to") &&
-          strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, " KiB here"));
-    CHECK(strstr(reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "with --ram 14M or more"));
-    generate(&g, g.ann, 2, ids, 5, 6);
-    ended(&g, 2, "length");
+    stage_allow(&g, UINT32_MAX);
+    stage_submit(&g, g.ann, constrained(1, ids, 5, 6));
+    CHECK_EQ(stage_reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->err, -EOVERFLOW);
+    CHECK(strstr(stage_reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "takes up to") &&
+          strstr(stage_reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, " KiB here"));
+    CHECK(strstr(stage_reply(&g, 1, NTX__REPLY__BODY_ERROR, 0)->text, "with --ram 14M or more"));
+    stage_generate(&g, g.ann, 2, ids, 5, 6);
+    stage_ended(&g, 2, "length");
     close_narrow(&g);
     open_narrow(&g, 1, 0);
-    submit(&g, g.ann, constrained(1, ids, 5, 6));
-    reached(&g, 1);
-    submit(&g, g.bob, constrained(2, ids, 5, 6));
-    allow(&g, UINT32_MAX);
-    CHECK_EQ(reply(&g, 2, NTX__REPLY__BODY_ERROR, 0)->err, -EBUSY);
-    ended(&g, 1, "length");
+    stage_submit(&g, g.ann, constrained(1, ids, 5, 6));
+    stage_reached(&g, 1);
+    stage_submit(&g, g.bob, constrained(2, ids, 5, 6));
+    stage_allow(&g, UINT32_MAX);
+    CHECK_EQ(stage_reply(&g, 2, NTX__REPLY__BODY_ERROR, 0)->err, -EBUSY);
+    stage_ended(&g, 1, "length");
     close_narrow(&g);
 }
 
@@ -714,25 +401,25 @@ static void test_unread(void)
 {
     static struct stage g;
     int32_t ids[8], want[4];
-    open_stage(&g, 6 * CTX, 8);
+    stage_open(&g, 6 * CTX, 8);
     rig_ids(&g.rig, 4, ids, 8);
-    expected(ids, 5, want, 4);
+    stage_expected(ids, 5, want, 4);
     g.l.kept_bytes = sizeof(struct ntx_session) * 6 + 64;
     for (uint64_t id = 1; id <= 4; id++)
-        generate(&g, id & 1 ? g.ann : g.bob, id, ids, 5, 4);
-    submit(&g, g.bob,
-           (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 5, .tokens = ids, .n_tokens = 3, .from = 2});
-    generate(&g, g.ann, 6, ids, 5, 4);
-    submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 7, .target = 6});
-    allow(&g, UINT32_MAX);
+        stage_generate(&g, id & 1 ? g.ann : g.bob, id, ids, 5, 4);
+    stage_submit(&g, g.bob,
+                 (struct ntx_request){.kind = NTX_REQUEST_LOGITS, .id = 5, .tokens = ids, .n_tokens = 3, .from = 2});
+    stage_generate(&g, g.ann, 6, ids, 5, 4);
+    stage_submit(&g, g.ann, (struct ntx_request){.kind = NTX_REQUEST_CANCEL, .id = 7, .target = 6});
+    stage_allow(&g, UINT32_MAX);
     for (uint64_t id = 1; id <= 4; id++) {
-        ended(&g, id, "length");
-        same_answer(&g, id, want, 4);
+        stage_ended(&g, id, "length");
+        stage_same_answer(&g, id, want, 4);
     }
-    ended(&g, 5, "");
-    ended(&g, 6, "cancel");
-    CHECK(!find(&g, 6, NTX__REPLY__BODY_STARTED, 0));
-    close_stage(&g);
+    stage_ended(&g, 5, "");
+    stage_ended(&g, 6, "cancel");
+    CHECK(!stage_find(&g, 6, NTX__REPLY__BODY_STARTED, 0));
+    stage_close(&g);
 }
 
 /* Clients take turns in the queue: a client with three requests does not delay another one for all of them. */
@@ -740,29 +427,29 @@ static void test_turns(void)
 {
     static struct stage g;
     int32_t ids[8];
-    open_stage(&g, 6 * CTX, 8);
+    stage_open(&g, 6 * CTX, 8);
     g.l.max_sessions = 1;
     rig_ids(&g.rig, 4, ids, 8);
-    generate(&g, g.ann, 1, ids, 4, 6);
-    reached(&g, 1);
+    stage_generate(&g, g.ann, 1, ids, 4, 6);
+    stage_reached(&g, 1);
     for (uint64_t id = 2; id <= 4; id++)
-        generate(&g, g.ann, id, ids, 4, 2);
-    generate(&g, g.bob, 5, ids, 4, 2);
+        stage_generate(&g, g.ann, id, ids, 4, 2);
+    stage_generate(&g, g.bob, 5, ids, 4, 2);
     unsigned pass = 1;
-    next(&g, &pass);
-    prompts_read(&g, 2, 5);
-    allow(&g, UINT32_MAX);
+    stage_next(&g, &pass);
+    stage_prompts_read(&g, 2, 5);
+    stage_allow(&g, UINT32_MAX);
     for (uint64_t id = 1; id <= 5; id++)
-        ended(&g, id, "length");
+        stage_ended(&g, id, "length");
     uint64_t order[5] = {0};
     unsigned n = 0;
     for (unsigned i = 0; i < g.n_passes; i++)
         if (g.pass[i].n && (!n || order[n - 1] != g.pass[i].row[0].session))
             order[n++] = g.pass[i].row[0].session;
     CHECK_EQ(n, 5);
-    CHECK(order[0] == session_of(&g, 1) && order[1] == session_of(&g, 2) && order[2] == session_of(&g, 5) &&
-          order[3] == session_of(&g, 3));
-    close_stage(&g);
+    CHECK(order[0] == stage_session_of(&g, 1) && order[1] == stage_session_of(&g, 2) &&
+          order[2] == stage_session_of(&g, 5) && order[3] == stage_session_of(&g, 3));
+    stage_close(&g);
 }
 
 /* A client that takes no replies gives way to one that waits. When it takes them, its answer goes on with the same
@@ -774,22 +461,22 @@ static void test_deaf(const char *draft, bool shares)
     int32_t ids[8], want[N];
     float *much = calloc(BIG, sizeof *much);
     CHECK(much);
-    open_any_stage(&g, 2 * CTX, 8, draft, shares);
+    stage_open_with(&g, 2 * CTX, 8, draft, shares);
     g.l.max_sessions = 1;
     rig_ids(&g.rig, 4, ids, 8);
-    expected(ids, 5, want, N);
-    generate(&g, g.ann, 1, ids, 5, N);
-    reached(&g, 1);
+    stage_expected(ids, 5, want, N);
+    stage_generate(&g, g.ann, 1, ids, 5, N);
+    stage_reached(&g, 1);
     g.deaf = g.ann;
     unsigned pass = 1;
     for (int i = 0; i < 4; i++)
-        next(&g, &pass);
+        stage_next(&g, &pass);
     ntx_mail_logits(g.mail, g.ann, 99, 0, much, BIG);
     free(much);
-    generate(&g, g.bob, 2, ids + 1, 5, 4);
-    allow(&g, UINT32_MAX);
-    ended(&g, 2, "length");
-    CHECK(!find(&g, 1, NTX__REPLY__BODY_DONE, 0));
+    stage_generate(&g, g.bob, 2, ids + 1, 5, 4);
+    stage_allow(&g, UINT32_MAX);
+    stage_ended(&g, 2, "length");
+    CHECK(!stage_find(&g, 1, NTX__REPLY__BODY_DONE, 0));
     unsigned before = g.n_passes;
     g.deaf = NULL;
     bool woke = false;
@@ -797,12 +484,12 @@ static void test_deaf(const char *draft, bool shares)
         woke |= ntx_reply_queue_sent(g.ann, g.untaken[i]);
     CHECK(woke);
     ntx_engine_poke(g.e);
-    ended(&g, 1, "length");
-    same_answer(&g, 1, want, N);
-    CHECK(!find(&g, 1, NTX__REPLY__BODY_TOKEN, N));
+    stage_ended(&g, 1, "length");
+    stage_same_answer(&g, 1, want, N);
+    CHECK(!stage_find(&g, 1, NTX__REPLY__BODY_TOKEN, N));
     CHECK(g.pass[before].row[0].pos == 0 || shares); /* its K and V were freed */
-    CHECK_EQ(reply(&g, 1, NTX__REPLY__BODY_DONE, 0)->cached, 0);
-    close_stage(&g);
+    CHECK_EQ(stage_reply(&g, 1, NTX__REPLY__BODY_DONE, 0)->cached, 0);
+    stage_close(&g);
 }
 
 int main(void)

@@ -30,9 +30,17 @@ static int forecast(const struct ntx_outline *o, const struct ntx_hw *hw, const 
     return ntx_machines_forecast(o, &request, split, f, err);
 }
 
+static struct ntx_outline outline(const char *model)
+{
+    struct ntx_err err = {0};
+    struct ntx_outline o;
+    CHECK_MSG(!ntx_outline_named(model, &o, &err), "%s", err.text);
+    return o;
+}
+
 /* K and V by heads: each machine keeps and reads its part, at the cost of one more exchange per layer. A split is
  * chosen by a prompt and an answer. */
-static void of_texts(void)
+static void test_texts(void)
 {
     struct ntx_err err = {0};
     struct ntx_outline o;
@@ -92,18 +100,16 @@ static void of_texts(void)
     ntx_outline_free(&o);
 }
 
-int main(void)
+/* Equal machines, half each. Three quarters of a budget are resident, the rest is read. */
+static void test_rows(const struct ntx_outline *o)
 {
-    struct ntx_err err = {0};
-    struct ntx_outline o;
+    const struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=1G")};
+    const uint64_t budget[2] = {1000000000, 1000000000};
+    const struct ntx_machines_link link = {0};
+    const double bytes = (double)ntx_outline_model_bytes(o);
     struct ntx_machines_forecast f;
-    struct ntx_machines_link link = {0};
-    CHECK_MSG(!ntx_outline_named("llama-2-7b@q4_0", &o, &err), "%s", err.text);
-    const double bytes = (double)ntx_outline_model_bytes(&o);
-    struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=1G")};
-    uint64_t budget[2] = {1000000000, 1000000000};
-    /* equal machines: half each; three quarters of a budget are resident, the rest is read */
-    CHECK_MSG(!forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
+    struct ntx_err err = {0};
+    CHECK_MSG(!forecast(o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
     NEAR(f.of[0].share, 0.5);
     NEAR(f.of[1].reads, bytes / 2 - 0.75e9);
     NEAR(f.drives_s, (bytes / 2 - 0.75e9) / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
@@ -114,35 +120,46 @@ int main(void)
      * as one; and 150 bytes per exchange */
     NEAR(f.crosses, 32 * (3 * input(NTX_Q4_0, 4096) + input(NTX_Q4_0, 11008)) + input(NTX_Q6_K, 4096) +
                         4 * (32 * (3 * 4096 + 4096 + 11008 + 4096) + 32000) / 2.0 + 129 * 150);
-    /* whole layers: a drive's time is the same, apart from 16 and 17 layers; q, k, v, o and the result of gate and up
-     * are sent once; nobody waits for gate and up; the output is split by rows */
-    struct ntx_machines_forecast l;
-    CHECK_MSG(!forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), "%s", err.text);
+}
+
+/* Whole layers: a drive's time is that of rows, apart from 16 and 17 layers; q, k, v, o and the result of gate and up
+ * are sent once; no machine waits for gate and up; the output is split by rows. */
+static void test_layers(const struct ntx_outline *o)
+{
+    const struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=1G")};
+    const uint64_t budget[2] = {1000000000, 1000000000};
+    struct ntx_machines_link link = {0};
+    struct ntx_machines_forecast f, l;
     uint32_t away = 0;
+    CHECK_EQ(forecast(o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &(struct ntx_err){0}), 0);
+    CHECK_EQ(forecast(o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &(struct ntx_err){0}), 0);
     for (uint32_t i = 0; i < 32; i++)
         away += l.parts.owner[i] == 1;
     CHECK_MSG(away == 16 || away == 17, "%u", away);
     CHECK(l.parts.owner[32] == NTX_SHARE_ALL && fabs(l.of[1].share - 0.5) < 0.02 &&
           fabs(l.drives_s / f.drives_s - 1) < 0.05);
-    NEAR(f.products_s, bytes / 2 / ntx_hw_ram_bps(&hw[0], 0));
+    NEAR(f.products_s, (double)ntx_outline_model_bytes(o) / 2 / ntx_hw_ram_bps(&hw[0], 0));
     NEAR(l.products_s, 2 * f.products_s);
-
     CHECK_EQ(l.runs, away * 3 + 1);
     NEAR(l.crosses, away * (3 * input(NTX_Q4_0, 4096) + 4 * (3 * 4096 + 4096 + 4096) + 3.5 * 150) +
                         input(NTX_Q6_K, 4096) + 4 * 16000 + 150);
     link = (struct ntx_machines_link){117e6, 100e-6};
-    CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
+    CHECK_EQ(forecast(o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &(struct ntx_err){0}), 0);
     NEAR(f.messages_s, 129 * 200e-6 + f.crosses / 117e6);
     CHECK(f.token_s == f.drives_s &&
           f.messages_s + f.products_s < f.drives_s); /* the drives read on while messages are under way */
-    CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), 0);
+    CHECK_EQ(forecast(o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &(struct ntx_err){0}), 0);
     CHECK(l.messages_s < f.messages_s / 2);
-    struct ntx_machines_forecast by[NTX_SPLITS] = {f, f, l};
+}
+
+static void test_choices(void)
+{
+    struct ntx_machines_forecast by[NTX_SPLITS];
+    for (int s = 0; s < NTX_SPLITS; s++)
+        by[s] = (struct ntx_machines_forecast){.token_s = 1, .prompt_pass_s = 10};
     CHECK_EQ(ntx_machines_choose("rows", by, true), NTX_SPLIT_ROWS);
     CHECK_EQ(ntx_machines_choose("layers", by, true), NTX_SPLIT_LAYERS);
     CHECK_EQ(ntx_machines_choose("heads", by, true), NTX_SPLIT_HEADS);
-    for (int s = 0; s < NTX_SPLITS; s++)
-        by[s] = (struct ntx_machines_forecast){.token_s = 1, .prompt_pass_s = 10};
     by[NTX_SPLIT_LAYERS].token_s = 0.94;
     CHECK_EQ(ntx_machines_choose("auto", by, true), NTX_SPLIT_LAYERS);
     by[NTX_SPLIT_LAYERS].prompt_pass_s = 20; /* more than the answer gains */
@@ -150,32 +167,49 @@ int main(void)
     by[NTX_SPLIT_LAYERS].token_s = 0.97;
     by[NTX_SPLIT_LAYERS].prompt_pass_s = 10;
     CHECK_EQ(ntx_machines_choose(NULL, by, true), NTX_SPLIT_ROWS);
-    /* a drive of three times the rate, nothing is resident */
-    hw[1] = machine("ram=16G,drive=3G");
-    budget[0] = budget[1] = 0;
-    CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
+}
+
+/* A drive of three times the rate; nothing is resident. */
+static void test_unequal(const struct ntx_outline *o)
+{
+    const struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=3G")};
+    const uint64_t budget[2] = {0};
+    const struct ntx_machines_link link = {117e6, 100e-6};
+    struct ntx_machines_forecast f;
+    CHECK_EQ(forecast(o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &(struct ntx_err){0}), 0);
     NEAR(f.of[1].reads / f.of[0].reads, 3);
-    /* all is resident, and a slow network */
-    budget[0] = budget[1] = 64000000000;
-    link.latency_s = 1;
-    CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
+}
+
+/* All is resident, and the network is slow. */
+static void test_slow_network(const struct ntx_outline *o)
+{
+    const struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=3G")};
+    const uint64_t budget[2] = {64000000000, 64000000000};
+    const struct ntx_machines_link link = {117e6, 1};
+    struct ntx_machines_forecast f;
+    CHECK_EQ(forecast(o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &(struct ntx_err){0}), 0);
     CHECK(f.of[0].reads == 0 && f.of[1].reads == 0);
     CHECK_STR(f.limit, "network");
     NEAR(f.token_s, f.products_s + f.messages_s);
-    CHECK_EQ(forecast(&o, hw, budget, 1, &link, NTX_SPLIT_ROWS, &f, &err), -EINVAL);
-    ntx_outline_free(&o);
-    CHECK_MSG(!ntx_outline_named("mixtral-8x7b@q4_0", &o, &err), "%s", err.text);
+    CHECK_EQ(forecast(o, hw, budget, 1, &link, NTX_SPLIT_ROWS, &f, &(struct ntx_err){0}), -EINVAL);
+}
+
+static void test_experts(const struct ntx_outline *o)
+{
+    const struct ntx_hw hw[2] = {machine("ram=16G,drive=1G"), machine("ram=16G,drive=1G")};
+    const uint64_t budget[2] = {8000000000, 8000000000};
+    const struct ntx_machines_link link = {117e6, 1};
+    struct ntx_machines_forecast f, l;
+    struct ntx_err err = {0};
     /* experts: 2 of 8 for a token; dense weights are resident first, then experts */
-    const double dense = (double)(ntx_outline_bytes(&o, NTX_PART_DENSE) + ntx_outline_bytes(&o, NTX_PART_HEAD)),
-                 experts = (double)ntx_outline_bytes(&o, NTX_PART_EXPERT);
-    hw[1] = hw[0];
-    budget[0] = budget[1] = 8000000000;
-    CHECK_MSG(!forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
+    const double dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD)),
+                 experts = (double)ntx_outline_bytes(o, NTX_PART_EXPERT);
+    CHECK_MSG(!forecast(o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), "%s", err.text);
     NEAR(f.of[0].reads, (experts / 2 - (0.75 * 8e9 - dense / 2)) / 4);
     NEAR(f.experts_s, f.of[1].reads / ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
     CHECK(f.drives_s == 0);
     NEAR(f.token_s, f.products_s + f.messages_s + f.experts_s);
-    CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), 0);
+    CHECK_EQ(forecast(o, hw, budget, 2, &link, NTX_SPLIT_LAYERS, &l, &err), 0);
     CHECK(fabs(l.experts_s / f.experts_s - 2) < 0.1); /* one machine reads at a time */
     CHECK_EQ(l.runs, 3 * 16 + 1);
     CHECK_EQ(f.runs, 32 * 4 + 1); /* q k v, o, experts in and out; the output */
@@ -185,13 +219,34 @@ int main(void)
     NEAR(f.prompt_s, (31 * (3 * input(NTX_Q4_0, 4096) + 2 * input(NTX_Q4_0, 14336)) + input(NTX_Q4_0, 4096) +
                       4 * (31 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096) + 2 * 1024) / 2.0 + 125 * 150) /
                          117e6);
-    /* a prompt limited by the drives reads all of 31 layers, and of the last one two experts of eight */
-    hw[0] = hw[1] = machine("ram=16G,drive=50M");
-    link = (struct ntx_machines_link){0};
-    CHECK_EQ(forecast(&o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &err), 0);
+}
+
+/* A prompt limited by the drives reads all of 31 layers, and of the last one two experts of eight. */
+static void test_prompt_reads(const struct ntx_outline *o)
+{
+    const struct ntx_hw hw[2] = {machine("ram=16G,drive=50M"), machine("ram=16G,drive=50M")};
+    const uint64_t budget[2] = {8000000000, 8000000000};
+    const struct ntx_machines_link link = {0};
+    const double dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD)),
+                 experts = (double)ntx_outline_bytes(o, NTX_PART_EXPERT);
+    struct ntx_machines_forecast f;
+    CHECK_EQ(forecast(o, hw, budget, 2, &link, NTX_SPLIT_ROWS, &f, &(struct ntx_err){0}), 0);
     NEAR(f.prompt_pass_s, (f.of[0].bytes - f.of[0].keeps) * (1 - 0.75 * experts / 32 / (dense + experts)) /
                               ntx_hw_stream_bps(&hw[0], ntx_hw_read_bytes(&hw[0])));
-    ntx_outline_free(&o);
-    of_texts();
+}
+
+int main(void)
+{
+    struct ntx_outline dense = outline("llama-2-7b@q4_0"), experts = outline("mixtral-8x7b@q4_0");
+    test_rows(&dense);
+    test_layers(&dense);
+    test_choices();
+    test_unequal(&dense);
+    test_slow_network(&dense);
+    test_experts(&experts);
+    test_prompt_reads(&experts);
+    test_texts();
+    ntx_outline_free(&dense);
+    ntx_outline_free(&experts);
     return 0;
 }
