@@ -15,15 +15,24 @@ bool ntx_printable_steers(uint32_t c)
            (c >= 0x2028 && c <= 0x202e) || (c >= 0x2066 && c <= 0x206f);
 }
 
+unsigned ntx_utf8_bytes(unsigned char first)
+{
+    if (first < 0x80)
+        return 1;
+    if (first < 0xc2 || first > 0xf4)
+        return 0;
+    return 2 + (first >= 0xe0) + (first >= 0xf0);
+}
+
 size_t ntx_printable_at(const char *text, size_t n)
 {
     static const uint32_t least[] = {0, 0, C1_END, 0x800, 0x10000}; /* least value of a character of that many bytes */
     const unsigned char *p = (const unsigned char *)text;
     if (p[0] < 0x80)
         return !ntx_printable_steers(p[0]);
-    size_t k = 2u + (p[0] >= 0xe0) + (p[0] >= 0xf0);
+    size_t k = ntx_utf8_bytes(p[0]);
     uint32_t v = p[0] & (0x7fu >> k);
-    if (p[0] < 0xc2 || p[0] > 0xf4 || k > n)
+    if (!k || k > n)
         return 0;
     for (size_t i = 1; i < k; i++) {
         if ((p[i] & 0xc0) != 0x80)

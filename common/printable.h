@@ -12,6 +12,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes of a UTF-8 character that begins with this byte; 0: no character begins with it. */
+unsigned ntx_utf8_bytes(unsigned char first);
+
 /* True for a character that controls the display: C0, DEL, C1, the line and paragraph separators (U+2028, U+2029), and
  * direction marks (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+206F), which make "gpj.exe" look like
  * "exe.jpg". */

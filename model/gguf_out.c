@@ -117,21 +117,6 @@ void ntx_gguf_out_u32s(struct ntx_gguf_out *g, const char *key, const uint32_t *
                  !put_bytes(&g->kv, v, n * sizeof *v);
 }
 
-static size_t scalar_bytes(enum ntx_gguf_vtype type)
-{
-    switch (type) {
-    case NTX_GGUF_U8:
-    case NTX_GGUF_I8:
-    case NTX_GGUF_BOOL: return 1;
-    case NTX_GGUF_U16:
-    case NTX_GGUF_I16: return 2;
-    case NTX_GGUF_U64:
-    case NTX_GGUF_I64:
-    case NTX_GGUF_F64: return 8;
-    default: return 4;
-    }
-}
-
 void ntx_gguf_out_copy(struct ntx_gguf_out *g, const struct ntx_gguf_kv *kv)
 {
     bool array = kv->type == NTX_GGUF_ARR, ok = put_text(&g->kv, kv->key) && put_u32(&g->kv, kv->type);
@@ -139,7 +124,7 @@ void ntx_gguf_out_copy(struct ntx_gguf_out *g, const struct ntx_gguf_kv *kv)
     if (array)
         ok = ok && put_u32(&g->kv, kv->elem) && put_u64(&g->kv, kv->count);
     if (leaf != NTX_GGUF_STR)
-        ok = ok && put_bytes(&g->kv, kv->data, kv->count * scalar_bytes(leaf));
+        ok = ok && put_bytes(&g->kv, kv->data, kv->count * ntx_gguf_scalar_bytes(leaf));
     for (uint64_t i = 0; leaf == NTX_GGUF_STR && i < kv->count; i++)
         ok = ok && put_text(&g->kv, kv->strs[i]);
     g->failed |= !ok;

@@ -394,15 +394,22 @@ static uint32_t scale_and_signs(const struct block *f, const uint8_t *signs, int
 
 /* ---- the types */
 
-void ntx__to_iq2_xxs(const struct ntx__grid *g, const float *x, const float *w, void *block)
+/* Fits parts of 32 values, whose signs are stored beside them. */
+static void fit_signed(const struct ntx__grid *g, const float *x, const float *w, float unit, struct block *f,
+                       uint8_t signs[32])
 {
     const struct part p = {32, 0, g};
-    struct ntx_block_iq2_xxs *b = block;
     float size[NTX_QKK];
+    take_signs(x, w, true, size, signs);
+    fit_block(&p, size, w, unit, 31, f);
+}
+
+void ntx__to_iq2_xxs(const struct ntx__grid *g, const float *x, const float *w, void *block)
+{
+    struct ntx_block_iq2_xxs *b = block;
     uint8_t signs[32];
     struct block f;
-    take_signs(x, w, true, size, signs);
-    fit_block(&p, size, w, 0.125f, 31, &f);
+    fit_signed(g, x, w, 0.125f, &f, signs);
     b->d = f.half;
     for (int j = 0; j < 8; j++) {
         for (int l = 0; l < 4; l++)
@@ -453,13 +460,10 @@ void ntx__to_iq2_s(const struct ntx__grid *g, const float *x, const float *w, vo
 
 void ntx__to_iq3_xxs(const struct ntx__grid *g, const float *x, const float *w, void *block)
 {
-    const struct part p = {32, 0, g};
     struct ntx_block_iq3_xxs *b = block;
-    float size[NTX_QKK];
     uint8_t signs[32];
     struct block f;
-    take_signs(x, w, true, size, signs);
-    fit_block(&p, size, w, 0.25f, 31, &f);
+    fit_signed(g, x, w, 0.25f, &f, signs);
     b->d = f.half;
     for (int j = 0; j < 8; j++) {
         for (int l = 0; l < 8; l++)

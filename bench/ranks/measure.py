@@ -26,6 +26,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "tests", "lib"))
+import mpi  # noqa: E402
+
 ARGS = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ARGS.add_argument("model")
 ARGS.add_argument("--bin", default="build/bin")
@@ -47,20 +50,7 @@ NTX = os.path.join(A.bin, "ntx")
 
 
 def environment(tmp):
-    return dict(
-        os.environ,
-        NTX_RUNTIME=tmp,
-        TMPDIR=tmp,
-        XDG_RUNTIME_DIR=tmp,
-        XDG_CACHE_HOME=tmp,
-        OMPI_ALLOW_RUN_AS_ROOT="1",
-        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-        OMPI_MCA_btl="self,tcp",
-        OMPI_MCA_btl_tcp_if_include="lo",
-        OMPI_MCA_pml="ob1",
-        OMPI_MCA_plm_rsh_agent="",
-        OMPI_MCA_hwloc_base_binding_policy="none",
-    )
+    return mpi.environment(tmp, OMPI_MCA_hwloc_base_binding_policy="none")
 
 
 def measure(links, net, split):

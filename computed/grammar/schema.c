@@ -54,6 +54,16 @@ uint64_t ntx__schema_weigh(struct tree *t, const json_t *v)
     return out;
 }
 
+bool ntx__schema_holds(const json_t *list, const json_t *v)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)list, i, one)
+        if (json_equal(one, v))
+            return true;
+    return false;
+}
+
 /* A step takes at most about 12 bytes, so the limit of steps also bounds memory. */
 json_t *ntx__schema_copy(struct tree *t, const json_t *v)
 {

@@ -33,6 +33,7 @@ json_t *ntx__schema_keep(struct tree *t, json_t *made);        /* takes ownershi
 bool ntx__schema_step(struct tree *t, uint64_t n); /* counts work; false: t has failed, or exceeded the limit */
 uint64_t ntx__schema_weigh(struct tree *t,
                            const json_t *v); /* approximate work of a comparison with v; counts as much itself */
+bool ntx__schema_holds(const json_t *list, const json_t *v);       /* v is a value of the list */
 json_t *ntx__schema_copy(struct tree *t, const json_t *v);         /* a shallow copy; NULL: t has failed */
 const json_t *ntx__schema_target(struct tree *t, const char *ref); /* NULL: t has failed */
 json_t *ntx__schema_without(struct tree *t, const json_t *schema, const char *key); /* a copy; NULL: t has failed */

@@ -56,16 +56,6 @@ static enum how how(const char *key)
 
 static json_t *own(const json_t *v) { return (json_t *)(uintptr_t)v; }
 
-static bool in_list(const json_t *list, const json_t *v)
-{
-    size_t i;
-    json_t *one;
-    json_array_foreach(own(list), i, one)
-        if (json_equal(one, v))
-            return true;
-    return false;
-}
-
 static json_t *as_list(const json_t *v) { return json_is_array(v) ? json_incref(own(v)) : json_pack("[O]", v); }
 
 /* The intersection of two lists, or their union; NULL: t has failed. */
@@ -80,10 +70,10 @@ static json_t *both_in(struct tree *t, const json_t *a, const json_t *b, bool jo
         return NULL;
     }
     json_array_foreach(x, i, one)
-        if (join || in_list(y, one))
+        if (join || ntx__schema_holds(y, one))
             json_array_append(out, one);
     json_array_foreach(y, i, one)
-        if (join && !in_list(x, one))
+        if (join && !ntx__schema_holds(x, one))
             json_array_append(out, one);
     json_decref(x);
     json_decref(y);
@@ -95,7 +85,7 @@ static json_t *both_types(struct tree *t, const json_t *a, const json_t *b)
     json_t *out = both_in(t, a, b, false), *integer = json_string("integer"), *number = json_string("number");
     for (int i = 0; i < 2 && out; i++) { /* every integer is a number */
         json_t *x = as_list(i ? a : b), *y = as_list(i ? b : a);
-        if (in_list(x, integer) && in_list(y, number) && !in_list(out, integer))
+        if (ntx__schema_holds(x, integer) && ntx__schema_holds(y, number) && !ntx__schema_holds(out, integer))
             json_array_append(out, integer);
         json_decref(x);
         json_decref(y);
@@ -328,7 +318,7 @@ static bool requires(struct tree *t, const json_t *s, const char *key)
     const json_t *list = json_object_get(s, "required");
     json_t *name = json_string(key);
     ntx__schema_weigh(t, list);
-    bool out = !t->failed && in_list(list, name);
+    bool out = !t->failed && ntx__schema_holds(list, name);
     json_decref(name);
     return out;
 }

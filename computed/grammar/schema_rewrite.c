@@ -90,16 +90,6 @@ static const json_t *declared(const struct rewriting *w, const char *key)
     return out;
 }
 
-static bool holds_value(const json_t *list, const json_t *v)
-{
-    size_t i;
-    json_t *one;
-    json_array_foreach(own(list), i, one)
-        if (json_equal(one, v))
-            return true;
-    return false;
-}
-
 /* A schema of the member's other values, or NULL. */
 static json_t *other_values(struct rewriting *w, const char *key, const json_t * not )
 {
@@ -116,7 +106,7 @@ static json_t *other_values(struct rewriting *w, const char *key, const json_t *
     }
     ntx__schema_step(w->t, ntx__schema_weigh(w->t, not ) * (1 + json_array_size(all)));
     json_array_foreach(all, i, one)
-        if (!w->t->failed && !holds_value(not, one))
+        if (!w->t->failed && !ntx__schema_holds(not, one))
             json_array_append(left, one);
     json_decref(all);
     if (!json_array_size(left)) {

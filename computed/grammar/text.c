@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/printable.h"
+
 struct reader {
     struct tree *t;
     const char *p, *end, *start;
@@ -88,21 +90,11 @@ static bool hex_digits(struct reader *r, unsigned n, uint32_t *out)
     return v <= 0x10ffff;
 }
 
-/* Bytes of a UTF-8 character by its first byte; 0: none begins so. */
-static unsigned char_bytes(unsigned char c)
-{
-    if (c < 0x80)
-        return 1;
-    if (c < 0xc2 || c > 0xf4)
-        return 0;
-    return 2 + (c >= 0xe0) + (c >= 0xf0);
-}
-
 /* Reads a UTF-8 character; invalid bytes are an error. */
 static bool plain_char(struct reader *r, uint32_t *out)
 {
     unsigned char c = (unsigned char)*r->p;
-    unsigned n = char_bytes(c);
+    unsigned n = ntx_utf8_bytes(c);
     if (!n || (size_t)(r->end - r->p) < n)
         return false;
     uint32_t v = n == 1 ? c : c & (0x7fu >> n);

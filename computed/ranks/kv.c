@@ -203,19 +203,11 @@ static int send_layer(struct ntx_ranks *r, struct ntx_forward *f)
 
 static int expect_heads(struct ntx_ranks *r, struct ntx_forward *f)
 {
-    int rc = r->broken;
-    for (uint32_t from = 1; from < r->size && !rc; from++) {
-        size_t bytes = sizeof(struct ntx__answer) +
-                       NTX_MAX(f->n_live * widths_of(f, from).out * sizeof(float), (size_t)NTX__ANSWER_TEXT);
-        if (!has_heads(f, from))
-            continue;
-        if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
-            return ntx_err_set(&f->c.weights->error, -ENOMEM,
-                               "no memory for an answer of %zu bytes from another machine", bytes);
-        rc = r->c.ops->take(r->c.net, from, r->in[from], bytes);
-        ntx_count(f->c.counters, NTX_C_comp_rank_bytes, bytes);
-    }
-    return rc ? ntx__ranks_broken(r, f, rc) : 0;
+    int rc = r->broken ? ntx__ranks_broken(r, f, r->broken) : 0;
+    for (uint32_t from = 1; from < r->size && !rc; from++)
+        if (has_heads(f, from))
+            rc = ntx__ranks_expect(r, f, from, f->n_live * widths_of(f, from).out);
+    return rc;
 }
 
 static int collect_heads(struct ntx_ranks *r, struct ntx_forward *f)

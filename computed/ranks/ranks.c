@@ -279,8 +279,8 @@ bool ntx__answered(const struct ntx__message_head *h, uint8_t to)
     return h->then == NTX__THEN_NOTHING || (h->then == NTX__THEN_HIDDEN && to == h->gate);
 }
 
-static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__product *p, unsigned n,
-                           const struct ntx__input *in, const struct ntx__message_head *h, uint32_t rank)
+static size_t answer_floats(const struct ntx_forward *f, const struct ntx__product *p, unsigned n,
+                            const struct ntx__input *in, const struct ntx__message_head *h, uint32_t rank)
 {
     size_t floats = h->flags & NTX__SUM_LAST
                         ? (size_t)h->n_live * ntx_share_of(&f->c.chunks->share, f->layer, f->hp->n_embd, rank).n
@@ -288,24 +288,28 @@ static size_t answer_bytes(const struct ntx_forward *f, const struct ntx__produc
     for (unsigned i = 0; i < n; i++)
         if (p[i].w->dealt && ntx__answered(h, p[i].to))
             floats += (size_t)ntx__product_rows(&p[i], in) * outs_of(f, &p[i], rank).n;
-    return sizeof(struct ntx__answer) + NTX_MAX(floats * sizeof(float), (size_t)NTX__ANSWER_TEXT);
+    return floats;
+}
+
+int ntx__ranks_expect(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, size_t floats)
+{
+    const size_t bytes = sizeof(struct ntx__answer) + NTX_MAX(floats * sizeof(float), (size_t)NTX__ANSWER_TEXT);
+    if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
+        return ntx_err_set(&f->c.weights->error, -ENOMEM, "no memory for an answer of %zu bytes from another machine",
+                           bytes);
+    int rc = r->c.ops->take(r->c.net, from, r->in[from], bytes);
+    ntx_count(f->c.counters, NTX_C_comp_rank_bytes, bytes);
+    return rc ? ntx__ranks_broken(r, f, rc) : 0;
 }
 
 static int expect_answers(struct ntx_ranks *r, struct ntx_forward *f, const struct ntx__product *p, unsigned n,
                           const struct ntx__input *in, const struct ntx__message_head *h)
 {
-    int rc = r->broken;
-    for (uint32_t from = 1; from < r->size && !rc; from++) {
-        if (!has_products(f, from))
-            continue;
-        size_t bytes = answer_bytes(f, p, n, in, h, from);
-        if (ntx__ranks_room(&r->in[from], &r->in_bytes[from], bytes))
-            return ntx_err_set(&f->c.weights->error, -ENOMEM,
-                               "no memory for an answer of %zu bytes from another machine", bytes);
-        rc = r->c.ops->take(r->c.net, from, r->in[from], bytes);
-        ntx_count(f->c.counters, NTX_C_comp_rank_bytes, bytes);
-    }
-    return rc ? ntx__ranks_broken(r, f, rc) : 0;
+    int rc = r->broken ? ntx__ranks_broken(r, f, r->broken) : 0;
+    for (uint32_t from = 1; from < r->size && !rc; from++)
+        if (has_products(f, from))
+            rc = ntx__ranks_expect(r, f, from, answer_floats(f, p, n, in, h, from));
+    return rc;
 }
 
 /* Copies a rank's outputs to their place. */

@@ -129,6 +129,8 @@ static inline bool ntx__has_answer(const struct ntx__message_head *h)
  * and failure from an answer in r->in. */
 int ntx__ranks_broken(struct ntx_ranks *r, struct ntx_forward *f, int rc);
 int ntx__ranks_wait(struct ntx_ranks *r, struct ntx_forward *f);
+/* Rank 0 begins to receive an answer of `floats` numbers into r->in[from]. */
+int ntx__ranks_expect(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, size_t floats);
 int ntx__ranks_see(struct ntx_ranks *r, struct ntx_forward *f, uint32_t from, uint64_t now);
 
 /* ---- kv.c */

@@ -1,22 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chars.c: characters of UTF-8 in arbitrary bytes. */
+#include "common/printable.h"
 #include "model/template/tpl.h"
-
-/* Bytes of a UTF-8 character by its first byte; 0: none begins so. */
-static unsigned char_bytes(unsigned char c)
-{
-    if (c < 0x80)
-        return 1;
-    if (c < 0xc2 || c > 0xf4)
-        return 0;
-    return 2 + (c >= 0xe0) + (c >= 0xf0);
-}
 
 size_t ntx__tpl_char(const char *p, size_t n, uint32_t *c)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char b = (unsigned char)p[0];
-    unsigned k = char_bytes(b);
+    unsigned k = ntx_utf8_bytes(b);
     uint32_t v = k < 2 ? b : b & (0x7fu >> k);
     bool whole = k && k <= n;
     for (unsigned i = 1; whole && i < k; i++) {

@@ -13,6 +13,13 @@ import sys
 from daemons import BIN, Daemons, Deadline, Watch, check, equal, fail, make_model, patience, wait_for  # noqa: E402,F401
 
 GATEWAY = os.path.join(BIN, "ntx-gateway")
+# A model for chats that streams when it is loaded with PLAN; messages, and an answer's settings.
+MODEL = (
+    "--layers 6 --embd 512 --ff 1536 --heads 8 --kv 2 --type Q8_0 --seed 5 --chat-template chatml --ctx 2048".split()
+)
+PLAN = {"ram_bytes": 24 << 20, "ctx": 512, "sessions": 4, "threads": 2, "ring_slots": 4, "chunk_bytes": 1 << 20}
+HELLO = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+FIXED = dict(temperature=0.7, top_k=20, top_p=0.9, min_p=0.1, seed=7, max_tokens=12, ignore_eos=True)
 
 
 def free_port():

@@ -66,27 +66,12 @@ void mk_kv_str(struct mk_file *f, const char *key, const char *v)
     put_str(start_kv(f, key, NTX_GGUF_STR), v, strlen(v));
 }
 
-static size_t scalar_bytes(uint32_t type)
-{
-    switch (type) {
-    case NTX_GGUF_U8:
-    case NTX_GGUF_I8:
-    case NTX_GGUF_BOOL: return 1;
-    case NTX_GGUF_U16:
-    case NTX_GGUF_I16: return 2;
-    case NTX_GGUF_U64:
-    case NTX_GGUF_I64:
-    case NTX_GGUF_F64: return 8;
-    default: return 4;
-    }
-}
-
 void mk_kv_arr(struct mk_file *f, const char *key, uint32_t elem, const void *v, size_t n)
 {
     struct mk_buf *b = start_kv(f, key, NTX_GGUF_ARR);
     put_u32(b, elem);
     put_u64(b, n);
-    mk_put(b, v, n * scalar_bytes(elem));
+    mk_put(b, v, n * ntx_gguf_scalar_bytes(elem));
 }
 
 void mk_kv_strs(struct mk_file *f, const char *key, const char *const *v, size_t n)
@@ -113,7 +98,7 @@ void mk_kv_copy(struct mk_file *f, const struct ntx_gguf_kv *kv)
         for (uint64_t i = 0; i < kv->count; i++)
             put_str(b, kv->strs[i].p, kv->strs[i].n);
     else
-        mk_put(b, kv->data, kv->count * scalar_bytes(leaf));
+        mk_put(b, kv->data, kv->count * ntx_gguf_scalar_bytes(leaf));
 }
 
 struct mk_tensor *mk_tensor_add(struct mk_file *f, const char *name, uint32_t type, uint64_t n_in, uint64_t n_out,

@@ -18,7 +18,11 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import (
     BIN,
     Daemons,
+    FIXED,
     Gateway,
+    HELLO,
+    MODEL,
+    PLAN,
     check,
     equal,
     events,
@@ -28,32 +32,7 @@ from gateway import (
 )  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-gateway-")
-model = make_model(
-    os.path.join(tmp.name, "m.gguf"),
-    "--layers",
-    "6",
-    "--embd",
-    "512",
-    "--ff",
-    "1536",
-    "--heads",
-    "8",
-    "--kv",
-    "2",
-    "--type",
-    "Q8_0",
-    "--seed",
-    "5",
-    "--chat-template",
-    "chatml",
-    "--ctx",
-    "2048",
-    "--name",
-    "tiny \"one\"",
-)
-PLAN = {"ram_bytes": 24 << 20, "ctx": 512, "sessions": 4, "threads": 2, "ring_slots": 4, "chunk_bytes": 1 << 20}
-HELLO = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
-FIXED = dict(temperature=0.7, top_k=20, top_p=0.9, min_p=0.1, seed=7, max_tokens=12, ignore_eos=True)
+model = make_model(os.path.join(tmp.name, "m.gguf"), *MODEL, "--name", "tiny \"one\"")
 SAMPLING = {"temp": 0.7, "top_k": 20, "top_p": 0.9, "min_p": 0.1, "repeat_penalty": 1}
 
 

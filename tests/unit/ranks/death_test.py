@@ -52,7 +52,7 @@ def dies():
 
 
 def mpirun_dies():
-    """Killed outright, it tells nobody."""
+    """mpirun is killed, and cannot end its processes."""
     m = start()
     os.kill(m.process.pid, signal.SIGKILL)
     m.process.wait()
@@ -60,7 +60,7 @@ def mpirun_dies():
 
 
 def hangs():
-    """A stopped process does not even see that all others end."""
+    """A stopped process cannot end when all others do."""
     m = start()
     ntx("generate", "One", *ASK)
     began = time.time()

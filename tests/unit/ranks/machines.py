@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of several machines share: mpirun starts `ntx up` on each, all on this one."""
+"""Helpers of the tests of several machines: mpirun starts `ntx up` on each, all on this machine."""
 
 import json
 import os
@@ -12,6 +12,8 @@ import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests"))
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
+import mpi  # noqa: E402
 from patient import patience  # noqa: E402
 
 BIN = os.path.join(os.environ["NTX_BUILD"], "bin")
@@ -37,19 +39,7 @@ if not os.path.exists(os.path.join(BIN, "libntx-mpi.so")):
     skip("this build has no MPI plug-in (Debian: libopenmpi-dev)")
 
 tmp = tempfile.mkdtemp(prefix="ntx-ranks-")
-env = dict(
-    os.environ,
-    NTX_RUNTIME=tmp,
-    TMPDIR=tmp,
-    XDG_RUNTIME_DIR=tmp,
-    XDG_CACHE_HOME=tmp,
-    OMPI_ALLOW_RUN_AS_ROOT="1",
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-    OMPI_MCA_btl="self,tcp",
-    OMPI_MCA_btl_tcp_if_include="lo",
-    OMPI_MCA_pml="ob1",
-    OMPI_MCA_plm_rsh_agent="",
-)
+env = mpi.environment(tmp)
 SOCKET = os.path.join(tmp, "ntx.sock")
 
 

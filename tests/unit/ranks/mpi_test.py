@@ -37,7 +37,7 @@ def output(name, *args):
 
 
 def seen():
-    """What ntx-top, the metrics and a trace say of the other machine while it works: its drive is the slower one."""
+    """ntx-top, the metrics and a trace show the other machine while it works; its drive is the slower one."""
     path = os.path.join(tmp, "trace.json")
     work = subprocess.Popen(
         [NTX, "generate", PROMPT, "--temp", "0", "-n", "80", "--raw", "--ignore-eos", "--quiet"],
@@ -106,7 +106,7 @@ def seen():
 
 
 def seen_network(s):
-    """A network of 1 ms takes two latencies of each exchange, and that is not the other's time at products."""
+    """With a latency of 1 ms each exchange waits for two of them. That time is not counted as the other's products."""
     other = s["other_ranks"][0]
     if (
         not s["passes"] * 12 * 4 * 2e-3 * 0.9 < other["message_s"] <= s["rank_wait_s"] + 1e-3
@@ -129,7 +129,7 @@ def seen_network(s):
 
 
 def seen_heads(s):
-    """Of two heads of K and V, two of three machines keep one each: half of what one machine keeps, and lists."""
+    """Two of three machines keep one head of K and V each: half of what one machine alone keeps, and lists."""
     kept = [r["bytes_kv"] for r in s["other_ranks"]] + [s["bytes_kv"]]
     one = 256 * 12 * 2 * 64 // 32 * 34  # of one head, in Q8_0
     if sorted(k > one // 100 for k in kept) != [False, True, True] or not all(
@@ -239,7 +239,7 @@ def the_same_text():
 
 def unlike_drives():
     """Shares follow what each machine keeps once it has planned, so that different drives need the same time for a
-    token: one of three times the rate reads three times as much."""
+    token: a drive of three times the rate reads three times as much."""
     model, out = (
         make(
             "unlike.gguf",
@@ -300,8 +300,8 @@ def refused(rows, *words, by=()):
 
 
 def all_cores():
-    """mpirun gives each of two processes one core: a machine's only one takes all that mpirun has, unless it was told
-    how to bind."""
+    """mpirun would give each of two processes one core. A machine's only process takes all cores that mpirun has,
+    unless mpirun was told how to bind."""
     mine = os.sched_getaffinity(0)
     for bind, want_all in ((), True), (("--bind-to", "core"), False):
         m = Machines(
@@ -342,7 +342,7 @@ def what_does_not_go_together():
 
 
 def files_of_shares():
-    """Each machine has only the rows that it reads: holes elsewhere. Unequal parts, by ntx plan --machines."""
+    """Each machine's file has only the rows that it reads, else holes. ntx plan --machines made unequal parts."""
     hosts = os.path.join(tmp, "machines")
     with open(hosts, "w") as f:
         f.write("net=117M,100us\na ram=2M,drive=300M,memory=20G\nb ram=2M,drive=100M,memory=20G\n")
@@ -409,7 +409,7 @@ def make(name, *how):
 
 
 def check_drafter(model, draft, hits, right=True):
-    """Over two machines it is the text without drafts, whichever reader dies."""
+    """Drafts over two machines give the text without drafts, also when a reader of either machine dies."""
     plain, out = ntx("run", model, PROMPT, *ASK, "--draft", "off").stdout, os.path.join(tmp, "stats")
     m = Machines(
         *[[model, "--ctx", "256", "--ram", "60M", "--threads", "1", "--draft", draft, "--draft-nodes", "6"]] * 2
@@ -568,7 +568,7 @@ def kv_on_the_drive():
 
 
 def other_settings():
-    """What else a load may name goes with several machines, with the same text, or is refused by name."""
+    """Each other option of a load works with several machines and gives the same text, or is refused by name."""
     model, packed, adapter, out = (os.path.join(tmp, n) for n in ("base.gguf", "packed.gguf", "adapter.gguf", "stats"))
     all_of = ["--ctx", "256", "--ram", "40M", "--threads", "1"]
     for what, more in (
