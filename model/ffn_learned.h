@@ -20,7 +20,7 @@
 
 #define NTX_FFN_HIDDEN_MAX 4096u
 
-/* What `ntx calibrate` learned, before it is written. */
+/* Data that `ntx calibrate` learned, before it is written. */
 struct ntx_ffn_learned {
     uint32_t n_layers, n_ff;
     struct ntx_mlp_weights *net; /* [n_layers], or NULL */

@@ -9,9 +9,9 @@
  *                                        try again)
  *                                   <-   PEERS(iod instance, predictor instance), again whenever one changes
  *                                   <-   ATTACH(epoch, role) + descriptors, when a model is loaded. To iod: the
- *                                        region's parts plan, orders, ring and bytes (shm/region.h), wake eventfd,
+ *                                        region's parts plan, control, ring and bytes (shm/region.h), wake eventfd,
  *                                        model files. To the predictor: the probe board (shm/board.h); the skip
- *                                        policy's sidecar if there is one; for each drafter model asks, answers
+ *                                        policy's sidecar if there is one; for each drafter model requests, answers
  *                                        (shm/drafts.h) and its file
  *   ATTACHED(ring_fd, or text)      ->   ring_fd: iod's io_uring descriptor number, for pidfd_getfd; -1 none
  *                                   <-   DETACH(epoch)   release everything of that region

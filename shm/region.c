@@ -15,7 +15,7 @@ static const struct {
     uint64_t align;
 } parts[NTX_REGION_PARTS] = {
     [NTX_REGION_PLAN] = {"ntx-plan", NTX_SEGMENT_CONSTANT, 0},
-    [NTX_REGION_CONTROL] = {"ntx-orders", NTX_SEGMENT_OWNED, 0},
+    [NTX_REGION_CONTROL] = {"ntx-control", NTX_SEGMENT_OWNED, 0},
     [NTX_REGION_RING] = {"ntx-ring", NTX_SEGMENT_SHARED, 0},
     [NTX_REGION_BYTES] = {"ntx-bytes", NTX_SEGMENT_SHARED, NTX_HUGE},
 };

@@ -7,7 +7,7 @@
  *           plan table    struct ntx_plan_chunk [n_chunks]        | it for good (F_SEAL_WRITE). computed uses its own
  *           schedule      uint32_t [n_sched]: streamed chunks,    | copy, so nothing that others can reach steers it.
  *                         in order of use                         | iod reads
- *   orders  control page  struct ntx_control_page                 | computed writes (F_SEAL_FUTURE_WRITE: nobody else
+ *   control control page  struct ntx_control_page                 | computed writes (F_SEAL_FUTURE_WRITE: nobody else
  *           quarantine    _Atomic uint32_t [n_slots]              | can map it for writing). iod reads
  *           drop maps     struct ntx_pass_map [NTX_PASS_MAPS]     |
  *           requests      struct ntx_read_request [n_demands + n_bundle_demands]

@@ -116,7 +116,7 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_se
         {"off_frames", h->off_frames, l->off_frames},
         {"off_arena", h->off_arena, l->off_arena},
         {"size of the plan", part[NTX_REGION_PLAN].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], ntx_page_bytes())},
-        {"size of the orders", part[NTX_REGION_CONTROL].bytes,
+        {"size of the control page", part[NTX_REGION_CONTROL].bytes,
          NTX_ROUND_UP(l->bytes[NTX_REGION_CONTROL], ntx_page_bytes())},
         {"size of the ring", part[NTX_REGION_RING].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_RING], ntx_page_bytes())},
         {"size of the bytes", part[NTX_REGION_BYTES].bytes, l->bytes[NTX_REGION_BYTES]},

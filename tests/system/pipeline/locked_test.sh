@@ -24,13 +24,13 @@ check() { # DAEMON PARTS
     wait_for 10 has_parts "$1" "$2" || fail "$1 has $(parts "$(child $pid "$1")"), expected $2"
     locked "$(child $pid "$1")" || fail "$1 is not locked in"
 }
-check ntx-iod "ntx-bytes ntx-orders ntx-plan ntx-ring "
+check ntx-iod "ntx-bytes ntx-control ntx-plan ntx-ring "
 check ntx-predictor "ntx-board "
 first=$(child $pid ntx-iod)
 kill -9 "$first" "$(child $pid ntx-predictor)"
 another() { [ "$(child $pid ntx-iod)" != "$first" ]; }
 wait_for 10 another || fail "ntx-iod was not started again"
-check ntx-iod "ntx-bytes ntx-orders ntx-plan ntx-ring " # and so are those that come after them
+check ntx-iod "ntx-bytes ntx-control ntx-plan ntx-ring " # and so are those that come after them
 check ntx-predictor "ntx-board "
 wait $pid || fail "exit $?: $(cat "$tmp/err")"
 same "$tmp/want" "$tmp/got" "text"

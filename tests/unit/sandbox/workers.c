@@ -48,7 +48,7 @@ static const struct shape shape = {
     } while (0)
 #define WORKS(call) CHECK_MSG((call) >= 0, "%s: %s", #call, strerror(errno))
 
-/* ---- what nobody may */
+/* ---- calls that both workers are refused */
 
 static void files(void)
 {
@@ -76,7 +76,7 @@ static void files(void)
     REFUSED(syscall(SYS_openat2, AT_FDCWD, kept, NULL, 0));
     REFUSED(syscall(SYS_open_by_handle_at, 0, NULL, O_RDONLY));
     REFUSED(syscall(SYS_mount, "none", dir, "tmpfs", 0, NULL));
-    CHECK(unlink(kept) < 0); /* says ENOENT to the predictor (lockin.c); the parent sees that the file is there */
+    CHECK(unlink(kept) < 0); /* the predictor gets ENOENT; the parent sees that the file is there */
 }
 
 static void processes(void)
@@ -98,7 +98,7 @@ static void processes(void)
     REFUSED(syscall(SYS_perf_event_open, NULL, 0, -1, -1, 0));
     REFUSED(syscall(SYS_add_key, "user", "x", "y", 1, 0));
     REFUSED(setuid(0));
-    WORKS(kill(getpid(), 0)); /* to end itself is what tests ask for, and abort() */
+    WORKS(kill(getpid(), 0)); /* tests and abort() end the process so */
     if (SANITIZED)
         return;
     REFUSED(ptrace(PTRACE_ATTACH, getppid(), NULL, NULL));
@@ -139,7 +139,7 @@ static void threads(void)
     CHECK_EQ(pthread_join(t, NULL), 0);
 }
 
-/* A part of the region that is not this worker's to write. */
+/* A part of the region that this worker must not write. */
 static void sealed(int fd, void *mapped)
 {
     char path[64];
@@ -235,9 +235,9 @@ static void iod(struct ntx_region *mine)
     ntx_region_close(mine);
     CHECK_MSG(!ntx_iod_sandbox(dir, &ring, &err), "%s", err.text);
     all_alike();
-    sealed(r.part[NTX_REGION_PLAN].fd, NULL); /* a private mapping, which writing to would change for nobody else */
+    sealed(r.part[NTX_REGION_PLAN].fd, NULL); /* a private mapping: no other process would see a write */
     sealed(r.part[NTX_REGION_CONTROL].fd, r.control);
-    r.desc[0].slot = 3; /* what is its own */
+    r.desc[0].slot = 3; /* parts that it may write */
     r.base[0] = 1;
     snprintf(path, sizeof path, "%s/socket", dir);
     REFUSED(bind_at(path));

@@ -106,7 +106,7 @@ static void test_families(void)
         char got[NTX_THINK_VARIABLES];
         ntx_think_variables(&facts, &none, got);
         CHECK_STR(got, "");
-        /* a note on that which has no effect, and on nothing else */
+        /* a setting without effect gets a note, others do not */
         struct ntx_think on = read_setting("on"), off = read_setting("off"), low = read_setting("low"),
                          limit = read_setting("64");
         bool levels = strstr(f->reads, "effort") != NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* docs/types.md says of every type what the code has for it: a table is made from the tables that choose kernels, and
- * compared with the document's. Printed, for who changed one of them, by test_types-places --print. */
+/* Makes a table of types and their kernels from the tables that choose kernels, and compares it with that of
+ * docs/types.md. test_types-places --print prints it, to be pasted after a change. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,8 +88,8 @@ int main(int argc, char **argv)
         at += strlen(row);
     }
     CHECK_MSG(print || at[1] != '|', "docs/types.md has more types than NTX_TYPES");
-    for (uint32_t t = 0; t < NTX_TYPE_LIMIT;
-         t++) /* none is in the table of types and not in NTX_TYPES but those that nothing is multiplied by */
+    /* the table of types has only those of NTX_TYPES, and integers, which have no product */
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
         if (ntx_type_info(t) && t != NTX_I8 && t != NTX_I32 && t != NTX_I64) {
             bool listed = false;
             for (size_t i = 0; i < sizeof all / sizeof *all; i++)

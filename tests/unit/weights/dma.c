@@ -124,7 +124,7 @@ static pid_t start(const char *self, const char *dir, bool tell)
     _exit(42);
 }
 
-/* False: the drive was not slow, so nothing was proved. */
+/* False: the drive was not slow, so this run proves nothing. */
 static bool prove(const char *self, int file, bool tell)
 {
     static const struct shape shape = {
