@@ -170,16 +170,19 @@ KIT float *logits_of(struct world *w, struct rig_options o, uint32_t n, uint32_t
     return logits;
 }
 
-/* The model is small because the fake runs each GPU thread as a fiber. */
+/* The model is small because the fake runs each GPU thread as a fiber: one super-block wide, or four blocks of 32. */
 KIT struct mk_options small_model(const char *type, uint32_t layers)
 {
     struct mk_options make = rig_model();
     make.type = type;
     make.layers = layers;
-    make.ff = 256;
+    make.embd = make.ff = strstr(type, "_K") ? 256 : 128;
     make.heads = 4;
     return make;
 }
+
+/* Most matrices of a small model have several chunks of this size. */
+KIT uint32_t small_chunk(const struct mk_options *make) { return make->embd < 256 ? 6000 : 20000; }
 
 struct mixture {
     const char *arch, *type;

@@ -30,7 +30,7 @@ DEV void copies_over(void);
                             sizeof(args))
 #define ALLOW_SHARED(stream, name, bytes) ntx__fake_allow_shared(stream, name, bytes)
 #define SHARED_OF_LAUNCH(name)            uint8_t *const name = ntx_fiber_block()->shared
-#define SHARED                            static _Thread_local
+#define SHARED                            static
 #define ALIGNED16                         _Alignas(16)
 #define UNROLL
 #ifdef NTX_FAKE_FORMER /* as a card before 8.0 has it */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/unit/cuda/fiber.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -18,7 +19,8 @@ struct world {
     uint32_t came[NTX_FIBER_PLACES]; /* of its threads, since all of them went on */
 };
 
-_Thread_local struct ntx_fiber_seen *ntx__fiber_seen;
+struct ntx_fiber_seen *ntx__fiber_seen;
+static pthread_mutex_t one_block = PTHREAD_MUTEX_INITIALIZER;
 
 static struct world *world(void) /* its first member is what all see */
 {
@@ -98,15 +100,17 @@ static struct world *make_world(void)
 
 void ntx_fiber_free(void)
 {
+    pthread_mutex_lock(&one_block);
     struct world *w = world();
-    if (!w)
-        return;
-    munmap(w->stacks, (size_t)((uint8_t *)w - w->stacks) + sizeof *w);
+    if (w)
+        munmap(w->stacks, (size_t)((uint8_t *)w - w->stacks) + sizeof *w);
     ntx__fiber_seen = NULL;
+    pthread_mutex_unlock(&one_block);
 }
 
 void ntx_fiber_run(const struct ntx_fiber_block *b, void (*fn)(const void *args), const void *args, int backwards)
 {
+    pthread_mutex_lock(&one_block);
     struct world *w = ntx__fiber_seen ? world() : make_world();
     uint32_t n = b->threads, warps = (n + NTX_FIBER_LANES - 1) / NTX_FIBER_LANES, at_block;
     if (!n || n > NTX_FIBERS)
@@ -128,4 +132,5 @@ void ntx_fiber_run(const struct ntx_fiber_block *b, void (*fn)(const void *args)
             abort();
         }
     } while (at_block);
+    pthread_mutex_unlock(&one_block);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fiber.h: runs a kernel's thread block on one thread of the CPU. Each GPU thread has its own stack and runs until
  * it comes to a barrier or a shuffle; it goes on when its warp, or the block, has come there too. A block whose
- * threads do not all come there is a bug in the kernel and ends the program with the kind of the place. A thread of
- * the CPU runs one block at a time. x86-64 only. */
+ * threads do not all come there is a bug in the kernel and ends the program with the kind of the place. One block of
+ * the process runs at a time, so what a block shares is static memory. x86-64 only. */
 #ifndef NTX_TESTS_UNIT_CUDA_FIBER_H
 #define NTX_TESTS_UNIT_CUDA_FIBER_H
 
@@ -21,7 +21,7 @@ struct ntx_fiber_block {
 /* backwards: threads run in descending order between barriers. A kernel without a race gives the same bits both ways.
  * */
 void ntx_fiber_run(const struct ntx_fiber_block *b, void (*fn)(const void *args), const void *args, int backwards);
-void ntx_fiber_free(void); /* this thread's stacks */
+void ntx_fiber_free(void); /* the stacks; the next run makes new ones */
 
 /* Functions for the threads inside. They are inline because kernels do little else. */
 enum ntx_fiber_place { NTX_FIBER_WARP, NTX_FIBER_BLOCK, NTX_FIBER_DONE, NTX_FIBER_PLACES };
@@ -34,8 +34,8 @@ struct ntx_fiber_seen {
                                         lane still reads */
 };
 
-/* The state of this thread of the CPU. */
-extern _Thread_local struct ntx_fiber_seen *ntx__fiber_seen __attribute__((visibility("hidden")));
+/* The state of the block that runs. */
+extern struct ntx_fiber_seen *ntx__fiber_seen __attribute__((visibility("hidden")));
 void ntx__fiber_leave(enum ntx_fiber_place at); /* returns when all have come there */
 
 static inline uint32_t ntx_fiber_tid(void) { return ntx__fiber_seen->current; }

@@ -79,7 +79,7 @@ static void routes(struct world *w)
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = small_mixture(&is[i], 2, i % 2);
         make.expert_every = strcmp(make.arch, "llama4") ? 0 : 2;
-        const struct rig_options o = {.make = make, .chunk_bytes = 20000, .max_rows = N};
+        const struct rig_options o = {.make = make, .chunk_bytes = small_chunk(&make), .max_rows = N};
         free(same_every_way(w, &o, ways, sizeof ways / sizeof *ways, "chosen on the device,", make.arch));
     }
     puts("experts chosen on the device: bits equal");
@@ -210,7 +210,7 @@ static void graphs_of_card(struct world *w, const struct mk_options *make)
 
 static void graphs(struct world *w)
 {
-    struct mk_options dense = small_model("Q8_0", 2), experts = small_model("Q4_K_M", 6);
+    struct mk_options dense = small_model("Q8_0", 2), experts = small_model("Q8_0", 6);
     uint64_t syncs;
     experts.arch = "qwen3moe";
     experts.experts = 16;

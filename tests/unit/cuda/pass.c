@@ -304,7 +304,7 @@ static void same_steps(struct world *w, const struct rig_options *o, const char 
 
 static void steps(struct world *w)
 {
-    struct rig_options o = {.make = small_model("Q8_0", 2), .chunk_bytes = 20000, .max_rows = N};
+    struct rig_options o = {.make = small_model("Q8_0", 2), .chunk_bytes = 6000, .max_rows = N};
     w->in_flight = 2;
     w->share = 40;
     o.make.arch = "qwen2";
@@ -356,7 +356,7 @@ static void in_place(struct world *w)
     w->share = 64;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         const struct rig_options o = {
-            .make = small_model(types[i], 2), .chunk_bytes = 20000, .max_rows = N, .window = 5};
+            .make = small_model(types[i], 2), .chunk_bytes = i ? 6000 : 20000, .max_rows = N, .window = 5};
         float *want = logits_of(NULL, (struct rig_options){.make = o.make, .chunk_bytes = o.chunk_bytes, .max_rows = N},
                                 N, N, false, &n);
         w->mix = "hss";

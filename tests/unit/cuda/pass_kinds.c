@@ -6,8 +6,10 @@
 void pass_mixtures(struct world *w, const struct mk_options *make, enum ntx_kv_type kv_type, const struct way *ways,
                    size_t n_ways, double prompts_off)
 {
-    const struct rig_options o = {
-        .make = *make, .chunk_bytes = 20000, .kv_type = kv_type, .max_rows = N}; /* experts come in several groups */
+    const struct rig_options o = {.make = *make,
+                                  .chunk_bytes = small_chunk(make),
+                                  .kv_type = kv_type,
+                                  .max_rows = N}; /* experts come in several groups */
     size_t n;
     float *want = same_every_way(w, &o, ways, n_ways, make->arch, make->type);
     w->mix = "dhs";
@@ -46,8 +48,8 @@ void pass_crowds(struct world *w)
     static const struct mixture is[] = {{"qwen2moe", "Q4_K_M", 6, 3, 256}, {"gpt-oss", "Q8_0", 5, 3, 0}};
     static const char *const mix[] = {"d", "dhs"};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
-        struct rig_options o = {
-            .make = small_mixture(&is[i], 1, false), .chunk_bytes = 20000, .kv_type = NTX_KV_F16, .max_rows = ROWS};
+        struct rig_options o = {.make = small_mixture(&is[i], 1, false), .kv_type = NTX_KV_F16, .max_rows = ROWS};
+        o.chunk_bytes = small_chunk(&o.make);
         size_t n;
         float *want = logits_of(NULL, o, ROWS, ROWS, false, &n);
         for (uint32_t k = 0; k < 4; k++) {
@@ -214,7 +216,7 @@ void pass_architectures(struct world *w)
         blocks(),
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        const struct rig_options o = {.make = all[i], .chunk_bytes = 20000, .max_rows = N};
+        const struct rig_options o = {.make = all[i], .chunk_bytes = small_chunk(&all[i]), .max_rows = N};
         free(same_every_way(w, &o, ways, i % 4 ? 1 : 2, all[i].arch, all[i].type));
         printf("%s %s: bits equal\n", all[i].arch, all[i].type);
     }
