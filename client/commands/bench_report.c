@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/commands/bench.h"
+#include "client/commands/plan.h"
 #include "client/out.h"
 #include "common/util.h"
 #include "model/quant.h"
@@ -52,6 +53,9 @@ json_t *ntx_bench_object(const struct ntx_bench_case *c)
         json_object_set_new(j, name, json_real(s.greatest));
     }
     json_object_set_new(j, "runs", json_integer(c->runs));
+    char busy[300];
+    if (ntx_plan_busy(json_number_value(json_object_get(j, "profile_load")), busy, sizeof busy))
+        json_object_set_new(j, "warning", json_string(busy));
     return j;
 }
 

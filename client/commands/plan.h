@@ -63,6 +63,8 @@ double ntx__plan_size_rate(const struct ntx_hw *hw, uint64_t ram, uint64_t bytes
 /* plan_profile.c: fills a->hw, and a note unless it is the stored profile of a complete measurement. dir: where to
  * measure if nothing is stored. */
 int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err *err);
+/* True, and a sentence: predictions by a profile of this load may be too low. */
+bool ntx_plan_busy(double load, char *text, size_t room);
 void ntx__plan_note_busy(struct ntx_plan_answer *a);
 
 void ntx__plan_done(struct ntx_plan_answer *a);

@@ -86,12 +86,19 @@ int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err
     return estimate_profile(&a->hw, err);
 }
 
-void ntx__plan_note_busy(struct ntx_plan_answer *a)
+bool ntx_plan_busy(double load, char *text, size_t room)
 {
-    if (ntx_hw_busy(&a->hw))
+    const bool busy = ntx_hw_load_busy(load);
+    if (busy)
         snprintf(
-            a->notes[NTX_PLAN_NOTE_BUSY], sizeof a->notes[0],
+            text, room,
             "The hardware profile is of a busy machine (a load of %.1f per processor), so all figures may be too low: "
             "run `ntx doctor` when it is quiet.",
-            a->hw.load);
+            load);
+    return busy;
+}
+
+void ntx__plan_note_busy(struct ntx_plan_answer *a)
+{
+    ntx_plan_busy(a->hw.load, a->notes[NTX_PLAN_NOTE_BUSY], sizeof a->notes[0]);
 }

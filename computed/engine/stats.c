@@ -94,6 +94,8 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     set_int(j, "bytes_storage", p->bytes_storage);
     set_int(j, "bytes_rows", p->bytes_rows);
     set_real(j, "predicted_tok_s", p->predicted_tok_s);
+    if (p->predicted_tok_s > 0)
+        set_real(j, "profile_load", p->profile_load);
     set_str(j, "limit", p->limit ? p->limit : "");
     if (!ntx_load_arena(l, &coming))
         set_real(j, "huge_pages", l->region.huge_share);

@@ -78,7 +78,8 @@ struct ntx_hw {
 };
 
 #define NTX_HW_BRIEF "brief"
-static inline bool ntx_hw_busy(const struct ntx_hw *hw) { return hw->load > 0.5; }
+static inline bool ntx_hw_load_busy(double load) { return load > 0.5; }
+static inline bool ntx_hw_busy(const struct ntx_hw *hw) { return ntx_hw_load_busy(hw->load); }
 
 /* Bytes per second of the drive for reads of this size, interpolated by the logarithm of the size; 0: unknown. */
 double ntx_hw_drive_bps(const struct ntx_hw *hw, uint64_t read_bytes);

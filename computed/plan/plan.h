@@ -98,6 +98,7 @@ struct ntx_plan {
     uint64_t bytes_rows;
     uint64_t bytes_at_load; /* of bytes_host, without frames, and bytes_rows */
     double predicted_tok_s; /* of decoding one row; 0: unknown */
+    double profile_load;    /* per processor, when the profile behind it was measured */
     /* Seconds to compute a prompt's NTX_KV_BLOCK tokens, and more for each token before them; 0: unknown. */
     double block_s, block_token_s;
     const char *limit; /* named as in computed/plan/predict.h; "": unknown */

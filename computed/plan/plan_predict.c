@@ -120,6 +120,7 @@ void ntx__plan_predict(const struct ntx_model *m, const struct ntx_hw *hw, struc
     struct ntx_forecast f;
     p->predicted_tok_s = p->block_s = p->block_token_s = 0;
     p->limit = "";
+    p->profile_load = hw ? hw->load : 0;
     if (!hw || !ntx_plan_load(m, p, 1, 1, ntx_plan_text(p), &l) || ntx_predict(hw, &l, &f))
         return;
     p->predicted_tok_s = 1 / f.pass_s;

@@ -172,5 +172,19 @@ assert tests == ["pp8", "tg3 @ d8"], "a single token that comes with its prompt 
 one, = [json.loads(l) for l in bench("-p", "8", "-n", "1", "--json").splitlines()]
 assert one["generated_tokens"] == 1 and one["prefill_tok_s"] > 0, one
 assert not [k for k in one if k.startswith("decode_tok_s")], one
+# the statistics have the load that the machine's profile was measured under, and a busy one's is a warning
+import os
+cache = os.path.join(os.path.dirname(md), "cache")
+os.makedirs(cache + "/ntx")
+profile = {"ntx_profile": 1, "source": "measured", "cpu": {"threads": 2}, "ram": {"gb_s": 10},
+           "kernels": [{"type": "*", "rows": 1, "gb_s": 10}, {"type": "*", "rows": 64, "gflops": 50}]}
+for load in (1.25, 0.25):
+    with open(cache + "/ntx/profile.json", "w") as f:
+        json.dump({**profile, "load": load}, f)
+    out = subprocess.run([ntx, "bench", model, "-p", "8", "-n", "2", "-r", "1", "--ram", "64M", "--json"], check=True,
+                         stdout=subprocess.PIPE, text=True, env={**os.environ, "XDG_CACHE_HOME": cache}).stdout
+    one = json.loads(out)
+    assert one["profile_load"] == load and one["predicted_tok_s"] > 0, one
+    assert ("a load of 1.2 per processor" in one.get("warning", "")) == (load > 1), one
 PY
 echo "hands find what they are used to"
