@@ -3,7 +3,7 @@
  *
  *     [model]    path also models, and the settings of a load that proto/settings_load.c assigns to it
  *     [links]    settings of a load
- *     [clients]  max per_user idle stall admin share queue_wait stop_grace
+ *     [clients]  max per_user idle stall admin share queue_wait stop_grace; of a load: max_gap
  *     [prefix]   file, and settings of a load: state state_max kv_ram
  *     [metrics]  listen
  *     [gateway]  listen api_key_file cors hosts stall keep_alive

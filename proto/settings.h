@@ -86,6 +86,7 @@ struct ntx_load_settings { /* Load in ntx.proto explains each */
     uint32_t ctx, threads, sessions, rows, ring;
     const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft, *lora, *override_kv,
         *state, *split, *think, *chat_template;
+    float max_gap; /* seconds */
     double link_nvme, link_h2d, link_net /* bytes per second */, link_delay /* microseconds */;
     uint32_t skip_verify, capture_ffns, draft_nodes;
     bool skip_adapt, capture, sum_inputs, no_prefetch, no_prefix_cache, trace_experts, no_gpu_graphs;

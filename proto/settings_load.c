@@ -35,6 +35,15 @@ static const struct ntx_setting load_entries[] = {
      .about = "Sessions with full context that memory is reserved for. 0: one; others share its unused memory."},
     {"rows", 0, "N", "rows (tokens) per pass at most", .kind = NTX_SET_COUNT, .min = 1, .max = NTX_COUNT_MAX,
      LOAD(rows, max_rows), CONF("model", "rows", "0"), .about = "Rows (tokens) per pass at most. 0: planned."},
+    {"max-gap", 0, "SECONDS",
+     "target for the time between two tokens of an answer while prompts are read beside it: a pass has only so many "
+     "rows of prompts. It is at least twice the time of a pass without them (default 0.35; 3600: no limit; changes no "
+     "output)",
+     .kind = NTX_SET_REAL, .min = 0.01, .max = 3600, LOAD(max_gap, max_gap), CONF("clients", "max_gap", "0.35"),
+     .about =
+         "Target for the time between two tokens of an answer while prompts are read beside it, in seconds: a pass\n"
+         "has only so many rows of prompts. It is at least twice the time of a pass without them. 3600: no limit.\n"
+         "It changes no output."},
     {"backend", 0, "NAME", "auto, cpu or cuda (default auto)", .kind = NTX_SET_WORD,
      .choices = "back end:auto" NTX_BACKEND_CHOICES, LOAD(backend, backend), CONF("model", "backend", "auto"),
      .about = "auto, cpu or cuda"},

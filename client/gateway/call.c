@@ -115,9 +115,9 @@ static int wait_for_slot(struct ntx_call *c, int timeout_ms, struct ntx_err *err
     return 0;
 }
 
-static int take_slot(struct ntx_call *c, struct ntx_err *err)
+static int take_slot(struct ntx_call *c, const struct ntx_caller *by, struct ntx_err *err)
 {
-    int rc = ntx_slot_new(&c->gate->slots, c->client, ntx_now_ns(), &c->slot);
+    int rc = ntx_slot_new(&c->gate->slots, by, ntx_now_ns(), &c->slot);
     if (rc)
         return ntx_err_set(err, rc,
                            rc == -EBUSY ? "busy: as many requests as there are slots for are under way, and none waits "
@@ -130,7 +130,7 @@ static int take_slot(struct ntx_call *c, struct ntx_err *err)
 void ntx_call_client(struct ntx_call *c, bool takes)
 {
     if (c && c->slot)
-        ntx_slot_client(c->slot, takes, ntx_now_ns());
+        ntx_slot_takes(c->slot, takes, ntx_now_ns());
 }
 
 static int connect_computed(struct ntx_gate *g, const char *dir, struct ntx_err *err)
@@ -155,14 +155,15 @@ static int connect_computed(struct ntx_gate *g, const char *dir, struct ntx_err 
     return ntx_err_set(err, e == EACCES ? -e : -ECONNREFUSED, "ntx's daemons do not answer (%s)", strerror(e));
 }
 
-int ntx_call_open(struct ntx_gate *g, int client_fd, bool slot, struct ntx_call **out, struct ntx_err *err)
+int ntx_call_open(struct ntx_gate *g, const struct ntx_caller *by, bool slot, struct ntx_call **out,
+                  struct ntx_err *err)
 {
     char dir[200];
     struct ntx_call *c = calloc(1, sizeof *c);
     if (!c)
         return ntx_err_set(err, -ENOMEM, "no memory");
-    *c = (struct ntx_call){.gate = g, .sock = -1, .client = client_fd};
-    int rc = slot ? take_slot(c, err) : 0;
+    *c = (struct ntx_call){.gate = g, .sock = -1, .client = by->fd};
+    int rc = slot ? take_slot(c, by, err) : 0;
     if (!rc)
         rc = ntx_gate_where(g, dir, err);
     if (!rc) {
@@ -214,6 +215,8 @@ static int send_request(struct ntx_call *c, Ntx__Request *q, struct ntx_err *err
 {
     uint8_t *frame;
     size_t n;
+    if (c->slot)
+        q->client = ntx_slot_client(c->slot);
     if (c->known)
         q->known = (char *)(uintptr_t)c->known;
     if (!ntx_request_valid(q))

@@ -98,9 +98,11 @@ struct ntx_event { /* texts are valid until the next call */
 
 struct ntx_call;
 
-/* client_fd: the HTTP client's socket, whose end ends every wait with -ECANCELED. slot: wait for a slot, as answers
- * must; a status request (ntx_gate_look) needs none. */
-int ntx_call_open(struct ntx_gate *g, int client_fd, bool slot, struct ntx_call **out, struct ntx_err *err);
+/* by: the HTTP client; the end of its socket ends every wait with -ECANCELED. NTX_NO_CALLER: none. slot: wait for a
+ * slot, as answers must; a status request (ntx_gate_look) needs none. */
+#define NTX_NO_CALLER (&(const struct ntx_caller){.fd = -1})
+int ntx_call_open(struct ntx_gate *g, const struct ntx_caller *by, bool slot, struct ntx_call **out,
+                  struct ntx_err *err);
 void ntx_call_close(struct ntx_call *c); /* NULL does nothing */
 /* Its requests are for this known model, borrowed; -EMEDIUMTYPE: another one is loaded. NULL: for any. */
 void ntx_call_for(struct ntx_call *c, const char *known);

@@ -142,6 +142,12 @@ static bool has_key(const struct ntx_request *q)
     return plain && same_key(plain, key);
 }
 
+struct ntx_caller ntx__http_caller(const struct ntx_request *q)
+{
+    const char *auth = header_of(q, "Authorization");
+    return (struct ntx_caller){ntx__http_client(q->conn), auth ? auth : header_of(q, "x-api-key")};
+}
+
 /* Whether the page came from this server. */
 static bool own_origin(const struct ntx_request *q, const char *origin)
 {

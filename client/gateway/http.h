@@ -76,8 +76,9 @@ struct ntx_request { /* used by its connection's thread */
 };
 
 struct ntx_gate *ntx__http_gate(struct ntx_http *h);
-void ntx__http_body_done(struct ntx_request *q); /* after the body was used */
-int ntx__http_client(struct MHD_Connection *c);  /* its socket */
+void ntx__http_body_done(struct ntx_request *q);                 /* after the body was used */
+int ntx__http_client(struct MHD_Connection *c);                  /* its socket */
+struct ntx_caller ntx__http_caller(const struct ntx_request *q); /* the key is valid as long as q */
 /* ours: no time limit while the client waits for us; else the client's limit again. */
 void ntx__http_patience(const struct ntx_http *h, struct MHD_Connection *c, bool ours);
 

@@ -30,7 +30,7 @@ static int fetch_status(struct ntx_gate *g, char **out, struct ntx_err *err)
 {
     struct ntx_call *c = NULL;
     struct ntx_event e;
-    int rc = ntx_call_open(g, -1, false, &c, err);
+    int rc = ntx_call_open(g, NTX_NO_CALLER, false, &c, err);
     if (!rc)
         rc = ntx_call_status(c, err);
     if (!rc)

@@ -21,7 +21,7 @@ static int fetch_list(struct ntx_gate *g, char **out, struct ntx_err *err)
 {
     struct ntx_call *c = NULL;
     struct ntx_event e;
-    int rc = ntx_call_open(g, -1, false, &c, err);
+    int rc = ntx_call_open(g, NTX_NO_CALLER, false, &c, err);
     rc = rc ? rc : ntx_call_models(c, err);
     rc = rc ? rc : ntx_call_next(c, ASK_MS, &e, err);
     *out = !rc && e.kind == NTX_EVENT_STATUS ? strdup(e.text) : NULL;
@@ -199,7 +199,7 @@ static int load_once(struct ntx_gate *g, const char *model, struct ntx_err *err)
 {
     struct ntx_call *c = NULL;
     struct ntx_event e = {.kind = NTX_EVENT_PROGRESS};
-    int rc = ntx_call_open(g, -1, false, &c, err);
+    int rc = ntx_call_open(g, NTX_NO_CALLER, false, &c, err);
     rc = rc ? rc : ntx_call_load(c, model, err);
     while ((!rc || rc == -ETIMEDOUT) && e.kind == NTX_EVENT_PROGRESS)
         rc = ntx_call_next(c, STEP_MS, &e, err);

@@ -39,7 +39,8 @@ static json_t *template_of(struct ntx_request *q, struct ntx_fault *f)
     struct ntx_err err = {0};
     struct ntx_call *c = NULL;
     struct ntx_event e;
-    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), false, &c, &err);
+    const struct ntx_caller by = ntx__http_caller(q);
+    int rc = ntx_call_open(ntx__http_gate(q->http), &by, false, &c, &err);
     rc = rc ? rc : ntx_call_text(c, &t, &err);
     rc = rc ? rc : ntx_call_next(c, STEP_MS, &e, &err);
     json_t *text = !rc && e.kind == NTX_EVENT_WORDS ? ntx_json_text(e.text, e.len) : NULL;
@@ -116,7 +117,8 @@ enum MHD_Result ntx__serve_template(struct ntx_request *q)
         ntx_api_request_free(a);
         return ntx__reply_fault(q, &f);
     }
-    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &c, &err);
+    const struct ntx_caller by = ntx__http_caller(q);
+    int rc = ntx_call_open(ntx__http_gate(q->http), &by, true, &c, &err);
     if (!rc && q->turn)
         ntx_call_for(c, ntx_turn_model(q->turn));
     rc = rc ? rc : render_prompt(c, a, &text, &err);

@@ -21,6 +21,7 @@ struct ntx_slot {
     enum state state;
     int wake, client;
     uint8_t address[ADDRESS];
+    uint64_t by; /* the client: a hash of its address and its key */
     bool takes;
     uint64_t since_ns; /* with takes: when that began */
 };
@@ -62,6 +63,21 @@ static void address_of(int fd, uint8_t to[ADDRESS])
         memcpy(to + 8, a.v6.sin6_addr.s6_addr, 8);
 }
 
+/* FNV-1a. Whoever finds two keys with one hash is only one client more seldom. */
+static uint64_t hash_bytes(uint64_t h, const void *p, size_t n)
+{
+    for (const uint8_t *b = p; n; n--)
+        h = (h ^ *b++) * 0x100000001b3;
+    return h;
+}
+
+static uint64_t hash_client(const uint8_t address[ADDRESS], const char *key)
+{
+    uint64_t h = hash_bytes(0xcbf29ce484222325, address, ADDRESS);
+    h = hash_bytes(h, key ? key : "", key ? strlen(key) : 0);
+    return h ? h : 1;
+}
+
 /* ---- with the lock held */
 
 static unsigned held_by(const struct ntx_slots *s, const uint8_t address[ADDRESS])
@@ -72,16 +88,25 @@ static unsigned held_by(const struct ntx_slots *s, const uint8_t address[ADDRESS
     return n;
 }
 
+static unsigned held_by_client(const struct ntx_slots *s, uint64_t client)
+{
+    unsigned n = 0;
+    for (const struct ntx_slot *t = s->first; t; t = t->next)
+        n += t->state == HELD && t->by == client;
+    return n;
+}
+
 static struct ntx_slot *next_one(const struct ntx_slots *s)
 {
     struct ntx_slot *best = NULL;
-    unsigned least = s->c.address_most;
-    for (struct ntx_slot *t = s->first; t && least; t = t->next) {
-        unsigned has = t->state == WAITING ? held_by(s, t->address) : UINT32_MAX;
-        if (has >= least)
+    unsigned least = s->c.address_most, least_client = 0;
+    for (struct ntx_slot *t = s->first; t; t = t->next) {
+        unsigned has = t->state == WAITING ? held_by(s, t->address) : UINT32_MAX, client = held_by_client(s, t->by);
+        if (has > least || has >= s->c.address_most || (has == least && client >= least_client))
             continue;
         best = t;
         least = has;
+        least_client = client;
     }
     return best;
 }
@@ -182,18 +207,19 @@ void ntx_slots_look(struct ntx_slots *s, uint64_t now)
     pthread_mutex_unlock(&s->lock);
 }
 
-int ntx_slot_new(struct ntx_slots *s, int client_fd, uint64_t now, struct ntx_slot **out)
+int ntx_slot_new(struct ntx_slots *s, const struct ntx_caller *by, uint64_t now, struct ntx_slot **out)
 {
     struct ntx_slot *t = calloc(1, sizeof *t);
     if (!t)
         return -ENOMEM;
-    *t = (struct ntx_slot){.of = s, .client = client_fd, .wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
+    *t = (struct ntx_slot){.of = s, .client = by->fd, .wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
     if (t->wake < 0) {
         int rc = -errno;
         free(t);
         return rc;
     }
-    address_of(client_fd, t->address);
+    address_of(by->fd, t->address);
+    t->by = hash_client(t->address, by->key);
     pthread_mutex_lock(&s->lock);
     line_up(t);
     give_slots(s);
@@ -241,7 +267,9 @@ bool ntx_slot_held(struct ntx_slot *t)
 
 int ntx_slot_fd(const struct ntx_slot *t) { return t->wake; }
 
-void ntx_slot_client(struct ntx_slot *t, bool takes, uint64_t now)
+uint64_t ntx_slot_client(const struct ntx_slot *t) { return t->by; }
+
+void ntx_slot_takes(struct ntx_slot *t, bool takes, uint64_t now)
 {
     pthread_mutex_lock(&t->of->lock);
     t->takes = takes;

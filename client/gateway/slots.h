@@ -5,9 +5,10 @@
  *   WAITING --next in line--> HELD --its client takes nothing for a second, and others wait--> PARKED
  *      ^----------------------------- its client takes again ----------------------------------'
  *
- * The next request is that of the address with the fewest slots; among these, the oldest. So an address with many
- * connections does not keep others waiting. Where other machines can connect, one address never gets all slots. An
- * IPv6 address counts by its first 64 bits, which belong to one site.
+ * The next request is that of the address with the fewest slots; among these, of the client with the fewest (an address
+ * and an API key); among these, the oldest. So a client with many requests does not keep others waiting. ntx-computed
+ * lets the same clients take turns (ntx_slot_client). Where other machines can connect, one address never gets all
+ * slots. An IPv6 address counts by its first 64 bits, which belong to one site.
  *
  * A parked stream keeps its unfinished answer (ntx-computed pauses it and takes nothing else for it), and goes on when
  * a slot is free again. The number of parked streams is limited: above it, the one that was parked longest is cut off.
@@ -44,14 +45,20 @@ void ntx_slots_end(struct ntx_slots *s);
 void ntx_slots_look(struct ntx_slots *s, uint64_t now);
 #define NTX_SLOTS_LOOK_MS 250
 
+struct ntx_caller {  /* a client, as its request shows it */
+    int fd;          /* its socket; -1: none */
+    const char *key; /* the API key that it sent, or NULL */
+};
+
 struct ntx_slot;
-/* Enters the waiting line. client_fd: its client's socket, open as long as the slot exists; -1: none. -ENOMEM,
- * -EMFILE, -ENFILE; -EBUSY: full, and waiting is disabled. */
-int ntx_slot_new(struct ntx_slots *s, int client_fd, uint64_t now, struct ntx_slot **out);
-void ntx_slot_free(struct ntx_slot *t);    /* NULL does nothing */
-bool ntx_slot_held(struct ntx_slot *t);    /* false: it waits; after it was parked it is in the line again */
-int ntx_slot_fd(const struct ntx_slot *t); /* becomes readable when the slot is held */
+/* Enters the waiting line. The client's socket stays open as long as the slot exists. -ENOMEM, -EMFILE, -ENFILE;
+ * -EBUSY: full, and waiting is disabled. */
+int ntx_slot_new(struct ntx_slots *s, const struct ntx_caller *by, uint64_t now, struct ntx_slot **out);
+uint64_t ntx_slot_client(const struct ntx_slot *t); /* a number for its client, not 0 */
+void ntx_slot_free(struct ntx_slot *t);             /* NULL does nothing */
+bool ntx_slot_held(struct ntx_slot *t);             /* false: it waits; after it was parked it is in the line again */
+int ntx_slot_fd(const struct ntx_slot *t);          /* becomes readable when the slot is held */
 /* true: its client has data to take, and the thread has nothing else to do; false: it took the data. */
-void ntx_slot_client(struct ntx_slot *t, bool takes, uint64_t now);
+void ntx_slot_takes(struct ntx_slot *t, bool takes, uint64_t now);
 
 #endif

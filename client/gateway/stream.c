@@ -49,7 +49,7 @@ static void measure_prompt(const struct job *j, struct ntx_fault *f)
     struct ntx_err err;
     struct ntx_call *c = NULL;
     json_t *status = NULL;
-    if (ntx_gate_look(gate, &status, &err) || ntx_call_open(gate, -1, false, &c, &err)) {
+    if (ntx_gate_look(gate, &status, &err) || ntx_call_open(gate, NTX_NO_CALLER, false, &c, &err)) {
         json_decref(status);
         return;
     }
@@ -139,7 +139,8 @@ static int start_job(struct job *j, struct ntx_err *err)
     struct ntx_request *q = j->q;
     const struct ntx_reply_format *format = NULL;
     char model[128];
-    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), true, &j->call, err);
+    const struct ntx_caller by = ntx__http_caller(q);
+    int rc = ntx_call_open(ntx__http_gate(q->http), &by, true, &j->call, err);
     if (!rc && q->turn)
         ntx_call_for(j->call, ntx_turn_model(q->turn));
     if (q->turn && j->ask->keeps)

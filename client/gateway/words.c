@@ -70,7 +70,8 @@ static int begin_words(struct ntx_request *q, bool slot, json_t **body, struct n
     ntx__http_body_done(q);
     if (!*body || ntx__http_turn(q, json_string_value(json_object_get(*body, "model")), -1, f))
         return -1;
-    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_client(q->conn), slot, c, &err);
+    const struct ntx_caller by = ntx__http_caller(q);
+    int rc = ntx_call_open(ntx__http_gate(q->http), &by, slot, c, &err);
     if (!rc && q->turn)
         ntx_call_for(*c, ntx_turn_model(q->turn));
     return rc ? fault_of(rc, &err, f) : 0;

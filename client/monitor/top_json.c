@@ -85,6 +85,21 @@ static json_t *json_of_drafts(const struct ntx_top *t)
                      json_of_count(ntx_top_now(t, NTX_C_comp_draft_hits_file)));
 }
 
+/* Since the start. buckets: [upper bound, null for none; values up to it and above the one before]. */
+static json_t *json_of_histogram(const struct ntx_top *t, enum ntx_histogram which)
+{
+    const struct ntx_hist *h = &t->c->mon.hist[which];
+    json_t *buckets = json_array();
+    for (unsigned i = 0; i <= NTX_HIST_BOUNDS; i++) {
+        json_t *bound = i < NTX_HIST_BOUNDS ? json_real((double)ntx_hist_bound(which, i) / 1e6) : json_null();
+        uint64_t n = atomic_load_explicit((_Atomic uint64_t *)(uintptr_t)&h->bucket[i], memory_order_relaxed);
+        json_array_append_new(buckets, json_pack("[o,o]", bound, json_of_count(n)));
+    }
+    return json_pack("{s:o,s:f,s:f,s:f,s:o}", "count", json_of_count(ntx_hist_count(h)), "p50",
+                     ntx_hist_quantile(h, which, 0.5), "p90", ntx_hist_quantile(h, which, 0.9), "p99",
+                     ntx_hist_quantile(h, which, 0.99), "buckets", buckets);
+}
+
 static json_t *json_of_reasons(const struct ntx_top *t)
 {
     json_t *list = json_array();
@@ -110,6 +125,8 @@ char *ntx_top_json(const struct ntx_top *t)
                           json_of_sessions(t), "processes", json_of_processes(t), "experts", json_of_experts(t),
                           "machines", json_of_machines(t), "drafts", json_of_drafts(t), "counters", counters);
     json_object_set_new(j, "state", json_string(ntx_mon_service_name[t->service]));
+    for (int h = 0; h < NTX_N_HISTOGRAMS; h++)
+        json_object_set_new(j, ntx_hist_info[h].name, json_of_histogram(t, (enum ntx_histogram)h));
     json_object_set_new(j, "reasons", json_of_reasons(t));
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);

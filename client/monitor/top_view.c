@@ -85,6 +85,17 @@ static void draw_arena(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_text(c, 2, y + 2, NTX_MARK_DIM, "%s", ntx_format_size(NOW(comp_bytes_host), size, sizeof size));
 }
 
+/* The median and the 99th percentile of all answers so far, beside the arena. */
+static void draw_waits(struct ntx_canvas *c, const struct ntx_top *t, int y)
+{
+    const struct ntx_hist *ttft = &t->c->mon.hist[NTX_H_ttft], *gap = &t->c->mon.hist[NTX_H_inter_token];
+    if (!ntx_hist_count(ttft))
+        return;
+    ntx_canvas_text(c, BOX + 1, y, NTX_MARK_DIM, "p50, p99: TTFT %.2f, %.2f s; gaps of tokens %.3f, %.3f s",
+                    ntx_hist_quantile(ttft, NTX_H_ttft, 0.5), ntx_hist_quantile(ttft, NTX_H_ttft, 0.99),
+                    ntx_hist_quantile(gap, NTX_H_inter_token, 0.5), ntx_hist_quantile(gap, NTX_H_inter_token, 0.99));
+}
+
 static void draw_pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
 {
     int link = (c->w - 3 * BOX - TAIL) / 2, ring = BOX + link, compute = ring + BOX + link, tail = compute + BOX;
@@ -114,6 +125,7 @@ static void draw_pipeline(struct ntx_canvas *c, const struct ntx_top *t, int y)
     ntx_canvas_put(c, compute + BOX / 2, y + 5, NTX_MARK_FLOW, L'┘', '+');
     ntx_canvas_put(c, compute + BOX / 2, y + 4, NTX_MARK_FLOW, L'▲', '^');
     ntx_canvas_text(c, BOX + 1, y + 6, NTX_MARK_PLAIN, "limit: %s", t->limit);
+    draw_waits(c, t, y + 7);
 }
 
 /* Shows the reason of a degraded service in the row of the drafts. */
@@ -336,7 +348,8 @@ void ntx_top_draw_help(struct ntx_canvas *c)
         "experts    share of those wanted that were in RAM; share that was predicted",
         "machines   others that share the model: their drives and states",
         "KV         blocks of context in use, of all there are",
-        "TTFT       time from the request to its first token",
+        "TTFT       time from the request to its first token; gaps: between two tokens;",
+        "           the median, and what 99 of 100 are below, since the start",
         "",
         "keys       q quit   h help   p pause   + and - slower and faster",
         "           a ASCII or Unicode   any other: redraw",

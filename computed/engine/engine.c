@@ -135,6 +135,7 @@ static int make_buffers(struct ntx_engine *e)
     }
     e->left = e->by_states ? malloc((size_t)e->max_rows * e->left_width * sizeof *e->left) : NULL;
     e->draft_gain = 2;
+    ntx_gap_begin(&e->gap, (double)e->l->set.max_gap);
     const struct ntx_hparams *hp = &e->l->model->hp;
     bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n; /* for every pass: there drafts mostly pay */
     e->expert_share = hp->n_expert && e->l->plan->frames.n ? (double)hp->n_expert_used / hp->n_expert : 0;

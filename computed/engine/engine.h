@@ -22,9 +22,10 @@
  *   main thread    17. computed/server/server.c   on_mail; client.c: ntx__conn_send
  *
  * Continuous batching: each pass takes a row of every decoding session, and fills up with rows of prompts, shared
- * fairly. A new session joins at the next pass. It reserves all KV that it may need before its first pass; others wait
- * in the order of arrival. A session whose client takes no replies pauses. None of this changes a token: the value of a
- * row depends only on its own session.
+ * equally among clients; beside answers only as far as the gap between their tokens may grow (gap.h). A new session
+ * joins at the next pass. It reserves all KV that it may need before its first pass; others wait, and clients take
+ * turns. A session whose client takes no replies pauses. None of this changes a token: the value of a row depends only
+ * on its own session.
  *
  * A pass whose requests were all cancelled is cut short within milliseconds; a pass with other requests goes on.
  *

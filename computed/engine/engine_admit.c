@@ -212,10 +212,28 @@ static int get_resources(struct ntx_engine *e, struct ntx_session *s, struct ntx
     return 0;
 }
 
+static uint64_t last_turn(const struct ntx_engine *e, uint64_t client)
+{
+    for (unsigned i = 0; i < NTX_CLIENT_TURNS; i++)
+        if (e->client_turn[i].client == client)
+            return e->client_turn[i].turn;
+    return 0;
+}
+
+/* Replaces the client whose turn was longest ago. */
+static void take_turn(struct ntx_engine *e, uint64_t client)
+{
+    struct ntx__client_turn *to = e->client_turn;
+    for (unsigned i = 0; i < NTX_CLIENT_TURNS && to->client != client; i++)
+        if (e->client_turn[i].client == client || e->client_turn[i].turn < to->turn)
+            to = &e->client_turn[i];
+    *to = (struct ntx__client_turn){client, ++e->last_turn};
+}
+
 static void run_session(struct ntx_engine *e, struct ntx_session *s)
 {
     s->state = NTX_SESSION_RUNNING;
-    ntx_reply_queue_take_turn(s->replies, ++e->last_turn);
+    take_turn(e, s->client);
     s->again = s->preempted;
     s->preempted = false;
     if (s->again)
@@ -231,7 +249,7 @@ static struct ntx_session *next_queued(const struct ntx_engine *e, bool plain)
     struct ntx_session *best = NULL;
     uint64_t least = UINT64_MAX;
     for (struct ntx_session *s = e->sessions; s; s = s->next) {
-        uint64_t turn = NTX_MAX(s->turn, ntx_reply_queue_turn(s->replies));
+        uint64_t turn = NTX_MAX(s->turn, last_turn(e, s->client));
         if (s->state != NTX_SESSION_QUEUED || ntx__session_rests(s) || (plain && ntx_session_more(s)) || turn >= least)
             continue;
         best = s;

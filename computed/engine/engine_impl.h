@@ -22,6 +22,7 @@
 #include "computed/engine/draft.h"
 #include "computed/engine/draft_file.h"
 #include "computed/engine/engine.h"
+#include "computed/engine/gap.h"
 #include "computed/engine/reader.h"
 #include "computed/engine/session.h"
 #include "computed/engine/prefix_store.h"
@@ -44,6 +45,11 @@ struct ntx__member {
     uint64_t request, session;
     uint32_t prompt, todo, take; /* tokens: of the prompt (0 while decoding); yet to be fed; in this pass */
 };
+
+struct ntx__client_turn {
+    uint64_t client, turn; /* the turn in which one of its sessions last began */
+};
+#define NTX_CLIENT_TURNS 64 /* clients whose turns are known; the rest count as new */
 
 struct ntx__ended;
 #define NTX_PREFIX_STORE_ENDED 16 /* most texts that wait to be written */
@@ -68,6 +74,7 @@ struct ntx_engine {
 
     struct ntx_session *sessions; /* in the order of their requests */
     uint64_t last_session, last_turn;
+    struct ntx__client_turn client_turn[NTX_CLIENT_TURNS];
     bool quit, was_busy;
     uint64_t pass;
     uint32_t max_rows, n_live, n_rows;
@@ -100,6 +107,7 @@ struct ntx_engine {
     struct ntx_draft_stats draft_stats; /* acceptance statistics, with those of earlier loads */
     char digest[NTX_DIGEST_TEXT];       /* the model's; "": draft_stats are not kept */
     uint32_t draft_news;                /* passes since they were kept */
+    struct ntx_gap gap;                 /* rows of prompts beside answers */
     struct ntx_pace pace;
     double last_ns; /* time of the last pass of decode rows alone */
     double row_ns;  /* compute time of a row in a pass of row_ns_of rows */
@@ -117,6 +125,8 @@ void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r); /* the reade
 void ntx__engine_read_more(struct ntx_engine *e); /* reads the prompts for whose tokens there is memory now */
 void ntx__engine_append(struct ntx_engine *e, struct ntx_session *s); /* to the end of e->sessions */
 void ntx__engine_unlink(struct ntx_engine *e, struct ntx_session *s);
+/* The client of a request of this connection, which may name one behind it (0: none). */
+uint64_t ntx__engine_client(const struct ntx_reply_queue *replies, uint64_t named);
 uint32_t ntx__engine_count(const struct ntx_engine *e, enum ntx_session_state state);
 
 /* ---- engine_admit.c */

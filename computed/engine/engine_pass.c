@@ -83,17 +83,63 @@ static uint32_t reply_room(const struct ntx_engine *e, const struct ntx_session 
     return (uint32_t)NTX_MAX(room + silent, (size_t)1);
 }
 
-static void share_among_prompts(struct ntx_engine *e, struct budget *b, uint32_t first, uint32_t n_prompts)
+static bool reads_prompt(const struct ntx_session *s) { return !ntx_session_decoding(s) && !s->waits; }
+
+/* Whether none of the sessions before live[i] reads a prompt of the same client. */
+static bool is_first_of_client(const struct ntx_engine *e, uint32_t i)
 {
-    uint32_t fair = NTX_MAX(b->rows / n_prompts, 1u);
-    for (int round = 0; round < 2; round++) /* a fair share for each, then the rest in order */
+    for (uint32_t k = 0; k < i; k++)
+        if (reads_prompt(e->live[k]) && e->live[k]->client == e->live[i]->client)
+            return false;
+    return true;
+}
+
+/* Rows that s may have more, where clients have equal parts of `rows`. each: and a client's prompts equal parts of
+ * those. */
+static uint32_t fair_rows(const struct ntx_engine *e, const struct ntx_session *s, uint32_t rows, uint32_t n_clients,
+                          bool each)
+{
+    uint32_t prompts = 0, taken = 0, share = NTX_MAX(rows / n_clients, 1u);
+    for (uint32_t i = 0; i < e->n_live; i++)
+        if (reads_prompt(e->live[i]) && e->live[i]->client == s->client) {
+            prompts++;
+            taken += e->live[i]->take;
+        }
+    if (taken >= share)
+        return 0;
+    return each ? NTX_MIN(NTX_MAX(share / prompts, 1u), share - taken) : share - taken;
+}
+
+static void share_among_prompts(struct ntx_engine *e, struct budget *b, uint32_t first)
+{
+    uint32_t n_clients = 0, rows = b->rows;
+    for (uint32_t i = 0; i < e->n_live; i++)
+        n_clients += reads_prompt(e->live[i]) && is_first_of_client(e, i);
+    for (int round = 0; round < 3; round++) /* a fair share for each, the rest of its client's, then any in order */
         for (uint32_t i = 0; i < e->n_live && b->rows; i++) {
             struct ntx_session *s = e->live[(first + i) % e->n_live];
-            if (ntx_session_decoding(s) || s->waits || !may_show_steps(b, s))
+            if (!reads_prompt(s) || !may_show_steps(b, s))
                 continue;
-            uint32_t most = reply_room(e, s), share = round ? b->rows : fair;
+            uint32_t most = reply_room(e, s), share = b->rows;
+            if (round < 2)
+                share = fair_rows(e, s, rows, n_clients, !round);
             add_rows(s, b, most > s->take ? NTX_MIN(share, most - s->take) : 0);
         }
+}
+
+/* Rows that prompts may have in this pass. Beside answers they follow --max-gap (gap.h). */
+static uint32_t prompt_rows(struct ntx_engine *e, const struct budget *b, uint32_t n_prompts)
+{
+    double depths = 0;
+    bool answers = false;
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        const struct ntx_session *s = e->live[i];
+        if (ntx_session_decoding(s))
+            answers |= s->take && s->kind == NTX_SESSION_GENERATE;
+        else if (reads_prompt(s))
+            depths += s->n_past;
+    }
+    return answers ? ntx_gap_rows(&e->gap, depths / n_prompts, b->rows) : b->rows;
 }
 
 /* The rows that are left go to drafts. */
@@ -102,7 +148,7 @@ static void add_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
     struct ntx_session *s = e->live[i];
     if (s->kind == NTX_SESSION_GENERATE && !ntx_session_decoding(s))
         ntx__engine_draft_ahead(e, s);
-    if (s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
+    if (!b->rows || s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
         return;
     uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), NTX_MIN(b->decode, b->probes))) -
                     1;
@@ -125,7 +171,7 @@ static void share_rows(struct ntx_engine *e)
                        NULL};
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
-        n_prompts += !ntx_session_decoding(e->live[i]) && !e->live[i]->waits;
+        n_prompts += reads_prompt(e->live[i]);
     uint32_t spare = e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1); /* rows for prompts */
     if (!n_prompts)
         spare = 0;
@@ -136,8 +182,14 @@ static void share_rows(struct ntx_engine *e)
             b.decode -= b.decode > 0;
         }
     }
-    if (n_prompts)
-        share_among_prompts(e, &b, first, n_prompts);
+    if (n_prompts) {
+        uint32_t rows = prompt_rows(e, &b, n_prompts);
+        /* drafts would take the time that the prompts leave to answers */
+        bool drafts = rows == b.rows;
+        b.rows = rows;
+        share_among_prompts(e, &b, first);
+        b.rows = drafts ? b.rows : 0;
+    }
     for (uint32_t i = 0; i < e->n_live && e->drafting; i++)
         add_draft(e, &b, (first + i) % e->n_live);
 }
@@ -245,6 +297,15 @@ static void count_pass(struct ntx_engine *e, uint64_t t0)
     ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
 }
 
+static void learn_gap(struct ntx_engine *e, uint64_t ns)
+{
+    uint32_t prompts = 0;
+    double depths = 0;
+    for (uint32_t i = e->n_rows; i-- && e->rows[i].rounded; prompts++)
+        depths += e->rows[i].pos;
+    ntx_gap_pass(&e->gap, prompts, depths, prompts < e->n_rows, (double)ns);
+}
+
 /* The file is checked again before any token of the pass is shown. */
 static int run_pass(struct ntx_engine *e, struct ntx_err *err)
 {
@@ -256,7 +317,9 @@ static int run_pass(struct ntx_engine *e, struct ntx_err *err)
     ntx_gauge(e->c.counters, NTX_C_comp_pass_layer, 0);
     count_pass(e, t0);
     if (!rc) {
-        ntx__engine_paced(e, ntx_now_ns() - t0);
+        uint64_t ns = ntx_now_ns() - t0;
+        learn_gap(e, ns);
+        ntx__engine_paced(e, ns);
         return ntx_loaded_check(e->l, err);
     }
     if (e->l->device && ntx_device_lost(e->l->device))

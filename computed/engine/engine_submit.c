@@ -229,6 +229,12 @@ static struct ntx_session *still_unread(const struct ntx_engine *e, uint64_t id)
     return s;
 }
 
+uint64_t ntx__engine_client(const struct ntx_reply_queue *replies, uint64_t named)
+{
+    const uint64_t behind = 1ull << 63; /* connections are counted from 1 */
+    return named ? named | behind : ntx_reply_queue_client(replies);
+}
+
 static void begin_request(struct ntx_engine *e, struct ntx_job *j)
 {
     struct ntx_session *s = session_for(e, j);
@@ -236,6 +242,7 @@ static void begin_request(struct ntx_engine *e, struct ntx_job *j)
         return;
     const uint64_t id = s->id;
     s->request = j->req->id;
+    s->client = ntx__engine_client(j->replies, j->req->client);
     s->reserve = s->reading_tokens = 0;
     s->state = NTX_SESSION_READING;
     s->unread = j->req;

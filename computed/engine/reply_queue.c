@@ -12,7 +12,7 @@
 struct ntx_reply_queue {
     atomic_uint refs;
     struct ntx_output_budget *output_budget;
-    uint64_t client, scope, turn;
+    uint64_t client, scope;
     atomic_size_t pending;
     atomic_bool closed, lost, rests, stalls;
 };
@@ -49,8 +49,6 @@ void ntx_reply_queue_unref(struct ntx_reply_queue *s)
 uint64_t ntx_reply_queue_client(const struct ntx_reply_queue *s) { return s->client; }
 void ntx_reply_queue_whose(struct ntx_reply_queue *s, uint64_t scope) { s->scope = scope; }
 uint64_t ntx_reply_queue_scope(const struct ntx_reply_queue *s) { return s->scope; }
-void ntx_reply_queue_take_turn(struct ntx_reply_queue *s, uint64_t turn) { s->turn = turn; }
-uint64_t ntx_reply_queue_turn(const struct ntx_reply_queue *s) { return s->turn; }
 void ntx_reply_queue_close(struct ntx_reply_queue *s) { atomic_store(&s->closed, true); }
 bool ntx_reply_queue_closed(const struct ntx_reply_queue *s) { return atomic_load(&s->closed); }
 void ntx_reply_queue_lose(struct ntx_reply_queue *s) { atomic_store(&s->lost, true); }

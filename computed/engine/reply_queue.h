@@ -43,9 +43,6 @@ uint64_t ntx_reply_queue_client(const struct ntx_reply_queue *s);
 /* The user whose texts these are: prefixes are shared within a scope. Set before the first request; 0 by default. */
 void ntx_reply_queue_whose(struct ntx_reply_queue *s, uint64_t scope);
 uint64_t ntx_reply_queue_scope(const struct ntx_reply_queue *s);
-/* Engine thread: the turn in which one of its sessions last began. */
-void ntx_reply_queue_take_turn(struct ntx_reply_queue *s, uint64_t turn);
-uint64_t ntx_reply_queue_turn(const struct ntx_reply_queue *s);
 void ntx_reply_queue_close(struct ntx_reply_queue *s); /* the client is gone: replies are discarded */
 bool ntx_reply_queue_closed(const struct ntx_reply_queue *s);
 void ntx_reply_queue_lose(struct ntx_reply_queue *s); /* a reply could not be encoded: closes the connection */

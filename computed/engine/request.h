@@ -39,6 +39,7 @@ struct ntx_request_bias {
 struct ntx_request { /* fields as in ntx.proto; zero where a kind has no use for one */
     enum ntx_request_kind kind;
     uint64_t id;
+    uint64_t client;       /* whose turn it takes; 0: the connection's */
     uint64_t session;      /* generate (0: a new one), close */
     uint64_t target;       /* cancel: id of a request */
     const int32_t *tokens; /* generate, logits, score, states */

@@ -43,6 +43,7 @@ struct ntx_session {
     struct ntx_session *next;
     struct ntx_reply_queue *replies; /* one reference */
     uint64_t id, request;
+    uint64_t client; /* clients take turns: the connection, or the client behind it */
     enum ntx_session_kind kind;
     enum ntx_session_state state;
     bool keep, cancel;

@@ -116,6 +116,7 @@ struct ntx_request *ntx_request_of(Ntx__Request *req)
     if (!a)
         return NULL;
     a->id = req->id;
+    a->client = req->client;
     a->release = release_message;
     a->owner = req;
     fill_request(a, req, (struct ntx_request_message *)(void *)(a + 1));

@@ -56,6 +56,7 @@ LOAD = {
     111: ("think", "s"),
     112: ("chat_template", "s"),
     113: ("known", "s"),
+    115: ("max_gap", "f"),
     114: ("when", "v"),
 }
 GENERATE = {

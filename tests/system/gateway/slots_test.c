@@ -38,12 +38,14 @@ static bool is_cut(int theirs)
     return recv(theirs, &c, 1, MSG_DONTWAIT) == 0;
 }
 
-static struct ntx_slot *slot(struct ntx_slots *s, int fd)
+static struct ntx_slot *keyed(struct ntx_slots *s, int fd, const char *key)
 {
     struct ntx_slot *t;
-    CHECK_EQ(ntx_slot_new(s, fd, 0, &t), 0);
+    CHECK_EQ(ntx_slot_new(s, &(struct ntx_caller){.fd = fd, .key = key}, 0, &t), 0);
     return t;
 }
+
+static struct ntx_slot *slot(struct ntx_slots *s, int fd) { return keyed(s, fd, NULL); }
 
 static bool readable(const struct ntx_slot *t)
 {
@@ -74,6 +76,35 @@ static void test_addresses(void)
     close(a), close(b), close(other[0]), close(other[1]);
 }
 
+/* Clients of one address are told apart by their keys: one that comes last is next, since it holds fewest slots. The
+ * address counts first, so further keys give an address no more than its turn. */
+static void test_keys(void)
+{
+    struct ntx_slots s;
+    int other[2], a = from(1, &other[0]), b = from(2, &other[1]);
+    CHECK_EQ(ntx_slots_init(&s, &(struct ntx_slots_config){.most = 3, .address_most = 3, .parked_most = 1}), 0);
+    struct ntx_slot *x[5], *y, *z;
+    for (int i = 0; i < 5; i++)
+        x[i] = keyed(&s, a, "Bearer x");
+    y = keyed(&s, a, "Bearer y");
+    CHECK(ntx_slot_client(x[0]) == ntx_slot_client(x[4]) && ntx_slot_client(x[0]) != ntx_slot_client(y));
+    CHECK(ntx_slot_held(x[2]) && !ntx_slot_held(x[3]) && !ntx_slot_held(y));
+    ntx_slot_free(x[0]);
+    CHECK(ntx_slot_held(y) && !ntx_slot_held(x[3]));
+    z = keyed(&s, b, "Bearer x");
+    CHECK(ntx_slot_client(z) != ntx_slot_client(x[1]) && !ntx_slot_held(z));
+    struct ntx_slot *w = keyed(&s, a, "Bearer w");
+    ntx_slot_free(x[1]);
+    CHECK(ntx_slot_held(z) && !ntx_slot_held(w));
+    ntx_slot_free(x[2]);
+    CHECK(ntx_slot_held(x[3]) && !ntx_slot_held(w)); /* x holds none, either, and came first */
+    ntx_slot_free(y);
+    CHECK(ntx_slot_held(w) && !ntx_slot_held(x[4]));
+    ntx_slot_free(x[3]), ntx_slot_free(x[4]), ntx_slot_free(z), ntx_slot_free(w);
+    ntx_slots_end(&s);
+    close(a), close(b), close(other[0]), close(other[1]);
+}
+
 /* If other machines connect, one address leaves a slot to them, and one of its stalled streams gives way. */
 static void test_share_of_address(void)
 {
@@ -82,10 +113,10 @@ static void test_share_of_address(void)
     CHECK_EQ(ntx_slots_init(&s, &(struct ntx_slots_config){.most = 3, .address_most = 2, .parked_most = 1}), 0);
     struct ntx_slot *a1 = slot(&s, a), *a2 = slot(&s, a), *a3 = slot(&s, a), *b1 = slot(&s, b);
     CHECK(ntx_slot_held(a1) && ntx_slot_held(a2) && !ntx_slot_held(a3) && ntx_slot_held(b1));
-    ntx_slot_client(b1, true, 1 * S);
+    ntx_slot_takes(b1, true, 1 * S);
     ntx_slots_look(&s, 9 * S); /* b's slot would not help a3 */
     CHECK(ntx_slot_held(b1) && !ntx_slot_held(a3));
-    ntx_slot_client(a2, true, 2 * S);
+    ntx_slot_takes(a2, true, 2 * S);
     ntx_slots_look(&s, 9 * S);
     CHECK(ntx_slot_held(b1) && ntx_slot_held(a3));
     ntx_slot_free(a1), ntx_slot_free(a2), ntx_slot_free(a3), ntx_slot_free(b1);
@@ -104,19 +135,19 @@ static void test_stalled(void)
     for (int i = 0; i < 3; i++) {
         ours[i] = from(1, &theirs[i]);
         a[i] = slot(&s, ours[i]);
-        ntx_slot_client(a[i], true, (uint64_t)(i + 1) * S);
+        ntx_slot_takes(a[i], true, (uint64_t)(i + 1) * S);
     }
     ntx_slots_look(&s, 100 * S);
     for (int i = 0; i < 3; i++) {
         CHECK(ntx_slot_held(a[i]));
-        ntx_slot_client(a[i], true, (uint64_t)(i + 1) * S);
+        ntx_slot_takes(a[i], true, (uint64_t)(i + 1) * S);
     }
     w[0] = slot(&s, b);
     ntx_slots_look(&s, 2 * S);
     CHECK(!ntx_slot_held(w[0])); /* nobody has stalled for more than a second */
     ntx_slots_look(&s, 2 * S + S / 2);
     CHECK(ntx_slot_held(w[0]) && ntx_slot_held(a[1]) && ntx_slot_held(a[2]));
-    ntx_slot_client(a[0], false, 3 * S); /* it takes again */
+    ntx_slot_takes(a[0], false, 3 * S); /* it takes again */
     CHECK(!ntx_slot_held(a[0]));
     ntx_slot_free(w[0]);
     CHECK(ntx_slot_held(a[0]) && !is_cut(theirs[0]));
@@ -143,9 +174,9 @@ static void test_refuse(void)
     struct ntx_slot *t;
     CHECK_EQ(ntx_slots_init(&s, &(struct ntx_slots_config){.most = 1, .address_most = 1, .refuse = true}), 0);
     struct ntx_slot *a = slot(&s, -1);
-    CHECK_EQ(ntx_slot_new(&s, -1, 0, &t), -EBUSY);
+    CHECK_EQ(ntx_slot_new(&s, &(struct ntx_caller){.fd = -1}, 0, &t), -EBUSY);
     ntx_slot_free(a);
-    CHECK_EQ(ntx_slot_new(&s, -1, 0, &t), 0);
+    CHECK_EQ(ntx_slot_new(&s, &(struct ntx_caller){.fd = -1}, 0, &t), 0);
     ntx_slot_free(t);
     ntx_slots_end(&s);
 }
@@ -168,6 +199,7 @@ static void test_shares(void)
 int main(void)
 {
     test_addresses();
+    test_keys();
     test_share_of_address();
     test_stalled();
     test_refuse();

@@ -208,6 +208,7 @@ def scripts(d):
         "session",
         s,
     )
+    waits(j, once.stdout)
     gone = subprocess.run([TOP, "--runtime", "/nonexistent", "--once"], capture_output=True, text=True)
     equal(gone.returncode, 111, "no daemons")
     check("/nonexistent/counters" in gone.stderr and "ntx up" in gone.stderr, "no daemons:", gone.stderr)
@@ -231,6 +232,31 @@ def scripts(d):
             said.returncode,
             said.stderr,
         )
+
+
+def waits(j, screen):
+    """Histograms of the times that users notice, and their quantiles on the screen."""
+    for name in ("ttft", "inter_token"):
+        h = j[name]
+        equal(sum(n for _, n in h["buckets"]), h["count"], name)
+        bounds = [b for b, _ in h["buckets"]]
+        check(bounds[-1] is None and bounds[:-1] == sorted(bounds[:-1]), "bounds of", name, bounds)
+        check(0 < h["p50"] <= h["p90"] <= h["p99"], "quantiles of", name, h)
+        below = 0
+        for bound, n in h["buckets"]:
+            if bound and bound < h["p50"]:
+                below += n
+        check(below <= h["count"] / 2, "the median of", name, h)
+    tokens = j["counters"]["comp_tokens"]
+    check(
+        0 <= tokens - j["ttft"]["count"] - j["inter_token"]["count"] <= 1,
+        "tokens:",
+        tokens,
+        j["ttft"]["count"],
+        j["inter_token"]["count"],
+    )
+    shown = re.search(r"p50, p99: TTFT ([\d.]+), ([\d.]+) s; gaps of tokens ([\d.]+), ([\d.]+) s", screen)
+    check(shown and float(shown[1]) <= float(shown[2]) and 0 < float(shown[3]) <= float(shown[4]), "waits", screen)
 
 
 def terminals(d):

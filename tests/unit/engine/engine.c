@@ -42,6 +42,49 @@ static void test_share(void)
     stage_close(&g);
 }
 
+/* --max-gap: beside an answer, a prompt has the rows that the target allows; alone, all of a pass. The tokens stay. */
+static void test_gap(void)
+{
+    static struct stage g;
+    enum { FEW = 2, LONG = 40 };
+    int32_t ids[LONG], a[24], b[3], c[1];
+    unsigned pass = 1;
+    stage_open(&g, 4 * CTX, 4);
+    rig_ids(&g.rig, 5, ids, LONG);
+    stage_expected(ids, 4, a, 24);
+    stage_expected(ids, LONG, b, 3);
+    stage_expected(ids + 1, LONG - 2, c, 1);
+    /* a row takes 1 s, as many passes have shown */
+    const double rows = 1e9;
+    g.e->gap = (struct ntx_gap){
+        .target = 2.5e9, .base = 1e6, .rr = rows, .ry = rows * 1e9, .row = 1e9, .last = ROWS, .allowed = ROWS};
+    stage_generate(&g, g.ann, 1, ids, 4, 24);
+    stage_reached(&g, 1);
+    stage_generate(&g, g.bob, 2, ids, LONG, 3);
+    const struct seen_pass *p = stage_next(&g, &pass);
+    if (p->n == 1) {
+        stage_prompts_read(&g, 2, 2);
+        p = stage_next(&g, &pass);
+    }
+    for (uint32_t read = 0; read < LONG; read += FEW) {
+        stage_rows_are(p, stage_session_of(&g, 1), 1, stage_session_of(&g, 2), FEW);
+        CHECK_EQ(p->row[1].pos, read);
+        p = stage_next(&g, &pass);
+    }
+    stage_allow(&g, UINT32_MAX);
+    stage_ended(&g, 1, "length");
+    stage_ended(&g, 2, "length");
+    stage_same_answer(&g, 1, a, 24);
+    stage_same_answer(&g, 2, b, 3);
+    unsigned before = g.n_passes;
+    stage_generate(&g, g.ann, 3, ids + 1, LONG - 2, 1);
+    stage_ended(&g, 3, "length");
+    stage_same_answer(&g, 3, c, 1);
+    CHECK_EQ(g.n_passes - before, (LONG - 2 + ROWS - 1) / ROWS);
+    CHECK_EQ(g.pass[before].n, ROWS);
+    stage_close(&g);
+}
+
 /* A request without a prompt to read has rows in the very next pass, after decode rows. */
 static void test_join(void)
 {
@@ -422,19 +465,24 @@ static void test_unread(void)
     stage_close(&g);
 }
 
-/* Clients take turns in the queue: a client with three requests does not delay another one for all of them. */
-static void test_turns(void)
+/* Clients take turns in the queue: a client with three requests does not delay another one for all of them. behind: all
+ * come by one connection, which names its clients, as ntx-gateway does. */
+static void test_turns(bool behind)
 {
     static struct stage g;
     int32_t ids[8];
     stage_open(&g, 6 * CTX, 8);
     g.l.max_sessions = 1;
     rig_ids(&g.rig, 4, ids, 8);
-    stage_generate(&g, g.ann, 1, ids, 4, 6);
+    struct ntx_request q = stage_generation(1, ids, 4, 6);
+    q.client = behind ? 77 : 0;
+    stage_submit(&g, g.ann, q);
     stage_reached(&g, 1);
-    for (uint64_t id = 2; id <= 4; id++)
-        stage_generate(&g, g.ann, id, ids, 4, 2);
-    stage_generate(&g, g.bob, 5, ids, 4, 2);
+    q.max_tokens = 2;
+    for (q.id = 2; q.id <= 4; q.id++)
+        stage_submit(&g, g.ann, q);
+    q.client = behind ? 78 : 0;
+    stage_submit(&g, behind ? g.ann : g.bob, q);
     unsigned pass = 1;
     stage_next(&g, &pass);
     stage_prompts_read(&g, 2, 5);
@@ -449,6 +497,36 @@ static void test_turns(void)
     CHECK_EQ(n, 5);
     CHECK(order[0] == stage_session_of(&g, 1) && order[1] == stage_session_of(&g, 2) &&
           order[2] == stage_session_of(&g, 5) && order[3] == stage_session_of(&g, 3));
+    stage_close(&g);
+}
+
+/* A pass has as many rows for one client's prompt as for the three prompts of another together. */
+static void test_rows_of_clients(void)
+{
+    static struct stage g;
+    enum { LONG = 40 };
+    int32_t ids[LONG];
+    unsigned pass = 1;
+    stage_open(&g, 8 * CTX, 8);
+    rig_ids(&g.rig, 6, ids, LONG);
+    stage_generate(&g, g.ann, 1, ids, 4, 2);
+    stage_reached(&g, 1);
+    for (uint64_t id = 2; id <= 4; id++)
+        stage_generate(&g, g.ann, id, ids, LONG, 1);
+    stage_generate(&g, g.bob, 5, ids, LONG, 1);
+    stage_next(&g, &pass);
+    stage_prompts_read(&g, 2, 5);
+    for (int i = 0; i < 3; i++) {
+        const struct seen_pass *p = stage_next(&g, &pass);
+        uint32_t bob = 0;
+        for (uint32_t k = 0; k < p->n; k++)
+            bob += p->row[k].session == stage_session_of(&g, 5);
+        CHECK_EQ(p->n, ROWS);
+        CHECK_EQ(bob, ROWS / 2);
+    }
+    stage_allow(&g, UINT32_MAX);
+    for (uint64_t id = 2; id <= 5; id++)
+        stage_ended(&g, id, "length");
     stage_close(&g);
 }
 
@@ -497,7 +575,9 @@ int main(void)
     test_memory();
     test_memory_refused();
     test_unread();
-    test_turns();
+    test_turns(false);
+    test_turns(true);
+    test_rows_of_clients();
     test_deaf(NULL, false);
     test_deaf(NULL, true);
     test_deaf("lookup", true);
@@ -506,6 +586,7 @@ int main(void)
     test_prefix_at_once();
     test_prefix_evicted();
     test_share();
+    test_gap();
     test_join();
     test_order();
     test_leave();

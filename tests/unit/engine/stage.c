@@ -70,6 +70,7 @@ static void load(struct stage *g)
     CHECK_MSG(!ntx_tokenizer_open(g->rig.gguf, &l->tok, &err), "%s", err.text);
     CHECK_EQ(ntx_settings_keep(&ntx_load_settings, &l->set), 0);
     CHECK((l->plan = calloc(1, sizeof *l->plan)) && (l->region.control = calloc(1, sizeof *l->region.control)));
+    l->set.max_gap = NTX_GAP_NEVER; /* passes are held, so their times mean nothing */
     l->plan->max_rows = l->logits_rows = ROWS;
     l->plan->ctx = CTX;
     l->names[0] = (char *)"m.gguf";

@@ -85,7 +85,7 @@ static void values(const struct dir *d)
         "x=/m/l.gguf\noverride_kv = a.b=int:5,c=str:x y\nthink = on,2048\nchat_template = /m/t.jinja\nffn_sparse = "
         "topk=0.2\nskip = script:3,5@0;7\r\n"
         "[links]\nnvme = 3.3G\n[clients]\nmax = 7\nper_user = 5\nidle = 90\nstall = 20\nadmin = group\nshare = "
-        "all\nqueue_wait = no\nstop_grace = 5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = "
+        "all\nqueue_wait = no\nstop_grace = 5\nmax_gap = 0.5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = "
         "/var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
         "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = "
         "b.example\nstall = 7\n");
@@ -108,6 +108,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.load.ffn_sparse, "topk=0.2");
     CHECK_STR(c.load.skip, "script:3,5@0;7");
     CHECK(c.load.link_nvme == 3.3e9);
+    CHECK(c.load.max_gap == 0.5f);
     CHECK_EQ(c.max_clients, 7);
     CHECK_EQ(ntx_config_memory_max(&c), c.load.ram + (64u << 20) + c.load.ram / 64);
     CHECK_EQ(c.max_per_user, 5);
@@ -254,7 +255,7 @@ static void shipped(const struct dir *d)
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
     ntx_config_free(&c);
-    CHECK_EQ(keys, 42);
+    CHECK_EQ(keys, 43);
 }
 
 /* The shipped file equals the printed table of settings. */
