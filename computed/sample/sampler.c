@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "computed/sample/noise.h"
+#include "computed/sample/surprise.h"
 
 #define BLOCK 64u   /* tokens scanned together */
 #define NEAR  8.0f  /* nats below the best logit; top-p mostly ends before */
@@ -26,10 +27,18 @@ struct ntx_sampler {
     uint32_t n;      /* number of candidates; ALL: every token, none listed */
     int32_t *recent; /* [repeat_last] ring of tokens */
     uint32_t n_recent, at_recent;
-    uint32_t *written;  /* [n_vocab] how often each token was generated; NULL: no penalty needs it */
-    uint32_t n_written; /* number of different ones */
+    uint32_t *written;           /* [n_vocab] how often each token was generated; NULL: no penalty needs it */
+    uint32_t n_written;          /* number of different ones */
+    struct ntx_weighed *weighed; /* [n_vocab] for filters by surprise; NULL: there are none */
+    double mu, next_mu;          /* mirostat's bound; after the token that was drawn last */
+    bool drawn;                  /* there is a next_mu */
 };
 #define ALL UINT32_MAX
+
+static bool is_typical(const struct ntx_sampling *s) { return s->typical_p > 0 && s->typical_p < 1; }
+
+/* Some filter needs the surprise of tokens. */
+static bool is_surprising(const struct ntx_sampling *s) { return s->mirostat || is_typical(s); }
 
 int ntx_sampler_new(const struct ntx_sampling *s, uint32_t n_vocab, struct ntx_sampler **out)
 {
@@ -46,7 +55,10 @@ int ntx_sampler_new(const struct ntx_sampling *s, uint32_t n_vocab, struct ntx_s
     p->recent = s->repeat_last ? malloc(s->repeat_last * sizeof *p->recent) : NULL;
     bool counts = s->presence_penalty != 0 || s->frequency_penalty != 0;
     p->written = counts ? calloc(n_vocab, sizeof *p->written) : NULL;
-    if (!p->l || !p->list || (s->repeat_last && !p->recent) || (counts && !p->written)) {
+    p->weighed = is_surprising(s) ? malloc(n_vocab * sizeof *p->weighed) : NULL;
+    p->mu = 2 * (double)s->mirostat_tau;
+    if (!p->l || !p->list || (s->repeat_last && !p->recent) || (counts && !p->written) ||
+        (is_surprising(s) && !p->weighed)) {
         ntx_sampler_free(p);
         return -ENOMEM;
     }
@@ -62,6 +74,7 @@ void ntx_sampler_free(struct ntx_sampler *s)
     free(s->list);
     free(s->recent);
     free(s->written);
+    free(s->weighed);
     free(s);
 }
 
@@ -77,6 +90,8 @@ void ntx_sampler_accept(struct ntx_sampler *s, int32_t token)
 void ntx_sampler_wrote(struct ntx_sampler *s, int32_t token)
 {
     ntx_sampler_accept(s, token);
+    s->mu = s->drawn ? s->next_mu : s->mu;
+    s->drawn = false;
     if (s->written && token >= 0 && (uint32_t)token < s->n_vocab)
         s->n_written += !s->written[token]++;
 }
@@ -474,12 +489,39 @@ static float least_by_min_p(const struct ntx_sampler *s, float most)
     return s->s.min_p > 0 ? (float)((double)most + (double)s->s.temp * ntx_noise_log((double)s->s.min_p)) : -INFINITY;
 }
 
-/* Applies top-k, top-p and min-p. The best always stays. */
+/* Applies the filters by surprise. Tokens without mass are left out. */
+static void keep_by_surprise(struct ntx_sampler *s, const struct scale *c)
+{
+    uint32_t n = 0;
+    if (s->n == ALL)
+        list_from(s, c->most - FAR / c->rate);
+    for (uint32_t i = 0; i < s->n; i++) {
+        const int32_t id = s->list[i];
+        const uint32_t mass = mass_of(c, s->l[id]);
+        if (mass)
+            s->weighed[n++] = (struct ntx_weighed){id, mass, (double)((c->most - s->l[id]) * c->rate)};
+    }
+    n = s->s.mirostat ? ntx_mirostat_keep(s->weighed, n, s->s.mirostat, s->mu, s->n_vocab)
+                      : ntx_typical_keep(s->weighed, n, (double)s->s.typical_p);
+    for (uint32_t i = 0; i < n; i++)
+        s->list[i] = s->weighed[i].id;
+    s->n = n;
+}
+
+/* Applies top-k, typical, top-p and min-p. The best always stays, but by typical. */
 static void filter(struct ntx_sampler *s, float most)
 {
     const struct scale c = scale_of(s, most);
+    if (s->s.mirostat) {
+        keep_by_surprise(s, &c);
+        return;
+    }
     if (s->s.top_k && s->s.top_k < (s->n == ALL ? s->n_vocab : s->n))
         keep_k(s, s->s.top_k);
+    if (is_typical(&s->s)) {
+        keep_by_surprise(s, &c);
+        most = s->l[best_token(s)];
+    }
     if (s->s.top_p < 1)
         keep_p(s, &c);
     float least = least_by_min_p(s, most);
@@ -542,7 +584,7 @@ static struct draw begin_draw(const struct ntx_sampler *s, uint64_t position, in
 static bool draw_kept(const struct ntx_sampler *s, struct draw *d, int32_t top)
 {
     const struct scale c = scale_of(s, s->l[top]);
-    if (s->n != ALL || s->s.top_p >= 1 || (s->s.top_k && s->s.top_k < s->n_vocab) ||
+    if (s->n != ALL || is_surprising(&s->s) || s->s.top_p >= 1 || (s->s.top_k && s->s.top_k < s->n_vocab) ||
         !is_flat(s, c.most - NEAR / c.rate))
         return false;
     draw_of_all(s, d);
@@ -557,13 +599,18 @@ int32_t ntx_sampler_draw(struct ntx_sampler *s, uint64_t position)
     struct draw d = begin_draw(s, position, top);
     if (draw_kept(s, &d, top))
         return d.id;
-    filter(s, s->l[top]);
-    d = begin_draw(s, position, top);
+    const struct scale c = scale_of(s, s->l[top]);
+    filter(s, c.most);
+    d = begin_draw(s, position, is_surprising(&s->s) ? best_token(s) : top);
     if (s->n == ALL)
         draw_of_all(s, &d);
     for (uint32_t i = 0; s->n != ALL && i < s->n; i++)
         if (ntx_noise_may_reach(&d.noise, &d.bar, s->l[s->list[i]], (uint32_t)s->list[i]))
             try_token(s, &d, s->list[i]);
+    s->drawn = s->s.mirostat != 0;
+    if (s->drawn)
+        s->next_mu = ntx_mirostat_next(s->mu, (double)s->s.mirostat_tau, (double)s->s.mirostat_eta,
+                                       mass_of(&c, s->l[d.id]), mass_of_list(s, &c));
     return d.id;
 }
 
@@ -618,7 +665,8 @@ uint32_t ntx_sampler_draft(struct ntx_sampler *s, uint64_t position, float sharp
 uint32_t ntx_sampler_enough(const struct ntx_sampler *s, uint32_t more)
 {
     uint64_t n = s->s.temp == 0 ? 1 : s->s.top_k;
-    if (!n || (punishes(s) && s->s.repeat_penalty < 1) || s->s.presence_penalty < 0 || s->s.frequency_penalty < 0)
+    if (!n || (s->s.mirostat && s->s.temp > 0) || (punishes(s) && s->s.repeat_penalty < 1) ||
+        s->s.presence_penalty < 0 || s->s.frequency_penalty < 0)
         return 0;
     n += punishes(s) ? (uint64_t)s->n_recent + more : 0;
     n += s->written ? (uint64_t)s->n_written + more : 0;

@@ -6,6 +6,7 @@
 
 #include "computed/sample/noise.h"
 #include "computed/sample/sampler.h"
+#include "computed/sample/surprise.h"
 #include "tests/lib/check.h"
 
 #define N 8
@@ -404,6 +405,102 @@ static void changed_between(void)
     ntx_sampler_free(p);
 }
 
+/* Surprise of tokens 1, 4: 1.156 nats or 1.667 bits; 7: 1.656, 2.389; 2: 2.156, 3.110; 0: 3.156, 4.553. Mean 1.522. */
+static void typical(void)
+{
+    struct ntx_sampling s = plain;
+    s.typical_p = 0.15f;
+    CHECK_EQ(support(s), 1 << 7);
+    s.typical_p = 0.4f; /* 0.191 + 0.315 */
+    CHECK_EQ(support(s), 1 << 7 | 1 << 1);
+    s.typical_p = 0.6f;
+    CHECK_EQ(support(s), 1 << 7 | 1 << 1 | 1 << 4);
+    s.typical_p = 0.9f;
+    CHECK_EQ(support(s), 1 << 7 | 1 << 1 | 1 << 4 | 1 << 2);
+    s.typical_p = 1;
+    CHECK_EQ(support(s), 0xbf);
+    s.typical_p = 0.15f; /* min-p is of the best that stays */
+    s.min_p = 0.9f;
+    CHECK_EQ(support(s), 1 << 7);
+    s.temp = 0;
+    CHECK_EQ(support(s), 1 << 1);
+}
+
+/* Draws until the token comes, which is then written; returns the set of tokens that may follow. */
+static unsigned after_token(struct ntx_sampling s, int32_t token)
+{
+    struct ntx_sampler *p = make(s, N);
+    unsigned seen = 0;
+    uint64_t at = 0;
+    while (ntx_sampler_next(p, at, logits) != token)
+        CHECK(++at < 1000);
+    ntx_sampler_wrote(p, token);
+    for (uint64_t i = 0; i < 2000; i++) /* draws alone change nothing */
+        seen |= 1u << ntx_sampler_next(p, i, logits);
+    ntx_sampler_free(p);
+    return seen;
+}
+
+static void mirostat(void)
+{
+    struct ntx_sampling s = plain;
+    s.mirostat = 2;
+    s.mirostat_tau = 1;
+    s.mirostat_eta = 1;
+    s.top_k = 1; /* and the like count for nothing */
+    CHECK_EQ(support(s), 1 << 1 | 1 << 4);
+    s.mirostat_tau = 0.1f;
+    CHECK_EQ(support(s), 1 << 1);
+    s.mirostat_tau = 1.25f;
+    CHECK_EQ(support(s), 1 << 1 | 1 << 4 | 1 << 7);
+    CHECK_EQ(after_token(s, 7), 1 << 1);          /* 2.5 - (log2(2.607 / 0.607) - 1.25) = 1.647 */
+    CHECK_EQ(after_token(s, 1), 1 << 1 | 1 << 4); /* 2.5 - (log2(2.607) - 1.25) = 2.368 */
+    struct ntx_sampler *p = make(s, N);
+    CHECK_EQ(ntx_sampler_enough(p, 0), 0);
+    ntx_sampler_free(p);
+    s.temp = 0;
+    CHECK_EQ(support(s), 1 << 1);
+}
+
+/* The rank of version 1 by the published formulas, with libm. */
+static double rank_by_formula(const struct ntx_weighed *w, uint32_t n, double mu, double vocab)
+{
+    double a = 0, b = 0;
+    for (uint32_t i = 0; i + 1 < n && i < 99; i++) {
+        double t = log((double)(i + 2) / (i + 1));
+        a += t * (w[i + 1].below - w[i].below);
+        b += t * t;
+    }
+    double s = a / b, e = s - 1;
+    return pow(e * pow(2, mu) / (1 - pow(vocab, -e)), 1 / s);
+}
+
+static void mirostat_by_rank(void)
+{
+    struct ntx_weighed w[400];
+    unsigned several = 0;
+    for (uint32_t seed = 0; seed < 200; seed++) {
+        const double slope = 0.3 + 0.02 * seed, mu = 1 + 0.05 * seed;
+        const struct ntx_noise noise = ntx_noise_at(seed, 0);
+        for (int32_t i = 0; i < 400; i++) {
+            const double below = i ? slope * log(i + 1) + 0.05 * fabs(ntx_noise_of(&noise, i)) : 0;
+            w[i] = (struct ntx_weighed){i, (uint32_t)(exp(-below) * 0x1p30) + 1, below};
+        }
+        const uint32_t got = ntx_mirostat_keep(w, 400, 1, mu, 400);
+        const double want = rank_by_formula(w, 400, mu, 400);
+        if (fabs(want - round(want)) < 1e-6)
+            continue;
+        CHECK_MSG(got == (uint32_t)fmax(1, fmin(400, want)), "seed %u: %u, not %g", seed, got, want);
+        several += got > 1 && got < 400;
+    }
+    CHECK_MSG(several > 50, "%u", several);
+    struct ntx_weighed same[3] = {{0, 1u << 30, 0}, {1, 1u << 30, 0}, {2, 1u << 30, 0}};
+    CHECK_EQ(ntx_mirostat_keep(same, 3, 1, 5, 3), 3);
+    CHECK_EQ(ntx_mirostat_keep(same, 1, 1, 5, 3), 1);
+    CHECK_EQ(ntx_mirostat_keep(same, 1, 2, 5, 3), 1);
+    CHECK_EQ(ntx_typical_keep(same, 1, 0.5), 1);
+}
+
 int main(void)
 {
     struct ntx_sampler *p = NULL;
@@ -411,6 +508,9 @@ int main(void)
     greedy();
     written();
     limits();
+    typical();
+    mirostat();
+    mirostat_by_rank();
     shares(1, 0);
     shares(0.7f, 0);
     shares(1.5f, 4);
