@@ -20,6 +20,8 @@
  *   %json {...}    a JSON text that is valid under the schema (schema.c lists the supported keywords; the rest is
  *                  refused by name)
  *   %closest {...} likewise, but keywords that are not supported are left out (valid.h: ntx_schema_look names them)
+ *   %regex "..."   a text that the regular expression matches as a whole (regex.c lists what is supported; the rest is
+ *                  refused by name); backslashes are doubled, as in any text here
  *   thinking ::=   the answer, instead of root, if the model's template has opened a reasoning block
  *
  * Left recursion is refused; other recursion is allowed. Every answer can end: rules that cannot end are left out,

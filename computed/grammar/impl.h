@@ -107,6 +107,8 @@ node ntx__dfa(struct tree *t, const struct dfa_part *part, size_t n, bool json);
 size_t ntx__regex_parts(struct tree *t, const char *text, size_t len, struct dfa_part *out, size_t room);
 /* An internal expression, anchored at both ends, outside of JSON strings. */
 node ntx__regex_plain(struct tree *t, const char *text);
+/* The same for anybody's expression, in valid UTF-8. 0: t has failed. */
+node ntx__regex_whole(struct tree *t, const char *text, size_t len);
 
 /* ---- the automaton */
 

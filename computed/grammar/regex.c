@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* regex.c: regular expressions of schemas (ECMA-262): literals, classes, groups, alternatives, quantifiers; ^ and $
+/* regex.c: regular expressions of schemas and of %regex (ECMA-262, and what Python shares with it): literals, classes, groups, alternatives, quantifiers; ^ and $
  * at the ends of a top-level alternative. \d, \w, \s and their complements are ASCII classes, so that every dialect
  * agrees. Lookaheads behind a fixed number of characters, and lookbehinds at the end, become expressions of the whole
  * text, for dfa.c; others, backreferences and \b are refused. In a JSON string, characters that need an escape are
@@ -12,7 +12,7 @@
 #include "computed/grammar/schema.h"
 
 #define UNBOUNDED UINT64_MAX
-enum { RANGES = 2048, LOOKS = 12, TOP_OF_CATEGORIES = 0xffff };
+enum { RANGES = 2048, LOOKS = 12, CATEGORIES = 32, TOP_OF_CATEGORIES = 0xffff };
 
 struct reader {
     struct tree *t;
@@ -20,6 +20,7 @@ struct reader {
     bool plain;                   /* not inside a JSON string */
     bool framed;                  /* without an anchor, it matches anywhere in the text */
     unsigned nest, look;          /* look: nesting of the lookaround being read; 0: none */
+    unsigned n_categories;        /* \p{..} so far */
     struct dfa_part looks[LOOKS]; /* [n_looks] of the one alternative that has any; plain trees of whole texts */
     size_t n_looks;
 };
@@ -238,7 +239,7 @@ static bool category_escape(struct reader *r, struct chars *c)
         !(end = memchr(from, '}', (size_t)(r->end - from))))
         return false;
     const uint64_t wanted = categories(from + 2, (size_t)(end - from) - 2);
-    if (!wanted || (r->t->schema && !ntx__schema_step(r->t, 1 << 15)))
+    if (!wanted || ++r->n_categories > CATEGORIES || (r->t->schema && !ntx__schema_step(r->t, 1 << 15)))
         return false;
     uint32_t lo = 0;
     bool in = false;
@@ -605,4 +606,16 @@ node ntx__regex_plain(struct tree *t, const char *text)
 {
     struct reader r = {.t = t, .p = text, .end = text + strlen(text), .plain = true};
     return alternatives(&r).n;
+}
+
+node ntx__regex_whole(struct tree *t, const char *text, size_t len)
+{
+    struct reader r = {.t = t, .p = text, .end = text + len, .plain = true};
+    struct dfa_part parts[LOOKS + 1] = {{alternatives(&r).n, false}};
+    if (!t->failed && r.p < r.end)
+        fail_regex(&r, "closes a parenthesis that was not opened");
+    if (t->failed || !r.n_looks)
+        return parts[0].n;
+    memcpy(parts + 1, r.looks, r.n_looks * sizeof *parts);
+    return ntx__dfa(t, parts, r.n_looks + 1, false);
 }

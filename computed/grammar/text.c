@@ -243,6 +243,21 @@ static node json_node(struct reader *r, bool closest)
     return out;
 }
 
+/* A regular expression, in quotes as any text. */
+static node regex_node(struct reader *r)
+{
+    skip(r);
+    if (!take_literal(r, "\""))
+        return fail_text(r, "%regex is followed by a text");
+    char *buf = malloc((size_t)(r->end - r->p) + 1);
+    if (!buf)
+        return ntx__tree_fail(r->t, -ENOMEM, "no memory for the grammar");
+    long n = quoted(r, buf);
+    node out = n >= 0 ? ntx__regex_whole(r->t, buf, (size_t)n) : 0;
+    free(buf);
+    return out;
+}
+
 static node parenthesised(struct reader *r)
 {
     if (++r->nest > NEST)
@@ -273,6 +288,8 @@ static node symbol(struct reader *r)
         return json_node(r, false);
     if (take_literal(r, "%closest"))
         return json_node(r, true);
+    if (take_literal(r, "%regex"))
+        return regex_node(r);
     if (take_literal(r, "."))
         return ntx__tree_chars(r->t, &any, 1);
     if (!(n = name_length(r)))

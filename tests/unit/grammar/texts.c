@@ -70,6 +70,13 @@ static const struct language languages[] = {
      {""},
      {"a", "ax"}}, /* what cannot end is never begun */
     {"root ::= a-b.c_1\na-b.c_1 ::= \"z\"", {"z"}, {"a"}},
+    /* regular expressions match the whole text */
+    {"root ::= %regex \"\\\\d{3}-\\\\d{4}\"", {"555-1234"}, {"555-123", "a555-1234", "555-12345"}},
+    {"root ::= %regex \"^(yes|no)$|maybe\"", {"maybe"}, {"may"}},
+    {"root ::= %regex \"(?P<y>[A-F]+)(?:,[A-F]+)*?\"", {"AB", "AB,C"}, {"AB,", "G"}},
+    {"root ::= \"x=\" %regex \"(?!0)[0-9]+(?<!5)$\" \";\"", {"x=12;", "x=10;"}, {"x=012;", "x=15;", "x=12"}},
+    {"root ::= %regex \"\\\\p{Lu}\\\\w*\"", {"Oslo", "Ø"}, {"oslo"}},
+    {"root ::= %regex \"\\\"\\\\x41\\\"\\n.\"", {"\"A\"\nz"}, {"\"A\"\n\n"}},
 };
 
 static void test_languages(void)
@@ -106,6 +113,13 @@ static const char *const wrong[][2] = {
     {"root ::= %json {\"type\":\"nothing\"}", "the schema's type 'nothing' is none"},
     {"root ::= %json {", "the schema is no JSON"},
     {"root ::= \"a\" ; \"b\"", "no meaning here"},
+    {"root ::= %regex a", "%regex is followed by a text"},
+    {"root ::= %regex \"(a\"", "the pattern has a parenthesis without an end"},
+    {"root ::= %regex \"a)\"", "closes a parenthesis"},
+    {"root ::= %regex \"(a)\\\\1\"", "backreferences and \\b are not"},
+    {"root ::= %regex \"(?i)a\"", "a kind of group, that is not supported"},
+    {"root ::= %regex \"a++\"", "a quantifier of a quantifier"},
+    {"root ::= %regex \"\\\\Aa\\\\Z\"", "an escape that is not supported"},
 };
 
 static void test_wrong(void)
