@@ -380,10 +380,10 @@ int ntx_options_set(struct ntx_options *o, const char *name, const char *value, 
     const struct option_group *g;
     const struct ntx_setting *s = find_name(name, &g);
     struct ntx_err why = {0};
-    if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "file") || !strcmp(s->name, "system") ||
-        !strcmp(s->name, "grammar") || !strcmp(s->name, "json-schema"))
+    if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "no-special") || !strcmp(s->name, "file") ||
+        !strcmp(s->name, "system") || !strcmp(s->name, "grammar") || !strcmp(s->name, "json-schema"))
         return ntx_err_set(err, -EINVAL, "there is no option '%s' that can be set here", name);
-    if (!strcmp(s->name, "seed") && !strcmp(value, "random"))
+    if (!strcmp(s->name, "seed") && (!strcmp(value, "random") || !strcmp(value, "-1")))
         return new_seed(o), 0;
     if (!strcmp(s->name, "stop") && !strcmp(value, "none"))
         return o->n_stops = 0;
@@ -405,4 +405,6 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
 void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m)
 {
     ntx_settings_to_wire(&ntx_sampling_settings, &o->sampling, m);
+    if (o->sampling.has_repeat_last && !o->sampling.repeat_last)
+        m->repeat_penalty = 0; /* in the message, repeat_last 0 is the default */
 }

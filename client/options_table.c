@@ -279,7 +279,10 @@ static const struct ntx_setting quiet_entries[] = {{"quiet", 0, NULL, "only erro
 static const struct ntx_setting gen_entries[] = {
     {"n", 'n', "N", "tokens to generate at most (default, and -1: until the model ends or the context is full)",
      OWN(read_n)},
-    {"raw", 0, NULL, "the prompt as it is, no chat template", FLAG(raw)},
+    {"raw", 0, NULL, "the prompt as it is, no chat template; control tokens in it (<|fim_prefix|>) parse as such",
+     FLAG(raw)},
+    {"no-special", 0, NULL, "with --raw: control tokens in the prompt are plain text, as they always are in a chat",
+     FLAG(no_special)},
     {"file", 'f', "FILE", "read the prompt from FILE; behind PROMPT where both are given", TEXT(prompt_file)},
     {"system", 0, "TEXT", "system message of the chat", TEXT(system)},
     {"stop", 0, "TEXT", "end before this text (repeatable)", OWN(read_stop)},

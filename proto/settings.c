@@ -168,6 +168,14 @@ static int read_kind(const struct ntx_setting *s, const char *text, void *to, st
 
 int ntx_setting_read(const struct ntx_setting *s, const char *text, void *to, struct ntx_err *err)
 {
+    const bool minus = s->minus && text && !strcmp(text, "-1");
+    if (minus && !*s->minus) {
+        memset((char *)to + s->at, 0, s->wire_size);
+        if (s->given)
+            *(bool *)((char *)to + s->given) = false;
+        return 0;
+    }
+    text = minus ? s->minus : text;
     int rc = s->kind == NTX_SET_OWN ? s->own(to, text, err) : read_kind(s, text, (char *)to + s->at, err);
     if (!rc && s->given)
         *(bool *)((char *)to + s->given) = true;

@@ -45,6 +45,7 @@ struct ntx_setting {
     const char *choices; /* of words: "form:md|csv|json": the noun for messages, then the words */
     const char *values;  /* for completion, beside choices: "off|lookup|FILE"; FILE, DIR and MODEL stand for names */
     const char *preset;  /* default, as text; NULL: zero */
+    const char *minus;   /* "-1", as other programs have it, is read as this text; "": as not given */
     uint16_t at;         /* its offset in the plain struct */
     uint16_t given;      /* offset of a bool that says that it was set; 0: none */
     uint16_t wire, wire_size;             /* offset and size in the message; 0: not there */
@@ -96,9 +97,10 @@ extern const struct ntx_settings ntx_load_settings; /* fields of an Ntx__Load */
 
 struct ntx_sampling_settings {
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    uint32_t top_k, repeat_last;
+    float typical_p, mirostat_tau, mirostat_eta;
+    uint32_t top_k, repeat_last, mirostat;
     uint64_t seed;
-    bool has_temp, has_seed;
+    bool has_temp, has_seed, has_repeat_last;
 };
 extern const struct ntx_settings ntx_sampling_settings; /* fields of an Ntx__Sampling */
 

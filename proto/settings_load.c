@@ -28,10 +28,11 @@ static const struct ntx_setting load_entries[] = {
      .about =
          "Tokens of context per session. 0: the smallest of the model's own, 4096 and those that fit in a quarter\n"
          "of ram."},
-    {"threads", 't', "N", "compute threads (default: all cores)", .kind = NTX_SET_COUNT, .min = 1, .max = NTX_COUNT_MAX,
-     LOAD(threads, threads), CONF("model", "threads", "0"), .about = "Compute threads. 0: one per core."},
-    {"sessions", 0, "N", "full-context sessions to reserve KV for (default 1)", .kind = NTX_SET_COUNT, .min = 1,
-     .max = NTX_COUNT_MAX, LOAD(sessions, sessions), CONF("model", "sessions", "0"),
+    {"threads", 't', "N", "compute threads (default, and -1: all cores)", .kind = NTX_SET_COUNT, .min = 1,
+     .max = NTX_COUNT_MAX, .minus = "", LOAD(threads, threads), CONF("model", "threads", "0"),
+     .about = "Compute threads. 0: one per core."},
+    {"sessions", 0, "N", "full-context sessions to reserve KV for (default, and -1: 1)", .kind = NTX_SET_COUNT,
+     .min = 1, .max = NTX_COUNT_MAX, .minus = "", LOAD(sessions, sessions), CONF("model", "sessions", "0"),
      .about = "Sessions with full context that memory is reserved for. 0: one; others share its unused memory."},
     {"rows", 0, "N", "rows (tokens) per pass at most", .kind = NTX_SET_COUNT, .min = 1, .max = NTX_COUNT_MAX,
      LOAD(rows, max_rows), CONF("model", "rows", "0"), .about = "Rows (tokens) per pass at most. 0: planned."},
@@ -190,27 +191,42 @@ const struct ntx_settings ntx_load_settings = {load_entries, sizeof load_entries
 #define SAMPLING(f)                                                                                                    \
     .at = offsetof(struct ntx_sampling_settings, f), .wire = offsetof(Ntx__Sampling, f),                               \
     .wire_size = sizeof(((Ntx__Sampling *)0)->f)
+#define ALL_TOKENS "268435456"
+_Static_assert(NTX_CTX_MAX == 268435456, "ALL_TOKENS");
 #define GIVEN(f) .given = offsetof(struct ntx_sampling_settings, f)
 
 static const struct ntx_setting sampling_entries[] = {
     {"temp", 0, "T", "temperature, 0 is greedy (default $; with --raw 0)", .kind = NTX_SET_REAL, .max = 100,
      .preset = "0.8", SAMPLING(temp), GIVEN(has_temp)},
-    {"top-k", 0, "K", "sample from the K likeliest tokens (default $, 0 off)", .kind = NTX_SET_COUNT, .preset = "40",
-     SAMPLING(top_k)},
+    {"top-k", 0, "K", "sample from the K likeliest tokens (default $; 0 and -1: off)", .kind = NTX_SET_COUNT,
+     .preset = "40", .minus = "0", SAMPLING(top_k)},
     {"top-p", 0, "P", "sample from the likeliest tokens of probability P in all (default $, 1 off)",
      .kind = NTX_SET_REAL, .max = 1, .preset = "0.95", SAMPLING(top_p)},
     {"min-p", 0, "P", "drop tokens below P times the likeliest one's probability (default $, 0 off)",
      .kind = NTX_SET_REAL, .max = 1, .preset = "0.05", SAMPLING(min_p)},
-    {"repeat-penalty", 0, "R", "divide logits of the last 64 tokens by R (default $, off)", .kind = NTX_SET_REAL,
-     .min = 0.01, .max = 100, .preset = "1", SAMPLING(repeat_penalty)},
+    {"typical-p", 0, "P",
+     "sample from the tokens of probability P in all whose surprise is nearest to the mean (default $, off)",
+     .kind = NTX_SET_REAL, .max = 1, .preset = "1", SAMPLING(typical_p)},
+    {"mirostat", 0, "V",
+     "instead of top-k, typical-p, top-p and min-p, bound the surprise of tokens so that its mean is mirostat-tau: "
+     "version 1 or 2 (default $, off)",
+     .kind = NTX_SET_COUNT, .max = 2, .preset = "0", SAMPLING(mirostat)},
+    {"mirostat-tau", 0, "BITS", "the mean surprise of mirostat (default $)", .kind = NTX_SET_REAL, .min = 0.01,
+     .max = 100, .preset = "5", SAMPLING(mirostat_tau)},
+    {"mirostat-eta", 0, "R", "how fast mirostat follows (default $)", .kind = NTX_SET_REAL, .min = 0.0001, .max = 10,
+     .preset = "0.1", SAMPLING(mirostat_eta)},
+    {"repeat-penalty", 0, "R", "divide logits of the last tokens (repeat-last-n) by R (default $; 0 and 1: off)",
+     .kind = NTX_SET_REAL, .max = 100, .preset = "1", SAMPLING(repeat_penalty)},
+    {"repeat-last-n", 0, "N", "tokens that repeat-penalty looks back at (default 64; 0: off, -1: all of the context)",
+     .kind = NTX_SET_COUNT, .max = NTX_CTX_MAX, .minus = ALL_TOKENS, SAMPLING(repeat_last), GIVEN(has_repeat_last)},
     {"presence-penalty", 0, "R",
      "subtract R from the logits of tokens that the answer has already (default $, off; -2 to 2)", .kind = NTX_SET_REAL,
      .min = -2, .max = 2, .preset = "0", SAMPLING(presence_penalty)},
     {"frequency-penalty", 0, "R",
      "subtract R from them for each time that the answer has them (default $, off; -2 to 2)", .kind = NTX_SET_REAL,
      .min = -2, .max = 2, .preset = "0", SAMPLING(frequency_penalty)},
-    {"seed", 0, "S", "random seed (default: random, printed)", .kind = NTX_SET_NUMBER, SAMPLING(seed), GIVEN(has_seed)},
-    {"repeat last", .kind = NTX_SET_COUNT, SAMPLING(repeat_last)},
+    {"seed", 0, "S", "random seed (default, and -1: random, printed)", .kind = NTX_SET_NUMBER, .minus = "",
+     SAMPLING(seed), GIVEN(has_seed)},
 };
 const struct ntx_settings ntx_sampling_settings = {sampling_entries,
                                                    sizeof sampling_entries / sizeof *sampling_entries};

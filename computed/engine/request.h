@@ -56,7 +56,8 @@ struct ntx_request { /* fields as in ntx.proto; zero where a kind has no use for
     const char *model;   /* may name an adapter, too: "MODEL:NAME" */
     const char *adapter; /* NULL or "": the session's, or the first; "base": none */
     bool keep, raw, ignore_eos;
-    bool prefix; /* only computes the prompt and keeps it as a warm prefix */
+    bool no_special; /* control tokens in `prompt` are plain text; in messages they always are */
+    bool prefix;     /* only computes the prompt and keeps it as a warm prefix */
     uint32_t max_tokens, leave, cut_to;
     const char *constraint; /* its kind, or NULL */
     struct ntx_bytes constraint_text;

@@ -20,6 +20,10 @@ static struct ntx_sampling sampling_of(const Ntx__Sampling *m)
                                  .repeat_penalty = s.repeat_penalty > 0 ? s.repeat_penalty : 1,
                                  .repeat_last = s.repeat_last ? s.repeat_last : 64,
                                  .seed = s.seed,
+                                 .typical_p = s.typical_p,
+                                 .mirostat = s.mirostat,
+                                 .mirostat_tau = s.mirostat_tau > 0 ? s.mirostat_tau : 5,
+                                 .mirostat_eta = s.mirostat_eta > 0 ? s.mirostat_eta : 0.1f,
                                  .presence_penalty = s.presence_penalty,
                                  .frequency_penalty = s.frequency_penalty};
 }
@@ -42,6 +46,7 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
     a->tokens = m->tokens;
     a->n_tokens = m->n_tokens;
     a->raw = m->raw;
+    a->no_special = m->no_special;
     a->chat_template = m->chat_template;
     a->variables = (struct ntx_bytes){(const char *)m->variables.data, m->variables.len};
     a->think = m->think;

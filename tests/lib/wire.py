@@ -25,6 +25,10 @@ SAMPLING = {
     7: ("repeat_last", "v"),
     8: ("presence_penalty", "f"),
     9: ("frequency_penalty", "f"),
+    10: ("typical_p", "f"),
+    11: ("mirostat", "v"),
+    12: ("mirostat_tau", "f"),
+    13: ("mirostat_eta", "f"),
 }
 LOAD = {
     1: ("names", "s*"),
@@ -80,6 +84,7 @@ GENERATE = {
     19: ("adapter", "s"),
     20: ("model", "s"),
     31: ("think", "s"),
+    32: ("no_special", "v"),
     40: ("prefix", "v"),
 }
 REQUEST = {

@@ -227,6 +227,17 @@ static void texts(void)
     CHECK(l.skip_adapt);
     CHECK_EQ(ntx_setting_read(row(&ntx_sampling_settings, "seed"), "18446744073709551615", &s, NULL), 0);
     CHECK(s.seed == UINT64_MAX && s.has_seed && !s.has_temp);
+    /* -1, as other programs have it */
+    CHECK_EQ(ntx_setting_read(row(&ntx_sampling_settings, "seed"), "-1", &s, NULL), 0);
+    CHECK(!s.has_seed);
+    CHECK_EQ(ntx_setting_read(row(&ntx_sampling_settings, "top-k"), "-1", &s, NULL), 0);
+    CHECK_EQ(s.top_k, 0);
+    CHECK_EQ(ntx_setting_read(row(&ntx_sampling_settings, "repeat-last-n"), "-1", &s, NULL), 0);
+    CHECK(s.repeat_last == 1u << 28 && s.has_repeat_last);
+    l.threads = l.sessions = 3;
+    CHECK_EQ(ntx_setting_read(row(&ntx_load_settings, "threads"), "-1", &l, NULL), 0);
+    CHECK_EQ(ntx_setting_read(row(&ntx_load_settings, "sessions"), "-1", &l, NULL), 0);
+    CHECK(!l.threads && !l.sessions);
     ntx_settings_preset(&ntx_sampling_settings, &s);
     CHECK(s.temp == 0.8f && s.top_k == 40 && s.top_p == 0.95f && s.min_p == 0.05f && s.repeat_penalty == 1 &&
           !s.has_temp);
@@ -243,7 +254,8 @@ static void texts(void)
     refused(&ntx_load_settings, "ctx", "0", "'0' is not a whole number of at least 1");
     refused(&ntx_load_settings, "ctx", "268435457", "'268435457' is more than 268435456");
     refused(&ntx_load_settings, "ring", "2", "'2' is not a whole number of at least 3");
-    refused(&ntx_load_settings, "threads", "-1", "'-1' is not a whole number of at least 1");
+    refused(&ntx_load_settings, "threads", "-2", "'-2' is not a whole number of at least 1");
+    refused(&ntx_load_settings, "rows", "-1", "'-1' is not a whole number of at least 1");
     refused(&ntx_load_settings, "threads", "4x", "'4x' is not a whole number of at least 1");
     refused(&ntx_load_settings, "backend", "cp",
             "'cp' is not a back end; there are auto, cpu and cuda; did you mean cpu?");
