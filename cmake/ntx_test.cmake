@@ -90,7 +90,8 @@ set(ntx_test_quick
     server-rights engine-text shm-counters shm-memlimit shm-region weights-prefetch template-cases reply-parts
     tokenizer-chat-templates tokenizer-pre tokenizer-tiny top-trace types-places)
 
-# NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent.
+# NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent. NTX_REAL, of the
+# caller: published models, likewise.
 # timeout: seconds on an idle machine, which tests/alone stretches. ctest's own limit is far beyond it.
 function(ntx_test_environment name timeout)
   math(EXPR timeout "${timeout} * ${ntx_test_slow}")

@@ -102,6 +102,7 @@ static const struct ntx_chat_template table[] = {
     {.name = "plain",
      .all = {"User:", "Assistant:"},
      .none = {"<|", "<start", "[gMASK]", "<\xef\xbd\x9c"},
+     .turns = {"\nUser:", "\nAssistant:"},
      .system_open = "",
      .system_close = "\n\n",
      .user_open = "User: ",
@@ -141,6 +142,12 @@ const struct ntx_chat_template *ntx_chat_by_shape(const char *jinja, size_t len)
 }
 
 const char *ntx_chat_name(const struct ntx_chat_template *t) { return t->name; }
+
+const char *const *ntx_chat_turns(const struct ntx_chat_template *t)
+{
+    static const char *const none[] = {NULL};
+    return t ? t->turns : none;
+}
 
 const struct ntx_think_facts *ntx_chat_think(const struct ntx_chat_template *t)
 {

@@ -40,6 +40,7 @@ struct ntx_chat_more {
     size_t n_variables;
     const char *think; /* [n_think] "", or such an object for thoughts, which the variables override */
     size_t n_think;
+    int64_t now; /* for dates and times that the template writes, in seconds since 1970; 0: the present */
     bool silent; /* if the template opens a reasoning block, the prompt closes it again */
     bool thinks; /* out: the template opened a reasoning block ("<think>"), which the answer continues */
     bool wants_text;
@@ -62,6 +63,9 @@ const struct ntx_chat_template *ntx_chat_by_name(const char *name);
 const struct ntx_chat_template *ntx_chat_by_shape(const char *jinja, size_t len);
 const char *ntx_chat_name(
     const struct ntx_chat_template *t); /* of a model's own template: the entry that fits its text, or "own" */
+/* Texts with which the model would begin another turn itself, ended by NULL: an answer ends before them. Only forms
+ * without control tokens (plain) have any, since others end answers by one. t may be NULL. */
+const char *const *ntx_chat_turns(const struct ntx_chat_template *t);
 /* The reply format (model/reply/reply.h) that parses what a view shows. t may be NULL. */
 const char *ntx_chat_reply(const struct ntx_chat_template *t);
 /* Calls `each` with every name that a model's own template reads, its variables among them; entries of the table

@@ -13,7 +13,8 @@ struct ntx_chat_template {
     const char *name;
     /* An entry fits a template that contains all of `all` and none of `none`. The first one that fits is used. */
     const char *all[3], *none[4];
-    const char *preface; /* written before everything; NULL: nothing */
+    const char *turns[3]; /* texts that begin another turn, in a form without control tokens; NULL ends them */
+    const char *preface;  /* written before everything; NULL: nothing */
     const char *system_open, *system_close;
     const char *user_open, *user_close;
     const char *answer_open; /* begins the assistant's turn, the last text before the model writes */

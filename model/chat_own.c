@@ -295,6 +295,7 @@ int ntx__chat_own_tokens(const struct ntx_chat_template *t, const struct ntx_tok
     struct ntx_template_text text;
     struct ntx__chat_talk as = {0};
     struct ntx_template_limits l = limits_of(limits);
+    l.now = more->now ? more->now : l.now;
     int rc = check_memory(&k, l.memory, err);
     if (!rc)
         rc = check_json(&k, l.cancel, err);

@@ -94,6 +94,7 @@ struct ntx_chat {
     char **texts;             /* texts that options point to */
     unsigned n_texts;
     const char *told; /* the setting of `think` of which a note was given, or NULL */
+    bool noted;       /* a note on the conversation's form was given */
     bool lost;        /* the service's connection was lost */
     bool done;        /* /bye was typed */
 };

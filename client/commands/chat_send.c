@@ -201,6 +201,14 @@ static void tell_think(struct ntx_chat *k, const char *note)
     k->told = k->o.think;
 }
 
+/* Says once that the model has no form of its own for conversations. */
+static void tell_form(struct ntx_chat *k, const char *note)
+{
+    if (*note && !k->noted && !k->o.quiet)
+        ntx_prompt_tell_note(note);
+    k->noted |= *note != 0;
+}
+
 /* Saves the conversation, if it has a name. */
 static void save_named(struct ntx_chat *k)
 {
@@ -227,6 +235,7 @@ static int send_turn(struct ntx_chat *k, bool again, struct ntx_err *err)
         const struct ntx_err why = cut ? *err : (struct ntx_err){0}; /* the reason, before other calls replace it */
         *err = why;
         if (!(rc = take_answer(k, &got, err))) {
+            tell_form(k, got.note);
             tell_think(k, got.think_note);
             tell_end(k);
             save_named(k);

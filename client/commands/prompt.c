@@ -150,12 +150,3 @@ void ntx_prompt_tell_think(const struct ntx_options *o, const char *note)
     if (*note && !o->quiet)
         fprintf(stderr, "ntx: --think %s: %s\n", o->think ? o->think : "", note);
 }
-
-void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p)
-{
-    struct ntx_str jinja;
-    if (o->quiet || o->raw || o->chat_template || o->template_file || o->system || !p->text ||
-        (!ntx_gguf_str(f->gguf, "tokenizer.chat_template", &jinja) && jinja.n))
-        return;
-    ntx_prompt_tell_note("the model has no chat template: the text is continued");
-}

@@ -22,8 +22,6 @@ struct ntx_prompt {
 /* words[0..n): PROMPT and '-', as far as given. */
 int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsigned n, struct ntx_prompt *p,
                     struct ntx_err *err);
-/* Prints a note, once, if the prompt is continued as plain text because the model has no chat template. */
-void ntx_prompt_tell_form(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_prompt *p);
 void ntx_prompt_tell_note(const char *note); /* the daemon's note on the form of a prompt */
 void ntx_prompt_tell_think(const struct ntx_options *o, const char *note); /* on --think; "": none */
 void ntx_prompt_free(struct ntx_prompt *p);

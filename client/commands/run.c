@@ -16,6 +16,7 @@ void ntx_fill_generate(const struct ntx_options *o, Ntx__Generate *m, Ntx__Sampl
     ntx_options_sampling(o, s);
     m->sampling = s;
     m->raw = o->raw;
+    m->no_special = o->no_special;
     m->chat_template = (char *)(o->chat_template ? o->chat_template : "");
     m->think = o->think ? (char *)o->think : m->think;
     m->stop = (char **)o->stops;
@@ -148,8 +149,8 @@ int ntx_cmd_run(struct ntx_options *o)
         rc = p.text ? one_answer(c, o, &must, p.text, p.len, &a, &err) : ntx_chat_loop(c, o, o->args[0], &err);
     if (!rc)
         ntx_prompt_tell_think(o, a.think_note);
-    if (!rc)
-        ntx_prompt_tell_form(o, &f, &p); /* after the answer, so that a failure prints only one line */
+    if (!rc && *a.note && !o->quiet)
+        ntx_prompt_tell_note(a.note); /* after the answer, so that a failure prints only one line */
     if (!rc && tracer)
         rc = ntx_trace_finish(tracer, o, o->trace, &err);
     ntx_answered_free(&a);

@@ -181,6 +181,8 @@ static void take_client_limits(const struct ntx_load_request *r, struct ntx_load
     l->env.read_bytes = c->read_bytes;
     ntx_budget_constraint(l->model->hp.n_vocab, c, &l->env.words_most, &l->env.constraint_bytes);
     l->env.words = &l->words;
+    l->starts.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    l->env.starts = &l->starts;
     l->env.ctx = l->plan->ctx;
     l->env.capture_ffns = l->capture_ffns;
 }

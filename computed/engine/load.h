@@ -27,6 +27,7 @@
 #include "computed/plan/plan.h"
 #include "proto/settings.h"
 #include "computed/engine/session.h"
+#include "computed/engine/starts.h"
 #include "computed/weights/stream.h"
 #include "model/digest.h"
 #include "model/gguf.h"
@@ -80,6 +81,7 @@ struct ntx_loaded {
     struct ntx_chat_template *chat; /* the model's own, or NULL */
     struct ntx_session_env env;
     ntx_words_slot words;
+    struct ntx_starts starts;
     const struct ntx_cpu_ops *ops;
     uint64_t ram_bytes;
     uint32_t max_sessions; /* sessions that may run at once */

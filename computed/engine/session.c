@@ -97,6 +97,13 @@ static char *options_of(const struct ntx_request *m, const struct ntx_sampling *
         json_object_set_new(j, "presence_penalty", json_real((double)p->presence_penalty));
     if (p->frequency_penalty != 0)
         json_object_set_new(j, "frequency_penalty", json_real((double)p->frequency_penalty));
+    if (p->typical_p > 0 && p->typical_p < 1)
+        json_object_set_new(j, "typical_p", json_real((double)p->typical_p));
+    if (p->mirostat) {
+        json_object_set_new(j, "mirostat", json_integer(p->mirostat));
+        json_object_set_new(j, "mirostat_tau", json_real((double)p->mirostat_tau));
+        json_object_set_new(j, "mirostat_eta", json_real((double)p->mirostat_eta));
+    }
     if (adapter)
         json_object_set_new(j, "adapter", json_string(adapter));
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
@@ -105,17 +112,20 @@ static char *options_of(const struct ntx_request *m, const struct ntx_sampling *
 }
 
 static int prepare_sampling(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
-                            struct ntx_err *err)
+                            const struct ntx_chat_template *chat, struct ntx_err *err)
 {
     struct ntx_sampling p = m->sampling;
     p.repeat_last = NTX_MIN(p.repeat_last, e->ctx);
     if (!isfinite(p.temp) || p.temp < 0 || !isfinite(p.top_p) || !isfinite(p.min_p) || !isfinite(p.repeat_penalty) ||
-        !isfinite(p.presence_penalty) || !isfinite(p.frequency_penalty))
+        !isfinite(p.presence_penalty) || !isfinite(p.frequency_penalty) || !isfinite(p.typical_p) ||
+        !isfinite(p.mirostat_tau) || !isfinite(p.mirostat_eta))
         return ntx_err_set(err, -EINVAL, "sampling options must be finite numbers, and the temperature at least 0");
     free_request(s);
     s->options = options_of(m, &p, s->adapter ? e->adapter[s->adapter - 1] : NULL);
     s->sampling = p;
     int rc = ntx_text_new(m->stop, m->n_stop, &s->text);
+    if (!rc && !m->ignore_eos)
+        rc = ntx_text_end_before(s->text, ntx_chat_turns(chat));
     if (rc)
         return ntx_err_set(err, rc, "cannot prepare sampling: %s", strerror(-rc));
     s->run = (struct ntx_run_stats){.seed = p.seed, .options = s->options, .finish = ""};
@@ -208,7 +218,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     if (!rc)
         rc = add_tokens(s, e, p->ids, n, err);
     if (!rc)
-        rc = prepare_sampling(s, e, m, err);
+        rc = prepare_sampling(s, e, m, p->chat, err);
     if (rc) {
         s->n_tokens = had;
         s->dialog.n = spoken;
@@ -228,7 +238,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->view = (struct ntx_chat_view){.chat = p->chat, .thinks = p->more.thinks, .marks = ntx_request_has_tools(m)};
     s->skip_space = p->chat || s->n_tokens <= 1;
     s->n_prompt = ntx_session_todo(s);
-    s->generated = s->decoded = 0;
+    s->generated = s->decoded = s->invented = 0;
     s->predictor_lost = false;
     s->note = p->note;
     s->think_note = p->think_note;
@@ -441,6 +451,21 @@ static int draw_token(struct ntx_session *s, const struct ntx_row *row, int32_t 
     return 0;
 }
 
+/* The last tokens whose text is all within the last n bytes. */
+static uint32_t tokens_within(const struct ntx_session *s, const struct ntx_session_env *e, size_t n)
+{
+    char buf[NTX_TOKEN_MAX];
+    uint32_t k = 0;
+    while (k < s->generated) {
+        const int more = ntx_detokenize_one(e->tok, s->tokens[s->n_tokens - 1 - k], false, false, buf, sizeof buf);
+        if (more < 0 || (size_t)more > n)
+            break;
+        n -= (size_t)more;
+        k++;
+    }
+    return k;
+}
+
 /* Adds t to the answer. */
 static int add_drawn(struct ntx_session *s, const struct ntx_session_env *e, int32_t t, const char **finish,
                      const char **text, size_t *text_len)
@@ -451,6 +476,8 @@ static int add_drawn(struct ntx_session *s, const struct ntx_session_env *e, int
         rc = feed_text(s, e, t, &stopped);
     if (rc)
         return rc;
+    const size_t beyond = ntx_text_beyond(s->text);
+    s->invented = beyond ? tokens_within(s, e, beyond) : 0;
     stopped |= ntx_constraint_over(s->constraint);
     bool full = s->n_tokens > NTX_MIN(e->ctx, ntx_kv_seq_room(s->kv)) ||
                 (s->max_tokens && s->generated >= s->max_tokens);

@@ -76,6 +76,7 @@ struct ntx_session {
     struct ntx_thought *thought;       /* NULL: no answer in a conversation */
     struct ntx_text *text;
     bool ignore_eos, skip_space; /* skip_space: the next token begins the text */
+    uint32_t invented; /* the last tokens, which begin a turn that is not the model's: they go with the next request */
     struct ntx_dialog dialog;
     struct ntx_chat_view view; /* of the answer under way, or the last one */
     bool predictor_lost;
@@ -115,6 +116,7 @@ struct ntx_session_env {
     uint64_t constraint_bytes, words_most; /* memory for a constraint; for the vocabulary that all constraints share */
     uint64_t constrains_from;              /* least --ram with room for one; 0: unknown */
     ntx_words_slot *words;                 /* the vocabulary, for masks */
+    struct ntx_starts *starts;             /* when conversations began; NULL: all of them now */
 };
 
 /* The prompt of a generate, before its tokens are found: this may take long and needs nothing of the session. */
@@ -134,6 +136,7 @@ struct ntx_prompt {
     struct ntx_tok_limits limits;
     uint64_t constraint_bytes, words_most, constrains_from;
     ntx_words_slot *words;
+    struct ntx_starts *starts;
     const char *reply;                 /* a name of model/reply/reply.h */
     struct ntx_constraint *constraint; /* owned until a session takes it */
     int32_t *ids;                      /* owned */

@@ -4,10 +4,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/nearest.h"
 #include "common/util.h"
+#include "computed/engine/call_ids.h"
 #include "computed/engine/session.h"
+#include "computed/engine/starts.h"
 
 /* ---- the conversation */
 
@@ -27,6 +30,17 @@ int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens)
     return 0;
 }
 
+static void forget_tokens(struct ntx_session *s, uint32_t from)
+{
+    s->n_tokens = from;
+    s->n_past = NTX_MIN(s->n_past, from);
+    if (s->kv)
+        s->n_past = ntx_kv_return(s->kv, s->n_past);
+    s->n_exact = NTX_MIN(s->n_exact, s->n_past);
+    s->n_kept = NTX_MIN(s->n_kept, s->n_past / NTX_KV_BLOCK);
+    s->invented = 0;
+}
+
 /* Forgets the conversation from message n on, with its tokens. */
 static int forget_from(struct ntx_session *s, uint32_t n, struct ntx_err *err)
 {
@@ -36,12 +50,7 @@ static int forget_from(struct ntx_session *s, uint32_t n, struct ntx_err *err)
                            "the conversation cannot be cut back to %u messages: it has %u, and no request began there",
                            n, s->dialog.n);
     s->dialog.n = n;
-    s->n_tokens = at;
-    s->n_past = NTX_MIN(s->n_past, at);
-    if (s->kv)
-        s->n_past = ntx_kv_return(s->kv, s->n_past);
-    s->n_exact = NTX_MIN(s->n_exact, s->n_past);
-    s->n_kept = NTX_MIN(s->n_kept, s->n_past / NTX_KV_BLOCK);
+    forget_tokens(s, at);
     return 0;
 }
 
@@ -120,6 +129,7 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
                              .words_most = e->words_most,
                              .constrains_from = e->constrains_from,
                              .words = e->words,
+                             .starts = e->starts,
                              .reply = ntx_chat_reply(e->chat),
                              .limits = {.memory = e->read_bytes, .cancel = unwanted}};
     p->note = note_of(s, e, m);
@@ -129,6 +139,8 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
     rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
     if (rc)
         return rc;
+    if (s->invented)
+        forget_tokens(s, s->n_tokens - s->invented);
     if (m->n_messages && m->raw && !m->n_tokens)
         return ntx_err_set(err, -EINVAL, "a raw prompt and messages of a conversation exclude each other");
     bool begins = s->n_tokens == (uint32_t)ntx__session_ends(s, e, m);
@@ -166,9 +178,10 @@ static int chat_tokens(struct ntx_prompt *p)
                                      .n_variables = p->m->variables.len,
                                      .think = p->think_variables,
                                      .n_think = strlen(p->think_variables),
+                                     .now = ntx_starts_time(p->starts, msgs + before, n, (int64_t)time(NULL)),
                                      .silent = p->think.state == NTX_THINK_OFF};
-    int rc = ntx_chat_tokens_with(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits,
-                                  &p->ids, &p->err);
+    int rc = ntx_call_ids_tokens(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits,
+                                 &p->ids, &p->err);
     free(msgs);
     return rc;
 }
@@ -190,8 +203,10 @@ static int given_tokens(struct ntx_prompt *p)
 
 static int text_tokens(struct ntx_prompt *p)
 {
-    const struct ntx_bytes *text = p->m->n_messages ? &p->m->messages[0].text : &p->m->prompt;
-    return ntx_tokenize_within(p->tok, text->data, text->len, p->flags, &p->limits, &p->ids);
+    const bool message = p->m->n_messages > 0;
+    const struct ntx_bytes *text = message ? &p->m->messages[0].text : &p->m->prompt;
+    const int special = message || p->m->no_special ? 0 : NTX_TOK_SPECIAL;
+    return ntx_tokenize_within(p->tok, text->data, text->len, p->flags | special, &p->limits, &p->ids);
 }
 
 /* Sets the error's text, for a limit or a lack of memory. */

@@ -11,8 +11,9 @@
 struct ntx_text {
     char **stops;
     size_t *stop_len;
-    size_t n_stops;
-    char *held; /* fed, not yet shown */
+    size_t n_stops, n_own; /* the request's, then n_own others */
+    size_t beyond;         /* bytes from the text on that stopped it */
+    char *held;            /* fed, not yet shown */
     size_t n, room;
     char *out; /* the cleaned text of the last take */
     size_t out_room;
@@ -43,11 +44,27 @@ fail:
     return -ENOMEM;
 }
 
+int ntx_text_end_before(struct ntx_text *t, const char *const *marks)
+{
+    for (; *marks; marks++) {
+        char **stops = realloc(t->stops, (t->n_stops + t->n_own + 1) * sizeof *stops);
+        t->stops = stops ? stops : t->stops;
+        size_t *lengths = realloc(t->stop_len, (t->n_stops + t->n_own + 1) * sizeof *lengths);
+        t->stop_len = lengths ? lengths : t->stop_len;
+        char *mark = stops && lengths ? strdup(*marks) : NULL;
+        if (!mark)
+            return -ENOMEM;
+        t->stops[t->n_stops + t->n_own] = mark;
+        t->stop_len[t->n_stops + t->n_own++] = strlen(mark);
+    }
+    return 0;
+}
+
 void ntx_text_free(struct ntx_text *t)
 {
     if (!t)
         return;
-    for (size_t i = 0; i < t->n_stops; i++)
+    for (size_t i = 0; i < t->n_stops + t->n_own; i++)
         free(t->stops[i]);
     free(t->stops);
     free(t->stop_len);
@@ -60,7 +77,7 @@ void ntx_text_free(struct ntx_text *t)
 static bool find_stop(struct ntx_text *t, size_t *at)
 {
     bool found = false;
-    for (size_t i = 0; i < t->n_stops; i++) {
+    for (size_t i = 0; i < t->n_stops + t->n_own; i++) {
         const char *p = memmem(t->held, t->n, t->stops[i], t->stop_len[i]);
         if (p && (!found || (size_t)(p - t->held) < *at)) {
             *at = (size_t)(p - t->held);
@@ -84,19 +101,27 @@ int ntx_text_feed(struct ntx_text *t, const char *bytes, size_t n, bool *stopped
     if (n)
         memcpy(t->held + t->n, bytes, n);
     t->n += n;
-    if (t->n && find_stop(t, &t->n))
+    const size_t all = t->n;
+    if (t->n && find_stop(t, &t->n)) {
         t->stopped = true;
+        t->beyond = all - t->n;
+    }
     *stopped = t->stopped;
     return 0;
 }
 
-const char *ntx_text_stop(const struct ntx_text *t) { return t && t->stopped ? t->stops[t->by] : ""; }
+const char *ntx_text_stop(const struct ntx_text *t)
+{
+    return t && t->stopped && t->by < t->n_stops ? t->stops[t->by] : "";
+}
+
+size_t ntx_text_beyond(const struct ntx_text *t) { return t->stopped && t->by >= t->n_stops ? t->beyond : 0; }
 
 /* Bytes at the end that may begin a stop string. */
 static size_t stop_hold(const struct ntx_text *t)
 {
     size_t hold = 0;
-    for (size_t i = 0; i < t->n_stops; i++)
+    for (size_t i = 0; i < t->n_stops + t->n_own; i++)
         for (size_t k = t->stop_len[i] - 1 < t->n ? t->stop_len[i] - 1 : t->n; k > hold; k--)
             if (!memcmp(t->held + t->n - k, t->stops[i], k))
                 hold = k;

@@ -4,8 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/util.h"
+#include "computed/engine/call_ids.h"
+#include "computed/engine/starts.h"
 #include "computed/server/server_impl.h"
 
 /* A frame holds 16 MiB (proto/frame.h). */
@@ -123,9 +126,10 @@ static int add_conversation(struct answer_text *a, const struct ntx_session_env 
                                         .len = m->messages[i]->text.len,
                                         .fields = (const char *)m->messages[i]->fields.data,
                                         .n_fields = m->messages[i]->fields.len};
+    more.now = ntx_starts_time(e->starts, msgs, m->n_messages, (int64_t)time(NULL));
     int n = !e->chat && e->has_template
                 ? ntx_err_set(err, -ENOTSUP, "%s", e->chat_err.text)
-                : ntx_chat_tokens_with(chat, e->tok, msgs, 0, (unsigned)m->n_messages, &more, &limits, &a->ids, err);
+                : ntx_call_ids_tokens(chat, e->tok, msgs, 0, (unsigned)m->n_messages, &more, &limits, &a->ids, err);
     free(msgs);
     a->text = more.text;
     a->len = NTX_MIN(more.n_text, (size_t)OUT_MOST);

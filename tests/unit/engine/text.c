@@ -81,10 +81,31 @@ static void characters(void)
     ntx_text_free(t);
 }
 
+/* Turns that a model invents end an answer, but are no stop strings of the request. */
+static void turns(void)
+{
+    static const char *const marks[] = {"\nUser:", "\nAssistant:", NULL};
+    struct ntx_text *t = make("END", "");
+    CHECK_EQ(ntx_text_end_before(t, marks), 0);
+    CHECK(!step(t, "one\nUs", false, "one"));
+    CHECK_EQ(ntx_text_beyond(t), 0);
+    CHECK(step(t, "er: x", false, ""));
+    CHECK_STR(ntx_text_stop(t), "");
+    CHECK_EQ(ntx_text_beyond(t), strlen("\nUser: x"));
+    ntx_text_free(t);
+    t = make("END", NULL);
+    CHECK_EQ(ntx_text_end_before(t, marks), 0);
+    CHECK(step(t, "oneEND\nUser:", false, "one"));
+    CHECK_STR(ntx_text_stop(t), "END");
+    CHECK_EQ(ntx_text_beyond(t), 0);
+    ntx_text_free(t);
+}
+
 int main(void)
 {
     plain();
     stops();
+    turns();
     characters();
     ntx_text_free(NULL);
     return 0;

@@ -19,18 +19,24 @@ static inline char *data_path(const char *name)
     return path;
 }
 
-static inline struct ntx_tokenizer *open_tokenizer(const char *name)
+static inline struct ntx_tokenizer *open_vocabulary(const char *path)
 {
     struct ntx_err err = {0};
     struct ntx_gguf *g = NULL;
     struct ntx_tokenizer *t = NULL;
-    char *path = data_path(name);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     CHECK_MSG(fd >= 0, "%s", path);
     CHECK_MSG(ntx_gguf_open(&fd, 1, NULL, &g, &err) == 0, "%s: %s", path, err.text);
     CHECK_MSG(ntx_tokenizer_open(g, &t, &err) == 0, "%s: %s", path, err.text);
     ntx_gguf_free(g);
     close(fd);
+    return t;
+}
+
+static inline struct ntx_tokenizer *open_tokenizer(const char *name)
+{
+    char *path = data_path(name);
+    struct ntx_tokenizer *t = open_vocabulary(path);
     free(path);
     return t;
 }
