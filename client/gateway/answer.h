@@ -80,7 +80,8 @@ struct ntx_answer {
     uint32_t prompt_tokens, cached_tokens; /* cached_tokens: of the prompt; known at the end */
     struct ntx_timings timings;
     struct ntx_kept kept;        /* whether the values keep to what was not enforced */
-    uint64_t since_ns, first_ns; /* time of the request, and of the first text (0: none yet) */
+    uint64_t since_ns, first_ns; /* time of the request, when its model was there, and of the first text (0: none) */
+    uint64_t load_ns;            /* how long it waited for its model before */
     int block; /* Anthropic's blocks and the items of Responses: index of the current or next one; whether it is
                 * open; its kind */
     bool block_open, block_thought;

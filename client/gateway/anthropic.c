@@ -66,7 +66,9 @@ static void anthropic_whole(struct ntx_answer *a, struct ntx_buf *out)
         json_array_append_new(content, json_of_block(false, ntx_json_text(c->text.p, c->text.n)));
     for (unsigned i = 0; i < c->n_calls; i++)
         json_array_append_new(content, call_block(&c->call[i], json_incref(c->call[i].arguments)));
-    ntx_buf_json(out, json_of_message(a, content));
+    json_t *j = json_of_message(a, content);
+    ntx_answer_add_timings(a, j);
+    ntx_buf_json(out, j);
 }
 
 /* ---- streams */
@@ -126,6 +128,7 @@ static void end_choice(struct ntx_answer *a, unsigned choice, struct ntx_buf *ou
     json_t *j = json_pack("{s:s, s:{s:s?, s:o}, s:o}", "type", "message_delta", "delta", "stop_reason",
                           stop_reason(&a->choice[choice]), "stop_sequence", stop_of(&a->choice[choice]), "usage",
                           json_of_usage(a));
+    ntx_answer_add_timings(a, j);
     ntx_answer_add_kept(a, j);
     send_event(out, "message_delta", j);
     send_event(out, "message_stop", json_pack("{s:s}", "type", "message_stop"));

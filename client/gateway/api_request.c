@@ -117,8 +117,12 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
                                   .top_p = 0.95f,
                                   .min_p = 0.05f,
                                   .repeat_penalty = 1,
+                                  .typical_p = 1,
+                                  .mirostat_tau = 5,
+                                  .mirostat_eta = 0.1f,
                                   .repeat_last = 64,
                                   .parallel = true,
+                                  .special = true,
                                   .seed = random_seed()};
     const json_t *named = json_object_get(j, "model");
     if (named && !json_is_null(named) && !json_is_string(named))
@@ -171,6 +175,7 @@ void ntx_api_request_clear(struct ntx_api_request *a)
     free(a->bias);
     json_decref(a->echo);
     json_decref(a->think.more);
+    json_decref(a->allowed);
     json_decref(a->left_out);
     json_decref(a->offered);
     free(a->messages);

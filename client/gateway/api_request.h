@@ -77,11 +77,14 @@ struct ntx_api_request {
     uint32_t max_tokens, top_k; /* 0: until the context is full; all tokens */
     uint32_t repeat_last;       /* tokens that repeat_penalty looks back at; UINT32_MAX: the context */
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
+    float typical_p, mirostat_tau, mirostat_eta;
+    uint32_t mirostat;
     uint64_t seed;    /* choice i uses seed + i */
     char *variables;  /* a JSON object for the model's template, or NULL */
     bool parallel;    /* several calls in one answer */
     bool tools;       /* the request has tools: calls are looked for in the answer */
     json_t *offered;  /* an object whose members are their names, or NULL */
+    json_t *allowed;  /* names of tools that alone may be called (tool_choice allowed_tools); NULL: all offered ones */
     json_t *left_out; /* names, or types, of tools that cannot be offered, or NULL */
     struct ntx_api_request_think think;
     struct ntx_ignored ignored; /* fields that are not followed */
@@ -103,6 +106,7 @@ struct ntx_api_request {
     bool shows_prompt;    /* completions' echo: the answer begins with the prompt */
     bool no_answer;       /* the prompt is all of the answer */
     bool ignore_eos, raw; /* raw: Ollama's, without a template */
+    bool special;         /* control tokens in prompts parse as such */
     bool loads;           /* Ollama's request without a prompt: only loads the model, or unloads it */
     bool keeps;           /* keep_alive or ttl is given: the model stays so long after the request */
     int64_t keep_ms;      /* -1: for ever */
@@ -150,7 +154,7 @@ int ntx__request_tools(struct ntx_api_request *a, const json_t *list, bool anthr
 int ntx__request_schema(struct ntx_api_request *a, const json_t *schema, bool strict, const char *param,
                         struct ntx_fault *f);
 int ntx__request_format(struct ntx_api_request *a, const json_t *format, const char *param, struct ntx_fault *f);
-int ntx__request_tool_choice(const json_t *v, const char **choice,
+int ntx__request_tool_choice(struct ntx_api_request *a, const json_t *v, const char **choice,
                              struct ntx_fault *f); /* none, auto, required, or a tool's name or type */
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel,
                          struct ntx_fault *f); /* after the tools were read; choice is not none */

@@ -356,14 +356,15 @@ static void set_sampling(const struct ntx_api_request *a, Ntx__Sampling *s)
     s->top_k = a->top_k;
     s->top_p = a->top_p > 0 ? a->top_p : 1e-6f; /* 0: only the best token; in the message 0 means off */
     s->min_p = a->min_p;
-    s->repeat_penalty = a->repeat_penalty > 0 ? NTX_MAX(a->repeat_penalty, 0.01f)
-                                              : 0; /* the least value that the daemons accept */
-    if (!a->repeat_last)
-        s->repeat_penalty = 0; /* in the message, repeat_last 0 is the default */
+    s->repeat_penalty = a->repeat_last ? a->repeat_penalty : 0; /* in the message, repeat_last 0 is the default */
     s->repeat_last = NTX_MIN(a->repeat_last, MOST_TOKENS);
     s->presence_penalty = a->presence_penalty;
     s->frequency_penalty = a->frequency_penalty;
     s->seed = a->seed;
+    s->typical_p = a->typical_p;
+    s->mirostat = a->mirostat;
+    s->mirostat_tau = NTX_MAX(a->mirostat_tau, 0.01f); /* the least that the daemons take */
+    s->mirostat_eta = NTX_MAX(a->mirostat_eta, 0.0001f);
 }
 
 static int send_choices(struct ntx_call *c, const struct ntx_api_request *a, Ntx__Generate *m, struct ntx_err *err)
@@ -412,6 +413,7 @@ int ntx_call_request(struct ntx_call *c, const struct ntx_api_request *a, struct
     m.variables = wire_variables(a);
     m.think = a->think.text[0] ? (char *)(uintptr_t)a->think.text : m.think;
     m.raw = !a->messages;
+    m.no_special = !a->special;
     m.stop = (char **)(uintptr_t)a->stops;
     m.n_stop = a->n_stops;
     m.ignore_eos = a->ignore_eos;

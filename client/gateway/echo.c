@@ -31,11 +31,16 @@ static void *copy_of(const void *p, size_t n)
     return to;
 }
 
-static int ask_pieces(struct ntx_call *c, const struct ntx_api_request_prompt *p, struct ntx_event *e,
+static int ask_pieces(struct ntx_call *c, const struct ntx_api_request_prompt *p, bool special, struct ntx_event *e,
                       struct ntx_err *err)
 {
-    const struct ntx_call_text t = {
-        .text = p->text, .len = p->len, .tokens = p->tokens, .n_tokens = p->n_tokens, .bos = true, .pieces = true};
+    const struct ntx_call_text t = {.text = p->text,
+                                    .len = p->len,
+                                    .tokens = p->tokens,
+                                    .n_tokens = p->n_tokens,
+                                    .bos = true,
+                                    .special = special,
+                                    .pieces = true};
     int rc = ntx_call_text(c, &t, err);
     rc = rc ? rc : await_kind(c, NTX_EVENT_WORDS, e, err);
     if (!rc && e->n_lengths != (p->tokens ? p->n_tokens : e->n_ids))
@@ -44,10 +49,11 @@ static int ask_pieces(struct ntx_call *c, const struct ntx_api_request_prompt *p
 }
 
 /* Replaces a prompt's text by its tokens, and gets their pieces. A text is shown as it was given. */
-static int find_tokens(struct ntx_call *c, struct ntx_api_request_prompt *p, struct pieces *all, struct ntx_err *err)
+static int find_tokens(struct ntx_call *c, struct ntx_api_request_prompt *p, bool special, struct pieces *all,
+                       struct ntx_err *err)
 {
     struct ntx_event e;
-    int rc = ask_pieces(c, p, &e, err);
+    int rc = ask_pieces(c, p, special, &e, err);
     if (rc)
         return rc;
     all->len = e.len;
@@ -150,7 +156,7 @@ int ntx_echo_read(struct ntx_call *c, struct ntx_api_request *a, struct ntx_err 
     int rc = 0;
     for (size_t i = 0; !rc && i < a->n_prompts; i++) {
         struct pieces all = {0};
-        rc = find_tokens(c, &a->prompts[i], &all, err);
+        rc = find_tokens(c, &a->prompts[i], a->special, &all, err);
         if (!rc && a->logprobs)
             rc = add_logprobs(c, &a->prompts[i], &all, a->top_logprobs, err);
         free(all.text);

@@ -55,12 +55,15 @@ static void set_calls(const struct ntx_choice *c, unsigned from, json_t *j)
 
 static void set_end(const struct ntx_answer *a, json_t *j)
 {
-    uint64_t now = ntx_now_ns(), first = a->first_ns ? a->first_ns : now;
+    const uint64_t now = ntx_now_ns(), first = a->first_ns ? a->first_ns : now;
+    const struct ntx_timings *t = &a->timings;
+    const double read = t->known ? 1e6 * t->prompt_ms : (double)(first - a->since_ns),
+                 wrote = t->known ? 1e6 * t->predicted_ms : (double)(now - first);
     json_t *end = json_pack("{s:b, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "done", 1, "done_reason", a->choice[0].finish,
-                            "total_duration", (json_int_t)(now - a->since_ns), "load_duration", (json_int_t)0,
-                            "prompt_eval_count", (json_int_t)a->prompt_tokens, "prompt_eval_duration",
-                            (json_int_t)(first - a->since_ns), "eval_count", (json_int_t)ntx_answer_tokens(a),
-                            "eval_duration", (json_int_t)(now - first));
+                            "total_duration", (json_int_t)(now - a->since_ns + a->load_ns), "load_duration",
+                            (json_int_t)a->load_ns, "prompt_eval_count", (json_int_t)a->prompt_tokens,
+                            "prompt_eval_duration", (json_int_t)read, "eval_count", (json_int_t)ntx_answer_tokens(a),
+                            "eval_duration", (json_int_t)wrote);
     json_object_update(j, end);
     json_decref(end);
 }

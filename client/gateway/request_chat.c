@@ -111,8 +111,8 @@ int ntx__request_message(struct ntx_api_request *a, const char *role, const json
 
 static const char *role_of(const json_t *m, struct ntx_fault *f)
 {
-    static const char *const roles[][2] = {
-        {"system", "system"}, {"developer", "system"}, {"user", "user"}, {"assistant", "assistant"}, {"tool", "tool"}};
+    static const char *const roles[][2] = {{"system", "system"},       {"developer", "system"}, {"user", "user"},
+                                           {"assistant", "assistant"}, {"tool", "tool"},        {"function", "tool"}};
     const char *role = json_string_value(json_object_get(m, "role"));
     for (size_t i = 0; role && i < sizeof roles / sizeof *roles; i++)
         if (!strcmp(role, roles[i][0]))
@@ -157,6 +157,28 @@ static int add_fields(struct ntx_api_request *a, const json_t *m, const json_t *
                                    f);
 }
 
+/* The calls of a message, or NULL: tool_calls, or the one of function_call, an older form. Free it. */
+static json_t *calls_of(const json_t *m)
+{
+    json_t *calls = json_object_get(m, "tool_calls"), *older = json_object_get(m, "function_call");
+    if (json_array_size(calls))
+        return json_incref(calls);
+    return json_is_object(older) ? json_pack("[{s:O}]", "function", older) : NULL;
+}
+
+static int add_body(struct ntx_api_request *a, const json_t *m, const json_t *calls, const char *role,
+                    struct ntx_fault *f)
+{
+    const json_t *content = json_object_get(m, "content");
+    const bool ours = !strcmp(role, "assistant") || !strcmp(role, "tool");
+    if (calls && strcmp(role, "assistant"))
+        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "only the assistant's messages have tool_calls");
+    json_t *none = (content || ours) && (!content || json_is_null(content)) ? json_string("") : NULL;
+    int rc = ntx__request_message(a, role, none ? none : content, "messages", f);
+    json_decref(none);
+    return rc ? rc : add_fields(a, m, calls, role, f);
+}
+
 static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fault *f)
 {
     if (!json_is_object(m))
@@ -166,16 +188,10 @@ static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fa
     const char *role = role_of(m, f);
     if (!role)
         return -1;
-    const json_t *content = json_object_get(m, "content"), *calls = json_object_get(m, "tool_calls");
-    const bool called = json_array_size(calls), ours = !strcmp(role, "assistant") || !strcmp(role, "tool");
-    if (called && strcmp(role, "assistant"))
-        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "only the assistant's messages have tool_calls");
-    json_t *none = (content || ours) && (!content || json_is_null(content)) ? json_string("") : NULL;
-    int rc = ntx__request_message(a, role, none ? none : content, "messages", f);
-    json_decref(none);
-    if (rc)
-        return rc;
-    return add_fields(a, m, called ? calls : NULL, role, f);
+    json_t *calls = calls_of(m);
+    int rc = add_body(a, m, calls, role, f);
+    json_decref(calls);
+    return rc;
 }
 
 /* A field that names the only possible value is accepted. */
@@ -258,7 +274,8 @@ int ntx__request_chat(struct ntx_api_request *a, const json_t *body, struct ntx_
     const char *choice;
     if (ntx__request_logprobs(a, body, true, f) ||
         ntx__request_format(a, json_object_get(body, "response_format"), "response_format", f) ||
-        ntx__request_guides(a, body, f) || ntx__request_tool_choice(json_object_get(body, "tool_choice"), &choice, f))
+        ntx__request_guides(a, body, f) ||
+        ntx__request_tool_choice(a, json_object_get(body, "tool_choice"), &choice, f))
         return -1;
     if (strcmp(choice, "none") && (ntx__request_tools(a, json_object_get(body, "tools"), false, f) ||
                                    ntx__request_calling(a, choice, a->parallel, f)))

@@ -91,14 +91,46 @@ static int look_at_tools(struct ntx_api_request *a, const json_t *tools, const c
     return 0;
 }
 
+static bool is_allowed(const json_t *names, const char *name)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)names, i, one)
+        if (name && !strcmp(json_string_value(one), name))
+            return true;
+    return false;
+}
+
+/* Tools that allowed_tools names, which alone may be called, though the prompt shows all. NULL with f. */
+static json_t *allowed_of(struct ntx_api_request *a, const json_t *tools, struct ntx_fault *f)
+{
+    json_t *out = json_array(), *one;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)tools, i, one) {
+        const char *name = json_string_value(json_object_get(json_object_get(one, "function"), "name"));
+        if (is_allowed(a->allowed, name))
+            json_array_append(out, one);
+        else if (name)
+            json_object_del(a->offered, name);
+    }
+    if (json_array_size(out) == json_array_size(a->allowed))
+        return out;
+    json_decref(out);
+    ntx_fault(f, NTX_FAULT_INVALID, "tool_choice", "'allowed_tools' names a function that is not one of 'tools'");
+    return NULL;
+}
+
 /* With "auto", an impossible constraint is no fault: the model then writes calls freely. */
 int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool parallel, struct ntx_fault *f)
 {
     bool is_auto = !choice || !strcmp(choice, "auto");
     json_t *variables = a->variables ? json_loads(a->variables, 0, NULL) : NULL,
-           *tools = json_object_get(variables, "tools");
+           *all = json_object_get(variables, "tools"),
+           *tools = all && a->allowed ? allowed_of(a, all, f) : json_incref(all);
     int rc = 0;
-    if (!is_auto && is_left_out(a, choice))
+    if (all && !tools)
+        rc = -1;
+    else if (!is_auto && is_left_out(a, choice))
         rc = ntx_fault(
             f, NTX_FAULT_UNSUPPORTED, "tool_choice",
             "'tool_choice' asks for the tool '%.60s', which ntx cannot offer: it runs none itself, and offers "
@@ -112,18 +144,50 @@ int ntx__request_calling(struct ntx_api_request *a, const char *choice, bool par
     else if (tools && !a->constraint) {
         json_t *what = json_pack("{s:O, s:s, s:b}", "tools", tools, "choice", is_auto ? "auto" : choice, "parallel",
                                  parallel);
-        a->constraint_soft = is_auto && parallel && !any_strict(tools);
+        a->constraint_soft = is_auto && parallel && !a->allowed && !any_strict(tools);
         rc = look_at_tools(a, tools, is_auto || !strcmp(choice, "required") ? NULL : choice, a->constraint_soft, f);
         if (!rc)
             rc = what ? constrain(a, "calls", what, f) : no_memory(f);
         json_decref(what);
     }
+    json_decref(tools);
     json_decref(variables);
     return rc;
 }
 
-/* "auto", "none" or "required", or an object that names a function. *choice is valid as long as v. */
-int ntx__request_tool_choice(const json_t *v, const char **choice, struct ntx_fault *f)
+/* {"mode": "auto" or "required", "tools": [{"type": "function", "name": ...}]}; chats have it, and the name, a level
+ * deeper. Tools of other types are left out, as they are of `tools`. */
+static int read_allowed(struct ntx_api_request *a, const json_t *v, const char **choice, struct ntx_fault *f)
+{
+    const json_t *inner = json_object_get(v, "allowed_tools"), *list;
+    size_t i;
+    json_t *one;
+    v = inner ? inner : v;
+    list = json_object_get(v, "tools");
+    *choice = json_string_value(json_object_get(v, "mode"));
+    if (!*choice || (strcmp(*choice, "auto") && strcmp(*choice, "required")) || !json_array_size(list))
+        return ntx_fault(f, NTX_FAULT_INVALID, "tool_choice",
+                         "'allowed_tools' has a mode, auto or required, and a list of tools");
+    if (!(a->allowed = json_array()))
+        return no_memory(f);
+    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
+        const char *type = json_string_value(json_object_get(one, "type"));
+        json_t *name = json_object_get(json_object_get(one, "function"), "name");
+        name = name ? name : json_object_get(one, "name");
+        if (type && !strcmp(type, "function") && !json_string_length(name))
+            return ntx_fault(f, NTX_FAULT_INVALID, "tool_choice", "a function of 'allowed_tools' has no name");
+        if (type && !strcmp(type, "function") && !is_allowed(a->allowed, json_string_value(name)))
+            json_array_append(a->allowed, name);
+    }
+    if (json_array_size(a->allowed))
+        return 0;
+    return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice",
+                     "'allowed_tools' names no function: ntx runs no tool itself, and offers functions");
+}
+
+/* "auto", "none" or "required", or an object that names a function, or several (a->allowed). *choice is valid as long
+ * as v. */
+int ntx__request_tool_choice(struct ntx_api_request *a, const json_t *v, const char **choice, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(v, "type")), *word = json_string_value(v);
     const json_t *name = json_object_get(json_object_get(v, "function"), "name");
@@ -132,13 +196,15 @@ int ntx__request_tool_choice(const json_t *v, const char **choice, struct ntx_fa
     if (!v || json_is_null(v) ||
         (word && (!strcmp(word, "none") || !strcmp(word, "auto") || !strcmp(word, "required"))))
         return 0;
-    if (type && strcmp(type, "function") && strcmp(type, "allowed_tools")) { /* if that tool came, it is left out */
+    if (type && !strcmp(type, "allowed_tools"))
+        return read_allowed(a, v, choice, f);
+    if (type && strcmp(type, "function")) { /* if that tool came, it is left out */
         *choice = json_string_length(name) ? json_string_value(name) : type;
         return 0;
     }
     if (!type || strcmp(type, "function") || !json_string_length(name))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice",
-                         "'tool_choice' is none, auto, required, or names a function");
+                         "'tool_choice' is none, auto, required, or names a function, or several as allowed_tools");
     *choice = json_string_value(name);
     if (!strcmp(*choice, "auto") || !strcmp(*choice, "required") || !strcmp(*choice, "none"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "tool_choice",

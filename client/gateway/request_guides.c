@@ -55,6 +55,22 @@ static void add_quoted(struct ntx_buf *b, const json_t *text)
     ntx_buf_text(b, "\"");
 }
 
+/* A regular expression that matches all of the answer. */
+static int read_regex(struct ntx_api_request *a, const json_t *v, const char *param, struct ntx_fault *f)
+{
+    struct ntx_buf b = {0};
+    if (!v || json_is_null(v) || (json_is_string(v) && !json_string_length(v)))
+        return 0;
+    if (!json_is_string(v) || strlen(json_string_value(v)) != json_string_length(v))
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "'%s' must be a string: a regular expression", param);
+    ntx_buf_text(&b, "root ::= %regex ");
+    add_quoted(&b, v);
+    ntx_buf_add(&b, "", 1);
+    int rc = b.bad ? ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory") : set_text(a, param, b.p, f);
+    ntx_buf_free(&b);
+    return rc;
+}
+
 /* A list of texts, one of which is the answer. */
 static int read_choice(struct ntx_api_request *a, const json_t *v, const char *param, struct ntx_fault *f)
 {
@@ -89,7 +105,8 @@ static int read_structured(struct ntx_api_request *a, const json_t *v, struct nt
         return ntx_fault(f, NTX_FAULT_INVALID, field, "'%s' must be an object", field);
     if (ntx_fields_read(NTX_FIELDS_STRUCTURED, v, NULL, &a->ignored, f) ||
         read_schema(a, json_object_get(v, "json"), "structured_outputs.json", f) ||
-        read_choice(a, json_object_get(v, "choice"), "structured_outputs.choice", f))
+        read_choice(a, json_object_get(v, "choice"), "structured_outputs.choice", f) ||
+        read_regex(a, json_object_get(v, "regex"), "structured_outputs.regex", f))
         return -1;
     return read_grammar(a, json_object_get(v, "grammar"), "structured_outputs.grammar", f);
 }
@@ -100,6 +117,7 @@ int ntx__request_guides(struct ntx_api_request *a, const json_t *body, struct nt
                    read_schema(a, json_object_get(body, "json_schema"), "json_schema", f) ||
                    read_schema(a, json_object_get(body, "guided_json"), "guided_json", f) ||
                    read_choice(a, json_object_get(body, "guided_choice"), "guided_choice", f) ||
+                   read_regex(a, json_object_get(body, "guided_regex"), "guided_regex", f) ||
                    read_grammar(a, json_object_get(body, "guided_grammar"), "guided_grammar", f) ||
                    read_structured(a, json_object_get(body, "structured_outputs"), f)
                ? -1

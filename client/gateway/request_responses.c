@@ -178,7 +178,7 @@ static int read_tools(struct ntx_api_request *a, const json_t *body, struct ntx_
     const char *choice;
     size_t i;
     json_t *tool;
-    if (ntx__request_tool_choice(json_object_get(body, "tool_choice"), &choice, f))
+    if (ntx__request_tool_choice(a, json_object_get(body, "tool_choice"), &choice, f))
         return -1;
     if (!strcmp(choice, "none"))
         return 0;

@@ -79,10 +79,10 @@ static int read_max_tokens(struct ntx_api_request *a, const json_t *v, struct nt
     json_int_t n = json_integer_value(v);
     if (!v || json_is_null(v))
         return 0;
-    if (!json_is_integer(v) || n < 0 || (double)n > NTX_MOST_TOKENS || (n == 0 && !a->shows_prompt))
+    if (!json_is_integer(v) || n < -1 || (double)n > NTX_MOST_TOKENS || (n == 0 && !a->shows_prompt))
         return ntx_fault(f, NTX_FAULT_INVALID, "max_tokens",
-                         "'max_tokens' must be an integer of at least 1, or 0 together with 'echo'");
-    a->max_tokens = (uint32_t)n;
+                         "'max_tokens' must be an integer of at least 1, -1 for no limit, or 0 together with 'echo'");
+    a->max_tokens = n > 0 ? (uint32_t)n : 0;
     a->no_answer = n == 0;
     return 0;
 }

@@ -85,6 +85,8 @@ static json_t *json_of_response(const struct ntx_answer *a, json_t *output)
     json_object_set_new(j, "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
     json_object_update_existing(j, a->ask->echo);
     json_object_set_new(j, "usage", finish ? json_of_usage(a) : json_null());
+    if (finish)
+        ntx_answer_add_timings(a, j);
     return j;
 }
 

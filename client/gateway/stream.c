@@ -24,6 +24,7 @@ struct job {
     bool over, begun; /* begun: a stream has sent its beginning */
     bool started;     /* ntx-computed has the request */
     unsigned tries;   /* starts again, since its model was not there any more */
+    uint64_t load_ns; /* how long it waited for its model */
     char note[128];   /* of the first choice */
 };
 
@@ -185,10 +186,13 @@ static int await_model(struct job *j, int timeout_ms, struct ntx_err *err)
     struct ntx_gate *g = ntx__http_gate(j->q->http);
     int rc = 0;
     while (!rc && !j->started) {
+        const uint64_t from = ntx_now_ns();
         rc = ntx_models_wait(g, j->q->turn, ntx__http_client(j->conn), timeout_ms, err);
+        j->load_ns += ntx_now_ns() - from;
         if (rc == -ETIMEDOUT)
             return rc;
         rc = rc ? rc : start_job(j, err);
+        j->answer.load_ns = j->load_ns;
         if (rc && starts_again(j, rc))
             rc = 0;
     }

@@ -280,6 +280,11 @@ def forms(c, g):
         equal("messages.tool_calls.arguments" in warning, lost, (text, warning))
     call = {"function": {"name": "f"}}  # no arguments
     equal(chat(user, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": ""})[0], "", "absent")
+    older = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"a": 1}'}}
+    warning, sent, messages = chat(user, older, {"role": "function", "name": "f", "content": "rain"})
+    made = [{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}]
+    equal((warning, sent[1:]), ("", [{"tool_calls": made}, {"name": "f"}]), "an older form of calls")
+    equal([m["role"] for m in messages], ["user", "assistant", "tool"], "a function's result")
     for none in ({}, {"content": None}, {"content": ""}, {"content": []}, {"content": None, "tool_calls": []}):
         messages = chat(user, {"role": "assistant", **none}, user)[2]
         equal([m.get("text", b"") for m in messages], [b"Weather?", b"", b"Weather?"], none)
@@ -318,6 +323,8 @@ def values(c, g):
     c.text, c.done = "Yes.", {"finish": "stop"}
     off, most = 1e-6, 1 << 28  # of top_p, in the message; beyond any context
     options, chat, text = "/api/chat", "/v1/chat/completions", "/completion"
+    complete, responses, claude = "/v1/completions", "/v1/responses", "/v1/messages"
+    bodies = {text: {"prompt": "a"}, complete: {"prompt": "a"}, responses: {"input": "a"}}
     for path, field, value, where, want in (
         (chat, "max_tokens", -1, "max_tokens", 0),
         (chat, "max_tokens", None, "max_tokens", 0),
@@ -346,15 +353,27 @@ def values(c, g):
         (text, "repeat_last_n", -2, "repeat_last", None),
         (chat, "n", 0, "n", None),
         (chat, "top_logprobs", 0, "top_logprobs", 0),
-        (options, "typical_p", 1, "ignored", ""),
-        (options, "typical_p", 0.5, "ignored", "options.typical_p"),
+        (complete, "max_tokens", -1, "max_tokens", 0),
+        (complete, "max_tokens", -2, "max_tokens", None),
+        (responses, "max_output_tokens", -1, "max_tokens", 0),
+        (claude, "max_tokens", -1, "max_tokens", None),
+        (chat, "typical_p", 1, "typical_p", 1),
+        (text, "typical_p", 0.5, "typical_p", 0.5),
+        (options, "typical_p", 0.5, "typical_p", 0.5),
+        (chat, "typical_p", 1.5, "typical_p", None),
+        (options, "tfs_z", 1, "ignored", ""),
         (options, "tfs_z", 0.5, "ignored", "options.tfs_z"),
-        (options, "mirostat", 0, "ignored", ""),
-        (options, "mirostat", 2, "ignored", "options.mirostat"),
+        (chat, "mirostat", 0, "mirostat", 0),
+        (chat, "mirostat", 2, "mirostat", 2),
+        (options, "mirostat", 1, "mirostat", 1),
+        (text, "mirostat", 3, "mirostat", None),
+        (options, "mirostat_tau", 3, "mirostat_tau", 3),
+        (chat, "mirostat_tau", 0, "mirostat_tau", 0.01),
+        (complete, "mirostat_eta", 0.5, "mirostat_eta", 0.5),
         (options, "f16_kv", True, "ignored", ""),
         (options, "vocab_only", True, "ignored", ""),
     ):
-        body = {"prompt": "a"} if path == text else dict(talk)
+        body = dict(bodies.get(path, talk))
         body.update({"options": {field: value}} if path == options else {field: value})
         status, head, said = g.request("POST", path, body)
         what = (path, field, value, said[:200])

@@ -207,7 +207,7 @@ def text(d, g):
 REFUSED = [
     ({"messages": []}, "messages", None, "at least one"),
     ({}, "messages", None, "at least one"),
-    ({"messages": [{"role": "function", "content": "x"}]}, "messages", "unsupported_parameter", "role 'function'"),
+    ({"messages": [{"role": "critic", "content": "x"}]}, "messages", "unsupported_parameter", "role 'critic'"),
     ({"messages": [{"content": "x"}]}, "messages", None, "no role"),
     ({"messages": [{"role": "user", "content": 1}]}, "messages", None, "content"),
     (
@@ -460,6 +460,38 @@ def without(g):
     equal(g.request("POST", "/v1/completions", {"prompt": 1})[1].get("retry-after"), None, "what fails again")
 
 
+def invented(d):
+    """Without a chat template an answer ends before a turn that the model invents, and the next turn knows nothing of
+    it. The model is made to write it by a grammar."""
+    with Gateway(d) as g:
+        for mark in ("User", "Assistant"):
+            body = {"messages": HELLO, "max_tokens": 60, "grammar": 'root ::= "hi" "\\n%s: x"' % mark}
+            status, said = g.post("/v1/chat/completions", body)
+            equal(
+                (status, said["choices"][0]["message"]["content"].strip(), said["choices"][0]["finish_reason"]),
+                (200, "hi", "stop"),
+                mark,
+            )
+        for more, text in (
+            ({"ignore_eos": True, "max_tokens": 15}, "hi\nUser: x"),
+            ({"stop": ["i"]}, "h"),
+        ):
+            body = {"messages": HELLO, "max_tokens": 60, "grammar": 'root ::= "hi\\nUser: x"', **more}
+            said = g.post("/v1/chat/completions", body)[1]["choices"][0]
+            equal(said["message"]["content"].strip(), text, more)
+        body = {"prompt": "Hello", "max_tokens": 60, "grammar": 'root ::= "hi\\nUser: x"'}
+        equal(g.post("/v1/completions", body)[1]["choices"][0]["text"].strip(), "hi\nUser: x", "a text has no turns")
+    c, seen = d.client(), []
+    first = [{"role": m["role"], "text": m["content"]} for m in HELLO]
+    for text in (b'root ::= "hi"', b'root ::= "hi" "\\nUser: x"'):
+        a = c.ask(messages=first, keep=True, max_tokens=60, constraint={"kind": "grammar", "text": text})
+        equal((a.text.strip(), a.finish), (b"hi", "stop"), text)
+        b = c.ask(messages=first[1:], session=a.started["session"], max_tokens=5)
+        seen.append((b.started["context"], b.text))
+    c.close()
+    equal(seen[1], seen[0], "the turn after it")
+
+
 def formless(d):
     """Without a chat template each answer to messages says so once, also on `ntx generate`; one to a text does not."""
     continued = "the model has no chat template: the text is continued"
@@ -483,6 +515,7 @@ def formless(d):
     c = d.client()
     c.load(plain, ctx=128, threads=1)
     c.close()
+    invented(d)
     with Gateway(d) as g:
         for path, body, note in (
             ("/v1/chat/completions", dict(few, messages=one), continued),

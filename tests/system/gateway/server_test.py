@@ -5,8 +5,10 @@ from the assistant's own message, limits in each API's words, and pages of other
 
 import json
 import os
+import re
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import Daemons, Gateway, check, equal, events, make_model  # noqa: E402
@@ -53,6 +55,8 @@ def forms(g):
         ({"structured_outputs": {"choice": choice}}, lambda t: t in choice),
         ({"structured_outputs": {"json": schema}}, lambda t: json.loads(t)["n"] <= 9),
         ({"structured_outputs": {"grammar": 'root ::= "x"'}}, lambda t: t == "x"),
+        ({"guided_regex": r'(\d{3}-)?[a-f"\\\n]{2,4}\.'}, re.compile(r'(\d{3}-)?[a-f"\\\n]{2,4}\.').fullmatch),
+        ({"structured_outputs": {"regex": "^(?!a)[a-c]{3}$"}}, re.compile("(?!a)[a-c]{3}").fullmatch),
         ({"grammar": ""}, lambda t: True),
     ):
         for path, body, text in (
@@ -69,8 +73,9 @@ def forms(g):
         ({"guided_json": "{"}, "'guided_json' must be a schema"),
         ({"guided_choice": []}, "'guided_choice' must be a list"),
         ({"guided_choice": [""]}, "not empty"),
-        ({"guided_regex": "a+"}, "'guided_regex' is not supported"),
-        ({"structured_outputs": {"regex": "a+"}}, "'regex' is not supported"),
+        ({"guided_regex": 5}, "'guided_regex' must be a string"),
+        ({"guided_regex": "(a)\\1"}, "an escape that is not supported (backreferences and \\b are not)"),
+        ({"structured_outputs": {"regex": "(?i)a"}}, "a kind of group, that is not supported"),
         ({"grammar": 'root ::= "x"', "guided_json": schema}, "has another form of the answer already"),
     ):
         status, said = g.post("/v1/chat/completions", {"messages": TALK, "max_tokens": 4, **fields})
@@ -192,6 +197,97 @@ def stable(d, g):
         check(cached < 60 and warning == "", "as it is:", cached, warning)
 
 
+def marks(g):
+    """Control tokens of a raw text are tokens; in a chat, where anybody may write them, they are text."""
+    text = "<|im_start|>user\nHi<|im_end|>\n"
+    special, plain = (
+        g.post("/tokenize", {"content": text, "add_special": True, "parse_special": p})[1]["tokens"]
+        for p in (True, False)
+    )
+    check(len(special) + 15 < len(plain), "the tokens differ", special, plain)
+    one = {"max_tokens": 1}
+    asks = (
+        ("/v1/completions", {"prompt": text, **one}, lambda r: r["usage"]["prompt_tokens"]),
+        ("/completion", {"prompt": text, "n_predict": 1}, lambda r: r["tokens_evaluated"]),
+        (
+            "/api/generate",
+            {"prompt": text, "raw": True, "stream": False, "options": {"num_predict": 1}},
+            lambda r: r["prompt_eval_count"],
+        ),
+    )
+    for path, body, count in asks:
+        for more, want in (({}, special), ({"parse_special": True}, special), ({"parse_special": False}, plain)):
+            status, said = g.post(path, {**body, **more})
+            equal((status, count(said)), (200, len(want)), (path, more))
+        equal(g.post(path, {**body, "parse_special": "no"})[0], 400, path)
+    echoed = {"prompt": text, "echo": True, "logprobs": 1, "max_tokens": 0}
+    for more, want in (({}, special), ({"parse_special": False}, plain)):
+        said = g.post("/v1/completions", {**echoed, **more})[1]["choices"][0]
+        equal((said["text"], len(said["logprobs"]["tokens"])), (text, len(want)), "echo")
+    talk = lambda content: {"messages": [{"role": "user", "content": content}]}  # noqa: E731
+    n = g.post("/v1/messages/count_tokens", talk("x"))[1]["input_tokens"]
+    for path, body, count in (
+        ("/v1/chat/completions", {**talk("x" + text), **one}, lambda r: r["usage"]["prompt_tokens"]),
+        ("/v1/messages/count_tokens", talk("x" + text), lambda r: r["input_tokens"]),
+    ):
+        check(count(g.post(path, body)[1]) >= n + len(plain) - 3, path, "takes a user's marks for text")
+    said = g.post("/apply-template", talk("Hi"))[1]["prompt"]
+    want = g.post("/v1/chat/completions", {**talk("Hi"), **one, **GREEDY})[1]
+    got = g.post("/v1/completions", {"prompt": said, **one, **GREEDY})[1]
+    equal(
+        (got["usage"]["prompt_tokens"], got["choices"][0]["text"]),
+        (want["usage"]["prompt_tokens"], want["choices"][0]["message"]["content"]),
+        "a chat that the client has written itself",
+    )
+
+
+CLOCK = (
+    "{{ '<|im_start|>system\nIt is ' + strftime_now('%Y-%m-%d %H:%M:%S') + '<|im_end|>\n' }}"
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
+    "{{ '<|im_start|>assistant\n' }}"
+)
+
+
+def clock(g):
+    """A time that the template writes stays that of the conversation's beginning, and hides nothing from the cache."""
+    rules = " ".join("Rule %d: keep it short." % i for i in range(20))
+    begin = [{"role": "system", "content": rules}, {"role": "user", "content": "Begin."}]
+    talk = begin + [{"role": "assistant", "content": "Yes."}, {"role": "user", "content": "Go on."}]
+    show = lambda m: g.post("/apply-template", {"messages": m})[1]["prompt"].split("<|im_end|>")[0]  # noqa: E731
+    ask = lambda m: g.post("/v1/chat/completions", {"messages": m, "max_tokens": 1, **GREEDY})[1]["usage"]  # noqa: E731
+    first = ask(begin)
+    at = show(talk)
+    time.sleep(1.1)
+    equal(show(talk), at, "the conversation goes on")
+    second = ask(talk)
+    cached = second["prompt_tokens_details"]["cached_tokens"]
+    check(cached >= first["prompt_tokens"] - 2, "cached", cached, "of", first, second)
+    check(show(begin) != at, "another conversation has its own time")
+
+
+def durations(g):
+    """The times of an answer, where each API has a place for them."""
+
+    def whole(t):
+        check(t["prompt_n"] + t["cache_n"] > 0 and t["predicted_n"] == 4 and t["predicted_ms"] > 0, "timings", t)
+
+    talk = {"messages": TALK, "ignore_eos": True, "max_tokens": 4}
+    claude = {"messages": TALK, "max_tokens": 4}
+    many = {"input": "Hi", "max_output_tokens": 4}
+    whole(g.post("/v1/chat/completions", talk)[1]["timings"])
+    for path, body in (("/v1/messages", claude), ("/v1/responses", many)):
+        t = g.post(path, body)[1]["timings"]
+        check(t["predicted_n"] >= 1 and t["predicted_ms"] > 0 and t["queue_ms"] >= 0, path, t)
+        said = g.request("POST", path, {**body, "stream": True})[2].decode()
+        equal(said.count('"timings"'), 1, path + ", a stream")
+    at = time.monotonic()
+    said = g.post("/api/chat", {"messages": TALK, "stream": False, "options": {"num_predict": 8}})[1]
+    wall = (time.monotonic() - at) * 1e9
+    parts = said["load_duration"] + said["prompt_eval_duration"] + said["eval_duration"]
+    check(0 < said["eval_duration"] and 0 < said["prompt_eval_duration"], "durations", said)
+    check(parts <= said["total_duration"] * 1.01 <= wall * 1.02, "their sum", parts, said["total_duration"], wall)
+
+
 def views(g):
     status, p = g.get("/props")
     equal((status, p["default_generation_settings"]["n_ctx"], p["total_slots"] >= 1), (200, CTX, True), "props")
@@ -234,6 +330,10 @@ with Daemons() as d:
         limits(g)
         stable(d, g)
         views(g)
+        marks(g)
+        durations(g)
+        c.load(model, ctx=CTX, sessions=2, threads=1, chat_template=CLOCK)
+        clock(g)
     origins(d)
     c.close()
 tmp.cleanup()

@@ -23,6 +23,59 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Gra\u00df"}}\n</
 HELLO = [{"role": "user", "content": "Weather?"}]
 
 
+def allowed(c, g, ask):
+    """Of the tools that the prompt shows, only those that tool_choice allows may be called."""
+    other = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+    both = dict(ask, tools=[TOOL, other, {"type": "web_search"}])
+    clock = {"type": "function", "function": {"name": "clock"}}
+    flat = [dict(t["function"], type="function") for t in (TOOL, other)]
+    for mode in ("auto", "required"):
+        inner = {"mode": mode, "tools": [clock, {"type": "web_search"}]}
+        for path, body in (
+            ("/v1/chat/completions", dict(both, tool_choice={"type": "allowed_tools", "allowed_tools": inner})),
+            (
+                "/v1/responses",
+                {
+                    "input": "a",
+                    "tools": flat,
+                    "tool_choice": {
+                        "type": "allowed_tools",
+                        "mode": mode,
+                        "tools": [{"type": "function", "name": "clock"}],
+                    },
+                },
+            ),
+        ):
+            status, said = g.post(path, body)
+            equal(status, 200, said)
+            must = json.loads(c.request["constraint"]["text"])
+            equal(
+                (
+                    [t["function"]["name"] for t in must["tools"]],
+                    must["choice"],
+                    c.request["constraint"].get("soft", 0),
+                ),
+                (["clock"], mode, 0),
+                "calls",
+            )
+            shown = json.loads(c.request["variables"])["tools"]
+            equal([t["function"]["name"] for t in shown], ["weather", "clock"], "the prompt's tools")
+    c.text = '{"name": "weather", "arguments": {"city": "Oslo"}}'
+    message = g.post("/v1/chat/completions", dict(both, tool_choice={"type": "allowed_tools", "allowed_tools": inner}))
+    check("tool_calls" not in message[1]["choices"][0]["message"], "a call without marks of another tool", message)
+    c.text = CALL
+    for inner, words in (
+        ({"mode": "none", "tools": [clock]}, "has a mode, auto or required"),
+        ({"mode": "auto", "tools": []}, "has a mode, auto or required"),
+        ({"mode": "auto", "tools": [{"type": "function"}]}, "has no name"),
+        ({"mode": "auto", "tools": [{"type": "function", "function": {"name": "x"}}]}, "is not one of 'tools'"),
+        ({"mode": "auto", "tools": [{"type": "mcp"}]}, "names no function"),
+    ):
+        choice = {"type": "allowed_tools", "allowed_tools": inner}
+        status, e = g.post("/v1/chat/completions", dict(both, tool_choice=choice))
+        check(status == 400 and words in e["error"]["message"], inner, e)
+
+
 def mask(calls):
     for c in calls:
         check(re.fullmatch(r"(call|toolu)_[0-9a-f]{16}", c.pop("id")), "an id")
@@ -87,6 +140,7 @@ def openai(c, g):
             ("calls", {"tools": [TOOL], "choice": choice, "parallel": parallel}, soft),
             "what the answer must be",
         )
+    allowed(c, g, ask)
     turn = [
         {"role": "assistant", "content": None, "tool_calls": [dict(made, id="call_1")]},
         {"role": "tool", "tool_call_id": "call_1", "content": "rain"},

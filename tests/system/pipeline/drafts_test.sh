@@ -38,6 +38,13 @@ printf %s \
     '{"type": "object", "additionalProperties": false, "required": ["name", "age"], "properties": {' \
     '"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "maximum": 99}}}' >"$tmp/schema"
 all "masks" "$demo" "Tell me." --json-schema "$tmp/schema" --temp 1 --seed 2 --min-p 0 --top-k 0 -n 80
+all "typical" "$demo" "${prompts[0]}" "${text[@]}" --temp 1 --seed 2 --typical-p 0.5 --top-k 0 --ram 14M --rows 32
+all "mirostat 1" "$demo" "${prompts[0]}" "${text[@]}" --temp 1 --seed 2 --mirostat 1 --mirostat-tau 2
+cp "$tmp/plain" "$tmp/whole"
+all "mirostat 1, streamed" "$demo" "${prompts[0]}" "${text[@]}" --temp 1 --seed 2 --mirostat 1 --mirostat-tau 2 \
+    --ram 14M --rows 32
+same "$tmp/whole" "$tmp/plain" "mirostat 1, resident and streamed"
+all "mirostat 2" "$demo" "${prompts[0]}" "${text[@]}" --temp 1 --seed 3 --mirostat 2 --mirostat-tau 2 --mirostat-eta 0.3
 # A drafted token skips the layers that the token itself would. Every so many tokens nothing is skipped, which may
 # change the policy: drafts end before that token.
 all "layers skipped by the first row of a pass" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 --skip script:3-4@0
