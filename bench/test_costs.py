@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processor seconds of each test, which decide how long tests/run takes: both cores are busy all the while.
 
-    bench/test_costs.py BUILD [REGEX]      runs the tests of a build directory one by one; prints the dearest first
+    bench/test_costs.py [-j N] BUILD [REGEX]    runs N tests (1) of a build directory at a time; the dearest come first
 
 Counts all processes that a test started, also daemons that outlived their parent. ctest knows wall time only.
+A sanitized build runs what tests/run runs there: no test that is labelled slow or plain.
 """
 
+import argparse
 import ctypes
 import json
+import multiprocessing
 import os
 import re
 import resource
@@ -32,14 +35,19 @@ def reap_orphans():
         pass
 
 
-def cost_of(test, build):
+def become_reaper():
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def cost_of(test):
+    """Runs in a process that runs one test at a time, so that all processes that it reaps belong to this test."""
     properties = {p["name"]: p["value"] for p in test["properties"]}
     environment = dict(os.environ, **dict(e.split("=", 1) for e in properties.get("ENVIRONMENT", [])))
     before, begin = used(), time.monotonic()
     code = subprocess.call(
         test["command"],
         env=environment,
-        cwd=properties.get("WORKING_DIRECTORY", build),
+        cwd=properties.get("WORKING_DIRECTORY"),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -48,13 +56,28 @@ def cost_of(test, build):
     return used() - before, time.monotonic() - begin, code, test["name"]
 
 
+def sanitized(build):
+    with open(f"{build}/CMakeCache.txt") as cache:
+        return re.search("^NTX_SANITIZE:STRING=.", cache.read(), re.M) is not None
+
+
 def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[1] in ("-h", "--help"):
-        sys.exit(__doc__)
-    build, wanted = os.path.abspath(sys.argv[1]), re.compile(sys.argv[2] if len(sys.argv) > 2 else "")
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    listed = json.loads(subprocess.check_output(["ctest", "--test-dir", build, "--show-only=json-v1"]))["tests"]
-    costs = [cost_of(t, build) for t in listed if "command" in t and wanted.search(t["name"])]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-j", type=int, default=1, help="tests at a time")
+    parser.add_argument("build")
+    parser.add_argument("regex", nargs="?", default="")
+    options = parser.parse_args()
+    build, wanted = os.path.abspath(options.build), re.compile(options.regex)
+    chosen = ["-LE", "slow|plain"] if sanitized(build) else []
+    listed = json.loads(subprocess.check_output(["ctest", "--test-dir", build, "--show-only=json-v1", *chosen]))[
+        "tests"
+    ]
+    tests = [t for t in listed if "command" in t and wanted.search(t["name"])]
+    costs = []
+    with multiprocessing.Pool(options.j, become_reaper) as pool:
+        for cost in pool.imap_unordered(cost_of, tests):
+            costs.append(cost)
+            print("%d of %d" % (len(costs), len(tests)), cost, file=sys.stderr, flush=True)
     print("processor s  wall s  code  test")
     for cost in sorted(costs, reverse=True):
         print("%11.2f %7.2f %5d  %s" % cost)

@@ -70,25 +70,29 @@ set(ntx_test_longest
     server-sessions pass-tree pass-sparse cpu-attend cpu-matmul cpu-matmul-tiles template-limits tokenizer-round
     pipeline-bad-numbers pipeline-experts)
 
-# Tests that compute the same numbers in many ways, or that read texts. Sanitizers find nothing there that other tests
-# do not show, so tests/run leaves them out of the sanitized build (NTX_KERNELS); tests/run --long does not.
+# Tests that compute the same numbers in many ways, test kernels (whose guard pages find what they read too much), read
+# texts, or run no sanitized program. Sanitizers find nothing there that other tests do not show, so tests/run leaves
+# them out of the sanitized build (NTX_KERNELS); tests/run --long does not.
 set(ntx_test_plain
-    analyze-command cpu-attend cpu-matmul cpu-matmul-tiles delta-command delta-lora golden-made golden-shapes
-    models-quality pass-golden-made pass-same-caches pass-same-experts pass-same-layers pass-same-states pass-same-types
-    pass-sparse pass-tree plan-agree plan-cli quantize-command ranks-same style-docs style-form style-format style-rooms
-    style-words types-places)
+    analyze-command cpu-attend cpu-columns cpu-matmul cpu-matmul-tiles cpu-ops cuda-kernels-former delta-command
+    delta-lora deploy-installed deploy-package deploy-packages deploy-removed deploy-units golden-greedy
+    golden-logits golden-made golden-perplexity golden-shapes models-corpus models-quality models-torch
+    pass-golden-made pass-golden-reference pass-golden-shapes pass-same-caches pass-same-experts pass-same-layers
+    pass-same-states pass-same-types pass-sparse pass-tree plan-agree plan-cli quantize-command ranks-same
+    style-alone style-docs style-form style-format style-rooms style-words template-package types-places)
 
 # ctest -L quick, tests/run --quick: some tests of every folder, in two minutes on two idle processors (style-alone
 # checks that no folder is left out).
 set(ntx_test_quick
     analyze-numbers common-printable cpu-columns cpu-ops cuda-routed-fake delta-lora proto-config deploy-packages
-    client-logits-base pass-fail pass-drafter-files pass-parts fuzz-config fuzz-pull gateway-structured golden-greedy
-    grammar-calls grammar-refused style-alone style-rooms style-words iod-core sandbox-workers model-arch model-chunk
-    model-gguf model-quant model-quantize model-split models-corpus pipeline-errors pipeline-found pipeline-streamed
-    plan-placement plan-cache plan-predict predictor-policy predictor-script proto-frame proto-link proto-peer
-    proto-request proto-settings pull-command pull-parts ranks-pair ranks-share pass-sampler server-files server-loads
-    server-rights engine-text shm-counters shm-memlimit shm-region weights-prefetch template-cases reply-parts
-    tokenizer-chat-templates tokenizer-pre tokenizer-tiny top-trace types-places)
+    client-logits-base pass-fail pass-drafter-files pass-parts fuzz-config fuzz-pull gateway-structured
+    golden-greedy grammar-calls grammar-refused style-alone style-rooms style-words iod-core iod-demands
+    sandbox-workers model-arch model-chunk model-gguf model-quant model-quantize model-split models-corpus
+    pipeline-errors pipeline-found pipeline-streamed plan-placement plan-cache plan-predict predictor-policy
+    predictor-script proto-frame proto-link proto-peer proto-request proto-settings pull-command pull-parts
+    ranks-pair ranks-share pass-sampler server-files server-loads server-rights engine-text shm-counters
+    shm-memlimit shm-region weights-prefetch template-cases reply-parts tokenizer-chat-templates tokenizer-pre
+    tokenizer-tiny top-trace types-places)
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent. NTX_REAL, of the
 # caller: published models, likewise.
