@@ -43,6 +43,8 @@ PRIVATE_OF_DAEMONS = {
     "asks": "requests",
     "chosen": "topk or routed",
 }
+WORDS = {**PRIVATE, **PRIVATE_OF_DAEMONS}
+ANY_PRIVATE = re.compile("(?<![a-z])(?:%s)(?![a-z])" % "|".join(w for p in WORDS for w in (p, p.title(), p.upper())))
 TOKEN = re.compile(
     r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\d[\w.]*|\n|\S", re.S
 )
@@ -116,6 +118,8 @@ def parts(identifier):
 
 def private_words(name, text):
     words = PRIVATE if name.startswith("client/") else {**PRIVATE, **PRIVATE_OF_DAEMONS}
+    if not ANY_PRIVATE.search(text):  # most files: no need to take them apart
+        return
     for line, t, _ in tokens(text):
         if t[0].isalpha() or t[0] == "_":
             for part in parts(t):
