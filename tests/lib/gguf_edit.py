@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parses a GGUF and writes it again, so that a test can change any part of it."""
 
+import os
 import struct
 
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -103,3 +104,16 @@ class Gguf:
         head = b"GGUF" + struct.pack("<IQQ", self.version, len(self.tensors), len(self.keys)) + head
         open(path, "wb").write(head + bytes(-len(head) % 32) + data)
         return path
+
+
+def cut_demo(path, layers, same=False):
+    """The first layers of models/demo.gguf, for what needs no whole model; same: each layer is the first one."""
+    g = Gguf(os.environ["NTX_SOURCE"] + "/models/demo.gguf")
+    g.keys[b"llama.block_count"] = (U32, layers)
+    for name in [n for n in g.tensors if n.startswith(b"blk.")]:
+        layer, of = name.split(b".", 2)[1:]
+        if int(layer) >= layers:
+            g.tensors.pop(name)
+        elif same:
+            g.tensors[name] = g.tensors[b"blk.0." + of]
+    return g.write(path)

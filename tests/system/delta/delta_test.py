@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from gguf_edit import ARR, F32, U32, Gguf  # noqa: E402
+from gguf_edit import ARR, F32, U32, Gguf, cut_demo  # noqa: E402
 
 NTX = os.environ["NTX_BIN"] + "/ntx"
 MODELS = os.environ["NTX_SOURCE"] + "/models/"
@@ -339,7 +339,7 @@ if os.path.exists(fake):
     assert r.returncode == 0 and r.stdout == texts[0] and CPU_ONLY in json.load(open(path("stats")))["backend_note"], r
     r = run("run", path("groups.gguf"), "Once upon a time", *few, "--ram", "40M", "--backend", "cuda")
     assert r.returncode == 111 and CPU_ONLY in r.stderr, r
-    r = run("run", SHARED, "Once upon a time", *few, "--ram", "40M", "--backend", "cuda")
+    r = run("run", SHARED, "Once upon a time", *few, "-n", "2", "--ram", "40M", "--backend", "cuda")
     assert (
         r.returncode == 0
         and json.load(open(path("stats")))["backend"] == "cuda"
@@ -444,7 +444,8 @@ refused("'output_norm.weight'", "--base", path("plain.gguf"), path("tuned.gguf")
 refused("no fine-tune of the base", "--base", MODELS + "demo.gguf", path("tuned.gguf"), path("x.gguf"))
 
 # Refusals.
-refused("nothing would be gained", MODELS + "demo.gguf", path("x.gguf"))
+cut_demo(path("cut.gguf"), 2)
+refused("nothing would be gained", path("cut.gguf"), path("x.gguf"))
 refused("of the matrices would be lost", "--rank", "8", path("plain.gguf"), path("x.gguf"))
 refused("already", path("packed.gguf"), path("x.gguf"))
 refused("No such file", path("alike.gguf"), path("none/x.gguf"), "--force")
