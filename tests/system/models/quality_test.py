@@ -20,7 +20,7 @@ SOURCE, BIN = os.environ.get('NTX_SOURCE'), os.environ.get('NTX_BIN')
 if not SOURCE or not BIN:
     sys.exit('run through ctest, or set NTX_SOURCE and NTX_BIN')
 HERE, MODELS = os.path.dirname(os.path.abspath(__file__)), os.path.join(SOURCE, 'models')
-CHARS, QUESTIONS = 16000, 50  # of the held-out files: enough to notice, few enough for a sanitizer build
+CHARS, QUESTIONS = 6000, 25  # of the held-out files: enough to notice
 PROMPT = 'One morning'
 CHATS = {
     'demo-chat.gguf': [

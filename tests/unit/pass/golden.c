@@ -168,16 +168,8 @@ static void shape_case(const json_t *e)
     free(logits), free(options);
 }
 
-/* Every n-th shape of an architecture is tried. Under sanitizers fewer suffice: shapes differ in numbers, and the same
- * functions compute them. */
-static unsigned shape_step(void)
-{
-#ifdef NTX_SANITIZED
-    if (!getenv("NTX_LONG"))
-        return 4;
-#endif
-    return emulated_step(6);
-}
+/* Every n-th shape of an architecture is tried: shapes differ in numbers, and the same functions compute them. */
+static unsigned shape_step(void) { return thinned_step(3, 6); }
 
 /* Each architecture of the model maker has its dozen. */
 static void shapes(void)

@@ -30,7 +30,7 @@ static void asked_alone(const struct rig_options *of, const float *want)
     } ways[] = {{N, N}, {7, N}, {16, 3}, {5, 2}, {1, 4}};
     struct rig r;
     static unsigned turn;
-    const unsigned every = emulated_step(sizeof ways / sizeof *ways);
+    const unsigned every = thinned_step(2, sizeof ways / sizeof *ways);
     rig_open(&r, of);
     for (size_t i = turn++ % every; i < sizeof ways / sizeof *ways; i += every)
         rig_check_asked(&r, N, ways[i].step, ways[i].every, false, want, of->make.type);
@@ -56,8 +56,8 @@ static void same_by_circumstance(const struct rig_options *of)
         {2, 33, 4, 9000, "avx512", 0},   {2, 1, 0, 20000, NULL, 1},        {3, 7, 0, 64 << 10, NULL, 2},
         {1, N, 0, 4 << 20, "avx512", 1}, {2, 6, 0, 4 << 20, "generic", 1},
     };
-    static unsigned turn; /* an emulator takes some for one model, others for the next */
-    const unsigned every = emulated_step(4);
+    static unsigned turn;
+    const unsigned every = thinned_step(2, 4);
     for (size_t i = turn++ % every; i < sizeof ways / sizeof *ways; i += every) {
         struct rig_options o = base;
         o.kernel = rig_kernel(ways[i].kernel);
