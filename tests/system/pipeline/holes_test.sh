@@ -27,7 +27,9 @@ flash="$v4 --layers 43 --embd 4096 --heads 64 --q-lora 1024 --o-parts 8 --o-lora
     --expert-ff 2048 --shared-ff 2048"
 pro="$v4 --layers 61 --embd 7168 --heads 128 --q-lora 1536 --o-parts 16 --o-lora 1024 --index-most 1024 --experts 384 \
     --expert-ff 3072 --shared-ff 3072"
-for shape in "$flash" "$glm5" "$glm5flash" "$next" "$pro"; do
+shapes=("$flash" "$glm5" "$glm5flash" "$next")
+[ -z "${NTX_LONG:-}" ] || shapes+=("$pro") # as flash, but larger
+for shape in "${shapes[@]}"; do
     # shellcheck disable=SC2086
     "$NTX_BIN/ntx-mkmodel" --holes --kv 1 $shape "$tmp/m.gguf" >"$tmp/made" 2>&1 ||
         { left_out "the file system takes no file so long: $(tail -1 "$tmp/made")"; continue; }
