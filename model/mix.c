@@ -325,13 +325,13 @@ static enum role role_of(const char *name)
 /* Small tensors; also those of models that llama.cpp runs and ntx does not. */
 static bool is_small(const char *name)
 {
-    static const uint16_t called[] = {NTX_T_router, NTX_T_token_experts, NTX_T_block_k, NTX_T_block_q},
+    static const uint16_t called[] = {NTX_T_router, NTX_T_token_experts, NTX_T_block_k, NTX_T_block_q,
+                                      NTX_T_short_conv},
                           kin[] = {NTX_T_inputs_proj, NTX_T_delta_conv};
     static const char *const others[] = {
         "_norm.weight",
         "altup",
         "laurel",
-        "shortconv.conv.weight",
         "time_mix_first.weight",
         "time_mix_w",
         "time_mix_v0.weight",

@@ -47,8 +47,10 @@
     X(glm5_next, "glm5-next")                                                                                          \
     X(granitehybrid, "granitehybrid")                                                                                  \
     X(falcon_h1, "falcon-h1")                                                                                          \
-    X(nemotron_h, "nemotron_h") X(lfm2, "lfm2") X(lfm2moe, "lfm2moe") X(qwen4exp, "qwen4exp") X(phi3, "phi3")          \
-        X(llama4, "llama4") X(step35, "step35") X(hy_v4, "hy_v4")
+    X(nemotron_h, "nemotron_h")                                                                                        \
+    X(lfm2, "lfm2")                                                                                                    \
+    X(lfm2moe, "lfm2moe") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4") X(step35, "step35")              \
+        X(hy_v4, "hy_v4")
 
 /* Drafters that use states of another model's layers; they are not models by themselves. */
 #define NTX_HEADS(X)       X(eagle3, "eagle3", "EAGLE-3") X(dflash, "dflash", "DFlash")
