@@ -80,6 +80,14 @@
 /* Text that BLOOM does not split; ( and | in the class are a slip of the original. */
 #define UNBROKEN "[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
 
+/* Scripts without spaces between words, as Trinity's file lists them. */
+#define ASIAN                                                                                                          \
+    "\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{F900}-\\x{FAFF}\\x{3040}-\\x{30FF}\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{"    \
+    "2FDF}"                                                                                                            \
+    "\\x{0E40}-\\x{0EFF}\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-\\x{"    \
+    "D7AF}"                                                                                                            \
+    "\\x{1100}-\\x{11FF}"
+
 struct shape {
     const char *names[12]; /* values of tokenizer.ggml.pre that split alike */
     struct ntx__pre_traits traits;
@@ -122,6 +130,13 @@ static const struct shape shapes[] = {
     {.names = {"deepseek-coder"}, .regex = {"[\\r\\n]", "[" WS "]?\\p{L}+", "[" WS "]?\\p{P}+", EAST, "\\p{N}"}},
     {.names = {"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"},
      .regex = {"\\p{N}{1,3}", "[" CJK "]+", V3("[\\r\\n]*", "[" WS "]*[\\r\\n]+")}},
+    /* digits by threes from the right */
+    {.names = {"afmoe"},
+     .regex = {"\\p{N}+", "\\A\\p{N}{1,2}(?=(?:\\p{N}{3})+\\z)|\\p{N}{1,3}", "[" ASIAN "]+",
+               V3("[\\r\\n]*", "[" WS "]*[\\r\\n]+")}},
+    {.names = {"exaone-moe"},
+     .regex = {ENDING("sS") "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?" SYMBOLS
+                            "[\\r\\n/]?|[" WS "]*[\\r\\n]|[" WS "]+(?![^" WS "])|[" WS "]+"}},
     {.names = {"spark2_5"}, .regex = {"\\p{N}{1,3}", "[" CJK "]+", V3("", "[\\r\\n]"), "\\p{N}"}},
 };
 #define N_SHAPES (sizeof(shapes) / sizeof(shapes[0]))

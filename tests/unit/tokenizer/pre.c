@@ -67,6 +67,20 @@ static const char *const tekken[][2] = {
      "1~" ACUTE "~AB~ " ACUTE "~A~"}, /* both begin with a mark, which alone counts as lower case */
 };
 
+static const char *const afmoe[][2] = {
+    {"1 12 123 1234 12345 123456 1234567", "1~ ~12~ ~123~ ~1~234~ ~12~345~ ~123~456~ ~1~234~567~"},
+    {"It's 日本語x \xe0\xb9\x80"
+     "a //\n\n",
+     "It~'s~ ~日本語~x~ ~\xe0\xb9\x80~a~ //\n\n~"},
+};
+
+/* Words with single spaces between them are one piece. */
+static const char *const exaone_moe[][2] = {
+    {"It's a long way  to go", "It~'s~ a long way~ ~ to go~"},
+    {"12 a/b //\n/\n\nc", "1~2~ a~/b~ //\n~/\n~\n~c~"},
+    {"e" ACUTE " f" ACUTE "g", "e" ACUTE " f" ACUTE "g~"},
+};
+
 /* As another engine splits them (kimi-k2: by its own expression). */
 static const char *const glm4[][2] = {
     {"It's we'LL 12345 a//b\n/ ...\n\n d", "It~'s~ we~'LL~ ~123~45~ a~//~b~\n~/~ ...\n\n~ d~"},
@@ -129,6 +143,8 @@ int main(void)
     CHECK_CUTS("qwen35", qwen35);
     CHECK_CUTS("deepseek-coder", deepseek_coder);
     CHECK_CUTS("default", default_);
+    CHECK_CUTS("afmoe", afmoe);
+    CHECK_CUTS("exaone-moe", exaone_moe);
     check_refused();
     return 0;
 }
