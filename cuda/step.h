@@ -105,7 +105,7 @@ DEV void step_layernorm(const struct ntx_gpu_step *a, const struct step_row *r, 
     const double by = 1 / sqrt(block_sum(squares, sums) / a->s.width +
                                (a->s.layernorm.eps != 0 ? (double)a->s.layernorm.eps : 1e-6));
     for (uint32_t k = TID; k < a->s.width; k += STEP_THREADS)
-        x[k] = (float)(((double)x[k] - mean) * by) * a->w[k] + a->w2[k];
+        x[k] = (float)(((double)x[k] - mean) * by) * a->w[k] + (a->w2 ? a->w2[k] : 0);
 }
 
 DEV float sigmoid_double(float x) { return (float)(1 / (1 + exp(-(double)x))); }
@@ -131,7 +131,8 @@ DEV double softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 
 DEV void step_rates(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    const double x = (double)r->out[k] + (double)a->w[k], by = (double)a->w2[k / (a->s.width / a->s.heads)];
+    const double x = (double)r->out[k] + (double)a->w[k],
+                 by = (a->s.rates.positive ? -1 : 1) * (double)a->w2[k / (a->s.width / a->s.heads)];
     if (k < a->s.heads)
         r->other[k] = sigmoid_exact(r->other[k]);
     r->out[k] = (float)exp(a->s.rates.bound != 0 ? (double)a->s.rates.bound / (1 + exp(by * x)) : by * softplus(x));
@@ -259,7 +260,14 @@ DEV void step_inputs(const struct ntx_gpu_step *a, const struct step_row *r, uin
 }
 DEV void step_map(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    r->out[k] = r->in[k] * a->s.scale * sigmoid_exact(r->in[k] * a->s.scale);
+    const struct ntx_map_step *m = &a->s.map;
+    const double x = (double)r->in[k];
+    if (m->kind != NTX_MAP_XIELU) {
+        r->out[k] = r->in[k] * a->s.scale * sigmoid_exact(r->in[k] * a->s.scale);
+        return;
+    }
+    const double curve = x > 0 ? (double)m->alpha_p * x * x : (double)m->alpha_n * (expm1(fmin(x, (double)m->eps)) - x);
+    r->out[k] = (float)(curve + (double)m->beta * x);
 }
 DEV void step_streams(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
@@ -271,7 +279,8 @@ DEV void step_glu(const struct ntx_gpu_step *a, const struct step_row *r, uint32
 }
 DEV void step_gate(const struct ntx_gpu_step *a, const struct step_row *r, uint32_t k)
 {
-    r->out[k] *= sigmoid_exact(r->other[a->s.gate.by_head ? k / (a->s.width / a->s.heads) : k]);
+    const float by = r->other[a->s.gate.by_head ? k / (a->s.width / a->s.heads) : k];
+    r->out[k] *= a->s.gate.softplus ? (float)softplus((double)by) : sigmoid_exact(by);
 }
 
 /* ---- dispatch by the table of operations */

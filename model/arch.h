@@ -59,6 +59,7 @@ struct ntx_hparams {
     bool v_of_k;             /* layers without a window have no V matrix: V is the product of the K matrix */
     bool experts_fused;      /* an expert's gate and up are one matrix */
     bool qkv_fused, gate_up_fused; /* these are fused in the file (ntx_whole_of) */
+    bool ungated;                  /* FFNs have no gate */
     bool delta_joined;             /* so are a delta net's q, k, v and the gate of its output */
     uint32_t expert_every;         /* the last of so many layers has experts, in some architectures */
     const struct ntx_dims *dims;   /* [n_layers], if layers differ in these numbers and in n_ff, which then have the

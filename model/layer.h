@@ -285,7 +285,8 @@ struct ntx_glu_step {
     struct ntx_activation hidden;
 };
 struct ntx_gate_step {
-    bool by_head; /* one gate value for each of `heads` heads, else one for each of `width` values */
+    bool by_head;  /* one gate value for each of `heads` heads, else one for each of `width` values */
+    bool softplus; /* the gate is the softplus of its value, else the sigmoid */
 };
 struct ntx_conv_step {
     uint32_t taps;     /* inputs of one output, the row's own included */
@@ -299,7 +300,15 @@ struct ntx_layernorm_step {
     float eps; /* added to the variance; 0: 1e-6 */
 };
 struct ntx_rates_step {
-    float bound; /* lower bound of the logarithm of the decay; 0: none */
+    float bound;   /* lower bound of the logarithm of the decay; 0: none */
+    bool positive; /* the weight `a` is stored as -a */
+};
+/* MAP: SILU of x * scale, or xIELU (arXiv:2411.13010):
+ * alpha_p x^2 + beta x for x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x. */
+enum ntx_map_kind { NTX_MAP_SILU, NTX_MAP_XIELU };
+struct ntx_map_step {
+    uint8_t kind; /* enum ntx_map_kind */
+    float alpha_p, alpha_n, beta, eps;
 };
 struct ntx_delta_step {
     uint32_t key_heads;
@@ -366,6 +375,7 @@ struct ntx_step {
         struct ntx_unit_step unit;
         struct ntx_layernorm_step layernorm;
         struct ntx_rates_step rates;
+        struct ntx_map_step map;
         struct ntx_delta_step delta;
         struct ntx_scan_step scan;
         struct ntx_shortconv_step shortconv;

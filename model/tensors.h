@@ -188,6 +188,7 @@ enum ntx_use {
       VECTOR) /* the model's: mixing by two products, as below */                                                      \
     X(head_low, "output_hc_down.weight", STREAMS, STREAM_LOW, MATRIX)                                                  \
     X(head_high, "output_hc_up.weight", STREAM_LOW, STREAMS, MATRIX)                                                   \
+    X(end_norm, "output_norm.weight", EMBD, ONE, VECTOR) /* the model's; the last layer subtracts the mean by it */    \
     X(attn_low_norm, "hc_attn_norm.weight", STREAMS, ONE, VECTOR) /* mixing by two products: norm of the streams, */   \
     X(attn_spread, "hc_attn_inject.weight", STREAMS, STREAM_COUNT, RESIDENT) /* weights of the output in each, */      \
     X(attn_low, "hc_attn_down.weight", STREAMS, STREAM_LOW, MATRIX)          /* and gates of their values, low-rank */ \
@@ -223,6 +224,8 @@ enum ntx_use {
     X(kda_f_b, "ssm_f_b.weight", DELTA_HEAD, DELTA_VALUES, MATRIX)                                                     \
     X(kda_g_a, "ssm_g_a.weight", EMBD, DELTA_HEAD, MATRIX) /* and the gate of its output, likewise */                  \
     X(kda_g_b, "ssm_g_b.weight", DELTA_HEAD, DELTA_VALUES, MATRIX)                                                     \
+    X(kda_f, "ssm_f_a.weight", EMBD, DELTA_VALUES, MATRIX) /* or in one product each */                                \
+    X(kda_g, "ssm_g_a.weight", EMBD, DELTA_VALUES, MATRIX)                                                             \
     X(kda_conv_q, "ssm_conv1d_q.weight", DELTA_TAPS, DELTA_VALUES, VECTORS)                                            \
     X(kda_conv_k, "ssm_conv1d_k.weight", DELTA_TAPS, DELTA_VALUES, VECTORS)                                            \
     X(kda_conv_v, "ssm_conv1d_v.weight", DELTA_TAPS, DELTA_VALUES, VECTORS)                                            \
@@ -354,8 +357,8 @@ bool ntx_is_experts(const char *name); /* the tensor has a matrix for each exper
 /* The tensor belongs to the model, though a layer's steps use it: its name has no "blk.N.". */
 static inline int ntx_is_models(enum ntx_tensor t)
 {
-    return t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse || t == NTX_T_fuse_norm ||
-           (t >= NTX_T_head_mix && t <= NTX_T_head_high);
+    return t == NTX_T_end_norm || t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse ||
+           t == NTX_T_fuse_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high);
 }
 
 /* Rows are multiplied by this tensor, wherever it is stored. */

@@ -122,11 +122,15 @@ void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
+
 void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *by = layer_row(f, s->in[1], i), *out = layer_row(f, s->out, i);
     const uint32_t each = s->gate.by_head ? s->width / s->heads : 1;
-    f->c.ops->sigmoid(by, s->width / each);
+    if (!s->gate.softplus)
+        f->c.ops->sigmoid(by, s->width / each);
+    for (uint32_t k = 0; s->gate.softplus && k < s->width / each; k++)
+        by[k] = (float)ntx__softplus((double)by[k]);
     for (uint32_t h = 0; s->gate.by_head && h < s->heads; h++)
         for (uint32_t k = 0; k < each; k++)
             out[(size_t)h * each + k] *= by[h];
@@ -134,13 +138,23 @@ void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         f->c.ops->mul(out, by, s->width);
 }
 
-/* SiLU. */
+static void map_xielu(const struct ntx_map_step *m, const float *in, float *out, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++) {
+        const double x = (double)in[k], curve = x > 0 ? (double)m->alpha_p * x * x
+                                                      : (double)m->alpha_n * (expm1(fmin(x, (double)m->eps)) - x);
+        out[k] = (float)(curve + (double)m->beta * x);
+    }
+}
+
 void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     enum { SOME = 256 };
     const float *in = layer_row(f, s->in[0], i);
     float *out = layer_row(f, s->out, i), by[SOME];
-    for (uint32_t k = 0, n; k < s->width; k += n) {
+    if (s->map.kind == NTX_MAP_XIELU)
+        map_xielu(&s->map, in, out, s->width);
+    for (uint32_t k = 0, n; s->map.kind == NTX_MAP_SILU && k < s->width; k += n) {
         n = NTX_MIN(s->width - k, (uint32_t)SOME);
         for (uint32_t j = 0; j < n; j++)
             by[j] = out[k + j] = in[k + j] * s->scale;
@@ -159,7 +173,7 @@ void ntx__row_unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 /* Mean and variance in the order of the values, in double. */
 void ntx__row_layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *w = f->vec[s->weight[0]], *b = f->vec[s->weight[1]];
+    const float *w = f->vec[s->weight[0]], *b = s->n_weights > 1 ? f->vec[s->weight[1]] : NULL;
     float *x = layer_row(f, s->out, i);
     double mean = 0, squares = 0;
     for (uint32_t k = 0; k < s->width; k++)
@@ -168,7 +182,7 @@ void ntx__row_layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_
         squares += ((double)x[k] - mean) * ((double)x[k] - mean);
     const double by = 1 / sqrt(squares / s->width + (s->layernorm.eps != 0 ? (double)s->layernorm.eps : 1e-6));
     for (uint32_t k = 0; k < s->width; k++)
-        x[k] = (float)(((double)x[k] - mean) * by) * w[k] + b[k];
+        x[k] = (float)(((double)x[k] - mean) * by) * w[k] + (b ? b[k] : 0);
 }
 
 void ntx__hadamard(float *x, uint32_t heads, uint32_t width)
@@ -195,11 +209,12 @@ void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
     float *keeps = layer_row(f, s->out, i);
     const uint32_t each = s->width / s->heads;
+    const double sign = s->rates.positive ? -1 : 1;
     for (uint32_t k = 0; s->rates.bound != 0 && k < s->width; k++)
         keeps[k] = (float)exp((double)s->rates.bound /
-                              (1 + exp((double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
+                              (1 + exp(sign * (double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
     for (uint32_t k = 0; s->rates.bound == 0 && k < s->width; k++)
-        keeps[k] = (float)exp((double)a[k / each] * ntx__softplus((double)keeps[k] + (double)dt[k]));
+        keeps[k] = (float)exp(sign * (double)a[k / each] * ntx__softplus((double)keeps[k] + (double)dt[k]));
     f->c.ops->sigmoid(layer_row(f, s->in[1], i), s->heads);
 }
 

@@ -70,7 +70,10 @@ static void put_key(struct ntx_gguf_out *o, const char *arch, const char *keys, 
     char key[128];
     const char *value = strchr(at, '=') + 1;
     size_t n = strcspn(value, " ");
-    snprintf(key, sizeof key, "%s.%.*s", arch, (int)(value - 1 - at), at);
+    if (*at == '/')
+        snprintf(key, sizeof key, "%.*s", (int)(value - 2 - at), at + 1);
+    else
+        snprintf(key, sizeof key, "%s.%.*s", arch, (int)(value - 1 - at), at);
     uint32_t list[4];
     int k = sscanf(value, "%u,%u,%u,%u", &list[0], &list[1], &list[2], &list[3]);
     if (n && value[n - 1] == ',')

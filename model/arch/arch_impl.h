@@ -7,6 +7,7 @@
  *   pieces_delta.c     keys and steps of delta nets
  *   pieces_scan.c      keys and steps of Mamba-2 scans, and of short convolutions
  *   pieces_streams.c   keys and steps of hyper-connections
+ *   pieces_limits.c    limits of activations by layer
  *   the others         one architecture each (and its relatives), or one kind of drafter
  *
  * A new architecture needs a file here and an entry of NTX_ARCHS; a new tensor needs an entry in tensors.h. */
@@ -49,8 +50,29 @@
     X(falcon_h1, "falcon-h1")                                                                                          \
     X(nemotron_h, "nemotron_h")                                                                                        \
     X(lfm2, "lfm2")                                                                                                    \
-    X(lfm2moe, "lfm2moe") X(qwen4exp, "qwen4exp") X(phi3, "phi3") X(llama4, "llama4") X(step35, "step35")              \
-        X(hy_v4, "hy_v4")
+    X(lfm2moe, "lfm2moe")                                                                                              \
+    X(qwen4exp, "qwen4exp")                                                                                            \
+    X(phi3, "phi3")                                                                                                    \
+    X(llama4, "llama4")                                                                                                \
+    X(step35, "step35")                                                                                                \
+    X(hy_v4, "hy_v4")                                                                                                  \
+    X(qwen3vl, "qwen3vl")                                                                                              \
+    X(qwen3vlmoe, "qwen3vlmoe")                                                                                        \
+    X(glm4, "glm4")                                                                                                    \
+    X(hunyuan_moe, "hunyuan-moe")                                                                                      \
+    X(hy_v3, "hy_v3")                                                                                                  \
+    X(dots1, "dots1")                                                                                                  \
+    X(ernie4_5_moe, "ernie4_5-moe")                                                                                    \
+    X(seed_oss, "seed_oss")                                                                                            \
+    X(afmoe, "afmoe")                                                                                                  \
+    X(exaone_moe, "exaone-moe")                                                                                        \
+    X(bailingmoe2, "bailingmoe2")                                                                                      \
+    X(bailingmoe3, "bailingmoe3")                                                                                      \
+    X(laguna, "laguna")                                                                                                \
+    X(apertus, "apertus")                                                                                              \
+    X(mimo2, "mimo2")                                                                                                  \
+    X(cohere2, "cohere2")                                                                                              \
+    X(cohere2moe, "cohere2moe")
 
 /* Drafters that use states of another model's layers; they are not models by themselves. */
 #define NTX_HEADS(X)       X(eagle3, "eagle3", "EAGLE-3") X(dflash, "dflash", "DFlash")
@@ -73,6 +95,7 @@ struct ntx__arch {
                            others */
     bool per_layer;     /* `keys` handles numbers of heads and FFN widths that differ from layer to layer */
     bool unturned;      /* RoPE may be absent */
+    bool layer_norm;    /* norms may subtract the mean: attention.layer_norm_epsilon may stand for the other epsilon */
     bool kv_heads_tell; /* a layer with attention.head_count_kv 0 is recurrent; `keys` handles that */
     int (*keys)(struct ntx__keys *k);
     const char *own[NTX__OWN_KEYS];
@@ -125,17 +148,21 @@ struct ntx__attention {                                      /* features of a la
     bool paired;   /* input of q, k, v: the token's embedding and the state of the token before it, each normed; h is
                       that state */
     bool unturned; /* no RoPE */
-    bool normed;   /* the normed state is in x already */
     enum ntx_rotation turn;
-    bool post_norm;  /* a norm after the last product, also of FFNs */
-    bool gated;      /* q's matrix also computes gates of the output */
-    bool head_gates; /* a matrix computes one gate for each head */
-    float scale;     /* of scores; 0: 1 / sqrt(width of a head) */
-    float cap;       /* soft cap of scores; 0: none */
-    bool borrows;    /* it reads another layer's K and V, and has none */
-    bool v_of_k;     /* V is K before its norm */
-    bool v_norm;     /* a norm of each head of V, without a scale */
-    bool bare_norm;  /* a norm of each head of q and k after RoPE, without a scale */
+    bool post_norm;   /* a norm after the last product, also of FFNs */
+    bool gated;       /* q's matrix also computes gates of the output */
+    bool head_gates;  /* a matrix computes one gate for each head */
+    bool value_gates; /* a matrix computes one gate for each value */
+    bool soft_gates;  /* gates are softplus, else sigmoid */
+    float v_scale;    /* factor of V; 0: none */
+    bool turned_norm; /* the norms of q and k follow RoPE */
+    bool normed;      /* x is there already */
+    float scale;      /* of scores; 0: 1 / sqrt(width of a head) */
+    float cap;        /* soft cap of scores; 0: none */
+    bool borrows;     /* it reads another layer's K and V, and has none */
+    bool v_of_k;      /* V is K before its norm */
+    bool v_norm;      /* a norm of each head of V, without a scale */
+    bool bare_norm;   /* a norm of each head of q and k after RoPE, without a scale */
     uint32_t window,
         chunk; /* window: positions that a row sees, its own included; chunk: size of attention chunks; 0: none */
     struct ntx_temperature temperature;
@@ -152,6 +179,7 @@ struct ntx__mla {     /* features of MLA besides the common ones */
     bool gated;       /* each output value has a gate, and each head a sink */
     bool unturned;    /* no RoPE: the rope_dim values of a key are simply shared by all heads */
     bool keys_behind; /* the indexer's queries and keys: RoPE at their end, and no Hadamard transform */
+    bool head_gates;  /* a matrix computes one gate for each head */
 };
 /* h += o(MLA(norm(h))). RoPE rotates adjacent pairs behind the plain part of a head. With hp->index, attention reads
  * the indexer's top-k. */
@@ -161,11 +189,15 @@ void ntx__add_mla_attention(const struct ntx_hparams *hp, uint32_t layer, struct
 void ntx__add_delta(const struct ntx_hparams *hp, struct ntx_layer *out, bool joined);
 /* y = the same of x. sigmoid: the gate's activation, instead of SiLU, with the q and k normalisation of qwen4exp. */
 void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *out, bool joined, bool sigmoid);
+struct ntx__kda {
+    enum ntx_tensor a;
+    struct ntx_rates_step rates;
+    bool whole; /* decays and gates are made by one product each, else by two */
+};
 /* h += gate(delta net with a decay for each key channel (KDA), of norm(h)) */
-void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out);
+void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__kda *has);
 /* y = the same of x, for models with several residual streams. */
-void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx_tensor a,
-                        float bound); /* bound of RATES (layer.h) */
+void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__kda *has);
 /* y = out(norm(gate(Mamba-2 scan of x))); without `norm` there is no norm. */
 void ntx__add_scan_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx__presence norm);
 /* h += the same of norm(h) */
@@ -198,6 +230,11 @@ struct ntx__experts {                             /* features of a layer's exper
 void ntx__add_both(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
 /* h += experts(norm(h)). */
 void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *out, const struct ntx__experts *has);
+void ntx__add_experts_normed(const struct ntx_model *m, struct ntx_layer *out,
+                             const struct ntx__experts *has); /* with a norm of their sum */
+/* h += ffn(norm(h)) in the hp->n_dense first layers, else experts. */
+void ntx__add_dense_or_experts(const struct ntx_model *m, uint32_t l, struct ntx_layer *out,
+                               const struct ntx__experts *has);
 
 /* ntx__add_input: h += norm(proj(act(gate h) * the token's input of this layer)). ntx__add_inputs, before layer 0:
  * computes these inputs for all layers. */
@@ -225,6 +262,8 @@ int ntx__key_f32(struct ntx__keys *k, const char *suffix, float fallback, float 
 /* Reads attention.sliding_window (fallback as above) and its pattern: an array names the layers with a window, or
  * all but the last of each `every` layers have it (a number in the key replaces `every`). */
 int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every);
+/* The same, but without a pattern all but the first of each `every` layers have it. */
+int ntx__key_windows_behind(struct ntx__keys *k, int64_t fallback, uint32_t every);
 /* Makes hp->dims: numbers of heads, K and V heads and FFN widths from the keys' numbers or arrays, all else from hp. */
 int ntx__make_dims(struct ntx__keys *k);
 /* Allocates hp->own: `size` zero bytes for a struct of the architecture's file. NULL: no memory, and the error is
@@ -232,6 +271,9 @@ int ntx__make_dims(struct ntx__keys *k);
 void *ntx__own(struct ntx__keys *k, size_t size);
 /* The layer has a tensor of this name. */
 bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name);
+/* leading_dense_block_count; expert_shared_count, from which n_ff_shexp follows. */
+int ntx__key_dense(struct ntx__keys *k);
+int ntx__key_shared_count(struct ntx__keys *k);
 /* Sets experts_fused if the first layer with experts (hp->n_dense) has gates and ups in one matrix. */
 void ntx__find_fused_experts(struct ntx__keys *k);
 /* Keys of MLA and of its indexer (pieces_mla.c). */
@@ -248,6 +290,13 @@ int ntx__key_stream_count(struct ntx__keys *k);
 int ntx__key_streams(struct ntx__keys *k);
 int ntx__key_limit(struct ntx__keys *k, const char *suffix, float fallback, float *out);
 int ntx__key_kda(struct ntx__keys *k);
+/* Limits of activations, one for each layer (pieces_limits.c): reads a list, or one number for all; absent: 0. Gives a
+ * layer's experts the limit, and its shared expert and dense FFN `shared`: SiLU and its factor are clamped. */
+int ntx__key_limits(struct ntx__keys *k, const char *suffix, float *out);
+void ntx__set_limits(struct ntx_layer *l, float limit, float shared);
+/* Numbers of a layer with a window, if they differ: rope.dimension_count_swa and rope.freq_base_swa; such layers are
+ * not scaled. */
+int ntx__key_window_rope(struct ntx__keys *k);
 /* The layers that are delta nets, and their widths (pieces_delta.c). Checks that RoPE sections cover all pairs
  * (qwen35.c). */
 int ntx__key_recurrent(struct ntx__keys *k);

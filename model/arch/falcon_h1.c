@@ -22,6 +22,9 @@ static void falcon_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer
     struct ntx_step *s = ntx_layer_add(out, NTX_OP_SCALE, NTX_BUF_BESIDE, NTX_BUF_Y);
     s->width = hp->n_embd;
     s->scale = 1;
+    s = ntx_layer_add(out, NTX_OP_SCALE, NTX_BUF_X, NTX_BUF_X); /* quantised anew for the products */
+    s->width = hp->n_embd;
+    s->scale = 1;
     ntx__add_attention(hp, out, &(struct ntx__attention){.rope = NTX_ROPE_NEOX, .normed = true, .o_bias = NTX__MAYBE});
     ntx_layer_add(out, NTX_OP_ADD, NTX_BUF_H, NTX_BUF_BESIDE)->width = hp->n_embd;
     ntx__add_dense(m, l, out, NTX_FFN_SILU);

@@ -127,7 +127,7 @@ static void glm5next_layer(const struct ntx_model *m, uint32_t at, struct ntx_la
         ntx__streams_begin(hp, l);
     ntx__streams_enter(hp, l, NTX_T_attn_mix, NTX_T_attn_norm);
     if (ntx_is_recurrent(hp, at))
-        ntx__add_kda_alone(hp, l, NTX_T_delta_a, own ? own->bound : 0);
+        ntx__add_kda_alone(hp, l, &(struct ntx__kda){.a = NTX_T_delta_a, .rates = {.bound = own ? own->bound : 0}});
     else
         ntx__add_mla_alone(hp, at, l, &(struct ntx__mla){.unturned = true});
     ntx__streams_leave(hp, l);

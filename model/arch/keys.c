@@ -294,7 +294,7 @@ static int get_sizes(struct ntx__keys *k)
         (rc = ntx__key_u32(k, "embedding_length", -1, 1, NTX__MAX_WIDTH, &hp->n_embd)) || (rc = get_ffn_width(k)) ||
         (rc = ntx__key_u32(k, "context_length", -1, 1, INT32_MAX, &hp->ctx_train)) ||
         (rc = ntx__key_u32(k, "attention.sliding_window", 0, 0, UINT32_MAX, &window)) ||
-        (rc = ntx__key_f32(k, "attention.layer_norm_rms_epsilon", NAN, 0, 1, &hp->rms_eps)))
+        (rc = ntx__key_f32(k, "attention.layer_norm_rms_epsilon", k->arch->layer_norm ? 0 : NAN, 0, 1, &hp->rms_eps)))
         return rc;
     if (!is_own(k, "attention.sliding_window") && window &&
         window < hp->ctx_train) /* within the window, full attention gives the same result */
@@ -499,6 +499,18 @@ int ntx__key_windows(struct ntx__keys *k, int64_t fallback, uint32_t every)
     return rc;
 }
 
+int ntx__key_windows_behind(struct ntx__keys *k, int64_t fallback, uint32_t every)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = ntx__key_windows(k, fallback, every);
+    if (rc || !hp->window || ntx_gguf_find(k->g, ntx__key_of(k, "attention.sliding_window_pattern")))
+        return rc;
+    memset(hp->windowed, 0, sizeof hp->windowed);
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        hp->windowed[l / 64] |= (uint64_t)(l % every != 0) << l % 64;
+    return 0;
+}
+
 /* Reads number l of an array; another kind of key leaves *v. */
 static void of_layer(struct ntx__keys *k, const char *suffix, uint32_t l, uint32_t *v)
 {
@@ -571,6 +583,34 @@ bool ntx__has(const struct ntx__keys *k, uint32_t layer, const char *name)
     char full[80];
     snprintf(full, sizeof full, "blk.%u.%s", layer, name);
     return ntx_gguf_tensor(k->g, full);
+}
+
+int ntx__key_window_rope(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc = ntx__key_u32(k, "rope.dimension_count_swa", hp->rope_dim, 2, hp->head_k, &hp->rope_dim_window);
+    if (rc || (rc = ntx__key_f32(k, "rope.freq_base_swa", hp->rope_base, 1, 1e12f, &hp->rope_base_window)))
+        return rc;
+    if (hp->rope_dim_window % 2)
+        return ntx_err_set(k->err, -EINVAL, "%u rotated dimensions within a window are not pairs", hp->rope_dim_window);
+    hp->rope_factor_window = 1;
+    hp->plain_window = true;
+    return 0;
+}
+
+int ntx__key_dense(struct ntx__keys *k)
+{
+    return ntx__key_u32(k, "leading_dense_block_count", 0, 0, k->hp->n_layers, &k->hp->n_dense);
+}
+
+int ntx__key_shared_count(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    uint32_t shared;
+    int rc = ntx__key_u32(k, "expert_shared_count", -1, 0, NTX__MAX_WIDTH / hp->n_ff_exp, &shared);
+    if (!rc)
+        hp->n_ff_shexp = shared * hp->n_ff_exp;
+    return rc;
 }
 
 void ntx__find_fused_experts(struct ntx__keys *k)

@@ -31,7 +31,7 @@ static int kimi_keys(struct ntx__keys *k)
 static void kimi_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 {
     if (ntx_is_recurrent(&m->hp, l))
-        ntx__add_kda(&m->hp, out);
+        ntx__add_kda(&m->hp, out, &(struct ntx__kda){.a = NTX_T_kda_a});
     else
         ntx__add_mla_attention(&m->hp, l, out, &(struct ntx__mla){.unturned = true});
     if (l < m->hp.n_dense)

@@ -143,11 +143,12 @@ static void add_attend(struct ntx_layer *l, const struct ntx__attention *has, co
     s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)w->head_k);
     s->width = w->n_head * w->head_v;
     ntx__takes(s, NTX_T_sinks, has->sinks);
-    if (has->gated || has->head_gates) {
+    if (has->gated || has->head_gates || has->value_gates) {
         s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
-        s->in[1] = has->gated ? NTX_BUF_Z : NTX_BUF_A;
+        s->in[1] = has->head_gates ? NTX_BUF_A : NTX_BUF_Z;
         s->width = w->n_head * w->head_v;
         s->gate.by_head = has->head_gates;
+        s->gate.softplus = has->soft_gates;
         s->heads = has->head_gates ? w->n_head : 0;
     }
 }
@@ -158,30 +159,37 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     const enum ntx_buf x = has->paired ? NTX_BUF_NORMED : NTX_BUF_X;
     if (has->paired)
         add_pair(hp, l);
-    else if (has->normed) /* quantised anew for the products */
-        copy_row(hp, l, x, x, 0);
-    else
+    else if (!has->normed)
         ntx__norm(l, x, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
     ntx__add_product(l, NTX_BUF_Q, x, has->gated ? NTX_T_q_gated : NTX_T_q);
     if (!has->borrows)
         add_kv(l, has, x);
     if (has->paired && hp->head.norm_residual)
         copy_row(hp, l, NTX_BUF_H, NTX_BUF_NORMED, hp->n_embd);
-    if (has->head_gates)
-        ntx__add_product(l, NTX_BUF_A, NTX_BUF_X, NTX_T_head_gate);
+    if (has->head_gates || has->value_gates)
+        ntx__add_product(l, has->head_gates ? NTX_BUF_A : NTX_BUF_Z, NTX_BUF_X,
+                         has->head_gates ? NTX_T_head_gate : NTX_T_mla_gate);
     add_bias(hp, has->layer, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
     add_bias(hp, has->layer, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
     add_bias(hp, has->layer, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
     if (has->gated)
         ntx__split(l, NTX_BUF_Q, NTX_BUF_Z, w.n_head, w.head_k);
-    add_head_norms(l, has, &w);
+    if (!has->turned_norm)
+        add_head_norms(l, has, &w);
     if (!has->unturned)
         add_rope(hp, l, has, NTX_BUF_Q, w.n_head);
     if (!has->unturned && !has->borrows)
         add_rope(hp, l, has, NTX_BUF_K, w.n_head_kv);
+    if (has->turned_norm)
+        add_head_norms(l, has, &w);
     if (has->bare_norm) {
         ntx__norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, NTX__NEVER, w.n_head, w.head_k);
         ntx__norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, NTX__NEVER, w.n_head_kv, w.head_k);
+    }
+    if (has->v_scale != 0) {
+        struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, NTX_BUF_V, NTX_BUF_V);
+        s->width = w.n_head_kv * w.head_v;
+        s->scale = has->v_scale;
     }
     if (!has->borrows)
         ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
@@ -347,6 +355,23 @@ void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *l, const stru
     ntx__norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, NTX__ALWAYS, 1, m->hp.n_embd);
     ntx__add_experts_alone(m, l, has);
     ntx__add_state(&m->hp, l);
+}
+
+void ntx__add_experts_normed(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
+{
+    ntx__norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_ffn_norm, NTX__ALWAYS, 1, m->hp.n_embd);
+    ntx__add_experts_alone(m, l, has);
+    ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm, NTX__ALWAYS, 1, m->hp.n_embd);
+    ntx__add_state(&m->hp, l);
+}
+
+void ntx__add_dense_or_experts(const struct ntx_model *m, uint32_t at, struct ntx_layer *l,
+                               const struct ntx__experts *has)
+{
+    if (at < m->hp.n_dense)
+        ntx__add_dense(m, at, l, has->act);
+    else
+        ntx__add_experts(m, l, has);
 }
 
 void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)

@@ -158,7 +158,7 @@ static void multiply_twice(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf b
     ntx__add_product(l, out, between, second);
 }
 
-static void add_kda_products(const struct ntx_hparams *hp, struct ntx_layer *l)
+static void add_kda_products(const struct ntx_hparams *hp, struct ntx_layer *l, bool whole)
 {
     const uint32_t n = hp->delta.heads * hp->delta.head;
     for (uint32_t i = 0; i < 3; i++) {
@@ -166,31 +166,36 @@ static void add_kda_products(const struct ntx_hparams *hp, struct ntx_layer *l)
         l->step[l->n_steps - 1].offset = i * n;
     }
     ntx__add_product(l, NTX_BUF_K, NTX_BUF_X, NTX_T_delta_beta);
+    if (whole) {
+        ntx__add_product(l, NTX_BUF_A, NTX_BUF_X, NTX_T_kda_f);
+        ntx__add_product(l, NTX_BUF_Z, NTX_BUF_X, NTX_T_kda_g);
+        return;
+    }
     ntx__add_product(l, NTX_BUF_Q_LOW, NTX_BUF_X, NTX_T_kda_f_a);
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_X, NTX_T_kda_g_a);
     multiply_twice(l, NTX_BUF_A, NTX_BUF_Q_LOW, hp->delta.head, NTX_T_kda_f_b);
     multiply_twice(l, NTX_BUF_Z, NTX_BUF_Y, hp->delta.head, NTX_T_kda_g_b);
 }
 
-void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *l)
+void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__kda *has)
 {
     ntx__norm(l, NTX_BUF_X, NTX_BUF_H, NTX_T_attn_norm, NTX__ALWAYS, 1, hp->n_embd);
-    ntx__add_kda_alone(hp, l, NTX_T_kda_a, 0);
+    ntx__add_kda_alone(hp, l, has);
     ntx__add_state(hp, l);
 }
 
-void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_tensor a, float bound)
+void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__kda *has)
 {
     const uint32_t n = hp->delta.heads * hp->delta.head;
-    add_kda_products(hp, l);
+    add_kda_products(hp, l, has->whole);
     add_convolution(hp, l, NTX_T_kda_conv_q, 3, hp->streams.n ? 1e-6f : 0);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_RATES, NTX_BUF_A, NTX_BUF_A);
     s->in[1] = NTX_BUF_K;
     s->heads = hp->delta.heads;
     s->width = n;
     ntx__takes(s, NTX_T_kda_dt, NTX__ALWAYS);
-    ntx__takes(s, a, NTX__ALWAYS);
-    s->rates.bound = bound;
+    ntx__takes(s, has->a, NTX__ALWAYS);
+    s->rates = has->rates;
     s = ntx_layer_add(l, NTX_OP_DELTA, NTX_BUF_ATTN, NTX_BUF_Q);
     s->in[1] = NTX_BUF_K;
     s->heads = s->delta.key_heads = hp->delta.heads;

@@ -190,9 +190,8 @@ void ntx__add_mla_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx
     const bool chooses = ntx_has_indexer(hp, layer);
     ntx__add_product(l, hp->q_lora ? NTX_BUF_Q_LOW : NTX_BUF_Q, NTX_BUF_X, hp->q_lora ? NTX_T_q_a : NTX_T_q);
     ntx__add_product(l, NTX_BUF_K, NTX_BUF_X, NTX_T_kv_a);
-    if (has->gated)
-        ntx__add_product(l, NTX_BUF_POOL_GATE, NTX_BUF_X, NTX_T_mla_gate); /* the gates of FFNs have the buffer of
-                                                                              attention's gates */
+    if (has->gated || has->head_gates) /* the gates of FFNs have the buffer of attention's gates */
+        ntx__add_product(l, NTX_BUF_POOL_GATE, NTX_BUF_X, has->gated ? NTX_T_mla_gate : NTX_T_head_gate);
     if (chooses)
         add_index_products(hp, l);
     ntx__norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_kv_a_norm, NTX__ALWAYS, 1, hp->kv_lora);
@@ -220,11 +219,13 @@ void ntx__add_mla_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx
     ntx__takes(s, NTX_T_kv_b, hp->kv_joined ? NTX__ALWAYS : NTX__NEVER);
     ntx__takes(s, NTX_T_k_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
     ntx__takes(s, NTX_T_v_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
-    if (has->gated) {
-        ntx__takes(s, NTX_T_sinks, NTX__ALWAYS);
+    ntx__takes(s, NTX_T_sinks, has->gated ? NTX__ALWAYS : NTX__NEVER);
+    if (has->gated || has->head_gates) {
         s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
         s->in[1] = NTX_BUF_POOL_GATE;
         s->width = hp->n_head * hp->head_v;
+        s->gate.by_head = has->head_gates;
+        s->heads = has->head_gates ? hp->n_head : 0;
     }
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qwen3.c: Qwen 3: norms of each head's q and k; dense, or with experts. */
+/* qwen3.c: Qwen 3: norms of each head's q and k; dense, or with experts. Qwen3-VL's text part is the same: its RoPE
+ * has sections of pairs, whose positions are equal in a text. */
 #include "model/arch/arch_impl.h"
 
 static const struct ntx__attention attention = {.rope = NTX_ROPE_NEOX, .qk_norm = NTX__ALWAYS};
@@ -25,6 +26,15 @@ static const struct ntx_known models[] = {
     {0},
 };
 
+static const struct ntx_known models_vl[] = {
+    {"qwen3-vl-235b-a22b", 94, 4096, 12288, 64, 4, 128, 151936, 262144, 128, 8, 1536,
+     "rope.dimension_sections=24,20,20,0", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_qwen3 = {.layer = dense};
+const struct ntx__arch ntx__arch_qwen3vl = {.layer = dense};
+const struct ntx__arch ntx__arch_qwen3vlmoe = {
+    .experts = NTX__ALWAYS, .expert_norm = true, .layer = moe, .models = models_vl};
 const struct ntx__arch ntx__arch_qwen3moe = {
     .experts = NTX__ALWAYS, .expert_norm = true, .layer = moe, .models = models};

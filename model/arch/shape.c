@@ -9,6 +9,8 @@ const char *ntx_pack_refuses(const struct ntx_hparams *hp)
 {
     if (hp->dims)
         return "the number of neurons may differ from layer to layer, and groups are made for one number";
+    if (hp->ungated)
+        return "its FFNs have no gates";
     return hp->gate_up_fused
                ? "gates and ups are one matrix in its file, and a neuron's rows of both are read as if they were two"
                : NULL;

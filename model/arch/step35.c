@@ -20,9 +20,7 @@ static int window_keys(struct ntx__keys *k)
     int rc;
     if (!pattern || pattern->type != NTX_GGUF_ARR)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is missing, or no array", k->key);
-    if ((rc = ntx__key_windows(k, -1, 1)) ||
-        (rc = ntx__key_u32(k, "rope.dimension_count_swa", hp->rope_dim, 2, hp->head_k, &hp->rope_dim_window)) ||
-        (rc = ntx__key_f32(k, "rope.freq_base_swa", hp->rope_base, 1, 1e12f, &hp->rope_base_window)))
+    if ((rc = ntx__key_windows(k, -1, 1)) || (rc = ntx__key_window_rope(k)))
         return rc;
     if (!hp->window)
         return ntx_err_set(k->err, -ENOTSUP, "key '%s' is 0: a %s model without a window is not supported",
@@ -33,7 +31,6 @@ static int window_keys(struct ntx__keys *k)
                            "window%s: not supported",
                            hp->rope_dim, hp->rope_dim_window,
                            hp->rope_scaling != NTX_ROPE_SCALE_NONE ? ", and rope.scaling" : "");
-    hp->rope_factor_window = 1;
     hp->rope_dim /= 2;
     return 0;
 }
@@ -44,28 +41,6 @@ static uint32_t step35_width(const struct ntx_hparams *hp, enum ntx_dim d)
     return d == NTX_DIM_FREQS ? hp->rope_dim : 0;
 }
 
-/* Reads a list of numbers, one for each layer (and next-token block), or one for all; absent: 0. */
-static int limits_of(struct ntx__keys *k, const char *suffix, float *out)
-{
-    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
-    float all = 0;
-    int rc = kv && kv->type == NTX_GGUF_ARR ? 0 : ntx__key_f32(k, suffix, 0, 0, 1e6f, &all);
-    if (rc)
-        return rc;
-    if (kv && kv->type == NTX_GGUF_ARR && (kv->elem != NTX_GGUF_F32 || kv->count < k->hp->n_layers))
-        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of a floating-point number for each layer", k->key);
-    for (uint32_t l = 0; l < k->hp->n_layers; l++) {
-        float v = all;
-        if (kv && kv->type == NTX_GGUF_ARR)
-            memcpy(&v, (const uint8_t *)kv->data + l * sizeof v, sizeof v);
-        if (!(v >= 0 && v <= 1e6f))
-            return ntx_err_set(k->err, -EINVAL, "key '%s' is %g for layer %u; 0 to 1e+06 are possible", k->key,
-                               (double)v, l);
-        out[l] = v;
-    }
-    return 0;
-}
-
 static int step35_keys(struct ntx__keys *k)
 {
     struct ntx_hparams *hp = k->hp;
@@ -74,42 +49,9 @@ static int step35_keys(struct ntx__keys *k)
     if (rc || (rc = window_keys(k)) || (rc = ntx__make_dims(k)) ||
         (rc = ntx__key_u32(k, "leading_dense_block_count", 0, 0, hp->n_layers, &hp->n_dense)) ||
         (rc = ntx__key_u32(k, "expert_shared_feed_forward_length", -1, 1, NTX__MAX_WIDTH, &hp->n_ff_shexp)) ||
-        (rc = limits_of(k, "swiglu_clamp_exp", own->limit)))
+        (rc = ntx__key_limits(k, "swiglu_clamp_exp", own->limit)))
         return rc;
-    return limits_of(k, "swiglu_clamp_shexp", own->shared_limit);
-}
-
-/* The input where SiLU, which is increasing there, reaches `limit`: clamping the input clamps the output. */
-static float silu_reaches(float limit)
-{
-    double x = (double)limit + 1;
-    for (int i = 0; i < 100 && limit > 0; i++) {
-        double s = 1 / (1 + exp(-x));
-        x -= (x * s - (double)limit) / (s * (1 + x * (1 - s)));
-    }
-    return (float)x;
-}
-
-static void set_limit(struct ntx_activation *a, float limit)
-{
-    a->limit = limit;
-    a->gate_limit = limit > 0 ? silu_reaches(limit) : 0;
-}
-
-/* llama.cpp reads a limit of at most 1e-6 as none. */
-static void set_limits(const struct ntx_hparams *hp, uint32_t at, struct ntx_layer *l)
-{
-    const struct own *own = hp->own;
-    const float limit = own && own->limit[at] > 1e-6f ? own->limit[at] : 0,
-                shared = own && own->shared_limit[at] > 1e-6f ? own->shared_limit[at] : 0;
-    for (struct ntx_step *s = l->step; s < l->step + l->n_steps; s++) {
-        if (s->op == NTX_OP_GLU) /* llama.cpp gives a dense FFN the limit of the shared expert */
-            set_limit(&s->glu.hidden, shared);
-        if (s->op != NTX_OP_EXPERTS)
-            continue;
-        set_limit(&s->experts.hidden, limit);
-        set_limit(&s->experts.shared, shared);
-    }
+    return ntx__key_limits(k, "swiglu_clamp_shexp", own->shared_limit);
 }
 
 static void step35_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
@@ -127,7 +69,9 @@ static void step35_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer
     else
         ntx__add_experts(m, out,
                          &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__MAYBE, .shared = NTX__ALWAYS});
-    set_limits(&m->hp, l, out);
+    const struct own *own = m->hp.own;
+    if (own)
+        ntx__set_limits(out, own->limit[l], own->shared_limit[l]);
 }
 
 /* ---- models by name (model/arch.h) */

@@ -316,6 +316,59 @@ CASES = {
         '--arch hy_v4 --layers 3 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 128 --head-dim 64 --rotated'
         ' 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 0 --type Q8_0 --seed 89'
     ),
+    'qwen3vl.f32': '--arch qwen3vl --heads 6 --kv 2 --head-dim 64 --rope-base 5000000 --type F32 --seed 91',
+    'qwen3vlmoe.f32': (
+        '--arch qwen3vlmoe --experts 9 --experts-used 3 --expert-ff 96 --head-dim 64 --rope-base 5000000 --type F32'
+        ' --seed 92'
+    ),
+    'glm4.f32': '--arch glm4 --heads 6 --kv 3 --head-dim 32 --rotated 16 --biases --type F32 --seed 93',
+    'hunyuan.f32': (
+        '--arch hunyuan-moe --experts 7 --experts-used 3 --ff 96 --expert-ff 96 --shared-ff 96 --type F32 --seed 94'
+    ),
+    'hy3.f32': (
+        '--arch hy_v3 --layers 4 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 192 --heads 6 --head-dim 64'
+        ' --dense 1 --nextn 1 --biases --expert-scale 2.826 --type F32 --seed 95'
+    ),
+    'dots1.f32': (
+        '--arch dots1 --kv 8 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 192 --head-dim 64 --dense 1'
+        ' --biases --expert-scale 2.5 --type F32 --seed 96'
+    ),
+    'ernie45.f32': (
+        '--arch ernie4_5-moe --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 160 --dense 1 --biases --type F32'
+        ' --seed 97'
+    ),
+    'seedoss.f32': '--arch seed_oss --heads 10 --kv 2 --head-dim 32 --biases --type F32 --seed 98',
+    'afmoe.f32': (
+        '--arch afmoe --layers 5 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 192 --heads 6 --head-dim 64'
+        ' --dense 1 --biases --window 16 --expert-scale 2.826 --type F32 --seed 99'
+    ),
+    'exaone.f32': (
+        '--arch exaone-moe --layers 5 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 96 --heads 6 --head-dim'
+        ' 64 --dense 1 --biases --window 16 --expert-scale 2.5 --type F32 --seed 110'
+    ),
+    'bailing2.f32': (
+        '--arch bailingmoe2 --experts 12 --experts-used 3 --expert-groups 4 --expert-groups-used 2 --expert-ff 96'
+        ' --shared-ff 96 --dense 1 --rotated 16 --biases --expert-scale 2.5 --type F32 --seed 101'
+    ),
+    'bailing3.f32': (
+        '--arch bailingmoe3 --layers 6 --experts 12 --experts-used 3 --expert-groups 4 --expert-groups-used 2'
+        ' --expert-ff 96 --shared-ff 96 --head-dim 96 --rotated 32 --value-dim 64 --kv-lora 128 --dense 2 --delta-head'
+        ' 48 --attention-every 3 --expert-scale 2.5 --type F32 --seed 102'
+    ),
+    'laguna.f32': (
+        '--arch laguna --layers 5 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 160 --heads 6 --window-heads'
+        ' 8 --head-dim 64 --rotated 32 --window 16 --dense 1 --biases --expert-scale 2.5 --type F32 --seed 103'
+    ),
+    'cohere2.f32': '--arch cohere2 --layers 5 --head-dim 32 --window 16 --tied --type F32 --seed 106',
+    'cohere2moe.f32': (
+        '--arch cohere2moe --layers 5 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 192 --head-dim 64'
+        ' --window 16 --dense 1 --type F32 --seed 117'
+    ),
+    'apertus.f32': '--arch apertus --heads 6 --kv 2 --head-dim 64 --type F32 --seed 104',
+    'mimo2.f32': (
+        '--arch mimo2 --layers 5 --experts 9 --experts-used 3 --expert-ff 96 --heads 8 --kv 4 --full-kv 2 --head-dim 96'
+        ' --value-dim 64 --rotated 32 --window 16 --dense 1 --biases --type F32 --seed 105'
+    ),
     'yarn.told.f32': (
         '--rope-scaling yarn --rope-factor 8 --rope-orig 32 --ctx 256 --yarn-magnitude 1.3 --type F32 --seed 83'
     ),

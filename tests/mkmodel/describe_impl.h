@@ -50,11 +50,15 @@ enum {
     KDA = 262144,
     STREAMED = 524288,
     BLOCKS = 1048576 /* of positions that are chosen, streams, and what follows from tokens */,
-    STEP = 2097152,
+    STEP = 2097152 /* limits by layer */,
     GATED = 4194304 /* latents */,
-    SCANS = 8388608 /* Mamba-2 */,
-    SHORT = 16777216 /* convolutions */,
-    ALONE = 33554432 /* a layer has a scan, attention or an FFN */
+    BY_LAYER = 8388608 /* heads and windows */,
+    BOUND = 16777216 /* of decays */,
+    XIELU = 33554432,
+    MEANS = 67108864 /* that norms subtract */,
+    SCANS = 134217728 /* Mamba-2 */,
+    SHORT = 268435456 /* convolutions */,
+    ALONE = 536870912 /* a layer has a scan, attention or an FFN */
 };
 bool mk__says(const struct mk_options *o, unsigned key);
 

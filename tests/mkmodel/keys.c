@@ -43,7 +43,22 @@ static const struct {
     {"gemma4", GEMMA4 | WINDOW | WINDOW_BASE | EMBED_SCALED},
     {"llama4", EXPERT_EVERY},
     {"hy_v4", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE | GATED},
-    {"step35", STEP | SHARED_WIDTH | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
+    {"step35", STEP | BY_LAYER | SHARED_WIDTH | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
+    {"qwen3vl", SECTIONS},
+    {"qwen3vlmoe", SECTIONS},
+    {"hunyuan-moe", SHARED_WIDTH},
+    {"hy_v3", SHARED_WIDTH | SIGMOID | DENSE},
+    {"dots1", SHARED_COUNT | SIGMOID | DENSE},
+    {"ernie4_5-moe", SHARED_WIDTH | DENSE | EXPERT_EVERY},
+    {"afmoe", SHARED_COUNT | SIGMOID | DENSE | WINDOW | EMBED_SCALED},
+    {"exaone-moe", SHARED_WIDTH | SIGMOID | DENSE | WINDOW},
+    {"bailingmoe2", SHARED_COUNT | SIGMOID | DENSE},
+    {"bailingmoe3", SHARED_COUNT | DENSE | MLA | SIGMOID | KDA | BOUND},
+    {"laguna", BY_LAYER | SHARED_WIDTH | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
+    {"mimo2", BY_LAYER | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
+    {"apertus", XIELU},
+    {"cohere2", WINDOW | MEANS | EMBED_SCALED},
+    {"cohere2moe", WINDOW | MEANS | SHARED_WIDTH | SHARED_COUNT | SIGMOID | DENSE | EMBED_SCALED},
 };
 
 bool mk__says(const struct mk_options *o, unsigned key)
@@ -317,16 +332,14 @@ static void add_gemma4_keys(struct model *m)
     kv_f32(m, "final_logit_softcapping", 8);
 }
 
-static void add_step_keys(struct model *m)
+/* Heads and windows of each layer. */
+static void add_layer_keys(struct model *m)
 {
     const struct mk_options *o = m->o;
     const uint32_t n = o->layers + o->nextn;
     uint32_t heads[NTX_MAX_LAYERS + 16], kv[NTX_MAX_LAYERS + 16];
     uint8_t pattern[NTX_MAX_LAYERS + 16];
-    float limits[NTX_MAX_LAYERS + 16], shared_limits[NTX_MAX_LAYERS + 16];
     for (uint32_t l = 0; l < n; l++) {
-        limits[l] = l % 2 ? 0.5f : 0;
-        shared_limits[l] = l % 3 == 1 ? 0.75f : 0;
         heads[l] = m->dims[l].n_head;
         kv[l] = m->dims[l].n_head_kv;
         pattern[l] = ntx_windowed(&m->hp, l);
@@ -334,8 +347,37 @@ static void add_step_keys(struct model *m)
     kv_list(m, "attention.head_count", NTX_GGUF_U32, heads, n);
     kv_list(m, "attention.head_count_kv", NTX_GGUF_U32, kv, n);
     kv_list(m, "attention.sliding_window_pattern", NTX_GGUF_BOOL, pattern, n);
+    if (o->rotated && !strcmp(o->arch, "laguna"))
+        mk__kv_u32(m, "rope.dimension_count_swa", m->head);
+    if (!strcmp(o->arch, "mimo2"))
+        kv_f32(m, "attention.value_scale", 0.7f);
+}
+
+static void add_step_keys(struct model *m)
+{
+    const uint32_t n = m->o->layers + m->o->nextn;
+    float limits[NTX_MAX_LAYERS + 16], shared_limits[NTX_MAX_LAYERS + 16];
+    for (uint32_t l = 0; l < n; l++) {
+        limits[l] = l % 2 ? 0.5f : 0;
+        shared_limits[l] = l % 3 == 1 ? 0.75f : 0;
+    }
     kv_list(m, "swiglu_clamp_exp", NTX_GGUF_F32, limits, n);
     kv_list(m, "swiglu_clamp_shexp", NTX_GGUF_F32, shared_limits, n);
+}
+
+/* The numbers of an activation for each layer; these keys have no architecture before them. */
+static void add_xielu_keys(struct model *m)
+{
+    float p[4][NTX_MAX_LAYERS];
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    for (uint32_t l = 0; l < m->o->layers; l++) {
+        p[0][l] = 0.2f + 0.1f * (float)l;
+        p[1][l] = -1 + 0.3f * (float)l;
+        p[2][l] = 0.5f;
+        p[3][l] = -1e-6f;
+    }
+    for (int i = 0; i < 4; i++)
+        mk_kv_arr(m->f, keys[i], NTX_GGUF_F32, p[i], m->o->layers);
 }
 
 static void add_router_keys(struct model *m)
@@ -395,22 +437,33 @@ void mk__add_keys(struct model *m, uint32_t orig)
     else
         mk__kv_u32(m, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
     const uint32_t mla_kv_heads = o->kv_joined ? o->heads : 1;
-    if (mk__says(o, STEP))
-        add_step_keys(m);
+    if (mk__says(o, BY_LAYER))
+        add_layer_keys(m);
     else
         mk__kv_u32(m, "attention.head_count", o->heads);
+    if (mk__says(o, STEP))
+        add_step_keys(m);
+    if (mk__says(o, XIELU))
+        add_xielu_keys(m);
+    if (mk__says(o, BOUND))
+        kv_f32(m, "kda.gate_lower_bound", o->delta_bound != 0 ? -o->delta_bound : -5);
     if (mk__says(o, KDA))
         add_kda_keys(m);
     else if (lists_kv(m))
         add_kv_list(m);
-    else if (!is_gemma4(o) && !mk__says(o, STEP))
+    else if (!is_gemma4(o) && !mk__says(o, BY_LAYER))
         mk__kv_u32(m, "attention.head_count_kv", mk__says(o, MLA) ? mla_kv_heads : o->kv);
-    kv_f32(m, "attention.layer_norm_rms_epsilon", 1e-5f);
+    if (mk__says(o, MEANS)) {
+        kv_f32(m, "attention.layer_norm_epsilon", 1e-5f);
+        kv_f32(m, "logit_scale", 2);
+    } else {
+        kv_f32(m, "attention.layer_norm_rms_epsilon", 1e-5f);
+    }
     if (mk__says(o, MLA)) {
         add_mla_keys(m);
     } else if (m->head * o->heads != o->embd || !mk__says(o, UNSAID_LENGTH)) {
         mk__kv_u32(m, "attention.key_length", m->head);
-        mk__kv_u32(m, "attention.value_length", m->head);
+        mk__kv_u32(m, "attention.value_length", value_dim(o, m->head));
     }
     if (o->experts) {
         mk__kv_u32(m, "expert_count", o->experts);

@@ -213,6 +213,9 @@ static const struct {
     {NTX_T_kda_conv_q, 0, 1, OF_IN, false, false},
     {NTX_T_kda_conv_k, 0, 1, OF_IN, false, false},
     {NTX_T_kda_conv_v, 0, 1, OF_IN, false, false},
+    {NTX_T_end_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_kda_f, 0, 1.5f, OF_EMBD, false, false},
+    {NTX_T_kda_g, 0, 1.5f, OF_EMBD, false, false},
     {NTX_T_kda_f_a, 0, 1.5f, OF_EMBD, false, false},
     {NTX_T_kda_f_b, 0, 1.5f, OF_IN, false, false},
     {NTX_T_kda_g_a, 0, 1.5f, OF_EMBD, false, false},
@@ -262,8 +265,9 @@ static bool wants_optional(const struct mk_options *o, enum ntx_tensor t)
     bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm,
          bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
     bool always = !strcmp(o->arch, "qwen2moe"); /* published files have all of them */
-    return t == NTX_T_layer_scale || t == NTX_T_expert_scale || (t == NTX_T_router_select && o->biases) ||
-           (norm && o->qk_norms) || (bias && (o->biases || always));
+    return t == NTX_T_layer_scale || t == NTX_T_expert_scale ||
+           ((t == NTX_T_router_select || t == NTX_T_sinks) && o->biases) || (norm && o->qk_norms) ||
+           (bias && (o->biases || always));
 }
 
 static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum ntx_tensor t)

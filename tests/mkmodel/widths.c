@@ -26,15 +26,19 @@ static void gemma4_widths(struct model *m)
     }
 }
 
-/* Every third layer has no window, and `heads` heads; activations of some are clamped. */
-static void step_widths(struct model *m)
+/* Every third layer has no window, `heads` heads and, if asked for, other numbers of K and V heads. */
+static void layer_widths(struct model *m)
 {
     const struct mk_options *o = m->o;
     m->hp.dims = m->dims;
     for (uint32_t l = 0; l < o->layers + o->nextn; l++) {
         bool full = l % 3 == 0;
-        m->dims[l] = (struct ntx_dims){
-            full ? o->heads : or_else(o->window_heads, o->heads), o->kv, m->head, m->head, o->ff, l};
+        m->dims[l] = (struct ntx_dims){full ? o->heads : or_else(o->window_heads, o->heads),
+                                       full ? or_else(o->full_kv, o->kv) : o->kv,
+                                       m->head,
+                                       value_dim(o, m->head),
+                                       o->ff,
+                                       l};
         m->hp.windowed[l / 64] |= (uint64_t)!full << l % 64;
     }
 }
@@ -140,8 +144,8 @@ void mk__find_widths(struct model *m)
                                  .v_of_k = o->no_v,
                                  .experts_fused = o->fused,
                                  .delta_joined = o->delta_joined,
-                                 .qkv_fused = is_phi3(o) && !o->no_v,
-                                 .gate_up_fused = is_phi3(o),
+                                 .qkv_fused = (is_phi3(o) && !o->no_v) || !strcmp(o->arch, "bailingmoe2"),
+                                 .gate_up_fused = is_phi3(o) || !strcmp(o->arch, "glm4"),
                                  .expert_every = o->expert_every ? o->expert_every : 1};
     m->hp.delta.head = or_else(o->delta_head, 32);
     m->hp.delta.heads = or_else(o->delta_heads, 4);
@@ -166,10 +170,11 @@ void mk__find_widths(struct model *m)
     }
     if (mk__says(o, ALONE))
         alone_widths(m);
+    m->hp.no_output_norm = mk__says(o, MEANS);
     if (is_gemma4(o))
         gemma4_widths(m);
-    if (mk__says(o, STEP))
-        step_widths(m);
+    if (mk__says(o, BY_LAYER))
+        layer_widths(m);
     if (is_pooled(o))
         pooled_widths(m);
     if (mk__says(o, STREAMED))

@@ -57,12 +57,29 @@ ARCHS = {
     "phi3": "",
     "llama4": "--experts 3",
     "step35": "--experts 3 --window 7 --qk-norms",
+    "qwen3vl": "",
+    "qwen3vlmoe": "--experts 3",
+    "glm4": "--biases",
+    "hunyuan-moe": "--experts 3 --expert-ff 32 --shared-ff 32",
+    "hy_v3": "--experts 3 --nextn 1",
+    "dots1": "--experts 3",
+    "ernie4_5-moe": "--experts 3",
+    "seed_oss": "--biases",
+    "afmoe": "--experts 3 --window 7",
+    "exaone-moe": "--experts 3 --window 7",
+    "bailingmoe2": "--experts 3",
+    "bailingmoe3": DELTA + "--kv-lora 32 --head-dim 32 --rotated 16",
+    "laguna": "--layers 2 --experts 3 --window 7",
+    "apertus": "",
+    "cohere2": "",
+    "cohere2moe": "--experts 3",
+    "mimo2": "--layers 2 --experts 3 --window 7",
 }
 # Tensors that published files have, and that only images or sounds use: of any architecture an encoder in the same
 # file; and in each layer of some.
 EVERYWHERE = ("v.patch_embd.weight", "v.blk.0.attn_q.weight", "mm.0.bias", "a.conv1d.1.weight")
 IN_LAYERS = {"deepseek4": ("exp_probs_b_vl.bias",)}
-SECTIONS = {"qwen35", "qwen35moe", "qwen4exp"}  # whose own key it is
+SECTIONS = {"qwen35", "qwen35moe", "qwen4exp", "qwen3vl", "qwen3vlmoe", "glm4", "bailingmoe3"}  # whose own key it is
 
 
 def path(name):

@@ -163,6 +163,30 @@ static struct mk_options kda(void)
     return make;
 }
 
+/* Such with bounded decays made by one product, and gates of MLA's heads. */
+static struct mk_options ling(void)
+{
+    struct mk_options make = kda();
+    make.arch = "bailingmoe3";
+    make.shared_ff = 256;
+    return make;
+}
+
+/* Windows with other heads and another RoPE, softplus gates; or scaled V and sinks; or gates of values. */
+static struct mk_options by_layer(const char *arch)
+{
+    struct mk_options make = step35();
+    make.arch = arch;
+    make.qk_norms = false;
+    if (!strcmp(arch, "afmoe"))
+        make.window_heads = 0;
+    if (!strcmp(arch, "mimo2")) {
+        make.full_kv = 1;
+        make.value_dim = 16;
+    }
+    return make;
+}
+
 /* Such, and positions chosen some at a time, in several residual streams. */
 struct mk_options pass_streamed(void)
 {
@@ -212,6 +236,12 @@ void pass_architectures(struct world *w)
         pass_choosing("glm-dsa", "Q4_K_M", 4, 2),
         pass_choosing("hy_v4", "Q8_0", 2, 2),
         kda(),
+        ling(),
+        by_layer("laguna"),
+        by_layer("mimo2"),
+        by_layer("afmoe"),
+        other("apertus", "Q8_0", 2),
+        other("cohere2", "Q8_0", 4),
         pass_streamed(),
         blocks(),
     };
