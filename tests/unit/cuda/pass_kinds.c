@@ -172,14 +172,12 @@ static struct mk_options ling(void)
     return make;
 }
 
-/* Windows with other heads and another RoPE, softplus gates; or scaled V and sinks; or gates of values. */
+/* Windows with other heads and another RoPE, softplus gates; or scaled V and sinks. */
 static struct mk_options by_layer(const char *arch)
 {
     struct mk_options make = step35();
     make.arch = arch;
     make.qk_norms = false;
-    if (!strcmp(arch, "afmoe"))
-        make.window_heads = 0;
     if (!strcmp(arch, "mimo2")) {
         make.full_kv = 1;
         make.value_dim = 16;
@@ -227,6 +225,8 @@ void pass_architectures(struct world *w)
         pass_mla("Q8_0", false, 0),
         pass_mla("Q4_K_M", true, 64),
         pass_mla("F16", false, 64),
+        other("apertus", "Q8_0", 2),
+        other("cohere2", "Q8_0", 4),
         recurrent("qwen3next", "Q8_0", 3),
         recurrent("qwen35", "Q8_0", 4),
         recurrent("qwen35moe", "Q8_0", 3),
@@ -239,9 +239,6 @@ void pass_architectures(struct world *w)
         ling(),
         by_layer("laguna"),
         by_layer("mimo2"),
-        by_layer("afmoe"),
-        other("apertus", "Q8_0", 2),
-        other("cohere2", "Q8_0", 4),
         pass_streamed(),
         blocks(),
     };

@@ -38,8 +38,9 @@ static const struct {
     {"bailingmoe2", WITH_QK_NORMS "MM ADD NORM ROUTE EXPERTS ADD", NTX_ROPE_NEOX},
     {"laguna", ATTENTION "MM NORM NORM* ROPE ROPE* PUT* ATTEND GATE MM ADD NORM ROUTE EXPERTS ADD", NTX_ROPE_NEOX},
     {"apertus", WITH_QK_NORMS "MM ADD NORM MM MAP MM ADD", NTX_ROPE_NEOX},
-    {"cohere2", "SCALE* LAYERNORM* MM MM* MM* PUT* ATTEND MM ADD SCALE MM MM GLU MM ADD", NTX_ROPE_NORM},
-    {"cohere2moe", "SCALE* LAYERNORM* MM MM* MM* PUT* ATTEND MM ADD SCALE ROUTE EXPERTS SCALE ADD", NTX_ROPE_NORM},
+    {"cohere2", "SCALE* LAYERNORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD SCALE MM MM GLU MM ADD", NTX_ROPE_NORM},
+    {"cohere2moe", "SCALE* LAYERNORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD SCALE ROUTE EXPERTS SCALE ADD",
+     NTX_ROPE_NORM},
     {"mimo2", ATTENTION "ROPE ROPE* SCALE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD", NTX_ROPE_NEOX},
 };
 
@@ -153,6 +154,25 @@ static void check_apertus(void)
     refuse(&o, "xielu.alpha_n", "xielu.alpha_m", -EINVAL, "key 'xielu.alpha_n' is missing");
 }
 
+/* Norms that subtract the mean, also the last one, which is a step of the last layer. */
+static void check_cohere(void)
+{
+    struct mk_options o = options_of("cohere2");
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = x.m->layers;
+    CHECK(window_of(&l[2]) == 9 && !window_of(&l[3]) && !ntx_layer_find(&l[3], NTX_OP_ROPE));
+    CHECK(l[3].step[l[3].n_steps - 1].op == NTX_OP_LAYERNORM && l[2].step[l[2].n_steps - 1].op == NTX_OP_ADD);
+    CHECK(x.m->hp.no_output_norm && x.m->hp.logit_scale == 2 &&
+          ntx_layer_find(l, NTX_OP_LAYERNORM)->layernorm.eps == 1e-5f);
+    CHECK_STR(name_of(&x, l[3].end_norm), "output_norm.weight");
+    close_model(&x);
+    o = options_of("cohere2moe");
+    x = open_model(&o);
+    l = x.m->layers;
+    CHECK(!window_of(&l[0]) && ntx_layer_find(&l[0], NTX_OP_ROPE) && window_of(&l[1]) == 9 && window_of(&l[3]) == 9);
+    close_model(&x);
+}
+
 static void refuse_others(void)
 {
     struct mk_options o = options_of("ernie4_5-moe");
@@ -175,6 +195,7 @@ int main(void)
     check_layers();
     check_bailing();
     check_apertus();
+    check_cohere();
     refuse_others();
     return 0;
 }
