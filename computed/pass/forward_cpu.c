@@ -122,7 +122,6 @@ void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
-
 void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     float *by = layer_row(f, s->in[1], i), *out = layer_row(f, s->out, i);
