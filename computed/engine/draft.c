@@ -7,13 +7,18 @@
 
 #include "common/util.h"
 
-#define MATCHES      4u  /* most matches that are followed */
-#define LIKE_MOST    64u /* most tokens that are compared */
-#define REPLACED     4u  /* divides the length of a match whose last token differs (a name changed throughout a text) */
-#define FORGET       0.02f /* decay of a chance's evidence with each node that should have held */
-#define FORGET_DEPTH 0.005f
-#define PACE_FORGET  0.95
-#define DRIFT        0.0002f /* a kind that never pays is still tried in about 1 % of the passes */
+#define MATCHES        4u  /* most matches that are followed */
+#define LIKE_MOST      64u /* most tokens that are compared */
+#define REPLACED       6u /* divides the length of a match whose last token differs (a name changed throughout a text) */
+#define FORGET         0.02f /* decay of a chance's evidence with each node that should have held */
+#define FORGET_DEPTH   0.02f
+#define PACE_NEW       0.1   /* weight of a pass that tells of the slope */
+#define PACE_FORGOTTEN 0.002 /* of one that does not */
+#define PACE_PASSES    12.0
+#define LOCAL          0.95    /* of the rate that a proposal promises is taken for that of the next passes */
+#define SUREST         0.985   /* most chance of a node: a long chain does not become certain */
+#define WAITS          0.05    /* share of a pass that waits for the drive, where the drive limits it */
+#define DRIFT          0.0002f /* a kind that never pays is still tried in about 1 % of the passes */
 
 /* ---- chances, by the length of the match; those of the first match and of the others apart */
 
@@ -28,7 +33,7 @@ static uint32_t kind_of(uint32_t alike, uint32_t match)
 
 float ntx_draft_believed(uint32_t kind)
 {
-    static const float first[] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.9f, 0.95f};
+    static const float first[] = {0.2f, 0.4f, 0.5f, 0.6f, 0.7f, 0.75f, 0.8f, 0.85f, 0.95f, 0.97f};
     uint32_t half = NTX_DRAFT_LOOKUP_KINDS / 2;
     if (kind >= NTX_DRAFT_LOOKUP_KINDS)
         return 1;
@@ -74,7 +79,7 @@ static float kind_chance(const struct ntx_draft_chances *c, uint32_t kind, float
 double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
 {
     uint32_t s = ntx_draft_source(kind), d = depth_class(depth);
-    return NTX_MIN((double)(kind_chance(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d]), 1.0);
+    return NTX_MIN((double)(kind_chance(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d]), SUREST);
 }
 
 static void add_outcome(float *said, float *held, float forget, float s, bool h)
@@ -90,16 +95,6 @@ static void learn_node(struct ntx_draft_chances *c, uint32_t kind, uint32_t dept
     uint32_t s = ntx_draft_source(kind), d = depth_class(depth);
     add_outcome(&c->deep_said[s][d], &c->deep_held[s][d], FORGET_DEPTH, kind_chance(c, kind, said), held);
     add_outcome(&c->said[kind], &c->held[kind], FORGET, said, held);
-}
-
-double ntx_draft_promise(const struct ntx_draft *d, const struct ntx_draft_chances *c, double cost)
-{
-    double path[NTX_DRAFT_NODES] = {1}, gain = 0;
-    for (uint32_t i = 1; i < d->n; i++) {
-        path[i] = path[d->parent[i]] * ntx_draft_chance(c, d->kind[i], d->depth[i], d->said[i]);
-        gain += NTX_MAX(path[i] - cost, 0.0);
-    }
-    return gain;
 }
 
 uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token)
@@ -218,13 +213,21 @@ void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n,
 
 /* ---- times */
 
-void ntx_pace_add(struct ntx_pace *p, double rows, double ns)
+void ntx_pace_add(struct ntx_pace *p, double rows, double ns, double waited)
 {
-    p->n = p->n * PACE_FORGET + 1;
-    p->rows = p->rows * PACE_FORGET + rows;
-    p->rows2 = p->rows2 * PACE_FORGET + rows * rows;
-    p->ns = p->ns * PACE_FORGET + ns;
-    p->rows_ns = p->rows_ns * PACE_FORGET + rows * ns;
+    double busy = NTX_MAX(ns - waited, 0.0), more_rows = rows - p->rows, more_ns = busy - p->ns;
+    double tells = more_rows * more_rows / (more_rows * more_rows + 1), new = NTX_MAX(PACE_NEW * tells, PACE_FORGOTTEN);
+    if (p->n > 0) {
+        p->rows2 += new *(more_rows * more_rows - p->rows2);
+        p->rows_ns += new *(more_rows * more_ns - p->rows_ns);
+    }
+    p->n = NTX_MIN(p->n + 1, PACE_PASSES);
+    p->rows += more_rows / p->n;
+    p->ns += more_ns / p->n;
+    if (waited > WAITS * ns)
+        p->floor += (ns - p->floor) * (p->floor > 0 ? PACE_NEW : 1);
+    else if (ns < p->floor)
+        p->floor = ns;
 }
 
 /* Where all passes had about as many rows, the prior decides, so that drafts are tried. */
@@ -232,10 +235,8 @@ double ntx_pace_row(const struct ntx_pace *p)
 {
     if (p->n == 0)
         return 0;
-    double rows = p->rows / p->n, ns = p->ns / p->n, spread = p->rows2 / p->n - rows * rows,
-           with = p->rows_ns / p->n - rows * ns, weight = 0.05;
-    double prior = ns / ((p->prior > 0 ? 1 / p->prior : 16) - 1 + rows);
-    return NTX_MAX((with + weight * prior) / (spread + weight), 0.0);
+    double weight = 0.05, prior = NTX_MAX(p->row, p->ns / ((p->prior > 0 ? 1 / p->prior : 16) - 1 + p->rows));
+    return NTX_MAX((p->rows_ns + weight * prior) / (p->rows2 + weight), 0.0);
 }
 
 double ntx_pace_union(double share, double rows)
@@ -243,26 +244,29 @@ double ntx_pace_union(double share, double rows)
     return share > 0 && share < 1 ? (1 - pow(1 - share, rows)) / share : rows;
 }
 
-uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, double plain,
-                        double share, double row, double least, double surer)
+uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, const double *ns,
+                        double worth)
 {
-    double path[NTX_DRAFT_NODES] = {1}, tokens = rows, best = surer * rows / plain;
+    double path[NTX_DRAFT_NODES] = {1}, tokens[NTX_DRAFT_NODES] = {rows}, local = 0;
     uint32_t n = 1;
     for (uint32_t i = 1; i < d->n; i++) {
         path[i] = path[d->parent[i]] * ntx_draft_chance(c, d->kind[i], d->depth[i], d->said[i]);
-        tokens += path[i];
-        double more = row * (ntx_pace_union(share, rows + i) - ntx_pace_union(share, rows)),
-               rate = tokens / (plain + more + least * i);
-        n = rate > best ? i + 1 : n;
-        best = NTX_MAX(best, rate);
+        tokens[i] = tokens[i - 1] + path[i];
     }
+    for (uint32_t i = 0; i < d->n; i++)
+        local = NTX_MAX(local, tokens[i] / ns[i]);
+    worth = NTX_MAX(worth, local * LOCAL);
+    for (uint32_t i = 1; i < d->n; i++)
+        n = tokens[i] - worth * ns[i] > tokens[n - 1] - worth * ns[n - 1] ? i + 1 : n;
     return n;
 }
 
+/* Near the drive's time neither hides the other whole: a norm of both, at most a fifth above the larger. */
 double ntx_pace_of(const struct ntx_pace *p, double rows)
 {
-    double known = p->n > 0 ? p->rows / p->n : 0;
-    return p->n > 0 ? NTX_MAX(p->ns / p->n + (rows - known) * ntx_pace_row(p), 0.0) : 0;
+    double busy = p->n > 0 ? NTX_MAX(p->ns + (rows - p->rows) * ntx_pace_row(p), 0.0) : 0,
+           more = NTX_MAX(busy, p->floor), less = NTX_MIN(busy, p->floor), part = more > 0 ? less / more : 0;
+    return more * sqrt(sqrt(1 + part * part * part * part));
 }
 
 /* ---- turns */
@@ -282,14 +286,6 @@ double ntx_pace_of(const struct ntx_pace *p, double rows)
 void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on)
 {
     *t = (struct ntx_draft_turn){.on = on, .left = on ? TURN : SETTLE + TRIAL_OFF, .rest = REST_FIRST};
-}
-
-#define AGAIN 128u /* least passes between a lost trial and a promised one */
-
-void ntx_draft_turn_promise(struct ntx_draft_turn *t)
-{
-    if (!t->on && !t->trial && t->left && t->left + NTX_MAX(AGAIN, t->dear) <= t->rest)
-        t->left = 1;
 }
 
 static void start_turn(struct ntx_draft_turn *t, bool on, bool trial)

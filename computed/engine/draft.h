@@ -50,34 +50,39 @@ static inline unsigned ntx_draft_source(uint32_t kind)
                ? NTX_DRAFT_BY_LOOKUP
                : NTX_DRAFT_BY_FILE + (kind - NTX_DRAFT_STATS_LOOKUP_KINDS) / NTX_DRAFT_STATS_FILE_KINDS;
 }
-/* Chance that a node at this depth holds, if its parent does. */
+/* Chance that a node at this depth holds, if its parent does; below 1. */
 double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said);
 float ntx_draft_believed(uint32_t kind); /* prior chance, per unit of the source's probability */
 /* Halves the prior of prompt lookup, where rows are expensive. */
 void ntx_draft_chances_doubt(struct ntx_draft_chances *c);
-/* Expected tokens of the nodes whose chance is above `cost`, less their cost. */
-double ntx_draft_promise(const struct ntx_draft *d, const struct ntx_draft_chances *c, double cost);
-/* Number of nodes, from the first on, that give the most tokens per ns in a pass of `rows` other rows. Those rows give
- * as many tokens in `plain` ns. Each node costs `least` ns, and what ntx_pace_union(share) adds times `row`. 1: no
- * node, if the others do not make a token `surer` times cheaper. */
-uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, double plain,
-                        double share, double row, double least, double surer);
+/* Number of nodes, from the first on, with the most expected tokens less their pass's time, ns[n - 1], times `worth`:
+ * tokens per ns elsewhere, or nearly those of this proposal, if they are more. The pass has `rows` other rows. 1: no
+ * draft. */
+uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows,
+                        const double *ns, double worth);
 void ntx_draft_chances(struct ntx_draft_chances *c);       /* sets the priors */
 void ntx_draft_chances_drift(struct ntx_draft_chances *c); /* once a pass */
 
-/* Time of a pass by its rows: a line through the measured passes, the latest counting most. */
+/* Time of a pass by its rows: what the rows compute is a line through the measured passes, the latest counting most; the
+ * drive's time hides it as far as it can. What passes of few rows and of many tell about the line's slope is not
+ * forgotten while all passes have as many rows. */
 struct ntx_pace {
-    double n, rows, rows2, ns, rows_ns;
-    double prior; /* prior share of a pass's time that one more row takes; 0: 1/16 */
+    double n;              /* passes, the older ones fading */
+    double rows, ns;       /* means, without waits for the drive */
+    double rows2, rows_ns; /* mean square deviation of rows, and covariance */
+    double floor;          /* ns of passes that wait for the drive; 0: none does */
+    double row;            /* ns that one more row takes before that is measured; 0: by prior */
+    double prior;          /* or in units of a pass; 0: 1/16 */
 };
-void ntx_pace_add(struct ntx_pace *p, double rows, double ns);
-double ntx_pace_row(const struct ntx_pace *p); /* ns of one more row */
+/* waited: part of ns that was spent waiting for the drive. */
+void ntx_pace_add(struct ntx_pace *p, double rows, double ns, double waited);
+double ntx_pace_row(const struct ntx_pace *p); /* ns of one more row, where nothing hides it */
 double ntx_pace_of(const struct ntx_pace *p, double rows);
 /* Expected number of distinct experts for `rows` rows, in units of one row's experts. The n-th row adds (1 - share)^(n
  * - 1). */
 double ntx_pace_union(double share, double rows);
 
-/* Whether drafting pays, as measured. Passes take turns: most of them in the mode (with or without drafts) that gave
+/* Whether a draft model pays, as measured. Passes take turns: most of them in the mode (with or without drafts) that gave
  * more tokens per ns, a few in the other on trial. The losing mode is tried less and less often. Only this sees the
  * cost of a drafter that shares cores with the passes. */
 struct ntx_draft_turn {
@@ -89,8 +94,6 @@ struct ntx_draft_turn {
     uint32_t dear; /* passes without a trial after a lost one, so that trials cost at most 1 % of the time */
 };
 void ntx_draft_turn_begin(struct ntx_draft_turn *t, bool on);
-/* Drafting seems to pay: the next trial comes sooner, but not right after the last one. */
-void ntx_draft_turn_promise(struct ntx_draft_turn *t);
 /* A pass of decode rows alone, including waits for the drafter. least_ns: time spent waiting for weights, so a pass
  * without drafts takes at least as long. */
 void ntx_draft_turn_pass(struct ntx_draft_turn *t, uint32_t tokens, double ns, double least_ns);

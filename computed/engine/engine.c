@@ -111,14 +111,15 @@ static int make_buffers(struct ntx_engine *e)
     e->live = calloc(e->l->max_sessions, sizeof *e->live);
     e->rows = calloc(e->max_rows, sizeof *e->rows);
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
+    e->n_few = e->l->device || e->l->machines ? 0 : NTX_MIN(e->l->few_rows, e->max_rows);
+    e->few = calloc(e->n_few + 1, sizeof *e->few);
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->members = calloc(e->l->max_sessions, sizeof *e->members);
     const char *never = ntx__load_undrafted(e->l);
     e->chains = !ntx_keeps_rows_only(&e->l->model->hp);
-    e->lookup = ntx_draft_looks_up(e->l->set.draft) && !never;
+    e->lookup = (ntx_draft_looks_up(e->l->set.draft) || e->l->drafters_unfit) && !never;
     e->n_files = never ? 0 : e->l->n_drafters;
     e->drafting = e->n_files || e->lookup;
-    e->automatic = ntx_draft_auto(e->l->set.draft) && !e->l->set.draft_nodes;
     if (never && ntx_draft_looks_up(e->l->set.draft) && !ntx_draft_auto(e->l->set.draft))
         ntx_log(NTX_LOG_WARN, "--draft lookup is off: layers of a %s model keep a recurrent state, and %s",
                 e->l->model->hp.arch, never);
@@ -134,15 +135,22 @@ static int make_buffers(struct ntx_engine *e)
         model |= !d->drafter_file;
     }
     e->left = e->by_states ? malloc((size_t)e->max_rows * e->left_width * sizeof *e->left) : NULL;
-    e->draft_gain = 2;
     ntx_gap_begin(&e->gap, (double)e->l->set.max_gap);
     const struct ntx_hparams *hp = &e->l->model->hp;
     bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n; /* for every pass: there drafts mostly pay */
-    e->expert_share = hp->n_expert && e->l->plan->frames.n ? (double)hp->n_expert_used / hp->n_expert : 0;
-    e->pace.prior = e->expert_share > 0 ? experts_row(e->l->plan, e->expert_share) : 0;
-    ntx_draft_turn_begin(&e->turn, e->l->set.draft_nodes || reads || (!model && !e->automatic));
-    if (e->automatic && model && !reads)
-        e->turn.left = e->turn.rest = LATER;
+    struct ntx_draft_policy *p = &e->policy;
+    *p = (struct ntx_draft_policy){
+        .automatic = ntx_draft_auto(e->l->set.draft) && !e->l->set.draft_nodes,
+        .models = model,
+        .reads = reads,
+        .asked = e->l->set.draft_nodes,
+        .expert_share = hp->n_expert && e->l->plan->frames.n ? (double)hp->n_expert_used / hp->n_expert : 0,
+        .gain = 2,
+    };
+    p->pace.prior = p->expert_share > 0 ? experts_row(e->l->plan, p->expert_share) : 0;
+    ntx_draft_turn_begin(&p->turn, !model || p->asked || reads);
+    if (p->automatic && model && !reads)
+        p->turn.left = p->turn.rest = LATER;
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
     e->parts = calloc(NTX_DRAFT_SOURCES, sizeof *e->parts);
     ntx__engine_draft_stats_new(e);
@@ -152,8 +160,8 @@ static int make_buffers(struct ntx_engine *e)
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
-    return (!e->by_states || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->best &&
-                   e->captures && e->capture_memory && e->members
+    return (!e->by_states || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->few &&
+                   e->best && e->captures && e->capture_memory && e->members
                ? 0
                : -ENOMEM;
 }
@@ -177,6 +185,7 @@ static void free_engine(struct ntx_engine *e)
     free(e->rows);
     free(e->logits);
     free(e->left);
+    free(e->few);
     free(e->best);
     free(e->members);
     free(e->drafts);

@@ -29,15 +29,9 @@ static uint32_t depth_until_verify(const struct ntx_engine *e, const struct ntx_
 /* A GPU skips layers for all rows of a pass at once, so a tree cannot skip. */
 static bool drafts_impossible(const struct ntx_engine *e) { return e->l->skips && e->l->device; }
 
-#define PRIOR         (1 / 16.0) /* cost of one more row in plain passes, where experts are not read */
-#define UNKNOWN       0.1        /* cost of one more row in plain passes */
-#define SURER         1.15       /* margin by which drafts must pay under --draft auto */
-#define MANY_ROWS     4u
-#define SHADOW_NODES  16u
 #define SHADOW_LEAST  0.05
-#define PROMISE       0.3  /* expected tokens a pass that are worth a trial */
 #define EXPANDED_MOST 320u /* nodes of a drafter's tree */
-#define LEAST         0.02 /* least chance of a node, where the tree is cut afterwards */
+#define WAITED_FOR    0.02 /* least chance of a node */
 #define FEW_NODES     16u
 #define COLD_MOST     64u /* passes */
 static struct ntx_draft_text draft_text(const struct ntx_engine *e, const struct ntx_session *s)
@@ -50,7 +44,7 @@ static struct ntx_draft_text draft_text(const struct ntx_engine *e, const struct
  * cost the pass a core. */
 static uint32_t nodes_to_expand(const struct ntx_engine *e)
 {
-    uint32_t lately = e->drafted < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->drafted),
+    uint32_t lately = e->policy.drafted < 1 ? NTX_DRAFT_NODES / 2 : (uint32_t)(1.5 * e->policy.drafted),
              nodes = e->l->set.draft_nodes ? e->l->set.draft_nodes
                                            : NTX_MIN(NTX_MAX(lately, FEW_NODES), NTX_DRAFT_NODES / 2);
     return NTX_MIN(5 * nodes, EXPANDED_MOST);
@@ -59,7 +53,7 @@ static uint32_t nodes_to_expand(const struct ntx_engine *e)
 void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_draft_text t = draft_text(e, s);
-    for (unsigned i = 0; i < e->n_files && !drafts_impossible(e) && e->turn.on; i++)
+    for (unsigned i = 0; i < e->n_files && !drafts_impossible(e) && e->policy.turn.on; i++)
         if (e->file[i].part)
             ntx_draft_file_request(&e->file[i], &t, nodes_to_expand(e));
 }
@@ -68,66 +62,80 @@ void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
  * late or wrong drafter is waited for less and less. */
 static uint64_t draft_patience(const struct ntx_engine *e, double plain)
 {
+    const struct ntx_draft_policy *p = &e->policy;
     double pass = NTX_MAX(
-        plain,
-        ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, 1 + e->drafted))); /* with as many drafts as recently */
-    double worth = NTX_MIN(e->draft_gain * plain / 2, pass),
-           most = e->l->set.draft_nodes ? NTX_MAX(pass, 1e8) : NTX_MAX(pass / 4, worth);
-    return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(e->draft_gain / 2, 1.0));
+        plain, ntx_pace_of(&p->pace, ntx_pace_union(p->expert_share, 1 + p->drafted))); /* as many drafts as recently */
+    double worth = NTX_MIN(p->gain * plain / 2, pass), most = p->asked ? NTX_MAX(pass, 1e8) : NTX_MAX(pass / 4, worth);
+    return (uint64_t)(NTX_MIN(most, 1e9) * NTX_MIN(p->gain / 2, 1.0));
 }
 
 struct wanted { /* limits of a proposal */
     uint32_t most, deep;
-    double cost, pass; /* cost of a row, in plain tokens; ns of a plain pass */
+    double cost, pass; /* least chance of a node; ns of a plain pass */
 };
 
 static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const struct wanted *w)
 {
     const struct ntx_draft_text t = draft_text(e, s);
     uint64_t t0 = ntx_now_ns(), end = t0 + draft_patience(e, w->pass);
+    double cost = e->policy.asked ? w->cost : NTX_MAX(w->cost, WAITED_FOR);
     bool late = false, any = false;
     for (unsigned i = 0; i < e->n_files; i++)
         if (e->file[i].part)
             ntx_draft_file_request(&e->file[i], &t, nodes_to_expand(e));
     for (unsigned i = 0; i < e->n_files; i++) {
         uint64_t now = ntx_now_ns();
-        late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, w->cost, end > now ? end - now : 0);
+        late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, cost, end > now ? end - now : 0);
         any |= e->file[i].part != NULL;
     }
     if (e->by_states) {
-        ntx_draft_file_grow(e->by_states, &t, w->most, w->cost);
+        ntx_draft_file_grow(e->by_states, &t, w->most, cost);
         any = true;
     }
     if (late && w->pass > 0)
-        e->draft_gain *= 0.9;
+        e->policy.gain *= 0.9;
     uint64_t waited = any ? ntx_now_ns() - t0 : 0;
     s->run.draft_ns += waited;
     ntx_count(e->c.counters, NTX_C_comp_draft_wait_ns, waited);
 }
 
+/* A draft model takes part in its turns, all else always. */
+static bool takes_part(const struct ntx_engine *e, unsigned file)
+{
+    return e->file[file].drafter_file || e->policy.turn.on;
+}
+
+/* Looking up costs one search of the text. In long texts or short passes, not every pass does it in vain. */
+static void look_up(struct ntx_engine *e, const struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
+{
+    uint64_t t0 = ntx_now_ns();
+    ntx_draft_lookup(d, &e->draft_stats.chances, s->tokens, s->n_tokens, w->most, w->deep,
+                     NTX_MIN(w->cost, SHADOW_LEAST));
+    e->looked_ns = (double)(ntx_now_ns() - t0);
+}
+
 static void propose_tree(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
 {
     const struct ntx_draft_text t = draft_text(e, s);
-    unsigned n = e->n_files + e->lookup, k = 0;
-    double cost = n > 1 ? w->cost / 4 : w->cost; /* a node that several propose is worth more */
-    wait_for_models(e, s, w);
-    if (e->lookup)
-        ntx_draft_lookup(n > 1 ? &e->parts[k++] : d, &e->draft_stats.chances, s->tokens, s->n_tokens, w->most, w->deep,
-                         cost);
+    unsigned n = 0;
+    bool looks = e->lookup && (e->policy.asked || ntx_draft_look_due(&e->policy.look));
     for (unsigned i = 0; i < e->n_files; i++)
-        ntx_draft_from_file(&e->file[i], n > 1 ? &e->parts[k++] : d, &e->draft_stats.chances, &t, w->most, w->deep,
-                            cost);
-    if (n > 1)
-        ntx_draft_join(d, e->parts, n, &e->draft_stats.chances, w->most, w->cost);
-}
-
-/* ns of a pass without drafts. Passes measured without drafting count first, since a drafter at work slows passes
- * down. */
-static double plain_pass(const struct ntx_engine *e, uint32_t writers)
-{
-    double paced = ntx_pace_of(&e->pace, ntx_pace_union(e->expert_share, writers)),
-           measured = e->turn.rate[0] > 0 ? writers / e->turn.rate[0] : paced;
-    return NTX_MIN(paced, measured);
+        n += takes_part(e, i);
+    unsigned several = n + looks > 1, k = 0;
+    double cost = several ? w->cost / 4 : w->cost; /* a node that several propose is worth more */
+    e->looked_ns = 0;
+    if (n && e->policy.turn.on)
+        wait_for_models(e, s, w);
+    if (looks)
+        look_up(e, s, several ? &e->parts[k++] : d, w);
+    for (unsigned i = 0; i < e->n_files; i++)
+        if (takes_part(e, i))
+            ntx_draft_from_file(&e->file[i], several ? &e->parts[k++] : d, &e->draft_stats.chances, &t, w->most,
+                                w->deep, cost);
+    if (several)
+        ntx_draft_join(d, e->parts, k, &e->draft_stats.chances, w->most, w->cost);
+    else if (!n && !looks)
+        ntx_draft_root(d, s->tokens[s->n_tokens - 1], s->n_tokens);
 }
 
 /* Whether the expert cache is full. Before, passes read experts that later ones find in memory, so they predict
@@ -140,141 +148,63 @@ static bool is_warm(const struct ntx_engine *e)
                e->l->plan->frames.n;
 }
 
-/* ns of one more row. In a trial it is at most the prior: if it stayed as high as it last seemed, nothing would be
- * proposed and the trial would show nothing. */
-static double row_cost(const struct ntx_engine *e, double plain)
-{
-    double row = ntx_pace_row(&e->pace), believed = plain * (e->pace.prior > 0 ? e->pace.prior : PRIOR);
-    return e->turn.trial && e->turn.on ? NTX_MIN(row, believed) : row;
-}
-
-/* Cost of one more row, in plain tokens: as measured, but at least its compute time in passes of many rows. A row reads
- * only the experts that no row before it wants. */
-static double relative_cost(const struct ntx_engine *e, double plain)
-{
-    bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n;
-    if (e->l->set.draft_nodes)
-        return 0;
-    if (plain <= 0) /* no pass has been measured yet after the prompt */
-        return e->automatic && (!reads || e->expert_share > 0) ? 1 : UNKNOWN;
-    double row = row_cost(e, plain) *
-                 (ntx_pace_union(e->expert_share, e->drafted + 1) - ntx_pace_union(e->expert_share, e->drafted));
-    double cost = NTX_MAX(row, e->row_ns) / plain;
-    return e->automatic ? cost * SURER + 0.005 : cost;
-}
-
-/* Rows share experts, so few drafts may not pay where many do. The tree is proposed by the compute cost of its rows,
- * and then cut where its pass gives the most tokens per second. */
-static bool cuts_trees(const struct ntx_engine *e, double pass)
-{
-    return e->expert_share > 0 && !e->l->set.draft_nodes && pass > 0;
-}
-
-/* No pass was measured yet: the predicted share of experts decides, in plain passes. */
-static bool is_unmeasured(const struct ntx_engine *e, double pass)
-{
-    return e->expert_share > 0 && !e->l->set.draft_nodes && pass <= 0;
-}
-
-static void cut_tree(const struct ntx_engine *e, struct ntx_draft *d, double pass, uint32_t writers)
-{
-    d->n = ntx_draft_best(d, &e->draft_stats.chances, writers, pass, e->expert_share, row_cost(e, pass / writers),
-                          e->row_ns, e->automatic ? SURER : 1);
-}
-
-/* Learns from what prompt lookup would have proposed, without computing it: this costs one search of the text. In long
- * texts or short passes, not every pass does it. */
-static void propose_shadow(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, uint32_t deep, double cost)
-{
-    if (!e->lookup || !ntx_draft_look_due(&e->look))
-        return;
-    uint64_t t0 = ntx_now_ns();
-    ntx_draft_lookup(d, &e->draft_stats.chances, s->tokens, s->n_tokens, SHADOW_NODES, deep,
-                     NTX_MIN(cost, SHADOW_LEAST));
-    s->shadow = d;
-    if (!e->turn.on && ntx_draft_promise(d, &e->draft_stats.chances, cost) > PROMISE)
-        ntx_draft_turn_promise(&e->turn);
-    e->look.over_ns += (double)(ntx_now_ns() - t0);
-}
-
 uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
 {
     struct ntx_session *s = e->live[i];
     struct ntx_draft *d = &e->drafts[i];
+    struct ntx_draft_policy *p = &e->policy;
     uint32_t deep = NTX_MIN(depth_limit(e, s), depth_until_verify(e, s)),
              room = ntx_kv_seq_room(s->kv) + 1 - s->n_tokens, writers = 0;
     if (drafts_impossible(e) || !deep)
         return 1;
     for (uint32_t k = 0; k < e->n_live; k++)
         writers += ntx_session_decoding(e->live[k]);
-    /* every session waits for one more row */
-    double pass = plain_pass(e, writers), cost = relative_cost(e, pass / writers);
-    most = NTX_MIN(NTX_MIN(most, room), e->l->set.draft_nodes ? 1 + e->l->set.draft_nodes : NTX_DRAFT_NODES);
+    double plain = ntx_draft_policy_plain(p, writers);
+    most = NTX_MIN(NTX_MIN(most, room), p->asked ? 1 + p->asked : NTX_DRAFT_NODES);
     ntx_draft_chances_drift(&e->draft_stats.chances);
-    if (!e->turn.on) {
-        propose_shadow(e, s, d, deep, cost);
-        return 1;
-    }
     d->asked_ns = ntx_now_ns();
-    const bool cold = is_unmeasured(e, pass);
-    double least = cost;
-    if (cold)
-        least = LEAST;
-    else if (cuts_trees(e, pass))
-        least = NTX_MAX(e->row_ns * writers / pass, LEAST);
-    propose_tree(e, s, d, &(struct wanted){most, deep, least, cold ? e->last_ns : pass});
-    if (cold)
-        d->n = ntx_draft_best(d, &e->draft_stats.chances, writers, writers, e->expert_share, e->pace.prior, 0,
-                              e->automatic ? SURER : 1);
-    else if (cuts_trees(e, pass))
-        cut_tree(e, d, pass, writers);
+    propose_tree(e, s, d,
+                 &(struct wanted){most, deep, ntx_draft_policy_least(p, writers), plain > 0 ? plain : e->last_ns});
     if (e->chains)
         ntx_draft_straighten(d);
+    const uint32_t proposed = d->n;
+    ntx_draft_policy_cut(p, d, &e->draft_stats.chances, writers);
     d->taken_ns = ntx_now_ns();
-    e->drafted += 0.1 * (d->n - 1 - e->drafted);
-    s->draft = d;
-    if (d->n == 1 && e->automatic) {
-        s->draft = NULL;
-        propose_shadow(e, s, d, deep, cost);
-        return 1;
+    ntx_draft_policy_proposed(p, d->n - 1);
+    if (d->n > 1) {
+        s->draft = d;
+        return d->n;
     }
-    return d->n;
-}
-
-/* Compute time of a row, by the pass with the most rows, without waits for weights. */
-static void learn_row_ns(struct ntx_engine *e, double ns)
-{
-    double waited = (double)(ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns) - e->stall_ns);
-    if (e->n_rows < MANY_ROWS || e->n_rows < e->row_ns_of)
-        return;
-    double row = NTX_MAX(ns - waited, 0.0) / e->n_rows;
-    /* a disturbance only adds time */
-    e->row_ns = e->row_ns_of ? NTX_MIN(e->row_ns, row) : row;
-    e->row_ns_of = e->n_rows;
+    p->look.over_ns += e->looked_ns;
+    d->n = proposed; /* its first nodes are learned from, though they are not computed */
+    s->shadow = d;
+    return 1;
 }
 
 /* Learns from passes without prompt rows: those would blur the cost of a decode row. */
 void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
 {
+    double waited = (double)(ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns) - e->stall_ns);
+    bool decodes = !e->rows[e->n_rows - 1].rounded;
     e->draft_news += e->drafting;
-    if (!e->rows[e->n_rows - 1].rounded)
+    if (decodes)
         e->last_ns = (double)ns;
-    if (e->drafting)
-        learn_row_ns(e, (double)ns);
-    if (e->drafting && !e->rows[e->n_rows - 1].rounded && is_warm(e))
-        ntx_pace_add(&e->pace, ntx_pace_union(e->expert_share, e->n_rows), (double)ns);
+    if (e->drafting && !decodes)
+        ntx_draft_policy_prompt(&e->policy, e->n_rows, (double)ns, waited);
+    else if (e->drafting && is_warm(e))
+        ntx_draft_policy_pass(&e->policy, e->n_rows, (double)ns, waited);
 }
 
 void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
 {
+    struct ntx_draft_policy *p = &e->policy;
     uint64_t stall = ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns), waited = stall - e->stall_ns;
     e->stall_ns = stall;
-    bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens, on = e->turn.on;
-    ntx_draft_look_pass(&e->look, (double)ns);
-    /* with --draft-nodes the user has decided, so nothing is tried */
-    if (e->drafting && writing && !e->l->set.draft_nodes && is_warm(e))
-        ntx_draft_turn_pass(&e->turn, e->pass_tokens, (double)ns, (double)waited);
-    for (unsigned i = 0; i < e->n_files && on && !e->turn.on; i++)
+    bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens, on = p->turn.on;
+    ntx_draft_look_pass(&p->look, (double)ns);
+    if (e->drafting && writing && is_warm(e))
+        ntx_draft_policy_wrote(p, e->pass_tokens, (double)ns, (double)waited);
+    for (unsigned i = 0; i < e->n_files && on && !p->turn.on; i++)
         if (e->file[i].part)
             ntx_draft_file_rest(&e->file[i]);
 }
@@ -284,7 +214,7 @@ void ntx__engine_show(struct ntx_engine *e, struct ntx_session *s, const struct 
     const struct ntx_draft_text t = draft_text(e, s);
     for (uint32_t i = 0; e->by_states && i < n; i++)
         if (rows[i].left)
-            ntx_draft_file_show(e->by_states, &t, rows[i].pos, rows[i].left, e->turn.on);
+            ntx_draft_file_show(e->by_states, &t, rows[i].pos, rows[i].left, e->policy.turn.on);
 }
 
 /* ---- verify */
@@ -350,12 +280,11 @@ static void count_held(struct ntx_engine *e, struct ntx_session *s, const struct
 static int commit_rows(struct ntx_engine *e, struct ntx_session *s, const uint32_t *slots, const struct held *h)
 {
     uint32_t n = h->n;
-    bool nothing = s->draft ? s->draft->n == 1 : s->shadow && e->turn.on;
-    if (nothing)
+    if (!s->draft && s->shadow)
         ntx_draft_stats_rank(&e->draft_stats.ranks[ntx__engine_draft_place(e)], 0, h->nodes);
-    if (!s->draft || s->draft->n == 1)
+    if (!s->draft)
         return 0;
-    e->draft_gain += 0.05 * ((double)n - 1 - e->draft_gain);
+    e->policy.gain += 0.05 * ((double)n - 1 - e->policy.gain);
     count_held(e, s, h);
     int rc = ntx_forward_commit(e->l->forward, s->kv, s->n_past - n, slots, n);
     s->n_past = ntx_kv_return(s->kv, s->n_past);

@@ -26,16 +26,18 @@ static const struct ntx_draft_stats_place *find_place(const struct ntx_engine *e
  * that paid in memory are tried anew, since few short passes decided that. */
 static void resume_turn(struct ntx_engine *e, const struct ntx_draft_stats_place *p)
 {
-    e->pace = (struct ntx_pace){p->pace[0], p->pace[1], p->pace[2], p->pace[3], p->pace[4], e->pace.prior};
+    struct ntx_draft_turn *turn = &e->policy.turn;
+    const double *pace = p->pace, prior = e->policy.pace.prior;
+    e->policy.pace = (struct ntx_pace){pace[0], pace[1], pace[2], pace[3], pace[4], pace[5], .prior = prior};
     bool doubtful = p->on && !e->l->plan->geo.n_sched;
-    if (e->l->set.draft_nodes || p->rate[p->on] <= 0 || doubtful)
+    if (e->l->set.draft_nodes || !e->policy.models || p->rate[p->on] <= 0 || doubtful)
         return;
-    e->turn = (struct ntx_draft_turn){.on = p->on,
-                                      .rate = {p->rate[0], p->rate[1]},
-                                      .left = NTX_MAX(p->left, 1u),
-                                      .rest = NTX_MAX(p->rest, e->turn.rest)};
+    *turn = (struct ntx_draft_turn){.on = p->on,
+                                    .rate = {p->rate[0], p->rate[1]},
+                                    .left = NTX_MAX(p->left, 1u),
+                                    .rest = NTX_MAX(p->rest, turn->rest)};
     if (p->tries && !p->on) /* another load had it on trial */
-        e->turn.left = 1;
+        turn->left = 1;
 }
 
 void ntx__engine_draft_stats_new(struct ntx_engine *e)
@@ -45,7 +47,7 @@ void ntx__engine_draft_stats_new(struct ntx_engine *e)
     int rc = e->drafting && e->l->gguf ? ntx_load_draft_stats(e->l, &e->draft_stats, e->digest, &err) : -ENOENT;
     if (rc && rc != -ENOENT)
         ntx_log(NTX_LOG_WARN, "draft statistics begin anew: %s", err.text);
-    if (rc && e->automatic && !e->l->plan->geo.n_sched)
+    if (rc && e->policy.automatic && !e->l->plan->geo.n_sched)
         ntx_draft_chances_doubt(&e->draft_stats.chances);
     if (!rc && find_place(e))
         resume_turn(e, find_place(e));
@@ -54,7 +56,8 @@ void ntx__engine_draft_stats_new(struct ntx_engine *e)
 /* Stores this load's results. A trial under way decides nothing, so the state before it is stored. */
 static void settle_stats(struct ntx_engine *e)
 {
-    const struct ntx_draft_turn *t = &e->turn;
+    const struct ntx_draft_turn *t = &e->policy.turn;
+    const struct ntx_pace *pace = &e->policy.pace;
     struct ntx_draft_stats_place p = {
         .way = ntx__engine_draft_place(e),
         .threads = e->l->plan->threads,
@@ -63,7 +66,7 @@ static void settle_stats(struct ntx_engine *e)
         .left = t->trial ? 1 : t->left,
         .rest = t->rest,
         .rate = {t->rate[0], t->rate[1]},
-        .pace = {e->pace.n, e->pace.rows, e->pace.rows2, e->pace.ns, e->pace.rows_ns},
+        .pace = {pace->n, pace->rows, pace->ns, pace->rows2, NTX_MAX(pace->rows_ns, 0.0), pace->floor},
     };
     const struct ntx_draft_stats_place *before = find_place(e);
     p.tries = before && !p.on ? before->tries : 0;

@@ -32,7 +32,7 @@ static void collect_live(struct ntx_engine *e)
 }
 
 struct budget {
-    uint32_t rows, logits, probes, states, decode;
+    uint32_t rows, logits, few, probes, states, decode;
     const struct ntx_session *shown; /* the session whose steps this pass shows */
 };
 
@@ -142,6 +142,13 @@ static uint32_t prompt_rows(struct ntx_engine *e, const struct budget *b, uint32
     return answers ? ntx_gap_rows(&e->gap, depths / n_prompts, b->rows) : b->rows;
 }
 
+/* Whether the drafts of s need only their largest logits. Their tokens are then those of all logits. */
+static bool draws_from_few(const struct ntx_engine *e, const struct ntx_session *s)
+{
+    uint32_t enough = s->constraint || s->steps != NTX_STEPS_NONE ? 0 : ntx_sampler_enough(s->sampler, NTX_DRAFT_NODES);
+    return e->n_few && enough && enough <= NTX_BEST_FEW;
+}
+
 /* The rows that are left go to drafts. */
 static void add_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
 {
@@ -150,10 +157,11 @@ static void add_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
         ntx__engine_draft_ahead(e, s);
     if (!b->rows || s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
         return;
-    uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, b->logits), NTX_MIN(b->decode, b->probes))) -
+    uint32_t *logits = draws_from_few(e, s) ? &b->few : &b->logits;
+    uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, *logits), NTX_MIN(b->decode, b->probes))) -
                     1;
     b->rows -= more;
-    b->logits -= more;
+    *logits -= more;
     b->decode -= more;
     b->probes -= more;
     s->take += more;
@@ -163,11 +171,9 @@ static void add_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
  * one row where a pass has two. Each pass begins with another session, so that all are served in turn. */
 static void share_rows(struct ntx_engine *e)
 {
-    struct budget b = {e->max_rows,
-                       e->l->logits_rows,
-                       e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX,
-                       state_rows(e),
-                       e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX,
+    struct budget b = {e->max_rows,   e->l->logits_rows,
+                       e->n_few,      e->l->skips ? ntx_skip_room(e->c.skip) : UINT32_MAX,
+                       state_rows(e), e->l->ffn.kind == NTX_FFN_PREDICTED ? NTX_DECODE_ROWS : UINT32_MAX,
                        NULL};
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
@@ -229,21 +235,35 @@ static struct ntx_ffn_set *session_ffn_set(const struct ntx_engine *e, struct nt
     return s->ffn;
 }
 
+struct made_rows { /* of this pass, until now */
+    uint32_t logits, few, captures;
+};
+
+static struct ntx_best *next_few(struct ntx_engine *e, const struct ntx_session *s, uint32_t more,
+                                 struct made_rows *made)
+{
+    struct ntx_best *b = &e->few[made->few++];
+    ntx_best_begin(b, ntx_sampler_enough(s->sampler, more));
+    return b;
+}
+
 static struct ntx_row make_row(struct ntx_engine *e, struct ntx_session *s, uint32_t k, bool decoding,
-                               uint32_t *n_logits, uint32_t *n_captures)
+                               struct made_rows *made)
 {
     uint32_t again = s->draft ? ntx_session_todo(s) - 1 : 0, node = k - NTX_MIN(k, again);
     const struct ntx_draft *d = k < again ? NULL : s->draft;
     uint32_t depth = d ? d->depth[node] : k, pos = s->n_past + (d ? again : 0) + depth, more = d ? depth : 0;
-    bool logits = d || ntx_session_wants_logits(s, pos), verify = decoding && !k && verifies(e, s);
+    bool few = d && node && draws_from_few(e, s), logits = !few && (d || ntx_session_wants_logits(s, pos)),
+         verify = decoding && !k && verifies(e, s);
     const struct ntx_row row = {
         .token = d ? d->token[node] : s->tokens[pos],
         .pos = pos,
         .n_path = d && !e->chains ? depth + 1 : 0,
         .path = d && !e->chains ? d->path[node] : NULL,
         .kv = s->kv,
-        .logits = logits ? e->logits + (size_t)*n_logits * e->l->env.n_vocab : NULL,
-        .best = e->best + (size_t)*n_logits * NTX_BEST_MAX,
+        .logits = logits ? e->logits + (size_t)made->logits * e->l->env.n_vocab : NULL,
+        .few = few ? next_few(e, s, more, made) : NULL,
+        .best = e->best + (size_t)made->logits * NTX_BEST_MAX,
         .n_best = logits && e->l->device && s->kind == NTX_SESSION_GENERATE && !s->constraint
                       ? ntx_sampler_enough(s->sampler, more)
                       : 0,
@@ -260,16 +280,17 @@ static struct ntx_row make_row(struct ntx_engine *e, struct ntx_session *s, uint
                     ? e->left + (size_t)(s->first_row + k) * e->left_width
                     : NULL,
         .watched = s->steps != NTX_STEPS_NONE,
-        .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, (*n_captures)++) : NULL,
+        .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, made->captures++) : NULL,
     };
-    *n_logits += logits;
+    made->logits += logits;
     return row;
 }
 
 /* Decode rows come first, so their numbers do not depend on prompts. */
 static void lay_rows(struct ntx_engine *e)
 {
-    uint32_t n = 0, n_logits = 0, n_captures = 0, seat = 0;
+    struct made_rows made = {0};
+    uint32_t n = 0, seat = 0;
     for (uint32_t i = 0; i < 2 * e->n_live; i++) {
         struct ntx_session *s = e->live[i % e->n_live];
         bool decoding = ntx_session_decoding(s);
@@ -277,7 +298,7 @@ static void lay_rows(struct ntx_engine *e)
             continue;
         s->first_row = n;
         for (uint32_t k = 0; k < s->take; k++) {
-            e->rows[n] = make_row(e, s, k, decoding, &n_logits, &n_captures);
+            e->rows[n] = make_row(e, s, k, decoding, &made);
             e->rows[n++].seat = seat;
         }
         seat += s->take > 0;
@@ -392,6 +413,8 @@ void ntx__engine_learn(struct ntx_engine *e, struct ntx_session *s, const struct
 
 static bool logits_finite(const struct ntx_engine *e, const struct ntx_row *row)
 {
+    if (row->few)
+        return !atomic_load_explicit(&row->few->infinite, memory_order_relaxed);
     for (uint32_t i = 0; i < row->n_best; i++)
         if (!ntx_floats_finite(&row->best[i].logit, 1))
             return false;

@@ -176,6 +176,7 @@ static void take_client_limits(const struct ntx_load_request *r, struct ntx_load
     const struct ntx_budget_clients *c = &l->plan->clients;
     l->max_sessions = c->sessions;
     l->logits_rows = c->logits_rows;
+    l->few_rows = c->few_rows;
     l->kept_bytes = c->kept_bytes;
     l->capture_rows = captures_rows(r) ? capture_rows(r) + 2 * c->sessions : 0;
     l->env.read_bytes = c->read_bytes;
@@ -287,15 +288,21 @@ static int check_recurrent(const struct ntx_load_request *r, const struct ntx_lo
         l->model->hp.arch);
 }
 
+static struct ntx_plan_clients without_trees(const struct ntx_load_settings *set, const struct ntx_plan_clients *c)
+{
+    struct ntx_plan_clients fewer = *c;
+    fewer.trees = false;
+    fewer.least_rows = ntx_draft_looks_up(set->draft) ? fewer.least_rows : 0;
+    return fewer;
+}
+
 /* Drafters are only worth their memory where drafts pay. */
 static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q,
                           struct ntx_plan_clients *clients, uint64_t bytes, struct ntx_err *err)
 {
-    struct ntx_plan_clients fewer = *q->clients;
+    struct ntx_plan_clients fewer = without_trees(set, q->clients);
     struct ntx_plan_request less = *q;
     struct ntx_plan *without;
-    fewer.trees = false;
-    fewer.least_rows = ntx_draft_looks_up(set->draft) ? fewer.least_rows : 0;
     less.clients = &fewer;
     less.other_bytes -= bytes;
     int rc = ntx_plan_make(l->model, &less, &without, err);
@@ -320,6 +327,27 @@ static int no_room_to_draft(const struct ntx_loaded *l, uint64_t bytes, struct n
     return ntx_err_set(err, err->code, "%s, or --draft off: drafters stay in memory whole and take %s of it%s", text,
                        ntx_format_size(bytes, size, sizeof size),
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
+}
+
+/* A small model that does not fit beside the model is left out, since drafts only save time: the text itself drafts
+ * instead. What the model has of its own and files by its states were asked for by their kind, so they are refused. */
+static int plan_without_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q,
+                                 struct ntx_plan_clients *clients, uint64_t bytes, struct ntx_err *err)
+{
+    bool models = !l->machines;
+    for (unsigned i = 0; i < l->n_drafters; i++)
+        models &= l->drafter[i].kind == NTX_DRAFTER_FILE_MODEL;
+    if (!models)
+        return no_room_to_draft(l, bytes, err);
+    struct ntx_err why = {0};
+    const uint64_t needed = ntx_plan_smallest(l->model, q);
+    *clients = without_trees(set, clients);
+    q->other_bytes -= bytes;
+    if (ntx_plan_make(l->model, q, &l->plan, &why))
+        return no_room_to_draft(l, bytes, err);
+    *err = (struct ntx_err){0};
+    ntx__load_drafters_unfit(l, bytes, needed);
+    return 0;
 }
 
 /* Finds the hardware profile, for predictions. False: there is none. */
@@ -421,9 +449,12 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
         .stop = r->stop,
     };
     rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
+    if (rc == -ENOMEM && drafter)
+        rc = plan_without_drafters(l, &r->set, &q, &clients, drafter, err);
     if (rc)
-        return rc == -ENOMEM && drafter ? no_room_to_draft(l, drafter, err) : rc;
-    if (drafter && !r->set.draft_nodes && !l->machines && (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
+        return rc;
+    if (l->n_drafters && drafter && !r->set.draft_nodes && !l->machines &&
+        (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;
     struct ntx_kv_shape kv = l->plan->kv;
     if ((rc = ntx_kv_shape_limit(&l->model->hp, kv_type, r->set.kv_ram, &kv, err)))

@@ -86,6 +86,7 @@ struct ntx_loaded {
     uint64_t ram_bytes;
     uint32_t max_sessions; /* sessions that may run at once */
     uint32_t logits_rows;  /* rows of a pass that may have logits */
+    uint32_t few_rows;     /* rows of drafts that have the largest logits only */
     uint64_t kept_bytes;   /* bytes that all sessions may hold */
     struct ntx_ffn_mode ffn;
     struct ntx_ffn_nets *nets; /* NULL: no networks predict it */
@@ -122,6 +123,7 @@ struct ntx_loaded {
     int left_out[NTX_DRAFT_FILES];
     unsigned n_left_out;
     bool drafters_left_out;       /* drafters or the model's own block were left out */
+    bool drafters_unfit;          /* since there is no room for them: the text itself drafts */
     char digest[NTX_DIGEST_TEXT]; /* of the model, if there is a sidecar; else "" */
     bool kv_propagate;
     uint32_t capture_rows; /* rows of a pass that may be captured; 0: none */
@@ -160,6 +162,8 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
 /* l's plan is made with drafters, `without` without them. If the drafters are known to gain less than weights in their
  * memory would, l takes `without` and drops them. The other plan is freed. */
 void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without);
+/* l's drafters do not fit, and are dropped with a warning: they take `bytes`, and a budget of `needed` has room. */
+void ntx__load_drafters_unfit(struct ntx_loaded *l, uint64_t bytes, uint64_t needed);
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l); /* without the model's own block */
 /* Loads the draft statistics of this model with l's drafters into g, which was begun. digest [NTX_DIGEST_TEXT]: the
  * model's, "" if nothing is to be kept. Returns as ntx_draft_stats_load. */

@@ -179,13 +179,29 @@ static double speedup_without(const struct ntx_loaded *l, const struct ntx_plan 
     return a > 0 ? NTX_MIN(a / NTX_MAX(b, 1.0), 8.0) : 1;
 }
 
-static void leave_drafters_out(struct ntx_loaded *l)
+static void give_up_drafters(struct ntx_loaded *l)
 {
     for (unsigned i = 0; i < l->n_drafters; i++)
         if (l->drafter[i].fd >= 0)
             l->left_out[l->n_left_out++] = l->drafter[i].fd;
     l->n_drafters = 0;
     l->drafters_left_out = true;
+}
+
+void ntx__load_drafters_unfit(struct ntx_loaded *l, uint64_t bytes, uint64_t needed)
+{
+    char size[32];
+    give_up_drafters(l);
+    l->drafters_unfit = true;
+    ntx_log(NTX_LOG_WARN,
+            "--draft: its small model takes %s, which do not fit beside the model: the text itself drafts instead, as "
+            "with --draft lookup; --ram %lluM has room for both, and `ntx quantize` makes the small model smaller",
+            ntx_format_size(bytes, size, sizeof size), (unsigned long long)((needed + (1u << 20) - 1) >> 20));
+}
+
+static void leave_drafters_out(struct ntx_loaded *l)
+{
+    give_up_drafters(l);
     ntx_log(NTX_LOG_INFO, "the drafters of --draft are left out: here weights in their memory gain more; after some "
                           "loads they are tried again (--draft-nodes N uses them in any case)");
 }

@@ -446,8 +446,11 @@ static int draw_token(struct ntx_session *s, const struct ntx_row *row, int32_t 
         return take_due(s, due, t);
     if (s->constraint)
         return ntx_constraint_draw(s->constraint, s->sampler, s->n_tokens, row->logits, s->skip_space, t);
-    *t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best)
-                     : ntx_sampler_next(s->sampler, s->n_tokens, row->logits);
+    if (row->few)
+        *t = ntx_sampler_next_of(s->sampler, s->n_tokens, row->few->at, row->few->n);
+    else
+        *t = row->n_best ? ntx_sampler_next_of(s->sampler, s->n_tokens, row->best, row->n_best)
+                         : ntx_sampler_next(s->sampler, s->n_tokens, row->logits);
     return 0;
 }
 

@@ -296,7 +296,7 @@ bool ntx__asked(const struct ntx_forward *f, uint32_t row)
     bool left = r->left && !f->c.n_taps;
     for (uint32_t t = 0; r->left && t < f->c.n_taps; t++)
         left |= f->c.taps[t] == f->hp->n_layers;
-    return f->all_asked || left || r->logits || r->pool || r->capture || r->add || r->watched;
+    return f->all_asked || left || r->logits || r->few || r->pool || r->capture || r->add || r->watched;
 }
 
 static bool in_layer(const struct ntx_forward *f, uint32_t row, uint32_t layer)
@@ -636,7 +636,7 @@ static uint32_t choose_logits(struct ntx_forward *f)
 {
     f->n_live = f->n_exact = 0;
     for (uint32_t i = 0; i < f->b->n_rows; i++)
-        if (f->b->rows[i].logits) {
+        if (f->b->rows[i].logits || f->b->rows[i].few) {
             f->n_exact += !f->b->rows[i].rounded;
             f->m.live[f->n_live] = i;
             f->m.logits[f->n_live++] = f->b->rows[i].logits;

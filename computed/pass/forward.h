@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "computed/cpu/cpu.h"
+#include "computed/pass/best.h"
 #include "computed/pass/ffn_mode.h"
 #include "computed/pass/ffn_set.h"
 #include "computed/pass/forward_capture.h"
@@ -40,6 +41,7 @@ struct ntx_row {
     uint32_t ahead;
     struct ntx_kv_seq *kv; /* rows of one pass that share a kv have increasing slots */
     float *logits;         /* [n_vocab] logits go here, or NULL */
+    struct ntx_best *few;  /* or only the largest here, where the CPU of one machine computes them (best.h) */
     /* [NTX_BEST_MAX] If a device has the logits, and so many of the largest are enough, they come here, */
     struct ntx_candidate *best;
     /* in any order, and n_best is their number; else n_best is 0, and logits is filled. In: 0: all logits are

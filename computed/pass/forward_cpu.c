@@ -437,7 +437,8 @@ static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 static void cap_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
-    f->c.ops->cap(f->m.logits[i], f->hp->logit_cap, f->hp->n_vocab);
+    if (f->m.logits[i])
+        f->c.ops->cap(f->m.logits[i], f->hp->logit_cap, f->hp->n_vocab);
 }
 
 static int compute_logits(struct ntx_forward *f)

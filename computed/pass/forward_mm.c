@@ -72,6 +72,18 @@ static void multiply_part(const struct ntx__mm *j, const struct ntx__product *p,
         scale_outputs(j->f->m.tiles[p->w->chunk0].scale, n, y, ld, product_rows(j, p));
 }
 
+/* n logits of a row, of the tokens from `token` on. */
+static void put_logits(struct ntx_forward *f, uint32_t row, uint32_t token, float *y, uint32_t n)
+{
+    if (f->m.logits[row]) {
+        __builtin_memcpy(f->m.logits[row] + token, y, n * sizeof *y);
+        return;
+    }
+    if (f->hp->logit_cap != 0)
+        f->c.ops->cap(y, f->hp->logit_cap, n);
+    ntx_best_offer(f->b->rows[f->m.live[row]].few, (int32_t)token, y, n);
+}
+
 /* The same for logits of several rows, each with its own place. */
 static void multiply_logits(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row,
                             uint32_t n, float *y)
@@ -81,7 +93,7 @@ static void multiply_logits(const struct ntx__mm *j, const struct ntx__product *
         multiply_part(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, 0, is_in_place, y,
                       NTX__LOGIT_TILE);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
-            __builtin_memcpy(j->f->m.logits[r] + row + at, y + (size_t)r * NTX__LOGIT_TILE, is_in_place * sizeof *y);
+            put_logits(j->f, r, row + at, y + (size_t)r * NTX__LOGIT_TILE, is_in_place);
     }
 }
 
@@ -91,7 +103,7 @@ static void compute_outputs(const struct ntx__mm *j, const struct ntx__product *
 {
     const size_t ld = j->f->buf[p->to].ld;
     bool logits = p->to == NTX__BUF_LOGITS;
-    if (logits && j->in->n_rows > 1)
+    if (logits && (j->in->n_rows > 1 || !j->f->m.logits[0]))
         multiply_logits(j, p, w, row, n, j->f->m.lanes[thread].logits);
     else
         multiply_part(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n,

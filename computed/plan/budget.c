@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "common/util.h"
+#include "computed/pass/best.h"
 #include "shm/memlimit.h"
 
 /* The processes themselves may take this much beside the budget. */
@@ -63,6 +64,8 @@ void ntx_budget_constrain(uint32_t n_vocab, struct ntx_budget_clients *c)
     c->constrains = true;
 }
 
+#define FEW_SHARE    512u
+#define FEW_ROWS     127u
 #define KEPT_SHARE   128u
 #define KEPT_MOST    (32ull << 20)
 #define MAX_TELLING  (KEPT_SHARE * KEPT_MOST) /* more memory gives clients no more */
@@ -108,9 +111,10 @@ struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_
     if (trees)
         rows = NTX_MAX(rows, ram / 16 / row);
     c.logits_rows = (uint32_t)NTX_MAX(NTX_MIN(rows, (uint64_t)128), (uint64_t)NTX_MAX(c.sessions, least_rows));
+    c.few_rows = (uint32_t)NTX_MIN(ram / FEW_SHARE / sizeof(struct ntx_best), (uint64_t)FEW_ROWS);
     c.kept_bytes = budget_part(ram, KEPT_SHARE, 64u << 10, KEPT_MOST);
     c.read_bytes = budget_part(ram, 64, 128u << 10, 64u << 20);
-    c.bytes = c.sessions * session + c.logits_rows * row + c.kept_bytes + c.read_bytes;
+    c.bytes = c.sessions * session + c.logits_rows * row + c.few_rows * sizeof(struct ntx_best) + c.kept_bytes + c.read_bytes;
     if (ram >= ntx_budget_constrains_from(n_vocab))
         ntx_budget_constrain(n_vocab, &c);
     return c;

@@ -21,6 +21,7 @@ int ntx_budget_nothing(struct ntx_err *err);
 struct ntx_budget_clients {
     uint32_t sessions;    /* that may run at once */
     uint32_t logits_rows; /* rows of a pass that may want logits */
+    uint32_t few_rows;    /* rows of drafts beside them, which keep their largest logits only (pass/best.h) */
     uint64_t kept_bytes;  /* for the tokens of sessions: of waiting ones, and of conversations that may go on */
     uint64_t read_bytes;  /* for tokenizing a prompt */
     /* kept_bytes has room for a constrained answer (a grammar, a schema, calls) and its vocabulary. */

@@ -79,6 +79,25 @@ double ntx_draft_stats_gain(const struct ntx_draft_stats *g, uint32_t way, uint3
     return gain;
 }
 
+bool ntx_draft_stats_known(const struct ntx_draft_stats *g, uint32_t way) { return g->ranks[way].passes >= SEEN; }
+
+/* Of the counted passes, those with more than n draft tokens. */
+static double tried_beyond(const struct ntx_draft_stats_ranks *r, uint32_t n)
+{
+    return n < NTX_DRAFT_STATS_RANKS ? NTX_MIN(r->tried[n] / r->passes, 1.0) : 0;
+}
+
+double ntx_draft_stats_share(const struct ntx_draft_stats *g, uint32_t way, uint32_t n, uint32_t most)
+{
+    const struct ntx_draft_stats_ranks *r = &g->ranks[way];
+    return (n ? tried_beyond(r, n - 1) : 1) - (n < most ? tried_beyond(r, n) : 0);
+}
+
+double ntx_draft_stats_held(const struct ntx_draft_stats *g, uint32_t way, uint32_t i)
+{
+    return i < NTX_DRAFT_STATS_RANKS ? g->ranks[way].held[i] / g->ranks[way].passes : 0;
+}
+
 /* ---- places */
 
 const struct ntx_draft_stats_place *ntx_draft_stats_place(const struct ntx_draft_stats *g, uint32_t way,
@@ -139,7 +158,7 @@ static json_t *place_json(const struct ntx_draft_stats_place *p)
     return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "way", (json_int_t)p->way, "threads",
                      (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on, "left",
                      (json_int_t)p->left, "rest", (json_int_t)p->rest, "away", (json_int_t)p->away, "tries",
-                     (json_int_t)p->tries, "rate", list_json(p->rate, 2), "pace", list_json(p->pace, 5));
+                     (json_int_t)p->tries, "rate", list_json(p->rate, 2), "line", list_json(p->pace, 6));
 }
 
 char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
@@ -208,15 +227,15 @@ static bool take_whole(const json_t *o, uint64_t most, uint64_t *n)
 
 static bool take_place(const json_t *o, struct ntx_draft_stats_place *p)
 {
-    uint64_t way = 0, threads = 0, left = 0, rest = 0, away = 0, tries = 0; /* the last two came later */
-    const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries");
+    uint64_t way = 0, threads = 0, left = 0, rest = 0, away = 0, tries = 0; /* the last two, and the line, came later */
+    const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries"), *line = json_object_get(o, "line");
     bool good = take_whole(json_object_get(o, "way"), NTX_DRAFT_STATS_WAYS - 1, &way) &&
                 take_whole(json_object_get(o, "threads"), 65536, &threads) &&
                 take_whole(json_object_get(o, "streamed"), 1ull << 50, &p->streamed) &&
                 take_whole(json_object_get(o, "left"), 1u << 20, &left) &&
                 take_whole(json_object_get(o, "rest"), 1u << 20, &rest) && (!a || take_whole(a, 1u << 20, &away)) &&
                 (!b || take_whole(b, 1u << 20, &tries)) && take_list(json_object_get(o, "rate"), 2, false, p->rate) &&
-                take_list(json_object_get(o, "pace"), 5, false, p->pace);
+                (!line || take_list(line, 6, false, p->pace));
     p->way = (uint32_t)way;
     p->threads = (uint32_t)threads;
     p->left = (uint32_t)left;

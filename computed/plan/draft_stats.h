@@ -44,8 +44,8 @@ struct ntx_draft_stats_place { /* a placement of the model, and whether drafts p
     bool on;
     uint32_t left, rest; /* see struct ntx_draft_turn */
     /* Tokens per ns, without and with drafts: both while the drafters have their memory. */
-    double rate[2], pace[5];
-    uint32_t away, tries; /* loads in a row without these drafters; times that they were tried again */
+    double rate[2], pace[6]; /* pace: struct ntx_pace up to `floor` */
+    uint32_t away, tries;    /* loads in a row without these drafters; times that they were tried again */
 };
 
 struct ntx_draft_stats {
@@ -64,6 +64,11 @@ void ntx_draft_stats_rank(struct ntx_draft_stats_ranks *r, uint32_t n, const uin
 /* Tokens that the i-th draft token (from 0) adds to a pass; *known: measured for this model, not common. Falls with
  * i. */
 double ntx_draft_stats_gain(const struct ntx_draft_stats *g, uint32_t way, uint32_t i, bool *known);
+/* Whether passes of this model were counted; of those, the share that had n draft tokens (`most` or more count as
+ * `most`), and accepted tokens at rank i (from 0) for each pass. */
+bool ntx_draft_stats_known(const struct ntx_draft_stats *g, uint32_t way);
+double ntx_draft_stats_share(const struct ntx_draft_stats *g, uint32_t way, uint32_t n, uint32_t most);
+double ntx_draft_stats_held(const struct ntx_draft_stats *g, uint32_t way, uint32_t i);
 /* The place like this one, or NULL. */
 const struct ntx_draft_stats_place *ntx_draft_stats_place(const struct ntx_draft_stats *g, uint32_t way,
                                                           uint32_t threads, uint64_t streamed);

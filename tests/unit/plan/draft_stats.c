@@ -33,6 +33,12 @@ static void ranked(void)
     CHECK(ntx_draft_stats_gain(&g, 0, 0, &known) == 0.5 && ntx_draft_stats_gain(&g, 0, 1, &known) == 0.5 &&
           ntx_draft_stats_gain(&g, 0, 2, &known) == 0);
     CHECK(ntx_draft_stats_gain(&g, 2, 0, &known) == 1 && ntx_draft_stats_gain(&g, 2, 1, &known) == 0);
+    /* of these passes, half had no draft and half had two, both of which held */
+    CHECK(ntx_draft_stats_known(&g, 0) && ntx_draft_stats_share(&g, 0, 0, 126) == 0.5 &&
+          ntx_draft_stats_share(&g, 0, 1, 126) == 0 && ntx_draft_stats_share(&g, 0, 2, 126) == 0.5 &&
+          ntx_draft_stats_share(&g, 0, 3, 126) == 0 && ntx_draft_stats_share(&g, 0, 1, 1) == 0.5);
+    CHECK(ntx_draft_stats_held(&g, 0, 1) == 0.5 && ntx_draft_stats_held(&g, 0, 2) == 0 &&
+          ntx_draft_stats_held(&g, 0, 200) == 0);
     struct ntx_draft_stats_ranks r = {0};
     for (int i = 0; i < 200; i++)
         ntx_draft_stats_rank(&r, 127, (uint64_t[2]){UINT64_MAX, UINT64_MAX});
@@ -53,7 +59,7 @@ static struct ntx_draft_stats_place place(uint32_t way, uint64_t streamed, doubl
                                           .away = 3,
                                           .tries = 2,
                                           .rate = {rate, 2 * rate},
-                                          .pace = {1, 2, 3, 4, 5}};
+                                          .pace = {1, 2, 3, 4, 5, 6}};
 }
 
 static void placed(void)
@@ -134,7 +140,7 @@ static void kept(void)
           back.ranks[1].held[15] == 0);
     CHECK(back.ranks[1].tried[39] == 20 && back.n_places == 1 && back.place[0].streamed == 12345678 &&
           back.place[0].on && back.place[0].left == 7 && back.place[0].away == 3 && back.place[0].tries == 2);
-    CHECK(fabs(back.place[0].rate[1] - 2e-8) < 1e-14 && back.place[0].pace[4] == 5);
+    CHECK(fabs(back.place[0].rate[1] - 2e-8) < 1e-14 && back.place[0].pace[4] == 5 && back.place[0].pace[5] == 6);
     ntx_draft_stats_begin(&back, first);
     CHECK_EQ(ntx_draft_stats_load("abc", &back, &err),
              0); /* without a drafter, what is known of the stored ones is kept */

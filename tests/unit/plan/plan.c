@@ -326,6 +326,11 @@ static void rows_for_drafts(void)
     CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 64 << 20).logits_rows, 128);
     CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 1 << 20).logits_rows, 32);
     CHECK_EQ(ntx_budget_clients(4096, 0, 32, true, 0).logits_rows, 32);
+    /* rows of drafts that keep their largest logits: 127 in less than a thousandth of a GB */
+    CHECK_EQ(ntx_budget_clients(151936, 0, 0, false, 391ull << 20).few_rows, 127);
+    CHECK_EQ(ntx_budget_clients(151936, 0, 0, false, 391ull << 20).logits_rows, 5);
+    CHECK(ntx_budget_clients(4096, 0, 0, false, 4 << 20).few_rows < 32 &&
+          ntx_budget_clients(4096, 0, 0, false, 0).few_rows == 0);
 }
 
 /* Clients have room for a constrained answer and its vocabulary if that is a small part of the budget; otherwise the
