@@ -192,9 +192,10 @@ static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m,
 }
 
 /* Memory of the drafters, computed as in computed/engine/load_drafter.c. */
-static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_outline *m,
+static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
                           uint64_t ram, uint64_t *bytes, struct ntx_err *err)
 {
+    const struct ntx_outline *m = &a->model;
     uint32_t ctx = o->load.ctx ? o->load.ctx : NTX_MIN(m->model->hp.ctx_train, 4096u);
     int fd[NTX_DRAFT_FILES];
     unsigned n;
@@ -211,8 +212,11 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
         if (take && no && !rc)
             rc = ntx_err_set(err, no, "%s", why.text);
         *bytes += take ? its : 0;
+        a->small_models = !i || a->small_models ? kind == NTX_DRAFTER_FILE_MODEL : false;
         close(fd[i]);
     }
+    a->small_models &= !ntx_draft_nextn(o->load.draft);
+    a->drafter_bytes = *bytes;
     return rc ? rc : nextn_bytes(o, m, ctx, ram, bytes, err);
 }
 
@@ -254,8 +258,9 @@ static int fill_request(const struct ntx_options *o, const struct ntx_model_file
         .trees = ntx_draft_trees(o->load.draft, o->load.draft_nodes),
         .vram = o->load.vram,
         .smallest = true,
-        .draft_stats = ntx_draft_off(o->load.draft) || ntx_draft_auto(o->load.draft) ? NULL : &a->draft_stats,
+        .draft_stats = ntx_draft_off(o->load.draft) ? NULL : &a->draft_stats,
         .draft_nodes = o->load.draft_nodes,
+        .draft_learned = ntx_draft_auto(o->load.draft),
     };
     if (ntx_draft_files(o->load.draft) || ntx_draft_nextn(o->load.draft))
         r->draft_kind = ntx_draft_looks_up(o->load.draft) ? 2 : 1;
@@ -263,7 +268,25 @@ static int fill_request(const struct ntx_options *o, const struct ntx_model_file
         r->plan.ram_bytes = ntx_budget_default(0);
     r->plan.kv_ram = o->load.kv_ram;
     int rc = ntx_kv_type_of(o->load.kv_type, &a->model.model->hp, &r->plan.kv_type, err);
-    return rc || a->named ? rc : drafters_bytes(o, f, &a->model, r->plan.ram_bytes, &r->plan.other_bytes, err);
+    return rc || a->named ? rc : drafters_bytes(o, f, a, r->plan.ram_bytes, &r->plan.other_bytes, err);
+}
+
+/* As a load does, where a small model does not fit beside the model. */
+static int place_without_drafters(struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
+{
+    struct ntx_err why = {0};
+    char size[32];
+    r->plan.other_bytes -= a->drafter_bytes;
+    r->logits_rows = 0;
+    r->trees = false;
+    r->draft_kind = 0;
+    if (ntx_place(&a->hw, &a->model, r, &a->place, &why))
+        return err->code;
+    *err = (struct ntx_err){0};
+    snprintf(a->notes[NTX_PLAN_NOTE_DRAFTER], sizeof a->notes[0],
+             "The small model of --draft takes %s and does not fit beside the model: the text itself drafts instead.",
+             ntx_format_size(a->drafter_bytes, size, sizeof size));
+    return 0;
 }
 
 /* Computes the placement. */
@@ -272,7 +295,9 @@ static int place_model(const struct ntx_options *o, const struct ntx_model_files
 {
     struct ntx_place_request r;
     int rc = fill_request(o, f, a, &r, err);
-    if (rc || (rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)))
+    if (!rc && (rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)) == -ENOMEM && a->small_models)
+        rc = place_without_drafters(a, &r, err);
+    if (rc)
         return rc;
     a->exact = !a->named && !*a->model.why && !a->place.vram;
     if (*a->model.why)

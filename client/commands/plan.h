@@ -14,6 +14,7 @@ enum {
     NTX_PLAN_NOTE_MODEL,
     NTX_PLAN_NOTE_GPU,
     NTX_PLAN_NOTE_CONSTRAINED,
+    NTX_PLAN_NOTE_DRAFTER,
     NTX_PLAN_NOTE_PROFILE,
     NTX_PLAN_NOTE_BUSY,
     NTX_PLAN_NOTES
@@ -28,6 +29,8 @@ struct ntx_plan_answer {
     bool named, here;                /* the model has no file; the machine is this one */
     const char *path;                /* of its file, for commands; NULL: it is not here yet */
     char notes[NTX_PLAN_NOTES][300]; /* warnings on the figures; "" */
+    uint64_t drafter_bytes;          /* of the drafters of --draft */
+    bool small_models;               /* they are small models, all of them */
     struct ntx_advice advice[NTX_ADVICE_MAX];
     unsigned n_advice;
     struct ntx_roof_model roof_model;

@@ -62,12 +62,37 @@ static double draft_rate(const struct ntx_hw *hw, const struct ntx_model *m, con
                : 0;
 }
 
+/* As many drafts as the passes of earlier loads had, of which as many held. */
+static void expect_as_before(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
+                             const struct ntx_place_request *r, struct ntx_layout *l)
+{
+    uint32_t most = NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows + p->clients.few_rows), 1u) - 1;
+    double tokens = 1, s = 0, nodes = 0;
+    for (uint32_t n = 0; n <= most; n++) {
+        double share = ntx_draft_stats_share(r->draft_stats, r->draft_kind, n, most),
+               rate = share > 0 ? draft_rate(hw, m, p, n + 1, share) : 0;
+        s += rate > 0 ? share * share / rate : 0;
+        nodes += n * share;
+        tokens += n ? ntx_draft_stats_held(r->draft_stats, r->draft_kind, n - 1) : 0;
+    }
+    l->draft_known = true;
+    l->draft_nodes = (uint32_t)(nodes + 0.5);
+    l->draft_tokens = tokens;
+    l->draft_tok_s = s > 0 ? tokens / s : 0;
+}
+
 /* The number of draft tokens that gives the most tokens a second, or the requested one. */
 static void choose_draft_nodes(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
                                const struct ntx_place_request *r, struct ntx_layout *l)
 {
+    if (!r->draft_nodes && ntx_draft_stats_known(r->draft_stats, r->draft_kind)) {
+        expect_as_before(hw, m, p, r, l);
+        return;
+    }
+    if (r->draft_learned)
+        return;
     uint32_t most = NTX_MIN(r->draft_nodes ? r->draft_nodes : NTX_DRAFT_STATS_RANKS,
-                            NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows), 1u) - 1);
+                            NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows + p->clients.few_rows), 1u) - 1);
     double tokens = 1;
     for (uint32_t n = 0; n <= most; n++) {
         tokens += n ? ntx_draft_stats_gain(r->draft_stats, r->draft_kind, n - 1, &l->draft_known) : 0;

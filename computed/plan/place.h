@@ -19,7 +19,8 @@ struct ntx_place_request {
     uint64_t vram;                             /* 0: the GPU's less 8 %; UINT64_MAX: none */
     const struct ntx_draft_stats *draft_stats; /* draft statistics of the model; NULL: no drafts */
     uint32_t draft_kind, draft_nodes;          /* the drafter; draft tokens for each pass, 0: as many as pay */
-    bool smallest;                             /* compute the smallest budget, too */
+    bool draft_learned; /* drafts are predicted only where this model's statistics say how many hold */
+    bool smallest;      /* compute the smallest budget, too */
 };
 
 struct ntx_layout {

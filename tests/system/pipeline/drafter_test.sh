@@ -50,6 +50,20 @@ story="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a" bo
 many lookup && many file || fail "$(hits lookup) hits by look-up, $(hits file) by the small model"
 draft=${draft#lookup,}
 
+# Without room for it the text itself drafts, and one line says so.
+tom="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
+little=(--raw -n 60 --ignore-eos --temp 0 --ctx 256 --rows 32 --ram 9M)
+ntx run "$demo" "$tom" "${little[@]}" --quiet --draft off >"$tmp/plain" || fail "little memory: plain"
+"$NTX_BIN/ntx" run "$demo" "$tom" "${little[@]}" -v --draft "$draft" --stats "$tmp/s" >"$tmp/got" 2>"$tmp/err" ||
+    fail "little memory: $(cat "$tmp/err")"
+same "$tmp/plain" "$tmp/got" "little memory"
+grep -q "do not fit beside the model: the text itself drafts instead.*--ram [0-9]*M has room for both" "$tmp/err" ||
+    fail "little memory: $(cat "$tmp/err")"
+[ "$(stat_of "$tmp/s" draft_left_out)" = true ] || fail "little memory: it is not said to be left out"
+[ "$(stat_of "$tmp/s" draft_accepted)" -gt 4 ] || fail "little memory: $(stat_of "$tmp/s" draft_accepted) drafts held"
+ntx plan "$demo" --ctx 256 --rows 32 --ram 6M --draft "$draft" >"$tmp/plan" || fail "plan"
+grep -q "does not fit beside the model: the text itself drafts instead" "$tmp/plan" || fail "plan: $(cat "$tmp/plan")"
+
 # Killed at any time, and while it comes back.
 run=("$NTX_BIN/ntx" run "$demo" "$story" --raw --ignore-eos --quiet --ctx 256 --temp 0.8 --seed 3 -n 60 --ram 14M \
     --rows 32)
