@@ -2,10 +2,10 @@
 /* policy.c: how many drafts pay, without a clock: bench_policy COSTS < TEXTS
  *
  * Replays recorded texts through the engine's policy (computed/engine/draft_policy.h). A text is the same with any
- * drafts, so what prompt lookup proposes at each place, and how much of it holds, follow from the tokens alone; the time of
- * a pass follows from COSTS. TEXTS: one a line, a name, the number of prompt tokens, and all token ids. COSTS: one
- * setting a line, a name, 1 if the model streams, the drive's ns of a pass, the ns that reading resident weights and
- * one row take, and pairs of rows and ns for more rows (linear between them).
+ * drafts, so what prompt lookup proposes at each place, and how much of it holds, follow from the tokens alone; the
+ * time of a pass follows from COSTS. TEXTS: each a name, the number of prompt tokens, all token ids, and a semicolon.
+ * COSTS: one setting a line, a name, 1 if the model streams, the drive's ns of a pass, and pairs of rows and the ns
+ * that they take without the drive (linear between them).
  *
  * Each text begins with what was learned of none (fresh) and then with what the texts before it taught (kept). CSV:
  * setting, text, and tokens per second of off, of lookup with 4, 8, 16, 32 and 63 drafts, of auto, and auto's share of

@@ -7,9 +7,9 @@
 
 #include "common/util.h"
 
-#define MATCHES        4u  /* most matches that are followed */
-#define LIKE_MOST      64u /* most tokens that are compared */
-#define REPLACED       6u /* divides the length of a match whose last token differs (a name changed throughout a text) */
+#define MATCHES        4u    /* most matches that are followed */
+#define LIKE_MOST      64u   /* most tokens that are compared */
+#define REPLACED       6u    /* divides the length of a match whose last token differs (a name changed in a text) */
 #define FORGET         0.02f /* decay of a chance's evidence with each node that should have held */
 #define FORGET_DEPTH   0.02f
 #define PACE_NEW       0.1   /* weight of a pass that tells of the slope */

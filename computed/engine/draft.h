@@ -9,10 +9,10 @@
  * Prompt lookup: the end of the text occurred earlier in it, and the tokens after that place may come again; also where
  * only the last token differs. Files: draft_file.h.
  *
- * Nodes are added likeliest first, while a node's chance times the time of a plain token exceeds the time of one more
- * row. Both are learned, and kept for the next load (computed/plan/draft_stats.h): chances by the length of the match,
- * or by the draft model's probability, and by depth; times from passes (struct ntx_pace). Chances of kinds that are not
- * tried drift back to their priors, so these kinds are tried again now and then. */
+ * Nodes are added likeliest first; how many a pass gets is decided by draft_policy.h. Chances and times are learned,
+ * and kept for the next load (computed/plan/draft_stats.h): chances by the length of the match, or by the draft model's
+ * probability, and by depth; times from passes (struct ntx_pace). Chances of kinds that are not tried drift back to
+ * their priors, so these kinds are tried again now and then. */
 #ifndef NTX_COMPUTED_ENGINE_DRAFT_H
 #define NTX_COMPUTED_ENGINE_DRAFT_H
 
@@ -55,17 +55,16 @@ double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32
 float ntx_draft_believed(uint32_t kind); /* prior chance, per unit of the source's probability */
 /* Halves the prior of prompt lookup, where rows are expensive. */
 void ntx_draft_chances_doubt(struct ntx_draft_chances *c);
-/* Number of nodes, from the first on, with the most expected tokens less their pass's time, ns[n - 1], times `worth`:
- * tokens per ns elsewhere, or nearly those of this proposal, if they are more. The pass has `rows` other rows. 1: no
- * draft. */
-uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows,
-                        const double *ns, double worth);
+/* Number of nodes, from the first on, with the most expected tokens less `worth` times the time of their pass. ns[i]:
+ * of one with i drafts beside `rows` other rows. worth: tokens per ns elsewhere, or nearly those of this proposal, if
+ * they are more. 1: no draft. */
+uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chances *c, double rows, const double *ns,
+                        double worth);
 void ntx_draft_chances(struct ntx_draft_chances *c);       /* sets the priors */
 void ntx_draft_chances_drift(struct ntx_draft_chances *c); /* once a pass */
 
-/* Time of a pass by its rows: what the rows compute is a line through the measured passes, the latest counting most; the
- * drive's time hides it as far as it can. What passes of few rows and of many tell about the line's slope is not
- * forgotten while all passes have as many rows. */
+/* Time of a pass by its rows. What the rows compute is a line through the measured passes, the latest counting most;
+ * the drive's time hides it as far as it can. The line's slope is not forgotten while all passes have as many rows. */
 struct ntx_pace {
     double n;              /* passes, the older ones fading */
     double rows, ns;       /* means, without waits for the drive */
@@ -82,7 +81,7 @@ double ntx_pace_of(const struct ntx_pace *p, double rows);
  * - 1). */
 double ntx_pace_union(double share, double rows);
 
-/* Whether a draft model pays, as measured. Passes take turns: most of them in the mode (with or without drafts) that gave
+/* Whether a draft model pays, as measured. Passes take turns: most of them in the mode (with or without it) that gave
  * more tokens per ns, a few in the other on trial. The losing mode is tried less and less often. Only this sees the
  * cost of a drafter that shares cores with the passes. */
 struct ntx_draft_turn {

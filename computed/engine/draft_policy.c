@@ -47,18 +47,25 @@ double ntx_draft_policy_least(const struct ntx_draft_policy *p, uint32_t writers
     return NTX_MAX(more * worth_of_ns(p, writers), LEAST);
 }
 
+/* Before any pass was measured: time of a pass with n drafts, in plain passes. */
+static double expected_passes(const struct ntx_draft_policy *p, uint32_t writers, uint32_t n)
+{
+    const double row = p->pace.prior > 0 ? p->pace.prior : PRIOR;
+    return 1 + (ntx_pace_union(p->expert_share, writers + n) - ntx_pace_union(p->expert_share, writers)) * row;
+}
+
 void ntx_draft_policy_cut(const struct ntx_draft_policy *p, struct ntx_draft *d, const struct ntx_draft_chances *c,
                           uint32_t writers)
 {
     double ns[NTX_DRAFT_NODES], worth = worth_of_ns(p, writers);
+    bool measured = is_measured(p);
     if (p->asked)
         return;
-    bool measured = is_measured(p);
-    for (uint32_t i = 0; i < d->n; i++) /* unmeasured: in plain passes, by what is expected of experts */
-        ns[i] = measured ? drafting_ns(p, writers, i)
-                         : 1 + (ntx_pace_union(p->expert_share, writers + i) - writers) *
-                                   (p->pace.prior > 0 ? p->pace.prior : PRIOR);
-    d->n = ntx_draft_best(d, c, writers, ns, measured ? worth : (p->automatic ? SURER : 1));
+    if (!measured)
+        worth = p->automatic ? writers * SURER : writers;
+    for (uint32_t i = 0; i < d->n; i++)
+        ns[i] = measured ? drafting_ns(p, writers, i) : expected_passes(p, writers, i);
+    d->n = ntx_draft_best(d, c, writers, ns, worth);
 }
 
 void ntx_draft_policy_proposed(struct ntx_draft_policy *p, uint32_t nodes) { p->drafted += 0.1 * (nodes - p->drafted); }

@@ -3,9 +3,9 @@
  *
  *     T(r) = max(floor, busy(r))      floor: the drive's time; busy: a line through the measured passes
  *
- * and a proposal of n nodes adds g(n) tokens. The policy takes the n with the most g(n) - worth x T(n), where `worth` is
- * the tokens that a ns brings elsewhere: the rate of the recent passes, or that of plain ones. So no draft is made where
- * its row costs more than its chance is worth, and many are made while the drive hides them. Plain passes come
+ * and a proposal of n nodes adds g(n) tokens. The policy takes the n with the most g(n) - worth x T(n), where `worth`
+ * is the tokens that a ns brings elsewhere: the rate of the recent passes, or that of plain ones. So no draft is made
+ * where its row costs more than its chance is worth, and many are made while the drive hides them. Plain passes come
  * out of the same rule, so that prompt lookup needs no trials; only a draft model has them (struct ntx_draft_turn),
  * since it shares cores and memory with the passes.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* best.h: the largest logits of a row, kept while the output matrix is multiplied. A row of a draft then needs 400 bytes
- * instead of a float for each token of the vocabulary, and its draw is the same (sampler.h: ntx_sampler_enough). Threads
- * offer pieces of a row in any order; the result does not depend on it. */
+/* best.h: the largest logits of a row, kept while the output matrix is multiplied. A row of a draft then needs 400
+ * bytes instead of a float for each token of the vocabulary, and its draw is the same (sampler.h: ntx_sampler_enough).
+ * Threads offer pieces of a row in any order; the result does not depend on it. */
 #ifndef NTX_COMPUTED_PASS_BEST_H
 #define NTX_COMPUTED_PASS_BEST_H
 

@@ -114,7 +114,8 @@ struct ntx_budget_clients ntx_budget_clients(uint32_t n_vocab, uint64_t session_
     c.few_rows = (uint32_t)NTX_MIN(ram / FEW_SHARE / sizeof(struct ntx_best), (uint64_t)FEW_ROWS);
     c.kept_bytes = budget_part(ram, KEPT_SHARE, 64u << 10, KEPT_MOST);
     c.read_bytes = budget_part(ram, 64, 128u << 10, 64u << 20);
-    c.bytes = c.sessions * session + c.logits_rows * row + c.few_rows * sizeof(struct ntx_best) + c.kept_bytes + c.read_bytes;
+    c.bytes = c.sessions * session + c.logits_rows * row + c.few_rows * sizeof(struct ntx_best) + c.kept_bytes +
+              c.read_bytes;
     if (ram >= ntx_budget_constrains_from(n_vocab))
         ntx_budget_constrain(n_vocab, &c);
     return c;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The policy of drafts (computed/engine/draft_policy.h), replayed over texts whose repetitions are known, with times from
- * a model: a text that repeats is copied in few passes, and a text that does not costs what it costs without drafts. */
+/* The policy of drafts (computed/engine/draft_policy.h), replayed over texts whose repetitions are known, with times
+ * from a model: a text that repeats is copied in few passes, and another one costs what it costs without drafts. */
 #include "computed/engine/draft_policy.h"
 #include "common/util.h"
 #include "tests/lib/check.h"
@@ -15,7 +15,7 @@ struct result {
     double ns;
 };
 
-/* 12 random words of 4 tokens; `copies`: the second half of the text is the first one. */
+/* Random tokens; `copies`: the second half of the text is the first one. */
 static void write_text(int32_t *text, bool copies)
 {
     uint32_t seed = 7;
