@@ -341,7 +341,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     struct argp argp = {ntx_common_options, parse_opt, cmd->args, NULL, kids, filter_help, NULL};
     struct parse p = {.cmd = cmd, .o = o, .argp = &argp, .sections = sections, .kids = kids, .groups = chosen};
     describe_command(&p, false);
-    *o = (struct ntx_options){.skip_threshold = -1};
+    *o = (struct ntx_options){.skip_threshold = -1, .threshold = -1};
     for (unsigned i = 0; i < N_GROUPS; i++)
         ntx_settings_preset(ntx__option_entries(&groups[i]), (char *)o + groups[i].base);
     snprintf(name, sizeof name, "ntx %s", cmd->name);

@@ -80,13 +80,13 @@ struct ntx_options {
     bool gate_in_bundle;
     const char *text; /* calibrating */
     uint32_t first, last, limit, epochs;
-    float share, precision;
+    float share, threshold; /* threshold < 0: by KL */
     bool ffn;
     uint32_t ffn_rank;
     float ffn_active, ffn_recall;
     const char *order;
     const char *of_machines; /* --share I/N */
-    bool delta, force;       /* pack --delta */
+    bool delta, force;       /* force: pack, calibrate */
     const char *delta_base;
     uint32_t delta_rank;
     float delta_error;

@@ -49,7 +49,7 @@ static const struct option_brief {
     {NTX_OPT_CALIBRATE, "first", "first layer that may be skipped"},
     {NTX_OPT_CALIBRATE, "last", "last layer that may be skipped"},
     {NTX_OPT_CALIBRATE, "share", "share of layers that counts as skippable (0.3)"},
-    {NTX_OPT_CALIBRATE, "precision", "precision of skips that is aimed at (0.9)"},
+    {NTX_OPT_CALIBRATE, "force", "write the sidecar even if skipping saves too little"},
     {NTX_OPT_CALIBRATE, "ffn", "also learn which FFN neurons are active"},
     {NTX_OPT_PACK, "group", "size of a group of neurons (default: measured)"},
     {NTX_OPT_PACK, "gate-in-bundle", "put gate rows into the groups, too"},

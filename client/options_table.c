@@ -205,9 +205,10 @@ static const struct ntx_setting pack_entries[] = {
      "store neurons together that are active together, as `ntx calibrate --ffn` found for this model", TEXT(order)},
     {"from", 0, "FILE", "the same model in a higher precision: the source of the down columns", TEXT(from)},
     {"down-type", 0, "TYPE",
-     "type of the down columns: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: their type, or the next that can be "
-     "written)",
-     TEXT(down_type), .values = "F16|Q8_0|Q6_K|Q5_K|Q4_K|Q5_0|Q4_0"},
+     "store down matrices as columns rounded to this type: F16, Q8_0, Q6_K, Q5_K, Q4_K, ... (default: no weight is "
+     "changed; with --from their type, or the next that can be written)",
+     TEXT(down_type), .values = "F32|F16|Q8_0|Q6_K|Q5_K|Q4_K|Q5_0|Q4_0"},
+    {"text", 0, "FILE", "text to count on which groups a token touches (default: a paragraph of ours)", TEXT(text)},
     {"profile", 0, "FILE", "profile of the target machine (default: this one, as `ntx doctor` measured it)",
      TEXT(profile)},
     {"share", 0, "I/N",
@@ -230,7 +231,7 @@ static const struct ntx_setting pack_entries[] = {
      REAL(delta_error, 0, 1)},
     {"base", 0, "BASE", "with --delta: OUT is the difference of MODEL, a fine-tune, from BASE: an adapter for --lora",
      TEXT(delta_base)},
-    {"force", 0, NULL, "with --delta: write the file whatever its error, and even if it saves nothing", FLAG(force)},
+    {"force", 0, NULL, "write the file even if it saves nothing; with --delta also whatever its error", FLAG(force)},
 };
 static const struct ntx_setting quantize_entries[] = {
     {"imatrix", 0, "FILE", "an importance matrix, made by `ntx imatrix` or by llama.cpp: the mean square of each input",
@@ -433,8 +434,12 @@ static const struct ntx_setting calibrate_entries[] = {
     {"last", 0, "L", "last layer that may be skipped (default: all but the last)", COUNT(last)},
     {"share", 0, "P", "share of all tokens' layers, the least changing ones, that counts as skippable (default $)",
      REAL(share, 0, 1), .preset = "0.3"},
-    {"precision", 0, "P", "of the skips on the held-out part, for the threshold written (default $)",
-     REAL(precision, 0, 1), .preset = "0.9"},
+    {"threshold", 0, "P",
+     "the threshold to write (default: the one that keeps a KL divergence of 0.02 on the end of the text, which is run "
+     "for it some dozens of times; nothing is written where that saves less than a tenth of a token's bytes)",
+     REAL(threshold, 0, 1)},
+    {"force", 0, NULL, "write the sidecar even then; without a threshold that keeps it nothing is skipped",
+     FLAG(force)},
     {"epochs", 0, "N", "passes over the samples in training (default $)", COUNT(epochs), .preset = "12"},
     {"ffn", 0, NULL,
      "also learn the activity of FFN neurons: for a packed model, which groups will be active (for --ffn-sparse "

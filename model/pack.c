@@ -18,16 +18,20 @@ int ntx_pack_layout(struct ntx_pack_layer *p, uint32_t n_embd, uint32_t n_ff, bo
         return -EINVAL;
     for (int part = 0; part < NTX_PACK_PARTS; part++) {
         bool in = gate || part != NTX_PACK_GATE;
-        size_t row = in && p->type[part] != NTX_I8 ? ntx_row_bytes(p->type[part], n_embd) : 0;
+        const uint32_t width = part == NTX_PACK_DOWN && p->down_rows ? p->group : n_embd;
+        size_t row = in && p->type[part] != NTX_I8 ? ntx_row_bytes(p->type[part], width) : 0;
         if (in && !row)
             return -EINVAL;
         p->row_bytes[part] = (uint32_t)row;
         at = NTX_ROUND_UP(at, 2u); /* aligns rows that follow rows of MXFP4, whose blocks have 17 bytes */
         p->at[part] = (uint32_t)at;
-        at += (uint64_t)row * p->group;
+        at += (uint64_t)row * ntx_pack_rows(p, (enum ntx_pack_part)part, n_embd);
         if (at > GROUP_BYTES_MAX)
             return -EINVAL;
     }
+    const uint32_t block = ntx_type_info(p->type[NTX_PACK_DOWN])->block;
+    if (p->down_rows && (block == 1 || n_ff % block)) /* single values are in columns */
+        return -EINVAL;
     p->group_bytes = NTX_ROUND_UP((uint32_t)at, NTX_PACK_BLOCK);
     p->n_groups = (n_ff + p->group - 1) / p->group;
     return 0;
@@ -112,6 +116,18 @@ static int get_added(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint
     return rc;
 }
 
+static int get_down_rows(const struct ntx_gguf *g, uint32_t n, uint32_t *v, struct ntx_pack_layer *p,
+                         struct ntx_err *err)
+{
+    int rc = need_array(g, "ntx.pack.down_rows", n, v, err);
+    for (uint32_t l = 0; l < n && !rc; l++) {
+        if (v[l] > 1)
+            return ntx_err_set(err, -EINVAL, "key 'ntx.pack.down_rows' is %u for layer %u, not 0 or 1", v[l], l);
+        p[l].down_rows = v[l];
+    }
+    return rc;
+}
+
 static int get_layers(const struct ntx_gguf *g, uint32_t n, uint32_t n_embd, uint32_t n_ff, uint32_t *v,
                       struct ntx_pack_layer *p, struct ntx_err *err)
 {
@@ -144,14 +160,17 @@ int ntx_pack_read(const struct ntx_gguf *g, uint32_t n_layers, uint32_t n_embd, 
         *layers = NULL;
         return 0;
     }
-    if (rc || version != NTX_PACK_VERSION)
+    if (rc || (version != NTX_PACK_VERSION && version != NTX_PACK_VERSION_ROWS))
         return ntx_err_set(err, -ENOTSUP,
-                           "key 'ntx.pack.version' is not %u: pack the model again with this version's ntx pack",
-                           NTX_PACK_VERSION);
+                           "key 'ntx.pack.version' is not %u or %u: pack the model again with this version's ntx pack",
+                           NTX_PACK_VERSION, NTX_PACK_VERSION_ROWS);
     struct ntx_pack_layer *p = calloc(n_layers, sizeof *p);
     uint32_t *v = calloc(n_layers, sizeof *v);
-    rc = p && v ? get_layers(g, n_layers, n_embd, n_ff, v, p, err)
-                : ntx_err_set(err, -ENOMEM, "no memory for %u layers", n_layers);
+    rc = p && v ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %u layers", n_layers);
+    if (!rc && version == NTX_PACK_VERSION_ROWS)
+        rc = get_down_rows(g, n_layers, v, p, err);
+    if (!rc)
+        rc = get_layers(g, n_layers, n_embd, n_ff, v, p, err);
     free(v);
     if (rc) {
         free(p);

@@ -116,10 +116,23 @@ static void put_column(const struct maker *k, uint32_t as, const float *x, uint3
 
 struct layer_parts {
     uint8_t *gate, *up; /* gate: NULL if it is not in the groups */
+    uint8_t *down;      /* as in the file, if groups have its rows; else: */
     float *columns;     /* [n_ff x n_embd] */
     float *back;        /* [n_embd] */
     uint8_t *group;     /* [group_bytes] */
 };
+
+/* Puts the blocks of n neurons from `first` on, output by output. */
+static void put_rows(const struct maker *k, const struct ntx_pack_layer *p, const struct layer_parts *l, uint32_t first,
+                     uint32_t n)
+{
+    const uint32_t type = p->type[NTX_PACK_DOWN], n_embd = k->m->hp.n_embd;
+    const size_t row = ntx_row_bytes(type, k->m->hp.n_ff), at = ntx_row_bytes(type, first),
+                 bytes = ntx_row_bytes(type, n);
+    for (uint32_t o = 0; o < n_embd; o++)
+        memcpy(l->group + p->at[NTX_PACK_DOWN] + (size_t)o * p->row_bytes[NTX_PACK_DOWN], l->down + o * row + at,
+               bytes);
+}
 
 static void put_group(const struct maker *k, uint32_t layer, uint32_t g, const struct layer_parts *l, double *error,
                       double *squares)
@@ -134,9 +147,12 @@ static void put_group(const struct maker *k, uint32_t layer, uint32_t g, const s
             if (p->row_bytes[part])
                 memcpy(l->group + p->at[part] + (size_t)i * p->row_bytes[part],
                        rows[part] + (size_t)j * p->row_bytes[part], p->row_bytes[part]);
-        put_column(k, p->type[NTX_PACK_DOWN], l->columns + (size_t)j * n_embd, n_embd, l->back,
-                   l->group + p->at[NTX_PACK_DOWN] + (size_t)i * p->row_bytes[NTX_PACK_DOWN], error, squares);
+        if (!p->down_rows)
+            put_column(k, p->type[NTX_PACK_DOWN], l->columns + (size_t)j * n_embd, n_embd, l->back,
+                       l->group + p->at[NTX_PACK_DOWN] + (size_t)i * p->row_bytes[NTX_PACK_DOWN], error, squares);
     }
+    if (p->down_rows)
+        put_rows(k, p, l, first, n);
 }
 
 static void note_error(struct maker *k, uint32_t layer, double error, double squares)
@@ -161,6 +177,7 @@ static void free_parts(struct layer_parts *l)
 {
     free(l->gate);
     free(l->up);
+    free(l->down);
     free(l->columns);
     free(l->back);
     free(l->group);
@@ -176,7 +193,7 @@ static int load_parts(const struct maker *k, uint32_t layer, struct layer_parts 
     if (!rc && ntx_pack_has_gate(p))
         rc = load_tensor(k->source, tensor_of(k, t->gate), &l->gate, err);
     if (!rc)
-        rc = load_columns(from, down, &l->columns, err);
+        rc = p->down_rows ? load_tensor(from, down, &l->down, err) : load_columns(from, down, &l->columns, err);
     return rc ? rc : alloc_parts(l, k->m->hp.n_embd, p->group_bytes, err);
 }
 
@@ -289,6 +306,7 @@ static bool replaced_key(struct ntx_str key)
 static uint32_t group_number(const struct ntx_pack_layer *p) { return p->group; }
 static uint32_t gate_number(const struct ntx_pack_layer *p) { return p->type[NTX_PACK_GATE]; }
 static uint32_t up_number(const struct ntx_pack_layer *p) { return p->type[NTX_PACK_UP]; }
+static uint32_t rows_number(const struct ntx_pack_layer *p) { return p->down_rows; }
 static uint32_t down_number(const struct ntx_pack_layer *p) { return p->type[NTX_PACK_DOWN]; }
 static uint32_t added_up_number(const struct ntx_pack_layer *p) { return p->added[NTX_PACK_UP].type; }
 static uint32_t added_down_number(const struct ntx_pack_layer *p) { return p->added[NTX_PACK_DOWN].type; }
@@ -312,8 +330,13 @@ static int put_keys(struct ntx_gguf_out *g, const struct maker *k)
         if (!replaced_key(ntx_gguf_kv_at(k->source.gguf, i)->key))
             ntx_gguf_out_copy(g, ntx_gguf_kv_at(k->source.gguf, i));
     ntx_gguf_out_align(g, NTX_PACK_BLOCK);
-    ntx_gguf_out_u32(g, "ntx.pack.version", NTX_PACK_VERSION);
+    bool rows = false;
+    for (uint32_t l = 0; l < k->m->hp.n_layers; l++)
+        rows |= k->pack[l].down_rows;
+    ntx_gguf_out_u32(g, "ntx.pack.version", rows ? NTX_PACK_VERSION_ROWS : NTX_PACK_VERSION);
     int rc = put_u32s(g, k, "ntx.pack.group", group_number);
+    if (!rc && rows)
+        rc = put_u32s(g, k, "ntx.pack.down_rows", rows_number);
     if (!rc && k->o->gate_in_bundle)
         rc = put_u32s(g, k, "ntx.pack.gate_type", gate_number);
     if (!rc)
@@ -391,6 +414,8 @@ static uint32_t down_type(const struct maker *k, uint32_t layer)
     uint32_t type = tensor_of(k, k->m->layers[layer].down)->type, n = k->m->hp.n_embd;
     if (k->o->down_type != NTX_TYPE_LIMIT)
         return k->o->down_type;
+    if (!k->o->precise.gguf)
+        return type;
     if (coarse(type)) /* a second rounding to so few bits would cost too much */
         type = NTX_Q4_K;
     if (writable(type, n))
@@ -398,11 +423,15 @@ static uint32_t down_type(const struct maker *k, uint32_t layer)
     return writable(NTX_Q8_0, n) ? NTX_Q8_0 : NTX_F16;
 }
 
+/* Columns of thin matrices become F32, which keeps their values; those of full ones become another type only where
+ * the user allows it (refuse_added). */
 static uint32_t type_of_column(uint32_t type, uint32_t rank, bool whole)
 {
-    if (whole && !coarse(type) && writable(type, rank))
+    if (!whole)
+        return NTX_F32;
+    if (!coarse(type) && writable(type, rank))
         return type;
-    return whole && writable(NTX_Q8_0, rank) ? NTX_Q8_0 : NTX_F16;
+    return writable(NTX_Q8_0, rank) ? NTX_Q8_0 : NTX_F16;
 }
 
 /* Chooses the types of additions: rows keep theirs; columns keep theirs only if each value is stored by itself. */
@@ -428,6 +457,38 @@ static int need_quantizer(struct maker *k, uint32_t type, struct ntx_err *err)
     return type == NTX_I8 || *q || (*q = ntx_quantizer_new(type)) ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
 }
 
+/* A type of blocks stays as it is: its blocks lie along the neurons, and a group has whole ones. */
+static bool keeps_rows(const struct maker *k, uint32_t type)
+{
+    return k->o->down_type == NTX_TYPE_LIMIT && !k->o->precise.gguf && ntx_type_info(type)->block > 1;
+}
+
+static int refuse_order(const struct maker *k, uint32_t l, struct ntx_err *err)
+{
+    const struct ntx_type_info *type = ntx_type_info(k->pack[l].type[NTX_PACK_DOWN]);
+    return k->o->order && k->pack[l].down_rows
+               ? ntx_err_set(err, -ENOTSUP,
+                             "--order: layer %u's down matrix is %s, whose blocks have %u neighbouring neurons each: "
+                             "in another order its weights would have to be rounded again. --down-type F32 keeps their "
+                             "values, other types round them",
+                             l, type->name, type->block)
+               : 0;
+}
+
+static int refuse_added(const struct maker *k, uint32_t l, struct ntx_err *err)
+{
+    bool whole;
+    const uint32_t i = added_tensor(&k->m->layers[l], NTX_PACK_DOWN, &whole);
+    const struct ntx_gguf_tensor *t = i != NTX_NO_TENSOR && whole ? tensor_of(k, i) : NULL;
+    return t && ntx_type_info(t->type)->block > 1 && k->o->down_type == NTX_TYPE_LIMIT
+               ? ntx_err_set(err, -ENOTSUP,
+                             "tensor '%s' is a full matrix in %s, whose blocks a group would cut: its weights would "
+                             "have to be rounded again. --down-type TYPE allows that; ntx pack --delta --rank R makes "
+                             "thin matrices instead",
+                             t->name, ntx_type_info(t->type)->name)
+               : 0;
+}
+
 static int choose_types(struct maker *k, uint32_t l, bool adds, struct ntx_err *err)
 {
     const struct ntx_layer *t = &k->m->layers[l];
@@ -436,11 +497,18 @@ static int choose_types(struct maker *k, uint32_t l, bool adds, struct ntx_err *
     p->type[NTX_PACK_UP] = tensor_of(k, t->up)->type;
     p->type[NTX_PACK_DOWN] = down_type(k, l);
     p->adds = adds;
-    if (!writable(p->type[NTX_PACK_DOWN], k->m->hp.n_embd))
+    p->down_rows = keeps_rows(k, p->type[NTX_PACK_DOWN]);
+    int rc = refuse_order(k, l, err);
+    if (!rc && adds)
+        rc = refuse_added(k, l, err);
+    if (rc)
+        return rc;
+    if (!p->down_rows && !writable(p->type[NTX_PACK_DOWN], k->m->hp.n_embd))
         return ntx_err_set(err, -EINVAL, "down columns of %u values cannot be written in that type", k->m->hp.n_embd);
     if (adds)
         choose_added(k, l);
-    int rc = need_quantizer(k, p->type[NTX_PACK_DOWN], err);
+    if (!p->down_rows)
+        rc = need_quantizer(k, p->type[NTX_PACK_DOWN], err);
     return rc || !adds ? rc : need_quantizer(k, p->added[NTX_PACK_DOWN].type, err);
 }
 
@@ -466,7 +534,9 @@ static uint32_t group_of(const struct maker *k, uint32_t l)
     for (uint32_t i = 0; i < k->m->hp.n_layers && k->pack[l].adds; i++)
         if (added_row_bytes(&k->pack[i].added[NTX_PACK_UP]) + added_row_bytes(&k->pack[i].added[NTX_PACK_DOWN]))
             most = NTX_MAX(most, neuron_bytes(k, i));
-    return NTX_MIN(ntx_pack_group_for(k->o->group_bytes, most ? most : neuron_bytes(k, l)), k->m->hp.n_ff);
+    const uint32_t n = ntx_pack_group_for(k->o->group_bytes, most ? most : neuron_bytes(k, l)),
+                   block = k->pack[l].down_rows ? ntx_type_info(k->pack[l].type[NTX_PACK_DOWN])->block : 1;
+    return NTX_MIN(NTX_MAX(n / block, 1u) * block, k->m->hp.n_ff);
 }
 
 static int choose_group(struct maker *k, uint32_t l, struct ntx_err *err)
@@ -497,6 +567,7 @@ static int choose_layout(struct maker *k, struct ntx_err *err)
     k->report->group = k->pack[0].group;
     k->report->group_bytes = k->pack[0].added_bytes ? k->pack[0].added_bytes : k->pack[0].group_bytes;
     k->report->down_type = k->pack[0].type[NTX_PACK_DOWN];
+    k->report->down_rows = k->pack[0].down_rows;
     return 0;
 }
 
@@ -542,39 +613,73 @@ static const char *without_scales(const struct ntx_model *m)
     return type;
 }
 
-int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pack_options *o, const char *path,
-                  struct ntx_pack_report *report, struct ntx_err *err)
+static int refuse_model(const struct maker *k, struct ntx_err *err)
 {
-    struct ntx_pack_report r = {0};
-    struct maker k = {.m = m, .source = {m->gguf, fds}, .o = o, .report = &r};
-    struct ntx_gguf_out *g = NULL;
-    int rc;
+    const struct ntx_model *m = k->m;
+    const char *why = ntx_pack_refuses(&m->hp);
     if (m->pack || m->hp.n_expert)
         return ntx_err_set(err, -EINVAL,
                            m->pack ? "the model is packed already"
                                    : "a model with experts needs no packing: its experts are bundles already");
-    if ((rc = refuse_shared(&k, err)))
+    int rc = refuse_shared(k, err);
+    if (rc)
         return rc;
     if (without_scales(m))
         return ntx_err_set(err, -ENOTSUP,
                            "a model whose FFN has scales of whole matrices cannot be packed: ntx quantize MODEL "
                            "OUT.gguf %s puts them into the weights, and OUT.gguf can",
                            without_scales(m));
-    const char *why = ntx_pack_refuses(&m->hp);
-    if (why)
-        return ntx_err_set(err, -ENOTSUP, "a %s model cannot be packed: %s", m->hp.arch, why);
-    if (!(k.pack = calloc(m->hp.n_layers, sizeof *k.pack)) || !(g = ntx_gguf_out_new()))
+    return why ? ntx_err_set(err, -ENOTSUP, "a %s model cannot be packed: %s", m->hp.arch, why) : 0;
+}
+
+static int begin_maker(struct maker *k, struct ntx_err *err)
+{
+    int rc = refuse_model(k, err);
+    if (!rc && !(k->pack = calloc(k->m->hp.n_layers, sizeof *k->pack)))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
-    else if (!(rc = check_precise(&k, err)) && !(rc = choose_layout(&k, err)))
-        rc = put_keys(g, &k) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
+    if (!rc)
+        rc = check_precise(k, err);
+    return rc ? rc : choose_layout(k, err);
+}
+
+static void end_maker(struct maker *k)
+{
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        ntx_quantizer_free(k->quantizer[t]);
+    free(k->pack);
+}
+
+int ntx_pack_choose(const struct ntx_model *m, const int *fds, const struct ntx_pack_options *o,
+                    struct ntx_pack_layer **layers, struct ntx_err *err)
+{
+    struct ntx_pack_report r = {0};
+    struct maker k = {.m = m, .source = {m->gguf, fds}, .o = o, .report = &r};
+    int rc = begin_maker(&k, err);
+    if (!rc) {
+        *layers = k.pack;
+        k.pack = NULL;
+    }
+    end_maker(&k);
+    return rc;
+}
+
+int ntx_pack_make(const struct ntx_model *m, const int *fds, const struct ntx_pack_options *o, const char *path,
+                  struct ntx_pack_report *report, struct ntx_err *err)
+{
+    struct ntx_pack_report r = {0};
+    struct maker k = {.m = m, .source = {m->gguf, fds}, .o = o, .report = &r};
+    struct ntx_gguf_out *g = NULL;
+    int rc = begin_maker(&k, err);
+    if (!rc && !(g = ntx_gguf_out_new()))
+        rc = ntx_err_set(err, -ENOMEM, "no memory");
+    if (!rc && put_keys(g, &k))
+        rc = ntx_err_set(err, -ENOMEM, "no memory");
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(m->gguf) && !rc; i++)
         put_tensor(g, &k, (uint32_t)i);
     if (!rc)
         rc = ntx_gguf_out_write(g, path, err);
     ntx_gguf_out_free(g);
-    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
-        ntx_quantizer_free(k.quantizer[t]);
-    free(k.pack);
+    end_maker(&k);
     if (rc)
         return rc;
     r.error = k.squares > 0 ? sqrt(k.error / k.squares) : 0;

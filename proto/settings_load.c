@@ -55,7 +55,9 @@ static const struct ntx_setting load_entries[] = {
      .choices = "way to read:auto|uring|pread", LOAD(source, source), CONF("model", "source", "auto"),
      .about = "How ntx-iod reads: auto (io_uring, else pread), uring or pread"},
     {"skip", 0, "POLICY",
-     "layer skip (lossy): off, static or predictive (both from a sidecar that `ntx calibrate` made) "
+     "layer skip (lossy; on Qwen2.5-Coder-0.5B not worth its loss): off, static or predictive (both from a sidecar "
+     "that "
+     "`ntx calibrate` made) "
      "(default off)",
      .kind = NTX_SET_TEXT, .values = "off|static|predictive", LOAD(skip, skip), CONF("model", "skip", "off"),
      .about = "Layer skip, which changes the output: off, or a policy"},
@@ -69,7 +71,8 @@ static const struct ntx_setting load_entries[] = {
      .kind = NTX_SET_COUNT, .min = 2, .max = NTX_COUNT_MAX, LOAD(skip_verify, skip_verify)},
     {"ffn-sparse", 0, "MODE",
      "sparse FFN for a model that `ntx pack` made: compute and read only some neurons for a token: off, threshold=T "
-     "(those with |act(gate)| above T; 0 leaves out exact zeros only, and is lossless), topk=F (the share F with the "
+     "(those with |act(gate)| above T; 0 leaves out exact zeros only, is lossless, and saves nothing with SwiGLU), "
+     "topk=F (the share F with the "
      "largest; lossy); for generated tokens, and lossy: predicted=F[,gate|,learned] (the share F of the groups, "
      "predicted from the state before the layer by the gate matrix or by the sidecar's networks; without F the "
      "networks' own limits) or prompt=F (the share F of the groups that were most active in the prompt) (default off)",

@@ -117,6 +117,7 @@ class Bench:
     def calibrate(self):
         return run(
             "calibrate",
+            "--force",
             self.a.model,
             "--text",
             self.learn,

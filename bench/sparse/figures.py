@@ -144,6 +144,7 @@ def calibrated(a, model, name):
     if not os.path.exists(sidecar):
         said = ntx(
             "calibrate",
+            "--force",
             model,
             "--text",
             texts(a)[0],
@@ -169,9 +170,9 @@ def packed(a, model, name):
     """{"P", "O", "G"}: files."""
     order, study = calibrated(a, model, name)
     f = {
-        "P": made(a, name + ".p.gguf", "pack", "--group", "4K", "--quiet", model),
-        "O": made(a, name + ".o.gguf", "pack", "--group", "4K", "--order", order, "--quiet", model),
-        "G": made(a, name + ".g.gguf", "pack", "--group", "12K", "--gate-in-bundle", "--quiet", model),
+        "P": made(a, name + ".p.gguf", "pack", "--group", "4K", "--force", "--quiet", model),
+        "O": made(a, name + ".o.gguf", "pack", "--group", "4K", "--order", order, "--force", "--quiet", model),
+        "G": made(a, name + ".g.gguf", "pack", "--group", "12K", "--gate-in-bundle", "--force", "--quiet", model),
     }
     line("# order", name, "share of groups of 4 / 8 / 16 neurons used on held-out text: as they are, ordered")
     line(
@@ -528,7 +529,9 @@ def wide_file(a, kind):
             check=True,
             stdout=subprocess.DEVNULL,
         )
-    return model, made(a, f"wide-{kind}.g.gguf", "pack", "--group", "64K", "--gate-in-bundle", "--quiet", model)
+    return model, made(
+        a, f"wide-{kind}.g.gguf", "pack", "--group", "64K", "--gate-in-bundle", "--force", "--quiet", model
+    )
 
 
 def wide(a):
@@ -538,6 +541,7 @@ def wide(a):
     if not os.path.exists(sidecar):
         ntx(
             "calibrate",
+            "--force",
             g,
             "--text",
             text,

@@ -115,8 +115,38 @@ static void print_ffn(const struct ntx_ffn_capture *f)
     }
 }
 
-void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn)
+static void print_point(const char *policy, double level, const struct ntx_kl_point *p, bool layers)
 {
+    if (!(p->threshold > 0)) {
+        printf("%-10s  %.3f   none\n", policy, level);
+        return;
+    }
+    printf("%-10s  %.3f   %6.2f   %5.1f %%   %.4f   ", policy, level, p->layers, 100 * p->bytes, p->kl);
+    if (!layers)
+        printf("threshold %.2f", (double)p->threshold);
+    for (uint32_t l = 0, n = 0; layers && l < NTX_MAX_LAYERS; l++)
+        if (p->set[l])
+            printf("%s%u", n++ ? ", " : "layers ", l);
+    putchar('\n');
+}
+
+void ntx_calibrate_print_kl(const struct ntx_kl_table *kl)
+{
+    printf("most that keeps a KL divergence, on %u tokens that nothing was learned from; bytes: of the weights that a "
+           "token uses\npolicy      level   layers     bytes   KL\n",
+           kl->scored);
+    for (unsigned i = 0; i < NTX_KL_LEVELS; i++)
+        print_point("predictive", ntx_kl_levels[i], &kl->predictive[i], false);
+    for (unsigned i = 0; i < NTX_KL_LEVELS; i++)
+        print_point("static", ntx_kl_levels[i], &kl->fixed[i], true);
+    putchar('\n');
+}
+
+void ntx_calibrate_report(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn,
+                          const struct ntx_kl_table *kl)
+{
+    if (kl)
+        ntx_calibrate_print_kl(kl);
     struct score t = total_of(a, s);
     printf("%u tokens; layers %u to %u may be skipped, decided from the state after layer %u\n", a->n, s->first,
            s->last, s->first - 1);
@@ -153,7 +183,25 @@ static json_t *json_of_ffn(const struct ntx_ffn_capture *f)
     return layers;
 }
 
-int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn)
+static json_t *json_of_points(const struct ntx_kl_point *p, bool fixed)
+{
+    json_t *points = json_array();
+    for (unsigned i = 0; i < NTX_KL_LEVELS; i++) {
+        json_t *j = json_pack("{s:f, s:f, s:f, s:f, s:f}", "level", ntx_kl_levels[i], "kl", p[i].kl, "layers",
+                              p[i].layers, "bytes", p[i].bytes, "threshold", (double)p[i].threshold);
+        json_t *set = fixed ? json_array() : NULL;
+        for (uint32_t l = 0; set && l < NTX_MAX_LAYERS; l++)
+            if (p[i].set[l])
+                json_array_append_new(set, json_integer(l));
+        if (set)
+            json_object_set_new(j, "set", set);
+        json_array_append_new(points, j);
+    }
+    return points;
+}
+
+int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s, const struct ntx_ffn_capture *ffn,
+                       const struct ntx_kl_table *kl)
 {
     json_t *j = json_pack("{s:i, s:i, s:i, s:f, s:f, s:o}", "tokens", (int)a->n, "first", (int)s->first, "last",
                           (int)s->last, "threshold", (double)s->threshold, "similarity", (double)s->similarity,
@@ -170,6 +218,11 @@ int ntx_calibrate_json(const struct ntx_samples *a, const struct ntx_sidecar *s,
     }
     if (ffn)
         json_object_set_new(j, "ffn", json_of_ffn(ffn));
+    if (kl)
+        json_object_set_new(j, "kl",
+                            json_pack("{s:i, s:o, s:o}", "tokens", (int)kl->scored, "predictive",
+                                      json_of_points(kl->predictive, false), "static",
+                                      json_of_points(kl->fixed, true)));
     if (!j || json_object_set_new(j, "layers", layers))
         return -ENOMEM;
     ntx_out_json(j, JSON_COMPACT);

@@ -21,6 +21,7 @@
 #define GROUP_DEFAULT (16u << 10) /* bytes, without a profile */
 /* Share of the drive's best rate. Half of the gain of larger reads is lost on neurons that no token needs. */
 #define WORTH         0.4
+#define WORTH_BYTES   0.95 /* share of the FFNs' bytes above which reading sparse does not read less */
 
 /* The smallest read that is worth its cost on this drive. */
 static int group_bytes(const struct ntx_options *o, uint64_t *bytes, struct ntx_err *err)
@@ -63,23 +64,64 @@ static void show_layer(uint32_t layer, uint32_t n_layers)
     fprintf(stderr, "\r\033[Klayer %u of %u", layer + 1, n_layers);
 }
 
+static void print_touched(const struct ntx_pack_touched *t)
+{
+    puts("--ffn-sparse   groups that a token touches   bytes of its FFNs, of the original's");
+    for (unsigned i = 0; i < NTX_PACK_MODES; i++)
+        printf("%-14s %.3f                         %.3f\n", ntx_pack_modes[i].name, t->groups[i], t->bytes[i]);
+}
+
+/* Half of the neurons are the fewest that any published model was seen to keep its text with. */
+static int refuse_touched(const struct ntx_options *o, const struct ntx_pack_touched *t, struct ntx_err *err)
+{
+    const double least = NTX_MIN(t->bytes[0], t->bytes[1]);
+    if (o->force || least < WORTH_BYTES)
+        return 0;
+    return ntx_err_set(
+        err, -EINVAL,
+        "nothing was written: a token would read %.0f %% of the FFNs' bytes with --ffn-sparse threshold=0 "
+        "and %.0f %% with topk=0.5, because nearly every group has a neuron that it uses; --force writes "
+        "the file all the same (--ffn-sparse predicted and prompt leave out whole groups, at a loss)",
+        100 * t->bytes[0], 100 * t->bytes[1]);
+}
+
+static int measure_touched(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m,
+                           const struct ntx_pack_options *p, struct ntx_err *err)
+{
+    struct ntx_pack_layer *layers;
+    struct ntx_pack_touched t;
+    int rc = ntx_pack_choose(m, f->fds, p, &layers, err);
+    if (rc)
+        return rc;
+    if (!(rc = ntx__pack_touched(o, m, layers, p->order, &t, err))) {
+        if (!o->quiet && !o->json)
+            print_touched(&t);
+        rc = refuse_touched(o, &t, err);
+    }
+    free(layers);
+    return rc;
+}
+
 static void print_pack_report(const struct ntx_options *o, const struct ntx_pack_report *r)
 {
     char bytes[32], padding[32];
     ntx_clear_progress();
     if (o->json) {
-        json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i, s:s, s:I}", "down_error", r->error, "down_error_worst",
+        json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i, s:s, s:b, s:I}", "down_error", r->error, "down_error_worst",
                               r->worst, "worst_layer", (int)r->worst_layer, "group", (int)r->group, "group_bytes",
-                              (int)r->group_bytes, "down_type", ntx_type_info(r->down_type)->name, "padding",
-                              (json_int_t)r->padding);
+                              (int)r->group_bytes, "down_type", ntx_type_info(r->down_type)->name, "down_rows",
+                              r->down_rows, "padding", (json_int_t)r->padding);
         ntx_out_json(j, JSON_COMPACT);
         json_decref(j);
     } else if (!o->quiet) {
         printf("groups of %u neurons, %s each (%s of padding in all)\n", r->group,
                ntx_format_size(r->group_bytes, bytes, sizeof bytes),
                ntx_format_size(r->padding, padding, sizeof padding));
-        printf("down matrices, now %s by columns: relative error %.4f; worst %.4f, layer %u\n",
-               ntx_type_info(r->down_type)->name, r->error, r->worst, r->worst_layer);
+        if (r->error > 0)
+            printf("down matrices, now %s by columns: relative error %.4f; worst %.4f, layer %u\n",
+                   ntx_type_info(r->down_type)->name, r->error, r->worst, r->worst_layer);
+        else
+            puts("no weight was changed");
     }
 }
 
@@ -113,6 +155,8 @@ static int pack_groups(const struct ntx_options *o, const struct ntx_model_files
     if (!rc && o->order)
         rc = read_order(o, m, f, &order, err);
     p.order = order;
+    if (!rc && !(o->force && o->quiet)) /* nothing would be said, and nothing refused */
+        rc = measure_touched(o, f, m, &p, err);
     if (!rc)
         rc = ntx_pack_make(m, f->fds, &p, o->args[1], &r, err);
     if (!rc)

@@ -129,9 +129,11 @@ const struct ntx_command ntx_commands[] = {
      NTX_OPT_LOAD | NTX_OPT_IMATRIX | NTX_OPT_QUIET, 2, 2},
     {NTX_KIND_MODELS, "pack", "MODEL OUT", "Regroup FFN neurons for --ffn-sparse",
      "The packed file lets --ffn-sparse read only the FFN neurons that a token uses. The gate matrix stays in "
-     "one piece; each neuron's up row and down column are stored together, in groups that are worth a read on "
-     "this machine's drive. Down matrices are quantised again along the other axis, and the relative error is "
-     "printed; nothing else changes. OUT is a GGUF that only ntx runs. With --share I/N, nothing is changed: "
+     "one piece; each neuron's up row and down values are stored together, in groups that are worth a read on "
+     "this machine's drive. No weight is changed: groups have whole blocks of the down matrix, so at least 32 "
+     "neurons in Q4_0 to Q8_0 and 256 in K-quants. First the command counts which groups a token touches; where "
+     "reading sparse would not read less (nearly all SwiGLU models), it writes nothing without --force. OUT is a GGUF "
+     "that only ntx runs. With --share I/N, nothing is changed: "
      "OUT has the part of the model that one of several machines needs. --delta is for models whose layers "
      "resemble each other (others are refused): a base for all layers and small differences, whose errors are "
      "printed; with --base, the difference of a fine-tune from its base.",
@@ -143,7 +145,9 @@ const struct ntx_command ntx_commands[] = {
      "The command learns from a text which layers may be skipped, and writes a sidecar for --skip; with --ffn "
      "it also learns which neurons are used. The model runs over the text once (streamed where it is bigger "
      "than --ram). Then a small network learns to predict, from a token's hidden state after the first "
-     "layers, which later layers will hardly change it. A held-out part of the text measures the result.",
+     "layers, which later layers will hardly change it. On the end of the text, which nothing is learned from, "
+     "the command measures the KL divergence at several thresholds, and of a static choice. It writes the "
+     "threshold that keeps 0.02, or nothing (without --force) if that saves less than a tenth of the bytes.",
      "  ntx calibrate model.gguf --text text.txt -o model.skip.gguf\n"
      "  ntx calibrate packed.gguf --text text.txt -o packed.skip.gguf --ffn",
      NTX_OPT_LOAD | NTX_OPT_CALIBRATE | NTX_OPT_QUIET | NTX_OPT_JSON, 1, 1},

@@ -175,5 +175,8 @@ bool ntx__device_leaves_groups(const struct ntx_forward *f)
 {
     const struct ntx_device *d = f->c.device;
     const struct ntx_pack_layer *p = &layer_weights(f)->pack;
+    /* the plug-in has no product for rows of groups */
+    if (p->down_rows)
+        return true;
     return !on_device(d, f->layer) && d->share.of[p->type[NTX_PACK_UP]][NTX_MIN(f->n_live, NTX_SHARE_ROWS)] < 32;
 }

@@ -6,17 +6,19 @@
 #include "computed/pass/finite.h"
 #include "computed/pass/forward_impl.h"
 
-static bool group_finite(const struct ntx_pack_layer *p, const uint8_t *group)
+static bool group_finite(const struct ntx_pack_layer *p, const uint8_t *group, uint32_t n_embd)
 {
     for (int part = 0; part < NTX_PACK_PARTS; part++)
         if (p->row_bytes[part] &&
-            !ntx_blocks_finite(p->type[part], group + p->at[part], (size_t)p->group * p->row_bytes[part]))
+            !ntx_blocks_finite(p->type[part], group + p->at[part],
+                               (size_t)ntx_pack_rows(p, (enum ntx_pack_part)part, n_embd) * p->row_bytes[part]))
             return false;
     return true;
 }
 
-static bool added_finite(const struct ntx_pack_layer *p, const uint8_t *group)
+static bool added_finite(const struct ntx_pack_layer *p, const uint8_t *group, uint32_t n_embd)
 {
+    (void)n_embd;
     for (int part = NTX_PACK_UP; part <= NTX_PACK_DOWN; part++)
         if (ntx_pack_adds(p, (enum ntx_pack_part)part) &&
             !ntx_blocks_finite(p->added[part].type, group + p->added[part].at,
@@ -40,14 +42,14 @@ int ntx_chunk_finite(const struct ntx_model *m, const struct ntx_chunks *k, uint
     const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, c->tensor);
     const bool groups = t->type == NTX_I8;
     const struct ntx_layer_weights *w = &k->layers[groups ? c->layer : 0];
-    bool (*const finite)(const struct ntx_pack_layer *,
-                         const uint8_t *) = w->groups_added.tensor == c->tensor ? added_finite : group_finite;
+    bool (*const finite)(const struct ntx_pack_layer *, const uint8_t *,
+                         uint32_t) = w->groups_added.tensor == c->tensor ? added_finite : group_finite;
     size_t row_bytes = c->bytes / c->n_out;
     const uint8_t *p = bytes;
     if (!groups && ntx_blocks_finite(t->type, p, n * row_bytes))
         return 0;
     for (uint32_t i = 0; i < n; i++, p += row_bytes)
-        if (groups ? !finite(&w->pack, p) : !ntx_blocks_finite(t->type, p, row_bytes))
+        if (groups ? !finite(&w->pack, p, m->hp.n_embd) : !ntx_blocks_finite(t->type, p, row_bytes))
             return describe_not_finite(t, groups ? "group" : "row", c->out0 + out + i, err);
     return 0;
 }

@@ -110,6 +110,10 @@ struct ntx__group_mem {
     /* [n_groups] addresses of the current batch's groups, as read for the pass (ntx_read_groups). */
     const uint8_t **at;
     float *added; /* [R x n_ff] added to up, where layers add to groups that they share */
+    /* where groups have rows of down: */
+    float *product;  /* [R x n_embd] of one group */
+    uint8_t *hidden; /* [threads x hidden_bytes] a group's hidden values, quantized, of R rows */
+    size_t hidden_bytes;
     /* with --ffn-sparse */
     uint8_t *used;  /* [n_groups] by any row */
     float *ones;    /* [n_ff] */

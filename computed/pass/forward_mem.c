@@ -305,6 +305,16 @@ static bool has_added_groups(const struct ntx_model *m)
     return false;
 }
 
+/* Bytes of a group's hidden values in the form that its rows of down are multiplied by; 0: no group has such rows. */
+static size_t most_hidden(const struct ntx_model *m)
+{
+    size_t most = 0;
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        if (m->pack[l].down_rows)
+            most = NTX_MAX(most, ntx_act_row_bytes(ntx_act_for(m->pack[l].type[NTX_PACK_DOWN]), m->pack[l].group));
+    return most;
+}
+
 static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__group_mem *m)
 {
     uint64_t most = most_groups(cfg->model);
@@ -312,6 +322,9 @@ static void place_groups(struct cursor *c, const struct ntx_forward_config *cfg,
     m->at = place_bytes(c, most * sizeof *m->at);
     m->added = place_bytes(
         c, has_added_groups(cfg->model) ? cfg->max_rows * (uint64_t)cfg->model->hp.n_ff * sizeof *m->added : 0);
+    m->hidden_bytes = cfg->max_rows * most_hidden(cfg->model);
+    m->hidden = place_bytes(c, cfg->threads * m->hidden_bytes);
+    m->product = place_bytes(c, m->hidden_bytes ? (uint64_t)cfg->max_rows * cfg->model->hp.n_embd * sizeof(float) : 0);
     if (cfg->ffn.kind == NTX_FFN_ALL)
         return;
     m->used = place_bytes(c, most);

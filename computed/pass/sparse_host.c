@@ -4,7 +4,8 @@
  *
  *   batch by batch of groups, in order of their numbers:
  *     each group:   up = its up rows . x;  hidden = act(gate) * up, 0 where act is 0
- *     each part of the width, by one thread:   y += hidden_j * down_j, j increasing, hidden_j that are 0 left out
+ *     each part of the width, by one thread:   y += hidden_j * down_j, j increasing, hidden_j that are 0 left out;
+ *       where groups have rows of down instead of columns:   y += rows of the group . its hidden values
  *
  * Where layers share groups and add to them (model/pack.h), the added rows are in groups of the same neurons, which are
  * read for the pass instead; the shared groups are all in memory:
@@ -123,10 +124,32 @@ static void add_thin_columns(struct ntx_forward *f)
     }
 }
 
+/* Adds the products of the group's rows of down, outputs k .. k + width, with its n hidden values from `first` on. */
+static void add_rows(struct ntx_forward *f, const uint8_t *rows, uint32_t first, uint32_t n, uint32_t k, uint32_t width,
+                     unsigned thread)
+{
+    const struct ntx_pack_layer *p = &ntx__layer_weights(f)->pack;
+    const uint32_t type = p->type[NTX_PACK_DOWN], n_embd = f->hp->n_embd;
+    const enum ntx_act form = ntx_act_for(type);
+    const size_t stride = form == NTX_ACT_F32 ? f->ld_gate * sizeof(float) : ntx_act_row_bytes(form, n);
+    const float *hidden = f->m.gate + first;
+    uint8_t *quantized = f->m.groups.hidden + thread * f->m.groups.hidden_bytes;
+    for (uint32_t r = 0; r < f->n_live && form != NTX_ACT_F32; r++)
+        f->c.ops->act_quantize[form](hidden + r * f->ld_gate, quantized + r * stride, n);
+    f->c.ops->matmul[type](rows, p->row_bytes[NTX_PACK_DOWN], width, n,
+                           form == NTX_ACT_F32 ? (const void *)hidden : quantized, stride, f->n_live,
+                           f->m.groups.product + k, n_embd);
+    for (uint32_t r = 0; r < f->n_live; r++) {
+        float *y = f->m.y + (size_t)r * n_embd + k;
+        const float *product = f->m.groups.product + (size_t)r * n_embd + k;
+        for (uint32_t o = 0; o < width; o++)
+            y[o] += product[o];
+    }
+}
+
 /* The part after the last one is the added columns'. */
 static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
-    (void)thread;
     if (i == parts_of(f)) {
         add_thin_columns(f);
         return;
@@ -134,11 +157,15 @@ static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx_pack_layer *p = &ntx__layer_weights(f)->pack;
     uint32_t type = p->type[NTX_PACK_DOWN], k = i * part_width(f), width = NTX_MIN(part_width(f), f->hp->n_embd - k),
              first;
-    size_t at = p->at[NTX_PACK_DOWN] + ntx_row_bytes(type, k);
+    size_t at = p->at[NTX_PACK_DOWN] +
+                (p->down_rows ? (size_t)k * p->row_bytes[NTX_PACK_DOWN] : ntx_row_bytes(type, k));
     for (uint32_t g = 0; g < f->groups.n; g++) {
         uint32_t n = neurons_of(f, group_at(f, g), &first);
-        f->c.ops->columns[type](group_of(f, g) + at, p->row_bytes[NTX_PACK_DOWN], n, width, f->m.gate + first,
-                                f->ld_gate, f->n_live, f->m.y + k, f->hp->n_embd);
+        if (p->down_rows)
+            add_rows(f, group_of(f, g) + at, first, n, k, width, thread);
+        else
+            f->c.ops->columns[type](group_of(f, g) + at, p->row_bytes[NTX_PACK_DOWN], n, width, f->m.gate + first,
+                                    f->ld_gate, f->n_live, f->m.y + k, f->hp->n_embd);
     }
 }
 

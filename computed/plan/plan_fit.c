@@ -237,7 +237,7 @@ void ntx__plan_device(struct ntx_chunks *c, uint64_t bytes, uint64_t extra)
         const struct ntx_layer_weights *w = &c->layers[layer];
         if (w->expert[NTX_EXPERT_GATE].tensor != NTX_NO_TENSOR)
             bytes = device_bundle(c, w->expert[NTX_EXPERT_GATE].chunk0, c->n_expert * NTX_EXPERT_PARTS, bytes, extra);
-        if (w->groups.tensor != NTX_NO_TENSOR)
+        if (w->groups.tensor != NTX_NO_TENSOR && !w->pack.down_rows) /* the CPU alone multiplies rows of groups */
             bytes = device_bundle(c, w->groups.chunk0, w->groups.n_chunks, bytes, extra);
     }
 }

@@ -89,25 +89,6 @@ static int predict_samples(struct ntx_samples *a, const struct ntx_sidecar *s)
     return ntx_learn_logits(&net, a->x, a->n, a->p);
 }
 
-/* The least threshold at which skips of the held-out samples reach the wanted precision. */
-static float choose_threshold(const struct ntx_samples *a, const struct ntx_sidecar *s, float precision)
-{
-    uint32_t out = ntx_sidecar_outputs(s);
-    for (int percent = 50; percent < 99; percent++) {
-        float limit = logf((float)percent / (float)(100 - percent));
-        double skips = 0, right = 0;
-        for (uint32_t i = 0; i < a->n; i++)
-            for (uint32_t o = 0; o < out && ntx_sample_held_out(i); o++) {
-                size_t k = (size_t)i * out + o;
-                skips += a->p[k] >= limit;
-                right += a->p[k] >= limit && a->y[k];
-            }
-        if (skips > 0 && right >= (double)precision * skips)
-            return (float)percent / 100;
-    }
-    return 0.99f;
-}
-
 int ntx_learn_layers(struct ntx_samples *a, const struct ntx_learning *l, struct ntx_sidecar *s, struct ntx_err *err)
 {
     if (a->n < 320)
@@ -128,7 +109,6 @@ int ntx_learn_layers(struct ntx_samples *a, const struct ntx_learning *l, struct
         fputs("\r\033[K", stderr);
     if (rc)
         return ntx_err_set(err, rc, "cannot train the skip predictor: %s", strerror(-rc));
-    s->threshold = choose_threshold(a, s, l->precision);
     s->n_tokens = a->n;
     return 0;
 }

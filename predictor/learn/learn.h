@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* learn.h: makes the content of a sidecar from samples of a model's behaviour.
  *
- *   samples -> labels -> training (train.h) -> threshold, limits, order
+ *   samples -> labels -> training (train.h) -> limits, order
  *
  *   layers.c  which layers may be skipped
  *   ffn.c     packed model: which groups of neurons will be active; else (order.c): which neurons are active together
@@ -27,7 +27,6 @@ struct ntx_samples { /* one for each token, in the order of the text */
 
 struct ntx_learning {
     float share;       /* share of (token, layer) pairs that count as similar enough */
-    float precision;   /* precision that the threshold must reach */
     float ffn_active;  /* share of neurons, or of groups, that count as active at most */
     float ffn_recall;  /* share of the active groups that the limit must find */
     uint32_t ffn_rank; /* hidden units of a layer's network */
@@ -50,8 +49,8 @@ int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t 
 /* Logits [n x n_out] of standardised samples, computed as at run time. */
 int ntx_learn_logits(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits);
 
-/* Fills all of s but `model`. The caller has set s->n_layers, n_embd, n_hidden, first and last, and made its arrays.
- * Changes samples->x. */
+/* Fills all of s but `model` and `threshold`. The caller has set s->n_layers, n_embd, n_hidden, first and last, and made
+ * its arrays. Changes samples->x. */
 int ntx_learn_layers(struct ntx_samples *samples, const struct ntx_learning *l, struct ntx_sidecar *s,
                      struct ntx_err *err);
 

@@ -168,8 +168,9 @@ seeds_adapter() {
     made_seeds
     for word in GGUF general.architecture general.type adapter adapter.type lora adapter.lora.alpha ntx.delta.of \
         ntx.delta.base ntx.delta.error .lora_a .lora_b .delta \
-        ntx.pack.version ntx.pack.group ntx.pack.up_type ntx.pack.up_delta_type ntx.pack.down_delta_type \
-        ntx_ffn.weight ntx_ffn_delta.weight blk.1.ffn_up.weight.delta blk.0.attn_q.weight.lora_a; do
+        ntx.pack.version ntx.pack.group ntx.pack.down_rows ntx.pack.up_type ntx.pack.up_delta_type \
+        ntx.pack.down_delta_type ntx_ffn.weight ntx_ffn_delta.weight blk.1.ffn_up.weight.delta \
+        blk.0.attn_q.weight.lora_a; do
         echo "\"$word\""
     done >"$dir/words"
 }

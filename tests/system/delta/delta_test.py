@@ -233,7 +233,7 @@ assert (
 # In groups of neurons: the added matrices are read by group, the groups that layers share stay in memory. The values
 # are the same whatever is read, and those of the summed matrices.
 def grouped(model, *more):
-    r = run("pack", model, path("groups.gguf"), "--group", "4K", "--json", *more)
+    r = run("pack", model, path("groups.gguf"), "--group", "4K", "--force", "--quiet", "--json", *more)
     assert r.returncode == 0, r
     return json.loads(r.stdout)
 

@@ -200,7 +200,7 @@ def packed():
     for row in range(768):
         poison(g, b"blk.1.ffn_up.weight", row)
     bent = path("packed.gguf")
-    code, out, err = run("pack", g.write(path("bent.gguf")), bent)
+    code, out, err = run("pack", g.write(path("bent.gguf")), bent, "--force", "--quiet")
     equal(code, 0, err)
     for more in (
         ("--ram", "64M"),

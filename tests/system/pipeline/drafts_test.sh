@@ -27,7 +27,7 @@ all() {
 }
 text=(--raw --ignore-eos -n 60)
 least=0.5
-ntx pack "$models/demo-relu.gguf" "$tmp/relu.gguf" --group 8K --quiet || fail "pack"
+ntx pack "$models/demo-relu.gguf" "$tmp/relu.gguf" --group 8K --force --quiet || fail "pack"
 all "some neurons" "$tmp/relu.gguf" "${prompts[0]}" "${text[@]}" --temp 0.7 --seed 3 --ffn-sparse topk=0.3
 all "some neurons, streamed" "$tmp/relu.gguf" "${prompts[0]}" "${text[@]}" --temp 0.7 --seed 3 --ffn-sparse topk=0.3 \
     --ram 16M
@@ -50,7 +50,8 @@ all "mirostat 2" "$demo" "${prompts[0]}" "${text[@]}" --temp 1 --seed 3 --mirost
 all "layers skipped by the first row of a pass" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 --skip script:3-4@0
 all "other layers for each token" "$demo" "${prompts[0]}" "${text[@]}" --temp 0.8 --seed 6 --skip random:0.4,2-6 \
     --ram 14M --rows 32
-ntx calibrate "$demo" --text "$models/held-out.txt" --ctx 128 --limit 500 --epochs 1 -o "$tmp/skip.gguf" --quiet ||
+ntx calibrate "$demo" --text "$models/held-out.txt" --ctx 128 --limit 500 --epochs 1 --threshold 0.9 \
+    -o "$tmp/skip.gguf" --quiet ||
     fail "calibrate"
 learned=(--skip predictive --sidecar "$tmp/skip.gguf" --skip-threshold 0.3 --skip-verify 5 --skip-adapt)
 all "a policy that is moved" "$demo" "${prompts[0]}" "${text[@]}" --temp 0 "${learned[@]}"

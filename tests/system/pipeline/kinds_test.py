@@ -320,7 +320,7 @@ def written():
     equal(run("quantize", plain, path("s.gguf"), "Q8_0", "--split", "1M")[0], 0, "quantize --split")
     first = [n for n in os.listdir(tmp.name) if n.startswith("s-00001-of-")]
     opens("quantize --split", path(first[0] if first else "s.gguf"))
-    code, out, err = run("pack", relu, path("p.gguf"), "--group", "4K")
+    code, out, err = run("pack", relu, path("p.gguf"), "--group", "4K", "--force", "--quiet")
     equal(code, 0, err)
     opens("pack", path("p.gguf"))
     code, out, err = run("pack", plain, path("d.gguf"), "--delta", "--force", "--rank", "4")
@@ -364,7 +364,9 @@ def written():
     )
     equal(code, 0, ("draft-index", err))
     deep = make_model(path("deep.gguf"), *SHAPE, "--layers", "6")
-    code, out, err = run("calibrate", deep, "--text", text, "-o", path("c.gguf"), "--ram", "64M", "--quiet")
+    code, out, err = run(
+        "calibrate", deep, "--text", text, "-o", path("c.gguf"), "--threshold", "0.9", "--ram", "64M", "--quiet"
+    )
     equal(code, 0, err)
     code, out, err = run(
         "run",

@@ -8,12 +8,28 @@ model "$m" --layers 10 --embd 256 --ff 768 --heads 8 --kv 2 --type Q8_0 --seed 4
 for i in $(seq 1 260); \
     do echo "the $i th fox of $((i * 7919 % 977)) ran over $((i * 31 % 57)) lazy dogs, and none of them saw it."; \
     done >"$tmp/text"
-cal=(calibrate "$m" --text "$tmp/text" --ctx 128 --epochs 3 --limit 3000 --first 3)
+cal=(calibrate "$m" --text "$tmp/text" --ctx 128 --epochs 3 --limit 3000 --first 3 --threshold 0.9)
 ntx "${cal[@]}" -o "$tmp/m.skip.gguf" --ram 6M --json --quiet >"$tmp/cal.json" || fail "calibrate"
 ntx "${cal[@]}" -o "$tmp/again" --ram 1G --threads 3 --quiet || fail "calibrate, resident"
 cmp -s "$tmp/m.skip.gguf" "$tmp/again" || fail "streamed and resident, two and three threads: the sidecars differ"
 grep -q '"first": *3' "$tmp/cal.json" && grep -q '"false_skip"' "$tmp/cal.json" ||
     fail "calibrate --json: $(cat "$tmp/cal.json")"
+# Without --threshold: by KL, on the end of the text. Random layers cannot be left out, so nothing is written.
+cheap=(calibrate "$m" --text "$tmp/text" --ctx 16 --epochs 1 --limit 400 --first 7)
+ntx "${cheap[@]}" -o "$tmp/kl" >"$tmp/out" 2>"$tmp/e" && fail "a sidecar that saves nothing was written"
+grep -q "nothing was written.*--force" "$tmp/e" && [ ! -e "$tmp/kl" ] && [ ! -e "$tmp/kl.measuring" ] &&
+    [ "$(grep -c "^predictive \|^static " "$tmp/out")" = 6 ] || fail "refusal: $(cat "$tmp/e" "$tmp/out")"
+ntx "${cheap[@]}" -o "$tmp/kl" --force --json >"$tmp/kl.json" || fail "calibrate --force"
+python3 - "$tmp/kl.json" <<'P' || fail "KL: $(cat "$tmp/kl.json")"
+import json, sys
+
+j = json.load(open(sys.argv[1]))
+aim = j["kl"]["predictive"][1]
+assert [p["level"] for p in j["kl"]["static"]] == [0.005, 0.02, 0.05]
+assert all(p["kl"] <= p["level"] and p["layers"] == len(p["set"]) for p in j["kl"]["static"])
+assert all(p["kl"] <= p["level"] and 0 <= p["bytes"] < 0.1 * p["layers"] + 1e-9 for p in j["kl"]["predictive"])
+assert abs(j["threshold"] - (aim["threshold"] or 1)) < 1e-6 and aim["bytes"] < 0.1, j["threshold"]
+P
 
 run=(ntx run "$m" "Once upon a time" --raw --ignore-eos -n 24 --ctx 64 --quiet)
 slow=(--ram 6M --ring 4 --chunk 256K --link nvme=100M)

@@ -9,9 +9,9 @@ model "$m" --layers 6 --embd 256 --ff 3072 --heads 8 --kv 2 --type Q8_0 --seed 8
 for i in $(seq 1 70); \
     do echo "the $i th fox of $((i * 7919 % 977)) ran over $((i * 31 % 57)) lazy dogs, and none of them saw it."; \
     done >"$tmp/text"
-ntx pack "$m" "$tmp/p.gguf" --group 8K --quiet || fail "pack"
-ntx pack "$m" "$tmp/g.gguf" --group 8K --gate-in-bundle --quiet || fail "pack, gate in the bundle"
-cal=(--text "$tmp/text" --ffn --ctx 128 --epochs 2 --limit 1200 --ffn-rank 16 --ffn-recall 0.7 --quiet)
+ntx pack "$m" "$tmp/p.gguf" --group 8K --force --quiet || fail "pack"
+ntx pack "$m" "$tmp/g.gguf" --group 8K --gate-in-bundle --force --quiet || fail "pack, gate in the bundle"
+cal=(--text "$tmp/text" --ffn --ctx 128 --epochs 2 --limit 1200 --ffn-rank 16 --ffn-recall 0.7 --threshold 0.9 --quiet)
 for f in p g; do
     ntx calibrate "$tmp/$f.gguf" "${cal[@]}" -o "$tmp/$f.skip.gguf" --json >"$tmp/cal.json" || fail "calibrate $f"
     grep -q '"precision"' "$tmp/cal.json" && grep -q '"ffn"' "$tmp/cal.json" ||
@@ -70,8 +70,8 @@ done
 model "$tmp/f.gguf" --layers 3 --embd 256 --ff 512 --heads 8 --kv 2 --type F32 --seed 9 --ctx 256
 ntx calibrate "$tmp/f.gguf" "${cal[@]}" -o "$tmp/order" --json >"$tmp/cal.json" || fail "calibrate what is not packed"
 grep -q '"groups_after"' "$tmp/cal.json" || fail "calibrate --json: $(cat "$tmp/cal.json")"
-ntx pack "$tmp/f.gguf" "$tmp/o.gguf" --group 8K --order "$tmp/order" --quiet || fail "pack --order"
-ntx pack "$tmp/f.gguf" "$tmp/q.gguf" --group 8K --quiet || fail "pack"
+ntx pack "$tmp/f.gguf" "$tmp/o.gguf" --group 8K --order "$tmp/order" --force --quiet || fail "pack --order"
+ntx pack "$tmp/f.gguf" "$tmp/q.gguf" --group 8K --force --quiet || fail "pack"
 cmp -s "$tmp/o.gguf" "$tmp/q.gguf" && fail "an order that changes nothing"
 for mode in off threshold=0; do ntx logits "$tmp/o.gguf" --tokens 1,259,306,337 -o "$tmp/$mode" --ffn-sparse $mode \
     --ctx 64 || fail "logits with $mode"; done
@@ -94,8 +94,9 @@ says "ntx pack" ntx run "$m" x -n 1 --quiet --ffn-sparse predicted --sidecar "$t
 says "needs a sidecar" ntx run "$tmp/o.gguf" x -n 1 --quiet --ffn-sparse predicted
 says "without --gate-in-bundle" ntx run "$tmp/g.gguf" x -n 1 --quiet --ffn-sparse predicted=0.3,gate \
     --sidecar "$tmp/g.skip.gguf"
-says "belongs to another model" ntx pack "$m" "$tmp/x.gguf" --order "$tmp/order" --quiet
-ntx calibrate "$tmp/f.gguf" --text "$tmp/text" --ctx 128 --epochs 1 --limit 600 -o "$tmp/nothing" --quiet ||
+says "belongs to another model" ntx pack "$m" "$tmp/x.gguf" --order "$tmp/order" --force --quiet
+ntx calibrate "$tmp/f.gguf" --text "$tmp/text" --ctx 128 --epochs 1 --limit 600 --threshold 0.9 \
+    -o "$tmp/nothing" --quiet ||
     fail "calibrate"
 says "calibrate --ffn" ntx pack "$tmp/f.gguf" "$tmp/x.gguf" --order "$tmp/nothing" --quiet
 echo "groups of neurons that are predicted, and those that a prompt chooses"

@@ -8,7 +8,7 @@ ids=1,259,306,337,326,328,514,357,477,421,371,357,508,436,330,300,301,302,303,30
 model "$tmp/relu.gguf" --arch llama-relu --layers 6 --embd 512 --ff 3072 --heads 8 --kv 2 --type Q8_0 --seed 7
 model "$tmp/silu.gguf" --layers 6 --embd 512 --ff 3072 --heads 8 --kv 2 --type Q4_K_M --seed 8
 for m in relu silu; do
-    ntx pack "$tmp/$m.gguf" "$tmp/p.gguf" --group 8K --quiet || fail "pack $m"
+    ntx pack "$tmp/$m.gguf" "$tmp/p.gguf" --group 8K --force --quiet || fail "pack $m"
     for mode in threshold=0 topk=0.1; do
         ntx logits "$tmp/p.gguf" --tokens $ids -o "$tmp/resident" --ram 1G --ffn-sparse $mode ||
             fail "$m resident with $mode"

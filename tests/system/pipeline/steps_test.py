@@ -117,7 +117,7 @@ def everywhere():
         "the experts that were chosen",
         routed[0],
     )
-    must("ntx", "pack", dense, path("packed.gguf"), "--group", "4K")
+    must("ntx", "pack", dense, path("packed.gguf"), "--group", "4K", "--force", "--quiet")
     check(any(s["name"].startswith("GROUPS") for s in same_everywhere(path("packed.gguf"), "packed")), "a packed FFN")
 
 

@@ -61,7 +61,8 @@ for type \
     ${NTX_TYPES:-F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS IQ3_XXS IQ3_S IQ2_XXS \
         IQ2_XS IQ2_S IQ1_S IQ1_M TQ1_0 TQ2_0 MXFP4 NVFP4 NVFP4_ALL Q1_0 Q2_0}; do
     everywhere --layers 9 --embd 512 --ff 768 --heads 4 --kv 2 --type $type --seed 5
-    ntx pack "$tmp/m.gguf" "$tmp/p.gguf" --group 24K >"$tmp/e" 2>&1 || fail "pack $type: $(cat "$tmp/e")"
+    ntx pack "$tmp/m.gguf" "$tmp/p.gguf" --group 24K --force --quiet >"$tmp/e" 2>&1 ||
+        fail "pack $type: $(cat "$tmp/e")"
     ntx logits "$tmp/p.gguf" --tokens $ids -o "$tmp/resident" --ctx 64 --ram 1G || fail "packed $type"
     ntx logits "$tmp/p.gguf" --tokens $ids -o "$tmp/other" --ram $((least + 600000)) --ctx 64 ||
         fail "packed $type, streamed"

@@ -287,7 +287,11 @@ def check_scales():
         r = subprocess.run([NTX, "pack", TMP + "/scaled.gguf", TMP + "/packed.gguf"], capture_output=True, text=True)
         assert r.returncode == 111 and not os.path.exists(TMP + "/packed.gguf"), r
         done(*said(r, TMP + "/scaled.gguf", TMP + "/folded.gguf"))
-        subprocess.run([NTX, "pack", TMP + "/folded.gguf", TMP + "/packed.gguf"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [NTX, "pack", TMP + "/folded.gguf", TMP + "/packed.gguf", "--force", "--quiet"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         os.unlink(TMP + "/packed.gguf")
     # a tensor that does not belong to the model
     for kind in ("F16", "Q8_0"):

@@ -610,7 +610,7 @@ def other_settings():
     }
     g.write(adapter)
     refused([[model, "--lora", adapter]] * 2, "--lora: adapters run on one machine only")
-    ntx("pack", os.path.join(MODELS, "demo-relu.gguf"), packed, "--quiet")
+    ntx("pack", os.path.join(MODELS, "demo-relu.gguf"), packed, "--force", "--quiet")
     refused([[packed]] * 2, "a packed model (ntx pack) runs on one machine only")
     refused(
         [[os.path.join(MODELS, "demo-shared.gguf")]] * 2,
