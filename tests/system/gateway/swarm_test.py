@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import random
+import socket
 import sys
 import tempfile
 import threading
@@ -48,7 +49,12 @@ class Swarm:
         self.g, self.models, self.ctx, self.end = g, sorted(models), ctx, time.monotonic() + seconds
         self.lock, self.wrong, self.gap, self.first = threading.Lock(), [], 0, 0
         self.count = dict.fromkeys(("whole", "left", "busy", "swaps"), 0)
-        self.last_model = None
+        self.last_model, self.open = None, set()
+
+    def over(self):
+        """The time is over, and something of each kind has come to its end, or does not in a minute more."""
+        late = time.monotonic() - self.end
+        return late > 60 * patience() or (late > 0 and min(self.count[k] for k in ("whole", "left", "swaps")) > 0)
 
     def request(self, rng):
         n = int(10 * (0.8 * self.ctx / 10) ** rng.random())
@@ -74,13 +80,17 @@ class Swarm:
                 if not until:
                     return "left", gap
                 until -= 1
-        check(False, "a stream without an end")
+        check(self.over(), "a stream without an end")
+        return "left", gap
 
     def one(self, rng):
         leaves, ask = rng.random() < 0.5, self.request(rng)
-        c = http.client.HTTPConnection("127.0.0.1", self.g.port, timeout=120 * patience())
+        c, sock = http.client.HTTPConnection("127.0.0.1", self.g.port, timeout=120 * patience()), None
         try:
             begun = time.monotonic()
+            c.connect()
+            sock = c.sock
+            self.open.add(sock)
             c.request("POST", "/completion", json.dumps(ask), {"Content-Type": "application/json"})
             if leaves and rng.random() < 0.5:
                 threading.Event().wait(rng.random())
@@ -96,12 +106,25 @@ class Swarm:
                 self.count["swaps"] += self.last_model not in (None, ask["model"])
                 self.last_model = ask["model"]
             return how
+        except (OSError, ValueError, http.client.HTTPException):
+            if not self.over():
+                raise
+            return "left"
         finally:
+            self.open.discard(sock)
             c.close()
+
+    def leave(self):
+        """Ends the requests that are under way when the time is over."""
+        for s in list(self.open):
+            try:
+                s.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def client(self, n):
         rng = random.Random(n)
-        while time.monotonic() < self.end and not self.wrong:
+        while not self.over() and not self.wrong:
             try:
                 how = self.one(rng)
             except (Exception, SystemExit) as e:
@@ -139,6 +162,8 @@ def main():
             while any(t.is_alive() for t in threads):
                 most = max(most, pss([p.pid for p in d.child.values()]))
                 threading.Event().wait(min(1, seconds / 8))
+                if swarm.over():
+                    swarm.leave()
             check(not swarm.wrong, swarm.wrong[:3])
             check(swarm.gap < GAP_S * patience(), "a gap of %.1f s between two tokens" % swarm.gap)
             budget = (ram << 20) + (64 << 20) + (ram << 20) // 64
