@@ -55,6 +55,13 @@ int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gatewa
                          "--listen %s is reached from other machines: give an API key (--api-key-file FILE), or listen "
                          "at 127.0.0.1:8080",
                          o->listen);
+    if (!rc && o->manage_key_file)
+        rc = ntx_key_read(o->manage_key_file, key, err);
+    const bool manages = o->manage && !strcmp(o->manage, "yes");
+    if (!rc && o->manage && !manages && strcmp(o->manage, "no"))
+        rc = ntx_err_set(err, -EINVAL, "--manage '%s': yes or no", o->manage);
+    if (!rc && manages && !o->manage_key_file && !ntx_listen_is_local(o->listen))
+        rc = ntx_err_set(err, -EINVAL, "%s", ntx_manage_refusal);
     if (rc)
         ntx_gateway_child_free(g);
     else
@@ -78,6 +85,8 @@ void ntx_gateway_child_url(const struct ntx_gateway_child *g, char *buf, size_t 
     snprintf(buf, n, "http://%.*s:%u", colon ? (int)(colon - where) : (int)strlen(where), where, port);
 }
 
+void ntx_gateway_child_beside(struct ntx_gateway_child *g, unsigned i, const char *dir) { g->o.beside[i] = dir; }
+
 /* ---- the child */
 
 static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t parent)
@@ -92,11 +101,15 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
         _exit(0);
     snprintf(fd, sizeof fd, "%d", g->fd);
     fcntl(g->fd, F_SETFD, 0); /* the child inherits this one */
-    const char *argv[20] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
+    const char *argv[32] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
     const struct {
         const char *name, *value;
-    } more[] = {{"--api-key-file", g->o.key_file}, {"--cors", g->o.cors},       {"--hosts", g->o.hosts},
-                {"--stable-prompts", g->o.stable}, {"--keep-alive", g->o.keep}, {"--stall", g->o.stall}};
+    } more[] = {{"--api-key-file", g->o.key_file}, {"--cors", g->o.cors},
+                {"--hosts", g->o.hosts},           {"--stable-prompts", g->o.stable},
+                {"--keep-alive", g->o.keep},       {"--stall", g->o.stall},
+                {"--manage", g->o.manage},         {"--manage-key-file", g->o.manage_key_file},
+                {"--beside", g->o.beside[0]},      {"--beside", g->o.beside[1]},
+                {"--beside", g->o.beside[2]}};
     for (unsigned i = 0, n = 7; i < sizeof more / sizeof *more; i++)
         if (more[i].value) {
             argv[n++] = more[i].name;

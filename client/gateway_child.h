@@ -12,12 +12,15 @@
 struct ntx_gateway_child;
 
 struct ntx_gateway_options { /* borrowed texts from the command line; all except listen may be NULL */
-    const char *listen, *key_file, *cors, *hosts, *stable, *stall, *keep;
+    const char *listen, *key_file, *cors, *hosts, *stable, *stall, *keep, *manage, *manage_key_file;
+    const char *beside[3]; /* runtime directories of further daemons; NULL: no more */
 };
 
 /* Binds the address and reads the key before any daemon is started: a port in use, or an address that other machines
  * reach without a key, is refused here. */
 int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gateway_child **out, struct ntx_err *err);
+/* Names the further daemons before it is started. */
+void ntx_gateway_child_beside(struct ntx_gateway_child *g, unsigned i, const char *dir);
 /* Starts it beside the daemons of dir. SIGINT and SIGTERM are blocked by then: its thread leaves them to the
  * caller's. */
 int ntx_gateway_child_start(struct ntx_gateway_child *g, const char *dir, struct ntx_err *err);

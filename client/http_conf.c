@@ -75,6 +75,10 @@ static bool check_address(const struct ntx_config *c, struct ntx_config_errors *
     return *where && !err.code;
 }
 
+const char ntx_manage_refusal[] =
+    "--manage yes where other machines reach the server: say with --manage-key-file FILE which key may pull, name and "
+    "delete models";
+
 void ntx_http_conf_check(const struct ntx_config *c, struct ntx_config_errors *e)
 {
     char key[NTX_KEY_ROOM];

@@ -22,6 +22,9 @@
 int ntx_origins_split(char *text, const char *to[NTX_HTTP_CORS], unsigned *n, struct ntx_err *err);
 int ntx_hosts_split(char *text, const char *to[NTX_HTTP_HOSTS], unsigned *n, struct ntx_err *err);
 
+/* --manage yes without --manage-key-file, where other machines reach the address. */
+extern const char ntx_manage_refusal[];
+
 /* Checks [gateway] and [metrics], for ntx_config_check. */
 void ntx_http_conf_check(const struct ntx_config *c, struct ntx_config_errors *e);
 

@@ -61,6 +61,8 @@ struct ntx_options {
     bool step_values;
     float tolerance;
     const char *listen, *key_file, *cors, *hosts, *stable, *http_stall, *keep_alive; /* HTTP */
+    uint32_t at_once;                                                                /* models that are loaded */
+    const char *manage, *manage_key_file;                                            /* likewise */
     const char *alias;                                                               /* serve */
     bool when_wait, when_drain, when_force;                                          /* load */
     const char *questions, *save_logits, *kl;

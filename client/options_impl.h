@@ -13,7 +13,7 @@ struct option_group {
     const char *title;                 /* in the help; neighbours may share one */
 };
 
-enum { NTX__N_OPTION_GROUPS = 33 };
+enum { NTX__N_OPTION_GROUPS = 34 };
 extern const struct option_group ntx__option_groups[NTX__N_OPTION_GROUPS];
 
 /* Keys for argp: entries without a letter have keys from NTX__ENTRIES on; a group has fewer entries than

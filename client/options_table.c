@@ -335,12 +335,23 @@ static const struct ntx_setting serve_entries[] = {
      "time for a client to send more of a request or take more of an answer; then its connection is closed (default: "
      "30)",
      TEXT(http_stall)},
-    {"alias", 0, "NAME", "another name of the first MODEL in requests", TEXT(alias)},
     {"keep-alive", 0, "TIME",
      "unload a model after so long without requests: 5m, 30s, 2h; -1: never (default). A request's keep_alive "
      "overrides "
      "it for its model",
      TEXT(keep_alive)},
+    {"at-once", 0, "N",
+     "keep up to N models loaded at a time, as long as all of them fit into --ram; then the least recently used one is "
+     "unloaded. Each takes 64 MiB of --ram more (default $)",
+     .kind = NTX_SET_COUNT, .min = 1, .max = 4, AT(at_once), .preset = "1"},
+    {"manage", 0, "yes|no",
+     "requests may pull, name and delete models, as Ollama's clients do; those of ntx's own folder of models are "
+     "served, "
+     "too. Where other machines reach WHERE, it takes --manage-key-file (default: no)",
+     TEXT(manage)},
+    {"manage-key-file", 0, "FILE",
+     "only requests with the key in this file (mode 0600) may pull, name and delete models; it is also an API key",
+     TEXT(manage_key_file)},
 };
 static const struct ntx_setting when_entries[] = {
     {"wait", 0, NULL, "while answers are generated, wait for a moment without any (default: refuse)", FLAG(when_wait)},
@@ -411,6 +422,9 @@ static const struct ntx_setting doctor_entries[] = {
 };
 static const struct ntx_setting traced_entries[] = {
     {"trace", 0, "FILE", "write a trace for Perfetto (ui.perfetto.dev) to FILE", TEXT(trace)}};
+static const struct ntx_setting alias_entries[] = {
+    {"alias", 0, "NAME", "the name of the first MODEL in requests, beside its file's", TEXT(alias)},
+};
 static const struct ntx_setting up_entries[] = {
     {"respawn", 0, "COMMAND",
      "with several machines that share a model: instead of MODEL, the command that starts them: 'mpirun -n 2 "
@@ -475,6 +489,11 @@ static const struct ntx_setting pull_entries[] = {
     {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true,
      COUNT(retry_ms), .preset = "1000"},
     {"anyway", 0, NULL, "pull a model even if ntx cannot run it", FLAG(anyway)},
+    {"json", 0, NULL,
+     "print a JSON line for each step: {status: looking, pulling or done, file, completed, total, path} or {error}; "
+     "takes "
+     "the recommended type where none is given",
+     FLAG(json)},
 };
 static const struct ntx_setting search_entries[] = {
     {"limit", 0, "N", "results at most (default $)", .kind = NTX_SET_COUNT, .min = 1, .max = 50, AT(results),
@@ -516,6 +535,7 @@ const struct option_group ntx__option_groups[NTX__N_OPTION_GROUPS] = {
     {NTX_OPT_TRACE, ENTRIES(trace_entries), NULL, 0, "Recording:"},
     {NTX_OPT_UP, ENTRIES(up_entries), NULL, 0, "Several machines:"},
     {NTX_OPT_SERVE, ENTRIES(serve_entries), NULL, 0, "HTTP:"},
+    {NTX_OPT_SERVE | NTX_OPT_UP, ENTRIES(alias_entries), NULL, 0, "Names:"},
     {NTX_OPT_WHEN, ENTRIES(when_entries), NULL, 0, "Answers under way:"},
     {NTX_OPT_PULL, ENTRIES(pull_entries), NULL, 0, "Pulling:"},
     {NTX_OPT_SEARCH, ENTRIES(search_entries), NULL, 0, "The hub:"},

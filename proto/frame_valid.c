@@ -65,7 +65,8 @@ static bool load_ok(const Ntx__Load *m)
 
 static bool models_ok(const Ntx__Models *m)
 {
-    return m && ntx__text_fits(m->list, NTX_KNOWN_LIST) && (!m->defaults || load_ok(m->defaults));
+    return m && ntx__text_fits(m->list, NTX_KNOWN_LIST) && (!m->defaults || load_ok(m->defaults)) &&
+           (!m->queue || ntx__text_fits(m->queue->next, NTX_KNOWN_NAME));
 }
 
 static bool constraint_ok(const Ntx__Generate *m)

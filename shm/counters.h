@@ -92,6 +92,7 @@
     X(comp_pass_layer, g, "layers",                                                                                    \
       "layer that the current pass has reached, from 1, the output last; 0 between passes")                            \
     X(comp_sessions, g, "sessions", "sessions that are generating")                                                    \
+    X(comp_turns_waiting, g, "requests", "requests of ntx-gateway that wait for another model")                        \
     X(comp_queued, g, "sessions", "sessions that wait for memory")                                                     \
     X(comp_kv_blocks_used, g, "blocks", "blocks of KV held by sessions")                                               \
     X(comp_kv_blocks_kept, g, "blocks", "blocks of KV kept for prefix reuse: in use, or free to be taken")             \

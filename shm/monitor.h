@@ -99,6 +99,8 @@ struct ntx_mon_trouble {
 
 struct ntx_monitor {
     char model[64], arch[32], kernel[16]; /* of the loaded model; "": none is loaded */
+    char loading[64];                     /* of the model that is being loaded */
+    _Atomic uint64_t loading_ns;          /* since when, CLOCK_MONOTONIC; 0: none is */
     _Atomic uint32_t n_layers;            /* 0: no model is loaded; else the tables are valid */
     _Atomic uint32_t service;             /* enum ntx_mon_service */
     struct ntx_mon_trouble trouble[NTX_MON_N_PARTS];

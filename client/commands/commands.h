@@ -84,6 +84,8 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
 /* Sends Load with f's descriptors, shows progress on a terminal, and waits for Loaded. */
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f,
                    struct ntx_err *err);
+/* Likewise a known model of the daemons, by its name or path. */
+int ntx_load_named(struct ntx_client *c, const struct ntx_options *o, const char *name, struct ntx_err *err);
 
 /* Starts private daemons and loads the model. `run` opens the files itself and uses _start. */
 int ntx_captive_model(const struct ntx_options *o, struct ntx_model_files *f, struct ntx_client **c,

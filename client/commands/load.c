@@ -123,6 +123,37 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     return rc;
 }
 
+/* Shows the progress of the load that w waits for. */
+static int await_load(struct ntx_replies *w, const struct ntx_options *o, struct ntx_progress *p, int rc,
+                      struct ntx_err *err)
+{
+    while (ntx_client_more(w, &rc, err)) {
+        if (w->reply->body_case == NTX__REPLY__BODY_PROGRESS)
+            ntx_progress_show(p, w->reply->progress);
+        if (w->reply->body_case == w->last) {
+            ntx_progress_clear(p);
+            report_loaded(w->client, o, w->reply->loaded);
+        }
+    }
+    ntx_progress_clear(p);
+    return rc == -EINTR ? ntx_err_set(err, rc, "interrupted") : rc;
+}
+
+int ntx_load_named(struct ntx_client *c, const struct ntx_options *o, const char *name, struct ntx_err *err)
+{
+    struct ntx_replies w = {.client = c, .last = NTX__REPLY__BODY_LOADED};
+    struct ntx_progress p = ntx_progress_begin(o);
+    Ntx__Load m = NTX__LOAD__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    int rc = check_options(o, err);
+    m.known = (char *)(uintptr_t)name;
+    q.body_case = NTX__REQUEST__BODY_LOAD;
+    q.load = &m;
+    ntx_progress_say(&p, "planning where the model goes");
+    rc = rc ? rc : ntx_client_send(c, &q, NULL, 0, &w.id, err);
+    return await_load(&w, o, &p, rc, err);
+}
+
 int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const struct ntx_model_files *f,
                    struct ntx_err *err)
 {
@@ -134,18 +165,7 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
         ntx_progress_say(&p, "planning where the model goes");
         rc = send_load(c, o, f, &w.id, err);
     }
-    while (ntx_client_more(&w, &rc, err)) {
-        if (w.reply->body_case == NTX__REPLY__BODY_PROGRESS)
-            ntx_progress_show(&p, w.reply->progress);
-        if (w.reply->body_case == w.last) {
-            ntx_progress_clear(&p);
-            report_loaded(c, o, w.reply->loaded);
-        }
-    }
-    ntx_progress_clear(&p);
-    if (rc == -EINTR)
-        ntx_err_set(err, rc, "interrupted");
-    return rc;
+    return await_load(&w, o, &p, rc, err);
 }
 
 int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c,

@@ -34,8 +34,18 @@ struct pull {
     uint64_t all, before, whole; /* bytes: of the model, present at the beginning, of completed files */
     uint64_t since_ns, shown_ns;
     struct ntx_progress line;
-    char name[300]; /* of the current file */
+    unsigned file;  /* the current file, */
+    char name[300]; /* and its name */
 };
+
+/* --json: a line for each step, for programs. */
+static void tell_step(const struct pull *p, json_t *step)
+{
+    if (p->o->json)
+        ntx_out_json(step, JSON_COMPACT);
+    json_decref(step);
+    fflush(stdout);
+}
 
 /* ---- the model's header, before the download */
 
@@ -89,7 +99,9 @@ static int judge_model(struct pull *p, struct ntx_err *err)
     int rc = ntx__pull_runs(p->o, p->heads.files.gguf, err);
     if (rc)
         return NTX_MIN(rc, 0);
-    struct ntx_plan_answer *a = calloc(1, sizeof *a);
+    struct ntx_plan_answer *a = p->o->json ? NULL : calloc(1, sizeof *a);
+    if (p->o->json)
+        return 0;
     if (a && !ntx__plan_files(p->o, &p->heads.files, p->heads.model.file[0].name, a, &why))
         ntx__plan_print_words(a);
     else
@@ -179,6 +191,18 @@ static const char *time_left(double s, char *buf, size_t n)
     return buf;
 }
 
+/* `have` bytes of the file i are there. */
+static void tell_file(const struct pull *p, unsigned i, uint64_t have)
+{
+    const struct ntx_hub_file *f = &p->heads.model.file[i];
+    json_t *step = json_pack("{s:s, s:s, s:I}", "status", "pulling", "file", f->name, "completed", (json_int_t)have);
+    if (f->size != NTX_WEB_UNKNOWN)
+        json_object_set_new(step, "total", json_integer((json_int_t)f->size));
+    if (*f->sha256)
+        json_object_set_new(step, "sha256", json_string(f->sha256));
+    tell_step(p, step);
+}
+
 static void on_progress(void *arg, uint64_t have)
 {
     struct pull *p = arg;
@@ -187,6 +211,8 @@ static void on_progress(void *arg, uint64_t have)
     if (now - p->shown_ns < 200000000)
         return;
     p->shown_ns = now;
+    if (p->o->json)
+        tell_file(p, p->file, have);
     uint64_t there = p->whole + have;
     double s = (double)(now - p->since_ns) / 1e9,
            rate = there > p->before ? (double)(there - p->before) / NTX_MAX(s, 0.01) : 0;
@@ -210,8 +236,11 @@ static int pull_files(struct pull *p, struct ntx_err *err)
         struct ntx_pull_part f = part_of(p, i);
         f.at = on_progress;
         f.again = on_retry;
+        p->file = i;
         snprintf(p->name, sizeof p->name, "%s", p->heads.model.file[i].name);
         rc = ntx_part_pull(p->web, &f, err);
+        if (!rc && p->o->json)
+            tell_file(p, i, p->heads.model.file[i].size);
         p->whole += p->heads.model.file[i].size;
     }
     ntx_progress_clear(&p->line);
@@ -234,14 +263,17 @@ static int open_place(struct pull *p, bool make, struct ntx_err *err)
 
 static void tell_done(const struct pull *p)
 {
-    char stem[256] = "", size[32];
+    const struct ntx_hub_model *m = &p->heads.model;
+    char stem[256] = "", size[32], name[NTX_STORE_NAME], path[1800];
     unsigned no, of;
-    ntx_store_stem(p->heads.model.file[0].name, stem, &no, &of);
+    ntx_store_stem(m->file[0].name, stem, &no, &of);
     const char *type = ntx_store_type(stem);
-    if (!p->o->quiet)
-        ntx_say("%s%s%s is there (%s): ntx run %s%s%s", p->heads.model.dir, *p->heads.model.dir ? ":" : "",
-                *p->heads.model.dir && *type ? type : stem, ntx_format_size(p->all, size, sizeof size),
-                p->heads.model.dir, *p->heads.model.dir ? ":" : "", *p->heads.model.dir && *type ? type : stem);
+    snprintf(name, sizeof name, "%.140s%s%s", m->dir, *m->dir ? ":" : "", *m->dir && *type ? type : stem);
+    snprintf(path, sizeof path, "%s/%s", p->dir, m->file[0].name);
+    tell_step(p, json_pack("{s:s, s:s, s:s, s:I}", "status", "done", "name", name, "path", path, "bytes",
+                           (json_int_t)p->all));
+    if (!p->o->quiet && !p->o->json)
+        ntx_say("%s is there (%s): ntx run %s", name, ntx_format_size(p->all, size, sizeof size), name);
 }
 
 static int set_sha256(struct pull *p, struct ntx_err *err)
@@ -272,7 +304,7 @@ static int find_model(struct pull *p, struct ntx_err *err)
     if (!rc && *what.type && strcasecmp(what.type, "best"))
         rc = ntx_hub_choose(repo, what.type, &offer, err);
     else if (!rc)
-        rc = ntx__pull_pick(p->o, p->web, repo, what.repo, *what.type, &offer, &p->heads, err);
+        rc = ntx__pull_pick(p->o, p->web, repo, what.repo, *what.type || p->o->json, &offer, &p->heads, err);
     if (!rc && !p->heads.model.n)
         rc = ntx_hub_take(repo, offer, &p->heads.model, err);
     ntx_hub_repo_free(repo);
@@ -293,6 +325,7 @@ static int print_names(struct ntx_err *err)
 
 static int pull_model(struct pull *p, struct ntx_err *err)
 {
+    tell_step(p, json_pack("{s:s, s:s}", "status", "looking", "name", p->o->args[0]));
     int rc = find_model(p, err);
     if (!rc)
         rc = set_sha256(p, err);
@@ -329,5 +362,7 @@ int ntx_cmd_pull(struct ntx_options *o)
         close(p.folder);
     if (rc > 0)
         return NTX_EXIT_USAGE;
+    if (rc && o->json && !o->list)
+        tell_step(&p, json_pack("{s:o}", "error", json_stringn(err.text, strnlen(err.text, sizeof err.text))));
     return rc ? ntx_fail(&err) : 0;
 }

@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "client/commands/serve_list.h"
+#include "client/pull/place.h"
+#include "client/pull/store.h"
 
 static int add_entry(char list[NTX_KNOWN_LIST], const char *name, const char *path, struct ntx_err *err)
 {
@@ -70,6 +73,17 @@ static int add_model(struct ntx_options *o, unsigned i, char list[NTX_KNOWN_LIST
     return rc;
 }
 
+/* Models that requests pull are in ntx's own folder; it is made now, so that it is in the list as a folder. */
+static int add_own_folder(char list[NTX_KNOWN_LIST], struct ntx_err *err)
+{
+    char dir[1024];
+    int rc = ntx_store_dir(dir, sizeof dir, err), fd = rc ? rc : ntx_place_open(dir, "", true, err);
+    if (fd < 0)
+        return fd;
+    close(fd);
+    return add_entry(list, "", dir, err);
+}
+
 int ntx_serve_list(struct ntx_options *o, char list[NTX_KNOWN_LIST], struct ntx_err *err)
 {
     int rc = 0;
@@ -79,5 +93,6 @@ int ntx_serve_list(struct ntx_options *o, char list[NTX_KNOWN_LIST], struct ntx_
                            o->n_also ? "--also" : "--sidecar");
     for (unsigned i = 0; i < o->n_args && !rc; i++)
         rc = add_model(o, i, list, err);
-    return rc;
+    const bool manages = o->manage_key_file || (o->manage && !strcmp(o->manage, "yes"));
+    return rc || !manages ? rc : add_own_folder(list, err);
 }

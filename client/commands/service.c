@@ -13,6 +13,7 @@
 #include "client/commands/serve_list.h"
 #include "client/gateway_child.h"
 #include "client/machines.h"
+#include "client/places.h"
 #include "client/out.h"
 #include "client/respawn.h"
 #include "client/supervise.h"
@@ -65,6 +66,7 @@ static int send_list(struct ntx_client *c, const struct ntx_options *o, const ch
     load.copies = 1;
     m.list = (char *)(uintptr_t)list;
     m.defaults = &load;
+    m.each_state = o->at_once > 1;
     q.body_case = NTX__REQUEST__BODY_MODELS;
     q.models = &m;
     return send_simple(c, &q, LIST_MS, NULL, err);
@@ -79,7 +81,10 @@ static int serve_model(struct ntx_client *c, const struct ntx_options *o, const 
 {
     Ntx__Reply *r;
     int rc = *list ? send_list(c, o, list, err) : 0;
-    if (!rc && f->n && !*loaded)
+    const bool first = !rc && f->n && !*loaded;
+    if (first && o->at_once > 1) /* as it will be loaded later */
+        rc = ntx_load_named(c, o, o->args[0], err);
+    else if (first)
         rc = ntx_load_model(c, o, f, err);
     if (rc)
         return rc;
@@ -99,6 +104,27 @@ static void stop_gracefully(struct ntx_client *c)
     send_simple(c, &q, 35000, NULL, &ignored);
 }
 
+struct greeting {
+    const struct ntx_options *o;
+    const char *list;
+};
+
+static int greet_place(void *arg, struct ntx_client *c, struct ntx_err *err)
+{
+    const struct greeting *g = arg;
+    return send_list(c, g->o, g->list, err);
+}
+
+/* Further daemons for `ntx serve --at-once N`. */
+static int start_places(struct greeting *g, const char *dir, struct ntx_gateway_child *gateway, struct ntx_places **out,
+                        struct ntx_err *err)
+{
+    int rc = ntx_places_start(dir, g->o->at_once - 1, greet_place, g, out, err);
+    for (unsigned i = 0; !rc && i + 1 < g->o->at_once; i++)
+        ntx_gateway_child_beside(gateway, i, ntx_places_dir(*out, i));
+    return rc;
+}
+
 static bool is_folder(const char *path)
 {
     struct stat st;
@@ -111,6 +137,8 @@ static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway,
     struct ntx_err err = {0};
     struct ntx_model_files f = {0};
     struct ntx_client *c = NULL;
+    struct ntx_places *places = NULL;
+    struct greeting greeting = {o, list};
     char dir[200];
     uint32_t rank = 0;
     bool loaded = false;
@@ -128,6 +156,8 @@ static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway,
         rc = ntx_model_files_load(o, &f, &err);
     if (!rc)
         rc = rank ? ntx_client_among(&c, &err) : ntx_client_up(dir, among, &c, &err);
+    if (!rc && gateway && o->at_once > 1)
+        rc = start_places(&greeting, dir, gateway, &places, &err);
     if (!rc && gateway && !rank)
         rc = ntx_gateway_child_start(gateway, dir, &err);
     while (!rc) {
@@ -154,10 +184,12 @@ static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway,
             rc = ntx_client_reconnect(c, &err);
     }
     if (rc == -EINTR && ntx_client_signalled()) {
+        ntx_places_stop(places, stop_gracefully);
         stop_gracefully(c);
         rc = 0;
     }
     ntx_gateway_child_free(gateway); /* while the daemons still run, so that clients get the end of their answers */
+    ntx_places_free(places);
     ntx_client_free(c);
     ntx_model_files_close(&f);
     return rc ? ntx_fail(&err) : 0;
@@ -166,8 +198,15 @@ static int run_daemons(struct ntx_options *o, struct ntx_gateway_child *gateway,
 int ntx_cmd_up(struct ntx_options *o)
 {
     struct ntx_err err = {0};
+    static char list[NTX_KNOWN_LIST];
+    if (!o->respawn && ntx_serve_list(o, list, &err)) {
+        if (o->alias)
+            return ntx_fail(&err);
+        *list = 0; /* a path that no list can have; opening it reports any other error */
+        err = (struct ntx_err){0};
+    }
     if (!o->respawn)
-        return run_daemons(o, NULL, "");
+        return run_daemons(o, NULL, list);
     int rc = o->n_args ? ntx_err_set(&err, -EINVAL,
                                      "--respawn 'mpirun ... ntx up MODEL ...' starts all machines, this one, too: the "
                                      "model and its options belong into that command")
@@ -181,9 +220,20 @@ int ntx_cmd_serve(struct ntx_options *o)
     struct ntx_gateway_child *g = NULL;
     static char list[NTX_KNOWN_LIST];
     int rc = ntx_serve_list(o, list, &err);
+    uint32_t rank;
+    if (!rc && o->at_once > 1 && ntx_among_machines(&rank))
+        rc = ntx_err_set(&err, -ENOTSUP, "--at-once: machines that share a model have one at a time");
     if (!rc)
-        rc = ntx_gateway_child_new(&(struct ntx_gateway_options){o->listen, o->key_file, o->cors, o->hosts, o->stable,
-                                                                 o->http_stall, o->keep_alive},
+        rc = ntx_gateway_child_new(&(struct ntx_gateway_options){o->listen,
+                                                                 o->key_file,
+                                                                 o->cors,
+                                                                 o->hosts,
+                                                                 o->stable,
+                                                                 o->http_stall,
+                                                                 o->keep_alive,
+                                                                 o->manage,
+                                                                 o->manage_key_file,
+                                                                 {NULL}},
                                    &g, &err);
     return rc ? ntx_fail(&err) : run_daemons(o, g, list);
 }

@@ -84,7 +84,7 @@ static int (*const readers[NTX_N_APIS])(struct ntx_api_request *a, const json_t 
 };
 
 /* How long the model stays: seconds, or a text with a unit; negative: for ever. */
-static int read_keep(struct ntx_api_request *a, const json_t *v, const char *name, struct ntx_fault *f)
+static int read_keep(const json_t *v, const char *name, bool *keeps, int64_t *keep_ms, struct ntx_fault *f)
 {
     char number[32];
     const char *text = json_string_value(v);
@@ -94,11 +94,19 @@ static int read_keep(struct ntx_api_request *a, const json_t *v, const char *nam
         snprintf(number, sizeof number, "%.3f", json_number_value(v));
         text = number;
     }
-    if (!text || !ntx_keep_read(text, &a->keep_ms))
+    if (!text || !ntx_keep_read(text, keep_ms))
         return ntx_fault(f, NTX_FAULT_INVALID, name,
                          "'%s' must be seconds, or a time such as \"5m\" or \"2h\"; -1: for ever", name);
-    a->keeps = true;
+    *keeps = true;
     return 0;
+}
+
+int ntx__request_keep(const json_t *body, bool *keeps, int64_t *keep_ms, struct ntx_fault *f)
+{
+    return read_keep(json_object_get(body, "keep_alive"), "keep_alive", keeps, keep_ms, f) ||
+                   read_keep(json_object_get(body, "ttl"), "ttl", keeps, keep_ms, f)
+               ? -1
+               : 0;
 }
 
 int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out,
@@ -130,10 +138,7 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
     else if (j)
         rc = readers[api](a, j, f);
     if (!rc)
-        rc = read_keep(a, json_object_get(j, "keep_alive"), "keep_alive", f) ||
-                     read_keep(a, json_object_get(j, "ttl"), "ttl", f)
-                 ? -1
-                 : 0;
+        rc = ntx__request_keep(j, &a->keeps, &a->keep_ms, f);
     const char *model = json_string_value(named);
     if (!rc && model && !(a->model = strdup(model)))
         rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");

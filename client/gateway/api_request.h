@@ -135,6 +135,8 @@ int ntx_api_request_think(struct ntx_api_request *a, const json_t *status);
 /* The parsed object of a body (free with json_decref), or NULL with f. */
 json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f);
 json_t *ntx__json_load(const char *body, size_t len, size_t flags, struct ntx_fault *f); /* with jansson's flags */
+/* keep_alive or ttl, if there is one: how long the model stays. */
+int ntx__request_keep(const json_t *body, bool *keeps, int64_t *keep_ms, struct ntx_fault *f);
 int ntx__request_chat(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);

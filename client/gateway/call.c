@@ -32,25 +32,40 @@ struct ntx_call {
 
 enum { TURNS = 256 }; /* as many as there may be connections (http.c) */
 
-int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_slots_config *slots, int64_t keep_ms,
-                  struct ntx_err *err)
+static int set_places(struct ntx_gate *g, const char *const *dirs, unsigned n, struct ntx_err *err)
 {
-    if (dir && strlen(dir) >= sizeof g->dir)
-        return ntx_err_set(err, -EINVAL, "%s: longer than %zu bytes", dir, sizeof g->dir - 1);
-    snprintf(g->dir, sizeof g->dir, "%s", dir ? dir : "");
+    g->n_places = NTX_MIN(NTX_MAX(n, 1u), NTX_PLACES);
+    for (unsigned i = 0; dirs && i < n && i < NTX_PLACES; i++) {
+        if (dirs[i] && strlen(dirs[i]) >= sizeof g->dir[i])
+            return ntx_err_set(err, -EINVAL, "%s: longer than %zu bytes", dirs[i], sizeof g->dir[i] - 1);
+        snprintf(g->dir[i], sizeof g->dir[i], "%s", dirs[i] ? dirs[i] : "");
+    }
+    return 0;
+}
+
+int ntx_gate_open(struct ntx_gate *g, const char *const *dirs, unsigned n, const struct ntx_slots_config *slots,
+                  int64_t keep_ms, struct ntx_err *err)
+{
+    int rc = set_places(g, dirs, n, err);
+    if (rc)
+        return rc;
     g->quit = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (g->quit < 0)
         return ntx_err_set(err, -errno, "eventfd: %s", strerror(errno));
-    int rc = -pthread_mutex_init(&g->look.lock, NULL);
+    for (unsigned i = 0; !rc && i < NTX_PLACES; i++)
+        rc = -pthread_mutex_init(&g->look[i].lock, NULL);
     if (!rc)
         rc = -pthread_mutex_init(&g->models.lock, NULL);
     if (!rc)
         rc = ntx_slots_init(&g->slots, slots);
     if (!rc)
-        rc = ntx_turns_new(
-            &(struct ntx_turns_config){
-                .load = ntx_models_load, .arg = g, .most = slots->refuse ? 0 : TURNS, .keep_ms = keep_ms},
-            &g->turns);
+        rc = ntx_turns_new(&(struct ntx_turns_config){.load = ntx_models_load,
+                                                      .tell = ntx_models_tell,
+                                                      .arg = g,
+                                                      .places = g->n_places,
+                                                      .most = slots->refuse ? 0 : TURNS,
+                                                      .keep_ms = keep_ms},
+                           &g->turns);
     return rc ? ntx_err_set(err, rc, "no lock: %s", strerror(-rc)) : 0;
 }
 
@@ -66,17 +81,20 @@ void ntx_gate_close(struct ntx_gate *g)
     ntx_turns_free(g->turns);
     ntx_slots_end(&g->slots);
     close(g->quit);
-    free(g->look.said);
     free(g->models.said);
     pthread_mutex_destroy(&g->models.lock);
-    pthread_mutex_destroy(&g->look.lock);
+    for (unsigned i = 0; i < NTX_PLACES; i++) {
+        free(g->look[i].said);
+        pthread_mutex_destroy(&g->look[i].lock);
+    }
 }
 
-int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err)
+int ntx_gate_where(const struct ntx_gate *g, unsigned place, char dir[200], struct ntx_err *err)
 {
     struct ntx_where w;
-    int rc = *g->dir ? 0 : ntx_where(false, &w, err);
-    snprintf(dir, 200, "%s", *g->dir ? g->dir : w.dir);
+    const char *given = g->dir[place];
+    int rc = *given ? 0 : ntx_where(false, &w, err);
+    snprintf(dir, 200, "%s", *given ? given : w.dir);
     return rc;
 }
 
@@ -155,7 +173,7 @@ static int connect_computed(struct ntx_gate *g, const char *dir, struct ntx_err 
     return ntx_err_set(err, e == EACCES ? -e : -ECONNREFUSED, "ntx's daemons do not answer (%s)", strerror(e));
 }
 
-int ntx_call_open(struct ntx_gate *g, const struct ntx_caller *by, bool slot, struct ntx_call **out,
+int ntx_call_open(struct ntx_gate *g, unsigned place, const struct ntx_caller *by, bool slot, struct ntx_call **out,
                   struct ntx_err *err)
 {
     char dir[200];
@@ -165,7 +183,7 @@ int ntx_call_open(struct ntx_gate *g, const struct ntx_caller *by, bool slot, st
     *c = (struct ntx_call){.gate = g, .sock = -1, .client = by->fd};
     int rc = slot ? take_slot(c, by, err) : 0;
     if (!rc)
-        rc = ntx_gate_where(g, dir, err);
+        rc = ntx_gate_where(g, place, dir, err);
     if (!rc) {
         c->sock = connect_computed(g, dir, err);
         rc = c->sock < 0 ? c->sock : 0;
@@ -255,19 +273,35 @@ int ntx_call_models(struct ntx_call *c, struct ntx_err *err)
     return send_request(c, &q, err);
 }
 
-int ntx_call_load(struct ntx_call *c, const char *known, struct ntx_err *err)
+int ntx_call_load(struct ntx_call *c, const char *known, uint64_t beside, struct ntx_err *err)
 {
     Ntx__Load m = NTX__LOAD__INIT;
     Ntx__Unload u = NTX__UNLOAD__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
     m.known = (char *)(uintptr_t)known;
     m.when = NTX__WHEN__DRAIN;
+    m.beside_bytes = beside;
     q.id = STATUS_ID;
     q.body_case = *known ? NTX__REQUEST__BODY_LOAD : NTX__REQUEST__BODY_UNLOAD;
     if (*known)
         q.load = &m;
     else
         q.unload = &u;
+    return send_request(c, &q, err);
+}
+
+int ntx_call_queue(struct ntx_call *c, const struct ntx_turns_state *s, struct ntx_err *err)
+{
+    Ntx__Models m = NTX__MODELS__INIT;
+    Ntx__Queue w = NTX__QUEUE__INIT;
+    Ntx__Request q = NTX__REQUEST__INIT;
+    w.waiting = s->waiting;
+    w.next = (char *)(uintptr_t)s->next;
+    w.waited_ms = s->waiting && *s->next ? (ntx_now_ns() - s->waiting_ns) / 1000000 : 0;
+    m.queue = &w;
+    q.id = STATUS_ID;
+    q.body_case = NTX__REQUEST__BODY_MODELS;
+    q.models = &m;
     return send_request(c, &q, err);
 }
 

@@ -21,7 +21,11 @@
 #include "common/err.h"
 
 struct ntx_gate {
-    char dir[200]; /* the daemons' runtime directory; "": where.h finds it for each call */
+    /* The runtime directory of each place's daemons; [0] "": where.h finds it for each call. */
+    char dir[NTX_PLACES][200];
+    unsigned n_places;
+    /* Bytes of the budget that each place's model takes, for loads beside it. Only for the turns' thread. */
+    uint64_t taken[NTX_PLACES];
     struct ntx_slots slots;
     int quit;                 /* an eventfd that becomes readable when the gateway ends */
     _Atomic uint64_t gone_ns; /* when ntx-computed disappeared without an orderly end; 0: it runs */
@@ -31,7 +35,7 @@ struct ntx_gate {
         char *said;        /* JSON text: each thread parses its own, because jansson's references are not thread-safe */
         int rc;            /* the error, if said is NULL */
         struct ntx_err err;
-    } look;
+    } look[NTX_PLACES];
     struct { /* the known models, as JSON text (models.h) */
         pthread_mutex_t lock;
         uint64_t since_ns;
@@ -42,18 +46,19 @@ struct ntx_gate {
     } models;
     struct ntx_turns *turns;
 };
-/* dir NULL: any running daemons. keep_ms: how long a known model stays without requests; NTX_KEEP_EVER. */
-int ntx_gate_open(struct ntx_gate *g, const char *dir, const struct ntx_slots_config *slots, int64_t keep_ms,
-                  struct ntx_err *err);
+/* dirs [n], of the places; NULL or dirs[0] NULL: any running daemons. keep_ms: how long a known model stays without
+ * requests; NTX_KEEP_EVER. */
+int ntx_gate_open(struct ntx_gate *g, const char *const *dirs, unsigned n, const struct ntx_slots_config *slots,
+                  int64_t keep_ms, struct ntx_err *err);
 void ntx_gate_quit(struct ntx_gate *g); /* every wait ends with -ESHUTDOWN; from any thread */
 void ntx_gate_close(struct ntx_gate *g);
-/* The status of ntx-computed, not older than the call. Concurrent callers share a reply: a thousand of them need two
+/* The status of a place's ntx-computed, not older than the call. Concurrent callers share a reply: a thousand of them need two
  * connections, one after the other. Free with json_decref. A negative errno with err. */
-int ntx_gate_look(struct ntx_gate *g, json_t **out, struct ntx_err *err);
+int ntx_gate_look(struct ntx_gate *g, unsigned place, json_t **out, struct ntx_err *err);
 /* Explains why no daemon answers in dir. -EHOSTDOWN, and err: ntx-computed was killed a moment ago, and its
  * supervisor starts it again; 0: another reason. */
 int ntx_gate_gone(struct ntx_gate *g, const char *dir, struct ntx_err *err);
-int ntx_gate_where(const struct ntx_gate *g, char dir[200], struct ntx_err *err);
+int ntx_gate_where(const struct ntx_gate *g, unsigned place, char dir[200], struct ntx_err *err);
 
 enum ntx_event_kind {
     NTX_EVENT_STARTED,
@@ -101,7 +106,7 @@ struct ntx_call;
 /* by: the HTTP client; the end of its socket ends every wait with -ECANCELED. NTX_NO_CALLER: none. slot: wait for a
  * slot, as answers must; a status request (ntx_gate_look) needs none. */
 #define NTX_NO_CALLER (&(const struct ntx_caller){.fd = -1})
-int ntx_call_open(struct ntx_gate *g, const struct ntx_caller *by, bool slot, struct ntx_call **out,
+int ntx_call_open(struct ntx_gate *g, unsigned place, const struct ntx_caller *by, bool slot, struct ntx_call **out,
                   struct ntx_err *err);
 void ntx_call_close(struct ntx_call *c); /* NULL does nothing */
 /* Its requests are for this known model, borrowed; -EMEDIUMTYPE: another one is loaded. NULL: for any. */
@@ -130,8 +135,11 @@ int ntx_call_score(struct ntx_call *c, const int32_t *tokens, size_t n, struct n
 int ntx_call_pool(struct ntx_call *c, const int32_t *tokens, size_t n, struct ntx_err *err);
 int ntx_call_status(struct ntx_call *c, struct ntx_err *err);
 int ntx_call_models(struct ntx_call *c, struct ntx_err *err); /* the known models: an event STATUS */
-/* Loads a known model: events PROGRESS, then LOADED. "": unloads; an event DONE. */
-int ntx_call_load(struct ntx_call *c, const char *known, struct ntx_err *err);
+/* Loads a known model: events PROGRESS, then LOADED. "": unloads; an event DONE. beside: bytes of the budget that models
+ * of other places take; then a model that is not wholly in memory gives -EDQUOT. */
+int ntx_call_load(struct ntx_call *c, const char *known, uint64_t beside, struct ntx_err *err);
+/* How many requests wait for models here, for the status of ntx-computed: an event STATUS. */
+int ntx_call_queue(struct ntx_call *c, const struct ntx_turns_state *s, struct ntx_err *err);
 
 /* The next event: 0; -ETIMEDOUT; -ECANCELED, the client is gone; -ESHUTDOWN; or the negative errno of a failed
  * choice, or of the connection, with err. */

@@ -76,6 +76,10 @@ static const struct ntx_route routes[] = {
     {"GET", "/api/tags", ntx__serve_ollama_tags, &ntx_ollama, NTX_API_CHAT, false},
     {"GET", "/api/ps", ntx__serve_ollama_ps, &ntx_ollama, NTX_API_CHAT, false},
     {"POST", "/api/show", ntx__serve_ollama_show, &ntx_ollama, NTX_API_CHAT, false},
+    {"POST", "/api/pull", ntx__serve_ollama_pull, &ntx_ollama, NTX_API_CHAT, false},
+    {"DELETE", "/api/delete", ntx__serve_ollama_delete, &ntx_ollama, NTX_API_CHAT, false},
+    {"POST", "/api/create", ntx__serve_ollama_create, &ntx_ollama, NTX_API_CHAT, false},
+    {"POST", "/api/copy", ntx__serve_ollama_copy, &ntx_ollama, NTX_API_CHAT, false},
     {"POST", "/api/chat", ntx__serve_answer, &ntx_ollama, NTX_API_OLLAMA_CHAT, false},
     {"POST", "/api/generate", ntx__serve_answer, &ntx_ollama, NTX_API_OLLAMA_TEXT, false},
     {"POST", "/api/embed", ntx__serve_ollama_embed, &ntx_ollama, NTX_API_CHAT, false},
@@ -99,12 +103,24 @@ int ntx__http_turn(struct ntx_request *q, const char *model, int timeout_ms, str
     return ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err.text[0] ? err.text : strerror(-rc));
 }
 
+unsigned ntx__http_place(const struct ntx_request *q)
+{
+    struct ntx_turns_state s;
+    if (q->turn)
+        return ntx_turn_place(q->turn);
+    ntx_turns_look(q->http->gate.turns, &s);
+    for (unsigned i = 0; i < s.n_places; i++)
+        if (*s.place[i].loaded)
+            return i;
+    return 0;
+}
+
 void ntx__http_model(const struct ntx_request *q, char name[128])
 {
     if (q->turn)
         snprintf(name, 128, "%.127s", ntx_turn_model(q->turn));
     else
-        ntx__model_name(&q->http->gate, name);
+        ntx__model_name(&q->http->gate, ntx__http_place(q), name);
 }
 
 int ntx__http_client(struct MHD_Connection *c) { return ntx_http_socket(c); }
@@ -132,11 +148,9 @@ static bool same_key(const char *given, const char *key)
     return !differs;
 }
 
-static bool has_key(const struct ntx_request *q)
+static bool brings_key(const struct ntx_request *q, const char *key)
 {
-    const char *auth = header_of(q, "Authorization"), *plain = header_of(q, "x-api-key"), *key = q->http->c->key;
-    if (!key)
-        return true;
+    const char *auth = header_of(q, "Authorization"), *plain = header_of(q, "x-api-key");
     if (auth && !strncasecmp(auth, "Bearer ", 7) && same_key(auth + 7, key))
         return true;
     return plain && same_key(plain, key);
@@ -146,6 +160,12 @@ struct ntx_caller ntx__http_caller(const struct ntx_request *q)
 {
     const char *auth = header_of(q, "Authorization");
     return (struct ntx_caller){ntx__http_client(q->conn), auth ? auth : header_of(q, "x-api-key")};
+}
+
+static bool has_key(const struct ntx_request *q)
+{
+    const struct ntx_http_config *c = q->http->c;
+    return !c->key || brings_key(q, c->key) || (c->manage_key && brings_key(q, c->manage_key));
 }
 
 /* Whether the page came from this server. */
@@ -182,6 +202,22 @@ static bool allow_origin(struct ntx_request *q)
         if (!strcmp(c->cors[i], "*") || !strcmp(c->cors[i], origin))
             q->origin = origin;
     return q->origin;
+}
+
+int ntx__http_manages(const struct ntx_request *q, struct ntx_fault *f)
+{
+    const struct ntx_http_config *c = q->http->c;
+    const char *origin = header_of(q, "Origin");
+    if (!c->manage && !c->manage_key)
+        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL,
+                         "models are not pulled, named or deleted over HTTP, unless the server was started with "
+                         "--manage yes, or --manage-key-file FILE");
+    if (origin && !own_origin(q, origin))
+        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL, "pages of other origins may not pull, name or delete models");
+    if (c->manage_key && !brings_key(q, c->manage_key))
+        return ntx_fault(f, NTX_FAULT_FORBIDDEN, NULL,
+                         "to pull, name or delete models, a request needs the key of --manage-key-file");
+    return 0;
 }
 
 static bool allow_host(const struct ntx_http_config *c, const char *host)
@@ -248,7 +284,7 @@ static enum MHD_Result preflight(struct ntx_request *q)
 {
     struct MHD_Response *r = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (r && q->origin) {
-        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, OPTIONS");
+        MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, "GET, POST, DELETE, OPTIONS");
         const char *asked = header_of(q, "Access-Control-Request-Headers");
         MHD_add_response_header(r, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS,
                                 asked ? asked : "Authorization, Content-Type");
@@ -444,7 +480,8 @@ int ntx_http_start(const struct ntx_http_config *c, int fd, struct ntx_http **ou
     struct ntx_http *h = calloc(1, sizeof *h);
     struct ntx_slots_config slots = ntx_slots_share(c->clients, c->local);
     slots.refuse = c->refuse;
-    int rc = h ? ntx_gate_open(&h->gate, c->dir, &slots, c->keep_ms, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = h ? ntx_gate_open(&h->gate, c->dirs, c->n_dirs, &slots, c->keep_ms, err)
+               : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc && (rc = ntx_connections_init(&h->connections, WITH_IDLE))) {
         ntx_gate_close(&h->gate);
         ntx_err_set(err, rc, "no lock: %s", strerror(-rc));

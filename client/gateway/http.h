@@ -17,9 +17,12 @@
 #include "client/gateway/answer.h"
 #include "client/gateway/models.h"
 
-struct ntx_http_config {             /* borrowed as long as the server runs */
-    const char *dir;                 /* the daemons' runtime directory; NULL: any running daemons */
+struct ntx_http_config {          /* borrowed as long as the server runs */
+    const char *dirs[NTX_PLACES]; /* the runtime directory of each place's daemons; [0] NULL: any running daemons */
+    unsigned n_dirs;
     const char *key;                 /* NULL: no key is required */
+    const char *manage_key;          /* the key of those who may pull, name and delete models; NULL: none */
+    bool manage;                     /* without such a key, every request may */
     const char *cors[NTX_HTTP_CORS]; /* allowed origins, or "*" */
     unsigned n_cors;
     bool own_pages_only;               /* --cors none: not even pages of localhost */
@@ -113,10 +116,18 @@ enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q);
 enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_pull(struct ntx_request *q); /* manage.c */
+enum MHD_Result ntx__serve_ollama_delete(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_create(struct ntx_request *q);
+enum MHD_Result ntx__serve_ollama_copy(struct ntx_request *q);
+/* Whether the request may pull, name and delete models: 0, or -1 with f. */
+int ntx__http_manages(const struct ntx_request *q, struct ntx_fault *f);
 enum MHD_Result ntx__serve_load(struct ntx_request *q); /* models_views.c */
 enum MHD_Result ntx__serve_unload(struct ntx_request *q);
 /* Ollama's load, or unload with keep_alive 0, by a request without a prompt. */
 enum MHD_Result ntx__serve_preload(struct ntx_request *q, const struct ntx_api_request *a);
+/* Unloads the model of this name once it has no turns; id: its own. 0, or -1 with f. */
+int ntx__models_unload(struct ntx_request *q, const char *name, char id[NTX_KNOWN_NAME], struct ntx_fault *f);
 /* The data of /v1/models from the list of known models, and Ollama's entry of one. */
 json_t *ntx__models_data(struct ntx_request *q, const json_t *list);
 json_t *ntx__models_entry(const json_t *known);
@@ -126,6 +137,8 @@ int ntx__http_turn(struct ntx_request *q, const char *model, int timeout_ms, str
 /* The name of the request's model, or else of the loaded one. */
 void ntx__http_model(const struct ntx_request *q, char name[128]);
 /* The name of the loaded model from the counters, "" for none. */
-void ntx__model_name(const struct ntx_gate *g, char name[128]);
+void ntx__model_name(const struct ntx_gate *g, unsigned place, char name[128]);
+/* The place of the request's model, or else the first one where a model is loaded. */
+unsigned ntx__http_place(const struct ntx_request *q);
 
 #endif

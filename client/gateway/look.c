@@ -26,11 +26,11 @@ int ntx_gate_gone(struct ntx_gate *g, const char *dir, struct ntx_err *err)
                        had_model ? "; then the model that it served is loaded again" : "");
 }
 
-static int fetch_status(struct ntx_gate *g, char **out, struct ntx_err *err)
+static int fetch_status(struct ntx_gate *g, unsigned place, char **out, struct ntx_err *err)
 {
     struct ntx_call *c = NULL;
     struct ntx_event e;
-    int rc = ntx_call_open(g, NTX_NO_CALLER, false, &c, err);
+    int rc = ntx_call_open(g, place, NTX_NO_CALLER, false, &c, err);
     if (!rc)
         rc = ntx_call_status(c, err);
     if (!rc)
@@ -44,21 +44,22 @@ static int fetch_status(struct ntx_gate *g, char **out, struct ntx_err *err)
     return ntx_err_set(err, -EPROTO, "ntx-computed sends no status");
 }
 
-int ntx_gate_look(struct ntx_gate *g, json_t **out, struct ntx_err *err)
+int ntx_gate_look(struct ntx_gate *g, unsigned place, json_t **out, struct ntx_err *err)
 {
     uint64_t now = ntx_now_ns();
-    pthread_mutex_lock(&g->look.lock);
-    if (g->look.since_ns < now) { /* nobody has asked since this call began: ask, also for those who come meanwhile */
-        g->look.since_ns = ntx_now_ns();
-        free(g->look.said);
-        g->look.err = (struct ntx_err){0};
-        g->look.rc = fetch_status(g, &g->look.said, &g->look.err);
+    pthread_mutex_lock(&g->look[place].lock);
+    if (g->look[place].since_ns <
+        now) { /* nobody has asked since this call began: ask, also for those who come meanwhile */
+        g->look[place].since_ns = ntx_now_ns();
+        free(g->look[place].said);
+        g->look[place].err = (struct ntx_err){0};
+        g->look[place].rc = fetch_status(g, place, &g->look[place].said, &g->look[place].err);
     }
-    int rc = g->look.rc;
-    *out = g->look.said ? json_loads(g->look.said, 0, NULL) : NULL;
+    int rc = g->look[place].rc;
+    *out = g->look[place].said ? json_loads(g->look[place].said, 0, NULL) : NULL;
     if (rc)
-        *err = g->look.err;
-    pthread_mutex_unlock(&g->look.lock);
+        *err = g->look[place].err;
+    pthread_mutex_unlock(&g->look[place].lock);
     return rc || *out ? rc
                       : ntx_err_set(err, -EPROTO, "ntx-computed's status is no JSON, or there is no memory for it");
 }

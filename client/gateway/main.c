@@ -39,6 +39,7 @@ struct options {
     char stable[8];         /* "yes", "no", or "" */
     unsigned grace_s;       /* time for answers under way when a service ends */
     char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
+    char manage_file[1024], manage_key[NTX_KEY_ROOM];
 };
 
 const char *argp_program_version = "ntx-gateway " NTX_BUILD;
@@ -55,7 +56,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
 {
     struct options *o = st->input;
     switch (key) {
-    case 'r': o->http.dir = arg; return 0;
+    case 'r': o->http.dirs[0] = arg; return 0;
     case 'c': o->config = arg; return 0;
     case 'l': return copy_option(o->listen, sizeof o->listen, "listen", arg, st);
     case 'k': return copy_option(o->key_file, sizeof o->key_file, "api-key-file", arg, st);
@@ -76,6 +77,17 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
             ntx_usage_error(st, "--keep-alive '%s': a time such as 5m, 30s or 2h, or -1", arg);
         o->keep = true;
         return 0;
+    case NTX__GATEWAY_BESIDE:
+        if (o->http.n_dirs == NTX_PLACES)
+            ntx_usage_error(st, "--beside: at most %u", NTX_PLACES - 1);
+        o->http.dirs[o->http.n_dirs++] = arg;
+        return 0;
+    case NTX__GATEWAY_MANAGE:
+        if (strcmp(arg, "yes") && strcmp(arg, "no"))
+            ntx_usage_error(st, "--manage '%s': yes or no", arg);
+        o->http.manage = !strcmp(arg, "yes");
+        return 0;
+    case NTX__GATEWAY_MANAGE_KEY: return copy_option(o->manage_file, sizeof o->manage_file, "manage-key-file", arg, st);
     case NTX__GATEWAY_CHECK: o->check = true; return 0;
     case NTX__GATEWAY_FIELDS: ntx_fields_print(stdout); exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
@@ -161,6 +173,10 @@ static int serve_http(struct options *o, struct ntx_err *err)
                            "api_key_file), or listen at %s",
                            o->listen, like);
     }
+    if (!o->http.local && o->http.manage && !o->http.manage_key) {
+        close(fd);
+        return ntx_err_set(err, -EINVAL, "%s", ntx_manage_refusal);
+    }
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
@@ -194,6 +210,9 @@ static int run_gateway(struct options *o, struct ntx_err *err)
     if (!*o->listen)
         snprintf(o->listen, sizeof o->listen, "%s", like);
     int rc = *o->key_file ? ntx_key_read(o->key_file, o->key, err) : 0;
+    if (!rc && *o->manage_file)
+        rc = ntx_key_read(o->manage_file, o->manage_key, err);
+    o->http.manage_key = *o->manage_file ? o->manage_key : NULL;
     o->max = o->max ? o->max : CLIENTS;
     o->http.clients = o->per_user ? NTX_MIN(o->per_user, o->max) : NTX_MAX(3 * o->max / 4, 1u);
     o->http.key = *o->key_file ? o->key : NULL;
@@ -210,6 +229,7 @@ int main(int argc, char **argv)
     static struct options o = {.fd = -1};
     struct ntx_err err = {0};
     ntx_stdio_init();
+    o.http.n_dirs = 1;
     o.http.keep_ms = NTX_KEEP_EVER;
     o.http.stall_s = (unsigned)strtoul(NTX_GATEWAY_STALL, NULL, 10);
     o.grace_s = (unsigned)strtoul(NTX_STOP_GRACE, NULL, 10);

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "client/gateway/aliases.h"
 #include "common/nearest.h"
 #include "common/util.h"
 
@@ -16,12 +17,12 @@ enum { ASK_MS = 10000, FRESH_MS = 1000, AGAIN_MS = 100, AGAIN_S = 30, STEP_MS = 
 
 /* ---- the list */
 
-/* The reply to a Models request, as JSON text: malloc'd. */
-static int fetch_list(struct ntx_gate *g, char **out, struct ntx_err *err)
+/* The reply of a place to a Models request, as JSON text: malloc'd. */
+static int fetch_list(struct ntx_gate *g, unsigned place, char **out, struct ntx_err *err)
 {
     struct ntx_call *c = NULL;
     struct ntx_event e;
-    int rc = ntx_call_open(g, NTX_NO_CALLER, false, &c, err);
+    int rc = ntx_call_open(g, place, NTX_NO_CALLER, false, &c, err);
     rc = rc ? rc : ntx_call_models(c, err);
     rc = rc ? rc : ntx_call_next(c, ASK_MS, &e, err);
     *out = !rc && e.kind == NTX_EVENT_STATUS ? strdup(e.text) : NULL;
@@ -31,10 +32,26 @@ static int fetch_list(struct ntx_gate *g, char **out, struct ntx_err *err)
     return ntx_err_set(err, -EPROTO, "ntx-computed sends no list of models");
 }
 
+/* Which models the other places have loaded. One whose daemons do not answer keeps what it had. */
+static void see_others(struct ntx_gate *g)
+{
+    struct ntx_err ignored;
+    for (unsigned i = 1; i < g->n_places; i++) {
+        char *text = NULL;
+        json_t *j = fetch_list(g, i, &text, &ignored) ? NULL : json_loads(text, 0, NULL);
+        const char *loaded = json_string_value(json_object_get(j, "loaded"));
+        if (loaded)
+            ntx_turns_see(g->turns, i, loaded);
+        json_decref(j);
+        free(text);
+    }
+}
+
 /* Takes the reply's list; tells the turns which model is loaded. */
 static void keep_list(struct ntx_gate *g, const char *text)
 {
     json_t *j = json_loads(text, 0, NULL);
+    ntx_aliases_add(json_object_get(j, "models"));
     char *list = j ? json_dumps(json_object_get(j, "models"), JSON_COMPACT) : NULL;
     const char *loaded = json_string_value(json_object_get(j, "loaded"));
     if (list) {
@@ -45,8 +62,9 @@ static void keep_list(struct ntx_gate *g, const char *text)
     g->models.other = json_is_true(json_object_get(j, "other"));
     g->models.none = !loaded || !*loaded;
     if (loaded)
-        ntx_turns_see(g->turns, loaded);
+        ntx_turns_see(g->turns, 0, loaded);
     json_decref(j);
+    see_others(g);
 }
 
 /* Whether the one known model makes no difference: another one was loaded in its place, or it was unloaded by hand. */
@@ -54,7 +72,7 @@ static bool is_as_before(struct ntx_gate *g)
 {
     struct ntx_turns_state s;
     ntx_turns_look(g->turns, &s);
-    return g->models.other || (g->models.none && !s.asleep && !*s.loading);
+    return g->models.other || (g->models.none && !s.place[0].asleep && !*s.place[0].loading);
 }
 
 int ntx_gate_models(struct ntx_gate *g, json_t **out, struct ntx_err *err)
@@ -64,7 +82,7 @@ int ntx_gate_models(struct ntx_gate *g, json_t **out, struct ntx_err *err)
     pthread_mutex_lock(&g->models.lock);
     /* Where there is one known model, another one that somebody loads answers in its place. */
     if (!g->models.said || !g->models.many || ntx_now_ns() - g->models.since_ns > FRESH_MS * 1000000ull) {
-        rc = fetch_list(g, &text, err);
+        rc = fetch_list(g, 0, &text, err);
         if (!rc) {
             keep_list(g, text);
             g->models.since_ns = ntx_now_ns();
@@ -109,22 +127,47 @@ static void fault_unknown(const json_t *list, const char *name, struct ntx_fault
               *near.hint ? "" : ": /v1/models lists those that there are");
 }
 
+/* The name without the hub that it may begin with. */
+static const char *without_hub(const char *name)
+{
+    static const char *const hubs[] = {"hf.co/", "huggingface.co/", "hf:"};
+    for (size_t i = 0; i < sizeof hubs / sizeof *hubs; i++)
+        if (!strncasecmp(name, hubs[i], strlen(hubs[i])))
+            return name + strlen(hubs[i]);
+    return name;
+}
+
+const json_t *ntx_models_named(const json_t *list, const char *name)
+{
+    const char *bare = without_hub(name);
+    const json_t *m = named_so(list, name, strlen(name));
+    size_t n = strlen(bare);
+    if (!m && bare != name)
+        m = named_so(list, bare, n);
+    if (!m && n > 5 && !strcasecmp(bare + n - 5, ".gguf"))
+        m = named_so(list, bare, n - 5);
+    if (!m && n > 7 && !strcasecmp(bare + n - 7, ":latest"))
+        m = named_so(list, bare, n - 7);
+    return m;
+}
+
 const json_t *ntx_models_find(struct ntx_gate *g, const json_t *list, const char *name, struct ntx_fault *f)
 {
     struct ntx_turns_state s;
     const char *colon = name ? strrchr(name, ':') : NULL;
-    const size_t n = name ? strlen(name) : 0;
     if (json_array_size(list) == 1)
         return json_array_get(list, 0);
-    if (!n) {
+    if (!name || !*name) {
         ntx_turns_look(g->turns, &s);
-        name = *s.loading ? s.loading : s.loaded;
-        const json_t *now = named_so(list, name, strlen(name));
-        return now ? now : json_array_get(list, 0);
+        for (unsigned i = 0; i < s.n_places; i++) {
+            name = *s.place[i].loading ? s.place[i].loading : s.place[i].loaded;
+            const json_t *now = named_so(list, name, strlen(name));
+            if (now)
+                return now;
+        }
+        return json_array_get(list, 0);
     }
-    const json_t *m = named_so(list, name, n);
-    if (!m && n > 5 && !strcasecmp(name + n - 5, ".gguf"))
-        m = named_so(list, name, n - 5);
+    const json_t *m = ntx_models_named(list, name);
     if (!m && colon && colon > name)
         m = named_so(list, name, (size_t)(colon - name));
     if (!m)
@@ -180,11 +223,13 @@ int ntx_models_wait(struct ntx_gate *g, struct ntx_turn *t, int client_fd, int t
 
 /* ---- loads */
 
-/* The id of the loaded model. */
-static int look_loaded(struct ntx_gate *g, char now[NTX_KNOWN_NAME], struct ntx_err *err)
+#define PROCESSES (64ull << 20) /* what the daemons of a place may take beside the budget of its model */
+
+/* The id of the place's loaded model. */
+static int look_loaded(struct ntx_gate *g, unsigned place, char now[NTX_KNOWN_NAME], struct ntx_err *err)
 {
     char *text = NULL;
-    int rc = fetch_list(g, &text, err);
+    int rc = fetch_list(g, place, &text, err);
     json_t *j = rc ? NULL : json_loads(text, 0, NULL);
     const char *loaded = json_string_value(json_object_get(j, "loaded"));
     if (!rc)
@@ -194,20 +239,52 @@ static int look_loaded(struct ntx_gate *g, char now[NTX_KNOWN_NAME], struct ntx_
     return rc;
 }
 
+/* What the models of the other places take of the budget. While a place's daemons are away, they come back with what
+ * they had. */
+static uint64_t taken_beside(struct ntx_gate *g, unsigned place, bool *away)
+{
+    uint64_t sum = 0;
+    *away = false;
+    struct ntx_err ignored;
+    for (unsigned i = 0; i < g->n_places; i++) {
+        json_t *j = NULL;
+        const bool looked = i != place && !ntx_gate_look(g, i, &j, &ignored);
+        *away |= i != place && !looked;
+        if (looked)
+            g->taken[i] = (uint64_t)json_integer_value(json_object_get(j, "bytes_total"));
+        json_decref(j);
+        if (i != place && g->taken[i])
+            sum += g->taken[i] + PROCESSES;
+    }
+    return sum;
+}
+
 /* One try. It lasts as long as ntx-computed reports progress, or nothing. */
-static int load_once(struct ntx_gate *g, const char *model, struct ntx_err *err)
+static int load_once(struct ntx_gate *g, unsigned place, const char *model, struct ntx_err *err)
 {
     struct ntx_call *c = NULL;
     struct ntx_event e = {.kind = NTX_EVENT_PROGRESS};
-    int rc = ntx_call_open(g, NTX_NO_CALLER, false, &c, err);
-    rc = rc ? rc : ntx_call_load(c, model, err);
+    bool away = false;
+    const uint64_t beside = *model ? taken_beside(g, place, &away) : 0;
+    int rc = ntx_call_open(g, place, NTX_NO_CALLER, false, &c, err);
+    rc = rc ? rc : ntx_call_load(c, model, beside, err);
     while ((!rc || rc == -ETIMEDOUT) && e.kind == NTX_EVENT_PROGRESS)
         rc = ntx_call_next(c, STEP_MS, &e, err);
     ntx_call_close(c);
-    return rc;
+    return rc == -EDQUOT && away ? -EHOSTDOWN : rc; /* once they are back, they can be unloaded */
 }
 
-int ntx_models_load(void *arg, const char *model, char now[NTX_KNOWN_NAME], struct ntx_err *err)
+/* The place's share of the budget, for loads that come while its daemons are away. */
+static void keep_taken(struct ntx_gate *g, unsigned place)
+{
+    struct ntx_err ignored;
+    json_t *j = NULL;
+    if (g->n_places > 1 && !ntx_gate_look(g, place, &j, &ignored))
+        g->taken[place] = (uint64_t)json_integer_value(json_object_get(j, "bytes_total"));
+    json_decref(j);
+}
+
+int ntx_models_load(void *arg, unsigned place, const char *model, char now[NTX_KNOWN_NAME], struct ntx_err *err)
 {
     struct ntx_gate *g = arg;
     const struct timespec pause = {.tv_nsec = AGAIN_MS * 1000000};
@@ -215,14 +292,29 @@ int ntx_models_load(void *arg, const char *model, char now[NTX_KNOWN_NAME], stru
     struct ntx_err ignored;
     struct pollfd quit = {.fd = g->quit, .events = POLLIN};
     for (;;) {
-        int rc = look_loaded(g, now, err);
+        int rc = look_loaded(g, place, now, err);
         if (!rc && strcmp(now, model))
-            rc = load_once(g, model, err);
+            rc = load_once(g, place, model, err);
         const bool ends = !is_away(rc) || ntx_now_ns() > until || poll(&quit, 1, 0) > 0;
-        if (ends && look_loaded(g, now, &ignored))
+        if (ends && look_loaded(g, place, now, &ignored))
             now[0] = 0;
+        if (ends)
+            keep_taken(g, place);
         if (ends)
             return rc;
         nanosleep(&pause, NULL); /* the daemons are started again meanwhile */
     }
+}
+
+void ntx_models_tell(void *arg)
+{
+    struct ntx_gate *g = arg;
+    struct ntx_turns_state s;
+    struct ntx_call *c = NULL;
+    struct ntx_event e;
+    struct ntx_err ignored;
+    ntx_turns_look(g->turns, &s);
+    if (!ntx_call_open(g, 0, -1, false, &c, &ignored) && !ntx_call_queue(c, &s, &ignored))
+        ntx_call_next(c, STEP_MS, &e, &ignored);
+    ntx_call_close(c);
 }

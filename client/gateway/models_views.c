@@ -25,9 +25,10 @@ static json_int_t number_in(const json_t *known, const char *what)
 /* As llama-server's router has it. */
 static const char *status_of(const struct ntx_turns_state *s, const char *id)
 {
-    if (!strcmp(s->loading, id))
-        return "loading";
-    return strcmp(s->loaded, id) ? "unloaded" : "loaded";
+    const unsigned at = ntx_turns_place_of(s, id);
+    if (at == s->n_places)
+        return "unloaded";
+    return strcmp(s->place[at].loaded, id) ? "loading" : "loaded";
 }
 
 static json_t *json_of_one(const json_t *known, const struct ntx_turns_state *s, json_int_t ctx)
@@ -64,19 +65,21 @@ json_t *ntx__models_data(struct ntx_request *q, const json_t *list)
     struct ntx_gate *g = ntx__http_gate(q->http);
     struct ntx_turns_state s;
     struct ntx_err ignored;
-    json_t *status = NULL, *data = json_array();
+    json_t *data = json_array();
     size_t i;
     const json_t *known;
     ntx_turns_look(g->turns, &s);
-    if (*s.loaded && ntx_gate_look(g, &status, &ignored))
-        status = NULL;
     json_array_foreach(list, i, known) {
+        const unsigned at = ntx_turns_place_of(&s, text_in(known, "id"));
+        json_t *status = NULL;
+        if (at < s.n_places && !strcmp(s.place[at].loaded, text_in(known, "id")) &&
+            ntx_gate_look(g, at, &status, &ignored))
+            status = NULL;
         json_t *one = json_of_one(known, &s, json_integer_value(json_object_get(status, "ctx")));
         json_array_append_new(data, one);
-        if (!strcmp(text_in(known, "id"), s.loaded))
-            add_adapters(data, status, one);
+        add_adapters(data, status, one);
+        json_decref(status);
     }
-    json_decref(status);
     return data;
 }
 
@@ -172,29 +175,33 @@ static enum MHD_Result reply_done(struct ntx_request *q, const struct ntx_api_re
     return ntx__reply_json(q, MHD_HTTP_OK, j);
 }
 
-enum MHD_Result ntx__serve_preload(struct ntx_request *q, const struct ntx_api_request *a)
+int ntx__models_unload(struct ntx_request *q, const char *name, char id[NTX_KNOWN_NAME], struct ntx_fault *f)
 {
     struct ntx_gate *g = ntx__http_gate(q->http);
-    struct ntx_fault f = {0};
     struct ntx_err err = {0};
     json_t *list = NULL;
-    char model[128];
-    const bool ends = a->keeps && !a->keep_ms;
     int rc = ntx_gate_models(g, &list, &err);
     if (rc)
-        ntx_fault(&f, ntx_fault_of(rc), NULL, "%s", err.text);
-    else if (ends && !json_array_size(list))
+        ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err.text);
+    else if (!json_array_size(list))
         rc = ntx_fault(
-            &f, NTX_FAULT_UNSUPPORTED, "keep_alive",
+            f, NTX_FAULT_UNSUPPORTED, "keep_alive",
             "the loaded model stays: no models are known by name (`ntx serve MODEL...`, or [model] models in "
             "ntx.conf)");
-    const json_t *known = !rc && ends ? ntx_models_find(g, list, a->model, &f) : NULL;
+    const json_t *known = rc ? NULL : ntx_models_find(g, list, name, f);
     if (known)
         ntx_turns_unload(g->turns, text_in(known, "id"));
-    else if (!rc)
-        rc = ends ? -1 : ntx__http_turn(q, a->model, -1, &f);
-    snprintf(model, sizeof model, "%.127s", text_in(known, "id"));
+    snprintf(id, NTX_KNOWN_NAME, "%s", text_in(known, "id"));
     json_decref(list);
+    return known ? 0 : -1;
+}
+
+enum MHD_Result ntx__serve_preload(struct ntx_request *q, const struct ntx_api_request *a)
+{
+    struct ntx_fault f = {0};
+    char model[NTX_KNOWN_NAME] = "";
+    const bool ends = a->keeps && !a->keep_ms;
+    int rc = ends ? ntx__models_unload(q, a->model, model, &f) : ntx__http_turn(q, a->model, -1, &f);
     if (rc)
         return ntx__reply_fault(q, &f);
     if (!ends)

@@ -28,6 +28,12 @@ static const struct argp_option options[] = {
      "unload a known model after so long without requests: 5m, 30s, 2h; -1: never (default). A request's keep_alive "
      "overrides it",
      0},
+    {"manage", NTX__GATEWAY_MANAGE, "yes|no", 0,
+     "requests may pull, name and delete models (/api/pull, /api/copy, /api/create, /api/delete); where other machines "
+     "reach WHERE, it takes --manage-key-file (default: no)",
+     0},
+    {"manage-key-file", NTX__GATEWAY_MANAGE_KEY, "FILE", 0,
+     "only requests with the key in this file (mode 0600) may do so; it is also an API key", 0},
     {"config", 'c', "FILE", 0, "defaults from [gateway] of this ntx.conf; without its key listen, nothing is served",
      0},
     {"runtime", 'r', "DIR", 0, "the daemons' runtime directory (default: those of `ntx up`, else the service's)", 0},
@@ -35,6 +41,8 @@ static const struct argp_option options[] = {
     {"check-config", NTX__GATEWAY_CHECK, NULL, 0,
      "check the file of --config (default: /etc/ntx/ntx.conf), print each error with its line, and exit: 0 good, 1 bad",
      0},
+    {"beside", NTX__GATEWAY_BESIDE, "DIR", OPTION_HIDDEN,
+     "further daemons, for another model at the same time, from `ntx serve --at-once`", 0},
     {"listen-fd", NTX__GATEWAY_FD, "N", OPTION_HIDDEN, "a socket that listens at WHERE, from `ntx serve`", 0},
     {NULL, 'h', NULL, OPTION_HIDDEN, NULL, -1},
     {0},
@@ -46,7 +54,9 @@ const struct ntx_program ntx_gateway_program = {
     .brief = "serve ntx over HTTP, with the APIs of other servers",
     .doc = "ntx over HTTP: a chat page at /, OpenAI's API (/v1/models, /v1/chat/completions, /v1/completions, "
            "/v1/responses, /v1/embeddings), Anthropic's (/v1/messages, /v1/messages/count_tokens), "
-           "Ollama's (/api/chat, /api/generate, /api/embed, /api/tags, /api/ps, /api/show, /api/version); "
+           "Ollama's (/api/chat, /api/generate, /api/embed, /api/tags, /api/ps, /api/show, /api/version, and with "
+           "--manage "
+           "/api/pull, /api/delete, /api/create, /api/copy); "
            "llama-server's /infill, /tokenize and /detokenize; /health, /metrics.",
     .options = options,
     .examples = "  ntx-gateway --listen 127.0.0.1:8080\n"

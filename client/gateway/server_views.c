@@ -13,7 +13,7 @@ static json_t *status_of(struct ntx_request *q, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     json_t *j = NULL;
-    int rc = ntx_gate_look(ntx__http_gate(q->http), &j, &err);
+    int rc = ntx_gate_look(ntx__http_gate(q->http), ntx__http_place(q), &j, &err);
     if (rc)
         ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err.text[0] ? err.text : strerror(-rc));
     return j;
@@ -40,7 +40,7 @@ static json_t *template_of(struct ntx_request *q, struct ntx_fault *f)
     struct ntx_call *c = NULL;
     struct ntx_event e;
     const struct ntx_caller by = ntx__http_caller(q);
-    int rc = ntx_call_open(ntx__http_gate(q->http), &by, false, &c, &err);
+    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_place(q), &by, false, &c, &err);
     rc = rc ? rc : ntx_call_text(c, &t, &err);
     rc = rc ? rc : ntx_call_next(c, STEP_MS, &e, &err);
     json_t *text = !rc && e.kind == NTX_EVENT_WORDS ? ntx_json_text(e.text, e.len) : NULL;
@@ -59,7 +59,7 @@ enum MHD_Result ntx__serve_props(struct ntx_request *q)
         json_decref(j);
         return ntx__reply_fault(q, &f);
     }
-    ntx__model_name(ntx__http_gate(q->http), model);
+    ntx__model_name(ntx__http_gate(q->http), ntx__http_place(q), model);
     json_t *made = json_pack("{s:o, s:I, s:o, s:o, s:o, s:{s:b, s:b}, s:s}", "default_generation_settings",
                              json_of_defaults(j), "total_slots", number_in(j, "max_sessions"), "model_alias",
                              ntx_json_text(model, strlen(model)), "model_path", ntx_json_text(model, strlen(model)),
@@ -118,7 +118,7 @@ enum MHD_Result ntx__serve_template(struct ntx_request *q)
         return ntx__reply_fault(q, &f);
     }
     const struct ntx_caller by = ntx__http_caller(q);
-    int rc = ntx_call_open(ntx__http_gate(q->http), &by, true, &c, &err);
+    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_place(q), &by, true, &c, &err);
     if (!rc && q->turn)
         ntx_call_for(c, ntx_turn_model(q->turn));
     rc = rc ? rc : render_prompt(c, a, &text, &err);

@@ -46,11 +46,12 @@ static void measure_prompt(const struct job *j, struct ntx_fault *f)
     const struct ntx_call_text t = {
         .talk = p ? NULL : a, .text = p ? p->text : NULL, .len = p ? p->len : 0, .bos = p != NULL};
     struct ntx_gate *gate = ntx__http_gate((struct ntx_http *)(uintptr_t)j->http);
+    const unsigned place = ntx__http_place(j->q);
     struct ntx_event e = {.n_ids = p ? p->n_tokens : 0};
     struct ntx_err err;
     struct ntx_call *c = NULL;
     json_t *status = NULL;
-    if (ntx_gate_look(gate, &status, &err) || ntx_call_open(gate, NTX_NO_CALLER, false, &c, &err)) {
+    if (ntx_gate_look(gate, place, &status, &err) || ntx_call_open(gate, place, NTX_NO_CALLER, false, &c, &err)) {
         json_decref(status);
         return;
     }
@@ -141,7 +142,7 @@ static int start_job(struct job *j, struct ntx_err *err)
     const struct ntx_reply_format *format = NULL;
     char model[128];
     const struct ntx_caller by = ntx__http_caller(q);
-    int rc = ntx_call_open(ntx__http_gate(q->http), &by, true, &j->call, err);
+    int rc = ntx_call_open(ntx__http_gate(q->http), ntx_turn_place(q->turn), &by, true, &j->call, err);
     if (!rc && q->turn)
         ntx_call_for(j->call, ntx_turn_model(q->turn));
     if (q->turn && j->ask->keeps)

@@ -13,7 +13,7 @@
 #include "common/util.h"
 
 /* LINGER_MS: without turns, a model stays loaded so long for a client that asks again at once. */
-enum { LINGER_MS = 50, LEAST_MS = 1000, MOST_MS = 30000, SWAPS = 4, LOOK_MS = 20, AGAIN_MS = 1000 };
+enum { LINGER_MS = 50, LEAST_MS = 1000, MOST_MS = 30000, SWAPS = 4, LOOK_MS = 20, AGAIN_MS = 1000, TELL_MS = 250 };
 #define MS 1000000ull
 
 enum turn_state { WAITING, HELD, FAILED };
@@ -23,9 +23,22 @@ struct ntx_turn {
     struct ntx_turns *of;
     char model[NTX_KNOWN_NAME];
     enum turn_state state;
-    int wake; /* an eventfd */
+    unsigned place; /* HELD */
+    int wake;       /* an eventfd */
     uint64_t since_ns;
     struct ntx_err err; /* FAILED */
+};
+
+struct place {
+    char loaded[NTX_KNOWN_NAME], loading[NTX_KNOWN_NAME];
+    char last[NTX_KNOWN_NAME]; /* the model that was loaded last, perhaps lost */
+    bool is_asleep;            /* the thread unloaded the last model */
+    bool is_busy;              /* the thread loads or unloads */
+    unsigned held;
+    int64_t keep_ms;             /* of the loaded model */
+    uint64_t loaded_ns, idle_ns; /* since when it is loaded, and without turns */
+    uint64_t loading_ns;
+    uint64_t unload_ns; /* an unload that did not succeed is not tried again before that */
 };
 
 struct ntx_turns {
@@ -35,14 +48,12 @@ struct ntx_turns {
     pthread_t thread;
     bool quit;
     struct ntx_turn *first; /* all, the oldest first */
-    char loaded[NTX_KNOWN_NAME], loading[NTX_KNOWN_NAME];
-    bool asleep; /* the thread unloaded the last model */
-    bool busy;   /* the thread loads or unloads */
-    unsigned held, waiting;
-    int64_t keep_ms;             /* of the loaded model */
-    uint64_t loaded_ns, idle_ns; /* since when it is loaded, and without turns */
-    uint64_t unload_ns;          /* an unload that did not succeed is not tried again before that */
+    struct place place[NTX_PLACES];
+    unsigned waiting;
+    char crowded[NTX_KNOWN_NAME]; /* this model has no room beside those that are loaded */
     uint64_t swaps, swap_ns;
+    uint64_t told_ns; /* the queue as it was told last, */
+    unsigned told_waiting;
 };
 
 /* ---- with the lock held */
@@ -59,13 +70,22 @@ static uint64_t turn_ns(const struct ntx_turns *s)
     return NTX_MIN(NTX_MAX(SWAPS * s->swap_ns, LEAST_MS * MS), MOST_MS * MS);
 }
 
-static bool waits_elsewhere(const struct ntx_turns *s, const struct ntx_turn *t)
+/* NULL: the model is loaded nowhere. */
+static struct place *place_of(struct ntx_turns *s, const char *model)
 {
-    return t->state == WAITING && strcmp(t->model, s->loaded) != 0;
+    for (unsigned i = 0; i < s->c.places; i++)
+        if (*s->place[i].loaded && !strcmp(s->place[i].loaded, model))
+            return &s->place[i];
+    return NULL;
 }
 
-/* The turn that waited longest for another model, or NULL. */
-static const struct ntx_turn *oldest_other(const struct ntx_turns *s)
+static bool waits_elsewhere(struct ntx_turns *s, const struct ntx_turn *t)
+{
+    return t->state == WAITING && !place_of(s, t->model);
+}
+
+/* The turn that waited longest for a model that is not loaded, or NULL. */
+static const struct ntx_turn *oldest_other(struct ntx_turns *s)
 {
     const struct ntx_turn *t = s->first;
     while (t && !waits_elsewhere(s, t))
@@ -73,43 +93,104 @@ static const struct ntx_turn *oldest_other(const struct ntx_turns *s)
     return t;
 }
 
-/* The loaded model takes no new turns: another one has waited long enough. */
-static bool is_closed(const struct ntx_turns *s, uint64_t now)
+/* Those that are in use were used last; among them, the one that was loaded first. */
+static bool is_older(const struct place *a, const struct place *b)
 {
-    const struct ntx_turn *t = oldest_other(s);
-    return t && now - NTX_MAX(t->since_ns, s->loaded_ns) >= turn_ns(s);
+    if (!a->held != !b->held)
+        return !a->held;
+    return a->held ? a->loaded_ns < b->loaded_ns : a->idle_ns < b->idle_ns;
 }
 
-static void hold_turn(struct ntx_turn *t)
+/* The place whose model was used least recently, other than `not`; NULL: nothing is loaded there. */
+static struct place *least_recent(struct ntx_turns *s, const struct place * not )
+{
+    struct place *least = NULL;
+    for (unsigned i = 0; i < s->c.places; i++) {
+        struct place *p = &s->place[i];
+        if (p != not &&*p->loaded && (!least || is_older(p, least)))
+            least = p;
+    }
+    return least;
+}
+
+/* The place for a model: an empty one, best the one that had it last, or that of the least recently used model. */
+static struct place *target_for(struct ntx_turns *s, const char *model)
+{
+    struct place *empty = NULL;
+    for (unsigned i = 0; i < s->c.places; i++) {
+        struct place *p = &s->place[i];
+        if (!*p->loaded && (!empty || !strcmp(p->last, model)))
+            empty = p;
+    }
+    return empty ? empty : least_recent(s, NULL);
+}
+
+/* The place that has to lose its model next, so that this turn gets its own; NULL: none. */
+static struct place *victim_for(struct ntx_turns *s, const struct ntx_turn *t)
+{
+    struct place *target = target_for(s, t->model),
+                 *beside = strcmp(s->crowded, t->model) ? NULL : least_recent(s, target);
+    if (beside)
+        return beside;
+    return *target->loaded ? target : NULL;
+}
+
+/* The place's model takes no new turns: another one has waited long enough for its place. */
+static bool is_closed(struct ntx_turns *s, const struct place *p, uint64_t now)
+{
+    const struct ntx_turn *t = oldest_other(s);
+    return t && p == victim_for(s, t) && now - NTX_MAX(t->since_ns, p->loaded_ns) >= turn_ns(s);
+}
+
+static void hold_turn(struct ntx_turn *t, struct place *p)
 {
     t->state = HELD;
-    t->of->held++;
+    t->place = (unsigned)(p - t->of->place);
+    p->held++;
     t->of->waiting--;
     wake_turn(t);
 }
 
 static void give_turns(struct ntx_turns *s, uint64_t now)
 {
-    if (s->busy || !*s->loaded || is_closed(s, now))
-        return;
-    for (struct ntx_turn *t = s->first; t; t = t->next)
-        if (t->state == WAITING && !strcmp(t->model, s->loaded))
-            hold_turn(t);
+    for (unsigned i = 0; i < s->c.places; i++) {
+        struct place *p = &s->place[i];
+        if (p->is_busy || !*p->loaded || is_closed(s, p, now))
+            continue;
+        for (struct ntx_turn *t = s->first; t; t = t->next)
+            if (t->state == WAITING && !strcmp(t->model, p->loaded))
+                hold_turn(t, p);
+    }
 }
 
-/* The model to load now, or NULL. */
-static const char *next_model(const struct ntx_turns *s, uint64_t now)
+/* What the thread has to do now: the place, and the model to load there, "" to unload it. NULL: nothing. */
+static struct place *next_step(struct ntx_turns *s, uint64_t now, char model[NTX_KNOWN_NAME])
 {
-    const struct ntx_turn *t = s->held || s->busy ? NULL : oldest_other(s);
-    if (t && *s->loaded && now - s->idle_ns < LINGER_MS * MS && !is_closed(s, now))
+    const struct ntx_turn *t = oldest_other(s);
+    struct place *victim = t ? victim_for(s, t) : NULL, *target = t ? target_for(s, t->model) : NULL;
+    if (!t || (victim && victim->held))
         return NULL;
-    return t ? t->model : NULL;
+    if (victim && victim != target && now < victim->unload_ns)
+        return NULL;
+    if (victim && now - victim->idle_ns < LINGER_MS * MS && !is_closed(s, victim, now))
+        return NULL;
+    snprintf(model, NTX_KNOWN_NAME, "%s", !victim || victim == target ? t->model : "");
+    return victim && victim != target ? victim : target;
 }
 
-static bool is_over(const struct ntx_turns *s, uint64_t now)
+static bool is_over(const struct ntx_turns *s, const struct place *p, uint64_t now)
 {
-    return *s->loaded && !s->held && !s->waiting && s->keep_ms >= 0 && now >= s->unload_ns &&
-           now - s->idle_ns >= (uint64_t)s->keep_ms * MS;
+    return *p->loaded && !p->held && !s->waiting && p->keep_ms >= 0 && now >= p->unload_ns &&
+           now - p->idle_ns >= (uint64_t)p->keep_ms * MS;
+}
+
+/* A place whose model was kept long enough, or NULL. */
+static struct place *next_over(struct ntx_turns *s, uint64_t now)
+{
+    for (unsigned i = 0; i < s->c.places; i++)
+        if (is_over(s, &s->place[i], now))
+            return &s->place[i];
+    return NULL;
 }
 
 static void fail_turns(struct ntx_turns *s, const char *model, const struct ntx_err *err)
@@ -123,43 +204,85 @@ static void fail_turns(struct ntx_turns *s, const char *model, const struct ntx_
         }
 }
 
-/* Loads a model, or unloads with "". Releases the lock meanwhile. */
-static void swap_to(struct ntx_turns *s, const char *model)
+/* After a load or unload: rc 0, or why it failed. */
+static void end_swap(struct ntx_turns *s, struct place *p, const char *wanted, int rc, struct ntx_err *err)
 {
-    char wanted[NTX_KNOWN_NAME], now[NTX_KNOWN_NAME] = "";
-    struct ntx_err err = {0};
-    const uint64_t begin = ntx_now_ns();
-    snprintf(wanted, sizeof wanted, "%s", model);
-    memcpy(s->loading, wanted, sizeof wanted);
-    s->busy = true;
-    pthread_mutex_unlock(&s->lock);
-    int rc = s->c.load(s->c.arg, wanted, now, &err);
-    pthread_mutex_lock(&s->lock);
     const uint64_t end = ntx_now_ns();
-    s->busy = false;
-    s->loading[0] = 0;
-    s->asleep = !rc && !*wanted;
-    if (rc && !err.code)
-        ntx_err_set(&err, rc, "%s cannot be loaded: %s", wanted, strerror(-rc));
-    if (rc && *wanted)
-        fail_turns(s, wanted, &err);
-    else if (rc)
-        s->unload_ns = end + AGAIN_MS * MS;
-    else if (*wanted) {
-        s->swap_ns = end - begin;
+    if (rc && !err->code)
+        ntx_err_set(err, rc, "%s cannot be loaded: %s", wanted, strerror(-rc));
+    if (rc == -EDQUOT && *wanted && least_recent(s, p))
+        snprintf(s->crowded, sizeof s->crowded, "%s", wanted);
+    else
+        s->crowded[0] = 0;
+    if (rc && *wanted && !*s->crowded)
+        fail_turns(s, wanted, err);
+    else if (rc && !*wanted)
+        p->unload_ns = end + AGAIN_MS * MS;
+    else if (!rc && *wanted) {
+        s->swap_ns = end - p->loading_ns;
         s->swaps++;
     }
-    if (strcmp(s->loaded, now) || !rc)
-        s->keep_ms = s->c.keep_ms;
-    memcpy(s->loaded, now, sizeof now);
-    s->loaded_ns = s->idle_ns = end;
+}
+
+/* Loads a model, or unloads with "". Releases the lock meanwhile. */
+static void swap_to(struct ntx_turns *s, struct place *p, const char *model)
+{
+    char wanted[NTX_KNOWN_NAME], now[NTX_KNOWN_NAME] = "", crowded[NTX_KNOWN_NAME];
+    struct ntx_err err = {0};
+    snprintf(wanted, sizeof wanted, "%s", model);
+    memcpy(p->loading, wanted, sizeof wanted);
+    memcpy(crowded, s->crowded, sizeof crowded);
+    p->loading_ns = ntx_now_ns();
+    p->is_busy = true;
+    pthread_mutex_unlock(&s->lock);
+    int rc = s->c.load(s->c.arg, (unsigned)(p - s->place), wanted, now, &err);
+    pthread_mutex_lock(&s->lock);
+    p->is_busy = false;
+    p->loading[0] = 0;
+    p->is_asleep = !rc && !*wanted;
+    end_swap(s, p, wanted, rc, &err);
+    if (!*wanted && rc) /* another one may be unloaded first, but the reason stays */
+        memcpy(s->crowded, crowded, sizeof crowded);
+    const bool other = strcmp(p->loaded, now) != 0;
+    if (other || !rc)
+        p->keep_ms = s->c.keep_ms;
+    if (other || !rc)
+        p->loaded_ns = p->idle_ns = ntx_now_ns();
+    memcpy(p->loaded, now, sizeof now);
+    if (*now)
+        memcpy(p->last, now, sizeof now);
+}
+
+/* Tells how many requests wait, if that has changed, or once a second while some wait. Releases the lock meanwhile. */
+static void tell_queue(struct ntx_turns *s, uint64_t now)
+{
+    const unsigned waiting = s->waiting;
+    if (!s->c.tell || now - s->told_ns < TELL_MS * MS)
+        return;
+    if (waiting == s->told_waiting && (!waiting || now - s->told_ns < 4 * TELL_MS * MS))
+        return;
+    s->told_waiting = waiting;
+    s->told_ns = now;
+    pthread_mutex_unlock(&s->lock);
+    s->c.tell(s->c.arg);
+    pthread_mutex_lock(&s->lock);
+}
+
+static bool may_sleep(const struct ntx_turns *s)
+{
+    if (s->waiting || s->told_waiting)
+        return false;
+    for (unsigned i = 0; i < s->c.places; i++)
+        if (*s->place[i].loaded && s->place[i].keep_ms >= 0 && !s->place[i].held)
+            return false;
+    return true;
 }
 
 static void wait_news(struct ntx_turns *s)
 {
     struct timespec until;
     uint64_t ms = s->waiting ? LOOK_MS : 10 * LOOK_MS;
-    if (!s->waiting && (!*s->loaded || s->keep_ms < 0 || s->held)) {
+    if (may_sleep(s)) {
         pthread_cond_wait(&s->news, &s->lock);
         return;
     }
@@ -173,15 +296,17 @@ static void wait_news(struct ntx_turns *s)
 static void *swap_models(void *arg)
 {
     struct ntx_turns *s = arg;
+    char model[NTX_KNOWN_NAME];
     pthread_mutex_lock(&s->lock);
     while (!s->quit) {
         const uint64_t now = ntx_now_ns();
         give_turns(s, now);
-        const char *next = next_model(s, now);
-        if (next)
-            swap_to(s, next);
-        else if (is_over(s, now))
-            swap_to(s, "");
+        tell_queue(s, now);
+        struct place *p = next_step(s, now, model), *over = p ? NULL : next_over(s, now);
+        if (p)
+            swap_to(s, p, model);
+        else if (over)
+            swap_to(s, over, "");
         else
             wait_news(s);
     }
@@ -197,7 +322,10 @@ int ntx_turns_new(const struct ntx_turns_config *c, struct ntx_turns **out)
     pthread_condattr_t a;
     if (!s)
         return -ENOMEM;
-    *s = (struct ntx_turns){.c = *c, .keep_ms = c->keep_ms};
+    *s = (struct ntx_turns){.c = *c};
+    s->c.places = NTX_MIN(NTX_MAX(c->places, 1u), NTX_PLACES);
+    for (unsigned i = 0; i < s->c.places; i++)
+        s->place[i].keep_ms = c->keep_ms;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&a);
     pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
@@ -226,42 +354,65 @@ void ntx_turns_free(struct ntx_turns *s)
     free(s);
 }
 
-void ntx_turns_see(struct ntx_turns *s, const char *loaded)
+void ntx_turns_see(struct ntx_turns *s, unsigned place, const char *loaded)
 {
+    struct place *p = &s->place[place];
     pthread_mutex_lock(&s->lock);
-    if (strcmp(s->loaded, loaded) && !s->held && !s->busy) {
-        snprintf(s->loaded, sizeof s->loaded, "%s", loaded);
-        s->loaded_ns = s->idle_ns = ntx_now_ns();
+    if (strcmp(p->loaded, loaded) && !p->held && !p->is_busy) {
+        snprintf(p->loaded, sizeof p->loaded, "%s", loaded);
+        p->loaded_ns = p->idle_ns = ntx_now_ns();
         pthread_cond_broadcast(&s->news);
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+static void look_at(const struct place *p, struct ntx_turns_place *out)
+{
+    *out = (struct ntx_turns_place){
+        .held = p->held, .asleep = p->is_asleep, .left_ms = p->keep_ms, .loading_ns = p->loading_ns};
+    memcpy(out->loaded, p->loaded, sizeof out->loaded);
+    memcpy(out->loading, p->loading, sizeof out->loading);
+    if (p->keep_ms > 0 && !p->held) {
+        const int64_t gone = (int64_t)((ntx_now_ns() - p->idle_ns) / MS);
+        out->left_ms = NTX_MAX(p->keep_ms - gone, 0);
+    }
 }
 
 void ntx_turns_look(struct ntx_turns *s, struct ntx_turns_state *out)
 {
     pthread_mutex_lock(&s->lock);
+    const struct ntx_turn *t = oldest_other(s);
     *out = (struct ntx_turns_state){
-        .held = s->held, .waiting = s->waiting, .left_ms = s->keep_ms, .swaps = s->swaps, .swap_ns = s->swap_ns};
-    out->asleep = s->asleep;
-    memcpy(out->loaded, s->loaded, sizeof out->loaded);
-    memcpy(out->loading, s->loading, sizeof out->loading);
-    if (s->keep_ms > 0 && !s->held) {
-        const int64_t gone = (int64_t)((ntx_now_ns() - s->idle_ns) / MS);
-        out->left_ms = NTX_MAX(s->keep_ms - gone, 0);
+        .n_places = s->c.places, .waiting = s->waiting, .swaps = s->swaps, .swap_ns = s->swap_ns};
+    for (unsigned i = 0; i < s->c.places; i++) {
+        look_at(&s->place[i], &out->place[i]);
+        out->held += s->place[i].held;
+    }
+    if (t) {
+        memcpy(out->next, t->model, sizeof out->next);
+        out->waiting_ns = t->since_ns;
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+unsigned ntx_turns_place_of(const struct ntx_turns_state *s, const char *model)
+{
+    unsigned i = 0;
+    while (i < s->n_places && strcmp(s->place[i].loaded, model) && strcmp(s->place[i].loading, model))
+        i++;
+    return i;
 }
 
 bool ntx_turns_unload(struct ntx_turns *s, const char *model)
 {
     pthread_mutex_lock(&s->lock);
-    const bool is = *s->loaded && !strcmp(s->loaded, model);
-    if (is) {
-        s->keep_ms = 0;
+    struct place *p = place_of(s, model);
+    if (p) {
+        p->keep_ms = 0;
         pthread_cond_broadcast(&s->news);
     }
     pthread_mutex_unlock(&s->lock);
-    return is;
+    return p;
 }
 
 /* ---- a turn */
@@ -285,8 +436,9 @@ static void unlink_turn(struct ntx_turn *t)
         p = &(*p)->next;
     *p = t->next;
     t->of->waiting -= t->state == WAITING;
-    if (t->state == HELD && !--t->of->held)
-        t->of->idle_ns = ntx_now_ns();
+    struct place *at = &t->of->place[t->place];
+    if (t->state == HELD && !--at->held)
+        at->idle_ns = ntx_now_ns();
 }
 
 int ntx_turn_new(struct ntx_turns *s, const char *model, struct ntx_turn **out)
@@ -347,13 +499,15 @@ int ntx_turn_check(struct ntx_turn *t, struct ntx_err *err)
 
 int ntx_turn_fd(const struct ntx_turn *t) { return t->wake; }
 const char *ntx_turn_model(const struct ntx_turn *t) { return t->model; }
+unsigned ntx_turn_place(const struct ntx_turn *t) { return t ? t->place : 0; }
 
 void ntx_turn_lost(struct ntx_turn *t)
 {
     struct ntx_turns *s = t->of;
     pthread_mutex_lock(&s->lock);
-    if (!strcmp(s->loaded, t->model))
-        s->loaded[0] = 0;
+    struct place *p = &s->place[t->place];
+    if (t->state == HELD && !strcmp(p->loaded, t->model))
+        p->loaded[0] = 0;
     unlink_turn(t);
     line_up(t);
     pthread_cond_broadcast(&s->news);
@@ -364,7 +518,7 @@ void ntx_turn_keep(struct ntx_turn *t, int64_t keep_ms)
 {
     struct ntx_turns *s = t->of;
     pthread_mutex_lock(&s->lock);
-    if (!strcmp(s->loaded, t->model))
-        s->keep_ms = keep_ms;
+    if (t->state == HELD && !strcmp(s->place[t->place].loaded, t->model))
+        s->place[t->place].keep_ms = keep_ms;
     pthread_mutex_unlock(&s->lock);
 }

@@ -13,7 +13,7 @@ static json_t *get_status(struct ntx_request *q, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     json_t *j = NULL;
-    int rc = ntx_gate_look(ntx__http_gate(q->http), &j, &err);
+    int rc = ntx_gate_look(ntx__http_gate(q->http), ntx__http_place(q), &j, &err);
     if (rc)
         ntx_fault(f, ntx_fault_of(rc), NULL, "%s", err.text[0] ? err.text : strerror(-rc));
     return j;
@@ -43,7 +43,7 @@ static bool is_swapped(struct ntx_request *q, const char *state)
     const bool some = !ntx_gate_models(ntx__http_gate(q->http), &known, &ignored) && json_array_size(known);
     json_decref(known);
     ntx_turns_look(ntx__http_gate(q->http)->turns, &s);
-    return some && (!strcmp(state, "empty") || *s.loading);
+    return some && (!strcmp(state, "empty") || *s.place[0].loading);
 }
 
 /* As in llama-server: {"status": "ok"}, or 503 with an error. Our fields beside it: the service's state and the
@@ -90,11 +90,10 @@ static void fault_no_model(const json_t *status, struct ntx_fault *f)
 /* The loaded model, if there is one. */
 static json_t *json_of_models(const json_t *status)
 {
-    const json_t *name = json_object_get(status, "model"), *ctx = json_object_get(status, "ctx"),
-                 *up = json_object_get(status, "uptime_s");
+    const json_t *name = json_object_get(status, "id"), *ctx = json_object_get(status, "ctx");
     if (!json_is_string(name))
         return json_array();
-    json_int_t since = (json_int_t)((double)time(NULL) - json_number_value(up));
+    const json_int_t since = json_integer_value(json_object_get(status, "file_changed"));
     json_t *list = json_pack("[{s:O, s:s, s:I, s:s, s:I}]", "id", name, "object", "model", "created", since, "owned_by",
                              "ntx", "context_length", json_integer_value(ctx)),
            *adapter;
@@ -147,50 +146,20 @@ enum MHD_Result ntx__serve_model(struct ntx_request *q)
 
 /* ---- Ollama's */
 
-static json_t *json_of_details(const json_t *status)
+/* The loaded model's entry, where no list has it; NULL: none is loaded. */
+static json_t *json_of_entry(const json_t *status)
 {
-    const char *arch = json_string_value(json_object_get(status, "arch"));
-    arch = arch ? arch : "";
-    return json_pack("{s:s, s:s, s:s, s:[s], s:s, s:s}", "parent_model", "", "format", "gguf", "family", arch,
-                     "families", arch, "parameter_size", "", "quantization_level", "");
-}
-
-/* Ollama's client shows the first twelve characters and needs them. A hash of the model's description, not of its
- * bytes. */
-static json_t *json_of_digest(const json_t *status)
-{
-    char *text = json_dumps(json_object_get(status, "model"), JSON_ENCODE_ANY), hex[65] = "";
-    json_int_t size = json_integer_value(json_object_get(status, "bytes_model"));
-    for (unsigned part = 0; text && part < 4; part++) {
-        uint64_t h = 14695981039346656037u ^ part ^ (uint64_t)size * 1099511628211u; /* FNV-1a */
-        for (const char *p = text; *p; p++)
-            h = (h ^ (unsigned char)*p) * 1099511628211u;
-        snprintf(hex + 16 * part, 17, "%016llx", (unsigned long long)h);
-    }
-    free(text);
-    return json_string(hex);
-}
-
-/* The fields that entries of both lists share; or NULL. */
-static json_t *json_of_entry(const json_t *status, json_int_t size)
-{
-    json_t *name = json_object_get(status, "model");
-    if (!json_is_string(name))
+    json_t *id = json_object_get(status, "id");
+    if (!json_is_string(id))
         return NULL;
-    return json_pack("{s:O, s:O, s:I, s:o, s:o}", "name", name, "model", name, "size", size, "digest",
-                     json_of_digest(status), "details", json_of_details(status));
-}
-
-/* {"models": [...]} with one entry, or none. Takes one and more. */
-static enum MHD_Result list_of(struct ntx_request *q, json_t *one, json_t *more)
-{
-    json_t *list = json_array();
-    if (one) {
-        json_object_update(one, more);
-        json_array_append_new(list, one);
-    }
-    json_decref(more);
-    return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:o}", "models", list));
+    json_t *known = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O}", "id", id, "bytes",
+                              json_object_get(status, "file_bytes"), "changed", json_object_get(status, "file_changed"),
+                              "parameters", json_object_get(status, "parameters"), "arch",
+                              json_object_get(status, "arch"), "type", json_object_get(status, "type"), "digest",
+                              json_object_get(status, "digest"));
+    json_t *entry = known ? ntx__models_entry(known) : NULL;
+    json_decref(known);
+    return entry;
 }
 
 static json_int_t bytes_in(const json_t *status, const char *what)
@@ -213,39 +182,71 @@ static json_t *known_named(struct ntx_request *q, const char *name)
     return entry;
 }
 
-/* A model that stays until it is unloaded stays for a hundred years, which Ollama's client shows as "forever". Streamed
- * weights are not counted. */
-enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
+/* The entry of a place's loaded model; NULL: it has none. A model that stays until it is unloaded stays for a hundred
+ * years, which Ollama's client shows as "forever". Streamed weights are not counted. */
+static json_t *json_of_running(struct ntx_request *q, const json_t *status, const struct ntx_turns_place *p)
 {
-    struct ntx_fault f;
-    json_t *j = get_status(q, &f);
-    struct ntx_turns_state s;
-    ntx_turns_look(ntx__http_gate(q->http)->turns, &s);
-    const time_t stays = s.left_ms < 0 ? (time_t)100 * 365 * 86400 : (time_t)(s.left_ms / 1000),
+    const time_t stays = p->left_ms < 0 ? (time_t)100 * 365 * 86400 : (time_t)(p->left_ms / 1000),
                  then = time(NULL) + stays;
     struct tm tm;
     char until[40];
-    if (!j)
-        return ntx__reply_fault(q, &f);
     strftime(until, sizeof until, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&then, &tm));
-    const char *back = json_string_value(json_object_get(j, "backend"));
-    json_int_t kv = bytes_in(j, "bytes_kv"), card = bytes_in(j, "bytes_device"),
-               size = bytes_in(j, "bytes_host") + card + kv;
-    json_t *more = json_pack("{s:s, s:I, s:I}", "expires_at", until, "size_vram",
-                             back && strcmp(back, "cpu") ? card + kv : 0, "context_length", bytes_in(j, "ctx"));
-    json_t *one = json_of_entry(j, size), *known = known_named(q, s.loaded);
-    if (one && known) {
+    const char *back = json_string_value(json_object_get(status, "backend"));
+    const json_int_t kv = bytes_in(status, "bytes_kv"), card = bytes_in(status, "bytes_device"),
+                     size = bytes_in(status, "bytes_host") + card + kv;
+    json_t *one = json_of_entry(status), *known = known_named(q, p->loaded);
+    json_t *more = json_pack("{s:s, s:I, s:I, s:I}", "expires_at", until, "size_vram",
+                             back && strcmp(back, "cpu") ? card + kv : 0, "context_length", bytes_in(status, "ctx"),
+                             "size", size);
+    if (one && known)
         json_object_update(one, known);
-        json_object_set_new(one, "size", json_integer(size));
-    }
+    if (one)
+        json_object_update(one, more);
     json_decref(known);
-    json_decref(j);
-    return list_of(q, one, more);
+    json_decref(more);
+    return one;
+}
+
+enum MHD_Result ntx__serve_ollama_ps(struct ntx_request *q)
+{
+    struct ntx_gate *g = ntx__http_gate(q->http);
+    struct ntx_fault f = {0};
+    struct ntx_turns_state s;
+    json_t *list = json_array();
+    ntx_turns_look(g->turns, &s);
+    for (unsigned i = 0; i < s.n_places; i++) {
+        struct ntx_err err = {0};
+        json_t *status = NULL, *one;
+        int rc = ntx_gate_look(g, i, &status, &err);
+        if (rc && !f.kind)
+            ntx_fault(&f, ntx_fault_of(rc), NULL, "%s", err.text[0] ? err.text : strerror(-rc));
+        if (!rc && (one = json_of_running(q, status, &s.place[i])))
+            json_array_append_new(list, one);
+        json_decref(status);
+    }
+    if (!f.kind || json_array_size(list))
+        return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:o}", "models", list));
+    json_decref(list);
+    return ntx__reply_fault(q, &f);
 }
 
 enum MHD_Result ntx__serve_ollama_version(struct ntx_request *q)
 {
     return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:s}", "version", NTX_BUILD));
+}
+
+/* An entry of a known model, and one for each name that requests gave it. */
+static void add_entries(json_t *entries, const json_t *known)
+{
+    json_t *entry = ntx__models_entry(known), *alias;
+    size_t i;
+    json_array_append_new(entries, entry);
+    json_array_foreach(json_object_get(known, "aliases"), i, alias) {
+        json_t *same = json_copy(entry);
+        json_object_set(same, "name", alias);
+        json_object_set(same, "model", alias);
+        json_array_append_new(entries, same);
+    }
 }
 
 enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q)
@@ -256,16 +257,19 @@ enum MHD_Result ntx__serve_ollama_tags(struct ntx_request *q)
     size_t i;
     if (!ntx_gate_models(ntx__http_gate(q->http), &known, &ignored))
         json_array_foreach(known, i, each)
-            json_array_append_new(entries, ntx__models_entry(each));
+            add_entries(entries, each);
     json_decref(known);
     if (json_array_size(entries))
         return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:o}", "models", entries));
-    json_decref(entries);
-    if (!(j = get_status(q, &f)))
+    if (!(j = get_status(q, &f))) {
+        json_decref(entries);
         return ntx__reply_fault(q, &f);
-    json_t *one = json_of_entry(j, bytes_in(j, "bytes_model"));
+    }
+    json_t *one = json_of_entry(j);
     json_decref(j);
-    return list_of(q, one, json_pack("{s:s}", "modified_at", "1970-01-01T00:00:00Z"));
+    if (one)
+        json_array_append_new(entries, one);
+    return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:o}", "models", entries));
 }
 
 /* What /api/show tells of a model. details: taken over. */
@@ -292,7 +296,8 @@ static json_t *show_known(struct ntx_request *q, const json_t *list, const json_
     if (!entry)
         return NULL;
     ntx_turns_look(ntx__http_gate(q->http)->turns, &s);
-    const bool loaded = !strcmp(s.loaded, id);
+    const unsigned at = ntx_turns_place_of(&s, id);
+    const bool loaded = at < s.n_places && !strcmp(s.place[at].loaded, id);
     json_int_t ctx = json_integer_value(json_object_get(loaded ? status : known, "ctx"));
     json_t *show = json_of_show(json_incref(json_object_get(entry, "details")),
                                 json_string_value(json_object_get(known, "arch")), ctx,
@@ -305,11 +310,17 @@ static json_t *show_known(struct ntx_request *q, const json_t *list, const json_
 static json_t *show_loaded(const json_t *status, struct ntx_fault *f)
 {
     const char *arch = json_string_value(json_object_get(status, "arch"));
-    if (!arch)
+    json_t *entry = arch ? json_of_entry(status) : NULL;
+    if (!entry) {
         fault_no_model(status, f);
-    return arch ? json_of_show(json_of_details(status), arch, json_integer_value(json_object_get(status, "ctx")),
-                               json_string_value(json_object_get(status, "reply_format")))
-                : NULL;
+        return NULL;
+    }
+    json_t *show = json_of_show(json_incref(json_object_get(entry, "details")), arch,
+                                json_integer_value(json_object_get(status, "ctx")),
+                                json_string_value(json_object_get(status, "reply_format")));
+    json_object_set(show, "modified_at", json_object_get(entry, "modified_at"));
+    json_decref(entry);
+    return show;
 }
 
 enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
@@ -335,25 +346,28 @@ enum MHD_Result ntx__serve_ollama_show(struct ntx_request *q)
 
 /* ---- counters */
 
-static const struct ntx_counters *open_counters(const struct ntx_gate *g)
+static const struct ntx_counters *open_counters(const struct ntx_gate *g, unsigned place)
 {
     const struct ntx_counters *c = NULL;
     char dir[200];
-    if (!ntx_gate_where(g, dir, NULL))
+    if (!ntx_gate_where(g, place, dir, NULL))
         ntx_counters_open(dir, &c, NULL); /* opened each time: ntx-computed makes another file when it starts */
     return c;
 }
 
 static void close_counters(const struct ntx_counters *c) { ntx_counters_close((struct ntx_counters *)(uintptr_t)c); }
 
-void ntx__model_name(const struct ntx_gate *g, char name[128])
+void ntx__model_name(const struct ntx_gate *g, unsigned place, char name[128])
 {
-    const struct ntx_counters *c = open_counters(g);
+    const struct ntx_counters *c = open_counters(g, place);
     name[0] = 0;
     if (c) {
         size_t n = strnlen(c->mon.model, NTX_MIN(sizeof c->mon.model, (size_t)127));
         memcpy(name, c->mon.model, n);
         name[n] = 0;
+        for (char *p = name; *p; p++) /* as status has it: computed/engine/facts.h */
+            if ((unsigned char)*p <= ' ' || strchr(",\"\\\x7f", *p))
+                *p = '-';
     }
     close_counters(c);
 }
@@ -379,7 +393,7 @@ static void add_turns(const struct ntx_gate *g, struct ntx_buf *b)
 
 enum MHD_Result ntx__serve_metrics(struct ntx_request *q)
 {
-    const struct ntx_counters *c = open_counters(ntx__http_gate(q->http));
+    const struct ntx_counters *c = open_counters(ntx__http_gate(q->http), ntx__http_place(q));
     struct ntx_buf b = {0};
     b.p = ntx_metrics_text(c, &b.n);
     b.bad = !b.p;

@@ -68,10 +68,15 @@ static int begin_words(struct ntx_request *q, bool slot, json_t **body, struct n
     struct ntx_err err = {0};
     *body = ntx__json_read(q->body.n ? q->body.p : "", q->body.n, f);
     ntx__http_body_done(q);
-    if (!*body || ntx__http_turn(q, json_string_value(json_object_get(*body, "model")), -1, f))
+    bool keeps = false;
+    int64_t keep_ms;
+    if (!*body || ntx__request_keep(*body, &keeps, &keep_ms, f) ||
+        ntx__http_turn(q, json_string_value(json_object_get(*body, "model")), -1, f))
         return -1;
+    if (keeps && q->turn)
+        ntx_turn_keep(q->turn, keep_ms);
     const struct ntx_caller by = ntx__http_caller(q);
-    int rc = ntx_call_open(ntx__http_gate(q->http), &by, slot, c, &err);
+    int rc = ntx_call_open(ntx__http_gate(q->http), ntx__http_place(q), &by, slot, c, &err);
     if (!rc && q->turn)
         ntx_call_for(*c, ntx_turn_model(q->turn));
     return rc ? fault_of(rc, &err, f) : 0;
@@ -121,7 +126,7 @@ static json_t *tokenize_text(struct ntx_request *q, struct ntx_call *c, const js
         return NULL;
     if (content)
         return json_pack("{s:o}", "tokens", t.pieces ? pieces_json(&e, true) : ids_json(&e));
-    int rc = ntx_gate_look(ntx__http_gate(q->http), &status, &err);
+    int rc = ntx_gate_look(ntx__http_gate(q->http), ntx__http_place(q), &status, &err);
     if (rc)
         fault_of(rc, &err, f);
     made = rc ? NULL : json_of_counted(&e, status);
@@ -334,7 +339,7 @@ static int read_most(struct ntx_request *q, size_t *most, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     json_t *status = NULL;
-    int rc = ntx_gate_look(ntx__http_gate(q->http), &status, &err);
+    int rc = ntx_gate_look(ntx__http_gate(q->http), ntx__http_place(q), &status, &err);
     *most = (size_t)json_integer_value(json_object_get(status, "ctx"));
     json_decref(status);
     return rc ? fault_of(rc, &err, f) : 0;
@@ -351,7 +356,7 @@ static json_t *ollama_embed(struct ntx_request *q, struct ntx_call *c, const jso
     uint64_t since = ntx_now_ns();
     if (ntx_fields_read(NTX_FIELDS_OLLAMA_EMBED, body, &cut, &q->ignored, f) || (cut && read_most(q, &as.most, f)))
         return NULL;
-    if (is_nothing(input))
+    if (!input || json_is_null(input) || is_nothing(input)) /* it loads the model */
         list = json_array();
     else if (!ntx__request_texts(&a, input, "input", INPUTS_MOST, f))
         list = embed_all(c, &a, &as, f);
@@ -368,11 +373,11 @@ static json_t *ollama_embeddings(struct ntx_request *q, struct ntx_call *c, cons
     json_t *prompt = json_object_get(body, "prompt"), *one = NULL, *made;
     if (ntx_fields_read(NTX_FIELDS_OLLAMA_EMBEDDINGS, body, NULL, &q->ignored, f))
         return NULL;
-    if (!json_is_string(prompt)) {
+    if (prompt && !json_is_null(prompt) && !json_is_string(prompt)) {
         ntx_fault(f, NTX_FAULT_INVALID, "prompt", "'prompt' must be a string");
         return NULL;
     }
-    if (is_nothing(prompt))
+    if (!json_string_length(prompt))
         return json_pack("{s:[]}", "embedding");
     json_t *ask = json_pack("{s:O}", "input", prompt), *all = ollama_embed(q, c, ask, f);
     one = json_array_get(json_object_get(all, "embeddings"), 0);
@@ -382,5 +387,42 @@ static json_t *ollama_embeddings(struct ntx_request *q, struct ntx_call *c, cons
     return made;
 }
 
-enum MHD_Result ntx__serve_ollama_embed(struct ntx_request *q) { return serve_words(q, true, ollama_embed); }
-enum MHD_Result ntx__serve_ollama_embeddings(struct ntx_request *q) { return serve_words(q, true, ollama_embeddings); }
+/* Ollama's unload: no text, and keep_alive 0. Otherwise the model would be loaded first. */
+static bool is_unload(const struct ntx_request *q, const char *field)
+{
+    struct ntx_fault ignored;
+    json_t *body = ntx__json_read(q->body.n ? q->body.p : "", q->body.n, &ignored);
+    const json_t *text = json_object_get(body, field);
+    bool keeps = false;
+    int64_t keep_ms = 0;
+    const bool is = body && (!text || json_is_null(text) || is_nothing(text)) &&
+                    !ntx__request_keep(body, &keeps, &keep_ms, &ignored) && keeps && !keep_ms;
+    json_decref(body);
+    return is;
+}
+
+static enum MHD_Result serve_unload(struct ntx_request *q, const char *field, enum ntx_fields of)
+{
+    struct ntx_fault f = {0};
+    char model[NTX_KNOWN_NAME] = "";
+    json_t *body = ntx__json_read(q->body.n ? q->body.p : "", q->body.n, &f);
+    bool cut;
+    int rc = body ? ntx_fields_read(of, body, &cut, &q->ignored, &f) : -1;
+    rc = rc ? rc : ntx__models_unload(q, json_string_value(json_object_get(body, "model")), model, &f);
+    json_decref(body);
+    if (rc)
+        return ntx__reply_fault(q, &f);
+    return ntx__reply_json(q, MHD_HTTP_OK, json_pack("{s:s, s:[]}", "model", model, field));
+}
+
+enum MHD_Result ntx__serve_ollama_embed(struct ntx_request *q)
+{
+    return is_unload(q, "input") ? serve_unload(q, "embeddings", NTX_FIELDS_OLLAMA_EMBED)
+                                 : serve_words(q, true, ollama_embed);
+}
+
+enum MHD_Result ntx__serve_ollama_embeddings(struct ntx_request *q)
+{
+    return is_unload(q, "prompt") ? serve_unload(q, "embedding", NTX_FIELDS_OLLAMA_EMBEDDINGS)
+                                  : serve_words(q, true, ollama_embeddings);
+}

@@ -207,6 +207,18 @@ static void write_service(FILE *f, const struct ntx_counters *c, bool dead)
     }
 }
 
+/* The model that is being loaded. */
+static void write_loading(FILE *f, const struct ntx_counters *c)
+{
+    const uint64_t since = atomic_load((_Atomic uint64_t *)(uintptr_t)&c->mon.loading_ns), now = ntx_now_ns();
+    if (!since)
+        return;
+    write_head(f, "ntx_loading_seconds", "gauge", "time since the model that is being loaded was asked for");
+    fputs("ntx_loading_seconds{", f);
+    write_label(f, "model", c->mon.loading, sizeof c->mon.loading);
+    fprintf(f, "} %.3f\n", (double)(now - NTX_MIN(since, now)) / 1e9);
+}
+
 static void write_all(FILE *f, const struct ntx_counters *c)
 {
     const bool dead = c && !is_alive(c);
@@ -219,6 +231,8 @@ static void write_all(FILE *f, const struct ntx_counters *c)
     write_head(f, "ntx_uptime_seconds", "gauge", "time since ntx-computed began");
     fprintf(f, "ntx_uptime_seconds %.3f\n", (double)(ntx_now_ns() - c->started_ns) / 1e9);
     write_service(f, c, dead);
+    if (!dead)
+        write_loading(f, c);
     write_model(f, c);
     write_counters(f, c);
     write_sessions(f, c);

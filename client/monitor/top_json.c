@@ -128,6 +128,12 @@ char *ntx_top_json(const struct ntx_top *t)
     for (int h = 0; h < NTX_N_HISTOGRAMS; h++)
         json_object_set_new(j, ntx_hist_info[h].name, json_of_histogram(t, (enum ntx_histogram)h));
     json_object_set_new(j, "reasons", json_of_reasons(t));
+    const uint64_t loading_ns = atomic_load(&t->c->mon.loading_ns), now = ntx_now_ns();
+    if (loading_ns) {
+        json_t *loading = json_stringn(t->c->mon.loading, strnlen(t->c->mon.loading, sizeof t->c->mon.loading));
+        json_object_set_new(j, "loading", loading ? loading : json_string("?"));
+        json_object_set_new(j, "loading_s", json_real((double)(now - NTX_MIN(loading_ns, now)) / 1e9));
+    }
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     return text;

@@ -30,7 +30,11 @@ static void draw_title(struct ntx_canvas *c, const struct ntx_top *t)
 {
     uint64_t s = (uint64_t)t->uptime_s; /* 0 to 2^64 ns */
     int x = ntx_canvas_text(c, 1, 0, NTX_MARK_TITLE, "ntx-top");
-    if (t->n_layers)
+    const uint64_t loading_ns = atomic_load(&t->c->mon.loading_ns);
+    if (loading_ns)
+        ntx_canvas_text(c, x + 2, 0, NTX_MARK_BUSY, "%.32s is being loaded, for %" PRIu64 " s", t->c->mon.loading,
+                        (ntx_now_ns() - NTX_MIN(loading_ns, ntx_now_ns())) / 1000000000);
+    else if (t->n_layers)
         ntx_canvas_text(c, x + 2, 0, NTX_MARK_PLAIN, "%.28s (%.12s, %.10s)", t->c->mon.model, t->c->mon.arch,
                         t->c->mon.kernel);
     else
@@ -307,11 +311,13 @@ static void draw_sessions(struct ntx_canvas *c, const struct ntx_top *t, int y, 
         ntx_canvas_text(c, LABEL, y + 1, NTX_MARK_DIM, "none");
 }
 
-static void draw_keys(struct ntx_canvas *c, bool paused)
+static void draw_keys(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
 {
     int y = c->h - 1, x = ntx_canvas_text(c, 1, y, NTX_MARK_DIM, "q quit  h help  p pause  + - interval  a ASCII");
     if (paused)
-        ntx_canvas_text(c, x + 3, y, NTX_MARK_BAD, "PAUSED");
+        x = ntx_canvas_text(c, x + 3, y, NTX_MARK_BAD, "PAUSED");
+    if (NOW(comp_turns_waiting))
+        ntx_canvas_text(c, x + 3, y, NTX_MARK_BUSY, "models: %" PRIu64 " wait", NOW(comp_turns_waiting));
     ntx_canvas_right(c, c->w - 1, y, NTX_MARK_DIM, "%s", NTX_VERSION);
 }
 
@@ -326,7 +332,7 @@ void ntx_top_draw(struct ntx_canvas *c, const struct ntx_top *t, bool paused)
     draw_figures(c, t, 16);
     draw_experts(c, t, 18);
     draw_sessions(c, t, 19 + draw_machines(c, t, 19), c->h - 1);
-    draw_keys(c, paused);
+    draw_keys(c, t, paused);
 }
 
 void ntx_top_draw_help(struct ntx_canvas *c)

@@ -12,10 +12,8 @@
 #include <unistd.h>
 
 #include "common/util.h"
-#include "model/digest.h"
 #include "model/gguf.h"
 #include "model/kind.h"
-#include "model/mix.h"
 
 enum { DEEP = 3, PATH = 4096 };
 
@@ -44,13 +42,6 @@ static const char *base_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
-}
-
-static void make_id(char *name)
-{
-    for (char *p = name; *p; p++)
-        if ((unsigned char)*p <= ' ' || *p == ',' || *p == '"' || *p == '\\' || *p == 0x7f)
-            *p = '-';
 }
 
 static const struct ntx_catalog_model *named_so(const struct ntx_catalog *k, const char *name, size_t len)
@@ -87,7 +78,7 @@ static void add_name(struct scan *s, struct ntx_catalog_model *m, const char *na
 {
     char *copy = m->n_names < NTX_KNOWN_NAMES && *name && strlen(name) < NTX_KNOWN_NAME ? strdup(name) : NULL;
     if (copy)
-        make_id(copy);
+        ntx_facts_id(copy);
     if (copy && !named_so(&s->out, copy, strlen(copy)))
         m->name[m->n_names++] = copy;
     else
@@ -125,43 +116,10 @@ static void add_names(struct scan *s, struct ntx_catalog_model *m, const char *g
 
 /* ---- headers */
 
-static void type_of(const struct ntx_gguf *g, char out[16])
-{
-    char names[1024];
-    uint64_t number;
-    if (ntx_gguf_u64(g, "general.file_type", &number))
-        return;
-    ntx_mix_names(names, sizeof names);
-    for (char *save, *name = strtok_r(names, ", ", &save); name; name = strtok_r(NULL, ", ", &save)) {
-        const struct ntx_mix *mix = ntx_mix_named(name);
-        if (mix && ntx_mix_file_type(mix) == number && !*out)
-            snprintf(out, 16, "%.15s", name);
-    }
-}
-
-static uint64_t parameters_of(const struct ntx_gguf *g)
-{
-    uint64_t sum = 0;
-    for (uint64_t i = 0; i < ntx_gguf_n_tensors(g); i++) {
-        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
-        sum += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
-    }
-    return sum;
-}
-
 static void take_header(struct ntx_catalog_model *m, const struct ntx_gguf *g, const int *fds)
 {
-    struct ntx_str arch;
-    char key[64];
     struct ntx_err ignored;
-    if (!ntx_gguf_str(g, "general.architecture", &arch))
-        snprintf(m->arch, sizeof m->arch, "%.*s", (int)NTX_MIN(arch.n, sizeof m->arch - 1), arch.p);
-    snprintf(key, sizeof key, "%s.context_length", m->arch);
-    ntx_gguf_u64(g, key, &m->ctx);
-    type_of(g, m->type);
-    m->parameters = parameters_of(g);
-    if (ntx_model_digest(g, fds, m->digest, &ignored))
-        m->digest[0] = 0;
+    ntx_facts_read(g, fds, &m->facts);
     m->read = !ntx_kind_refuse(g, NULL, &ignored);
 }
 
@@ -213,11 +171,7 @@ static void look_at(const struct scan *s, struct ntx_catalog_model *m)
         return;
     }
     m->bytes = was->bytes;
-    m->ctx = was->ctx;
-    m->parameters = was->parameters;
-    memcpy(m->arch, was->arch, sizeof m->arch);
-    memcpy(m->type, was->type, sizeof m->type);
-    memcpy(m->digest, was->digest, sizeof m->digest);
+    m->facts = was->facts;
     m->read = true;
 }
 
@@ -340,9 +294,9 @@ json_t *ntx_catalog_json(const struct ntx_catalog *k)
             json_array_append_new(names, json_string(m->name[j]));
         json_array_append_new(list, json_pack("{s:s, s:o, s:s, s:I, s:I, s:I, s:I, s:s, s:s, s:s}", "id", m->name[0],
                                               "names", names, "path", m->path, "bytes", (json_int_t)m->bytes, "changed",
-                                              (json_int_t)m->changed, "ctx", (json_int_t)m->ctx, "parameters",
-                                              (json_int_t)m->parameters, "arch", m->arch, "type", m->type, "digest",
-                                              m->digest));
+                                              (json_int_t)m->changed, "ctx", (json_int_t)m->facts.ctx, "parameters",
+                                              (json_int_t)m->facts.parameters, "arch", m->facts.arch, "type",
+                                              m->facts.type, "digest", m->facts.digest));
     }
     return list;
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "computed/engine/facts.h"
 #include "proto/frame.h"
 
 #define NTX_KNOWN_NAMES 4u
@@ -27,9 +28,7 @@ struct ntx_catalog_model {
     char *path;                  /* of the first part, absolute */
     uint64_t bytes;              /* of all parts */
     int64_t changed, changed_ns; /* the first part's mtime, in seconds and the rest */
-    uint64_t ctx, parameters;    /* from the header; 0: not known */
-    char arch[32], type[16];     /* likewise; type: "Q4_K_M" */
-    char digest[33];             /* model/digest.h; "": not known */
+    struct ntx_facts facts;      /* from the header */
     bool read;                   /* the header could be read */
 };
 

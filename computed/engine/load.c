@@ -396,6 +396,32 @@ static void warn_unconstrained(struct ntx_loaded *l, const struct ntx_plan_reque
                 (unsigned long long)NTX_ROUND_UP(l->env.constrains_from, 1ull << 20) >> 20);
 }
 
+/* A plan beside models of other daemons, which take beside_bytes of the budget: with the context that the model would
+ * have alone, and all of it in memory. An automatic budget is measured, so that theirs is left out already. */
+static int plan_beside(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q,
+                       struct ntx_err *err)
+{
+    char need[32], has[32];
+    struct ntx_plan *alone = NULL;
+    int rc = ntx_plan_make(l->model, q, &alone, err);
+    if (rc)
+        return rc;
+    const uint64_t total = alone->bytes_total;
+    q->ctx = alone->ctx;
+    ntx_plan_free(alone);
+    if (r->set.ram)
+        q->ram_bytes = l->ram_bytes = r->set.ram - NTX_MIN(r->set.ram, r->beside_bytes);
+    rc = q->ram_bytes ? ntx_plan_make(l->model, q, &l->plan, err) : -ENOMEM;
+    if (!rc && !l->plan->bytes_storage && !l->plan->geo.n_desc)
+        return 0;
+    if (rc && rc != -ENOMEM)
+        return rc;
+    ntx_plan_free(l->plan);
+    l->plan = NULL;
+    return ntx_err_set(err, -EDQUOT, "beside the other loaded models %s are left, and this one takes %s",
+                       ntx_format_size(q->ram_bytes, has, sizeof has), ntx_format_size(total, need, sizeof need));
+}
+
 static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = check_recurrent(r, l, err);
@@ -448,7 +474,10 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
         .hw = have ? &hw : NULL,
         .stop = r->stop,
     };
-    rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
+    if (r->beside_bytes && !l->machines)
+        rc = plan_beside(r, l, &q, err);
+    else
+        rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
     if (rc == -ENOMEM && drafter)
         rc = plan_without_drafters(l, &r->set, &q, &clients, drafter, err);
     if (rc)
@@ -483,6 +512,8 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         rc = pick_kernel(r, l, err);
     if (!rc)
         rc = read_model(l, &r->set, r->machines, err);
+    if (!rc)
+        ntx_facts_read(l->gguf, l->fds, &l->facts);
     if (!rc)
         rc = ntx_ffn_mode_parse(r->set.ffn_sparse, l->model, &l->ffn, err);
     if (!rc)

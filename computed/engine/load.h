@@ -26,6 +26,7 @@
 #include "computed/state/kv.h"
 #include "computed/plan/plan.h"
 #include "proto/settings.h"
+#include "computed/engine/facts.h"
 #include "computed/engine/session.h"
 #include "computed/engine/starts.h"
 #include "computed/weights/stream.h"
@@ -48,8 +49,9 @@ struct ntx_load_request {
     int fds[NTX_MAX_FILES];     /* owned: closed with the request, or taken by the model; the parts, copy by copy */
     unsigned n_files;           /* of all copies */
     unsigned copies;
-    uint64_t reclaim_bytes;            /* bytes that the replaced model gives back first */
-    struct ntx_load_settings set;      /* texts owned, none NULL; taken by the model */
+    uint64_t reclaim_bytes;       /* bytes that the replaced model gives back first */
+    uint64_t beside_bytes;        /* bytes of the budget that others take; not 0: -EDQUOT unless all is in memory */
+    struct ntx_load_settings set; /* texts owned, none NULL; taken by the model */
     char *iod_fault, *predictor_fault; /* set.fault's rules for each; never NULL */
     int sidecar_fd;                    /* owned; -1: none */
     int drafter_fd[NTX_DRAFT_FILES];   /* owned: n_drafters files of set.draft that came with the request */
@@ -73,6 +75,7 @@ struct ntx_loaded {
     char *names[NTX_MAX_FILES];
     int fds[NTX_MAX_FILES];
     struct stat stamps[NTX_MAX_FILES]; /* when the header was read */
+    struct ntx_facts facts;            /* for lists of models */
     unsigned n_files;                  /* parts of the model: the first descriptors */
     unsigned n_fds;                    /* with all copies, which ntx-iod reads as several drives */
     struct ntx_gguf *gguf;

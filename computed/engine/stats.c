@@ -48,6 +48,23 @@ static void add_kv_file(json_t *j, const struct ntx_loaded *l)
     set_real(j, "kv_wait_s", (double)s.waited_ns / 1e9);
 }
 
+/* As lists of models show it. */
+static void add_file(json_t *j, const struct ntx_loaded *l)
+{
+    char id[128];
+    uint64_t bytes = 0;
+    snprintf(id, sizeof id, "%s", model_name(l));
+    ntx_facts_id(id);
+    for (unsigned i = 0; i < l->n_files; i++)
+        bytes += (uint64_t)l->stamps[i].st_size;
+    set_str(j, "id", id);
+    set_int(j, "file_bytes", bytes);
+    set_int(j, "file_changed", (uint64_t)l->stamps[0].st_mtim.tv_sec);
+    set_str(j, "type", l->facts.type);
+    set_str(j, "digest", l->facts.digest);
+    set_int(j, "parameters", l->facts.parameters);
+}
+
 int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
 {
     const struct ntx_plan *p = l->plan;
@@ -76,6 +93,7 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
     }
     json_object_set_new(j, "adapters", adapters);
     set_str(j, "model", model_name(l));
+    add_file(j, l);
     set_str(j, "arch", l->model->hp.arch);
     set_str(j, "backend", (l->back.kind ? l->back.kind : ntx_back_kinds)->name);
     if (*l->back_note)

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests about known models (computed/engine/catalog.h): the list, and loads by name. Each waits for a scan that
- * began after it, so that new and vanished files count. A thread scans, one scan at a time. */
+ * began after it, so that new and vanished files count. A thread scans, one scan at a time. While a scan hangs (a drive
+ * that does not answer), requests get the result of the one before, at once. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/nearest.h"
 #include "common/util.h"
 #include "computed/server/server_impl.h"
+
+#define HANG_NS 3000000000ull
 
 struct known_scan {
     uv_work_t work;
@@ -72,7 +76,7 @@ static void load_named(struct ntx_server *s, struct ntx_conn *c, const Ntx__Requ
     int rc = m ? ntx__load_known(c, req, m, &err) : -ENOENT;
     if (!rc)
         return;
-    if (!s->known.n) { /* `ntx serve` gives a successor its list a moment later */
+    if (!s->known.n && !s->known_list && !s->c.service) { /* `ntx serve` gives a successor its list a moment later */
         ntx_mail_error(s->mail, c->replies, req->id, -EHOSTDOWN, "no list of models is here yet: try again soon");
         return;
     }
@@ -84,6 +88,74 @@ static void load_named(struct ntx_server *s, struct ntx_conn *c, const Ntx__Requ
     ntx_mail_error(s->mail, c->replies, req->id, rc, "%s", err.text);
 }
 
+/* ---- the queue, and the load that is under way */
+
+#define QUEUE_NS 5000000000ull
+
+static void take_queue(struct ntx_server *s, struct ntx_conn *c, const Ntx__Request *req)
+{
+    const Ntx__Queue *q = req->models->queue;
+    Ntx__StatusRep m = NTX__STATUS_REP__INIT;
+    Ntx__Reply r = NTX__REPLY__INIT;
+    s->queue.told_ns = ntx_now_ns();
+    s->queue.waiting = q->waiting;
+    s->queue.since_ns = s->queue.told_ns - NTX_MIN(q->waited_ms, (uint64_t)1 << 30) * 1000000;
+    snprintf(s->queue.next, sizeof s->queue.next, "%s", q->next);
+    ntx_gauge(s->counters, NTX_C_comp_turns_waiting, q->waiting);
+    m.json = (char *)"{}";
+    r.id = req->id;
+    r.body_case = NTX__REPLY__BODY_STATUS;
+    r.status = &m;
+    ntx_mail_reply(s->mail, c->replies, &r, true);
+}
+
+/* The model that is being loaded, and since when; NULL: none. */
+static const Ntx__Load *load_under_way(const struct ntx_server *s, uint64_t *since_ns)
+{
+    const struct ntx_pending_load *o = s->pending_loads;
+    const bool transit = s->state != NTX_MODEL_EMPTY && s->state != NTX_MODEL_READY;
+    while (o && (!o->load || o->dropped))
+        o = o->next;
+    *since_ns = s->loading_ns;
+    if (transit && s->next_load)
+        return s->next_load;
+    if (transit && s->state != NTX_MODEL_UNLOADING)
+        return s->load;
+    *since_ns = o ? o->since_ns : 0;
+    return o ? o->load : NULL;
+}
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static const char *load_name(const Ntx__Load *m)
+{
+    if (m->known && *m->known)
+        return m->known;
+    return base_of(m->n_names ? m->names[0] : m->path);
+}
+
+/* For monitors. */
+static void put_queue(struct ntx_server *s)
+{
+    uint64_t since_ns;
+    const Ntx__Load *load = load_under_way(s, &since_ns);
+    struct ntx_monitor *m = s->counters ? &s->counters->mon : NULL;
+    if (ntx_now_ns() - s->queue.told_ns > QUEUE_NS)
+        s->queue.waiting = 0;
+    ntx_gauge(s->counters, NTX_C_comp_turns_waiting, s->queue.waiting);
+    if (m && atomic_load(&m->loading_ns) != (load ? since_ns : 0)) {
+        atomic_store(&m->loading_ns, 0);
+        snprintf(m->loading, sizeof m->loading, "%.*s", (int)sizeof m->loading - 1, load ? load_name(load) : "");
+        atomic_store(&m->loading_ns, load ? since_ns : 0);
+    }
+}
+
+/* ---- scans */
+
 static void scan_work(uv_work_t *w)
 {
     struct known_scan *k = w->data;
@@ -92,33 +164,60 @@ static void scan_work(uv_work_t *w)
 
 static void begin_scan(struct ntx_server *s);
 
-static void after_scan(uv_work_t *w, int status)
+/* Answers from the latest result; rc: why there is none. */
+static void answer_asked(struct ntx_server *s, const struct ntx_parked *h, int rc)
 {
-    struct known_scan *k = w->data;
-    struct ntx_server *s = k->server;
-    (void)status;
-    s->scanning = false;
-    if (!k->rc) {
-        ntx_catalog_free(&s->known);
-        s->known = k->found;
-    }
-    for (struct ntx_parked *h = s->closed ? NULL : k->asked; h; h = h->next) {
+    for (; h; h = h->next) {
         struct ntx_conn *c = ntx__conn_of(s, h->replies);
         if (!c)
             continue;
-        if (k->rc)
-            ntx_mail_error(s->mail, c->replies, h->req->id, k->rc, "the list of models cannot be read: %s",
-                           strerror(-k->rc));
+        if (rc)
+            ntx_mail_error(s->mail, c->replies, h->req->id, rc, "the list of models cannot be read: %s",
+                           rc == -ETIMEDOUT ? "a folder or a file of it does not answer" : strerror(-rc));
         else if (h->req->body_case == NTX__REQUEST__BODY_LOAD)
             load_named(s, c, h->req);
         else
             send_list(s, c, h->req);
     }
+}
+
+static void after_scan(uv_work_t *w, int status)
+{
+    struct known_scan *k = w->data;
+    struct ntx_server *s = k->server;
+    (void)status;
+    if (s->scan_hangs)
+        ntx_log(NTX_LOG_INFO, "over: the folders of models answer again");
+    s->scan = NULL;
+    s->scan_hangs = false;
+    if (!k->rc) {
+        ntx_catalog_free(&s->known);
+        s->known = k->found;
+        s->was_scanned = true;
+    }
+    if (!s->closed)
+        answer_asked(s, k->asked, k->rc);
     free_asked(k->asked);
     free(k->list);
     free(k);
     if (s->asked && !s->closed)
         begin_scan(s);
+}
+
+void ntx__known_tick(struct ntx_server *s)
+{
+    put_queue(s);
+    if (!s->scan || ntx_now_ns() - s->scan_ns < HANG_NS)
+        return;
+    if (!s->scan_hangs)
+        ntx_log(NTX_LOG_WARN, "degraded: the folders of models do not answer; the list stays as it was");
+    s->scan_hangs = true;
+    struct ntx_parked *const asked[] = {s->scan->asked, s->asked};
+    s->scan->asked = s->asked = NULL;
+    for (int i = 0; i < 2; i++) {
+        answer_asked(s, asked[i], s->was_scanned ? 0 : -ETIMEDOUT);
+        free_asked(asked[i]);
+    }
 }
 
 static void begin_scan(struct ntx_server *s)
@@ -134,7 +233,8 @@ static void begin_scan(struct ntx_server *s)
     k->server = s;
     k->asked = s->asked;
     s->asked = NULL;
-    s->scanning = true;
+    s->scan = k;
+    s->scan_ns = ntx_now_ns();
     uv_queue_work(s->loop, &k->work, scan_work, after_scan);
 }
 
@@ -151,7 +251,25 @@ static int set_list(struct ntx_server *s, const Ntx__Models *m, struct ntx_err *
     ntx__known_clear(s);
     s->known_list = list;
     s->known_defaults = defaults;
+    s->each_state = m->each_state;
     return 0;
+}
+
+void ntx__known_queue(struct ntx_server *s, json_t *status)
+{
+    uint64_t since_ns;
+    const uint64_t now = ntx_now_ns();
+    const Ntx__Load *load = load_under_way(s, &since_ns);
+    put_queue(s);
+    json_object_set_new(status, "models_waiting", json_integer(s->queue.waiting));
+    if (s->queue.waiting && *s->queue.next) {
+        json_object_set_new(status, "waiting_for", json_string(s->queue.next));
+        json_object_set_new(status, "waiting_for_s", json_real((double)(now - s->queue.since_ns) / 1e9));
+    }
+    if (load) {
+        json_object_set_new(status, "loading", json_string(load_name(load)));
+        json_object_set_new(status, "loading_s", json_real((double)(now - since_ns) / 1e9));
+    }
 }
 
 void ntx__known_clear(struct ntx_server *s)
@@ -175,6 +293,11 @@ void ntx__known_request(struct ntx_conn *c, Ntx__Request *req)
     struct ntx_server *s = c->server;
     struct ntx_err err = {0};
     const Ntx__Models *m = req->body_case == NTX__REQUEST__BODY_MODELS ? req->models : NULL;
+    if (m && m->queue) {
+        take_queue(s, c, req);
+        ntx__request__free_unpacked(req, NULL);
+        return;
+    }
     struct ntx_parked *h = calloc(1, sizeof *h), **last = &s->asked;
     int rc = h ? 0 : ntx_err_set(&err, -ENOMEM, "no memory");
     if (!rc && m && m->list && *m->list)
@@ -189,6 +312,8 @@ void ntx__known_request(struct ntx_conn *c, Ntx__Request *req)
         last = &(*last)->next;
     *h = (struct ntx_parked){.replies = ntx_reply_queue_ref(c->replies), .req = req};
     *last = h;
-    if (!s->scanning)
+    if (!s->scan)
         begin_scan(s);
+    else if (s->scan_hangs)
+        ntx__known_tick(s);
 }

@@ -117,6 +117,7 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     r->n_files -= r->n_drafters;
     memcpy(r->drafter_fd, r->fds + r->n_files, r->n_drafters * sizeof *r->drafter_fd);
     r->copies = m->copies ? m->copies : 1;
+    r->beside_bytes = m->beside_bytes;
     int rc = ntx_settings_check(&ntx_load_settings, m, err);
     if (!rc)
         rc = copy_strings(r, m, err);

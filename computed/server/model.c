@@ -106,6 +106,7 @@ static int keep_model(const struct ntx_server *s, struct ntx_kept *k)
     m.sidecar = l->sidecar_fd >= 0;
     m.drafters = ntx_load_drafter_files(l) + l->n_left_out;
     m.ram_bytes = l->ram_bytes;
+    m.beside_bytes = 0; /* ram_bytes is what they left */
     ntx_kept_free(k);
     if (!keep_fds(k, l->fds, l->n_fds) || !keep_drafters(k, l) || (m.sidecar && !keep_fds(k, &l->sidecar_fd, 1)) ||
         !(k->load = ntx__load_copy(&m))) {

@@ -90,6 +90,7 @@ static void switch_to(struct ntx_pending_load *o)
     }
     if (!o->again || s->state == NTX_MODEL_EMPTY) {
         s->revived = o->revived;
+        s->loading_ns = o->since_ns;
         ntx__model_switch(s, &o->requester, o->loaded, o->load);
         o->requester = (struct ntx_requester){0};
         o->loaded = NULL;
@@ -194,6 +195,7 @@ static struct ntx_pending_load *pending_load_new(struct ntx_server *s, struct nt
     }
     *o = (struct ntx_pending_load){.next = s->pending_loads,
                                    .server = s,
+                                   .since_ns = ntx_now_ns(),
                                    .requester = {replies ? ntx_reply_queue_ref(replies) : NULL, id},
                                    .load = copy};
     s->pending_loads = o;

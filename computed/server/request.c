@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch of requests. Each request gets exactly one last reply. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/util.h"
@@ -223,20 +225,38 @@ static int check_time(const struct ntx_server *s, const Ntx__Load *m, struct ntx
     return why && !waits ? ntx_err_set(err, -EBUSY, "%s", why) : 0;
 }
 
+/* Two processes do not share a prefix store (computed/engine/prefix_store.h): where several have models of one list,
+ * each model has a folder of its own. */
+static char *state_of(const struct ntx_server *s, char *state, const char *id, char buf[1200])
+{
+    if (!s->each_state || is_unset(state))
+        return state;
+    if (mkdir(state, 0700) && errno != EEXIST)
+        return state; /* the store reports it */
+    int n = snprintf(buf, 1200, "%.900s/", state);
+    snprintf(buf + n, 1200 - (size_t)n, "%s", id);
+    for (char *c = buf + n; *c; c++)
+        *c = *c == '/' || (*c == '.' && c == buf + n) ? '_' : *c;
+    return buf;
+}
+
 int ntx__load_known(struct ntx_conn *c, const Ntx__Request *req, const struct ntx_catalog_model *k, struct ntx_err *err)
 {
     struct ntx_server *s = c->server;
     const Ntx__Load *d = s->known_defaults ? s->known_defaults : s->c.defaults;
     char *configured = d && d->path && *d->path ? realpath(d->path, NULL) : NULL;
     const bool same = configured && !strcmp(configured, k->path), own = !same;
+    char state[1200];
     Ntx__Load m = s->known_defaults ? *d : with_defaults(req->load, d, own);
     free(configured);
     int rc = check_time(s, req->load, err);
     if (!rc)
         rc = check_rights(c, req->load, err);
     m.when = req->load->when;
+    m.beside_bytes = req->load->beside_bytes;
     m.path = k->path;
     m.known = k->name[0];
+    m.state = state_of(s, m.state, m.known, state);
     if (same) {
         m.also = d->also;
         m.n_also = d->n_also;
@@ -253,6 +273,7 @@ static void begin_load(struct ntx_conn *c, Ntx__Request *req)
     Ntx__Load m = with_defaults(req->load, s->c.defaults, c->receiver != NULL);
     int rc = check_time(s, req->load, &err);
     m.known = (char *)"";
+    m.beside_bytes = 0;
     if (!rc && c->no_receiver)
         rc = ntx_err_set(&err, -EBUSY, "too many models are being opened: wait until that is done");
     if (!rc)

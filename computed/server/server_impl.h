@@ -132,6 +132,7 @@ struct ntx_pending_load { /* open.c */
     bool working, dropped;
     bool again;   /* reloads an earlier model, only if none is loaded */
     bool revived; /* that one was served before this process */
+    uint64_t since_ns;
     atomic_bool stop;
 };
 
@@ -173,6 +174,7 @@ struct ntx_server {
     int followed_rc;           /* its result */
     char followed_why[256];
     Ntx__Load *load, *next_load; /* messages of loaded and next */
+    uint64_t loading_ns;         /* since when the last one is being loaded */
     struct ntx_loaded *next;     /* opened; waits until the old model is unloaded */
     bool revived;                /* the model being loaded was served by an ntx-computed that died */
     struct ntx_kept old;         /* the replaced model, which is loaded again if the new one fails */
@@ -181,8 +183,16 @@ struct ntx_server {
     char *known_list; /* known.c: the list, its latest scan, and defaults of loads by name (NULL: c.defaults) */
     Ntx__Load *known_defaults;
     struct ntx_catalog known;
+    bool each_state;          /* each known model has a prefix store of its own */
     struct ntx_parked *asked; /* requests that wait for a scan that has not begun */
-    bool scanning;
+    struct known_scan *scan;  /* that is under way, since scan_ns */
+    uint64_t scan_ns;
+    bool scan_hangs, was_scanned; /* was_scanned: `known` is the result of one */
+    struct {
+        unsigned waiting;
+        char next[NTX_KNOWN_NAME];
+        uint64_t since_ns, told_ns;
+    } queue;      /* of a gateway, as it said last */
     bool closing; /* a load waits for the end of the present answers: new requests are parked */
     struct ntx_requester loader, unloader, stopper;
     struct ntx_err load_err; /* why the model that is being unloaded failed to load */
@@ -282,7 +292,10 @@ void ntx__release_parked(struct ntx_server *s);   /* the model is loaded, or wil
 void ntx__known_request(struct ntx_conn *c, Ntx__Request *req); /* a Models, or a Load by name; takes req over */
 const char *ntx__known_loaded(const struct ntx_server *s); /* id of the loaded model; "": it is not known, or none */
 bool ntx__known_other(const struct ntx_server *s, const Ntx__Request *req); /* req is for another known model */
-void ntx__known_clear(struct ntx_server *s);                                /* the list */
+/* Adds how many requests wait for models in a gateway, and which model is being loaded, to the status. */
+void ntx__known_queue(struct ntx_server *s, json_t *status);
+void ntx__known_tick(struct ntx_server *s);  /* every second: a scan that hangs keeps nobody waiting */
+void ntx__known_clear(struct ntx_server *s); /* the list */
 void ntx__known_free(struct ntx_server *s);
 
 /* ---- model.c */

@@ -100,6 +100,8 @@ static json_t *thinking(const struct ntx_chat_template *t)
 static void add_model(json_t *j, const struct ntx_loaded *l)
 {
     ntx_stats_add_model(j, l);
+    json_object_set_new(j, "bytes_total", json_integer((json_int_t)l->plan->bytes_total));
+    json_object_set_new(j, "ram_bytes", json_integer((json_int_t)l->ram_bytes));
     json_object_set_new(j, "max_sessions", json_integer((json_int_t)l->max_sessions));
     json_object_set_new(j, "reply_format", json_string(ntx_chat_reply(l->env.chat)));
     json_object_set_new(j, "template_names", template_names(l->env.chat));
@@ -123,6 +125,7 @@ char *ntx__status(struct ntx_server *s)
     json_object_set_new(j, "kv_blocks_kept", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_kv_blocks_kept)));
     json_object_set_new(j, "kv_blocks_used", json_integer((json_int_t)ntx_counter_get(c, NTX_C_comp_kv_blocks_used)));
     add_workers(j, s);
+    ntx__known_queue(s, j);
     if (s->loaded && s->engine)
         add_model(j, s->loaded);
     add_totals(j, s);

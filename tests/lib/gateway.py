@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 from daemons import BIN, Daemons, Deadline, Watch, check, equal, fail, make_model, patience, wait_for  # noqa: E402,F401
+from daemons import refused  # noqa: E402,F401
 
 GATEWAY = os.path.join(BIN, "ntx-gateway")
 # A model for chats that streams when it is loaded with PLAN; messages, and an answer's settings.

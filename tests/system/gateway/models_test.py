@@ -12,7 +12,7 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from gateway import BIN, Daemons, Gateway, check, equal, events, free_port, make_model, patience, wait_for  # noqa: E402
+from gateway import BIN, Daemons, Gateway, check, equal, events, free_port, make_model, patience, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-models-")
 DIR = os.path.join(tmp.name, "models")
@@ -216,6 +216,82 @@ def check_keep_alive(g, texts):
     equal(g.post("/api/generate", {"model": "alpha", "keep_alive": "soon"})[0], 400, "no time")
 
 
+def check_embeddings(g):
+    """Embeddings load, keep and unload as answers do."""
+
+    def gone(what):
+        wait_for(lambda: set(state(g).values()) == {"unloaded"}, 20, what)
+
+    status, j = g.post("/api/embed", {"model": "alpha", "input": "x", "keep_alive": 0})
+    equal((status, len(j["embeddings"])), (200, 1), j)
+    gone("an unload after Ollama's embedding")
+    equal(g.post("/api/embed", {"model": "alpha"})[1]["embeddings"], [], "a load without input")
+    equal(state(g)["alpha"], "loaded", "it is loaded")
+    status, j = g.post("/api/embed", {"model": "alpha", "input": "", "keep_alive": 0})
+    equal((status, j), (200, {"model": "alpha", "embeddings": []}), "an unload without input")
+    gone("an unload")
+    equal(g.post("/api/embeddings", {"model": "beta", "keep_alive": "1h"})[1], {"embedding": []}, "the older one's")
+    check(g.get("/api/ps")[1]["models"][0]["expires_at"] < "2100", "it goes some time")
+    equal(g.post("/api/embeddings", {"model": "beta", "prompt": "", "keep_alive": 0})[0], 200, "the older one's unload")
+    gone("an unload by the older one")
+    status, j = g.post("/v1/embeddings", {"model": "beta", "input": "x", "ttl": 0})
+    equal(status, 200, j)
+    gone("an unload by ttl")
+    equal(g.post("/api/embed", {"model": "alpha", "input": "x", "keep_alive": "soon"})[0], 400, "no time")
+
+
+def check_empty():
+    """A list without models: a load by name is refused at once."""
+    conf = os.path.join(tmp.name, "empty.conf")
+    os.mkdir(os.path.join(tmp.name, "nothing"))
+    with open(conf, "w") as f:
+        f.write("[model]\nram = 64M\nmodels = %s/nothing\n" % tmp.name)
+    with Daemons("--config", conf) as d:
+        c = d.client()
+        refused(lambda: c.until(c.send("load", {"known": "x"}), "loaded"), "'x' is no known model", "a load by name")
+
+
+def check_up():
+    """`ntx up` with a gateway: ids have no blanks, and the lists are true."""
+    env = dict(os.environ, NTX_RUNTIME=os.path.join(tmp.name, "up"), XDG_RUNTIME_DIR="")
+    file = path("OWNER/REPO/gam ma-Q8_0.gguf")
+    for options, name in (([], "gam-ma-Q8_0"), (["--alias", "my-model"], "my-model")):
+        p = subprocess.Popen(
+            [os.path.join(BIN, "ntx"), "up", file, "--ram", "64M", "--ctx", "128", "--quiet", *options], env=env
+        )
+        d = type("Dir", (), {"dir": env["NTX_RUNTIME"]})
+        try:
+            with Gateway(d) as g:
+                wait_for(lambda: g.get("/health")[0] == 200 or p.poll() is not None, 60, "ntx up")
+                check_true(g, file, name)
+                if not options:
+                    load = [os.path.join(BIN, "ntx"), "load", file, "--ctx", "128", "--quiet"]
+                    equal(subprocess.run(load, env=env).returncode, 0, "another load of it")
+                    check_true(g, file, None)
+        finally:
+            p.send_signal(signal.SIGINT)
+            equal(p.wait(60 * patience()), 0, "exit code after Ctrl-C")
+
+
+def check_true(g, file, name):
+    """What every list tells of the one model."""
+    m = g.get("/v1/models")[1]["data"][0]
+    check(m["id"] == name if name else " " not in m["id"], m)
+    equal(m["created"], int(os.stat(file).st_mtime), "the file's time")
+    tag, running = (g.get(p)[1]["models"][0] for p in ("/api/tags", "/api/ps"))
+    for entry in (tag, running):
+        equal(entry["name"], m["id"], "the same name everywhere")
+        check(len(entry["digest"]) == 32 and entry["details"]["parameter_size"], entry)
+        check(entry["details"]["quantization_level"], entry)
+        check(not entry["modified_at"].startswith("1970"), entry)
+    equal(tag["size"], os.stat(file).st_size, "the file's size")
+    equal(running["context_length"], 128, "the context that there is")
+    show = g.post("/api/show", {"model": m["id"]})[1]
+    equal(show["details"], tag["details"], "details of /api/show")
+    status, j = g.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
+    equal((status, j["model"]), (200, m["id"]), "the answer's name of it")
+
+
 def check_state(conf):
     """With a prefix store, a model that is swapped in again knows the beginnings that it knew."""
     store = os.path.join(tmp.name, "state")
@@ -348,9 +424,12 @@ def main():
         check_traffic(g, texts)
         check_failed_load(g, texts)
         check_keep_alive(g, texts)
+        check_embeddings(g)
         check_kill(d, g, texts)
         check_traffic(g, texts)
     check_config()
+    check_empty()
+    check_up()
     check_when(conf)
     check_serve(texts)
     check_state(conf)

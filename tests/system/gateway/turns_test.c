@@ -19,9 +19,10 @@ static void pause_ms(long ms)
 }
 
 /* "bad" cannot be loaded: the model before stays. */
-static int load_fake(void *arg, const char *model, char now[NTX_KNOWN_NAME], struct ntx_err *err)
+static int load_fake(void *arg, unsigned place, const char *model, char now[NTX_KNOWN_NAME], struct ntx_err *err)
 {
     char *loaded = arg;
+    CHECK_EQ(place, 0);
     pause_ms(20);
     atomic_fetch_add(*model ? &loads : &unloads, 1);
     const bool bad = !strcmp(model, "bad");
@@ -46,6 +47,83 @@ static struct ntx_turn *turn_for(struct ntx_turns *s, const char *model)
     struct ntx_turn *t = NULL;
     CHECK_EQ(ntx_turn_new(s, model, &t), 0);
     return t;
+}
+
+/* Two places, and room for four units: "small" takes one, "half" two, "large" three. */
+struct fake_places {
+    char loaded[NTX_PLACES][NTX_KNOWN_NAME];
+    atomic_uint most; /* units at once */
+};
+
+static unsigned units_of(const char *model)
+{
+    const unsigned large = *model == 'l' ? 3 : 2;
+    if (!*model)
+        return 0;
+    return *model == 's' ? 1 : large;
+}
+
+static int load_beside(void *arg, unsigned place, const char *model, char now[NTX_KNOWN_NAME], struct ntx_err *err)
+{
+    struct fake_places *f = arg;
+    unsigned beside = 0;
+    pause_ms(5);
+    for (unsigned i = 0; i < NTX_PLACES; i++)
+        beside += i == place ? 0 : units_of(f->loaded[i]);
+    const bool fits = !beside || beside + units_of(model) <= 4;
+    if (fits)
+        snprintf(f->loaded[place], NTX_KNOWN_NAME, "%s", model);
+    if (fits && beside + units_of(model) > atomic_load(&f->most))
+        atomic_store(&f->most, beside + units_of(model));
+    snprintf(now, NTX_KNOWN_NAME, "%s", f->loaded[place]);
+    return fits ? 0 : ntx_err_set(err, -EDQUOT, "no room");
+}
+
+static bool is_there(struct ntx_turns *s, const char *model)
+{
+    struct ntx_turns_state is;
+    ntx_turns_look(s, &is);
+    return ntx_turns_place_of(&is, model) < is.n_places;
+}
+
+static void answer_one(struct ntx_turns *s, const char *model)
+{
+    struct ntx_turn *t = turn_for(s, model);
+    CHECK_EQ(await_turn(t, 30000), 0);
+    CHECK(is_there(s, model));
+    ntx_turn_free(t);
+}
+
+/* Models that fit stay beside each other; the least recently used ones go when another one has no room. */
+static void test_places(void)
+{
+    struct fake_places f = {0};
+    struct ntx_turns *s = NULL;
+    struct ntx_turns_state is;
+    const struct ntx_turns_config c = {
+        .load = load_beside, .arg = &f, .places = 3, .most = 8, .keep_ms = NTX_KEEP_EVER};
+    CHECK_EQ(ntx_turns_new(&c, &s), 0);
+    answer_one(s, "small-1");
+    answer_one(s, "half");
+    answer_one(s, "small-2");
+    CHECK(is_there(s, "small-1") && is_there(s, "half"));
+    struct ntx_turn *held = turn_for(s, "half");
+    CHECK_EQ(await_turn(held, 1000), 0);
+    answer_one(s, "small-3"); /* no place is empty: the least recently used one goes, not the one in use */
+    CHECK(!is_there(s, "small-1") && is_there(s, "half") && is_there(s, "small-2"));
+    ntx_turn_free(held);
+    answer_one(s, "large"); /* two others have to go */
+    ntx_turns_look(s, &is);
+    CHECK(is_there(s, "half") + is_there(s, "small-2") + is_there(s, "small-3") <= 1);
+    CHECK_EQ(is.waiting, 0);
+    answer_one(s, "half"); /* no room beside "large" */
+    CHECK(!is_there(s, "large"));
+    CHECK(atomic_load(&f.most) <= 4);
+    CHECK(ntx_turns_unload(s, "half"));
+    for (int i = 0; i < 3000 && is_there(s, "half"); i++)
+        pause_ms(1);
+    CHECK(!is_there(s, "half"));
+    ntx_turns_free(s);
 }
 
 int main(void)
@@ -81,7 +159,7 @@ int main(void)
     CHECK_EQ(await_turn(other, 30000), 0);
     CHECK_EQ(ntx_turn_check(late, &err), -EAGAIN);
     ntx_turns_look(s, &is);
-    CHECK(!strcmp(is.loaded, "b") && is.held == 1 && is.waiting == 1);
+    CHECK(!strcmp(is.place[0].loaded, "b") && is.held == 1 && is.waiting == 1);
 
     /* No more than `most` wait; those for the loaded model do not count. */
     struct ntx_turn *w1 = turn_for(s, "c"), *w2 = turn_for(s, "c");
@@ -104,7 +182,7 @@ int main(void)
     CHECK(!strcmp(err.text, "bad: no GGUF"));
     ntx_turn_free(bad);
     ntx_turns_look(s, &is);
-    CHECK(!strcmp(is.loaded, "b"));
+    CHECK(!strcmp(is.place[0].loaded, "b"));
 
     /* Kept for a while after the last turn; then unloaded. */
     CHECK(!ntx_turns_unload(s, "a"));
@@ -118,5 +196,6 @@ int main(void)
         pause_ms(1);
     CHECK_EQ(atomic_load(&unloads), 1);
     ntx_turns_free(s);
+    test_places();
     return 0;
 }
