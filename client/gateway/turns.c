@@ -253,19 +253,21 @@ static void swap_to(struct ntx_turns *s, struct place *p, const char *model)
         memcpy(p->last, now, sizeof now);
 }
 
-/* Tells how many requests wait, if that has changed, or once a second while some wait. Releases the lock meanwhile. */
-static void tell_queue(struct ntx_turns *s, uint64_t now)
+/* Tells how many requests wait, if that has changed, or once a second while some wait. True: it did, and released the
+ * lock meanwhile, so that there may be news. */
+static bool tell_queue(struct ntx_turns *s, uint64_t now)
 {
     const unsigned waiting = s->waiting;
     if (!s->c.tell || now - s->told_ns < TELL_MS * MS)
-        return;
+        return false;
     if (waiting == s->told_waiting && (!waiting || now - s->told_ns < 4 * TELL_MS * MS))
-        return;
+        return false;
     s->told_waiting = waiting;
     s->told_ns = now;
     pthread_mutex_unlock(&s->lock);
     s->c.tell(s->c.arg);
     pthread_mutex_lock(&s->lock);
+    return true;
 }
 
 static bool may_sleep(const struct ntx_turns *s)
@@ -301,7 +303,8 @@ static void *swap_models(void *arg)
     while (!s->quit) {
         const uint64_t now = ntx_now_ns();
         give_turns(s, now);
-        tell_queue(s, now);
+        if (tell_queue(s, now))
+            continue;
         struct place *p = next_step(s, now, model), *over = p ? NULL : next_over(s, now);
         if (p)
             swap_to(s, p, model);

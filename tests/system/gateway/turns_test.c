@@ -94,6 +94,16 @@ static void answer_one(struct ntx_turns *s, const char *model)
     ntx_turn_free(t);
 }
 
+static atomic_uint tells;
+
+/* News that come meanwhile must not be lost. */
+static void tell_slowly(void *arg)
+{
+    (void)arg;
+    atomic_fetch_add(&tells, 1);
+    pause_ms(30);
+}
+
 /* Models that fit stay beside each other; the least recently used ones go when another one has no room. */
 static void test_places(void)
 {
@@ -101,7 +111,7 @@ static void test_places(void)
     struct ntx_turns *s = NULL;
     struct ntx_turns_state is;
     const struct ntx_turns_config c = {
-        .load = load_beside, .arg = &f, .places = 3, .most = 8, .keep_ms = NTX_KEEP_EVER};
+        .load = load_beside, .tell = tell_slowly, .arg = &f, .places = 3, .most = 8, .keep_ms = NTX_KEEP_EVER};
     CHECK_EQ(ntx_turns_new(&c, &s), 0);
     answer_one(s, "small-1");
     answer_one(s, "half");
@@ -123,6 +133,7 @@ static void test_places(void)
     for (int i = 0; i < 3000 && is_there(s, "half"); i++)
         pause_ms(1);
     CHECK(!is_there(s, "half"));
+    CHECK(atomic_load(&tells) > 0);
     ntx_turns_free(s);
 }
 
