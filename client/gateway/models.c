@@ -314,7 +314,7 @@ void ntx_models_tell(void *arg)
     struct ntx_event e;
     struct ntx_err ignored;
     ntx_turns_look(g->turns, &s);
-    if (!ntx_call_open(g, 0, -1, false, &c, &ignored) && !ntx_call_queue(c, &s, &ignored))
+    if (!ntx_call_open(g, 0, NTX_NO_CALLER, false, &c, &ignored) && !ntx_call_queue(c, &s, &ignored))
         ntx_call_next(c, STEP_MS, &e, &ignored);
     ntx_call_close(c);
 }
