@@ -188,6 +188,9 @@ static int add_message(struct ntx_api_request *a, const json_t *m, struct ntx_fa
     const char *role = role_of(m, f);
     if (!role)
         return -1;
+    const json_t *older = json_object_get(m, "function_call");
+    if (older && !json_is_null(older) && !json_is_object(older))
+        return ntx_fault(f, NTX_FAULT_INVALID, "messages", "'function_call' must be an object with name and arguments");
     json_t *calls = calls_of(m);
     int rc = add_body(a, m, calls, role, f);
     json_decref(calls);

@@ -18,8 +18,8 @@ struct ntx_call_ids {
     size_t n;
 };
 
-/* Makes the fields of msgs[0..n) point into `made`, which is freed after them. False: there are no calls and no results,
- * or no memory. Free `made` in either case. */
+/* Makes the fields of msgs[0..n) point into `made`, which is freed after them. False: there are no calls and no
+ * results, or no memory. Free `made` in either case. */
 bool ntx_call_ids_shorten(struct ntx_chat_msg *msgs, size_t n, struct ntx_call_ids *made);
 void ntx_call_ids_free(struct ntx_call_ids *made);
 

@@ -519,7 +519,7 @@ void ntx_session_score_row(struct ntx_session *s, uint32_t i, const float *logit
     const double max = logits[best];
     for (uint32_t v = 0; v < n_vocab; v++)
         sum += exp((double)logits[v] - max);
-    double nll = log(sum) + max - (double)logits[s->tokens[i + 1]];
+    double nll = log(sum) + (max - (double)logits[s->tokens[i + 1]]); /* of the likeliest token: exactly log(sum) */
     s->each[i + 1 - s->from] = (float)nll;
     s->best[i + 1 - s->from] = (float)log(sum);
     s->best_token[i + 1 - s->from] = (int32_t)best;

@@ -25,7 +25,7 @@ static uint64_t key_of(const struct ntx_chat_msg *msgs, size_t n, bool *answered
 }
 
 /* The conversation's place, or that of the one that was used longest ago. */
-static struct ntx_start *place_of(struct ntx_starts *s, uint64_t key)
+static struct ntx_start *start_of(struct ntx_starts *s, uint64_t key)
 {
     struct ntx_start *oldest = &s->each[0];
     for (size_t i = 0; i < NTX_STARTS; i++) {
@@ -44,7 +44,7 @@ int64_t ntx_starts_time(struct ntx_starts *s, const struct ntx_chat_msg *msgs, s
     if (!s)
         return now;
     pthread_mutex_lock(&s->lock);
-    struct ntx_start *p = place_of(s, key);
+    struct ntx_start *p = start_of(s, key);
     if (p->key != key || !answered || now - p->began > NTX_STARTS_LIFE || p->began > now)
         *p = (struct ntx_start){.key = key, .began = now};
     p->used = now;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* starts.h: when conversations began. A chat template that writes the date or the time (strftime_now) gets the time at
- * which its conversation began, so that neither midnight nor a clock in the prompt hides the rest from the prefix cache.
+ * which its conversation began, so that neither midnight nor a clock in the prompt hides the rest from the prefix
+ * cache.
  *
  * A request without an answer in it begins a conversation. Later ones are known by the texts up to the first answer.
  * After NTX_STARTS_LIFE seconds, and beyond NTX_STARTS conversations, a time is forgotten; the next request then gets

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* regex.c: regular expressions of schemas and of %regex (ECMA-262, and what Python shares with it): literals, classes, groups, alternatives, quantifiers; ^ and $
- * at the ends of a top-level alternative. \d, \w, \s and their complements are ASCII classes, so that every dialect
- * agrees. Lookaheads behind a fixed number of characters, and lookbehinds at the end, become expressions of the whole
- * text, for dfa.c; others, backreferences and \b are refused. In a JSON string, characters that need an escape are
- * written as one. */
+/* regex.c: regular expressions of schemas and of %regex (ECMA-262, and what Python shares with it): literals,
+ * classes, groups, alternatives, quantifiers; ^ and $ at the ends of a top-level alternative. \d, \w, \s and their
+ * complements are ASCII classes, so that every dialect agrees. Lookaheads behind a fixed number of characters, and
+ * lookbehinds at the end, become expressions of the whole text, for dfa.c; others, backreferences and \b are
+ * refused. In a JSON string, characters that need an escape are written as one. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

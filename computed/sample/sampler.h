@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.h: from logits to a token. Order: repeat penalty, presence and frequency penalties, the caller's changes (a
- * mask, a bias), top-k, typical, top-p and min-p at the temperature, draw. Mirostat replaces the four filters. temp 0 is
- * argmax (lowest id on ties), with everything before the filters applied.
+/* sampler.h: from logits to a token. Order: repeat penalty, presence and frequency penalties, the caller's changes
+ * (a mask, a bias), top-k, typical, top-p and min-p at the temperature, draw. Mirostat replaces the four filters.
+ * temp 0 is argmax (lowest id on ties), with everything before the filters applied.
  *
  * The draw is the largest of logit / temp + noise (noise.h) among the tokens that the filters leave. It depends on
- * logits, options, accepted tokens, seed and position, and not on the number or order of draws. With mirostat it also
- * depends on the surprise of the tokens written before (ntx_sampler_wrote, each after its draw). It is the same on every
- * machine. Pure: no global state. */
+ * logits, options, accepted tokens, seed and position, and not on the number or order of draws. With mirostat it
+ * also depends on the surprise of the tokens written before (ntx_sampler_wrote, each after its draw). It is the same
+ * on every machine. Pure: no global state. */
 #ifndef NTX_COMPUTED_SAMPLE_SAMPLER_H
 #define NTX_COMPUTED_SAMPLE_SAMPLER_H
 

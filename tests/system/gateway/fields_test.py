@@ -26,10 +26,15 @@ TOOL = {"type": "function", "function": {"name": "f", "description": "d", "param
 CLAUDE_TOOL = {"name": "f", "description": "d", "input_schema": SCHEMA}
 USER = [{"role": "user", "content": "Hi"}]
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-CALLED = USER + [
-    {"role": "assistant", "content": "", "tool_calls": [CALL]},
-    {"role": "tool", "tool_call_id": "c", "content": "x"},
-]
+CALLED = (
+    USER
+    + [
+        {"role": "assistant", "content": "", "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        {"role": "assistant", "content": "y"},
+    ]
+    + USER
+)
 CHAT, RESPONSE, CLAUDE = (
     {"messages": USER, "tools": [TOOL]},
     {"input": "Hi", "tools": [dict(TOOL["function"], type="function")]},
@@ -86,7 +91,7 @@ OBJECTS = {
     "one of `messages` of /v1/chat/completions and /api/chat": (
         "/v1/chat/completions",
         {"messages": CALLED},
-        [["messages", 0], ["messages", 1], ["messages", 2]],
+        [["messages", 0], ["messages", 1], ["messages", 2], ["messages", 3]],
     ),
     "one of `tool_calls` of a message of /v1/chat/completions and /api/chat": (
         "/v1/chat/completions",
@@ -176,6 +181,9 @@ GOOD = {
     "grammar": 'root ::= "x"',
     "guided_json": SCHEMA,
     "guided_choice": ["x"],
+    "guided_regex": "x+",
+    "regex": "x+",
+    "function_call": {"name": "g", "arguments": "{}"},
     "guided_grammar": 'root ::= "x"',
     "structured_outputs": {"choice": ["x"]},
     "json": SCHEMA,
@@ -293,6 +301,7 @@ ALSO = {"top_logprobs": {"logprobs": True}, "stream_options": {"stream": True}} 
 NEXT = {
     "tool_call_id": 2,
     "tool_calls": 1,
+    "function_call": 3,
     "reasoning_content": 1,
     "reasoning": 1,
     "thinking": 1,

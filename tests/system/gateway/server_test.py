@@ -129,6 +129,27 @@ def echo(g):
     equal(g.post("/v1/completions", {"prompt": "a", "max_tokens": 0})[0], 400, "no answer without echo")
 
 
+def measures(d, g):
+    """The requests of lm-eval's loglikelihood (its model local-completions), read as it reads their answers: endings of
+    a context in one batch, by tokens; the likelier one, and whether greedy writing gives it."""
+    context = g.post("/tokenize", {"content": "Once upon a time there was", "add_special": True})[1]["tokens"]
+    c = d.client()
+    greedy = c.ask(tokens=context, max_tokens=6, ignore_eos=True).tokens
+    c.close()
+    endings = [greedy, [7, 9], greedy[:1]]
+    body = {"prompt": [context + e for e in endings], "model": "any", "max_tokens": 1, "logprobs": 1, "seed": 1234}
+    status, said = g.post("/v1/completions", {**body, "echo": True, **GREEDY})
+    equal(status, 200, said)
+    seen = []
+    for choice in sorted(said["choices"], key=lambda c: c["index"]):
+        each = choice["logprobs"]["token_logprobs"][len(context) : -1]
+        top = choice["logprobs"]["top_logprobs"][len(context) : -1]
+        equal(len(each), len(endings[choice["index"]]), "a value for each token of the ending")
+        seen.append((sum(each) / len(each), all(v == max(t.values()) for v, t in zip(each, top))))
+    check(seen[0][0] > seen[1][0], "the likelier ending", seen)
+    equal([greedily for _, greedily in seen], [True, False, True], "what greedy writing gives")
+
+
 def prompts(g):
     """/apply-template, counting, and an answer that goes on."""
     said = g.post("/apply-template", {"messages": TALK})[1]["prompt"]
@@ -265,6 +286,32 @@ def clock(g):
     check(show(begin) != at, "another conversation has its own time")
 
 
+REFUSES = "{{ raise_exception('Tool call IDs should be alphanumeric strings with length 9!') }}"
+NINE = (
+    "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
+    "{% if c.id is not defined or c.id|length != 9 %}" + REFUSES + "{% endif %}[{{ c.id }}]{% endfor %}"
+    "{% elif m.role == 'tool' %}{% if m.tool_call_id is not defined or m.tool_call_id|length != 9 %}"
+    + REFUSES
+    + "{% endif %}"
+    "<{{ m.tool_call_id }}>{% else %}{{ m.role + ': ' + m.content }}{% endif %}{% endfor %}"
+)
+
+
+def ids(g):
+    """Calls and results keep together by ids of the form that the template wants."""
+    fn = {"name": "f", "arguments": "{}"}
+    for call, result in (
+        ({"id": "call_0123456789abcdef", "function": fn}, {"tool_call_id": "call_0123456789abcdef"}),
+        ({"id": "abcDEF123", "function": fn}, {"tool_call_id": "abcDEF123"}),
+        ({"function": fn}, {}),
+    ):
+        talk = TALK + [{"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "x", **result}]
+        status, said = g.post("/apply-template", {"messages": talk})
+        check(status == 200 and re.search(r"\[([0-9A-Za-z]{9})\]<\1>", said["prompt"]), "ids", said)
+        equal(g.post("/v1/chat/completions", {"messages": talk, "max_tokens": 1})[0], 200, "an answer")
+        check(call.get("id") != "abcDEF123" or "[abcDEF123]" in said["prompt"], "an id that fits stays", said)
+
+
 def durations(g):
     """The times of an answer, where each API has a place for them."""
 
@@ -326,6 +373,7 @@ with Daemons() as d:
         completion(g)
         forms(g)
         echo(g)
+        measures(d, g)
         prompts(g)
         limits(g)
         stable(d, g)
@@ -334,6 +382,8 @@ with Daemons() as d:
         durations(g)
         c.load(model, ctx=CTX, sessions=2, threads=1, chat_template=CLOCK)
         clock(g)
+        c.load(model, ctx=CTX, sessions=2, threads=1, chat_template=NINE)
+        ids(g)
     origins(d)
     c.close()
 tmp.cleanup()

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control tokens in texts, in the vocabularies of published models, as llama_tokenize of llama.cpp (of October 2026) has
- * them with and without parse_special; with the token that begins a text. $NTX_REAL has the models. "</s>" is left out:
- * llama.cpp takes it for a control token everywhere, but Qwen's and Gemma's vocabularies have it as a piece of HTML. */
+/* Control tokens in texts, in the vocabularies of published models, as llama_tokenize of llama.cpp (of October 2026)
+ * has them with and without parse_special; with the token that begins a text. $NTX_REAL has the models. "</s>" is
+ * left out: llama.cpp takes it for a control token everywhere, but Qwen's and Gemma's vocabularies have it as a
+ * piece of HTML. */
 #include <jansson.h>
 
 #include "tests/unit/tokenizer/data.h"
