@@ -65,7 +65,7 @@ static int bailing3_keys(struct ntx__keys *k)
     struct ntx_hparams *hp = k->hp;
     struct own *own = ntx__own(k, sizeof *own);
     int rc = own ? ntx__key_nextn(k) : -ENOMEM;
-    if (rc || (rc = ntx__key_recurrent_kv(k)) || (rc = kda3_keys(k, own)) || (rc = ntx__key_mla(k)) ||
+    if (rc || (rc = ntx__key_recurrent_kv(k, 1)) || (rc = kda3_keys(k, own)) || (rc = ntx__key_mla(k)) ||
         (rc = ntx__key_dense(k)) || (rc = shared3_keys(k)) ||
         (rc = ntx__key_limits(k, "swiglu_clamp_exp", own->limit)) ||
         (rc = ntx__key_limits(k, "swiglu_clamp_shexp", own->shared_limit)))
