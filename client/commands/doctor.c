@@ -51,7 +51,8 @@ static void print_doctor_report(const struct ntx_doctor_report *r)
         printf("%s%u KiB %.2f", i ? ", " : "", hw->streams[i].bytes >> 10, hw->streams[i].bps / 1e9);
     printf(" GB/s\n         %s\n", r->drive_note);
     print_kernels(hw);
-    printf("steps    %.0f us per layer\n", hw->layer_s * 1e6);
+    printf("steps    %.0f us per layer; of a row: attention %.1f GFLOP/s, %.2f ns a value, %.2f ns an output\n",
+           hw->layer_s * 1e6, hw->attend_flops / 1e9, hw->value_s * 1e9, hw->dot_s * 1e9);
     for (unsigned i = 0; i < r->n_findings; i++)
         ntx_out_format("%s %s\n", i ? "       -" : "to fix -", r->findings[i]);
     if (!r->n_findings)

@@ -103,7 +103,9 @@ static int measure_round(const struct ntx__doctor_bench *b, const struct drives 
     hw->ram_bps_1 = ntx__doctor_read_rate(b->one, b->buf, b->bytes, seconds * 0.06);
     hw->ram_bps = ntx__doctor_read_rate(b->all, b->buf, b->bytes, seconds * 0.06);
     hw->layer_s = STEPS_PER_LAYER * ntx__doctor_step(b->all, seconds * 0.02);
-    int rc = ntx__doctor_kernels(b, seconds * 0.45, hw);
+    int rc = ntx__doctor_kernels(b, seconds * 0.42, hw);
+    if (!rc)
+        rc = ntx__doctor_rows(b, seconds * 0.03, hw);
     return rc ? ntx_err_set(err, rc, "no memory to measure with") : measure_drives(d, b, seconds * 0.55, hw, err);
 }
 

@@ -27,6 +27,8 @@ double ntx__doctor_step(struct ntx_pool *pool, double seconds);
 
 /* kernels.c: hw->kernels, for each type. */
 int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw);
+/* rows.c: hw->attend_flops, value_s. */
+int ntx__doctor_rows(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw);
 /* Fills with bytes that give finite scales in every type, and no subnormal floats. */
 void ntx__doctor_fill(void *buf, size_t bytes);
 

@@ -9,14 +9,14 @@
 #include "client/doctor/doctor_impl.h"
 #include "common/util.h"
 
-#define WIDTH       4096u
+#define WIDTH       NTX_HW_WIDTH
 #define PIECE       (1u << 20)
 #define ROWS_MAX    64u
 #define THREADS_MAX 1024u
 
 struct multiply {
     ntx_matmul_fn *matmul;
-    uint32_t type, rows, out; /* outputs of a piece */
+    uint32_t type, rows, width, out; /* outputs of a piece */
     const char *w;
     size_t bytes, row_bytes;
     const char *x;
@@ -31,7 +31,7 @@ static void multiply_all(void *ctx, unsigned thread)
     size_t piece = m->out * m->row_bytes;
     float *y = m->y + (size_t)thread * m->rows * m->out;
     for (size_t at; (at = atomic_fetch_add(&m->next, piece)) + piece <= m->bytes;)
-        m->matmul(m->w + at, m->row_bytes, m->out, WIDTH, m->x, m->stride, m->rows, y, m->out);
+        m->matmul(m->w + at, m->row_bytes, m->out, m->width, m->x, m->stride, m->rows, y, m->out);
 }
 
 void ntx__doctor_fill(void *buf, size_t bytes)
@@ -76,30 +76,47 @@ static double median_rate(struct ntx_pool *pool, struct multiply *m, size_t all,
     return v[n / 2];
 }
 
+/* Makes m ready for a type. free_multiply frees its memory, also after -ENOMEM. */
+static int prepare_multiply(const struct ntx__doctor_bench *b, uint32_t type, uint32_t width, bool interleaved,
+                            struct multiply *m)
+{
+    enum ntx_act form = ntx_act_for(type);
+    *m = (struct multiply){.matmul = (interleaved ? b->ops->interleaved : b->ops->matmul)[type],
+                           .type = type,
+                           .width = width,
+                           .w = b->buf,
+                           .row_bytes = ntx_row_bytes(type, width),
+                           .stride = ntx_act_row_bytes(form, width)};
+    m->out = (uint32_t)(PIECE / m->row_bytes) / NTX_SLICE_OUTS * NTX_SLICE_OUTS;
+    float *x = ntx__doctor_buffer(width * sizeof *x);
+    char *quantized = ntx__doctor_buffer(ROWS_MAX * m->stride);
+    size_t y_bytes = sizeof(float) * ROWS_MAX * m->out * ntx_pool_threads(b->all);
+    m->x = quantized;
+    m->y = ntx__doctor_buffer(y_bytes);
+    int rc = x && quantized && m->y ? 0 : -ENOMEM;
+    if (!rc)
+        memset(m->y, 0, y_bytes); /* fault its pages in before the timing */
+    for (uint32_t k = 0; !rc && k < width; k++)
+        x[k] = (float)(k * 7 % 31) - 15;
+    for (uint32_t r = 0; !rc && r < ROWS_MAX; r++)
+        b->ops->act_quantize[form](x, quantized + r * m->stride, width);
+    free(x);
+    return rc;
+}
+
+static void free_multiply(struct multiply *m)
+{
+    free((char *)(uintptr_t)m->x);
+    free(m->y);
+}
+
 /* interleaved: in the layout of resident weights. The bits are random, so nothing has to be rearranged. */
 static int measure_type(const struct ntx__doctor_bench *b, uint32_t type, bool interleaved, double seconds,
                         struct ntx_hw *hw)
 {
     static const uint32_t row_counts[] = {1, 8, ROWS_MAX};
-    enum ntx_act form = ntx_act_for(type);
-    struct multiply m = {.matmul = (interleaved ? b->ops->interleaved : b->ops->matmul)[type],
-                         .type = type,
-                         .w = b->buf,
-                         .row_bytes = ntx_row_bytes(type, WIDTH),
-                         .stride = ntx_act_row_bytes(form, WIDTH)};
-    m.out = (uint32_t)(PIECE / m.row_bytes) / NTX_SLICE_OUTS * NTX_SLICE_OUTS;
-    float *x = ntx__doctor_buffer(WIDTH * sizeof *x);
-    char *quantized = ntx__doctor_buffer(ROWS_MAX * m.stride);
-    size_t y_bytes = sizeof(float) * ROWS_MAX * m.out * ntx_pool_threads(b->all);
-    m.y = ntx__doctor_buffer(y_bytes);
-    int rc = x && quantized && m.y ? 0 : -ENOMEM;
-    if (!rc)
-        memset(m.y, 0, y_bytes); /* fault its pages in before the timing */
-    for (uint32_t k = 0; !rc && k < WIDTH; k++)
-        x[k] = (float)(k * 7 % 31) - 15;
-    for (uint32_t r = 0; !rc && r < ROWS_MAX; r++)
-        b->ops->act_quantize[form](x, quantized + r * m.stride, WIDTH);
-    m.x = quantized;
+    struct multiply m;
+    int rc = prepare_multiply(b, type, WIDTH, interleaved, &m);
     for (size_t i = 0; !rc && i < sizeof row_counts / sizeof *row_counts && hw->n_kernels < NTX_HW_KERNELS; i++) {
         m.rows = row_counts[i];
         double bps = median_rate(b->all, &m, b->bytes, seconds);
@@ -107,9 +124,26 @@ static int measure_type(const struct ntx__doctor_bench *b, uint32_t type, bool i
         hw->kernels[hw->n_kernels++] = (struct ntx_hw_kernel){
             .type = type, .rows = m.rows, .interleaved = interleaved, .bps = bps, .bps_1 = bps_1};
     }
-    free(x);
-    free(quantized);
-    free(m.y);
+    free_multiply(&m);
+    return rc;
+}
+
+/* Seconds that a product of one row and one output takes beside its bytes (sums across lanes, scales): what narrow
+ * matrices take longer for each byte. */
+static int measure_dot(const struct ntx__doctor_bench *b, uint32_t type, double seconds, double *dot_s)
+{
+    static const uint32_t widths[2] = {WIDTH, NTX_HW_WIDTH / 8};
+    double byte_s[2] = {0}, dots[2] = {0};
+    int rc = 0;
+    for (int i = 0; !rc && i < 2; i++) {
+        struct multiply m;
+        rc = prepare_multiply(b, type, widths[i], b->ops->interleaved[type] != NULL, &m);
+        m.rows = ROWS_MAX;
+        byte_s[i] = rc ? 0 : 1 / median_rate(b->all, &m, b->bytes, seconds);
+        dots[i] = (double)ROWS_MAX / (double)m.row_bytes;
+        free_multiply(&m);
+    }
+    *dot_s = rc ? 0 : NTX_MAX((byte_s[1] - byte_s[0]) / (dots[1] - dots[0]), 0.0);
     return rc;
 }
 
@@ -126,5 +160,11 @@ int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struc
         if (!rc && ntx_type_info(t) && ops->interleaved[t])
             rc = measure_type(b, t, true, seconds / (4 * n), hw);
     }
+    double super = 0, plain = 0;
+    if (!rc)
+        rc = measure_dot(b, NTX_Q4_K, seconds / (4 * n), &super);
+    if (!rc)
+        rc = measure_dot(b, NTX_Q8_0, seconds / (4 * n), &plain);
+    hw->dot_s = (super + plain) / 2;
     return rc;
 }

@@ -30,6 +30,9 @@ void ntx__doctor_median(const struct ntx_hw *rounds, unsigned n, struct ntx_hw *
     MEDIAN(ram_bps_1);
     MEDIAN(ram_bps);
     MEDIAN(layer_s);
+    MEDIAN(attend_flops);
+    MEDIAN(value_s);
+    MEDIAN(dot_s);
     MEDIAN(read_s);
     out->in_flight = rounds->in_flight;
     out->n_reads = rounds->n_reads;

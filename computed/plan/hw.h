@@ -17,7 +17,10 @@
  *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5,
  *                "rates": {"Q4_K": 510}}, absent without one; with "unified": true its memory is the host's: it reads
  *                weights in place, and "gib" is how much of that it can use
- *     "pass":   {"layer_us": 12, "token_us": 100} }                       not overlapped: per layer, per pass
+ *     "pass":   {"layer_us": 12, "token_us": 100,                         not overlapped: per layer, per pass
+ *                "attend_gflops": 60, "value_ns": 0.3,                of a row: attention over F16 keys and values; a
+ *                "dot_ns": 1.5} }                                      value between two matrices; an output beside its
+ *                                                                      bytes; all threads
  *
  * "load" is the load per processor by others during the measurement: above one half the machine was busy, and such a
  * profile does not replace one of a quiet machine. "brief" is what `ntx plan` measures in a moment, if there is no
@@ -37,6 +40,7 @@
 #define NTX_HW_READS   12
 #define NTX_HW_STREAMS 4
 #define NTX_HW_KERNELS 160
+#define NTX_HW_WIDTH   4096u      /* inputs of an output, as kernels are measured */
 #define NTX_HW_ANY     UINT32_MAX /* kernel type "*": all types without an entry */
 
 struct ntx_hw_read {
@@ -74,7 +78,8 @@ struct ntx_hw {
         double type_bps[NTX_TYPE_LIMIT]; /* of a type's products of a few rows, as measured; 0: not measured */
     } gpu;
     double layer_s, token_s;
-    double load; /* per processor, during the measurement; 0: none, or unknown */
+    double attend_flops, value_s, dot_s; /* of rows; 0: unknown, and left out */
+    double load;                         /* per processor, during the measurement; 0: none, or unknown */
 };
 
 #define NTX_HW_BRIEF "brief"

@@ -153,6 +153,9 @@ static void read_profile(struct reader *r, const json_t *j, struct ntx_hw *hw)
     read_gpu(r, json_object_get(j, "gpu"), hw);
     hw->layer_s = get_number(r, pass, "layer_us", 1e9) / 1e6;
     hw->token_s = get_number(r, pass, "token_us", 1e9) / 1e6;
+    hw->attend_flops = get_number(r, pass, "attend_gflops", GFLOPS_MAX) * 1e9;
+    hw->value_s = get_number(r, pass, "value_ns", 1e9) / 1e9;
+    hw->dot_s = get_number(r, pass, "dot_ns", 1e9) / 1e9;
     hw->load = get_number(r, j, "load", 1e6);
 }
 
@@ -286,6 +289,9 @@ char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned
     put_rate(ram, "gb_s", hw->ram_bps / 1e9);
     put_rate(pass, "layer_us", hw->layer_s * 1e6);
     put_rate(pass, "token_us", hw->token_s * 1e6);
+    put_rate(pass, "attend_gflops", hw->attend_flops / 1e9);
+    put_rate(pass, "value_ns", hw->value_s * 1e9);
+    put_rate(pass, "dot_ns", hw->dot_s * 1e9);
     for (unsigned i = 0; i < n_findings; i++)
         json_array_append_new(said, json_string(findings[i]));
     json_object_set_new(j, "ram", ram);

@@ -9,6 +9,7 @@
 #include "computed/state/kv.h"
 
 #define NEARLY_ALL 0.9 /* of the experts: then reads need not wait for the router */
+#define FEW_ROWS   8u  /* with so many at most, what an output costs beside its bytes overlaps with reading them */
 
 /* Share of the experts that some row wants: each row is routed independently. */
 static double experts_used(const struct ntx_model *m, uint32_t rows)
@@ -53,6 +54,31 @@ static uint32_t type_of(const struct ntx_model *m, const struct ntx_chunk *c)
     return p->added[ntx_pack_adds(p, NTX_PACK_UP) ? NTX_PACK_UP : NTX_PACK_DOWN].type;
 }
 
+/* Positions that the rows before `positions` see in a layer, summed over them. */
+static double positions_seen(const struct ntx_hparams *hp, uint32_t layer, uint32_t rows, uint32_t positions)
+{
+    double window = hp->window && ntx_windowed(hp, layer) ? hp->window : positions,
+           first = positions - NTX_MIN(rows, positions);
+    double mean = (first + positions + 1) / 2;
+    return rows * NTX_MIN(mean, window);
+}
+
+/* Work of the rows beside their products, in layers [0, n). */
+static void add_row_work(const struct ntx_model *m, const struct ntx_plan *p, uint32_t n, uint32_t positions,
+                         struct ntx_load_bytes *l)
+{
+    const struct ntx_hparams *hp = &m->hp;
+    for (uint32_t i = 0; i < n; i++) {
+        const struct ntx_dims d = ntx_dims_of(hp, i);
+        bool experts = hp->n_expert && i >= hp->n_dense;
+        double heads = d.n_head, width = hp->kv_lora ? 2.0 * hp->kv_lora + hp->rope_dim : d.head_k + d.head_v,
+               ffn = experts ? (double)hp->n_expert_used * hp->n_ff_exp + hp->n_ff_shexp : d.n_ff;
+        if (ntx_kv_layer_reads(hp, p->kv_type, i, positions) > 0)
+            l->attend_ops += 2 * heads * width * positions_seen(hp, i, l->rows, positions);
+        l->values += l->rows * (2.0 * hp->n_embd + heads * d.head_k + ffn);
+    }
+}
+
 bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked,
                    uint32_t positions, struct ntx_load_bytes *out)
 {
@@ -76,8 +102,13 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
         streamed += storage ? (double)c->bytes : 0;
         if (few && !asked)
             continue;
-        double bytes = (double)c->bytes * (c->expert ? used : 1) * NTX_MAX(c->users, 1u);
+        const double times = (c->expert ? used : 1) * NTX_MAX(c->users, 1u), bytes = (double)c->bytes * times;
         uint32_t type = type_of(m, c);
+        uint32_t of_rows = c->expert ? l.expert_rows : rows;
+        of_rows = few ? asked : of_rows;
+        if (of_rows > FEW_ROWS)
+            l.dots += of_rows * times *
+                      ((double)c->n_out - (double)c->bytes / (double)ntx_row_bytes(type, NTX_HW_WIDTH));
         if (p->table[i].placement == NTX_PLACE_FRAME) {
             add_bytes(&l, NTX_TIER_HOST, type, c->expert, few, bytes * framed);
             add_bytes(&l, NTX_TIER_STORAGE, type, c->expert, few, bytes * (1 - framed));
@@ -94,6 +125,7 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     l.kv_bytes = (double)ntx_recur_bytes(&m->hp);
     for (uint32_t i = 0; i < m->hp.n_layers - !asked; i++)
         l.kv_bytes += ntx_kv_layer_reads(&m->hp, p->kv_type, i, positions);
+    add_row_work(m, p, m->hp.n_layers - !asked, positions, &l);
     l.kv_read_bytes = (double)ntx_kv_shape_reads(&m->hp, p->kv_type, &p->kv, positions, rows, asked);
     *out = l;
     return true;

@@ -99,6 +99,22 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
         }
 }
 
+/* Seconds of the CPU for attention: reading K and V, or arithmetic. attend: bytes per second. */
+static double attend_s(const struct ntx_hw *hw, const struct ntx_load_bytes *l, double attend)
+{
+    double part = l->threads && l->threads < hw->threads ? (double)l->threads / hw->threads : 1,
+           read = attend > 0 ? l->kv_bytes / attend : 0,
+           math = hw->attend_flops > 0 ? l->attend_ops / (hw->attend_flops * part) : 0;
+    return NTX_MAX(read, math);
+}
+
+/* Seconds for the values of rows between matrices, and for outputs of narrow ones. */
+static double values_s(const struct ntx_hw *hw, const struct ntx_load_bytes *l)
+{
+    double part = l->threads && l->threads < hw->threads ? (double)l->threads / hw->threads : 1;
+    return (l->values * hw->value_s + NTX_MAX(l->dots, 0.0) * hw->dot_s) / part;
+}
+
 static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_load_bytes *l, const struct costs *c,
                                       double share)
 {
@@ -119,7 +135,7 @@ static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_
     f.memory_s = ram > 0 ? (host + 2 * storage + kv) / ram : 0;
     f.h2d_s = share > 0 && !hw->gpu.unified ? share * (host + storage) / hw->gpu.h2d_bps : 0;
     f.device_s = c->device + share * c->copied + (l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
-    f.cpu_s = (1 - share) * c->cpu + (!l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
+    f.cpu_s = (1 - share) * c->cpu + (l->kv_on_device ? 0 : attend_s(hw, l, attend) + values_s(hw, l));
     f.compute_s = f.device_s + f.cpu_s + hw->layer_s * l->n_layers + hw->token_s;
     f.pass_s = NTX_MAX(NTX_MAX(f.drive_s, f.memory_s), NTX_MAX(f.h2d_s, f.compute_s)) + f.late_s;
     f.estimated = c->estimated && f.device_s > 0;

@@ -16,7 +16,8 @@
  *            reads them)
  *   h2d      bytes that are copied to the GPU
  *   compute  in sequence, since a layer needs the one before: the GPU's part, the CPU's part (kernel rates per type and
- *            row count), attention over the KV, and the fixed cost of each layer and pass. The GPU multiplies one row
+ *            row count), attention over the KV (its bytes or its arithmetic), the values of rows between matrices, and
+ *            the fixed cost of each layer and pass. The GPU multiplies one row
  *            at the profile's rate for the type; without one, and for two to eight rows, at an estimate from the
  *            kernels' machine code (estimates.h), and the forecast says so
  *   late     reads that are not known before the layer's turn (experts that the router selects and RAM does not hold):
@@ -50,6 +51,9 @@ struct ntx_load_bytes {
     uint32_t asked;       /* the number of those rows */
     double late_bytes;    /* of the storage tier: known too late to overlap */
     double kv_bytes;      /* read by attention */
+    double attend_ops;    /* its additions and multiplications */
+    double values;        /* of all rows, between matrices */
+    double dots;          /* outputs of all rows, beyond those of matrices that are NTX_HW_WIDTH wide */
     double kv_read_bytes; /* of them, those that come from the drive first, ahead of their layers */
     bool kv_on_device;
     uint64_t read_bytes;      /* size of a streamed read; 0: 512 KiB */

@@ -55,6 +55,40 @@ static void test_interleaved(void)
     free(json);
 }
 
+/* Beside products, a row costs attention (its bytes or its arithmetic) and its values between matrices. */
+static void test_row_work(void)
+{
+    struct ntx_hw hw = profile(machine), back;
+    struct ntx_load_bytes l = {.rows = 1, .kv_bytes = 3.2 * GB, .attend_ops = 4 * GB, .values = 5 * GB};
+    struct ntx_forecast f;
+    l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 2 * GB;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 0.1 + 0.1); /* the profile has neither rate: only the bytes count */
+    hw.attend_flops = 50 * GB;
+    hw.value_s = 0.4 / GB;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 0.1 + 0.1 + 2.0); /* 80 ms of arithmetic are less than 100 ms of reading */
+    l.attend_ops = 40 * GB;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 0.1 + 0.8 + 2.0);
+    l.dots = 0.5 * GB;
+    hw.dot_s = 2 / GB;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 0.1 + 0.8 + 2.0 + 1.0);
+    l.threads = 2; /* of four */
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 0.2 + 1.6 + 4.0 + 2.0);
+    l.kv_on_device = true;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 0.2);
+    struct ntx_err err = {0};
+    char *json = ntx_hw_dump(&hw, NULL, 0);
+    CHECK(!ntx_hw_parse(json, &back, &err));
+    NEAR(back.attend_flops, 50 * GB);
+    CHECK(fabs(back.value_s - 0.4 / GB) < 1e-15 && fabs(back.dot_s - 2 / GB) < 1e-15);
+    free(json);
+}
+
 static void test_rates(void)
 {
     struct ntx_hw hw = profile(machine);
@@ -458,6 +492,7 @@ int main(void)
     test_rates();
     test_streams();
     test_interleaved();
+    test_row_work();
     test_terms();
     test_gpu();
     test_estimates();
