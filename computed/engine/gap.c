@@ -40,7 +40,8 @@ uint32_t ntx_gap_rows(struct ntx_gap *g, double depth, uint32_t most)
     return g->allowed;
 }
 
-/* Least squares through the origin, a pass weighted by 1 / its rows. Where all passes had their rows at one depth, `deep` stays as it was. */
+/* Least squares through the origin, a pass weighted by 1 / its rows. Where all passes had their rows at one depth,
+ * `deep` stays as it was. */
 static void fit_costs(struct ntx_gap *g)
 {
     double det = g->rr * g->dd - g->rd * g->rd;

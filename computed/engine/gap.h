@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gap.h: how many rows of prompts a pass has while answers are written. Each of these rows makes the pass longer, and
- * with it the gap between two tokens of every answer. So their number follows a target for the time of a pass: --max-gap,
- * or twice a pass without prompts where that is more (a large model, or one that a drive streams: there more rows of a
- * prompt cost little). The model of the time, learned from the recent passes:
+ * with it the gap between two tokens of every answer. So their number follows a target for the time of a pass:
+ * --max-gap, or twice a pass without prompts where that is more (a large model, or one that a drive streams: there more
+ * rows of a prompt cost little). The model of the time, learned from the recent passes:
  *
  *     ns of a pass = base + row x rows of prompts + deep x the sum of their positions
  *
  * base is the recent mean of passes without prompts. Where none came for a while, one pass has no row of a prompt. The
- * number at most doubles from pass to pass, so a wrong model costs little. Pure; it changes no token, since the value of
- * a row depends on its own session alone. */
+ * number at most doubles from pass to pass, so a wrong model costs little. Pure; it changes no token, since the value
+ * of a row depends on its own session alone. */
 #ifndef NTX_COMPUTED_ENGINE_GAP_H
 #define NTX_COMPUTED_ENGINE_GAP_H
 
