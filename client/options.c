@@ -36,10 +36,10 @@ struct parse {
 static void describe_command(struct parse *p, bool all);
 
 /* NULL: it is none of the entries. */
-static const struct ntx_setting *find_key(int key, unsigned chosen, const struct option_group **of)
+static const struct ntx_setting *find_key(int key, unsigned selected, const struct option_group **of)
 {
     for (const struct option_group *g = groups; g < groups + N_GROUPS; g++)
-        for (unsigned i = 0; chosen & g->group && i < ntx__option_entries(g)->n; i++)
+        for (unsigned i = 0; selected & g->group && i < ntx__option_entries(g)->n; i++)
             if (ntx__option_entries(g)->entry[i].help && ntx__option_key(g, i) == key)
                 return *of = g, &ntx__option_entries(g)->entry[i];
     return NULL;
@@ -183,13 +183,13 @@ static bool any_shown(const struct section *s)
 }
 
 /* Returns the number of sections. */
-static unsigned make_sections(unsigned chosen, bool all, struct section *sections, struct argp_child *kids)
+static unsigned make_sections(unsigned selected, bool all, struct section *sections, struct argp_child *kids)
 {
     unsigned n = 0;
     const char *title = "";
     memset(sections, 0, N_GROUPS * sizeof *sections);
     for (unsigned i = 0; i < N_GROUPS; i++) {
-        if (!(chosen & groups[i].group))
+        if (!(selected & groups[i].group))
             continue;
         if (strcmp(title, groups[i].title)) {
             title = groups[i].title;
@@ -337,16 +337,16 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     struct argp_child kids[N_GROUPS + 1] = {0};
     struct ntx_err err = {0};
     char name[64];
-    const unsigned chosen = ntx_command_groups(cmd);
+    const unsigned selected = ntx_command_groups(cmd);
     struct argp argp = {ntx_common_options, parse_opt, cmd->args, NULL, kids, filter_help, NULL};
-    struct parse p = {.cmd = cmd, .o = o, .argp = &argp, .sections = sections, .kids = kids, .groups = chosen};
+    struct parse p = {.cmd = cmd, .o = o, .argp = &argp, .sections = sections, .kids = kids, .groups = selected};
     describe_command(&p, false);
     *o = (struct ntx_options){.skip_threshold = -1, .threshold = -1};
     for (unsigned i = 0; i < N_GROUPS; i++)
         ntx_settings_preset(ntx__option_entries(&groups[i]), (char *)o + groups[i].base);
     snprintf(name, sizeof name, "ntx %s", cmd->name);
     argv[0] = name;
-    if (chosen & (NTX_OPT_LOAD | NTX_OPT_GEN | NTX_OPT_MODEL) &&
+    if (selected & (NTX_OPT_LOAD | NTX_OPT_GEN | NTX_OPT_MODEL) &&
         ntx_defaults_read(&o->defaults, take_default, &p, &err)) {
         ntx_say("%s", err.text);
         exit(NTX_EXIT_USAGE);
@@ -359,7 +359,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     if (!o->sampling.has_seed)
         new_seed(o);
     take_load_template(o);
-    if (read_template(o, !(chosen & NTX_OPT_LOAD), &err)) {
+    if (read_template(o, !(selected & NTX_OPT_LOAD), &err)) {
         ntx_say("%s", err.text);
         exit(NTX_EXIT_USAGE);
     }

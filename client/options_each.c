@@ -53,9 +53,9 @@ unsigned ntx_command_groups(const struct ntx_command *cmd)
 void ntx_command_options(const struct ntx_command *cmd,
                          void (*see)(void *arg, const char *title, const struct ntx_setting *s), void *arg)
 {
-    const unsigned chosen = ntx_command_groups(cmd);
+    const unsigned selected = ntx_command_groups(cmd);
     for (const struct option_group *g = ntx__option_groups; g < ntx__option_groups + NTX__N_OPTION_GROUPS; g++)
-        for (unsigned i = 0; chosen & g->group && i < ntx__option_entries(g)->n; i++) {
+        for (unsigned i = 0; selected & g->group && i < ntx__option_entries(g)->n; i++) {
             const struct ntx_setting *s = &ntx__option_entries(g)->entry[i];
             if (s->help)
                 see(arg, g->title, s);

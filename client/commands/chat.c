@@ -36,8 +36,8 @@ static int handle_message(struct ntx_chat *k, const char *text, size_t len, stru
 {
     if (ntx_chat_is_command(text))
         return ntx_chat_command(k, text, err);
-    int rc = ntx_talk_ask(&k->talk, text, len) ? ntx_err_set(err, -ENOMEM, "no memory for the message")
-                                               : ntx_chat_send(k, err);
+    int rc = ntx_talk_add_user(&k->talk, text, len) ? ntx_err_set(err, -ENOMEM, "no memory for the message")
+                                                    : ntx_chat_send(k, err);
     if (rc && k->talk.n && !k->talk.turns[k->talk.n - 1].answer)
         ntx_talk_drop(&k->talk);
     return rc;

@@ -40,9 +40,9 @@ struct ntx_talk {
     struct ntx_turn *turns;
     unsigned n, room;
 };
-int ntx_talk_ask(struct ntx_talk *t, const char *text, size_t len); /* adds a turn */
-void ntx_talk_answer(struct ntx_talk *t, char *text, size_t len);   /* of the last turn; takes text over */
-void ntx_talk_drop(struct ntx_talk *t);                             /* removes the last turn */
+int ntx_talk_add_user(struct ntx_talk *t, const char *text, size_t len); /* adds a turn */
+void ntx_talk_answer(struct ntx_talk *t, char *text, size_t len);        /* of the last turn; takes text over */
+void ntx_talk_drop(struct ntx_talk *t);                                  /* removes the last turn */
 void ntx_talk_clear(struct ntx_talk *t);                       /* removes all turns, the system message and the model */
 int ntx_talk_set_model(struct ntx_talk *t, const char *model); /* NULL: unknown */
 /* Writes {"ntx": "conversation", "model": ..., "messages": [{"role": ..., "content": ...}, ...]}, a form that other
@@ -72,7 +72,7 @@ bool ntx_chat_input_shown(const struct ntx_chat_input *in); /* input is a termin
  * Ctrl-C, *n bytes were dropped; -EINTR: another signal. */
 int ntx_chat_input_next(struct ntx_chat_input *in, char **text, size_t *n, struct ntx_err *err);
 /* Prints the question and reads an answer; true: yes. Where input is no terminal, it is no. */
-bool ntx_chat_input_ask(struct ntx_chat_input *in, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+bool ntx_chat_input_confirm(struct ntx_chat_input *in, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* ---- chat.c */
 struct ntx_chat {

@@ -29,7 +29,7 @@
 
 /* Asks whether the terminal shows whole clusters (DECRQM of mode 2027), then for its kind (DA1), which all terminals
  * answer. One that does not know the first question may show a part of it, which is erased. */
-static const char ask_whole[] = "\033[?2027$p\r\033[K\033[c", whole_on[] = "\033[?2027h", whole_off[] = "\033[?2027l";
+static const char query_whole[] = "\033[?2027$p\r\033[K\033[c", whole_on[] = "\033[?2027h", whole_off[] = "\033[?2027l";
 #define ANSWER_MS 100
 
 static const char paste_on[] = "\033[?2004h", paste_off[] = "\033[?2004l", paste_end[] = "\033[201~";
@@ -180,7 +180,7 @@ static int next_char(EditLine *el, wchar_t *out)
 /* ---- the terminal's kind */
 
 /* Asks and waits for the answer. Keys that were typed before it stay in e->in. */
-static void ask_terminal(struct ntx_editor *e)
+static void query_terminal(struct ntx_editor *e)
 {
     const char *term = getenv("TERM");
     char mode[32] = "", kind[32];
@@ -188,7 +188,7 @@ static void ask_terminal(struct ntx_editor *e)
     bool answered = false;
     if (!strcmp(term, "linux"))
         return;
-    write_terminal(ask_whole);
+    write_terminal(query_whole);
     while (!answered && e->n < sizeof e->in) {
         int64_t left = (end - (int64_t)ntx_now_ns()) / 1000000;
         struct pollfd p = {.fd = STDIN_FILENO, .events = POLLIN};
@@ -479,7 +479,7 @@ int ntx_editor_open(struct ntx_editor **out, struct ntx_err *err)
     el_wset(e->el, EL_GETCFN, next_char);
     bind_keys(e->el);
     silence_terminal(e);
-    ask_terminal(e);
+    query_terminal(e);
     if (!ntx_history_open(&e->file))
         ntx_history_load(e->file, add_recent, e);
     watch_signals(true);

@@ -181,7 +181,7 @@ int ntx_chat_input_next(struct ntx_chat_input *in, char **text, size_t *n, struc
     return rc < 0 && rc != -ECANCELED ? ntx_err_set(err, rc, "cannot read standard input: %s", strerror(-rc)) : rc;
 }
 
-bool ntx_chat_input_ask(struct ntx_chat_input *in, const char *fmt, ...)
+bool ntx_chat_input_confirm(struct ntx_chat_input *in, const char *fmt, ...)
 {
     char question[1024], *text = NULL;
     size_t n = 0;

@@ -57,12 +57,12 @@ static int check_save_path(struct ntx_chat *k, const char *path, bool quoted, bo
     if (strpbrk(path, " \t\n") && !quoted) {
         if (!k->tty)
             return ntx_err_set(err, -EINVAL, "a file's name with blanks goes in quotes: /save \"%s\"", path);
-        *go = ntx_chat_input_ask(k->in, "save as the file '%s'?", path);
+        *go = ntx_chat_input_confirm(k->in, "save as the file '%s'?", path);
         if (!*go)
             return 0;
     }
     if (there && k->tty && !is_same(k->file, path))
-        *go = ntx_chat_input_ask(k->in, "%s is there already: write over it?", path);
+        *go = ntx_chat_input_confirm(k->in, "%s is there already: write over it?", path);
     return 0;
 }
 
@@ -97,7 +97,7 @@ int ntx_chat_save(struct ntx_chat *k, char *rest, struct ntx_err *err)
         if (!k->tty)
             return ntx_err_set(err, -EEXIST, "a conversation %s is there already: take another name; /list shows them",
                                name);
-        if (!ntx_chat_input_ask(k->in, "a conversation %s is there already: write over it?", name)) {
+        if (!ntx_chat_input_confirm(k->in, "a conversation %s is there already: write over it?", name)) {
             ntx_chat_tell(k, "nothing is saved");
             return 0;
         }

@@ -15,7 +15,7 @@
  * be dropped, enough are dropped to leave that quarter, so that not every further turn recomputes the context. */
 #define LEAVE 1024
 
-struct ask { /* a request under way */
+struct chat_request { /* a request under way */
     Ntx__Message *msg, **list;
     unsigned n;
     struct ntx_chat *k;
@@ -42,7 +42,7 @@ void ntx_chat_forget(struct ntx_chat *k)
     k->used = 0;
 }
 
-static void put_message(struct ask *a, const char *role, const char *text, size_t len)
+static void put_message(struct chat_request *a, const char *role, const char *text, size_t len)
 {
     Ntx__Message *m = &a->msg[a->n];
     ntx__message__init(m);
@@ -53,7 +53,7 @@ static void put_message(struct ask *a, const char *role, const char *text, size_
 }
 
 /* Collects the messages of the request: the last turn, and for a new session all messages before it. */
-static int collect_messages(struct ask *a, bool all)
+static int collect_messages(struct chat_request *a, bool all)
 {
     const struct ntx_chat *k = a->k;
     unsigned from = all ? k->first : k->talk.n - 1, most = 2 * (k->talk.n - from) + 1;
@@ -76,7 +76,7 @@ static int collect_messages(struct ask *a, bool all)
 /* Called before the answer's first token. */
 static void on_begun(void *ctx)
 {
-    const struct ask *a = ctx;
+    const struct chat_request *a = ctx;
     const struct ntx_chat *k = a->k;
     char range[64];
     if (!a->dropped)
@@ -90,7 +90,8 @@ static void on_begun(void *ctx)
 }
 
 /* Sends one request. leave: as in the protocol. got->session 0: refused, the session is unchanged. */
-static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answered *got, struct ntx_err *err)
+static int request_once(struct chat_request *a, uint32_t leave, bool again, struct ntx_answered *got,
+                        struct ntx_err *err)
 {
     struct ntx_chat *k = a->k;
     Ntx__Generate m = NTX__GENERATE__INIT;
@@ -126,7 +127,7 @@ static int ask_once(struct ask *a, uint32_t leave, bool again, struct ntx_answer
 static bool too_long(int rc) { return rc == -E2BIG || rc == -EMSGSIZE; }
 
 /* Drops turns that cannot fit, since a token has hardly more than 8 bytes: this saves many refused requests. */
-static void drop_hopeless(struct ask *a)
+static void drop_hopeless(struct chat_request *a)
 {
     struct ntx_chat *k = a->k;
     size_t bytes = 0;
@@ -142,25 +143,26 @@ static void drop_hopeless(struct ask *a)
 }
 
 /* Sends the request, dropping as many of the oldest turns as necessary. */
-static int ask_fitting(struct ask *a, bool again, struct ntx_answered *got, struct ntx_err *err)
+static int request_fitting(struct chat_request *a, bool again, struct ntx_answered *got, struct ntx_err *err)
 {
     struct ntx_chat *k = a->k;
     uint32_t leave = k->o.n && k->o.n < LEAVE ? k->o.n : LEAVE;
-    int rc = ask_once(a, leave, again, got, err);
+    int rc = request_once(a, leave, again, got, err);
     if (rc == -ENOENT && k->session && !got->session) { /* the session is gone, for example after a load of another
                                                          * model */
         k->session = 0;
-        rc = ask_once(a, leave, again, got, err);
+        rc = request_once(a, leave, again, got, err);
     }
     if (too_long(rc) && !got->session)
         close_session(k);
-    for (; too_long(rc) && !got->session && k->first + 1 < k->talk.n; rc = ask_once(a, UINT32_MAX, false, got, err)) {
+    for (; too_long(rc) && !got->session && k->first + 1 < k->talk.n;
+         rc = request_once(a, UINT32_MAX, false, got, err)) {
         k->first++;
         a->dropped++;
         drop_hopeless(a);
     }
     if (too_long(rc) && !got->session) /* no turn is left to drop: take any room for the answer */
-        rc = ask_once(a, 0, false, got, err);
+        rc = request_once(a, 0, false, got, err);
     return rc;
 }
 
@@ -221,14 +223,14 @@ static void save_named(struct ntx_chat *k)
 
 static int send_turn(struct ntx_chat *k, bool again, struct ntx_err *err)
 {
-    struct ask a = {.k = k};
+    struct chat_request a = {.k = k};
     struct ntx_answered got = {0};
     unsigned first = k->first;
     int rc = k->lost ? ntx_client_reconnect(k->c, err) : 0;
     if (rc)
         return rc;
     k->lost = false;
-    rc = ask_fitting(&a, again, &got, err);
+    rc = request_fitting(&a, again, &got, err);
     bool stopped = rc == -EINTR && got.session && k->tty && ntx_client_signalled() == SIGINT;
     bool cut = rc == -ESHUTDOWN && got.session;
     if (!rc || stopped || cut) {

@@ -22,7 +22,7 @@ static char *copy_text(const char *text, size_t len)
     return t;
 }
 
-int ntx_talk_ask(struct ntx_talk *t, const char *text, size_t len)
+int ntx_talk_add_user(struct ntx_talk *t, const char *text, size_t len)
 {
     if (t->n == t->room) {
         unsigned room = 2 * t->room + 8;
@@ -194,7 +194,7 @@ static int take_message(struct ntx_talk *t, const json_t *m, size_t i, struct nt
         return ntx_err_set(err, -EINVAL, "message %zu: the role is system, user or assistant, not \"%.40s\"", i + 1,
                            role);
     if (!system && !answer)
-        return ntx_talk_ask(t, text, len) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
+        return ntx_talk_add_user(t, text, len) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
     if (system ? i > 0 : !t->n || t->turns[t->n - 1].answer)
         return ntx_err_set(err, -EINVAL, "message %zu: %s", i + 1,
                            system ? "the system's text comes first, once" : "an answer without a question");

@@ -276,7 +276,7 @@ static int take_reply(struct eval *e, const Ntx__Reply *r, struct ntx_err *err)
     return r->body_case == NTX__REPLY__BODY_DONE ? judge_answer(e, q, r->done, err) : 0;
 }
 
-static int ask_all(struct eval *e, struct ntx_err *err)
+static int request_all(struct eval *e, struct ntx_err *err)
 {
     int rc = 0;
     while (!rc && e->done < e->n) {
@@ -366,7 +366,7 @@ int ntx_cmd_eval(struct ntx_options *o)
         rc = load_model(&e, o, &f, &err);
     uint64_t t0 = ntx_now_ns();
     if (!rc)
-        rc = ask_all(&e, &err);
+        rc = request_all(&e, &err);
     if (!rc)
         rc = report_results(&e, (double)(ntx_now_ns() - t0) / 1e9, &err);
     ntx_client_free(e.c);

@@ -69,9 +69,9 @@ static bool is_input(const struct ntx_options *o, unsigned n_args, const struct 
 int ntx_check_output_guard(const struct ntx_command *c, const struct ntx_options *o, struct ntx_err *err)
 {
     const bool makes = strstr(c->args, " OUT"),
-               asks = strstr(c->args, "PROMPT"); /* with MODEL OUT and MODEL PROMPT, no input follows the model */
+               has_prompt = strstr(c->args, "PROMPT"); /* with MODEL OUT and MODEL PROMPT, no input follows the model */
     unsigned n_args = o->n_args;
-    if (makes || asks)
+    if (makes || has_prompt)
         n_args = NTX_MIN(n_args, (unsigned)ntx_command_takes_model(c));
     const char *const out[] = {o->stats, o->trace,       o->out,
                                o->steps, o->save_logits, makes && o->n_args > 1 ? o->args[1] : NULL};

@@ -177,19 +177,19 @@ static int make_forecast(const struct ntx_options *o, const struct ntx_outline *
 {
     struct machines *m = *out = calloc(1, sizeof *m);
     int rc = m ? read_file(o->machines, o, m, err) : ntx_err_set(err, -ENOMEM, "no memory");
-    struct ntx_machines_request ask = {.ctx = o->load.ctx};
+    struct ntx_machines_request request = {.ctx = o->load.ctx};
     if (!rc)
-        rc = ntx_kv_type_of(o->load.kv_type, &model->model->hp, &ask.kv_type, err);
+        rc = ntx_kv_type_of(o->load.kv_type, &model->model->hp, &request.kv_type, err);
     if (!rc) {
-        ask.hw = m->hw;
-        ask.budget = m->budget;
-        ask.n = m->n;
-        ask.link = m->link;
+        request.hw = m->hw;
+        request.budget = m->budget;
+        request.n = m->n;
+        request.link = m->link;
     }
     f->ctx = ntx_plan_ctx(&model->model->hp, o->load.ctx);
     f->heads = ntx_heads_refuse(model->model);
     for (int s = NTX_SPLIT_ROWS; s < NTX_SPLITS && !rc; s++)
-        rc = ntx_machines_forecast(model, &ask, (enum ntx_split)s, &f->by[s], err);
+        rc = ntx_machines_forecast(model, &request, (enum ntx_split)s, &f->by[s], err);
     if (!rc)
         f->split = ntx_machines_choose(o->load.split, f->by, !f->heads);
     if (!rc && f->split == NTX_SPLIT_HEADS && f->heads)

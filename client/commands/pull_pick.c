@@ -212,7 +212,7 @@ static unsigned read_choice(const struct picking *p, const char *line)
 }
 
 /* 1: the user wants none. */
-static int ask_user(const struct picking *p, unsigned *choice)
+static int prompt_user(const struct picking *p, unsigned *choice)
 {
     char line[300];
     for (;;) {
@@ -251,7 +251,7 @@ static int pick_type(const struct picking *p, bool best, unsigned *choice, struc
         return ntx_err_set(err, -ENOENT, "%s: no type can be recommended, since %s; say which one", p->name,
                            p->type[0].tok_s > 0 ? "none fits on the drive" : "no speed is known");
     if (isatty(STDIN_FILENO) && isatty(STDERR_FILENO))
-        return ask_user(p, choice);
+        return prompt_user(p, choice);
     say_command(p);
     return 1;
 }

@@ -254,7 +254,7 @@ int ntx_cmd_load(struct ntx_options *o)
 }
 
 /* Connects, sends one request and returns the reply. */
-static int ask_once(const char *socket, Ntx__Request *q, int timeout_ms, Ntx__Reply **out)
+static int request_once(const char *socket, Ntx__Request *q, int timeout_ms, Ntx__Reply **out)
 {
     struct ntx_err err = {0};
     struct ntx_client *c = NULL;
@@ -271,7 +271,7 @@ int ntx_cmd_unload(struct ntx_options *o)
     Ntx__Request q = NTX__REQUEST__INIT;
     q.body_case = NTX__REQUEST__BODY_UNLOAD;
     q.unload = &u;
-    return ask_once(o->socket, &q, 60000, NULL);
+    return request_once(o->socket, &q, 60000, NULL);
 }
 
 int ntx_cmd_stop(struct ntx_options *o)
@@ -280,7 +280,7 @@ int ntx_cmd_stop(struct ntx_options *o)
     Ntx__Request q = NTX__REQUEST__INIT;
     q.body_case = NTX__REQUEST__BODY_STOP;
     q.stop = &s;
-    return ask_once(o->socket, &q, 60000, NULL);
+    return request_once(o->socket, &q, 60000, NULL);
 }
 
 static void print_value(const char *key, const json_t *v)
@@ -293,17 +293,17 @@ static void print_value(const char *key, const json_t *v)
 }
 
 /* Also accepts a private run, whose daemons answer like others. */
-static int ask_status(const struct ntx_options *o, Ntx__Request *q, Ntx__Reply **out)
+static int request_status(const struct ntx_options *o, Ntx__Request *q, Ntx__Reply **out)
 {
     struct ntx_err err = {0};
     struct ntx_where w;
     char path[256];
     if (o->socket)
-        return ask_once(o->socket, q, 5000, out);
+        return request_once(o->socket, q, 5000, out);
     if (ntx_where(true, &w, &err))
         return ntx_fail(&err);
     snprintf(path, sizeof path, "%s/ntx.sock", w.dir);
-    int code = ask_once(path, q, 5000, out);
+    int code = request_once(path, q, 5000, out);
     if (!code && w.run && !o->json)
         printf("%-22s process %d, in %s\n", "private run", (int)w.run, w.dir);
     return code;
@@ -316,7 +316,7 @@ int ntx_cmd_status(struct ntx_options *o)
     Ntx__Reply *r = NULL;
     q.body_case = NTX__REQUEST__BODY_STATUS;
     q.status = &s;
-    int code = ask_status(o, &q, &r);
+    int code = request_status(o, &q, &r);
     if (code)
         return code;
     if (r->body_case != NTX__REPLY__BODY_STATUS) {

@@ -61,10 +61,10 @@ bool ntx_shown_apart(void)
 struct ntx_shown *ntx_shown_begin(bool apart)
 {
     struct ntx_shown *s = calloc(1, sizeof *s);
-    struct ntx_reply_options ask = {.format = ntx_reply_by_name("plain"), .part = show_part, .arg = s};
+    struct ntx_reply_options options = {.format = ntx_reply_by_name("plain"), .part = show_part, .arg = s};
     if (s && isatty(STDOUT_FILENO))
         s->wrap = ntx_wrap_new(&(struct ntx_wrap_to){.put = put_stdout, .markdown = true});
-    if (s && apart && ntx_reply_new(&ask, &s->reply))
+    if (s && apart && ntx_reply_new(&options, &s->reply))
         s->reply = NULL;
     return s;
 }

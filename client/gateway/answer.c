@@ -150,11 +150,11 @@ static void show_text(struct ntx_part_taker *t, bool thought, const char *text, 
     struct ntx_choice *c = &t->a->choice[t->choice];
     if (!len)
         return;
-    if (t->a->ask->stream)
+    if (t->a->request->stream)
         t->a->shape->piece(t->a, t->choice, thought, text, len, t->out);
-    if (t->a->ask->stream && !thought && t->a->ask->unenforced.keywords)
+    if (t->a->request->stream && !thought && t->a->request->unenforced.keywords)
         ntx_buf_add(&c->checked, text, len);
-    if (!t->a->ask->stream)
+    if (!t->a->request->stream)
         ntx_buf_add(thought ? &c->thought : &c->text, text, len);
 }
 
@@ -181,14 +181,14 @@ static void name_call(const struct ntx_answer *a, struct ntx_tool_call *call, co
     if (*id && strlen(id) < sizeof call->id)
         snprintf(call->id, sizeof call->id, "%s", id);
     else
-        snprintf(call->id, sizeof call->id, "%s%016llx", a->ask->api == NTX_API_MESSAGES ? "toolu_" : "call_",
+        snprintf(call->id, sizeof call->id, "%s%016llx", a->request->api == NTX_API_MESSAGES ? "toolu_" : "call_",
                  (unsigned long long)r);
 }
 
 static int add_call(struct ntx_part_taker *t, const struct ntx_reply_part *p)
 {
     struct ntx_choice *c = &t->a->choice[t->choice];
-    if (c->n_calls && !t->a->ask->parallel)
+    if (c->n_calls && !t->a->request->parallel)
         return 0; /* the request takes one call at most */
     struct ntx_tool_call *call = realloc(c->call, (c->n_calls + 1) * sizeof *call);
     if (!call)
@@ -202,7 +202,7 @@ static int add_call(struct ntx_part_taker *t, const struct ntx_reply_part *p)
     name_call(t->a, call, p->id);
     if (!call->name || !call->arguments || !call->text)
         return -ENOMEM;
-    if (t->a->ask->stream)
+    if (t->a->request->stream)
         t->a->shape->call(t->a, t->choice, c->n_calls - 1, t->out);
     return 0;
 }
@@ -218,25 +218,28 @@ static int on_part(void *arg, const struct ntx_reply_part *p)
 static bool offers(void *arg, const char *name, size_t n)
 {
     const struct ntx_part_taker *t = arg;
-    return json_object_getn(t->a->ask->offered, name, n) != NULL;
+    return json_object_getn(t->a->request->offered, name, n) != NULL;
 }
 
 static void begin_with_prompt(const struct ntx_answer *a, struct ntx_choice *c, const struct ntx_api_request_prompt *p)
 {
     c->logprobs = p->logprobs ? json_deep_copy(p->logprobs) : NULL;
     c->offset = (uint32_t)p->n_shown;
-    if (!a->ask->stream)
+    if (!a->request->stream)
         ntx_buf_add(&c->text, p->shown, p->n_shown);
 }
 
-int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, const struct ntx_shape *shape,
+int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *request, const struct ntx_shape *shape,
                     const char *model, const struct ntx_reply_format *format)
 {
     uint64_t r[2] = {0};
     while (getrandom(r, sizeof r, 0) < 0)
         ;
-    *a = (struct ntx_answer){
-        .ask = ask, .shape = shape, .created = time(NULL), .since_ns = ntx_now_ns(), .n = ntx_api_request_choices(ask)};
+    *a = (struct ntx_answer){.request = request,
+                             .shape = shape,
+                             .created = time(NULL),
+                             .since_ns = ntx_now_ns(),
+                             .n = ntx_api_request_choices(request)};
     a->left = a->n;
     snprintf(a->id, sizeof a->id, "%s%016llx%08llx", shape->prefix, (unsigned long long)r[0],
              (unsigned long long)r[1] & 0xffffffff);
@@ -247,12 +250,12 @@ int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, con
         c->taker = (struct ntx_part_taker){.a = a, .choice = i};
         struct ntx_reply_options with = {
             .format = format ? format : ntx_reply_by_name("plain"), .part = on_part, .arg = &c->taker};
-        if (ask->offered && !(ask->constraint && strcmp(ask->constraint_kind, "calls")))
+        if (request->offered && !(request->constraint && strcmp(request->constraint_kind, "calls")))
             with.offers = offers;
         if (!rc && shape->thinks)
             rc = ntx_reply_new(&with, &c->reply);
-        if (ask->shows_prompt)
-            begin_with_prompt(a, c, &ask->prompts[i / ask->n]);
+        if (request->shows_prompt)
+            begin_with_prompt(a, c, &request->prompts[i / request->n]);
     }
     return rc;
 }
@@ -261,12 +264,12 @@ void ntx_answer_without(struct ntx_answer *a, struct ntx_buf *out)
 {
     for (unsigned i = 0; i < a->n; i++) {
         a->choice[i].finish = "length";
-        a->prompt_tokens += i % a->ask->n ? 0 : (uint32_t)a->ask->prompts[i / a->ask->n].n_tokens;
-        if (a->ask->stream && a->shape->finish)
+        a->prompt_tokens += i % a->request->n ? 0 : (uint32_t)a->request->prompts[i / a->request->n].n_tokens;
+        if (a->request->stream && a->shape->finish)
             a->shape->finish(a, i, out);
     }
     a->left = 0;
-    if (a->ask->stream && a->shape->end)
+    if (a->request->stream && a->shape->end)
         a->shape->end(a, out);
 }
 
@@ -293,10 +296,10 @@ static void end_reply(struct ntx_answer *a, struct ntx_choice *c, bool cut, stru
 /* Checks the choice's values against what was not enforced. */
 static void check_kept(struct ntx_answer *a, const struct ntx_choice *c)
 {
-    const struct ntx_unenforced *u = &a->ask->unenforced;
+    const struct ntx_unenforced *u = &a->request->unenforced;
     if (!u->keywords)
         return;
-    const struct ntx_buf *text = a->ask->stream ? &c->checked : &c->text;
+    const struct ntx_buf *text = a->request->stream ? &c->checked : &c->text;
     ntx_kept_text(&a->kept, u, text->p, text->n);
     for (unsigned i = 0; i < c->n_calls; i++) {
         a->kept.unknown |= c->call[i].cut;
@@ -307,10 +310,10 @@ static void check_kept(struct ntx_answer *a, const struct ntx_choice *c)
 
 void ntx_answer_add_kept(const struct ntx_answer *a, json_t *j)
 {
-    if (!j || !a->ask->stream || a->left || !a->ask->unenforced.keywords)
+    if (!j || !a->request->stream || a->left || !a->request->unenforced.keywords)
         return;
     json_t *ntx = json_object();
-    ntx_kept_add(&a->kept, &a->ask->unenforced, ntx);
+    ntx_kept_add(&a->kept, &a->request->unenforced, ntx);
     json_object_set_new(j, "ntx", ntx);
 }
 
@@ -325,11 +328,11 @@ static int finish_choice(struct ntx_answer *a, const struct ntx_event *e, struct
     c->finish = length ? "length" : "stop";
     check_kept(a, c);
     take_stats(&a->timings, e->stats);
-    a->cached_tokens += e->choice % a->ask->n ? 0 : e->cached_tokens;
+    a->cached_tokens += e->choice % a->request->n ? 0 : e->cached_tokens;
     a->left--;
-    if (a->ask->stream && a->shape->finish)
+    if (a->request->stream && a->shape->finish)
         a->shape->finish(a, e->choice, out);
-    if (a->ask->stream && !a->left && a->shape->end)
+    if (a->request->stream && !a->left && a->shape->end)
         a->shape->end(a, out);
     return 0;
 }
@@ -340,19 +343,19 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
         return ntx_err_set(err, -EPROTO, "ntx-computed sent an unexpected reply");
     switch (e->kind) {
     case NTX_EVENT_STARTED:
-        if (e->choice % a->ask->n == 0) /* the other choices read the same prompt */
+        if (e->choice % a->request->n == 0) /* the other choices read the same prompt */
             a->prompt_tokens += e->prompt_tokens;
         return 0;
     case NTX_EVENT_TEXT:
         a->choice[e->choice].tokens += e->tokens;
         a->first_ns = a->first_ns ? a->first_ns : ntx_now_ns();
-        if (e->has_logprob && a->ask->logprobs)
-            (a->ask->api == NTX_API_CHAT ? add_chat : add_text)(&a->choice[e->choice], e);
+        if (e->has_logprob && a->request->logprobs)
+            (a->request->api == NTX_API_CHAT ? add_chat : add_text)(&a->choice[e->choice], e);
         feed_event(a, e, out);
         return 0;
     case NTX_EVENT_DONE: return finish_choice(a, e, out, err);
     case NTX_EVENT_PROGRESS:
-        if (a->ask->stream && a->shape->alive)
+        if (a->request->stream && a->shape->alive)
             a->shape->alive(a, e, out);
         return 0;
     default: return 0;

@@ -71,7 +71,7 @@ struct ntx_timings {
 };
 
 struct ntx_answer {
-    const struct ntx_api_request *ask;
+    const struct ntx_api_request *request;
     const struct ntx_shape *shape;
     char id[48], model[128];
     time_t created;
@@ -92,7 +92,7 @@ struct ntx_answer {
 
 /* ask is borrowed. format: how the model writes calls, for a request with tools. Always call ntx_answer_free. 0 or
  * -ENOMEM. */
-int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *ask, const struct ntx_shape *shape,
+int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *request, const struct ntx_shape *shape,
                     const char *model, const struct ntx_reply_format *format);
 void ntx_answer_free(struct ntx_answer *a);
 /* The whole answer is the prompt: ends all choices. */

@@ -31,8 +31,8 @@ static void *copy_of(const void *p, size_t n)
     return to;
 }
 
-static int ask_pieces(struct ntx_call *c, const struct ntx_api_request_prompt *p, bool special, struct ntx_event *e,
-                      struct ntx_err *err)
+static int request_pieces(struct ntx_call *c, const struct ntx_api_request_prompt *p, bool special, struct ntx_event *e,
+                          struct ntx_err *err)
 {
     const struct ntx_call_text t = {.text = p->text,
                                     .len = p->len,
@@ -53,7 +53,7 @@ static int find_tokens(struct ntx_call *c, struct ntx_api_request_prompt *p, boo
                        struct ntx_err *err)
 {
     struct ntx_event e;
-    int rc = ask_pieces(c, p, special, &e, err);
+    int rc = request_pieces(c, p, special, &e, err);
     if (rc)
         return rc;
     all->len = e.len;

@@ -13,7 +13,7 @@
 #include "common/nearest.h"
 #include "common/util.h"
 
-enum { ASK_MS = 10000, FRESH_MS = 1000, AGAIN_MS = 100, AGAIN_S = 30, STEP_MS = 1000 };
+enum { REQUEST_MS = 10000, FRESH_MS = 1000, AGAIN_MS = 100, AGAIN_S = 30, STEP_MS = 1000 };
 
 /* ---- the list */
 
@@ -24,7 +24,7 @@ static int fetch_list(struct ntx_gate *g, unsigned place, char **out, struct ntx
     struct ntx_event e;
     int rc = ntx_call_open(g, place, NTX_NO_CALLER, false, &c, err);
     rc = rc ? rc : ntx_call_models(c, err);
-    rc = rc ? rc : ntx_call_next(c, ASK_MS, &e, err);
+    rc = rc ? rc : ntx_call_next(c, REQUEST_MS, &e, err);
     *out = !rc && e.kind == NTX_EVENT_STATUS ? strdup(e.text) : NULL;
     ntx_call_close(c);
     if (rc || *out)

@@ -28,7 +28,7 @@ static json_t *reply_head(const struct ntx_answer *a)
 static void set_text(const struct ntx_answer *a, json_t *j, const char *text, size_t n, const char *thought,
                      size_t n_thought)
 {
-    bool chat = a->ask->api == NTX_API_OLLAMA_CHAT;
+    bool chat = a->request->api == NTX_API_OLLAMA_CHAT;
     json_t *to = chat ? json_pack("{s:s}", "role", "assistant") : json_incref(j);
     json_object_set_new(to, chat ? "content" : "response", ntx_json_text(text, n));
     if (n_thought)

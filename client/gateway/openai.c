@@ -27,8 +27,8 @@ static void send_chunk(const struct ntx_answer *a, const char *object, json_t *c
                        struct ntx_buf *out)
 {
     json_t *j = reply_head(a, object, choices);
-    const bool last = use || !a->ask->usage;
-    if (j && a->ask->usage)
+    const bool last = use || !a->request->usage;
+    if (j && a->request->usage)
         json_object_set_new(j, "usage", use ? use : json_null());
     else
         json_decref(use);
@@ -43,7 +43,7 @@ static void send_chunk(const struct ntx_answer *a, const char *object, json_t *c
 
 static void end_stream(const struct ntx_answer *a, const char *object, struct ntx_buf *out)
 {
-    if (a->ask->usage)
+    if (a->request->usage)
         send_chunk(a, object, json_array(), json_of_usage(a), out);
     ntx_buf_text(out, "data: [DONE]\n\n");
 }
@@ -148,8 +148,9 @@ static void text_piece(struct ntx_answer *a, unsigned i, bool thought, const cha
 
 static void text_begin(struct ntx_answer *a, struct ntx_buf *out)
 {
-    for (unsigned i = 0; a->ask->shows_prompt && i < a->n; i++)
-        text_piece(a, i, false, a->ask->prompts[i / a->ask->n].shown, a->ask->prompts[i / a->ask->n].n_shown, out);
+    for (unsigned i = 0; a->request->shows_prompt && i < a->n; i++)
+        text_piece(a, i, false, a->request->prompts[i / a->request->n].shown,
+                   a->request->prompts[i / a->request->n].n_shown, out);
 }
 
 static void text_finish(struct ntx_answer *a, unsigned i, struct ntx_buf *out) { text_piece(a, i, false, "", 0, out); }

@@ -59,7 +59,7 @@ static json_t *json_of_usage(const struct ntx_answer *a)
 /* Flat again, as in the request. */
 static json_t *json_of_tools(const struct ntx_answer *a)
 {
-    json_t *v = a->ask->variables ? json_loads(a->ask->variables, 0, NULL) : NULL, *list = json_array(), *tool;
+    json_t *v = a->request->variables ? json_loads(a->request->variables, 0, NULL) : NULL, *list = json_array(), *tool;
     size_t i;
     json_array_foreach(json_object_get(v, "tools"), i, tool) {
         json_t *flat = json_pack("{s:s}", "type", "function");
@@ -80,10 +80,10 @@ static json_t *json_of_response(const struct ntx_answer *a, json_t *output)
                           a->id, "object", "response", "created_at", (json_int_t)a->created, "status",
                           finish ? status : "in_progress", "model", ntx_json_text(a->model, strlen(a->model)), "output",
                           output, "error", "instructions", "previous_response_id", "metadata", "parallel_tool_calls", 1,
-                          "temperature", (double)a->ask->temp, "tool_choice", "auto", "tools", json_of_tools(a),
-                          "top_p", (double)a->ask->top_p, "max_output_tokens");
+                          "temperature", (double)a->request->temp, "tool_choice", "auto", "tools", json_of_tools(a),
+                          "top_p", (double)a->request->top_p, "max_output_tokens");
     json_object_set_new(j, "incomplete_details", cut ? json_pack("{s:s}", "reason", "max_output_tokens") : json_null());
-    json_object_update_existing(j, a->ask->echo);
+    json_object_update_existing(j, a->request->echo);
     json_object_set_new(j, "usage", finish ? json_of_usage(a) : json_null());
     if (finish)
         ntx_answer_add_timings(a, j);

@@ -13,7 +13,7 @@
 enum { ALIVE_MS = 5000, BLOCK = 16384, START_TRIES = 5 };
 
 struct job {
-    struct ntx_api_request *ask;
+    struct ntx_api_request *request;
     struct ntx_call *call;
     struct ntx_answer answer;
     const struct ntx_http *http;
@@ -34,14 +34,14 @@ static void job_free(void *arg)
     ntx_call_close(j->call);
     ntx_answer_free(&j->answer);
     ntx_buf_free(&j->out);
-    ntx_api_request_free(j->ask);
+    ntx_api_request_free(j->request);
     free(j);
 }
 
 /* How long the prompt is, and how long it may be: each API has words for that. */
 static void measure_prompt(const struct job *j, struct ntx_fault *f)
 {
-    const struct ntx_api_request *a = j->ask;
+    const struct ntx_api_request *a = j->request;
     const struct ntx_api_request_prompt *p = a->messages ? NULL : a->prompts;
     const struct ntx_call_text t = {
         .talk = p ? NULL : a, .text = p ? p->text : NULL, .len = p ? p->len : 0, .bos = p != NULL};
@@ -69,7 +69,7 @@ static int take_fault(const struct job *j, int rc, const struct ntx_err *err, st
     const enum ntx_fault_kind kind = ntx_fault_of(rc);
     const char *param = NULL;
     if (kind == NTX_FAULT_CONTEXT)
-        param = j->ask->messages ? "messages" : "prompt";
+        param = j->request->messages ? "messages" : "prompt";
     ntx_fault(f, kind, param, "%s", err->text[0] ? err->text : strerror(-rc));
     if (kind == NTX_FAULT_CONTEXT)
         measure_prompt(j, f);
@@ -123,7 +123,7 @@ static int make_infill(struct ntx_call *c, struct ntx_api_request *a, struct ntx
 /* Counts the tokens of the conversation, with no limit by the context. */
 static int count_prompt(struct job *j, struct ntx_err *err)
 {
-    const struct ntx_call_text t = {.talk = j->ask};
+    const struct ntx_call_text t = {.talk = j->request};
     struct ntx_event e;
     int rc = ntx_call_text(j->call, &t, err);
     if (!rc)
@@ -145,23 +145,23 @@ static int start_job(struct job *j, struct ntx_err *err)
     int rc = ntx_call_open(ntx__http_gate(q->http), ntx_turn_place(q->turn), &by, true, &j->call, err);
     if (!rc && q->turn)
         ntx_call_for(j->call, ntx_turn_model(q->turn));
-    if (q->turn && j->ask->keeps)
-        ntx_turn_keep(q->turn, j->ask->keep_ms);
+    if (q->turn && j->request->keeps)
+        ntx_turn_keep(q->turn, j->request->keep_ms);
     ntx__http_model(q, model);
-    if (!rc && (j->ask->tools || ntx_api_request_thinks(j->ask)))
-        rc = ntx__fit_to_model(j->call, j->ask, &format, err);
-    q->ignored = j->ask->ignored;
-    ntx_unenforced_text(&j->ask->unenforced, q->unenforced, sizeof q->unenforced);
-    if (!rc && j->ask->suffix)
-        rc = make_infill(j->call, j->ask, err);
-    if (!rc && j->ask->shows_prompt)
-        rc = ntx_echo_read(j->call, j->ask, err);
-    int made = ntx_answer_init(&j->answer, j->ask, q->route->shape, model, format);
+    if (!rc && (j->request->tools || ntx_api_request_thinks(j->request)))
+        rc = ntx__fit_to_model(j->call, j->request, &format, err);
+    q->ignored = j->request->ignored;
+    ntx_unenforced_text(&j->request->unenforced, q->unenforced, sizeof q->unenforced);
+    if (!rc && j->request->suffix)
+        rc = make_infill(j->call, j->request, err);
+    if (!rc && j->request->shows_prompt)
+        rc = ntx_echo_read(j->call, j->request, err);
+    int made = ntx_answer_init(&j->answer, j->request, q->route->shape, model, format);
     rc = rc ? rc : made;
-    if (!rc && j->ask->api == NTX_API_COUNT)
+    if (!rc && j->request->api == NTX_API_COUNT)
         rc = count_prompt(j, err);
-    else if (!rc && !j->ask->no_answer)
-        rc = ntx_call_request(j->call, j->ask, err);
+    else if (!rc && !j->request->no_answer)
+        rc = ntx_call_request(j->call, j->request, err);
     j->started = !rc;
     return rc;
 }
@@ -210,12 +210,12 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
     j->http = q->http;
     j->conn = q->conn;
     j->q = q;
-    int rc = ntx_api_request_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &j->ask, f);
+    int rc = ntx_api_request_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &j->request, f);
     ntx__http_body_done(q);
-    if (!rc && j->ask->loads)
+    if (!rc && j->request->loads)
         return j;
-    rc = rc ? rc : ntx_models_turn(ntx__http_gate(q->http), j->ask->model, &q->turn, f);
-    if (!rc && (rc = await_model(j, j->ask->stream ? ALIVE_MS : -1, &err)) && rc != -ETIMEDOUT)
+    rc = rc ? rc : ntx_models_turn(ntx__http_gate(q->http), j->request->model, &q->turn, f);
+    if (!rc && (rc = await_model(j, j->request->stream ? ALIVE_MS : -1, &err)) && rc != -ETIMEDOUT)
         take_fault(j, rc, &err, f);
     if (!rc || rc == -ETIMEDOUT)
         return j;
@@ -242,11 +242,11 @@ static int take_event(struct job *j, struct ntx_event *e, struct ntx_err *err)
 /* Adds the ignored fields at the end of the answer's object. Streams have a header for them. */
 static void add_ignored(const struct job *j, struct ntx_buf *out)
 {
-    const struct ntx_ignored *g = &j->ask->ignored;
-    if ((!g->n && !*j->note && !j->ask->unenforced.keywords) || !out->n || out->bad)
+    const struct ntx_ignored *g = &j->request->ignored;
+    if ((!g->n && !*j->note && !j->request->unenforced.keywords) || !out->n || out->bad)
         return;
     json_t *ntx = ntx_ignored_json(g, j->note);
-    ntx_kept_add(&j->answer.kept, &j->ask->unenforced, ntx);
+    ntx_kept_add(&j->answer.kept, &j->request->unenforced, ntx);
     out->n--;
     ntx_buf_text(out, ",\"ntx\":");
     ntx_buf_json(out, ntx);
@@ -262,7 +262,7 @@ static enum MHD_Result serve_whole(struct ntx_request *q, struct job *j)
     struct ntx_event e;
     struct ntx_buf out = {0};
     int rc = 0;
-    if (j->ask->no_answer)
+    if (j->request->no_answer)
         ntx_answer_without(&j->answer, &out);
     while (goes_on(j) && (!rc || rc == -ETIMEDOUT))
         rc = take_event(j, &e, &err);
@@ -302,7 +302,7 @@ static void begin_stream(struct job *j)
     j->begun = true;
     if (j->answer.shape->begin)
         j->answer.shape->begin(&j->answer, &j->out);
-    if (j->ask->no_answer)
+    if (j->request->no_answer)
         ntx_answer_without(&j->answer, &j->out);
 }
 
@@ -367,7 +367,7 @@ static enum MHD_Result serve_stream(struct ntx_request *q, struct job *j)
 {
     struct ntx_err err = {0};
     struct ntx_fault f = {0};
-    int rc = j->ask->no_answer || !j->started ? 0 : await_start(j, &err);
+    int rc = j->request->no_answer || !j->started ? 0 : await_start(j, &err);
     if (rc) {
         take_fault(j, rc, &err, &f);
         job_free(j);
@@ -392,11 +392,11 @@ enum MHD_Result ntx__serve_answer(struct ntx_request *q)
     ntx__http_patience(q->http, q->conn, true);
     struct job *j = job_new(q, &f);
     enum MHD_Result rc = MHD_NO;
-    if (j && j->ask->loads) {
-        rc = ntx__serve_preload(q, j->ask);
+    if (j && j->request->loads) {
+        rc = ntx__serve_preload(q, j->request);
         job_free(j);
     } else if (j)
-        rc = j->ask->stream ? serve_stream(q, j) : serve_whole(q, j);
+        rc = j->request->stream ? serve_stream(q, j) : serve_whole(q, j);
     else if (f.kind)
         rc = ntx__reply_fault(q, &f);
     ntx__http_patience(q->http, q->conn, false);

@@ -29,7 +29,7 @@ static int await_event(struct ntx_call *c, enum ntx_event_kind kind, struct ntx_
     return rc ? fault_of(rc, &err, f) : 0;
 }
 
-static int ask_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_event *e, struct ntx_fault *f)
+static int request_text(struct ntx_call *c, const struct ntx_call_text *t, struct ntx_event *e, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     int rc = ntx_call_text(c, t, &err);
@@ -117,12 +117,12 @@ static json_t *tokenize_text(struct ntx_request *q, struct ntx_call *c, const js
         ntx_fault(f, NTX_FAULT_INVALID, "content", "'content' must be a string ('prompt' instead: as vLLM has it)");
         return NULL;
     }
-    struct ntx_call_text ask = {.text = json_string_value(text),
-                                .len = json_string_length(text),
-                                .bos = t.bos,
-                                .special = t.special,
-                                .pieces = t.pieces};
-    if (ask_text(c, &ask, &e, f))
+    struct ntx_call_text request = {.text = json_string_value(text),
+                                    .len = json_string_length(text),
+                                    .bos = t.bos,
+                                    .special = t.special,
+                                    .pieces = t.pieces};
+    if (request_text(c, &request, &e, f))
         return NULL;
     if (content)
         return json_pack("{s:o}", "tokens", t.pieces ? pieces_json(&e, true) : ids_json(&e));
@@ -158,8 +158,8 @@ static json_t *detokenize_ids(struct ntx_request *q, struct ntx_call *c, const j
         return NULL;
     }
     if (!ntx__request_prompts(&a, list, f)) {
-        struct ntx_call_text ask = {.tokens = a.prompts->tokens, .n_tokens = a.prompts->n_tokens};
-        made = ask_text(c, &ask, &e, f) ? NULL : json_of_both(ntx_json_text(e.text, e.len));
+        struct ntx_call_text request = {.tokens = a.prompts->tokens, .n_tokens = a.prompts->n_tokens};
+        made = request_text(c, &request, &e, f) ? NULL : json_of_both(ntx_json_text(e.text, e.len));
     }
     ntx_api_request_clear(&a);
     return made;
@@ -227,7 +227,7 @@ static int32_t *tokens_of(struct ntx_call *c, const struct ntx_api_request_promp
 {
     struct ntx_event e = {.ids = p->tokens, .n_ids = p->n_tokens};
     struct ntx_call_text t = {.text = p->text, .len = p->len, .bos = true};
-    if (!p->tokens && ask_text(c, &t, &e, f))
+    if (!p->tokens && request_text(c, &t, &e, f))
         return NULL;
     int32_t *ids = malloc((e.n_ids + 1) * sizeof *ids);
     if (!ids || !e.n_ids) {
@@ -379,10 +379,10 @@ static json_t *ollama_embeddings(struct ntx_request *q, struct ntx_call *c, cons
     }
     if (!json_string_length(prompt))
         return json_pack("{s:[]}", "embedding");
-    json_t *ask = json_pack("{s:O}", "input", prompt), *all = ollama_embed(q, c, ask, f);
+    json_t *request = json_pack("{s:O}", "input", prompt), *all = ollama_embed(q, c, request, f);
     one = json_array_get(json_object_get(all, "embeddings"), 0);
     made = one ? json_pack("{s:O}", "embedding", one) : NULL;
-    json_decref(ask);
+    json_decref(request);
     json_decref(all);
     return made;
 }

@@ -117,7 +117,8 @@ static int fetch_more(struct ntx_web *w, const struct ntx_hub_file *f, unsigned 
     if (!p)
         return ntx_err_set(err, -ENOMEM, "no memory");
     *h = (struct head){.p = p, .n = h->n, .room = room};
-    struct ntx_web_ask q = {.url = f->url, .from = h->n, .to = room, .most_s = most_s, .take = take_bytes, .arg = h};
+    struct ntx_web_request q = {
+        .url = f->url, .from = h->n, .to = room, .most_s = most_s, .take = take_bytes, .arg = h};
     int rc = ntx_web_get(w, &q, a, err);
     return rc == -ECANCELED ? 0 : rc;
 }

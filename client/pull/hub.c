@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <sys/random.h>
 
-#include "client/pull/ask.h"
+#include "client/pull/hub_json.h"
 #include "client/pull/curl.h"
 #include "client/pull/hub_impl.h"
 #include "client/pull/store.h"
@@ -350,7 +350,7 @@ int ntx_hub_parse(const char *hub, const char *name, const char *text, size_t n,
                   struct ntx_err *err)
 {
     json_t *list = NULL;
-    int rc = ntx__ask_parse(text, n, &list, err);
+    int rc = ntx__hub_json_parse(text, n, &list, err);
     return rc ? ntx_err_prefix(err, "%s", name), rc : ntx__hub_make(hub, name, list, out, err);
 }
 
@@ -360,7 +360,7 @@ int ntx_hub_list(struct ntx_web *w, const char *hub, const char *name, struct nt
     json_t *list = NULL;
     bool more = false;
     snprintf(url, sizeof url, "%s/api/models/%s/tree/main?recursive=true", hub, name);
-    int rc = ntx__ask_json(w, url, &list, &more, err);
+    int rc = ntx__hub_json_get(w, url, &list, &more, err);
     if (!rc && more)
         rc = ntx_err_set(err, -E2BIG, "it has more files than one list holds; give the address of the file");
     if (!rc)

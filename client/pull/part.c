@@ -187,7 +187,7 @@ static int get_rest(struct pulling *x, struct ntx_web *w, struct ntx_err *err)
     bool sure = *x->p->file->sha256,
          same = sure || *x->p->etag; /* the hash shows at the end whether all parts were of one version */
     int rc = same || !x->have ? 0 : start_over(x);
-    struct ntx_web_ask q = {
+    struct ntx_web_request q = {
         .url = x->p->file->url, .from = x->have, .if_range = sure ? "" : x->p->etag, .take = take_bytes, .arg = x};
     x->begun = false;
     x->why = (struct ntx_err){0};

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/pull/ask.h"
+#include "client/pull/hub_json.h"
 #include "client/pull/curl.h"
 #include "client/pull/hub_impl.h"
 #include "common/util.h"
@@ -50,7 +50,7 @@ int ntx_search_parse(const char *text, size_t len, unsigned most, struct ntx_fou
                      struct ntx_err *err)
 {
     json_t *list = NULL;
-    int rc = ntx__ask_parse(text, len, &list, err);
+    int rc = ntx__hub_json_parse(text, len, &list, err);
     if (!rc)
         rc = take_results(list, most, out, n, err);
     json_decref(list);
@@ -71,7 +71,7 @@ int ntx_search(struct ntx_web *w, const char *hub, const char *word, unsigned mo
     lib->free(escaped);
     if (len < 0 || (size_t)len >= sizeof url)
         return ntx_err_set(err, -EINVAL, "the words are too long to search for");
-    int rc = ntx__ask_json(w, url, &list, NULL, err);
+    int rc = ntx__hub_json_get(w, url, &list, NULL, err);
     if (!rc)
         rc = take_results(list, most, out, n, err);
     json_decref(list);
@@ -119,7 +119,7 @@ static int take_look(const char *hub, json_t *info, struct ntx_found *f, struct 
 int ntx_search_parse_look(const char *hub, const char *text, size_t len, struct ntx_found *f, struct ntx_err *err)
 {
     json_t *info = NULL;
-    int rc = ntx__ask_parse(text, len, &info, err);
+    int rc = ntx__hub_json_parse(text, len, &info, err);
     return rc ? rc : take_look(hub, info, f, err);
 }
 
@@ -128,6 +128,6 @@ int ntx_search_look(struct ntx_web *w, const char *hub, struct ntx_found *f, str
     char url[NTX_WEB_URL];
     json_t *info = NULL;
     snprintf(url, sizeof url, "%s/api/models/%s?blobs=true", hub, f->name);
-    int rc = ntx__ask_json(w, url, &info, NULL, err);
+    int rc = ntx__hub_json_get(w, url, &info, NULL, err);
     return rc ? rc : take_look(hub, info, f, err);
 }

@@ -20,7 +20,7 @@ struct ntx_web {
     CURL *curl;
     char home[300], authorization[700]; /* "": no token */
     /* of the current answer */
-    const struct ntx_web_ask *ask;
+    const struct ntx_web_request *request;
     struct ntx_web_answer a;
     uint64_t length, part_end; /* length: of this answer; part_end: for a range, the byte after its last one.
                                 * NTX_WEB_UNKNOWN: not reported */
@@ -185,10 +185,10 @@ static size_t on_body(char *p, size_t size, size_t count, void *arg)
     if (status != 200 && status != 206)
         return n; /* of a redirect or a refusal */
     w->taken = find_position(w, status);
-    if (!w->taken && !w->ask->take)
+    if (!w->taken && !w->request->take)
         w->taken = -ECANCELED; /* only the header was wanted */
     if (!w->taken)
-        w->taken = w->ask->take(w->ask->arg, &w->a, p, n);
+        w->taken = w->request->take(w->request->arg, &w->a, p, n);
     return w->taken ? 0 : n;
 }
 
@@ -250,7 +250,7 @@ static int status_fault(long status, const char *origin, bool token, struct ntx_
     return ntx_err_set(err, -EPROTO, "%s answers with status %ld, which was not expected", origin, status);
 }
 
-static struct curl_slist *headers_of(struct ntx_web *w, const struct ntx_web_ask *q)
+static struct curl_slist *headers_of(struct ntx_web *w, const struct ntx_web_request *q)
 {
     char range[64], only[260];
     struct curl_slist *h = NULL;
@@ -276,17 +276,17 @@ static int request_host(struct ntx_web *w, const char *url, const char *origin, 
     w->taken = 0;
     w->header = 0;
     *w->why = 0;
-    struct curl_slist *h = headers_of(w, w->ask);
+    struct curl_slist *h = headers_of(w, w->request);
     w->lib->easy_setopt(w->curl, CURLOPT_URL, url);
     w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, h);
-    w->lib->easy_setopt(w->curl, CURLOPT_TIMEOUT, (long)w->ask->most_s);
+    w->lib->easy_setopt(w->curl, CURLOPT_TIMEOUT, (long)w->request->most_s);
     w->lib->easy_setopt(w->curl, CURLOPT_NOPROXY,
                         is_loopback(origin) && w->home_now ? "*" : NULL); /* no proxy may read its token */
     CURLcode c = w->lib->easy_perform(w->curl);
     w->lib->easy_setopt(w->curl, CURLOPT_HTTPHEADER, NULL);
     w->lib->slist_free_all(h);
     long status = status_of(w);
-    if (w->taken == -ECANCELED && !w->ask->take)
+    if (w->taken == -ECANCELED && !w->request->take)
         return 0;
     if (w->taken)
         return w->taken == -EPROTO ? ntx_err_set(err, -EPROTO, "%s sends a part without saying which", origin)
@@ -305,12 +305,12 @@ static int request_host(struct ntx_web *w, const char *url, const char *origin, 
     return 0;
 }
 
-int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_answer *a, struct ntx_err *err)
+int ntx_web_get(struct ntx_web *w, const struct ntx_web_request *q, struct ntx_web_answer *a, struct ntx_err *err)
 {
     char origin[300], *url = strdup(q->url), *next = NULL;
     bool plain = true;
     int rc = url ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
-    w->ask = q;
+    w->request = q;
     w->a = (struct ntx_web_answer){.size = NTX_WEB_UNKNOWN};
     for (int hops = 0; !rc; hops++) {
         if (!ntx_web_origin(url, origin))

@@ -33,7 +33,7 @@ struct ntx_web_answer {
     bool more;           /* a list continues at another URL (Link: rel="next") */
 };
 
-struct ntx_web_ask {
+struct ntx_web_request {
     const char *url;
     uint64_t from, to; /* to 0: up to the end, else without this byte */
     const char
@@ -47,7 +47,7 @@ struct ntx_web_ask {
 
 /* 0: all that was asked for, or more, has come. -EAGAIN: another try may succeed (no connection, it broke, 429,
  * 5xx); -EACCES: 401 or 403; -ENOENT: 404; -ERANGE: nothing follows `from`; the result of take; others. */
-int ntx_web_get(struct ntx_web *w, const struct ntx_web_ask *q, struct ntx_web_answer *a, struct ntx_err *err);
+int ntx_web_get(struct ntx_web *w, const struct ntx_web_request *q, struct ntx_web_answer *a, struct ntx_err *err);
 
 /* The scheme, host and port of a URL: "https://host:443". false: not an HTTP URL, or one with a name and password. */
 bool ntx_web_origin(const char *url, char origin[300]);

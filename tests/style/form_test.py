@@ -36,15 +36,11 @@ PRIVATE = {
     "stranger": "idle",
     "strangers": "idle",
     "guesses": "drafts",
-}
-# The same of all but the clients, which ask their users and speak of choices in the sense of HTTP.
-PRIVATE_OF_DAEMONS = {
     "ask": "request",
     "asks": "requests",
-    "chosen": "topk or routed",
+    "chosen": "topk, routed or selected",
 }
-WORDS = {**PRIVATE, **PRIVATE_OF_DAEMONS}
-ANY_PRIVATE = re.compile("(?<![a-z])(?:%s)(?![a-z])" % "|".join(w for p in WORDS for w in (p, p.title(), p.upper())))
+ANY_PRIVATE = re.compile("(?<![a-z])(?:%s)(?![a-z])" % "|".join(w for p in PRIVATE for w in (p, p.title(), p.upper())))
 TOKEN = re.compile(
     r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'|[A-Za-z_]\w*|\d[\w.]*|\n|\S", re.S
 )
@@ -117,14 +113,13 @@ def parts(identifier):
 
 
 def private_words(name, text):
-    words = PRIVATE if name.startswith("client/") else {**PRIVATE, **PRIVATE_OF_DAEMONS}
     if not ANY_PRIVATE.search(text):  # most files: no need to take them apart
         return
     for line, t, _ in tokens(text):
         if t[0].isalpha() or t[0] == "_":
             for part in parts(t):
-                if part in words:
-                    yield "%s:%d: %s: say %s" % (name, line, t, words[part])
+                if part in PRIVATE:
+                    yield "%s:%d: %s: say %s" % (name, line, t, PRIVATE[part])
 
 
 def subjects():

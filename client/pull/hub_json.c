@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "client/pull/ask.h"
+#include "client/pull/hub_json.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int take_text(void *arg, const struct ntx_web_answer *a, const void *p, s
     return 0;
 }
 
-int ntx__ask_parse(const char *text, size_t n, json_t **out, struct ntx_err *err)
+int ntx__hub_json_parse(const char *text, size_t n, json_t **out, struct ntx_err *err)
 {
     json_error_t why;
     json_t *j = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
@@ -36,15 +36,15 @@ int ntx__ask_parse(const char *text, size_t n, json_t **out, struct ntx_err *err
     return 0;
 }
 
-int ntx__ask_json(struct ntx_web *w, const char *url, json_t **out, bool *more, struct ntx_err *err)
+int ntx__hub_json_get(struct ntx_web *w, const char *url, json_t **out, bool *more, struct ntx_err *err)
 {
     struct text t = {0};
     struct ntx_web_answer a;
     struct ntx_err why = {0};
-    struct ntx_web_ask q = {.url = url, .most_s = MOST_TIME, .take = take_text, .arg = &t};
+    struct ntx_web_request q = {.url = url, .most_s = MOST_TIME, .take = take_text, .arg = &t};
     int rc = ntx_web_get(w, &q, &a, &why);
     if (!rc)
-        rc = ntx__ask_parse(t.p ? t.p : "", t.n, out, &why);
+        rc = ntx__hub_json_parse(t.p ? t.p : "", t.n, out, &why);
     if (!rc && more)
         *more = a.more;
     free(t.p);
