@@ -54,10 +54,10 @@ static int kda3_keys(struct ntx__keys *k, struct own *own)
     if (rc || (rc = ntx__key_truth(k, "kda.safe_gate", &safe)) ||
         (rc = ntx__key_f32(k, "kda.gate_lower_bound", NAN, -1e6f, 0, &own->bound)))
         return rc;
-    return safe && own->bound < 0
-               ? 0
-               : ntx_err_set(k->err, -ENOTSUP, "key '%s' says that decays have no lower bound: not supported",
-                             ntx__key_of(k, safe ? "kda.gate_lower_bound" : "kda.safe_gate"));
+    if (safe && own->bound < 0)
+        return 0;
+    return ntx_err_set(k->err, -ENOTSUP, "key '%s' says that decays have no lower bound: not supported",
+                       ntx__key_of(k, safe ? "kda.gate_lower_bound" : "kda.safe_gate"));
 }
 
 static int bailing3_keys(struct ntx__keys *k)
