@@ -11,8 +11,8 @@
 
 struct ntx_places;
 
-/* Starts n further sets. `greet` sends a new ntx-computed the list; -EINTR from it is a signal, which reaches the caller
- * again. Signals are blocked by then (ntx_client_up). */
+/* Starts n further sets. `greet` sends a new ntx-computed the list; -EINTR from it is a signal, which reaches the
+ * caller again. Signals are blocked by then (ntx_client_up). */
 int ntx_places_start(const char *dir, unsigned n, int (*greet)(void *arg, struct ntx_client *c, struct ntx_err *err),
                      void *arg, struct ntx_places **out, struct ntx_err *err);
 const char *ntx_places_dir(const struct ntx_places *p, unsigned i); /* i: from 0 */

@@ -241,7 +241,7 @@ static void load_draft_stats(const struct ntx_options *o, const struct ntx_model
 }
 
 /* Fills the request as computed/engine/load.c does. */
-static int fill_request(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_plan_answer *a,
+static int fill_request(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
                         struct ntx_place_request *r, struct ntx_err *err)
 {
     *r = (struct ntx_place_request){

@@ -37,7 +37,8 @@ const struct ntx_command ntx_commands[] = {
      NTX_OPT_LOAD | NTX_OPT_FORM | NTX_OPT_QUIET | NTX_OPT_UP, 0, 1},
     {NTX_KIND_SERVE, "serve", "[MODEL]...", "Start the daemons and the HTTP gateway",
      "With several MODELs, NAME=MODELs, or a folder of GGUFs, a request's model is loaded when it is asked for; one is "
-     "loaded at a time, or --at-once N. Set the base URL of programs that use OpenAI's API to http://127.0.0.1:8080/v1; `man "
+     "loaded at a time, or --at-once N. Set the base URL of programs that use OpenAI's API to "
+     "http://127.0.0.1:8080/v1; `man "
      "ntx-gateway` lists "
      "the other APIs. Other commands find the daemons, as with `ntx up`.",
      "  ntx serve model.gguf --ram 16G\n"

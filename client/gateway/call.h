@@ -52,8 +52,8 @@ int ntx_gate_open(struct ntx_gate *g, const char *const *dirs, unsigned n, const
                   int64_t keep_ms, struct ntx_err *err);
 void ntx_gate_quit(struct ntx_gate *g); /* every wait ends with -ESHUTDOWN; from any thread */
 void ntx_gate_close(struct ntx_gate *g);
-/* The status of a place's ntx-computed, not older than the call. Concurrent callers share a reply: a thousand of them need two
- * connections, one after the other. Free with json_decref. A negative errno with err. */
+/* The status of a place's ntx-computed, not older than the call. Concurrent callers share a reply: a thousand of them
+ * need two connections, one after the other. Free with json_decref. A negative errno with err. */
 int ntx_gate_look(struct ntx_gate *g, unsigned place, json_t **out, struct ntx_err *err);
 /* Explains why no daemon answers in dir. -EHOSTDOWN, and err: ntx-computed was killed a moment ago, and its
  * supervisor starts it again; 0: another reason. */
@@ -135,8 +135,8 @@ int ntx_call_score(struct ntx_call *c, const int32_t *tokens, size_t n, struct n
 int ntx_call_pool(struct ntx_call *c, const int32_t *tokens, size_t n, struct ntx_err *err);
 int ntx_call_status(struct ntx_call *c, struct ntx_err *err);
 int ntx_call_models(struct ntx_call *c, struct ntx_err *err); /* the known models: an event STATUS */
-/* Loads a known model: events PROGRESS, then LOADED. "": unloads; an event DONE. beside: bytes of the budget that models
- * of other places take; then a model that is not wholly in memory gives -EDQUOT. */
+/* Loads a known model: events PROGRESS, then LOADED. "": unloads; an event DONE. beside: bytes of the budget that
+ * models of other places take; then a model that is not wholly in memory gives -EDQUOT. */
 int ntx_call_load(struct ntx_call *c, const char *known, uint64_t beside, struct ntx_err *err);
 /* How many requests wait for models here, for the status of ntx-computed: an event STATUS. */
 int ntx_call_queue(struct ntx_call *c, const struct ntx_turns_state *s, struct ntx_err *err);
