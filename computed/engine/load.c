@@ -280,6 +280,10 @@ static int check_recurrent(const struct ntx_load_request *r, const struct ntx_lo
                            "%s: a %s model has several residual streams, in which no layer's part is predicted: such a "
                            "model runs without",
                            named, l->model->hp.arch);
+    if (named && l->model->hp.no_output_norm)
+        return ntx_err_set(err, -ENOTSUP,
+                           "%s: the last layer of a %s model also norms the output: such a model runs without", named,
+                           l->model->hp.arch);
     if (!named || ntx_keeps_rows_only(&l->model->hp))
         return 0;
     return ntx_err_set(

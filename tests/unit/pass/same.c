@@ -202,8 +202,8 @@ static void same_with_experts(void)
         {"llama", "F32", 8, 2},       {"qwen2moe", "Q4_K_M", 6, 3}, {"qwen3moe", "Q8_0", 20, 20},
         {"qwen3moe", "F16", 9, 1},    {"gpt-oss", "Q8_0", 6, 3},    {"gpt-oss", "F32", 4, 4},
         {"glm4moe", "Q4_K_M", 9, 3},  {"minimax-m2", "Q8_0", 9, 3}, {"olmoe", "F16", 8, 4},
-        {"granitemoe", "Q8_0", 8, 4}, {"step35", "Q4_K_M", 6, 3},   {"afmoe", "Q4_K_M", 6, 3},
-        {"laguna", "Q8_0", 6, 3},     {"mimo2", "F32", 6, 3},
+        {"granitemoe", "Q8_0", 8, 4}, {"step35", "Q4_K_M", 6, 3},   {"laguna", "Q8_0", 6, 3},
+        {"mimo2", "F32", 6, 3},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_model();
@@ -217,9 +217,9 @@ static void same_with_experts(void)
         make.dense = make.nextn = make.biases = make.qk_norms = !strcmp(make.arch, "glm4moe");
         make.rotated = 16;
         make.scales = i % 2;
-        if (i >= 9) {
+        if (i >= 10) {
             make.layers = 4; /* without a window, with one, and with limited activations or not */
-            make.window_heads = strcmp(make.arch, "afmoe") ? 6 : 0;
+            make.window_heads = 6;
             make.dense = make.qk_norms = make.biases = 1;
         }
         if (!strcmp(make.arch, "mimo2")) {
