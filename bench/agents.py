@@ -10,9 +10,9 @@ before with each turn, the answers as they came; a turn adds a tool's result of 
 it has its answer. The servers run one after the other (A: ntx, B: llama-server), each with 2 threads, a context for
 each agent, and all of the model in memory.
 
-A line for each run: time to the first token (p50, p99) and the whole time in s; prompt tokens in all; the share of them
-that was not computed again, and that share as an ideal cache gives it: all but the new part of each turn, and the
-shared rules of all agents but the first. Without --llama only ntx runs. NTX_BIN: build/bin.
+A line for each run: time to the first token (p50, p99) and the whole time in s; prompt tokens in all; the share of
+them that was not computed again, and that share as an ideal cache gives it: all but the new part of each turn, and the shared
+rules of all agents but the first. Without --llama only ntx runs. NTX_BIN: build/bin.
 """
 
 import argparse
@@ -144,7 +144,8 @@ def ideal(agents):
     whole = sum(t[1] for a in agents for t in a.turns)
     begun = [a.turns[0][1] for a in agents]
     rules = int(0.8 * min(begun))  # the texts differ in their last part
-    known = sum(a.turns[k - 1][1] for a in agents for k in range(1, len(a.turns))) + rules * (len(agents) - 1)
+    before = sum(t[1] + tokens - 1 for a in agents for t in a.turns[:-1])
+    known = before + rules * (len(agents) - 1)
     return known / whole
 
 

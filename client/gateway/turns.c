@@ -163,7 +163,7 @@ static void give_turns(struct ntx_turns *s, uint64_t now)
     }
 }
 
-/* What the thread has to do now: the place, and the model to load there, "" to unload it. NULL: nothing. */
+/* The next step of the thread: the place, and the model to load there, "" to unload it. NULL: none. */
 static struct place *next_step(struct ntx_turns *s, uint64_t now, char model[NTX_KNOWN_NAME])
 {
     const struct ntx_turn *t = oldest_other(s);
