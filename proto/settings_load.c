@@ -83,12 +83,12 @@ static const struct ntx_setting load_entries[] = {
          "for threshold=0; `ntx run --help-all` explains each)"},
     {"kv-type", 0, "TYPE",
      "type of the KV cache: f16; q8_0 (lossy), about half the memory; or q4_0 (lossier; not on a GPU), about a "
-     "quarter (default f16)",
+     "third (default f16)",
      .kind = NTX_SET_WORD, .choices = "type of keys and values:f16|q8_0|q4_0", LOAD(kv_type, kv_type),
      CONF("model", "kv_type", "f16"),
      .about =
          "Type of the KV cache: f16; q8_0, which takes about half the memory and changes the output; or q4_0, which\n"
-         "takes a quarter and changes it more"},
+         "takes a third and changes it more"},
     {"draft", 0, "WAY",
      "speculative decoding: draft tokens and verify several in one pass; the text stays the same: auto (lookup, the "
      "model's own next-token block, and the drafter that its card names, where they pay), off, lookup (prompt lookup: "

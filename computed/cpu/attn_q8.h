@@ -27,6 +27,7 @@ enum {
     PAIR = PANEL / 32,
     SPANS = WIDTH == 16 ? PANEL / 16 : 2, /* spans of 16 values of a tile of values */
     WEIGHT_MAX = 32767,
+    BIAS_SPAN = NTX_TURNS_FAR * TOKENS, /* positions */
 };
 /* A part whose largest scaled weight is smaller counts as 0: the inverse could overflow. */
 #define WEIGHT_LEAST 0x1p-100f
@@ -73,6 +74,8 @@ struct q8 {
     uint32_t fetch_k, fetch_v;         /* bytes of a head's values */
     const uint8_t *v[PART / TOKENS];   /* blocks of the part */
     bool odd;                          /* a scale of V is NaN or infinite */
+    uint32_t span;                     /* positions / BIAS_SPAN that `start` is of; UINT32_MAX: none yet */
+    double start[NTX_BIAS_PAIRS][2];   /* cosine and sine where the span begins */
 };
 
 /* ---- integer products */
@@ -285,6 +288,46 @@ INLINE uint32_t q8_unseen(const struct ntx_attn *a, const struct q8 *t, uint32_t
 /* The first block: that of the part's first position that any row sees. */
 INLINE uint32_t q8_first(const struct ntx_attn *a, const struct q8 *t) { return q8_unseen(a, t, 0) / TOKENS * TOKENS; }
 
+/* Where the bias has turned to at a multiple of BIAS_SPAN. */
+INLINE void q8_start_bias(const struct ntx_attn_bias *bias, struct q8 *t, uint32_t span)
+{
+    if (t->span == span)
+        return;
+    t->span = span;
+    for (uint32_t i = 0; i < bias->n; i++) {
+        const double angle = (double)span * BIAS_SPAN * bias->turns[bias->angle[i]].freq;
+        t->start[i][0] = cos(angle);
+        t->start[i][1] = sin(angle);
+    }
+}
+
+/* Adds q . bias to the scores of a block from place p of the part on. */
+INLINE void q8_add_bias(const struct ntx_attn_bias *bias, struct q8 *t, uint32_t p)
+{
+    const uint32_t pos = t->first + p;
+    q8_start_bias(bias, t, pos / BIAS_SPAN);
+    for (uint32_t i = 0; i < bias->n; i++) {
+        const struct ntx_turns *turns = &bias->turns[bias->angle[i]];
+        const double *far = turns->far[pos % BIAS_SPAN / TOKENS], *start = t->start[i];
+        const struct f16 c = splat((float)(start[0] * far[0] - start[1] * far[1])),
+                         s = splat((float)(start[1] * far[0] + start[0] * far[1])),
+                         less = splat(-(float)(start[1] * far[0] + start[0] * far[1]));
+        struct f16 cosine[2], sine[2];
+        for (int j = 0; j < 2; j++) {
+            const struct f16 x = load16(turns->near[0] + 16 * j), y = load16(turns->near[1] + 16 * j);
+            cosine[j] = fma16(less, y, mul16(c, x));
+            sine[j] = fma16(s, x, mul16(c, y));
+        }
+        for (uint32_t m = 0; m < t->n_vectors; m++) {
+            const float *x = bias->x + 2 * (m * (size_t)bias->n + i);
+            for (int j = 0; j < 2; j++) {
+                float *w = &t->w[m][p + 16 * (uint32_t)j];
+                store16(w, fma16(splat(x[1]), sine[j], fma16(splat(x[0]), cosine[j], load16(w))));
+            }
+        }
+    }
+}
+
 INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
 {
     for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS) {
@@ -302,6 +345,8 @@ INLINE void q8_scores(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
             default: q8_score_tile(a, t, k, m, 4, p);
 #endif
             }
+        if (a->bias)
+            q8_add_bias(a->bias, t, p);
     }
     for (uint32_t p = 0; a->hole && p < t->n; p++)
         for (uint32_t m = 0; m < t->n_vectors && a->hole[(t->first + p) / 8] >> ((t->first + p) % 8) & 1; m++)
@@ -476,9 +521,10 @@ INLINE void q8_load_q(const struct ntx_attn *a, struct q8 *t, uint32_t m, const 
 INLINE void q8_begin(const struct ntx_attn *a, struct q8 *t, const bool four)
 {
     const uint32_t steps_v = TOKENS / 4 * ((a->head_v + 16 * SPANS - 1) / (16 * SPANS));
+    t->span = UINT32_MAX;
     t->n_vectors = a->n_rows * a->n_q;
     t->end = a->n_pos + a->n_rows - 1;
-    t->fetch_k = four ? a->head_k / 2 : a->head_k;
+    t->fetch_k = four ? a->head_k / 4 * 3 : a->head_k;
     t->fetch_v = four ? a->head_v / 2 : a->head_v;
     t->lines_v = (q8_lines(t->fetch_v) + a->head_k / 4 - 1) / (a->head_k / 4);
     t->lines_k = (q8_lines(t->fetch_k) + steps_v - 1) / steps_v;

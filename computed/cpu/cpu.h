@@ -82,14 +82,37 @@ typedef void ntx_columns_fn(const void *w, size_t col_bytes, uint32_t n_cols, ui
  *     K: uint8 [n / 4][NTX_KV_Q8_TOKENS][4 values], q + 128; then F16 scales [n / 32][NTX_KV_Q8_TOKENS]
  *     V: for each NTX_KV_Q8_PANEL values, or the rest, int8 [NTX_KV_Q8_TOKENS / 4][values][4 positions]; then scales
  *       likewise
- *   Q4_0: likewise, of values that were rotated (attn_q4.h), up to NTX_KV_Q4_HEAD of them; d is max|x| / 7.5, rounded
- *     to F16, and q from -8 to 7. A byte has two values q + 8, the first low:
- *     K: [n / 8][NTX_KV_Q8_TOKENS][4], values 8i + j and 8i + 4 + j
- *     V: [NTX_KV_Q8_TOKENS / 4][half the values][4 positions], a value of the first half and one of the second */
+ *   Q4_0: likewise, of values that were rotated (attn_q4.h), up to NTX_KV_Q4_HEAD of them.
+ *     K: d is max|x| / 31.5, rounded to F16, and q from -32 to 31. q + 32 has its low 4 bits in [n / 8]
+ *       [NTX_KV_Q8_TOKENS][4], values 8i + j (low) and 8i + 4 + j; behind all of these its high 2 bits in [n / 16]
+ *       [NTX_KV_Q8_TOKENS][4], values 16i + j (lowest), 16i + 4 + j, 16i + 8 + j and 16i + 12 + j
+ *     V: q is one of the 16 numbers NTX_VALUES_iq4_nl, and d the best of several. A byte has
+ *       two indices: [NTX_KV_Q8_TOKENS / 4][half the values][4 positions], one of the first half (low) and one of the
+ *       second */
 enum ntx_kv_type { NTX_KV_F16, NTX_KV_Q8_0, NTX_KV_Q4_0, NTX_N_KV };
 #define NTX_KV_Q8_TOKENS 32
 #define NTX_KV_Q8_PANEL  64
 #define NTX_KV_Q4_HEAD   256
+#define NTX_KV_LAYOUT    2 /* rises when K or V of Q8_0 or Q4_0 are stored in another way: files of texts name it */
+
+/* Angles of a pair of values that RoPE rotates, at any position: spans of NTX_TURNS_FAR blocks by `freq`, the block in
+ * its span by `far`, the place in the block by `near`. */
+#define NTX_TURNS_FAR    64
+#define NTX_BIAS_PAIRS   32 /* most pairs of a head with a bias apart */
+struct ntx_turns {
+    double freq;                     /* radians per position */
+    double far[NTX_TURNS_FAR][2];    /* cosine, sine of NTX_KV_Q8_TOKENS * freq * i */
+    float near[2][NTX_KV_Q8_TOKENS]; /* cosines, sines of freq * i */
+};
+
+/* Added to the scores for pairs of K that are kept without their rotated bias: for each pair in order, x[0] times
+ * the cosine of its angle at the position, then x[1] times the sine, fused. Q8_0 and Q4_0. */
+struct ntx_attn_bias {
+    uint32_t n;            /* 1..NTX_BIAS_PAIRS pairs */
+    const float *x;        /* [n_rows x n_q][n][2], times the scale */
+    const uint16_t *angle; /* [n] */
+    const struct ntx_turns *turns;
+};
 
 #define NTX_ATTN_HEADS   8  /* most query heads of a call */
 #define NTX_ATTN_VECTORS 64 /* most rows times heads of a call */
@@ -113,6 +136,7 @@ struct ntx_attn {
     uint32_t first;      /* rows see no position before this. Blocks that no row sees are not read */
     const float *sinks;  /* [n_q] attention sinks: an extra score that takes weight and has no value; NULL: none */
     const uint8_t *hole; /* bit p: position p has no KV in this layer (it was skipped); NULL: no holes */
+    const struct ntx_attn_bias *bias; /* NULL: none */
 };
 
 /* The first position that row r sees. */
@@ -175,6 +199,7 @@ struct ntx_cpu_ops {
     void (*unit)(float *x, float eps, uint32_t n); /* x / sqrt(sum of squares + eps); the sum as in rmsnorm */
     void (*delta)(const struct ntx_delta_net *a);
     void (*index)(const struct ntx_index *a);
+    void (*turn)(float *x, uint32_t n); /* Walsh-Hadamard transform (attn_q4.h), its own inverse */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n); /* round to nearest even */
     /* stores the n values of a head at position `at` of a block */
     void (*k_store[NTX_N_KV])(const float *x, void *block, uint32_t at, uint32_t n);

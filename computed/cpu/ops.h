@@ -241,6 +241,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
             [NTX_FFN_SILU_CLAMPED] = clamped_swiglu,                                                                   \
             [NTX_FFN_GELU] = geglu},                                                                                   \
     .add = add_floats, .add_scaled = add_scaled, .exp_of = exp_of, .cap = cap_floats, .f16_store = f16_store,          \
+    .turn = turn_floats,                                                                                               \
     .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k, [NTX_KV_Q4_0] = q4_store_k},                 \
     .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v, [NTX_KV_Q4_0] = q4_store_v},                 \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0, [NTX_KV_Q4_0] = attend_q4_0},                   \

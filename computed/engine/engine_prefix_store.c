@@ -31,8 +31,9 @@ static int make_file_key(const struct ntx_loaded *l, bool share_all, char *of, s
     char digest[NTX_DIGEST_TEXT];
     int rc = ntx_model_digest(l->gguf, l->fds, digest, err);
     if (!rc)
-        snprintf(of, n, "%s model %s-%016" PRIx64 " kv %s ctx %u ring %u of %s", NTX_BUILD, digest,
-                 ntx_model_keys(l->gguf), ntx_kv_type_name(l->plan->kv_type), l->plan->ctx, l->plan->kv.ring,
+        snprintf(of, n, "%s model %s-%016" PRIx64 " kv %s-%d ctx %u ring %u of %s", NTX_BUILD, digest,
+                 ntx_model_keys(l->gguf), ntx_kv_type_name(l->plan->kv_type),
+                 l->plan->kv_type == NTX_KV_F16 ? 1 : NTX_KV_LAYOUT, l->plan->ctx, l->plan->kv.ring,
                  share_all ? "all" : "each");
     return rc;
 }

@@ -12,6 +12,7 @@
 
 #include "common/util.h"
 #include "computed/pass/input_sums.h"
+#include "computed/pass/kv_form.h"
 #include "computed/plan/budget.h"
 #include "model/kind.h"
 #include "model/numbers.h"
@@ -426,6 +427,22 @@ static int plan_beside(const struct ntx_load_request *r, struct ntx_loaded *l, s
                        ntx_format_size(q->ram_bytes, has, sizeof has), ntx_format_size(total, need, sizeof need));
 }
 
+/* Reads from the model's biases and norms how K is kept. Other machines than the first keep none of it then
+ * (machines_agree.c). */
+static int take_kv_form(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
+{
+    enum ntx_kv_type type;
+    int rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &type, err);
+    if (!rc)
+        rc = ntx_kv_form_read(l->model, l->fds, type, &l->kv_form, err);
+    if (!rc && l->kv_form)
+        ntx_log(
+            NTX_LOG_INFO,
+            "K in %s: %u pairs of values with biases of up to %.0f are kept apart, the norms of %u layers are levelled",
+            ntx_kv_type_name(type), l->kv_form->n_pairs, (double)l->kv_form->most, l->kv_form->n_scaled);
+    return rc;
+}
+
 static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = check_recurrent(r, l, err);
@@ -445,6 +462,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
              drafter = 0;
     enum ntx_kv_type kv_type;
     rc = ntx_kv_type_of(r->set.kv_type, &l->model->hp, &kv_type, err);
+    held += l->kv_form ? l->kv_form->bytes : 0;
     if (!rc)
         rc = ntx__load_drafters_bytes(l, &r->set, threads, &drafter, err);
     held += drafter;
@@ -526,6 +544,8 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
         rc = take_nets(l, err);
     if (!rc && (!r->machines || ntx__load_is_first(r->machines))) /* the others keep no texts */
         rc = ntx__load_drafters_open(r, l, err);
+    if (!rc && (!r->machines || ntx__load_is_first(r->machines)))
+        rc = take_kv_form(r, l, err);
     if (!rc && !r->machines)
         rc = ntx__load_pick_gpu(r, l, err);
     if (!rc && r->machines)
@@ -646,6 +666,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .device = l->device,
         .ranks = l->ranks,
         .sums = l->sums,
+        .kv_form = l->device ? NULL : l->kv_form,
     };
     for (unsigned i = 0; i < l->n_drafters; i++)
         if (l->drafter[i].needs.n_taps) {
@@ -684,6 +705,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     ntx_chat_free(l->chat);
     ntx_tokenizer_free(l->tok);
     ntx_ffn_nets_free(l->nets);
+    ntx_kv_form_free(l->kv_form);
     ntx_model_free(l->model);
     ntx_gguf_free(l->gguf);
     for (unsigned i = 0; i < l->n_fds; i++) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "computed/pass/kv_form.h"
 #include "computed/engine/load.h"
 #include "computed/plan/predict.h"
 
@@ -44,6 +45,11 @@ static int try_kind(const struct ntx_load_request *r, struct ntx_loaded *l, cons
             "only the CPU looks closely at what each layer does (--skip-adapt, --skip-verify, calibrate)");
     if (!strcmp(r->set.kv_type, ntx_kv_type_name(NTX_KV_Q4_0)))
         return ntx_err_set(why, -ENOTSUP, "KV in q4_0 has no kernels there");
+    if (l->kv_form && l->kv_form->n_pairs)
+        return ntx_err_set(why, -ENOTSUP,
+                           "KV in q8_0 must keep this model's biases of K (up to %.0f) apart, which only the CPU does: "
+                           "leave --kv-type out",
+                           (double)l->kv_form->most);
     if (r->set.kv_ram)
         return ntx_err_set(why, -ENOTSUP, "its KV lies in its own memory, which --kv-ram does not reach");
     return ntx_gpu_back_open(k, &l->back, why);

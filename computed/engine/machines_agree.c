@@ -86,6 +86,8 @@ static const char *kv_stays_reason(const struct ntx_loaded *l, const struct ntx_
         return "--kv-ram keeps them on the first machine's drive";
     if (set->skip && *set->skip && !l->kv_propagate)
         return "tokens have none of them in layers that they skip (--skip-kv holes)";
+    if (l->kv_form)
+        return "K in --kv-type q8_0 and q4_0 is kept by the first machine, which reads the model's biases and norms";
     return ntx_heads_refuse(l->model);
 }
 

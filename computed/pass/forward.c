@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.c: a pass from begin to end: rows in, layer by layer with the skips decided on the way, rows out. */
 #include "computed/pass/forward_impl.h"
+#include "computed/pass/kv_form.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -270,6 +271,8 @@ static int make_angles(struct ntx_forward *f)
     make_turn(f, NTX_ROTATION_ALL, factors[0] ? factors[0] : by_context);
     for (int i = 0; i < 3; i++)
         ntx__give(f, w[i]);
+    if (f->c.kv_form)
+        ntx_kv_form_turn(f->c.kv_form, f->m.freq);
     if (f->m.cs[NTX_ROTATION_WINDOW])
         make_turn(f, NTX_ROTATION_WINDOW, NULL);
     return 0;

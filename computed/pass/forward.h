@@ -94,6 +94,7 @@ struct ntx_skip_hooks {
 struct ntx_backend;
 struct ntx_device;
 struct ntx_ranks;
+struct ntx_kv_form;
 
 /* Sizes that determine the memory of a pass, over all layers and chunks. */
 struct ntx_forward_widths {
@@ -121,6 +122,7 @@ struct ntx_forward_config {
     const struct ntx_forward_widths *widths; /* NULL: computed here */
     uint32_t n_taps;                         /* states that rows leave (`left`): the inputs of these layers, */
     const uint32_t *taps;                    /* n_layers: the output of the last one; borrowed. 0: that alone */
+    struct ntx_kv_form *kv_form;             /* K as q8_0 and q4_0 keep it (kv_form.h); NULL: as it is */
     struct ntx_input_sums *sums;             /* sums of the products' inputs (input_sums.h); NULL: not wanted */
 };
 

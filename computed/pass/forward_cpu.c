@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "computed/pass/forward_impl.h"
+#include "computed/pass/kv_form.h"
+#include "computed/pass/rope.h"
 #include "model/quant.h"
 
 enum { ITEMS_PER_THREAD = 4 }; /* attention items per thread, at least, so that threads end together */
@@ -81,6 +83,22 @@ void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         s->rope.back ? back : sn);
 }
 
+/* Stores K of a head; form: as q8_0 and q4_0 keep it. */
+static void put_key(struct ntx_forward *f, uint32_t i, uint32_t h, uint32_t first, const float *k, uint32_t n)
+{
+    const struct ntx_row *row = live_row(f, i);
+    const enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
+    const uint32_t slot = ntx_row_slot(row);
+    float formed[NTX_MAX_HEAD];
+    if (f->c.kv_form && type != NTX_KV_F16) {
+        const size_t angles = (size_t)f->m.live[i] * f->c.kv_form->n_angles;
+        ntx_kv_form_key(f->c.kv_form, f->c.ops, type, f->layer, first + h, f->m.cs[NTX_ROTATION_ALL] + angles,
+                        f->m.sn[NTX_ROTATION_ALL] + angles, k, n, formed);
+        k = formed;
+    }
+    f->c.ops->k_store[type](k, ntx_kv_k(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n);
+}
+
 void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     if (s->put.keys) {
@@ -96,7 +114,7 @@ void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     uint32_t slot = ntx_row_slot(row);
     for (uint32_t h = 0; h < heads; h++) {
-        f->c.ops->k_store[type](k + (size_t)h * n_k, ntx_kv_k(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK, n_k);
+        put_key(f, i, h, first, k + (size_t)h * n_k, n_k);
         if (n_v)
             f->c.ops->v_store[type](v + (size_t)h * n_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK,
                                     n_v);
@@ -320,6 +338,17 @@ static uint32_t group_rows(struct ntx_forward *f)
     return n;
 }
 
+/* Attention over K and V as they are stored. */
+static void attend_stored(const struct ntx_forward *f, const struct ntx_row *row, uint32_t kv_head, struct ntx_attn *a)
+{
+    const enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
+    struct ntx_kv_query room;
+    if (f->c.kv_form && type != NTX_KV_F16)
+        ntx_kv_form_query(f->c.kv_form, f->c.ops, type, ntx_dims_of(f->hp, f->layer).kv_of, kv_head,
+                          (float)ntx_rope_magnitude(f->hp, NTX_ROTATION_ALL), &room, a);
+    f->c.ops->attend[type](a);
+}
+
 /* Groups that share a KV head follow one another, so that the next finds in the cache what the last one read. */
 static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
@@ -364,7 +393,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         ntx__attend_path(f, row, kv_head, lane, &a);
     if (step->attend.mla)
         ntx__mla_begin(f, lane, group[0], head, &a);
-    f->c.ops->attend[ntx_kv_seq_type(row->kv)](&a);
+    attend_stored(f, row, first + kv_head, &a);
     if (step->attend.mla)
         ntx__mla_end(f, lane, group[0], head, &a);
 }

@@ -14,12 +14,13 @@ enum { ALL = NTX__KV_ALL, WINDOW = NTX__KV_WINDOW };
 
 _Static_assert(NTX_KV_BLOCK == NTX_KV_Q8_TOKENS, "blocks are cpu.h's");
 
-/* Bytes of one position. */
-static size_t row_bytes(enum ntx_kv_type type, uint32_t n)
+/* Bytes of one position's K or V. */
+static size_t row_bytes(enum ntx_kv_type type, bool key, uint32_t n)
 {
+    const size_t four = key ? 26 : 18;
     if (type == NTX_KV_F16)
         return 2 * (size_t)n;
-    return (size_t)n / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
+    return (size_t)n / 32 * (type == NTX_KV_Q8_0 ? 34 : four);
 }
 
 /* With one pooled row for several positions, a block has room for at least one. */
@@ -27,8 +28,8 @@ static struct ntx__kv_rows layer_rows(const struct ntx_kept_state *k, enum ntx_k
 {
     const uint32_t n = NTX_MAX(NTX_KV_BLOCK / k->every, 1u);
     const enum ntx_kv_type as = k->beside ? NTX_KV_F16 : type;
-    return (struct ntx__kv_rows){.row_k = row_bytes(as, k->k) * n / NTX_KV_BLOCK,
-                                 .row_v = row_bytes(as, k->v) * n / NTX_KV_BLOCK,
+    return (struct ntx__kv_rows){.row_k = row_bytes(as, true, k->k) * n / NTX_KV_BLOCK,
+                                 .row_v = row_bytes(as, false, k->v) * n / NTX_KV_BLOCK,
                                  .heads = k->heads,
                                  .of = of};
 }
@@ -212,7 +213,7 @@ uint32_t ntx_kv_heads(const struct ntx_kv_seq *s, uint32_t layer) { return s->po
 
 /* Values per byte of a position; values of a row of so many bytes. */
 static uint32_t per_byte(enum ntx_kv_type type) { return type == NTX_KV_Q8_0 ? 1 : 2; }
-static size_t values_of(enum ntx_kv_type type, size_t row) { return row / row_bytes(type, 32) * 32; }
+static size_t values_of(enum ntx_kv_type type, bool key, size_t row) { return row / row_bytes(type, key, 32) * 32; }
 
 /* Scales follow NTX_KV_BLOCK * ints bytes of integers. */
 static void copy_scales(const uint8_t *block, uint32_t from, uint8_t *to_block, uint32_t to, size_t n, size_t ints)
@@ -228,14 +229,14 @@ void ntx_kv_copy_k(const struct ntx_kv_seq *s, uint32_t layer, const void *block
     const enum ntx_kv_type type = s->pool->type;
     const uint8_t *x = block;
     uint8_t *y = to_block;
-    size_t row = rows_at(s, layer)->row_k, n = values_of(type, row);
+    size_t row = rows_at(s, layer)->row_k, n = values_of(type, true, row), ints = row - n / 16;
     if (type == NTX_KV_F16) {
         memcpy(y + to * row, x + from * row, row);
         return;
     }
-    for (size_t i = 0; i < n / 4 / per_byte(type); i++)
+    for (size_t i = 0; i < ints / 4; i++)
         memcpy(y + 4 * (i * NTX_KV_BLOCK + to), x + 4 * (i * NTX_KV_BLOCK + from), 4);
-    copy_scales(x, from, y, to, n, n / per_byte(type));
+    copy_scales(x, from, y, to, n, ints);
 }
 
 void ntx_kv_copy_v(const struct ntx_kv_seq *s, uint32_t layer, const void *block, uint32_t from, void *to_block,
@@ -244,7 +245,7 @@ void ntx_kv_copy_v(const struct ntx_kv_seq *s, uint32_t layer, const void *block
     const enum ntx_kv_type type = s->pool->type;
     const uint8_t *x = block;
     uint8_t *y = to_block;
-    size_t row = rows_at(s, layer)->row_v, n = values_of(type, row), most = NTX_KV_Q8_PANEL / per_byte(type),
+    size_t row = rows_at(s, layer)->row_v, n = values_of(type, false, row), most = NTX_KV_Q8_PANEL / per_byte(type),
            all = n / per_byte(type);
     if (type == NTX_KV_F16) {
         memcpy(y + to * row, x + from * row, row);

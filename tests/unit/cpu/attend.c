@@ -6,7 +6,7 @@
 #include "model/quant.h"
 #include "tests/lib/cpu_kit.h"
 
-enum { MAX_POS = 600, MAX_HEAD = 576, MAX_BLOCKS = 64, MAX_Q = NTX_ATTN_HEADS };
+enum { MAX_POS = 600, MAX_HEAD = 576, MAX_BLOCKS = 80, MAX_Q = NTX_ATTN_HEADS };
 
 struct kv {
     struct guarded mem[MAX_BLOCKS];
@@ -18,11 +18,12 @@ struct kv {
 
 static const char *const ntx_kind[] = {"F16", "Q8_0", "Q4_0"};
 
-static size_t row_bytes(enum ntx_kv_type type, uint32_t width)
+static size_t row_bytes(enum ntx_kv_type type, bool key, uint32_t width)
 {
+    const uint32_t four = key ? 26 : 18;
     if (type == NTX_KV_F16)
         return 2 * width;
-    return width / 32 * (type == NTX_KV_Q8_0 ? 34 : 18);
+    return width / 32 * (type == NTX_KV_Q8_0 ? 34 : four);
 }
 
 /* key: K, else V. A partial last block of F16 ends at a guard page; blocks of Q8_0 are whole, with noise behind the
@@ -35,7 +36,7 @@ static void kv_fill(struct kv *kv, struct rng *r, uint32_t n_pos, uint32_t token
     *kv = (struct kv){.width = width, .tokens = tokens, .type = type, .key = key};
     for (uint32_t b = 0; b * tokens < n_pos; b++) {
         uint32_t here = n_pos - b * tokens < tokens ? n_pos - b * tokens : tokens;
-        size_t bytes = (type == NTX_KV_F16 ? here : tokens) * row_bytes(type, width);
+        size_t bytes = (type == NTX_KV_F16 ? here : tokens) * row_bytes(type, key, width);
         kv->mem[b] = guard_new(bytes);
         uint8_t *p = (uint8_t *)kv->mem[b].end - bytes;
         for (size_t i = 0; i < bytes; i++)
@@ -56,23 +57,34 @@ static void kv_free(struct kv *kv, uint32_t n_pos)
         guard_free(kv->mem[b]);
 }
 
+/* K of Q4_0: four bits, and two more behind them. */
+static int six_bits(const uint8_t *block, uint32_t n, uint32_t t, uint32_t i)
+{
+    const uint8_t low = block[i / 8 * 128 + 4 * t + i % 4], high = block[16 * n + i / 16 * 128 + 4 * t + i % 4];
+    return (i / 4 % 2 ? low >> 4 : low & 15) + (high >> i / 4 % 4 * 2 & 3) * 16 - 32;
+}
+
 static double kv_at(const struct kv *kv, uint32_t p, uint32_t i)
 {
+    static const int8_t number[16] = {NTX_VALUES_iq4_nl};
     const uint8_t *block = kv->at[p / kv->tokens];
-    uint32_t n = kv->width, t = p % kv->tokens, per = kv->type == NTX_KV_Q4_0 ? 2 : 1;
+    uint32_t n = kv->width, t = p % kv->tokens, ints = 32 * n;
     uint16_t h;
-    memcpy(&h, block + (kv->type == NTX_KV_F16 ? 2 * (t * n + i) : 32 * n / per + 2 * (i / 32 * 32 + t)), 2);
+    if (kv->type == NTX_KV_Q4_0)
+        ints = kv->key ? 24 * n : 16 * n;
+    memcpy(&h, block + (kv->type == NTX_KV_F16 ? 2 * (t * n + i) : ints + 2 * (i / 32 * 32 + t)), 2);
     double v = (double)ntx_f16_to_f32(h);
     if (kv->type == NTX_KV_F16)
         return v;
     uint32_t panel = i / NTX_KV_Q8_PANEL * NTX_KV_Q8_PANEL,
              width = n - panel < NTX_KV_Q8_PANEL ? n - panel : NTX_KV_Q8_PANEL, in = i - panel;
-    if (per == 1)
+    if (kv->type == NTX_KV_Q8_0)
         return v * (kv->key ? block[i / 4 * 128 + 4 * t + i % 4] - 128
                             : (int8_t)block[32 * panel + t / 4 * 4 * width + 4 * in + t % 4]);
-    uint8_t two = kv->key ? block[i / 8 * 128 + 4 * t + i % 4]
-                          : block[16 * panel + t / 4 * 2 * width + 4 * (in % (width / 2)) + t % 4];
-    return v * ((kv->key ? i / 4 % 2 : in >= width / 2) ? (two >> 4) - 8 : (two & 15) - 8);
+    if (kv->key)
+        return v * six_bits(block, n, t, i);
+    uint8_t two = block[16 * panel + t / 4 * 2 * width + 4 * (in % (width / 2)) + t % 4];
+    return v * number[in >= width / 2 ? two >> 4 : two & 15];
 }
 
 /* By the definition, not by butterflies: sign of (i, j) is the parity of their common bits. */
@@ -369,12 +381,13 @@ static float four_scale(int i)
     return i < 128 ? 1 : 0;
 }
 
-/* Q4_0 values, which are stored rotated, read back within half a step of their block. A step is 1 / 7.5 of the block's
- * largest rotated value. Every instruction set writes the same bytes, and only those of the position. */
+/* Q4_0 values, which are stored rotated, read back within half a step of their block. K's step is 1 / 31.5 of the
+ * block's largest rotated value. V's numbers are up to 24 of 107 apart, or cut off up to 31 of 144. Every instruction
+ * set writes the same bytes, and only those of the position. */
 static void check_store_four(struct rng *r, bool key)
 {
     enum { N = 160, TOKENS = NTX_KV_Q8_TOKENS };
-    static uint8_t a[TOKENS * N / 32 * 18], b[sizeof a];
+    static uint8_t a[TOKENS * N / 32 * 26], b[sizeof a];
     struct kv kv = {.at = {a}, .type = NTX_KV_Q4_0, .width = N, .tokens = TOKENS, .key = key};
     static float x[TOKENS][N];
     const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
@@ -391,14 +404,14 @@ static void check_store_four(struct rng *r, bool key)
             most[i / 32] = fmaxf(most[i / 32], fabsf(turned[i]));
         for (uint32_t i = 0; i < N; i++)
             CHECK_MSG(fabs(kv_at(&kv, t, i) - (double)turned[i]) <=
-                          (double)most[i / 32] * (0.501 / 7.5 + 8.0 / 7.5 / 2048),
+                          (double)most[i / 32] * (key ? 0.501 / 31.5 + 32 / 31.5 / 2048 : 0.24),
                       "%g for %g", kv_at(&kv, t, i), (double)turned[i]);
     }
     for (unsigned n = 0; (ops = isa_at(n)); n++) {
         memset(b, 0xaa, sizeof b);
         for (uint32_t t = 0; t < TOKENS; t++)
             (key ? ops->k_store : ops->v_store)[NTX_KV_Q4_0](x[t], b, t, N);
-        CHECK(!memcmp(a, b, sizeof a));
+        CHECK(!memcmp(a, b, TOKENS * row_bytes(NTX_KV_Q4_0, key, N)));
     }
 }
 
@@ -524,6 +537,145 @@ static void check_one_by_one(struct rng *r)
     kv_free(&v, POS);
 }
 
+/* ---- K without its rotated biases */
+
+enum { BIASED = 3, BIAS_POS = 2200, BIAS_HEAD = 64 }; /* pairs; positions, beyond one span of angles */
+
+struct biased {
+    struct ntx_turns turns[BIASED];
+    float bias[BIASED][2];
+    struct kv with, without, v; /* K with the biases, and without */
+    double k[BIAS_POS][BIAS_HEAD];
+};
+
+/* Pair i is value i and i + 32 of a head; biases of 300 as in Qwen2.5, at slow and fast angles. */
+static void biased_fill(struct biased *b, struct rng *r, enum ntx_kv_type type)
+{
+    const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
+    uint8_t all[BIAS_POS / 8 + 1] = {0};
+    for (int i = 0; i < BIASED; i++) {
+        const double freq = pow(1e6, -i / 2.0);
+        b->turns[i].freq = freq;
+        for (int n = 0; n < NTX_TURNS_FAR; n++) {
+            b->turns[i].far[n][0] = cos(32 * n * freq);
+            b->turns[i].far[n][1] = sin(32 * n * freq);
+        }
+        for (int n = 0; n < 32; n++) {
+            b->turns[i].near[0][n] = (float)cos(n * freq);
+            b->turns[i].near[1][n] = (float)sin(n * freq);
+        }
+        b->bias[i][0] = 300 * (float)(i + 1) / BIASED;
+        b->bias[i][1] = -200;
+    }
+    kv_fill(&b->with, r, BIAS_POS, 32, BIAS_HEAD, all, type, true);
+    kv_fill(&b->without, r, BIAS_POS, 32, BIAS_HEAD, all, type, true);
+    kv_fill(&b->v, r, BIAS_POS, 32, BIAS_HEAD, all, type, false);
+    for (uint32_t p = 0; p < BIAS_POS; p++) {
+        float x[BIAS_HEAD], y[BIAS_HEAD];
+        for (int i = 0; i < BIAS_HEAD; i++)
+            x[i] = rng_float(r);
+        for (int i = 0; i < BIAS_HEAD; i++)
+            b->k[p][i] = (double)x[i];
+        memcpy(y, x, sizeof y);
+        for (int i = 0; i < BIASED; i++) {
+            const double c = cos(p * b->turns[i].freq), s = sin(p * b->turns[i].freq);
+            b->k[p][i] += (double)b->bias[i][0] * c - (double)b->bias[i][1] * s;
+            b->k[p][i + 32] += (double)b->bias[i][0] * s + (double)b->bias[i][1] * c;
+            y[i] = (float)b->k[p][i];
+            y[i + 32] = (float)b->k[p][i + 32];
+        }
+        ops->k_store[type](x, (void *)b->without.at[p / 32], p % 32, BIAS_HEAD);
+        ops->k_store[type](y, (void *)b->with.at[p / 32], p % 32, BIAS_HEAD);
+    }
+}
+
+/* Root mean square of the errors of out, beside attention over exact K and the stored V. */
+static double biased_error(const struct biased *b, const struct ntx_attn *a, const float *out)
+{
+    static double w[BIAS_POS];
+    double sum = 0, most = -INFINITY, errors = 0, want[BIAS_HEAD] = {0};
+    for (uint32_t p = 0; p < a->n_pos; p++) {
+        w[p] = 0;
+        for (int i = 0; i < BIAS_HEAD; i++)
+            w[p] += (double)a->q[i] * b->k[p][i] * (double)a->scale;
+        most = fmax(most, w[p]);
+    }
+    for (uint32_t p = 0; p < a->n_pos; p++) {
+        sum += w[p] = exp(w[p] - most);
+        for (uint32_t i = 0; i < BIAS_HEAD; i++)
+            want[i] += w[p] * kv_at(&b->v, p, i);
+    }
+    for (int i = 0; i < BIAS_HEAD; i++)
+        want[i] /= sum;
+    if (b->v.type == NTX_KV_Q4_0)
+        turn(want, BIAS_HEAD);
+    for (int i = 0; i < BIAS_HEAD; i++)
+        errors += ((double)out[i] - want[i]) * ((double)out[i] - want[i]);
+    return sqrt(errors / BIAS_HEAD);
+}
+
+/* Biases of 300 in some pairs of K: kept in K they spoil attention; kept apart they cost nothing. Rows together, and
+ * every instruction set, give the bits of a row alone. */
+static void check_bias(struct rng *r, enum ntx_kv_type type)
+{
+    enum { ROWS = 5, HEADS_Q = 3, VECTORS = ROWS * HEADS_Q };
+    static struct biased b;
+    static const uint16_t angle[BIASED] = {0, 1, 2};
+    static float q[VECTORS][BIAS_HEAD], x[VECTORS][BIASED][2], out[VECTORS * BIAS_HEAD], all[VECTORS * BIAS_HEAD];
+    struct ntx_attn_bias bias = {.n = BIASED, .x = x[0][0], .angle = angle, .turns = b.turns};
+    struct ntx_attn a = {.q = q[0],
+                         .out = out,
+                         .n_q = 1,
+                         .n_rows = 1,
+                         .ld_q = HEADS_Q * BIAS_HEAD,
+                         .ld_out = HEADS_Q * BIAS_HEAD,
+                         .k = b.with.at,
+                         .v = b.v.at,
+                         .block_tokens = 32,
+                         .n_pos = BIAS_POS,
+                         .head_k = BIAS_HEAD,
+                         .head_v = BIAS_HEAD,
+                         .scale = 0.125f};
+    const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
+    biased_fill(&b, r, type);
+    for (int m = 0; m < VECTORS; m++) {
+        for (int i = 0; i < BIAS_HEAD; i++)
+            q[m][i] = rng_float(r) * 2;
+        for (int i = 0; i < BIASED; i++) {
+            x[m][i][0] = (q[m][i] * b.bias[i][0] + q[m][i + 32] * b.bias[i][1]) * a.scale;
+            x[m][i][1] = (q[m][i + 32] * b.bias[i][0] - q[m][i] * b.bias[i][1]) * a.scale;
+        }
+    }
+    ops->attend[type](&a);
+    const double inside = biased_error(&b, &a, out);
+    a.k = b.without.at;
+    a.bias = &bias;
+    ops->attend[type](&a);
+    const double apart = biased_error(&b, &a, out);
+    printf("%s: error %.4f with biases of 300 in K, %.5f apart\n", ntx_kind[type], inside, apart);
+    CHECK_MSG(inside > 20 * apart && apart < 0.005, "%g, %g", inside, apart);
+    a.n_q = HEADS_Q;
+    for (int m = 0; m < ROWS; m++) {
+        struct ntx_attn one = a;
+        one.q = q[HEADS_Q * m];
+        one.out = out + (size_t)HEADS_Q * m * BIAS_HEAD;
+        one.n_pos = BIAS_POS - ROWS + 1 + (uint32_t)m;
+        bias.x = x[HEADS_Q * m][0];
+        ops->attend[type](&one);
+    }
+    a.n_rows = ROWS;
+    a.n_pos = BIAS_POS - ROWS + 1;
+    a.out = all;
+    bias.x = x[0][0];
+    for (unsigned n = 0; ops; ops = isa_at(n++)) {
+        ops->attend[type](&a);
+        CHECK_MSG(!memcmp(all, out, sizeof out), "%s, %s", ops->name, ntx_kind[type]);
+    }
+    kv_free(&b.with, BIAS_POS);
+    kv_free(&b.without, BIAS_POS);
+    kv_free(&b.v, BIAS_POS);
+}
+
 int main(void)
 {
     static const uint32_t widths[] = {8, 16, 32, 40, 64, 80, 96, 128, 192, 256},
@@ -575,5 +727,7 @@ int main(void)
     check_store_four(&r, true);
     check_store_four(&r, false);
     check_odd_values(&r);
+    check_bias(&r, NTX_KV_Q8_0);
+    check_bias(&r, NTX_KV_Q4_0);
     return 0;
 }
