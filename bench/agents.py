@@ -11,8 +11,8 @@ it has its answer. The servers run one after the other (A: ntx, B: llama-server)
 each agent, and all of the model in memory.
 
 A line for each run: time to the first token (p50, p99) and the whole time in s; prompt tokens in all; the share of
-them that was not computed again, and that share as an ideal cache gives it: all but the new part of each turn, and the shared
-rules of all agents but the first. Without --llama only ntx runs. NTX_BIN: build/bin.
+them that was not computed again, and that share as an ideal cache gives it: all but the new part of each turn, and the
+shared rules of all agents but the first. Without --llama only ntx runs. NTX_BIN: build/bin.
 """
 
 import argparse

@@ -31,7 +31,7 @@ static int add_tokens(struct tokens *t, const int32_t *ids, size_t n)
     return 0;
 }
 
-static int add_file(struct tokens *t, const struct ntx_tokenizer *tok, const char *path, struct ntx_err *err)
+static int tokenize_file(struct tokens *t, const struct ntx_tokenizer *tok, const char *path, struct ntx_err *err)
 {
     char *text = NULL;
     size_t len = 0;
@@ -89,7 +89,7 @@ int ntx_cmd_draft_index(struct ntx_options *o)
     if (!rc && (rc = ntx_tokenizer_open(f.gguf, &tok, &err)))
         ntx_err_prefix(&err, "%s", o->args[0]);
     for (unsigned i = 1; i < o->n_args && !rc; i++)
-        rc = add_file(&t, tok, o->args[i], &err);
+        rc = tokenize_file(&t, tok, o->args[i], &err);
     if (!rc && t.n > NTX_DRAFT_INDEX_MOST)
         rc = ntx_err_set(&err, -E2BIG, "%zu tokens: an index has at most %u", t.n, NTX_DRAFT_INDEX_MOST);
     if (!rc && !(rc = write_index(&t, f.gguf, o->out, &err)) && !o->quiet)

@@ -239,8 +239,8 @@ static int look_loaded(struct ntx_gate *g, unsigned place, char now[NTX_KNOWN_NA
     return rc;
 }
 
-/* The bytes of the budget that the models of other places take. While a place's daemons are away, they come back with what
- * they had. */
+/* The bytes of the budget that the models of other places take. While a place's daemons are away, they come back with
+ * what they had. */
 static uint64_t taken_beside(struct ntx_gate *g, unsigned place, bool *away)
 {
     uint64_t sum = 0;

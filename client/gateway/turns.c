@@ -71,7 +71,7 @@ static uint64_t turn_ns(const struct ntx_turns *s)
 }
 
 /* NULL: the model is loaded nowhere. */
-static struct place *place_of(struct ntx_turns *s, const char *model)
+static struct place *place_with(struct ntx_turns *s, const char *model)
 {
     for (unsigned i = 0; i < s->c.places; i++)
         if (*s->place[i].loaded && !strcmp(s->place[i].loaded, model))
@@ -81,7 +81,7 @@ static struct place *place_of(struct ntx_turns *s, const char *model)
 
 static bool waits_elsewhere(struct ntx_turns *s, const struct ntx_turn *t)
 {
-    return t->state == WAITING && !place_of(s, t->model);
+    return t->state == WAITING && !place_with(s, t->model);
 }
 
 /* The turn that waited longest for a model that is not loaded, or NULL. */
@@ -409,7 +409,7 @@ unsigned ntx_turns_place_of(const struct ntx_turns_state *s, const char *model)
 bool ntx_turns_unload(struct ntx_turns *s, const char *model)
 {
     pthread_mutex_lock(&s->lock);
-    struct place *p = place_of(s, model);
+    struct place *p = place_with(s, model);
     if (p) {
         p->keep_ms = 0;
         pthread_cond_broadcast(&s->news);

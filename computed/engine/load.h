@@ -93,7 +93,7 @@ struct ntx_loaded {
     uint64_t kept_bytes;   /* bytes that all sessions may hold */
     struct ntx_ffn_mode ffn;
     struct ntx_kv_form *kv_form; /* NULL: K is kept as it is */
-    struct ntx_ffn_nets *nets; /* NULL: no networks predict it */
+    struct ntx_ffn_nets *nets;   /* NULL: no networks predict it */
     struct ntx_plan *plan;
     struct ntx_gpu_back back; /* .kind and .gpu NULL: the CPU computes everything */
     char back_note[300];      /* why not the GPU, where `auto` looked for one */

@@ -49,8 +49,8 @@ int ntx_learn_train(const struct ntx_learning *l, const float *x, const uint8_t 
 /* Logits [n x n_out] of standardised samples, computed as at run time. */
 int ntx_learn_logits(const struct ntx_mlp_weights *net, const float *x, uint32_t n, float *logits);
 
-/* Fills all of s but `model` and `threshold`. The caller has set s->n_layers, n_embd, n_hidden, first and last, and made
- * its arrays. Changes samples->x. */
+/* Fills all of s but `model` and `threshold`. The caller has set s->n_layers, n_embd, n_hidden, first and last, and
+ * made its arrays. Changes samples->x. */
 int ntx_learn_layers(struct ntx_samples *samples, const struct ntx_learning *l, struct ntx_sidecar *s,
                      struct ntx_err *err);
 

@@ -12,7 +12,8 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from gateway import BIN, Daemons, Gateway, check, equal, events, free_port, make_model, patience, refused, wait_for  # noqa: E402
+from gateway import BIN, Daemons, Gateway, check, equal, events, free_port  # noqa: E402
+from gateway import make_model, patience, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-models-")
 DIR = os.path.join(tmp.name, "models")
