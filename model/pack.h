@@ -43,8 +43,8 @@
  *
  * Computation (computed/pass/sparse.c): hidden value of neuron j is act(gate_j . x) * (up_j . x), or nothing where
  * act gives 0 or the mode leaves the neuron out; y = sum over j, increasing, of fmaf(hidden_j, down_j, y). So an exact
- * zero changes no bit. With rows of groups, y = sum over groups, increasing, of the group's rows . its hidden values, a
- * product as that of any matrix; a group whose hidden values are 0 changes no bit. With what is added, up_j . x becomes
+ * zero changes no bit. With rows, y = sum over blocks of neurons, increasing, of their rows . hidden values, a product
+ * as that of any matrix; a group whose hidden values are 0 changes no bit. With what is added, up_j . x becomes
  * fmaf(s, up_delta_j . z, up_j . x) with z = A x of ffn_up, and fmaf(s, B v, y) is the outcome, B of ffn_down, with
  * v = sum over j, likewise, of fmaf(hidden_j, down_delta_j, v).
  * */

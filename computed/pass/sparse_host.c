@@ -124,7 +124,7 @@ static void add_thin_columns(struct ntx_forward *f)
     }
 }
 
-/* Adds the products of the group's rows of down, outputs k .. k + width, with its n hidden values from `first` on. */
+/* Adds the products of a block's rows of down, outputs k .. k + width, with its n hidden values from `first` on. */
 static void add_rows(struct ntx_forward *f, const uint8_t *rows, uint32_t first, uint32_t n, uint32_t k, uint32_t width,
                      unsigned thread)
 {
@@ -161,9 +161,11 @@ static void add_columns(struct ntx_forward *f, uint32_t i, unsigned thread)
                 (p->down_rows ? (size_t)k * p->row_bytes[NTX_PACK_DOWN] : ntx_row_bytes(type, k));
     for (uint32_t g = 0; g < f->groups.n; g++) {
         uint32_t n = neurons_of(f, group_at(f, g), &first);
-        if (p->down_rows)
-            add_rows(f, group_of(f, g) + at, first, n, k, width, thread);
-        else
+        /* block by block, so that a group's size changes no bit */
+        const uint32_t block = ntx_type_info(type)->block;
+        for (uint32_t b = 0; p->down_rows && b < n; b += block)
+            add_rows(f, group_of(f, g) + at + ntx_row_bytes(type, b), first + b, block, k, width, thread);
+        if (!p->down_rows)
             f->c.ops->columns[type](group_of(f, g) + at, p->row_bytes[NTX_PACK_DOWN], n, width, f->m.gate + first,
                                     f->ld_gate, f->n_live, f->m.y + k, f->hp->n_embd);
     }
