@@ -87,10 +87,18 @@ static void fault_no_model(const json_t *status, struct ntx_fault *f)
         ntx_fault(f, NTX_FAULT_EMPTY, NULL, "%s", why ? why : "no model is loaded: load one first (ntx load MODEL)");
 }
 
+/* Daemons of an earlier version have a name alone. */
+static json_t *id_of(const json_t *status)
+{
+    json_t *id = json_object_get(status, "id");
+    return id ? id : json_object_get(status, "model");
+}
+
 /* The loaded model, if there is one. */
 static json_t *json_of_models(const json_t *status)
 {
-    const json_t *name = json_object_get(status, "id"), *ctx = json_object_get(status, "ctx");
+    json_t *name = id_of(status);
+    const json_t *ctx = json_object_get(status, "ctx");
     if (!json_is_string(name))
         return json_array();
     const json_int_t since = json_integer_value(json_object_get(status, "file_changed"));
@@ -149,10 +157,10 @@ enum MHD_Result ntx__serve_model(struct ntx_request *q)
 /* The loaded model's entry, where no list has it; NULL: none is loaded. */
 static json_t *json_of_entry(const json_t *status)
 {
-    json_t *id = json_object_get(status, "id");
+    json_t *id = id_of(status);
     if (!json_is_string(id))
         return NULL;
-    json_t *known = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O}", "id", id, "bytes",
+    json_t *known = json_pack("{s:O, s:O*, s:O*, s:O*, s:O*, s:O*, s:O*}", "id", id, "bytes",
                               json_object_get(status, "file_bytes"), "changed", json_object_get(status, "file_changed"),
                               "parameters", json_object_get(status, "parameters"), "arch",
                               json_object_get(status, "arch"), "type", json_object_get(status, "type"), "digest",
