@@ -203,8 +203,9 @@ done
 
 # Packed: all on the GPU; then groups in windows of the host, read on demand. They are selected by gates, by prediction,
 # and by the prompt.
+# --down-type: down in columns, which the GPU computes; groups with rows of blocked types stay with the host.
 model "$tmp/d.gguf" --layers 8 --embd 256 --ff 1024 --heads 4 --kv 2 --type Q8_0 --seed 3
-ntx pack "$tmp/d.gguf" "$tmp/m.gguf" --group 16K --force --quiet || fail "pack"
+ntx pack "$tmp/d.gguf" "$tmp/m.gguf" --group 16K --down-type Q8_0 --force --quiet || fail "pack"
 for mode in off threshold=0.02 topk=0.3 predicted=0.3,gate prompt=0.3; do
     gpu_options="" pair "packed on the GPU, $mode" --ffn-sparse $mode
     [ "$(stat_of "$tmp/stats" bytes_host)" -lt 100000 ] || fail "$mode: groups are not on the GPU: $(cat "$tmp/stats")"
