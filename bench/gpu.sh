@@ -439,7 +439,8 @@ stage_packed() {
     [ $layers -gt 0 ] || layers=1
     model 8b Q4_K_M $layers || return
     bench "8B shape, Q4_K_M, $layers layers, dense" "$file"
-    within 150 "$root/bin/ntx" pack "$file" "$dir/packed.gguf" --group 16K >"$dir/log" 2>&1 ||
+    within 150 "$root/bin/ntx" pack "$file" "$dir/packed.gguf" --group 16K --down-type Q8_0 --force --quiet \
+        >"$dir/log" 2>&1 ||
         { say "not packed: $(tail -1 "$dir/log")"; return 1; }
     for how in off topk=0.1 predicted=0.1,gate; do
         bench "the same packed, --ffn-sparse $how" "$dir/packed.gguf" --ffn-sparse $how

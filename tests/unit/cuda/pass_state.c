@@ -37,7 +37,12 @@ static float *skipping(struct world *w, const char *arch, bool propagate, const 
                        size_t *size)
 {
     struct rig r;
-    struct rig_options o = {.make = small_model("Q8_0", LAYERS), .window = 6, .ffn = ffn, .pack = ffn ? 6000 : 0};
+    /* down in columns: groups of blocks' rows stay with the host */
+    struct rig_options o = {.make = small_model("Q8_0", LAYERS),
+                            .window = 6,
+                            .ffn = ffn,
+                            .pack = ffn ? 6000 : 0,
+                            .down_type = ffn ? NTX_Q8_0 : 0};
     struct ntx_row rows[SKIP_ROWS + 2];
     struct ntx_kv_seq *kv[SKIP_ROWS + 1];
     if (!strcmp(arch, "glm-dsa"))

@@ -315,13 +315,13 @@ static void same_packed(void)
     }
 }
 
-/* Packing changes the order of down's sums, and its values where they are rounded. */
+/* Packing changes no weight, but the order of down's sums, where a down matrix is cut into several groups. */
 static void packed_is_the_model(void)
 {
     static const struct {
         const char *type;
-        double least, most;
-    } is[] = {{"F32", 1e-9, 1e-4}, {"Q8_0", 1e-4, 0.03}, {"Q4_K", 1e-3, 0.25}};
+        double most;
+    } is[] = {{"F32", 1e-4}, {"Q8_0", 0.03}, {"Q4_K", 0.03}};
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct rig_options o = {.make = rig_model()};
         size_t n;
@@ -335,7 +335,7 @@ static void packed_is_the_model(void)
             squares += (double)a[k] * (double)a[k];
         }
         double e = sqrt(error / squares);
-        CHECK_MSG(e > is[i].least && e < is[i].most, "%s: packed, logits differ by %g", is[i].type, e);
+        CHECK_MSG(e < is[i].most, "%s: packed, logits differ by %g", is[i].type, e);
         free(a), free(b);
     }
 }
