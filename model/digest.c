@@ -2,6 +2,7 @@
 #include "model/digest.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ static int add_bytes(struct sum *s, int fd, uint64_t from, uint64_t end, uint8_t
         while (n < 0 && errno == EINTR);
         if (n < 0)
             return -errno;
+        (void)posix_fadvise(fd, (off_t)at, n, POSIX_FADV_DONTNEED); /* the page cache is left to others */
         uint64_t to = NTX_MIN(end, at + (uint64_t)n);
         if (to <= from)
             return 0;

@@ -208,8 +208,10 @@ static json_t *json_of_running(struct ntx_request *q, const json_t *status, cons
                              "size", size);
     if (one && known)
         json_object_update(one, known);
-    if (one)
+    if (one) {
+        json_object_del(one, "modified_at"); /* Ollama has it for files only */
         json_object_update(one, more);
+    }
     json_decref(known);
     json_decref(more);
     return one;

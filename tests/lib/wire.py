@@ -62,6 +62,7 @@ LOAD = {
     113: ("known", "s"),
     115: ("max_gap", "f"),
     114: ("when", "v"),
+    116: ("beside_bytes", "v"),
 }
 GENERATE = {
     1: ("session", "v"),
@@ -100,7 +101,16 @@ REQUEST = {
     10: ("close_session", {1: ("session", "v")}),
     15: ("build", "s"),
     16: ("known", "s"),
-    23: ("models", {1: ("list", "s"), 2: ("defaults", LOAD)}),
+    17: ("client", "d"),
+    23: (
+        "models",
+        {
+            1: ("list", "s"),
+            2: ("defaults", LOAD),
+            3: ("queue", {1: ("waiting", "v"), 2: ("next", "s"), 3: ("waited_ms", "v")}),
+            4: ("each_state", "v"),
+        },
+    ),
 }
 REPLY = {
     1: ("id", "v"),
