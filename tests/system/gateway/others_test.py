@@ -242,7 +242,7 @@ def ollama(d, g):
     )
     check(re.fullmatch(r"2[1-9]\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", run["expires_at"]), "it stays", run)
     status, e = g.post("/api/pull", {"model": "x"})
-    check(status == 404 and list(e) == ["error"] and "/api/pull" in e["error"], status, e)
+    check(status == 403 and list(e) == ["error"] and "--manage" in e["error"], status, e)
     check(g.get("/api/version")[1]["version"], "version")
 
 

@@ -68,6 +68,7 @@ int main(void)
         o.make.type = "Q8_0";
         if (i < 3) {
             o.pack = 8000;
+            o.down_type = NTX_Q8_0; /* in columns: rows of blocks stay with the host */
             o.ffn = modes[i];
         } else {
             o.make.arch = "qwen3moe";
