@@ -25,7 +25,7 @@ struct ntx_gate {
     char dir[NTX_PLACES][200];
     unsigned n_places;
     /* Bytes of the budget that each place's model takes, for loads beside it. Only for the turns' thread. */
-    uint64_t taken[NTX_PLACES];
+    uint64_t taken[NTX_PLACES], taken_ns[NTX_PLACES]; /* and when it was seen last */
     struct ntx_slots slots;
     int quit;                 /* an eventfd that becomes readable when the gateway ends */
     _Atomic uint64_t gone_ns; /* when ntx-computed disappeared without an orderly end; 0: it runs */

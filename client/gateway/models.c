@@ -224,6 +224,7 @@ int ntx_models_wait(struct ntx_gate *g, struct ntx_turn *t, int client_fd, int t
 /* ---- loads */
 
 #define PROCESSES (64ull << 20) /* what the daemons of a place may take beside the budget of its model */
+#define BACK_S    10u           /* a place that showed no model for so long has none */
 
 /* The id of the place's loaded model. */
 static int look_loaded(struct ntx_gate *g, unsigned place, char now[NTX_KNOWN_NAME], struct ntx_err *err)
@@ -239,21 +240,33 @@ static int look_loaded(struct ntx_gate *g, unsigned place, char now[NTX_KNOWN_NA
     return rc;
 }
 
-/* The bytes of the budget that the models of other places take. While a place's daemons are away, they come back with
- * what they had. */
+/* Looks at what a place's model takes of the budget. Daemons that died come back with what they had, and for a moment
+ * show nothing: until then the last value holds. False: they are away, or just back. */
+static bool look_taken(struct ntx_gate *g, unsigned place)
+{
+    struct ntx_err ignored;
+    json_t *j = NULL;
+    const bool looked = !ntx_gate_look(g, place, &j, &ignored);
+    const uint64_t bytes = (uint64_t)json_integer_value(json_object_get(j, "bytes_total")), now = ntx_now_ns();
+    const bool loads = json_is_string(json_object_get(j, "loading"));
+    json_decref(j);
+    if (!looked || loads || bytes)
+        g->taken_ns[place] = now;
+    if (bytes || (looked && now - g->taken_ns[place] > BACK_S * 1000000000ull))
+        g->taken[place] = bytes;
+    return looked && (bytes || !g->taken[place]);
+}
+
+/* The bytes of the budget that the models of other places take. */
 static uint64_t taken_beside(struct ntx_gate *g, unsigned place, bool *away)
 {
     uint64_t sum = 0;
     *away = false;
-    struct ntx_err ignored;
     for (unsigned i = 0; i < g->n_places; i++) {
-        json_t *j = NULL;
-        const bool looked = i != place && !ntx_gate_look(g, i, &j, &ignored);
-        *away |= i != place && !looked;
-        if (looked)
-            g->taken[i] = (uint64_t)json_integer_value(json_object_get(j, "bytes_total"));
-        json_decref(j);
-        if (i != place && g->taken[i])
+        if (i == place)
+            continue;
+        *away |= !look_taken(g, i);
+        if (g->taken[i])
             sum += g->taken[i] + PROCESSES;
     }
     return sum;

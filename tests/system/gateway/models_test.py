@@ -284,7 +284,7 @@ def check_true(g, file, name):
         equal(entry["name"], m["id"], "the same name everywhere")
         check(len(entry["digest"]) == 32 and entry["details"]["parameter_size"], entry)
         check(entry["details"]["quantization_level"], entry)
-        check(not entry["modified_at"].startswith("1970"), entry)
+    check(not tag["modified_at"].startswith("1970"), tag)
     equal(tag["size"], os.stat(file).st_size, "the file's size")
     equal(running["context_length"], 128, "the context that there is")
     show = g.post("/api/show", {"model": m["id"]})[1]
