@@ -26,8 +26,8 @@ for m in relu silu; do
         done
     done
 done
-# Bytes read: the share of used groups, and what is between them; nothing else, since the rest is resident. Down matrices
-# in columns make small groups.
+# Bytes read: the share of used groups, and what is between them; nothing else, since the rest is resident. Down
+# matrices in columns make small groups.
 ntx pack "$tmp/silu.gguf" "$tmp/p.gguf" --group 8K --down-type Q8_0 --force --quiet || fail "pack in columns"
 run() {
     ntx run "$tmp/p.gguf" "Once upon a time" --raw -n 24 --ignore-eos --ctx 64 \
