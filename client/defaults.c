@@ -19,12 +19,23 @@ struct reading {
     struct ntx_err err;
 };
 
-/* Copies a text that options borrow until the program ends. */
+/* Texts that options borrow until the program ends. */
+static char *kept_text[NTX_DEFAULTS];
+static unsigned n_kept;
+
+static void free_kept(void)
+{
+    while (n_kept)
+        free(kept_text[--n_kept]);
+}
+
 static const char *keep_copy(const char *value)
 {
-    static char *text[NTX_DEFAULTS];
-    static unsigned n;
-    return n < NTX_DEFAULTS && (text[n] = strdup(value)) ? text[n++] : NULL;
+    if (n_kept == NTX_DEFAULTS || !(kept_text[n_kept] = strdup(value)))
+        return NULL;
+    if (!n_kept)
+        atexit(free_kept);
+    return kept_text[n_kept++];
 }
 
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
