@@ -109,3 +109,34 @@ def events(body):
         check(m, "no event:", block)
         out.append((m[1], m[2]) if m[1] else m[2])
     return out
+
+
+class Serve(Gateway):
+    """`ntx serve` in a folder, with the rest of its command line; its log is FOLDER/log."""
+
+    def __init__(self, folder, *arguments, ready=(200,), env=os.environ):
+        self.port, self.rt, self.ready = free_port(), os.path.join(folder, "rt"), ready
+        self.log = open(os.path.join(folder, "log"), "w+")
+        self.p = subprocess.Popen(
+            [os.path.join(BIN, "ntx"), "serve", *arguments, "--listen", "127.0.0.1:%d" % self.port],
+            env=dict(env, NTX_RUNTIME=self.rt, XDG_RUNTIME_DIR=""),
+            stderr=self.log,
+        )
+        try:
+            wait_for(lambda: self.there() or self.p.poll() is not None, 60, "ntx serve")
+            check(self.p.poll() is None, "ntx serve ended:", open(self.log.name).read())
+        except BaseException:
+            self.p.kill()
+            raise
+
+    def there(self):
+        try:
+            return self.request("GET", "/health")[0] in self.ready
+        except OSError:
+            return False
+
+    def __exit__(self, kind, value, trace):
+        if kind:
+            sys.stderr.write(open(self.log.name).read()[-3000:])
+        self.p.send_signal(signal.SIGINT)
+        equal(self.p.wait(60 * patience()), 0, "the exit code")

@@ -416,20 +416,10 @@ static void add_mla_keys(struct model *m)
     mk__kv_u32(m, "attention.value_length_mla", value_dim(o, m->head));
 }
 
-void mk__add_keys(struct model *m, uint32_t orig)
+/* Heads and widths. */
+static void add_width_keys(struct model *m)
 {
     const struct mk_options *o = m->o;
-    mk_kv_str(m->f, "general.architecture", o->arch);
-    mk_kv_str(m->f, "general.name", o->name);
-    uint32_t *base = o->shared ? calloc(o->layers, sizeof *base) : NULL;
-    if (base)
-        mk_kv_arr(m->f, "ntx.delta.base", NTX_GGUF_U32, base, o->layers);
-    free(base);
-    mk_kv_u32(m->f, "general.file_type", m->recipe->file_type);
-    mk_kv_u32(m->f, "general.quantization_version", 2);
-    mk__kv_u32(m, "block_count", o->layers + o->nextn);
-    mk__kv_u32(m, "context_length", o->ctx);
-    mk__kv_u32(m, "embedding_length", o->embd);
     if (is_gemma4(o))
         add_gemma4_keys(m);
     else if (mk__says(o, ALONE))
@@ -465,6 +455,11 @@ void mk__add_keys(struct model *m, uint32_t orig)
         mk__kv_u32(m, "attention.key_length", m->head);
         mk__kv_u32(m, "attention.value_length", value_dim(o, m->head));
     }
+}
+
+static void add_expert_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
     if (o->experts) {
         mk__kv_u32(m, "expert_count", o->experts);
         mk__kv_u32(m, "expert_used_count", o->experts_used);
@@ -473,6 +468,12 @@ void mk__add_keys(struct model *m, uint32_t orig)
         mk__kv_u32(m, "expert_feed_forward_length", expert_ff(o));
     if (o->experts && mk__says(o, SHARED_WIDTH))
         mk__kv_u32(m, "expert_shared_feed_forward_length", shared_ff(o));
+}
+
+/* Windows, chunks and scales of attention. */
+static void add_attention_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
     if (mk__says(o, WINDOW))
         mk__kv_u32(m, "attention.sliding_window", o->window);
     if (mk__says(o, CAPS)) {
@@ -497,6 +498,12 @@ void mk__add_keys(struct model *m, uint32_t orig)
         kv_f32(m, "attention.scale", 0.1f);
         kv_f32(m, "logit_scale", 6);
     }
+}
+
+/* States, choices of positions, and residual streams. */
+static void add_kept_keys(struct model *m)
+{
+    const struct mk_options *o = m->o;
     if (mk__says(o, DELTA))
         add_delta_keys(m);
     if (mk__says(o, SCANS))
@@ -517,6 +524,26 @@ void mk__add_keys(struct model *m, uint32_t orig)
         add_block_keys(m);
     if (mk__says(o, SECTIONS))
         add_sections(m);
+}
+
+void mk__add_keys(struct model *m, uint32_t orig)
+{
+    const struct mk_options *o = m->o;
+    mk_kv_str(m->f, "general.architecture", o->arch);
+    mk_kv_str(m->f, "general.name", o->name);
+    uint32_t *base = o->shared ? calloc(o->layers, sizeof *base) : NULL;
+    if (base)
+        mk_kv_arr(m->f, "ntx.delta.base", NTX_GGUF_U32, base, o->layers);
+    free(base);
+    mk_kv_u32(m->f, "general.file_type", m->recipe->file_type);
+    mk_kv_u32(m->f, "general.quantization_version", 2);
+    mk__kv_u32(m, "block_count", o->layers + o->nextn);
+    mk__kv_u32(m, "context_length", o->ctx);
+    mk__kv_u32(m, "embedding_length", o->embd);
+    add_width_keys(m);
+    add_expert_keys(m);
+    add_attention_keys(m);
+    add_kept_keys(m);
     add_router_keys(m);
     add_rope_keys(m, orig);
 }

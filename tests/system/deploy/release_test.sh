@@ -29,8 +29,8 @@ same "$tmp/1/ntx.tar.gz" "$tmp/2/ntx.tar.gz" "the tarball made twice"
 same "$tmp/1/image.tar" "$tmp/2/image.tar" "the image made twice"
 
 # ---- the tarball
-where="$tmp/root/some where"
-mkdir -p "$where" "$tmp/root"/{proc,dev,tmp} && bundle_glibc "$tmp/root" &&
+where="$tmp/base/some where"
+mkdir -p "$where" "$tmp/base"/{proc,dev,tmp} && bundle_glibc "$tmp/base" &&
     tar -xf "$tmp/1/ntx.tar.gz" -C "$where" || fail "tar"
 ntx=$where/ntx-9.9-linux-amd64
 for f in bin/ntx bin/ntx-computed lib/ntx/libcurl.so.4 lib/ntx/libuv.so.1 lib/ntx/libgcc_s.so.1 etc/ntx/ntx.conf \
@@ -97,8 +97,8 @@ there() {
         /usr/sbin/chroot "$root" "$@"
 }
 mkdir -p "$tmp/image"/{proc,dev}
-path=${ntx#"$tmp/root"}
-there "$tmp/root" "$path/bin/ntx" "${run[@]}" --quiet >"$tmp/got" 2>"$tmp/err" ||
+path=${ntx#"$tmp/base"}
+there "$tmp/base" "$path/bin/ntx" "${run[@]}" --quiet >"$tmp/got" 2>"$tmp/err" ||
     fail "the tarball's ntx, with glibc alone: $(cat "$tmp/err")"
 same "$tmp/want" "$tmp/got" "the tarball's text"
 there "$tmp/image" /usr/bin/ntx "${run[@]}" --quiet >"$tmp/got" 2>"$tmp/err" || fail "the image: $(cat "$tmp/err")"

@@ -11,7 +11,7 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from gateway import BIN, Gateway, check, equal, free_port, make_model, patience, wait_for  # noqa: E402
+from gateway import BIN, Serve, check, equal, make_model, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-beside-")
 NTX = os.path.join(BIN, "ntx")
@@ -33,34 +33,10 @@ def direct(name):
     return said.stdout.rstrip("\n")
 
 
-class Serve(Gateway):
+class Three(Serve):
     def __init__(self, *options):
-        self.port, self.rt = free_port(), os.path.join(tmp.name, "rt")
-        self.log = open(os.path.join(tmp.name, "log"), "w+")
-        self.p = subprocess.Popen(
-            [NTX, "serve", *[path(n) for n in NAMES], "--ram", "%dM" % (RAM >> 20), "--ctx", "256", "--at-once", "3"]
-            + ["--listen", "127.0.0.1:%d" % self.port, *options],
-            env=dict(os.environ, NTX_RUNTIME=self.rt, XDG_RUNTIME_DIR=""),
-            stderr=self.log,
-        )
-        try:
-            wait_for(lambda: self.there() or self.p.poll() is not None, 60, "ntx serve")
-            check(self.p.poll() is None, "ntx serve ended:", open(self.log.name).read())
-        except BaseException:
-            self.p.kill()
-            raise
-
-    def there(self):
-        try:
-            return self.get("/health")[0] == 200
-        except OSError:
-            return False
-
-    def __exit__(self, kind, value, trace):
-        if kind:
-            sys.stderr.write(open(self.log.name).read()[-3000:])
-        self.p.send_signal(signal.SIGINT)
-        equal(self.p.wait(60 * patience()), 0, "the exit code")
+        models = [path(n) for n in NAMES]
+        super().__init__(tmp.name, *models, "--ram", "%dM" % (RAM >> 20), "--ctx", "256", "--at-once", "3", *options)
 
     def ask(self, model):
         body = {"model": model, "prompt": PROMPT, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
@@ -148,7 +124,7 @@ def check_traffic(g, texts):
 def check_state(texts):
     """What a model knew of a text's beginning survives a swap, wherever it is loaded then."""
     talk = {"messages": [{"role": "user", "content": "word " * 60}], "max_tokens": 2, "temperature": 0}
-    with Serve("--state", os.path.join(tmp.name, "state")) as g:
+    with Three("--state", os.path.join(tmp.name, "state")) as g:
         cached = {}
         for name in ("alpha", "beta", "gamma", "beta", "alpha"):
             status, j = g.post("/v1/chat/completions", dict(talk, model=name))
@@ -164,7 +140,7 @@ def main():
         make_model(path(name), *SHAPE, "--seed", str(i + 3))
         texts[name] = direct(name)
     equal(len(set(texts.values())), 3, "the models differ")
-    with Serve() as g:
+    with Three() as g:
         check_two(g, texts)
         check_third(g, texts)
         check_traffic(g, texts)

@@ -5,7 +5,6 @@
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 sys.path.insert(1, os.path.join(os.environ["NTX_SOURCE"], "tests", "unit", "pull"))
-from gateway import BIN, Gateway, check, equal, free_port, make_model, patience, wait_for  # noqa: E402
+from gateway import BIN, Serve, check, equal, free_port, make_model, patience, wait_for  # noqa: E402
 from hub import Site  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-manage-")
@@ -22,35 +21,11 @@ SHAPE = ["--layers", "2", "--embd", "64", "--ff", "128", "--heads", "2", "--kv",
 OWN = make_model(os.path.join(tmp.name, "own.gguf"), *SHAPE, "--seed", "3")
 
 
-class Serve(Gateway):
+class Managed(Serve):
     """ntx serve with one model of the test's folder, and options."""
 
     def __init__(self, site, *options):
-        self.port = free_port()
-        self.log = open(os.path.join(tmp.name, "log"), "w+")
-        self.p = subprocess.Popen(
-            [NTX, "serve", OWN, "--ram", "64M", "--ctx", "128", "--listen", "127.0.0.1:%d" % self.port, *options],
-            env=dict(site.env, NTX_RUNTIME=os.path.join(tmp.name, "rt"), XDG_RUNTIME_DIR=""),
-            stderr=self.log,
-        )
-        try:
-            wait_for(lambda: self.there() or self.p.poll() is not None, 60, "ntx serve")
-            check(self.p.poll() is None, "ntx serve ended:", open(self.log.name).read())
-        except BaseException:
-            self.p.kill()
-            raise
-
-    def there(self):
-        try:
-            return self.request("GET", "/health")[0] in (200, 503)
-        except OSError:
-            return False
-
-    def __exit__(self, kind, value, trace):
-        if kind:
-            sys.stderr.write(open(self.log.name).read()[-3000:])
-        self.p.send_signal(signal.SIGINT)
-        equal(self.p.wait(60 * patience()), 0, "the exit code")
+        super().__init__(tmp.name, OWN, "--ram", "64M", "--ctx", "128", *options, ready=(200, 503), env=site.env)
 
     def lines(self, path, body, method="POST", **more):
         status, headers, text = self.request(method, path, body, **more)
@@ -68,7 +43,7 @@ class Serve(Gateway):
 
 
 def check_off(site):
-    with Serve(site) as g:
+    with Managed(site) as g:
         for method, path, body in (
             ("POST", "/api/pull", {"model": "some/Tiny"}),
             ("DELETE", "/api/delete", {"model": "own"}),
@@ -191,7 +166,7 @@ def check_rights(site):
             f.write(text + "\n")
         os.chmod(path, 0o600)
     copy = {"source": "own", "destination": "by-key"}
-    with Serve(site, "--api-key-file", key, "--manage-key-file", manage) as g:
+    with Managed(site, "--api-key-file", key, "--manage-key-file", manage) as g:
         ordinary = {"Authorization": "Bearer an-ordinary-key"}
         admin = {"x-api-key": "a-key-of-the-admin"}
         equal(g.request("POST", "/api/copy", copy)[0], 401, "without a key")
@@ -210,11 +185,11 @@ def main():
     with Site(tmp.name) as site:
         site.files = {"Tiny-Q8_0.gguf": model}
         check_off(site)
-        with Serve(site, "--manage", "yes") as g:
+        with Managed(site, "--manage", "yes") as g:
             check_pull(site, g, model)
             check_left(site, g, model)
             check_names(site, g)
-        with Serve(site, "--manage", "yes") as g:
+        with Managed(site, "--manage", "yes") as g:
             check("team/best:latest" in g.tags(), "aliases outlive the server")
             check_delete(site, g)
         check_rights(site)
