@@ -316,6 +316,20 @@ CASES = {
         '--arch hy_v4 --layers 3 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 128 --head-dim 64 --rotated'
         ' 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 0 --type Q8_0 --seed 89'
     ),
+    'granitehybrid.f32': (
+        '--arch granitehybrid --layers 4 --attention-every 2 --delta-heads 8 --delta-head 64 --delta-keys 1 --type F32'
+        ' --seed 121'
+    ),
+    'granitehybrid.q8_0': (
+        '--arch granitehybrid --layers 4 --attention-every 2 --delta-heads 8 --delta-head 64 --delta-keys 1 --type Q8_0'
+        ' --seed 122'
+    ),
+    'falcon-h1.f32': '--arch falcon-h1 --delta-heads 8 --delta-head 32 --delta-keys 2 --type F32 --seed 123',
+    'lfm2.f32': '--arch lfm2 --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --type F32 --seed 124',
+    'lfm2moe.f32': (
+        '--arch lfm2moe --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --experts 9 --experts-used 3'
+        ' --expert-ff 96 --dense 1 --type F32 --seed 125'
+    ),
     'qwen3vl.f32': '--arch qwen3vl --heads 6 --kv 2 --head-dim 64 --rope-base 5000000 --type F32 --seed 91',
     'qwen3vlmoe.f32': (
         '--arch qwen3vlmoe --experts 9 --experts-used 3 --expert-ff 96 --head-dim 64 --rope-base 5000000 --type F32'

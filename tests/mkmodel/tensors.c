@@ -510,7 +510,8 @@ static void add_tensors(struct model *m, float *freqs)
     for (uint32_t l = o->layers; l < o->layers + o->nextn; l++)
         add_nextn(m, l);
     if (ntx_end_has(&m->hp, NTX_END_output_norm) == NTX_ALWAYS)
-        add_vector(m, ntx_end_kinds[NTX_END_output_norm].name, o->embd, o->tied ? o->logit_scale : 1, 0.1f);
+        add_vector(m, mk__says(o, SHORT) ? "token_embd_norm.weight" : ntx_end_kinds[NTX_END_output_norm].name, o->embd,
+                   o->tied ? o->logit_scale : 1, 0.1f);
     if (!o->tied)
         add_end(m, NTX_END_output, o->logit_scale * s, true);
     if (!o->tied && m->recipe->more == NTX_NVFP4)
