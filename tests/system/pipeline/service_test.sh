@@ -31,21 +31,27 @@ ntx unload && ntx load "$tmp/m.gguf" --ram 16M --ctx 128 --sessions 4 --link nvm
 gen 0 slow || fail "generate, slow"
 same "$tmp/alone.0" "$tmp/slow.0" "a slow drive"
 one=$(stat_of "$tmp/stats.slow.0" bytes_read)
-b0=$(ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1)
+bytes_read() { ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1; }
 iod=$(child $up ntx-iod)
 cleanup+=("kill -CONT $iod 2>/dev/null")
-kill -STOP "$iod"
-pids=()
-for i in 0 1 2 3; do gen $i together & pids+=($!); done
-wait_for 10 eval 'ntx status --json | grep -q "\"clients\": *6"' ||
-    fail "the four, who asks and ntx up are not there: $(ntx status --json)"
-kill -CONT "$iod"
-for p in "${pids[@]}"; do wait "$p" || fail "a client of four failed"; done
-b1=$(ntx status --json | sed -n 's/.*"bytes_read": *\([0-9]*\).*/\1/p' | head -1)
-for i in 0 1 2 3; do same "$tmp/alone.$i" "$tmp/together.$i" "client $i"; done
-[ -n "$b0" ] && [ -n "$b1" ] || fail "status has no bytes_read"
-echo "four together read $((b1 - b0)) bytes, one alone $one"
-[ $((b1 - b0)) -le $((one * 12 / 10)) ] || fail "four clients read $((b1 - b0)) bytes, one reads $one"
+together() { # four clients at once; sets `all` to the bytes that they read
+    kill -STOP "$iod"
+    local b0 b1 pids=()
+    b0=$(bytes_read)
+    for i in 0 1 2 3; do gen $i together & pids+=($!); done
+    wait_for 10 eval 'ntx status --json | grep -q "\"clients\": *6"' ||
+        fail "the four, who asks and ntx up are not there: $(ntx status --json)"
+    kill -CONT "$iod"
+    for p in "${pids[@]}"; do wait "$p" || fail "a client of four failed"; done
+    for i in 0 1 2 3; do same "$tmp/alone.$i" "$tmp/together.$i" "client $i"; done
+    b1=$(bytes_read)
+    [ -n "$b0" ] && [ -n "$b1" ] || fail "status has no bytes_read"
+    all=$((b1 - b0))
+    echo "four together read $all bytes, one alone $one"
+    [ $all -le $((one * 12 / 10)) ]
+}
+# On a busy machine a request may come late and miss some passes, so there are three tries.
+together || together || together || fail "four clients read $all bytes, one reads $one"
 
 # A client that leaves releases what it used.
 "$NTX_BIN/ntx" generate "A story" --raw --ignore-eos --quiet >/dev/null & # itself, not a shell around it: it is killed
@@ -68,7 +74,7 @@ ntx load "$tmp/m.gguf" --ram 16M --ctx 128 --quiet || fail "load"
 gen 0 again || fail "generate after load"
 same "$tmp/alone.0" "$tmp/again.0" "after unload and load"
 ntx stop || fail "stop"
-wait $up || fail "ntx up ended with $?"
+wait $up || fail "ntx up ended with $?: $(cat "$tmp/up.log")"
 [ -z "$(ls -A "$NTX_RUNTIME" 2>/dev/null)" ] || fail "left behind: $(ls "$NTX_RUNTIME")"
 
 # The terminal is closed while a model is being loaded.

@@ -243,7 +243,7 @@ wait "$up" && fail "ntx up ends as if all were well"
 grep -q 'the GPU is lost' "$tmp/up" || fail "why it ended is not told: $(cat "$tmp/up")"
 timeout $((60 * $(patience))) "$NTX_BIN/ntx" up "$tmp/m.gguf" --backend cuda --ctx 64 --rows 8 2>"$tmp/up" &
 up=$!
-wait_for 30 "$NTX_BIN/ntx" status >/dev/null 2>&1 || fail "not up again: $(cat "$tmp/up")"
+wait_for 30 loaded || fail "not up again: $(cat "$tmp/up")"
 "$NTX_BIN/ntx" generate hi --raw -n 3 --temp 0 >/dev/null 2>"$tmp/err" || fail "not well again: $(cat "$tmp/err")"
 "$NTX_BIN/ntx" stop 2>/dev/null
 wait "$up"
