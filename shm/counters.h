@@ -58,6 +58,8 @@
     X(comp_prefetch_bytes, c, "bytes", "bytes of experts whose read was started by a prediction")                      \
     X(comp_prefetch_used_bytes, c, "bytes",                                                                            \
       "bytes of experts that were read on a prediction and then used; the rest of the predicted bytes is waste")       \
+    X(comp_preload_bytes, c, "bytes",                                                                                  \
+      "bytes of experts that were read at the start, since earlier loads used them most")                              \
     X(comp_frames, g, "frames", "places for experts in the cache")                                                     \
     X(comp_ffn_neurons, c, "neurons", "neurons of packed layers (--ffn-sparse), counted for each row")                 \
     X(comp_ffn_active, c, "neurons", "neurons of packed layers (--ffn-sparse) that were used, counted for each row")   \

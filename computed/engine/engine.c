@@ -66,7 +66,7 @@ static void tell_idle(struct ntx_engine *e)
 static void *engine_main(void *arg)
 {
     struct ntx_engine *e = arg;
-    bool idle = true;
+    bool idle = !e->preloading;
     while (!e->quit) {
         do_jobs(e, idle);
         e->was_busy = true; /* a job that failed at once was work, too */
@@ -76,9 +76,11 @@ static void *engine_main(void *arg)
         idle = e->quit || !ntx__engine_pass(e);
         ntx__engine_gauges(e);
         tell_idle(e);
-        if (idle)
+        if (idle) {
             ntx__engine_draft_stats_keep(e);
-        idle = idle && !ntx__engine_prefix_store_save(e);
+            ntx__engine_heat_keep(e);
+        }
+        idle = idle && !ntx__engine_prefix_store_save(e) && !ntx__engine_preload(e);
     }
     for (struct ntx_session *s = e->sessions; s; s = s->next)
         if (s->state == NTX_SESSION_IDLE && s->n_past)
@@ -86,6 +88,7 @@ static void *engine_main(void *arg)
     for (uint64_t until = ntx_now_ns() + SAVE_NS; ntx_now_ns() < until && ntx__engine_prefix_store_save(e);)
         ;
     ntx__engine_draft_stats_keep(e);
+    ntx__engine_heat_keep(e);
     while (e->sessions)
         ntx__engine_drop(e, e->sessions);
     ntx__engine_gauges(e);
@@ -154,6 +157,7 @@ static int make_buffers(struct ntx_engine *e)
     e->drafts = calloc(e->drafting ? e->l->max_sessions : 1, sizeof *e->drafts);
     e->parts = calloc(NTX_DRAFT_SOURCES, sizeof *e->parts);
     ntx__engine_draft_stats_new(e);
+    ntx__engine_heat_new(e);
     if (ntx__engine_prefix_new(e))
         return -ENOMEM;
     ntx__engine_prefix_store_new(e);

@@ -187,6 +187,7 @@ void ntx__engine_paced(struct ntx_engine *e, uint64_t ns)
     double waited = (double)(ntx_counter_get(e->c.counters, NTX_C_comp_stall_ns) - e->stall_ns);
     bool decodes = !e->rows[e->n_rows - 1].rounded;
     e->draft_news += e->drafting;
+    e->heat_news += e->heat && e->heat_news < UINT32_MAX;
     if (decodes)
         e->last_ns = (double)ns;
     if (e->drafting && !decodes)

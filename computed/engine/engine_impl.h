@@ -11,6 +11,7 @@
  *   engine_prefix_store.c  prefixes on disk
  *   engine_draft.c         drafts of decoding sessions, and their verification
  *   engine_draft_stats.c   draft statistics that outlive the load
+ *   engine_heat.c          uses of experts that outlive the load, and preloading
  *   engine_steps.c         values of single steps, for LogitsReq.steps
  *   engine_progress.c      progress of long passes, sent by the main thread */
 #ifndef NTX_COMPUTED_ENGINE_ENGINE_IMPL_H
@@ -108,6 +109,10 @@ struct ntx_engine {
     struct ntx_draft_stats draft_stats; /* acceptance statistics, with those of earlier loads */
     char digest[NTX_DIGEST_TEXT];       /* the model's; "": draft_stats are not kept */
     uint32_t draft_news;                /* passes since they were kept */
+    struct ntx_heat *heat;              /* uses of experts, the stream's; NULL: they are not kept */
+    char heat_digest[NTX_DIGEST_TEXT];  /* the model's */
+    uint32_t heat_news;                 /* passes since they were kept */
+    bool preloading;                    /* experts of earlier loads are being read */
     struct ntx_gap gap;                 /* rows of prompts beside answers */
     double last_ns;                     /* time of the last pass of decode rows alone */
     double looked_ns;                   /* time of the last search of a text */
@@ -197,6 +202,12 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns);  /* so long with all t
 void ntx__engine_draft_stats_new(struct ntx_engine *e);  /* loads the statistics of earlier loads of the model */
 void ntx__engine_draft_stats_keep(struct ntx_engine *e); /* keeps them for later loads, if there is news */
 unsigned ntx__engine_draft_place(const struct ntx_engine *e);
+
+/* ---- engine_heat.c */
+void ntx__engine_heat_new(struct ntx_engine *e);  /* loads the uses of experts by earlier loads of the model */
+void ntx__engine_heat_keep(struct ntx_engine *e); /* keeps them for later loads, if there is news */
+/* While the engine is idle: reads more of the hottest experts, and waits a moment. False: none are left. */
+bool ntx__engine_preload(struct ntx_engine *e);
 
 /* ---- engine_steps.c */
 /* An ntx_watch_fn; ctx: the engine. */

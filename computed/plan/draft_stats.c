@@ -4,12 +4,11 @@
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/util.h"
-#include "computed/plan/hw.h"
+#include "computed/plan/learned_file.h"
 
 /* Up to 0.2 the folder and the file's version had other names: they are still read. */
 #define FOLDER     "drafts"
@@ -296,31 +295,7 @@ int ntx_draft_stats_parse(const char *json, struct ntx_draft_stats *out, struct 
     return 0;
 }
 
-/* service 1: the service's path, else the user's. */
-static int path_of(const char *folder, const char *digest, int service, char *path, unsigned n)
-{
-    char profile[3072] = NTX_HW_SERVICE_PATH;
-    int rc = service ? 0 : ntx_hw_user_path(profile, sizeof profile);
-    if (rc)
-        return rc;
-    *strrchr(profile, '/') = 0;
-    return snprintf(path, n, "%s/%s/%s.json", profile, folder, digest) < (int)n ? 0 : -ENAMETOOLONG;
-}
-
 #define FILE_MOST 65536u
-static int read_file(const char *path, char *text)
-{
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return -errno;
-    size_t n = fread(text, 1, FILE_MOST, f);
-    int rc = n == FILE_MOST ? -EFBIG : 0;
-    if (ferror(f))
-        rc = -EIO;
-    text[rc ? 0 : n] = 0;
-    fclose(f);
-    return rc;
-}
 
 /* Takes what was learned of one drafter. */
 static void take_file(struct ntx_draft_stats *g, unsigned i, const struct ntx_draft_stats *from, unsigned k)
@@ -353,15 +328,11 @@ static void take_stats(struct ntx_draft_stats *g, const struct ntx_draft_stats *
 
 int ntx_draft_stats_load(const char *digest, struct ntx_draft_stats *g, struct ntx_err *err)
 {
-    char path[4096], *text = malloc(FILE_MOST + 1);
+    char *text = NULL;
     struct ntx_draft_stats kept;
-    int rc = text ? -ENOENT : -ENOMEM;
-    for (int service = 0; service < 2 && rc == -ENOENT; service++)
-        for (int old = 0; old < 2 && rc == -ENOENT; old++)
-            rc = path_of(old ? OLD_FOLDER : FOLDER, digest, service, path, sizeof path) ? -ENOENT
-                                                                                        : read_file(path, text);
-    if (rc && rc != -ENOENT)
-        ntx_err_set(err, rc, "%s: %s", path, strerror(-rc));
+    int rc = ntx_learned_read(FOLDER, digest, FILE_MOST, &text, err);
+    if (rc == -ENOENT)
+        rc = ntx_learned_read(OLD_FOLDER, digest, FILE_MOST, &text, err);
     if (!rc && !(rc = ntx_draft_stats_parse(text, &kept, err)))
         take_stats(g, &kept);
     free(text);
@@ -370,12 +341,8 @@ int ntx_draft_stats_load(const char *digest, struct ntx_draft_stats *g, struct n
 
 int ntx_draft_stats_store(const char *digest, const struct ntx_draft_stats *g, struct ntx_err *err)
 {
-    char path[4096], *text = ntx_draft_stats_dump(g);
-    struct ntx_err why = {0};
-    int rc = text ? -ENOENT : -ENOMEM;
-    for (int service = 0; service < 2 && text; service++)
-        if (!path_of(FOLDER, digest, service, path, sizeof path) && !(rc = ntx_hw_store(path, text, &why)))
-            break;
+    char *text = ntx_draft_stats_dump(g);
+    int rc = text ? ntx_learned_store(FOLDER, digest, text, 0644) : -ENOMEM;
     free(text);
     return rc ? ntx_err_set(err, rc, "the statistics of drafts cannot be stored: %s", strerror(-rc)) : 0;
 }

@@ -121,6 +121,8 @@ int ntx_hw_load(const char *path, struct ntx_hw *out, struct ntx_err *err);
 char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings);
 /* Makes the directories, writes a new file and renames it. */
 int ntx_hw_store(const char *path, const char *json, struct ntx_err *err);
+/* The same with these permissions: for a file that others must not read. */
+int ntx_hw_store_as(const char *path, const char *json, unsigned mode, struct ntx_err *err);
 /* For a new measurement. *kept: it is of a busy machine, and the stored one, of the same machine while quiet, is
  * kept. */
 int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char *json, bool *kept, struct ntx_err *err);

@@ -321,7 +321,7 @@ static int make_parents(const char *path)
     return 0;
 }
 
-int ntx_hw_store(const char *path, const char *json, struct ntx_err *err)
+int ntx_hw_store_as(const char *path, const char *json, unsigned mode, struct ntx_err *err)
 {
     char tmp[4096 + 16];
     int rc = make_parents(path);
@@ -330,7 +330,7 @@ int ntx_hw_store(const char *path, const char *json, struct ntx_err *err)
     if (!rc && !f)
         rc = -errno;
     if (f) {
-        if (fputs(json, f) < 0 || fputc('\n', f) < 0 || fchmod(fileno(f), 0644))
+        if (fputs(json, f) < 0 || fputc('\n', f) < 0 || fchmod(fileno(f), mode))
             rc = -EIO;
         if (fclose(f))
             rc = -EIO;
@@ -340,6 +340,11 @@ int ntx_hw_store(const char *path, const char *json, struct ntx_err *err)
             unlink(tmp);
     }
     return rc ? ntx_err_set(err, rc, "%s: cannot store the hardware profile: %s", path, strerror(-rc)) : 0;
+}
+
+int ntx_hw_store(const char *path, const char *json, struct ntx_err *err)
+{
+    return ntx_hw_store_as(path, json, 0644, err);
 }
 
 int ntx_hw_store_measured(const char *path, const struct ntx_hw *hw, const char *json, bool *kept, struct ntx_err *err)

@@ -5,6 +5,7 @@
 
 #include "common/util.h"
 #include "computed/weights/cache.h"
+#include "computed/weights/heat.h"
 #include "computed/state/kv.h"
 #include "computed/state/prefix.h"
 
@@ -113,7 +114,7 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
     uint64_t lists = (uint64_t)s->chunks->n * NTX__LIST_BYTES;
     if (s->frames.n) /* and for frames: stream_experts.c */
         lists += ntx_cache_bytes(s->chunks->n_layers * s->chunks->n_expert, s->frames.n) +
-                 (uint64_t)s->frames.n * FRAME_LIST_BYTES;
+                 ntx_heat_bytes(s->chunks->n_layers * s->chunks->n_expert) + (uint64_t)s->frames.n * FRAME_LIST_BYTES;
     if (s->window_bytes) /* stream_groups.c: a word for each group of a window, a list, and the reads */
         lists += s->window_bytes / NTX_PACK_BLOCK * (s->n_windows + 3) * sizeof(uint32_t) + NTX__GROUP_READS * 16;
     struct ntx__bill b = {

@@ -274,6 +274,26 @@ void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *expert
     l->used = (float)used / (float)n_rows;
 }
 
+/* As if so many rows had been counted: the layer's own rows soon outweigh them. */
+#define BEGIN_ROWS 32.0f
+void ntx_cache_begin(struct ntx_cache *c, uint32_t layer, const float *share)
+{
+    struct layer *l = &c->layer[layer];
+    float used = 0;
+    for (uint32_t e = 0; e < c->n_expert; e++)
+        used += share[e];
+    if (used <= 0 || l->used > 0)
+        return;
+    for (uint32_t k = 0; k < c->policy.n; k++) {
+        const float rows = fminf(BEGIN_ROWS, c->policy.half[k]);
+        for (uint32_t e = 0; e < c->n_expert; e++)
+            counts(c, layer, k)[e] = rows * share[e];
+        l->rows[k] = rows;
+    }
+    l->used = used;
+    l->stale = true;
+}
+
 /* Rebuilds the layer's heap from its present counts. */
 static void sort_layer(struct ntx_cache *c, uint32_t layer)
 {
@@ -412,6 +432,13 @@ static uint32_t choose_for_wanted(struct ntx_cache *c, uint8_t class, uint32_t n
     if (victim != NTX_NO_FRAME)
         return victim;
     return empty->first != END ? empty->first : prefetched->first;
+}
+
+bool ntx_cache_has_room(const struct ntx_cache *c, uint32_t bundle)
+{
+    const uint8_t class = class_of(c, bundle);
+    return c->class[class].empty.first != END &&
+           c->class[class].n_used < c->frames.class[class].n - c->class[class].spare;
 }
 
 /* Prefetched bundles hold at most the frames kept for them. So wanted bundles find an empty frame until all are

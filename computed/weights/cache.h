@@ -70,6 +70,10 @@ bool ntx_cache_is_prefetched(const struct ntx_cache *c, uint32_t frame);
 void ntx_cache_count(struct ntx_cache *c, uint32_t layer, const uint32_t *experts, const uint32_t *rows, uint32_t n,
                      uint32_t n_rows, const float *scores);
 void ntx_cache_use(struct ntx_cache *c, uint32_t bundle); /* a prefetched bundle counts as used from then on */
+/* Begins a layer that was not counted yet with what earlier loads learned: share[e] of its rows used expert e. */
+void ntx_cache_begin(struct ntx_cache *c, uint32_t layer, const float *share);
+/* Whether a wanted bundle would get an empty frame, so that none is evicted. */
+bool ntx_cache_has_room(const struct ntx_cache *c, uint32_t bundle);
 /* Whether the class keeps frames for prefetches (frames.h; so at first), or has them for wanted bundles. */
 void ntx_cache_keep_spare(struct ntx_cache *c, uint32_t class, bool keep);
 /* Gives an uncached bundle a frame: an empty one, else that of the least valuable bundle, never a held one. The new

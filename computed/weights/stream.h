@@ -35,6 +35,13 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out);
 void ntx_stream_free(struct ntx_stream *s);
 struct ntx_weights *ntx_stream_weights(struct ntx_stream *s);
 
+/* Engine thread. heat: the uses of experts (heat.h), which passes count; NULL: no experts are in frames. preload begins
+ * with uses that were put there; preload_more, between passes, reads some of the hottest experts into empty frames.
+ * False: nothing is left to read. A pass that wants other experts cancels these reads. */
+struct ntx_heat *ntx_stream_heat(struct ntx_stream *s);
+void ntx_stream_preload(struct ntx_stream *s);
+bool ntx_stream_preload_more(struct ntx_stream *s);
+
 /* For the main thread, at any time, also while compute threads wait: the text for a failed read. */
 void ntx_stream_io_error(struct ntx_stream *s, uint32_t chunk, const char *text);
 /* Why every read fails; it replaces the texts of single reads. */

@@ -125,6 +125,7 @@ uint32_t ntx__make_place(struct ntx_stream *s, uint32_t now, uint32_t bundle, en
     if (f == NTX_NO_FRAME)
         return f;
     at = x->at + ntx_frames_place(&x->frames, f, &class);
+    x->frame[f].preloaded = false;
     for (int p = 0; p < NTX_EXPERT_PARTS; p++) {
         const struct ntx_chunk *c = ntx__bundle_chunk(x, bundle, p);
         x->frame[f].part[p] = (struct ntx__part){.bytes = at + c->offset % block, .demand = NTX__NO_DEMAND};
@@ -237,8 +238,10 @@ void ntx__stream_routed(struct ntx_weights *w, uint32_t layer, const uint32_t *e
                         uint32_t n, uint32_t of, const float *scores)
 {
     struct ntx_stream *s = (struct ntx_stream *)w;
-    if (s->experts)
-        ntx_cache_count(s->experts->cache, layer, experts, times, n, of, scores);
+    if (!s->experts)
+        return;
+    ntx_cache_count(s->experts->cache, layer, experts, times, n, of, scores);
+    ntx_heat_count(s->experts->heat, layer, experts, times, n, of);
 }
 
 /* The word that changes when the expert may get a frame: the end of a cancelled read, or of a quarantine. */
@@ -375,6 +378,8 @@ int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, st
                  : -ENOMEM;
     if (!rc)
         rc = ntx_cache_new(c->frames, c->chunks->n_layers, n_expert, NULL, &x->cache);
+    if (!rc)
+        rc = ntx_heat_new(c->chunks->n_layers, n_expert, &x->heat);
     if (rc) {
         ntx__experts_free(x);
         return rc;
@@ -395,6 +400,8 @@ void ntx__experts_free(struct ntx__experts *x)
     if (!x)
         return;
     ntx_cache_free(x->cache);
+    ntx_heat_free(x->heat);
+    free(x->hot);
     free(x->frame);
     free(x->owner);
     free(x->added);

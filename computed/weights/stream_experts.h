@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stream_experts.h: shared by stream_experts.c (experts that a layer wants) and stream_prefetch.c (experts that the
- * next layer may want). */
+ * next layer may want) and stream_preload.c (experts that earlier loads used most). */
 #ifndef NTX_COMPUTED_WEIGHTS_STREAM_EXPERTS_H
 #define NTX_COMPUTED_WEIGHTS_STREAM_EXPERTS_H
 
 #include "computed/weights/cache.h"
+#include "computed/weights/heat.h"
 #include "computed/weights/stream_impl.h"
 
 #define NTX__NO_DEMAND UINT32_MAX
@@ -20,6 +21,7 @@ struct ntx__frame {
      * while any part is pending. */
     uint32_t pins, pending;
     bool failed;    /* a part is missing and will not come: dropped once no part is being read */
+    bool preloaded; /* its reads were made before anybody wanted it */
     bool cancelled; /* nor will parts that are being read: not used until all their reads have ended */
 };
 
@@ -40,7 +42,11 @@ struct ntx__experts {
     float *recall;   /* [n_layers] share of recently wanted experts that were predicted; negative: no prediction yet */
     /* The layer being staged, NTX__NO_LAYER: none; the next expert to look at. */
     uint32_t staged_layer, staged;
-    bool *stage; /* [n_expert] it is to be staged */
+    bool *stage;           /* [n_expert] it is to be staged */
+    struct ntx_heat *heat; /* uses, over the loads */
+    uint32_t *hot;         /* [n_hot] bundles to preload, the hottest first; NULL: none are left */
+    uint32_t n_hot, next_hot;
+    uint64_t hot_pass; /* the pass before which next_hot was reached */
 };
 #define NTX__NO_LAYER UINT32_MAX
 

@@ -6,6 +6,7 @@
  *   stream_entries.c   entries of tables on demand
  *   stream_experts.c   experts on demand, in frames that cache.c selects
  *   stream_prefetch.c  prefetch reads for experts that are predicted
+ *   stream_preload.c   experts that earlier loads used most, read before anybody wants them
  *   stream_groups.c    groups of a packed model's neurons on demand
  *   stream_own.c       computed's own record of the words: whatever iod writes, the next iod finds the truth
  *   stream_death.c     what the main thread does to the region when iod has died

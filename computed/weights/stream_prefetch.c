@@ -24,7 +24,10 @@ static bool is_early(struct ntx_stream *s, uint32_t demand)
 void ntx__prefetch_settled(struct ntx_stream *s, uint32_t i, uint32_t bytes)
 {
     if (is_early(s, i))
-        ntx_count(s->counters, NTX_C_comp_prefetch_bytes, bytes);
+        ntx_count(s->counters,
+                  s->experts->frame[s->experts->owner[i]].preloaded ? NTX_C_comp_preload_bytes
+                                                                    : NTX_C_comp_prefetch_bytes,
+                  bytes);
 }
 
 /* A prefetched part that is now wanted counts as used if iod has begun it. */

@@ -507,8 +507,29 @@ static void classes_in_the_cache(void)
     ntx_cache_free(c);
 }
 
+/* Counts of earlier loads decide first; rows of this load soon outweigh them. */
+static void begun(void)
+{
+    struct ntx_cache *c = fresh(NULL, 2, 0);
+    const float share[EXPERTS] = {0.1f, 0.9f, 0.5f};
+    CHECK(ntx_cache_has_room(c, 0));
+    ntx_cache_begin(c, 0, share);
+    for (uint32_t b = 1; b < 3; b++)
+        ntx_cache_let_go(c, ntx_cache_take(c, b, 0, NTX_CACHE_WANTED));
+    CHECK(!ntx_cache_has_room(c, 0));
+    ntx_cache_let_go(c, ntx_cache_take(c, 0, 0, NTX_CACHE_WANTED));
+    CHECK(ntx_cache_frame(c, 1) != NTX_NO_FRAME && ntx_cache_frame(c, 2) == NTX_NO_FRAME);
+    for (uint32_t i = 0; i < 200; i++)
+        CHECK_EQ(use(c, 0), NTX_NO_BUNDLE);
+    CHECK_EQ(use(c, 3), 1);
+    ntx_cache_begin(c, 0, share); /* too late: it has been counted */
+    CHECK_EQ(use(c, 1), 3);
+    ntx_cache_free(c);
+}
+
 int main(void)
 {
+    begun();
     same_as_looking_at_all(&half_12);
     same_as_looking_at_all(NULL);
     policies();
