@@ -91,6 +91,18 @@ static bool is_safe(const char *path)
     }
 }
 
+/* Files beside a model: image encoders, importance matrices, and drafters ("mtp-MODEL-Q4_0.gguf", "MTP/..."). A
+ * drafter has the name of a type and a small size, so it would be taken for the fastest type of the model. */
+static bool is_beside(const char *folder, const char *stem)
+{
+    static const char *const begins[] = {"mmproj", "imatrix", "mtp-", "mtp_", "dspark-"};
+    const char *slash = strrchr(folder, '/');
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (!strncasecmp(stem, begins[i], strlen(begins[i])))
+            return true;
+    return !strcasecmp(slash ? slash + 1 : folder, "mtp");
+}
+
 /* Splits a path into folder, stem and number; false: not a model. */
 static bool read_path(const char *path, struct ntx_hub_offer *o, unsigned *no)
 {
@@ -100,18 +112,17 @@ static bool read_path(const char *path, struct ntx_hub_offer *o, unsigned *no)
     if (slash && (size_t)(slash - path) >= sizeof o->folder)
         return false;
     snprintf(o->folder, sizeof o->folder, "%.*s", slash ? (int)(slash - path) : 0, path);
-    return ntx_store_stem(file, o->stem, no, &o->of) && strncasecmp(o->stem, "mmproj", 6) &&
-           strncasecmp(o->stem, "imatrix", 7);
+    return ntx_store_stem(file, o->stem, no, &o->of) && !is_beside(o->folder, o->stem);
 }
 
 static bool same_offer(const struct ntx_hub_offer *a, const struct ntx_hub_offer *b)
 {
-    return a->of == b->of && !strcmp(a->stem, b->stem) && !strcmp(a->folder, b->folder);
+    return !strcmp(a->stem, b->stem) && !strcmp(a->folder, b->folder);
 }
 
 static uint64_t hash_of(const struct ntx_hub_repo *l, const struct ntx_hub_offer *o)
 {
-    uint64_t h = l->seed ^ o->of; /* FNV-1a */
+    uint64_t h = l->seed; /* FNV-1a */
     for (const char *c = o->stem; *c; c++)
         h = (h ^ (unsigned char)*c) * 0x100000001b3u;
     for (const char *c = o->folder; *c; c++)
@@ -147,6 +158,7 @@ static int grow_offers(struct ntx_hub_repo *l)
     return 0;
 }
 
+/* Some repositories have a model whole and split under one name: the one with fewer parts is offered. */
 static int add_offer(struct ntx_hub_repo *l, const struct ntx_hub_offer *o, uint64_t size)
 {
     if (grow_offers(l))
@@ -156,6 +168,10 @@ static int add_offer(struct ntx_hub_repo *l, const struct ntx_hub_offer *o, uint
         l->offer[l->n++] = *o;
         *at = l->n;
     }
+    if (o->of > l->offer[*at - 1].of)
+        return 0;
+    if (o->of < l->offer[*at - 1].of)
+        l->offer[*at - 1] = *o;
     uint64_t *sum = &l->offer[*at - 1].bytes;
     *sum = *sum == NTX_WEB_UNKNOWN || size == NTX_WEB_UNKNOWN ? NTX_WEB_UNKNOWN : NTX_MIN(*sum + size, SIZE_MOST);
     return 0;
@@ -172,7 +188,9 @@ static int list_offers(struct ntx_hub_repo *l, struct ntx_err *err)
         if (path && read_path(path, &o, &no) && add_offer(l, &o, size_of(file)))
             return ntx_err_set(err, -ENOMEM, "no memory");
     }
-    return l->n ? 0 : ntx_err_set(err, -ENOENT, "%s has no GGUF: `ntx search` finds repositories that have", l->name);
+    return l->n ? 0
+                : ntx_err_set(err, -ENOENT, "%s has no GGUF of a model: `ntx search` finds repositories that have",
+                              l->name);
 }
 
 /* ---- the choice */
@@ -304,7 +322,7 @@ int ntx_hub_take(const struct ntx_hub_repo *l, const struct ntx_hub_offer *want,
         struct ntx_hub_offer o = {0};
         unsigned no = 1;
         const char *path = path_of(file);
-        if (!rc && path && read_path(path, &o, &no) && same_offer(&o, want))
+        if (!rc && path && read_path(path, &o, &no) && o.of == want->of && same_offer(&o, want))
             rc = add_part(l, file, path, no, m);
     }
     for (unsigned k = 0; !rc && k < m->n; k++)

@@ -2,7 +2,7 @@
 /* hub.h: finds the files of a model: those of a repository of the hub, by its list, or those of a URL, with all parts
  * of a split model.
  *
- *   "OWNER/REPO" -- list --> offers: a model of each type, its parts summed up; no image encoders, no matrices
+ *   "OWNER/REPO" -- list --> offers: a model of each type, its parts summed up; no image encoders, matrices, drafters
  *   offer, by its type ("Q4_K_M") or its stem -- take --> files with URL, size, hash
  *
  * A list comes from others: names with "..", control characters and sizes beyond 2^56 are left out. */
@@ -42,7 +42,7 @@ const char *ntx_hub_address(void);
 bool ntx_hub_is_name(const char *name);
 bool ntx_hub_is_url(const char *what);
 
-/* The repository's list. -ENOENT: it has no GGUF. name: "OWNER/REPO". */
+/* The repository's list. -ENOENT: it has no GGUF of a model. name: "OWNER/REPO". */
 int ntx_hub_list(struct ntx_web *w, const char *hub, const char *name, struct ntx_hub_repo **out, struct ntx_err *err);
 /* The same from the text of a list: an array of files, or an object with such an array as "siblings". */
 int ntx_hub_parse(const char *hub, const char *name, const char *text, size_t n, struct ntx_hub_repo **out,

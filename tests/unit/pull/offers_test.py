@@ -53,6 +53,8 @@ def offer(s, folder):
         "Tiny-UD-Q2_K_XL.gguf": make(folder, "--type", "Q2_K"),
         "mmproj-Tiny-F16.gguf": b"no model",
         "imatrix-Tiny.gguf": b"no model",
+        "MTP/Tiny-MTP-Q8_0.gguf": b"a drafter",
+        "mtp-Tiny-Q4_0.gguf": b"a drafter",
         **parts,
     }
 
@@ -101,6 +103,23 @@ def test_types(s):
         ((s.store + "/x.gguf", "--type", "Q8_0"), "an address names one file"),
     ):
         check(says in s.ntx("pull", *args, code=111)[1], args)
+
+
+def test_whole_and_split(s):
+    """A repository has the same model whole and in parts: one offer, the whole file."""
+    parts = {n.replace("BF16/Tiny-BF16", "Tiny-Q4_K_M"): b for n, b in s.files.items() if n.startswith("BF16/")}
+    before = dict(s.files)
+    for order in (dict(before, **parts), dict(parts, **before)):
+        s.files = order
+        table = rows(s.ntx("pull", "some/Tiny", code=100, stdin=subprocess.DEVNULL)[0])
+        equal(sorted(table), ["BF16", "Q4_K_M", "Q8_0", "UD-Q2_K_XL"], "the types")
+        check("2 files" not in table["Q4_K_M"][3], table)
+        s.ntx("pull", "some/Tiny:Q4_K_M")
+        equal(s.kept(), ["some/Tiny/Tiny-Q4_K_M.gguf"], "what was fetched")
+        s.ntx("rm", "Tiny")
+    s.files = {n: b for n, b in before.items() if "mtp" in n.lower()}
+    check("has no GGUF of a model" in s.ntx("pull", "some/Tiny", code=111)[1])
+    s.files = before
 
 
 def on_terminal(s, typed, *args):
@@ -220,7 +239,7 @@ def test_hostile(s):
         (b"<html>maintenance</html>", "no JSON"),
         (b"\xff\xfe", "no JSON"),
         (b"7", "no JSON"),
-        (b"[]", "has no GGUF"),
+        (b"[]", "has no GGUF of a model"),
         (b" " * (17 << 20), "longer than 16 MiB"),
     ):
         s.list_body = body
@@ -422,6 +441,7 @@ with tempfile.TemporaryDirectory(prefix="ntx-pull-") as d, Site(d) as site:
     use_profile(site)
     test_table(site)
     test_types(site)
+    test_whole_and_split(site)
     test_menu(site)
     test_space(site)
     test_not_run(site)
