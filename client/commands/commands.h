@@ -66,7 +66,8 @@ void ntx_model_files_close(struct ntx_model_files *f);
  * other text stays. */
 int ntx_model_by_name(const char **model, char path[1400], struct ntx_err *err);
 
-/* Searches the model that `name` may mean: names of `ntx list`, and the GGUF files in its folder. */
+/* Searches the model that `name` may mean: names of `ntx list`, the GGUF files in its folder, and short names, which
+ * `ntx pull` fetches. */
 void ntx_model_near(const char *name, struct ntx_near *near);
 /* Calls see for each name of `ntx list`. */
 void ntx_model_names(void (*see)(void *arg, const char *name), void *arg);

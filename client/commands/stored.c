@@ -177,6 +177,24 @@ static void offer_files(const char *path, char folder[1024], struct ntx_near *ne
         closedir(d);
 }
 
+/* A short name whose model is not here, or one that is like it: says how to fetch the model. */
+static void offer_short(const char *name, struct ntx_near *near)
+{
+    struct ntx_names *names = NULL;
+    struct ntx_err ignored = {0};
+    char first[128];
+    const size_t n = strcspn(name, ":");
+    if (strchr(name, '/') || n >= sizeof first || ntx_names_open(&names, &ignored))
+        return;
+    snprintf(first, sizeof first, "%.*s", (int)n, name);
+    const char *like = ntx_names_nearest(names, first);
+    if (ntx_names_find(names, first))
+        snprintf(near->hint, sizeof near->hint, "; it is not here yet: `ntx pull %.200s` fetches it", name);
+    else if (like && !*near->hint)
+        snprintf(near->hint, sizeof near->hint, "; did you mean %s? `ntx pull %s` fetches it", like, like);
+    ntx_names_free(names);
+}
+
 void ntx_model_near(const char *name, struct ntx_near *near)
 {
     char folder[1024];
@@ -190,5 +208,6 @@ void ntx_model_near(const char *name, struct ntx_near *near)
     ntx_store_free(&s);
     if (*files.hint && (!*near->hint || files.few < near->few))
         *near = files;
+    offer_short(name, near);
     near->head = near->word = NULL;
 }

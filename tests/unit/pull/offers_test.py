@@ -349,6 +349,11 @@ def test_short_names(s):
         check("did you mean" in err and near in err and "ntx search " + wrong in err, err)
     check("did you mean" not in s.ntx("pull", "zzzzzzzzzzzz", code=111)[1])
     check("no NAME" in s.ntx("pull", code=100)[1])
+    for command, *more in (("run", "a prompt"), ("serve",), ("inspect",)):
+        _, err = s.ntx(command, "Qwen3-8B:Q8_0", *more, code=111)
+        check("it is not here yet: `ntx pull Qwen3-8B:Q8_0` fetches it" in err, err)
+        _, err = s.ntx(command, "gptoss-20b", *more, code=111)
+        check("did you mean gpt-oss-20b? `ntx pull gpt-oss-20b` fetches it" in err, err)
 
 
 def test_own_names(s):
