@@ -201,7 +201,7 @@ static bool take_list(const json_t *o, size_t n, bool whole, double *x)
     return true;
 }
 
-/* Neither may be 0: held of said. */
+/* Two lists whose quotients are used: no `said` may be 0. */
 static bool take_chances(const json_t *held, const json_t *said, size_t n, float *h, float *s)
 {
     double x[2][NTX_DRAFT_KINDS];

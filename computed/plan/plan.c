@@ -710,7 +710,8 @@ int ntx_plan_make(const struct ntx_model *m, const struct ntx_plan_request *r, s
     return rc;
 }
 
-/* Here no size of chunks ends the search early when none fits. */
+/* Plans for a budget of 0, with which no size of chunks fits: the search then tries them all, and knows the smallest
+ * budget. */
 static uint64_t smallest_of(const struct ntx_model *m, const struct ntx_plan_request *r, bool constrains)
 {
     struct ntx_budget_clients fewest;

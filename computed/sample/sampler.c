@@ -508,7 +508,8 @@ static void keep_by_surprise(struct ntx_sampler *s, const struct scale *c)
     s->n = n;
 }
 
-/* Applies top-k, typical, top-p and min-p. The best always stays, but by typical. */
+/* Applies top-k, typical, top-p and min-p. The best token always stays, except with
+ * typical. */
 static void filter(struct ntx_sampler *s, float most)
 {
     const struct scale c = scale_of(s, most);

@@ -16,14 +16,14 @@ static struct span after_gap(struct span s)
     return s;
 }
 
-/* The shorter of both agrees. */
+/* The two are equal, as far as the shorter one goes. */
 static bool agrees(struct span s, const char *word)
 {
     size_t n = strlen(word);
     return !memcmp(s.p, word, s.n < n ? s.n : n);
 }
 
-/* More text may make a call of what begins like this. */
+/* This may be the beginning of a call: more text would complete it. */
 static bool may_begin(const struct ntx_reply_options *o, struct span s)
 {
     static const char *const keys[] = {"\"name\"", "\"arguments\"", "\"parameters\"", "\"type\"", "\"id\""};

@@ -25,7 +25,7 @@
 struct ntx_reply_format {
     const char *name;
     const char *all[3]; /* templates of the format contain all of these; the first entry that fits is used */
-    const char *think, *think_end, *think_close; /* the last: with what stands around it */
+    const char *think, *think_end, *think_close; /* think_close: think_end, with the text around it */
     const char *think_token;                     /* the control token that begins `think`, if that has more text */
     const char *open, *close;      /* marks around a call, or several; close NULL: up to the next call, or the end */
     bool (*read)(struct calls *c); /* parses the text between; NULL: no calls */
