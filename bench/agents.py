@@ -139,11 +139,11 @@ def percentile(values, share):
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
 
-def ideal(agents):
+def ideal(agents, tokens):
     """The share of prompt tokens that need not be computed: all that was there in the turn before, and the rules."""
     whole = sum(t[1] for a in agents for t in a.turns)
-    begun = [a.turns[0][1] for a in agents]
-    rules = int(0.8 * min(begun))  # the texts differ in their last part
+    said = [''.join(m['content'] for m in a.messages[:2]) for a in agents]
+    rules = len(RULES) * min(a.turns[0][1] / len(text) for a, text in zip(agents, said))  # as letters, so tokens
     before = sum(t[1] + tokens - 1 for a in agents for t in a.turns[:-1])
     known = before + rules * (len(agents) - 1)
     return known / whole
@@ -173,7 +173,7 @@ def measure(who, args, tmp):
             seconds,
             prompt,
             cached / prompt,
-            ideal(agents),
+            ideal(agents, args.tokens),
         ),
         flush=True,
     )
