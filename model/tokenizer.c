@@ -291,6 +291,7 @@ size_t ntx_utf8_hold(const char *buf, size_t n)
 
 uint32_t ntx_tokenizer_n_vocab(const struct ntx_tokenizer *t) { return t->v.n; }
 int32_t ntx_tokenizer_bos(const struct ntx_tokenizer *t) { return t->v.bos; }
+int32_t ntx_tokenizer_eos(const struct ntx_tokenizer *t) { return t->v.eos; }
 bool ntx_tokenizer_fim(const struct ntx_tokenizer *t, int32_t id[3])
 {
     for (unsigned k = 0; k < 3; k++)

@@ -61,6 +61,7 @@ size_t ntx_utf8_hold(const char *buf, size_t n);
 
 uint32_t ntx_tokenizer_n_vocab(const struct ntx_tokenizer *t);
 int32_t ntx_tokenizer_bos(const struct ntx_tokenizer *t); /* -1: none */
+int32_t ntx_tokenizer_eos(const struct ntx_tokenizer *t); /* the file's eos id; -1: none */
 /* Fill-in-the-middle tokens: before the prefix, the suffix and the middle, by the file's keys or by names that known
  * models use. false: the vocabulary lacks one of them. */
 bool ntx_tokenizer_fim(const struct ntx_tokenizer *t, int32_t id[3]);

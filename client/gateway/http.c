@@ -67,6 +67,7 @@ static const struct ntx_route routes[] = {
     {"POST", "/chat/completions", ntx__serve_answer, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/embeddings", ntx__serve_embeddings, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/apply-template", ntx__serve_template, &ntx_openai_chat, NTX_API_CHAT, false},
+    {"GET", "/tokenizer_info", ntx__serve_tokenizer, &ntx_openai_chat, NTX_API_CHAT, false},
     {"GET", "/props", ntx__serve_props, &ntx_openai_chat, NTX_API_CHAT, false},
     {"GET", "/slots", ntx__serve_slots, &ntx_openai_chat, NTX_API_CHAT, false},
     {"POST", "/rerank", ntx__serve_rerank, &ntx_openai_chat, NTX_API_CHAT, false},

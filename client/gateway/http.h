@@ -95,6 +95,7 @@ enum MHD_Result ntx__reply_queue(struct ntx_request *q, unsigned status,
 enum MHD_Result ntx__serve_answer(struct ntx_request *q); /* stream.c */
 /* words.c */
 enum MHD_Result ntx__serve_props(struct ntx_request *q); /* server_views.c */
+enum MHD_Result ntx__serve_tokenizer(struct ntx_request *q);
 enum MHD_Result ntx__serve_slots(struct ntx_request *q);
 enum MHD_Result ntx__serve_template(struct ntx_request *q);
 enum MHD_Result ntx__serve_rerank(struct ntx_request *q);

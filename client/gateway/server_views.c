@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* llama-server's views of the server: /props, /slots, /apply-template; and its /rerank, which no model here has. */
+/* llama-server's views of the server: /props, /slots, /apply-template; vLLM's /tokenizer_info; and /rerank, which no
+ * model here has. */
 #include <errno.h>
 #include <string.h>
 
@@ -50,21 +51,52 @@ static json_t *template_of(struct ntx_request *q, struct ntx_fault *f)
     return text;
 }
 
+/* The status and the template; false with f. */
+static bool read_views(struct ntx_request *q, json_t **status, json_t **text, struct ntx_fault *f)
+{
+    *status = status_of(q, f);
+    *text = *status ? template_of(q, f) : NULL;
+    if (!*text)
+        json_decref(*status);
+    return *text != NULL;
+}
+
+/* vLLM's: programs that count tokens themselves, such as lm-eval, ask it first, then /tokenize. */
+enum MHD_Result ntx__serve_tokenizer(struct ntx_request *q)
+{
+    struct ntx_fault f = {0};
+    json_t *j, *text;
+    if (!read_views(q, &j, &text, &f))
+        return ntx__reply_fault(q, &f);
+    json_t *made = json_pack("{s:O?, s:O?, s:o, s:I}", "bos_token", json_object_get(j, "bos_token"), "eos_token",
+                             json_object_get(j, "eos_token"), "chat_template",
+                             *json_string_value(text) ? json_incref(text) : json_null(), "model_max_length",
+                             number_in(j, "ctx"));
+    json_decref(text);
+    json_decref(j);
+    return ntx__reply_json(q, MHD_HTTP_OK, made);
+}
+
+/* llama-server has "" for a token that the vocabulary lacks. */
+static json_t *token_in(const json_t *status, const char *name)
+{
+    json_t *text = json_object_get(status, name);
+    return text ? json_incref(text) : json_string("");
+}
+
 enum MHD_Result ntx__serve_props(struct ntx_request *q)
 {
     struct ntx_fault f = {0};
     char model[128];
-    json_t *j = status_of(q, &f), *text = j ? template_of(q, &f) : NULL;
-    if (!text) {
-        json_decref(j);
+    json_t *j, *text;
+    if (!read_views(q, &j, &text, &f))
         return ntx__reply_fault(q, &f);
-    }
     ntx__model_name(ntx__http_gate(q->http), ntx__http_place(q), model);
-    json_t *made = json_pack("{s:o, s:I, s:o, s:o, s:o, s:{s:b, s:b}, s:s}", "default_generation_settings",
-                             json_of_defaults(j), "total_slots", number_in(j, "max_sessions"), "model_alias",
-                             ntx_json_text(model, strlen(model)), "model_path", ntx_json_text(model, strlen(model)),
-                             "chat_template", text, "modalities", "vision", 0, "audio", 0, "build_info",
-                             "ntx " NTX_BUILD);
+    json_t *made = json_pack(
+        "{s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:b, s:b}, s:s}", "default_generation_settings", json_of_defaults(j),
+        "total_slots", number_in(j, "max_sessions"), "model_alias", ntx_json_text(model, strlen(model)), "model_path",
+        ntx_json_text(model, strlen(model)), "chat_template", text, "bos_token", token_in(j, "bos_token"), "eos_token",
+        token_in(j, "eos_token"), "modalities", "vision", 0, "audio", 0, "build_info", "ntx " NTX_BUILD);
     json_decref(j);
     return ntx__reply_json(q, MHD_HTTP_OK, made);
 }

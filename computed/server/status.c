@@ -97,6 +97,16 @@ static json_t *thinking(const struct ntx_chat_template *t)
                      levels);
 }
 
+/* The text of a special token; nothing if the vocabulary has none. */
+static void add_token(json_t *j, const char *key, const struct ntx_tokenizer *t, int32_t id)
+{
+    char text[NTX_TOKEN_MAX];
+    int n = id < 0 ? 0 : ntx_detokenize_one(t, id, false, true, text, sizeof text);
+    json_t *said = n > 0 ? json_stringn(text, (size_t)n) : NULL;
+    if (said)
+        json_object_set_new(j, key, said);
+}
+
 static void add_model(json_t *j, const struct ntx_loaded *l)
 {
     ntx_stats_add_model(j, l);
@@ -106,6 +116,8 @@ static void add_model(json_t *j, const struct ntx_loaded *l)
     json_object_set_new(j, "reply_format", json_string(ntx_chat_reply(l->env.chat)));
     json_object_set_new(j, "template_names", template_names(l->env.chat));
     json_object_set_new(j, "thinking", thinking(l->env.chat));
+    add_token(j, "bos_token", l->env.tok, ntx_tokenizer_bos(l->env.tok));
+    add_token(j, "eos_token", l->env.tok, ntx_tokenizer_eos(l->env.tok));
 }
 
 char *ntx__status(struct ntx_server *s)

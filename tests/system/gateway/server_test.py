@@ -339,6 +339,11 @@ def views(g):
     status, p = g.get("/props")
     equal((status, p["default_generation_settings"]["n_ctx"], p["total_slots"] >= 1), (200, CTX, True), "props")
     check("im_start" in p["chat_template"] and p["modalities"] == {"vision": False, "audio": False}, p)
+    status, t = g.get("/tokenizer_info")
+    equal((status, t["chat_template"], t["model_max_length"]), (200, p["chat_template"], CTX), "tokenizer_info")
+    for name in ("bos_token", "eos_token"):
+        ids = g.post("/tokenize", {"prompt": t[name], "add_special_tokens": False})[1]["tokens"]
+        equal((p[name], len(ids)), (t[name], 1), name + " is one token of the vocabulary")
     slots = g.get("/slots")[1]
     equal((len(slots), [s["is_processing"] for s in slots]), (p["total_slots"], [False] * len(slots)), "slots")
     for path in ("/rerank", "/v1/rerank", "/v1/reranking"):
