@@ -16,10 +16,11 @@
 #include "computed/server/server_impl.h"
 #include "computed/server/receiver.h"
 
-#define REQUEST_S    10 /* for a client to send a whole request with descriptors */
-#define LOOK_S       60 /* to read headers */
-#define MOST_OF_USER 4
-#define MOST         16
+#define REQUEST_S      10 /* for a client to send a whole request with descriptors */
+#define LOOK_S         60 /* to read headers, */
+#define HANGING_LOOK_S 5  /* and for a known model while the folders of models do not answer */
+#define MOST_OF_USER   4
+#define MOST           16
 
 static const int first_free = 10; /* above a receiver's own descriptors */
 
@@ -256,6 +257,13 @@ int ntx__fd_receiver_order(struct ntx_fd_receiver *t, struct ntx_pending_load *o
     return rc;
 }
 
+/* A request that names a model makes all others wait while its files are opened: shorter where a folder of models is
+ * known to hang. */
+static uint64_t look_s(const struct ntx_server *s, const struct ntx_pending_load *o)
+{
+    return s->scan_hangs && o->load->known && *o->load->known ? HANGING_LOOK_S : LOOK_S;
+}
+
 void ntx__fd_receivers_check(struct ntx_server *s)
 {
     uint64_t now = ntx_now_ns();
@@ -263,9 +271,9 @@ void ntx__fd_receivers_check(struct ntx_server *s)
         next = t->next;
         if (t->conn && now - t->since_ns > REQUEST_S * 1000000000ull)
             fail_receiver(t, -ETIMEDOUT, "");
-        else if (t->pending_load && now - t->since_ns > LOOK_S * 1000000000ull)
+        else if (t->pending_load && now - t->since_ns > look_s(s, t->pending_load) * 1000000000ull)
             fail_receiver(t, -ETIMEDOUT,
-                          "the model's files could not be read within a minute: does their file system still answer?");
+                          "the model's files could not be read in time: does their file system still answer?");
     }
 }
 

@@ -5,6 +5,7 @@
 import os
 import sys
 import tempfile
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
@@ -26,6 +27,27 @@ def listed(g):
 def ask(g, model):
     status, j = g.post("/v1/completions", {"model": model, "prompt": "The sea", "max_tokens": 2, "ignore_eos": True})
     equal((status, j.get("model")), (200, model), j)
+
+
+def check_load(g, stuck):
+    """A known model whose file hangs meanwhile: its request fails with the reason, and the others go on soon."""
+    file = os.path.join(DIR, "beta.gguf")
+    os.rename(file, os.path.join(tmp.name, "beta.gguf"))
+    os.symlink(os.path.join(stuck.dir, "model.gguf"), file)
+    said = []
+    body = {"model": "beta", "prompt": "x", "max_tokens": 1}
+    asking = threading.Thread(target=lambda: said.append(g.post("/v1/completions", body, timeout=60)))
+    begin = time.monotonic()
+    asking.start()
+    wait_for(lambda: b"ntx_gateway_turns_waiting 1" in g.request("GET", "/metrics")[2], 10, "a request for it")
+    ask(g, "alpha")
+    check(time.monotonic() - begin < 20 * patience(), "the other model:", time.monotonic() - begin)
+    asking.join()
+    (status, j), *_ = said
+    equal(status, 503, j)
+    check("does their file system still answer" in j["error"]["message"], j)
+    os.unlink(file)
+    os.rename(os.path.join(tmp.name, "beta.gguf"), file)
 
 
 def main():
@@ -52,8 +74,10 @@ def main():
             ask(g, "alpha")
             check(time.monotonic() - begin < 2 * patience(), "the loaded model answers as ever")
             os.unlink(link)
+            check_load(g, stuck)
         os.rename(gamma, os.path.join(DIR, "gamma.gguf"))
         wait_for(lambda: listed(g)[0] == ["alpha", "beta", "gamma"], 20, "a new file, once the drive answers again")
+        ask(g, "beta")
 
 
 main()
