@@ -90,7 +90,7 @@ struct ntx_answer {
     bool bad;          /* an allocation failed */
 };
 
-/* ask is borrowed. format: how the model writes calls, for a request with tools. Always call ntx_answer_free. 0 or
+/* request is borrowed. format: how the model writes calls, for a request with tools. Always call ntx_answer_free. 0 or
  * -ENOMEM. */
 int ntx_answer_init(struct ntx_answer *a, const struct ntx_api_request *request, const struct ntx_shape *shape,
                     const char *model, const struct ntx_reply_format *format);

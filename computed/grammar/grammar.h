@@ -67,8 +67,8 @@ struct ntx_masks;
 int ntx_masks_new(struct ntx_masks **out);
 void ntx_masks_free(struct ntx_masks *k); /* when no match has any; NULL is fine */
 size_t ntx_masks_bytes(struct ntx_masks *k);
-void ntx_masks_allow(struct ntx_masks *k,
-                     size_t bytes); /* ntx_masks_bytes stays within this, those stay that were used last; 0 at first */
+/* Sets the bound of ntx_masks_bytes, 0 at first. Beyond it, masks whose last use is longest ago are freed. */
+void ntx_masks_allow(struct ntx_masks *k, size_t bytes);
 void ntx_masks_forget(struct ntx_masks *k, const struct ntx_grammar *g); /* before g is freed; no match of it is left */
 uint64_t ntx_masks_computed(struct ntx_masks *k);                        /* masks computed since it was made */
 

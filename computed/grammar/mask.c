@@ -582,7 +582,7 @@ static bool none_of(const uint32_t *bits, uint32_t n)
     return true;
 }
 
-/* A place for so many bytes more: those go whose use is longest ago. One mask there is in any case. */
+/* Makes a place for so many bytes more: frees the masks whose last use is longest ago, down to one. */
 static struct kept_mask *place(struct ntx_match *m, size_t bytes)
 {
     for (;;) {

@@ -63,7 +63,7 @@ int ntx_workers_attach(struct ntx_workers *w, const struct ntx_region *r, int wa
                        unsigned n_files);
 /* Sets the skip policy's sidecar, for the predictor, with the next attach; borrowed until detached, -1: none. */
 void ntx_workers_sidecar(struct ntx_workers *w, int fd);
-/* Sets the drafters for the predictor likewise: asks, answers (shm/drafts.h) and file of each; n at most
+/* Sets the drafters for the predictor likewise: requests, answers (shm/drafts.h) and file of each; n at most
  * NTX_DRAFTERS. */
 void ntx_workers_drafters(struct ntx_workers *w, const int (*fds)[NTX_DRAFTER_FDS], unsigned n);
 /* Detaches the region. A worker that does not let go within 5 s is killed. cb.detached comes from the loop, never from
