@@ -78,6 +78,9 @@ struct ntx_hparams {
     float logit_cap;                    /* soft cap of logits, cap * tanh(x / cap); 0: none */
     float embd_scale, logit_scale;      /* factors of the embedding, and of the input of the output matrix; 1: none */
     uint32_t rope_dim;                  /* rotated values of a head */
+    /* M-RoPE: pairs that turn by an image's time, row and column (rope.h); 0, 0, 0: all turn by the position */
+    uint32_t rope_sections[3];
+    bool rope_interleaved; /* pairs take turns in these, else sections follow one another */
     float rope_base;
     enum ntx_rope_scaling rope_scaling;
     float rope_factor;        /* >= 1 with a scaling, else 1 */

@@ -164,6 +164,9 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         decode += !r->all_groups;
         if (r->token < 0 || (uint32_t)r->token >= f->hp->n_vocab)
             return ntx_err_set(err, -EINVAL, "token %d is not in the vocabulary of %u", r->token, f->hp->n_vocab);
+        if (r->n_deep && (!r->values || r->n_deep > f->hp->n_layers))
+            return ntx_err_set(err, -EINVAL, "row %u: an image's values for %u layers; the model has %u", i, r->n_deep,
+                               f->hp->n_layers);
         if (f->hp->by_state && !r->state)
             return ntx_err_set(err, -EINVAL, "row %u comes without a state, which this model predicts by", i);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
@@ -239,14 +242,32 @@ static int embed_tokens(struct ntx_forward *f)
                       f->hp->n_embd / type->block);
     for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)
         f->m.h[k] *= f->hp->embd_scale;
+    for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
+        if (f->b->rows[i].values)
+            memcpy(f->m.h + (size_t)i * f->hp->n_embd, f->b->rows[i].values, f->hp->n_embd * sizeof *f->m.h);
     return rc;
+}
+
+/* Adds what images have for this layer (DeepStack: Meng et al. 2024, arXiv 2406.04334). */
+static void add_deep(struct ntx_forward *f)
+{
+    for (uint32_t i = 0; i < f->b->n_rows; i++) {
+        const struct ntx_row *r = &f->b->rows[i];
+        const float *more = f->layer < r->n_deep ? r->values + (size_t)(1 + f->layer) * f->hp->n_embd : NULL;
+        float *h = f->m.h + (size_t)i * f->hp->n_embd;
+        for (uint32_t k = 0; more && k < f->hp->n_embd; k++)
+            h[k] += more[k];
+    }
 }
 
 static void angles_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     size_t at = (size_t)i * (ntx_rope_dim(f->hp, f->turn) / 2);
-    ntx_rope_angles(f->hp, f->turn, f->m.freq, f->b->rows[i].pos, f->m.cs[f->turn] + at, f->m.sn[f->turn] + at);
+    const struct ntx_row *r = &f->b->rows[i];
+    const uint32_t plain[] = {r->pos, r->pos, r->pos};
+    ntx_rope_angles_at(f->hp, f->turn, f->m.freq, r->placed ? r->place : plain, f->m.cs[f->turn] + at,
+                       f->m.sn[f->turn] + at);
 }
 
 static void make_turn(struct ntx_forward *f, enum ntx_rotation turn, const float *factors)
@@ -625,6 +646,7 @@ static int run_layer(struct ntx_forward *f)
         return rc;
     if (f->n_live && f->back->waits)
         end_traced(f, f->layer, t0);
+    add_deep(f);
     keep_states(f);
     if ((rc = last_states(f)) || (rc = leave_states(f, f->layer + 1)))
         return rc;

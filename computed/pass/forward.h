@@ -32,6 +32,14 @@
 struct ntx_row {
     int32_t token;
     uint32_t pos;
+    /* Of an image: [n_embd x (1 + n_deep)] instead of the token's embedding; behind it, n_embd values that are added
+     * after each of the first n_deep layers. `token` is then the one that all else goes by. NULL: a token. */
+    const float *values;
+    uint32_t n_deep;
+    /* M-RoPE: it turns by this time, row and column (rope.h); not `placed`: by its position. What it sees, and where
+     * its K and V are, follows from the position alone. */
+    bool placed;
+    uint32_t place[3];
     /* The last n_path positions up to its own, at most NTX_PATH_MAX, are in the slots path[0 .. n_path), which ascend;
      * 0: all are at their positions. */
     uint32_t n_path;

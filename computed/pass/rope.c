@@ -60,13 +60,31 @@ double ntx_rope_magnitude(const struct ntx_hparams *hp, enum ntx_rotation turn)
     return magnitude;
 }
 
-void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_rotation turn, const double *freq, uint32_t pos, float *cs,
-                     float *sn)
+uint32_t ntx_rope_axis(const struct ntx_hparams *hp, uint32_t i)
+{
+    const uint32_t *n = hp->rope_sections, all = n[0] + n[1] + n[2];
+    if (!all)
+        return 0;
+    i %= all;
+    if (hp->rope_interleaved)
+        return i < 3 * n[i % 3] ? i % 3 : 0;
+    return (uint32_t)(i >= n[0]) + (uint32_t)(i >= n[0] + n[1]);
+}
+
+void ntx_rope_angles_at(const struct ntx_hparams *hp, enum ntx_rotation turn, const double *freq,
+                        const uint32_t place[3], float *cs, float *sn)
 {
     const struct table t = rope_table(hp, turn);
     const double magnitude = ntx_rope_magnitude(hp, turn);
     for (uint32_t i = 0; i < t.dim / 2; i++) {
+        const uint32_t pos = place[ntx_rope_axis(hp, i)];
         cs[i] = (float)(cos(pos * freq[i]) * magnitude);
         sn[i] = (float)(sin(pos * freq[i]) * magnitude);
     }
+}
+
+void ntx_rope_angles(const struct ntx_hparams *hp, enum ntx_rotation turn, const double *freq, uint32_t pos, float *cs,
+                     float *sn)
+{
+    ntx_rope_angles_at(hp, turn, freq, (const uint32_t[]){pos, pos, pos}, cs, sn);
 }

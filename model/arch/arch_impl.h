@@ -95,6 +95,7 @@ struct ntx__arch {
                            others */
     bool per_layer;     /* `keys` handles numbers of heads and FFN widths that differ from layer to layer */
     bool unturned;      /* RoPE may be absent */
+    bool interleaved;   /* sections of RoPE take turns */
     bool layer_norm;    /* norms may subtract the mean: attention.layer_norm_epsilon may stand for the other epsilon */
     bool kv_heads_tell; /* a layer with attention.head_count_kv 0 is recurrent; `keys` handles that */
     int (*keys)(struct ntx__keys *k);

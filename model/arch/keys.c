@@ -185,6 +185,15 @@ static int refuse_sections(struct ntx__keys *k)
     return number_of(k) == 0 ? 0 : not_supported(k);
 }
 
+/* The fourth section, of files that have one, is empty (refuse_sections, ntx__check_sections). */
+static void get_sections(struct ntx__keys *k)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, "rope.dimension_sections"));
+    if (kv && kv->type == NTX_GGUF_ARR && (kv->elem == NTX_GGUF_I32 || kv->elem == NTX_GGUF_U32) && kv->count >= 3)
+        memcpy(k->hp->rope_sections, kv->data, sizeof k->hp->rope_sections);
+    k->hp->rope_interleaved = k->arch->interleaved;
+}
+
 static int refuse_unsupported(struct ntx__keys *k)
 {
     if (!is_own(k, "attention.sliding_window_pattern") &&
@@ -638,6 +647,7 @@ int ntx__read_keys(struct ntx__keys *k)
         return rc;
     if ((rc = get_rope(k)) || (k->arch->keys && (rc = k->arch->keys(k))))
         return rc;
+    get_sections(k);
     rc = refuse_window_widths(k);
     return rc ? rc : refuse_scales(k);
 }

@@ -33,8 +33,8 @@ static const struct ntx_known models_vl[] = {
 };
 
 const struct ntx__arch ntx__arch_qwen3 = {.layer = dense};
-const struct ntx__arch ntx__arch_qwen3vl = {.layer = dense};
+const struct ntx__arch ntx__arch_qwen3vl = {.interleaved = true, .layer = dense};
 const struct ntx__arch ntx__arch_qwen3vlmoe = {
-    .experts = NTX__ALWAYS, .expert_norm = true, .layer = moe, .models = models_vl};
+    .experts = NTX__ALWAYS, .expert_norm = true, .interleaved = true, .layer = moe, .models = models_vl};
 const struct ntx__arch ntx__arch_qwen3moe = {
     .experts = NTX__ALWAYS, .expert_norm = true, .layer = moe, .models = models};

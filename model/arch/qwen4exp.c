@@ -325,6 +325,7 @@ const struct ntx__arch ntx__arch_qwen4exp = {
     .models = models,
     .experts = NTX__ALWAYS,
     .expert_norm = true,
+    .interleaved = true,
     .keys = qwen4exp_keys,
     .layer = qwen4exp_layer,
     .own = {"full_attention_interval", "rope.dimension_sections", "attention.compress_ratios",
