@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vision.h: from the pixels of a picture to rows of a text model's input.
+ *
+ * A projector file (llama.cpp's `mmproj`: a GGUF of the architecture "clip") has a vision tower and a projector, which
+ * makes rows as wide as the text model's embeddings. Both are layers of the operations table (model/layer.h;
+ * model/arch/tower*.c has a file for each kind), and run by the same pass as a text model, with a pool of threads of
+ * their own. The bits of a row depend on nothing but the file and the pixels: not on threads, nor on other pictures.
+ *
+ * One thread at a time uses an open tower. Nothing here keeps a picture after its call. */
+#ifndef NTX_COMPUTED_VISION_VISION_H
+#define NTX_COMPUTED_VISION_VISION_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+struct ntx_model;
+struct ntx_picture_rule;
+struct ntx_pixels;
+struct ntx_vision;
+
+struct ntx_vision_config {
+    int fd;                       /* the projector file; borrowed, it must stay open */
+    const struct ntx_model *text; /* the text model that it must fit; NULL: any. Not needed after the call */
+    uint32_t threads;             /* of an encode, at least 1 */
+    uint64_t ram;                 /* most bytes that weights and one encode may take together; 0: no bound */
+    bool look;                    /* read and check the header alone: such a tower cannot encode */
+};
+
+/* Opens a projector file. Its header, shapes and types are checked, and that it fits the text model. -ENOTSUP: of a
+ * kind that is not computed (the error lists those that are); -EINVAL: it is damaged, or belongs to another model;
+ * -ENOMEM: it needs more than `ram` (the error says how much). */
+int ntx_vision_open(const struct ntx_vision_config *c, struct ntx_vision **out, struct ntx_err *err);
+void ntx_vision_close(struct ntx_vision *v);
+
+/* How a picture is made to fit, for ntx_picture_size and ntx_picture_pixels. Lives as long as the tower. */
+const struct ntx_picture_rule *ntx_vision_rule(const struct ntx_vision *v);
+
+/* How rows stand in the text. */
+struct ntx_vision_text {
+    const char *begin, *end; /* text around the rows, with control tokens; "": none */
+    const char *row_end;     /* control token between two rows of the grid (Pixtral's [IMG_BREAK]), or NULL */
+    bool mrope;              /* positions are by row and column of the grid (M-RoPE) */
+    bool bidirectional;      /* rows of one picture see one another (Gemma 3) */
+};
+const struct ntx_vision_text *ntx_vision_text(const struct ntx_vision *v);
+
+/* The grid of rows that fitted pixels of this size become. */
+void ntx_vision_grid(const struct ntx_vision *v, uint32_t width, uint32_t height, uint32_t *columns, uint32_t *rows);
+
+struct ntx_vision_rows {
+    uint32_t columns, rows; /* of the grid; row r, column c is at (r * columns + c) * width */
+    uint32_t width;         /* floats: the text model's n_embd, times 1 + `deep` */
+    uint32_t deep;          /* so many parts of n_embd behind the first are added to the state after the first layers
+                               (deepstack: part 1 after layer 0, ...) */
+    float *values;          /* [rows][columns][width] */
+};
+
+/* Runs the tower. Pixels are fitted by the rule, else -EINVAL. -ECANCELED: *unwanted (may be NULL) became true.
+ * -ENOMEM: this picture needs more than `ram`. */
+int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, const atomic_bool *unwanted,
+                      struct ntx_vision_rows *out, struct ntx_err *err);
+void ntx_vision_rows_free(struct ntx_vision_rows *r);
+
+/* Bytes of memory for fitted pixels of this size, weights included; 0 x 0: of the largest picture. */
+uint64_t ntx_vision_bytes(const struct ntx_vision *v, uint32_t width, uint32_t height);
+uint32_t ntx_vision_n_embd(const struct ntx_vision *v); /* of the text model */
+uint32_t ntx_vision_deep(const struct ntx_vision *v);   /* as in struct ntx_vision_rows */
+
+#endif
