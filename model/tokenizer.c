@@ -141,8 +141,26 @@ static int put_token(struct cutter *c, int32_t id, size_t at, size_t len)
     if (!rc)
         rc = ntx__ids_add(&c->ids, id);
     c->from = at + len;
-    c->at_word = (c->t->v.attr[id] & NTX__TYPE_MASK) != NTX__USER;
+    c->at_word = id < 0 || (c->t->v.attr[id] & NTX__TYPE_MASK) != NTX__USER;
     return rc;
+}
+
+/* A place (ntx_tok_limits) at text[at]: its length, or 0. */
+static size_t place_at(const struct cutter *c, size_t at, size_t end, int32_t *id)
+{
+    const char *place = c->ids.limits->place;
+    const size_t n = place ? strlen(place) : 0;
+    int32_t number = 0;
+    if (!n || end - at < n + NTX_PLACE_DIGITS || memcmp(c->text + at, place, n))
+        return 0;
+    for (size_t i = 0; i < NTX_PLACE_DIGITS; i++) {
+        const char digit = c->text[at + n + i];
+        if (digit < '0' || digit > '9')
+            return 0;
+        number = 10 * number + (digit - '0');
+    }
+    *id = -1 - number;
+    return n + NTX_PLACE_DIGITS;
 }
 
 static int cut_text(struct cutter *c, size_t at, size_t end, bool all)
@@ -153,8 +171,9 @@ static int cut_text(struct cutter *c, size_t at, size_t end, bool all)
         unsigned char b = (unsigned char)c->text[at];
         int32_t id = sp->first[b] < sp->first[b + 1] ? ntx__specials_match(&c->t->v, sp, c->text + at, end - at, all)
                                                      : -1;
-        size_t len = id < 0 ? 1 : c->t->v.off[id + 1] - c->t->v.off[id];
-        if (id >= 0)
+        size_t len = id < 0 ? 1 : c->t->v.off[id + 1] - c->t->v.off[id], place = place_at(c, at, end, &id);
+        len = place ? place : len;
+        if (id >= 0 || place)
             rc = put_token(c, id, at, len);
         at += len;
     }
@@ -192,7 +211,7 @@ static const char *join_segs(const struct ntx__seg *segs, size_t n, size_t total
     return *copy;
 }
 
-static const struct ntx_tok_limits no_limits = {SIZE_MAX, SIZE_MAX, NULL};
+static const struct ntx_tok_limits no_limits = {.ids = SIZE_MAX, .memory = SIZE_MAX};
 
 /* -E2BIG, -ENOBUFS: the number of bytes alone exceeds the limits. */
 static int refuse_early(const struct ntx_tokenizer *t, size_t n_segs, size_t total, const struct ntx_tok_limits *limits)

@@ -44,7 +44,11 @@ struct ntx_tok_limits {
     size_t ids;    /* most ids; more: -E2BIG, at once if the number of bytes proves it, else as soon as they exist */
     size_t memory; /* bytes beside the ids; a piece that takes more: -ENOBUFS */
     const atomic_bool *cancel; /* once true: -ECANCELED within milliseconds. NULL: never */
+    /* Places for what is no text (images): where this text and then NTX_PLACE_DIGITS digits stand, the id is -1 minus
+     * their number. The caller makes a text that nobody else can know. NULL: there are none. */
+    const char *place;
 };
+#define NTX_PLACE_DIGITS 6
 
 /* ntx_tokenize within limits (NULL: none). */
 int ntx_tokenize_within(const struct ntx_tokenizer *t, const char *text, size_t len, int flags,

@@ -394,7 +394,7 @@ static uint32_t find_matches(struct match *matches, const int32_t *text, uint32_
             k = common_end(text, n, at);
         else if (at > 1 && text[at - 2] == text[n - 2])
             k = common_end(text, n - 1, at - 1) / REPLACED;
-        if (k)
+        if (k && text[at] >= 0) /* a row of an image is never proposed */
             found = keep_match(matches, found, text, (struct match){.at = at, .alike = k, .chance = 1});
     }
     return found;
@@ -427,7 +427,7 @@ void ntx_draft_lookup(struct ntx_draft *d, const struct ntx_draft_chances *c, co
         for (uint32_t i = 0; i < n_matches; i++) {
             uint32_t k = kind_of(matches[i].alike + matches[i].len, i && !matches[i].len);
             double x = matches[i].chance * ntx_draft_chance(c, k, matches[i].len + 1, 1);
-            if (x > chance && matches[i].len < deepest) {
+            if (x > chance && matches[i].len < deepest && next_token(&matches[i], text, n) >= 0) {
                 best = &matches[i];
                 chance = x;
                 kind = k;

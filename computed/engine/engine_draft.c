@@ -53,7 +53,7 @@ static uint32_t nodes_to_expand(const struct ntx_engine *e)
 void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
 {
     const struct ntx_draft_text t = draft_text(e, s);
-    for (unsigned i = 0; i < e->n_files && !drafts_impossible(e) && e->policy.turn.on; i++)
+    for (unsigned i = 0; i < e->n_files && !s->images.n && !drafts_impossible(e) && e->policy.turn.on; i++)
         if (e->file[i].part)
             ntx_draft_file_request(&e->file[i], &t, nodes_to_expand(e));
 }
@@ -99,10 +99,10 @@ static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const s
     ntx_count(e->c.counters, NTX_C_comp_draft_wait_ns, waited);
 }
 
-/* A draft model takes part in its turns, all else always. */
-static bool takes_part(const struct ntx_engine *e, unsigned file)
+/* A draft model takes part in its turns, all else always. None of them sees images: such a text drafts by itself. */
+static bool takes_part(const struct ntx_engine *e, const struct ntx_session *s, unsigned file)
 {
-    return e->file[file].drafter_file || e->policy.turn.on;
+    return !s->images.n && (e->file[file].drafter_file || e->policy.turn.on);
 }
 
 /* Looking up costs one search of the text. In long texts or short passes, not every pass does it in vain. */
@@ -120,7 +120,7 @@ static void propose_tree(struct ntx_engine *e, struct ntx_session *s, struct ntx
     unsigned n = 0;
     bool looks = e->lookup && (e->policy.asked || ntx_draft_look_due(&e->policy.look));
     for (unsigned i = 0; i < e->n_files; i++)
-        n += takes_part(e, i);
+        n += takes_part(e, s, i);
     unsigned several = n + looks > 1, k = 0;
     double cost = several ? w->cost / 4 : w->cost; /* a node that several propose is worth more */
     e->looked_ns = 0;
@@ -129,7 +129,7 @@ static void propose_tree(struct ntx_engine *e, struct ntx_session *s, struct ntx
     if (looks)
         look_up(e, s, several ? &e->parts[k++] : d, w);
     for (unsigned i = 0; i < e->n_files; i++)
-        if (takes_part(e, i))
+        if (takes_part(e, s, i))
             ntx_draft_from_file(&e->file[i], several ? &e->parts[k++] : d, &e->draft_stats.chances, &t, w->most,
                                 w->deep, cost);
     if (several)

@@ -58,14 +58,16 @@ static uint32_t state_rows(const struct ntx_engine *e)
 static bool add_rows(struct ntx_session *s, struct budget *b, uint32_t n)
 {
     uint32_t before = s->take;
-    while (n-- && b->rows && s->take < ntx_session_ready(s)) {
-        bool logits = ntx_session_wants_logits(s, s->n_past + s->take), state = s->kind == NTX_SESSION_STATES;
-        if ((logits && !b->logits) || (state && !b->states))
+    while (n && b->rows && s->take < ntx_session_ready(s)) {
+        const uint32_t at = s->n_past + s->take, k = ntx_image_spans_together(&s->images, at);
+        bool logits = ntx_session_wants_logits(s, at + k - 1), state = s->kind == NTX_SESSION_STATES;
+        if ((logits && !b->logits) || (state && !b->states) || k > n || k > b->rows)
             break;
         b->logits -= logits;
         b->states -= state;
-        b->rows--;
-        s->take++;
+        b->rows -= k;
+        s->take += k;
+        n -= k;
     }
     return s->take > before;
 }
@@ -108,6 +110,20 @@ static uint32_t fair_rows(const struct ntx_engine *e, const struct ntx_session *
     if (taken >= share)
         return 0;
     return each ? NTX_MIN(NTX_MAX(share / prompts, 1u), share - taken) : share - taken;
+}
+
+/* An image whose rows see one another takes them all at once, whatever share its session has: sessions take turns. */
+static void begin_image(struct ntx_engine *e, struct budget *b, uint32_t first, uint32_t rows)
+{
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        struct ntx_session *s = e->live[(first + i) % e->n_live];
+        const uint32_t k = reads_prompt(s) ? ntx_image_spans_together(&s->images, s->n_past) : 1;
+        if (k == 1 || k > rows)
+            continue;
+        b->rows = NTX_MAX(b->rows, k);
+        add_rows(s, b, k);
+        return;
+    }
 }
 
 static void share_among_prompts(struct ntx_engine *e, struct budget *b, uint32_t first)
@@ -192,7 +208,9 @@ static void share_rows(struct ntx_engine *e)
         uint32_t rows = prompt_rows(e, &b, n_prompts);
         /* drafts would take the time that the prompts leave to answers */
         bool drafts = rows == b.rows;
+        const uint32_t left = b.rows;
         b.rows = rows;
+        begin_image(e, &b, first, left);
         share_among_prompts(e, &b, first);
         b.rows = drafts ? b.rows : 0;
     }
@@ -253,10 +271,11 @@ static struct ntx_row make_row(struct ntx_engine *e, struct ntx_session *s, uint
     uint32_t again = s->draft ? ntx_session_todo(s) - 1 : 0, node = k - NTX_MIN(k, again);
     const struct ntx_draft *d = k < again ? NULL : s->draft;
     uint32_t depth = d ? d->depth[node] : k, pos = s->n_past + (d ? again : 0) + depth, more = d ? depth : 0;
+    const int32_t token = d ? d->token[node] : s->tokens[pos];
     bool few = d && node && draws_from_few(e, s), logits = !few && (d || ntx_session_wants_logits(s, pos)),
          verify = decoding && !k && verifies(e, s);
-    const struct ntx_row row = {
-        .token = d ? d->token[node] : s->tokens[pos],
+    struct ntx_row row = {
+        .token = NTX_MAX(token, 0), /* of an image: the first one, as transformers' Gemma 3n does */
         .pos = pos,
         .n_path = d && !e->chains ? depth + 1 : 0,
         .path = d && !e->chains ? d->path[node] : NULL,
@@ -276,13 +295,18 @@ static struct ntx_row make_row(struct ntx_engine *e, struct ntx_session *s, uint
         .session = s->id,
         .similar = s->similar,
         .pool = s->pool,
-        .left = e->left && s->kind == NTX_SESSION_GENERATE && !s->pinned
+        .left = e->left && s->kind == NTX_SESSION_GENERATE && !s->pinned && !s->images.n
                     ? e->left + (size_t)(s->first_row + k) * e->left_width
                     : NULL,
         .watched = s->steps != NTX_STEPS_NONE,
         .capture = verify || (!decoding && captures(e, s, pos)) ? next_capture(e, s, made->captures++) : NULL,
     };
     made->logits += logits;
+    if (token < 0) {
+        row.values = ntx_image_spans_values(&s->images, pos, &row.n_deep);
+        row.ahead = ntx_image_spans_together(&s->images, pos) - 1;
+    }
+    row.placed = ntx_image_spans_place(&s->images, pos, row.place);
     return row;
 }
 

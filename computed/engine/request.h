@@ -25,10 +25,17 @@ struct ntx_bytes {
     size_t len;
 };
 
+struct ntx_request_image {
+    uint32_t at; /* it stands before this byte of the text */
+    struct ntx_bytes data;
+};
+
 struct ntx_request_message {
     const char *role;
     struct ntx_bytes text;
     struct ntx_bytes fields;
+    const struct ntx_request_image *images; /* [n_images] in the order of `at` */
+    size_t n_images;
 };
 
 struct ntx_request_bias {
@@ -46,6 +53,8 @@ struct ntx_request { /* fields as in ntx.proto; zero where a kind has no use for
     size_t n_tokens;
     /* generate */
     struct ntx_bytes prompt;
+    const struct ntx_request_image *images; /* [n_images] in `prompt` */
+    size_t n_images;
     const struct ntx_request_message *messages;
     size_t n_messages;
     const char *chat_template;  /* NULL or "": the model's own */

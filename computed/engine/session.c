@@ -51,6 +51,7 @@ void ntx_session_free(struct ntx_session *s)
     free(s->dialog.begins);
     ntx_request_free(s->unread);
     free(s->tokens);
+    ntx_image_spans_free(&s->images);
     free(s->similar);
     ntx_ffn_set_free(s->ffn);
     ntx_reply_queue_unref(s->replies);
@@ -192,6 +193,19 @@ static int choose_adapter(struct ntx_session *s, const struct ntx_session_env *e
     return 0;
 }
 
+/* The images of the prompt, which begins after so many tokens. */
+static int add_images(struct ntx_session *s, const struct ntx_session_env *e, struct ntx_prompt *p, uint32_t begin,
+                      struct ntx_err *err)
+{
+    const uint32_t most = ntx_image_spans_most(&p->spans);
+    if (most > 1 && most > e->rows_together)
+        return ntx_err_set(err, -E2BIG,
+                           "a picture's %u rows must be in one pass, and a pass has %u: load the model with --rows %u",
+                           most, e->rows_together, most + most / 4);
+    int rc = ntx_image_spans_join(&s->images, &p->spans, begin);
+    return rc ? ntx_err_set(err, rc, "no memory for the pictures") : 0;
+}
+
 int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
                          struct ntx_prompt *p, struct ntx_err *err)
 {
@@ -215,10 +229,13 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     if (!rc && p->chat && (rc = ntx__dialog_add(&s->dialog, m->n_messages, s->n_tokens)))
         ntx_err_set(err, rc, "no memory for the conversation");
     int32_t end = ends ? s->tokens[s->n_tokens] : -1;
+    const uint32_t begin = s->n_tokens;
     if (!rc)
         rc = add_tokens(s, e, p->ids, n, err);
     if (!rc)
         rc = prepare_sampling(s, e, m, p->chat, err);
+    if (!rc)
+        rc = add_images(s, e, p, begin, err);
     if (rc) {
         s->n_tokens = had;
         s->dialog.n = spoken;
@@ -267,7 +284,7 @@ uint64_t ntx_session_bytes(const struct ntx_session *s, const struct ntx_session
     bytes += s->state == NTX_SESSION_RUNNING ? ntx_constraint_most(s->constraint) : ntx_constraint_bytes(s->constraint);
     if (s->each)
         bytes += (s->n_tokens - s->from) * SCORE_BYTES;
-    return bytes + (s->similar ? e->n_layers * sizeof *s->similar : 0);
+    return bytes + ntx_image_spans_bytes(&s->images) + (s->similar ? e->n_layers * sizeof *s->similar : 0);
 }
 
 uint64_t ntx_session_more(const struct ntx_session *s)

@@ -21,6 +21,7 @@
 #include "computed/engine/constraint.h"
 #include "computed/engine/request.h"
 #include "computed/engine/reply_queue.h"
+#include "computed/engine/session_images.h"
 #include "computed/engine/session_text.h"
 #include "computed/engine/thought.h"
 #include "proto/settings.h"
@@ -54,18 +55,19 @@ struct ntx_session {
     uint32_t reading_tokens;     /* most tokens that it may give */
     struct ntx_kv_seq *kv;       /* NULL while queued, and after its KV was freed for others */
     uint32_t reserve;            /* tokens to reserve KV for */
-    int32_t *tokens;
+    int32_t *tokens;             /* below -1: a row of an image (images.h) */
     uint32_t n_tokens, room, n_past;
-    uint32_t n_exact;         /* tokens from the begin on that were fed as a prompt's */
-    uint32_t n_kept;          /* their blocks that were kept for others (engine_prefix.c) */
-    bool pinned;              /* only its prompt is wanted (request.h, prefix) */
-    uint64_t turn;            /* its place in the queue, in the engine's turns */
-    bool preempted;           /* while QUEUED: it has decoded, and its KV went to others */
-    bool again;               /* RUNNING after that: its KV is computed again, as a prompt's */
-    bool waits;               /* sits out this pass: another session is ahead in the same text */
-    uint8_t adapter;          /* of its rows; 0: none */
-    uint32_t take, first_row; /* its rows in this pass */
-    struct ntx_draft *draft;  /* its proposal there; NULL: the next token only */
+    struct ntx_image_spans images; /* where these are */
+    uint32_t n_exact;              /* tokens from the begin on that were fed as a prompt's */
+    uint32_t n_kept;               /* their blocks that were kept for others (engine_prefix.c) */
+    bool pinned;                   /* only its prompt is wanted (request.h, prefix) */
+    uint64_t turn;                 /* its place in the queue, in the engine's turns */
+    bool preempted;                /* while QUEUED: it has decoded, and its KV went to others */
+    bool again;                    /* RUNNING after that: its KV is computed again, as a prompt's */
+    bool waits;                    /* sits out this pass: another session is ahead in the same text */
+    uint8_t adapter;               /* of its rows; 0: none */
+    uint32_t take, first_row;      /* its rows in this pass */
+    struct ntx_draft *draft;       /* its proposal there; NULL: the next token only */
     /* what prompt lookup would have proposed: not computed, only learned from; or NULL */
     const struct ntx_draft *shadow;
 
@@ -117,6 +119,9 @@ struct ntx_session_env {
     uint64_t constrains_from;              /* least --ram with room for one; 0: unknown */
     ntx_words_slot *words;                 /* the vocabulary, for masks */
     struct ntx_starts *starts;             /* when conversations began; NULL: all of them now */
+    struct ntx_images *images;             /* NULL: the model was loaded without a projector, or has no use for one, */
+    const char *blind;                     /* why; NULL: without a projector */
+    uint32_t rows_together;                /* most rows of an image that a pass may have to have at once */
 };
 
 /* The prompt of a generate, before its tokens are found: this may take long and needs nothing of the session. */
@@ -137,6 +142,11 @@ struct ntx_prompt {
     uint64_t constraint_bytes, words_most, constrains_from;
     ntx_words_slot *words;
     struct ntx_starts *starts;
+    struct ntx_images *images;         /* or NULL, */
+    const char *blind;                 /* as in the env */
+    uint64_t scope;                    /* of the images, as of prefixes (prefix.h) */
+    struct ntx_image_spans spans;      /* of images among ids; owned until a session takes them */
+    char place[32];                    /* limits.place, if there are any */
     const char *reply;                 /* a name of model/reply/reply.h */
     struct ntx_constraint *constraint; /* owned until a session takes it */
     int32_t *ids;                      /* owned */
@@ -211,6 +221,14 @@ uint64_t ntx_session_more(const struct ntx_session *s); /* further bytes that it
 uint64_t ntx_session_wants(const struct ntx_session_env *e, const struct ntx_request *m);
 /* The answer has ended; the session waits for its next request. */
 void ntx_session_rest(struct ntx_session *s);
+
+/* ---- prompt_pictures.c. check: whether the request's pictures may be read; engine thread. The rest: reader thread. */
+int ntx__pictures_check(const struct ntx_prompt *p, struct ntx_err *err);
+/* Puts a mark into the messages' texts (or the only text) for each picture. *marked: copies that they point to. */
+int ntx__pictures_mark(struct ntx_prompt *p, struct ntx_chat_msg *msgs, char ***marked);
+void ntx__pictures_unmark(char **marked, size_t n);
+/* The tokens of marks become rows of images. Returns how many tokens there are. */
+int ntx__pictures_place(struct ntx_prompt *p);
 
 /* ---- session_prompt.c: the conversation behind the tokens */
 /* Adds a request of n messages, and its answer, which begin after so many tokens. */

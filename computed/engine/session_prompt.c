@@ -33,6 +33,7 @@ int ntx__dialog_add(struct ntx_dialog *d, size_t n, uint32_t tokens)
 static void forget_tokens(struct ntx_session *s, uint32_t from)
 {
     s->n_tokens = from;
+    ntx_image_spans_cut(&s->images, from);
     s->n_past = NTX_MIN(s->n_past, from);
     if (s->kv)
         s->n_past = ntx_kv_return(s->kv, s->n_past);
@@ -130,10 +131,16 @@ int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, c
                              .constrains_from = e->constrains_from,
                              .words = e->words,
                              .starts = e->starts,
+                             .images = e->images,
+                             .blind = e->blind,
+                             .scope = ntx_reply_queue_scope(s->replies),
                              .reply = ntx_chat_reply(e->chat),
                              .limits = {.memory = e->read_bytes, .cancel = unwanted}};
     p->note = note_of(s, e, m);
-    int rc = ntx_think_read(m->think, &p->think, err);
+    int rc = ntx__pictures_check(p, err);
+    if (rc)
+        return rc;
+    rc = ntx_think_read(m->think, &p->think, err);
     if (rc)
         return ntx_err_prefix(err, "think"), rc;
     rc = m->cut_to ? forget_from(s, m->cut_to, err) : 0;
@@ -174,14 +181,18 @@ static int chat_tokens(struct ntx_prompt *p)
     msgs[0] = (struct ntx_chat_msg){.role = "assistant", .text = ""};
     for (size_t i = 0; i < n; i++)
         msgs[before + i] = message_of(&p->m->messages[i]);
+    char **marked = NULL;
     p->more = (struct ntx_chat_more){.variables = p->m->variables.data,
                                      .n_variables = p->m->variables.len,
                                      .think = p->think_variables,
                                      .n_think = strlen(p->think_variables),
                                      .now = ntx_starts_time(p->starts, msgs + before, n, (int64_t)time(NULL)),
                                      .silent = p->think.state == NTX_THINK_OFF};
-    int rc = ntx_call_ids_tokens(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits,
+    int rc = ntx__pictures_mark(p, msgs + before, &marked);
+    if (!rc)
+        rc = ntx_call_ids_tokens(p->chat, p->tok, msgs, (unsigned)before, (unsigned)(before + n), &p->more, &p->limits,
                                  &p->ids, &p->err);
+    ntx__pictures_unmark(marked, n);
     free(msgs);
     return rc;
 }
@@ -206,7 +217,13 @@ static int text_tokens(struct ntx_prompt *p)
     const bool message = p->m->n_messages > 0;
     const struct ntx_bytes *text = message ? &p->m->messages[0].text : &p->m->prompt;
     const int special = message || p->m->no_special ? 0 : NTX_TOK_SPECIAL;
-    return ntx_tokenize_within(p->tok, text->data, text->len, p->flags | special, &p->limits, &p->ids);
+    struct ntx_chat_msg msg = {.text = text->data, .len = text->len};
+    char **marked = NULL;
+    int rc = ntx__pictures_mark(p, &msg, &marked);
+    if (!rc)
+        rc = ntx_tokenize_within(p->tok, msg.text, msg.len, p->flags | special, &p->limits, &p->ids);
+    ntx__pictures_unmark(marked, 1);
+    return rc;
 }
 
 /* Sets the error's text, for a limit or a lack of memory. */
@@ -267,6 +284,8 @@ void ntx_prompt_read(struct ntx_prompt *p)
         p->n = given_tokens(p);
     else
         p->n = p->chat ? chat_tokens(p) : text_tokens(p);
+    if (p->n >= 0)
+        p->n = ntx__pictures_place(p);
     if (p->n < 0 && !p->err.text[0])
         explain_error(p, p->n);
     if (p->n >= 0 && ntx_constraint_wanted(p->m))
@@ -278,6 +297,7 @@ void ntx_prompt_read(struct ntx_prompt *p)
 void ntx_prompt_free(struct ntx_prompt *p)
 {
     free(p->ids);
+    ntx_image_spans_free(&p->spans);
     ntx_constraint_free(p->constraint);
     ntx_thought_free(p->thought);
     p->thought = NULL;

@@ -172,8 +172,8 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos,
                                NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
-        if (r->ahead &&
-            (r->n_path || r->rounded || r->pos + (uint64_t)r->ahead >= NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv))))
+        if (r->ahead && (r->n_path || (r->rounded && f->c.device) ||
+                         r->pos + (uint64_t)r->ahead >= NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv))))
             return ntx_err_set(err, -EINVAL,
                                "row %u: the %u positions ahead of position %u are beyond the context, or it has a path",
                                i, r->ahead, r->pos);

@@ -33,9 +33,9 @@ static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct 
     struct ntx_request_bias *bias = (struct ntx_request_bias *)(void *)(messages + m->n_messages);
     for (size_t i = 0; i < m->n_messages; i++)
         messages[i] = (struct ntx_request_message){
-            m->messages[i]->role,
-            {(const char *)m->messages[i]->text.data, m->messages[i]->text.len},
-            {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len}};
+            .role = m->messages[i]->role,
+            .text = {(const char *)m->messages[i]->text.data, m->messages[i]->text.len},
+            .fields = {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len}};
     a->kind = NTX_REQUEST_GENERATE;
     a->session = m->session;
     a->keep = m->keep && !m->prefix;
