@@ -271,16 +271,17 @@ static void expected(struct fed *d, int32_t *out)
     rig_close(&r);
 }
 
-struct asked {
+struct question {
     char text[256];
     struct ntx_request_image images[4];
     struct ntx_request_message message;
     struct ntx_request q;
 };
 
-static const struct ntx_request *ask(struct stage *g, struct asked *a, uint64_t id, const struct part *parts, size_t n)
+static const struct ntx_request *put_question(struct stage *g, struct question *a, uint64_t id,
+                                              const struct part *parts, size_t n)
 {
-    *a = (struct asked){.q = stage_generation(id, NULL, 0, ANSWER)};
+    *a = (struct question){.q = stage_generation(id, NULL, 0, ANSWER)};
     for (size_t i = 0; i < n; i++) {
         strcat(a->text, parts[i].text);
         if (parts[i].picture)
@@ -307,7 +308,7 @@ static void open_stage(struct stage *g, struct ntx_images *s, const char *draft)
 static void answers(const struct ntx_vision_text *text, const char *draft)
 {
     static struct fed d;
-    struct asked a, b, c;
+    struct question a, b, c;
     struct ntx_images *s = store(text, "", 1 << 20, 0);
     int32_t want[ANSWER];
     open_stage(&stage, s, draft);
@@ -321,17 +322,17 @@ static void answers(const struct ntx_vision_text *text, const char *draft)
     expected(&d, want);
     const struct part parts[] = {{"one two, xq zv pk wj, ", wide}, {" three ", tall}, {"?", NULL}},
                       parts_other[] = {{"one two, xq zv pk wj, ", other}, {" three ", tall}, {"?", NULL}};
-    ask(&stage, &a, 1, parts, 3);
+    put_question(&stage, &a, 1, parts, 3);
     stage_ended(&stage, 1, "length");
     stage_same_answer(&stage, 1, want, ANSWER);
     CHECK_EQ(stage_reply(&stage, 1, NTX__REPLY__BODY_DONE, 0)->cached, 0);
     CHECK_EQ(ntx_images_encoded(s), 2);
-    ask(&stage, &b, 2, parts, 3);
+    put_question(&stage, &b, 2, parts, 3);
     stage_ended(&stage, 2, "length");
     stage_same_answer(&stage, 2, want, ANSWER);
     CHECK_EQ(stage_reply(&stage, 2, NTX__REPLY__BODY_DONE, 0)->cached, d.n - 1);
     CHECK_EQ(ntx_images_encoded(s), 2);
-    ask(&stage, &c, 3, parts_other, 3);
+    put_question(&stage, &c, 3, parts_other, 3);
     stage_ended(&stage, 3, "length");
     CHECK(stage_reply(&stage, 3, NTX__REPLY__BODY_DONE, 0)->cached < 26); /* the text before the other picture */
     CHECK_EQ(ntx_images_encoded(s), 3);
@@ -342,12 +343,12 @@ static void answers(const struct ntx_vision_text *text, const char *draft)
 /* Rows that see one another are in one pass, though passes of eight rows would cut them. */
 static void together(void)
 {
-    struct asked a;
+    struct question a;
     struct ntx_images *s = store(&whole, "", 1 << 20, 0);
     open_stage(&stage, s, NULL);
     unsigned before = stage.n_passes;
     const struct part parts[] = {{"abcdef", wide}, {"xy", NULL}};
-    ask(&stage, &a, 1, parts, 2);
+    put_question(&stage, &a, 1, parts, 2);
     stage_ended(&stage, 1, "length");
     int32_t *ids;
     const int n = ntx_tokenize(stage.l.tok, "abcdef", 6, NTX_TOK_BOS, &ids);
@@ -357,7 +358,7 @@ static void together(void)
     CHECK_EQ(stage.pass[before + 1].row[0].pos, n);
     CHECK(stage.pass[before + 1].n >= 6);
     stage.l.env.rows_together = 5;
-    ask(&stage, &a, 2, parts, 2);
+    put_question(&stage, &a, 2, parts, 2);
     const struct reply *r = stage_reply(&stage, 2, NTX__REPLY__BODY_ERROR, 0);
     CHECK_MSG(r->err == -E2BIG && strstr(r->text, "6 rows") && strstr(r->text, "--rows 7"), "%s", r->text);
     stage_close(&stage);
@@ -368,7 +369,7 @@ static void together(void)
 static void with_marks(void)
 {
     static struct fed d;
-    struct asked a;
+    struct question a;
     struct ntx_images *s = store(&around, "", 1 << 20, 0);
     int32_t want[ANSWER];
     open_stage(&stage, s, NULL);
@@ -383,7 +384,7 @@ static void with_marks(void)
     feed_picture(&d, tiny, false, 0, 1);
     feed_mark(&d, stage.l.tok, "bc");
     expected(&d, want);
-    ask(&stage, &a, 1, (const struct part[]){{"x y ", wide}, {"", tiny}}, 2);
+    put_question(&stage, &a, 1, (const struct part[]){{"x y ", wide}, {"", tiny}}, 2);
     stage_ended(&stage, 1, "length");
     stage_same_answer(&stage, 1, want, ANSWER);
     /* in messages, which a form without control tokens writes */
@@ -420,12 +421,12 @@ static void refused(struct stage *g, struct ntx_request q, int err, const char *
 static void refusals(void)
 {
     static const char bad[] = {0, 0, 0};
-    struct asked a;
+    struct question a;
     struct ntx_images *s = store(&causal, "", 1 << 20, 0);
     const int32_t ids[] = {5, 6};
     open_stage(&stage, NULL, NULL);
     const struct part parts[] = {{"abc", wide}, {"d", tall}};
-    ask(&stage, &a, 1, parts, 2);
+    put_question(&stage, &a, 1, parts, 2);
     CHECK(strstr(stage_reply(&stage, 1, NTX__REPLY__BODY_ERROR, 0)->text, "--mmproj FILE"));
     stage.l.env.blind = "they are computed by the CPU of one machine";
     a.q.id = 2;
