@@ -21,6 +21,7 @@
     X(llama, "llama")                                                                                                  \
     X(llama_relu, "llama-relu")                                                                                        \
     X(qwen2, "qwen2")                                                                                                  \
+    X(qwen2vl, "qwen2vl")                                                                                              \
     X(qwen3, "qwen3")                                                                                                  \
     X(qwen2moe, "qwen2moe")                                                                                            \
     X(qwen3moe, "qwen3moe")                                                                                            \

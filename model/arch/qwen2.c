@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qwen2.c: Qwen 1.5 to 2.5: biases of q, k and v; with experts, also a shared one. */
+/* qwen2.c: Qwen 1.5 to 2.5: biases of q, k and v; with experts, also a shared one. The text part of Qwen2-VL and
+ * 2.5-VL is the same: its RoPE has sections of pairs. */
 #include "model/arch/arch_impl.h"
 
 static void dense(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
@@ -24,4 +25,5 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 }
 
 const struct ntx__arch ntx__arch_qwen2 = {.layer = dense};
+const struct ntx__arch ntx__arch_qwen2vl = {.layer = dense};
 const struct ntx__arch ntx__arch_qwen2moe = {.experts = NTX__ALWAYS, .keys = shared_width, .layer = moe};

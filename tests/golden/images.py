@@ -35,6 +35,7 @@ TEXTS = {
 CASES = [
     ('qwen3vl', SECTIONED, 3, 1),
     ('qwen3vlmoe', SECTIONED + ' --experts 6 --experts-used 2 --expert-ff 64', 2, 1),
+    ('qwen2vl', PLAIN, 0, 1),
     ('qwen35', PLAIN + ' --attention-every 2 --delta-head 32', 0, 1),
     ('gemma3', PLAIN + ' --head-dim 32 --window 16', 0, 0),
     ('llama', PLAIN, 0, 0),

@@ -44,6 +44,7 @@ static const struct {
     {"llama4", EXPERT_EVERY},
     {"hy_v4", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE | GATED},
     {"step35", STEP | BY_LAYER | SHARED_WIDTH | WINDOW | WINDOW_BASE | SIGMOID | DENSE},
+    {"qwen2vl", SECTIONS},
     {"qwen3vl", SECTIONS},
     {"qwen3vlmoe", SECTIONS},
     {"hunyuan-moe", SHARED_WIDTH},

@@ -57,6 +57,7 @@ ARCHS = {
     "phi3": "",
     "llama4": "--experts 3",
     "step35": "--experts 3 --window 7 --qk-norms",
+    "qwen2vl": "",
     "qwen3vl": "",
     "qwen3vlmoe": "--experts 3",
     "glm4": "--biases",
@@ -79,7 +80,7 @@ ARCHS = {
 # file; and in each layer of some.
 EVERYWHERE = ("v.patch_embd.weight", "v.blk.0.attn_q.weight", "mm.0.bias", "a.conv1d.1.weight")
 IN_LAYERS = {"deepseek4": ("exp_probs_b_vl.bias",)}
-SECTIONS = {"qwen35", "qwen35moe", "qwen4exp", "qwen3vl", "qwen3vlmoe", "glm4", "bailingmoe3"}  # whose own key it is
+SECTIONS = {"qwen35", "qwen35moe", "qwen4exp", "qwen2vl", "qwen3vl", "qwen3vlmoe", "glm4", "bailingmoe3"}  # its own key
 
 
 def path(name):

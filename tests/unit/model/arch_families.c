@@ -14,7 +14,7 @@ static struct mk_options options_of(const char *arch)
     o.window = 9;
     o.biases = true;
     o.shared_ff = 96; /* two of 48 */
-    if (!strcmp(arch, "cohere2") || !strcmp(arch, "qwen3vl") || !strcmp(arch, "glm4") || !strcmp(arch, "seed_oss") ||
+    if (!strcmp(arch, "cohere2") || !strcmp(arch, "qwen2vl") || !strcmp(arch, "qwen3vl") || !strcmp(arch, "glm4") || !strcmp(arch, "seed_oss") ||
         !strcmp(arch, "apertus"))
         o.experts = 0;
     return o;
@@ -24,6 +24,7 @@ static const struct {
     const char *arch, *steps; /* of layer 1 */
     enum ntx_rope_kind rope;
 } families[] = {
+    {"qwen2vl", ATTENTION "BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM ADD NORM MM MM GLU MM ADD", NTX_ROPE_NEOX},
     {"qwen3vl", WITH_QK_NORMS "MM ADD NORM MM MM GLU MM ADD", NTX_ROPE_NEOX},
     {"qwen3vlmoe", WITH_QK_NORMS "MM ADD NORM ROUTE EXPERTS ADD", NTX_ROPE_NEOX},
     {"glm4", ATTENTION "BIAS BIAS* BIAS* ROPE ROPE* PUT* ATTEND MM NORM ADD NORM MM MM GLU MM NORM ADD", NTX_ROPE_NORM},
