@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* picture.h: from a picture's file to the pixels that a vision tower takes.
+ *
+ *   file bytes --decode, in a process of its own--> 8-bit sRGB, upright --fit, normalise--> planes of floats
+ *
+ * A file may be hostile, and libraries for pictures have had faults. So a process decodes it that can do nothing but
+ * compute: seccomp, no files, bounds on memory and time, and the size of the picture is checked before any pixel is.
+ * See SECURITY.md.
+ *
+ * Any thread; nothing is kept between calls. Outputs are untouched when a call fails. */
+#ifndef NTX_COMPUTED_PICTURE_PICTURE_H
+#define NTX_COMPUTED_PICTURE_PICTURE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+#define NTX_PICTURE_BYTES  (64u << 20) /* most bytes of a file */
+#define NTX_PICTURE_SIDE   32768u      /* most pixels of a side */
+#define NTX_PICTURE_PIXELS (80u << 20) /* most pixels: 240 MiB */
+
+struct ntx_picture {
+    uint32_t width, height;
+    uint8_t *rgb; /* [height][width][3], from the top */
+};
+
+/* Decodes a JPEG, PNG, WebP, GIF (its first frame) or BMP file. The EXIF orientation is applied, transparent pixels lie
+ * on white, CMYK and 16-bit samples become 8-bit RGB. -EINVAL: no picture, damaged, or of a kind that the error names;
+ * -EFBIG: too large; -ETIMEDOUT, -ENOMEM: the decoding process came to its bounds; -ENOTSUP: it could not be confined,
+ * or this build has no decoder for the format. */
+int ntx_picture_decode(const void *data, size_t n, struct ntx_picture *out, struct ntx_err *err);
+void ntx_picture_free(struct ntx_picture *p);
+
+enum ntx_picture_fit {
+    NTX_FIT_MULTIPLE, /* Qwen: both sides multiples of `factor`, pixels within [min_pixels, max_pixels] */
+    NTX_FIT_SQUARE,   /* Gemma 3: size x size */
+    NTX_FIT_LONGEST,  /* Pixtral: the longest side at most `size`, both multiples of `factor` */
+};
+
+/* Both with antialiasing, as Pillow and torchvision have it. */
+enum ntx_picture_filter { NTX_FILTER_BILINEAR, NTX_FILTER_BICUBIC };
+
+struct ntx_picture_rule {
+    enum ntx_picture_fit fit;
+    uint32_t factor, size;
+    uint64_t min_pixels, max_pixels;
+    enum ntx_picture_filter filter;
+    float mean[3], deviation[3]; /* of values between 0 and 1; per channel, in the order of RGB */
+};
+
+/* The size that the model sees of a picture. -EINVAL: no picture of this shape can be fitted. */
+int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, uint32_t *fit_width,
+                     uint32_t *fit_height, struct ntx_err *err);
+
+struct ntx_pixels {
+    uint32_t width, height;
+    float *planes; /* [3][height][width], malloc'd: (value / 255 - mean) / deviation */
+};
+
+/* Fits a picture to a rule. The bits depend on nothing else. */
+int ntx_picture_pixels(const struct ntx_picture_rule *r, const struct ntx_picture *p, struct ntx_pixels *out,
+                       struct ntx_err *err);
+void ntx_pixels_free(struct ntx_pixels *p);
+
+#endif
