@@ -17,6 +17,7 @@
 #include "model/layer.h"
 #include "model/pack.h"
 #include "model/share.h"
+#include "model/tower.h"
 
 #define NTX_MAX_LAYERS      512
 #define NTX_MAX_EXPERTS     1024u /* of a layer */
@@ -153,6 +154,9 @@ struct ntx_hparams {
             ,
             norm_residual /* the residual stream begins with the normed state */;
     } head;
+    const struct ntx_tower *tower; /* this model is a vision tower (tower.h); NULL: it is not. Its rows have `in` values
+                                      (ntx_tower_in), no tokens */
+    bool projects;                 /* it is the tower's projector */
 };
 
 struct ntx_model {

@@ -34,9 +34,9 @@ static struct ntx_weight weight_from(const struct ntx_model *m, uint32_t tensor)
     return (struct ntx_weight){
         .tensor = tensor,
         .type = t->type,
-        .n_in = (uint32_t)t->ne[0],
-        .n_out = (uint32_t)t->ne[1],
-        .row_bytes = (uint32_t)ntx_row_bytes(t->type, t->ne[0]),
+        .n_in = (uint32_t)ntx_gguf_row(t),
+        .n_out = (uint32_t)ntx_gguf_rows(t),
+        .row_bytes = (uint32_t)ntx_row_bytes(t->type, ntx_gguf_row(t)),
     };
 }
 

@@ -58,6 +58,14 @@ struct ntx_gguf_tensor {
     uint64_t bytes;
 };
 
+/* A tensor as a matrix: values of a row, and rows. Of one with four dimensions (a convolution's) the last one has the
+ * rows, and the others are one row. */
+static inline uint64_t ntx_gguf_row(const struct ntx_gguf_tensor *t)
+{
+    return t->ne[3] > 1 ? t->ne[0] * t->ne[1] * t->ne[2] : t->ne[0];
+}
+static inline uint64_t ntx_gguf_rows(const struct ntx_gguf_tensor *t) { return t->ne[3] > 1 ? t->ne[3] : t->ne[1]; }
+
 /* Opens a model. fds: its parts in order (one for a plain file); the caller owns them and may close them afterwards.
  * The keys split.no and split.count of the parts must agree with this order and number. names: a name for each part,
  * for error texts only; or NULL. */

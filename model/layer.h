@@ -15,7 +15,7 @@
  *   NORM        out = RMS norm of each run of in[0], times `scale` if it is   [scale: width, or heads x width (`each`)]
  *               not 0; both from value `offset` on
  *   MM          out = W in[0], stored from value `offset` on                  W
- *   BIAS        out += b                                                      b
+ *   BIAS        out += b, from value `from` of b on                           b
  *   ROPE        rotates `rotated` values of each run by the row's position,   -
  *               from value `offset` of the run on, in place
  *   PUT         stores K = in[0] and V = in[1] of the row's position in the   -
@@ -42,7 +42,8 @@
  *   SHORTCONV   out *= causal depthwise convolution of in[0] * in[1] over      taps of each channel, the row's own
  *               `taps` positions; in[0] becomes that product                  last
  *   ADD         out += in[0]                                                  -
- *   SCALE       out = in[0], from value `from` on, times `scale` or w         [w: one value]
+ *   SCALE       out = in[0], from value `from` on, times `scale` or w, stored  [w: one value]
+ *               from `offset` on
  *   LAYERNORM   layer norm of one run, in place                               scale, bias
  *   HADAMARD    orthonormal Walsh-Hadamard transform of each run, in place,   -
  *               in pieces of the largest power of 2 that divides `width`
@@ -63,7 +64,8 @@
  *   POOL        behind each `every` positions, stores one K that stands for   places [every x spans x width],
  *               the last `every` x `spans` ones: the sum of in[0] weighted    scale [width]
  *               by softmax(in[1] + place), normed and rotated
- *   MAP         out = silu(`scale` in[0])                                     -
+ *   MAP         out = f(in[0]) with the function `kind`, silu(`scale` in[0])   -
+ *               for instance
  *   GRAMS       out = `heads` table entries that the last tokens hash to      -
  *               (n-gram embeddings)
  *   DOTGATE     for each stream: s = `scale` (out . in[0]);                   -
@@ -77,6 +79,9 @@
  *   LORA        out += `scale` W in[0], stored from `offset` on; in[0] is     [W]
  *               read from `from` on; without W: += `scale` in[0]
  *   GROUPS      out = packed FFN of in[0] (pack.h)                            [gate], [adds], groups
+ *   PLACE       out += entries of a table of learned positions, those of the  table
+ *               row's patch (computed/pass/forward.h) with their weights
+ *   MMT         out = W' in[0]: the sum of W's rows, each times a value        W
  *
  * More about INDEX_TOPK, MIXW, POOL and GRAMS is in computed/pass/: index_topk.c, hyper_connections.c, forward_pool.c,
  * grams.c.
@@ -133,7 +138,7 @@
     X(DELTA,     delta,     BACK, HEADS,  NTX_DOES_FEED,                                        OWN) \
     X(SCAN,      scan,      BACK, HEADS,  NTX_DOES_FEED,                                        NO) \
     X(SHORTCONV, shortconv, BACK, ONE,    NTX_DOES_FEED,                                        NO) \
-    X(SCALE,     scale,     ROWS, ONE,    NTX_DOES_WEIGHTS,                                     VALUES) \
+    X(SCALE,     scale,     ROWS, ONE,    NTX_DOES_AT | NTX_DOES_WEIGHTS,                       VALUES) \
     X(INPUTS,    inputs,    ROWS, ONE,    0,                                                    VALUES) \
     X(LAYERNORM, layernorm, ROWS, ONE,    0,                                                    ROW) \
     X(HADAMARD,  hadamard,  ROWS, HEADS,  0,                                                    RUNS) \
@@ -146,6 +151,8 @@
     X(MAP,       map,       ROWS, ONE,    0,                                                    VALUES) \
     X(GRAMS,     grams,     BACK, ONE,    NTX_DOES_LEAVE,                                       OWN) \
     X(DOTGATE,   dotgate,   ROWS, HEADS,  0,                                                    RUNS) \
+    X(PLACE,     place,     ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
+    X(MMT,       mmt,       ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
     X(LORA,      lora,      PASS, ONE,    NTX_DOES_JOIN | NTX_DOES_WITHIN,                      VALUES)
 /* clang-format on */
 
@@ -247,7 +254,8 @@ enum ntx_buf {
     NTX_BUF_POOL_GATE,
     NTX_BUF_KEYS,
     NTX_BUF_KEYS_GATE,
-    NTX_BUF_NORMED, /* normed streams; in a next-token block the token's embedding, and behind it the state */
+    NTX_BUF_NORMED, /* normed streams; in a next-token block the token's embedding, and behind it the state; in a
+                       vision tower and in its projector what a row gets, which lasts from layer to layer */
     NTX_BUF_LOW,    /* first of two low-rank products (LORA) */
     NTX_BUF_LORA,   /* second one, before it is added */
     NTX_BUF_GATES,  /* what NORMED is multiplied by */
@@ -278,8 +286,9 @@ struct ntx_attend_step {
     uint32_t every;  /* positions that one pooled K stands for, which are read beside the window; 0: none */
     float cap;       /* soft cap: a score s becomes cap * tanh(s / cap); 0: none */
     struct ntx_temperature temperature;
-    bool mla;  /* K and V are made from MLA latents (computed/pass/mla.c) */
-    bool topk; /* only positions that INDEX_TOPK chose */
+    bool mla;   /* K and V are made from MLA latents (computed/pass/mla.c) */
+    bool topk;  /* only positions that INDEX_TOPK chose */
+    bool block; /* only the row's own block (computed/pass/forward.h) */
 };
 struct ntx_glu_step {
     struct ntx_activation hidden;
@@ -304,8 +313,10 @@ struct ntx_rates_step {
     bool positive; /* the weight `a` is stored as -a */
 };
 /* MAP: SILU of x * scale, or xIELU (arXiv:2411.13010):
- * alpha_p x^2 + beta x for x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x. */
-enum ntx_map_kind { NTX_MAP_SILU, NTX_MAP_XIELU };
+ * alpha_p x^2 + beta x for x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x.
+ * GELU in three forms (arXiv:1606.08415): by tanh (ffn_act.h), exact, x sigmoid(1.702 x). A GPU computes the first
+ * two kinds. */
+enum ntx_map_kind { NTX_MAP_SILU, NTX_MAP_XIELU, NTX_MAP_GELU, NTX_MAP_GELU_ERF, NTX_MAP_GELU_QUICK };
 struct ntx_map_step {
     uint8_t kind; /* enum ntx_map_kind */
     float alpha_p, alpha_n, beta, eps;

@@ -73,6 +73,13 @@
     X(FREQS,                hp->rope_dim / 2) /* RoPE divisors */ \
     X(GRAM_WIDTH,           hp->grams.width) \
     X(GRAM_ENTRIES,            hp->grams.entries) \
+    X(PATCH,                hp->tower ? 3 * hp->tower->patch * hp->tower->patch : 1) \
+    X(QKV,                  3 * w.n_head * w.head_k) \
+    X(PLACES,               hp->tower ? hp->tower->side * hp->tower->side : 1) \
+    X(STATE,                hp->tower ? hp->tower->embd : 1) /* a tower's, in its projector */ \
+    X(MERGED,               hp->tower ? hp->tower->embd * hp->tower->merge * hp->tower->merge : 1) \
+    X(MERGER,               hp->tower ? hp->tower->hidden : 1) \
+    X(PICTURE,              hp->tower ? hp->tower->out : 1) \
     X(RANK,                 1) /* depends on the matrix */
 /* clang-format on */
 
@@ -129,6 +136,30 @@ enum ntx_use {
     X(nextn_eh, "nextn.eh_proj.weight", EMBD_2, EMBD, MATRIX)  /* and the matrix that fuses both */                    \
     X(fuse_norm, "enc.output_norm.weight", FUSED, ONE, VECTOR) /* drafter: norm before or after the next, */           \
     X(fuse, "fc.weight", TAPS, EMBD, MATRIX)                   /* fuses states of several layers */                    \
+    X(patch, "v.patch_embd.weight", PATCH, EMBD, MATRIX)       /* vision tower: pixels of a patch, */                  \
+    X(patch_2, "v.patch_embd.weight.1", PATCH, EMBD, MATRIX)   /* and of the same place a moment later */              \
+    X(patch_bias, "v.patch_embd.bias", EMBD, ONE, VECTOR)                                                              \
+    X(places, "v.position_embd.weight", EMBD, PLACES, VECTORS) /* learned positions */                                 \
+    X(pre_norm, "v.pre_ln.weight", EMBD, ONE, VECTOR)          /* norm before its layers, */                           \
+    X(pre_norm_bias, "v.pre_ln.bias", EMBD, ONE, VECTOR)                                                               \
+    X(post_norm, "v.post_ln.weight", EMBD, ONE, VECTOR) /* and after them */                                           \
+    X(post_norm_bias, "v.post_ln.bias", EMBD, ONE, VECTOR)                                                             \
+    X(attn_norm_bias, "ln1.bias", EMBD, ONE, VECTOR)                                                                   \
+    X(qkv_bias, "attn_qkv.bias", QKV, ONE, VECTOR) /* of q, k and v, one behind the other */                           \
+    X(ffn_norm_bias, "ln2.bias", EMBD, ONE, VECTOR)                                                                    \
+    X(gate_bias, "ffn_gate.bias", FF, ONE, VECTOR)                                                                     \
+    X(up_bias, "ffn_up.bias", FF, ONE, VECTOR)                                                                         \
+    X(down_bias, "ffn_down.bias", EMBD, ONE, VECTOR)                                                                   \
+    X(merge_norm, "merge_norm.weight", MERGED, ONE, VECTOR) /* projector: norm of a square's states, */                \
+    X(merge_norm_bias, "merge_norm.bias", MERGED, ONE, VECTOR)                                                         \
+    X(state_norm, "mm.input_norm.weight", STATE, ONE, VECTOR) /* or of one state, */                                   \
+    X(merge, "mm.patch_merger.weight", MERGED, STATE, MATRIX) /* a state of the square's, */                           \
+    X(merge_in, "mm.0.weight", MERGED, MERGER, MATRIX)        /* two products of all states, */                        \
+    X(merge_in_bias, "mm.0.bias", MERGER, ONE, VECTOR)                                                                 \
+    X(merge_out, "mm.2.weight", MERGER, PICTURE, MATRIX)                                                               \
+    X(merge_out_bias, "mm.2.bias", PICTURE, ONE, VECTOR)                                                               \
+    X(state_in, "mm.1.weight", STATE, MERGER, MATRIX)                    /* the first of two products of one state, */ \
+    X(state_turned, "mm.input_projection.weight", PICTURE, STATE, TABLE) /* or one product, transposed */              \
     X(attn_norm, "attn_norm.weight", EMBD, ONE, VECTOR)                                                                \
     X(q, "attn_q.weight", EMBD, HEADS_K, MATRIX)                                                                       \
     X(k, "attn_k.weight", EMBD, KV_HEADS_K, MATRIX)                                                                    \

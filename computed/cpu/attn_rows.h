@@ -36,7 +36,7 @@ struct many {
 /* Positions of the part that a vector's row sees. */
 INLINE uint32_t seen(const struct ntx_attn *a, const struct many *t, uint32_t vector)
 {
-    uint32_t end = a->n_pos + NTX_MIN(vector / a->n_q, a->n_rows - 1);
+    uint32_t end = a->n_pos + (a->level ? 0 : NTX_MIN(vector / a->n_q, a->n_rows - 1));
     return end < t->first ? 0 : NTX_MIN(end - t->first, (uint32_t)PART);
 }
 
@@ -258,7 +258,7 @@ INLINE void end_rows(const struct ntx_attn *a, const struct many *t)
 INLINE void attend_together(const struct ntx_attn *a)
 {
     struct many t;
-    const uint32_t end = a->n_pos + a->n_rows - 1;
+    const uint32_t end = a->n_pos + (a->level ? 0 : a->n_rows - 1);
     begin_rows(a, &t);
     for (t.first = first_part(a); t.first < end; t.first += PART) {
         t.n = NTX_MIN((uint32_t)PART, end - t.first);
@@ -281,7 +281,7 @@ static void attend_f16(const struct ntx_attn *a)
         struct ntx_attn one = *a;
         one.q += r * a->ld_q;
         one.out += r * a->ld_out;
-        one.n_pos += r;
+        one.n_pos += a->level ? 0 : r;
         attend_row(&one);
     }
 }

@@ -127,7 +127,8 @@ struct ntx_attn {
     const void *const *k;  /* per KV block: the KV head's K of block_tokens positions */
     const void *const *v;  /* its V */
     uint32_t block_tokens; /* Q8_0, Q4_0: NTX_KV_Q8_TOKENS */
-    uint32_t n_pos;        /* row r sees positions 0 .. n_pos + r - 1 */
+    uint32_t n_pos;        /* row r sees positions 0 .. n_pos + r - 1; */
+    bool level;            /* F16, without a window: each row sees 0 .. n_pos - 1 */
     uint32_t head_k, head_v;
     bool v_in_k;         /* V is the first head_v values of K, and v points to K: F16 only */
     float scale;         /* 1 / sqrt(head_k) */
@@ -142,7 +143,7 @@ struct ntx_attn {
 /* The first position that row r sees. */
 static inline uint32_t ntx_attn_from(const struct ntx_attn *a, uint32_t r)
 {
-    uint32_t end = a->n_pos + r;
+    uint32_t end = a->n_pos + (a->level ? 0 : r);
     uint32_t from = a->window && a->window < end ? end - a->window : 0;
     return from > a->first ? from : a->first;
 }

@@ -531,7 +531,7 @@ static bool can_run(const struct ntx_model *m, const struct ntx_layer *l, const 
     const struct ntx_hparams *hp = &m->hp;
     const uint32_t at = (uint32_t)(l - m->layers);
     for (const struct ntx_step *s = &l->step[r->first]; s < &l->step[r->first] + r->n; s++)
-        if (ntx_op_kinds[s->op].device == NTX_ON_DEVICE_NO)
+        if (ntx_op_kinds[s->op].device == NTX_ON_DEVICE_NO || (s->op == NTX_OP_MAP && s->map.kind > NTX_MAP_XIELU))
             return false;
     if (r->op == NTX_OP_GROUPS && (m->delta.base || m->delta.any)) /* layers share groups */
         return false;

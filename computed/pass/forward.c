@@ -153,6 +153,17 @@ static bool is_behind_previous(const struct ntx_row *rows, uint32_t i)
     return true;
 }
 
+/* Its places are in the table, and its block is around it. */
+static bool is_patch(const struct ntx_tower *t, const struct ntx_row *r)
+{
+    const uint64_t n = r->places ? r->places->n : 0;
+    bool good = n <= NTX_PLACES_MAX && (uint64_t)r->block + r->n_block <= (uint64_t)r->pos + r->ahead + 1 &&
+                (!r->n_block || (r->block <= r->pos && r->pos - r->block < r->n_block));
+    for (uint64_t k = 0; k < n && good; k++)
+        good = r->places->at[k] < t->side * t->side;
+    return good;
+}
+
 static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
 {
     struct ntx_err *err = &f->c.weights->error;
@@ -169,6 +180,8 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
                                f->hp->n_layers);
         if (f->hp->by_state && !r->state)
             return ntx_err_set(err, -EINVAL, "row %u comes without a state, which this model predicts by", i);
+        if (f->hp->tower && !is_patch(f->hp->tower, r))
+            return ntx_err_set(err, -EINVAL, "row %u: its block or its places are not those of a patch", i);
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos,
                                NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
@@ -225,9 +238,11 @@ static int embed_tokens(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->token_embd;
     const struct ntx_type_info *type = ntx_type_info(w->type);
-    const bool fuses = f->hp->head.fuses;
-    const uint32_t at = fuses ? 0 : f->hp->n_embd,
-                   width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
+    const bool fuses = f->hp->head.fuses || f->hp->tower;
+    const uint32_t at = fuses ? 0 : f->hp->n_embd;
+    uint32_t width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
+    if (f->hp->tower)
+        width = ntx_tower_in(f->c.model);
     for (uint32_t i = 0; f->hp->by_state && i < f->b->n_rows; i++)
         memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld + at, f->b->rows[i].state, width * sizeof *f->m.normed);
     if (fuses)

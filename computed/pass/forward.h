@@ -29,6 +29,13 @@
 /* At most so many rows of a pass, of those that do not use all groups, have groups of neurons predicted for them. */
 #define NTX_DECODE_ROWS 32u
 
+/* Of a patch: entries of the table of learned positions, which are added with these weights. */
+#define NTX_PLACES_MAX  4u
+struct ntx_places {
+    uint32_t n, at[NTX_PLACES_MAX];
+    float weight[NTX_PLACES_MAX];
+};
+
 struct ntx_row {
     int32_t token;
     uint32_t pos;
@@ -40,6 +47,10 @@ struct ntx_row {
      * its K and V are, follows from the position alone. */
     bool placed;
     uint32_t place[3];
+    /* Of a vision tower (model/tower.h), whose rows are patches, all in one pass: `state` has the patch's pixels, the
+     * row turns by `place`, and steps within blocks see n_block positions from `block` on. */
+    const struct ntx_places *places; /* with a table of positions, else NULL */
+    uint32_t block, n_block;
     /* The last n_path positions up to its own, at most NTX_PATH_MAX, are in the slots path[0 .. n_path), which ascend;
      * 0: all are at their positions. */
     uint32_t n_path;
@@ -69,7 +80,7 @@ struct ntx_row {
     const float *similar;        /* [n_layers] for the probe board, or NULL: cosines that the session has measured */
     struct ntx_capture *capture; /* filled during the pass, or NULL */
     /* [n_embd] of a next-token block: the normed state of the token before it. With fused states (model/arch.h): [taps
-     * x width], its own. */
+     * x width], its own. Of a vision tower or its projector: [ntx_tower_in] */
     const float *state;
     float *left; /* [taps x n_embd] receives its states at the layers of `taps`; or NULL */
     /* [n_embd] its state after the last layer, scaled to a root mean square of 1, is added here; or NULL. */

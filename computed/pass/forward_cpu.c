@@ -49,7 +49,7 @@ void ntx__row_norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 void ntx__row_scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *in = layer_row(f, s->in[0], i) + s->from;
-    float *out = layer_row(f, s->out, i), by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
+    float *out = layer_row(f, s->out, i) + s->offset, by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
     capture_input(f, s, i);
     for (uint32_t k = 0; k < s->width; k++)
         out[k] = in[k] * by;
@@ -68,7 +68,34 @@ void ntx__row_inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i
 
 void ntx__row_bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    f->c.ops->add(layer_row(f, s->out, i), f->vec[s->weight[0]], s->width);
+    f->c.ops->add(layer_row(f, s->out, i), f->vec[s->weight[0]] + s->from, s->width);
+}
+
+void ntx__row_place(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const struct ntx_places *p = live_row(f, i)->places;
+    for (uint32_t k = 0; p && k < p->n; k++)
+        f->c.ops->add_scaled(layer_row(f, s->out, i), p->weight[k], f->vec[s->weight[0]] + (size_t)p->at[k] * s->width,
+                             s->width);
+}
+
+/* Some columns at a time, so that their sums stay in the first cache. */
+void ntx__row_mmt(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    enum { SOME = 1024 };
+    const struct ntx_weight *w = ntx__weight_of(f, s);
+    const struct ntx_type_info *type = ntx_type_info(w->type);
+    const uint8_t *rows = (const uint8_t *)f->vec[s->weight[0]];
+    const float *in = layer_row(f, s->in[0], i);
+    float *out = layer_row(f, s->out, i), row[SOME];
+    memset(out, 0, s->width * sizeof *out);
+    for (uint32_t c = 0, n; c < s->width; c += n) {
+        n = NTX_MIN(s->width - c, (uint32_t)SOME);
+        for (uint32_t r = 0; r < w->n_out; r++) {
+            type->dequant(rows + (size_t)r * w->row_bytes + c / type->block * type->block_bytes, row, n / type->block);
+            f->c.ops->add_scaled(out + c, in[r], row, n);
+        }
+    }
 }
 
 void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
@@ -164,6 +191,31 @@ static void map_xielu(const struct ntx_map_step *m, const float *in, float *out,
     }
 }
 
+/* GELU by the kernels for gated FFNs, whose gates are in[0], and whose ups are 1. */
+static void map_gelu(struct ntx_forward *f, const struct ntx_step *s, const float *in, float *out)
+{
+    enum { SOME = 256 };
+    float by[SOME];
+    for (uint32_t k = 0, n; k < s->width; k += n) {
+        n = NTX_MIN(s->width - k, (uint32_t)SOME);
+        for (uint32_t j = 0; j < n; j++)
+            by[j] = s->map.kind == NTX_MAP_GELU ? 1 : 1.702f * in[k + j];
+        if (s->map.kind == NTX_MAP_GELU) {
+            f->c.ops->glu[NTX_FFN_GELU](in + k, by, n, out + k);
+            continue;
+        }
+        f->c.ops->sigmoid(by, n);
+        for (uint32_t j = 0; j < n; j++)
+            out[k + j] = in[k + j] * by[j];
+    }
+}
+
+static void map_gelu_erf(const float *in, float *out, uint32_t n)
+{
+    for (uint32_t k = 0; k < n; k++)
+        out[k] = (float)(0.5 * (double)in[k] * (1 + erf((double)in[k] * 0.70710678118654752)));
+}
+
 void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     enum { SOME = 256 };
@@ -171,6 +223,10 @@ void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     float *out = layer_row(f, s->out, i), by[SOME];
     if (s->map.kind == NTX_MAP_XIELU)
         map_xielu(&s->map, in, out, s->width);
+    else if (s->map.kind == NTX_MAP_GELU || s->map.kind == NTX_MAP_GELU_QUICK)
+        map_gelu(f, s, in, out);
+    else if (s->map.kind == NTX_MAP_GELU_ERF)
+        map_gelu_erf(in, out, s->width);
     for (uint32_t k = 0, n; s->map.kind == NTX_MAP_SILU && k < s->width; k += n) {
         n = NTX_MIN(s->width - k, (uint32_t)SOME);
         for (uint32_t j = 0; j < n; j++)
@@ -322,6 +378,19 @@ static float temperature_at(const struct ntx_temperature *t, uint32_t pos)
     return t->length ? (float)(1 + (double)t->scale * log1p((double)((pos + (uint64_t)t->ahead) / t->length))) : 1;
 }
 
+/* The end of the positions that a row sees. */
+static uint32_t sees_to(const struct ntx_step *s, const struct ntx_row *row)
+{
+    return s->attend.block && row->n_block ? row->block + row->n_block : row->pos + 1 + row->ahead;
+}
+
+/* Rows of a block that see the same positions. */
+static bool sees_alike(const struct ntx_step *s, const struct ntx_row *a, const struct ntx_row *b)
+{
+    return a->ahead && !s->attend.window && !s->attend.chunk && ntx_kv_seq_type(a->kv) == NTX_KV_F16 &&
+           sees_to(s, a) == sees_to(s, b) && (!s->attend.block || a->block == b->block);
+}
+
 /* Fills attn_rows with the first live row of each group of neighbours, and n_live behind the last. */
 static uint32_t group_rows(struct ntx_forward *f)
 {
@@ -330,8 +399,9 @@ static uint32_t group_rows(struct ntx_forward *f)
     for (uint32_t i = 0; i < f->n_live; i++) {
         const struct ntx_row *row = live_row(f, i), *before = i ? live_row(f, i - 1) : NULL;
         if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 ||
-            !ntx__in_place(row) || !ntx__in_place(before) || row->ahead || before->ahead ||
-            begins_group_at(step, row->pos) || is_attended_alone(f, step, i) || is_attended_alone(f, step, i - 1))
+            !ntx__in_place(row) || !ntx__in_place(before) ||
+            ((row->ahead || before->ahead) && !sees_alike(step, before, row)) || begins_group_at(step, row->pos) ||
+            is_attended_alone(f, step, i) || is_attended_alone(f, step, i - 1))
             first[n++] = i;
     }
     first[n] = f->n_live;
@@ -370,22 +440,25 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .k = lane->k,
         .v = lane->v,
         .block_tokens = NTX_KV_BLOCK,
-        .n_pos = row->pos + 1 + row->ahead,
+        .n_pos = sees_to(step, row),
+        .level = row->ahead != 0,
         .head_k = w.head_k,
         .head_v = w.head_v,
         .scale = step->scale * temperature_at(&step->attend.temperature, row->pos),
         .cap = step->attend.cap,
         .window = step->attend.window ? step->attend.window + row->ahead : 0,
-        .first = step->attend.chunk ? row->pos / step->attend.chunk * step->attend.chunk : 0,
+        .first = step->attend.block ? row->block : 0,
         .sinks = f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };
+    if (step->attend.chunk)
+        a.first = row->pos / step->attend.chunk * step->attend.chunk;
     if (f->hp->v_is_k)
         ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
     else if (is_attended_alone(f, step, group[0]))
         ntx__attend_topk(f, f->m.live[group[0]], kv_head, lane, &a);
     for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK;
-         a.block_tokens > 1 && b <= (last->pos + last->ahead) / NTX_KV_BLOCK; b++) {
+         a.block_tokens > 1 && b <= (sees_to(step, last) - 1) / NTX_KV_BLOCK; b++) {
         lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
         lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
     }

@@ -40,12 +40,21 @@ static double kept_share(const struct ntx_hparams *hp, const struct table *t, ui
     return 1 - fmin(1, fmax(0, ramp));
 }
 
+/* The number of pair i's frequency: both halves of a tower's pairs begin again, or have every second one. */
+static uint32_t frequency_of(const struct ntx_hparams *hp, uint32_t dim, uint32_t i)
+{
+    const uint32_t half = dim / 4;
+    if (!hp->tower || hp->tower->turn == NTX_TOWER_TURN_NONE)
+        return i;
+    return 2 * (i % half) + (hp->tower->turn == NTX_TOWER_TURN_WOVEN && i >= half);
+}
+
 void ntx_rope_frequencies(const struct ntx_hparams *hp, enum ntx_rotation turn, const float *factors, double *freq)
 {
     const struct table t = rope_table(hp, turn);
     bool yarn = hp->rope_scaling == NTX_ROPE_SCALE_YARN;
     for (uint32_t i = 0; i < t.dim / 2; i++) {
-        double plain = pow(t.base, -2.0 * i / t.dim) / (factors ? factors[i] : 1);
+        double plain = pow(t.base, -2.0 * frequency_of(hp, t.dim, i) / t.dim) / (factors ? factors[i] : 1);
         double keep = yarn ? kept_share(hp, &t, i) * hp->yarn_ext_factor : 0;
         freq[i] = plain / t.factor * (1 - keep) + plain * keep;
     }

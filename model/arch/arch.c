@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/printable.h"
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
 #include "model/kind.h"
@@ -29,6 +30,15 @@ static const struct {
 } heads[] = {
 #define X(symbol, name, kind) {name, kind, &ntx__arch_##symbol},
     NTX_HEADS(X)
+#undef X
+};
+
+static const struct {
+    const char *name;
+    const struct ntx__arch *arch;
+} towers[] = {
+#define X(symbol, name) {name, &ntx__arch_##symbol},
+    NTX_TOWERS(X)
 #undef X
 };
 
@@ -114,8 +124,9 @@ static int find_arch(struct opening *o)
 static int get_keys(struct opening *o)
 {
     o->m->hp.by = o->arch;
-    struct ntx__keys k = {.g = o->g, .arch = o->arch, .name = o->name, .m = o->m, .hp = &o->m->hp, .err = o->err};
-    return ntx__read_keys(&k);
+    const char *name = o->arch->tower ? "clip.vision" : o->name;
+    struct ntx__keys k = {.g = o->g, .arch = o->arch, .name = name, .m = o->m, .hp = &o->m->hp, .err = o->err};
+    return o->arch->tower ? ntx__tower_keys(&k) : ntx__read_keys(&k);
 }
 
 static int get_pack(struct opening *o)
@@ -151,7 +162,9 @@ static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t,
     bool apart = t->ne[1] == s.n_out && t->ne[2] == s.n_each,
          as_one = use == NTX_USE_HEADS && t->ne[1] == (uint64_t)s.n_out * s.n_each && t->ne[2] == 1;
     bool between = use == NTX_USE_VECTORS && t->ne[1] == 1 && t->ne[2] == s.n_out;
-    if (t->ne[0] == s.n_in && (apart || as_one || between) && t->ne[3] == 1)
+    bool of_squares = use == NTX_USE_MATRIX && o->m->hp.tower && ntx_gguf_rows(t) == s.n_out &&
+                      ntx_gguf_row(t) == s.n_in; /* inputs have a row, a column and a channel */
+    if (of_squares || (t->ne[0] == s.n_in && (apart || as_one || between) && t->ne[3] == 1))
         return 0;
     if (s.n_each > 1)
         snprintf(each, sizeof each, " x %u", s.n_each);
@@ -268,6 +281,10 @@ static bool has_scale(const struct opening *o, const struct ntx_layer *l, enum n
 static void name_in_layer(const struct opening *o, uint32_t layer, enum ntx_tensor t, const char *of, char *name,
                           size_t size)
 {
+    if (o->arch->name) {
+        o->arch->name(&o->m->hp, layer, t, of, name, size);
+        return;
+    }
     snprintf(name, size, "blk.%u.%s", o->block0 + layer, of);
     if (o->m->delta.base && !ntx_is_low(t) && t != NTX_T_groups_added && !ntx_gguf_tensor(o->g, name))
         snprintf(name, size, "blk.%u.%s", o->m->delta.base[layer], of);
@@ -300,7 +317,7 @@ static int get_layer(struct opening *o, uint32_t layer)
     struct ntx_layer *l = &o->m->layers[layer];
     memset(l->tensor, 0xff, sizeof l->tensor); /* NTX_NO_TENSOR */
     memset(l->scale, 0xff, sizeof l->scale);
-    if (o->m->hp.by_state && !o->m->hp.head.n_taps)
+    if (o->m->hp.by_state && !o->m->hp.head.n_taps && !o->m->hp.tower)
         ntx__add_nextn(&o->m->hp, l);
     o->arch->layer(o->m, layer, l);
     int rc = o->m->hp.by_state || o->m->hp.head.n_taps ? 0
@@ -584,6 +601,111 @@ int ntx_model_open_keys(const struct ntx_gguf *g, struct ntx_model **out, struct
 int ntx_model_open_head(const struct ntx_gguf *g, bool fuses, struct ntx_model **out, struct ntx_err *err)
 {
     return open_as(g, find_head, fuses ? get_first_part : get_second_part, out, err);
+}
+
+/* ---- a vision tower */
+
+static int find_tower(struct opening *o)
+{
+    struct ntx_str s = {0}, kind = {0};
+    if (ntx_gguf_str(o->g, "general.architecture", &s) || !str_is(s, "clip"))
+        return ntx_err_set(o->err, -EINVAL, "it is no projector file (key 'general.architecture' is not clip)");
+    if (ntx_gguf_str(o->g, "clip.projector_type", &kind) && ntx_gguf_str(o->g, "clip.vision.projector_type", &kind))
+        return ntx_err_set(o->err, -EINVAL, "key 'clip.projector_type' is missing");
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
+        if (str_is(kind, towers[i].name)) {
+            o->name = towers[i].name;
+            o->arch = towers[i].arch;
+            snprintf(o->m->hp.arch, sizeof o->m->hp.arch, "%s", o->name);
+            return 0;
+        }
+    char name[48];
+    ntx_printable(name, sizeof name, kind.p, kind.n);
+    return ntx_err_set(o->err, -ENOTSUP, "its projector is of the kind '%s', which is not computed; these are: %s",
+                       name, ntx_tower_names());
+}
+
+static int get_part(struct opening *o, bool projects)
+{
+    struct ntx_model *m = o->m;
+    if (projects)
+        ntx__tower_projects(&m->hp);
+    m->layers = calloc(m->hp.n_layers, sizeof *m->layers);
+    o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
+    int rc = m->layers && o->used ? get_ends(o)
+                                  : ntx_err_set(o->err, -ENOMEM, "no memory for %u layers", m->hp.n_layers);
+    for (uint32_t l = 0; !rc && l < m->hp.n_layers; l++)
+        rc = get_layer(o, l);
+    free(o->used);
+    return rc;
+}
+
+static int get_tower(struct opening *o) { return get_part(o, false); }
+static int get_projector(struct opening *o) { return get_part(o, true); }
+
+static void mark_used(const struct ntx_model *m, uint8_t *used)
+{
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        for (int t = 0; t < NTX_N_TENSORS; t++) {
+            const uint32_t of[] = {m->layers[l].tensor[t], m->layers[l].scale[t]};
+            for (int i = 0; i < 2; i++)
+                if (of[i] != NTX_NO_TENSOR)
+                    used[of[i]] = 1;
+        }
+}
+
+/* Tensors for sounds, and those that a text model's file has, too. */
+static bool is_of_others(const char *name)
+{
+    static const char *const others[] = {"a.", "mm.a.", "v.token_embd."};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (!strncmp(name, others[i], strlen(others[i])))
+            return true;
+    return false;
+}
+
+static int check_tower(const struct ntx_gguf *g, const struct ntx_model *sees, const struct ntx_model *projects,
+                       struct ntx_err *err)
+{
+    const uint64_t n = ntx_gguf_n_tensors(g);
+    uint8_t *used = calloc(n + 1, 1);
+    int rc = used ? 0 : ntx_err_set(err, -ENOMEM, "no memory for a list of %llu tensors", (unsigned long long)n);
+    if (used) {
+        mark_used(sees, used);
+        mark_used(projects, used);
+    }
+    for (uint64_t i = 0; i < n && !rc; i++)
+        if (!used[i] && !is_of_others(ntx_gguf_tensor_at(g, i)->name))
+            rc = ntx_err_set(err, -ENOTSUP, "tensor '%s' has no place in a tower of the kind %s of %u layers",
+                             ntx_gguf_tensor_at(g, i)->name, sees->hp.arch, sees->hp.n_layers);
+    free(used);
+    return rc;
+}
+
+int ntx_tower_open(const struct ntx_gguf *g, struct ntx_model **sees, struct ntx_model **projects, struct ntx_err *err)
+{
+    struct ntx_model *first = NULL, *second = NULL;
+    int rc = open_as(g, find_tower, get_tower, &first, err);
+    if (!rc)
+        rc = open_as(g, find_tower, get_projector, &second, err);
+    if (!rc)
+        rc = check_tower(g, first, second, err);
+    if (rc) {
+        ntx_model_free(first);
+        ntx_model_free(second);
+        return rc;
+    }
+    *sees = first;
+    *projects = second;
+    return 0;
+}
+
+const char *ntx_tower_names(void)
+{
+#define X(symbol, name) ", " name
+    static const char names[] = NTX_TOWERS(X);
+#undef X
+    return names + strlen(", ");
 }
 
 int ntx_model_open(const struct ntx_gguf *g, struct ntx_model **out, struct ntx_err *err)

@@ -8,7 +8,8 @@
  *   pieces_scan.c      keys and steps of Mamba-2 scans, and of short convolutions
  *   pieces_streams.c   keys and steps of hyper-connections
  *   pieces_limits.c    limits of activations by layer
- *   the others         one architecture each (and its relatives), or one kind of drafter
+ *   tower.c            keys and steps of vision towers (tower.h)
+ *   the others         one architecture each (and its relatives), or one kind of drafter or of tower
  *
  * A new architecture needs a file here and an entry of NTX_ARCHS; a new tensor needs an entry in tensors.h. */
 #ifndef NTX_MODEL_ARCH_ARCH_IMPL_H
@@ -78,6 +79,9 @@
 /* Drafters that use states of another model's layers; they are not models by themselves. */
 #define NTX_HEADS(X)       X(eagle3, "eagle3", "EAGLE-3") X(dflash, "dflash", "DFlash")
 
+/* Vision towers, by the key clip.projector_type. */
+#define NTX_TOWERS(X)      X(tower_qwen3vl, "qwen3vl_merger")
+
 #define NTX__OWN_KEYS      16
 #define NTX__IMAGE_TENSORS 4
 
@@ -100,13 +104,18 @@ struct ntx__arch {
     bool layer_norm;    /* norms may subtract the mean: attention.layer_norm_epsilon may stand for the other epsilon */
     bool kv_heads_tell; /* a layer with attention.head_count_kv 0 is recurrent; `keys` handles that */
     int (*keys)(struct ntx__keys *k);
+    int (*tower)(struct ntx__keys *k, struct ntx_tower *t); /* the same for a vision tower; NULL: it is none */
     const char *own[NTX__OWN_KEYS];
     bool nextn; /* a next-token block is its common beginning and then a layer like those behind the dense and
                    recurrent ones */
     /* Appends the steps of layer l. */
     void (*layer)(const struct ntx_model *m, uint32_t l, struct ntx_layer *out);
     uint32_t (*width)(const struct ntx_hparams *hp,
-                      enum ntx_dim d);      /* a width that differs from tensors.h; 0: it does not. May be NULL */
+                      enum ntx_dim d); /* a width that differs from tensors.h; 0: it does not. May be NULL */
+    /* Of a tower: the name of a layer's tensor in the file, `of` being its name in tensors.h or in NTX_WHOLES. NULL:
+     * the rule for language models. */
+    void (*name)(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, const char *of, char *name,
+                 size_t size);
     const char *names[NTX_N_TENSORS];       /* names that differ from tensors.h */
     const char *output_norm;                /* another name of output_norm.weight that files may have, or NULL */
     bool kept[NTX_N_TENSORS];               /* matrices that a quantiser does not touch, besides those of all
@@ -128,6 +137,9 @@ NTX_ARCHS(X)
 #undef X
 #define X(symbol, name, kind) extern const struct ntx__arch ntx__arch_##symbol;
 NTX_HEADS(X)
+#undef X
+#define X(symbol, name) extern const struct ntx__arch ntx__arch_##symbol;
+NTX_TOWERS(X)
 #undef X
 
 /* ---- pieces.c */
@@ -312,6 +324,53 @@ int ntx__key_truth(struct ntx__keys *k, const char *suffix, bool *out); /* an ab
 int ntx__key_recurrent_kv(struct ntx__keys *k, uint32_t heads);
 /* nextn_predict_layers: so many of the last blocks are next-token blocks. Their tensors are accepted, and not read. */
 int ntx__key_nextn(struct ntx__keys *k);
+
+/* ---- tower.c: vision towers (model/tower.h) */
+int ntx__tower_keys(struct ntx__keys *k);
+void ntx__tower_projects(struct ntx_hparams *hp); /* turns a tower's numbers into its projector's */
+/* For the towers' own keys: the side of the table of learned positions; a rotation; the sizes of pictures, in
+ * squares, without a key; how many patches are a square's side; the width between the products of the projector. */
+int ntx__tower_side(struct ntx__keys *k, struct ntx_tower *t);
+int ntx__tower_turns(struct ntx__keys *k, struct ntx_tower *t, enum ntx_tower_turn turn, float base);
+int ntx__tower_area(struct ntx__keys *k, struct ntx_tower *t, uint32_t least, uint32_t most);
+int ntx__tower_merge(struct ntx__keys *k, struct ntx_tower *t, const char *suffix, uint32_t fallback);
+int ntx__tower_hidden(struct ntx__keys *k, struct ntx_tower *t, const char *tensor);
+/* The usual names of a tower's tensors. */
+#define NTX__TOWER_NAMES                                                                                               \
+    {                                                                                                                  \
+        [NTX_T_attn_norm] = "ln1.weight", [NTX_T_ffn_norm] = "ln2.weight", [NTX_T_o] = "attn_out.weight",              \
+        [NTX_T_o_bias] = "attn_out.bias"                                                                               \
+    }
+void ntx__tower_name(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, const char *of, char *name,
+                     size_t size);
+struct ntx__tower_block {     /* features of a tower's layers */
+    bool two_moments;         /* the patches' pixels have two matrices, as in films */
+    bool pre_norm, post_norm; /* norms before the first layer and after the last */
+    bool rms;                 /* norms are RMS norms, else layer norms with biases */
+    bool windowed;            /* this layer attends within windows */
+    bool gated;               /* the FFN's hidden values are act(gate) * up, else map(up) */
+    enum ntx__presence patch_bias, qkv_bias, o_bias, ffn_bias;
+    enum ntx_rope_kind pairs;
+    enum ntx_ffn_act act;
+    enum ntx_map_kind map;
+};
+/* h = the patch's state, before the first layer */
+void ntx__tower_begin(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__tower_block *has);
+void ntx__tower_layer(const struct ntx_model *m, uint32_t layer, struct ntx_layer *l,
+                      const struct ntx__tower_block *has); /* a whole layer, with what is before and behind all */
+/* Single steps: a copy (out = in), out += bias, b = f(b), b = layer norm of b. */
+struct ntx_step *ntx__tower_copy(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t width);
+void ntx__tower_bias(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t,
+                     enum ntx__presence has);
+void ntx__tower_map(struct ntx_layer *l, enum ntx_buf b, uint32_t width, enum ntx_map_kind kind);
+void ntx__tower_layernorm(struct ntx_layer *l, enum ntx_buf b, uint32_t width, float eps, enum ntx_tensor scale,
+                          enum ntx_tensor bias, enum ntx__presence has);
+/* The projector, whose layer l makes part l of a row: keeps what it gets; y = second(gelu(first(in))); stores part l. */
+void ntx__merger_begin(const struct ntx_model *m, struct ntx_layer *l);
+void ntx__merger_mlp(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf in, enum ntx_tensor first,
+                     enum ntx__presence bias);
+void ntx__merger_end(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf in);
+
 double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by); /* 1 + 0.1 `by` ln(rope_factor) */
 #define NTX__MAX_WIDTH                                                                                                 \
     (1u << 20) /* largest number of inputs of a matrix, far above real models: bounds later arithmetic */

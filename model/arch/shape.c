@@ -143,6 +143,8 @@ struct ntx_shape ntx_end_shape(const struct ntx_hparams *hp, enum ntx_end t)
 
 enum ntx_has ntx_end_has(const struct ntx_hparams *hp, enum ntx_end t)
 {
+    if (hp->tower)
+        return NTX_NEVER;
     switch (t) {
 #define X(field, name, in, out, use, has)                                                                              \
     case NTX_END_##field: return has;

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vision.c: opens and checks projector files, and runs both parts of a tower: a pass over all patches, and one over the
+ * squares that they form. Weights stay in memory between pictures; all else is there only during a call. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "common/util.h"
+#include "computed/pass/weights_ram.h"
+#include "computed/vision/vision_impl.h"
+#include "model/gguf.h"
+#include "model/quant.h"
+
+enum { CHUNK = 1 << 20 };
+
+struct part { /* the tower, or its projector */
+    struct ntx_model *model;
+    struct ntx_chunks *chunks;
+    struct ntx_ram_weights weights;
+    struct ntx_weights_ops ops; /* those of `weights`, but a pass ends where it is unwanted */
+    const struct ntx_weights_ops *own;
+    const atomic_bool *unwanted;
+};
+
+struct ntx_vision {
+    struct ntx_vision_config c;
+    int fds[1];
+    struct ntx_gguf *gguf;
+    struct part sees, projects;
+    const struct ntx_tower *t;
+    struct ntx_picture_rule rule;
+    struct ntx_vision_text text;
+    uint64_t pass;
+};
+
+/* ---- memory */
+
+static uint32_t part_taps(const struct ntx_tower *t, uint32_t n_layers, uint32_t *taps)
+{
+    taps[0] = n_layers;
+    memcpy(taps + 1, t->deep, t->n_deep * sizeof *taps);
+    return 1 + t->n_deep;
+}
+
+static struct ntx_forward_config part_pass(const struct ntx_vision *v, const struct part *p, uint32_t rows)
+{
+    return (struct ntx_forward_config){.model = p->model,
+                                       .chunks = p->chunks,
+                                       .ops = ntx_cpu_pick(NULL),
+                                       .threads = v->c.threads,
+                                       .max_rows = rows,
+                                       .ctx = rows};
+}
+
+static struct ntx_kv_shape part_kv(uint32_t rows)
+{
+    return (struct ntx_kv_shape){.blocks = (rows + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK};
+}
+
+static uint64_t part_bytes(const struct ntx_vision *v, const struct part *p, uint32_t rows)
+{
+    const struct ntx_forward_config c = part_pass(v, p, rows);
+    const struct ntx_kv_shape kv = part_kv(rows);
+    return ntx_forward_bytes(&c) + ntx_kv_shape_bytes(&p->model->hp, NTX_KV_F16, &kv) +
+           (uint64_t)rows * (sizeof(struct ntx_row) + ntx_tower_in(p->model) * sizeof(float));
+}
+
+static uint64_t weight_bytes(const struct ntx_vision *v)
+{
+    return ntx_ram_weights_pick_bytes(v->sees.chunks) + ntx_ram_weights_pick_bytes(v->projects.chunks) +
+           ntx_gguf_header_bytes(v->gguf);
+}
+
+/* The largest pictures by area, or the only one. A long one needs as much as a square one. */
+static uint64_t most_patches(const struct ntx_vision *v)
+{
+    const struct ntx_tower *t = v->t;
+    const uint64_t side = t->size / t->patch, patch = (uint64_t)t->patch * t->patch;
+    return t->fit == NTX_TOWER_FIT_AREA ? t->max_pixels / patch : side * side;
+}
+
+/* The states of the first part live until they are joined, and what is joined during the second. */
+uint64_t ntx_vision_bytes(const struct ntx_vision *v, uint32_t width, uint32_t height)
+{
+    const struct ntx_tower *t = v->t;
+    const uint64_t n = width && height ? (uint64_t)(width / t->patch) * (height / t->patch) : most_patches(v),
+                   squares = n / t->merge / t->merge;
+    if (n > UINT32_MAX)
+        return UINT64_MAX;
+    const uint64_t states = n * (1 + t->n_deep) * t->embd * sizeof(float),
+                   rows = squares * v->projects.model->hp.n_embd * sizeof(float),
+                   first = part_bytes(v, &v->sees, (uint32_t)NTX_MAX(n, 1u)),
+                   second = part_bytes(v, &v->projects, (uint32_t)NTX_MAX(squares, 1u));
+    return weight_bytes(v) + ntx__patches_bytes(t, n) + states + NTX_MAX(first, second + rows);
+}
+
+static int check_memory(const struct ntx_vision *v, uint32_t width, uint32_t height, struct ntx_err *err)
+{
+    const uint64_t need = ntx_vision_bytes(v, width, height);
+    char a[32], b[32];
+    if (!v->c.ram || need <= v->c.ram)
+        return 0;
+    return ntx_err_set(
+        err, -ENOMEM,
+        "a picture of %u x %u pixels needs %s of memory with the projector's weights, and %s are left for "
+        "it: give more --ram, or a smaller picture",
+        width, height, ntx_format_size(need, a, sizeof a), ntx_format_size(v->c.ram, b, sizeof b));
+}
+
+/* ---- opening */
+
+static int acquire_wanted(struct ntx_weights *w, uint32_t chunk, const void **bytes)
+{
+    struct part *p = (struct part *)((char *)w - offsetof(struct part, weights.w));
+    if (p->unwanted && atomic_load_explicit(p->unwanted, memory_order_relaxed))
+        return ntx_err_set(&w->error, -ECANCELED, "nobody waits for the picture any more");
+    return p->own->acquire(w, chunk, bytes);
+}
+
+static int read_part(struct ntx_vision *v, struct part *p, struct ntx_err *err)
+{
+    int rc = ntx_ram_weights_pick(&p->weights, v->fds, p->chunks, err);
+    if (rc)
+        return rc;
+    p->own = p->weights.w.ops;
+    p->ops = *p->own;
+    p->ops.acquire = acquire_wanted;
+    p->weights.w.ops = &p->ops;
+    return 0;
+}
+
+static struct ntx_picture_rule rule_of(const struct ntx_tower *t)
+{
+    static const enum ntx_picture_fit fits[] = {[NTX_TOWER_FIT_AREA] = NTX_FIT_MULTIPLE,
+                                                [NTX_TOWER_FIT_SQUARE] = NTX_FIT_SQUARE,
+                                                [NTX_TOWER_FIT_LONGEST] = NTX_FIT_LONGEST};
+    struct ntx_picture_rule r = {.fit = fits[t->fit],
+                                 .factor = t->patch * t->merge,
+                                 .size = t->size,
+                                 .min_pixels = t->min_pixels,
+                                 .max_pixels = t->max_pixels,
+                                 .filter = t->bilinear ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC};
+    memcpy(r.mean, t->mean, sizeof r.mean);
+    memcpy(r.deviation, t->deviation, sizeof r.deviation);
+    return r;
+}
+
+/* The text model takes rows of its own width, and deep parts after its layers. */
+static int check_text(const struct ntx_tower *t, const struct ntx_model *text, struct ntx_err *err)
+{
+    if (text && t->out != text->hp.n_embd)
+        return ntx_err_set(
+            err, -EINVAL,
+            "it makes rows of %u values, and the model '%s' takes rows of %u: it belongs to another model", t->out,
+            text->hp.name[0] ? text->hp.name : text->hp.arch, text->hp.n_embd);
+    if (text && t->n_deep > text->hp.n_layers)
+        return ntx_err_set(err, -EINVAL,
+                           "it adds to the states after %u layers, and the model has %u: it belongs to another model",
+                           t->n_deep, text->hp.n_layers);
+    return 0;
+}
+
+static int open_parts(struct ntx_vision *v, struct ntx_err *err)
+{
+    struct stat st;
+    v->fds[0] = v->c.fd;
+    if (fstat(v->c.fd, &st) || !S_ISREG(st.st_mode))
+        return ntx_err_set(err, -EINVAL, "not a regular file");
+    int rc = ntx_gguf_open(v->fds, 1, NULL, &v->gguf, err);
+    if (!rc)
+        rc = ntx_tower_open(v->gguf, &v->sees.model, &v->projects.model, err);
+    if (rc)
+        return rc;
+    v->t = v->sees.model->hp.tower;
+    v->rule = rule_of(v->t);
+    v->text = (struct ntx_vision_text){.begin = v->t->begin,
+                                       .end = v->t->end,
+                                       .row_end = v->t->row_end,
+                                       .mrope = v->t->mrope,
+                                       .bidirectional = v->t->bidirectional};
+    if ((rc = check_text(v->t, v->c.text, err)) || (rc = ntx_chunks_make(v->sees.model, CHUNK, &v->sees.chunks, err)))
+        return rc;
+    return ntx_chunks_make(v->projects.model, CHUNK, &v->projects.chunks, err);
+}
+
+static int read_weights(struct ntx_vision *v, struct ntx_err *err)
+{
+    char a[32], b[32];
+    if (v->c.ram && weight_bytes(v) > v->c.ram)
+        return ntx_err_set(err, -ENOMEM, "its weights need %s of memory, and %s are left for it: give more --ram",
+                           ntx_format_size(weight_bytes(v), a, sizeof a), ntx_format_size(v->c.ram, b, sizeof b));
+    int rc = read_part(v, &v->sees, err);
+    return rc ? rc : read_part(v, &v->projects, err);
+}
+
+int ntx_vision_open(const struct ntx_vision_config *c, struct ntx_vision **out, struct ntx_err *err)
+{
+    struct ntx_vision *v = calloc(1, sizeof *v);
+    if (!v)
+        return ntx_err_set(err, -ENOMEM, "no memory for a vision tower");
+    v->c = *c;
+    v->c.threads = NTX_MAX(c->threads, 1u);
+    int rc = open_parts(v, err);
+    if (!rc && !c->look)
+        rc = read_weights(v, err);
+    v->c.text = NULL;
+    if (rc) {
+        ntx_vision_close(v);
+        return ntx_err_prefix(err, "the projector");
+    }
+    *out = v;
+    return 0;
+}
+
+static void close_part(struct part *p)
+{
+    ntx_ram_weights_free(&p->weights);
+    ntx_chunks_free(p->chunks);
+    ntx_model_free(p->model);
+}
+
+void ntx_vision_close(struct ntx_vision *v)
+{
+    if (!v)
+        return;
+    close_part(&v->sees);
+    close_part(&v->projects);
+    ntx_gguf_free(v->gguf);
+    free(v);
+}
+
+const struct ntx_picture_rule *ntx_vision_rule(const struct ntx_vision *v) { return &v->rule; }
+const struct ntx_vision_text *ntx_vision_text(const struct ntx_vision *v) { return &v->text; }
+uint32_t ntx_vision_n_embd(const struct ntx_vision *v) { return v->t->out; }
+uint32_t ntx_vision_deep(const struct ntx_vision *v) { return v->t->n_deep; }
+
+void ntx_vision_grid(const struct ntx_vision *v, uint32_t width, uint32_t height, uint32_t *columns, uint32_t *rows)
+{
+    *columns = width / (v->t->patch * v->t->merge);
+    *rows = height / (v->t->patch * v->t->merge);
+}
+
+/* ---- a picture */
+
+static int check_pixels(const struct ntx_vision *v, const struct ntx_pixels *p, struct ntx_err *err)
+{
+    const uint32_t factor = v->rule.factor;
+    const bool square = v->t->fit == NTX_TOWER_FIT_SQUARE;
+    if (v->c.look)
+        return ntx_err_set(err, -EINVAL, "the projector's weights were not read");
+    if (!p->width || !p->height || p->width % factor || p->height % factor ||
+        (square && (p->width != v->t->size || p->height != v->t->size)) ||
+        (uint64_t)p->width * p->height / v->t->patch / v->t->patch > most_patches(v))
+        return ntx_err_set(err, -EINVAL, "pixels of %u x %u do not fit the tower", p->width, p->height);
+    return check_memory(v, p->width, p->height, err);
+}
+
+/* Runs one part over rows whose kv, pos and ahead it sets. */
+static int run_part(struct ntx_vision *v, struct part *p, struct ntx_row *rows, uint32_t n, struct ntx_err *err)
+{
+    struct ntx_forward_config c = part_pass(v, p, n);
+    const struct ntx_kv_shape shape = part_kv(n);
+    struct ntx_forward *f = NULL;
+    struct ntx_kv_pool *pool = NULL;
+    struct ntx_kv_seq *kv = NULL;
+    uint32_t taps[1 + NTX_TOWER_DEEP_MAX];
+    c.weights = &p->weights.w;
+    c.taps = taps;
+    c.n_taps = p == &v->sees ? part_taps(v->t, p->model->hp.n_layers, taps) : 0;
+    p->weights.w.error = (struct ntx_err){0};
+    int rc = ntx_kv_pool_new(&p->model->hp, NTX_KV_F16, &shape, &pool, err);
+    if (!rc && (rc = ntx_kv_seq_new(pool, n, &kv)))
+        ntx_err_set(err, rc, "no memory for the K and V of a picture");
+    if (!rc)
+        rc = ntx_forward_new(&c, &f, err);
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        rows[i].kv = kv;
+        rows[i].pos = i;
+        rows[i].ahead = n - 1 - i;
+    }
+    if (!rc && (rc = ntx_forward_run(f, &(struct ntx_batch){.pass = ++v->pass, .rows = rows, .n_rows = n}))) {
+        const struct ntx_err *why = ntx_forward_error(f);
+        ntx_err_set(err, rc, "%s", why->text[0] ? why->text : p->weights.w.error.text);
+    }
+    ntx_forward_free(f);
+    ntx_kv_seq_free(kv);
+    ntx_kv_pool_free(pool);
+    return rc;
+}
+
+/* states: [n x (1 + n_deep) x embd] */
+static int see_patches(struct ntx_vision *v, const struct ntx__patches *p, const struct ntx_pixels *pixels,
+                       float *states, struct ntx_err *err)
+{
+    const size_t in = ntx_tower_in(v->sees.model);
+    struct ntx_row *rows = calloc(p->n, sizeof *rows);
+    float *unfolded = malloc(p->n * in * sizeof *unfolded);
+    int rc = rows && unfolded ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %u patches", p->n);
+    if (!rc)
+        ntx__patches_pixels(v->t, p, pixels, unfolded);
+    for (uint32_t i = 0; i < p->n && !rc; i++)
+        rows[i] = (struct ntx_row){.state = unfolded + i * in,
+                                   .placed = true,
+                                   .place = {0, p->at[i] / p->columns, p->at[i] % p->columns},
+                                   .places = p->places ? &p->places[i] : NULL,
+                                   .block = p->block ? p->block[i] : 0,
+                                   .n_block = p->block ? p->n_block[i] : 0,
+                                   .left = states + (size_t)i * (1 + v->t->n_deep) * v->t->embd};
+    if (!rc)
+        rc = run_part(v, &v->sees, rows, p->n, err);
+    free(rows);
+    free(unfolded);
+    return rc;
+}
+
+static int project_squares(struct ntx_vision *v, const struct ntx__patches *p, const float *states,
+                           struct ntx_vision_rows *out, struct ntx_err *err)
+{
+    const size_t in = ntx_tower_in(v->projects.model), n = (size_t)out->columns * out->rows;
+    struct ntx_row *rows = calloc(n, sizeof *rows);
+    float *joined = malloc(n * in * sizeof *joined);
+    out->values = malloc(n * out->width * sizeof *out->values);
+    int rc = rows && joined && out->values ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %zu rows", n);
+    if (!rc)
+        ntx__patches_join(v->t, p, states, joined);
+    for (size_t i = 0; i < n && !rc; i++)
+        rows[i] = (struct ntx_row){.state = joined + i * in, .left = out->values + i * out->width};
+    if (!rc)
+        rc = run_part(v, &v->projects, rows, (uint32_t)n, err);
+    free(rows);
+    free(joined);
+    return rc;
+}
+
+int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, const atomic_bool *unwanted,
+                      struct ntx_vision_rows *out, struct ntx_err *err)
+{
+    struct ntx_vision_rows rows = {.width = v->projects.model->hp.n_embd, .deep = v->t->n_deep};
+    struct ntx__patches p = {0};
+    float *states = NULL;
+    int rc = check_pixels(v, pixels, err);
+    if (rc)
+        return rc;
+    v->sees.unwanted = v->projects.unwanted = unwanted;
+    ntx_vision_grid(v, pixels->width, pixels->height, &rows.columns, &rows.rows);
+    if (ntx__patches_make(v->t, pixels->width, pixels->height, &p) ||
+        !(states = malloc((size_t)p.n * (1 + v->t->n_deep) * v->t->embd * sizeof *states)))
+        rc = ntx_err_set(err, -ENOMEM, "no memory for a picture of %u x %u pixels", pixels->width, pixels->height);
+    if (!rc)
+        rc = see_patches(v, &p, pixels, states, err);
+    if (!rc)
+        rc = project_squares(v, &p, states, &rows, err);
+    ntx__patches_free(&p);
+    free(states);
+    if (rc)
+        ntx_vision_rows_free(&rows);
+    else
+        *out = rows;
+    return rc;
+}
+
+void ntx_vision_rows_free(struct ntx_vision_rows *r)
+{
+    free(r->values);
+    r->values = NULL;
+}

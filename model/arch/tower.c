@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tower.c: keys and steps that vision towers have in common. Names of keys and tensors are those of llama.cpp's
+ * converter. Sources: "An Image is Worth 16x16 Words" (arXiv 2010.11929), and the papers of the single towers. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/util.h"
+#include "model/arch/arch_impl.h"
+
+#define MERGED_MAX (1u << 20) /* most values of a square of patches */
+
+/* ---- keys */
+
+/* Reads three floats. */
+static int key_colours(struct ntx__keys *k, const char *suffix, float least, float *out)
+{
+    const struct ntx_gguf_kv *kv = ntx_gguf_find(k->g, ntx__key_of(k, suffix));
+    float v[3];
+    if (!kv || kv->type != NTX_GGUF_ARR || kv->elem != NTX_GGUF_F32 || kv->count < 3)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is not a list of three floating-point numbers", k->key);
+    memcpy(v, kv->data, sizeof v);
+    for (int i = 0; i < 3; i++)
+        if (!(v[i] >= least && v[i] <= 1e3f))
+            return ntx_err_set(k->err, -EINVAL, "key '%s' has %g; %g to 1000 are possible", k->key, (double)v[i],
+                               (double)least);
+    memcpy(out, v, sizeof v);
+    return 0;
+}
+
+static int key_act(struct ntx__keys *k, const char *key, bool *out)
+{
+    int rc = ntx_gguf_bool(k->g, key, out);
+    return rc && rc != -ENOENT ? ntx_err_set(k->err, -EINVAL, "key '%s' is neither true nor false", key) : 0;
+}
+
+static int get_tower_sizes(struct ntx__keys *k, struct ntx_tower *t)
+{
+    struct ntx_hparams *hp = k->hp;
+    int rc;
+    if ((rc = ntx__key_u32(k, "block_count", -1, 1, NTX_MAX_LAYERS, &hp->n_layers)) ||
+        (rc = ntx__key_u32(k, "embedding_length", -1, 4, NTX__MAX_WIDTH, &hp->n_embd)) ||
+        (rc = ntx__key_u32(k, "attention.head_count", -1, 1, NTX__MAX_WIDTH, &hp->n_head)) ||
+        (rc = ntx__key_f32(k, "attention.layer_norm_epsilon", NAN, 0, 1, &hp->rms_eps)) ||
+        (rc = ntx__key_u32(k, "image_size", -1, 1, NTX_TOWER_SIDE_MAX, &t->size)) ||
+        (rc = ntx__key_u32(k, "patch_size", -1, 1, NTX_TOWER_PATCH_MAX, &t->patch)) ||
+        (rc = ntx__key_u32(k, "projection_dim", -1, 1, NTX__MAX_WIDTH, &t->out)) ||
+        (rc = key_colours(k, "image_mean", -1e3f, t->mean)) ||
+        (rc = key_colours(k, "image_std", 1e-6f, t->deviation)) || (rc = key_act(k, "clip.use_gelu", &t->gelu)) ||
+        (rc = key_act(k, "clip.use_silu", &t->silu)))
+        return rc;
+    if (t->gelu && t->silu)
+        return ntx_err_set(k->err, -EINVAL, "keys 'clip.use_gelu' and 'clip.use_silu' are both true");
+    if (hp->n_embd % hp->n_head || hp->n_embd / hp->n_head > NTX_MAX_HEAD)
+        return ntx_err_set(k->err, -EINVAL, "%u values are not %u heads of at most %d values", hp->n_embd, hp->n_head,
+                           NTX_MAX_HEAD);
+    return 0;
+}
+
+/* The width of an FFN is that of its tensors: the key is wrong in some files. Some files exchange the names of its two
+ * matrices. */
+static int find_ffn(struct ntx__keys *k, struct ntx_tower *t)
+{
+    const struct ntx_gguf_tensor *up = ntx_gguf_tensor(k->g, "v.blk.0.ffn_up.weight"),
+                                 *down = ntx_gguf_tensor(k->g, "v.blk.0.ffn_down.weight");
+    if (!up || !down)
+        return ntx_err_set(k->err, -EINVAL, "tensor 'v.blk.0.ffn_%s.weight' is missing", up ? "down" : "up");
+    t->swapped = up->ne[0] != k->hp->n_embd && down->ne[0] == k->hp->n_embd;
+    const uint64_t n = (t->swapped ? down : up)->ne[1];
+    if (n > NTX__MAX_WIDTH)
+        return ntx_err_set(k->err, -EINVAL, "an FFN of %llu values; %u are possible", (unsigned long long)n,
+                           NTX__MAX_WIDTH);
+    k->hp->n_ff = (uint32_t)n;
+    return 0;
+}
+
+/* The number of learned positions is a square. */
+int ntx__tower_side(struct ntx__keys *k, struct ntx_tower *t)
+{
+    const struct ntx_gguf_tensor *places = ntx_gguf_tensor(k->g, ntx_tensor_kinds[NTX_T_places].name);
+    const uint64_t n = places ? places->ne[1] : 0;
+    uint32_t side = 0;
+    while (side < NTX_TOWER_SIDE_MAX && (uint64_t)(side + 1) * (side + 1) <= n)
+        side++;
+    if (!side || (uint64_t)side * side != n)
+        return ntx_err_set(k->err, -EINVAL, "tensor '%s' has %llu positions: they are not a square",
+                           ntx_tensor_kinds[NTX_T_places].name, (unsigned long long)n);
+    t->side = side;
+    return 0;
+}
+
+int ntx__tower_turns(struct ntx__keys *k, struct ntx_tower *t, enum ntx_tower_turn turn, float base)
+{
+    struct ntx_hparams *hp = k->hp;
+    if (hp->head_k % 4)
+        return ntx_err_set(k->err, -ENOTSUP, "heads of %u values: a multiple of 4 can turn in two dimensions",
+                           hp->head_k);
+    t->turn = turn;
+    hp->rope_dim = hp->head_k;
+    hp->rope_base = base;
+    hp->rope_sections[1] = hp->rope_sections[2] = hp->head_k / 4;
+    return 0;
+}
+
+/* Areas of so many squares, unless keys give pixels. */
+int ntx__tower_area(struct ntx__keys *k, struct ntx_tower *t, uint32_t least, uint32_t most)
+{
+    const uint64_t square = (uint64_t)t->patch * t->merge * t->patch * t->merge;
+    uint32_t from, to;
+    int rc = ntx__key_u32(k, "image_min_pixels", (int64_t)(least * square), 1, UINT32_MAX, &from);
+    if (rc || (rc = ntx__key_u32(k, "image_max_pixels", (int64_t)(most * square), 1, UINT32_MAX, &to)))
+        return rc;
+    if (from > to || to < square)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: pictures of %u to %u pixels are not possible", k->key, to,
+                           from, to);
+    t->min_pixels = from;
+    t->max_pixels = to;
+    return 0;
+}
+
+int ntx__tower_merge(struct ntx__keys *k, struct ntx_tower *t, const char *suffix, uint32_t fallback)
+{
+    int rc = ntx__key_u32(k, suffix, fallback, 1, NTX_TOWER_MERGE_MAX, &t->merge);
+    if (!rc && (uint64_t)t->embd * t->merge * t->merge > MERGED_MAX)
+        rc = ntx_err_set(k->err, -EINVAL, "squares of %u x %u states of %u values: %u values are possible", t->merge,
+                         t->merge, t->embd, MERGED_MAX);
+    return rc;
+}
+
+/* The width between the two products of the projector. */
+int ntx__tower_hidden(struct ntx__keys *k, struct ntx_tower *t, const char *tensor)
+{
+    const struct ntx_gguf_tensor *w = ntx_gguf_tensor(k->g, tensor);
+    if (!w || w->ne[1] > NTX__MAX_WIDTH)
+        return ntx_err_set(k->err, -EINVAL, w ? "tensor '%s' has too many rows" : "tensor '%s' is missing", tensor);
+    t->hidden = (uint32_t)w->ne[1];
+    return 0;
+}
+
+int ntx__tower_keys(struct ntx__keys *k)
+{
+    struct ntx_tower *t = ntx__own(k, sizeof *t);
+    struct ntx_hparams *hp = k->hp;
+    int rc = t ? get_tower_sizes(k, t) : -ENOMEM;
+    if (rc)
+        return rc;
+    t->kind = hp->arch;
+    t->embd = hp->n_embd;
+    t->merge = 1;
+    t->begin = t->end = "";
+    hp->tower = t;
+    hp->by_state = hp->no_output_norm = true;
+    hp->n_vocab = 1;
+    hp->n_head_kv = hp->n_head;
+    hp->head_k = hp->head_v = hp->n_embd / hp->n_head;
+    hp->embd_scale = hp->logit_scale = hp->rope_factor = hp->rope_attn_factor = 1;
+    hp->rope_base = 10000;
+    hp->ctx_train = INT32_MAX;
+    hp->qkv_fused = ntx_gguf_tensor(k->g, "v.blk.0.attn_qkv.weight");
+    rc = find_ffn(k, t);
+    return rc ? rc : k->arch->tower(k, t);
+}
+
+void ntx__tower_projects(struct ntx_hparams *hp)
+{
+    const struct ntx_tower *t = hp->tower;
+    hp->projects = true;
+    hp->n_layers = 1 + t->n_deep;
+    hp->n_embd = t->out * (1 + t->n_deep);
+    hp->n_ff = t->hidden;
+    hp->n_head = hp->n_head_kv = 1;
+    hp->head_k = hp->head_v = 16;
+    hp->rope_dim = 0;
+    hp->qkv_fused = false;
+}
+
+uint32_t ntx_tower_in(const struct ntx_model *part)
+{
+    const struct ntx_tower *t = part->hp.tower;
+    return part->hp.projects ? (1 + t->n_deep) * t->embd * t->merge * t->merge : 3 * t->patch * t->patch;
+}
+
+/* ---- names */
+
+static enum ntx_tensor unswapped(enum ntx_tensor t)
+{
+    switch (t) {
+    case NTX_T_up: return NTX_T_down;
+    case NTX_T_down: return NTX_T_up;
+    case NTX_T_up_bias: return NTX_T_down_bias;
+    case NTX_T_down_bias: return NTX_T_up_bias;
+    default: return t;
+    }
+}
+
+void ntx__tower_name(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, const char *of, char *name,
+                     size_t size)
+{
+    if (hp->tower->swapped && unswapped(t) != t)
+        of = ntx_tensor_kinds[unswapped(t)].name;
+    if (!strncmp(of, "v.", 2) || !strncmp(of, "mm.", 3))
+        snprintf(name, size, "%s", of);
+    else
+        snprintf(name, size, "v.blk.%u.%s", layer, of);
+}
+
+/* ---- steps */
+
+struct ntx_step *ntx__tower_copy(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t width)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, out, in);
+    s->width = width;
+    s->scale = 1;
+    return s;
+}
+
+void ntx__tower_bias(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_tensor t,
+                     enum ntx__presence has)
+{
+    if (has == NTX__NEVER)
+        return;
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_BIAS, out, NTX_BUF_NONE);
+    s->width = ntx_width(hp, 0, (enum ntx_dim)ntx_tensor_kinds[t].in);
+    ntx__takes(s, t, has);
+}
+
+void ntx__tower_map(struct ntx_layer *l, enum ntx_buf b, uint32_t width, enum ntx_map_kind kind)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_MAP, b, b);
+    s->width = width;
+    s->scale = 1;
+    s->map.kind = (uint8_t)kind;
+}
+
+void ntx__tower_layernorm(struct ntx_layer *l, enum ntx_buf b, uint32_t width, float eps, enum ntx_tensor scale,
+                          enum ntx_tensor bias, enum ntx__presence has)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_LAYERNORM, b, NTX_BUF_NONE);
+    s->width = width;
+    s->layernorm.eps = eps;
+    ntx__takes(s, scale, has);
+    ntx__takes(s, bias, has);
+}
+
+static enum ntx_tensor bias_of(enum ntx_tensor norm)
+{
+    switch (norm) {
+    case NTX_T_pre_norm: return NTX_T_pre_norm_bias;
+    case NTX_T_post_norm: return NTX_T_post_norm_bias;
+    case NTX_T_attn_norm: return NTX_T_attn_norm_bias;
+    default: return NTX_T_ffn_norm_bias;
+    }
+}
+
+/* x = norm(h), or h = norm(h) */
+static void tower_norm(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__tower_block *has,
+                       enum ntx_buf out, enum ntx_tensor scale, enum ntx__presence presence)
+{
+    if (has->rms) {
+        ntx__norm(l, out, NTX_BUF_H, scale, presence, 1, hp->n_embd);
+        return;
+    }
+    if (out != NTX_BUF_H)
+        ntx__tower_copy(l, out, NTX_BUF_H, hp->n_embd);
+    ntx__tower_layernorm(l, out, hp->n_embd, hp->rms_eps, scale, bias_of(scale), presence);
+}
+
+void ntx__tower_begin(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__tower_block *has)
+{
+    const struct ntx_tower *t = hp->tower;
+    ntx__tower_copy(l, NTX_BUF_NORMED, NTX_BUF_NORMED, 3 * t->patch * t->patch);
+    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_NORMED, NTX_T_patch);
+    if (has->two_moments) { /* a picture is two equal ones, one after the other */
+        ntx__add_product(l, NTX_BUF_Z, NTX_BUF_NORMED, NTX_T_patch_2);
+        ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_Y, NTX_BUF_Z)->width = hp->n_embd;
+    }
+    ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_patch_bias, has->patch_bias);
+    if (t->table != NTX_TOWER_TABLE_NONE) {
+        struct ntx_step *s = ntx_layer_add(l, NTX_OP_PLACE, NTX_BUF_Y, NTX_BUF_NONE);
+        s->width = hp->n_embd;
+        ntx__takes(s, NTX_T_places, NTX__ALWAYS);
+    }
+    ntx__tower_copy(l, NTX_BUF_H, NTX_BUF_Y, hp->n_embd);
+    if (has->pre_norm)
+        tower_norm(hp, l, has, NTX_BUF_H, NTX_T_pre_norm, NTX__ALWAYS);
+}
+
+static void tower_turn(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, enum ntx_rope_kind pairs)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
+    s->heads = hp->n_head;
+    s->width = hp->head_k;
+    s->rope.rotated = hp->rope_dim;
+    s->rope.pairs = (uint8_t)pairs;
+}
+
+/* One bias of q, k and v together, or three. */
+static void tower_biases(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx__presence has)
+{
+    static const enum ntx_buf of[] = {NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V};
+    static const enum ntx_tensor apart[] = {NTX_T_q_bias, NTX_T_k_bias, NTX_T_v_bias};
+    for (uint32_t i = 0; has != NTX__NEVER && i < 3; i++) {
+        struct ntx_step *s = ntx_layer_add(l, NTX_OP_BIAS, of[i], NTX_BUF_NONE);
+        s->width = hp->n_head * hp->head_k;
+        s->from = hp->qkv_fused ? i * s->width : 0;
+        ntx__takes(s, hp->qkv_fused ? NTX_T_qkv_bias : apart[i], has);
+    }
+}
+
+static void tower_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__tower_block *has)
+{
+    tower_norm(hp, l, has, NTX_BUF_X, NTX_T_attn_norm, NTX__ALWAYS);
+    ntx__add_product(l, NTX_BUF_Q, NTX_BUF_X, NTX_T_q);
+    ntx__add_product(l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
+    ntx__add_product(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
+    tower_biases(hp, l, has->qkv_bias);
+    if (hp->tower->turn != NTX_TOWER_TURN_NONE) {
+        tower_turn(hp, l, NTX_BUF_Q, has->pairs);
+        tower_turn(hp, l, NTX_BUF_K, has->pairs);
+    }
+    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
+    s->attend.block = has->windowed;
+    s->scale = 1.0f / sqrtf((float)hp->head_k);
+    s->width = hp->n_head * hp->head_v;
+    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
+    ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
+    ntx__add_state(hp, l);
+}
+
+static void tower_ffn(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__tower_block *has)
+{
+    tower_norm(hp, l, has, NTX_BUF_X, NTX_T_ffn_norm, NTX__ALWAYS);
+    ntx__add_product(l, NTX_BUF_GATE, NTX_BUF_X, has->gated ? NTX_T_gate : NTX_T_up);
+    if (has->gated) {
+        ntx__add_product(l, NTX_BUF_UP, NTX_BUF_X, NTX_T_up);
+        ntx__tower_bias(hp, l, NTX_BUF_GATE, NTX_T_gate_bias, has->ffn_bias);
+        ntx__tower_bias(hp, l, NTX_BUF_UP, NTX_T_up_bias, has->ffn_bias);
+        struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
+        s->in[1] = NTX_BUF_UP;
+        s->width = hp->n_ff;
+        s->glu.hidden.act = (uint8_t)has->act;
+    } else {
+        ntx__tower_bias(hp, l, NTX_BUF_GATE, NTX_T_up_bias, has->ffn_bias);
+        ntx__tower_map(l, NTX_BUF_GATE, hp->n_ff, has->map);
+    }
+    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
+    ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_down_bias, has->ffn_bias);
+    ntx__add_state(hp, l);
+}
+
+void ntx__tower_layer(const struct ntx_model *m, uint32_t layer, struct ntx_layer *l,
+                      const struct ntx__tower_block *has)
+{
+    if (!layer)
+        ntx__tower_begin(&m->hp, l, has);
+    tower_attention(&m->hp, l, has);
+    tower_ffn(&m->hp, l, has);
+    if (layer + 1 == m->hp.n_layers && has->post_norm)
+        tower_norm(&m->hp, l, has, NTX_BUF_H, NTX_T_post_norm, NTX__ALWAYS);
+}
+
+/* ---- the projector */
+
+void ntx__merger_begin(const struct ntx_model *m, struct ntx_layer *l)
+{
+    ntx__tower_copy(l, NTX_BUF_NORMED, NTX_BUF_NORMED, ntx_tower_in(m));
+}
+
+void ntx__merger_end(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf in)
+{
+    ntx__tower_copy(l, NTX_BUF_H, in, hp->tower->out)->offset = layer * hp->tower->out;
+}
+
+void ntx__merger_mlp(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf in, enum ntx_tensor first,
+                     enum ntx__presence bias)
+{
+    ntx__add_product(l, NTX_BUF_ATTN, in, first);
+    ntx__tower_bias(hp, l, NTX_BUF_ATTN, NTX_T_merge_in_bias, bias);
+    ntx__tower_map(l, NTX_BUF_ATTN, hp->tower->hidden, NTX_MAP_GELU_ERF);
+    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_merge_out);
+    ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_merge_out_bias, bias);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tower.h: vision towers: the models of a projector file (llama.cpp's `mmproj`, a GGUF of the architecture "clip").
+ *
+ * A tower is two models (model/arch.h), both of ordinary layers. The first has a row for each patch of the picture: it
+ * gets the patch's pixels, and leaves the state after its last layer, and perhaps after earlier ones ("deep" states).
+ * The second, the projector, has a row for each square of merge x merge patches: it gets their states, and makes a row
+ * for the text model of them. model/arch/tower_*.c has a file for each kind of tower; key clip.projector_type names it.
+ *
+ * Units: pixels, patches, and floats. All numbers are checked when a tower is opened. */
+#ifndef NTX_MODEL_TOWER_H
+#define NTX_MODEL_TOWER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/err.h"
+
+#define NTX_TOWER_DEEP_MAX  8u
+#define NTX_TOWER_MERGE_MAX 8u
+#define NTX_TOWER_PATCH_MAX 128u
+#define NTX_TOWER_SIDE_MAX  16384u /* longest side of a picture, in pixels */
+
+struct ntx_gguf;
+struct ntx_model;
+
+/* How pictures are resized (computed/picture/picture.h). */
+enum ntx_tower_fit {
+    NTX_TOWER_FIT_AREA,   /* sides are multiples of merge x patch, and the area is within min_pixels and max_pixels */
+    NTX_TOWER_FIT_SQUARE, /* size x size */
+    NTX_TOWER_FIT_LONGEST /* both sides at most size, and multiples of merge x patch */
+};
+/* Entries of the table of learned positions that a patch gets. */
+enum ntx_tower_table {
+    NTX_TOWER_TABLE_NONE,
+    NTX_TOWER_TABLE_EXACT,  /* the grid is the table */
+    NTX_TOWER_TABLE_CORNERS /* bilinear, with the corners of the table in the corners of the grid */
+};
+/* Two-dimensional rotation: the first half of the pairs turns by the row, the second half by the column. */
+enum ntx_tower_turn {
+    NTX_TOWER_TURN_NONE,
+    NTX_TOWER_TURN_ALIKE, /* both halves have the same frequencies */
+    NTX_TOWER_TURN_WOVEN  /* the halves have every second frequency of all pairs: first even ones, then odd ones */
+};
+/* States of the patches of a square, row by row, in the projector's input. */
+enum ntx_tower_join {
+    NTX_TOWER_JOIN_STATES, /* one state behind the other */
+    NTX_TOWER_JOIN_VALUES  /* value 0 of all states, then value 1 of all, ... */
+};
+
+struct ntx_tower {
+    const char *kind; /* "qwen3vl_merger" */
+    uint32_t size, patch, merge;
+    uint32_t embd, out, hidden; /* widths: of a state, of the text model, between the projector's products */
+    uint32_t n_deep, deep[NTX_TOWER_DEEP_MAX]; /* deep states: after so many layers, ascending */
+    uint32_t side;                             /* the table of learned positions has side x side entries; 0: no table */
+    uint32_t window;      /* squares along a side of a window, for layers with windows; 0: no such layers */
+    uint32_t whole_every; /* with windows: the last of so many layers attends to the whole picture */
+    enum ntx_tower_fit fit;
+    enum ntx_tower_table table;
+    enum ntx_tower_turn turn;
+    enum ntx_tower_join join;
+    bool bilinear;   /* resized bilinearly, else bicubically */
+    bool gelu, silu; /* keys clip.use_gelu, clip.use_silu */
+    bool swapped;    /* the file calls the first matrix of an FFN "down" and the second "up" */
+    uint64_t min_pixels, max_pixels;
+    float mean[3], deviation[3];
+    /* In the text: see computed/vision/vision.h. */
+    const char *begin, *end, *row_end;
+    bool mrope, bidirectional;
+};
+
+/* Opens both models. Shapes and types are checked, and every tensor for pictures must be used. -ENOTSUP: a kind that is
+ * not computed; the error lists those that are. */
+int ntx_tower_open(const struct ntx_gguf *g, struct ntx_model **sees, struct ntx_model **projects, struct ntx_err *err);
+/* Kinds of towers, comma separated. */
+const char *ntx_tower_names(void);
+/* Values of a row that a part gets. */
+uint32_t ntx_tower_in(const struct ntx_model *part);
+
+#endif

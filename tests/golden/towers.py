@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""towers.py TESTS CONVERTER [--keep DIR] [FAMILY ...]: vision towers as they are published, beside two other engines.
+
+For each family a small random model of transformers' own class is saved as published models are. llama.cpp's converter
+(CONVERTER is its convert_hf_to_gguf.py) makes a text model and a projector file of it. Pictures of fitted sizes are
+seen by transformers' tower, by llama.cpp's mtmd and by ntx (TESTS/see). Heads, widths, grids and windows are unusual on
+purpose. ntx computes each picture with one thread and with three; both must have the same bits.
+
+A line says how far ntx's rows are from both, and these from each other, by the spread of transformers' values: the
+median row and the worst one. A median beyond TOLERANCE fails. llama.cpp has no exact GELU in projectors, and rounds
+what goes into matrices of F16.
+
+It needs what official.py needs, and MTMD_CPP_LIB, the folder of libmtmd. official_test.py runs it in tests/run --long.
+"""
+
+import ctypes
+import json
+import os
+import random
+import runpy
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import torch
+import transformers
+
+import official
+
+TOLERANCE, AGAINST = 2e-3, 2e-2
+TEXT = {k: v for k, v in official.COMMON.items() if k != 'num_hidden_layers'} | {'num_hidden_layers': 4}
+
+
+def grids(patch, squares):
+    """Pictures of so many squares."""
+    return [(w * patch, h * patch) for w, h in squares]
+
+
+# name: the class, its configuration, its preprocessor's, and sizes of pictures. Widths are even multiples of the patch.
+FAMILIES = {
+    'qwen3vl': (
+        'Qwen3VLForConditionalGeneration',
+        {
+            'text_config': dict(
+                TEXT, rope_parameters=official.default_rope(5e6, mrope_section=[12, 10, 10], mrope_interleaved=True)
+            ),
+            'vision_config': dict(
+                depth=5,
+                hidden_size=72,
+                intermediate_size=104,
+                num_heads=3,
+                patch_size=16,
+                spatial_merge_size=2,
+                temporal_patch_size=2,
+                out_hidden_size=192,
+                num_position_embeddings=36,
+                deepstack_visual_indexes=[1, 3],
+            ),
+        },
+        {},
+        grids(32, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+    ),
+}
+
+
+def random_model(name):
+    cls, numbers = FAMILIES[name][:2]
+    cls = getattr(transformers, cls)
+    config = cls.config_class(**numbers)
+    config.dtype = torch.float32
+    torch.manual_seed(1)
+    model = cls(config).float().eval()
+    generator = torch.Generator().manual_seed(int.from_bytes(name.encode(), 'little') % 2**31)
+    with torch.no_grad():
+        for part, p in model.named_parameters():
+            x = official.draw(part, p.shape, generator)
+            if 'patch_embed' in part and 'weight' in part:
+                x = x * 3 / p[0].numel() ** 0.5 * p.shape[-1] ** 0.5
+            p.copy_(x * 4 if 'norm' in part and 'bias' in part else x)
+    model.set_attn_implementation('eager')
+    return model
+
+
+def convert(converter, folder, out, *options):
+    home = os.path.dirname(converter)
+    for path in (home, os.path.join(home, 'gguf-py')):
+        if path not in sys.path:
+            sys.path.insert(1, path)
+    from conversion.base import TextModel
+
+    TextModel.get_vocab_base_pre = lambda self, tokenizer: 'qwen2'
+    argv, sys.argv = sys.argv, [converter, folder, '--outfile', out, '--outtype', 'f32', *options]
+    try:
+        runpy.run_path(converter, run_name='__main__')
+    finally:
+        sys.argv = argv
+
+
+# ---- the three engines
+
+
+def unfold(pixels, patch, merge, moments):
+    """Patches of squares, as the processors of Qwen models make them: [patches, channels x moments x patch x patch]."""
+    c, h, w = pixels.shape
+    x = pixels.reshape(c, h // patch // merge, merge, patch, w // patch // merge, merge, patch)
+    x = x.permute(1, 4, 2, 5, 0, 3, 6).reshape(-1, c, 1, patch, patch)
+    return x.expand(-1, c, moments, patch, patch).reshape(len(x), -1)
+
+
+def by_qwen(model, pixels):
+    v = model.config.vision_config
+    x = unfold(pixels, v.patch_size, v.spatial_merge_size, 2)
+    grid = torch.tensor([[1, pixels.shape[1] // v.patch_size, pixels.shape[2] // v.patch_size]])
+    out = model.model.visual(x, grid_thw=grid)
+    rows = [out.pooler_output, *(getattr(out, 'deepstack_features', None) or [])]
+    return torch.cat(rows, dim=1)
+
+
+def by_transformers(model, pixels):
+    with torch.no_grad():
+        return {'qwen': by_qwen}[kind_of(model)](model, torch.tensor(pixels)).float().numpy()
+
+
+def kind_of(model):
+    return 'qwen'
+
+
+def by_llama(text, projector, rgb):
+    import llama_cpp as L
+    from llama_cpp import mtmd_cpp as M
+
+    h, w = rgb.shape[:2]
+    llama = L.llama_model_load_from_file(text.encode(), L.llama_model_default_params())
+    params = M.mtmd_context_params_default()
+    params.use_gpu = params.print_timings = params.warmup = False
+    params.n_threads = 1
+    params.flash_attn_type = 0
+    params.image_min_tokens, params.image_max_tokens = 1, 4096
+    ctx = M.mtmd_init_from_file(projector.encode(), llama, params)
+    assert ctx, 'llama.cpp does not open the projector'
+    data = rgb.tobytes()
+    bitmap = M.mtmd_bitmap_init(w, h, (ctypes.c_uint8 * len(data)).from_buffer_copy(data))
+    chunks = M.mtmd_input_chunks_init()
+    marker = M.mtmd_default_marker()
+    asked = M.mtmd_input_text(marker, len(marker), False, True)
+    rc = M.mtmd_tokenize(ctx, chunks, ctypes.byref(asked), (M.mtmd_bitmap_p_ctypes * 1)(bitmap), 1)
+    assert not rc, 'llama.cpp cannot read the picture'
+    found = [M.mtmd_input_chunks_get(chunks, i) for i in range(M.mtmd_input_chunks_size(chunks))]
+    chunk = next(c for c in found if M.mtmd_input_chunk_get_type(c) == 1)
+    assert not M.mtmd_encode_chunk(ctx, chunk)
+    n, width = M.mtmd_input_chunk_get_n_tokens(chunk), L.llama_model_n_embd_inp(llama)
+    out = np.ctypeslib.as_array(M.mtmd_get_output_embd(ctx), (n * width,)).copy().reshape(n, width)
+    M.mtmd_free(ctx)
+    L.llama_model_free(llama)
+    return out
+
+
+def by_ntx(tests, projector, pixels, tmp, threads):
+    source, rows = os.path.join(tmp, 'pixels'), os.path.join(tmp, 'rows')
+    pixels.astype(np.float32).tofile(source)
+    command = [os.path.join(tests, 'see'), projector, str(pixels.shape[2]), str(pixels.shape[1]), source, rows]
+    r = subprocess.run([*command, str(threads)], capture_output=True, text=True)
+    assert not r.returncode, r.stderr
+    columns, lines, width, _ = map(int, r.stdout.split())
+    return np.fromfile(rows, np.float32).reshape(columns * lines, width)
+
+
+# ---- the comparison
+
+
+def compare(tests, name, model, text, projector, tmp):
+    good, mean, deviation = True, 0.5, 0.5
+    for w, h in FAMILIES[name][3]:
+        r = np.random.default_rng(w * 1000 + h)
+        rgb = r.integers(0, 256, (h, w, 3), np.uint8)
+        pixels = ((rgb.astype(np.float32) / 255 - mean) / deviation).transpose(2, 0, 1).copy()
+        hf = by_transformers(model, pixels)
+        got = by_ntx(tests, projector, pixels, tmp, 1)
+        same = by_ntx(tests, projector, pixels, tmp, 3).tobytes() == got.tobytes()
+        cpp = by_llama(text, projector, rgb)
+        far = [official.distances(a, b, hf.std()) for a, b in ((got, hf), (got, cpp), (cpp, hf))]
+        ok = same and far[0][0] < TOLERANCE and far[1][0] < AGAINST
+        good &= ok
+        print(
+            '%s  %-12s %4d x %-4d %4d rows: ntx beside transformers %.2g (worst %.2g), beside llama.cpp %.2g (%.2g), '
+            'these %.2g (%.2g); threads: %s'
+            % (
+                'ok  ' if ok else 'FAIL',
+                name,
+                w,
+                h,
+                len(got),
+                *far[0],
+                *far[1],
+                *far[2],
+                'the same' if same else 'OTHER',
+            ),
+            flush=True,
+        )
+    return good
+
+
+def run(tests, converter, name, keep):
+    with tempfile.TemporaryDirectory() as tmp:
+        folder = os.path.join(tmp, 'model')
+        text, projector = (os.path.join(keep or tmp, name + end) for end in ('.gguf', '.mmproj.gguf'))
+        model = random_model(name)
+        model.save_pretrained(folder)
+        official.write_vocabulary(folder)
+        with open(os.path.join(folder, 'preprocessor_config.json'), 'w') as f:
+            json.dump({'image_mean': [0.5] * 3, 'image_std': [0.5] * 3} | FAMILIES[name][2], f)
+        official.convert(converter, folder, 'qwen2', text)
+        convert(converter, folder, projector, '--mmproj')
+        return compare(tests, name, model, text, projector, tmp)
+
+
+def main():
+    argv, keep = sys.argv[1:], None
+    if '--keep' in argv:
+        at = argv.index('--keep')
+        keep = argv[at + 1]
+        del argv[at : at + 2]
+    if len(argv) < 2 or set(argv[2:]) - set(FAMILIES):
+        print(__doc__, file=sys.stderr)
+        return 2
+    official.run = run
+    return 0 if all([official.run_apart(argv[0], argv[1], n, keep) for n in argv[2:] or FAMILIES]) else 1
+
+
+if __name__ == '__main__':
+    sys.exit(main())
