@@ -19,6 +19,7 @@
 #define MAX_CONSTRAINT (256u << 10)
 #define MAX_BIASES     1024u
 #define MAX_TOP        20u
+#define MAX_IMAGES     1000u /* of a text */
 
 /* protobuf-c turns two bytes of input into some 40 bytes of memory, so without a bound a 16 MiB frame would take 400
  * MB. A request is text or numbers, which take at most four bytes for each byte. Replies come from our own daemon. */
@@ -80,17 +81,28 @@ static bool constraint_ok(const Ntx__Generate *m)
            (m->constraint->text.len <= MAX_CONSTRAINT && ntx__text_fits(m->constraint->kind, NTX_WORD_MAX));
 }
 
+/* Each stands within its text of len bytes, not before the one in front of it. */
+static bool images_ok(Ntx__Image *const *list, size_t n, size_t len)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!list[i] || list[i]->at > len || (i && list[i]->at < list[i - 1]->at) || !list[i]->data.len)
+            return false;
+    return n <= MAX_IMAGES;
+}
+
 static bool messages_ok(Ntx__Message *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!list[i] || !ntx__text_fits(list[i]->role, NTX_WORD_MAX))
+        if (!list[i] || !ntx__text_fits(list[i]->role, NTX_WORD_MAX) ||
+            !images_ok(list[i]->images, list[i]->n_images, list[i]->text.len))
             return false;
     return n <= MAX_MESSAGES;
 }
 
 static bool generate_ok(const Ntx__Generate *m)
 {
-    if (!m || m->n_tokens > MAX_TOKENS || m->n_stop > MAX_STOPS || !messages_ok(m->messages, m->n_messages))
+    if (!m || m->n_tokens > MAX_TOKENS || m->n_stop > MAX_STOPS || !messages_ok(m->messages, m->n_messages) ||
+        !images_ok(m->images, m->n_images, m->prompt.len))
         return false;
     for (size_t i = 0; i < m->n_stop; i++)
         if (!ntx__text_fits(m->stop[i], NTX_OPTION_MAX))

@@ -86,7 +86,7 @@ struct ntx_load_settings { /* Load in ntx.proto explains each */
     uint64_t ram, vram, chunk, state_max, kv_ram;
     uint32_t ctx, threads, sessions, rows, ring;
     const char *backend, *kernel, *source, *fault, *skip, *skip_kv, *kv_type, *ffn_sparse, *draft, *lora, *override_kv,
-        *state, *split, *think, *chat_template;
+        *state, *split, *think, *chat_template, *mmproj;
     float max_gap; /* seconds */
     double link_nvme, link_h2d, link_net /* bytes per second */, link_delay /* microseconds */;
     uint32_t skip_verify, capture_ffns, draft_nodes;

@@ -110,6 +110,13 @@ static const struct ntx_setting load_entries[] = {
          "Adapters (LoRA) of the model: [NAME=]PATH, at most four, with commas between. A request names one as its\n"
          "model: MODEL:NAME, or none: MODEL:base; else it uses the first. The user ntx must be able to read them;\n"
          "their memory is part of ram."},
+    {"mmproj", 0, "FILE",
+     "the model's projector (llama.cpp's mmproj file), by which it takes images; off: none (default: the file beside "
+     "the model whose name has mmproj in it, if there is one)",
+     .kind = NTX_SET_TEXT, .max = 4096, .values = "off|FILE", LOAD(mmproj, mmproj), CONF("model", "mmproj", ""),
+     .about = "The model's projector (an mmproj file), by which it takes images: its path, which the user ntx must be\n"
+              "able to read; off; or empty: the file beside the model whose name has mmproj in it, if there is one.\n"
+              "Its memory is part of ram."},
     {"override-kv", .kind = NTX_SET_TEXT, LOAD(override_kv, override_kv),
      CONF("model", "override_kv", ""), /* an option of every command with a MODEL: client/options.c */
      .about =

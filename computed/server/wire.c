@@ -28,14 +28,37 @@ static struct ntx_sampling sampling_of(const Ntx__Sampling *m)
                                  .frequency_penalty = s.frequency_penalty};
 }
 
+/* The images of a text, written to `to`, which moves behind them. */
+static const struct ntx_request_image *take_images(Ntx__Image *const *list, size_t n, struct ntx_request_image **to)
+{
+    struct ntx_request_image *images = *to;
+    for (size_t i = 0; i < n; i++)
+        images[i] = (struct ntx_request_image){list[i]->at, {(const char *)list[i]->data.data, list[i]->data.len}};
+    *to += n;
+    return images;
+}
+
+static size_t count_images(const Ntx__Generate *m)
+{
+    size_t n = m->n_images;
+    for (size_t i = 0; i < m->n_messages; i++)
+        n += m->messages[i]->n_images;
+    return n;
+}
+
 static void take_generate(struct ntx_request *a, const Ntx__Generate *m, struct ntx_request_message *messages)
 {
-    struct ntx_request_bias *bias = (struct ntx_request_bias *)(void *)(messages + m->n_messages);
+    struct ntx_request_image *images = (struct ntx_request_image *)(void *)(messages + m->n_messages);
+    struct ntx_request_bias *bias = (struct ntx_request_bias *)(void *)(images + count_images(m));
     for (size_t i = 0; i < m->n_messages; i++)
         messages[i] = (struct ntx_request_message){
             .role = m->messages[i]->role,
             .text = {(const char *)m->messages[i]->text.data, m->messages[i]->text.len},
-            .fields = {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len}};
+            .fields = {(const char *)m->messages[i]->fields.data, m->messages[i]->fields.len},
+            .images = take_images(m->messages[i]->images, m->messages[i]->n_images, &images),
+            .n_images = m->messages[i]->n_images};
+    a->images = take_images(m->images, m->n_images, &images);
+    a->n_images = m->n_images;
     a->kind = NTX_REQUEST_GENERATE;
     a->session = m->session;
     a->keep = m->keep && !m->prefix;
@@ -115,8 +138,10 @@ static void fill_request(struct ntx_request *a, const Ntx__Request *q, struct nt
 struct ntx_request *ntx_request_of(Ntx__Request *req)
 {
     size_t n = req->body_case == NTX__REQUEST__BODY_GENERATE ? req->generate->n_messages : 0;
+    size_t n_images = req->body_case == NTX__REQUEST__BODY_GENERATE ? count_images(req->generate) : 0;
     size_t n_bias = req->body_case == NTX__REQUEST__BODY_GENERATE ? req->generate->n_bias : 0;
     struct ntx_request *a = calloc(1, sizeof *a + n * sizeof(struct ntx_request_message) +
+                                          n_images * sizeof(struct ntx_request_image) +
                                           n_bias * sizeof(struct ntx_request_bias));
     if (!a)
         return NULL;

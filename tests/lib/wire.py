@@ -14,7 +14,8 @@ from patient import patience  # noqa: E402
 
 # kind: v varint, z signed varint (int32), b bytes, s string, a dict message, f float, d double; "*" repeated (numbers
 # are packed)
-MESSAGE = {1: ("role", "s"), 2: ("text", "b")}
+IMAGE = {1: ("at", "v"), 2: ("data", "b")}
+MESSAGE = {1: ("role", "s"), 2: ("text", "b"), 4: ("images", IMAGE, "*")}
 SAMPLING = {
     1: ("temp", "f"),
     2: ("top_k", "v"),
@@ -63,6 +64,8 @@ LOAD = {
     115: ("max_gap", "f"),
     114: ("when", "v"),
     116: ("beside_bytes", "v"),
+    117: ("mmproj", "s"),
+    118: ("projector", "v"),
 }
 GENERATE = {
     1: ("session", "v"),
@@ -86,6 +89,7 @@ GENERATE = {
     20: ("model", "s"),
     31: ("think", "s"),
     32: ("no_special", "v"),
+    33: ("images", IMAGE, "*"),
     40: ("prefix", "v"),
 }
 REQUEST = {

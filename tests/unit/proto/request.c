@@ -59,6 +59,45 @@ static void test_generate(void)
     free(g.tokens);
 }
 
+/* Images stand within their text, in order, and none is empty. */
+static void test_images(void)
+{
+    Ntx__Request r = NTX__REQUEST__INIT;
+    Ntx__Generate g = NTX__GENERATE__INIT;
+    Ntx__Message m = NTX__MESSAGE__INIT, *messages[] = {&m};
+    Ntx__Image a = NTX__IMAGE__INIT, b = NTX__IMAGE__INIT, *images[] = {&a, &b};
+    static uint8_t bytes[] = "abc";
+    r.id = 1;
+    r.body_case = NTX__REQUEST__BODY_GENERATE;
+    r.generate = &g;
+    g.messages = messages;
+    g.n_messages = 1;
+    m.role = (char *)"user";
+    m.text = (ProtobufCBinaryData){3, bytes};
+    m.images = images;
+    m.n_images = 2;
+    a.data = b.data = m.text;
+    a.at = 1;
+    b.at = 3;
+    CHECK(accepted(&r));
+    b.at = 4;
+    CHECK(!accepted(&r));
+    b.at = 0;
+    CHECK(!accepted(&r));
+    b.at = 1;
+    b.data.len = 0;
+    CHECK(!accepted(&r));
+    b.data.len = 3;
+    CHECK(accepted(&r));
+    g.n_messages = 0;
+    g.prompt = m.text;
+    g.images = images;
+    g.n_images = 2;
+    CHECK(accepted(&r));
+    b.at = 4;
+    CHECK(!accepted(&r));
+}
+
 static void test_load(void)
 {
     Ntx__Request r = NTX__REQUEST__INIT;
@@ -157,6 +196,7 @@ static void test_reply(void)
 int main(void)
 {
     test_generate();
+    test_images();
     test_load();
     test_score();
     test_malformed();
