@@ -84,6 +84,7 @@ set(ntx_test_plain
 # ctest -L quick, tests/run --quick: some tests of every folder, in two minutes on two idle processors (style-alone
 # checks that no folder is left out).
 set(ntx_test_quick
+    picture-decode picture-fit
     analyze-numbers common-printable cpu-columns cpu-ops cuda-routed-fake delta-lora proto-config deploy-packages
     client-logits-base pass-fail pass-drafter-files pass-parts fuzz-config fuzz-pull gateway-structured
     golden-greedy grammar-calls grammar-refused style-alone style-rooms style-words iod-core iod-demands

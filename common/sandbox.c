@@ -101,6 +101,24 @@ static const struct ntx_sandbox_call common[] = {
     ALWAYS(uname),
 };
 
+/* For a process that only computes and writes to a descriptor. */
+static const struct ntx_sandbox_call bare[] = {
+    ALWAYS(write),
+    WHEN(mmap, 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0),
+    WHEN(mprotect, 2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0),
+    ALWAYS(munmap),
+    ALWAYS(mremap),
+    ALWAYS(madvise),
+    ALWAYS(brk),
+    ALWAYS(futex),
+    ALWAYS(exit_group),
+    ALWAYS(clock_gettime),
+    ALWAYS(rt_sigprocmask),
+    ALWAYS(rt_sigreturn),
+    ALWAYS(getpid),
+    ALWAYS(gettid),
+};
+
 static const struct ntx_sandbox_call binding[] = {ALWAYS(bind), ALWAYS(listen), ALWAYS(accept), ALWAYS(accept4)};
 
 #ifdef NTX_SANITIZED
@@ -131,7 +149,8 @@ static int allow_suicide(scmp_filter_ctx f)
 
 static int add_rules(scmp_filter_ctx f, const struct ntx_sandbox *needs)
 {
-    int rc = allow_calls(f, common, sizeof common / sizeof *common);
+    int rc = needs->bare ? allow_calls(f, bare, sizeof bare / sizeof *bare)
+                         : allow_calls(f, common, sizeof common / sizeof *common);
     if (!rc)
         rc = allow_suicide(f);
     if (!rc)

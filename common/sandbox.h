@@ -32,6 +32,7 @@ struct ntx_sandbox {
     const struct ntx_sandbox_call *calls;
     unsigned n_calls;
     bool binds; /* may bind unix sockets in the runtime directory; other processes remove them */
+    bool bare;  /* `calls` and those for memory and its end are all that it may do */
 };
 
 /* Applies to the whole process, threads included; it cannot be undone. */

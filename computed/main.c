@@ -17,6 +17,7 @@
 #include "computed/program.h"
 #include "computed/server/keeper.h"
 #include "computed/engine/machines.h"
+#include "computed/picture/picture.h"
 #include "computed/plan/config_fit.h"
 #include "computed/server/server.h"
 #include "computed/server/receiver.h"
@@ -288,6 +289,8 @@ int main(int argc, char **argv)
     ntx_stdio_init();
     if (argc == 3 && !strcmp(argv[1], "--receive")) /* a receiver of another ntx-computed: computed/server/receiver.h */
         return ntx_receiver_main(*argv[2] == '1');
+    if (argc == 2 && !strcmp(argv[1], NTX_PICTURE_PROCESS)) /* decodes one picture: computed/picture/picture.h */
+        return ntx_picture_process();
     argp_err_exit_status = EXIT_USAGE;
     ntx_program_parse(&ntx_computed_program, parse, argc, argv, &args);
     ntx_log_init("ntx-computed", args.level);

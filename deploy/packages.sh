@@ -4,7 +4,8 @@
 
 ntx_build_packages="gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler liburing-dev libuv1-dev
     libnanomsg-dev libprotobuf-c-dev libpcre2-dev libjansson-dev libutf8proc-dev libinih-dev libncurses-dev libedit-dev
-    libmicrohttpd-dev libseccomp-dev libcurl4-openssl-dev nettle-dev ca-certificates"
+    libmicrohttpd-dev libseccomp-dev libcurl4-openssl-dev nettle-dev libjpeg-dev libpng-dev libwebp-dev libgif-dev
+    ca-certificates"
 
 say() { printf '== %s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 111; }

@@ -22,15 +22,20 @@
 
 struct ntx_picture {
     uint32_t width, height;
-    uint8_t *rgb; /* [height][width][3], from the top */
+    uint8_t *rgb; /* [height][width][3], from the top; free by ntx_picture_free */
 };
 
 /* Decodes a JPEG, PNG, WebP, GIF (its first frame) or BMP file. The EXIF orientation is applied, transparent pixels lie
  * on white, CMYK and 16-bit samples become 8-bit RGB. -EINVAL: no picture, damaged, or of a kind that the error names;
- * -EFBIG: too large; -ETIMEDOUT, -ENOMEM: the decoding process came to its bounds; -ENOTSUP: it could not be confined,
- * or this build has no decoder for the format. */
+ * -EFBIG: too large; -ETIMEDOUT, -ENOMEM, -EIO: the decoding process came to its bounds, or died; -ENOTSUP: it could
+ * not be confined. */
 int ntx_picture_decode(const void *data, size_t n, struct ntx_picture *out, struct ntx_err *err);
 void ntx_picture_free(struct ntx_picture *p);
+
+/* The process that decodes is this program, started again with this one argument. So main() of every program that
+ * decodes returns ntx_picture_process() for it, before anything else. */
+#define NTX_PICTURE_PROCESS "--decode-picture"
+int ntx_picture_process(void);
 
 enum ntx_picture_fit {
     NTX_FIT_MULTIPLE, /* Qwen: both sides multiples of `factor`, pixels within [min_pixels, max_pixels] */

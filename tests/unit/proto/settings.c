@@ -20,8 +20,8 @@ static bool is_bool(const struct ntx_setting *s) { return s->kind == NTX_SET_FLA
 /* Fields that are no settings but belong to the request. */
 static bool apart(const char *field)
 {
-    static const char *const names[] = {"names",    "path",  "also", "copies",      "sidecar",
-                                        "drafters", "known", "when", "beside_bytes"};
+    static const char *const names[] = {"names",    "path",  "also", "copies",       "sidecar",
+                                        "drafters", "known", "when", "beside_bytes", "projector"};
     for (unsigned i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(field, names[i]))
             return true;

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hostile pictures: bombs, files that end too early, wrong bytes, and kinds that are not decoded. Each gets an error,
+ * and the process that decodes has no rights. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "computed/picture/picture.h"
+#include "tests/unit/picture/golden.h"
+
+static const json_t *find_file(const json_t *golden, const char *name)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(golden, "decode"), i, one)
+        if (!strcmp(golden_text(one, "name"), name))
+            return one;
+    CHECK(!"no such picture");
+    return NULL;
+}
+
+static void refuses(const void *data, size_t n, int code, const char *words)
+{
+    struct ntx_picture p = {1, 2, NULL};
+    struct ntx_err err = {0};
+    int rc = ntx_picture_decode(data, n, &p, &err);
+    if (rc != code || !strstr(err.text, words))
+        printf("%d: %s\n", rc, err.text);
+    CHECK_EQ(rc, code);
+    CHECK(strstr(err.text, words));
+    CHECK(p.width == 1 && p.height == 2);
+}
+
+/* Half a file is no picture. */
+static void test_cut(const json_t *golden)
+{
+    static const char *const names[] = {"jpeg", "jpeg progressive", "png", "png interlaced", "webp", "gif", "bmp"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n;
+        uint8_t *file = golden_bytes(find_file(golden, names[i]), "file", &n);
+        refuses(file, n * 3 / 4, -EINVAL, "damaged");
+        refuses(file, 12, -EINVAL, "damaged");
+        free(file);
+    }
+}
+
+/* A few bytes that claim many pixels: the size is refused before memory is taken. */
+static void test_bombs(const json_t *golden)
+{
+    size_t n;
+    uint8_t *file = golden_bytes(find_file(golden, "gif"), "file", &n);
+    memset(file + 6, 255, 4);
+    refuses(file, n, -EFBIG, "65535 x 65535 pixels");
+    free(file);
+    file = golden_bytes(find_file(golden, "bmp"), "file", &n);
+    memcpy(file + 18, "\x00\x7d\x00\x00\x00\x7d\x00\x00", 8); /* 32000 x 32000 */
+    refuses(file, n, -EFBIG, "32000 x 32000 pixels");
+    free(file);
+    file = golden_bytes(find_file(golden, "jpeg"), "file", &n);
+    for (size_t i = 0; i + 9 < n; i++)
+        if (file[i] == 0xff && file[i + 1] == 0xc0) {
+            memset(file + i + 5, 0xfa, 4);
+            break;
+        }
+    refuses(file, n, -EFBIG, "64250 x 64250 pixels");
+    free(file);
+}
+
+static void test_kinds(void)
+{
+    static const char svg[] = "<svg xmlns=\"http://www.w3.org/2000/svg\"/>";
+    refuses("%PDF-1.7\n", 9, -EINVAL, "a PDF");
+    refuses("\0\0\0\x18"
+            "ftypheic\0\0\0\0",
+            16, -EINVAL, "HEIC");
+    refuses("\0\0\0\x18"
+            "ftypisom\0\0\0\0",
+            16, -EINVAL, "video (MP4");
+    refuses("RIFF\0\0\0\0WAVEfmt ", 16, -EINVAL, "audio (WAV)");
+    refuses(svg, sizeof svg - 1, -EINVAL, "SVG");
+    refuses("hello", 5, -EINVAL, "no JPEG, PNG, WebP, GIF or BMP");
+    refuses("", 0, -EINVAL, "empty");
+}
+
+/* Wrong bytes anywhere: an error or a picture, and never the death of the process. */
+static void test_noise(const json_t *golden)
+{
+    static const char *const names[] = {"jpeg", "png palette", "webp alpha", "gif", "bmp palette"};
+    uint32_t x = 7;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        for (int turn = 0; turn < 12; turn++) {
+            size_t n;
+            struct ntx_picture p;
+            struct ntx_err err = {0};
+            uint8_t *file = golden_bytes(find_file(golden, names[i]), "file", &n);
+            for (int k = 0; k < 3; k++) {
+                x = x * 1103515245u + 12345u;
+                file[12 + (x >> 8) % (n - 12)] = (uint8_t)(x >> 24);
+            }
+            int rc = ntx_picture_decode(file, n, &p, &err);
+            CHECK(!rc || (err.text[0] && rc != -EIO && rc != -ETIMEDOUT));
+            if (!rc)
+                ntx_picture_free(&p);
+            free(file);
+        }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 2 && !strcmp(argv[1], NTX_PICTURE_PROCESS))
+        return ntx_picture_process();
+    json_t *golden = read_golden(argv[1]);
+    test_cut(golden);
+    test_bombs(golden);
+    test_kinds();
+    test_noise(golden);
+    json_decref(golden);
+    return 0;
+}

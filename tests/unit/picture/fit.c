@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes by the models' rules, and resampling with Pillow's bits. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "computed/picture/picture_impl.h"
+#include "tests/unit/picture/golden.h"
+
+/* The generator of tests/golden/pictures.py. */
+static struct ntx_picture noise(uint32_t width, uint32_t height)
+{
+    const size_t n = 3 * (size_t)width * height;
+    struct ntx_picture p = {width, height, malloc(n)};
+    uint32_t x = 1;
+    for (size_t i = 0; i < n; i++) {
+        x = (x * 1103515245u + 12345u) & 0x7fffffff;
+        p.rgb[i] = (uint8_t)(x >> 16);
+    }
+    return p;
+}
+
+static uint32_t side(const json_t *j, const char *name, size_t i)
+{
+    return (uint32_t)json_integer_value(json_array_get(json_object_get(j, name), i));
+}
+
+static void check_resize(const json_t *j)
+{
+    const bool cubic = !strcmp(golden_text(j, "filter"), "bicubic");
+    const uint32_t width = side(j, "to", 0), height = side(j, "to", 1);
+    struct ntx_picture p = noise(side(j, "from", 0), side(j, "from", 1));
+    size_t n;
+    uint8_t *rgb = golden_bytes(j, "rgb", &n), *out = malloc(n);
+    CHECK_EQ(n, 3 * (size_t)width * height);
+    CHECK_EQ(ntx__picture_resize(&p, width, height, cubic ? NTX_FILTER_BICUBIC : NTX_FILTER_BILINEAR, out), 0);
+    if (memcmp(out, rgb, n))
+        printf("%u x %u to %u x %u, %s\n", p.width, p.height, width, height, golden_text(j, "filter"));
+    CHECK(!memcmp(out, rgb, n));
+    free(out);
+    free(rgb);
+    free(p.rgb);
+}
+
+static void check_size(const struct ntx_picture_rule *r, uint32_t w, uint32_t h, uint32_t fit_w, uint32_t fit_h)
+{
+    uint32_t got_w = 0, got_h = 0;
+    struct ntx_err err = {0};
+    CHECK_EQ(ntx_picture_size(r, w, h, &got_w, &got_h, &err), 0);
+    CHECK_EQ(got_w, fit_w);
+    CHECK_EQ(got_h, fit_h);
+}
+
+/* The values of transformers 5: smart_resize(h, w, 28, 56 * 56, 28 * 28 * 1280) and (h, w, 32, 65536, 16777216);
+ * Pixtral's get_resize_output_image_size with a longest edge of 1024 and patches of 16. */
+static void test_sizes(void)
+{
+    const struct ntx_picture_rule qwen2 = {.factor = 28, .min_pixels = 56 * 56, .max_pixels = 28 * 28 * 1280};
+    const struct ntx_picture_rule qwen3 = {.factor = 32, .min_pixels = 65536, .max_pixels = 16777216};
+    const struct ntx_picture_rule gemma = {.fit = NTX_FIT_SQUARE, .size = 896};
+    const struct ntx_picture_rule pixtral = {.fit = NTX_FIT_LONGEST, .factor = 16, .size = 1024};
+    uint32_t w, h;
+    struct ntx_err err = {0};
+    check_size(&qwen2, 1, 1, 56, 56);
+    check_size(&qwen2, 1024, 1024, 980, 980);
+    check_size(&qwen2, 640, 480, 644, 476);
+    check_size(&qwen2, 3000, 17, 2996, 28);
+    check_size(&qwen2, 8192, 8192, 980, 980);
+    check_size(&qwen2, 42, 70, 56, 56); /* halves: 1.5 and 2.5 become 2 */
+    check_size(&qwen3, 1024, 1024, 1024, 1024);
+    check_size(&qwen3, 100, 3, 1504, 64);
+    check_size(&gemma, 3000, 17, 896, 896);
+    check_size(&pixtral, 2048, 1024, 1024, 512);
+    check_size(&pixtral, 500, 333, 512, 336);
+    check_size(&pixtral, 3000, 1, 1024, 16);
+    CHECK_EQ(ntx_picture_size(&qwen2, 3000, 14, &w, &h, &err), -EINVAL);
+    CHECK(strstr(err.text, "too narrow"));
+    CHECK_EQ(ntx_picture_size(&gemma, 0, 4, &w, &h, &err), -EINVAL);
+}
+
+static void test_planes(void)
+{
+    const struct ntx_picture_rule r = {
+        .fit = NTX_FIT_SQUARE, .size = 4, .mean = {0.5f, 0.4f, 0.3f}, .deviation = {0.5f, 0.2f, 0.1f}};
+    struct ntx_picture p = noise(4, 4);
+    struct ntx_pixels x;
+    struct ntx_err err = {0};
+    CHECK_EQ(ntx_picture_pixels(&r, &p, &x, &err), 0);
+    CHECK_EQ(x.width, 4);
+    for (unsigned c = 0; c < 3; c++)
+        for (unsigned i = 0; i < 16; i++)
+            CHECK(fabs(x.planes[16 * c + i] - (p.rgb[3 * i + c] / 255.0 - r.mean[c]) / r.deviation[c]) < 1e-5);
+    ntx_pixels_free(&x);
+    free(p.rgb);
+}
+
+int main(int argc, char **argv)
+{
+    size_t i;
+    json_t *one, *j = read_golden(argv[argc - 1]);
+    CHECK(json_array_size(json_object_get(j, "resize")) == 14);
+    json_array_foreach(json_object_get(j, "resize"), i, one)
+        check_resize(one);
+    test_sizes();
+    test_planes();
+    json_decref(j);
+    return 0;
+}
