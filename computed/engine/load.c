@@ -27,6 +27,16 @@ static uint32_t online_cpus(void)
     return sched_getaffinity(0, sizeof set, &set) ? 1 : (uint32_t)NTX_MAX(CPU_COUNT(&set), 1);
 }
 
+static uint32_t threads_of(const struct ntx_load_request *r)
+{
+    return r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus();
+}
+
+static uint64_t ram_of(const struct ntx_load_request *r)
+{
+    return r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);
+}
+
 static int pick_kernel(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     bool forced = *r->set.kernel;
@@ -178,7 +188,7 @@ static void take_client_limits(const struct ntx_load_request *r, struct ntx_load
     l->max_sessions = c->sessions;
     l->logits_rows = c->logits_rows;
     l->few_rows = c->few_rows;
-    l->kept_bytes = c->kept_bytes;
+    l->kept_bytes = c->kept_bytes + 2 * l->image_bytes;
     l->capture_rows = captures_rows(r) ? capture_rows(r) + 2 * c->sessions : 0;
     l->env.read_bytes = c->read_bytes;
     ntx_budget_constraint(l->model->hp.n_vocab, c, &l->env.words_most, &l->env.constraint_bytes);
@@ -334,6 +344,15 @@ static int no_room_to_draft(const struct ntx_loaded *l, uint64_t bytes, struct n
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
 }
 
+/* Nor is the projector. */
+static int no_room_to_see(const struct ntx_loaded *l, struct ntx_err *err)
+{
+    char text[sizeof err->text], size[32];
+    memcpy(text, err->text, sizeof text);
+    return ntx_err_set(err, err->code, "%s, or no --mmproj: the projector and its pictures take %s of it", text,
+                       ntx_format_size(ntx__load_vision_bytes(l), size, sizeof size));
+}
+
 /* A small model that does not fit beside the model is left out, since drafts only save time: the text itself drafts
  * instead. What the model has of its own and files by its states were asked for by their kind, so they are refused. */
 static int plan_without_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q,
@@ -448,7 +467,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     int rc = check_recurrent(r, l, err);
     if (rc)
         return rc;
-    l->ram_bytes = r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);
+    l->ram_bytes = ram_of(r);
     if (!l->ram_bytes)
         return ntx_budget_nothing(err);
     if (r->set.kv_ram && !*r->set.state)
@@ -457,7 +476,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
                            "(ntx.conf: state under [prefix])");
     struct ntx_hw hw;
     const bool have = find_profile(r, &hw);
-    const uint32_t threads = r->set.threads ? NTX_MIN(r->set.threads, 256u) : online_cpus();
+    const uint32_t threads = threads_of(r);
     uint64_t held = ntx_gguf_header_bytes(l->gguf) + ntx_tokenizer_bytes(l->tok) + (l->nets ? l->nets->bytes : 0),
              drafter = 0;
     enum ntx_kv_type kv_type;
@@ -468,6 +487,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     held += drafter;
     if (rc)
         return rc;
+    held += ntx__load_vision_bytes(l);
     l->capture_ffns = r->set.capture ? NTX_MIN(r->set.capture_ffns, l->model->hp.n_layers) : 0;
     struct ntx_plan_clients clients = {
         .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0,
@@ -503,7 +523,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     if (rc == -ENOMEM && drafter)
         rc = plan_without_drafters(l, &r->set, &q, &clients, drafter, err);
     if (rc)
-        return rc;
+        return rc == -ENOMEM && l->vision ? no_room_to_see(l, err) : rc;
     if (l->n_drafters && drafter && !r->set.draft_nodes && !l->machines &&
         (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;
@@ -528,7 +548,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!l)
         return ntx_err_set(err, -ENOMEM, "no memory");
     l->wake_fd = -1;
-    l->sidecar_fd = -1;
+    l->sidecar_fd = l->projector_fd = -1;
     int rc = ntx__load_files(r, l, err);
     if (!rc)
         rc = pick_kernel(r, l, err);
@@ -551,6 +571,8 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc && r->machines)
         rc = ntx__load_share(r, l, err);
     if (!rc)
+        rc = ntx__load_vision_open(r, l, threads_of(r), ram_of(r), err);
+    if (!rc)
         rc = make_plan(r, l, err);
     if (rc && r->machines)
         ntx__load_unshared(r->machines, l, err);
@@ -562,6 +584,10 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     r->set = (struct ntx_load_settings){0};
     l->iod_fault = take_string(&r->iod_fault);
     l->predictor_fault = take_string(&r->predictor_fault);
+    if ((rc = ntx__load_vision_start(l, err))) {
+        ntx_loaded_free(l);
+        return rc;
+    }
     *out = l;
     return 0;
 }
@@ -715,6 +741,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     if (l->sidecar_fd >= 0)
         close(l->sidecar_fd);
     ntx__load_drafters_free(l);
+    ntx__load_vision_free(l);
     ntx_settings_drop(&ntx_load_settings, &l->set);
     free(l->iod_fault);
     free(l->predictor_fault);

@@ -54,6 +54,7 @@ struct ntx_load_request {
     struct ntx_load_settings set; /* texts owned, none NULL; taken by the model */
     char *iod_fault, *predictor_fault; /* set.fault's rules for each; never NULL */
     int sidecar_fd;                    /* owned; -1: none */
+    int projector_fd;                  /* likewise */
     int drafter_fd[NTX_DRAFT_FILES];   /* owned: n_drafters files of set.draft that came with the request */
     unsigned n_drafters;
     struct ntx_machines *machines; /* the machines that share the model; NULL: this one is alone */
@@ -135,6 +136,10 @@ struct ntx_loaded {
     bool predictor_lost;   /* it kept dying before it named its probe layer: nothing is skipped */
     uint32_t probe_layer;
     struct ntx_input_sums *sums; /* NULL: not wanted */
+    int projector_fd;            /* -1: none */
+    struct ntx_vision *vision;   /* its tower; NULL: no pictures */
+    struct ntx_images *images;
+    uint64_t tower_bytes, image_bytes; /* memory of the tower; of the rows of a usual picture */
 };
 
 void ntx_load_request_free(struct ntx_load_request *r);
@@ -174,6 +179,14 @@ unsigned ntx_load_drafter_files(const struct ntx_loaded *l); /* without the mode
 int ntx_load_draft_stats(const struct ntx_loaded *l, struct ntx_draft_stats *g, char *digest, struct ntx_err *err);
 int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err);
 void ntx__load_drafters_free(struct ntx_loaded *l);
+
+/* load_vision.c: the projector. open: once the model is read and the GPU picked; ram: the budget. bytes: those in
+ * the plan. start: with the plan. */
+int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
+                          struct ntx_err *err);
+uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l);
+int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err);
+void ntx__load_vision_free(struct ntx_loaded *l);
 
 /* load_arena.c */
 int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err); /* its tables, slots and frames */

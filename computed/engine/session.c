@@ -299,9 +299,12 @@ uint64_t ntx_session_wants(const struct ntx_session_env *e, const struct ntx_req
     /* the template's own text */
     if (m->kind == NTX_REQUEST_GENERATE && !m->n_tokens)
         most += 4096;
-    for (size_t i = 0; i < m->n_messages; i++)
+    bool sees = m->n_images > 0; /* a small file may become many rows */
+    for (size_t i = 0; i < m->n_messages; i++) {
         most += m->messages[i].text.len + m->messages[i].fields.len + 64;
-    most = NTX_MIN(most, 2 * (uint64_t)e->ctx);
+        sees |= m->messages[i].n_images > 0;
+    }
+    most = sees ? 2 * (uint64_t)e->ctx : NTX_MIN(most, 2 * (uint64_t)e->ctx);
     return most * sizeof(int32_t) + (m->pool ? e->n_embd * sizeof(float) : 0) +
            (m->kind == NTX_REQUEST_SCORE ? m->n_tokens * sizeof(float) : 0);
 }

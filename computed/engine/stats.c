@@ -92,6 +92,7 @@ int ntx_stats_add_model(json_t *j, const struct ntx_loaded *l)
                                                       (double)l->model->delta.adapter_error[i + 1]));
     }
     json_object_set_new(j, "adapters", adapters);
+    json_object_set_new(j, "images", json_boolean(l->images));
     set_str(j, "model", model_name(l));
     add_file(j, l);
     set_str(j, "arch", l->model->hp.arch);

@@ -71,7 +71,8 @@ static int check_drafters(const Ntx__Load *m, struct ntx_err *err)
 
 int ntx_load_request_check(const Ntx__Load *m, unsigned came, struct ntx_err *err)
 {
-    const uint64_t last = (uint64_t)m->drafters + (m->sidecar ? 1 : 0), model = came > last ? came - last : 0;
+    const uint64_t last = (uint64_t)m->drafters + (m->sidecar ? 1 : 0) + (m->projector ? 1 : 0),
+                   model = came > last ? came - last : 0;
     const unsigned lora = ntx_lora_files(m->lora);
     /* the configuration's model */
     if (!came && !m->n_names && !last && m->copies <= 1)
@@ -79,8 +80,8 @@ int ntx_load_request_check(const Ntx__Load *m, unsigned came, struct ntx_err *er
     if (!model)
         return ntx_err_set(err, -EINVAL,
                            "neither a path nor descriptors of a model were given: %u descriptors "
-                           "came, and announced are %zu names, %u drafters and %s sidecar",
-                           came, m->n_names, m->drafters, m->sidecar ? "a" : "no");
+                           "came, and announced are %zu names, %s projector, %u drafters and %s sidecar",
+                           came, m->n_names, m->projector ? "a" : "no", m->drafters, m->sidecar ? "a" : "no");
     if (m->n_names && m->n_names != model)
         return ntx_err_set(err, -EINVAL,
                            "%zu files of the model are named, and %llu came: send a descriptor for "
@@ -110,12 +111,14 @@ int ntx_load_request_new(const Ntx__Load *m, const int *fds, unsigned n_fds, str
     if (n_fds)
         memcpy(r->fds, fds, n_fds * sizeof *fds);
     r->n_files = n_fds;
-    r->sidecar_fd = -1;
+    r->sidecar_fd = r->projector_fd = -1;
     if (m->sidecar && r->n_files)
         r->sidecar_fd = r->fds[--r->n_files];
     r->n_drafters = NTX_MIN(NTX_MIN(m->drafters, NTX_DRAFT_FILES), r->n_files);
     r->n_files -= r->n_drafters;
     memcpy(r->drafter_fd, r->fds + r->n_files, r->n_drafters * sizeof *r->drafter_fd);
+    if (m->projector && r->n_files)
+        r->projector_fd = r->fds[--r->n_files];
     r->copies = m->copies ? m->copies : 1;
     r->beside_bytes = m->beside_bytes;
     int rc = ntx_settings_check(&ntx_load_settings, m, err);
@@ -143,6 +146,8 @@ void ntx_load_request_free(struct ntx_load_request *r)
         free(r->also[i]);
     if (r->sidecar_fd >= 0)
         close(r->sidecar_fd);
+    if (r->projector_fd >= 0)
+        close(r->projector_fd);
     for (unsigned i = 0; i < r->n_drafters; i++)
         if (r->drafter_fd[i] >= 0)
             close(r->drafter_fd[i]);

@@ -104,12 +104,13 @@ static int keep_model(const struct ntx_server *s, struct ntx_kept *k)
     m.n_names = l->n_fds;
     m.copies = l->n_fds / l->n_files;
     m.sidecar = l->sidecar_fd >= 0;
+    m.projector = l->projector_fd >= 0;
     m.drafters = ntx_load_drafter_files(l) + l->n_left_out;
     m.ram_bytes = l->ram_bytes;
     m.beside_bytes = 0; /* ram_bytes is what they left */
     ntx_kept_free(k);
-    if (!keep_fds(k, l->fds, l->n_fds) || !keep_drafters(k, l) || (m.sidecar && !keep_fds(k, &l->sidecar_fd, 1)) ||
-        !(k->load = ntx__load_copy(&m))) {
+    if (!keep_fds(k, l->fds, l->n_fds) || (m.projector && !keep_fds(k, &l->projector_fd, 1)) || !keep_drafters(k, l) ||
+        (m.sidecar && !keep_fds(k, &l->sidecar_fd, 1)) || !(k->load = ntx__load_copy(&m))) {
         ntx_kept_free(k);
         return -ENOMEM;
     }

@@ -132,6 +132,8 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
         rc = ntx_drafter_file_look(r->drafter_fd[i], g, 1, 1, &kind, &needs, err);
     }
     ntx_gguf_free(g);
+    if (!rc && r->projector_fd >= 0)
+        rc = read_header(r->projector_fd, "the projector", err);
     return rc || r->sidecar_fd < 0 ? rc : read_header(r->sidecar_fd, "the sidecar", err);
 }
 
@@ -145,6 +147,7 @@ static int check_files(struct receiver *t, bool foreign, struct ntx_err *err)
         rc = ntx_load_request_new(t->load, t->fds, t->n, &r, err);
     for (unsigned i = 0; !rc && foreign && i < t->n; i++) {
         const char *name = t->fds[i] == r->sidecar_fd ? "the sidecar" : "the drafter";
+        name = t->fds[i] == r->projector_fd ? "the projector" : name;
         rc = check_kind(t->fds[i], i < r->n_files ? r->names[i] : name, err);
     }
     if (!rc)

@@ -446,12 +446,12 @@ def random_model(name):
     return model
 
 
-def write_vocabulary(folder):
-    """Each byte a token, a merge, and words to fill the rest."""
+def write_vocabulary(folder, named={}):
+    """Each byte a token, a merge, and words to fill the rest, some of which have names."""
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
     tokens = ['<pad>', '<s>', '</s>'] + list(bytes_to_unicode().values()) + ['th']
-    tokens += ['<%d>' % i for i in range(len(tokens), N_VOCAB)]
+    tokens += [named.get(i, '<%d>' % i) for i in range(len(tokens), N_VOCAB)]
     added = [
         {'id': i, 'content': t, 'special': True, 'normalized': False, 'lstrip': False, 'rstrip': False}
         | {'single_word': False}
@@ -480,7 +480,7 @@ def publish(folder, keys):
         json.dump({k: v for k, v in config.items() if keys.get(k, k) is not None}, f)
 
 
-def convert(converter, folder, pre, out):
+def convert(converter, folder, pre, out, *options):
     """Runs the converter in this process. Next-token blocks, which transformers lacks, are left out."""
     home = os.path.dirname(converter)
     for path in (home, os.path.join(home, 'gguf-py')):
@@ -496,6 +496,7 @@ def convert(converter, folder, pre, out):
     cls.set_vocab = lambda self: self._set_vocab_gpt2()
     argv, sys.argv = sys.argv, [converter, folder, '--outfile', out, '--outtype', 'f32']
     sys.argv += ['--no-mtp'] if cls.supports_mtp_export else []
+    sys.argv += options
     try:
         runpy.run_path(converter, run_name='__main__')
     finally:

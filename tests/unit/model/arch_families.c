@@ -14,8 +14,8 @@ static struct mk_options options_of(const char *arch)
     o.window = 9;
     o.biases = true;
     o.shared_ff = 96; /* two of 48 */
-    if (!strcmp(arch, "cohere2") || !strcmp(arch, "qwen2vl") || !strcmp(arch, "qwen3vl") || !strcmp(arch, "glm4") || !strcmp(arch, "seed_oss") ||
-        !strcmp(arch, "apertus"))
+    if (!strcmp(arch, "cohere2") || !strcmp(arch, "qwen2vl") || !strcmp(arch, "qwen3vl") || !strcmp(arch, "glm4") ||
+        !strcmp(arch, "seed_oss") || !strcmp(arch, "apertus"))
         o.experts = 0;
     return o;
 }

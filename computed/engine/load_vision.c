@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* load_vision.c: the projector of a model that takes pictures (--mmproj FILE): it is opened and checked, its memory is
+ * counted in the budget, and pictures go through it into the store of images (images.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/util.h"
+#include "computed/engine/load.h"
+#include "computed/pass/kv_form.h"
+#include "computed/picture/picture.h"
+#include "computed/vision/vision.h"
+#include "model/digest.h"
+#include "ntx_version.h"
+
+#define USUAL_SIDE  1024u /* of a picture that every projector has memory for */
+#define TOWER_SHARE 4     /* a larger one has at most a part of --ram, */
+#define ROWS_SHARE  16    /* its rows a smaller part; */
+#define FILES_SHARE 4     /* files of rows have a part of --state-max */
+
+/* Why this model takes no pictures here, or NULL. */
+static const char *blind_reason(const struct ntx_loaded *l, const struct ntx_vision *v)
+{
+    const struct ntx_hparams *hp = &l->model->hp;
+    const struct ntx_vision_text *text = ntx_vision_text(v);
+    bool pools = hp->index.head > 0;
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        pools |= hp->pool[i] > 0;
+    if (l->machines)
+        return "several machines share it, and pictures need one that computes alone";
+    if (text->mrope && pools)
+        return "it finds keys by their positions, which pictures of this kind do not have";
+    if (text->mrope && !(hp->rope_sections[0] + hp->rope_sections[1] + hp->rope_sections[2]))
+        return "its file has no rope.dimension_sections, by which pictures of this kind are placed";
+    if (text->mrope && l->kv_form && l->kv_form->n_pairs)
+        return "this --kv-type keeps biases of K apart by positions, which pictures do not have: use --kv-type f16";
+    if (l->back.gpu && (text->bidirectional || ntx_vision_deep(v)))
+        return "such pictures are computed by the CPU alone: use --backend cpu";
+    return NULL;
+}
+
+/* Memory for a square picture of so many pixels a side, as the model sees it: of the tower, and of the rows. */
+static int measure_square(const struct ntx_vision *v, uint32_t side, uint64_t *tower, uint64_t *image,
+                          struct ntx_err *err)
+{
+    uint32_t width, height, columns, rows;
+    int rc = ntx_picture_size(ntx_vision_rule(v), side, side, &width, &height, err);
+    if (rc)
+        return rc;
+    ntx_vision_grid(v, width, height, &columns, &rows);
+    *tower = ntx_vision_bytes(v, width, height);
+    *image = (uint64_t)columns * rows * ntx_vision_n_embd(v) * (1 + ntx_vision_deep(v)) * sizeof(float);
+    return 0;
+}
+
+/* Pictures that need more memory are refused. */
+static int measure_tower(const struct ntx_vision *v, uint64_t ram, struct ntx_loaded *l, struct ntx_err *err)
+{
+    uint64_t usual, usual_image, largest, largest_image;
+    int rc = measure_square(v, USUAL_SIDE, &usual, &usual_image, err);
+    if (!rc)
+        rc = measure_square(v, NTX_PICTURE_SIDE, &largest, &largest_image, err);
+    if (rc)
+        return rc;
+    l->tower_bytes = NTX_MAX(usual, NTX_MIN(largest, ram / TOWER_SHARE));
+    l->image_bytes = NTX_MAX(usual_image, NTX_MIN(largest_image, ram / ROWS_SHARE));
+    return 0;
+}
+
+static int open_projector(const struct ntx_load_request *r, int *fd, struct ntx_err *err)
+{
+    *fd = open(r->set.mmproj, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    return *fd < 0 ? ntx_err_set(err, -errno, "%s: cannot open the projector: %s", r->set.mmproj, strerror(errno)) : 0;
+}
+
+/* What rows depend on besides the picture. */
+static int name_maker(struct ntx_loaded *l, char *of, size_t n, struct ntx_err *err)
+{
+    const struct ntx_picture_rule *u = ntx_vision_rule(l->vision);
+    char digest[NTX_DIGEST_TEXT];
+    struct ntx_gguf *g;
+    int rc = ntx_gguf_open(&l->projector_fd, 1, NULL, &g, err);
+    if (rc)
+        return rc;
+    if (!(rc = ntx_model_digest(g, &l->projector_fd, digest, err)))
+        snprintf(of, n, "%s projector %s-%016" PRIx64 " fit %d %u %u %" PRIu64 " %" PRIu64 " %d %a %a %a %a %a %a",
+                 NTX_BUILD, digest, ntx_model_keys(g), (int)u->fit, u->factor, u->size, u->min_pixels, u->max_pixels,
+                 (int)u->filter, (double)u->mean[0], (double)u->mean[1], (double)u->mean[2], (double)u->deviation[0],
+                 (double)u->deviation[1], (double)u->deviation[2]);
+    ntx_gguf_free(g);
+    return rc;
+}
+
+int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
+                          struct ntx_err *err)
+{
+    struct ntx_vision *looked;
+    int rc = r->path && r->projector_fd < 0 && *r->set.mmproj && strcmp(r->set.mmproj, "off")
+                 ? open_projector(r, &r->projector_fd, err)
+                 : 0;
+    if (rc || r->projector_fd < 0)
+        return rc;
+    l->projector_fd = r->projector_fd;
+    r->projector_fd = -1;
+    struct ntx_vision_config c = {.fd = l->projector_fd, .text = l->model, .threads = threads, .look = true};
+    if ((rc = ntx_vision_open(&c, &looked, err)))
+        return ntx_err_prefix(err, "the projector (--mmproj)"), rc;
+    if ((l->env.blind = blind_reason(l, looked)))
+        ntx_log(NTX_LOG_WARN, "the model cannot take pictures: %s", l->env.blind);
+    else
+        rc = measure_tower(looked, ram, l, err);
+    ntx_vision_close(looked);
+    c.look = false;
+    c.ram = l->tower_bytes;
+    if (!rc && !l->env.blind && (rc = ntx_vision_open(&c, &l->vision, err)))
+        ntx_err_prefix(err, "the projector (--mmproj)");
+    return rc;
+}
+
+uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l)
+{
+    return l->vision ? l->tower_bytes + 3 * l->image_bytes : 0;
+}
+
+/* ---- from a picture to rows; the reader's thread */
+
+/* The rows must leave room in the context; else the tower would work in vain. */
+static int check_rows(const struct ntx_loaded *l, uint32_t width, uint32_t height, uint32_t fit_width,
+                      uint32_t fit_height, struct ntx_err *err)
+{
+    uint32_t columns, rows;
+    ntx_vision_grid(l->vision, fit_width, fit_height, &columns, &rows);
+    if ((uint64_t)columns * rows < l->env.ctx)
+        return 0;
+    return ntx_err_set(err, -E2BIG,
+                       "%u x %u pixels become %" PRIu64
+                       " tokens, and the context holds %u: make it smaller, or load the model with a larger --ctx",
+                       width, height, (uint64_t)columns * rows, l->env.ctx);
+}
+
+static int encode_picture(void *ctx, const void *data, size_t n, const atomic_bool *unwanted,
+                          struct ntx_vision_rows *rows, struct ntx_err *err)
+{
+    const struct ntx_loaded *l = ctx;
+    const struct ntx_picture_rule *rule = ntx_vision_rule(l->vision);
+    struct ntx_picture picture;
+    struct ntx_pixels pixels = {0};
+    uint32_t width, height;
+    uint64_t t0 = ntx_now_ns();
+    int rc = ntx_picture_decode(data, n, &picture, err);
+    if (rc)
+        return rc;
+    rc = ntx_picture_size(rule, picture.width, picture.height, &width, &height, err);
+    if (!rc)
+        rc = check_rows(l, picture.width, picture.height, width, height, err);
+    if (!rc)
+        rc = ntx_picture_pixels(rule, &picture, &pixels, err);
+    if (!rc)
+        ntx_log(NTX_LOG_DEBUG, "a picture of %u x %u pixels is encoded as one of %u x %u", picture.width,
+                picture.height, pixels.width, pixels.height);
+    ntx_picture_free(&picture);
+    const uint64_t t1 = ntx_now_ns();
+    if (!rc)
+        rc = ntx_vision_encode(l->vision, &pixels, unwanted, rows, err);
+    ntx_pixels_free(&pixels);
+    if (!rc)
+        ntx_log(NTX_LOG_DEBUG, "%u x %u rows of it: %.0f ms for its pixels, %.0f ms for its rows", rows->columns,
+                rows->rows, (double)(t1 - t0) / 1e6, (double)(ntx_now_ns() - t1) / 1e6);
+    return rc;
+}
+
+int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err)
+{
+    char of[512];
+    if (!l->vision)
+        return 0;
+    const uint64_t state = l->set.state_max ? l->set.state_max : NTX_STATE_MAX;
+    struct ntx_images_config c = {.encode = encode_picture,
+                                  .ctx = l,
+                                  .text = ntx_vision_text(l->vision),
+                                  .n_embd = ntx_vision_n_embd(l->vision),
+                                  .most = l->image_bytes,
+                                  .of = of,
+                                  .dir = l->set.state,
+                                  .most_file = state / FILES_SHARE};
+    int rc = name_maker(l, of, sizeof of, err);
+    if (rc)
+        return rc;
+    if ((rc = ntx_images_new(&c, &l->images, err)) && *c.dir) {
+        ntx_log(NTX_LOG_WARN, "rows of pictures are not kept over restarts: %s", err->text);
+        *err = (struct ntx_err){0};
+        c.dir = "";
+        rc = ntx_images_new(&c, &l->images, err);
+    }
+    l->env.images = l->images;
+    l->env.rows_together = l->plan->max_rows - NTX_MIN(l->plan->max_rows, l->max_sessions);
+    return rc;
+}
+
+void ntx__load_vision_free(struct ntx_loaded *l)
+{
+    ntx_images_free(l->images);
+    ntx_vision_close(l->vision);
+    if (l->projector_fd >= 0)
+        close(l->projector_fd);
+}
