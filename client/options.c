@@ -381,7 +381,8 @@ int ntx_options_set(struct ntx_options *o, const char *name, const char *value, 
     const struct ntx_setting *s = find_name(name, &g);
     struct ntx_err why = {0};
     if (!s || !strcmp(s->name, "raw") || !strcmp(s->name, "no-special") || !strcmp(s->name, "file") ||
-        !strcmp(s->name, "system") || !strcmp(s->name, "grammar") || !strcmp(s->name, "json-schema"))
+        !strcmp(s->name, "system") || !strcmp(s->name, "image") || !strcmp(s->name, "grammar") ||
+        !strcmp(s->name, "json-schema"))
         return ntx_err_set(err, -EINVAL, "there is no option '%s' that can be set here", name);
     if (!strcmp(s->name, "seed") && (!strcmp(value, "random") || !strcmp(value, "-1")))
         return new_seed(o), 0;

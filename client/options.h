@@ -18,6 +18,7 @@
 #define NTX_MAX_ALSO     3
 #define NTX_MAX_LIST     16
 #define NTX_MAX_TENSORS  64
+#define NTX_MAX_IMAGES   64
 
 #define NTX_OVERRIDE_MAX 2048
 
@@ -48,6 +49,8 @@ struct ntx_options {
     const char *template_file, *template_text; /* or a file, and the Jinja in it */
     const char *stops[NTX_MAX_STOPS];
     unsigned n_stops;
+    const char *images[NTX_MAX_IMAGES]; /* files */
+    unsigned n_images;
     bool resume;      /* a chat */
     const char *talk; /* its name; NULL: the last one */
     /* output */

@@ -80,6 +80,15 @@ static int read_override(void *to, const char *text, struct ntx_err *err)
     return 0;
 }
 
+static int read_image(void *to, const char *text, struct ntx_err *err)
+{
+    struct ntx_options *o = to;
+    if (o->n_images == NTX_MAX_IMAGES)
+        return ntx_err_set(err, -E2BIG, "more than %d pictures", NTX_MAX_IMAGES);
+    o->images[o->n_images++] = text;
+    return 0;
+}
+
 static int read_also(void *to, const char *text, struct ntx_err *err)
 {
     struct ntx_options *o = to;
@@ -285,6 +294,10 @@ static const struct ntx_setting gen_entries[] = {
     {"no-special", 0, NULL, "with --raw: control tokens in the prompt are plain text, as they always are in a chat",
      FLAG(no_special)},
     {"file", 'f', "FILE", "read the prompt from FILE; behind PROMPT where both are given", TEXT(prompt_file)},
+    {"image", 0, "FILE",
+     "a picture before the prompt, or before the chat's first message (repeatable): JPEG, PNG, WebP, GIF or BMP; the "
+     "model needs its projector (--mmproj)",
+     OWN(read_image)},
     {"system", 0, "TEXT", "system message of the chat", TEXT(system)},
     {"stop", 0, "TEXT", "end before this text (repeatable)", OWN(read_stop)},
     {"json-schema", 0, "FILE", "constrain the answer to JSON that is valid for the JSON Schema in FILE",

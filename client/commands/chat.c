@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,12 +33,17 @@ static int report_failure(struct ntx_chat *k, int rc, struct ntx_err *err)
     return 0;
 }
 
-static int handle_message(struct ntx_chat *k, const char *text, size_t len, struct ntx_err *err)
+static int handle_message(struct ntx_chat *k, char *text, size_t len, struct ntx_err *err)
 {
     if (ntx_chat_is_command(text))
         return ntx_chat_command(k, text, err);
-    int rc = ntx_talk_add_user(&k->talk, text, len) ? ntx_err_set(err, -ENOMEM, "no memory for the message")
-                                                    : ntx_chat_send(k, err);
+    int rc = k->tty ? ntx_chat_take_paths(k, text, &len, err) : 0;
+    if (rc)
+        return rc;
+    if (ntx_talk_add_user(&k->talk, text, len) || ntx_chat_attach(k))
+        rc = ntx_err_set(err, -ENOMEM, "no memory for the message");
+    else
+        rc = ntx_chat_send(k, err);
     if (rc && k->talk.n && !k->talk.turns[k->talk.n - 1].answer)
         ntx_talk_drop(&k->talk);
     return rc;
@@ -89,6 +95,7 @@ static void close_chat(struct ntx_chat *k)
     while (k->n_texts)
         free(k->texts[--k->n_texts]);
     free(k->texts);
+    ntx_chat_drop_images(k);
 }
 
 int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, const char *model, struct ntx_err *err)
@@ -99,6 +106,8 @@ int ntx_chat_loop(struct ntx_client *c, const struct ntx_options *o, const char 
         k.model = realpath(model, NULL);
     if (o->system && !(k.talk.system = strdup(o->system)))
         rc = ntx_err_set(err, -ENOMEM, "no memory");
+    for (unsigned i = 0; !rc && i < o->n_images; i++)
+        rc = ntx_chat_image(&k, (char *)(uintptr_t)o->images[i], err);
     if (!rc)
         rc = ntx_chat_input_open(&k.in, err);
     if (!rc) {

@@ -13,6 +13,7 @@
  *  chat.c          the loop: reads and handles a message or a command
  *  chat_input.c    the input: chat_editor.c on a terminal, else plain lines; """ for several lines
  *  chat_talk.c     the turns, and their file
+ *  chat_pictures.c pictures of the next message
  *  chat_send.c     sends a turn and gets its answer; handles a full context
  *  chat_names.c    named conversations
  *  chat_show.c     shows the end of a conversation that goes on; its model
@@ -33,6 +34,8 @@
 struct ntx_turn {
     char *asked, *answer; /* malloc'd; answer NULL: not yet answered */
     size_t n_asked, n_answer;
+    char **images; /* [n_images] files of pictures before the question, whole paths */
+    unsigned n_images;
 };
 struct ntx_talk {
     char *system; /* NULL: no system message */
@@ -43,6 +46,7 @@ struct ntx_talk {
 int ntx_talk_add_user(struct ntx_talk *t, const char *text, size_t len); /* adds a turn */
 void ntx_talk_answer(struct ntx_talk *t, char *text, size_t len);        /* of the last turn; takes text over */
 void ntx_talk_drop(struct ntx_talk *t);                                  /* removes the last turn */
+int ntx_talk_add_image(struct ntx_talk *t, const char *path);            /* to the last turn */
 void ntx_talk_clear(struct ntx_talk *t);                       /* removes all turns, the system message and the model */
 int ntx_talk_set_model(struct ntx_talk *t, const char *model); /* NULL: unknown */
 /* Writes {"ntx": "conversation", "model": ..., "messages": [{"role": ..., "content": ...}, ...]}, a form that other
@@ -95,8 +99,10 @@ struct ntx_chat {
     unsigned n_texts;
     const char *told; /* the setting of `think` of which a note was given, or NULL */
     bool noted;       /* a note on the conversation's form was given */
-    bool lost;        /* the service's connection was lost */
-    bool done;        /* /bye was typed */
+    char **images;    /* [n_images] files that go with the next message */
+    unsigned n_images;
+    bool lost; /* the service's connection was lost */
+    bool done; /* /bye was typed */
 };
 /* Prints a line to the user, unless --quiet. */
 void ntx_chat_tell(const struct ntx_chat *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -129,6 +135,14 @@ int ntx_chat_save(struct ntx_chat *k, char *rest, struct ntx_err *err);
 int ntx_chat_load(struct ntx_chat *k, char *rest, struct ntx_err *err);
 int ntx_chat_set(struct ntx_chat *k, char *rest, struct ntx_err *err);
 int ntx_chat_stats(struct ntx_chat *k, char *rest, struct ntx_err *err);
+
+/* ---- chat_pictures.c */
+int ntx_chat_image(struct ntx_chat *k, char *rest, struct ntx_err *err); /* for the next message */
+/* Takes paths of pictures, as terminals paste files that are dropped, out of the text. */
+int ntx_chat_take_paths(struct ntx_chat *k, char *text, size_t *n, struct ntx_err *err);
+/* The files go with the last turn. */
+int ntx_chat_attach(struct ntx_chat *k);
+void ntx_chat_drop_images(struct ntx_chat *k);
 
 /* ---- chat_command.c */
 /* Whether the message is a command: "/" and a word. */

@@ -93,6 +93,9 @@ static const struct command commands[] = {
     {"load", NULL, "NAME", "goes on with a saved conversation, or a FILE's", ntx_chat_load},
     {"list", NULL, "", "conversations that were saved by name, and when", list_command},
     {"system", NULL, "TEXT", "the system's text; alone shows it, none removes it", system_text},
+    {"image", NULL, "FILE",
+     "a picture for the next message; a pasted path of a picture in a message does the same; none takes them back",
+     ntx_chat_image},
     {"regenerate", "again", "", "writes the last answer again, with a new seed", regenerate_command},
     {"set", NULL, "NAME VALUE",
      "temp, top-k, top-p, min-p, repeat-penalty, presence-penalty, frequency-penalty, seed, n, stop, ignore-eos, "

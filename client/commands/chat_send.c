@@ -8,6 +8,7 @@
 #include <sys/random.h>
 
 #include "client/commands/chat.h"
+#include "client/commands/pictures.h"
 #include "client/commands/prompt.h"
 #include "common/util.h"
 
@@ -18,6 +19,7 @@
 struct chat_request { /* a request under way */
     Ntx__Message *msg, **list;
     unsigned n;
+    struct ntx_pictures pictures;
     struct ntx_chat *k;
     unsigned dropped; /* turns dropped by this request */
 };
@@ -52,8 +54,17 @@ static void put_message(struct chat_request *a, const char *role, const char *te
     a->list[a->n++] = m;
 }
 
+static int read_pictures(struct chat_request *a, unsigned from, struct ntx_err *err)
+{
+    const struct ntx_talk *t = &a->k->talk;
+    int rc = 0;
+    for (unsigned i = from; !rc && i < t->n; i++)
+        rc = ntx_pictures_add_all(&a->pictures, (const char *const *)t->turns[i].images, t->turns[i].n_images, err);
+    return rc;
+}
+
 /* Collects the messages of the request: the last turn, and for a new session all messages before it. */
-static int collect_messages(struct chat_request *a, bool all)
+static int collect_messages(struct chat_request *a, bool all, struct ntx_err *err)
 {
     const struct ntx_chat *k = a->k;
     unsigned from = all ? k->first : k->talk.n - 1, most = 2 * (k->talk.n - from) + 1;
@@ -61,12 +72,17 @@ static int collect_messages(struct chat_request *a, bool all)
     a->msg = calloc(most, sizeof *a->msg);
     a->list = calloc(most, sizeof *a->list);
     if (!a->msg || !a->list)
-        return -ENOMEM;
+        return ntx_err_set(err, -ENOMEM, "no memory for the conversation");
+    int rc = read_pictures(a, from, err);
+    if (rc)
+        return rc;
     if (all && k->talk.system)
         put_message(a, "system", k->talk.system, strlen(k->talk.system));
-    for (unsigned i = from; i < k->talk.n; i++) {
+    for (unsigned i = from, picture = 0; i < k->talk.n; i++) {
         const struct ntx_turn *t = &k->talk.turns[i];
         put_message(a, "user", t->asked, t->n_asked);
+        ntx_pictures_before(&a->pictures, picture, t->n_images, &a->msg[a->n - 1]);
+        picture += t->n_images;
         if (t->answer && i + 1 < k->talk.n)
             put_message(a, "assistant", t->answer, t->n_answer);
     }
@@ -99,7 +115,7 @@ static int request_once(struct chat_request *a, uint32_t leave, bool again, stru
     bool all = !k->session || (again && !k->before);
     if (all)
         close_session(k);
-    int rc = collect_messages(a, all);
+    int rc = collect_messages(a, all, err);
     if (!rc) {
         ntx_fill_generate(&k->o, &m, &s);
         m.messages = a->list;
@@ -116,11 +132,10 @@ static int request_once(struct chat_request *a, uint32_t leave, bool again, stru
             k->before = base;
             k->held = base + a->n + 1;
         }
-    } else {
-        ntx_err_set(err, rc, "no memory for the conversation");
     }
     free(a->msg);
     free(a->list);
+    ntx_pictures_free(&a->pictures);
     return rc;
 }
 

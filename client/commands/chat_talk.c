@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,23 @@ void ntx_talk_drop(struct ntx_talk *t)
     struct ntx_turn *turn = &t->turns[--t->n];
     free(turn->asked);
     free(turn->answer);
+    while (turn->n_images)
+        free(turn->images[--turn->n_images]);
+    free(turn->images);
+}
+
+int ntx_talk_add_image(struct ntx_talk *t, const char *path)
+{
+    struct ntx_turn *turn = &t->turns[t->n - 1];
+    char **list = realloc(turn->images, (turn->n_images + 1) * sizeof *list), *copy = strdup(path);
+    if (list)
+        turn->images = list;
+    if (!list || !copy) {
+        free(copy);
+        return -ENOMEM;
+    }
+    list[turn->n_images++] = copy;
+    return 0;
 }
 
 void ntx_talk_clear(struct ntx_talk *t)
@@ -81,6 +99,18 @@ static int add_message(json_t *list, const char *role, const char *text, size_t 
     return said ? json_array_append_new(list, json_pack("{s:s, s:o}", "role", role, "content", said)) : -1;
 }
 
+/* The question's pictures, by their paths, beside the message that was added last. A path that is no UTF-8 fails. */
+static int add_images(json_t *list, const struct ntx_turn *u)
+{
+    json_t *m = json_array_get(list, json_array_size(list) - 1), *images = u->n_images ? json_array() : NULL;
+    int rc = 0;
+    for (unsigned i = 0; !rc && i < u->n_images; i++)
+        rc = json_array_append_new(images, json_string(u->images[i]));
+    if (images && json_object_set_new(m, "images", images))
+        rc = -1;
+    return rc;
+}
+
 static json_t *talk_to_json(const struct ntx_talk *t, struct ntx_err *err)
 {
     json_t *list = json_array();
@@ -91,6 +121,8 @@ static json_t *talk_to_json(const struct ntx_talk *t, struct ntx_err *err)
     for (; !rc && i < t->n; i++) {
         const struct ntx_turn *u = &t->turns[i];
         rc = add_message(list, "user", u->asked, u->n_asked);
+        if (!rc)
+            rc = add_images(list, u);
         if (!rc && u->answer)
             rc = add_message(list, "assistant", u->answer, u->n_answer);
     }
@@ -180,6 +212,16 @@ int ntx_talk_save(const struct ntx_talk *t, const char *path, struct ntx_err *er
     return rc ? ntx_err_set(err, rc, "%s: cannot be written: %s", path, strerror(-rc)) : 0;
 }
 
+static int take_images(struct ntx_talk *t, const json_t *list)
+{
+    size_t i;
+    json_t *path;
+    json_array_foreach((json_t *)(uintptr_t)list, i, path)
+        if (json_is_string(path) && ntx_talk_add_image(t, json_string_value(path)))
+            return -ENOMEM;
+    return 0;
+}
+
 /* Adds one message of a file; i: its number, for errors. */
 static int take_message(struct ntx_talk *t, const json_t *m, size_t i, struct ntx_err *err)
 {
@@ -194,7 +236,9 @@ static int take_message(struct ntx_talk *t, const json_t *m, size_t i, struct nt
         return ntx_err_set(err, -EINVAL, "message %zu: the role is system, user or assistant, not \"%.40s\"", i + 1,
                            role);
     if (!system && !answer)
-        return ntx_talk_add_user(t, text, len) ? ntx_err_set(err, -ENOMEM, "no memory") : 0;
+        return ntx_talk_add_user(t, text, len) || take_images(t, json_object_get(m, "images"))
+                   ? ntx_err_set(err, -ENOMEM, "no memory")
+                   : 0;
     if (system ? i > 0 : !t->n || t->turns[t->n - 1].answer)
         return ntx_err_set(err, -EINVAL, "message %zu: %s", i + 1,
                            system ? "the system's text comes first, once" : "an answer without a question");

@@ -89,8 +89,10 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     Ntx__Load load = NTX__LOAD__INIT;
     Ntx__Request q = NTX__REQUEST__INIT;
     struct ntx_model_files copies;
-    int fds[2 * sizeof f->fds / sizeof *f->fds + 1 + NTX_DRAFT_FILES], sidecar = -1, drafter[NTX_DRAFT_FILES];
+    int fds[2 * sizeof f->fds / sizeof *f->fds + 1 + NTX_DRAFT_FILES + 1], sidecar = -1, projector = -1,
+                                                                           drafter[NTX_DRAFT_FILES];
     unsigned drafters = 0;
+    char mmproj[4096];
     char *names[2 * sizeof f->fds / sizeof *f->fds];
     int rc = ntx_model_copies_open(o, f, &copies, err);
     if (rc)
@@ -102,11 +104,17 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     memcpy(names + f->n, copies.names, copies.n * sizeof *names);
     ntx_options_load(o, &load);
     load.when = when_to_load(o);
-    rc = ntx_drafters_open(o, f, drafter, &drafters, err);
+    rc = ntx_projector_open(o, f, &projector, mmproj, err);
+    if (!rc)
+        rc = ntx_drafters_open(o, f, drafter, &drafters, err);
     if (!rc && !(rc = ntx_sidecar_open(o, f, &sidecar, err))) {
         load.names = names;
         load.n_names = n;
         load.drafters = drafters;
+        if ((load.projector = projector >= 0)) {
+            load.mmproj = mmproj;
+            fds[n++] = projector;
+        }
         for (unsigned i = 0; i < drafters; i++)
             fds[n++] = drafter[i];
         if ((load.sidecar = sidecar >= 0))
@@ -117,6 +125,8 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
     }
     if (sidecar >= 0)
         close(sidecar);
+    if (projector >= 0)
+        close(projector);
     while (drafters)
         close(drafter[--drafters]);
     ntx_model_files_close(&copies);

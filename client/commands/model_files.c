@@ -12,6 +12,7 @@
 #include "common/nearest.h"
 #include "common/util.h"
 #include "model/kind.h"
+#include "model/mmproj.h"
 #include "model/override.h"
 
 /* errno says why the file cannot be opened. */
@@ -194,6 +195,30 @@ static void open_card_drafter(const struct ntx_model_files *f, int *fd, unsigned
     }
     if (at >= 0)
         fd[(*n)++] = at;
+}
+
+int ntx_projector_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, char path[4096],
+                       struct ntx_err *err)
+{
+    const char *given = o->load.mmproj ? o->load.mmproj : "";
+    *fd = -1;
+    *path = 0;
+    if (!strcmp(given, "off") || (!*given && (!f->n || !ntx_mmproj_beside(f->gguf, f->names[0], path, 4096))))
+        return 0;
+    char *real = realpath(*given ? given : path, NULL); /* for the daemon's messages */
+    int at = real ? open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY) : -1, rc = 0;
+    if (at < 0)
+        rc = ntx_err_set(err, -errno, "%s: cannot open the projector: %s", *given ? given : path, strerror(errno));
+    else if (strlen(real) >= 4096)
+        rc = ntx_err_set(err, -ENAMETOOLONG, "%s: the path is too long", given);
+    else
+        rc = open_regular(at, real, fd, err);
+    if (!rc)
+        snprintf(path, 4096, "%s", real);
+    if (!rc && !*given && !o->quiet)
+        ntx_say("images go through %s, which lies beside the model (--mmproj off leaves it out)", path);
+    free(real);
+    return rc;
 }
 
 /* errno says why the file cannot be opened. */

@@ -64,6 +64,17 @@ static int add_stream(struct ntx_prompt *p, FILE *f, const char *name, struct nt
     return rc;
 }
 
+/* A chat reads its pictures with the first message. */
+static int read_pictures(const struct ntx_options *o, struct ntx_prompt *p, struct ntx_err *err)
+{
+    int rc = 0;
+    if (p->text)
+        return ntx_pictures_add_all(&p->pictures, o->images, o->n_images, err);
+    for (unsigned i = 0; !rc && i < o->n_images; i++)
+        rc = ntx_picture_look(o->images[i], err);
+    return rc;
+}
+
 int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsigned n, struct ntx_prompt *p,
                     struct ntx_err *err)
 {
@@ -80,6 +91,8 @@ int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsig
     p->took_input = piped || (!n && !o->prompt_file && !isatty(STDIN_FILENO));
     if (!rc && p->took_input)
         rc = add_stream(p, stdin, "standard input", err);
+    if (!rc)
+        rc = read_pictures(o, p, err);
     if (rc || !p->text || p->len)
         return rc;
     const char *why = "give a text, or none at all on a terminal for a chat";
@@ -93,6 +106,7 @@ int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsig
 void ntx_prompt_free(struct ntx_prompt *p)
 {
     free(p->text);
+    ntx_pictures_free(&p->pictures);
     *p = (struct ntx_prompt){0};
 }
 

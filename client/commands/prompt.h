@@ -11,15 +11,17 @@
 #include <stdio.h>
 
 #include "client/commands/commands.h"
+#include "client/commands/pictures.h"
 
 struct ntx_prompt {
     char *text; /* malloc'd and terminated; NULL: start a chat */
     size_t len;
-    bool took_input; /* standard input was read */
-    bool told;       /* the user knows of unread input */
+    bool took_input;              /* standard input was read */
+    bool told;                    /* the user knows of unread input */
+    struct ntx_pictures pictures; /* of --image */
 };
 
-/* words[0..n): PROMPT and '-', as far as given. */
+/* words[0..n): PROMPT and '-', as far as given. Pictures of a chat are only looked at. */
 int ntx_prompt_read(const struct ntx_options *o, const char *const *words, unsigned n, struct ntx_prompt *p,
                     struct ntx_err *err);
 void ntx_prompt_tell_note(const char *note); /* the daemon's note on the form of a prompt */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/commands/chat.h"
+#include "client/commands/pictures.h"
 #include "client/commands/prompt.h"
 #include "client/commands/trace.h"
 #include "client/supervise.h"
@@ -78,8 +79,8 @@ static void fill_turn(struct turn *t, Ntx__Generate *m, const char *system, char
     m->n_messages = n;
 }
 
-static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct constraint *must, char *prompt,
-                      size_t len, struct ntx_answered *a, struct ntx_err *err)
+static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct constraint *must,
+                      const struct ntx_prompt *p, struct ntx_answered *a, struct ntx_err *err)
 {
     Ntx__Generate m = NTX__GENERATE__INIT;
     Ntx__Sampling s = NTX__SAMPLING__INIT;
@@ -87,10 +88,13 @@ static int one_answer(struct ntx_client *c, const struct ntx_options *o, struct 
     ntx_fill_generate(o, &m, &s);
     m.constraint = must->there ? &must->m : NULL;
     if (o->raw) {
-        m.prompt.data = (uint8_t *)prompt;
-        m.prompt.len = len;
+        m.prompt.data = (uint8_t *)p->text;
+        m.prompt.len = p->len;
+        m.images = p->pictures.list;
+        m.n_images = p->pictures.n;
     } else {
-        fill_turn(&turn, &m, o->system, prompt, len);
+        fill_turn(&turn, &m, o->system, p->text, p->len);
+        ntx_pictures_before(&p->pictures, 0, p->pictures.n, m.messages[m.n_messages - 1]);
     }
     int rc = ntx_answer(c, o, &m, a, err);
     uint32_t used = a->context + (uint32_t)json_integer_value(json_object_get(a->stats, "generated_tokens"));
@@ -146,7 +150,7 @@ int ntx_cmd_run(struct ntx_options *o)
     if (!rc && o->trace)
         rc = ntx_tracer_start(ntx_client_dir(c), &tracer, &err);
     if (!rc)
-        rc = p.text ? one_answer(c, o, &must, p.text, p.len, &a, &err) : ntx_chat_loop(c, o, o->args[0], &err);
+        rc = p.text ? one_answer(c, o, &must, &p, &a, &err) : ntx_chat_loop(c, o, o->args[0], &err);
     if (!rc)
         ntx_prompt_tell_think(o, a.think_note);
     if (!rc && *a.note && !o->quiet)
@@ -182,7 +186,7 @@ int ntx_cmd_generate(struct ntx_options *o)
     if (!rc)
         rc = ntx_client_connect(o->socket, &c, &err);
     if (!rc)
-        rc = one_answer(c, o, &must, p.text, p.len, &a, &err);
+        rc = one_answer(c, o, &must, &p, &a, &err);
     if (!rc && *a.note && !o->quiet)
         ntx_prompt_tell_note(a.note);
     if (!rc)

@@ -103,12 +103,17 @@ static int await_verdict(struct decoding *d, struct ntx__picture_verdict *v, str
         else if (ready > 0 && (n = read(d->pipe[0], (char *)v + have, sizeof *v - have)) > 0)
             have += (size_t)n;
     }
-    kill(d->pid, SIGKILL);
+    if (!ready || have == sizeof *v) /* else it has ended already, and its status says why */
+        kill(d->pid, SIGKILL);
     while (waitpid(d->pid, &status, 0) < 0 && errno == EINTR) {}
     if (have == sizeof *v)
         return 0;
     if (!ready || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
         return ntx_err_set(err, -ETIMEDOUT, "decoding the picture takes too long: save it anew, as JPEG or PNG");
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+        return ntx_err_set(err, -ENOMEM,
+                           "the process that decodes the picture was killed, perhaps for want of memory: "
+                           "make the picture smaller");
     return ntx_err_set(err, -EIO, "the process that decodes the picture died: the file is damaged in an unknown way");
 }
 

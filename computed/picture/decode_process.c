@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The process that decodes: it maps the file and the memory for pixels, gives up all other rights, and decodes. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +29,8 @@ int ntx__picture_begin(struct ntx__picture_read *p, uint64_t width, uint64_t hei
                            "smaller",
                            (unsigned long long)width, (unsigned long long)height, NTX_PICTURE_SIDE,
                            NTX_PICTURE_PIXELS / 1000000u);
-    const size_t bytes = 3 * (size_t)(width * height);
-    if (!(p->rgb = malloc(bytes)))
-        return ntx_err_set(err, -ENOMEM, "no memory for a picture of %llu x %llu pixels", (unsigned long long)width,
-                           (unsigned long long)height);
-    memset(p->rgb, 255, bytes);
+    p->rgb = p->room;
+    memset(p->rgb, 255, 3 * (size_t)(width * height));
     p->width = (uint32_t)width;
     p->height = (uint32_t)height;
     return 0;
@@ -56,20 +54,21 @@ static size_t source_of(const struct ntx__picture_read *p, uint32_t x, uint32_t 
 }
 
 /* Turns the picture upright. */
-static int turn(struct ntx__picture_read *p, struct ntx_picture *out, struct ntx_err *err)
+static int turn(const struct ntx__picture_read *p, struct ntx_picture *out, struct ntx_err *err)
 {
-    *out = (struct ntx_picture){p->width, p->height, p->rgb};
+    const size_t bytes = 3 * (size_t)p->width * p->height;
+    const bool sideways = p->orientation >= 5;
+    *out = (struct ntx_picture){sideways ? p->height : p->width, sideways ? p->width : p->height, p->rgb};
     if (p->orientation < 2)
         return 0;
-    const bool sideways = p->orientation >= 5;
-    uint8_t *to = malloc(3 * (size_t)p->width * p->height);
-    if (!to)
+    uint8_t *from = malloc(bytes), *to = p->rgb;
+    if (!from)
         return ntx_err_set(err, -ENOMEM, "no memory to turn the picture");
-    *out = (struct ntx_picture){sideways ? p->height : p->width, sideways ? p->width : p->height, to};
+    memcpy(from, p->rgb, bytes);
     for (uint32_t y = 0; y < out->height; y++)
         for (uint32_t x = 0; x < out->width; x++, to += 3)
-            memcpy(to, p->rgb + 3 * source_of(p, x, y), 3);
-    free(p->rgb);
+            memcpy(to, from + 3 * source_of(p, x, y), 3);
+    free(from);
     return 0;
 }
 
@@ -86,15 +85,22 @@ static int read_kind(const struct ntx__picture_file *f, struct ntx__picture_read
     return ntx_picture_check(f->data, f->n, err);
 }
 
-int ntx__picture_read(const struct ntx__picture_file *f, struct ntx_picture *out, struct ntx_err *err)
+int ntx__picture_read(const struct ntx__picture_file *f, uint8_t *room, struct ntx_picture *out, struct ntx_err *err)
 {
-    struct ntx__picture_read p = {0};
+    struct ntx__picture_read p = {.room = room};
     int rc = read_kind(f, &p, err);
-    if (!rc)
-        rc = turn(&p, out, err);
-    if (rc)
-        free(p.rgb);
-    return rc;
+    return rc ? rc : turn(&p, out, err);
+}
+
+/* Where memory runs out, this process ends rather than one that many use. */
+static void offer_as_victim(void)
+{
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (write(fd, "1000", 4) != 4)
+        ntx_log(NTX_LOG_DEBUG, "/proc/self/oom_score_adj: %s", strerror(errno));
+    close(fd);
 }
 
 static int confine(struct ntx_err *err)
@@ -129,9 +135,8 @@ static int decode(struct ntx__picture_verdict *v, struct ntx_err *err)
         err->code = -ENOTSUP;
         return -ENOTSUP;
     }
-    if ((rc = ntx__picture_read(&f, &p, err)))
+    if ((rc = ntx__picture_read(&f, to, &p, err)))
         return rc;
-    memcpy(to, p.rgb, 3 * (size_t)p.width * p.height);
     v->width = p.width;
     v->height = p.height;
     return 0;
@@ -143,6 +148,7 @@ int ntx_picture_process(void)
     struct ntx_err err = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, "ntx-picture");
+    offer_as_victim();
     v.rc = decode(&v, &err);
     memcpy(v.text, err.text, sizeof v.text);
     const ssize_t n = write(NTX__PICTURE_SOCK, &v, sizeof v);

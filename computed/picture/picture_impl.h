@@ -37,19 +37,20 @@ struct ntx__picture_read {
     uint32_t width, height;
     uint8_t *rgb; /* [height][width][3] */
     unsigned orientation;
+    uint8_t *room; /* for the pixels of the largest picture */
 };
 
-/* Each reads a file of its format. The caller frees rgb, also after a failure. */
+/* Each reads a file of its format. */
 int ntx__picture_read_jpeg(const struct ntx__picture_file *f, struct ntx__picture_read *p, struct ntx_err *err);
 int ntx__picture_read_png(const struct ntx__picture_file *f, struct ntx__picture_read *p, struct ntx_err *err);
 int ntx__picture_read_webp(const struct ntx__picture_file *f, struct ntx__picture_read *p, struct ntx_err *err);
 int ntx__picture_read_gif(const struct ntx__picture_file *f, struct ntx__picture_read *p, struct ntx_err *err);
 int ntx__picture_read_bmp(const struct ntx__picture_file *f, struct ntx__picture_read *p, struct ntx_err *err);
 
-/* Reads any of them and turns it upright. On success the caller frees out->rgb by free(). */
-int ntx__picture_read(const struct ntx__picture_file *f, struct ntx_picture *out, struct ntx_err *err);
+/* Reads any of them and turns it upright. out->rgb is `room`, which has NTX_PICTURE_PIXELS. */
+int ntx__picture_read(const struct ntx__picture_file *f, uint8_t *room, struct ntx_picture *out, struct ntx_err *err);
 
-/* Checks the sides and allocates rgb, all white. */
+/* Checks the sides and makes rgb white. */
 int ntx__picture_begin(struct ntx__picture_read *p, uint64_t width, uint64_t height, struct ntx_err *err);
 /* The tag Orientation of a block of EXIF data (from its byte order on), or 0. */
 unsigned ntx__exif_orientation(const uint8_t *tiff, size_t n);
