@@ -76,7 +76,8 @@ static uint64_t weight_bytes(const struct ntx_vision *v)
 static uint64_t most_patches(const struct ntx_vision *v)
 {
     const struct ntx_tower *t = v->t;
-    const uint64_t side = t->size / t->patch, patch = (uint64_t)t->patch * t->patch;
+    const uint64_t square = t->patch * t->merge, side = (t->size + square - 1) / square * t->merge,
+                   patch = (uint64_t)t->patch * t->patch;
     return t->fit == NTX_TOWER_FIT_AREA ? t->max_pixels / patch : side * side;
 }
 

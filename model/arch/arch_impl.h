@@ -77,10 +77,15 @@
     X(cohere2moe, "cohere2moe")
 
 /* Drafters that use states of another model's layers; they are not models by themselves. */
-#define NTX_HEADS(X)       X(eagle3, "eagle3", "EAGLE-3") X(dflash, "dflash", "DFlash")
+#define NTX_HEADS(X) X(eagle3, "eagle3", "EAGLE-3") X(dflash, "dflash", "DFlash")
 
 /* Vision towers, by the key clip.projector_type. */
-#define NTX_TOWERS(X)      X(tower_qwen3vl, "qwen3vl_merger")
+#define NTX_TOWERS(X)                                                                                                  \
+    X(tower_qwen2vl, "qwen2vl_merger")                                                                                 \
+    X(tower_qwen25vl, "qwen2.5vl_merger")                                                                              \
+    X(tower_qwen3vl, "qwen3vl_merger")                                                                                 \
+    X(tower_gemma3, "gemma3")                                                                                          \
+    X(tower_pixtral, "pixtral")
 
 #define NTX__OWN_KEYS      16
 #define NTX__IMAGE_TENSORS 4
@@ -337,10 +342,8 @@ int ntx__tower_merge(struct ntx__keys *k, struct ntx_tower *t, const char *suffi
 int ntx__tower_hidden(struct ntx__keys *k, struct ntx_tower *t, const char *tensor);
 /* The usual names of a tower's tensors. */
 #define NTX__TOWER_NAMES                                                                                               \
-    {                                                                                                                  \
-        [NTX_T_attn_norm] = "ln1.weight", [NTX_T_ffn_norm] = "ln2.weight", [NTX_T_o] = "attn_out.weight",              \
-        [NTX_T_o_bias] = "attn_out.bias"                                                                               \
-    }
+    [NTX_T_attn_norm] = "ln1.weight", [NTX_T_ffn_norm] = "ln2.weight", [NTX_T_o] = "attn_out.weight",                  \
+    [NTX_T_o_bias] = "attn_out.bias"
 void ntx__tower_name(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, const char *of, char *name,
                      size_t size);
 struct ntx__tower_block {     /* features of a tower's layers */
@@ -365,11 +368,12 @@ void ntx__tower_bias(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx
 void ntx__tower_map(struct ntx_layer *l, enum ntx_buf b, uint32_t width, enum ntx_map_kind kind);
 void ntx__tower_layernorm(struct ntx_layer *l, enum ntx_buf b, uint32_t width, float eps, enum ntx_tensor scale,
                           enum ntx_tensor bias, enum ntx__presence has);
-/* The projector, whose layer l makes part l of a row: keeps what it gets; y = second(gelu(first(in))); stores part l. */
+/* The projector, whose layer l makes part l of a row. begin: keeps what it gets. mlp: y = second(gelu(first(in))), with
+ * hidden values in a buffer. end: y becomes part l. */
 void ntx__merger_begin(const struct ntx_model *m, struct ntx_layer *l);
-void ntx__merger_mlp(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf in, enum ntx_tensor first,
-                     enum ntx__presence bias);
-void ntx__merger_end(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf in);
+void ntx__merger_mlp(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf in, enum ntx_buf hidden,
+                     enum ntx_tensor first, enum ntx__presence bias);
+void ntx__merger_end(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l);
 
 double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by); /* 1 + 0.1 `by` ln(rope_factor) */
 #define NTX__MAX_WIDTH                                                                                                 \

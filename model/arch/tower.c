@@ -368,17 +368,17 @@ void ntx__merger_begin(const struct ntx_model *m, struct ntx_layer *l)
     ntx__tower_copy(l, NTX_BUF_NORMED, NTX_BUF_NORMED, ntx_tower_in(m));
 }
 
-void ntx__merger_end(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l, enum ntx_buf in)
+void ntx__merger_end(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l)
 {
-    ntx__tower_copy(l, NTX_BUF_H, in, hp->tower->out)->offset = layer * hp->tower->out;
+    ntx__tower_copy(l, NTX_BUF_H, NTX_BUF_Y, hp->tower->out)->offset = layer * hp->tower->out;
 }
 
-void ntx__merger_mlp(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf in, enum ntx_tensor first,
-                     enum ntx__presence bias)
+void ntx__merger_mlp(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf in, enum ntx_buf hidden,
+                     enum ntx_tensor first, enum ntx__presence bias)
 {
-    ntx__add_product(l, NTX_BUF_ATTN, in, first);
-    ntx__tower_bias(hp, l, NTX_BUF_ATTN, NTX_T_merge_in_bias, bias);
-    ntx__tower_map(l, NTX_BUF_ATTN, hp->tower->hidden, NTX_MAP_GELU_ERF);
-    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_merge_out);
+    ntx__add_product(l, hidden, in, first);
+    ntx__tower_bias(hp, l, hidden, NTX_T_merge_in_bias, bias);
+    ntx__tower_map(l, hidden, hp->tower->hidden, NTX_MAP_GELU_ERF);
+    ntx__add_product(l, NTX_BUF_Y, hidden, NTX_T_merge_out);
     ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_merge_out_bias, bias);
 }

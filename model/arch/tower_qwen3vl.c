@@ -62,8 +62,8 @@ static void qwen3vl_layer(const struct ntx_model *m, uint32_t layer, struct ntx_
     if (layer)
         ntx__tower_layernorm(l, NTX_BUF_Q_LOW, square, hp->rms_eps, NTX_T_merge_norm, NTX_T_merge_norm_bias,
                              NTX__ALWAYS);
-    ntx__merger_mlp(hp, l, NTX_BUF_Q_LOW, NTX_T_merge_in, NTX__ALWAYS);
-    ntx__merger_end(hp, layer, l, NTX_BUF_Y);
+    ntx__merger_mlp(hp, l, NTX_BUF_Q_LOW, NTX_BUF_ATTN, NTX_T_merge_in, NTX__ALWAYS);
+    ntx__merger_end(hp, layer, l);
 }
 
 /* Tensors of a deep state's projector. */
@@ -83,4 +83,4 @@ static void qwen3vl_name(const struct ntx_hparams *hp, uint32_t layer, enum ntx_
 }
 
 const struct ntx__arch ntx__arch_tower_qwen3vl = {
-    .tower = qwen3vl_tower, .layer = qwen3vl_layer, .name = qwen3vl_name, .names = NTX__TOWER_NAMES};
+    .tower = qwen3vl_tower, .layer = qwen3vl_layer, .name = qwen3vl_name, .names = {NTX__TOWER_NAMES}};

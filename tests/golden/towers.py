@@ -24,6 +24,7 @@ import sys
 import tempfile
 
 import numpy as np
+import safetensors.torch
 import torch
 import transformers
 
@@ -31,6 +32,19 @@ import official
 
 TOLERANCE, AGAINST = 2e-3, 2e-2
 TEXT = {k: v for k, v in official.COMMON.items() if k != 'num_hidden_layers'} | {'num_hidden_layers': 4}
+QWEN2 = {k: v for k, v in TEXT.items() if k not in ('head_dim', 'num_attention_heads')} | {'num_attention_heads': 3}
+QWEN2['num_key_value_heads'] = 1
+PIXTRAL = dict(
+    hidden_size=96,
+    intermediate_size=100,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    head_dim=24,
+    patch_size=14,
+    image_size=168,
+    hidden_act='silu',
+    rope_parameters=official.default_rope(1e4),
+)
 
 
 def grids(patch, squares):
@@ -62,6 +76,68 @@ FAMILIES = {
         {},
         grids(32, [(3, 3), (1, 8), (7, 2), (9, 5)]),
     ),
+    'qwen2vl': (
+        'Qwen2VLForConditionalGeneration',
+        {
+            'text_config': dict(QWEN2, rope_parameters=official.default_rope(1e6, mrope_section=[8, 12, 12])),
+            'vision_config': dict(depth=3, embed_dim=96, hidden_size=192, num_heads=4, patch_size=14),
+        },
+        {},
+        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+    ),
+    'qwen2.5vl': (
+        'Qwen2_5_VLForConditionalGeneration',
+        {
+            'text_config': dict(QWEN2, rope_parameters=official.default_rope(1e6, mrope_section=[8, 12, 12])),
+            'vision_config': dict(
+                depth=6,
+                hidden_size=72,
+                intermediate_size=100,
+                num_heads=3,
+                patch_size=14,
+                window_size=112,
+                fullatt_block_indexes=[2, 5],
+                out_hidden_size=192,
+            ),
+        },
+        {},
+        grids(28, [(3, 3), (1, 8), (7, 6), (9, 5)]),
+    ),
+    'gemma3': (
+        'Gemma3ForConditionalGeneration',
+        {
+            'text_config': dict(TEXT, sliding_window=24, rope_local_base_freq=1e4),
+            'vision_config': dict(
+                hidden_size=72, intermediate_size=104, num_hidden_layers=3, num_attention_heads=3, patch_size=14
+            )
+            | dict(image_size=168, vision_use_head=False),
+            'mm_tokens_per_image': 9,
+        },
+        {'image_seq_length': 9},
+        [(168, 168)],
+    ),
+    'mistral3': (
+        'Mistral3ForConditionalGeneration',
+        {
+            'text_config': dict(TEXT, model_type='mistral'),
+            'vision_config': dict(PIXTRAL, model_type='pixtral'),
+            'spatial_merge_size': 2,
+            'multimodal_projector_bias': False,
+        },
+        {},
+        grids(28, [(3, 3), (1, 6), (5, 2)]),
+    ),
+    'pixtral': (
+        'LlavaForConditionalGeneration',
+        {
+            'text_config': dict(TEXT, model_type='mistral'),
+            'vision_config': dict(PIXTRAL, model_type='pixtral'),
+            'vision_feature_layer': -1,
+            'vision_feature_select_strategy': 'full',
+        },
+        {},
+        grids(14, [(3, 3), (1, 6), (5, 2), (11, 9)]),
+    ),
 }
 
 
@@ -81,6 +157,31 @@ def random_model(name):
             p.copy_(x * 4 if 'norm' in part and 'bias' in part else x)
     model.set_attn_implementation('eager')
     return model
+
+
+def rename(folder, name):
+    path = os.path.join(folder, 'model.safetensors')
+    safetensors.torch.save_file({name(n): x for n, x in safetensors.torch.load_file(path).items()}, path)
+
+
+def publish(folder):
+    """Tensors as they are called in published files, and control tokens of pictures."""
+    siglip = 'vision_tower.embeddings.', 'vision_tower.encoder.', 'vision_tower.post_layernorm.'
+
+    def published(name):
+        name = name.removeprefix('model.') if 'vision_tower' in name or 'multi_modal_projector' in name else name
+        return name.replace('vision_tower.', 'vision_tower.vision_model.') if name.startswith(siglip) else name
+
+    rename(folder, published)
+    path = os.path.join(folder, 'tokenizer.json')
+    with open(path) as f:
+        whole = json.load(f)
+    for last, token in (('<319>', '[IMG_BREAK]'), ('<318>', '[IMG_END]'), ('<317>', '[IMG]')):
+        whole['model']['vocab'][token] = whole['model']['vocab'].pop(last)
+        for added in whole['added_tokens']:
+            added['content'] = token if added['content'] == last else added['content']
+    with open(path, 'w') as f:
+        json.dump(whole, f)
 
 
 def convert(converter, folder, out, *options):
@@ -118,16 +219,21 @@ def by_qwen(model, pixels):
     return torch.cat(rows, dim=1)
 
 
+def by_features(model, pixels):
+    more = {}
+    if model.config.vision_config.model_type == 'pixtral':
+        more = {'image_sizes': torch.tensor([pixels.shape[1:]])}
+    out = model.model.get_image_features(pixel_values=pixels[None], **more).pooler_output
+    return (out[0] if isinstance(out, (list, tuple)) else out).reshape(-1, model.config.text_config.hidden_size)
+
+
 def by_transformers(model, pixels):
     with torch.no_grad():
-        return {'qwen': by_qwen}[kind_of(model)](model, torch.tensor(pixels)).float().numpy()
+        see = by_qwen if hasattr(model.model, 'visual') else by_features
+        return see(model, torch.tensor(pixels)).float().numpy()
 
 
-def kind_of(model):
-    return 'qwen'
-
-
-def by_llama(text, projector, rgb):
+def by_llama(text, projector, rgb, columns, rows):
     import llama_cpp as L
     from llama_cpp import mtmd_cpp as M
 
@@ -152,6 +258,8 @@ def by_llama(text, projector, rgb):
     assert not M.mtmd_encode_chunk(ctx, chunk)
     n, width = M.mtmd_input_chunk_get_n_tokens(chunk), L.llama_model_n_embd_inp(llama)
     out = np.ctypeslib.as_array(M.mtmd_get_output_embd(ctx), (n * width,)).copy().reshape(n, width)
+    if len(out) != rows:  # [IMG_BREAK] is behind each row of the grid but the last
+        out = np.vstack([out, out[:1]]).reshape(-1, columns + 1, width)[:, :-1].reshape(-1, width)
     M.mtmd_free(ctx)
     L.llama_model_free(llama)
     return out
@@ -164,7 +272,7 @@ def by_ntx(tests, projector, pixels, tmp, threads):
     r = subprocess.run([*command, str(threads)], capture_output=True, text=True)
     assert not r.returncode, r.stderr
     columns, lines, width, _ = map(int, r.stdout.split())
-    return np.fromfile(rows, np.float32).reshape(columns * lines, width)
+    return np.fromfile(rows, np.float32).reshape(columns * lines, width), columns
 
 
 # ---- the comparison
@@ -177,9 +285,9 @@ def compare(tests, name, model, text, projector, tmp):
         rgb = r.integers(0, 256, (h, w, 3), np.uint8)
         pixels = ((rgb.astype(np.float32) / 255 - mean) / deviation).transpose(2, 0, 1).copy()
         hf = by_transformers(model, pixels)
-        got = by_ntx(tests, projector, pixels, tmp, 1)
-        same = by_ntx(tests, projector, pixels, tmp, 3).tobytes() == got.tobytes()
-        cpp = by_llama(text, projector, rgb)
+        got, columns = by_ntx(tests, projector, pixels, tmp, 1)
+        same = by_ntx(tests, projector, pixels, tmp, 3)[0].tobytes() == got.tobytes()
+        cpp = by_llama(text, projector, rgb, columns, len(got))
         far = [official.distances(a, b, hf.std()) for a, b in ((got, hf), (got, cpp), (cpp, hf))]
         ok = same and far[0][0] < TOLERANCE and far[1][0] < AGAINST
         good &= ok
@@ -209,9 +317,11 @@ def run(tests, converter, name, keep):
         model = random_model(name)
         model.save_pretrained(folder)
         official.write_vocabulary(folder)
+        publish(folder)
         with open(os.path.join(folder, 'preprocessor_config.json'), 'w') as f:
             json.dump({'image_mean': [0.5] * 3, 'image_std': [0.5] * 3} | FAMILIES[name][2], f)
         official.convert(converter, folder, 'qwen2', text)
+        rename(folder, lambda n: 'model.embed_tokens.weight' if 'embed_tokens' in n else n)  # else it is not found
         convert(converter, folder, projector, '--mmproj')
         return compare(tests, name, model, text, projector, tmp)
 
