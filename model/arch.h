@@ -59,6 +59,7 @@ struct ntx_hparams {
     uint32_t n_input;        /* values of each layer's own input of the token, from a second embedding table; 0: none */
     bool v_of_k;             /* layers without a window have no V matrix: V is the product of the K matrix */
     bool experts_fused;      /* an expert's gate and up are one matrix */
+    bool experts_ungated;    /* experts have no gate; experts_fused: the halves of their up count as gate and up */
     bool qkv_fused, gate_up_fused; /* these are fused in the file (ntx_whole_of) */
     bool ungated;                  /* FFNs have no gate */
     bool delta_joined;             /* so are a delta net's q, k, v and the gate of its output */
@@ -97,6 +98,7 @@ struct ntx_hparams {
     uint32_t n_expert, n_expert_used; /* 0: no experts */
     uint32_t n_ff_exp;                /* width of an expert */
     uint32_t n_ff_shexp;              /* width of the shared expert; 0: none */
+    uint32_t n_latent;                /* experts read and write so many values, between two more products; 0: n_embd */
     struct ntx_router router;         /* from the keys */
     /* Recurrent layers (bit l), behind a convolution: delta nets with `heads` heads of `head` values over key_heads key
      * heads of `keys` values; or Mamba-2 scans, where key_heads is the number of groups, and `keys` the width of a
@@ -222,6 +224,10 @@ static inline uint32_t ntx_kept_v(const struct ntx_hparams *hp, uint32_t layer)
     if (!hp->kv_lora)
         return ntx_dims_of(hp, layer).head_v;
     return ntx_has_indexer(hp, layer) ? ntx_index_kept(hp) : 0;
+}
+static inline uint32_t ntx_expert_width(const struct ntx_hparams *hp)
+{
+    return hp->n_latent ? hp->n_latent : hp->n_embd;
 }
 static inline bool ntx_has_grams(const struct ntx_hparams *hp, uint32_t layer) { return hp->grams.layer == layer + 1; }
 static inline bool ntx_is_recurrent(const struct ntx_hparams *hp, uint32_t layer)

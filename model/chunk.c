@@ -228,7 +228,7 @@ static int cut_expert(struct cutter *k, uint32_t layer, uint32_t expert, enum nt
 static int cut_experts(struct cutter *k, uint32_t l)
 {
     int rc = 0;
-    k->experts_dealt = ntx_share_deals(k->share, l, k->m->hp.n_ff_exp) && ntx_share_deals(k->share, l, k->m->hp.n_embd);
+    k->experts_dealt = ntx_experts_deal(&k->m->hp, k->share, l);
     if (k->share && k->share->rank && !(k->experts_dealt && ntx_share_has_outputs(k->share, l, k->share->rank)))
         return 0;
     for (uint32_t e = 0; e < k->m->hp.n_expert && !rc; e++)

@@ -110,6 +110,13 @@ static inline struct ntx_weight ntx_expert_weight(const struct ntx_layer_weights
     return e;
 }
 
+/* The matrices of a layer's experts can be dealt over machines. Halves of an up, and latents, are not. */
+static inline bool ntx_experts_deal(const struct ntx_hparams *hp, const struct ntx_share *s, uint32_t layer)
+{
+    return !hp->experts_ungated && !hp->n_latent && ntx_share_deals(s, layer, hp->n_ff_exp) &&
+           ntx_share_deals(s, layer, hp->n_embd);
+}
+
 #define NTX_CHUNKS_MAX (2u << 20) /* per model: 8 TiB in chunks of 4 MiB. Bounds the cost of a hostile file */
 /* Makes the list of chunks. -E2BIG: more than NTX_CHUNKS_MAX. */
 int ntx_chunks_make(const struct ntx_model *m, uint64_t chunk_bytes, struct ntx_chunks **out, struct ntx_err *err);

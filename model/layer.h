@@ -75,7 +75,7 @@
  *   ROUTE       chooses each row's experts and their weights from in[0]       router, [bias], [choice bias], [token's
  *                                                                             experts], [factor of each expert]
  *   EXPERTS     out = weighted sum of the row's experts of in[0], plus the    [biases], [shared expert and its gate],
- *               shared expert                                                 experts
+ *               shared expert; with a `width` both have so many values        experts
  *   LORA        out += `scale` W in[0], stored from `offset` on; in[0] is     [W]
  *               read from `from` on; without W: += `scale` in[0]
  *   GROUPS      out = packed FFN of in[0] (pack.h)                            [gate], [adds], groups
@@ -111,7 +111,7 @@
  *   by       the code that computes it. ROWS: ntx__row_X, row by row; PASS: ntx__run_X, by primitives of the back end;
  *            BACK: the back end itself: ntx__cpu_X, ntx__device_X
  *   writes   values in a row of `out`. ONE: `width`; HEADS: `heads` x `width`; MATRIX: outputs of the weight, or
- *            `width` if it is not 0; STATE: the model's width
+ *            `width` if it is not 0; STATE: the model's width, or that of experts' latents
  *   does     properties (enum ntx_does)
  *   device   unit of work on a GPU (cuda/step.h). VALUES, HEADS, PAIRS: step_X for each value, value of each head, or
  *            rotated pair; RUNS, ROW: a block of threads for each run, or row; WARP: one warp for a row; OWN: its own
@@ -356,6 +356,7 @@ struct ntx_experts_step {
     struct ntx_activation hidden; /* of routed experts */
     struct ntx_activation shared; /* of the shared expert */
     bool weighs_input;            /* shares multiply an expert's input, else its output */
+    bool ungated;                 /* no gates: an expert's hidden values are act(up) * up */
 };
 struct ntx_groups_step { /* `scale`: of up's low-rank addition; `offset`, `width`: place of down's part in LOW */
     struct ntx_activation hidden;

@@ -35,7 +35,8 @@
     X(HEAD_KV,              hp->head_k - hp->rope_dim + hp->head_v) \
     X(EXPERTS,              hp->n_expert) \
     X(EXPERT_FF,            hp->n_ff_exp) \
-    X(EXPERT_FF_2,          2 * hp->n_ff_exp) \
+    X(EXPERT_FF_2,          hp->experts_ungated ? hp->n_ff_exp : 2 * hp->n_ff_exp) \
+    X(EXPERT_IN,            hp->n_latent ? hp->n_latent : hp->n_embd) \
     X(LAYER_INPUT,          hp->n_input) \
     X(LAYER_INPUTS,         hp->n_input * hp->n_layers) \
     X(SHARED_FF,            hp->n_ff_shexp) \
@@ -311,13 +312,16 @@ enum ntx_use {
     X(gate_shared, "ffn_gate_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                   \
     X(up_shared, "ffn_up_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                       \
     X(down_shared, "ffn_down_shexp.weight", SHARED_FF, EMBD, MATRIX)                                                   \
-    X(expert_gate_up, "ffn_gate_up_exps.weight", EMBD, EXPERT_FF_2, EXPERT) /* an expert's gate, then its up */        \
+    X(latent_down, "ffn_latent_down.weight", EMBD, EXPERT_IN, MATRIX) /* experts of latents: before them, */           \
+    X(latent_up, "ffn_latent_up.weight", EXPERT_IN, EMBD, MATRIX)     /* and after them */                             \
+    X(expert_gate_up, "ffn_gate_up_exps.weight", EXPERT_IN, EXPERT_FF_2,                                               \
+      EXPERT) /* an expert's gate, then its up; or the halves of its up, without gates */                              \
     X(expert_gate_bias, "ffn_gate_exps.bias", EXPERT_FF, EXPERTS, VECTORS)                                             \
     X(expert_up_bias, "ffn_up_exps.bias", EXPERT_FF, EXPERTS, VECTORS)                                                 \
     X(expert_down_bias, "ffn_down_exps.bias", EMBD, EXPERTS, VECTORS)                                                  \
-    X(expert_gate, "ffn_gate_exps.weight", EMBD, EXPERT_FF, EXPERT)                                                    \
-    X(expert_up, "ffn_up_exps.weight", EMBD, EXPERT_FF, EXPERT)                                                        \
-    X(expert_down, "ffn_down_exps.weight", EXPERT_FF, EMBD, EXPERT)
+    X(expert_gate, "ffn_gate_exps.weight", EXPERT_IN, EXPERT_FF, EXPERT)                                               \
+    X(expert_up, "ffn_up_exps.weight", EXPERT_IN, EXPERT_FF, EXPERT)                                                   \
+    X(expert_down, "ffn_down_exps.weight", EXPERT_FF, EXPERT_IN, EXPERT)
 
 enum ntx_tensor {
 #define X(field, name, in, out, use) NTX_T_##field,

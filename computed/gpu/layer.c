@@ -533,6 +533,8 @@ static bool can_run(const struct ntx_model *m, const struct ntx_layer *l, const 
     for (const struct ntx_step *s = &l->step[r->first]; s < &l->step[r->first] + r->n; s++)
         if (ntx_op_kinds[s->op].device == NTX_ON_DEVICE_NO || (s->op == NTX_OP_MAP && s->map.kind > NTX_MAP_XIELU))
             return false;
+    if (r->op == NTX_OP_EXPERTS && l->step[r->first].experts.ungated)
+        return false;
     if (r->op == NTX_OP_GROUPS && (m->delta.base || m->delta.any)) /* layers share groups */
         return false;
     if (r->op == NTX_OP_ATTEND || r->op == NTX_OP_POOL)

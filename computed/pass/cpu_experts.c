@@ -25,9 +25,10 @@ float ntx__routed_weight(const struct ntx_forward *f, uint32_t i)
 static void weigh_row(struct ntx_forward *f, uint32_t i, uint32_t row, uint32_t forms)
 {
     float *x = f->m.moe.x + i * f->ld_x, by = choice_weight(f, f->moe.first + i);
-    for (uint32_t k = 0; k < f->hp->n_embd; k++)
+    const uint32_t n = ntx_expert_width(f->hp);
+    for (uint32_t k = 0; k < n; k++)
         x[k] = f->m.x[row * f->ld_x + k] * by;
-    ntx__quantize_into(f, f->m.moe.quantized, forms, x, f->hp->n_embd, i);
+    ntx__quantize_into(f, f->m.moe.quantized, forms, x, n, i);
 }
 
 static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
@@ -36,7 +37,7 @@ static void gather_row(struct ntx_forward *f, uint32_t i, unsigned thread)
     const struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx_weight *const in[] = {&ntx__layer_weights(f)->expert[NTX_EXPERT_GATE],
                                            &ntx__layer_weights(f)->expert[NTX_EXPERT_UP]};
-    uint32_t row = m->row[f->moe.first + i], forms = ntx__forms(in, 2), n = f->hp->n_embd;
+    uint32_t row = m->row[f->moe.first + i], forms = ntx__forms(in, 2), n = ntx_expert_width(f->hp);
     if (ntx__weighs_input(f)) {
         weigh_row(f, i, row, forms);
         return;
@@ -133,15 +134,15 @@ static void weigh_shared(struct ntx_forward *f, uint32_t i)
 void ntx__so_far(struct ntx_forward *f, uint32_t i, float *y)
 {
     const struct ntx__moe_mem *m = &f->m.moe;
-    const uint32_t n = f->hp->n_embd;
-    const float *shared = f->m.y + (size_t)i * n, by = f->moe.weigh ? ntx__shared_weight(f, i) : 1;
+    const uint32_t n_embd = f->hp->n_embd, n = ntx_expert_width(f->hp);
+    const float *shared = f->m.y + (size_t)i * n_embd, by = f->moe.weigh ? ntx__shared_weight(f, i) : 1;
     for (uint32_t k = 0; k < n; k++)
         y[k] = shared[k] * by;
     for (uint32_t h = 0; h < f->moe.n_here; h++)
         for (uint32_t c = m->first[m->order[h]]; c < m->first[m->order[h] + 1]; c++)
             if (m->row[c] == i)
-                f->c.ops->add_scaled(y, ntx__routed_weight(f, c - f->moe.first), m->y + (size_t)(c - f->moe.first) * n,
-                                     n);
+                f->c.ops->add_scaled(y, ntx__routed_weight(f, c - f->moe.first),
+                                     m->y + (size_t)(c - f->moe.first) * n_embd, n);
 }
 
 /* A row's choices are in the order of experts, and so are the waves. */
@@ -149,7 +150,7 @@ static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned threa
 {
     (void)thread;
     const struct ntx__moe_mem *m = &f->m.moe;
-    uint32_t n_embd = f->hp->n_embd, used = f->hp->n_expert_used;
+    const uint32_t n_embd = f->hp->n_embd, n = ntx_expert_width(f->hp), used = f->hp->n_expert_used;
     if (f->moe.weigh)
         weigh_shared(f, i);
     for (uint32_t k = i * used; k < (i + 1) * used; k++) {
@@ -157,8 +158,8 @@ static void add_choices_of_row(struct ntx_forward *f, uint32_t i, unsigned threa
         if (choice >= f->moe.n)
             continue;
         float *y = m->y + (size_t)choice * n_embd;
-        add_bias(f, choice, NTX_EXPERT_DOWN, y, n_embd);
-        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, ntx__weighs_input(f) ? 1 : m->weight[k], y, n_embd);
+        add_bias(f, choice, NTX_EXPERT_DOWN, y, n);
+        f->c.ops->add_scaled(f->m.y + (size_t)i * n_embd, ntx__weighs_input(f) ? 1 : m->weight[k], y, n);
     }
 }
 

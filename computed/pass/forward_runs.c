@@ -80,7 +80,8 @@ static void find_chunks(const struct ntx_layer *l, uint32_t layer, const struct 
 static bool takes_input(const struct ntx_step *s, enum ntx_tensor t)
 {
     return ntx_is_matrix(t) && !(ntx_op_kinds[s->op].does & NTX_DOES_WITHIN) &&
-           (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD);
+           (s->op != NTX_OP_EXPERTS || ntx_tensor_kinds[t].in == NTX_DIM_EMBD ||
+            ntx_tensor_kinds[t].in == NTX_DIM_EXPERT_IN);
 }
 
 static uint32_t forms_of_step(const struct ntx_step *s, const struct ntx_layer_weights *w)

@@ -10,6 +10,8 @@
  *   expert(x) = down(act(gate(x) (+ bias), up(x) (+ bias))) (+ bias)
  *     with gates and ups limited, where the layer has a limit
  *
+ * Without gates, gate(x) is up(x): the halves of up go as gate and up through the cache, and land side by side.
+ *
  * This order is the model's accumulation order: it depends only on the row's own routing, so batch, threads and the
  * place of experts change no bit. Scores are the softmax over all experts, or the sigmoid of each, or the root of its
  * softplus. With a selection bias, the experts with the largest score plus bias are selected. With expert groups, they
@@ -313,18 +315,23 @@ static void order_wave(struct ntx_forward *f, uint32_t at, uint32_t n)
     }
 }
 
+static bool is_ungated(const struct ntx_forward *f) { return ntx__steps_of(f, f->run)->experts.ungated; }
+
 /* One product per expert m.order[from .. from + n) and part, for its choices. */
 static unsigned list_products(struct ntx_forward *f, uint32_t from, uint32_t n, const enum ntx_expert_part *parts,
                               unsigned n_parts)
 {
     struct ntx__moe_mem *m = &f->m.moe;
+    const bool ungated = is_ungated(f);
     unsigned k = 0;
     for (uint32_t i = from; i < from + n; i++)
         for (unsigned part = 0; part < n_parts; part++, k++) {
-            uint32_t e = m->order[i];
+            const uint32_t e = m->order[i];
+            const bool half = ungated && parts[part] == NTX_EXPERT_UP;
             m->weights[k] = ntx_expert_weight(ntx__layer_weights(f), e, parts[part]);
             m->products[k] = (struct ntx__product){.w = &m->weights[k],
-                                                   .to = (uint8_t)(NTX__BUF_ROUTED_GATE + parts[part]),
+                                                   .to = (uint8_t)(NTX__BUF_ROUTED_GATE + (half ? 0 : parts[part])),
+                                                   .at = half ? f->hp->n_ff_exp / 2 : 0,
                                                    .row0 = m->first[e] - f->moe.first,
                                                    .n_rows = m->first[e + 1] - m->first[e]};
         }
@@ -357,8 +364,9 @@ static int glu_in_turn(struct ntx_forward *f, const struct ntx__glu *all, uint32
 static int run_experts(struct ntx_forward *f, uint32_t from, uint32_t n, bool all)
 {
     static const enum ntx_expert_part in[] = {NTX_EXPERT_GATE, NTX_EXPERT_UP}, out[] = {NTX_EXPERT_DOWN};
+    const bool ungated = is_ungated(f);
     const struct ntx__glu glu = {.gate = NTX__BUF_ROUTED_GATE,
-                                 .up = NTX__BUF_ROUTED_UP,
+                                 .up = ungated ? NTX__BUF_ROUTED_GATE : NTX__BUF_ROUTED_UP,
                                  .set = NTX__OF_ROUTED,
                                  .of_choices = true,
                                  .step = ntx__steps_of(f, f->run),
@@ -366,7 +374,8 @@ static int run_experts(struct ntx_forward *f, uint32_t from, uint32_t n, bool al
                                  .n_rows = f->moe.n,
                                  .forms = weight_forms(&ntx__layer_weights(f)->expert[NTX_EXPERT_DOWN]),
                                  .passes = true};
-    const struct ntx__input x = {.buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .glu = &glu};
+    const struct ntx__input x = {
+        .buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .glu = ungated ? NULL : &glu};
     const struct ntx__input hidden = {
         .buf = NTX__BUF_ROUTED_GATE, .set = NTX__OF_ROUTED, .n_rows = f->moe.n, .summed = true};
     int rc = multiply_parts(f, from, n, in, 2, &x);

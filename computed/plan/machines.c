@@ -71,7 +71,7 @@ static void add_run(const struct flow *x, int tensor, double in, double out)
 static void add_experts(const struct flow *x, const struct ntx_step *step)
 {
     const struct ntx_hparams *hp = &x->m->hp;
-    const bool dealt = deals(x, hp->n_ff_exp) && deals(x, hp->n_embd), biases = has(x, NTX_T_expert_gate_bias),
+    const bool dealt = ntx_experts_deal(hp, x->s, x->l), biases = has(x, NTX_T_expert_gate_bias),
                sums = dealt && !has(x, NTX_T_expert_down_bias);
     const double used = hp->n_expert_used;
     if (has(x, NTX_T_down_shared)) {

@@ -51,6 +51,7 @@
     X(granitehybrid, "granitehybrid")                                                                                  \
     X(falcon_h1, "falcon-h1")                                                                                          \
     X(nemotron_h, "nemotron_h")                                                                                        \
+    X(nemotron_h_moe, "nemotron_h_moe")                                                                                \
     X(lfm2, "lfm2")                                                                                                    \
     X(lfm2moe, "lfm2moe")                                                                                              \
     X(qwen4exp, "qwen4exp")                                                                                            \
@@ -247,6 +248,9 @@ struct ntx__experts {                             /* features of a layer's exper
 };
 /* h += norm(norm(ffn(norm(h))) + norm(experts(norm(h)))); the router has a norm of its own. */
 void ntx__add_both(const struct ntx_model *m, uint32_t l, struct ntx_layer *out, enum ntx_ffn_act act);
+/* The two halves of y = experts(x): chooses them; adds up what they make of x. */
+void ntx__add_route(const struct ntx_model *m, struct ntx_layer *out, const struct ntx__experts *has);
+void ntx__add_routed(const struct ntx_model *m, struct ntx_layer *out, const struct ntx__experts *has);
 /* h += experts(norm(h)). */
 void ntx__add_experts(const struct ntx_model *m, struct ntx_layer *out, const struct ntx__experts *has);
 void ntx__add_experts_normed(const struct ntx_model *m, struct ntx_layer *out,

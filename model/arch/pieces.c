@@ -374,7 +374,7 @@ void ntx__add_dense_or_experts(const struct ntx_model *m, uint32_t at, struct nt
         ntx__add_experts(m, l, has);
 }
 
-void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
+void ntx__add_route(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROUTE, NTX_BUF_NONE, NTX_BUF_X);
     s->route = m->hp.router;
@@ -382,9 +382,14 @@ void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, cons
     ntx__takes(s, NTX_T_router_bias, has->biases);
     ntx__takes(s, NTX_T_router_select, has->choice);
     ntx__takes(s, NTX_T_token_experts, has->numbered);
-    s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
+}
+
+void ntx__add_routed(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_EXPERTS, NTX_BUF_Y, NTX_BUF_X);
     s->experts.hidden.act = s->experts.shared.act = (uint8_t)has->act;
     s->experts.weighs_input = has->weighs_input;
+    s->experts.ungated = m->hp.experts_ungated;
     s->experts.hidden.limit = s->experts.hidden.gate_limit = m->hp.limit;
     s->experts.shared.limit = s->experts.shared.gate_limit = m->hp.shared_limit;
     for (int t = NTX_T_expert_gate_bias; t <= NTX_T_expert_down_bias; t++)
@@ -393,4 +398,10 @@ void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, cons
     for (int t = NTX_T_gate_shared; t <= NTX_T_down_shared; t++)
         ntx__takes(s, (enum ntx_tensor)t, has->shared);
     take_experts(m, s);
+}
+
+void ntx__add_experts_alone(const struct ntx_model *m, struct ntx_layer *l, const struct ntx__experts *has)
+{
+    ntx__add_route(m, l, has);
+    ntx__add_routed(m, l, has);
 }

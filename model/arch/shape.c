@@ -82,7 +82,7 @@ uint32_t ntx_step_width(const struct ntx_hparams *hp, uint32_t layer, const stru
     case NTX_WRITES_MATRIX:
         return s->width ? s->width : ntx_width(hp, layer, (enum ntx_dim)ntx_tensor_kinds[s->weight[0]].out);
     case NTX_WRITES_HEADS: return s->heads * s->width;
-    case NTX_WRITES_STATE: return hp->n_embd;
+    case NTX_WRITES_STATE: return s->op == NTX_OP_EXPERTS ? ntx_expert_width(hp) : hp->n_embd;
     default: return s->width;
     }
 }

@@ -325,6 +325,22 @@ CASES = {
         ' --seed 122'
     ),
     'falcon-h1.f32': '--arch falcon-h1 --delta-heads 8 --delta-head 32 --delta-keys 2 --type F32 --seed 123',
+    'nemotron-h.f32': (
+        '--arch nemotron_h --layers 6 --delta-heads 8 --delta-head 64 --delta-keys 2 --head-dim 32 --type F32'
+        ' --seed 126'
+    ),
+    'nemotron-h-moe.f32': (
+        '--arch nemotron_h_moe --layers 6 --delta-heads 8 --delta-head 64 --delta-keys 2 --head-dim 32 --experts 9'
+        ' --experts-used 4 --expert-ff 96 --shared-ff 160 --latent 64 --expert-scale 2.5 --type F32 --seed 127'
+    ),
+    'nemotron-h-moe.q8_0': (
+        '--arch nemotron_h_moe --layers 6 --delta-heads 8 --delta-head 64 --delta-keys 2 --head-dim 32 --experts 9'
+        ' --experts-used 4 --expert-ff 96 --shared-ff 160 --latent 128 --expert-scale 2.5 --type Q8_0 --seed 128'
+    ),
+    'nemotron-h-plain.q8_0': (
+        '--arch nemotron_h_moe --layers 6 --delta-heads 8 --delta-head 64 --delta-keys 2 --head-dim 32 --experts 9'
+        ' --experts-used 4 --expert-ff 96 --shared-ff 160 --type Q8_0 --seed 129'
+    ),
     'lfm2.f32': '--arch lfm2 --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --type F32 --seed 124',
     'lfm2moe.f32': (
         '--arch lfm2moe --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --experts 9 --experts-used 3'

@@ -114,6 +114,28 @@ FAMILIES = {
         ),
         'falcon-h1',
     ),
+    'nemotron_h_moe': (
+        'NemotronHForCausalLM',
+        dict(
+            {k: v for k, v in COMMON.items() if k != 'num_hidden_layers'},
+            ssm_state_size=48,
+            mamba_num_heads=12,
+            mamba_head_dim=32,
+            n_groups=3,
+            conv_kernel=4,
+            layer_norm_epsilon=1e-5,
+            use_mamba_kernels=False,
+            layers_block_type=['linear_attention', 'moe', 'full_attention', 'linear_attention', 'moe'],
+            n_routed_experts=9,
+            num_experts_per_tok=4,
+            moe_intermediate_size=96,
+            moe_shared_expert_intermediate_size=160,
+            moe_latent_size=64,
+            routed_scaling_factor=2.5,
+        ),
+        'pixtral',
+        {'hybrid_override_pattern': 'ME*ME', 'layers_block_type': None, 'num_hidden_layers': 5},
+    ),
     'lfm2': (
         'Lfm2ForCausalLM',
         dict(

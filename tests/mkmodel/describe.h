@@ -10,6 +10,7 @@ struct mk_options {
     const char *rope_scaling;                                        /* "none", "linear", "yarn" */
     uint32_t layers, embd, ff, heads, kv, head_dim, ctx, vocab_size; /* head_dim, vocab_size: 0 for the default */
     uint32_t experts, experts_used, expert_ff, shared_ff;            /* experts 0: none; widths 0: ff */
+    uint32_t latent; /* width of what experts read, where two more products surround them; 0: none */
     uint32_t q_lora, kv_lora, value_dim, expert_groups,
         expert_groups_used; /* MLA; value_dim 0: head_dim; groups of experts */
     bool kv_joined,

@@ -24,6 +24,7 @@ static const struct {
     {"granitehybrid", SCALES | SHARED_WIDTH | SCANS},
     {"falcon-h1", SCANS},
     {"nemotron_h", SCANS | ALONE},
+    {"nemotron_h_moe", SCANS | ALONE | SHARED_WIDTH | SIGMOID},
     {"lfm2", SHORT},
     {"lfm2moe", SHORT | SIGMOID | DENSE},
     {"gemma2", WINDOW | CAPS | EMBED_SCALED},
@@ -450,6 +451,8 @@ static void add_width_keys(struct model *m)
     } else {
         kv_f32(m, "attention.layer_norm_rms_epsilon", 1e-5f);
     }
+    if (mk__says(o, ALONE)) /* llama.cpp wants this one */
+        kv_f32(m, "attention.layer_norm_epsilon", 1e-5f);
     if (mk__says(o, MLA)) {
         add_mla_keys(m);
     } else if (m->head * o->heads != o->embd || !mk__says(o, UNSAID_LENGTH)) {
@@ -467,6 +470,8 @@ static void add_expert_keys(struct model *m)
     }
     if ((o->experts || mk__says(o, MLA)) && strcmp(o->arch, "llama"))
         mk__kv_u32(m, "expert_feed_forward_length", expert_ff(o));
+    if (o->latent)
+        mk__kv_u32(m, "moe_latent_size", o->latent);
     if (o->experts && mk__says(o, SHARED_WIDTH))
         mk__kv_u32(m, "expert_shared_feed_forward_length", shared_ff(o));
 }

@@ -20,7 +20,7 @@ static void usage(FILE *to)
         "  --type TYPE                   (F32) %s\n"
         "  --layers N (4)  --embd N (256)  --ff N (768)  --heads N (8)  --kv N (2)  --head-dim N (embd / heads)\n"
         "  --experts N (none, or 8 where the architecture has experts)  --experts-used N (2)  --expert-ff N (ff)  "
-        "--shared-ff N (ff)\n"
+        "--shared-ff N (ff) --latent N (0)\n"
         "  --dense N (0: leading layers without experts)  --nextn N (0: next-token blocks)  --nextn-agrees F (what "
         "layers add is made so small, and the block goes by the token alone: it is mostly right)  --rotated N (whole "
         "heads)  --expert-scale F (no key)\n"

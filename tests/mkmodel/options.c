@@ -24,6 +24,7 @@ enum opt {
     O_USED,
     O_EXPERT_FF,
     O_SHARED_FF,
+    O_LATENT,
     O_HEADS,
     O_KV,
     O_HEAD_DIM,
@@ -112,6 +113,7 @@ static const struct option options[] = {
     {"experts-used", 1, 0, O_USED},
     {"expert-ff", 1, 0, O_EXPERT_FF},
     {"shared-ff", 1, 0, O_SHARED_FF},
+    {"latent", 1, 0, O_LATENT},
     {"heads", 1, 0, O_HEADS},
     {"kv", 1, 0, O_KV},
     {"head-dim", 1, 0, O_HEAD_DIM},
@@ -250,6 +252,7 @@ static bool take(struct mk_options *o, int opt, const char *a)
     case O_EXPERTS: return number32(a, 1, 1024, &o->experts);
     case O_USED: return number32(a, 1, 1024, &o->experts_used);
     case O_EXPERT_FF: return number32(a, 1, 1 << 20, &o->expert_ff);
+    case O_LATENT: return number32(a, 1, 1 << 20, &o->latent);
     case O_SHARED_FF: return number32(a, 1, 1 << 20, &o->shared_ff);
     case O_HEADS: return number32(a, 1, 4096, &o->heads);
     case O_KV: return number32(a, 1, 4096, &o->kv);

@@ -247,6 +247,8 @@ static const struct {
     {NTX_T_ffn_post_norm, 1, 0.1f, PLAIN, false, false},
     {NTX_T_router_scale, 1, 0.1f, PLAIN, false, false},
     {NTX_T_expert_scale, 1, 0.2f, PLAIN, false, false},
+    {NTX_T_latent_down, 0, 1, OF_IN, false, false},
+    {NTX_T_latent_up, 0, 1, OF_IN, false, false},
     {NTX_T_expert_gate_up, 0, 1, OF_EMBD, false, false},
     {NTX_T_ffn_pre_norm_2, 1, 0.1f, PLAIN, false, false},
     {NTX_T_ffn_post_norm_1, 1, 0.1f, PLAIN, false, false},

@@ -107,14 +107,18 @@ static void block_widths(struct model *m)
     hp->grams.entries = (hp->grams.entries + 127) / 128 * 128;
 }
 
-/* Scan, attention, FFN, and so on. */
+/* Scan, attention, FFN or experts, and so on. */
 static void alone_widths(struct model *m)
 {
+    const uint32_t ff = m->o->experts ? shared_ff(m->o) : m->hp.n_ff;
+    m->hp.n_latent = m->o->latent;
+    m->hp.experts_ungated = m->o->experts;
+    m->hp.experts_fused |= m->hp.experts_ungated;
     memset(m->hp.recurrent, 0, sizeof m->hp.recurrent);
     for (uint32_t l = 0; l < m->o->layers; l++) {
         const struct ntx_hparams *hp = &m->hp;
-        m->dims[l] = (struct ntx_dims){hp->n_head, l % 3 == 1 ? hp->n_head_kv : 0, hp->head_k,
-                                       hp->head_v, l % 3 == 2 ? hp->n_ff : 0,      l};
+        m->dims[l] = (struct ntx_dims){
+            hp->n_head, l % 3 == 1 ? hp->n_head_kv : 0, hp->head_k, hp->head_v, l % 3 == 2 ? ff : 0, l};
         m->hp.recurrent[l / 64] |= (uint64_t)(l % 3 == 0) << l % 64;
     }
     m->hp.dims = m->dims;

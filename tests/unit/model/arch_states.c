@@ -375,6 +375,34 @@ static void check_granite(void)
     close_model(&x);
 }
 
+/* Experts without gates, of latents; the shared expert is a plain FFN beside them. */
+static void check_ungated(void)
+{
+    struct mk_options o = scan_options("nemotron_h_moe");
+    o.experts = 6;
+    o.expert_ff = 96;
+    o.shared_ff = 160;
+    o.latent = 64;
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = &x.m->layers[2];
+    const struct ntx_step *experts = ntx_layer_find(l, NTX_OP_EXPERTS);
+    CHECK(n_states(&x, 0) == 2 && n_states(&x, 1) == 1 && n_states(&x, 2) == 0);
+    CHECK(experts->experts.ungated && experts->experts.hidden.act == NTX_FFN_RELU);
+    CHECK_EQ(ntx_step_width(&x.m->hp, 2, experts), 64);
+    CHECK(l->expert_gate == NTX_NO_TENSOR && l->expert_up == NTX_NO_TENSOR && l->gate_shared == NTX_NO_TENSOR);
+    CHECK_STR(name_of(&x, l->expert_gate_up), "blk.2.ffn_up_exps.weight");
+    CHECK_STR(name_of(&x, l->up), "blk.2.ffn_up_shexp.weight");
+    CHECK_STR(name_of(&x, l->latent_up), "blk.2.ffn_latent_up.weight");
+    const struct ntx_shape half = ntx_shape_of(&x.m->hp, 2, NTX_T_expert_gate_up);
+    CHECK(half.n_in == 64 && half.n_out == 96 && half.n_each == 6);
+    CHECK(ntx_dims_of(&x.m->hp, 2).n_ff == 160 && x.m->hp.router.score == NTX_SCORE_SIGMOID);
+    close_model(&x);
+    refuse(&o, "nemotron_h_moe.expert_shared_feed_forward_length", "nemotron_h_moe.expert_shared_feed_forward_lengtj",
+           -EINVAL, "key 'nemotron_h_moe.expert_shared_feed_forward_length' is missing");
+    o.expert_ff = 97;
+    refuse(&o, NULL, NULL, -ENOTSUP, "experts of 97 values are not supported");
+}
+
 /* A layer with both keeps both; a layer of an FFN keeps nothing; a short convolution has no matrix. */
 static void check_kinds_of_state(void)
 {
@@ -389,6 +417,7 @@ static void check_kinds_of_state(void)
     CHECK(!ntx_layer_find(&x.m->layers[1], NTX_OP_ROPE) && x.m->layers[2].gate == NTX_NO_TENSOR);
     CHECK_STR(name_of(&x, x.m->layers[2].up), "blk.2.ffn_up.weight");
     close_model(&x);
+    check_ungated();
     o = scan_options("lfm2");
     x = open_model(&o);
     CHECK(n_states(&x, 0) == 1 && ntx_state_floats(&x.m->hp, 0) == 3 * (size_t)o.embd && n_states(&x, 2) == 1);

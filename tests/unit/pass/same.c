@@ -528,10 +528,11 @@ static void same_with_scans(void)
 {
     static const struct {
         const char *arch, *type;
-        uint32_t experts, head;
-    } of[] = {{"granitehybrid", "F32", 0, 48}, {"granitehybrid", "Q8_0", 6, 64},
-              {"falcon-h1", "Q8_0", 0, 32},    {"nemotron_h", "Q8_0", 0, 32},
-              {"lfm2", "F32", 0, 0},           {"lfm2moe", "Q8_0", 6, 0}};
+        uint32_t experts, head, latent;
+    } of[] = {
+        {"granitehybrid", "F32", 0, 48, 0}, {"granitehybrid", "Q8_0", 6, 64, 0},  {"falcon-h1", "Q8_0", 0, 32, 0},
+        {"nemotron_h", "Q8_0", 0, 32, 0},   {"nemotron_h_moe", "F32", 6, 32, 64}, {"nemotron_h_moe", "Q8_0", 6, 32, 0},
+        {"lfm2", "F32", 0, 0, 0},           {"lfm2moe", "Q8_0", 6, 0, 0}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct rig_options o = {.make = rig_model()};
         o.make.arch = of[i].arch;
@@ -539,6 +540,7 @@ static void same_with_scans(void)
         o.make.layers = 4;
         o.make.ff = 96;
         o.make.experts = of[i].experts;
+        o.make.latent = of[i].latent;
         o.make.expert_ff = strcmp(of[i].arch, "granitehybrid") ? 64 : 0; /* there experts are as wide as the FFN */
         o.make.attention_every = 2;
         o.make.delta_head = of[i].head;
