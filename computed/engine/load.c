@@ -462,6 +462,14 @@ static int take_kv_form(const struct ntx_load_request *r, struct ntx_loaded *l, 
     return rc;
 }
 
+static int plan_any(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q,
+                    struct ntx_err *err)
+{
+    if (r->beside_bytes && !l->machines)
+        return plan_beside(r, l, q, err);
+    return l->machines ? ntx__load_plan_shared(l, q, err) : ntx_plan_make(l->model, q, &l->plan, err);
+}
+
 static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = check_recurrent(r, l, err);
@@ -516,10 +524,12 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
         .hw = have ? &hw : NULL,
         .stop = r->stop,
     };
-    if (r->beside_bytes && !l->machines)
-        rc = plan_beside(r, l, &q, err);
-    else
-        rc = l->machines ? ntx__load_plan_shared(l, &q, err) : ntx_plan_make(l->model, &q, &l->plan, err);
+    rc = plan_any(r, l, &q, err);
+    const uint64_t less = rc == -ENOMEM ? ntx__load_vision_shrink(l) : 0;
+    if (less) {
+        q.other_bytes -= less;
+        rc = plan_any(r, l, &q, err);
+    }
     if (rc == -ENOMEM && drafter)
         rc = plan_without_drafters(l, &r->set, &q, &clients, drafter, err);
     if (rc)
@@ -571,7 +581,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc && r->machines)
         rc = ntx__load_share(r, l, err);
     if (!rc)
-        rc = ntx__load_vision_open(r, l, threads_of(r), ram_of(r), err);
+        rc = ntx__load_vision_open(r, l, ram_of(r), err);
     if (!rc)
         rc = make_plan(r, l, err);
     if (rc && r->machines)

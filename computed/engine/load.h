@@ -139,7 +139,10 @@ struct ntx_loaded {
     int projector_fd;            /* -1: none */
     struct ntx_vision *vision;   /* its tower; NULL: no pictures */
     struct ntx_images *images;
-    uint64_t tower_bytes, image_bytes; /* memory of the tower; of the rows of a usual picture */
+    uint64_t tower_bytes, image_bytes; /* memory of the tower; of the rows of a picture */
+    struct {
+        uint64_t tower, image;
+    } usual; /* the least of these */
 };
 
 void ntx_load_request_free(struct ntx_load_request *r);
@@ -181,9 +184,9 @@ int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_er
 void ntx__load_drafters_free(struct ntx_loaded *l);
 
 /* load_vision.c: the projector. open: once the model is read and the GPU picked; ram: the budget. bytes: those in
- * the plan. start: with the plan. */
-int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
-                          struct ntx_err *err);
+ * the plan. shrink: the plan needs memory: returns how much less these are now. start: with the plan. */
+int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint64_t ram, struct ntx_err *err);
+uint64_t ntx__load_vision_shrink(struct ntx_loaded *l);
 uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l);
 int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_vision_free(struct ntx_loaded *l);

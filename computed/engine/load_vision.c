@@ -59,15 +59,25 @@ static int measure_square(const struct ntx_vision *v, uint32_t side, uint64_t *t
 /* Pictures that need more memory are refused. */
 static int measure_tower(const struct ntx_vision *v, uint64_t ram, struct ntx_loaded *l, struct ntx_err *err)
 {
-    uint64_t usual, usual_image, largest, largest_image;
-    int rc = measure_square(v, USUAL_SIDE, &usual, &usual_image, err);
+    uint64_t largest, largest_image;
+    int rc = measure_square(v, USUAL_SIDE, &l->usual.tower, &l->usual.image, err);
     if (!rc)
         rc = measure_square(v, NTX_PICTURE_SIDE, &largest, &largest_image, err);
     if (rc)
         return rc;
-    l->tower_bytes = NTX_MAX(usual, NTX_MIN(largest, ram / TOWER_SHARE));
-    l->image_bytes = NTX_MAX(usual_image, NTX_MIN(largest_image, ram / ROWS_SHARE));
+    l->tower_bytes = NTX_MAX(l->usual.tower, NTX_MIN(largest, ram / TOWER_SHARE));
+    l->image_bytes = NTX_MAX(l->usual.image, NTX_MIN(largest_image, ram / ROWS_SHARE));
     return 0;
+}
+
+uint64_t ntx__load_vision_shrink(struct ntx_loaded *l)
+{
+    const uint64_t before = ntx__load_vision_bytes(l);
+    if (!l->vision)
+        return 0;
+    l->tower_bytes = l->usual.tower;
+    l->image_bytes = l->usual.image;
+    return before - ntx__load_vision_bytes(l);
 }
 
 static int open_projector(const struct ntx_load_request *r, int *fd, struct ntx_err *err)
@@ -76,7 +86,7 @@ static int open_projector(const struct ntx_load_request *r, int *fd, struct ntx_
     return *fd < 0 ? ntx_err_set(err, -errno, "%s: cannot open the projector: %s", r->set.mmproj, strerror(errno)) : 0;
 }
 
-/* What rows depend on besides the picture. */
+/* The name of all that rows depend on besides the picture. */
 static int name_maker(struct ntx_loaded *l, char *of, size_t n, struct ntx_err *err)
 {
     const struct ntx_picture_rule *u = ntx_vision_rule(l->vision);
@@ -94,10 +104,21 @@ static int name_maker(struct ntx_loaded *l, char *of, size_t n, struct ntx_err *
     return rc;
 }
 
-int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
-                          struct ntx_err *err)
+/* look: its header alone. */
+static int open_tower(struct ntx_loaded *l, uint32_t threads, bool look, struct ntx_err *err)
 {
-    struct ntx_vision *looked;
+    const struct ntx_vision_config c = {
+        .fd = l->projector_fd, .text = l->model, .threads = threads, .look = look, .ram = l->tower_bytes};
+    ntx_vision_close(l->vision);
+    l->vision = NULL;
+    int rc = ntx_vision_open(&c, &l->vision, err);
+    if (rc)
+        ntx_err_prefix(err, "the projector (--mmproj)");
+    return rc;
+}
+
+int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint64_t ram, struct ntx_err *err)
+{
     int rc = r->path && r->projector_fd < 0 && *r->set.mmproj && strcmp(r->set.mmproj, "off")
                  ? open_projector(r, &r->projector_fd, err)
                  : 0;
@@ -105,19 +126,14 @@ int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint
         return rc;
     l->projector_fd = r->projector_fd;
     r->projector_fd = -1;
-    struct ntx_vision_config c = {.fd = l->projector_fd, .text = l->model, .threads = threads, .look = true};
-    if ((rc = ntx_vision_open(&c, &looked, err)))
-        return ntx_err_prefix(err, "the projector (--mmproj)"), rc;
-    if ((l->env.blind = blind_reason(l, looked)))
-        ntx_log(NTX_LOG_WARN, "the model cannot take pictures: %s", l->env.blind);
-    else
-        rc = measure_tower(looked, ram, l, err);
-    ntx_vision_close(looked);
-    c.look = false;
-    c.ram = l->tower_bytes;
-    if (!rc && !l->env.blind && (rc = ntx_vision_open(&c, &l->vision, err)))
-        ntx_err_prefix(err, "the projector (--mmproj)");
-    return rc;
+    if ((rc = open_tower(l, 1, true, err)))
+        return rc;
+    if (!(l->env.blind = blind_reason(l, l->vision)))
+        return measure_tower(l->vision, ram, l, err);
+    ntx_log(NTX_LOG_WARN, "the model cannot take pictures: %s", l->env.blind);
+    ntx_vision_close(l->vision);
+    l->vision = NULL;
+    return 0;
 }
 
 uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l)
@@ -175,8 +191,9 @@ static int encode_picture(void *ctx, const void *data, size_t n, const atomic_bo
 int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err)
 {
     char of[512];
-    if (!l->vision)
-        return 0;
+    int rc = l->vision ? open_tower(l, l->plan->threads, false, err) : 0;
+    if (rc || !l->vision)
+        return rc;
     const uint64_t state = l->set.state_max ? l->set.state_max : NTX_STATE_MAX;
     struct ntx_images_config c = {.encode = encode_picture,
                                   .ctx = l,
@@ -186,8 +203,7 @@ int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err)
                                   .of = of,
                                   .dir = l->set.state,
                                   .most_file = state / FILES_SHARE};
-    int rc = name_maker(l, of, sizeof of, err);
-    if (rc)
+    if ((rc = name_maker(l, of, sizeof of, err)))
         return rc;
     if ((rc = ntx_images_new(&c, &l->images, err)) && *c.dir) {
         ntx_log(NTX_LOG_WARN, "rows of pictures are not kept over restarts: %s", err->text);

@@ -4,8 +4,8 @@
 
 A small random Qwen3-VL of transformers' class is saved as published models are; llama.cpp's converter makes the model's
 GGUF and the projector's. Texts with pictures (first, last, between, two) are computed by all three: the likeliest
-tokens after the text, and an answer. The pictures' sides are multiples of 32 pixels, and mtmd makes eight rows at least: so no
-resizing is compared.
+tokens after the text, and an answer. The pictures' sides are multiples of 32 pixels, and they have eight rows or more,
+which mtmd asks for: so no resizing is compared.
 
 It needs what official.py needs; official_test.py runs it in tests/run --long.
 """
@@ -207,7 +207,7 @@ def by_ntx(client, parts):
 
 
 def far(got, want):
-    """The largest difference of a likely token's log-probability. Answers that part at a near-tie are not compared on."""
+    """The largest difference of a likely token's log-probability. Answers that part are not compared further."""
     most = 0.0
     for step, (mine, theirs) in enumerate(zip(got[0], want[0])):
         most = max([most] + [abs(mine[t] - theirs[t]) for t in mine])
