@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tower_gemma3.c: the tower of Gemma 3 (arXiv 2503.19786): SigLIP (arXiv 2303.15343) over pictures of one size, the mean
- * of each square's states, and one matrix, which files have transposed. */
+/* tower_gemma3.c: the tower of Gemma 3 (arXiv 2503.19786): SigLIP (arXiv 2303.15343) over pictures of one size, the
+ * mean of each square's states, and one matrix, which files have transposed. */
 #include <errno.h>
 
 #include "model/arch/arch_impl.h"

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Models of transformers' classes, converted by llama.cpp's converter, beside both: official.py.
+"""Models of transformers' classes, converted by llama.cpp's converter, beside both: official.py, and towers.py for
+vision towers.
 
 Part of tests/run --long. NTX_ORACLE names an environment with numpy, torch, transformers and llama-cpp-python, and
 NTX_CONVERTER llama.cpp's convert_hf_to_gguf.py (it is in llama-cpp-python's source package).
@@ -30,7 +31,10 @@ def main():
         skip('torch, transformers or llama-cpp-python is missing (NTX_ORACLE names an environment that has them)')
     if not converter:
         skip('NTX_CONVERTER does not name convert_hf_to_gguf.py of llama.cpp')
-    return subprocess.run([python, os.path.join(HERE, 'official.py'), os.environ['NTX_BIN'], converter]).returncode
+    binaries = os.environ['NTX_BIN']
+    tests = os.path.join(os.path.dirname(os.path.abspath(binaries)), 'tests')
+    texts = subprocess.run([python, os.path.join(HERE, 'official.py'), binaries, converter]).returncode
+    return texts or subprocess.run([python, os.path.join(HERE, 'towers.py'), tests, converter]).returncode
 
 
 if __name__ == '__main__':

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """towers.py TESTS CONVERTER [--keep DIR] [FAMILY ...]: vision towers as they are published, beside two other engines.
+towers.py --make MKMODEL: writes towers.json, some of llama.cpp's values for towers that ntx-mkmodel makes, for the test
+vision-towers.
 
 For each family a small random model of transformers' own class is saved as published models are. llama.cpp's converter
 (CONVERTER is its convert_hf_to_gguf.py) makes a text model and a projector file of it. Pictures of fitted sizes are
@@ -11,7 +13,8 @@ A line says how far ntx's rows are from both, and these from each other, by the 
 median row and the worst one. A median beyond TOLERANCE fails. llama.cpp has no exact GELU in projectors, and rounds
 what goes into matrices of F16.
 
-It needs what official.py needs, and MTMD_CPP_LIB, the folder of libmtmd. official_test.py runs it in tests/run --long.
+It needs what official.py needs, and libmtmd, which llama-cpp-python has (MTMD_CPP_LIB: another folder of it).
+official_test.py runs it in tests/run --long.
 """
 
 import ctypes
@@ -326,8 +329,45 @@ def run(tests, converter, name, keep):
         return compare(tests, name, model, text, projector, tmp)
 
 
+# ---- towers.json
+
+MADE = {
+    'qwen2vl_merger': (40, 24),
+    'qwen2.5vl_merger': (136, 24),  # windows are 112 wide
+    'qwen3vl_merger': (40, 56),
+    'gemma3': (24, 24),
+    'pixtral': (16, 24),
+}
+OUT, EVERY = 64, 37
+
+
+def made_picture(w, h):
+    """The same as in tests/unit/vision/towers.c."""
+    y, x, c = np.mgrid[0:h, 0:w, 0:3]
+    return ((x * 37 + y * 101 + c * 61 + x * y * 7) % 256).astype(np.uint8)
+
+
+def make(mkmodel):
+    cases = []
+    for kind, (w, h) in MADE.items():
+        with tempfile.TemporaryDirectory() as tmp:
+            text, projector = os.path.join(tmp, 'text.gguf'), os.path.join(tmp, 'mmproj.gguf')
+            width = OUT * (2 if kind == 'qwen3vl_merger' else 1)
+            command = [mkmodel, '--layers', '1', '--embd', str(width), '--ff', '64', '--heads', '4', '--kv', '4', text]
+            subprocess.run(command, check=True)
+            subprocess.run([mkmodel, '--arch', 'mmproj-' + kind, '--embd', str(OUT), projector], check=True)
+            rows = by_llama(text, projector, made_picture(w, h), w // 8, (w // 8) * (h // 8))
+        some = [round(float(v), 5) for v in rows.reshape(-1)[::EVERY]]
+        cases.append({'kind': kind, 'width': w, 'height': h, 'every': EVERY, 'values': some})
+    with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'towers.json'), 'w') as f:
+        f.write('[\n' + ',\n'.join(json.dumps(c) for c in cases) + '\n]\n')
+    return 0
+
+
 def main():
     argv, keep = sys.argv[1:], None
+    if argv[:1] == ['--make']:
+        return make(argv[1])
     if '--keep' in argv:
         at = argv.index('--keep')
         keep = argv[at + 1]

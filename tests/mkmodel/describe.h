@@ -76,6 +76,11 @@ int mk_vocab(struct mk_file *f, const struct mk_options *o, uint32_t *n, struct 
 bool mk_is_head(const char *arch);
 int mk_describe_head(struct mk_file *f, const struct mk_options *o, struct ntx_err *err);
 
+/* The same for a projector file with a vision tower of some kind, "mmproj-KIND" (tower.c). */
+#define MK_TOWER "mmproj-"
+bool mk_is_tower(const char *arch);
+void mk_describe_tower(struct mk_file *f, const struct mk_options *o);
+
 /* Adds all keys and tensors. *freqs is malloc'd if the model has rope_freqs: free it after writing. */
 int mk_describe(struct mk_file *f, const struct mk_options *o, float **freqs, struct ntx_err *err);
 

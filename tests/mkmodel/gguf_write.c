@@ -115,14 +115,14 @@ struct mk_tensor *mk_tensor_add(struct mk_file *f, const char *name, uint32_t ty
         f->room = room;
     }
     struct mk_tensor *t = &f->tensors[f->n_tensors++];
-    *t = (struct mk_tensor){.type = type, .n_dims = n_out ? 2 : 1, .ne = {n_in, n_out ? n_out : 1, 1}, .std = std};
+    *t = (struct mk_tensor){.type = type, .n_dims = n_out ? 2 : 1, .ne = {n_in, n_out ? n_out : 1, 1, 1}, .std = std};
     snprintf(t->name, sizeof t->name, "%s", name);
     return t;
 }
 
 static uint64_t tensor_bytes(const struct mk_tensor *t)
 {
-    return (uint64_t)ntx_row_bytes(t->type, t->ne[0]) * t->ne[1] * t->ne[2];
+    return (uint64_t)ntx_row_bytes(t->type, t->ne[0]) * t->ne[1] * t->ne[2] * t->ne[3];
 }
 
 /* The part of a tensor's name after "blk.N."; NULL: it belongs to no layer. */

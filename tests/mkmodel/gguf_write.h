@@ -13,7 +13,7 @@
 struct mk_tensor {
     char name[64];
     uint32_t type, n_dims;
-    uint64_t ne[3]; /* unused ones are 1 */
+    uint64_t ne[4]; /* unused ones are 1 */
     float mean, std;
     uint32_t below;      /* I32: integers below it, consecutive in a row. I64: ascending ones */
     bool unit;           /* F32: an identity matrix */

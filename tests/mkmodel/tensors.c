@@ -524,6 +524,10 @@ int mk_describe(struct mk_file *f, const struct mk_options *o, float **freqs, st
 {
     if (mk_is_head(o->arch))
         return mk_describe_head(f, o, err);
+    if (mk_is_tower(o->arch)) {
+        mk_describe_tower(f, o);
+        return 0;
+    }
     struct model m = {
         .f = f, .o = o, .recipe = find_recipe(o->type), .head = o->head_dim ? o->head_dim : o->embd / o->heads};
     uint32_t orig = o->rope_orig ? o->rope_orig : (uint32_t)((float)o->ctx / o->rope_factor);

@@ -192,7 +192,8 @@ void mk__find_widths(struct model *m)
 bool mk_arch_known(const char *arch)
 {
     struct ntx_layer l;
-    return mk_is_head(arch) || ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = 1}, 0, &l);
+    return mk_is_head(arch) || mk_is_tower(arch) ||
+           ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = 1}, 0, &l);
 }
 
 bool mk_arch_experts(const char *arch, uint32_t n)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* see PROJECTOR WIDTH HEIGHT PIXELS ROWS [THREADS]: runs a vision tower over fitted pixels (floats [3][HEIGHT][WIDTH] in
- * the file PIXELS) and writes its rows (floats) to the file ROWS. tests/golden/towers.py uses it. */
+/* see PROJECTOR WIDTH HEIGHT PIXELS ROWS [THREADS]: runs a vision tower over fitted pixels, floats
+ * [3][HEIGHT][WIDTH] in the file PIXELS, and writes its rows, floats, to the file ROWS. tests/golden/towers.py uses
+ * it. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tower.c: keys and tensors of projector files (mmproj): a small vision tower of the KIND in --arch mmproj-KIND. States are
+ * --state-width values (48), in heads of 16; the text model is --embd wide. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/quant.h"
+#include "tests/mkmodel/describe.h"
+
+enum { PATCH = 4, MERGE = 2, SIDE = 6, FF = 80, HIDDEN = 64 };
+
+static const struct kind {
+    const char *name;
+    bool two_moments, gated, rms, fused, biases, places, places_bias, deep, windows, silu, gelu;
+    const char *post, *merge_key; /* the norm behind the last layer */
+} kinds[] = {
+    {.name = "qwen2vl_merger",
+     .two_moments = true,
+     .biases = true,
+     .post = "v.post_ln",
+     .merge_key = "spatial_merge_size"},
+    {.name = "qwen2.5vl_merger",
+     .two_moments = true,
+     .gated = true,
+     .rms = true,
+     .biases = true,
+     .windows = true,
+     .silu = true,
+     .post = "v.post_ln",
+     .merge_key = "spatial_merge_size"},
+    {.name = "qwen3vl_merger",
+     .two_moments = true,
+     .fused = true,
+     .biases = true,
+     .places = true,
+     .places_bias = true,
+     .deep = true,
+     .gelu = true,
+     .post = "v.post_ln",
+     .merge_key = "spatial_merge_size"},
+    {.name = "gemma3",
+     .biases = true,
+     .places = true,
+     .places_bias = true,
+     .gelu = true,
+     .post = "v.post_ln",
+     .merge_key = "projector.scale_factor"},
+    {.name = "pixtral",
+     .gated = true,
+     .rms = true,
+     .silu = true,
+     .post = "mm.input_norm",
+     .merge_key = "spatial_merge_size"},
+};
+
+struct maker {
+    struct mk_file *f;
+    const struct mk_options *o;
+    const struct kind *k;
+    uint32_t state;
+};
+
+static const struct kind *kind_called(const char *name)
+{
+    for (size_t i = 0; !strncmp(name, MK_TOWER, strlen(MK_TOWER)) && i < sizeof kinds / sizeof *kinds; i++)
+        if (!strcmp(kinds[i].name, name + strlen(MK_TOWER)))
+            return &kinds[i];
+    return NULL;
+}
+
+bool mk_is_tower(const char *arch) { return kind_called(arch); }
+
+static void add_vector(struct maker *m, const char *stem, const char *end, uint32_t n, float mean)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", stem, end);
+    struct mk_tensor *t = mk_tensor_add(m->f, name, NTX_F32, n, 0, mean != 0 ? 0.1f : 0.2f);
+    if (t)
+        t->mean = mean;
+}
+
+static void add_matrix_of(struct maker *m, const char *stem, uint32_t n_in, uint32_t n_out, bool bias)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.weight", stem);
+    const bool small = !strcmp(m->o->type, "Q8_0") && n_in % 32 == 0;
+    mk_tensor_add(m->f, name, small ? (uint32_t)NTX_Q8_0 : (uint32_t)NTX_F32, n_in, n_out, 1 / sqrtf((float)n_in));
+    if (bias)
+        add_vector(m, stem, "bias", n_out, 0);
+}
+
+static void add_tower_norm(struct maker *m, const char *stem, uint32_t n, bool bias)
+{
+    add_vector(m, stem, "weight", n, 1);
+    if (bias)
+        add_vector(m, stem, "bias", n, 0);
+}
+
+static void add_patches(struct maker *m, const char *name)
+{
+    struct mk_tensor *t = mk_tensor_add(m->f, name, NTX_F32, PATCH, PATCH, 0.3f);
+    if (!t)
+        return;
+    t->n_dims = 4;
+    t->ne[2] = 3;
+    t->ne[3] = m->state;
+}
+
+static void add_block(struct maker *m, uint32_t l)
+{
+    const struct kind *k = m->k;
+    static const char *const apart[] = {"attn_q", "attn_k", "attn_v"};
+    char stem[48];
+#define NAMED(what) (snprintf(stem, sizeof stem, "v.blk.%u.%s", l, what), stem)
+    add_tower_norm(m, NAMED("ln1"), m->state, !k->rms);
+    if (k->fused)
+        add_matrix_of(m, NAMED("attn_qkv"), m->state, 3 * m->state, k->biases);
+    for (int i = 0; i < 3 && !k->fused; i++)
+        add_matrix_of(m, NAMED(apart[i]), m->state, m->state, k->biases);
+    add_matrix_of(m, NAMED("attn_out"), m->state, m->state, k->biases);
+    add_tower_norm(m, NAMED("ln2"), m->state, !k->rms);
+    if (k->gated)
+        add_matrix_of(m, NAMED("ffn_gate"), m->state, FF, k->biases);
+    add_matrix_of(m, NAMED("ffn_up"), m->state, FF, k->biases);
+    add_matrix_of(m, NAMED("ffn_down"), FF, m->state, k->biases);
+#undef NAMED
+}
+
+static void add_projector(struct maker *m)
+{
+    const uint32_t square = m->state * MERGE * MERGE, out = m->o->embd;
+    if (!strcmp(m->k->name, "gemma3")) {
+        add_vector(m, "mm.soft_emb_norm", "weight", m->state, 1);
+        mk_tensor_add(m->f, "mm.input_projection.weight", NTX_F16, out, m->state, 1 / sqrtf((float)m->state));
+        return;
+    }
+    if (!strcmp(m->k->name, "pixtral")) {
+        mk_tensor_add(m->f, "v.token_embd.img_break", NTX_F32, out, 0, 1);
+        add_matrix_of(m, "mm.patch_merger", square, m->state, false);
+        add_matrix_of(m, "mm.1", m->state, HIDDEN, false);
+        add_matrix_of(m, "mm.2", HIDDEN, out, false);
+        return;
+    }
+    add_matrix_of(m, "mm.0", square, HIDDEN, true);
+    add_matrix_of(m, "mm.2", HIDDEN, out, true);
+    if (!m->k->deep)
+        return;
+    add_tower_norm(m, "v.deepstack.1.norm", square, true);
+    add_matrix_of(m, "v.deepstack.1.fc1", square, HIDDEN, true);
+    add_matrix_of(m, "v.deepstack.1.fc2", HIDDEN, out, true);
+}
+
+static void tower_number(struct maker *m, const char *suffix, uint32_t v)
+{
+    char key[96];
+    snprintf(key, sizeof key, "clip.vision.%s", suffix);
+    mk_kv_u32(m->f, key, v);
+}
+
+static void add_tower_keys(struct maker *m)
+{
+    const float half[] = {0.5f, 0.5f, 0.5f};
+    mk_kv_str(m->f, "general.architecture", "clip");
+    mk_kv_str(m->f, "general.type", "mmproj");
+    mk_kv_str(m->f, "general.name", m->o->name);
+    mk_kv_str(m->f, "clip.projector_type", m->k->name);
+    mk_kv_bool(m->f, "clip.has_vision_encoder", true);
+    mk_kv_bool(m->f, "clip.use_gelu", m->k->gelu);
+    mk_kv_bool(m->f, "clip.use_silu", m->k->silu);
+    tower_number(m, "block_count", m->o->layers);
+    tower_number(m, "embedding_length", m->state);
+    tower_number(m, "feed_forward_length", FF);
+    tower_number(m, "attention.head_count", m->state / 16);
+    tower_number(m, "projection_dim", m->o->embd);
+    tower_number(m, "image_size", SIDE * PATCH);
+    tower_number(m, "patch_size", PATCH);
+    tower_number(m, m->k->merge_key, MERGE);
+    if (m->k->windows)
+        tower_number(m, "n_wa_pattern", 2);
+    mk_kv_f32(m->f, "clip.vision.attention.layer_norm_epsilon", 1e-5f);
+    mk_kv_arr(m->f, "clip.vision.image_mean", NTX_GGUF_F32, half, 3);
+    mk_kv_arr(m->f, "clip.vision.image_std", NTX_GGUF_F32, half, 3);
+}
+
+void mk_describe_tower(struct mk_file *f, const struct mk_options *o)
+{
+    struct maker m = {.f = f, .o = o, .k = kind_called(o->arch), .state = o->state_width ? o->state_width : 48};
+    f->version = o->version;
+    f->seed = o->seed;
+    add_tower_keys(&m);
+    add_patches(&m, "v.patch_embd.weight");
+    if (m.k->two_moments)
+        add_patches(&m, "v.patch_embd.weight.1");
+    if (m.k->places_bias)
+        add_vector(&m, "v.patch_embd", "bias", m.state, 0);
+    if (m.k->places)
+        mk_tensor_add(f, "v.position_embd.weight", NTX_F32, m.state, SIDE * SIDE, 0.5f);
+    if (!strcmp(m.k->name, "pixtral"))
+        add_tower_norm(&m, "v.pre_ln", m.state, false);
+    for (uint32_t l = 0; l < o->layers; l++)
+        add_block(&m, l);
+    add_tower_norm(&m, m.k->post, m.state, !m.k->rms);
+    add_projector(&m);
+}

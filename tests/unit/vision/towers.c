@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Vision towers of all kinds, made by ntx-mkmodel: rows beside llama.cpp's (tests/golden/towers.json, which towers.py
+ * makes), the same bits for any number of threads, and what is refused. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "computed/picture/picture.h"
+#include "computed/vision/vision.h"
+#include "model/arch.h"
+#include "model/quant.h"
+#include "tests/lib/check.h"
+#include "tests/mkmodel/describe.h"
+
+enum { OUT = 64 };
+#define NEAR 2e-3 /* by the spread; llama.cpp rounds patches, and has a polynomial for GELU */
+
+static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "gemma3", "pixtral"};
+
+static void describe_tower(struct mk_file *f, const char *kind, const char *type)
+{
+    char arch[48];
+    snprintf(arch, sizeof arch, "mmproj-%s", kind);
+    const struct mk_options o = {
+        .arch = arch, .type = type, .name = "test", .layers = 4, .embd = OUT, .version = 3, .seed = 1};
+    *f = (struct mk_file){0};
+    mk_describe_tower(f, &o);
+}
+
+/* A descriptor of the file. */
+static int write_tower(struct mk_file *f)
+{
+    char path[] = "/tmp/ntx-tower-XXXXXX";
+    struct ntx_err err = {0};
+    uint64_t bytes;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    CHECK_MSG(!mk_write(f, path, 1, &bytes, &err), "%s", err.text);
+    close(fd);
+    CHECK((fd = open(path, O_RDONLY)) >= 0);
+    unlink(path);
+    mk_file_free(f);
+    return fd;
+}
+
+static int make_tower(const char *kind, const char *type)
+{
+    struct mk_file f;
+    describe_tower(&f, kind, type);
+    return write_tower(&f);
+}
+
+/* The same as in towers.py. */
+static struct ntx_pixels make_pixels(uint32_t w, uint32_t h)
+{
+    struct ntx_pixels p = {w, h, malloc(3 * (size_t)w * h * sizeof *p.planes)};
+    CHECK(p.planes);
+    for (uint32_t c = 0; c < 3; c++)
+        for (uint32_t y = 0; y < h; y++)
+            for (uint32_t x = 0; x < w; x++)
+                p.planes[((size_t)c * h + y) * w + x] = ((float)((x * 37 + y * 101 + c * 61 + x * y * 7) % 256) / 255 -
+                                                         0.5f) /
+                                                        0.5f;
+    return p;
+}
+
+static struct ntx_vision_rows see_made(int fd, uint32_t threads, uint32_t w, uint32_t h)
+{
+    const struct ntx_vision_config c = {.fd = fd, .threads = threads};
+    struct ntx_pixels p = make_pixels(w, h);
+    struct ntx_vision_rows rows;
+    struct ntx_vision *v;
+    struct ntx_err err = {0};
+    CHECK_MSG(!ntx_vision_open(&c, &v, &err), "%s", err.text);
+    CHECK_MSG(!ntx_vision_encode(v, &p, NULL, &rows, &err), "%s", err.text);
+    ntx_vision_close(v);
+    free(p.planes);
+    return rows;
+}
+
+static void beside_llama(void)
+{
+    json_error_t bad;
+    json_t *cases = json_load_file(NTX_SOURCE "/tests/golden/towers.json", 0, &bad), *c;
+    size_t i, k;
+    CHECK_MSG(cases, "%s", bad.text);
+    CHECK_EQ(json_array_size(cases), sizeof kinds / sizeof *kinds);
+    json_array_foreach(cases, i, c) {
+        const char *kind = json_string_value(json_object_get(c, "kind"));
+        const uint32_t w = (uint32_t)json_integer_value(json_object_get(c, "width")),
+                       h = (uint32_t)json_integer_value(json_object_get(c, "height"));
+        const size_t every = (size_t)json_integer_value(json_object_get(c, "every"));
+        json_t *values = json_object_get(c, "values"), *value;
+        int fd = make_tower(kind, "F32");
+        struct ntx_vision_rows rows = see_made(fd, 2, w, h);
+        double square = 0, off = 0;
+        CHECK_EQ(rows.columns * 8, w);
+        CHECK_EQ(rows.rows * 8, h);
+        CHECK_EQ(rows.width, OUT * (1 + rows.deep));
+        CHECK_EQ(json_array_size(values), (rows.columns * rows.rows * (size_t)rows.width + every - 1) / every);
+        json_array_foreach(values, k, value) {
+            const double want = json_number_value(value), got = (double)rows.values[k * every];
+            square += want * want;
+            off += (got - want) * (got - want);
+        }
+        CHECK_MSG(sqrt(off / square) < NEAR, "%s: %g of the spread", kind, sqrt(off / square));
+        ntx_vision_rows_free(&rows);
+        close(fd);
+    }
+    json_decref(cases);
+}
+
+/* Also odd grids, of quantised matrices, and again with the same open tower. */
+static void same_bits(void)
+{
+    static const uint32_t size[][2] = {{8, 8}, {72, 8}, {8, 136}, {56, 40}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+        for (int type = 0; type < 2; type++) {
+            int fd = make_tower(kinds[k], type ? "Q8_0" : "F32");
+            const bool square = !strcmp(kinds[k], "gemma3"), small = !strcmp(kinds[k], "pixtral");
+            for (int i = 0; i < 4; i++) {
+                const uint32_t w = square || small ? 24 : size[i][0], h = square || small ? 24 : size[i][1];
+                struct ntx_vision_rows one = see_made(fd, 1, w, h), more = see_made(fd, 3 + (uint32_t)i, w, h);
+                CHECK_EQ(one.columns * one.rows, (w / 8) * (h / 8));
+                const size_t n = (size_t)one.columns * one.rows * one.width;
+                CHECK_MSG(!memcmp(one.values, more.values, n * sizeof(float)), "%s: bits depend on threads", kinds[k]);
+                for (size_t j = 0; j < n; j++)
+                    CHECK(isfinite(one.values[j]));
+                ntx_vision_rows_free(&one);
+                ntx_vision_rows_free(&more);
+            }
+            close(fd);
+        }
+}
+
+static void rules(void)
+{
+    static const struct {
+        const char *begin, *end, *row_end;
+        enum ntx_picture_fit fit;
+        bool mrope, bidirectional;
+        uint32_t deep;
+    } want[] = {{"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 0},
+                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 0},
+                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 1},
+                {"\n\n<start_of_image>", "<end_of_image>\n\n", NULL, NTX_FIT_SQUARE, false, true, 0},
+                {"", "[IMG_END]", "[IMG_BREAK]", NTX_FIT_LONGEST, false, false, 0}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        int fd = make_tower(kinds[k], "F32");
+        struct ntx_vision *v;
+        struct ntx_err err = {0};
+        CHECK(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .look = true}, &v, &err));
+        const struct ntx_vision_text *t = ntx_vision_text(v);
+        const struct ntx_picture_rule *r = ntx_vision_rule(v);
+        CHECK_STR(t->begin, want[k].begin);
+        CHECK_STR(t->end, want[k].end);
+        CHECK(!t->row_end == !want[k].row_end && (!t->row_end || !strcmp(t->row_end, want[k].row_end)));
+        CHECK_EQ(t->mrope, want[k].mrope);
+        CHECK_EQ(t->bidirectional, want[k].bidirectional);
+        CHECK_EQ(r->fit, want[k].fit);
+        CHECK_EQ(r->factor, 8);
+        CHECK_EQ(r->filter, k == 3 ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC);
+        CHECK_EQ(ntx_vision_deep(v), want[k].deep);
+        CHECK_EQ(ntx_vision_n_embd(v), OUT);
+        CHECK(ntx_vision_bytes(v, 16, 16) < ntx_vision_bytes(v, 24, 32));
+        CHECK(ntx_vision_bytes(v, 0, 0) >= ntx_vision_bytes(v, 24, 24));
+        if (r->fit == NTX_FIT_MULTIPLE)
+            CHECK(r->min_pixels == 8 * 64 && r->max_pixels == 4096 * 64);
+        ntx_vision_close(v);
+        close(fd);
+    }
+}
+
+/* Opens, and expects an error with this text. */
+static void refuse(int fd, const struct ntx_model *text, uint64_t ram, int rc, const char *says)
+{
+    struct ntx_vision *v = NULL;
+    struct ntx_err err = {0};
+    CHECK_EQ(ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .text = text, .ram = ram}, &v, &err), rc);
+    CHECK_MSG(strstr(err.text, says), "'%s' does not say '%s'", err.text, says);
+    CHECK(!v);
+}
+
+static void refusals(void)
+{
+    struct mk_file f;
+    int fd = make_tower("qwen3vl_merger", "F32");
+    struct ntx_model text = {.hp = {.arch = "qwen3vl", .n_embd = OUT, .n_layers = 1}};
+    struct ntx_vision *v;
+    struct ntx_err err = {0};
+    CHECK(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .text = &text}, &v, &err));
+    ntx_vision_close(v);
+    text.hp.n_embd = 128;
+    refuse(fd, &text, 0, -EINVAL, "it makes rows of 64 values, and the model 'qwen3vl' takes rows of 128");
+    text.hp.n_embd = OUT;
+    text.hp.n_layers = 0;
+    refuse(fd, &text, 0, -EINVAL, "it adds to the states after 1 layers, and the model has 0");
+    refuse(fd, NULL, 1000, -ENOMEM, "its weights need");
+    close(fd);
+
+    describe_tower(&f, "qwen2vl_merger", "F32");
+    snprintf(f.tensors[3].name, sizeof f.tensors[3].name, "v.blk.0.else");
+    fd = write_tower(&f);
+    refuse(fd, NULL, 0, -EINVAL, "tensor 'v.blk.0.ln1.bias' is missing; a qwen2vl_merger model needs it");
+    close(fd);
+    describe_tower(&f, "pixtral", "F32");
+    mk_tensor_add(&f, "v.blk.0.else", NTX_F32, 4, 0, 1);
+    fd = write_tower(&f);
+    refuse(fd, NULL, 0, -ENOTSUP, "tensor 'v.blk.0.else' has no place in a tower of the kind pixtral");
+    close(fd);
+    f = (struct mk_file){.version = 3};
+    mk_kv_str(&f, "general.architecture", "clip");
+    mk_kv_str(&f, "clip.projector_type", "resampler");
+    fd = write_tower(&f);
+    refuse(
+        fd, NULL, 0, -ENOTSUP,
+        "the projector: its projector is of the kind 'resampler', which is not computed; these are: qwen2vl_merger, ");
+    close(fd);
+    f = (struct mk_file){.version = 3};
+    mk_kv_str(&f, "general.architecture", "llama");
+    fd = write_tower(&f);
+    refuse(fd, NULL, 0, -EINVAL, "it is no projector file");
+    close(fd);
+}
+
+static void refused_pictures(void)
+{
+    int fd = make_tower("qwen2.5vl_merger", "F32");
+    const atomic_bool unwanted = true;
+    struct ntx_vision *v;
+    struct ntx_vision_rows rows;
+    struct ntx_err err = {0};
+    struct ntx_pixels p = make_pixels(24, 16);
+    CHECK(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .threads = 2}, &v, &err));
+    CHECK_EQ(ntx_vision_encode(v, &p, &unwanted, &rows, &err), -ECANCELED);
+    CHECK_MSG(strstr(err.text, "nobody waits"), "%s", err.text);
+    p.width = 23;
+    CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), -EINVAL);
+    p.width = 24;
+    CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), 0); /* it goes on after a failure */
+    ntx_vision_rows_free(&rows);
+    const uint64_t ram = ntx_vision_bytes(v, 24, 16) - 1;
+    ntx_vision_close(v);
+    CHECK(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .threads = 2, .ram = ram}, &v, &err));
+    CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), -ENOMEM);
+    CHECK_MSG(strstr(err.text, "a picture of 24 x 16 pixels needs"), "%s", err.text);
+    p.height = 8;
+    CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), 0);
+    ntx_vision_rows_free(&rows);
+    ntx_vision_close(v);
+    free(p.planes);
+    close(fd);
+}
+
+int main(void)
+{
+    rules();
+    refusals();
+    refused_pictures();
+    same_bits();
+    beside_llama();
+    return 0;
+}
