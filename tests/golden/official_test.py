@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Models of transformers' classes, converted by llama.cpp's converter, beside both: official.py, and towers.py for
-vision towers.
+"""Models of transformers' classes, converted by llama.cpp's converter, beside both: official.py, towers.py for
+vision towers, and official_images.py for texts with pictures.
 
 Part of tests/run --long. NTX_ORACLE names an environment with numpy, torch, transformers and llama-cpp-python, and
 NTX_CONVERTER llama.cpp's convert_hf_to_gguf.py (it is in llama-cpp-python's source package).
@@ -34,7 +34,9 @@ def main():
     binaries = os.environ['NTX_BIN']
     tests = os.path.join(os.path.dirname(os.path.abspath(binaries)), 'tests')
     texts = subprocess.run([python, os.path.join(HERE, 'official.py'), binaries, converter]).returncode
-    return texts or subprocess.run([python, os.path.join(HERE, 'towers.py'), tests, converter]).returncode
+    towers = subprocess.run([python, os.path.join(HERE, 'towers.py'), tests, converter]).returncode
+    sees = subprocess.run([python, os.path.join(HERE, 'official_images.py'), binaries, converter]).returncode
+    return texts or towers or sees
 
 
 if __name__ == '__main__':
