@@ -145,24 +145,6 @@ static int put_token(struct cutter *c, int32_t id, size_t at, size_t len)
     return rc;
 }
 
-/* A place (ntx_tok_limits) at text[at]: its length, or 0. */
-static size_t place_at(const struct cutter *c, size_t at, size_t end, int32_t *id)
-{
-    const char *place = c->ids.limits->place;
-    const size_t n = place ? strlen(place) : 0;
-    int32_t number = 0;
-    if (!n || end - at < n + NTX_PLACE_DIGITS || memcmp(c->text + at, place, n))
-        return 0;
-    for (size_t i = 0; i < NTX_PLACE_DIGITS; i++) {
-        const char digit = c->text[at + n + i];
-        if (digit < '0' || digit > '9')
-            return 0;
-        number = 10 * number + (digit - '0');
-    }
-    *id = -1 - number;
-    return n + NTX_PLACE_DIGITS;
-}
-
 static int cut_text(struct cutter *c, size_t at, size_t end, bool all)
 {
     const struct ntx__specials *sp = &c->t->sp;
@@ -171,13 +153,81 @@ static int cut_text(struct cutter *c, size_t at, size_t end, bool all)
         unsigned char b = (unsigned char)c->text[at];
         int32_t id = sp->first[b] < sp->first[b + 1] ? ntx__specials_match(&c->t->v, sp, c->text + at, end - at, all)
                                                      : -1;
-        size_t len = id < 0 ? 1 : c->t->v.off[id + 1] - c->t->v.off[id], place = place_at(c, at, end, &id);
-        len = place ? place : len;
-        if (id >= 0 || place)
+        size_t len = id < 0 ? 1 : c->t->v.off[id + 1] - c->t->v.off[id];
+        if (id >= 0)
             rc = put_token(c, id, at, len);
         at += len;
     }
     return rc;
+}
+
+/* ---- places (ntx_tok_limits) */
+
+#define FIRST_PLACE (-2) /* id of a segment that is place 0; -1 is a text */
+
+/* The next place in text[0 .. len), and its length; or NULL. */
+static const char *find_place(const char *text, size_t len, const char *place, size_t *n, int32_t *number)
+{
+    const char *end = text + len, *at = text;
+    *n = strlen(place) + NTX_PLACE_DIGITS;
+    while ((at = memmem(at, (size_t)(end - at), place, *n - NTX_PLACE_DIGITS)) && (size_t)(end - at) >= *n) {
+        const char *digit = at + *n - NTX_PLACE_DIGITS, *last = at + *n;
+        *number = 0;
+        while (digit < last && *digit >= '0' && *digit <= '9')
+            *number = 10 * *number + (*digit++ - '0');
+        if (digit == last)
+            return at;
+        at++;
+    }
+    return NULL;
+}
+
+/* Cuts a text at its places. Returns the number of segments; out may be NULL. */
+static size_t cut_at_places(const struct ntx__seg *s, const struct ntx_tok_limits *l, struct ntx__seg *out)
+{
+    const char *from = s->text, *end = from ? from + s->len : NULL, *at;
+    size_t n, k = 0;
+    int32_t number;
+    while (s->id == -1 && from && (at = find_place(from, (size_t)(end - from), l->place, &n, &number))) {
+        if (out) {
+            out[k] = *s;
+            out[k].text = from;
+            out[k].len = (size_t)(at - from);
+            out[k + 1] = (struct ntx__seg){
+                .text = l->place_before, .len = strlen(l->place_before), .id = -1, .template = true};
+            out[k + 2] = (struct ntx__seg){.id = FIRST_PLACE - number};
+            out[k + 3] = (struct ntx__seg){
+                .text = l->place_behind, .len = strlen(l->place_behind), .id = -1, .template = true};
+        }
+        k += 4;
+        from = at + n;
+    }
+    if (out) {
+        out[k] = *s;
+        out[k].text = from;
+        out[k].len = from ? (size_t)(end - from) : s->len;
+    }
+    return k + 1;
+}
+
+/* The same segments, cut at places, in *copy if there are any. */
+static int split_at_places(const struct ntx__seg **segs, size_t *n, const struct ntx_tok_limits *l,
+                           struct ntx__seg **copy)
+{
+    size_t all = 0;
+    *copy = NULL;
+    for (size_t i = 0; l->place && i < *n; i++)
+        all += cut_at_places(&(*segs)[i], l, NULL);
+    if (!l->place || all == *n)
+        return 0;
+    if (!(*copy = malloc(all * sizeof **copy)))
+        return -ENOMEM;
+    all = 0;
+    for (size_t i = 0; i < *n; i++)
+        all += cut_at_places(&(*segs)[i], l, *copy + all);
+    *segs = *copy;
+    *n = all;
+    return 0;
 }
 
 static int cut_segs(struct cutter *c, const struct ntx__seg *segs, size_t n, bool bos, bool eos)
@@ -186,7 +236,11 @@ static int cut_segs(struct cutter *c, const struct ntx__seg *segs, size_t n, boo
     size_t at = 0;
     int rc = bos && v->add_bos && v->bos >= 0 ? ntx__ids_add(&c->ids, v->bos) : 0;
     for (size_t i = 0; !rc && i < n; i++) {
-        rc = segs[i].id >= 0 ? put_token(c, segs[i].id, at, 0) : cut_text(c, at, at + segs[i].len, segs[i].template);
+        if (segs[i].id <= FIRST_PLACE)
+            rc = put_token(c, segs[i].id - FIRST_PLACE - 1, at, 0);
+        else
+            rc = segs[i].id >= 0 ? put_token(c, segs[i].id, at, 0)
+                                 : cut_text(c, at, at + segs[i].len, segs[i].template);
         at += segs[i].len;
     }
     if (!rc)
@@ -221,11 +275,10 @@ static int refuse_early(const struct ntx_tokenizer *t, size_t n_segs, size_t tot
     return n_segs > 1 && total > limits->memory ? -ENOBUFS : 0; /* for the copy */
 }
 
-int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos,
-                       bool resume, const struct ntx_tok_limits *limits, int32_t **ids)
+static int tokenize_cut(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos,
+                        bool resume, const struct ntx_tok_limits *limits, int32_t **ids)
 {
     size_t total = 0;
-    limits = limits ? limits : &no_limits;
     for (size_t i = 0; i < n; i++) {
         if (segs[i].len > MAX_TEXT - total)
             return -EFBIG;
@@ -246,6 +299,18 @@ int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *seg
     }
     *ids = c.ids.p;
     return (int)c.ids.n;
+}
+
+int ntx__tokenize_segs(const struct ntx_tokenizer *t, const struct ntx__seg *segs, size_t n, bool bos, bool eos,
+                       bool resume, const struct ntx_tok_limits *limits, int32_t **ids)
+{
+    struct ntx__seg *cut;
+    limits = limits ? limits : &no_limits;
+    int rc = split_at_places(&segs, &n, limits, &cut);
+    if (!rc)
+        rc = tokenize_cut(t, segs, n, bos, eos, resume, limits, ids);
+    free(cut);
+    return rc;
 }
 
 int ntx_tokenize_within(const struct ntx_tokenizer *t, const char *text, size_t len, int flags,

@@ -45,8 +45,9 @@ struct ntx_tok_limits {
     size_t memory; /* bytes beside the ids; a piece that takes more: -ENOBUFS */
     const atomic_bool *cancel; /* once true: -ECANCELED within milliseconds. NULL: never */
     /* Places for what is no text (images): where this text and then NTX_PLACE_DIGITS digits stand, the id is -1 minus
-     * their number. The caller makes a text that nobody else can know. NULL: there are none. */
-    const char *place;
+     * their number, between the tokens of the texts before and behind it, in which control tokens parse as such. The
+     * caller makes a text that nobody else can know. NULL: there are none. */
+    const char *place, *place_before, *place_behind;
 };
 #define NTX_PLACE_DIGITS 6
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pictures of a prompt. A text with a mark at the place of each picture is rendered and cut into tokens; the mark
- * has 64 random bits, so no text of others has it. Then each mark's token becomes the image's rows, between the tokens
- * that the model expects around them. */
+ * has 64 random bits, so no text of others has it. The tokenizer puts the texts around an image there, and each mark's
+ * token becomes the image's rows. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -68,11 +68,14 @@ int ntx__pictures_check(const struct ntx_prompt *p, struct ntx_err *err)
 
 static int make_mark(struct ntx_prompt *p)
 {
+    const struct ntx_vision_text *text = ntx_images_text(p->images);
     uint64_t secret;
     if (getrandom(&secret, sizeof secret, 0) != sizeof secret)
         return -EIO;
     snprintf(p->place, sizeof p->place, "ntximage%016" PRIx64 "x", secret);
     p->limits.place = p->place;
+    p->limits.place_before = text->begin ? text->begin : "";
+    p->limits.place_behind = text->end ? text->end : "";
     return 0;
 }
 
@@ -134,9 +137,9 @@ struct placing {
     struct ntx_prompt *p;
     int32_t *ids;
     size_t n, room;
-    uint8_t *seen;      /* [pictures] */
-    int32_t *around[3]; /* tokens before and behind an image, and between rows of its grid */
-    int n_around[3];
+    uint8_t *seen;     /* [pictures] */
+    int32_t *line_end; /* tokens between the rows of a grid */
+    int n_line_end;
 };
 
 static int put_ids(struct placing *x, const int32_t *ids, size_t n)
@@ -175,16 +178,16 @@ static int put_run(struct placing *x, struct ntx_image *m, uint32_t first, uint3
 /* Takes over the image's reference. */
 static int put_image(struct placing *x, struct ntx_image *m)
 {
-    const bool broken = x->around[2] && m->rows > 1;
+    const bool broken = x->line_end && m->rows > 1;
     const uint32_t lines = broken ? m->rows : 1, n = m->columns * m->rows / lines;
-    int rc = put_ids(x, x->around[0], (size_t)x->n_around[0]);
+    int rc = 0;
     for (uint32_t r = 0; !rc && r < lines; r++) {
         rc = put_run(x, ntx_image_ref(m), r * n, n);
         if (!rc && r + 1 < lines)
-            rc = put_ids(x, x->around[2], (size_t)x->n_around[2]);
+            rc = put_ids(x, x->line_end, (size_t)x->n_line_end);
     }
     ntx_image_unref(m);
-    return rc ? rc : put_ids(x, x->around[1], (size_t)x->n_around[1]);
+    return rc;
 }
 
 static int put_picture(struct placing *x, size_t number)
@@ -200,20 +203,13 @@ static int put_picture(struct placing *x, size_t number)
     return put_image(x, m);
 }
 
-static int find_around(struct placing *x)
+static int read_form(struct placing *x)
 {
     const struct ntx_vision_text *t = ntx_images_text(x->p->images);
-    const char *const text[] = {t->begin, t->end, t->row_end};
     x->p->spans.mrope = t->mrope;
     x->p->spans.bidirectional = t->bidirectional;
-    for (unsigned i = 0; i < 3; i++) {
-        if (!text[i] || !*text[i])
-            continue;
-        x->n_around[i] = ntx_chat_text_tokens(x->p->tok, text[i], &x->around[i]);
-        if (x->n_around[i] < 0)
-            return x->n_around[i];
-    }
-    return 0;
+    x->n_line_end = t->row_end ? ntx_chat_text_tokens(x->p->tok, t->row_end, &x->line_end) : 0;
+    return x->n_line_end < 0 ? x->n_line_end : 0;
 }
 
 int ntx__pictures_place(struct ntx_prompt *p)
@@ -222,7 +218,7 @@ int ntx__pictures_place(struct ntx_prompt *p)
     struct placing x = {.p = p};
     if (!n)
         return p->n;
-    int rc = (x.seen = calloc(n, 1)) ? find_around(&x) : -ENOMEM;
+    int rc = (x.seen = calloc(n, 1)) ? read_form(&x) : -ENOMEM;
     for (int i = 0; !rc && i < p->n; i++)
         rc = p->ids[i] < 0 && (size_t)(-1 - p->ids[i]) < n ? put_picture(&x, (size_t)(-1 - p->ids[i]))
                                                            : put_ids(&x, p->ids + i, 1);
@@ -230,8 +226,7 @@ int ntx__pictures_place(struct ntx_prompt *p)
         if (!x.seen[i])
             rc = ntx_err_set(&p->err, -EINVAL,
                              "the chat template leaves picture %zu out: use another one (--chat-template)", i + 1);
-    for (unsigned i = 0; i < 3; i++)
-        free(x.around[i]);
+    free(x.line_end);
     free(x.seen);
     if (rc) {
         free(x.ids);

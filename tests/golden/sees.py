@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """sees.py BIN: the answers of llama.cpp's mtmd that tests/system/server/images_test.py expects.
 
-The model is ntx-mkmodel's, the projector tests/lib/projector.py's. It needs llama-cpp-python, as make.py does.
+Models and projectors are ntx-mkmodel's. It needs llama-cpp-python, as make.py does.
 """
 
 import ctypes
 import os
-import subprocess
 import sys
 import tempfile
 
@@ -18,9 +17,8 @@ import numpy as np
 import make
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(os.path.dirname(HERE), 'lib'), os.path.join(os.path.dirname(HERE), 'system', 'server')]
-from images_cases import ANSWER, CASES, EMBD, MODEL, text_of  # noqa: E402
-from projector import make_projector, name_marks, pixels  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(HERE), 'system', 'server'))
+import images_cases as cases  # noqa: E402
 
 
 def answer(model, projector, parts):
@@ -32,11 +30,11 @@ def answer(model, projector, parts):
     c.n_ctx, c.n_batch, c.n_ubatch, c.n_threads, c.n_threads_batch, c.flash_attn_type = 512, 512, 512, 1, 1, 0
     c.type_k = c.type_v = 0
     lctx = L.llama_init_from_model(model, c)
-    text = text_of(parts, p.media_marker.decode()).encode()
+    text = cases.text_of(parts, p.media_marker.decode()).encode()
     pictures = [x for x in parts if not isinstance(x, str)]
     bitmaps = [
-        M.mtmd_bitmap_init(w, h, (ctypes.c_uint8 * (3 * w * h)).from_buffer_copy(pixels(w, h, seed)))
-        for w, h, seed in pictures
+        M.mtmd_bitmap_init(w, h, (ctypes.c_uint8 * len(rgb)).from_buffer_copy(rgb))
+        for w, h, rgb in (cases.pixels(*p) for p in pictures)
     ]
     chunks, given = M.mtmd_input_chunks_init(), M.mtmd_input_text(text, len(text), True, True)
     all_bitmaps = (M.mtmd_bitmap_p_ctypes * len(bitmaps))(*bitmaps)
@@ -45,7 +43,7 @@ def answer(model, projector, parts):
     assert M.mtmd_helper_eval_chunks(ctx, lctx, chunks, 0, 0, 512, True, ctypes.byref(past)) == 0
     n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
     b = L.llama_batch_init(1, 0, 1)
-    for i in range(ANSWER):
+    for i in range(cases.ANSWER):
         logits = np.ctypeslib.as_array(L.llama_get_logits_ith(lctx, -1), (n_vocab,))
         out.append(int(logits.argmax()))
         best = np.sort(logits)[-2:]
@@ -62,18 +60,20 @@ def main():
     L.llama_log_set(make.quiet, None)
     M.mtmd_helper_log_set(make.quiet, None)
     L.llama_backend_init()
-    with tempfile.TemporaryDirectory() as tmp:
-        text, projector = os.path.join(tmp, 'm.gguf'), make_projector(os.path.join(tmp, 'p.gguf'), EMBD)
-        subprocess.run([os.path.join(sys.argv[1], 'ntx-mkmodel'), *MODEL, text], check=True, stdout=subprocess.DEVNULL)
-        name_marks(text)
-        over = (L.llama_model_kv_override * 2)()
-        over[0].key, over[0].tag, over[0].value.val_i64 = b'qwen3vl.n_deepstack_layers', 0, 1
-        p = L.llama_model_default_params()
-        p.n_gpu_layers, p.kv_overrides = 0, over
-        model = L.llama_model_load_from_file(text.encode(), p)
-        for name, parts, _ in CASES:
-            got, gap = answer(model, projector, parts)
-            print('%-10s %s, a gap of %.2g of the spread' % (name, got, gap))
+    for kind in cases.MODELS:
+        with tempfile.TemporaryDirectory() as tmp:
+            text, projector = os.path.join(tmp, 'm.gguf'), os.path.join(tmp, 'p.gguf')
+            cases.make(sys.argv[1], kind, text, projector)
+            over = (L.llama_model_kv_override * 2)()
+            p = L.llama_model_default_params()
+            p.n_gpu_layers = 0
+            if kind == 'qwen3vl_merger':  # it has one deep state
+                over[0].key, over[0].tag, over[0].value.val_i64 = b'qwen3vl.n_deepstack_layers', 0, 1
+                p.kv_overrides = over
+            model = L.llama_model_load_from_file(text.encode(), p)
+            for name in cases.TEXTS:
+                got, gap = answer(model, projector, cases.parts_of(kind, name))
+                print('%-16s "%s": %s, a gap of %.2g of the spread' % (kind, name, got, gap), flush=True)
 
 
 if __name__ == '__main__':

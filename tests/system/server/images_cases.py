@@ -1,16 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Texts with pictures, and llama.cpp's answers to them (tests/golden/sees.py). A picture: width, height, seed."""
+"""Models that see, texts with pictures, and llama.cpp's answers to them (tests/golden/sees.py).
 
-ANSWER, EMBD = 5, 64
-MODEL = "--arch qwen3vl --layers 3 --embd 64 --ff 96 --heads 2 --kv 1 --head-dim 48 --type F32 --seed 5".split()
-CASES = (
-    ("first", [(128, 96, 1), "what is it?"], [107, 508, 2, 310, 429]),
-    ("last", ["see this: ", (64, 160, 2)], [415, 432, 288, 143, 117]),
-    ("between", ["a picture ", (160, 128, 3), " of the sea"], [527, 15, 15, 15, 15]),
-    ("two", ["one ", (96, 96, 4), " and two ", (256, 32, 5), " end"], [515, 56, 491, 255, 65]),
-    ("joined", [(96, 96, 6), (64, 128, 7), "ok"], [183, 337, 21, 293, 374]),
-)
+A picture: columns and rows of its grid, and a seed. A square of the grid is 8 x 8 pixels."""
+
+import os
+import struct
+import subprocess
+import sys
+import zlib
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))), "lib"))
+from gguf_edit import Gguf  # noqa: E402
+
+ANSWER, EMBD, UNIT = 4, 64, 8
+PLAIN = "--layers 3 --embd 64 --ff 96 --heads 2 --kv 1 --head-dim 48 --type F32 "
+TEXTS = {
+    "first": [(4, 3, 1), "what is it?"],
+    "last": ["see this: ", (2, 5, 2)],
+    "between": ["a picture ", (5, 4, 3), " of the sea"],
+    "two": ["one ", (3, 3, 4), " and two ", (8, 1, 5), " end"],
+    "joined": [(3, 3, 6), (2, 4, 7), "ok"],
+}
+# kind of projector: the model's options, its mark tokens, the most squares of a side, and the answers
+MODELS = {
+    "qwen3vl_merger": ("--arch qwen3vl --seed 5", ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>"), 0, {}),
+    "qwen2vl_merger": ("--arch qwen2vl --seed 6", ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>"), 0, {}),
+    "gemma3": ("--arch gemma3 --window 16 --seed 7", ("<start_of_image>", "<end_of_image>"), 3, {}),
+    "pixtral": ("--arch llama --seed 8", ("[IMG_BREAK]", "[IMG_END]"), 3, {}),
+}
+
+
+def parts_of(kind, name):
+    """With pictures as large as the kind takes them; Gemma's are squares of one size."""
+    most = MODELS[kind][2]
+    if not most:
+        return TEXTS[name]
+    return [
+        p if isinstance(p, str) else (most, most if kind == "gemma3" else min(most, p[1]), p[2]) for p in TEXTS[name]
+    ]
+
+
+def make(binaries, kind, text, projector):
+    def run(options, path):
+        subprocess.run([os.path.join(binaries, "ntx-mkmodel"), *options, path], check=True, stdout=subprocess.DEVNULL)
+
+    run((MODELS[kind][0] + " " + PLAIN).split(), text)
+    run(["--arch", "mmproj-" + kind, "--embd", str(EMBD), "--seed", "3"], projector)
+    g = Gguf(text)
+    for i, mark in enumerate(MODELS[kind][1], 1):
+        g.keys[b"tokenizer.ggml.tokens"][1][1][-i] = mark.encode()
+        g.keys[b"tokenizer.ggml.token_type"][1][1][-i] = 3  # control
+    g.write(text)
 
 
 def text_of(parts, mark=""):
     return "".join(p if isinstance(p, str) else mark for p in parts)
+
+
+def pixels(columns, rows, seed):
+    """Width, height, and 8-bit RGB row by row."""
+    width, height = UNIT * columns, UNIT * rows
+    rgb = bytes(
+        (x * (13 + seed) + y * (7 + c) + 40 * c * seed) % 256
+        for y in range(height)
+        for x in range(width)
+        for c in range(3)
+    )
+    return width, height, rgb
+
+
+def png(picture):
+    width, height, rgb = pixels(*picture)
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    raw = b"".join(b"\0" + rgb[3 * width * y : 3 * width * (y + 1)] for y in range(height))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(raw)) + chunk(b"IEND", b"")
