@@ -183,6 +183,17 @@ static void add_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
     s->take += more;
 }
 
+/* Rows that answers leave to prompts: one, or those of an image whose rows see one another. Where that is all of a pass,
+ * every second one. */
+static uint32_t rows_kept(const struct ntx_engine *e)
+{
+    uint32_t most = 1;
+    for (uint32_t i = 0; i < e->n_live; i++)
+        if (reads_prompt(e->live[i]))
+            most = NTX_MAX(most, ntx_image_spans_together(&e->live[i]->images, e->live[i]->n_past));
+    return most < e->max_rows || e->pass & 1 ? most : 0;
+}
+
 /* One row for each decoding session, with those that it computes again (engine_draft.c); the rest for prompts: at least
  * one row where a pass has two. Each pass begins with another session, so that all are served in turn. */
 static void share_rows(struct ntx_engine *e)
@@ -194,9 +205,7 @@ static void share_rows(struct ntx_engine *e)
     uint32_t first = (uint32_t)(e->pass % e->n_live), n_prompts = 0;
     for (uint32_t i = 0; i < e->n_live; i++)
         n_prompts += reads_prompt(e->live[i]);
-    uint32_t spare = e->max_rows > 1 ? 1 : (uint32_t)(e->pass & 1); /* rows for prompts */
-    if (!n_prompts)
-        spare = 0;
+    const uint32_t spare = n_prompts ? rows_kept(e) : 0;
     for (uint32_t i = 0; i < e->n_live && b.rows > spare && b.probes; i++) {
         struct ntx_session *s = e->live[(first + i) % e->n_live];
         if (ntx_session_decoding(s) && may_show_steps(&b, s) && add_rows(s, &b, ntx_session_ready(s))) {

@@ -519,6 +519,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
         .sessions = r->set.sessions,
         .threads = threads,
         .max_rows = r->set.rows,
+        .least_rows = l->rows_together,
         .chunk_bytes = r->set.chunk,
         .ring_slots = r->set.ring,
         .hw = have ? &hw : NULL,
@@ -581,7 +582,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!rc && r->machines)
         rc = ntx__load_share(r, l, err);
     if (!rc)
-        rc = ntx__load_vision_open(r, l, ram_of(r), err);
+        rc = ntx__load_vision_open(r, l, threads_of(r), ram_of(r), err);
     if (!rc)
         rc = make_plan(r, l, err);
     if (rc && r->machines)

@@ -142,7 +142,8 @@ struct ntx_loaded {
     uint64_t tower_bytes, image_bytes; /* memory of the tower; of the rows of a picture */
     struct {
         uint64_t tower, image;
-    } usual; /* the least of these */
+    } usual;                /* the least of these */
+    uint32_t rows_together; /* of a picture that a pass must have at once; 0: none */
 };
 
 void ntx_load_request_free(struct ntx_load_request *r);
@@ -183,9 +184,11 @@ int ntx_load_draft_stats(const struct ntx_loaded *l, struct ntx_draft_stats *g, 
 int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err);
 void ntx__load_drafters_free(struct ntx_loaded *l);
 
-/* load_vision.c: the projector. open: once the model is read and the GPU picked; ram: the budget. bytes: those in
- * the plan. shrink: the plan needs memory: returns how much less these are now. start: with the plan. */
-int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint64_t ram, struct ntx_err *err);
+/* load_vision.c: the projector. open: once the model is read and the GPU picked; threads: of
+ * the tower; ram: the budget. bytes: those in the plan. shrink: the plan needs memory: returns how much less these are
+ * now. start: with the plan. */
+int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
+                          struct ntx_err *err);
 uint64_t ntx__load_vision_shrink(struct ntx_loaded *l);
 uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l);
 int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err);

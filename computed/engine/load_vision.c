@@ -65,6 +65,8 @@ static int measure_tower(const struct ntx_vision *v, uint64_t ram, struct ntx_lo
         rc = measure_square(v, NTX_PICTURE_SIDE, &largest, &largest_image, err);
     if (rc)
         return rc;
+    if (ntx_vision_text(v)->bidirectional)
+        l->rows_together = (uint32_t)(l->usual.image / sizeof(float) / ntx_vision_n_embd(v) / (1 + ntx_vision_deep(v)));
     l->tower_bytes = NTX_MAX(l->usual.tower, NTX_MIN(largest, ram / TOWER_SHARE));
     l->image_bytes = NTX_MAX(l->usual.image, NTX_MIN(largest_image, ram / ROWS_SHARE));
     return 0;
@@ -117,7 +119,8 @@ static int open_tower(struct ntx_loaded *l, uint32_t threads, bool look, struct 
     return rc;
 }
 
-int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint64_t ram, struct ntx_err *err)
+int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
+                          struct ntx_err *err)
 {
     int rc = r->path && r->projector_fd < 0 && *r->set.mmproj && strcmp(r->set.mmproj, "off")
                  ? open_projector(r, &r->projector_fd, err)
@@ -126,7 +129,7 @@ int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint
         return rc;
     l->projector_fd = r->projector_fd;
     r->projector_fd = -1;
-    if ((rc = open_tower(l, 1, true, err)))
+    if ((rc = open_tower(l, threads, true, err)))
         return rc;
     if (!(l->env.blind = blind_reason(l, l->vision)))
         return measure_tower(l->vision, ram, l, err);
@@ -212,7 +215,7 @@ int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err)
         rc = ntx_images_new(&c, &l->images, err);
     }
     l->env.images = l->images;
-    l->env.rows_together = l->plan->max_rows - NTX_MIN(l->plan->max_rows, l->max_sessions);
+    l->env.rows_together = l->plan->max_rows;
     return rc;
 }
 

@@ -201,7 +201,7 @@ static int add_images(struct ntx_session *s, const struct ntx_session_env *e, st
     if (most > 1 && most > e->rows_together)
         return ntx_err_set(err, -E2BIG,
                            "a picture's %u rows must be in one pass, and a pass has %u: load the model with --rows %u",
-                           most, e->rows_together, most + most / 4);
+                           most, e->rows_together, most);
     int rc = ntx_image_spans_join(&s->images, &p->spans, begin);
     return rc ? ntx_err_set(err, rc, "no memory for the pictures") : 0;
 }

@@ -203,7 +203,10 @@ static uint32_t search_largest(uint32_t low, uint32_t high,
     return low;
 }
 
-static uint32_t least_rows(const struct planner *p) { return p->r->max_rows ? p->r->max_rows : 1; }
+static uint32_t least_rows(const struct planner *p)
+{
+    return p->r->max_rows ? p->r->max_rows : NTX_MAX(p->r->least_rows, 1u);
+}
 
 static bool ctx_fits(const struct planner *p, const struct option *o, uint32_t ctx)
 {
@@ -401,7 +404,7 @@ static int try_chunk_size(struct planner *p, uint64_t chunk_bytes, struct option
     o->shape.ctx = search_largest(o->shape.ctx, p->ctx, ctx_fits, p, o);
     if (!p->r->max_rows) {
         uint64_t most = NTX_MIN((uint64_t)o->shape.ctx * o->shape.sessions, (uint64_t)ROWS_MAX);
-        uint32_t rows = search_largest(1, (uint32_t)most, rows_fit, p, o);
+        uint32_t rows = search_largest(least_rows(p), NTX_MAX((uint32_t)most, least_rows(p)), rows_fit, p, o);
         o->shape.rows = rows > 16 ? NTX_ROUND_DOWN(rows, 16) : rows;
     }
     choose_ring(p, o);

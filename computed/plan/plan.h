@@ -47,7 +47,8 @@ struct ntx_plan_request {
     uint32_t ctx;      /* 0: the smallest of the model's own, 4096, and what a quarter of ram_bytes holds */
     uint32_t sessions; /* full-context sessions to reserve KV for; 0: 1 */
     uint32_t threads;
-    uint32_t max_rows;    /* 0: planner's choice, at most 512 */
+    uint32_t max_rows;    /* 0: planner's choice, at most 512, */
+    uint32_t least_rows;  /* and at least so many; 0: 1 */
     uint64_t chunk_bytes; /* 0: planner's choice */
     uint32_t ring_slots;  /* 0: planner's choice */
     enum ntx_kv_type kv_type;

@@ -23,33 +23,77 @@ TEXTS = {
 }
 # kind of projector: the model's options, its mark tokens, the most squares of a side, and the answers
 MODELS = {
-    "qwen3vl_merger": ("--arch qwen3vl --seed 5", ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>"), 0, {}),
-    "qwen2vl_merger": ("--arch qwen2vl --seed 6", ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>"), 0, {}),
-    "gemma3": ("--arch gemma3 --window 16 --seed 7", ("<start_of_image>", "<end_of_image>"), 3, {}),
-    "pixtral": ("--arch llama --seed 8", ("[IMG_BREAK]", "[IMG_END]"), 3, {}),
+    "qwen3vl_merger": (
+        "--arch qwen3vl --seed 5",
+        ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>"),
+        0,
+        {
+            "first": [56, 339, 149, 366],
+            "last": [137, 10, 360, 534],
+            "between": [174, 213, 476, 525],
+            "two": [515, 210, 91, 478],
+            "joined": [399, 81, 432, 310],
+        },
+    ),
+    "qwen2vl_merger": (
+        "--arch qwen2vl --head-dim 32 --seed 6",
+        ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>"),
+        0,
+        {
+            "first": [500, 73, 207, 493],
+            "last": [267, 94, 46, 165],
+            "between": [338, 410, 116, 459],
+            "two": [160, 481, 275, 41],
+            "joined": [206, 338, 26, 88],
+        },
+    ),
+    "gemma3": (
+        "--arch gemma3 --window 16 --seed 7",
+        ("<start_of_image>", "<end_of_image>"),
+        3,
+        {
+            "first": [144, 127, 349, 145],
+            "last": [441, 72, 10, 478],
+            "between": [108, 176, 447, 283],
+            "two": [478, 339, 78, 54],
+            "joined": [478, 339, 422, 357],
+        },
+    ),
+    "pixtral": (
+        "--arch llama --seed 8",
+        ("[IMG_BREAK]", "[IMG_END]"),
+        3,
+        {
+            "first": [189, 476, 233, 22],
+            "last": [189, 266, 77, 277],
+            "between": [338, 344, 475, 181],
+            "two": [44, 526, 233, 541],
+            "joined": [380, 179, 80, 417],
+        },
+    ),
 }
 
 
 def parts_of(kind, name):
-    """With pictures as large as the kind takes them; Gemma's are squares of one size."""
+    """With the largest pictures that the kind takes, if these are small: mtmd enlarges those of fewer than 8 squares."""
     most = MODELS[kind][2]
-    if not most:
-        return TEXTS[name]
-    return [
-        p if isinstance(p, str) else (most, most if kind == "gemma3" else min(most, p[1]), p[2]) for p in TEXTS[name]
-    ]
+    return [p if isinstance(p, str) or not most else (most, most, p[2]) for p in TEXTS[name]]
 
 
 def make(binaries, kind, text, projector):
     def run(options, path):
         subprocess.run([os.path.join(binaries, "ntx-mkmodel"), *options, path], check=True, stdout=subprocess.DEVNULL)
 
-    run((MODELS[kind][0] + " " + PLAIN).split(), text)
+    run((PLAIN + MODELS[kind][0]).split(), text)
     run(["--arch", "mmproj-" + kind, "--embd", str(EMBD), "--seed", "3"], projector)
     g = Gguf(text)
     for i, mark in enumerate(MODELS[kind][1], 1):
         g.keys[b"tokenizer.ggml.tokens"][1][1][-i] = mark.encode()
         g.keys[b"tokenizer.ggml.token_type"][1][1][-i] = 3  # control
+    line_end = Gguf(projector).tensors.get(b"v.token_embd.img_break")
+    if line_end:  # llama.cpp takes it from there, and published files have the same values in both
+        rows, n = g.tensors[b"token_embd.weight"][2], 4 * EMBD
+        rows[len(rows) - n :] = line_end[2]
     g.write(text)
 
 

@@ -11,30 +11,33 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-import wire  # noqa: E402
-from daemons import Daemons, check, equal, make_model, refused, wait_for  # noqa: E402
-from images_cases import ANSWER, CASES, EMBD, MODEL, text_of  # noqa: E402
-from projector import make_projector, name_marks, pixels, png  # noqa: E402
+import images_cases as cases  # noqa: E402
+from daemons import BIN, Daemons, check, equal, refused, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-images-", dir=os.environ.get("TMPDIR"))
+if not os.path.exists(os.path.join(BIN, "ntx-mkmodel")):
+    print("skipped: ntx-mkmodel is not built")
+    sys.exit(77)
 
 
 def path(name):
     return os.path.join(tmp.name, name)
 
 
-model = name_marks(make_model(path("m.gguf"), *MODEL))
-projector = make_projector(path("mmproj.gguf"), EMBD)
 state = path("state")
+for kind in cases.MODELS:
+    cases.make(BIN, kind, path(kind), path(kind + ".mmproj"))
 
 
-def load(d, mmproj=projector, **options):
+def load(d, kind, mmproj=None, **options):
     c = d.client(300)
-    files = [os.open(p, os.O_RDONLY) for p in ([model, mmproj] if mmproj else [model])]
-    if mmproj:
-        options.update(mmproj=mmproj, projector=1)
+    files = [os.open(p, os.O_RDONLY) for p in (path(kind), mmproj or path(kind + ".mmproj")) if p]
+    if mmproj == "":
+        os.close(files.pop())
+    else:
+        options.update(mmproj="mmproj.gguf", projector=1)
     options.setdefault("ram_bytes", 1 << 30)
-    request = c.send("load", dict(options, names=[model], ctx=512), files)
+    request = c.send("load", dict(options, names=[kind], ctx=512), files)
     for f in files:
         os.close(f)
     return c, json.loads(c.until(request, "loaded")["info_json"])
@@ -42,65 +45,72 @@ def load(d, mmproj=projector, **options):
 
 def request_of(parts):
     images = [
-        {"at": len(text_of(parts[:i])), "data": png(w, h, pixels(w, h, seed))}
-        for i, (w, h, seed) in ((i, p) for i, p in enumerate(parts) if not isinstance(p, str))
+        {"at": len(cases.text_of(parts[:i])), "data": cases.png(p)}
+        for i, p in enumerate(parts)
+        if not isinstance(p, str)
     ]
-    return dict(prompt=text_of(parts), images=images, raw=1, ignore_eos=1, max_tokens=ANSWER)
+    return dict(prompt=cases.text_of(parts), images=images, raw=1, ignore_eos=1, max_tokens=cases.ANSWER)
 
 
-def answers(c):
-    return [c.ask(**request_of(parts)) for _, parts, _ in CASES]
+def answers(c, kind):
+    return {name: c.ask(**request_of(cases.parts_of(kind, name))) for name in cases.TEXTS}
 
 
-def right(got, what):
-    for a, (name, _, want) in zip(got, CASES):
-        equal(a.tokens, want, (what, name))
+def right(got, kind, what):
+    for name, a in got.items():
+        equal(a.tokens, cases.MODELS[kind][3][name], (what, kind, name))
 
 
-def many_ways():
+def least_ram(d, kind):
+    said = refused(lambda: load(d, kind, ram_bytes=1 << 20), "would do is", "1 MiB")
+    check("the projector and its pictures take" in said, said)
+    return int(re.search(r"\((\d+) bytes\)", said).group(1))
+
+
+def many_ways(kind):
     with Daemons() as d:
-        c, info = load(d)
+        c, info = load(d, kind)
         check(info["images"], info)
-        first = answers(c)
-        right(first, "an answer")
-        for a, (_, parts, _) in zip(first, CASES):
-            rows = sum(p[0] * p[1] // 32**2 for p in parts if not isinstance(p, str))
-            check(rows < a.started["prompt_tokens"] < rows + 30, a.started, "rows of pictures count")
-        again = answers(c)
-        right(again, "from the prefix cache")
-        for a, b in zip(first, again):
-            equal(b.cached, a.started["prompt_tokens"] - 1, "cached tokens")
-        other = CASES[2][1][:1] + [(160, 128, 9)] + CASES[2][1][2:]  # another picture of the same size
-        a = c.ask(**request_of(other))
-        check(a.cached < 32 and a.tokens != CASES[2][2], "another picture is another text", a.cached, a.tokens)
-        chat = dict(request_of([]), raw=0, messages=[{"role": "user", "text": b"see ok", "images": []}])
-        del chat["prompt"], chat["images"]
-        chat["messages"][0]["images"] = [{"at": 4, "data": png(96, 96, pixels(96, 96, 4))}]
-        check(c.ask(chat_template="chatml", keep=1, **chat).finish == "length", "a picture in a message")
-        errors(c)
-    for what, options in (
-        ("with little memory", {"ram_bytes": 0}),
-        ("with one thread, in passes of 7 rows", {"threads": 1, "max_rows": 7}),
-        ("without drafts", {"draft": "off", "no_prefix_cache": 1}),
-    ):
-        with Daemons() as d:
-            if not options.get("ram_bytes", 1):
-                said = refused(lambda: load(d, ram_bytes=1 << 20), "would do is", "1 MiB")
-                check("the projector and its pictures take" in said, said)
-                options["ram_bytes"] = int(re.search(r"\((\d+) bytes\)", said).group(1))
-            right(answers(load(d, **options)[0]), what)
+        first = answers(c, kind)
+        right(first, kind, "an answer")
+        again = answers(c, kind)
+        right(again, kind, "from the prefix cache")
+        for name, a in again.items():
+            equal(a.cached, first[name].started["prompt_tokens"] - 1, (kind, name, "cached tokens"))
+        c, _ = load(d, kind, ram_bytes=least_ram(d, kind))
+        right(answers(c, kind), kind, "with little memory")
+        rows = 7 if kind != "gemma3" else 16
+        c, _ = load(d, kind, threads=1, max_rows=rows, draft="off", no_prefix_cache=1)
+        right(answers(c, kind), kind, "with one thread, in passes of %d rows, without drafts" % rows)
 
 
-def errors(c):
-    text, image = "ab", png(64, 64, pixels(64, 64, 1))
+def one_model():
+    kind = "qwen3vl_merger"
+    with Daemons() as d:
+        c, _ = load(d, kind)
+        a = c.ask(**request_of(cases.TEXTS["between"]))
+        check(20 < a.started["prompt_tokens"] < 50, a.started, "rows of pictures count")
+        other = c.ask(**request_of(["a picture ", (5, 4, 9), " of the sea"]))
+        check(other.cached < 20 and other.tokens != a.tokens, "another picture is another text", other.cached)
+        chat = {"role": "user", "text": b"see ok", "images": [{"at": 4, "data": cases.png((3, 3, 4))}]}
+        a = c.ask(chat_template="chatml", keep=1, messages=[chat], max_tokens=3)
+        check(a.finish in ("length", "stop"), "a picture in a message")
+        more = {"role": "user", "text": b"and", "images": [{"at": 3, "data": cases.png((2, 4, 5))}]}
+        a = c.ask(chat_template="chatml", session=a.started["session"], messages=[more], max_tokens=3)
+        check(a.finish in ("length", "stop"), "a picture in a conversation that goes on")
+        errors(c, kind)
 
-    def ask(images, **more):
-        return lambda: c.ask(**dict(request_of([text]), images=images, **more))
 
-    refused(ask([{"at": 1, "data": b"GIF89a" + bytes(20)}]), "picture 1: ", "a damaged picture")
-    refused(ask([{"at": 1, "data": image}, {"at": 1, "data": b"text"}]), "picture 2: ", "no picture")
-    refused(ask([{"at": 1, "data": image}], tokens=[5]), "pictures stand in a text", "pictures beside tokens")
-    right([c.ask(**request_of(CASES[0][1]))], "after errors")
+def errors(c, kind):
+    image = {"at": 1, "data": cases.png((3, 3, 1))}
+
+    def tell(*images, **more):
+        return lambda: c.ask(**dict(request_of(["ab"]), images=list(images), **more))
+
+    refused(tell({"at": 1, "data": b"GIF89a" + bytes(20)}), "picture 1: ", "a damaged picture")
+    refused(tell(image, {"at": 1, "data": b"text"}), "picture 2: ", "no picture")
+    refused(tell(image, tokens=[5]), "beside tokens", "pictures beside tokens")
+    right({"first": c.ask(**request_of(cases.TEXTS["first"]))}, kind, "after errors")
 
 
 def names_in(end):
@@ -108,12 +118,13 @@ def names_in(end):
 
 
 def over_restarts():
-    conf, long_text = path("ntx.conf"), ["so many words " * 12, (160, 128, 3), " of the sea"]
+    conf, long_text = path("ntx.conf"), ["so many words " * 12, (5, 4, 3), " of the sea"]
+    kind = "qwen3vl_merger"
     with open(conf, "w") as f:
         f.write("[prefix]\nstate = %s\n" % state)
     with Daemons("--config", conf) as d:
-        c, _ = load(d)
-        right(answers(c), "with a state directory")
+        c, _ = load(d, kind)
+        right(answers(c, kind), kind, "with a state directory")
         want = c.ask(**request_of(long_text))
         wait_for(lambda: names_in(".prefix"), 10, "a saved text")
     rows = names_in(".rows")
@@ -123,10 +134,10 @@ def over_restarts():
         os.utime(os.path.join(state, n), (1, 1))
         os.chmod(os.path.join(state, n), 0o400)
     with Daemons("--config", conf) as d:
-        c, _ = load(d)
+        c, _ = load(d, kind)
         got = c.ask(**request_of(long_text))
         equal((got.tokens, got.cached), (want.tokens, want.started["prompt_tokens"] - 1), "over a restart")
-        right(answers(c), "after a restart")
+        right(answers(c, kind), kind, "after a restart")
     equal(names_in(".rows"), rows, "files of pictures")
     for n in rows:
         equal(
@@ -136,21 +147,25 @@ def over_restarts():
     with open(os.path.join(state, marked), "ab") as f:
         f.write(b"x")
     with Daemons("--config", conf) as d:
-        right(answers(load(d)[0]), "after damage")
+        right(answers(load(d, kind)[0], kind), kind, "after damage")
         check(marked in d.text() and "is not used" in d.text(), d.text())
 
 
 def refusals():
+    kind = "qwen3vl_merger"
     with Daemons() as d:
-        c, info = load(d, mmproj=None)
+        c, info = load(d, kind, mmproj="")
         check(not info["images"], info)
-        refused(lambda: c.ask(**request_of(CASES[0][1])), "--mmproj FILE", "a picture without a projector")
+        refused(lambda: c.ask(**request_of(cases.TEXTS["first"])), "--mmproj FILE", "a picture without a projector")
         equal(c.ask("abc", max_tokens=1).finish, "length", "a text without pictures")
-        wide = make_projector(path("wide.gguf"), 2 * EMBD)
-        refused(lambda: load(d, mmproj=wide), "projector", "a projector of another model")
-        refused(lambda: load(d, mmproj=model), "projector", "a model in the projector's place")
+        for what, name in (("a projector of another kind of model", "gemma3.mmproj"), ("a model", kind)):
+            refused(lambda: load(d, kind, mmproj=path(name)), "projector", what)
+        c, _ = load(d, "gemma3", max_rows=8)
+        refused(lambda: c.ask(**request_of(cases.parts_of("gemma3", "first"))), "9 rows .* --rows", "passes of 8 rows")
 
 
-many_ways()
+for kind in cases.MODELS:
+    many_ways(kind)
+one_model()
 over_restarts()
 refusals()

@@ -300,7 +300,7 @@ static void open_stage(struct stage *g, struct ntx_images *s, const char *draft)
 {
     stage_open_with(g, 4 * CTX, 4, draft, true);
     g->l.env.images = s;
-    g->l.env.rows_together = ROWS - 1;
+    g->l.env.rows_together = ROWS;
     stage_allow(g, UINT32_MAX);
 }
 
@@ -360,7 +360,7 @@ static void together(void)
     stage.l.env.rows_together = 5;
     put_question(&stage, &a, 2, parts, 2);
     const struct reply *r = stage_reply(&stage, 2, NTX__REPLY__BODY_ERROR, 0);
-    CHECK_MSG(r->err == -E2BIG && strstr(r->text, "6 rows") && strstr(r->text, "--rows 7"), "%s", r->text);
+    CHECK_MSG(r->err == -E2BIG && strstr(r->text, "6 rows") && strstr(r->text, "--rows 6"), "%s", r->text);
     stage_close(&stage);
     ntx_images_free(s);
 }
