@@ -163,7 +163,7 @@ void ntx_api_request_free(struct ntx_api_request *a)
 void ntx_api_request_clear(struct ntx_api_request *a)
 {
     for (size_t i = 0; i < a->n_messages; i++)
-        free(a->messages[i].fields), free(a->messages[i].text);
+        ntx__request_images_free(&a->messages[i].images), free(a->messages[i].fields), free(a->messages[i].text);
     for (size_t i = 0; i < a->n_prompts; i++) {
         free(a->prompts[i].text);
         free(a->prompts[i].tokens);

@@ -36,11 +36,23 @@ enum ntx_api_request_api {
     NTX_N_APIS
 };
 
+struct ntx_api_request_image { /* a picture's file; it stands before byte `at` of its text */
+    size_t at;
+    uint8_t *data; /* [n] */
+    size_t n;
+};
+
+struct ntx_api_request_images {
+    struct ntx_api_request_image *list; /* [n] */
+    size_t n;
+};
+
 struct ntx_api_request_message {
     const char *role; /* system, user, assistant or tool */
     char *text;       /* [len] */
     size_t len;
     char *fields; /* a JSON object for the model's template (tool_calls, tool_call_id), or NULL */
+    struct ntx_api_request_images images;
 };
 
 struct ntx_api_request_prompt { /* a text or tokens */
@@ -183,6 +195,15 @@ int ntx__request_reasoning(struct ntx_api_request *a, const json_t *v,
                            struct ntx_fault *f); /* `reasoning`: effort, enabled, max_tokens */
 int ntx__request_thinking(struct ntx_api_request *a, const json_t *v,
                           struct ntx_fault *f); /* `thinking`: type, budget_tokens */
+/* request_pictures.c. part: one of a message's content, of a type that _is_picture knows; it stands before byte `at`.
+ * base64: Ollama's list of pictures, before the last message's text. */
+bool ntx__request_is_picture(const char *type);
+int ntx__request_picture(struct ntx_api_request *a, const json_t *part, const char *param, size_t at,
+                         struct ntx_api_request_images *to, struct ntx_fault *f);
+int ntx__request_pictures(struct ntx_api_request *a, const json_t *base64, struct ntx_fault *f);
+void ntx__request_images_free(struct ntx_api_request_images *m);
+/* Why content of this type is refused, or NULL: it is not known. */
+const char *ntx__request_no_part(const char *type);
 /* Checks that the last message can be answered: the user's, a result, or text of the assistant's that is continued. */
 int ntx__request_ends(const struct ntx_api_request *a, struct ntx_fault *f);
 int ntx__request_message(struct ntx_api_request *a, const char *role, const json_t *content, const char *param,

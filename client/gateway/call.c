@@ -247,7 +247,8 @@ static int send_request(struct ntx_call *c, Ntx__Request *q, struct ntx_err *err
     if (rc == -ECANCELED || rc == -ESHUTDOWN)
         return rc;
     if (rc == -EMSGSIZE)
-        return ntx_err_set(err, rc, "the prompt is too long: a request may have %u MiB", NTX_FRAME_MAX >> 20);
+        return ntx_err_set(err, rc, "the prompt is too long: a request may have %u MiB, pictures included",
+                           NTX_FRAME_MAX >> 20);
     return rc ? ntx_err_set(err, rc, "ntx-computed takes no request: %s", strerror(-rc)) : 0;
 }
 
@@ -310,16 +311,45 @@ static ProtobufCBinaryData wire_bytes(const char *p, size_t n)
     return (ProtobufCBinaryData){n, (uint8_t *)(uintptr_t)p};
 }
 
-/* The request's messages as a list of n pointers and the messages behind it, or NULL; free it. */
+static size_t count_images(const struct ntx_api_request *a)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < a->n_messages; i++)
+        n += a->messages[i].images.n;
+    return n;
+}
+
+/* Fills n pointers and the images that they point to. */
+static void wire_images(const struct ntx_api_request_image *from, size_t n, Ntx__Image **list, Ntx__Image *each)
+{
+    for (size_t i = 0; i < n; i++) {
+        ntx__image__init(list[i] = &each[i]);
+        each[i].at = (uint32_t)from[i].at;
+        each[i].data = (ProtobufCBinaryData){from[i].n, from[i].data};
+    }
+}
+
+/* The request's messages as a list of n pointers, and behind it the messages, pointers to their images, and the images;
+ * or NULL. Free it. */
 static Ntx__Message **wire_messages(const struct ntx_api_request *a)
 {
-    const size_t n = a->n_messages;
-    Ntx__Message **list = calloc(n + 1, sizeof *list + sizeof **list), *each = list ? (void *)(list + n + 1) : NULL;
+    const size_t n = a->n_messages, n_images = count_images(a);
+    Ntx__Message **list = calloc(1, (n + 1) * (sizeof *list + sizeof **list) +
+                                        n_images * (sizeof(Ntx__Image *) + sizeof(Ntx__Image))),
+                 *each = list ? (void *)(list + n + 1) : NULL;
+    Ntx__Image **pictures = list ? (void *)(each + n + 1) : NULL,
+               *picture = list ? (void *)(pictures + n_images) : NULL;
     for (size_t i = 0; list && i < n; i++) {
+        const struct ntx_api_request_images *m = &a->messages[i].images;
         ntx__message__init(list[i] = &each[i]);
         each[i].role = (char *)(uintptr_t)a->messages[i].role;
         each[i].text = (ProtobufCBinaryData){a->messages[i].len, (uint8_t *)a->messages[i].text};
         each[i].fields = wire_bytes(a->messages[i].fields, a->messages[i].fields ? strlen(a->messages[i].fields) : 0);
+        wire_images(m->list, m->n, pictures, picture);
+        each[i].images = pictures;
+        each[i].n_images = m->n;
+        pictures += m->n;
+        picture += m->n;
     }
     return list;
 }

@@ -69,6 +69,9 @@
 #define A_LABEL     "a label of the client's"
 #define OF_CACHE    "prompts are found again by themselves"
 #define ANSWER_ONLY "of answers only"
+#define PICTURE     "a JPEG, PNG, WebP, GIF or BMP file in base64 (as a data: URL where it is a URL)"
+#define DETAIL      "the projector decides about the size; other words than auto are not followed"
+#define NO_URL      "nothing is fetched: send the picture as base64"
 
 const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
     [NTX_FIELDS_CHAT] = {"POST /v1/chat/completions and /apply-template", "", true},
@@ -99,6 +102,8 @@ const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
                               "messages.tool_calls", false},
     [NTX_FIELDS_CLAUDE_MESSAGE] = {"one of `messages` of /v1/messages", "messages", false},
     [NTX_FIELDS_PART] = {"a part or block of a message's `content`, in every API", "messages.content", false},
+    [NTX_FIELDS_IMAGE_URL] = {"`image_url` of a part of `content`", "image_url", false},
+    [NTX_FIELDS_IMAGE_SOURCE] = {"`source` of a block of type image of /v1/messages", "source", false},
     [NTX_FIELDS_ITEM] = {"one of `input` of /v1/responses", "input", false},
     [NTX_FIELDS_TOOL] = {"one of `tools` of /v1/chat/completions and /api/chat", "tools", false},
     [NTX_FIELDS_FUNCTION] = {"`function` of such a tool", "tools.function", false},
@@ -277,7 +282,7 @@ const struct ntx_field ntx_field_table[] = {
     ABSENT(CLAUDE, "thread", KEPT),
     ABSENT(OF(OLLAMA_TEXT), "template", "the model's own is used"),
     ABSENT(OF(OLLAMA_TEXT), "context", "use /api/chat"),
-    ABSENT(OF(OLLAMA_TEXT), "images", NULL),
+    READ(OF(OLLAMA_TEXT), "images", "list of strings", "pictures in base64, before the prompt"),
     ABSENT(OF(OLLAMA_TEXT), "width", "no images are made"),
     ABSENT(OF(OLLAMA_TEXT), "height", "no images are made"),
     ABSENT(OF(OLLAMA_TEXT), "steps", "no images are made"),
@@ -396,7 +401,7 @@ const struct ntx_field ntx_field_table[] = {
     ABSENT(OF(CHAT_MESSAGE), "refusal", NULL),
     READ(OF(CHAT_MESSAGE), "function_call", "object with name and arguments", "an older form of tool_calls"),
     ABSENT(OF(CHAT_MESSAGE), "audio", NULL),
-    ABSENT(OF(CHAT_MESSAGE), "images", NULL),
+    READ(OF(CHAT_MESSAGE), "images", "list of strings", "Ollama's: pictures in base64, before the text"),
     HINT(OF(CHAT_MESSAGE), "annotations", ANSWER_ONLY),
     READ(OF(CHAT_CALL), "id", "string", NULL),
     READ(OF(CHAT_CALL), "function", "object with name and arguments", NULL),
@@ -411,6 +416,17 @@ const struct ntx_field ntx_field_table[] = {
     READ(OF(PART), "tool_use_id", "string", "of a result"),
     READ(OF(PART), "content", "string or list of parts", "of a result"),
     READ(OF(PART), "is_error", "true or false", "of a result; given to the model's own template"),
+    READ(OF(PART), "image_url", "object with url, or string", PICTURE),
+    READ(OF(PART), "source", "object", PICTURE),
+    READ(OF(PART), "detail", "string", DETAIL),
+    ABSENT(OF(PART), "file_id", "no files are kept: send the picture as a data: URL"),
+    READ(OF(IMAGE_URL), "url", "string", PICTURE),
+    READ(OF(IMAGE_URL), "detail", "string", DETAIL),
+    READ(OF(IMAGE_SOURCE), "type", "base64", NULL),
+    READ(OF(IMAGE_SOURCE), "data", "string", PICTURE),
+    LABEL(OF(IMAGE_SOURCE), "media_type", "the file itself says it"),
+    ABSENT(OF(IMAGE_SOURCE), "url", NO_URL),
+    ABSENT(OF(IMAGE_SOURCE), "file_id", "no files are kept: send the picture as base64"),
     LABEL(OF(PART), "signature", "of a thought"),
     LABEL(OF(PART), "data", "of a thought that cannot be read"),
     LABEL(OF(PART), "cache_control", OF_CACHE),

@@ -29,7 +29,7 @@ enum {
     SEND_BYTES = 128 << 10,
     LAST_WORDS_MS = 1000
 };
-#define BODY_MOST   (16u << 20)
+#define BODY_MOST   (24u << 20) /* pictures of 16 MiB in base64, and text */
 #define BODIES_MOST (64u << 20) /* of all requests that are being read */
 
 struct ntx_http {

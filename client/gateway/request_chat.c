@@ -47,8 +47,8 @@ int ntx__request_openai(struct ntx_api_request *a, const json_t *body, struct nt
 
 /* ---- messages */
 
-static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *part, bool system, const char *param,
-                    struct ntx_fault *f)
+static int add_part(struct ntx_api_request *a, struct ntx_buf *b, struct ntx_api_request_images *images,
+                    const json_t *part, bool system, const char *param, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(part, "type"));
     const json_t *text = json_object_get(part, "text");
@@ -56,8 +56,13 @@ static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of a message's content has no type");
     if (!strcmp(type, "thinking") || !strcmp(type, "redacted_thinking"))
         return 0; /* a part of earlier answers, not text */
-    if (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text"))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "content of type '%.40s' is not supported: text is", type);
+    if (ntx__request_is_picture(type))
+        return ntx__request_picture(a, part, param, b->n, images, f);
+    if (strcmp(type, "text") && strcmp(type, "input_text") && strcmp(type, "output_text")) {
+        const char *why = ntx__request_no_part(type);
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param, "content of type '%.40s' is not supported: %s", type,
+                         why ? why : "text and pictures are");
+    }
     if (!json_is_string(text))
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a part of type text has no text");
     if (ntx_fields_read(NTX_FIELDS_PART, part, NULL, &a->ignored, f))
@@ -70,8 +75,8 @@ static int add_part(struct ntx_api_request *a, struct ntx_buf *b, const json_t *
     return 0;
 }
 
-static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t *content, bool system,
-                      const char *param, struct ntx_fault *f)
+static int content_of(struct ntx_api_request *a, struct ntx_buf *b, struct ntx_api_request_images *images,
+                      const json_t *content, bool system, const char *param, struct ntx_fault *f)
 {
     size_t i;
     json_t *part;
@@ -80,11 +85,11 @@ static int content_of(struct ntx_api_request *a, struct ntx_buf *b, const json_t
         return 0;
     }
     if (!json_is_array(content))
-        return ntx_fault(f, NTX_FAULT_INVALID, param, "%s%s must be a string, or a list of parts of type text",
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "%s%s must be a string, or a list of parts of text and pictures",
                          strcmp(param, "messages") ? param : "the content of a message",
                          strcmp(param, "messages") ? ":" : "");
     json_array_foreach((json_t *)(uintptr_t)content, i, part)
-        if (add_part(a, b, part, system, param, f))
+        if (add_part(a, b, images, part, system, param, f))
             return -1;
     return 0;
 }
@@ -93,8 +98,9 @@ int ntx__request_message(struct ntx_api_request *a, const char *role, const json
                          struct ntx_fault *f)
 {
     struct ntx_buf b = {0};
+    struct ntx_api_request_images images = {0};
     struct ntx_api_request_message *m;
-    int rc = content_of(a, &b, content, !strcmp(role, "system"), param, f);
+    int rc = content_of(a, &b, &images, content, !strcmp(role, "system"), param, f);
     if (!rc && a->n_messages >= MESSAGES_MOST)
         rc = ntx_fault(f, NTX_FAULT_INVALID, param, "more than %d messages", MESSAGES_MOST);
     ntx_buf_add(&b, "", 1); /* terminates the text, even an empty one */
@@ -102,10 +108,11 @@ int ntx__request_message(struct ntx_api_request *a, const char *role, const json
         rc = ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
     if (rc) {
         ntx_buf_free(&b);
+        ntx__request_images_free(&images);
         return rc;
     }
     a->messages = m;
-    m[a->n_messages++] = (struct ntx_api_request_message){.role = role, .text = b.p, .len = b.n - 1};
+    m[a->n_messages++] = (struct ntx_api_request_message){.role = role, .text = b.p, .len = b.n - 1, .images = images};
     return 0;
 }
 
@@ -176,6 +183,8 @@ static int add_body(struct ntx_api_request *a, const json_t *m, const json_t *ca
     json_t *none = (content || ours) && (!content || json_is_null(content)) ? json_string("") : NULL;
     int rc = ntx__request_message(a, role, none ? none : content, "messages", f);
     json_decref(none);
+    if (!rc)
+        rc = ntx__request_pictures(a, json_object_get(m, "images"), f);
     return rc ? rc : add_fields(a, m, calls, role, f);
 }
 

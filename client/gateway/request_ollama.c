@@ -76,11 +76,17 @@ int ntx__request_ollama_text(struct ntx_api_request *a, const json_t *body, stru
         return 0;
     const json_t *suffix = json_object_get(body, "suffix");
     const bool fills = suffix && !json_is_null(suffix) && !(json_is_string(suffix) && !json_string_length(suffix));
+    const json_t *images = json_object_get(body, "images");
+    if ((a->raw || fills) && images && !json_is_null(images) && json_array_size(images))
+        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "images",
+                         "'images' are for prompts in the form of the model's template, without 'raw' and 'suffix'");
     if (a->raw || fills)
         return ntx__request_prompts(a, prompt, f) || ntx__request_suffix(a, suffix, f) ? -1 : 0;
     if (system && !json_is_null(system) && !json_is_string(system))
         return ntx_fault(f, NTX_FAULT_INVALID, "system", "'system' must be a string");
     if (json_string_length(system) && ntx__request_message(a, "system", system, "system", f))
         return -1;
-    return ntx__request_message(a, "user", prompt, "prompt", f);
+    if (ntx__request_message(a, "user", prompt, "prompt", f))
+        return -1;
+    return ntx__request_pictures(a, json_object_get(body, "images"), f);
 }

@@ -135,6 +135,15 @@ static int render_prompt(struct ntx_call *c, struct ntx_api_request *a, json_t *
     return rc;
 }
 
+/* Their rows are no text that could be shown. */
+static int has_pictures(const struct ntx_api_request *a, struct ntx_fault *f)
+{
+    for (size_t i = 0; i < a->n_messages; i++)
+        if (a->messages[i].images.n)
+            return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "pictures are not shown in a rendered prompt");
+    return 0;
+}
+
 enum MHD_Result ntx__serve_template(struct ntx_request *q)
 {
     struct ntx_fault f = {0};
@@ -145,7 +154,7 @@ enum MHD_Result ntx__serve_template(struct ntx_request *q)
     if (ntx_api_request_read(NTX_API_CHAT, q->body.n ? q->body.p : "", q->body.n, &a, &f))
         return ntx__reply_fault(q, &f);
     ntx__http_body_done(q);
-    if (ntx__http_turn(q, a->model, -1, &f)) {
+    if (has_pictures(a, &f) || ntx__http_turn(q, a->model, -1, &f)) {
         ntx_api_request_free(a);
         return ntx__reply_fault(q, &f);
     }

@@ -211,10 +211,10 @@ REFUSED = [
     ({"messages": [{"content": "x"}]}, "messages", None, "no role"),
     ({"messages": [{"role": "user", "content": 1}]}, "messages", None, "content"),
     (
-        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
         "messages",
         "unsupported_parameter",
-        "'image_url'",
+        "'input_audio'",
     ),
     (dict(messages=HELLO, tools=[{"type": "function"}]), "tools", None, "with a name"),
     (dict(messages=HELLO, top_logprobs=2), "top_logprobs", None, "needs 'logprobs'"),

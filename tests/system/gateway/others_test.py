@@ -197,7 +197,7 @@ def ollama(d, g):
         ("/api/generate", {"prompt": 7}, "must be a string"),
         ("/api/generate", {"prompt": "a", "context": [1]}, "'context' is not"),
         ("/api/chat", dict(ask, options={"num_predict": -3}), "'num_predict'"),
-        ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aa"]}]}, "'images' is not"),
+        ("/api/chat", {"messages": [{"role": "user", "content": "x", "images": ["aa"]}]}, "a picture cannot be used"),
     ):
         status, e = g.post(path, bad)
         check(status == 400 and list(e) == ["error"] and words in e["error"], path, bad, status, e)
