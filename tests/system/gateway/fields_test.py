@@ -42,6 +42,11 @@ CHAT, RESPONSE, CLAUDE = (
 )
 JSON = {"type": "json_schema", "json_schema": {"schema": SCHEMA}}
 NAMES = ["colour"]
+with open(os.path.join(os.environ["NTX_SOURCE"], "tests", "golden", "pictures.json")) as golden:
+    PNG, OTHER_PNG = [one["file"] for one in json.load(golden)["decode"] if one["name"] in ("png", "png alpha")]
+DATA = "data:image/png;base64,"
+PICTURE = {"type": "image_url", "image_url": {"url": DATA + PNG}}
+SOURCE = {"type": "image", "source": {"type": "base64", "data": PNG}}
 BLOCKS = [
     {"role": "user", "content": "Hi"},
     {
@@ -50,7 +55,7 @@ BLOCKS = [
     },
     {
         "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}, {"type": "text", "text": "So?"}],
+        "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}, {"type": "text", "text": "So?"}, PICTURE],
     },
 ]
 ITEMS = [
@@ -108,7 +113,18 @@ OBJECTS = {
             ["messages", 1, "content", 0],
             ["messages", 1, "content", 1],
             ["messages", 2, "content", 0],
+            ["messages", 2, "content", 2],
         ],
+    ),
+    "`image_url` of a part of `content`": (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": [PICTURE]}]},
+        [["messages", 0, "content", 0, "image_url"]],
+    ),
+    "`source` of a block of type image of /v1/messages": (
+        "/v1/messages",
+        dict(CLAUDE, messages=[{"role": "user", "content": [SOURCE]}]),
+        [["messages", 0, "content", 0, "source"]],
     ),
     "one of `input` of /v1/responses": (
         "/v1/responses",
@@ -247,6 +263,12 @@ GOOD = {
     "metadata": {"a": "b"},
     "ignore_eos": True,
     "truncate": False,
+    "images": [PNG],
+    "image_url": DATA + OTHER_PNG,
+    "url": DATA + OTHER_PNG,
+    "source": {"type": "base64", "data": OTHER_PNG},
+    "data": OTHER_PNG,
+    "detail": "auto",
 }
 GOOD_IN = {
     ("POST /v1/completions", "logprobs"): 2,
@@ -271,6 +293,7 @@ GOOD_IN = {
     ("`format` of it, Anthropic's", "type"): "json_schema",
     ("`text` of /v1/responses", "format"): {"type": "json_object"},
     ("`thinking` of /v1/messages and /v1/chat/completions", "type"): "disabled",
+    ("`source` of a block of type image of /v1/messages", "type"): "base64",
     ("`output_config` of /v1/messages", "effort"): "low",
     ("`output_config` of /v1/messages", "format"): {"type": "json_schema", "schema": SCHEMA},
 }
@@ -286,6 +309,9 @@ SAME = {
     ("POST /api/embed", "truncate"),
     ("one of `messages` of /v1/messages", "role"),
     ("a part or block of a message's `content`, in every API", "type"),
+    ("a part or block of a message's `content`, in every API", "detail"),
+    ("`image_url` of a part of `content`", "detail"),
+    ("`source` of a block of type image of /v1/messages", "type"),
     ("one of `input` of /v1/responses", "type"),
     ("one of `tools` of /v1/chat/completions and /api/chat", "type"),
     ("one of `tools` of /v1/responses", "type"),
@@ -317,6 +343,9 @@ BELONGS = {
         "tool_use_id": 3,
         "content": 3,
         "is_error": 3,
+        "image_url": 4,
+        "source": 4,
+        "detail": 4,
     },
     "one of `input` of /v1/responses": {"call_id": 1, "name": 1, "arguments": 1, "output": 2},
 }
