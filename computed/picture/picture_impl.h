@@ -2,7 +2,8 @@
 /* picture_impl.h: internals of the picture room. The decoders run in the confined process only (decode_process.c):
  *
  *   decode.c          the caller's side: starts the process, bounds it, takes its pixels
- *   decode_process.c  the process: sandbox, kind of file, orientation
+ *   decode_process.c  the process: sandbox and bounds
+ *   read.c            kind of file, size, orientation
  *   read_*.c          a reader for each format
  *   exif.c            the orientation of a photograph
  *   fit.c             sizes by the models' rules

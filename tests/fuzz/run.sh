@@ -164,6 +164,17 @@ seeds_drafts() { made_seeds; }
 seeds_drafters() { made_seeds; }
 seeds_prefixes() { (cd "$dir" && made_seeds); }
 
+seeds_pictures() { # small ones of each kind
+    python3 - "$NTX_SOURCE/tests/golden/pictures.json" "$dir/corpus" <<'END'
+import base64, json, sys
+for n, one in enumerate(json.load(open(sys.argv[1]))["decode"]):
+    open("%s/%d" % (sys.argv[2], n), "wb").write(base64.b64decode(one["file"]))
+END
+    for word in IHDR IDAT IEND PLTE tRNS eXIf VP8 VP8L VP8X ANIM ANMF ALPH EXIF GIF89a GIF87a Exif 'II*' 'MM' BM; do
+        echo "\"$word\""
+    done >"$dir/words"
+}
+
 seeds_adapter() {
     made_seeds
     for word in GGUF general.architecture general.type adapter adapter.type lora adapter.lora.alpha ntx.delta.of \

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hostile pictures: bombs, files that end too early, wrong bytes, and kinds that are not decoded. Each gets an error,
- * and the process that decodes has no rights. */
+/* Hostile pictures: bombs, files that end too early, wrong bytes, and kinds that are not decoded. Each gets an error.
+ * A process confined as the one that decodes can only compute. */
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include "common/sandbox.h"
 #include "computed/picture/picture.h"
 #include "tests/unit/picture/golden.h"
 
@@ -105,6 +112,38 @@ static void test_noise(const json_t *golden)
         }
 }
 
+/* In a process of its own: 0 if all is refused that decoding does not need. */
+static int try_rights(void)
+{
+    struct ntx_sandbox needs = {.bare = true};
+    struct ntx_err err = {0};
+    int fds[2];
+    if (ntx_sandbox(&needs, "/", &err))
+        return 2;
+    char *memory = malloc(1 << 20);
+    if (!memory)
+        return 3;
+    if (open("/dev/null", O_RDONLY) >= 0 || socket(AF_UNIX, SOCK_STREAM, 0) >= 0 || !pipe(fds) || fork() >= 0)
+        return 4;
+    if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED)
+        return 5;
+    return kill(1, 0) && errno == EPERM ? 0 : 6;
+}
+
+static void test_sandbox(void)
+{
+#ifndef NTX_SANITIZED /* whose runtimes need more */
+    int status;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (!pid)
+        _exit(try_rights());
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
+#endif
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2 && !strcmp(argv[1], NTX_PICTURE_PROCESS))
@@ -114,6 +153,7 @@ int main(int argc, char **argv)
     test_bombs(golden);
     test_kinds();
     test_noise(golden);
+    test_sandbox();
     json_decref(golden);
     return 0;
 }

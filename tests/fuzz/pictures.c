@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pictures.c: files of pictures under libFuzzer, in this process: the readers of every format, without the sandbox. A
+ * file becomes a picture within the bounds, or gets an error. Its size as two models see it is then within theirs. */
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "computed/picture/picture_impl.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_fit(const struct ntx_picture *p)
+{
+    static const struct ntx_picture_rule rules[] = {
+        {.fit = NTX_FIT_MULTIPLE, .factor = 28, .min_pixels = 56 * 56, .max_pixels = 28 * 28 * 64},
+        {.fit = NTX_FIT_LONGEST, .factor = 16, .size = 128},
+    };
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        uint32_t w, h;
+        if (!ntx_picture_size(&rules[i], p->width, p->height, &w, &h, NULL) &&
+            (!w || !h || w % rules[i].factor || h % rules[i].factor))
+            abort();
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static uint8_t *room;
+    const struct ntx__picture_file f = {data, size};
+    struct ntx_picture p;
+    struct ntx_err err = {0};
+    if (!room)
+        room = mmap(NULL, 3 * (size_t)NTX_PICTURE_PIXELS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED)
+        abort();
+    if (ntx__picture_read(&f, room, &p, &err)) {
+        if (!err.text[0])
+            abort();
+        return 0;
+    }
+    if (!p.width || !p.height || (uint64_t)p.width * p.height > NTX_PICTURE_PIXELS)
+        abort();
+    check_fit(&p);
+    /* pages of a large picture go back */
+    if ((uint64_t)p.width * p.height > 1u << 20)
+        madvise(room, 3 * (size_t)NTX_PICTURE_PIXELS, MADV_DONTNEED);
+    return 0;
+}
