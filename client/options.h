@@ -108,7 +108,7 @@ struct ntx_options {
     bool has_base;
     const char *token_file, *sha256, *type; /* pulling */
     uint32_t retry_ms, stall_s, results;
-    bool anyway;
+    bool anyway, no_mmproj;
     struct ntx_defaults defaults;
 };
 

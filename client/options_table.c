@@ -502,6 +502,8 @@ static const struct ntx_setting pull_entries[] = {
     {"retry-ms", 0, "N", "wait so long before the first new try, then twice as long each time (tests)", true,
      COUNT(retry_ms), .preset = "1000"},
     {"anyway", 0, NULL, "pull a model even if ntx cannot run it", FLAG(anyway)},
+    {"no-mmproj", 0, NULL, "leave out the projector (mmproj), which comes with a model that takes images",
+     FLAG(no_mmproj)},
     {"json", 0, NULL,
      "print a JSON line for each step: {status: looking, pulling or done, file, completed, total, path} or {error}; "
      "takes "

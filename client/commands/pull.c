@@ -29,6 +29,8 @@ struct pull {
     const struct ntx_options *o;
     struct ntx_web *web;
     struct ntx_pull_heads heads;
+    struct ntx_hub_model mmproj; /* n 0: none */
+    char mmproj_etag[200];
     char dir[1400], store[1024];
     int folder;                  /* the folder, opened; -1: it does not exist yet */
     uint64_t all, before, whole; /* bytes: of the model, present at the beginning, of completed files */
@@ -113,12 +115,21 @@ static int judge_model(struct pull *p, struct ntx_err *err)
     return 0;
 }
 
+/* The file i; behind those of the model comes the projector. */
+static const struct ntx_hub_file *file_of(const struct pull *p, unsigned i)
+{
+    return i < p->heads.model.n ? &p->heads.model.file[i] : &p->mmproj.file[i - p->heads.model.n];
+}
+
+static unsigned count_files(const struct pull *p) { return p->heads.model.n + p->mmproj.n; }
+
 static struct ntx_pull_part part_of(struct pull *p, unsigned i)
 {
+    const char *etag = p->heads.etag && i < p->heads.model.n ? p->heads.etag[i] : "";
     return (struct ntx_pull_part){.dir = p->dir,
                                   .folder = p->folder,
-                                  .file = &p->heads.model.file[i],
-                                  .etag = p->heads.etag ? p->heads.etag[i] : "",
+                                  .file = file_of(p, i),
+                                  .etag = i < p->heads.model.n ? etag : p->mmproj_etag,
                                   .arg = p,
                                   .wait_ms = p->o->retry_ms};
 }
@@ -142,7 +153,7 @@ int ntx__pull_room(const char *dir, uint64_t *bytes, struct ntx_err *err)
 static int count_present(struct pull *p, struct ntx_err *err)
 {
     p->before = 0;
-    for (unsigned i = 0; p->folder >= 0 && i < p->heads.model.n; i++) {
+    for (unsigned i = 0; p->folder >= 0 && i < count_files(p); i++) {
         struct ntx_pull_part f = part_of(p, i);
         uint64_t have = 0;
         bool whole;
@@ -160,10 +171,10 @@ static int check_space(struct pull *p, struct ntx_err *err)
     char need[32], free_[32];
     uint64_t room = 0;
     p->all = 0;
-    for (unsigned i = 0; i < p->heads.model.n; i++) {
-        if (p->heads.model.file[i].size == NTX_WEB_UNKNOWN)
+    for (unsigned i = 0; i < count_files(p); i++) {
+        if (file_of(p, i)->size == NTX_WEB_UNKNOWN)
             return 0;
-        p->all += p->heads.model.file[i].size;
+        p->all += file_of(p, i)->size;
     }
     int rc = count_present(p, err);
     if (!rc)
@@ -194,7 +205,7 @@ static const char *time_left(double s, char *buf, size_t n)
 /* `have` bytes of the file i are there. */
 static void tell_file(const struct pull *p, unsigned i, uint64_t have)
 {
-    const struct ntx_hub_file *f = &p->heads.model.file[i];
+    const struct ntx_hub_file *f = file_of(p, i);
     json_t *step = json_pack("{s:s, s:s, s:I}", "status", "pulling", "file", f->name, "completed", (json_int_t)have);
     if (f->size != NTX_WEB_UNKNOWN)
         json_object_set_new(step, "total", json_integer((json_int_t)f->size));
@@ -232,16 +243,16 @@ static int pull_files(struct pull *p, struct ntx_err *err)
 {
     int rc = 0;
     p->since_ns = ntx_now_ns();
-    for (unsigned i = 0; !rc && i < p->heads.model.n; i++) {
+    for (unsigned i = 0; !rc && i < count_files(p); i++) {
         struct ntx_pull_part f = part_of(p, i);
         f.at = on_progress;
         f.again = on_retry;
         p->file = i;
-        snprintf(p->name, sizeof p->name, "%s", p->heads.model.file[i].name);
+        snprintf(p->name, sizeof p->name, "%s", f.file->name);
         rc = ntx_part_pull(p->web, &f, err);
         if (!rc && p->o->json)
-            tell_file(p, i, p->heads.model.file[i].size);
-        p->whole += p->heads.model.file[i].size;
+            tell_file(p, i, f.file->size);
+        p->whole += f.file->size;
     }
     ntx_progress_clear(&p->line);
     return rc;
@@ -307,6 +318,8 @@ static int find_model(struct pull *p, struct ntx_err *err)
         rc = ntx__pull_pick(p->o, p->web, repo, what.repo, *what.type || p->o->json, &offer, &p->heads, err);
     if (!rc && !p->heads.model.n)
         rc = ntx_hub_take(repo, offer, &p->heads.model, err);
+    if (!rc && !p->o->no_mmproj)
+        rc = ntx_hub_projector(repo, &p->mmproj, err);
     ntx_hub_repo_free(repo);
     return rc;
 }
@@ -320,6 +333,17 @@ static int print_names(struct ntx_err *err)
     for (size_t i = 0; !rc && (name = ntx_names_at(names, i, &means, &own)); i++)
         ntx_out_format("%-24s %s%s\n", name, means, own ? "  (yours)" : "");
     ntx_names_free(names);
+    return rc;
+}
+
+/* Reads the projector's header, and says that it comes, too. */
+static int look_at_projector(struct pull *p, struct ntx_err *err)
+{
+    int fd = -1, rc = p->mmproj.n ? ntx_header_get(p->web, p->mmproj.file, 0, &fd, p->mmproj_etag, err) : 0;
+    if (fd >= 0)
+        close(fd);
+    if (!rc && p->mmproj.n && !p->o->quiet && !p->o->json)
+        ntx_say("%s comes with it, by which the model takes images (--no-mmproj leaves it out)", p->mmproj.file->name);
     return rc;
 }
 
@@ -337,6 +361,8 @@ static int pull_model(struct pull *p, struct ntx_err *err)
         rc = ntx__pull_heads(p->o, p->web, 0, &p->heads, err);
     if (!rc)
         rc = judge_model(p, err);
+    if (!rc)
+        rc = look_at_projector(p, err);
     if (!rc)
         rc = open_place(p, true, err);
     if (!rc)
@@ -357,6 +383,7 @@ int ntx_cmd_pull(struct ntx_options *o)
     int rc = o->list ? print_names(&err) : pull_model(&p, &err);
     ntx_progress_clear(&p.line);
     ntx__pull_heads_free(&p.heads);
+    ntx_hub_free(&p.mmproj);
     ntx_web_close(p.web);
     if (p.folder >= 0)
         close(p.folder);

@@ -91,16 +91,16 @@ static bool is_safe(const char *path)
     }
 }
 
-/* Files beside a model: image encoders, importance matrices, and drafters ("mtp-MODEL-Q4_0.gguf", "MTP/..."). A
+/* Files beside a model: projectors, importance matrices, and drafters ("mtp-MODEL-Q4_0.gguf", "MTP/..."). A
  * drafter has the name of a type and a small size, so it would be taken for the fastest type of the model. */
 static bool is_beside(const char *folder, const char *stem)
 {
-    static const char *const begins[] = {"mmproj", "imatrix", "mtp-", "mtp_", "dspark-"};
+    static const char *const begins[] = {"imatrix", "mtp-", "mtp_", "dspark-"};
     const char *slash = strrchr(folder, '/');
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
         if (!strncasecmp(stem, begins[i], strlen(begins[i])))
             return true;
-    return !strcasecmp(slash ? slash + 1 : folder, "mtp");
+    return ntx_store_is_projector(stem) || !strcasecmp(slash ? slash + 1 : folder, "mtp");
 }
 
 /* Splits a path into folder, stem and number; false: not a model. */
@@ -329,6 +329,46 @@ int ntx_hub_take(const struct ntx_hub_repo *l, const struct ntx_hub_offer *want,
         if (!m->file[k].url)
             return ntx_err_set(err, -ENOENT, "%s lacks part %u of %u of %s", l->name, k + 1, m->n, want->stem);
     return rc ? ntx_err_set(err, rc, "%s: its list is in no order", l->name) : 0;
+}
+
+/* How good a projector's type is: 16 bits lose nothing that is noticed, and take half of 32. */
+static unsigned projector_rank(const char *path)
+{
+    static const char *const types[] = {"BF16", "F16", "Q8_0", "F32"};
+    const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+    char stem[256];
+    unsigned no, of;
+    if (!is_safe(path) || !ntx_store_stem(file, stem, &no, &of) || !ntx_store_is_projector(stem) || of > 1)
+        return 0;
+    for (unsigned i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcasestr(stem, types[i]))
+            return strcasestr(stem, "BF16") ? 8 : 9 - i;
+    return 1;
+}
+
+int ntx_hub_projector(const struct ntx_hub_repo *r, struct ntx_hub_model *m, struct ntx_err *err)
+{
+    const json_t *best = NULL;
+    unsigned best_rank = 0;
+    size_t i;
+    json_t *file;
+    *m = (struct ntx_hub_model){0};
+    json_array_foreach(r->files, i, file) {
+        const char *path = path_of(file);
+        const unsigned rank = path ? projector_rank(path) : 0;
+        if (rank > best_rank) {
+            best = file;
+            best_rank = rank;
+        }
+    }
+    if (!best)
+        return 0;
+    if (!(m->file = calloc(1, sizeof *m->file)))
+        return ntx_err_set(err, -ENOMEM, "no memory");
+    m->n = 1;
+    snprintf(m->dir, sizeof m->dir, "%s", r->name);
+    return add_part(r, best, path_of(best), 1, m) ? ntx_err_set(err, -EINVAL, "%s: its list is in no order", r->name)
+                                                  : 0;
 }
 
 void ntx_hub_repo_free(struct ntx_hub_repo *r)

@@ -2,7 +2,7 @@
 /* hub.h: finds the files of a model: those of a repository of the hub, by its list, or those of a URL, with all parts
  * of a split model.
  *
- *   "OWNER/REPO" -- list --> offers: a model of each type, its parts summed up; no image encoders, matrices, drafters
+ *   "OWNER/REPO" -- list --> offers: a model of each type, its parts summed up; no projectors, matrices, drafters
  *   offer, by its type ("Q4_K_M") or its stem -- take --> files with URL, size, hash
  *
  * A list comes from others: names with "..", control characters and sizes beyond 2^56 are left out. */
@@ -59,6 +59,9 @@ int ntx_hub_choose(const struct ntx_hub_repo *r, const char *type, const struct 
 /* Call ntx_hub_free also on failure. */
 int ntx_hub_take(const struct ntx_hub_repo *r, const struct ntx_hub_offer *o, struct ntx_hub_model *m,
                  struct ntx_err *err);
+/* The repository's projector (mmproj), by which its models take images: the one of 16 bits if there are several.
+ * m->n 0: it has none. Call ntx_hub_free also on failure. */
+int ntx_hub_projector(const struct ntx_hub_repo *r, struct ntx_hub_model *m, struct ntx_err *err);
 int ntx_hub_url(const char *url, struct ntx_hub_model *m, struct ntx_err *err);
 void ntx_hub_free(struct ntx_hub_model *m);
 

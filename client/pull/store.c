@@ -54,6 +54,8 @@ bool ntx_store_stem(const char *file, char stem[256], unsigned *no, unsigned *of
 }
 
 /* Q4_K_M, IQ2_XXS, UD-Q4_K_XL, F16, BF16, MXFP4, TQ1_0 */
+bool ntx_store_is_projector(const char *stem) { return strcasestr(stem, "mmproj"); }
+
 static bool is_type(const char *s)
 {
     static const char *const begins[] = {"IQ", "TQ", "Q", "BF", "F", "MXFP", "NVFP"};
@@ -135,7 +137,7 @@ static void add_file(struct ntx_store *s, const char *dir, const char *within, c
     size_t n = strlen(file);
     bool part = *file == '.' && ends_with(file, n, ".part");
     snprintf(name, sizeof name, "%.*s", (int)(part ? n - 6 : n), file + part);
-    if (n >= sizeof name || !ntx_store_stem(name, stem, &no, &of))
+    if (n >= sizeof name || !ntx_store_stem(name, stem, &no, &of) || ntx_store_is_projector(stem))
         return;
     struct ntx_stored *m = find_or_add(s, dir, within, stem, of);
     if (!m)
@@ -208,6 +210,37 @@ static int remove_file(const struct ntx_stored *m, int dir, const char *form, un
                : 0;
 }
 
+/* The stem of a file that is whole or not; false: it is no GGUF of the store. */
+static bool any_stem(const char *file, char stem[256])
+{
+    char name[300];
+    unsigned no, of;
+    const size_t n = strlen(file);
+    const bool part = *file == '.' && (ends_with(file, n, ".part") || ends_with(file, n, ".from"));
+    snprintf(name, sizeof name, "%.*s", (int)NTX_MIN(part ? n - 6 : n, sizeof name - 1), file + part);
+    return ntx_store_stem(name, stem, &no, &of);
+}
+
+/* Removes projectors from a folder without models. */
+static void remove_projectors(int dir)
+{
+    char stem[256];
+    bool models = false;
+    int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = again < 0 ? NULL : fdopendir(again);
+    for (struct dirent *e; d && (e = readdir(d));)
+        models |= any_stem(e->d_name, stem) && !ntx_store_is_projector(stem);
+    if (d)
+        rewinddir(d);
+    for (struct dirent *e; d && !models && (e = readdir(d));)
+        if (any_stem(e->d_name, stem))
+            unlinkat(dir, e->d_name, 0);
+    if (d)
+        closedir(d);
+    else if (again >= 0)
+        close(again);
+}
+
 /* Removes "OWNER/REPO", then "OWNER", if they are empty. */
 static void remove_folders(const char *root, const char *within)
 {
@@ -236,6 +269,8 @@ int ntx_store_remove(const struct ntx_stored *m, struct ntx_err *err)
         rc = rc ? rc : remove_file(m, dir, ".%s.part", i, err);
         rc = rc ? rc : remove_file(m, dir, ".%s.from", i, err);
     }
+    if (!rc && *within) /* files of URLs share a folder */
+        remove_projectors(dir);
     if (dir >= 0)
         close(dir);
     if (!rc)

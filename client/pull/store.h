@@ -43,7 +43,8 @@ int ntx_store_dir(char *buf, size_t n, struct ntx_err *err);
 /* Finds all models. Call ntx_store_free also on failure. */
 int ntx_store_scan(struct ntx_store *s, struct ntx_err *err);
 void ntx_store_free(struct ntx_store *s);
-/* Removes its files, complete or not, and the folders that are then empty. Walks as place.h does. */
+/* Removes its files, complete or not, the projectors beside the last model of a folder, and the folders that are then
+ * empty. Walks as place.h does. */
 int ntx_store_remove(const struct ntx_stored *m, struct ntx_err *err);
 /* Finds the model that `name` means: 0; -ENOENT without a text; -ENOTUNIQ when it means several, which err lists. */
 int ntx_store_find(const struct ntx_store *s, const char *name, const struct ntx_stored **m, struct ntx_err *err);
@@ -54,5 +55,7 @@ const char *ntx_store_type(const char *stem);
 /* A file's name without ".gguf" and without "-00001-of-00003", which sets *no and *of (else 1 and 1). false: not an
  * acceptable name of a GGUF: it is empty, hidden, too long, or has '/', '\\' or unprintable characters. */
 bool ntx_store_stem(const char *file, char stem[256], unsigned *no, unsigned *of);
+/* Whether it is the stem of a projector (mmproj), which goes with the models beside it and is none itself. */
+bool ntx_store_is_projector(const char *stem);
 
 #endif
