@@ -111,10 +111,10 @@ static int send_load(struct ntx_client *c, const struct ntx_options *o, const st
         load.names = names;
         load.n_names = n;
         load.drafters = drafters;
-        if ((load.projector = projector >= 0)) {
-            load.mmproj = mmproj;
+        if ((load.projector = projector >= 0))
             fds[n++] = projector;
-        }
+        if (load.projector && *load.mmproj) /* else it was found, and is not asked for */
+            load.mmproj = mmproj;
         for (unsigned i = 0; i < drafters; i++)
             fds[n++] = drafter[i];
         if ((load.sidecar = sidecar >= 0))

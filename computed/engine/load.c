@@ -349,7 +349,7 @@ static int no_room_to_see(const struct ntx_loaded *l, struct ntx_err *err)
 {
     char text[sizeof err->text], size[32];
     memcpy(text, err->text, sizeof text);
-    return ntx_err_set(err, err->code, "%s, or no --mmproj: the projector and its pictures take %s of it", text,
+    return ntx_err_set(err, err->code, "%s, or --mmproj off: the projector and its pictures take %s of it", text,
                        ntx_format_size(ntx__load_vision_bytes(l), size, sizeof size));
 }
 
@@ -533,6 +533,11 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     }
     if (rc == -ENOMEM && drafter)
         rc = plan_without_drafters(l, &r->set, &q, &clients, drafter, err);
+    if (rc == -ENOMEM && l->vision && l->projector_found) {
+        q.other_bytes -= ntx__load_vision_bytes(l);
+        ntx__load_vision_drop(l, "its projector does not fit in memory beside it: give it more (--ram)");
+        rc = plan_any(r, l, &q, err);
+    }
     if (rc)
         return rc == -ENOMEM && l->vision ? no_room_to_see(l, err) : rc;
     if (l->n_drafters && drafter && !r->set.draft_nodes && !l->machines &&

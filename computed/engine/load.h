@@ -137,6 +137,8 @@ struct ntx_loaded {
     uint32_t probe_layer;
     struct ntx_input_sums *sums; /* NULL: not wanted */
     int projector_fd;            /* -1: none */
+    bool projector_found;        /* it lay beside the model: where it is of no use, the model takes no pictures */
+    char blind[512];             /* why the model takes none */
     struct ntx_vision *vision;   /* its tower; NULL: no pictures */
     struct ntx_images *images;
     uint64_t tower_bytes, image_bytes; /* memory of the tower; of the rows of a picture */
@@ -191,6 +193,8 @@ int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint
                           struct ntx_err *err);
 uint64_t ntx__load_vision_shrink(struct ntx_loaded *l);
 uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l);
+/* The model takes no pictures, for this reason. */
+void ntx__load_vision_drop(struct ntx_loaded *l, const char *why);
 int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_vision_free(struct ntx_loaded *l);
 

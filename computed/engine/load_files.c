@@ -41,7 +41,7 @@ static int open_model_parts(struct ntx_load_request *r, const char *path, struct
     return rc;
 }
 
-/* The projector beside the model, if there is one, is named as if by --mmproj. */
+/* Opens the projector beside the model, if there is one. */
 static int find_projector(struct ntx_load_request *r, struct ntx_err *err)
 {
     char path[NTX_OPTION_MAX];
@@ -49,17 +49,12 @@ static int find_projector(struct ntx_load_request *r, struct ntx_err *err)
     int rc = ntx_gguf_open(r->fds, r->n_files / r->copies, (const char *const *)r->names, &g, err);
     if (rc)
         return rc;
-    if (ntx_mmproj_beside(g, r->path, path, sizeof path)) {
-        char *copy = strdup(path);
-        rc = copy ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
-        if (copy) {
-            free((char *)(uintptr_t)r->set.mmproj);
-            r->set.mmproj = copy;
-            ntx_log(NTX_LOG_INFO, "images go through %s, which lies beside the model", path);
-        }
-    }
+    if (ntx_mmproj_beside(g, r->path, path, sizeof path))
+        r->projector_fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (r->projector_fd >= 0)
+        ntx_log(NTX_LOG_INFO, "images go through %s, which lies beside the model", path);
     ntx_gguf_free(g);
-    return rc;
+    return 0;
 }
 
 static int open_paths(struct ntx_load_request *r, struct ntx_err *err)
@@ -72,7 +67,7 @@ static int open_paths(struct ntx_load_request *r, struct ntx_err *err)
             rc = ntx_err_set(err, -EINVAL, "%s: has not as many parts as %s", r->also[i], r->path);
     }
     r->copies = r->n_also + 1;
-    if (!rc && !*r->set.mmproj)
+    if (!rc && !*r->set.mmproj && r->projector_fd < 0)
         rc = find_projector(r, err);
     char name[NTX_LORA_NAME], file[NTX_OPTION_MAX];
     for (unsigned i = 0; !rc && i < ntx_lora_files(r->set.lora); i++) {

@@ -33,8 +33,6 @@ static const char *blind_reason(const struct ntx_loaded *l, const struct ntx_vis
         return "several machines share it, and pictures need one that computes alone";
     if (text->mrope && pools)
         return "it finds keys by their positions, which pictures of this kind do not have";
-    if (text->mrope && !(hp->rope_sections[0] + hp->rope_sections[1] + hp->rope_sections[2]))
-        return "its file has no rope.dimension_sections, by which pictures of this kind are placed";
     if (text->mrope && l->kv_form && l->kv_form->n_pairs)
         return "this --kv-type keeps biases of K apart by positions, which pictures do not have: use --kv-type f16";
     if (l->back.gpu && (text->bidirectional || ntx_vision_deep(v)))
@@ -113,7 +111,12 @@ static int open_tower(struct ntx_loaded *l, uint32_t threads, bool look, struct 
         .fd = l->projector_fd, .text = l->model, .threads = threads, .look = look, .ram = l->tower_bytes};
     ntx_vision_close(l->vision);
     l->vision = NULL;
+    const uint32_t *n = l->model->hp.rope_sections;
     int rc = ntx_vision_open(&c, &l->vision, err);
+    if (!rc && ntx_vision_text(l->vision)->mrope != (n[0] + n[1] + n[2] > 0))
+        rc = ntx_err_set(err, -EINVAL,
+                         "it is another model's: this one's pictures are placed by %s (rope.dimension_sections)",
+                         n[0] + n[1] + n[2] ? "rows and columns" : "their order alone");
     if (rc)
         ntx_err_prefix(err, "the projector (--mmproj)");
     return rc;
@@ -128,15 +131,31 @@ int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint
     if (rc || r->projector_fd < 0)
         return rc;
     l->projector_fd = r->projector_fd;
+    l->projector_found = !*r->set.mmproj;
     r->projector_fd = -1;
-    if ((rc = open_tower(l, threads, true, err)))
+    if ((rc = open_tower(l, threads, true, err)) && l->projector_found) {
+        ntx__load_vision_drop(l, err->text);
+        *err = (struct ntx_err){0};
+        return 0;
+    }
+    if (rc)
         return rc;
-    if (!(l->env.blind = blind_reason(l, l->vision)))
+    const char *why = blind_reason(l, l->vision);
+    if (!why)
         return measure_tower(l->vision, ram, l, err);
-    ntx_log(NTX_LOG_WARN, "the model cannot take pictures: %s", l->env.blind);
+    ntx__load_vision_drop(l, why);
+    return 0;
+}
+
+void ntx__load_vision_drop(struct ntx_loaded *l, const char *why)
+{
+    snprintf(l->blind, sizeof l->blind, "%s", why);
+    l->env.blind = l->blind;
+    ntx_log(NTX_LOG_WARN, "the model cannot take pictures: %s", why);
     ntx_vision_close(l->vision);
     l->vision = NULL;
-    return 0;
+    l->tower_bytes = l->image_bytes = 0;
+    l->rows_together = 0;
 }
 
 uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l)

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Pictures from the command line to a model that sees: the projector beside the model is found, named, left out, or of
+no use, and a picture in a prompt changes the answer."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
+sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "system", "server"))
+from daemons import check, equal, make_model  # noqa: E402
+from images_cases import EMBD, MODEL  # noqa: E402
+from projector import make_projector, name_marks, pixels, png  # noqa: E402
+
+NTX = os.path.join(os.environ["NTX_BIN"], "ntx")
+tmp = tempfile.TemporaryDirectory(prefix="ntx-images-")
+
+
+def path(*names):
+    os.makedirs(os.path.join(tmp.name, *names[:-1]), exist_ok=True)
+    return os.path.join(tmp.name, *names)
+
+
+def run(model, *arguments, code=0, text="What is it?"):
+    command = [NTX, "run", model, text, "--raw", "--temp", "0", "-n", "6", "--ignore-eos", "--ctx", "512", *arguments]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, env=dict(os.environ, LC_ALL="C.UTF-8"))
+    equal(said.returncode, code, said.stderr)
+    return said.stdout, said.stderr
+
+
+model = name_marks(make_model(path("sees", "m.gguf"), *MODEL))
+projector = make_projector(path("else", "p.gguf"), EMBD)
+for name, width, height, seed in (("a.png", 96, 96, 3), ("b.png", 160, 128, 1)):
+    with open(path(name), "wb") as f:
+        f.write(png(width, height, pixels(width, height, seed)))
+A, B = path("a.png"), path("b.png")
+
+# no projector
+_, err = run(model, "--image", A, code=111)
+check("load it with its projector (--mmproj FILE)" in err, err)
+blind, _ = run(model)
+
+# a named one
+seen, _ = run(model, "--mmproj", projector, "--image", A)
+other, _ = run(model, "--mmproj", projector, "--image", B)
+both, _ = run(model, "--mmproj", projector, "--image", A, "--image", B)
+check(len({blind, seen, other, both}) >= 3 and blind not in (seen, other, both), blind, seen, other, both)
+equal(run(model, "--mmproj", projector)[0], blind, "a text without pictures is the same")
+_, err = run(model, "--mmproj", path("nowhere.gguf"), code=111)
+check("cannot open the projector" in err, err)
+
+# one beside the model
+beside = path("sees", "mmproj-m-F16.gguf")
+shutil.copy(projector, beside)
+text, err = run(model, "--image", A)
+equal(text, seen, "by the projector beside the model")
+check(beside in err and "--mmproj off" in err, err)
+_, err = run(model, "--mmproj", "off", "--image", A, code=111)
+check("cannot take pictures" in err, err)
+
+# one of no use: of another width it is not found, and of a kind that is not known the model stays blind
+make_projector(beside, 2 * EMBD)
+_, err = run(model, "--image", A, code=111)
+check("load it with its projector" in err and beside not in err, err)
+with open(projector, "rb") as f:
+    data = f.read()
+check(b"qwen3vl_merger" in data, "the kind of the projector")
+with open(beside, "wb") as f:
+    f.write(data.replace(b"qwen3vl_merger", b"qwen9vl_merger"))
+equal(run(model)[0], blind, "a text is answered")
+_, err = run(model, "--image", A, code=111)
+check("qwen9vl_merger" in err, "the reason", err)
+_, err = run(model, "--mmproj", beside, code=111)
+check("qwen9vl_merger" in err, "a named one is refused", err)
+os.remove(beside)
+
+# damaged, and not a picture to the model
+with open(A, "rb") as f:
+    data = f.read()
+with open(path("cut.png"), "wb") as f:
+    f.write(data[: len(data) // 2])
+_, err = run(model, "--mmproj", projector, "--image", path("cut.png"), code=111)
+check("picture 1: the PNG file is damaged" in err, err)
