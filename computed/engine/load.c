@@ -536,6 +536,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     if (rc == -ENOMEM && l->vision && l->projector_found) {
         q.other_bytes -= ntx__load_vision_bytes(l);
         ntx__load_vision_drop(l, "its projector does not fit in memory beside it: give it more (--ram)");
+        q.least_rows = 0;
         rc = plan_any(r, l, &q, err);
     }
     if (rc)

@@ -263,7 +263,7 @@ def malformed(g):
     n, end, get = b"Content-Length: %d\r\n" % len(body), b"Connection: close\r\n\r\n", b"GET /health HTTP/1.1\r\n"
     chunked = b"Transfer-Encoding: chunked\r\n"
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
-    big = 16 << 20
+    big = 24 << 20
     for what, sent, want, words in (
         ("two Hosts", post + host + host + n + end + body, 400, b"one Host"),
         ("no Host", post + n + end + body, 400, b"Host header is missing"),
@@ -331,9 +331,9 @@ def malformed(g):
             "too long, and sent",
             post + host + b"Content-Length: %d\r\n" % (big + 1) + end + b" " * (big + 1),
             413,
-            b"longer than 16 MiB",
+            b"longer than 24 MiB",
         ),
-        ("too long, in chunks", post + host + chunked + end + chunk * 300 + b"0\r\n\r\n", 413, b"longer than 16 MiB"),
+        ("too long, in chunks", post + host + chunked + end + chunk * 450 + b"0\r\n\r\n", 413, b"longer than 24 MiB"),
         (
             "a body for nothing",
             b"POST /nowhere HTTP/1.1\r\n" + host + b"Content-Length: %d\r\n" % (4 << 20) + end + b" " * (4 << 20),
@@ -357,7 +357,7 @@ def hostile(g):
     check(status_of(g.raw(head + b"Content-Length: -1\r\n\r\n")) in (0, 400, 413), "a negative length")
     chunk = b"10000\r\n" + b" " * 65536 + b"\r\n"
     check(
-        status_of(g.raw(head + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunk * 300 + b"0\r\n\r\n"))
+        status_of(g.raw(head + b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n" + chunk * 450 + b"0\r\n\r\n"))
         == 413,
         "a body that is too long without saying so",
     )

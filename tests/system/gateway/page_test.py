@@ -10,10 +10,12 @@ import itertools
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
+import zlib
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from page_markdown import LONG, MARKDOWN, XSS  # noqa: E402
@@ -504,6 +506,33 @@ def attach(p, folder):
     p.until("document.getElementById('ask').value.includes('notes.txt:\\n```\\nsome <b>notes</b>\\n```')")
 
 
+def pictures(p, folder):
+    """A picture of 3000 x 200 is made smaller, shown, sent, and refused by a model without a projector, by name."""
+    path = os.path.join(folder, "wide.png")
+    row = b"\0" + b"\x20\x80\xe0" * 3000
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", 3000, 200, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(row * 200)),
+        (b"IEND", b""),
+    )
+    with open(path, "wb") as f:
+        f.write(b"\x89PNG\r\n\x1a\n")
+        for kind, data in chunks:
+            f.write(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)))
+    p.js("fresh()")
+    node = p.ask("DOM.querySelector", nodeId=p.ask("DOM.getDocument")["root"]["nodeId"], selector="#file")["nodeId"]
+    p.ask("DOM.setFileInputFiles", files=[path], nodeId=node)
+    p.until("held.length == 1 && document.querySelector('#held img').naturalWidth == 1536")
+    equal(p.js("document.querySelector('#held img').naturalHeight"), 102, "in its shape")
+    p.js("$('ask').value = 'What is it?'; send()")
+    p.until("!stop && talks[at].messages.length == 2")
+    equal(p.js("document.querySelectorAll('#talk .user .pictures img').length"), 1, "it is shown with the message")
+    equal(p.js("held.length"), 0, "the next message has none")
+    error = p.js("talks[at].messages[1].error")
+    check("cannot take pictures" in error, "a model without a projector refuses it by name:", error)
+    check(p.js("JSON.parse(localStorage['ntx.talks'])[0].messages[0].pictures.length") == 1, "it is kept")
+
+
 def main():
     with tempfile.TemporaryDirectory(prefix="ntx-page-") as tmp, Daemons() as d, Gateway(d) as g:
         model = make_model(
@@ -551,6 +580,7 @@ def main():
             attacks(p, "attacks")
             equal(p.errors(), [], "errors")
             attach(p, tmp)
+            pictures(p, tmp)
         finally:
             b.end()
         c.close()
