@@ -13,12 +13,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void use_model(const struct ntx_gguf *g, uint64_t file_bytes)
+static void use_chunks(struct ntx_model *m, uint64_t file_bytes)
 {
-    struct ntx_model *m;
     struct ntx_chunks *c;
-    if (ntx_model_open(g, &m, NULL))
-        return;
     if (!ntx_chunks_make(m, 1 << 20, &c, NULL)) {
         for (uint32_t i = 0; i < c->n; i++)
             if (!c->list[i].bytes || c->list[i].offset + c->list[i].bytes > file_bytes)
@@ -26,6 +23,34 @@ static void use_model(const struct ntx_gguf *g, uint64_t file_bytes)
         ntx_chunks_free(c);
     }
     ntx_model_free(m);
+}
+
+static void use_model(const struct ntx_gguf *g, uint64_t file_bytes)
+{
+    struct ntx_model *m;
+    if (!ntx_model_open(g, &m, NULL))
+        use_chunks(m, file_bytes);
+}
+
+/* A projector file: numbers that memory and grids are computed from. */
+static void use_tower(const struct ntx_gguf *g, uint64_t file_bytes)
+{
+    struct ntx_model *sees, *projects;
+    struct ntx_err err = {0};
+    if (ntx_tower_open(g, &sees, &projects, &err)) {
+        if (err.code >= 0 || !err.text[0])
+            abort();
+        return;
+    }
+    const struct ntx_tower *t = sees->hp.tower;
+    if (!t->patch || !t->merge || t->patch * t->merge > t->size + NTX_TOWER_PATCH_MAX * NTX_TOWER_MERGE_MAX ||
+        t->n_deep > NTX_TOWER_DEEP_MAX || !ntx_tower_in(sees) || !ntx_tower_in(projects) ||
+        projects->hp.n_embd != t->out * (1 + t->n_deep) ||
+        (t->fit == NTX_TOWER_FIT_AREA && t->min_pixels > t->max_pixels) ||
+        (t->table == NTX_TOWER_TABLE_EXACT && t->side * t->patch != t->size))
+        abort();
+    use_chunks(sees, file_bytes);
+    use_chunks(projects, file_bytes);
 }
 
 /* Reads every byte that an accessor returns. */
@@ -81,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         }
         use_keys(g);
         use_model(g, file_bytes[i]);
+        use_tower(g, file_bytes[i]);
         use_retyped(g);
         ntx_gguf_free(g);
     }

@@ -41,7 +41,9 @@ seeds_gguf() {
             --rotated 16 --experts 4 --fused --temperature-length 9" "--arch gemma2" "--arch gemma3 \
             --layers 6" "--arch phi3 --rope-freqs --rope-orig 64" "--arch llama4 --experts 3" "--arch gemma4 \
             --layers 3 --layer-input 32" "--arch gemma4 --layers 3 --experts 3 --fused" "--arch eagle3 --taps 0,1,2 \
-            --draft-vocab 40 --norm-before-fc" "--arch eagle3 --taps 0,1,2 --bare" "--arch dflash --taps 0,1 \
+            --draft-vocab 40 --norm-before-fc" "--arch eagle3 --taps 0,1,2 --bare" "--arch mmproj-qwen2vl_merger --state-width 16" \
+        "--arch mmproj-qwen2.5vl_merger --state-width 16" "--arch mmproj-qwen3vl_merger --layers 3 --state-width 16" \
+        "--arch mmproj-gemma3 --state-width 16" "--arch mmproj-pixtral --state-width 16" "--arch dflash --taps 0,1 \
             --window 7"; do
         n=$((n + 1))
         # shellcheck disable=SC2086
@@ -58,6 +60,9 @@ seeds_gguf() {
 '\0\0\0\10\0\0\0\0\0\0\0\0\0\0\0' >"$dir/corpus/small"
     for word in GGUF general.architecture general.alignment llama qwen2 qwen3 .block_count .expert_count \
         .expert_used_count \
+        clip clip.projector_type clip.use_silu qwen3vl_merger pixtral .image_size .patch_size .projection_dim \
+        .spatial_merge_size .projector.scale_factor .image_max_pixels .n_wa_pattern v.patch_embd.weight mm.0.weight \
+        v.position_embd.weight v.deepstack.1.fc1.weight mm.patch_merger.weight \
         eagle3 dflash .target_layers .target_hidden_size .norm_before_residual .block_size \
         tokenizer.ggml.mask_token_id d2t qwen2moe qwen3moe gpt-oss glm4moe minimax-m2 step35 hy_v4 \
         .hyper_connection.magnitude .swiglu_clamp_shexp .rope.dimension_count_swa blk.0.attn_gate.weight olmoe smollm3 \

@@ -20,7 +20,6 @@ official_test.py runs it in tests/run --long.
 import ctypes
 import json
 import os
-import random
 import runpy
 import subprocess
 import sys
