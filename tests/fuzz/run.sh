@@ -41,7 +41,8 @@ seeds_gguf() {
             --rotated 16 --experts 4 --fused --temperature-length 9" "--arch gemma2" "--arch gemma3 \
             --layers 6" "--arch phi3 --rope-freqs --rope-orig 64" "--arch llama4 --experts 3" "--arch gemma4 \
             --layers 3 --layer-input 32" "--arch gemma4 --layers 3 --experts 3 --fused" "--arch eagle3 --taps 0,1,2 \
-            --draft-vocab 40 --norm-before-fc" "--arch eagle3 --taps 0,1,2 --bare" "--arch mmproj-qwen2vl_merger --state-width 16" \
+            --draft-vocab 40 --norm-before-fc" "--arch eagle3 --taps 0,1,2 --bare" \
+        "--arch mmproj-qwen2vl_merger --state-width 16" \
         "--arch mmproj-qwen2.5vl_merger --state-width 16" "--arch mmproj-qwen3vl_merger --layers 3 --state-width 16" \
         "--arch mmproj-gemma3 --state-width 16" "--arch mmproj-pixtral --state-width 16" "--arch dflash --taps 0,1 \
             --window 7"; do

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tower.c: keys and tensors of projector files (mmproj): a small vision tower of the KIND in --arch mmproj-KIND. States are
- * --state-width values (48), in heads of 16; the text model is --embd wide. */
+/* tower.c: keys and tensors of projector files (mmproj): a small vision tower of the KIND in --arch mmproj-KIND. States
+ * are --state-width values (48), in heads of 16; the text model is --embd wide. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
