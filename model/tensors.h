@@ -161,6 +161,14 @@ enum ntx_use {
     X(merge_out_bias, "mm.2.bias", PICTURE, ONE, VECTOR)                                                               \
     X(state_in, "mm.1.weight", STATE, MERGER, MATRIX)                    /* the first of two products of one state, */ \
     X(state_turned, "mm.input_projection.weight", PICTURE, STATE, TABLE) /* or one product, transposed */              \
+    X(patch_norm, "v.norm_embd.weight", EMBD, ONE, VECTOR)  /* norm of a patch before its position */                  \
+    X(square, "mm.patch_merger.weight", MERGED, PICTURE, MATRIX) /* projector of GLM: one state of a square, */        \
+    X(square_bias, "mm.patch_merger.bias", PICTURE, ONE, VECTOR)                                                       \
+    X(square_fc, "mm.model.fc.weight", PICTURE, PICTURE, MATRIX) /* a product with a norm behind it, */                \
+    X(square_norm, "mm.post_norm.weight", PICTURE, ONE, VECTOR)                                                        \
+    X(square_norm_bias, "mm.post_norm.bias", PICTURE, ONE, VECTOR)                                                     \
+    X(square_gate, "mm.gate.weight", PICTURE, MERGER, MATRIX) /* and an FFN */                                         \
+    X(square_up, "mm.up.weight", PICTURE, MERGER, MATRIX)                                                              \
     X(attn_norm, "attn_norm.weight", EMBD, ONE, VECTOR)                                                                \
     X(q, "attn_q.weight", EMBD, HEADS_K, MATRIX)                                                                       \
     X(k, "attn_k.weight", EMBD, KV_HEADS_K, MATRIX)                                                                    \

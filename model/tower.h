@@ -33,7 +33,8 @@ enum ntx_tower_fit {
 enum ntx_tower_table {
     NTX_TOWER_TABLE_NONE,
     NTX_TOWER_TABLE_EXACT,  /* the grid is the table */
-    NTX_TOWER_TABLE_CORNERS /* bilinear, with the corners of the table in the corners of the grid */
+    NTX_TOWER_TABLE_CORNERS, /* bilinear, with the corners of the table in the corners of the grid */
+    NTX_TOWER_TABLE_CENTRES  /* bicubic, with the borders of the table on the borders of the grid */
 };
 /* Two-dimensional rotation: the first half of the pairs turns by the row, the second half by the column. */
 enum ntx_tower_turn {

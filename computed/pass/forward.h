@@ -30,7 +30,7 @@
 #define NTX_DECODE_ROWS 32u
 
 /* Of a patch: entries of the table of learned positions, which are added with these weights. */
-#define NTX_PLACES_MAX  4u
+#define NTX_PLACES_MAX  16u
 struct ntx_places {
     uint32_t n, at[NTX_PLACES_MAX];
     float weight[NTX_PLACES_MAX];

@@ -42,21 +42,40 @@ static void find_between(uint32_t i, uint32_t n, uint32_t side, uint32_t at[2], 
     weight[0] = 1 - weight[1];
 }
 
+/* Cubic convolution (Keys 1981) with a = -0.75, as in transformers; entries beyond the border are those of the border.
+ */
+static void find_around(uint32_t i, uint32_t n, uint32_t side, uint32_t at[4], float weight[4])
+{
+    const double a = -0.75, x = (i + 0.5) / n * side - 0.5, low = floor(x), t = x - low;
+    for (int k = 0; k < 4; k++) {
+        const double d = fabs(t - (k - 1)), place = low + k - 1;
+        const double near = ((a + 2) * d - (a + 3)) * d * d + 1, far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a;
+        at[k] = (uint32_t)NTX_MIN(fmax(place, 0), (double)(side - 1));
+        weight[k] = (float)(d <= 1 ? near : far);
+    }
+}
+
 static struct ntx_places find_places(const struct ntx_tower *t, const struct ntx__patches *p, uint32_t row,
                                      uint32_t column)
 {
     struct ntx_places out = {.n = 0};
-    uint32_t y[2], x[2];
-    float wy[2], wx[2];
+    const int taps = t->table == NTX_TOWER_TABLE_CENTRES ? 4 : 2;
+    uint32_t y[4], x[4];
+    float wy[4], wx[4];
     if (t->table == NTX_TOWER_TABLE_EXACT)
         return (struct ntx_places){.n = 1, .at = {row * t->side + column}, .weight = {1}};
-    find_between(row, p->rows, t->side, y, wy);
-    find_between(column, p->columns, t->side, x, wx);
-    for (int i = 0; i < 4; i++) {
-        const float weight = wy[i / 2] * wx[i % 2];
+    if (t->table == NTX_TOWER_TABLE_CENTRES) {
+        find_around(row, p->rows, t->side, y, wy);
+        find_around(column, p->columns, t->side, x, wx);
+    } else {
+        find_between(row, p->rows, t->side, y, wy);
+        find_between(column, p->columns, t->side, x, wx);
+    }
+    for (int i = 0; i < taps * taps; i++) {
+        const float weight = wy[i / taps] * wx[i % taps];
         if (weight == 0)
             continue;
-        out.at[out.n] = y[i / 2] * t->side + x[i % 2];
+        out.at[out.n] = y[i / taps] * t->side + x[i % taps];
         out.weight[out.n++] = weight;
     }
     return out;

@@ -85,6 +85,7 @@
     X(tower_qwen2vl, "qwen2vl_merger")                                                                                 \
     X(tower_qwen25vl, "qwen2.5vl_merger")                                                                              \
     X(tower_qwen3vl, "qwen3vl_merger")                                                                                 \
+    X(tower_glm4v, "glm4v")                                                                                            \
     X(tower_gemma3, "gemma3")                                                                                          \
     X(tower_pixtral, "pixtral")
 
@@ -353,6 +354,7 @@ void ntx__tower_name(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tens
 struct ntx__tower_block {     /* features of a tower's layers */
     bool two_moments;         /* the patches' pixels have two matrices, as in films */
     bool pre_norm, post_norm; /* norms before the first layer and after the last */
+    bool patch_norm;          /* an RMS norm of a patch before its position is added */
     bool rms;                 /* norms are RMS norms, else layer norms with biases */
     bool windowed;            /* this layer attends within windows */
     bool gated;               /* the FFN's hidden values are act(gate) * up, else map(up) */

@@ -276,6 +276,8 @@ void ntx__tower_begin(const struct ntx_hparams *hp, struct ntx_layer *l, const s
         ntx_layer_add(l, NTX_OP_ADD, NTX_BUF_Y, NTX_BUF_Z)->width = hp->n_embd;
     }
     ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_patch_bias, has->patch_bias);
+    if (has->patch_norm)
+        ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_patch_norm, NTX__ALWAYS, 1, hp->n_embd);
     if (t->table != NTX_TOWER_TABLE_NONE) {
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_PLACE, NTX_BUF_Y, NTX_BUF_NONE);
         s->width = hp->n_embd;

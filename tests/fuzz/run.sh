@@ -44,6 +44,7 @@ seeds_gguf() {
             --draft-vocab 40 --norm-before-fc" "--arch eagle3 --taps 0,1,2 --bare" \
         "--arch mmproj-qwen2vl_merger --state-width 16" \
         "--arch mmproj-qwen2.5vl_merger --state-width 16" "--arch mmproj-qwen3vl_merger --layers 3 --state-width 16" \
+        "--arch mmproj-glm4v --state-width 16" \
         "--arch mmproj-gemma3 --state-width 16" "--arch mmproj-pixtral --state-width 16" "--arch dflash --taps 0,1 \
             --window 7"; do
         n=$((n + 1))

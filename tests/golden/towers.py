@@ -105,6 +105,28 @@ FAMILIES = {
         {},
         grids(28, [(3, 3), (1, 8), (7, 6), (9, 5)]),
     ),
+    'glm4v': (
+        'Glm4vForConditionalGeneration',
+        {
+            'text_config': dict(
+                QWEN2,
+                num_key_value_heads=3,
+                rope_parameters=official.default_rope(1e4, mrope_section=[8, 12, 12], partial_rotary_factor=1.0),
+            ),
+            'vision_config': dict(
+                depth=3,
+                hidden_size=72,
+                intermediate_size=100,
+                num_heads=3,
+                patch_size=14,
+                image_size=84,
+                out_hidden_size=192,
+                hidden_act='silu',
+            ),
+        },
+        {},
+        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+    ),
     'gemma3': (
         'Gemma3ForConditionalGeneration',
         {
@@ -334,6 +356,7 @@ MADE = {
     'qwen2vl_merger': (40, 24),
     'qwen2.5vl_merger': (136, 24),  # windows are 112 wide
     'qwen3vl_merger': (40, 56),
+    'glm4v': (56, 40),
     'gemma3': (24, 24),
     'pixtral': (16, 24),
 }

@@ -39,6 +39,16 @@ static const struct kind {
      .gelu = true,
      .post = "v.post_ln",
      .merge_key = "spatial_merge_size"},
+    {.name = "glm4v",
+     .two_moments = true,
+     .gated = true,
+     .rms = true,
+     .fused = true,
+     .places = true,
+     .places_bias = true,
+     .silu = true,
+     .post = "v.post_ln",
+     .merge_key = "spatial_merge_size"},
     {.name = "gemma3",
      .biases = true,
      .places = true,
@@ -127,12 +137,34 @@ static void add_block(struct maker *m, uint32_t l)
 #undef NAMED
 }
 
+/* GLM's projector, which begins with a convolution over the patches of a square. */
+static void add_squares(struct maker *m)
+{
+    const uint32_t out = m->o->embd;
+    struct mk_tensor *t = mk_tensor_add(m->f, "mm.patch_merger.weight", NTX_F32, MERGE, MERGE, 0.07f);
+    if (t) {
+        t->n_dims = 4;
+        t->ne[2] = m->state;
+        t->ne[3] = out;
+    }
+    add_vector(m, "mm.patch_merger", "bias", out, 0);
+    add_matrix_of(m, "mm.model.fc", out, out, false);
+    add_tower_norm(m, "mm.post_norm", out, true);
+    add_matrix_of(m, "mm.gate", out, HIDDEN, false);
+    add_matrix_of(m, "mm.up", out, HIDDEN, false);
+    add_matrix_of(m, "mm.down", HIDDEN, out, false);
+}
+
 static void add_projector(struct maker *m)
 {
     const uint32_t square = m->state * MERGE * MERGE, out = m->o->embd;
     if (!strcmp(m->k->name, "gemma3")) {
         add_vector(m, "mm.soft_emb_norm", "weight", m->state, 1);
         mk_tensor_add(m->f, "mm.input_projection.weight", NTX_F16, out, m->state, 1 / sqrtf((float)m->state));
+        return;
+    }
+    if (!strcmp(m->k->name, "glm4v")) {
+        add_squares(m);
         return;
     }
     if (!strcmp(m->k->name, "pixtral")) {
@@ -198,6 +230,8 @@ void mk_describe_tower(struct mk_file *f, const struct mk_options *o)
         mk_tensor_add(f, "v.position_embd.weight", NTX_F32, m.state, SIDE * SIDE, 0.5f);
     if (!strcmp(m.k->name, "pixtral"))
         add_tower_norm(&m, "v.pre_ln", m.state, false);
+    if (!strcmp(m.k->name, "glm4v"))
+        add_tower_norm(&m, "v.norm_embd", m.state, false);
     for (uint32_t l = 0; l < o->layers; l++)
         add_block(&m, l);
     add_tower_norm(&m, m.k->post, m.state, !m.k->rms);

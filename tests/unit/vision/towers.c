@@ -18,7 +18,8 @@
 enum { OUT = 64 };
 #define NEAR 2e-3 /* by the spread; llama.cpp rounds patches, and has a polynomial for GELU */
 
-static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "gemma3", "pixtral"};
+static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger",
+                                    "glm4v",          "gemma3",           "pixtral"};
 
 static void describe_tower(struct mk_file *f, const char *kind, const char *type)
 {
@@ -146,6 +147,7 @@ static void rules(void)
     } want[] = {{"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 0},
                 {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 0},
                 {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 1},
+                {"<|begin_of_image|>", "<|end_of_image|>", NULL, NTX_FIT_MULTIPLE, true, false, 0},
                 {"\n\n<start_of_image>", "<end_of_image>\n\n", NULL, NTX_FIT_SQUARE, false, true, 0},
                 {"", "[IMG_END]", "[IMG_BREAK]", NTX_FIT_LONGEST, false, false, 0}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
@@ -162,7 +164,7 @@ static void rules(void)
         CHECK_EQ(t->bidirectional, want[k].bidirectional);
         CHECK_EQ(r->fit, want[k].fit);
         CHECK_EQ(r->factor, 8);
-        CHECK_EQ(r->filter, k == 3 ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC);
+        CHECK_EQ(r->filter, k == 4 ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC);
         CHECK_EQ(ntx_vision_deep(v), want[k].deep);
         CHECK_EQ(ntx_vision_n_embd(v), OUT);
         CHECK(ntx_vision_bytes(v, 16, 16) < ntx_vision_bytes(v, 24, 32));
