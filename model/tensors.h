@@ -161,7 +161,7 @@ enum ntx_use {
     X(merge_out_bias, "mm.2.bias", PICTURE, ONE, VECTOR)                                                               \
     X(state_in, "mm.1.weight", STATE, MERGER, MATRIX)                    /* the first of two products of one state, */ \
     X(state_turned, "mm.input_projection.weight", PICTURE, STATE, TABLE) /* or one product, transposed */              \
-    X(patch_norm, "v.norm_embd.weight", EMBD, ONE, VECTOR)  /* norm of a patch before its position */                  \
+    X(patch_norm, "v.norm_embd.weight", EMBD, ONE, VECTOR)               /* norm of a patch before its position */     \
     X(square, "mm.patch_merger.weight", MERGED, PICTURE, MATRIX) /* projector of GLM: one state of a square, */        \
     X(square_bias, "mm.patch_merger.bias", PICTURE, ONE, VECTOR)                                                       \
     X(square_fc, "mm.model.fc.weight", PICTURE, PICTURE, MATRIX) /* a product with a norm behind it, */                \
