@@ -10,7 +10,7 @@ static const struct argp_option options[] = {
     {"alive-fd", 'a', "FD", 0, "end when this inherited pipe is closed", 0},
     {"keep", NTX__OPT_KEEP, "R,W", OPTION_HIDDEN,
      "an inherited pair of sockets, in which the served model outlives this process (computed/server/keeper.h)", 0},
-    {"config", 'c', "FILE", 0, "configuration file (--print-config shows its keys)", 0},
+    {"config", 'c', "FILE", 0, "configuration file (its keys: --print-config)", 0},
     {"model", 'm', "FILE", 0, "load this GGUF at start", 0},
     {"fault", 'f', "RULES", 0,
      "for tests: fault rules for the reads of that model (iod/source.h); a service takes such rules from its clients "

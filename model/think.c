@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/nearest.h"
 #include "common/util.h"
 
 const char *const ntx_level_names[NTX_N_LEVELS] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
@@ -78,17 +79,23 @@ int ntx_think_read(const char *text, struct ntx_think *out, struct ntx_err *err)
     }
     snprintf(copy, sizeof copy, "%s", text);
     bool fits = strlen(text) < sizeof copy;
+    const char *last = "";
     for (char *save, *word = strtok_r(copy, ",", &save); word && fits; word = strtok_r(NULL, ",", &save)) {
+        last = word;
         bool is_auto = !strcmp(word, "auto");
         fits = is_auto || read_word(word, &t);
         open |= is_auto;
         off |= !strcmp(word, "off") || !strcmp(word, "none") || !strcmp(word, "0");
     }
-    if (!fits)
+    if (!fits) {
+        struct ntx_near near;
+        ntx_near_begin(&near, last, "");
+        ntx_near_offer_list(&near, "on|off|auto|minimal|low|medium|high|xhigh|max");
         return ntx_err_set(err, -EINVAL,
                            "'%.60s' is none of on, off, auto, minimal, low, medium, high, xhigh, max, and no number of "
-                           "tokens (0: off, -1: no limit); several go with commas between",
-                           text);
+                           "tokens (0: off, -1: no limit); several go with commas between%s",
+                           text, near.hint);
+    }
     if (open)
         t.state = NTX_THINK_AUTO;
     if (off)

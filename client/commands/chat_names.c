@@ -13,6 +13,7 @@
 #include "client/commands/chat.h"
 #include "client/commands/chat_editor.h"
 #include "client/out.h"
+#include "common/nearest.h"
 
 #define END ".json"
 
@@ -114,6 +115,12 @@ int ntx_chat_keep(struct ntx_chat *k, const char *name, struct ntx_err *err)
     return rc;
 }
 
+static void offer_name(void *ctx, const char *name, time_t saved)
+{
+    (void)saved;
+    ntx_near_offer(ctx, name, strlen(name));
+}
+
 /* Finds the file of a saved conversation; *name NULL: the one that was saved last. */
 static int find_saved(const char **name, char newest[NTX_TALK_NAME], char path[NTX_TALK_PATH], struct ntx_err *err)
 {
@@ -122,9 +129,13 @@ static int find_saved(const char **name, char newest[NTX_TALK_NAME], char path[N
         *name = newest;
     if (rc || (rc = ntx_talk_path(*name, path, err)))
         return rc;
-    return access(path, F_OK) && errno == ENOENT
-               ? ntx_err_set(err, -ENOENT, "no conversation is named %s: /list in a chat shows those there are", *name)
-               : 0;
+    if (!access(path, F_OK) || errno != ENOENT)
+        return 0;
+    struct ntx_near near;
+    ntx_near_begin(&near, *name, "");
+    each_name(offer_name, &near);
+    return ntx_err_set(err, -ENOENT, "no conversation is named %s: /list in a chat shows those there are%s", *name,
+                       near.hint);
 }
 
 int ntx_talk_model(const char *name, char model[NTX_TALK_PATH], struct ntx_err *err)

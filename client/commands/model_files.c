@@ -228,6 +228,8 @@ static int refuse_drafter(const char *file, struct ntx_err *err)
     struct ntx_near near;
     ntx_near_begin(&near, file, "");
     ntx_near_offer_list(&near, "auto|off|lookup|nextn");
+    if (why == ENOENT && !*near.hint)
+        ntx_model_near(file, &near);
     return ntx_err_set(err, -why,
                        "--draft %s: %s; there are auto, off, lookup, nextn, and drafters' files, with commas between "
                        "them%s",

@@ -288,7 +288,7 @@ INLINE uint32_t q8_unseen(const struct ntx_attn *a, const struct q8 *t, uint32_t
 /* The first block: that of the part's first position that any row sees. */
 INLINE uint32_t q8_first(const struct ntx_attn *a, const struct q8 *t) { return q8_unseen(a, t, 0) / TOKENS * TOKENS; }
 
-/* Where the bias has turned to at a multiple of BIAS_SPAN. */
+/* Sets cosine and sine of the bias's rotations at position span * BIAS_SPAN. */
 INLINE void q8_start_bias(const struct ntx_attn_bias *bias, struct q8 *t, uint32_t span)
 {
     if (t->span == span)

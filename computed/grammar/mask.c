@@ -582,7 +582,8 @@ static bool none_of(const uint32_t *bits, uint32_t n)
     return true;
 }
 
-/* Makes a place for so many bytes more: frees the masks whose last use is longest ago, down to one. */
+/* Finds a place for a mask of so many bytes: masks are dropped for it, those used longest ago first. If the memory is
+ * less than one mask, there is one all the same. */
 static struct kept_mask *place(struct ntx_match *m, size_t bytes)
 {
     for (;;) {

@@ -157,7 +157,7 @@ ROWS = [
     Row("build/bin/ntx doctor", ["drive"]),
     Row("build/bin/ntx plan MODEL.gguf", ["tok"]),
     Row('build/bin/ntx run MODEL.gguf ".*"', DEMO_WORDS),
-    Row("sudo cmake --install build", ["/usr/local/bin/ntx"]),
+    Row("sudo cmake --install build", ["/usr/local/bin/ntx"], limit=BUILD_LIMIT),  # builds what quickstart left out
     Row('ntx run MODEL ".*" --ram 3G', DEMO_WORDS),
     Row("ntx run MODEL", ["/help"], typed=["/help\n", "Once upon a time\n", "\x04"]),
     Row(r'some-program \| ntx run MODEL ".*" -', DEMO_WORDS),

@@ -42,6 +42,8 @@ echo '{% if %}' >"$tmp/bad.jinja"
 expect 100 'chat-template .*bad.jinja: .*line 1' "$n" run "$tmp/m.gguf" x --chat-template "$tmp/bad.jinja" --ram 64M
 expect 100 'give the file to .ntx load., .ntx up. or .ntx serve.' "$n" generate x --chat-template <(echo x)
 expect 100 "think: 'loud' is none of on, off" "$n" run "$tmp/m.gguf" x --think loud
+expect 100 "think: 'on,hihg' is none of .*; did you mean high" "$n" run "$tmp/m.gguf" x --think on,hihg
+expect 111 "No such file.*did you mean $tmp/cut.gguf" "$n" run "$tmp/m.gguf" x --draft "$tmp/cutt.gguf"
 expect 111 'ctx|context' "$n" run "$tmp/m.gguf" "$(printf 'word %.0s' {1..200})" --raw --ctx 32 --ram 64M
 expect 111 'EIO|Input/output|I/O' "$n" run "$tmp/m.gguf" x --raw -n 4 --ram 10M --ctx 64 \
     --fault iod:eio@chunk=9,count=99

@@ -307,6 +307,8 @@ def resuming():
     """The end of the conversation is shown, and the model need not be named."""
     code, _, said = plain("run", "--resume", "nothing")
     check(code == 111 and "no conversation is named nothing" in said, "no conversation:", said)
+    code, _, said = plain("run", "--resume", "tlak")
+    check(code == 111 and "did you mean talk?" in said, "a misspelt conversation:", said)
     with open(here("state/ntx/chats/talk.json")) as f:
         saved = json.load(f)
     equal(saved["model"], os.path.realpath(DEMO), "the model in the file")
