@@ -35,7 +35,8 @@ const char *argp_program_version = "ntx-computed " NTX_VERSION " (" NTX_COMMIT "
 struct args {
     const char *dir, *config, *model, *fault;
     int alive_fd, keep[2];
-    bool service, memory_max, print_config, check_config, machines;
+    bool service, memory_max, places, print_config, check_config, machines;
+    unsigned place; /* of [model] at_once: 1 is the first */
     enum ntx_log_level level;
 };
 
@@ -61,6 +62,12 @@ static error_t parse(int key, char *arg, struct argp_state *st)
     case 'f': a->fault = arg; return 0;
     case 's': a->service = true; return 0;
     case NTX__OPT_MEMORY_MAX: a->memory_max = true; return 0;
+    case NTX__OPT_PLACES: a->places = true; return 0;
+    case NTX__OPT_PLACE:
+        a->place = (unsigned)strtoul(arg, &end, 10);
+        if (*end || end == arg || a->place < 1 || a->place > 4)
+            ntx_usage_error(st, "--place '%s': a number from 1 to 4", arg);
+        return 0;
     case NTX__OPT_MACHINES: a->machines = true; return 0;
     case NTX__OPT_KEEP:
         if (sscanf(arg, "%d,%d", &a->keep[0], &a->keep[1]) != 2 || fcntl(a->keep[0], F_GETFD) < 0 ||
@@ -225,6 +232,7 @@ static int run_server(struct app *a, const struct args *args, const char *dir, s
         .stall_s = a->config.stall_ms / 1000,
         .defaults = &load,
         .known_list = a->config.models,
+        .each_state = a->config.at_once > 1,
         .warm_prefix = a->config.prefix_file,
         .share_all = !strcmp(a->config.share, "all"),
         .group_admin = !strcmp(a->config.admin, "group"),
@@ -232,6 +240,8 @@ static int run_server(struct app *a, const struct args *args, const char *dir, s
         .machines = a->machines,
         .keep = a->machines ? NULL : &a->keep,
     };
+    if (args->place > 1)
+        load.path = (char *)"";
     ntx_keeper_open(&a->keep, args->keep);
     a->grace_ms = args->service ? a->config.stop_grace_ms : CAPTIVE_GRACE_MS;
     if (args->model) {
@@ -274,6 +284,13 @@ static int print_memory_max(const struct ntx_config *c)
     return check_output();
 }
 
+static int print_places(const struct ntx_config *c)
+{
+    for (unsigned i = 2; i <= c->at_once; i++)
+        printf("%u\n", i);
+    return check_output();
+}
+
 static int report_failure(const struct ntx_err *err, int code)
 {
     ntx_log(NTX_LOG_ERR, "%s", err->text);
@@ -308,6 +325,13 @@ int main(int argc, char **argv)
         return report_failure(&err, EXIT_USAGE);
     if (args.memory_max)
         return print_memory_max(&app.config);
+    if (args.places)
+        return print_places(&app.config);
+    if (args.place > app.config.at_once) {
+        ntx_log(NTX_LOG_INFO, "[model] at_once is %u: nothing to do for number %u", app.config.at_once, args.place);
+        ntx_notify("READY=1");
+        return 0;
+    }
     if (!args.dir && !(rc = ntx_runtime_dir(args.service, dir, sizeof dir, &err)))
         args.dir = dir;
     if (!rc && args.machines)

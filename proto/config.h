@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.h: ntx.conf, the configuration of the service by its administrator. Read at start, before there are threads.
  *
- *     [model]    path also models, and the settings of a load that proto/settings_load.c assigns to it
+ *     [model]    path also models at_once, and the settings of a load that proto/settings_load.c assigns to it
  *     [links]    settings of a load
  *     [clients]  max per_user idle stall admin share queue_wait stop_grace; of a load: max_gap
  *     [prefix]   file, and settings of a load: state state_max kv_ram
@@ -32,6 +32,7 @@ struct ntx_config {
     const char *model;  /* absolute path of the GGUF to load at start, "" for none */
     const char *also;   /* the same model on another drive, "" for none */
     const char *models; /* models that requests may name, "" for none */
+    uint32_t at_once;   /* of these, loaded at a time */
 
     /* [clients] */
     uint32_t max_clients;   /* connections at once */

@@ -31,6 +31,11 @@ static const struct ntx_setting entries[] = {
               "A PATH is a GGUF or a folder with some (three folders deep). The user ntx must be able to read them. "
               "Empty: only the\n"
               "loaded model is there, whatever name a request has."},
+    {"at_once", .kind = NTX_SET_COUNT, .min = 1, .max = 4, ENTRY("model", "at_once", at_once), .preset = "1",
+     .about = "Of these models, how many stay loaded at a time, as long as all of them fit into ram; then the least "
+              "recently used\n"
+              "one is unloaded. Each beyond the first has daemons of its own (ntx-computed@2.service, ...), and takes "
+              "64 MiB of ram more."},
     {"max", .kind = NTX_SET_COUNT, .min = 1, .max = 4096, ENTRY("clients", "max", max_clients), .preset = "32",
      .about = "Connections at once. If all are taken, an idle one makes room for a newcomer. If none is idle, the "
               "newcomer may only\n"

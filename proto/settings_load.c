@@ -159,8 +159,10 @@ static const struct ntx_setting load_entries[] = {
          "A directory for the KV of texts, which then survives a restart, in files of at most state_max bytes in\n"
          "all; empty: none. It is made if it does not exist, and only the user ntx may have access to it; under the\n"
          "unit it is below /var/lib/ntx. Its content reveals prompts, as memory does."},
-    {"state-max", 0, "SIZE", "bytes of the files in --state DIR in all (default 20G)", .kind = NTX_SET_SIZE,
-     LOAD(state_max, state_max), CONF("prefix", "state_max", "20G"), .about = "Bytes of these files in all."},
+    {"state-max", 0, "SIZE",
+     "bytes of the files in --state DIR in all (default 20G); with --at-once, of those of each model",
+     .kind = NTX_SET_SIZE, LOAD(state_max, state_max), CONF("prefix", "state_max", "20G"),
+     .about = "Bytes of these files in all; with [model] at_once above 1, of those of each model."},
     {"kv-ram", 0, "SIZE",
      "keep at most SIZE of keys and values in memory (part of --ram), and older ones in an unnamed file in --state "
      "DIR, "

@@ -37,7 +37,9 @@ struct options {
     unsigned max, per_user; /* connections of ntx-computed, from ntx.conf; 0: not given */
     bool stall, keep;       /* given on the command line */
     char stable[8];         /* "yes", "no", or "" */
-    unsigned grace_s;       /* time for answers under way when a service ends */
+    unsigned at_once;       /* of ntx.conf; 0: not given */
+    char beside[NTX_PLACES][200];
+    unsigned grace_s; /* time for answers under way when a service ends */
     char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
     char manage_file[1024], manage_key[NTX_KEY_ROOM];
 };
@@ -96,8 +98,8 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
     }
 }
 
-/* Of ntx.conf the gateway reads [gateway], and from [clients] stop_grace and the numbers of connections;
- * ntx-computed checks the rest. The command line overrides the file. */
+/* Of ntx.conf the gateway reads [gateway], [model] at_once, and from [clients] stop_grace and the numbers of
+ * connections; ntx-computed checks the rest. The command line overrides the file. */
 static int on_pair(void *arg, const char *section, const char *name, const char *value)
 {
     struct options *o = arg;
@@ -109,6 +111,8 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
         o->per_user = (unsigned)strtoul(value, NULL, 10);
     else if (!strcmp(section, "clients") && !strcmp(name, "queue_wait"))
         o->http.refuse = !strcmp(value, "no");
+    else if (!strcmp(section, "model") && !strcmp(name, "at_once"))
+        o->at_once = (unsigned)NTX_MIN(strtoul(value, NULL, 10), (unsigned long)NTX_PLACES);
     if (strcmp(section, "gateway"))
         return 1;
     if (!strcmp(name, "listen") && !*o->listen)
@@ -195,6 +199,25 @@ static int serve_http(struct options *o, struct ntx_err *err)
     return 0;
 }
 
+/* The further daemons of a service, as its units name their directories. */
+static int add_places(struct options *o, struct ntx_err *err)
+{
+    int rc = 0;
+    if (o->http.n_dirs > 1 || o->at_once < 2)
+        return 0;
+    if (!o->http.dirs[0]) {
+        rc = ntx_runtime_dir(true, o->beside[0], sizeof o->beside[0], err);
+        o->http.dirs[0] = o->beside[0];
+    }
+    for (unsigned i = 1; !rc && i < o->at_once; i++) {
+        if (snprintf(o->beside[i], sizeof o->beside[i], "%s/place-%u", o->http.dirs[0], i + 1) >=
+            (int)sizeof o->beside[i])
+            rc = ntx_err_set(err, -ENAMETOOLONG, "%s: too long for a directory below it", o->http.dirs[0]);
+        o->http.dirs[o->http.n_dirs++] = o->beside[i];
+    }
+    return rc;
+}
+
 static int run_gateway(struct options *o, struct ntx_err *err)
 {
     int bad = o->config ? ini_parse(o->config, on_pair, o) : 0;
@@ -219,6 +242,8 @@ static int run_gateway(struct options *o, struct ntx_err *err)
     ntx_api_request_stable(strcmp(o->stable, "no"));
     if (!rc)
         rc = split_lists(o, err);
+    if (!rc)
+        rc = add_places(o, err);
     if (!rc)
         rc = ntx_need_descriptors(DESCRIPTORS, err);
     return rc ? rc : serve_http(o, err);

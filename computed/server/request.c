@@ -227,17 +227,31 @@ static int check_time(const struct ntx_server *s, const Ntx__Load *m, struct ntx
 
 /* Two processes do not share a prefix store (computed/engine/prefix_store.h): where several have models of one list,
  * each model has a folder of its own. */
-static char *state_of(const struct ntx_server *s, char *state, const char *id, char buf[1200])
+static char *state_of(const struct ntx_server *s, char *state, const char *id, char buf[NTX_STATE_ROOM])
 {
     if (!s->each_state || is_unset(state))
         return state;
     if (mkdir(state, 0700) && errno != EEXIST)
         return state; /* the store reports it */
-    int n = snprintf(buf, 1200, "%.900s/", state);
-    snprintf(buf + n, 1200 - (size_t)n, "%s", id);
+    int n = snprintf(buf, NTX_STATE_ROOM, "%.900s/", state);
+    snprintf(buf + n, NTX_STATE_ROOM - (size_t)n, "%s", id);
     for (char *c = buf + n; *c; c++)
         *c = *c == '/' || (*c == '.' && c == buf + n) ? '_' : *c;
     return buf;
+}
+
+char *ntx__first_state(const struct ntx_server *s, const Ntx__Load *m, char buf[NTX_STATE_ROOM])
+{
+    struct ntx_catalog found;
+    char *path = s->each_state && !is_unset(m->state) && s->known_list ? realpath(m->path, NULL) : NULL,
+         *state = m->state;
+    if (path && !ntx_catalog_scan(s->known_list, NULL, &found)) {
+        const struct ntx_catalog_model *k = ntx_catalog_at(&found, path);
+        state = k ? state_of(s, m->state, k->name[0], buf) : state;
+        ntx_catalog_free(&found);
+    }
+    free(path);
+    return state;
 }
 
 int ntx__load_known(struct ntx_conn *c, const Ntx__Request *req, const struct ntx_catalog_model *k, struct ntx_err *err)
@@ -246,7 +260,7 @@ int ntx__load_known(struct ntx_conn *c, const Ntx__Request *req, const struct nt
     const Ntx__Load *d = s->known_defaults ? s->known_defaults : s->c.defaults;
     char *configured = d && d->path && *d->path ? realpath(d->path, NULL) : NULL;
     const bool same = configured && !strcmp(configured, k->path), own = !same;
-    char state[1200];
+    char state[NTX_STATE_ROOM];
     Ntx__Load m = s->known_defaults ? *d : with_defaults(req->load, d, own);
     free(configured);
     int rc = check_time(s, req->load, err);

@@ -184,6 +184,7 @@ int ntx_server_new(uv_loop_t *loop, const struct ntx_server_config *c, struct nt
     s->listen_fd = s->counters_fd = -1;
     s->last_parked = &s->held;
     s->known_list = c->known_list && *c->known_list ? strdup(c->known_list) : NULL;
+    s->each_state = c->each_state;
     ntx_output_budget_init(&s->output_budget, c->max_clients + NTX_MAX_OVER_LIMIT);
     s->started_ns = s->looked_ns = ntx_now_ns();
     s->epoch = first_epoch();
@@ -220,7 +221,10 @@ int ntx_server_load_kept(struct ntx_server *s)
 
 int ntx_server_load(struct ntx_server *s, const Ntx__Load *m, struct ntx_err *err)
 {
-    int rc = ntx__pending_load_new(s, NULL, 0, m);
+    char state[NTX_STATE_ROOM];
+    Ntx__Load first = *m;
+    first.state = ntx__first_state(s, m, state);
+    int rc = ntx__pending_load_new(s, NULL, 0, &first);
     return rc ? ntx_err_set(err, rc, "cannot begin to load %s: %s", m->path, strerror(-rc)) : 0;
 }
 

@@ -49,6 +49,7 @@ struct ntx_server_config {
      * memory. */
     const Ntx__Load *defaults;
     const char *known_list; /* models that can be loaded by name (computed/engine/catalog.h); NULL, "": none */
+    bool each_state;        /* each of them has a folder of its own for its texts */
     /* file with the text of the warm prefix (warm_prefix.c); NULL, "": none */
     const char *warm_prefix;
     bool share_all;                /* users share prefixes of texts */

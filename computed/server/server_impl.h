@@ -282,6 +282,10 @@ void ntx__request(struct ntx_conn *c, Ntx__Request *req, size_t bytes); /* bytes
 /* why no model may be loaded or unloaded now; NULL: it may, once no other is in transit */
 const char *ntx__load_refusal(const struct ntx_server *s);
 bool ntx__answers_run(const struct ntx_server *s); /* which is one such reason */
+#define NTX_STATE_ROOM 1200
+/* The directory for the texts of a model that is loaded at start: m->state, or the model's own folder in it, in buf. It
+ * looks at the files of all known models. */
+char *ntx__first_state(const struct ntx_server *s, const Ntx__Load *m, char buf[NTX_STATE_ROOM]);
 /* Begins to load a known model. 0, or a negative errno with err. */
 int ntx__load_known(struct ntx_conn *c, const Ntx__Request *req, const struct ntx_catalog_model *m,
                     struct ntx_err *err);

@@ -84,8 +84,11 @@ def make_model(path, *options):
 class Daemons:
     """with Daemons() as d: d.client() ..."""
 
-    def __init__(self, *options, restart=True, grace=10, keep=False):
-        self.dir = tempfile.mkdtemp(prefix="ntx-server-")
+    def __init__(self, *options, restart=True, grace=10, keep=False, place=None):
+        """place: a name for a directory below those of other daemons, or None"""
+        self.dir = place or tempfile.mkdtemp(prefix="ntx-server-")
+        if place:
+            os.mkdir(place)
         self.options, self.restart, self.grace = list(options), restart, grace
         self.alive = os.pipe()
         self.keep = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if keep else ()  # as a supervisor does

@@ -25,8 +25,19 @@ for d in computed iod predictor; do
         grep -q '^SystemCallFilter=seccomp landlock_create_ruleset ' "$u" ||
             fail "$u: ntx-$d could not enter its sandbox"
     fi
-    ! grep -q '@' <(grep -v '^SystemCallFilter\|^#' "$u") || fail "$u: a path is not filled in"
+    ! grep -q '@[a-z]*@' "$u" "$units/ntx-$d@.service" || fail "$u: a path is not filled in"
 done
+# The daemons of further models: the same, each in a directory of its own, and none of them is the first one's.
+for d in computed iod predictor; do
+    u=$units/ntx-$d@.service
+    for line in RuntimeDirectory=ntx/place-%i Type=notify User=ntx Slice=ntx.slice PartOf=ntx.target; do
+        grep -qx "$line" "$u" || fail "$u lacks $line"
+    done
+    [ $d = computed ] || grep -qx "BindsTo=ntx-computed@%i.service" "$u" || fail "$u is bound to another one"
+    ! grep -n "%t/ntx \|%t/ntx/ntx" "$u" || fail "$u uses the first one's directory"
+done
+grep -q "^ExecStart=.* --runtime %t/ntx/place-%i .* --place %i\$" "$units/ntx-computed@.service" ||
+    fail "ntx-computed@.service does not say its place"
 grep -q -- "--config $tmp/usr/etc/ntx/ntx.conf" "$units/ntx-computed.service" ||
     fail "ntx-computed.service names another ntx.conf"
 

@@ -11,7 +11,7 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from gateway import BIN, Serve, check, equal, make_model, wait_for  # noqa: E402
+from gateway import BIN, Daemons, Gateway, Serve, check, equal, make_model, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-beside-")
 NTX = os.path.join(BIN, "ntx")
@@ -134,6 +134,42 @@ def check_state(texts):
     check(cached["alpha"][1] > 0 and cached["beta"][1] > 0, "the beginnings are known again:", cached)
 
 
+def check_service(texts):
+    """[model] at_once: the model of `path` and another one, each in daemons of its own; texts survive swaps."""
+    conf, store = os.path.join(tmp.name, "ntx.conf"), os.path.join(tmp.name, "kept")
+    with open(conf, "w") as f:
+        f.write("[model]\nram = %d\nctx = 256\nat_once = 2\npath = %s\n" % (RAM, path("alpha")))
+        f.write("models = %s\n[prefix]\nstate = %s\n" % (", ".join(map(path, NAMES)), store))
+    computed = [os.path.join(BIN, "ntx-computed"), "--config", conf]
+    equal(subprocess.run([*computed, "--places"], capture_output=True, text=True).stdout, "2\n", "--places")
+    over = subprocess.run([*computed, "--place", "3"], capture_output=True, text=True, timeout=60)
+    equal(over.returncode, 0, over.stderr)
+    check("at_once is 2" in over.stderr, over.stderr)
+    talk = {"messages": [{"role": "user", "content": "word " * 60}], "max_tokens": 2, "temperature": 0}
+    with Daemons("--config", conf) as d:
+        second = Daemons("--config", conf, "--place", "2", place=os.path.join(d.dir, "place-2"))
+        with second, Gateway(d, "--config", conf) as g:
+
+            def loaded():
+                return {m["id"] for m in g.get("/v1/models")[1]["data"] if m["status"]["value"] == "loaded"}
+
+            wait_for(lambda: loaded() == {"alpha"}, 20, "the model of path, and none in the second place")
+            cached = {}
+            for name in ("alpha", "beta", "alpha", "gamma", "beta", "gamma", "alpha"):
+                status, j = g.post("/v1/chat/completions", dict(talk, model=name))
+                equal((status, j["model"]), (200, name), j)
+                cached.setdefault(name, []).append(j["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
+                if name == "beta":
+                    check(name in loaded() and len(loaded()) == 2, "two at once:", loaded())
+            equal(cached, {"alpha": [0, 1, 1], "beta": [0, 1], "gamma": [0, 1]}, "beginnings are known again")
+            body = {"model": "beta", "prompt": PROMPT, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+            equal(g.post("/v1/completions", body)[1]["choices"][0]["text"], texts["beta"], "the text")
+            second.kill("computed")
+            second.spawn("computed")
+            equal(g.post("/v1/completions", body)[1]["choices"][0]["text"], texts["beta"], "after a kill")
+    equal(sorted(os.listdir(store)), NAMES, "a folder for each model")
+
+
 def main():
     texts = {}
     for i, name in enumerate(NAMES):
@@ -146,6 +182,7 @@ def main():
         check_traffic(g, texts)
         check_two(g, texts)
     check_state(texts)
+    check_service(texts)
     said = subprocess.run([NTX, "serve", path("alpha"), "--at-once", "9"], capture_output=True, text=True)
     check(said.returncode and "--at-once" in said.stderr, said)
 
