@@ -10,7 +10,8 @@ before with each turn, the answers as they came; a turn adds a tool's result of 
 it has its answer. The servers run one after the other (A: ntx, B: llama-server), each with 2 threads, a context for
 each agent, and all of the model in memory.
 
-A line for each run: time to the first token (p50, p99) and the whole time in s; prompt tokens in all; the share of
+A line for each run: time to the first token (p50, p99), the whole time, and the processors' time of the server with its
+start, which matters on a machine that is shared, in s; prompt tokens in all; the share of
 them that was not computed again, and that share as an ideal cache gives it: all but the new part of each turn, and the
 shared rules of all agents but the first. Without --llama only ntx runs. NTX_BIN: build/bin.
 """
@@ -19,6 +20,7 @@ import argparse
 import http.client
 import json
 import os
+import resource
 import socket
 import statistics
 import subprocess
@@ -135,6 +137,12 @@ class Agent(threading.Thread):
         self.messages.append({'role': 'assistant', 'content': text})
 
 
+def cpu_seconds():
+    """Of the servers that have ended, and of their own processes."""
+    use = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return use.ru_utime + use.ru_stime
+
+
 def percentile(values, share):
     return sorted(values)[min(int(share * len(values)), len(values) - 1)]
 
@@ -150,6 +158,7 @@ def ideal(agents, tokens):
 
 
 def measure(who, args, tmp):
+    cpu = cpu_seconds()
     with Server(who, args, tmp) as s:
         agents = [Agent(s.port, i, args) for i in range(args.agents)]
         begin = time.monotonic()
@@ -165,12 +174,13 @@ def measure(who, args, tmp):
     first = [t[0] for t in turns]
     prompt, cached = sum(t[1] for t in turns), sum(t[2] for t in turns)
     print(
-        '%s,%.3f,%.3f,%.1f,%d,%.4f,%.4f'
+        '%s,%.3f,%.3f,%.1f,%.1f,%d,%.4f,%.4f'
         % (
             'ntx' if who == 'A' else 'llama-server',
             statistics.median(first),
             percentile(first, 0.99),
             seconds,
+            cpu_seconds() - cpu,
             prompt,
             cached / prompt,
             ideal(agents, args.tokens),
@@ -189,7 +199,7 @@ def main():
     p.add_argument('--order', default='AB')
     p.add_argument('--ram', default='2G')
     args = p.parse_args()
-    print('server,ttft_p50_s,ttft_p99_s,total_s,prompt_tokens,cached_share,ideal_share', flush=True)
+    print('server,ttft_p50_s,ttft_p99_s,total_s,cpu_s,prompt_tokens,cached_share,ideal_share', flush=True)
     with tempfile.TemporaryDirectory(prefix='ntx-agents-') as tmp:
         for who in args.order if args.llama else 'A':
             measure(who, args, tmp)
