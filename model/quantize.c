@@ -232,10 +232,10 @@ const int8_t ntx__iq4_value[16] = {NTX_VALUES_iq4_nl};
 
 int ntx__iq4_nearest(float v)
 {
-    int i = 0;
-    while (i < 15 && 2 * v > (float)(ntx__iq4_value[i] + ntx__iq4_value[i + 1]))
-        i++;
-    return i;
+    int n = 0;
+    for (int i = 0; i < 15; i++) /* all of them: a branch on v is predicted badly */
+        n += 2 * v > (float)(ntx__iq4_value[i] + ntx__iq4_value[i + 1]);
+    return n;
 }
 
 static void to_iq4_nl(const struct ntx__grid *g, const float *x, const float *w, void *block)

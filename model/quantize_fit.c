@@ -36,6 +36,20 @@ NTX_CLONES static void sum_integers(const float *restrict x, const float *restri
     *out = s;
 }
 
+/* The same without a minimum, and without the sums of q. */
+NTX_CLONES static void sum_scaled(const float *restrict x, const float *restrict w, int n,
+                                  const float *restrict inverse, float least, float most, struct sums *restrict out)
+{
+    struct sums s = {0};
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < NTX__LANES; c++) {
+            float v = x[i] * inverse[c], q = ROUND(BOUND(v, least, most)), wq = w[i] * q;
+            s.xq[c] += wq * x[i];
+            s.qq[c] += wq * q;
+        }
+    *out = s;
+}
+
 NTX_CLONES static void sum_listed(const float *restrict x, const float *restrict w, int n,
                                   const float *restrict inverse, const float *restrict nearest,
                                   struct sums *restrict out)
@@ -58,7 +72,7 @@ static void try_scales(const float *x, const float *w, int n, const float *inver
     if (l.nearest)
         sum_listed(x, w, n, inverse, l.nearest, &s);
     else
-        sum_integers(x, w, n, inverse, 0, l.least, l.most, &s);
+        sum_scaled(x, w, n, inverse, l.least, l.most, &s);
     for (int c = 0; c < NTX__LANES; c++)
         if (s.qq[c] > 0 && s.xq[c] * s.xq[c] > *gain * s.qq[c]) {
             *gain = s.xq[c] * s.xq[c] / s.qq[c];
@@ -81,13 +95,15 @@ float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l
     if (fabsf(extreme) < NONE)
         return 0;
     for (int side = 0; side < 2; side++) { /* the extreme may map to either end */
+        const float middle = end[side] / extreme, step = STEP * unit / fabsf(end[side]);
         for (int c = 0; c < NTX__LANES; c++)
-            inverse[c] = end[side] / extreme * (1 + (float)(c - BELOW) * STEP * unit / fabsf(end[side]));
+            inverse[c] = middle * (1 + (float)(c - BELOW) * step);
         try_scales(x, w, n, inverse, l, &best, &gain);
     }
     for (int again = 0; again < 2 && best != 0; again++) {
+        const float middle = 1 / best, step = FINE * unit / l.most;
         for (int c = 0; c < NTX__LANES; c++)
-            inverse[c] = 1 / best * (1 + (float)(c - BELOW) * FINE * unit / l.most);
+            inverse[c] = middle * (1 + (float)(c - BELOW) * step);
         try_scales(x, w, n, inverse, l, &best, &gain);
     }
     if (best == 0) /* all weights may be 0 */
@@ -158,40 +174,92 @@ struct ntx__line ntx__fit_line(const float *x, const float *w, int n, float most
 
 /* ---- candidates */
 
-NTX_CLONES static void errors_of_integers(const float *restrict x, const float *restrict w, int n,
-                                          const struct ntx__lines *restrict k, const float *restrict inverse,
-                                          float least, float most, float *restrict error)
+/* Of lines, and of scales alone (m is 0), of which at most NTX__FEW differ. */
+NTX_CLONES static void errors_of_lines(const float *restrict x, const float *restrict w, int n,
+                                       const struct ntx__lines *restrict k, const float *restrict inverse, float most,
+                                       float *restrict error)
 {
     float sum[NTX__LANES] = {0};
     for (int i = 0; i < n; i++)
         for (int c = 0; c < NTX__LANES; c++) {
-            float v = (x[i] + k->m[c]) * inverse[c], e = ROUND(BOUND(v, least, most)) * k->d[c] - k->m[c] - x[i];
+            float v = (x[i] + k->m[c]) * inverse[c], e = ROUND(BOUND(v, 0.0f, most)) * k->d[c] - k->m[c] - x[i];
+            sum[c] += w[i] * e * e;
+        }
+    memcpy(error, sum, sizeof sum);
+}
+
+NTX_CLONES static void errors_of_scales(const float *restrict x, const float *restrict w, int n,
+                                        const float *restrict d, const float *restrict inverse, float least, float most,
+                                        float *restrict error)
+{
+    float sum[NTX__FEW] = {0};
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < NTX__FEW; c++) {
+            float v = x[i] * inverse[c], e = ROUND(BOUND(v, least, most)) * d[c] - x[i];
             sum[c] += w[i] * e * e;
         }
     memcpy(error, sum, sizeof sum);
 }
 
 NTX_CLONES static void errors_of_listed(const float *restrict x, const float *restrict w, int n,
-                                        const struct ntx__lines *restrict k, const float *restrict inverse,
+                                        const float *restrict d, const float *restrict inverse,
                                         const float *restrict nearest, float *restrict error)
 {
-    float sum[NTX__LANES] = {0};
+    float sum[NTX__FEW] = {0};
     for (int i = 0; i < n; i++)
-        for (int c = 0; c < NTX__LANES; c++) {
-            float v = x[i] * inverse[c], e = nearest[(int)ROUND(BOUND(v, -128.0f, 127.0f)) + 128] * k->d[c] - x[i];
+        for (int c = 0; c < NTX__FEW; c++) {
+            float v = x[i] * inverse[c], e = nearest[(int)ROUND(BOUND(v, -128.0f, 127.0f)) + 128] * d[c] - x[i];
             sum[c] += w[i] * e * e;
         }
     memcpy(error, sum, sizeof sum);
 }
 
-void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines *k, struct ntx__levels l,
-                 float error[NTX__LANES])
+static float inverse_of(float d) { return d != 0 && isfinite(1 / d) && isfinite(d) ? 1 / d : 0; }
+
+void ntx__line_errors(const float *x, const float *w, int n, const struct ntx__lines *k, float most,
+                      float error[NTX__LANES])
 {
     float inverse[NTX__LANES];
     for (int c = 0; c < NTX__LANES; c++)
-        inverse[c] = isfinite(k->d[c]) && isfinite(1 / k->d[c]) ? 1 / k->d[c] : 0;
+        inverse[c] = inverse_of(k->d[c]);
+    errors_of_lines(x, w, n, k, inverse, most, error);
+}
+
+void ntx__scale_errors(const float *x, const float *w, int n, const float d[NTX__FEW], struct ntx__levels l,
+                       float error[NTX__FEW])
+{
+    float inverse[NTX__FEW];
+    for (int c = 0; c < NTX__FEW; c++)
+        inverse[c] = inverse_of(d[c]);
     if (l.nearest)
-        errors_of_listed(x, w, n, k, inverse, l.nearest, error);
+        errors_of_listed(x, w, n, d, inverse, l.nearest, error);
     else
-        errors_of_integers(x, w, n, k, inverse, l.least, l.most, error);
+        errors_of_scales(x, w, n, d, inverse, l.least, l.most, error);
+}
+
+/* ---- what was chosen */
+
+NTX_CLONES void ntx__round_all(const float *restrict x, int n, float inverse, float m, float least, float most,
+                               int *restrict q)
+{
+    for (int i = 0; i < n; i++) {
+        float v = (x[i] + m) * inverse;
+        q[i] = (int)ROUND(BOUND(v, least, most));
+    }
+}
+
+NTX_CLONES float ntx__scale_of(const float *restrict x, const float *restrict w, int n, const int *restrict q)
+{
+    float xq[NTX__LANES] = {0}, qq[NTX__LANES] = {0}, sum_xq = 0, sum_qq = 0;
+    for (int i = 0; i < n; i += NTX__LANES)
+        for (int c = 0; c < NTX__LANES; c++) {
+            float v = (float)q[i + c], wq = w[i + c] * v;
+            xq[c] += wq * x[i + c];
+            qq[c] += wq * v;
+        }
+    for (int c = 0; c < NTX__LANES; c++) {
+        sum_xq += xq[c];
+        sum_qq += qq[c];
+    }
+    return sum_qq > 0 ? sum_xq / sum_qq : 0;
 }

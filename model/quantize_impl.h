@@ -44,8 +44,17 @@ struct ntx__line ntx__fit_line(const float *x, const float *w, int n, float most
 struct ntx__lines {
     float d[NTX__LANES], m[NTX__LANES];
 };
-void ntx__errors(const float *x, const float *w, int n, const struct ntx__lines *c, struct ntx__levels l,
-                 float error[NTX__LANES]);
+void ntx__line_errors(const float *x, const float *w, int n, const struct ntx__lines *c, float most,
+                      float error[NTX__LANES]);
+/* The same of scales alone (m is 0). */
+#define NTX__FEW 8
+void ntx__scale_errors(const float *x, const float *w, int n, const float d[NTX__FEW], struct ntx__levels l,
+                       float error[NTX__FEW]);
+
+/* q = (x + m) * inverse, rounded. inverse is finite. */
+void ntx__round_all(const float *x, int n, float inverse, float m, float least, float most, int *q);
+/* The d of x = d * q with the least error; 0 if all q are 0. n is a multiple of NTX__LANES. */
+float ntx__scale_of(const float *x, const float *w, int n, const int *q);
 
 /* Quantises one block. */
 struct ntx__grid;

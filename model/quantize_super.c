@@ -33,12 +33,11 @@ static uint16_t scale_half(float d)
 /* Chooses a part's scale among the code `at` and its neighbours. */
 static float choose_scale(const struct super *s, const float *x, const float *w, float d, int at, int *code)
 {
-    struct ntx__lines k = {{0}, {0}};
-    float error[NTX__LANES];
+    float scale[NTX__FEW], error[NTX__FEW];
     int best = 0;
-    for (int c = 0; c < NTX__LANES; c++)
-        k.d[c] = d * (float)NTX_MIN(NTX_MAX(at + c % 5 - 2, s->code_least), s->code_most);
-    ntx__errors(x, w, s->width, &k, s->levels, error);
+    for (int c = 0; c < NTX__FEW; c++)
+        scale[c] = d * (float)NTX_MIN(NTX_MAX(at + c % 5 - 2, s->code_least), s->code_most);
+    ntx__scale_errors(x, w, s->width, scale, s->levels, error);
     for (int c = 1; c < 5; c++)
         best = error[c] < error[best] ? c : best;
     *code = NTX_MIN(NTX_MAX(at + best - 2, s->code_least), s->code_most);
@@ -49,23 +48,22 @@ static void integers(const struct super *s, const float *x, struct fitted *f)
 {
     float d = ntx_f16_to_f32(f->d);
     for (int j = 0; j < s->n; j++) {
-        float a = d * (float)f->code[j], inverse = a != 0 ? 1 / a : 0;
-        for (int k = j * s->width; k < (j + 1) * s->width; k++)
-            f->q[k] = s->levels.nearest ? ntx__iq4_value[ntx__iq4_nearest(x[k] * inverse)]
-                                        : ntx__clamp(x[k] * inverse, (int)s->levels.least, (int)s->levels.most);
+        float a = d * (float)f->code[j], inverse = a != 0 && isfinite(1 / a) ? 1 / a : 0;
+        int from = j * s->width;
+        if (!s->levels.nearest)
+            ntx__round_all(x + from, s->width, inverse, 0, s->levels.least, s->levels.most, f->q + from);
+        for (int k = from; s->levels.nearest && k < from + s->width; k++)
+            f->q[k] = ntx__iq4_value[ntx__iq4_nearest(x[k] * inverse)];
     }
 }
 
 /* The super-block's scale that fits these integers best. */
 static float refit_scale(const struct super *s, const float *x, const float *w, const struct fitted *f)
 {
-    float xq = 0, qq = 0;
-    for (int k = 0; k < s->n * s->width; k++) {
-        float q = (float)(f->code[k / s->width] * f->q[k]);
-        xq += w[k] * x[k] * q;
-        qq += w[k] * q * q;
-    }
-    return qq > 0 ? xq / qq : 0;
+    int q[NTX_QKK];
+    for (int k = 0; k < s->n * s->width; k++)
+        q[k] = f->code[k / s->width] * f->q[k];
+    return ntx__scale_of(x, w, s->n * s->width, q);
 }
 
 static void fit_scales(const struct super *s, const float *x, const float *w, struct fitted *out)
@@ -108,7 +106,7 @@ static float choose_line(const struct super *s, const float *x, const float *w, 
         k.d[c] = d * (float)codes[c];
         k.m[c] = dmin * (float)mins[c];
     }
-    ntx__errors(x, w, s->width, &k, s->levels, error);
+    ntx__line_errors(x, w, s->width, &k, s->levels.most, error);
     for (int c = 1; c < 9; c++)
         best = error[c] < error[best] ? c : best;
     *code = codes[best];
@@ -120,9 +118,9 @@ static void line_integers(const struct super *s, const float *x, struct fitted *
 {
     float d = ntx_f16_to_f32(f->d), dmin = ntx_f16_to_f32(f->dmin);
     for (int j = 0; j < s->n; j++) {
-        float a = d * (float)f->code[j], m = dmin * (float)f->min[j], inverse = a > 0 ? 1 / a : 0;
-        for (int k = j * s->width; k < (j + 1) * s->width; k++)
-            f->q[k] = ntx__clamp((x[k] + m) * inverse, 0, (int)s->levels.most);
+        float a = d * (float)f->code[j], m = dmin * (float)f->min[j];
+        float inverse = a > 0 && isfinite(1 / a) ? 1 / a : 0;
+        ntx__round_all(x + j * s->width, s->width, inverse, m, 0, s->levels.most, f->q + j * s->width);
     }
 }
 
