@@ -98,11 +98,11 @@ struct shape {
 #define AVX2_DECLARE(TYPE, type, ...) DECLARE_MATMUL(ntx__mm256_##type);
 AVX2_TYPES(AVX2_DECLARE)
 
-/* Defines ntx__mm256_<type> by rows<k>_<type>(shape, first row), k = 1, 2: in bands of outputs whose weights stay in
- * the cache for all rows. */
+/* Defines ntx__mm256_<type> by rows<k>_<type>(shape, first row), k = 1, 2, and by `many` for n_many rows at a time: in
+ * bands of outputs whose weights stay in the cache for all rows. */
 enum { BAND = 128 << 10 };
 
-#define MATMUL_BY_ROWS(type)                                                                                           \
+#define MATMUL_BY_MANY(type, many, n_many)                                                                             \
     DECLARE_MATMUL(ntx__mm256_##type)                                                                                  \
     {                                                                                                                  \
         uint32_t band = row_bytes < BAND ? (uint32_t)(BAND / row_bytes) : 1;                                           \
@@ -110,11 +110,14 @@ enum { BAND = 128 << 10 };
             const uint8_t *from = (const uint8_t *)w + o * row_bytes;                                                  \
             struct shape s = {from, x, y + o, row_bytes, x_stride, ldy, n_out - o < band ? n_out - o : band, n_in};    \
             uint32_t r = 0;                                                                                            \
+            for (; n_rows - r >= (n_many); r += (n_many))                                                              \
+                many(&s, r);                                                                                           \
             for (; n_rows - r >= 2; r += 2)                                                                            \
                 rows2_##type(&s, r);                                                                                   \
             if (r < n_rows)                                                                                            \
                 rows1_##type(&s, r);                                                                                   \
         }                                                                                                              \
     }
+#define MATMUL_BY_ROWS(type) MATMUL_BY_MANY(type, rows2_##type, 2)
 
 #endif
