@@ -10,6 +10,7 @@
 #include "model/arch/arch_impl.h"
 
 #define MERGED_MAX (1u << 20) /* most values of a square of patches */
+#define PIXELS_MAX (NTX_TOWER_SIDE_MAX * NTX_TOWER_SIDE_MAX)
 
 /* ---- keys */
 
@@ -108,8 +109,8 @@ int ntx__tower_area(struct ntx__keys *k, struct ntx_tower *t, uint32_t least, ui
 {
     const uint64_t square = (uint64_t)t->patch * t->merge * t->patch * t->merge;
     uint32_t from, to;
-    int rc = ntx__key_u32(k, "image_min_pixels", (int64_t)(least * square), 1, UINT32_MAX, &from);
-    if (rc || (rc = ntx__key_u32(k, "image_max_pixels", (int64_t)(most * square), 1, UINT32_MAX, &to)))
+    int rc = ntx__key_u32(k, "image_min_pixels", (int64_t)(least * square), 1, PIXELS_MAX, &from);
+    if (rc || (rc = ntx__key_u32(k, "image_max_pixels", (int64_t)(most * square), 1, PIXELS_MAX, &to)))
         return rc;
     if (from > to || to < square)
         return ntx_err_set(k->err, -EINVAL, "key '%s' is %u: pictures of %u to %u pixels are not possible", k->key, to,
