@@ -32,7 +32,7 @@ enum ntx_tower_fit {
 /* Entries of the table of learned positions that a patch gets. */
 enum ntx_tower_table {
     NTX_TOWER_TABLE_NONE,
-    NTX_TOWER_TABLE_EXACT,  /* the grid is the table */
+    NTX_TOWER_TABLE_EXACT,   /* the grid is the table */
     NTX_TOWER_TABLE_CORNERS, /* bilinear, with the corners of the table in the corners of the grid */
     NTX_TOWER_TABLE_CENTRES  /* bicubic, with the borders of the table on the borders of the grid */
 };
