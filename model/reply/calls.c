@@ -56,18 +56,31 @@ static bool hand_out(struct calls *c, struct span name, struct span id, struct s
     return true;
 }
 
+bool ntx__reply_hand_out(struct calls *c, struct span name, struct span arguments, bool failed)
+{
+    if (failed)
+        c->rc = -ENOMEM;
+    return failed || hand_out(c, name, (struct span){"", 0}, arguments);
+}
+
 /* ---- JSON */
+
+/* Some models call these members otherwise. */
+static bool named_member(struct span object, const char *key, const char *other, struct span *v)
+{
+    return ntx__reply_member(object, key, v) || ntx__reply_member(object, other, v);
+}
 
 static bool object_call(struct calls *c, struct span object, bool only_look)
 {
     struct span name, arguments = {"{}", 2}, id = {"", 0}, v;
-    if (!ntx__reply_member(object, "name", &v) || !ntx__reply_text(v, &name) || !name.n)
+    if (!named_member(object, "name", "tool_name", &v) || !ntx__reply_text(v, &name) || !name.n)
         return false;
     const bool given = ntx__reply_member(object, "arguments", &arguments) ||
                        ntx__reply_member(object, "parameters", &arguments);
     if (c->bare && (!given || !c->options->offers(c->options->arg, name.p, name.n)))
         return false;
-    if (ntx__reply_member(object, "id", &v))
+    if (named_member(object, "id", "tool_call_id", &v))
         ntx__reply_text(v, &id);
     return arguments.p[0] == '{' && (only_look || hand_out(c, name, id, arguments));
 }
@@ -76,14 +89,15 @@ static bool object_call(struct calls *c, struct span object, bool only_look)
 static bool cut_object(struct calls *c, struct span object, bool only_look)
 {
     struct span name, arguments = {"", 0}, id = {"", 0}, v;
-    if (!ntx__reply_begun(object, "name", &v) || !ntx__reply_value(&v, &name) || !ntx__reply_text(name, &name) ||
-        !name.n)
+    if ((!ntx__reply_begun(object, "name", &v) && !ntx__reply_begun(object, "tool_name", &v)) ||
+        !ntx__reply_value(&v, &name) || !ntx__reply_text(name, &name) || !name.n)
         return false;
     if (!ntx__reply_begun(object, "arguments", &arguments))
         ntx__reply_begun(object, "parameters", &arguments);
     if ((arguments.n && arguments.p[0] != '{') || (c->bare && !c->options->offers(c->options->arg, name.p, name.n)))
         return false;
-    if (ntx__reply_begun(object, "id", &v) && ntx__reply_value(&v, &id) && !ntx__reply_text(id, &id))
+    if ((ntx__reply_begun(object, "id", &v) || ntx__reply_begun(object, "tool_call_id", &v)) &&
+        ntx__reply_value(&v, &id) && !ntx__reply_text(id, &id))
         id.n = 0;
     return only_look || hand_out(c, name, id, arguments);
 }
@@ -114,6 +128,30 @@ static bool read_objects(struct calls *c, bool only_look)
 bool ntx__calls_hermes(struct calls *c) { return read_objects(c, true) && read_objects(c, false); }
 bool ntx__calls_bare(struct calls *c, bool only_look) { return read_objects(c, only_look); }
 bool ntx__calls_llama(struct calls *c) { return ntx__calls_hermes(c); }
+
+/* [{"NAME": {...}}, ...]: a call has one member. */
+static bool read_members(struct calls *c, bool only_look)
+{
+    struct span at = ntx__reply_trim(c->body), list, v, name, arguments;
+    unsigned n = 0;
+    if (!ntx__reply_value(&at, &list) || list.p[0] != '[' || ntx__reply_trim(at).n)
+        return false;
+    for (at = (struct span){list.p + 1, list.n - 2}; (at = ntx__reply_trim(at)).n; n++) {
+        if (n && at.p[0] == ',')
+            at = (struct span){at.p + 1, at.n - 1};
+        if (!ntx__reply_value(&at, &v) || v.p[0] != '{')
+            return false;
+        struct span in = {v.p + 1, v.n - 2}, gap;
+        if (!ntx__reply_value(&in, &name) || !ntx__reply_text(name, &name) || !ntx__reply_until(&in, ":", &gap) ||
+            ntx__reply_trim(gap).n || !ntx__reply_value(&in, &arguments) || arguments.p[0] != '{' ||
+            ntx__reply_trim(in).n)
+            return false;
+        if (!only_look && !hand_out(c, name, (struct span){"", 0}, arguments))
+            return false;
+    }
+    return n > 0;
+}
+bool ntx__calls_apertus(struct calls *c) { return read_members(c, true) && read_members(c, false); }
 
 /* NAME[ARGS]{...}, in some models with [CALL_ID]ID between; else a list of objects. */
 bool ntx__calls_mistral(struct calls *c)

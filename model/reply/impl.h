@@ -49,6 +49,11 @@ bool ntx__calls_mistral(struct calls *c);
 bool ntx__calls_llama(struct calls *c);
 bool ntx__calls_harmony(struct calls *c, struct span head);
 
+bool ntx__calls_python(struct calls *c); /* python.c */
+bool ntx__calls_apertus(struct calls *c);
+/* Passes on one call without an id; failed: there was no memory for its arguments. */
+bool ntx__reply_hand_out(struct calls *c, struct span name, struct span arguments, bool failed);
+
 bool ntx__calls_bare(struct calls *c, bool only_look);
 
 /* ---- bare.c: calls without marks, inside text */

@@ -121,6 +121,52 @@ static void check_json(void)
           "T:Ok.|C:f#x9 {\"a\": 1}|C:g {}");
 }
 
+/* Formats of the families of 2026, with replies as their publishers show them. */
+static void check_families(void)
+{
+    check("seed",
+          "<seed:think>a</seed:think>Ok.<seed:tool_call>\n<function=f>\n<parameter=a>x</parameter>\n</function>\n"
+          "</seed:tool_call>",
+          "H:a|T:Ok.|C:f {\"a\": \"x\"}");
+    check("command-a",
+          "<|START_THINKING|>a<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", "
+          "\"parameters\": {\"a\": 1}},\n {\"tool_call_id\": \"1\", \"tool_name\": \"g\", \"parameters\": {}}\n]"
+          "<|END_ACTION|>",
+          "H:a|C:f#0 {\"a\": 1}|C:g#1 {}");
+    check("command-a", "<|START_THINKING|>a<|END_THINKING|><|START_RESPONSE|>Yes.<|END_RESPONSE|>", "H:a|T:Yes.");
+    check_cut("command-a", "<|START_ACTION|>[{\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"a",
+              "C:f#0 cut {\"a");
+    check("apertus",
+          "<|inner_prefix|>a<|inner_suffix|>b<|tools_prefix|>[{\"f\": {\"a\": 1}}, {\"g\": {}}]<|tools_suffix|>",
+          "H:a|T:b|C:f {\"a\": 1}|C:g {}");
+    check("apertus", "<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>", "T:<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>");
+    check("nemotron-2", "<think>\na\n</think>\n\n<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]</TOOLCALL>",
+          "H:a|C:f {\"a\": 1}");
+    check("jamba", "Ok.<tool_calls>[\n{\"name\": \"f\", \"arguments\": {}}\n]</tool_calls>", "T:Ok.|C:f {}");
+}
+
+/* LFM2 writes calls as Python does. */
+static void check_python(void)
+{
+    check("lfm2", "Ok.<|tool_call_start|>[f(a=\"x\", b=-1.5, c=True, d=None), g()]<|tool_call_end|>Done",
+          "T:Ok.|C:f {\"a\": \"x\", \"b\": -1.5, \"c\": true, \"d\": null}|C:g {}|T:Done");
+    check(
+        "lfm2",
+        "<|tool_call_start|>[f(a=['p', \"q\"], o={'k': (1, 2), \"l\": {}}, s='it\\'s \\n \"\\w\"',)]<|tool_call_end|>",
+        "C:f {\"a\": [\"p\", \"q\"], \"o\": {\"k\": [1, 2], \"l\": {}}, \"s\": \"it's \\n \\\"\\\\w\\\"\"}");
+    check("lfm2", "<|tool_call_start|>[{\"name\": \"f\", \"arguments\": {}}]<|tool_call_end|>", "C:f {}");
+    static const char *const bad[] = {"[f(a=b)]",  "[f(1)]", "[f(a=1]",       "f(a=1)",
+                                      "[f(a='x)]", "[]",     "[f(a={1: 2})]", "[f(a=1) g()]"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char reply[96], want[100];
+        snprintf(reply, sizeof reply, "<|tool_call_start|>%s<|tool_call_end|>", bad[i]);
+        snprintf(want, sizeof want, "T:%s", reply);
+        check("lfm2", reply, want);
+    }
+    check_cut("lfm2", "<|tool_call_start|>[f(a=1), g(b=", "C:f {\"a\": 1}");
+    check_cut("lfm2", "<|tool_call_start|>[f(a", "");
+}
+
 static void check_marks(void)
 {
     check("deepseek",
@@ -315,6 +361,14 @@ static void check_templates(void)
     check_told("'" DSML "' + 'function_calls>' tool_calls", "deepseek-v3.2");
     check_told("'<' + '" DSML "' + 'tool_calls>'", "deepseek-v4");
     check_told("[TOOL_CALLS]", "mistral");
+    check_told("<seed:think> <seed:tool_call><function=", "seed");
+    check_told("<|START_THINKING|> <|START_ACTION|>", "command-a");
+    check_told("<|tool_list_start|> <|tool_call_start|>", "lfm2");
+    check_told("<|inner_prefix|> <|tools_prefix|>", "apertus");
+    check_told("<AVAILABLE_TOOLS> <TOOLCALL>", "nemotron-2");
+    check_told("<|bom|> <tool_calls>", "jamba");
+    check_told("<tool_call>\n<function=example_function_name>\n<parameter=example> <think>",
+               "qwen3-coder"); /* Nemotron 3 */
     check_told("<|start_header_id|> {\"name\": function name, \"parameters\": ", "llama-3");
     check_told("<|start|><|channel|><|message|>", "harmony");
     const struct ntx_reply_format *kimi = ntx_reply_by_name("kimi");
@@ -343,6 +397,8 @@ int main(void)
     check_bare();
     bare = true; /* the marks of the formats mean the same then */
     check_thoughts();
+    check_families();
+    check_python();
     check_marks();
     check_xml();
     bare = false;
