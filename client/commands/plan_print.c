@@ -14,6 +14,25 @@ static struct ntx_roof_run run_of(const struct ntx_plan_answer *a, bool prefill)
     return (struct ntx_roof_run){a->batch, a->place.ctx, prefill, a->compat};
 }
 
+/* Weights that a token uses, of the experts those that are chosen. Tables whose rows are looked up do not count. */
+static double token_bytes(const struct ntx_outline *m)
+{
+    const struct ntx_model *model = m->model;
+    const struct ntx_hparams *hp = &model->hp;
+    const double used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 1;
+    double sum = 0;
+    for (uint64_t i = 0; i < ntx_gguf_n_tensors(model->gguf); i++) {
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(model->gguf, i);
+        unsigned layer = 0;
+        const bool of_layer = sscanf(t->name, "blk.%u.", &layer) == 1;
+        const bool table = i == model->input_embd || i == model->gram_embd ||
+                           (i == model->token_embd && model->output != model->token_embd);
+        if (!table && (!of_layer || layer < hp->n_layers))
+            sum += (double)t->bytes * (ntx_is_experts(t->name) ? used : 1);
+    }
+    return sum;
+}
+
 /* ---- text output */
 
 static void print_forecast(const struct ntx_plan_answer *a, const struct ntx_forecast *f, const char *what,
@@ -98,7 +117,8 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
     printf("\nmodel    %s: %.2f GB of weights, KV %.3g MB per token", ntx_out_line(m->name, name, sizeof name),
            (double)all / 1e9, p->kv_token_bytes / 1e6);
     if (m->model->hp.n_expert)
-        printf(", %u of %u experts used", m->model->hp.n_expert_used, m->model->hp.n_expert);
+        printf(", %u of %u experts used: %.3g GB a token", m->model->hp.n_expert_used, m->model->hp.n_expert,
+               token_bytes(m) / 1e9);
     printf("\nmachine  %s (%s)\n", ntx_out_line(a->hw.name, name, sizeof name),
            a->hw.source[0] ? ntx_out_line(a->hw.source, source, sizeof source) : "source unknown");
     const char *vram = shared ? " for processor and GPU" : ", --vram ";
@@ -182,6 +202,7 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
         snprintf(key, sizeof key, "bytes_%s", tiers[t]);
         json_object_set_new(j, key, json_integer((json_int_t)p->bytes[t]));
     }
+    json_object_set_new(j, "bytes_token", json_integer((json_int_t)token_bytes(&a->model)));
     json_object_set_new(j, "smallest", json_integer((json_int_t)p->smallest));
     json_object_set_new(j, "exact", json_boolean(a->exact));
     json_object_set_new(j, "notes", notes_json(a));
