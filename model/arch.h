@@ -31,6 +31,7 @@
 #define NTX_INDEX_BLOCK_MAX 1024 /* the same if the key is their mean */
 #define NTX_DELTA_TAPS_MAX  8
 #define NTX_TAPS_MAX        16 /* layers whose states a drafter may use */
+#define NTX_SCAN_STATE_MAX  64 /* widest state of a value in a Mamba-1 scan */
 #define NTX_DELTA_HEAD_STEP 16 /* a delta net's heads have a multiple of this width */
 
 enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
@@ -105,7 +106,7 @@ struct ntx_hparams {
      * state. keys 0: a convolution alone, over `head` channels. */
     uint64_t recurrent[NTX_MAX_LAYERS / 64];
     struct {
-        uint32_t taps, head, heads, keys, key_heads;
+        uint32_t taps, head, heads, keys, key_heads, rank /* of the rates of a Mamba-1 scan */;
     } delta;
     bool recurrent_attends; /* recurrent layers attend as well: they keep K and V, too */
     /* Indexer: `heads` queries of `head` values choose `most` positions. Layers `in` (bit l) have one; the others

@@ -84,7 +84,7 @@ static void find_feeding(struct ntx_layer *l)
                    (both && wanted[s->in[1]]);
         for (int k = 0; s->feeds && !joins_keys && k < 2; k++)
             wanted[s->in[k]] = s->in[k] != NTX_BUF_NONE;
-        wanted[NTX_BUF_A] |= s->op == NTX_OP_DELTA;
+        wanted[NTX_BUF_A] |= s->op == NTX_OP_DELTA || s->op == NTX_OP_SCANEACH;
     }
 }
 

@@ -39,6 +39,9 @@
  *   SCAN        Mamba-2: with x, B and C in in[0], rates t = softplus(in[1] +  dt [heads], A [heads],
  *               dt), and the state S of each head:                            D [heads]
  *               S = exp(t A) S + B (x) t x;  out = S'C + D x
+ *   SCANEACH    Mamba-1: with x in in[0], B and then C in in[1], rates        dt [width], A [width x keys],
+ *               t = softplus(buffer A + dt), and a state S of each value:     D [width]
+ *               S = exp(t A) S + B t x;  out = S'C + D x
  *   SHORTCONV   out *= causal depthwise convolution of in[0] * in[1] over      taps of each channel, the row's own
  *               `taps` positions; in[0] becomes that product                  last
  *   ADD         out += in[0]                                                  -
@@ -137,6 +140,7 @@
     X(RATES,     rates,     ROWS, ONE,    0,                                                    VALUES) \
     X(DELTA,     delta,     BACK, HEADS,  NTX_DOES_FEED,                                        OWN) \
     X(SCAN,      scan,      BACK, HEADS,  NTX_DOES_FEED,                                        NO) \
+    X(SCANEACH,  scaneach,  BACK, ONE,    NTX_DOES_FEED,                                        NO) \
     X(SHORTCONV, shortconv, BACK, ONE,    NTX_DOES_FEED,                                        NO) \
     X(SCALE,     scale,     ROWS, ONE,    NTX_DOES_AT | NTX_DOES_WEIGHTS,                       VALUES) \
     X(INPUTS,    inputs,    ROWS, ONE,    0,                                                    VALUES) \

@@ -49,6 +49,8 @@
     X(DELTA_RATES,          2 * hp->delta.heads) \
     X(DELTA_VALUES,         hp->delta.heads * hp->delta.head) \
     X(DELTA_MIX,            2 * hp->delta.key_heads * hp->delta.keys + hp->delta.heads * hp->delta.head) \
+    X(DELTA_KEYS,           hp->delta.keys) \
+    X(DELTA_RANK,           hp->delta.rank) \
     X(SCAN_GROUP,           hp->delta.key_heads ? hp->delta.heads * hp->delta.head / hp->delta.key_heads : 1) \
     X(SCAN_GROUPS,          hp->delta.key_heads) \
     X(INDEX_HEAD,           hp->index.head) \
@@ -279,6 +281,17 @@ enum ntx_use {
     X(scan_a, "ssm_a", ONE, DELTA_HEADS, VECTORS)                                                                      \
     X(scan_d, "ssm_d", ONE, DELTA_HEADS, VECTORS)                                                                      \
     X(scan_norm, "ssm_norm.weight", SCAN_GROUP, SCAN_GROUPS, VECTORS)                                                  \
+    X(each_in, "ssm_xs.weight", EMBD, DELTA_VALUES, MATRIX)         /* Mamba-1, fused in files: x, */                  \
+    X(each_gate, "ssm_zs.weight", EMBD, DELTA_VALUES, MATRIX)       /* and the gate of its output; */                  \
+    X(each_low, "ssm_low.weight", DELTA_VALUES, DELTA_RANK, MATRIX) /* fused, too: of x, low-rank rates, */            \
+    X(each_b, "ssm_b.weight", DELTA_VALUES, DELTA_KEYS, MATRIX)     /* B, */                                           \
+    X(each_c, "ssm_c.weight", DELTA_VALUES, DELTA_KEYS, MATRIX)     /* and C, */                                       \
+    X(each_low_norm, "ssm_dt_norm.weight", DELTA_RANK, ONE, VECTOR) /* their norms, */                                 \
+    X(each_b_norm, "ssm_b_norm.weight", DELTA_KEYS, ONE, VECTOR)                                                       \
+    X(each_c_norm, "ssm_c_norm.weight", DELTA_KEYS, ONE, VECTOR)                                                       \
+    X(each_dt, "ssm_dt.weight", DELTA_RANK, DELTA_VALUES, MATRIX) /* and the rate of each value */                     \
+    X(each_a, "ssm_a", DELTA_KEYS, DELTA_VALUES, VECTORS)                                                              \
+    X(each_d, "ssm_d", DELTA_VALUES, ONE, VECTOR)                                                                      \
     X(short_gate, "shortconv.b.weight", EMBD, EMBD, MATRIX)     /* short convolution, fused in files: factor of its */ \
     X(short_out_gate, "shortconv.c.weight", EMBD, EMBD, MATRIX) /* input and of its output, */                         \
     X(short_in, "shortconv.x.weight", EMBD, EMBD, MATRIX)       /* and the input */                                    \
@@ -372,6 +385,8 @@ enum ntx_end {
     X(delta, "ssm_in.weight", hp->delta_joined, delta_mix, delta_gate,                                                 \
       hp->delta.head) /* for each key head q and k, then v of its heads, then the gates of their outputs */            \
     X(scan, "ssm_in.weight", true, scan_gate, scan_dt, 0)                                                              \
+    X(each_in, "ssm_in.weight", true, each_in, each_gate, 0)                                                           \
+    X(each_low, "ssm_x.weight", true, each_low, each_c, 0)                                                             \
     X(short_conv, "shortconv.in_proj.weight", true, short_gate, short_in, 0)
 
 enum ntx_whole_kind {

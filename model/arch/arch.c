@@ -399,8 +399,8 @@ static bool is_of_images(const struct opening *o, const char *name)
             return true;
     if (sscanf(name, "blk.%u.%n", &block, &n) != 1 || !n || block >= o->m->hp.n_layers + o->m->hp.n_nextn)
         return false;
-    for (size_t i = 0; i < NTX__IMAGE_TENSORS && o->arch->images[i]; i++)
-        if (!strcmp(name + n, o->arch->images[i]))
+    for (size_t i = 0; i < NTX__UNREAD_TENSORS && o->arch->unread[i]; i++)
+        if (!strcmp(name + n, o->arch->unread[i]))
             return true;
     return false;
 }

@@ -29,6 +29,7 @@
     X(gpt_oss, "gpt-oss")                                                                                              \
     X(glm4moe, "glm4moe")                                                                                              \
     X(minimax_m2, "minimax-m2")                                                                                        \
+    X(minimax_m3, "minimax-m3")                                                                                        \
     X(olmoe, "olmoe")                                                                                                  \
     X(smollm3, "smollm3")                                                                                              \
     X(mistral3, "mistral3")                                                                                            \
@@ -52,6 +53,8 @@
     X(falcon_h1, "falcon-h1")                                                                                          \
     X(nemotron_h, "nemotron_h")                                                                                        \
     X(nemotron_h_moe, "nemotron_h_moe")                                                                                \
+    X(jamba, "jamba")                                                                                                  \
+    X(deci, "deci")                                                                                                    \
     X(lfm2, "lfm2")                                                                                                    \
     X(lfm2moe, "lfm2moe")                                                                                              \
     X(qwen4exp, "qwen4exp")                                                                                            \
@@ -89,8 +92,8 @@
     X(tower_gemma3, "gemma3")                                                                                          \
     X(tower_pixtral, "pixtral")
 
-#define NTX__OWN_KEYS      16
-#define NTX__IMAGE_TENSORS 4
+#define NTX__OWN_KEYS       16
+#define NTX__UNREAD_TENSORS 4
 
 enum ntx__presence { NTX__NEVER, NTX__MAYBE /* the file's keys or tensors tell */, NTX__ALWAYS };
 
@@ -123,13 +126,13 @@ struct ntx__arch {
      * the rule for language models. */
     void (*name)(const struct ntx_hparams *hp, uint32_t layer, enum ntx_tensor t, const char *of, char *name,
                  size_t size);
-    const char *names[NTX_N_TENSORS];       /* names that differ from tensors.h */
-    const char *output_norm;                /* another name of output_norm.weight that files may have, or NULL */
-    bool kept[NTX_N_TENSORS];               /* matrices that a quantiser does not touch, besides those of all
+    const char *names[NTX_N_TENSORS];        /* names that differ from tensors.h */
+    const char *output_norm;                 /* another name of output_norm.weight that files may have, or NULL */
+    bool kept[NTX_N_TENSORS];                /* matrices that a quantiser does not touch, besides those of all
                                                architectures (model/mix.c) */
-    const char *images[NTX__IMAGE_TENSORS]; /* tensors of a layer, named as in tensors.h, that only images use: they
-                                               may be in a file */
-    const struct ntx_known *models;         /* known models, ended by one without a name; or NULL */
+    const char *unread[NTX__UNREAD_TENSORS]; /* tensors of a layer, named as in tensors.h, that may be in a file and are
+                                                not computed: for images, or for a choice of positions */
+    const struct ntx_known *models;          /* known models, ended by one without a name; or NULL */
 };
 
 /* Keys of several known models. */

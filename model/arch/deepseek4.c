@@ -272,5 +272,5 @@ const struct ntx__arch ntx__arch_deepseek4 = {
     .own = {"attention.q_lora_rank", "attention.sliding_window", "attention.indexer.head_count",
             "attention.indexer.top_k", "attention.compress_ratios", "nextn_predict_layers", "hash_layer_count",
             "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},
-    .images = {"exp_probs_b_vl.bias"}, /* the router's bias for tokens of images, besides exp_probs_b.bias */
+    .unread = {"exp_probs_b_vl.bias"}, /* the router's bias for tokens of images, besides exp_probs_b.bias */
 };

@@ -341,6 +341,13 @@ CASES = {
         '--arch nemotron_h_moe --layers 6 --delta-heads 8 --delta-head 64 --delta-keys 2 --head-dim 32 --experts 9'
         ' --experts-used 4 --expert-ff 96 --shared-ff 160 --type Q8_0 --seed 129'
     ),
+    'jamba.f32': '--arch jamba --layers 4 --attention-every 3 --experts 5 --experts-used 2 --type F32 --seed 130',
+    'jamba.q8_0': '--arch jamba --layers 4 --attention-every 3 --experts 5 --experts-used 2 --type Q8_0 --seed 131',
+    'minimax-m3.f32': (
+        '--arch minimax-m3 --layers 4 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 96 --dense 1 --heads 6'
+        ' --kv 2 --head-dim 64 --rotated 32 --biases --expert-scale 2 --type F32 --seed 133'
+    ),
+    'deci.f32': '--arch deci --layers 5 --type F32 --seed 132',
     'lfm2.f32': '--arch lfm2 --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --type F32 --seed 124',
     'lfm2moe.f32': (
         '--arch lfm2moe --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --experts 9 --experts-used 3'

@@ -136,6 +136,24 @@ FAMILIES = {
         'pixtral',
         {'hybrid_override_pattern': 'ME*ME', 'layers_block_type': None, 'num_hidden_layers': 5},
     ),
+    'jamba': (
+        'JambaForCausalLM',
+        dict(
+            {k: v for k, v in COMMON.items() if k not in ('head_dim', 'rms_norm_eps')},
+            num_hidden_layers=6,
+            rms_norm_eps=1e-5,
+            attn_layer_period=3,
+            attn_layer_offset=1,
+            expert_layer_period=2,
+            expert_layer_offset=1,
+            num_experts=5,
+            num_experts_per_tok=2,
+            mamba_d_state=12,
+            mamba_dt_rank=20,
+            use_mamba_kernels=False,
+        ),
+        'refact',
+    ),
     'lfm2': (
         'Lfm2ForCausalLM',
         dict(

@@ -62,6 +62,9 @@ enum {
 };
 bool mk__says(const struct mk_options *o, unsigned key);
 
+static inline bool is_jamba(const struct mk_options *o) { return !strcmp(o->arch, "jamba"); }
+static inline bool is_deci(const struct mk_options *o) { return !strcmp(o->arch, "deci"); }
+static inline bool chooses_blocks(const struct mk_options *o) { return !strcmp(o->arch, "minimax-m3"); }
 static inline bool is_gpt_oss(const struct mk_options *o) { return !strcmp(o->arch, "gpt-oss"); }
 static inline uint32_t expert_ff(const struct mk_options *o) { return o->expert_ff ? o->expert_ff : o->ff; }
 static inline uint32_t shared_ff(const struct mk_options *o)

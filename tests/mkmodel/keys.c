@@ -18,6 +18,7 @@ static const struct {
     {"gpt-oss", WINDOW},
     {"glm4moe", SHARED_COUNT | SIGMOID | DENSE},
     {"minimax-m2", SIGMOID},
+    {"minimax-m3", SHARED_COUNT | SIGMOID | DENSE},
     {"mistral3", TEMPERATURE},
     {"granite", SCALES},
     {"granitemoe", SCALES | SHARED_WIDTH},
@@ -163,23 +164,33 @@ static void add_scan_keys(struct model *m)
 {
     mk__kv_u32(m, "ssm.conv_kernel", m->hp.delta.taps);
     mk__kv_u32(m, "ssm.state_size", m->hp.delta.keys);
-    mk__kv_u32(m, "ssm.group_count", m->hp.delta.key_heads);
-    mk__kv_u32(m, "ssm.time_step_rank", m->hp.delta.heads);
+    if (!is_jamba(m->o))
+        mk__kv_u32(m, "ssm.group_count", m->hp.delta.key_heads);
+    mk__kv_u32(m, "ssm.time_step_rank", is_jamba(m->o) ? m->hp.delta.rank : m->hp.delta.heads);
     mk__kv_u32(m, "ssm.inner_size", m->hp.delta.heads * m->hp.delta.head);
 }
 
 /* Whether recurrent layers are told by a list of K and V heads. */
 static bool lists_kv(const struct model *m)
 {
-    return (mk__says(m->o, SCANS) && !m->hp.recurrent_attends) || mk__says(m->o, SHORT);
+    return (mk__says(m->o, SCANS) && !m->hp.recurrent_attends) || mk__says(m->o, SHORT) || is_jamba(m->o) ||
+           is_deci(m->o);
 }
 
 static void add_kv_list(struct model *m)
 {
     uint32_t kv[NTX_MAX_LAYERS];
     for (uint32_t l = 0; l < m->o->layers; l++)
-        kv[l] = ntx_is_recurrent(&m->hp, l) ? 0 : ntx_dims_of(&m->hp, l).n_head_kv;
+        kv[l] = ntx_is_recurrent(&m->hp, l) && !is_deci(m->o) ? 0 : ntx_dims_of(&m->hp, l).n_head_kv;
     kv_u32s(m, "attention.head_count_kv", kv);
+}
+
+static void add_head_list(struct model *m)
+{
+    uint32_t heads[NTX_MAX_LAYERS];
+    for (uint32_t l = 0; l < m->o->layers; l++)
+        heads[l] = ntx_dims_of(&m->hp, l).n_head;
+    kv_u32s(m, "attention.head_count", heads);
 }
 
 static void add_ff_list(struct model *m)
@@ -424,13 +435,15 @@ static void add_width_keys(struct model *m)
     const struct mk_options *o = m->o;
     if (is_gemma4(o))
         add_gemma4_keys(m);
-    else if (mk__says(o, ALONE))
+    else if (mk__says(o, ALONE) || is_deci(o))
         add_ff_list(m);
     else
         mk__kv_u32(m, "feed_forward_length", o->experts && !strcmp(o->arch, "llama") ? expert_ff(o) : o->ff);
     const uint32_t mla_kv_heads = o->kv_joined ? o->heads : 1;
     if (mk__says(o, BY_LAYER))
         add_layer_keys(m);
+    else if (is_deci(o))
+        add_head_list(m);
     else
         mk__kv_u32(m, "attention.head_count", o->heads);
     if (mk__says(o, STEP))
@@ -512,8 +525,15 @@ static void add_kept_keys(struct model *m)
     const struct mk_options *o = m->o;
     if (mk__says(o, DELTA))
         add_delta_keys(m);
-    if (mk__says(o, SCANS))
+    if (mk__says(o, SCANS) || is_jamba(o))
         add_scan_keys(m);
+    if (chooses_blocks(o)) {
+        mk__kv_u32(m, "attention.indexer.head_count", o->kv);
+        mk__kv_u32(m, "attention.indexer.key_length", or_else(o->index_head, 64));
+        mk__kv_u32(m, "attention.indexer.top_k", 16);
+        mk__kv_u32(m, "attention.indexer.block_size", 128);
+        mk__kv_u32(m, "attention.indexer.local_blocks", 1);
+    }
     if (mk__says(o, SHORT))
         mk__kv_u32(m, "shortconv.l_cache", m->hp.delta.taps);
     if (chooses(o))

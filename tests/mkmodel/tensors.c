@@ -230,6 +230,17 @@ static const struct {
     {NTX_T_scan_a, -0.5f, 0.1f, PLAIN, false, false},
     {NTX_T_scan_d, 1, 0.2f, PLAIN, false, false},
     {NTX_T_scan_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_each_in, 0, 1, OF_EMBD, false, false},
+    {NTX_T_each_gate, 0, 1, OF_EMBD, false, false},
+    {NTX_T_each_low, 0, 1, OF_IN, false, false},
+    {NTX_T_each_b, 0, 1, OF_IN, false, false},
+    {NTX_T_each_c, 0, 1, OF_IN, false, false},
+    {NTX_T_each_low_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_each_b_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_each_c_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_each_dt, 0, 1.5f, OF_IN, false, false},
+    {NTX_T_each_a, -1, 0.2f, PLAIN, false, false},
+    {NTX_T_each_d, 1, 0.2f, PLAIN, false, false},
     {NTX_T_short_gate, 0, 1, OF_EMBD, false, false},
     {NTX_T_short_out_gate, 0, 1, OF_EMBD, false, false},
     {NTX_T_short_in, 0, 1, OF_EMBD, false, false},
@@ -363,6 +374,22 @@ static void add_lora(struct model *m, uint32_t l, enum ntx_tensor of)
     }
 }
 
+/* An indexer that ntx does not read. */
+static void add_blocks_indexer(struct model *m, uint32_t l)
+{
+    const struct mk_options *o = m->o;
+    const uint32_t head = or_else(o->index_head, 64);
+    char name[64];
+    if (!chooses_blocks(o) || l < o->dense)
+        return;
+    for (int k = 0; k < 2; k++) {
+        snprintf(name, sizeof name, "blk.%u.indexer.%c_proj.weight", l, k ? 'k' : 'q');
+        mk_tensor_add(m->f, name, NTX_F32, o->embd, k ? head : head * o->kv, 1 / sqrtf((float)o->embd));
+        snprintf(name, sizeof name, "blk.%u.indexer.%c_norm.weight", l, k ? 'k' : 'q');
+        add_vector(m, name, head, 1, 0.1f);
+    }
+}
+
 static void add_layer(struct model *m, uint32_t l)
 {
     const struct mk_options *o = m->o;
@@ -395,6 +422,7 @@ static void add_layer(struct model *m, uint32_t l)
         if (ntx_is_scalable(values[i].tensor))
             add_scale(m, name, ntx_tensor_kinds[values[i].tensor].use == NTX_USE_EXPERT ? o->experts : 1);
     }
+    add_blocks_indexer(m, l);
 }
 
 /* Adds a next-token block. */

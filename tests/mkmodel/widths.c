@@ -124,7 +124,21 @@ static void alone_widths(struct model *m)
     m->hp.dims = m->dims;
 }
 
-enum { SCAN_STATE = 48 };
+/* In turn: a whole layer, no attention, one matrix in its place, nothing, other heads, no FFN. */
+static void holed_widths(struct model *m)
+{
+    const struct ntx_hparams *hp = &m->hp;
+    for (uint32_t l = 0; l < m->o->layers; l++) {
+        const uint32_t kind = l % 6;
+        const bool attends = kind != 1 && kind != 3, linear = kind == 2, has_ffn = kind != 3 && kind != 5;
+        const uint32_t kv = hp->n_head_kv * (kind == 4 ? 2 : 1);
+        m->dims[l] = (struct ntx_dims){
+            attends ? hp->n_head : 0, attends && !linear ? kv : 0, hp->head_k, hp->head_v, has_ffn ? hp->n_ff : 0, l};
+    }
+    m->hp.dims = m->dims;
+}
+
+enum { SCAN_STATE = 48, SCAN_EACH_STATE = 12 };
 
 void mk__find_widths(struct model *m)
 {
@@ -172,6 +186,12 @@ void mk__find_widths(struct model *m)
         memset(m->hp.recurrent, 0xff, sizeof m->hp.recurrent);
         m->hp.recurrent_attends = true;
     }
+    if (is_jamba(o))
+        m->hp.delta.heads = 2 * o->embd / NTX_DELTA_HEAD_STEP, m->hp.delta.head = NTX_DELTA_HEAD_STEP,
+        m->hp.delta.key_heads = 0, m->hp.delta.keys = SCAN_EACH_STATE, m->hp.delta.rank = or_else(o->q_lora, 32),
+        m->hp.n_ff_exp = o->ff;
+    if (is_deci(o))
+        holed_widths(m);
     if (mk__says(o, ALONE))
         alone_widths(m);
     m->hp.no_output_norm = mk__says(o, MEANS);
@@ -196,9 +216,11 @@ bool mk_arch_known(const char *arch)
            ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = 1}, 0, &l);
 }
 
+/* In some architectures the first layer has none. */
 bool mk_arch_experts(const char *arch, uint32_t n)
 {
-    struct ntx_layer l;
-    return ntx_layer_describe(arch, &(struct ntx_hparams){.n_expert = n, .expert_every = 1}, 0, &l) &&
-           ntx_layer_find(&l, NTX_OP_EXPERTS);
+    const struct ntx_hparams hp = {.n_layers = 2, .n_expert = n, .expert_every = 1};
+    struct ntx_layer l[2];
+    return ntx_layer_describe(arch, &hp, 0, &l[0]) && ntx_layer_describe(arch, &hp, 1, &l[1]) &&
+           (ntx_layer_find(&l[0], NTX_OP_EXPERTS) || ntx_layer_find(&l[1], NTX_OP_EXPERTS));
 }

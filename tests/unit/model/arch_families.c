@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arch_families.c: families that recombine pieces of others: the steps of a layer, what differs from its neighbours,
  * and what is refused. */
+#include "model/state.h"
 #include "tests/unit/model/opened.h"
 
 #define ATTENTION     "NORM* MM MM* MM* "
@@ -42,6 +43,7 @@ static const struct {
     {"cohere2", "SCALE* LAYERNORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD SCALE MM MM GLU MM ADD", NTX_ROPE_NORM},
     {"cohere2moe", "SCALE* LAYERNORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD SCALE ROUTE EXPERTS SCALE ADD",
      NTX_ROPE_NORM},
+    {"minimax-m3", WITH_QK_NORMS "MM ADD NORM ROUTE EXPERTS ADD", NTX_ROPE_NEOX},
     {"mimo2", ATTENTION "ROPE ROPE* SCALE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD", NTX_ROPE_NEOX},
 };
 
@@ -61,6 +63,41 @@ static void check_steps(void)
         CHECK_MSG(rope_of(x.m) == families[i].rope, "%s", o.arch);
         close_model(&x);
     }
+}
+
+/* Parts of layers that a search removed: attention, all but its last matrix, FFNs, and everything. */
+static void check_holes(void)
+{
+    struct mk_options o = options_of("deci");
+    o.experts = 0;
+    o.layers = 6;
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = x.m->layers;
+    struct ntx_kept_state kept[NTX_STATES_MOST];
+    CHECK(ntx_layer_find(&l[0], NTX_OP_ATTEND) && ntx_layer_find(&l[0], NTX_OP_GLU));
+    CHECK(!ntx_layer_find(&l[1], NTX_OP_ATTEND) && ntx_layer_find(&l[1], NTX_OP_GLU) && l[1].o == NTX_NO_TENSOR);
+    CHECK(!ntx_layer_find(&l[2], NTX_OP_ATTEND) && l[2].q == NTX_NO_TENSOR && l[2].o != NTX_NO_TENSOR);
+    CHECK(l[3].n_steps == 1 && l[3].step[0].op == NTX_OP_SCALE && l[3].step[0].out == NTX_BUF_X);
+    CHECK(ntx_layer_find(&l[5], NTX_OP_ATTEND) && !ntx_layer_find(&l[5], NTX_OP_GLU));
+    CHECK(ntx_dims_of(&x.m->hp, 4).n_head_kv == 2 * o.kv && ntx_states_of(&x.m->hp, 5, kept) == 1 &&
+          ntx_states_of(&x.m->hp, 1, kept) == 0 && ntx_states_of(&x.m->hp, 3, kept) == 0);
+    CHECK_STR(ntx_pack_refuses(&x.m->hp),
+              "the number of neurons may differ from layer to layer, and groups are made for one number");
+    close_model(&x);
+}
+
+/* All blocks that the indexer may choose are read, so the context ends there. */
+static void check_blocks(void)
+{
+    struct mk_options o = options_of("minimax-m3");
+    o.ctx = 100000;
+    struct opened x = open_model(&o);
+    CHECK(x.m->hp.ctx_train == 16 * 128 && x.m->hp.n_dense == 1 && x.m->hp.n_ff_shexp == 96);
+    CHECK(ntx_layer_find(&x.m->layers[1], NTX_OP_EXPERTS)->experts.shared.act == NTX_FFN_SILU_CLAMPED);
+    CHECK(ntx_layer_find(&x.m->layers[0], NTX_OP_GLU)->glu.hidden.act == NTX_FFN_SILU_CLAMPED);
+    close_model(&x);
+    refuse(&o, "minimax-m3.attention.indexer.block_size", "minimax-m3.attention.indexer.block_sizf", -EINVAL,
+           "key 'minimax-m3.attention.indexer.block_size' is missing");
 }
 
 /* Layers without RoPE or without a window, gates and factors. */
@@ -193,6 +230,8 @@ int main(void)
 {
     check_steps();
     check_windows();
+    check_holes();
+    check_blocks();
     check_layers();
     check_bailing();
     check_apertus();

@@ -403,6 +403,31 @@ static void check_ungated(void)
     refuse(&o, NULL, NULL, -ENOTSUP, "experts of 97 values are not supported");
 }
 
+/* Mamba-1: each value has a state; a layer has experts where the file has a router. */
+static void check_jamba(void)
+{
+    struct mk_options o = scan_options("jamba");
+    o.experts = 4;
+    struct opened x = open_model(&o);
+    const struct ntx_hparams *h = &x.m->hp;
+    const struct ntx_layer *l = x.m->layers;
+    const struct ntx_step *scan = ntx_layer_find(&l[0], NTX_OP_SCANEACH);
+    CHECK(ntx_count_recurrent(h) == 4 && ntx_is_recurrent(h, 0) && !ntx_is_recurrent(h, 2));
+    CHECK(scan->width == 2 * o.embd && scan->scan.keys == 12 && scan->feeds && scan->n_weights == 3);
+    CHECK_EQ(ntx_fold_floats(h), 2 * (size_t)o.embd * 12);
+    CHECK_EQ(ntx_state_floats(h, 0), 2 * (size_t)o.embd * (12 + 3));
+    for (uint32_t s = 0; &l[0].step[s] < scan; s++) /* all before the scan makes its inputs, but for the gate */
+        CHECK(l[0].step[s].feeds || l[0].step[s].out == NTX_BUF_Z);
+    CHECK_STR(name_of(&x, l[0].each_in), "blk.0.ssm_in.weight");
+    CHECK_STR(name_of(&x, l[0].each_c), "blk.0.ssm_x.weight");
+    CHECK(l[0].each_in == l[0].each_gate && l[0].each_low == l[0].each_b && l[0].each_b == l[0].each_c);
+    CHECK(!ntx_layer_find(&l[0], NTX_OP_EXPERTS) && ntx_layer_find(&l[1], NTX_OP_EXPERTS));
+    CHECK(!ntx_layer_find(&l[2], NTX_OP_ROPE) && ntx_layer_find(&l[2], NTX_OP_ATTEND) && !h->router.norm);
+    close_model(&x);
+    refuse(&o, "jamba.ssm.state_size", "jamba.ssm.state_sizf", -EINVAL, "key 'jamba.ssm.state_size' is missing");
+    refuse(&o, "blk.0.ssm_dt_norm.weight", "blk.0.ssm_dt_norn.weight", -EINVAL, "tensor 'blk.0.ssm_dt_norm.weight' is");
+}
+
 /* A layer with both keeps both; a layer of an FFN keeps nothing; a short convolution has no matrix. */
 static void check_kinds_of_state(void)
 {
@@ -448,6 +473,7 @@ int main(void)
 {
     check_granite();
     check_kinds_of_state();
+    check_jamba();
     refuse_scans();
     check_joined();
     check_deltas();

@@ -203,7 +203,7 @@ static void same_with_experts(void)
         {"qwen3moe", "F16", 9, 1},    {"gpt-oss", "Q8_0", 6, 3},    {"gpt-oss", "F32", 4, 4},
         {"glm4moe", "Q4_K_M", 9, 3},  {"minimax-m2", "Q8_0", 9, 3}, {"olmoe", "F16", 8, 4},
         {"granitemoe", "Q8_0", 8, 4}, {"step35", "Q4_K_M", 6, 3},   {"laguna", "Q8_0", 6, 3},
-        {"mimo2", "F32", 6, 3},
+        {"mimo2", "F32", 6, 3},       {"minimax-m3", "Q8_0", 6, 3}, {"deci", "Q8_0", 0, 0},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_model();
@@ -221,6 +221,11 @@ static void same_with_experts(void)
             make.layers = 4; /* without a window, with one, and with limited activations or not */
             make.window_heads = 6;
             make.dense = make.qk_norms = make.biases = 1;
+        }
+        if (!strcmp(make.arch, "deci")) {
+            make.layers = 6; /* of each kind */
+            make.dense = make.qk_norms = make.biases = 0;
+            make.rotated = 0;
         }
         if (!strcmp(make.arch, "mimo2")) {
             make.full_kv = 1;
@@ -532,7 +537,8 @@ static void same_with_scans(void)
     } of[] = {
         {"granitehybrid", "F32", 0, 48, 0}, {"granitehybrid", "Q8_0", 6, 64, 0},  {"falcon-h1", "Q8_0", 0, 32, 0},
         {"nemotron_h", "Q8_0", 0, 32, 0},   {"nemotron_h_moe", "F32", 6, 32, 64}, {"nemotron_h_moe", "Q8_0", 6, 32, 0},
-        {"lfm2", "F32", 0, 0, 0},           {"lfm2moe", "Q8_0", 6, 0, 0}};
+        {"jamba", "F32", 0, 0, 0},          {"jamba", "Q8_0", 6, 0, 0},           {"lfm2", "F32", 0, 0, 0},
+        {"lfm2moe", "Q8_0", 6, 0, 0}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct rig_options o = {.make = rig_model()};
         o.make.arch = of[i].arch;
@@ -541,7 +547,9 @@ static void same_with_scans(void)
         o.make.ff = 96;
         o.make.experts = of[i].experts;
         o.make.latent = of[i].latent;
-        o.make.expert_ff = strcmp(of[i].arch, "granitehybrid") ? 64 : 0; /* there experts are as wide as the FFN */
+        o.make.expert_ff = strcmp(of[i].arch, "granitehybrid") && strcmp(of[i].arch, "jamba")
+                               ? 64
+                               : 0; /* there experts are as wide as the FFN */
         o.make.attention_every = 2;
         o.make.delta_head = of[i].head;
         o.make.delta_heads = 6;
