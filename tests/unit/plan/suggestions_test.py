@@ -71,6 +71,16 @@ def test_memory():
     check("To buy" not in out and "which holds all of it" in out, out)
 
 
+def test_token():
+    """A token uses all weights, or of the experts the chosen ones: 8 of 128, which are 17.4 of 18.4 GB."""
+    dense = json.loads(ntx("plan", "llama-8b@q4_k_m", "--machine", "ram=16G", "--json"))
+    routed = json.loads(ntx("plan", "qwen3-30b-a3b@q4_k_m", "--machine", "ram=16G", "--json"))
+    check(dense["bytes_token"] == dense["bytes_model"], dense)
+    experts = (routed["bytes_model"] - routed["bytes_token"]) / (1 - 8 / 128)
+    check(0.93 < experts / routed["bytes_model"] < 0.97, routed)
+    check("8 of 128 experts used: 1.92 GB a token" in ntx("plan", "qwen3-30b-a3b@q4_k_m", "--machine", "ram=16G"))
+
+
 def test_here(folder, model):
     """On this machine; the smaller type comes with a command that runs."""
     big = make_model(
@@ -138,6 +148,7 @@ with tempfile.TemporaryDirectory(prefix="ntx-plan-") as d:
     ENV["XDG_CACHE_HOME"] = os.path.join(d, "first")
     small = make_model(os.path.join(d, "m.gguf"), "--layers", "4", "--embd", "256", "--ff", "768", "--heads", "4")
     test_memory()
+    test_token()
     test_here(d, small)
     test_refused(small)
     test_profiles(d, small)
