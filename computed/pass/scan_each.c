@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scan_each.c: Mamba-1 scans (SCANEACH): each value of a row has a state of its own, whose parts decay at rates of their
- * own. Panels of 16 values go in parallel; the tokens of a session go one after the other, in one order, so that values
- * do not depend on the split of a text into passes. A panel's state is [keys][16]. */
+/* scan_each.c: Mamba-1 scans (SCANEACH): each value of a row has a state of its own, whose parts decay at rates of
+ * their own. Panels of 16 values go in parallel; the tokens of a session go one after the other, in one order, so that
+ * values do not depend on the split of a text into passes. A panel's state is [keys][16]. */
 #include <math.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deci.c: Llama-Nemotron and DeciLM: llama's layers, of which a search has removed parts: a layer may have other numbers
- * of heads and another FFN, one matrix in place of attention, no attention, no FFN, or nothing. */
+/* deci.c: Llama-Nemotron and DeciLM: llama's layers, of which a search has removed parts: a layer may have other
+ * numbers of heads and another FFN, one matrix in place of attention, no attention, no FFN, or nothing. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
