@@ -43,6 +43,7 @@ struct ntx_gate {
         bool many;  /* more than one */
         bool other; /* a model is loaded that is not known */
         bool none;  /* no model is loaded */
+        bool begun; /* a load was begun since these daemons started */
     } models;
     struct ntx_turns *turns;
 };

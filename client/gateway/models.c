@@ -60,7 +60,8 @@ static void keep_list(struct ntx_gate *g, const char *text)
     }
     g->models.many = json_array_size(json_object_get(j, "models")) > 1;
     g->models.other = json_is_true(json_object_get(j, "other"));
-    g->models.none = !loaded || !*loaded;
+    g->models.begun |= !json_is_true(json_object_get(j, "fresh"));
+    g->models.none = (!loaded || !*loaded) && g->models.begun; /* before the first load, a request begins it */
     if (loaded)
         ntx_turns_see(g->turns, 0, loaded);
     json_decref(j);

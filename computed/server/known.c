@@ -53,8 +53,9 @@ static void send_list(struct ntx_server *s, struct ntx_conn *c, const Ntx__Reque
     Ntx__StatusRep m = NTX__STATUS_REP__INIT;
     Ntx__Reply r = NTX__REPLY__INIT;
     const bool other = s->loaded && !*ntx__known_loaded(s);
-    json_t *j = json_pack("{s:o, s:s, s:b}", "models", ntx_catalog_json(&s->known), "loaded", ntx__known_loaded(s),
-                          "other", other);
+    json_t *j = json_pack("{s:o, s:s, s:b, s:b}", "models", ntx_catalog_json(&s->known), "loaded", ntx__known_loaded(s),
+                          "other", other, "fresh",
+                          !s->had_load && !s->known_defaults); /* of ntx.conf: `ntx up` loads its model itself */
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     m.json = text;

@@ -199,6 +199,7 @@ static struct ntx_pending_load *pending_load_new(struct ntx_server *s, struct nt
                                    .requester = {replies ? ntx_reply_queue_ref(replies) : NULL, id},
                                    .load = copy};
     s->pending_loads = o;
+    s->had_load = true;
     return o;
 }
 

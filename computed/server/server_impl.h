@@ -187,6 +187,7 @@ struct ntx_server {
     struct ntx_parked *asked; /* requests that wait for a scan that has not begun */
     struct known_scan *scan;  /* that is under way, since scan_ns */
     uint64_t scan_ns;
+    bool had_load;                /* the first load was begun */
     bool scan_hangs, was_scanned; /* was_scanned: `known` is the result of one */
     struct {
         unsigned waiting;

@@ -252,6 +252,24 @@ def check_empty():
         refused(lambda: c.until(c.send("load", {"known": "x"}), "loaded"), "'x' is no known model", "a load by name")
 
 
+def check_one(texts):
+    """A folder with one model: the first request loads it; after `ntx unload` it stays away, as with `ntx up`."""
+    folder, conf = os.path.join(tmp.name, "single"), os.path.join(tmp.name, "single.conf")
+    os.mkdir(folder)
+    os.symlink(path("alpha.gguf"), os.path.join(folder, "alpha.gguf"))
+    with open(conf, "w") as f:
+        f.write("[model]\nram = 64M\nctx = 256\nmodels = %s\n" % folder)
+    with Daemons("--config", conf) as d, Gateway(d) as g:
+        equal(state(g), {"alpha": "unloaded"}, "the list at first")
+        equal(ask(g, "alpha"), texts[0], "the first request")
+        equal(state(g), {"alpha": "loaded"}, "the list")
+        c = d.client()
+        c.until(c.send("unload", {}), "done")
+        c.close()
+        status, j = g.post("/v1/completions", {"model": "alpha", "prompt": "x"})
+        check(status == 503 and "no model is loaded" in j["error"]["message"], status, j)
+
+
 def check_up():
     """`ntx up` with a gateway: ids have no blanks, and the lists are true."""
     env = dict(os.environ, NTX_RUNTIME=os.path.join(tmp.name, "up"), XDG_RUNTIME_DIR="")
@@ -430,6 +448,7 @@ def main():
         check_traffic(g, texts)
     check_config()
     check_empty()
+    check_one(texts)
     check_up()
     check_when(conf)
     check_serve(texts)
