@@ -14,7 +14,8 @@ conf() {
 }
 api() { inside curl -sS --max-time 60 --unix-socket $http_sock "http://localhost$1" "${@:2}"; }
 ask() {
-    api /v1/completions -d "{\"model\":\"$1\",\"prompt\":\"Once\",\"max_tokens\":8,\"temperature\":0,\"ignore_eos\":true}" |
+    local body='"prompt":"Once","max_tokens":8,"temperature":0,"ignore_eos":true'
+    api /v1/completions -d "{\"model\":\"$1\",$body}" |
         python3 -c 'import json, sys; print(json.load(sys.stdin)["choices"][0]["text"])'
 }
 loaded() {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An agent's session of 20 turns in Claude Code's shape (a billing block that changes with each request, a template that
-writes the time, a long system block, tools, calls with results, our own answers sent back): of the tokens that an ideal
-cache would have, which knows each earlier prompt and answer, at least 95 % come from the prefix cache.
+"""An agent's session of 20 turns in Claude Code's shape (a billing block that changes with each request, a template
+that writes the time, a long system block, tools, calls with results, our own answers sent back): of the tokens that an
+ideal cache would have, which knows each earlier prompt and answer, at least 95 % come from the prefix cache.
 
 With a file as argument it measures that model instead of a tiny one."""
 
@@ -17,7 +17,8 @@ from gguf_edit import STR, Gguf  # noqa: E402
 
 TURNS, CTX = 20, 8192
 FORM = (  # ChatML with Hermes' calls, as Qwen2.5 has it; and a clock, as other templates have a date
-    b"{%- if tools %}<|im_start|>system\nIt is {{ strftime_now('%H:%M:%S') }}.\n{{ messages[0].content }}\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
+    b"{%- if tools %}<|im_start|>system\nIt is {{ strftime_now('%H:%M:%S') }}.\n"
+    b"{{ messages[0].content }}\n{% for t in tools %}{{ t | tojson }}\n{% endfor %}"
     b"<tool_call>\n{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call><|im_end|>\n{% endif %}"
     b"{%- for m in messages %}{% if not (loop.first and tools) %}<|im_start|>{{ m.role }}\n{{ m.content }}"
     b"{% for c in m.tool_calls or [] %}{% if m.content or not loop.first %}\n{% endif %}<tool_call>\n{\"name\": \""
