@@ -161,7 +161,8 @@ ROWS = [
     Row('ntx run MODEL ".*" --ram 3G', DEMO_WORDS),
     Row("ntx run MODEL", ["/help"], typed=["/help\n", "Once upon a time\n", "\x04"]),
     Row(r'some-program \| ntx run MODEL ".*" -', DEMO_WORDS),
-    Row(r"ntx pull hf:OWNER/REPO\[:TYPE\]", ["Demo"]),
+    Row("ntx search WORD", ["tiny/Demo-GGUF", "ntx runs it"]),
+    Row(r"ntx pull NAME\[:TYPE\]", ["Demo"]),
     Row("ntx list", ["tiny/Demo-GGUF"]),
     Row("ntx rm NAME"),
     Row("ntx up MODEL --sessions 4", ready=up),
@@ -169,7 +170,7 @@ ROWS = [
     Row("ntx chat", [], typed=["Once upon a time\n", "\x04"]),
     Row("ntx status", ["ready"]),
     Row("ntx stop", ends="ntx up"),
-    Row("ntx serve MODEL", ready=serves, then=http_answers),
+    Row(r"ntx serve MODEL\.\.\.", ready=serves, then=http_answers),
     Row("ntx-top", ["drive"], typed=["", "q"]),
     Row("ntx-metrics", ["ntx_up 1"], ends="ntx serve"),
     Row("ntx plan MODEL --ram 3G", ["tok"]),
@@ -179,7 +180,7 @@ ROWS = [
     Row(r"sudo systemctl daemon-reload && sudo systemctl enable --now ntx\.target"),
     Row("cmake --preset default.*", elsewhere="tests/run builds so"),
     Row("tests/run --quick", elsewhere="this test is a part of tests/run"),
-    Row("build/bin/ntx-mkmodel --help", ["sage"]),
+    Row("build/bin/ntx-mkmodel --help", elsewhere="the preset builds it, tests/run uses it"),
 ]
 
 
@@ -187,10 +188,11 @@ def spelt(command):
     """The placeholders of README are filled in; a command that is only named is asked for its help. No systemd runs in
     the root, so the service is enabled and not started (deploy-systemd starts it)."""
     command = command.replace("enable --now", "enable")
-    command = re.sub(r"hf:OWNER/REPO\[:TYPE\]", PULLED, command)
+    command = re.sub(r"NAME\[:TYPE\]", PULLED, command)
+    command = re.sub(r"\bWORD\b", "demo", command)
     command = re.sub(r"\bNAME\b", "tiny/Demo-GGUF:Q8_0", command)
     command = re.sub(r"\bCOMMAND\b", "run", command)
-    command = re.sub(r"\bMODEL(\.gguf)?(?=$| )", MODEL, command)
+    command = re.sub(r"\bMODEL(\.gguf|\.\.\.)?(?=$| )", MODEL, command)
     return re.sub(r"^(ntx (quantize|calibrate|pack))$", r"\1 --help", command)
 
 
@@ -301,6 +303,9 @@ def main():
         root = make_root(tmp)
         with open(os.path.join(SOURCE, "models/demo.gguf"), "rb") as f:
             site.files["Demo-Q8_0.gguf"] = f.read()
+        files = [{"rfilename": n, "size": len(b)} for n, b in site.files.items()]
+        facts = {"gguf": {"architecture": "llama", "total": 7480000}, "gated": False, "siblings": files}
+        site.repos = {"tiny/Demo-GGUF": {"downloads": 7, "info": facts}}
         bare = Bare(root, site.url)
         try:
             with open(os.path.join(root, "ntx/README.md"), encoding="utf-8") as f:
