@@ -82,19 +82,23 @@ static void try_scales(const float *x, const float *w, int n, const float *inver
 
 static float extreme_of(const float *x, int n)
 {
-    float e = 0;
-    for (int i = 0; i < n; i++)
-        e = fabsf(x[i]) > fabsf(e) ? x[i] : e;
-    return e;
+    float low = 0, high = 0;
+    for (int i = 0; i < n; i++) {
+        low = NTX_MIN(low, x[i]);
+        high = NTX_MAX(high, x[i]);
+    }
+    return -low > high ? low : high;
 }
 
 float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l)
 {
     float extreme = extreme_of(x, n), best = 0, gain = 0, inverse[NTX__LANES];
     const float end[2] = {l.least, l.most}, unit = l.nearest ? 12 : 1; /* spacing of the listed values */
+    /* The extreme may map to either end; of fine levels both ends give the same scales but for their sign. */
+    const int sides = !l.nearest && l.least < -16 ? 1 : 2;
     if (fabsf(extreme) < NONE)
         return 0;
-    for (int side = 0; side < 2; side++) { /* the extreme may map to either end */
+    for (int side = 0; side < sides; side++) {
         const float middle = end[side] / extreme, step = STEP * unit / fabsf(end[side]);
         for (int c = 0; c < NTX__LANES; c++)
             inverse[c] = middle * (1 + (float)(c - BELOW) * step);

@@ -8,7 +8,7 @@ tokens   texts of many languages and scripts to ids and back; with --vocab (Qwen
 greedy   30 prompts: the text in memory, streamed with the least memory, with one thread, with drafts; llama.cpp's text
 chat     three turns over HTTP: the third asks for what the first said
 tools    a function is called with valid arguments, and its result is used
-quality  perplexity of --text; K and V in q8_0 and q4_0: KL divergence, and the change of ln perplexity with its standard
+quality  perplexity of --text; K and V in q8_0, q4_0: KL divergence, and the change of ln perplexity with its standard
          error; --f32: beside the weights in F32; --peer: llama.cpp's
 needle   a number hidden at three depths of a text of --needle tokens (32768 takes long)
 
