@@ -290,7 +290,8 @@ int ntx_client_send(struct ntx_client *c, Ntx__Request *m, const int *fds, unsig
     if (rc == -EPIPE || rc == -ECONNRESET)
         return connection_lost(c, err);
     if (rc == -EMSGSIZE)
-        return ntx_err_set(err, rc, "the prompt is too long: a request may have %u MiB, pictures included", NTX_FRAME_MAX >> 20);
+        return ntx_err_set(err, rc, "the prompt is too long: a request may have %u MiB, pictures included",
+                           NTX_FRAME_MAX >> 20);
     if (rc)
         return ntx_err_set(err, rc, "cannot send the request: %s", strerror(-rc));
     if (id)

@@ -12,8 +12,8 @@
 bool ntx_mmproj_is_name(const char *file);
 
 /* Finds the projector in the folder of the model's first file. Of several that suit (their rows are as wide as the
- * model's), the one whose name has most of the model's at its beginning, and of these the first by name. False: there is
- * none, or the path is longer than `room`. */
+ * model's), the one whose name has most of the model's at its beginning, and of these the first by name. False: there
+ * is none, or the path is longer than `room`. */
 bool ntx_mmproj_beside(const struct ntx_gguf *model, const char *path, char *found, size_t room);
 
 #endif

@@ -44,26 +44,26 @@ static void parse_core_header(struct bmp *b)
 static int parse_info_header(struct bmp *b, uint32_t head, struct ntx_err *err)
 {
     const int32_t width = (int32_t)bmp_u32(b, FILE_HEAD + 4), height = (int32_t)bmp_u32(b, FILE_HEAD + 8);
-    const uint32_t packing = bmp_u32(b, FILE_HEAD + 16);
+    const uint32_t method = bmp_u32(b, FILE_HEAD + 16);
     if (width <= 0 || !height || height == INT32_MIN)
         return bmp_damaged(err, "its sides");
-    if (packing != BMP_RGB && packing != BMP_FIELDS && packing != BMP_ALPHA_FIELDS)
+    if (method != BMP_RGB && method != BMP_FIELDS && method != BMP_ALPHA_FIELDS)
         return ntx_err_set(err, -EINVAL, "the BMP file is compressed (kind %u), which is not decoded: save it as PNG",
-                           packing);
+                           method);
     b->width = (uint32_t)width;
     b->height = height < 0 ? (uint32_t)-height : (uint32_t)height;
     b->from_top = height < 0;
     b->bits = bmp_u16(b, FILE_HEAD + 14);
     b->colors = bmp_u32(b, FILE_HEAD + 32);
     b->entry = 4;
-    if (packing == BMP_RGB)
+    if (method == BMP_RGB)
         return 0;
     if (b->n < FILE_HEAD + 40 + 16 || (b->bits != 16 && b->bits != 32))
         return bmp_damaged(err, "its masks");
     for (unsigned c = 0; c < 4; c++) /* behind the header, or in a longer one */
-        b->mask[c] = c < 3 || packing == BMP_ALPHA_FIELDS || head >= 56 ? bmp_u32(b, FILE_HEAD + 40 + 4 * c) : 0;
+        b->mask[c] = c < 3 || method == BMP_ALPHA_FIELDS || head >= 56 ? bmp_u32(b, FILE_HEAD + 40 + 4 * c) : 0;
     if (head < 52)
-        b->palette += packing == BMP_ALPHA_FIELDS ? 16 : 12;
+        b->palette += method == BMP_ALPHA_FIELDS ? 16 : 12;
     return 0;
 }
 

@@ -76,7 +76,7 @@ static void find_orientation(struct png_job *j, struct ntx__picture_read *p)
         p->orientation = ntx__exif_orientation(data, n);
 }
 
-static int read_rows(struct png_job *j, struct ntx__picture_read *p, bool alpha, struct ntx_err *err)
+static int read_lines(struct png_job *j, struct ntx__picture_read *p, bool alpha, struct ntx_err *err)
 {
     const size_t stride = (alpha ? 4 : 3) * (size_t)p->width;
     j->pixels = alpha ? malloc(stride * p->height) : NULL;
@@ -99,7 +99,7 @@ static int read_picture(struct png_job *j, struct ntx__picture_read *p, struct n
     begin_reading(j);
     int rc = ntx__picture_begin(p, png_get_image_width(j->png, j->info), png_get_image_height(j->png, j->info), err);
     if (!rc)
-        rc = read_rows(j, p, set_form(j), err);
+        rc = read_lines(j, p, set_form(j), err);
     if (rc)
         return rc;
     j->whole = true;

@@ -55,7 +55,11 @@ BLOCKS = [
     },
     {
         "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": "t", "content": "x"}, {"type": "text", "text": "So?"}, PICTURE],
+        "content": [
+            {"type": "tool_result", "tool_use_id": "t", "content": "x"},
+            {"type": "text", "text": "So?"},
+            PICTURE,
+        ],
     },
 ]
 ITEMS = [
