@@ -78,6 +78,7 @@ struct ntx_options {
     const char *profile, *dir;
     const char *machine, *machines;
     bool compat, roofline, list;
+    const char *image_size; /* of `ntx plan --image` */
     uint32_t batch;
     float seconds;
     const char *from, *down_type; /* packing */

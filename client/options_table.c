@@ -427,6 +427,10 @@ static const struct ntx_setting plan_entries[] = {
     {"list", 0, NULL, "models, types and GPUs that it knows by name", FLAG(list)},
     {"roofline", 0, NULL, "each operation of a layer against the roof, too", FLAG(roofline)},
     {"batch", 0, "N", "sequences of the roofline table (default $)", COUNT(batch), .preset = "1"},
+    {"image", 0, "WxH",
+     "what a picture of W x H pixels becomes: tokens of context, and memory to encode it (needs the model's file and "
+     "its projector)",
+     TEXT(image_size)},
     {"compat", 0, NULL, "the roofline with the formulas as published, slips included", FLAG(compat)},
 };
 static const struct ntx_setting doctor_entries[] = {

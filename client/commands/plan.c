@@ -356,6 +356,8 @@ int ntx_cmd_plan(struct ntx_options *o)
         load_draft_stats(o, &f, a);
         rc = place_model(o, &f, a, &err);
     }
+    if (!rc && o->image_size)
+        rc = ntx__plan_image(o, &f, a, &err);
     if (!rc) {
         a->compat = o->compat;
         a->show_roof = o->roofline || o->compat;

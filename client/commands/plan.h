@@ -20,6 +20,12 @@ enum {
     NTX_PLAN_NOTES
 };
 
+struct ntx_plan_image {                            /* of --image */
+    uint32_t width, height, fit_width, fit_height; /* pixels, and as the model sees them; 0: not asked */
+    uint32_t columns, rows, tokens;                /* of context, with those between rows of the grid */
+    uint64_t bytes;                                /* of memory to encode it, the projector's weights included */
+};
+
 struct ntx_plan_answer {
     struct ntx_hw hw;
     struct ntx_outline model;
@@ -30,7 +36,8 @@ struct ntx_plan_answer {
     const char *path;                /* of its file, for commands; NULL: it is not here yet */
     char notes[NTX_PLAN_NOTES][300]; /* warnings on the figures; "" */
     uint64_t drafter_bytes;          /* of the drafters of --draft */
-    bool small_models;               /* they are small models, all of them */
+    struct ntx_plan_image image;
+    bool small_models; /* they are small models, all of them */
     struct ntx_advice advice[NTX_ADVICE_MAX];
     unsigned n_advice;
     struct ntx_roof_model roof_model;
@@ -51,6 +58,10 @@ int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const
  * also on failure. */
 int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name,
                     struct ntx_plan_answer *a, struct ntx_err *err);
+
+/* plan_image.c: fills a->image for "WxH". */
+int ntx__plan_image(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
+                    struct ntx_err *err);
 
 /* Fills a->hw, and notes on it: the machine by words, from a file, or this one. */
 int ntx__plan_machine(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err);

@@ -106,6 +106,17 @@ static void print_roofs(const struct ntx_plan_answer *a)
     print_table(a, false);
 }
 
+static void print_image(const struct ntx_plan_image *m)
+{
+    char size[32];
+    if (m->width)
+        printf(
+            "image    %u x %u pixels, seen as %u x %u: %u x %u rows, %u tokens of context; %s of memory to encode it, "
+            "projector included\n",
+            m->width, m->height, m->fit_width, m->fit_height, m->columns, m->rows, m->tokens,
+            ntx_format_size(m->bytes, size, sizeof size));
+}
+
 void ntx_plan_print(const struct ntx_plan_answer *a)
 {
     const struct ntx_outline *m = &a->model;
@@ -127,6 +138,7 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
            p->vram && !shared ? ntx_format_exact(p->vram, b[1], 64) : "", smallest_budget(a, b[2], 64), p->ctx,
            ntx_format_size(p->kv_bytes, kv, 64), p->on_device && !shared ? "VRAM" : "RAM",
            ntx_format_size(p->work_bytes, b[3], 32));
+    print_image(&a->image);
     for (int t = 0; t < NTX_N_TIERS; t++)
         if (p->bytes[t])
             printf("%-8s %9.3f GB  %5.1f %%\n", tier_names[t], (double)p->bytes[t] / 1e9,
@@ -203,6 +215,12 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
         json_object_set_new(j, key, json_integer((json_int_t)p->bytes[t]));
     }
     json_object_set_new(j, "bytes_token", json_integer((json_int_t)token_bytes(&a->model)));
+    if (a->image.width)
+        json_object_set_new(j, "image",
+                            json_pack("{s:[i, i], s:[i, i], s:i, s:i, s:i, s:I}", "size", (int)a->image.width,
+                                      (int)a->image.height, "seen", (int)a->image.fit_width, (int)a->image.fit_height,
+                                      "columns", (int)a->image.columns, "rows", (int)a->image.rows, "tokens",
+                                      (int)a->image.tokens, "bytes", (json_int_t)a->image.bytes));
     json_object_set_new(j, "smallest", json_integer((json_int_t)p->smallest));
     json_object_set_new(j, "exact", json_boolean(a->exact));
     json_object_set_new(j, "notes", notes_json(a));

@@ -3,6 +3,7 @@
 """Pictures from the command line to a model that sees: the projector beside the model is found, named, left out, or of
 no use, and a picture in a prompt changes the answer."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -84,3 +85,16 @@ with open(path("cut.png"), "wb") as f:
     f.write(data[: len(data) // 2])
 _, err = run(model, "--mmproj", projector, "--image", path("cut.png"), code=111)
 check("picture 1: the PNG file is damaged" in err, err)
+
+# what a picture becomes, before a model is loaded
+plan = [NTX, "plan", model, "--mmproj", projector, "--ram", "1G", "--image"]
+said = subprocess.run(plan + ["160x96", "--json"], capture_output=True, text=True)
+equal(said.returncode, 0, said.stderr)
+image = json.loads(said.stdout)["image"]
+equal((image["seen"], image["columns"], image["rows"], image["tokens"]), ([160, 96], 5, 3, 15), "the plan's image")
+check(image["bytes"] > 50000, "memory for it", image)
+said = subprocess.run(plan + ["160x96"], capture_output=True, text=True)
+check("160 x 96 pixels, seen as 160 x 96: 5 x 3 rows, 15 tokens of context" in said.stdout, said)
+for size, words in (("160", "is no size"), ("3000x3", "too narrow"), ("0x5", "is no size")):
+    said = subprocess.run(plan + [size], capture_output=True, text=True)
+    check(said.returncode == 111 and words in said.stderr, size, said)
