@@ -336,15 +336,21 @@ static int print_names(struct ntx_err *err)
     return rc;
 }
 
-/* Reads the projector's header, and says that it comes, too. */
-static int look_at_projector(struct pull *p, struct ntx_err *err)
+/* Reads the projector's header, and says that it comes, too. One that cannot be read is left out: the model is what was
+ * asked for. */
+static void look_at_projector(struct pull *p)
 {
-    int fd = -1, rc = p->mmproj.n ? ntx_header_get(p->web, p->mmproj.file, 0, &fd, p->mmproj_etag, err) : 0;
+    struct ntx_err why = {0};
+    int fd = -1, rc = p->mmproj.n ? ntx_header_get(p->web, p->mmproj.file, 0, &fd, p->mmproj_etag, &why) : 0;
     if (fd >= 0)
         close(fd);
-    if (!rc && p->mmproj.n && !p->o->quiet && !p->o->json)
+    if (rc) {
+        ntx_say("the projector is left out, so the model will take no images: %s", why.text);
+        ntx_hub_free(&p->mmproj);
+        p->mmproj = (struct ntx_hub_model){0};
+    } else if (p->mmproj.n && !p->o->quiet && !p->o->json) {
         ntx_say("%s comes with it, by which the model takes images (--no-mmproj leaves it out)", p->mmproj.file->name);
-    return rc;
+    }
 }
 
 static int pull_model(struct pull *p, struct ntx_err *err)
@@ -362,7 +368,7 @@ static int pull_model(struct pull *p, struct ntx_err *err)
     if (!rc)
         rc = judge_model(p, err);
     if (!rc)
-        rc = look_at_projector(p, err);
+        look_at_projector(p);
     if (!rc)
         rc = open_place(p, true, err);
     if (!rc)

@@ -31,8 +31,12 @@ def test_types(s, model, other):
         "README.md": b"#",
     }
     _, err = s.ntx("pull", "hf:some/Tiny-GGUF:Q4_K_M")
-    check("ntx run some/Tiny-GGUF:Q4_K_M" in err, err)
-    equal(s.kept(), ["some/Tiny-GGUF/Tiny-Q4_K_M.gguf"], "what is kept")
+    check("ntx run some/Tiny-GGUF:Q4_K_M" in err and "mmproj-Tiny-F16.gguf comes with it" in err, err)
+    projector = "some/Tiny-GGUF/mmproj-Tiny-F16.gguf"
+    equal(s.kept(), ["some/Tiny-GGUF/Tiny-Q4_K_M.gguf", projector], "what is kept")
+    os.remove(s.path(projector))
+    s.ntx("pull", "hf:some/Tiny-GGUF:Q4_K_M", "--no-mmproj")
+    equal(s.kept(), ["some/Tiny-GGUF/Tiny-Q4_K_M.gguf"], "without the projector")
     equal(read(s.path("some/Tiny-GGUF/Tiny-Q4_K_M.gguf")), other, "its bytes")
     s.ntx("pull", "some/Tiny-GGUF:q8_0", "--quiet")
     equal(read(s.path("some/Tiny-GGUF/Tiny-Q8_0.gguf")), model, "the other one's")
@@ -95,7 +99,8 @@ def test_run(s):
 def test_rm(s):
     s.ntx("rm", "Tiny-GGUF", code=111)
     s.ntx("rm", "Tiny-GGUF:Q4_K_M")
-    equal(s.kept(), ["some/Tiny-GGUF/Tiny-Q8_0.gguf"], "what is left")
+    left = ["some/Tiny-GGUF/Tiny-Q8_0.gguf", "some/Tiny-GGUF/mmproj-Tiny-F16.gguf"]
+    equal(s.kept(), left, "what is left: the projector serves the other one")
     s.ntx("rm", "Tiny-GGUF")
     check(not os.path.exists(s.path("some")), "empty folders are left")
     _, err = s.ntx("rm", "Tiny-GGUF", code=111)
