@@ -109,9 +109,24 @@ static int read_picture(struct png_job *j, struct ntx__picture_read *p, struct n
     return 0;
 }
 
+/* libpng 1.6 allocates what a chunk claims to have. A chunk: length, name, data, CRC. */
+static bool chunks_fit(const struct ntx__picture_file *f)
+{
+    for (size_t at = 8; f->n - at >= 12;) {
+        const uint8_t *b = f->data + at;
+        const uint32_t n = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+        if (n > f->n - at - 12)
+            return false;
+        at += 12 + (size_t)n;
+    }
+    return true;
+}
+
 int ntx__picture_read_png(const struct ntx__picture_file *f, struct ntx__picture_read *p, struct ntx_err *err)
 {
     struct png_job j = {.file = f};
+    if (!chunks_fit(f))
+        return ntx_err_set(err, -EINVAL, "the PNG file is damaged: it ends too early");
     j.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &j, fail_job, ignore_warning);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
     int rc = j.info ? read_picture(&j, p, err) : ntx_err_set(err, -ENOMEM, "no memory");

@@ -8,6 +8,17 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* Large pictures only cost time and memory here. */
+int __wrap_ntx__picture_begin(struct ntx__picture_read *p, uint64_t width, uint64_t height, struct ntx_err *err);
+int __real_ntx__picture_begin(struct ntx__picture_read *p, uint64_t width, uint64_t height, struct ntx_err *err);
+
+int __wrap_ntx__picture_begin(struct ntx__picture_read *p, uint64_t width, uint64_t height, struct ntx_err *err)
+{
+    if (width < NTX_PICTURE_SIDE && height < NTX_PICTURE_SIDE && width * height > 4u << 20)
+        return ntx_err_set(err, -1, "large");
+    return __real_ntx__picture_begin(p, width, height, err);
+}
+
 static void check_fit(const struct ntx_picture *p)
 {
     static const struct ntx_picture_rule rules[] = {

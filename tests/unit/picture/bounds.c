@@ -71,6 +71,11 @@ static void test_bombs(const json_t *golden)
         }
     refuses(file, n, -EFBIG, "64250 x 64250 pixels");
     free(file);
+    /* a chunk that claims a gigabyte */
+    file = golden_bytes(find_file(golden, "png"), "file", &n);
+    memcpy(file + n - 12, "\x40\0\0\0eXIf", 8);
+    refuses(file, n, -EINVAL, "ends too early");
+    free(file);
 }
 
 static void test_kinds(void)
