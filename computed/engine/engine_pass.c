@@ -183,8 +183,8 @@ static void add_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
     s->take += more;
 }
 
-/* Rows that answers leave to prompts: one, or those of an image whose rows see one another. Where that is all of a pass,
- * every second one. */
+/* Rows that answers leave to prompts: one, or those of an image whose rows see one another. If that is all of a pass,
+ * only every second one. */
 static uint32_t rows_kept(const struct ntx_engine *e)
 {
     uint32_t most = 1;

@@ -12,11 +12,10 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "system", "server"))
-from daemons import check, equal, make_model  # noqa: E402
-from images_cases import EMBD, MODEL  # noqa: E402
-from projector import make_projector, name_marks, pixels, png  # noqa: E402
+import images_cases as cases  # noqa: E402
+from daemons import BIN, check, equal, make_model  # noqa: E402
 
-NTX = os.path.join(os.environ["NTX_BIN"], "ntx")
+NTX = os.path.join(BIN, "ntx")
 tmp = tempfile.TemporaryDirectory(prefix="ntx-images-")
 
 
@@ -32,11 +31,11 @@ def run(model, *arguments, code=0, text="What is it?"):
     return said.stdout, said.stderr
 
 
-model = name_marks(make_model(path("sees", "m.gguf"), *MODEL))
-projector = make_projector(path("else", "p.gguf"), EMBD)
-for name, width, height, seed in (("a.png", 96, 96, 3), ("b.png", 160, 128, 1)):
+model, projector = path("sees", "m.gguf"), path("else", "p.gguf")
+cases.make(BIN, "qwen3vl_merger", model, projector)
+for name, picture in (("a.png", (3, 3, 3)), ("b.png", (5, 4, 1))):
     with open(path(name), "wb") as f:
-        f.write(png(width, height, pixels(width, height, seed)))
+        f.write(cases.png(picture))
 A, B = path("a.png"), path("b.png")
 
 # no projector
@@ -63,7 +62,7 @@ _, err = run(model, "--mmproj", "off", "--image", A, code=111)
 check("cannot take pictures" in err, err)
 
 # one of no use: of another width it is not found, and of a kind that is not known the model stays blind
-make_projector(beside, 2 * EMBD)
+make_model(beside, "--arch", "mmproj-qwen3vl_merger", "--embd", str(2 * cases.EMBD))
 _, err = run(model, "--image", A, code=111)
 check("load it with its projector" in err and beside not in err, err)
 with open(projector, "rb") as f:

@@ -75,7 +75,7 @@ MODELS = {
 
 
 def parts_of(kind, name):
-    """With the largest pictures that the kind takes, if these are small: mtmd enlarges those of fewer than 8 squares."""
+    """With the largest pictures that the kind takes, if these are small: mtmd enlarges those below 8 squares."""
     most = MODELS[kind][2]
     return [p if isinstance(p, str) or not most else (most, most, p[2]) for p in TEXTS[name]]
 
