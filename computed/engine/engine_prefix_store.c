@@ -67,6 +67,7 @@ void ntx__engine_prefix_store_new(struct ntx_engine *e)
                                         .written = &e->saved};
     if (!c.dir || !*c.dir)
         return;
+    c.most -= e->l->images ? c.most / NTX_IMAGES_SHARE : 0;
     if (unkept_reason(e))
         ntx_log(NTX_LOG_WARN, "nothing is kept in %s: %s", c.dir, unkept_reason(e));
     else if (make_file_key(e->l, e->c.share_all, of, sizeof of, &err) ||

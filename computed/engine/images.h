@@ -24,6 +24,7 @@
 #include "computed/vision/vision.h"
 
 #define NTX_IMAGE_DIGEST 32
+#define NTX_IMAGES_SHARE 4 /* files of rows have one in so many bytes of --state-max */
 
 struct ntx_image {
     atomic_uint refs;

@@ -18,8 +18,7 @@
 
 #define USUAL_SIDE  1024u /* of a picture that every projector has memory for */
 #define TOWER_SHARE 4     /* a larger one has at most a part of --ram, */
-#define ROWS_SHARE  16    /* its rows a smaller part; */
-#define FILES_SHARE 4     /* files of rows have a part of --state-max */
+#define ROWS_SHARE  16    /* and its rows a smaller part */
 
 /* Why this model takes no pictures here, or NULL. */
 static const char *blind_reason(const struct ntx_loaded *l, const struct ntx_vision *v)
@@ -224,7 +223,7 @@ int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err)
                                   .most = l->image_bytes,
                                   .of = of,
                                   .dir = l->set.state,
-                                  .most_file = state / FILES_SHARE};
+                                  .most_file = state / NTX_IMAGES_SHARE};
     if ((rc = name_maker(l, of, sizeof of, err)))
         return rc;
     if ((rc = ntx_images_new(&c, &l->images, err)) && *c.dir) {

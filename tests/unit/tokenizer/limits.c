@@ -129,7 +129,7 @@ static void check_limits(const struct ntx_tokenizer *t)
 {
     static char text[100000];
     atomic_bool cancel = false;
-    struct ntx_tok_limits l = {SIZE_MAX, SIZE_MAX, &cancel};
+    struct ntx_tok_limits l = {.ids = SIZE_MAX, .memory = SIZE_MAX, .cancel = &cancel};
     int32_t *ids, *again;
     for (size_t i = 0; i < sizeof text; i++)
         text[i] = i % 7 ? 'a' + (char)rnd(3) : ' ';
@@ -153,6 +153,27 @@ static void check_limits(const struct ntx_tokenizer *t)
     free(ids);
 }
 
+/* A place is a token of its own; the texts before and behind it are cut together with what is around. */
+static void check_places(const struct ntx_tokenizer *t)
+{
+    const struct ntx_tok_limits l = {
+        .ids = SIZE_MAX, .memory = SIZE_MAX, .place = "MARK", .place_before = "b<s>", .place_behind = "a"};
+    static const char text[] = "aMARK000001cMARK000020 MARK12";
+    int32_t *ids, *part[3];
+    int n = ntx_tokenize_within(t, text, sizeof text - 1, 0, &l, &ids), k[3], at = 0;
+    k[0] = ntx_tokenize(t, "ab<s>", 5, NTX_TOK_SPECIAL, &part[0]);
+    k[1] = ntx_tokenize(t, "acb<s>", 6, NTX_TOK_SPECIAL, &part[1]);
+    k[2] = ntx_tokenize(t, "a MARK12", 8, 0, &part[2]);
+    CHECK_EQ(n, k[0] + k[1] + k[2] + 2);
+    for (int i = 0; i < 3; i++) {
+        CHECK_MSG(!memcmp(ids + at, part[i], (size_t)k[i] * sizeof *ids), "part %d", i);
+        at += k[i];
+        CHECK(i == 2 || ids[at++] == (i ? -21 : -2));
+        free(part[i]);
+    }
+    free(ids);
+}
+
 int main(void)
 {
     static const char *const controls[] = {"<s>", "</s>"};
@@ -162,6 +183,7 @@ int main(void)
     struct ntx_tokenizer *t = spm(N), *b = mem_bpe("gpt-2", controls, 2, &c);
     check_limits(t);
     check_limits(b);
+    check_places(b);
     ntx_tokenizer_free(t);
     ntx_tokenizer_free(b);
     return 0;
