@@ -93,7 +93,7 @@ set(ntx_test_quick
     predictor-script proto-frame proto-link proto-peer proto-request proto-settings pull-command pull-parts
     ranks-pair ranks-share pass-sampler server-files server-loads server-rights engine-text shm-counters
     shm-memlimit shm-region weights-prefetch template-cases reply-parts tokenizer-chat-templates tokenizer-pre
-    tokenizer-tiny top-trace types-places)
+    tokenizer-tiny top-trace types-places vision-towers)
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent. NTX_REAL, of the
 # caller: published models, likewise.

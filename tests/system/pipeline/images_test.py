@@ -90,10 +90,10 @@ plan = [NTX, "plan", model, "--mmproj", projector, "--ram", "1G", "--image"]
 said = subprocess.run(plan + ["160x96", "--json"], capture_output=True, text=True)
 equal(said.returncode, 0, said.stderr)
 image = json.loads(said.stdout)["image"]
-equal((image["seen"], image["columns"], image["rows"], image["tokens"]), ([160, 96], 5, 3, 15), "the plan's image")
+equal((image["seen"], image["columns"], image["rows"], image["tokens"]), ([160, 96], 20, 12, 240), "the plan's image")
 check(image["bytes"] > 50000, "memory for it", image)
 said = subprocess.run(plan + ["160x96"], capture_output=True, text=True)
-check("160 x 96 pixels, seen as 160 x 96: 5 x 3 rows, 15 tokens of context" in said.stdout, said)
+check("160 x 96 pixels, seen as 160 x 96: 20 x 12 rows, 240 tokens of context" in said.stdout, said)
 for size, words in (("160", "is no size"), ("3000x3", "too narrow"), ("0x5", "is no size")):
     said = subprocess.run(plan + [size], capture_output=True, text=True)
     check(said.returncode == 111 and words in said.stderr, size, said)

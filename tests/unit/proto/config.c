@@ -255,7 +255,7 @@ static void shipped(const struct dir *d)
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
     ntx_config_free(&c);
-    CHECK_EQ(keys, 44);
+    CHECK_EQ(keys, 45);
 }
 
 /* The shipped file equals the printed table of settings. */
