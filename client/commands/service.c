@@ -57,7 +57,8 @@ static void tell_ready(const struct ntx_model_files *f, const struct ntx_gateway
 }
 
 /* Tells ntx-computed which models requests may name, and how they are loaded. */
-static int send_list(struct ntx_client *c, const struct ntx_options *o, const char *list, struct ntx_err *err)
+static int send_list(struct ntx_client *c, const struct ntx_options *o, const char *list, bool on_request,
+                     struct ntx_err *err)
 {
     Ntx__Load load = NTX__LOAD__INIT;
     Ntx__Models m = NTX__MODELS__INIT;
@@ -67,6 +68,7 @@ static int send_list(struct ntx_client *c, const struct ntx_options *o, const ch
     m.list = (char *)(uintptr_t)list;
     m.defaults = &load;
     m.each_state = o->at_once > 1;
+    m.on_request = on_request;
     q.body_case = NTX__REQUEST__BODY_MODELS;
     q.models = &m;
     return send_simple(c, &q, LIST_MS, NULL, err);
@@ -80,7 +82,7 @@ static int serve_model(struct ntx_client *c, const struct ntx_options *o, const 
                        struct ntx_err *err)
 {
     Ntx__Reply *r;
-    int rc = *list ? send_list(c, o, list, err) : 0;
+    int rc = *list ? send_list(c, o, list, !f->n, err) : 0;
     const bool first = !rc && f->n && !*loaded;
     if (first && o->at_once > 1) /* as it will be loaded later */
         rc = ntx_load_named(c, o, o->args[0], err);
@@ -112,7 +114,7 @@ struct greeting {
 static int greet_place(void *arg, struct ntx_client *c, struct ntx_err *err)
 {
     const struct greeting *g = arg;
-    return send_list(c, g->o, g->list, err);
+    return send_list(c, g->o, g->list, true, err);
 }
 
 /* Further daemons for `ntx serve --at-once N`. */

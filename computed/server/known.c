@@ -55,7 +55,7 @@ static void send_list(struct ntx_server *s, struct ntx_conn *c, const Ntx__Reque
     const bool other = s->loaded && !*ntx__known_loaded(s);
     json_t *j = json_pack("{s:o, s:s, s:b, s:b}", "models", ntx_catalog_json(&s->known), "loaded", ntx__known_loaded(s),
                           "other", other, "fresh",
-                          !s->had_load && !s->known_defaults); /* of ntx.conf: `ntx up` loads its model itself */
+                          !s->had_load && (!s->known_defaults || s->on_request)); /* else the list's sender loads one */
     char *text = j ? json_dumps(j, JSON_COMPACT) : NULL;
     json_decref(j);
     m.json = text;
@@ -253,6 +253,7 @@ static int set_list(struct ntx_server *s, const Ntx__Models *m, struct ntx_err *
     s->known_list = list;
     s->known_defaults = defaults;
     s->each_state = m->each_state;
+    s->on_request = m->on_request;
     return 0;
 }
 

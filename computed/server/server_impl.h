@@ -183,6 +183,7 @@ struct ntx_server {
     char *known_list; /* known.c: the list, its latest scan, and defaults of loads by name (NULL: c.defaults) */
     Ntx__Load *known_defaults;
     struct ntx_catalog known;
+    bool on_request;          /* the sender of the list loads no model itself */
     bool each_state;          /* each known model has a prefix store of its own */
     struct ntx_parked *asked; /* requests that wait for a scan that has not begun */
     struct known_scan *scan;  /* that is under way, since scan_ns */

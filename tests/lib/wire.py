@@ -113,6 +113,7 @@ REQUEST = {
             2: ("defaults", LOAD),
             3: ("queue", {1: ("waiting", "v"), 2: ("next", "s"), 3: ("waited_ms", "v")}),
             4: ("each_state", "v"),
+            5: ("on_request", "v"),
         },
     ),
 }

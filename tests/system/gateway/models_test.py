@@ -407,6 +407,17 @@ def check_serve(texts):
     finally:
         p.send_signal(signal.SIGINT)
         equal(p.wait(60 * patience()), 0, "exit code after Ctrl-C")
+    p = subprocess.Popen(
+        [*command[:2], os.path.join(tmp.name, "single"), "--ram", "64M", "--ctx", "256", "--quiet"]
+        + ["--listen", "127.0.0.1:%d" % port],
+        env=env,
+    )
+    try:  # a folder with one model, which the first request loads
+        wait_for(lambda: g.there() or p.poll() is not None, 60, "ntx serve FOLDER")
+        equal(ask(g, "alpha"), texts[0], "the first request of ntx serve FOLDER")
+    finally:
+        p.send_signal(signal.SIGINT)
+        equal(p.wait(60 * patience()), 0, "exit code after Ctrl-C")
     said = subprocess.run([BIN + "/ntx", "serve", path("alfa.gguf")], env=env, capture_output=True, text=True)
     check(said.returncode and "did you mean" in said.stderr, said)
 
