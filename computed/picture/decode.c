@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,8 +123,11 @@ static int take_pixels(const struct decoding *d, const struct ntx__picture_verdi
                        struct ntx_err *err)
 {
     const uint64_t pixels = (uint64_t)v->width * v->height, bytes = 3 * pixels;
+    struct stat st;
     if (!pixels || v->width > NTX_PICTURE_SIDE || v->height > NTX_PICTURE_SIDE || pixels > NTX_PICTURE_PIXELS)
         return ntx_err_set(err, -EIO, "the process that decodes the picture reported a wrong size");
+    if (fstat(d->pixels, &st) || (uint64_t)st.st_size < bytes) /* reading beyond its end would end this process */
+        return ntx_err_set(err, -EIO, "the process that decodes the picture cut its memory short");
     void *rgb = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, d->pixels, 0);
     if (rgb == MAP_FAILED)
         return ntx_err_set(err, -ENOMEM, "no memory for a picture of %u x %u pixels", v->width, v->height);
