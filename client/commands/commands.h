@@ -76,10 +76,11 @@ void ntx_model_names(void (*see)(void *arg, const char *name), void *arg);
 int ntx_tokens_of_file(const struct ntx_model_files *f, const char *path, int32_t **ids, int *n, int32_t *bos,
                        struct ntx_err *err);
 
-/* Opens the projector of --mmproj, or the one beside the model, which a note names; *fd -1: there is none. path: the
- * file's. */
+/* Opens the projector of --mmproj, or the one beside the model; *fd -1: there is none. path: the file's. */
 int ntx_projector_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, char path[4096],
                        struct ntx_err *err);
+/* A note that names the projector beside the model, if --mmproj does not decide. */
+void ntx_projector_tell(const struct ntx_options *o, const struct ntx_model_files *f);
 /* Opens the sidecar of o's skip policy; *fd -1: none is needed. */
 int ntx_sidecar_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, struct ntx_err *err);
 /* Opens the files of --draft FILE,...; with auto, the drafter that the model's card names, if that file exists. */

@@ -175,7 +175,9 @@ int ntx_load_model(struct ntx_client *c, const struct ntx_options *o, const stru
         ntx_progress_say(&p, "planning where the model goes");
         rc = send_load(c, o, f, &w.id, err);
     }
-    return await_load(&w, o, &p, rc, err);
+    if (!(rc = await_load(&w, o, &p, rc, err)))
+        ntx_projector_tell(o, f);
+    return rc;
 }
 
 int ntx_captive_start(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_client **c,

@@ -215,10 +215,16 @@ int ntx_projector_open(const struct ntx_options *o, const struct ntx_model_files
         rc = open_regular(at, real, fd, err);
     if (!rc)
         snprintf(path, 4096, "%s", real);
-    if (!rc && !*given && !o->quiet)
-        ntx_say("images go through %s, which lies beside the model (--mmproj off leaves it out)", path);
     free(real);
     return rc;
+}
+
+void ntx_projector_tell(const struct ntx_options *o, const struct ntx_model_files *f)
+{
+    char path[4096];
+    if (!o->quiet && !(o->load.mmproj && *o->load.mmproj) && f->n &&
+        ntx_mmproj_beside(f->gguf, f->names[0], path, sizeof path))
+        ntx_say("images go through %s, which lies beside the model (--mmproj off leaves it out)", path);
 }
 
 /* errno says why the file cannot be opened. */
