@@ -124,10 +124,10 @@ static const struct ntx_sandbox_call binding[] = {ALWAYS(bind), ALWAYS(listen), 
 #ifdef NTX_SANITIZED
 /* Their runtimes read /proc/self; at the end a process of theirs stops our threads to look for leaks. */
 static const struct ntx_sandbox_call sanitizers[] = {
-    ALWAYS(open),   ALWAYS(openat),     ALWAYS(readlink), ALWAYS(readlinkat), ALWAYS(getdents),  ALWAYS(getdents64),
-    ALWAYS(stat),   ALWAYS(newfstatat), ALWAYS(access),   ALWAYS(mmap),       ALWAYS(mprotect),  ALWAYS(clone),
-    ALWAYS(ptrace), ALWAYS(wait4),      ALWAYS(kill),     ALWAYS(prctl),      ALWAYS(prlimit64), ALWAYS(getppid),
-    ALWAYS(pipe),   ALWAYS(dup2),       ALWAYS(ioctl),
+    ALWAYS(open),   ALWAYS(openat),     ALWAYS(readlink), ALWAYS(readlinkat),  ALWAYS(getdents),  ALWAYS(getdents64),
+    ALWAYS(stat),   ALWAYS(newfstatat), ALWAYS(access),   ALWAYS(mmap),        ALWAYS(mprotect),  ALWAYS(clone),
+    ALWAYS(ptrace), ALWAYS(wait4),      ALWAYS(kill),     ALWAYS(prctl),       ALWAYS(prlimit64), ALWAYS(getppid),
+    ALWAYS(pipe),   ALWAYS(dup2),       ALWAYS(ioctl),    ALWAYS(sigaltstack),
 };
 #endif
 

@@ -117,6 +117,7 @@ static void test_noise(const json_t *golden)
         }
 }
 
+#ifndef NTX_SANITIZED /* whose runtimes need more */
 /* In a process of its own: 0 if all is refused that decoding does not need. */
 static int try_rights(void)
 {
@@ -137,7 +138,6 @@ static int try_rights(void)
 
 static void test_sandbox(void)
 {
-#ifndef NTX_SANITIZED /* whose runtimes need more */
     int status;
     pid_t pid = fork();
     CHECK(pid >= 0);
@@ -146,8 +146,10 @@ static void test_sandbox(void)
     CHECK(waitpid(pid, &status, 0) == pid);
     CHECK(WIFEXITED(status));
     CHECK_EQ(WEXITSTATUS(status), 0);
-#endif
 }
+#else
+static void test_sandbox(void) {}
+#endif
 
 int main(int argc, char **argv)
 {
