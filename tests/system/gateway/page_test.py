@@ -552,10 +552,10 @@ def main():
             "--chat-template",
             "chatml",
             "--ctx",
-            "2048",
+            "16384",
         )
         c = d.client()
-        c.load(model, ctx=1024, sessions=2, threads=1)
+        c.load(model, ctx=16384, sessions=2, threads=1)  # an answer without a limit lasts for seconds
         a = c.ask(
             temp=0,
             max_tokens=24,
