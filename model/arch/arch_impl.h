@@ -222,6 +222,8 @@ struct ntx__kda {
 void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__kda *has);
 /* y = the same of x, for models with several residual streams. */
 void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__kda *has);
+/* Q = the convolution of V, with its bias, before a scan. */
+void ntx__add_scan_convolution(const struct ntx_hparams *hp, struct ntx_layer *out);
 /* y = out(norm(gate(Mamba-2 scan of x))); without `norm` there is no norm. */
 void ntx__add_scan_alone(const struct ntx_hparams *hp, struct ntx_layer *out, enum ntx__presence norm);
 /* h += the same of norm(h) */

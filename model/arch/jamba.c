@@ -58,13 +58,8 @@ static void norm_half(struct ntx_layer *out, enum ntx_tensor t, uint32_t offset,
 /* The convolution's output stays in Q; a copy in ATTN is quantised for the products of it. */
 static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *out)
 {
-    struct ntx_step *s = ntx_layer_add(out, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_V);
-    s->width = ntx_width(hp, 0, NTX_DIM_DELTA_MIX);
-    s->conv.taps = hp->delta.taps;
-    s->conv.bias = true;
-    ntx__takes(s, NTX_T_delta_conv, NTX__ALWAYS);
-    ntx__takes(s, NTX_T_scan_conv_bias, NTX__ALWAYS);
-    s = ntx_layer_add(out, NTX_OP_SCALE, NTX_BUF_ATTN, NTX_BUF_Q);
+    ntx__add_scan_convolution(hp, out);
+    struct ntx_step *s = ntx_layer_add(out, NTX_OP_SCALE, NTX_BUF_ATTN, NTX_BUF_Q);
     s->width = ntx_width(hp, 0, NTX_DIM_DELTA_VALUES);
     s->scale = 1;
 }

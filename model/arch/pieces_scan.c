@@ -30,7 +30,7 @@ int ntx__key_scan(struct ntx__keys *k)
     return 0;
 }
 
-static void add_convolution(const struct ntx_hparams *hp, struct ntx_layer *l)
+void ntx__add_scan_convolution(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_CONV, NTX_BUF_Q, NTX_BUF_V);
     s->width = ntx_width(hp, 0, NTX_DIM_DELTA_MIX);
@@ -59,7 +59,7 @@ void ntx__add_scan_alone(const struct ntx_hparams *hp, struct ntx_layer *l, enum
     ntx__add_product(l, NTX_BUF_Z, NTX_BUF_X, NTX_T_scan_gate);
     ntx__add_product(l, NTX_BUF_V, NTX_BUF_X, NTX_T_scan_mix);
     ntx__add_product(l, NTX_BUF_K, NTX_BUF_X, NTX_T_scan_dt);
-    add_convolution(hp, l);
+    ntx__add_scan_convolution(hp, l);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCAN, NTX_BUF_ATTN, NTX_BUF_Q);
     s->in[1] = NTX_BUF_K;
     s->heads = hp->delta.heads;

@@ -218,19 +218,15 @@ static void same_with_experts(void)
         make.rotated = 16;
         make.scales = i % 2;
         if (i >= 10) {
-            make.layers = 4; /* without a window, with one, and with limited activations or not */
+            const bool deci = !strcmp(make.arch, "deci");
+            make.layers = deci ? 6 : 4; /* of each kind: with and without a window, or limited activations */
             make.window_heads = 6;
-            make.dense = make.qk_norms = make.biases = 1;
+            make.rotated = deci ? 0 : 16;
+            make.dense = make.qk_norms = make.biases = !deci;
         }
-        if (!strcmp(make.arch, "deci")) {
-            make.layers = 6; /* of each kind */
-            make.dense = make.qk_norms = make.biases = 0;
-            make.rotated = 0;
-        }
-        if (!strcmp(make.arch, "mimo2")) {
-            make.full_kv = 1;
+        make.full_kv = !strcmp(make.arch, "mimo2");
+        if (make.full_kv)
             make.value_dim = 16;
-        }
         same_by_circumstance(&(struct rig_options){.make = make});
         same_in_company(&(struct rig_options){.make = make});
     }
