@@ -97,10 +97,10 @@ set(ntx_test_quick
 
 # NTX_DATA: reference models made with another engine; tests that need it exit 77 where it is absent. NTX_REAL, of the
 # caller: published models, likewise.
-# timeout: seconds on an idle machine, which tests/alone stretches. ctest's own limit is far beyond it.
+# timeout: seconds on an idle machine, which tests/alone stretches. ctest's own limit is beyond it.
 function(ntx_test_environment name timeout)
   math(EXPR timeout "${timeout} * ${ntx_test_slow}")
-  math(EXPR last "${timeout} * 10 + 60")
+  math(EXPR last "${timeout} * 4 + 60")
   set(environment NTX_TEST_LIMIT=${timeout} XDG_CONFIG_HOME=${CMAKE_BINARY_DIR}/no-config
       NTX_TEST_SLOW=${ntx_test_slow} NTX_SOURCE=${CMAKE_SOURCE_DIR} NTX_BUILD=${CMAKE_BINARY_DIR}
       NTX_BIN=${CMAKE_BINARY_DIR}/bin NTX_DATA=${CMAKE_SOURCE_DIR}/../shared/data)

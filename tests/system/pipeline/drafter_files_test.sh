@@ -42,12 +42,14 @@ sed -n '/"draft_hits"/,/}/p' "$tmp/s" >"$tmp/hits"
 # does.
 model "$tmp/x.gguf" --arch qwen3moe --layers 6 --embd 256 --heads 4 --kv 2 --head-dim 64 --experts 64 --experts-used 4 \
     --expert-ff 256 --type Q4_0 --seed 3
-spread=(ntx run "$tmp/x.gguf" one --raw --ignore-eos --quiet --temp 0.8 --seed 3 --ram 15M --ctx 64 --rows 32 -n 24)
+spread=(ntx run "$tmp/x.gguf" one --raw --ignore-eos --quiet --temp 0.8 --seed 3 --ram 15M --ctx 64 --rows 32 -n 24
+    --link nvme=100M) # a slow drive, so that the experts cost the most
 "${spread[@]}" --json --draft off >"$tmp/lines" || fail "spread experts: plain"
 printf 'ntx-script 1\nchance 0.8\nseed 5\ntext %s\n' \
     "$(sed -n 's/^{"text".*"token": *\([0-9]*\)}.*/\1/p' "$tmp/lines" | tr '\n' ' ')" >"$tmp/spread"
 "${spread[@]}" --draft "$tmp/spread" --stats "$tmp/s" >"$tmp/got" || fail "spread experts"
-awk -v x="$(stat_of "$tmp/s" draft_nodes_per_pass)" 'BEGIN {exit !(x < 2)}' ||
+# (About 13 without that. On a busy machine a pass waits for processors, too, and a draft seems cheaper than it is.)
+awk -v x="$(stat_of "$tmp/s" draft_nodes_per_pass)" -v busy="$(patience)" 'BEGIN {exit !(x < (busy > 1 ? 8 : 2))}' ||
     fail "spread experts: $(stat_of "$tmp/s" draft_nodes_per_pass) drafts a pass"
 
 # An index, of the text itself among others.
