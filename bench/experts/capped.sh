@@ -4,10 +4,12 @@
 # turn, with caches dropped before each run. CSV on stdout.
 #
 #   bench/experts/capped.sh MODEL.gguf WHO...   WHO: ntx, ntx-off (without prefetch), or a read-ahead in KiB: llama.cpp
-#                                               with that read-ahead
+#                                               with that read-ahead; bmoe-MIB: BigMoeOnEdge with an expert cache of
+#                                               so many MiB (0: none), its dense weights by O_DIRECT
 #   PERCENT=35   N=tokens (32)   ROUNDS=2
 #   PEER=/path/llama-completion or llama-bench (it first runs one token to warm up; its tokens are random)
 #   PEER_N=the peer's tokens (N)   PEER_LIMIT=seconds (200)   CEILING=no, or fio's block size (448k)
+#   BMOE=/path/bmoe-cli   BMOE_ARGS="--predict-prefetch"
 #   PROMPT=N: a prompt of N tokens first, drawn evenly from the real ones of ntx-mkmodel's vocabulary (the peer, which
 #       must be llama-bench, draws from all); its rate is the last column
 #   COLD=yes: llama-bench without its own prompt first, which leaves experts in memory; ntx is always cold
@@ -61,6 +63,18 @@ print(rate.get(False, 'not done') + ',' * 10 + rate.get(True, ''))" "$tmp/text"
     echo "$old_ra" >"$queue"
     sed -n 's/.* eval time = .*, *\([0-9.]*\) tokens per second.*/\1/p' "$tmp/err" | tail -1 | sed 's/$/,,,,,,,,,,/'
 }
+run_bmoe() { # MIB
+    capped $cap timeout "${PEER_LIMIT:-200}" "$BMOE" -m "$model" -p "$text" -n "$n" -t "$(nproc)" -c $ctx --temp 100 \
+        --top-k 0 --top-p 1 --seed 7 --moe-stream --cache-mb "$1" --force-cache --dense-weights anon \
+        ${BMOE_ARGS:-} >"$tmp/text" 2>"$tmp/err" </dev/null || :
+    python3 - "$tmp/text" <<'P'
+import re, sys
+text = open(sys.argv[1], errors='replace').read()
+g = lambda pattern: (re.findall(pattern, text) or [''])[-1]
+print('%s,,,,,%s,,,,,%s' % (g(r'generation: .*\(([0-9.]+) tok/s\)') or 'failed', g(r'moe-cache: ([0-9.]+)% hit'),
+                            g(r'prefill: .*\(([0-9.]+) tok/s\)')))
+P
+}
 head_line "cap $cap, $n tokens, "
 echo "# fio before: $(ceiling) GB/s"
 columns=who,round,tok_s,gb_per_token,io_gb_s,stall_s,compute_s,expert_hit_rate,prefetch_recall,prefetch_hit_rate
@@ -70,6 +84,7 @@ for ((r = 1; r <= rounds; r++)); do
         drop
         case $who in
         ntx) row=$(run_ntx) ;;
+        bmoe-*) row=$(run_bmoe "${who#bmoe-}") ;;
         ntx-off) row=$(run_ntx --prefetch off) ;;
         *) row=$(run_peer "$who") ;;
         esac
