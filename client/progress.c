@@ -131,6 +131,10 @@ void ntx_progress_show(struct ntx_progress *p, const Ntx__Progress *m)
         ntx_progress_say(p, "%slayer %u of %u%s", prompt, m->layer, m->layers, how_far);
     else if (!strcmp(m->phase, "prompt"))
         ntx_progress_say(p, "prompt %llu of %llu", (unsigned long long)m->done, (unsigned long long)m->total);
+    else if (!strcmp(m->phase, "picture") && m->total)
+        ntx_progress_say(p, "picture %llu of %llu, %u %% of them seen",
+                         (unsigned long long)(NTX_MIN(m->done, m->total - 1) / 1000 + 1),
+                         (unsigned long long)(m->total / 1000), (unsigned)(100 * m->done / m->total));
     else if (!strcmp(m->phase, "queue"))
         ntx_progress_say(p, "waiting for memory that other requests hold, with %llu more",
                          (unsigned long long)(m->total ? m->total - 1 : 0));

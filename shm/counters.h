@@ -45,6 +45,10 @@
       "rows of passes that stored K, V and state in the last layer and stopped there, since no logits were wanted")    \
     X(comp_prompt_tokens, c, "tokens", "prompt tokens computed")                                                       \
     X(comp_cached_tokens, c, "tokens", "prompt tokens that were not computed: their KV was reused (prefix cache)")     \
+    X(comp_pictures, c, "pictures", "pictures of prompts that became rows of the text")                                \
+    X(comp_pictures_encoded, c, "pictures", "pictures among these that were encoded; the rest was known")              \
+    X(comp_picture_rows, c, "rows", "rows of the text that pictures became: tokens of prompts")                        \
+    X(comp_picture_ns, c, "ns", "time of decoding and encoding pictures, beside passes")                               \
     X(comp_tokens, c, "tokens", "tokens generated")                                                                    \
     X(comp_pass_ns, c, "ns", "time inside forward passes")                                                             \
     X(comp_stall_ns, c, "ns", "time inside forward passes spent waiting for reads")                                    \

@@ -172,7 +172,8 @@ static int make_buffers(struct ntx_engine *e)
 
 static void free_engine(struct ntx_engine *e)
 {
-    ntx_reader_free(e->reader);
+    ntx_reader_free(e->reader); /* before the encoder, which gets prompts from it */
+    ntx_reader_free(e->encoder);
     for (struct ntx_reading *r = e->read, *next; r; r = next) {
         next = r->next;
         ntx_reading_free(r);
@@ -199,8 +200,8 @@ static void free_engine(struct ntx_engine *e)
     free(e);
 }
 
-/* In the reader's thread. */
-static void on_read(void *ctx, struct ntx_reading *r)
+/* In the reader's or the encoder's thread. */
+static void on_seen(void *ctx, struct ntx_reading *r)
 {
     struct ntx_engine *e = ctx;
     r->next = NULL;
@@ -209,6 +210,16 @@ static void on_read(void *ctx, struct ntx_reading *r)
     e->last_read = &r->next;
     pthread_cond_signal(&e->wake);
     pthread_mutex_unlock(&e->lock);
+}
+
+/* In the reader's thread. */
+static void on_read(void *ctx, struct ntx_reading *r)
+{
+    struct ntx_engine *e = ctx;
+    if (r->prompt.unseen && !atomic_load(&r->unwanted))
+        ntx_reader_put(e->encoder, r);
+    else
+        on_seen(e, r);
 }
 
 int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, struct ntx_err *err)
@@ -225,7 +236,9 @@ int ntx_engine_new(const struct ntx_engine_config *c, struct ntx_engine **out, s
     int rc = make_buffers(e);
     ntx_forward_watch(e->l->forward, ntx__engine_step, e);
     if (!rc)
-        rc = ntx_reader_new(on_read, e, &e->reader);
+        rc = ntx_reader_new(ntx_prompt_encode, on_seen, e, &e->encoder);
+    if (!rc)
+        rc = ntx_reader_new(ntx_prompt_read, on_read, e, &e->reader);
     if (!rc)
         rc = -pthread_create(&e->thread, NULL, engine_main, e);
     if (rc) {

@@ -60,7 +60,7 @@ struct ntx_engine {
     struct ntx_engine_config c;
     struct ntx_loaded *l; /* c.loaded */
     pthread_t thread;
-    struct ntx_reader *reader;
+    struct ntx_reader *reader, *encoder; /* of prompts, and of their pictures */
 
     pthread_mutex_t lock; /* guards jobs, poked, read, members, member_pass */
     pthread_cond_t wake;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Progress of the running pass, for the clients that wait for it. The engine thread only reports the layer; the main
- * thread derives the rest from the counters, a few times a second. Short passes are not reported. */
+/* Progress of the running pass and of pictures, for the clients that wait for it. The engine thread only reports the
+ * layer; the main thread derives the rest from the counters, a few times a second. Short passes are not reported. */
 #include "common/util.h"
 #include "computed/engine/engine_impl.h"
 
@@ -68,9 +68,21 @@ static void send_progress(struct ntx_engine *e, const struct ntx__member *r, con
     ntx_mail_how_far(e->c.mail, r->replies, r->request, &m);
 }
 
+/* Of a prompt whose pictures are being encoded. */
+static void tell_encoding(void *ctx, struct ntx_reading *r)
+{
+    struct ntx_engine *e = ctx;
+    const struct ntx_prompt *p = &r->prompt;
+    const uint64_t all = 1000ull * p->n_pictures,
+                   done = 1000ull * atomic_load(&p->n_seen) + (e->l->vision ? ntx_vision_done(e->l->vision) : 0);
+    if (ntx_now_ns() - r->began_ns >= PROMPT_NS && ntx_reply_queue_room(r->replies) > NTX_REPLY_QUEUE_FULL / 2)
+        ntx_mail_progress(e->c.mail, r->replies, r->req->id, "picture", NTX_MIN(done, all), all);
+}
+
 void ntx_engine_tell_progress(struct ntx_engine *e)
 {
     uint64_t now = ntx_now_ns();
+    ntx_reader_now(e->encoder, tell_encoding, e);
     pthread_mutex_lock(&e->lock);
     uint64_t since = e->n_members ? now - e->joined_ns : 0;
     if (since >= PROMPT_NS) {

@@ -121,6 +121,14 @@ static struct ntx_session *session_for(struct ntx_engine *e, const struct ntx_jo
     return NULL;
 }
 
+static void count_pictures(struct ntx_engine *e, const struct ntx_prompt *p)
+{
+    ntx_count(e->c.counters, NTX_C_comp_pictures, atomic_load(&p->n_seen));
+    ntx_count(e->c.counters, NTX_C_comp_pictures_encoded, p->n_encoded);
+    ntx_count(e->c.counters, NTX_C_comp_picture_ns, p->encode_ns);
+    ntx_count(e->c.counters, NTX_C_comp_picture_rows, p->n > 0 ? ntx_image_spans_rows(&p->spans) : 0);
+}
+
 void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
 {
     struct ntx_session *s = r->session;
@@ -128,6 +136,7 @@ void ntx__engine_read(struct ntx_engine *e, struct ntx_reading *r)
     if (!s)
         return;
     s->reading = NULL;
+    count_pictures(e, &r->prompt);
     int rc = ntx_session_generate(s, &e->l->env, r->req, &r->prompt, &err);
     if (rc)
         ntx__engine_refuse_session(e, s, rc, err.text);
@@ -149,6 +158,7 @@ static void read_prompt(struct ntx_engine *e, struct ntx_session *s)
     r->session = s;
     r->asked_ns = s->unread_ns;
     r->req = s->unread;
+    r->replies = ntx_reply_queue_ref(s->replies);
     s->unread = NULL;
     s->reading = r;
     s->reading_tokens = (uint32_t)(ntx_session_wants(&e->l->env, r->req) / sizeof *s->tokens);

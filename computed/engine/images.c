@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <nettle/sha2.h>
 #include <nettle/umac.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,9 +31,11 @@ struct ntx_images {
     struct ntx_images_config c;
     uint8_t of[SHA256_DIGEST_SIZE];
     int dir; /* -1: no files */
+    atomic_ullong encoded;
+    pthread_mutex_t lock; /* guards what follows */
     struct held_image held[IMAGES_MOST];
     unsigned n;
-    uint64_t uses, encoded;
+    uint64_t uses;
 };
 
 struct ntx_image *ntx_image_ref(struct ntx_image *m)
@@ -230,7 +233,7 @@ static void to_file(const struct ntx_images *s, const struct ntx_image *m)
 /* ---- memory */
 
 /* Gives up what was used longest ago. An image that a session has, too, costs nothing more. */
-static void hold(struct ntx_images *s, struct ntx_image *m)
+static void hold_locked(struct ntx_images *s, struct ntx_image *m)
 {
     for (;;) {
         uint64_t bytes = ntx_image_bytes(m);
@@ -249,14 +252,24 @@ static void hold(struct ntx_images *s, struct ntx_image *m)
     s->held[s->n++] = (struct held_image){ntx_image_ref(m), ++s->uses};
 }
 
+static void hold(struct ntx_images *s, struct ntx_image *m)
+{
+    pthread_mutex_lock(&s->lock);
+    hold_locked(s, m);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static struct ntx_image *find_held(struct ntx_images *s, const uint8_t *digest)
 {
-    for (unsigned i = 0; i < s->n; i++)
+    struct ntx_image *m = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (unsigned i = 0; !m && i < s->n; i++)
         if (!memcmp(s->held[i].image->digest, digest, NTX_IMAGE_DIGEST)) {
             s->held[i].used = ++s->uses;
-            return ntx_image_ref(s->held[i].image);
+            m = ntx_image_ref(s->held[i].image);
         }
-    return NULL;
+    pthread_mutex_unlock(&s->lock);
+    return m;
 }
 
 /* ---- */
@@ -278,7 +291,7 @@ static int encode_image(struct ntx_images *s, const uint8_t *digest, const void 
     int rc = s->c.encode(s->c.ctx, data, n, unwanted, &rows, err);
     if (rc)
         return rc;
-    s->encoded++;
+    atomic_fetch_add_explicit(&s->encoded, 1, memory_order_relaxed);
     if (!fits_model(s, rows.columns, rows.rows, s->c.n_embd, rows.deep) ||
         rows.width != (uint64_t)s->c.n_embd * (1 + rows.deep)) {
         free(rows.values);
@@ -294,21 +307,39 @@ static int encode_image(struct ntx_images *s, const uint8_t *digest, const void 
     return 0;
 }
 
+static struct ntx_image *find_image(struct ntx_images *s, const uint8_t *digest)
+{
+    struct ntx_image *m = find_held(s, digest);
+    if (!m && (m = from_file(s, digest)))
+        hold(s, m);
+    return m;
+}
+
+struct ntx_image *ntx_images_find(struct ntx_images *s, uint64_t scope, const void *data, size_t n)
+{
+    uint8_t digest[NTX_IMAGE_DIGEST];
+    digest_of(s, scope, data, n, digest);
+    return find_image(s, digest);
+}
+
 int ntx_images_get(struct ntx_images *s, uint64_t scope, const void *data, size_t n, const atomic_bool *unwanted,
                    struct ntx_image **out, struct ntx_err *err)
 {
     uint8_t digest[NTX_IMAGE_DIGEST];
     digest_of(s, scope, data, n, digest);
-    if ((*out = find_held(s, digest)))
+    if ((*out = find_image(s, digest)))
         return 0;
-    int rc = (*out = from_file(s, digest)) ? 0 : encode_image(s, digest, data, n, unwanted, out, err);
+    int rc = encode_image(s, digest, data, n, unwanted, out, err);
     if (!rc)
         hold(s, *out);
     return rc;
 }
 
 const struct ntx_vision_text *ntx_images_text(const struct ntx_images *s) { return s->c.text; }
-uint64_t ntx_images_encoded(const struct ntx_images *s) { return s->encoded; }
+uint64_t ntx_images_encoded(const struct ntx_images *s)
+{
+    return atomic_load_explicit(&((struct ntx_images *)(uintptr_t)s)->encoded, memory_order_relaxed);
+}
 
 /* As the prefix store's: ours, and writable by no other user. */
 static int open_dir(const char *dir, struct ntx_err *err)
@@ -336,9 +367,11 @@ int ntx_images_new(const struct ntx_images_config *c, struct ntx_images **out, s
     if (!s)
         return ntx_err_set(err, -ENOMEM, "no memory for pictures");
     s->c = *c;
+    pthread_mutex_init(&s->lock, NULL);
     s->dir = *c->dir ? open_dir(c->dir, err) : -1;
     if (*c->dir && s->dir < 0) {
         int rc = s->dir;
+        pthread_mutex_destroy(&s->lock);
         free(s);
         return rc;
     }
@@ -357,5 +390,6 @@ void ntx_images_free(struct ntx_images *s)
         ntx_image_unref(s->held[i].image);
     if (s->dir >= 0)
         close(s->dir);
+    pthread_mutex_destroy(&s->lock);
     free(s);
 }

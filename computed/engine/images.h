@@ -11,7 +11,8 @@
  *   DIGEST.rows   mode 0600: struct ntx_image_head, values. The longest unused files are removed where there are more
  *                 bytes than allowed. A torn file is encoded anew.
  *
- * The reader's thread gets images; any thread may give references back. */
+ * The reader's thread finds images and the encoder's thread makes them (reader.h); any thread may give references
+ * back. */
 #ifndef NTX_COMPUTED_ENGINE_IMAGES_H
 #define NTX_COMPUTED_ENGINE_IMAGES_H
 
@@ -62,7 +63,9 @@ struct ntx_images_config {
 int ntx_images_new(const struct ntx_images_config *c, struct ntx_images **out, struct ntx_err *err);
 void ntx_images_free(struct ntx_images *s); /* NULL is fine */
 const struct ntx_vision_text *ntx_images_text(const struct ntx_images *s);
-/* The image of a picture, for a reader of this scope (prefix.h): a reference in *out. */
+/* A reference to the image of a picture, for a reader of this scope (prefix.h). NULL: it must be encoded. */
+struct ntx_image *ntx_images_find(struct ntx_images *s, uint64_t scope, const void *data, size_t n);
+/* The same, and encodes the picture if need be: a reference in *out. One thread. */
 int ntx_images_get(struct ntx_images *s, uint64_t scope, const void *data, size_t n, const atomic_bool *unwanted,
                    struct ntx_image **out, struct ntx_err *err);
 uint64_t ntx_images_encoded(const struct ntx_images *s); /* pictures encoded so far */

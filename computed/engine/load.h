@@ -141,7 +141,8 @@ struct ntx_loaded {
     char blind[512];             /* why the model takes none */
     struct ntx_vision *vision;   /* its tower; NULL: no pictures */
     struct ntx_images *images;
-    uint64_t tower_bytes, image_bytes; /* memory of the tower; of the rows of a picture */
+    uint64_t tower_bytes, image_bytes; /* memory of the tower; of the rows of a picture; */
+    uint64_t store_bytes;              /* of rows that are kept for later texts */
     struct {
         uint64_t tower, image;
     } usual;                /* the least of these */

@@ -19,6 +19,7 @@
 #define USUAL_SIDE  1024u /* of a picture that every projector has memory for */
 #define TOWER_SHARE 4     /* a larger one has at most a part of --ram, */
 #define ROWS_SHARE  16    /* and its rows a smaller part */
+#define KEPT        8     /* usual pictures whose rows are kept for later texts, in at most the same part */
 
 /* Why this model takes no pictures here, or NULL. */
 static const char *blind_reason(const struct ntx_loaded *l, const struct ntx_vision *v)
@@ -66,6 +67,7 @@ static int measure_tower(const struct ntx_vision *v, uint64_t ram, struct ntx_lo
         l->rows_together = (uint32_t)(l->usual.image / sizeof(float) / ntx_vision_n_embd(v) / (1 + ntx_vision_deep(v)));
     l->tower_bytes = NTX_MAX(l->usual.tower, NTX_MIN(largest, ram / TOWER_SHARE));
     l->image_bytes = NTX_MAX(l->usual.image, NTX_MIN(largest_image, ram / ROWS_SHARE));
+    l->store_bytes = NTX_MAX(l->image_bytes, NTX_MIN(KEPT * l->usual.image, ram / ROWS_SHARE));
     return 0;
 }
 
@@ -75,7 +77,7 @@ uint64_t ntx__load_vision_shrink(struct ntx_loaded *l)
     if (!l->vision)
         return 0;
     l->tower_bytes = l->usual.tower;
-    l->image_bytes = l->usual.image;
+    l->image_bytes = l->store_bytes = l->usual.image;
     return before - ntx__load_vision_bytes(l);
 }
 
@@ -153,13 +155,13 @@ void ntx__load_vision_drop(struct ntx_loaded *l, const char *why)
     ntx_log(NTX_LOG_WARN, "the model cannot take pictures: %s", why);
     ntx_vision_close(l->vision);
     l->vision = NULL;
-    l->tower_bytes = l->image_bytes = 0;
+    l->tower_bytes = l->image_bytes = l->store_bytes = 0;
     l->rows_together = 0;
 }
 
 uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l)
 {
-    return l->vision ? l->tower_bytes + 3 * l->image_bytes : 0;
+    return l->vision ? l->tower_bytes + 2 * l->image_bytes + l->store_bytes : 0;
 }
 
 /* ---- from a picture to rows; the reader's thread */
@@ -220,7 +222,7 @@ int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err)
                                   .ctx = l,
                                   .text = ntx_vision_text(l->vision),
                                   .n_embd = ntx_vision_n_embd(l->vision),
-                                  .most = l->image_bytes,
+                                  .most = l->store_bytes,
                                   .of = of,
                                   .dir = l->set.state,
                                   .most_file = state / NTX_IMAGES_SHARE};

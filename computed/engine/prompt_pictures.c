@@ -135,6 +135,7 @@ void ntx__pictures_unmark(char **marked, size_t n)
 
 struct placing {
     struct ntx_prompt *p;
+    bool encode;
     int32_t *ids;
     size_t n, room;
     uint8_t *seen;     /* [pictures] */
@@ -194,12 +195,24 @@ static int put_picture(struct placing *x, size_t number)
 {
     struct ntx_prompt *p = x->p;
     const struct ntx_request_image *picture = picture_of(p->m, number);
-    struct ntx_image *m;
+    struct ntx_image *m = ntx_images_find(p->images, p->scope, picture->data.data, picture->data.len);
     struct ntx_err why = {0};
-    int rc = ntx_images_get(p->images, p->scope, picture->data.data, picture->data.len, p->limits.cancel, &m, &why);
-    if (rc)
-        return ntx_err_set(&p->err, rc, "picture %zu: %s", number + 1, why.text[0] ? why.text : strerror(-rc));
+    if (!m && !x->encode)
+        return -EAGAIN;
+    if (p->limits.cancel && atomic_load(p->limits.cancel)) {
+        ntx_image_unref(m);
+        return -ECANCELED;
+    }
+    if (!m) {
+        const uint64_t t0 = ntx_now_ns();
+        int rc = ntx_images_get(p->images, p->scope, picture->data.data, picture->data.len, p->limits.cancel, &m, &why);
+        if (rc)
+            return ntx_err_set(&p->err, rc, "picture %zu: %s", number + 1, why.text[0] ? why.text : strerror(-rc));
+        p->n_encoded++;
+        p->encode_ns += ntx_now_ns() - t0;
+    }
     x->seen[number] = 1;
+    atomic_fetch_add_explicit(&p->n_seen, 1, memory_order_relaxed);
     return put_image(x, m);
 }
 
@@ -212,12 +225,14 @@ static int read_form(struct placing *x)
     return x->n_line_end < 0 ? x->n_line_end : 0;
 }
 
-int ntx__pictures_place(struct ntx_prompt *p)
+int ntx__pictures_place(struct ntx_prompt *p, bool encode)
 {
     const size_t n = count_pictures(p->m);
-    struct placing x = {.p = p};
+    struct placing x = {.p = p, .encode = encode};
     if (!n)
         return p->n;
+    p->n_pictures = (uint32_t)n;
+    atomic_store_explicit(&p->n_seen, 0, memory_order_relaxed);
     int rc = (x.seen = calloc(n, 1)) ? read_form(&x) : -ENOMEM;
     for (int i = 0; !rc && i < p->n; i++)
         rc = p->ids[i] < 0 && (size_t)(-1 - p->ids[i]) < n ? put_picture(&x, (size_t)(-1 - p->ids[i]))
@@ -229,6 +244,7 @@ int ntx__pictures_place(struct ntx_prompt *p)
     free(x.line_end);
     free(x.seen);
     if (rc) {
+        ntx_image_spans_free(&p->spans);
         free(x.ids);
         return rc;
     }

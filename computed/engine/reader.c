@@ -5,8 +5,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "common/util.h"
+
 struct ntx_reader {
-    ntx_reader_done_fn *done;
+    void (*read)(struct ntx_prompt *p);
+    ntx_reader_fn *done;
     void *ctx;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
@@ -22,18 +25,20 @@ void ntx_reading_free(struct ntx_reading *r)
         return;
     ntx_request_free(r->req);
     ntx_prompt_free(&r->prompt);
+    ntx_reply_queue_unref(r->replies);
     free(r);
 }
 
 static struct ntx_reading *next_reading(struct ntx_reader *r)
 {
     pthread_mutex_lock(&r->lock);
-    r->now = NULL;
     while (!r->first && !r->quit)
         pthread_cond_wait(&r->wake, &r->lock);
     struct ntx_reading *g = r->quit ? NULL : r->first;
     if (g && !(r->first = g->next))
         r->last = &r->first;
+    if (g)
+        g->began_ns = ntx_now_ns();
     r->now = g;
     pthread_mutex_unlock(&r->lock);
     return g;
@@ -43,17 +48,21 @@ static void *reader_main(void *arg)
 {
     struct ntx_reader *r = arg;
     for (struct ntx_reading *g; (g = next_reading(r));) {
-        ntx_prompt_read(&g->prompt);
+        r->read(&g->prompt);
+        pthread_mutex_lock(&r->lock);
+        r->now = NULL;
+        pthread_mutex_unlock(&r->lock);
         r->done(r->ctx, g);
     }
     return NULL;
 }
 
-int ntx_reader_new(ntx_reader_done_fn *done, void *ctx, struct ntx_reader **out)
+int ntx_reader_new(void (*read)(struct ntx_prompt *p), ntx_reader_fn *done, void *ctx, struct ntx_reader **out)
 {
     struct ntx_reader *r = calloc(1, sizeof *r);
     if (!r)
         return -ENOMEM;
+    r->read = read;
     r->done = done;
     r->ctx = ctx;
     r->last = &r->first;
@@ -77,6 +86,14 @@ void ntx_reader_put(struct ntx_reader *r, struct ntx_reading *g)
     *r->last = g;
     r->last = &g->next;
     pthread_cond_signal(&r->wake);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void ntx_reader_now(struct ntx_reader *r, ntx_reader_fn *fn, void *ctx)
+{
+    pthread_mutex_lock(&r->lock);
+    if (r->now && !atomic_load(&r->now->unwanted))
+        fn(ctx, r->now);
     pthread_mutex_unlock(&r->lock);
 }
 

@@ -24,9 +24,11 @@ void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out);
 struct ntx_run_stats {
     uint64_t asked_ns, admitted_ns, first_ns, last_ns; /* CLOCK_MONOTONIC; 0: not yet */
     struct ntx_counts at_start, at_first, at_end;
-    uint32_t prompt_tokens, cached_tokens, generated; /* cached: prompt tokens that were not computed */
-    uint32_t thinking;                                /* of generated: in thoughts */
-    uint64_t draft_ns;                                /* time spent waiting for drafters */
+    uint32_t prompt_tokens, cached_tokens, generated;    /* cached: prompt tokens that were not computed */
+    uint32_t thinking;                                   /* of generated: in thoughts */
+    uint32_t pictures, pictures_encoded, picture_tokens; /* of the prompt; these were encoded, the rest was known */
+    uint64_t encode_ns;                                  /* time that this took */
+    uint64_t draft_ns;                                   /* time spent waiting for drafters */
     uint32_t written_passes, draft_nodes,
         committed; /* passes in which it decoded; nodes that it proposed there; tokens accepted in them */
     uint32_t draft_hits[NTX_DRAFT_SOURCES], draft_file_hits; /* accepted nodes, by source; by any file */

@@ -229,7 +229,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     if (!rc && p->chat && (rc = ntx__dialog_add(&s->dialog, m->n_messages, s->n_tokens)))
         ntx_err_set(err, rc, "no memory for the conversation");
     int32_t end = ends ? s->tokens[s->n_tokens] : -1;
-    const uint32_t begin = s->n_tokens;
+    const uint32_t begin = s->n_tokens, picture_tokens = ntx_image_spans_rows(&p->spans);
     if (!rc)
         rc = add_tokens(s, e, p->ids, n, err);
     if (!rc)
@@ -260,6 +260,10 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->note = p->note;
     s->think_note = p->think_note;
     s->run.prompt_tokens = n;
+    s->run.pictures = p->n_pictures;
+    s->run.pictures_encoded = p->n_encoded;
+    s->run.picture_tokens = picture_tokens;
+    s->run.encode_ns = p->encode_ns;
     s->reserve = tokens_to_reserve(s, e);
     return 0;
 }

@@ -11,6 +11,7 @@
 #ifndef NTX_COMPUTED_ENGINE_SESSION_H
 #define NTX_COMPUTED_ENGINE_SESSION_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -146,6 +147,10 @@ struct ntx_prompt {
     const char *blind;                 /* as in the env */
     uint64_t scope;                    /* of the images, as of prefixes (prefix.h) */
     struct ntx_image_spans spans;      /* of images among ids; owned until a session takes them */
+    bool unseen;                       /* it has pictures that must be encoded */
+    atomic_uint n_seen;                /* pictures that have become rows, */
+    uint32_t n_pictures, n_encoded;    /* of so many; so many of them were encoded, */
+    uint64_t encode_ns;                /* in this time */
     char place[32];                    /* limits.place, if there are any */
     const char *reply;                 /* a name of model/reply/reply.h */
     struct ntx_constraint *constraint; /* owned until a session takes it */
@@ -158,7 +163,9 @@ struct ntx_prompt {
  * any case. */
 int ntx_session_prompt(struct ntx_session *s, const struct ntx_session_env *e, const struct ntx_request *m,
                        const atomic_bool *unwanted, struct ntx_prompt *p, struct ntx_err *err);
-void ntx_prompt_read(struct ntx_prompt *p); /* any thread */
+/* The reader's thread. unseen: all is done but that ntx_prompt_encode makes rows of its pictures. */
+void ntx_prompt_read(struct ntx_prompt *p);
+void ntx_prompt_encode(struct ntx_prompt *p); /* the encoder's thread */
 void ntx_prompt_free(struct ntx_prompt *p);
 
 int ntx_session_new(struct ntx_reply_queue *replies, uint64_t id, struct ntx_session **out);
@@ -222,13 +229,15 @@ uint64_t ntx_session_wants(const struct ntx_session_env *e, const struct ntx_req
 /* The answer has ended; the session waits for its next request. */
 void ntx_session_rest(struct ntx_session *s);
 
-/* ---- prompt_pictures.c. check: whether the request's pictures may be read; engine thread. The rest: reader thread. */
+/* ---- prompt_pictures.c. check: whether the request's pictures may be read; engine thread. The rest: the thread that
+ * reads. */
 int ntx__pictures_check(const struct ntx_prompt *p, struct ntx_err *err);
 /* Puts a mark into the messages' texts (or the only text) for each picture. *marked: copies that they point to. */
 int ntx__pictures_mark(struct ntx_prompt *p, struct ntx_chat_msg *msgs, char ***marked);
 void ntx__pictures_unmark(char **marked, size_t n);
-/* The tokens of marks become rows of images. Returns how many tokens there are. */
-int ntx__pictures_place(struct ntx_prompt *p);
+/* The tokens of marks become rows of images. Returns how many tokens there are. Unless `encode`, -EAGAIN and no change
+ * where a picture must be encoded. */
+int ntx__pictures_place(struct ntx_prompt *p, bool encode);
 
 /* ---- session_prompt.c: the conversation behind the tokens */
 /* Adds a request of n messages, and its answer, which begin after so many tokens. */

@@ -57,6 +57,14 @@ void ntx_image_spans_free(struct ntx_image_spans *x)
     *x = (struct ntx_image_spans){0};
 }
 
+uint32_t ntx_image_spans_rows(const struct ntx_image_spans *x)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n; i++)
+        n += x->span[i].n;
+    return n;
+}
+
 uint64_t ntx_image_spans_bytes(const struct ntx_image_spans *x)
 {
     uint64_t bytes = x->room * sizeof *x->span;

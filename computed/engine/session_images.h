@@ -25,6 +25,7 @@ int ntx_image_spans_add(struct ntx_image_spans *x, uint32_t at, uint32_t n, uint
 int ntx_image_spans_join(struct ntx_image_spans *x, struct ntx_image_spans *more, uint32_t by);
 void ntx_image_spans_cut(struct ntx_image_spans *x, uint32_t n_tokens); /* drops those from token n_tokens on */
 void ntx_image_spans_free(struct ntx_image_spans *x);
+uint32_t ntx_image_spans_rows(const struct ntx_image_spans *x);  /* tokens that are rows of an image */
 uint64_t ntx_image_spans_bytes(const struct ntx_image_spans *x); /* each image counts once */
 
 /* The row of an image that token i is, or NULL: n_embd x (1 + *deep) values. */

@@ -274,6 +274,13 @@ static void begin_thought(struct ntx_prompt *p)
         p->n = ntx_err_set(&p->err, rc, "no memory for a request");
 }
 
+static void place_pictures(struct ntx_prompt *p, bool encode)
+{
+    int n = ntx__pictures_place(p, encode);
+    p->unseen = n == -EAGAIN && !encode;
+    p->n = p->unseen ? p->n : n;
+}
+
 void ntx_prompt_read(struct ntx_prompt *p)
 {
     if (p->limits.cancel && atomic_load(p->limits.cancel)) {
@@ -285,13 +292,21 @@ void ntx_prompt_read(struct ntx_prompt *p)
     else
         p->n = p->chat ? chat_tokens(p) : text_tokens(p);
     if (p->n >= 0)
-        p->n = ntx__pictures_place(p);
+        place_pictures(p, false);
     if (p->n < 0 && !p->err.text[0])
         explain_error(p, p->n);
     if (p->n >= 0 && ntx_constraint_wanted(p->m))
         read_constraint(p);
     if (p->n >= 0 && p->chat)
         begin_thought(p);
+    p->unseen &= p->n >= 0;
+}
+
+void ntx_prompt_encode(struct ntx_prompt *p)
+{
+    place_pictures(p, true);
+    if (p->n < 0 && !p->err.text[0])
+        explain_error(p, p->n);
 }
 
 void ntx_prompt_free(struct ntx_prompt *p)

@@ -149,6 +149,16 @@ static void add_times(json_t *j, const struct ntx_run_stats *r)
     set_real(j, "compute_s", pass > stall ? (double)(pass - stall) / 1e9 : 0);
 }
 
+static void add_pictures(json_t *j, const struct ntx_run_stats *r)
+{
+    if (!r->pictures)
+        return;
+    set_int(j, "pictures", r->pictures);
+    set_int(j, "pictures_encoded", r->pictures_encoded);
+    set_int(j, "picture_tokens", r->picture_tokens);
+    set_real(j, "picture_s", (double)r->encode_ns / 1e9);
+}
+
 /* Recall: predicted experts among those that layers wanted. Hit rate: wanted bytes among those read on predictions. */
 static void add_prefetch(json_t *j, const struct ntx_run_stats *r)
 {
@@ -277,6 +287,7 @@ char *ntx_stats_run(const struct ntx_run_stats *r, const struct ntx_loaded *l, c
     set_int(j, "cached_tokens", r->cached_tokens);
     set_int(j, "generated_tokens", r->generated);
     set_int(j, "thinking_tokens", r->thinking);
+    add_pictures(j, r);
     add_times(j, r);
     set_int(j, "peak_bytes", ntx_stats_memory(pids, 3));
     set_str(j, "finish", r->finish ? r->finish : "");

@@ -15,10 +15,11 @@
 enum { CHUNK = 1 << 20 };
 
 struct part { /* the tower, or its projector */
+    struct ntx_vision *of;
     struct ntx_model *model;
     struct ntx_chunks *chunks;
     struct ntx_ram_weights weights;
-    struct ntx_weights_ops ops; /* those of `weights`, but a pass ends where it is unwanted */
+    struct ntx_weights_ops ops; /* those of `weights`, but a pass ends where it is unwanted, and its progress counts */
     const struct ntx_weights_ops *own;
     const atomic_bool *unwanted;
 };
@@ -32,6 +33,7 @@ struct ntx_vision {
     struct ntx_picture_rule rule;
     struct ntx_vision_text text;
     uint64_t pass;
+    atomic_uint done; /* chunks of both parts that the encode under way has used */
 };
 
 /* ---- memory */
@@ -111,12 +113,24 @@ static int check_memory(const struct ntx_vision *v, uint32_t width, uint32_t hei
 
 /* ---- opening */
 
+static struct part *weights_part(struct ntx_weights *w)
+{
+    return (struct part *)((char *)w - offsetof(struct part, weights.w));
+}
+
 static int acquire_wanted(struct ntx_weights *w, uint32_t chunk, const void **bytes)
 {
-    struct part *p = (struct part *)((char *)w - offsetof(struct part, weights.w));
+    struct part *p = weights_part(w);
     if (p->unwanted && atomic_load_explicit(p->unwanted, memory_order_relaxed))
         return ntx_err_set(&w->error, -ECANCELED, "nobody waits for the picture any more");
     return p->own->acquire(w, chunk, bytes);
+}
+
+static void release_counted(struct ntx_weights *w, uint32_t chunk)
+{
+    struct part *p = weights_part(w);
+    atomic_fetch_add_explicit(&p->of->done, 1, memory_order_relaxed);
+    p->own->release(w, chunk);
 }
 
 static int read_part(struct ntx_vision *v, struct part *p, struct ntx_err *err)
@@ -127,6 +141,8 @@ static int read_part(struct ntx_vision *v, struct part *p, struct ntx_err *err)
     p->own = p->weights.w.ops;
     p->ops = *p->own;
     p->ops.acquire = acquire_wanted;
+    p->ops.release = release_counted;
+    p->of = v;
     p->weights.w.ops = &p->ops;
     return 0;
 }
@@ -344,6 +360,7 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
     if (rc)
         return rc;
     v->sees.unwanted = v->projects.unwanted = unwanted;
+    atomic_store(&v->done, 0);
     ntx_vision_grid(v, pixels->width, pixels->height, &rows.columns, &rows.rows);
     if (ntx__patches_make(v->t, pixels->width, pixels->height, &p) ||
         !(states = malloc((size_t)p.n * (1 + v->t->n_deep) * v->t->embd * sizeof *states)))
@@ -354,11 +371,19 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
         rc = project_squares(v, &p, states, &rows, err);
     ntx__patches_free(&p);
     free(states);
+    atomic_store(&v->done, 0);
     if (rc)
         ntx_vision_rows_free(&rows);
     else
         *out = rows;
     return rc;
+}
+
+uint32_t ntx_vision_done(const struct ntx_vision *v)
+{
+    const uint64_t done = atomic_load_explicit(&((struct ntx_vision *)(uintptr_t)v)->done, memory_order_relaxed),
+                   all = (uint64_t)v->sees.chunks->n + v->projects.chunks->n;
+    return (uint32_t)(1000 * NTX_MIN(done, all) / NTX_MAX(all, 1ull));
 }
 
 void ntx_vision_rows_free(struct ntx_vision_rows *r)

@@ -6,7 +6,7 @@
  * model/arch/tower*.c has a file for each kind), and run by the same pass as a text model, with a pool of threads of
  * their own. The bits of a row depend on nothing but the file and the pixels: not on threads, nor on other pictures.
  *
- * One thread at a time uses an open tower. Nothing here keeps a picture after its call. */
+ * One thread at a time uses an open tower, but for ntx_vision_done. Nothing here keeps a picture after its call. */
 #ifndef NTX_COMPUTED_VISION_VISION_H
 #define NTX_COMPUTED_VISION_VISION_H
 
@@ -62,6 +62,8 @@ struct ntx_vision_rows {
  * -ENOMEM: this picture needs more than `ram`. */
 int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, const atomic_bool *unwanted,
                       struct ntx_vision_rows *out, struct ntx_err *err);
+/* How far the encode under way is, in thousandths of its weights; 0: none is. Any thread. */
+uint32_t ntx_vision_done(const struct ntx_vision *v);
 void ntx_vision_rows_free(struct ntx_vision_rows *r);
 
 /* Bytes of memory for fitted pixels of this size, weights included; 0 x 0: of the largest picture. */
