@@ -289,14 +289,47 @@ static int place_without_drafters(struct ntx_plan_answer *a, struct ntx_place_re
     return 0;
 }
 
+/* As a load does, where there is too little memory for the model beside pictures. */
+static int place_with_pictures(struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
+{
+    r->plan.other_bytes += a->sees ? ntx_vision_need_bytes(&a->sight) : 0;
+    r->plan.least_rows = a->sight.rows_together;
+    int rc = ntx_place(&a->hw, &a->model, r, &a->place, err);
+    for (int step = 0; a->sees && step < 2 && (rc == -ENOMEM || (!rc && !step && a->place.bytes[NTX_TIER_STORAGE]));
+         step++) {
+        const uint64_t less = step ? ntx_vision_need_shrink(&a->sight) : ntx_vision_need_stream(&a->sight);
+        r->plan.other_bytes -= less;
+        *err = rc ? (struct ntx_err){0} : *err;
+        rc = ntx_place(&a->hw, &a->model, r, &a->place, err);
+    }
+    return rc;
+}
+
+/* As a load does, with a projector that only lay beside the model. */
+static int place_blind(struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
+{
+    struct ntx_err why = {0};
+    r->plan.other_bytes -= ntx_vision_need_bytes(&a->sight);
+    r->plan.least_rows = 0;
+    if (ntx_place(&a->hw, &a->model, r, &a->place, &why))
+        return err->code;
+    a->sees = false;
+    *err = (struct ntx_err){0};
+    return 0;
+}
+
 /* Computes the placement. */
 static int place_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
                        struct ntx_err *err)
 {
     struct ntx_place_request r;
     int rc = fill_request(o, f, a, &r, err);
-    if (!rc && (rc = ntx_place(&a->hw, &a->model, &r, &a->place, err)) == -ENOMEM && a->small_models)
+    if (!rc && !a->named)
+        rc = ntx__plan_projector(o, f, r.plan.ram_bytes ? r.plan.ram_bytes : a->hw.ram_bytes / 100 * 85, a, err);
+    if (!rc && (rc = place_with_pictures(a, &r, err)) == -ENOMEM && a->small_models)
         rc = place_without_drafters(a, &r, err);
+    if (rc == -ENOMEM && a->sees && a->projector_found)
+        rc = place_blind(a, &r, err);
     if (rc)
         return rc;
     a->exact = !a->named && !*a->model.why && !a->place.vram;

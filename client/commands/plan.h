@@ -7,6 +7,7 @@
 #include "computed/plan/advice.h"
 #include "computed/plan/place.h"
 #include "computed/plan/roofline.h"
+#include "computed/vision/need.h"
 #include "model/share.h"
 
 enum {
@@ -37,6 +38,8 @@ struct ntx_plan_answer {
     char notes[NTX_PLAN_NOTES][300]; /* warnings on the figures; "" */
     uint64_t drafter_bytes;          /* of the drafters of --draft */
     struct ntx_plan_image image;
+    bool sees, projector_found; /* it has a projector; which lay beside it */
+    struct ntx_vision_need sight;
     bool small_models; /* they are small models, all of them */
     struct ntx_advice advice[NTX_ADVICE_MAX];
     unsigned n_advice;
@@ -59,7 +62,9 @@ int ntx__plan_parts(const struct ntx_options *o, const struct ntx_gguf *g, const
 int ntx__plan_files(const struct ntx_options *o, const struct ntx_model_files *f, const char *name,
                     struct ntx_plan_answer *a, struct ntx_err *err);
 
-/* plan_image.c: fills a->image for "WxH". */
+/* plan_image.c. projector: fills a->sight, for a budget of so many bytes. image: fills a->image for "WxH". */
+int ntx__plan_projector(const struct ntx_options *o, const struct ntx_model_files *f, uint64_t ram,
+                        struct ntx_plan_answer *a, struct ntx_err *err);
 int ntx__plan_image(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
                     struct ntx_err *err);
 

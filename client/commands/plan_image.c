@@ -7,7 +7,7 @@
 #include "client/commands/commands.h"
 #include "client/commands/plan.h"
 #include "computed/picture/picture.h"
-#include "computed/vision/vision.h"
+#include "computed/vision/need.h"
 #include "model/arch.h"
 
 static int measure_image(const struct ntx_vision *v, struct ntx_plan_image *m, struct ntx_err *err)
@@ -21,18 +21,49 @@ static int measure_image(const struct ntx_vision *v, struct ntx_plan_image *m, s
     return 0;
 }
 
-static int look_at_projector(int fd, const struct ntx_model_files *f, struct ntx_plan_image *m, struct ntx_err *err)
+static int open_look(int fd, const struct ntx_model_files *f, bool streams, struct ntx_vision **v, struct ntx_err *err)
 {
     struct ntx_model *text = NULL;
-    struct ntx_vision *v = NULL;
     int rc = ntx_model_open(f->gguf, &text, err);
     if (!rc)
-        rc = ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .text = text, .threads = 1, .look = true}, &v, err);
+        rc = ntx_vision_open(
+            &(struct ntx_vision_config){.fd = fd, .text = text, .threads = 1, .look = true, .streams = streams}, v,
+            err);
+    ntx_model_free(text);
+    return rc;
+}
+
+static int look_at_projector(int fd, const struct ntx_model_files *f, bool streams, struct ntx_plan_image *m,
+                             struct ntx_err *err)
+{
+    struct ntx_vision *v = NULL;
+    int rc = open_look(fd, f, streams, &v, err);
     if (!rc)
         rc = measure_image(v, m, err);
     ntx_vision_close(v);
-    ntx_model_free(text);
     return rc;
+}
+
+int ntx__plan_projector(const struct ntx_options *o, const struct ntx_model_files *f, uint64_t ram,
+                        struct ntx_plan_answer *a, struct ntx_err *err)
+{
+    struct ntx_vision *v = NULL;
+    char path[4096];
+    int fd = -1, rc = f->n ? ntx_projector_open(o, f, &fd, path, err) : 0;
+    if (rc || fd < 0)
+        return rc;
+    a->projector_found = !(o->load.mmproj && *o->load.mmproj);
+    rc = open_look(fd, f, false, &v, err);
+    if (!rc)
+        rc = ntx_vision_need_of(v, ram, &a->sight, err);
+    a->sees = !rc;
+    ntx_vision_close(v);
+    close(fd);
+    if (rc && a->projector_found) { /* as a load, which takes no pictures then */
+        *err = (struct ntx_err){0};
+        return 0;
+    }
+    return rc ? ntx_err_prefix(err, "%s", path) : 0;
 }
 
 int ntx__plan_image(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
@@ -48,7 +79,7 @@ int ntx__plan_image(const struct ntx_options *o, const struct ntx_model_files *f
     int rc = ntx_projector_open(o, f, &fd, path, err);
     if (!rc && fd < 0)
         rc = ntx_err_set(err, -ENOENT, "--image: no projector lies beside the model; name it with --mmproj FILE");
-    if (!rc && (rc = look_at_projector(fd, f, &m, err)))
+    if (!rc && (rc = look_at_projector(fd, f, a->sight.streams, &m, err)))
         ntx_err_prefix(err, "%s", path);
     if (fd >= 0)
         close(fd);

@@ -106,6 +106,16 @@ static void print_roofs(const struct ntx_plan_answer *a)
     print_table(a, false);
 }
 
+static void print_projector(const struct ntx_plan_answer *a)
+{
+    char size[32];
+    if (a->sees)
+        printf(
+            "pictures %s of the budget: the projector's weights, which %s, one picture at work, and rows of others\n",
+            ntx_format_size(ntx_vision_need_bytes(&a->sight), size, sizeof size),
+            a->sight.streams ? "are read for each picture" : "stay in memory");
+}
+
 static void print_image(const struct ntx_plan_image *m)
 {
     char size[32];
@@ -138,6 +148,7 @@ void ntx_plan_print(const struct ntx_plan_answer *a)
            p->vram && !shared ? ntx_format_exact(p->vram, b[1], 64) : "", smallest_budget(a, b[2], 64), p->ctx,
            ntx_format_size(p->kv_bytes, kv, 64), p->on_device && !shared ? "VRAM" : "RAM",
            ntx_format_size(p->work_bytes, b[3], 32));
+    print_projector(a);
     print_image(&a->image);
     for (int t = 0; t < NTX_N_TIERS; t++)
         if (p->bytes[t])
@@ -215,6 +226,10 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
         json_object_set_new(j, key, json_integer((json_int_t)p->bytes[t]));
     }
     json_object_set_new(j, "bytes_token", json_integer((json_int_t)token_bytes(&a->model)));
+    if (a->sees)
+        json_object_set_new(j, "projector",
+                            json_pack("{s:I, s:b}", "bytes", (json_int_t)ntx_vision_need_bytes(&a->sight), "streams",
+                                      (int)a->sight.streams));
     if (a->image.width)
         json_object_set_new(j, "image",
                             json_pack("{s:[i, i], s:[i, i], s:i, s:i, s:i, s:I}", "size", (int)a->image.width,

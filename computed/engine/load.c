@@ -188,7 +188,7 @@ static void take_client_limits(const struct ntx_load_request *r, struct ntx_load
     l->max_sessions = c->sessions;
     l->logits_rows = c->logits_rows;
     l->few_rows = c->few_rows;
-    l->kept_bytes = c->kept_bytes + 2 * l->image_bytes;
+    l->kept_bytes = c->kept_bytes + 2 * l->sight.image;
     l->capture_rows = captures_rows(r) ? capture_rows(r) + 2 * c->sessions : 0;
     l->env.read_bytes = c->read_bytes;
     ntx_budget_constraint(l->model->hp.n_vocab, c, &l->env.words_most, &l->env.constraint_bytes);
@@ -344,15 +344,6 @@ static int no_room_to_draft(const struct ntx_loaded *l, uint64_t bytes, struct n
                        own ? " (the model's next-token block, with a copy of the output matrix)" : "");
 }
 
-/* Nor is the projector. */
-static int no_room_to_see(const struct ntx_loaded *l, struct ntx_err *err)
-{
-    char text[sizeof err->text], size[32];
-    memcpy(text, err->text, sizeof text);
-    return ntx_err_set(err, err->code, "%s, or --mmproj off: the projector and its pictures take %s of it", text,
-                       ntx_format_size(ntx__load_vision_bytes(l), size, sizeof size));
-}
-
 /* A small model that does not fit beside the model is left out, since drafts only save time: the text itself drafts
  * instead. What the model has of its own and files by its states were asked for by their kind, so they are refused. */
 static int plan_without_drafters(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan_request *q,
@@ -470,6 +461,24 @@ static int plan_any(const struct ntx_load_request *r, struct ntx_loaded *l, stru
     return l->machines ? ntx__load_plan_shared(l, q, err) : ntx_plan_make(l->model, q, &l->plan, err);
 }
 
+/* Pictures take less memory, first of the projector's weights, where there is too little for the model. */
+static int plan_with_pictures(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_plan_request *q,
+                              struct ntx_err *err)
+{
+    int rc = plan_any(r, l, q, err);
+    for (int step = 0; step < 2 && (rc == -ENOMEM || (!rc && !step)); step++) {
+        const uint64_t less = step ? ntx__load_vision_shrink(l) : ntx__load_vision_stream(l);
+        if (!less)
+            continue;
+        q->other_bytes -= less;
+        ntx_plan_free(l->plan);
+        l->plan = NULL;
+        *err = (struct ntx_err){0};
+        rc = plan_any(r, l, q, err);
+    }
+    return rc;
+}
+
 static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
     int rc = check_recurrent(r, l, err);
@@ -519,18 +528,13 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
         .sessions = r->set.sessions,
         .threads = threads,
         .max_rows = r->set.rows,
-        .least_rows = l->rows_together,
+        .least_rows = l->sight.rows_together,
         .chunk_bytes = r->set.chunk,
         .ring_slots = r->set.ring,
         .hw = have ? &hw : NULL,
         .stop = r->stop,
     };
-    rc = plan_any(r, l, &q, err);
-    const uint64_t less = rc == -ENOMEM ? ntx__load_vision_shrink(l) : 0;
-    if (less) {
-        q.other_bytes -= less;
-        rc = plan_any(r, l, &q, err);
-    }
+    rc = plan_with_pictures(r, l, &q, err);
     if (rc == -ENOMEM && drafter)
         rc = plan_without_drafters(l, &r->set, &q, &clients, drafter, err);
     if (rc == -ENOMEM && l->vision && l->projector_found) {
@@ -540,7 +544,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
         rc = plan_any(r, l, &q, err);
     }
     if (rc)
-        return rc == -ENOMEM && l->vision ? no_room_to_see(l, err) : rc;
+        return rc == -ENOMEM && l->vision ? ntx__load_vision_no_room(l, err) : rc;
     if (l->n_drafters && drafter && !r->set.draft_nodes && !l->machines &&
         (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;

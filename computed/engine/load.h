@@ -25,6 +25,7 @@
 #include "computed/ranks/ranks.h"
 #include "computed/state/kv.h"
 #include "computed/plan/plan.h"
+#include "computed/vision/need.h"
 #include "proto/settings.h"
 #include "computed/engine/facts.h"
 #include "computed/engine/session.h"
@@ -141,12 +142,7 @@ struct ntx_loaded {
     char blind[512];             /* why the model takes none */
     struct ntx_vision *vision;   /* its tower; NULL: no pictures */
     struct ntx_images *images;
-    uint64_t tower_bytes, image_bytes; /* memory of the tower; of the rows of a picture; */
-    uint64_t store_bytes;              /* of rows that are kept for later texts */
-    struct {
-        uint64_t tower, image;
-    } usual;                /* the least of these */
-    uint32_t rows_together; /* of a picture that a pass must have at once; 0: none */
+    struct ntx_vision_need sight; /* its memory, and that of pictures */
 };
 
 void ntx_load_request_free(struct ntx_load_request *r);
@@ -188,12 +184,16 @@ int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_er
 void ntx__load_drafters_free(struct ntx_loaded *l);
 
 /* load_vision.c: the projector. open: once the model is read and the GPU picked; threads: of
- * the tower; ram: the budget. bytes: those in the plan. shrink: the plan needs memory: returns how much less these are
- * now. start: with the plan. */
+ * the tower; ram: the budget. bytes: those in the plan. stream: with the plan, or NULL if nothing fits: where memory is
+ * short, the weights are read for each picture. shrink: the plan needs memory. Both return how much less these bytes
+ * are now. start: with the last plan. */
 int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
                           struct ntx_err *err);
+uint64_t ntx__load_vision_stream(struct ntx_loaded *l);
 uint64_t ntx__load_vision_shrink(struct ntx_loaded *l);
 uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l);
+/* Names the part of pictures in the error about a budget that is too small. */
+int ntx__load_vision_no_room(const struct ntx_loaded *l, struct ntx_err *err);
 /* The model takes no pictures, for this reason. */
 void ntx__load_vision_drop(struct ntx_loaded *l, const char *why);
 int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err);

@@ -12,14 +12,9 @@
 #include "computed/engine/load.h"
 #include "computed/pass/kv_form.h"
 #include "computed/picture/picture.h"
-#include "computed/vision/vision.h"
+#include "computed/vision/need.h"
 #include "model/digest.h"
 #include "ntx_version.h"
-
-#define USUAL_SIDE  1024u /* of a picture that every projector has memory for */
-#define TOWER_SHARE 4     /* a larger one has at most a part of --ram, */
-#define ROWS_SHARE  16    /* and its rows a smaller part */
-#define KEPT        8     /* usual pictures whose rows are kept for later texts, in at most the same part */
 
 /* Why this model takes no pictures here, or NULL. */
 static const char *blind_reason(const struct ntx_loaded *l, const struct ntx_vision *v)
@@ -40,45 +35,20 @@ static const char *blind_reason(const struct ntx_loaded *l, const struct ntx_vis
     return NULL;
 }
 
-/* Memory for a square picture of so many pixels a side, as the model sees it: of the tower, and of the rows. */
-static int measure_square(const struct ntx_vision *v, uint32_t side, uint64_t *tower, uint64_t *image,
-                          struct ntx_err *err)
+uint64_t ntx__load_vision_stream(struct ntx_loaded *l)
 {
-    uint32_t width, height, columns, rows;
-    int rc = ntx_picture_size(ntx_vision_rule(v), side, side, &width, &height, err);
-    if (rc)
-        return rc;
-    ntx_vision_grid(v, width, height, &columns, &rows);
-    *tower = ntx_vision_bytes(v, width, height);
-    *image = (uint64_t)columns * rows * ntx_vision_n_embd(v) * (1 + ntx_vision_deep(v)) * sizeof(float);
-    return 0;
+    const bool short_of_memory = !l->plan || l->plan->bytes_storage || l->plan->frames.n;
+    return l->vision && short_of_memory ? ntx_vision_need_stream(&l->sight) : 0;
 }
 
-/* Pictures that need more memory are refused. */
-static int measure_tower(const struct ntx_vision *v, uint64_t ram, struct ntx_loaded *l, struct ntx_err *err)
-{
-    uint64_t largest, largest_image;
-    int rc = measure_square(v, USUAL_SIDE, &l->usual.tower, &l->usual.image, err);
-    if (!rc)
-        rc = measure_square(v, NTX_PICTURE_SIDE, &largest, &largest_image, err);
-    if (rc)
-        return rc;
-    if (ntx_vision_text(v)->bidirectional)
-        l->rows_together = (uint32_t)(l->usual.image / sizeof(float) / ntx_vision_n_embd(v) / (1 + ntx_vision_deep(v)));
-    l->tower_bytes = NTX_MAX(l->usual.tower, NTX_MIN(largest, ram / TOWER_SHARE));
-    l->image_bytes = NTX_MAX(l->usual.image, NTX_MIN(largest_image, ram / ROWS_SHARE));
-    l->store_bytes = NTX_MAX(l->image_bytes, NTX_MIN(KEPT * l->usual.image, ram / ROWS_SHARE));
-    return 0;
-}
+uint64_t ntx__load_vision_shrink(struct ntx_loaded *l) { return l->vision ? ntx_vision_need_shrink(&l->sight) : 0; }
 
-uint64_t ntx__load_vision_shrink(struct ntx_loaded *l)
+int ntx__load_vision_no_room(const struct ntx_loaded *l, struct ntx_err *err)
 {
-    const uint64_t before = ntx__load_vision_bytes(l);
-    if (!l->vision)
-        return 0;
-    l->tower_bytes = l->usual.tower;
-    l->image_bytes = l->store_bytes = l->usual.image;
-    return before - ntx__load_vision_bytes(l);
+    char text[sizeof err->text], size[32];
+    memcpy(text, err->text, sizeof text);
+    return ntx_err_set(err, err->code, "%s, or --mmproj off: the projector and its pictures take %s of it", text,
+                       ntx_format_size(ntx__load_vision_bytes(l), size, sizeof size));
 }
 
 static int open_projector(const struct ntx_load_request *r, int *fd, struct ntx_err *err)
@@ -108,8 +78,13 @@ static int name_maker(struct ntx_loaded *l, char *of, size_t n, struct ntx_err *
 /* look: its header alone. */
 static int open_tower(struct ntx_loaded *l, uint32_t threads, bool look, struct ntx_err *err)
 {
-    const struct ntx_vision_config c = {
-        .fd = l->projector_fd, .text = l->model, .threads = threads, .look = look, .ram = l->tower_bytes};
+    const struct ntx_vision_config c = {.fd = l->projector_fd,
+                                        .text = l->model,
+                                        .threads = threads,
+                                        .look = look,
+                                        .streams = l->sight.streams,
+                                        .ram = l->sight.encode +
+                                               (l->sight.streams ? l->sight.streamed : l->sight.resident)};
     ntx_vision_close(l->vision);
     l->vision = NULL;
     const uint32_t *n = l->model->hp.rope_sections;
@@ -143,7 +118,7 @@ int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint
         return rc;
     const char *why = blind_reason(l, l->vision);
     if (!why)
-        return measure_tower(l->vision, ram, l, err);
+        return ntx_vision_need_of(l->vision, ram, &l->sight, err);
     ntx__load_vision_drop(l, why);
     return 0;
 }
@@ -155,14 +130,10 @@ void ntx__load_vision_drop(struct ntx_loaded *l, const char *why)
     ntx_log(NTX_LOG_WARN, "the model cannot take pictures: %s", why);
     ntx_vision_close(l->vision);
     l->vision = NULL;
-    l->tower_bytes = l->image_bytes = l->store_bytes = 0;
-    l->rows_together = 0;
+    l->sight = (struct ntx_vision_need){0};
 }
 
-uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l)
-{
-    return l->vision ? l->tower_bytes + 2 * l->image_bytes + l->store_bytes : 0;
-}
+uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l) { return l->vision ? ntx_vision_need_bytes(&l->sight) : 0; }
 
 /* ---- from a picture to rows; the reader's thread */
 
@@ -189,7 +160,7 @@ static int encode_picture(void *ctx, const void *data, size_t n, const atomic_bo
     struct ntx_pixels pixels = {0};
     uint32_t width, height;
     uint64_t t0 = ntx_now_ns();
-    int rc = ntx_picture_decode(data, n, &picture, err);
+    int rc = ntx_picture_decode(data, n, l->sight.encode, &picture, err);
     if (rc)
         return rc;
     rc = ntx_picture_size(rule, picture.width, picture.height, &width, &height, err);
@@ -222,7 +193,7 @@ int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err)
                                   .ctx = l,
                                   .text = ntx_vision_text(l->vision),
                                   .n_embd = ntx_vision_n_embd(l->vision),
-                                  .most = l->store_bytes,
+                                  .most = l->sight.store,
                                   .of = of,
                                   .dir = l->set.state,
                                   .most_file = state / NTX_IMAGES_SHARE};

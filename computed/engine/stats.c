@@ -319,6 +319,10 @@ char *ntx_stats_info(const struct ntx_loaded *l)
     set_int(j, "bytes_activations", p->bytes_activations);
     set_int(j, "bytes_region", p->bytes_region);
     set_int(j, "bytes_total", p->bytes_total);
+    if (l->vision) {
+        set_int(j, "bytes_pictures", ntx_vision_need_bytes(&l->sight));
+        json_object_set_new(j, "projector_streams", json_boolean(l->sight.streams));
+    }
     set_int(j, "chunk_bytes", p->chunk_bytes);
     set_int(j, "ring_slots", p->geo.n_desc);
     set_int(j, "max_rows", p->max_rows);

@@ -16,7 +16,9 @@
 #include "common/util.h"
 #include "computed/picture/picture_impl.h"
 
-#define WAIT_MS 60000
+#define WAIT_MS    60000
+#define HEAP_MOST  (13 * (uint64_t)NTX_PICTURE_PIXELS)
+#define HEAP_LEAST (1u << 20) /* what the libraries take for any picture */
 
 static const int first_free = 10; /* above the process's own descriptors */
 
@@ -38,14 +40,23 @@ static int make_memory(const char *name, uint64_t bytes)
     return rc ? rc : fd;
 }
 
-static int write_file(int fd, const uint8_t *data, size_t n)
+static int write_bytes(int fd, const void *bytes, size_t n, size_t at)
 {
+    const uint8_t *data = bytes;
     for (size_t done = 0; done < n;) {
-        ssize_t k = pwrite(fd, data + done, n - done, (off_t)done);
+        ssize_t k = pwrite(fd, data + done, n - done, (off_t)(at + done));
         if (k < 0 && errno != EINTR)
             return -errno;
         done += k > 0 ? (size_t)k : 0;
     }
+    return 0;
+}
+
+static int write_file(int fd, const struct ntx__picture_order *o, const void *data, size_t n)
+{
+    int rc = write_bytes(fd, o, sizeof *o, 0);
+    if (rc || (rc = write_bytes(fd, data, n, sizeof *o)))
+        return rc;
     return fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ? -errno : 0;
 }
 
@@ -149,25 +160,37 @@ static int run_process(struct decoding *d, struct ntx_picture *out, struct ntx_e
     return take_pixels(d, &v, out, err);
 }
 
-static int begin_decoding(struct decoding *d, const void *data, size_t n)
+/* Of the memory, pixels get a part and the libraries the rest: for a copy with alpha, or turned, or for the
+ * coefficients of a progressive JPEG. */
+static struct ntx__picture_order order_within(uint64_t memory, size_t n)
 {
-    d->file = make_memory("ntx picture", n);
-    d->pixels = make_memory("ntx pixels", 3 * (uint64_t)NTX_PICTURE_PIXELS);
+    const uint64_t most = 3 * (uint64_t)NTX_PICTURE_PIXELS, left = memory - NTX_MIN(memory, n);
+    if (!memory)
+        return (struct ntx__picture_order){most, HEAP_MOST};
+    const uint64_t room = NTX_MAX(NTX_MIN(left / 8 * 3, most), 4096u);
+    return (struct ntx__picture_order){room, HEAP_LEAST + NTX_MIN(left - NTX_MIN(left, room), HEAP_MOST)};
+}
+
+static int begin_decoding(struct decoding *d, const void *data, size_t n, const struct ntx__picture_order *o)
+{
+    d->file = make_memory("ntx picture", sizeof *o + n);
+    d->pixels = make_memory("ntx pixels", o->room);
     if (d->file < 0 || d->pixels < 0)
         return d->file < 0 ? d->file : d->pixels;
-    int rc = write_file(d->file, data, n);
+    int rc = write_file(d->file, o, data, n);
     return rc ? rc : make_pipe(d->pipe);
 }
 
-int ntx_picture_decode(const void *data, size_t n, struct ntx_picture *out, struct ntx_err *err)
+int ntx_picture_decode(const void *data, size_t n, uint64_t memory, struct ntx_picture *out, struct ntx_err *err)
 {
+    const struct ntx__picture_order o = order_within(memory, n);
     struct decoding d = {.file = -1, .pixels = -1, .pipe = {-1, -1}};
     int rc = ntx_picture_check(data, n, err);
     if (!rc && n > NTX_PICTURE_BYTES)
         rc = ntx_err_set(err, -EFBIG, "a picture of %zu bytes: at most %u MiB are decoded", n, NTX_PICTURE_BYTES >> 20);
     if (rc)
         return rc;
-    if ((rc = begin_decoding(&d, data, n)))
+    if ((rc = begin_decoding(&d, data, n, &o)))
         ntx_err_set(err, rc, "cannot hand the picture over to be decoded: %s", strerror(-rc));
     else
         rc = run_process(&d, out, err);

@@ -26,10 +26,11 @@ struct ntx_picture {
 };
 
 /* Decodes a JPEG, PNG, WebP, GIF (its first frame) or BMP file. The EXIF orientation is applied, transparent pixels lie
- * on white, CMYK and 16-bit samples become 8-bit RGB. -EINVAL: no picture, damaged, or of a kind that the error names;
- * -EFBIG: too large; -ETIMEDOUT, -ENOMEM, -EIO: the decoding process came to its bounds, or died; -ENOTSUP: it could
- * not be confined. */
-int ntx_picture_decode(const void *data, size_t n, struct ntx_picture *out, struct ntx_err *err);
+ * on white, CMYK and 16-bit samples become 8-bit RGB. memory: bytes that all of this may take, a copy of the file and
+ * the pixels included; 0: what the largest picture takes. -EINVAL: no picture, damaged, or of a kind that the error
+ * names; -EFBIG: too large; -ENOMEM: `memory` is too little; -ETIMEDOUT, -EIO: the decoding process came to its other
+ * bounds, or died; -ENOTSUP: it could not be confined. */
+int ntx_picture_decode(const void *data, size_t n, uint64_t memory, struct ntx_picture *out, struct ntx_err *err);
 void ntx_picture_free(struct ntx_picture *p);
 
 /* The process that decodes is this program, started again with this one argument. So main() of every program that

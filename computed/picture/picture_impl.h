@@ -18,8 +18,12 @@
 
 /* The descriptors of the process at its start. */
 #define NTX__PICTURE_SOCK 3 /* its verdict */
-#define NTX__PICTURE_FILE 4 /* memory with the file's bytes */
-#define NTX__PICTURE_OUT  5 /* memory for NTX_PICTURE_PIXELS */
+#define NTX__PICTURE_FILE 4 /* memory: struct ntx__picture_order, and the file's bytes */
+#define NTX__PICTURE_OUT  5 /* memory for pixels */
+
+struct ntx__picture_order {
+    uint64_t room, heap; /* bytes for pixels; for all else */
+};
 
 struct ntx__picture_verdict {
     int32_t rc;
@@ -38,7 +42,8 @@ struct ntx__picture_read {
     uint32_t width, height;
     uint8_t *rgb; /* [height][width][3] */
     unsigned orientation;
-    uint8_t *room; /* for the pixels of the largest picture */
+    uint8_t *room; /* for pixels, */
+    size_t n_room; /* of so many bytes */
 };
 
 /* Each reads a file of its format. */
@@ -48,8 +53,11 @@ int ntx__picture_read_webp(const struct ntx__picture_file *f, struct ntx__pictur
 int ntx__picture_read_gif(const struct ntx__picture_file *f, struct ntx__picture_read *p, struct ntx_err *err);
 int ntx__picture_read_bmp(const struct ntx__picture_file *f, struct ntx__picture_read *p, struct ntx_err *err);
 
-/* Reads any of them and turns it upright. out->rgb is `room`, which has NTX_PICTURE_PIXELS. */
-int ntx__picture_read(const struct ntx__picture_file *f, uint8_t *room, struct ntx_picture *out, struct ntx_err *err);
+/* Reads any of them and turns it upright. out->rgb is `room`, of n_room bytes. */
+int ntx__picture_read(const struct ntx__picture_file *f, uint8_t *room, size_t n_room, struct ntx_picture *out,
+                      struct ntx_err *err);
+
+#define NTX__PICTURE_NO_MEMORY "no memory" /* the text of their errors for want of it */
 
 /* Checks the sides and makes rgb white. */
 int ntx__picture_begin(struct ntx__picture_read *p, uint64_t width, uint64_t height, struct ntx_err *err);

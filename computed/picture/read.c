@@ -16,6 +16,12 @@ int ntx__picture_begin(struct ntx__picture_read *p, uint64_t width, uint64_t hei
                            "smaller",
                            (unsigned long long)width, (unsigned long long)height, NTX_PICTURE_SIDE,
                            NTX_PICTURE_PIXELS / 1000000u);
+    if (3 * width * height > p->n_room)
+        return ntx_err_set(err, -ENOMEM,
+                           "the picture has %llu x %llu pixels, and --ram leaves memory for %llu million: make it "
+                           "smaller, or give more --ram",
+                           (unsigned long long)width, (unsigned long long)height,
+                           (unsigned long long)p->n_room / 3000000);
     p->rgb = p->room;
     memset(p->rgb, 255, 3 * (size_t)(width * height));
     p->width = (uint32_t)width;
@@ -50,7 +56,7 @@ static int turn(const struct ntx__picture_read *p, struct ntx_picture *out, stru
         return 0;
     uint8_t *from = malloc(bytes), *to = p->rgb;
     if (!from)
-        return ntx_err_set(err, -ENOMEM, "no memory to turn the picture");
+        return ntx_err_set(err, -ENOMEM, "%s", NTX__PICTURE_NO_MEMORY);
     memcpy(from, p->rgb, bytes);
     for (uint32_t y = 0; y < out->height; y++)
         for (uint32_t x = 0; x < out->width; x++, to += 3)
@@ -72,9 +78,19 @@ static int read_kind(const struct ntx__picture_file *f, struct ntx__picture_read
     return ntx_picture_check(f->data, f->n, err);
 }
 
-int ntx__picture_read(const struct ntx__picture_file *f, uint8_t *room, struct ntx_picture *out, struct ntx_err *err)
+int ntx__picture_read(const struct ntx__picture_file *f, uint8_t *room, size_t n_room, struct ntx_picture *out,
+                      struct ntx_err *err)
 {
-    struct ntx__picture_read p = {.room = room};
+    struct ntx__picture_read p = {.room = room, .n_room = n_room};
+    errno = 0;
     int rc = read_kind(f, &p, err);
-    return rc ? rc : turn(&p, out, err);
+    if (!rc)
+        rc = turn(&p, out, err);
+    /* libraries that lack memory may call the file damaged */
+    if ((rc == -EINVAL && errno == ENOMEM) || (rc == -ENOMEM && !strcmp(err->text, NTX__PICTURE_NO_MEMORY)))
+        rc = ntx_err_set(err, -ENOMEM,
+                         "decoding the picture of %u x %u pixels takes more memory than --ram leaves for it: make it "
+                         "smaller, or give more --ram",
+                         p.width, p.height);
+    return rc;
 }

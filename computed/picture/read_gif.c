@@ -92,7 +92,7 @@ static int read_frame(GifFileType *g, int transparent, struct ntx__picture_read 
     if (!colors)
         return ntx_err_set(err, -EINVAL, "the GIF file is damaged: its picture has no colours");
     GifByteType *line = malloc((size_t)d->Width);
-    int rc = line ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = line ? 0 : ntx_err_set(err, -ENOMEM, "%s", NTX__PICTURE_NO_MEMORY);
     for (uint32_t i = 0; !rc && i < (uint32_t)d->Height; i++) {
         const uint32_t y = (uint32_t)d->Top + (d->Interlace ? line_at(i, (uint32_t)d->Height) : i);
         if (DGifGetLine(g, line, d->Width) == GIF_ERROR)

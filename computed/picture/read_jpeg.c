@@ -73,7 +73,7 @@ static int read_lines(struct jpeg_job *j, struct ntx__picture_read *p, struct nt
 {
     const bool four = j->d.out_color_components == 4;
     if (four && !(j->line = malloc(4 * (size_t)p->width)))
-        return ntx_err_set(err, -ENOMEM, "no memory");
+        return ntx_err_set(err, -ENOMEM, "%s", NTX__PICTURE_NO_MEMORY);
     while (j->d.output_scanline < j->d.output_height) {
         uint8_t *to = p->rgb + 3 * (size_t)p->width * j->d.output_scanline;
         JSAMPROW row = four ? j->line : to;
@@ -111,7 +111,7 @@ int ntx__picture_read_jpeg(const struct ntx__picture_file *f, struct ntx__pictur
 {
     struct jpeg_job *j = calloc(1, sizeof *j);
     if (!j)
-        return ntx_err_set(err, -ENOMEM, "no memory");
+        return ntx_err_set(err, -ENOMEM, "%s", NTX__PICTURE_NO_MEMORY);
     j->d.err = jpeg_std_error(&j->errors);
     j->d.client_data = j;
     j->errors.error_exit = fail_job;

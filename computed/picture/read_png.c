@@ -82,7 +82,7 @@ static int read_lines(struct png_job *j, struct ntx__picture_read *p, bool alpha
     j->pixels = alpha ? malloc(stride * p->height) : NULL;
     j->rows = malloc(p->height * sizeof *j->rows);
     if (!j->rows || (alpha && !j->pixels))
-        return ntx_err_set(err, -ENOMEM, "no memory");
+        return ntx_err_set(err, -ENOMEM, "%s", NTX__PICTURE_NO_MEMORY);
     for (uint32_t y = 0; y < p->height; y++)
         j->rows[y] = (alpha ? j->pixels : p->rgb) + stride * y;
     png_read_image(j->png, j->rows);
@@ -129,7 +129,7 @@ int ntx__picture_read_png(const struct ntx__picture_file *f, struct ntx__picture
         return ntx_err_set(err, -EINVAL, "the PNG file is damaged: it ends too early");
     j.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &j, fail_job, ignore_warning);
     j.info = j.png ? png_create_info_struct(j.png) : NULL;
-    int rc = j.info ? read_picture(&j, p, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    int rc = j.info ? read_picture(&j, p, err) : ntx_err_set(err, -ENOMEM, "%s", NTX__PICTURE_NO_MEMORY);
     png_destroy_read_struct(&j.png, &j.info, NULL);
     free(j.pixels);
     free(j.rows);

@@ -20,7 +20,7 @@ static int draw_frame(const WebPIterator *frame, struct ntx__picture_read *p, st
     const size_t w = (uint32_t)width, h = (uint32_t)height;
     uint8_t *rgba = malloc(4 * w * h);
     if (!rgba)
-        return ntx_err_set(err, -ENOMEM, "no memory");
+        return ntx_err_set(err, -ENOMEM, "%s", NTX__PICTURE_NO_MEMORY);
     bool good = WebPDecodeRGBAInto(frame->fragment.bytes, frame->fragment.size, rgba, 4 * w * h, 4 * width);
     for (size_t i = 0; good && i < w * h; i++) {
         uint8_t *to = p->rgb + 3 * ((top + i / w) * p->width + left + i % w);

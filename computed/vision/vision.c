@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* vision.c: opens and checks projector files, and runs both parts of a tower: a pass over all patches, and one over the
- * squares that they form. Weights stay in memory between pictures; all else is there only during a call. */
+ * squares that they form. Weights stay in memory between pictures or are read for each (`streams`); all else is there
+ * only during a call. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +13,18 @@
 #include "model/gguf.h"
 #include "model/quant.h"
 
-enum { CHUNK = 1 << 20 };
+enum { CHUNK = 1 << 20, WINDOW = 8 << 20, WINDOWS = 16 };
 
 struct part { /* the tower, or its projector */
     struct ntx_vision *of;
     struct ntx_model *model;
     struct ntx_chunks *chunks;
-    struct ntx_ram_weights weights;
-    struct ntx_weights_ops ops; /* those of `weights`, but a pass ends where it is unwanted, and its progress counts */
+    union {
+        struct ntx_weights w;
+        struct ntx_ram_weights kept;
+        struct ntx__windows streamed;
+    };
+    struct ntx_weights_ops ops; /* those of `w`, but a pass ends where it is unwanted, and its progress counts */
     const struct ntx_weights_ops *own;
     const atomic_bool *unwanted;
 };
@@ -68,11 +73,21 @@ static uint64_t part_bytes(const struct ntx_vision *v, const struct part *p, uin
            (uint64_t)rows * (sizeof(struct ntx_row) + ntx_tower_in(p->model) * sizeof(float));
 }
 
-static uint64_t weight_bytes(const struct ntx_vision *v)
+static uint64_t window_of(const struct ntx_vision *v, const struct ntx_chunks *c)
 {
-    return ntx_ram_weights_pick_bytes(v->sees.chunks) + ntx_ram_weights_pick_bytes(v->projects.chunks) +
-           ntx_gguf_header_bytes(v->gguf);
+    return v->c.window ? v->c.window : NTX_MIN(c->matrix_bytes / WINDOWS, (uint64_t)WINDOW);
 }
+
+/* A stream's memory is that of one part at a time. */
+uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed)
+{
+    const struct ntx_chunks *a = v->sees.chunks, *b = v->projects.chunks;
+    return ntx_gguf_header_bytes(v->gguf) +
+           (streamed ? NTX_MAX(ntx__windows_bytes(a, window_of(v, a)), ntx__windows_bytes(b, window_of(v, b)))
+                     : ntx_ram_weights_pick_bytes(a) + ntx_ram_weights_pick_bytes(b));
+}
+
+static uint64_t weight_bytes(const struct ntx_vision *v) { return ntx_vision_weights(v, v->c.streams); }
 
 /* The largest pictures by area, or the only one. A long one needs as much as a square one. */
 static uint64_t most_patches(const struct ntx_vision *v)
@@ -95,7 +110,8 @@ uint64_t ntx_vision_bytes(const struct ntx_vision *v, uint32_t width, uint32_t h
                    rows = squares * v->projects.model->hp.n_embd * sizeof(float),
                    first = part_bytes(v, &v->sees, (uint32_t)NTX_MAX(n, 1u)),
                    second = part_bytes(v, &v->projects, (uint32_t)NTX_MAX(squares, 1u));
-    return weight_bytes(v) + ntx__patches_bytes(t, n) + states + NTX_MAX(first, second + rows);
+    const uint64_t pixels = n * t->patch * t->patch * 3 * sizeof(float);
+    return weight_bytes(v) + pixels + ntx__patches_bytes(t, n) + states + NTX_MAX(first, second + rows);
 }
 
 static int check_memory(const struct ntx_vision *v, uint32_t width, uint32_t height, struct ntx_err *err)
@@ -115,7 +131,7 @@ static int check_memory(const struct ntx_vision *v, uint32_t width, uint32_t hei
 
 static struct part *weights_part(struct ntx_weights *w)
 {
-    return (struct part *)((char *)w - offsetof(struct part, weights.w));
+    return (struct part *)((char *)w - offsetof(struct part, w));
 }
 
 static int acquire_wanted(struct ntx_weights *w, uint32_t chunk, const void **bytes)
@@ -135,15 +151,16 @@ static void release_counted(struct ntx_weights *w, uint32_t chunk)
 
 static int read_part(struct ntx_vision *v, struct part *p, struct ntx_err *err)
 {
-    int rc = ntx_ram_weights_pick(&p->weights, v->fds, p->chunks, err);
+    int rc = v->c.streams ? ntx__windows_new(&p->streamed, v->c.fd, p->chunks, window_of(v, p->chunks), err)
+                          : ntx_ram_weights_pick(&p->kept, v->fds, p->chunks, err);
     if (rc)
         return rc;
-    p->own = p->weights.w.ops;
+    p->own = p->w.ops;
     p->ops = *p->own;
     p->ops.acquire = acquire_wanted;
     p->ops.release = release_counted;
     p->of = v;
-    p->weights.w.ops = &p->ops;
+    p->w.ops = &p->ops;
     return 0;
 }
 
@@ -230,9 +247,12 @@ int ntx_vision_open(const struct ntx_vision_config *c, struct ntx_vision **out, 
     return 0;
 }
 
-static void close_part(struct part *p)
+static void close_part(const struct ntx_vision *v, struct part *p)
 {
-    ntx_ram_weights_free(&p->weights);
+    if (v->c.streams)
+        ntx__windows_free(&p->streamed);
+    else
+        ntx_ram_weights_free(&p->kept);
     ntx_chunks_free(p->chunks);
     ntx_model_free(p->model);
 }
@@ -241,8 +261,8 @@ void ntx_vision_close(struct ntx_vision *v)
 {
     if (!v)
         return;
-    close_part(&v->sees);
-    close_part(&v->projects);
+    close_part(v, &v->sees);
+    close_part(v, &v->projects);
     ntx_gguf_free(v->gguf);
     free(v);
 }
@@ -282,10 +302,10 @@ static int run_part(struct ntx_vision *v, struct part *p, struct ntx_row *rows, 
     struct ntx_kv_pool *pool = NULL;
     struct ntx_kv_seq *kv = NULL;
     uint32_t taps[1 + NTX_TOWER_DEEP_MAX];
-    c.weights = &p->weights.w;
+    c.weights = &p->w;
     c.taps = taps;
     c.n_taps = p == &v->sees ? part_taps(v->t, p->model->hp.n_layers, taps) : 0;
-    p->weights.w.error = (struct ntx_err){0};
+    p->w.error = (struct ntx_err){0};
     int rc = ntx_kv_pool_new(&p->model->hp, NTX_KV_F16, &shape, &pool, err);
     if (!rc && (rc = ntx_kv_seq_new(pool, n, &kv)))
         ntx_err_set(err, rc, "no memory for the K and V of a picture");
@@ -298,7 +318,7 @@ static int run_part(struct ntx_vision *v, struct part *p, struct ntx_row *rows, 
     }
     if (!rc && (rc = ntx_forward_run(f, &(struct ntx_batch){.pass = ++v->pass, .rows = rows, .n_rows = n}))) {
         const struct ntx_err *why = ntx_forward_error(f);
-        ntx_err_set(err, rc, "%s", why->text[0] ? why->text : p->weights.w.error.text);
+        ntx_err_set(err, rc, "%s", why->text[0] ? why->text : p->w.error.text);
     }
     ntx_forward_free(f);
     ntx_kv_seq_free(kv);

@@ -26,6 +26,9 @@ struct ntx_vision_config {
     const struct ntx_model *text; /* the text model that it must fit; NULL: any. Not needed after the call */
     uint32_t threads;             /* of an encode, at least 1 */
     uint64_t ram;                 /* most bytes that weights and one encode may take together; 0: no bound */
+    bool streams;                 /* weights are read anew for each picture, and take no memory between pictures. `fd`
+                                     gets O_DIRECT. The bits are the same */
+    uint64_t window;              /* bytes that are read at once then; 0: 8 MiB, or a 16th of a small tower */
     bool look;                    /* read and check the header alone: such a tower cannot encode */
 };
 
@@ -66,7 +69,9 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
 uint32_t ntx_vision_done(const struct ntx_vision *v);
 void ntx_vision_rows_free(struct ntx_vision_rows *r);
 
-/* Bytes of memory for fitted pixels of this size, weights included; 0 x 0: of the largest picture. */
+/* Bytes of memory for the weights: all of them, or what a stream of them takes during an encode. */
+uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed);
+/* Bytes of memory for fitted pixels of this size, these and the weights included; 0 x 0: of the largest picture. */
 uint64_t ntx_vision_bytes(const struct ntx_vision *v, uint32_t width, uint32_t height);
 uint32_t ntx_vision_n_embd(const struct ntx_vision *v); /* of the text model */
 uint32_t ntx_vision_deep(const struct ntx_vision *v);   /* as in struct ntx_vision_rows */

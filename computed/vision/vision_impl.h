@@ -2,14 +2,43 @@
 /* vision_impl.h: shared by the files of this room.
  *
  *   vision.c    opens and checks projector files, and runs both parts of a tower
+ *   windows.c   weights that are read anew for each picture
  *   patches.c   a picture as rows: their order, blocks, positions and pixels; squares of states */
 #ifndef NTX_COMPUTED_VISION_VISION_IMPL_H
 #define NTX_COMPUTED_VISION_VISION_IMPL_H
+
+#include <pthread.h>
 
 #include "computed/pass/forward.h"
 #include "computed/picture/picture.h"
 #include "computed/vision/vision.h"
 #include "model/tower.h"
+
+/* Weights that do not stay: a thread reads windows, runs of chunks in the order of use, ahead of the pass into slots.
+ * Memory is there only during a pass. Fixed chunks (vectors, the table of positions) are read when it begins. */
+#define NTX__WINDOW_SLOTS 3u
+struct ntx__windows {
+    struct ntx_weights w; /* first: it is one */
+    int fd;               /* borrowed; reads by O_DIRECT where the file system has it */
+    const struct ntx_chunks *chunks;
+    uint64_t *at;       /* [chunks] its place in the slot, or among the fixed ones */
+    uint32_t *of;       /* [chunks] its window */
+    uint32_t n, *first; /* [n] windows, and the first chunk of each */
+    uint64_t slot_bytes, fixed_bytes;
+    uint8_t *slots, *fixed; /* during a pass */
+    pthread_t thread;
+    bool reads;           /* there is a thread */
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t wake;
+    uint32_t ready; /* windows that were read */
+    uint32_t *left; /* [n] chunks of each that are still to be released */
+    int failed;
+    bool quit;
+};
+/* window: most bytes of one, unless a chunk has more. The descriptor gets O_DIRECT. Free it in any case. */
+int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c, uint64_t window, struct ntx_err *err);
+uint64_t ntx__windows_bytes(const struct ntx_chunks *c, uint64_t window); /* memory during a pass */
+void ntx__windows_free(struct ntx__windows *x);                           /* also zeroed ones */
 
 /* Patches in the order of the tower's rows: in windows if it has such, else row by row. */
 struct ntx__patches {

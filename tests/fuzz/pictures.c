@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         room = mmap(NULL, 3 * (size_t)NTX_PICTURE_PIXELS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED)
         abort();
-    if (ntx__picture_read(&f, room, &p, &err)) {
+    if (ntx__picture_read(&f, room, 3 * (size_t)NTX_PICTURE_PIXELS, &p, &err)) {
         if (!err.text[0])
             abort();
         return 0;

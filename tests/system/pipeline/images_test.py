@@ -92,6 +92,20 @@ equal(said.returncode, 0, said.stderr)
 image = json.loads(said.stdout)["image"]
 equal((image["seen"], image["columns"], image["rows"], image["tokens"]), ([160, 96], 20, 12, 240), "the plan's image")
 check(image["bytes"] > 50000, "memory for it", image)
+whole = json.loads(said.stdout)
+
+# with too little memory for all of the projector, its weights are read for each picture: the same text
+little = whole
+for _ in range(20):  # what pictures take depends on the budget, too
+    if little["projector"]["streams"]:
+        break
+    short = str(little["smallest"] - 1)
+    said = subprocess.run([*plan[:5], "--ram", short, "--json"], capture_output=True, text=True)
+    equal(said.returncode, 0, said.stderr)
+    little = json.loads(said.stdout)
+equal((whole["projector"]["streams"], little["projector"]["streams"]), (False, True), "the plan's projector")
+check(little["projector"]["bytes"] < whole["projector"]["bytes"], (little, whole))
+equal(run(model, "--mmproj", projector, "--image", A, "--ram", short)[0], seen, "with a projector that streams")
 said = subprocess.run(plan + ["160x96"], capture_output=True, text=True)
 check("160 x 96 pixels, seen as 160 x 96: 20 x 12 rows, 240 tokens of context" in said.stdout, said)
 for size, words in (("160", "is no size"), ("3000x3", "too narrow"), ("0x5", "is no size")):

@@ -77,7 +77,9 @@ def many_ways(kind):
         right(again, kind, "from the prefix cache")
         for name, a in again.items():
             equal(a.cached, first[name].started["prompt_tokens"] - 1, (kind, name, "cached tokens"))
-        c, _ = load(d, kind, ram_bytes=least_ram(d, kind))
+        check(not info["projector_streams"], info)
+        c, info = load(d, kind, ram_bytes=least_ram(d, kind))
+        check(info["projector_streams"], info)
         right(answers(c, kind), kind, "with little memory")
         rows = 7 if kind != "gemma3" else 16
         c, _ = load(d, kind, threads=1, max_rows=rows, draft="off", no_prefix_cache=1)

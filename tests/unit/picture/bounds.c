@@ -30,7 +30,7 @@ static void refuses(const void *data, size_t n, int code, const char *words)
 {
     struct ntx_picture p = {1, 2, NULL};
     struct ntx_err err = {0};
-    int rc = ntx_picture_decode(data, n, &p, &err);
+    int rc = ntx_picture_decode(data, n, 0, &p, &err);
     if (rc != code || !strstr(err.text, words))
         printf("%d: %s\n", rc, err.text);
     CHECK_EQ(rc, code);
@@ -78,6 +78,51 @@ static void test_bombs(const json_t *golden)
     free(file);
 }
 
+static size_t make_bmp(uint8_t *file, uint32_t side)
+{
+    const size_t n = 54 + 3 * (size_t)side * side;
+    memset(file, 77, n);
+    memset(file, 0, 54);
+    memcpy(file, "BM", 2);
+    file[10] = 54;
+    file[14] = 40;
+    memcpy(file + 18, &side, 4);
+    memcpy(file + 22, &side, 4);
+    file[26] = 1;
+    file[28] = 24;
+    return n;
+}
+
+/* Pixels, and what else a library takes, stay within the bound. */
+static void test_memory(const json_t *golden)
+{
+    enum { SIDE = 1000 };
+    struct ntx_picture p = {1, 2, NULL};
+    struct ntx_err err = {0};
+    uint8_t *file = malloc(54 + 3 * SIDE * SIDE);
+    const size_t n = make_bmp(file, SIDE);
+    const uint64_t enough = n + 8ull * SIDE * SIDE + 8;
+    CHECK_EQ(ntx_picture_decode(file, n, enough - 2000, &p, &err), -ENOMEM);
+    CHECK_MSG(strstr(err.text, "1000 x 1000 pixels, and --ram leaves memory for 0 million"), "%s", err.text);
+    CHECK_EQ(ntx_picture_decode(file, n, 1, &p, &err), -ENOMEM);
+    CHECK_MSG(!ntx_picture_decode(file, n, enough, &p, &err), "%s", err.text);
+    CHECK(p.width == SIDE && p.height == SIDE && p.rgb[0] == 77);
+    ntx_picture_free(&p);
+    free(file);
+#ifndef NTX_SANITIZED
+    size_t k; /* the rows of a progressive JPEG that claims to be large are wanted at once */
+    file = golden_bytes(find_file(golden, "jpeg progressive"), "file", &k);
+    for (size_t i = 0; i + 9 < k; i++)
+        if (file[i] == 0xff && file[i + 1] == 0xc2) {
+            memcpy(file + i + 5, "\x0f\xa0\x0f\xa0", 4); /* 4000 x 4000 */
+            break;
+        }
+    CHECK_EQ(ntx_picture_decode(file, k, k + 8ull * 4000 * 4000 + 8, &p, &err), -EINVAL);
+    CHECK_EQ(ntx_picture_decode(file, k, k + 3ull * 4000 * 4000 + 8, &p, &err), -ENOMEM);
+    free(file);
+#endif
+}
+
 static void test_kinds(void)
 {
     static const char svg[] = "<svg xmlns=\"http://www.w3.org/2000/svg\"/>";
@@ -109,7 +154,7 @@ static void test_noise(const json_t *golden)
                 x = x * 1103515245u + 12345u;
                 file[12 + (x >> 8) % (n - 12)] = (uint8_t)(x >> 24);
             }
-            int rc = ntx_picture_decode(file, n, &p, &err);
+            int rc = ntx_picture_decode(file, n, 0, &p, &err);
             CHECK(!rc || (err.text[0] && rc != -EIO && rc != -ETIMEDOUT));
             if (!rc)
                 ntx_picture_free(&p);
@@ -158,6 +203,7 @@ int main(int argc, char **argv)
     json_t *golden = read_golden(argv[1]);
     test_cut(golden);
     test_bombs(golden);
+    test_memory(golden);
     test_kinds();
     test_noise(golden);
     test_sandbox();

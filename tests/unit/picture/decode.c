@@ -16,7 +16,7 @@ static void check_file(const json_t *j)
     struct ntx_err err = {0};
     size_t n, n_rgb;
     uint8_t *file = golden_bytes(j, "file", &n), *rgb = golden_bytes(j, "rgb", &n_rgb);
-    int rc = ntx_picture_decode(file, n, &p, &err), most = 0;
+    int rc = ntx_picture_decode(file, n, 0, &p, &err), most = 0;
     if (rc)
         printf("%s: %s\n", name, err.text);
     CHECK_EQ(rc, 0);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "computed/vision/need.h"
+
+#include "common/util.h"
+#include "computed/picture/picture.h"
+
+#define USUAL_SIDE   1024u       /* of a picture that every projector has memory for */
+#define DECODE_LEAST (10u << 20) /* for decoding it, a copy with alpha included */
+#define ENCODE_SHARE 4           /* a larger picture has at most a part of the budget, */
+#define ROWS_SHARE   16          /* and its rows a smaller part */
+#define KEPT         8           /* usual pictures whose rows are kept for later texts, in at most the same part */
+
+/* Memory for a square picture of so many pixels a side, as the model sees it. */
+static int measure_square(const struct ntx_vision *v, uint32_t side, uint64_t *encode, uint64_t *image,
+                          struct ntx_err *err)
+{
+    uint32_t width, height, columns, rows;
+    int rc = ntx_picture_size(ntx_vision_rule(v), side, side, &width, &height, err);
+    if (rc)
+        return rc;
+    ntx_vision_grid(v, width, height, &columns, &rows);
+    *encode = ntx_vision_bytes(v, width, height) - ntx_vision_weights(v, false);
+    *image = (uint64_t)columns * rows * ntx_vision_n_embd(v) * (1 + ntx_vision_deep(v)) * sizeof(float);
+    return 0;
+}
+
+int ntx_vision_need_of(const struct ntx_vision *v, uint64_t ram, struct ntx_vision_need *out, struct ntx_err *err)
+{
+    uint64_t usual, usual_image, largest, largest_image;
+    int rc = measure_square(v, USUAL_SIDE, &usual, &usual_image, err);
+    if (!rc)
+        rc = measure_square(v, NTX_PICTURE_SIDE, &largest, &largest_image, err);
+    if (rc)
+        return rc;
+    *out = (struct ntx_vision_need){.resident = ntx_vision_weights(v, false),
+                                    .streamed = ntx_vision_weights(v, true),
+                                    .least_encode = NTX_MAX(usual, DECODE_LEAST),
+                                    .least_image = usual_image};
+    out->encode = NTX_MAX(out->least_encode, NTX_MIN(largest, ram / ENCODE_SHARE));
+    out->image = NTX_MAX(usual_image, NTX_MIN(largest_image, ram / ROWS_SHARE));
+    out->store = NTX_MAX(out->image, NTX_MIN(KEPT * usual_image, ram / ROWS_SHARE));
+    if (ntx_vision_text(v)->bidirectional)
+        out->rows_together = (uint32_t)(usual_image / sizeof(float) / ntx_vision_n_embd(v) / (1 + ntx_vision_deep(v)));
+    return 0;
+}
+
+uint64_t ntx_vision_need_bytes(const struct ntx_vision_need *n)
+{
+    return (n->streams ? n->streamed : n->resident) + n->encode + 2 * n->image + n->store;
+}
+
+uint64_t ntx_vision_need_stream(struct ntx_vision_need *n)
+{
+    if (n->streams || n->streamed >= n->resident)
+        return 0;
+    n->streams = true;
+    return n->resident - n->streamed;
+}
+
+uint64_t ntx_vision_need_shrink(struct ntx_vision_need *n)
+{
+    const uint64_t before = ntx_vision_need_bytes(n);
+    n->encode = n->least_encode;
+    n->image = n->store = n->least_image;
+    return before - ntx_vision_need_bytes(n);
+}
