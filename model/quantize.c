@@ -457,10 +457,14 @@ void ntx_quantize(const struct ntx_quantizer *q, const float *x, const float *w,
 
 void ntx_quantize_weights(const float *x, const float *importance, size_t n, float *w)
 {
-    double square = 0;
+    double part[8] = {0}, square = 0;
     for (size_t i = 0; i < n; i++)
-        square += (double)x[i] * (double)x[i];
+        part[i % 8] += (double)x[i] * (double)x[i];
+    for (int c = 0; c < 8; c++)
+        square += part[c];
     float mean = n ? (float)(square / (double)n) : 0;
     for (size_t i = 0; i < n; i++)
-        w[i] = (importance ? importance[i] : 1) * sqrtf(mean + x[i] * x[i]);
+        w[i] = sqrtf(mean + x[i] * x[i]);
+    for (size_t i = 0; importance && i < n; i++)
+        w[i] *= importance[i];
 }

@@ -17,18 +17,19 @@
 #include "model/quantize_impl.h"
 #include "model/unpack.h"
 
-#define NEAR   12 /* codes that are compared for each pattern */
-#define TRIES  15 /* candidates for a part's scale */
+#define NEAR   16 /* codes that are compared for each pattern, one per lane */
+#define TRIES  5  /* candidates for a part's scale */
 #define ROUNDS 2
 
 struct ntx__grid {
-    uint32_t n_codes, dim, bits; /* number of codes; values of a code; bits of a level in a pattern */
-    float base, step;            /* levels are roughly */
-    int top;                     /* the largest level's index */
-    float least_top, most_top;   /* range of integers that a part's largest value is tried as */
-    float *value;                /* [n_codes x dim] */
-    uint16_t *near;              /* [patterns x NEAR] */
-    float nearest[256];          /* IQ4: the listed value nearest to v - 128 */
+    uint32_t n_codes, dim; /* number of codes; values of a code */
+    float base, step;      /* levels are roughly base + step * index */
+    int top;               /* the largest level's index; a pattern is a number whose digits are levels, base top + 1 */
+    float least_top, most_top; /* range of integers that a part's largest value is tried as */
+    float *value;              /* [n_codes x dim] */
+    uint16_t *near;            /* [patterns x NEAR] */
+    float *near_value;         /* [patterns x dim x NEAR] their values */
+    float nearest[256];        /* IQ4: the listed value nearest to v - 128 */
 };
 
 struct ntx__levels ntx__iq4_levels(const struct ntx__grid *g) { return (struct ntx__levels){-127, 113, g->nearest}; }
@@ -52,15 +53,15 @@ static void values_of(uint32_t type, uint32_t i, float *v)
 }
 
 static const struct codes {
-    uint32_t type, n, dim, bits;
+    uint32_t type, n, dim;
     float base, step;
     int top;
     float least_top, most_top;
 } lists[] = {
-    {NTX_IQ2_XXS, 256, 8, 2, 8, 17.5f, 2, 34, 58}, {NTX_IQ2_XS, 512, 8, 2, 8, 17.5f, 2, 34, 58},
-    {NTX_IQ2_S, 1024, 8, 2, 8, 17.5f, 2, 34, 58},  {NTX_IQ3_XXS, 256, 4, 3, 4, 8, 7, 48, 76},
-    {NTX_IQ3_S, 512, 4, 3, 1, 2, 7, 12, 18},       {NTX_IQ1_S, 2048, 8, 2, -8, 8, 2, 8, 24},
-    {NTX_IQ1_M, 2048, 8, 2, -8, 8, 2, 8, 24},
+    {NTX_IQ2_XXS, 256, 8, 8, 17.5f, 2, 34, 58}, {NTX_IQ2_XS, 512, 8, 8, 17.5f, 2, 34, 58},
+    {NTX_IQ2_S, 1024, 8, 8, 17.5f, 2, 34, 58},  {NTX_IQ3_XXS, 256, 4, 4, 8, 7, 48, 76},
+    {NTX_IQ3_S, 512, 4, 1, 2, 7, 12, 18},       {NTX_IQ1_S, 2048, 8, -8, 8, 2, 8, 24},
+    {NTX_IQ1_M, 2048, 8, -8, 8, 2, 8, 24},
 };
 
 static float distance(const float *a, const float *b, uint32_t dim)
@@ -90,20 +91,27 @@ static void find_near(const struct ntx__grid *g, const float *v, uint16_t *near)
     }
 }
 
+static uint32_t patterns_of(const struct ntx__grid *g)
+{
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < g->dim; i++)
+        n *= (uint32_t)g->top + 1;
+    return n;
+}
+
 /* Lists the codes near each pattern of levels. */
 static void find_neighbours(struct ntx__grid *g, const float *level)
 {
-    uint32_t mask = (1u << g->bits) - 1;
-    for (uint32_t p = 0; p < 1u << g->bits * g->dim; p++) {
+    const uint32_t n = patterns_of(g), levels = (uint32_t)g->top + 1;
+    for (uint32_t p = 0; p < n; p++) {
         float v[8];
-        bool real = true;
-        for (uint32_t i = 0; i < g->dim; i++) {
-            uint32_t l = p >> g->bits * i & mask;
-            real = real && (int)l <= g->top;
-            v[i] = level[l];
-        }
-        if (real)
-            find_near(g, v, g->near + (size_t)p * NEAR);
+        uint16_t *near = g->near + (size_t)p * NEAR;
+        float *value = g->near_value + (size_t)p * NEAR * g->dim;
+        for (uint32_t i = 0, left = p; i < g->dim; i++, left /= levels)
+            v[i] = level[left % levels];
+        find_near(g, v, near);
+        for (uint32_t k = 0; k < NEAR * g->dim; k++)
+            value[k] = g->value[near[k % NEAR] * g->dim + k / NEAR];
     }
 }
 
@@ -112,15 +120,15 @@ static bool fill_grid(struct ntx__grid *g, const struct codes *c)
     float level[8] = {0};
     *g = (struct ntx__grid){.n_codes = c->n,
                             .dim = c->dim,
-                            .bits = c->bits,
                             .base = c->base,
                             .step = c->step,
                             .top = c->top,
                             .least_top = c->least_top,
                             .most_top = c->most_top};
     g->value = malloc((size_t)c->n * c->dim * sizeof *g->value);
-    g->near = calloc((size_t)NEAR << c->bits * c->dim, sizeof *g->near);
-    if (!g->value || !g->near)
+    g->near = calloc((size_t)patterns_of(g) * NEAR, sizeof *g->near);
+    g->near_value = calloc((size_t)patterns_of(g) * NEAR * c->dim, sizeof *g->near_value);
+    if (!g->value || !g->near || !g->near_value)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
         values_of(c->type, i, g->value + i * c->dim);
@@ -152,52 +160,48 @@ void ntx__grid_free(struct ntx__grid *g)
     if (g) {
         free(g->value);
         free(g->near);
+        free(g->near_value);
     }
     free(g);
 }
 
 /* ---- an entry */
 
-NTX_UNPACK float error_8(const float *v, const float *w, const float *q)
+/* Of NaN the least. */
+NTX_UNPACK float bound(float v, float least, float most)
 {
-    float e[8];
-    for (int i = 0; i < 8; i++)
-        e[i] = w[i] * (v[i] - q[i]) * (v[i] - q[i]);
-    return ((e[0] + e[4]) + (e[2] + e[6])) + ((e[1] + e[5]) + (e[3] + e[7]));
+    v = v > least ? v : least;
+    return v < most ? v : most;
 }
 
-NTX_UNPACK float error_4(const float *v, const float *w, const float *q)
+/* The lane of the code nearest to the `dim` values of v, by weight; its error, and the values of the codes, [dim x
+ * NEAR]. */
+NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const float *v, const float *w,
+                                 const float **values, uint32_t *pattern, float *error)
 {
-    float e[4];
-    for (int i = 0; i < 4; i++)
-        e[i] = w[i] * (v[i] - q[i]) * (v[i] - q[i]);
-    return (e[0] + e[2]) + (e[1] + e[3]);
-}
-
-/* The code nearest to the `dim` values of v, by weight, and its error. */
-NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const float *v, const float *w, float *error)
-{
-    uint32_t pattern = 0, best = 0;
-    for (int i = 0; i < dim; i++) {
-        float l = (v[i] - g->base) / g->step + 0.5f;
-        int at = 0;
-        if (l >= (float)g->top)
-            at = g->top;
-        else if (l >= 0)
-            at = (int)l;
-        pattern |= (uint32_t)at << g->bits * (uint32_t)i;
-    }
-    const uint16_t *near = g->near + (size_t)pattern * NEAR;
-    *error = INFINITY;
-    for (int k = 0; k < NEAR; k++) {
-        const float *q = g->value + near[k] * dim;
-        float e = dim == 8 ? error_8(v, w, q) : error_4(v, w, q);
-        if (e < *error) {
-            *error = e;
-            best = near[k];
+    float e[NEAR] = {0}, inverse = 1 / g->step;
+    uint32_t p = 0, levels = (uint32_t)g->top + 1;
+    int32_t least = INT32_MAX;
+    for (int i = dim - 1; i >= 0; i--)
+        p = p * levels + (uint32_t)bound((v[i] - g->base) * inverse + 0.5f, 0, (float)g->top);
+    const float *q = g->near_value + (size_t)p * NEAR * (uint32_t)dim;
+    for (int i = 0; i < dim; i++)
+        NOT_UNROLLED for (int k = 0; k < NEAR; k++)
+        {
+            float d = v[i] - q[i * NEAR + k];
+            e[k] += w[i] * d * d;
         }
+    NOT_UNROLLED for (int k = 0; k < NEAR; k++) /* bits of positive floats are in their order */
+    {
+        int32_t bits;
+        memcpy(&bits, &e[k], sizeof bits);
+        bits = (bits & -NEAR) | k;
+        least = NTX_MIN(least, bits);
     }
-    return best;
+    *values = q;
+    *pattern = p;
+    *error = e[least & (NEAR - 1)];
+    return (uint32_t)least & (NEAR - 1);
 }
 
 /* ---- a part */
@@ -217,21 +221,26 @@ struct block_codes {
 NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float *x, const float *w, int from, int n,
                            float inverse, float by, struct block_codes *c, float *xq, float *qq)
 {
-    float error = 0;
-    *xq = *qq = 0;
+    float error = 0, sum_xq[8] = {0}, sum_qq[8] = {0};
     for (int i = from; i < from + n; i += dim) {
+        const float *values;
+        uint32_t pattern;
         float v[8], e;
         for (int k = 0; k < dim; k++)
             v[k] = x[i + k] * inverse - by;
-        uint32_t code = nearest_code(g, dim, v, w + i, &e);
-        const float *value = g->value + code * (uint32_t)dim;
+        uint32_t at = nearest_code(g, dim, v, w + i, &values, &pattern, &e);
         error += e;
-        c->code[i / dim] = (uint16_t)code;
+        c->code[i / dim] = g->near[(size_t)pattern * NEAR + at];
         for (int k = 0; k < dim; k++) {
-            float q = value[k] + by;
-            *xq += w[i + k] * x[i + k] * q;
-            *qq += w[i + k] * q * q;
+            float q = values[(uint32_t)k * NEAR + at] + by, wq = w[i + k] * q;
+            sum_xq[k] += wq * x[i + k];
+            sum_qq[k] += wq * q;
         }
+    }
+    *xq = *qq = 0;
+    for (int k = 0; k < dim; k++) {
+        *xq += sum_xq[k];
+        *qq += sum_qq[k];
     }
     return error;
 }

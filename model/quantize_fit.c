@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quantize_fit.c: see quantize_impl.h. */
+#include <float.h>
 #include <string.h>
 
 #include "common/clones.h"
 #include "model/quantize_impl.h"
+#include "model/unpack.h"
 
 #define NONE             1e-30f /* smaller values count as 0 */
 #define STEP             0.15f  /* step between candidates, in integers at the end of the range */
@@ -37,60 +39,75 @@ NTX_CLONES static void sum_integers(const float *restrict x, const float *restri
 }
 
 /* The same without a minimum, and without the sums of q. */
-NTX_CLONES static void sum_scaled(const float *restrict x, const float *restrict w, int n,
-                                  const float *restrict inverse, float least, float most, struct sums *restrict out)
+NTX_UNPACK void sum_scaled(const float *restrict x, const float *restrict w, int n, const float *restrict inverse,
+                           float least, float most, struct sums *restrict out)
 {
-    struct sums s = {0};
+    float xq[NTX__LANES] = {0}, qq[NTX__LANES] = {0};
     for (int i = 0; i < n; i++)
         for (int c = 0; c < NTX__LANES; c++) {
             float v = x[i] * inverse[c], q = ROUND(BOUND(v, least, most)), wq = w[i] * q;
-            s.xq[c] += wq * x[i];
-            s.qq[c] += wq * q;
+            xq[c] += wq * x[i];
+            qq[c] += wq * q;
         }
-    *out = s;
+    memcpy(out->xq, xq, sizeof xq);
+    memcpy(out->qq, qq, sizeof qq);
 }
 
-NTX_CLONES static void sum_listed(const float *restrict x, const float *restrict w, int n,
-                                  const float *restrict inverse, const float *restrict nearest,
-                                  struct sums *restrict out)
+NTX_UNPACK void sum_listed(const float *restrict x, const float *restrict w, int n, const float *restrict inverse,
+                           const float *restrict nearest, struct sums *restrict out)
 {
-    struct sums s = {0};
+    float xq[NTX__LANES] = {0}, qq[NTX__LANES] = {0};
     for (int i = 0; i < n; i++)
         for (int c = 0; c < NTX__LANES; c++) {
             float v = x[i] * inverse[c], q = nearest[(int)ROUND(BOUND(v, -128.0f, 127.0f)) + 128], wq = w[i] * q;
-            s.xq[c] += wq * x[i];
-            s.qq[c] += wq * q;
+            xq[c] += wq * x[i];
+            qq[c] += wq * q;
         }
-    *out = s;
+    memcpy(out->xq, xq, sizeof xq);
+    memcpy(out->qq, qq, sizeof qq);
 }
 
 /* The squared error falls by xq^2 / qq; the best candidate has d = xq / qq. */
-static void try_scales(const float *x, const float *w, int n, const float *inverse, struct ntx__levels l, float *best,
-                       float *gain)
+NTX_UNPACK void try_scales(const float *x, const float *w, int n, const float *inverse, struct ntx__levels l,
+                           float *best, float *gain)
 {
     struct sums s;
+    int32_t most = 0;
     if (l.nearest)
         sum_listed(x, w, n, inverse, l.nearest, &s);
     else
         sum_scaled(x, w, n, inverse, l.least, l.most, &s);
-    for (int c = 0; c < NTX__LANES; c++)
-        if (s.qq[c] > 0 && s.xq[c] * s.xq[c] > *gain * s.qq[c]) {
-            *gain = s.xq[c] * s.xq[c] / s.qq[c];
-            *best = s.xq[c] / s.qq[c];
-        }
-}
-
-static float extreme_of(const float *x, int n)
-{
-    float low = 0, high = 0;
-    for (int i = 0; i < n; i++) {
-        low = NTX_MIN(low, x[i]);
-        high = NTX_MAX(high, x[i]);
+    NOT_UNROLLED for (int c = 0; c < NTX__LANES; c++)
+    { /* bits of positive floats are in their order; the lowest are the lane */
+        float by = s.xq[c] * s.xq[c] / AT_LEAST(s.qq[c], FLT_MIN);
+        int32_t bits;
+        memcpy(&bits, &by, sizeof bits);
+        bits = (bits & -NTX__LANES) | c;
+        most = NTX_MAX(most, bits);
     }
-    return -low > high ? low : high;
+    const int c = most & (NTX__LANES - 1);
+    if (s.qq[c] > 0 && s.xq[c] * s.xq[c] > *gain * s.qq[c]) {
+        *gain = s.xq[c] * s.xq[c] / s.qq[c];
+        *best = s.xq[c] / s.qq[c];
+    }
 }
 
-float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l)
+/* The value of largest size; of two that differ in sign the positive one. */
+NTX_UNPACK float extreme_of(const float *x, int n)
+{
+    uint32_t most = 0, bits;
+    float extreme;
+    for (int i = 0; i < n; i++) {
+        memcpy(&bits, &x[i], sizeof bits);
+        bits = bits << 1 | (~bits >> 31);
+        most = NTX_MAX(most, bits);
+    }
+    bits = most >> 1 | (~most << 31);
+    memcpy(&extreme, &bits, sizeof extreme);
+    return extreme;
+}
+
+NTX_CLONES float ntx__fit_scale(const float *x, const float *w, int n, struct ntx__levels l)
 {
     float extreme = extreme_of(x, n), best = 0, gain = 0, inverse[NTX__LANES];
     const float end[2] = {l.least, l.most}, unit = l.nearest ? 12 : 1; /* spacing of the listed values */
@@ -198,7 +215,8 @@ NTX_CLONES static void errors_of_scales(const float *restrict x, const float *re
 {
     float sum[NTX__FEW] = {0};
     for (int i = 0; i < n; i++)
-        for (int c = 0; c < NTX__FEW; c++) {
+        NOT_UNROLLED for (int c = 0; c < NTX__FEW; c++)
+        {
             float v = x[i] * inverse[c], e = ROUND(BOUND(v, least, most)) * d[c] - x[i];
             sum[c] += w[i] * e * e;
         }
@@ -211,7 +229,8 @@ NTX_CLONES static void errors_of_listed(const float *restrict x, const float *re
 {
     float sum[NTX__FEW] = {0};
     for (int i = 0; i < n; i++)
-        for (int c = 0; c < NTX__FEW; c++) {
+        NOT_UNROLLED for (int c = 0; c < NTX__FEW; c++)
+        {
             float v = x[i] * inverse[c], e = nearest[(int)ROUND(BOUND(v, -128.0f, 127.0f)) + 128] * d[c] - x[i];
             sum[c] += w[i] * e * e;
         }

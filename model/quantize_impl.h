@@ -16,7 +16,9 @@
 
 /* Candidates are tried in parallel, one per lane. Each lane adds in the order of the values, so the result is the
  * same for every instruction set. */
-#define NTX__LANES 16
+#define NTX__LANES   16
+/* Before a loop over lanes within a loop over values: gcc 12 unrolls it else, and may then vectorise the outer one. */
+#define NOT_UNROLLED _Pragma("GCC unroll 1")
 
 /* Possible integers of a value: all from least to most, or those of a list, where nearest[v + 128] is the one
  * nearest to v. */

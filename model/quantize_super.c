@@ -61,8 +61,9 @@ static void integers(const struct super *s, const float *x, struct fitted *f)
 static float refit_scale(const struct super *s, const float *x, const float *w, const struct fitted *f)
 {
     int q[NTX_QKK];
-    for (int k = 0; k < s->n * s->width; k++)
-        q[k] = f->code[k / s->width] * f->q[k];
+    for (int j = 0; j < s->n; j++)
+        for (int k = j * s->width; k < (j + 1) * s->width; k++)
+            q[k] = f->code[j] * f->q[k];
     return ntx__scale_of(x, w, s->n * s->width, q);
 }
 
@@ -199,9 +200,9 @@ static void put_low(const int *q, uint8_t qs[128])
 /* Stores two bits of each value: values 32 s .. 32 s + 31 of a half are bits 2 s, 2 s + 1 of its 32 bytes. */
 static void put_pairs(const int *q, uint8_t qs[64])
 {
-    memset(qs, 0, 64);
-    for (int v = 0; v < NTX_QKK; v++)
-        qs[v / 128 * 32 + v % 32] |= (uint8_t)((q[v] & 3) << v / 32 % 4 * 2);
+    for (int half = 0; half < 2; half++, q += 128, qs += 32)
+        for (int j = 0; j < 32; j++)
+            qs[j] = (uint8_t)((q[j] & 3) | (q[j + 32] & 3) << 2 | (q[j + 64] & 3) << 4 | (q[j + 96] & 3) << 6);
 }
 
 void ntx__to_q4_k(const struct ntx__grid *g, const float *x, const float *w, void *block)
@@ -277,12 +278,14 @@ void ntx__to_q6_k(const struct ntx__grid *g, const float *x, const float *w, voi
     b->d = f.d;
     for (int j = 0; j < 16; j++)
         b->scales[j] = (int8_t)f.code[j];
-    memset(b->ql, 0, sizeof b->ql);
-    memset(b->qh, 0, sizeof b->qh);
-    for (int v = 0; v < NTX_QKK; v++) {
-        int half = v / 128, run = v % 128 / 32, j = v % 32, u = f.q[v] + 32;
-        b->ql[half * 64 + run % 2 * 32 + j] |= (uint8_t)((u & 15) << (run / 2 * 4));
-        b->qh[half * 32 + j] |= (uint8_t)((u >> 4) << (run * 2));
+    for (int half = 0; half < 2; half++) {
+        const int *q = f.q + half * 128; /* four runs of 32: low bits of two in a byte, high bits of all */
+        for (int j = 0; j < 32; j++) {
+            int u0 = q[j] + 32, u1 = q[j + 32] + 32, u2 = q[j + 64] + 32, u3 = q[j + 96] + 32;
+            b->ql[half * 64 + j] = (uint8_t)((u0 & 15) | (u2 & 15) << 4);
+            b->ql[half * 64 + 32 + j] = (uint8_t)((u1 & 15) | (u3 & 15) << 4);
+            b->qh[half * 32 + j] = (uint8_t)(u0 >> 4 | (u1 >> 4) << 2 | (u2 >> 4) << 4 | (u3 >> 4) << 6);
+        }
     }
 }
 
