@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Documents hold: every relative link leads to a file and, behind #, to a heading; every `path` in them exists; README
-is short; the logs have their form; protocol.md names every message; CHANGELOG's version is the build's. With an
-argument, the root of an installed documentation: links alone."""
+is short; the logs have their form; no sentence of docs/ has more than 40 words; protocol.md names every message;
+CHANGELOG's version is the build's. With an argument, the root of an installed documentation: links alone."""
 
 import os
 import re
@@ -12,6 +12,7 @@ import sys
 ROOT = sys.argv[1] if len(sys.argv) > 1 else os.environ["NTX_SOURCE"]
 INSTALLED = len(sys.argv) > 1
 README_LINES, README_BYTES = 150, 10000
+SENTENCE_WORDS = 40
 bad = []
 
 
@@ -92,6 +93,20 @@ def log_form(name, text):
                 bad.append("%s: entry '%s' has no line %s" % (name, head[:60], what))
 
 
+def sentences(name, text):
+    """A sentence that is too long. Tables, headings and the commands of a log's entries are none."""
+    text = re.sub(r"^(\||#|- (Machine|Commit|Command): ).*$", "", prose(text), flags=re.M)
+    text = re.sub(r"`[^`]*`", "X", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", text):
+        for sentence in re.split(r"(?<=[.:!?;])\s+", block):
+            words = sentence.split()
+            if len(words) > SENTENCE_WORDS:
+                bad.append(
+                    "%s: a sentence of %d words (at most %d): %s ..."
+                    % (name, len(words), SENTENCE_WORDS, " ".join(words[:8]))
+                )
+
+
 def whole():
     """Of the source tree alone."""
     readme = read("README.md")
@@ -135,6 +150,8 @@ if not INSTALLED:
             paths(name, read(name))
         else:
             log_form(name, read(name))
+        if name.startswith("docs/") and name != "docs/http-fields.md":
+            sentences(name, read(name))
     whole()
 seen, todo = set(), ["README.md"]
 while todo:
