@@ -157,6 +157,11 @@ INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows
     for (uint32_t h = 0; h < 2; h++) {
         __m512i z[4][4];
         for (uint32_t i = 0; i < 4; i++) {
+            if (!full && 8 * h + 2 * i > g->last) { /* its lanes are masked */
+                for (int r = 0; r < rows; r++)
+                    z[r][i] = _mm512_setzero_si512();
+                continue;
+            }
             __m512i v = run_pair(g, 8 * h + 2 * i, full);
             for (int r = 0; r < rows; r++)
                 z[r][i] = pair_dot(g->kind, v, x[r] + 32 * (8 * h + 2 * i));
@@ -176,21 +181,32 @@ INLINE void run_dots(const struct run *g, const int8_t *const *x, const int rows
     }
 }
 
+/* 64 bytes at w, of which `left` exist; the others are 0. */
+INLINE __m512i load_left(const uint8_t *w, size_t left)
+{
+    return _mm512_maskz_loadu_epi8(left < 64 ? (1ull << left) - 1 : ~0ull, w);
+}
+
 /* Heads of 16 adjacent blocks of `words` half words, four at a time from one register or two: 16 small loads, and a
- * wide load after them, would cost more than all the rest. */
-INLINE __m512i heads_of_words(const uint8_t *w, const int words)
+ * wide load after them, would cost more than all the rest. full: all blocks exist; otherwise `bytes` of them do. */
+INLINE __m512i heads_of_words(const uint8_t *w, const int words, const bool full, size_t bytes)
 {
     const __m512i at = _mm512_set4_epi32(3 * words | (3 * words + 1) << 16, 2 * words | (2 * words + 1) << 16,
                                          words | (words + 1) << 16, 1 << 16);
-    __m512i v[4];
-    for (int k = 0; k < 4; k++) {
-        const uint8_t *p = w + 8 * k * words;
+    const size_t four = 8 * (size_t)words; /* blocks, in bytes */
+    const bool two = 3 * words + 1 >= 32;  /* registers */
+    __m512i heads = _mm512_setzero_si512();
+    for (size_t k = 0; k < 4 && (full || k * four < bytes); k++) {
+        const uint8_t *p = w + k * four;
+        const size_t left = full ? SIZE_MAX : bytes - k * four;
         const __mmask32 lanes = (__mmask32)0xff << 8 * k;
-        __m512i low = _mm512_loadu_si512(p);
-        v[k] = 3 * words + 1 < 32 ? _mm512_maskz_permutexvar_epi16(lanes, at, low)
-                                  : _mm512_maskz_permutex2var_epi16(lanes, low, at, _mm512_loadu_si512(p + 64));
+        __m512i low = full ? _mm512_loadu_si512(p) : load_left(p, left), high = _mm512_setzero_si512();
+        if (two && left > 64)
+            high = full ? _mm512_loadu_si512(p + 64) : load_left(p + 64, left - 64);
+        heads = _mm512_or_si512(heads, two ? _mm512_maskz_permutex2var_epi16(lanes, low, at, high)
+                                           : _mm512_maskz_permutexvar_epi16(lanes, at, low));
     }
-    return _mm512_or_si512(_mm512_or_si512(v[0], v[1]), _mm512_or_si512(v[2], v[3]));
+    return heads;
 }
 
 /* The first dwords of the blocks: d, and m above it in types that have one. */
@@ -198,8 +214,8 @@ INLINE __m512i run_heads(const struct run *g, const bool full)
 {
     uint32_t h[16] __attribute__((aligned(64)));
     const size_t bytes = g->kind->block_bytes;
-    if (full && g->kind->parts == 1 && (bytes == 18 || bytes == 20 || bytes == 34))
-        return heads_of_words(g->w, (int)bytes / 2);
+    if (g->kind->parts == 1 && (bytes == 18 || bytes == 20 || bytes == 34))
+        return heads_of_words(g->w, (int)bytes / 2, full, (g->last + 1) * bytes);
     for (uint32_t k = 0; k < 16; k++)
         memcpy(&h[k], run_at(g, k, full), 4);
     return _mm512_load_si512(h);
