@@ -19,20 +19,21 @@
 #include "model/share.h"
 #include "model/tower.h"
 
-#define NTX_MAX_LAYERS      512
-#define NTX_MAX_EXPERTS     1024u /* of a layer */
-#define NTX_MAX_HEAD        1024  /* values of a head */
-#define NTX_POOL_OVERLAPS   4 /* pooled K that stand for so many positions overlap (spans: 2), and have an indexer */
-#define NTX_GRAM_MAX        8 /* longest n-gram of n-gram embeddings */
-#define NTX_GRAM_HEADS_MAX  64
-#define NTX_INDEX_HEADS_MAX 128 /* indexer: most queries, and their most values */
-#define NTX_INDEX_HEAD_MAX  256
-#define NTX_INDEX_EVERY_MAX 16   /* most positions that share one key of the indexer */
-#define NTX_INDEX_BLOCK_MAX 1024 /* the same if the key is their mean */
-#define NTX_DELTA_TAPS_MAX  8
-#define NTX_TAPS_MAX        16 /* layers whose states a drafter may use */
-#define NTX_SCAN_STATE_MAX  64 /* widest state of a value in a Mamba-1 scan */
-#define NTX_DELTA_HEAD_STEP 16 /* a delta net's heads have a multiple of this width */
+#define NTX_MAX_LAYERS        512
+#define NTX_MAX_EXPERTS       1024u /* of a layer */
+#define NTX_MAX_HEAD          1024  /* values of a head */
+#define NTX_POOL_OVERLAPS     4 /* pooled K that stand for so many positions overlap (spans: 2), and have an indexer */
+#define NTX_GRAM_MAX          8 /* longest n-gram of n-gram embeddings */
+#define NTX_GRAM_HEADS_MAX    64
+#define NTX_INDEX_HEADS_MAX   128 /* indexer: most queries, and their most values */
+#define NTX_INDEX_HEAD_MAX    256
+#define NTX_INDEX_EVERY_MAX   16   /* most positions that share one key of the indexer */
+#define NTX_INDEX_BLOCK_HEADS 16   /* most heads of K and V that choose blocks of their own */
+#define NTX_INDEX_BLOCK_MAX   1024 /* the same if the key is their mean */
+#define NTX_DELTA_TAPS_MAX    8
+#define NTX_TAPS_MAX          16 /* layers whose states a drafter may use */
+#define NTX_SCAN_STATE_MAX    64 /* widest state of a value in a Mamba-1 scan */
+#define NTX_DELTA_HEAD_STEP   16 /* a delta net's heads have a multiple of this width */
 
 enum ntx_rope_scaling { NTX_ROPE_SCALE_NONE, NTX_ROPE_SCALE_LINEAR, NTX_ROPE_SCALE_YARN };
 
@@ -115,6 +116,8 @@ struct ntx_hparams {
         uint32_t heads, head, most, every /* so many positions share a key, and are chosen as a block; positions
                                              behind the last block are always read. 0: each has its own key */
             ;
+        uint32_t block, last; /* each K and V head chooses `most` blocks of so many positions, among them the `last`
+                                 ones; 0: all heads read the same positions */
         enum ntx_rope_kind pairs;
         uint64_t in[NTX_MAX_LAYERS / 64];
     } index;
@@ -195,6 +198,15 @@ static inline struct ntx_dims ntx_dims_of(const struct ntx_hparams *hp, uint32_t
 static inline bool ntx_has_indexer(const struct ntx_hparams *hp, uint32_t layer)
 {
     return hp->index.in[layer / 64] >> layer % 64 & 1;
+}
+/* Positions that a row reads at most, if its attention reads what an indexer chose; behind them those that no block
+ * has yet. */
+static inline uint64_t ntx_index_reach(const struct ntx_hparams *hp)
+{
+    uint32_t each = hp->index.every ? hp->index.every : 1;
+    if (hp->index.block)
+        each = hp->index.block;
+    return (uint64_t)hp->index.most * (hp->v_is_k ? NTX_POOL_OVERLAPS : each);
 }
 /* Values of the indexer that are cached for a position: a key, and its weight if several positions share one (the
  * shared key is then stored in place of the last one's). */

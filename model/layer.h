@@ -54,7 +54,9 @@
  *               after it without this step: the `most` with the largest
  *               score, which is the sum over `heads` of `scale` x weight x
  *               relu(query . key), with queries in[0] and weights in[1]
- *               (none: 1)
+ *               (none: 1). With a `block` each of `heads` K and V heads reads
+ *               blocks of its own: those with the largest query . key, and
+ *               the `last` ones
  *   STREAMS     out = `heads` copies of in[0]                                 -
  *   MIXW        weights of residual streams (hyper-connections), in place:    scales, bases
  *               for MIX sigmoid(scale x + base) + eps; for SPREAD `scale`
@@ -342,6 +344,8 @@ struct ntx_index_topk_step {
     uint32_t every; /* positions that share one key; 0: each has its own */
     bool keys;      /* this step makes the shared keys; else POOL made them */
     bool mean;      /* with `keys`: by the mean of the positions' keys, else by a softmax of their weights */
+    uint32_t block; /* each K and V head chooses `most` blocks of so many positions; 0: all choose alike */
+    uint32_t last;  /* of these, so many at the end are always chosen */
 };
 struct ntx_pool_step {
     struct ntx_rope_step rope;

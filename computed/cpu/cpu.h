@@ -163,12 +163,15 @@ struct ntx_delta_net {
 
 /* Indexer scores of positions: score[p] = sum over queries h of weights[h] * max(q_h . key[p], 0). A product is fused,
  * value after value; the sum uses 16 lanes h % 16, fused, with h rising, and the fixed tree. A key that is NULL, or a
- * NaN score, gives minus infinity. */
+ * NaN score, gives minus infinity.
+ *
+ * With `ld` the products stay apart: score[h * ld + p] = q_h . key[p], and there are no weights. */
 struct ntx_index {
     const float *q, *weights;   /* [heads x width], [heads] */
+    size_t ld;                  /* 0: scores are summed over the queries */
     uint32_t heads, width;      /* 1..NTX_INDEX_HEADS_MAX; 16..NTX_INDEX_HEAD_MAX, a multiple of 16 */
     const uint16_t *const *key; /* [n] F16 */
-    float *score;               /* [n] */
+    float *score;               /* [n], or [heads x ld] */
     uint32_t n;
 };
 

@@ -329,7 +329,8 @@ struct ntx__mem {
     uint8_t *finite;
     struct ntx__lane *lanes; /* [threads] */
     /* With an indexer (index_topk.c), else NULL */
-    float *scores;      /* [2 x threads x ctx] of positions, and scratch */
+    float *scores; /* [2 x threads x ld_scores] of positions or blocks, and scratch */
+    size_t ld_scores;
     uint32_t *choosers; /* [R] live rows that select */
     /* [R], [R x max_topk] by row of the batch: ascending positions, and their number; NTX__ALL: it attends to all that
      * it sees. */

@@ -170,18 +170,25 @@ static uint32_t most_v(const struct ntx_hparams *hp) { return hp->kv_lora ? ntx_
 
 uint32_t ntx__most_topk(const struct ntx_hparams *hp, uint32_t ctx)
 {
-    const bool any = hp->index.head &&
-                     ctx > hp->index.most * (uint64_t)(hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u));
-    if (!any)
+    if (!hp->index.head || ctx <= ntx_index_reach(hp))
         return 0;
+    if (hp->index.block)
+        return hp->index.heads * (hp->index.most + 1); /* numbers of blocks, and how many */
     return hp->index.every ? (hp->index.most + 1) * hp->index.every : hp->index.most;
+}
+
+/* Scores of a row: of positions, or of blocks of them for each head. */
+static size_t scores_of_row(const struct ntx_hparams *hp, uint32_t ctx)
+{
+    return hp->index.block ? (size_t)hp->index.heads * (ctx / hp->index.block + 1) : ctx;
 }
 
 static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const bool any = (m->max_topk = ntx__most_topk(&cfg->model->hp, cfg->ctx));
     uint64_t rows = cfg->max_rows;
-    m->scores = any ? place_bytes(c, 2 * (uint64_t)cfg->threads * cfg->ctx * sizeof *m->scores) : NULL;
+    m->ld_scores = scores_of_row(&cfg->model->hp, cfg->ctx);
+    m->scores = any ? place_bytes(c, 2 * (uint64_t)cfg->threads * m->ld_scores * sizeof *m->scores) : NULL;
     m->choosers = any ? place_bytes(c, rows * sizeof *m->choosers) : NULL;
     m->n_topk = any ? place_bytes(c, rows * sizeof *m->n_topk) : NULL;
     m->topk = any ? place_bytes(c, rows * m->max_topk * sizeof *m->topk) : NULL;
@@ -191,7 +198,9 @@ static void place_choices(struct cursor *c, const struct ntx_forward_config *cfg
 static uint64_t most_listed_k(const struct ntx_forward_config *cfg, const struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    return hp->v_is_k ? NTX_MIN(hp->window, cfg->ctx) + (uint64_t)cfg->ctx / NTX_POOL_OVERLAPS + 1 : m->max_topk;
+    if (hp->v_is_k)
+        return NTX_MIN(hp->window, cfg->ctx) + (uint64_t)cfg->ctx / NTX_POOL_OVERLAPS + 1;
+    return hp->index.block && m->max_topk ? ntx_index_reach(hp) : m->max_topk;
 }
 
 static void place_mla(struct cursor *c, const struct ntx_hparams *hp, struct ntx__lane *lane)

@@ -8,6 +8,9 @@
  * are always read. The same holds where the key is their mean (qwen4exp); those keys are in a layer of their own, since
  * V is the layer's.
  *
+ * With blocks (MiniMax-M3) each head of K and V has a query of its own, and reads the blocks of positions whose best
+ * key has the largest product with it, the last blocks always.
+ *
  * A row's top-k is used until a later layer of the pass selects again; layers without an indexer use it, too. A row
  * that skipped all layers with an indexer has no top-k, and reads all. Scores are computed in parts of the positions,
  * so that one row has work for all threads; the split changes no bit. */
@@ -30,8 +33,13 @@ static uint32_t slot_of(const struct ntx_row *r, uint32_t p)
 
 static bool is_hole(const uint8_t *hole, uint32_t slot) { return hole && hole[slot / 8] >> slot % 8 & 1; }
 
-/* Number of candidates at position pos: positions, or pooled K. */
-static uint32_t candidates_at(uint32_t every, uint32_t pos) { return every ? (pos + 1) / every : pos + 1; }
+/* Number of candidates at position pos: positions, pooled K, or blocks. */
+static uint32_t candidates_at(const struct ntx_step *s, uint32_t pos)
+{
+    if (s->index_topk.block)
+        return pos / s->index_topk.block + 1;
+    return s->index_topk.every ? (pos + 1) / s->index_topk.every : pos + 1;
+}
 
 /* A position's index key: in V's place, with its weight; or alone, in a layer of its own. */
 uint16_t *ntx__index_kept(const struct ntx_forward *f, const struct ntx_row *r, uint32_t slot)
@@ -101,6 +109,9 @@ static void pool_mean(struct ntx_forward *f, uint32_t i, unsigned thread)
 
 static uint32_t chooser_row(const struct ntx_forward *f, uint32_t i) { return f->m.live[f->m.choosers[i]]; }
 
+/* Blocks of an item. */
+static uint32_t blocks_of_item(const struct ntx_step *s) { return NTX_MAX(1u, SPAN / s->index_topk.block); }
+
 static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
 {
     (void)thread;
@@ -111,9 +122,9 @@ static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
     const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
     const uint16_t *key[SPAN];
     float weights[NTX_INDEX_HEADS_MAX];
-    if (first >= candidates_at(s->index_topk.every, r->pos))
+    if (first >= candidates_at(s, r->pos))
         return;
-    const uint32_t n = NTX_MIN((uint32_t)SPAN, candidates_at(s->index_topk.every, r->pos) - first);
+    const uint32_t n = NTX_MIN((uint32_t)SPAN, candidates_at(s, r->pos) - first);
     for (uint32_t k = 0; k < n; k++)
         key[k] = index_key(f, s, r, hole, first + k);
     for (uint32_t h = 0; h < s->heads; h++)
@@ -123,7 +134,7 @@ static void score_span(struct ntx_forward *f, uint32_t item, unsigned thread)
                                         .heads = s->heads,
                                         .width = s->width,
                                         .key = key,
-                                        .score = f->m.scores + at * f->c.ctx + first,
+                                        .score = f->m.scores + at * f->m.ld_scores + first,
                                         .n = n});
 }
 
@@ -131,10 +142,10 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
 {
     (void)thread;
     const struct ntx_step *s = ntx__steps_of(f, f->run);
-    const uint32_t row = chooser_row(f, f->choice.first + at), pos = f->b->rows[row].pos,
-                   n = candidates_at(s->index_topk.every, pos), each = s->index_topk.keys ? s->index_topk.every : 1;
-    const float *score = f->m.scores + (size_t)at * f->c.ctx;
-    struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (size_t)(f->c.threads + at) * f->c.ctx, n, s->index_topk.most);
+    const uint32_t row = chooser_row(f, f->choice.first + at), pos = f->b->rows[row].pos, n = candidates_at(s, pos),
+                   each = s->index_topk.keys ? s->index_topk.every : 1;
+    const float *score = f->m.scores + at * f->m.ld_scores;
+    struct ntx_cut cut = ntx_cut_at(score, f->m.scores + (f->c.threads + at) * f->m.ld_scores, n, s->index_topk.most);
     uint32_t *topk = f->m.topk + (size_t)row * f->m.max_topk, k = 0;
     for (uint32_t p = 0; p < n; p++)
         if (score[p] != -INFINITY && ntx_cut_keeps(&cut, score[p]))
@@ -145,13 +156,78 @@ static void choose_row(struct ntx_forward *f, uint32_t at, unsigned thread)
     f->m.n_topk[row] = k;
 }
 
+/* ---- blocks, chosen by each head of K and V */
+
+enum { PIECE = 128 /* positions whose products are made at once */ };
+
+/* Positions [from, to) of a block: the largest product of each head's query becomes score[h * ld]. */
+static void score_piece(struct ntx_forward *f, const struct ntx_row *r, uint32_t live, uint32_t from, uint32_t to,
+                        float *score, size_t ld)
+{
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
+    const uint16_t *key[PIECE];
+    float product[NTX_INDEX_BLOCK_HEADS * PIECE];
+    for (uint32_t p = from; p < to; p++)
+        key[p - from] = index_key(f, s, r, hole, p);
+    f->c.ops->index(&(struct ntx_index){.q = f->buf[s->in[0]].at + live * f->buf[s->in[0]].ld,
+                                        .ld = PIECE,
+                                        .heads = s->heads,
+                                        .width = s->width,
+                                        .key = key,
+                                        .score = product,
+                                        .n = to - from});
+    for (uint32_t h = 0; h < s->heads; h++)
+        for (uint32_t k = 0; k < to - from; k++)
+            score[h * ld] = NTX_MAX(score[h * ld], product[h * PIECE + k]);
+}
+
+static void score_blocks(struct ntx_forward *f, uint32_t item, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const uint32_t spans = f->choice.spans, at = item / spans, block = s->index_topk.block,
+                   live = f->m.choosers[f->choice.first + at], each = blocks_of_item(s);
+    const struct ntx_row *r = &f->b->rows[f->m.live[live]];
+    const uint32_t n = candidates_at(s, r->pos), first = item % spans * each;
+    for (uint32_t b = first; b < NTX_MIN(n, first + each); b++) {
+        float *score = f->m.scores + at * f->m.ld_scores + b;
+        const uint32_t end = NTX_MIN((b + 1) * block, r->pos + 1);
+        const bool always = b + s->index_topk.last >= n;
+        for (uint32_t h = 0; h < s->heads; h++)
+            score[(size_t)h * n] = always ? INFINITY : -INFINITY;
+        for (uint32_t p = b * block; p < end && !always; p += PIECE)
+            score_piece(f, r, live, p, NTX_MIN(p + PIECE, end), score, n);
+    }
+}
+
+/* A row's list has for each head a number, and then so many blocks. */
+static void choose_blocks(struct ntx_forward *f, uint32_t at, unsigned thread)
+{
+    (void)thread;
+    const struct ntx_step *s = ntx__steps_of(f, f->run);
+    const uint32_t row = chooser_row(f, f->choice.first + at), n = candidates_at(s, f->b->rows[row].pos),
+                   ld = s->index_topk.most + 1;
+    float *scratch = f->m.scores + (f->c.threads + at) * f->m.ld_scores;
+    for (uint32_t h = 0; h < s->heads; h++) {
+        const float *score = f->m.scores + at * f->m.ld_scores + (size_t)h * n;
+        uint32_t *topk = f->m.topk + (size_t)row * f->m.max_topk + (size_t)h * ld, k = 0;
+        struct ntx_cut cut = ntx_cut_at(score, scratch, n, s->index_topk.most);
+        for (uint32_t b = 0; b < n; b++)
+            if (score[b] != -INFINITY && ntx_cut_keeps(&cut, score[b]))
+                topk[1 + k++] = b;
+        topk[0] = k;
+    }
+    f->m.n_topk[row] = s->heads * ld;
+}
+
 /* Puts rows that see more positions than they may attend to into m.choosers; the others attend to all. */
 static uint32_t find_choosers(struct ntx_forward *f, const struct ntx_step *s)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; f->m.n_topk && i < f->n_live; i++) {
         f->m.n_topk[f->m.live[i]] = NTX__ALL;
-        if (candidates_at(s->index_topk.every, f->b->rows[f->m.live[i]].pos) > s->index_topk.most)
+        if (candidates_at(s, f->b->rows[f->m.live[i]].pos) > s->index_topk.most)
             f->m.choosers[n++] = i;
     }
     return n;
@@ -182,14 +258,41 @@ int ntx__cpu_index_topk(struct ntx_forward *f, const struct ntx__run *r)
         rows = NTX_MIN(n - f->choice.first, f->c.threads);
         for (uint32_t i = 0; i < rows; i++)
             last = NTX_MAX(last, f->b->rows[chooser_row(f, f->choice.first + i)].pos);
-        f->choice.spans = (candidates_at(s->index_topk.every, last) + SPAN - 1) / SPAN;
-        ntx__each(f, score_span, rows * f->choice.spans);
-        ntx__each(f, choose_row, rows);
+        const bool blocks = s->index_topk.block != 0;
+        const uint32_t each = blocks ? blocks_of_item(s) : SPAN;
+        f->choice.spans = (candidates_at(s, last) + each - 1) / each;
+        ntx__each(f, blocks ? score_blocks : score_span, rows * f->choice.spans);
+        ntx__each(f, blocks ? choose_blocks : choose_row, rows);
     }
     return 0;
 }
 
 bool ntx__has_topk(const struct ntx_forward *f, uint32_t row) { return f->m.n_topk && f->m.n_topk[row] != NTX__ALL; }
+
+/* A head's blocks, and how many. */
+static const uint32_t *blocks_of(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, uint32_t *n)
+{
+    const uint32_t *list = f->m.topk + (size_t)row * f->m.max_topk +
+                           (size_t)(ntx_own_heads(f->hp, f->layer).first + kv_head) * (f->hp->index.most + 1);
+    *n = list[0];
+    return list + 1;
+}
+
+static void select_blocks(const struct ntx_forward *f, uint32_t row)
+{
+    const struct ntx_row *r = &f->b->rows[row];
+    const uint32_t size = f->hp->index.block;
+    for (uint32_t h = 0, n; h < f->hp->index.heads; h++) {
+        const uint32_t *block = blocks_of(f, row, h, &n);
+        for (uint32_t i = 0, before = UINT32_MAX; i < n; i++)
+            for (uint32_t p = block[i] * size; p < NTX_MIN((block[i] + 1) * size, r->pos + 1); p++) {
+                const uint32_t slot = slot_of(r, p);
+                if (slot / NTX_KV_BLOCK != before)
+                    ntx_kv_pass_set_topk(r->kv, f->layer, slot);
+                before = slot / NTX_KV_BLOCK;
+            }
+    }
+}
 
 /* Selects what a row reads of a file's top-k parts: at least one place of each block. */
 static void select_row(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row)
@@ -198,7 +301,11 @@ static void select_row(const struct ntx_forward *f, const struct ntx_step *s, ui
     const bool some = ntx__has_topk(f, row), pooled = f->hp->v_is_k;
     const uint32_t *topk = f->m.topk + (size_t)row * f->m.max_topk;
     const uint32_t layer = pooled ? f->hp->n_layers + f->layer : f->layer;
-    uint32_t n = pooled ? candidates_at(s->attend.every, r->pos) : r->pos / NTX_KV_BLOCK + 1;
+    if (some && f->hp->index.block) {
+        select_blocks(f, row);
+        return;
+    }
+    uint32_t n = pooled ? (r->pos + 1) / s->attend.every : r->pos / NTX_KV_BLOCK + 1;
     if (some)
         n = f->m.n_topk[row];
     for (uint32_t i = 0; i < n; i++) {
@@ -220,23 +327,33 @@ int ntx__request_topk(struct ntx_forward *f)
     return ntx_kv_pass_topk(f->b->rows->kv);
 }
 
+/* Adds a position to a list of K and V, if it is no hole. */
+static void list_slot(const struct ntx_forward *f, const struct ntx_row *r, uint32_t kv_head, uint32_t slot,
+                      const struct ntx__lane *lane, uint32_t *n)
+{
+    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK,
+                 v_bytes = ntx_kv_v_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
+    if (is_hole(ntx_kv_holes(r->kv, f->layer), slot))
+        return;
+    if (lane->topk_v)
+        lane->topk_v[*n] = (const uint8_t *)ntx_kv_v(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * v_bytes;
+    lane->topk_k[(*n)++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * bytes;
+}
+
 void ntx__attend_topk(const struct ntx_forward *f, uint32_t row, uint32_t kv_head, const struct ntx__lane *lane,
                       struct ntx_attn *a)
 {
     const struct ntx_row *r = &f->b->rows[row];
-    const uint8_t *hole = ntx_kv_holes(r->kv, f->layer);
-    const uint32_t *topk = f->m.topk + (size_t)row * f->m.max_topk;
-    const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK,
-                 v_bytes = ntx_kv_v_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < f->m.n_topk[row]; i++) {
-        uint32_t slot = slot_of(r, topk[i]);
-        if (is_hole(hole, slot))
-            continue;
-        if (lane->topk_v)
-            lane->topk_v[n] = (const uint8_t *)ntx_kv_v(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * v_bytes;
-        lane->topk_k[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, kv_head, slot) + slot % NTX_KV_BLOCK * bytes;
-    }
+    const uint32_t *topk = f->m.topk + (size_t)row * f->m.max_topk, size = f->hp->index.block;
+    uint32_t n = 0, listed = f->m.n_topk[row];
+    if (size)
+        topk = blocks_of(f, row, kv_head, &listed);
+    for (uint32_t i = 0; i < listed; i++)
+        if (!size)
+            list_slot(f, r, kv_head, slot_of(r, topk[i]), lane, &n);
+        else
+            for (uint32_t p = topk[i] * size; p < NTX_MIN((topk[i] + 1) * size, r->pos + 1); p++)
+                list_slot(f, r, kv_head, slot_of(r, p), lane, &n);
     a->k = lane->topk_k;
     a->v = lane->topk_v ? lane->topk_v : lane->topk_k;
     a->block_tokens = 1;

@@ -91,7 +91,7 @@ static double kept_reads(const struct ntx_hparams *hp, const struct ntx_kept_sta
     const struct ntx__kv_rows r = layer_rows(k, type, 0);
     const bool topk = reads_topk(hp, l, k->beside);
     const double all = k->windowed ? NTX_MIN(positions, hp->window) : positions,
-                 most = (double)hp->index.most * (hp->v_is_k ? k->every : NTX_MAX(hp->index.every, 1u));
+                 most = hp->v_is_k ? (double)hp->index.most * k->every : (double)ntx_index_reach(hp);
     const double of = topk ? NTX_MIN(all, most) : all;
     return r.heads * ((double)r.row_k * of + (double)r.row_v * (topk && !hp->index_beside ? all : of));
 }

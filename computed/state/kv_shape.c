@@ -157,6 +157,8 @@ static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const 
         rc = ntx__kv_make_layout(&p, s->blocks, out);
     free(p.rows);
     out->topk = hp->index.most;
+    if (hp->index.block)
+        out->topk *= hp->index.heads * ((hp->index.block + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK);
     return rc;
 }
 
@@ -164,8 +166,8 @@ static int layout_of(const struct ntx_hparams *hp, enum ntx_kv_type type, const 
  * waits. */
 bool ntx_kv_pass_has_topk(const struct ntx_hparams *hp, uint32_t rows, uint64_t positions)
 {
-    const uint64_t each = hp->v_is_k ? NTX_POOL_OVERLAPS : NTX_MAX(hp->index.every, 1u);
-    return hp->index.head && 4 * rows * each * hp->index.most < positions;
+    const uint64_t heads = hp->index.block ? hp->index.heads : 1;
+    return hp->index.head && 4 * rows * heads * ntx_index_reach(hp) < positions;
 }
 
 int ntx_kv_shape_limit(const struct ntx_hparams *hp, enum ntx_kv_type type, uint64_t ram, struct ntx_kv_shape *s,

@@ -187,6 +187,7 @@ struct ntx__attention {                                      /* features of a la
     bool v_of_k;      /* V is K before its norm */
     bool v_norm;      /* a norm of each head of V, without a scale */
     bool bare_norm;   /* a norm of each head of q and k after RoPE, without a scale */
+    bool blocks;      /* each head of K and V chooses blocks of positions */
     uint32_t window,
         chunk; /* window: positions that a row sees, its own included; chunk: size of attention chunks; 0: none */
     struct ntx_temperature temperature;

@@ -133,9 +133,32 @@ static void add_head_norms(struct ntx_layer *l, const struct ntx__attention *has
     }
 }
 
+static void rotate_index(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has,
+                         enum ntx_buf b, uint32_t heads, enum ntx_tensor norm)
+{
+    ntx__norm(l, b, b, norm, NTX__ALWAYS, heads, hp->index.head);
+    add_rope(hp, l, has, b, heads);
+    l->step[l->n_steps - 1].width = hp->index.head;
+}
+
+/* Queries in POOL and a key of each position in KEYS, whose products were made with q, k and v. */
+static void add_block_choice(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__attention *has)
+{
+    rotate_index(hp, l, has, NTX_BUF_POOL, hp->index.heads, NTX_T_block_q_norm);
+    rotate_index(hp, l, has, NTX_BUF_KEYS, 1, NTX_T_block_k_norm);
+    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_KEYS)->put.keys = true;
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_INDEX_TOPK, NTX_BUF_NONE, NTX_BUF_POOL);
+    s->heads = hp->index.heads;
+    s->width = hp->index.head;
+    s->index_topk.most = hp->index.most;
+    s->index_topk.block = hp->index.block;
+    s->index_topk.last = hp->index.last;
+}
+
 static void add_attend(struct ntx_layer *l, const struct ntx__attention *has, const struct ntx_dims *w)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
+    s->attend.topk = has->blocks;
     s->attend.window = has->window;
     s->attend.chunk = has->chunk;
     s->attend.temperature = has->temperature;
@@ -164,6 +187,10 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     ntx__add_product(l, NTX_BUF_Q, x, has->gated ? NTX_T_q_gated : NTX_T_q);
     if (!has->borrows)
         add_kv(l, has, x);
+    if (has->blocks) {
+        ntx__add_product(l, NTX_BUF_POOL, NTX_BUF_X, NTX_T_block_q);
+        ntx__add_product(l, NTX_BUF_KEYS, NTX_BUF_X, NTX_T_block_k);
+    }
     if (has->paired && hp->head.norm_residual)
         copy_row(hp, l, NTX_BUF_H, NTX_BUF_NORMED, hp->n_embd);
     if (has->head_gates || has->value_gates)
@@ -193,6 +220,8 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     }
     if (!has->borrows)
         ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
+    if (has->blocks)
+        add_block_choice(hp, l, has);
     add_attend(l, has, &w);
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
     add_bias(hp, has->layer, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);

@@ -42,6 +42,8 @@ FAR = {
     'llama4.far.f32': [0, 4095, 8190, 8191, 8192, 8193, 12000, 16382, 16383, 16384, 16399],
 }  # positions of longer texts, in one batch after the other
 
+FLASH = {'minimax-m3.blocks.f32'}  # llama.cpp chooses blocks with flash attention alone
+
 CASES = {
     'qwen2.f16': '--arch qwen2 --type F16 --seed 11',
     'qwen2.tied.q4_k_m': '--arch qwen2 --type Q4_K_M --tied --seed 12',
@@ -347,6 +349,10 @@ CASES = {
         '--arch minimax-m3 --layers 4 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 96 --dense 1 --heads 6'
         ' --kv 2 --head-dim 64 --rotated 32 --biases --expert-scale 2 --type F32 --seed 133'
     ),
+    'minimax-m3.blocks.f32': (
+        '--arch minimax-m3 --layers 4 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 96 --dense 1 --heads 6'
+        ' --kv 2 --head-dim 64 --rotated 32 --expert-scale 2 --index-pool 8 --index-most 4 --type F32 --seed 134'
+    ),
     'deci.f32': '--arch deci --layers 5 --type F32 --seed 132',
     'lfm2.f32': '--arch lfm2 --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --type F32 --seed 124',
     'lfm2moe.f32': (
@@ -430,7 +436,7 @@ def load(path):
     return model
 
 
-def logits(model, ids, kv=0, batch=False):  # kv: GGML_TYPE_F32
+def logits(model, ids, kv=0, batch=False, flash=False):  # kv: GGML_TYPE_F32
     """[n_tokens x n_vocab] float32"""
     p = L.llama_context_default_params()
     far, most = len(ids) > 256, batch if isinstance(batch, int) and batch > 1 else len(ids)
@@ -442,7 +448,7 @@ def logits(model, ids, kv=0, batch=False):  # kv: GGML_TYPE_F32
         1,
     )
     p.type_k = p.type_v = kv
-    p.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    p.flash_attn_type = L.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash else L.LLAMA_FLASH_ATTN_TYPE_DISABLED
     ctx = L.llama_init_from_model(model, p)
     assert ctx
     n_vocab = L.llama_vocab_n_tokens(L.llama_model_get_vocab(model))
@@ -554,9 +560,9 @@ def make(mkmodel, name, args, tmp):
     n_ids, by = (positions[-1] + 1, 384) if name in FAR else (N_TOKENS, False)
     ids = [1] + [rng.randrange(3, n_vocab) for _ in range(n_ids - 1)]
     main, in_batch, f16 = (
-        logits(model, ids, batch=by),
-        logits(model, ids, batch=True),
-        logits(model, ids, kv=L.GGML_TYPE_F16, batch=by),
+        logits(model, ids, batch=by, flash=name in FLASH),
+        logits(model, ids, batch=True, flash=name in FLASH),
+        logits(model, ids, kv=L.GGML_TYPE_F16, batch=by, flash=name in FLASH),
     )
     L.llama_model_free(model)
     whole = os.path.join(tmp, 'whole.gguf')
@@ -565,7 +571,7 @@ def make(mkmodel, name, args, tmp):
         subprocess.run([mkmodel] + options[:at] + options[at + 2 :] + [whole], check=True, stdout=subprocess.DEVNULL)
     expand(whole if first != path else path, os.path.join(tmp, 'f32.gguf'))
     model = load(os.path.join(tmp, 'f32.gguf'))
-    ref = logits(model, ids, batch=by)
+    ref = logits(model, ids, batch=by, flash=name in FLASH)
     L.llama_model_free(model)
     return record(name, options, tmp, rng, ids, positions, ref, main, in_batch, f16)
 

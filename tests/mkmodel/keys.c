@@ -529,9 +529,9 @@ static void add_kept_keys(struct model *m)
         add_scan_keys(m);
     if (chooses_blocks(o)) {
         mk__kv_u32(m, "attention.indexer.head_count", o->kv);
-        mk__kv_u32(m, "attention.indexer.key_length", or_else(o->index_head, 64));
-        mk__kv_u32(m, "attention.indexer.top_k", 16);
-        mk__kv_u32(m, "attention.indexer.block_size", 128);
+        mk__kv_u32(m, "attention.indexer.key_length", m->hp.index.head);
+        mk__kv_u32(m, "attention.indexer.top_k", m->hp.index.most);
+        mk__kv_u32(m, "attention.indexer.block_size", m->hp.index.block);
         mk__kv_u32(m, "attention.indexer.local_blocks", 1);
     }
     if (mk__says(o, SHORT))

@@ -36,6 +36,7 @@ static void usage(FILE *to)
         "  --index-heads N (8)  --index-head N (64)  --index-most N (24)  --index-every N (no key: all layers)   of "
         "chosen positions: deepseek32, glm-dsa, deepseek4, glm5-next, qwen4exp\n"
         "  glm5-next: --index-pool N (4: positions that are chosen together)  --delta-bound F (no key)\n"
+        "  minimax-m3: --index-pool N (128: positions of a block)  --index-most N (16 blocks)\n"
         "  qwen4exp: --index-pool N (4)  --low-rank N (16)  --gram-layer N (none: from 1 on, the layer that adds what "
         "follows from the last three tokens)  --gram-heads N (2)  --gram-entries N (97)\n"
         "  deepseek4, whose layers in turn pool nothing, 4 and 128 positions: --hashed N (0: first layers whose "

@@ -285,6 +285,8 @@ static bool wants_optional(const struct mk_options *o, enum ntx_tensor t)
 
 static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum ntx_tensor t)
 {
+    if (chooses_blocks(o) && t >= NTX_T_block_q && t <= NTX_T_block_k_norm)
+        return false; /* add_blocks_indexer */
     for (const struct ntx_step *s = l->step; s < l->step + l->n_steps; s++)
         for (uint8_t i = 0; i < s->n_weights; i++)
             if (s->weight[i] == t)
@@ -374,7 +376,7 @@ static void add_lora(struct model *m, uint32_t l, enum ntx_tensor of)
     }
 }
 
-/* An indexer that ntx does not read. */
+/* An indexer of blocks, in F32 as llama.cpp's converter writes it. */
 static void add_blocks_indexer(struct model *m, uint32_t l)
 {
     const struct mk_options *o = m->o;

@@ -179,6 +179,16 @@ void mk__find_widths(struct model *m)
         for (uint32_t l = 0; l < o->layers + o->nextn; l += or_else(o->index_every, 1))
             m->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
     }
+    if (chooses_blocks(o)) {
+        m->hp.index.heads = o->kv;
+        m->hp.index.head = or_else(o->index_head, 64);
+        m->hp.index.most = or_else(o->index_most, 16);
+        m->hp.index.block = or_else(o->index_pool, 128);
+        m->hp.index.last = 1;
+        m->hp.index_beside = true;
+        for (uint32_t l = o->dense; l < o->layers; l++)
+            m->hp.index.in[l / 64] |= (uint64_t)1 << l % 64;
+    }
     ntx_set_recurrent(&m->hp, attention_every(o)); /* other architectures ignore it */
     if (mk__says(o, SHORT))
         m->hp.delta.heads = 1, m->hp.delta.head = o->embd, m->hp.delta.keys = m->hp.delta.key_heads = 0;

@@ -466,7 +466,8 @@ static void check_odd_values(struct rng *r)
  * no key is read beyond its end. */
 static void check_index(struct rng *r, uint32_t heads, uint32_t width, uint32_t n)
 {
-    static float q[NTX_INDEX_HEADS_MAX * NTX_INDEX_HEAD_MAX], weights[NTX_INDEX_HEADS_MAX], score[64];
+    static float q[NTX_INDEX_HEADS_MAX * NTX_INDEX_HEAD_MAX], weights[NTX_INDEX_HEADS_MAX], score[64],
+        apart[NTX_INDEX_HEADS_MAX * 65];
     const uint16_t *key[64];
     struct guarded mem = guard_new((size_t)n * width * 2);
     uint16_t *rows = (uint16_t *)(void *)mem.end - (size_t)n * width;
@@ -481,15 +482,21 @@ static void check_index(struct rng *r, uint32_t heads, uint32_t width, uint32_t 
     }
     const struct ntx_cpu_ops *ops = ntx_cpu_pick("generic");
     for (unsigned k = 0; ops; ops = isa_at(k++)) {
-        ops->index(&(struct ntx_index){q, weights, heads, width, key, score, n});
+        ops->index(&(struct ntx_index){
+            .q = q, .weights = weights, .heads = heads, .width = width, .key = key, .score = score, .n = n});
+        ops->index(
+            &(struct ntx_index){.q = q, .ld = 65, .heads = heads, .width = width, .key = key, .score = apart, .n = n});
         for (uint32_t p = 0; p < n; p++) {
             float lane[16] = {0};
             for (uint32_t h = 0; h < heads && key[p]; h++) {
                 float dot = 0;
                 for (uint32_t i = 0; i < width; i++)
                     dot = fmaf(q[h * width + i], ntx_f16_to_f32(key[p][i]), dot);
+                CHECK_MSG(apart[h * 65 + p] == dot, "%s, %u x %u, query %u, position %u", ops->name, heads, width, h,
+                          p);
                 lane[h % 16] = fmaf(weights[h], dot > 0 ? dot : 0, lane[h % 16]);
             }
+            CHECK(key[p] || apart[p] == -INFINITY);
             for (int step = 8; step; step /= 2)
                 for (int l = 0; l < step; l++)
                     lane[l] += lane[l + step];

@@ -43,7 +43,10 @@ static const struct {
     {"cohere2", "SCALE* LAYERNORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD SCALE MM MM GLU MM ADD", NTX_ROPE_NORM},
     {"cohere2moe", "SCALE* LAYERNORM* MM MM* MM* ROPE ROPE* PUT* ATTEND MM ADD SCALE ROUTE EXPERTS SCALE ADD",
      NTX_ROPE_NORM},
-    {"minimax-m3", WITH_QK_NORMS "MM ADD NORM ROUTE EXPERTS ADD", NTX_ROPE_NEOX},
+    {"minimax-m3",
+     ATTENTION "MM MM* NORM NORM* ROPE ROPE* PUT* NORM ROPE NORM* ROPE* PUT* INDEX_TOPK ATTEND MM ADD NORM ROUTE "
+               "EXPERTS ADD",
+     NTX_ROPE_NEOX},
     {"mimo2", ATTENTION "ROPE ROPE* SCALE* PUT* ATTEND MM ADD NORM ROUTE EXPERTS ADD", NTX_ROPE_NEOX},
 };
 
@@ -86,18 +89,30 @@ static void check_holes(void)
     close_model(&x);
 }
 
-/* All blocks that the indexer may choose are read, so the context ends there. */
+/* Each head of K and V chooses blocks, behind the dense layers. A device reads all positions. */
 static void check_blocks(void)
 {
     struct mk_options o = options_of("minimax-m3");
+    struct ntx_kept_state kept[NTX_STATES_MOST];
     o.ctx = 100000;
     struct opened x = open_model(&o);
-    CHECK(x.m->hp.ctx_train == 16 * 128 && x.m->hp.n_dense == 1 && x.m->hp.n_ff_shexp == 96);
+    const struct ntx_hparams *hp = &x.m->hp;
+    const struct ntx_step *choice = ntx_layer_find(&x.m->layers[1], NTX_OP_INDEX_TOPK);
+    CHECK(hp->ctx_train == 100000 && hp->ctx_plain == 16 * 128 && hp->n_dense == 1 && hp->n_ff_shexp == 96);
+    CHECK(choice->heads == hp->n_head_kv && choice->width == 64 && choice->index_topk.most == 16 &&
+          choice->index_topk.block == 128 && choice->index_topk.last == 1 && !choice->index_topk.keys);
+    CHECK(!ntx_layer_find(&x.m->layers[0], NTX_OP_INDEX_TOPK) &&
+          !ntx_layer_find(&x.m->layers[0], NTX_OP_ATTEND)->attend.topk &&
+          ntx_layer_find(&x.m->layers[1], NTX_OP_ATTEND)->attend.topk);
+    CHECK(ntx_states_of(hp, 0, kept) == 1 && ntx_states_of(hp, 1, kept) == 2 && kept[1].beside && kept[1].k == 64 &&
+          !kept[1].v);
     CHECK(ntx_layer_find(&x.m->layers[1], NTX_OP_EXPERTS)->experts.shared.act == NTX_FFN_SILU_CLAMPED);
     CHECK(ntx_layer_find(&x.m->layers[0], NTX_OP_GLU)->glu.hidden.act == NTX_FFN_SILU_CLAMPED);
     close_model(&x);
     refuse(&o, "minimax-m3.attention.indexer.block_size", "minimax-m3.attention.indexer.block_sizf", -EINVAL,
            "key 'minimax-m3.attention.indexer.block_size' is missing");
+    refuse(&o, "minimax-m3.attention.indexer.head_count", "minimax-m3.attention.indexer.head_counu", -EINVAL,
+           "key 'minimax-m3.attention.indexer.head_count' is missing");
 }
 
 /* Layers without RoPE or without a window, gates and factors. */

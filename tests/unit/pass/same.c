@@ -273,6 +273,41 @@ static void same_with_choices(void)
     }
 }
 
+/* Blocks that each head of K and V chooses: the same in all circumstances. While there are no more blocks than it may
+ * choose, the bits are those of a model that reads everything. */
+static void same_with_topk_blocks(void)
+{
+    static const struct {
+        const char *type;
+        uint32_t block, most, kv;
+    } is[] = {{"F32", 4, 3, 2}, {"Q8_0", 3, 1, 4}, {"Q4_K_M", 7, 2, 1}, {"F16", 2, 6, 2}};
+    for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
+        struct rig_options o = {.make = rig_model()};
+        size_t n;
+        o.make.arch = "minimax-m3";
+        o.make.type = is[i].type;
+        o.make.layers = 3;
+        o.make.dense = 1;
+        o.make.experts = 6;
+        o.make.experts_used = 3;
+        o.make.ff = o.make.shared_ff = 256;
+        o.make.rotated = 16;
+        o.make.kv = is[i].kv;
+        o.make.index_pool = is[i].block;
+        o.make.index_most = is[i].most;
+        same_by_circumstance(&o);
+        same_in_company(&o);
+        float *some = rig_logits(&o, N, 9, &n);
+        o.make.index_most = N;
+        float *all = rig_logits(&o, N, 9, &n);
+        const size_t each = n / N, reach = (size_t)is[i].block * is[i].most;
+        CHECK_SAME(some, all, reach * each);
+        for (size_t p = reach; p < N; p++)
+            CHECK_MSG(memcmp(some + p * each, all + p * each, each * sizeof *some), "row %zu reads all blocks", p);
+        free(some), free(all);
+    }
+}
+
 /* While a row sees at most the top-k, it attends to all; beyond that not. */
 static void choices_begin(void)
 {
@@ -747,6 +782,7 @@ static void of_experts(void)
     same_with_mla();
     same_with_choices();
     choices_begin();
+    same_with_topk_blocks();
 }
 
 static void of_states(void)
