@@ -20,7 +20,8 @@ struct text {
     FILE *f;
     char *p;
     size_t n;
-    bool strict; /* the tool that is being written must have its schema enforced whole */
+    bool strict;   /* the tool that is being written must have its schema enforced whole */
+    unsigned tool; /* its number */
 };
 
 static int text_begin(struct text *t, struct ntx_err *err)
@@ -139,7 +140,7 @@ static const char *parameter_end(const struct ntx_reply_writing *w, bool text, c
 static void put_parameter(struct text *t, const struct ntx_reply_writing *w, const char *key, json_t *schema,
                           const json_t *all)
 {
-    bool text = is_text(schema);
+    const bool text = is_text(schema) && w->text_end;
     json_t *with = json_is_object(schema) ? json_copy(schema) : json_incref(schema);
     static const char *const defs[] = {"$defs", "definitions"};
     for (int i = 0; i < 2; i++) /* the targets of references */
@@ -169,6 +170,31 @@ static bool is_required(const json_t *schema, const char *key)
     return false;
 }
 
+/* Rules for parameters with a separator between them: valueN-K is parameter K of tool N, moreN-K those from K on behind
+ * another one, firstN-K those from K on. */
+static void put_separated(struct text *t, const struct ntx_reply_writing *w, json_t *schema)
+{
+    const char *key;
+    json_t *v;
+    const size_t n = json_object_size(json_object_get(schema, "properties"));
+    size_t k = 0;
+    json_object_foreach(json_object_get(schema, "properties"), key, v) {
+        const bool required = is_required(schema, key);
+        if (too_long(t))
+            return;
+        fprintf(t->f, "value%u-%zu ::= ", t->tool, k);
+        put_parameter(t, w, key, v, schema);
+        fprintf(t->f, "\nmore%u-%zu ::= (%s value%u-%zu)%s more%u-%zu\n", t->tool, k, w->separator, t->tool, k,
+                required ? "" : "?", t->tool, k + 1);
+        fprintf(t->f, "first%u-%zu ::= value%u-%zu more%u-%zu", t->tool, k, t->tool, k, t->tool, k + 1);
+        if (!required)
+            fprintf(t->f, " | first%u-%zu", t->tool, k + 1);
+        fputc('\n', t->f);
+        k++;
+    }
+    fprintf(t->f, "more%u-%zu ::= \"\"\nfirst%u-%zu ::= \"\"\n", t->tool, n, t->tool, n);
+}
+
 static void put_arguments(struct text *t, const struct ntx_reply_writing *w, json_t *schema)
 {
     const char *key;
@@ -190,6 +216,22 @@ static void put_arguments(struct text *t, const struct ntx_reply_writing *w, jso
     }
 }
 
+static void put_all_separated(struct text *t, const struct ntx_reply_writing *w, const json_t *request,
+                              const char *only)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach(json_object_get(request, "tools"), i, tool) {
+        json_t *fn = json_object_get(tool, "function"), *schema = json_object_get(fn, "parameters");
+        const char *name = json_string_value(json_object_get(fn, "name"));
+        if (!name || (only && strcmp(name, only)))
+            continue;
+        t->tool = (unsigned)i;
+        t->strict = json_is_true(json_object_get(fn, "strict"));
+        put_separated(t, w, json_is_object(schema) ? schema : NULL);
+    }
+}
+
 /* Writes the rules call and calls. -EINVAL: there is no tool of that name; -E2BIG: too long. */
 static int put_calls(struct text *t, const struct ntx_reply_writing *w, const json_t *request, const char *only,
                      struct ntx_err *err)
@@ -197,6 +239,8 @@ static int put_calls(struct text *t, const struct ntx_reply_writing *w, const js
     bool several = !json_is_false(json_object_get(request, "parallel")) && w->think_end, any = false;
     size_t i;
     json_t *tool;
+    if (w->separator)
+        put_all_separated(t, w, request, only);
     fputs("call ::= ", t->f);
     json_array_foreach(json_object_get(request, "tools"), i, tool) {
         json_t *fn = json_object_get(tool, "function");
@@ -208,7 +252,10 @@ static int put_calls(struct text *t, const struct ntx_reply_writing *w, const js
         fprintf(t->f, "%s ", w->middle);
         json_t *schema = json_object_get(fn, "parameters");
         t->strict = json_is_true(json_object_get(fn, "strict"));
-        put_arguments(t, w, json_is_object(schema) ? schema : NULL);
+        if (w->separator)
+            fprintf(t->f, "first%zu-0 ", i);
+        else
+            put_arguments(t, w, json_is_object(schema) ? schema : NULL);
         fprintf(t->f, "%s\n", w->close);
         any = true;
         if (too_long(t))
@@ -234,6 +281,8 @@ static void put_root(struct text *t, const struct ntx_reply_writing *w, bool mus
     fprintf(t->f, "thought ::= @\"%s\" ~\"%s\" @\"%s\" [ \\n]*\n", w->think, w->think_end, w->think_end);
     if (must)
         fprintf(t->f, "root ::= %scalls\n", w->mark ? "thought? " : "");
+    else if (w->mark && w->text)
+        fprintf(t->f, "root ::= thought? text (calls text)*\ntext ::= %s\n", w->text);
     else if (w->mark)
         fprintf(t->f, "root ::= thought? text (calls text)*\ntext ::= ~\"%s\"\n", w->mark);
     else
@@ -252,6 +301,10 @@ int ntx__constraint_calls(const char *reply, const char *json, size_t len, char 
     int rc;
     if (!request)
         rc = ntx_err_set(err, -EINVAL, "the tools are no JSON");
+    else if (!calls && reply && !strcmp(reply, "minimax-m3"))
+        rc = ntx_err_set(err, -ENOTSUP,
+                         "MiniMax-M3 writes arguments as elements within elements, for which there is no grammar, so "
+                         "its calls cannot be asked for");
     else if (!calls)
         rc = ntx_err_set(err, -ENOTSUP,
                          "this model's chat template has no calls of a known form, so they cannot be asked for");

@@ -2,6 +2,7 @@
 /* calls.c: parsers of the contents of calls, one per format. A parser first checks that it can read everything, so
  * that no part of an invalid call is passed on. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,11 +231,30 @@ bool ntx__calls_coder(struct calls *c)
     return finish_arguments(c, &b, name, true, c->cut && !ntx__reply_until(&at, "</function>", &gap));
 }
 
+struct arguments {
+    const char *key, *key_end, *value, *value_end;
+};
+
+/* KEY and VALUE between their marks, ... */
+static bool read_pairs(struct calls *c, const struct arguments *m, struct span at, struct span name, const char *tool)
+{
+    struct bytes b = {0};
+    struct span key, v, gap;
+    ntx__reply_add_text(&b, "{");
+    while (ntx__reply_until(&at, m->key, &gap)) {
+        if (!ntx__reply_until(&at, m->key_end, &key) || !ntx__reply_until(&at, m->value, &gap) ||
+            !ntx__reply_until(&at, m->value_end, &v))
+            return finish_arguments(c, &b, name, c->cut, c->cut);
+        add_parameter(c, &b, tool, key, v, -1);
+    }
+    return finish_arguments(c, &b, name, true, c->cut);
+}
+
 /* NAME <arg_key>KEY</arg_key> <arg_value>VALUE</arg_value> ... */
 bool ntx__calls_glm(struct calls *c)
 {
-    struct span at = ntx__reply_trim(c->body), name = at, key, v, gap;
-    struct bytes b = {0};
+    static const struct arguments m = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+    struct span at = ntx__reply_trim(c->body), name = at;
     char tool[NAME_MAX];
     const char *end = at.n ? memmem(at.p, at.n, "<arg_key>", 9) : NULL;
     if (c->cut && at.n && !end)
@@ -245,14 +265,18 @@ bool ntx__calls_glm(struct calls *c)
         return ntx__calls_hermes(c);
     if (!put_name(tool, name) || (c->cut && !end)) /* the name may be incomplete */
         return false;
-    ntx__reply_add_text(&b, "{");
-    while (ntx__reply_until(&at, "<arg_key>", &gap)) {
-        if (!ntx__reply_until(&at, "</arg_key>", &key) || !ntx__reply_until(&at, "<arg_value>", &gap) ||
-            !ntx__reply_until(&at, "</arg_value>", &v))
-            return finish_arguments(c, &b, name, c->cut, c->cut);
-        add_parameter(c, &b, tool, key, v, -1);
-    }
-    return finish_arguments(c, &b, name, true, c->cut);
+    return read_pairs(c, &m, at, name, tool);
+}
+
+#define HY ":opensource>"
+
+/* NAME <tool_sep> and then as glm's, with longer marks */
+bool ntx__calls_hy3(struct calls *c)
+{
+    static const struct arguments m = {"<arg_key" HY, "</arg_key" HY, "<arg_value" HY, "</arg_value" HY};
+    struct span at = ntx__reply_trim(c->body), name;
+    char tool[NAME_MAX];
+    return ntx__reply_until(&at, "<tool_sep" HY, &name) && put_name(tool, name) && read_pairs(c, &m, at, name, tool);
 }
 
 /* The quoted value of `attribute` in the tag's text. */
@@ -312,6 +336,110 @@ bool ntx__calls_minimax(struct calls *c)
     static const struct tags t = {"<invoke ", "</invoke>", "<parameter ", "</parameter>"};
     return invokes(c, &t, true) && invokes(c, &t, false);
 }
+
+/* ---- elements within elements, each tag behind a mark (MiniMax-M3) */
+
+#define M3 "]<]minimax[>[<"
+enum { M3_DEEPEST = 32 };
+
+/* Takes TEXT or elements up to the end tag of `name`; inside: what is between. */
+static bool take_element(struct span *at, struct span name, struct span *inside)
+{
+    char end[NAME_MAX + sizeof M3 + 2];
+    unsigned depth = 0;
+    const struct span from = *at;
+    if (name.n >= NAME_MAX)
+        return false;
+    snprintf(end, sizeof end, "/%.*s>", (int)name.n, name.p);
+    for (struct span before; ntx__reply_until(at, M3, &before);) {
+        const bool ends = starts(*at, end),
+                   begins = at->n > name.n && !memcmp(at->p, name.p, name.n) && at->p[name.n] == '>';
+        if (ends && !depth--) {
+            *inside = (struct span){from.p, (size_t)(at->p - from.p) - (sizeof M3 - 1)};
+            *at = (struct span){at->p + strlen(end), at->n - strlen(end)};
+            return true;
+        }
+        depth += begins;
+    }
+    return false;
+}
+
+static bool put_element(struct calls *c, struct bytes *b, struct span v, int is_string, unsigned deep);
+
+/* Elements: a list if they are items, else an object. */
+static bool put_elements(struct calls *c, struct bytes *b, struct span at, unsigned deep)
+{
+    const bool list = starts(at, M3 "item>");
+    struct span name, v, gap;
+    ntx__reply_add_text(b, list ? "[" : "{");
+    for (bool first = true; ntx__reply_until(&at, M3, &gap); first = false) {
+        if (ntx__reply_trim(gap).n || !ntx__reply_until(&at, ">", &name) || !name.n || !take_element(&at, name, &v))
+            return false;
+        ntx__reply_add_text(b, first ? "" : ", ");
+        if (!list) {
+            ntx__reply_add_string(b, name);
+            ntx__reply_add_text(b, ": ");
+        }
+        if (!put_element(c, b, v, -1, deep + 1))
+            return false;
+    }
+    ntx__reply_add_text(b, list ? "]" : "}");
+    return !ntx__reply_trim(at).n;
+}
+
+/* A text that is JSON, but no string in quotes, is a value. */
+static bool put_element(struct calls *c, struct bytes *b, struct span v, int is_string, unsigned deep)
+{
+    struct span at = ntx__reply_trim(v), json;
+    if (deep > M3_DEEPEST)
+        return false;
+    if (starts(at, M3))
+        return put_elements(c, b, at, deep);
+    if (is_string <= 0 && ntx__reply_value(&at, &json) && !ntx__reply_trim(at).n && json.p[0] != '"')
+        ntx__reply_add(b, json.p, json.n);
+    else
+        ntx__reply_add_string(b, v);
+    return true;
+}
+
+static bool invoke3(struct calls *c, struct span name, struct span inside, bool only_look)
+{
+    struct bytes b = {0};
+    struct span key, v, gap;
+    char tool[NAME_MAX], parameter[NAME_MAX];
+    bool read = put_name(tool, name);
+    ntx__reply_add_text(&b, "{");
+    for (bool first = true; read && ntx__reply_until(&inside, M3, &gap); first = false) {
+        read = ntx__reply_until(&inside, ">", &key) && put_name(parameter, key) && take_element(&inside, key, &v);
+        if (!read)
+            break;
+        ntx__reply_add_text(&b, first ? "" : ", ");
+        ntx__reply_add_string(&b, key);
+        ntx__reply_add_text(&b, ": ");
+        const int is_string = c->options->is_string ? c->options->is_string(c->options->arg, tool, parameter) : -1;
+        read = put_element(c, &b, v, is_string, 0);
+    }
+    if (read && !only_look)
+        return finish_arguments(c, &b, name, true, false);
+    read &= !b.failed;
+    free(b.p);
+    return read;
+}
+
+static bool invokes3(struct calls *c, bool only_look)
+{
+    struct span at = c->body, gap, name, inside;
+    unsigned n = 0;
+    for (; ntx__reply_until(&at, M3 "invoke name=\"", &gap); n++) {
+        if (!ntx__reply_until(&at, "\">", &name) || !ntx__reply_until(&at, M3 "/invoke>", &inside))
+            return c->cut && n;
+        if (!invoke3(c, name, inside, only_look))
+            return false;
+    }
+    return n > 0;
+}
+
+bool ntx__calls_minimax3(struct calls *c) { return invokes3(c, true) && invokes3(c, false); }
 
 #define DSML                                                                                                           \
     "\xef\xbd\x9c"                                                                                                     \

@@ -44,6 +44,8 @@ bool ntx__calls_glm(struct calls *c);
 bool ntx__calls_deepseek(struct calls *c);
 bool ntx__calls_kimi(struct calls *c);
 bool ntx__calls_minimax(struct calls *c);
+bool ntx__calls_minimax3(struct calls *c);
+bool ntx__calls_hy3(struct calls *c);
 bool ntx__calls_dsml(struct calls *c);
 bool ntx__calls_mistral(struct calls *c);
 bool ntx__calls_llama(struct calls *c);

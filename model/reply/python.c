@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* python.c: calls as Python writes them, in a list: [f(a="x", b=[1, True]), g()]. Their arguments become JSON. */
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,10 +42,58 @@ static bool is_word(struct span word, const char *text)
     return word.n == strlen(text) && !memcmp(word.p, text, word.n);
 }
 
+static uint32_t hex_of(const struct span *at)
+{
+    uint32_t v = 0;
+    for (size_t i = 1; i < 5; i++) {
+        const char *digit = i < at->n && at->p[i] ? strchr("0123456789abcdef", at->p[i] | 32) : NULL;
+        if (!digit)
+            return UINT32_MAX;
+        v = v * 16 + (uint32_t)(digit - "0123456789abcdef");
+    }
+    return v;
+}
+
+static void add_utf8(struct bytes *text, uint32_t c)
+{
+    const uint32_t lead = c < 0x800 ? 0xc0 : 0xe0;
+    if (c < 0x80)
+        ntx__reply_add(text, (const char[]){(char)c}, 1);
+    else if (c < 0x800)
+        ntx__reply_add(text, (const char[]){(char)(lead | c >> 6), (char)(0x80 | (c & 63))}, 2);
+    else if (c < 0x10000)
+        ntx__reply_add(
+            text, (const char[]){(char)(lead | c >> 12), (char)(0x80 | (c >> 6 & 63)), (char)(0x80 | (c & 63))}, 3);
+    else
+        ntx__reply_add(text,
+                       (const char[]){(char)(0xf0 | c >> 18), (char)(0x80 | (c >> 12 & 63)),
+                                      (char)(0x80 | (c >> 6 & 63)), (char)(0x80 | (c & 63))},
+                       4);
+}
+
+/* uXXXX, or two of them that are one character, as in JSON. Leaves the last digit to be taken. */
+static bool take_hex(struct span *at, struct bytes *text)
+{
+    uint32_t c = hex_of(at);
+    if (c == UINT32_MAX)
+        return false;
+    at->p += 4, at->n -= 4;
+    if (c >= 0xd800 && c < 0xdc00 && at->n > 6 && at->p[1] == '\\' && at->p[2] == 'u') {
+        const struct span next = {at->p + 2, at->n - 2};
+        const uint32_t low = hex_of(&next);
+        if (low >= 0xdc00 && low < 0xe000) {
+            c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
+            at->p += 6, at->n -= 6;
+        }
+    }
+    add_utf8(text, c >= 0xd800 && c < 0xe000 ? 0xfffd : c);
+    return true;
+}
+
 /* A string's escapes; those that are unknown stay, as in Python. */
 static void add_escaped(struct bytes *text, char c)
 {
-    static const char names[] = "nrt0\\'\"", values[] = "\n\r\t\0\\'\"";
+    static const char names[] = "nrt0bf\\'\"", values[] = "\n\r\t\0\b\f\\'\"";
     const char *known = strchr(names, c);
     if (c == '\n') /* a continued line */
         return;
@@ -63,7 +112,8 @@ static bool put_string(struct span *at, struct bytes *b)
         closed = at->p[0] == quote;
         if (at->p[0] == '\\' && at->n > 1) {
             skip_byte(at);
-            add_escaped(&text, at->p[0]);
+            if (at->p[0] != 'u' || !take_hex(at, &text))
+                add_escaped(&text, at->p[0]);
         } else if (!closed) {
             ntx__reply_add(&text, at->p, 1);
         }
@@ -175,9 +225,8 @@ static bool read_calls(struct calls *c, bool only_look)
 
 bool ntx__calls_python(struct calls *c)
 {
-    const struct span at = ntx__reply_trim(c->body);
-    for (size_t i = 0; i < at.n && i < 8; i++)
-        if (at.p[i] == '{') /* [{"name": ...}] */
-            return ntx__calls_hermes(c);
+    struct span at = ntx__reply_trim(c->body);
+    if (take_byte(&at, '[') && take_byte(&at, '{')) /* [{"name": ...}] */
+        return ntx__calls_hermes(c);
     return read_calls(c, true) && read_calls(c, false);
 }

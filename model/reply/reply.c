@@ -15,6 +15,7 @@
 #include "model/reply/impl.h"
 
 #define MARKS     4
+#define M3        "]<]minimax[>["
 #define DS(words) "<\xef\xbd\x9c" words "\xef\xbd\x9c>"
 #define LOW       "\xe2\x96\x81" /* U+2581 */
 #define DSML                                                                                                           \
@@ -71,6 +72,23 @@ static const struct ntx_reply_format table[] = {
      .open = "<minimax:tool_call>",
      .close = "</minimax:tool_call>",
      .read = ntx__calls_minimax},
+    {.name = "minimax-m3",
+     .all = {M3, "<invoke name="},
+     .think = "<mm:think>",
+     .think_end = "</mm:think>",
+     .think_close = "</mm:think>",
+     .open = M3 "<tool_call>",
+     .close = M3 "</tool_call>",
+     .read = ntx__calls_minimax3},
+    {.name = "hy-3",
+     .all = {":opensource", "<tool_sep"},
+     .think = "<think:opensource>",
+     .think_end = "</think:opensource>",
+     .think_close = "</think:opensource>",
+     .open = "<tool_call:opensource>",
+     .close = "</tool_call:opensource>",
+     .read = ntx__calls_hy3,
+     .skip = {"<tool_calls:opensource>", "</tool_calls:opensource>"}},
     {.name = "seed",
      .all = {"<seed:think>"},
      .think = "<seed:think>",
@@ -201,7 +219,13 @@ bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_
                                          "<arg_key>",
                                          "</arg_key>",
                                          "<arg_value>",
-                                         "</arg_value>"};
+                                         "</arg_value>",
+                                         "<tool_sep:opensource>",
+                                         "<arg_key:opensource>",
+                                         "</arg_key:opensource>",
+                                         "<arg_value:opensource>",
+                                         "</arg_value:opensource>",
+                                         M3};
     static const char *const heads[] = {"<|start|>", "<|channel|>", "<|message|>"};
     const char *const own[] = {f->think,   f->think_end, f->think_token, f->open,   f->close,
                                f->skip[0], f->skip[1],   f->skip[2],     f->skip[3]};
@@ -211,7 +235,7 @@ bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_
     for (size_t i = 0; f->channels && i < 3; i++)
         if (strlen(heads[i]) == len && !memcmp(heads[i], text, len))
             return true;
-    for (size_t i = 0; f->read && i < 8; i++)
+    for (size_t i = 0; f->read && i < sizeof within / sizeof *within; i++)
         if (strlen(within[i]) == len && !memcmp(within[i], text, len))
             return true;
     return false;

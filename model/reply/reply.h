@@ -6,8 +6,9 @@
  *           THOUGHT "Hm."      TEXT "Let me see."      CALL f {}
  *
  * The format of calls depends on the model; one table (reply.c) has them: hermes (also Qwen's JSON), qwen3-coder
- * (XML), glm (arg_key), deepseek (V3, R1, V3.1), deepseek-v3.2, deepseek-v4, kimi, minimax, mistral, llama-3,
- * harmony (gpt-oss, its channels), and three for thoughts only: gemma-4, seed and plain. The text of the model's chat
+ * (XML), glm (arg_key), deepseek (V3, R1, V3.1), deepseek-v3.2, deepseek-v4, kimi, minimax, mistral, llama-3, seed,
+ * command-a, lfm2, apertus, nemotron-2, jamba, hy-3, minimax-m3, harmony (gpt-oss, its channels), and two for thoughts
+ * only: gemma-4 and plain. The text of the model's chat
  * template decides which one is used.
  *
  * Text and thoughts are passed on as soon as they cannot begin a mark; a call when it is complete. Marks, and white
@@ -34,12 +35,14 @@ bool ntx_reply_is_mark(const struct ntx_reply_format *f, const char *text, size_
 
 /* The syntax of calls as pieces of a grammar (computed/grammar/grammar.h): BEFORE OPEN name MIDDLE arguments CLOSE
  * (BETWEEN OPEN ... CLOSE)* AFTER. The arguments are a JSON object, or (PARAMETER key VALUE value PARAMETER_END)*,
- * where a value is JSON, or a text without `text_end`. */
+ * with SEPARATOR between them, where a value is JSON, or a text without `text_end`. */
 struct ntx_reply_writing {
     const char *mark; /* a call inside text begins with it; NULL: a reply is a call from its start, or has none */
     const char *before, *open, *middle, *close, *between, *after;
     const char *parameter, *value, *text_value, *parameter_end,
-        *text_end;                 /* parameter NULL: arguments are JSON. text_value NULL: like value */
+        *text_end; /* parameter NULL: arguments are JSON. text_value NULL: like value; text_end NULL: texts are JSON */
+    const char *separator;         /* NULL: nothing */
+    const char *text;              /* text beside calls; NULL: any without `mark` */
     const char *think, *think_end; /* NULL: channels mark thoughts */
 };
 bool ntx_reply_writing(const struct ntx_reply_format *f,

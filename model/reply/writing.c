@@ -10,6 +10,7 @@
     "\xef\xbd\x9c"                                                                                                     \
     "DSML"                                                                                                             \
     "\xef\xbd\x9c"
+#define HY        ":opensource"
 #define THINK     .think = "<think>", .think_end = "</think>"
 #define NAMED     "\"{\\\"name\\\": \\\"\""
 #define ARGUMENTS "\"\\\", \\\"arguments\\\": \""
@@ -48,6 +49,63 @@ static const struct {
       .open = "\"<invoke name=\\\"\"", .middle = "\"\\\">\\n\"", .close = "\"</invoke>\\n\"",
       .after = "@\"</minimax:tool_call>\"", .parameter = "\"<parameter name=\\\"\"", .value = "\"\\\">\"",
       .parameter_end = "\"</parameter>\\n\"", .text_end = "</parameter>"}},
+    {"seed",
+     {.think = "<seed:think>",
+      .think_end = "</seed:think>",
+      .mark = "<seed:tool_call>",
+      .open = "@\"<seed:tool_call>\" \"\\n<function=\"",
+      .middle = "\">\\n\"",
+      .close = "\"</function>\\n\" @\"</seed:tool_call>\"",
+      .between = "\"\\n\"",
+      .parameter = "\"<parameter=\"",
+      .value = "\">\"",
+      .parameter_end = "\"</parameter>\\n\"",
+      .text_end = "</parameter>"}},
+    {"command-a",
+     {.think = "<|START_THINKING|>",
+      .think_end = "<|END_THINKING|>",
+      .mark = "<|START_ACTION|>",
+      .text = "@\"<|START_RESPONSE|>\" ~\"<|END_RESPONSE|>\" @\"<|END_RESPONSE|>\" | "
+              "@\"<|START_TEXT|>\" ~\"<|END_TEXT|>\" @\"<|END_TEXT|>\" | ~\"<|START_ACTION|>\"",
+      .before = "@\"<|START_ACTION|>\" \"[\\n\"",
+      .open = "\"    {\\\"tool_call_id\\\": \\\"\" [0-9] \"\\\", \\\"tool_name\\\": \\\"\"",
+      .middle = "\"\\\", \\\"parameters\\\": \"",
+      .close = "\"}\"",
+      .between = "\",\\n\"",
+      .after = "\"\\n]\" @\"<|END_ACTION|>\""}},
+    {"lfm2",
+     {THINK, .mark = "<|tool_call_start|>", .before = "@\"<|tool_call_start|>\" \"[\"", .open = "\"\"",
+      .middle = "\"(\"", .close = "\")\"", .between = "\", \"", .after = "\"]\" @\"<|tool_call_end|>\"",
+      .parameter = "\"\"", .value = "\"=\"", .parameter_end = "\"\"", .separator = "\", \""}},
+    {"apertus",
+     {.think = "<|inner_prefix|>",
+      .think_end = "<|inner_suffix|>",
+      .mark = "<|tools_prefix|>",
+      .before = "@\"<|tools_prefix|>\" \"[\"",
+      .open = "\"{\\\"\"",
+      .middle = "\"\\\": \"",
+      .close = "\"}\"",
+      .between = "\", \"",
+      .after = "\"]\" @\"<|tools_suffix|>\""}},
+    {"nemotron-2",
+     {THINK, .mark = "<TOOLCALL>", .before = "@\"<TOOLCALL>\" \"[\"", .open = NAMED, .middle = ARGUMENTS,
+      .close = "\"}\"", .between = "\", \"", .after = "\"]\" @\"</TOOLCALL>\""}},
+    {"jamba",
+     {THINK, .mark = "<tool_calls>", .before = "@\"<tool_calls>\" \"[\\n\"", .open = NAMED, .middle = ARGUMENTS,
+      .close = "\"}\"", .between = "\",\\n\"", .after = "\"\\n]\" @\"</tool_calls>\""}},
+    {"hy-3",
+     {.think = "<think" HY ">",
+      .think_end = "</think" HY ">",
+      .mark = "<tool_calls" HY ">",
+      .before = "@\"<tool_calls" HY ">\" \"\\n\"",
+      .open = "@\"<tool_call" HY ">\"",
+      .middle = "@\"<tool_sep" HY ">\" \"\\n\"",
+      .close = "@\"</tool_call" HY ">\" \"\\n\"",
+      .after = "@\"</tool_calls" HY ">\"",
+      .parameter = "@\"<arg_key" HY ">\"",
+      .value = "@\"</arg_key" HY ">\" \"\\n\" @\"<arg_value" HY ">\"",
+      .parameter_end = "@\"</arg_value" HY ">\" \"\\n\"",
+      .text_end = "</arg_value" HY ">"}},
     {"glm",
      {THINK, .mark = "<tool_call>", .open = "@\"<tool_call>\"", .middle = "\"\\n\"", .close = "@\"</tool_call>\"",
       .between = "\"\\n\"", .parameter = "@\"<arg_key>\"", .value = "@\"</arg_key>\" \"\\n\" @\"<arg_value>\"",
@@ -78,5 +136,7 @@ bool ntx_reply_writing(const struct ntx_reply_format *f, struct ntx_reply_writin
             return true;
         }
     *w = (struct ntx_reply_writing){THINK};
+    if (!strcmp(ntx_reply_name(f), "minimax-m3"))
+        *w = (struct ntx_reply_writing){.think = "<mm:think>", .think_end = "</mm:think>"};
     return false;
 }

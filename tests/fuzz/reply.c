@@ -38,8 +38,10 @@ static struct sum run(const struct ntx_reply_format *f, bool thinks, const char 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const names[] = {"harmony", "deepseek-v4", "deepseek-v3.2", "deepseek", "kimi",    "minimax",
-                                        "glm",     "qwen3-coder", "mistral",       "hermes",   "llama-3", "plain"};
+    static const char *const names[] = {"harmony", "deepseek-v4", "deepseek-v3.2", "deepseek",  "kimi",
+                                        "minimax", "glm",         "qwen3-coder",   "mistral",   "hermes",
+                                        "llama-3", "plain",       "seed",          "command-a", "lfm2",
+                                        "apertus", "nemotron-2",  "jamba",         "hy-3",      "minimax-m3"};
     if (size < 2 || size > 4000)
         return 0;
     const struct ntx_reply_format *f = ntx_reply_by_name(names[data[0] % (sizeof names / sizeof *names)]);

@@ -183,9 +183,9 @@ static void spelled_marks(void)
 
 int main(void)
 {
-    static const char *const formats[] = {"hermes",   "qwen3-coder",   "glm",         "minimax",
-                                          "deepseek", "deepseek-v3.2", "deepseek-v4", "kimi",
-                                          "mistral",  "llama-3",       "harmony"};
+    static const char *const formats[] = {
+        "hermes",  "qwen3-coder", "glm",  "minimax",   "deepseek", "deepseek-v3.2", "deepseek-v4", "kimi",  "mistral",
+        "llama-3", "harmony",     "seed", "command-a", "lfm2",     "apertus",       "nemotron-2",  "jamba", "hy-3"};
     uint64_t seed = 11;
     walk_marks = walk_printable = true; /* free text is not restricted to UTF-8; models keep to that by themselves */
     char text[2000];
@@ -207,6 +207,8 @@ int main(void)
           strstr(err.text, "no tool 'other'"));
     CHECK(ntx__constraint_calls("plain", request, strlen(request), &out, &err) < 0 &&
           strstr(err.text, "no calls of a known form"));
+    CHECK(ntx__constraint_calls("minimax-m3", request, strlen(request), &out, &err) < 0 &&
+          strstr(err.text, "MiniMax-M3 writes arguments as elements"));
     too_many();
     spelled_marks();
     json_decref(all);

@@ -94,9 +94,16 @@ static const char *const pieces[] = {"{\"",
                                      "</parameter>",
                                      "</arg_value>",
                                      "[/THINK]",
+                                     "</seed:think>",
+                                     "<|END_THINKING|>",
+                                     "<|END_RESPONSE|>",
+                                     "<|END_TEXT|>",
+                                     "<|inner_suffix|>",
+                                     "</think:opensource>",
+                                     "</arg_value:opensource>",
                                      "</\xef\xbd\x9c"
                                      "DSML\xef\xbd\x9cparameter>"};
-enum { PIECES = sizeof pieces / sizeof *pieces, VOCABULARY = 256 + PIECES, MARKS = 6 /* the last pieces */ };
+enum { PIECES = sizeof pieces / sizeof *pieces, VOCABULARY = 256 + PIECES, MARKS = 13 /* the last pieces */ };
 
 uint32_t walk_vocabulary(void) { return VOCABULARY; }
 
@@ -198,6 +205,8 @@ static bool draw_end(const struct walker *w, const uint32_t *mask, uint64_t *see
         return any_of(mask, seed, "\"", id) ||
                (walk_random(seed) % 2 &&
                 any_of(mask, seed, "0ac1xe.on", id)); /* some patterns need these before their end */
+    if (walk_marks && walk_random(seed) % 4 == 0 && any_of(mask, seed, "\n", id)) /* a list of calls ends behind it */
+        return true;
     for (size_t i = 0; i < sizeof outside / sizeof *outside; i++)
         if (any_of(mask, seed, outside[i], id))
             return true;

@@ -142,6 +142,20 @@ static void check_families(void)
     check("apertus", "<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>", "T:<|tools_prefix|>[{\"f\": 1}]<|tools_suffix|>");
     check("nemotron-2", "<think>\na\n</think>\n\n<TOOLCALL>[{\"name\": \"f\", \"arguments\": {\"a\": 1}}]</TOOLCALL>",
           "H:a|C:f {\"a\": 1}");
+    check("hy-3",
+          "<think:opensource>a</think:opensource>Ok.<tool_calls:opensource>\n<tool_call:opensource>f"
+          "<tool_sep:opensource>\n<arg_key:opensource>a</arg_key:opensource>\n<arg_value:opensource>[1]"
+          "</arg_value:opensource>\n</tool_call:opensource>\n<tool_call:opensource>g<tool_sep:opensource>\n"
+          "</tool_call:opensource>\n</tool_calls:opensource>",
+          "H:a|T:Ok.|C:f {\"a\": [1]}|C:g {}");
+#define M3 "]<]minimax[>[<"
+    check("minimax-m3",
+          "<mm:think>a</mm:think>" M3 "tool_call>\n" M3 "invoke name=\"f\">" M3 "a>x y" M3 "/a>" M3 "o>" M3 "k>1" M3
+          "/k>" M3 "o>z" M3 "/o>" M3 "/o>" M3 "l>" M3 "item>true" M3 "/item>" M3 "item>" M3 "k>v" M3 "/k>" M3
+          "/item>" M3 "/l>" M3 "/invoke>\n" M3 "invoke name=\"g\">" M3 "/invoke>\n" M3 "/tool_call>",
+          "H:a|C:f {\"a\": \"x y\", \"o\": {\"k\": 1, \"o\": \"z\"}, \"l\": [true, {\"k\": \"v\"}]}|C:g {}");
+    check("minimax-m3", M3 "tool_call>" M3 "invoke name=\"f\">" M3 "a>x" M3 "/invoke>" M3 "/tool_call>",
+          "T:" M3 "tool_call>" M3 "invoke name=\"f\">" M3 "a>x" M3 "/invoke>" M3 "/tool_call>");
     check("jamba", "Ok.<tool_calls>[\n{\"name\": \"f\", \"arguments\": {}}\n]</tool_calls>", "T:Ok.|C:f {}");
 }
 
@@ -154,6 +168,8 @@ static void check_python(void)
         "lfm2",
         "<|tool_call_start|>[f(a=['p', \"q\"], o={'k': (1, 2), \"l\": {}}, s='it\\'s \\n \"\\w\"',)]<|tool_call_end|>",
         "C:f {\"a\": [\"p\", \"q\"], \"o\": {\"k\": [1, 2], \"l\": {}}, \"s\": \"it's \\n \\\"\\\\w\\\"\"}");
+    check("lfm2", "<|tool_call_start|>[f(a={}, b=\"\\u00e9\\ud83d\\ude00\\u12\")]<|tool_call_end|>",
+          "C:f {\"a\": {}, \"b\": \"\xc3\xa9\xf0\x9f\x98\x80\\\\u12\"}");
     check("lfm2", "<|tool_call_start|>[{\"name\": \"f\", \"arguments\": {}}]<|tool_call_end|>", "C:f {}");
     static const char *const bad[] = {"[f(a=b)]",  "[f(1)]", "[f(a=1]",       "f(a=1)",
                                       "[f(a='x)]", "[]",     "[f(a={1: 2})]", "[f(a=1) g()]"};
@@ -354,6 +370,8 @@ static void check_templates(void)
     check_told("<tool_call>{\"name\"", "hermes");
     check_told("<tool_call>\n<function=example>\n<parameter=a>", "qwen3-coder");
     check_told("<tool_call>{name}<arg_key>", "glm");
+    check_told("{%- set HYTK = ':opensource' %}<tool_call{}><tool_sep{}><arg_key{}>", "hy-3");
+    check_told("{%- set ns_token = ']<]minimax[>[' -%}<tool_call><invoke name=", "minimax-m3");
     check_told("<minimax:tool_call> <invoke name=", "minimax");
     check_told("<|tool_calls_section_begin|><|tool_call_begin|>", "kimi");
     check_told(DS("tool" LOW "call" LOW "begin"), "deepseek");
