@@ -34,6 +34,16 @@ struct ntx_gateway_child {
     bool running;
 };
 
+static int check_image_hosts(const char *list, struct ntx_err *err)
+{
+    const char *host[NTX_HTTP_HOSTS];
+    unsigned n = 0;
+    char *text = strdup(list);
+    int rc = text ? ntx_image_hosts_split(text, host, &n, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    free(text);
+    return rc ? ntx_err_prefix(err, "--image-hosts") : 0;
+}
+
 int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gateway_child **out, struct ntx_err *err)
 {
     char key[NTX_KEY_ROOM];
@@ -57,6 +67,8 @@ int ntx_gateway_child_new(const struct ntx_gateway_options *o, struct ntx_gatewa
                          o->listen);
     if (!rc && o->manage_key_file)
         rc = ntx_key_read(o->manage_key_file, key, err);
+    if (!rc && o->image_hosts)
+        rc = check_image_hosts(o->image_hosts, err);
     const bool manages = o->manage && !strcmp(o->manage, "yes");
     if (!rc && o->manage && !manages && strcmp(o->manage, "no"))
         rc = ntx_err_set(err, -EINVAL, "--manage '%s': yes or no", o->manage);
@@ -101,7 +113,7 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
         _exit(0);
     snprintf(fd, sizeof fd, "%d", g->fd);
     fcntl(g->fd, F_SETFD, 0); /* the child inherits this one */
-    const char *argv[32] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
+    const char *argv[40] = {"ntx-gateway", "--runtime", g->dir, "--listen", g->o.listen, "--listen-fd", fd};
     const struct {
         const char *name, *value;
     } more[] = {{"--api-key-file", g->o.key_file}, {"--cors", g->o.cors},
@@ -109,7 +121,7 @@ static _Noreturn void become_gateway(const struct ntx_gateway_child *g, pid_t pa
                 {"--keep-alive", g->o.keep},       {"--stall", g->o.stall},
                 {"--manage", g->o.manage},         {"--manage-key-file", g->o.manage_key_file},
                 {"--beside", g->o.beside[0]},      {"--beside", g->o.beside[1]},
-                {"--beside", g->o.beside[2]}};
+                {"--beside", g->o.beside[2]},      {"--image-hosts", g->o.image_hosts}};
     for (unsigned i = 0, n = 7; i < sizeof more / sizeof *more; i++)
         if (more[i].value) {
             argv[n++] = more[i].name;

@@ -12,7 +12,7 @@
 struct ntx_gateway_child;
 
 struct ntx_gateway_options { /* borrowed texts from the command line; all except listen may be NULL */
-    const char *listen, *key_file, *cors, *hosts, *stable, *stall, *keep, *manage, *manage_key_file;
+    const char *listen, *key_file, *cors, *hosts, *stable, *stall, *keep, *manage, *manage_key_file, *image_hosts;
     const char *beside[3]; /* runtime directories of further daemons; NULL: no more */
 };
 

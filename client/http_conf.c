@@ -9,6 +9,7 @@
 
 #include "client/key.h"
 #include "client/listen.h"
+#include "common/fence.h"
 
 /* none: not even pages of localhost (client/gateway/http.h). */
 static bool is_origin(const char *s)
@@ -49,6 +50,13 @@ int ntx_origins_split(char *text, const char *to[NTX_HTTP_CORS], unsigned *n, st
 int ntx_hosts_split(char *text, const char *to[NTX_HTTP_HOSTS], unsigned *n, struct ntx_err *err)
 {
     static const struct list hosts = {NTX_HTTP_HOSTS, is_host, "host", "its name alone, as in example.org"};
+    return split_words(text, &hosts, to, n, err);
+}
+
+int ntx_image_hosts_split(char *text, const char *to[NTX_HTTP_HOSTS], unsigned *n, struct ntx_err *err)
+{
+    static const struct list hosts = {NTX_HTTP_HOSTS, ntx_fence_is_pattern, "pattern of hosts",
+                                      "example.org, *.example.org, example.org:8443, or * for all names"};
     return split_words(text, &hosts, to, n, err);
 }
 
@@ -97,4 +105,5 @@ void ntx_http_conf_check(const struct ntx_config *c, struct ntx_config_errors *e
                           "keep_alive: '%s' is no time: write 5m, 30s or 2h, or -1 for ever", c->gateway_keep);
     check_list(c, e, "cors", c->gateway_cors, ntx_origins_split);
     check_list(c, e, "hosts", c->gateway_hosts, ntx_hosts_split);
+    check_list(c, e, "image_hosts", c->gateway_image_hosts, ntx_image_hosts_split);
 }

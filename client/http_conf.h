@@ -20,6 +20,8 @@
 /* Splits text in place into origins ("https://example.org", "*") or names of hosts ("example.org"), with blanks or
  * commas between them. -EINVAL: too many, or one is wrong. */
 int ntx_origins_split(char *text, const char *to[NTX_HTTP_CORS], unsigned *n, struct ntx_err *err);
+/* Patterns of hosts (client/pull/fence.h). */
+int ntx_image_hosts_split(char *text, const char *to[NTX_HTTP_HOSTS], unsigned *n, struct ntx_err *err);
 int ntx_hosts_split(char *text, const char *to[NTX_HTTP_HOSTS], unsigned *n, struct ntx_err *err);
 
 /* --manage yes without --manage-key-file, where other machines reach the address. */

@@ -63,6 +63,7 @@ struct ntx_options {
     const char *steps, *compare; /* logits */
     bool step_values;
     float tolerance;
+    const char *image_hosts;                                                         /* HTTP */
     const char *listen, *key_file, *cors, *hosts, *stable, *http_stall, *keep_alive; /* HTTP */
     uint32_t at_once;                                                                /* models that are loaded */
     const char *manage, *manage_key_file;                                            /* likewise */

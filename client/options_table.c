@@ -340,6 +340,11 @@ static const struct ntx_setting serve_entries[] = {
      "without a key, also answer requests with these names in the Host header, beside localhost and loopback "
      "addresses: example.org, several with blanks between them",
      TEXT(hosts)},
+    {"image-hosts", 0, "HOSTS",
+     "hosts from which pictures in requests (image_url) are fetched: example.org, *.example.org, example.org:8443, "
+     "several with blanks between them; * for all names (default: none). Addresses of this machine and of private "
+     "networks must be written",
+     TEXT(image_hosts)},
     {"stable-prompts", 0, "yes|no",
      "leave out parts of system prompts that clients change with each request and that mean nothing to a model, so "
      "that the rest is found in the prefix cache (default: yes)",

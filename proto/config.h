@@ -49,7 +49,7 @@ struct ntx_config {
     /* [metrics]: read by ntx-metrics itself; here so that the key is known */
     const char *metrics_listen;
     /* [gateway]: read by ntx-gateway, in the same way */
-    const char *gateway_listen, *gateway_key, *gateway_cors, *gateway_hosts, *gateway_keep;
+    const char *gateway_listen, *gateway_key, *gateway_cors, *gateway_hosts, *gateway_keep, *gateway_image_hosts;
     bool gateway_stable;
     uint32_t gateway_stall_ms;
 

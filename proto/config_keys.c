@@ -96,6 +96,12 @@ static const struct ntx_setting entries[] = {
               "addresses:\n"
               "example.org, several separated by blanks. For a reverse proxy in front of the gateway that passes "
               "such a name on."},
+    {"image_hosts", .kind = NTX_SET_TEXT, ENTRY("gateway", "image_hosts", gateway_image_hosts), .preset = "",
+     .about = "Hosts from which pictures in requests (image_url) are fetched: example.org, *.example.org, "
+              "example.org:8443, several separated\n"
+              "by blanks; * for all. Empty: none, pictures come in the request itself. A name with an address of this "
+              "machine or of a\n"
+              "private network is refused; to allow such an address, write it."},
     {"stable_prompts", .kind = NTX_SET_YES, ENTRY("gateway", "stable_prompts", gateway_stable), .preset = "yes",
      .about = "Leave out parts of system prompts that clients change with each request and that mean nothing to a "
               "model (Claude Code's\n"

@@ -235,6 +235,7 @@ int ntx_cmd_serve(struct ntx_options *o)
                                                                  o->keep_alive,
                                                                  o->manage,
                                                                  o->manage_key_file,
+                                                                 o->image_hosts,
                                                                  {NULL}},
                                    &g, &err);
     return rc ? ntx_fail(&err) : run_daemons(o, g, list);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "client/gateway/fault.h"
+#include "client/gateway/fetch.h"
 #include "client/gateway/field.h"
 #include "client/gateway/schemas.h"
 
@@ -114,14 +115,15 @@ struct ntx_api_request {
     size_t n_bias;
     bool logprobs; /* report each token's logprob, and those of the n likeliest */
     uint32_t top_logprobs;
-    json_t *echo;         /* Responses: fields of the request that its answer repeats; else NULL */
-    bool shows_prompt;    /* completions' echo: the answer begins with the prompt */
-    bool no_answer;       /* the prompt is all of the answer */
-    bool ignore_eos, raw; /* raw: Ollama's, without a template */
-    bool special;         /* control tokens in prompts parse as such */
-    bool loads;           /* Ollama's request without a prompt: only loads the model, or unloads it */
-    bool keeps;           /* keep_alive or ttl is given: the model stays so long after the request */
-    int64_t keep_ms;      /* -1: for ever */
+    json_t *echo;               /* Responses: fields of the request that its answer repeats; else NULL */
+    bool shows_prompt;          /* completions' echo: the answer begins with the prompt */
+    bool no_answer;             /* the prompt is all of the answer */
+    bool ignore_eos, raw;       /* raw: Ollama's, without a template */
+    bool special;               /* control tokens in prompts parse as such */
+    bool loads;                 /* Ollama's request without a prompt: only loads the model, or unloads it */
+    bool keeps;                 /* keep_alive or ttl is given: the model stays so long after the request */
+    int64_t keep_ms;            /* -1: for ever */
+    struct ntx_fetched fetched; /* pictures by URL */
 };
 
 static inline unsigned ntx_api_request_choices(const struct ntx_api_request *a)

@@ -69,9 +69,9 @@
 #define A_LABEL     "a label of the client's"
 #define OF_CACHE    "prompts are found again by themselves"
 #define ANSWER_ONLY "of answers only"
-#define PICTURE     "a JPEG, PNG, WebP, GIF or BMP file in base64 (as a data: URL where it is a URL)"
-#define DETAIL      "the projector decides about the size; other words than auto are not followed"
-#define NO_URL      "nothing is fetched: send the picture as base64"
+#define PICTURE                                                                                                        \
+    "a JPEG, PNG, WebP, GIF or BMP file in base64 (as a data: URL where it is a URL; http only with --image-hosts)"
+#define DETAIL "the projector decides about the size; other words than auto are not followed"
 
 const struct ntx_fields_info ntx_fields_info[NTX_N_FIELDS] = {
     [NTX_FIELDS_CHAT] = {"POST /v1/chat/completions and /apply-template", "", true},
@@ -422,10 +422,10 @@ const struct ntx_field ntx_field_table[] = {
     ABSENT(OF(PART), "file_id", "no files are kept: send the picture as a data: URL"),
     READ(OF(IMAGE_URL), "url", "string", PICTURE),
     READ(OF(IMAGE_URL), "detail", "string", DETAIL),
-    READ(OF(IMAGE_SOURCE), "type", "base64", NULL),
+    READ(OF(IMAGE_SOURCE), "type", "base64 or url", NULL),
     READ(OF(IMAGE_SOURCE), "data", "string", PICTURE),
     LABEL(OF(IMAGE_SOURCE), "media_type", "the file itself says it"),
-    ABSENT(OF(IMAGE_SOURCE), "url", NO_URL),
+    READ(OF(IMAGE_SOURCE), "url", "string", PICTURE),
     ABSENT(OF(IMAGE_SOURCE), "file_id", "no files are kept: send the picture as base64"),
     LABEL(OF(PART), "signature", "of a thought"),
     LABEL(OF(PART), "data", "of a thought that cannot be read"),

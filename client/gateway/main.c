@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "client/gateway/fetch.h"
 #include "client/gateway/http.h"
 #include "client/gateway/program.h"
 #include "client/key.h"
@@ -40,7 +41,8 @@ struct options {
     unsigned at_once;       /* of ntx.conf; 0: not given */
     char beside[NTX_PLACES][200];
     unsigned grace_s; /* time for answers under way when a service ends */
-    char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048];
+    char listen[300], key_file[1024], key[NTX_KEY_ROOM], cors[2048], hosts[2048], image_hosts[2048];
+    const char *image_host[NTX_HTTP_HOSTS];
     char manage_file[1024], manage_key[NTX_KEY_ROOM];
 };
 
@@ -90,6 +92,7 @@ static error_t parse_opt(int key, char *arg, struct argp_state *st)
         o->http.manage = !strcmp(arg, "yes");
         return 0;
     case NTX__GATEWAY_MANAGE_KEY: return copy_option(o->manage_file, sizeof o->manage_file, "manage-key-file", arg, st);
+    case NTX__GATEWAY_IMAGES: return copy_option(o->image_hosts, sizeof o->image_hosts, "image-hosts", arg, st);
     case NTX__GATEWAY_CHECK: o->check = true; return 0;
     case NTX__GATEWAY_FIELDS: ntx_fields_print(stdout); exit(fflush(stdout) ? NTX_EXIT_FAILED : 0);
     case 'h': argp_state_help(st, stdout, ARGP_HELP_STD_HELP); return 0;
@@ -123,6 +126,8 @@ static int on_pair(void *arg, const char *section, const char *name, const char 
         snprintf(o->cors, sizeof o->cors, "%s", value);
     else if (!strcmp(name, "hosts") && !*o->hosts)
         snprintf(o->hosts, sizeof o->hosts, "%s", value);
+    else if (!strcmp(name, "image_hosts") && !*o->image_hosts)
+        snprintf(o->image_hosts, sizeof o->image_hosts, "%s", value);
     else if (!strcmp(name, "stable_prompts") && !*o->stable)
         snprintf(o->stable, sizeof o->stable, "%s", value);
     else if (!strcmp(name, "keep_alive") && !o->keep)
@@ -136,7 +141,11 @@ static int split_lists(struct options *o, struct ntx_err *err)
 {
     int rc = ntx_origins_split(o->cors, o->http.cors, &o->http.n_cors, err);
     o->http.own_pages_only = o->http.n_cors && !strcmp(o->http.cors[0], "none");
-    return rc ? rc : ntx_hosts_split(o->hosts, o->http.hosts, &o->http.n_hosts, err);
+    unsigned n = 0;
+    if (!rc && !(rc = ntx_hosts_split(o->hosts, o->http.hosts, &o->http.n_hosts, err)))
+        rc = ntx_image_hosts_split(o->image_hosts, o->image_host, &n, err);
+    ntx_api_request_image_hosts(o->image_host, n);
+    return rc;
 }
 
 /* ---- serving */

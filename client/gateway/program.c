@@ -16,6 +16,11 @@ static const struct argp_option options[] = {
      "without a key, requests by these names (Host headers) are answered, too, beside localhost and loopback "
      "addresses: example.org, several with blanks between them",
      0},
+    {"image-hosts", NTX__GATEWAY_IMAGES, "HOSTS", 0,
+     "hosts from which pictures in requests (image_url) are fetched: example.org, *.example.org, example.org:8443, "
+     "several with blanks between them; * for all names (default: none). Addresses of this machine and of private "
+     "networks must be written",
+     0},
     {"stall", NTX__GATEWAY_STALL, "SECONDS", 0,
      "for a client to send more of a request, and to take more of an answer; then its connection is closed "
      "(default: 30). After one second, a stalled stream gives its slot to a waiting request",

@@ -6,7 +6,8 @@
  *   Anthropic   {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "..."}}
  *   Ollama      "images": ["...", ...] beside the text
  *
- * Nothing is fetched, and nothing decoded here but base64: ntx-computed decodes pictures in a process of its own. */
+ * A URL may begin with https:// or http:// where the operator allows its host (fetch.c); Anthropic has {"type": "url",
+ * "url": "..."} for it. Nothing is decoded here but base64: ntx-computed decodes pictures in a process of its own. */
 #include <errno.h>
 #include <nettle/base64.h>
 #include <stdlib.h>
@@ -85,18 +86,32 @@ static int add_base64(const char *text, size_t len, const char *param, size_t at
                      good ? err.text : "its bytes are not base64");
 }
 
+static bool is_http(const char *url) { return !strncasecmp(url, "http://", 7) || !strncasecmp(url, "https://", 8); }
+
+static int add_fetched(struct ntx_api_request *a, const char *url, const char *param, size_t at,
+                       struct ntx_api_request_images *to, struct ntx_fault *f)
+{
+    struct ntx_err err = {0};
+    uint8_t *data = NULL;
+    size_t n = 0;
+    if (ntx__request_fetch(url, &a->fetched, param, &data, &n, f))
+        return -1;
+    if (!ntx_picture_check(data, n, &err))
+        return keep_image(to, at, data, n, param, f);
+    free(data);
+    return ntx_fault(f, NTX_FAULT_INVALID, param, "a picture that was fetched cannot be used: %s", err.text);
+}
+
 /* data:[MEDIA TYPE][;PARAMETER...];base64,DATA (RFC 2397) */
-static int add_url(const json_t *url, const char *param, size_t at, struct ntx_api_request_images *to,
-                   struct ntx_fault *f)
+static int add_url(struct ntx_api_request *a, const json_t *url, const char *param, size_t at,
+                   struct ntx_api_request_images *to, struct ntx_fault *f)
 {
     static const char form[] = ";base64";
     const char *text = json_string_value(url), *comma = text ? strchr(text, ',') : NULL;
     if (!text)
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a picture has no 'url'");
-    if (!strncasecmp(text, "http://", 7) || !strncasecmp(text, "https://", 8))
-        return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param,
-                         "a picture's URL begins with http, and nothing is fetched: send the picture itself as "
-                         "data:image/png;base64,...");
+    if (is_http(text))
+        return add_fetched(a, text, param, at, to, f);
     if (strncasecmp(text, "data:", 5) || !comma || (size_t)(comma - text) < 5 + sizeof form - 1 ||
         strncasecmp(comma - (sizeof form - 1), form, sizeof form - 1))
         return ntx_fault(f, NTX_FAULT_INVALID, param,
@@ -119,14 +134,18 @@ static int add_source(struct ntx_api_request *a, const json_t *source, const cha
                       struct ntx_api_request_images *to, struct ntx_fault *f)
 {
     const char *type = json_string_value(json_object_get(source, "type"));
-    const json_t *data = json_object_get(source, "data");
+    const json_t *data = json_object_get(source, "data"), *url = json_object_get(source, "url");
     if (!json_is_object(source) || !type)
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a block of type image has no 'source' with a type");
     if (ntx_fields_read(NTX_FIELDS_IMAGE_SOURCE, source, NULL, &a->ignored, f))
         return -1;
+    if (url && !json_is_null(url) && !json_is_string(url))
+        return ntx_fault(f, NTX_FAULT_INVALID, param, "'url' of a picture's source must be a string");
+    if (!strcmp(type, "url"))
+        return add_url(a, url, param, at, to, f);
     if (strcmp(type, "base64"))
         return ntx_fault(f, NTX_FAULT_UNSUPPORTED, param,
-                         "a picture's source of type '%.40s' is not supported: base64 is", type);
+                         "a picture's source of type '%.40s' is not supported: base64 and url are", type);
     if (!json_is_string(data))
         return ntx_fault(f, NTX_FAULT_INVALID, param, "a picture's source has no 'data'");
     return add_base64(json_string_value(data), json_string_length(data), param, at, to, f);
@@ -142,11 +161,11 @@ int ntx__request_picture(struct ntx_api_request *a, const json_t *part, const ch
     if (source && !json_is_null(source))
         return add_source(a, source, param, at, to, f);
     if (!json_is_object(url))
-        return add_url(url, param, at, to, f);
+        return add_url(a, url, param, at, to, f);
     if (ntx_fields_read(NTX_FIELDS_IMAGE_URL, url, NULL, &a->ignored, f) ||
         check_detail(a, json_object_get(url, "detail"), param, f))
         return -1;
-    return add_url(json_object_get(url, "url"), param, at, to, f);
+    return add_url(a, json_object_get(url, "url"), param, at, to, f);
 }
 
 int ntx__request_pictures(struct ntx_api_request *a, const json_t *base64, struct ntx_fault *f)
@@ -164,7 +183,7 @@ int ntx__request_pictures(struct ntx_api_request *a, const json_t *base64, struc
         const char *text = json_string_value(one);
         if (!text)
             return ntx_fault(f, NTX_FAULT_INVALID, "images", "'images' must be a list of pictures in base64");
-        if (!strncasecmp(text, "data:", 5) ? add_url(one, "images", 0, to, f)
+        if (!strncasecmp(text, "data:", 5) ? add_url(a, one, "images", 0, to, f)
                                            : add_base64(text, json_string_length(one), "images", 0, to, f))
             return -1;
     }

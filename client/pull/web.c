@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "client/pull/curl.h"
+#include "common/fence.h"
 #include "common/util.h"
 #include "ntx_version.h"
 
@@ -22,12 +23,14 @@ struct ntx_web {
     /* of the current answer */
     const struct ntx_web_request *request;
     struct ntx_web_answer a;
-    uint64_t length, part_end; /* length: of this answer; part_end: for a range, the byte after its last one.
+    uint64_t length, part_end;     /* length: of this answer; part_end: for a range, the byte after its last one.
                                 * NTX_WEB_UNKNOWN: not reported */
-    size_t header;             /* bytes of its header so far */
-    bool ranged;               /* there was a valid Content-Range */
-    int taken;                 /* result of take */
-    bool home_now;             /* the current host is the home */
+    size_t header;                 /* bytes of its header so far */
+    bool ranged;                   /* there was a valid Content-Range */
+    int taken;                     /* result of take */
+    bool home_now;                 /* the current host is the home */
+    const struct ntx_fence *fence; /* NULL: any host */
+    bool by_address, inside;       /* it is allowed by its address; it has an address that is not allowed */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -194,9 +197,41 @@ static size_t on_body(char *p, size_t size, size_t count, void *arg)
 
 /* ---- one answer */
 
+/* The address of the connection itself is looked at: that of a name may have changed since another look-up. */
+static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    struct ntx_web *w = arg;
+    (void)purpose;
+    if (!w->by_address && !ntx_fence_is_public(&a->addr)) {
+        w->inside = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+}
+
+void ntx_web_fence(struct ntx_web *w, const struct ntx_fence *f)
+{
+    w->fence = f;
+    w->lib->easy_setopt(w->curl, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+    w->lib->easy_setopt(w->curl, CURLOPT_OPENSOCKETDATA, w);
+    w->lib->easy_setopt(w->curl, CURLOPT_PROXY, "");
+}
+
+static int check_fence(struct ntx_web *w, const char *origin, struct ntx_err *err)
+{
+    w->by_address = w->inside = false;
+    if (!w->fence || ntx_fence_allows(w->fence, origin, &w->by_address))
+        return 0;
+    return ntx_err_set(err, -EACCES, "%s is not among the hosts that may be asked", origin);
+}
+
 static int curl_fault(const struct ntx_web *w, CURLcode c, const char *origin, struct ntx_err *err)
 {
     const char *why = *w->why ? w->why : w->lib->easy_strerror(c);
+    if (w->inside)
+        return ntx_err_set(err, -EACCES, "%s has an address of this machine or of a private network", origin);
+    if (w->fence)
+        return ntx_err_set(err, -EIO, "%s: %.200s", origin, why);
     if (w->header > HEADER_MOST)
         return ntx_err_set(err, -EPROTO, "%s sends a header that does not end within %d KiB", origin,
                            HEADER_MOST >> 10);
@@ -297,6 +332,8 @@ static int request_host(struct ntx_web *w, const char *url, const char *origin, 
         *next = strdup(to);
         return *next ? 0 : ntx_err_set(err, -ENOMEM, "no memory");
     }
+    if (status != 200 && status != 206 && w->fence)
+        return ntx_err_set(err, -EIO, "%s answers with status %ld", origin, status);
     if (status != 200 && status != 206)
         return status_fault(status, origin, w->home_now && *w->authorization, err);
     if (find_position(w, status) ||
@@ -321,6 +358,8 @@ int ntx_web_get(struct ntx_web *w, const struct ntx_web_request *q, struct ntx_w
             rc = ntx_err_set(err, -EPROTO, "a redirect leads from HTTPS to HTTP (%.200s)", origin);
         else if (hops == REDIRECTS)
             rc = ntx_err_set(err, -ELOOP, "more than %d redirects, the last one to %.200s", REDIRECTS, origin);
+        else
+            rc = check_fence(w, origin, err);
         if (rc)
             break;
         plain = is_plain(origin);

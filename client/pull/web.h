@@ -24,6 +24,9 @@ struct ntx_web;
 
 /* token: NULL for none; it is sent to `home` ("https://host") only, and over HTTP only to this machine. */
 int ntx_web_open(const char *home, const char *token, unsigned stall_s, struct ntx_web **out, struct ntx_err *err);
+/* Each host, also of redirects, must be one that f allows, and no proxy is asked. Else -EACCES. Borrowed. */
+struct ntx_fence;
+void ntx_web_fence(struct ntx_web *w, const struct ntx_fence *f);
 void ntx_web_close(struct ntx_web *w);
 
 struct ntx_web_answer {

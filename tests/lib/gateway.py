@@ -32,12 +32,13 @@ def free_port():
 class Gateway:
     """with Gateway(d) as g: g.post("/v1/completions", {...})"""
 
-    def __init__(self, d, *options, listen="127.0.0.1"):
+    def __init__(self, d, *options, listen="127.0.0.1", env=None):
         self.port = free_port()
         self.p = subprocess.Popen(
             [GATEWAY, "--runtime", d.dir, "--listen", "%s:%d" % (listen, self.port), *options],
             stderr=subprocess.PIPE,
             text=True,
+            env=env,
         )
         self.first = self.p.stderr.readline()
         check("serving http://%s:%d" % (listen, self.port) in self.first, "the gateway said:", self.first)

@@ -316,6 +316,7 @@ SAME = {
     ("a part or block of a message's `content`, in every API", "detail"),
     ("`image_url` of a part of `content`", "detail"),
     ("`source` of a block of type image of /v1/messages", "type"),
+    ("`source` of a block of type image of /v1/messages", "url"),  # of another type; gateway-images has it
     ("one of `input` of /v1/responses", "type"),
     ("one of `tools` of /v1/chat/completions and /api/chat", "type"),
     ("one of `tools` of /v1/responses", "type"),

@@ -4,12 +4,15 @@
 place, where a server of the tests stands; and what is refused, by name."""
 
 import base64
+import contextlib
+import http.server
 import json
 import os
 import pty
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from computed import Computed
@@ -132,7 +135,7 @@ def refuses(c, g):
         check(status == 400 and words in said["error"]["message"], part, status, said)
     source = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
     status, said = g.post("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": [source]}]})
-    check(status == 400 and "'url'" in said["error"]["message"], status, said)
+    check(status == 400 and "nothing is fetched" in said["error"]["message"], status, said)
     for body, words in (
         ({"prompt": "a", "images": "x"}, "list of pictures"),
         ({"prompt": "a", "images": [7]}, "list of pictures"),
@@ -148,6 +151,91 @@ def refuses(c, g):
     talk = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": big}]}]}
     status, said = g.post("/v1/chat/completions", talk)
     check(status in (400, 413) and "16 MiB" in said["error"]["message"], status, said)
+
+
+class Files(http.server.BaseHTTPRequestHandler):
+    """What other hosts serve."""
+
+    def do_GET(self):
+        port, kind = self.server.server_address[1], self.path[1:]
+        away = {
+            "again": "http://127.0.0.1:%d/png" % port,
+            "named": "http://localhost:%d/png" % port,
+            "else": "http://127.0.0.1:1/png",
+            "loop": "/loop",
+            "file": "file:///etc/passwd",
+        }
+        self.server.asked.append(kind)
+        if kind in away:
+            self.send_response(302)
+            self.send_header("Location", away[kind])
+            self.end_headers()
+            return
+        body = {"pdf": b"%PDF-1.7\n", "big": bytes(17 << 20)}.get(kind, BYTES.get(kind))
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body or b"")
+
+    def log_message(self, *arguments):
+        pass
+
+
+def fetches(c, dir):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files)
+    server.asked = []
+    port = server.server_address[1]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+
+    def ask(g, url):
+        content = [{"type": "image_url", "image_url": {"url": url}}, TEXT]
+        return g.post("/v1/chat/completions", {"messages": [{"role": "user", "content": content}]})
+
+    env = dict(os.environ, http_proxy="http://127.0.0.1:1", HTTP_PROXY="http://127.0.0.1:1")
+    hosts = "127.0.0.1:%d localhost:%d, *.example.org" % (port, port)
+    with Gateway(c, "--image-hosts", hosts, env=env) as g:
+        for path in ("png", "again"):
+            status, said = ask(g, "http://127.0.0.1:%d/%s" % (port, path))
+            equal((status, arrived(c)), (200, (TEXT["text"], [(0, BYTES["png"])])), (path, said))
+        source = {"type": "image", "source": {"type": "url", "url": "http://127.0.0.1:%d/jpeg" % port}}
+        status, said = g.post("/v1/messages", {"max_tokens": 5, "messages": [{"role": "user", "content": [source]}]})
+        equal((status, arrived(c)[1]), (200, [(0, BYTES["jpeg"])]), said)
+        server.asked.clear()
+        for url, words in (
+            ("http://127.0.0.1:1/png", "not among the hosts"),
+            ("http://localhost:%d/png" % port, "an address of this machine"),
+            ("http://[::ffff:127.0.0.1]:%d/png" % port, "not among the hosts"),
+            ("http://2130706433:%d/png" % port, None),  # another form of 127.0.0.1
+            ("http://example.org/png", "not among the hosts"),
+            ("http://u:p@127.0.0.1:%d/png" % port, "has a password in it"),
+            ("https://169.254.169.254/latest", "not among the hosts"),
+        ):
+            status, said = ask(g, url)
+            if words or status != 200:
+                check(status == 400 and (words or "") in said["error"]["message"], url, status, said)
+            check(words is None or not server.asked, "it was asked", url)
+            server.asked.clear()
+        for path, words in (
+            ("named", "an address of this machine"),
+            ("else", "not among the hosts"),
+            ("file", "no address of HTTP"),
+            ("loop", "redirects"),
+            ("pdf", "this is a PDF"),
+            ("gone", "status 404"),
+            ("big", "16 MiB"),
+        ):
+            status, said = ask(g, "http://127.0.0.1:%d/%s" % (port, path))
+            check(status == 400 and words in said["error"]["message"], path, status, said)
+    conf = os.path.join(dir, "ntx.conf")
+    for hosts, good in (("a.example *.b.example c.example:8443 [::1]:80 *", True), ("http://a.example", False)):
+        with open(conf, "w") as f:
+            f.write("[gateway]\nimage_hosts = %s\n" % hosts)
+        said = run("config", "check", conf)
+        check((said.returncode == 0) == good and good != ("image_hosts" in said.stdout + said.stderr), hosts, said)
+    said = run("serve", "--image-hosts", "http://a.example", "--listen", "127.0.0.1:0")
+    check(said.returncode and "--image-hosts" in said.stderr, said)
+    server.shutdown()
 
 
 def run(*arguments, **more):
@@ -229,5 +317,6 @@ with tempfile.TemporaryDirectory(prefix="ntx-images-") as dir:
     with Gateway(c) as g:
         takes(c, g)
         refuses(c, g)
+    fetches(c, dir)
     prompts(c, dir)
     pasted(c, dir)

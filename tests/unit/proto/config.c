@@ -54,6 +54,7 @@ static void same(const struct ntx_config *a, const struct ntx_config *b)
     CHECK_STR(a->gateway_key, b->gateway_key);
     CHECK_STR(a->gateway_cors, b->gateway_cors);
     CHECK_STR(a->gateway_hosts, b->gateway_hosts);
+    CHECK_STR(a->gateway_image_hosts, b->gateway_image_hosts);
     CHECK_EQ(a->gateway_stall_ms, b->gateway_stall_ms);
 }
 
@@ -88,7 +89,7 @@ static void values(const struct dir *d)
         "all\nqueue_wait = no\nstop_grace = 5\nmax_gap = 0.5\n[prefix]\nfile = /etc/ntx/system.txt\nstate = "
         "/var/lib/ntx/prefixes\nstate_max = 5G\nkv_ram = 2G\n[metrics]\nlisten = 127.0.0.1:9464\n"
         "[gateway]\nlisten = 127.0.0.1:8080\napi_key_file = /etc/ntx/key\ncors = https://a.example *\nhosts = "
-        "b.example\nstall = 7\n");
+        "b.example\nimage_hosts = *.c.example\nstall = 7\n");
     CHECK_EQ(ntx_config_load(d->file, &c, NULL), 0);
     CHECK_STR(c.model, "/srv/models/a model.gguf");
     CHECK_EQ(c.load.ram, 3ll << 30);
@@ -128,6 +129,7 @@ static void values(const struct dir *d)
     CHECK_STR(c.gateway_key, "/etc/ntx/key");
     CHECK_STR(c.gateway_cors, "https://a.example *");
     CHECK_STR(c.gateway_hosts, "b.example");
+    CHECK_STR(c.gateway_image_hosts, "*.c.example");
     CHECK_EQ(c.gateway_stall_ms, 7000);
     static const char *const kernels[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"}; /* values of --kernel */
     for (unsigned i = 0; i < sizeof kernels / sizeof *kernels; i++) {
@@ -255,7 +257,7 @@ static void shipped(const struct dir *d)
     CHECK_MSG(!ntx_config_load(d->file, &c, &err), "%s", err.text);
     same(&c, &def);
     ntx_config_free(&c);
-    CHECK_EQ(keys, 45);
+    CHECK_EQ(keys, 46);
 }
 
 /* The shipped file equals the printed table of settings. */
