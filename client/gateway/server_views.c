@@ -2,6 +2,8 @@
 /* llama-server's views of the server: /props, /slots, /apply-template; vLLM's /tokenizer_info; and /rerank, which no
  * model here has. */
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/gateway/http.h"
@@ -135,12 +137,39 @@ static int render_prompt(struct ntx_call *c, struct ntx_api_request *a, json_t *
     return rc;
 }
 
-/* Their rows are no text that could be shown. */
-static int has_pictures(const struct ntx_api_request *a, struct ntx_fault *f)
+/* The text with llama-server's mark in place of each picture. */
+static char *text_with_marks(const struct ntx_api_request_message *m, size_t *len)
 {
-    for (size_t i = 0; i < a->n_messages; i++)
-        if (a->messages[i].images.n)
-            return ntx_fault(f, NTX_FAULT_UNSUPPORTED, "messages", "pictures are not shown in a rendered prompt");
+    char *text = NULL;
+    size_t from = 0;
+    FILE *f = open_memstream(&text, len);
+    for (size_t i = 0; f && i < m->images.n; i++) {
+        const size_t at = m->images.list[i].at;
+        fprintf(f, "%.*s<__media__>", (int)(at - from), m->text + from);
+        from = at;
+    }
+    if (f)
+        fwrite(m->text + from, 1, m->len - from, f);
+    if (f && !fclose(f))
+        return text;
+    free(text);
+    return NULL;
+}
+
+static int mark_pictures(struct ntx_api_request *a, struct ntx_fault *f)
+{
+    for (struct ntx_api_request_message *m = a->messages; m < a->messages + a->n_messages; m++) {
+        size_t len;
+        char *text = m->images.n ? text_with_marks(m, &len) : NULL;
+        if (m->images.n && !text)
+            return ntx_fault(f, NTX_FAULT_MEMORY, NULL, "no memory");
+        if (!text)
+            continue;
+        free(m->text);
+        m->text = text;
+        m->len = len;
+        ntx__request_images_free(&m->images);
+    }
     return 0;
 }
 
@@ -154,7 +183,7 @@ enum MHD_Result ntx__serve_template(struct ntx_request *q)
     if (ntx_api_request_read(NTX_API_CHAT, q->body.n ? q->body.p : "", q->body.n, &a, &f))
         return ntx__reply_fault(q, &f);
     ntx__http_body_done(q);
-    if (has_pictures(a, &f) || ntx__http_turn(q, a->model, -1, &f)) {
+    if (mark_pictures(a, &f) || ntx__http_turn(q, a->model, -1, &f)) {
         ntx_api_request_free(a);
         return ntx__reply_fault(q, &f);
     }

@@ -121,10 +121,35 @@ static int make_infill(struct ntx_call *c, struct ntx_api_request *a, struct ntx
 }
 
 /* Counts the tokens of the conversation, with no limit by the context. */
+static bool has_pictures(const struct ntx_api_request *a)
+{
+    for (size_t i = 0; i < a->n_messages; i++)
+        if (a->messages[i].images.n)
+            return true;
+    return false;
+}
+
+/* How many rows a picture becomes is known when it has become them. They are kept for the request that follows, and the
+ * answer is not waited for. */
+static int count_pictures(struct job *j, struct ntx_err *err)
+{
+    struct ntx_event e = {.kind = NTX_EVENT_PROGRESS};
+    int rc = ntx_call_request(j->call, j->request, err);
+    while (!rc && e.kind == NTX_EVENT_PROGRESS)
+        rc = ntx_call_next(j->call, -1, &e, err);
+    if (!rc && e.kind != NTX_EVENT_STARTED)
+        rc = ntx_err_set(err, -EPROTO, "ntx-computed sent an unexpected reply");
+    j->answer.prompt_tokens = rc ? 0 : e.prompt_tokens;
+    j->answer.left = 0;
+    return rc;
+}
+
 static int count_prompt(struct job *j, struct ntx_err *err)
 {
     const struct ntx_call_text t = {.talk = j->request};
     struct ntx_event e;
+    if (has_pictures(j->request))
+        return count_pictures(j, err);
     int rc = ntx_call_text(j->call, &t, err);
     if (!rc)
         rc = ntx_call_next(j->call, -1, &e, err);

@@ -108,6 +108,10 @@ static int add_conversation(struct answer_text *a, const struct ntx_session_env 
     int rc = ntx_think_read(m->think, &think, err);
     if (rc)
         return ntx_err_prefix(err, "think"), rc;
+    for (size_t i = 0; i < m->n_messages; i++)
+        if (m->messages[i]->n_images)
+            return ntx_err_set(err, -ENOTSUP,
+                               "how many tokens pictures become is known to a generate alone: its Started has it");
     think = ntx_think_or(think, e->think);
     if (e->chat)
         ntx_think_variables(ntx_chat_think(chat), &think, variables);

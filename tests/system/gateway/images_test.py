@@ -117,6 +117,19 @@ def takes(c, g):
     equal((status, head.get("warning")), (200, '299 ntx "ignored: image_url.detail"'), "a detail")
 
 
+def counts(c, g):
+    parts = [{"type": "image_url", "image_url": URL}, TEXT, {"type": "image_url", "image_url": URL}]
+    status, said = g.post("/apply-template", {"messages": [{"role": "user", "content": parts}]})
+    equal(status, 200, said)
+    kind, m = c.asked[-1]
+    equal((kind, m["messages"][-1]["text"].decode()), ("text", "<__media__>%s<__media__>" % TEXT["text"]), "marks")
+    check("images" not in m["messages"][-1], "a picture for a rendered prompt")
+    source = {"type": "image", "source": {"type": "base64", "data": PNG}}
+    status, said = g.post("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": [source, TEXT]}]})
+    equal((status, said), (200, {"input_tokens": 5}), "tokens of a prompt with a picture")
+    equal(arrived(c), (TEXT["text"], [(0, BYTES["png"])]), "the picture of a count")
+
+
 def refuses(c, g):
     for part, words in (
         ({"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}, "nothing is fetched"),
@@ -143,9 +156,6 @@ def refuses(c, g):
     ):
         status, said = g.post("/api/generate", body)
         check(status == 400 and words in said["error"], body, status, said)
-    shown = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": URL}]}]}
-    status, said = g.post("/apply-template", shown)
-    check(status == 400 and "rendered prompt" in said["error"]["message"], status, said)
     # more than a frame holds
     big = "data:image/png;base64," + base64.b64encode(BYTES["png"] + bytes(17 << 20)).decode()
     talk = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": big}]}]}
@@ -316,6 +326,7 @@ with tempfile.TemporaryDirectory(prefix="ntx-images-") as dir:
     c.text = "Small."
     with Gateway(c) as g:
         takes(c, g)
+        counts(c, g)
         refuses(c, g)
     fetches(c, dir)
     prompts(c, dir)

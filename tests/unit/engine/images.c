@@ -340,6 +340,55 @@ static void answers(const struct ntx_vision_text *text, const char *draft)
     ntx_images_free(s);
 }
 
+/* A session with pictures whose client takes no replies gives up its K and V, and computes them again: the same text,
+ * and no picture is encoded again. */
+static void gives_way(void)
+{
+    enum { BIG = 2 << 20 };
+    static struct fed d;
+    struct question a;
+    struct ntx_images *s = store(&causal, "", 1 << 20, 0);
+    int32_t want[ANSWER], ids[8];
+    float *much = calloc(BIG, sizeof *much);
+    const struct part parts[] = {{"one two, ", wide}, {" three ", tall}, {"?", NULL}};
+    CHECK(much);
+    stage_open_with(&stage, 2 * CTX, 8, NULL, false);
+    stage.l.env.images = s;
+    stage.l.env.rows_together = ROWS;
+    stage.l.max_sessions = 1;
+    d = (struct fed){0};
+    feed_text(&d, stage.l.tok, "one two, ");
+    feed_picture(&d, wide, false, 0, 6);
+    feed_text(&d, stage.l.tok, " three ");
+    feed_picture(&d, tall, false, 0, 4);
+    feed_text(&d, stage.l.tok, "?");
+    expected(&d, want);
+    put_question(&stage, &a, 1, parts, 3);
+    stage_reached(&stage, 1);
+    stage.deaf = stage.ann;
+    unsigned pass = 1;
+    while (pass < (d.n + ROWS - 1) / ROWS + 2)
+        stage_next(&stage, &pass);
+    ntx_mail_logits(stage.mail, stage.ann, 99, 0, much, BIG);
+    free(much);
+    rig_ids(&stage.rig, 4, ids, 8);
+    stage_generate(&stage, stage.bob, 2, ids, 5, 4);
+    stage_allow(&stage, UINT32_MAX);
+    stage_ended(&stage, 2, "length");
+    CHECK(!stage_find(&stage, 1, NTX__REPLY__BODY_DONE, 0));
+    const unsigned before = stage.n_passes;
+    stage.deaf = NULL;
+    for (size_t i = 0; i < stage.n_untaken; i++)
+        ntx_reply_queue_sent(stage.ann, stage.untaken[i]);
+    ntx_engine_poke(stage.e);
+    stage_ended(&stage, 1, "length");
+    stage_same_answer(&stage, 1, want, ANSWER);
+    CHECK_EQ(stage.pass[before].row[0].pos, 0); /* its K and V were freed */
+    CHECK_EQ(ntx_images_encoded(s), 2);
+    stage_close(&stage);
+    ntx_images_free(s);
+}
+
 /* Rows that see one another are in one pass, though passes of eight rows would cut them. */
 static void together(void)
 {
@@ -459,6 +508,7 @@ int main(void)
     answers(&causal, NULL);
     answers(&causal, "lookup");
     answers(&whole, NULL);
+    gives_way();
     together();
     with_marks();
     refusals();
