@@ -6,92 +6,18 @@
  * expanded as each pass requests. The text goes on behind the last counted token, so no tree is cut. CSV: rows,
  * tokens per pass by said, by learned. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "bench/draft/writer.h"
 #include "common/util.h"
 #include "computed/draft/drafter.h"
 #include "computed/engine/draft_file.h"
-#include "computed/pass/forward.h"
-#include "computed/pass/weights_ram.h"
-#include "model/gguf.h"
-#include "model/tokenizer.h"
 
 enum { CTX = 512, MORE = 40, SIZES = 5 };
 static const uint32_t rows_of[SIZES] = {4, 8, 16, 32, 64};
-
-struct writer { /* the model */
-    struct ntx_gguf *gguf;
-    struct ntx_model *model;
-    struct ntx_chunks *chunks;
-    struct ntx_ram_weights weights;
-    struct ntx_kv_pool *pool;
-    struct ntx_forward *f;
-    struct ntx_tokenizer *tok;
-    float *logits;
-    uint64_t pass;
-};
-
-static void must(int rc, const struct ntx_err *err)
-{
-    if (!rc)
-        return;
-    fprintf(stderr, "bench_ideal: %s\n", err->text[0] ? err->text : strerror(-rc));
-    exit(111);
-}
-
-static int open_file(const char *path, uint64_t *bytes)
-{
-    struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st)) {
-        fprintf(stderr, "bench_ideal: %s: %s\n", path, strerror(errno));
-        exit(111);
-    }
-    *bytes = (uint64_t)st.st_size;
-    return fd;
-}
-
-static void open_writer(struct writer *w, const char *path)
-{
-    struct ntx_err err = {0};
-    uint64_t bytes;
-    int fd = open_file(path, &bytes);
-    must(ntx_gguf_open(&fd, 1, NULL, &w->gguf, &err), &err);
-    must(ntx_model_open(w->gguf, &w->model, &err), &err);
-    must(ntx_tokenizer_open(w->gguf, &w->tok, &err), &err);
-    must(ntx_chunks_make(w->model, 1 << 20, &w->chunks, &err), &err);
-    must(ntx_ram_weights_read(&w->weights, fd, bytes, w->chunks, &err), &err);
-    const struct ntx_kv_shape kv = {.blocks = CTX / NTX_KV_BLOCK};
-    const struct ntx_forward_config c = {.model = w->model,
-                                         .chunks = w->chunks,
-                                         .ops = ntx_cpu_pick(NULL),
-                                         .weights = &w->weights.w,
-                                         .threads = 1,
-                                         .max_rows = CTX,
-                                         .ctx = CTX};
-    must(ntx_kv_pool_new(&w->model->hp, NTX_KV_F16, &kv, &w->pool, &err), &err);
-    must(ntx_forward_new(&c, &w->f, &err), &err);
-    w->logits = malloc(w->model->hp.n_vocab * sizeof *w->logits);
-    must(w->logits ? 0 : -ENOMEM, &err);
-    close(fd);
-}
-
-static void close_writer(struct writer *w)
-{
-    free(w->logits);
-    ntx_forward_free(w->f);
-    ntx_kv_pool_free(w->pool);
-    ntx_ram_weights_free(&w->weights);
-    ntx_chunks_free(w->chunks);
-    ntx_tokenizer_free(w->tok);
-    ntx_model_free(w->model);
-    ntx_gguf_free(w->gguf);
-}
 
 /* Puts the prompt and `more` tokens that the model writes into text [CTX]; returns the prompt's length. */
 static uint32_t write_text(struct writer *w, const char *prompt, const struct ntx_sampling *how, uint32_t more,
@@ -209,7 +135,7 @@ int main(int argc, char **argv)
         return 1;
     }
     uint32_t more = (uint32_t)strtoul(argv[3], NULL, 10);
-    open_writer(&w, argv[1]);
+    open_writer(&w, argv[1], CTX, 1, NULL);
     int fd = open_file(argv[2], &bytes);
     must(ntx_drafter_new(fd, CTX, &d, &err), &err);
     must(ntx_drafts_make(1, CTX, &part, &err), &err);

@@ -204,6 +204,14 @@ static int read_text(struct ntx_drafter *d, struct ntx__drafter_text *t)
     return rc;
 }
 
+/* Leaves out nodes that are much less likely than the likeliest: their rows would delay it. */
+static uint32_t drop_unlikely(const struct ntx__drafter_text *t, uint32_t n, const uint32_t *likeliest_first)
+{
+    while (n > 1 && t->node[likeliest_first[n - 1]].path < NARROW * t->node[likeliest_first[0]].path)
+        n--;
+    return n;
+}
+
 /* Chooses the likeliest nodes that are not expanded, in the order of their numbers. */
 static uint32_t choose_nodes(const struct ntx_drafter *d, const struct ntx__drafter_text *t, uint32_t most,
                              uint32_t *out)
@@ -222,6 +230,7 @@ static uint32_t choose_nodes(const struct ntx_drafter *d, const struct ntx__draf
         memmove(&out[k + 1], &out[k], (n - 1 - k) * sizeof *out);
         out[k] = i;
     }
+    n = drop_unlikely(t, n, out);
     for (uint32_t i = 1; i < n; i++)
         for (uint32_t k = i; k && out[k - 1] > out[k]; k--) {
             uint32_t x = out[k];

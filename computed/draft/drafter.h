@@ -54,7 +54,7 @@ struct ntx_drafter_text {
 /* Checks a file: 0, or why it can draft for no model, or not for this one. *bytes: all memory that it takes for texts
  * of ctx tokens. */
 int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
-/* fd is read, and not needed afterwards. */
+/* fd is borrowed, since entries of an embedding that is not the output matrix, too, are read later. */
 int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err);
 void ntx_drafter_free(struct ntx_drafter *d);
 

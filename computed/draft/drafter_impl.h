@@ -9,7 +9,8 @@
 #include "computed/pass/weights_ram.h"
 
 #define SLOTS     384u    /* KV slots of a tree, after the text */
-#define STEP      8u      /* nodes expanded together */
+#define STEP      8u      /* most nodes expanded together, */
+#define NARROW    0.2f    /* none of them with less than this part of the likeliest one's chance */
 #define READ      64u     /* tokens of a text read together */
 #define KIDS      8u      /* most children of a node */
 #define SPINE     64u     /* a longer spine is moved into order */
@@ -52,6 +53,7 @@ struct ntx_drafter {
     struct ntx_model *model;
     struct ntx_chunks *chunks;
     struct ntx_ram_weights weights;
+    int fd; /* of a small model's file, borrowed */
     struct ntx_forward *f;
     struct ntx_kv_pool *pool;
     uint32_t ctx, n_vocab, shown_width;
@@ -103,8 +105,8 @@ int ntx__drafter_chunks(const struct ntx_model *m, struct ntx_chunks **out, stru
 int ntx__drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *model, struct ntx_err *err);
 struct ntx_forward_config ntx__drafter_pass(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t ctx,
                                             uint32_t threads);
-int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint32_t threads, uint64_t *bytes,
-                       struct ntx_err *err);
+int ntx__drafter_bytes(const struct ntx_model *m, uint64_t header_bytes, uint32_t ctx, uint32_t threads,
+                       uint64_t *bytes, struct ntx_err *err);
 /* Completes a drafter, with the parts that all kinds share, if rc is 0. d (may be NULL) is freed on an error. */
 int ntx__drafter_made(struct ntx_drafter *d, int rc, uint32_t ctx, uint32_t threads, struct ntx_drafter **out,
                       struct ntx_err *err);

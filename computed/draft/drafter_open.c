@@ -60,8 +60,8 @@ int ntx__drafter_chunks(const struct ntx_model *m, struct ntx_chunks **out, stru
     return ntx_chunks_make(m, 1 << 20, out, err);
 }
 
-int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t ctx, uint32_t threads, uint64_t *bytes,
-                       struct ntx_err *err)
+int ntx__drafter_bytes(const struct ntx_model *m, uint64_t header_bytes, uint32_t ctx, uint32_t threads,
+                       uint64_t *bytes, struct ntx_err *err)
 {
     struct ntx_chunks *c;
     int rc = ntx__drafter_chunks(m, &c, err);
@@ -70,9 +70,8 @@ int ntx__drafter_bytes(const struct ntx_model *m, uint64_t file_bytes, uint32_t 
     struct ntx_forward_config f = ntx__drafter_pass(m, c, ctx, threads);
     struct ntx_kv_shape kv = kv_shape(ctx);
     /* logits, samplers, tokens */
-    *bytes = (m->hp.by_state || m->hp.head.n_taps ? ntx_ram_weights_pick_bytes(c) : file_bytes) +
-             ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) + ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) +
-             sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
+    *bytes = ntx_ram_weights_pick_bytes(c) + header_bytes + ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) +
+             ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
              (uint64_t)m->hp.n_vocab * 4 * (NTX_MAX(STEP, m->hp.head.block) + 3 * NTX_DRAFTER_TEXTS) +
              8ull * ctx * NTX_DRAFTER_TEXTS;
     ntx_chunks_free(c);
@@ -118,7 +117,7 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
                          "the recurrent state of a %s model cannot go back to where its drafts leave the text",
                          m->hp.arch);
     if (!rc)
-        rc = ntx__drafter_bytes(m, (uint64_t)st.st_size + ntx_gguf_header_bytes(g), ctx, 1, bytes, err);
+        rc = ntx__drafter_bytes(m, ntx_gguf_header_bytes(g), ctx, 1, bytes, err);
     ntx_model_free(m);
     ntx_gguf_free(g);
     if (rc)
@@ -146,16 +145,14 @@ uint64_t ntx_drafter_left_bytes(uint32_t n_embd, uint32_t rows) { return 4ull * 
 
 static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
 {
-    struct stat st;
-    if (fstat(fd, &st))
-        return ntx_err_set(err, -errno, "%s", strerror(errno));
+    d->fd = fd;
     int rc = ntx_gguf_open(&fd, 1, NULL, &d->gguf, err);
     if (!rc)
         rc = ntx_model_open(d->gguf, &d->model, err);
     if (!rc)
         rc = ntx__drafter_chunks(d->model, &d->chunks, err);
     if (!rc)
-        rc = ntx_ram_weights_read(&d->weights, fd, (uint64_t)st.st_size, d->chunks, err);
+        rc = ntx_ram_weights_pick(&d->weights, &d->fd, d->chunks, err);
     return rc;
 }
 

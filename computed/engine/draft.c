@@ -12,6 +12,8 @@
 #define REPLACED       6u    /* divides the length of a match whose last token differs (a name changed in a text) */
 #define FORGET         0.02f /* decay of a chance's evidence with each node that should have held */
 #define FORGET_DEPTH   0.02f
+#define FORGET_LATELY  0.05f
+#define LATELY         4.0f  /* nodes by which the present text counts as a usual one */
 #define PACE_NEW       0.1   /* weight of a pass that tells of the slope */
 #define PACE_FORGOTTEN 0.002 /* of one that does not */
 #define PACE_PASSES    12.0
@@ -57,9 +59,11 @@ void ntx_draft_chances_drift(struct ntx_draft_chances *c)
 {
     for (uint32_t k = 0; k < NTX_DRAFT_KINDS; k++)
         c->held[k] += (ntx_draft_believed(k) * c->said[k] - c->held[k]) * DRIFT;
-    for (uint32_t s = 0; s < NTX_DRAFT_SOURCES; s++)
+    for (uint32_t s = 0; s < NTX_DRAFT_SOURCES; s++) {
+        c->lately_held[s] += (c->lately_said[s] - c->lately_held[s]) * DRIFT;
         for (uint32_t d = 0; d < NTX_DRAFT_DEPTHS; d++)
             c->deep_held[s][d] += (c->deep_said[s][d] - c->deep_held[s][d]) * DRIFT;
+    }
 }
 
 static uint32_t depth_class(uint32_t depth)
@@ -76,10 +80,19 @@ static float kind_chance(const struct ntx_draft_chances *c, uint32_t kind, float
     return said * c->held[kind] / c->said[kind];
 }
 
-double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
+/* Of a kind and depth, as learned over many texts. */
+static float usual_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
 {
     uint32_t s = ntx_draft_source(kind), d = depth_class(depth);
-    return NTX_MIN((double)(kind_chance(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d]), SUREST);
+    return NTX_MIN(kind_chance(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d], SUREST);
+}
+
+/* The present part of a text may repeat more or less than usual, which its last few nodes tell. */
+double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
+{
+    uint32_t s = ntx_draft_source(kind);
+    double lately = (c->lately_held[s] + LATELY) / (c->lately_said[s] + LATELY);
+    return NTX_MIN(usual_chance(c, kind, depth, said) * lately, SUREST);
 }
 
 static void add_outcome(float *said, float *held, float forget, float s, bool h)
@@ -93,6 +106,7 @@ static void add_outcome(float *said, float *held, float forget, float s, bool h)
 static void learn_node(struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said, bool held)
 {
     uint32_t s = ntx_draft_source(kind), d = depth_class(depth);
+    add_outcome(&c->lately_said[s], &c->lately_held[s], FORGET_LATELY, usual_chance(c, kind, depth, said), held);
     add_outcome(&c->deep_said[s][d], &c->deep_held[s][d], FORGET_DEPTH, kind_chance(c, kind, said), held);
     add_outcome(&c->said[kind], &c->held[kind], FORGET, said, held);
 }

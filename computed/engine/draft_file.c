@@ -111,16 +111,36 @@ bool ntx__draft_settled(const struct ntx_drafts_tree *x, uint32_t most, double c
     return n >= most || (double)(open * CHILD) <= cost;
 }
 
+struct watched_steps { /* of a draft model, while its tree is waited for */
+    uint64_t since;    /* 0: no tree yet */
+    uint32_t expanded;
+};
+
+/* A change of the tree ends a step. The first one may have begun before. */
+static void watch_step(struct ntx_draft_file *f, struct watched_steps *w, uint64_t now)
+{
+    if (w->since && f->tree.n_expanded > w->expanded) {
+        double ns = (double)(now - w->since);
+        f->step_ns += (ns - f->step_ns) * (f->step_ns > 0 ? 0.2 : 1);
+    }
+    if (!w->since || f->tree.n_expanded != w->expanded)
+        *w = (struct watched_steps){now, f->tree.n_expanded};
+}
+
 bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost,
-                         uint64_t ns)
+                         double worth, uint64_t ns)
 {
     uint64_t now = ntx_now_ns(), end = now + ns;
+    struct watched_steps steps = {0};
     for (;; now = ntx_now_ns()) {
         /* pairs with the ring of the bell: earlier changes are seen */
         uint32_t bell = atomic_load_explicit(&f->part->answers->bell, memory_order_acquire);
         if (has_failed(f))
             return false;
-        if (take_answer(f, t) && f->tree.n_text == t->n && (f->tree.done || ntx__draft_settled(&f->tree, most, cost)))
+        bool taken = take_answer(f, t) && f->tree.n_text == t->n;
+        if (taken)
+            watch_step(f, &steps, now);
+        if (taken && (f->tree.done || ntx__draft_settled(&f->tree, most, NTX_MAX(cost, f->step_ns * worth))))
             return true;
         if (now >= end)
             return false;

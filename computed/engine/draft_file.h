@@ -31,6 +31,7 @@ struct ntx_draft_file {
         uint32_t n, n_prompt;
     } text[NTX_DRAFTS_TEXTS]; /* the requests */
     uint64_t asked;
+    double step_ns;              /* time of a step of a draft model that was waited for; 0: unknown */
     bool failure_logged;         /* its failure was logged */
     struct ntx_drafts_tree tree; /* copy of the tree */
 };
@@ -40,10 +41,11 @@ struct ntx_draft_file {
 void ntx_draft_file_request(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most);
 /* Its texts are not wanted any more: it stops. */
 void ntx_draft_file_rest(struct ntx_draft_file *f);
-/* Waits at most ns until the tree for this text has its `most` likeliest nodes (of those with a chance above `cost`),
- * or is done. A node that is not expanded has no child among them. Returns whether it has. */
+/* Waits at most ns until the tree for this text has its `most` likeliest nodes (of those with a chance above `cost`, or
+ * that are worth the time of another step, at `worth` tokens per ns), or is done. A node that is not expanded has no
+ * child among them. Returns whether it has. */
 bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost,
-                         uint64_t ns);
+                         double worth, uint64_t ns);
 /* Grows the tree of a drafter by states until its `most` likeliest nodes are known. Returns whether it could. */
 bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost);
 /* Shows it the states of rows from position pos on (computed/draft/drafter.h). */

@@ -30,8 +30,7 @@ double ntx_draft_policy_plain(const struct ntx_draft_policy *p, uint32_t writers
     return p->models ? NTX_MIN(paced, measured) : paced;
 }
 
-/* Tokens that a ns is worth: those of recent passes, or of plain ones. */
-static double worth_of_ns(const struct ntx_draft_policy *p, uint32_t writers)
+double ntx_draft_policy_worth(const struct ntx_draft_policy *p, uint32_t writers)
 {
     double plain = ntx_draft_policy_plain(p, writers), rate = p->rate_ns > 0 ? p->rate / p->rate_ns : 0;
     return NTX_MAX(plain > 0 ? writers / plain : 0, rate) * (p->automatic ? SURER : 1);
@@ -44,7 +43,7 @@ double ntx_draft_policy_least(const struct ntx_draft_policy *p, uint32_t writers
     if (!is_measured(p))
         return p->automatic && (!p->reads || p->expert_share > 0) ? 1 : UNKNOWN;
     double more = drafting_ns(p, writers, p->drafted + 1) - drafting_ns(p, writers, p->drafted);
-    return NTX_MAX(more * worth_of_ns(p, writers), LEAST);
+    return NTX_MAX(more * ntx_draft_policy_worth(p, writers), LEAST);
 }
 
 /* Before any pass was measured: time of a pass with n drafts, in plain passes. */
@@ -57,7 +56,7 @@ static double expected_passes(const struct ntx_draft_policy *p, uint32_t writers
 void ntx_draft_policy_cut(const struct ntx_draft_policy *p, struct ntx_draft *d, const struct ntx_draft_chances *c,
                           uint32_t writers)
 {
-    double ns[NTX_DRAFT_NODES], worth = worth_of_ns(p, writers);
+    double ns[NTX_DRAFT_NODES], worth = ntx_draft_policy_worth(p, writers);
     bool measured = is_measured(p);
     if (p->asked)
         return;

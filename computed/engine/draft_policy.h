@@ -34,6 +34,8 @@ struct ntx_draft_policy {
 
 /* ns of a pass of `writers` rows without drafts. 0: unknown. */
 double ntx_draft_policy_plain(const struct ntx_draft_policy *p, uint32_t writers);
+/* Tokens that a ns is worth: those of recent passes, or of plain ones; 0: unknown. */
+double ntx_draft_policy_worth(const struct ntx_draft_policy *p, uint32_t writers);
 /* Least chance of a node that may be worth its row. */
 double ntx_draft_policy_least(const struct ntx_draft_policy *p, uint32_t writers);
 /* Cuts a proposal to the nodes that pay, beside the rows of `writers` sessions. */

@@ -71,7 +71,7 @@ static uint64_t draft_patience(const struct ntx_engine *e, double plain)
 
 struct wanted { /* limits of a proposal */
     uint32_t most, deep;
-    double cost, pass; /* least chance of a node; ns of a plain pass */
+    double cost, pass, worth; /* least chance of a node; ns of a plain pass; tokens that a ns is worth */
 };
 
 static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const struct wanted *w)
@@ -85,7 +85,8 @@ static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const s
             ntx_draft_file_request(&e->file[i], &t, nodes_to_expand(e));
     for (unsigned i = 0; i < e->n_files; i++) {
         uint64_t now = ntx_now_ns();
-        late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, cost, end > now ? end - now : 0);
+        late |= e->file[i].part && !ntx_draft_file_wait(&e->file[i], &t, w->most, cost, e->policy.asked ? 0 : w->worth,
+                                                        end > now ? end - now : 0);
         any |= e->file[i].part != NULL;
     }
     if (e->by_states) {
@@ -164,7 +165,8 @@ uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most)
     ntx_draft_chances_drift(&e->draft_stats.chances);
     d->asked_ns = ntx_now_ns();
     propose_tree(e, s, d,
-                 &(struct wanted){most, deep, ntx_draft_policy_least(p, writers), plain > 0 ? plain : e->last_ns});
+                 &(struct wanted){most, deep, ntx_draft_policy_least(p, writers), plain > 0 ? plain : e->last_ns,
+                                  ntx_draft_policy_worth(p, writers)});
     if (e->chains)
         ntx_draft_straighten(d);
     const uint32_t proposed = d->n;

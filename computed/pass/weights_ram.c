@@ -21,8 +21,7 @@ static int begin_pass(struct ntx_weights *w, uint64_t pass)
 
 static int acquire_chunk(struct ntx_weights *w, uint32_t chunk, const void **bytes)
 {
-    *bytes = ram_weights(w)->bytes +
-             (ram_weights(w)->at ? ram_weights(w)->at[chunk] : ram_weights(w)->chunks->list[chunk].offset);
+    *bytes = ram_weights(w)->bytes + ram_weights(w)->at[chunk];
     return 0;
 }
 
@@ -60,54 +59,13 @@ static int read_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, u
     return rc;
 }
 
-static int copy_entries(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes, const int32_t *ids,
-                        uint32_t n, void *out)
-{
-    (void)file;
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t at = offset + (uint64_t)(uint32_t)ids[i] * entry_bytes;
-        if (at > ram_weights(w)->n || entry_bytes > ram_weights(w)->n - at) /* the file has grown since */
-            return -EIO;
-        memcpy((uint8_t *)out + (size_t)i * entry_bytes, ram_weights(w)->bytes + at, entry_bytes);
-    }
-    return 0;
-}
-
 static const struct ntx_weights_ops ops = {.begin = begin_pass,
                                            .acquire = acquire_chunk,
                                            .release = ignore_number,
                                            .drop_layer = ignore_number,
                                            .skip = ignore_number,
                                            .end = end_pass,
-                                           .entries = copy_entries};
-
-int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, const struct ntx_chunks *chunks,
-                         struct ntx_err *err)
-{
-    *w = (struct ntx_ram_weights){.w.ops = &ops, .chunks = chunks, .n = bytes};
-    for (uint32_t i = 0; i < chunks->n; i++)
-        if (chunks->list[i].file || chunks->list[i].offset > bytes ||
-            chunks->list[i].bytes > bytes - chunks->list[i].offset)
-            return ntx_err_set(err, -EINVAL, "it does not lie in one file");
-    if (!(w->bytes = malloc(bytes)))
-        return ntx_err_set(err, -ENOMEM, "no memory for %llu bytes of weights", (unsigned long long)bytes);
-    for (uint64_t at = 0; at < bytes;) {
-        ssize_t n = pread(fd, w->bytes + at, bytes - at, (off_t)at);
-        if (n <= 0 && !(n < 0 && errno == EINTR))
-            return ntx_err_set(err, n ? -errno : -EIO, "its weights cannot be read: %s",
-                               n ? strerror(errno) : "the file is shorter than it was");
-        at += n > 0 ? (uint64_t)n : 0;
-    }
-    return 0;
-}
-
-static const struct ntx_weights_ops pick_ops = {.begin = begin_pass,
-                                                .acquire = acquire_chunk,
-                                                .release = ignore_number,
-                                                .drop_layer = ignore_number,
-                                                .skip = ignore_number,
-                                                .end = end_pass,
-                                                .entries = read_entries};
+                                           .entries = read_entries};
 
 /* padded, since kernels read whole registers */
 static uint64_t padded_bytes(uint64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -123,8 +81,7 @@ uint64_t ntx_ram_weights_pick_bytes(const struct ntx_chunks *chunks)
 int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks,
                          struct ntx_err *err)
 {
-    *w = (struct ntx_ram_weights){
-        .w.ops = &pick_ops, .chunks = chunks, .fds = fds, .at = calloc(chunks->n, sizeof *w->at)};
+    *w = (struct ntx_ram_weights){.w.ops = &ops, .chunks = chunks, .fds = fds, .at = calloc(chunks->n, sizeof *w->at)};
     for (uint32_t i = 0; w->at && i < chunks->n; i++) {
         w->at[i] = w->n;
         w->n += padded_bytes(chunks->list[i].bytes);

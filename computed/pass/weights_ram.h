@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_ram.h: weights in memory of their own (weights.h), for drafters: of a small model, whole; or of a part of a
- * large one, of which only the listed chunks are read, and table entries when they are wanted. */
+/* weights_ram.h: weights in memory of their own (weights.h), for drafters: of a small model, or of a part of a large
+ * one. The listed chunks are read once, and table entries when they are wanted. */
 #ifndef NTX_COMPUTED_PASS_WEIGHTS_RAM_H
 #define NTX_COMPUTED_PASS_WEIGHTS_RAM_H
 
@@ -10,16 +10,13 @@
 struct ntx_ram_weights {
     struct ntx_weights w; /* first: it is one */
     const struct ntx_chunks *chunks;
-    uint8_t *bytes; /* the file, or the chunks one behind the other */
+    uint8_t *bytes; /* the chunks one behind the other */
     uint64_t n;
-    uint64_t *at;   /* [chunks] offset of each; NULL: as in the file */
-    const int *fds; /* borrowed: entries are read from these; else they are in bytes */
+    uint64_t *at;   /* [chunks] offset of each */
+    const int *fds; /* borrowed: entries are read from these */
     uint8_t *page;  /* buffer for descriptors that read only whole pages */
 };
 
-/* Reads the whole file, which must be unsplit; chunks are borrowed. Free it in any case. */
-int ntx_ram_weights_read(struct ntx_ram_weights *w, int fd, uint64_t bytes, const struct ntx_chunks *chunks,
-                         struct ntx_err *err);
 /* Reads the listed chunks from a model's files; the descriptors may have O_DIRECT. fds are borrowed. Free it in any
  * case. */
 int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks,

@@ -122,7 +122,7 @@ static void take_answers(void)
         const struct ntx_draft_text t = {3, text, n, 2, VOCAB, &sampling};
         ntx_draft_from_file(&f, &d, &chances, &t, 31, 8, 0.01);
         well_formed(&d, n, 8);
-        ntx_draft_file_wait(&f, &t, 31, 0.01, 0);
+        ntx_draft_file_wait(&f, &t, 31, 0.01, 0, 0);
         MUST(f.tree.n_nodes <= NTX_DRAFTS_NODES || !ntx_drafts_answered(&made, n % NTX_DRAFTS_TEXTS, &f.tree));
     }
 }

@@ -117,6 +117,24 @@ static void by_depth(void)
     CHECK(fabs(ntx_draft_chance(&chances, 0, 9, 1) - 0.2) < 1e-6);
 }
 
+/* A text whose last drafts held gets higher chances, of kinds that were not tried, too; else lower ones. */
+static void lately(void)
+{
+    struct ntx_draft d;
+    ntx_draft_chances(&chances);
+    ntx_draft_root(&d, 'x', 7);
+    ntx_draft_add(&d, 0, 2, 'a', 1);
+    double usual = ntx_draft_chance(&chances, 4, 1, 1),
+           file = ntx_draft_chance(&chances, ntx_draft_first_kind(0), 1, 1);
+    for (int i = 0; i < 6; i++)
+        ntx_draft_follow(&d, &chances, 0, 'a');
+    CHECK(ntx_draft_chance(&chances, 4, 1, 1) > 1.1 * usual);
+    for (int i = 0; i < 20; i++)
+        ntx_draft_follow(&d, &chances, 0, 'b');
+    CHECK(ntx_draft_chance(&chances, 4, 1, 1) < 0.9 * usual);
+    CHECK(ntx_draft_chance(&chances, ntx_draft_first_kind(0), 1, 1) == file); /* of another source */
+}
+
 /* Two proposals for "..x": lookup has a, ab, abc; the drafter b, bc, and a (0.9), which makes lookup's b and c likelier
  * than alone. */
 static void joined(void)
@@ -326,6 +344,7 @@ int main(void)
     looked_up();
     learned();
     by_depth();
+    lately();
     joined();
     paced();
     return 0;

@@ -109,19 +109,23 @@ static void waits(void)
     const struct ntx_draft_text t = text_of(5);
     answer(5, tree, 5);
     /* 0.4 is not expanded: a child may have 0.32, and three nodes have more */
-    CHECK(ntx_draft_file_wait(&file, &t, 3, 0, 0));
-    CHECK(!ntx_draft_file_wait(&file, &t, 4, 0, 1000));
-    CHECK(!ntx_draft_file_wait(&file, &t, 5, 0.3, 1000));
-    CHECK(ntx_draft_file_wait(&file, &t, 5, 0.33, 0));
+    CHECK(ntx_draft_file_wait(&file, &t, 3, 0, 0, 0));
+    CHECK(!ntx_draft_file_wait(&file, &t, 4, 0, 0, 1000));
+    CHECK(!ntx_draft_file_wait(&file, &t, 5, 0.3, 0, 1000));
+    CHECK(ntx_draft_file_wait(&file, &t, 5, 0.33, 0, 0));
+    file.step_ns = 1e6; /* another step would cost 0.3 and 0.34 tokens */
+    CHECK(!ntx_draft_file_wait(&file, &t, 5, 0, 0.3e-6, 1000));
+    CHECK(ntx_draft_file_wait(&file, &t, 5, 0, 0.34e-6, 0));
+    file.step_ns = 0;
     part.answers->tree[0].done = 1;
-    CHECK(ntx_draft_file_wait(&file, &t, 5, 0, 0));
+    CHECK(ntx_draft_file_wait(&file, &t, 5, 0, 0, 0));
     part.answers->state = NTX_DRAFTS_FAILED;
-    CHECK(!ntx_draft_file_wait(&file, &t, 2, 0, UINT64_MAX / 2));
+    CHECK(!ntx_draft_file_wait(&file, &t, 2, 0, 0, UINT64_MAX / 2));
     part.answers->state = NTX_DRAFTS_READY;
     ntx_drafts_open_seq(&part.answers->tree[0].seq); /* the writer died here */
-    CHECK(!ntx_draft_file_wait(&file, &t, 2, 0, 1000));
+    CHECK(!ntx_draft_file_wait(&file, &t, 2, 0, 0, 1000));
     answer(5, tree, 5); /* its successor writes */
-    CHECK(ntx_draft_file_wait(&file, &t, 2, 0, 0));
+    CHECK(ntx_draft_file_wait(&file, &t, 2, 0, 0, 0));
 }
 
 /* Random bits: numbers near the valid ones, and far from them. */
