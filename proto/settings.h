@@ -108,14 +108,16 @@ extern const struct ntx_settings ntx_sampling_settings; /* fields of an Ntx__Sam
  * (predictor/policy.h). */
 bool ntx_skip_learned(const char *policy);
 /* --draft: off; or a list of drafters with commas between: lookup, nextn, and at most NTX_DRAFT_FILES files (nextn
- * counts as one); or auto, also for NULL and "": prompt lookup, nextn where the model has it, and the drafter that the
- * model's card names, where memory allows and where they pay. */
+ * counts as one, and so does self); or auto, also for NULL and "": prompt lookup, nextn where the model has it, and the
+ * drafter that the model's card names, or else self, where memory allows and where they pay. */
 #define NTX_DRAFT_FILES 3u
 bool ntx_draft_off(const char *draft);
 bool ntx_draft_auto(const char *draft);
 bool ntx_draft_looks_up(const char *draft);
 /* The model's own next-token block is named. It is no file, but counts as one of NTX_DRAFT_FILES. */
 bool ntx_draft_nextn(const char *draft);
+/* Whether a file of the list is called so: the model's copy in fewer bits (computed/draft/drafter_file.h). */
+bool ntx_draft_self(const char *file);
 unsigned ntx_draft_files(const char *draft);
 int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th file */
 /* --lora: [NAME=]FILE, several with commas between. The default name is the file's, without its folder and .gguf. */

@@ -180,19 +180,11 @@ static int open_regular(int fd, const char *name, int *out, struct ntx_err *err)
     return 0;
 }
 
-/* Opens the drafter that the model's card names (ntx_drafter_file_card); *n 0: none, or the file does not exist. */
-static void open_card_drafter(const struct ntx_model_files *f, int *fd, unsigned *n)
+/* Opens the drafter beside the model; *n 0: there is none. */
+static void open_found_drafter(const struct ntx_model_files *f, int *fd, unsigned *n)
 {
-    char file[NTX_OPTION_MAX];
-    struct stat st;
+    int at = f->n ? ntx_drafter_file_found(f->gguf, f->names[0]) : -1;
     *n = 0;
-    int at = f->n && ntx_drafter_file_card(f->gguf, f->names[0], file, sizeof file)
-                 ? open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
-                 : -1;
-    if (at >= 0 && (fstat(at, &st) || !S_ISREG(st.st_mode))) {
-        close(at);
-        at = -1;
-    }
     if (at >= 0)
         fd[(*n)++] = at;
 }
@@ -233,13 +225,27 @@ static int refuse_drafter(const char *file, struct ntx_err *err)
     const int why = errno;
     struct ntx_near near;
     ntx_near_begin(&near, file, "");
-    ntx_near_offer_list(&near, "auto|off|lookup|nextn");
+    ntx_near_offer_list(&near, "auto|off|lookup|nextn|self");
     if (why == ENOENT && !*near.hint)
         ntx_model_near(file, &near);
-    return ntx_err_set(err, -why,
-                       "--draft %s: %s; there are auto, off, lookup, nextn, and drafters' files, with commas between "
-                       "them%s",
-                       file, strerror(why), near.hint);
+    return ntx_err_set(
+        err, -why,
+        "--draft %s: %s; there are auto, off, lookup, nextn, self, and drafters' files, with commas between "
+        "them%s",
+        file, strerror(why), near.hint);
+}
+
+/* The path of --draft self. */
+static int name_self(const struct ntx_model_files *f, char *file, size_t room, struct ntx_err *err)
+{
+    if (!f->n || !ntx_drafter_file_self(f->names[0], file, room))
+        return ntx_err_set(err, -EINVAL, "--draft self: it needs a model's file with a shorter path");
+    if (access(file, F_OK))
+        return ntx_err_set(
+            err, -errno,
+            "--draft self: there is no %s; make it by: ntx quantize %s %s Q2_K (docs/usage/speculation.md)", file,
+            f->names[0], file);
+    return 0;
 }
 
 int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files *f, int *fd, unsigned *n,
@@ -247,11 +253,13 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
 {
     char file[NTX_OPTION_MAX];
     if (ntx_draft_auto(o->load.draft))
-        return open_card_drafter(f, fd, n), 0;
+        return open_found_drafter(f, fd, n), 0;
     unsigned named = ntx_draft_files(o->load.draft);
     int rc = 0;
     for (*n = 0; *n < named && !rc; *n += !rc) {
         if ((rc = ntx_draft_file(o->load.draft, *n, file, sizeof file, err)))
+            break;
+        if (ntx_draft_self(file) && (rc = name_self(f, file, sizeof file, err)))
             break;
         int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         rc = at < 0 ? refuse_drafter(file, err) : open_regular(at, file, &fd[*n], err);

@@ -56,6 +56,12 @@ bool ntx_store_stem(const char *file, char stem[256], unsigned *no, unsigned *of
 /* Q4_K_M, IQ2_XXS, UD-Q4_K_XL, F16, BF16, MXFP4, TQ1_0 */
 bool ntx_store_is_projector(const char *stem) { return strcasestr(stem, "mmproj"); }
 
+/* A projector, or a model's copy that drafts for it (computed/draft/drafter_file.h): no model to run. */
+static bool is_companion(const char *stem)
+{
+    return ntx_store_is_projector(stem) || ends_with(stem, strlen(stem), ".draft");
+}
+
 static bool is_type(const char *s)
 {
     static const char *const begins[] = {"IQ", "TQ", "Q", "BF", "F", "MXFP", "NVFP"};
@@ -137,7 +143,7 @@ static void add_file(struct ntx_store *s, const char *dir, const char *within, c
     size_t n = strlen(file);
     bool part = *file == '.' && ends_with(file, n, ".part");
     snprintf(name, sizeof name, "%.*s", (int)(part ? n - 6 : n), file + part);
-    if (n >= sizeof name || !ntx_store_stem(name, stem, &no, &of) || ntx_store_is_projector(stem))
+    if (n >= sizeof name || !ntx_store_stem(name, stem, &no, &of) || is_companion(stem))
         return;
     struct ntx_stored *m = find_or_add(s, dir, within, stem, of);
     if (!m)
@@ -221,15 +227,15 @@ static bool any_stem(const char *file, char stem[256])
     return ntx_store_stem(name, stem, &no, &of);
 }
 
-/* Removes projectors from a folder without models. */
-static void remove_projectors(int dir)
+/* Removes projectors and drafting copies from a folder without models. */
+static void remove_companions(int dir)
 {
     char stem[256];
     bool models = false;
     int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *d = again < 0 ? NULL : fdopendir(again);
     for (struct dirent *e; d && (e = readdir(d));)
-        models |= any_stem(e->d_name, stem) && !ntx_store_is_projector(stem);
+        models |= any_stem(e->d_name, stem) && !is_companion(stem);
     if (d)
         rewinddir(d);
     for (struct dirent *e; d && !models && (e = readdir(d));)
@@ -270,7 +276,7 @@ int ntx_store_remove(const struct ntx_stored *m, struct ntx_err *err)
         rc = rc ? rc : remove_file(m, dir, ".%s.from", i, err);
     }
     if (!rc && *within) /* files of URLs share a folder */
-        remove_projectors(dir);
+        remove_companions(dir);
     if (dir >= 0)
         close(dir);
     if (!rc)

@@ -2,6 +2,7 @@
 #include "computed/draft/drafter_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,36 @@ bool ntx_drafter_file_card(const struct ntx_gguf *model, const char *model_path,
     int n = snprintf(path, room, "%.*s%.*s", slash ? (int)(slash + 1 - model_path) : 0, model_path, (int)name.n,
                      name.p);
     return n > 0 && (size_t)n < room;
+}
+
+bool ntx_drafter_file_self(const char *model_path, char *path, size_t room)
+{
+    size_t n = strlen(model_path);
+    unsigned part, parts;
+    char end;
+    if (n > 5 && !strcmp(model_path + n - 5, ".gguf"))
+        n -= 5;
+    if (n > 15 && sscanf(model_path + n - 15, "-%5u-of-%5u%c", &part, &parts, &end) >= 2 && model_path[n - 15] == '-')
+        n -= 15;
+    int all = snprintf(path, room, "%.*s" NTX_DRAFTER_FILE_SELF, (int)n, model_path);
+    return all > 0 && (size_t)all < room;
+}
+
+static int open_regular(const char *path)
+{
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0 || (!fstat(fd, &st) && S_ISREG(st.st_mode)))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+int ntx_drafter_file_found(const struct ntx_gguf *model, const char *model_path)
+{
+    char path[4096];
+    int fd = ntx_drafter_file_card(model, model_path, path, sizeof path) ? open_regular(path) : -1;
+    return fd < 0 && ntx_drafter_file_self(model_path, path, sizeof path) ? open_regular(path) : fd;
 }
 
 /* Two sums of its size and of 64 blocks of its bytes, like a model's digest. */

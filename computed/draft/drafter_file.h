@@ -25,6 +25,8 @@
 #define NTX_DRAFTER_FILE_TEXT         33u                                /* size of a digest, with its final 0 */
 #define NTX_DRAFTER_FILE_NEXTN_DIGEST "0000000000000000000000006e657874" /* stands for the digest */
 
+#define NTX_DRAFTER_FILE_SELF         ".draft.gguf" /* end of the name of a model's copy in fewer bits */
+
 enum ntx_drafter_file_kind {
     NTX_DRAFTER_FILE_MODEL,
     NTX_DRAFTER_FILE_INDEX,
@@ -50,6 +52,11 @@ int ntx_drafter_file_look(int fd, const struct ntx_gguf *model, uint32_t ctx, ui
 /* The drafter that a model's card names under the key "ntx.drafter": a file beside the model's. False: there is no such
  * key, or its value has a directory. */
 bool ntx_drafter_file_card(const struct ntx_gguf *model, const char *model_path, char *path, size_t room);
+/* The model's own copy in fewer bits (--draft self): "x.draft.gguf" beside "x.gguf" or "x-00001-of-00003.gguf". False:
+ * the path is too long. */
+bool ntx_drafter_file_self(const char *model_path, char *path, size_t room);
+/* Opens the drafter of --draft auto: the card's, or else the copy. -1: neither is a regular file that can be read. */
+int ntx_drafter_file_found(const struct ntx_gguf *model, const char *model_path);
 /* A drafter that the user did not name is used if it takes only this part of `ram`. */
 static inline bool ntx_drafter_file_small(uint64_t bytes, uint64_t ram) { return bytes <= ram / 8; }
 /* Identifies a file: a digest of a sample of its bytes. */

@@ -24,17 +24,16 @@ static int open_path(const struct ntx_load_request *r, unsigned i, int *fd, stru
         return ntx_err_set(
             err, -EINVAL,
             "--draft '%.100s': the drafter's file did not come with the request; there are also off and lookup", file);
+    if (ntx_draft_self(file) && !ntx_drafter_file_self(r->path, file, sizeof file))
+        return ntx_err_set(err, -ENAMETOOLONG, "--draft self: the model's path is too long");
     *fd = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     return *fd < 0 ? ntx_err_set(err, -errno, "%s: cannot open the drafter: %s", file, strerror(errno)) : 0;
 }
 
-/* Opens the drafter that the card of a model opened by its path names, if it exists. */
-static void open_card_drafter(const struct ntx_load_request *r, struct ntx_loaded *l)
+/* Opens the drafter beside a model that was opened by its path, if there is one. */
+static void open_found_drafter(const struct ntx_load_request *r, struct ntx_loaded *l)
 {
-    char file[NTX_OPTION_MAX];
-    int fd = ntx_drafter_file_card(l->gguf, r->path, file, sizeof file)
-                 ? open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)
-                 : -1;
+    int fd = ntx_drafter_file_found(l->gguf, r->path);
     if (fd >= 0)
         l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = fd};
 }
@@ -56,7 +55,7 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
     bool automatic = ntx_draft_auto(r->set.draft);
     unsigned n = automatic ? r->n_drafters : ntx_draft_files(r->set.draft);
     if (automatic && !n && r->path)
-        open_card_drafter(r, l);
+        open_found_drafter(r, l);
     int rc = n > NTX_DRAFT_FILES ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
     for (unsigned i = 0; i < n && !rc; i++) {
         struct ntx_load_drafter *d = &l->drafter[i];
