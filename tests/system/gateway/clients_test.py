@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified clients from PyPI against ntx-gateway: openai, anthropic and ollama.
+"""Unmodified clients from PyPI against ntx-gateway: openai, anthropic, ollama and the program llm.
 
 tests/run --long adds litellm, langchain-openai and tool loops. Whole answers, streams and errors; each client must get
 the text that ntx-computed itself gives. NTX_CLIENTS names an environment that has the clients; otherwise one is made in
@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 from gateway import Daemons, Gateway, check, equal, make_model, patience  # noqa: E402
 
 LONG = bool(os.environ.get("NTX_LONG"))
-PACKAGES = ["openai==3.57.0", "anthropic==2.14.0", "ollama==0.6.3"]
+PACKAGES = ["openai==3.57.0", "anthropic==2.14.0", "ollama==0.6.3", "llm==0.36"]
 MORE = ["litellm", "langchain-openai"]  # as they are today: these change the most, and a campaign is to show it
 PIP_S = 120  # for the small ones
 
@@ -229,6 +229,42 @@ def with_ollama(url, want, n):
     equal(c.show("x").details.family, "llama", "ollama: show")
 
 
+LLM_MODELS = """\
+- {model_id: chat, model_name: x, api_base: "URL", supports_schema: true, supports_tools: true}
+- {model_id: text, model_name: x, api_base: "URL", completion: true}
+- {model_id: items, model_name: x, api_base: "URL", responses: true}
+"""
+TOOL = "def double(n: int) -> int:\n    return 2 * n\n"
+
+
+def with_llm(url, want, n):
+    """The program `llm` as people start it, with models of its file extra-openai-models.yaml."""
+    with tempfile.TemporaryDirectory(prefix="ntx-llm-") as home:
+        with open(os.path.join(home, "extra-openai-models.yaml"), "w") as f:
+            f.write(LLM_MODELS.replace("URL", url + "/v1"))
+        env = dict(os.environ, LLM_USER_PATH=home, PYTHONWARNINGS="ignore")
+
+        def llm(*arguments):
+            command = [sys.executable, "-m", "llm", *arguments]
+            got = subprocess.run(
+                command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120 * patience()
+            )
+            equal(got.returncode, 0, "llm %s: %s" % (arguments, got.stderr[-1000:]))
+            return got.stdout.rstrip("\n")
+
+        fixed = ["-o", "temperature", "0", "-o", "max_tokens", str(MOST)]
+        asked = [HELLO, "-m", "chat", "-s", SYSTEM, *fixed]
+        equal(llm(*asked), want.rstrip("\n"), "llm: a stream")
+        equal(llm(*asked, "--no-stream"), want.rstrip("\n"), "llm: whole")
+        check("%d input" % n in llm("logs", "-n", "1", "-u"), "llm: usage", llm("logs", "-n", "1", "-u"))
+        check(llm("-c", "And more?", *fixed), "llm: a conversation goes on")
+        check(llm("Once", "-m", "text", *fixed), "llm: completions")
+        check(llm(HELLO, "-m", "items", "-o", "max_tokens", "16"), "llm: Responses")
+        made = json.loads(llm("A dog", "-m", "chat", "--schema", "old bool", "-o", "temperature", "0"))
+        check(list(made) == ["old"] and isinstance(made["old"], bool), "llm: a schema", made)
+        check(llm("2?", "-m", "chat", "--functions", TOOL, *fixed) is not None, "llm: a tool is offered")
+
+
 def agent(url):
     """A tool loop with the unmodified client, by chat completions and by Responses."""
     import openai
@@ -284,7 +320,8 @@ def main():
         c.load(model, ctx=512, threads=1)
         a = c.ask(messages=[{"role": m["role"], "text": m["content"]} for m in MESSAGES], max_tokens=MOST)
         c.close()
-        for part in (with_openai, with_anthropic, with_ollama, *((with_litellm, with_langchain) if LONG else ())):
+        more = (with_litellm, with_langchain) if LONG else ()
+        for part in (with_openai, with_anthropic, with_ollama, with_llm, *more):
             part("http://127.0.0.1:%d" % g.port, a.text.decode(), a.started["prompt_tokens"])
             print(part.__name__, "has its answers")
         if not LONG:
