@@ -273,6 +273,15 @@ static uint64_t taken_beside(struct ntx_gate *g, unsigned place, bool *away)
     return sum;
 }
 
+/* A load that reports nothing may wait for a drive. The old model is there until the new one's files are open. */
+static void look_still(struct ntx_gate *g, unsigned place)
+{
+    struct ntx_err ignored;
+    char now[NTX_KNOWN_NAME] = "";
+    if (!look_loaded(g, place, now, &ignored))
+        ntx_turns_still(g->turns, place, now);
+}
+
 /* One try. It lasts as long as ntx-computed reports progress, or nothing. */
 static int load_once(struct ntx_gate *g, unsigned place, const char *model, struct ntx_err *err)
 {
@@ -282,8 +291,13 @@ static int load_once(struct ntx_gate *g, unsigned place, const char *model, stru
     const uint64_t beside = *model ? taken_beside(g, place, &away) : 0;
     int rc = ntx_call_open(g, place, NTX_NO_CALLER, false, &c, err);
     rc = rc ? rc : ntx_call_load(c, model, beside, err);
-    while ((!rc || rc == -ETIMEDOUT) && e.kind == NTX_EVENT_PROGRESS)
+    while ((!rc || rc == -ETIMEDOUT) && e.kind == NTX_EVENT_PROGRESS) {
         rc = ntx_call_next(c, STEP_MS, &e, err);
+        if (rc == -ETIMEDOUT)
+            look_still(g, place);
+        else
+            ntx_turns_still(g->turns, place, "");
+    }
     ntx_call_close(c);
     return rc == -EDQUOT && away ? -EHOSTDOWN : rc; /* once they are back, they can be unloaded */
 }

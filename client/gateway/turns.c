@@ -33,7 +33,8 @@ struct place {
     char loaded[NTX_KNOWN_NAME], loading[NTX_KNOWN_NAME];
     char last[NTX_KNOWN_NAME]; /* the model that was loaded last, perhaps lost */
     bool is_asleep;            /* the thread unloaded the last model */
-    bool is_busy;              /* the thread loads or unloads */
+    bool is_busy;              /* the thread loads or unloads, */
+    bool is_open;              /* but the old model still answers */
     unsigned held;
     int64_t keep_ms;             /* of the loaded model */
     uint64_t loaded_ns, idle_ns; /* since when it is loaded, and without turns */
@@ -155,7 +156,7 @@ static void give_turns(struct ntx_turns *s, uint64_t now)
 {
     for (unsigned i = 0; i < s->c.places; i++) {
         struct place *p = &s->place[i];
-        if (p->is_busy || !*p->loaded || is_closed(s, p, now))
+        if (!*p->loaded || (p->is_busy ? !p->is_open : is_closed(s, p, now)))
             continue;
         for (struct ntx_turn *t = s->first; t; t = t->next)
             if (t->state == WAITING && !strcmp(t->model, p->loaded))
@@ -237,7 +238,7 @@ static void swap_to(struct ntx_turns *s, struct place *p, const char *model)
     pthread_mutex_unlock(&s->lock);
     int rc = s->c.load(s->c.arg, (unsigned)(p - s->place), wanted, now, &err);
     pthread_mutex_lock(&s->lock);
-    p->is_busy = false;
+    p->is_busy = p->is_open = false;
     p->loading[0] = 0;
     p->is_asleep = !rc && !*wanted;
     end_swap(s, p, wanted, rc, &err);
@@ -366,6 +367,15 @@ void ntx_turns_see(struct ntx_turns *s, unsigned place, const char *loaded)
         p->loaded_ns = p->idle_ns = ntx_now_ns();
         pthread_cond_broadcast(&s->news);
     }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void ntx_turns_still(struct ntx_turns *s, unsigned place, const char *loaded)
+{
+    struct place *p = &s->place[place];
+    pthread_mutex_lock(&s->lock);
+    p->is_open = p->is_busy && *loaded && !strcmp(p->loaded, loaded);
+    give_turns(s, ntx_now_ns());
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -45,6 +45,9 @@ int ntx_turns_new(const struct ntx_turns_config *c, struct ntx_turns **out);
 void ntx_turns_free(struct ntx_turns *s); /* after all turns; waits for `load`. NULL does nothing */
 /* The model that is loaded in a place, "" for none, as its ntx-computed says. It has no effect while turns are held. */
 void ntx_turns_see(struct ntx_turns *s, unsigned place, const char *loaded);
+/* For a `load` that takes long: the place's model at the moment. If that is still the old one (the files of the new one
+ * are only being opened), it gets turns meanwhile; the swap ends those that it finds by ntx_turn_lost. */
+void ntx_turns_still(struct ntx_turns *s, unsigned place, const char *loaded);
 
 struct ntx_turns_place {
     char loaded[NTX_KNOWN_NAME], loading[NTX_KNOWN_NAME]; /* "": none */

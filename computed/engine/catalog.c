@@ -96,18 +96,24 @@ static const char *type_in(const char *stem)
     return is ? p : stem;
 }
 
-/* within: folders below the one that the list names. */
-static void add_names(struct scan *s, struct ntx_catalog_model *m, const char *given, const char *within)
+/* path: as the list or the folder has it, since a link may lead to a file without a name (a hub's cache).
+ * within: folders below the one that the list names. */
+static void add_names(struct scan *s, struct ntx_catalog_model *m, const char *path, const char *given,
+                      const char *within)
 {
     char stem[NTX_KNOWN_NAME], longer[2 * NTX_KNOWN_NAME];
-    const char *file = base_of(m->path);
-    const size_t n = stem_length(file);
+    const char *file = base_of(path);
+    size_t n = stem_length(file);
     snprintf(stem, sizeof stem, "%.*s", n ? (int)n : (int)sizeof stem - 1, file);
     add_name(s, m, given);
     add_name(s, m, stem);
     snprintf(longer, sizeof longer, "%s:%s", within, type_in(stem));
     if (strchr(within, '/'))
         add_name(s, m, longer);
+    if (strcmp(file, base_of(m->path)) && (n = stem_length(base_of(m->path)))) { /* of a link, also the target's */
+        snprintf(stem, sizeof stem, "%.*s", (int)n, base_of(m->path));
+        add_name(s, m, stem);
+    }
     if (m->n_names)
         return;
     snprintf(longer, sizeof longer, "%s/%s", *within ? within : "file", stem); /* the same name in another folder */
@@ -194,7 +200,7 @@ static void add_file(struct scan *s, const char *path, const char *given, const 
     if (m)
         look_at(s, &one);
     if (m && (one.read || !found))
-        add_names(s, &one, given, within);
+        add_names(s, &one, path, given, within);
     if (one.n_names)
         s->out.m[s->out.n++] = one;
     else

@@ -17,8 +17,9 @@
 #include "computed/server/receiver.h"
 
 #define REQUEST_S      10 /* for a client to send a whole request with descriptors */
-#define LOOK_S         60 /* to read headers, */
-#define HANGING_LOOK_S 5  /* and for a known model while the folders of models do not answer */
+#define LOOK_S         60 /* to read headers and samples, */
+#define KNOWN_LOOK_S   20 /* of a known model, for which others may wait, */
+#define HANGING_LOOK_S 5  /* and while the folders of models do not answer */
 #define MOST_OF_USER   4
 #define MOST           16
 
@@ -257,11 +258,11 @@ int ntx__fd_receiver_order(struct ntx_fd_receiver *t, struct ntx_pending_load *o
     return rc;
 }
 
-/* A request that names a model makes all others wait while its files are opened: shorter where a folder of models is
- * known to hang. */
 static uint64_t look_s(const struct ntx_server *s, const struct ntx_pending_load *o)
 {
-    return s->scan_hangs && o->load->known && *o->load->known ? HANGING_LOOK_S : LOOK_S;
+    if (!o->load->known || !*o->load->known)
+        return LOOK_S;
+    return s->scan_hangs ? HANGING_LOOK_S : KNOWN_LOOK_S;
 }
 
 void ntx__fd_receivers_check(struct ntx_server *s)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests about known models (computed/engine/catalog.h): the list, and loads by name. Each waits for a scan that
- * began after it, so that new and vanished files count. A thread scans, one scan at a time. While a scan hangs (a drive
- * that does not answer), requests get the result of the one before, at once. */
+ * began after it, so that new and vanished files count. A thread scans, one scan at a time. Where a scan takes long (a
+ * drive that does not answer), requests get the result of the one before. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define HANG_NS 3000000000ull
+#define SOON_NS 500000000ull  /* so long a scan is waited for if there is an earlier result, */
+#define HANG_NS 3000000000ull /* and if there is none; then it is said to hang */
 
 struct known_scan {
     uv_work_t work;
@@ -208,11 +209,13 @@ static void after_scan(uv_work_t *w, int status)
 void ntx__known_tick(struct ntx_server *s)
 {
     put_queue(s);
-    if (!s->scan || ntx_now_ns() - s->scan_ns < HANG_NS)
+    const uint64_t for_ns = s->scan ? ntx_now_ns() - s->scan_ns : 0;
+    if (for_ns < (s->was_scanned ? SOON_NS : HANG_NS))
         return;
-    if (!s->scan_hangs)
+    if (!s->scan_hangs && for_ns >= HANG_NS) {
         ntx_log(NTX_LOG_WARN, "degraded: the folders of models do not answer; the list stays as it was");
-    s->scan_hangs = true;
+        s->scan_hangs = true;
+    }
     struct ntx_parked *const asked[] = {s->scan->asked, s->asked};
     s->scan->asked = s->asked = NULL;
     for (int i = 0; i < 2; i++) {
@@ -316,6 +319,6 @@ void ntx__known_request(struct ntx_conn *c, Ntx__Request *req)
     *last = h;
     if (!s->scan)
         begin_scan(s);
-    else if (s->scan_hangs)
+    else
         ntx__known_tick(s);
 }

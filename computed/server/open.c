@@ -16,7 +16,9 @@
 #include "common/util.h"
 #include "computed/server/server_impl.h"
 
-#define MOST_OPENED 4 /* loads beyond the receiver: each holds a header and a vocabulary */
+#define MOST_OPENED 4   /* loads beyond the receiver: each holds a header and a vocabulary */
+#define MOST_STUCK  2   /* threads that wait for a drive: others are needed */
+#define OPEN_S      120 /* the receiver has read the header and samples already */
 
 static void unlink_pending_load(struct ntx_pending_load *o)
 {
@@ -132,15 +134,34 @@ static void start_work(struct ntx_pending_load *o)
     o->request->machines = s->c.machines;
     o->work.data = o;
     o->working = true;
+    o->work_ns = ntx_now_ns();
     uv_queue_work(s->loop, &o->work, open_work, after_open);
 }
 
-static bool too_many_opened(const struct ntx_server *s)
+static const char *too_many_opened(const struct ntx_server *s)
 {
-    unsigned n = 0;
-    for (const struct ntx_pending_load *o = s->pending_loads; o; o = o->next)
+    unsigned n = 0, stuck = 0;
+    for (const struct ntx_pending_load *o = s->pending_loads; o; o = o->next) {
         n += o->request || o->loaded;
-    return n >= MOST_OPENED;
+        stuck += o->stuck;
+    }
+    if (stuck >= MOST_STUCK)
+        return "earlier loads still wait for a drive that does not answer: mend it, or start ntx-computed again";
+    return n >= MOST_OPENED ? "too many models are being opened: wait until that is done" : NULL;
+}
+
+void ntx__pending_loads_check(struct ntx_server *s)
+{
+    struct ntx_err e = {0};
+    const uint64_t now = ntx_now_ns();
+    ntx_err_set(&e, -ETIMEDOUT, "the model could not be opened within %d s: does its drive still answer?", OPEN_S);
+    for (struct ntx_pending_load *o = s->pending_loads; o; o = o->next) {
+        if (!o->working || o->dropped || now - o->work_ns < OPEN_S * 1000000000ull)
+            continue;
+        o->stuck = o->dropped = true; /* the thread may still come back */
+        atomic_store_explicit(&o->stop, true, memory_order_relaxed);
+        ntx__requester_tell(s, &o->requester, &e);
+    }
 }
 
 /* Starts the work; takes the descriptors over. */
@@ -157,9 +178,10 @@ void ntx__pending_load_verdict(struct ntx_pending_load *o, int rc, const char *t
 {
     struct ntx_err err = {0};
     o->receiver = NULL; /* it has ended */
-    if (!rc && too_many_opened(o->server)) {
+    const char *many = rc ? NULL : too_many_opened(o->server);
+    if (many) {
         rc = -EBUSY;
-        text = "too many models are being opened: wait until that is done";
+        text = many;
     }
     if (!rc) {
         begin_work(o, fds, n_fds);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/util.h"
+#include "computed/engine/facts.h"
 #include "computed/server/wire.h"
 #include "proto/frame.h"
 
@@ -122,9 +123,11 @@ static int read_header(int fd, const char *what, struct ntx_err *err)
 static int read_headers(const struct ntx_loaded *l, const struct ntx_load_request *r, struct ntx_err *err)
 {
     struct ntx_gguf *g;
+    struct ntx_facts facts;
     int rc = ntx_gguf_open(l->fds, l->n_files, (const char *const *)l->names, &g, err);
     if (rc)
         return rc;
+    ntx_facts_read(g, l->fds, &facts); /* its samples show whether the drive gives weights, too */
     for (unsigned i = 0; i < r->n_drafters && !rc && !ntx_draft_auto(r->set.draft);
          i++) { /* a drafter of the card is checked later, and left out if it does not suit */
         enum ntx_drafter_file_kind kind;

@@ -108,6 +108,7 @@ static void on_slow(uv_timer_t *t)
     ntx__health_tick(t->data);
     ntx__conns_check(t->data);
     ntx__fd_receivers_check(t->data);
+    ntx__pending_loads_check(t->data);
     ntx__known_tick(t->data);
 }
 

@@ -130,9 +130,10 @@ struct ntx_pending_load { /* open.c */
     struct ntx_err err;
     int rc;
     bool working, dropped;
+    bool stuck;   /* working for too long: its requester knows */
     bool again;   /* reloads an earlier model, only if none is loaded */
     bool revived; /* that one was served before this process */
-    uint64_t since_ns;
+    uint64_t since_ns, work_ns;
     atomic_bool stop;
 };
 
@@ -344,6 +345,7 @@ void ntx__pending_load_again(struct ntx_server *s, const Ntx__Load *m, const int
 void ntx__pending_load_verdict(struct ntx_pending_load *o, int rc, const char *text, const int *fds, unsigned n_fds);
 bool ntx__pending_load_of(const struct ntx_server *s, const struct ntx_reply_queue *replies); /* NULL: of any client */
 void ntx__pending_loads_drop(struct ntx_server *s, const struct ntx_reply_queue *replies);
+void ntx__pending_loads_check(struct ntx_server *s); /* gives up one whose files do not answer */
 /* Switches to a load that is ready, if no model is in transit. */
 void ntx__pending_loads_go(struct ntx_server *s);
 void ntx__pending_loads_stop(struct ntx_server *s);

@@ -139,8 +139,8 @@ def check_delete(site, g):
     outside = os.path.join(tmp.name, "outside.gguf")
     shutil.copy(OWN, outside)
     os.symlink(outside, site.path("linked.gguf"))
-    wait_for(lambda: "outside" in g.tags(), 10, "a model behind a link")
-    for name in ("own", "outside"):
+    wait_for(lambda: "linked" in g.tags(), 10, "a model behind a link")
+    for name in ("own", "linked", "outside"):
         status, why = remove(g, name)
         check(status == 403 and "not in ntx's own folder" in why, name, status, why)
     check(os.path.exists(OWN) and os.path.exists(outside), "files elsewhere stay")

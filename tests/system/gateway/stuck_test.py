@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A known model on a drive that does not answer: the list and the other models stay, and nobody waits for it twice."""
+"""A known model on a drive that does not answer, before or while it is read: its requests get a reason, the list and
+the other models stay, and nobody waits for it twice.
+
+With NTX_LONG also a drive that halts between the weights (a minute)."""
 
 import os
 import sys
@@ -9,7 +12,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
-from fuse import Stuck  # noqa: E402
+from fuse import Halting, Stuck  # noqa: E402
 from gateway import Daemons, Gateway, check, equal, make_model, patience, wait_for  # noqa: E402
 
 tmp = tempfile.TemporaryDirectory(prefix="ntx-stuck-")
@@ -41,13 +44,59 @@ def check_load(g, stuck):
     asking.start()
     wait_for(lambda: b"ntx_gateway_turns_waiting 1" in g.request("GET", "/metrics")[2], 10, "a request for it")
     ask(g, "alpha")
-    check(time.monotonic() - begin < 20 * patience(), "the other model:", time.monotonic() - begin)
+    check(time.monotonic() - begin < 4 * patience(), "the other model:", time.monotonic() - begin)
     asking.join()
     (status, j), *_ = said
     equal(status, 503, j)
     check("does their file system still answer" in j["error"]["message"], j)
     os.unlink(file)
     os.rename(os.path.join(tmp.name, "beta.gguf"), file)
+
+
+def check_halts(g, h, offset, most_s, words):
+    """The drive halts behind the offset at a swap: a reason for those who want its model, and the others go on."""
+    ask(g, "halting")
+    ask(g, "alpha")
+    h.halt(offset)
+    said = []
+
+    def want():
+        body = {"model": "halting", "prompt": "x", "max_tokens": 1}
+        said.append(g.post("/v1/completions", body, timeout=most_s + 60))
+
+    begin = time.monotonic()
+    wanting = [threading.Thread(target=want) for _ in range(3)]
+    for t in wanting:
+        t.start()
+    wait_for(lambda: b"ntx_gateway_turns_waiting 3" in g.request("GET", "/metrics")[2], 10, "requests for it")
+    while any(t.is_alive() for t in wanting):
+        first = time.monotonic()
+        ask(g, "alpha")
+        if not offset:  # the old model is there until the new one's files are open
+            check(time.monotonic() - first < 4 * patience(), "the other model:", time.monotonic() - first)
+        equal(g.get("/v1/models")[0], 200, "the list")
+        time.sleep(0.2)
+    check(time.monotonic() - begin < most_s * patience(), "they waited for", time.monotonic() - begin)
+    for status, j in said:
+        equal(status, 503, j)
+        check(words in j["error"]["message"], j)
+    h.go()
+    wait_for(lambda: g.post("/v1/completions", {"model": "halting", "prompt": "x", "max_tokens": 1})[0] == 200, 30, "it")
+    ask(g, "alpha")
+
+
+def halts(tmp):
+    shape = ["--layers", "4", "--embd", "256", "--ff", "1024", "--heads", "4", "--kv", "2", "--seed", "3"]
+    source = make_model(os.path.join(tmp, "source.gguf"), *shape)
+    conf = os.path.join(tmp, "halts.conf")
+    with Halting(source) as h:
+        with open(conf, "w") as f:
+            f.write("[model]\nram = 64M\nctx = 128\nmodels = %s,%s\n" % (os.path.join(DIR, "alpha.gguf"), h.path))
+        with Daemons("--config", conf) as d, Gateway(d) as g:
+            check_halts(g, h, 0, 40, "does their file system still answer")
+            if os.environ.get("NTX_LONG"):
+                check_halts(g, h, os.path.getsize(source) - 4096, 120, "no byte of the model came")
+            h.go()
 
 
 def main():
@@ -64,7 +113,7 @@ def main():
         with stuck:
             link = os.path.join(DIR, "stuck.gguf")
             os.symlink(os.path.join(stuck.dir, "model.gguf"), link)
-            wait_for(lambda: listed(g)[1] > 1, 20, "a list that is waited for")
+            wait_for(lambda: listed(g)[1] > 0.4, 20, "a list that is waited for")
             for _ in range(2):
                 time.sleep(1.1)  # the gateway's own list is fresh for a second
                 names, seconds = listed(g)
@@ -78,6 +127,7 @@ def main():
         os.rename(gamma, os.path.join(DIR, "gamma.gguf"))
         wait_for(lambda: listed(g)[0] == ["alpha", "beta", "gamma"], 20, "a new file, once the drive answers again")
         ask(g, "beta")
+    halts(tmp.name)
 
 
 main()
