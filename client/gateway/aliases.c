@@ -62,6 +62,34 @@ static int write_aliases(int folder, const json_t *all, struct ntx_err *err)
     return rc ? ntx_err_set(err, rc, "%s in the folder of models: %s", FILE_NAME, strerror(-rc)) : 0;
 }
 
+/* The path of an alias as the file has it; NULL: it is none. */
+static const char *path_of(const json_t *alias)
+{
+    return json_string_value(json_is_object(alias) ? json_object_get(alias, "path") : alias);
+}
+
+static void add_alias(json_t *model, const char *name, const json_t *alias)
+{
+    json_t *made = json_object_get(model, "made");
+    json_array_append_new(json_object_get(model, "names"), json_string(name));
+    json_array_append_new(json_object_get(model, "aliases"), json_string(name));
+    if (json_is_object(alias))
+        json_object_set_new(made, name, json_deep_copy(alias));
+}
+
+const json_t *ntx_aliases_made(const json_t *models, const char *name)
+{
+    const json_t *m, *made;
+    const char *each;
+    size_t i;
+    const size_t n = strlen(name), bare = n > 7 && !strcasecmp(name + n - 7, ":latest") ? n - 7 : n;
+    json_array_foreach(models, i, m)
+        json_object_foreach(json_object_get(m, "made"), each, made)
+            if (!strcasecmp(each, name) || (!strncasecmp(each, name, bare) && !each[bare]))
+                return made;
+    return NULL;
+}
+
 void ntx_aliases_add(json_t *models)
 {
     struct ntx_err ignored;
@@ -73,14 +101,11 @@ void ntx_aliases_add(json_t *models)
         close(folder);
     json_array_foreach(models, i, m) {
         const char *at = json_string_value(json_object_get(m, "path"));
-        json_t *names = json_object_get(m, "names"), *own = json_array();
-        json_object_foreach(all, name, path) {
-            if (!at || !json_is_string(path) || strcmp(json_string_value(path), at) || !ntx_alias_valid(name))
-                continue;
-            json_array_append_new(names, json_string(name));
-            json_array_append_new(own, json_string(name));
-        }
-        json_object_set_new(m, "aliases", own);
+        json_object_set_new(m, "aliases", json_array());
+        json_object_set_new(m, "made", json_object());
+        json_object_foreach(all, name, path)
+            if (at && path_of(path) && !strcmp(path_of(path), at) && ntx_alias_valid(name))
+                add_alias(m, name, path);
     }
     json_decref(all);
 }
@@ -96,7 +121,16 @@ static const char *spelling_of(json_t *all, const char *name)
     return NULL;
 }
 
-int ntx_aliases_set(const char *name, const char *path, struct ntx_err *err)
+static json_t *alias_of(const char *path, const json_t *made)
+{
+    json_t *alias = json_object_size(made) ? json_deep_copy(made) : NULL;
+    if (!alias)
+        return json_string(path);
+    json_object_set_new(alias, "path", json_string(path));
+    return alias;
+}
+
+int ntx_aliases_set(const char *name, const char *path, const json_t *made, struct ntx_err *err)
 {
     int folder = open_folder(path != NULL, err);
     if (folder < 0)
@@ -111,7 +145,7 @@ int ntx_aliases_set(const char *name, const char *path, struct ntx_err *err)
     if (!rc && path && json_object_size(all) >= ALIASES_MOST)
         rc = ntx_err_set(err, -E2BIG, "there are %d aliases already: delete some", ALIASES_MOST);
     if (!rc && path)
-        json_object_set_new(all, name, json_string(path));
+        json_object_set_new(all, name, alias_of(path, made));
     rc = rc ? rc : write_aliases(folder, all, err);
     json_decref(all);
     close(folder);
@@ -127,7 +161,7 @@ int ntx_aliases_drop(const char *path, struct ntx_err *err)
     const size_t n = json_object_size(all);
     const char *name;
     void *next;
-    json_object_foreach_safe(all, next, name, at) if (json_is_string(at) && !strcmp(json_string_value(at), path))
+    json_object_foreach_safe(all, next, name, at) if (path_of(at) && !strcmp(path_of(at), path))
         json_object_del(all, name);
     int rc = json_object_size(all) == n ? 0 : write_aliases(folder, all, err);
     json_decref(all);

@@ -109,8 +109,24 @@ int ntx__request_keep(const json_t *body, bool *keeps, int64_t *keep_ms, struct 
                : 0;
 }
 
-int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out,
-                         struct ntx_fault *f)
+/* Reads the body's fields over the defaults of its model's name. */
+static int read_fields(struct ntx_api_request *a, const json_t *body, const struct ntx_api_request_makes *makes,
+                       struct ntx_fault *f)
+{
+    const char *model = json_string_value(json_object_get(body, "model"));
+    json_t *made = makes && model && *model ? makes->of(makes->arg, model) : NULL;
+    struct ntx_made_rest rest = {0};
+    int rc = made ? ntx__request_made_begin(a, made, &rest, f) : 0;
+    rc = rc ? rc : readers[a->api](a, body, f);
+    if (!rc && made)
+        rc = ntx__request_made_end(a, body, made, &rest, f);
+    ntx__request_made_free(&rest);
+    json_decref(made);
+    return rc;
+}
+
+int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len,
+                         const struct ntx_api_request_makes *makes, struct ntx_api_request **out, struct ntx_fault *f)
 {
     struct ntx_api_request *a = calloc(1, sizeof *a);
     json_t *j = a ? ntx__json_read(body, len, f) : NULL;
@@ -136,7 +152,7 @@ int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t 
     if (named && !json_is_null(named) && !json_is_string(named))
         ntx_fault(f, NTX_FAULT_INVALID, "model", "'model' must be a string");
     else if (j)
-        rc = readers[api](a, j, f);
+        rc = read_fields(a, j, makes, f);
     if (!rc)
         rc = ntx__request_keep(j, &a->keeps, &a->keep_ms, f);
     const char *model = json_string_value(named);

@@ -131,9 +131,17 @@ static inline unsigned ntx_api_request_choices(const struct ntx_api_request *a)
     return a->n * (unsigned)(a->messages ? 1 : a->n_prompts);
 }
 
-/* 0, or -1 with f. Parsing takes memory in proportion to len at most. */
-int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len, struct ntx_api_request **out,
-                         struct ntx_fault *f);
+/* The defaults of names that /api/create made. of: those of a name, a new reference; NULL: none. */
+struct ntx_api_request_makes {
+    json_t *(*of)(void *arg, const char *model);
+    void *arg;
+};
+
+/* 0, or -1 with f. Parsing takes memory in proportion to len at most. makes: NULL if there are no such names. */
+int ntx_api_request_read(enum ntx_api_request_api api, const char *body, size_t len,
+                         const struct ntx_api_request_makes *makes, struct ntx_api_request **out, struct ntx_fault *f);
+/* Whether defaults can be taken: {system, parameters}. ignored: options that are not followed. */
+int ntx_api_request_made_check(const json_t *made, struct ntx_ignored *ignored, struct ntx_fault *f);
 void ntx_api_request_free(struct ntx_api_request *a);
 void ntx_api_request_clear(struct ntx_api_request *a); /* frees its parts, but not a */
 /* request_stable.c: whether parts of system prompts are left out that change with each request and mean nothing to a
@@ -151,6 +159,18 @@ json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f);
 json_t *ntx__json_load(const char *body, size_t len, size_t flags, struct ntx_fault *f); /* with jansson's flags */
 /* keep_alive or ttl, if there is one: how long the model stays. */
 int ntx__request_keep(const json_t *body, bool *keeps, int64_t *keep_ms, struct ntx_fault *f);
+/* request_made.c. Before and after the body's own fields are read: the defaults of its model's name. */
+struct ntx_made_rest {
+    char *stops[NTX_API_REQUEST_STOPS];
+    unsigned n_stops;
+    uint32_t max_tokens;
+};
+int ntx__request_made_begin(struct ntx_api_request *a, const json_t *made, struct ntx_made_rest *rest,
+                            struct ntx_fault *f);
+int ntx__request_made_end(struct ntx_api_request *a, const json_t *body, const json_t *made, struct ntx_made_rest *rest,
+                          struct ntx_fault *f);
+void ntx__request_made_free(struct ntx_made_rest *rest);
+int ntx__request_options(struct ntx_api_request *a, const json_t *o, struct ntx_fault *f); /* Ollama's `options` */
 int ntx__request_chat(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);
 int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f);

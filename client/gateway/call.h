@@ -44,6 +44,7 @@ struct ntx_gate {
         bool other; /* a model is loaded that is not known */
         bool none;  /* no model is loaded */
         bool begun; /* a load was begun since these daemons started */
+        bool made;  /* some names have defaults of their own (aliases.h) */
     } models;
     struct ntx_turns *turns;
 };

@@ -72,11 +72,11 @@ static bool is_alias(const json_t *known, const char *name)
     return false;
 }
 
-static int set_alias(struct ntx_request *q, const char *name, const char *path, struct ntx_err *err)
+static int set_alias(struct ntx_request *q, const char *name, const char *path, const json_t *made, struct ntx_err *err)
 {
     struct ntx_gate *g = ntx__http_gate(q->http);
     pthread_mutex_lock(&g->models.lock);
-    int rc = ntx_aliases_set(name, path, err);
+    int rc = ntx_aliases_set(name, path, made, err);
     g->models.since_ns = 0;
     pthread_mutex_unlock(&g->models.lock);
     return rc;
@@ -91,8 +91,32 @@ static enum MHD_Result reply_lines(struct ntx_request *q, const char *lines)
 
 /* ---- aliases */
 
-/* 0, or -1 with f. */
-static int name_model(struct ntx_request *q, const char *from, const char *to, struct ntx_fault *f)
+/* The defaults of the name `from`, and those of the body over them. A new reference; NULL with f. */
+static json_t *made_of(struct ntx_request *q, const json_t *list, const char *from, const json_t *body,
+                       struct ntx_fault *f)
+{
+    const json_t *system = json_object_get(body, "system"), *parameters = json_object_get(body, "parameters");
+    const json_t *before = ntx_aliases_made(list, from);
+    json_t *made = before ? json_deep_copy(before) : json_object(), *all = json_object_get(made, "parameters");
+    json_object_del(made, "path");
+    if (json_string_length(system))
+        json_object_set_new(made, "system", json_deep_copy(system));
+    if (json_object_size(parameters) && all)
+        json_object_update(all, (json_t *)(uintptr_t)parameters);
+    else if (json_object_size(parameters))
+        json_object_set_new(made, "parameters", json_deep_copy(parameters));
+    if (system && !json_is_null(system) && !json_is_string(system))
+        ntx_fault(f, NTX_FAULT_INVALID, "system", "'system' must be a string");
+    else if (parameters && !json_is_null(parameters) && !json_is_object(parameters))
+        ntx_fault(f, NTX_FAULT_INVALID, "parameters", "'parameters' must be an object");
+    else if (!ntx_api_request_made_check(made, &q->ignored, f))
+        return made;
+    json_decref(made);
+    return NULL;
+}
+
+/* body: of /api/create; NULL: /api/copy. 0, or -1 with f. */
+static int name_model(struct ntx_request *q, const char *from, const char *to, const json_t *body, struct ntx_fault *f)
 {
     struct ntx_err err = {0};
     json_t *list = NULL;
@@ -103,8 +127,12 @@ static int name_model(struct ntx_request *q, const char *from, const char *to, s
                        "'%.200s' cannot be a name: letters, digits and . _ - : / are possible", to);
     else if (!rc && there && !is_alias(there, to))
         rc = ntx_fault(f, NTX_FAULT_INVALID, "model", "'%.200s' is a model's own name", to);
-    else if (!rc && set_alias(q, to, text_in(known, "path"), &err))
+    json_t *made = rc ? NULL : made_of(q, list, from, body, f);
+    if (!rc && !made)
+        rc = -1;
+    if (!rc && set_alias(q, to, text_in(known, "path"), made, &err))
         rc = ntx_fault(f, ntx_fault_of(err.code), NULL, "%s", err.text);
+    json_decref(made);
     json_decref(list);
     return rc;
 }
@@ -115,7 +143,7 @@ enum MHD_Result ntx__serve_ollama_copy(struct ntx_request *q)
     json_t *body = read_body(q, NTX_FIELDS_OLLAMA_COPY, &f);
     const char *from = body ? name_in(body, "source", NULL, &f) : NULL,
                *to = from ? name_in(body, "destination", NULL, &f) : NULL;
-    int rc = to ? name_model(q, from, to, &f) : -1;
+    int rc = to ? name_model(q, from, to, NULL, &f) : -1;
     json_decref(body);
     return rc ? ntx__reply_fault(q, &f) : reply_lines(q, "");
 }
@@ -126,7 +154,7 @@ enum MHD_Result ntx__serve_ollama_create(struct ntx_request *q)
     json_t *body = read_body(q, NTX_FIELDS_OLLAMA_CREATE, &f);
     const char *to = body ? name_in(body, "model", "name", &f) : NULL,
                *from = to ? name_in(body, "from", NULL, &f) : NULL;
-    int rc = from ? name_model(q, from, to, &f) : -1;
+    int rc = from ? name_model(q, from, to, body, &f) : -1;
     json_decref(body);
     return rc ? ntx__reply_fault(q, &f) : reply_lines(q, "{\"status\":\"success\"}\n");
 }
@@ -203,7 +231,7 @@ enum MHD_Result ntx__serve_ollama_delete(struct ntx_request *q)
     ntx__http_patience(q->http, q->conn, true);
     if (known && !is_alias(known, name))
         rc = delete_model(q, known, name, &f);
-    else if (known && set_alias(q, name, NULL, &err))
+    else if (known && set_alias(q, name, NULL, NULL, &err))
         rc = ntx_fault(&f, ntx_fault_of(err.code), NULL, "%s", err.text);
     ntx__http_patience(q->http, q->conn, false);
     json_decref(list);
@@ -265,7 +293,8 @@ static void end_pull(struct puller *p, const json_t *step)
     json_array_foreach(looked ? list : NULL, i, m)
         if (!strcmp(text_in(m, "path"), real))
             known = m;
-    if (known && !ntx_models_named(list, p->name) && ntx_alias_valid(p->name) && set_alias(p->q, p->name, real, &err))
+    if (known && !ntx_models_named(list, p->name) && ntx_alias_valid(p->name) &&
+        set_alias(p->q, p->name, real, NULL, &err))
         ntx_log(NTX_LOG_WARN, "%s", err.text);
     if (!known)
         json_object_set_new(end, "ntx",

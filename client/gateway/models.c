@@ -47,6 +47,16 @@ static void see_others(struct ntx_gate *g)
     }
 }
 
+static bool has_made(const json_t *list)
+{
+    size_t i;
+    const json_t *m;
+    json_array_foreach(list, i, m)
+        if (json_object_size(json_object_get(m, "made")))
+            return true;
+    return false;
+}
+
 /* Takes the reply's list; tells the turns which model is loaded. */
 static void keep_list(struct ntx_gate *g, const char *text)
 {
@@ -59,6 +69,7 @@ static void keep_list(struct ntx_gate *g, const char *text)
         g->models.said = list;
     }
     g->models.many = json_array_size(json_object_get(j, "models")) > 1;
+    g->models.made = has_made(json_object_get(j, "models"));
     g->models.other = json_is_true(json_object_get(j, "other"));
     g->models.begun |= !json_is_true(json_object_get(j, "fresh"));
     g->models.none = (!loaded || !*loaded) && g->models.begun; /* before the first load, a request begins it */
@@ -174,6 +185,21 @@ const json_t *ntx_models_find(struct ntx_gate *g, const json_t *list, const char
     if (!m)
         fault_unknown(list, name, f);
     return m;
+}
+
+json_t *ntx_models_made(void *arg, const char *name)
+{
+    struct ntx_gate *g = arg;
+    struct ntx_err ignored;
+    json_t *list = NULL;
+    pthread_mutex_lock(&g->models.lock);
+    const bool none = g->models.said && !g->models.made;
+    pthread_mutex_unlock(&g->models.lock);
+    if (none || ntx_gate_models(g, &list, &ignored))
+        return NULL;
+    json_t *made = json_deep_copy(ntx_aliases_made(list, name));
+    json_decref(list);
+    return made;
 }
 
 /* ---- turns */

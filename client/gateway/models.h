@@ -16,6 +16,8 @@ int ntx_gate_models(struct ntx_gate *g, json_t **out, struct ntx_err *err);
 const json_t *ntx_models_find(struct ntx_gate *g, const json_t *list, const char *name, struct ntx_fault *f);
 /* The model that has this name; NULL: none. NAME:latest, NAME.gguf and hf.co/NAME mean NAME. */
 const json_t *ntx_models_named(const json_t *list, const char *name);
+/* The defaults of a name that /api/create made (aliases.h), a new reference; NULL: none. arg: the gate. */
+json_t *ntx_models_made(void *arg, const char *name);
 /* A turn for the model of this name; *out NULL: no model is known, and no turn is needed. 0, or -1 with f. */
 int ntx_models_turn(struct ntx_gate *g, const char *name, struct ntx_turn **out, struct ntx_fault *f);
 /* Waits until a turn is held: 0; -ETIMEDOUT, -ECANCELED (the client is gone), -ESHUTDOWN, or why it cannot be. t may be

@@ -5,7 +5,7 @@
 
 #include "client/gateway/request_fields.h"
 
-static int read_options(struct ntx_api_request *a, const json_t *o, struct ntx_fault *f)
+int ntx__request_options(struct ntx_api_request *a, const json_t *o, struct ntx_fault *f)
 {
     const json_t *most = json_object_get(o, "num_predict");
     json_int_t n = json_integer_value(most);
@@ -48,7 +48,7 @@ static int begin_request(struct ntx_api_request *a, enum ntx_fields of, const js
 {
     a->stream = true;
     return ntx_fields_read(of, body, a, &a->ignored, f) || read_think(a, json_object_get(body, "think"), f) ||
-                   read_options(a, json_object_get(body, "options"), f) ||
+                   ntx__request_options(a, json_object_get(body, "options"), f) ||
                    read_format(a, json_object_get(body, "format"), f)
                ? -1
                : 0;

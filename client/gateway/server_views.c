@@ -180,7 +180,8 @@ enum MHD_Result ntx__serve_template(struct ntx_request *q)
     struct ntx_api_request *a = NULL;
     struct ntx_call *c = NULL;
     json_t *text = NULL;
-    if (ntx_api_request_read(NTX_API_CHAT, q->body.n ? q->body.p : "", q->body.n, &a, &f))
+    const struct ntx_api_request_makes makes = {ntx_models_made, ntx__http_gate(q->http)};
+    if (ntx_api_request_read(NTX_API_CHAT, q->body.n ? q->body.p : "", q->body.n, &makes, &a, &f))
         return ntx__reply_fault(q, &f);
     ntx__http_body_done(q);
     if (mark_pictures(a, &f) || ntx__http_turn(q, a->model, -1, &f)) {

@@ -235,7 +235,8 @@ static struct job *job_new(struct ntx_request *q, struct ntx_fault *f)
     j->http = q->http;
     j->conn = q->conn;
     j->q = q;
-    int rc = ntx_api_request_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &j->request, f);
+    const struct ntx_api_request_makes makes = {ntx_models_made, ntx__http_gate(q->http)};
+    int rc = ntx_api_request_read(q->route->api, q->body.n ? q->body.p : "", q->body.n, &makes, &j->request, f);
     ntx__http_body_done(q);
     if (!rc && j->request->loads)
         return j;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/gateway/aliases.h"
 #include "client/gateway/http.h"
 #include "client/monitor/metrics_text.h"
 #include "common/util.h"
@@ -295,6 +296,38 @@ static json_t *json_of_show(json_t *details, const char *arch, json_int_t ctx, c
                      details, "model_info", info, "capabilities", can);
 }
 
+/* "temperature                    0.5", a line each, as Ollama has them. */
+static void put_parameter(struct ntx_buf *b, const char *name, const json_t *v)
+{
+    char *text = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT), line[64];
+    snprintf(line, sizeof line, "%s%-30.30s ", b->n ? "\n" : "", name);
+    ntx_buf_text(b, line);
+    ntx_buf_text(b, text ? text : "");
+    free(text);
+}
+
+/* The defaults of a name that /api/create made. */
+static void add_made(json_t *show, const json_t *made, const char *parent)
+{
+    struct ntx_buf b = {0};
+    const char *name;
+    const json_t *v, *one;
+    size_t i;
+    json_object_foreach(json_object_get(made, "parameters"), name, v) {
+        if (!json_is_array(v))
+            put_parameter(&b, name, v);
+        json_array_foreach(v, i, one)
+            put_parameter(&b, name, one);
+    }
+    if (b.n && !b.bad)
+        json_object_set_new(show, "parameters", json_stringn(b.p, b.n));
+    if (json_object_get(made, "system"))
+        json_object_set(show, "system", json_object_get(made, "system"));
+    if (made)
+        json_object_set_new(json_object_get(show, "details"), "parent_model", json_string(parent));
+    ntx_buf_free(&b);
+}
+
 /* Of a known model that is not loaded, nobody knows whether it calls tools. */
 static json_t *show_known(struct ntx_request *q, const json_t *list, const json_t *status, const char *name,
                           struct ntx_fault *f)
@@ -313,6 +346,7 @@ static json_t *show_known(struct ntx_request *q, const json_t *list, const json_
                                 json_string_value(json_object_get(known, "arch")), ctx,
                                 loaded ? json_string_value(json_object_get(status, "reply_format")) : NULL);
     json_object_set(show, "modified_at", json_object_get(entry, "modified_at"));
+    add_made(show, name ? ntx_aliases_made(list, name) : NULL, id);
     json_decref(entry);
     return show;
 }

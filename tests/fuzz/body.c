@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ntx_fault f = {0};
     if (!size)
         return 0;
-    int rc = ntx_api_request_read(data[0] % NTX_N_APIS, (const char *)data + 1, size - 1, &a, &f);
+    int rc = ntx_api_request_read(data[0] % NTX_N_APIS, (const char *)data + 1, size - 1, NULL, &a, &f);
     MUST(rc ? f.kind && f.text[0] && ntx_fault_info(f.kind)->status >= 400 : a != NULL);
     if (!rc) {
         json_t *status = json_pack("{s:[s, s, s], s:{s:b, s:[s]}}", "template_names", "enable_thinking",

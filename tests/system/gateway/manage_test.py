@@ -123,11 +123,68 @@ def check_names(site, g):
         ({"model": "a b", "from": "own"}, 400),
         ({"model": "x", "from": "nothing"}, 404),
         ({"model": "x"}, 400),
-        ({"model": "x", "from": "own", "system": "You are a pirate."}, 400),
+        ({"model": "x", "from": "own", "template": "{{ .Prompt }}"}, 400),
+        ({"model": "x", "from": "own", "system": 7}, 400),
+        ({"model": "x", "from": "own", "parameters": {"temperature": "hot"}}, 400),
+        ({"model": "x", "from": "own", "parameters": {"num_predict": -7}}, 400),
+        ({"model": "x", "from": "own", "parameters": [1]}, 400),
         ({"model": "x", "from": "own", "files": {"a": "sha256:0"}}, 400),
     ):
         equal(g.post("/api/create", body)[0], code, body)
     return text
+
+
+SYSTEM = "You are a pirate."
+FIXED = {"temperature": 0, "num_predict": 5, "stop": ["zzz"], "top_k": 3, "seed": 11}
+
+
+def check_made(site, g):
+    """A name with defaults of its own: they hold where a request says nothing else, in every API."""
+    status, head, body = g.request(
+        "POST", "/api/create", {"model": "mario", "from": "own", "system": SYSTEM, "parameters": dict(FIXED, mystery=1)}
+    )
+    equal((status, json.loads(body)), (200, {"status": "success"}), body)
+    equal(head.get("warning"), '299 ntx "ignored: options.mystery"', "what is not followed")
+    show = g.post("/api/show", {"model": "mario"})[1]
+    equal((show["system"], show["details"]["parent_model"]), (SYSTEM, "own"), show)
+    lines = sorted(" ".join(line.split()) for line in show["parameters"].splitlines())
+    equal(lines, ["mystery 1", "num_predict 5", "seed 11", 'stop "zzz"', "temperature 0", "top_k 3"], show)
+    check("system" not in g.post("/api/show", {"model": "own"})[1], "the model itself has none")
+    made_answers(g)
+    status, said = g.post("/api/create", {"model": "luigi", "from": "mario", "parameters": {"num_predict": 2}})
+    equal(status, 200, said)
+    equal(g.post("/api/show", {"model": "luigi"})[1]["system"], SYSTEM, "taken from the other name")
+    said = g.post("/api/generate", {"model": "luigi", "prompt": "Hi", "stream": False})[1]
+    equal(said["eval_count"], 2, said)
+    equal(remove(g, "luigi"), (200, ""), "it goes as it came")
+
+
+def made_answers(g):
+    """The name's answers are those of the model with the same fields in the request, from each API."""
+    talk, system = [{"role": "user", "content": "Hi"}], {"role": "system", "content": SYSTEM}
+    chat, fixed = "/v1/chat/completions", dict(temperature=0, max_tokens=5, top_k=3, seed=11)
+    whole = g.post(chat, {"model": "own", "messages": [system, *talk], **fixed})[1]
+    want, n = whole["choices"][0]["message"]["content"], whole["usage"]["prompt_tokens"]
+    for name in ("mario", "Mario:latest"):
+        said = g.post(chat, {"model": name, "messages": talk})[1]
+        equal((said["choices"][0]["message"]["content"], said["usage"]["prompt_tokens"]), (want, n), said)
+    for path, body in (
+        ("/api/chat", {"messages": talk, "stream": False}),
+        ("/api/generate", {"prompt": "Hi", "stream": False}),
+    ):
+        said = g.post(path, {"model": "mario", **body})[1]
+        text = said.get("response") or said["message"]["content"]
+        equal((text, said["prompt_eval_count"], said["eval_count"]), (want, n, 5), said)
+    said = g.post("/v1/responses", {"model": "mario", "input": "Hi"})[1]
+    equal((said["output"][0]["content"][0]["text"], said["usage"]["input_tokens"]), (want, n), said)
+    said = g.post("/v1/messages", {"model": "mario", "messages": talk, "max_tokens": 3})[1]
+    equal((said["usage"]["output_tokens"], want.startswith(said["content"][0]["text"])), (3, True), said)
+    said = g.post("/api/chat", {"model": "mario", "messages": talk, "stream": False, "options": {"num_predict": 7}})[1]
+    equal(said["eval_count"], 7, "the request's own limit")
+    own = g.post(chat, {"model": "mario", "messages": [dict(system, content="Be brief."), *talk]})[1]
+    check(own["usage"]["prompt_tokens"] != n, "the request's own system text", own)
+    said = g.post("/v1/completions", {"model": "mario", "prompt": "Once"})[1]
+    equal(said["usage"]["completion_tokens"], 5, "a text has the parameters, too")
 
 
 def remove(g, name):
@@ -189,8 +246,11 @@ def main():
             check_pull(site, g, model)
             check_left(site, g, model)
             check_names(site, g)
+            check_made(site, g)
         with Managed(site, "--manage", "yes") as g:
             check("team/best:latest" in g.tags(), "aliases outlive the server")
+            equal(g.post("/api/show", {"model": "mario"})[1]["system"], SYSTEM, "their defaults, too")
+            equal(g.post("/api/generate", {"model": "mario", "prompt": "a", "stream": False})[1]["eval_count"], 5, "it")
             check_delete(site, g)
         check_rights(site)
 

@@ -81,7 +81,8 @@ def check_halts(g, h, offset, most_s, words):
         equal(status, 503, j)
         check(words in j["error"]["message"], j)
     h.go()
-    wait_for(lambda: g.post("/v1/completions", {"model": "halting", "prompt": "x", "max_tokens": 1})[0] == 200, 30, "it")
+    again = {"model": "halting", "prompt": "x", "max_tokens": 1}
+    wait_for(lambda: g.post("/v1/completions", again)[0] == 200, 30, "the drive goes on")
     ask(g, "alpha")
 
 
