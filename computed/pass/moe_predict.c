@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moe_predict.c: predicts the next layer's experts: its router, applied to its input if attention and FFNs added
- * nothing until then (router_lookahead.c): the state before this layer's FFN, or the residual streams. The stream
- * counts how often the prediction is right.
+/* moe_predict.c: predicts the experts of the next layer that has any: its router, applied to its input if attention
+ * and FFNs added nothing until then (router_lookahead.c): the state before this layer's FFN, or the residual streams.
+ * The stream counts how often the prediction is right.
  *
  * For prompts with so many rows that nearly all experts are wanted, nothing is predicted: all are staged, those of the
  * first layer with experts when the pass begins.
@@ -22,9 +22,18 @@
 
 #include "common/util.h"
 
+/* The next layer with a router; n_layers: there is none. */
+static uint32_t next_routed(const struct ntx_forward *f)
+{
+    uint32_t l = f->layer + 1;
+    while (l < f->hp->n_layers && f->c.chunks->layers[l].router.tensor == NTX_NO_TENSOR)
+        l++;
+    return l;
+}
+
 static const struct ntx_layer_weights *next_layer(const struct ntx_forward *f)
 {
-    return &f->c.chunks->layers[f->layer + 1];
+    return &f->c.chunks->layers[next_routed(f)];
 }
 
 static bool is_there(struct ntx_weights *w, const struct ntx_weight *bias)
@@ -68,7 +77,7 @@ static void score_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     float *p = f->m.moe.probs + (size_t)i * f->hp->n_expert;
-    const struct ntx_router *r = &ntx_layer_find(&f->c.model->layers[f->layer + 1], NTX_OP_ROUTE)->route;
+    const struct ntx_router *r = &ntx_layer_find(&f->c.model->layers[next_routed(f)], NTX_OP_ROUTE)->route;
     ntx__moe_scores(f, r, p);
     ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_select], f->hp->n_expert);
     if (f->vec[NTX_T_router_select])
@@ -165,12 +174,12 @@ static bool stage_experts(struct ntx_forward *f, uint32_t layer, const uint32_t 
     return true;
 }
 
-/* Rows of this layer that also run the next layer's FFN, in m.ahead. */
-static uint32_t find_ahead(struct ntx_forward *f)
+/* Rows of this layer that also run the FFN of layer `next`, in m.ahead. */
+static uint32_t find_ahead(struct ntx_forward *f, uint32_t next)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->n_live; i++)
-        if (!ntx__is_last(f, f->layer + 1) || ntx__asked(f, f->m.live[i]))
+        if (!ntx__is_last(f, next) || ntx__asked(f, f->m.live[i]))
             f->m.ahead[n++] = f->m.live[i];
     return n;
 }
@@ -198,14 +207,14 @@ static bool will_want_all(const struct ntx_forward *f)
 
 bool ntx__moe_predicted(const struct ntx_forward *f)
 {
-    return f->layer + 1 < f->hp->n_layers && next_layer(f)->router.tensor != NTX_NO_TENSOR &&
-           next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && is_useful(f, f->layer + 1);
+    const uint32_t next = next_routed(f);
+    return next < f->hp->n_layers && next_layer(f)->token_experts.tensor == NTX_NO_TENSOR && is_useful(f, next);
 }
 
 int ntx__moe_predict(struct ntx_forward *f)
 {
-    const uint32_t n_rows = find_ahead(f);
-    if (wants_all(f, n_rows) && stage_experts(f, f->layer + 1, f->m.ahead, n_rows))
+    const uint32_t next = next_routed(f), n_rows = next < f->hp->n_layers ? find_ahead(f, next) : 0;
+    if (!n_rows || (wants_all(f, n_rows) && stage_experts(f, next, f->m.ahead, n_rows)))
         return 0;
     struct ntx__moe_mem *m = &f->m.moe;
     const struct ntx__input in = {.buf = NTX__BUF_ROUTED_X, .set = NTX__OF_ROUTED, .n_rows = n_rows};
@@ -215,12 +224,10 @@ int ntx__moe_predict(struct ntx_forward *f)
     const uint32_t n = (uint32_t)NTX_MIN((uint64_t)n_named * n_rows, f->hp->n_expert);
     struct ntx__lookahead lookahead;
     int rc;
-    if (!n_rows || f->layer + 1 == f->hp->n_layers || next_layer(f)->router.tensor == NTX_NO_TENSOR ||
-        !is_useful(f, f->layer + 1))
+    if (!is_useful(f, next))
         return 0;
     if (next_layer(f)->token_experts.tensor != NTX_NO_TENSOR)
-        return prefetch(f, f->layer + 1, m->predicted,
-                        list_numbered(f, f->layer + 1, f->m.ahead, n_rows, m->predicted));
+        return prefetch(f, next, m->predicted, list_numbered(f, next, f->m.ahead, n_rows, m->predicted));
     if (!can_predict(f, &lookahead))
         return 0;
     const struct ntx__product router = {.w = &next_layer(f)->router, .to = NTX__BUF_PROBS};
@@ -231,7 +238,7 @@ int ntx__moe_predict(struct ntx_forward *f)
     ntx__each(f, score_row, n_rows);
     give_biases(f, next_layer(f));
     take_largest(join_rows(f, n_rows), f->hp->n_expert, m->predicted, n);
-    return prefetch(f, f->layer + 1, m->predicted, n);
+    return prefetch(f, next, m->predicted, n);
 }
 
 int ntx__moe_begin(struct ntx_forward *f)

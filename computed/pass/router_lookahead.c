@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* router_lookahead.c: the input of the next layer's router, if the next layer's attention adds nothing, nor this
- * layer's FFN more than is known of it (f->moe.some). The steps from this layer's experts to that router are found
- * backwards from the router: a step makes its input, an earlier step makes that step's input, and so on up to the
- * residual stream, or streams and their weights, which are known. What attention adds to the stream is left out; where
- * streams are mixed with one another (SPREAD), they are mixed with an input of zero.
+/* router_lookahead.c: the input of the next router, if that layer's attention adds nothing, nor layers without experts
+ * before it, nor this layer's FFN more than is known of it (f->moe.some). The steps from this layer's experts to that
+ * router are found backwards from the router: a step makes its input, an earlier step makes that step's input, and so
+ * on up to the residual stream, or streams and their weights, which are known. What attention adds to the stream is
+ * left out; where streams are mixed with one another (SPREAD), they are mixed with an input of zero.
  *
  * The CPU does these steps, a few rows at a time, in separate buffers, beside those of the experts. No value of the
  * pass follows from them, only reads (moe_predict.c). */
@@ -52,12 +52,16 @@ static bool find_lookahead(const struct ntx_model *m, uint32_t layer, bool with_
 {
     *lookahead = (struct ntx__lookahead){
         .first = NTX__WAY_STEPS, .buffers = buffer_bit(NTX_BUF_X), .from = buffer_bit(NTX_BUF_X), .with_y = with_y};
-    const struct ntx_layer *l = &m->layers[layer], *next = l + 1;
-    const struct ntx_step *experts = ntx_layer_find(l, NTX_OP_EXPERTS),
-                          *route = layer + 1 < m->hp.n_layers ? ntx_layer_find(next, NTX_OP_ROUTE) : NULL;
-    const bool found = experts && route &&
-                       walk_back(lookahead, layer + 1, next->step, route, false, &lookahead->from) &&
-                       walk_back(lookahead, layer, experts + 1, l->step + l->n_steps, with_y, &lookahead->from);
+    const struct ntx_layer *l = &m->layers[layer];
+    const struct ntx_step *experts = ntx_layer_find(l, NTX_OP_EXPERTS), *route = NULL;
+    uint32_t at = layer + 1;
+    while (at < m->hp.n_layers && !(route = ntx_layer_find(&m->layers[at], NTX_OP_ROUTE)))
+        at++;
+    bool found = experts && route && walk_back(lookahead, at, m->layers[at].step, route, false, &lookahead->from);
+    while (found && --at > layer)
+        found = walk_back(lookahead, at, m->layers[at].step, m->layers[at].step + m->layers[at].n_steps, false,
+                          &lookahead->from);
+    found = found && walk_back(lookahead, layer, experts + 1, l->step + l->n_steps, with_y, &lookahead->from);
     lookahead->from &= ~buffer_bit(NTX_BUF_Y); /* the known part of it (set_out), or nothing */
     return found &&
            !(lookahead->from & ~(buffer_bit(NTX_BUF_H) | buffer_bit(NTX_BUF_STREAMS) | buffer_bit(NTX_BUF_MIX)));

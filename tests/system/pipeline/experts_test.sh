@@ -77,6 +77,21 @@ for _ in 1 2 3 4 5 6 7 8; do # on a loaded machine the layer may come before ntx
 done
 [ "$(stat_of "$tmp/s" prefetch_bytes)" -gt 0 ] || fail "none of them were read ahead"
 
+# Layers between those with experts add next to nothing, too: the prediction goes across them.
+for arch in "jamba --ff 256" "nemotron_h_moe --expert-ff 256 --shared-ff 256"; do
+    # shellcheck disable=SC2086
+    model "$tmp/g.gguf" --layers 6 --embd 256 --heads 8 --kv 2 --arch $arch --experts 24 --experts-used 3 --seed 8
+    gaps=("$NTX_BIN/ntx" run "$tmp/g.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)
+    "${gaps[@]}" --ram 1G >"$tmp/want" || fail "undisturbed run of $arch"
+    least=$("${gaps[@]}" --ram 1M 2>&1 | sed -n 's/.*would do is .*(\([0-9]*\) bytes), of which.*/\1/p')
+    "${gaps[@]}" --ram $((least + 8000000)) --stats "$tmp/s" >"$tmp/got" || fail "$arch in $((least + 8000000))"
+    same "$tmp/want" "$tmp/got" "$arch in $((least + 8000000))"
+    case $(stat_of "$tmp/s" prefetch_recall) in
+    0.[1-9]* | 1.0) ;;
+    *) fail "no expert of $arch was predicted: $(stat_of "$tmp/s" prefetch_recall)" ;;
+    esac
+done
+
 model "$tmp/m.gguf" $shape --arch qwen2moe --experts 24 --experts-used 4 --type Q8_0 --seed 6
 run=("$NTX_BIN/ntx" run "$tmp/m.gguf" "Once upon a time there was" --raw --ignore-eos --ctx 64 --quiet -n 16)
 "${run[@]}" --ram 1G --stats "$tmp/s" >"$tmp/want" || fail "undisturbed run"
