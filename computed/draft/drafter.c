@@ -158,6 +158,42 @@ static bool states_there(const struct ntx_drafter *d, struct ntx__drafter_text *
     return true;
 }
 
+/* Takes a text's KV away. It is read anew when it is wanted again. */
+static void forget_text(struct ntx__drafter_text *t)
+{
+    ntx_kv_seq_free(t->kv);
+    t->kv = NULL;
+    t->used = false;
+    t->n = t->kv_n = t->n_spine = t->n_nodes = t->n_expanded = t->skip = t->shown_at = t->n_shown = 0;
+}
+
+static struct ntx__drafter_text *oldest_other(struct ntx_drafter *d, const struct ntx__drafter_text *t)
+{
+    struct ntx__drafter_text *oldest = NULL;
+    for (unsigned i = 0; i < NTX_DRAFTER_TEXTS; i++)
+        if (&d->text[i] != t && d->text[i].kv && (!oldest || d->text[i].asked < oldest->asked))
+            oldest = &d->text[i];
+    return oldest;
+}
+
+/* Gives a text KV for n tokens and a tree, with room to grow. Texts share the pool: those asked for longest ago lose
+ * their KV. */
+static int make_room(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_t n)
+{
+    struct ntx__drafter_text *other;
+    int rc;
+    if (t->kv && ntx_kv_seq_room(t->kv) >= n + SLOTS)
+        return 0;
+    ntx_kv_seq_free(t->kv);
+    t->kv = NULL;
+    t->kv_n = t->n_spine = 0;
+    t->used = false; /* it is read from its begin */
+    uint32_t room = d->states ? d->ctx : NTX_MIN(n + NTX_MAX(n, GROWS), d->ctx);
+    while ((rc = ntx_kv_seq_new(d->pool, room + SLOTS, &t->kv)) == -EAGAIN && (other = oldest_other(d, t)))
+        forget_text(other);
+    return rc;
+}
+
 int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
 {
     if (!x->n || x->n >= d->ctx)
@@ -168,10 +204,13 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
     struct ntx__drafter_text *t = text_for(d, x->session);
     uint32_t common = 0;
     t->asked = ++d->asked;
+    int rc = make_room(d, t, x->n);
+    if (rc)
+        return rc;
     while (common < NTX_MIN(t->n, x->n) && t->tokens[common] == x->tokens[common])
         common++;
-    int rc = same_sampling(t, x) && common == t->n ? follow_tokens(d, t, x->tokens, x->n)
-                                                   : reset_text(t, x, common, d->n_vocab);
+    rc = same_sampling(t, x) && common == t->n ? follow_tokens(d, t, x->tokens, x->n)
+                                               : reset_text(t, x, common, d->n_vocab);
     t->session = x->session;
     t->used = !rc;
     if (!rc && d->states && !states_there(d, t, t->n))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* drafter.h: a draft model: a small model that drafts tokens for a larger one with the same vocabulary (speculative
- * decoding). For each text it has its own KV, and a tree of drafts that grows best first, by the chance of the path:
+ * decoding). Its texts share KV for ctx tokens. Each has a tree of drafts that grows best first, by the chance of the
+ * path:
  *
  *     the text ... its last token (node 0) --+-- node --+-- node
  *                                            |          +-- node -- ...

@@ -9,6 +9,7 @@
 #include "computed/pass/weights_ram.h"
 
 #define SLOTS     384u    /* KV slots of a tree, after the text */
+#define GROWS     256u    /* least tokens that a text may grow before it gets other KV */
 #define STEP      8u      /* most nodes expanded together, */
 #define NARROW    0.2f    /* none of them with less than this part of the likeliest one's chance */
 #define READ      64u     /* tokens of a text read together */

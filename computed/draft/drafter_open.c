@@ -41,9 +41,13 @@ int ntx__drafter_suits(const struct ntx_gguf *draft, const struct ntx_gguf *mode
     return 0;
 }
 
-static struct ntx_kv_shape kv_shape(uint32_t ctx)
+/* A drafter by states cannot read a text anew, so each of its texts has its KV. Those of a small model share a pool. */
+static bool by_states(const struct ntx_model *m) { return m->hp.by_state || m->hp.head.n_taps; }
+
+static struct ntx_kv_shape kv_shape(const struct ntx_model *m, uint32_t ctx)
 {
-    return (struct ntx_kv_shape){.blocks = NTX_DRAFTER_TEXTS * ((ctx + SLOTS + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK)};
+    return (struct ntx_kv_shape){.blocks = (by_states(m) ? NTX_DRAFTER_TEXTS : 1) *
+                                           ((ctx + SLOTS + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK)};
 }
 
 struct ntx_forward_config ntx__drafter_pass(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t ctx,
@@ -68,7 +72,7 @@ int ntx__drafter_bytes(const struct ntx_model *m, uint64_t header_bytes, uint32_
     if (rc)
         return rc;
     struct ntx_forward_config f = ntx__drafter_pass(m, c, ctx, threads);
-    struct ntx_kv_shape kv = kv_shape(ctx);
+    struct ntx_kv_shape kv = kv_shape(m, ctx);
     /* logits, samplers, tokens */
     *bytes = ntx_ram_weights_pick_bytes(c) + header_bytes + ntx__drafter_state_bytes(m) + ntx_forward_bytes(&f) +
              ntx_kv_shape_bytes(&m->hp, NTX_KV_F16, &kv) + sizeof(struct ntx_drafter) + c->n * sizeof *c->list +
@@ -161,7 +165,7 @@ static int make_buffers(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, s
     d->ctx = ctx;
     d->n_vocab = d->model->hp.n_vocab;
     struct ntx_forward_config c = ntx__drafter_pass(d->model, d->chunks, d->ctx, threads);
-    struct ntx_kv_shape kv = kv_shape(d->ctx);
+    struct ntx_kv_shape kv = kv_shape(d->model, d->ctx);
     c.weights = &d->weights.w;
     int rc = ntx_kv_pool_new(&d->model->hp, NTX_KV_F16, &kv, &d->pool, err);
     if (!rc)
@@ -169,7 +173,7 @@ static int make_buffers(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, s
     d->logits = malloc((size_t)NTX_MAX(STEP, d->model->hp.head.block) * d->n_vocab * sizeof *d->logits);
     for (unsigned i = 0; !rc && i < NTX_DRAFTER_TEXTS; i++) {
         d->text[i].tokens = malloc(d->ctx * sizeof *d->text[i].tokens);
-        rc = d->text[i].tokens ? ntx_kv_seq_new(d->pool, d->ctx + SLOTS, &d->text[i].kv) : -ENOMEM;
+        rc = d->text[i].tokens ? 0 : -ENOMEM;
     }
     if (!rc && d->logits)
         return 0;

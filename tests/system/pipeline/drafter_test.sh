@@ -52,7 +52,7 @@ draft=${draft#lookup,}
 
 # Without room for it the text itself drafts, and one line says so.
 tom="Tom had a red ball. Tom had a red ball. Tom had a red ball. Tom had a"
-little=(--raw -n 60 --ignore-eos --temp 0 --ctx 256 --rows 32 --ram 9M)
+little=(--raw -n 60 --ignore-eos --temp 0 --ctx 256 --rows 32 --ram 7M)
 ntx run "$demo" "$tom" "${little[@]}" --quiet --draft off >"$tmp/plain" || fail "little memory: plain"
 "$NTX_BIN/ntx" run "$demo" "$tom" "${little[@]}" -v --draft "$draft" --stats "$tmp/s" >"$tmp/got" 2>"$tmp/err" ||
     fail "little memory: $(cat "$tmp/err")"
