@@ -37,6 +37,7 @@ struct ntx_plan_answer {
     const char *path;                /* of its file, for commands; NULL: it is not here yet */
     char notes[NTX_PLAN_NOTES][300]; /* warnings on the figures; "" */
     uint64_t drafter_bytes;          /* of the drafters of --draft */
+    bool unsure;                     /* nobody named the drafter, and it takes much: it must pay */
     struct ntx_plan_image image;
     bool sees, projector_found; /* it has a projector; which lay beside it */
     struct ntx_vision_need sight;

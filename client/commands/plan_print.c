@@ -246,10 +246,10 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
         json_object_set_new(j, "decode", forecast_json(a, &a->place.decode, 1));
         json_object_set_new(j, "prefill", forecast_json(a, &a->place.prefill, p->rows));
     }
-    if (p->draft_tok_s > 0)
+    if (p->drafts.tok_s > 0)
         json_object_set_new(j, "draft",
-                            json_pack("{s:I, s:f, s:f, s:b}", "nodes", (json_int_t)p->draft_nodes, "tokens_per_pass",
-                                      p->draft_tokens, "tok_s", p->draft_tok_s, "learned", p->draft_known));
+                            json_pack("{s:I, s:f, s:f, s:b}", "nodes", (json_int_t)p->drafts.nodes, "tokens_per_pass",
+                                      p->drafts.tokens, "tok_s", p->drafts.tok_s, "learned", p->drafts.known));
     if (a->roof.bps > 0)
         json_object_set_new(j, "roofline",
                             json_pack("{s:s, s:s, s:f, s:f, s:o, s:o}", "formulas",

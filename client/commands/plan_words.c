@@ -94,11 +94,11 @@ static void print_drafts(const struct ntx_plan_answer *a)
 {
     const struct ntx_layout *p = &a->place;
     char r[64];
-    const char *by = p->draft_known ? "as it was here before" : "at the usual acceptance rates";
-    if (p->draft_nodes)
-        printf("Drafts: %.1f tokens per pass of %u drafts: %s, %s.\n", p->draft_tokens, p->draft_nodes,
-               ntx__plan_rate_text(p->draft_tok_s, r, sizeof r), by);
-    else if (p->draft_tok_s > 0)
+    const char *by = p->drafts.known ? "as it was here before" : "at the usual acceptance rates";
+    if (p->drafts.nodes)
+        printf("Drafts: %.1f tokens per pass of %u drafts: %s, %s.\n", p->drafts.tokens, p->drafts.nodes,
+               ntx__plan_rate_text(p->drafts.tok_s, r, sizeof r), by);
+    else if (p->drafts.tok_s > 0)
         printf("Drafts: they do not pay here, %s.\n", by);
 }
 

@@ -323,7 +323,7 @@ static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *
     int rc = ntx_plan_make(l->model, &less, &without, err);
     if (rc)
         return rc;
-    ntx__load_drafters_weigh(l, set, without);
+    ntx__load_drafters_weigh(l, set, q->hw, without);
     if (l->drafters_left_out) {
         *clients = fewer;
         q->other_bytes = less.other_bytes;
@@ -545,7 +545,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     }
     if (rc)
         return rc == -ENOMEM && l->vision ? ntx__load_vision_no_room(l, err) : rc;
-    if (l->n_drafters && drafter && !r->set.draft_nodes && !l->machines &&
+    if (l->n_drafters && drafter && (!r->set.draft_nodes || l->drafters_unsure) && !l->machines &&
         (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;
     struct ntx_kv_shape kv = l->plan->kv;

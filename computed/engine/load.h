@@ -129,6 +129,7 @@ struct ntx_loaded {
     int left_out[NTX_DRAFT_FILES];
     unsigned n_left_out;
     bool drafters_left_out;       /* drafters or the model's own block were left out */
+    bool drafters_unsure;         /* nobody named them, and they take much: they must pay */
     bool drafters_unfit;          /* since there is no room for them: the text itself drafts */
     char digest[NTX_DIGEST_TEXT]; /* of the model, if there is a sidecar; else "" */
     bool kv_propagate;
@@ -173,7 +174,8 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
                              uint64_t *bytes, struct ntx_err *err);
 /* l's plan is made with drafters, `without` without them. If the drafters are known to gain less than weights in their
  * memory would, l takes `without` and drops them. The other plan is freed. */
-void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without);
+void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw,
+                              struct ntx_plan *without);
 /* l's drafters do not fit, and are dropped with a warning: they take `bytes`, and a budget of `needed` has room. */
 void ntx__load_drafters_unfit(struct ntx_loaded *l, uint64_t bytes, uint64_t needed);
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l); /* without the model's own block */

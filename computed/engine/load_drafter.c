@@ -9,6 +9,7 @@
 #include "common/util.h"
 #include "computed/engine/draft.h"
 #include "computed/engine/load.h"
+#include "computed/plan/draft_predict.h"
 #include "computed/plan/draft_stats.h"
 #include "model/digest.h"
 #include "proto/frame.h"
@@ -78,6 +79,8 @@ static int inspect_drafter(const struct ntx_loaded *l, const struct ntx_load_set
         d->needs.n_taps = 1, d->needs.tap[0] = l->model->hp.n_layers;
     int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err)
                  : ntx_drafter_file_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
+    if (!rc && d->kind == NTX_DRAFTER_FILE_MODEL && set->sessions > 1) /* its texts share so much KV */
+        rc = ntx_drafter_file_look(d->fd, l->gguf, ctx * set->sessions, threads, &d->kind, &d->needs, err);
     *bytes = d->needs.bytes + ntx_drafter_left_bytes(d->needs.n_taps * l->model->hp.n_embd, set->rows);
     return rc;
 }
@@ -101,13 +104,15 @@ static void close_drafter(struct ntx_loaded *l, unsigned i)
 }
 
 /* Why a drafter of --draft auto is not used, or NULL. */
-static const char *left_out_reason(const struct ntx_loaded *l, int rc, uint64_t bytes, const struct ntx_err *err)
+static const char *left_out_reason(const struct ntx_loaded *l, const struct ntx_load_drafter *d, int rc, uint64_t bytes,
+                                   const struct ntx_err *err)
 {
+    const bool weighed = d->kind == NTX_DRAFTER_FILE_MODEL && !l->machines && bytes < l->ram_bytes;
     if (rc)
         return err->text;
     if (ntx__load_undrafted(l))
         return "drafts of a file do not suit its recurrent state here";
-    return ntx_drafter_file_small(bytes, l->ram_bytes) ? NULL : "it would take too much of --ram";
+    return weighed || ntx_drafter_file_small(bytes, l->ram_bytes) ? NULL : "it would take too much of --ram";
 }
 
 /* Without --ctx the plan may have 4096 tokens at most. */
@@ -125,8 +130,8 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
         rc = rc ? rc : check_states(l, i, err);
         if (rc && !unasked)
             return own ? ntx_err_prefix(err, "--draft nextn"), rc : rc;
-        its += d->kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx) : 0;
-        const char *why = unasked ? left_out_reason(l, rc, its, err) : NULL;
+        its += d->kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx * NTX_MAX(set->sessions, 1u)) : 0;
+        const char *why = unasked ? left_out_reason(l, d, rc, its, err) : NULL;
         if (why) {
             ntx_log(NTX_LOG_INFO, "%s is not used: %s",
                     own ? "the model's own next-token block" : "the drafter that the model's card names", why);
@@ -134,6 +139,7 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
             close_drafter(l, i);
             continue;
         }
+        l->drafters_unsure |= unasked && !ntx_drafter_file_small(its, l->ram_bytes);
         *bytes += its;
         i++;
     }
@@ -191,6 +197,8 @@ void ntx__load_drafters_unfit(struct ntx_loaded *l, uint64_t bytes, uint64_t nee
 {
     char size[32];
     give_up_drafters(l);
+    if (l->drafters_unsure)
+        return;
     l->drafters_unfit = true;
     ntx_log(NTX_LOG_WARN,
             "--draft: its small model takes %s, which do not fit beside the model: the text itself drafts instead, as "
@@ -205,7 +213,24 @@ static void leave_drafters_out(struct ntx_loaded *l)
                           "loads they are tried again (--draft-nodes N uses them in any case)");
 }
 
-void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_plan *without)
+/* Whether drafters that nobody named are predicted to gain more than weights in their memory. */
+static bool drafters_pay(const struct ntx_loaded *l, const struct ntx_hw *hw, const struct ntx_draft_stats *g,
+                         const struct ntx_plan *without)
+{
+    struct ntx_draft_request with = {.stats = g, .kind = 2}, looked = {.stats = g, .learned = true};
+    struct ntx_draft_forecast a = {0}, b = {0};
+    if (!hw || without->predicted_tok_s <= 0)
+        return false;
+    for (unsigned i = 0; i < l->n_drafters; i++)
+        if (l->drafter[i].kind == NTX_DRAFTER_FILE_MODEL)
+            with.row_s += ntx_draft_row_s(hw, l->drafter[i].fd);
+    ntx_draft_predict(hw, l->model, l->plan, &with, &a);
+    ntx_draft_predict(hw, l->model, without, &looked, &b);
+    return a.tok_s > NTX_DRAFT_PAYS * NTX_MAX(without->predicted_tok_s, b.tok_s);
+}
+
+void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_hw *hw,
+                              struct ntx_plan *without)
 {
     struct ntx_draft_stats g;
     struct ntx_err err = {0};
@@ -213,7 +238,7 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
     const struct ntx_draft_stats_place *at;
     bool lookup = ntx_draft_looks_up(set->draft) && !ntx__load_undrafted(l), leave = false;
     ntx_draft_stats_begin(&g, ntx_draft_believed);
-    if (!ntx_load_draft_stats(l, &g, digest, &err) &&
+    if (!ntx_load_draft_stats(l, &g, digest, &err) && !set->draft_nodes &&
         (at = ntx_draft_stats_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
         struct ntx_draft_stats_place p = *at;
         leave = ntx_draft_stats_leave_out(&p, speedup_without(l, l->plan, without));
@@ -222,6 +247,8 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
             /* if the count cannot be stored, they would stay left out for ever */
             leave &= !ntx_draft_stats_store(digest, &g, &err);
         }
+    } else if (l->drafters_unsure) {
+        leave = !drafters_pay(l, hw, &g, without);
     }
     struct ntx_plan *other = leave ? l->plan : without;
     l->plan = leave ? without : l->plan;
@@ -239,7 +266,8 @@ unsigned ntx_load_drafter_files(const struct ntx_loaded *l)
 static int build_drafter(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t epoch, struct ntx_err *err)
 {
     switch (d->kind) {
-    case NTX_DRAFTER_FILE_MODEL: return ntx_drafts_make(epoch, l->plan->ctx, &d->drafts, err);
+    case NTX_DRAFTER_FILE_MODEL:
+        return ntx_drafts_make(epoch, l->plan->ctx * NTX_MAX(l->set.sessions, 1u), &d->drafts, err);
     case NTX_DRAFTER_FILE_NEXTN:
         return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->by_states, err);
     case NTX_DRAFTER_FILE_STATES:

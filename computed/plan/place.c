@@ -52,59 +52,6 @@ static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const s
                    !ntx_predict(hw, &one, &l->decode) && !ntx_predict(hw, &many, &l->prefill);
 }
 
-static double draft_rate(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows,
-                         double tokens)
-{
-    struct ntx_load_bytes load;
-    struct ntx_forecast f;
-    return ntx_plan_load(m, p, rows, rows, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &load) && !ntx_predict(hw, &load, &f)
-               ? tokens / f.pass_s
-               : 0;
-}
-
-/* As many drafts as the passes of earlier loads had, of which as many held. */
-static void expect_as_before(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
-                             const struct ntx_place_request *r, struct ntx_layout *l)
-{
-    uint32_t most = NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows + p->clients.few_rows), 1u) - 1;
-    double tokens = 1, s = 0, nodes = 0;
-    for (uint32_t n = 0; n <= most; n++) {
-        double share = ntx_draft_stats_share(r->draft_stats, r->draft_kind, n, most),
-               rate = share > 0 ? draft_rate(hw, m, p, n + 1, share) : 0;
-        s += rate > 0 ? share * share / rate : 0;
-        nodes += n * share;
-        tokens += n ? ntx_draft_stats_held(r->draft_stats, r->draft_kind, n - 1) : 0;
-    }
-    l->draft_known = true;
-    l->draft_nodes = (uint32_t)(nodes + 0.5);
-    l->draft_tokens = tokens;
-    l->draft_tok_s = s > 0 ? tokens / s : 0;
-}
-
-/* The number of draft tokens that gives the most tokens a second, or the requested one. */
-static void choose_draft_nodes(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
-                               const struct ntx_place_request *r, struct ntx_layout *l)
-{
-    if (!r->draft_nodes && ntx_draft_stats_known(r->draft_stats, r->draft_kind)) {
-        expect_as_before(hw, m, p, r, l);
-        return;
-    }
-    if (r->draft_learned)
-        return;
-    uint32_t most = NTX_MIN(r->draft_nodes ? r->draft_nodes : NTX_DRAFT_STATS_RANKS,
-                            NTX_MAX(NTX_MIN(p->max_rows, p->clients.logits_rows + p->clients.few_rows), 1u) - 1);
-    double tokens = 1;
-    for (uint32_t n = 0; n <= most; n++) {
-        tokens += n ? ntx_draft_stats_gain(r->draft_stats, r->draft_kind, n - 1, &l->draft_known) : 0;
-        double rate = n < most && r->draft_nodes ? 0 : draft_rate(hw, m, p, n + 1, tokens);
-        if (rate <= l->draft_tok_s)
-            continue;
-        l->draft_nodes = n;
-        l->draft_tokens = tokens;
-        l->draft_tok_s = rate;
-    }
-}
-
 static void note_small_gpu(const struct ntx_plan *p, struct ntx_layout *l)
 {
     char need[32], have[32];
@@ -138,8 +85,8 @@ int ntx_place(const struct ntx_hw *hw, const struct ntx_outline *o, const struct
         out->constrains_from = ntx_plan_constrains_from(o->model, &q);
     sum_up(hw, o, p, out);
     note_small_gpu(p, out);
-    if (r->draft_stats && out->predicted)
-        choose_draft_nodes(hw, o->model, p, r, out);
+    if (r->drafts.stats && out->predicted)
+        ntx_draft_predict(hw, o->model, p, &r->drafts, &out->drafts);
     ntx_plan_free(p);
     return 0;
 }

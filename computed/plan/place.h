@@ -4,7 +4,7 @@
 #ifndef NTX_COMPUTED_PLAN_PLACE_H
 #define NTX_COMPUTED_PLAN_PLACE_H
 
-#include "computed/plan/draft_stats.h"
+#include "computed/plan/draft_predict.h"
 #include "computed/plan/hw.h"
 #include "computed/plan/outline.h"
 #include "computed/plan/plan.h"
@@ -14,13 +14,11 @@ struct ntx_place_request {
     /* ram_bytes 0: the profile's memory less 15 %; threads 0: as in the profile. Its hw is ignored. other_bytes: beside
      * the outline's. */
     struct ntx_plan_request plan;
-    uint32_t logits_rows;                      /* rows of logits that drafts need, */
-    bool trees;                                /* and more of them if there is room */
-    uint64_t vram;                             /* 0: the GPU's less 8 %; UINT64_MAX: none */
-    const struct ntx_draft_stats *draft_stats; /* draft statistics of the model; NULL: no drafts */
-    uint32_t draft_kind, draft_nodes;          /* the drafter; draft tokens for each pass, 0: as many as pay */
-    bool draft_learned; /* drafts are predicted only where this model's statistics say how many hold */
-    bool smallest;      /* compute the smallest budget, too */
+    uint32_t logits_rows;            /* rows of logits that drafts need, */
+    bool trees;                      /* and more of them if there is room */
+    uint64_t vram;                   /* 0: the GPU's less 8 %; UINT64_MAX: none */
+    struct ntx_draft_request drafts; /* its stats NULL: no drafts */
+    bool smallest;                   /* compute the smallest budget, too */
 };
 
 struct ntx_layout {
@@ -38,11 +36,8 @@ struct ntx_layout {
     bool predicted;        /* the profile had everything needed for: */
     /* One row; and a prompt of a full pass (a long one, if K and V are partly in a file). */
     struct ntx_forecast decode, prefill;
-    uint32_t draft_nodes; /* with drafts: draft tokens for a pass; 0: they do not pay */
-    /* Tokens per pass and per second then; 0: no drafts, or no prediction. */
-    double draft_tokens, draft_tok_s;
-    bool draft_known; /* from statistics of this model, not from common ones */
-    char note[200];   /* why a GPU that exists is not used; "": it is, or there is none */
+    struct ntx_draft_forecast drafts; /* 0: no drafts, or no prediction */
+    char note[200];                   /* why a GPU that exists is not used; "": it is, or there is none */
 };
 
 /* -ENOMEM with the smallest budget that would do. */
