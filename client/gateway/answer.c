@@ -347,6 +347,8 @@ int ntx_answer_take(struct ntx_answer *a, const struct ntx_event *e, struct ntx_
             a->prompt_tokens += e->prompt_tokens;
         return 0;
     case NTX_EVENT_TEXT:
+        if (a->request->warms)
+            return 0;
         a->choice[e->choice].tokens += e->tokens;
         a->first_ns = a->first_ns ? a->first_ns : ntx_now_ns();
         if (e->has_logprob && a->request->logprobs)

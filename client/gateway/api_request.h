@@ -124,6 +124,7 @@ struct ntx_api_request {
     bool keeps;                 /* keep_alive or ttl is given: the model stays so long after the request */
     int64_t keep_ms;            /* -1: for ever */
     struct ntx_fetched fetched; /* pictures by URL */
+    bool warms;                 /* the prompt is computed, and the answer is empty */
 };
 
 static inline unsigned ntx_api_request_choices(const struct ntx_api_request *a)

@@ -8,10 +8,11 @@ int ntx__request_most(struct ntx_api_request *a, const json_t *body, struct ntx_
     json_int_t n = json_integer_value(v);
     if (!v || json_is_null(v) || (json_is_integer(v) && (n == -1 || n == -2)))
         return 0;
-    if (!json_is_integer(v) || n < 1 || (double)n > NTX_MOST_TOKENS)
+    if (!json_is_integer(v) || n < 0 || (double)n > NTX_MOST_TOKENS)
         return ntx_fault(f, NTX_FAULT_INVALID, "n_predict",
-                         "'n_predict' must be an integer from 1; or -1 or -2: no limit");
-    a->max_tokens = (uint32_t)n;
+                         "'n_predict' must be an integer from 0; or -1 or -2: no limit");
+    a->warms = !n; /* editors compute a prompt ahead of time */
+    a->max_tokens = n ? (uint32_t)n : 1;
     return 0;
 }
 

@@ -213,12 +213,37 @@ int ntx__request_tool_choice(struct ntx_api_request *a, const json_t *v, const c
 }
 
 /* {"id": number}, for token ids. */
+/* llama-server's other form: [[token, bias]], where false means never. */
+static int read_pairs(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
+{
+    size_t i;
+    json_t *pair;
+    if (json_array_size(v) > NTX_API_REQUEST_BIASES || !(a->bias = calloc(json_array_size(v) + 1, sizeof *a->bias)))
+        return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias", "'logit_bias' must have at most %u tokens",
+                         NTX_API_REQUEST_BIASES);
+    json_array_foreach((json_t *)(uintptr_t)v, i, pair) {
+        const json_t *token = json_array_get(pair, 0), *add = json_array_get(pair, 1);
+        const json_int_t id = json_integer_value(token);
+        const double by = json_is_false(add) ? -100 : json_number_value(add);
+        if (!json_is_integer(token) || id < 0 || id > INT32_MAX || (!json_is_number(add) && !json_is_false(add)) ||
+            !(by >= -100 && by <= 100))
+            return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias",
+                             "'logit_bias' as a list must have pairs of a token's number and a bias from -100 to 100, "
+                             "or false");
+        a->bias[a->n_bias].token = (int32_t)id;
+        a->bias[a->n_bias++].add = (float)by;
+    }
+    return 0;
+}
+
 int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
 {
     const char *key;
     json_t *one;
     if (!v || json_is_null(v))
         return 0;
+    if (json_is_array(v))
+        return read_pairs(a, v, f);
     if (!json_is_object(v) || json_object_size(v) > NTX_API_REQUEST_BIASES)
         return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias", "'logit_bias' must be an object of at most %u tokens",
                          NTX_API_REQUEST_BIASES);

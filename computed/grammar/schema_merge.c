@@ -224,6 +224,21 @@ static void check_closed(struct tree *t, const json_t *closed, const json_t *oth
         json_object_del(out, "additionalProperties");
 }
 
+/* The `items` of one schema hold for the first items that only the other one has, too. */
+static void spread_items(struct tree *t, const json_t *one, const json_t *other, json_t *out)
+{
+    const json_t *prefix = json_object_get(other, "prefixItems"), *items = json_object_get(one, "items");
+    json_t *both = json_array(), *each;
+    size_t i;
+    if (json_is_array(prefix) && items && !json_is_array(items) && !json_object_get(one, "prefixItems") &&
+        ntx__schema_step(t, 48 * (unsigned)json_array_size(prefix))) {
+        json_array_foreach(own(prefix), i, each)
+            json_array_append_new(both, json_pack("{s:[O, O]}", "allOf", each, items));
+        json_object_set(out, "prefixItems", both);
+    }
+    json_decref(both);
+}
+
 /* unevaluatedProperties and unevaluatedItems of b do not see the members and items of a. */
 static const json_t *without_left(struct tree *t, const json_t *a, const json_t *b)
 {
@@ -283,6 +298,8 @@ const json_t *ntx__schema_both(struct tree *t, const json_t *a, const json_t *b)
         else if (!equal(t, mine, v) && !t->failed)
             merge_key(t, out, key, mine, v);
     }
+    spread_items(t, a, b, out);
+    spread_items(t, b, a, out);
     check_closed(t, a, b, out);
     check_closed(t, b, a, out);
     if (t->failed)

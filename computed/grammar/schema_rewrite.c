@@ -61,6 +61,9 @@ static void depend(struct rewriting *w, const char *keyword)
         leave_out(w, keyword);
         return;
     }
+    const json_t *left = json_object_get(w->out, "unevaluatedProperties");
+    if (left && !json_is_true(left)) /* a condition on a member does not look at it, but `present` would */
+        leave_out(w, "unevaluatedProperties");
     json_object_foreach(own(all), key, one) {
         json_t *then = json_is_array(one) ? json_pack("{s:O}", "required", one) : json_incref(one);
         if (is_required(w, key))

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What ntx answered is taken back as history, in each of the four families of APIs: whole or as a stream that the
-client joined, cut anywhere, with thoughts and calls. In ntx-computed's place stands a server of the tests."""
+client joined, cut anywhere, with thoughts and calls, and also where a model writes the marks of both in any order. In
+ntx-computed's place stands a server of the tests. NTX_LONG writes fifty times as many of those."""
 
 import itertools
 import json
@@ -48,6 +49,13 @@ def said(format):
     return [text, think + text, think + call, text + call, think + text + call + call]
 
 
+def jumbled(format, rng):
+    """Pieces of such answers in any order, as a model that is lost writes them."""
+    whole = said(format)[-1] + said("plain")[-1] + "\u00e9\U0001f600 {\"name\": \"other\"}\n```json\n```\n</think>"
+    cuts = [sorted(rng.sample(range(len(whole) + 1), 2)) for _ in range(rng.randrange(1, 7))]
+    return "".join(whole[a:b] for a, b in cuts)
+
+
 # ---- each API: a request, the message of its answer, the same of a stream, and the turn that follows
 
 
@@ -70,6 +78,7 @@ def members(text):
 
 class Chat:
     path, stream = "/v1/chat/completions", True
+    thinks = {"reasoning_effort": "low"}
 
     def ask(self, talk):
         return {"messages": talk, "tools": [TOOL]}
@@ -111,6 +120,7 @@ class Chat:
 
 class Ollama(Chat):
     path = "/api/chat"
+    thinks = {"think": True}
 
     def whole(self, answer):
         return answer["message"]
@@ -136,6 +146,7 @@ class Ollama(Chat):
 
 class Messages:
     path = "/v1/messages"
+    thinks = {"thinking": {"type": "adaptive"}}
 
     def ask(self, talk):
         tool = {"name": "weather", "description": "of a city", "input_schema": SCHEMA}
@@ -177,6 +188,7 @@ class Messages:
 
 class Responses:
     path = "/v1/responses"
+    thinks = {"reasoning": {"effort": "low", "summary": "auto"}}
 
     def ask(self, talk):
         return {"input": talk, "tools": [dict(FUNCTION, type="function")]}
@@ -205,8 +217,8 @@ class Responses:
 APIS = (Chat(), Ollama(), Messages(), Responses())
 
 
-def ask(g, api, talk, stream):
-    status, _, body = g.request("POST", api.path, dict(api.ask(talk), stream=stream))
+def ask(g, api, talk, stream, more=None):
+    status, _, body = g.request("POST", api.path, dict(api.ask(talk), stream=stream, **(more or {})))
     equal(status, 200, "%s: %s %s" % (api.path, body[:400], json.dumps(talk)[:2000]))
     return body
 
@@ -239,6 +251,22 @@ def echoes(c, g):
                     equal([k["name"] for k in got], [k["name"] for k in calls], what)
                     check(all(isinstance(k["arguments"], dict) for k in got), what, got)
                     check(roles(c)[-1] == "user" and roles(c).count("tool") == len(calls), what, roles(c))
+
+
+def jumbles(c, g):
+    """Whatever the model writes, under tools and thoughts: a stream says the same, and every API takes it back."""
+    rng = random.Random(7)
+    for c.format in CALLS:
+        for _ in range(150 if os.environ.get("NTX_LONG") else 2):
+            c.text, c.step = jumbled(c.format, rng), rng.choice((1, 2, 5, 1000))
+            c.done = {"finish": rng.choice(("stop", "length"))}
+            for api in APIS:
+                more, talk = api.thinks if rng.random() < 0.7 else {}, api.first("Weather?")
+                whole = api.whole(json.loads(ask(g, api, talk, False, more)))
+                joined = api.joined(ask(g, api, talk, True, more))
+                equal(api.plain(joined), api.plain(whole), "%s %s: %r" % (api.path, c.format, c.text))
+                for m in (whole, joined):
+                    ask(g, api, talk + api.after(m), rng.random() < 0.5, more)
 
 
 def forms(c, g):
@@ -333,6 +361,7 @@ def values(c, g):
         (text, "n_predict", -1, "max_tokens", 0),
         (text, "n_predict", -2, "max_tokens", 0),
         (text, "n_predict", -3, "max_tokens", None),
+        (text, "n_predict", 0, "max_tokens", 1),
         (options, "num_predict", -1, "max_tokens", 0),
         (options, "num_predict", -2, "max_tokens", 0),
         (options, "num_predict", 0, "max_tokens", 0),
@@ -401,3 +430,4 @@ with tempfile.TemporaryDirectory(prefix="ntx-gateway-") as dir:
         one_call(c, g)
         values(c, g)
         echoes(c, g)
+        jumbles(c, g)

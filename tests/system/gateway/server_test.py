@@ -36,6 +36,17 @@ def completion(g):
     equal((said["content"], said["stop_type"], said["stopping_word"]), (text[: text.index(word)], "word", word), "stop")
     ids = g.post("/tokenize", {"content": "One day", "add_special": True})[1]["tokens"]
     equal(g.post("/completion", {"prompt": ids, "n_predict": 9, **GREEDY})[1]["content"], text, "tokens as the prompt")
+    warm = {"prompt": "A long beginning of a story " * 5, "n_predict": 0, **GREEDY}
+    first, said = (g.post("/completion", warm)[1] for _ in range(2))
+    equal((said["content"], said["tokens_predicted"], said["stop_type"]), ("", 0, "limit"), "an empty answer")
+    check(said["timings"]["cache_n"] > first["timings"]["cache_n"] or first["timings"]["cache_n"], "it is kept", said)
+    status, _, body = g.request("POST", "/completion", dict(warm, stream=True))
+    parts = [json.loads(e) for e in events(body)]
+    equal(("".join(p["content"] for p in parts), parts[-1]["stop"]), ("", True), "an empty stream")
+    for never in ([[ids[-1], False]], {str(ids[-1]): -100}):
+        said = g.post("/completion", {"prompt": ids, "n_predict": 30, "return_tokens": True, "logit_bias": never})
+        equal(said[0], 200, said)
+    equal(g.post("/completion", {"prompt": "a", "logit_bias": [["a", 1]]})[0], 400, "a pair without a number")
     equal(g.post("/completion", {"prompt": ["a", "b"]})[0], 400, "two prompts")
     equal(g.post("/chat/completions", {"messages": TALK, "max_tokens": 1})[0], 200, "chat without /v1")
     equal(len(g.post("/embeddings", {"input": "a"})[1]["data"]), 1, "embeddings without /v1")

@@ -4,7 +4,8 @@
 that writes the time, a long system block, tools, calls with results, our own answers sent back): of the tokens that an
 ideal cache would have, which knows each earlier prompt and answer, at least 95 % come from the prefix cache.
 
-With a file as argument it measures that model instead of a tiny one."""
+With a file as argument it measures that model instead of a tiny one; with "dated" behind it under the test's template,
+which writes the time, in place of its own."""
 
 import json
 import os
@@ -69,9 +70,9 @@ def session(ask):
     return cached, ideal, prompts
 
 
-def measure(d, model):
-    c = d.client()
-    c.load(model, ctx=CTX, sessions=2, threads=2)
+def measure(d, model, **more):
+    c = d.client(300)
+    c.load(model, ctx=CTX, sessions=2, threads=2, **more)
     c.close()
     with Gateway(d) as g:
 
@@ -93,6 +94,7 @@ with tempfile.TemporaryDirectory(prefix="ntx-session-") as tmp, Daemons() as d:
         bent = Gguf(plain)
         bent.keys[b"tokenizer.chat_template"] = (STR, FORM)
         model = bent.write(os.path.join(tmp, "m.gguf"))
-    cached, ideal, prompts = measure(d, model)
+    dated = {"chat_template": FORM.decode()} if "dated" in sys.argv[2:] else {}
+    cached, ideal, prompts = measure(d, model, **dated)
     print("%d of %d prompt tokens cached; an ideal cache: %d" % (cached, prompts, ideal))
     check(cached >= 0.95 * ideal, "cached", cached, "of", ideal)

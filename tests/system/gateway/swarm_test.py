@@ -5,7 +5,7 @@ turn, with less memory than they have weights.
 
 No error but 429 and 503, no gap of 10 s between two tokens, no more memory than the budget, and texts as before. 4 s;
 tests/run --long: 10 minutes on the demo models. NTX_SWARM_SECONDS=N: another time, on those, too. Prompts have a tenth
-of the 30,000 tokens of large models: contexts are 4096 tokens there.
+of the 30,000 tokens of large models: contexts are 4096 tokens there. bench/gateway/swarm.py has those.
 """
 
 import http.client
@@ -36,6 +36,9 @@ def setting(tmp):
     return names, 28, 1024, 4
 
 
+LONGER = "override_kv = llama.context_length=int:%d\n"
+
+
 def pss(pids):
     total = 0
     for pid in pids:
@@ -57,7 +60,7 @@ class Swarm:
         return late > 60 * patience() or (late > 0 and min(self.count[k] for k in ("whole", "left", "swaps")) > 0)
 
     def request(self, rng):
-        n = int(10 * (0.8 * self.ctx / 10) ** rng.random())
+        n = int(10 * (0.92 * self.ctx / 10) ** rng.random())
         tokens = [3 + rng.randrange(200) for _ in range(n)]
         model = self.models[rng.random() < 0.2]
         return {"model": model, "prompt": tokens, "n_predict": rng.randrange(1, 60), "ignore_eos": True, "stream": True}
@@ -144,13 +147,12 @@ def answer(g, model):
     return j["content"]
 
 
-def main():
+def run(models, ram, ctx, seconds, more):
+    """models by name; ram in MiB; more: lines of the configuration. The longest gap and other figures, as text."""
     with tempfile.TemporaryDirectory(prefix="ntx-swarm-") as tmp:
-        models, ram, ctx, seconds = setting(tmp)
         conf = os.path.join(tmp, "ntx.conf")
         with open(conf, "w") as f:
-            f.write("[model]\nram = %dM\nctx = %d\nsessions = 2\nthreads = 2\n" % (ram, ctx))
-            f.write("override_kv = llama.context_length=int:%d\n" % ctx)
+            f.write("[model]\nram = %dM\nctx = %d\nsessions = 2\nthreads = 2\n%s" % (ram, ctx, more))
             f.write("models = " + ",".join("%s=%s" % m for m in models.items()) + "\n")
         with Daemons("--config", conf) as d, Gateway(d) as g:
             want = {m: answer(g, m) for m in models}
@@ -172,10 +174,17 @@ def main():
             wait_for(lambda: g.get("/health")[0] == 200, 30, "the service in order")
             for m in models:
                 equal(answer(g, m), want[m], "the text of " + m + " afterwards")
-            print(
+            return (
                 "%.0f s, %d clients: %s; longest gap %.2f s, first event after %.1f s at most, %.1f of %.1f MiB"
                 % (seconds, CLIENTS, swarm.count, swarm.gap, swarm.first, most / (1 << 20), budget / (1 << 20))
             )
 
 
-main()
+def main():
+    with tempfile.TemporaryDirectory(prefix="ntx-swarm-") as tmp:
+        models, ram, ctx, seconds = setting(tmp)
+        print(run(models, ram, ctx, seconds, LONGER % ctx))
+
+
+if __name__ == "__main__":
+    main()

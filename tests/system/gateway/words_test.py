@@ -240,11 +240,13 @@ def infill(d, g):
         (a.text.decode(), True, "text/event-stream"),
         "as a stream",
     )
+    said = g.post("/infill", dict(ask, n_predict=0))[1]
+    equal((said["content"], said["tokens_predicted"], said["tokens_evaluated"]), ("", 0, len(prompt)), "a warm prompt")
     more = g.post("/infill", dict(ask, input_extra=[{"filename": "a.py", "text": "def f(x):"}], input_prefix=""))[1]
     equal(more["content"], a.text.decode(), "what stands before")
     for bad, words in (
         (dict(ask, input_extra=[5]), "an object with a text"),
-        (dict(ask, n_predict=0), "n_predict"),
+        (dict(ask, n_predict=-3), "n_predict"),
         (dict(ask, n_indent=4), "not supported"),
         (dict(ask, input_suffix=5), "'input_suffix'"),
     ):
