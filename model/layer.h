@@ -87,6 +87,8 @@
  *   PLACE       out += entries of a table of learned positions, those of the  table
  *               row's patch (computed/pass/forward.h) with their weights
  *   MMT         out = W' in[0]: the sum of W's rows, each times a value        W
+ *   CLAMP       out = in[0], value by value, at least `min`, at most `max`     min, max: one value each
+ *   AFFINE      out = (out - b) a, value by value                              a, [b]
  *
  * More about INDEX_TOPK, MIXW, POOL and GRAMS is in computed/pass/: index_topk.c, hyper_connections.c, forward_pool.c,
  * grams.c.
@@ -159,6 +161,8 @@
     X(DOTGATE,   dotgate,   ROWS, HEADS,  0,                                                    RUNS) \
     X(PLACE,     place,     ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
     X(MMT,       mmt,       ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
+    X(CLAMP,     clamp,     ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
+    X(AFFINE,    affine,    ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
     X(LORA,      lora,      PASS, ONE,    NTX_DOES_JOIN | NTX_DOES_WITHIN,                      VALUES)
 /* clang-format on */
 
@@ -281,6 +285,7 @@ struct ntx_rope_step {
     uint32_t rotated; /* values rotated in each head, from `offset` on */
     uint8_t pairs;    /* enum ntx_rope_kind */
     uint8_t angles;   /* enum ntx_rotation: the table of angles */
+    uint32_t first;   /* the table's angle that the first pair turns by */
     bool back;        /* rotate by the negative angle */
 };
 struct ntx_put_step {
@@ -292,9 +297,10 @@ struct ntx_attend_step {
     uint32_t every;  /* positions that one pooled K stands for, which are read beside the window; 0: none */
     float cap;       /* soft cap: a score s becomes cap * tanh(s / cap); 0: none */
     struct ntx_temperature temperature;
-    bool mla;   /* K and V are made from MLA latents (computed/pass/mla.c) */
-    bool topk;  /* only positions that INDEX_TOPK chose */
-    bool block; /* only the row's own block (computed/pass/forward.h) */
+    bool mla;    /* K and V are made from MLA latents (computed/pass/mla.c) */
+    bool topk;   /* only positions that INDEX_TOPK chose */
+    bool block;  /* only the row's own block (computed/pass/forward.h) */
+    bool causal; /* rows of an image see no later ones, though they do in other layers */
 };
 struct ntx_glu_step {
     struct ntx_activation hidden;

@@ -78,7 +78,7 @@
     X(GRAM_ENTRIES,            hp->grams.entries) \
     X(PATCH,                hp->tower ? 3 * hp->tower->patch * hp->tower->patch : 1) \
     X(QKV,                  3 * w.n_head * w.head_k) \
-    X(PLACES,               hp->tower ? hp->tower->side * hp->tower->side : 1) \
+    X(PLACES,               hp->tower ? hp->tower->n_places : 1) \
     X(STATE,                hp->tower ? hp->tower->embd : 1) /* a tower's, in its projector */ \
     X(MERGED,               hp->tower ? hp->tower->embd * hp->tower->merge * hp->tower->merge : 1) \
     X(MERGER,               hp->tower ? hp->tower->hidden : 1) \
@@ -131,6 +131,13 @@ enum ntx_use {
     X(down_rest##set, "ffn_down.weight.delta" end, FF, EMBD, MATRIX)
 #define NTX_ADAPTERS_MAX 4u
 
+/* Bounds of the inputs and of the outputs of a tower's matrix (Gemma 4). */
+#define NTX_BOUNDS(X, m, name)                                                                                         \
+    X(m##_in_min, name ".input_min", ONE, ONE, VECTOR)                                                                 \
+    X(m##_in_max, name ".input_max", ONE, ONE, VECTOR)                                                                 \
+    X(m##_out_min, name ".output_min", ONE, ONE, VECTOR)                                                               \
+    X(m##_out_max, name ".output_max", ONE, ONE, VECTOR)
+
 /* The last six tensors have the order of enum ntx_expert_part (chunk.h). */
 #define NTX_LAYER_TENSORS(X)                                                                                           \
     /*field               name in the file              row length      rows         use */                            \
@@ -156,6 +163,7 @@ enum ntx_use {
     X(merge_norm, "merge_norm.weight", MERGED, ONE, VECTOR) /* projector: norm of a square's states, */                \
     X(merge_norm_bias, "merge_norm.bias", MERGED, ONE, VECTOR)                                                         \
     X(state_norm, "mm.input_norm.weight", STATE, ONE, VECTOR) /* or of one state, */                                   \
+    X(state_norm_bias, "mm.input_norm.bias", STATE, ONE, VECTOR)                                                       \
     X(merge, "mm.patch_merger.weight", MERGED, STATE, MATRIX) /* a state of the square's, */                           \
     X(merge_in, "mm.0.weight", MERGED, MERGER, MATRIX)        /* two products of all states, */                        \
     X(merge_in_bias, "mm.0.bias", MERGER, ONE, VECTOR)                                                                 \
@@ -171,6 +179,16 @@ enum ntx_use {
     X(square_norm_bias, "mm.post_norm.bias", PICTURE, ONE, VECTOR)                                                     \
     X(square_gate, "mm.gate.weight", PICTURE, MERGER, MATRIX) /* and an FFN */                                         \
     X(square_up, "mm.up.weight", PICTURE, MERGER, MATRIX)                                                              \
+    X(std_bias, "v.std_bias", STATE, ONE, VECTOR)   /* projector of Gemma 4: what is subtracted from a mean state, */  \
+    X(std_scale, "v.std_scale", STATE, ONE, VECTOR) /* a factor of each of its values, */                              \
+    X(state_out, "mm.input_projection.weight", STATE, PICTURE, MATRIX) /* and one product */                           \
+    NTX_BOUNDS(X, q, "attn_q")                                                                                         \
+    NTX_BOUNDS(X, k, "attn_k")                                                                                         \
+    NTX_BOUNDS(X, v, "attn_v")                                                                                         \
+    NTX_BOUNDS(X, o, "attn_out")                                                                                       \
+    NTX_BOUNDS(X, gate, "ffn_gate")                                                                                    \
+    NTX_BOUNDS(X, up, "ffn_up")                                                                                        \
+    NTX_BOUNDS(X, down, "ffn_down")                                                                                    \
     X(attn_norm, "attn_norm.weight", EMBD, ONE, VECTOR)                                                                \
     X(q, "attn_q.weight", EMBD, HEADS_K, MATRIX)                                                                       \
     X(k, "attn_k.weight", EMBD, KV_HEADS_K, MATRIX)                                                                    \

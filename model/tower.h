@@ -18,6 +18,7 @@
 #define NTX_TOWER_DEEP_MAX  8u
 #define NTX_TOWER_MERGE_MAX 8u
 #define NTX_TOWER_PATCH_MAX 128u
+#define NTX_TOWER_TABLE_MAX (1u << 20)
 #define NTX_TOWER_SIDE_MAX  16384u /* longest side of a picture, in pixels */
 
 struct ntx_gguf;
@@ -26,6 +27,9 @@ struct ntx_model;
 /* How pictures are resized (computed/picture/picture.h). */
 enum ntx_tower_fit {
     NTX_TOWER_FIT_AREA,   /* sides are multiples of merge x patch, and the area is within min_pixels and max_pixels */
+    NTX_TOWER_FIT_FILL,   /* the same sides, as large as max_pixels allow */
+    NTX_TOWER_FIT_CANVAS, /* the same sides and area, on a canvas */
+    NTX_TOWER_FIT_PADDED, /* the same sides, at most `size` each, of at most max_pixels, on a canvas */
     NTX_TOWER_FIT_SQUARE, /* size x size */
     NTX_TOWER_FIT_LONGEST /* both sides at most size, and multiples of merge x patch */
 };
@@ -34,9 +38,11 @@ enum ntx_tower_table {
     NTX_TOWER_TABLE_NONE,
     NTX_TOWER_TABLE_EXACT,   /* the grid is the table */
     NTX_TOWER_TABLE_CORNERS, /* bilinear, with the corners of the table in the corners of the grid */
-    NTX_TOWER_TABLE_CENTRES  /* bicubic, with the borders of the table on the borders of the grid */
+    NTX_TOWER_TABLE_CENTRES, /* bicubic, with the borders of the table on the borders of the grid */
+    NTX_TOWER_TABLE_SIDES    /* two tables of `side` entries, first one by column, then one by row: their sum */
 };
-/* Two-dimensional rotation: the first half of the pairs turns by the row, the second half by the column. */
+/* Two-dimensional rotation: of the angles, the first half goes by the row, the second half by the column, if nothing
+ * else is said. */
 enum ntx_tower_turn {
     NTX_TOWER_TURN_NONE,
     NTX_TOWER_TURN_ALIKE, /* both halves have the same frequencies */
@@ -54,6 +60,7 @@ struct ntx_tower {
     uint32_t embd, out, hidden; /* widths: of a state, of the text model, between the projector's products */
     uint32_t n_deep, deep[NTX_TOWER_DEEP_MAX]; /* deep states: after so many layers, ascending */
     uint32_t side;                             /* the table of learned positions has side x side entries; 0: no table */
+    uint32_t n_places;                         /* its entries */
     uint32_t window;      /* squares along a side of a window, for layers with windows; 0: no such layers */
     uint32_t whole_every; /* with windows: the last of so many layers attends to the whole picture */
     enum ntx_tower_fit fit;
@@ -62,11 +69,14 @@ struct ntx_tower {
     enum ntx_tower_join join;
     bool bilinear;   /* resized bilinearly, else bicubically */
     bool gelu, silu; /* keys clip.use_gelu, clip.use_silu */
+    bool bounded;    /* inputs and outputs of matrices have bounds */
     bool swapped;    /* the file calls the first matrix of an FFN "down" and the second "up" */
     uint64_t min_pixels, max_pixels;
+    float limit; /* of an FFN's gate and of its factor; 0: none */
     float mean[3], deviation[3];
     /* In the text: see computed/vision/vision.h. */
     const char *begin, *end, *row_end;
+    const char *glm_begin, *glm_end; /* the same with a text model of GLM; NULL: no others */
     bool mrope, bidirectional;
 };
 

@@ -98,9 +98,26 @@ void ntx__row_mmt(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     }
 }
 
+void ntx__row_clamp(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *in = layer_row(f, s->in[0], i), min = *f->vec[s->weight[0]], max = *f->vec[s->weight[1]];
+    float *out = layer_row(f, s->out, i);
+    for (uint32_t k = 0; k < s->width; k++)
+        out[k] = NTX_MIN(NTX_MAX(in[k], min), max);
+}
+
+void ntx__row_affine(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *by = f->vec[s->weight[0]], *less = s->n_weights > 1 ? f->vec[s->weight[1]] : NULL;
+    float *out = layer_row(f, s->out, i);
+    for (uint32_t k = 0; k < s->width; k++)
+        out[k] = (less ? out[k] - less[k] : out[k]) * by[k];
+}
+
 void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    size_t angles = (size_t)f->m.live[i] * (s->rope.rotated / 2);
+    const size_t angles = (size_t)f->m.live[i] * (ntx_rope_dim(f->hp, (enum ntx_rotation)s->rope.angles) / 2) +
+                          s->rope.first;
     const float *sn = f->m.sn[s->rope.angles] + angles;
     float back[NTX_MAX_HEAD / 2];
     for (uint32_t k = 0; s->rope.back && k < s->rope.rotated / 2; k++)
@@ -378,16 +395,22 @@ static float temperature_at(const struct ntx_temperature *t, uint32_t pos)
     return t->length ? (float)(1 + (double)t->scale * log1p((double)((pos + (uint64_t)t->ahead) / t->length))) : 1;
 }
 
+/* Later positions that a row sees. */
+static uint32_t sees_ahead(const struct ntx_step *s, const struct ntx_row *row)
+{
+    return s->attend.causal ? 0 : row->ahead;
+}
+
 /* The end of the positions that a row sees. */
 static uint32_t sees_to(const struct ntx_step *s, const struct ntx_row *row)
 {
-    return s->attend.block && row->n_block ? row->block + row->n_block : row->pos + 1 + row->ahead;
+    return s->attend.block && row->n_block ? row->block + row->n_block : row->pos + 1 + sees_ahead(s, row);
 }
 
 /* Rows of a block that see the same positions. */
 static bool sees_alike(const struct ntx_step *s, const struct ntx_row *a, const struct ntx_row *b)
 {
-    return a->ahead && !s->attend.window && !s->attend.chunk && ntx_kv_seq_type(a->kv) == NTX_KV_F16 &&
+    return sees_ahead(s, a) && !s->attend.window && !s->attend.chunk && ntx_kv_seq_type(a->kv) == NTX_KV_F16 &&
            sees_to(s, a) == sees_to(s, b) && (!s->attend.block || a->block == b->block);
 }
 
@@ -400,8 +423,8 @@ static uint32_t group_rows(struct ntx_forward *f)
         const struct ntx_row *row = live_row(f, i), *before = i ? live_row(f, i - 1) : NULL;
         if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 ||
             !ntx__in_place(row) || !ntx__in_place(before) ||
-            ((row->ahead || before->ahead) && !sees_alike(step, before, row)) || begins_group_at(step, row->pos) ||
-            is_attended_alone(f, step, i) || is_attended_alone(f, step, i - 1))
+            ((sees_ahead(step, row) || sees_ahead(step, before)) && !sees_alike(step, before, row)) ||
+            begins_group_at(step, row->pos) || is_attended_alone(f, step, i) || is_attended_alone(f, step, i - 1))
             first[n++] = i;
     }
     first[n] = f->n_live;
@@ -441,12 +464,12 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .v = lane->v,
         .block_tokens = NTX_KV_BLOCK,
         .n_pos = sees_to(step, row),
-        .level = row->ahead != 0,
+        .level = sees_ahead(step, row) != 0,
         .head_k = w.head_k,
         .head_v = w.head_v,
         .scale = step->scale * temperature_at(&step->attend.temperature, row->pos),
         .cap = step->attend.cap,
-        .window = step->attend.window ? step->attend.window + row->ahead : 0,
+        .window = step->attend.window ? step->attend.window + sees_ahead(step, row) : 0,
         .first = step->attend.block ? row->block : 0,
         .sinks = f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),

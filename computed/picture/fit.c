@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes as transformers computes them: smart_resize of Qwen2-VL's processor, and get_resize_output_image_size of
- * Pixtral's. */
+/* Sizes as transformers computes them: smart_resize of Qwen2-VL's and of GLM-5.3-Flash's processors,
+ * get_resize_output_image_size of Pixtral's, and get_aspect_ratio_preserving_size of Gemma 4's; and as Kimi-K2.5's
+ * processor has them (navit_resize_image). */
 #include <errno.h>
 #include <math.h>
 
@@ -26,6 +27,90 @@ static void fit_multiple(const struct ntx_picture_rule *r, double w, double h, d
         *fw = ceil(w * beta / f) * f;
         *fh = ceil(h * beta / f) * f;
     }
+}
+
+/* A side that would vanish is one multiple, and the other one then as many as the sides' ratio, rounded down. */
+static void fit_fill(const struct ntx_picture_rule *r, double w, double h, double *fw, double *fh)
+{
+    const double f = r->factor, by = sqrt((double)r->max_pixels / (w * h)),
+                 most = floor((double)r->max_pixels / (f * f));
+    *fw = floor(by * w / f) * f;
+    *fh = floor(by * h / f) * f;
+    if (*fh < f) {
+        *fh = f;
+        *fw = fmin(floor(w / h), most) * f;
+    } else if (*fw < f) {
+        *fw = f;
+        *fh = fmin(floor(h / w), most) * f;
+    }
+}
+
+static double align_up(double side, double factor) { return ceil(side / factor) * factor; }
+
+/* Of all heights that the picture may be reduced to, the largest that leaves the canvas within max_pixels. */
+static void fit_canvas(const struct ntx_picture_rule *r, double w, double h, double *fw, double *fh)
+{
+    const double f = r->factor, least = (double)r->min_pixels, most = (double)r->max_pixels;
+    double low = 1, high = h;
+    *fw = align_up(w, f);
+    *fh = align_up(h, f);
+    if (*fw * *fh < least) {
+        const double by = sqrt(least / (w * h));
+        *fw = align_up(ceil(w * by), f);
+        *fh = align_up(ceil(h * by), f);
+    }
+    if (*fw * *fh <= most)
+        return;
+    *fw = *fh = f;
+    while (low <= high) {
+        const double height = floor((low + high) / 2), width = fmax(1, floor(w * height / h));
+        if (align_up(width, f) * align_up(height, f) <= most) {
+            *fw = align_up(width, f);
+            *fh = align_up(height, f);
+            low = height + 1;
+        } else {
+            high = height - 1;
+        }
+    }
+}
+
+/* Within a canvas the picture keeps its shape, and is enlarged only below min_pixels. */
+static void canvas_content(const struct ntx_picture_rule *r, double w, double h, double fw, double fh, double *cw,
+                           double *ch)
+{
+    double by = fmin(fh / h, fw / w);
+    if (w * h >= (double)r->min_pixels)
+        by = fmin(1, by);
+    *cw = fmax(1, fmin(fw, floor(w * by)));
+    *ch = fmax(1, fmin(fh, floor(h * by)));
+}
+
+static void padded_content(const struct ntx_picture_rule *r, double w, double h, double *cw, double *ch)
+{
+    const double patch = r->patch, most = (double)r->max_pixels / (patch * patch),
+                 patches = fmax(1, floor(w / patch)) * fmax(1, floor(h / patch)),
+                 by = fmin(fmin(1, sqrt(most / patches)), fmin(r->size / w, r->size / h));
+    *cw = fmin(fmax(1, floor(w * by)), r->size);
+    *ch = fmin(fmax(1, floor(h * by)), r->size);
+}
+
+static void fit_padded(const struct ntx_picture_rule *r, double w, double h, double *fw, double *fh)
+{
+    padded_content(r, w, h, fw, fh);
+    *fw = align_up(*fw, r->factor);
+    *fh = align_up(*fh, r->factor);
+}
+
+void ntx__picture_content(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, uint32_t fit_width,
+                          uint32_t fit_height, uint32_t *own_width, uint32_t *own_height)
+{
+    double w = fit_width, h = fit_height;
+    if (r->fit == NTX_FIT_CANVAS)
+        canvas_content(r, width, height, fit_width, fit_height, &w, &h);
+    else if (r->fit == NTX_FIT_PADDED)
+        padded_content(r, width, height, &w, &h);
+    *own_width = (uint32_t)w;
+    *own_height = (uint32_t)h;
 }
 
 static void fit_longest(const struct ntx_picture_rule *r, double w, double h, double *fw, double *fh)
@@ -55,6 +140,12 @@ int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t 
             width, height, SHAPE_MOST);
     if (r->fit == NTX_FIT_MULTIPLE)
         fit_multiple(r, w, h, &fw, &fh);
+    else if (r->fit == NTX_FIT_FILL)
+        fit_fill(r, w, h, &fw, &fh);
+    else if (r->fit == NTX_FIT_CANVAS)
+        fit_canvas(r, w, h, &fw, &fh);
+    else if (r->fit == NTX_FIT_PADDED)
+        fit_padded(r, w, h, &fw, &fh);
     else if (r->fit == NTX_FIT_LONGEST)
         fit_longest(r, w, h, &fw, &fh);
     if (!(fw >= 1 && fh >= 1 && fw * fh <= NTX_PICTURE_PIXELS))

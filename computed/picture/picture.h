@@ -40,8 +40,12 @@ int ntx_picture_process(void);
 
 enum ntx_picture_fit {
     NTX_FIT_MULTIPLE, /* Qwen: both sides multiples of `factor`, pixels within [min_pixels, max_pixels] */
+    NTX_FIT_FILL,     /* Gemma 4: the same, but as many pixels as max_pixels allow, also of a small picture */
     NTX_FIT_SQUARE,   /* Gemma 3: size x size */
-    NTX_FIT_LONGEST,  /* Pixtral: the longest side at most `size`, both multiples of `factor` */
+    NTX_FIT_CANVAS,  /* GLM-5.3-Flash: sides multiples of `factor`, pixels within bounds; the picture is made smaller if
+                         it must, and larger below min_pixels, and lies in the upper left corner, on black */
+    NTX_FIT_PADDED,  /* Kimi: the same without min_pixels; sides at most `size`, max_pixels are of whole patches */
+    NTX_FIT_LONGEST, /* Pixtral: the longest side at most `size`, both multiples of `factor` */
 };
 
 /* Both with antialiasing, as Pillow and torchvision have it. */
@@ -49,7 +53,7 @@ enum ntx_picture_filter { NTX_FILTER_BILINEAR, NTX_FILTER_BICUBIC };
 
 struct ntx_picture_rule {
     enum ntx_picture_fit fit;
-    uint32_t factor, size;
+    uint32_t factor, size, patch; /* patch: for NTX_FIT_PADDED */
     uint64_t min_pixels, max_pixels;
     enum ntx_picture_filter filter;
     float mean[3], deviation[3]; /* of values between 0 and 1; per channel, in the order of RGB */

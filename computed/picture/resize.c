@@ -178,6 +178,24 @@ static void normalise(const struct ntx_picture_rule *r, const uint8_t *rgb, size
             planes[c * pixels + i] = ((float)rgb[3 * i + c] / 255 - r->mean[c]) / r->deviation[c];
 }
 
+/* Resizes a picture into the upper left corner of a black one. */
+static int resize_into(const struct ntx_picture_rule *r, const struct ntx_picture *p, uint32_t width, uint32_t height,
+                       uint8_t *rgb)
+{
+    uint32_t own_width, own_height;
+    ntx__picture_content(r, p->width, p->height, width, height, &own_width, &own_height);
+    if (own_width == width && own_height == height)
+        return ntx__picture_resize(p, width, height, r->filter, rgb);
+    const size_t line = 3 * (size_t)own_width;
+    uint8_t *own = malloc(line * own_height);
+    const int rc = own ? ntx__picture_resize(p, own_width, own_height, r->filter, own) : -ENOMEM;
+    memset(rgb, 0, 3 * (size_t)width * height);
+    for (uint32_t y = 0; !rc && y < own_height; y++)
+        memcpy(rgb + 3 * (size_t)width * y, own + line * y, line);
+    free(own);
+    return rc;
+}
+
 int ntx_picture_pixels(const struct ntx_picture_rule *r, const struct ntx_picture *p, struct ntx_pixels *out,
                        struct ntx_err *err)
 {
@@ -188,7 +206,7 @@ int ntx_picture_pixels(const struct ntx_picture_rule *r, const struct ntx_pictur
     const size_t pixels = (size_t)width * height;
     uint8_t *rgb = malloc(3 * pixels);
     float *planes = malloc(3 * pixels * sizeof *planes);
-    rc = rgb && planes ? ntx__picture_resize(p, width, height, r->filter, rgb) : -ENOMEM;
+    rc = rgb && planes ? resize_into(r, p, width, height, rgb) : -ENOMEM;
     if (!rc)
         normalise(r, rgb, pixels, planes);
     free(rgb);

@@ -64,6 +64,8 @@ static struct ntx_places find_places(const struct ntx_tower *t, const struct ntx
     float wy[4], wx[4];
     if (t->table == NTX_TOWER_TABLE_EXACT)
         return (struct ntx_places){.n = 1, .at = {row * t->side + column}, .weight = {1}};
+    if (t->table == NTX_TOWER_TABLE_SIDES)
+        return (struct ntx_places){.n = 2, .at = {column, t->side + row}, .weight = {1, 1}};
     if (t->table == NTX_TOWER_TABLE_CENTRES) {
         find_around(row, p->rows, t->side, y, wy);
         find_around(column, p->columns, t->side, x, wx);

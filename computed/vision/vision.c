@@ -89,13 +89,16 @@ uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed)
 
 static uint64_t weight_bytes(const struct ntx_vision *v) { return ntx_vision_weights(v, v->c.streams); }
 
-/* The largest pictures by area, or the only one. A long one needs as much as a square one. */
+/* The largest pictures by area, or the only one. A long one needs as much as a square one. Kimi's bound counts whole
+ * patches before a picture is padded: less than twice as many become of a narrow one. */
 static uint64_t most_patches(const struct ntx_vision *v)
 {
     const struct ntx_tower *t = v->t;
     const uint64_t square = t->patch * t->merge, side = (t->size + square - 1) / square * t->merge,
                    patch = (uint64_t)t->patch * t->patch;
-    return t->fit == NTX_TOWER_FIT_AREA ? t->max_pixels / patch : side * side;
+    if (t->fit == NTX_TOWER_FIT_PADDED)
+        return 2 * t->max_pixels / patch;
+    return t->max_pixels ? t->max_pixels / patch : side * side;
 }
 
 /* The states of the first part live until they are joined, and what is joined during the second. */
@@ -166,12 +169,14 @@ static int read_part(struct ntx_vision *v, struct part *p, struct ntx_err *err)
 
 static struct ntx_picture_rule rule_of(const struct ntx_tower *t)
 {
-    static const enum ntx_picture_fit fits[] = {[NTX_TOWER_FIT_AREA] = NTX_FIT_MULTIPLE,
-                                                [NTX_TOWER_FIT_SQUARE] = NTX_FIT_SQUARE,
-                                                [NTX_TOWER_FIT_LONGEST] = NTX_FIT_LONGEST};
+    static const enum ntx_picture_fit fits[] = {
+        [NTX_TOWER_FIT_AREA] = NTX_FIT_MULTIPLE, [NTX_TOWER_FIT_FILL] = NTX_FIT_FILL,
+        [NTX_TOWER_FIT_CANVAS] = NTX_FIT_CANVAS, [NTX_TOWER_FIT_PADDED] = NTX_FIT_PADDED,
+        [NTX_TOWER_FIT_SQUARE] = NTX_FIT_SQUARE, [NTX_TOWER_FIT_LONGEST] = NTX_FIT_LONGEST};
     struct ntx_picture_rule r = {.fit = fits[t->fit],
                                  .factor = t->patch * t->merge,
                                  .size = t->size,
+                                 .patch = t->patch,
                                  .min_pixels = t->min_pixels,
                                  .max_pixels = t->max_pixels,
                                  .filter = t->bilinear ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC};
@@ -195,6 +200,9 @@ static int check_text(const struct ntx_tower *t, const struct ntx_model *text, s
     return 0;
 }
 
+/* Of Gemma 4, the models with inputs of each layer (E2B, E4B) see images in order, too. */
+static bool reads_in_order(const struct ntx_model *text) { return text && text->hp.n_input; }
+
 static int open_parts(struct ntx_vision *v, struct ntx_err *err)
 {
     struct stat st;
@@ -212,7 +220,11 @@ static int open_parts(struct ntx_vision *v, struct ntx_err *err)
                                        .end = v->t->end,
                                        .row_end = v->t->row_end,
                                        .mrope = v->t->mrope,
-                                       .bidirectional = v->t->bidirectional};
+                                       .bidirectional = v->t->bidirectional && !reads_in_order(v->c.text)};
+    if (v->c.text && v->t->glm_begin && !strncmp(v->c.text->hp.arch, "glm", 3)) {
+        v->text.begin = v->t->glm_begin;
+        v->text.end = v->t->glm_end;
+    }
     if ((rc = check_text(v->t, v->c.text, err)) || (rc = ntx_chunks_make(v->sees.model, CHUNK, &v->sees.chunks, err)))
         return rc;
     return ntx_chunks_make(v->projects.model, CHUNK, &v->projects.chunks, err);

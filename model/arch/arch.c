@@ -164,7 +164,9 @@ static int check_shape(const struct opening *o, const struct ntx_gguf_tensor *t,
     bool between = use == NTX_USE_VECTORS && t->ne[1] == 1 && t->ne[2] == s.n_out;
     bool of_squares = use == NTX_USE_MATRIX && o->m->hp.tower && ntx_gguf_rows(t) == s.n_out &&
                       ntx_gguf_row(t) == s.n_in; /* inputs have a row, a column and a channel */
-    if (of_squares || (t->ne[0] == s.n_in && (apart || as_one || between) && t->ne[3] == 1))
+    bool in_grid = use == NTX_USE_VECTORS && o->m->hp.tower && t->ne[1] * t->ne[2] == s.n_out; /* positions */
+    if (of_squares || (t->ne[0] == s.n_in && in_grid && t->ne[3] == 1) ||
+        (t->ne[0] == s.n_in && (apart || as_one || between) && t->ne[3] == 1))
         return 0;
     if (s.n_each > 1)
         snprintf(each, sizeof each, " x %u", s.n_each);

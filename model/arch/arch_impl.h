@@ -89,7 +89,10 @@
     X(tower_qwen25vl, "qwen2.5vl_merger")                                                                              \
     X(tower_qwen3vl, "qwen3vl_merger")                                                                                 \
     X(tower_glm4v, "glm4v")                                                                                            \
+    X(tower_glm5v, "glm5v")                                                                                            \
+    X(tower_kimik25, "kimik25")                                                                                        \
     X(tower_gemma3, "gemma3")                                                                                          \
+    X(tower_gemma4, "gemma4v")                                                                                         \
     X(tower_pixtral, "pixtral")
 
 #define NTX__OWN_KEYS       16
@@ -188,6 +191,7 @@ struct ntx__attention {                                      /* features of a la
     bool v_norm;      /* a norm of each head of V, without a scale */
     bool bare_norm;   /* a norm of each head of q and k after RoPE, without a scale */
     bool blocks;      /* each head of K and V chooses blocks of positions */
+    bool causal;      /* rows of an image see no later ones */
     uint32_t window,
         chunk; /* window: positions that a row sees, its own included; chunk: size of attention chunks; 0: none */
     struct ntx_temperature temperature;
@@ -347,6 +351,7 @@ void ntx__tower_projects(struct ntx_hparams *hp); /* turns a tower's numbers int
 /* For the towers' own keys: the side of the table of learned positions; a rotation; the sizes of pictures, in
  * squares, without a key; how many patches are a square's side; the width between the products of the projector. */
 int ntx__tower_side(struct ntx__keys *k, struct ntx_tower *t);
+int ntx__tower_sides(struct ntx__keys *k, struct ntx_tower *t);
 int ntx__tower_turns(struct ntx__keys *k, struct ntx_tower *t, enum ntx_tower_turn turn, float base);
 int ntx__tower_area(struct ntx__keys *k, struct ntx_tower *t, uint32_t least, uint32_t most);
 int ntx__tower_merge(struct ntx__keys *k, struct ntx_tower *t, const char *suffix, uint32_t fallback);
@@ -361,6 +366,10 @@ struct ntx__tower_block {     /* features of a tower's layers */
     bool two_moments;         /* the patches' pixels have two matrices, as in films */
     bool pre_norm, post_norm; /* norms before the first layer and after the last */
     bool patch_norm;          /* an RMS norm of a patch before its position is added */
+    bool qk_norm;             /* norms of the heads of q and k */
+    bool v_norm;              /* norms of the heads of v, without a scale; nor are scores scaled */
+    bool sum_norms;           /* norms of what attention and FFN add */
+    bool columns_first;       /* each half of a head turns by itself: the first by the column, the second by the row */
     bool rms;                 /* norms are RMS norms, else layer norms with biases */
     bool windowed;            /* this layer attends within windows */
     bool gated;               /* the FFN's hidden values are act(gate) * up, else map(up) */

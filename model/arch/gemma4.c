@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemma4.c: Gemma 4, text only. Like Gemma 3 (gemma.c), but layers without a window have wider heads, fewer K and V
+/* gemma4.c: Gemma 4. Like Gemma 3 (gemma.c), but layers without a window have wider heads, fewer K and V
  * heads, and maybe no V matrix. V is normed; scores are not scaled. The last layers may read K and V of earlier ones
  * and have wider FFNs. Experts run beside the dense FFN. Each layer may get its own input of the token, and may
- * scale its output. */
+ * scale its output. Rows of an image see one another in layers with a window alone. */
 #include <errno.h>
 #include <math.h>
 
@@ -102,6 +102,7 @@ static void gemma4_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer
         .scale = 1,
         .turn = windowed ? NTX_ROTATION_WINDOW : NTX_ROTATION_ALL,
         .window = windowed ? hp->window : 0,
+        .causal = !windowed,
         .borrows = ntx_dims_of(hp, l).kv_of != l,
         .v_of_k = hp->v_of_k && !windowed,
         .v_norm = ntx_dims_of(hp, l).kv_of == l,

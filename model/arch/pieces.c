@@ -161,6 +161,7 @@ static void add_attend(struct ntx_layer *l, const struct ntx__attention *has, co
     s->attend.topk = has->blocks;
     s->attend.window = has->window;
     s->attend.chunk = has->chunk;
+    s->attend.causal = has->causal;
     s->attend.temperature = has->temperature;
     s->attend.cap = has->cap;
     s->scale = has->scale != 0 ? has->scale : 1.0f / sqrtf((float)w->head_k);

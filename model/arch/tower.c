@@ -80,14 +80,30 @@ static int find_ffn(struct ntx__keys *k, struct ntx_tower *t)
 int ntx__tower_side(struct ntx__keys *k, struct ntx_tower *t)
 {
     const struct ntx_gguf_tensor *places = ntx_gguf_tensor(k->g, ntx_tensor_kinds[NTX_T_places].name);
-    const uint64_t n = places ? places->ne[1] : 0;
+    const uint64_t n = places ? places->ne[1] * places->ne[2] : 0;
     uint32_t side = 0;
     while (side < NTX_TOWER_SIDE_MAX && (uint64_t)(side + 1) * (side + 1) <= n)
         side++;
-    if (!side || (uint64_t)side * side != n)
+    if (!side || (uint64_t)side * side != n || (places->ne[2] > 1 && places->ne[2] != side))
         return ntx_err_set(k->err, -EINVAL, "tensor '%s' has %llu positions: they are not a square",
                            ntx_tensor_kinds[NTX_T_places].name, (unsigned long long)n);
     t->side = side;
+    t->n_places = side * side;
+    return 0;
+}
+
+/* Two tables of learned positions, which reach as far as the largest picture does. */
+int ntx__tower_sides(struct ntx__keys *k, struct ntx_tower *t)
+{
+    const struct ntx_gguf_tensor *places = ntx_gguf_tensor(k->g, ntx_tensor_kinds[NTX_T_places].name);
+    const uint64_t n = places ? places->ne[1] : 0, square = (uint64_t)t->patch * t->merge * t->patch * t->merge,
+                   most = t->max_pixels / square * t->merge;
+    if (n < most || n > NTX_TOWER_TABLE_MAX)
+        return ntx_err_set(
+            k->err, -EINVAL, "tensor '%s' has %llu positions of a side; pictures have up to %llu, and %u are possible",
+            ntx_tensor_kinds[NTX_T_places].name, (unsigned long long)n, (unsigned long long)most, NTX_TOWER_TABLE_MAX);
+    t->side = (uint32_t)n;
+    t->n_places = 2 * t->side;
     return 0;
 }
 
@@ -254,6 +270,43 @@ static enum ntx_tensor bias_of(enum ntx_tensor norm)
     }
 }
 
+/* The lower bound of a matrix's inputs; its upper bound and both bounds of its outputs follow. */
+static enum ntx_tensor bounds_of(enum ntx_tensor matrix)
+{
+    switch (matrix) {
+    case NTX_T_q: return NTX_T_q_in_min;
+    case NTX_T_k: return NTX_T_k_in_min;
+    case NTX_T_v: return NTX_T_v_in_min;
+    case NTX_T_o: return NTX_T_o_in_min;
+    case NTX_T_gate: return NTX_T_gate_in_min;
+    case NTX_T_up: return NTX_T_up_in_min;
+    default: return NTX_T_down_in_min;
+    }
+}
+
+static void add_clamp(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t width, int min)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_CLAMP, out, in);
+    s->width = width;
+    ntx__takes(s, (enum ntx_tensor)min, NTX__ALWAYS);
+    ntx__takes(s, (enum ntx_tensor)(min + 1), NTX__ALWAYS);
+}
+
+/* out = W in, with bounds if the tower has them */
+static void tower_product(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in,
+                          enum ntx_tensor t)
+{
+    const struct ntx_tensor_kind *k = &ntx_tensor_kinds[t];
+    const int bounds = (int)bounds_of(t);
+    if (!hp->tower->bounded) {
+        ntx__add_product(l, out, in, t);
+        return;
+    }
+    add_clamp(l, NTX_BUF_Z, in, ntx_width(hp, 0, (enum ntx_dim)k->in), bounds);
+    ntx__add_product(l, out, NTX_BUF_Z, t);
+    add_clamp(l, out, out, ntx_width(hp, 0, (enum ntx_dim)k->out), bounds + 2);
+}
+
 /* x = norm(h), or h = norm(h) */
 static void tower_norm(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__tower_block *has,
                        enum ntx_buf out, enum ntx_tensor scale, enum ntx__presence presence)
@@ -289,13 +342,29 @@ void ntx__tower_begin(const struct ntx_hparams *hp, struct ntx_layer *l, const s
         tower_norm(hp, l, has, NTX_BUF_H, NTX_T_pre_norm, NTX__ALWAYS);
 }
 
-static void tower_turn(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, enum ntx_rope_kind pairs)
+/* Pairs of a head turn by the angles from `first` on. */
+static void add_turn(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, enum ntx_rope_kind pairs,
+                     uint32_t offset, uint32_t rotated, uint32_t first)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
     s->heads = hp->n_head;
     s->width = hp->head_k;
-    s->rope.rotated = hp->rope_dim;
+    s->offset = offset;
+    s->rope.rotated = rotated;
+    s->rope.first = first;
     s->rope.pairs = (uint8_t)pairs;
+}
+
+static void tower_turn(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b,
+                       const struct ntx__tower_block *has)
+{
+    const uint32_t half = hp->rope_dim / 2;
+    if (!has->columns_first) {
+        add_turn(hp, l, b, has->pairs, 0, hp->rope_dim, 0);
+        return;
+    }
+    add_turn(hp, l, b, has->pairs, 0, half, half / 2);
+    add_turn(hp, l, b, has->pairs, half, half, 0);
 }
 
 /* One bias of q, k and v together, or three. */
@@ -314,42 +383,52 @@ static void tower_biases(const struct ntx_hparams *hp, struct ntx_layer *l, enum
 static void tower_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__tower_block *has)
 {
     tower_norm(hp, l, has, NTX_BUF_X, NTX_T_attn_norm, NTX__ALWAYS);
-    ntx__add_product(l, NTX_BUF_Q, NTX_BUF_X, NTX_T_q);
-    ntx__add_product(l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
-    ntx__add_product(l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
+    tower_product(hp, l, NTX_BUF_Q, NTX_BUF_X, NTX_T_q);
+    tower_product(hp, l, NTX_BUF_K, NTX_BUF_X, NTX_T_k);
+    tower_product(hp, l, NTX_BUF_V, NTX_BUF_X, NTX_T_v);
     tower_biases(hp, l, has->qkv_bias);
+    if (has->qk_norm) {
+        ntx__norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, NTX__ALWAYS, hp->n_head, hp->head_k);
+        ntx__norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, NTX__ALWAYS, hp->n_head, hp->head_k);
+    }
+    if (has->v_norm)
+        ntx__norm(l, NTX_BUF_V, NTX_BUF_V, NTX_T_v, NTX__NEVER, hp->n_head, hp->head_v);
     if (hp->tower->turn != NTX_TOWER_TURN_NONE) {
-        tower_turn(hp, l, NTX_BUF_Q, has->pairs);
-        tower_turn(hp, l, NTX_BUF_K, has->pairs);
+        tower_turn(hp, l, NTX_BUF_Q, has);
+        tower_turn(hp, l, NTX_BUF_K, has);
     }
     ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->attend.block = has->windowed;
-    s->scale = 1.0f / sqrtf((float)hp->head_k);
+    s->scale = has->v_norm ? 1 : 1.0f / sqrtf((float)hp->head_k);
     s->width = hp->n_head * hp->head_v;
-    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
+    tower_product(hp, l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
     ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_o_bias, has->o_bias);
+    if (has->sum_norms)
+        ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_attn_post_norm, NTX__ALWAYS, 1, hp->n_embd);
     ntx__add_state(hp, l);
 }
 
 static void tower_ffn(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__tower_block *has)
 {
     tower_norm(hp, l, has, NTX_BUF_X, NTX_T_ffn_norm, NTX__ALWAYS);
-    ntx__add_product(l, NTX_BUF_GATE, NTX_BUF_X, has->gated ? NTX_T_gate : NTX_T_up);
+    tower_product(hp, l, NTX_BUF_GATE, NTX_BUF_X, has->gated ? NTX_T_gate : NTX_T_up);
     if (has->gated) {
-        ntx__add_product(l, NTX_BUF_UP, NTX_BUF_X, NTX_T_up);
+        tower_product(hp, l, NTX_BUF_UP, NTX_BUF_X, NTX_T_up);
         ntx__tower_bias(hp, l, NTX_BUF_GATE, NTX_T_gate_bias, has->ffn_bias);
         ntx__tower_bias(hp, l, NTX_BUF_UP, NTX_T_up_bias, has->ffn_bias);
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
         s->in[1] = NTX_BUF_UP;
         s->width = hp->n_ff;
-        s->glu.hidden.act = (uint8_t)has->act;
+        s->glu.hidden = (struct ntx_activation){hp->tower->limit, hp->tower->limit, (uint8_t)has->act};
     } else {
         ntx__tower_bias(hp, l, NTX_BUF_GATE, NTX_T_up_bias, has->ffn_bias);
         ntx__tower_map(l, NTX_BUF_GATE, hp->n_ff, has->map);
     }
-    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
+    tower_product(hp, l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_down);
     ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_down_bias, has->ffn_bias);
+    if (has->sum_norms)
+        ntx__norm(l, NTX_BUF_Y, NTX_BUF_Y, NTX_T_ffn_post_norm, NTX__ALWAYS, 1, hp->n_embd);
     ntx__add_state(hp, l);
 }
 

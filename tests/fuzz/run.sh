@@ -44,7 +44,8 @@ seeds_gguf() {
             --draft-vocab 40 --norm-before-fc" "--arch eagle3 --taps 0,1,2 --bare" \
         "--arch mmproj-qwen2vl_merger --state-width 16" \
         "--arch mmproj-qwen2.5vl_merger --state-width 16" "--arch mmproj-qwen3vl_merger --layers 3 --state-width 16" \
-        "--arch mmproj-glm4v --state-width 16" \
+        "--arch mmproj-glm4v --state-width 16" "--arch mmproj-glm5v --state-width 16" \
+        "--arch mmproj-kimik25 --state-width 16" "--arch mmproj-gemma4v --state-width 16" \
         "--arch mmproj-gemma3 --state-width 16" "--arch mmproj-pixtral --state-width 16" "--arch dflash --taps 0,1 \
             --window 7"; do
         n=$((n + 1))
@@ -64,7 +65,8 @@ seeds_gguf() {
         .expert_used_count \
         clip clip.projector_type clip.use_silu qwen3vl_merger pixtral .image_size .patch_size .projection_dim \
         .spatial_merge_size .projector.scale_factor .image_max_pixels .n_wa_pattern v.patch_embd.weight mm.0.weight \
-        v.position_embd.weight v.deepstack.1.fc1.weight mm.patch_merger.weight \
+        v.position_embd.weight v.deepstack.1.fc1.weight mm.patch_merger.weight gemma4v \
+        glm5v kimik25 .swiglu_clamp .image_min_pixels v.blk.0.attn_q.input_min v.std_scale mm.input_projection.weight \
         eagle3 dflash .target_layers .target_hidden_size .norm_before_residual .block_size \
         tokenizer.ggml.mask_token_id d2t qwen2moe qwen3moe gpt-oss glm4moe minimax-m2 step35 hy_v4 \
         .hyper_connection.magnitude .swiglu_clamp_shexp .rope.dimension_count_swa blk.0.attn_gate.weight olmoe smollm3 \

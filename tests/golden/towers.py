@@ -140,6 +140,107 @@ FAMILIES = {
         {'image_seq_length': 9},
         [(168, 168)],
     ),
+    'gemma4': (
+        'Gemma4ForConditionalGeneration',
+        {
+            'text_config': dict(
+                TEXT,
+                num_global_key_value_heads=1,
+                global_head_dim=96,
+                hidden_size_per_layer_input=0,
+                sliding_window=24,
+                layer_types=['sliding_attention', 'full_attention'] * 2,
+            ),
+            'vision_config': dict(
+                hidden_size=96,
+                intermediate_size=104,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=4,
+                head_dim=24,
+                patch_size=16,
+                pooling_kernel_size=3,
+                position_embedding_size=900,
+                use_clipped_linears=True,
+                standardize=True,
+            ),
+            'audio_config': None,
+        },
+        {'image_mean': [0.0] * 3, 'image_std': [1.0] * 3},
+        grids(48, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+    ),
+    'glm4v_moe': (
+        'Glm4vMoeForConditionalGeneration',
+        {
+            'text_config': dict(
+                QWEN2,
+                num_key_value_heads=3,
+                moe_intermediate_size=64,
+                n_routed_experts=4,
+                num_experts_per_tok=2,
+                n_shared_experts=1,
+                first_k_dense_replace=1,
+                rope_parameters=official.default_rope(1e4, mrope_section=[8, 12, 12], partial_rotary_factor=1.0),
+            ),
+            'vision_config': dict(
+                depth=3,
+                hidden_size=72,
+                intermediate_size=100,
+                num_heads=3,
+                patch_size=14,
+                image_size=84,
+                out_hidden_size=192,
+                hidden_act='silu',
+            ),
+        },
+        {},
+        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+    ),
+    'kimik25': (
+        'Kimi_K25ForConditionalGeneration',
+        {
+            'text_config': dict(TEXT, model_type='mistral', num_hidden_layers=1),
+            'vision_config': dict(
+                hidden_size=96,
+                intermediate_size=104,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                patch_size=14,
+                pos_emb_height=6,
+                pos_emb_width=6,
+            ),
+            'projection_hidden_size': 96,
+        },
+        {},
+        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+    ),
+    'glm5v': (
+        'Glm5NextForConditionalGeneration',
+        {
+            'text_config': dict(
+                TEXT,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                n_routed_experts=2,
+                num_experts_per_tok=1,
+                moe_intermediate_size=16,
+                layer_types=['linear_attention'],
+            ),
+            'vision_config': dict(
+                depth=3,
+                hidden_size=72,
+                intermediate_size=100,
+                num_heads=3,
+                patch_size=14,
+                out_hidden_size=192,
+                hidden_act='silu',
+                swiglu_limit=0.6,
+            ),
+        },
+        {'min_image_tokens': 1, 'max_image_tokens': 100, 'patch_size': 14, 'merge_size': 2},
+        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+    ),
     'mistral3': (
         'Mistral3ForConditionalGeneration',
         {
@@ -165,6 +266,65 @@ FAMILIES = {
 }
 
 
+def fill_buffer(name, b, generator):
+    """Gemma 4's bounds, which some values exceed, and what it makes of a mean state."""
+    x = torch.randn(b.shape, generator=generator)
+    if name.endswith(('put_min', 'put_max')):
+        b.copy_((x.abs() * 0.2 + 1.5) * (1 if name.endswith('max') else -1))
+    elif name.endswith(('std_bias', 'std_scale')):
+        b.copy_(x * 0.2 + (1 if name.endswith('scale') else 0))
+
+
+# published files have the names that transformers saves
+AS_SAVED = ('gemma4', 'kimik25', 'glm5v', 'qwen3.5', 'qwen3.5moe', 'qwen4exp')
+# names of classes in published files; a plain text model stands for theirs
+PUBLISHED = {
+    'kimik25': 'KimiK25ForConditionalGeneration',
+    'glm5v': 'Glm5NextForConditionalGeneration',
+    'qwen3.5': 'Qwen3_5ForConditionalGeneration',
+    'qwen3.5moe': 'Qwen3_5MoeForConditionalGeneration',
+    'qwen4exp': 'Qwen4ExpForConditionalGeneration',
+}
+
+
+VISION_35 = dict(
+    depth=4,
+    hidden_size=72,
+    intermediate_size=104,
+    num_heads=3,
+    patch_size=16,
+    spatial_merge_size=2,
+    temporal_patch_size=2,
+    out_hidden_size=192,
+    num_position_embeddings=36,
+)
+# Models with the tower of Qwen3-VL; of their texts, one layer that nothing asks
+FAMILIES |= {
+    'qwen3.5': (
+        'Qwen3_5ForConditionalGeneration',
+        {'text_config': dict(TEXT, num_hidden_layers=1), 'vision_config': VISION_35},
+        {},
+        grids(32, [(3, 3), (7, 2)]),
+    ),
+    'qwen3.5moe': (
+        'Qwen3_5MoeForConditionalGeneration',
+        {
+            'text_config': dict(TEXT, num_hidden_layers=1, num_experts=2, num_experts_per_tok=1),
+            'vision_config': VISION_35,
+        },
+        {},
+        grids(32, [(3, 3), (7, 2)]),
+    ),
+    'qwen4exp': (
+        'Qwen4ExpForConditionalGeneration',
+        {'text_config': dict(TEXT, num_hidden_layers=1), 'vision_config': VISION_35},
+        {},
+        grids(32, [(3, 3), (7, 2)]),
+    ),
+}
+KIND = {'qwen3.5': 'qwen3vl_merger', 'qwen3.5moe': 'qwen3vl_merger', 'qwen4exp': 'qwen3vl_merger'}
+
+
 def random_model(name):
     cls, numbers = FAMILIES[name][:2]
     cls = getattr(transformers, cls)
@@ -179,6 +339,8 @@ def random_model(name):
             if 'patch_embed' in part and 'weight' in part:
                 x = x * 3 / p[0].numel() ** 0.5 * p.shape[-1] ** 0.5
             p.copy_(x * 4 if 'norm' in part and 'bias' in part else x)
+        for part, b in model.named_buffers():
+            fill_buffer(part, b, generator)
     model.set_attn_implementation('eager')
     return model
 
@@ -188,15 +350,18 @@ def rename(folder, name):
     safetensors.torch.save_file({name(n): x for n, x in safetensors.torch.load_file(path).items()}, path)
 
 
-def publish(folder):
+def publish(folder, name):
     """Tensors as they are called in published files, and control tokens of pictures."""
     siglip = 'vision_tower.embeddings.', 'vision_tower.encoder.', 'vision_tower.post_layernorm.'
 
-    def published(name):
-        name = name.removeprefix('model.') if 'vision_tower' in name or 'multi_modal_projector' in name else name
-        return name.replace('vision_tower.', 'vision_tower.vision_model.') if name.startswith(siglip) else name
+    def published(part):
+        part = part.removeprefix('model.') if 'vision_tower' in part or 'multi_modal_projector' in part else part
+        return part.replace('vision_tower.', 'vision_tower.vision_model.') if part.startswith(siglip) else part
 
-    rename(folder, published)
+    if name == 'kimik25':
+        rename(folder, lambda part: part.replace('model.mm_', 'mm_').replace('encoder.patch_embed', 'patch_embed'))
+    if name not in AS_SAVED:
+        rename(folder, published)
     path = os.path.join(folder, 'tokenizer.json')
     with open(path) as f:
         whole = json.load(f)
@@ -243,8 +408,31 @@ def by_qwen(model, pixels):
     return torch.cat(rows, dim=1)
 
 
+def by_gemma4(model, pixels):
+    p = model.config.vision_config.patch_size
+    c, h, w = pixels.shape
+    x = (pixels + 1) / 2  # the model has its own range
+    x = x.reshape(c, h // p, p, w // p, p).permute(1, 3, 2, 4, 0).reshape(1, h // p * (w // p), -1)
+    y, x_ = np.mgrid[0 : h // p, 0 : w // p]
+    at = torch.tensor(np.stack([x_, y], -1).reshape(1, -1, 2))
+    out = model.model.get_image_features(pixel_values=x, image_position_ids=at).pooler_output
+    return torch.cat(list(out)) if isinstance(out, (list, tuple)) else out
+
+
+def by_kimi(model, pixels):
+    v = model.config.vision_config
+    c, h, w = pixels.shape
+    grid = torch.tensor([[1, h // v.patch_size, w // v.patch_size]])
+    x = unfold(pixels, v.patch_size, 1, 1).reshape(-1, c, v.patch_size, v.patch_size)
+    return torch.cat(list(model.model.get_image_features(x, image_grid_thw=grid).pooler_output))
+
+
 def by_features(model, pixels):
     more = {}
+    if model.config.vision_config.model_type == 'kimi_k25_vision':
+        return by_kimi(model, pixels)
+    if model.config.vision_config.model_type == 'gemma4_vision':
+        return by_gemma4(model, pixels)
     if model.config.vision_config.model_type == 'pixtral':
         more = {'image_sizes': torch.tensor([pixels.shape[1:]])}
     out = model.model.get_image_features(pixel_values=pixels[None], **more).pooler_output
@@ -334,6 +522,30 @@ def compare(tests, name, model, text, projector, tmp):
     return good
 
 
+def check_kind(name, projector):
+    import gguf
+
+    kind = gguf.GGUFReader(projector).get_field('clip.projector_type')
+    assert name not in KIND or kind.contents() == KIND[name], kind.contents()
+
+
+def convert_text(converter, folder, name, text):
+    """A text model as wide as the rows."""
+    if name not in PUBLISHED:
+        official.convert(converter, folder, 'qwen2', text)
+        return
+    config = transformers.LlamaConfig(**dict(TEXT, num_hidden_layers=1))
+    transformers.LlamaForCausalLM(config).save_pretrained(folder + '-text')
+    official.write_vocabulary(folder + '-text')
+    official.convert(converter, folder + '-text', 'qwen2', text)
+    path = os.path.join(folder, 'config.json')
+    with open(path) as f:
+        config = json.load(f)
+    config['architectures'] = [PUBLISHED[name]]
+    with open(path, 'w') as f:
+        json.dump(config, f)
+
+
 def run(tests, converter, name, keep):
     with tempfile.TemporaryDirectory() as tmp:
         folder = os.path.join(tmp, 'model')
@@ -341,12 +553,14 @@ def run(tests, converter, name, keep):
         model = random_model(name)
         model.save_pretrained(folder)
         official.write_vocabulary(folder)
-        publish(folder)
+        publish(folder, name)
         with open(os.path.join(folder, 'preprocessor_config.json'), 'w') as f:
             json.dump({'image_mean': [0.5] * 3, 'image_std': [0.5] * 3} | FAMILIES[name][2], f)
-        official.convert(converter, folder, 'qwen2', text)
-        rename(folder, lambda n: 'model.embed_tokens.weight' if 'embed_tokens' in n else n)  # else it is not found
+        convert_text(converter, folder, name, text)
+        if name not in AS_SAVED:
+            rename(folder, lambda n: 'model.embed_tokens.weight' if 'embed_tokens' in n else n)  # else it is not found
         convert(converter, folder, projector, '--mmproj')
+        check_kind(name, projector)
         return compare(tests, name, model, text, projector, tmp)
 
 
@@ -357,7 +571,10 @@ MADE = {
     'qwen2.5vl_merger': (136, 24),  # windows are 112 wide
     'qwen3vl_merger': (40, 56),
     'glm4v': (56, 40),
+    'glm5v': (40, 56),
+    'kimik25': (72, 24),
     'gemma3': (24, 24),
+    'gemma4v': (40, 24),
     'pixtral': (16, 24),
 }
 OUT, EVERY = 64, 37

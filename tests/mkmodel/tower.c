@@ -13,7 +13,8 @@ enum { PATCH = 4, MERGE = 2, SIDE = 6, FF = 80, HIDDEN = 64 };
 static const struct kind {
     const char *name;
     bool two_moments, gated, rms, fused, biases, places, places_bias, deep, windows, silu, gelu;
-    const char *post, *merge_key; /* the norm behind the last layer */
+    bool head_norms, sum_norms, bounds, limit, kimi; /* norms of heads, of sums; bounds of matrices, of FFNs */
+    const char *post, *merge_key;                    /* the norm behind the last layer, or NULL */
 } kinds[] = {
     {.name = "qwen2vl_merger",
      .two_moments = true,
@@ -49,12 +50,40 @@ static const struct kind {
      .silu = true,
      .post = "v.post_ln",
      .merge_key = "spatial_merge_size"},
+    {.name = "glm5v",
+     .two_moments = true,
+     .gated = true,
+     .rms = true,
+     .fused = true,
+     .places_bias = true,
+     .silu = true,
+     .head_norms = true,
+     .limit = true,
+     .post = "v.post_ln",
+     .merge_key = "spatial_merge_size"},
+    {.name = "kimik25",
+     .fused = true,
+     .biases = true,
+     .places = true,
+     .places_bias = true,
+     .gelu = true,
+     .kimi = true,
+     .post = "v.post_ln",
+     .merge_key = "projector.scale_factor"},
     {.name = "gemma3",
      .biases = true,
      .places = true,
      .places_bias = true,
      .gelu = true,
      .post = "v.post_ln",
+     .merge_key = "projector.scale_factor"},
+    {.name = "gemma4v",
+     .gated = true,
+     .rms = true,
+     .gelu = true,
+     .head_norms = true,
+     .sum_norms = true,
+     .bounds = true,
      .merge_key = "projector.scale_factor"},
     {.name = "pixtral",
      .gated = true,
@@ -117,12 +146,46 @@ static void add_patches(struct maker *m, const char *name)
     t->ne[3] = m->state;
 }
 
+static void add_places(struct maker *m, uint32_t n, uint32_t each)
+{
+    struct mk_tensor *t = mk_tensor_add(m->f, "v.position_embd.weight", NTX_F32, m->state, n, 0.5f);
+    if (!t || each == 1)
+        return;
+    t->n_dims = 3;
+    t->ne[2] = each;
+}
+
+/* Bounds that some values exceed. */
+static void add_bounds(struct maker *m, const char *stem)
+{
+    add_vector(m, stem, "input_min", 1, -1.5f);
+    add_vector(m, stem, "input_max", 1, 1.5f);
+    add_vector(m, stem, "output_min", 1, -2);
+    add_vector(m, stem, "output_max", 1, 2);
+}
+
+static void add_more_norms(struct maker *m, uint32_t l)
+{
+    static const char *const of[] = {"attn_q_norm", "attn_k_norm", "attn_post_norm", "ffn_post_norm"};
+    char stem[48];
+    for (int i = 0; i < (m->k->sum_norms ? 4 : 2); i++) {
+        snprintf(stem, sizeof stem, "v.blk.%u.%s", l, of[i]);
+        add_vector(m, stem, "weight", i < 2 ? 16 : m->state, 1);
+    }
+}
+
 static void add_block(struct maker *m, uint32_t l)
 {
     const struct kind *k = m->k;
-    static const char *const apart[] = {"attn_q", "attn_k", "attn_v"};
+    static const char *const apart[] = {"attn_q", "attn_k", "attn_v"}, *const all[] = {"attn_q",   "attn_k",   "attn_v",
+                                                                                       "attn_out", "ffn_gate", "ffn_up",
+                                                                                       "ffn_down"};
     char stem[48];
 #define NAMED(what) (snprintf(stem, sizeof stem, "v.blk.%u.%s", l, what), stem)
+    for (int i = 0; k->bounds && i < 7; i++)
+        add_bounds(m, NAMED(all[i]));
+    if (k->head_norms)
+        add_more_norms(m, l);
     add_tower_norm(m, NAMED("ln1"), m->state, !k->rms);
     if (k->fused)
         add_matrix_of(m, NAMED("attn_qkv"), m->state, 3 * m->state, k->biases);
@@ -163,7 +226,19 @@ static void add_projector(struct maker *m)
         mk_tensor_add(m->f, "mm.input_projection.weight", NTX_F16, out, m->state, 1 / sqrtf((float)m->state));
         return;
     }
-    if (!strcmp(m->k->name, "glm4v")) {
+    if (!strcmp(m->k->name, "gemma4v")) {
+        add_vector(m, "v", "std_bias", m->state, 0);
+        add_vector(m, "v", "std_scale", m->state, 1);
+        add_matrix_of(m, "mm.input_projection", m->state, out, false);
+        return;
+    }
+    if (m->k->kimi) {
+        add_tower_norm(m, "mm.input_norm", m->state, true);
+        add_matrix_of(m, "mm.1", square, HIDDEN, true);
+        add_matrix_of(m, "mm.2", HIDDEN, out, true);
+        return;
+    }
+    if (!strncmp(m->k->name, "glm", 3)) {
         add_squares(m);
         return;
     }
@@ -192,7 +267,7 @@ static void tower_number(struct maker *m, const char *suffix, uint32_t v)
 
 static void add_tower_keys(struct maker *m)
 {
-    const float half[] = {0.5f, 0.5f, 0.5f};
+    const float half[] = {0.5f, 0.5f, 0.5f}, none[] = {0, 0, 0}, one[] = {1, 1, 1};
     mk_kv_str(m->f, "general.architecture", "clip");
     mk_kv_str(m->f, "general.type", "mmproj");
     mk_kv_str(m->f, "general.name", m->o->name);
@@ -208,11 +283,18 @@ static void add_tower_keys(struct maker *m)
     tower_number(m, "image_size", SIDE * PATCH);
     tower_number(m, "patch_size", PATCH);
     tower_number(m, m->k->merge_key, MERGE);
+    if (!strcmp(m->k->name, "gemma4v"))
+        tower_number(m, "image_max_pixels", SIDE * SIDE * MERGE * PATCH * MERGE * PATCH);
+    if (m->k->limit) {
+        tower_number(m, "image_min_pixels", MERGE * PATCH * MERGE * PATCH);
+        tower_number(m, "image_max_pixels", 4 * SIDE * SIDE * MERGE * PATCH * MERGE * PATCH);
+        mk_kv_f32(m->f, "clip.vision.swiglu_clamp", 0.5f);
+    }
     if (m->k->windows)
         tower_number(m, "n_wa_pattern", 2);
     mk_kv_f32(m->f, "clip.vision.attention.layer_norm_epsilon", 1e-5f);
-    mk_kv_arr(m->f, "clip.vision.image_mean", NTX_GGUF_F32, half, 3);
-    mk_kv_arr(m->f, "clip.vision.image_std", NTX_GGUF_F32, half, 3);
+    mk_kv_arr(m->f, "clip.vision.image_mean", NTX_GGUF_F32, m->k->sum_norms ? none : half, 3);
+    mk_kv_arr(m->f, "clip.vision.image_std", NTX_GGUF_F32, m->k->sum_norms ? one : half, 3);
 }
 
 void mk_describe_tower(struct mk_file *f, const struct mk_options *o)
@@ -227,13 +309,16 @@ void mk_describe_tower(struct mk_file *f, const struct mk_options *o)
     if (m.k->places_bias)
         add_vector(&m, "v.patch_embd", "bias", m.state, 0);
     if (m.k->places)
-        mk_tensor_add(f, "v.position_embd.weight", NTX_F32, m.state, SIDE * SIDE, 0.5f);
+        add_places(&m, m.k->kimi ? SIDE : SIDE * SIDE, m.k->kimi ? SIDE : 1);
+    if (!strcmp(m.k->name, "gemma4v"))
+        add_places(&m, SIDE * SIDE * MERGE, 2); /* by column, and by row */
     if (!strcmp(m.k->name, "pixtral"))
-        add_tower_norm(&m, "v.pre_ln", m.state, false);
+        add_tower_norm(&m, "v.pre_ln", m.state, !m.k->rms);
     if (!strcmp(m.k->name, "glm4v"))
         add_tower_norm(&m, "v.norm_embd", m.state, false);
     for (uint32_t l = 0; l < o->layers; l++)
         add_block(&m, l);
-    add_tower_norm(&m, m.k->post, m.state, !m.k->rms);
+    if (m.k->post)
+        add_tower_norm(&m, m.k->post, m.state, !m.k->rms);
     add_projector(&m);
 }

@@ -52,16 +52,76 @@ static void check_size(const struct ntx_picture_rule *r, uint32_t w, uint32_t h,
     CHECK_EQ(got_h, fit_h);
 }
 
+static void check_content(const struct ntx_picture_rule *r, uint32_t w, uint32_t h, uint32_t fit_w, uint32_t fit_h,
+                          uint32_t own_w, uint32_t own_h)
+{
+    uint32_t got_w, got_h;
+    check_size(r, w, h, fit_w, fit_h);
+    ntx__picture_content(r, w, h, fit_w, fit_h, &got_w, &got_h);
+    CHECK_EQ(got_w, own_w);
+    CHECK_EQ(got_h, own_h);
+}
+
+/* A picture on a canvas: its own pixels, and black ones. */
+static void test_canvas(void)
+{
+    const struct ntx_picture_rule r = {.fit = NTX_FIT_PADDED,
+                                       .factor = 4,
+                                       .patch = 2,
+                                       .size = 64,
+                                       .max_pixels = 4096,
+                                       .mean = {0.5f, 0.5f, 0.5f},
+                                       .deviation = {0.5f, 0.5f, 0.5f}};
+    struct ntx_picture p = noise(5, 3);
+    struct ntx_pixels x;
+    struct ntx_err err = {0};
+    CHECK_EQ(ntx_picture_pixels(&r, &p, &x, &err), 0);
+    CHECK(x.width == 8 && x.height == 4);
+    for (unsigned c = 0; c < 3; c++)
+        for (unsigned i = 0; i < 32; i++) {
+            const unsigned column = i % 8, row = i / 8;
+            const bool own = column < 5 && row < 3;
+            const double value = own ? p.rgb[3 * (5 * row + column) + c] : 0;
+            CHECK(fabs(x.planes[32 * c + i] - (value / 255.0 - 0.5) / 0.5) < 1e-5);
+        }
+    ntx_pixels_free(&x);
+    free(p.rgb);
+}
+
 /* The values of transformers 5: smart_resize(h, w, 28, 56 * 56, 28 * 28 * 1280) and (h, w, 32, 65536, 16777216);
- * Pixtral's get_resize_output_image_size with a longest edge of 1024 and patches of 16. */
+ * Pixtral's get_resize_output_image_size with a longest edge of 1024 and patches of 16; what the processors of Gemma 4
+ * (get_aspect_ratio_preserving_size), GLM-5.3-Flash (smart_resize) and Kimi K2.5 (navit_resize) compute. */
 static void test_sizes(void)
 {
     const struct ntx_picture_rule qwen2 = {.factor = 28, .min_pixels = 56 * 56, .max_pixels = 28 * 28 * 1280};
     const struct ntx_picture_rule qwen3 = {.factor = 32, .min_pixels = 65536, .max_pixels = 16777216};
     const struct ntx_picture_rule gemma = {.fit = NTX_FIT_SQUARE, .size = 896};
     const struct ntx_picture_rule pixtral = {.fit = NTX_FIT_LONGEST, .factor = 16, .size = 1024};
+    const struct ntx_picture_rule gemma4 = {.fit = NTX_FIT_FILL, .factor = 48, .max_pixels = 280 * 48 * 48};
+    const struct ntx_picture_rule glm = {
+        .fit = NTX_FIT_CANVAS, .factor = 28, .min_pixels = 16 * 28 * 28, .max_pixels = 8000 * 28 * 28};
+    const struct ntx_picture_rule kimi = {
+        .fit = NTX_FIT_PADDED, .factor = 28, .patch = 14, .size = 7168, .max_pixels = 16384 * 14 * 14};
     uint32_t w, h;
     struct ntx_err err = {0};
+    check_size(&gemma4, 1, 1, 768, 768);
+    check_size(&gemma4, 3000, 17, 10656, 48);
+    check_size(&gemma4, 640, 480, 912, 672);
+    check_size(&gemma4, 17, 3000, 48, 10656);
+    check_size(&gemma4, 8192, 8192, 768, 768);
+    check_size(&gemma4, 100, 3, 4608, 96);
+    check_size(&gemma4, 32000, 16, 13440, 48); /* a side would vanish */
+    check_content(&glm, 1, 1, 112, 112, 112, 112);
+    check_content(&glm, 3000, 17, 3024, 28, 3000, 17);
+    check_content(&glm, 1024, 1024, 1036, 1036, 1024, 1024);
+    check_content(&glm, 640, 480, 644, 504, 640, 480);
+    check_content(&glm, 8192, 8192, 2492, 2492, 2492, 2492);
+    check_content(&glm, 100, 3, 672, 28, 672, 20);
+    check_content(&kimi, 1, 1, 28, 28, 1, 1);
+    check_content(&kimi, 3000, 17, 3024, 28, 3000, 17);
+    check_content(&kimi, 640, 480, 644, 504, 640, 480);
+    check_content(&kimi, 8192, 8192, 1792, 1792, 1792, 1792);
+    check_content(&kimi, 32000, 16, 7168, 28, 7168, 3);
     check_size(&qwen2, 1, 1, 56, 56);
     check_size(&qwen2, 1024, 1024, 980, 980);
     check_size(&qwen2, 640, 480, 644, 476);
@@ -104,6 +164,7 @@ int main(int argc, char **argv)
         check_resize(one);
     test_sizes();
     test_planes();
+    test_canvas();
     json_decref(j);
     return 0;
 }
