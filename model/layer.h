@@ -75,6 +75,8 @@
  *               (n-gram embeddings)
  *   DOTGATE     for each stream: s = `scale` (out . in[0]);                   -
  *               out = sigmoid(sign(s) sqrt(max(|s|, 1e-6))) in[1]
+ *   RECALL      out = sum of in[0] and `heads` runs of in[1], weighted by the  w
+ *               softmax of their products with w, each divided by its RMS
  *   INPUTS      out = (out + `scale` x the token's entry of the model's       -
  *               table) / sqrt(2)
  *   ROUTE       chooses each row's experts and their weights from in[0]       router, [bias], [choice bias], [token's
@@ -111,7 +113,8 @@
 #define NTX_NO_TENSOR    UINT32_MAX
 #define NTX_STEP_WEIGHTS 10
 #define NTX_LAYER_STEPS  96
-#define NTX_STREAMS      4 /* residual streams, in models that have several */
+#define NTX_STREAMS      4  /* residual streams, in models that have several */
+#define NTX_RECALLS      64 /* most runs of RECALL */
 
 /* The table of operations. Columns:
  *   name     of the enumerator; symbol: the end of the names of the functions that compute it
@@ -155,6 +158,7 @@
     X(MIXW,      mixw,      ROWS, ONE,    0,                                                    WARP) \
     X(MIX,       mix,       ROWS, ONE,    0,                                                    VALUES) \
     X(SPREAD,    spread,    ROWS, HEADS,  0,                                                    VALUES) \
+    X(RECALL,    recall,    ROWS, ONE,    0,                                                    NO) \
     X(POOL,      pool,      BACK, ONE,    NTX_DOES_FEED | NTX_DOES_READ_KV,                     OWN) \
     X(MAP,       map,       ROWS, ONE,    0,                                                    VALUES) \
     X(GRAMS,     grams,     BACK, ONE,    NTX_DOES_LEAVE,                                       OWN) \
@@ -230,6 +234,7 @@ struct ntx_router {
 /* The activation of an FFN: hidden = act(gate) * up. */
 struct ntx_activation {
     float limit, gate_limit; /* ups are clamped to +-limit, gates to at most gate_limit; 0: none */
+    float bend, bend_up;     /* SITU: its two numbers; bend_up 0: ups stay as they are */
     uint8_t act;             /* enum ntx_ffn_act */
 };
 
@@ -326,9 +331,9 @@ struct ntx_rates_step {
 };
 /* MAP: SILU of x * scale, or xIELU (arXiv:2411.13010):
  * alpha_p x^2 + beta x for x > 0, else alpha_n (e^min(x, eps) - 1 - x) + beta x.
- * GELU in three forms (arXiv:1606.08415): by tanh (ffn_act.h), exact, x sigmoid(1.702 x). A GPU computes the first
- * two kinds. */
-enum ntx_map_kind { NTX_MAP_SILU, NTX_MAP_XIELU, NTX_MAP_GELU, NTX_MAP_GELU_ERF, NTX_MAP_GELU_QUICK };
+ * GELU in three forms (arXiv:1606.08415): by tanh (ffn_act.h), exact, x sigmoid(1.702 x). CLAMP: x, at most `scale`,
+ * at least -`scale`. A GPU computes the first two kinds. */
+enum ntx_map_kind { NTX_MAP_SILU, NTX_MAP_XIELU, NTX_MAP_GELU, NTX_MAP_GELU_ERF, NTX_MAP_GELU_QUICK, NTX_MAP_CLAMP };
 struct ntx_map_step {
     uint8_t kind; /* enum ntx_map_kind */
     float alpha_p, alpha_n, beta, eps;

@@ -249,6 +249,9 @@ enum ntx_use {
     X(head_low, "output_hc_down.weight", STREAMS, STREAM_LOW, MATRIX)                                                  \
     X(head_high, "output_hc_up.weight", STREAM_LOW, STREAMS, MATRIX)                                                   \
     X(end_norm, "output_norm.weight", EMBD, ONE, VECTOR) /* the model's; the last layer subtracts the mean by it */    \
+    X(end_recall, "output_res_score.weight", EMBD, ONE, VECTOR) /* the model's: mix of layers' outputs, at the end, */ \
+    X(attn_recall, "attn_res_score.weight", EMBD, ONE, VECTOR)  /* before attention, */                                \
+    X(ffn_recall, "ffn_res_score.weight", EMBD, ONE, VECTOR)    /* and before the FFN */                               \
     X(attn_low_norm, "hc_attn_norm.weight", STREAMS, ONE, VECTOR) /* mixing by two products: norm of the streams, */   \
     X(attn_spread, "hc_attn_inject.weight", STREAMS, STREAM_COUNT, RESIDENT) /* weights of the output in each, */      \
     X(attn_low, "hc_attn_down.weight", STREAMS, STREAM_LOW, MATRIX)          /* and gates of their values, low-rank */ \
@@ -351,8 +354,12 @@ enum ntx_use {
     X(gate_shared, "ffn_gate_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                   \
     X(up_shared, "ffn_up_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                       \
     X(down_shared, "ffn_down_shexp.weight", SHARED_FF, EMBD, MATRIX)                                                   \
+    X(gate_beside, "ffn_gate_shexp.weight", EMBD, SHARED_FF, MATRIX) /* a shared expert beside those of latents */     \
+    X(up_beside, "ffn_up_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                       \
+    X(down_beside, "ffn_down_shexp.weight", SHARED_FF, EMBD, MATRIX)                                                   \
     X(latent_down, "ffn_latent_down.weight", EMBD, EXPERT_IN, MATRIX) /* experts of latents: before them, */           \
-    X(latent_up, "ffn_latent_up.weight", EXPERT_IN, EMBD, MATRIX)     /* and after them */                             \
+    X(latent_up, "ffn_latent_up.weight", EXPERT_IN, EMBD, MATRIX)     /* and after them, */                            \
+    X(latent_norm, "ffn_routed_norm.weight", EXPERT_IN, ONE, VECTOR)  /* with a norm in between */                     \
     X(expert_gate_up, "ffn_gate_up_exps.weight", EXPERT_IN, EXPERT_FF_2,                                               \
       EXPERT) /* an expert's gate, then its up; or the halves of its up, without gates */                              \
     X(expert_gate_bias, "ffn_gate_exps.bias", EXPERT_FF, EXPERTS, VECTORS)                                             \
@@ -433,8 +440,8 @@ bool ntx_is_experts(const char *name); /* the tensor has a matrix for each exper
 /* The tensor belongs to the model, though a layer's steps use it: its name has no "blk.N.". */
 static inline int ntx_is_models(enum ntx_tensor t)
 {
-    return t == NTX_T_end_norm || t == NTX_T_inputs_proj || t == NTX_T_inputs_norm || t == NTX_T_fuse ||
-           t == NTX_T_fuse_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high);
+    return t == NTX_T_end_norm || t == NTX_T_end_recall || t == NTX_T_inputs_proj || t == NTX_T_inputs_norm ||
+           t == NTX_T_fuse || t == NTX_T_fuse_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high);
 }
 
 /* Rows are multiplied by this tensor, wherever it is stored. */

@@ -77,12 +77,36 @@ static void limit_values(float *gate, float *up, float gates, float ups, uint32_
     }
 }
 
+/* Some values at a time; the functions are those of soft caps and of gates. */
+static void activate_situ(const struct ntx_forward *f, const struct ntx_activation *by, const float *gate,
+                          const float *up, uint32_t n, float *out)
+{
+    enum { SOME = 256 };
+    float g[SOME], u[SOME];
+    for (uint32_t k = 0, some; k < n; k += some) {
+        some = NTX_MIN(n - k, (uint32_t)SOME);
+        memcpy(g, gate + k, some * sizeof *g);
+        memcpy(u, up + k, some * sizeof *u);
+        if (by->bend_up != 0)
+            f->c.ops->cap(u, by->bend_up, some);
+        for (uint32_t i = 0; i < some; i++)
+            out[k + i] = g[i];
+        f->c.ops->cap(out + k, by->bend, some);
+        f->c.ops->sigmoid(g, some);
+        f->c.ops->mul(out + k, g, some);
+        f->c.ops->mul(out + k, u, some);
+    }
+}
+
 void ntx__activate(const struct ntx_forward *f, const struct ntx_activation *by, float *gate, float *up, uint32_t n,
                    float *out)
 {
     if (by->limit != 0)
         limit_values(gate, up, by->gate_limit, by->limit, n);
-    f->c.ops->glu[by->act](gate, up, n, out);
+    if (by->act == NTX_FFN_SITU)
+        activate_situ(f, by, gate, up, n, out);
+    else
+        f->c.ops->glu[by->act](gate, up, n, out);
 }
 
 void ntx__hidden(const struct ntx_forward *f, const struct ntx__glu *g, uint32_t i, uint32_t at, uint32_t n)

@@ -244,6 +244,8 @@ void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
         map_gelu(f, s, in, out);
     else if (s->map.kind == NTX_MAP_GELU_ERF)
         map_gelu_erf(in, out, s->width);
+    for (uint32_t k = 0; s->map.kind == NTX_MAP_CLAMP && k < s->width; k++)
+        out[k] = in[k] > s->scale ? s->scale : NTX_MAX(in[k], -s->scale);
     for (uint32_t k = 0, n; s->map.kind == NTX_MAP_SILU && k < s->width; k += n) {
         n = NTX_MIN(s->width - k, (uint32_t)SOME);
         for (uint32_t j = 0; j < n; j++)

@@ -154,3 +154,33 @@ void ntx__row_spread(struct ntx_forward *f, const struct ntx_step *s, uint32_t i
         }
     }
 }
+
+/* out = in, weighted, plus the runs; a softmax of w . run / RMS(run) over all of them. Sums go in the order of the
+ * values, in double. */
+static double score_of(const float *run, const float *w, uint32_t n, float eps)
+{
+    double squares = 0, dot = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        squares += (double)run[k] * (double)run[k];
+        dot += (double)run[k] * (double)w[k];
+    }
+    return dot / sqrt(squares / n + (double)eps);
+}
+
+void ntx__row_recall(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
+{
+    const float *in = row_at(f, (enum ntx_buf)s->in[0], i), *runs = row_at(f, (enum ntx_buf)s->in[1], i),
+                *w = f->vec[s->weight[0]];
+    float *out = row_at(f, (enum ntx_buf)s->out, i);
+    double score[NTX_RECALLS + 1], most = -INFINITY, sum = 0;
+    for (uint32_t k = 0; k <= s->heads; k++) {
+        score[k] = score_of(k < s->heads ? runs + (size_t)k * s->width : in, w, s->width, f->hp->rms_eps);
+        most = score[k] > most ? score[k] : most;
+    }
+    for (uint32_t k = 0; k <= s->heads; k++)
+        sum += score[k] = exp(score[k] - most);
+    for (uint32_t k = 0; k < s->width; k++)
+        out[k] = in[k] * (float)(score[s->heads] / sum);
+    for (uint32_t k = 0; k < s->heads; k++)
+        f->c.ops->add_scaled(out, (float)(score[k] / sum), runs + (size_t)k * s->width, s->width);
+}

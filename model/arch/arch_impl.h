@@ -77,6 +77,8 @@
     X(laguna, "laguna")                                                                                                \
     X(apertus, "apertus")                                                                                              \
     X(mimo2, "mimo2")                                                                                                  \
+    X(dbrx, "dbrx")                                                                                                    \
+    X(kimi_k3, "kimi-k3")                                                                                              \
     X(cohere2, "cohere2")                                                                                              \
     X(cohere2moe, "cohere2moe")
 
@@ -181,6 +183,7 @@ struct ntx__attention {                                      /* features of a la
     bool head_gates;  /* a matrix computes one gate for each head */
     bool value_gates; /* a matrix computes one gate for each value */
     bool soft_gates;  /* gates are softplus, else sigmoid */
+    float clamp;      /* q, k and v are clamped to +-clamp; 0: not */
     float v_scale;    /* factor of V; 0: none */
     bool turned_norm; /* the norms of q and k follow RoPE */
     bool normed;      /* x is there already */
@@ -204,11 +207,16 @@ void ntx__add_fuse(const struct ntx_hparams *hp, struct ntx_layer *out);
 void ntx__add_kv_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *out);
 /* h += o(attend(q, k, v of norm(h))) */
 void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__attention *has);
+/* Subtracts the mean of b, and divides it by its deviation and multiplies it by t; no bias. */
+void ntx__mean_norm(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, enum ntx_tensor t, float eps);
+/* out = in */
+void ntx__copy_values(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t n);
 struct ntx__mla {     /* features of MLA besides the common ones */
     bool gated;       /* each output value has a gate, and each head a sink */
     bool unturned;    /* no RoPE: the rope_dim values of a key are simply shared by all heads */
     bool keys_behind; /* the indexer's queries and keys: RoPE at their end, and no Hadamard transform */
     bool head_gates;  /* a matrix computes one gate for each head */
+    bool no_sinks;    /* gated, but without sinks */
 };
 /* h += o(MLA(norm(h))). RoPE rotates adjacent pairs behind the plain part of a head. With hp->index, attention reads
  * the indexer's top-k. */
@@ -221,7 +229,8 @@ void ntx__add_delta_alone(const struct ntx_hparams *hp, struct ntx_layer *out, b
 struct ntx__kda {
     enum ntx_tensor a;
     struct ntx_rates_step rates;
-    bool whole; /* decays and gates are made by one product each, else by two */
+    bool whole;      /* decays and gates are made by one product each, else by two */
+    bool whole_gate; /* the gates alone are */
 };
 /* h += gate(delta net with a decay for each key channel (KDA), of norm(h)) */
 void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *out, const struct ntx__kda *has);

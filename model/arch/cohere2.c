@@ -60,10 +60,7 @@ static void add_mean_norm(const struct ntx_hparams *hp, struct ntx_layer *l, enu
     }
     if (out != NTX_BUF_H)
         copy_scaled(hp, l, out, NTX_BUF_H, 1);
-    struct ntx_step *s = ntx_layer_add(l, NTX_OP_LAYERNORM, out, out);
-    s->width = hp->n_embd;
-    s->layernorm.eps = own ? own->eps : 0;
-    ntx__takes(s, t, NTX__ALWAYS);
+    ntx__mean_norm(hp, l, out, t, own ? own->eps : 0);
 }
 
 static void cohere_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)

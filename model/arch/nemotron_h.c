@@ -107,13 +107,6 @@ static void add_ffn(const struct ntx_hparams *hp, uint32_t l, struct ntx_layer *
     ntx__add_state(hp, out);
 }
 
-static void copy_values(struct ntx_layer *out, enum ntx_buf to, enum ntx_buf from, uint32_t n)
-{
-    struct ntx_step *s = ntx_layer_add(out, NTX_OP_SCALE, to, from);
-    s->width = n;
-    s->scale = 1;
-}
-
 /* All products of X come first: the shared expert's hidden values are quantised where X was. So X, or the latents in
  * its place, are quantised anew for the experts. */
 static void add_experts(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
@@ -126,10 +119,10 @@ static void add_experts(const struct ntx_model *m, uint32_t l, struct ntx_layer 
         ntx__add_product(out, NTX_BUF_ATTN, NTX_BUF_X, NTX_T_latent_down);
     ntx__add_route(m, out, &has);
     add_squared(hp, l, out, NTX_BUF_BESIDE);
-    copy_values(out, NTX_BUF_X, hp->n_latent ? NTX_BUF_ATTN : NTX_BUF_X, ntx_expert_width(hp));
+    ntx__copy_values(out, NTX_BUF_X, hp->n_latent ? NTX_BUF_ATTN : NTX_BUF_X, ntx_expert_width(hp));
     ntx__add_routed(m, out, &has);
     if (hp->n_latent) {
-        copy_values(out, NTX_BUF_ATTN, NTX_BUF_Y, hp->n_latent);
+        ntx__copy_values(out, NTX_BUF_ATTN, NTX_BUF_Y, hp->n_latent);
         ntx__add_product(out, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_latent_up);
     }
     ntx_layer_add(out, NTX_OP_ADD, NTX_BUF_Y, NTX_BUF_BESIDE)->width = hp->n_embd;

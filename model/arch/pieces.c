@@ -49,6 +49,29 @@ static void copy_row(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx
     s->from = from;
 }
 
+void ntx__copy_values(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf in, uint32_t n)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_SCALE, out, in);
+    s->width = n;
+    s->scale = 1;
+}
+
+void ntx__mean_norm(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf b, enum ntx_tensor t, float eps)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_LAYERNORM, b, b);
+    s->width = hp->n_embd;
+    s->layernorm.eps = eps;
+    ntx__takes(s, t, NTX__ALWAYS);
+}
+
+static void clamp_values(struct ntx_layer *l, enum ntx_buf b, uint32_t n, float to)
+{
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_MAP, b, b);
+    s->map.kind = NTX_MAP_CLAMP;
+    s->width = n;
+    s->scale = to;
+}
+
 void ntx__add_nextn(const struct ntx_hparams *hp, struct ntx_layer *l)
 {
     ntx__norm(l, NTX_BUF_NORMED, NTX_BUF_H, NTX_T_nextn_enorm, NTX__ALWAYS, 1, hp->n_embd);
@@ -200,6 +223,11 @@ void ntx__add_attention(const struct ntx_hparams *hp, struct ntx_layer *l, const
     add_bias(hp, has->layer, l, NTX_BUF_Q, NTX_T_q_bias, has->qkv_bias);
     add_bias(hp, has->layer, l, NTX_BUF_K, NTX_T_k_bias, has->qkv_bias);
     add_bias(hp, has->layer, l, NTX_BUF_V, NTX_T_v_bias, has->qkv_bias);
+    if (has->clamp != 0) {
+        clamp_values(l, NTX_BUF_Q, w.n_head * w.head_k, has->clamp);
+        clamp_values(l, NTX_BUF_K, w.n_head_kv * w.head_k, has->clamp);
+        clamp_values(l, NTX_BUF_V, w.n_head_kv * w.head_v, has->clamp);
+    }
     if (has->gated)
         ntx__split(l, NTX_BUF_Q, NTX_BUF_Z, w.n_head, w.head_k);
     if (!has->turned_norm)

@@ -158,7 +158,7 @@ static void multiply_twice(struct ntx_layer *l, enum ntx_buf out, enum ntx_buf b
     ntx__add_product(l, out, between, second);
 }
 
-static void add_kda_products(const struct ntx_hparams *hp, struct ntx_layer *l, bool whole)
+static void add_kda_products(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__kda *has)
 {
     const uint32_t n = hp->delta.heads * hp->delta.head;
     for (uint32_t i = 0; i < 3; i++) {
@@ -166,15 +166,19 @@ static void add_kda_products(const struct ntx_hparams *hp, struct ntx_layer *l, 
         l->step[l->n_steps - 1].offset = i * n;
     }
     ntx__add_product(l, NTX_BUF_K, NTX_BUF_X, NTX_T_delta_beta);
-    if (whole) {
+    if (has->whole) {
         ntx__add_product(l, NTX_BUF_A, NTX_BUF_X, NTX_T_kda_f);
         ntx__add_product(l, NTX_BUF_Z, NTX_BUF_X, NTX_T_kda_g);
         return;
     }
     ntx__add_product(l, NTX_BUF_Q_LOW, NTX_BUF_X, NTX_T_kda_f_a);
-    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_X, NTX_T_kda_g_a);
+    if (has->whole_gate)
+        ntx__add_product(l, NTX_BUF_Z, NTX_BUF_X, NTX_T_kda_g);
+    else
+        ntx__add_product(l, NTX_BUF_Y, NTX_BUF_X, NTX_T_kda_g_a);
     multiply_twice(l, NTX_BUF_A, NTX_BUF_Q_LOW, hp->delta.head, NTX_T_kda_f_b);
-    multiply_twice(l, NTX_BUF_Z, NTX_BUF_Y, hp->delta.head, NTX_T_kda_g_b);
+    if (!has->whole_gate)
+        multiply_twice(l, NTX_BUF_Z, NTX_BUF_Y, hp->delta.head, NTX_T_kda_g_b);
 }
 
 void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__kda *has)
@@ -187,7 +191,7 @@ void ntx__add_kda(const struct ntx_hparams *hp, struct ntx_layer *l, const struc
 void ntx__add_kda_alone(const struct ntx_hparams *hp, struct ntx_layer *l, const struct ntx__kda *has)
 {
     const uint32_t n = hp->delta.heads * hp->delta.head;
-    add_kda_products(hp, l, has->whole);
+    add_kda_products(hp, l, has);
     add_convolution(hp, l, NTX_T_kda_conv_q, 3, hp->streams.n ? 1e-6f : 0);
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_RATES, NTX_BUF_A, NTX_BUF_A);
     s->in[1] = NTX_BUF_K;

@@ -219,7 +219,7 @@ void ntx__add_mla_alone(const struct ntx_hparams *hp, uint32_t layer, struct ntx
     ntx__takes(s, NTX_T_kv_b, hp->kv_joined ? NTX__ALWAYS : NTX__NEVER);
     ntx__takes(s, NTX_T_k_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
     ntx__takes(s, NTX_T_v_b, hp->kv_joined ? NTX__NEVER : NTX__ALWAYS);
-    ntx__takes(s, NTX_T_sinks, has->gated ? NTX__ALWAYS : NTX__NEVER);
+    ntx__takes(s, NTX_T_sinks, has->gated && !has->no_sinks ? NTX__ALWAYS : NTX__NEVER);
     if (has->gated || has->head_gates) {
         s = ntx_layer_add(l, NTX_OP_GATE, NTX_BUF_ATTN, NTX_BUF_ATTN);
         s->in[1] = NTX_BUF_POOL_GATE;

@@ -353,6 +353,18 @@ CASES = {
         '--arch minimax-m3 --layers 4 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 96 --dense 1 --heads 6'
         ' --kv 2 --head-dim 64 --rotated 32 --expert-scale 2 --index-pool 8 --index-most 4 --type F32 --seed 134'
     ),
+    'dbrx.f32': '--arch dbrx --layers 4 --experts 9 --experts-used 3 --ff 96 --heads 8 --kv 2 --type F32 --seed 135',
+    'dbrx.q8_0': '--arch dbrx --layers 3 --experts 6 --experts-used 6 --ff 128 --heads 8 --kv 4 --type Q8_0 --seed 136',
+    'kimi-k3.f32': (
+        '--arch kimi-k3 --layers 6 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 192 --head-dim 96 --rotated'
+        ' 32 --value-dim 64 --kv-lora 128 --q-lora 96 --dense 1 --delta-head 48 --attention-every 3 --latent 96'
+        ' --expert-scale 2.446 --biases --type F32 --seed 137'
+    ),
+    'kimi-k3.q8_0': (
+        '--arch kimi-k3 --layers 5 --experts 8 --experts-used 8 --expert-ff 128 --shared-ff 256 --head-dim 64'
+        ' --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 2 --delta-head 64 --attention-every 2 --latent'
+        ' 128 --biases --type Q8_0 --seed 138'
+    ),
     'deci.f32': '--arch deci --layers 5 --type F32 --seed 132',
     'lfm2.f32': '--arch lfm2 --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --type F32 --seed 124',
     'lfm2moe.f32': (

@@ -36,6 +36,8 @@ static const struct {
     {"deepseek32", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE},
     {"glm-dsa", SHARED_COUNT | DENSE | MLA | SIGMOID | CHOICE},
     {"deepseek4", SHARED_COUNT | WINDOW | POOLED},
+    {"dbrx", MEANS},
+    {"kimi-k3", SHARED_COUNT | DENSE | MLA | SIGMOID | KDA | BOUND},
     {"kimi-linear", SHARED_COUNT | DENSE | MLA | SIGMOID | KDA},
     {"glm5-next", SHARED_COUNT | DENSE | MLA | SIGMOID | KDA | CHOICE | STREAMED},
     {"qwen3next", SHARED_WIDTH | DELTA},
@@ -450,6 +452,11 @@ static void add_width_keys(struct model *m)
         add_step_keys(m);
     if (mk__says(o, XIELU))
         add_xielu_keys(m);
+    if (is_k3(o)) {
+        mk__kv_u32(m, "attn_res.block_size", 2);
+        kv_f32(m, "activation.situ_beta", 1.5f);
+        kv_f32(m, "activation.situ_linear_beta", 2);
+    }
     if (mk__says(o, BOUND))
         kv_f32(m, "kda.gate_lower_bound", o->delta_bound != 0 ? -o->delta_bound : -5);
     if (mk__says(o, KDA))
@@ -460,7 +467,7 @@ static void add_width_keys(struct model *m)
         mk__kv_u32(m, "attention.head_count_kv", mk__says(o, MLA) ? mla_kv_heads : o->kv);
     if (mk__says(o, MEANS)) {
         kv_f32(m, "attention.layer_norm_epsilon", 1e-5f);
-        kv_f32(m, "logit_scale", 2);
+        kv_f32(m, is_dbrx(o) ? "attention.clamp_kqv" : "logit_scale", 2);
     } else {
         kv_f32(m, "attention.layer_norm_rms_epsilon", 1e-5f);
     }
@@ -483,7 +490,9 @@ static void add_expert_keys(struct model *m)
     }
     if ((o->experts || mk__says(o, MLA)) && strcmp(o->arch, "llama"))
         mk__kv_u32(m, "expert_feed_forward_length", expert_ff(o));
-    if (o->latent)
+    if (is_k3(o))
+        mk__kv_u32(m, "expert_latent_length", m->hp.n_latent);
+    else if (o->latent)
         mk__kv_u32(m, "moe_latent_size", o->latent);
     if (o->experts && mk__says(o, SHARED_WIDTH))
         mk__kv_u32(m, "expert_shared_feed_forward_length", shared_ff(o));

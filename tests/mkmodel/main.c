@@ -29,10 +29,11 @@ static void usage(FILE *to)
         "keys; llama4)  --temperature-length N (no key; deepseek2, mistral4)\n"
         "  gemma4, each third layer having no window: --window-head N (head-dim)  --full-kv N (kv)  --shared-kv N (0)  "
         "--layer-input N (none)  --no-v\n"
-        "  nemotron_h_moe: --latent N (0: experts read the state itself)  jamba: --q-lora N (32: rank of the rates)\n"
+        "  nemotron_h_moe: --latent N (0: experts read the state itself; kimi-k3: 64)  jamba: --q-lora N (32: rank of "
+        "the rates)\n"
         "  step35: --window-heads N (heads), of all layers but each third, which have a window\n"
         "  --kv-lora N  --q-lora N (none)  --value-dim N (as --head-dim)  --kv-joined  --log-multiplier F (no key)   "
-        "attention over latents: deepseek2, kimi-linear\n"
+        "attention over latents: deepseek2, kimi-linear, kimi-k3\n"
         "  --index-heads N (8)  --index-head N (64)  --index-most N (24)  --index-every N (no key: all layers)   of "
         "chosen positions: deepseek32, glm-dsa, deepseek4, glm5-next, qwen4exp\n"
         "  glm5-next: --index-pool N (4: positions that are chosen together)  --delta-bound F (no key)\n"
@@ -85,7 +86,7 @@ static const char *inconsistent(const struct mk_options *o)
     if (chooses && (!o->q_lora || o->kv_joined || (o->index_head ? o->index_head : 64) < o->rotated))
         return "positions are chosen with --q-lora, without --kv-joined, and by an --index-head of --rotated values or "
                "more";
-    if ((chooses || !strcmp(o->arch, "deepseek2") || !strcmp(o->arch, "kimi-linear")) &&
+    if ((chooses || !strcmp(o->arch, "deepseek2") || !strcmp(o->arch, "kimi-linear") || !strcmp(o->arch, "kimi-k3")) &&
         (!o->kv_lora || !o->rotated || o->rotated >= head))
         return "attention over latents wants --kv-lora, and --rotated, less than --head-dim";
     if (!strcmp(o->arch, "glm5-next") && (!o->q_lora || !o->kv_lora || o->kv_joined || o->rotated))

@@ -270,6 +270,13 @@ static const struct {
     {NTX_T_input_gate, 0, 1, OF_EMBD, false, false},
     {NTX_T_input_proj, 0, 1, OF_IN, false, false},
     {NTX_T_input_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_end_recall, 0, 1.5f, OF_IN, false, false},
+    {NTX_T_attn_recall, 0, 1.5f, OF_IN, false, false},
+    {NTX_T_ffn_recall, 0, 1.5f, OF_IN, false, false},
+    {NTX_T_latent_norm, 1, 0.1f, PLAIN, false, false},
+    {NTX_T_gate_beside, 0, 1, OF_EMBD, false, false},
+    {NTX_T_up_beside, 0, 1, OF_EMBD, false, false},
+    {NTX_T_down_beside, 0, 1, OF_IN, true, false},
 };
 
 /* Optional tensors that were asked for. */
@@ -278,7 +285,7 @@ static bool wants_optional(const struct mk_options *o, enum ntx_tensor t)
     bool norm = t == NTX_T_q_norm || t == NTX_T_k_norm,
          bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
     bool always = !strcmp(o->arch, "qwen2moe"); /* published files have all of them */
-    return t == NTX_T_layer_scale || t == NTX_T_expert_scale ||
+    return t == NTX_T_layer_scale || t == NTX_T_expert_scale || t == NTX_T_latent_norm ||
            ((t == NTX_T_router_select || t == NTX_T_sinks) && o->biases) || (norm && o->qk_norms) ||
            (bias && (o->biases || always));
 }

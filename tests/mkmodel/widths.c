@@ -162,7 +162,7 @@ void mk__find_widths(struct model *m)
                                  .v_of_k = o->no_v,
                                  .experts_fused = o->fused,
                                  .delta_joined = o->delta_joined,
-                                 .qkv_fused = (is_phi3(o) && !o->no_v) || !strcmp(o->arch, "bailingmoe2"),
+                                 .qkv_fused = (is_phi3(o) && !o->no_v) || is_dbrx(o) || !strcmp(o->arch, "bailingmoe2"),
                                  .gate_up_fused = is_phi3(o) || !strcmp(o->arch, "glm4"),
                                  .expert_every = o->expert_every ? o->expert_every : 1};
     m->hp.delta.head = or_else(o->delta_head, 32);
@@ -200,6 +200,10 @@ void mk__find_widths(struct model *m)
         m->hp.delta.heads = 2 * o->embd / NTX_DELTA_HEAD_STEP, m->hp.delta.head = NTX_DELTA_HEAD_STEP,
         m->hp.delta.key_heads = 0, m->hp.delta.keys = SCAN_EACH_STATE, m->hp.delta.rank = or_else(o->q_lora, 32),
         m->hp.n_ff_exp = o->ff;
+    if (is_dbrx(o))
+        m->hp.n_ff_exp = o->ff;
+    if (is_k3(o))
+        m->hp.n_latent = or_else(o->latent, 64);
     if (is_deci(o))
         holed_widths(m);
     if (mk__says(o, ALONE))

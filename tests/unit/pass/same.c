@@ -204,6 +204,7 @@ static void same_with_experts(void)
         {"glm4moe", "Q4_K_M", 9, 3},  {"minimax-m2", "Q8_0", 9, 3}, {"olmoe", "F16", 8, 4},
         {"granitemoe", "Q8_0", 8, 4}, {"step35", "Q4_K_M", 6, 3},   {"laguna", "Q8_0", 6, 3},
         {"mimo2", "F32", 6, 3},       {"minimax-m3", "Q8_0", 6, 3}, {"deci", "Q8_0", 0, 0},
+        {"dbrx", "Q8_0", 6, 3},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_model();
@@ -604,6 +605,12 @@ static void same_with_kda(void)
             rig_streamed(); /* and a top-k of groups of three positions, whose keys passes split anywhere */
         more.type = of[i];
         states_stand((struct rig_options){.make = more});
+        struct mk_options recalls = o.make; /* and a stream that begins anew, while earlier ones are mixed with it */
+        recalls.arch = "kimi-k3";
+        recalls.layers = 5;
+        recalls.latent = i == 2 ? 256 : 96;
+        recalls.q_lora = i ? 256 : 0;
+        states_stand((struct rig_options){.make = recalls});
     }
 }
 
