@@ -161,6 +161,19 @@ struct ntx_delta_net {
     float *seen;            /* [n_values] to'next_k (from'next_k without an update), likewise */
 };
 
+/* A Mamba-1 scan of 16 values, each with a state of its own: for each key k
+ * to[k] = exp(t rates[k]) from[k] + b[k] tx, the product rounded first, then fused; out = sum of c[k] to[k], fused, in
+ * the order of the keys. */
+struct ntx_scan_each {
+    const float *t, *tx; /* [16], [16] */
+    const float *rates;  /* [n_keys x 16] */
+    const float *b, *c;  /* [n_keys] */
+    const float *from;   /* [n_keys x 16] */
+    float *to;           /* [n_keys x 16], may be `from` */
+    float *out;          /* [16] */
+    uint32_t n_keys;
+};
+
 /* Indexer scores of positions: score[p] = sum over queries h of weights[h] * max(q_h . key[p], 0). A product is fused,
  * value after value; the sum uses 16 lanes h % 16, fused, with h rising, and the fixed tree. A key that is NULL, or a
  * NaN score, gives minus infinity.
@@ -203,6 +216,7 @@ struct ntx_cpu_ops {
     void (*unit)(float *x, float eps, uint32_t n); /* x / sqrt(sum of squares + eps); the sum as in rmsnorm */
     void (*delta)(const struct ntx_delta_net *a);
     void (*index)(const struct ntx_index *a);
+    void (*scan_each)(const struct ntx_scan_each *a);
     void (*turn)(float *x, uint32_t n); /* Walsh-Hadamard transform (attn_q4.h), its own inverse */
     void (*f16_store)(const float *x, uint16_t *dst, uint32_t n); /* round to nearest even */
     /* stores the n values of a head at position `at` of a block */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* delta_net.h: gated delta nets: part of ops.h. A panel of a head's matrix (16 or 32 columns) is updated row by row
- * (key by key); columns are independent. So a value depends neither on the width of registers nor on the thread. */
+/* delta_net.h: gated delta nets, and Mamba-1 scans: part of ops.h. A panel of a head's matrix (16 or 32 columns) is
+ * updated row by row (key by key); columns are independent. So a value depends neither on the width of registers nor on
+ * the thread. */
 
 INLINE struct f16 silu16(struct f16 x) { return div16(x, add16(exp16(sub16(splat(-0.0f), x)), splat(1.0f))); }
 
@@ -70,4 +71,17 @@ static void delta_net(const struct ntx_delta_net *a)
         delta_read(a, 2);
     else
         delta_read(a, 1);
+}
+
+static void scan_each(const struct ntx_scan_each *a)
+{
+    const struct f16 t = load16(a->t), tx = load16(a->tx);
+    struct f16 out = splat(0);
+    for (uint32_t k = 0; k < a->n_keys; k++) {
+        const struct f16 keeps = exp16(mul16(t, load16(a->rates + 16 * (size_t)k))),
+                         s = fma16(tx, splat(a->b[k]), mul16(keeps, load16(a->from + 16 * (size_t)k)));
+        store16(a->to + 16 * (size_t)k, s);
+        out = fma16(s, splat(a->c[k]), out);
+    }
+    store16(a->out, out);
 }

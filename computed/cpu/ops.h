@@ -246,6 +246,6 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
     .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v, [NTX_KV_Q4_0] = q4_store_v},                 \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0, [NTX_KV_Q4_0] = attend_q4_0},                   \
     .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul_floats, .conv = convolve, .unit = normalise_unit,         \
-    .delta = delta_net, .index = index_scores
+    .delta = delta_net, .index = index_scores, .scan_each = scan_each
 
 #endif

@@ -24,37 +24,26 @@ static void take_rates(struct panel *p, const float *a)
             p->rates[s][i] = a[(size_t)(p->first + i) * keys + s];
 }
 
-/* to = exp(t A) from + B t x;  out = to'C */
-static void fold_values(const struct panel *p, const float *keeps, const float *b, const float *tx, const float *from,
-                        float *to, float *out)
-{
-    const uint32_t keys = p->step->scan.keys;
-    const float *c = b + keys;
-    memset(out, 0, PANEL * sizeof *out);
-    for (uint32_t s = 0; s < keys; s++, keeps += PANEL, from += PANEL, to += PANEL)
-        for (uint32_t i = 0; i < PANEL; i++) {
-            const float v = keeps[i] * from[i] + b[s] * tx[i];
-            to[i] = v;
-            out[i] += v * c[s];
-        }
-}
-
 static void scan_row(struct ntx_forward *f, const struct panel *p, uint32_t row, const float *from, float *to)
 {
     const struct ntx_step *s = p->step;
     const float *x = ntx__of_batch(f, s->in[0], row) + p->first, *low = ntx__of_batch(f, NTX_BUF_A, row) + p->first,
                 *dt = f->vec[s->weight[0]] + p->first, *skip = f->vec[s->weight[2]] + p->first;
-    float *y = ntx__of_batch(f, s->out, row) + p->first, t[PANEL], tx[PANEL], out[PANEL],
-          keeps[NTX_SCAN_STATE_MAX * PANEL];
+    float *y = ntx__of_batch(f, s->out, row) + p->first, t[PANEL], tx[PANEL], out[PANEL];
+    const float *b = ntx__of_batch(f, s->in[1], row);
     for (uint32_t i = 0; i < PANEL; i++) {
         t[i] = (float)ntx__softplus((double)low[i] + (double)dt[i]);
         tx[i] = t[i] * x[i];
     }
-    for (uint32_t k = 0; k < s->scan.keys; k++)
-        for (uint32_t i = 0; i < PANEL; i++)
-            keeps[k * PANEL + i] = t[i] * p->rates[k][i];
-    f->c.ops->exp_of(keeps, 0, s->scan.keys * PANEL);
-    fold_values(p, keeps, ntx__of_batch(f, s->in[1], row), tx, from, to, out);
+    f->c.ops->scan_each(&(struct ntx_scan_each){.t = t,
+                                                .tx = tx,
+                                                .rates = p->rates[0],
+                                                .b = b,
+                                                .c = b + s->scan.keys,
+                                                .from = from,
+                                                .to = to,
+                                                .out = out,
+                                                .n_keys = s->scan.keys});
     for (uint32_t i = 0; i < PANEL; i++)
         y[i] = out[i] + skip[i] * x[i];
 }

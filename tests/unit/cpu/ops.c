@@ -221,6 +221,42 @@ static void check_rope(const struct ntx_cpu_ops *ops, const float *x, bool neox)
     }
 }
 
+/* Mamba-1 scans: the order of cpu.h, and the same bits with each instruction set. */
+static void check_scan(const struct ntx_cpu_ops *g, const float *x, uint32_t keys)
+{
+    enum { PANEL = 16, MOST = 20 };
+    float t[PANEL], out[PANEL], keeps[PANEL], want[PANEL] = {0}, to[MOST * PANEL], states[MOST * PANEL];
+    for (int i = 0; i < PANEL; i++)
+        t[i] = fabsf(x[i]) / 8;
+    for (uint32_t k = 0; k < keys; k++) {
+        for (int i = 0; i < PANEL; i++)
+            keeps[i] = t[i] * x[k + (uint32_t)i];
+        g->exp_of(keeps, 0, PANEL);
+        for (uint32_t i = 0; i < PANEL; i++) {
+            const uint32_t at = k * PANEL + i;
+            states[at] = fmaf(x[40 + i], x[60 + k], keeps[i] * x[at + 1]);
+            want[i] = fmaf(states[at], x[90 + k], want[i]);
+        }
+    }
+    float rates[MOST * PANEL];
+    for (uint32_t k = 0; k < keys; k++)
+        memcpy(rates + k * PANEL, x + k, PANEL * sizeof *rates);
+    const struct ntx_cpu_ops *ops = g;
+    for (unsigned k = 0; ops; ops = isa_at(k++)) {
+        ops->scan_each(&(struct ntx_scan_each){.t = t,
+                                               .tx = x + 40,
+                                               .rates = rates,
+                                               .b = x + 60,
+                                               .c = x + 90,
+                                               .from = x + 1,
+                                               .to = to,
+                                               .out = out,
+                                               .n_keys = keys});
+        CHECK_MSG(!memcmp(to, states, keys * PANEL * sizeof *to) && !memcmp(out, want, sizeof out), "%s, %u keys",
+                  ops->name, keys);
+    }
+}
+
 int main(void)
 {
     check_exp();
@@ -240,6 +276,8 @@ int main(void)
         check_glu(g, NTX_FFN_GELU, x, w, n);
         check_cap(g, x, n);
     }
+    for (uint32_t keys = 1; keys < 20; keys++)
+        check_scan(g, x, keys);
     for (unsigned k = 0; ops; ops = isa_at(k++)) {
         check_rope(ops, x, false);
         check_rope(ops, x, true);
