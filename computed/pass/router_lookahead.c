@@ -19,7 +19,7 @@ enum change { NO_WAY, MAKES /* of its inputs alone */, CHANGES /* what was there
 static const uint8_t changes[NTX_N_OPS] = {
     [NTX_OP_NORM] = MAKES,     [NTX_OP_MM] = MAKES,    [NTX_OP_MIXW] = MAKES,   [NTX_OP_MIX] = MAKES,
     [NTX_OP_MAP] = MAKES,      [NTX_OP_SCALE] = MAKES, [NTX_OP_GATE] = CHANGES, [NTX_OP_BIAS] = CHANGES,
-    [NTX_OP_SPREAD] = CHANGES, [NTX_OP_ADD] = CHANGES};
+    [NTX_OP_SPREAD] = CHANGES, [NTX_OP_ADD] = CHANGES, [NTX_OP_RECALL] = MAKES};
 
 static uint32_t buffer_bit(uint8_t buf) { return buf ? 1u << buf : 0; }
 
