@@ -420,7 +420,8 @@ static void tower_ffn(const struct ntx_hparams *hp, struct ntx_layer *l, const s
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
         s->in[1] = NTX_BUF_UP;
         s->width = hp->n_ff;
-        s->glu.hidden = (struct ntx_activation){hp->tower->limit, hp->tower->limit, (uint8_t)has->act};
+        s->glu.hidden = (struct ntx_activation){
+            .limit = hp->tower->limit, .gate_limit = hp->tower->limit, .act = (uint8_t)has->act};
     } else {
         ntx__tower_bias(hp, l, NTX_BUF_GATE, NTX_T_up_bias, has->ffn_bias);
         ntx__tower_map(l, NTX_BUF_GATE, hp->n_ff, has->map);

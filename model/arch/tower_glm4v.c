@@ -53,7 +53,7 @@ static void glm4v_merger(const struct ntx_model *m, uint32_t layer, struct ntx_l
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_GLU, NTX_BUF_GATE, NTX_BUF_GATE);
     s->in[1] = NTX_BUF_UP;
     s->width = t->hidden;
-    s->glu.hidden = (struct ntx_activation){t->limit, t->limit, NTX_FFN_SILU};
+    s->glu.hidden = (struct ntx_activation){.limit = t->limit, .gate_limit = t->limit, .act = NTX_FFN_SILU};
     ntx__add_product(l, NTX_BUF_Y, NTX_BUF_GATE, NTX_T_merge_out);
     ntx__merger_end(&m->hp, layer, l);
 }
