@@ -84,7 +84,7 @@ def check_words():
         ("--split", ["auto", "rows", "heads", "layers"]),
         ("--skip-kv", ["hole", "propagate"]),
         ("--gpu-graphs", ["on", "off"]),
-        ("--draft", ["auto", "off", "lookup", "nextn", ":files"]),
+        ("--draft", ["auto", "off", "lookup", "nextn", "self", ":files"]),
         ("--skip", ["off", "static", "predictive"]),
         ("--state", [":dirs"]),
         ("--file", [":files"]),
