@@ -143,8 +143,9 @@ def seen_heads(s):
 
 
 def the_same_text():
+    none = ["--draft", "off"]  # refused draft tokens cross the network, too, and the plan does not know how many
     ways = [
-        [["--ram", "40M", "--threads", "1"]] * 3,  # all in memory
+        [["--ram", "40M", "--threads", "1", *none]] * 3,  # all in memory
         [
             ["--ram", "12M", "--split", "rows", "--threads", "2", "--link", "nvme=20M"],
             ["--ram", "9M", "--threads", "1", "--kernel", "generic", "--link", "nvme=10M"],
@@ -152,9 +153,9 @@ def the_same_text():
         [["--ram", "40M", "--threads", "1", "--split", "rows", "--link", "net=200M,1000us"]]
         * 2,  # a slow network, played
         [
-            ["--ram", "30M", "--split", "layers", "--threads", "2", "--link", "nvme=400M"],
-            ["--ram", "9M", "--threads", "1", "--link", "nvme=200M"],
-            ["--ram", "9M", "--threads", "1"],
+            ["--ram", "30M", "--split", "layers", "--threads", "2", "--link", "nvme=400M", *none],
+            ["--ram", "9M", "--threads", "1", "--link", "nvme=200M", *none],
+            ["--ram", "9M", "--threads", "1", *none],
         ],  # whole layers
         [["--ram", "9M", "--threads", "1", "--link", "nvme=100M,net=2M,1000us"]]
         * 2,  # a network that is too slow for rows: by itself
