@@ -619,7 +619,8 @@ static void vectors(struct gpu *u, struct rng *rng)
         norm(u, rng, widths[i], i & 1, i & 2);
         norm(u, rng, widths[i], true, true);
         for (unsigned act = 0; act <= NTX_N_FFN_ACTS; act++)
-            pack(u, rng, widths[i] < 64 ? 64 : widths[i], act, false);
+            if (act != NTX_FFN_SITU) /* devices have no kernel for it, and RECALL beside it is refused there */
+                pack(u, rng, widths[i] < 64 ? 64 : widths[i], act, false);
         pack(u, rng, widths[i] < 64 ? 64 : widths[i], NTX_FFN_SILU_CLAMPED, true);
     }
 }
