@@ -24,7 +24,7 @@ struct run {
     struct ntx_base_reader *base;
     uint32_t n_vocab;
     struct ntx_base_row row, base_row;
-    double *kl; /* [windows * scored] */
+    double *kl, *change; /* [windows * scored]; change: nll less the base's */
     uint32_t same_top;
     double base_nll;
     bool decode; /* with layer skip or sparse FFN, the scored half is fed token by token, as in generation */
@@ -88,6 +88,7 @@ static int score_row(struct run *r, const Ntx__LogitsRow *m, int32_t next, struc
         rc = ntx_base_write(r->save, &r->row, err);
     if (!rc && r->base && !(rc = ntx_base_read(r->base, &r->base_row, err))) {
         r->kl[r->count] = ntx_base_kl(&r->base_row, &r->row, r->n_vocab);
+        r->change[r->count] = r->row.nll - r->base_row.nll;
         r->same_top += r->base_row.top == r->row.top;
         r->base_nll += r->base_row.nll;
     }
@@ -197,7 +198,8 @@ static int prepare_rows(struct run *r, const struct ntx_options *o, const struct
     h.n_vocab = r->n_vocab = (uint32_t)out->ne[1];
     snprintf(h.model, sizeof h.model, "%s", strrchr(o->args[0], '/') ? strrchr(o->args[0], '/') + 1 : o->args[0]);
     if (ntx_base_row_new(r->n_vocab, &r->row) || ntx_base_row_new(r->n_vocab, &r->base_row) ||
-        !(r->kl = calloc((size_t)r->windows * scored, sizeof *r->kl)))
+        !(r->kl = calloc((size_t)r->windows * scored, sizeof *r->kl)) ||
+        !(r->change = calloc((size_t)r->windows * scored, sizeof *r->change)))
         return ntx_err_set(err, -ENOMEM, "no memory for the logits");
     if (r->base && (rc = check_same_text(r, o->kl, o->args[1], err)))
         return rc;
@@ -231,6 +233,32 @@ static double quantile(const double *v, uint32_t n, double q)
     return i + 1 < n ? v[i] + (at - i) * (v[i + 1] - v[i]) : v[n - 1];
 }
 
+struct estimate {
+    double mean, error; /* error: the standard error of the mean */
+};
+
+static struct estimate estimate(const double *v, uint32_t n)
+{
+    double sum = 0, square = 0;
+    for (uint32_t i = 0; i < n; i++)
+        sum += v[i];
+    const double mean = sum / n;
+    for (uint32_t i = 0; i < n; i++)
+        square += (v[i] - mean) * (v[i] - mean);
+    return (struct estimate){mean, n > 1 ? sqrt(square / (n - 1) / n) : 0};
+}
+
+/* [change, KL] of each window: so two runs beside the same base can be compared window by window. */
+static json_t *json_of_windows(const struct run *r)
+{
+    const uint32_t scored = r->count / r->windows;
+    json_t *a = json_array();
+    for (uint32_t i = 0; a && i < r->windows; i++)
+        json_array_append_new(a, json_pack("[f,f]", estimate(r->change + i * scored, scored).mean,
+                                           estimate(r->kl + i * scored, scored).mean));
+    return a;
+}
+
 static json_t *json_of_results(struct run *r)
 {
     json_t *j = json_pack("{s:f, s:f, s:i, s:i, s:i}", "perplexity", exp(r->nll / r->count), "nll", r->nll / r->count,
@@ -245,16 +273,16 @@ static json_t *json_of_results(struct run *r)
     }
     if (!r->base || !j)
         return j;
-    double sum = 0;
-    for (uint32_t i = 0; i < r->count; i++)
-        sum += r->kl[i];
+    const struct estimate kl = estimate(r->kl, r->count), change = estimate(r->change, r->count);
+    json_object_set_new(j, "by_window", json_of_windows(r));
     qsort(r->kl, r->count, sizeof *r->kl, compare_doubles);
     char name[512];
-    json_t *k = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "base",
+    json_t *k = json_pack("{s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "base",
                           ntx_out_line(ntx_base_head(r->base)->model, name, sizeof name), "base_perplexity",
-                          exp(r->base_nll / r->count), "base_nll", r->base_nll / r->count, "kl_mean", sum / r->count,
-                          "kl_median", quantile(r->kl, r->count, 0.5), "kl_99", quantile(r->kl, r->count, 0.99),
-                          "kl_max", r->kl[r->count - 1], "top1_agreement", (double)r->same_top / r->count);
+                          exp(r->base_nll / r->count), "base_nll", r->base_nll / r->count, "change", change.mean,
+                          "change_error", change.error, "kl_mean", kl.mean, "kl_error", kl.error, "kl_median",
+                          quantile(r->kl, r->count, 0.5), "kl_99", quantile(r->kl, r->count, 0.99), "kl_max",
+                          r->kl[r->count - 1], "top1_agreement", (double)r->same_top / r->count);
     json_object_update(j, k);
     json_decref(k);
     return j;
@@ -277,11 +305,12 @@ static int print_perplexity_report(struct run *r, const struct ntx_options *o, s
                stat_number(j, "skipped_layers_per_token"), stat_number(j, "bytes_read_per_token"),
                stat_number(j, "decode_tok_s"));
     if (r->base && !o->json) {
-        ntx_out_format("base %.4f (%s), ratio %.4f\n", stat_number(j, "base_perplexity"),
-                       json_string_value(json_object_get(j, "base")),
-                       stat_number(j, "perplexity") / stat_number(j, "base_perplexity"));
-        printf("KL divergence mean %.6f, median %.6f, 99%% %.6f, largest %.6f\n", stat_number(j, "kl_mean"),
-               stat_number(j, "kl_median"), stat_number(j, "kl_99"), stat_number(j, "kl_max"));
+        ntx_out_format("base %.4f (%s), change of ln perplexity %+.4f ± %.4f\n", stat_number(j, "base_perplexity"),
+                       json_string_value(json_object_get(j, "base")), stat_number(j, "change"),
+                       stat_number(j, "change_error"));
+        printf("KL divergence mean %.6f ± %.6f, median %.6f, 99%% %.6f, largest %.6f\n", stat_number(j, "kl_mean"),
+               stat_number(j, "kl_error"), stat_number(j, "kl_median"), stat_number(j, "kl_99"),
+               stat_number(j, "kl_max"));
         printf("likeliest token agrees %.2f %%\n", 100 * stat_number(j, "top1_agreement"));
     }
     int rc = ntx_write_stats(o, j, err);
@@ -342,6 +371,7 @@ int ntx_cmd_perplexity(struct ntx_options *o)
     free(r.row.q);
     free(r.base_row.q);
     free(r.kl);
+    free(r.change);
     free(r.ids);
     ntx_client_free(r.c);
     ntx_model_files_close(&f);
