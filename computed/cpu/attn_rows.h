@@ -12,10 +12,11 @@
 #include "computed/cpu/attn.h"
 
 enum {
-    VECTORS = WIDTH == 16 ? 8 : 4, /* of a tile of scores */
-    COLUMNS = 2,                   /* registers of positions of a tile of scores */
+    VECTORS = 4,                   /* of a tile of scores */
+    COLUMNS = WIDTH == 16 ? 1 : 2, /* registers of positions of a tile of scores */
+    AT_ONCE = WIDTH == 16 ? 4 : 1, /* lanes of sums that a tile of scores has at a time */
     WEIGHED = 4,                   /* vectors of a tile of values */
-    SPREAD = WIDTH == 16 ? 4 : 1,  /* vectors of 16 values of a tile of values */
+    SPREAD = WIDTH == 16 ? 6 : 1,  /* most vectors of 16 values of a tile of values */
     FEW = 10,                      /* for at most so many vectors K is not transposed */
 };
 _Static_assert(NTX_ATTN_VECTORS % VECTORS == 0 && NTX_ATTN_VECTORS % WEIGHED == 0 && BATCH % (COLUMNS * WIDTH) == 0,
@@ -57,15 +58,19 @@ INLINE void unpack(const uint8_t *row, uint32_t n, float *out)
         store16(out + i, kv_load(row + 2 * (size_t)i, n - i));
 }
 
-/* Unpacks BATCH rows from p on; rows that do not exist are 0. */
+/* Unpacks BATCH rows from p on; rows that do not exist are 0. The next ones are fetched meanwhile, since a head's runs
+ * are too short for the hardware prefetcher. */
 INLINE void unpack_batch(struct many *t, const uint8_t *const *rows, uint32_t p, uint32_t width)
 {
     const uint32_t ld = round_up(width, 16);
-    for (uint32_t r = 0; r < BATCH; r++)
+    for (uint32_t r = 0; r < BATCH; r++) {
+        for (uint32_t at = 0; p + r + BATCH < t->n && at < 2 * width; at += 64)
+            fetch_at(rows[p + r + BATCH], at);
         if (p + r < t->n && rows[p + r])
             unpack(rows[p + r], width, t->rows + r * ld);
         else
             memset(t->rows + r * ld, 0, ld * sizeof(float));
+    }
 }
 
 /* ---- scores */
@@ -99,39 +104,65 @@ INLINE void transpose_batch(struct many *t, uint32_t ld)
             transpose_square(t->rows + r * ld + i, ld, t->turned + i * BATCH + r, BATCH);
 }
 
+/* Lanes of sums that are computed together are 8, 4 and 12 from the first. */
+INLINE uint32_t lane_off(int l) { return (uint32_t)(l % 2 * 8 + l / 2 * 4); }
+
+/* Adds the products of values `at` + lane_off(0), ... that are below `end`. */
+INLINE void score_step(const float *q, const float *k, uint32_t ld, uint32_t at, uint32_t end,
+                       fpart acc[AT_ONCE][VECTORS][COLUMNS])
+{
+#pragma GCC unroll 4
+    for (int l = 0; l < AT_ONCE; l++) {
+        const uint32_t i = at + lane_off(l);
+        fpart y[COLUMNS];
+        if (i >= end)
+            continue;
+        memcpy(y, k + (size_t)i * BATCH, sizeof y);
+#pragma GCC unroll 4
+        for (int h = 0; h < VECTORS; h++) {
+            fpart x = q[(size_t)h * ld + i] - (fpart){0};
+#pragma GCC unroll 2
+            for (int c = 0; c < COLUMNS; c++)
+                acc[l][h][c] = fma_part(y[c], x, acc[l][h][c]);
+        }
+    }
+}
+
+#define EACH_SCORE(what)                                                                                               \
+    _Pragma("GCC unroll 4") for (int h = 0; h < VECTORS; h++)                                                          \
+        _Pragma("GCC unroll 2") for (int c = 0; c < COLUMNS; c++) what
+
 /* q.k of VECTORS vectors from m on for COLUMNS * WIDTH transposed positions. The 16 lanes are computed in the order of
- * the tree, 0 8 4 12 2 10 6 14 1 ..., so that a sum waits only for the next of its level. */
+ * the tree, 0 8 4 12 2 10 6 14 1 ..., AT_ONCE at a time, so that a sum waits only for the next of its level. */
 INLINE void score_vectors(const struct ntx_attn *a, struct many *t, uint32_t ld, uint32_t m, uint32_t column, float *w)
 {
     static const uint8_t order[16] = {0, 8, 4, 12, 2, 10, 6, 14, 1, 9, 5, 13, 3, 11, 7, 15};
-    fpart waits[4][VECTORS][COLUMNS], acc[VECTORS][COLUMNS];
-    for (int step = 0; step < 16; step++) {
-        const float *q = t->q + (size_t)m * ld + order[step], *k = t->turned + order[step] * BATCH + column;
-        for (int h = 0; h < VECTORS; h++)
-            for (int c = 0; c < COLUMNS; c++)
-                acc[h][c] = (fpart){0};
-        for (uint32_t i = 0; i < ld; i += 16, q += 16, k += 16 * BATCH) {
-            fpart y[COLUMNS];
-            memcpy(y, k, sizeof y);
-            for (int h = 0; h < VECTORS; h++) {
-                fpart x = q[(size_t)h * ld] - (fpart){0};
-                for (int c = 0; c < COLUMNS; c++)
-                    acc[h][c] = fma_part(y[c], x, acc[h][c]);
-            }
-        }
+    const float *q = t->q + (size_t)m * ld, *k = t->turned + column;
+    fpart waits[4][VECTORS][COLUMNS], acc[AT_ONCE][VECTORS][COLUMNS];
+    const uint32_t whole = a->head_k / 16 * 16;
+    for (int step = 0; step < 16; step += AT_ONCE) {
+#pragma GCC unroll 4
+        for (int l = 0; l < AT_ONCE; l++)
+            EACH_SCORE(acc[l][h][c] = (fpart){0});
+        for (uint32_t i = 0; i < whole; i += 16)
+            score_step(q, k, ld, order[step] + i, UINT32_MAX, acc);
+        if (whole < a->head_k)
+            score_step(q, k, ld, order[step] + whole, a->head_k, acc);
         int level = 0;
-        for (; step >> level & 1; level++)
-            for (int h = 0; h < VECTORS; h++)
-                for (int c = 0; c < COLUMNS; c++)
-                    acc[h][c] = waits[level][h][c] + acc[h][c];
-        if (level < 4)
-            memcpy(waits[level], acc, sizeof acc);
-    }
-    for (int h = 0; h < VECTORS; h++)
-        for (int c = 0; c < COLUMNS; c++) {
-            fpart s = acc[h][c] * a->scale;
-            memcpy(w + h * PART + c * WIDTH, &s, sizeof s);
+        if (AT_ONCE == 4) {
+            EACH_SCORE(acc[0][h][c] = (acc[0][h][c] + acc[1][h][c]) +
+                                      (acc[AT_ONCE - 2][h][c] + acc[AT_ONCE - 1][h][c]));
+            level = 2;
         }
+        for (; step >> level & 1; level++)
+            EACH_SCORE(acc[0][h][c] = waits[level][h][c] + acc[0][h][c]);
+        if (level < 4)
+            EACH_SCORE(waits[level][h][c] = acc[0][h][c]);
+    }
+    EACH_SCORE({
+        fpart s = acc[0][h][c] * a->scale;
+        memcpy(w + h * PART + c * WIDTH, &s, sizeof s);
+    });
 }
 
 INLINE void scores_of_rows(const struct ntx_attn *a, struct many *t)
@@ -185,11 +216,21 @@ INLINE void value_vectors(struct many *t, uint32_t ld, uint32_t m, const int vec
 INLINE void value_columns(struct many *t, uint32_t ld, uint32_t m, const int vectors, uint32_t p, uint32_t r,
                           uint32_t end)
 {
-    uint32_t e = 0;
-    for (; r < end && e + 16 * SPREAD <= ld; e += 16 * SPREAD)
-        value_vectors(t, ld, m, vectors, e, SPREAD, p, r, end);
-    for (; r < end && e < ld; e += 16)
-        value_vectors(t, ld, m, vectors, e, 1, p, r, end);
+    for (uint32_t e = 0, n; r < end && e < ld; e += 16 * n) {
+        n = (ld - e) / 16;
+        if (n > SPREAD)
+            n = n < 2 * SPREAD ? (n + 1) / 2 : SPREAD; /* tiles are about equally wide */
+        switch (n) {
+        case 1: value_vectors(t, ld, m, vectors, e, 1, p, r, end); break;
+#if defined(__AVX512F__)
+        case 2: value_vectors(t, ld, m, vectors, e, 2, p, r, end); break;
+        case 3: value_vectors(t, ld, m, vectors, e, 3, p, r, end); break;
+        case 4: value_vectors(t, ld, m, vectors, e, 4, p, r, end); break;
+        case 5: value_vectors(t, ld, m, vectors, e, 5, p, r, end); break;
+        default: value_vectors(t, ld, m, vectors, e, 6, p, r, end);
+#endif
+        }
+    }
 }
 
 /* Place n of the part as a place in the batch from p on, within 0 .. BATCH. */

@@ -8,6 +8,7 @@
 NTX_TYPES(PLAIN)
 
 #define FLOAT_ENTRY(TYPE, type, ...)     [NTX_##TYPE] = ntx__mm512_##type,
+#define MANY(TYPE, type)                 [NTX_##TYPE] = ntx__many512_##type,
 #define OWN(TYPE, type, ...)             [NTX_##TYPE] = true,
 #define VEC(TYPE, type, ...)             [NTX_##TYPE] = ntx__mmvec_##type,
 #define VEC_INTERLEAVED(TYPE, type, ...) [NTX_##TYPE] = ntx__interleaved_vec_##type,
@@ -20,6 +21,7 @@ const struct ntx_cpu_ops ntx__cpu_avx512 = {
     .name = "avx512",
     .matmul = {NTX_TYPES(PLAIN_ENTRY) AVX512_FLOATS(FLOAT_ENTRY) AVX512_BLOCKS(VEC)},
     .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
+    .many = {AVX512_MANY(MANY)},
     .interleaved = {INTERLEAVED_TYPES(VEC_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
     OPS_TABLE,
@@ -30,6 +32,7 @@ const struct ntx_cpu_ops ntx__cpu_amx = {
     .name = "amx",
     .matmul = {NTX_TYPES(PLAIN_ENTRY) AVX512_FLOATS(FLOAT_ENTRY) AVX512_BLOCKS(AMX)},
     .own = {AVX512_FLOATS(OWN) AVX512_BLOCKS(OWN)},
+    .many = {AVX512_MANY(MANY)},
     .interleaved = {INTERLEAVED_TYPES(AMX_INTERLEAVED)},
     .interleave = {INTERLEAVED_TYPES(INTERLEAVE)},
     OPS_TABLE,

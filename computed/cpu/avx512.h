@@ -113,6 +113,7 @@ INLINE void prefetch_next(const uint8_t *p, size_t bytes, const size_t near, con
     void name(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,          \
               uint32_t n_rows, float *y, size_t ldy)
 #define AVX512_FLOATS(X) X(F32, f32) X(F16, f16) X(BF16, bf16) /* avx512_float.c */
+#define AVX512_MANY(X)   X(F16, f16) X(BF16, bf16)             /* avx512_many.c */
 #define AVX512_BLOCKS(X)                                                                                               \
     X(Q4_0, q4_0)                                                                                                      \
     X(Q4_1, q4_1)                                                                                                      \
@@ -145,7 +146,9 @@ INLINE void prefetch_next(const uint8_t *p, size_t bytes, const size_t near, con
     DECLARE_MATMUL(ntx__mm512_##type);                                                                                 \
     DECLARE_MATMUL(ntx__mmvec_##type);                                                                                 \
     DECLARE_MATMUL(ntx__mmamx_##type);
+#define AVX512_DECLARE_MANY(TYPE, type) extern ntx_many_fn ntx__many512_##type;
 AVX512_FLOATS(AVX512_DECLARE_FLOAT)
+AVX512_MANY(AVX512_DECLARE_MANY)
 AVX512_BLOCKS(AVX512_DECLARE)
 /* AVX2's kernels (avx2_codes.c), for processors without the extensions that avx512_codes.c needs. */
 #define AVX512_DECLARE_INSTEAD(TYPE, type, ...) DECLARE_MATMUL(ntx__mm256_##type);

@@ -65,6 +65,25 @@ typedef void ntx_matmul_fn(const void *w, size_t row_bytes, uint32_t n_out, uint
  * that they are multiplied faster (docs/log/kernels-x86.md). From then on only `interleaved` can read them. */
 #define NTX_SLICE_OUTS 16
 
+/* The same products, bit for bit, where many rows pay for copies of the weights and of x in `scratch` (64-byte
+ * aligned). A kernel's tile has NTX_MANY_TILE rows and NTX_MANY_OUTS outputs. */
+typedef void ntx_many_fn(const void *w, size_t row_bytes, uint32_t n_out, uint32_t n_in, const void *x, size_t x_stride,
+                         uint32_t n_rows, float *y, size_t ldy, void *scratch, size_t scratch_bytes);
+#define NTX_MANY_ROWS  48 /* fewer do not pay */
+#define NTX_MANY_TILE  12
+#define NTX_MANY_OUTS  32
+#define NTX_MANY_BYTES (4u << 20) /* most bytes of scratch */
+
+/* Bytes of scratch that suit products of so many values and rows; 0: they are not worth it. */
+static inline size_t ntx_many_bytes(uint32_t n_in, uint32_t n_rows)
+{
+    const uint64_t row = ((uint64_t)n_in + 31) / 32 * 32 * sizeof(float), least = NTX_MANY_OUTS + NTX_MANY_ROWS,
+                   all = NTX_MANY_OUTS + (uint64_t)n_rows;
+    if (n_rows < NTX_MANY_ROWS || least * row > NTX_MANY_BYTES)
+        return 0;
+    return all * row < NTX_MANY_BYTES ? all * row : NTX_MANY_BYTES;
+}
+
 /* slice: NTX_SLICE_OUTS outputs, row_bytes each; scratch: as many bytes. */
 typedef void ntx_interleave_fn(void *slice, size_t row_bytes, void *scratch);
 
@@ -193,6 +212,7 @@ struct ntx_cpu_ops {
     ntx_matmul_fn *matmul[NTX_TYPE_LIMIT]; /* NULL for numbers without a type */
     /* matmul is written for this instruction set; false: it uses the plain unpacking, with the same bits, but slower */
     bool own[NTX_TYPE_LIMIT];
+    ntx_many_fn *many[NTX_TYPE_LIMIT]; /* NULL: matmul is as good for many rows */
     /* as matmul, bit for bit, for whole slices (n_out is a multiple of 16); NULL: the type is not interleaved */
     ntx_matmul_fn *interleaved[NTX_TYPE_LIMIT];
     ntx_interleave_fn *interleave[NTX_TYPE_LIMIT];

@@ -175,9 +175,14 @@ LANES_LONG struct f16 load16_f16(const uint16_t *p)
 
 INLINE struct f16 load_part_f16(const uint16_t *p, uint32_t n)
 {
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    const __mmask16 live = (__mmask16)((1u << n) - 1);
+    return (struct f16){{(fpart)_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(live, p))}};
+#else
     uint16_t h[16] = {0};
     memcpy(h, p, n * sizeof *p);
     return load16_f16(h);
+#endif
 }
 
 LANES_LONG void store16_f16(uint16_t *p, struct f16 v)

@@ -119,6 +119,7 @@ struct ntx_kv_form;
 struct ntx_forward_widths {
     /* Runs of rows that are interleaved for many-row products: of all chunks; bytes of the largest one. */
     uint64_t n_slices, slice_bytes;
+    uint32_t many_in;         /* values of the longest row that is packed for many-row products; 0: none is */
     uint32_t buf[NTX_N_BUFS]; /* ntx_buf_width */
     /* Bytes of the widest row in each form that is multiplied by: any matrix; experts and routers; the second of two
      * low-rank matrices. */

@@ -48,7 +48,7 @@
 #define NTX__PATH_BLOCKS   (NTX_PATH_MAX / NTX_KV_BLOCK + 1)
 
 struct ntx__tile {               /* progress within a chunk; reset by the engine thread before the step */
-    _Atomic uint32_t next, done; /* rows taken, rows finished */
+    _Atomic uint64_t next, done; /* outputs taken, outputs finished, once for each part of the rows */
     float scale;                 /* the weight's scale, by which its outputs are multiplied */
 };
 
@@ -64,6 +64,7 @@ struct ntx__lane {       /* scratch of one thread */
     const void **topk_k;    /* [max_topk, or a window's and the pooled ones] K of the top-k, if there is one */
     float *mla_q, *mla_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
     uint8_t *slice;         /* [NTX_SLICE_OUTS of the longest row] where weights are interleaved */
+    uint8_t *many;          /* [many_bytes] of products of many rows */
 };
 
 /* From a layer's experts to the next one's router (router_lookahead.c). */
@@ -328,6 +329,7 @@ struct ntx__mem {
      * that checked it. */
     uint8_t *finite;
     struct ntx__lane *lanes; /* [threads] */
+    size_t many_bytes;       /* of each lane */
     /* With an indexer (index_topk.c), else NULL */
     float *scores; /* [2 x threads x ld_scores] of positions or blocks, and scratch */
     size_t ld_scores;

@@ -117,6 +117,13 @@ static size_t low_row(const struct ntx_chunks *chunks, enum ntx_act form)
     return most;
 }
 
+/* Values of a row of the chunk, if kernels may pack it for many rows (ntx_cpu_ops.many). */
+static uint32_t packed_row(const struct ntx_model *m, const struct ntx_chunk *k)
+{
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, k->tensor);
+    return (k->fixed && k->users < 2) || (t->type != NTX_F16 && t->type != NTX_BF16) ? 0 : (uint32_t)t->ne[0];
+}
+
 struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const struct ntx_chunks *c)
 {
     struct ntx_forward_widths w = {0};
@@ -126,6 +133,7 @@ struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const st
         w.n_slices += n;
         if (n)
             w.slice_bytes = NTX_MAX(w.slice_bytes, k->bytes / k->n_out * NTX_SLICE_OUTS);
+        w.many_in = NTX_MAX(w.many_in, packed_row(m, k));
     }
     for (int b = 0; b < NTX_N_BUFS; b++)
         w.buf[b] = ntx_buf_width(m, (enum ntx_buf)b);
@@ -212,11 +220,12 @@ static void place_mla(struct cursor *c, const struct ntx_hparams *hp, struct ntx
     lane->mla_out = place_bytes(c, NTX_ATTN_VECTORS * (uint64_t)hp->kv_lora * sizeof(float));
 }
 
-static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, uint64_t slice, struct ntx__mem *m)
+static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t blocks = ((uint64_t)cfg->ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK;
     m->lanes = place_bytes(c, cfg->threads * sizeof *m->lanes);
+    m->many_bytes = cfg->widths->many_in ? ntx_many_bytes(cfg->widths->many_in, cfg->max_rows) : 0;
     for (uint32_t t = 0; t < cfg->threads; t++) {
         struct ntx__lane lane = {
             .k = place_bytes(c, blocks * sizeof *lane.k),
@@ -227,7 +236,8 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .topk_k = place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.topk_k),
             .topk_v = hp->index_beside ? place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.topk_v) : NULL,
             .logits = place_bytes(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
-            .slice = place_bytes(c, slice),
+            .slice = place_bytes(c, cfg->widths->slice_bytes),
+            .many = place_bytes(c, m->many_bytes),
         };
         place_mla(c, hp, &lane);
         if (c->base)
@@ -468,7 +478,7 @@ static uint64_t place_all(const struct ntx_forward_config *cfg, uint8_t *base, s
     place_choices(&c, cfg, m);
     place_slices(&c, cfg, cfg->widths->n_slices, m);
     place_finite(&c, cfg, m);
-    place_lanes(&c, cfg, cfg->widths->slice_bytes, m);
+    place_lanes(&c, cfg, m);
     return NTX_ROUND_UP(c.at, 4096);
 }
 

@@ -4,7 +4,10 @@
  * Products: a chunk's rows are cut into tiles, which threads take from a counter. A thread that finds no tile left goes
  * on to the next chunk at once, so a thread waits at most for bytes that have not come, never for another thread. It
  * acquires a chunk only when it holds a tile of it; the thread that finishes the last tile releases the chunk. After an
- * error no thread takes another tile: half-done chunks are released at the end of the pass. */
+ * error no thread takes another tile: half-done chunks are released at the end of the pass.
+ *
+ * Kernels that pack what they multiply (ntx_cpu_ops.many) have tiles of many outputs for a part of the rows, so that
+ * neither is packed often. A chunk's outputs are then taken once for each part. */
 #include <errno.h>
 
 #include "common/util.h"
@@ -17,24 +20,54 @@ static bool is_resident(const struct ntx_forward *f, uint32_t chunk)
     return ops->stays && ops->stays(f->c.weights, chunk);
 }
 
+static uint32_t product_rows(const struct ntx__mm *j, const struct ntx__product *p)
+{
+    return p->n_rows ? p->n_rows : j->in->n_rows;
+}
+
+static bool is_packed(const struct ntx__mm *j, const struct ntx__product *p)
+{
+    return j->f->c.ops->many[p->w->type] && j->f->m.many_bytes && product_rows(j, p) >= NTX_MANY_ROWS;
+}
+
+enum { PART_ROWS = 384, LEAST_OUTS = 128 /* of a tile of packed weights, but the last */ };
+
+static uint32_t row_parts(const struct ntx__mm *j, const struct ntx__product *p)
+{
+    return is_packed(j, p) && p->to != NTX__BUF_LOGITS ? (product_rows(j, p) + PART_ROWS - 1) / PART_ROWS : 1;
+}
+
+/* The product for one part of its rows, whole tiles of them. */
+static struct ntx__product product_part(const struct ntx__mm *j, const struct ntx__product *p, uint32_t part,
+                                        uint32_t parts)
+{
+    struct ntx__product of = *p;
+    const uint32_t n = product_rows(j, p), each = NTX_ROUND_UP((n + parts - 1) / parts, (uint32_t)NTX_MANY_TILE),
+                   first = NTX_MIN(part * each, n);
+    if (parts > 1) {
+        of.row0 += first;
+        of.n_rows = NTX_MIN(each, n - first);
+    }
+    return of;
+}
+
 /* Outputs to take of a chunk that has `left`, when `behind` bytes of the step follow it. A thread reads memory fastest
  * in one long run (two threads that alternate every 32 KiB get three quarters of the rate). So it takes half of its
  * share of the rest of the step, at most its share of the chunk, or all of a resident one, for which nobody waits.
  * Towards the end the tiles shrink, so that threads finish together. A tile is whole sixteens, and outweighs the cost
- * of the counter. */
-static uint32_t tile_rows(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t n_rows, uint32_t left,
+ * of the counter. All outputs count once for each part of the rows, and so do bytes; a tile lies within a part. */
+static uint32_t tile_rows(const struct ntx__mm *j, const struct ntx__product *p, uint32_t n_out, uint64_t left,
                           uint64_t behind, bool staying)
 {
-    uint64_t step = (uint64_t)left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_outs * w->row_bytes;
-    uint64_t bytes = NTX_MIN(step / (2 * f->c.threads), staying ? chunk : chunk / f->c.threads);
-    bytes = NTX_MAX(bytes, n_rows < 16 ? 32u << 10 : 128u << 10);
-    uint32_t outs = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, left), 16);
-    return NTX_MIN(outs, left);
-}
-
-static uint32_t product_rows(const struct ntx__mm *j, const struct ntx__product *p)
-{
-    return p->n_rows ? p->n_rows : j->in->n_rows;
+    const struct ntx_weight *w = p->w;
+    const uint32_t threads = j->f->c.threads, of_part = (uint32_t)((left - 1) % n_out + 1);
+    uint64_t step = left * w->row_bytes + behind, chunk = (uint64_t)w->chunk_outs * w->row_bytes,
+             least = product_rows(j, p) < 16 ? 32u << 10 : 128u << 10;
+    if (is_packed(j, p))
+        least = NTX_MAX(least, (uint64_t)LEAST_OUTS * w->row_bytes);
+    uint64_t bytes = NTX_MAX(NTX_MIN(step / (2 * threads), staying ? chunk : chunk / threads), least);
+    uint32_t outs = NTX_ROUND_UP((uint32_t)NTX_MIN(bytes / w->row_bytes + 1, of_part), 16);
+    return NTX_MIN(outs, of_part);
 }
 
 /* rows of a chunk, as in the file or interleaved */
@@ -53,7 +86,7 @@ static void scale_outputs(float by, uint32_t n, float *y, size_t ld, uint32_t ro
 
 /* part: of the input's rows; a chunk's outputs belong to one part. */
 static void multiply_part(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t part,
-                          uint32_t n, float *y, size_t ld)
+                          uint32_t n, float *y, size_t ld, unsigned thread)
 {
     const struct ntx_cpu_ops *ops = j->f->c.ops;
     const uint32_t type = p->w->type, n_in = p->w->n_in;
@@ -65,7 +98,10 @@ static void multiply_part(const struct ntx__mm *j, const struct ntx__product *p,
     uint32_t slices = w.interleaved ? n / NTX_SLICE_OUTS * NTX_SLICE_OUTS : 0;
     if (slices)
         ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, product_rows(j, p), y, ld);
-    if (n > slices)
+    if (!slices && is_packed(j, p))
+        ops->many[type](w.at, p->w->row_bytes, n, n_in, x, stride, product_rows(j, p), y, ld,
+                        j->f->m.lanes[thread].many, j->f->m.many_bytes);
+    else if (n > slices)
         ops->matmul[type](w.at + (size_t)slices * p->w->row_bytes, p->w->row_bytes, n - slices, n_in, x, stride,
                           product_rows(j, p), y + slices, ld);
     if (p->w->scaled)
@@ -86,12 +122,13 @@ static void put_logits(struct ntx_forward *f, uint32_t row, uint32_t token, floa
 
 /* The same for logits of several rows, each with its own place. */
 static void multiply_logits(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row,
-                            uint32_t n, float *y)
+                            uint32_t n, unsigned thread)
 {
+    float *y = j->f->m.lanes[thread].logits;
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
         uint32_t is_in_place = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
         multiply_part(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, 0, is_in_place, y,
-                      NTX__LOGIT_TILE);
+                      NTX__LOGIT_TILE, thread);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
             put_logits(j->f, r, row + at, y + (size_t)r * NTX__LOGIT_TILE, is_in_place);
     }
@@ -104,10 +141,10 @@ static void compute_outputs(const struct ntx__mm *j, const struct ntx__product *
     const size_t ld = j->f->buf[p->to].ld;
     bool logits = p->to == NTX__BUF_LOGITS;
     if (logits && (j->in->n_rows > 1 || !j->f->m.logits[0]))
-        multiply_logits(j, p, w, row, n, j->f->m.lanes[thread].logits);
+        multiply_logits(j, p, w, row, n, thread);
     else
         multiply_part(j, p, w, p->parts ? row / (p->w->n_out / p->parts) : 0, n,
-                      (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld);
+                      (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld, thread);
 }
 
 /* A resident chunk is interleaved when it is first multiplied: outputs [out, out + n), a tile, which no other thread
@@ -133,18 +170,20 @@ void ntx__fail(struct ntx_forward *f, int rc)
     atomic_compare_exchange_strong(&f->failed, &none, rc);
 }
 
-/* Takes a tile: its first output and the number of outputs; 0: none is left. */
+/* Takes a tile: its first output, counted over all parts of the rows, and the number of outputs; 0: none is left. */
 static uint32_t take_tile(const struct ntx__mm *j, const struct ntx__product *p, uint32_t chunk, uint64_t behind,
-                          uint32_t *out)
+                          uint64_t *out)
 {
     struct ntx__tile *t = &j->f->m.tiles[chunk];
-    uint32_t n_out = j->f->c.chunks->list[chunk].n_out, n;
-    const bool staying = is_resident(j->f, chunk);
+    const uint32_t n_out = j->f->c.chunks->list[chunk].n_out, parts = row_parts(j, p);
+    const uint64_t all = (uint64_t)n_out * parts;
+    const bool staying = parts > 1 || is_resident(j->f, chunk);
+    uint32_t n;
     *out = atomic_load_explicit(&t->next, memory_order_relaxed);
     do {
-        if (*out >= n_out)
+        if (*out >= all)
             return 0;
-        n = tile_rows(j->f, p->w, product_rows(j, p), n_out - *out, behind, staying);
+        n = tile_rows(j, p, n_out, all - *out, behind * parts, staying);
     } while (
         !atomic_compare_exchange_weak_explicit(&t->next, out, *out + n, memory_order_relaxed, memory_order_relaxed));
     return n;
@@ -158,18 +197,23 @@ static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, ui
     struct ntx__tile *t = &f->m.tiles[chunk];
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     const void *bytes = NULL;
+    const uint32_t parts = row_parts(j, p);
     while (!atomic_load_explicit(&f->failed, memory_order_relaxed)) {
-        uint32_t out, n = take_tile(j, p, chunk, behind, &out);
+        uint64_t at;
+        const uint32_t n = take_tile(j, p, chunk, behind, &at), out = (uint32_t)(at % c->n_out);
         if (!n)
             return true;
+        const struct ntx__product of = product_part(j, p, (uint32_t)(at / c->n_out), parts);
         int rc = bytes ? 0 : ntx__acquire(f, chunk, &bytes);
-        if (rc || (rc = ntx__finite_outs(f, chunk, (const uint8_t *)bytes + (size_t)out * p->w->row_bytes, out, n))) {
+        if (!rc && at < c->n_out)
+            rc = ntx__finite_outs(f, chunk, (const uint8_t *)bytes + (size_t)out * p->w->row_bytes, out, n);
+        if (rc) {
             ntx__fail(f, rc);
             return false;
         }
-        compute_outputs(j, p, interleaved(f, p->w, chunk, bytes, out, n, thread), c->out0 + out, n, thread);
+        compute_outputs(j, &of, interleaved(f, p->w, chunk, bytes, out, n, thread), c->out0 + out, n, thread);
         /* acq_rel: the other threads' reads of the chunk precede its release */
-        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == c->n_out) {
+        if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == (uint64_t)c->n_out * parts) {
             ntx__finite_done(f, chunk);
             f->c.weights->ops->release(f->c.weights, chunk);
         }

@@ -13,7 +13,7 @@
 #include "model/gguf.h"
 #include "model/quant.h"
 
-enum { CHUNK = 1 << 20, WINDOW = 8 << 20, WINDOWS = 16 };
+enum { CHUNK = 4 << 20, WINDOW = 8 << 20, WINDOWS = 16 };
 
 struct part { /* the tower, or its projector */
     struct ntx_vision *of;

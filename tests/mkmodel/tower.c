@@ -123,8 +123,12 @@ static void add_matrix_of(struct maker *m, const char *stem, uint32_t n_in, uint
 {
     char name[64];
     snprintf(name, sizeof name, "%s.weight", stem);
-    const bool small = !strcmp(m->o->type, "Q8_0") && n_in % 32 == 0;
-    mk_tensor_add(m->f, name, small ? (uint32_t)NTX_Q8_0 : (uint32_t)NTX_F32, n_in, n_out, 1 / sqrtf((float)n_in));
+    uint32_t type = NTX_F32;
+    if (!strcmp(m->o->type, "F16"))
+        type = NTX_F16;
+    else if (!strcmp(m->o->type, "Q8_0") && n_in % 32 == 0)
+        type = NTX_Q8_0;
+    mk_tensor_add(m->f, name, type, n_in, n_out, 1 / sqrtf((float)n_in));
     if (bias)
         add_vector(m, stem, "bias", n_out, 0);
 }

@@ -87,29 +87,51 @@ static void check_float64(const struct problem *p)
     free(w);
 }
 
-/* The last n_out weight rows and the first n_rows of x must give their part of the whole result. `matmul` belongs to
- * `ops`, and `w` holds those rows in its layout. */
-static void check_outputs(const struct problem *p, const struct ntx_cpu_ops *ops, ntx_matmul_fn *matmul, const char *w,
-                          uint32_t n_out, uint32_t n_rows)
+struct kernel { /* of `ops`; `many` with its scratch, or `matmul` */
+    const struct ntx_cpu_ops *ops;
+    ntx_matmul_fn *matmul;
+    ntx_many_fn *many;
+    void *scratch;
+    size_t bytes;
+};
+
+/* The last n_out weight rows and the first n_rows of x must give their part of the whole result. `w` holds those rows
+ * in the kernel's layout. */
+static void check_outputs(const struct problem *p, const struct kernel *k, const char *w, uint32_t n_out,
+                          uint32_t n_rows)
 {
     size_t ldy = n_out + 3;
     static uint32_t y[(MAX_OUT + 3) * 300];
     for (size_t i = 0; i < ldy * n_rows; i++)
         y[i] = POISON;
-    matmul(w, p->row_bytes, n_out, p->n_in, p->x, p->x_stride, n_rows, (float *)y, ldy);
+    if (k->many)
+        k->many(w, p->row_bytes, n_out, p->n_in, p->x, p->x_stride, n_rows, (float *)y, ldy, k->scratch, k->bytes);
+    else
+        k->matmul(w, p->row_bytes, n_out, p->n_in, p->x, p->x_stride, n_rows, (float *)y, ldy);
     for (size_t r = 0; r < n_rows; r++)
         for (size_t o = 0; o < ldy; o++) {
             uint32_t want = POISON;
             if (o < n_out)
                 memcpy(&want, &p->y[r * p->n_out + p->n_out - n_out + o], 4);
             CHECK_MSG(y[r * ldy + o] == want, "%s %s n_in %u n_out %u n_rows %u: y[%zu][%zu] is %08x, expected %08x",
-                      ops->name, ntx_type_info(p->type)->name, p->n_in, n_out, n_rows, r, o, y[r * ldy + o], want);
+                      k->ops->name, ntx_type_info(p->type)->name, p->n_in, n_out, n_rows, r, o, y[r * ldy + o], want);
         }
 }
 
 static void check_shape(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, uint32_t n_rows)
 {
-    check_outputs(p, ops, ops->matmul[p->type], p->w.end - p->row_bytes * n_out, n_out, n_rows);
+    check_outputs(p, &(struct kernel){.ops = ops, .matmul = ops->matmul[p->type]}, p->w.end - p->row_bytes * n_out,
+                  n_out, n_rows);
+}
+
+/* The same by packing, with scratch for `together` rows at once. */
+static void check_packed(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out, uint32_t n_rows,
+                         uint32_t together)
+{
+    const size_t bytes = (p->n_in + 31) / 32 * 32 * sizeof(float) * (NTX_MANY_OUTS + together);
+    const struct kernel k = {.ops = ops, .many = ops->many[p->type], .scratch = aligned_bytes(bytes), .bytes = bytes};
+    check_outputs(p, &k, p->w.end - p->row_bytes * n_out, n_out, n_rows);
+    free(k.scratch);
 }
 
 /* The same rows interleaved, whole slices of them. */
@@ -123,7 +145,7 @@ static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops 
         ops->interleave[p->type](from + o * p->row_bytes, p->row_bytes, scratch.end - p->row_bytes * NTX_SLICE_OUTS);
     for (unsigned i = 0; i < n; i++)
         if (rows[i] <= p->n_rows)
-            check_outputs(p, ops, ops->interleaved[p->type], from, n_out, rows[i]);
+            check_outputs(p, &(struct kernel){.ops = ops, .matmul = ops->interleaved[p->type]}, from, n_out, rows[i]);
     guard_free(w);
     guard_free(scratch);
 }
@@ -165,6 +187,9 @@ static void check_all_shapes(struct problem *p, struct rng *r)
                 if (outs[i] <= p->n_out && rows[j] <= p->n_rows &&
                     (ops->own[p->type] || (i % 3 == 0 && j % 5 == 0))) /* the plain one takes its time */
                     check_shape(p, ops, outs[i], rows[j]);
+        for (unsigned i = 0; ops->many[p->type] && i < sizeof outs / sizeof *outs; i++)
+            for (unsigned j = 10; outs[i] <= p->n_out && p->n_rows == MAX_ROWS && j < sizeof rows / sizeof *rows; j++)
+                check_packed(p, ops, outs[i], rows[j], NTX_MANY_TILE);
         for (uint32_t n = NTX_SLICE_OUTS; ops->interleaved[p->type] && n <= p->n_out; n += NTX_SLICE_OUTS)
             check_interleaved(p, ops, n, rows, sizeof rows / sizeof *rows);
     }
@@ -181,6 +206,10 @@ static void check_many_rows(uint32_t type, struct rng *r)
         check_shape(&p, ops, MAX_OUT, 300);
         check_shape(&p, ops, MAX_OUT, 67);
         check_shape(&p, ops, 16, 129);
+        for (uint32_t together = 0; ops->many[type] && together <= 8 * NTX_MANY_TILE; together += 4 * NTX_MANY_TILE) {
+            check_packed(&p, ops, MAX_OUT, 300, together);
+            check_packed(&p, ops, 32, 67, together);
+        }
         if (ops->interleaved[type])
             check_interleaved(&p, ops, 32, (const uint32_t[]){129, 143, 300}, 3);
     }

@@ -121,15 +121,17 @@ static void beside_llama(void)
     json_decref(cases);
 }
 
-/* Also odd grids, of quantised matrices, of weights that are read for each picture. */
+/* Also odd grids, large ones, of quantised matrices, of weights that are read for each picture. */
 static void same_bits(void)
 {
-    static const uint32_t size[][2] = {{8, 8}, {72, 8}, {8, 136}, {56, 40}};
+    static const uint32_t size[][2] = {{8, 8}, {72, 8}, {8, 136}, {56, 40}, {176, 136}};
+    static const char *const types[] = {"F32", "Q8_0", "F16"};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-        for (int type = 0; type < 2; type++) {
-            int fd = make_tower(kinds[k], type ? "Q8_0" : "F32");
+        for (int type = 0; type < 3; type++) {
+            int fd = make_tower(kinds[k], types[type]);
             const bool square = !strcmp(kinds[k], "gemma3"), small = !strcmp(kinds[k], "pixtral");
-            for (int i = 0; i < 4; i++) {
+            const bool large = type == 2 && (!strncmp(kinds[k], "qwen", 4) || !strcmp(kinds[k], "glm4v"));
+            for (int i = 0; i < (large ? 5 : 4); i++) {
                 const uint32_t w = square || small ? 24 : size[i][0], h = square || small ? 24 : size[i][1];
                 struct ntx_vision_rows one = see_made(fd, 1, w, h), more = see_as(fd, 3 + (uint32_t)i, i % 2, w, h);
                 CHECK_EQ(one.columns * one.rows, (w / 8) * (h / 8));
