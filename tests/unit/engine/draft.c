@@ -40,6 +40,30 @@ static const char *chain(const struct ntx_draft *d)
     return text;
 }
 
+/* Rows of images (numbers below -1) may be what a text has in common. They are not proposed, nor what follows them. */
+static void over_images(void)
+{
+    enum { IMAGE = -7 };
+    static const struct {
+        int32_t text[16];
+        uint32_t n;
+        const char *proposed;
+    } cases[] = {
+        {{'a', 'b', 'c', IMAGE, IMAGE - 1, 'd', 'e', 'a', 'b', 'c'}, 10, ""},
+        {{'a', 'b', 'c', 'd', IMAGE, IMAGE - 1, 'e', 'a', 'b', 'c'}, 10, "d"},
+        {{'a', IMAGE, IMAGE - 1, 'b', 'c', 'd', 'a', IMAGE, IMAGE - 1}, 9, "bcda"},
+        {{IMAGE, IMAGE, IMAGE, IMAGE, IMAGE}, 5, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct ntx_draft d;
+        ntx_draft_chances(&chances);
+        ntx_draft_lookup(&d, &chances, cases[i].text, cases[i].n, 32, 32, 0);
+        for (uint32_t k = 1; k < d.n; k++)
+            CHECK(d.token[k] >= 0);
+        CHECK_MSG(!strcmp(chain(&d), cases[i].proposed), "%zu: '%s'", i, chain(&d));
+    }
+}
+
 static void looked_up(void)
 {
     struct ntx_draft d;
@@ -342,6 +366,7 @@ int main(void)
     turns();
     bounded();
     looked_up();
+    over_images();
     learned();
     by_depth();
     lately();
