@@ -20,7 +20,7 @@ static void show_progress(void *ctx, const char *what)
 {
     (void)ctx;
     if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r\033[Kno hardware profile yet, measuring for a moment: %s", what);
+        fprintf(stderr, "\r\033[Kmeasuring this machine for a moment: %s", what);
 }
 
 /* Stores the profile, so that `ntx run` uses the same figures. A failure does no harm. */
@@ -58,25 +58,37 @@ static int estimate_profile(struct ntx_hw *hw, struct ntx_err *err)
     return ntx_machine_parse(words, false, hw, err);
 }
 
+/* Figures of a moment under load are too low. They are measured again as soon as the machine is quiet. */
+static bool is_outdated(const struct ntx_hw *hw)
+{
+    return !strcmp(hw->source, NTX_HW_BRIEF) && ntx_hw_busy(hw) && !ntx_hw_load_busy(ntx_doctor_load());
+}
+
 int ntx__plan_profile(const char *dir, struct ntx_plan_answer *a, struct ntx_err *err)
 {
     struct ntx_err broken = {0}, why = {0};
     char *note = a->notes[NTX_PLAN_NOTE_PROFILE];
     int rc = ntx_hw_find(&a->hw, &broken);
-    bool none = rc == -ENOENT;
-    if (!rc && !strcmp(a->hw.source, NTX_HW_BRIEF))
-        snprintf(note, sizeof a->notes[0],
-                 "This machine was measured for a moment only: `ntx doctor` measures it well (under 30 s).");
-    if (!rc)
-        return 0;
-    const char *lack = none ? "No hardware profile was there" : "The hardware profile cannot be used";
-    if (!none)
+    bool none = rc == -ENOENT, outdated = !rc && is_outdated(&a->hw);
+    const char *lack = "The hardware profile cannot be used";
+    if (none)
+        lack = "No hardware profile was there";
+    else if (outdated)
+        lack = "The hardware profile was of a busy moment";
+    else if (rc)
         ntx_say("%s", broken.text);
-    if (!measure_profile(dir, &a->hw, &why)) {
-        bool kept = none && store_profile(&a->hw); /* another's file is not replaced: it may have been edited */
+    bool measured = (rc || outdated) && !measure_profile(dir, &a->hw, &why);
+    if (measured) {
+        bool kept = (none || outdated) && store_profile(&a->hw); /* a broken file may have been edited, so it stays */
         snprintf(note, sizeof a->notes[0],
                  "%s, so this machine was measured for a moment%s: `ntx doctor` measures it well (under 30 s).", lack,
                  kept ? ", and that is kept" : "");
+        return 0;
+    }
+    if (!rc) {
+        if (!strcmp(a->hw.source, NTX_HW_BRIEF))
+            snprintf(note, sizeof a->notes[0],
+                     "This machine was measured for a moment only: `ntx doctor` measures it well (under 30 s).");
         return 0;
     }
     snprintf(note, sizeof a->notes[0],

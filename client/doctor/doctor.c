@@ -136,20 +136,24 @@ static int measure_rounds(const struct ntx_doctor_config *c, double seconds, str
     return rc;
 }
 
+double ntx_doctor_load(void)
+{
+    double load = 0;
+    return getloadavg(&load, 1) < 1 ? 0 : load / ntx__doctor_threads();
+}
+
 int ntx_doctor_run(const struct ntx_doctor_config *c, struct ntx_doctor_report *out, struct ntx_err *err)
 {
     struct ntx_doctor_report *r = calloc(1, sizeof *r);
-    double seconds = c->seconds > 0 ? c->seconds : SECONDS, load = 0;
+    double seconds = c->seconds > 0 ? c->seconds : SECONDS;
     if (!r)
         return ntx_err_set(err, -ENOMEM, "no memory");
     snprintf(r->hw.source, sizeof r->hw.source, "measured");
     r->hw.threads = c->threads ? c->threads : ntx__doctor_threads();
-    if (getloadavg(&load, 1) < 1)
-        load = 0;
-    r->hw.load = load / r->hw.threads;
+    r->hw.load = ntx_doctor_load();
     int rc = measure_rounds(c, seconds, r, err);
     if (!rc) {
-        ntx__doctor_machine(load, r);
+        ntx__doctor_machine(r);
         *out = *r;
     }
     free(r);

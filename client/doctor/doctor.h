@@ -37,6 +37,8 @@ struct ntx_doctor_report {
     char drive_note[300]; /* which file was read, and how */
 };
 
+/* Processes per processor that want to run, averaged over the last minute; 0: unknown. */
+double ntx_doctor_load(void);
 int ntx_doctor_run(const struct ntx_doctor_config *c, struct ntx_doctor_report *out, struct ntx_err *err);
 
 #endif

@@ -58,7 +58,6 @@ bool ntx__doctor_gpu(struct ntx_doctor_report *r, char *why, size_t n);
 
 /* machine.c */
 uint32_t ntx__doctor_threads(void);
-/* load_before: the load average when measuring began. */
-void ntx__doctor_machine(double load_before, struct ntx_doctor_report *r);
+void ntx__doctor_machine(struct ntx_doctor_report *r); /* r->hw.load: when measuring began */
 
 #endif

@@ -95,13 +95,13 @@ static void judge_limits(struct ntx_doctor_report *r)
 }
 
 /* Other processes make all measurements slow, and so the predictions. */
-static void judge_quiet(struct ntx_doctor_report *r, double load_before)
+static void judge_quiet(struct ntx_doctor_report *r)
 {
     if (ntx_hw_busy(&r->hw))
         ntx__doctor_say(r,
                         "The machine was busy while it was measured (a load of %.1f on %u processors): run ntx doctor "
                         "again when it is quiet.",
-                        load_before, ntx__doctor_threads());
+                        r->hw.load * ntx__doctor_threads(), ntx__doctor_threads());
 }
 
 static void judge_hardware(struct ntx_doctor_report *r)
@@ -123,7 +123,7 @@ static void judge_hardware(struct ntx_doctor_report *r)
         ntx__doctor_say(r, "This CPU has no AVX2, so plain C kernels are used: they will be the limit.");
 }
 
-void ntx__doctor_machine(double load_before, struct ntx_doctor_report *r)
+void ntx__doctor_machine(struct ntx_doctor_report *r)
 {
     char mem[64], host[64] = "this machine";
     if (!read_line("/proc/cpuinfo", "model name", r->hw.cpu, sizeof r->hw.cpu))
@@ -132,7 +132,7 @@ void ntx__doctor_machine(double load_before, struct ntx_doctor_report *r)
         r->hw.ram_bytes = strtoull(mem, NULL, 10) << 10;
     gethostname(host, sizeof host - 1);
     snprintf(r->hw.name, sizeof r->hw.name, "%s", host);
-    judge_quiet(r, load_before);
+    judge_quiet(r);
     judge_limits(r);
     judge_hardware(r);
 }
