@@ -264,7 +264,13 @@ static void after_build(uv_work_t *w, int status)
         ntx_workers_drafters(s->workers, drafter, drafters);
         s->work_rc = ntx_workers_attach(s->workers, &l->region, l->wake_fd, l->fds, l->n_fds);
         s->attached = !s->work_rc;
-        if (s->work_rc)
+        char who[64];
+        if (s->work_rc == -EBUSY && ntx_workers_holder(s->workers, who, sizeof who))
+            ntx_err_set(&s->work_err, s->work_rc,
+                        "%s waits for a drive that does not answer, and the system cannot end it (see dmesg): models "
+                        "can be loaded again when that drive answers",
+                        who);
+        else if (s->work_rc)
             ntx_err_set(&s->work_err, s->work_rc, "cannot hand the region to the workers: %s", strerror(-s->work_rc));
     }
     if (!s->work_rc && ntx__worker_unfit(s))

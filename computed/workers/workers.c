@@ -182,6 +182,14 @@ void ntx_workers_detach(struct ntx_workers *w)
     uv_timer_start(&w->detach_timer, on_detach_timer, 0, 0);
 }
 
+bool ntx_workers_holder(const struct ntx_workers *w, char *buf, size_t n)
+{
+    for (int role = 1; w->detaching && role < NTX__ROLES; role++)
+        if (w->worker[role] && w->worker[role]->holds)
+            return snprintf(buf, n, "%s (pid %d)", ntx__role_name(role), (int)w->worker[role]->pid) > 0;
+    return false;
+}
+
 bool ntx_workers_unproved(const struct ntx_workers *w) { return w->unproved; }
 
 bool ntx_workers_present(const struct ntx_workers *w, enum ntx_role role)

@@ -69,6 +69,9 @@ void ntx_workers_drafters(struct ntx_workers *w, const int (*fds)[NTX_DRAFTER_FD
 /* Detaches the region. A worker that does not let go within 5 s is killed. cb.detached comes from the loop, never from
  * within this call. */
 void ntx_workers_detach(struct ntx_workers *w);
+/* Why ntx_workers_attach is -EBUSY after a detach: a worker that was killed, "ntx-iod (pid 12)", still has the region,
+ * since the system does not end a process that waits for a drive. False: there is none. */
+bool ntx_workers_holder(const struct ntx_workers *w, char *buf, size_t n);
 /* Whether an ntx-iod died whose reads can never be proved finished: cb.drained will not come. */
 bool ntx_workers_unproved(const struct ntx_workers *w);
 /* The text of cb.lost; NULL: it is not lost. */

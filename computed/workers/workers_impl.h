@@ -110,6 +110,7 @@ struct ntx_workers {
 int ntx__peer_new(struct ntx_workers *w, int sock, const struct ucred *who);
 void ntx__peer_close(struct ntx__peer *p);
 void ntx__peer_refuse(struct ntx__peer *p, bool for_good, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+const char *ntx__role_name(enum ntx_role role);
 void ntx__peer_expel(struct ntx__peer *p, const char *why); /* kills the process; its death follows */
 void ntx__peer_offer(struct ntx__peer *p);                  /* gives it the region, if there is one */
 bool ntx__peer_gone(const struct ntx__peer *p);             /* whether its process has ended */

@@ -20,7 +20,7 @@
 #define SO_PEERPIDFD 77
 #endif
 
-static const char *role_name(enum ntx_role role) { return role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor"; }
+const char *ntx__role_name(enum ntx_role role) { return role == NTX_ROLE_IOD ? "ntx-iod" : "ntx-predictor"; }
 
 /* The pidfd of a peer; from the socket where the kernel supports it (Linux 6.5), since a pid may have been reused. */
 static int peer_pidfd(int sock, pid_t pid)
@@ -173,7 +173,7 @@ void ntx__peer_expel(struct ntx__peer *p, const char *why)
 {
     if (p->leaving || p->closing)
         return;
-    ntx_log(NTX_LOG_WARN, "%s (pid %d) is ended: %s", p->role ? role_name(p->role) : "a worker", (int)p->pid, why);
+    ntx_log(NTX_LOG_WARN, "%s (pid %d) is ended: %s", p->role ? ntx__role_name(p->role) : "a worker", (int)p->pid, why);
     shutdown(p->sock, SHUT_RDWR);
     kill_peer(p);
 }
@@ -260,7 +260,7 @@ static void on_attached(struct ntx__peer *p, const struct ntx_attach_msg *m)
 {
     struct ntx_workers *w = p->w;
     if (m->text[0]) {
-        ntx_log(NTX_LOG_ERR, "%s could not attach: %s", role_name(p->role), m->text);
+        ntx_log(NTX_LOG_ERR, "%s could not attach: %s", ntx__role_name(p->role), m->text);
         p->holds = false;
         ntx__workers_check_detached(w);
         if (w->cb.attach_failed)
@@ -308,7 +308,7 @@ static void on_hello(struct ntx__peer *p, const struct ntx_attach_msg *m)
     else if (old->leaving)
         p->wants = m->role;
     else
-        ntx__peer_refuse(p, false, "%s runs already (pid %d)", role_name(m->role), (int)old->pid);
+        ntx__peer_refuse(p, false, "%s runs already (pid %d)", ntx__role_name(m->role), (int)old->pid);
 }
 
 static void on_message(struct ntx__peer *p, const struct ntx_attach_msg *m)
