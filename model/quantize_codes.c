@@ -18,17 +18,18 @@
 #include "model/unpack.h"
 
 #define NEAR   16 /* codes that are compared for each pattern, one per lane */
-#define TRIES  5  /* candidates for a part's scale */
 #define ROUNDS 2
 
 struct ntx__grid {
-    uint32_t n_codes, dim; /* number of codes; values of a code */
-    float base, step;      /* levels are roughly base + step * index */
-    int top;               /* the largest level's index; a pattern is a number whose digits are levels, base top + 1 */
+    uint32_t n_codes, dim;  /* number of codes; values of a code */
+    float base, step;       /* levels are roughly base + step * index */
+    int top;                /* the largest level's index; a pattern is a number whose digits are levels, base top + 1 */
+    uint32_t power[NTX_QK]; /* of each value in a part: of the digit that it has in its entry's pattern */
     float least_top, most_top; /* range of integers that a part's largest value is tried as */
+    int tries;                 /* as so many */
     float *value;              /* [n_codes x dim] */
     uint16_t *near;            /* [patterns x NEAR] */
-    float *near_value;         /* [patterns x dim x NEAR] their values */
+    uint32_t *near_value;      /* [patterns x dim / 4 x NEAR] four values each; small, so that they stay in the cache */
     float nearest[256];        /* IQ4: the listed value nearest to v - 128 */
 };
 
@@ -57,11 +58,12 @@ static const struct codes {
     float base, step;
     int top;
     float least_top, most_top;
+    int tries;
 } lists[] = {
-    {NTX_IQ2_XXS, 256, 8, 8, 17.5f, 2, 34, 58}, {NTX_IQ2_XS, 512, 8, 8, 17.5f, 2, 34, 58},
-    {NTX_IQ2_S, 1024, 8, 8, 17.5f, 2, 34, 58},  {NTX_IQ3_XXS, 256, 4, 4, 8, 7, 48, 76},
-    {NTX_IQ3_S, 512, 4, 1, 2, 7, 12, 18},       {NTX_IQ1_S, 2048, 8, -8, 8, 2, 8, 24},
-    {NTX_IQ1_M, 2048, 8, -8, 8, 2, 8, 24},
+    {NTX_IQ2_XXS, 256, 8, 8, 17.5f, 2, 34, 58, 5}, {NTX_IQ2_XS, 512, 8, 8, 17.5f, 2, 34, 58, 5},
+    {NTX_IQ2_S, 1024, 8, 8, 17.5f, 2, 34, 58, 5},  {NTX_IQ3_XXS, 256, 4, 4, 8, 7, 48, 76, 5},
+    {NTX_IQ3_S, 512, 4, 1, 2, 7, 12, 18, 5},       {NTX_IQ1_S, 2048, 8, -8, 8, 2, 8, 24, 5},
+    {NTX_IQ1_M, 2048, 8, -8, 8, 2, 9, 20, 4},
 };
 
 static float distance(const float *a, const float *b, uint32_t dim)
@@ -106,12 +108,13 @@ static void find_neighbours(struct ntx__grid *g, const float *level)
     for (uint32_t p = 0; p < n; p++) {
         float v[8];
         uint16_t *near = g->near + (size_t)p * NEAR;
-        float *value = g->near_value + (size_t)p * NEAR * g->dim;
+        uint32_t *four = g->near_value + (size_t)p * NEAR * (g->dim / 4);
         for (uint32_t i = 0, left = p; i < g->dim; i++, left /= levels)
             v[i] = level[left % levels];
         find_near(g, v, near);
         for (uint32_t k = 0; k < NEAR * g->dim; k++)
-            value[k] = g->value[near[k % NEAR] * g->dim + k / NEAR];
+            four[k / NEAR / 4 * NEAR + k % NEAR] |=
+                (uint32_t)(uint8_t)(int8_t)g->value[near[k % NEAR] * g->dim + k / NEAR] << k / NEAR % 4 * 8;
     }
 }
 
@@ -124,10 +127,13 @@ static bool fill_grid(struct ntx__grid *g, const struct codes *c)
                             .step = c->step,
                             .top = c->top,
                             .least_top = c->least_top,
-                            .most_top = c->most_top};
+                            .most_top = c->most_top,
+                            .tries = c->tries};
+    for (uint32_t i = 0; i < NTX_QK; i++)
+        g->power[i] = i % c->dim ? g->power[i - 1] * ((uint32_t)c->top + 1) : 1;
     g->value = malloc((size_t)c->n * c->dim * sizeof *g->value);
     g->near = calloc((size_t)patterns_of(g) * NEAR, sizeof *g->near);
-    g->near_value = calloc((size_t)patterns_of(g) * NEAR * c->dim, sizeof *g->near_value);
+    g->near_value = calloc((size_t)patterns_of(g) * NEAR * (c->dim / 4), sizeof *g->near_value);
     if (!g->value || !g->near || !g->near_value)
         return false;
     for (uint32_t i = 0; i < c->n; i++)
@@ -174,32 +180,33 @@ NTX_UNPACK float bound(float v, float least, float most)
     return v < most ? v : most;
 }
 
-/* The lane of the code nearest to the `dim` values of v, by weight; its error, and the values of the codes, [dim x
- * NEAR]. */
-NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const float *v, const float *w,
-                                 const float **values, uint32_t *pattern, float *error)
+/* Each value's share of its entry's pattern. */
+NTX_UNPACK void find_digits(const struct ntx__grid *g, const float *v, int n, uint32_t *digit)
 {
-    float e[NEAR] = {0}, inverse = 1 / g->step;
-    uint32_t p = 0, levels = (uint32_t)g->top + 1;
+    const float inverse = 1 / g->step;
+    for (int i = 0; i < n; i++)
+        digit[i] = (uint32_t)(int32_t)bound((v[i] - g->base) * inverse + 0.5f, 0, (float)g->top) * g->power[i % NTX_QK];
+}
+
+/* The lane of the code of this pattern nearest to the `dim` values of v, by weight, and its error. */
+NTX_UNPACK uint32_t nearest_code(const struct ntx__grid *g, const int dim, const float *v, const float *w,
+                                 uint32_t pattern, float *error)
+{
+    const uint32_t *four = g->near_value + (size_t)pattern * NEAR * (uint32_t)(dim / 4);
+    float e[NEAR];
     int32_t least = INT32_MAX;
-    for (int i = dim - 1; i >= 0; i--)
-        p = p * levels + (uint32_t)bound((v[i] - g->base) * inverse + 0.5f, 0, (float)g->top);
-    const float *q = g->near_value + (size_t)p * NEAR * (uint32_t)dim;
-    for (int i = 0; i < dim; i++)
-        NOT_UNROLLED for (int k = 0; k < NEAR; k++)
-        {
-            float d = v[i] - q[i * NEAR + k];
-            e[k] += w[i] * d * d;
-        }
-    NOT_UNROLLED for (int k = 0; k < NEAR; k++) /* bits of positive floats are in their order */
+    NOT_UNROLLED for (int k = 0; k < NEAR; k++) /* bits of positive floats are in their order; the lowest: the lane */
     {
         int32_t bits;
+        e[k] = 0;
+        for (int i = 0; i < dim; i++) {
+            float d = v[i] - (float)((int32_t)(four[i / 4 * NEAR + k] << (24 - i % 4 * 8)) >> 24);
+            e[k] += w[i] * d * d;
+        }
         memcpy(&bits, &e[k], sizeof bits);
         bits = (bits & -NEAR) | k;
         least = NTX_MIN(least, bits);
     }
-    *values = q;
-    *pattern = p;
     *error = e[least & (NEAR - 1)];
     return (uint32_t)least & (NEAR - 1);
 }
@@ -213,67 +220,94 @@ struct part {
 };
 struct block_codes {
     uint16_t code[8]; /* code of each entry */
-    int8_t less[4];   /* IQ1: the shift of each `share` values is down */
+    int8_t less[2];   /* IQ1: the shift of each `share` values is down */
     float xq, qq;     /* sums of w x q and w q^2 over the values */
 };
 
-/* dim: g->dim, as a constant for the compiler. */
-NTX_UNPACK float choose_by(const struct ntx__grid *g, const int dim, const float *x, const float *w, int from, int n,
-                           float inverse, float by, struct block_codes *c, float *xq, float *qq)
+/* Codes of a part at one shift, with each share's error, in units of the scale, and sums of w x q and w q^2. */
+struct choice {
+    uint16_t code[8];
+    float error[2], xq[2], qq[2];
+};
+
+/* Of n values, whose number is a multiple of dim, 4 or 8. */
+NTX_UNPACK float sum_of(const float *v, const int dim, const int n)
 {
-    float error = 0, sum_xq[8] = {0}, sum_qq[8] = {0};
-    for (int i = from; i < from + n; i += dim) {
-        const float *values;
-        uint32_t pattern;
-        float v[8], e;
+    float s[8] = {0};
+    for (int i = 0; i < n; i += dim)
         for (int k = 0; k < dim; k++)
-            v[k] = x[i + k] * inverse - by;
-        uint32_t at = nearest_code(g, dim, v, w + i, &values, &pattern, &e);
-        error += e;
-        c->code[i / dim] = g->near[(size_t)pattern * NEAR + at];
-        for (int k = 0; k < dim; k++) {
-            float q = values[(uint32_t)k * NEAR + at] + by, wq = w[i + k] * q;
-            sum_xq[k] += wq * x[i + k];
-            sum_qq[k] += wq * q;
-        }
-    }
-    *xq = *qq = 0;
-    for (int k = 0; k < dim; k++) {
-        *xq += sum_xq[k];
-        *qq += sum_qq[k];
-    }
-    return error;
+            s[k] += v[i + k];
+    return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]));
 }
 
-/* Chooses codes for x / a; `by` is the shift of IQ1. Returns the weighted error in units of a. */
-NTX_CLONES static float choose_codes(const struct part *p, const float *x, const float *w, int from, int n,
-                                     float inverse, float by, struct block_codes *c, float *xq, float *qq)
+/* The numbers are constants for the compiler. */
+NTX_UNPACK void choose_by(const struct ntx__grid *g, const int dim, const int share, const int width, const float *x,
+                          const float *w, float inverse, float by, struct choice *out)
 {
-    return p->g->dim == 8 ? choose_by(p->g, 8, x, w, from, n, inverse, by, c, xq, qq)
-                          : choose_by(p->g, 4, x, w, from, n, inverse, by, c, xq, qq);
+    float v[NTX_QK], q[NTX_QK], e[8], xq[NTX_QK], qq[NTX_QK];
+    uint32_t digit[NTX_QK];
+    for (int i = 0; i < width; i++)
+        v[i] = x[i] * inverse - by;
+    find_digits(g, v, width, digit);
+    for (int i = 0; i < width; i += dim) {
+        uint32_t pattern = 0, code;
+        for (int k = 0; k < dim; k++)
+            pattern += digit[i + k];
+        code = g->near[(size_t)pattern * NEAR + nearest_code(g, dim, v + i, w + i, pattern, &e[i / dim])];
+        out->code[i / dim] = (uint16_t)code;
+        memcpy(q + i, g->value + code * (uint32_t)dim, (size_t)dim * sizeof *q);
+    }
+    for (int i = 0; i < width; i++) {
+        const float value = q[i] + by, wq = w[i] * value;
+        xq[i] = wq * x[i];
+        qq[i] = wq * value;
+    }
+    for (int at = 0; at < width; at += share) {
+        const int entries = share / dim;
+        float error = 0;
+        for (int i = 0; i < entries; i++)
+            error += e[at / dim + i];
+        out->error[at / share] = error;
+        out->xq[at / share] = sum_of(xq + at, dim, share);
+        out->qq[at / share] = sum_of(qq + at, dim, share);
+    }
+}
+
+/* share: 0 but for IQ1, which has two shifts. */
+NTX_UNPACK float choose_shifts(const struct ntx__grid *g, const int dim, const int share, const int width,
+                               const float *x, const float *w, float inverse, struct block_codes *c)
+{
+    const int each = share ? share : width, entries = each / dim;
+    float error = 0;
+    struct choice at[2]; /* shift up, down */
+    choose_by(g, dim, each, width, x, w, inverse, share ? 1 : 0, &at[0]);
+    if (share)
+        choose_by(g, dim, each, width, x, w, inverse, -1, &at[1]);
+    c->xq = c->qq = 0;
+    for (int i = 0; i < width / each; i++) {
+        const int8_t less = share ? at[1].error[i] < at[0].error[i] : 0; /* an index: a branch is predicted badly */
+        const struct choice *best = &at[less];
+        memcpy(c->code + i * entries, best->code + i * entries, (size_t)entries * sizeof *c->code);
+        c->less[i] = less;
+        error += best->error[i];
+        c->xq += best->xq[i];
+        c->qq += best->qq[i];
+    }
+    return error;
 }
 
 /* Chooses codes for a part at a given scale. Returns the weighted error in units of the scale. */
-static float choose_part(const struct part *p, const float *x, const float *w, float inverse, struct block_codes *c)
+NTX_CLONES static float choose_part(const struct part *p, const float *x, const float *w, float inverse,
+                                    struct block_codes *c)
 {
-    float error = 0, xq, qq;
-    int share = p->share ? p->share : p->width;
-    *c = (struct block_codes){0};
-    for (int i = 0; i < p->width; i += share) {
-        struct block_codes down = *c;
-        float down_xq = 0, down_qq = 0, up = choose_codes(p, x, w, i, share, inverse, p->share ? 1 : 0, c, &xq, &qq);
-        float e = p->share ? choose_codes(p, x, w, i, share, inverse, -1, &down, &down_xq, &down_qq) : INFINITY;
-        if (e < up) {
-            memcpy(c->code, down.code, sizeof c->code);
-            xq = down_xq;
-            qq = down_qq;
-        }
-        c->less[i / share] = e < up;
-        error += NTX_MIN(e, up);
-        c->xq += xq;
-        c->qq += qq;
-    }
-    return error;
+    const struct ntx__grid *g = p->g;
+    if (g->dim == 4)
+        return choose_shifts(g, 4, 0, 32, x, w, inverse, c);
+    if (p->share == 8)
+        return choose_shifts(g, 8, 8, 16, x, w, inverse, c);
+    if (p->share == 32)
+        return choose_shifts(g, 8, 32, 32, x, w, inverse, c);
+    return p->width == 32 ? choose_shifts(g, 8, 0, 32, x, w, inverse, c) : choose_shifts(g, 8, 0, 16, x, w, inverse, c);
 }
 
 static float largest_value(const float *x, int n)
@@ -291,8 +325,8 @@ static float fit_part(const struct part *p, const float *x, const float *w)
     struct block_codes c;
     if (top < 1e-30f)
         return 0;
-    for (int t = 0; t < TRIES; t++) {
-        float as = p->g->least_top + (p->g->most_top - p->g->least_top) * (float)t / (TRIES - 1);
+    for (int t = 0; t < p->g->tries; t++) {
+        float as = p->g->least_top + (p->g->most_top - p->g->least_top) * (float)t / (float)(p->g->tries - 1);
         choose_part(p, x, w, as / top, &c);
         if (c.xq > 0 && c.xq * c.xq > gain * c.qq) {
             gain = c.xq * c.xq / c.qq;
@@ -317,13 +351,13 @@ struct block {
     float error;
 };
 
-/* Fits a part with the stored scale `want` or a neighbour of it. */
+/* Fits a part with one of the stored scales next to `want`. */
 static float choose_scale(const struct part *p, const float *x, const float *w, float d, float want, int most,
                           int *scale, struct block_codes *out)
 {
-    int at = ntx__clamp((want / d - 1) / 2, 0, (most - 1) / 2);
+    const int below = (int)NTX_MAX(0.0f, NTX_MIN((want / d - 1) / 2, (float)((most - 1) / 2)));
     float least = INFINITY;
-    for (int s = NTX_MAX(at - 1, 0); s <= NTX_MIN(at + 1, (most - 1) / 2); s++) {
+    for (int s = below; s <= NTX_MIN(below + 1, (most - 1) / 2); s++) {
         struct block_codes c;
         float a = d * (float)(2 * s + 1), e = a * a * choose_part(p, x, w, 1 / a, &c);
         if (e < least) {
