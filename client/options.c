@@ -356,7 +356,7 @@ void ntx_options_parse(const struct ntx_command *cmd, int argc, char **argv, str
     if (o->raw && !o->sampling.has_temp)
         o->sampling.temp = 0;
     compose_skip(o);
-    if (!o->sampling.has_seed)
+    if (!o->sampling.has_seed || o->sampling.seed == UINT32_MAX) /* as llama.cpp writes -1 */
         new_seed(o);
     take_load_template(o);
     if (read_template(o, !(selected & NTX_OPT_LOAD), &err)) {
@@ -406,6 +406,8 @@ void ntx_options_load(const struct ntx_options *o, Ntx__Load *m)
 void ntx_options_sampling(const struct ntx_options *o, Ntx__Sampling *m)
 {
     ntx_settings_to_wire(&ntx_sampling_settings, &o->sampling, m);
+    m->top_p = m->top_p > 0 ? m->top_p : NTX_LEAST_SHARE;
+    m->typical_p = m->typical_p > 0 ? m->typical_p : NTX_LEAST_SHARE;
     if (o->sampling.has_repeat_last && !o->sampling.repeat_last)
         m->repeat_penalty = 0; /* in the message, repeat_last 0 is the default */
 }

@@ -95,6 +95,7 @@ struct ntx_load_settings { /* Load in ntx.proto explains each */
 #define NTX_STATE_MAX (20ull << 30)                 /* default of state_max */
 extern const struct ntx_settings ntx_load_settings; /* fields of an Ntx__Load */
 
+#define NTX_LEAST_SHARE 1e-6f /* a top_p or typical_p of 0: one token; in an Ntx__Sampling 0 is off */
 struct ntx_sampling_settings {
     float temp, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
     float typical_p, mirostat_tau, mirostat_eta;

@@ -215,12 +215,14 @@ static const struct ntx_setting sampling_entries[] = {
      .preset = "0.8", SAMPLING(temp), GIVEN(has_temp)},
     {"top-k", 0, "K", "sample from the K likeliest tokens (default $; 0 and -1: off)", .kind = NTX_SET_COUNT,
      .preset = "40", .minus = "0", SAMPLING(top_k)},
-    {"top-p", 0, "P", "sample from the likeliest tokens of probability P in all (default $, 1 off)",
+    {"top-p", 0, "P",
+     "sample from the likeliest tokens of probability P in all (default $; 1: off, 0: the likeliest one)",
      .kind = NTX_SET_REAL, .max = 1, .preset = "0.95", SAMPLING(top_p)},
     {"min-p", 0, "P", "drop tokens below P times the likeliest one's probability (default $, 0 off)",
      .kind = NTX_SET_REAL, .max = 1, .preset = "0.05", SAMPLING(min_p)},
     {"typical-p", 0, "P",
-     "sample from the tokens of probability P in all whose surprise is nearest to the mean (default $, off)",
+     "sample from the tokens of probability P in all whose surprise is nearest to the mean (default $, off; 0: one "
+     "token)",
      .kind = NTX_SET_REAL, .max = 1, .preset = "1", SAMPLING(typical_p)},
     {"mirostat", 0, "V",
      "instead of top-k, typical-p, top-p and min-p, bound the surprise of tokens so that its mean is mirostat-tau: "
@@ -240,7 +242,7 @@ static const struct ntx_setting sampling_entries[] = {
     {"frequency-penalty", 0, "R",
      "subtract R from them for each time that the answer has them (default $, off; -2 to 2)", .kind = NTX_SET_REAL,
      .min = -2, .max = 2, .preset = "0", SAMPLING(frequency_penalty)},
-    {"seed", 0, "S", "random seed (default, and -1: random, printed)", .kind = NTX_SET_NUMBER, .minus = "",
+    {"seed", 0, "S", "random seed (default, -1 and 4294967295: random, printed)", .kind = NTX_SET_NUMBER, .minus = "",
      SAMPLING(seed), GIVEN(has_seed)},
 };
 const struct ntx_settings ntx_sampling_settings = {sampling_entries,

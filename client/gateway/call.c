@@ -16,6 +16,7 @@
 #include "client/where.h"
 #include "common/util.h"
 #include "proto/frame.h"
+#include "proto/settings.h"
 
 enum { MOST_TOKENS = 1 << 28, SEND_MS = 30000, STATUS_ID = 1, FIRST_ID = 2 }; /* choice i is request FIRST_ID + i */
 
@@ -418,14 +419,14 @@ static void set_sampling(const struct ntx_api_request *a, Ntx__Sampling *s)
 {
     s->temp = a->temp;
     s->top_k = a->top_k;
-    s->top_p = a->top_p > 0 ? a->top_p : 1e-6f; /* 0: only the best token; in the message 0 means off */
+    s->top_p = a->top_p > 0 ? a->top_p : NTX_LEAST_SHARE;
     s->min_p = a->min_p;
     s->repeat_penalty = a->repeat_last ? a->repeat_penalty : 0; /* in the message, repeat_last 0 is the default */
     s->repeat_last = NTX_MIN(a->repeat_last, MOST_TOKENS);
     s->presence_penalty = a->presence_penalty;
     s->frequency_penalty = a->frequency_penalty;
     s->seed = a->seed;
-    s->typical_p = a->typical_p;
+    s->typical_p = a->typical_p > 0 ? a->typical_p : NTX_LEAST_SHARE;
     s->mirostat = a->mirostat;
     s->mirostat_tau = NTX_MAX(a->mirostat_tau, 0.01f); /* the least that the daemons take */
     s->mirostat_eta = NTX_MAX(a->mirostat_eta, 0.0001f);

@@ -67,10 +67,11 @@ static const char *find_meant(enum ntx_fields of, const char *name)
 static bool is_neutral(const json_t *v, double neutral)
 {
     switch (json_typeof(v)) {
-    case JSON_NULL:
-    case JSON_FALSE: return true;
+    case JSON_NULL: return true;
+    case JSON_FALSE: return neutral < 1; /* 1: what true asks for is done in any case */
+    case JSON_TRUE: return neutral == 1;
     case JSON_INTEGER:
-    case JSON_REAL: return json_number_value(v) == neutral;
+    case JSON_REAL: return json_number_value(v) == neutral || (neutral < 0 && json_number_value(v) == 0);
     case JSON_STRING: return !json_string_length(v);
     case JSON_ARRAY: return !json_array_size(v);
     case JSON_OBJECT: return !json_object_size(v);
@@ -125,7 +126,7 @@ static int read_one(enum ntx_fields of, const struct ntx_field *d, const json_t 
     case NTX_FIELD_SEED:
         if (!json_is_integer(v))
             return ntx_fault(f, NTX_FAULT_INVALID, d->name, "'%s' must be an integer", d->name);
-        if (json_integer_value(v) != -1) /* -1: the random seed that the request has already */
+        if (json_integer_value(v) != -1 && json_integer_value(v) != UINT32_MAX) /* else it keeps its random seed */
             *(uint64_t *)at = (uint64_t)json_integer_value(v);
         return 0;
     case NTX_FIELD_HINT:
@@ -205,7 +206,7 @@ static void print_type(const struct ntx_field *d, FILE *out)
 {
     switch (d->kind) {
     case NTX_FIELD_BOOL: fputs("true or false", out); break;
-    case NTX_FIELD_SEED: fputs("integer; -1: random", out); break;
+    case NTX_FIELD_SEED: fputs("integer; -1 or 4294967295: random", out); break;
     case NTX_FIELD_LIMIT: fprintf(out, "integer from %.0f to %.0f; -1: no limit", d->least, d->most); break;
     case NTX_FIELD_REAL: fprintf(out, "number from %g to %g", d->least, d->most); break;
     case NTX_FIELD_COUNT: fprintf(out, "integer from %.0f to %.0f", d->least, d->most); break;
@@ -235,8 +236,8 @@ void ntx_fields_print(FILE *out)
           "list of names.\n"
           "- *refused*: ntx lacks the feature of the field, which would change the answer: status 400, "
           "which names the field.\n\n"
-          "A field of the last two kinds that asks for nothing (null, false, 0, an empty text, list or object) is "
-          "taken.\n",
+          "A field of the last two kinds that asks for nothing (null, false, 0, an empty text, list or object, or its "
+          "value for off) is taken.\n",
           out);
     for (int of = 0; of < NTX_N_FIELDS; of++) {
         fprintf(out, "\n## %s\n\n%s\n\n| field | type | handling | |\n|---|---|---|---|\n", ntx_fields_info[of].title,

@@ -72,7 +72,8 @@ enum ntx_field_kind {
     NTX_FIELD_SEED,   /* honoured: uint64_t, any integer */
     NTX_FIELD_LABEL,  /* no effect */
     NTX_FIELD_HINT,   /* not followed, unless it has a neutral value */
-    NTX_FIELD_ABSENT, /* refused, unless it has a neutral value (null, false, the number `least`, "", [], {}) */
+    NTX_FIELD_ABSENT, /* refused, unless it has a neutral value: null, false, the number `least`, "", [], {}; with -1
+                       * as `least` also 0; with 1 true in place of false */
 };
 
 struct ntx_field {

@@ -266,7 +266,7 @@ static int read_thinking(struct ntx_api_request *a, const json_t *body, struct n
         return ntx_fault(f, NTX_FAULT_INVALID, "chat_template_kwargs", "'chat_template_kwargs' must be an object");
     a->think.more = json_is_object(more) ? json_incref(more) : NULL;
     static const char *const budgets[] = {"thinking_budget", "thinking_budget_tokens", "thinking_token_budget",
-                                          "reasoning_budget"};
+                                          "reasoning_budget", "reasoning_budget_tokens"};
     for (size_t i = 0; i < sizeof budgets / sizeof *budgets; i++)
         if (ntx__request_budget(a, json_object_get(body, budgets[i]), budgets[i], f))
             return -1;

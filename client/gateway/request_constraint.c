@@ -212,8 +212,15 @@ int ntx__request_tool_choice(struct ntx_api_request *a, const json_t *v, const c
     return 0;
 }
 
-/* {"id": number}, for token ids. */
-/* llama-server's other form: [[token, bias]], where false means never. */
+/* As -100, false means never. */
+static bool read_bias(const json_t *v, float *add)
+{
+    const double by = json_is_false(v) ? -100 : json_number_value(v);
+    *add = (float)by;
+    return (json_is_number(v) || json_is_false(v)) && by >= -100 && by <= 100;
+}
+
+/* llama-server's other form: [[token, bias]]. */
 static int read_pairs(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
 {
     size_t i;
@@ -224,14 +231,13 @@ static int read_pairs(struct ntx_api_request *a, const json_t *v, struct ntx_fau
     json_array_foreach((json_t *)(uintptr_t)v, i, pair) {
         const json_t *token = json_array_get(pair, 0), *add = json_array_get(pair, 1);
         const json_int_t id = json_integer_value(token);
-        const double by = json_is_false(add) ? -100 : json_number_value(add);
-        if (!json_is_integer(token) || id < 0 || id > INT32_MAX || (!json_is_number(add) && !json_is_false(add)) ||
-            !(by >= -100 && by <= 100))
+        float by;
+        if (!json_is_integer(token) || id < 0 || id > INT32_MAX || !read_bias(add, &by))
             return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias",
                              "'logit_bias' as a list must have pairs of a token's number and a bias from -100 to 100, "
                              "or false");
         a->bias[a->n_bias].token = (int32_t)id;
-        a->bias[a->n_bias++].add = (float)by;
+        a->bias[a->n_bias++].add = by;
     }
     return 0;
 }
@@ -252,12 +258,12 @@ int ntx__request_bias(struct ntx_api_request *a, const json_t *v, struct ntx_fau
     json_object_foreach((json_t *)(uintptr_t)v, key, one) {
         char *end;
         unsigned long id = strtoul(key, &end, 10);
-        double add = json_number_value(one);
-        if (*key < '0' || *key > '9' || *end || id > INT32_MAX || !json_is_number(one) || !(add >= -100 && add <= 100))
+        float add;
+        if (*key < '0' || *key > '9' || *end || id > INT32_MAX || !read_bias(one, &add))
             return ntx_fault(f, NTX_FAULT_INVALID, "logit_bias",
-                             "'logit_bias' must give each token, by its number, a bias from -100 to 100");
+                             "'logit_bias' must give each token, by its number, a bias from -100 to 100, or false");
         a->bias[a->n_bias].token = (int32_t)id;
-        a->bias[a->n_bias++].add = (float)add;
+        a->bias[a->n_bias++].add = add;
     }
     return 0;
 }

@@ -158,7 +158,9 @@ int ntx__request_messages(struct ntx_api_request *a, const json_t *body, struct 
         check_body(a, body, a->api == NTX_API_COUNT, f) ||
         ntx__request_stops(a, json_object_get(body, "stop_sequences"), "stop_sequences", f))
         return -1;
-    if (system && !json_is_null(system) && ntx__request_message(a, "system", system, "system", f))
+    const bool none = !system || json_is_null(system) || (json_is_string(system) && !json_string_length(system)) ||
+                      (json_is_array(system) && !json_array_size(system));
+    if (!none && ntx__request_message(a, "system", system, "system", f))
         return -1;
     if (ntx__request_thinking(a, json_object_get(body, "thinking"), f) ||
         read_config(a, json_object_get(body, "output_config"), f) || read_tools(a, body, f))

@@ -152,7 +152,7 @@ static int read_messages(struct ntx_api_request *a, const json_t *body, struct n
     int rc = 0;
     if (system && !json_is_null(system) && !json_is_string(system))
         rc = ntx_fault(f, NTX_FAULT_INVALID, "instructions", "'instructions' must be a string");
-    if (json_is_string(system))
+    if (json_string_length(system))
         add_message(&x, json_pack("{s:s, s:O}", "role", "system", "content", system));
     if (!rc)
         rc = add_input(&x, json_object_get(body, "input"), f);

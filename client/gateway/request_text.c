@@ -74,14 +74,18 @@ int ntx__request_prompts(struct ntx_api_request *a, const json_t *prompt, struct
 }
 
 /* 0 only with echo: the prompt alone. */
-static int read_max_tokens(struct ntx_api_request *a, const json_t *v, struct ntx_fault *f)
+static int read_max_tokens(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
+    const char *name = "max_tokens";
+    const json_t *v = json_object_get(body, name);
+    if (!v || json_is_null(v))
+        v = json_object_get(body, name = "n_predict");
     json_int_t n = json_integer_value(v);
     if (!v || json_is_null(v))
         return 0;
     if (!json_is_integer(v) || n < -1 || (double)n > NTX_MOST_TOKENS || (n == 0 && !a->shows_prompt))
-        return ntx_fault(f, NTX_FAULT_INVALID, "max_tokens",
-                         "'max_tokens' must be an integer of at least 1, -1 for no limit, or 0 together with 'echo'");
+        return ntx_fault(f, NTX_FAULT_INVALID, name,
+                         "'%s' must be an integer of at least 1, -1 for no limit, or 0 together with 'echo'", name);
     a->max_tokens = n > 0 ? (uint32_t)n : 0;
     a->no_answer = n == 0;
     return 0;
@@ -106,8 +110,7 @@ int ntx__request_suffix(struct ntx_api_request *a, const json_t *v, struct ntx_f
 int ntx__request_text(struct ntx_api_request *a, const json_t *body, struct ntx_fault *f)
 {
     if (ntx_fields_read(NTX_FIELDS_TEXT, body, a, &a->ignored, f) || ntx__request_openai(a, body, f) ||
-        ntx__request_logprobs(a, body, false, f) || ntx__request_guides(a, body, f) ||
-        read_max_tokens(a, json_object_get(body, "max_tokens"), f) ||
+        ntx__request_logprobs(a, body, false, f) || ntx__request_guides(a, body, f) || read_max_tokens(a, body, f) ||
         ntx__request_prompts(a, json_object_get(body, "prompt"), f))
         return -1;
     return ntx__request_suffix(a, json_object_get(body, "suffix"), f);

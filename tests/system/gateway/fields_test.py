@@ -222,6 +222,7 @@ GOOD = {
     "thinking_budget_tokens": 5,
     "thinking_token_budget": 5,
     "reasoning_budget": 5,
+    "reasoning_budget_tokens": 5,
     "chat_template_kwargs": {"colour": "red"},
     "reasoning": {"effort": "none"},
     "thinking": {"type": "disabled"},

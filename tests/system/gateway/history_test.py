@@ -345,89 +345,10 @@ def one_call(c, g):
     check("tool_calls" not in m["choices"][0]["message"], "a JSON answer is no call", m)
 
 
-def values(c, g):
-    """Values to which peers give a meaning: what comes to ntx-computed. None: refused."""
-    talk = {"messages": [{"role": "user", "content": "a"}]}
-    c.text, c.done = "Yes.", {"finish": "stop"}
-    off, most = 1e-6, 1 << 28  # of top_p, in the message; beyond any context
-    options, chat, text = "/api/chat", "/v1/chat/completions", "/completion"
-    complete, responses, claude = "/v1/completions", "/v1/responses", "/v1/messages"
-    bodies = {text: {"prompt": "a"}, complete: {"prompt": "a"}, responses: {"input": "a"}}
-    for path, field, value, where, want in (
-        (chat, "max_tokens", -1, "max_tokens", 0),
-        (chat, "max_tokens", None, "max_tokens", 0),
-        (chat, "max_tokens", 0, "max_tokens", None),
-        (chat, "max_completion_tokens", -1, "max_tokens", 0),
-        (text, "n_predict", -1, "max_tokens", 0),
-        (text, "n_predict", -2, "max_tokens", 0),
-        (text, "n_predict", -3, "max_tokens", None),
-        (text, "n_predict", 0, "max_tokens", 1),
-        (options, "num_predict", -1, "max_tokens", 0),
-        (options, "num_predict", -2, "max_tokens", 0),
-        (options, "num_predict", 0, "max_tokens", 0),
-        (chat, "top_k", 0, "top_k", 0),
-        (chat, "top_k", -1, "top_k", 0),
-        (options, "top_k", -1, "top_k", 0),
-        (text, "top_k", -1, "top_k", 0),
-        (chat, "top_k", -2, "top_k", None),
-        (chat, "top_p", 0, "top_p", off),
-        (chat, "top_p", 1, "top_p", 1),
-        (chat, "min_p", 0, "min_p", 0),
-        (chat, "temperature", 0, "temp", 0),
-        (chat, "repeat_penalty", 0, "repeat_penalty", 0),
-        (chat, "repeat_penalty", 1, "repeat_penalty", 1),
-        (chat, "repeat_last_n", 64, "repeat_last", 64),
-        (chat, "repeat_last_n", -1, "repeat_last", most),
-        (options, "repeat_last_n", 7, "repeat_last", 7),
-        (text, "repeat_last_n", -2, "repeat_last", None),
-        (chat, "n", 0, "n", None),
-        (chat, "top_logprobs", 0, "top_logprobs", 0),
-        (complete, "max_tokens", -1, "max_tokens", 0),
-        (complete, "max_tokens", -2, "max_tokens", None),
-        (responses, "max_output_tokens", -1, "max_tokens", 0),
-        (claude, "max_tokens", -1, "max_tokens", None),
-        (chat, "typical_p", 1, "typical_p", 1),
-        (text, "typical_p", 0.5, "typical_p", 0.5),
-        (options, "typical_p", 0.5, "typical_p", 0.5),
-        (chat, "typical_p", 1.5, "typical_p", None),
-        (options, "tfs_z", 1, "ignored", ""),
-        (options, "tfs_z", 0.5, "ignored", "options.tfs_z"),
-        (chat, "mirostat", 0, "mirostat", 0),
-        (chat, "mirostat", 2, "mirostat", 2),
-        (options, "mirostat", 1, "mirostat", 1),
-        (text, "mirostat", 3, "mirostat", None),
-        (options, "mirostat_tau", 3, "mirostat_tau", 3),
-        (chat, "mirostat_tau", 0, "mirostat_tau", 0.01),
-        (complete, "mirostat_eta", 0.5, "mirostat_eta", 0.5),
-        (options, "f16_kv", True, "ignored", ""),
-        (options, "vocab_only", True, "ignored", ""),
-    ):
-        body = dict(bodies.get(path, talk))
-        body.update({"options": {field: value}} if path == options else {field: value})
-        status, head, said = g.request("POST", path, body)
-        what = (path, field, value, said[:200])
-        equal(status, 400 if want is None else 200, what)
-        if where == "ignored":
-            equal(head.get("warning", ""), '299 ntx "ignored: %s"' % want if want else "", what)
-        elif want is not None:
-            sampling = c.request["sampling"]
-            got = c.request.get(where, 0) if where in ("max_tokens", "top_logprobs") else sampling.get(where, 0)
-            check(abs(got - want) < 1e-7, what, got, want)
-    g.post(chat, {**talk, "repeat_penalty": 1.5, "repeat_last_n": 0})
-    equal(c.request["sampling"].get("repeat_penalty", 0), 0, "a penalty that looks at no token")
-    seeds = []
-    for seed in (-1, -1, None, 5, 0):
-        g.post(chat, {**talk, "seed": seed})
-        seeds.append(c.request["sampling"].get("seed", 0))
-    check(len(set(seeds[:3])) == 3, "random seeds", seeds)
-    equal(seeds[3:], [5, 0], "seeds")
-
-
 with tempfile.TemporaryDirectory(prefix="ntx-gateway-") as dir:
     c = Computed(dir)
     with Gateway(c) as g:
         forms(c, g)
         one_call(c, g)
-        values(c, g)
         echoes(c, g)
         jumbles(c, g)
