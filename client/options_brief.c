@@ -87,7 +87,7 @@ static const struct option_brief {
     {NTX_OPT_DOCTOR, "dir", "folder on the drive to measure (default: here)"},
     {NTX_OPT_DOCTOR, "seconds", "time for all measurements (default 18)"},
     {NTX_OPT_OUTPUT, "quiet", "print only the text and errors"},
-    {NTX_OPT_OUTPUT, "json", "JSON lines: tokens of answers, then the statistics"},
+    {NTX_OPT_OUTPUT, "json", "JSON lines: tokens, then the statistics"},
     {NTX_OPT_JSON, "json", "print JSON"},
     {NTX_OPT_TRACE, "output", "the trace file to write"},
     {NTX_OPT_TRACE, "seconds", "time to record (default 5)"},

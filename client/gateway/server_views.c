@@ -86,6 +86,18 @@ static json_t *token_in(const json_t *status, const char *name)
     return text ? json_incref(text) : json_string("");
 }
 
+/* Its id in /v1/models. */
+static void loaded_id(const struct ntx_request *q, char name[128])
+{
+    struct ntx_turns_state s;
+    const unsigned place = ntx__http_place(q);
+    ntx_turns_look(ntx__http_gate(q->http)->turns, &s);
+    if (place < s.n_places && *s.place[place].loaded)
+        snprintf(name, 128, "%.127s", s.place[place].loaded);
+    else
+        ntx__model_name(ntx__http_gate(q->http), place, name);
+}
+
 enum MHD_Result ntx__serve_props(struct ntx_request *q)
 {
     struct ntx_fault f = {0};
@@ -93,7 +105,7 @@ enum MHD_Result ntx__serve_props(struct ntx_request *q)
     json_t *j, *text;
     if (!read_views(q, &j, &text, &f))
         return ntx__reply_fault(q, &f);
-    ntx__model_name(ntx__http_gate(q->http), ntx__http_place(q), model);
+    loaded_id(q, model);
     json_t *made = json_pack(
         "{s:o, s:I, s:o, s:o, s:o, s:o, s:o, s:{s:b, s:b}, s:s}", "default_generation_settings", json_of_defaults(j),
         "total_slots", number_in(j, "max_sessions"), "model_alias", ntx_json_text(model, strlen(model)), "model_path",

@@ -424,7 +424,7 @@ static void tell_filling(struct ntx_server *s, uint64_t done, uint64_t total, do
     struct ntx_how_far p = {.phase = "load"};
     p.done = done;
     p.total = total;
-    p.bytes_per_s = elapsed_s > 0 ? (double)done / elapsed_s : 0;
+    p.bytes_per_s = elapsed_s > 0.05 ? (double)done / elapsed_s : 0; /* sooner it tells of copies in memory alone */
     p.left_s = p.bytes_per_s > 0 ? (double)(total - done) / p.bytes_per_s : 0;
     ntx_mail_how_far(s->mail, s->loader.replies, s->loader.id, &p);
 }

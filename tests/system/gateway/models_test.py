@@ -187,6 +187,7 @@ def check_keep_alive(g, texts):
     status, j = g.post("/api/generate", {"model": "alpha"})
     equal((status, j["done"], j["done_reason"], j["model"]), (200, True, "load", "alpha"), "a load")
     ps = g.get("/api/ps")[1]["models"]
+    equal(g.get("/props")[1]["model_alias"], ps[0]["name"], "llama-server's name of the loaded model")
     equal([m["name"] for m in ps], ["alpha"], "what is loaded")
     check(ps[0]["expires_at"] > "2100", ps)
     j = g.post("/api/generate", {"model": "alpha", "keep_alive": 0})[1]
