@@ -86,8 +86,8 @@
  *   LORA        out += `scale` W in[0], stored from `offset` on; in[0] is     [W]
  *               read from `from` on; without W: += `scale` in[0]
  *   GROUPS      out = packed FFN of in[0] (pack.h)                            [gate], [adds], groups
- *   PLACE       out += entries of a table of learned positions, those of the  table
- *               row's patch (computed/pass/forward.h) with their weights
+ *   PLACE       out += entries of a table of learned positions, those of the  table, [entry
+ *               row's patch (computed/pass/forward.h) with their weights      behind it]
  *   MMT         out = W' in[0]: the sum of W's rows, each times a value        W
  *   CLAMP       out = in[0], value by value, at least `min`, at most `max`     min, max: one value each
  *   AFFINE      out = (out - b) a, value by value                              a, [b]

@@ -150,6 +150,7 @@ enum ntx_use {
     X(patch_2, "v.patch_embd.weight.1", PATCH, EMBD, MATRIX)   /* and of the same place a moment later */              \
     X(patch_bias, "v.patch_embd.bias", EMBD, ONE, VECTOR)                                                              \
     X(places, "v.position_embd.weight", EMBD, PLACES, VECTORS) /* learned positions */                                 \
+    X(extra, "v.class_embd", EMBD, ONE, VECTOR)                /* what a row without a patch begins with */            \
     X(pre_norm, "v.pre_ln.weight", EMBD, ONE, VECTOR)          /* norm before its layers, */                           \
     X(pre_norm_bias, "v.pre_ln.bias", EMBD, ONE, VECTOR)                                                               \
     X(post_norm, "v.post_ln.weight", EMBD, ONE, VECTOR) /* and after them */                                           \
@@ -167,6 +168,7 @@ enum ntx_use {
     X(merge, "mm.patch_merger.weight", MERGED, STATE, MATRIX) /* a state of the square's, */                           \
     X(merge_in, "mm.0.weight", MERGED, MERGER, MATRIX)        /* two products of all states, */                        \
     X(merge_in_bias, "mm.0.bias", MERGER, ONE, VECTOR)                                                                 \
+    X(merge_again, "mm.1.weight", MERGER, MERGER, MATRIX) /* of Llama 4 with one between them, */                      \
     X(merge_out, "mm.2.weight", MERGER, PICTURE, MATRIX)                                                               \
     X(merge_out_bias, "mm.2.bias", PICTURE, ONE, VECTOR)                                                               \
     X(state_in, "mm.1.weight", STATE, MERGER, MATRIX)                    /* the first of two products of one state, */ \

@@ -26,12 +26,18 @@ struct ntx_model;
 
 /* How pictures are resized (computed/picture/picture.h). */
 enum ntx_tower_fit {
-    NTX_TOWER_FIT_AREA,   /* sides are multiples of merge x patch, and the area is within min_pixels and max_pixels */
-    NTX_TOWER_FIT_FILL,   /* the same sides, as large as max_pixels allow */
-    NTX_TOWER_FIT_CANVAS, /* the same sides and area, on a canvas */
-    NTX_TOWER_FIT_PADDED, /* the same sides, at most `size` each, of at most max_pixels, on a canvas */
-    NTX_TOWER_FIT_SQUARE, /* size x size */
-    NTX_TOWER_FIT_LONGEST /* both sides at most size, and multiples of merge x patch */
+    NTX_TOWER_FIT_AREA,    /* sides are multiples of merge x patch, and the area is within min_pixels and max_pixels */
+    NTX_TOWER_FIT_FILL,    /* the same sides, as large as max_pixels allow */
+    NTX_TOWER_FIT_CANVAS,  /* the same sides and area, on a canvas */
+    NTX_TOWER_FIT_PADDED,  /* the same sides, at most `size` each, of at most max_pixels, on a canvas */
+    NTX_TOWER_FIT_SQUARE,  /* size x size */
+    NTX_TOWER_FIT_LONGEST, /* both sides at most size, and multiples of merge x patch */
+    NTX_TOWER_FIT_TILES    /* in at most `tiles` tiles of size x size, and then the whole picture in one more */
+};
+/* A row of the tower without a patch, for each picture or tile; the projector does not get its state. */
+enum ntx_tower_extra {
+    NTX_TOWER_EXTRA_NONE,
+    NTX_TOWER_EXTRA_BEHIND /* behind the patches; the table of positions has an entry for it at its end */
 };
 /* Entries of the table of learned positions that a patch gets. */
 enum ntx_tower_table {
@@ -56,27 +62,33 @@ enum ntx_tower_join {
 
 struct ntx_tower {
     const char *kind; /* "qwen3vl_merger" */
-    uint32_t size, patch, merge;
+    uint32_t size, patch, merge, tiles;
     uint32_t embd, out, hidden; /* widths: of a state, of the text model, between the projector's products */
     uint32_t n_deep, deep[NTX_TOWER_DEEP_MAX]; /* deep states: after so many layers, ascending */
     uint32_t side;                             /* the table of learned positions has side x side entries; 0: no table */
-    uint32_t n_places;                         /* its entries */
+    uint32_t n_places;                         /* its entries, that of an extra row included */
     uint32_t window;      /* squares along a side of a window, for layers with windows; 0: no such layers */
     uint32_t whole_every; /* with windows: the last of so many layers attends to the whole picture */
     enum ntx_tower_fit fit;
     enum ntx_tower_table table;
     enum ntx_tower_turn turn;
     enum ntx_tower_join join;
-    bool bilinear;   /* resized bilinearly, else bicubically */
-    bool gelu, silu; /* keys clip.use_gelu, clip.use_silu */
-    bool bounded;    /* inputs and outputs of matrices have bounds */
-    bool swapped;    /* the file calls the first matrix of an FFN "down" and the second "up" */
+    enum ntx_tower_extra extra;
+    uint32_t turn_from; /* number of the first row and column, for the rotation; an extra row has 0 */
+    bool bfloat;        /* pixels are rounded to bfloat16 */
+    bool bilinear;      /* resized bilinearly, else bicubically */
+    bool gelu, silu;    /* keys clip.use_gelu, clip.use_silu */
+    bool bounded;       /* inputs and outputs of matrices have bounds */
+    bool misnamed;      /* the file calls the norms before FFNs attn_post_norm */
+    bool swapped;       /* the file calls the first matrix of an FFN "down" and the second "up" */
     uint64_t min_pixels, max_pixels;
     float limit; /* of an FFN's gate and of its factor; 0: none */
     float mean[3], deviation[3];
     /* In the text: see computed/vision/vision.h. */
     const char *begin, *end, *row_end;
     const char *glm_begin, *glm_end; /* the same with a text model of GLM; NULL: no others */
+    const char *tile_end, *line_end; /* behind a tile with another one to its right; behind the last one of a line */
+    const char *whole;               /* before the rows of the whole picture */
     bool mrope, bidirectional;
 };
 

@@ -23,8 +23,9 @@ enum {
 
 struct ntx_plan_image {                            /* of --image */
     uint32_t width, height, fit_width, fit_height; /* pixels, and as the model sees them; 0: not asked */
-    uint32_t columns, rows, tokens;                /* of context, with those between rows of the grid */
-    uint64_t bytes;                                /* of memory to encode it, the projector's weights included */
+    struct ntx_vision_grid grid;
+    uint32_t tokens; /* of context, with those between rows of the grid */
+    uint64_t bytes;  /* of memory to encode it, the projector's weights included */
 };
 
 struct ntx_plan_answer {

@@ -12,12 +12,15 @@
 
 static int measure_image(const struct ntx_vision *v, struct ntx_plan_image *m, struct ntx_err *err)
 {
-    int rc = ntx_picture_size(ntx_vision_rule(v), m->width, m->height, &m->fit_width, &m->fit_height, err);
+    struct ntx_fitted size;
+    int rc = ntx_picture_size(ntx_vision_rule(v), m->width, m->height, &size, err);
     if (rc)
         return rc;
-    ntx_vision_grid(v, m->fit_width, m->fit_height, &m->columns, &m->rows);
-    m->tokens = m->columns * m->rows + (ntx_vision_text(v)->row_end ? m->rows - 1 : 0);
-    m->bytes = ntx_vision_bytes(v, m->fit_width, m->fit_height);
+    m->fit_width = size.width;
+    m->fit_height = size.height;
+    m->grid = ntx_vision_grid_of(v, &size);
+    m->tokens = (uint32_t)ntx_vision_tokens(v, &m->grid);
+    m->bytes = ntx_vision_bytes(v, &size);
     return 0;
 }
 

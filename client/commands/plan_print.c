@@ -118,13 +118,16 @@ static void print_projector(const struct ntx_plan_answer *a)
 
 static void print_image(const struct ntx_plan_image *m)
 {
-    char size[32];
-    if (m->width)
-        printf(
-            "image    %u x %u pixels, seen as %u x %u: %u x %u rows, %u tokens of context; %s of memory to encode it, "
-            "projector included\n",
-            m->width, m->height, m->fit_width, m->fit_height, m->columns, m->rows, m->tokens,
-            ntx_format_size(m->bytes, size, sizeof size));
+    const struct ntx_vision_grid *g = &m->grid;
+    char size[32], tiles[64] = "";
+    if (!m->width)
+        return;
+    if (g->over_columns)
+        snprintf(tiles, sizeof tiles, "%u x %u tiles and the whole, each of ", g->across, g->down);
+    printf("image    %u x %u pixels, seen as %u x %u: %s%u x %u rows, %u tokens of context; %s of memory to encode it, "
+           "projector included\n",
+           m->width, m->height, m->fit_width, m->fit_height, tiles, g->columns, g->rows, m->tokens,
+           ntx_format_size(m->bytes, size, sizeof size));
 }
 
 void ntx_plan_print(const struct ntx_plan_answer *a)
@@ -232,9 +235,10 @@ void ntx_plan_print_json(const struct ntx_plan_answer *a)
                                       (int)a->sight.streams));
     if (a->image.width)
         json_object_set_new(j, "image",
-                            json_pack("{s:[i, i], s:[i, i], s:i, s:i, s:i, s:I}", "size", (int)a->image.width,
+                            json_pack("{s:[i, i], s:[i, i], s:[i, i], s:i, s:i, s:i, s:I}", "size", (int)a->image.width,
                                       (int)a->image.height, "seen", (int)a->image.fit_width, (int)a->image.fit_height,
-                                      "columns", (int)a->image.columns, "rows", (int)a->image.rows, "tokens",
+                                      "tiles", (int)a->image.grid.across, (int)a->image.grid.down, "columns",
+                                      (int)a->image.grid.columns, "rows", (int)a->image.grid.rows, "tokens",
                                       (int)a->image.tokens, "bytes", (json_int_t)a->image.bytes));
     json_object_set_new(j, "smallest", json_integer((json_int_t)p->smallest));
     json_object_set_new(j, "exact", json_boolean(a->exact));

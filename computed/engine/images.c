@@ -16,7 +16,7 @@
 #include "common/util.h"
 
 #define IMAGES_MOST 64 /* in memory */
-#define IMAGE_MAGIC "ntxrows1"
+#define IMAGE_MAGIC "ntxrows2"
 #define ROWS_MOST   (1u << 20)
 #define FILE_ENDING ".rows"
 #define FILE_NAME   (2 * 16 + sizeof FILE_ENDING) /* half of the digest */
@@ -97,13 +97,16 @@ static int open_rows(const struct ntx_images *s, const char *name, uint64_t *byt
     return fd;
 }
 
-static bool fits_model(const struct ntx_images *s, uint32_t columns, uint32_t rows, uint32_t n_embd, uint32_t deep)
+static bool is_area(uint32_t width, uint32_t height) { return width && height && height <= ROWS_MOST / width; }
+
+static bool fits_model(const struct ntx_images *s, const struct ntx_vision_grid *g, uint32_t n_embd, uint32_t deep)
 {
-    return columns && rows && columns <= ROWS_MOST && rows <= ROWS_MOST / columns && n_embd == s->c.n_embd &&
-           deep < 1024;
+    return is_area(g->columns, g->rows) && is_area(g->across, g->down) &&
+           (!(g->over_columns || g->over_rows) || is_area(g->over_columns, g->over_rows)) &&
+           ntx_vision_grid_rows(g) <= ROWS_MOST && n_embd == s->c.n_embd && deep < 1024;
 }
 
-static struct ntx_image *new_image(const uint8_t *digest, uint32_t columns, uint32_t rows, uint32_t n_embd,
+static struct ntx_image *new_image(const uint8_t *digest, const struct ntx_vision_grid *grid, uint32_t n_embd,
                                    uint32_t deep)
 {
     struct ntx_image *m = calloc(1, sizeof *m);
@@ -111,8 +114,7 @@ static struct ntx_image *new_image(const uint8_t *digest, uint32_t columns, uint
         return NULL;
     atomic_init(&m->refs, 1);
     memcpy(m->digest, digest, sizeof m->digest);
-    m->columns = columns;
-    m->rows = rows;
+    m->grid = *grid;
     m->n_embd = n_embd;
     m->deep = deep;
     return m;
@@ -123,9 +125,9 @@ static struct ntx_image *read_image(const struct ntx_images *s, int fd, uint64_t
     struct ntx_image_head h;
     uint8_t sum[8];
     if (size < sizeof h || ntx_read_all(fd, &h, sizeof h) || memcmp(h.magic, IMAGE_MAGIC, sizeof h.magic) ||
-        memcmp(h.digest, digest, sizeof h.digest) || !fits_model(s, h.columns, h.rows, h.n_embd, h.deep))
+        memcmp(h.digest, digest, sizeof h.digest) || !fits_model(s, &h.grid, h.n_embd, h.deep))
         return NULL;
-    struct ntx_image *m = new_image(digest, h.columns, h.rows, h.n_embd, h.deep);
+    struct ntx_image *m = new_image(digest, &h.grid, h.n_embd, h.deep);
     const uint64_t bytes = m ? ntx_image_bytes(m) : 0;
     if (m && size - sizeof h == bytes && (m->values = malloc(bytes)) && !ntx_read_all(fd, m->values, bytes)) {
         sum_image(&h, m->values, bytes, sum);
@@ -208,7 +210,7 @@ static void to_file(const struct ntx_images *s, const struct ntx_image *m)
 {
     const uint64_t bytes = ntx_image_bytes(m);
     char name[FILE_NAME];
-    struct ntx_image_head h = {.columns = m->columns, .rows = m->rows, .n_embd = m->n_embd, .deep = m->deep};
+    struct ntx_image_head h = {.grid = m->grid, .n_embd = m->n_embd, .deep = m->deep};
     if (s->dir < 0 || !make_room(s, sizeof h + bytes))
         return;
     memcpy(h.magic, IMAGE_MAGIC, sizeof h.magic);
@@ -292,13 +294,12 @@ static int encode_image(struct ntx_images *s, const uint8_t *digest, const void 
     if (rc)
         return rc;
     atomic_fetch_add_explicit(&s->encoded, 1, memory_order_relaxed);
-    if (!fits_model(s, rows.columns, rows.rows, s->c.n_embd, rows.deep) ||
-        rows.width != (uint64_t)s->c.n_embd * (1 + rows.deep)) {
+    if (!fits_model(s, &rows.grid, s->c.n_embd, rows.deep) || rows.width != (uint64_t)s->c.n_embd * (1 + rows.deep)) {
         free(rows.values);
         return ntx_err_set(err, -EINVAL, "the projector's rows of %u values do not fit the model's %u", rows.width,
                            s->c.n_embd);
     }
-    if (!(*out = new_image(digest, rows.columns, rows.rows, s->c.n_embd, rows.deep))) {
+    if (!(*out = new_image(digest, &rows.grid, s->c.n_embd, rows.deep))) {
         free(rows.values);
         return ntx_err_set(err, -ENOMEM, "no memory for a picture");
     }

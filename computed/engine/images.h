@@ -30,19 +30,19 @@
 struct ntx_image {
     atomic_uint refs;
     uint8_t digest[NTX_IMAGE_DIGEST];
-    uint32_t columns, rows; /* of the grid */
-    uint32_t n_embd, deep;  /* a row: n_embd x (1 + deep) floats (vision.h) */
+    struct ntx_vision_grid grid;
+    uint32_t n_embd, deep; /* a row: n_embd x (1 + deep) floats (vision.h) */
     float *values;
 };
 
 static inline uint64_t ntx_image_width(const struct ntx_image *m) { return (uint64_t)m->n_embd * (1 + m->deep); }
 static inline uint64_t ntx_image_bytes(const struct ntx_image *m)
 {
-    return (uint64_t)m->columns * m->rows * ntx_image_width(m) * sizeof(float);
+    return ntx_vision_grid_rows(&m->grid) * ntx_image_width(m) * sizeof(float);
 }
 struct ntx_image *ntx_image_ref(struct ntx_image *m);
 void ntx_image_unref(struct ntx_image *m); /* NULL is fine */
-/* The number below -1 of row i (in the order of the grid's rows) among a session's tokens. */
+/* The number below -1 of row i (in the order of vision.h) among a session's tokens. */
 int32_t ntx_image_token(const struct ntx_image *m, uint32_t i);
 
 struct ntx_images;
@@ -72,7 +72,8 @@ uint64_t ntx_images_encoded(const struct ntx_images *s); /* pictures encoded so 
 
 struct ntx_image_head { /* of a file */
     char magic[8];
-    uint32_t columns, rows, n_embd, deep;
+    struct ntx_vision_grid grid;
+    uint32_t n_embd, deep;
     uint8_t digest[NTX_IMAGE_DIGEST];
     uint8_t sum[8]; /* of this struct with zeros in its place, and the values */
 };

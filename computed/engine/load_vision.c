@@ -67,10 +67,10 @@ static int name_maker(struct ntx_loaded *l, char *of, size_t n, struct ntx_err *
     if (rc)
         return rc;
     if (!(rc = ntx_model_digest(g, &l->projector_fd, digest, err)))
-        snprintf(of, n, "%s projector %s-%016" PRIx64 " fit %d %u %u %" PRIu64 " %" PRIu64 " %d %a %a %a %a %a %a",
-                 NTX_BUILD, digest, ntx_model_keys(g), (int)u->fit, u->factor, u->size, u->min_pixels, u->max_pixels,
-                 (int)u->filter, (double)u->mean[0], (double)u->mean[1], (double)u->mean[2], (double)u->deviation[0],
-                 (double)u->deviation[1], (double)u->deviation[2]);
+        snprintf(of, n, "%s projector %s-%016" PRIx64 " fit %d %u %u %u %" PRIu64 " %" PRIu64 " %d %a %a %a %a %a %a",
+                 NTX_BUILD, digest, ntx_model_keys(g), (int)u->fit, u->factor, u->size, u->tiles, u->min_pixels,
+                 u->max_pixels, (int)u->filter, (double)u->mean[0], (double)u->mean[1], (double)u->mean[2],
+                 (double)u->deviation[0], (double)u->deviation[1], (double)u->deviation[2]);
     ntx_gguf_free(g);
     return rc;
 }
@@ -138,17 +138,17 @@ uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l) { return l->vision ?
 /* ---- from a picture to rows; the reader's thread */
 
 /* The rows must leave room in the context; else the tower would work in vain. */
-static int check_rows(const struct ntx_loaded *l, uint32_t width, uint32_t height, uint32_t fit_width,
-                      uint32_t fit_height, struct ntx_err *err)
+static int check_rows(const struct ntx_loaded *l, uint32_t width, uint32_t height, const struct ntx_fitted *size,
+                      struct ntx_err *err)
 {
-    uint32_t columns, rows;
-    ntx_vision_grid(l->vision, fit_width, fit_height, &columns, &rows);
-    if ((uint64_t)columns * rows < l->env.ctx)
+    const struct ntx_vision_grid grid = ntx_vision_grid_of(l->vision, size);
+    const uint64_t tokens = ntx_vision_tokens(l->vision, &grid);
+    if (tokens < l->env.ctx)
         return 0;
     return ntx_err_set(err, -E2BIG,
                        "%u x %u pixels become %" PRIu64
                        " tokens, and the context holds %u: make it smaller, or load the model with a larger --ctx",
-                       width, height, (uint64_t)columns * rows, l->env.ctx);
+                       width, height, tokens, l->env.ctx);
 }
 
 static int encode_picture(void *ctx, const void *data, size_t n, const atomic_bool *unwanted,
@@ -158,27 +158,27 @@ static int encode_picture(void *ctx, const void *data, size_t n, const atomic_bo
     const struct ntx_picture_rule *rule = ntx_vision_rule(l->vision);
     struct ntx_picture picture;
     struct ntx_pixels pixels = {0};
-    uint32_t width, height;
+    struct ntx_fitted size;
     uint64_t t0 = ntx_now_ns();
     int rc = ntx_picture_decode(data, n, l->sight.encode, &picture, err);
     if (rc)
         return rc;
-    rc = ntx_picture_size(rule, picture.width, picture.height, &width, &height, err);
+    rc = ntx_picture_size(rule, picture.width, picture.height, &size, err);
     if (!rc)
-        rc = check_rows(l, picture.width, picture.height, width, height, err);
+        rc = check_rows(l, picture.width, picture.height, &size, err);
     if (!rc)
         rc = ntx_picture_pixels(rule, &picture, &pixels, err);
     if (!rc)
         ntx_log(NTX_LOG_DEBUG, "a picture of %u x %u pixels is encoded as one of %u x %u", picture.width,
-                picture.height, pixels.width, pixels.height);
+                picture.height, size.width, size.height);
     ntx_picture_free(&picture);
     const uint64_t t1 = ntx_now_ns();
     if (!rc)
         rc = ntx_vision_encode(l->vision, &pixels, unwanted, rows, err);
     ntx_pixels_free(&pixels);
     if (!rc)
-        ntx_log(NTX_LOG_DEBUG, "%u x %u rows of it: %.0f ms for its pixels, %.0f ms for its rows", rows->columns,
-                rows->rows, (double)(t1 - t0) / 1e6, (double)(ntx_now_ns() - t1) / 1e6);
+        ntx_log(NTX_LOG_DEBUG, "%" PRIu64 " rows of it: %.0f ms for its pixels, %.0f ms for its rows",
+                ntx_vision_grid_rows(&rows->grid), (double)(t1 - t0) / 1e6, (double)(ntx_now_ns() - t1) / 1e6);
     return rc;
 }
 

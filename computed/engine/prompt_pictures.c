@@ -133,14 +133,18 @@ void ntx__pictures_unmark(char **marked, size_t n)
 
 /* ---- from marks to rows */
 
+struct between { /* tokens between rows of an image (vision.h) */
+    int32_t *ids;
+    int n;
+};
+
 struct placing {
     struct ntx_prompt *p;
     bool encode;
     int32_t *ids;
     size_t n, room;
-    uint8_t *seen;     /* [pictures] */
-    int32_t *line_end; /* tokens between the rows of a grid */
-    int n_line_end;
+    uint8_t *seen; /* [pictures] */
+    struct between row_end, tile_end, line_end, whole;
 };
 
 static int put_ids(struct placing *x, const int32_t *ids, size_t n)
@@ -161,32 +165,57 @@ static int put_ids(struct placing *x, const int32_t *ids, size_t n)
     return 0;
 }
 
-/* Takes over the image's reference. */
-static int put_run(struct placing *x, struct ntx_image *m, uint32_t first, uint32_t n)
+static int put_between(struct placing *x, const struct between *b) { return put_ids(x, b->ids, (size_t)b->n); }
+
+/* Rows from *first on, which moves. */
+static int put_run(struct placing *x, struct ntx_image *m, uint32_t *first, uint32_t n)
 {
-    const uint32_t at = (uint32_t)x->n;
+    const uint32_t at = (uint32_t)x->n, from = *first;
     int rc = x->n + n > x->p->limits.ids ? -E2BIG : 0;
     for (uint32_t i = 0; !rc && i < n; i++) {
-        const int32_t id = ntx_image_token(m, first + i);
+        const int32_t id = ntx_image_token(m, from + i);
         rc = put_ids(x, &id, 1);
     }
-    if (!rc)
-        return ntx_image_spans_add(&x->p->spans, at, n, first, m);
-    ntx_image_unref(m);
+    *first += n;
+    return rc ? rc : ntx_image_spans_add(&x->p->spans, at, n, from, ntx_image_ref(m));
+}
+
+/* A tile, or the whole picture. */
+static int put_grid(struct placing *x, struct ntx_image *m, uint32_t *first, uint32_t columns, uint32_t rows)
+{
+    const uint32_t lines = x->row_end.n && rows > 1 ? rows : 1;
+    int rc = 0;
+    for (uint32_t r = 0; !rc && r < lines; r++) {
+        rc = put_run(x, m, first, columns * rows / lines);
+        if (!rc && r + 1 < lines)
+            rc = put_between(x, &x->row_end);
+    }
+    return rc;
+}
+
+static int put_tiles(struct placing *x, struct ntx_image *m, uint32_t *first)
+{
+    const struct ntx_vision_grid *g = &m->grid;
+    int rc = 0;
+    for (uint32_t i = 0; !rc && i < g->across * g->down; i++) {
+        rc = put_grid(x, m, first, g->columns, g->rows);
+        if (!rc)
+            rc = put_between(x, (i + 1) % g->across ? &x->tile_end : &x->line_end);
+    }
     return rc;
 }
 
 /* Takes over the image's reference. */
 static int put_image(struct placing *x, struct ntx_image *m)
 {
-    const bool broken = x->line_end && m->rows > 1;
-    const uint32_t lines = broken ? m->rows : 1, n = m->columns * m->rows / lines;
-    int rc = 0;
-    for (uint32_t r = 0; !rc && r < lines; r++) {
-        rc = put_run(x, ntx_image_ref(m), r * n, n);
-        if (!rc && r + 1 < lines)
-            rc = put_ids(x, x->line_end, (size_t)x->n_line_end);
-    }
+    const struct ntx_vision_grid *g = &m->grid;
+    uint32_t first = 0;
+    int rc = g->over_columns ? put_tiles(x, m, &first) : 0;
+    if (!rc)
+        rc = put_between(x, &x->whole);
+    if (!rc)
+        rc = g->over_columns ? put_grid(x, m, &first, g->over_columns, g->over_rows)
+                             : put_grid(x, m, &first, g->columns, g->rows);
     ntx_image_unref(m);
     return rc;
 }
@@ -216,13 +245,32 @@ static int put_picture(struct placing *x, size_t number)
     return put_image(x, m);
 }
 
+static int read_between(const struct placing *x, const char *text, struct between *b)
+{
+    b->n = text ? ntx_chat_text_tokens(x->p->tok, text, &b->ids) : 0;
+    const int rc = NTX_MIN(b->n, 0);
+    b->n = NTX_MAX(b->n, 0);
+    return rc;
+}
+
 static int read_form(struct placing *x)
 {
+    int rc;
     const struct ntx_vision_text *t = ntx_images_text(x->p->images);
     x->p->spans.mrope = t->mrope;
     x->p->spans.bidirectional = t->bidirectional;
-    x->n_line_end = t->row_end ? ntx_chat_text_tokens(x->p->tok, t->row_end, &x->line_end) : 0;
-    return x->n_line_end < 0 ? x->n_line_end : 0;
+    if ((rc = read_between(x, t->row_end, &x->row_end)) || (rc = read_between(x, t->tile_end, &x->tile_end)) ||
+        (rc = read_between(x, t->line_end, &x->line_end)))
+        return rc;
+    return read_between(x, t->whole, &x->whole);
+}
+
+static void free_form(struct placing *x)
+{
+    free(x->row_end.ids);
+    free(x->tile_end.ids);
+    free(x->line_end.ids);
+    free(x->whole.ids);
 }
 
 int ntx__pictures_place(struct ntx_prompt *p, bool encode)
@@ -241,7 +289,7 @@ int ntx__pictures_place(struct ntx_prompt *p, bool encode)
         if (!x.seen[i])
             rc = ntx_err_set(&p->err, -EINVAL,
                              "the chat template leaves picture %zu out: use another one (--chat-template)", i + 1);
-    free(x.line_end);
+    free_form(&x);
     free(x.seen);
     if (rc) {
         ntx_image_spans_free(&p->spans);

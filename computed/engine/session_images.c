@@ -108,7 +108,7 @@ bool ntx_image_spans_place(const struct ntx_image_spans *x, uint32_t i, uint32_t
         return false;
     for (uint32_t k = 0; k < x->n && x->span[k].at <= i; k++) {
         const struct ntx_image_span *s = &x->span[k];
-        const uint32_t columns = s->image->columns, row = i - s->at;
+        const uint32_t columns = s->image->grid.columns, row = i - s->at;
         if (row < s->n) {
             const uint32_t begin = pos - row;
             place[0] = begin;
@@ -117,7 +117,7 @@ bool ntx_image_spans_place(const struct ntx_image_spans *x, uint32_t i, uint32_t
             return true;
         }
         pos -= s->n;
-        pos += NTX_MAX(columns, s->image->rows);
+        pos += NTX_MAX(columns, s->image->grid.rows);
     }
     place[0] = place[1] = place[2] = pos;
     return true;

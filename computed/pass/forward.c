@@ -160,7 +160,7 @@ static bool is_patch(const struct ntx_tower *t, const struct ntx_row *r)
     bool good = n <= NTX_PLACES_MAX && (uint64_t)r->block + r->n_block <= (uint64_t)r->pos + r->ahead + 1 &&
                 (!r->n_block || (r->block <= r->pos && r->pos - r->block < r->n_block));
     for (uint64_t k = 0; k < n && good; k++)
-        good = r->places->at[k] < t->n_places;
+        good = r->places->at[k] < t->n_places + (t->extra != NTX_TOWER_EXTRA_NONE);
     return good;
 }
 

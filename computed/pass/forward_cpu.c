@@ -74,8 +74,10 @@ void ntx__row_bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 void ntx__row_place(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const struct ntx_places *p = live_row(f, i)->places;
+    const uint32_t n = f->hp->tower->n_places; /* the entry behind the table is the second weight */
     for (uint32_t k = 0; p && k < p->n; k++)
-        f->c.ops->add_scaled(layer_row(f, s->out, i), p->weight[k], f->vec[s->weight[0]] + (size_t)p->at[k] * s->width,
+        f->c.ops->add_scaled(layer_row(f, s->out, i), p->weight[k],
+                             p->at[k] < n ? f->vec[s->weight[0]] + (size_t)p->at[k] * s->width : f->vec[s->weight[1]],
                              s->width);
 }
 

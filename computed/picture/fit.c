@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sizes as transformers computes them: smart_resize of Qwen2-VL's and of GLM-5.3-Flash's processors,
- * get_resize_output_image_size of Pixtral's, and get_aspect_ratio_preserving_size of Gemma 4's; and as Kimi-K2.5's
- * processor has them (navit_resize_image). */
+ * get_resize_output_image_size of Pixtral's, get_aspect_ratio_preserving_size of Gemma 4's, and get_best_fit of
+ * Llama 4's; and as Kimi-K2.5's processor has them (navit_resize_image). */
 #include <errno.h>
 #include <math.h>
 
@@ -101,14 +101,51 @@ static void fit_padded(const struct ntx_picture_rule *r, double w, double h, dou
     *fh = align_up(*fh, r->factor);
 }
 
-void ntx__picture_content(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, uint32_t fit_width,
-                          uint32_t fit_height, uint32_t *own_width, uint32_t *own_height)
+/* Of two scales at which a picture fits: the least that does not make it smaller, else the one that makes it least
+ * smaller. They are floats, as the processor has them. */
+static bool is_better_scale(float a, float b)
 {
-    double w = fit_width, h = fit_height;
+    if ((a >= 1) != (b >= 1))
+        return a >= 1;
+    return a >= 1 ? a < b : a > b;
+}
+
+/* Of equal scales the one with the fewest tiles. */
+static void fit_tiles(const struct ntx_picture_rule *r, double w, double h, double *fw, double *fh)
+{
+    float best = 0;
+    uint32_t fewest = 0;
+    for (uint32_t down = 1; down <= r->tiles; down++)
+        for (uint32_t across = 1; across * down <= r->tiles; across++) {
+            const float scale = fminf((float)(across * r->size) / (float)w, (float)(down * r->size) / (float)h);
+            if (fewest && !is_better_scale(scale, best) && (scale != best || across * down >= fewest))
+                continue;
+            best = scale;
+            fewest = across * down;
+            *fw = across * r->size;
+            *fh = down * r->size;
+        }
+}
+
+static void tiles_content(const struct ntx_picture_rule *r, double w, double h, double fw, double fh, double *cw,
+                          double *ch)
+{
+    const double most_w = fmin(fmax(w, r->size), fw), most_h = fmin(fmax(h, r->size), fh), by_w = most_w / w,
+                 by_h = most_h / h;
+    *cw = by_w < by_h ? most_w : fmax(1, fmin(floor(w * by_h), most_w));
+    *ch = by_w < by_h ? fmax(1, fmin(floor(h * by_w), most_h)) : most_h;
+}
+
+void ntx__picture_content(const struct ntx_picture_rule *r, uint32_t width, uint32_t height,
+                          const struct ntx_fitted *fit, uint32_t *own_width, uint32_t *own_height)
+{
+    double w = fit->width, h = fit->height;
     if (r->fit == NTX_FIT_CANVAS)
-        canvas_content(r, width, height, fit_width, fit_height, &w, &h);
+        canvas_content(r, width, height, fit->width, fit->height, &w, &h);
     else if (r->fit == NTX_FIT_PADDED)
         padded_content(r, width, height, &w, &h);
+    else if (r->fit == NTX_FIT_TILES)
+        tiles_content(r, width, height, fit->width, fit->height, &w, &h);
     *own_width = (uint32_t)w;
     *own_height = (uint32_t)h;
 }
@@ -124,11 +161,28 @@ static void fit_longest(const struct ntx_picture_rule *r, double w, double h, do
     *fh = ceil(h / f) * f;
 }
 
-int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, uint32_t *fit_width,
-                     uint32_t *fit_height, struct ntx_err *err)
+static void fit_by_rule(const struct ntx_picture_rule *r, double w, double h, double *fw, double *fh)
+{
+    *fw = *fh = r->size;
+    if (r->fit == NTX_FIT_MULTIPLE)
+        fit_multiple(r, w, h, fw, fh);
+    else if (r->fit == NTX_FIT_FILL)
+        fit_fill(r, w, h, fw, fh);
+    else if (r->fit == NTX_FIT_CANVAS)
+        fit_canvas(r, w, h, fw, fh);
+    else if (r->fit == NTX_FIT_PADDED)
+        fit_padded(r, w, h, fw, fh);
+    else if (r->fit == NTX_FIT_LONGEST)
+        fit_longest(r, w, h, fw, fh);
+    else if (r->fit == NTX_FIT_TILES)
+        fit_tiles(r, w, h, fw, fh);
+}
+
+int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, struct ntx_fitted *out,
+                     struct ntx_err *err)
 {
     const double w = width, h = height;
-    double fw = r->size, fh = r->size;
+    double fw, fh;
     if (!width || !height || width > NTX_PICTURE_SIDE || height > NTX_PICTURE_SIDE)
         return ntx_err_set(err, -EINVAL, "a picture of %u x %u pixels: a side has 1 to %u", width, height,
                            NTX_PICTURE_SIDE);
@@ -138,20 +192,12 @@ int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t 
             "a picture of %u x %u pixels is too narrow: the model takes pictures whose sides differ by a "
             "factor of at most %.0f; cut it into parts",
             width, height, SHAPE_MOST);
-    if (r->fit == NTX_FIT_MULTIPLE)
-        fit_multiple(r, w, h, &fw, &fh);
-    else if (r->fit == NTX_FIT_FILL)
-        fit_fill(r, w, h, &fw, &fh);
-    else if (r->fit == NTX_FIT_CANVAS)
-        fit_canvas(r, w, h, &fw, &fh);
-    else if (r->fit == NTX_FIT_PADDED)
-        fit_padded(r, w, h, &fw, &fh);
-    else if (r->fit == NTX_FIT_LONGEST)
-        fit_longest(r, w, h, &fw, &fh);
+    fit_by_rule(r, w, h, &fw, &fh);
     if (!(fw >= 1 && fh >= 1 && fw * fh <= NTX_PICTURE_PIXELS))
         return ntx_err_set(err, -EINVAL, "a picture of %u x %u pixels does not become one that the projector takes",
                            width, height);
-    *fit_width = (uint32_t)fw;
-    *fit_height = (uint32_t)fh;
+    *out = (struct ntx_fitted){.width = (uint32_t)fw, .height = (uint32_t)fh};
+    if (r->fit == NTX_FIT_TILES && (out->width > r->size || out->height > r->size))
+        out->over_width = out->over_height = r->size;
     return 0;
 }

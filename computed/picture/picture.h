@@ -11,6 +11,7 @@
 #ifndef NTX_COMPUTED_PICTURE_PICTURE_H
 #define NTX_COMPUTED_PICTURE_PICTURE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -46,6 +47,10 @@ enum ntx_picture_fit {
                          it must, and larger below min_pixels, and lies in the upper left corner, on black */
     NTX_FIT_PADDED,  /* Kimi: the same without min_pixels; sides at most `size`, max_pixels are of whole patches */
     NTX_FIT_LONGEST, /* Pixtral: the longest side at most `size`, both multiples of `factor` */
+    /* Llama 4: at most `tiles` tiles of size x size that are a rectangle; the picture keeps its shape, is enlarged only
+     * below `size`, and lies in the upper left corner, on black. Beside more than one tile there is the whole picture,
+     * as one of size x size. */
+    NTX_FIT_TILES
 };
 
 /* Both with antialiasing, as Pillow and torchvision have it. */
@@ -54,18 +59,26 @@ enum ntx_picture_filter { NTX_FILTER_BILINEAR, NTX_FILTER_BICUBIC };
 struct ntx_picture_rule {
     enum ntx_picture_fit fit;
     uint32_t factor, size, patch; /* patch: for NTX_FIT_PADDED */
+    uint32_t tiles;
     uint64_t min_pixels, max_pixels;
     enum ntx_picture_filter filter;
     float mean[3], deviation[3]; /* of values between 0 and 1; per channel, in the order of RGB */
+    bool bfloat;                 /* each step of the normalisation is rounded to bfloat16 */
 };
 
-/* The size that the model sees of a picture. -EINVAL: no picture of this shape can be fitted. */
-int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, uint32_t *fit_width,
-                     uint32_t *fit_height, struct ntx_err *err);
+struct ntx_fitted { /* pixels that the model sees of a picture */
+    uint32_t width, height;
+    uint32_t over_width, over_height; /* of the whole picture, beside its tiles; 0: none */
+};
+
+/* -EINVAL: no picture of this shape can be fitted. */
+int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, struct ntx_fitted *out,
+                     struct ntx_err *err);
 
 struct ntx_pixels {
-    uint32_t width, height;
+    struct ntx_fitted size;
     float *planes; /* [3][height][width], malloc'd: (value / 255 - mean) / deviation */
+    float *over;   /* the same of the whole picture, or NULL */
 };
 
 /* Fits a picture to a rule. The bits depend on nothing else. */

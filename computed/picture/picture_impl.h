@@ -72,8 +72,8 @@ static inline uint8_t ntx__picture_over_white(uint8_t value, uint8_t alpha)
 }
 
 /* The size of the picture's own pixels within the fitted ones, of which ntx_picture_size gives the size. */
-void ntx__picture_content(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, uint32_t fit_width,
-                          uint32_t fit_height, uint32_t *own_width, uint32_t *own_height);
+void ntx__picture_content(const struct ntx_picture_rule *r, uint32_t width, uint32_t height,
+                          const struct ntx_fitted *fit, uint32_t *own_width, uint32_t *own_height);
 
 /* Resamples 8-bit samples as Pillow's Image.resize does, bit by bit. -ENOMEM. */
 int ntx__picture_resize(const struct ntx_picture *p, uint32_t width, uint32_t height, enum ntx_picture_filter filter,

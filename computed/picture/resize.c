@@ -171,55 +171,91 @@ int ntx__picture_resize(const struct ntx_picture *p, uint32_t width, uint32_t he
     return rc;
 }
 
+/* To the nearest bfloat16, halves to even. */
+static float to_bfloat(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000u;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+static float normalise_one(const struct ntx_picture_rule *r, uint8_t value, unsigned c)
+{
+    if (!r->bfloat)
+        return ((float)value / 255 - r->mean[c]) / r->deviation[c];
+    return to_bfloat(to_bfloat(to_bfloat((float)value * (float)(1 / 255.0)) - to_bfloat(r->mean[c])) /
+                     to_bfloat(r->deviation[c]));
+}
+
 static void normalise(const struct ntx_picture_rule *r, const uint8_t *rgb, size_t pixels, float *planes)
 {
     for (unsigned c = 0; c < 3; c++)
         for (size_t i = 0; i < pixels; i++)
-            planes[c * pixels + i] = ((float)rgb[3 * i + c] / 255 - r->mean[c]) / r->deviation[c];
+            planes[c * pixels + i] = normalise_one(r, rgb[3 * i + c], c);
 }
 
 /* Resizes a picture into the upper left corner of a black one. */
-static int resize_into(const struct ntx_picture_rule *r, const struct ntx_picture *p, uint32_t width, uint32_t height,
+static int resize_into(const struct ntx_picture_rule *r, const struct ntx_picture *p, const struct ntx_fitted *fit,
                        uint8_t *rgb)
 {
     uint32_t own_width, own_height;
-    ntx__picture_content(r, p->width, p->height, width, height, &own_width, &own_height);
-    if (own_width == width && own_height == height)
-        return ntx__picture_resize(p, width, height, r->filter, rgb);
+    ntx__picture_content(r, p->width, p->height, fit, &own_width, &own_height);
+    if (own_width == fit->width && own_height == fit->height)
+        return ntx__picture_resize(p, own_width, own_height, r->filter, rgb);
     const size_t line = 3 * (size_t)own_width;
     uint8_t *own = malloc(line * own_height);
     const int rc = own ? ntx__picture_resize(p, own_width, own_height, r->filter, own) : -ENOMEM;
-    memset(rgb, 0, 3 * (size_t)width * height);
+    memset(rgb, 0, 3 * (size_t)fit->width * fit->height);
     for (uint32_t y = 0; !rc && y < own_height; y++)
-        memcpy(rgb + 3 * (size_t)width * y, own + line * y, line);
+        memcpy(rgb + 3 * (size_t)fit->width * y, own + line * y, line);
     free(own);
+    return rc;
+}
+
+/* `whole`: of the picture beside its tiles. */
+static int make_planes(const struct ntx_picture_rule *r, const struct ntx_picture *p, const struct ntx_fitted *fit,
+                       bool whole, float **out)
+{
+    const size_t pixels = whole ? (size_t)fit->over_width * fit->over_height : (size_t)fit->width * fit->height;
+    uint8_t *rgb = malloc(3 * pixels);
+    float *planes = malloc(3 * pixels * sizeof *planes);
+    int rc = rgb && planes ? 0 : -ENOMEM;
+    if (!rc)
+        rc = whole ? ntx__picture_resize(p, fit->over_width, fit->over_height, r->filter, rgb)
+                   : resize_into(r, p, fit, rgb);
+    if (!rc)
+        normalise(r, rgb, pixels, planes);
+    free(rgb);
+    if (rc)
+        free(planes);
+    else
+        *out = planes;
     return rc;
 }
 
 int ntx_picture_pixels(const struct ntx_picture_rule *r, const struct ntx_picture *p, struct ntx_pixels *out,
                        struct ntx_err *err)
 {
-    uint32_t width, height;
-    int rc = ntx_picture_size(r, p->width, p->height, &width, &height, err);
+    struct ntx_pixels x = {0};
+    int rc = ntx_picture_size(r, p->width, p->height, &x.size, err);
     if (rc)
         return rc;
-    const size_t pixels = (size_t)width * height;
-    uint8_t *rgb = malloc(3 * pixels);
-    float *planes = malloc(3 * pixels * sizeof *planes);
-    rc = rgb && planes ? resize_into(r, p, width, height, rgb) : -ENOMEM;
-    if (!rc)
-        normalise(r, rgb, pixels, planes);
-    free(rgb);
+    rc = make_planes(r, p, &x.size, false, &x.planes);
+    if (!rc && x.size.over_width)
+        rc = make_planes(r, p, &x.size, true, &x.over);
     if (rc) {
-        free(planes);
+        ntx_pixels_free(&x);
         return ntx_err_set(err, rc, "no memory to fit a picture of %u x %u pixels", p->width, p->height);
     }
-    *out = (struct ntx_pixels){width, height, planes};
+    *out = x;
     return 0;
 }
 
 void ntx_pixels_free(struct ntx_pixels *p)
 {
     free(p->planes);
-    p->planes = NULL;
+    free(p->over);
+    p->planes = p->over = NULL;
 }

@@ -14,13 +14,13 @@
 static int measure_square(const struct ntx_vision *v, uint32_t side, uint64_t *encode, uint64_t *image,
                           struct ntx_err *err)
 {
-    uint32_t width, height, columns, rows;
-    int rc = ntx_picture_size(ntx_vision_rule(v), side, side, &width, &height, err);
+    struct ntx_fitted size;
+    int rc = ntx_picture_size(ntx_vision_rule(v), side, side, &size, err);
     if (rc)
         return rc;
-    ntx_vision_grid(v, width, height, &columns, &rows);
-    *encode = ntx_vision_bytes(v, width, height) - ntx_vision_weights(v, false);
-    *image = (uint64_t)columns * rows * ntx_vision_n_embd(v) * (1 + ntx_vision_deep(v)) * sizeof(float);
+    const struct ntx_vision_grid grid = ntx_vision_grid_of(v, &size);
+    *encode = ntx_vision_bytes(v, &size) - ntx_vision_weights(v, false);
+    *image = ntx_vision_grid_rows(&grid) * ntx_vision_n_embd(v) * (1 + ntx_vision_deep(v)) * sizeof(float);
     return 0;
 }
 

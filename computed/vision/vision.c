@@ -98,28 +98,42 @@ static uint64_t most_patches(const struct ntx_vision *v)
                    patch = (uint64_t)t->patch * t->patch;
     if (t->fit == NTX_TOWER_FIT_PADDED)
         return 2 * t->max_pixels / patch;
+    if (t->fit == NTX_TOWER_FIT_TILES)
+        return (t->tiles + 1) * side * side;
     return t->max_pixels ? t->max_pixels / patch : side * side;
 }
 
+static uint64_t count_patches(const struct ntx_tower *t, const struct ntx_fitted *size)
+{
+    return (uint64_t)(size->width / t->patch) * (size->height / t->patch) +
+           (uint64_t)(size->over_width / t->patch) * (size->over_height / t->patch);
+}
+
+/* Tiles, and the whole picture beside them. */
+static uint64_t count_parts(const struct ntx_tower *t, const struct ntx_fitted *size)
+{
+    return t->tiles ? (uint64_t)(size->width / t->size) * (size->height / t->size) + (size->over_width > 0) : 1;
+}
+
 /* The states of the first part live until they are joined, and what is joined during the second. */
-uint64_t ntx_vision_bytes(const struct ntx_vision *v, uint32_t width, uint32_t height)
+uint64_t ntx_vision_bytes(const struct ntx_vision *v, const struct ntx_fitted *size)
 {
     const struct ntx_tower *t = v->t;
-    const uint64_t n = width && height ? (uint64_t)(width / t->patch) * (height / t->patch) : most_patches(v),
-                   squares = n / t->merge / t->merge;
+    const uint64_t patches = count_patches(t, size), squares = patches / t->merge / t->merge,
+                   n = patches + (t->extra == NTX_TOWER_EXTRA_NONE ? 0 : count_parts(t, size));
     if (n > UINT32_MAX)
         return UINT64_MAX;
     const uint64_t states = n * (1 + t->n_deep) * t->embd * sizeof(float),
                    rows = squares * v->projects.model->hp.n_embd * sizeof(float),
                    first = part_bytes(v, &v->sees, (uint32_t)NTX_MAX(n, 1u)),
                    second = part_bytes(v, &v->projects, (uint32_t)NTX_MAX(squares, 1u));
-    const uint64_t pixels = n * t->patch * t->patch * 3 * sizeof(float);
+    const uint64_t pixels = patches * t->patch * t->patch * 3 * sizeof(float);
     return weight_bytes(v) + pixels + ntx__patches_bytes(t, n) + states + NTX_MAX(first, second + rows);
 }
 
-static int check_memory(const struct ntx_vision *v, uint32_t width, uint32_t height, struct ntx_err *err)
+static int check_memory(const struct ntx_vision *v, const struct ntx_fitted *size, struct ntx_err *err)
 {
-    const uint64_t need = ntx_vision_bytes(v, width, height);
+    const uint64_t need = ntx_vision_bytes(v, size);
     char a[32], b[32];
     if (!v->c.ram || need <= v->c.ram)
         return 0;
@@ -127,7 +141,7 @@ static int check_memory(const struct ntx_vision *v, uint32_t width, uint32_t hei
         err, -ENOMEM,
         "a picture of %u x %u pixels needs %s of memory with the projector's weights, and %s are left for "
         "it: give more --ram, or a smaller picture",
-        width, height, ntx_format_size(need, a, sizeof a), ntx_format_size(v->c.ram, b, sizeof b));
+        size->width, size->height, ntx_format_size(need, a, sizeof a), ntx_format_size(v->c.ram, b, sizeof b));
 }
 
 /* ---- opening */
@@ -172,11 +186,14 @@ static struct ntx_picture_rule rule_of(const struct ntx_tower *t)
     static const enum ntx_picture_fit fits[] = {
         [NTX_TOWER_FIT_AREA] = NTX_FIT_MULTIPLE, [NTX_TOWER_FIT_FILL] = NTX_FIT_FILL,
         [NTX_TOWER_FIT_CANVAS] = NTX_FIT_CANVAS, [NTX_TOWER_FIT_PADDED] = NTX_FIT_PADDED,
-        [NTX_TOWER_FIT_SQUARE] = NTX_FIT_SQUARE, [NTX_TOWER_FIT_LONGEST] = NTX_FIT_LONGEST};
+        [NTX_TOWER_FIT_SQUARE] = NTX_FIT_SQUARE, [NTX_TOWER_FIT_LONGEST] = NTX_FIT_LONGEST,
+        [NTX_TOWER_FIT_TILES] = NTX_FIT_TILES};
     struct ntx_picture_rule r = {.fit = fits[t->fit],
                                  .factor = t->patch * t->merge,
                                  .size = t->size,
                                  .patch = t->patch,
+                                 .tiles = t->tiles,
+                                 .bfloat = t->bfloat,
                                  .min_pixels = t->min_pixels,
                                  .max_pixels = t->max_pixels,
                                  .filter = t->bilinear ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC};
@@ -219,6 +236,9 @@ static int open_parts(struct ntx_vision *v, struct ntx_err *err)
     v->text = (struct ntx_vision_text){.begin = v->t->begin,
                                        .end = v->t->end,
                                        .row_end = v->t->row_end,
+                                       .tile_end = v->t->tile_end,
+                                       .line_end = v->t->line_end,
+                                       .whole = v->t->whole,
                                        .mrope = v->t->mrope,
                                        .bidirectional = v->t->bidirectional && !reads_in_order(v->c.text)};
     if (v->c.text && v->t->glm_begin && !strncmp(v->c.text->hp.arch, "glm", 3)) {
@@ -284,25 +304,53 @@ const struct ntx_vision_text *ntx_vision_text(const struct ntx_vision *v) { retu
 uint32_t ntx_vision_n_embd(const struct ntx_vision *v) { return v->t->out; }
 uint32_t ntx_vision_deep(const struct ntx_vision *v) { return v->t->n_deep; }
 
-void ntx_vision_grid(const struct ntx_vision *v, uint32_t width, uint32_t height, uint32_t *columns, uint32_t *rows)
+struct ntx_vision_grid ntx_vision_grid_of(const struct ntx_vision *v, const struct ntx_fitted *size)
 {
-    *columns = width / (v->t->patch * v->t->merge);
-    *rows = height / (v->t->patch * v->t->merge);
+    const uint32_t square = v->t->patch * v->t->merge, width = v->t->tiles ? v->t->size : size->width,
+                   height = v->t->tiles ? v->t->size : size->height;
+    return (struct ntx_vision_grid){.across = size->width / width,
+                                    .down = size->height / height,
+                                    .columns = width / square,
+                                    .rows = height / square,
+                                    .over_columns = size->over_width / square,
+                                    .over_rows = size->over_height / square};
+}
+
+/* Each text between rows is one control token. */
+uint64_t ntx_vision_tokens(const struct ntx_vision *v, const struct ntx_vision_grid *g)
+{
+    const struct ntx_vision_text *t = &v->text;
+    const uint64_t tiles = (uint64_t)g->across * g->down;
+    uint64_t n = ntx_vision_grid_rows(g) + (t->row_end ? g->rows - 1 : 0) + (t->whole ? 1 : 0);
+    if (g->over_columns)
+        n += (t->tile_end ? tiles - g->down : 0) + (t->line_end ? g->down : 0);
+    return n;
 }
 
 /* ---- a picture */
 
 static int check_pixels(const struct ntx_vision *v, const struct ntx_pixels *p, struct ntx_err *err)
 {
-    const uint32_t factor = v->rule.factor;
-    const bool square = v->t->fit == NTX_TOWER_FIT_SQUARE;
+    const struct ntx_tower *t = v->t;
+    const uint32_t width = p->size.width, height = p->size.height, factor = t->tiles ? t->size : v->rule.factor;
+    const bool square = t->fit == NTX_TOWER_FIT_SQUARE, cut = t->tiles && (width > t->size || height > t->size);
     if (v->c.look)
         return ntx_err_set(err, -EINVAL, "the projector's weights were not read");
-    if (!p->width || !p->height || p->width % factor || p->height % factor ||
-        (square && (p->width != v->t->size || p->height != v->t->size)) ||
-        (uint64_t)p->width * p->height / v->t->patch / v->t->patch > most_patches(v))
-        return ntx_err_set(err, -EINVAL, "pixels of %u x %u do not fit the tower", p->width, p->height);
-    return check_memory(v, p->width, p->height, err);
+    if (!width || !height || width % factor || height % factor || (square && (width != t->size || height != t->size)) ||
+        count_patches(t, &p->size) > most_patches(v) || (p->size.over_width || p->size.over_height) != cut ||
+        (cut && (p->size.over_width != t->size || p->size.over_height != t->size || !p->over ||
+                 (uint64_t)width / factor * (height / factor) > t->tiles)))
+        return ntx_err_set(err, -EINVAL, "pixels of %u x %u do not fit the tower", width, height);
+    return check_memory(v, &p->size, err);
+}
+
+/* Its place for the rotation: a row and a column. */
+static void place_patch(const struct ntx_tower *t, struct ntx_row *r, uint32_t at, uint32_t columns)
+{
+    if (at == NTX__EXTRA)
+        return;
+    r->place[1] = t->turn_from + at / columns;
+    r->place[2] = t->turn_from + at % columns;
 }
 
 /* Runs one part over rows whose kv, pos and ahead it sets. */
@@ -351,11 +399,13 @@ static int see_patches(struct ntx_vision *v, const struct ntx__patches *p, const
     for (uint32_t i = 0; i < p->n && !rc; i++)
         rows[i] = (struct ntx_row){.state = unfolded + i * in,
                                    .placed = true,
-                                   .place = {0, p->at[i] / p->columns, p->at[i] % p->columns},
                                    .places = p->places ? &p->places[i] : NULL,
                                    .block = p->block ? p->block[i] : 0,
                                    .n_block = p->block ? p->n_block[i] : 0,
                                    .left = states + (size_t)i * (1 + v->t->n_deep) * v->t->embd};
+    for (uint32_t k = 0, i = 0; k < p->n_parts && !rc; k++)
+        for (; i < (k + 1 < p->n_parts ? p->part[k + 1].first : p->n); i++)
+            place_patch(v->t, &rows[i], p->at[i], p->part[k].columns);
     if (!rc)
         rc = run_part(v, &v->sees, rows, p->n, err);
     free(rows);
@@ -366,7 +416,7 @@ static int see_patches(struct ntx_vision *v, const struct ntx__patches *p, const
 static int project_squares(struct ntx_vision *v, const struct ntx__patches *p, const float *states,
                            struct ntx_vision_rows *out, struct ntx_err *err)
 {
-    const size_t in = ntx_tower_in(v->projects.model), n = (size_t)out->columns * out->rows;
+    const size_t in = ntx_tower_in(v->projects.model), n = ntx_vision_grid_rows(&out->grid);
     struct ntx_row *rows = calloc(n, sizeof *rows);
     float *joined = malloc(n * in * sizeof *joined);
     out->values = malloc(n * out->width * sizeof *out->values);
@@ -393,10 +443,11 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
         return rc;
     v->sees.unwanted = v->projects.unwanted = unwanted;
     atomic_store(&v->done, 0);
-    ntx_vision_grid(v, pixels->width, pixels->height, &rows.columns, &rows.rows);
-    if (ntx__patches_make(v->t, pixels->width, pixels->height, &p) ||
+    rows.grid = ntx_vision_grid_of(v, &pixels->size);
+    if (ntx__patches_make(v->t, &pixels->size, &p) ||
         !(states = malloc((size_t)p.n * (1 + v->t->n_deep) * v->t->embd * sizeof *states)))
-        rc = ntx_err_set(err, -ENOMEM, "no memory for a picture of %u x %u pixels", pixels->width, pixels->height);
+        rc = ntx_err_set(err, -ENOMEM, "no memory for a picture of %u x %u pixels", pixels->size.width,
+                         pixels->size.height);
     if (!rc)
         rc = see_patches(v, &p, pixels, states, err);
     if (!rc)

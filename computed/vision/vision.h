@@ -16,6 +16,7 @@
 
 #include "common/err.h"
 
+struct ntx_fitted;
 struct ntx_model;
 struct ntx_picture_rule;
 struct ntx_pixels;
@@ -45,20 +46,36 @@ const struct ntx_picture_rule *ntx_vision_rule(const struct ntx_vision *v);
 struct ntx_vision_text {
     const char *begin, *end; /* text around the rows, with control tokens; "": none */
     const char *row_end;     /* control token between two rows of the grid (Pixtral's [IMG_BREAK]), or NULL */
+    const char *tile_end;    /* control tokens of tiles, or NULL: behind a tile with another one to its right; */
+    const char *line_end;    /* behind the last one of a line; */
+    const char *whole;       /* before the rows of the whole picture, which follows the tiles or is alone */
     bool mrope;              /* positions are by row and column of the grid (M-RoPE) */
     bool bidirectional;      /* rows of one picture see one another (Gemma 3) */
 };
 const struct ntx_vision_text *ntx_vision_text(const struct ntx_vision *v);
 
-/* The grid of rows that fitted pixels of this size become. */
-void ntx_vision_grid(const struct ntx_vision *v, uint32_t width, uint32_t height, uint32_t *columns, uint32_t *rows);
+/* The rows of a picture: the grids of its tiles, from the left and then from the top, and behind them that of the whole
+ * picture. A picture that is not cut is one tile. */
+struct ntx_vision_grid {
+    uint32_t across, down;            /* tiles */
+    uint32_t columns, rows;           /* of a tile's grid; its row r, column c is row r * columns + c of the tile */
+    uint32_t over_columns, over_rows; /* of the whole picture's, beside tiles; 0: there is none */
+};
+static inline uint64_t ntx_vision_grid_rows(const struct ntx_vision_grid *g)
+{
+    return (uint64_t)g->across * g->down * g->columns * g->rows + (uint64_t)g->over_columns * g->over_rows;
+}
+/* The rows that fitted pixels of this size become. */
+struct ntx_vision_grid ntx_vision_grid_of(const struct ntx_vision *v, const struct ntx_fitted *size);
+/* Its tokens of context, with those between the rows. */
+uint64_t ntx_vision_tokens(const struct ntx_vision *v, const struct ntx_vision_grid *g);
 
 struct ntx_vision_rows {
-    uint32_t columns, rows; /* of the grid; row r, column c is at (r * columns + c) * width */
-    uint32_t width;         /* floats: the text model's n_embd, times 1 + `deep` */
-    uint32_t deep;          /* so many parts of n_embd behind the first are added to the state after the first layers
+    struct ntx_vision_grid grid;
+    uint32_t width; /* floats: the text model's n_embd, times 1 + `deep` */
+    uint32_t deep;  /* so many parts of n_embd behind the first are added to the state after the first layers
                                (deepstack: part 1 after layer 0, ...) */
-    float *values;          /* [rows][columns][width] */
+    float *values;  /* [ntx_vision_grid_rows][width] */
 };
 
 /* Runs the tower. Pixels are fitted by the rule, else -EINVAL. -ECANCELED: *unwanted (may be NULL) became true.
@@ -71,8 +88,8 @@ void ntx_vision_rows_free(struct ntx_vision_rows *r);
 
 /* Bytes of memory for the weights: all of them, or what a stream of them takes during an encode. */
 uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed);
-/* Bytes of memory for fitted pixels of this size, these and the weights included; 0 x 0: of the largest picture. */
-uint64_t ntx_vision_bytes(const struct ntx_vision *v, uint32_t width, uint32_t height);
+/* Bytes of memory for fitted pixels of this size, these and the weights included. */
+uint64_t ntx_vision_bytes(const struct ntx_vision *v, const struct ntx_fitted *size);
 uint32_t ntx_vision_n_embd(const struct ntx_vision *v); /* of the text model */
 uint32_t ntx_vision_deep(const struct ntx_vision *v);   /* as in struct ntx_vision_rows */
 

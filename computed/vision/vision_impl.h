@@ -40,18 +40,30 @@ int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c,
 uint64_t ntx__windows_bytes(const struct ntx_chunks *c, uint64_t window); /* memory during a pass */
 void ntx__windows_free(struct ntx__windows *x);                           /* also zeroed ones */
 
-/* Patches in the order of the tower's rows: in windows if it has such, else row by row. */
-struct ntx__patches {
-    uint32_t columns, rows, n; /* of the grid */
-    uint32_t *at;              /* [n] row * columns + column of the patch that is row i of the pass */
-    uint32_t *row_of;          /* [n] its inverse */
-    uint32_t *block, *n_block; /* [n] the window of row i; NULL: no windows */
-    struct ntx_places *places; /* [n]; NULL: no learned positions */
+/* Parts of a picture that see nothing of each other: its tiles and the whole picture beside them, or the one picture
+ * that is not cut. */
+struct ntx__patches_part {
+    uint32_t first;         /* row of the pass */
+    uint32_t columns, rows; /* patches */
+    uint32_t x, y;          /* its left upper pixel */
+    bool over;              /* of the whole picture */
 };
 
+/* Patches in the order of the tower's rows, part by part: in windows if it has such, else row by row. */
+struct ntx__patches {
+    struct ntx__patches_part *part;
+    uint32_t n_parts, n; /* n: rows of all parts, extra ones included */
+    uint32_t *at;        /* [n] row * columns + column, in its part, of the patch that is row i of the pass; NTX__EXTRA:
+                            it has no patch */
+    uint32_t *row_of;    /* [n] of the part's patch k: row_of[first + k] */
+    uint32_t *block, *n_block; /* [n] the window or the part of row i; NULL: none */
+    struct ntx_places *places; /* [n]; NULL: no learned positions */
+};
+#define NTX__EXTRA UINT32_MAX
+
 uint64_t ntx__patches_bytes(const struct ntx_tower *t, uint64_t n);
-/* Sides are multiples of patch x merge. */
-int ntx__patches_make(const struct ntx_tower *t, uint32_t width, uint32_t height, struct ntx__patches *out);
+/* Sides are multiples of patch x merge, and of tiles. */
+int ntx__patches_make(const struct ntx_tower *t, const struct ntx_fitted *size, struct ntx__patches *out);
 void ntx__patches_free(struct ntx__patches *p);
 /* out: [n x 3 x patch x patch] pixels of each row: channel by channel, each from the top. */
 void ntx__patches_pixels(const struct ntx_tower *t, const struct ntx__patches *p, const struct ntx_pixels *pixels,

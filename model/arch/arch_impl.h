@@ -94,6 +94,7 @@
     X(tower_glm5v, "glm5v")                                                                                            \
     X(tower_kimik25, "kimik25")                                                                                        \
     X(tower_gemma3, "gemma3")                                                                                          \
+    X(tower_llama4, "llama4")                                                                                          \
     X(tower_gemma4, "gemma4v")                                                                                         \
     X(tower_pixtral, "pixtral")
 

@@ -336,6 +336,8 @@ void ntx__tower_begin(const struct ntx_hparams *hp, struct ntx_layer *l, const s
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_PLACE, NTX_BUF_Y, NTX_BUF_NONE);
         s->width = hp->n_embd;
         ntx__takes(s, NTX_T_places, NTX__ALWAYS);
+        if (t->extra != NTX_TOWER_EXTRA_NONE)
+            ntx__takes(s, NTX_T_extra, NTX__ALWAYS);
     }
     ntx__tower_copy(l, NTX_BUF_H, NTX_BUF_Y, hp->n_embd);
     if (has->pre_norm)

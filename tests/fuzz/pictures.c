@@ -24,11 +24,16 @@ static void check_fit(const struct ntx_picture *p)
     static const struct ntx_picture_rule rules[] = {
         {.fit = NTX_FIT_MULTIPLE, .factor = 28, .min_pixels = 56 * 56, .max_pixels = 28 * 28 * 64},
         {.fit = NTX_FIT_LONGEST, .factor = 16, .size = 128},
+        {.fit = NTX_FIT_TILES, .factor = 64, .size = 64, .tiles = 16},
     };
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        uint32_t w, h;
-        if (!ntx_picture_size(&rules[i], p->width, p->height, &w, &h, NULL) &&
-            (!w || !h || w % rules[i].factor || h % rules[i].factor))
+        struct ntx_fitted s;
+        uint32_t own_width, own_height;
+        if (ntx_picture_size(&rules[i], p->width, p->height, &s, NULL))
+            continue;
+        ntx__picture_content(&rules[i], p->width, p->height, &s, &own_width, &own_height);
+        if (!s.width || !s.height || s.width % rules[i].factor || s.height % rules[i].factor || !own_width ||
+            !own_height || own_width > s.width || own_height > s.height)
             abort();
     }
 }

@@ -24,6 +24,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import typing
 
 import numpy as np
 import safetensors.torch
@@ -31,6 +32,9 @@ import torch
 import transformers
 
 import official
+
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'lib'))
+import gguf_edit  # noqa: E402
 
 TOLERANCE, AGAINST = 2e-3, 2e-2
 TEXT = {k: v for k, v in official.COMMON.items() if k != 'num_hidden_layers'} | {'num_hidden_layers': 4}
@@ -49,219 +53,314 @@ PIXTRAL = dict(
 )
 
 
-def grids(patch, squares):
+def grids(patch, squares=((3, 3), (1, 8), (7, 2), (9, 5))):
     """Pictures of so many squares."""
     return [(w * patch, h * patch) for w, h in squares]
 
 
-# name: the class, its configuration, its preprocessor's, and sizes of pictures. Widths are even multiples of the patch.
+class Family(typing.NamedTuple):
+    cls: str  # of transformers
+    text: dict
+    vision: dict
+    sizes: list  # of pictures, in pixels
+    see: typing.Callable  # (model, pixels, the whole picture beside tiles or None): rows
+    more: dict = {}  # of the configuration
+    processor: dict = {}  # of the preprocessor's
+    kind: str = None  # of the projector; None: the family's name
+    published: str = None  # class in published files, if it is not `cls`; a plain text model stands for its text
+    as_saved: bool = False  # published files have the names that transformers saves
+    turned: bool = False  # llama.cpp has a picture's rows column by column
+    side: int = 0  # of tiles
+    renamed: tuple = ()  # parts of tensors' names that llama.cpp expects otherwise than its converter writes them
+
+
+# ---- how transformers' models see
+
+
+def unfold(pixels, patch, merge, moments):
+    """Patches of squares, as the processors of Qwen models make them: [patches, channels x moments x patch x patch]."""
+    c, h, w = pixels.shape
+    x = pixels.reshape(c, h // patch // merge, merge, patch, w // patch // merge, merge, patch)
+    x = x.permute(1, 4, 2, 5, 0, 3, 6).reshape(-1, c, 1, patch, patch)
+    return x.expand(-1, c, moments, patch, patch).reshape(len(x), -1)
+
+
+def grid_of(model, pixels):
+    patch = model.config.vision_config.patch_size
+    return torch.tensor([[1, pixels.shape[1] // patch, pixels.shape[2] // patch]])
+
+
+def by_qwen(model, pixels, _):
+    v = model.config.vision_config
+    x = unfold(pixels, v.patch_size, v.spatial_merge_size, 2)
+    out = model.model.visual(x, grid_thw=grid_of(model, pixels))
+    rows = [out.pooler_output, *(getattr(out, 'deepstack_features', None) or [])]
+    return torch.cat(rows, dim=1)
+
+
+def by_minimax(model, pixels, _):
+    v = model.config.vision_config
+    x = unfold(pixels, v.patch_size, v.spatial_merge_size, 2)
+    return torch.cat(list(model.model.get_image_features(x, grid_of(model, pixels)).pooler_output))
+
+
+def by_gemma4(model, pixels, _):
+    p = model.config.vision_config.patch_size
+    c, h, w = pixels.shape
+    x = (pixels + 1) / 2  # the model has its own range
+    x = x.reshape(c, h // p, p, w // p, p).permute(1, 3, 2, 4, 0).reshape(1, h // p * (w // p), -1)
+    y, x_ = np.mgrid[0 : h // p, 0 : w // p]
+    at = torch.tensor(np.stack([x_, y], -1).reshape(1, -1, 2))
+    out = model.model.get_image_features(pixel_values=x, image_position_ids=at).pooler_output
+    return torch.cat(list(out)) if isinstance(out, (list, tuple)) else out
+
+
+def by_kimi(model, pixels, _):
+    v = model.config.vision_config
+    x = unfold(pixels, v.patch_size, 1, 1).reshape(-1, pixels.shape[0], v.patch_size, v.patch_size)
+    return torch.cat(list(model.model.get_image_features(x, image_grid_thw=grid_of(model, pixels)).pooler_output))
+
+
+def by_tiles(model, pixels, whole):
+    side = model.config.vision_config.image_size
+    c, h, w = pixels.shape
+    x = pixels.reshape(c, h // side, side, w // side, side).permute(1, 3, 0, 2, 4).reshape(-1, c, side, side)
+    x = x if whole is None else torch.cat([x, whole[None]])
+    seen = model.vision_model(x).last_hidden_state
+    return model.multi_modal_projector(seen).reshape(-1, model.config.text_config.hidden_size)
+
+
+def by_features(model, pixels, _, **more):
+    out = model.model.get_image_features(pixel_values=pixels[None], **more).pooler_output
+    return (out[0] if isinstance(out, (list, tuple)) else out).reshape(-1, model.config.text_config.hidden_size)
+
+
+def by_sizes(model, pixels, _):
+    return by_features(model, pixels, _, image_sizes=torch.tensor([pixels.shape[1:]]))
+
+
+# ---- the families. Widths are even multiples of the patch.
+
+ONE_LAYER = dict(TEXT, num_hidden_layers=1)
+MROPE = official.default_rope(1e6, mrope_section=[8, 12, 12])
+QWEN3_VISION = dict(
+    hidden_size=72,
+    intermediate_size=104,
+    num_heads=3,
+    patch_size=16,
+    spatial_merge_size=2,
+    temporal_patch_size=2,
+    out_hidden_size=192,
+    num_position_embeddings=36,
+)
+GLM_TEXT = dict(
+    QWEN2,
+    num_key_value_heads=3,
+    rope_parameters=official.default_rope(1e4, mrope_section=[8, 12, 12], partial_rotary_factor=1.0),
+)
+GLM_VISION = dict(
+    depth=3,
+    hidden_size=72,
+    intermediate_size=100,
+    num_heads=3,
+    patch_size=14,
+    image_size=84,
+    out_hidden_size=192,
+    hidden_act='silu',
+)
+# the tower of Qwen3-VL without deep states; of their texts, one layer that nothing asks
+QWEN35 = dict(
+    vision=dict(QWEN3_VISION, depth=4),
+    sizes=grids(32, [(3, 3), (7, 2)]),
+    see=by_qwen,
+    kind='qwen3vl_merger',
+    as_saved=True,
+)
 FAMILIES = {
-    'qwen3vl': (
+    'qwen3vl': Family(
         'Qwen3VLForConditionalGeneration',
-        {
-            'text_config': dict(
-                TEXT, rope_parameters=official.default_rope(5e6, mrope_section=[12, 10, 10], mrope_interleaved=True)
-            ),
-            'vision_config': dict(
-                depth=5,
-                hidden_size=72,
-                intermediate_size=104,
-                num_heads=3,
-                patch_size=16,
-                spatial_merge_size=2,
-                temporal_patch_size=2,
-                out_hidden_size=192,
-                num_position_embeddings=36,
-                deepstack_visual_indexes=[1, 3],
-            ),
-        },
-        {},
-        grids(32, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+        dict(TEXT, rope_parameters=official.default_rope(5e6, mrope_section=[12, 10, 10], mrope_interleaved=True)),
+        dict(QWEN3_VISION, depth=5, deepstack_visual_indexes=[1, 3]),
+        grids(32),
+        by_qwen,
+        kind='qwen3vl_merger',
     ),
-    'qwen2vl': (
+    'qwen3.5': Family(
+        'Qwen3_5ForConditionalGeneration', ONE_LAYER, published='Qwen3_5ForConditionalGeneration', **QWEN35
+    ),
+    'qwen3.5moe': Family(
+        'Qwen3_5MoeForConditionalGeneration',
+        dict(ONE_LAYER, num_experts=2, num_experts_per_tok=1),
+        published='Qwen3_5MoeForConditionalGeneration',
+        **QWEN35,
+    ),
+    'qwen4exp': Family(
+        'Qwen4ExpForConditionalGeneration', ONE_LAYER, published='Qwen4ExpForConditionalGeneration', **QWEN35
+    ),
+    'qwen2vl': Family(
         'Qwen2VLForConditionalGeneration',
-        {
-            'text_config': dict(QWEN2, rope_parameters=official.default_rope(1e6, mrope_section=[8, 12, 12])),
-            'vision_config': dict(depth=3, embed_dim=96, hidden_size=192, num_heads=4, patch_size=14),
-        },
-        {},
-        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+        dict(QWEN2, rope_parameters=MROPE),
+        dict(depth=3, embed_dim=96, hidden_size=192, num_heads=4, patch_size=14),
+        grids(28),
+        by_qwen,
+        kind='qwen2vl_merger',
     ),
-    'qwen2.5vl': (
+    'qwen2.5vl': Family(
         'Qwen2_5_VLForConditionalGeneration',
-        {
-            'text_config': dict(QWEN2, rope_parameters=official.default_rope(1e6, mrope_section=[8, 12, 12])),
-            'vision_config': dict(
-                depth=6,
-                hidden_size=72,
-                intermediate_size=100,
-                num_heads=3,
-                patch_size=14,
-                window_size=112,
-                fullatt_block_indexes=[2, 5],
-                out_hidden_size=192,
-            ),
-        },
-        {},
+        dict(QWEN2, rope_parameters=MROPE),
+        dict(
+            depth=6,
+            hidden_size=72,
+            intermediate_size=100,
+            num_heads=3,
+            patch_size=14,
+            window_size=112,
+            fullatt_block_indexes=[2, 5],
+            out_hidden_size=192,
+        ),
         grids(28, [(3, 3), (1, 8), (7, 6), (9, 5)]),
+        by_qwen,
+        kind='qwen2.5vl_merger',
     ),
-    'glm4v': (
-        'Glm4vForConditionalGeneration',
-        {
-            'text_config': dict(
-                QWEN2,
-                num_key_value_heads=3,
-                rope_parameters=official.default_rope(1e4, mrope_section=[8, 12, 12], partial_rotary_factor=1.0),
-            ),
-            'vision_config': dict(
-                depth=3,
-                hidden_size=72,
-                intermediate_size=100,
-                num_heads=3,
-                patch_size=14,
-                image_size=84,
-                out_hidden_size=192,
-                hidden_act='silu',
-            ),
-        },
-        {},
-        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
-    ),
-    'gemma3': (
-        'Gemma3ForConditionalGeneration',
-        {
-            'text_config': dict(TEXT, sliding_window=24, rope_local_base_freq=1e4),
-            'vision_config': dict(
-                hidden_size=72, intermediate_size=104, num_hidden_layers=3, num_attention_heads=3, patch_size=14
-            )
-            | dict(image_size=168, vision_use_head=False),
-            'mm_tokens_per_image': 9,
-        },
-        {'image_seq_length': 9},
-        [(168, 168)],
-    ),
-    'gemma4': (
-        'Gemma4ForConditionalGeneration',
-        {
-            'text_config': dict(
-                TEXT,
-                num_global_key_value_heads=1,
-                global_head_dim=96,
-                hidden_size_per_layer_input=0,
-                sliding_window=24,
-                layer_types=['sliding_attention', 'full_attention'] * 2,
-            ),
-            'vision_config': dict(
-                hidden_size=96,
-                intermediate_size=104,
-                num_hidden_layers=3,
-                num_attention_heads=4,
-                num_key_value_heads=4,
-                head_dim=24,
-                patch_size=16,
-                pooling_kernel_size=3,
-                position_embedding_size=900,
-                use_clipped_linears=True,
-                standardize=True,
-            ),
-            'audio_config': None,
-        },
-        {'image_mean': [0.0] * 3, 'image_std': [1.0] * 3},
-        grids(48, [(3, 3), (1, 8), (7, 2), (9, 5)]),
-    ),
-    'glm4v_moe': (
+    'glm4v': Family('Glm4vForConditionalGeneration', GLM_TEXT, GLM_VISION, grids(28), by_qwen),
+    'glm4v_moe': Family(
         'Glm4vMoeForConditionalGeneration',
-        {
-            'text_config': dict(
-                QWEN2,
-                num_key_value_heads=3,
-                moe_intermediate_size=64,
-                n_routed_experts=4,
-                num_experts_per_tok=2,
-                n_shared_experts=1,
-                first_k_dense_replace=1,
-                rope_parameters=official.default_rope(1e4, mrope_section=[8, 12, 12], partial_rotary_factor=1.0),
-            ),
-            'vision_config': dict(
-                depth=3,
-                hidden_size=72,
-                intermediate_size=100,
-                num_heads=3,
-                patch_size=14,
-                image_size=84,
-                out_hidden_size=192,
-                hidden_act='silu',
-            ),
-        },
-        {},
-        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+        dict(
+            GLM_TEXT,
+            moe_intermediate_size=64,
+            n_routed_experts=4,
+            num_experts_per_tok=2,
+            n_shared_experts=1,
+            first_k_dense_replace=1,
+        ),
+        GLM_VISION,
+        grids(28),
+        by_qwen,
+        kind='glm4v',
     ),
-    'kimik25': (
-        'Kimi_K25ForConditionalGeneration',
-        {
-            'text_config': dict(TEXT, model_type='mistral', num_hidden_layers=1),
-            'vision_config': dict(
-                hidden_size=96,
-                intermediate_size=104,
-                num_hidden_layers=3,
-                num_attention_heads=4,
-                patch_size=14,
-                pos_emb_height=6,
-                pos_emb_width=6,
-            ),
-            'projection_hidden_size': 96,
-        },
-        {},
-        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
-    ),
-    'glm5v': (
+    'glm5v': Family(
         'Glm5NextForConditionalGeneration',
-        {
-            'text_config': dict(
-                TEXT,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                num_key_value_heads=2,
-                n_routed_experts=2,
-                num_experts_per_tok=1,
-                moe_intermediate_size=16,
-                layer_types=['linear_attention'],
-            ),
-            'vision_config': dict(
-                depth=3,
-                hidden_size=72,
-                intermediate_size=100,
-                num_heads=3,
-                patch_size=14,
-                out_hidden_size=192,
-                hidden_act='silu',
-                swiglu_limit=0.6,
-            ),
-        },
-        {'min_image_tokens': 1, 'max_image_tokens': 100, 'patch_size': 14, 'merge_size': 2},
-        grids(28, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+        dict(
+            ONE_LAYER,
+            num_attention_heads=2,
+            num_key_value_heads=2,
+            n_routed_experts=2,
+            num_experts_per_tok=1,
+            moe_intermediate_size=16,
+            layer_types=['linear_attention'],
+        ),
+        {k: v for k, v in GLM_VISION.items() if k != 'image_size'} | {'swiglu_limit': 0.6},
+        grids(28),
+        by_qwen,
+        processor={'min_image_tokens': 1, 'max_image_tokens': 100, 'patch_size': 14, 'merge_size': 2},
+        published='Glm5NextForConditionalGeneration',
+        as_saved=True,
     ),
-    'mistral3': (
+    'gemma3': Family(
+        'Gemma3ForConditionalGeneration',
+        dict(TEXT, sliding_window=24, rope_local_base_freq=1e4),
+        dict(hidden_size=72, intermediate_size=104, num_hidden_layers=3, num_attention_heads=3, patch_size=14)
+        | dict(image_size=168, vision_use_head=False),
+        [(168, 168)],
+        by_features,
+        more={'mm_tokens_per_image': 9},
+        processor={'image_seq_length': 9},
+    ),
+    'gemma4': Family(
+        'Gemma4ForConditionalGeneration',
+        dict(
+            TEXT,
+            num_global_key_value_heads=1,
+            global_head_dim=96,
+            hidden_size_per_layer_input=0,
+            sliding_window=24,
+            layer_types=['sliding_attention', 'full_attention'] * 2,
+        ),
+        dict(
+            hidden_size=96,
+            intermediate_size=104,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            head_dim=24,
+            patch_size=16,
+            pooling_kernel_size=3,
+            position_embedding_size=900,
+            use_clipped_linears=True,
+            standardize=True,
+        ),
+        grids(48),
+        by_gemma4,
+        more={'audio_config': None},
+        processor={'image_mean': [0.0] * 3, 'image_std': [1.0] * 3},
+        kind='gemma4v',
+        as_saved=True,
+    ),
+    'llama4': Family(
+        'Llama4ForConditionalGeneration',
+        dict(ONE_LAYER, num_local_experts=2, intermediate_size_mlp=64),
+        dict(
+            hidden_size=72,
+            intermediate_size=288,
+            num_hidden_layers=3,
+            num_attention_heads=3,
+            patch_size=14,
+            image_size=84,
+            projector_input_dim=80,
+            projector_output_dim=80,
+            vision_output_dim=80,
+        ),
+        [(84, 84), (168, 84), (84, 420), (252, 168)],
+        by_tiles,
+        published='Llama4ForConditionalGeneration',
+        as_saved=True,
+        turned=True,
+        side=84,
+        renamed=('attn_post_norm', 'ln2'),
+    ),
+    'minimax_m3': Family(
+        'MiniMaxM3SparseForConditionalGeneration',
+        dict(ONE_LAYER, num_local_experts=2, num_experts_per_tok=1),
+        dict(hidden_size=160, intermediate_size=104, num_hidden_layers=3, num_attention_heads=2, patch_size=14),
+        grids(28),
+        by_minimax,
+        more={'projector_hidden_size': 100, 'merged_hidden_size': 4 * 192},
+        published='MiniMaxM3SparseForConditionalGeneration',
+    ),
+    'kimik25': Family(
+        'Kimi_K25ForConditionalGeneration',
+        dict(ONE_LAYER, model_type='mistral'),
+        dict(
+            hidden_size=96,
+            intermediate_size=104,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            patch_size=14,
+            pos_emb_height=6,
+            pos_emb_width=6,
+        ),
+        grids(28),
+        by_kimi,
+        more={'projection_hidden_size': 96},
+        published='KimiK25ForConditionalGeneration',
+        as_saved=True,
+    ),
+    'mistral3': Family(
         'Mistral3ForConditionalGeneration',
-        {
-            'text_config': dict(TEXT, model_type='mistral'),
-            'vision_config': dict(PIXTRAL, model_type='pixtral'),
-            'spatial_merge_size': 2,
-            'multimodal_projector_bias': False,
-        },
-        {},
+        dict(TEXT, model_type='mistral'),
+        dict(PIXTRAL, model_type='pixtral'),
         grids(28, [(3, 3), (1, 6), (5, 2)]),
+        by_sizes,
+        more={'spatial_merge_size': 2, 'multimodal_projector_bias': False},
+        kind='pixtral',
     ),
-    'pixtral': (
+    'pixtral': Family(
         'LlavaForConditionalGeneration',
-        {
-            'text_config': dict(TEXT, model_type='mistral'),
-            'vision_config': dict(PIXTRAL, model_type='pixtral'),
-            'vision_feature_layer': -1,
-            'vision_feature_select_strategy': 'full',
-        },
-        {},
+        dict(TEXT, model_type='mistral'),
+        dict(PIXTRAL, model_type='pixtral'),
         grids(14, [(3, 3), (1, 6), (5, 2), (11, 9)]),
+        by_sizes,
+        more={'vision_feature_layer': -1, 'vision_feature_select_strategy': 'full'},
     ),
 }
 
@@ -275,60 +374,10 @@ def fill_buffer(name, b, generator):
         b.copy_(x * 0.2 + (1 if name.endswith('scale') else 0))
 
 
-# published files have the names that transformers saves
-AS_SAVED = ('gemma4', 'kimik25', 'glm5v', 'qwen3.5', 'qwen3.5moe', 'qwen4exp')
-# names of classes in published files; a plain text model stands for theirs
-PUBLISHED = {
-    'kimik25': 'KimiK25ForConditionalGeneration',
-    'glm5v': 'Glm5NextForConditionalGeneration',
-    'qwen3.5': 'Qwen3_5ForConditionalGeneration',
-    'qwen3.5moe': 'Qwen3_5MoeForConditionalGeneration',
-    'qwen4exp': 'Qwen4ExpForConditionalGeneration',
-}
-
-
-VISION_35 = dict(
-    depth=4,
-    hidden_size=72,
-    intermediate_size=104,
-    num_heads=3,
-    patch_size=16,
-    spatial_merge_size=2,
-    temporal_patch_size=2,
-    out_hidden_size=192,
-    num_position_embeddings=36,
-)
-# Models with the tower of Qwen3-VL; of their texts, one layer that nothing asks
-FAMILIES |= {
-    'qwen3.5': (
-        'Qwen3_5ForConditionalGeneration',
-        {'text_config': dict(TEXT, num_hidden_layers=1), 'vision_config': VISION_35},
-        {},
-        grids(32, [(3, 3), (7, 2)]),
-    ),
-    'qwen3.5moe': (
-        'Qwen3_5MoeForConditionalGeneration',
-        {
-            'text_config': dict(TEXT, num_hidden_layers=1, num_experts=2, num_experts_per_tok=1),
-            'vision_config': VISION_35,
-        },
-        {},
-        grids(32, [(3, 3), (7, 2)]),
-    ),
-    'qwen4exp': (
-        'Qwen4ExpForConditionalGeneration',
-        {'text_config': dict(TEXT, num_hidden_layers=1), 'vision_config': VISION_35},
-        {},
-        grids(32, [(3, 3), (7, 2)]),
-    ),
-}
-KIND = {'qwen3.5': 'qwen3vl_merger', 'qwen3.5moe': 'qwen3vl_merger', 'qwen4exp': 'qwen3vl_merger'}
-
-
 def random_model(name):
-    cls, numbers = FAMILIES[name][:2]
-    cls = getattr(transformers, cls)
-    config = cls.config_class(**numbers)
+    f = FAMILIES[name]
+    cls = getattr(transformers, f.cls)
+    config = cls.config_class(text_config=f.text, vision_config=f.vision, **f.more)
     config.dtype = torch.float32
     torch.manual_seed(1)
     model = cls(config).float().eval()
@@ -360,7 +409,7 @@ def publish(folder, name):
 
     if name == 'kimik25':
         rename(folder, lambda part: part.replace('model.mm_', 'mm_').replace('encoder.patch_embed', 'patch_embed'))
-    if name not in AS_SAVED:
+    if not FAMILIES[name].as_saved:
         rename(folder, published)
     path = os.path.join(folder, 'tokenizer.json')
     with open(path) as f:
@@ -391,61 +440,12 @@ def convert(converter, folder, out, *options):
 # ---- the three engines
 
 
-def unfold(pixels, patch, merge, moments):
-    """Patches of squares, as the processors of Qwen models make them: [patches, channels x moments x patch x patch]."""
-    c, h, w = pixels.shape
-    x = pixels.reshape(c, h // patch // merge, merge, patch, w // patch // merge, merge, patch)
-    x = x.permute(1, 4, 2, 5, 0, 3, 6).reshape(-1, c, 1, patch, patch)
-    return x.expand(-1, c, moments, patch, patch).reshape(len(x), -1)
-
-
-def by_qwen(model, pixels):
-    v = model.config.vision_config
-    x = unfold(pixels, v.patch_size, v.spatial_merge_size, 2)
-    grid = torch.tensor([[1, pixels.shape[1] // v.patch_size, pixels.shape[2] // v.patch_size]])
-    out = model.model.visual(x, grid_thw=grid)
-    rows = [out.pooler_output, *(getattr(out, 'deepstack_features', None) or [])]
-    return torch.cat(rows, dim=1)
-
-
-def by_gemma4(model, pixels):
-    p = model.config.vision_config.patch_size
-    c, h, w = pixels.shape
-    x = (pixels + 1) / 2  # the model has its own range
-    x = x.reshape(c, h // p, p, w // p, p).permute(1, 3, 2, 4, 0).reshape(1, h // p * (w // p), -1)
-    y, x_ = np.mgrid[0 : h // p, 0 : w // p]
-    at = torch.tensor(np.stack([x_, y], -1).reshape(1, -1, 2))
-    out = model.model.get_image_features(pixel_values=x, image_position_ids=at).pooler_output
-    return torch.cat(list(out)) if isinstance(out, (list, tuple)) else out
-
-
-def by_kimi(model, pixels):
-    v = model.config.vision_config
-    c, h, w = pixels.shape
-    grid = torch.tensor([[1, h // v.patch_size, w // v.patch_size]])
-    x = unfold(pixels, v.patch_size, 1, 1).reshape(-1, c, v.patch_size, v.patch_size)
-    return torch.cat(list(model.model.get_image_features(x, image_grid_thw=grid).pooler_output))
-
-
-def by_features(model, pixels):
-    more = {}
-    if model.config.vision_config.model_type == 'kimi_k25_vision':
-        return by_kimi(model, pixels)
-    if model.config.vision_config.model_type == 'gemma4_vision':
-        return by_gemma4(model, pixels)
-    if model.config.vision_config.model_type == 'pixtral':
-        more = {'image_sizes': torch.tensor([pixels.shape[1:]])}
-    out = model.model.get_image_features(pixel_values=pixels[None], **more).pooler_output
-    return (out[0] if isinstance(out, (list, tuple)) else out).reshape(-1, model.config.text_config.hidden_size)
-
-
-def by_transformers(model, pixels):
+def by_transformers(f, model, pixels, whole):
     with torch.no_grad():
-        see = by_qwen if hasattr(model.model, 'visual') else by_features
-        return see(model, torch.tensor(pixels)).float().numpy()
+        return f.see(model, torch.tensor(pixels), None if whole is None else torch.tensor(whole)).float().numpy()
 
 
-def by_llama(text, projector, rgb, columns, rows):
+def by_llama(text, projector, rgb, columns, rows, turned=False):
     import llama_cpp as L
     from llama_cpp import mtmd_cpp as M
 
@@ -472,76 +472,96 @@ def by_llama(text, projector, rgb, columns, rows):
     out = np.ctypeslib.as_array(M.mtmd_get_output_embd(ctx), (n * width,)).copy().reshape(n, width)
     if len(out) != rows:  # [IMG_BREAK] is behind each row of the grid but the last
         out = np.vstack([out, out[:1]]).reshape(-1, columns + 1, width)[:, :-1].reshape(-1, width)
+    if turned:
+        out = out.reshape(columns, -1, width).transpose(1, 0, 2).reshape(-1, width)
     M.mtmd_free(ctx)
     L.llama_model_free(llama)
     return out
 
 
-def by_ntx(tests, projector, pixels, tmp, threads):
+def by_ntx(tests, projector, pixels, whole, tmp, threads):
+    """Rows, and the columns of their grid."""
     source, rows = os.path.join(tmp, 'pixels'), os.path.join(tmp, 'rows')
-    pixels.astype(np.float32).tofile(source)
+    with open(source, 'wb') as f:
+        for planes in (pixels,) if whole is None else (pixels, whole):
+            f.write(planes.astype(np.float32).tobytes())
     command = [os.path.join(tests, 'see'), projector, str(pixels.shape[2]), str(pixels.shape[1]), source, rows]
-    r = subprocess.run([*command, str(threads)], capture_output=True, text=True)
+    command += [str(threads)] + ([] if whole is None else [str(whole.shape[1])])
+    r = subprocess.run(command, capture_output=True, text=True)
     assert not r.returncode, r.stderr
-    columns, lines, width, _ = map(int, r.stdout.split())
-    return np.fromfile(rows, np.float32).reshape(columns * lines, width), columns
+    n, width, columns = map(int, r.stdout.split())
+    return np.fromfile(rows, np.float32).reshape(n, width), columns
 
 
 # ---- the comparison
 
 
-def compare(tests, name, model, text, projector, tmp):
-    good, mean, deviation = True, 0.5, 0.5
-    for w, h in FAMILIES[name][3]:
-        r = np.random.default_rng(w * 1000 + h)
-        rgb = r.integers(0, 256, (h, w, 3), np.uint8)
-        pixels = ((rgb.astype(np.float32) / 255 - mean) / deviation).transpose(2, 0, 1).copy()
-        hf = by_transformers(model, pixels)
-        got, columns = by_ntx(tests, projector, pixels, tmp, 1)
-        same = by_ntx(tests, projector, pixels, tmp, 3)[0].tobytes() == got.tobytes()
-        cpp = by_llama(text, projector, rgb, columns, len(got))
-        far = [official.distances(a, b, hf.std()) for a, b in ((got, hf), (got, cpp), (cpp, hf))]
-        ok = same and far[0][0] < TOLERANCE and far[1][0] < AGAINST
-        good &= ok
-        print(
-            '%s  %-12s %4d x %-4d %4d rows: ntx beside transformers %.2g (worst %.2g), beside llama.cpp %.2g (%.2g), '
-            'these %.2g (%.2g); threads: %s'
-            % (
-                'ok  ' if ok else 'FAIL',
-                name,
-                w,
-                h,
-                len(got),
-                *far[0],
-                *far[1],
-                *far[2],
-                'the same' if same else 'OTHER',
-            ),
-            flush=True,
-        )
-    return good
+def picture(w, h):
+    """8-bit samples, and the planes that the models see."""
+    rgb = np.random.default_rng(w * 1000 + h).integers(0, 256, (h, w, 3), np.uint8)
+    return rgb, ((rgb.astype(np.float32) / 255 - 0.5) / 0.5).transpose(2, 0, 1).copy()
+
+
+def compare_one(tests, name, model, text, projector, tmp, size):
+    f = FAMILIES[name]
+    rgb, pixels = picture(*size)
+    cut = f.side and size != (f.side, f.side)
+    whole = picture(f.side, f.side)[1] if cut else None
+    hf = by_transformers(f, model, pixels, whole)
+    got, columns = by_ntx(tests, projector, pixels, whole, tmp, 1)
+    same = by_ntx(tests, projector, pixels, whole, tmp, 3)[0].tobytes() == got.tobytes()
+    far = [official.distances(got, hf, hf.std())]
+    if not cut:  # llama.cpp cuts in another way
+        cpp = by_llama(text, as_expected(f, projector), rgb, columns, len(got), f.turned)
+        far += [official.distances(a, b, hf.std()) for a, b in ((got, cpp), (cpp, hf))]
+    ok = same and far[0][0] < TOLERANCE and (cut or far[1][0] < AGAINST)
+    beside = 'transformers', 'llama.cpp', 'these'
+    print(
+        '%s  %-12s %4d x %-4d %4d rows: ntx beside %s; threads: %s'
+        % (
+            'ok  ' if ok else 'FAIL',
+            name,
+            *size,
+            len(got),
+            ', '.join('%s %.2g (worst %.2g)' % (b, *d) for b, d in zip(beside, far)),
+            'the same' if same else 'OTHER',
+        ),
+        flush=True,
+    )
+    return ok
 
 
 def check_kind(name, projector):
     import gguf
 
-    kind = gguf.GGUFReader(projector).get_field('clip.projector_type')
-    assert name not in KIND or kind.contents() == KIND[name], kind.contents()
+    kind = gguf.GGUFReader(projector).get_field('clip.projector_type').contents()
+    assert kind == (FAMILIES[name].kind or name), kind
+
+
+def as_expected(f, projector):
+    """The projector with the names that llama.cpp expects."""
+    if not f.renamed:
+        return projector
+    g = gguf_edit.Gguf(projector)
+    g.tensors = {k.replace(*(x.encode() for x in f.renamed)): v for k, v in g.tensors.items()}
+    g.write(projector + '.expected')
+    return projector + '.expected'
 
 
 def convert_text(converter, folder, name, text):
     """A text model as wide as the rows."""
-    if name not in PUBLISHED:
+    published = FAMILIES[name].published
+    if not published:
         official.convert(converter, folder, 'qwen2', text)
         return
-    config = transformers.LlamaConfig(**dict(TEXT, num_hidden_layers=1))
+    config = transformers.LlamaConfig(**ONE_LAYER)
     transformers.LlamaForCausalLM(config).save_pretrained(folder + '-text')
     official.write_vocabulary(folder + '-text')
     official.convert(converter, folder + '-text', 'qwen2', text)
     path = os.path.join(folder, 'config.json')
     with open(path) as f:
         config = json.load(f)
-    config['architectures'] = [PUBLISHED[name]]
+    config['architectures'] = [published]
     with open(path, 'w') as f:
         json.dump(config, f)
 
@@ -555,13 +575,14 @@ def run(tests, converter, name, keep):
         official.write_vocabulary(folder)
         publish(folder, name)
         with open(os.path.join(folder, 'preprocessor_config.json'), 'w') as f:
-            json.dump({'image_mean': [0.5] * 3, 'image_std': [0.5] * 3} | FAMILIES[name][2], f)
+            json.dump({'image_mean': [0.5] * 3, 'image_std': [0.5] * 3} | FAMILIES[name].processor, f)
         convert_text(converter, folder, name, text)
-        if name not in AS_SAVED:
+        if not FAMILIES[name].as_saved:
             rename(folder, lambda n: 'model.embed_tokens.weight' if 'embed_tokens' in n else n)  # else it is not found
         convert(converter, folder, projector, '--mmproj')
         check_kind(name, projector)
-        return compare(tests, name, model, text, projector, tmp)
+        given = tests, name, model, text, projector, tmp
+        return all([compare_one(*given, size) for size in FAMILIES[name].sizes])
 
 
 # ---- towers.json
@@ -574,6 +595,7 @@ MADE = {
     'glm5v': (40, 56),
     'kimik25': (72, 24),
     'gemma3': (24, 24),
+    'llama4': (24, 24),
     'gemma4v': (40, 24),
     'pixtral': (16, 24),
 }
@@ -595,7 +617,7 @@ def make(mkmodel):
             command = [mkmodel, '--layers', '1', '--embd', str(width), '--ff', '64', '--heads', '4', '--kv', '4', text]
             subprocess.run(command, check=True)
             subprocess.run([mkmodel, '--arch', 'mmproj-' + kind, '--embd', str(OUT), projector], check=True)
-            rows = by_llama(text, projector, made_picture(w, h), w // 8, (w // 8) * (h // 8))
+            rows = by_llama(text, projector, made_picture(w, h), w // 8, (w // 8) * (h // 8), kind == 'llama4')
         some = [round(float(v), 5) for v in rows.reshape(-1)[::EVERY]]
         cases.append({'kind': kind, 'width': w, 'height': h, 'every': EVERY, 'values': some})
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), 'towers.json'), 'w') as f:

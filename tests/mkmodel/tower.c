@@ -14,6 +14,7 @@ static const struct kind {
     const char *name;
     bool two_moments, gated, rms, fused, biases, places, places_bias, deep, windows, silu, gelu;
     bool head_norms, sum_norms, bounds, limit, kimi; /* norms of heads, of sums; bounds of matrices, of FFNs */
+    bool pre, extra;                                 /* a norm before the layers; a row without a patch */
     const char *post, *merge_key;                    /* the norm behind the last layer, or NULL */
 } kinds[] = {
     {.name = "qwen2vl_merger",
@@ -85,10 +86,18 @@ static const struct kind {
      .sum_norms = true,
      .bounds = true,
      .merge_key = "projector.scale_factor"},
+    {.name = "llama4",
+     .biases = true,
+     .gelu = true,
+     .pre = true,
+     .extra = true,
+     .post = "v.post_ln",
+     .merge_key = "projector.scale_factor"},
     {.name = "pixtral",
      .gated = true,
      .rms = true,
      .silu = true,
+     .pre = true,
      .post = "mm.input_norm",
      .merge_key = "spatial_merge_size"},
 };
@@ -236,6 +245,12 @@ static void add_projector(struct maker *m)
         add_matrix_of(m, "mm.input_projection", m->state, out, false);
         return;
     }
+    if (m->k->extra) {
+        add_matrix_of(m, "mm.model.mlp.1", square, HIDDEN, false);
+        add_matrix_of(m, "mm.model.mlp.2", HIDDEN, HIDDEN, false);
+        add_matrix_of(m, "mm.model.fc", HIDDEN, out, false);
+        return;
+    }
     if (m->k->kimi) {
         add_tower_norm(m, "mm.input_norm", m->state, true);
         add_matrix_of(m, "mm.1", square, HIDDEN, true);
@@ -307,7 +322,10 @@ void mk_describe_tower(struct mk_file *f, const struct mk_options *o)
     f->version = o->version;
     f->seed = o->seed;
     add_tower_keys(&m);
-    add_patches(&m, "v.patch_embd.weight");
+    if (m.k->extra)
+        mk_tensor_add(m.f, "v.patch_embd.weight", NTX_F32, 3 * PATCH * PATCH, m.state, 0.3f);
+    else
+        add_patches(&m, "v.patch_embd.weight");
     if (m.k->two_moments)
         add_patches(&m, "v.patch_embd.weight.1");
     if (m.k->places_bias)
@@ -316,7 +334,11 @@ void mk_describe_tower(struct mk_file *f, const struct mk_options *o)
         add_places(&m, m.k->kimi ? SIDE : SIDE * SIDE, m.k->kimi ? SIDE : 1);
     if (!strcmp(m.k->name, "gemma4v"))
         add_places(&m, SIDE * SIDE * MERGE, 2); /* by column, and by row */
-    if (!strcmp(m.k->name, "pixtral"))
+    if (m.k->extra) {
+        mk_tensor_add(m.f, "v.class_embd", NTX_F32, m.state, 0, 1);
+        add_places(&m, SIDE * SIDE + 1, 1);
+    }
+    if (m.k->pre)
         add_tower_norm(&m, "v.pre_ln", m.state, !m.k->rms);
     if (!strcmp(m.k->name, "glm4v"))
         add_tower_norm(&m, "v.norm_embd", m.state, false);

@@ -12,7 +12,8 @@
 
 enum { EMBD = 256, DEEP = 1, WIDTH = EMBD * (1 + DEEP), ANSWER = 6 };
 
-static const char wide[] = {3, 2, 'a'}, other[] = {3, 2, 'b'}, tall[] = {1, 4, 'c'}, tiny[] = {1, 1, 'd'};
+static const char wide[] = {3, 2, 'a'}, other[] = {3, 2, 'b'}, tall[] = {1, 4, 'c'}, tiny[] = {1, 1, 'd'},
+                  cut[] = {4, 1, 'e'};
 
 static void values_of(const char *picture, float *out)
 {
@@ -23,6 +24,15 @@ static void values_of(const char *picture, float *out)
     }
 }
 
+/* A picture of more than three columns is two tiles and the whole. */
+static struct ntx_vision_grid grid_of(const char *picture)
+{
+    const uint32_t columns = (uint32_t)picture[0], rows = (uint32_t)picture[1];
+    if (columns > 3)
+        return (struct ntx_vision_grid){2, 1, columns / 4, rows, columns / 2, rows};
+    return (struct ntx_vision_grid){.across = 1, .down = 1, .columns = columns, .rows = rows};
+}
+
 static int encode(void *ctx, const void *data, size_t n, const atomic_bool *unwanted, struct ntx_vision_rows *rows,
                   struct ntx_err *err)
 {
@@ -30,15 +40,15 @@ static int encode(void *ctx, const void *data, size_t n, const atomic_bool *unwa
     (void)ctx, (void)unwanted;
     if (n != sizeof wide || picture[0] < 1 || picture[1] < 1)
         return ntx_err_set(err, -EINVAL, "this is no picture");
-    *rows = (struct ntx_vision_rows){
-        .columns = (uint32_t)picture[0], .rows = (uint32_t)picture[1], .width = WIDTH, .deep = DEEP};
-    CHECK((rows->values = malloc((size_t)rows->columns * rows->rows * WIDTH * sizeof(float))));
+    *rows = (struct ntx_vision_rows){.grid = grid_of(picture), .width = WIDTH, .deep = DEEP};
+    CHECK((rows->values = malloc(ntx_vision_grid_rows(&rows->grid) * WIDTH * sizeof(float))));
     values_of(picture, rows->values);
     return 0;
 }
 
 static const struct ntx_vision_text causal = {.begin = "", .end = ""}, whole = {.bidirectional = true},
-                                    around = {.begin = "a", .end = "bc", .row_end = "d"};
+                                    around = {.begin = "a", .end = "bc", .row_end = "d"},
+                                    tiled = {.begin = "a", .end = "b", .tile_end = "c", .line_end = "d", .whole = "e"};
 
 static struct ntx_images *store(const struct ntx_vision_text *text, const char *dir, uint64_t most, uint64_t most_file)
 {
@@ -55,7 +65,8 @@ static struct ntx_image *get(struct ntx_images *s, uint64_t scope, const char *p
     struct ntx_image *m;
     struct ntx_err err = {0};
     CHECK_MSG(!ntx_images_get(s, scope, picture, sizeof wide, NULL, &m, &err), "%s", err.text);
-    CHECK(m->columns == (uint32_t)picture[0] && m->rows == (uint32_t)picture[1] && m->deep == DEEP);
+    const struct ntx_vision_grid grid = grid_of(picture);
+    CHECK(!memcmp(&m->grid, &grid, sizeof grid) && m->deep == DEEP);
     float want[8 * WIDTH];
     values_of(picture, want);
     CHECK(!memcmp(m->values, want, ntx_image_bytes(m)));
@@ -456,6 +467,34 @@ static void with_marks(void)
     ntx_images_free(s);
 }
 
+/* Tokens between tiles, behind their lines, and before the whole picture. */
+static void with_tiles(void)
+{
+    static struct fed d;
+    struct question a;
+    struct ntx_images *s = store(&tiled, "", 1 << 20, 0);
+    int32_t want[ANSWER];
+    open_stage(&stage, s, NULL);
+    d = (struct fed){0};
+    feed_text(&d, stage.l.tok, "x y a");
+    feed_picture(&d, cut, false, 0, 1);
+    feed_mark(&d, stage.l.tok, "c");
+    feed_picture(&d, cut, false, 1, 1);
+    feed_mark(&d, stage.l.tok, "d");
+    feed_mark(&d, stage.l.tok, "e");
+    feed_picture(&d, cut, false, 2, 2);
+    feed_text(&d, stage.l.tok, "ba");
+    feed_mark(&d, stage.l.tok, "e");
+    feed_picture(&d, wide, false, 0, 6);
+    feed_text(&d, stage.l.tok, "b");
+    expected(&d, want);
+    put_question(&stage, &a, 1, (const struct part[]){{"x y ", cut}, {"", wide}}, 2);
+    stage_ended(&stage, 1, "length");
+    stage_same_answer(&stage, 1, want, ANSWER);
+    stage_close(&stage);
+    ntx_images_free(s);
+}
+
 static void refused(struct stage *g, struct ntx_request q, int err, const char *what)
 {
     stage_submit(g, g->ann, q);
@@ -511,6 +550,7 @@ int main(void)
     gives_way();
     together();
     with_marks();
+    with_tiles();
     refusals();
     return 0;
 }

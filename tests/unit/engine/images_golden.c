@@ -24,8 +24,10 @@ static int encode(void *ctx, const void *data, size_t n, const atomic_bool *unwa
 {
     (void)ctx, (void)data, (void)n, (void)unwanted, (void)err;
     const size_t all = (size_t)grid[0] * grid[1] * width;
-    *rows = (struct ntx_vision_rows){
-        .columns = grid[0], .rows = grid[1], .width = width, .deep = deep, .values = malloc(all * sizeof(float))};
+    *rows = (struct ntx_vision_rows){.grid = {.across = 1, .down = 1, .columns = grid[0], .rows = grid[1]},
+                                     .width = width,
+                                     .deep = deep,
+                                     .values = malloc(all * sizeof(float))};
     for (size_t i = 0; i < all; i++) /* as images.py makes them */
         rows->values[i] = (float)((uint32_t)(i * 2654435761u) % 1009) / 1009.0f - 0.5f;
     return 0;

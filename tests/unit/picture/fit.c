@@ -45,11 +45,13 @@ static void check_resize(const json_t *j)
 
 static void check_size(const struct ntx_picture_rule *r, uint32_t w, uint32_t h, uint32_t fit_w, uint32_t fit_h)
 {
-    uint32_t got_w = 0, got_h = 0;
+    struct ntx_fitted got;
     struct ntx_err err = {0};
-    CHECK_EQ(ntx_picture_size(r, w, h, &got_w, &got_h, &err), 0);
-    CHECK_EQ(got_w, fit_w);
-    CHECK_EQ(got_h, fit_h);
+    CHECK_EQ(ntx_picture_size(r, w, h, &got, &err), 0);
+    CHECK_EQ(got.width, fit_w);
+    CHECK_EQ(got.height, fit_h);
+    const bool cut = r->fit == NTX_FIT_TILES && (fit_w > r->size || fit_h > r->size);
+    CHECK(got.over_width == (cut ? r->size : 0) && got.over_height == got.over_width);
 }
 
 static void check_content(const struct ntx_picture_rule *r, uint32_t w, uint32_t h, uint32_t fit_w, uint32_t fit_h,
@@ -57,7 +59,7 @@ static void check_content(const struct ntx_picture_rule *r, uint32_t w, uint32_t
 {
     uint32_t got_w, got_h;
     check_size(r, w, h, fit_w, fit_h);
-    ntx__picture_content(r, w, h, fit_w, fit_h, &got_w, &got_h);
+    ntx__picture_content(r, w, h, &(struct ntx_fitted){.width = fit_w, .height = fit_h}, &got_w, &got_h);
     CHECK_EQ(got_w, own_w);
     CHECK_EQ(got_h, own_h);
 }
@@ -76,7 +78,7 @@ static void test_canvas(void)
     struct ntx_pixels x;
     struct ntx_err err = {0};
     CHECK_EQ(ntx_picture_pixels(&r, &p, &x, &err), 0);
-    CHECK(x.width == 8 && x.height == 4);
+    CHECK(x.size.width == 8 && x.size.height == 4);
     for (unsigned c = 0; c < 3; c++)
         for (unsigned i = 0; i < 32; i++) {
             const unsigned column = i % 8, row = i / 8;
@@ -90,7 +92,8 @@ static void test_canvas(void)
 
 /* The values of transformers 5: smart_resize(h, w, 28, 56 * 56, 28 * 28 * 1280) and (h, w, 32, 65536, 16777216);
  * Pixtral's get_resize_output_image_size with a longest edge of 1024 and patches of 16; what the processors of Gemma 4
- * (get_aspect_ratio_preserving_size), GLM-5.3-Flash (smart_resize) and Kimi K2.5 (navit_resize) compute. */
+ * (get_aspect_ratio_preserving_size), GLM-5.3-Flash (smart_resize), Kimi K2.5 (navit_resize) and Llama 4 (get_best_fit,
+ * get_max_res_without_distortion) compute. */
 static void test_sizes(void)
 {
     const struct ntx_picture_rule qwen2 = {.factor = 28, .min_pixels = 56 * 56, .max_pixels = 28 * 28 * 1280};
@@ -102,8 +105,21 @@ static void test_sizes(void)
         .fit = NTX_FIT_CANVAS, .factor = 28, .min_pixels = 16 * 28 * 28, .max_pixels = 8000 * 28 * 28};
     const struct ntx_picture_rule kimi = {
         .fit = NTX_FIT_PADDED, .factor = 28, .patch = 14, .size = 7168, .max_pixels = 16384 * 14 * 14};
-    uint32_t w, h;
+    const struct ntx_picture_rule llama4 = {.fit = NTX_FIT_TILES, .size = 336, .tiles = 16};
+    struct ntx_fitted size;
     struct ntx_err err = {0};
+    check_content(&llama4, 1, 1, 336, 336, 336, 336);
+    check_content(&llama4, 336, 336, 336, 336, 336, 336);
+    check_content(&llama4, 337, 336, 672, 336, 337, 336);
+    check_content(&llama4, 640, 480, 672, 672, 640, 480);
+    check_content(&llama4, 1024, 1024, 1344, 1344, 1024, 1024);
+    check_content(&llama4, 3000, 17, 3024, 336, 3000, 17);
+    check_content(&llama4, 17, 3000, 336, 3024, 17, 3000);
+    check_content(&llama4, 8192, 8192, 1344, 1344, 1344, 1344);
+    check_content(&llama4, 1344, 672, 1344, 672, 1344, 672);
+    check_content(&llama4, 100, 3, 336, 336, 336, 10);
+    check_content(&llama4, 2000, 900, 1680, 1008, 1680, 756);
+    check_content(&llama4, 500, 1400, 672, 1680, 500, 1400);
     check_size(&gemma4, 1, 1, 768, 768);
     check_size(&gemma4, 3000, 17, 10656, 48);
     check_size(&gemma4, 640, 480, 912, 672);
@@ -134,9 +150,39 @@ static void test_sizes(void)
     check_size(&pixtral, 2048, 1024, 1024, 512);
     check_size(&pixtral, 500, 333, 512, 336);
     check_size(&pixtral, 3000, 1, 1024, 16);
-    CHECK_EQ(ntx_picture_size(&qwen2, 3000, 14, &w, &h, &err), -EINVAL);
+    CHECK_EQ(ntx_picture_size(&qwen2, 3000, 14, &size, &err), -EINVAL);
     CHECK(strstr(err.text, "too narrow"));
-    CHECK_EQ(ntx_picture_size(&gemma, 0, 4, &w, &h, &err), -EINVAL);
+    CHECK_EQ(ntx_picture_size(&gemma, 0, 4, &size, &err), -EINVAL);
+}
+
+/* Tiles, and behind them the whole picture; both are rounded as torch rounds them in bfloat16. */
+static void test_tiles(void)
+{
+    const struct ntx_picture_rule r = {.fit = NTX_FIT_TILES,
+                                       .size = 4,
+                                       .tiles = 2,
+                                       .bfloat = true,
+                                       .mean = {0.5f, 0.5f, 0.5f},
+                                       .deviation = {0.5f, 0.5f, 0.5f}};
+    struct ntx_picture p = noise(8, 4);
+    uint8_t whole[3 * 4 * 4];
+    struct ntx_pixels x;
+    struct ntx_err err = {0};
+    CHECK_EQ(ntx__picture_resize(&p, 4, 4, r.filter, whole), 0);
+    CHECK_EQ(ntx_picture_pixels(&r, &p, &x, &err), 0);
+    CHECK(x.size.width == 8 && x.size.height == 4 && x.size.over_width == 4 && x.size.over_height == 4);
+    for (unsigned c = 0; c < 3; c++) {
+        for (unsigned i = 0; i < 32; i++)
+            CHECK(fabs(x.planes[32 * c + i] - (p.rgb[3 * i + c] / 255.0 - 0.5) / 0.5) < 4e-3);
+        for (unsigned i = 0; i < 16; i++)
+            CHECK(fabs(x.over[16 * c + i] - (whole[3 * i + c] / 255.0 - 0.5) / 0.5) < 4e-3);
+    }
+    ntx_pixels_free(&x);
+    p.rgb[0] = 77; /* 77 / 255 is 0.3019608, and 0.302734375 in bfloat16 */
+    CHECK_EQ(ntx_picture_pixels(&r, &p, &x, &err), 0);
+    CHECK(x.planes[0] == -0.39453125f);
+    ntx_pixels_free(&x);
+    free(p.rgb);
 }
 
 static void test_planes(void)
@@ -147,7 +193,7 @@ static void test_planes(void)
     struct ntx_pixels x;
     struct ntx_err err = {0};
     CHECK_EQ(ntx_picture_pixels(&r, &p, &x, &err), 0);
-    CHECK_EQ(x.width, 4);
+    CHECK_EQ(x.size.width, 4);
     for (unsigned c = 0; c < 3; c++)
         for (unsigned i = 0; i < 16; i++)
             CHECK(fabs(x.planes[16 * c + i] - (p.rgb[3 * i + c] / 255.0 - r.mean[c]) / r.deviation[c]) < 1e-5);
@@ -164,6 +210,7 @@ int main(int argc, char **argv)
         check_resize(one);
     test_sizes();
     test_planes();
+    test_tiles();
     test_canvas();
     json_decref(j);
     return 0;

@@ -19,8 +19,10 @@ enum { OUT = 64 };
 #define NEAR_UNSCALED 1e-2 /* scores that are not scaled: K in half floats weighs more */
 #define NEAR          2e-3 /* by the spread; llama.cpp rounds patches, and has a polynomial for GELU */
 
-static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "glm4v",  "glm5v",
-                                    "kimik25",        "gemma3",           "gemma4v",        "pixtral"};
+static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "glm4v",   "glm5v",
+                                    "kimik25",        "gemma3",           "gemma4v",        "pixtral", "llama4"};
+
+static bool is_in(const char *kind, const char *list) { return strstr(list, kind); }
 
 static void describe_tower(struct mk_file *f, const char *kind, const char *type)
 {
@@ -58,7 +60,7 @@ static int make_tower(const char *kind, const char *type)
 /* The same as in towers.py. */
 static struct ntx_pixels make_pixels(uint32_t w, uint32_t h)
 {
-    struct ntx_pixels p = {w, h, malloc(3 * (size_t)w * h * sizeof *p.planes)};
+    struct ntx_pixels p = {.size = {w, h, 0, 0}, .planes = malloc(3 * (size_t)w * h * sizeof *p.planes)};
     CHECK(p.planes);
     for (uint32_t c = 0; c < 3; c++)
         for (uint32_t y = 0; y < h; y++)
@@ -104,10 +106,10 @@ static void beside_llama(void)
         int fd = make_tower(kind, "F32");
         struct ntx_vision_rows rows = see_made(fd, 2, w, h);
         double square = 0, off = 0;
-        CHECK_EQ(rows.columns * 8, w);
-        CHECK_EQ(rows.rows * 8, h);
+        CHECK_EQ(rows.grid.columns * 8, w);
+        CHECK_EQ(rows.grid.rows * 8, h);
         CHECK_EQ(rows.width, OUT * (1 + rows.deep));
-        CHECK_EQ(json_array_size(values), (rows.columns * rows.rows * (size_t)rows.width + every - 1) / every);
+        CHECK_EQ(json_array_size(values), (ntx_vision_grid_rows(&rows.grid) * rows.width + every - 1) / every);
         json_array_foreach(values, k, value) {
             const double want = json_number_value(value), got = (double)rows.values[k * every];
             square += want * want;
@@ -129,13 +131,13 @@ static void same_bits(void)
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
         for (int type = 0; type < 3; type++) {
             int fd = make_tower(kinds[k], types[type]);
-            const bool square = !strcmp(kinds[k], "gemma3"), small = !strcmp(kinds[k], "pixtral");
+            const bool small = is_in(kinds[k], "gemma3 pixtral llama4");
             const bool large = type == 2 && (!strncmp(kinds[k], "qwen", 4) || !strcmp(kinds[k], "glm4v"));
             for (int i = 0; i < (large ? 5 : 4); i++) {
-                const uint32_t w = square || small ? 24 : size[i][0], h = square || small ? 24 : size[i][1];
+                const uint32_t w = small ? 24 : size[i][0], h = small ? 24 : size[i][1];
                 struct ntx_vision_rows one = see_made(fd, 1, w, h), more = see_as(fd, 3 + (uint32_t)i, i % 2, w, h);
-                CHECK_EQ(one.columns * one.rows, (w / 8) * (h / 8));
-                const size_t n = (size_t)one.columns * one.rows * one.width;
+                CHECK_EQ(ntx_vision_grid_rows(&one.grid), (w / 8) * (h / 8));
+                const size_t n = ntx_vision_grid_rows(&one.grid) * one.width;
                 CHECK_MSG(!memcmp(one.values, more.values, n * sizeof(float)), "%s: bits depend on threads", kinds[k]);
                 for (size_t j = 0; j < n; j++)
                     CHECK(isfinite(one.values[j]));
@@ -144,6 +146,53 @@ static void same_bits(void)
             }
             close(fd);
         }
+}
+
+/* A picture in tiles has the rows that each tile has alone, and then those of the whole. */
+static void tiles(void)
+{
+    enum { SIDE = 24, ACROSS = 3, DOWN = 2, N = 9 /* rows of a tile */ };
+    int fd = make_tower("llama4", "F32");
+    struct ntx_pixels all = make_pixels(ACROSS * SIDE, DOWN * SIDE), whole = make_pixels(SIDE, SIDE), tile = whole;
+    struct ntx_vision_rows got, rows;
+    struct ntx_vision *v;
+    struct ntx_err err = {0};
+    tile.planes = malloc(sizeof(float) * 3 * SIDE * SIDE);
+    CHECK(tile.planes);
+    CHECK(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .threads = 3}, &v, &err));
+    CHECK_EQ(ntx_vision_encode(v, &all, NULL, &got, &err), -EINVAL); /* the whole picture is missing */
+    all.over = whole.planes;
+    all.size.over_width = all.size.over_height = SIDE;
+    CHECK_MSG(!ntx_vision_encode(v, &all, NULL, &got, &err), "%s", err.text);
+    CHECK_EQ(ntx_vision_grid_rows(&got.grid), (ACROSS * DOWN + 1) * N);
+    CHECK_EQ(ntx_vision_tokens(v, &got.grid), (ACROSS * DOWN + 1) * N + (ACROSS - 1) * DOWN + DOWN + 1);
+    for (uint32_t t = 0; t <= ACROSS * DOWN; t++) {
+        for (uint32_t i = 0; i < 3 * SIDE * SIDE; i++) {
+            const uint32_t x = t % ACROSS * SIDE + i % SIDE, y = t / ACROSS * SIDE + i / SIDE % SIDE;
+            tile.planes[i] = t == ACROSS * DOWN
+                                 ? whole.planes[i]
+                                 : all.planes[((size_t)i / SIDE / SIDE * DOWN * SIDE + y) * ACROSS * SIDE + x];
+        }
+        CHECK(!ntx_vision_encode(v, &tile, NULL, &rows, &err));
+        CHECK_EQ(ntx_vision_grid_rows(&rows.grid), N);
+        for (size_t i = 0; i < N * OUT; i++) /* attention adds in another order where a tile lies elsewhere */
+            CHECK(fabsf(rows.values[i] - got.values[t * N * OUT + i]) < 1e-4f);
+        ntx_vision_rows_free(&rows);
+    }
+    all.size.width = 17 * SIDE; /* more tiles than there may be; no pixel is read */
+    all.size.height = SIDE;
+    CHECK_EQ(ntx_vision_encode(v, &all, NULL, &rows, &err), -EINVAL);
+    ntx_vision_rows_free(&got);
+    ntx_vision_close(v);
+    free(all.planes);
+    free(whole.planes);
+    free(tile.planes);
+    close(fd);
+}
+
+static uint64_t bytes_for(const struct ntx_vision *v, uint32_t width, uint32_t height)
+{
+    return ntx_vision_bytes(v, &(struct ntx_fitted){.width = width, .height = height});
 }
 
 static void rules(void)
@@ -161,7 +210,8 @@ static void rules(void)
                 {"<|media_begin|>image<|media_content|>", "<|media_end|>", NULL, NTX_FIT_PADDED, false, false, 0},
                 {"\n\n<start_of_image>", "<end_of_image>\n\n", NULL, NTX_FIT_SQUARE, false, true, 0},
                 {"<|image>", "<image|>", NULL, NTX_FIT_FILL, false, true, 0},
-                {"", "[IMG_END]", "[IMG_BREAK]", NTX_FIT_LONGEST, false, false, 0}};
+                {"", "[IMG_END]", "[IMG_BREAK]", NTX_FIT_LONGEST, false, false, 0},
+                {"<|image_start|>", "<|image_end|>", NULL, NTX_FIT_TILES, false, false, 0}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int fd = make_tower(kinds[k], "F32");
         struct ntx_vision *v;
@@ -176,11 +226,10 @@ static void rules(void)
         CHECK_EQ(t->bidirectional, want[k].bidirectional);
         CHECK_EQ(r->fit, want[k].fit);
         CHECK_EQ(r->factor, 8);
-        CHECK_EQ(r->filter, !strcmp(kinds[k], "gemma3") ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC);
+        CHECK_EQ(r->filter, is_in(kinds[k], "gemma3 llama4") ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC);
         CHECK_EQ(ntx_vision_deep(v), want[k].deep);
         CHECK_EQ(ntx_vision_n_embd(v), OUT);
-        CHECK(ntx_vision_bytes(v, 16, 16) < ntx_vision_bytes(v, 24, 32));
-        CHECK(ntx_vision_bytes(v, 0, 0) >= ntx_vision_bytes(v, 24, 24));
+        CHECK(bytes_for(v, 24, 24) < bytes_for(v, 48, 48));
         if (r->fit == NTX_FIT_MULTIPLE)
             CHECK(r->min_pixels == 8 * 64 && r->max_pixels == 4096 * 64);
         ntx_vision_close(v);
@@ -267,17 +316,17 @@ static void refused_pictures(void)
     CHECK(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .threads = 2}, &v, &err));
     CHECK_EQ(ntx_vision_encode(v, &p, &unwanted, &rows, &err), -ECANCELED);
     CHECK_MSG(strstr(err.text, "nobody waits"), "%s", err.text);
-    p.width = 23;
+    p.size.width = 23;
     CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), -EINVAL);
-    p.width = 24;
+    p.size.width = 24;
     CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), 0); /* it goes on after a failure */
     ntx_vision_rows_free(&rows);
-    const uint64_t ram = ntx_vision_bytes(v, 24, 16) - 1;
+    const uint64_t ram = bytes_for(v, 24, 16) - 1;
     ntx_vision_close(v);
     CHECK(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .threads = 2, .ram = ram}, &v, &err));
     CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), -ENOMEM);
     CHECK_MSG(strstr(err.text, "a picture of 24 x 16 pixels needs"), "%s", err.text);
-    p.height = 8;
+    p.size.height = 8;
     CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), 0);
     ntx_vision_rows_free(&rows);
     ntx_vision_close(v);
@@ -290,6 +339,7 @@ int main(void)
     rules();
     refusals();
     refused_pictures();
+    tiles();
     same_bits();
     beside_llama();
     return 0;
