@@ -140,6 +140,9 @@ static int write_sums(struct run *r, const char *text, struct ntx_err *err)
     if (!rc && !r->o->quiet)
         printf("%u matrices, %u tokens in %u windows, perplexity %.4f\n", ntx_imatrix_n(m), r->windows * r->ctx,
                r->windows, exp(r->nll / NTX_MAX(r->scored, 1u)));
+    if (!rc && !r->o->quiet && ntx_imatrix_tokens(m) < NTX_IMATRIX_FEW)
+        ntx_say("%u tokens are few for an importance matrix; some hundred thousand make a good one",
+                ntx_imatrix_tokens(m));
     ntx_imatrix_free(m);
     return rc;
 }

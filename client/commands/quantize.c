@@ -129,6 +129,16 @@ static void print_quantize_report(const struct ntx_options *o, const struct ntx_
         ntx_out_format("relative error %.4f; worst %.4f, %s\n", r->error, r->worst, r->worst_name);
 }
 
+static void print_imatrix(const struct ntx_options *o, const struct ntx_imatrix *m)
+{
+    const char *text = ntx_imatrix_dataset(m);
+    if (!o->json)
+        ntx_out_format("importance matrix from %u tokens%s%s\n", ntx_imatrix_tokens(m), *text ? " of " : "", text);
+    if (ntx_imatrix_tokens(m) < NTX_IMATRIX_FEW)
+        ntx_say("%s was made from few tokens: %u; some hundred thousand make a good importance matrix", o->imatrix,
+                ntx_imatrix_tokens(m));
+}
+
 /* Warnings that the user should read before using the file. */
 static void print_warnings(const struct ntx_quantize_report *r)
 {
@@ -187,6 +197,8 @@ static int quantize(struct ntx_options *o, struct ntx_quantize_options *q, struc
         report_json(&r, t);
     else if (!rc && !o->quiet)
         print_quantize_report(o, &r);
+    if (!rc && !o->quiet && imatrix)
+        print_imatrix(o, imatrix);
     if (!rc && !o->quiet)
         print_warnings(&r);
     ntx_model_files_close(&f);

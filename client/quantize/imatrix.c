@@ -95,6 +95,15 @@ uint32_t ntx_imatrix_n(const struct ntx_imatrix *m) { return m->n; }
 uint32_t ntx_imatrix_chunks(const struct ntx_imatrix *m) { return m->chunks; }
 const char *ntx_imatrix_dataset(const struct ntx_imatrix *m) { return m->dataset; }
 
+uint32_t ntx_imatrix_tokens(const struct ntx_imatrix *m)
+{
+    float most = 0;
+    for (uint32_t i = 0; i < m->n; i++)
+        for (uint32_t k = 0; k < m->list[i].n_mat; k++)
+            most = NTX_MAX(most, m->list[i].count[k]);
+    return most < (float)(1u << 31) ? (uint32_t)most : 1u << 31;
+}
+
 /* ---- reading */
 
 static int read_values(int fd, const struct ntx_gguf_tensor *t, float *v, struct ntx_err *err)

@@ -17,6 +17,8 @@
 
 struct ntx_imatrix;
 
+#define NTX_IMATRIX_FEW 10000 /* users are warned of a matrix from fewer tokens */
+
 struct ntx_importance {
     char name[80];     /* name of the matrix's tensor */
     uint32_t n, n_mat; /* inputs; matrices */
@@ -33,6 +35,7 @@ const struct ntx_importance *ntx_imatrix_find(const struct ntx_imatrix *m,
 uint32_t ntx_imatrix_n(const struct ntx_imatrix *m);
 uint32_t ntx_imatrix_chunks(const struct ntx_imatrix *m);     /* number of text windows summed */
 const char *ntx_imatrix_dataset(const struct ntx_imatrix *m); /* the text's name, or "" */
+uint32_t ntx_imatrix_tokens(const struct ntx_imatrix *m);     /* tokens summed: the largest count of a matrix */
 
 /* Makes a new one; matrices are added (values are copied) and written. -ENOMEM, or an error with a text. */
 struct ntx_imatrix *ntx_imatrix_new(const char *dataset, uint32_t chunks, uint32_t chunk_tokens);

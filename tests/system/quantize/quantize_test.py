@@ -414,7 +414,10 @@ def check_imatrix():
             sum(v) / count,
         )
     # it reduces the weighted error, and makes two bits possible
-    done(DEMO, OUT, "IQ2_XXS", "--imatrix", path)
+    r = done(DEMO, OUT, "IQ2_XXS", "--imatrix", path)
+    tokens = int(max(c for _, counts in s.values() for c in counts))
+    assert "importance matrix from %d tokens of held-out.txt" % tokens in r.stdout, r.stdout
+    assert "was made from few tokens: %d" % tokens in r.stderr, r.stderr
     from gguf_edit import Gguf
 
     assert b"quantize.imatrix.entries_count\x04\x00\x00\x00\x54\x00\x00\x00" in open(OUT, "rb").read()
@@ -467,7 +470,7 @@ def check_imatrix():
         stdout=subprocess.DEVNULL,
     )
     r = imatrix(moe, text, "-o", path, "--ctx", "32", "--limit", "8")
-    assert "experts were never chosen" in r.stderr, r.stderr
+    assert "experts were never chosen" in r.stderr and "8 tokens are few" in r.stderr, r.stderr
     s = sums(path)
     v, counts = s["blk.0.ffn_down_exps.weight"]
     assert len(counts) > 4 and min(counts) == 0 and max(counts) > 0, counts
