@@ -10,17 +10,33 @@
 #define ROWS_SHARE   16          /* and its rows a smaller part */
 #define KEPT         8           /* usual pictures whose rows are kept for later texts, in at most the same part */
 
-/* Memory for a square picture of so many pixels a side, as the model sees it. */
+/* Memory for a picture of this size, as the model sees it. */
+static void measure(const struct ntx_vision *v, const struct ntx_fitted *size, uint64_t *encode, uint64_t *image)
+{
+    const struct ntx_vision_grid grid = ntx_vision_grid_of(v, size);
+    *encode = ntx_vision_bytes(v, size) - ntx_vision_weights(v, false);
+    *image = ntx_vision_grid_rows(&grid) * ntx_vision_n_embd(v) * (1 + ntx_vision_deep(v)) * sizeof(float);
+}
+
 static int measure_square(const struct ntx_vision *v, uint32_t side, uint64_t *encode, uint64_t *image,
                           struct ntx_err *err)
 {
     struct ntx_fitted size;
     int rc = ntx_picture_size(ntx_vision_rule(v), side, side, &size, err);
-    if (rc)
-        return rc;
-    const struct ntx_vision_grid grid = ntx_vision_grid_of(v, &size);
-    *encode = ntx_vision_bytes(v, &size) - ntx_vision_weights(v, false);
-    *image = ntx_vision_grid_rows(&grid) * ntx_vision_n_embd(v) * (1 + ntx_vision_deep(v)) * sizeof(float);
+    if (!rc)
+        measure(v, &size, encode, image);
+    return rc;
+}
+
+/* The same for the largest picture. Where the area is bounded, a narrow one is as large as that; padding less than
+ * doubles it. */
+static int measure_largest(const struct ntx_vision *v, uint64_t *encode, uint64_t *image, struct ntx_err *err)
+{
+    const struct ntx_picture_rule *r = ntx_vision_rule(v);
+    const uint64_t squares = r->max_pixels / r->factor / r->factor * (r->fit == NTX_FIT_PADDED ? 2 : 1);
+    if (!squares)
+        return measure_square(v, NTX_PICTURE_SIDE, encode, image, err);
+    measure(v, &(struct ntx_fitted){.width = r->factor, .height = (uint32_t)squares * r->factor}, encode, image);
     return 0;
 }
 
@@ -29,9 +45,13 @@ int ntx_vision_need_of(const struct ntx_vision *v, uint64_t ram, struct ntx_visi
     uint64_t usual, usual_image, largest, largest_image;
     int rc = measure_square(v, USUAL_SIDE, &usual, &usual_image, err);
     if (!rc)
-        rc = measure_square(v, NTX_PICTURE_SIDE, &largest, &largest_image, err);
+        rc = measure_largest(v, &largest, &largest_image, err);
     if (rc)
         return rc;
+    if (ntx_vision_rule(v)->fit == NTX_FIT_FILL) { /* whatever its size: most shapes hold more than a square */
+        usual = largest;
+        usual_image = largest_image;
+    }
     *out = (struct ntx_vision_need){.resident = ntx_vision_weights(v, false),
                                     .streamed = ntx_vision_weights(v, true),
                                     .least_encode = NTX_MAX(usual, DECODE_LEAST),

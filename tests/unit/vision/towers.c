@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "computed/picture/picture.h"
+#include "computed/vision/need.h"
 #include "computed/vision/vision.h"
 #include "model/arch.h"
 #include "model/quant.h"
@@ -237,6 +238,35 @@ static void rules(void)
     }
 }
 
+/* The memory that is set aside holds pictures of every shape; a short budget those that are enlarged, too. */
+static void needs(void)
+{
+    static const uint32_t shapes[][2] = {{3000, 3000}, {3000, 2000}, {2000, 3000}, {3000, 500}, {70, 3000}, {40, 30}};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        int fd = make_tower(kinds[k], "F32");
+        struct ntx_vision *v;
+        struct ntx_err err = {0};
+        struct ntx_vision_need ample, little;
+        CHECK(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .look = true}, &v, &err));
+        CHECK(!ntx_vision_need_of(v, 1ull << 40, &ample, &err) && !ntx_vision_need_of(v, 0, &little, &err));
+        const struct ntx_vision_need *least = ntx_vision_rule(v)->fit == NTX_FIT_FILL
+                                                  ? &little
+                                                  : &ample; /* whatever its size, it is as large */
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+            struct ntx_fitted size;
+            CHECK(!ntx_picture_size(ntx_vision_rule(v), shapes[i][0], shapes[i][1], &size, &err));
+            const struct ntx_vision_grid grid = ntx_vision_grid_of(v, &size);
+            const uint64_t rows = ntx_vision_grid_rows(&grid),
+                           image = rows * OUT * (1 + ntx_vision_deep(v)) * sizeof(float);
+            CHECK_MSG(ntx_vision_bytes(v, &size) - ntx_vision_weights(v, false) <= least->encode &&
+                          image <= least->image && (!least->rows_together || rows <= least->rows_together),
+                      "%s, %u x %u", kinds[k], size.width, size.height);
+        }
+        ntx_vision_close(v);
+        close(fd);
+    }
+}
+
 /* Opens, and expects an error with this text. */
 static void refuse(int fd, const struct ntx_model *text, uint64_t ram, int rc, const char *says)
 {
@@ -337,6 +367,7 @@ static void refused_pictures(void)
 int main(void)
 {
     rules();
+    needs();
     refusals();
     refused_pictures();
     tiles();
