@@ -535,7 +535,7 @@ def convert(converter, folder, pre, out, *options):
     cls = conversion.get_model_class(arch)
     cls.set_vocab = lambda self: self._set_vocab_gpt2()
     argv, sys.argv = sys.argv, [converter, folder, '--outfile', out, '--outtype', 'f32']
-    sys.argv += ['--no-mtp'] if cls.supports_mtp_export else []
+    sys.argv += ['--no-mtp'] if cls.supports_mtp_export and '--mmproj' not in options else []
     sys.argv += options
     try:
         runpy.run_path(converter, run_name='__main__')

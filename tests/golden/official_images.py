@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""official_images.py BIN CONVERTER [--keep DIR]: a model that sees, beside transformers and llama.cpp's mtmd.
+"""official_images.py BIN CONVERTER [--keep DIR] [FAMILY ...]: models that see, beside transformers and mtmd.
 
-A small random Qwen3-VL of transformers' class is saved as published models are; llama.cpp's converter makes the model's
-GGUF and the projector's. Texts with pictures (first, last, between, two) are computed by all three: the likeliest
-tokens after the text, and an answer. The pictures' sides are multiples of 32 pixels, and they have eight rows or more,
-which mtmd asks for: so no resizing is compared.
+A small random model of transformers' class (Qwen3-VL, Qwen3.5 with experts, Gemma 3 and 4, whose pictures see both
+ways) is saved as published models are; llama.cpp's converter makes the model's GGUF and the projector's. Texts with
+pictures (first, last, between, two) are computed by all: the likeliest tokens after the text, and an answer. The
+pictures have sizes that no processor changes, and eight rows or more, which mtmd asks for: so no resizing is compared.
+mtmd has not the text around Gemma's pictures that transformers has, and is not asked for these.
 
 It needs what official.py needs; official_test.py runs it in tests/run --long.
 """
 
 import ctypes
+import json
 import os
 import struct
 import sys
@@ -26,36 +28,146 @@ import transformers
 
 import make
 import official
+import towers
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 START, END, PAD = 317, 318, 319
-MARKS = {START: '<|vision_start|>', END: '<|vision_end|>', PAD: '<|image_pad|>'}
-TOP, ANSWER, TOLERANCE = 20, 6, 0.02
+TOP, ANSWER, TOLERANCE, CTX = 20, 6, 0.02, 1024
 PATCH, MERGE = 16, 2
-FAMILY = (
-    'Qwen3VLForConditionalGeneration',
-    {
-        'text_config': dict(
-            official.COMMON,
-            rope_parameters=official.default_rope(5e6, mrope_section=[12, 10, 10], mrope_interleaved=True),
-        ),
-        'vision_config': dict(
-            depth=4,
-            hidden_size=64,
-            intermediate_size=96,
-            num_heads=4,
-            out_hidden_size=192,
-            patch_size=PATCH,
-            spatial_merge_size=MERGE,
-            temporal_patch_size=2,
-            num_position_embeddings=64,
-            deepstack_visual_indexes=[1, 2],
-        ),
-        'image_token_id': PAD,
-        'vision_start_token_id': START,
-        'vision_end_token_id': END,
-    },
+TEXT = dict(official.COMMON, max_position_embeddings=2048)
+QWEN_MARKS = ('<|vision_start|>', '<|vision_end|>', '<|image_pad|>')
+QWEN_TOWER = dict(
+    depth=4,
+    hidden_size=64,
+    intermediate_size=96,
+    num_heads=4,
+    out_hidden_size=192,
+    patch_size=PATCH,
+    spatial_merge_size=MERGE,
+    temporal_patch_size=2,
+    num_position_embeddings=64,
 )
+QWEN_IDS = {'image_token_id': PAD, 'vision_start_token_id': START, 'vision_end_token_id': END}
+QWEN_PROCESSOR = {
+    'image_mean': [0.5, 0.5, 0.5],
+    'image_std': [0.5, 0.5, 0.5],
+    'patch_size': 16,
+    'merge_size': 2,
+    'temporal_patch_size': 2,
+    'size': {'shortest_edge': 1024, 'longest_edge': 262144},
+    'image_processor_type': 'Qwen2VLImageProcessorFast',
+}
+# name: the class, its configuration, marks (begin, end, row), text around them, its processor's, sizes of pictures by
+# which those of TEXTS are replaced (none: they stay), and whether mtmd is asked
+FAMILIES = {
+    'qwen3vl': (
+        'Qwen3VLForConditionalGeneration',
+        {
+            'text_config': dict(
+                TEXT,
+                rope_parameters=official.default_rope(5e6, mrope_section=[12, 10, 10], mrope_interleaved=True),
+            ),
+            'vision_config': dict(QWEN_TOWER, deepstack_visual_indexes=[1, 2]),
+            **QWEN_IDS,
+        },
+        QWEN_MARKS,
+        '',
+        QWEN_PROCESSOR,
+        [],
+        True,
+    ),
+    'qwen3.5moe': (
+        'Qwen3_5MoeForConditionalGeneration',
+        {
+            'text_config': dict(
+                TEXT,
+                num_hidden_layers=4,
+                layer_types=['linear_attention', 'full_attention'] * 2,
+                linear_num_key_heads=2,
+                linear_num_value_heads=4,
+                linear_key_head_dim=32,
+                linear_value_head_dim=32,
+                linear_conv_kernel_dim=4,
+                num_experts=6,
+                num_experts_per_tok=2,
+                moe_intermediate_size=64,
+                shared_expert_intermediate_size=64,
+                rope_parameters=official.default_rope(
+                    1e6, mrope_section=[3, 3, 2], mrope_interleaved=True, partial_rotary_factor=0.25
+                ),
+            ),
+            'vision_config': QWEN_TOWER,
+            **QWEN_IDS,
+        },
+        QWEN_MARKS,
+        '',
+        QWEN_PROCESSOR,
+        [],
+        True,
+    ),
+    'gemma3': (
+        'Gemma3ForConditionalGeneration',
+        {
+            'text_config': dict(TEXT, sliding_window=24, rope_local_base_freq=1e4, query_pre_attn_scalar=64),
+            'vision_config': dict(
+                hidden_size=72,
+                intermediate_size=104,
+                num_hidden_layers=3,
+                num_attention_heads=3,
+                patch_size=14,
+                image_size=168,
+                vision_use_head=False,
+            ),
+            'mm_tokens_per_image': 36,
+            'boi_token_index': START,
+            'eoi_token_index': END,
+            'image_token_index': PAD,
+        },
+        ('<start_of_image>', '<end_of_image>', '<image_soft_token>'),
+        '\n\n',
+        {'image_seq_length': 36, 'image_mean': [0.5] * 3, 'image_std': [0.5] * 3},
+        [(168, 168)],
+        False,
+    ),
+    'gemma4': (
+        'Gemma4ForConditionalGeneration',
+        {
+            'text_config': dict(
+                TEXT,
+                global_head_dim=96,
+                hidden_size_per_layer_input=0,
+                sliding_window=24,
+                layer_types=['sliding_attention', 'full_attention'] * 2,
+                num_hidden_layers=4,
+                use_bidirectional_attention='vision',
+                final_logit_softcapping=30.0,
+                tie_word_embeddings=True,
+            ),
+            'vision_config': dict(
+                hidden_size=96,
+                intermediate_size=104,
+                num_hidden_layers=3,
+                num_attention_heads=4,
+                num_key_value_heads=4,
+                head_dim=24,
+                patch_size=16,
+                pooling_kernel_size=3,
+                position_embedding_size=900,
+                use_clipped_linears=True,
+                standardize=True,
+            ),
+            'audio_config': None,
+            'boi_token_id': START,
+            'eoi_token_id': END,
+            'image_token_id': PAD,
+        },
+        ('<|image>', '<image|>', '<|image|>'),
+        '',
+        {'image_mean': [0.0] * 3, 'image_std': [1.0] * 3},
+        [(960, 672), (672, 960)],
+        False,
+    ),
+}
 TEXTS = {  # a text, or a picture's width and height
     'first': [(128, 96), 'what is it?'],
     'last': ['see this: ', (64, 160)],
@@ -63,6 +175,15 @@ TEXTS = {  # a text, or a picture's width and height
     'two': ['one ', (96, 96), ' and two ', (256, 32), ' end'],
     'joined': [(96, 96), (64, 128), 'ok'],
 }
+
+
+def parts_of(family, name):
+    """The text, with pictures of the family's sizes."""
+    sizes, out = FAMILIES[family][5], []
+    for part in TEXTS[name]:
+        n = sum(not isinstance(x, str) for x in out)
+        out.append(part if isinstance(part, str) or not sizes else sizes[n % len(sizes)])
+    return out
 
 
 def picture(width, height, seed):
@@ -81,14 +202,40 @@ def png(rgb):
     return b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', head) + chunk(b'IDAT', zlib.compress(raw)) + chunk(b'IEND', b'')
 
 
-def patches(rgb):
-    """As Qwen2VLImageProcessor cuts a picture."""
-    x = (rgb.astype(np.float32) / 255 - 0.5) / 0.5
-    height, width = rgb.shape[:2]
-    rows, columns = height // PATCH, width // PATCH
-    x = np.repeat(x.transpose(2, 0, 1)[None], 2, 0)  # two frames
-    x = x.reshape(1, 2, 3, rows // MERGE, MERGE, PATCH, columns // MERGE, MERGE, PATCH)
-    return x.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(rows * columns, -1), (1, rows, columns)
+def floats(rgb):
+    return (rgb.astype(np.float32) / 255 - 0.5) / 0.5
+
+
+def see_qwen(pictures):
+    """As Qwen2VLImageProcessor cuts pictures, and the rows of each."""
+    pixels, grids = [], []
+    for rgb in pictures:
+        height, width = rgb.shape[:2]
+        rows, columns = height // PATCH, width // PATCH
+        x = np.repeat(floats(rgb).transpose(2, 0, 1)[None], 2, 0)  # two frames
+        x = x.reshape(1, 2, 3, rows // MERGE, MERGE, PATCH, columns // MERGE, MERGE, PATCH)
+        pixels.append(x.transpose(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(rows * columns, -1))
+        grids.append((1, rows, columns))
+    given = {'pixel_values': torch.tensor(np.concatenate(pixels)), 'image_grid_thw': torch.tensor(grids)}
+    return given, [len(x) // MERGE**2 for x in pixels]
+
+
+def see_gemma3(pictures):
+    x = np.stack([floats(rgb).transpose(2, 0, 1) for rgb in pictures])
+    return {'pixel_values': torch.tensor(x)}, [36] * len(pictures)
+
+
+def see_gemma4(pictures):
+    """The model has its own range of colours."""
+    pixels, places = [], []
+    for rgb in pictures:
+        height, width = rgb.shape[:2]
+        x = rgb.astype(np.float32).reshape(height // PATCH, PATCH, width // PATCH, PATCH, 3) / 255
+        pixels.append(x.transpose(0, 2, 1, 3, 4).reshape(height // PATCH * (width // PATCH), -1))
+        y, x = np.mgrid[0 : height // PATCH, 0 : width // PATCH]
+        places.append(np.stack([x, y], -1).reshape(-1, 2))
+    given = {'pixel_values': torch.tensor(np.stack(pixels)), 'image_position_ids': torch.tensor(np.stack(places))}
+    return given, [len(x) // 9 for x in pixels]
 
 
 def byte_ids(text):
@@ -103,27 +250,19 @@ def byte_ids(text):
     return out
 
 
-def by_transformers(model, parts):
-    ids, pixels, grids = [], [], []
-    for n, part in enumerate(parts):
-        if isinstance(part, str):
-            ids += byte_ids(part)
-            continue
-        x, grid = patches(picture(*part, n))
-        pixels.append(x)
-        grids.append(grid)
-        ids += [START] + [PAD] * (len(x) // MERGE**2) + [END]
+def by_transformers(family, model, parts):
+    see = {'gemma3': see_gemma3, 'gemma4': see_gemma4}.get(family, see_qwen)
+    given, rows = see([picture(*part, n) for n, part in enumerate(parts) if not isinstance(part, str)])
+    around, ids = byte_ids(FAMILIES[family][3]), []
+    for part in parts:
+        ids += byte_ids(part) if isinstance(part, str) else around + [START] + [PAD] * rows.pop(0) + [END] + around
     out = []
     with torch.no_grad():
         for _ in range(ANSWER):
             kinds = torch.tensor([[int(i == PAD) for i in ids]])
-            logits = model(
-                input_ids=torch.tensor([ids]),
-                pixel_values=torch.tensor(np.concatenate(pixels)),
-                image_grid_thw=torch.tensor(grids),
-                mm_token_type_ids=kinds,
-                use_cache=False,
-            ).logits[0, -1]
+            key = 'token_type_ids' if family == 'gemma3' else 'mm_token_type_ids'
+            more = dict(given, use_cache=False, **{key: kinds})
+            logits = model(input_ids=torch.tensor([ids]), **more).logits[0, -1]
             out.append(logits.double().log_softmax(0).numpy())
             ids.append(int(logits.argmax()))
     return np.array(out), ids[-ANSWER:], len(ids) - ANSWER
@@ -136,7 +275,7 @@ def by_llama(model, projector, parts):
     ctx = M.mtmd_init_from_file(projector.encode(), model, p)
     assert ctx, projector
     c = L.llama_context_default_params()
-    c.n_ctx, c.n_batch, c.n_ubatch, c.n_threads, c.n_threads_batch, c.flash_attn_type = 512, 512, 512, 1, 1, 0
+    c.n_ctx, c.n_batch, c.n_ubatch, c.n_threads, c.n_threads_batch, c.flash_attn_type = CTX, 512, 512, 1, 1, 0
     c.type_k = c.type_v = 0
     lctx = L.llama_init_from_model(model, c)
     text = ''.join(x if isinstance(x, str) else p.media_marker.decode() for x in parts).encode()
@@ -207,33 +346,63 @@ def by_ntx(client, parts):
 
 
 def far(got, want):
-    """The largest difference of a likely token's log-probability. Answers that part are not compared further."""
+    """The largest difference of a likely token's log-probability, by the spread of all. Answers that part are not
+    compared further."""
     most = 0.0
     for step, (mine, theirs) in enumerate(zip(got[0], want[0])):
-        most = max([most] + [abs(mine[t] - theirs[t]) for t in mine])
+        most = max([most] + [abs(mine[t] - theirs[t]) / theirs.std() for t in mine])
         if got[1][step] != want[1][step]:
             break
     return most
 
 
-def prepare(converter, folder, where):
-    official.FAMILIES['qwen3vl-sees'] = FAMILY + ('qwen2',)
-    model = official.random_model('qwen3vl-sees')
+def prepare(converter, family, folder, where):
+    cls, config, marks, _, processor = FAMILIES[family][:5]
+    more = {k: v for k, v in config.items() if k not in ('text_config', 'vision_config')}
+    saved = family != 'gemma3'
+    towers.FAMILIES[family] = towers.Family(
+        cls, config['text_config'], config['vision_config'], [], None, more=more, as_saved=saved
+    )
+    model = towers.random_model(family)
     model.save_pretrained(folder)
-    official.write_vocabulary(folder, MARKS)
+    named = dict(zip((START, END, PAD), marks, strict=True))
+    official.write_vocabulary(folder, named | {START - 1: '<|endoftext|>'})  # some tokenizers add it elsewhere
+    towers.publish_tensors(folder, family)
     with open(os.path.join(folder, 'preprocessor_config.json'), 'w') as f:
-        f.write(
-            '{"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5], "patch_size": 16, "merge_size": 2,'
-            ' "temporal_patch_size": 2, "size": {"shortest_edge": 1024, "longest_edge": 262144},'
-            ' "image_processor_type": "Qwen2VLImageProcessorFast"}'
-        )
-    text, projector = os.path.join(where, 'sees.gguf'), os.path.join(where, 'sees-mmproj.gguf')
+        json.dump(processor, f)
+    text, projector = (os.path.join(where, family + end) for end in ('.gguf', '-mmproj.gguf'))
     official.convert(converter, folder, 'qwen2', text)
     official.convert(converter, folder, 'qwen2', projector, '--mmproj')
     return model, text, projector
 
 
-def run(binaries, converter, keep):
+def run_family(client, converter, family, where):
+    good, asks_mtmd = True, FAMILIES[family][6]
+    with tempfile.TemporaryDirectory() as folder:
+        model, text, projector = prepare(converter, family, folder, where)
+    llama = make.load(text) if asks_mtmd else None
+    fds = [os.open(p, os.O_RDONLY) for p in (text, projector)]
+    call(client, 'load', {'names': [text], 'ctx': CTX, 'mmproj': projector, 'projector': 1}, fds)
+    for name in TEXTS:
+        parts = parts_of(family, name)
+        hf, got = by_transformers(family, model, parts), by_ntx(client, parts)
+        a, said = far(got, hf), ''
+        ok = a < TOLERANCE and got[2] == hf[2]
+        if llama:
+            cpp = by_llama(llama, projector, parts)
+            b, theirs = far(got, cpp), np.abs(hf[0][0] - cpp[0][0]).max() / hf[0][0].std()
+            ok = a < max(TOLERANCE, 3 * theirs) and min(a, b) < TOLERANCE and got[2] == hf[2]
+            said = ', beside mtmd %.2g, these %.2g' % (b, theirs)
+        good &= ok
+        print(
+            '%s  %-10s %-8s %3d tokens (%d): ntx beside transformers %.2g%s; answers %s %s'
+            % ('ok  ' if ok else 'FAIL', family, name, got[2], hf[2], a, said, got[1], hf[1]),
+            flush=True,
+        )
+    return good
+
+
+def run(binaries, converter, keep, families):
     os.environ.setdefault('NTX_BIN', binaries)
     os.environ.setdefault('NTX_SOURCE', SOURCE)
     sys.path.insert(0, os.path.join(SOURCE, 'tests', 'lib'))
@@ -241,22 +410,9 @@ def run(binaries, converter, keep):
 
     good = True
     with tempfile.TemporaryDirectory() as tmp:
-        model, text, projector = prepare(converter, os.path.join(tmp, 'model'), keep or tmp)
-        llama = make.load(text)
-        with Daemons() as d:
-            client, fds = d.client(300), [os.open(p, os.O_RDONLY) for p in (text, projector)]
-            call(client, 'load', {'names': [text], 'ctx': 512, 'mmproj': projector, 'projector': 1}, fds)
-            for name, parts in TEXTS.items():
-                hf, cpp, got = by_transformers(model, parts), by_llama(llama, projector, parts), by_ntx(client, parts)
-                a, b = far(got, hf), far(got, cpp)
-                theirs = np.abs(hf[0][0] - cpp[0][0]).max()
-                ok = a < max(TOLERANCE, 3 * theirs) and min(a, b) < TOLERANCE and got[2] == hf[2]
-                good &= ok
-                print(
-                    '%s  %-8s %3d tokens: ntx beside transformers %.2g, beside mtmd %.2g, these %.2g; answers %s %s %s'
-                    % ('ok  ' if ok else 'FAIL', name, got[2], a, b, theirs, got[1], hf[1], cpp[1]),
-                    flush=True,
-                )
+        for family in families or FAMILIES:
+            with Daemons() as d:
+                good &= run_family(d.client(300), converter, family, keep or tmp)
     return good
 
 
@@ -266,7 +422,7 @@ def main():
         at = argv.index('--keep')
         keep = argv[at + 1]
         del argv[at : at + 2]
-    if len(argv) != 2:
+    if len(argv) < 2 or set(argv[2:]) - set(FAMILIES):
         print(__doc__, file=sys.stderr)
         return 100
     warnings.simplefilter('ignore')
@@ -274,7 +430,7 @@ def main():
     L.llama_log_set(make.quiet, None)
     M.mtmd_helper_log_set(make.quiet, None)
     L.llama_backend_init()
-    return 0 if run(os.path.abspath(argv[0]), os.path.abspath(argv[1]), keep) else 1
+    return 0 if run(os.path.abspath(argv[0]), os.path.abspath(argv[1]), keep, argv[2:]) else 1
 
 
 if __name__ == '__main__':

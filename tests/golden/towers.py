@@ -399,8 +399,8 @@ def rename(folder, name):
     safetensors.torch.save_file({name(n): x for n, x in safetensors.torch.load_file(path).items()}, path)
 
 
-def publish(folder, name):
-    """Tensors as they are called in published files, and control tokens of pictures."""
+def publish_tensors(folder, name):
+    """Tensors as they are called in published files."""
     siglip = 'vision_tower.embeddings.', 'vision_tower.encoder.', 'vision_tower.post_layernorm.'
 
     def published(part):
@@ -411,6 +411,11 @@ def publish(folder, name):
         rename(folder, lambda part: part.replace('model.mm_', 'mm_').replace('encoder.patch_embed', 'patch_embed'))
     if not FAMILIES[name].as_saved:
         rename(folder, published)
+
+
+def publish(folder, name):
+    """The same, and control tokens of pictures."""
+    publish_tensors(folder, name)
     path = os.path.join(folder, 'tokenizer.json')
     with open(path) as f:
         whole = json.load(f)
