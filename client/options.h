@@ -94,6 +94,8 @@ struct ntx_options {
     const char *order;
     const char *of_machines; /* --share I/N */
     bool delta, force;       /* force: pack, calibrate */
+    bool planes, join;
+    uint32_t low_bits; /* 0: not given */
     const char *delta_base;
     uint32_t delta_rank;
     float delta_error;

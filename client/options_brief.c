@@ -59,6 +59,8 @@ static const struct option_brief {
     {NTX_OPT_PACK, "share", "only what machine I of N reads"},
     {NTX_OPT_PACK, "machines", "with --share: split as `ntx plan --machines` does"},
     {NTX_OPT_PACK, "delta", "one base layer and low-rank layer deltas"},
+    {NTX_OPT_PACK, "planes", "high bits that draft, low bits that are read"},
+    {NTX_OPT_PACK, "join", "make the model of --planes whole again"},
     {NTX_OPT_PACK, "base", "with --delta: the difference from BASE, as a LoRA"},
     {NTX_OPT_QUANTIZE, "imatrix", "use an importance matrix (`ntx imatrix`)"},
     {NTX_OPT_QUANTIZE, "tensor", "type of tensors that match (repeatable)"},

@@ -240,6 +240,14 @@ static const struct ntx_setting pack_entries[] = {
      REAL(delta_error, 0, 1)},
     {"base", 0, "BASE", "with --delta: OUT is the difference of MODEL, a fine-tune, from BASE: an adapter for --lora",
      TEXT(delta_base)},
+    {"planes", 0, NULL,
+     "no groups: OUT gets the low bits of the weights, and OUT.draft.gguf the high bits, which stay in memory and "
+     "draft "
+     "while the low bits are read",
+     FLAG(planes)},
+    {"low-bits", 0, "N", "with --planes: low bits of Q4_K's weights, 1 or 2 (default 2); other types have one way",
+     .kind = NTX_SET_COUNT, .min = 1, .max = 2, AT(low_bits)},
+    {"join", 0, NULL, "OUT is the whole model again, of low and high bits that --planes wrote", FLAG(join)},
     {"force", 0, NULL, "write the file even if it saves nothing; with --delta also whatever its error", FLAG(force)},
 };
 static const struct ntx_setting quantize_entries[] = {

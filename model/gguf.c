@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "model/gguf_part.h"
+#include "model/planes.h"
 #include "model/tensors.h"
 
 #define MAX_PARTS 128 /* the number of descriptors that one message can pass */
@@ -24,6 +25,7 @@ struct entry {
 struct ntx_gguf {
     struct ntx__gguf_part *parts;    /* only the first part and adapters keep their keys */
     unsigned n_parts, n_own;         /* all files, and those of the model, which come first */
+    bool planes;                     /* its files are low and high bits */
     char *names;                     /* names of adapters' tensors */
     struct ntx_gguf_tensor *tensors; /* of all parts, in order */
     uint64_t n_tensors;
@@ -77,6 +79,33 @@ static int index_all_keys(struct ntx_gguf *g, struct ntx_err *err)
     return index_names(g->key_index, p->n_kv, "key", err);
 }
 
+/* Tensors as the high bits list them; those that are split become tensors of low bits. */
+static int join_planes(struct ntx_gguf *g, uint64_t *n, struct ntx_err *err)
+{
+    const struct ntx__gguf_part *low = &g->parts[0], *high = &g->parts[NTX_GGUF_HIGH_FILE];
+    uint64_t k = 0;
+    for (uint64_t i = 0; i < high->n_tensors; i++) {
+        const struct ntx_gguf_tensor *h = &high->tensors[i], *l = &low->tensors[k];
+        struct ntx_gguf_tensor *t = &g->tensors[(*n)++];
+        const struct ntx_planes *p = ntx_planes_of(h->type);
+        *t = *h;
+        t->file = NTX_GGUF_HIGH_FILE;
+        if (!p)
+            continue;
+        if (k++ >= low->n_tensors || strcmp(l->name, h->name) || l->type != p->low || l->n_dims != h->n_dims ||
+            memcmp(l->ne, h->ne, sizeof l->ne))
+            return ntx_err_set(err, -EINVAL, "tensor '%s': its low bits are missing, or have another type or shape",
+                               h->name);
+        *t = *l;
+        t->high = h->offset;
+    }
+    if (k < low->n_tensors)
+        return ntx_err_set(err, -EINVAL, "tensor '%s' has no high bits", low->tensors[k].name);
+    for (uint64_t i = 0; i < *n; i++)
+        g->tensor_index[i] = entry_of(g->tensors[i].name, strlen(g->tensors[i].name), i);
+    return 0;
+}
+
 /* Joins the parts' tensors in one list, each with the number of its part. */
 static int join_tensors(struct ntx_gguf *g, struct ntx_err *err)
 {
@@ -94,10 +123,16 @@ static int join_tensors(struct ntx_gguf *g, struct ntx_err *err)
     if (!name)
         return ntx_err_set(err, -ENOMEM, "no memory for the names of %llu tensors", (unsigned long long)g->n_tensors);
     uint64_t n = 0;
-    for (unsigned f = 0; f < g->n_parts; f++)
+    int rc = g->planes ? join_planes(g, &n, err) : 0;
+    if (rc)
+        return rc;
+    for (unsigned f = g->planes ? g->n_own : 0; f < g->n_parts; f++)
         for (uint64_t i = 0; i < g->parts[f].n_tensors; i++, n++) {
             struct ntx_gguf_tensor *t = &g->tensors[n];
             *t = g->parts[f].tensors[i];
+            if (ntx_planes_low(t->type))
+                return ntx_err_set(err, -EINVAL, "tensor '%s' has low bits only, and the file is no model's (%s)",
+                                   t->name, NTX_PLANES_PART);
             t->file = f;
             if (f >= g->n_own) { /* `name` has room for these: it was computed above */
                 snprintf(name, strlen(t->name) + 3, "%s.%u", t->name, f - g->n_own + 1);
@@ -106,6 +141,7 @@ static int join_tensors(struct ntx_gguf *g, struct ntx_err *err)
             }
             g->tensor_index[n] = entry_of(t->name, strlen(t->name), n);
         }
+    g->n_tensors = n;
     return index_names(g->tensor_index, n, "tensor", err);
 }
 
@@ -154,7 +190,7 @@ static int check_total(const struct ntx_gguf *g, struct ntx_err *err)
     uint64_t v, n = 0;
     for (unsigned f = 0; f < g->n_own; f++)
         n += g->parts[f].n_tensors;
-    if (!kv || g->n_own == 1)
+    if (!kv || g->n_own == 1 || g->planes)
         return 0;
     if (ntx__gguf_kv_u64(kv, &v) || v != n)
         return ntx_err_set(err, -EINVAL, "its parts hold %llu tensors, its split.tensors.count says otherwise",
@@ -198,15 +234,43 @@ static int check_adapter(const struct ntx_gguf *g, const struct ntx__gguf_part *
     return 0;
 }
 
+/* Low bits need the high bits of the same pair. */
+static int check_planes(struct ntx_gguf *g, struct ntx_err *err)
+{
+    const struct ntx_gguf_kv *pair = find_in_part(&g->parts[0], NTX_PLANES_PAIR), *other;
+    if (!key_says(&g->parts[0], NTX_PLANES_PART, "low"))
+        return 0;
+    if (g->n_own != 2)
+        return ntx_err_set(err, -EINVAL,
+                           "has only the low bits of a model: the file with its high bits (%s), which ntx pack "
+                           "--planes wrote with it, must be beside it",
+                           NTX_PLANES_HIGH_FILE);
+    other = find_in_part(&g->parts[NTX_GGUF_HIGH_FILE], NTX_PLANES_PAIR);
+    if (!pair || !other || pair->type != NTX_GGUF_STR || other->type != NTX_GGUF_STR ||
+        pair->strs->n != other->strs->n || memcmp(pair->strs->p, other->strs->p, pair->strs->n) ||
+        !key_says(&g->parts[NTX_GGUF_HIGH_FILE], NTX_PLANES_PART, "high"))
+        return ntx_err_set(err, -EINVAL,
+                           "and the file with high bits beside it (%s) are not of one model: they must come from the "
+                           "same ntx pack --planes",
+                           NTX_PLANES_HIGH_FILE);
+    g->planes = true;
+    return 0;
+}
+
 /* Checks all parts after reading. *f: the part that is wrong. */
 static int check_parts(struct ntx_gguf *g, unsigned *f, struct ntx_err *err)
 {
     int rc = 0;
     for (g->n_own = 1; g->n_own < g->n_parts && !is_adapter(&g->parts[g->n_own]);)
         g->n_own++;
+    *f = 0;
+    if ((rc = check_planes(g, err)))
+        return rc;
     for (*f = 0; *f < g->n_parts && !rc; ++*f) {
         struct ntx__gguf_part *p = &g->parts[*f];
-        if (*f < g->n_own)
+        if (*f < g->n_own && g->planes)
+            rc = 0;
+        else if (*f < g->n_own)
             rc = check_split(p, *f, g->n_own, err);
         else if (*f - g->n_own < NTX_ADAPTERS_MAX)
             rc = check_adapter(g, p, err);
@@ -373,6 +437,15 @@ uint64_t ntx_gguf_n_tensors(const struct ntx_gguf *g) { return g->n_tensors; }
 const struct ntx_gguf_tensor *ntx_gguf_tensor_at(const struct ntx_gguf *g, uint64_t i)
 {
     return i < g->n_tensors ? &g->tensors[i] : NULL;
+}
+
+bool ntx_gguf_planes(const struct ntx_gguf *g) { return g->planes; }
+
+bool ntx_gguf_planes_pair(const struct ntx_gguf *a, const struct ntx_gguf *b)
+{
+    struct ntx_str x, y;
+    return !ntx_gguf_str(a, NTX_PLANES_PAIR, &x) && !ntx_gguf_str(b, NTX_PLANES_PAIR, &y) && x.n == y.n &&
+           !memcmp(x.p, y.p, x.n);
 }
 
 uint32_t ntx_gguf_version(const struct ntx_gguf *g) { return g->parts[0].version; }

@@ -56,7 +56,9 @@ struct ntx_gguf_tensor {
     uint32_t file;    /* part number, 0 for a single file */
     uint64_t offset;  /* of the first byte in that file */
     uint64_t bytes;
+    uint64_t high; /* of low bits (planes.h): offset of its high bits, in file NTX_GGUF_HIGH_FILE */
 };
+#define NTX_GGUF_HIGH_FILE 1u
 
 /* A tensor as a matrix: values of a row, and rows. Of one with four dimensions (a convolution's) the last one has the
  * rows, and the others are one row. */
@@ -70,6 +72,12 @@ static inline uint64_t ntx_gguf_rows(const struct ntx_gguf_tensor *t) { return t
  * The keys split.no and split.count of the parts must agree with this order and number. names: a name for each part,
  * for error texts only; or NULL. */
 int ntx_gguf_open(const int *fds, unsigned n_fds, const char *const *names, struct ntx_gguf **out, struct ntx_err *err);
+
+/* Two files of `ntx pack --planes` (planes.h), the low bits first, are a model, too: tensors of low bits have the place
+ * of their high bits. The low bits alone are refused; the high bits alone are an ordinary model. */
+bool ntx_gguf_planes(const struct ntx_gguf *g);
+/* Both have the same key ntx.planes.pair. */
+bool ntx_gguf_planes_pair(const struct ntx_gguf *a, const struct ntx_gguf *b);
 
 /* Files after the parts may be adapters (LoRA: key general.type is "adapter"), at most NTX_ADAPTERS_MAX (tensors.h).
  * The tensors of adapter k, counted from 1, are in the list with ".k" appended to their names. adapter.type must be
@@ -90,7 +98,8 @@ int ntx_gguf_lend(struct ntx_gguf *g, const struct ntx_gguf *from, const struct 
                   struct ntx_err *err);
 
 /* Lists the files of a split model from the path of its first part ("x-00001-of-00003.gguf"), for clients that open
- * files. If that file says by its keys that it is whole, it is the only one. Returns the number of parts (1 for a
+ * files. If that file says by its keys that it is whole, it is the only one. Low bits ("x.gguf") are followed by their
+ * high bits ("x.draft.gguf"). Returns the number of parts (1 for a
  * plain file) and malloc'd paths in *paths, or a negative errno. */
 int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err);
 

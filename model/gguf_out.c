@@ -12,6 +12,8 @@
 #include "common/new_file.h"
 #include "common/util.h"
 #include "model/gguf.h"
+#include "model/gguf_part.h"
+#include "model/planes.h"
 #include "model/quant.h"
 
 #define ALIGN 32
@@ -127,6 +129,10 @@ void ntx_gguf_out_copy(struct ntx_gguf_out *g, const struct ntx_gguf_kv *kv)
         ok = ok && put_bytes(&g->kv, kv->data, kv->count * ntx_gguf_scalar_bytes(leaf));
     for (uint64_t i = 0; leaf == NTX_GGUF_STR && i < kv->count; i++)
         ok = ok && put_text(&g->kv, kv->strs[i]);
+    uint64_t align;
+    static const char alignment[] = "general.alignment";
+    if (kv->key.n == sizeof alignment - 1 && !memcmp(kv->key.p, alignment, kv->key.n) && !ntx__gguf_kv_u64(kv, &align))
+        g->align = (uint32_t)align;
     g->failed |= !ok;
     g->n_kv++;
 }
@@ -186,7 +192,7 @@ static bool put_header(const struct ntx_gguf_out *g, struct bytes *b)
     for (size_t i = 0; i < g->n_tensors && ok; i++) {
         const struct tensor *t = &g->tensors[i];
         ok = put_str(b, t->name) && put_u32(b, t->n_dims) && put_bytes(b, t->ne, t->n_dims * sizeof *t->ne) &&
-             put_u32(b, t->type) && put_u64(b, offset);
+             put_u32(b, t->type < NTX_PLANES_FIRST ? t->type : ntx_planes_to_file(t->type)) && put_u64(b, offset);
         offset += NTX_ROUND_UP(t->bytes, (uint64_t)g->align);
     }
     return ok && put_zeros(b, NTX_ROUND_UP(b->n, (size_t)g->align) - b->n);

@@ -25,6 +25,7 @@ void ntx_gguf_out_str(struct ntx_gguf_out *g, const char *key, const char *v);
 void ntx_gguf_out_f32s(struct ntx_gguf_out *g, const char *key, const float *v, size_t n);
 
 void ntx_gguf_out_u32s(struct ntx_gguf_out *g, const char *key, const uint32_t *v, size_t n);
+/* general.alignment also aligns the tensors, as ntx_gguf_out_align does. */
 void ntx_gguf_out_copy(struct ntx_gguf_out *g, const struct ntx_gguf_kv *kv);
 /* Aligns tensors to multiples of `bytes`, a power of two (default 32). Call it at most once, before the first
  * tensor. */

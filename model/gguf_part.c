@@ -11,6 +11,7 @@
 #include <utf8proc.h>
 
 #include "common/util.h"
+#include "model/planes.h"
 #include "model/quant.h"
 
 #define FIRST_READ       (256u << 10)
@@ -290,18 +291,23 @@ static const char *foreign_type(uint32_t type)
     return type < sizeof names / sizeof *names && names[type] ? names[type] : "unknown to ntx";
 }
 
+static int refuse_type(struct reader *r, uint32_t type)
+{
+    char text[200];
+    snprintf(text, sizeof text,
+             "type %u (%s) is not supported; take the model in another type: from a file in F16 or BF16, ntx "
+             "quantize IN.gguf OUT.gguf Q4_K_M makes one",
+             type, foreign_type(type));
+    return scan_fail(r, text);
+}
+
 /* Sets `bytes` from shape and type. */
 static int set_tensor_bytes(struct reader *r, struct ntx_gguf_tensor *t)
 {
     const struct ntx_type_info *info = ntx_type_info(t->type);
     char text[200];
-    if (!info) {
-        snprintf(text, sizeof text,
-                 "type %u (%s) is not supported; take the model in another type: from a file in F16 or BF16, ntx "
-                 "quantize IN.gguf OUT.gguf Q4_K_M makes one",
-                 t->type, foreign_type(t->type));
-        return scan_fail(r, text);
-    }
+    if (!info)
+        return refuse_type(r, t->type);
     if (t->ne[0] % info->block) {
         snprintf(text, sizeof text, "rows of %llu values are not whole blocks of %u (%s)", (unsigned long long)t->ne[0],
                  info->block, info->name);
@@ -348,6 +354,10 @@ static int get_tensor(struct reader *r, struct ntx_gguf_tensor *t)
     }
     if ((rc = get_u32(r, &t->type)) || (rc = get_u64(r, &t->offset)))
         return rc;
+    const uint32_t number = t->type;
+    t->type = number < NTX_PLANES_FIRST ? number : ntx_planes_from_file(number);
+    if (t->type == NTX_TYPE_LIMIT)
+        return refuse_type(r, number);
     return set_tensor_bytes(r, t);
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model/gguf_part.h"
+#include "model/planes.h"
 
 #define MAX_PARTS  128
 #define SUFFIX     "-00001-of-00003.gguf"
@@ -93,6 +94,63 @@ static bool is_whole(const char *path)
     return whole;
 }
 
+/* Whether the file begins like one of low bits, whose first key says so. */
+static bool is_low(const char *path)
+{
+    static const char key[] = NTX_PLANES_PART, value[] = "low";
+    enum { HEAD = 24, KEY = sizeof key - 1, VALUE = sizeof value - 1 };
+    uint8_t want[8 + KEY + 4 + 8 + VALUE] = {KEY}, got[HEAD + sizeof want];
+    memcpy(want + 8, key, KEY);
+    want[8 + KEY] = NTX_GGUF_STR;
+    want[8 + KEY + 4] = VALUE;
+    memcpy(want + 8 + KEY + 4 + 8, value, VALUE);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : pread(fd, got, sizeof got, 0);
+    if (fd >= 0)
+        close(fd);
+    return n == sizeof got && !memcmp(got, "GGUF", 4) && !memcmp(got + HEAD, want, sizeof want);
+}
+
+/* "x.draft.gguf" beside "x.gguf"; malloc'd, or NULL if there is none. */
+static char *high_path(const char *path)
+{
+    size_t n = strlen(path);
+    char *high = NULL;
+    if (n > 5 && !strcmp(path + n - 5, ".gguf"))
+        n -= 5;
+    if (asprintf(&high, "%.*s" NTX_PLANES_HIGH_FILE, (int)n, path) < 0)
+        return NULL;
+    if (!access(high, F_OK))
+        return high;
+    free(high);
+    return NULL;
+}
+
+/* A link's file may have its high bits beside it. */
+static int list_planes(const char *path, char ***paths, struct ntx_err *err)
+{
+    char *high = high_path(path), *real = high ? NULL : realpath(path, NULL), **list;
+    if (real)
+        high = high_path(real);
+    free(real);
+    if (!high)
+        return ntx_err_set(err, -ENOENT,
+                           "%s has only the low bits of a model: the file with its high bits (%s), which ntx pack "
+                           "--planes wrote with it, must be beside it",
+                           path, NTX_PLANES_HIGH_FILE);
+    int rc = list_one(path, &list, err);
+    char **two = rc == 1 ? realloc(list, 2 * sizeof *two) : NULL;
+    if (!two) {
+        free(high);
+        if (rc == 1)
+            free_paths(list, 1);
+        return ntx_err_set(err, -ENOMEM, "no memory for two paths");
+    }
+    two[1] = high;
+    *paths = two;
+    return 2;
+}
+
 int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err)
 {
     unsigned no, count;
@@ -103,7 +161,7 @@ int ntx_gguf_split_paths(const char *path, char ***paths, struct ntx_err *err)
         real = realpath(path, NULL);
         if (!real || !parse_suffix(real, &no, &count)) {
             free(real);
-            return list_one(path, paths, err);
+            return is_low(path) ? list_planes(path, paths, err) : list_one(path, paths, err);
         }
         name = real;
     }

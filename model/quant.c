@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quant.c: the table of types, and their values as floats, made by the unpacking of each type. Speed does not matter
  * here: the fast kernels are elsewhere and are tested against these. */
+#include "model/planes.h"
 #include "model/unpack.h"
 
 #include <string.h>
@@ -155,6 +156,20 @@ NTX_UNPACK void dequant_halves(const uint8_t *b, float *out, size_t n, const siz
 #define DEQUANT(rule, TYPE, type, values, scale, min, ...) DEQUANT_##rule(type, values, min)
 NTX_TYPES(DEQUANT)
 
+/* Of high bits alone: the values with the middle of the low ones. */
+#define DEQUANT_HIGH(WHOLE, whole, low_bits, high_bits, ...)                                                           \
+    static void dequant_##whole##_high##high_bits(const void *blocks, float *out, size_t n)                            \
+    {                                                                                                                  \
+        const uint8_t *high = blocks;                                                                                  \
+        struct ntx_block_##whole b;                                                                                    \
+        const struct ntx_type_info *t = ntx_type_info(NTX_##WHOLE##_HIGH##high_bits);                                  \
+        for (size_t i = 0; i < n; i++, high += t->block_bytes, out += t->block) {                                      \
+            ntx_planes_coarse_##whole##_##low_bits(high, (uint8_t *)&b);                                               \
+            dequant_##whole(&b, out, 1);                                                                               \
+        }                                                                                                              \
+    }
+NTX_PLANES(DEQUANT_HIGH)
+
 /* ---- the table */
 
 #define N_HALVES_half(min)    (1 + NTX_HAS_##min)
@@ -182,11 +197,32 @@ NTX_TYPES(DEQUANT)
                     {NTX_SCALE_AT_##scale(type), MIN_AT_##min(type)}},
 #define ENTRY(rule, ...) ENTRY_##rule(__VA_ARGS__)
 
+/* Halves are before the split bytes, or (Q6_K) at the end of what follows them. */
+#define VALUES_Q4_K      NTX_QKK, NTX_RULE_SUPER, 2, 0, 2
+#define VALUES_Q5_K      NTX_QKK, NTX_RULE_SUPER, 2, 0, 2
+#define VALUES_Q6_K      NTX_QKK, NTX_RULE_SUPER, 1, 80, 0
+#define VALUES_Q5_0      NTX_QK, NTX_RULE_SIMPLE, 1, 0, 0
+#define VALUES_Q8_0      NTX_QK, NTX_RULE_SIMPLE, 1, 0, 0
+#define LOW_OF(...)      LOW_OF_(__VA_ARGS__)
+#define HIGH_OF(...)     HIGH_OF_(__VA_ARGS__)
+#define LOW_OF_(name, bytes, values, rule, ...)                                                                        \
+    {                                                                                                                  \
+        name, values, bytes, NULL, rule, 0, { 0 }                                                                      \
+    }
+#define HIGH_OF_(name, bytes, dequant, values, rule, n_halves, first, second)                                          \
+    {                                                                                                                  \
+        name, values, bytes, dequant, rule, n_halves, { first, second }                                                \
+    }
+#define ENTRY_PLANES(WHOLE, whole, low_bits, high_bits, begin, n)                                                      \
+    [NTX_##WHOLE##_LOW##low_bits] = LOW_OF(#WHOLE "/low" #low_bits, NTX_PLANES_LOW_BYTES(low_bits, n),                 \
+                                           VALUES_##WHOLE),                                                            \
+    [NTX_##WHOLE##_HIGH##high_bits] = HIGH_OF(#WHOLE "/high" #high_bits, NTX_PLANES_HIGH_BYTES(whole, low_bits, n),    \
+                                              dequant_##whole##_high##high_bits, VALUES_##WHOLE),
+
 static const struct ntx_type_info types[NTX_TYPE_LIMIT] = {
     NTX_TYPES(ENTRY)[NTX_I8] = {"I8", 1, 1, dequant_i8, NTX_RULE_FLOAT, 0, {0}},
     [NTX_I32] = {"I32", 1, 4, dequant_i32, NTX_RULE_FLOAT, 0, {0}},
-    [NTX_I64] = {"I64", 1, 8, dequant_i64, NTX_RULE_FLOAT, 0, {0}},
-};
+    [NTX_I64] = {"I64", 1, 8, dequant_i64, NTX_RULE_FLOAT, 0, {0}}, NTX_PLANES(ENTRY_PLANES)};
 
 const struct ntx_type_info *ntx_type_info(uint32_t type)
 {

@@ -44,7 +44,21 @@ enum ntx_type {
     NTX_NVFP4 = 40,
     NTX_Q1_0 = 41,
     NTX_Q2_0 = 42,
-    NTX_TYPE_LIMIT = 43, /* one past the largest id */
+    /* High and low bits of the types before (planes.h). Files have other numbers for these. */
+    NTX_PLANES_FIRST = 43,
+    NTX_Q4_K_LOW1 = NTX_PLANES_FIRST,
+    NTX_Q4_K_HIGH3,
+    NTX_Q4_K_LOW2,
+    NTX_Q4_K_HIGH2,
+    NTX_Q5_K_LOW2,
+    NTX_Q5_K_HIGH3,
+    NTX_Q6_K_LOW2,
+    NTX_Q6_K_HIGH4,
+    NTX_Q5_0_LOW2,
+    NTX_Q5_0_HIGH3,
+    NTX_Q8_0_LOW4,
+    NTX_Q8_0_HIGH4,
+    NTX_TYPE_LIMIT, /* one past the largest id */
 };
 
 /* How a type is multiplied; computed/cpu/cpu.h has the order of sums. */
@@ -59,7 +73,8 @@ struct ntx_type_info {
     const char *name; /* "Q4_K" */
     uint32_t block;   /* values in a block: 1 or a multiple of 32 */
     uint32_t block_bytes;
-    /* Defines the type: float32 arithmetic, one rounding per operation, (d * scale) * q, then the minimum. */
+    /* Defines the type: float32 arithmetic, one rounding per operation, (d * scale) * q, then the minimum. NULL: low
+     * bits, which have no values alone. */
     void (*dequant)(const void *blocks, float *out, size_t n_blocks);
     enum ntx_rule rule;
     uint8_t n_halves, half_at[2]; /* offsets of the half-precision scales in a block */

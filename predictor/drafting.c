@@ -32,6 +32,7 @@ struct ntx_drafting {
     pthread_t thread;
     atomic_bool stop;
     int file;
+    struct ntx_segment lent; /* the file's weights in memory, by their offsets; or none */
     unsigned number;
     struct ntx_counters *counters;
     int32_t *tokens; /* [ctx] */
@@ -140,8 +141,10 @@ static void *run_drafter(void *arg)
     if (setpriority(PRIO_PROCESS, (id_t)gettid(), NICE))
         ntx_log(NTX_LOG_WARN, "drafting has no lower priority: %s", strerror(errno));
     d->tokens = malloc(d->part.ctx * sizeof *d->tokens);
-    int rc = d->tokens ? ntx_drafter_new(d->file, d->part.ctx, &d->drafter, &err)
-                       : ntx_err_set(&err, -ENOMEM, "no memory");
+    const struct ntx_drafter_lent lent = {d->lent.at, d->lent.bytes};
+    int rc = d->tokens ? 0 : ntx_err_set(&err, -ENOMEM, "no memory");
+    if (!rc)
+        rc = ntx_drafter_new(d->file, d->part.ctx, lent.at ? &lent : NULL, &d->drafter, &err);
     publish_state(d, rc ? NTX_DRAFTS_FAILED : NTX_DRAFTS_READY, err.text);
     while (!rc && !atomic_load_explicit(&d->stop, memory_order_relaxed)) {
         /* pairs with computed's ring of the bell: changes made before it are seen */
@@ -157,11 +160,12 @@ static void free_drafting(struct ntx_drafting *d)
     ntx_drafter_free(d->drafter);
     ntx_drafts_close(&d->part);
     free(d->tokens);
+    ntx_segment_close(&d->lent);
     close(d->file);
     free(d);
 }
 
-int ntx_drafting_start(int requests, int answers, int file, uint64_t epoch, unsigned number,
+int ntx_drafting_start(int requests, int answers, int file, int lent, uint64_t epoch, unsigned number,
                        struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err)
 {
     struct ntx_drafting *d = calloc(1, sizeof *d);
@@ -169,12 +173,17 @@ int ntx_drafting_start(int requests, int answers, int file, uint64_t epoch, unsi
         close(requests);
         close(answers);
         close(file);
+        if (lent >= 0)
+            close(lent);
         return ntx_err_set(err, -ENOMEM, "no memory for a drafter");
     }
+    d->lent = NTX_NO_SEGMENT;
     d->file = file;
     d->number = number;
     d->counters = counters;
     int rc = ntx_drafts_attach(requests, answers, epoch, &d->part, err);
+    int mapped = lent < 0 ? 0 : ntx_segment_take(lent, NTX_SEGMENT_OWNED, 2u << 20, &d->lent, err);
+    rc = rc ? rc : mapped;
     if (!rc && (rc = -pthread_create(&d->thread, NULL, run_drafter, d)))
         ntx_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
     if (rc) {

@@ -12,9 +12,10 @@
 
 struct ntx_drafting;
 
-/* requests, answers: shm/drafts.h; file: the drafter's. All are taken over, also on failure. Errors of the file are
- * reported in the answers. counters: borrowed, may be NULL. number: index of this drafter, for the trace. */
-int ntx_drafting_start(int requests, int answers, int file, uint64_t epoch, unsigned number,
+/* requests, answers: shm/drafts.h; file: the drafter's; lent: its weights in memory (proto/attach.h), or -1. All are
+ * taken over, also on failure. Errors of the file are reported in the answers. counters: borrowed, may be NULL.
+ * number: index of this drafter, for the trace. */
+int ntx_drafting_start(int requests, int answers, int file, int lent, uint64_t epoch, unsigned number,
                        struct ntx_counters *counters, struct ntx_drafting **out, struct ntx_err *err);
 void ntx_drafting_stop(struct ntx_drafting *d); /* accepts NULL; waits for a step to end */
 

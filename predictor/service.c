@@ -135,8 +135,11 @@ static void on_attach(void *ctx, const struct ntx_attach_msg *m, int *fds, unsig
         fds[1] = -1;
     }
     for (unsigned i = 0; i < m->drafters && !rc; i++, drafts += NTX_DRAFTER_FDS) {
-        rc = ntx_drafting_start(drafts[0], drafts[1], drafts[2], m->epoch, i, s->w.counters, &s->drafting[i], &err);
+        const int lent = m->lent >> i & 1 ? drafts[3] : -1;
+        rc = ntx_drafting_start(drafts[0], drafts[1], drafts[2], lent, m->epoch, i, s->w.counters, &s->drafting[i],
+                                &err);
         drafts[0] = drafts[1] = drafts[2] = -1;
+        drafts[3] = lent < 0 ? drafts[3] : -1;
     }
     if (rc)
         snprintf(answer.text, sizeof answer.text, "%.*s", (int)sizeof answer.text - 1, err.text);

@@ -12,7 +12,8 @@
  *                                        region's parts plan, control, ring and bytes (shm/region.h), wake eventfd,
  *                                        model files. To the predictor: the probe board (shm/board.h); the skip
  *                                        policy's sidecar if there is one; for each drafter model requests, answers
- *                                        (shm/drafts.h) and its file
+ *                                        (shm/drafts.h), its file, and its weights in memory (sealed; in the places
+ *                                        of its file), or once more its file
  *   ATTACHED(ring_fd, or text)      ->   ring_fd: iod's io_uring descriptor number, for pidfd_getfd; -1 none
  *                                   <-   DETACH(epoch)   release everything of that region
  *   DETACHED(epoch)                 ->   no part of it is read or mapped any more
@@ -44,10 +45,10 @@
 #include "common/err.h"
 
 #define NTX_ATTACH_MAGIC   0x4e545841u
-#define NTX_ATTACH_VERSION 4u
+#define NTX_ATTACH_VERSION 5u
 #define NTX_IOD_FDS        5 /* descriptors of ATTACH to iod, before the model files */
 #define NTX_PREDICTOR_FDS  1 /* to the predictor, before the sidecar */
-#define NTX_DRAFTER_FDS    3 /* after the sidecar, for each drafter */
+#define NTX_DRAFTER_FDS    4 /* after the sidecar, for each drafter */
 #define NTX_DRAFTERS       3 /* drafters at most */
 #define NTX_ATTACH_MAX_FDS 105
 
@@ -72,6 +73,7 @@ struct ntx_attach_msg { /* one packet, both directions; unused fields zero */
     uint32_t iod_instance, predictor_instance; /* PEERS; 0: there is none */
     uint32_t n_files;                    /* ATTACH to iod: model files. To the predictor: 1 if there is a sidecar */
     uint32_t drafters;                   /* ATTACH to the predictor: drafter models */
+    uint32_t lent;                       /* ATTACH to the predictor: bit i: drafter i has its weights in memory */
     int32_t ring_fd;                     /* ATTACHED, see above */
     uint32_t ring_sq_head, ring_cq_tail; /* ATTACHED with a ring: byte offsets of the two words in its mapping */
     uint64_t ring_bytes;                 /* ATTACHED with a ring: bytes of its one mapping at IORING_OFF_SQ_RING */

@@ -245,6 +245,10 @@ int ntx_region_publish(struct ntx_region *r, struct ntx_err *err);
 int ntx_region_attach(const int fd[NTX_REGION_PARTS], struct ntx_region *r, struct ntx_err *err);
 void ntx_region_close(struct ntx_region *r); /* accepts a zeroed or closed handle */
 
+/* Populates bytes [from, from + bytes) of a segment that its creator has mapped, in huge pages where these fit, and
+ * locks them where the limit allows it. */
+int ntx_segment_bring_in(struct ntx_segment *s, uint64_t from, uint64_t bytes, struct ntx_err *err);
+
 static inline uint8_t *ntx_region_slot(const struct ntx_region *r, uint32_t slot)
 {
     return r->base + slot * r->hdr->slot_bytes;

@@ -105,6 +105,24 @@ int ntx_region_bring_in(struct ntx_region *r, uint64_t bytes, struct ntx_err *er
     return rc ? no_memory(r, rc, err) : 0;
 }
 
+int ntx_segment_bring_in(struct ntx_segment *s, uint64_t from, uint64_t bytes, struct ntx_err *err)
+{
+    const uint64_t huge = NTX_HUGE, page = ntx_page_bytes(), end = NTX_MIN(NTX_ROUND_UP(from + bytes, page), s->bytes);
+    struct ntx_region_pages p = {0};
+    int rc = 0;
+    from = NTX_ROUND_DOWN(from, page);
+    for (uint64_t at = from, step; at < end && !rc; at += step) {
+        const uint64_t next = NTX_MIN(NTX_ROUND_DOWN(at, huge) + huge, end);
+        step = next - at;
+        rc = step == huge && ntx_huge_bytes() == huge ? bring_in_one(&p, s->at + at, huge) : populate(s->at + at, step);
+    }
+    if (rc)
+        return ntx_err_set(err, rc == -EFAULT ? -ENOMEM : rc, "cannot get %llu bytes of memory: %s",
+                           (unsigned long long)bytes, strerror(-rc));
+    (void)mlock(s->at + from, end - from); /* where it is refused, the region's note says so */
+    return 0;
+}
+
 static void lock_parts(struct ntx_region *r, char *note, size_t note_len)
 {
     struct rlimit lim = {0, 0};

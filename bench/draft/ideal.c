@@ -137,7 +137,7 @@ int main(int argc, char **argv)
     uint32_t more = (uint32_t)strtoul(argv[3], NULL, 10);
     open_writer(&w, argv[1], CTX, 1, NULL);
     int fd = open_file(argv[2], &bytes);
-    must(ntx_drafter_new(fd, CTX, &d, &err), &err);
+    must(ntx_drafter_new(fd, CTX, NULL, &d, &err), &err);
     must(ntx_drafts_make(1, CTX, &part, &err), &err);
     for (uint64_t seed = 1; getdelim(&prompt, &room, 0, stdin) > 0; seed++) {
         int32_t text[CTX];

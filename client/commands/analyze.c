@@ -203,6 +203,11 @@ int ntx_cmd_analyze(struct ntx_options *o)
     int rc = ntx_model_files_open(o, o->args[0], &f, &err);
     if (!rc)
         rc = ntx_share_file_refuse(f.gguf, f.names[0], &err);
+    if (!rc && ntx_gguf_planes(f.gguf))
+        rc = ntx_err_set(
+            &err, -ENOTSUP,
+            "%s: it is split in high and low bits (ntx pack --planes): make it whole again by ntx pack --join",
+            f.names[0]);
     if (!rc && !(rc = ntx_analyze(f.gguf, f.fds, &q, &a, &err))) {
         ntx_progress_clear(&line);
         if (o->json) {

@@ -174,7 +174,16 @@ int ntx_cmd_pack(struct ntx_options *o)
     int rc = ntx_model_files_open(o, o->args[0], &f, &err);
     if (!rc && !(rc = ntx_share_file_refuse(f.gguf, f.names[0], &err)))
         rc = ntx_model_open(f.gguf, &m, &err);
-    if (!rc && o->delta)
+    if (!rc && ntx_gguf_planes(f.gguf) && !o->join)
+        rc = ntx_err_set(&err, -ENOTSUP,
+                         "%s: it is split in high and low bits: give the model that it was made of, or make that again "
+                         "by ntx pack %s OUT --join",
+                         f.names[0], f.names[0]);
+    if (!rc && o->join)
+        rc = ntx__pack_join(o, &f, &err);
+    else if (!rc && o->planes)
+        rc = ntx__pack_planes(o, &f, m, &err);
+    else if (!rc && o->delta)
         rc = ntx__pack_delta(o, &f, m, &err);
     else if (!rc && o->of_machines)
         rc = ntx__pack_share(o, &f, m, &err);

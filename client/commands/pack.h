@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.h: the three kinds of `ntx pack`: groups of neurons (pack.c, pack_touched.c), one machine's share
- * (pack_share.c), bases and deltas (pack_delta.c). */
+/* pack.h: the kinds of `ntx pack`: groups of neurons (pack.c, pack_touched.c), one machine's share (pack_share.c),
+ * bases and deltas (pack_delta.c), high and low bits (pack_planes.c). */
 #ifndef NTX_CLIENT_COMMANDS_PACK_H
 #define NTX_CLIENT_COMMANDS_PACK_H
 
@@ -30,5 +30,10 @@ int ntx__pack_share(const struct ntx_options *o, const struct ntx_model_files *f
 /* For --delta. */
 int ntx__pack_delta(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m,
                     struct ntx_err *err);
+
+/* For --planes, and for --join. */
+int ntx__pack_planes(const struct ntx_options *o, const struct ntx_model_files *f, const struct ntx_model *m,
+                     struct ntx_err *err);
+int ntx__pack_join(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_err *err);
 
 #endif

@@ -207,7 +207,7 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
     int rc = ntx_drafters_open(o, f, fd, &n, err);
     for (unsigned i = 0; i < n; i++) {
         enum ntx_drafter_file_kind kind = NTX_DRAFTER_FILE_MODEL;
-        struct ntx_drafter_needs needs;
+        struct ntx_drafter_needs needs = {0};
         struct ntx_err why = {0};
         int no = ntx_drafter_file_look(fd[i], m->model->gguf, ctx, o->load.threads ? o->load.threads : 1, &kind, &needs,
                                        &why);
@@ -216,7 +216,8 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
         bool found = ntx_draft_auto(o->load.draft);
         uint64_t its = needs.bytes + ntx_drafter_left_bytes(needs.n_taps * m->model->hp.n_embd, o->load.rows);
         its += kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx * NTX_MAX(o->load.sessions, 1u)) : 0;
-        const bool small = ntx_drafter_file_small(its, ram), weighed = kind == NTX_DRAFTER_FILE_MODEL && its < ram;
+        const bool small = ntx_drafter_file_small(its, ram) && !needs.lent,
+                   weighed = kind == NTX_DRAFTER_FILE_MODEL && its < ram;
         bool take = !found || (!no && (small || weighed));
         if (take && no && !rc)
             rc = ntx_err_set(err, no, "%s", why.text);

@@ -137,8 +137,11 @@ const struct ntx_command ntx_commands[] = {
      "that only ntx runs. With --share I/N, nothing is changed: "
      "OUT has the part of the model that one of several machines needs. --delta is for models whose layers "
      "resemble each other (others are refused): a base for all layers and small differences, whose errors are "
-     "printed; with --base, the difference of a fine-tune from its base.",
+     "printed; with --base, the difference of a fine-tune from its base. --planes writes two files, the low bits of "
+     "the weights (OUT) and the high bits (OUT.draft.gguf): the high bits stay in memory and draft while the low bits "
+     "are read, which gives the same text; --join makes the model whole again.",
      "  ntx pack model.gguf packed.gguf\n"
+     "  ntx pack model.gguf split.gguf --planes\n"
      "  ntx pack model.gguf part.gguf --share 1/2\n"
      "  ntx run packed.gguf \"Hello\" --ffn-sparse threshold=0",
      NTX_OPT_PACK | NTX_OPT_JSON | NTX_OPT_QUIET, 2, 2},

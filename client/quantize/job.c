@@ -509,7 +509,10 @@ int ntx_quantize_model(const struct ntx_gguf *g, const int *fds, const char *out
 {
     struct ntx_quantize_report r = {0};
     struct ntx__job j = {.g = g, .fds = fds, .o = o, .report = &r, .threads = NTX_MAX(o->threads, 1u)};
-    int rc = prepare_job(&j, err);
+    int rc = ntx_gguf_planes(g) ? ntx_err_set(err, -ENOTSUP,
+                                              "it is split in high and low bits (ntx pack --planes): make it whole "
+                                              "again by ntx pack --join")
+                                : prepare_job(&j, err);
     if (!rc)
         rc = write_model(&j, out, err);
     for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)

@@ -209,7 +209,7 @@ struct ntx_index {
 
 struct ntx_cpu_ops {
     const char *name;                      /* "generic", "avx2", "avx512", "amx", "neon", "i8mm" */
-    ntx_matmul_fn *matmul[NTX_TYPE_LIMIT]; /* NULL for numbers without a type */
+    ntx_matmul_fn *matmul[NTX_TYPE_LIMIT]; /* NULL for numbers without a type, and for high and low bits */
     /* matmul is written for this instruction set; false: it uses the plain unpacking, with the same bits, but slower */
     bool own[NTX_TYPE_LIMIT];
     ntx_many_fn *many[NTX_TYPE_LIMIT]; /* NULL: matmul is as good for many rows */
@@ -217,6 +217,8 @@ struct ntx_cpu_ops {
     ntx_matmul_fn *interleaved[NTX_TYPE_LIMIT];
     ntx_interleave_fn *interleave[NTX_TYPE_LIMIT];
     ntx_columns_fn *columns[NTX_TYPE_LIMIT];
+    /* Blocks of types that are kept in two parts, joined (model/planes.h). */
+    void (*join)(uint32_t type, const uint8_t *high, const uint8_t *low, size_t n_blocks, uint8_t *out);
     void (*act_quantize[NTX_N_ACTS])(const float *x, void *dst, uint32_t n); /* a row; F32: a copy */
     /* y = x / sqrt(mean(x^2) + eps) * w; the mean in 16 lanes of double, joined by the fixed tree; y may be x; w NULL:
      * 1 */

@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "computed/cpu/cpu.h"
+#include "model/planes.h"
 #include "model/unpack.h"
 
 #define INLINE static inline __attribute__((always_inline, unused))

@@ -232,6 +232,10 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 #include "computed/cpu/delta_net.h"
 #include "computed/cpu/index.h"
 
+/* ---- high and low bits ---- */
+
+NTX_PLANES_JOINS(join_planes)
+
 /* The part of a table that this file fills. */
 #define OPS_TABLE                                                                                                      \
     .act_quantize = {[NTX_ACT_F32] = quantize_f32, [NTX_ACT_Q8] = quantize_q8, [NTX_ACT_Q8K] = quantize_q8k},          \
@@ -246,6 +250,6 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
     .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v, [NTX_KV_Q4_0] = q4_store_v},                 \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0, [NTX_KV_Q4_0] = attend_q4_0},                   \
     .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul_floats, .conv = convolve, .unit = normalise_unit,         \
-    .delta = delta_net, .index = index_scores, .scan_each = scan_each
+    .delta = delta_net, .index = index_scores, .scan_each = scan_each, .join = join_planes
 
 #endif

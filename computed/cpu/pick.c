@@ -100,9 +100,17 @@ const char *ntx_cpu_names(void) { return "generic" AVX2_NAMES AVX512_NAMES NEON_
 #define FORM_SUPER                NTX_ACT_Q8K
 #define FORM_ROW(rule, TYPE, ...) [NTX_##TYPE] = FORM_##rule,
 
+#define FORM_Q4_K                 NTX_ACT_Q8K
+#define FORM_Q5_K                 NTX_ACT_Q8K
+#define FORM_Q6_K                 NTX_ACT_Q8K
+#define FORM_Q5_0                 NTX_ACT_Q8
+#define FORM_Q8_0                 NTX_ACT_Q8
+#define FORM_PLANES(WHOLE, whole, low_bits, high_bits, ...)                                                            \
+    [NTX_##WHOLE##_LOW##low_bits] = FORM_##WHOLE, [NTX_##WHOLE##_HIGH##high_bits] = FORM_##WHOLE,
+
 enum ntx_act ntx_act_for(uint32_t type)
 {
-    static const uint8_t form[NTX_TYPE_LIMIT] = {NTX_TYPES(FORM_ROW)};
+    static const uint8_t form[NTX_TYPE_LIMIT] = {NTX_TYPES(FORM_ROW) NTX_PLANES(FORM_PLANES)};
     return type < NTX_TYPE_LIMIT ? form[type] : NTX_ACT_F32;
 }
 

@@ -52,11 +52,23 @@ struct ntx_drafter_text {
     struct ntx_sampling sampling;
 };
 
-/* Checks a file: 0, or why it can draft for no model, or not for this one. *bytes: all memory that it takes for texts
- * of ctx tokens. */
-int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_t *bytes, struct ntx_err *err);
-/* fd is borrowed, since entries of an embedding that is not the output matrix, too, are read later. */
-int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err);
+struct ntx_drafter_needs {
+    uint64_t bytes;                     /* all memory that it takes, without what is lent */
+    uint32_t n_taps, tap[NTX_TAPS_MAX]; /* 0: it gets no states */
+    bool lent;                          /* it is the model's own high bits, which the model has in memory */
+};
+struct ntx_drafter_lent { /* a file's bytes by their offsets; borrowed */
+    const uint8_t *at;
+    uint64_t bytes;
+};
+
+/* Checks a file: 0, or why it can draft for no model, or not for this one. Its memory is for texts of ctx tokens. */
+int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, struct ntx_drafter_needs *needs,
+                     struct ntx_err *err);
+/* fd is borrowed, since entries of an embedding that is not the output matrix, too, are read later. lent: weights that
+ * lie in memory; NULL: they are read. */
+int ntx_drafter_new(int fd, uint32_t ctx, const struct ntx_drafter_lent *lent, struct ntx_drafter **out,
+                    struct ntx_err *err);
 void ntx_drafter_free(struct ntx_drafter *d);
 
 /* The same for the model's own block, which is in the model's files. fds are borrowed, since entries of the embedding
@@ -70,10 +82,6 @@ int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t
 /* The same for a file that works by states of several layers (model/arch.h: ntx_model_open_head), for the model of
  * these descriptors; both are borrowed. `taps` are the layers whose states it gets (computed/pass/forward.h: left):
  * [n_taps x n_embd]. */
-struct ntx_drafter_needs {
-    uint64_t bytes;                     /* all memory that it takes */
-    uint32_t n_taps, tap[NTX_TAPS_MAX]; /* 0: it gets no states */
-};
 int ntx_drafter_head_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint32_t threads,
                           struct ntx_drafter_needs *out, struct ntx_err *err);
 int ntx_drafter_head_new(int fd, const struct ntx_gguf *model, const int *fds, unsigned n_fds, uint32_t ctx,

@@ -21,11 +21,13 @@
 #include "common/err.h"
 #include "computed/draft/drafter.h"
 #include "model/gguf.h"
+#include "model/planes.h"
 
 #define NTX_DRAFTER_FILE_TEXT         33u                                /* size of a digest, with its final 0 */
 #define NTX_DRAFTER_FILE_NEXTN_DIGEST "0000000000000000000000006e657874" /* stands for the digest */
 
-#define NTX_DRAFTER_FILE_SELF         ".draft.gguf" /* end of the name of a model's copy in fewer bits */
+/* End of the name of a model's copy in fewer bits, or of its high bits. */
+#define NTX_DRAFTER_FILE_SELF         NTX_PLANES_HIGH_FILE
 
 enum ntx_drafter_file_kind {
     NTX_DRAFTER_FILE_MODEL,

@@ -35,7 +35,7 @@ int ntx_drafter_file_look(int fd, const struct ntx_gguf *model, uint32_t ctx, ui
         return rc;
     }
     if (*kind == NTX_DRAFTER_FILE_MODEL)
-        return ntx_drafter_look(fd, model, ctx, &needs->bytes, err);
+        return ntx_drafter_look(fd, model, ctx, needs, err);
     if (n > BYTES_MOST)
         return ntx_err_set(err, -EFBIG, "the drafter: %" PRIu64 " bytes are more than any %s has", n,
                            ntx_drafter_file_name(*kind));

@@ -100,8 +100,22 @@ static int refuse_kind(const struct ntx_gguf *g, struct ntx_err *err)
     return 0;
 }
 
-int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_t *bytes, struct ntx_err *err)
+/* Weights that the model has in memory are not counted. */
+static int leave_out_weights(const struct ntx_model *m, uint64_t *bytes, struct ntx_err *err)
 {
+    struct ntx_chunks *c;
+    int rc = ntx__drafter_chunks(m, &c, err);
+    if (rc)
+        return rc;
+    *bytes -= ntx_ram_weights_pick_bytes(c) - ntx_ram_weights_lent_bytes(c);
+    ntx_chunks_free(c);
+    return 0;
+}
+
+int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, struct ntx_drafter_needs *needs,
+                     struct ntx_err *err)
+{
+    struct ntx_drafter_needs n = {0};
     struct ntx_gguf *g = NULL;
     struct ntx_model *m = NULL;
     struct stat st;
@@ -121,11 +135,16 @@ int ntx_drafter_look(int fd, const struct ntx_gguf *model, uint32_t ctx, uint64_
                          "the recurrent state of a %s model cannot go back to where its drafts leave the text",
                          m->hp.arch);
     if (!rc)
-        rc = ntx__drafter_bytes(m, ntx_gguf_header_bytes(g), ctx, 1, bytes, err);
+        rc = ntx__drafter_bytes(m, ntx_gguf_header_bytes(g), ctx, 1, &n.bytes, err);
+    n.lent = !rc && ntx_gguf_planes(model) && ntx_gguf_planes_pair(g, model);
+    if (n.lent)
+        rc = leave_out_weights(m, &n.bytes, err);
     ntx_model_free(m);
     ntx_gguf_free(g);
     if (rc)
         ntx_err_prefix(err, "the drafter");
+    else
+        *needs = n;
     return rc;
 }
 
@@ -147,7 +166,7 @@ uint64_t ntx_drafter_left_bytes(uint32_t n_embd, uint32_t rows) { return 4ull * 
 
 /* ---- opening */
 
-static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
+static int open_model(struct ntx_drafter *d, int fd, const struct ntx_drafter_lent *lent, struct ntx_err *err)
 {
     d->fd = fd;
     int rc = ntx_gguf_open(&fd, 1, NULL, &d->gguf, err);
@@ -156,7 +175,8 @@ static int open_model(struct ntx_drafter *d, int fd, struct ntx_err *err)
     if (!rc)
         rc = ntx__drafter_chunks(d->model, &d->chunks, err);
     if (!rc)
-        rc = ntx_ram_weights_pick(&d->weights, &d->fd, d->chunks, err);
+        rc = lent ? ntx_ram_weights_lent(&d->weights, &d->fd, d->chunks, lent->at, lent->bytes, err)
+                  : ntx_ram_weights_pick(&d->weights, &d->fd, d->chunks, err);
     return rc;
 }
 
@@ -192,10 +212,11 @@ int ntx__drafter_made(struct ntx_drafter *d, int rc, uint32_t ctx, uint32_t thre
     return rc;
 }
 
-int ntx_drafter_new(int fd, uint32_t ctx, struct ntx_drafter **out, struct ntx_err *err)
+int ntx_drafter_new(int fd, uint32_t ctx, const struct ntx_drafter_lent *lent, struct ntx_drafter **out,
+                    struct ntx_err *err)
 {
     struct ntx_drafter *d = calloc(1, sizeof *d);
-    int rc = d ? open_model(d, fd, err) : ntx_err_set(err, -ENOMEM, "no memory for a drafter");
+    int rc = d ? open_model(d, fd, lent, err) : ntx_err_set(err, -ENOMEM, "no memory for a drafter");
     return ntx__drafter_made(d, rc, ctx, 1, out, err);
 }
 

@@ -569,6 +569,7 @@ int ntx_load_open(struct ntx_load_request *r, struct ntx_loaded **out, struct nt
     if (!l)
         return ntx_err_set(err, -ENOMEM, "no memory");
     l->wake_fd = -1;
+    l->high = NTX_NO_SEGMENT;
     l->sidecar_fd = l->projector_fd = -1;
     int rc = ntx__load_files(r, l, err);
     if (!rc)
@@ -678,7 +679,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
     if (by_parts && (rc = ntx__load_arena_start(l, err)))
         return rc;
-    if ((rc = ntx__load_drafters_build(l, epoch, err)))
+    if ((rc = ntx__load_planes(l, err)) || (rc = ntx__load_drafters_build(l, epoch, err)))
         return rc;
     if ((rc = ntx_kv_pool_new(&l->model->hp, l->plan->kv_type, &l->plan->kv, &l->kv, err)))
         return rc;
@@ -714,6 +715,7 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
         .ranks = l->ranks,
         .sums = l->sums,
         .kv_form = l->device ? NULL : l->kv_form,
+        .high = l->high.at,
     };
     for (unsigned i = 0; i < l->n_drafters; i++)
         if (l->drafter[i].needs.n_taps) {
@@ -745,6 +747,7 @@ void ntx_loaded_free(struct ntx_loaded *l)
     ntx_kv_pool_free(l->kv);
     ntx_stream_free(l->stream);
     ntx_region_close(&l->region);
+    ntx_segment_close(&l->high);
     if (l->wake_fd >= 0)
         close(l->wake_fd);
     ntx_plan_free(l->plan);

@@ -106,6 +106,7 @@ struct ntx_loaded {
     char graph_note[300];             /* why the GPU makes no graphs; "": it does, or none are wanted */
     struct ntx_copy_share share;
 
+    struct ntx_segment high; /* of a model in high and low bits: what stays, in the places of its file */
     struct ntx_region region;
     char note[512];          /* what the region fell back to, or ""; valid once the arena is complete */
     struct ntx_arena *arena; /* the thread that faults the arena in */
@@ -200,6 +201,9 @@ int ntx__load_vision_no_room(const struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_vision_drop(struct ntx_loaded *l, const char *why);
 int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_vision_free(struct ntx_loaded *l);
+
+/* load_planes.c: reads what stays in memory of a model in high and low bits. Nothing to do for others. */
+int ntx__load_planes(struct ntx_loaded *l, struct ntx_err *err);
 
 /* load_arena.c */
 int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err); /* its tables, slots and frames */

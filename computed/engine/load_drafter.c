@@ -139,7 +139,7 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
             close_drafter(l, i);
             continue;
         }
-        l->drafters_unsure |= unasked && !ntx_drafter_file_small(its, l->ram_bytes);
+        l->drafters_unsure |= unasked && (d->needs.lent || !ntx_drafter_file_small(its, l->ram_bytes));
         *bytes += its;
         i++;
     }

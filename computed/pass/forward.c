@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "common/util.h"
+#include "model/planes.h"
 #include "model/quant.h"
 
 uint64_t ntx_forward_bytes(const struct ntx_forward_config *c)
@@ -92,6 +93,8 @@ static void name_buffers(struct ntx_forward *f)
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err)
 {
     int rc = check_config(c, err);
+    if (!rc && ntx_gguf_planes(c->model->gguf) && !c->high)
+        rc = ntx_err_set(err, -ENOTSUP, "a model in high and low bits (ntx pack --planes) cannot be computed here");
     if (rc)
         return rc;
     struct ntx_forward *f = calloc(1, sizeof *f);
@@ -234,10 +237,25 @@ static int read_entries(struct ntx_forward *f, const struct ntx_weight *w, uint8
     return rc;
 }
 
+/* Entry i of those that were read: of low bits, it is joined with its high bits. */
+static void dequant_entry(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t i, float *out)
+{
+    const struct ntx_type_info *type = ntx_type_info(ntx_planes_low(w->type) ? ntx_planes_whole(w->type) : w->type);
+    const uint8_t *entry = f->m.embd + (size_t)i * w->row_bytes;
+    const size_t blocks = f->hp->n_embd / type->block;
+    if (ntx_planes_low(w->type)) {
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
+        const uint8_t *high = f->c.high + t->high +
+                              (uint64_t)(uint32_t)f->m.ids[i] * ntx_row_bytes(ntx_planes_of(w->type)->high, w->n_in);
+        f->c.ops->join(w->type, high, entry, blocks, f->m.lanes[0].slice);
+        entry = f->m.lanes[0].slice;
+    }
+    type->dequant(entry, out, blocks);
+}
+
 static int embed_tokens(struct ntx_forward *f)
 {
     const struct ntx_weight *w = &f->c.chunks->token_embd;
-    const struct ntx_type_info *type = ntx_type_info(w->type);
     const bool fuses = f->hp->head.fuses || f->hp->tower;
     const uint32_t at = fuses ? 0 : f->hp->n_embd;
     uint32_t width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
@@ -253,8 +271,7 @@ static int embed_tokens(struct ntx_forward *f)
     if (!rc && f->hp->n_input)
         rc = read_entries(f, &f->c.chunks->input_embd, f->m.input_embd);
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)
-        type->dequant(f->m.embd + (size_t)i * w->row_bytes, f->m.h + (size_t)i * f->hp->n_embd,
-                      f->hp->n_embd / type->block);
+        dequant_entry(f, w, i, f->m.h + (size_t)i * f->hp->n_embd);
     for (size_t k = 0; !rc && f->hp->embd_scale != 1 && k < (size_t)f->b->n_rows * f->hp->n_embd; k++)
         f->m.h[k] *= f->hp->embd_scale;
     for (uint32_t i = 0; !rc && i < f->b->n_rows; i++)

@@ -144,6 +144,9 @@ struct ntx_forward_config {
     const uint32_t *taps;                    /* n_layers: the output of the last one; borrowed. 0: that alone */
     struct ntx_kv_form *kv_form;             /* K as q8_0 and q4_0 keep it (kv_form.h); NULL: as it is */
     struct ntx_input_sums *sums;             /* sums of the products' inputs (input_sums.h); NULL: not wanted */
+    /* The high bits of a model that is kept in two parts (model/planes.h), by offset in their file. They stay. NULL:
+     * the model has none. */
+    const uint8_t *high;
 };
 
 struct ntx_forward;

@@ -2,6 +2,7 @@
 /* forward_mem.c: memory of a pass. One function walks the layout, once to count and once to place. */
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
+#include "model/planes.h"
 
 struct cursor {
     uint8_t *base; /* NULL while counting */
@@ -134,6 +135,10 @@ struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const st
         if (n)
             w.slice_bytes = NTX_MAX(w.slice_bytes, k->bytes / k->n_out * NTX_SLICE_OUTS);
         w.many_in = NTX_MAX(w.many_in, packed_row(m, k));
+        const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, k->tensor);
+        if (ntx_planes_of(t->type))
+            w.slice_bytes = NTX_MAX(
+                w.slice_bytes, NTX_SLICE_OUTS * (uint64_t)ntx_row_bytes(ntx_planes_whole(t->type), ntx_gguf_row(t)));
     }
     for (int b = 0; b < NTX_N_BUFS; b++)
         w.buf[b] = ntx_buf_width(m, (enum ntx_buf)b);

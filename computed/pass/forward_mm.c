@@ -12,6 +12,7 @@
 
 #include "common/util.h"
 #include "computed/pass/forward_impl.h"
+#include "model/planes.h"
 
 /* Of a resident chunk. */
 static bool is_resident(const struct ntx_forward *f, uint32_t chunk)
@@ -72,8 +73,8 @@ static uint32_t tile_rows(const struct ntx__mm *j, const struct ntx__product *p,
 
 /* rows of a chunk, as in the file or interleaved */
 struct bytes {
-    const uint8_t *at;
-    bool interleaved; /* whole slices of them */
+    const uint8_t *at, *high; /* high: their high bits, if these are low bits */
+    bool interleaved;         /* whole slices of them */
 };
 
 /* Multiplies y [rows x n] by the weight's scale. */
@@ -82,6 +83,29 @@ static void scale_outputs(float by, uint32_t n, float *y, size_t ld, uint32_t ro
     for (uint32_t r = 0; r < rows; r++)
         for (uint32_t i = 0; i < n; i++)
             y[r * ld + i] *= by;
+}
+
+struct rows { /* of activations */
+    const uint8_t *x;
+    size_t stride;
+    uint32_t n;
+};
+
+/* Rows in two parts: a few at a time are joined in memory that stays in the processor's cache, and multiplied there. */
+static void multiply_planes(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, struct rows x,
+                            uint32_t n, float *y, size_t ld, unsigned thread)
+{
+    const struct ntx_cpu_ops *ops = j->f->c.ops;
+    const uint32_t type = p->w->type, n_in = p->w->n_in, whole = ntx_planes_whole(type);
+    const size_t row = ntx_row_bytes(whole, n_in), blocks = n_in / ntx_type_info(type)->block,
+                 high = w.high ? ntx_row_bytes(ntx_planes_of(type)->high, n_in) : 0;
+    uint8_t *joined = j->f->m.lanes[thread].slice;
+    for (uint32_t i = 0, some; i < n; i += some) {
+        some = NTX_MIN(n - i, (uint32_t)NTX_SLICE_OUTS);
+        const uint8_t *at = w.at + (size_t)i * p->w->row_bytes;
+        ops->join(type, w.high ? w.high + i * high : at, at, some * blocks, joined);
+        ops->matmul[whole](joined, row, some, n_in, x.x, x.stride, x.n, y + i, ld);
+    }
 }
 
 /* part: of the input's rows; a chunk's outputs belong to one part. */
@@ -95,13 +119,16 @@ static void multiply_part(const struct ntx__mm *j, const struct ntx__product *p,
                                            : j->f->quantized[j->in->set][form];
     size_t stride = ntx__stride(j->f, j->in->buf, form, n_in) * (p->parts && form != NTX_ACT_F32 ? p->parts : 1);
     x += p->row0 * stride + part * ntx_act_row_bytes(form, n_in);
+    const bool planes = ntx_planes_of(type);
+    if (planes)
+        multiply_planes(j, p, w, (struct rows){x, stride, product_rows(j, p)}, n, y, ld, thread);
     uint32_t slices = w.interleaved ? n / NTX_SLICE_OUTS * NTX_SLICE_OUTS : 0;
     if (slices)
         ops->interleaved[type](w.at, p->w->row_bytes, slices, n_in, x, stride, product_rows(j, p), y, ld);
-    if (!slices && is_packed(j, p))
+    if (!slices && !planes && is_packed(j, p))
         ops->many[type](w.at, p->w->row_bytes, n, n_in, x, stride, product_rows(j, p), y, ld,
                         j->f->m.lanes[thread].many, j->f->m.many_bytes);
-    else if (n > slices)
+    else if (n > slices && !planes)
         ops->matmul[type](w.at + (size_t)slices * p->w->row_bytes, p->w->row_bytes, n - slices, n_in, x, stride,
                           product_rows(j, p), y + slices, ld);
     if (p->w->scaled)
@@ -125,10 +152,12 @@ static void multiply_logits(const struct ntx__mm *j, const struct ntx__product *
                             uint32_t n, unsigned thread)
 {
     float *y = j->f->m.lanes[thread].logits;
+    const size_t high = w.high ? ntx_row_bytes(ntx_planes_of(p->w->type)->high, p->w->n_in) : 0;
     for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
         uint32_t is_in_place = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
-        multiply_part(j, p, (struct bytes){w.at + (size_t)at * p->w->row_bytes, w.interleaved}, 0, is_in_place, y,
-                      NTX__LOGIT_TILE, thread);
+        const struct bytes tile = {w.at + (size_t)at * p->w->row_bytes, w.high ? w.high + at * high : NULL,
+                                   w.interleaved};
+        multiply_part(j, p, tile, 0, is_in_place, y, NTX__LOGIT_TILE, thread);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
             put_logits(j->f, r, row + at, y + (size_t)r * NTX__LOGIT_TILE, is_in_place);
     }
@@ -147,12 +176,21 @@ static void compute_outputs(const struct ntx__mm *j, const struct ntx__product *
                       (logits ? j->f->m.logits[0] : j->f->buf[p->to].at + p->row0 * ld + p->at) + row, ld, thread);
 }
 
+static const uint8_t *high_bits(const struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, uint32_t out)
+{
+    if (!ntx_planes_low(w->type))
+        return NULL;
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(f->c.model->gguf, w->tensor);
+    const uint64_t row = (f->c.chunks->list[chunk].offset - t->offset) / w->row_bytes + out;
+    return f->c.high + t->high + row * ntx_row_bytes(ntx_planes_of(w->type)->high, w->n_in);
+}
+
 /* A resident chunk is interleaved when it is first multiplied: outputs [out, out + n), a tile, which no other thread
  * uses. */
 static struct bytes interleaved(struct ntx_forward *f, const struct ntx_weight *w, uint32_t chunk, const uint8_t *bytes,
                                 uint32_t out, uint32_t n, unsigned thread)
 {
-    struct bytes b = {bytes + (size_t)out * w->row_bytes,
+    struct bytes b = {bytes + (size_t)out * w->row_bytes, high_bits(f, w, chunk, out),
                       f->c.ops->interleave[w->type] && !f->back->own_bytes && is_resident(f, chunk)};
     for (uint32_t i = 0; b.interleaved && i < n / NTX_SLICE_OUTS; i++) {
         uint8_t *done = &f->m.interleaved[f->m.first_slice[chunk] + out / NTX_SLICE_OUTS + i];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "computed/pass/forward_impl.h"
+#include "model/planes.h"
 
 static bool continues_run(const struct ntx_step *first, const struct ntx_step *s)
 {
@@ -54,6 +55,11 @@ int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint
                 return ntx_err_set(why, -ENOTSUP, "what layer %u does (%s) is computed on the CPU only", l, steps);
             }
     }
+    for (uint64_t i = 0; b && b->can && i < ntx_gguf_n_tensors(m->gguf); i++)
+        if (ntx_planes_of(ntx_gguf_tensor_at(m->gguf, i)->type))
+            return ntx_err_set(why, -ENOTSUP,
+                               "weights in high and low bits (ntx pack --planes) are multiplied by the CPU only; ntx "
+                               "pack --join makes the model whole again");
     if (b && b->can && m->hp.ctx_plain && ctx > m->hp.ctx_plain)
         return ntx_err_set(why, -ENOTSUP,
                            "attention of a %s model in a context of more than %u tokens is computed on the CPU only",

@@ -100,12 +100,33 @@ int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct
     return 0;
 }
 
+uint64_t ntx_ram_weights_lent_bytes(const struct ntx_chunks *chunks) { return BOUNCE + chunks->n * sizeof(uint64_t); }
+
+int ntx_ram_weights_lent(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks,
+                         const uint8_t *file, uint64_t bytes, struct ntx_err *err)
+{
+    *w = (struct ntx_ram_weights){.w.ops = &ops, .chunks = chunks, .fds = fds, .at = calloc(chunks->n, sizeof *w->at)};
+    w->page = aligned_alloc(PAGE, BOUNCE);
+    w->bytes = (uint8_t *)(uintptr_t)file;
+    w->lent = true;
+    if (!w->at || !w->page)
+        return ntx_err_set(err, -ENOMEM, "no memory for the places of %u chunks", chunks->n);
+    for (uint32_t i = 0; i < chunks->n; i++) {
+        const struct ntx_chunk *c = &chunks->list[i];
+        if (c->file || c->offset > bytes || c->bytes > bytes - c->offset)
+            return ntx_err_set(err, -EINVAL, "its weights in memory are not those of its file");
+        w->at[i] = c->offset;
+    }
+    return 0;
+}
+
 void ntx_ram_weights_free(struct ntx_ram_weights *w)
 {
     free(w->at);
     free(w->page);
     w->at = NULL;
     w->page = NULL;
-    free(w->bytes);
+    if (!w->lent)
+        free(w->bytes);
     w->bytes = NULL;
 }

@@ -10,7 +10,8 @@
 struct ntx_ram_weights {
     struct ntx_weights w; /* first: it is one */
     const struct ntx_chunks *chunks;
-    uint8_t *bytes; /* the chunks one behind the other */
+    uint8_t *bytes; /* the chunks one behind the other, or (lent) a file's bytes by their offsets */
+    bool lent;
     uint64_t n;
     uint64_t *at;   /* [chunks] offset of each */
     const int *fds; /* borrowed: entries are read from these */
@@ -21,6 +22,11 @@ struct ntx_ram_weights {
  * case. */
 int ntx_ram_weights_pick(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks,
                          struct ntx_err *err);
+/* The same with weights that others hold in memory: `file`, as long as the first file up to offset `bytes`, is borrowed
+ * and only read. */
+int ntx_ram_weights_lent(struct ntx_ram_weights *w, const int *fds, const struct ntx_chunks *chunks,
+                         const uint8_t *file, uint64_t bytes, struct ntx_err *err);
+uint64_t ntx_ram_weights_lent_bytes(const struct ntx_chunks *chunks); /* bytes of memory of its own */
 uint64_t ntx_ram_weights_pick_bytes(const struct ntx_chunks *chunks); /* bytes of memory that it takes */
 void ntx_ram_weights_free(struct ntx_ram_weights *w);
 

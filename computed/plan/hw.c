@@ -5,6 +5,12 @@
 
 #include "common/util.h"
 #include "model/quant.h"
+#include "model/planes.h"
+
+/* Time of a product with blocks that are joined first, of few and of many rows. Measured: docs/log/drafts.md */
+#define JOIN_FEW  1.4
+#define JOIN_MANY 1.1
+#define JOIN_ROWS 8u
 
 /* Interpolates between measured sizes by the logarithm of the size; beyond them takes the nearest; 0: there are
  * none. */
@@ -108,6 +114,10 @@ static double interpolate(const struct ntx_hw *hw, uint32_t entry, bool interlea
 double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads, bool stays)
 {
     double ram = ntx_hw_ram_bps(hw, threads), least = ram > 0 ? 1 / ram : 0;
+    const uint32_t whole = ntx_planes_whole(type);
+    if (whole != type) /* the blocks that are joined are multiplied, never interleaved */
+        return (rows < JOIN_ROWS ? JOIN_FEW : JOIN_MANY) * ntx_hw_byte_s(hw, whole, rows, threads, false) *
+               ntx_type_info(whole)->block_bytes / ntx_type_info(type)->block_bytes;
     double s = stays ? interpolate(hw, type, true, type, rows, threads) : 0;
     if (s <= 0)
         s = interpolate(hw, type, false, type, rows, threads);

@@ -16,6 +16,7 @@
 #include "common/util.h"
 #include "computed/gpu/device.h"
 #include "computed/state/kv.h"
+#include "model/planes.h"
 
 #define CHUNK_MAX        (4ull << 20) /* for a model that is all in memory: one long run per thread */
 #define CHUNK_MIN        (64ull << 10)
@@ -528,7 +529,7 @@ static uint32_t most_groups(const struct planner *p, const struct option *o)
     return low;
 }
 
-static void sum_placement(struct ntx_plan *p)
+static void sum_placement(const struct ntx_model *m, struct ntx_plan *p)
 {
     for (uint32_t i = 0; i < p->chunks->n; i++) {
         uint32_t place = p->table[i].placement;
@@ -545,8 +546,10 @@ static void sum_placement(struct ntx_plan *p)
     p->bytes_rows = p->chunks->lookup_bytes;
     p->bytes_at_load = p->bytes_host + p->bytes_rows;
     uint64_t frames = NTX_MIN(ntx_frames_bytes(&p->frames), p->bytes_storage);
-    p->bytes_host += frames;
+    const uint64_t high = ntx_planes_bytes(m);
+    p->bytes_host += frames + high;
     p->bytes_storage -= frames;
+    p->bytes_model += high;
 }
 
 /* Fills in the plan; the shape shrinks to what the placement uses. */
@@ -587,7 +590,7 @@ static void fill_plan(const struct planner *q, struct option *o, struct ntx_plan
     p->bytes_total = b.total;
     p->on_device = q->on_device;
     p->multiply = p->on_device ? q->r->multiply : NTX_MULTIPLY_CPU;
-    sum_placement(p);
+    sum_placement(q->m, p);
     ntx__plan_predict(q->m, q->r->hw, p);
 }
 

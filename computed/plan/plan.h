@@ -92,8 +92,9 @@ struct ntx_plan {
     uint64_t device_need; /* GPU memory for all but matrices. If more than vram_bytes, the GPU is not used */
     uint32_t n_windows;   /* for groups on demand, after the rest of the arena; 0: all are resident */
     uint64_t window_bytes;
-    uint64_t read_gap;                               /* reads no further apart are better merged; 0: unknown */
-    uint64_t bytes_model, bytes_host, bytes_storage, /* frames count as host, as if always full */
+    uint64_t read_gap; /* reads no further apart are better merged; 0: unknown */
+    uint64_t bytes_model, bytes_host,
+        bytes_storage, /* frames count as host, as if always full; high bits (model/planes.h), too */
         bytes_kv, bytes_activations, bytes_region, bytes_total;
     /* Tables whose rows are all in RAM; no part of bytes_model. 0: rows are read from the drive. */
     uint64_t bytes_rows;

@@ -65,7 +65,7 @@ static void log_plain_types(const struct ntx_loaded *l)
     bool told[NTX_TYPE_LIMIT] = {0};
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(l->gguf); i++) {
         uint32_t type = ntx_gguf_tensor_at(l->gguf, i)->type;
-        if (type != NTX_I8 && !l->ops->own[type] && !told[type])
+        if (type != NTX_I8 && !l->ops->own[ntx_planes_whole(type)] && !told[type])
             ntx_log(NTX_LOG_INFO,
                     "%s has no kernel of its own in %s: it is multiplied from its plain unpacking, to the same bits "
                     "but slower",
@@ -221,7 +221,9 @@ static unsigned models_that_draft(const struct ntx_loaded *l, int fds[NTX_DRAFTE
     for (unsigned i = 0; i < l->n_drafters; i++) {
         const struct ntx_load_drafter *d = &l->drafter[i];
         if (d->kind == NTX_DRAFTER_FILE_MODEL)
-            memcpy(fds[n++], (const int[NTX_DRAFTER_FDS]){d->drafts.part[0].fd, d->drafts.part[1].fd, d->fd},
+            memcpy(fds[n++],
+                   (const int[NTX_DRAFTER_FDS]){d->drafts.part[0].fd, d->drafts.part[1].fd, d->fd,
+                                                d->needs.lent ? l->high.fd : -1},
                    sizeof *fds);
     }
     return n;

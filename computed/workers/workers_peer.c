@@ -218,8 +218,13 @@ void ntx__peer_offer(struct ntx__peer *p)
         .kind = NTX_AT_ATTACH, .role = p->role, .epoch = o->epoch, .n_files = iod ? o->n_files : p->w->sidecar >= 0};
     unsigned n = (iod ? NTX_IOD_FDS : NTX_PREDICTOR_FDS) + m.n_files;
     m.drafters = iod ? 0 : p->w->n_drafters;
-    for (unsigned i = 0; i < m.drafters * NTX_DRAFTER_FDS; i++)
-        to_predictor[n++] = p->w->drafter[i / NTX_DRAFTER_FDS][i % NTX_DRAFTER_FDS];
+    for (unsigned i = 0; i < m.drafters; i++) {
+        const int *fd = p->w->drafter[i];
+        memcpy(to_predictor + n, fd, sizeof p->w->drafter[i]);
+        m.lent |= fd[3] >= 0 ? 1u << i : 0;
+        to_predictor[n + 3] = fd[3] >= 0 ? fd[3] : fd[2];
+        n += NTX_DRAFTER_FDS;
+    }
     ntx_link_set_epoch(p->link, o->epoch);
     p->attached = p->hello_seen = false;
     p->holds = true;

@@ -12,6 +12,7 @@
 #include "common/util.h"
 #include "model/arch/arch_impl.h"
 #include "model/kind.h"
+#include "model/planes.h"
 #include "model/quant.h"
 
 static const struct {
@@ -188,6 +189,12 @@ static int check_type(const struct opening *o, const struct ntx_gguf_tensor *t, 
     if ((t->type == NTX_I8) != (use == NTX_USE_GROUPS) || (t->type == NTX_I32) != (use == NTX_USE_NUMBERS) ||
         t->type == NTX_I64)
         return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' is %s, which nothing can be multiplied by", t->name, type);
+    if (ntx_planes_of(t->type) && use != NTX_USE_MATRIX && use != NTX_USE_EXPERT && use != NTX_USE_LOOKUP)
+        return ntx_err_set(o->err, -ENOTSUP,
+                           "tensor '%s' is %s; only matrices and experts are split in high and low bits", t->name,
+                           type);
+    if (use == NTX_USE_LOOKUP && ntx_planes_low(t->type) && strcmp(t->name, "token_embd.weight"))
+        return ntx_err_set(o->err, -ENOTSUP, "tensor '%s' is %s; of tables only the embedding may be", t->name, type);
     if (use == NTX_USE_GROUPS && t->offset % NTX_PACK_BLOCK)
         return ntx_err_set(o->err, -EINVAL, "tensor '%s' does not begin on a block of %u bytes, as a packed one must",
                            t->name, NTX_PACK_BLOCK);

@@ -2,13 +2,17 @@
 /* gguf.c: the GGUF reader, the architecture table and the chunk list under libFuzzer.
  *
  * Each accepted header is also written anew with other types, as ntx plan --type does. The input is the beginning of
- * a file. It is read once with nothing behind it and once with plenty, so that offsets can be valid. */
+ * a file. It is read once with nothing behind it and once with plenty, so that offsets can be valid. With the beginning
+ * of a second file in it, it is also read as low and high bits (model/planes.h). */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "computed/plan/sketch.h"
 #include "model/chunk.h"
+#include "model/planes.h"
 #include "model/quant.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -93,8 +97,45 @@ static void use_retyped(const struct ntx_gguf *g)
     free(type);
 }
 
+/* A file in memory with room behind these bytes. */
+static int memory_file(const uint8_t *data, size_t size, uint64_t file_bytes)
+{
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+    if (fd < 0 || ftruncate(fd, (off_t)file_bytes) || pwrite(fd, data, size, 0) != (ssize_t)size)
+        abort();
+    return fd;
+}
+
+/* Low and high bits, as two files: the input has the beginning of a second one. */
+static void use_pair(const uint8_t *data, size_t size)
+{
+    const uint64_t file_bytes = 1u << 26;
+    const uint8_t *second = size > 8 ? memmem(data + 8, size - 8, "GGUF\3", 5) : NULL;
+    struct ntx_gguf *g;
+    struct ntx_err err = {0};
+    if (!second)
+        return;
+    const size_t n = (size_t)(second - data);
+    const int fds[] = {memory_file(data, n, file_bytes), memory_file(second, size - n, file_bytes)};
+    if (!ntx_gguf_open(fds, 2, NULL, &g, &err)) {
+        use_keys(g);
+        for (uint64_t i = 0; ntx_gguf_planes(g) && i < ntx_gguf_n_tensors(g); i++) {
+            const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(g, i);
+            if (ntx_planes_low(t->type) ? t->file || !t->high || t->high >= file_bytes : t->file != NTX_GGUF_HIGH_FILE)
+                abort();
+        }
+        use_model(g, file_bytes);
+        ntx_gguf_free(g);
+    } else if (err.code >= 0 || !err.text[0]) {
+        abort();
+    }
+    close(fds[0]);
+    close(fds[1]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    use_pair(data, size);
     const uint64_t file_bytes[2] = {size, 1ull << 40};
     for (int i = 0; i < 2; i++) {
         struct ntx_gguf *g;

@@ -57,6 +57,12 @@ seeds_gguf() {
         "$NTX_BIN/ntx-mkmodel" --layers 1 --embd 256 --ff 256 --heads 2 --kv 1 --type "$type" "$dir/m.gguf" >"$dir/log"
         head -c 24000 "$dir/m.gguf" >"$dir/corpus/type-$type"
     done
+    for type in Q4_K Q5_K Q6_K Q5_0 Q8_0; do
+        "$NTX_BIN/ntx-mkmodel" --layers 1 --embd 256 --ff 256 --heads 2 --kv 1 --type $type "$dir/m.gguf" >"$dir/log"
+        "$NTX_BIN/ntx" pack "$dir/m.gguf" "$dir/p.gguf" --planes --quiet
+        head -c 24000 "$dir/p.draft.gguf" >"$dir/corpus/high-$type"
+        { head -c 16000 "$dir/p.gguf"; head -c 16000 "$dir/p.draft.gguf"; } >"$dir/corpus/pair-$type"
+    done
     printf \
         'GGUF\3\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0a\4\0\0\0\7\0\0\0\1\0\0\0\0\0\0\0b\11\0\0\0'\
 '\10\0\0\0\2\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0x\2\0\0\0\0\0\0\0yz\1\0\0\0\0\0\0\0t\2\0\0\0\40\0\0\0\0\0\0\0\2\0\0\0\0'\

@@ -36,7 +36,7 @@ static struct ntx_drafter *drafter(int fd)
 {
     struct ntx_drafter *d;
     struct ntx_err err = {0};
-    CHECK_MSG(!ntx_drafter_new(fd, CTX, &d, &err), "%s", err.text);
+    CHECK_MSG(!ntx_drafter_new(fd, CTX, NULL, &d, &err), "%s", err.text);
     return d;
 }
 

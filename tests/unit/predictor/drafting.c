@@ -119,7 +119,7 @@ int main(void)
     int file = open(path, O_RDONLY | O_CLOEXEC);
     CHECK_MSG(file >= 0, "%s", path);
     CHECK_MSG(!ntx_drafts_make(EPOCH, CTX, &part, &err), "%s", err.text);
-    CHECK_MSG(!ntx_drafting_start(dup(part.part[0].fd), dup(part.part[1].fd), file, EPOCH, 0, NULL, &d, &err), "%s",
+    CHECK_MSG(!ntx_drafting_start(dup(part.part[0].fd), dup(part.part[1].fd), file, -1, EPOCH, 0, NULL, &d, &err), "%s",
               err.text);
     check_torn();
     check_next();
