@@ -100,8 +100,12 @@ struct ntx_hparams {
     uint32_t n_expert, n_expert_used; /* 0: no experts */
     uint32_t n_ff_exp;                /* width of an expert */
     uint32_t n_ff_shexp;              /* width of the shared expert; 0: none */
-    uint32_t n_latent;                /* experts read and write so many values, between two more products; 0: n_embd */
-    struct ntx_router router;         /* from the keys */
+    struct {                          /* adjugate experts: `each` neighbouring experts form a group, which has one of */
+        uint32_t ff, each;            /* `ff` hidden values; it counts `scale` times. ff 0: none */
+        float scale;
+    } adjugate;
+    uint32_t n_latent;        /* experts read and write so many values, between two more products; 0: n_embd */
+    struct ntx_router router; /* from the keys */
     /* Recurrent layers (bit l), behind a convolution: delta nets with `heads` heads of `head` values over key_heads key
      * heads of `keys` values; or Mamba-2 scans, where key_heads is the number of groups, and `keys` the width of a
      * state. keys 0: a convolution alone, over `head` channels. */

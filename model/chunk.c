@@ -149,6 +149,7 @@ static int cut_outs(struct cutter *k, uint32_t tensor, uint32_t layer, enum ntx_
         ch->offset = t->offset + out_in_tensor(k, p, out) * w->row_bytes;
         ch->bytes = (uint64_t)ch->n_out * w->row_bytes;
         ch->fixed = fixed;
+        ch->of_groups = ntx_is_adjugate(p->t) ? (uint16_t)t->ne[2] : 0;
         ch->users = several ? several->users : 0;
         *(fixed ? &k->c->fixed_bytes : &k->c->matrix_bytes) += ch->bytes;
         w->n_chunks++;

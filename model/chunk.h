@@ -31,11 +31,13 @@ struct ntx_chunk {
     uint32_t users; /* layers that share it (layer_delta.h), `layer` being the first; a shared chunk is fixed, if
                        such are kept. 0 means 1 */
     bool fixed;
-    bool lookup;    /* entries of a table, never multiplied; fixed, too. Behind all other chunks */
-    bool device;    /* set by the planner: it is in GPU memory */
-    bool on_demand; /* groups of a packed layer that are read only when rows use them (weights.h) */
-    bool end;       /* of the last layer, and unused for rows that only feed its state */
-    bool expert;    /* one whole matrix of an expert; a pass reads those of the experts that it uses (weights.h) */
+    bool lookup;        /* entries of a table, never multiplied; fixed, too. Behind all other chunks */
+    bool device;        /* set by the planner: it is in GPU memory */
+    bool on_demand;     /* groups of a packed layer that are read only when rows use them (weights.h) */
+    bool end;           /* of the last layer, and unused for rows that only feed its state */
+    uint16_t of_groups; /* matrices of so many groups of experts, of which a row uses its experts' groups; 0: it uses
+                           all of it */
+    bool expert;        /* one whole matrix of an expert; a pass reads those of the experts that it uses (weights.h) */
 };
 
 #define NTX_EXPERT_BYTES_MAX (1ull << 31) /* largest matrix of an expert: it is one read */

@@ -83,6 +83,11 @@
  *                                                                             experts], [factor of each expert]
  *   EXPERTS     out = weighted sum of the row's experts of in[0], plus the    [biases], [shared expert and its gate],
  *               shared expert; with a `width` both have so many values        experts
+ *   ADJUGATE    for each of the row's `heads` experts, a run of `width`        gates, ups: a matrix of each group
+ *               hidden values of its group's adjugate expert:
+ *               act(gate in[0]) * up in[0]
+ *   ADJSUM      out = `scale` x the sum over the row's experts of their        a matrix of each group
+ *               weight times W of the group times their run of in[0]
  *   LORA        out += `scale` W in[0], stored from `offset` on; in[0] is     [W]
  *               read from `from` on; without W: += `scale` in[0]
  *   GROUPS      out = packed FFN of in[0] (pack.h)                            [gate], [adds], groups
@@ -92,8 +97,8 @@
  *   CLAMP       out = in[0], value by value, at least `min`, at most `max`     min, max: one value each
  *   AFFINE      out = (out - b) a, value by value                              a, [b]
  *
- * More about INDEX_TOPK, MIXW, POOL and GRAMS is in computed/pass/: index_topk.c, hyper_connections.c, forward_pool.c,
- * grams.c.
+ * More about INDEX_TOPK, MIXW, POOL, GRAMS and ADJUGATE is in computed/pass/: index_topk.c, hyper_connections.c,
+ * forward_pool.c, grams.c, adjugate.c.
  *
  * A layer's state has three kinds: rows, one entry for each position (PUT: computed/state/kv.h); a tail, the last
  * inputs (CONV); and a fold, which sums up all tokens so far (DELTA: computed/state/recur.h). Rows can be dropped back
@@ -113,8 +118,9 @@
 #define NTX_NO_TENSOR    UINT32_MAX
 #define NTX_STEP_WEIGHTS 10
 #define NTX_LAYER_STEPS  96
-#define NTX_STREAMS      4  /* residual streams, in models that have several */
-#define NTX_RECALLS      64 /* most runs of RECALL */
+#define NTX_STREAMS      4    /* residual streams, in models that have several */
+#define NTX_RECALLS      64   /* most runs of RECALL */
+#define NTX_ADJUGATE_MAX 1024 /* most hidden values of an adjugate expert */
 
 /* The table of operations. Columns:
  *   name     of the enumerator; symbol: the end of the names of the functions that compute it
@@ -167,6 +173,8 @@
     X(MMT,       mmt,       ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
     X(CLAMP,     clamp,     ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
     X(AFFINE,    affine,    ROWS, ONE,    NTX_DOES_WEIGHTS,                                     NO) \
+    X(ADJUGATE,  adjugate,  BACK, HEADS,  NTX_DOES_WITHIN,                                      NO) \
+    X(ADJSUM,    adjsum,    BACK, ONE,    NTX_DOES_WITHIN,                                      NO) \
     X(LORA,      lora,      PASS, ONE,    NTX_DOES_JOIN | NTX_DOES_WITHIN,                      VALUES)
 /* clang-format on */
 

@@ -37,6 +37,7 @@
     X(EXPERT_FF,            hp->n_ff_exp) \
     X(EXPERT_FF_2,          hp->experts_ungated ? hp->n_ff_exp : 2 * hp->n_ff_exp) \
     X(EXPERT_IN,            hp->n_latent ? hp->n_latent : hp->n_embd) \
+    X(ADJUGATE_FF,          hp->adjugate.ff) \
     X(LAYER_INPUT,          hp->n_input) \
     X(LAYER_INPUTS,         hp->n_input * hp->n_layers) \
     X(SHARED_FF,            hp->n_ff_shexp) \
@@ -95,7 +96,7 @@ enum ntx_dim {
 enum ntx_use {
     NTX_USE_MATRIX,   /* a matrix; cut into chunks, which the plan places */
     NTX_USE_RESIDENT, /* a matrix; one chunk, always in memory */
-    NTX_USE_HEADS,    /* like RESIDENT: a matrix for each head, one after the other */
+    NTX_USE_HEADS,    /* like RESIDENT: a matrix for each head, or group of experts, one after the other */
     NTX_USE_VECTOR,   /* an F32 vector; one chunk, always in memory */
     NTX_USE_VECTORS,  /* like VECTOR: one vector for each expert, or each channel */
     NTX_USE_TABLE,    /* like VECTORS, of any type */
@@ -359,9 +360,12 @@ enum ntx_use {
     X(gate_beside, "ffn_gate_shexp.weight", EMBD, SHARED_FF, MATRIX) /* a shared expert beside those of latents */     \
     X(up_beside, "ffn_up_shexp.weight", EMBD, SHARED_FF, MATRIX)                                                       \
     X(down_beside, "ffn_down_shexp.weight", SHARED_FF, EMBD, MATRIX)                                                   \
-    X(latent_down, "ffn_latent_down.weight", EMBD, EXPERT_IN, MATRIX) /* experts of latents: before them, */           \
-    X(latent_up, "ffn_latent_up.weight", EXPERT_IN, EMBD, MATRIX)     /* and after them, */                            \
-    X(latent_norm, "ffn_routed_norm.weight", EXPERT_IN, ONE, VECTOR)  /* with a norm in between */                     \
+    X(latent_down, "ffn_latent_down.weight", EMBD, EXPERT_IN, MATRIX)    /* experts of latents: before them, */        \
+    X(latent_up, "ffn_latent_up.weight", EXPERT_IN, EMBD, MATRIX)        /* and after them, */                         \
+    X(latent_norm, "ffn_routed_norm.weight", EXPERT_IN, ONE, VECTOR)     /* with a norm in between */                  \
+    X(adjugate_gate, "ffn_gate_chexps.weight", EMBD, ADJUGATE_FF, HEADS) /* an expert of each group, beside others */  \
+    X(adjugate_up, "ffn_up_chexps.weight", EMBD, ADJUGATE_FF, HEADS)                                                   \
+    X(adjugate_down, "ffn_down_chexps.weight", ADJUGATE_FF, EMBD, HEADS)                                               \
     X(expert_gate_up, "ffn_gate_up_exps.weight", EXPERT_IN, EXPERT_FF_2,                                               \
       EXPERT) /* an expert's gate, then its up; or the halves of its up, without gates */                              \
     X(expert_gate_bias, "ffn_gate_exps.bias", EXPERT_FF, EXPERTS, VECTORS)                                             \
@@ -445,6 +449,9 @@ static inline int ntx_is_models(enum ntx_tensor t)
     return t == NTX_T_end_norm || t == NTX_T_end_recall || t == NTX_T_inputs_proj || t == NTX_T_inputs_norm ||
            t == NTX_T_fuse || t == NTX_T_fuse_norm || (t >= NTX_T_head_mix && t <= NTX_T_head_high);
 }
+
+/* One matrix for each group of experts (adjugate experts). */
+static inline int ntx_is_adjugate(enum ntx_tensor t) { return t >= NTX_T_adjugate_gate && t <= NTX_T_adjugate_down; }
 
 /* Rows are multiplied by this tensor, wherever it is stored. */
 static inline int ntx_is_matrix(enum ntx_tensor t)

@@ -14,12 +14,23 @@ static struct ntx_roof_run run_of(const struct ntx_plan_answer *a, bool prefill)
     return (struct ntx_roof_run){a->batch, a->place.ctx, prefill, a->compat};
 }
 
-/* Weights that a token uses, of the experts those that are chosen. Tables whose rows are looked up do not count. */
+/* The share of a tensor that a token uses: of experts the chosen ones, of adjugate experts those of their groups. */
+static double share_used(const struct ntx_hparams *hp, const struct ntx_gguf_tensor *t)
+{
+    bool adjugate = false;
+    for (int k = NTX_T_adjugate_gate; k <= NTX_T_adjugate_down; k++)
+        adjugate |= ntx_is_called(t->name, (enum ntx_tensor)k);
+    if (!hp->n_expert || (!adjugate && !ntx_is_experts(t->name)))
+        return 1;
+    const double of = (double)(adjugate ? t->ne[2] : hp->n_expert);
+    return hp->n_expert_used < of ? hp->n_expert_used / of : 1;
+}
+
+/* Weights that a token uses. Tables whose rows are looked up do not count. */
 static double token_bytes(const struct ntx_outline *m)
 {
     const struct ntx_model *model = m->model;
     const struct ntx_hparams *hp = &model->hp;
-    const double used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 1;
     double sum = 0;
     for (uint64_t i = 0; i < ntx_gguf_n_tensors(model->gguf); i++) {
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(model->gguf, i);
@@ -28,7 +39,7 @@ static double token_bytes(const struct ntx_outline *m)
         const bool table = i == model->input_embd || i == model->gram_embd ||
                            (i == model->token_embd && model->output != model->token_embd);
         if (!table && (!of_layer || layer < hp->n_layers))
-            sum += (double)t->bytes * (ntx_is_experts(t->name) ? used : 1);
+            sum += (double)t->bytes * share_used(hp, t);
     }
     return sum;
 }

@@ -60,6 +60,7 @@ struct ntx__lane {       /* scratch of one thread */
     float *logits;       /* [max_rows x NTX__LOGIT_TILE] */
     /* MLA: [NTX_ATTN_VECTORS] rows that a head's matrix multiplies, in its form. */
     void *mla_x;
+    void *adjugate_x;       /* an input of an adjugate expert, in the form of its matrix; NULL: there are none */
     const void **topk_v;    /* [max_topk] V of the top-k, where K does not contain it; else NULL */
     const void **topk_k;    /* [max_topk, or a window's and the pooled ones] K of the top-k, if there is one */
     float *mla_q, *mla_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */

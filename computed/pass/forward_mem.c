@@ -225,6 +225,11 @@ static void place_mla(struct cursor *c, const struct ntx_hparams *hp, struct ntx
     lane->mla_out = place_bytes(c, NTX_ATTN_VECTORS * (uint64_t)hp->kv_lora * sizeof(float));
 }
 
+static uint64_t adjugate_bytes(const struct ntx_hparams *hp)
+{
+    return hp->adjugate.ff ? ntx_act_row_bytes(NTX_ACT_F32, NTX_MAX(hp->n_embd, hp->adjugate.ff)) : 0;
+}
+
 static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
@@ -243,6 +248,7 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .logits = place_bytes(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place_bytes(c, cfg->widths->slice_bytes),
             .many = place_bytes(c, m->many_bytes),
+            .adjugate_x = place_bytes(c, adjugate_bytes(hp)),
         };
         place_mla(c, hp, &lane);
         if (c->base)

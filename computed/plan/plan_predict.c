@@ -98,11 +98,11 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
             continue;
         bool storage = p->table[i].placement == NTX_PLACE_STORAGE,
              few = asked < rows && (c->end || c->layer == m->hp.n_layers);
-        const double used = few ? of_asked : of_all;
+        const double used = few ? of_asked : of_all, part = c->of_groups ? NTX_MIN(used / c->of_groups, 1.0) : 1;
         streamed += storage ? (double)c->bytes : 0;
         if (few && !asked)
             continue;
-        const double times = (c->expert ? used : 1) * NTX_MAX(c->users, 1u), bytes = (double)c->bytes * times;
+        const double times = (c->expert ? used : part) * NTX_MAX(c->users, 1u), bytes = (double)c->bytes * times;
         uint32_t type = type_of(m, c);
         uint32_t of_rows = c->expert ? l.expert_rows : rows;
         of_rows = few ? asked : of_rows;

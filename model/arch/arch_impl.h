@@ -77,6 +77,8 @@
     X(laguna, "laguna")                                                                                                \
     X(apertus, "apertus")                                                                                              \
     X(mimo2, "mimo2")                                                                                                  \
+    X(grok, "grok")                                                                                                    \
+    X(grovemoe, "grovemoe")                                                                                            \
     X(dbrx, "dbrx")                                                                                                    \
     X(kimi_k3, "kimi-k3")                                                                                              \
     X(cohere2, "cohere2")                                                                                              \

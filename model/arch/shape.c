@@ -127,6 +127,8 @@ struct ntx_shape ntx_shape_of(const struct ntx_hparams *hp, uint32_t layer, enum
     uint32_t n_each = 1;
     if (k->use == NTX_USE_EXPERT)
         n_each = hp->n_expert;
+    else if (ntx_is_adjugate(t))
+        n_each = hp->adjugate.each ? hp->n_expert / hp->adjugate.each : 1;
     else if (k->use == NTX_USE_HEADS)
         n_each = ntx_dims_of(hp, layer).n_head;
     bool paired = hp->by_state && hp->head.n_taps && !hp->head.block && t >= NTX_T_q &&

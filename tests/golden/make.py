@@ -365,6 +365,22 @@ CASES = {
         ' --rotated 32 --value-dim 32 --kv-lora 64 --q-lora 64 --dense 2 --delta-head 64 --attention-every 2 --latent'
         ' 128 --biases --type Q8_0 --seed 138'
     ),
+    'grok.f32': (
+        '--arch grok --layers 4 --experts 7 --experts-used 2 --ff 160 --expert-ff 96 --heads 8 --kv 2 --head-dim 32'
+        ' --type F32 --seed 143'
+    ),
+    'grok.yarn.q8_0': (
+        '--arch grok --experts 6 --experts-used 6 --ff 256 --expert-ff 128 --heads 8 --kv 4 --head-dim 32'
+        ' --rope-scaling yarn --rope-factor 8 --rope-orig 32 --ctx 256 --type Q8_0 --seed 140'
+    ),
+    'grovemoe.experts.f32': (
+        '--arch grovemoe --layers 4 --experts 9 --experts-used 3 --expert-ff 96 --shared-ff 64 --heads 6 --kv 2'
+        ' --head-dim 64 --expert-scale 1e-9 --type F32 --seed 141'
+    ),
+    'grovemoe.experts.q8_0': (
+        '--arch grovemoe --experts 8 --experts-used 4 --expert-ff 128 --shared-ff 64 --heads 8 --kv 4 --head-dim 32'
+        ' --expert-scale 1e-9 --type Q8_0 --seed 144'
+    ),
     'deci.f32': '--arch deci --layers 5 --type F32 --seed 132',
     'lfm2.f32': '--arch lfm2 --layers 4 --attention-every 2 --delta-taps 3 --head-dim 32 --type F32 --seed 124',
     'lfm2moe.f32': (

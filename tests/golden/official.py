@@ -426,6 +426,30 @@ FAMILIES = {
             'layernorm_epsilon': 1e-5,
         },
     ),
+    'dbrx': (
+        'DbrxForCausalLM',
+        dict(
+            vocab_size=N_VOCAB,
+            d_model=192,
+            n_heads=6,
+            n_layers=5,
+            max_seq_len=512,
+            attn_config=dict(clip_qkv=1.5, kv_n_heads=2, rope_theta=5e5),
+            ffn_config=dict(ffn_hidden_size=96, moe_num_experts=9, moe_top_k=3),
+            rope_parameters=default_rope(5e5),
+            bos_token_id=1,
+            eos_token_id=2,
+            pad_token_id=0,
+        ),
+        'dbrx',
+        {'attn_config': {'clip_qkv': 1.5, 'kv_n_heads': 2, 'rope_theta': 5e5}},
+    ),
+    'grovemoe': (  # by its authors' formula, below; llama.cpp computes the smaller experts otherwise
+        'Qwen3MoeForCausalLM',
+        dict(COMMON, num_experts=8, num_experts_per_tok=3, moe_intermediate_size=96, norm_topk_prob=True),
+        'qwen2',
+        {'architectures': ['GroveMoeForCausalLM'], 'model_type': None},
+    ),
     'glm4': (
         'Glm4ForCausalLM',
         dict(
@@ -470,6 +494,28 @@ def draw(name, shape, generator):
     return x / shape[-1] ** 0.5
 
 
+class GroveExperts(torch.nn.Module):
+    """Experts of GroveMoE (arXiv:2508.07785): each of the chosen ones, with its weight, and 0.05 times the smaller one
+    that it shares with its neighbour. The converter has the numbers 2 and 0.05, and the width of a head."""
+
+    def __init__(self, config):
+        from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeMLP as Mlp
+
+        super().__init__()
+        n, self.used = config.num_experts, config.num_experts_per_tok
+        self.gate = torch.nn.Linear(config.hidden_size, n, bias=False)
+        self.experts = torch.nn.ModuleList(Mlp(config, config.moe_intermediate_size) for _ in range(n))
+        self.chunk_experts = torch.nn.ModuleList(Mlp(config, config.head_dim) for _ in range(n // 2))
+
+    def forward(self, hidden):
+        x = hidden.flatten(0, -2)
+        weights, chosen = self.gate(x).softmax(-1).topk(self.used)
+        weights = weights / weights.sum(-1, keepdim=True)
+        made = torch.stack([e(x) + 0.05 * self.chunk_experts[i // 2](x) for i, e in enumerate(self.experts)], 1)
+        picked = made.gather(1, chosen[..., None].expand(-1, -1, x.shape[-1]))
+        return (picked * weights[..., None]).sum(1).view(hidden.shape)
+
+
 def random_model(name):
     cls, numbers = FAMILIES[name][:2]
     cls = getattr(transformers, cls)
@@ -477,6 +523,9 @@ def random_model(name):
     config.dtype = torch.float32
     torch.manual_seed(1)
     model = cls(config) if cls is not type(config) else transformers.AutoModelForCausalLM.from_config(config)
+    if name == 'grovemoe':
+        for layer in model.model.layers:
+            layer.mlp = GroveExperts(config)
     model = model.float().eval()
     generator = torch.Generator().manual_seed(int.from_bytes(name.encode(), 'little') % 2**31)
     with torch.no_grad():

@@ -64,6 +64,8 @@ bool mk__says(const struct mk_options *o, unsigned key);
 
 static inline bool is_jamba(const struct mk_options *o) { return !strcmp(o->arch, "jamba"); }
 static inline bool is_dbrx(const struct mk_options *o) { return !strcmp(o->arch, "dbrx"); }
+static inline bool is_grok(const struct mk_options *o) { return !strcmp(o->arch, "grok"); }
+static inline bool is_grove(const struct mk_options *o) { return !strcmp(o->arch, "grovemoe"); }
 static inline bool is_k3(const struct mk_options *o) { return !strcmp(o->arch, "kimi-k3"); }
 static inline bool is_deci(const struct mk_options *o) { return !strcmp(o->arch, "deci"); }
 static inline bool chooses_blocks(const struct mk_options *o) { return !strcmp(o->arch, "minimax-m3"); }

@@ -404,7 +404,7 @@ static void add_router_keys(struct model *m)
         mk__kv_u32(m, "leading_dense_block_count", o->experts ? o->dense : o->layers);
     if (o->nextn)
         mk__kv_u32(m, "nextn_predict_layers", o->nextn);
-    if (o->expert_scale != 0)
+    if (o->expert_scale != 0 && !is_grove(o))
         kv_f32(m, "expert_weights_scale", o->expert_scale);
     if (o->expert_groups) {
         mk__kv_u32(m, "expert_group_count", o->expert_groups);
@@ -496,6 +496,11 @@ static void add_expert_keys(struct model *m)
         mk__kv_u32(m, "moe_latent_size", o->latent);
     if (o->experts && mk__says(o, SHARED_WIDTH))
         mk__kv_u32(m, "expert_shared_feed_forward_length", shared_ff(o));
+    if (is_grove(o)) {
+        mk__kv_u32(m, "expert_chunk_feed_forward_length", m->hp.adjugate.ff);
+        mk__kv_u32(m, "experts_per_group", m->hp.adjugate.each);
+        kv_f32(m, "expert_group_scale", o->expert_scale != 0 ? o->expert_scale : 0.5f);
+    }
 }
 
 /* Windows, chunks and scales of attention. */
@@ -517,6 +522,15 @@ static void add_attention_keys(struct model *m)
     if (o->temperature) {
         kv_f32(m, "attention.temperature_scale", 0.1f);
         mk__kv_u32(m, "attention.temperature_length", o->temperature);
+    }
+    if (is_grok(o)) {
+        kv_f32(m, "embedding_scale", 3);
+        kv_f32(m, "logit_scale", 0.4f);
+        kv_f32(m, "attention.output_scale", 0.15f);
+        kv_f32(m, "attn_logit_softcapping", 5);
+        kv_f32(m, "router_logit_softcapping", 30);
+        kv_f32(m, "final_logit_softcapping", 8);
+        mk__kv_u32(m, "attention.temperature_length", 1024);
     }
     if (mk__says(o, WINDOW_BASE))
         kv_f32(m, "rope.freq_base_swa", o->rope_base / 4);

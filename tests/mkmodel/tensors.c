@@ -277,6 +277,9 @@ static const struct {
     {NTX_T_gate_beside, 0, 1, OF_EMBD, false, false},
     {NTX_T_up_beside, 0, 1, OF_EMBD, false, false},
     {NTX_T_down_beside, 0, 1, OF_IN, true, false},
+    {NTX_T_adjugate_gate, 0, 1, OF_EMBD, false, false},
+    {NTX_T_adjugate_up, 0, 1, OF_EMBD, false, false},
+    {NTX_T_adjugate_down, 0, 1, OF_IN, true, false},
 };
 
 /* Optional tensors that were asked for. */
@@ -362,7 +365,7 @@ static void add_scale(struct model *m, const char *weight, uint64_t n)
 static bool leads_out(enum ntx_tensor t)
 {
     return t == NTX_T_o || t == NTX_T_o_b || t == NTX_T_down || t == NTX_T_down_shared || t == NTX_T_expert_down ||
-           t == NTX_T_delta_out || t == NTX_T_kda_out;
+           t == NTX_T_delta_out || t == NTX_T_kda_out || t == NTX_T_adjugate_down;
 }
 
 /* Adds low-rank or full additions to a matrix. */

@@ -202,6 +202,8 @@ void mk__find_widths(struct model *m)
         m->hp.n_ff_exp = o->ff;
     if (is_dbrx(o))
         m->hp.n_ff_exp = o->ff;
+    if (is_grove(o))
+        m->hp.adjugate.ff = shared_ff(o), m->hp.adjugate.each = o->experts % 2 ? 3 : 2;
     if (is_k3(o))
         m->hp.n_latent = or_else(o->latent, 64);
     if (is_deci(o))

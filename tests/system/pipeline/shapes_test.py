@@ -75,6 +75,10 @@ ARCHS = {
     "cohere2": "",
     "cohere2moe": "--experts 3",
     "mimo2": "--layers 2 --experts 3 --window 7",
+    "dbrx": "--experts 3",
+    "kimi-k3": DELTA + "--kv-lora 32 --q-lora 32 --head-dim 32 --rotated 16 --experts 3 --latent 16",
+    "grok": "--experts 3",
+    "grovemoe": "--experts 4 --shared-ff 32",
 }
 # Tensors that published files have, and that only images or sounds use: of any architecture an encoder in the same
 # file; and in each layer of some.

@@ -204,7 +204,8 @@ static void same_with_experts(void)
         {"glm4moe", "Q4_K_M", 9, 3},  {"minimax-m2", "Q8_0", 9, 3}, {"olmoe", "F16", 8, 4},
         {"granitemoe", "Q8_0", 8, 4}, {"step35", "Q4_K_M", 6, 3},   {"laguna", "Q8_0", 6, 3},
         {"mimo2", "F32", 6, 3},       {"minimax-m3", "Q8_0", 6, 3}, {"deci", "Q8_0", 0, 0},
-        {"dbrx", "Q8_0", 6, 3},
+        {"dbrx", "Q8_0", 6, 3},       {"grovemoe", "Q8_0", 6, 3},   {"grovemoe", "F32", 9, 4},
+        {"grok", "Q4_K_M", 6, 2},
     };
     for (size_t i = 0; i < sizeof is / sizeof *is; i++) {
         struct mk_options make = rig_model();
