@@ -142,6 +142,23 @@ def whole():
                 bad.append("%s mentions %s, which is no file" % (name, path))
 
 
+def models():
+    """docs/models.md has a whole row for each architecture, and one for each model that `ntx plan` knows by name."""
+    text = read("docs/models.md")
+    rows = [[c.strip() for c in line[1:-1].split("|")] for line in text.splitlines() if line.startswith("| ")]
+    of_arch = {n: r for r in rows for n in re.findall(r"`([^`]+)`", r[0]) if len(r) == 6}
+    predicted = {r[0]: r for r in rows if len(r) == 7}
+    listed = re.search(r"define NTX_ARCHS\(X\)(.*?)\n\n", read("model/arch/arch_impl.h"), re.S)[1]
+    for name in re.findall(r'X\(\w+, "([^"]+)"\)', listed):
+        if not all(of_arch.get(name, [""])[:5]):
+            bad.append("docs/models.md lacks a field of architecture %s" % name)
+    folder = os.path.join(ROOT, "model/arch")
+    for name in sorted(os.listdir(folder)):
+        for model in re.findall(r'^    \{"([^"]+)", \d+, \d+,', read("model/arch/" + name), re.M):
+            if not all(predicted.get(model, [""])):
+                bad.append("docs/models.md lacks a field of model %s (bench/models.py prints them)" % model)
+
+
 all_pages = pages()
 led = {name: links(name, read(name)) for name in all_pages}
 if not INSTALLED:
@@ -153,6 +170,7 @@ if not INSTALLED:
         if name.startswith("docs/") and name != "docs/http-fields.md":
             sentences(name, read(name))
     whole()
+    models()
 seen, todo = set(), ["README.md"]
 while todo:
     name = todo.pop()
