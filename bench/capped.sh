@@ -39,8 +39,8 @@ P
         if [ -n "${PEER:-}" ]; then
             drop
             echo "$ra" >"$queue"
-            t=$(capped $cap "$PEER" -m "$model" -p $((prompt > 1 ? prompt : 0)) -n "${PEER_N:-$n}" -t "$(nproc)" -r 1 --no-warmup ${PEER_ARGS:-} \
-                -o csv 2>/dev/null | python3 -c "
+            t=$(capped $cap "$PEER" -m "$model" -p $((prompt > 1 ? prompt : 0)) -n "${PEER_N:-$n}" -t "$(nproc)" \
+                -r 1 --no-warmup ${PEER_ARGS:-} -o csv 2>/dev/null | python3 -c "
 import csv, sys
 rows = {r['n_gen'] != '0': r['avg_ts'] for r in csv.DictReader(sys.stdin)}
 print('%s,%s' % (rows.get(True, 'failed'), rows.get(False, '')))")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* adjugate.c: adjugate experts (GroveMoE, arXiv:2508.07785). `each` neighbouring experts form group g, which has a small
- * expert of its own. It is added to each of them that a row uses:
+/* adjugate.c: adjugate experts (GroveMoE, arXiv:2508.07785). `each` neighbouring experts form group g, which has a
+ * small expert of its own. It is added to each of them that a row uses:
  *
  *   y = scale * sum over the row's experts e of weight(e) * down_g(act(gate_g x) * up_g x), g = e / each
  *

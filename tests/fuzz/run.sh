@@ -38,10 +38,11 @@ seeds_gguf() {
             --head-dim 16 --rotated 8 --q-lora 16 --experts 4 --expert-ff 32 --shared-ff 32 --hashed 1 --o-lora 16 \
             --index-head 16 --index-heads 2" "--arch hy_v4 --kv-lora 32 --q-lora 32 --head-dim 32 --rotated 16 \
             --experts 4 --index-heads 4 --index-head 16" "--arch mistral4 --kv-lora 32 --q-lora 32 --head-dim 32 \
-            --rotated 16 --experts 4 --fused --temperature-length 9" "--arch dbrx --experts 3" "--arch grok --experts 3" \
-        "--arch grovemoe --experts 4 --shared-ff 32" "--arch kimi-k3 --layers 3 --attention-every 2 --kv-lora 32 \
-            --q-lora 32 --head-dim 32 --rotated 16 --experts 3 --delta-head 16 --latent 16" "--arch gemma2" "--arch gemma3 \
-            --layers 6" "--arch phi3 --rope-freqs --rope-orig 64" "--arch llama4 --experts 3" "--arch gemma4 \
+            --rotated 16 --experts 4 --fused --temperature-length 9" "--arch dbrx --experts 3" \
+        "--arch grok --experts 3" "--arch grovemoe --experts 4 --shared-ff 32" "--arch kimi-k3 --layers 3 \
+            --attention-every 2 --kv-lora 32 --q-lora 32 --head-dim 32 --rotated 16 --experts 3 --delta-head 16 \
+            --latent 16" "--arch gemma2" "--arch gemma3 --layers 6" \
+        "--arch phi3 --rope-freqs --rope-orig 64" "--arch llama4 --experts 3" "--arch gemma4 \
             --layers 3 --layer-input 32" "--arch gemma4 --layers 3 --experts 3 --fused" "--arch eagle3 --taps 0,1,2 \
             --draft-vocab 40 --norm-before-fc" "--arch eagle3 --taps 0,1,2 --bare" \
         "--arch mmproj-qwen2vl_merger --state-width 16" \

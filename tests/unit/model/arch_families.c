@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arch_families.c: families that recombine pieces of others: the steps of a layer, what differs from its neighbours,
  * and what is refused. */
+#include "model/chunk.h"
 #include "model/state.h"
 #include "tests/unit/model/opened.h"
 
@@ -248,8 +249,39 @@ static void refuse_others(void)
     close_model(&x);
 }
 
+/* Groups of experts with an expert of their own each; their matrices stay in memory. */
+static void check_grove(void)
+{
+    struct mk_options o = options_of("grovemoe");
+    struct ntx_chunks *c;
+    struct ntx_err err = {0};
+    struct opened x = open_model(&o);
+    const struct ntx_layer *l = &x.m->layers[1];
+    CHECK(x.m->hp.adjugate.ff == 96 && x.m->hp.adjugate.each == 2 && x.m->hp.adjugate.scale == 0.5f);
+    CHECK_STR(name_of(&x, l->adjugate_down), "blk.1.ffn_down_chexps.weight");
+    CHECK(!ntx_chunks_make(x.m, 1 << 12, &c, &err));
+    const struct ntx_chunk *up = &c->list[c->layers[1].adjugate_up.chunk0];
+    CHECK(c->layers[1].adjugate_up.n_chunks == 1 && up->fixed && up->of_groups == 3 && up->n_out == 3 * 96);
+    ntx_chunks_free(c);
+    close_model(&x);
+    refuse(&o, "grovemoe.expert_group_scale", "grovemoe.expert_group_scald", -EINVAL,
+           "key 'grovemoe.expert_group_scale' is missing");
+    refuse_key(&o, "grovemoe.experts_per_group", 4, -EINVAL,
+               "key 'grovemoe.experts_per_group' is 4, but 6 experts do not form such groups");
+    o = options_of("grok");
+    x = open_model(&o);
+    CHECK(x.m->hp.embd_scale == 3 && x.m->hp.logit_scale == 0.4f && x.m->hp.logit_cap == 8);
+    CHECK_STR(name_of(&x, x.m->layers[1].attn_post_norm), "blk.1.attn_output_norm.weight");
+    close_model(&x);
+    refuse(&o, "blk.1.post_ffw_norm.weight", "blk.1.post_ffw_narm.weight", -EINVAL,
+           "tensor 'blk.1.post_ffw_norm.weight' is missing");
+    struct ntx_layer other;
+    CHECK(!ntx_layer_describe("deepseek41", &(struct ntx_hparams){.n_layers = 1}, 0, &other)); /* no one settles it */
+}
+
 int main(void)
 {
+    check_grove();
     check_steps();
     check_windows();
     check_holes();
