@@ -166,7 +166,8 @@ struct ntx_hparams {
     } head;
     const struct ntx_tower *tower; /* this model is a vision tower (tower.h); NULL: it is not. Its rows have `in` values
                                       (ntx_tower_in), no tokens */
-    bool projects;                 /* it is the tower's projector */
+    bool projects;                 /* it is the tower's projector, */
+    bool converts;                 /* or what each state goes through before it */
 };
 
 struct ntx_model {

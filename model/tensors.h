@@ -81,8 +81,9 @@
     X(QKV,                  3 * w.n_head * w.head_k) \
     X(PLACES,               hp->tower ? hp->tower->n_places : 1) \
     X(STATE,                hp->tower ? hp->tower->embd : 1) /* a tower's, in its projector */ \
-    X(MERGED,               hp->tower ? hp->tower->embd * hp->tower->merge * hp->tower->merge : 1) \
+    X(MERGED,               hp->tower ? hp->tower->state * hp->tower->merge * hp->tower->merge : 1) \
     X(MERGER,               hp->tower ? hp->tower->hidden : 1) \
+    X(CONVERTED,            hp->tower ? hp->tower->converted : 1) \
     X(PICTURE,              hp->tower ? hp->tower->out : 1) \
     X(RANK,                 1) /* depends on the matrix */
 /* clang-format on */
@@ -151,8 +152,12 @@ enum ntx_use {
     X(patch_2, "v.patch_embd.weight.1", PATCH, EMBD, MATRIX)   /* and of the same place a moment later */              \
     X(patch_bias, "v.patch_embd.bias", EMBD, ONE, VECTOR)                                                              \
     X(places, "v.position_embd.weight", EMBD, PLACES, VECTORS) /* learned positions */                                 \
-    X(extra, "v.class_embd", EMBD, ONE, VECTOR)                /* what a row without a patch begins with */            \
-    X(pre_norm, "v.pre_ln.weight", EMBD, ONE, VECTOR)          /* norm before its layers, */                           \
+    X(convert_in, "mm.1.weight", STATE, CONVERTED, MATRIX)     /* two products of a state before it is joined, */      \
+    X(convert_in_bias, "mm.1.bias", CONVERTED, ONE, VECTOR)                                                            \
+    X(convert_out, "mm.2.weight", CONVERTED, PICTURE, MATRIX)                                                          \
+    X(convert_out_bias, "mm.2.bias", PICTURE, ONE, VECTOR)                                                             \
+    X(extra, "v.class_embd", EMBD, ONE, VECTOR)       /* what a row without a patch begins with */                     \
+    X(pre_norm, "v.pre_ln.weight", EMBD, ONE, VECTOR) /* norm before its layers, */                                    \
     X(pre_norm_bias, "v.pre_ln.bias", EMBD, ONE, VECTOR)                                                               \
     X(post_norm, "v.post_ln.weight", EMBD, ONE, VECTOR) /* and after them */                                           \
     X(post_norm_bias, "v.post_ln.bias", EMBD, ONE, VECTOR)                                                             \

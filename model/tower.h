@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tower.h: vision towers: the models of a projector file (llama.cpp's `mmproj`, a GGUF of the architecture "clip").
  *
- * A tower is two models (model/arch.h), both of ordinary layers. The first has a row for each patch of the picture: it
- * gets the patch's pixels, and leaves the state after its last layer, and perhaps after earlier ones ("deep" states).
- * The second, the projector, has a row for each square of merge x merge patches: it gets their states, and makes a row
- * for the text model of them. model/arch/tower_*.c has a file for each kind of tower; key clip.projector_type names it.
+ * A tower is two or three models (model/arch.h) of ordinary layers. The first has a row for each patch of the picture:
+ * it gets its pixels, and leaves the state after its last layer, and perhaps after earlier ones ("deep" states). The
+ * last, the projector, has a row for each square of merge x merge patches: it gets their states and makes a row for the
+ * text model. Between them there may be one that has a row for each patch, and makes another state of its state.
+ * model/arch/tower_*.c has a file for each kind of tower; key clip.projector_type names it.
  *
  * Units: pixels, patches, and floats. All numbers are checked when a tower is opened. */
 #ifndef NTX_MODEL_TOWER_H
@@ -64,6 +65,8 @@ struct ntx_tower {
     const char *kind; /* "qwen3vl_merger" */
     uint32_t size, patch, merge, tiles;
     uint32_t embd, out, hidden; /* widths: of a state, of the text model, between the projector's products */
+    uint32_t state;             /* width of a state as the projector gets it */
+    uint32_t converted;         /* width between the products that a state goes through before; 0: none */
     uint32_t n_deep, deep[NTX_TOWER_DEEP_MAX]; /* deep states: after so many layers, ascending */
     uint32_t side;                             /* the table of learned positions has side x side entries; 0: no table */
     uint32_t n_places;                         /* its entries, that of an extra row included */
@@ -92,9 +95,12 @@ struct ntx_tower {
     bool mrope, bidirectional;
 };
 
-/* Opens both models. Shapes and types are checked, and every tensor for pictures must be used. -ENOTSUP: a kind that is
+/* The models of a tower, in the order of use; the second is NULL where the tower has none. */
+enum { NTX_TOWER_SEES, NTX_TOWER_CONVERTS, NTX_TOWER_PROJECTS, NTX_TOWER_PARTS };
+
+/* Opens all models. Shapes and types are checked, and every tensor for pictures must be used. -ENOTSUP: a kind that is
  * not computed; the error lists those that are. */
-int ntx_tower_open(const struct ntx_gguf *g, struct ntx_model **sees, struct ntx_model **projects, struct ntx_err *err);
+int ntx_tower_open(const struct ntx_gguf *g, struct ntx_model *parts[NTX_TOWER_PARTS], struct ntx_err *err);
 /* Kinds of towers, comma separated. */
 const char *ntx_tower_names(void);
 /* Values of a row that a part gets. */

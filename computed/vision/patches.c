@@ -203,8 +203,8 @@ static void join_state(const struct ntx_tower *t, const float *state, uint32_t k
 {
     const uint32_t n = t->merge * t->merge;
     if (t->join == NTX_TOWER_JOIN_STATES)
-        memcpy(out + (size_t)k * t->embd, state, t->embd * sizeof *out);
-    for (uint32_t i = 0; t->join == NTX_TOWER_JOIN_VALUES && i < t->embd; i++)
+        memcpy(out + (size_t)k * t->state, state, t->state * sizeof *out);
+    for (uint32_t i = 0; t->join == NTX_TOWER_JOIN_VALUES && i < t->state; i++)
         out[(size_t)i * n + k] = state[i];
 }
 
@@ -212,13 +212,14 @@ static float *join_part(const struct ntx_tower *t, const struct ntx__patches *p,
                         const float *states, float *out)
 {
     const uint32_t parts = 1 + t->n_deep, n = t->merge * t->merge;
-    const size_t part = (size_t)n * t->embd;
+    const size_t part = (size_t)n * t->state;
     for (uint32_t r = 0; r < a->rows / t->merge; r++)
         for (uint32_t c = 0; c < a->columns / t->merge; c++, out += parts * part)
             for (uint32_t k = 0; k < n; k++) {
                 const uint32_t at = (r * t->merge + k / t->merge) * a->columns + c * t->merge + k % t->merge;
                 for (uint32_t d = 0; d < parts; d++)
-                    join_state(t, states + ((size_t)p->row_of[a->first + at] * parts + d) * t->embd, k, out + d * part);
+                    join_state(t, states + ((size_t)p->row_of[a->first + at] * parts + d) * t->state, k,
+                               out + d * part);
             }
     return out;
 }

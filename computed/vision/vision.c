@@ -15,7 +15,7 @@
 
 enum { CHUNK = 4 << 20, WINDOW = 8 << 20, WINDOWS = 16 };
 
-struct part { /* the tower, or its projector */
+struct part { /* of a tower; without a model: it has none */
     struct ntx_vision *of;
     struct ntx_model *model;
     struct ntx_chunks *chunks;
@@ -33,7 +33,7 @@ struct ntx_vision {
     struct ntx_vision_config c;
     int fds[1];
     struct ntx_gguf *gguf;
-    struct part sees, projects;
+    struct part parts[NTX_TOWER_PARTS]; /* of those that the tower has */
     const struct ntx_tower *t;
     struct ntx_picture_rule rule;
     struct ntx_vision_text text;
@@ -81,10 +81,15 @@ static uint64_t window_of(const struct ntx_vision *v, const struct ntx_chunks *c
 /* A stream's memory is that of one part at a time. */
 uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed)
 {
-    const struct ntx_chunks *a = v->sees.chunks, *b = v->projects.chunks;
-    return ntx_gguf_header_bytes(v->gguf) +
-           (streamed ? NTX_MAX(ntx__windows_bytes(a, window_of(v, a)), ntx__windows_bytes(b, window_of(v, b)))
-                     : ntx_ram_weights_pick_bytes(a) + ntx_ram_weights_pick_bytes(b));
+    uint64_t all = 0, most = 0;
+    for (int i = 0; i < NTX_TOWER_PARTS; i++) {
+        const struct ntx_chunks *c = v->parts[i].chunks;
+        if (c && streamed)
+            most = NTX_MAX(most, ntx__windows_bytes(c, window_of(v, c)));
+        else if (c)
+            all += ntx_ram_weights_pick_bytes(c);
+    }
+    return ntx_gguf_header_bytes(v->gguf) + all + most;
 }
 
 static uint64_t weight_bytes(const struct ntx_vision *v) { return ntx_vision_weights(v, v->c.streams); }
@@ -124,11 +129,14 @@ uint64_t ntx_vision_bytes(const struct ntx_vision *v, const struct ntx_fitted *s
     if (n > UINT32_MAX)
         return UINT64_MAX;
     const uint64_t states = n * (1 + t->n_deep) * t->embd * sizeof(float),
-                   rows = squares * v->projects.model->hp.n_embd * sizeof(float),
-                   first = part_bytes(v, &v->sees, (uint32_t)NTX_MAX(n, 1u)),
-                   second = part_bytes(v, &v->projects, (uint32_t)NTX_MAX(squares, 1u));
+                   rows = squares * v->parts[NTX_TOWER_PROJECTS].model->hp.n_embd * sizeof(float),
+                   first = part_bytes(v, &v->parts[NTX_TOWER_SEES], (uint32_t)NTX_MAX(n, 1u)),
+                   last = part_bytes(v, &v->parts[NTX_TOWER_PROJECTS], (uint32_t)NTX_MAX(squares, 1u)),
+                   converted = t->converted ? n * t->state * sizeof(float) : 0,
+                   between = t->converted ? part_bytes(v, &v->parts[NTX_TOWER_CONVERTS], (uint32_t)NTX_MAX(n, 1u)) : 0;
     const uint64_t pixels = patches * t->patch * t->patch * 3 * sizeof(float);
-    return weight_bytes(v) + pixels + ntx__patches_bytes(t, n) + states + NTX_MAX(first, second + rows);
+    return weight_bytes(v) + pixels + ntx__patches_bytes(t, n) + states + converted +
+           NTX_MAX(NTX_MAX(first, between), last + rows);
 }
 
 static int check_memory(const struct ntx_vision *v, const struct ntx_fitted *size, struct ntx_err *err)
@@ -222,16 +230,19 @@ static bool reads_in_order(const struct ntx_model *text) { return text && text->
 
 static int open_parts(struct ntx_vision *v, struct ntx_err *err)
 {
+    struct ntx_model *models[NTX_TOWER_PARTS];
     struct stat st;
     v->fds[0] = v->c.fd;
     if (fstat(v->c.fd, &st) || !S_ISREG(st.st_mode))
         return ntx_err_set(err, -EINVAL, "not a regular file");
     int rc = ntx_gguf_open(v->fds, 1, NULL, &v->gguf, err);
     if (!rc)
-        rc = ntx_tower_open(v->gguf, &v->sees.model, &v->projects.model, err);
+        rc = ntx_tower_open(v->gguf, models, err);
     if (rc)
         return rc;
-    v->t = v->sees.model->hp.tower;
+    for (int i = 0; i < NTX_TOWER_PARTS; i++)
+        v->parts[i].model = models[i];
+    v->t = v->parts[NTX_TOWER_SEES].model->hp.tower;
     v->rule = rule_of(v->t);
     v->text = (struct ntx_vision_text){.begin = v->t->begin,
                                        .end = v->t->end,
@@ -245,9 +256,11 @@ static int open_parts(struct ntx_vision *v, struct ntx_err *err)
         v->text.begin = v->t->glm_begin;
         v->text.end = v->t->glm_end;
     }
-    if ((rc = check_text(v->t, v->c.text, err)) || (rc = ntx_chunks_make(v->sees.model, CHUNK, &v->sees.chunks, err)))
-        return rc;
-    return ntx_chunks_make(v->projects.model, CHUNK, &v->projects.chunks, err);
+    rc = check_text(v->t, v->c.text, err);
+    for (int i = 0; i < NTX_TOWER_PARTS && !rc; i++)
+        if (v->parts[i].model)
+            rc = ntx_chunks_make(v->parts[i].model, CHUNK, &v->parts[i].chunks, err);
+    return rc;
 }
 
 static int read_weights(struct ntx_vision *v, struct ntx_err *err)
@@ -256,8 +269,11 @@ static int read_weights(struct ntx_vision *v, struct ntx_err *err)
     if (v->c.ram && weight_bytes(v) > v->c.ram)
         return ntx_err_set(err, -ENOMEM, "its weights need %s of memory, and %s are left for it: give more --ram",
                            ntx_format_size(weight_bytes(v), a, sizeof a), ntx_format_size(v->c.ram, b, sizeof b));
-    int rc = read_part(v, &v->sees, err);
-    return rc ? rc : read_part(v, &v->projects, err);
+    int rc = 0;
+    for (int i = 0; i < NTX_TOWER_PARTS && !rc; i++)
+        if (v->parts[i].model)
+            rc = read_part(v, &v->parts[i], err);
+    return rc;
 }
 
 int ntx_vision_open(const struct ntx_vision_config *c, struct ntx_vision **out, struct ntx_err *err)
@@ -293,8 +309,8 @@ void ntx_vision_close(struct ntx_vision *v)
 {
     if (!v)
         return;
-    close_part(v, &v->sees);
-    close_part(v, &v->projects);
+    for (int i = 0; i < NTX_TOWER_PARTS; i++)
+        close_part(v, &v->parts[i]);
     ntx_gguf_free(v->gguf);
     free(v);
 }
@@ -364,7 +380,7 @@ static int run_part(struct ntx_vision *v, struct part *p, struct ntx_row *rows, 
     uint32_t taps[1 + NTX_TOWER_DEEP_MAX];
     c.weights = &p->w;
     c.taps = taps;
-    c.n_taps = p == &v->sees ? part_taps(v->t, p->model->hp.n_layers, taps) : 0;
+    c.n_taps = p == &v->parts[NTX_TOWER_SEES] ? part_taps(v->t, p->model->hp.n_layers, taps) : 0;
     p->w.error = (struct ntx_err){0};
     int rc = ntx_kv_pool_new(&p->model->hp, NTX_KV_F16, &shape, &pool, err);
     if (!rc && (rc = ntx_kv_seq_new(pool, n, &kv)))
@@ -390,7 +406,7 @@ static int run_part(struct ntx_vision *v, struct part *p, struct ntx_row *rows, 
 static int see_patches(struct ntx_vision *v, const struct ntx__patches *p, const struct ntx_pixels *pixels,
                        float *states, struct ntx_err *err)
 {
-    const size_t in = ntx_tower_in(v->sees.model);
+    const size_t in = ntx_tower_in(v->parts[NTX_TOWER_SEES].model);
     struct ntx_row *rows = calloc(p->n, sizeof *rows);
     float *unfolded = malloc(p->n * in * sizeof *unfolded);
     int rc = rows && unfolded ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %u patches", p->n);
@@ -407,16 +423,37 @@ static int see_patches(struct ntx_vision *v, const struct ntx__patches *p, const
         for (; i < (k + 1 < p->n_parts ? p->part[k + 1].first : p->n); i++)
             place_patch(v->t, &rows[i], p->at[i], p->part[k].columns);
     if (!rc)
-        rc = run_part(v, &v->sees, rows, p->n, err);
+        rc = run_part(v, &v->parts[NTX_TOWER_SEES], rows, p->n, err);
     free(rows);
     free(unfolded);
     return rc;
 }
 
+/* Other states of the same rows, in place of *states. */
+static int convert_states(struct ntx_vision *v, uint32_t n, float **states, struct ntx_err *err)
+{
+    const struct ntx_tower *t = v->t;
+    struct ntx_row *rows = calloc(n, sizeof *rows);
+    float *out = malloc((size_t)n * t->state * sizeof *out);
+    int rc = rows && out ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %u patches", n);
+    for (uint32_t i = 0; i < n && !rc; i++)
+        rows[i] = (struct ntx_row){.state = *states + (size_t)i * t->embd, .left = out + (size_t)i * t->state};
+    if (!rc)
+        rc = run_part(v, &v->parts[NTX_TOWER_CONVERTS], rows, n, err);
+    free(rows);
+    if (rc) {
+        free(out);
+        return rc;
+    }
+    free(*states);
+    *states = out;
+    return 0;
+}
+
 static int project_squares(struct ntx_vision *v, const struct ntx__patches *p, const float *states,
                            struct ntx_vision_rows *out, struct ntx_err *err)
 {
-    const size_t in = ntx_tower_in(v->projects.model), n = ntx_vision_grid_rows(&out->grid);
+    const size_t in = ntx_tower_in(v->parts[NTX_TOWER_PROJECTS].model), n = ntx_vision_grid_rows(&out->grid);
     struct ntx_row *rows = calloc(n, sizeof *rows);
     float *joined = malloc(n * in * sizeof *joined);
     out->values = malloc(n * out->width * sizeof *out->values);
@@ -426,7 +463,7 @@ static int project_squares(struct ntx_vision *v, const struct ntx__patches *p, c
     for (size_t i = 0; i < n && !rc; i++)
         rows[i] = (struct ntx_row){.state = joined + i * in, .left = out->values + i * out->width};
     if (!rc)
-        rc = run_part(v, &v->projects, rows, (uint32_t)n, err);
+        rc = run_part(v, &v->parts[NTX_TOWER_PROJECTS], rows, (uint32_t)n, err);
     free(rows);
     free(joined);
     return rc;
@@ -435,13 +472,14 @@ static int project_squares(struct ntx_vision *v, const struct ntx__patches *p, c
 int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, const atomic_bool *unwanted,
                       struct ntx_vision_rows *out, struct ntx_err *err)
 {
-    struct ntx_vision_rows rows = {.width = v->projects.model->hp.n_embd, .deep = v->t->n_deep};
+    struct ntx_vision_rows rows = {.width = v->parts[NTX_TOWER_PROJECTS].model->hp.n_embd, .deep = v->t->n_deep};
     struct ntx__patches p = {0};
     float *states = NULL;
     int rc = check_pixels(v, pixels, err);
     if (rc)
         return rc;
-    v->sees.unwanted = v->projects.unwanted = unwanted;
+    for (int i = 0; i < NTX_TOWER_PARTS; i++)
+        v->parts[i].unwanted = unwanted;
     atomic_store(&v->done, 0);
     rows.grid = ntx_vision_grid_of(v, &pixels->size);
     if (ntx__patches_make(v->t, &pixels->size, &p) ||
@@ -450,6 +488,8 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
                          pixels->size.height);
     if (!rc)
         rc = see_patches(v, &p, pixels, states, err);
+    if (!rc && v->t->converted)
+        rc = convert_states(v, p.n, &states, err);
     if (!rc)
         rc = project_squares(v, &p, states, &rows, err);
     ntx__patches_free(&p);
@@ -462,10 +502,18 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
     return rc;
 }
 
+static uint64_t all_chunks(const struct ntx_vision *v)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < NTX_TOWER_PARTS; i++)
+        n += v->parts[i].chunks ? v->parts[i].chunks->n : 0;
+    return n;
+}
+
 uint32_t ntx_vision_done(const struct ntx_vision *v)
 {
     const uint64_t done = atomic_load_explicit(&((struct ntx_vision *)(uintptr_t)v)->done, memory_order_relaxed),
-                   all = (uint64_t)v->sees.chunks->n + v->projects.chunks->n;
+                   all = all_chunks(v);
     return (uint32_t)(1000 * NTX_MIN(done, all) / NTX_MAX(all, 1ull));
 }
 

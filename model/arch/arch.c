@@ -634,11 +634,9 @@ static int find_tower(struct opening *o)
                        name, ntx_tower_names());
 }
 
-static int get_part(struct opening *o, bool projects)
+static int get_part(struct opening *o)
 {
     struct ntx_model *m = o->m;
-    if (projects)
-        ntx__tower_projects(&m->hp);
     m->layers = calloc(m->hp.n_layers, sizeof *m->layers);
     o->used = calloc(ntx_gguf_n_tensors(o->g) + 1, 1);
     int rc = m->layers && o->used ? get_ends(o)
@@ -649,8 +647,17 @@ static int get_part(struct opening *o, bool projects)
     return rc;
 }
 
-static int get_tower(struct opening *o) { return get_part(o, false); }
-static int get_projector(struct opening *o) { return get_part(o, true); }
+static int get_converter(struct opening *o)
+{
+    ntx__tower_converts(&o->m->hp);
+    return get_part(o);
+}
+
+static int get_projector(struct opening *o)
+{
+    ntx__tower_projects(&o->m->hp);
+    return get_part(o);
+}
 
 static void mark_used(const struct ntx_model *m, uint8_t *used)
 {
@@ -673,40 +680,39 @@ static bool is_of_others(const char *name)
     return false;
 }
 
-static int check_tower(const struct ntx_gguf *g, const struct ntx_model *sees, const struct ntx_model *projects,
-                       struct ntx_err *err)
+static int check_tower(const struct ntx_gguf *g, struct ntx_model *const *parts, struct ntx_err *err)
 {
     const uint64_t n = ntx_gguf_n_tensors(g);
     uint8_t *used = calloc(n + 1, 1);
     int rc = used ? 0 : ntx_err_set(err, -ENOMEM, "no memory for a list of %llu tensors", (unsigned long long)n);
-    if (used) {
-        mark_used(sees, used);
-        mark_used(projects, used);
-    }
+    for (int i = 0; used && i < NTX_TOWER_PARTS; i++)
+        if (parts[i])
+            mark_used(parts[i], used);
     for (uint64_t i = 0; i < n && !rc; i++)
         if (!used[i] && !is_of_others(ntx_gguf_tensor_at(g, i)->name))
             rc = ntx_err_set(err, -ENOTSUP, "tensor '%s' has no place in a tower of the kind %s of %u layers",
-                             ntx_gguf_tensor_at(g, i)->name, sees->hp.arch, sees->hp.n_layers);
+                             ntx_gguf_tensor_at(g, i)->name, parts[NTX_TOWER_SEES]->hp.arch,
+                             parts[NTX_TOWER_SEES]->hp.n_layers);
     free(used);
     return rc;
 }
 
-int ntx_tower_open(const struct ntx_gguf *g, struct ntx_model **sees, struct ntx_model **projects, struct ntx_err *err)
+int ntx_tower_open(const struct ntx_gguf *g, struct ntx_model *out[NTX_TOWER_PARTS], struct ntx_err *err)
 {
-    struct ntx_model *first = NULL, *second = NULL;
-    int rc = open_as(g, find_tower, get_tower, &first, err);
+    struct ntx_model *parts[NTX_TOWER_PARTS] = {NULL};
+    int rc = open_as(g, find_tower, get_part, &parts[NTX_TOWER_SEES], err);
+    if (!rc && parts[NTX_TOWER_SEES]->hp.tower->converted)
+        rc = open_as(g, find_tower, get_converter, &parts[NTX_TOWER_CONVERTS], err);
     if (!rc)
-        rc = open_as(g, find_tower, get_projector, &second, err);
+        rc = open_as(g, find_tower, get_projector, &parts[NTX_TOWER_PROJECTS], err);
     if (!rc)
-        rc = check_tower(g, first, second, err);
-    if (rc) {
-        ntx_model_free(first);
-        ntx_model_free(second);
-        return rc;
-    }
-    *sees = first;
-    *projects = second;
-    return 0;
+        rc = check_tower(g, parts, err);
+    for (int i = 0; i < NTX_TOWER_PARTS; i++)
+        if (rc)
+            ntx_model_free(parts[i]);
+        else
+            out[i] = parts[i];
+    return rc;
 }
 
 const char *ntx_tower_names(void)

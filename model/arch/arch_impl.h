@@ -96,6 +96,7 @@
     X(tower_glm5v, "glm5v")                                                                                            \
     X(tower_kimik25, "kimik25")                                                                                        \
     X(tower_gemma3, "gemma3")                                                                                          \
+    X(tower_minimax, "minimax_m3")                                                                                     \
     X(tower_llama4, "llama4")                                                                                          \
     X(tower_gemma4, "gemma4v")                                                                                         \
     X(tower_pixtral, "pixtral")
@@ -359,7 +360,9 @@ int ntx__key_nextn(struct ntx__keys *k);
 
 /* ---- tower.c: vision towers (model/tower.h) */
 int ntx__tower_keys(struct ntx__keys *k);
-void ntx__tower_projects(struct ntx_hparams *hp); /* turns a tower's numbers into its projector's */
+/* Turns a tower's numbers into its projector's, or into those of what converts its states. */
+void ntx__tower_projects(struct ntx_hparams *hp);
+void ntx__tower_converts(struct ntx_hparams *hp);
 /* For the towers' own keys: the side of the table of learned positions; a rotation; the sizes of pictures, in
  * squares, without a key; how many patches are a square's side; the width between the products of the projector. */
 int ntx__tower_side(struct ntx__keys *k, struct ntx_tower *t);
@@ -368,6 +371,7 @@ int ntx__tower_turns(struct ntx__keys *k, struct ntx_tower *t, enum ntx_tower_tu
 int ntx__tower_area(struct ntx__keys *k, struct ntx_tower *t, uint32_t least, uint32_t most);
 int ntx__tower_merge(struct ntx__keys *k, struct ntx_tower *t, const char *suffix, uint32_t fallback);
 int ntx__tower_hidden(struct ntx__keys *k, struct ntx_tower *t, const char *tensor);
+int ntx__tower_converted(struct ntx__keys *k, struct ntx_tower *t, const char *tensor); /* and the state's width */
 /* The usual names of a tower's tensors. */
 #define NTX__TOWER_NAMES                                                                                               \
     [NTX_T_attn_norm] = "ln1.weight", [NTX_T_ffn_norm] = "ln2.weight", [NTX_T_o] = "attn_out.weight",                  \
@@ -381,6 +385,7 @@ struct ntx__tower_block {     /* features of a tower's layers */
     bool qk_norm;             /* norms of the heads of q and k */
     bool v_norm;              /* norms of the heads of v, without a scale; nor are scores scaled */
     bool sum_norms;           /* norms of what attention and FFN add */
+    bool behind;              /* the turned values are behind as many unturned ones as half of them; rows come first */
     bool columns_first;       /* each half of a head turns by itself: the first by the column, the second by the row */
     bool rms;                 /* norms are RMS norms, else layer norms with biases */
     bool windowed;            /* this layer attends within windows */
@@ -406,6 +411,8 @@ void ntx__tower_layernorm(struct ntx_layer *l, enum ntx_buf b, uint32_t width, f
 void ntx__merger_begin(const struct ntx_model *m, struct ntx_layer *l);
 void ntx__merger_mlp(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx_buf in, enum ntx_buf hidden,
                      enum ntx_tensor first, enum ntx__presence bias);
+/* Two products with a GELU between them make another state of each state. */
+void ntx__merger_convert(const struct ntx_model *m, struct ntx_layer *l);
 void ntx__merger_end(const struct ntx_hparams *hp, uint32_t layer, struct ntx_layer *l);
 
 double ntx__yarn_magnitude(const struct ntx_hparams *hp, double by); /* 1 + 0.1 `by` ln(rope_factor) */

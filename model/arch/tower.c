@@ -139,20 +139,31 @@ int ntx__tower_area(struct ntx__keys *k, struct ntx_tower *t, uint32_t least, ui
 int ntx__tower_merge(struct ntx__keys *k, struct ntx_tower *t, const char *suffix, uint32_t fallback)
 {
     int rc = ntx__key_u32(k, suffix, fallback, 1, NTX_TOWER_MERGE_MAX, &t->merge);
-    if (!rc && (uint64_t)t->embd * t->merge * t->merge > MERGED_MAX)
+    if (!rc && (uint64_t)t->state * t->merge * t->merge > MERGED_MAX)
         rc = ntx_err_set(k->err, -EINVAL, "squares of %u x %u states of %u values: %u values are possible", t->merge,
-                         t->merge, t->embd, MERGED_MAX);
+                         t->merge, t->state, MERGED_MAX);
     return rc;
+}
+
+static int rows_of(struct ntx__keys *k, const char *tensor, uint32_t *out)
+{
+    const struct ntx_gguf_tensor *w = ntx_gguf_tensor(k->g, tensor);
+    if (!w || w->ne[1] > NTX__MAX_WIDTH)
+        return ntx_err_set(k->err, -EINVAL, w ? "tensor '%s' has too many rows" : "tensor '%s' is missing", tensor);
+    *out = (uint32_t)w->ne[1];
+    return 0;
 }
 
 /* The width between the two products of the projector. */
 int ntx__tower_hidden(struct ntx__keys *k, struct ntx_tower *t, const char *tensor)
 {
-    const struct ntx_gguf_tensor *w = ntx_gguf_tensor(k->g, tensor);
-    if (!w || w->ne[1] > NTX__MAX_WIDTH)
-        return ntx_err_set(k->err, -EINVAL, w ? "tensor '%s' has too many rows" : "tensor '%s' is missing", tensor);
-    t->hidden = (uint32_t)w->ne[1];
-    return 0;
+    return rows_of(k, tensor, &t->hidden);
+}
+
+int ntx__tower_converted(struct ntx__keys *k, struct ntx_tower *t, const char *tensor)
+{
+    t->state = t->out;
+    return rows_of(k, tensor, &t->converted);
 }
 
 int ntx__tower_keys(struct ntx__keys *k)
@@ -163,7 +174,7 @@ int ntx__tower_keys(struct ntx__keys *k)
     if (rc)
         return rc;
     t->kind = hp->arch;
-    t->embd = hp->n_embd;
+    t->embd = t->state = hp->n_embd;
     t->merge = 1;
     t->begin = t->end = "";
     hp->tower = t;
@@ -179,23 +190,37 @@ int ntx__tower_keys(struct ntx__keys *k)
     return rc ? rc : k->arch->tower(k, t);
 }
 
-void ntx__tower_projects(struct ntx_hparams *hp)
+/* Layers without attention, which leave rows of so many values. */
+static void become_rows(struct ntx_hparams *hp, uint32_t layers, uint32_t width, uint32_t hidden)
 {
-    const struct ntx_tower *t = hp->tower;
-    hp->projects = true;
-    hp->n_layers = 1 + t->n_deep;
-    hp->n_embd = t->out * (1 + t->n_deep);
-    hp->n_ff = t->hidden;
+    hp->n_layers = layers;
+    hp->n_embd = width;
+    hp->n_ff = hidden;
     hp->n_head = hp->n_head_kv = 1;
     hp->head_k = hp->head_v = 16;
     hp->rope_dim = 0;
     hp->qkv_fused = false;
 }
 
+void ntx__tower_projects(struct ntx_hparams *hp)
+{
+    const struct ntx_tower *t = hp->tower;
+    hp->projects = true;
+    become_rows(hp, 1 + t->n_deep, t->out * (1 + t->n_deep), t->hidden);
+}
+
+void ntx__tower_converts(struct ntx_hparams *hp)
+{
+    hp->converts = true;
+    become_rows(hp, 1, hp->tower->state, hp->tower->converted);
+}
+
 uint32_t ntx_tower_in(const struct ntx_model *part)
 {
     const struct ntx_tower *t = part->hp.tower;
-    return part->hp.projects ? (1 + t->n_deep) * t->embd * t->merge * t->merge : 3 * t->patch * t->patch;
+    if (part->hp.converts)
+        return t->embd;
+    return part->hp.projects ? (1 + t->n_deep) * t->state * t->merge * t->merge : 3 * t->patch * t->patch;
 }
 
 /* ---- names */
@@ -361,6 +386,11 @@ static void tower_turn(const struct ntx_hparams *hp, struct ntx_layer *l, enum n
                        const struct ntx__tower_block *has)
 {
     const uint32_t half = hp->rope_dim / 2;
+    if (has->behind) {
+        add_turn(hp, l, b, has->pairs, half, half, 0);
+        add_turn(hp, l, b, has->pairs, 2 * half, half, half / 2);
+        return;
+    }
     if (!has->columns_first) {
         add_turn(hp, l, b, has->pairs, 0, hp->rope_dim, 0);
         return;
@@ -466,4 +496,16 @@ void ntx__merger_mlp(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx
     ntx__tower_map(l, hidden, hp->tower->hidden, NTX_MAP_GELU_ERF);
     ntx__add_product(l, NTX_BUF_Y, hidden, NTX_T_merge_out);
     ntx__tower_bias(hp, l, NTX_BUF_Y, NTX_T_merge_out_bias, bias);
+}
+
+void ntx__merger_convert(const struct ntx_model *m, struct ntx_layer *l)
+{
+    const struct ntx_tower *t = m->hp.tower;
+    ntx__merger_begin(m, l);
+    ntx__add_product(l, NTX_BUF_ATTN, NTX_BUF_NORMED, NTX_T_convert_in);
+    ntx__tower_bias(&m->hp, l, NTX_BUF_ATTN, NTX_T_convert_in_bias, NTX__ALWAYS);
+    ntx__tower_map(l, NTX_BUF_ATTN, t->converted, NTX_MAP_GELU_ERF);
+    ntx__add_product(l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_convert_out);
+    ntx__tower_bias(&m->hp, l, NTX_BUF_Y, NTX_T_convert_out_bias, NTX__ALWAYS);
+    ntx__tower_copy(l, NTX_BUF_H, NTX_BUF_Y, t->state);
 }

@@ -39,22 +39,25 @@ static void use_model(const struct ntx_gguf *g, uint64_t file_bytes)
 /* A projector file: numbers that memory and grids are computed from. */
 static void use_tower(const struct ntx_gguf *g, uint64_t file_bytes)
 {
-    struct ntx_model *sees, *projects;
+    struct ntx_model *parts[NTX_TOWER_PARTS];
     struct ntx_err err = {0};
-    if (ntx_tower_open(g, &sees, &projects, &err)) {
+    if (ntx_tower_open(g, parts, &err)) {
         if (err.code >= 0 || !err.text[0])
             abort();
         return;
     }
-    const struct ntx_tower *t = sees->hp.tower;
+    const struct ntx_tower *t = parts[NTX_TOWER_SEES]->hp.tower;
+    const struct ntx_model *converts = parts[NTX_TOWER_CONVERTS], *projects = parts[NTX_TOWER_PROJECTS];
     if (!t->patch || !t->merge || t->patch * t->merge > t->size + NTX_TOWER_PATCH_MAX * NTX_TOWER_MERGE_MAX ||
-        t->n_deep > NTX_TOWER_DEEP_MAX || !ntx_tower_in(sees) || !ntx_tower_in(projects) ||
+        t->n_deep > NTX_TOWER_DEEP_MAX || !ntx_tower_in(parts[NTX_TOWER_SEES]) || !ntx_tower_in(projects) ||
+        !converts != !t->converted || (converts && converts->hp.n_embd != t->state) ||
         projects->hp.n_embd != t->out * (1 + t->n_deep) ||
         (t->fit == NTX_TOWER_FIT_AREA && t->min_pixels > t->max_pixels) ||
         (t->table == NTX_TOWER_TABLE_EXACT && t->side * t->patch != t->size))
         abort();
-    use_chunks(sees, file_bytes);
-    use_chunks(projects, file_bytes);
+    for (int i = 0; i < NTX_TOWER_PARTS; i++)
+        if (parts[i])
+            use_chunks(parts[i], file_bytes);
 }
 
 /* Reads every byte that an accessor returns. */

@@ -50,7 +50,8 @@ seeds_gguf() {
         "--arch mmproj-glm4v --state-width 16" "--arch mmproj-glm5v --state-width 16" \
         "--arch mmproj-kimik25 --state-width 16" "--arch mmproj-gemma4v --state-width 16" \
         "--arch mmproj-gemma3 --state-width 16" "--arch mmproj-pixtral --state-width 16" \
-        "--arch mmproj-llama4 --state-width 16" "--arch dflash --taps 0,1 --window 7"; do
+        "--arch mmproj-llama4 --state-width 16" "--arch mmproj-minimax_m3 --state-width 16" \
+        "--arch dflash --taps 0,1 --window 7"; do
         n=$((n + 1))
         # shellcheck disable=SC2086
         "$NTX_BIN/ntx-mkmodel" --layers 1 --embd 32 --ff 32 --heads 2 --kv 1 $options "$dir/m.gguf" >"$dir/log"

@@ -86,6 +86,12 @@ static const struct kind {
      .sum_norms = true,
      .bounds = true,
      .merge_key = "projector.scale_factor"},
+    {.name = "minimax_m3",
+     .two_moments = true,
+     .biases = true,
+     .gelu = true,
+     .pre = true,
+     .merge_key = "spatial_merge_size"},
     {.name = "llama4",
      .biases = true,
      .gelu = true,
@@ -249,6 +255,13 @@ static void add_projector(struct maker *m)
         add_matrix_of(m, "mm.model.mlp.1", square, HIDDEN, false);
         add_matrix_of(m, "mm.model.mlp.2", HIDDEN, HIDDEN, false);
         add_matrix_of(m, "mm.model.fc", HIDDEN, out, false);
+        return;
+    }
+    if (!strcmp(m->k->name, "minimax_m3")) {
+        add_matrix_of(m, "mm.1", m->state, HIDDEN, true);
+        add_matrix_of(m, "mm.2", HIDDEN, out, true);
+        add_matrix_of(m, "mm.merger.fc1", out * MERGE * MERGE, HIDDEN, true);
+        add_matrix_of(m, "mm.merger.fc2", HIDDEN, out, true);
         return;
     }
     if (m->k->kimi) {

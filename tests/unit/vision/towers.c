@@ -20,8 +20,9 @@ enum { OUT = 64 };
 #define NEAR_UNSCALED 1e-2 /* scores that are not scaled: K in half floats weighs more */
 #define NEAR          2e-3 /* by the spread; llama.cpp rounds patches, and has a polynomial for GELU */
 
-static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "glm4v",   "glm5v",
-                                    "kimik25",        "gemma3",           "gemma4v",        "pixtral", "llama4"};
+static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "glm4v",
+                                    "glm5v",          "kimik25",          "gemma3",         "gemma4v",
+                                    "pixtral",        "llama4",           "minimax_m3"};
 
 static bool is_in(const char *kind, const char *list) { return strstr(list, kind); }
 
@@ -212,7 +213,8 @@ static void rules(void)
                 {"\n\n<start_of_image>", "<end_of_image>\n\n", NULL, NTX_FIT_SQUARE, false, true, 0},
                 {"<|image>", "<image|>", NULL, NTX_FIT_FILL, false, true, 0},
                 {"", "[IMG_END]", "[IMG_BREAK]", NTX_FIT_LONGEST, false, false, 0},
-                {"<|image_start|>", "<|image_end|>", NULL, NTX_FIT_TILES, false, false, 0}};
+                {"<|image_start|>", "<|image_end|>", NULL, NTX_FIT_TILES, false, false, 0},
+                {"]<]start of image[>[", "]<]end of image[>[", NULL, NTX_FIT_MULTIPLE, false, false, 0}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int fd = make_tower(kinds[k], "F32");
         struct ntx_vision *v;
@@ -232,7 +234,8 @@ static void rules(void)
         CHECK_EQ(ntx_vision_n_embd(v), OUT);
         CHECK(bytes_for(v, 24, 24) < bytes_for(v, 48, 48));
         if (r->fit == NTX_FIT_MULTIPLE)
-            CHECK(r->min_pixels == 8 * 64 && r->max_pixels == 4096 * 64);
+            CHECK(is_in(kinds[k], "minimax_m3") ? r->min_pixels == 4 * 64 && r->max_pixels == 576 * 64
+                                                : r->min_pixels == 8 * 64 && r->max_pixels == 4096 * 64);
         ntx_vision_close(v);
         close(fd);
     }
@@ -279,6 +282,7 @@ static void refuse(int fd, const struct ntx_model *text, uint64_t ram, int rc, c
 
 static void refusals(void)
 {
+    static const char *const others[] = {"internvl", "idefics3", "lfm2", "mimovl", "deepseek4v", "resampler"};
     struct mk_file f;
     int fd = make_tower("qwen3vl_merger", "F32");
     struct ntx_model text = {.hp = {.arch = "qwen3vl", .n_embd = OUT, .n_layers = 1}};
@@ -320,14 +324,18 @@ static void refusals(void)
     fd = write_tower(&f);
     refuse(fd, NULL, 0, -ENOTSUP, "tensor 'v.blk.0.else' has no place in a tower of the kind pixtral");
     close(fd);
-    f = (struct mk_file){.version = 3};
-    mk_kv_str(&f, "general.architecture", "clip");
-    mk_kv_str(&f, "clip.projector_type", "resampler");
-    fd = write_tower(&f);
-    refuse(
-        fd, NULL, 0, -ENOTSUP,
-        "the projector: its projector is of the kind 'resampler', which is not computed; these are: qwen2vl_merger, ");
-    close(fd);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        char says[128];
+        f = (struct mk_file){.version = 3};
+        mk_kv_str(&f, "general.architecture", "clip");
+        mk_kv_str(&f, "clip.projector_type", others[i]);
+        fd = write_tower(&f);
+        snprintf(says, sizeof says,
+                 "the projector: its projector is of the kind '%s', which is not computed; these are: qwen2vl_merger, ",
+                 others[i]);
+        refuse(fd, NULL, 0, -ENOTSUP, says);
+        close(fd);
+    }
     f = (struct mk_file){.version = 3};
     mk_kv_str(&f, "general.architecture", "llama");
     fd = write_tower(&f);
