@@ -261,6 +261,12 @@ LANES_FMA struct f16 exp16(struct f16 in)
     p = fma16(p, r, splat(0x1.555556p-3f));
     p = fma16(p, r, splat(0.5f));
     p = add16(fma16(mul16(p, r), r, r), splat(1.0f));
+#if defined(__AVX512F__)
+    /* rounds once, too, where the result is subnormal */
+    __m512 y = _mm512_scalef_ps((__m512)p.p[0], (__m512)n.p[0]);
+    p.p[0] = (fpart)_mm512_mask_mov_ps(y, _mm512_cmp_ps_mask((__m512)in.p[0], (__m512)in.p[0], _CMP_UNORD_Q),
+                                       (__m512)in.p[0]);
+#else
     struct i16 e = isub16(bits16(shifted), bits16(magic));
     EACH_PART
     {
@@ -268,6 +274,7 @@ LANES_FMA struct f16 exp16(struct f16 in)
         fpart a = (fpart)((half + 127) << 23), b = (fpart)((e.p[i] - half + 127) << 23);
         p.p[i] = pick(in.p[i] == in.p[i], p.p[i] * a * b, in.p[i]);
     }
+#endif
     return p;
 }
 
