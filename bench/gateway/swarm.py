@@ -5,7 +5,7 @@
 The swarm of tests/system/gateway/swarm_test.py (64 clients, prompts from ten tokens to nearly all of the context, half
 of the clients leave, the models are swapped) with real sizes: a context of 32,768 tokens makes prompts of up to 30,000.
 --ram is CAP times the larger file, and the memory for the context. It fails for an error other than 429 and 503, a gap
-of 10 s between two tokens, more memory than the budget, or another text afterwards. Needs NTX_BIN (build/bin).
+of 10 s between two tokens, a wait of ten minutes, more memory than the budget, or another text afterwards. Needs NTX_BIN (build/bin).
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main():
     names = {os.path.basename(m).removesuffix(".gguf"): os.path.abspath(m) for m in a.models}
     ram = int(a.cap * max(os.path.getsize(m) for m in a.models)) // (1 << 20) + a.context_mib
     begun = time.monotonic()
-    print(swarm_test.run(names, ram, a.ctx, 60 * a.minutes, ""))
+    print(swarm_test.run(names, ram, a.ctx, 60 * a.minutes, "", patient=600))
     print("%.0f s in all; %s; --ram %dM" % (time.monotonic() - begun, ", ".join(names), ram))
 
 

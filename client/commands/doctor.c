@@ -9,6 +9,7 @@
 #include "client/doctor/doctor.h"
 #include "client/out.h"
 #include "common/util.h"
+#include "computed/state/kv.h"
 #include "model/quant.h"
 
 static void show_progress(void *ctx, const char *what)
@@ -51,8 +52,13 @@ static void print_doctor_report(const struct ntx_doctor_report *r)
         printf("%s%u KiB %.2f", i ? ", " : "", hw->streams[i].bytes >> 10, hw->streams[i].bps / 1e9);
     printf(" GB/s\n         %s\n", r->drive_note);
     print_kernels(hw);
-    printf("steps    %.0f us per layer; of a row: attention %.1f GFLOP/s, %.2f ns a value, %.2f ns an output\n",
-           hw->layer_s * 1e6, hw->attend_flops / 1e9, hw->value_s * 1e9, hw->dot_s * 1e9);
+    printf("steps    %.0f us per layer; of a row: %.2f ns a value, %.2f ns an output\n", hw->layer_s * 1e6,
+           hw->value_s * 1e9, hw->dot_s * 1e9);
+    for (int t = 0; t < NTX_N_KV; t++)
+        printf("%s %-4s  one row %.1f GFLOP/s and %.2f ns a score, several %.1f and %.2f\n",
+               t ? "                  " : "attention over K,V", ntx_kv_type_name((enum ntx_kv_type)t),
+               hw->attend[t][0].flops / 1e9, hw->attend[t][0].score_s * 1e9, hw->attend[t][1].flops / 1e9,
+               hw->attend[t][1].score_s * 1e9);
     for (unsigned i = 0; i < r->n_findings; i++)
         ntx_out_format("%s %s\n", i ? "       -" : "to fix -", r->findings[i]);
     if (!r->n_findings)

@@ -10,10 +10,11 @@
 #include "common/util.h"
 #include "shm/memlimit.h"
 
-#define SECONDS         18.0
-#define BUFFER          (512ull << 20) /* more than the caches of large machines */
-#define N_STREAMS       2
-#define STEPS_PER_LAYER 9 /* pool runs in a layer's forward pass */
+#define SECONDS          18.0
+#define BUFFER           (512ull << 20) /* more than the caches of large machines */
+#define N_STREAMS        2
+#define ROUNDS_PER_LAYER 4 /* products, each of all matrices that have one input */
+#define STEPS_PER_LAYER  5 /* other pool runs in a layer's forward pass */
 
 static const uint32_t stream_reads[N_STREAMS] = {512u << 10, 1u << 20}; /* sizes of a model's chunks */
 
@@ -102,8 +103,12 @@ static int measure_round(const struct ntx__doctor_bench *b, const struct drives 
 {
     hw->ram_bps_1 = ntx__doctor_read_rate(b->one, b->buf, b->bytes, seconds * 0.06);
     hw->ram_bps = ntx__doctor_read_rate(b->all, b->buf, b->bytes, seconds * 0.06);
-    hw->layer_s = STEPS_PER_LAYER * ntx__doctor_step(b->all, seconds * 0.02);
-    int rc = ntx__doctor_kernels(b, seconds * 0.42, hw);
+    hw->layer_s = STEPS_PER_LAYER * ntx__doctor_step(b->all, seconds * 0.01);
+    double round_s = 0;
+    int rc = ntx__doctor_round(b, seconds * 0.01, &round_s);
+    hw->layer_s += ROUNDS_PER_LAYER * round_s;
+    if (!rc)
+        rc = ntx__doctor_kernels(b, seconds * 0.42, hw);
     if (!rc)
         rc = ntx__doctor_rows(b, seconds * 0.03, hw);
     return rc ? ntx_err_set(err, rc, "no memory to measure with") : measure_drives(d, b, seconds * 0.55, hw, err);

@@ -65,6 +65,17 @@ uint64_t ntx_hw_read_gap(const struct ntx_hw *hw)
     return s > 0 ? (uint64_t)(s * best / 2) : 0;
 }
 
+double ntx_hw_attend_s(const struct ntx_hw *hw, enum ntx_kv_type type, uint32_t rows, double ops, double scores)
+{
+    const bool many = rows > 1;
+    const struct ntx_hw_attend *const of[] = {&hw->attend[type][many], &hw->attend[NTX_KV_F16][many],
+                                              &hw->attend[NTX_KV_F16][1]};
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (of[i]->flops > 0)
+            return ops / of[i]->flops + scores * of[i]->score_s;
+    return 0;
+}
+
 double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)
 {
     if (!threads || threads >= hw->threads || hw->ram_bps_1 <= 0)
@@ -124,6 +135,17 @@ double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint
     if (s <= 0)
         s = interpolate(hw, NTX_HW_ANY, false, type, rows, threads);
     return NTX_MAX(s, least);
+}
+
+double ntx_hw_dot_s(const struct ntx_hw *hw, uint32_t type, bool stays)
+{
+    const struct ntx_hw_kernel *found = NULL;
+    for (unsigned i = 0; i < hw->n_kernels; i++) {
+        const struct ntx_hw_kernel *k = &hw->kernels[i];
+        if (k->type == type && k->rows == 1 && (!k->interleaved || stays) && (!found || k->interleaved))
+            found = k;
+    }
+    return found ? found->dot_s : 0;
 }
 
 void ntx_hw_cap(struct ntx_hw *hw, double nvme_bps, double h2d_bps)

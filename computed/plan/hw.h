@@ -13,14 +13,17 @@
  *                                                                      without it: as "reads"
  *     "kernels":[{"type": "Q4_K", "rows": 1, "gb_s": 21.0}, {"type": "*", "rows": 64, "gflops": 900}, ...],
  *                weights from memory, all threads; "gb_s_1": one thread, without it in proportion; with
+ *                "dot_ns": an output beside its bytes, of one row;
  *                "interleaved": true for resident weights in another order (computed/cpu/interleaved.h)
  *     "gpu":    {"name": "...", "gib": 24, "gb_s": 800, "gflops": 71000, "int8_gops": 142000, "h2d_gb_s": 6.5,
  *                "rates": {"Q4_K": 510}}, absent without one; with "unified": true its memory is the host's: it reads
  *                weights in place, and "gib" is how much of that it can use
  *     "pass":   {"layer_us": 12, "token_us": 100,                         not overlapped: per layer, per pass
- *                "attend_gflops": 60, "value_ns": 0.3,                of a row: attention over F16 keys and values; a
- *                "dot_ns": 1.5} }                                      value between two matrices; an output beside its
- *                                                                      bytes; all threads
+ *                "value_ns": 0.3, "dot_ns": 1.5,                      of a row: a value between two matrices; an output
+ *                                                                      beside its bytes; all threads
+ *                "attend": {"f16": {"one": {"gflops": 90, "score_ns": 0.8}, "rows": {...}}, "q8_0": ...}} }
+ *                attention over keys and values of a type, of one row, and of several at a time; a score (a query
+ *                head at a position) beside them; all threads. Older profiles have "attend_gflops": F16, rows
  *
  * "load" is the load per processor by others during the measurement: above one half the machine was busy, and such a
  * profile does not replace one of a quiet machine. "brief" is what `ntx plan` measures in a moment, if there is no
@@ -35,6 +38,7 @@
 #include <stdint.h>
 
 #include "common/err.h"
+#include "computed/cpu/cpu.h"
 #include "model/quant.h"
 
 #define NTX_HW_READS   12
@@ -55,6 +59,11 @@ struct ntx_hw_kernel {
     double bps;       /* bytes of weights per second, 0 if flops is given */
     double bps_1;     /* the same with one thread; 0: in proportion */
     double flops;
+    double dot_s; /* of one row: an output takes so much longer than bytes of NTX_HW_WIDTH inputs do; 0: unknown */
+};
+
+struct ntx_hw_attend {
+    double flops, score_s; /* 0: unknown */
 };
 
 struct ntx_hw {
@@ -78,8 +87,9 @@ struct ntx_hw {
         double type_bps[NTX_TYPE_LIMIT]; /* of a type's products of a few rows, as measured; 0: not measured */
     } gpu;
     double layer_s, token_s;
-    double attend_flops, value_s, dot_s; /* of rows; 0: unknown, and left out */
-    double load;                         /* per processor, during the measurement; 0: none, or unknown */
+    struct ntx_hw_attend attend[NTX_N_KV][2]; /* of one row; of several */
+    double value_s, dot_s;                    /* of rows; 0: unknown, and left out */
+    double load;                              /* per processor, during the measurement; 0: none, or unknown */
 };
 
 #define NTX_HW_BRIEF "brief"
@@ -107,6 +117,13 @@ uint64_t ntx_hw_read_gap(const struct ntx_hw *hw);
  * measured). stays: resident weights, which may have their own rates. Between measured row counts linear, above the
  * largest one proportional; never faster than memory. 0: unknown. */
 double ntx_hw_byte_s(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads, bool stays);
+
+/* Seconds that an output of one row's product takes beside its bytes, all threads. 0: unknown. */
+double ntx_hw_dot_s(const struct ntx_hw *hw, uint32_t type, bool stays);
+
+/* Seconds of the CPU's arithmetic for attention of so many rows over K and V of a type: `ops` additions and
+ * multiplications, and `scores`. A rate that is not known is that of F16, or of several rows; without any: 0. */
+double ntx_hw_attend_s(const struct ntx_hw *hw, enum ntx_kv_type type, uint32_t rows, double ops, double scores);
 
 /* Memory read rate with so many threads: proportional from one thread up to the measured maximum. */
 double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads);

@@ -111,6 +111,7 @@ static void read_kernels(struct reader *r, const json_t *k, struct ntx_hw *hw)
                                   .bps = get_number(r, v, "gb_s", RATE_MAX) * 1e9,
                                   .bps_1 = get_number(r, v, "gb_s_1", RATE_MAX) * 1e9,
                                   .flops = get_number(r, v, "gflops", GFLOPS_MAX) * 1e9,
+                                  .dot_s = get_number(r, v, "dot_ns", 1e9) / 1e9,
                                   .interleaved = json_is_true(json_object_get(v, "interleaved"))};
         char name[16] = "";
         get_text(r, v, "type", name, sizeof name);
@@ -137,6 +138,21 @@ static void read_gpu(struct reader *r, const json_t *g, struct ntx_hw *hw)
             hw->gpu.type_bps[t] = get_number(r, get_object(r, g, "rates"), ntx_type_info(t)->name, RATE_MAX) * 1e9;
 }
 
+static const char *const attend_types[NTX_N_KV] = {"f16", "q8_0", "q4_0"}, *const attend_rows[2] = {"one", "rows"};
+
+static void read_attend(struct reader *r, const json_t *pass, struct ntx_hw *hw)
+{
+    const json_t *all = get_object(r, pass, "attend");
+    hw->attend[NTX_KV_F16][1].flops = get_number(r, pass, "attend_gflops", GFLOPS_MAX) * 1e9;
+    for (int t = 0; t < NTX_N_KV; t++)
+        for (int many = 0; many < 2; many++) {
+            const json_t *j = get_object(r, get_object(r, all, attend_types[t]), attend_rows[many]);
+            if (j)
+                hw->attend[t][many] = (struct ntx_hw_attend){get_number(r, j, "gflops", GFLOPS_MAX) * 1e9,
+                                                             get_number(r, j, "score_ns", 1e9) / 1e9};
+        }
+}
+
 static void read_profile(struct reader *r, const json_t *j, struct ntx_hw *hw)
 {
     const json_t *cpu = get_object(r, j, "cpu"), *ram = get_object(r, j, "ram"), *pass = get_object(r, j, "pass");
@@ -153,7 +169,7 @@ static void read_profile(struct reader *r, const json_t *j, struct ntx_hw *hw)
     read_gpu(r, json_object_get(j, "gpu"), hw);
     hw->layer_s = get_number(r, pass, "layer_us", 1e9) / 1e6;
     hw->token_s = get_number(r, pass, "token_us", 1e9) / 1e6;
-    hw->attend_flops = get_number(r, pass, "attend_gflops", GFLOPS_MAX) * 1e9;
+    read_attend(r, pass, hw);
     hw->value_s = get_number(r, pass, "value_ns", 1e9) / 1e9;
     hw->dot_s = get_number(r, pass, "dot_ns", 1e9) / 1e9;
     hw->load = get_number(r, j, "load", 1e6);
@@ -244,6 +260,7 @@ static json_t *kernels_json(const struct ntx_hw *hw)
         json_t *e = json_pack("{s:s, s:I}", "type", k->type == NTX_HW_ANY ? "*" : ntx_type_info(k->type)->name, "rows",
                               (json_int_t)k->rows);
         put_rate(e, "gb_s_1", k->bps_1 / 1e9);
+        put_rate(e, "dot_ns", k->dot_s * 1e9);
         put_rate(e, "gb_s", k->bps / 1e9);
         put_rate(e, "gflops", k->flops / 1e9);
         if (k->interleaved)
@@ -273,6 +290,22 @@ static json_t *gpu_json(const struct ntx_hw *hw)
     return g;
 }
 
+static json_t *attend_json(const struct ntx_hw *hw)
+{
+    json_t *all = json_object();
+    for (int t = 0; t < NTX_N_KV; t++) {
+        json_t *type = json_object();
+        for (int many = 0; many < 2; many++) {
+            json_t *j = json_object();
+            put_rate(j, "gflops", hw->attend[t][many].flops / 1e9);
+            put_rate(j, "score_ns", hw->attend[t][many].score_s * 1e9);
+            json_object_set_new(type, attend_rows[many], j);
+        }
+        json_object_set_new(all, attend_types[t], type);
+    }
+    return all;
+}
+
 char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings)
 {
     json_t *j = json_pack("{s:i, s:s, s:s}", "ntx_profile", 1, "name", hw->name, "source", hw->source),
@@ -289,7 +322,7 @@ char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned
     put_rate(ram, "gb_s", hw->ram_bps / 1e9);
     put_rate(pass, "layer_us", hw->layer_s * 1e6);
     put_rate(pass, "token_us", hw->token_s * 1e6);
-    put_rate(pass, "attend_gflops", hw->attend_flops / 1e9);
+    json_object_set_new(pass, "attend", attend_json(hw));
     put_rate(pass, "value_ns", hw->value_s * 1e9);
     put_rate(pass, "dot_ns", hw->dot_s * 1e9);
     for (unsigned i = 0; i < n_findings; i++)

@@ -9,7 +9,7 @@
 #include "computed/state/kv.h"
 
 #define NEARLY_ALL 0.9 /* of the experts: then reads need not wait for the router */
-#define FEW_ROWS   8u  /* with so many at most, what an output costs beside its bytes overlaps with reading them */
+#define FEW_ROWS   8u  /* with so many at most, an output's cost beside its bytes is that of its type with one row */
 
 /* Share of the experts that some row wants: each row is routed independently. */
 static double experts_used(const struct ntx_model *m, uint32_t rows)
@@ -73,8 +73,11 @@ static void add_row_work(const struct ntx_model *m, const struct ntx_plan *p, ui
         bool experts = hp->n_expert && i >= hp->n_dense;
         double heads = d.n_head, width = hp->kv_lora ? 2.0 * hp->kv_lora + hp->rope_dim : d.head_k + d.head_v,
                ffn = experts ? (double)hp->n_expert_used * hp->n_ff_exp + hp->n_ff_shexp : d.n_ff;
-        if (ntx_kv_layer_reads(hp, p->kv_type, i, positions) > 0)
-            l->attend_ops += 2 * heads * width * positions_seen(hp, i, l->rows, positions);
+        const double seen = ntx_kv_layer_reads(hp, p->kv_type, i, positions) > 0
+                                ? positions_seen(hp, i, l->rows, positions)
+                                : 0;
+        l->attend_ops += 2 * heads * width * seen;
+        l->scores += heads * seen;
         l->values += l->rows * (2.0 * hp->n_embd + heads * d.head_k + ffn);
     }
 }
@@ -86,6 +89,7 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
                                .asked = asked,
                                .n_layers = m->hp.n_layers,
                                .threads = p->threads,
+                               .kv_type = p->kv_type,
                                .multiply = p->multiply,
                                .kv_on_device = p->on_device};
     double streamed = 0, of_all = experts_used(m, rows), of_asked = experts_used(m, asked), framed = framed_share(p);
@@ -106,12 +110,17 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
         uint32_t type = type_of(m, c);
         uint32_t of_rows = c->expert ? l.expert_rows : rows;
         of_rows = few ? asked : of_rows;
+        const double dots = of_rows * times *
+                            ((double)c->n_out - (double)c->bytes / (double)ntx_row_bytes(type, NTX_HW_WIDTH));
         if (of_rows > FEW_ROWS)
-            l.dots += of_rows * times *
-                      ((double)c->n_out - (double)c->bytes / (double)ntx_row_bytes(type, NTX_HW_WIDTH));
+            l.dots += dots;
         if (p->table[i].placement == NTX_PLACE_FRAME) {
             add_bytes(&l, NTX_TIER_HOST, type, c->expert, few, bytes * framed);
             add_bytes(&l, NTX_TIER_STORAGE, type, c->expert, few, bytes * (1 - framed));
+            if (of_rows <= FEW_ROWS) {
+                l.few_dots[NTX_TIER_HOST][type] += dots * framed;
+                l.few_dots[NTX_TIER_STORAGE][type] += dots * (1 - framed);
+            }
             /* otherwise the router need not be waited for */
             l.late_bytes += used < NEARLY_ALL ? bytes * (1 - framed) : 0;
             continue;
@@ -119,6 +128,8 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
         bool there = c->device || (c->fixed && p->on_device); /* a GPU has resident data, too */
         const enum ntx_tier not_there = storage ? NTX_TIER_STORAGE : NTX_TIER_HOST;
         add_bytes(&l, there ? NTX_TIER_DEVICE : not_there, type, c->expert, few, bytes);
+        if (of_rows <= FEW_ROWS)
+            l.few_dots[there ? NTX_TIER_DEVICE : not_there][type] += dots;
     }
     uint64_t each = p->geo.n_sched ? (uint64_t)streamed / p->geo.n_sched : p->piece_bytes;
     l.read_bytes = NTX_MIN(each, p->piece_bytes);

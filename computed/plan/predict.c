@@ -104,15 +104,26 @@ static double attend_s(const struct ntx_hw *hw, const struct ntx_load_bytes *l, 
 {
     double part = l->threads && l->threads < hw->threads ? (double)l->threads / hw->threads : 1,
            read = attend > 0 ? l->kv_bytes / attend : 0,
-           math = hw->attend_flops > 0 ? l->attend_ops / (hw->attend_flops * part) : 0;
+           math = ntx_hw_attend_s(hw, l->kv_type, l->rows, l->attend_ops, l->scores) / part;
     return NTX_MAX(read, math);
 }
 
-/* Seconds for the values of rows between matrices, and for outputs of narrow ones. */
+/* Seconds for outputs of narrow matrices that a few rows are multiplied by. */
+static double few_dots_s(const struct ntx_hw *hw, const struct ntx_load_bytes *l)
+{
+    double s = 0;
+    for (uint32_t t = 0; t < NTX_TYPE_LIMIT; t++)
+        s += NTX_MAX(l->few_dots[NTX_TIER_HOST][t], 0.0) * ntx_hw_dot_s(hw, t, !hw->gpu.bytes) +
+             NTX_MAX(l->few_dots[NTX_TIER_STORAGE][t], 0.0) * ntx_hw_dot_s(hw, t, false);
+    return s;
+}
+
+/* Seconds for the values of rows between matrices, and for outputs of narrow ones. A row's values are one thread's. */
 static double values_s(const struct ntx_hw *hw, const struct ntx_load_bytes *l)
 {
-    double part = l->threads && l->threads < hw->threads ? (double)l->threads / hw->threads : 1;
-    return (l->values * hw->value_s + NTX_MAX(l->dots, 0.0) * hw->dot_s) / part;
+    const double all = NTX_MAX(hw->threads, 1u), part = l->threads && l->threads < all ? l->threads / all : 1,
+                 busy = NTX_MIN(part, NTX_MAX(l->rows, 1u) / all);
+    return l->values * hw->value_s / busy + (NTX_MAX(l->dots, 0.0) * hw->dot_s + few_dots_s(hw, l)) / part;
 }
 
 static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_load_bytes *l, const struct costs *c,

@@ -48,12 +48,15 @@ struct ntx_load_bytes {
     uint32_t expert_rows;                             /* 0: all of them */
     /* Of the bytes, and not counted in the experts': used for asked rows only; */
     double end_bytes[NTX_N_TIERS][NTX_TYPE_LIMIT];
-    uint32_t asked;       /* the number of those rows */
-    double late_bytes;    /* of the storage tier: known too late to overlap */
-    double kv_bytes;      /* read by attention */
-    double attend_ops;    /* its additions and multiplications */
-    double values;        /* of all rows, between matrices */
-    double dots;          /* outputs of all rows, beyond those of matrices that are NTX_HW_WIDTH wide */
+    uint32_t asked;    /* the number of those rows */
+    double late_bytes; /* of the storage tier: known too late to overlap */
+    double kv_bytes;   /* read by attention */
+    enum ntx_kv_type kv_type;
+    double attend_ops; /* its additions and multiplications */
+    double scores;     /* its query heads times positions */
+    double values;     /* of all rows, between matrices */
+    double dots;       /* outputs of all rows, beyond those of matrices that are NTX_HW_WIDTH wide */
+    double few_dots[NTX_N_TIERS][NTX_TYPE_LIMIT]; /* the same where only a few rows are multiplied */
     double kv_read_bytes; /* of them, those that come from the drive first, ahead of their layers */
     bool kv_on_device;
     uint64_t read_bytes;      /* size of a streamed read; 0: 512 KiB */

@@ -48,11 +48,11 @@ def pss(pids):
 
 
 class Swarm:
-    def __init__(self, g, models, ctx, seconds):
+    def __init__(self, g, models, ctx, seconds, patient):
         self.g, self.models, self.ctx, self.end = g, sorted(models), ctx, time.monotonic() + seconds
         self.lock, self.wrong, self.gap, self.first = threading.Lock(), [], 0, 0
         self.count = dict.fromkeys(("whole", "left", "busy", "swaps"), 0)
-        self.last_model, self.open = None, set()
+        self.last_model, self.open, self.patient = None, set(), patient
 
     def over(self):
         """The time is over, and something of each kind has come to its end, or does not in a minute more."""
@@ -88,7 +88,7 @@ class Swarm:
 
     def one(self, rng):
         leaves, ask = rng.random() < 0.5, self.request(rng)
-        c, sock = http.client.HTTPConnection("127.0.0.1", self.g.port, timeout=120 * patience()), None
+        c, sock = http.client.HTTPConnection("127.0.0.1", self.g.port, timeout=self.patient * patience()), None
         try:
             begun = time.monotonic()
             c.connect()
@@ -147,8 +147,9 @@ def answer(g, model):
     return j["content"]
 
 
-def run(models, ram, ctx, seconds, more):
-    """models by name; ram in MiB; more: lines of the configuration. The longest gap and other figures, as text."""
+def run(models, ram, ctx, seconds, more, patient=120):
+    """models by name; ram in MiB; more: lines of the configuration; patient: seconds that a client waits for its turn.
+    The longest gap and other figures, as text."""
     with tempfile.TemporaryDirectory(prefix="ntx-swarm-") as tmp:
         conf = os.path.join(tmp, "ntx.conf")
         with open(conf, "w") as f:
@@ -156,7 +157,7 @@ def run(models, ram, ctx, seconds, more):
             f.write("models = " + ",".join("%s=%s" % m for m in models.items()) + "\n")
         with Daemons("--config", conf) as d, Gateway(d) as g:
             want = {m: answer(g, m) for m in models}
-            swarm = Swarm(g, models, ctx, seconds)
+            swarm = Swarm(g, models, ctx, seconds, patient)
             threads = [threading.Thread(target=swarm.client, args=(n,)) for n in range(CLIENTS)]
             for t in threads:
                 t.start()

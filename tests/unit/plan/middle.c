@@ -14,7 +14,7 @@ static void one_rate_each(void)
         *h = (struct ntx_hw){.ram_bps_1 = v[i],
                              .ram_bps = v[(i + 1) % N],
                              .layer_s = 1e-6 * i,
-                             .attend_flops = v[i],
+                             .attend[NTX_KV_Q8_0][1] = {v[i], 1e-9 * i},
                              .value_s = 1e-9 * i,
                              .dot_s = 2e-9 * i,
                              .read_s = 1e-4 / (i + 1),
@@ -32,7 +32,8 @@ static void one_rate_each(void)
     ntx__doctor_median(rounds, N, &out);
     CHECK_EQ(out.threads, 4);
     CHECK(out.ram_bps_1 == 31e9 && out.ram_bps == 31e9 && out.layer_s == 1e-6 && out.read_s == 1e-4 / 2);
-    CHECK(out.attend_flops == 31e9 && out.value_s == 1e-9 && out.dot_s == 2e-9);
+    CHECK(out.attend[NTX_KV_Q8_0][1].flops == 50e9 && out.attend[NTX_KV_Q8_0][1].score_s == 1e-9);
+    CHECK(out.value_s == 1e-9 && out.dot_s == 2e-9);
     CHECK_EQ(out.in_flight, 4096);
     CHECK(out.n_reads == 2 && out.reads[0].bytes == 4096 && out.reads[0].bps == 2e8 && out.reads[1].bytes == 65536 &&
           out.reads[1].bps == 2e9);

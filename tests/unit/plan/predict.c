@@ -64,27 +64,45 @@ static void test_row_work(void)
     l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 2 * GB;
     CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
     NEAR(f.cpu_s, 0.1 + 0.1); /* the profile has neither rate: only the bytes count */
-    hw.attend_flops = 50 * GB;
+    hw.attend[NTX_KV_F16][1].flops = 50 * GB;
     hw.value_s = 0.4 / GB;
     CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
-    NEAR(f.cpu_s, 0.1 + 0.1 + 2.0); /* 80 ms of arithmetic are less than 100 ms of reading */
+    NEAR(f.cpu_s, 0.1 + 0.1 + 8.0); /* 80 ms of arithmetic are less than 100 ms of reading; one of four threads */
+    l.rows = 4;
+    const double products = 2 * GB * ntx_hw_byte_s(&hw, NTX_Q4_K, 4, 0, true);
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, products + 0.1 + 2.0);
     l.attend_ops = 40 * GB;
     CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
-    NEAR(f.cpu_s, 0.1 + 0.8 + 2.0);
+    NEAR(f.cpu_s, products + 0.8 + 2.0);
+    l.kv_type = NTX_KV_Q8_0;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, products + 0.8 + 2.0); /* not known: as F16 */
+    hw.attend[NTX_KV_Q8_0][1] = (struct ntx_hw_attend){100 * GB, 2 / GB};
+    l.scores = 0.1 * GB;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, products + 0.4 + 0.2 + 2.0);
+    l.kv_type = NTX_KV_F16;
     l.dots = 0.5 * GB;
     hw.dot_s = 2 / GB;
     CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
-    NEAR(f.cpu_s, 0.1 + 0.8 + 2.0 + 1.0);
+    NEAR(f.cpu_s, products + 0.8 + 2.0 + 1.0);
     l.threads = 2; /* of four */
     CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
-    NEAR(f.cpu_s, 0.2 + 1.6 + 4.0 + 2.0);
+    NEAR(f.cpu_s, 2 * GB * ntx_hw_byte_s(&hw, NTX_Q4_K, 4, 2, true) + 1.6 + 4.0 + 2.0);
+    l.few_dots[NTX_TIER_HOST][NTX_Q4_K] = 0.25 * GB;
+    hw.kernels[0].dot_s = 4 / GB;
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 2 * GB * ntx_hw_byte_s(&hw, NTX_Q4_K, 4, 2, true) + 1.6 + 4.0 + 2.0 + 2.0);
     l.kv_on_device = true;
     CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
-    NEAR(f.cpu_s, 0.2);
+    NEAR(f.cpu_s, 2 * GB * ntx_hw_byte_s(&hw, NTX_Q4_K, 4, 2, true));
     struct ntx_err err = {0};
     char *json = ntx_hw_dump(&hw, NULL, 0);
     CHECK(!ntx_hw_parse(json, &back, &err));
-    NEAR(back.attend_flops, 50 * GB);
+    NEAR(back.attend[NTX_KV_F16][1].flops, 50 * GB);
+    NEAR(back.attend[NTX_KV_Q8_0][1].flops, 100 * GB);
+    CHECK(fabs(back.attend[NTX_KV_Q8_0][1].score_s - 2 / GB) < 1e-15 && back.attend[NTX_KV_Q8_0][0].flops <= 0);
     CHECK(fabs(back.value_s - 0.4 / GB) < 1e-15 && fabs(back.dot_s - 2 / GB) < 1e-15);
     free(json);
 }
