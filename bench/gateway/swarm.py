@@ -5,7 +5,8 @@
 The swarm of tests/system/gateway/swarm_test.py (64 clients, prompts from ten tokens to nearly all of the context, half
 of the clients leave, the models are swapped) with real sizes: a context of 32,768 tokens makes prompts of up to 30,000.
 --ram is CAP times the larger file, and the memory for the context. It fails for an error other than 429 and 503, a gap
-of 10 s between two tokens, a wait of ten minutes, more memory than the budget, or another text afterwards. Needs NTX_BIN (build/bin).
+of 10 s between two tokens, a wait of ten minutes, more memory than the budget, or another text afterwards. Needs
+NTX_BIN (build/bin).
 """
 
 import argparse

@@ -27,8 +27,8 @@ double ntx__doctor_step(struct ntx_pool *pool, double seconds);
 
 /* kernels.c: hw->kernels, for each type. */
 int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw);
-/* Seconds that a product of one row takes beside its bytes, where all threads share a small matrix: its first reads, and
- * threads that end apart. */
+/* Seconds that a product of one row takes beside its bytes, where all threads share a small matrix: its first reads,
+ * and threads that end apart. */
 int ntx__doctor_round(const struct ntx__doctor_bench *b, double seconds, double *round_s);
 /* rows.c: hw->attend, value_s. */
 int ntx__doctor_rows(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw);

@@ -157,7 +157,8 @@ static int measure_type(const struct ntx__doctor_bench *b, uint32_t type, bool i
     return rc;
 }
 
-/* A product of one row as a layer's: threads take halves of their share, which shrink towards its end (forward_mm.c). */
+/* A product of one row as a layer's: threads take halves of their share, which shrink towards its end
+ * (forward_mm.c). */
 static void multiply_tiles(void *ctx, unsigned thread)
 {
     struct multiply *m = ctx;
