@@ -107,8 +107,8 @@ MUTE_IOD = """
 import os, socket, struct, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 s.connect(sys.argv[1] + "/region.sock")
-numbers = [0x4e545841, 4, 1, 1, os.getpid()] + [0] * 10
-s.send(struct.pack("<4IiIQ4Ii2I4xQ64s256s", *numbers, sys.argv[2].encode(), b""))
+numbers = [0x4e545841, 5, 1, 1, os.getpid()] + [0] * 11
+s.send(struct.pack("<4IiIQ5Ii2IQ64s256s", *numbers, sys.argv[2].encode(), b""))
 kind = struct.unpack_from("<I", s.recv(4096), 8)[0]
 print(kind, flush=True)
 sys.stdin.read()

@@ -39,14 +39,14 @@ model = make_model(
     "3",
 )
 LOAD = {"ram_bytes": 16 << 20, "ctx": 128, "sessions": 3}
-MESSAGE = struct.Struct("@IIIIiIQIIIIiIIQ64s256s")  # struct ntx_attach_msg
-MAGIC, VERSION, IOD = 0x4E545841, 4, 1
+MESSAGE = struct.Struct("@IIIIiIQIIIIIiIIQ64s256s")  # struct ntx_attach_msg
+MAGIC, VERSION, IOD = 0x4E545841, 5, 1
 HELLO, WELCOME, ATTACH, ATTACHED = 1, 2, 5, 6
 RING = 2  # of the descriptors of ATTACH
 
 
 def say(s, kind, build=b"", epoch=0, ring=-1):
-    s.send(MESSAGE.pack(MAGIC, VERSION, kind, IOD, os.getpid(), 0, epoch, 0, 0, 0, 0, ring, 0, 0, 0, build, b""))
+    s.send(MESSAGE.pack(MAGIC, VERSION, kind, IOD, os.getpid(), 0, epoch, 0, 0, 0, 0, 0, ring, 0, 0, 0, build, b""))
 
 
 def play(directory, build, kind, seed, ring_fd):

@@ -225,7 +225,7 @@ def versions(d):
     s.settimeout(5 * patience())
     s.connect(os.path.join(d.dir, "region.sock"))
     # struct ntx_attach_msg: magic, version, HELLO, iod, pid, numbers that do not matter, build at 72, text
-    hello = struct.pack("<IIIIi", 0x4E545841, 4, 1, 1, os.getpid()).ljust(72, b"\0") + b"0.0.0+another".ljust(
+    hello = struct.pack("<IIIIi", 0x4E545841, 5, 1, 1, os.getpid()).ljust(72, b"\0") + b"0.0.0+another".ljust(
         64 + 256, b"\0"
     )
     s.send(hello)
