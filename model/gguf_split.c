@@ -105,9 +105,13 @@ static bool is_low(const char *path)
     want[8 + KEY + 4] = VALUE;
     memcpy(want + 8 + KEY + 4 + 8, value, VALUE);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    ssize_t n = fd < 0 ? -1 : pread(fd, got, sizeof got, 0);
-    if (fd >= 0)
+    ssize_t n = -1;
+    if (fd >= 0) {
+        posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM); /* no read-ahead: the page cache is left to others */
+        n = pread(fd, got, sizeof got, 0);
+        posix_fadvise(fd, 0, 4096, POSIX_FADV_DONTNEED);
         close(fd);
+    }
     return n == sizeof got && !memcmp(got, "GGUF", 4) && !memcmp(got + HEAD, want, sizeof want);
 }
 

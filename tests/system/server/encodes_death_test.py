@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(os.environ["NTX_SOURCE"], "tests", "lib"))
 import images_cases as cases  # noqa: E402
 from daemons import BIN, Daemons, check, equal, wait_for, wire  # noqa: E402
 
-KIND, SIDE = "qwen3vl_merger", 24
+KIND, SIDE = "qwen3vl_merger", 36
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-encodes-", dir=os.environ.get("TMPDIR"))
 if not os.path.exists(os.path.join(BIN, "ntx-mkmodel")):
     print("skipped: ntx-mkmodel is not built")
