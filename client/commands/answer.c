@@ -122,7 +122,8 @@ int ntx_write_stats(const struct ntx_options *o, const json_t *j, struct ntx_err
 
 static int on_done(struct answering *s, const Ntx__Done *d, struct ntx_err *err)
 {
-    json_t *j = json_loads(d->stats_json, 0, NULL);
+    /* A request that was cancelled before it began has no statistics. */
+    json_t *j = *d->stats_json ? json_loads(d->stats_json, 0, NULL) : json_object();
     ntx_progress_clear(&s->progress);
     ntx_shown_end(s->shown);
     s->shown = NULL;
