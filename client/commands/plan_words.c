@@ -11,6 +11,7 @@
 #include "common/util.h"
 #include "computed/plan/cards.h"
 #include "model/arch.h"
+#include "model/planes.h"
 
 #define BOUGHT           31 /* all kinds that must be bought, as one */
 #define ANSWER_WORDS     300
@@ -57,6 +58,8 @@ static void print_fit(const struct ntx_plan_answer *a)
 {
     const uint64_t *b = a->place.bytes;
     double all = gb(ntx_outline_model_bytes(&a->model));
+    if (ntx_planes_bytes(a->model.model)) /* the outline has the low bits alone */
+        all = gb(b[NTX_TIER_DEVICE] + b[NTX_TIER_HOST] + b[NTX_TIER_STORAGE]);
     char ram[32], exact[32];
     if (*a->model.why)
         printf("ntx does not run this file: %s.\nEstimated all the same, it would fit", a->model.why);
