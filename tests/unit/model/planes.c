@@ -19,7 +19,7 @@ static const struct {
 static uint32_t seed = 1;
 static uint8_t next_byte(void) { return (uint8_t)((seed = seed * 1664525u + 1013904223u) >> 24); }
 
-/* Any bytes join again. Bytes that every split leaves in the high part do not change with the low one. */
+/* Any bytes join again. */
 static void check_blocks(const struct ntx_planes *p)
 {
     const struct ntx_type_info *w = ntx_type_info(p->whole), *h = ntx_type_info(p->high), *l = ntx_type_info(p->low);
@@ -44,7 +44,7 @@ static void check_middle(const struct ntx_planes *p)
 {
     const struct ntx_type_info *w = ntx_type_info(p->whole), *h = ntx_type_info(p->high);
     uint8_t whole[256] = {0}, high[256], low[256];
-    float most[256], least[256], middle[256], x[256];
+    float most[256], least[256], middle[256];
     for (size_t i = 0; i < w->block_bytes; i++)
         whole[i] = next_byte();
     for (unsigned k = 0; k < w->n_halves; k++)
@@ -56,7 +56,6 @@ static void check_middle(const struct ntx_planes *p)
         ntx_planes_join(p->low, high, low, 1, whole);
         w->dequant(whole, turn ? most : least, 1);
     }
-    (void)x;
     const float steps = (float)(1u << p->low_bits) - 1;
     for (uint32_t k = 0; k < w->block; k++) {
         float from = fminf(least[k], most[k]), to = fmaxf(least[k], most[k]), half = (to - from) / steps / 2;
