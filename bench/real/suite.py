@@ -11,7 +11,7 @@ tools    a function is called with valid arguments, and its result is used
 quality  perplexity of --text; K and V in q8_0, q4_0: KL divergence, and the change of ln perplexity with its standard
          error; --f32: beside the weights in F32, and the same with these, whose products round no activations, so
          that it is K's and V's own error; --peer: llama.cpp's
-needle   a number hidden at three depths of a text of --needle tokens (32768 takes long)
+needle   three numbers hidden in one text of --needle tokens, K and V in --kv-type (32768 takes long)
 
 FOLDER holds llama-perplexity and llama-completion. A model without a chat template skips chat and tools. NTX_BIN:
 build/bin. The exit code is 1 if ntx failed at what any model must do; what a model answers is printed, not judged.
@@ -317,24 +317,28 @@ def quality(a, model, tmp):
 
 
 def needle(a, model, tmp):
+    from gateway import Serve
+
+    numbers = {'garden': '48151', 'harbour': '62342', 'library': '90317'}  # at 10, 50 and 90 % of one text
     words = open(a.text, encoding='utf-8').read().split()
-    found = []
-    for depth in (0.1, 0.5, 0.9):
-        room = a.needle - 120
-        text = (words * (1 + 2 * room // len(words)))[: int(room * 0.62)]
-        while len(ids_of(model, ' '.join(text))) > room:
-            text = text[: int(len(text) * 0.95)]
-        at = int(depth * len(text))
-        hay = ' '.join([*text[:at], '\n\nThe secret number of the garden is 48151.\n\n', *text[at:]])
-        question = (
-            hay + '\n\nQuestion: What is the secret number of the garden?\nAnswer: The secret number of the garden is'
-        )
-        path = os.path.join(tmp, 'hay')
-        with open(path, 'w', encoding='utf-8') as f:
-            f.write(question)
-        answer = ntx('run', model, '-f', path, '--raw', '--temp', '0', '-n', '10', '-c', str(a.needle), '--quiet')
-        found.append(b'48151' in answer)
-    row(name_of(model), a.needle, ', '.join('found' if f else 'not found' for f in found))
+    room = a.needle - 120
+    text = (words * (1 + 2 * room // len(words)))[: int(room * 0.62)]
+    while len(ids_of(model, ' '.join(text))) > room:
+        text = text[: int(len(text) * 0.95)]
+    for depth, (place, number) in reversed(list(zip((0.1, 0.5, 0.9), numbers.items()))):
+        text.insert(int(depth * len(text)), '\n\nThe secret number of the %s is %s.\n\n' % (place, number))
+    found, counted = [], []
+    with Serve(tmp, model, '--ctx', str(a.needle), '--sessions', '1', '--kv-type', a.kv_type) as g:
+        for place, number in numbers.items():
+            said = 'The secret number of the %s is' % place
+            prompt = '%s\n\nQuestion: What is the secret number of the %s?\nAnswer: %s' % (' '.join(text), place, said)
+            body = dict(prompt=prompt, temperature=0, max_tokens=10)
+            status, reply = g.post('/v1/completions', body, timeout=3600)
+            check(status == 200, name_of(model), 'HTTP', status, reply)
+            if status == 200:
+                found.append('found' if number in reply['choices'][0]['text'] else 'not found')
+                counted.append(str(reply['usage']['prompt_tokens']))
+    row(name_of(model), a.kv_type, ', '.join(counted), ', '.join(found))
 
 
 HEADS = {
@@ -343,7 +347,7 @@ HEADS = {
     'chat': ('model', 'knows the name', 'answers'),
     'tools': ('model', 'arguments', 'uses the result', 'answer'),
     'quality': ('model', 'K and V', 'perplexity', 'change, %', 'KL', 'llama.cpp'),
-    'needle': ('model', 'tokens', 'at 10, 50, 90 %'),
+    'needle': ('model', 'K and V', 'tokens', 'at 10, 50, 90 %'),
 }
 
 
@@ -357,6 +361,7 @@ def main():
     p.add_argument('--windows', type=int, default=2)
     p.add_argument('--ctx', type=int, default=512)
     p.add_argument('--needle', type=int, default=8192)
+    p.add_argument('--kv-type', default='f16', help='of needle')
     p.add_argument('-n', type=int, default=12, help='tokens of a greedy text')
     p.add_argument('--f32', action='store_true', help='quality: beside the weights in F32, too')
     a = p.parse_args()
