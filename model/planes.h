@@ -103,11 +103,13 @@ NTX_PLANES_INLINE uint64_t ntx_planes_word(const uint8_t *p, size_t i)
 NTX_PLANES_INLINE void ntx_planes_put(uint8_t *p, size_t i, uint64_t w) { memcpy(p + 8 * i, &w, 8); }
 #define NTX_PLANES_BYTES(b) ((uint64_t)(b)*0x0101010101010101u)
 
+/* Of n bytes of the whole block. low NULL: the two values beside the middle in turn: of two values 0 and 1, of four 1
+ * and 2, of sixteen 7 and 8. */
 NTX_PLANES_INLINE void ntx_planes_join_2(const uint8_t *restrict h, const uint8_t *restrict l, uint8_t *restrict x,
                                          const size_t n)
 {
     for (size_t i = 0; i < n / 16; i++) {
-        uint64_t a = ntx_planes_word(h, i), b = ntx_planes_word(l, i);
+        uint64_t a = ntx_planes_word(h, i), b = l ? ntx_planes_word(l, i) : 0x5aa55aa55aa55aa5u;
         ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (b & NTX_PLANES_BYTES(0x33)));
         ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xcc)) | (b >> 2 & NTX_PLANES_BYTES(0x33)));
     }
@@ -118,7 +120,7 @@ NTX_PLANES_INLINE void ntx_planes_join_1(const uint8_t *restrict h, const uint8_
 {
     for (size_t i = 0; i < n / 32; i++) {
         uint64_t a = ntx_planes_word(h, i), b = ntx_planes_word(h + n / 4, i), c = ntx_planes_word(h + n / 2, i),
-                 d = ntx_planes_word(l, i);
+                 d = l ? ntx_planes_word(l, i) : 0x0ff00ff00ff00ff0u;
         ntx_planes_put(
             x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (c & NTX_PLANES_BYTES(0x11)) << 1 | (d & NTX_PLANES_BYTES(0x11)));
         ntx_planes_put(x + n / 4, i,
@@ -137,46 +139,13 @@ NTX_PLANES_INLINE void ntx_planes_join_4(const uint8_t *restrict h, const uint8_
                                          const size_t n)
 {
     for (size_t i = 0; i < n / 16; i++) {
-        uint64_t a = ntx_planes_word(h, i), b = ntx_planes_word(l, i);
+        uint64_t a = ntx_planes_word(h, i), b = l ? ntx_planes_word(l, i) : 0x8778877887788778u;
         ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x0f)) << 4 | (b & NTX_PLANES_BYTES(0x0f)));
         ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xf0)) | (b >> 4 & NTX_PLANES_BYTES(0x0f)));
     }
 }
 
-/* The two values beside the middle in turn: of two values 0 and 1, of four 1 and 2, of sixteen 7 and 8. */
-NTX_PLANES_INLINE void ntx_planes_middle_1(const uint8_t *restrict h, uint8_t *restrict x, const size_t n)
-{
-    const uint64_t low = 0x0110011001100110u;
-    for (size_t i = 0; i < n / 32; i++) {
-        uint64_t a = ntx_planes_word(h, i), b = ntx_planes_word(h + n / 4, i), c = ntx_planes_word(h + n / 2, i);
-        ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (c & NTX_PLANES_BYTES(0x11)) << 1 | low);
-        ntx_planes_put(x + n / 4, i, (b & NTX_PLANES_BYTES(0x33)) << 2 | (c & NTX_PLANES_BYTES(0x22)) | low);
-        ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xcc)) | (c >> 1 & NTX_PLANES_BYTES(0x22)) | low);
-        ntx_planes_put(x + n / 2 + n / 4, i, (b & NTX_PLANES_BYTES(0xcc)) | (c >> 2 & NTX_PLANES_BYTES(0x22)) | low);
-    }
-}
-
-NTX_PLANES_INLINE void ntx_planes_middle_2(const uint8_t *restrict h, uint8_t *restrict x, const size_t n)
-{
-    const uint64_t low = 0x1221122112211221u;
-    for (size_t i = 0; i < n / 16; i++) {
-        uint64_t a = ntx_planes_word(h, i);
-        ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | low);
-        ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xcc)) | low);
-    }
-}
-
-NTX_PLANES_INLINE void ntx_planes_middle_4(const uint8_t *restrict h, uint8_t *restrict x, const size_t n)
-{
-    const uint64_t low = 0x0708070807080708u;
-    for (size_t i = 0; i < n / 16; i++) {
-        uint64_t a = ntx_planes_word(h, i);
-        ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x0f)) << 4 | low);
-        ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xf0)) | (NTX_PLANES_BYTES(0x0f) - low));
-    }
-}
-
-/* Joins a block: ntx_planes_join_<whole>_<low bits>(high, low, whole). */
+/* Joins a block: ntx_planes_join_<whole>_<low bits>(high, low or NULL, whole). */
 #define NTX_PLANES_JOIN(WHOLE, whole, low_bits, high_bits, begin, n)                                                   \
     NTX_PLANES_INLINE void ntx_planes_join_##whole##_##low_bits(const uint8_t *high, const uint8_t *low, uint8_t *out) \
     {                                                                                                                  \
@@ -186,22 +155,6 @@ NTX_PLANES_INLINE void ntx_planes_middle_4(const uint8_t *restrict h, uint8_t *r
         ntx_planes_join_##low_bits(high + (begin) + TAIL, low, out + (begin), n);                                      \
     }
 NTX_PLANES(NTX_PLANES_JOIN)
-
-/* The same of high bits alone: ntx_planes_coarse_<whole>_<low bits>(high, whole). */
-#define NTX_PLANES_MIDDLE(whole, bits, begin, n)                                                                       \
-    NTX_PLANES_INLINE void ntx_planes_coarse_##whole##_##bits(const uint8_t *high, uint8_t *out)                       \
-    {                                                                                                                  \
-        enum { TAIL = sizeof(struct ntx_block_##whole) - (begin) - (n) };                                              \
-        memcpy(out, high, begin);                                                                                      \
-        memcpy(out + (begin) + (n), high + (begin), TAIL);                                                             \
-        ntx_planes_middle_##bits(high + (begin) + TAIL, out + (begin), n);                                             \
-    }
-NTX_PLANES_MIDDLE(q4_k, 1, 16, 128)
-NTX_PLANES_MIDDLE(q4_k, 2, 16, 128)
-NTX_PLANES_MIDDLE(q5_k, 2, 48, 128)
-NTX_PLANES_MIDDLE(q6_k, 2, 0, 128)
-NTX_PLANES_MIDDLE(q5_0, 2, 6, 16)
-NTX_PLANES_MIDDLE(q8_0, 4, 2, 32)
 
 /* The kernels prefetch what they read, which are joined blocks here. */
 #define NTX_PLANES_AHEAD 4096
@@ -226,7 +179,7 @@ NTX_PLANES_INLINE void ntx_planes_fetch(const uint8_t *p, size_t bytes)
         for (size_t i = 0; i < n_blocks;                                                                               \
              i++, high += NTX_PLANES_HIGH_BYTES(whole, low_bits, n), out += sizeof(struct ntx_block_##whole)) {        \
             ntx_planes_fetch(high, NTX_PLANES_HIGH_BYTES(whole, low_bits, n));                                         \
-            ntx_planes_coarse_##whole##_##low_bits(high, out);                                                         \
+            ntx_planes_join_##whole##_##low_bits(high, NULL, out);                                                     \
         }                                                                                                              \
         break;
 #define NTX_PLANES_JOINS(name)                                                                                         \
