@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/new_file.h"
@@ -273,6 +274,41 @@ int ntx_planes_make(const struct ntx_model *m, const int *fds, uint32_t low_bits
     close_maker(&k);
     if (!rc)
         *report = r;
+    return rc;
+}
+
+static int sketch_part(struct maker *k, enum part part, int *fd, struct ntx_err *err)
+{
+    size_t n = 0;
+    struct ntx_gguf_out *o = describe(k, part, "sketch");
+    void *header = o ? ntx_gguf_out_header(o, &n) : NULL;
+    int f = header ? memfd_create("ntx-planes", MFD_CLOEXEC) : -1, rc = 0;
+    if (f < 0)
+        rc = ntx_err_set(err, header ? -errno : -ENOMEM, "no memory for a model's header");
+    else if (!(rc = ntx_write_all(f, header, n)) && ftruncate(f, (off_t)ntx_gguf_out_bytes(o)))
+        rc = ntx_err_set(err, -errno, "no memory for a model's header: %s", strerror(errno));
+    free(header);
+    ntx_gguf_out_free(o);
+    if (!rc)
+        *fd = f;
+    else if (f >= 0)
+        close(f);
+    return rc;
+}
+
+int ntx_planes_sketch(const struct ntx_model *m, uint32_t low_bits, int fd[2], struct ntx_err *err)
+{
+    struct ntx_planes_report ignored = {0};
+    struct maker k = {.g = m->gguf, .way = calloc(ntx_gguf_n_tensors(m->gguf) + 1, sizeof *k.way)};
+    int f[2] = {-1, -1}, rc = k.way ? refuse(m, err) : ntx_err_set(err, -ENOMEM, "no memory");
+    rc = rc ? rc : choose(&k, m, low_bits, &ignored, err);
+    rc = rc ? rc : sketch_part(&k, LOW, &f[0], err);
+    rc = rc ? rc : sketch_part(&k, HIGH, &f[1], err);
+    free(k.way);
+    if (!rc)
+        memcpy(fd, f, sizeof f);
+    else if (f[0] >= 0)
+        close(f[0]);
     return rc;
 }
 

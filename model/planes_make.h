@@ -16,6 +16,9 @@ struct ntx_planes_report {
  * cannot be split, or of which too little can be. */
 int ntx_planes_make(const struct ntx_model *m, const int *fds, uint32_t low_bits, const char *path,
                     const char *high_path, struct ntx_planes_report *report, struct ntx_err *err);
+/* The two files' headers, in unnamed files in memory, with holes for weights, so that a model is planned as if it were
+ * split: fd[0] has the low bits, fd[1] the high bits. The caller closes both. */
+int ntx_planes_sketch(const struct ntx_model *m, uint32_t low_bits, int fd[2], struct ntx_err *err);
 /* g: low and high bits (ntx_gguf_planes). Writes the original model. */
 int ntx_planes_whole_make(const struct ntx_gguf *g, const int *fds, const char *path, struct ntx_err *err);
 

@@ -19,8 +19,6 @@
 #include "shm/drafts.h"
 #include "shm/memlimit.h"
 
-#define MUCH 1.3 /* a gain by a copy that drafts is told from here on */
-
 /* The model's directory, whose drive counts; for a named model, the current one. */
 static const char *model_directory(const struct ntx_options *o, const struct ntx_plan_answer *a, char *buf, size_t n)
 {
@@ -359,34 +357,6 @@ static int weigh_drafter(struct ntx_plan_answer *a, struct ntx_place_request *r,
     return rc;
 }
 
-/* Where no drafter lies beside a model that is read from the drive: what its copy in fewer bits would give, if that is
- * much. */
-static void note_copy(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
-                      struct ntx_place_request r)
-{
-    const struct ntx_model *m = a->model.model;
-    char path[4096];
-    struct ntx_layout with;
-    struct ntx_err ignored = {0};
-    double row_s = 0;
-    if (a->named || !ntx_draft_auto(o->load.draft) || a->drafter_bytes || !a->place.predicted ||
-        !a->place.bytes[NTX_TIER_STORAGE] || m->pack || !ntx_keeps_rows_only(&m->hp) ||
-        !ntx_drafter_file_self(f->names[0], path, sizeof path))
-        return;
-    uint64_t bytes = ntx_draft_copy(&a->hw, m, &row_s), kv = (uint64_t)(a->place.kv_token_bytes * (a->place.ctx + 512));
-    r.plan.other_bytes += bytes + kv + ntx_drafts_bytes(a->place.ctx);
-    r.drafts = (struct ntx_draft_request){.stats = &a->draft_stats, .kind = 2, .row_s = row_s};
-    if (!bytes || ntx_place(&a->hw, &a->model, &r, &with, &ignored))
-        return;
-    double gain = with.drafts.tok_s / NTX_MAX(1 / a->place.decode.pass_s, a->place.drafts.tok_s);
-    if (gain > MUCH)
-        snprintf(
-            a->notes[NTX_PLAN_NOTE_DRAFTER], sizeof a->notes[0],
-            "With a copy in fewer bits, which drafts for it (--draft self), about %.1f times as fast: ntx quantize "
-            "%.80s %.80s Q2_K",
-            gain, f->names[0], path);
-}
-
 /* Computes the placement. */
 static int place_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
                        struct ntx_err *err)
@@ -419,7 +389,7 @@ static int place_model(const struct ntx_options *o, const struct ntx_model_files
     r.plan.ram_bytes = a->place.ram;
     r.plan.ctx = a->place.ctx;
     r.smallest = false;
-    note_copy(o, f, a, r);
+    ntx__plan_note_copies(o, f, a, &r);
     struct ntx_advice_request q = {&a->hw, &a->model, r, a->here ? ntx_budget_default(0) : 0};
     a->n_advice = a->place.predicted ? ntx_advise(&q, a->advice) : 0;
     return 0;

@@ -16,6 +16,7 @@ enum {
     NTX_PLAN_NOTE_GPU,
     NTX_PLAN_NOTE_CONSTRAINED,
     NTX_PLAN_NOTE_DRAFTER,
+    NTX_PLAN_NOTE_PLANES,
     NTX_PLAN_NOTE_PROFILE,
     NTX_PLAN_NOTE_BUSY,
     NTX_PLAN_NOTES
@@ -69,6 +70,11 @@ int ntx__plan_projector(const struct ntx_options *o, const struct ntx_model_file
                         struct ntx_plan_answer *a, struct ntx_err *err);
 int ntx__plan_image(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
                     struct ntx_err *err);
+
+/* plan_copies.c: for a model that is read from the drive, notes what its copy in fewer bits would give as a drafter,
+ * and what it would give split in high and low bits, where either pays. r: with the budgets in force. */
+void ntx__plan_note_copies(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
+                           const struct ntx_place_request *r);
 
 /* Fills a->hw, and notes on it: the machine by words, from a file, or this one. */
 int ntx__plan_machine(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_err *err);

@@ -71,6 +71,17 @@ ntx pack "$tmp/e.gguf" "$tmp/e.p.gguf" --planes --quiet || fail "pack experts"
 both e --temp 0
 both e --temp 0.8 --seed 2 --ram 8M --rows 4
 
+# `ntx plan` says what the split model would give, and predicts as much for the split model itself.
+plan() { ntx plan "$@" --ctx 256 --machine cores=8,ram=1G,drive=20M; }
+rate() { plan "$@" --json | awk -F'[ ,]+' '/"predicted_tok_s"/ { print $3 }'; }
+plan "$tmp/q8.gguf" --ram 12M >"$tmp/plan" || fail "plan"
+gain=$(sed -n 's/.*With pack --planes, .* about \([0-9.]*\) times as fast: ntx pack .*q8.gguf split.*/\1/p' "$tmp/plan")
+whole=$(rate "$tmp/q8.gguf" --ram 12M) parts=$(rate "$tmp/q8.p.gguf" --ram 12M --draft off)
+awk -v a="$gain" -v b="$whole" -v c="$parts" 'BEGIN { exit !(a > 1.15 && a > c / b - 0.06 && a < c / b + 0.06) }' ||
+    fail "the plan's gain of $gain, from $whole to $parts: $(cat "$tmp/plan")"
+plan "$tmp/q8.gguf" --ram 32M | grep -q planes && fail "planes of a model that is in memory"
+plan "$tmp/q8.gguf" --ram 8M | grep -q planes && fail "planes whose high bits do not fit"
+
 # Wrong and missing files, and tools that want the whole model
 refused "a tool" "split in high and low bits" quantize "$tmp/q4.p.gguf" "$tmp/x.gguf" Q4_0
 refused "packed twice" "split in high and low bits" pack "$tmp/q4.p.gguf" "$tmp/x.gguf" --planes
