@@ -93,6 +93,11 @@ static const struct ntx_known models[] = {
      "logit_scale=0.25 attention.layer_norm_epsilon=0.00001 attention.sliding_window=4096", ""},
     {0},
 };
+static const struct ntx_known models_moe[] = {
+    {"north-mini-code", 49, 2048, 3072, 32, 4, 128, 262144, 262144, 128, 8, 768,
+     "logit_scale=1.0 attention.sliding_window=4096 leading_dense_block_count=1", ""},
+    {0},
+};
 
 const struct ntx__arch ntx__arch_cohere2 = {
     .models = models,
@@ -102,6 +107,7 @@ const struct ntx__arch ntx__arch_cohere2 = {
     .layer = cohere_layer,
 };
 const struct ntx__arch ntx__arch_cohere2moe = {
+    .models = models_moe,
     .layer_norm = true,
     .experts = NTX__ALWAYS,
     .score = NTX_SCORE_SIGMOID,

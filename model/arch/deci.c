@@ -70,4 +70,14 @@ static void deci_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *
 
 /* ---- models by name (model/arch.h) */
 
-const struct ntx__arch ntx__arch_deci = {.per_layer = true, .keys = deci_keys, .layer = deci_layer};
+static const struct ntx_known models[] = {
+    {"llama-3.3-nemotron-super-49b", 80, 8192, 0, 0, 0, 128, 128256, 131072, 0, 0, 0,
+     "attention.head_count=64x6,0x2,64x3,0,64x30,0x10,64,0x18,64x9 "
+     "attention.head_count_kv=8x6,0x2,8x3,0,8x30,0x10,8,0x18,8x9 "
+     "feed_forward_length=14336,28672x5,14336x2,28672x3,17920,28672x30,7168,14336x2,7168,28672,7168,14336,7168x3,28672,"
+     "7168,5632x2,7168,5632x3,7168x2,2816x2,5632x2,2816x2,5632,2816x2,28672x9",
+     ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_deci = {.models = models, .per_layer = true, .keys = deci_keys, .layer = deci_layer};

@@ -30,5 +30,16 @@ static void falcon_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer
     ntx__add_dense(m, l, out, NTX_FFN_SILU);
 }
 
+/* ---- models by name (model/arch.h) */
+
+#define SCAN "ssm.conv_kernel=4 ssm.state_size=256 "
+static const struct ntx_known models[] = {
+    {"falcon-h1-7b", 44, 3072, 12288, 12, 2, 128, 130048, 262144, 0, 0, 0,
+     SCAN "ssm.group_count=1 ssm.time_step_rank=24 ssm.inner_size=3072", ""},
+    {"falcon-h1-34b", 72, 5120, 21504, 20, 4, 128, 261120, 262144, 0, 0, 0,
+     SCAN "ssm.group_count=2 ssm.time_step_rank=32 ssm.inner_size=4096", ""},
+    {0},
+};
+
 const struct ntx__arch ntx__arch_falcon_h1 = {
-    .keys = falcon_keys, .layer = falcon_layer, .names = {[NTX_T_ffn_norm] = "ffn_norm"}};
+    .models = models, .keys = falcon_keys, .layer = falcon_layer, .names = {[NTX_T_ffn_norm] = "ffn_norm"}};

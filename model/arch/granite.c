@@ -96,8 +96,24 @@ static void granite_layer(const struct ntx_model *m, uint32_t l, struct ntx_laye
     }
 /* ---- models by name (model/arch.h) */
 
+#define SCAN "ssm.conv_kernel=4 ssm.state_size=128 ssm.group_count=1 "
 static const struct ntx_known models[] = {
     {"granite-3.3-8b", 40, 4096, 12800, 32, 8, 128, 49159, 131072, 0, 0, 0, "logit_scale=16.0", ""},
+    {0},
+};
+static const struct ntx_known models_moe[] = {
+    {"granite-3.1-3b-a800m", 32, 1536, 512, 24, 8, 64, 49155, 131072, 40, 8, 512, "logit_scale=6.0", ""},
+    {0},
+};
+static const struct ntx_known models_hybrid[] = {
+    {"granite-4.0-h-tiny", 40, 1536, 512, 12, 0, 128, 100352, 131072, 64, 6, 512,
+     "attention.head_count_kv=0x5,4,0x9,4,0x9,4,0x9,4,0x4 logit_scale=6.0 " SCAN
+     "ssm.time_step_rank=48 ssm.inner_size=3072 expert_shared_feed_forward_length=1024",
+     ""},
+    {"granite-4.0-h-small", 40, 4096, 768, 32, 0, 128, 100352, 131072, 72, 10, 768,
+     "attention.head_count_kv=0x5,8,0x9,8,0x9,8,0x9,8,0x4 logit_scale=16.0 " SCAN
+     "ssm.time_step_rank=128 ssm.inner_size=8192 expert_shared_feed_forward_length=1536",
+     ""},
     {0},
 };
 
@@ -107,11 +123,16 @@ const struct ntx__arch ntx__arch_granite = {.experts = NTX__MAYBE,
                                             .own = OWN,
                                             .layer = granite_layer,
                                             .models = models};
-const struct ntx__arch ntx__arch_granitemoe = {
-    .experts = NTX__ALWAYS, .expert_norm = true, .keys = plain_keys, .own = OWN, .layer = granite_layer};
+const struct ntx__arch ntx__arch_granitemoe = {.experts = NTX__ALWAYS,
+                                               .expert_norm = true,
+                                               .keys = plain_keys,
+                                               .own = OWN,
+                                               .layer = granite_layer,
+                                               .models = models_moe};
 const struct ntx__arch ntx__arch_granitehybrid = {.experts = NTX__MAYBE,
                                                   .expert_norm = true,
                                                   .kv_heads_tell = true,
                                                   .keys = hybrid_keys,
                                                   .own = OWN,
-                                                  .layer = hybrid_layer};
+                                                  .layer = hybrid_layer,
+                                                  .models = models_hybrid};

@@ -30,13 +30,31 @@ static void lfm2_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *
         ntx__add_experts(m, out, &(struct ntx__experts){.act = NTX_FFN_SILU, .choice = NTX__ALWAYS});
 }
 
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"lfm2-1.2b", 16, 2048, 8192, 32, 0, 64, 65536, 128000, 0, 0, 0,
+     "attention.head_count_kv=0x2,8,0x2,8,0x2,8,0,8,0,8,0,8,0 shortconv.l_cache=3", ""},
+    {0},
+};
+static const struct ntx_known models_moe[] = {
+    {"lfm2-8b-a1b", 24, 2048, 7168, 32, 0, 64, 65536, 128000, 32, 4, 1792,
+     "attention.head_count_kv=0x2,8,0x3,8,0x3,8,0x3,8,0x3,8,0x2,8,0x2 shortconv.l_cache=3 leading_dense_block_count=2",
+     ""},
+    {0},
+};
+
 #define OWN                                                                                                            \
     {                                                                                                                  \
         "leading_dense_block_count"                                                                                    \
     }
-const struct ntx__arch ntx__arch_lfm2 = {
-    .kv_heads_tell = true, .output_norm = "token_embd_norm.weight", .keys = lfm2_keys, .layer = lfm2_layer};
-const struct ntx__arch ntx__arch_lfm2moe = {.experts = NTX__ALWAYS,
+const struct ntx__arch ntx__arch_lfm2 = {.models = models,
+                                         .kv_heads_tell = true,
+                                         .output_norm = "token_embd_norm.weight",
+                                         .keys = lfm2_keys,
+                                         .layer = lfm2_layer};
+const struct ntx__arch ntx__arch_lfm2moe = {.models = models_moe,
+                                            .experts = NTX__ALWAYS,
                                             .expert_norm = true,
                                             .score = NTX_SCORE_SIGMOID,
                                             .kv_heads_tell = true,

@@ -157,6 +157,16 @@ static void moe_layer(const struct ntx_model *m, uint32_t l, struct ntx_layer *o
 
 /* ---- models by name (model/arch.h) */
 
+static const struct ntx_known models[] = {
+    {"nemotron-nano-9b-v2", 56, 4480, 0, 40, 0, 128, 131072, 131072, 0, 0, 0,
+     "attention.head_count_kv=0x14,8,0x6,8,0x8,8,0x8,8,0x16 feed_forward_length=0,15680,0,15680,0,15680,0x2,15680,0,"
+     "15680,0,15680,0x2,15680,0,15680,0,15680,0x2,15680,0,15680,0,15680,0,15680,0x2,15680,0,15680,0,15680,0,15680,0x2,"
+     "15680,0,15680,0x2,15680,0,15680,0,15680,0,15680,0,15680,0,15680 ssm.conv_kernel=4 ssm.state_size=128 "
+     "ssm.group_count=8 ssm.time_step_rank=128 ssm.inner_size=10240",
+     ""},
+    {0},
+};
+/* Ultra: 48 scans, 48 with experts and 12 with attention; their order is a guess, which no byte depends on. */
 static const struct ntx_known moe_models[] = {
     {"nemotron-3-nano-30b-a3b", 52, 2688, 0, 32, 0, 128, 131072, 262144, 128, 6, 1856,
      "attention.head_count_kv=0x5,2,0x6,2,0x6,2,0x6,2,0x6,2,0x8,2,0x9 feed_forward_length=0,1856,0,"
@@ -174,11 +184,16 @@ static const struct ntx_known moe_models[] = {
      "ssm.time_step_rank=128 ssm.inner_size=8192 expert_shared_feed_forward_length=5376 "
      "expert_weights_scale=5.0 moe_latent_size=1024",
      ""},
+    {"nemotron-3-ultra-550b-a55b", 108, 8192, 0, 64, 0, 128, 131072, 262144, 512, 22, 5120,
+     "attention.head_count_kv=0x5,2,0x3 feed_forward_length=0,5120,0,5120,0x2,5120,0,5120 ssm.conv_kernel=4 "
+     "ssm.state_size=128 ssm.group_count=8 ssm.time_step_rank=256 ssm.inner_size=16384 "
+     "expert_shared_feed_forward_length=10240 expert_weights_scale=5.0 moe_latent_size=2048",
+     ""},
     {0},
 };
 
 const struct ntx__arch ntx__arch_nemotron_h = {
-    .per_layer = true, .unturned = true, .keys = nemotron_keys, .layer = nemotron_layer};
+    .models = models, .per_layer = true, .unturned = true, .keys = nemotron_keys, .layer = nemotron_layer};
 const struct ntx__arch ntx__arch_nemotron_h_moe = {.models = moe_models,
                                                    .experts = NTX__ALWAYS,
                                                    .score = NTX_SCORE_SIGMOID,

@@ -24,6 +24,25 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
                      &(struct ntx__experts){.act = NTX_FFN_SILU, .shared = NTX__ALWAYS, .shared_gate = NTX__ALWAYS});
 }
 
-const struct ntx__arch ntx__arch_qwen2 = {.layer = dense};
-const struct ntx__arch ntx__arch_qwen2vl = {.layer = dense};
-const struct ntx__arch ntx__arch_qwen2moe = {.experts = NTX__ALWAYS, .keys = shared_width, .layer = moe};
+/* ---- models by name (model/arch.h) */
+
+static const struct ntx_known models[] = {
+    {"qwen2.5-7b", 28, 3584, 18944, 28, 4, 128, 152064, 32768, 0, 0, 0, "", ""},
+    {"qwen2.5-32b", 64, 5120, 27648, 40, 8, 128, 152064, 32768, 0, 0, 0, "", ""},
+    {"qwen2.5-72b", 80, 8192, 29568, 64, 8, 128, 152064, 32768, 0, 0, 0, "", ""},
+    {0},
+};
+static const struct ntx_known models_vl[] = {
+    {"qwen2.5-vl-7b", 28, 3584, 18944, 28, 4, 128, 152064, 128000, 0, 0, 0, "rope.dimension_sections=16,24,24,0", ""},
+    {0},
+};
+static const struct ntx_known models_moe[] = {
+    {"qwen2-57b-a14b", 28, 3584, 18944, 28, 4, 128, 151936, 32768, 64, 8, 2560,
+     "expert_shared_feed_forward_length=20480", ""},
+    {0},
+};
+
+const struct ntx__arch ntx__arch_qwen2 = {.layer = dense, .models = models};
+const struct ntx__arch ntx__arch_qwen2vl = {.layer = dense, .models = models_vl};
+const struct ntx__arch ntx__arch_qwen2moe = {
+    .experts = NTX__ALWAYS, .keys = shared_width, .layer = moe, .models = models_moe};

@@ -20,20 +20,29 @@ static void moe(const struct ntx_model *m, uint32_t l, struct ntx_layer *out)
 
 /* ---- models by name (model/arch.h) */
 
+static const struct ntx_known models_dense[] = {
+    {"qwen3-8b", 36, 4096, 12288, 32, 8, 128, 151936, 40960, 0, 0, 0, "", ""},
+    {"qwen3-32b", 64, 5120, 25600, 64, 8, 128, 151936, 40960, 0, 0, 0, "", ""},
+    {0},
+};
 static const struct ntx_known models[] = {
     {"qwen3-30b-a3b", 48, 2048, 6144, 32, 4, 128, 151936, 40960, 128, 8, 768, "", ""},
     {"qwen3-235b-a22b", 94, 4096, 12288, 64, 4, 128, 151936, 40960, 128, 8, 1536, "", ""},
     {0},
 };
 
+static const struct ntx_known models_vl_dense[] = {
+    {"qwen3-vl-8b", 36, 4096, 12288, 32, 8, 128, 151936, 262144, 0, 0, 0, "rope.dimension_sections=24,20,20,0", ""},
+    {0},
+};
 static const struct ntx_known models_vl[] = {
     {"qwen3-vl-235b-a22b", 94, 4096, 12288, 64, 4, 128, 151936, 262144, 128, 8, 1536,
      "rope.dimension_sections=24,20,20,0", ""},
     {0},
 };
 
-const struct ntx__arch ntx__arch_qwen3 = {.layer = dense};
-const struct ntx__arch ntx__arch_qwen3vl = {.interleaved = true, .layer = dense};
+const struct ntx__arch ntx__arch_qwen3 = {.layer = dense, .models = models_dense};
+const struct ntx__arch ntx__arch_qwen3vl = {.interleaved = true, .layer = dense, .models = models_vl_dense};
 const struct ntx__arch ntx__arch_qwen3vlmoe = {
     .experts = NTX__ALWAYS, .expert_norm = true, .interleaved = true, .layer = moe, .models = models_vl};
 const struct ntx__arch ntx__arch_qwen3moe = {

@@ -96,11 +96,11 @@ static void compare(const struct ntx_outline *o, const struct ntx_model *m, uint
 /* In a type that divides its rows. */
 static void outline(const char *model, struct ntx_outline *o)
 {
-    static const char *const types[] = {"q4_k_m", "mxfp4"};
+    static const char *const types[] = {"q4_k_m", "mxfp4", "q8_0"};
     struct ntx_err err = {0};
     char name[96];
     int rc = -1;
-    for (int i = 0; i < 2 && rc; i++) {
+    for (int i = 0; i < 3 && rc; i++) {
         snprintf(name, sizeof name, "%s@%s", model, types[i]);
         rc = ntx_outline_named(name, o, &err);
     }
