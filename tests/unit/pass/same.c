@@ -511,6 +511,18 @@ static void same_from_snapshots(bool windows, struct mk_options (*mla)(void))
     free(want), free(got);
 }
 
+/* A prompt in two passes, split at each place. */
+static void each_split(struct rig *r, const int32_t *ids, const float *want, float *got)
+{
+    for (uint32_t cut = 1; cut < N; cut += thinned_step(1, 5)) {
+        struct ntx_kv_seq *kv = rig_seq(r, N);
+        rig_feed(r, kv, ids, cut, 0, cut, got);
+        rig_feed(r, kv, ids + cut, N - cut, cut, N - cut, got + (size_t)cut * r->n_vocab);
+        CHECK_SAME(got, want, (size_t)N * r->n_vocab);
+        ntx_kv_seq_free(kv);
+    }
+}
+
 /* Recurrent states in all circumstances, in company, from an earlier state, and copies of them. */
 static void states_stand(struct rig_options o)
 {
@@ -539,6 +551,7 @@ static void states_stand(struct rig_options o)
     rig_feed(&r, kv, ids, N, 0, 11, got);
     CHECK_SAME(got, want, n);
     ntx_kv_seq_free(kv), ntx_kv_seq_free(copy);
+    each_split(&r, ids, want, got);
     rig_close(&r);
     free(want), free(got);
 }
@@ -615,8 +628,7 @@ static void same_with_kda(void)
     }
 }
 
-/* Hyper-connections mixed value by value, a top-k of blocks, keys beside V, and n-gram entries, with passes split
- * anywhere. */
+/* Hyper-connections mixed value by value, a top-k of blocks, keys beside V, and n-gram entries. */
 static void same_with_blocks(void)
 {
     struct rig_options o = {.make = rig_blocks()};
