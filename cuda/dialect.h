@@ -22,7 +22,8 @@
 
 #define DEV          static __device__ __forceinline__
 #define DEV_AND_HOST static inline __host__ __device__
-#define DEV_APART    static __device__ __noinline__ /* rarely called; inlined it would cost registers */
+/* Rarely called; inlined it would cost registers. Not static: nvcc gives static functions a name by the path. */
+#define DEV_APART    inline __device__ __noinline__
 #define DEVICE_TABLE static __device__ const
 #define KERNEL(name, type)                                                                                             \
     static __global__ void name(const __grid_constant__ type a) /* may be pointed at and indexed without a copy */
